@@ -1,0 +1,112 @@
+#include "daemon/base/loop.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace tutti {
+
+namespace {
+constexpr int kEventsPerTurn = 64;
+constexpr TimePoint kNever = TimePoint::max();
+}  // namespace
+
+Loop::Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  require(epoll_.valid() && wake_.valid(), "the system gives no epoll or eventfd");
+  epoll_event event{.events = EPOLLIN, .data = {.fd = wake_.get()}};
+  require(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) == 0,
+          "epoll refuses eventfd");
+}
+
+Status Loop::watch(int fd, uint32_t events, Ready ready) {
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  const int verb = watched_.contains(fd) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  if (epoll_ctl(epoll_.get(), verb, fd, &event) != 0)
+    return errno_status("cannot watch descriptor");
+  watched_[fd] = std::make_shared<Ready>(std::move(ready));
+  return {};
+}
+
+void Loop::unwatch(int fd) {
+  if (watched_.erase(fd) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+Loop::TimerId Loop::at(TimePoint when, Task task) {
+  const TimerId id = next_timer_++;
+  timers_.emplace(std::pair(when, id), std::move(task));
+  timer_times_.emplace(id, when);
+  return id;
+}
+
+void Loop::cancel(TimerId timer) {
+  const auto found = timer_times_.find(timer);
+  if (found == timer_times_.end()) return;
+  timers_.erase({found->second, timer});
+  timer_times_.erase(found);
+}
+
+void Loop::post(Task task) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = posted_.empty();
+    posted_.push_back(std::move(task));
+  }
+  if (first) eventfd_write(wake_.get(), 1);
+}
+
+void Loop::stop() {
+  post([this] { stopping_ = true; });
+}
+
+void Loop::run() {
+  while (!stopping_) turn(kNever);
+}
+
+void Loop::turn(TimePoint until) {
+  std::array<epoll_event, kEventsPerTurn> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), kEventsPerTurn, wait_ms(until));
+  require(count >= 0 || errno == EINTR, "epoll_wait failed");
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.fd == wake_.get()) {
+      eventfd_t ignored = 0;
+      eventfd_read(wake_.get(), &ignored);
+      continue;
+    }
+    const auto found = watched_.find(events[i].data.fd);
+    if (found == watched_.end()) continue;  // Unwatched by an earlier callback of this turn.
+    const std::shared_ptr<Ready> ready = found->second;
+    (*ready)(events[i].events);
+  }
+  run_posted();
+  run_timers();
+}
+
+void Loop::run_posted() {
+  std::vector<Task> tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks.swap(posted_);
+  }
+  for (Task& task : tasks) task();
+}
+
+void Loop::run_timers() {
+  const TimePoint now = Clock::now();
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
+    auto due = timers_.extract(timers_.begin());
+    timer_times_.erase(due.key().second);
+    due.mapped()();
+  }
+}
+
+int Loop::wait_ms(TimePoint until) const {
+  if (!timers_.empty()) until = std::min(until, timers_.begin()->first.first);
+  if (until == kNever) return -1;
+  const auto left = std::chrono::ceil<Millis>(until - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+}
+
+}  // namespace tutti

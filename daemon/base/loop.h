@@ -1,0 +1,71 @@
+// The event loop: descriptors, timers and posted functions, all run on the one thread that calls
+// run(). A worker's whole state lives on its loop's thread, so nothing there takes a lock; other
+// threads only post().
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/base/fd.h"
+#include "daemon/base/status.h"
+
+namespace tutti {
+
+using Clock = std::chrono::steady_clock;
+using TimePoint = Clock::time_point;
+using Millis = std::chrono::milliseconds;
+
+class Loop {
+ public:
+  using Task = std::function<void()>;
+  using Ready = std::function<void(uint32_t events)>;
+  using TimerId = uint64_t;
+
+  Loop();
+
+  // Calls `ready` with epoll's events while `fd` is ready (level-triggered). The caller keeps `fd`
+  // open until unwatch(). Both may be called from inside any callback.
+  Status watch(int fd, uint32_t events, Ready ready);
+  void unwatch(int fd);
+
+  // Runs `task` once, at or after `when`. cancel() of a timer that ran, or of 0, does nothing.
+  TimerId at(TimePoint when, Task task);
+  void cancel(TimerId timer);
+
+  // Any thread: runs `task` soon, in order of posting. Tasks still queued when the loop ends are
+  // dropped.
+  void post(Task task);
+
+  // Runs until stop(), which any thread or signal handler's descriptor may call.
+  void run();
+  void stop();
+  // One turn: waits at most until `until` for something to do, does it, returns. For tests and
+  // nested waits.
+  void turn(TimePoint until);
+
+ private:
+  void run_posted();
+  void run_timers();
+  int wait_ms(TimePoint until) const;
+
+  Fd epoll_;
+  Fd wake_;
+  std::unordered_map<int, std::shared_ptr<Ready>> watched_;
+  std::map<std::pair<TimePoint, TimerId>, Task> timers_;
+  std::unordered_map<TimerId, TimePoint> timer_times_;
+  TimerId next_timer_ = 1;
+  bool stopping_ = false;  // Loop thread only.
+
+  std::mutex mutex_;
+  std::vector<Task> posted_;  // Guarded by mutex_.
+};
+
+}  // namespace tutti

@@ -1,0 +1,148 @@
+#include "daemon/base/settings.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <fstream>
+
+namespace tutti {
+namespace {
+
+constexpr int64_t kHourMs = 3'600'000;
+constexpr int64_t kTebibyte = int64_t{1} << 40;
+
+SettingRow text_row(std::string_view name, std::string Settings::*member, std::string_view help) {
+  return {.name = name, .help = help, .text = member};
+}
+SettingRow number_row(std::string_view name, int64_t Settings::*member, int64_t least, int64_t most,
+                      std::string_view help) {
+  return {.name = name, .help = help, .number = member, .least = least, .most = most};
+}
+
+using S = Settings;
+const std::array kRows = {
+    text_row("socket", &S::socket, "Unix socket that trainers connect to"),
+    text_row("run_dir", &S::run_dir, "directory of the workers' sockets (private to the agent)"),
+    text_row("listen", &S::listen, "host:port of the control plane; port 0 takes a free one"),
+    text_row("coordinator", &S::coordinator,
+             "host:port of the coordinating agent; empty: this one"),
+    text_row("host", &S::host, "this host's name in rosters and messages; empty: the hostname"),
+    text_row("data_address", &S::data_address,
+             "address the workers' data links listen on; empty: the host part of listen"),
+    text_row("worker_binary", &S::worker_binary,
+             "path of tutti-worker; empty: beside this program"),
+    text_row("token", &S::token, "if set, trainers must show this token to join"),
+    text_row("log_level", &S::log_level, "trace, debug, info, warn, error or off"),
+    number_row("join_timeout_ms", &S::join_timeout_ms, 1, 24 * kHourMs,
+               "how long a join waits for the other ranks, unless the trainer says otherwise"),
+    number_row("worker_idle_ms", &S::worker_idle_ms, 0, 24 * kHourMs,
+               "how long a worker without trainers stays"),
+    number_row("hello_timeout_ms", &S::hello_timeout_ms, 1, kHourMs,
+               "how long a connection may take to say who it is"),
+    number_row("op_timeout_ms", &S::op_timeout_ms, 1, 24 * kHourMs,
+               "deadline of an operation, unless the trainer says otherwise"),
+    number_row("segment_bytes", &S::segment_bytes, 1 << 20, 64 * kTebibyte,
+               "address space of one trainer's segment; pages cost nothing until touched"),
+    number_row("slice_bytes", &S::slice_bytes, 4096, int64_t{1} << 30,
+               "what the engine moves at a time; the same on all hosts of a mesh"),
+    number_row("slices_in_flight", &S::slices_in_flight, 1, 64,
+               "slices of one operation under way at once"),
+    number_row("ops_in_flight", &S::ops_in_flight, 1, 64, "operations of one worker run at once"),
+    number_row("frame_bytes_max", &S::frame_bytes_max, 4096, int64_t{1} << 30,
+               "largest frame a link accepts"),
+    number_row("link_queue_bytes", &S::link_queue_bytes, 4096, kTebibyte,
+               "bytes a link holds before it pushes back"),
+    number_row("connect_timeout_ms", &S::connect_timeout_ms, 1, kHourMs,
+               "how long opening a link may take"),
+    number_row("silence_ms", &S::silence_ms, 100, kHourMs,
+               "a peer that answers nothing for so long is gone"),
+};
+
+std::string describe_range(const SettingRow& row) {
+  return std::to_string(row.least) + " to " + std::to_string(row.most);
+}
+
+std::string_view trim(std::string_view text) {
+  const auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  while (!text.empty() && space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::string_view unquote(std::string_view text) {
+  const bool quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+Status set_line(Settings& settings, std::string_view line) {
+  line = trim(line.substr(0, line.find('#')));
+  if (line.empty()) return {};
+  const size_t equals = line.find('=');
+  if (equals == std::string_view::npos) return invalid_argument("expected: name = value");
+  return set_setting(settings, trim(line.substr(0, equals)),
+                     unquote(trim(line.substr(equals + 1))));
+}
+
+}  // namespace
+
+std::span<const SettingRow> setting_rows() { return kRows; }
+
+Status set_setting(Settings& settings, std::string_view name, std::string_view text) {
+  const auto row = std::ranges::find(kRows, name, &SettingRow::name);
+  if (row == kRows.end()) return not_found("there is no setting '" + std::string(name) + "'");
+  if (row->text != nullptr) {
+    settings.*row->text = text;
+    return {};
+  }
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (!whole || value < row->least || value > row->most)
+    return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +
+                            "': expected a number from " + describe_range(*row));
+  settings.*row->number = value;
+  return {};
+}
+
+std::string setting_text(const Settings& settings, const SettingRow& row) {
+  return row.text != nullptr ? settings.*row.text : std::to_string(settings.*row.number);
+}
+
+Status read_settings_file(Settings& settings, const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return not_found("cannot read settings file " + path);
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    const Status status = set_line(settings, line);
+    if (!status.ok())
+      return {status.code(), path + ":" + std::to_string(number) + ": " + status.message()};
+  }
+  return {};
+}
+
+Status read_settings_environment(Settings& settings,
+                                 const std::function<const char*(const std::string&)>& lookup) {
+  for (const SettingRow& row : kRows) {
+    const std::string name = environment_name_of(row);
+    const char* text = lookup(name);
+    if (text == nullptr) continue;
+    const Status status = set_setting(settings, row.name, text);
+    if (!status.ok()) return {status.code(), "environment " + name + ": " + status.message()};
+  }
+  return {};
+}
+
+std::string flag_of(const SettingRow& row) {
+  std::string flag = "--" + std::string(row.name);
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
+std::string environment_name_of(const SettingRow& row) {
+  std::string name = "TUTTI_" + std::string(row.name);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
+
+}  // namespace tutti

@@ -1,0 +1,94 @@
+#include "daemon/base/status.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+constexpr std::array<std::string_view, 17> kCodeNames = {
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+};
+
+}  // namespace
+
+Code code_of(int number) {
+  return number >= 0 && number < static_cast<int>(kCodeNames.size()) ? static_cast<Code>(number)
+                                                                     : Code::unknown;
+}
+
+std::string_view name_of(Code code) {
+  return kCodeNames[static_cast<size_t>(code_of(static_cast<int>(code)))];
+}
+
+std::string Status::to_string() const {
+  return ok() ? "OK" : std::string(name_of(code_)) + ": " + message_;
+}
+
+Status invalid_argument(std::string message, Culprit culprit) {
+  return {Code::invalid_argument, std::move(message), std::move(culprit)};
+}
+Status deadline_exceeded(std::string message, Culprit culprit) {
+  return {Code::deadline_exceeded, std::move(message), std::move(culprit)};
+}
+Status not_found(std::string message) { return {Code::not_found, std::move(message)}; }
+Status already_exists(std::string message, Culprit culprit) {
+  return {Code::already_exists, std::move(message), std::move(culprit)};
+}
+Status permission_denied(std::string message) {
+  return {Code::permission_denied, std::move(message)};
+}
+Status resource_exhausted(std::string message) {
+  return {Code::resource_exhausted, std::move(message)};
+}
+Status failed_precondition(std::string message, Culprit culprit) {
+  return {Code::failed_precondition, std::move(message), std::move(culprit)};
+}
+Status aborted(std::string message, Culprit culprit) {
+  return {Code::aborted, std::move(message), std::move(culprit)};
+}
+Status internal_error(std::string message) { return {Code::internal, std::move(message)}; }
+Status unavailable(std::string message, Culprit culprit) {
+  return {Code::unavailable, std::move(message), std::move(culprit)};
+}
+Status data_loss(std::string message, Culprit culprit) {
+  return {Code::data_loss, std::move(message), std::move(culprit)};
+}
+Status unauthenticated(std::string message) { return {Code::unauthenticated, std::move(message)}; }
+
+Status errno_status(std::string_view what) {
+  const int error = errno;
+  const Code code = error == EACCES || error == EPERM ? Code::permission_denied
+                    : error == ENOENT                 ? Code::not_found
+                    : error == EMFILE || error == ENFILE || error == ENOMEM
+                        ? Code::resource_exhausted
+                        : Code::unavailable;
+  return {code, std::string(what) + ": " + std::strerror(error)};
+}
+
+void fail_requirement(std::string_view what, std::source_location where) {
+  std::fprintf(stderr, "tutti: bug at %s:%u: %.*s\n", where.file_name(), where.line(),
+               static_cast<int>(what.size()), what.data());
+  std::abort();
+}
+
+}  // namespace tutti

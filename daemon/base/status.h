@@ -1,0 +1,123 @@
+// Errors as values. A Status is OK or a canonical code, a message that names who, what and where,
+// and, where one is to blame, the culprit's rank and host. A Result is a value or the Status that
+// explains its absence.
+//
+// A fault of a client, a peer or the system is a Status. A broken promise inside this program is a
+// bug: `require`.
+#pragma once
+
+#include <optional>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "proto/tutti_types.h"
+
+namespace tutti {
+
+enum class Code : int {
+  ok = TUTTI_OK,
+  cancelled = TUTTI_CANCELLED,
+  unknown = TUTTI_UNKNOWN,
+  invalid_argument = TUTTI_INVALID_ARGUMENT,
+  deadline_exceeded = TUTTI_DEADLINE_EXCEEDED,
+  not_found = TUTTI_NOT_FOUND,
+  already_exists = TUTTI_ALREADY_EXISTS,
+  permission_denied = TUTTI_PERMISSION_DENIED,
+  resource_exhausted = TUTTI_RESOURCE_EXHAUSTED,
+  failed_precondition = TUTTI_FAILED_PRECONDITION,
+  aborted = TUTTI_ABORTED,
+  out_of_range = TUTTI_OUT_OF_RANGE,
+  unimplemented = TUTTI_UNIMPLEMENTED,
+  internal = TUTTI_INTERNAL,
+  unavailable = TUTTI_UNAVAILABLE,
+  data_loss = TUTTI_DATA_LOSS,
+  unauthenticated = TUTTI_UNAUTHENTICATED,
+};
+
+// "FAILED_PRECONDITION" and so on; "UNKNOWN" for a number outside the table.
+std::string_view name_of(Code code);
+// The code of a number that came from outside; `unknown` where it is none of ours.
+Code code_of(int number);
+
+// Who is to blame: a rank of the group (-1: nobody in particular) and a host name (may be empty).
+struct Culprit {
+  int rank = -1;
+  std::string host;
+  bool operator==(const Culprit&) const = default;
+};
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message, Culprit culprit = {})
+      : code_(code), message_(std::move(message)), culprit_(std::move(culprit)) {}
+
+  bool ok() const { return code_ == Code::ok; }
+  Code code() const { return code_; }
+  const std::string& message() const { return message_; }
+  const Culprit& culprit() const { return culprit_; }
+  // "UNAVAILABLE: rank 3 (host b, pid 4711) left", or "OK".
+  std::string to_string() const;
+  bool operator==(const Status&) const = default;
+
+ private:
+  Code code_ = Code::ok;
+  std::string message_;
+  Culprit culprit_;
+};
+
+// One short constructor for each code in use, so that call sites read as sentences.
+Status invalid_argument(std::string message, Culprit culprit = {});
+Status deadline_exceeded(std::string message, Culprit culprit = {});
+Status not_found(std::string message);
+Status already_exists(std::string message, Culprit culprit = {});
+Status permission_denied(std::string message);
+Status resource_exhausted(std::string message);
+Status failed_precondition(std::string message, Culprit culprit = {});
+Status aborted(std::string message, Culprit culprit = {});
+Status internal_error(std::string message);
+Status unavailable(std::string message, Culprit culprit = {});
+Status data_loss(std::string message, Culprit culprit = {});
+Status unauthenticated(std::string message);
+// The last errno as a Status: "cannot bind /run/x.sock: Address already in use".
+Status errno_status(std::string_view what);
+
+// Ends the process with the place and the sentence: for promises only this program can break.
+[[noreturn]] void fail_requirement(std::string_view what, std::source_location where);
+inline void require(bool holds, std::string_view what,
+                    std::source_location where = std::source_location::current()) {
+  if (!holds) [[unlikely]]
+    fail_requirement(what, where);
+}
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose, as is the next.
+  Result(Status status) : value_(std::move(status)) {
+    require(!std::get<Status>(value_).ok(), "a Result without a value needs an error");
+  }
+
+  bool ok() const { return std::holds_alternative<T>(value_); }
+  const Status& status() const {
+    static const Status kOk;
+    return ok() ? kOk : std::get<Status>(value_);
+  }
+  T& operator*() & { return get(); }
+  const T& operator*() const& { return const_cast<Result*>(this)->get(); }
+  T&& operator*() && { return std::move(get()); }
+  T* operator->() { return &get(); }
+  const T* operator->() const { return &const_cast<Result*>(this)->get(); }
+
+ private:
+  T& get() {
+    require(ok(), "the value of a failed Result was read");
+    return std::get<T>(value_);
+  }
+  std::variant<T, Status> value_;
+};
+
+}  // namespace tutti

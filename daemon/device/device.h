@@ -1,0 +1,94 @@
+// Memory and the work on it. The host and CUDA stand behind one small interface; one contract suite
+// tests both.
+//
+// Work is queued on a Stream, runs in its order and is complete after wait(). The host device does
+// the work at once, on the calling thread. Pointers belong to the device that made or imported
+// them. Streams are used by one thread at a time; a Device by any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "proto/types.h"
+
+namespace tutti {
+
+// Values of one type somewhere on the device. 16-bit floats may meet their f32 accumulators.
+struct Operand {
+  const void* data;
+  Dtype dtype;
+};
+struct Target {
+  void* data;
+  Dtype dtype;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+};
+
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+// Owned or imported memory, freed or unmapped with the object. Aligned to 4096 where owned.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual std::byte* data() const = 0;
+  virtual size_t bytes() const = 0;
+};
+
+// How another process names exported memory: a descriptor on the host (borrowed), an IPC handle on
+// CUDA.
+struct MemoryHandle {
+  int fd = -1;
+  std::vector<std::byte> ipc;
+  size_t bytes = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string name() const = 0;  // "host", "cuda:0 (NVIDIA H200)".
+
+  virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes) = 0;  // RESOURCE_EXHAUSTED
+  virtual Result<MemoryHandle> export_memory(const Buffer& buffer) = 0;
+  virtual Result<std::unique_ptr<Buffer>> import_memory(const MemoryHandle& handle) = 0;
+
+  virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
+  virtual Result<std::unique_ptr<Event>> record(Stream& stream) = 0;
+  virtual Status wait(Stream& stream, const Event& event) = 0;  // Later work waits for the event.
+  virtual Status wait(Stream& stream) = 0;                      // The caller waits for all work.
+
+  // `bytes` from any memory this device can reach (a CUDA device: host memory too) to any other; no
+  // overlap.
+  virtual Status copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
+
+  // target = (sources[0] op sources[1] op ...) / divisor, element by element, strictly in this
+  // order. One pass over memory whatever the number of sources (>= 1). The target may be one of the
+  // sources, exactly; partial overlap is not allowed. `op` mean sums; divisor 1 means no division;
+  // others need a floating target. 16-bit floats are accumulated and divided in f32 and rounded
+  // once, to nearest even, when stored as 16 bits; sources and target may mix a 16-bit type with
+  // f32. Integers wrap. min/max: a NaN in any source gives NaN. With one source this converts,
+  // divides or copies.
+  virtual Status reduce(Stream& stream, Target target, std::span<const Operand> sources,
+                        size_t count, Op op, uint32_t divisor) = 0;
+};
+
+std::unique_ptr<Device> make_host_device();
+
+// How many CUDA devices can be used here: 0 without a driver, or where Tutti was built without
+// CUDA.
+int cuda_device_count();
+// UNAVAILABLE, saying why, where there is no such device.
+Result<std::unique_ptr<Device>> make_cuda_device(int index);
+
+}  // namespace tutti

@@ -1,0 +1,129 @@
+// Schedules are data: a strategy is a pure function from a plan and a rank to the steps that rank
+// takes.
+//
+// Nothing here knows of bytes, types, links or threads. The engine runs what this room writes; the
+// checker in checker.h proves it over symbols first. To add a strategy: a StrategyKind, one file,
+// one line in strategies.cc.
+//
+// CONTRACT OF THE STEPS. A rank holds, per chunk, a value: its own contribution at first (if the
+// plan gives it one).
+//   send         the current value of `chunk` goes to `peer`; never waits
+//   recv         the current value of `chunk` becomes what `peer` sent
+//   recv_reduce  the current value of `chunk` becomes (current op received), in this order
+//   finish       this rank's value of `chunk` is complete: divide (MEAN) and round; once per chunk
+//   over all ranks,
+//                before any copy of the complete value leaves
+// The k-th send from a to b meets the k-th recv or recv_reduce at b from a, and names the same
+// chunk. A rank never changes a chunk it sent before the receiver has provably taken it, so sends
+// may borrow memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "proto/types.h"
+
+namespace tutti {
+
+enum class StrategyKind : uint8_t {
+  automatic = TUTTI_AUTO,  // Resolved by the group's leader before a plan is made; never in a Plan.
+  centralized = TUTTI_CENTRALIZED,
+  tree = TUTTI_TREE,
+  ring = TUTTI_RING,
+};
+
+struct Strategy {
+  StrategyKind kind = StrategyKind::automatic;
+  uint32_t arity = 0;  // Tree only, >= 1.
+  auto operator<=>(const Strategy&) const = default;
+};
+
+// Local: among the ranks of one host. Global: among one leader a host.
+struct Strategies {
+  Strategy local;
+  Strategy global;
+  auto operator<=>(const Strategies&) const = default;
+};
+
+// "ring", "centralized", "tree:3", "auto"; also the JSON forms "Ring", "Centralized", {"Tree":3}.
+// INVALID_ARGUMENT with the forms that exist for anything else; "tree:0" says that arity must be
+// >= 1.
+Result<Strategy> parse_strategy(std::string_view text);
+// One strategy for both levels, or "LOCAL,GLOBAL".
+Result<Strategies> parse_strategies(std::string_view text);
+std::string to_string(const Strategy& strategy);
+std::string to_string(const Strategies& strategies);  // "ring" where both are the same, else "a,b".
+
+// What to do and with whom. Ranks are 0..n-1; `hosts` lists every rank exactly once, each host's
+// ranks ascending, no host empty. A host's leader is the root where the root lives there, else its
+// lowest rank.
+struct Plan {
+  Collective collective = Collective::all_reduce;
+  int root = 0;  // For reduce and broadcast.
+  Strategies strategies;
+  std::vector<std::vector<int>> hosts;
+  auto operator<=>(const Plan&) const = default;
+};
+
+int world_size(const Plan& plan);
+int leader_of(const Plan& plan, int host);
+
+// How many chunks the tensor is cut into. all_gather and reduce_scatter: one per rank, chunk r
+// being rank r's block. Elsewhere the tensor is split evenly (first chunks one element longer), and
+// chunks may be empty.
+int chunk_count(const Plan& plan);
+
+// Whether the rank has a contribution to / must end with the complete value of the chunk.
+bool contributes(const Plan& plan, int rank, int chunk);
+bool wants(const Plan& plan, int rank, int chunk);
+
+enum class StepKind : uint8_t { send, recv, recv_reduce, finish };
+
+struct Step {
+  StepKind kind;
+  int peer;  // -1 for finish.
+  int chunk;
+  bool operator==(const Step&) const = default;
+};
+
+// The rank's steps. `plan` must be well formed (require).
+std::vector<Step> steps_of(const Plan& plan, int rank);
+
+// What a strategy promises, asserted by the checker: the longest chain of messages any value waits
+// for, and the largest number of chunks one rank sends.
+struct Cost {
+  int rounds = 0;
+  int sent_chunks_max = 0;
+};
+Cost cost_of(const Plan& plan);
+
+// ---- One host's share of a plan, merged: what a worker runs. ----
+// Steps between two ranks of the host become moves of memory; the order is one in which the host
+// never waits for itself. Moves between hosts keep their rank's order, so hosts cannot deadlock if
+// ranks could not.
+enum class MoveKind : uint8_t {
+  fold,         // value(rank, chunk) = value(rank) op value(others[0]) op value(others[1]) ...
+  spread,       // value(r, chunk) = value(rank, chunk) for r in others
+  send,         // rank's value goes to `peer` on another host
+  recv,         // rank's value becomes what `peer` sent
+  recv_reduce,  // rank's value becomes (value op received)
+  finish,       // rank's value is complete
+};
+
+struct Move {
+  MoveKind kind;
+  int rank;
+  int peer = -1;
+  int chunk = 0;
+  int ordinal =
+      0;  // send, recv*: how many messages went from the sender to the receiver before it.
+  std::vector<int> others;  // fold, spread.
+  bool operator==(const Move&) const = default;
+};
+
+std::vector<Move> moves_of(const Plan& plan, int host);
+
+}  // namespace tutti

@@ -1,0 +1,115 @@
+// An ordered way to one peer worker. In-process and gRPC links stand behind one interface; one
+// contract suite (tests/transport_test.cc) runs over both. To add a transport: one file here, one
+// line in that suite.
+//
+// PROMISES of a link. Frames arrive whole, once and in the order sent, or the link closes. It
+// closes once, with a cause, at both ends. A frame that is too large, out of order, of another
+// version, or whose length lies is refused by closing with INVALID_ARGUMENT or DATA_LOSS. A peer
+// that vanishes or stops answering is noticed within LinkLimits::silence_ms, traffic or not:
+// UNAVAILABLE.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "proto/frame.h"
+
+namespace tutti {
+
+struct LinkLimits {
+  size_t frame_bytes_max = size_t{16} << 20;  // Of one payload.
+  size_t queue_bytes_max = size_t{64} << 20;  // Accepted by send() and not yet released.
+  int connect_timeout_ms = 10'000;
+  int silence_ms = 5'000;
+};
+
+// Received bytes, in fragments, kept alive by `owner` as long as the payload lives.
+struct Payload {
+  std::vector<std::span<const std::byte>> fragments;
+  std::shared_ptr<const void> owner;
+  size_t bytes() const;
+  void copy_to(std::byte* to) const;
+};
+
+struct Frame {
+  FrameHeader header;
+  Payload payload;
+};
+
+// A frame to send. `bytes` are borrowed until `released` is called: exactly once, on any thread,
+// whether the frame was sent or the link closed. The caller may change the bytes only then.
+// `released` may be empty.
+struct Outgoing {
+  FrameHeader header;
+  std::span<const std::byte> bytes;
+  std::function<void()> released;
+};
+
+class Link {
+ public:
+  virtual ~Link() = default;
+  // Queues the frame; never blocks; any thread. RESOURCE_EXHAUSTED: the queue is full, nothing was
+  // taken (`released` is not called), try again after an earlier frame is released.
+  // INVALID_ARGUMENT: larger than frame_bytes_max. UNAVAILABLE: closed. Frames of a link are sent
+  // in the order of the calls.
+  virtual Status send(Outgoing frame) = 0;
+  // Closes both ends; the peer's handler gets UNAVAILABLE with this cause's message where it can
+  // still be told. Idempotent. The own handler's on_closed is called too.
+  virtual void close(Status cause) = 0;
+};
+
+// Who gets what arrives. Called by one thread at a time, in order; never after on_closed, which
+// comes exactly once. Must not block. A handler outlives its link's last call.
+class LinkHandler {
+ public:
+  virtual ~LinkHandler() = default;
+  virtual void on_frame(Frame frame) = 0;
+  virtual void on_closed(Status cause) = 0;
+};
+
+// What the dialling side says of itself. The listener decides on it.
+struct LinkHello {
+  std::string job;
+  uint32_t epoch = 0;
+  std::string host;    // Of the dialling worker.
+  std::string secret;  // Of the roster.
+};
+
+// Called on any thread for each incoming link; returns who handles it, or why not (the dialler is
+// told).
+using Acceptor =
+    std::function<Result<std::shared_ptr<LinkHandler>>(const LinkHello&, std::shared_ptr<Link>)>;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;  // Closes its links and waits for their handlers.
+  virtual std::string name() const = 0;
+  // Starts accepting at `address` ("host:port", port 0: any free one); answers with the address to
+  // dial.
+  virtual Result<std::string> listen(const std::string& address, Acceptor acceptor) = 0;
+  // Returns at once; frames may be sent at once and go out when the peer has accepted. If it does
+  // not within connect_timeout_ms the link closes: DEADLINE_EXCEEDED, or UNAVAILABLE where nobody
+  // listens, or the acceptor's refusal with its code and message.
+  virtual std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
+                                        std::shared_ptr<LinkHandler> handler) = 0;
+};
+
+// Links between transports of one process that share a LocalNetwork; the fake network that ships.
+class LocalNetwork;
+std::shared_ptr<LocalNetwork> make_local_network();
+std::unique_ptr<Transport> make_local_transport(std::shared_ptr<LocalNetwork> network,
+                                                const LinkLimits& limits);
+
+std::unique_ptr<Transport> make_grpc_transport(const LinkLimits& limits);
+
+// glibc must keep its memory for gRPC streams to be fast: call first thing in main() of every
+// process that streams.
+void keep_malloc_memory();
+
+}  // namespace tutti

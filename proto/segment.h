@@ -1,0 +1,87 @@
+// The shared memory between one trainer and its worker: one sealed memfd, mapped by both.
+//
+//   0        SegmentHeader   what this is, where the rest lies; ring positions, one cache line each
+//   4096     Request[256]    the trainer writes at `head`, the worker reads at `tail`
+//   20480    Completion[256] one per slot; the worker writes, the trainer waits on `state` (futex)
+//   arena_   the arena       tensors and staging; its inside is the trainer's alone to arrange
+//   offset
+//
+// The file is sparse and sealed against shrinking, growing and further seals: its size never
+// changes, pages appear when touched. Offsets only, never pointers. The worker trusts nothing here:
+// it copies a request out once, checks the copy and uses the copy. A trainer may only harm its own
+// tensors.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti {
+
+inline constexpr uint32_t kSegmentMagic = 0x49545554;  // "TUTI"
+// Raised with any change to this file or to session.proto. Both sides refuse another's version.
+inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kRingSlots = 256;
+inline constexpr uint64_t kRequestsOffset = 4096;
+inline constexpr uint64_t kCompletionsOffset = 20480;
+inline constexpr uint64_t kArenaOffset = 256 * 1024;
+inline constexpr size_t kMessageBytes = 448;
+inline constexpr size_t kHostBytes = 48;
+
+// Request::verb: a collective's number (tutti_collective) or one of these.
+inline constexpr uint8_t kVerbSubgroup =
+    64;  // in_offset: `count` u32 ranks; the completion's value: group.
+
+// Request::strategy_*: kind in the low 8 bits, arity in the upper 24.
+constexpr uint32_t pack_strategy(uint32_t kind, uint32_t arity) { return kind | arity << 8; }
+
+struct Request {
+  uint32_t slot;             // The completion to fill.
+  uint8_t verb;              // tutti_collective, or kVerb*.
+  uint8_t dtype;             // tutti_dtype.
+  uint8_t op;                // tutti_op.
+  uint8_t reserved_byte;     // 0.
+  uint32_t group;            // 0: the whole job; else what kVerbSubgroup answered.
+  uint32_t root;             // Rank within the group; 0 where the collective has none.
+  uint64_t count;            // Elements of one rank's input (reduce_scatter: of its output).
+  uint64_t in_offset;        // From the segment's start. Unused sides are 0.
+  uint64_t out_offset;       // May equal in_offset (in place).
+  uint32_t timeout_ms;       // 0: the worker's default.
+  uint32_t local_strategy;   // pack_strategy(); 0: auto.
+  uint32_t global_strategy;  //
+  uint32_t reserved[3];      // 0.
+};
+static_assert(sizeof(Request) == 64);
+static_assert(offsetof(Request, count) == 16 && offsetof(Request, timeout_ms) == 40);
+
+enum class SlotState : uint32_t { free = 0, pending = 1, done = 2 };
+
+struct Completion {
+  std::atomic<uint32_t> state;  // SlotState. The trainer: free -> pending -> (done) -> free.
+  int32_t code;                 // tutti_code.
+  int32_t culprit_rank;         // -1: nobody in particular.
+  uint32_t value;               // kVerbSubgroup: the new group's number.
+  char culprit_host[kHostBytes];
+  char message[kMessageBytes];  // NUL-terminated, cut where too long.
+};
+static_assert(sizeof(Completion) == 512);
+
+struct SegmentHeader {
+  uint32_t magic;
+  uint32_t version;
+  uint64_t bytes;         // Of the whole file.
+  uint64_t arena_offset;  // kArenaOffset.
+  uint64_t arena_bytes;
+  char reserved0[32];
+  alignas(64) std::atomic<uint32_t> head;  // Requests ever published; the trainer writes.
+  alignas(64) std::atomic<uint32_t> tail;  // Requests ever taken; the worker writes.
+  // Set before the trainer closes its socket on purpose: an end of file without it is a death.
+  alignas(64) std::atomic<uint32_t> leaving;
+  char reserved1[60];
+};
+static_assert(sizeof(SegmentHeader) == 256);
+static_assert(kRequestsOffset + kRingSlots * sizeof(Request) == kCompletionsOffset);
+static_assert(kCompletionsOffset + kRingSlots * sizeof(Completion) <= kArenaOffset);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace tutti

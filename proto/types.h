@@ -1,0 +1,88 @@
+// The C++ names of tutti_types.h, with their sizes and spellings. One spelling per verb,
+// everywhere.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "proto/tutti_types.h"
+
+namespace tutti {
+
+enum class Dtype : uint8_t {
+  f32 = TUTTI_F32,
+  f64 = TUTTI_F64,
+  f16 = TUTTI_F16,
+  bf16 = TUTTI_BF16,
+  i8 = TUTTI_I8,
+  u8 = TUTTI_U8,
+  i32 = TUTTI_I32,
+  i64 = TUTTI_I64,
+};
+inline constexpr int kDtypes = 8;
+
+enum class Op : uint8_t {
+  sum = TUTTI_SUM,
+  mean = TUTTI_MEAN,
+  min = TUTTI_MIN,
+  max = TUTTI_MAX,
+  prod = TUTTI_PROD,
+};
+inline constexpr int kOps = 5;
+
+enum class Collective : uint8_t {
+  all_reduce = TUTTI_ALL_REDUCE,
+  reduce = TUTTI_REDUCE,
+  broadcast = TUTTI_BROADCAST,
+  all_gather = TUTTI_ALL_GATHER,
+  reduce_scatter = TUTTI_REDUCE_SCATTER,
+  barrier = TUTTI_BARRIER,
+};
+inline constexpr int kCollectives = 6;
+
+inline constexpr std::array<std::string_view, kDtypes> kDtypeNames = {"f32", "f64", "f16", "bf16",
+                                                                      "i8",  "u8",  "i32", "i64"};
+inline constexpr std::array<std::string_view, kOps> kOpNames = {"sum", "mean", "min", "max",
+                                                                "prod"};
+inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
+    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"};
+
+constexpr std::string_view name_of(Dtype dtype) { return kDtypeNames[static_cast<size_t>(dtype)]; }
+constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<size_t>(op)]; }
+constexpr std::string_view name_of(Collective c) {
+  return kCollectiveNames[static_cast<size_t>(c)];
+}
+
+// The enum whose name is `text`, or nothing. Use: find_name<Dtype>(kDtypeNames, "f32").
+template <class Enum, size_t N>
+constexpr std::optional<Enum> find_name(const std::array<std::string_view, N>& names,
+                                        std::string_view text) {
+  for (size_t i = 0; i < N; ++i)
+    if (names[i] == text) return static_cast<Enum>(i);
+  return std::nullopt;
+}
+
+constexpr size_t size_of(Dtype dtype) {
+  constexpr std::array<size_t, kDtypes> sizes = {4, 8, 2, 2, 1, 1, 4, 8};
+  return sizes[static_cast<size_t>(dtype)];
+}
+
+// The type partial results are kept in: 16-bit floats accumulate, and travel as partials, in f32.
+constexpr Dtype accumulator_of(Dtype dtype) {
+  return dtype == Dtype::f16 || dtype == Dtype::bf16 ? Dtype::f32 : dtype;
+}
+
+constexpr bool is_floating(Dtype dtype) { return dtype <= Dtype::bf16; }
+
+// Whether the collective combines contributions (and so has a meaningful Op).
+constexpr bool reduces(Collective c) {
+  return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
+}
+constexpr bool has_root(Collective c) {
+  return c == Collective::reduce || c == Collective::broadcast;
+}
+
+}  // namespace tutti
