@@ -24,7 +24,7 @@ namespace tutti {
 // ---- Messages on Unix sockets ----
 
 // A listening SOCK_STREAM or SOCK_SEQPACKET socket; replaces a dead socket file, refuses a live one
-// (ALREADY_EXISTS). `mode`: permissions of the file.
+// (ALREADY_EXISTS). `mode`: permissions of the file. Both sockets are non-blocking.
 Result<Fd> listen_unix(const std::string& path, int type, int mode);
 Result<Fd> connect_unix(const std::string& path, int type);
 
@@ -95,13 +95,14 @@ struct OpRequest {
 
 class Session {
  public:
+  // Destroy no session inside its own event: post that.
   class Events {
    public:
     virtual ~Events() = default;
     virtual void on_request(Session& session, OpRequest request) = 0;
     virtual void on_subgroup(Session& session, uint32_t slot, std::vector<uint32_t> ranks) = 0;
     // The trainer is gone: `leaving` on purpose, else it died or broke the protocol (`why` says
-    // how). The session makes no further call; destroy it, but not inside this call.
+    // how). The session makes no further call.
     virtual void on_end(Session& session, bool leaving, Status why) = 0;
   };
 

@@ -1,0 +1,129 @@
+// The greetings: a trainer's Hello, read without blocking and without trust, and the refusal.
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "daemon/session/message.h"
+#include "daemon/session/session.h"
+#include "proto/session.pb.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kHelloBytesMax = 64 * 1024;
+
+Result<TrainerHello> decode(const std::string& bytes) {
+  v1::Hello hello;
+  if (!hello.ParseFromString(bytes)) return invalid_argument("the greeting is no Tutti hello");
+  TrainerHello result;
+  result.version = hello.version();
+  result.job = hello.job();
+  result.token = hello.token();
+  result.rank = hello.rank();
+  result.world_size = hello.world_size();
+  result.timeout_ms = hello.timeout_ms();
+  result.pid = hello.pid();
+  return result;
+}
+
+class SocketHelloReader : public HelloReader {
+ public:
+  SocketHelloReader(Loop& loop, int socket, Done done)
+      : loop_(loop), socket_(socket), done_(std::move(done)) {}
+  ~SocketHelloReader() override { stop(); }
+
+  void start(TimePoint deadline) {
+    timer_ = loop_.at(deadline, [this] {
+      finish(deadline_exceeded("the trainer sent no complete hello in time"));
+    });
+    const Status watched = loop_.watch(socket_, EPOLLIN, [this](uint32_t) { read_some(); });
+    if (watched.ok()) return;
+    loop_.cancel(timer_);
+    timer_ = loop_.at(Clock::now(), [this, watched] { finish(watched); });
+  }
+
+ private:
+  // Reads no byte past the message, which is not this reader's.
+  void read_some() {
+    std::array<char, 4096> buffer;
+    while (true) {
+      const size_t wanted = std::min(buffer.size(), bytes_wanted());
+      const ssize_t got = recv(socket_, buffer.data(), wanted, MSG_DONTWAIT);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (got <= 0)
+        return finish(unavailable("the trainer closed its connection before its hello"));
+      bytes_.append(buffer.data(), static_cast<size_t>(got));
+      if (bytes_.size() == sizeof(uint32_t) && !length_ok()) return;
+      if (bytes_wanted() == 0) return finish(decode(bytes_.substr(sizeof(uint32_t))));
+    }
+  }
+
+  uint32_t length() const {
+    uint32_t length = 0;
+    std::memcpy(&length, bytes_.data(), sizeof(length));
+    return length;
+  }
+
+  size_t bytes_wanted() const {
+    if (bytes_.size() < sizeof(uint32_t)) return sizeof(uint32_t) - bytes_.size();
+    return sizeof(uint32_t) + length() - bytes_.size();
+  }
+
+  bool length_ok() {
+    if (length() <= kHelloBytesMax) return true;
+    finish(invalid_argument("the greeting is no Tutti hello (too long)"));
+    return false;
+  }
+
+  void stop() {
+    if (!done_) return;
+    loop_.unwatch(socket_);
+    loop_.cancel(timer_);
+  }
+
+  // `done_` may destroy this reader.
+  void finish(Result<TrainerHello> result) {
+    stop();
+    const Done done = std::exchange(done_, nullptr);
+    done(std::move(result));
+  }
+
+  Loop& loop_;
+  const int socket_;
+  Done done_;
+  Loop::TimerId timer_ = 0;
+  std::string bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<HelloReader> read_hello(Loop& loop, int socket, TimePoint deadline,
+                                        HelloReader::Done done) {
+  auto reader = std::make_unique<SocketHelloReader>(loop, socket, std::move(done));
+  reader->start(deadline);
+  return reader;
+}
+
+std::string framed(const v1::Welcome& welcome) {
+  const std::string body = welcome.SerializeAsString();
+  const auto length = static_cast<uint32_t>(body.size());
+  std::string bytes(sizeof(length), '\0');
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  return bytes + body;
+}
+
+void refuse_trainer(int socket, const Status& status) {
+  require(!status.ok(), "a refusal needs a reason");
+  v1::Welcome welcome;
+  welcome.set_version(kProtocolVersion);
+  welcome.set_code(static_cast<int>(status.code()));
+  welcome.set_message(status.message());
+  welcome.set_culprit_rank(status.culprit().rank);
+  welcome.set_culprit_host(status.culprit().host);
+  // A trainer that is gone needs no answer.
+  static_cast<void>(send_packet(socket, framed(welcome), {}).ok());
+}
+
+}  // namespace tutti

@@ -1,0 +1,67 @@
+#include "daemon/session/mapping.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <new>
+#include <string>
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kSegmentBytesMax = uint64_t{1} << 46;
+
+void fill_header(std::byte* base, uint64_t bytes) {
+  auto* header = new (base) SegmentHeader{};
+  header->magic = kSegmentMagic;
+  header->version = kProtocolVersion;
+  header->bytes = bytes;
+  header->arena_offset = kArenaOffset;
+  header->arena_bytes = bytes - kArenaOffset;
+}
+
+}  // namespace
+
+Mapping::~Mapping() { munmap(base_, bytes_); }
+
+Completion& Mapping::completion(uint32_t slot) const {
+  return reinterpret_cast<Completion*>(base_ + kCompletionsOffset)[slot];
+}
+
+Request Mapping::copy_request(uint32_t position) const {
+  std::array<uint64_t, sizeof(Request) / sizeof(uint64_t)> words;
+  const uint64_t offset = kRequestsOffset + (position % kRingSlots) * sizeof(Request);
+  auto* source = reinterpret_cast<uint64_t*>(base_ + offset);
+  // Atomic loads: the compiler may not read a word twice and see two values.
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = std::atomic_ref(source[i]).load(std::memory_order_relaxed);
+  return std::bit_cast<Request>(words);
+}
+
+Result<Segment> make_segment(uint64_t bytes) {
+  if (bytes <= kArenaOffset || bytes > kSegmentBytesMax)
+    return invalid_argument("segment_bytes " + std::to_string(bytes) + " must lie between " +
+                            std::to_string(kArenaOffset + 1) + " and " +
+                            std::to_string(kSegmentBytesMax));
+  bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  Segment segment;
+  segment.memory = Fd(memfd_create("tutti-segment", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  if (!segment.memory.valid()) return errno_status("cannot make a segment");
+  if (ftruncate(segment.memory.get(), static_cast<off_t>(bytes)) != 0)
+    return errno_status("cannot size a segment of " + std::to_string(bytes) + " bytes");
+  if (fcntl(segment.memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return errno_status("cannot seal a segment");
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                    segment.memory.get(), 0);
+  if (base == MAP_FAILED)
+    return errno_status("cannot map a segment of " + std::to_string(bytes) + " bytes");
+  segment.mapping = std::make_shared<const Mapping>(static_cast<std::byte*>(base), bytes);
+  fill_header(segment.mapping->base(), bytes);
+  return segment;
+}
+
+}  // namespace tutti

@@ -1,0 +1,268 @@
+// The serving of one trainer: doorbell, requests, completions, the end.
+#include "daemon/session/session.h"
+
+#include <linux/futex.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <bitset>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "daemon/session/mapping.h"
+#include "daemon/session/message.h"
+#include "daemon/session/request.h"
+#include "proto/session.pb.h"
+
+namespace tutti {
+namespace {
+
+template <size_t N>
+void copy_text(char (&target)[N], const std::string& text) {
+  const size_t length = std::min(text.size(), N - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
+}
+
+void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX); }
+
+// A descriptor that becomes readable when the process at the other end ends: a forked child may
+// hold its socket open after it. Invalid where the process is not to be seen from here.
+Fd process_behind(int socket) {
+  const Result<PeerCredentials> peer = peer_credentials(socket);
+  if (!peer.ok() || peer->pid == 0) return Fd();
+  return Fd(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0)));
+}
+
+class SocketSession : public Session {
+ public:
+  SocketSession(Loop& loop, Fd socket, Segment segment, Fd doorbell, Events& events)
+      : loop_(loop),
+        socket_(std::move(socket)),
+        process_(process_behind(socket_.get())),
+        memory_(std::move(segment.memory)),
+        mapping_(std::move(segment.mapping)),
+        doorbell_(std::move(doorbell)),
+        events_(events) {}
+  ~SocketSession() override { stop(); }
+
+  Status start() {
+    if (process_.valid()) {
+      Status s = loop_.watch(process_.get(), EPOLLIN, [this](uint32_t) { hang_up(); });
+      if (!s.ok()) return s;
+    }
+    return loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t) { read_socket(); });
+  }
+
+  void set_group(uint32_t group, uint32_t rank_in_group, uint32_t group_size) override {
+    require(rank_in_group < group_size, "a rank must be within its group");
+    groups_[group] = {rank_in_group, group_size};
+  }
+
+  Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) override;
+  void complete(uint32_t slot, const Status& status, uint32_t value) override;
+
+ private:
+  void read_socket();
+  void take_requests();
+  bool take(const Request& request);
+  void take_operation(const Request& request, GroupPlace place);
+  void take_subgroup(const Request& request);
+  Result<std::vector<uint32_t>> read_ranks(const Request& request) const;
+  Status blame(const Request& request, const Status& fault, GroupPlace place) const;
+  std::string host() const;
+  std::string who() const;
+  void hang_up();
+  void break_off(const std::string& how);
+  void end(bool leaving, Status why);
+  void stop();
+
+  Loop& loop_;
+  Fd socket_;
+  Fd process_;
+  Fd memory_;  // Until the welcome.
+  std::shared_ptr<const Mapping> mapping_;
+  Fd doorbell_;
+  Events& events_;
+  bool welcomed_ = false;
+  bool stopped_ = false;
+  uint32_t tail_ = 0;  // The truth; the segment holds a copy for the trainer.
+  std::bitset<kRingSlots> pending_;
+  std::map<uint32_t, GroupPlace> groups_;
+  std::vector<std::string> hosts_;
+};
+
+Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& hosts) {
+  require(!welcomed_, "a session welcomes once");
+  v1::Welcome message;
+  message.set_culprit_rank(-1);
+  message.set_version(kProtocolVersion);
+  message.set_epoch(epoch);
+  for (const std::string& host : hosts) message.add_hosts(host);
+  hosts_ = hosts;
+  // Edge-triggered and never read: the trainer shares the descriptor's flags, so that a read of it
+  // could be made to block.
+  Status watched =
+      loop_.watch(doorbell_.get(), EPOLLIN | EPOLLET, [this](uint32_t) { take_requests(); });
+  if (!watched.ok()) return watched;
+  const std::array descriptors = {memory_.get(), doorbell_.get()};
+  Status sent = send_packet(socket_.get(), framed(message), descriptors);
+  welcomed_ = sent.ok();
+  memory_.reset();
+  return sent;
+}
+
+void SocketSession::complete(uint32_t slot, const Status& status, uint32_t value) {
+  require(slot < kRingSlots && pending_[slot], "a completion needs a pending request");
+  pending_.reset(slot);
+  Completion& completion = mapping_->completion(slot);
+  completion.code = static_cast<int32_t>(status.code());
+  completion.culprit_rank = status.culprit().rank;
+  completion.value = value;
+  copy_text(completion.culprit_host, status.culprit().host);
+  copy_text(completion.message, status.message());
+  completion.state.store(static_cast<uint32_t>(SlotState::done), std::memory_order_release);
+  wake_all(completion.state);
+}
+
+// After the hello the socket carries nothing but its end.
+void SocketSession::read_socket() {
+  char byte = 0;
+  const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got > 0) return break_off("sent bytes on its socket after the hello");
+  hang_up();
+}
+
+// The doorbell rings after each publication, so one look at `head` for each ring misses nothing.
+void SocketSession::take_requests() {
+  const uint32_t head = mapping_->header().head.load(std::memory_order_acquire);
+  if (head - tail_ > kRingSlots) return break_off("claims more requests than the ring has slots");
+  while (!stopped_ && tail_ != head) {
+    const Request request = mapping_->copy_request(tail_++);
+    mapping_->header().tail.store(tail_, std::memory_order_release);
+    if (!take(request)) return;
+  }
+}
+
+// False: the request broke the protocol and the session is over.
+bool SocketSession::take(const Request& request) {
+  const bool known = request.verb < kCollectives || request.verb == kVerbSubgroup;
+  if (!known)
+    break_off("asked for the unknown verb " + std::to_string(request.verb));
+  else if (request.slot >= kRingSlots)
+    break_off("named a slot that the ring does not have");
+  else if (pending_[request.slot])
+    break_off("used a slot again before its completion");
+  if (stopped_) return false;
+  pending_.set(request.slot);
+  const auto place = groups_.find(request.group);
+  if (place == groups_.end())
+    complete(request.slot, not_found(who() + " is in no group " + std::to_string(request.group)),
+             0);
+  else if (request.verb == kVerbSubgroup)
+    take_subgroup(request);
+  else
+    take_operation(request, place->second);
+  return true;
+}
+
+void SocketSession::take_operation(const Request& request, GroupPlace place) {
+  OpRequest op = read_request(request, place, mapping_->base(), mapping_->bytes());
+  if (!op.invalid.ok()) op.invalid = blame(request, op.invalid, place);
+  op.memory = mapping_;
+  events_.on_request(*this, std::move(op));
+}
+
+void SocketSession::take_subgroup(const Request& request) {
+  Result<std::vector<uint32_t>> ranks = read_ranks(request);
+  if (ranks.ok()) return events_.on_subgroup(*this, request.slot, *std::move(ranks));
+  complete(request.slot, blame(request, ranks.status(), groups_.at(request.group)), 0);
+}
+
+Result<std::vector<uint32_t>> SocketSession::read_ranks(const Request& request) const {
+  const uint32_t size = groups_.at(request.group).size;
+  if (request.group != 0) return invalid_argument("a sub-group is made from the whole job");
+  if (request.count == 0 || request.count > size)
+    return invalid_argument("a sub-group of a job of " + std::to_string(size) + " cannot have " +
+                            std::to_string(request.count) + " ranks");
+  const uint64_t bytes = request.count * sizeof(uint32_t);
+  if (!in_arena(request.in_offset, bytes, mapping_->bytes()))
+    return invalid_argument("the list of ranks lies outside the segment");
+  std::vector<uint32_t> ranks(request.count);
+  std::memcpy(ranks.data(), mapping_->base() + request.in_offset, bytes);
+  std::vector<bool> seen(size);
+  for (const uint32_t rank : ranks) {
+    if (rank >= size || seen[rank])
+      return invalid_argument("rank " + std::to_string(rank) + (rank < size ? " twice" : "") +
+                              " in a sub-group of a job of " + std::to_string(size));
+    seen[rank] = true;
+  }
+  return ranks;
+}
+
+Status SocketSession::blame(const Request& request, const Status& fault, GroupPlace place) const {
+  const std::string verb = request.verb < kCollectives
+                               ? std::string(name_of(static_cast<Collective>(request.verb)))
+                               : "subgroup";
+  return {fault.code(), who() + " asked for " + verb + ": " + fault.message(),
+          Culprit{static_cast<int>(place.rank), host()}};
+}
+
+std::string SocketSession::host() const {
+  const auto job = groups_.find(0);
+  if (job == groups_.end() || job->second.rank >= hosts_.size()) return {};
+  return hosts_[job->second.rank];
+}
+
+std::string SocketSession::who() const {
+  const auto job = groups_.find(0);
+  if (job == groups_.end()) return "the trainer";
+  const Result<PeerCredentials> peer = peer_credentials(socket_.get());
+  return "rank " + std::to_string(job->second.rank) + " (host " + host() + ", pid " +
+         std::to_string(peer.ok() ? peer->pid : 0) + ")";
+}
+
+// What was published before the end still counts: a trainer may submit and die.
+void SocketSession::hang_up() {
+  if (welcomed_) take_requests();
+  if (stopped_) return;
+  if (mapping_->header().leaving.load(std::memory_order_acquire) != 0) return end(true, {});
+  end(false, unavailable(who() + (welcomed_ ? " died" : " died while joining")));
+}
+
+void SocketSession::break_off(const std::string& how) {
+  end(false, invalid_argument(who() + " broke the protocol: it " + how));
+}
+
+void SocketSession::end(bool leaving, Status why) {
+  stop();
+  events_.on_end(*this, leaving, std::move(why));
+}
+
+void SocketSession::stop() {
+  if (std::exchange(stopped_, true)) return;
+  loop_.unwatch(socket_.get());
+  loop_.unwatch(doorbell_.get());
+  if (process_.valid()) loop_.unwatch(process_.get());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd socket, uint64_t segment_bytes,
+                                              Session::Events& events) {
+  Result<Segment> segment = make_segment(segment_bytes);
+  if (!segment.ok()) return segment.status();
+  Fd doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell.valid()) return errno_status("cannot make a doorbell");
+  auto session = std::make_unique<SocketSession>(loop, std::move(socket), *std::move(segment),
+                                                 std::move(doorbell), events);
+  if (Status started = session->start(); !started.ok()) return started;
+  return std::unique_ptr<Session>(std::move(session));
+}
+
+}  // namespace tutti
