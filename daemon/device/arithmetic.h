@@ -1,0 +1,33 @@
+// What an operation does to two values, written once for every device, so that all give the same
+// bits.
+//
+// Internal linkage on purpose: the host's kernels include this in files compiled for different
+// processors, and the linker must never merge those copies.
+#pragma once
+
+#include <type_traits>
+
+#include "proto/types.h"
+
+namespace tutti {
+namespace {
+
+// Integers wrap: they are computed as unsigned. A NaN on either side gives NaN. Op::mean sums.
+template <Op op, class T>
+constexpr T combine(T a, T b) {
+  if constexpr (op == Op::min) {
+    return (a < b) | (a != a) ? a : b;
+  } else if constexpr (op == Op::max) {
+    return (a > b) | (a != a) ? a : b;
+  } else if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    const U x = static_cast<U>(a);
+    const U y = static_cast<U>(b);
+    return static_cast<T>(op == Op::prod ? x * y : x + y);
+  } else {
+    return op == Op::prod ? a * b : a + b;
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,39 @@
+#include "daemon/device/reduce_check.h"
+
+#include <string>
+
+namespace tutti {
+namespace {
+
+bool known(Dtype dtype) { return static_cast<int>(dtype) < kDtypes; }
+
+// A 16-bit type meets itself and f32; every other type only itself.
+bool can_meet(Dtype a, Dtype b) {
+  return a == b || (a == Dtype::f32 && accumulator_of(b) == Dtype::f32) ||
+         (b == Dtype::f32 && accumulator_of(a) == Dtype::f32);
+}
+
+Status refuse_types(Dtype a, Dtype b) {
+  return invalid_argument("cannot reduce " + std::string(name_of(a)) + " with " +
+                          std::string(name_of(b)));
+}
+
+}  // namespace
+
+Status check_reduce(Target target, std::span<const Operand> sources, Op op, uint32_t divisor) {
+  if (sources.empty()) return invalid_argument("a reduction needs at least one source");
+  if (static_cast<int>(op) >= kOps) return invalid_argument("unknown operation");
+  if (!known(target.dtype)) return invalid_argument("unknown type of the target");
+  Dtype narrow = target.dtype;  // The one type beside f32 that takes part.
+  for (const Operand& source : sources) {
+    if (!known(source.dtype)) return invalid_argument("unknown type of a source");
+    if (!can_meet(narrow, source.dtype)) return refuse_types(narrow, source.dtype);
+    if (narrow == Dtype::f32) narrow = source.dtype;
+  }
+  if (divisor == 0 || (divisor != 1 && !is_floating(target.dtype)))
+    return invalid_argument("cannot divide " + std::string(name_of(target.dtype)) + " by " +
+                            std::to_string(divisor));
+  return {};
+}
+
+}  // namespace tutti

@@ -1,0 +1,14 @@
+// What every device refuses before it reduces.
+#pragma once
+
+#include <span>
+
+#include "daemon/device/device.h"
+
+namespace tutti {
+
+// INVALID_ARGUMENT: no source, a type or operation outside the tables, types that cannot meet, or
+// a division of integers.
+Status check_reduce(Target target, std::span<const Operand> sources, Op op, uint32_t divisor);
+
+}  // namespace tutti
