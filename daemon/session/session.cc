@@ -31,11 +31,14 @@ void copy_text(char (&target)[N], const std::string& text) {
 void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX); }
 
 // A descriptor that becomes readable when the process at the other end ends: a forked child may
-// hold its socket open after it. Invalid where the process is not to be seen from here.
-Fd process_behind(int socket) {
+// hold its socket open after it. Without one where the process is not to be seen from here.
+Result<Fd> process_behind(int socket) {
   const Result<PeerCredentials> peer = peer_credentials(socket);
   if (!peer.ok() || peer->pid == 0) return Fd();
-  return Fd(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0)));
+  Fd process(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0)));
+  if (!process.valid() && errno == ESRCH)
+    return unavailable("pid " + std::to_string(peer->pid) + " ended while joining");
+  return process;
 }
 
 class SocketSession : public Session {
@@ -43,7 +46,6 @@ class SocketSession : public Session {
   SocketSession(Loop& loop, Fd socket, Segment segment, Fd doorbell, Events& events)
       : loop_(loop),
         socket_(std::move(socket)),
-        process_(process_behind(socket_.get())),
         memory_(std::move(segment.memory)),
         mapping_(std::move(segment.mapping)),
         doorbell_(std::move(doorbell)),
@@ -51,6 +53,9 @@ class SocketSession : public Session {
   ~SocketSession() override { stop(); }
 
   Status start() {
+    Result<Fd> process = process_behind(socket_.get());
+    if (!process.ok()) return process.status();
+    process_ = *std::move(process);
     if (process_.valid()) {
       Status s = loop_.watch(process_.get(), EPOLLIN, [this](uint32_t) { hang_up(); });
       if (!s.ok()) return s;

@@ -1,0 +1,189 @@
+// The trainer's end of a session, written by hand: it may write anything anywhere.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/loop.h"
+#include "daemon/session/session.h"
+#include "proto/segment.h"
+#include "proto/session.pb.h"
+
+namespace tutti {
+
+inline constexpr uint64_t kTestSegmentBytes = uint64_t{1} << 20;
+
+// Turns the loop until `holds`; false after half a minute.
+inline bool turn_until(Loop& loop, const std::function<bool()>& holds) {
+  const TimePoint limit = Clock::now() + std::chrono::seconds(30);
+  bool held = holds();
+  for (; !held && Clock::now() < limit; held = holds()) loop.turn(Clock::now() + Millis(20));
+  return held;
+}
+
+// Handles everything that is ready now.
+inline void drain(Loop& loop) {
+  for (int i = 0; i < 4; ++i) loop.turn(Clock::now());
+}
+
+inline size_t open_descriptors() {
+  using std::filesystem::directory_iterator;
+  return static_cast<size_t>(std::distance(directory_iterator("/proc/self/fd"), {}));
+}
+
+class RecordedEvents : public Session::Events {
+ public:
+  void on_request(Session&, OpRequest request) override { requests.push_back(std::move(request)); }
+  void on_subgroup(Session&, uint32_t slot, std::vector<uint32_t> ranks) override {
+    subgroups.emplace_back(slot, std::move(ranks));
+  }
+  void on_end(Session&, bool is_leaving, Status status) override {
+    ++ends;
+    leaving = is_leaving;
+    why = std::move(status);
+  }
+
+  std::vector<OpRequest> requests;
+  std::vector<std::pair<uint32_t, std::vector<uint32_t>>> subgroups;
+  int ends = 0;
+  bool leaving = false;
+  Status why;
+};
+
+inline std::pair<Fd, Fd> socket_pair(int type = SOCK_STREAM) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()), 0);
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+inline v1::Welcome parse_welcome(const std::string& bytes) {
+  v1::Welcome welcome;
+  uint32_t length = 0;
+  EXPECT_GE(bytes.size(), sizeof(length));
+  std::memcpy(&length, bytes.data(), sizeof(length));
+  EXPECT_EQ(bytes.size(), sizeof(length) + length);
+  EXPECT_TRUE(welcome.ParseFromString(bytes.substr(sizeof(length))));
+  return welcome;
+}
+
+class FakeTrainer {
+ public:
+  explicit FakeTrainer(Fd socket) : socket_(std::move(socket)) {}
+  FakeTrainer(const FakeTrainer&) = delete;
+  FakeTrainer& operator=(const FakeTrainer&) = delete;
+  ~FakeTrainer() {
+    if (base_ != nullptr) munmap(base_, bytes_);
+  }
+
+  // Takes the welcome and maps the segment.
+  v1::Welcome join() {
+    Result<std::optional<Packet>> packet = receive_stream();
+    EXPECT_TRUE(packet.ok() && packet->has_value());
+    EXPECT_EQ((*packet)->descriptors.size(), 2u);
+    memory_ = std::move((*packet)->descriptors[0]);
+    doorbell_ = std::move((*packet)->descriptors[1]);
+    struct stat info {};
+    EXPECT_EQ(fstat(memory_.get(), &info), 0);
+    bytes_ = static_cast<uint64_t>(info.st_size);
+    void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+    EXPECT_NE(base, MAP_FAILED);
+    base_ = static_cast<std::byte*>(base);
+    return parse_welcome((*packet)->bytes);
+  }
+
+  SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(base_); }
+  Completion& completion(uint32_t slot) {
+    return reinterpret_cast<Completion*>(base_ + kCompletionsOffset)[slot];
+  }
+  std::byte* at(uint64_t offset) { return base_ + offset; }
+  uint64_t bytes() const { return bytes_; }
+  int memory() const { return memory_.get(); }
+  int socket() const { return socket_.get(); }
+
+  void ring() { eventfd_write(doorbell_.get(), 1); }
+  void publish(const Request& request) {
+    const uint32_t head = header().head.load();
+    std::memcpy(at(kRequestsOffset + head % kRingSlots * sizeof(request)), &request,
+                sizeof(request));
+    header().head.store(head + 1);
+  }
+  void submit(const Request& request) {
+    publish(request);
+    ring();
+  }
+  void hang_up() { socket_.reset(); }
+
+ private:
+  // A stream carries the welcome as one message here: nothing else was ever sent.
+  Result<std::optional<Packet>> receive_stream() {
+    Packet packet;
+    packet.bytes.resize(65536);
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
+    iovec data{packet.bytes.data(), packet.bytes.size()};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got <= 0) return unavailable("no welcome");
+    packet.bytes.resize(static_cast<size_t>(got));
+    std::array<int, 2> fds = {-1, -1};
+    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    if (header != nullptr) std::memcpy(fds.data(), CMSG_DATA(header), sizeof(fds));
+    for (const int fd : fds) packet.descriptors.emplace_back(fd);
+    return std::optional(std::move(packet));
+  }
+
+  Fd socket_;
+  Fd memory_;
+  Fd doorbell_;
+  std::byte* base_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// One open session and its trainer, welcomed as `rank` of `size`.
+struct Served {
+  explicit Served(Loop& loop, uint32_t rank = 1, uint32_t size = 4) : Served(loop, socket_pair()) {
+    session->set_group(0, rank, size);
+    std::vector<std::string> hosts;
+    for (uint32_t r = 0; r < size; ++r) hosts.push_back(r < size / 2 ? "a" : "b");
+    EXPECT_TRUE(session->welcome(7, hosts).ok());
+    welcome = trainer.join();
+  }
+  Served(Loop& loop, std::pair<Fd, Fd> ends) : trainer(std::move(ends.second)) {
+    auto opened = open_session(loop, std::move(ends.first), kTestSegmentBytes, events);
+    EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+    session = *std::move(opened);
+  }
+
+  RecordedEvents events;
+  std::unique_ptr<Session> session;
+  FakeTrainer trainer;
+  v1::Welcome welcome;
+};
+
+// A well-formed all_reduce of 8 floats, out of place.
+inline Request all_reduce_request(uint32_t slot = 0) {
+  Request request{};
+  request.slot = slot;
+  request.verb = TUTTI_ALL_REDUCE;
+  request.count = 8;
+  request.in_offset = kArenaOffset;
+  request.out_offset = kArenaOffset + 64;
+  return request;
+}
+
+}  // namespace tutti

@@ -1,0 +1,231 @@
+// What may be asked: sides, places, types, strategies; what is refused, and in which words.
+#include "tests/fake_trainer.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kEnd = kTestSegmentBytes;
+
+// Rank 1 of 4 unless told otherwise; each call sends one request and takes what arrives.
+class RequestTest : public testing::Test {
+ protected:
+  OpRequest ask(const Request& request) { return ask_of(served, request); }
+  OpRequest ask_of(Served& whom, const Request& request) {
+    whom.trainer.submit(request);
+    const size_t before = whom.events.requests.size();
+    EXPECT_TRUE(turn_until(loop, [&] { return whom.events.requests.size() > before; }));
+    whom.session->complete(request.slot, {});
+    EXPECT_EQ(whom.events.ends, 0);
+    return whom.events.requests.empty() ? OpRequest{} : whom.events.requests.back();
+  }
+  void expect_refused(const Request& request, const std::string& why) {
+    const OpRequest op = ask(request);
+    EXPECT_EQ(op.invalid.code(), Code::invalid_argument) << why;
+    EXPECT_THAT(op.invalid.message(), HasSubstr(why));
+    EXPECT_THAT(op.invalid.message(), HasSubstr("rank 1 (host a, pid "));
+    EXPECT_EQ(op.invalid.culprit(), (Culprit{1, "a"}));
+    EXPECT_EQ(op.in, nullptr);
+    EXPECT_EQ(op.out, nullptr);
+  }
+  static Request of(tutti_collective verb, uint64_t in, uint64_t out) {
+    Request request = all_reduce_request();
+    request.verb = static_cast<uint8_t>(verb);
+    request.in_offset = in;
+    request.out_offset = out;
+    return request;
+  }
+
+  Loop loop;
+  Served served{loop};
+};
+
+TEST_F(RequestTest, RefusesUnknownNumbersAndReservedFields) {
+  Request request = all_reduce_request();
+  request.dtype = 8;
+  expect_refused(request, "dtype 8");
+  request = all_reduce_request();
+  request.op = 5;
+  expect_refused(request, "op 5");
+  request = all_reduce_request();
+  request.reserved_byte = 1;
+  expect_refused(request, "reserved");
+  request = all_reduce_request();
+  request.reserved[2] = 1;
+  expect_refused(request, "reserved");
+}
+
+TEST_F(RequestTest, RefusesMeanOfIntegers) {
+  Request request = all_reduce_request();
+  request.op = TUTTI_MEAN;
+  for (const auto dtype : {TUTTI_I8, TUTTI_U8, TUTTI_I32, TUTTI_I64}) {
+    request.dtype = static_cast<uint8_t>(dtype);
+    expect_refused(request, "MEAN needs a floating-point dtype; use SUM and divide");
+  }
+  request.dtype = TUTTI_BF16;
+  EXPECT_TRUE(ask(request).invalid.ok());
+}
+
+TEST_F(RequestTest, RefusesStrategiesThatAreNone) {
+  Request request = all_reduce_request();
+  request.local_strategy = pack_strategy(TUTTI_TREE, 0);
+  expect_refused(request, "arity must be >= 1");
+  request.local_strategy = pack_strategy(4, 0);
+  expect_refused(request, "strategy 4");
+  request.local_strategy = 0;
+  request.global_strategy = pack_strategy(TUTTI_RING, 2);
+  expect_refused(request, "only a tree has an arity");
+}
+
+TEST_F(RequestTest, RefusesRootsOutsideTheGroup) {
+  Request request = of(TUTTI_REDUCE, kArenaOffset, 0);
+  request.root = 4;
+  expect_refused(request, "root 4 is no rank of a group of 4");
+  request.verb = TUTTI_BROADCAST;
+  expect_refused(request, "root 4");
+  request = all_reduce_request();
+  request.root = 4;
+  EXPECT_EQ(ask(request).root, 0u) << "an all_reduce has no root to be wrong";
+}
+
+TEST_F(RequestTest, RefusesSidesOutsideTheArena) {
+  expect_refused(of(TUTTI_ALL_REDUCE, 0, kArenaOffset), "input side");
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset - 4, kArenaOffset), "outside the segment");
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset, kEnd - 28), "output side");
+  expect_refused(of(TUTTI_ALL_REDUCE, ~uint64_t{0} - 3, kArenaOffset), "input side");
+  EXPECT_TRUE(ask(of(TUTTI_ALL_REDUCE, kArenaOffset, kEnd - 32)).invalid.ok());
+}
+
+TEST_F(RequestTest, RefusesCountsThatOverflow) {
+  for (const uint64_t count : {~uint64_t{0}, uint64_t{1} << 62, (uint64_t{1} << 62) + 1}) {
+    Request request = all_reduce_request();
+    request.count = count;
+    expect_refused(request, "more than any memory holds");
+  }
+  Request request = of(TUTTI_ALL_GATHER, kArenaOffset, kArenaOffset);
+  request.count = uint64_t{1} << 60;  // Fits once, but not four times.
+  expect_refused(request, "more than any memory holds");
+  request = all_reduce_request();
+  request.count = uint64_t{1} << 40;
+  expect_refused(request, "outside the segment");
+}
+
+TEST_F(RequestTest, RefusesMisalignedSides) {
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset + 2, kArenaOffset + 64), "not aligned for f32");
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset + 65), "not aligned for f32");
+}
+
+TEST_F(RequestTest, InPlaceIsFineAndPartialOverlapIsNot) {
+  const OpRequest op = ask(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset));
+  EXPECT_TRUE(op.invalid.ok());
+  EXPECT_EQ(op.in, op.out);
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset + 4), "overlap in part");
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset + 28, kArenaOffset), "overlap in part");
+  EXPECT_TRUE(ask(of(TUTTI_ALL_REDUCE, kArenaOffset + 32, kArenaOffset)).invalid.ok());
+}
+
+TEST_F(RequestTest, EmptyTensorsHaveNoSides) {
+  Request request = all_reduce_request();
+  request.count = 0;
+  request.in_offset = request.out_offset = 0;
+  const OpRequest op = ask(request);
+  EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
+  EXPECT_EQ(op.in, nullptr);
+  EXPECT_EQ(op.out, nullptr);
+}
+
+TEST_F(RequestTest, ReduceWritesOnlyAtTheRoot) {
+  Request request = of(TUTTI_REDUCE, kArenaOffset, 0);
+  request.root = 2;
+  OpRequest op = ask(request);
+  EXPECT_TRUE(op.invalid.ok());
+  EXPECT_NE(op.in, nullptr);
+  EXPECT_EQ(op.out, nullptr);
+  request.root = 1;
+  expect_refused(request, "output side");
+  request.out_offset = kArenaOffset + 32;
+  op = ask(request);
+  EXPECT_EQ(op.out - op.in, 32);
+}
+
+TEST_F(RequestTest, BroadcastReadsOnlyAtTheRoot) {
+  Request request = of(TUTTI_BROADCAST, 0, kArenaOffset);
+  request.root = 2;
+  OpRequest op = ask(request);
+  EXPECT_TRUE(op.invalid.ok());
+  EXPECT_EQ(op.in, nullptr);
+  EXPECT_NE(op.out, nullptr);
+  request.root = 1;
+  request.in_offset = kArenaOffset + 128;
+  expect_refused(request, "one buffer");
+  request.out_offset = 0;
+  op = ask(request);
+  EXPECT_TRUE(op.invalid.ok());
+  EXPECT_EQ(op.out, op.in);
+}
+
+TEST_F(RequestTest, GatherNeedsRoomForAll) {
+  // Rank 1 of 4, 32 bytes each: in place is the second quarter of the output.
+  EXPECT_TRUE(ask(of(TUTTI_ALL_GATHER, kArenaOffset + 32, kArenaOffset)).invalid.ok());
+  EXPECT_TRUE(ask(of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 128)).invalid.ok());
+  expect_refused(of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 124), "output side (128 bytes");
+  expect_refused(of(TUTTI_ALL_GATHER, kArenaOffset, kArenaOffset), "overlap in part");
+  expect_refused(of(TUTTI_ALL_GATHER, kArenaOffset + 64, kArenaOffset), "overlap in part");
+}
+
+TEST_F(RequestTest, ScatterReadsFromAll) {
+  EXPECT_TRUE(ask(of(TUTTI_REDUCE_SCATTER, kArenaOffset, kArenaOffset + 32)).invalid.ok());
+  EXPECT_TRUE(ask(of(TUTTI_REDUCE_SCATTER, kEnd - 128, kArenaOffset)).invalid.ok());
+  expect_refused(of(TUTTI_REDUCE_SCATTER, kEnd - 124, kArenaOffset), "input side (128 bytes");
+  expect_refused(of(TUTTI_REDUCE_SCATTER, kArenaOffset, kArenaOffset), "overlap in part");
+}
+
+TEST_F(RequestTest, BarrierNeedsNothing) {
+  Request request = of(TUTTI_BARRIER, ~uint64_t{0}, ~uint64_t{0});
+  request.dtype = 99;
+  const OpRequest op = ask(request);
+  EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
+  EXPECT_EQ(op.count, 0u);
+}
+
+TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
+  served.session->set_group(3, 0, 2);
+  Request request = of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 64);
+  request.group = 3;
+  const OpRequest op = ask(request);
+  EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
+  EXPECT_EQ(op.group, 3u);
+}
+
+TEST_F(RequestTest, UnknownGroupIsAnsweredAtOnce) {
+  Request request = all_reduce_request(11);
+  request.group = 9;
+  served.trainer.submit(request);
+  auto& done = served.trainer.completion(11);
+  ASSERT_TRUE(turn_until(loop, [&] { return done.state.load() != 0; }));
+  EXPECT_EQ(done.code, TUTTI_NOT_FOUND);
+  EXPECT_THAT(std::string(done.message), HasSubstr("in no group 9"));
+  EXPECT_TRUE(served.events.requests.empty());
+}
+
+TEST_F(RequestTest, SubgroupsOfNonsenseAreAnsweredAtOnce) {
+  const std::vector<std::vector<uint32_t>> lists = {{}, {0, 1, 2, 3, 0}, {4}, {1, 1}};
+  auto& done = served.trainer.completion(0);
+  for (const auto& ranks : lists) {
+    std::memcpy(served.trainer.at(kArenaOffset), ranks.data(), ranks.size() * 4);
+    Request request{};
+    request.verb = kVerbSubgroup;
+    request.count = ranks.size();
+    request.in_offset = kArenaOffset;
+    done.state.store(1);
+    served.trainer.submit(request);
+    ASSERT_TRUE(turn_until(loop, [&] { return done.state.load() == 2; }));
+    EXPECT_EQ(done.code, TUTTI_INVALID_ARGUMENT) << done.message;
+  }
+  EXPECT_TRUE(served.events.subgroups.empty());
+  EXPECT_EQ(served.events.ends, 0);
+}
+
+}  // namespace
+}  // namespace tutti
