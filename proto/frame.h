@@ -12,7 +12,9 @@ namespace tutti {
 inline constexpr uint32_t kFrameMagic = 0x46545554;  // "TUTF"
 inline constexpr uint16_t kFrameVersion = 1;
 
-enum class FrameKind : uint16_t { data = 1, control = 2 };
+// `goodbye` is the links' own: the last frame of a direction, its payload the cause in words. It
+// is never handed to a LinkHandler.
+enum class FrameKind : uint16_t { data = 1, control = 2, goodbye = 3 };
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;

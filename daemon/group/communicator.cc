@@ -1,0 +1,44 @@
+#include "daemon/group/communicator.h"
+
+#include <algorithm>
+
+namespace tutti {
+
+Communicator::Communicator(std::vector<int> members, const std::vector<Host>& hosts, int self)
+    : members_(std::move(members)), host_of_(members_.size()), next_seq_(members_.size()) {
+  for (int host = 0; host < static_cast<int>(hosts.size()); ++host) {
+    std::vector<int> here;
+    for (int rank = 0; rank < size(); ++rank) {
+      if (std::ranges::find(hosts[host].ranks, members_[rank]) == hosts[host].ranks.end()) continue;
+      host_of_[rank] = host;
+      here.push_back(rank);
+    }
+    if (here.empty()) continue;
+    if (host == self) {
+      self_in_topology_ = static_cast<int>(topology_.size());
+      local_ = here;
+    }
+    topology_.push_back(std::move(here));
+  }
+}
+
+std::optional<int> Communicator::rank_of(int job_rank) const {
+  const auto found = std::ranges::find(members_, job_rank);
+  if (found == members_.end()) return std::nullopt;
+  return static_cast<int>(found - members_.begin());
+}
+
+bool Communicator::passed_by_all(uint64_t seq) const {
+  return std::ranges::all_of(local_, [&](int rank) { return next_seq_[rank] > seq; });
+}
+
+std::shared_ptr<const Recipe> Communicator::recipe(Collective collective, int root,
+                                                   const Strategies& strategies) {
+  Plan plan{collective, root, strategies, topology_};
+  std::shared_ptr<const Recipe>& cached = recipes_[plan];
+  if (cached == nullptr)
+    cached = std::make_shared<const Recipe>(Recipe{plan, moves_of(plan, self_in_topology_)});
+  return cached;
+}
+
+}  // namespace tutti

@@ -1,0 +1,28 @@
+// Control frames as protobuf, and Status and Signature in and out of their messages.
+#pragma once
+
+#include <string>
+
+#include "daemon/base/status.h"
+#include "daemon/group/signature.h"
+#include "daemon/transport/transport.h"
+#include "proto/group.pb.h"
+
+namespace tutti {
+
+void write_status(const Status& status, v1::StatusMessage& to);
+Status read_status(const v1::StatusMessage& from);
+
+void write_signature(const Signature& signature, v1::Signature& to);
+// INVALID_ARGUMENT where a number is none of ours.
+Result<Signature> read_signature(const v1::Signature& from);
+
+uint32_t packed(const Strategy& strategy);
+Result<Strategy> unpacked(uint32_t packed);
+
+// A frame that owns its bytes until released.
+Outgoing control_frame(uint32_t epoch, const v1::Control& control);
+// DATA_LOSS where the payload is not a Control.
+Result<v1::Control> read_control(const Frame& frame);
+
+}  // namespace tutti

@@ -1,0 +1,89 @@
+// Who takes part: one epoch of a job, as seen by the worker of one host. Loop thread only.
+//
+// THE LIFE OF AN OPERATION HERE. A local rank's call gets the next sequence number of its group and
+// is announced to the leader, the worker of rank 0's host. The leader compares the ranks'
+// signatures (matcher.h) and answers every host with one verdict: start, with the strategies to
+// use, or fail, with one status for all. On start, the cached plan's moves and the ranks' tensors
+// go to the engine; its end completes every local call.
+//
+// A rank that is gone fails the operations it had not reached, and no others. A host, worker or
+// link that is lost, or an operation that passes its deadline while data moves, ends the epoch:
+// once, with the cause, for everyone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/loop.h"
+#include "daemon/base/roster.h"
+#include "daemon/engine/engine.h"
+#include "daemon/group/links.h"
+#include "daemon/group/signature.h"
+#include "daemon/transport/transport.h"
+
+namespace tutti {
+
+// One rank's part in one operation.
+struct Call {
+  Signature signature;
+  std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  uint32_t timeout_ms = 0;                  // 0: WorldOptions::op_timeout_ms.
+  Status invalid;                           // Not OK: refused, for everyone.
+  std::shared_ptr<const void> memory;       // Of `in` and `out`.
+  std::function<void(const Status&)> done;  // Called once, perhaps from inside submit().
+};
+
+struct WorldOptions {
+  uint32_t op_timeout_ms = 30'000;
+  uint64_t slice_bytes = uint64_t{1} << 20;
+};
+
+struct WorldStats {
+  uint64_t operations = 0;  // Calls of local ranks that ended OK.
+  uint64_t failures = 0;    // ... with an error.
+  uint64_t bytes = 0;       // Of the tensors of those that ended OK.
+  uint64_t sent_bytes = 0;
+  uint64_t received_bytes = 0;
+};
+
+class World {
+ public:
+  virtual ~World() = default;
+  // Group 0 is the whole job; its ranks are the job's.
+  virtual void submit(int rank, uint32_t group, Call call) = 0;
+  // The group of these ranks of group 0, in this order, as seen by local rank `rank`, which must be
+  // one of them. Ranks that ask for the same list the same number of times get the same group.
+  // INVALID_ARGUMENT.
+  virtual Result<uint32_t> subgroup(int rank, const std::vector<uint32_t>& ranks) = 0;
+  // A local rank takes part no more; OK: on purpose.
+  virtual void leave(int rank, const Status& cause) = 0;
+  virtual void abort(const Status& cause) = 0;
+  virtual void set_strategy(const Strategies& strategies) = 0;
+
+  // A link that `host` dialled and that showed this epoch's secret.
+  virtual void adopt(const std::string& host, std::shared_ptr<Link> link,
+                     std::shared_ptr<LoopHandler> handler) = 0;
+  // The engine's way out, for keys of this epoch.
+  virtual Status send(const OpKey& key, int rank, Outgoing frame) = 0;
+
+  virtual const Roster& roster() const = 0;
+  // Every rank of the job is gone: nothing will come any more.
+  virtual bool over() const = 0;
+  virtual const Status& cause() const = 0;  // Of the abort; OK: none.
+  virtual WorldStats stats() const = 0;
+};
+
+struct WorldParts {
+  Loop& loop;
+  Transport& transport;
+  Engine& engine;
+};
+// `host` must be in the roster.
+std::unique_ptr<World> make_world(const WorldParts& parts, Roster roster, const std::string& host,
+                                  const WorldOptions& options);
+
+}  // namespace tutti

@@ -1,0 +1,116 @@
+#include "daemon/group/links.h"
+
+#include <algorithm>
+
+namespace tutti {
+
+void LoopHandler::on_frame(Frame frame) {
+  loop_.post([self = shared_from_this(), frame = std::move(frame)] {
+    self->run([self = self.get(), frame] { self->frame_(frame); });
+  });
+}
+
+void LoopHandler::on_closed(Status cause) {
+  loop_.post([self = shared_from_this(), cause = std::move(cause)] {
+    self->run([self = self.get(), cause] { self->closed_(cause); });
+  });
+}
+
+void LoopHandler::run(std::function<void()> event) {
+  if (dropped_) return;
+  if (!bound_) {
+    early_.push_back(std::move(event));
+    return;
+  }
+  event();
+}
+
+void LoopHandler::bind(OnFrame frame, OnClosed closed) {
+  frame_ = std::move(frame);
+  closed_ = std::move(closed);
+  bound_ = true;
+  while (!early_.empty() && !dropped_) {
+    const std::function<void()> event = std::move(early_.front());
+    early_.pop_front();
+    event();
+  }
+}
+
+void LoopHandler::unbind() {
+  dropped_ = true;
+  early_.clear();
+}
+
+std::vector<Host> hosts_of(const Roster& roster) {
+  std::vector<Host> hosts;
+  for (int rank = 0; rank < static_cast<int>(roster.ranks.size()); ++rank) {
+    const RosterRank& who = roster.ranks[rank];
+    auto host = std::ranges::find(hosts, who.host, &Host::name);
+    if (host == hosts.end()) {
+      hosts.push_back({who.host, who.address, {}});
+      host = std::prev(hosts.end());
+    }
+    host->ranks.push_back(rank);
+  }
+  return hosts;
+}
+
+Links::Links(Loop& loop, Transport& transport, const Roster& roster, const std::vector<Host>& hosts,
+             int self, Events& events)
+    : loop_(loop),
+      transport_(transport),
+      roster_(roster),
+      hosts_(hosts),
+      self_(self),
+      events_(events),
+      data_(hosts.size()),
+      control_(hosts.size()) {
+  if (self_ != 0) control_[0] = dial(0);
+}
+
+Links::~Links() {
+  for (const Open& open : open_) {
+    open.handler->unbind();
+    open.link->close(Status(Code::cancelled,
+                            "the worker of host " + hosts_[self_].name + " has ended this epoch"));
+  }
+}
+
+std::shared_ptr<Link> Links::dial(int host) {
+  auto handler = std::make_shared<LoopHandler>(loop_);
+  const LinkHello hello{roster_.job, roster_.epoch, hosts_[self_].name, roster_.secret};
+  std::shared_ptr<Link> link = transport_.connect(hosts_[host].address, hello, handler);
+  keep(host, link, handler);
+  return link;
+}
+
+void Links::adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler) {
+  if (self_ == 0 && control_[host] == nullptr)
+    control_[host] = link;  // A member dials control first.
+  keep(host, std::move(link), handler);
+}
+
+void Links::keep(int host, std::shared_ptr<Link> link,
+                 const std::shared_ptr<LoopHandler>& handler) {
+  open_.push_back({host, std::move(link), handler});
+  handler->bind([this, host](Frame frame) { events_.on_frame(host, std::move(frame)); },
+                [this, host](Status cause) { events_.on_lost(host, std::move(cause)); });
+}
+
+Status Links::send_data(int host, Outgoing frame) {
+  if (data_[host] == nullptr) data_[host] = dial(host);
+  const uint64_t bytes = frame.bytes.size() + sizeof(FrameHeader);
+  Status status = data_[host]->send(std::move(frame));
+  if (status.ok()) sent_bytes_ += bytes;
+  return status;
+}
+
+// A full or broken control link means a peer that takes nothing: its loss is reported by on_lost,
+// not here.
+void Links::send_control(int host, Outgoing frame) {
+  if (control_[host] == nullptr) return;
+  if (Status status = control_[host]->send(std::move(frame)); !status.ok())
+    control_[host]->close(std::move(status));
+}
+
+}  // namespace tutti

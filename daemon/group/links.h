@@ -1,0 +1,94 @@
+// One epoch's links to the workers of the other hosts. Loop thread only.
+//
+// Every member dials the leader at once and speaks control with it both ways over that link, so a
+// worker's death is seen by the leader, and the leader's by all. Data flows over links dialled at
+// the first frame, one way each.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/loop.h"
+#include "daemon/base/roster.h"
+#include "daemon/transport/transport.h"
+
+namespace tutti {
+
+// Brings a link's events, which come on its own thread, to the loop. Until bind() they wait.
+class LoopHandler final : public LinkHandler, public std::enable_shared_from_this<LoopHandler> {
+ public:
+  explicit LoopHandler(Loop& loop) : loop_(loop) {}
+  void on_frame(Frame frame) override;
+  void on_closed(Status cause) override;
+
+  using OnFrame = std::function<void(Frame)>;
+  using OnClosed = std::function<void(Status)>;
+  void bind(OnFrame frame, OnClosed closed);  // Loop thread.
+  void unbind();                              // Loop thread; later events are dropped.
+
+ private:
+  void run(std::function<void()> event);
+
+  Loop& loop_;
+  bool bound_ = false;
+  bool dropped_ = false;
+  std::deque<std::function<void()>> early_;
+  OnFrame frame_;
+  OnClosed closed_;
+};
+
+// A host of the roster: its name, its worker's address, its ranks.
+struct Host {
+  std::string name;
+  std::string address;
+  std::vector<int> ranks;
+};
+// In the order of their lowest ranks; the leader is the first.
+std::vector<Host> hosts_of(const Roster& roster);
+
+class Links {
+ public:
+  class Events {
+   public:
+    virtual ~Events() = default;
+    virtual void on_frame(int host, Frame frame) = 0;
+    virtual void on_lost(int host, Status cause) = 0;
+  };
+
+  Links(Loop& loop, Transport& transport, const Roster& roster, const std::vector<Host>& hosts,
+        int self, Events& events);
+  ~Links();
+
+  Status send_data(int host, Outgoing frame);
+  // Control goes over the link with the leader; without one it is dropped, and on_lost has said so.
+  void send_control(int host, Outgoing frame);
+  // A link that another host dialled, already proven to belong to this epoch.
+  void adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler);
+
+  uint64_t sent_bytes() const { return sent_bytes_; }
+
+ private:
+  struct Open {
+    int host;
+    std::shared_ptr<Link> link;
+    std::shared_ptr<LoopHandler> handler;
+  };
+
+  std::shared_ptr<Link> dial(int host);
+  void keep(int host, std::shared_ptr<Link> link, const std::shared_ptr<LoopHandler>& handler);
+
+  Loop& loop_;
+  Transport& transport_;
+  const Roster& roster_;
+  const std::vector<Host>& hosts_;
+  const int self_;
+  Events& events_;
+  std::vector<Open> open_;
+  std::vector<std::shared_ptr<Link>> data_;     // By host; null until needed.
+  std::vector<std::shared_ptr<Link>> control_;  // By host; a member has one, with the leader.
+  uint64_t sent_bytes_ = 0;
+};
+
+}  // namespace tutti

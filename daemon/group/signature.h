@@ -1,0 +1,28 @@
+// What a rank asked for: all that the ranks of an operation must agree on before data moves.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/schedule/schedule.h"
+#include "proto/types.h"
+
+namespace tutti {
+
+struct Signature {
+  Collective collective = Collective::barrier;
+  Dtype dtype = Dtype::f32;
+  Op op = Op::sum;
+  uint64_t count = 0;
+  uint32_t root = 0;
+  Strategies strategies;
+  bool operator==(const Signature&) const = default;
+};
+
+// "reduce f32[1000] sum root=2 strategy=ring": only what matters to the collective.
+std::string to_string(const Signature& signature);
+
+// The signature with the fields its collective does not use cleared, so that they cannot disagree.
+Signature canonical(Signature signature);
+
+}  // namespace tutti

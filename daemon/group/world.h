@@ -1,0 +1,98 @@
+// The implementation of group.h's World: the member's side everywhere, the leader's on the first
+// host.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "daemon/group/communicator.h"
+#include "daemon/group/control.h"
+#include "daemon/group/group.h"
+#include "daemon/group/matcher.h"
+
+namespace tutti {
+
+class PlainWorld final : public World, public Links::Events {
+ public:
+  PlainWorld(const WorldParts& parts, Roster roster, const std::string& host,
+             const WorldOptions& options);
+  ~PlainWorld() override;
+
+  void submit(int rank, uint32_t group, Call call) override;
+  Result<uint32_t> subgroup(int rank, const std::vector<uint32_t>& ranks) override;
+  void leave(int rank, const Status& cause) override;
+  void abort(const Status& cause) override;
+  void set_strategy(const Strategies& strategies) override { job_strategies_ = strategies; }
+  void adopt(const std::string& host, std::shared_ptr<Link> link,
+             std::shared_ptr<LoopHandler> handler) override;
+  Status send(const OpKey& key, int rank, Outgoing frame) override;
+  const Roster& roster() const override { return roster_; }
+  bool over() const override { return gone_.size() == roster_.ranks.size(); }
+  const Status& cause() const override { return cause_; }
+  WorldStats stats() const override;
+
+ private:
+  using Key = std::pair<uint32_t, uint64_t>;  // Group, seq.
+  struct Pending {
+    std::map<int, Call> calls;  // By local rank of the group.
+    bool started = false;
+    Loop::TimerId timer = 0;
+    TimePoint deadline = TimePoint::max();
+    uint32_t timeout_ms = 0;
+  };
+
+  bool leads() const { return self_ == 0; }
+
+  // ---- The member ----
+  void announce(const Key& key, const Communicator& group, int rank, const Call& call,
+                uint32_t timeout_ms);
+  void watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms);
+  void past_deadline(const Key& key);
+  void obey_start(const Key& key, const Strategies& strategies, uint64_t slice_bytes);
+  Operation operation_of(const Key& key, const Pending& pending, const Strategies& strategies,
+                         uint64_t slice_bytes);
+  void obey_fail(const Key& key, const Status& status);
+  void complete(const Key& key, const Status& status);
+  void answer(const Call& call, const Status& status);
+  void end_epoch(const Status& cause);
+
+  // ---- The leader ----
+  void judge(const Arrival& arrival, int host);
+  void proclaim(const Verdict& verdict);
+  void rearm_matcher();
+  void lead_gone(int rank, const Status& cause);
+
+  // ---- Frames ----
+  void on_frame(int host, Frame frame) override;
+  void on_lost(int host, Status cause) override;
+  Status on_data(int host, Frame frame);
+  void on_control(int host, const Frame& frame);
+  void on_arrive(int host, const v1::Control& control);
+  void to_leader(const v1::Control& control);
+  void to_others(const v1::Control& control, int except = -1);
+  void tell_abort(int host);
+  void note_gone(int rank, const Status& cause);
+  Status host_lost(int host, const Status& why) const;
+
+  WorldParts parts_;
+  const Roster roster_;
+  const std::vector<Host> hosts_;
+  const int self_;  // This host in hosts_.
+  const WorldOptions options_;
+  Strategies job_strategies_;
+  std::map<uint32_t, Communicator> groups_;
+  std::map<std::vector<int>, std::map<int, uint32_t>> subgroup_counts_;  // List, job rank: asked.
+  std::map<Key, Pending> pending_;
+  std::map<Key, Status> failed_;  // For local ranks that have not arrived yet.
+  std::set<int> gone_;            // Ranks of the job.
+  Status cause_;
+  WorldStats stats_;
+
+  Matcher matcher_;  // Used where leads().
+  Loop::TimerId matcher_timer_ = 0;
+  std::unique_ptr<Links> links_;
+};
+
+}  // namespace tutti

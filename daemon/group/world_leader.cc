@@ -1,0 +1,191 @@
+// The leader's side of a World, and the frames between the two sides.
+#include <algorithm>
+
+#include "daemon/group/cost_model.h"
+#include "daemon/group/world.h"
+
+namespace tutti {
+
+// ---- The leader ----
+
+void PlainWorld::judge(const Arrival& arrival, int host) {
+  if (!cause_.ok()) return;
+  Result<std::optional<Verdict>> verdict = matcher_.arrive(arrival);
+  if (!verdict.ok()) return abort(host_lost(host, verdict.status()));
+  rearm_matcher();
+  if (verdict->has_value()) proclaim(**verdict);
+}
+
+void PlainWorld::proclaim(const Verdict& verdict) {
+  const Key key{verdict.group, verdict.seq};
+  const Communicator group(verdict.members, hosts_, self_);
+  v1::Control control;
+  control.set_group(verdict.group);
+  control.set_op_seq(verdict.seq);
+  Strategies strategies = verdict.signature.strategies;
+  if (verdict.status.ok()) {
+    if (strategies == Strategies{}) strategies = job_strategies_;
+    const uint64_t bytes = verdict.signature.count * size_of(verdict.signature.dtype);
+    strategies = choose(strategies, verdict.signature.collective, bytes, group.topology());
+    control.mutable_start()->set_local_strategy(packed(strategies.local));
+    control.mutable_start()->set_global_strategy(packed(strategies.global));
+    control.mutable_start()->set_slice_bytes(options_.slice_bytes);
+  } else {
+    write_status(verdict.status, *control.mutable_fail());
+  }
+  std::vector<bool> told(hosts_.size());
+  for (int rank = 0; rank < group.size(); ++rank) told[group.host_of(rank)] = true;
+  for (int host = 1; host < static_cast<int>(hosts_.size()); ++host)
+    if (told[host]) links_->send_control(host, control_frame(roster_.epoch, control));
+  if (!told[0] || !cause_.ok()) return;
+  if (verdict.status.ok())
+    obey_start(key, strategies, options_.slice_bytes);
+  else if (groups_.contains(key.first))
+    obey_fail(key, verdict.status);
+}
+
+void PlainWorld::rearm_matcher() {
+  parts_.loop.cancel(matcher_timer_);
+  matcher_timer_ = 0;
+  const std::optional<TimePoint> next = matcher_.next_deadline();
+  if (!next) return;
+  matcher_timer_ = parts_.loop.at(*next, [this] {
+    matcher_timer_ = 0;
+    for (const Verdict& verdict : matcher_.expire(Clock::now())) proclaim(verdict);
+    rearm_matcher();
+  });
+}
+
+void PlainWorld::lead_gone(int rank, const Status& cause) {
+  if (!cause_.ok()) return;
+  v1::Control control;
+  control.mutable_gone()->set_rank(static_cast<uint32_t>(rank));
+  write_status(cause, *control.mutable_gone()->mutable_cause());
+  to_others(control);
+  const Status left = unavailable(describe_rank(roster_, rank) + " left");
+  for (const Verdict& verdict : matcher_.gone(rank, cause.ok() ? left : cause)) proclaim(verdict);
+  rearm_matcher();
+}
+
+// ---- Frames ----
+
+void PlainWorld::adopt(const std::string& host, std::shared_ptr<Link> link,
+                       std::shared_ptr<LoopHandler> handler) {
+  for (int index = 0; index < static_cast<int>(hosts_.size()); ++index)
+    if (hosts_[index].name == host && index != self_) {
+      links_->adopt(index, std::move(link), std::move(handler));
+      if (!cause_.ok()) tell_abort(index);  // It was not there to hear of it.
+      return;
+    }
+  link->close(unauthenticated("host " + host + " is not in this job's roster"));
+}
+
+Status PlainWorld::send(const OpKey& key, int rank, Outgoing frame) {
+  const int host = groups_.at(key.group).host_of(rank);
+  Status status = links_->send_data(host, std::move(frame));
+  return status.ok() || status.code() == Code::resource_exhausted ? status
+                                                                  : host_lost(host, status);
+}
+
+void PlainWorld::tell_abort(int host) {
+  v1::Control control;
+  write_status(cause_, *control.mutable_abort());
+  links_->send_control(host, control_frame(roster_.epoch, control));
+}
+
+void PlainWorld::to_leader(const v1::Control& control) {
+  links_->send_control(0, control_frame(roster_.epoch, control));
+}
+
+void PlainWorld::to_others(const v1::Control& control, int except) {
+  for (int host = 1; host < static_cast<int>(hosts_.size()); ++host)
+    if (host != except) links_->send_control(host, control_frame(roster_.epoch, control));
+}
+
+void PlainWorld::on_frame(int host, Frame frame) {
+  if (!cause_.ok()) return;
+  stats_.received_bytes += frame.payload.bytes() + sizeof(FrameHeader);
+  if (frame.header.kind == FrameKind::control) return on_control(host, frame);
+  if (const Status status = on_data(host, std::move(frame)); !status.ok())
+    abort(host_lost(host, status));
+}
+
+// The engine trusts headers to name ranks of the group, and senders to be who they say.
+Status PlainWorld::on_data(int host, Frame frame) {
+  const auto group = groups_.find(frame.header.group);
+  if (frame.header.epoch != roster_.epoch || group == groups_.end())
+    return data_loss("a frame of another epoch or group");
+  const int from = frame.header.from;
+  if (from >= group->second.size() || group->second.host_of(from) != host)
+    return data_loss("a frame from a rank that lives elsewhere");
+  return parts_.engine.on_frame(std::move(frame));
+}
+
+void PlainWorld::on_control(int host, const Frame& frame) {
+  const Result<v1::Control> read = read_control(frame);
+  if (!read.ok()) return abort(host_lost(host, read.status()));
+  const v1::Control& control = *read;
+  const Key key{control.group(), control.op_seq()};
+  const bool from_leader = host == 0;
+  const bool known = groups_.contains(key.first);
+  if (control.has_arrive() && leads()) return on_arrive(host, control);
+  if (control.has_abort() && from_leader) return end_epoch(read_status(control.abort()));
+  if (control.has_abort()) return abort(read_status(control.abort()));
+  if (control.has_gone() && control.gone().rank() < roster_.ranks.size()) {
+    const int rank = static_cast<int>(control.gone().rank());
+    const Status cause = read_status(control.gone().cause());
+    note_gone(rank, cause);
+    if (leads()) lead_gone(rank, cause);
+    return;
+  }
+  if (control.has_fail() && from_leader && known)
+    return obey_fail(key, read_status(control.fail()));
+  if (control.has_start() && from_leader && known) {
+    const Result<Strategy> local = unpacked(control.start().local_strategy());
+    const Result<Strategy> global = unpacked(control.start().global_strategy());
+    if (local.ok() && global.ok())
+      return obey_start(key, {*local, *global}, control.start().slice_bytes());
+  }
+  abort(host_lost(host, data_loss("a control frame that makes no sense here")));
+}
+
+void PlainWorld::on_arrive(int host, const v1::Control& control) {
+  const v1::Arrive& arrive = control.arrive();
+  const Result<Signature> signature = read_signature(arrive.signature());
+  std::vector<int> members(control.members().begin(), control.members().end());
+  if (control.group() == 0) members = groups_.at(0).members();
+  const auto valid = [&](int rank) {
+    return rank >= 0 && rank < static_cast<int>(roster_.ranks.size());
+  };
+  const bool sound = signature.ok() && arrive.rank() < members.size() &&
+                     std::ranges::all_of(members, valid) &&
+                     roster_.ranks[members[arrive.rank()]].host == hosts_[host].name;
+  if (!sound) return abort(host_lost(host, data_loss("an arrival that makes no sense")));
+  const TimePoint deadline = Clock::now() + Millis(arrive.timeout_ms());
+  judge({control.group(), control.op_seq(), std::move(members), static_cast<int>(arrive.rank()),
+         *signature, read_status(arrive.invalid()), deadline, arrive.timeout_ms()},
+        host);
+}
+
+Status PlainWorld::host_lost(int host, const Status& why) const {
+  std::string ranks;
+  for (const int rank : hosts_[host].ranks)
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return unavailable("the worker of host " + hosts_[host].name + " (ranks " + ranks +
+                         ") is lost: " + why.message() + "; join again to form a new group",
+                     {hosts_[host].ranks.front(), hosts_[host].name});
+}
+
+// A host whose ranks have all left may close its links; any other loss ends the epoch.
+void PlainWorld::on_lost(int host, Status cause) {
+  const bool left =
+      std::ranges::all_of(hosts_[host].ranks, [&](int rank) { return gone_.contains(rank); });
+  if (!left) abort(host_lost(host, cause));
+}
+
+std::unique_ptr<World> make_world(const WorldParts& parts, Roster roster, const std::string& host,
+                                  const WorldOptions& options) {
+  return std::make_unique<PlainWorld>(parts, std::move(roster), host, options);
+}
+
+}  // namespace tutti
