@@ -16,9 +16,11 @@ namespace {
 template <Op op, class T>
 constexpr T combine(T a, T b) {
   if constexpr (op == Op::min) {
-    return (a < b) | (a != a) ? a : b;
+    const T least = a < b ? a : b;  // b, where either is NaN.
+    return a != a ? a : least;
   } else if constexpr (op == Op::max) {
-    return (a > b) | (a != a) ? a : b;
+    const T most = a > b ? a : b;
+    return a != a ? a : most;
   } else if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
     const U x = static_cast<U>(a);

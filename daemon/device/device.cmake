@@ -1,16 +1,17 @@
 # What the room's glob cannot know: the host kernels by processor, and the CUDA device or its
 # stand-in.
 
-# Contraction and errno are off so that every processor computes the same bits, at full speed.
-set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math)
+# No contraction: every processor computes the same bits. No errno, no traps: loops of min and max
+# become vector code; so they do only without value-range propagation, which splits their bodies.
+set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-tree-vrp)
 set(device_dir ${CMAKE_CURRENT_SOURCE_DIR}/device)
 set_source_files_properties(${device_dir}/kernel_baseline.cc PROPERTIES
                             COMPILE_OPTIONS "${kernel_flags}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${device_dir}/x86/kernel_avx2.cc PROPERTIES
-                              COMPILE_OPTIONS "${kernel_flags};-mavx2")
+                              COMPILE_OPTIONS "${kernel_flags};-mavx2;-mf16c")
   set_source_files_properties(${device_dir}/x86/kernel_avx512.cc PROPERTIES
-    COMPILE_OPTIONS "${kernel_flags};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
+    COMPILE_OPTIONS "${kernel_flags};-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
   target_sources(tutti_device PRIVATE ${device_dir}/x86/choose_kernel.cc
                  ${device_dir}/x86/kernel_avx2.cc ${device_dir}/x86/kernel_avx512.cc)
 else()

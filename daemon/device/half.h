@@ -7,6 +7,9 @@
 
 #include <cstdint>
 
+#include "daemon/device/loose.h"
+#include "proto/types.h"
+
 namespace tutti {
 namespace {
 
@@ -19,8 +22,6 @@ struct Bf16 {
 
 inline uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
 inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
-
-inline float to_float(float value) { return value; }
 
 inline float to_float(Bf16 value) { return float_of(uint32_t{value.bits} << 16); }
 
@@ -37,8 +38,6 @@ inline float to_float(F16 value) {
   const uint32_t magnitude = exponent == kExponent ? special : finite;
   return float_of(magnitude | (value.bits & 0x8000u) << 16);
 }
-
-inline void from_float(float value, float& to) { to = value; }
 
 inline void from_float(float value, Bf16& to) {
   const uint32_t bits = bits_of(value);
@@ -61,6 +60,32 @@ inline void from_float(float value, F16& to) {
   const uint32_t result = magnitude >= kTooLarge ? special : finite;
   to.bits = static_cast<uint16_t>(result | (bits >> 16 & 0x8000u));
 }
+
+template <class Half>
+void widen_block(float* __restrict to, const std::byte* __restrict from, size_t count) {
+  for (size_t i = 0; i < count; ++i) to[i] = to_float(load<Half>(from, i));
+}
+
+template <class Half>
+void narrow_block(std::byte* __restrict to, const float* __restrict from, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Half value;
+    from_float(from[i], value);
+    store(to, i, value);
+  }
+}
+
+// Blocks of 16-bit floats (f16 or bf16) to and from f32; the two do not overlap.
+struct PortableHalves {
+  static void widen(Dtype dtype, float* __restrict to, const std::byte* __restrict from,
+                    size_t count) {
+    dtype == Dtype::f16 ? widen_block<F16>(to, from, count) : widen_block<Bf16>(to, from, count);
+  }
+  static void narrow(Dtype dtype, std::byte* __restrict to, const float* __restrict from,
+                     size_t count) {
+    dtype == Dtype::f16 ? narrow_block<F16>(to, from, count) : narrow_block<Bf16>(to, from, count);
+  }
+};
 
 }  // namespace
 }  // namespace tutti

@@ -7,27 +7,17 @@
 #pragma once
 
 #include "daemon/device/arithmetic.h"
-#include "daemon/device/half.h"
 #include "daemon/device/kernel.h"
+#include "daemon/device/loose.h"
 
 namespace tutti {
 namespace {
 
 // Partial results of one block: small enough to stay in the first-level cache.
-constexpr size_t kBlockBytes = 8192;
+constexpr size_t kBlockBytes = 4096;
+// Keeps blocks that lie one behind the other from sharing all their cache sets.
+constexpr size_t kPadBytes = 192;
 constexpr size_t kFewSources = 4;
-
-template <class T>
-T load(const std::byte* from, size_t index) {
-  T value;
-  __builtin_memcpy(&value, from + index * sizeof(T), sizeof(T));
-  return value;
-}
-
-template <class T>
-void store(std::byte* to, size_t index, T value) {
-  __builtin_memcpy(to + index * sizeof(T), &value, sizeof(T));
-}
 
 // A run-time choice becomes a compile-time one: calls `body.operator()<op>()`.
 template <class Body>
@@ -44,8 +34,6 @@ void with_op(Op op, Body body) {
       return body.template operator()<Op::sum>();
   }
 }
-
-// ---- All values of one native type.
 
 template <class T, Op op, size_t sources, bool divide>
 void fold(std::byte* target, const std::byte* const* inputs, size_t count, T divisor) {
@@ -75,20 +63,63 @@ void fold_few(std::byte* target, const std::byte* const* inputs, size_t sources,
   }
 }
 
+// Where the blocks of a job's sources and target are, as values of type T. The general case is T
+// itself, in place.
+template <class T>
+struct Blocks {
+  explicit Blocks(const ReduceJob& from) : job(from) {}
+  const std::byte* source(size_t index, size_t /*slot*/, size_t first, size_t /*count*/) {
+    return static_cast<const std::byte*>(job.sources[index].data) + first * sizeof(T);
+  }
+  std::byte* target(size_t first) {
+    return static_cast<std::byte*>(job.target.data) + first * sizeof(T);
+  }
+  void finish(size_t /*first*/, size_t /*count*/) {}
+
+  const ReduceJob& job;
+};
+
+// 16-bit floats are widened into blocks of f32 (one for each slot of `inputs`) and narrowed from
+// one.
+template <class Halves>
+struct MixedBlocks {
+  explicit MixedBlocks(const ReduceJob& from) : job(from) {}
+  const std::byte* source(size_t index, size_t slot, size_t first, size_t count) {
+    const auto [data, dtype] = job.sources[index];
+    const std::byte* from = static_cast<const std::byte*>(data) + first * size_of(dtype);
+    if (dtype == Dtype::f32) return from;
+    Halves::widen(dtype, wide[slot], from, count);
+    return reinterpret_cast<const std::byte*>(wide[slot]);
+  }
+  std::byte* target(size_t first) {
+    if (job.target.dtype != Dtype::f32) return reinterpret_cast<std::byte*>(result);
+    return static_cast<std::byte*>(job.target.data) + first * sizeof(float);
+  }
+  void finish(size_t first, size_t count) {
+    const auto [data, dtype] = job.target;
+    if (dtype == Dtype::f32) return;
+    Halves::narrow(dtype, static_cast<std::byte*>(data) + first * size_of(dtype), result, count);
+  }
+
+  const ReduceJob& job;
+  alignas(64) float wide[kFewSources][(kBlockBytes + kPadBytes) / sizeof(float)];
+  alignas(64) float result[(kBlockBytes + kPadBytes) / sizeof(float)];
+};
+
 // Block by block: the first four sources into `partial`, three more at a time, the rest and the
 // division into the target. So memory is passed over once, in the order of the sources.
-template <class T, Op op, bool divide>
-void fold_many(const ReduceJob& job, T divisor) {
+template <class T, Op op, bool divide, class Blocks>
+void fold_blocks(const ReduceJob& job, T divisor, Blocks blocks) {
   constexpr size_t kBlock = kBlockBytes / sizeof(T);
-  alignas(64) std::byte partial[kBlockBytes];
+  alignas(64) std::byte partial[kBlockBytes + kPadBytes];
   for (size_t first = 0; first < job.count; first += kBlock) {
     const size_t count = job.count - first < kBlock ? job.count - first : kBlock;
     const std::byte* inputs[kFewSources];
     size_t taken = 0;
-    const auto fill = [&](size_t from) {
-      for (; from < kFewSources && taken < job.source_count; ++from, ++taken)
-        inputs[from] = static_cast<const std::byte*>(job.sources[taken].data) + first * sizeof(T);
-      return from;
+    const auto fill = [&](size_t slot) {
+      for (; slot < kFewSources && taken < job.source_count; ++slot, ++taken)
+        inputs[slot] = blocks.source(taken, slot, first, count);
+      return slot;
     };
     size_t filled = fill(0);
     while (taken < job.source_count) {
@@ -96,15 +127,16 @@ void fold_many(const ReduceJob& job, T divisor) {
       inputs[0] = partial;
       filled = fill(1);
     }
-    std::byte* target = static_cast<std::byte*>(job.target.data) + first * sizeof(T);
-    fold_few<T, op, divide>(target, inputs, filled, count, divisor);
+    fold_few<T, op, divide>(blocks.target(first), inputs, filled, count, divisor);
+    blocks.finish(first, count);
   }
 }
 
 template <class T, Op op, bool divide>
 void fold_all(const ReduceJob& job) {
   const T divisor = static_cast<T>(job.divisor);
-  if (job.source_count > kFewSources) return fold_many<T, op, divide>(job, divisor);
+  if (job.source_count > kFewSources)
+    return fold_blocks<T, op, divide>(job, divisor, Blocks<T>(job));
   const std::byte* inputs[kFewSources];
   for (size_t s = 0; s < job.source_count; ++s)
     inputs[s] = static_cast<const std::byte*>(job.sources[s].data);
@@ -126,64 +158,14 @@ void reduce_native(const ReduceJob& job) {
   });
 }
 
-// ---- 16-bit floats, mixed with f32 or not: through a block of f32.
-
-template <class T>
-void load_block(float* values, const std::byte* from, size_t count) {
-#pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i) values[i] = to_float(load<T>(from, i));
-}
-
-template <class T, Op op>
-void combine_block(float* values, const std::byte* from, size_t count) {
-#pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i) values[i] = combine<op>(values[i], to_float(load<T>(from, i)));
-}
-
-template <class T>
-void store_block(std::byte* to, const float* values, size_t count) {
-#pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i) {
-    T value;
-    from_float(values[i], value);
-    store(to, i, value);
-  }
-}
-
-void divide_block(float* values, size_t count, float divisor) {
-  for (size_t i = 0; i < count; ++i) values[i] /= divisor;
-}
-
-// Calls `body.operator()<T>()` with the type of a value that meets f32.
-template <class Body>
-void with_float(Dtype dtype, Body body) {
-  if (dtype == Dtype::f16) return body.template operator()<F16>();
-  if (dtype == Dtype::bf16) return body.template operator()<Bf16>();
-  body.template operator()<float>();
-}
-
-template <Op op>
-void reduce_mixed_op(const ReduceJob& job) {
-  constexpr size_t kBlock = kBlockBytes / sizeof(float);
-  alignas(64) float values[kBlock];
-  for (size_t first = 0; first < job.count; first += kBlock) {
-    const size_t count = job.count - first < kBlock ? job.count - first : kBlock;
-    for (size_t s = 0; s < job.source_count; ++s) {
-      with_float(job.sources[s].dtype, [&]<class T>() {
-        const auto* from = static_cast<const std::byte*>(job.sources[s].data) + first * sizeof(T);
-        if (s == 0) return load_block<T>(values, from, count);
-        combine_block<T, op>(values, from, count);
-      });
-    }
-    if (job.divisor != 1) divide_block(values, count, static_cast<float>(job.divisor));
-    with_float(job.target.dtype, [&]<class T>() {
-      store_block<T>(static_cast<std::byte*>(job.target.data) + first * sizeof(T), values, count);
-    });
-  }
-}
-
+template <class Halves>
 void reduce_mixed(const ReduceJob& job) {
-  with_op(job.op, [&]<Op op>() { reduce_mixed_op<op>(job); });
+  const auto divisor = static_cast<float>(job.divisor);
+  with_op(job.op, [&]<Op op>() {
+    if (job.divisor != 1)
+      return fold_blocks<float, op, true>(job, divisor, MixedBlocks<Halves>(job));
+    fold_blocks<float, op, false>(job, divisor, MixedBlocks<Halves>(job));
+  });
 }
 
 bool all_f32(const ReduceJob& job) {
@@ -192,6 +174,8 @@ bool all_f32(const ReduceJob& job) {
   return all;
 }
 
+// `Halves` widens and narrows blocks of 16-bit floats: see half.h.
+template <class Halves>
 void run_kernel(const ReduceJob& job) {
   switch (job.target.dtype) {
     case Dtype::f64:
@@ -207,7 +191,7 @@ void run_kernel(const ReduceJob& job) {
     case Dtype::f32:
     case Dtype::f16:
     case Dtype::bf16:
-      return all_f32(job) ? reduce_native<float>(job) : reduce_mixed(job);
+      return all_f32(job) ? reduce_native<float>(job) : reduce_mixed<Halves>(job);
   }
 }
 
