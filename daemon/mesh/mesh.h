@@ -18,6 +18,10 @@ namespace tutti {
 
 // ---- The worker's side ----
 
+// INVALID_ARGUMENT unless these can name a rank of a job: a printable name of 1 to 128 bytes, a
+// world of 1 to 65535 ranks, a rank inside it.
+Status check_job(const std::string& job, uint32_t rank, uint32_t world_size);
+
 struct JoinRequest {
   std::string job;
   uint32_t rank = 0;
@@ -29,7 +33,9 @@ struct JoinRequest {
 
 // A worker's stream to the job's coordinator. It reconnects by itself (every second) and then
 // resumes its epochs, so that a coordinator may be restarted under running jobs; joins that were
-// waiting fail UNAVAILABLE.
+// waiting there fail UNAVAILABLE. A join asked while nobody answers is kept until somebody does, or
+// fails UNAVAILABLE when its time is up. Nothing is called after the
+// destructor; do not destroy it inside an event.
 class Attendance {
  public:
   class Events {  // On the loop's thread.
@@ -42,7 +48,8 @@ class Attendance {
   };
   virtual ~Attendance() = default;
   virtual void join(const JoinRequest& request) = 0;
-  // A rank of this worker is gone; `cause` OK: it left on purpose.
+  // A rank of this worker is gone; `cause` OK: it left on purpose. Epoch 0: it was still joining,
+  // and its join is withdrawn; `cause` is not looked at.
   virtual void gone(uint32_t epoch, uint32_t rank, Status cause) = 0;
 };
 

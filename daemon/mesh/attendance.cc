@@ -1,0 +1,179 @@
+// The worker's stream to the coordinator: sends joins and departures, remembers what to resume.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "daemon/mesh/channel.h"
+#include "daemon/mesh/line.h"
+#include "daemon/mesh/mesh.h"
+#include "daemon/mesh/wire.h"
+#include "proto/mesh.grpc.pb.h"
+#include "proto/segment.h"
+
+namespace tutti {
+namespace {
+
+class StreamAttendance final : public Attendance {
+ public:
+  StreamAttendance(Loop& loop, const AttendanceOptions& options, Events& events)
+      : loop_(loop),
+        options_(options),
+        events_(events),
+        stub_(v1::Mesh::NewStub(dial(options.coordinator))),
+        line_(loop,
+              [this](auto* context, auto* reactor) { stub_->async()->Attend(context, reactor); },
+              {.on_open = [this] { opened(); },
+               .on_message = [this](const v1::CoordinatorMessage& m) { received(m); },
+               .on_broken = [this](const std::string& why) { broken(why); }}) {}
+
+  ~StreamAttendance() override {
+    for (const auto& [rank, pending] : pending_) loop_.cancel(pending.timer);
+  }
+
+  void join(const JoinRequest& request) override {
+    const TimePoint deadline = Clock::now() + Millis(request.timeout_ms);
+    Pending& pending = pending_[request.rank];
+    loop_.cancel(pending.timer);
+    pending = {.request = request, .deadline = deadline};
+    if (line_.is_open()) return send_join(pending);
+    pending.timer = loop_.at(deadline, [this, rank = request.rank] { refuse_unsent(rank); });
+  }
+
+  void gone(uint32_t epoch, uint32_t rank, Status cause) override {
+    if (epoch == 0) forget(rank);
+    if (held_ && held_->roster.epoch == epoch) {
+      held_->ranks.erase(rank);
+      if (held_->ranks.empty() || !cause.ok()) held_.reset();
+    }
+    if (!line_.is_open()) return;
+    v1::WorkerMessage message;
+    message.mutable_gone()->set_job(options_.job);
+    message.mutable_gone()->set_epoch(epoch);
+    message.mutable_gone()->set_rank(rank);
+    *message.mutable_gone()->mutable_cause() = to_message(cause);
+    line_.send(std::move(message));
+  }
+
+ private:
+  struct Pending {
+    JoinRequest request;
+    TimePoint deadline;
+    bool sent = false;
+    Loop::TimerId timer = 0;  // While not sent.
+  };
+  struct Held {
+    Roster roster;
+    std::set<uint32_t> ranks;  // This worker's, still there.
+  };
+
+  void forget(uint32_t rank) {
+    const auto found = pending_.find(rank);
+    if (found == pending_.end()) return;
+    loop_.cancel(found->second.timer);
+    pending_.erase(found);
+  }
+
+  void send_join(Pending& pending) {
+    const auto left = std::chrono::ceil<Millis>(pending.deadline - Clock::now()).count();
+    v1::WorkerMessage message;
+    v1::JoinRank& join = *message.mutable_join();
+    join.set_job(pending.request.job);
+    join.set_rank(pending.request.rank);
+    join.set_world_size(pending.request.world_size);
+    join.set_pid(pending.request.pid);
+    join.set_host(options_.host);
+    join.set_address(options_.data_address);
+    join.set_timeout_ms(static_cast<uint32_t>(std::max<int64_t>(left, 1)));
+    join.set_token(pending.request.token);
+    join.set_version(kProtocolVersion);
+    loop_.cancel(pending.timer);
+    pending.sent = true;
+    line_.send(std::move(message));
+  }
+
+  void opened() {
+    if (held_) resume();
+    for (auto& [rank, pending] : pending_) send_join(pending);
+  }
+
+  void resume() {
+    v1::WorkerMessage message;
+    v1::Resume& resume = *message.mutable_resume();
+    resume.set_job(options_.job);
+    resume.set_epoch(held_->roster.epoch);
+    *resume.mutable_roster() = to_message(held_->roster);
+    for (const uint32_t rank : held_->ranks) resume.add_ranks(rank);
+    line_.send(std::move(message));
+  }
+
+  void broken(const std::string& why) {
+    why_ = why;
+    std::vector<uint32_t> lost;
+    for (const auto& [rank, pending] : pending_)
+      if (pending.sent) lost.push_back(rank);
+    for (const uint32_t rank : lost)
+      refuse(rank, unavailable("the coordinator was lost while rank " + std::to_string(rank) +
+                               " waited to join: " + unreachable_text(options_.coordinator, why)));
+  }
+
+  void refuse_unsent(uint32_t rank) {
+    refuse(rank, unavailable("rank " + std::to_string(rank) + " of job \"" + options_.job +
+                             "\" cannot reach the coordinator: " +
+                             unreachable_text(options_.coordinator, why_)));
+  }
+
+  void refuse(uint32_t rank, const Status& status) {
+    forget(rank);
+    events_.on_refused(rank, status);
+  }
+
+  void received(const v1::CoordinatorMessage& message) {
+    if (message.has_roster()) take_roster(message.roster());
+    if (message.has_refused()) refuse(message.refused().rank(), answer(message.refused().status()));
+    if (message.has_aborted()) {
+      const uint32_t epoch = message.aborted().epoch();
+      if (held_ && held_->roster.epoch == epoch) held_.reset();
+      events_.on_aborted(epoch, answer(message.aborted().cause()));
+    }
+    if (message.has_strategy()) {
+      if (held_) held_->roster.strategy = message.strategy().strategy();
+      events_.on_strategy(message.strategy().strategy());
+    }
+  }
+
+  // A refusal or an abort is never OK, whatever was sent.
+  static Status answer(const v1::StatusMessage& message) {
+    Status status = from_message(message);
+    return status.ok() ? internal_error("the coordinator gave no cause") : status;
+  }
+
+  void take_roster(const v1::Roster& message) {
+    const Result<Roster> roster = from_message(message);
+    if (!roster.ok()) return;
+    Held held{.roster = *roster, .ranks = {}};
+    for (const auto& [rank, pending] : pending_)
+      if (pending.sent && rank < roster->ranks.size()) held.ranks.insert(rank);
+    for (const uint32_t rank : held.ranks) pending_.erase(rank);
+    held_ = std::move(held);
+    events_.on_roster(*roster);
+  }
+
+  Loop& loop_;
+  const AttendanceOptions options_;
+  Events& events_;
+  std::map<uint32_t, Pending> pending_;  // By rank.
+  std::optional<Held> held_;             // The epoch to resume.
+  std::string why_ = "still connecting";
+  const std::unique_ptr<v1::Mesh::Stub> stub_;
+  Line<v1::WorkerMessage, v1::CoordinatorMessage> line_;  // Last: it calls the others.
+};
+
+}  // namespace
+
+std::unique_ptr<Attendance> attend(Loop& loop, const AttendanceOptions& options,
+                                   Attendance::Events& events) {
+  return std::make_unique<StreamAttendance>(loop, options, events);
+}
+
+}  // namespace tutti

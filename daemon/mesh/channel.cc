@@ -1,0 +1,53 @@
+#include "daemon/mesh/channel.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kConnectMs = 5'000;
+constexpr int kMessageBytesMax = 64 << 20;  // A roster of 65,535 ranks fits.
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> dial(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kRedialMs / 2);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kRedialMs);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+void set_rules(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kPingEveryMs / 3);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+}
+
+std::string unreachable_text(const std::string& address, const std::string& why) {
+  return "no tuttid answers at " + address + " (" + why + "); start one there: tuttid --listen " +
+         address;
+}
+
+Status from_grpc(const grpc::Status& status, const std::string& address) {
+  if (status.ok()) return {};
+  const Code code = code_of(status.error_code());
+  const bool silent = code == Code::unavailable || code == Code::deadline_exceeded;
+  return {silent ? Code::unavailable : code,
+          silent ? unreachable_text(address, status.error_message()) : status.error_message()};
+}
+
+grpc::Status to_grpc(const Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), status.message()};
+}
+
+}  // namespace tutti

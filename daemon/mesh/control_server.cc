@@ -1,0 +1,140 @@
+// The agent's control plane: one gRPC server, one thread for time and for enlisting.
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <optional>
+#include <thread>
+
+#include "daemon/mesh/address.h"
+#include "daemon/mesh/admin_service.h"
+#include "daemon/mesh/channel.h"
+#include "daemon/mesh/line.h"
+#include "daemon/mesh/mesh.h"
+#include "daemon/mesh/mesh_service.h"
+#include "proto/segment.h"
+
+namespace tutti {
+namespace {
+
+constexpr Millis kGoodbye{300};  // For calls under way when the server ends.
+
+// Keeps this agent in the coordinator's list.
+class Enlistment {
+ public:
+  Enlistment(Loop& loop, const std::string& coordinator, v1::AgentMessage self)
+      : self_(std::move(self)),
+        stub_(v1::Mesh::NewStub(dial(coordinator))),
+        line_(loop,
+              [this](auto* context, auto* reactor) { stub_->async()->Enlist(context, reactor); },
+              {.on_open = [this] { line_.send(self_); },
+               .on_message = [](const v1::AgentAnswer&) {},
+               .on_broken = [](const std::string&) {}}) {}
+
+ private:
+  const v1::AgentMessage self_;
+  const std::unique_ptr<v1::Mesh::Stub> stub_;
+  Line<v1::AgentMessage, v1::AgentAnswer> line_;
+};
+
+class GrpcControlServer final : public ControlServer {
+ public:
+  // `elsewhere`: the coordinator, unless it is this one.
+  GrpcControlServer(const ControlOptions& options, const std::string& elsewhere,
+                    AgentControl& agent)
+      : host_(options.host),
+        elsewhere_(elsewhere),
+        coordinator_(options.token, [this] { rearm(); }),
+        mesh_(coordinator_, elsewhere),
+        admin_(agent, coordinator_) {}
+
+  ~GrpcControlServer() override {
+    coordinator_.mute();
+    if (server_ != nullptr) {
+      server_->Shutdown(std::chrono::system_clock::now() + kGoodbye);
+      server_->Wait();
+    }
+    loop_.stop();
+    if (thread_.joinable()) thread_.join();
+    enlistment_.reset();
+  }
+
+  Status start(Address listen) {
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    set_rules(builder);
+    builder.RegisterService(&mesh_);
+    builder.RegisterService(&admin_);
+    int port = 0;
+    builder.AddListeningPort(listen.to_string(), grpc::InsecureServerCredentials(), &port);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0)
+      return unavailable("cannot listen on " + listen.to_string() +
+                         "; is another tuttid running there? Choose another with --listen");
+    listen.port = static_cast<uint16_t>(port);
+    address_ = reachable(listen, elsewhere_).to_string();
+    admin_.open({address_, coordinator()});
+    if (!elsewhere_.empty()) enlist();
+    thread_ = std::thread([this] { loop_.run(); });
+    return {};
+  }
+
+  std::string address() const override { return address_; }
+  std::string coordinator() const override { return elsewhere_.empty() ? address_ : elsewhere_; }
+
+ private:
+  void enlist() {
+    v1::AgentMessage self;
+    self.set_host(host_);
+    self.set_address(address_);
+    self.set_version(kProtocolVersion);
+    enlistment_.emplace(loop_, elsewhere_, std::move(self));
+  }
+
+  // Any thread.
+  void rearm() {
+    loop_.post([this] { arm(); });
+  }
+  void arm() {
+    loop_.cancel(timer_);
+    const TimePoint deadline = coordinator_.next_deadline();
+    if (deadline == TimePoint::max()) return;
+    timer_ = loop_.at(deadline, [this] {
+      coordinator_.expire();
+      arm();
+    });
+  }
+
+  const std::string host_;
+  const std::string elsewhere_;
+  std::string address_;  // Set by start().
+  Loop loop_;
+  Loop::TimerId timer_ = 0;  // Loop thread only.
+  Coordinator coordinator_;
+  MeshService mesh_;
+  AdminService admin_;
+  std::optional<Enlistment> enlistment_;  // Where another agent coordinates.
+  std::unique_ptr<grpc::Server> server_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,
+                                                     AgentControl& agent) {
+  const Result<Address> listen = parse_address(options.listen);
+  if (!listen.ok()) return listen.status();
+  std::string elsewhere = options.coordinator;
+  if (!elsewhere.empty()) {
+    const Result<Address> coordinator = parse_address(elsewhere);
+    if (!coordinator.ok()) return coordinator.status();
+    if (is_self(*coordinator, *listen)) elsewhere.clear();
+  }
+  auto server = std::make_unique<GrpcControlServer>(options, elsewhere, agent);
+  const Status status = server->start(*listen);
+  if (!status.ok()) return status;
+  return std::unique_ptr<ControlServer>(std::move(server));
+}
+
+}  // namespace tutti

@@ -1,0 +1,106 @@
+#include "daemon/mesh/coordinator.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+
+#include "daemon/schedule/schedule.h"
+
+namespace tutti {
+namespace {
+
+// 128 random bits in hex.
+std::string random_secret() {
+  std::random_device source;
+  std::string text;
+  for (int i = 0; i < 4; ++i) {
+    std::array<char, 9> digits;
+    std::snprintf(digits.data(), digits.size(), "%08x", static_cast<unsigned>(source()));
+    text += digits.data();
+  }
+  return text;
+}
+
+}  // namespace
+
+RosterBook::Worker Coordinator::attach(Send send) {
+  const std::lock_guard lock(mutex_);
+  workers_.emplace(++last_id_, std::move(send));
+  return last_id_;
+}
+
+void Coordinator::receive(RosterBook::Worker worker, const v1::WorkerMessage& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (message.has_join())
+      deliver(book_.join(worker, message.join(), random_secret(), Clock::now()));
+    if (message.has_gone()) deliver(book_.gone(worker, message.gone()));
+    if (message.has_resume()) deliver(book_.resume(worker, message.resume()));
+  }
+  if (message.has_join()) rearm_();
+}
+
+void Coordinator::detach(RosterBook::Worker worker) {
+  const std::lock_guard lock(mutex_);
+  workers_.erase(worker);
+  deliver(book_.end(worker));
+}
+
+void Coordinator::expire() {
+  const std::lock_guard lock(mutex_);
+  deliver(book_.expire(Clock::now()));
+}
+
+TimePoint Coordinator::next_deadline() const {
+  const std::lock_guard lock(mutex_);
+  return book_.next_deadline();
+}
+
+void Coordinator::mute() {
+  const std::lock_guard lock(mutex_);
+  muted_ = true;
+}
+
+Status Coordinator::set_strategy(const std::string& job, const std::string& text) {
+  const Result<Strategies> strategies = parse_strategies(text);
+  if (!strategies.ok()) return strategies.status();
+  const std::lock_guard lock(mutex_);
+  const Result<RosterBook::Answers> answers = book_.set_strategy(job, to_string(*strategies));
+  if (answers.ok()) deliver(*answers);
+  return answers.status();
+}
+
+void Coordinator::deliver(const RosterBook::Answers& answers) {
+  if (muted_) return;
+  for (const RosterBook::Answer& answer : answers) {
+    const auto worker = workers_.find(answer.to);
+    if (worker != workers_.end()) worker->second(answer.message);
+  }
+}
+
+void Coordinator::enlist(uint64_t agent, const v1::AgentMessage& message) {
+  const std::lock_guard lock(mutex_);
+  agents_[agent] = message;
+}
+
+void Coordinator::delist(uint64_t agent) {
+  const std::lock_guard lock(mutex_);
+  agents_.erase(agent);
+}
+
+uint64_t Coordinator::next_agent() {
+  const std::lock_guard lock(mutex_);
+  return ++last_id_;
+}
+
+std::vector<v1::AgentMessage> Coordinator::agents() const {
+  std::vector<v1::AgentMessage> agents;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, agent] : agents_) agents.push_back(agent);
+  }
+  std::ranges::sort(agents, {}, [](const auto& agent) { return agent.host(); });
+  return agents;
+}
+
+}  // namespace tutti

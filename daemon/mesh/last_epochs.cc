@@ -1,0 +1,23 @@
+#include "daemon/mesh/last_epochs.h"
+
+namespace tutti {
+
+void LastEpochs::keep(const std::string& job, uint32_t epoch) {
+  take(job);
+  entries_.emplace_front(job, epoch);
+  where_[job] = entries_.begin();
+  if (entries_.size() <= jobs_max_) return;
+  where_.erase(entries_.back().first);
+  entries_.pop_back();
+}
+
+uint32_t LastEpochs::take(const std::string& job) {
+  const auto found = where_.find(job);
+  if (found == where_.end()) return 0;
+  const uint32_t epoch = found->second->second;
+  entries_.erase(found->second);
+  where_.erase(found);
+  return epoch;
+}
+
+}  // namespace tutti

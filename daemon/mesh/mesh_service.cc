@@ -1,0 +1,95 @@
+#include "daemon/mesh/mesh_service.h"
+
+#include "daemon/mesh/outbox.h"
+
+namespace tutti {
+namespace {
+
+// Each stream frees itself when gRPC is done with it; until its reads end it may be sent to.
+class AttendStream final
+    : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage> {
+ public:
+  AttendStream(grpc::CallbackServerContext& context, Coordinator& coordinator)
+      : context_(context), coordinator_(coordinator) {
+    StartSendInitialMetadata();  // Tells the worker that the stream is open.
+    worker_ = coordinator_.attach([this](const v1::CoordinatorMessage& message) {
+      if (!outbox_.send(message)) context_.TryCancel();
+    });
+    StartRead(&in_);
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      coordinator_.receive(worker_, in_);
+      StartRead(&in_);
+      return;
+    }
+    coordinator_.detach(worker_);
+    if (outbox_.close()) Finish(grpc::Status::OK);
+  }
+  void OnWriteDone(bool ok) override {
+    if (outbox_.write_done(ok)) Finish(grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+  grpc::CallbackServerContext& context_;
+  Coordinator& coordinator_;
+  RosterBook::Worker worker_ = 0;
+  v1::WorkerMessage in_;
+  Outbox<AttendStream, v1::CoordinatorMessage> outbox_{*this};
+};
+
+class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer> {
+ public:
+  explicit EnlistStream(Coordinator& coordinator)
+      : coordinator_(coordinator), agent_(coordinator.next_agent()) {
+    StartSendInitialMetadata();
+    StartRead(&in_);
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      coordinator_.enlist(agent_, in_);
+      StartRead(&in_);
+      return;
+    }
+    coordinator_.delist(agent_);
+    Finish(grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+  Coordinator& coordinator_;
+  const uint64_t agent_;
+  v1::AgentMessage in_;
+};
+
+template <class In, class Out>
+class RefusedStream final : public grpc::ServerBidiReactor<In, Out> {
+ public:
+  explicit RefusedStream(const std::string& elsewhere) {
+    this->Finish({grpc::StatusCode::FAILED_PRECONDITION,
+                  "this agent does not coordinate; the coordinator is " + elsewhere});
+  }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService::Attend(
+    grpc::CallbackServerContext* context) {
+  if (!elsewhere_.empty())
+    return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(elsewhere_);
+  return new AttendStream(*context, coordinator_);
+}
+
+grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer>* MeshService::Enlist(
+    grpc::CallbackServerContext*) {
+  if (!elsewhere_.empty()) return new RefusedStream<v1::AgentMessage, v1::AgentAnswer>(elsewhere_);
+  return new EnlistStream(coordinator_);
+}
+
+}  // namespace tutti

@@ -1,0 +1,337 @@
+#include "daemon/mesh/roster_book.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "daemon/mesh/mesh.h"
+#include "daemon/mesh/wire.h"
+#include "proto/segment.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t kJobNameBytesMax = 128;
+constexpr uint32_t kWorldSizeMax = 65'535;
+constexpr uint32_t kTimeoutDefaultMs = 30'000;
+
+std::string quoted(const std::string& job) { return "job \"" + job + "\""; }
+
+// "(host b, pid 4711)", of a join or of a roster's rank.
+template <class Who>
+std::string whereabouts(const Who& who) {
+  return "(host " + who.host() + ", pid " + std::to_string(who.pid()) + ")";
+}
+
+// Takes as long for a near miss as for a far one.
+bool same_token(const std::string& expected, const std::string& shown) {
+  unsigned char difference = expected.size() == shown.size() ? 0 : 1;
+  for (size_t i = 0; i < shown.size(); ++i)
+    difference |= static_cast<unsigned char>(shown[i] ^ expected[i % expected.size()]);
+  return difference == 0;
+}
+
+v1::CoordinatorMessage aborted_message(const std::string& job, uint32_t epoch,
+                                       const Status& cause) {
+  v1::CoordinatorMessage message;
+  message.mutable_aborted()->set_job(job);
+  message.mutable_aborted()->set_epoch(epoch);
+  *message.mutable_aborted()->mutable_cause() = to_message(cause);
+  return message;
+}
+
+bool well_formed(const v1::Resume& resume) {
+  const auto& ranks = resume.ranks();
+  const int world_size = resume.roster().ranks_size();
+  return resume.epoch() != 0 && from_message(resume.roster()).ok() && !ranks.empty() &&
+         check_job(resume.job(), 0, static_cast<uint32_t>(world_size)).ok() &&
+         std::ranges::all_of(ranks, [&](uint32_t r) { return r < uint32_t(world_size); });
+}
+
+}  // namespace
+
+Status check_job(const std::string& job, uint32_t rank, uint32_t world_size) {
+  if (job.empty()) return invalid_argument("the job has no name");
+  if (job.size() > kJobNameBytesMax)
+    return invalid_argument("the job's name is longer than " + std::to_string(kJobNameBytesMax) +
+                            " bytes");
+  if (std::ranges::any_of(job, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+    return invalid_argument("the job's name holds a control character");
+  if (world_size == 0 || world_size > kWorldSizeMax)
+    return invalid_argument("world size " + std::to_string(world_size) + " is not from 1 to " +
+                            std::to_string(kWorldSizeMax));
+  if (rank >= world_size)
+    return invalid_argument("rank " + std::to_string(rank) + " is not below the world size " +
+                                std::to_string(world_size),
+                            {.rank = static_cast<int>(std::min(rank, kWorldSizeMax))});
+  return {};
+}
+
+RosterBook::Answers RosterBook::join(Worker worker, const v1::JoinRank& join,
+                                     const std::string& secret, TimePoint now) {
+  const uint32_t timeout_ms = join.timeout_ms() == 0 ? kTimeoutDefaultMs : join.timeout_ms();
+  const Joining joining{worker, join, now + Millis(timeout_ms), ++joins_};
+  Status status = check(join);
+  const auto known = jobs_.find(join.job());
+  if (status.ok() && known != jobs_.end()) status = check_place(known->second, join);
+  if (!status.ok()) return {refusal(joining, status)};
+  Job& job = open(join.job());
+  job.joining.emplace(join.rank(), joining);
+  job.gave_up.erase(join.rank());
+  Answers answers;
+  if (job.joining.size() == join.world_size()) assemble(job, join.job(), secret, answers);
+  return answers;
+}
+
+Status RosterBook::check(const v1::JoinRank& join) const {
+  if (join.version() != kProtocolVersion)
+    return failed_precondition("host " + join.host() + " speaks protocol version " +
+                                   std::to_string(join.version()) + ", the coordinator version " +
+                                   std::to_string(kProtocolVersion) +
+                                   "; install the same release on every host",
+                               {.host = join.host()});
+  if (!token_.empty() && !same_token(token_, join.token()))
+    return unauthenticated("rank " + std::to_string(join.rank()) + " of " + quoted(join.job()) +
+                           " " + whereabouts(join) +
+                           " showed a wrong token; set TUTTI_TOKEN to the agents' token");
+  return check_job(join.job(), join.rank(), join.world_size());
+}
+
+Status RosterBook::check_place(const Job& job, const v1::JoinRank& join) {
+  const std::string rank = "rank " + std::to_string(join.rank()) + " of " + quoted(join.job());
+  const int culprit = static_cast<int>(join.rank());
+  if (job.running && join.rank() < job.running->members.size()) {
+    const Member& member = job.running->members[join.rank()];
+    if (member.worker != 0)
+      return already_exists(rank + " runs in epoch " + std::to_string(job.running->epoch) + " " +
+                                whereabouts(member.who),
+                            {culprit, member.who.host()});
+  }
+  if (job.joining.empty()) return {};
+  const auto first = std::ranges::min_element(job.joining, {},
+                                              [](const auto& entry) { return entry.second.order; });
+  const v1::JoinRank& came_first = first->second.join;
+  if (came_first.world_size() != join.world_size())
+    return failed_precondition(
+        rank + " " + whereabouts(join) + " has world size " + std::to_string(join.world_size()) +
+            ", rank " + std::to_string(came_first.rank()) + " " + whereabouts(came_first) +
+            ", who came first, has " + std::to_string(came_first.world_size()),
+        {culprit, join.host()});
+  const auto holder = job.joining.find(join.rank());
+  if (holder != job.joining.end())
+    return already_exists(rank + " has joined already " + whereabouts(holder->second.join),
+                          {culprit, holder->second.join.host()});
+  return check_host(job, join);
+}
+
+Status RosterBook::check_host(const Job& job, const v1::JoinRank& join) {
+  for (const auto& [rank, joining] : job.joining)
+    if (joining.join.host() == join.host() && joining.join.address() != join.address())
+      return failed_precondition("two workers of " + quoted(join.job()) + " call their host " +
+                                     join.host() + " (" + joining.join.address() + " and " +
+                                     join.address() + "); give each agent its own name with --host",
+                                 {static_cast<int>(join.rank()), join.host()});
+  return {};
+}
+
+RosterBook::Job& RosterBook::open(const std::string& name) {
+  const auto [entry, is_new] = jobs_.try_emplace(name);
+  if (is_new) entry->second.last_epoch = last_epochs_.take(name);
+  return entry->second;
+}
+
+void RosterBook::forget_if_empty(const std::string& name) {
+  const auto found = jobs_.find(name);
+  if (found == jobs_.end()) return;
+  Job& job = found->second;
+  if (job.joining.empty()) job.gave_up.clear();
+  if (job.running && workers_of(*job.running).empty()) job.running.reset();
+  if (job.running || !job.joining.empty()) return;
+  if (job.last_epoch != 0) last_epochs_.keep(name, job.last_epoch);
+  jobs_.erase(found);
+}
+
+std::set<RosterBook::Worker> RosterBook::workers_of(const Running& running) {
+  std::set<Worker> workers;
+  for (const Member& member : running.members)
+    if (member.worker != 0) workers.insert(member.worker);
+  return workers;
+}
+
+void RosterBook::tell(Answers& answers, const std::set<Worker>& workers,
+                      const v1::CoordinatorMessage& message) {
+  for (const Worker worker : workers) answers.push_back({worker, message});
+}
+
+RosterBook::Answer RosterBook::refusal(const Joining& joining, const Status& status) {
+  Answer answer{.to = joining.worker, .message = {}};
+  v1::JoinRefused& refused = *answer.message.mutable_refused();
+  refused.set_job(joining.join.job());
+  refused.set_rank(joining.join.rank());
+  *refused.mutable_status() = to_message(status);
+  return answer;
+}
+
+void RosterBook::assemble(Job& job, const std::string& name, const std::string& secret,
+                          Answers& answers) {
+  const uint32_t epoch = job.last_epoch + 1;
+  if (job.running)
+    break_epoch(job, name, aborted("epoch " + std::to_string(epoch) + " has taken over"), 0,
+                answers);
+  job.last_epoch = epoch;
+  job.running = Running{.epoch = epoch, .members = {}};
+  v1::CoordinatorMessage message;
+  v1::Roster& roster = *message.mutable_roster();
+  roster.set_job(name);
+  roster.set_epoch(epoch);
+  roster.set_secret(secret);
+  roster.set_strategy(job.strategy);
+  for (const auto& [rank, joining] : job.joining) {
+    v1::RosterRank& who = *roster.add_ranks();
+    who.set_rank(rank);
+    who.set_pid(joining.join.pid());
+    who.set_host(joining.join.host());
+    who.set_address(joining.join.address());
+    job.running->members.push_back({joining.worker, who});
+  }
+  job.joining.clear();
+  job.gave_up.clear();
+  tell(answers, workers_of(*job.running), message);
+}
+
+void RosterBook::break_epoch(Job& job, const std::string& name, const Status& cause, Worker except,
+                             Answers& answers) {
+  std::set<Worker> workers = workers_of(*job.running);
+  workers.erase(except);
+  tell(answers, workers, aborted_message(name, job.running->epoch, cause));
+  job.running.reset();
+}
+
+RosterBook::Answers RosterBook::gone(Worker worker, const v1::RankGone& gone) {
+  Answers answers;
+  const auto found = jobs_.find(gone.job());
+  if (found == jobs_.end()) return answers;
+  Job& job = found->second;
+  const auto joining = job.joining.find(gone.rank());
+  if (gone.epoch() == 0 && joining != job.joining.end() && joining->second.worker == worker)
+    job.joining.erase(joining);
+  const bool current = job.running && job.running->epoch == gone.epoch() &&
+                       gone.rank() < job.running->members.size();
+  if (current && job.running->members[gone.rank()].worker == worker) {
+    const Status cause = from_message(gone.cause());
+    job.running->members[gone.rank()].worker = 0;
+    if (!cause.ok()) break_epoch(job, gone.job(), cause, worker, answers);
+  }
+  forget_if_empty(gone.job());
+  return answers;
+}
+
+RosterBook::Answers RosterBook::resume(Worker worker, const v1::Resume& resume) {
+  Answers answers;
+  if (!well_formed(resume)) return answers;
+  const std::string& name = resume.job();
+  Job& job = open(name);
+  const std::string epoch = "epoch " + std::to_string(resume.epoch());
+  if (resume.epoch() > job.last_epoch) {
+    if (job.running) break_epoch(job, name, aborted(epoch + " has taken over"), worker, answers);
+    job.last_epoch = resume.epoch();
+    job.strategy = resume.roster().strategy();
+    job.running = Running{.epoch = resume.epoch(), .members = {}};
+    for (const v1::RosterRank& who : resume.roster().ranks())
+      job.running->members.push_back({0, who});
+  }
+  if (job.running && job.running->epoch == resume.epoch()) {
+    for (const uint32_t rank : resume.ranks())
+      if (rank < job.running->members.size()) job.running->members[rank].worker = worker;
+  } else {
+    const Status cause = unavailable(epoch + " of " + quoted(name) +
+                                     " was ended while this worker was out of the coordinator's "
+                                     "reach; join again");
+    tell(answers, {worker}, aborted_message(name, resume.epoch(), cause));
+  }
+  forget_if_empty(name);
+  return answers;
+}
+
+RosterBook::Answers RosterBook::end(Worker worker) {
+  Answers answers;
+  for (auto next = jobs_.begin(); next != jobs_.end();) {
+    const std::string name = next->first;
+    Job& job = (next++)->second;
+    withdraw(job, worker, name, answers);
+    forget_if_empty(name);
+  }
+  return answers;
+}
+
+void RosterBook::withdraw(Job& job, Worker worker, const std::string& name, Answers& answers) {
+  std::erase_if(job.joining, [&](const auto& entry) { return entry.second.worker == worker; });
+  if (!job.running) return;
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < job.running->members.size(); ++rank)
+    if (job.running->members[rank].worker == worker) ranks.push_back(rank);
+  if (ranks.empty()) return;
+  const std::string host = job.running->members[ranks[0]].who.host();
+  const Status cause =
+      unavailable("the worker of host " + host + " (" + list_ranks(ranks) + ") is gone",
+                  {.rank = static_cast<int>(ranks[0]), .host = host});
+  break_epoch(job, name, cause, worker, answers);
+}
+
+RosterBook::Answers RosterBook::expire(TimePoint now) {
+  Answers answers;
+  for (auto next = jobs_.begin(); next != jobs_.end();) {
+    const std::string name = next->first;
+    Job& job = (next++)->second;
+    const Status status = job.joining.empty() ? Status() : lateness(job);
+    std::erase_if(job.joining, [&](const auto& entry) {
+      if (entry.second.deadline > now) return false;
+      answers.push_back(refusal(entry.second, status));
+      job.gave_up.insert(entry.first);
+      return true;
+    });
+    forget_if_empty(name);
+  }
+  return answers;
+}
+
+Status RosterBook::lateness(const Job& job) {
+  const v1::JoinRank& any = job.joining.begin()->second.join;
+  std::vector<uint32_t> missing;
+  for (uint32_t rank = 0; rank < any.world_size(); ++rank)
+    if (!job.joining.contains(rank) && !job.gave_up.contains(rank)) missing.push_back(rank);
+  const std::string of = " of " + std::to_string(any.world_size());
+  if (!missing.empty())
+    return deadline_exceeded(quoted(any.job()) + ": " + list_ranks(missing) + of +
+                                 (missing.size() == 1 ? " has" : " have") + " not joined",
+                             {.rank = static_cast<int>(missing[0]), .host = {}});
+  const std::vector<uint32_t> quitters(job.gave_up.begin(), job.gave_up.end());
+  return deadline_exceeded(
+      quoted(any.job()) + ": " + list_ranks(quitters) + of + " joined, but waited less long",
+      {.rank = static_cast<int>(quitters.at(0)), .host = {}});
+}
+
+TimePoint RosterBook::next_deadline() const {
+  TimePoint soonest = TimePoint::max();
+  for (const auto& [name, job] : jobs_)
+    for (const auto& [rank, joining] : job.joining) soonest = std::min(soonest, joining.deadline);
+  return soonest;
+}
+
+Result<RosterBook::Answers> RosterBook::set_strategy(const std::string& job,
+                                                     const std::string& strategy) {
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end())
+    return not_found("there is no " + quoted(job) + "; `tutti status` lists the jobs");
+  found->second.strategy = strategy;
+  std::set<Worker> workers;
+  if (found->second.running) workers = workers_of(*found->second.running);
+  for (const auto& [rank, joining] : found->second.joining) workers.insert(joining.worker);
+  v1::CoordinatorMessage message;
+  message.mutable_strategy()->set_job(job);
+  message.mutable_strategy()->set_strategy(strategy);
+  Answers answers;
+  tell(answers, workers, message);
+  return answers;
+}
+
+}  // namespace tutti

@@ -1,0 +1,96 @@
+// The coordinator's rules: what workers say and the time go in, what they are told comes out. No
+// IO, no threads, no clock, no chance (secrets are handed in), so that every rule is tested alone.
+//
+// A job has at most one running epoch. The next one assembles beside it: a rank may join it once it
+// has left the running epoch or that epoch is broken, and when all ranks of the new world have
+// joined, their epoch replaces whatever is left of the old one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/base/loop.h"
+#include "daemon/base/status.h"
+#include "daemon/mesh/last_epochs.h"
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+class RosterBook {
+ public:
+  using Worker = uint64_t;  // One stream of attendance: never 0, never used again.
+  struct Answer {
+    Worker to;
+    v1::CoordinatorMessage message;
+  };
+  using Answers = std::vector<Answer>;
+
+  // `token`: if not empty, joins must show it.
+  explicit RosterBook(std::string token) : token_(std::move(token)) {}
+
+  // `secret` becomes the epoch's if this join completes one.
+  Answers join(Worker worker, const v1::JoinRank& join, const std::string& secret, TimePoint now);
+  Answers gone(Worker worker, const v1::RankGone& gone);
+  Answers resume(Worker worker, const v1::Resume& resume);
+  // The worker's stream is gone, and so is the worker.
+  Answers end(Worker worker);
+  // Refuses the joins whose time is up. Due whenever `now` has reached next_deadline().
+  Answers expire(TimePoint now);
+  TimePoint next_deadline() const;  // TimePoint::max(): nothing waits.
+  // NOT_FOUND for a job nobody is in. `strategy` is not looked at.
+  Result<Answers> set_strategy(const std::string& job, const std::string& strategy);
+
+  size_t jobs() const { return jobs_.size(); }  // With ranks.
+
+ private:
+  struct Joining {
+    Worker worker;
+    v1::JoinRank join;
+    TimePoint deadline;
+    uint64_t order;  // Of arrival.
+  };
+  struct Member {
+    Worker worker = 0;  // 0: left, or not heard of since the coordinator started.
+    v1::RosterRank who;
+  };
+  struct Running {
+    uint32_t epoch;
+    std::vector<Member> members;  // Index: rank.
+  };
+  struct Job {
+    uint32_t last_epoch = 0;
+    std::string strategy;
+    std::map<uint32_t, Joining> joining;  // By rank.
+    std::set<uint32_t> gave_up;           // Joined this assembly, and were refused for lateness.
+    std::optional<Running> running;
+  };
+
+  Status check(const v1::JoinRank& join) const;
+  static Status check_place(const Job& job, const v1::JoinRank& join);
+  static Status check_host(const Job& job, const v1::JoinRank& join);
+  Job& open(const std::string& name);
+  void forget_if_empty(const std::string& name);
+  static std::set<Worker> workers_of(const Running& running);
+  static void tell(Answers& answers, const std::set<Worker>& workers,
+                   const v1::CoordinatorMessage& message);
+  static Answer refusal(const Joining& joining, const Status& status);
+  static Status lateness(const Job& job);
+
+  static void assemble(Job& job, const std::string& name, const std::string& secret,
+                       Answers& answers);
+  // Ends the running epoch and tells its workers, all but `except`, why.
+  static void break_epoch(Job& job, const std::string& name, const Status& cause, Worker except,
+                          Answers& answers);
+  static void withdraw(Job& job, Worker worker, const std::string& name, Answers& answers);
+
+  const std::string token_;
+  std::map<std::string, Job> jobs_;
+  LastEpochs last_epochs_{10'000};
+  uint64_t joins_ = 0;
+};
+
+}  // namespace tutti

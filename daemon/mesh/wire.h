@@ -1,0 +1,25 @@
+// Statuses and rosters to and from their messages, and how this room writes of ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/base/roster.h"
+#include "daemon/base/status.h"
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+v1::StatusMessage to_message(const Status& status);
+// OK where the code is 0; a code outside the table is UNKNOWN.
+Status from_message(const v1::StatusMessage& message);
+
+v1::Roster to_message(const Roster& roster);
+// INVALID_ARGUMENT unless every rank from 0 on is there once, in order.
+Result<Roster> from_message(const v1::Roster& message);
+
+// "rank 3", "ranks 2, 3"; long lists are cut: "ranks 0, 1, ... 15 and 48 more".
+std::string list_ranks(const std::vector<uint32_t>& ranks);
+
+}  // namespace tutti
