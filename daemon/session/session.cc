@@ -69,6 +69,7 @@ class SocketSession : public Session {
   }
 
   Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) override;
+  void refuse(const Status& why) override { refuse_trainer(socket_.get(), why); }
   void complete(uint32_t slot, const Status& status, uint32_t value) override;
 
  private:

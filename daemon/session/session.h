@@ -112,6 +112,8 @@ class Session {
   virtual void set_group(uint32_t group, uint32_t rank_in_group, uint32_t group_size) = 0;
   // Hands the trainer its descriptors and starts serving. Once.
   virtual Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) = 0;
+  // Instead of welcome(): tells the trainer why not. Destroy the session then.
+  virtual void refuse(const Status& why) = 0;
   // Answers a request: at most once a slot and request; wakes who waits. `value`: of kVerbSubgroup.
   virtual void complete(uint32_t slot, const Status& status, uint32_t value = 0) = 0;
 };
