@@ -1,0 +1,65 @@
+// The commands of `tutti`. Each returns the process's exit code: 0 OK, 1 failure, 2 usage; `run`
+// its first failed rank's. Errors go to standard error, one line, saying what to do next.
+//
+// main.cc reads the command line into these options; nothing else knows CLI11.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "proto/types.h"
+
+namespace tutti {
+
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;
+
+struct RunOptions {
+  int hosts = 1;
+  std::string per_host = "1";  // Ranks on each host: "2", or one number a host: "3,1".
+  bool netns = false;
+  std::string rate;  // Of a host's link, as tc writes it; empty: no limit.
+  bool keep_going = false;
+  bool label = false;
+  std::string job = "run";
+  std::string log_dir;
+  std::vector<std::string> command;
+};
+int run_command(const RunOptions& options);
+
+struct BenchOptions {
+  std::vector<std::string> collectives = {"all_reduce"};
+  std::string dtype = "f32";
+  std::string op = "sum";
+  std::vector<std::string> strategies = {"auto"};  // A pair is spelt "LOCAL+GLOBAL".
+  std::string bytes_min = "4";
+  std::string bytes_max = "64M";
+  uint32_t factor = 4;
+  uint32_t iterations = 0;  // 0: as many as half a second takes, 5 to 1000.
+  uint32_t warmup = 5;
+  bool zero_copy = true;
+  bool json = false;
+};
+// With TUTTI_RANK in the environment, as one rank of a job; else on a mesh that `mesh` describes,
+// running `self` (this program's own command line) once a rank.
+int bench_command(const BenchOptions& options, RunOptions mesh, std::vector<std::string> self);
+
+struct StatusOptions {
+  std::string address;
+  bool json = false;
+};
+int status_command(const StatusOptions& options);
+int strategy_command(const std::string& address, const std::string& job, const std::string& text);
+int drain_command(const std::string& address, bool undo);
+int stop_command(const std::string& address, bool jobs);
+
+// --address, else TUTTI_ADDRESS, else the default of `listen`.
+std::string default_address();
+
+// Prints "tutti: <message>" and gives the exit code that belongs to the code: 2 for
+// INVALID_ARGUMENT, else 1.
+int report_failure(const Status& status);
+
+}  // namespace tutti

@@ -1,0 +1,209 @@
+#include "daemon/cli/local_mesh.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <fstream>
+
+#include "daemon/cli/text.h"
+#include "daemon/mesh/mesh.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Millis kReadyTimeout{20'000};
+constexpr Millis kStopTimeout{5'000};
+constexpr int kCallTimeoutMs = 2'000;
+constexpr int kStartTries = 5;  // A free port may be gone before the agent takes it.
+constexpr size_t kTailLines = 20;
+constexpr const char* kNetnsPort = ":7601";  // Every host has its own ports there.
+
+Result<std::string> free_local_address() {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  socklen_t bytes = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (bind(socket.get(), generic, bytes) != 0 || getsockname(socket.get(), generic, &bytes) != 0)
+    return errno_status("cannot find a free port");
+  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+// The datagram socket a service manager would offer; the agent says READY=1 there.
+Result<Fd> listen_for_ready(const std::string& path) {
+  sockaddr_un address{.sun_family = AF_UNIX};
+  if (path.size() >= sizeof address.sun_path)
+    return invalid_argument("'" + path + "' is too long for a socket: set TMPDIR to a shorter one");
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  unlink(path.c_str());
+  Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return errno_status("cannot listen on " + path);
+  return socket;
+}
+
+bool says_ready(int socket) {
+  std::array<char, 4096> text{};
+  const ssize_t bytes = recv(socket, text.data(), text.size(), 0);
+  const std::string_view message(text.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
+  return message.find("READY=1") != std::string_view::npos;
+}
+
+std::string tail_of(const std::string& path) {
+  std::ifstream file(path);
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+    if (lines.size() > kTailLines) lines.pop_front();
+  }
+  std::string out;
+  for (const std::string& line : lines) out += "  " + line + "\n";
+  return out;
+}
+
+Result<fs::path> make_directory() {
+  std::string path = fs::temp_directory_path() / "tutti-run-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) return errno_status("cannot make " + path);
+  return fs::path(path);
+}
+
+}  // namespace
+
+fs::path program_directory() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+Result<std::unique_ptr<LocalMesh>> LocalMesh::start(Loop& loop, Nursery& nursery,
+                                                    const LocalMeshOptions& options,
+                                                    const std::function<bool()>& interrupted) {
+  std::unique_ptr<LocalMesh> mesh(new LocalMesh(loop, nursery));
+  Status status = mesh->prepare(options);
+  for (Host& host : mesh->hosts_)
+    if (status.ok()) status = mesh->start_agent(host, interrupted);
+  if (status.ok()) return mesh;
+  return Status(status.code(), status.message() + mesh->log_tails());
+}
+
+LocalMesh::~LocalMesh() {
+  stop();
+  std::error_code ignored;
+  if (!directory_.empty()) fs::remove_all(directory_, ignored);
+}
+
+Status LocalMesh::prepare(const LocalMeshOptions& options) {
+  if (options.netns) {
+    Result<std::vector<HostNetwork>> networks =
+        make_networks(options.hosts, options.rate_bits_per_s);
+    if (!networks.ok()) return networks.status();
+    networks_ = std::move(*networks);
+  }
+  Result<fs::path> directory = make_directory();
+  if (!directory.ok()) return directory.status();
+  directory_ = *directory;
+  const fs::path logs = options.log_dir.empty() ? directory_ : fs::path(options.log_dir);
+  std::error_code error;
+  fs::create_directories(logs, error);
+  if (error) return invalid_argument("cannot make " + logs.string() + ": " + error.message());
+  for (int index = 0; index < options.hosts; ++index) {
+    Host host{.name = host_name(index)};
+    fs::create_directory(directory_ / host.name);
+    host.socket = directory_ / host.name / "tuttid.sock";
+    host.log = logs / (host.name + ".log");
+    if (options.netns) host.network = networks_[static_cast<size_t>(index)].space.get();
+    hosts_.push_back(std::move(host));
+  }
+  return {};
+}
+
+Status LocalMesh::start_agent(Host& host, const std::function<bool()>& interrupted) {
+  Status status;
+  for (int tries = 0; tries < kStartTries; ++tries) {
+    status = try_agent(host, interrupted);
+    if (status.code() != Code::unavailable) return status;
+  }
+  return status;
+}
+
+SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
+  const fs::path home = directory_ / host.name;
+  const std::string coordinator = &host == &hosts_.front() ? "" : hosts_.front().address;
+  SpawnOptions options;
+  options.command = {program_directory() / "tuttid",         "--socket=" + host.socket,
+                     "--run-dir=" + (home / "run").string(), "--listen=" + host.address,
+                     "--coordinator=" + coordinator,         "--host=" + host.name};
+  options.environment.set("NOTIFY_SOCKET", home / "notify");
+  options.network = host.network;
+  options.out = options.err = log;
+  return options;
+}
+
+// UNAVAILABLE: it ended before it was ready, worth another try.
+Status LocalMesh::try_agent(Host& host, const std::function<bool()>& interrupted) {
+  const size_t index = static_cast<size_t>(&host - hosts_.data());
+  const Result<std::string> address =
+      host.network >= 0 ? Result<std::string>(networks_[index].address + kNetnsPort)
+                        : free_local_address();
+  if (!address.ok()) return address.status();
+  host.address = *address;
+  const Result<Fd> notify = listen_for_ready(directory_ / host.name / "notify");
+  if (!notify.ok()) return notify.status();
+  const Fd log(open(host.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!log.valid()) return errno_status("cannot write " + host.log);
+  const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  SpawnOptions options = agent_options(host, log.get());
+  options.in = nothing.get();
+  const Result<pid_t> agent =
+      nursery_.spawn(options, [this, name = host.name](int code) { on_agent_ended(name, code); });
+  if (!agent.ok()) return agent.status();
+  host.agent = *agent;
+
+  bool ready = false;
+  Status status = loop_.watch(notify->get(), EPOLLIN,
+                              [&](uint32_t) { ready = says_ready(notify->get()) || ready; });
+  const TimePoint until = Clock::now() + kReadyTimeout;
+  while (!ready && status.ok() && nursery_.runs(host.agent) && Clock::now() < until) {
+    if (interrupted()) status = Status(Code::cancelled, "interrupted");
+    loop_.turn(until);
+  }
+  loop_.unwatch(notify->get());
+  if (ready || !status.ok()) return status;
+  if (nursery_.runs(host.agent))
+    return deadline_exceeded("agent " + host.name + " does not become ready; its log:\n");
+  return unavailable("agent " + host.name + " does not start; its log:\n");
+}
+
+void LocalMesh::on_agent_ended(const std::string& name, int code) {
+  if (stopping_) return;
+  std::fprintf(stderr, "tutti: agent %s %s\n", name.c_str(), describe_exit(code).c_str());
+}
+
+void LocalMesh::stop() {
+  if (stopping_) return;
+  stopping_ = true;
+  for (const Host& host : hosts_)
+    if (nursery_.runs(host.agent) && !admin_stop(host.address, true, kCallTimeoutMs).ok())
+      nursery_.signal(host.agent, SIGTERM);
+  const TimePoint until = Clock::now() + kStopTimeout;
+  for (const Host& host : hosts_)
+    while (nursery_.runs(host.agent) && Clock::now() < until) loop_.turn(until);
+  nursery_.end_all();
+}
+
+std::string LocalMesh::log_tails() const {
+  std::string out;
+  for (const Host& host : hosts_) {
+    const std::string tail = tail_of(host.log);
+    if (!tail.empty()) out += "log of host " + host.name + ":\n" + tail;
+  }
+  return out;
+}
+
+}  // namespace tutti

@@ -1,0 +1,15 @@
+// What `tutti status` shows of an answer, for people and for programs. Pure.
+#pragma once
+
+#include <string>
+
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+// Two tables: agents, then jobs with a line a host.
+std::string status_text(const v1::StatusReply& reply);
+// One JSON object on one line: {"agents":[{"host":...,"workers":[{"job":...,"ranks":[...]}]}]}.
+std::string status_json(const v1::StatusReply& reply);
+
+}  // namespace tutti
