@@ -19,7 +19,9 @@ Schedule schedule_of(const Plan& plan);
 // ranks whose values are different expressions, or a cost other than cost_of() states.
 Status check(const Plan& plan, const Schedule& schedule);
 
-// The same proof over the merged moves of every host (by host).
+// The same proof over the merged moves of every host (by host), each host taking its list in order.
+// Of the cost the chunks sent are compared, not the rounds: a host takes one move at a time, so its
+// ranks are no longer apart.
 Status check_moves(const Plan& plan, const std::vector<std::vector<Move>>& moves);
 
 }  // namespace tutti

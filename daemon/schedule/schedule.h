@@ -11,11 +11,32 @@
 //   recv         the current value of `chunk` becomes what `peer` sent
 //   recv_reduce  the current value of `chunk` becomes (current op received), in this order
 //   finish       this rank's value of `chunk` is complete: divide (MEAN) and round; once per chunk
-//   over all ranks,
-//                before any copy of the complete value leaves
+//                over all ranks, before any copy of the complete value leaves. Nothing is finished
+//                where nothing is combined (broadcast, all_gather)
 // The k-th send from a to b meets the k-th recv or recv_reduce at b from a, and names the same
 // chunk. A rank never changes a chunk it sent before the receiver has provably taken it, so sends
-// may borrow memory.
+// may borrow memory. That holds for each chunk by itself: the proof never leans on another chunk's
+// messages.
+//
+// THE FORMS, with their rounds and the most chunks that one member sends. n: members on a level
+// (the ranks of a lone host, else one leader a host). D: the depth of a k-ary heap of n, which is
+// in rank order, root first; 1 for Centralized, where k = n-1, and n-1 for Tree(1), the chain.
+//
+//   collective      Centralized and Tree(k)                   Ring
+//   all_reduce      1 chunk, up and down the heap:            n chunks, reduce-scatter ring, then
+//                   2D rounds, at most k+1 chunks             all-gather ring: 2(n-1), 2(n-1)
+//   reduce          1 chunk, up the heap: D, 1                nearest: the chain: n-1, 1
+//   broadcast       1 chunk, down the heap: D, at most k      nearest: the chain: n-1, 1
+//   all_gather      n chunks; nearest: blocks up the heap,    n chunks, all-gather ring: n-1, n-1
+//                   and down what a subtree lacks: 2D
+//   reduce_scatter  n chunks; nearest: all up the heap, and   n chunks, reduce-scatter ring:
+//                   down each its block: 2D                   n-1, n-1
+//   barrier         1 empty chunk, as all_reduce: 2D          nearest: the chain: 2(n-1), 2
+//
+// Two levels: each host up to its leader, the form above among leaders, each host down again.
+// Inside a host the first and last phases are rooted, so a local Ring is the chain there (when
+// there is one host only, its ranks are the level and Ring is the ring). A host's blocks travel
+// together between leaders. Exact costs: beside the forms, in tree.cc and ring.cc.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +73,7 @@ struct Strategies {
 // INVALID_ARGUMENT with the forms that exist for anything else; "tree:0" says that arity must be
 // >= 1.
 Result<Strategy> parse_strategy(std::string_view text);
-// One strategy for both levels, or "LOCAL,GLOBAL".
+// One strategy for both levels, or "LOCAL,GLOBAL", each in either form.
 Result<Strategies> parse_strategies(std::string_view text);
 std::string to_string(const Strategy& strategy);
 std::string to_string(const Strategies& strategies);  // "ring" where both are the same, else "a,b".
@@ -73,7 +94,7 @@ int leader_of(const Plan& plan, int host);
 
 // How many chunks the tensor is cut into. all_gather and reduce_scatter: one per rank, chunk r
 // being rank r's block. Elsewhere the tensor is split evenly (first chunks one element longer), and
-// chunks may be empty.
+// chunks may be empty: one chunk a member where Ring does an all_reduce, else one in all.
 int chunk_count(const Plan& plan);
 
 // Whether the rank has a contribution to / must end with the complete value of the chunk.
@@ -93,20 +114,22 @@ struct Step {
 std::vector<Step> steps_of(const Plan& plan, int rank);
 
 // What a strategy promises, asserted by the checker: the longest chain of messages any value waits
-// for, and the largest number of chunks one rank sends.
+// for where each rank takes its steps in order, and the largest number of chunks one rank sends
+// (the copies inside a host count as messages).
 struct Cost {
   int rounds = 0;
   int sent_chunks_max = 0;
 };
 Cost cost_of(const Plan& plan);
 
-// ---- One host's share of a plan, merged: what a worker runs. ----
-// Steps between two ranks of the host become moves of memory; the order is one in which the host
-// never waits for itself. Moves between hosts keep their rank's order, so hosts cannot deadlock if
-// ranks could not.
+// One host's share of a plan, merged: what a worker runs. Steps between two ranks of the host
+// become moves of memory; the order is one in which the host never waits for itself: a recv from
+// another host comes only when nothing else on this host can go on. Moves between hosts keep their
+// rank's order, so hosts cannot deadlock if ranks could not. Taken one after the other, in order,
+// the moves need no state of another host.
 enum class MoveKind : uint8_t {
   fold,         // value(rank, chunk) = value(rank) op value(others[0]) op value(others[1]) ...
-  spread,       // value(r, chunk) = value(rank, chunk) for r in others
+  spread,       // value(r, chunk) = value(rank, chunk) for r in others, which ascend
   send,         // rank's value goes to `peer` on another host
   recv,         // rank's value becomes what `peer` sent
   recv_reduce,  // rank's value becomes (value op received)
@@ -118,8 +141,7 @@ struct Move {
   int rank;
   int peer = -1;
   int chunk = 0;
-  int ordinal =
-      0;  // send, recv*: how many messages went from the sender to the receiver before it.
+  int ordinal = 0;  // send, recv*: how many messages the sender sent the receiver before it.
   std::vector<int> others;  // fold, spread.
   bool operator==(const Move&) const = default;
 };

@@ -1,0 +1,88 @@
+// Ring: position p sends to p+1 and hears from p-1 only. The share of position c starts at c+1,
+// gathers a contribution at every stop and is complete, and finished, at c; from there it goes
+// round once more for all_gather. Nobody is the centre and every link carries the same.
+//
+// COST. With m members, C chunks in all, s(p) those in the share of p:
+//   reduce_scatter  m-1 rounds; p sends C - s(p)
+//   all_gather      m-1 rounds; p sends C - s(p+1)
+//   all_reduce      2(m-1) rounds; p sends the sum: 2(m-1) of m chunks
+// The rooted forms of a ring are those of the chain: on a root's side there is nothing to share
+// out, and since the engine keeps slices in flight a chain fills every link just the same.
+#include <algorithm>
+
+#include "daemon/schedule/strategies.h"
+
+namespace tutti {
+namespace {
+
+using Steps = std::vector<Step>;
+
+int size_of(const Level& level) { return static_cast<int>(level.ranks.size()); }
+
+// One lap: first to leave is the share of `first`, then the shares before it, m-1 in all.
+void lap(const Level& level, int self, int first, StepKind arrival, const Shares& shares,
+         Steps& out) {
+  const int m = size_of(level);
+  const int right = level.ranks[(self + 1) % m], left = level.ranks[(self + m - 1) % m];
+  for (int round = 0; round < m - 1; ++round) {
+    const int leaving = (first + m - round) % m;
+    for (int chunk : shares[leaving]) out.push_back({StepKind::send, right, chunk});
+    for (int chunk : shares[(leaving + m - 1) % m]) out.push_back({arrival, left, chunk});
+  }
+}
+
+void reduce_scatter_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  const int m = size_of(level);
+  lap(level, self, (self + m - 1) % m, StepKind::recv_reduce, shares, out);
+  for (int chunk : shares[self]) out.push_back({StepKind::finish, -1, chunk});
+}
+
+void all_gather_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  lap(level, self, self, StepKind::recv, shares, out);
+}
+
+void all_reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  reduce_scatter_steps(level, self, shares, out);
+  all_gather_steps(level, self, shares, out);
+}
+
+// After m-1 rounds a member has waited for each other one, as long ago as that one is far away.
+void lap_clock(const Level& level, Tally& tally) {
+  const int m = size_of(level);
+  const std::vector<int> before = tally.clock;
+  for (int to = 0; to < m; ++to)
+    for (int from = 0; from < m; ++from)
+      tally.clock[to] = std::max(tally.clock[to], before[from] + (to - from + m) % m);
+}
+
+void reduce_scatter_cost(const Level& level, const Shares& shares, Tally& tally) {
+  lap_clock(level, tally);
+  const int chunks = chunks_in(shares);
+  for (int p = 0; p < size_of(level); ++p)
+    tally.sent[p] += chunks - static_cast<int>(shares[p].size());
+}
+
+void all_gather_cost(const Level& level, const Shares& shares, Tally& tally) {
+  lap_clock(level, tally);
+  const int m = size_of(level), chunks = chunks_in(shares);
+  for (int p = 0; p < m; ++p)
+    tally.sent[p] += chunks - static_cast<int>(shares[(p + 1) % m].size());
+}
+
+void all_reduce_cost(const Level& level, const Shares& shares, Tally& tally) {
+  reduce_scatter_cost(level, shares, tally);
+  all_gather_cost(level, shares, tally);
+}
+
+}  // namespace
+
+Forms ring_forms() {
+  Forms forms = tree_forms();
+  forms.all_reduce = {all_reduce_steps, all_reduce_cost};
+  forms.all_gather = {all_gather_steps, all_gather_cost};
+  forms.reduce_scatter = {reduce_scatter_steps, reduce_scatter_cost};
+  forms.splits = true;
+  return forms;
+}
+
+}  // namespace tutti

@@ -1,0 +1,36 @@
+#include "daemon/schedule/strategies.h"
+
+#include <algorithm>
+
+namespace tutti {
+
+Forms forms_of(StrategyKind kind) {
+  switch (kind) {
+    case StrategyKind::centralized:
+    case StrategyKind::tree:
+      return tree_forms();
+    case StrategyKind::ring:
+      return ring_forms();
+    case StrategyKind::automatic:
+      break;
+  }
+  fail_requirement("auto is resolved before a plan is made", std::source_location::current());
+}
+
+// Centralized is the heap in which everyone is the root's child. Larger arities than that are the
+// same heap, so they are cut here and no product of position and arity overflows.
+Level level_of(const Strategy& strategy, std::vector<int> ranks) {
+  const uint32_t widest = std::max<uint32_t>(2, ranks.size()) - 1;
+  uint32_t arity = 1;
+  if (strategy.kind == StrategyKind::centralized) arity = widest;
+  if (strategy.kind == StrategyKind::tree) arity = std::min(strategy.arity, widest);
+  return {std::move(ranks), static_cast<int>(arity), forms_of(strategy.kind)};
+}
+
+int chunks_in(const Shares& shares) {
+  int count = 0;
+  for (const auto& share : shares) count += static_cast<int>(share.size());
+  return count;
+}
+
+}  // namespace tutti

@@ -1,0 +1,193 @@
+// Tree(k), and with it Centralized (k = n-1) and the chain (k = 1): a heap over positions. The
+// children of position i are k*i+1 .. k*i+k, so position 0 is the root and the depth of position i
+// is that of a complete k-ary heap.
+//
+// COST. With D the depth of the last position, C the chunks in all, S(i) the chunks in the shares
+// of the subtree of i, and s(i) those of i itself:
+//   reduce     D rounds; every member but the root sends C
+//   gather     D rounds; every member but the root sends S(i)
+//   broadcast  D rounds; i sends the sum of C - S(child) over its children
+//   scatter    D rounds; i sends S(i) - s(i)
+// The three whole forms are reduce or gather followed by broadcast or scatter: 2 D rounds.
+#include <algorithm>
+
+#include "daemon/schedule/strategies.h"
+
+namespace tutti {
+namespace {
+
+using Steps = std::vector<Step>;
+
+constexpr int kOutside = -1;
+
+int size_of(const Level& level) { return static_cast<int>(level.ranks.size()); }
+
+int parent_of(const Level& level, int position) { return (position - 1) / level.arity; }
+
+std::vector<int> children_of(const Level& level, int position) {
+  std::vector<int> children;
+  for (int i = 1; i <= level.arity && level.arity * position + i < size_of(level); ++i)
+    children.push_back(level.arity * position + i);
+  return children;
+}
+
+// By position: the child of `self` below which (or at which) it sits, `self` for itself, kOutside
+// for those not below `self`.
+std::vector<int> branches_of(const Level& level, int self) {
+  std::vector<int> branch(level.ranks.size(), kOutside);
+  branch[self] = self;
+  for (int i = self + 1; i < size_of(level); ++i) {
+    const int parent = parent_of(level, i);
+    branch[i] = parent == self ? i : branch[parent];
+  }
+  return branch;
+}
+
+void reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  const std::vector<int> children = children_of(level, self);
+  for (const auto& share : shares)
+    for (int chunk : share) {
+      for (int child : children) out.push_back({StepKind::recv_reduce, level.ranks[child], chunk});
+      if (self > 0) out.push_back({StepKind::send, level.ranks[parent_of(level, self)], chunk});
+    }
+}
+
+void gather_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  const std::vector<int> branch = branches_of(level, self);
+  for (int owner = 0; owner < size_of(level); ++owner) {
+    const int from = branch[owner];
+    if (from == kOutside) continue;
+    for (int chunk : shares[owner]) {
+      if (from != self) out.push_back({StepKind::recv, level.ranks[from], chunk});
+      if (self > 0) out.push_back({StepKind::send, level.ranks[parent_of(level, self)], chunk});
+    }
+  }
+}
+
+void broadcast_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  const std::vector<int> children = children_of(level, self);
+  const std::vector<int> branch = branches_of(level, self);
+  for (int owner = 0; owner < size_of(level); ++owner)
+    for (int chunk : shares[owner]) {
+      if (branch[owner] == kOutside)
+        out.push_back({StepKind::recv, level.ranks[parent_of(level, self)], chunk});
+      for (int child : children)
+        if (branch[owner] != child) out.push_back({StepKind::send, level.ranks[child], chunk});
+    }
+}
+
+void scatter_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  const std::vector<int> branch = branches_of(level, self);
+  for (int owner = 0; owner < size_of(level); ++owner) {
+    const int to = branch[owner];
+    if (to == kOutside) continue;
+    for (int chunk : shares[owner]) {
+      if (self > 0) out.push_back({StepKind::recv, level.ranks[parent_of(level, self)], chunk});
+      if (to != self) out.push_back({StepKind::send, level.ranks[to], chunk});
+    }
+  }
+}
+
+void finish_at_root(int self, const Shares& shares, Steps& out) {
+  if (self > 0) return;
+  for (const auto& share : shares)
+    for (int chunk : share) out.push_back({StepKind::finish, -1, chunk});
+}
+
+void all_reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  reduce_steps(level, self, shares, out);
+  finish_at_root(self, shares, out);
+  broadcast_steps(level, self, shares, out);
+}
+
+void all_gather_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  gather_steps(level, self, shares, out);
+  broadcast_steps(level, self, shares, out);
+}
+
+void reduce_scatter_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  reduce_steps(level, self, shares, out);
+  finish_at_root(self, shares, out);
+  scatter_steps(level, self, shares, out);
+}
+
+std::vector<int> depths_of(const Level& level) {
+  std::vector<int> depth(level.ranks.size(), 0);
+  for (int i = 1; i < size_of(level); ++i) depth[i] = depth[parent_of(level, i)] + 1;
+  return depth;
+}
+
+// S(i) of the head of this file.
+std::vector<int> weights_of(const Level& level, const Shares& shares) {
+  std::vector<int> weight(level.ranks.size(), 0);
+  for (int i = size_of(level) - 1; i >= 0; --i) {
+    weight[i] += static_cast<int>(shares[i].size());
+    if (i > 0) weight[parent_of(level, i)] += weight[i];
+  }
+  return weight;
+}
+
+void clock_up(const Level& level, Tally& tally) {
+  const std::vector<int> depth = depths_of(level);
+  for (int i = 1; i < size_of(level); ++i)
+    tally.clock[0] = std::max(tally.clock[0], tally.clock[i] + depth[i]);
+}
+
+void clock_down(const Level& level, Tally& tally) {
+  const std::vector<int> depth = depths_of(level);
+  for (int i = 1; i < size_of(level); ++i) tally.clock[i] = tally.clock[0] + depth[i];
+}
+
+void reduce_cost(const Level& level, const Shares& shares, Tally& tally) {
+  clock_up(level, tally);
+  for (int i = 1; i < size_of(level); ++i) tally.sent[i] += chunks_in(shares);
+}
+
+void gather_cost(const Level& level, const Shares& shares, Tally& tally) {
+  clock_up(level, tally);
+  const std::vector<int> weight = weights_of(level, shares);
+  for (int i = 1; i < size_of(level); ++i) tally.sent[i] += weight[i];
+}
+
+void broadcast_cost(const Level& level, const Shares& shares, Tally& tally) {
+  clock_down(level, tally);
+  const std::vector<int> weight = weights_of(level, shares);
+  for (int i = 1; i < size_of(level); ++i) tally.sent[parent_of(level, i)] += weight[0] - weight[i];
+}
+
+void scatter_cost(const Level& level, const Shares& shares, Tally& tally) {
+  clock_down(level, tally);
+  const std::vector<int> weight = weights_of(level, shares);
+  for (int i = 0; i < size_of(level); ++i)
+    tally.sent[i] += weight[i] - static_cast<int>(shares[i].size());
+}
+
+void all_reduce_cost(const Level& level, const Shares& shares, Tally& tally) {
+  reduce_cost(level, shares, tally);
+  broadcast_cost(level, shares, tally);
+}
+
+void all_gather_cost(const Level& level, const Shares& shares, Tally& tally) {
+  gather_cost(level, shares, tally);
+  broadcast_cost(level, shares, tally);
+}
+
+void reduce_scatter_cost(const Level& level, const Shares& shares, Tally& tally) {
+  reduce_cost(level, shares, tally);
+  scatter_cost(level, shares, tally);
+}
+
+}  // namespace
+
+Forms tree_forms() {
+  return {.reduce = {reduce_steps, reduce_cost},
+          .gather = {gather_steps, gather_cost},
+          .broadcast = {broadcast_steps, broadcast_cost},
+          .scatter = {scatter_steps, scatter_cost},
+          .all_reduce = {all_reduce_steps, all_reduce_cost},
+          .all_gather = {all_gather_steps, all_gather_cost},
+          .reduce_scatter = {reduce_scatter_steps, reduce_scatter_cost},
+          .barrier = {all_reduce_steps, all_reduce_cost}};
+}
+
+}  // namespace tutti

@@ -1,0 +1,245 @@
+// Strategy text, the facts of plans, steps and moves written by hand, and costs counted by hand.
+#include <gmock/gmock.h>
+
+#include "tests/schedule_plans.h"
+
+namespace tutti {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Step send(int peer, int chunk) { return {StepKind::send, peer, chunk}; }
+Step recv(int peer, int chunk) { return {StepKind::recv, peer, chunk}; }
+Step reduce(int peer, int chunk) { return {StepKind::recv_reduce, peer, chunk}; }
+Step finish(int chunk) { return {StepKind::finish, -1, chunk}; }
+
+Plan flat(Collective collective, Strategy strategy, int n, int root = 0) {
+  return plan_of(collective, {strategy, strategy}, hosts_of({n}), root);
+}
+
+TEST(StrategyText, EveryFormIsRead) {
+  const std::vector<std::pair<std::string, Strategy>> forms = {
+      {"ring", kRing},
+      {"centralized", kCentral},
+      {"auto", {}},
+      {"tree:3", tree(3)},
+      {"tree:4294967295", tree(4294967295u)},
+      {"\"Ring\"", kRing},
+      {"\"Centralized\"", kCentral},
+      {"Ring", kRing},
+      {"{\"Tree\":3}", tree(3)},
+      {" { \"Tree\" : 12 } ", tree(12)}};
+  for (const auto& [text, strategy] : forms) {
+    const auto parsed = parse_strategy(text);
+    ASSERT_TRUE(parsed.ok()) << text << ": " << parsed.status().message();
+    EXPECT_EQ(*parsed, strategy) << text;
+  }
+}
+
+TEST(StrategyText, A14_7_ArityZeroIsRefusedByName) {
+  for (const char* text : {"tree:0", "{\"Tree\":0}"}) {
+    const auto parsed = parse_strategy(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.status().code(), Code::invalid_argument);
+    EXPECT_THAT(parsed.status().message(), HasSubstr("arity must be >= 1")) << text;
+  }
+}
+
+TEST(StrategyText, A14_8_AnythingElseIsRefusedWithTheFormsThatExist) {
+  for (const char* text :
+       {"", " ", "tree", "tree:", "tree:-1", "tree:+1", "tree: 1", "tree:1x", "tree:4294967296",
+        "star", "RING", "ring ring", "{\"Tree\":1", "{\"Tree\":}", "{\"Ring\":1}", "tree:1}",
+        "{\"Tree\":\"1\"}", "\"ring", "ring,ring"}) {
+    const auto parsed = parse_strategy(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.status().code(), Code::invalid_argument);
+    EXPECT_THAT(parsed.status().message(), HasSubstr("use centralized, tree:K (K >= 1), ring"));
+  }
+}
+
+TEST(StrategyText, OneOrAPair) {
+  EXPECT_EQ(*parse_strategies("ring"), (Strategies{kRing, kRing}));
+  EXPECT_EQ(*parse_strategies("tree:2,ring"), (Strategies{tree(2), kRing}));
+  EXPECT_EQ(*parse_strategies("{\"Tree\":2}, \"Ring\""), (Strategies{tree(2), kRing}));
+  for (const char* text : {"", ",", "ring,", ",ring", "ring,star", "ring,ring,ring", "tree:0,ring"})
+    EXPECT_EQ(parse_strategies(text).status().code(), Code::invalid_argument) << text;
+}
+
+TEST(StrategyText, PrintsWhatItReads) {
+  for (const char* text : {"ring", "centralized", "auto", "tree:7"})
+    EXPECT_EQ(to_string(*parse_strategy(text)), text);
+  for (const char* text : {"ring", "tree:2,ring", "auto,centralized"})
+    EXPECT_EQ(to_string(*parse_strategies(text)), text);
+  EXPECT_EQ(to_string(*parse_strategies("tree:2,tree:2")), "tree:2");
+}
+
+TEST(Plan, LeaderIsTheRootWhereItLivesElseTheLowestRank) {
+  Plan plan = plan_of(Collective::reduce, {kRing, kRing}, hosts_of({3, 2}), 4);
+  EXPECT_EQ(leader_of(plan, 0), 0);
+  EXPECT_EQ(leader_of(plan, 1), 4);
+  plan.collective = Collective::all_reduce;
+  EXPECT_EQ(leader_of(plan, 1), 3);
+}
+
+TEST(Plan, ChunksContributionsAndWants) {
+  const Strategies ring = {kRing, kRing};
+  EXPECT_EQ(chunk_count(plan_of(Collective::all_reduce, ring, hosts_of({5}))), 5);
+  EXPECT_EQ(chunk_count(plan_of(Collective::all_reduce, ring, hosts_of({5, 2, 1}))), 3);
+  EXPECT_EQ(chunk_count(plan_of(Collective::all_reduce, {kRing, kCentral}, hosts_of({5, 2}))), 1);
+  EXPECT_EQ(chunk_count(plan_of(Collective::barrier, ring, hosts_of({5}))), 1);
+  EXPECT_EQ(chunk_count(plan_of(Collective::reduce, ring, hosts_of({5}))), 1);
+  const Plan gather = plan_of(Collective::all_gather, {kCentral, kCentral}, hosts_of({3, 1}));
+  EXPECT_EQ(chunk_count(gather), 4);
+  EXPECT_TRUE(contributes(gather, 2, 2));
+  EXPECT_FALSE(contributes(gather, 2, 1));
+  EXPECT_TRUE(wants(gather, 2, 1));
+  const Plan broadcast = plan_of(Collective::broadcast, ring, hosts_of({4}), 3);
+  EXPECT_TRUE(contributes(broadcast, 3, 0));
+  EXPECT_FALSE(contributes(broadcast, 0, 0));
+  const Plan reduction = plan_of(Collective::reduce, ring, hosts_of({4}), 3);
+  EXPECT_TRUE(wants(reduction, 3, 0));
+  EXPECT_FALSE(wants(reduction, 0, 0));
+  const Plan scatter = plan_of(Collective::reduce_scatter, ring, hosts_of({4}));
+  EXPECT_TRUE(wants(scatter, 1, 1));
+  EXPECT_FALSE(wants(scatter, 1, 2));
+  EXPECT_TRUE(contributes(scatter, 1, 2));
+}
+
+TEST(Steps, RingOf3AllReduce) {
+  const Plan plan = flat(Collective::all_reduce, kRing, 3);
+  EXPECT_THAT(steps_of(plan, 0),
+              ElementsAre(send(1, 2), reduce(2, 1), send(1, 1), reduce(2, 0), finish(0), send(1, 0),
+                          recv(2, 2), send(1, 2), recv(2, 1)));
+  EXPECT_THAT(steps_of(plan, 1),
+              ElementsAre(send(2, 0), reduce(0, 2), send(2, 2), reduce(0, 1), finish(1), send(2, 1),
+                          recv(0, 0), send(2, 0), recv(0, 2)));
+  EXPECT_THAT(steps_of(plan, 2),
+              ElementsAre(send(0, 1), reduce(1, 0), send(0, 0), reduce(1, 2), finish(2), send(0, 2),
+                          recv(1, 1), send(0, 1), recv(1, 0)));
+}
+
+TEST(Steps, TreeOf7AllReduce) {
+  const Plan plan = flat(Collective::all_reduce, tree(2), 7);
+  EXPECT_THAT(steps_of(plan, 0),
+              ElementsAre(reduce(1, 0), reduce(2, 0), finish(0), send(1, 0), send(2, 0)));
+  EXPECT_THAT(steps_of(plan, 1), ElementsAre(reduce(3, 0), reduce(4, 0), send(0, 0), recv(0, 0),
+                                             send(3, 0), send(4, 0)));
+  EXPECT_THAT(steps_of(plan, 2), ElementsAre(reduce(5, 0), reduce(6, 0), send(0, 0), recv(0, 0),
+                                             send(5, 0), send(6, 0)));
+  for (int leaf = 3; leaf < 7; ++leaf)
+    EXPECT_THAT(steps_of(plan, leaf),
+                ElementsAre(send((leaf - 1) / 2, 0), recv((leaf - 1) / 2, 0)));
+}
+
+TEST(Steps, RootComesFirstInTheHeap) {
+  const Plan plan = flat(Collective::reduce, tree(2), 4, 2);  // Heap order: 2, 0, 1, 3.
+  EXPECT_THAT(steps_of(plan, 2), ElementsAre(reduce(0, 0), reduce(1, 0), finish(0)));
+  EXPECT_THAT(steps_of(plan, 0), ElementsAre(reduce(3, 0), send(2, 0)));
+  EXPECT_THAT(steps_of(plan, 1), ElementsAre(send(2, 0)));
+  EXPECT_THAT(steps_of(plan, 3), ElementsAre(send(0, 0)));
+}
+
+TEST(Steps, AloneOnlyFinishes) {
+  for (const Strategy& strategy : kEveryStrategy) {
+    EXPECT_THAT(steps_of(flat(Collective::all_reduce, strategy, 1), 0), ElementsAre(finish(0)));
+    EXPECT_THAT(steps_of(flat(Collective::broadcast, strategy, 1), 0), ElementsAre());
+  }
+}
+
+TEST(Moves, TwoHostsFoldExchangeAndSpread) {
+  const Plan plan = plan_of(Collective::all_reduce, {kCentral, kCentral}, hosts_of({3, 1}));
+  EXPECT_THAT(moves_of(plan, 0), ElementsAre(Move{MoveKind::fold, 0, -1, 0, 0, {1, 2}},
+                                             Move{MoveKind::recv_reduce, 0, 3, 0, 0, {}},
+                                             Move{MoveKind::finish, 0, -1, 0, 0, {}},
+                                             Move{MoveKind::send, 0, 3, 0, 0, {}},
+                                             Move{MoveKind::spread, 0, -1, 0, 0, {1, 2}}));
+  EXPECT_THAT(moves_of(plan, 1), ElementsAre(Move{MoveKind::send, 3, 0, 0, 0, {}},
+                                             Move{MoveKind::recv, 3, 0, 0, 0, {}}));
+}
+
+TEST(Moves, ARingBetweenTwoHostsCountsItsMessages) {
+  const Plan plan = plan_of(Collective::all_reduce, {kCentral, kRing}, hosts_of({2, 1}));
+  EXPECT_THAT(
+      moves_of(plan, 0),
+      ElementsAre(Move{MoveKind::fold, 0, -1, 0, 0, {1}}, Move{MoveKind::fold, 0, -1, 1, 0, {1}},
+                  Move{MoveKind::send, 0, 2, 1, 0, {}}, Move{MoveKind::recv_reduce, 0, 2, 0, 0, {}},
+                  Move{MoveKind::finish, 0, -1, 0, 0, {}}, Move{MoveKind::send, 0, 2, 0, 1, {}},
+                  Move{MoveKind::recv, 0, 2, 1, 1, {}}, Move{MoveKind::spread, 0, -1, 0, 0, {1}},
+                  Move{MoveKind::spread, 0, -1, 1, 0, {1}}));
+}
+
+// However deep the tree, each inner rank folds once and spreads once a chunk.
+TEST(Moves, OneFoldAndOneSpreadForEachInnerRank) {
+  const Plan plan = plan_of(Collective::all_reduce, {tree(2), kRing}, hosts_of({7, 7}));
+  int folds = 0, spreads = 0;
+  for (const Move& move : moves_of(plan, 1)) {
+    folds += move.kind == MoveKind::fold;
+    spreads += move.kind == MoveKind::spread;
+    const bool is_local = move.kind == MoveKind::fold || move.kind == MoveKind::spread;
+    EXPECT_EQ(move.others.size(), is_local ? 2u : 0u);
+  }
+  EXPECT_EQ(folds, 3 * chunk_count(plan));
+  EXPECT_EQ(spreads, 3 * chunk_count(plan));
+}
+
+void expect_cost(const Plan& plan, int rounds, int sent_chunks_max) {
+  const Cost cost = cost_of(plan);
+  EXPECT_EQ(cost.rounds, rounds) << describe(plan);
+  EXPECT_EQ(cost.sent_chunks_max, sent_chunks_max) << describe(plan);
+}
+
+TEST(Cost, RingSends2NMinus1OfNChunks) {
+  for (int n : {2, 3, 8, 64})
+    expect_cost(flat(Collective::all_reduce, kRing, n), 2 * n - 2, 2 * n - 2);
+  expect_cost(flat(Collective::all_gather, kRing, 8), 7, 7);
+  expect_cost(flat(Collective::reduce_scatter, kRing, 8), 7, 7);
+  expect_cost(flat(Collective::reduce, kRing, 8), 7, 1);
+  expect_cost(flat(Collective::broadcast, kRing, 8), 7, 1);
+  expect_cost(flat(Collective::barrier, kRing, 8), 14, 2);
+}
+
+TEST(Cost, CentralizedLoadsItsCentre) {
+  expect_cost(flat(Collective::all_reduce, kCentral, 8), 2, 7);
+  expect_cost(flat(Collective::reduce, kCentral, 8), 1, 1);
+  expect_cost(flat(Collective::broadcast, kCentral, 8), 1, 7);
+  expect_cost(flat(Collective::all_gather, kCentral, 8), 2, 49);     // 7 ranks lack 7 blocks.
+  expect_cost(flat(Collective::reduce_scatter, kCentral, 8), 2, 8);  // A leaf sends all 8.
+}
+
+TEST(Cost, TreeGoesUpAndDownItsDepth) {
+  expect_cost(flat(Collective::all_reduce, tree(2), 7), 4, 3);
+  expect_cost(flat(Collective::all_reduce, tree(2), 8), 6, 3);
+  expect_cost(flat(Collective::all_reduce, tree(1), 5), 8, 2);
+  expect_cost(flat(Collective::all_reduce, tree(5), 4), 2, 3);
+  expect_cost(flat(Collective::broadcast, tree(3), 13), 2, 3);
+  expect_cost(flat(Collective::all_gather, tree(2), 3), 2, 4);  // The root: two children, 2 each.
+  expect_cost(flat(Collective::reduce_scatter, tree(2), 7), 4, 9);  // Rank 1: 7 up, 2 down.
+}
+
+TEST(Cost, LevelsAddUp) {
+  // 1 up, 2 in the ring of two, 1 down; the leader sends 2 chunks round and 2 to each of 3 ranks.
+  expect_cost(plan_of(Collective::all_reduce, {kCentral, kRing}, hosts_of({4, 4})), 4, 8);
+  // The tree of leaders: 1 up on each host, 1 up, 1 down, 1 down; the root sends to 2 + 2.
+  expect_cost(plan_of(Collective::all_reduce, {kCentral, tree(2)}, hosts_of({3, 3, 3})), 4, 4);
+  // Ranks alone on their hosts have nothing to wait for: 1 up and across at once, 1 down.
+  expect_cost(plan_of(Collective::all_reduce, {kCentral, tree(2)}, hosts_of({3, 1, 1})), 2, 4);
+  // Leaders swap 3 blocks and 1; host 0's sends 3 across, then 3 to each of its two ranks.
+  expect_cost(plan_of(Collective::all_gather, {kCentral, kRing}, hosts_of({3, 1})), 2, 9);
+}
+
+TEST(Cost, RingOfUnevenHostsWaitsForTheSlowest) {
+  // A chain of 3 on host 0: 2 rounds up, 2 x 2 in the ring of 3, 2 down, but what host 0 sent comes
+  // back to it no earlier than it went round: 2 + 3 + 2; host 1 sees it after 2 + 4.
+  expect_cost(plan_of(Collective::all_reduce, {kRing, kRing}, hosts_of({3, 1, 1})), 7, 7);
+}
+
+TEST(SchedulesDeathTest, AnUnusablePlanIsABug) {
+  Plan plan = flat(Collective::reduce, kRing, 3, 3);
+  EXPECT_DEATH(steps_of(plan, 0), "a plan names every rank once");
+  plan = flat(Collective::all_reduce, {}, 3);
+  EXPECT_DEATH(steps_of(plan, 0), "a plan names every rank once");
+}
+
+}  // namespace
+}  // namespace tutti
