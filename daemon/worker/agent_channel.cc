@@ -1,0 +1,66 @@
+#include "daemon/worker/agent_channel.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+namespace tutti {
+
+AgentChannel::AgentChannel(Loop& loop, Fd listener, Events& events)
+    : loop_(loop), listener_(std::move(listener)), events_(events) {}
+
+AgentChannel::~AgentChannel() {
+  drop_agent();
+  if (listener_.valid()) loop_.unwatch(listener_.get());
+}
+
+Status AgentChannel::start() {
+  return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_agent(); });
+}
+
+void AgentChannel::accept_agent() {
+  Fd agent(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!agent.valid()) return;
+  drop_agent();
+  agent_ = std::move(agent);
+  const Status watched = loop_.watch(agent_.get(), EPOLLIN, [this](uint32_t) { read_packets(); });
+  if (!watched.ok()) drop_agent();
+}
+
+void AgentChannel::drop_agent() {
+  if (!agent_.valid()) return;
+  loop_.unwatch(agent_.get());
+  agent_.reset();
+}
+
+void AgentChannel::read_packets() {
+  while (agent_.valid()) {
+    Result<std::optional<Packet>> packet = receive_packet(agent_.get());
+    if (!packet.ok()) return drop_agent();
+    if (!packet->has_value()) return;
+    handle(std::move(**packet));
+  }
+}
+
+void AgentChannel::handle(Packet packet) {
+  v1::AgentToWorker message;
+  if (!message.ParseFromString(packet.bytes)) {
+    spdlog::error("the agent sent a message that cannot be read");
+    return;
+  }
+  if (message.has_adopt() && packet.descriptors.size() == 1)
+    events_.on_adopt(message.adopt(), std::move(packet.descriptors[0]));
+  else if (message.report())
+    (void)send_packet(agent_.get(), events_.on_report().SerializeAsString(), {});
+  else if (message.stop())
+    events_.on_stop();
+}
+
+void AgentChannel::close_for_good() {
+  loop_.unwatch(listener_.get());
+  listener_.reset();
+  if (!agent_.valid()) return;
+  shutdown(agent_.get(), SHUT_RD);
+  read_packets();
+}
+
+}  // namespace tutti

@@ -1,0 +1,55 @@
+// Where other workers' links come in: each is led to the epoch it belongs to, or turned away.
+//
+// A link may arrive before this worker's own roster does; it waits for it, within a limit. Links of
+// epochs that are over, and links that do not know the epoch's secret, are closed.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+
+#include "daemon/base/loop.h"
+#include "daemon/group/group.h"
+#include "daemon/transport/transport.h"
+
+namespace tutti {
+
+class Door {
+ public:
+  class Events {
+   public:
+    virtual ~Events() = default;
+    virtual World* find_world(uint32_t epoch) = 0;
+  };
+
+  Door(Loop& loop, std::string job, Millis patience, Events& events);
+  ~Door();
+
+  // For Transport::listen; may be called on any thread.
+  Acceptor acceptor();
+  // A world was made: links that waited for it go in.
+  void opened(uint32_t epoch);
+
+ private:
+  struct Guest {
+    LinkHello hello;
+    std::shared_ptr<Link> link;
+    std::shared_ptr<LoopHandler> handler;
+    TimePoint until;
+  };
+
+  void receive(Guest guest);
+  void lead_in(const Guest& guest, World& world);
+  void turn_away_late();
+
+  Loop& loop_;
+  const std::string job_;
+  const Millis patience_;
+  Events& events_;
+  std::list<Guest> waiting_;
+  uint32_t newest_ = 0;
+  Loop::TimerId timer_ = 0;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
+};
+
+}  // namespace tutti

@@ -1,0 +1,301 @@
+#include "daemon/worker/worker.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "proto/segment.h"
+
+namespace tutti {
+namespace {
+
+constexpr Millis kFarewell{200};  // For the last frames and answers to leave.
+
+LinkLimits link_limits(const Settings& settings) {
+  LinkLimits limits;
+  limits.frame_bytes_max = static_cast<size_t>(settings.frame_bytes_max);
+  limits.queue_bytes_max = static_cast<size_t>(settings.link_queue_bytes);
+  limits.connect_timeout_ms = static_cast<int>(settings.connect_timeout_ms);
+  limits.silence_ms = static_cast<int>(settings.silence_ms);
+  return limits;
+}
+
+EngineLimits engine_limits(const Settings& settings) {
+  EngineLimits limits;
+  limits.slices_in_flight = static_cast<int>(settings.slices_in_flight);
+  limits.ops_in_flight = static_cast<int>(settings.ops_in_flight);
+  limits.stash_bytes_max = 4 * static_cast<size_t>(settings.link_queue_bytes);
+  return limits;
+}
+
+WorldOptions world_options(const Settings& settings) {
+  // Partial sums of 16-bit floats are twice as long as their tensors, and must fit a frame.
+  const auto slice = std::min(settings.slice_bytes, settings.frame_bytes_max / 2);
+  return {static_cast<uint32_t>(settings.op_timeout_ms), static_cast<uint64_t>(slice)};
+}
+
+std::vector<std::string> host_names(const Roster& roster) {
+  std::vector<std::string> names;
+  for (const RosterRank& rank : roster.ranks) names.push_back(rank.host);
+  return names;
+}
+
+void add(WorldStats& sum, const WorldStats& more) {
+  sum.operations += more.operations;
+  sum.failures += more.failures;
+  sum.bytes += more.bytes;
+  sum.sent_bytes += more.sent_bytes;
+  sum.received_bytes += more.received_bytes;
+}
+
+}  // namespace
+
+Worker::Worker(Loop& loop, const Settings& settings, const std::string& job)
+    : loop_(loop), settings_(settings), job_(job), device_(make_host_device()) {
+  engine_ = make_engine(*device_, *this, engine_limits(settings_),
+                        [&loop](std::function<void()> task) { loop.post(std::move(task)); });
+  door_ = std::make_unique<Door>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
+  transport_ = make_grpc_transport(link_limits(settings_));
+}
+
+Worker::~Worker() {
+  loop_.cancel(idle_timer_);
+  trainers_.clear();
+  worlds_.clear();
+  attendance_.reset();
+  transport_.reset();
+}
+
+Status Worker::start(Fd control) {
+  Result<std::string> address =
+      transport_->listen(settings_.data_address + ":0", door_->acceptor());
+  if (!address.ok()) return address.status();
+  attendance_ = attend(loop_, {settings_.coordinator, job_, settings_.host, *address}, *this);
+  agent_ = std::make_unique<AgentChannel>(loop_, std::move(control), *this);
+  spdlog::info("job {}: worker of host {} at {}", job_, settings_.host, *address);
+  rest_if_idle();
+  return agent_->start();
+}
+
+// ---- From the agent ----
+
+void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
+  const v1::Hello& hello = adopt.hello();
+  const int raw = socket.get();
+  if (stopping_)
+    return refuse_trainer(raw, unavailable("the worker of job " + job_ + " is ending; join again"));
+  Result<std::unique_ptr<Session>> session =
+      open_session(loop_, std::move(socket), static_cast<uint64_t>(settings_.segment_bytes), *this);
+  if (!session.ok()) {
+    spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
+                  session.status().to_string());
+    return;
+  }
+  loop_.cancel(idle_timer_);
+  idle_timer_ = 0;
+  world_size_ = hello.world_size();
+  Trainer trainer;
+  trainer.session = *std::move(session);
+  trainer.rank = hello.rank();
+  trainer.pid = adopt.pid();
+  trainers_.emplace(next_trainer_++, std::move(trainer));
+  const auto timeout_ms = hello.timeout_ms() != 0
+                              ? hello.timeout_ms()
+                              : static_cast<uint32_t>(settings_.join_timeout_ms);
+  attendance_->join(
+      {job_, hello.rank(), hello.world_size(), adopt.pid(), timeout_ms, hello.token()});
+}
+
+v1::WorkerReport Worker::on_report() {
+  v1::WorkerReport report;
+  report.set_job(job_);
+  report.set_pid(static_cast<uint32_t>(getpid()));
+  report.set_uid(getuid());
+  report.set_world_size(world_size_);
+  report.set_epoch(worlds_.empty() ? 0 : worlds_.rbegin()->first);
+  report.set_strategy(strategy_.empty() ? "auto" : strategy_);
+  report.set_state(state());
+  for (const auto& [number, trainer] : trainers_) {
+    v1::RankReport& rank = *report.add_ranks();
+    rank.set_rank(trainer.rank);
+    rank.set_pid(trainer.pid);
+    rank.set_epoch(trainer.epoch);
+    rank.set_operations(trainer.operations);
+    rank.set_bytes(trainer.bytes);
+  }
+  WorldStats stats = ended_;
+  for (const auto& [epoch, world] : worlds_) add(stats, world->stats());
+  report.set_operations(stats.operations);
+  report.set_failures(stats.failures);
+  report.set_bytes(stats.bytes);
+  report.set_sent_bytes(stats.sent_bytes);
+  report.set_received_bytes(stats.received_bytes);
+  return report;
+}
+
+std::string Worker::state() const {
+  if (worlds_.empty()) return "joining";
+  const World& newest = *worlds_.rbegin()->second;
+  if (!newest.cause().ok()) return "failed: " + newest.cause().message();
+  return newest.over() ? "ended" : "running";
+}
+
+void Worker::on_stop() {
+  if (stopping_) return;
+  stopping_ = true;
+  for (auto& [epoch, world] : worlds_)
+    world->abort(
+        unavailable("the worker of host " + settings_.host + " was stopped", {-1, settings_.host}));
+  loop_.at(Clock::now() + kFarewell, [this] { loop_.stop(); });
+}
+
+// ---- From trainers ----
+
+Worker::Trainers::iterator Worker::trainer_of(const Session& session) {
+  const auto found = std::ranges::find_if(
+      trainers_, [&](const auto& entry) { return entry.second.session.get() == &session; });
+  require(found != trainers_.end(), "an event comes from a session that is open");
+  return found;
+}
+
+void Worker::on_request(Session& session, OpRequest request) {
+  const auto& [number, trainer] = *trainer_of(session);
+  Call call;
+  call.signature = {request.collective, request.dtype, request.op,
+                    request.count,      request.root,  request.strategies};
+  call.in = request.in;
+  call.out = request.out;
+  call.timeout_ms = request.timeout_ms;
+  call.invalid = request.invalid;
+  call.memory = request.memory;
+  const uint64_t bytes =
+      request.collective == Collective::barrier ? 0 : request.count * size_of(request.dtype);
+  call.done = [this, number = number, slot = request.slot, bytes](const Status& status) {
+    answer(number, slot, bytes, status);
+  };
+  worlds_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), request.group, std::move(call));
+}
+
+void Worker::answer(uint64_t number, uint32_t slot, uint64_t bytes, const Status& status) {
+  const auto found = trainers_.find(number);
+  if (found == trainers_.end()) return;  // It died meanwhile.
+  if (status.ok()) {
+    ++found->second.operations;
+    found->second.bytes += bytes;
+  }
+  found->second.session->complete(slot, status);
+}
+
+void Worker::on_subgroup(Session& session, uint32_t slot, std::vector<uint32_t> ranks) {
+  const Trainer& trainer = trainer_of(session)->second;
+  const auto rank = static_cast<int>(trainer.rank);
+  const Result<uint32_t> group = worlds_.at(trainer.epoch)->subgroup(rank, ranks);
+  if (!group.ok()) return session.complete(slot, group.status());
+  const auto place = std::ranges::find(ranks, trainer.rank) - ranks.begin();
+  session.set_group(*group, static_cast<uint32_t>(place), static_cast<uint32_t>(ranks.size()));
+  session.complete(slot, {}, *group);
+}
+
+void Worker::on_end(Session& session, bool leaving, Status why) {
+  const auto& [number, trainer] = *trainer_of(session);
+  const Status cause = leaving ? Status() : why;
+  attendance_->gone(trainer.epoch, trainer.rank, cause);
+  const auto world = worlds_.find(trainer.epoch);
+  if (world != worlds_.end()) world->second->leave(static_cast<int>(trainer.rank), cause);
+  loop_.post([this, number = number] { forget(number); });
+}
+
+void Worker::forget(uint64_t number) {
+  trainers_.erase(number);
+  drop_finished_worlds();
+  rest_if_idle();
+}
+
+// A world whose ranks are all gone, or that failed and has no trainer of ours left to tell.
+void Worker::drop_finished_worlds() {
+  std::erase_if(worlds_, [&](const auto& entry) {
+    const auto& [epoch, world] = entry;
+    const bool used = std::ranges::any_of(
+        trainers_, [&, epoch = epoch](const auto& other) { return other.second.epoch == epoch; });
+    const bool finished = !used && (world->over() || !world->cause().ok());
+    if (finished) add(ended_, world->stats());
+    return finished;
+  });
+}
+
+void Worker::rest_if_idle() {
+  if (!trainers_.empty() || idle_timer_ != 0) return;
+  idle_timer_ =
+      loop_.at(Clock::now() + Millis(settings_.worker_idle_ms), [this] { end_if_idle(); });
+}
+
+// A trainer that was handed over just now is told to come again, not lost.
+void Worker::end_if_idle() {
+  idle_timer_ = 0;
+  if (!trainers_.empty()) return;
+  stopping_ = true;
+  agent_->close_for_good();
+  spdlog::info("job {}: no trainers left; the worker ends", job_);
+  loop_.stop();
+}
+
+// ---- From the coordinator ----
+
+void Worker::on_roster(const Roster& roster) {
+  std::unique_ptr<World>& world = worlds_[roster.epoch];
+  if (world != nullptr) return;
+  world =
+      make_world({loop_, *transport_, *engine_}, roster, settings_.host, world_options(settings_));
+  strategy_ = roster.strategy;
+  door_->opened(roster.epoch);
+  for (auto& [number, trainer] : trainers_)
+    if (trainer.epoch == 0 && roster.ranks[trainer.rank].pid == trainer.pid &&
+        roster.ranks[trainer.rank].host == settings_.host)
+      welcome(trainer, *world);
+}
+
+void Worker::welcome(Trainer& trainer, World& world) {
+  const Roster& roster = world.roster();
+  trainer.epoch = roster.epoch;
+  trainer.session->set_group(0, trainer.rank, static_cast<uint32_t>(roster.ranks.size()));
+  const Status welcomed = trainer.session->welcome(roster.epoch, host_names(roster));
+  if (!welcomed.ok())  // Its end will say so too.
+    spdlog::warn("job {}: {}", job_, welcomed.to_string());
+}
+
+void Worker::on_refused(uint32_t rank, Status why) {
+  const auto found = std::ranges::find_if(trainers_, [&](const auto& entry) {
+    return entry.second.epoch == 0 && entry.second.rank == rank;
+  });
+  if (found == trainers_.end()) return;
+  found->second.session->refuse(why);
+  loop_.post([this, number = found->first] { forget(number); });
+}
+
+// Trainers' deaths come through the leader, in the order of the operations; this is for workers
+// that are gone.
+void Worker::on_aborted(uint32_t epoch, Status cause) {
+  const auto world = worlds_.find(epoch);
+  if (world != worlds_.end()) world->second->abort(cause);
+}
+
+void Worker::on_strategy(const std::string& strategy) {
+  const Result<Strategies> parsed = parse_strategies(strategy);
+  if (!parsed.ok()) return;
+  strategy_ = strategy;
+  spdlog::info("job {}: strategy {}", job_, strategy);
+  for (auto& [epoch, world] : worlds_) world->set_strategy(*parsed);
+}
+
+// ---- Between workers ----
+
+World* Worker::find_world(uint32_t epoch) {
+  const auto found = worlds_.find(epoch);
+  return found == worlds_.end() ? nullptr : found->second.get();
+}
+
+Status Worker::send(const OpKey& key, int rank, Outgoing frame) {
+  return worlds_.at(key.epoch)->send(key, rank, std::move(frame));
+}
+
+}  // namespace tutti

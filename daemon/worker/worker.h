@@ -1,0 +1,101 @@
+// The composition root of one job's data plane on one node: builds the rooms, joins them, stops
+// them.
+//
+// A trainer's socket comes from the agent. Its rank is announced to the coordinator; when the
+// roster comes, the epoch's World is made and its local trainers are welcomed. From then on
+// requests go session -> world -> engine -> session. Everything runs on the loop's thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/fd.h"
+#include "daemon/base/loop.h"
+#include "daemon/base/settings.h"
+#include "daemon/device/device.h"
+#include "daemon/engine/engine.h"
+#include "daemon/group/group.h"
+#include "daemon/mesh/mesh.h"
+#include "daemon/session/session.h"
+#include "daemon/transport/transport.h"
+#include "daemon/worker/agent_channel.h"
+#include "daemon/worker/door.h"
+#include "proto/session.pb.h"
+
+namespace tutti {
+
+class Worker final : public Session::Events,
+                     public Attendance::Events,
+                     public Wire,
+                     public AgentChannel::Events,
+                     public Door::Events {
+ public:
+  Worker(Loop& loop, const Settings& settings, const std::string& job);
+  ~Worker() override;
+
+  // `control`: a listening SEQPACKET socket that the agent connects to.
+  Status start(Fd control);
+
+ private:
+  // A trainer between its adoption and its end. Epoch 0: still joining.
+  struct Trainer {
+    std::unique_ptr<Session> session;
+    uint32_t rank = 0;
+    uint32_t pid = 0;
+    uint32_t epoch = 0;
+    uint64_t operations = 0;
+    uint64_t bytes = 0;
+  };
+  using Trainers = std::map<uint64_t, Trainer>;  // By a number of our own.
+
+  // From the agent.
+  void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) override;
+  v1::WorkerReport on_report() override;
+  void on_stop() override;
+
+  // From trainers.
+  void on_request(Session& session, OpRequest request) override;
+  void on_subgroup(Session& session, uint32_t slot, std::vector<uint32_t> ranks) override;
+  void on_end(Session& session, bool leaving, Status why) override;
+
+  // From the coordinator.
+  void on_roster(const Roster& roster) override;
+  void on_refused(uint32_t rank, Status why) override;
+  void on_aborted(uint32_t epoch, Status cause) override;
+  void on_strategy(const std::string& strategy) override;
+
+  // From other workers, and the engine's way to them.
+  World* find_world(uint32_t epoch) override;
+  Status send(const OpKey& key, int rank, Outgoing frame) override;
+
+  Trainers::iterator trainer_of(const Session& session);
+  void welcome(Trainer& trainer, World& world);
+  void answer(uint64_t number, uint32_t slot, uint64_t bytes, const Status& status);
+  void forget(uint64_t number);
+  void drop_finished_worlds();
+  void rest_if_idle();
+  void end_if_idle();
+  std::string state() const;
+
+  Loop& loop_;
+  const Settings settings_;
+  const std::string job_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Door> door_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<AgentChannel> agent_;
+  std::unique_ptr<Attendance> attendance_;
+  std::map<uint32_t, std::unique_ptr<World>> worlds_;  // By epoch.
+  Trainers trainers_;
+  uint64_t next_trainer_ = 1;
+  uint32_t world_size_ = 0;
+  std::string strategy_;
+  WorldStats ended_;  // Of worlds that are no more.
+  Loop::TimerId idle_timer_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace tutti
