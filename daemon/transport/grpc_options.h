@@ -1,0 +1,14 @@
+// How gRPC is set for data links: sizes, silence, no surprises.
+#pragma once
+
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include "daemon/transport/transport.h"
+
+namespace tutti {
+
+grpc::ChannelArguments channel_arguments(const LinkLimits& limits);
+void set_server_options(const LinkLimits& limits, grpc::ServerBuilder& builder);
+
+}  // namespace tutti
