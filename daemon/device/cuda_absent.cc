@@ -1,4 +1,4 @@
-// In place of cuda_device.cu where Tutti is built without CUDA.
+// In place of cuda_device.cc where Tutti is built without CUDA.
 #include "daemon/device/device.h"
 
 namespace tutti {
