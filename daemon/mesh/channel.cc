@@ -1,5 +1,9 @@
 #include "daemon/mesh/channel.h"
 
+#include <grpc/support/log.h>
+
+#include <cstdlib>
+
 namespace tutti {
 namespace {
 
@@ -23,6 +27,9 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address) {
 }
 
 void set_rules(grpc::ServerBuilder& builder) {
+  // What gRPC would print is returned as a Status; GRPC_VERBOSITY brings it back.
+  if (std::getenv("GRPC_VERBOSITY") == nullptr)
+    gpr_set_log_verbosity(static_cast<gpr_log_severity>(GPR_LOG_SEVERITY_ERROR + 1));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

@@ -78,7 +78,8 @@ RosterBook::Answers RosterBook::join(Worker worker, const v1::JoinRank& join,
   job.joining.emplace(join.rank(), joining);
   job.gave_up.erase(join.rank());
   Answers answers;
-  if (job.joining.size() == join.world_size()) assemble(job, join.job(), secret, answers);
+  job.secret = secret;
+  settle(join.job(), answers);
   return answers;
 }
 
@@ -139,12 +140,15 @@ RosterBook::Job& RosterBook::open(const std::string& name) {
   return entry->second;
 }
 
-void RosterBook::forget_if_empty(const std::string& name) {
+void RosterBook::settle(const std::string& name, Answers& answers) {
   const auto found = jobs_.find(name);
   if (found == jobs_.end()) return;
   Job& job = found->second;
-  if (job.joining.empty()) job.gave_up.clear();
   if (job.running && workers_of(*job.running).empty()) job.running.reset();
+  if (job.joining.empty()) job.gave_up.clear();
+  const bool complete =
+      !job.joining.empty() && job.joining.size() == job.joining.begin()->second.join.world_size();
+  if (complete && !job.running) assemble(job, name, answers);
   if (job.running || !job.joining.empty()) return;
   if (job.last_epoch != 0) last_epochs_.keep(name, job.last_epoch);
   jobs_.erase(found);
@@ -171,19 +175,14 @@ RosterBook::Answer RosterBook::refusal(const Joining& joining, const Status& sta
   return answer;
 }
 
-void RosterBook::assemble(Job& job, const std::string& name, const std::string& secret,
-                          Answers& answers) {
-  const uint32_t epoch = job.last_epoch + 1;
-  if (job.running)
-    break_epoch(job, name, aborted("epoch " + std::to_string(epoch) + " has taken over"), 0,
-                answers);
-  job.last_epoch = epoch;
+void RosterBook::assemble(Job& job, const std::string& name, Answers& answers) {
+  const uint32_t epoch = ++job.last_epoch;
   job.running = Running{.epoch = epoch, .members = {}};
   v1::CoordinatorMessage message;
   v1::Roster& roster = *message.mutable_roster();
   roster.set_job(name);
   roster.set_epoch(epoch);
-  roster.set_secret(secret);
+  roster.set_secret(job.secret);
   roster.set_strategy(job.strategy);
   for (const auto& [rank, joining] : job.joining) {
     v1::RosterRank& who = *roster.add_ranks();
@@ -221,7 +220,7 @@ RosterBook::Answers RosterBook::gone(Worker worker, const v1::RankGone& gone) {
     job.running->members[gone.rank()].worker = 0;
     if (!cause.ok()) break_epoch(job, gone.job(), cause, worker, answers);
   }
-  forget_if_empty(gone.job());
+  settle(gone.job(), answers);
   return answers;
 }
 
@@ -248,7 +247,7 @@ RosterBook::Answers RosterBook::resume(Worker worker, const v1::Resume& resume) 
                                      "reach; join again");
     tell(answers, {worker}, aborted_message(name, resume.epoch(), cause));
   }
-  forget_if_empty(name);
+  settle(name, answers);
   return answers;
 }
 
@@ -258,7 +257,7 @@ RosterBook::Answers RosterBook::end(Worker worker) {
     const std::string name = next->first;
     Job& job = (next++)->second;
     withdraw(job, worker, name, answers);
-    forget_if_empty(name);
+    settle(name, answers);
   }
   return answers;
 }
@@ -289,7 +288,7 @@ RosterBook::Answers RosterBook::expire(TimePoint now) {
       job.gave_up.insert(entry.first);
       return true;
     });
-    forget_if_empty(name);
+    settle(name, answers);
   }
   return answers;
 }
@@ -304,6 +303,9 @@ Status RosterBook::lateness(const Job& job) {
     return deadline_exceeded(quoted(any.job()) + ": " + list_ranks(missing) + of +
                                  (missing.size() == 1 ? " has" : " have") + " not joined",
                              {.rank = static_cast<int>(missing[0]), .host = {}});
+  if (job.gave_up.empty() && job.running)
+    return deadline_exceeded(quoted(any.job()) + ": all of the next epoch have joined, but epoch " +
+                             std::to_string(job.running->epoch) + " still runs");
   const std::vector<uint32_t> quitters(job.gave_up.begin(), job.gave_up.end());
   return deadline_exceeded(
       quoted(any.job()) + ": " + list_ranks(quitters) + of + " joined, but waited less long",

@@ -2,8 +2,8 @@
 // IO, no threads, no clock, no chance (secrets are handed in), so that every rule is tested alone.
 //
 // A job has at most one running epoch. The next one assembles beside it: a rank may join it once it
-// has left the running epoch or that epoch is broken, and when all ranks of the new world have
-// joined, their epoch replaces whatever is left of the old one.
+// has left the running epoch, and it starts when all ranks of the new world have joined and none
+// runs in the old one. An epoch with a dead rank is broken: it is over at once, for everyone.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class RosterBook {
   // `token`: if not empty, joins must show it.
   explicit RosterBook(std::string token) : token_(std::move(token)) {}
 
-  // `secret` becomes the epoch's if this join completes one.
+  // The epoch's secret is that of the last join before it starts.
   Answers join(Worker worker, const v1::JoinRank& join, const std::string& secret, TimePoint now);
   Answers gone(Worker worker, const v1::RankGone& gone);
   Answers resume(Worker worker, const v1::Resume& resume);
@@ -66,6 +66,7 @@ class RosterBook {
     std::string strategy;
     std::map<uint32_t, Joining> joining;  // By rank.
     std::set<uint32_t> gave_up;           // Joined this assembly, and were refused for lateness.
+    std::string secret;                   // For the next epoch.
     std::optional<Running> running;
   };
 
@@ -73,21 +74,22 @@ class RosterBook {
   static Status check_place(const Job& job, const v1::JoinRank& join);
   static Status check_host(const Job& job, const v1::JoinRank& join);
   Job& open(const std::string& name);
-  void forget_if_empty(const std::string& name);
+  // After a change: starts the epoch that has become possible, forgets the job that has become
+  // empty. A reference to the job is dead afterwards.
+  void settle(const std::string& name, Answers& answers);
   static std::set<Worker> workers_of(const Running& running);
   static void tell(Answers& answers, const std::set<Worker>& workers,
                    const v1::CoordinatorMessage& message);
   static Answer refusal(const Joining& joining, const Status& status);
   static Status lateness(const Job& job);
 
-  static void assemble(Job& job, const std::string& name, const std::string& secret,
-                       Answers& answers);
+  static void assemble(Job& job, const std::string& name, Answers& answers);
   // Ends the running epoch and tells its workers, all but `except`, why.
   static void break_epoch(Job& job, const std::string& name, const Status& cause, Worker except,
                           Answers& answers);
   static void withdraw(Job& job, Worker worker, const std::string& name, Answers& answers);
 
-  const std::string token_;
+  std::string token_;
   std::map<std::string, Job> jobs_;
   LastEpochs last_epochs_{10'000};
   uint64_t joins_ = 0;
