@@ -145,7 +145,7 @@ Status SliceRun::finish(EngineParts& parts, const Move& move) {
                              ranges_[move.chunk].count, operation_.op, divisor());
 }
 
-Status SliceRun::store(EngineParts& parts, int rank, int chunk, const Value& from) {
+Status SliceRun::store(EngineParts& parts, int rank, int chunk, Value from) {
   Result<Value> to = place(parts, rank, chunk, from.dtype);
   if (!to.ok()) return to.status();
   value(rank, chunk) = *to;

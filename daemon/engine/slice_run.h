@@ -58,7 +58,7 @@ class SliceRun {
   Status combine(EngineParts& parts, const Move& move, std::span<const Operand> sources);
   Status finish(EngineParts& parts, const Move& move);
   Status spread(EngineParts& parts, const Move& move);
-  Status store(EngineParts& parts, int rank, int chunk, const Value& from);
+  Status store(EngineParts& parts, int rank, int chunk, Value from);
   Result<bool> send(EngineParts& parts, const Move& move, const std::function<void()>& released);
   Result<bool> receive(EngineParts& parts, Mailbox& mailbox, const Move& move);
   Status accept(EngineParts& parts, const Move& move, const Frame& frame);

@@ -1,0 +1,128 @@
+// Workers' insides as threads of one process: each host has its loop, transport, engine and world,
+// as in a real worker, without sessions and agents.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "daemon/device/device.h"
+#include "daemon/engine/engine.h"
+#include "daemon/group/group.h"
+#include "daemon/transport/transport.h"
+#include "daemon/worker/door.h"
+
+namespace tutti::testing {
+
+struct ClusterOptions {
+  WorldOptions world;
+  EngineLimits engine;
+  LinkLimits links;
+  bool over_grpc = false;
+};
+
+class ClusterHost : public Wire, public Door::Events {
+ public:
+  ClusterHost(std::string name, std::unique_ptr<Transport> links, const EngineLimits& limits)
+      : host(std::move(name)), device(make_host_device()), transport(std::move(links)) {
+    engine = make_engine(*device, *this, limits, [this](auto task) { loop.post(task); });
+    door = std::make_unique<Door>(loop, "demo", Millis(10'000), *this);
+    const std::string at = dynamic_address(*transport, host);
+    address = *transport->listen(at, door->acceptor());
+    thread = std::thread([this] { loop.run(); });
+  }
+
+  ~ClusterHost() override {
+    run([this] { world.reset(); });
+    transport.reset();
+    loop.stop();
+    thread.join();
+  }
+
+  // Runs on the loop's thread and waits.
+  void run(std::function<void()> task) {
+    std::promise<void> ran;
+    loop.post([&] {
+      task();
+      ran.set_value();
+    });
+    ran.get_future().wait();
+  }
+
+  Status send(const OpKey& key, int rank, Outgoing frame) override {
+    return world->send(key, rank, std::move(frame));
+  }
+  World* find_world(uint32_t epoch) override {
+    return world != nullptr && world->roster().epoch == epoch ? world.get() : nullptr;
+  }
+
+  std::string host;
+  std::string address;
+  Loop loop;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Door> door;
+  std::unique_ptr<World> world;
+  std::thread thread;
+
+ private:
+  static std::string dynamic_address(const Transport& transport, const std::string& host) {
+    return transport.name() == "grpc" ? "127.0.0.1:0" : host;
+  }
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const std::vector<int>& ranks_per_host, ClusterOptions options = {}) {
+    const auto network = make_local_network();
+    roster.job = "demo";
+    roster.epoch = 1;
+    roster.secret = "secret";
+    for (size_t index = 0; index < ranks_per_host.size(); ++index) {
+      auto links = options.over_grpc ? make_grpc_transport(options.links)
+                                     : make_local_transport(network, options.links);
+      hosts.push_back(std::make_unique<ClusterHost>(std::string(1, static_cast<char>('a' + index)),
+                                                    std::move(links), options.engine));
+      for (int i = 0; i < ranks_per_host[index]; ++i) {
+        const auto pid = static_cast<uint32_t>(1000 + roster.ranks.size());
+        roster.ranks.push_back({pid, hosts.back()->host, hosts.back()->address});
+        host_of.push_back(hosts.back().get());
+      }
+    }
+    for (const auto& host : hosts)
+      host->run([&] {
+        host->world = make_world({host->loop, *host->transport, *host->engine}, roster, host->host,
+                                 options.world);
+        host->door->opened(roster.epoch);
+      });
+  }
+
+  int size() const { return static_cast<int>(roster.ranks.size()); }
+
+  std::future<Status> submit(int rank, Call call, uint32_t group = 0) {
+    auto done = std::make_shared<std::promise<Status>>();
+    std::future<Status> future = done->get_future();
+    call.done = [done](const Status& status) { done->set_value(status); };
+    ClusterHost* host = host_of[rank];
+    host->loop.post([=, call = std::move(call)] { host->world->submit(rank, group, call); });
+    return future;
+  }
+
+  // All ranks' calls, made by `call_of(rank)`, to their ends.
+  template <class CallOf>
+  std::vector<Status> all(CallOf call_of) {
+    std::vector<std::future<Status>> futures;
+    for (int rank = 0; rank < size(); ++rank) futures.push_back(submit(rank, call_of(rank)));
+    std::vector<Status> statuses;
+    for (auto& future : futures) statuses.push_back(future.get());
+    return statuses;
+  }
+
+  Roster roster;
+  std::vector<std::unique_ptr<ClusterHost>> hosts;
+  std::vector<ClusterHost*> host_of;  // By rank.
+};
+
+}  // namespace tutti::testing
