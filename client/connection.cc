@@ -1,0 +1,232 @@
+#include "client/connection.h"
+
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::client {
+namespace {
+
+// Free pages kept for reuse.
+constexpr uint64_t kWarmBytesMax = uint64_t{1} << 30;
+// How often a sleeper looks whether its worker lives.
+constexpr int64_t kPulseMs = 50;
+// Waking a sleeper costs some 30 us; a yield well under one. So many yields first.
+constexpr int kYields = 40;
+// A worker ends operations at their deadline; what takes this much longer will never end.
+constexpr Millis kGrace{5'000};
+
+constexpr auto kFree = static_cast<uint32_t>(SlotState::free);
+constexpr auto kPending = static_cast<uint32_t>(SlotState::pending);
+constexpr auto kDone = static_cast<uint32_t>(SlotState::done);
+
+bool is_done(const Completion& completion) {
+  return completion.state.load(std::memory_order_acquire) == kDone;
+}
+
+template <size_t N>
+std::string text_of(const char (&text)[N]) {
+  return std::string(text, strnlen(text, N));
+}
+
+}  // namespace
+
+Connection::Connection(JoinTarget target) : target_(std::move(target)) {}
+
+Outcome Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& connection) {
+  Greeting greeting;
+  if (Outcome o = greet(target, greeting); !o.ok()) return o;
+  std::shared_ptr<Connection> made(new Connection(target));
+  if (Outcome o = made->segment_.map(std::move(greeting.memory)); !o.ok()) return o;
+  made->socket_ = std::move(greeting.socket);
+  made->doorbell_ = std::move(greeting.doorbell);
+  made->hosts_ = std::move(greeting.welcome.hosts);
+  made->epoch_ = greeting.welcome.epoch;
+  const Segment& segment = made->segment_;
+  made->arena_.emplace(
+      kArenaOffset, segment.bytes() - kArenaOffset, kWarmBytesMax,
+      [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); });
+  connection = std::move(made);
+  return {};
+}
+
+Connection::~Connection() { leave(); }
+
+void Connection::leave() {
+  if (!is_mine()) return;
+  const std::lock_guard lock(mutex_);
+  if (!socket_.valid() || lost_) return;
+  segment_.header().leaving.store(1, std::memory_order_release);
+  shutdown(socket_.get(), SHUT_RDWR);
+  lost_ = failure(TUTTI_CANCELLED, "rank " + std::to_string(target_.rank) + " left job '" +
+                                       target_.job + "'; join it anew");
+}
+
+Outcome Connection::usable() {
+  if (!is_mine()) return failure(TUTTI_FAILED_PRECONDITION, "a forked child must join by itself");
+  return lost_.value_or(Outcome{});
+}
+
+// ---- Requests ----
+
+Outcome Connection::submit(Request request, const std::shared_ptr<Ticket>& ticket) {
+  const std::lock_guard lock(mutex_);
+  if (Outcome o = usable(); !o.ok()) return o;
+  if (!abandoned_.empty()) collect();
+  const std::optional<uint32_t> slot = free_slot();
+  if (!slot)
+    return failure(TUTTI_RESOURCE_EXHAUSTED,
+                   std::to_string(kRingSlots) + " operations are unfinished; wait for one");
+  request.slot = ticket->slot = *slot;
+  const uint32_t timeout_ms = request.timeout_ms != 0 ? request.timeout_ms : target_.timeout_ms;
+  ticket->limit = Clock::now() + Millis(timeout_ms) + kGrace;
+  slots_[*slot] = ticket;
+  segment_.completion(*slot).state.store(kPending, std::memory_order_relaxed);
+  segment_.publish(request);
+  eventfd_write(doorbell_.get(), 1);
+  return {};
+}
+
+// The slots of works that are done but were not waited for serve again.
+std::optional<uint32_t> Connection::free_slot() {
+  for (uint32_t i = 0; i < kRingSlots; ++i) {
+    const uint32_t slot = (next_slot_ + i) % kRingSlots;
+    if (slots_[slot] != nullptr && !settle(*std::shared_ptr(slots_[slot]))) continue;
+    next_slot_ = (slot + 1) % kRingSlots;
+    return slot;
+  }
+  return std::nullopt;
+}
+
+bool Connection::settle(Ticket& ticket) {
+  if (ticket.settled) return true;
+  if (!is_mine()) return false;
+  Completion& completion = segment_.completion(ticket.slot);
+  if (!is_done(completion)) return false;
+  const auto code = static_cast<tutti_code>(completion.code);
+  if (code != TUTTI_OK)
+    ticket.outcome = {code, text_of(completion.message), completion.culprit_rank,
+                      text_of(completion.culprit_host)};
+  ticket.value = completion.value;
+  ticket.settled = true;
+  completion.state.store(kFree, std::memory_order_relaxed);
+  slots_[ticket.slot] = nullptr;
+  return true;
+}
+
+bool Connection::finished(Ticket& ticket) {
+  const std::lock_guard lock(mutex_);
+  if (settle(ticket)) return true;
+  const Outcome state = usable();
+  if (state.ok()) return false;
+  ticket.outcome = state;
+  return ticket.settled = true;
+}
+
+bool Connection::worker_lives() const {
+  char byte = 0;
+  const ssize_t got = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+Outcome Connection::worker_died() const {
+  return {TUTTI_UNAVAILABLE, "the worker of job '" + target_.job + "' on this host died", -1,
+          hosts_[target_.rank]};
+}
+
+bool Connection::done(Ticket& ticket) {
+  if (finished(ticket)) return true;
+  if (worker_lives()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) lost_ = worker_died();
+  }
+  return finished(ticket);
+}
+
+Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
+  auto& state = segment_.completion(ticket.slot).state;
+  const TimePoint limit = timeout_ms < 0 ? ticket.limit : Clock::now() + Millis(timeout_ms);
+  bool is_finished = finished(ticket);
+  for (int i = 0; !is_finished && i < kYields; ++i) {
+    if (state.load(std::memory_order_relaxed) != kPending) break;
+    sched_yield();
+  }
+  while (!is_finished && !(is_finished = done(ticket))) {
+    const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
+    if (left <= 0)
+      return failure(TUTTI_DEADLINE_EXCEEDED,
+                     timeout_ms < 0 ? "the worker of job '" + target_.job + "' does not answer"
+                                    : "not done after " + std::to_string(timeout_ms) +
+                                          " ms; the work goes on");
+    sleep_while_pending(state, std::min<int64_t>(left, kPulseMs));
+  }
+  deliver(ticket);
+  return ticket.outcome;
+}
+
+// Copies outside of the connection's lock: outputs may be large.
+void Connection::deliver(Ticket& ticket) {
+  const std::lock_guard one_at_a_time(ticket.delivery);
+  if (std::exchange(ticket.delivered, true)) return;
+  if (ticket.outcome.ok() && ticket.copy_bytes != 0)
+    std::memcpy(ticket.copy_to, ticket.copy_from, ticket.copy_bytes);
+  release(ticket.blocks);
+}
+
+void Connection::abandon(const std::shared_ptr<Ticket>& ticket) {
+  if (!is_mine()) return;
+  const std::lock_guard one_at_a_time(ticket->delivery);
+  if (std::exchange(ticket->delivered, true)) return;
+  const std::lock_guard lock(mutex_);
+  abandoned_.push_back(ticket);
+  collect();
+}
+
+void Connection::collect() {
+  std::erase_if(abandoned_, [this](const std::shared_ptr<Ticket>& ticket) {
+    if (!settle(*ticket)) return false;
+    for (const uint64_t block : ticket->blocks) arena_->release(block);
+    return true;
+  });
+}
+
+// ---- Memory ----
+
+std::byte* Connection::allocate(uint64_t bytes) {
+  if (!is_mine()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (!abandoned_.empty()) collect();
+  const std::optional<uint64_t> block = arena_->allocate(bytes);
+  return block ? segment_.base() + *block : nullptr;
+}
+
+bool Connection::free(const void* memory) {
+  if (!segment_.contains(memory, 0)) return false;
+  if (!is_mine()) return true;
+  const std::lock_guard lock(mutex_);
+  return arena_->give_back(segment_.offset_of(memory));
+}
+
+std::optional<uint64_t> Connection::hold(const void* memory, uint64_t bytes) {
+  if (!segment_.contains(memory, bytes)) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return arena_->hold(segment_.offset_of(memory), bytes);
+}
+
+void Connection::release(const std::vector<uint64_t>& blocks) {
+  if (blocks.empty() || !is_mine()) return;
+  const std::lock_guard lock(mutex_);
+  for (const uint64_t block : blocks) arena_->release(block);
+}
+
+uint64_t Connection::used_bytes() {
+  const std::lock_guard lock(mutex_);
+  return arena_->used_bytes();
+}
+
+}  // namespace tutti::client

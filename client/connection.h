@@ -1,0 +1,105 @@
+// One joined rank: its segment, the slots of its ring, its arena, and the worker's pulse.
+//
+// Safe from any thread. Shared by the handles of the job's groups and works; unmapped with the last
+// of them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/arena.h"
+#include "client/join.h"
+#include "client/segment.h"
+
+namespace tutti::client {
+
+using Clock = std::chrono::steady_clock;
+using TimePoint = Clock::time_point;
+using Millis = std::chrono::milliseconds;
+
+// A submitted request. Its fields are the connection's, but for `copy_*`, which never change after
+// submission.
+struct Ticket {
+  uint32_t slot = 0;
+  bool settled = false;    // The outcome is known and the slot is free for others.
+  bool delivered = false;  // The output is copied and the blocks are released.
+  Outcome outcome;
+  uint32_t value = 0;  // What the completion carried.
+  TimePoint limit;     // A worker that has not answered by then hangs.
+  std::vector<uint64_t> blocks;
+  void* copy_to = nullptr;
+  const std::byte* copy_from = nullptr;
+  size_t copy_bytes = 0;
+  std::mutex delivery;
+};
+
+class Connection {
+ public:
+  static Outcome open(const JoinTarget& target, std::shared_ptr<Connection>& connection);
+  ~Connection();
+
+  const JoinTarget& target() const { return target_; }
+  const std::vector<std::string>& hosts() const { return hosts_; }
+  uint32_t epoch() const { return epoch_; }
+
+  // ---- Requests ----
+  // Fills in the slot. RESOURCE_EXHAUSTED: all slots hold unfinished requests.
+  Outcome submit(Request request, const std::shared_ptr<Ticket>& ticket);
+  // Until the outcome is known, or DEADLINE_EXCEEDED. `timeout_ms` < 0: until the ticket's limit.
+  Outcome wait(Ticket& ticket, int64_t timeout_ms);
+  bool done(Ticket& ticket);
+  // Nobody will wait for the ticket; its blocks are released when the worker is through with them.
+  void abandon(const std::shared_ptr<Ticket>& ticket);
+  // Says goodbye. Once; later calls do nothing.
+  void leave();
+
+  // ---- Memory ----
+  std::byte* allocate(uint64_t bytes);
+  // False: not the start of a block that is in use.
+  bool free(const void* memory);
+  // The block around the memory, held; nullopt: it is not, all of it, in one block.
+  std::optional<uint64_t> hold(const void* memory, uint64_t bytes);
+  void release(const std::vector<uint64_t>& blocks);
+  uint64_t offset_of(const void* memory) const { return segment_.offset_of(memory); }
+  std::byte* at(uint64_t offset) const { return segment_.base() + offset; }
+  uint64_t used_bytes();
+
+ private:
+  explicit Connection(JoinTarget target);
+
+  // Not so in a forked child, which must change nothing that its parent uses.
+  bool is_mine() const { return getpid() == owner_; }
+  Outcome usable();
+  Outcome worker_died() const;
+  bool worker_lives() const;
+  bool finished(Ticket& ticket);
+  bool settle(Ticket& ticket);
+  void deliver(Ticket& ticket);
+  std::optional<uint32_t> free_slot();
+  void collect();
+
+  const JoinTarget target_;
+  const pid_t owner_ = getpid();
+  Fd socket_;
+  Fd doorbell_;
+  Segment segment_;
+  std::vector<std::string> hosts_;
+  uint32_t epoch_ = 0;
+
+  std::mutex mutex_;  // Guards what follows, and the tickets.
+  std::optional<Arena> arena_;
+  std::array<std::shared_ptr<Ticket>, kRingSlots> slots_;  // Unsettled tickets.
+  uint32_t next_slot_ = 0;
+  std::vector<std::shared_ptr<Ticket>> abandoned_;
+  std::optional<Outcome> lost_;  // Why there is no worker any more.
+};
+
+}  // namespace tutti::client

@@ -1,0 +1,164 @@
+// The greeting on the agent's Unix socket.
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "client/join.h"
+#include "proto/segment.h"
+
+namespace tutti::client {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Millis = std::chrono::milliseconds;
+
+constexpr Millis kGrace{5'000};
+constexpr uint32_t kWelcomeBytesMax = 16 << 20;
+constexpr size_t kDescriptors = 2;
+
+Outcome no_agent(const std::string& socket, int error) {
+  const auto code = error == EACCES || error == EPERM ? TUTTI_PERMISSION_DENIED : TUTTI_UNAVAILABLE;
+  return failure(code, "no agent at " + socket + " (" + std::strerror(error) +
+                           "); start one with: tuttid --socket " + socket);
+}
+
+Outcome gone(const JoinTarget& target) {
+  return failure(TUTTI_UNAVAILABLE, "the agent at " + target.socket +
+                                        " closed the connection while rank " +
+                                        std::to_string(target.rank) + " joined");
+}
+
+Outcome connect_to(const JoinTarget& target, Fd& socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (target.socket.size() >= sizeof(address.sun_path))
+    return failure(TUTTI_INVALID_ARGUMENT, "the socket path " + target.socket + " is too long");
+  std::memcpy(address.sun_path, target.socket.data(), target.socket.size());
+  socket = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return no_agent(target.socket, errno);
+  // A connect to an agent whose queue is full must end, too.
+  const timeval limit{.tv_sec = target.timeout_ms / 1000 + 1, .tv_usec = 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  if (connect(socket.get(), generic, sizeof(address)) != 0) return no_agent(target.socket, errno);
+  return {};
+}
+
+Outcome say_hello(const JoinTarget& target, const Fd& socket) {
+  const Hello hello{kProtocolVersion,
+                    target.job,
+                    target.token,
+                    target.rank,
+                    target.world_size,
+                    target.timeout_ms,
+                    static_cast<uint32_t>(getpid())};
+  const std::string body = encode(hello);
+  const auto length = static_cast<uint32_t>(body.size());
+  std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
+  bytes += body;
+  const ssize_t sent = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  return sent == static_cast<ssize_t>(bytes.size()) ? Outcome{} : gone(target);
+}
+
+void keep_descriptors(msghdr& message, Greeting& greeting) {
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return;
+  std::array<int, kDescriptors> fds = {-1, -1};
+  std::memcpy(fds.data(), CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
+  greeting.memory = Fd(fds[0]);
+  greeting.doorbell = Fd(fds[1]);
+}
+
+class WelcomeReader {
+ public:
+  WelcomeReader(const JoinTarget& target, Greeting& greeting)
+      : target_(target),
+        greeting_(greeting),
+        limit_(Clock::now() + Millis(target.timeout_ms) + kGrace) {}
+
+  // Exactly `count` bytes; descriptors come with the first.
+  Outcome read(char* bytes, size_t count) {
+    for (size_t done = 0; done < count;) {
+      if (Outcome ready = wait(); !ready.ok()) return ready;
+      const ssize_t got = receive(bytes + done, count - done);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+      if (got <= 0) return gone(target_);
+      done += static_cast<size_t>(got);
+    }
+    return {};
+  }
+
+ private:
+  Outcome wait() const {
+    while (true) {
+      const auto left = std::chrono::ceil<Millis>(limit_ - Clock::now()).count();
+      pollfd socket{.fd = greeting_.socket.get(), .events = POLLIN, .revents = 0};
+      if (left > 0 && poll(&socket, 1, static_cast<int>(left)) > 0) return {};
+      if (left <= 0)
+        return failure(TUTTI_DEADLINE_EXCEEDED,
+                       "the agent at " + target_.socket + " did not answer rank " +
+                           std::to_string(target_.rank) + " of job '" + target_.job + "' in time");
+    }
+  }
+
+  ssize_t receive(char* bytes, size_t count) {
+    iovec data{.iov_base = bytes, .iov_len = count};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptors * sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t got = recvmsg(greeting_.socket.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got > 0) keep_descriptors(message, greeting_);
+    return got;
+  }
+
+  const JoinTarget& target_;
+  Greeting& greeting_;
+  const Clock::time_point limit_;
+};
+
+Outcome read_welcome(const JoinTarget& target, Greeting& greeting) {
+  WelcomeReader reader(target, greeting);
+  uint32_t length = 0;
+  if (Outcome o = reader.read(reinterpret_cast<char*>(&length), sizeof(length)); !o.ok()) return o;
+  std::string bytes(length <= kWelcomeBytesMax ? length : 0, '\0');
+  if (Outcome o = reader.read(bytes.data(), bytes.size()); !o.ok()) return o;
+  std::optional<Welcome> welcome = decode_welcome(bytes);
+  if (length == 0 || bytes.empty() || !welcome)
+    return failure(TUTTI_INTERNAL, "what answers at " + target.socket + " is no Tutti agent");
+  greeting.welcome = *std::move(welcome);
+  return {};
+}
+
+Outcome check(const JoinTarget& target, const Greeting& greeting) {
+  const Welcome& welcome = greeting.welcome;
+  if (!welcome.outcome.ok()) return welcome.outcome;
+  if (welcome.version != kProtocolVersion)
+    return failure(TUTTI_FAILED_PRECONDITION,
+                   "the agent at " + target.socket + " speaks protocol " +
+                       std::to_string(welcome.version) + ", this library " +
+                       std::to_string(kProtocolVersion) + "; install the same version of both");
+  if (greeting.memory.valid() && greeting.doorbell.valid() &&
+      welcome.hosts.size() == target.world_size)
+    return {};
+  return failure(TUTTI_INTERNAL, "the agent at " + target.socket +
+                                     " sent no segment (is the limit of open files reached?)");
+}
+
+}  // namespace
+
+Outcome greet(const JoinTarget& target, Greeting& greeting) {
+  if (Outcome o = connect_to(target, greeting.socket); !o.ok()) return o;
+  if (Outcome o = say_hello(target, greeting.socket); !o.ok()) return o;
+  if (Outcome o = read_welcome(target, greeting); !o.ok()) return o;
+  return check(target, greeting);
+}
+
+}  // namespace tutti::client

@@ -1,0 +1,37 @@
+// The way in: what to join (arguments, then the environment) and the greeting on the agent's
+// socket.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "client/fd.h"
+#include "client/hello.h"
+#include "client/outcome.h"
+
+namespace tutti::client {
+
+struct JoinTarget {
+  std::string socket;
+  std::string job;
+  std::string token;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  uint32_t timeout_ms = 30'000;
+};
+
+// `options` may be null. INVALID_ARGUMENT names what is missing or wrong and its variable.
+Outcome read_target(const tutti_join_options* options, JoinTarget& target);
+
+struct Greeting {
+  Fd socket;
+  Fd memory;
+  Fd doorbell;
+  Welcome welcome;
+};
+
+// Connects, says hello and waits for the welcome. Blocks at most a little longer than the target's
+// timeout, so that the agent's own, better informed, refusal comes first.
+Outcome greet(const JoinTarget& target, Greeting& greeting);
+
+}  // namespace tutti::client

@@ -1,0 +1,71 @@
+#include "client/segment.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+
+namespace tutti::client {
+
+Segment::~Segment() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+Outcome Segment::map(Fd memory) {
+  struct stat info {};
+  if (fstat(memory.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) <= kArenaOffset)
+    return failure(TUTTI_INTERNAL, "the worker's segment has no size");
+  const auto bytes = static_cast<uint64_t>(info.st_size);
+  void* base =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
+  if (base == MAP_FAILED)
+    return failure(TUTTI_RESOURCE_EXHAUSTED, "cannot map a segment of " + std::to_string(bytes) +
+                                                 " bytes: " + std::strerror(errno) +
+                                                 "; lower the worker's segment_bytes");
+  base_ = static_cast<std::byte*>(base);
+  bytes_ = bytes;
+  memory_ = std::move(memory);
+  const SegmentHeader& h = header();
+  if (h.magic == kSegmentMagic && h.version == kProtocolVersion && h.bytes == bytes) return {};
+  return failure(TUTTI_FAILED_PRECONDITION,
+                 "the worker's segment is of another version; install the same version of both");
+}
+
+Completion& Segment::completion(uint32_t slot) const {
+  return reinterpret_cast<Completion*>(base_ + kCompletionsOffset)[slot];
+}
+
+void Segment::publish(const Request& request) {
+  std::byte* place = base_ + kRequestsOffset + head_ % kRingSlots * sizeof(Request);
+  std::memcpy(place, &request, sizeof(request));
+  header().head.store(++head_, std::memory_order_release);
+}
+
+bool Segment::contains(const void* memory, uint64_t bytes) const {
+  const std::less<const std::byte*> before;
+  const auto* at = static_cast<const std::byte*>(memory);
+  if (before(at, base_ + kArenaOffset) || !before(at, base_ + bytes_)) return false;
+  return bytes <= bytes_ - offset_of(memory);
+}
+
+uint64_t Segment::offset_of(const void* memory) const {
+  return static_cast<uint64_t>(static_cast<const std::byte*>(memory) - base_);
+}
+
+void Segment::discard(uint64_t offset, uint64_t bytes) const {
+  // Where the system cannot, the pages stay: slower for others, not wrong.
+  static_cast<void>(fallocate(memory_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                              static_cast<off_t>(offset), static_cast<off_t>(bytes)));
+}
+
+void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_ms) {
+  const timespec limit{.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1'000'000};
+  syscall(SYS_futex, &state, FUTEX_WAIT, static_cast<uint32_t>(SlotState::pending), &limit);
+}
+
+}  // namespace tutti::client

@@ -1,0 +1,45 @@
+// The trainer's mapping of the segment of proto/segment.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "client/fd.h"
+#include "client/outcome.h"
+#include "proto/segment.h"
+
+namespace tutti::client {
+
+class Segment {
+ public:
+  Segment() = default;
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+  ~Segment();
+
+  Outcome map(Fd memory);
+
+  std::byte* base() const { return base_; }
+  uint64_t bytes() const { return bytes_; }
+  SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
+  Completion& completion(uint32_t slot) const;
+  // The request must be complete in memory before `head` says so: publishing is this one's
+  // business.
+  void publish(const Request& request);
+  // Whether all of [memory, memory + bytes) lies in the arena.
+  bool contains(const void* memory, uint64_t bytes) const;
+  uint64_t offset_of(const void* memory) const;
+  // Gives pages back to the system; they read as 0 until written.
+  void discard(uint64_t offset, uint64_t bytes) const;
+
+ private:
+  Fd memory_;
+  std::byte* base_ = nullptr;
+  uint64_t bytes_ = 0;
+  uint32_t head_ = 0;
+};
+
+// Sleeps until the state is no longer `pending`, somebody wakes, or the time is up.
+void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_ms);
+
+}  // namespace tutti::client
