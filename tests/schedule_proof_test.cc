@@ -102,6 +102,26 @@ TEST(ScheduleProof, MovesBetweenHostsKeepTheirRanksOrder) {
       }
 }
 
+// Merging changes no rank's order of reduction, so moves give the same bits as steps.
+TEST(ScheduleProof, MovesReduceInTheOrderOfTheSteps) {
+  for (const Strategies& pair : every_pair())
+    for (const Plan& plan : every_plan(hosts_of({5, 1, 3}), pair)) {
+      std::vector<std::vector<Step>> found(world_size(plan)), expected(world_size(plan));
+      for (const auto& moves : moves_of_all(plan))
+        for (const Move& move : moves) {
+          if (move.kind == MoveKind::recv_reduce)
+            found[move.rank].push_back({StepKind::recv_reduce, move.peer, move.chunk});
+          for (int other : move.others)
+            if (move.kind == MoveKind::fold)
+              found[move.rank].push_back({StepKind::recv_reduce, other, move.chunk});
+        }
+      for (int rank = 0; rank < world_size(plan); ++rank)
+        for (const Step& step : steps_of(plan, rank))
+          if (step.kind == StepKind::recv_reduce) expected[rank].push_back(step);
+      EXPECT_EQ(found, expected) << describe(plan);
+    }
+}
+
 TEST(ScheduleProof, MovesOfARingOf1024HostsAreQuick) {
   const Plan plan =
       plan_of(Collective::all_reduce, {kRing, kRing}, hosts_of(std::vector<int>(1024, 1)));

@@ -140,47 +140,20 @@ TEST(Steps, RootComesFirstInTheHeap) {
   EXPECT_THAT(steps_of(plan, 3), ElementsAre(send(0, 0)));
 }
 
+TEST(Steps, LeadersAreInRankOrderHoweverHostsAreListed) {
+  const Plan plan =
+      plan_of(Collective::reduce_scatter, {kCentral, kRing}, {{4, 5}, {2, 3}, {0, 1}});
+  EXPECT_EQ(leader_of(plan, 0), 4);
+  const std::vector<Step> leader = steps_of(plan, 0);
+  EXPECT_EQ(leader[6], send(2, 4));  // After six folds; the blocks of the host before go first.
+  EXPECT_THAT(leader, ::testing::Contains(reduce(4, 2)));
+}
+
 TEST(Steps, AloneOnlyFinishes) {
   for (const Strategy& strategy : kEveryStrategy) {
     EXPECT_THAT(steps_of(flat(Collective::all_reduce, strategy, 1), 0), ElementsAre(finish(0)));
     EXPECT_THAT(steps_of(flat(Collective::broadcast, strategy, 1), 0), ElementsAre());
   }
-}
-
-TEST(Moves, TwoHostsFoldExchangeAndSpread) {
-  const Plan plan = plan_of(Collective::all_reduce, {kCentral, kCentral}, hosts_of({3, 1}));
-  EXPECT_THAT(moves_of(plan, 0), ElementsAre(Move{MoveKind::fold, 0, -1, 0, 0, {1, 2}},
-                                             Move{MoveKind::recv_reduce, 0, 3, 0, 0, {}},
-                                             Move{MoveKind::finish, 0, -1, 0, 0, {}},
-                                             Move{MoveKind::send, 0, 3, 0, 0, {}},
-                                             Move{MoveKind::spread, 0, -1, 0, 0, {1, 2}}));
-  EXPECT_THAT(moves_of(plan, 1), ElementsAre(Move{MoveKind::send, 3, 0, 0, 0, {}},
-                                             Move{MoveKind::recv, 3, 0, 0, 0, {}}));
-}
-
-TEST(Moves, ARingBetweenTwoHostsCountsItsMessages) {
-  const Plan plan = plan_of(Collective::all_reduce, {kCentral, kRing}, hosts_of({2, 1}));
-  EXPECT_THAT(
-      moves_of(plan, 0),
-      ElementsAre(Move{MoveKind::fold, 0, -1, 0, 0, {1}}, Move{MoveKind::fold, 0, -1, 1, 0, {1}},
-                  Move{MoveKind::send, 0, 2, 1, 0, {}}, Move{MoveKind::recv_reduce, 0, 2, 0, 0, {}},
-                  Move{MoveKind::finish, 0, -1, 0, 0, {}}, Move{MoveKind::send, 0, 2, 0, 1, {}},
-                  Move{MoveKind::recv, 0, 2, 1, 1, {}}, Move{MoveKind::spread, 0, -1, 0, 0, {1}},
-                  Move{MoveKind::spread, 0, -1, 1, 0, {1}}));
-}
-
-// However deep the tree, each inner rank folds once and spreads once a chunk.
-TEST(Moves, OneFoldAndOneSpreadForEachInnerRank) {
-  const Plan plan = plan_of(Collective::all_reduce, {tree(2), kRing}, hosts_of({7, 7}));
-  int folds = 0, spreads = 0;
-  for (const Move& move : moves_of(plan, 1)) {
-    folds += move.kind == MoveKind::fold;
-    spreads += move.kind == MoveKind::spread;
-    const bool is_local = move.kind == MoveKind::fold || move.kind == MoveKind::spread;
-    EXPECT_EQ(move.others.size(), is_local ? 2u : 0u);
-  }
-  EXPECT_EQ(folds, 3 * chunk_count(plan));
-  EXPECT_EQ(spreads, 3 * chunk_count(plan));
 }
 
 void expect_cost(const Plan& plan, int rounds, int sent_chunks_max) {

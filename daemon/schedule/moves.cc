@@ -2,7 +2,7 @@
 // is looked at, so this costs as much as the host's own steps.
 #include <algorithm>
 
-#include "daemon/schedule/schedule.h"
+#include "daemon/schedule/merge.h"
 
 namespace tutti {
 namespace {
@@ -12,12 +12,10 @@ namespace {
 // host can go on, so no move of ours stands behind a wait it does not need.
 class Merger {
  public:
-  Merger(const Plan& plan, int host)
-      : ranks_(plan.hosts[host]), chunks_(chunk_count(plan)), seat_(world_size(plan), kElsewhere) {
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      seat_[ranks_[i]] = static_cast<int>(i);
-      steps_.push_back(steps_of(plan, ranks_[i]));
-    }
+  Merger(const std::vector<int>& ranks, std::vector<std::vector<Step>> steps, int world_size,
+         int chunks)
+      : ranks_(ranks), chunks_(chunks), seat_(world_size, kElsewhere), steps_(std::move(steps)) {
+    for (size_t i = 0; i < ranks_.size(); ++i) seat_[ranks_[i]] = static_cast<int>(i);
     next_.resize(ranks_.size());
     notes_.resize(ranks_.size() * ranks_.size());
     sent_.resize(ranks_.size() * seat_.size());
@@ -51,11 +49,10 @@ class Merger {
   Place& place(int rank, int chunk) { return places_[seat_[rank] * chunks_ + chunk]; }
   int last() const { return static_cast<int>(moves_.size()) - 1; }
 
-  // From the highest rank down: in a heap children come before parents and folds find them ready.
   bool advance_all() {
     bool any = false;
-    for (int i = static_cast<int>(ranks_.size()) - 1; i >= 0; --i)
-      while (advance(i)) any = true;
+    for (size_t i = 0; i < ranks_.size(); ++i)
+      while (advance(static_cast<int>(i))) any = true;
     return any;
   }
 
@@ -163,6 +160,16 @@ class Merger {
 
 }  // namespace
 
-std::vector<Move> moves_of(const Plan& plan, int host) { return Merger(plan, host).run(); }
+std::vector<Move> merge(const std::vector<int>& ranks, std::vector<std::vector<Step>> steps,
+                        int world_size, int chunks) {
+  return Merger(ranks, std::move(steps), world_size, chunks).run();
+}
+
+std::vector<Move> moves_of(const Plan& plan, int host) {
+  const std::vector<int>& ranks = plan.hosts[host];
+  std::vector<std::vector<Step>> steps;
+  for (int rank : ranks) steps.push_back(steps_of(plan, rank));
+  return merge(ranks, std::move(steps), world_size(plan), chunk_count(plan));
+}
 
 }  // namespace tutti

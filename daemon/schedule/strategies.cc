@@ -14,7 +14,7 @@ Forms forms_of(StrategyKind kind) {
     case StrategyKind::automatic:
       break;
   }
-  fail_requirement("auto is resolved before a plan is made", std::source_location::current());
+  fail_requirement("auto is resolved before a plan is made");
 }
 
 // Centralized is the heap in which everyone is the root's child. Larger arities than that are the
