@@ -229,8 +229,9 @@ void PlainWorld::leave(int rank, const Status& cause) {
 }
 
 void PlainWorld::note_gone(int rank, const Status& cause) {
-  gone_.insert(rank);
-  if (!cause.ok()) spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, cause.message());
+  const bool news = gone_.insert(rank).second;
+  if (news && !cause.ok())
+    spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, cause.message());
 }
 
 void PlainWorld::abort(const Status& cause) {

@@ -1,0 +1,201 @@
+// What goes wrong among hosts, and what everyone is told: disagreement, absence, death, lost hosts,
+// hostile frames.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tensors.h"
+
+namespace tutti {
+namespace {
+
+using testing::Cluster;
+using testing::ClusterOptions;
+using ::testing::HasSubstr;
+using testing::Tensors;
+
+Signature all_reduce_of(uint64_t count) {
+  return {Collective::all_reduce, Dtype::f32, Op::sum, count, 0, {}};
+}
+
+class WorldFaultTest : public ::testing::Test {
+ protected:
+  Call call(uint64_t count, uint32_t timeout_ms = 0) {
+    auto memory = std::make_shared<testing::Bytes>(count * 4);
+    Call call;
+    call.signature = all_reduce_of(count);
+    call.in = call.out = memory->data();
+    call.memory = memory;
+    call.timeout_ms = timeout_ms;
+    return call;
+  }
+
+  void leave(int rank, const Status& cause) {
+    cluster_.host_of[rank]->run([&] { cluster_.host_of[rank]->world->leave(rank, cause); });
+  }
+
+  void expect_usable() {
+    Tensors tensors(cluster_, all_reduce_of(1000));
+    tensors.run_and_check();
+  }
+
+  Cluster cluster_{{2, 2}};
+};
+
+TEST_F(WorldFaultTest, DisagreementIsTheSameErrorForAllAndTheGroupGoesOn) {
+  const std::vector<Status> statuses =
+      cluster_.all([&](int rank) { return call(rank == 2 ? 5 : 4); });
+  for (const Status& status : statuses) {
+    EXPECT_EQ(status.code(), Code::failed_precondition);
+    EXPECT_EQ(status, statuses[0]);
+    EXPECT_THAT(status.message(), HasSubstr("f32[4]"));
+    EXPECT_THAT(status.message(), HasSubstr("f32[5]"));
+  }
+  expect_usable();
+}
+
+TEST_F(WorldFaultTest, LateCallersOfAFailedOperationGetItsFailure) {
+  auto first = cluster_.submit(0, call(4));
+  auto second = cluster_.submit(3, call(5));
+  const Status status = first.get();
+  EXPECT_EQ(second.get(), status);
+  EXPECT_EQ(cluster_.submit(1, call(4)).get(), status);
+  EXPECT_EQ(cluster_.submit(2, call(4)).get(), status);
+  expect_usable();
+}
+
+TEST_F(WorldFaultTest, AnAbsentRankIsNamedAtTheDeadline) {
+  std::vector<std::future<Status>> waiting;
+  for (const int rank : {0, 1, 3}) waiting.push_back(cluster_.submit(rank, call(4, 100)));
+  for (auto& future : waiting) {
+    const Status status = future.get();
+    EXPECT_EQ(status.code(), Code::deadline_exceeded);
+    EXPECT_EQ(status.culprit(), (Culprit{2, "b"}));
+    EXPECT_THAT(status.message(), HasSubstr("rank 2 (host b, pid 1002)"));
+  }
+  EXPECT_EQ(cluster_.submit(2, call(4)).get().code(), Code::deadline_exceeded);
+  expect_usable();
+}
+
+TEST_F(WorldFaultTest, ADeadRankFailsWhatItHadNotReachedAtOnce) {
+  auto reached = cluster_.submit(3, call(4));
+  std::vector<std::future<Status>> first, second;
+  for (const int rank : {0, 1}) first.push_back(cluster_.submit(rank, call(4)));
+  for (const int rank : {0, 1}) second.push_back(cluster_.submit(rank, call(4)));
+  leave(3, unavailable("rank 3 (host b, pid 1003) died"));
+  for (auto& future : second) {
+    const Status status = future.get();
+    EXPECT_EQ(status.code(), Code::unavailable);
+    EXPECT_EQ(status.culprit(), (Culprit{3, "b"}));
+    EXPECT_THAT(status.message(), HasSubstr("rank 3 (host b, pid 1003) died during all_reduce #1"));
+  }
+  EXPECT_TRUE(cluster_.submit(2, call(4)).get().ok());
+  for (auto& future : first) EXPECT_TRUE(future.get().ok());
+  EXPECT_EQ(cluster_.submit(2, call(4)).get().culprit().rank, 3);
+}
+
+TEST_F(WorldFaultTest, ARankThatLeftIsSaidToHaveLeft) {
+  leave(1, {});
+  const Status status = cluster_.submit(2, call(4)).get();
+  EXPECT_EQ(status.code(), Code::unavailable);
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 (host a, pid 1001) left"));
+}
+
+TEST_F(WorldFaultTest, ALostHostEndsTheEpochForAllByName) {
+  auto waiting = cluster_.submit(0, call(4));
+  cluster_.hosts[1]->transport.reset();
+  const Status status = waiting.get();
+  EXPECT_EQ(status.code(), Code::unavailable);
+  EXPECT_EQ(status.culprit(), (Culprit{2, "b"}));
+  EXPECT_THAT(status.message(), HasSubstr("host b (ranks 2, 3)"));
+  EXPECT_EQ(cluster_.submit(1, call(4)).get(), status);
+  EXPECT_EQ(cluster_.submit(2, call(4)).get().code(), Code::unavailable);
+}
+
+TEST_F(WorldFaultTest, AnAbortIsToldToEveryHostOnce) {
+  auto waiting = cluster_.submit(0, call(4));
+  const Status cause = unavailable("host b was stopped", {2, "b"});
+  cluster_.hosts[1]->run([&] { cluster_.hosts[1]->world->abort(cause); });
+  EXPECT_EQ(waiting.get(), cause);
+  EXPECT_EQ(cluster_.submit(3, call(4)).get(), cause);
+}
+
+// A peer's bytes: each of these frames must end the epoch (or be dropped), and never the process.
+class HostileFrameTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(HostileFrameTest, EndsTheEpochByNameAndNothingElse) {
+  Cluster cluster({1, 1});
+  Tensors warm(cluster, all_reduce_of(10));
+  warm.run_and_check();
+  const LinkHello hello{"demo", 1, "b", "secret"};
+  auto handler = std::make_shared<LoopHandler>(cluster.hosts[1]->loop);
+  Outgoing frame;
+  frame.header.epoch = 1;
+  frame.header.from = 1;
+  frame.header.op_seq = 1;
+  const testing::Bytes bytes(12, std::byte{0xff});
+  frame.bytes = bytes;
+  switch (GetParam()) {
+    case 0:
+      frame.header.epoch = 7;
+      break;
+    case 1:
+      frame.header.group = 99;
+      break;
+    case 2:
+      frame.header.from = 0;  // Lives on the other host.
+      break;
+    case 3:
+      frame.header.from = 60'000;
+      break;
+    case 4:
+      frame.header.kind = FrameKind::control;  // Not a Control.
+      break;
+    case 5:
+      frame.header.dtype = 200;  // Looks like the data that operation 1 waits for.
+      break;
+  }
+  auto link = cluster.hosts[1]->transport->connect(cluster.hosts[0]->address, hello, handler);
+  std::promise<void> sent;
+  frame.released = [&] { sent.set_value(); };
+  ASSERT_TRUE(link->send(frame).ok());
+  sent.get_future().wait();
+  std::vector<std::future<Status>> futures;
+  Tensors tensors(cluster, {Collective::all_reduce,
+                            Dtype::f32,
+                            Op::sum,
+                            3,
+                            0,
+                            {{StrategyKind::centralized, 0}, {StrategyKind::centralized, 0}}});
+  for (int rank = 0; rank < 2; ++rank) futures.push_back(cluster.submit(rank, tensors.call(rank)));
+  for (auto& future : futures) {
+    const Status status = future.get();
+    EXPECT_EQ(status.code(), GetParam() == 5 ? Code::data_loss : Code::unavailable)
+        << status.to_string();
+  }
+  handler->unbind();
+  link->close(aborted("test ends"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Frames, HostileFrameTest, ::testing::Range(0, 6));
+
+TEST(DoorTest, ALinkWithoutTheSecretIsTurnedAway) {
+  Cluster cluster({1, 1});
+  for (const LinkHello& hello :
+       {LinkHello{"demo", 1, "b", "guess"}, LinkHello{"demo", 1, "b", ""},
+        LinkHello{"other", 1, "b", "secret"}, LinkHello{"demo", 0, "b", "secret"},
+        LinkHello{"demo", 1, "z", "secret"}}) {
+    auto handler = std::make_shared<LoopHandler>(cluster.hosts[1]->loop);
+    std::promise<Status> closed;
+    cluster.hosts[1]->run(
+        [&] { handler->bind([](Frame) {}, [&](Status why) { closed.set_value(why); }); });
+    auto link = cluster.hosts[1]->transport->connect(cluster.hosts[0]->address, hello, handler);
+    const Status why = closed.get_future().get();
+    EXPECT_FALSE(why.ok());
+    cluster.hosts[1]->run([&] { handler->unbind(); });
+  }
+  Tensors tensors(cluster, all_reduce_of(10));
+  tensors.run_and_check();
+}
+
+}  // namespace
+}  // namespace tutti
