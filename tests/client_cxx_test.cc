@@ -1,0 +1,93 @@
+// The C++ skin: values, failures as exceptions, handles that free themselves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "client/tutti.hpp"
+#include "tests/fake_worker.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kPath = testing::TempDir() + "cxx_" + std::to_string(getpid()) + ".sock";
+
+void on_two_ranks(const std::function<void(Group&)>& body) {
+  FakeWorker worker(kPath, 2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      Group group = Group::join({.socket = kPath, .job = "demo", .rank = rank, .world_size = 2});
+      body(group);
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(ClientCxx, RunsEveryCollective) {
+  on_two_ranks([](Group& group) {
+    const int rank = group.rank();
+    EXPECT_THAT(group.hosts(), ElementsAre("a", "b"));
+    EXPECT_EQ(group.epoch(), 1u);
+    std::vector<float> x = {1.0f + static_cast<float>(rank), 4.0f};
+    group.all_reduce(std::span(x), mean, {.strategy = "tree:2"});
+    EXPECT_THAT(x, ElementsAre(1.5f, 4.0f));
+    std::vector<int64_t> y(3, rank + 1);
+    group.reduce(std::span(y), 1, prod);
+    EXPECT_THAT(y, Each(rank == 1 ? 2 : 1));
+    group.broadcast(std::span(y), 1);
+    EXPECT_THAT(y, Each(2));
+    std::vector<double> gathered(2);
+    const std::vector<double> one(1, rank * 0.5);
+    group.all_gather(std::span(one), std::span(gathered));
+    EXPECT_THAT(gathered, ElementsAre(0.0, 0.5));
+    std::vector<double> scattered(1);
+    group.reduce_scatter(std::span<const double>(gathered), std::span(scattered), tutti::max);
+    EXPECT_EQ(scattered[0], rank * 0.5);
+    group.barrier();
+  });
+}
+
+TEST(ClientCxx, WorkAndSharedMemory) {
+  on_two_ranks([](Group& group) {
+    std::span<int32_t> x = group.alloc<int32_t>(100);
+    std::iota(x.begin(), x.end(), group.rank());
+    Work work = group.all_reduce_async(x);
+    while (!work.wait_for(milliseconds(10))) continue;
+    EXPECT_TRUE(work.done());
+    EXPECT_EQ(x[10], 10 + 11);
+    group.free(x);
+    const std::vector<uint32_t> ranks = {0, 1};
+    Group both = group.subgroup(ranks);
+    EXPECT_EQ(both.world_size(), 2);
+    both.barrier();
+  });
+}
+
+TEST(ClientCxx, FailuresAreErrors) {
+  on_two_ranks([](Group& group) {
+    std::vector<float> x(kFailingCount);
+    try {
+      group.all_reduce(std::span(x));
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code, TUTTI_FAILED_PRECONDITION);
+      EXPECT_EQ(error.rank, 1);
+      EXPECT_EQ(error.host, "b");
+      EXPECT_STREQ(error.what(), "FAILED_PRECONDITION: ranks disagree");
+    }
+    const std::vector<float> three(3);
+    EXPECT_THROW(group.all_gather(std::span(three), std::span(x)), Error);
+  });
+  EXPECT_THROW(Group::join({.socket = "/nonexistent", .job = "j", .rank = 0, .world_size = 1}),
+               Error);
+}
+
+}  // namespace
+}  // namespace tutti

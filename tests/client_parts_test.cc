@@ -1,0 +1,217 @@
+// The client's insides that need no daemon: greetings byte for byte, strategy text, the arena.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "client/arena.h"
+#include "client/hello.h"
+#include "client/strategy.h"
+#include "proto/segment.h"
+#include "proto/session.pb.h"
+
+namespace tutti::client {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ClientHello, IsWhatProtobufWrites) {
+  const Hello hello{1, "demo", "sécret", 3, 300, 70'000, 0xffffffff};
+  v1::Hello expected;
+  ASSERT_TRUE(expected.ParseFromString(encode(hello)));
+  EXPECT_EQ(expected.version(), 1u);
+  EXPECT_EQ(expected.job(), "demo");
+  EXPECT_EQ(expected.token(), "sécret");
+  EXPECT_EQ(expected.rank(), 3u);
+  EXPECT_EQ(expected.world_size(), 300u);
+  EXPECT_EQ(expected.timeout_ms(), 70'000u);
+  EXPECT_EQ(expected.pid(), 0xffffffffu);
+  EXPECT_EQ(encode(hello), expected.SerializeAsString());
+  EXPECT_EQ(encode(Hello{}), "");
+}
+
+TEST(ClientWelcome, IsReadAsProtobufWritesIt) {
+  v1::Welcome sent;
+  sent.set_code(9);
+  sent.set_message(std::string(1000, 'm'));
+  sent.set_culprit_rank(-1);
+  sent.set_culprit_host("b");
+  sent.set_version(1);
+  sent.set_epoch(1 << 30);
+  for (const char* host : {"a", "", "a"}) sent.add_hosts(host);
+  const auto welcome = decode_welcome(sent.SerializeAsString());
+  ASSERT_TRUE(welcome.has_value());
+  EXPECT_EQ(welcome->outcome.code, TUTTI_FAILED_PRECONDITION);
+  EXPECT_EQ(welcome->outcome.message, std::string(1000, 'm'));
+  EXPECT_EQ(welcome->outcome.rank, -1);
+  EXPECT_EQ(welcome->outcome.host, "b");
+  EXPECT_EQ(welcome->version, 1u);
+  EXPECT_EQ(welcome->epoch, 1u << 30);
+  EXPECT_EQ(welcome->hosts, (std::vector<std::string>{"a", "", "a"}));
+}
+
+TEST(ClientWelcome, SkipsWhatItDoesNotKnow) {
+  std::string bytes;
+  bytes += std::string("\x79\x01\x02\x03\x04\x05\x06\x07\x08", 9);  // Field 15, 8 bytes.
+  bytes += std::string("\x7d\x01\x02\x03\x04", 5);                  // Field 15, 4 bytes.
+  bytes += std::string("\x7a\x01x", 3);                             // Field 15, a text.
+  v1::Welcome sent;
+  sent.set_epoch(5);
+  bytes += sent.SerializeAsString();
+  const auto welcome = decode_welcome(bytes);
+  ASSERT_TRUE(welcome.has_value());
+  EXPECT_EQ(welcome->epoch, 5u);
+  EXPECT_EQ(welcome->outcome.rank, 0) << "protobuf leaves 0 out";
+}
+
+TEST(ClientWelcome, CutShortIsRefusedOrHarmless) {
+  v1::Welcome sent;
+  sent.set_message("some words");
+  sent.add_hosts("host");
+  const std::string bytes = sent.SerializeAsString();
+  EXPECT_FALSE(decode_welcome(bytes.substr(0, bytes.size() - 1)).has_value());
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string garbage(random() % 40, '\0');
+    for (char& byte : garbage) byte = static_cast<char>(random());
+    v1::Welcome real;
+    if (decode_welcome(garbage).has_value() || !real.ParseFromString(garbage)) continue;
+    // Only what protobuf keeps as unknown may be too strange for us.
+    EXPECT_FALSE(real.GetReflection()->GetUnknownFields(real).empty());
+  }
+}
+
+uint32_t packed(tutti_strategy_kind kind, uint32_t arity = 0) {
+  return pack_strategy(static_cast<uint32_t>(kind), arity);
+}
+
+TEST(ClientStrategy, ReadsEveryForm) {
+  const std::vector<std::tuple<std::string, uint32_t, uint32_t>> forms = {
+      {"auto", packed(TUTTI_AUTO), packed(TUTTI_AUTO)},
+      {"ring", packed(TUTTI_RING), packed(TUTTI_RING)},
+      {"Ring", packed(TUTTI_RING), packed(TUTTI_RING)},
+      {"\"Centralized\"", packed(TUTTI_CENTRALIZED), packed(TUTTI_CENTRALIZED)},
+      {"tree:3", packed(TUTTI_TREE, 3), packed(TUTTI_TREE, 3)},
+      {"{\"Tree\": 2}", packed(TUTTI_TREE, 2), packed(TUTTI_TREE, 2)},
+      {"tree:1, ring", packed(TUTTI_TREE, 1), packed(TUTTI_RING)},
+      {"centralized,{\"Tree\":16777215}", packed(TUTTI_CENTRALIZED), packed(TUTTI_TREE, 16777215)},
+  };
+  for (const auto& [text, local, global] : forms) {
+    PackedStrategies strategies;
+    EXPECT_TRUE(parse_strategies(text, strategies).ok()) << text;
+    EXPECT_EQ(strategies.local, local) << text;
+    EXPECT_EQ(strategies.global, global) << text;
+  }
+}
+
+TEST(ClientStrategy, RefusesTheRestByName) {
+  for (const std::string text :
+       {"", "tree", "tree:", "tree:-1", "tree:x", "tree:1x", "star", "ring,", ",ring",
+        "ring,ring,ring", "tree:16777216", "{\"Tree\":2", "\"", "RING"}) {
+    PackedStrategies strategies;
+    const Outcome outcome = parse_strategies(text, strategies);
+    EXPECT_EQ(outcome.code, TUTTI_INVALID_ARGUMENT) << text;
+    EXPECT_THAT(outcome.message, HasSubstr("tree:K"));
+  }
+  for (const std::string text : {"tree:0", "{\"Tree\":0}", "ring,tree:0"}) {
+    PackedStrategies strategies;
+    const Outcome outcome = parse_strategies(text, strategies);
+    EXPECT_EQ(outcome.code, TUTTI_INVALID_ARGUMENT) << text;
+    EXPECT_THAT(outcome.message, HasSubstr("arity must be >= 1"));
+  }
+}
+
+class ArenaTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kStart = 4096;
+  static constexpr uint64_t kBytes = 64 * 1024;
+
+  std::vector<std::pair<uint64_t, uint64_t>> discarded;
+  Arena arena{kStart, kBytes, 8192,
+              [this](uint64_t offset, uint64_t bytes) { discarded.emplace_back(offset, bytes); }};
+};
+
+TEST_F(ArenaTest, FreedBlocksAreTakenAgainFirst) {
+  const auto a = arena.allocate(1000);
+  const auto b = arena.allocate(1000);
+  ASSERT_TRUE(a && b);
+  EXPECT_EQ(*a, kStart);
+  EXPECT_EQ(*b, kStart + 1024);
+  EXPECT_EQ(arena.used_bytes(), 2048u);
+  arena.release(*a);
+  EXPECT_EQ(arena.allocate(500), a);
+  EXPECT_TRUE(discarded.empty());
+}
+
+TEST_F(ArenaTest, NeighboursMerge) {
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(*arena.allocate(1024));
+  for (const int i : {1, 3, 0, 2}) arena.release(blocks[static_cast<size_t>(i)]);
+  EXPECT_EQ(arena.warm_bytes(), 4096u);
+  EXPECT_EQ(arena.allocate(4096), kStart);
+}
+
+TEST_F(ArenaTest, WarmthBeyondTheLimitIsGivenBack) {
+  const auto big = arena.allocate(16384);
+  arena.release(*big);
+  EXPECT_EQ(discarded, (std::vector<std::pair<uint64_t, uint64_t>>{{kStart, 16384}}));
+  EXPECT_EQ(arena.warm_bytes(), 0u);
+  EXPECT_EQ(arena.allocate(kBytes), kStart) << "cold neighbours merge, too";
+}
+
+TEST_F(ArenaTest, WarmAndColdTogetherServeTheLargest) {
+  const auto warm = arena.allocate(4096);
+  arena.release(*warm);
+  EXPECT_EQ(arena.allocate(kBytes), kStart);
+  EXPECT_EQ(discarded.size(), 1u);
+  EXPECT_FALSE(arena.allocate(1).has_value());
+  EXPECT_FALSE(arena.allocate(~uint64_t{0}).has_value());
+}
+
+TEST_F(ArenaTest, BlockLivesUntilItsLastHolder) {
+  const uint64_t block = *arena.allocate(100);
+  EXPECT_EQ(arena.hold(block + 64, 64), block);
+  EXPECT_TRUE(arena.give_back(block));
+  EXPECT_FALSE(arena.give_back(block)) << "twice";
+  EXPECT_NE(arena.allocate(100), block);
+  arena.release(block);
+  EXPECT_EQ(arena.allocate(100), block);
+}
+
+TEST_F(ArenaTest, HoldRefusesWhatIsNotOneBlock) {
+  const uint64_t block = *arena.allocate(128);
+  static_cast<void>(arena.allocate(128));
+  EXPECT_FALSE(arena.hold(block + 64, 65).has_value());
+  EXPECT_FALSE(arena.hold(kStart + 4096, 1).has_value());
+  EXPECT_FALSE(arena.hold(0, 1).has_value());
+  EXPECT_FALSE(arena.hold(block, ~uint64_t{0}).has_value());
+  EXPECT_FALSE(arena.give_back(block + 64));
+}
+
+// Random use against a plain model: blocks never overlap, and all memory comes back.
+TEST_F(ArenaTest, NeverHandsOutTheSameBytesTwice) {
+  std::mt19937_64 random(11);
+  std::vector<std::pair<uint64_t, uint64_t>> live;
+  for (int i = 0; i < 20'000; ++i) {
+    const uint64_t bytes = random() % 3000;
+    const auto block = random() % 2 == 0 ? arena.allocate(bytes) : std::nullopt;
+    if (block) {
+      EXPECT_EQ(*block % 64, 0u);
+      for (const auto& [offset, size] : live)
+        ASSERT_TRUE(*block + bytes <= offset || offset + size <= *block);
+      live.emplace_back(*block, std::max<uint64_t>(bytes, 1));
+    } else if (!live.empty()) {
+      const size_t victim = random() % live.size();
+      arena.release(live[victim].first);
+      live.erase(live.begin() + static_cast<ptrdiff_t>(victim));
+    }
+  }
+  for (const auto& [offset, size] : live) arena.release(offset);
+  EXPECT_EQ(arena.used_bytes(), 0u);
+  EXPECT_EQ(arena.allocate(kBytes), kStart);
+}
+
+}  // namespace
+}  // namespace tutti::client
