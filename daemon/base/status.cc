@@ -85,9 +85,9 @@ Status errno_status(std::string_view what) {
   return {code, std::string(what) + ": " + std::strerror(error)};
 }
 
-void fail_requirement(std::string_view what, std::source_location where) {
-  std::fprintf(stderr, "tutti: bug at %s:%u: %.*s\n", where.file_name(), where.line(),
-               static_cast<int>(what.size()), what.data());
+void fail_requirement(std::string_view what, const char* file, int line) {
+  std::fprintf(stderr, "tutti: bug at %s:%d: %.*s\n", file, line, static_cast<int>(what.size()),
+               what.data());
   std::abort();
 }
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <optional>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -86,11 +85,13 @@ Status unauthenticated(std::string message);
 Status errno_status(std::string_view what);
 
 // Ends the process with the place and the sentence: for promises only this program can break.
-[[noreturn]] void fail_requirement(std::string_view what, std::source_location where);
-inline void require(bool holds, std::string_view what,
-                    std::source_location where = std::source_location::current()) {
+// Not std::source_location: clang-tidy 14 cannot read that.
+[[noreturn]] void fail_requirement(std::string_view what, const char* file = __builtin_FILE(),
+                                   int line = __builtin_LINE());
+inline void require(bool holds, std::string_view what, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE()) {
   if (!holds) [[unlikely]]
-    fail_requirement(what, where);
+    fail_requirement(what, file, line);
 }
 
 template <class T>

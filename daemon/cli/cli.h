@@ -43,8 +43,8 @@ struct BenchOptions {
   bool json = false;
 };
 // With TUTTI_RANK in the environment, as one rank of a job; else on a mesh that `mesh` describes,
-// running `self` (this program's own command line) once a rank.
-int bench_command(const BenchOptions& options, RunOptions mesh, std::vector<std::string> self);
+// running this program with the same `arguments` once a rank.
+int bench_command(const BenchOptions& options, RunOptions mesh, std::vector<std::string> arguments);
 
 struct StatusOptions {
   std::string address;

@@ -68,7 +68,7 @@ Ranks::Ranks(Loop& loop, Nursery& nursery, const LocalMesh& mesh, RanksOptions o
 }
 
 Result<int> Ranks::run() {
-  const Status status = start_all();
+  Status status = start_all();
   if (!status.ok()) {
     signal_all(SIGKILL);
     return status;
@@ -82,7 +82,7 @@ Status Ranks::start_all() {
   int rank = 0;
   for (size_t h = 0; h < options_.per_host.size(); ++h)
     for (int local = 0; local < options_.per_host[h]; ++local, ++rank) {
-      const Status status = start(rank, mesh_.hosts()[h], local, options_.per_host[h]);
+      Status status = start(rank, mesh_.hosts()[h], local, options_.per_host[h]);
       if (!status.ok()) return status;
     }
   return {};
@@ -103,7 +103,7 @@ Status Ranks::start(int rank, const LocalMesh::Host& host, int local_rank, int l
     write_end.reset(ends[1]);
     options.out = options.err = write_end.get();
     fcntl(entry.output.get(), F_SETFL, O_NONBLOCK);
-    const Status status =
+    Status status =
         loop_.watch(entry.output.get(), EPOLLIN, [this, rank](uint32_t) { read_output(rank); });
     if (!status.ok()) return status;
   }

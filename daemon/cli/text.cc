@@ -104,7 +104,7 @@ std::string format_byte_size(uint64_t bytes) {
 Result<uint64_t> parse_rate(std::string_view text) {
   constexpr auto kUnits = std::to_array<Unit>(
       {{"bit", 1}, {"kbit", 1'000}, {"mbit", 1'000'000}, {"gbit", 1'000'000'000}});
-  const Result<uint64_t> rate = scaled(text, kUnits, "a rate such as 1gbit or 250mbit");
+  Result<uint64_t> rate = scaled(text, kUnits, "a rate such as 1gbit or 250mbit");
   if (rate.ok() && *rate == 0) return invalid_argument("a rate of 0 would let nothing through");
   return rate;
 }

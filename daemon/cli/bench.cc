@@ -1,0 +1,88 @@
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "daemon/cli/bench_rank.h"
+#include "daemon/cli/cli.h"
+#include "daemon/cli/text.h"
+#include "daemon/schedule/schedule.h"
+
+namespace tutti {
+namespace {
+
+template <class Enum, size_t N>
+Result<Enum> named(const std::array<std::string_view, N>& names, const std::string& text,
+                   std::string_view what) {
+  if (const auto value = find_name<Enum>(names, text)) return *value;
+  std::string known;
+  for (const std::string_view name : names)
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  return invalid_argument("unknown " + std::string(what) + " '" + text + "': expected " + known);
+}
+
+Status read_collectives(BenchPlan& plan, const BenchOptions& options) {
+  for (const std::string& name : options.collectives) {
+    if (name == "all") {
+      for (int c = 0; c < kCollectives; ++c) plan.collectives.push_back(static_cast<Collective>(c));
+      continue;
+    }
+    const auto collective = named<Collective>(kCollectiveNames, name, "--op");
+    if (!collective.ok()) return collective.status();
+    plan.collectives.push_back(*collective);
+  }
+  return {};
+}
+
+Status read_sizes(BenchPlan& plan, const BenchOptions& options) {
+  const Result<uint64_t> least = parse_byte_size(options.bytes_min);
+  const Result<uint64_t> most = parse_byte_size(options.bytes_max);
+  for (const auto* size : {&least, &most})
+    if (!size->ok()) return size->status();
+  if (*least == 0 || *least > *most)
+    return invalid_argument("--min " + options.bytes_min + " --max " + options.bytes_max +
+                            ": expected 0 < min <= max");
+  plan.bytes_min = *least;
+  plan.bytes_max = *most;
+  return {};
+}
+
+Result<BenchPlan> plan_of(const BenchOptions& options) {
+  BenchPlan plan{.factor = options.factor,
+                 .iterations = options.iterations,
+                 .warmup = options.warmup,
+                 .zero_copy = options.zero_copy,
+                 .json = options.json};
+  if (Status status = read_collectives(plan, options); !status.ok()) return status;
+  if (Status status = read_sizes(plan, options); !status.ok()) return status;
+  const auto dtype = named<Dtype>(kDtypeNames, options.dtype, "--dtype");
+  const auto op = named<Op>(kOpNames, options.op, "--redop");
+  if (!dtype.ok()) return dtype.status();
+  if (!op.ok()) return op.status();
+  plan.dtype = *dtype;
+  plan.op = *op;
+  for (std::string strategy : options.strategies) {
+    std::ranges::replace(strategy, '+', ',');
+    const Result<Strategies> parsed = parse_strategies(strategy);
+    if (!parsed.ok()) return parsed.status();
+    plan.strategies.push_back(to_string(*parsed));
+  }
+  return plan;
+}
+
+}  // namespace
+
+int bench_command(const BenchOptions& options, RunOptions mesh,
+                  std::vector<std::string> arguments) {
+  const Result<BenchPlan> plan = plan_of(options);
+  if (!plan.ok()) return report_failure(plan.status());
+  if (std::getenv("TUTTI_RANK") != nullptr) {
+    const Status status = run_bench_rank(*plan);
+    return status.ok() ? 0 : report_failure(status);
+  }
+  arguments.insert(arguments.begin(), std::filesystem::read_symlink("/proc/self/exe"));
+  mesh.command = std::move(arguments);
+  mesh.job = "bench";
+  return run_command(mesh);
+}
+
+}  // namespace tutti

@@ -1,0 +1,67 @@
+#include <array>
+#include <cstdio>
+
+#include "daemon/cli/bench_rank.h"
+#include "daemon/cli/text.h"
+
+namespace tutti {
+namespace {
+
+double algorithm_bandwidth(const BenchRow& row) {  // GB/s, powers of 1000.
+  return row.p50_us > 0 ? static_cast<double>(bench_bytes(row.bench)) / row.p50_us / 1e3 : 0;
+}
+
+double bus_bandwidth(const BenchRow& row) {
+  return algorithm_bandwidth(row) * bus_factor(row.bench.collective, row.bench.world_size);
+}
+
+std::string columns(const std::array<std::string, 9>& cells) {
+  std::array<char, 160> line{};
+  std::snprintf(line.data(), line.size(), "%12s %12s %5s %6s %5s %10s %8s %8s %7s\n",
+                cells[0].c_str(), cells[1].c_str(), cells[2].c_str(), cells[3].c_str(),
+                cells[4].c_str(), cells[5].c_str(), cells[6].c_str(), cells[7].c_str(),
+                cells[8].c_str());
+  return line.data();
+}
+
+}  // namespace
+
+std::string bench_heading(const BenchRow& row) {
+  return "# " + std::string(name_of(row.bench.collective)) + ", strategy " + row.strategy + ", " +
+         std::to_string(row.bench.world_size) + " ranks on " + std::to_string(row.hosts) +
+         " hosts, " + (row.zero_copy ? "shared buffers" : "ordinary buffers") + "\n" +
+         columns({"size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"}) +
+         columns({"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""});
+}
+
+std::string bench_line(const BenchRow& row) {
+  const Collective collective = row.bench.collective;
+  const std::string op = reduces(collective) ? std::string(name_of(row.bench.op)) : "none";
+  return columns({std::to_string(bench_bytes(row.bench)), std::to_string(row.bench.count),
+                  std::string(name_of(row.bench.dtype)), op,
+                  has_root(collective) ? std::to_string(row.bench.root) : "-1",
+                  format_number(row.p50_us), format_number(algorithm_bandwidth(row)),
+                  format_number(bus_bandwidth(row)), std::to_string(row.wrong)});
+}
+
+std::string bench_json(const BenchRow& row) {
+  Json json;
+  json.open('{').key("op").text(name_of(row.bench.collective));
+  json.key("strategy").text(row.strategy);
+  json.key("transport").text(row.hosts > 1 ? "grpc" : "shm");
+  json.key("hosts").number(uint64_t{row.hosts});
+  json.key("per_host").number(uint64_t{row.bench.world_size / row.hosts});
+  json.key("dtype").text(name_of(row.bench.dtype));
+  json.key("bytes").number(bench_bytes(row.bench));
+  json.key("p50_us").number(row.p50_us).key("p95_us").number(row.p95_us);
+  json.key("algbw_GBs").number(algorithm_bandwidth(row));
+  json.key("busbw_GBs").number(bus_bandwidth(row));
+  json.key("cpu_s_per_op").number(row.cpu_s_per_op);
+  json.key("wrong").number(row.wrong);
+  json.key("redop").text(reduces(row.bench.collective) ? name_of(row.bench.op) : "none");
+  json.key("buffers").text(row.zero_copy ? "zero_copy" : "staged");
+  json.key("iterations").number(uint64_t{row.iterations}).close();
+  return json.line() + "\n";
+}
+
+}  // namespace tutti

@@ -1,0 +1,206 @@
+// The command line: options in, commands of cli.h called. The only file that knows CLI11.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+
+#include "daemon/cli/cli.h"
+#include "daemon/cli/process.h"
+#include "proto/segment.h"
+
+namespace {
+
+using tutti::BenchOptions;
+using tutti::RunOptions;
+
+using Command = std::function<int()>;
+
+struct CommandLine {
+  std::vector<std::string> arguments;  // Without the program's name, up to "--".
+  std::vector<std::string> after;      // Behind "--": the command of `run`.
+};
+
+CommandLine split_at_dashes(int argc, char** argv) {
+  CommandLine line;
+  line.arguments.assign(argv + 1, argv + argc);
+  const auto dashes = std::ranges::find(line.arguments, "--");
+  if (dashes != line.arguments.end()) line.after.assign(dashes + 1, line.arguments.end());
+  line.arguments.erase(dashes, line.arguments.end());
+  return line;
+}
+
+std::string collective_names() {
+  std::string out;
+  for (const std::string_view name : tutti::kCollectiveNames)
+    out += (out.empty() ? "" : ", ") + std::string(name);
+  return out;
+}
+
+void add_mesh_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--hosts", options.hosts, "hosts of the mesh, all on this machine")
+      ->check(CLI::Range(1, 250))
+      ->capture_default_str();
+  app.add_option("--per-host", options.per_host, "ranks on each host: 2, or one number a host: 3,1")
+      ->capture_default_str();
+  app.add_flag("--netns", options.netns,
+               "give each host a network namespace and address of its own (root)");
+  app.add_option("--rate", options.rate,
+                 "limit each host's link in both directions, such as 1gbit; needs --netns");
+  app.add_option("--log-dir", options.log_dir,
+                 "keep the daemons' logs there; else shown where something fails");
+}
+
+Command add_run(CLI::App& app, const CommandLine& line) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* run =
+      app.add_subcommand("run", "Run `-- COMMAND` once per rank on a mesh of this machine");
+  add_mesh_options(*run, *options);
+  run->add_flag("--keep-going", options->keep_going,
+                "when a rank fails leave the others be (else: 2 s, SIGTERM, 2 s, SIGKILL)");
+  run->add_option("--job", options->job, "the job's name")->capture_default_str();
+  run->add_flag("--label", options->label, "put \"[rank] \" before each line of output");
+  run->footer(
+      "Each rank finds TUTTI_SOCKET, TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_HOST and\n"
+      "TUTTI_ADDRESS in its environment, and RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.\n"
+      "The exit code is that of the first rank that failed (128 + signal if it was killed).\n\n"
+      "Examples:\n"
+      "  tutti run --hosts 2 --per-host 2 -- python3 train.py --epochs 3\n"
+      "  tutti run --hosts 2 --per-host 3,1 --label -- ./trainer\n"
+      "  sudo tutti run --hosts 4 --netns --rate 1gbit -- python3 train.py");
+  return [options, command = line.after] {
+    options->command = command;
+    return tutti::run_command(*options);
+  };
+}
+
+void add_bench_options(CLI::App& app, BenchOptions& options) {
+  app.add_option("--op", options.collectives, "any of " + collective_names() + ", or all")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--min", options.bytes_min, "smallest size")->capture_default_str();
+  app.add_option("--max", options.bytes_max, "largest size")->capture_default_str();
+  app.add_option("--factor", options.factor, "from one size to the next")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--dtype", options.dtype, "f32, f64, f16, bf16, i8, u8, i32 or i64")
+      ->capture_default_str();
+  app.add_option("--redop", options.op, "sum, mean, min, max or prod")->capture_default_str();
+  app.add_option("--strategy", options.strategies,
+                 "any of centralized, tree:K, ring, auto; LOCAL+GLOBAL for a pair")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--iters", options.iterations, "timed operations a size; 0: half a second's worth")
+      ->capture_default_str();
+  app.add_option("--warmup", options.warmup, "operations before those")->capture_default_str();
+  app.add_flag("--zero-copy,!--staged", options.zero_copy,
+               "tensors in the daemon's shared memory (default), or ordinary ones");
+  app.add_flag("--json", options.json, "one JSON object a line");
+}
+
+Command add_bench(CLI::App& app, const CommandLine& line) {
+  auto options = std::make_shared<BenchOptions>();
+  auto mesh = std::make_shared<RunOptions>();
+  mesh->per_host = "2";
+  CLI::App* bench = app.add_subcommand("bench", "Measure collectives, checking every result");
+  add_mesh_options(*bench, *mesh);
+  add_bench_options(*bench, *options);
+  bench->footer(
+      "Columns as in nccl-tests: time is the median over iterations of the slowest rank's,\n"
+      "algbw = size / time, busbw = algbw x the collective's share of the bus.\n"
+      "Inside `tutti run` or with TUTTI_RANK set it is one rank of that job.\n\n"
+      "Examples:\n"
+      "  tutti bench --hosts 2 --per-host 2 --strategy ring,tree:2,centralized\n"
+      "  tutti bench --per-host 4 --op all --min 1M --max 1M --json\n"
+      "  sudo tutti bench --hosts 4 --per-host 1 --netns --rate 10gbit");
+  return [=] { return tutti::bench_command(*options, *mesh, line.arguments); };
+}
+
+std::shared_ptr<std::string> add_address(CLI::App& app) {
+  auto address = std::make_shared<std::string>(tutti::default_address());
+  app.add_option("--address", *address, "an agent's control plane, host:port (TUTTI_ADDRESS)")
+      ->capture_default_str();
+  return address;
+}
+
+Command add_status(CLI::App& app) {
+  CLI::App* status = app.add_subcommand("status", "Show agents, jobs, ranks and what they did");
+  const auto address = add_address(*status);
+  auto json = std::make_shared<bool>(false);
+  status->add_flag("--json", *json, "one JSON object");
+  status->footer(
+      "Examples:\n  tutti status\n  tutti status --address node7:7601 --json | jq .agents");
+  return [=] { return tutti::status_command({.address = *address, .json = *json}); };
+}
+
+Command add_strategy(CLI::App& app) {
+  CLI::App* strategy = app.add_subcommand("strategy", "Set a job's strategy while it runs");
+  const auto address = add_address(*strategy);
+  auto job = std::make_shared<std::string>();
+  auto text = std::make_shared<std::string>();
+  strategy->add_option("JOB", *job, "the job's name")->required();
+  strategy
+      ->add_option("STRATEGY", *text, "centralized, tree:K, ring or auto; LOCAL,GLOBAL for a pair")
+      ->required();
+  strategy->footer(
+      "Operations that name a strategy keep theirs.\n\nExample:\n"
+      "  tutti strategy demo ring,tree:2");
+  return [=] { return tutti::strategy_command(*address, *job, *text); };
+}
+
+Command add_drain(CLI::App& app) {
+  CLI::App* drain = app.add_subcommand("drain", "Let an agent's node take no new joins");
+  const auto address = add_address(*drain);
+  auto undo = std::make_shared<bool>(false);
+  drain->add_flag("--undo", *undo, "take joins again");
+  return [=] { return tutti::drain_command(*address, *undo); };
+}
+
+Command add_stop(CLI::App& app) {
+  CLI::App* stop = app.add_subcommand("stop", "Stop an agent; its running jobs go on");
+  const auto address = add_address(*stop);
+  auto jobs = std::make_shared<bool>(false);
+  stop->add_flag("--jobs", *jobs, "end its node's share of all jobs too");
+  return [=] { return tutti::stop_command(*address, *jobs); };
+}
+
+int print_version() {
+  std::printf("tutti %s (protocol %u)\n", TUTTI_VERSION, tutti::kProtocolVersion);
+  return 0;
+}
+
+// One line and where to read on, instead of CLI11's own; help is no failure.
+int report_usage(const CLI::App& app, const CommandLine& line, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);
+  const auto chosen = app.get_subcommands();
+  const std::string name = chosen.empty() ? "" : " " + chosen.front()->get_name();
+  const bool unknown =
+      chosen.empty() && !line.arguments.empty() && !line.arguments.front().starts_with('-');
+  const std::string what =
+      unknown ? "there is no command '" + line.arguments.front() + "'" : error.what();
+  std::fprintf(stderr, "tutti: %s (see tutti%s --help)\n", what.c_str(), name.c_str());
+  return tutti::kExitUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tutti::block_signals();
+  const CommandLine line = split_at_dashes(argc, argv);
+  CLI::App app("tutti: collective communication through a daemon on every node", "tutti");
+  app.require_subcommand(1);
+  std::vector<std::pair<std::string, Command>> commands = {
+      {"run", add_run(app, line)},     {"bench", add_bench(app, line)}, {"status", add_status(app)},
+      {"strategy", add_strategy(app)}, {"drain", add_drain(app)},       {"stop", add_stop(app)},
+      {"version", print_version},
+  };
+  app.add_subcommand("version", "Print the version");
+  app.footer("Exit codes: 0 OK, 1 failure, 2 usage.");
+  try {
+    app.parse(std::vector<std::string>(line.arguments.rbegin(), line.arguments.rend()));
+  } catch (const CLI::ParseError& error) {
+    return report_usage(app, line, error);
+  }
+  const std::string chosen = app.get_subcommands().front()->get_name();
+  return std::ranges::find(commands, chosen, &std::pair<std::string, Command>::first)->second();
+}
