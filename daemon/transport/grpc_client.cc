@@ -58,9 +58,13 @@ class ClientLink : public GrpcLink,
     RemoveHold();
   }
   void cancel() override { context_->TryCancel(); }
+  // Elsewhere: the last channel to go joins gRPC's callback threads, and this is one of them.
   void drop_stream() override {
-    context_.reset();
-    stub_.reset();
+    hub_->courier.post([context = std::shared_ptr(std::move(context_)),
+                        stub = std::shared_ptr(std::move(stub_))]() mutable {
+      context.reset();
+      stub.reset();
+    });
   }
 
   void OnReadInitialMetadataDone(bool ok) override { ok ? opened() : break_off(); }

@@ -46,8 +46,7 @@ Status GrpcLink::send(Outgoing frame) {
   if (state_ >= State::ending) return unavailable("the link to " + peer_ + " is closed");
   auto borrow = Borrow::take(frame, budget_, hub_->lending);
   if (!borrow) return resource_exhausted("the queue of the link to " + peer_ + " is full");
-  borrow->header = sealer_.seal(borrow->header, borrow->bytes().size());
-  queue_.push_back(pack_frame(std::move(borrow), hub_->courier));
+  queue_.push_back(std::move(borrow));
   pump_locked();
   return {};
 }
@@ -75,8 +74,13 @@ void GrpcLink::break_off() {
 
 void GrpcLink::stop_locked() {
   state_ = std::max(state_, State::ending);
-  queue_.clear();
+  drop_queue_locked();
   if (!writing_) finish_locked();
+}
+
+void GrpcLink::drop_queue_locked() {
+  auto dropped = std::make_shared<decltype(queue_)>(std::exchange(queue_, {}));
+  hub_->courier.post([dropped = std::move(dropped)]() mutable { dropped.reset(); });
 }
 
 void GrpcLink::finish_locked() {
@@ -85,8 +89,10 @@ void GrpcLink::finish_locked() {
 
 void GrpcLink::pump_locked() {
   if (state_ != State::open || writing_ || queue_.empty()) return;
-  outgoing_.Swap(&queue_.front());
+  std::unique_ptr<Borrow> borrow = std::move(queue_.front());
   queue_.pop_front();
+  borrow->header = sealer_.seal(borrow->header, borrow->bytes().size());
+  outgoing_ = pack_frame(std::move(borrow), hub_->courier);
   writing_ = true;
   start_write(&outgoing_);
 }
@@ -148,7 +154,7 @@ void GrpcLink::take(Frame frame) {
 void GrpcLink::done(Status cause) {
   std::unique_lock lock(mutex_);
   state_ = State::done;
-  queue_.clear();
+  drop_queue_locked();
   outgoing_.Clear();
   alarm_.reset();
   drop_stream();

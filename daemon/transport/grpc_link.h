@@ -108,6 +108,7 @@ class GrpcLink : public Link, public std::enable_shared_from_this<GrpcLink> {
   void take(Frame frame);
   void expired();
   void pump_locked();
+  void drop_queue_locked();
   void stop_locked();
   void finish_locked();
 
@@ -118,7 +119,7 @@ class GrpcLink : public Link, public std::enable_shared_from_this<GrpcLink> {
   // Guarded by mutex_.
   State state_ = State::waiting;
   std::shared_ptr<LinkHandler> handler_;
-  std::deque<grpc::ByteBuffer> queue_;
+  std::deque<std::unique_ptr<Borrow>> queue_;
   grpc::ByteBuffer outgoing_;
   bool writing_ = false;   // gRPC has outgoing_.
   bool finished_ = false;  // finish() was called.

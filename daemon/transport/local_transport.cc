@@ -9,13 +9,13 @@ namespace tutti {
 // Who listens where. Any thread.
 class LocalNetwork {
  public:
-  // ALREADY_EXISTS: somebody listens there.
+  // UNAVAILABLE: somebody listens there.
   Result<std::string> add(const std::string& address, std::shared_ptr<LocalNode> node) {
     std::lock_guard lock(mutex_);
     std::string where = address;
     if (where.ends_with(":0")) where.replace(where.size() - 1, 1, std::to_string(next_port_++));
     if (!nodes_.emplace(where, std::move(node)).second)
-      return already_exists("somebody listens at " + where + " already");
+      return unavailable("cannot listen at " + where + ": somebody does already");
     return where;
   }
   void remove(const std::string& address) {
