@@ -58,6 +58,8 @@ Result<BenchPlan> plan_of(const BenchOptions& options) {
   const auto op = named<Op>(kOpNames, options.op, "--redop");
   if (!dtype.ok()) return dtype.status();
   if (!op.ok()) return op.status();
+  if (*op == Op::mean && !is_floating(*dtype))
+    return invalid_argument("--redop mean needs a floating-point --dtype");
   plan.dtype = *dtype;
   plan.op = *op;
   for (std::string strategy : options.strategies) {

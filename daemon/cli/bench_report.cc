@@ -17,11 +17,13 @@ double bus_bandwidth(const BenchRow& row) {
 
 std::string columns(const std::array<std::string, 9>& cells) {
   std::array<char, 160> line{};
-  std::snprintf(line.data(), line.size(), "%12s %12s %5s %6s %5s %10s %8s %8s %7s\n",
+  std::snprintf(line.data(), line.size(), "%12s %12s %5s %6s %5s %10s %8s %8s %7s",
                 cells[0].c_str(), cells[1].c_str(), cells[2].c_str(), cells[3].c_str(),
                 cells[4].c_str(), cells[5].c_str(), cells[6].c_str(), cells[7].c_str(),
                 cells[8].c_str());
-  return line.data();
+  std::string out = line.data();
+  out.erase(out.find_last_not_of(' ') + 1);
+  return out + "\n";
 }
 
 }  // namespace

@@ -4,16 +4,14 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <fstream>
 
+#include "daemon/cli/ready.h"
 #include "daemon/cli/text.h"
 #include "daemon/mesh/mesh.h"
 
@@ -25,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr Millis kReadyTimeout{20'000};
 constexpr Millis kStopTimeout{5'000};
 constexpr int kCallTimeoutMs = 2'000;
-constexpr int kStartTries = 5;  // A free port may be gone before the agent takes it.
+constexpr int kStartTries = 3;  // A free port may be gone before the agent takes it.
 constexpr size_t kTailLines = 20;
 constexpr const char* kNetnsPort = ":7601";  // Every host has its own ports there.
 
@@ -37,26 +35,6 @@ Result<std::string> free_local_address() {
   if (bind(socket.get(), generic, bytes) != 0 || getsockname(socket.get(), generic, &bytes) != 0)
     return errno_status("cannot find a free port");
   return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-}
-
-// The datagram socket a service manager would offer; the agent says READY=1 there.
-Result<Fd> listen_for_ready(const std::string& path) {
-  sockaddr_un address{.sun_family = AF_UNIX};
-  if (path.size() >= sizeof address.sun_path)
-    return invalid_argument("'" + path + "' is too long for a socket: set TMPDIR to a shorter one");
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  unlink(path.c_str());
-  Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    return errno_status("cannot listen on " + path);
-  return socket;
-}
-
-bool says_ready(int socket) {
-  std::array<char, 4096> text{};
-  const ssize_t bytes = recv(socket, text.data(), text.size(), 0);
-  const std::string_view message(text.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
-  return message.find("READY=1") != std::string_view::npos;
 }
 
 std::string tail_of(const std::string& path) {
@@ -88,6 +66,7 @@ Result<std::unique_ptr<LocalMesh>> LocalMesh::start(Loop& loop, Nursery& nursery
   Status status = mesh->prepare(options);
   for (Host& host : mesh->hosts_)
     if (status.ok()) status = mesh->start_agent(host, interrupted);
+  mesh->starting_ = false;
   if (status.ok()) return mesh;
   return Status(status.code(), status.message() + mesh->log_tails());
 }
@@ -136,9 +115,10 @@ SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
   const fs::path home = directory_ / host.name;
   const std::string coordinator = &host == &hosts_.front() ? "" : hosts_.front().address;
   SpawnOptions options;
-  options.command = {program_directory() / "tuttid",         "--socket=" + host.socket,
+  options.command = {program_directory() / "tuttid", "--socket=" + host.socket,
                      "--run-dir=" + (home / "run").string(), "--listen=" + host.address,
-                     "--coordinator=" + coordinator,         "--host=" + host.name};
+                     "--host=" + host.name};
+  options.environment.set("TUTTI_COORDINATOR", coordinator);
   options.environment.set("NOTIFY_SOCKET", home / "notify");
   options.network = host.network;
   options.out = options.err = log;
@@ -181,7 +161,7 @@ Status LocalMesh::try_agent(Host& host, const std::function<bool()>& interrupted
 }
 
 void LocalMesh::on_agent_ended(const std::string& name, int code) {
-  if (stopping_) return;
+  if (stopping_ || starting_) return;
   std::fprintf(stderr, "tutti: agent %s %s\n", name.c_str(), describe_exit(code).c_str());
 }
 

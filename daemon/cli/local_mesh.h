@@ -61,6 +61,7 @@ class LocalMesh {
   std::filesystem::path directory_;
   std::vector<HostNetwork> networks_;
   std::vector<Host> hosts_;
+  bool starting_ = true;  // What goes wrong then is told by start().
   bool stopping_ = false;
 };
 
