@@ -84,7 +84,8 @@ class CudaDevice : public Device {
     return MemoryHandle{.ipc = {first, first + sizeof(ipc)}, .bytes = ours->bytes()};
   }
 
-  // CUDA refuses a handle of the same process.
+  // CUDA refuses a handle of the same process, and does not tell how large the memory behind one
+  // is: the handle's word is taken for it.
   Result<std::unique_ptr<Buffer>> import_memory(const MemoryHandle& handle) override {
     cudaIpcMemHandle_t ipc;
     if (handle.ipc.size() != sizeof(ipc))
