@@ -16,11 +16,15 @@
 
 namespace tutti {
 
-// ---- The worker's side ----
+// ---- Both sides ----
 
 // INVALID_ARGUMENT unless these can name a rank of a job: a printable name of 1 to 128 bytes, a
 // world of 1 to 65535 ranks, a rank inside it.
 Status check_job(const std::string& job, uint32_t rank, uint32_t world_size);
+// Takes as long for a near miss as for a far one.
+bool same_token(const std::string& expected, const std::string& shown);
+
+// ---- The worker's side ----
 
 struct JoinRequest {
   std::string job;

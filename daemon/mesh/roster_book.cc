@@ -10,8 +10,6 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kJobNameBytesMax = 128;
-constexpr uint32_t kWorldSizeMax = 65'535;
 constexpr uint32_t kTimeoutDefaultMs = 30'000;
 
 std::string quoted(const std::string& job) { return "job \"" + job + "\""; }
@@ -20,14 +18,6 @@ std::string quoted(const std::string& job) { return "job \"" + job + "\""; }
 template <class Who>
 std::string whereabouts(const Who& who) {
   return "(host " + who.host() + ", pid " + std::to_string(who.pid()) + ")";
-}
-
-// Takes as long for a near miss as for a far one.
-bool same_token(const std::string& expected, const std::string& shown) {
-  unsigned char difference = expected.size() == shown.size() ? 0 : 1;
-  for (size_t i = 0; i < shown.size(); ++i)
-    difference |= static_cast<unsigned char>(shown[i] ^ expected[i % expected.size()]);
-  return difference == 0;
 }
 
 v1::CoordinatorMessage aborted_message(const std::string& job, uint32_t epoch,
@@ -48,23 +38,6 @@ bool well_formed(const v1::Resume& resume) {
 }
 
 }  // namespace
-
-Status check_job(const std::string& job, uint32_t rank, uint32_t world_size) {
-  if (job.empty()) return invalid_argument("the job has no name");
-  if (job.size() > kJobNameBytesMax)
-    return invalid_argument("the job's name is longer than " + std::to_string(kJobNameBytesMax) +
-                            " bytes");
-  if (std::ranges::any_of(job, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-    return invalid_argument("the job's name holds a control character");
-  if (world_size == 0 || world_size > kWorldSizeMax)
-    return invalid_argument("world size " + std::to_string(world_size) + " is not from 1 to " +
-                            std::to_string(kWorldSizeMax));
-  if (rank >= world_size)
-    return invalid_argument("rank " + std::to_string(rank) + " is not below the world size " +
-                                std::to_string(world_size),
-                            {.rank = static_cast<int>(std::min(rank, kWorldSizeMax))});
-  return {};
-}
 
 RosterBook::Answers RosterBook::join(Worker worker, const v1::JoinRank& join,
                                      const std::string& secret, TimePoint now) {

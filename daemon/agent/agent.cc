@@ -1,0 +1,208 @@
+#include "daemon/agent/agent.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <filesystem>
+
+#include "daemon/agent/ask.h"
+#include "proto/segment.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSocketMode = 0666;  // Everybody may ask; credentials and token decide.
+constexpr size_t kCallersMax = 1024;
+constexpr Millis kAcceptRest{100};
+constexpr Millis kReportPatience{500};
+constexpr Millis kAskPatience{800};
+constexpr Millis kStopPatience{3'000};
+
+std::string hostname() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string beside_this_program(const char* name) {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path() / name;
+}
+
+Settings completed(Settings settings) {
+  if (settings.host.empty()) settings.host = hostname();
+  if (settings.worker_binary.empty()) settings.worker_binary = beside_this_program("tutti-worker");
+  return settings;
+}
+
+}  // namespace
+
+Agent::Agent(Loop& loop, Settings settings)
+    : loop_(loop), settings_(completed(std::move(settings))) {}
+
+Agent::~Agent() {
+  control_.reset();  // First: its threads call this object.
+  loop_.cancel(rest_);
+  if (listener_.valid()) loop_.unwatch(listener_.get());
+}
+
+Status Agent::start(std::function<void()> on_stop) {
+  on_stop_ = std::move(on_stop);
+  Status status = own_run_dir();
+  if (!status.ok()) return status;
+  Result<std::unique_ptr<ControlServer>> control =
+      serve_control({.listen = settings_.listen,
+                     .coordinator = settings_.coordinator,
+                     .host = settings_.host,
+                     .token = settings_.token},
+                    *this);
+  if (!control.ok()) return control.status();
+  control_ = *std::move(control);
+  const std::string address = control_->address();
+  settings_.coordinator = control_->coordinator();
+  if (settings_.data_address.empty())
+    settings_.data_address = address.substr(0, address.rfind(':'));
+  workers_ = std::make_unique<Workers>(loop_, settings_);
+  status = workers_->find_live();
+  return status.ok() ? serve() : status;
+}
+
+Status Agent::own_run_dir() {
+  std::error_code error;
+  fs::create_directories(settings_.run_dir, error);
+  if (!error) fs::create_directories(fs::absolute(settings_.socket).parent_path(), error);
+  if (error)
+    return permission_denied("cannot make the directories of " + settings_.run_dir + " and " +
+                             settings_.socket + ": " + error.message() +
+                             "; choose others with --run-dir and --socket");
+  const std::string path = settings_.run_dir + "/agent.lock";
+  run_dir_lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!run_dir_lock_.valid()) return errno_status("cannot open " + path);
+  if (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) == 0) return {};
+  return already_exists("another tuttid uses " + settings_.run_dir +
+                        "; stop it or choose another --run-dir");
+}
+
+Status Agent::serve() {
+  Result<Fd> listener = listen_unix(settings_.socket, SOCK_STREAM, kSocketMode);
+  if (!listener.ok()) return listener.status();
+  listener_ = *std::move(listener);
+  return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_trainers(); });
+}
+
+std::string Agent::describe() const {
+  const std::string address = control_->address();
+  const bool coordinates = control_->coordinator() == address;
+  return "socket " + settings_.socket + ", control plane " + address +
+         (coordinates ? " (coordinator)" : ", coordinator " + control_->coordinator());
+}
+
+void Agent::accept_trainers() {
+  while (true) {
+    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.valid())
+      await_hello(std::move(socket));
+    else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+      return rest_from_accepting();
+    else if (errno != EINTR && errno != ECONNABORTED)
+      return;
+  }
+}
+
+// Without descriptors the listener would be ready for ever, and the loop would spin.
+void Agent::rest_from_accepting() {
+  spdlog::warn("cannot accept trainers: out of descriptors or memory; trying again");
+  loop_.unwatch(listener_.get());
+  rest_ = loop_.at(Clock::now() + kAcceptRest, [this] {
+    (void)loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_trainers(); });
+  });
+}
+
+void Agent::await_hello(Fd socket) {
+  if (callers_.size() >= kCallersMax)
+    return refuse_trainer(
+        socket.get(),
+        resource_exhausted("host " + settings_.host + " is greeting too many trainers; try again"));
+  const auto caller = callers_.insert(callers_.end(), {std::move(socket), nullptr});
+  const TimePoint deadline = Clock::now() + Millis(settings_.hello_timeout_ms);
+  caller->reader =
+      read_hello(loop_, caller->socket.get(), deadline,
+                 [this, caller](const Result<TrainerHello>& hello) { let_in(caller, hello); });
+}
+
+void Agent::let_in(Callers::iterator caller, const Result<TrainerHello>& hello) {
+  const Status status = hello.ok() ? admit(*hello, caller->socket.get()) : hello.status();
+  if (!status.ok()) {
+    spdlog::debug("refused a trainer: {}", status.to_string());
+    refuse_trainer(caller->socket.get(), status);
+  }
+  callers_.erase(caller);
+}
+
+Status Agent::admit(const TrainerHello& hello, int socket) {
+  const Status status = check(hello);
+  if (!status.ok()) return status;
+  const Result<PeerCredentials> peer = peer_credentials(socket);
+  if (!peer.ok()) return peer.status();
+  return workers_->adopt(hello, *peer, socket);
+}
+
+Status Agent::check(const TrainerHello& hello) const {
+  if (hello.version != kProtocolVersion)
+    return failed_precondition("the trainer's library speaks protocol version " +
+                               std::to_string(hello.version) + ", tuttid on host " +
+                               settings_.host + " version " + std::to_string(kProtocolVersion) +
+                               "; install the same release");
+  if (!settings_.token.empty() && !same_token(settings_.token, hello.token))
+    return unauthenticated("the token is wrong; set TUTTI_TOKEN to the one of tuttid on host " +
+                           settings_.host);
+  if (is_draining_) return unavailable("host " + settings_.host + " is draining");
+  return check_job(hello.job, hello.rank, hello.world_size);
+}
+
+v1::AgentReport Agent::report() {
+  v1::AgentReport report;
+  report.set_state("busy");
+  const auto answer = ask<v1::AgentReport>(loop_, kAskPatience, [this](auto reply) {
+    workers_->report(kReportPatience, [this, reply](const Workers::Reports& workers) {
+      v1::AgentReport report;
+      report.set_state(is_draining_ ? "draining" : "serving");
+      report.mutable_workers()->Assign(workers.begin(), workers.end());
+      reply(std::move(report));
+    });
+  });
+  if (answer) report = *answer;
+  report.set_host(settings_.host);
+  report.set_pid(static_cast<uint32_t>(getpid()));
+  report.set_version(TUTTI_VERSION);
+  const auto uptime = std::chrono::duration_cast<Millis>(Clock::now() - started_);
+  report.set_uptime_ms(static_cast<uint64_t>(uptime.count()));
+  return report;
+}
+
+Status Agent::drain(bool undo) {
+  loop_.post([this, undo] {
+    is_draining_ = !undo;
+    spdlog::info(undo ? "taking new joins again" : "draining: no new joins");
+  });
+  return {};
+}
+
+Status Agent::stop(bool jobs) {
+  loop_.post([this, jobs] {
+    spdlog::info(jobs ? "stopping, and the jobs with it" : "stopping; jobs go on");
+    is_draining_ = true;
+    if (!jobs) return on_stop_();
+    workers_->stop(kStopPatience, on_stop_);
+  });
+  return {};
+}
+
+}  // namespace tutti

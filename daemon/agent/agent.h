@@ -1,0 +1,71 @@
+// The agent: builds the rooms of one node's control side and joins them. It lets trainers in, hands
+// them to their jobs' workers, and answers the control plane. Its end ends no job.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "daemon/agent/workers.h"
+#include "daemon/base/fd.h"
+#include "daemon/base/loop.h"
+#include "daemon/base/settings.h"
+#include "daemon/mesh/mesh.h"
+#include "daemon/session/session.h"
+
+namespace tutti {
+
+class Agent final : public AgentControl {
+ public:
+  // `settings` as people gave them; what they left open is filled in.
+  Agent(Loop& loop, Settings settings);
+  ~Agent() override;
+
+  // Serves from here on, while the loop runs. `on_stop` is called, on the loop's thread, when the
+  // control plane asks the agent to end.
+  Status start(std::function<void()> on_stop);
+
+  // A child of this process has ended (SIGCHLD).
+  void reap() { workers_->reap(); }
+
+  // "socket /run/tutti/tuttid.sock, control plane 127.0.0.1:7601 (coordinator)".
+  std::string describe() const;
+
+  // Called on gRPC's threads.
+  v1::AgentReport report() override;
+  Status drain(bool undo) override;
+  Status stop(bool jobs) override;
+
+ private:
+  // A connection whose hello is awaited.
+  struct Caller {
+    Fd socket;
+    std::unique_ptr<HelloReader> reader;
+  };
+  using Callers = std::list<Caller>;
+
+  Status own_run_dir();
+  Status serve();
+  void accept_trainers();
+  void await_hello(Fd socket);
+  void let_in(Callers::iterator caller, const Result<TrainerHello>& hello);
+  Status admit(const TrainerHello& hello, int socket);
+  Status check(const TrainerHello& hello) const;
+  void rest_from_accepting();
+
+  Loop& loop_;
+  Settings settings_;
+  const TimePoint started_ = Clock::now();
+  Fd run_dir_lock_;
+  Fd listener_;
+  Callers callers_;
+  Loop::TimerId rest_ = 0;
+  bool is_draining_ = false;  // Loop thread only.
+  std::function<void()> on_stop_;
+  std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<Workers> workers_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,138 @@
+#include "daemon/agent/spawn.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/close_range.h>
+#include <pwd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "daemon/base/fd.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kAboveControl = 10;  // Where the pipe is out of kControlFd's way.
+
+// What the child needs, made before the fork: between fork and exec a process with threads may not
+// allocate.
+struct Prepared {
+  std::vector<std::string> texts;
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+  std::vector<gid_t> groups;
+  bool drops_root = false;
+};
+
+std::vector<gid_t> groups_of(uid_t uid, gid_t gid) {
+  const passwd* user = getpwuid(uid);
+  if (user == nullptr) return {gid};
+  std::vector<gid_t> groups(256);
+  int count = static_cast<int>(groups.size());
+  if (getgrouplist(user->pw_name, gid, groups.data(), &count) < 0) return {gid};
+  groups.resize(static_cast<size_t>(count));
+  return groups;
+}
+
+std::map<std::string, std::string> merged_environment(const WorkerProgram& program) {
+  std::map<std::string, std::string> merged = program.environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos)
+      merged.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  merged.erase("NOTIFY_SOCKET");
+  return merged;
+}
+
+Prepared prepare(const WorkerProgram& program) {
+  const auto environment = merged_environment(program);
+  Prepared prepared;
+  prepared.texts.push_back(program.binary);
+  for (const std::string& argument : program.arguments) prepared.texts.push_back(argument);
+  for (const auto& [name, value] : environment) prepared.texts.push_back(name + "=" + value);
+  const size_t arguments = 1 + program.arguments.size();
+  for (size_t i = 0; i < prepared.texts.size(); ++i)
+    (i < arguments ? prepared.argv : prepared.envp).push_back(prepared.texts[i].data());
+  prepared.argv.push_back(nullptr);
+  prepared.envp.push_back(nullptr);
+  prepared.drops_root = geteuid() == 0 && program.uid != 0;
+  if (prepared.drops_root) prepared.groups = groups_of(program.uid, program.gid);
+  return prepared;
+}
+
+bool become_user(const Prepared& prepared, const WorkerProgram& program) {
+  return setgroups(prepared.groups.size(), prepared.groups.data()) == 0 &&
+         setresgid(program.gid, program.gid, program.gid) == 0 &&
+         setresuid(program.uid, program.uid, program.uid) == 0;
+}
+
+// In the child. Only async-signal-safe calls; errno says what failed when it returns.
+void become_worker(const WorkerProgram& program, const Prepared& prepared, int control) {
+  setsid();
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null >= 0) dup2(null, STDIN_FILENO);
+  if (control == kControlFd)
+    fcntl(control, F_SETFD, 0);
+  else
+    dup2(control, kControlFd);
+  syscall(SYS_close_range, kControlFd + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  if (prepared.drops_root && !become_user(prepared, program)) return;
+  execve(program.binary.c_str(), prepared.argv.data(), prepared.envp.data());
+}
+
+struct Pipe {
+  Fd read;
+  Fd write;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status("cannot make a pipe");
+  Pipe pipe{Fd(ends[0]), Fd(ends[1])};
+  pipe.write.reset(fcntl(pipe.write.get(), F_DUPFD_CLOEXEC, kAboveControl));
+  return pipe;
+}
+
+}  // namespace
+
+Result<pid_t> spawn_worker(const WorkerProgram& program, int control) {
+  const Prepared prepared = prepare(program);
+  Result<Pipe> failure = make_pipe();
+  if (!failure.ok()) return failure.status();
+  const pid_t pid = fork();
+  if (pid < 0) return errno_status("cannot start a process");
+  if (pid == 0) {
+    become_worker(program, prepared, control);
+    const int error = errno;
+    (void)!write(failure->write.get(), &error, sizeof(error));
+    _exit(127);
+  }
+  failure->write.reset();
+  int error = 0;
+  // Ends at once: exec closes the other end.
+  if (read(failure->read.get(), &error, sizeof(error)) != sizeof(error)) return pid;
+  waitpid(pid, nullptr, 0);
+  errno = error;
+  return errno_status("cannot run " + program.binary + " (setting worker_binary)");
+}
+
+std::string describe_end(int wait_status) {
+  if (!WIFSIGNALED(wait_status))
+    return "ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
+  const int number = WTERMSIG(wait_status);
+  return "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+}
+
+}  // namespace tutti

@@ -1,0 +1,270 @@
+#include "daemon/agent/workers.h"
+
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+
+#include "daemon/agent/spawn.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Millis kFindPatience{2'000};
+constexpr int kWorkerSocketMode = 0600;
+
+// FNV-1a, 64 bits: the same in every run, so that the next agent finds the same file.
+std::string hash_of(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+  std::array<char, 17> digits;
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return digits.data();
+}
+
+bool is_hung_up(int socket) {
+  pollfd poll_for{.fd = socket, .events = 0, .revents = 0};
+  return poll(&poll_for, 1, 0) > 0 && (poll_for.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+std::string bytes_of_report_request() {
+  v1::AgentToWorker message;
+  message.set_report(true);
+  return message.SerializeAsString();
+}
+
+std::string bytes_of_adopt(const TrainerHello& hello, const PeerCredentials& peer) {
+  v1::AgentToWorker message;
+  v1::AgentToWorker::Adopt& adopt = *message.mutable_adopt();
+  adopt.set_uid(peer.uid);
+  // 0 where the trainer lives in a process namespace that this one cannot see into.
+  adopt.set_pid(peer.pid != 0 ? peer.pid : hello.pid);
+  v1::Hello& copy = *adopt.mutable_hello();
+  copy.set_version(hello.version);
+  copy.set_job(hello.job);
+  copy.set_token(hello.token);
+  copy.set_rank(hello.rank);
+  copy.set_world_size(hello.world_size);
+  copy.set_timeout_ms(hello.timeout_ms);
+  copy.set_pid(hello.pid);
+  return message.SerializeAsString();
+}
+
+void log_end(const std::string& job, pid_t pid, int wait_status) {
+  const bool expected = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+  spdlog::log(expected ? spdlog::level::info : spdlog::level::err,
+              "the worker of job \"{}\" (pid {}) {}", job, pid, describe_end(wait_status));
+}
+
+}  // namespace
+
+Workers::Workers(Loop& loop, const Settings& settings)
+    : loop_(loop), settings_(settings), directory_(settings.run_dir + "/workers") {}
+
+Workers::~Workers() {
+  for (auto& [path, worker] : workers_) loop_.unwatch(worker.socket.get());
+  for (auto& [number, wait] : waits_) loop_.cancel(wait.timer);
+}
+
+std::string Workers::path_of(const std::string& job) const {
+  return directory_ + "/" + hash_of(job) + ".sock";
+}
+
+Status Workers::find_live() {
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  fs::permissions(directory_, fs::perms::owner_all, error);
+  if (error) return unavailable("cannot use " + directory_ + ": " + error.message());
+  for (const fs::directory_entry& file : fs::directory_iterator(directory_, error)) {
+    if (file.path().extension() != ".sock" || connect(file.path()).ok()) continue;
+    fs::remove(file.path(), error);
+    spdlog::info("removed {}, which a dead worker left", file.path().string());
+  }
+  bool over = false;
+  report(kFindPatience, [&over](const Reports&) { over = true; });
+  while (!over) loop_.turn(TimePoint::max());
+  for (const auto& [path, worker] : workers_)
+    if (!worker.is_known) spdlog::warn("the worker at {} does not answer", path);
+  return {};
+}
+
+Status Workers::adopt(const TrainerHello& hello, const PeerCredentials& peer, int socket) {
+  const Entry found = workers_.find(path_of(hello.job));
+  if (found != workers_.end()) {
+    const Status status = hand_over(found, hello, peer, socket);
+    if (status.ok() || !is_hung_up(found->second.socket.get())) return status;
+    lose(found);
+  }
+  const Result<Entry> started = start(hello, peer);
+  if (!started.ok()) return started.status();
+  return hand_over(*started, hello, peer, socket);
+}
+
+Status Workers::hand_over(Entry entry, const TrainerHello& hello, const PeerCredentials& peer,
+                          int socket) {
+  const Worker& worker = entry->second;
+  if (!worker.is_known || worker.last.job() != hello.job)
+    return unavailable("the worker of job \"" + hello.job + "\" on host " + settings_.host +
+                       " does not answer; try again, or end it");
+  if (peer.uid != worker.uid && peer.uid != 0)
+    return permission_denied("job \"" + hello.job + "\" on host " + settings_.host +
+                             " belongs to user " + std::to_string(worker.uid) + ", user " +
+                             std::to_string(peer.uid) +
+                             " may not join it; choose another job name");
+  return send_packet(worker.socket.get(), bytes_of_adopt(hello, peer), {&socket, 1});
+}
+
+Result<Workers::Entry> Workers::start(const TrainerHello& hello, const PeerCredentials& peer) {
+  const std::string path = path_of(hello.job);
+  const Result<Fd> listener = listen_unix(path, SOCK_SEQPACKET, kWorkerSocketMode);
+  if (!listener.ok()) return listener.status();
+  const Result<pid_t> pid = spawn(hello.job, peer, listener->get());
+  if (!pid.ok()) {
+    spdlog::error("job \"{}\" cannot start: {}", hello.job, pid.status().message());
+    fs::remove(path);
+    return pid.status();
+  }
+  Result<Entry> entry = connect(path);
+  if (!entry.ok()) return entry;
+  Worker& worker = (*entry)->second;
+  worker.child = *pid;
+  worker.uid = peer.uid;
+  worker.is_known = true;
+  worker.last.set_job(hello.job);
+  worker.last.set_pid(static_cast<uint32_t>(*pid));
+  worker.last.set_uid(peer.uid);
+  worker.last.set_state("starting");
+  spdlog::info("job \"{}\" started for user {}: worker pid {}", hello.job, peer.uid, *pid);
+  return entry;
+}
+
+Result<pid_t> Workers::spawn(const std::string& job, const PeerCredentials& peer,
+                             int listener) const {
+  WorkerProgram program{.binary = settings_.worker_binary,
+                        .arguments = {"--job=" + job, "--control-fd=" + std::to_string(kControlFd)},
+                        .uid = peer.uid,
+                        .gid = peer.gid};
+  for (const SettingRow& row : setting_rows())
+    program.environment[environment_name_of(row)] = setting_text(settings_, row);
+  program.environment["TUTTI_WORKER_UID"] = std::to_string(peer.uid);
+  return spawn_worker(program, listener);
+}
+
+Result<Workers::Entry> Workers::connect(const std::string& path) {
+  Result<Fd> socket = connect_unix(path, SOCK_SEQPACKET);
+  if (!socket.ok()) return socket.status();
+  const Status watched =
+      loop_.watch(socket->get(), EPOLLIN, [this, path](uint32_t) { read_packets(path); });
+  if (!watched.ok()) return watched;
+  Worker worker;
+  worker.socket = *std::move(socket);
+  return workers_.insert_or_assign(path, std::move(worker)).first;
+}
+
+void Workers::read_packets(const std::string& path) {
+  const Entry entry = workers_.find(path);
+  while (true) {
+    const Result<std::optional<Packet>> packet = receive_packet(entry->second.socket.get());
+    if (!packet.ok()) return lose(entry);
+    if (!packet->has_value()) return;
+    take_report(entry->second, (*packet)->bytes);
+  }
+}
+
+void Workers::take_report(Worker& worker, const std::string& bytes) {
+  v1::WorkerReport report;
+  if (!report.ParseFromString(bytes)) return;
+  if (!worker.is_known) {
+    worker.is_known = true;
+    worker.uid = report.uid();
+    spdlog::info("took over job \"{}\": worker pid {}", report.job(), report.pid());
+  }
+  // Whose the job is was settled when it started.
+  report.set_uid(worker.uid);
+  worker.last = std::move(report);
+  worker.owes_report = false;
+  check_waits();
+}
+
+void Workers::lose(Entry entry) {
+  const Worker& worker = entry->second;
+  if (worker.child != 0)
+    ending_.emplace(worker.child, worker.last.job());
+  else
+    spdlog::error("the worker of job \"{}\" (pid {}) is gone", worker.last.job(),
+                  worker.last.pid());
+  loop_.unwatch(worker.socket.get());
+  std::error_code ignored;
+  fs::remove(entry->first, ignored);
+  workers_.erase(entry);
+  reap();
+  check_waits();
+}
+
+void Workers::reap() {
+  std::erase_if(ending_, [](const auto& child) {
+    int wait_status = 0;
+    if (waitpid(child.first, &wait_status, WNOHANG) != child.first) return false;
+    log_end(child.second, child.first, wait_status);
+    return true;
+  });
+}
+
+void Workers::report(Millis patience, std::function<void(Reports)> done) {
+  static const std::string kRequest = bytes_of_report_request();
+  for (auto& [path, worker] : workers_)
+    if (!worker.owes_report)
+      worker.owes_report = send_packet(worker.socket.get(), kRequest, {}).ok();
+  when(
+      patience, [this] { return !owe_reports(); },
+      [this, done = std::move(done)] {
+        Reports reports;
+        for (const auto& [path, worker] : workers_)
+          if (worker.is_known) reports.push_back(worker.last);
+        std::ranges::sort(reports, {}, [](const auto& report) { return report.job(); });
+        done(std::move(reports));
+      });
+}
+
+bool Workers::owe_reports() const {
+  return std::ranges::any_of(workers_, [](const auto& entry) { return entry.second.owes_report; });
+}
+
+void Workers::stop(Millis patience, std::function<void()> done) {
+  v1::AgentToWorker message;
+  message.set_stop(true);
+  for (const auto& [path, worker] : workers_)
+    (void)send_packet(worker.socket.get(), message.SerializeAsString(), {});
+  when(
+      patience, [this] { return workers_.empty(); }, std::move(done));
+}
+
+void Workers::when(Millis patience, std::function<bool()> is_over, std::function<void()> done) {
+  const uint64_t number = ++last_wait_;
+  const Loop::TimerId timer = loop_.at(Clock::now() + patience, [this, number] {
+    const auto late = waits_.extract(number);
+    late.mapped().done();
+  });
+  waits_.emplace(number, Wait{timer, std::move(is_over), std::move(done)});
+  check_waits();
+}
+
+void Workers::check_waits() {
+  std::vector<std::function<void()>> over;
+  std::erase_if(waits_, [&](auto& entry) {
+    if (!entry.second.is_over()) return false;
+    loop_.cancel(entry.second.timer);
+    over.push_back(std::move(entry.second.done));
+    return true;
+  });
+  for (const auto& done : over) done();
+}
+
+}  // namespace tutti

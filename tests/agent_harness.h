@@ -1,0 +1,215 @@
+// A real tuttid with the fake worker, in a directory of its own; and trainers that greet it.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "daemon/session/session.h"
+#include "proto/segment.h"
+#include "proto/session.pb.h"
+
+namespace tutti {
+
+inline constexpr int kPatienceMs = 60'000;
+
+inline bool wait_readable(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return poll(&one, 1, kPatienceMs) == 1;
+}
+
+inline std::string read_file(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Turns until `done`; false: not within the patience. Only for states without a descriptor.
+template <class Done>
+bool wait_until(Done done) {
+  for (int waited = 0; waited < kPatienceMs && !done(); waited += 10) usleep(10'000);
+  return done();
+}
+
+struct Trainer {
+  explicit Trainer(const std::string& path) {
+    auto connected = connect_unix(path, SOCK_STREAM);
+    EXPECT_TRUE(connected.ok()) << connected.status().to_string();
+    if (connected.ok()) socket = *std::move(connected);
+  }
+  void send_bytes(const std::string& bytes) {
+    EXPECT_EQ(send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  }
+  void greet(const v1::Hello& hello) {
+    const std::string bytes = hello.SerializeAsString();
+    const auto length = static_cast<uint32_t>(bytes.size());
+    send_bytes(std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + bytes);
+  }
+  // "": the connection ended before so many bytes came.
+  std::string receive_bytes(size_t count) {
+    std::string bytes;
+    while (bytes.size() < count) {
+      char byte = 0;
+      if (!wait_readable(socket.get()) || recv(socket.get(), &byte, 1, 0) != 1) return "";
+      bytes += byte;
+    }
+    return bytes;
+  }
+  // nullopt: the connection ended without one.
+  std::optional<v1::Welcome> welcome() {
+    const std::string prefix = receive_bytes(sizeof(uint32_t));
+    if (prefix.empty()) return std::nullopt;
+    uint32_t length = 0;
+    std::copy(prefix.begin(), prefix.end(), reinterpret_cast<char*>(&length));
+    v1::Welcome welcome;
+    EXPECT_TRUE(welcome.ParseFromString(receive_bytes(length)));
+    return welcome;
+  }
+  bool ended() { return wait_readable(socket.get()) && receive_bytes(1).empty(); }
+
+  Fd socket;
+};
+
+inline v1::Hello hello_of(const std::string& job, uint32_t rank = 0) {
+  v1::Hello hello;
+  hello.set_version(kProtocolVersion);
+  hello.set_job(job);
+  hello.set_rank(rank);
+  hello.set_world_size(4);
+  return hello;
+}
+
+struct AgentTest : testing::Test {
+  AgentTest() {
+    std::string path = "/tmp/tutti-agent-XXXXXX";
+    home = mkdtemp(path.data());
+    std::filesystem::permissions(home, std::filesystem::perms(0755));
+    notify_socket = *listen_notify(home + "/notify");
+  }
+  ~AgentTest() override {
+    while (!running.empty()) end(*running.begin(), SIGKILL);
+    for (const pid_t worker : workers) kill(worker, SIGKILL);
+    std::filesystem::remove_all(home);
+  }
+
+  static Result<Fd> listen_notify(const std::string& path) {
+    Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{.sun_family = AF_UNIX};
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+      return errno_status("bind");
+    return socket;
+  }
+  std::string next_notification() {
+    std::string text(256, '\0');
+    if (!wait_readable(notify_socket.get())) return "nothing";
+    text.resize(static_cast<size_t>(recv(notify_socket.get(), text.data(), text.size(), 0)));
+    return text;
+  }
+
+  // Runs tuttid with these flags beside the usual ones; its output goes to log().
+  pid_t run(const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {TUTTI_AGENT,
+                                          "--socket=" + socket(),
+                                          "--run-dir=" + home + "/run",
+                                          "--listen=127.0.0.1:0",
+                                          "--host=a",
+                                          "--worker-binary=" TUTTI_FAKE_WORKER};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const int log = open((home + "/log").c_str(), O_CREAT | O_WRONLY | O_APPEND, 0644);
+      dup2(log, STDOUT_FILENO);
+      dup2(log, STDERR_FILENO);
+      setenv("NOTIFY_SOCKET", (home + "/notify").c_str(), 1);
+      for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    running.insert(pid);
+    return pid;
+  }
+  // run(), and waits until it serves.
+  pid_t start(const std::vector<std::string>& flags = {}) {
+    const pid_t pid = run(flags);
+    EXPECT_EQ(next_notification(), "READY=1") << log();
+    return pid;
+  }
+  // The wait status.
+  int end(pid_t pid, int signal) {
+    int status = 0;
+    kill(pid, signal);
+    waitpid(pid, &status, 0);
+    running.erase(pid);
+    return status;
+  }
+  int exit_code(pid_t pid) {
+    const int status = end(pid, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  // What a trainer of the job is told; "gone" where its connection ended without a word.
+  v1::Welcome join(const v1::Hello& hello) {
+    trainers.emplace_back(socket());
+    trainers.back().greet(hello);
+    v1::Welcome none;
+    none.set_message("gone");
+    const v1::Welcome welcome = trainers.back().welcome().value_or(none);
+    if (field(welcome, "pid") != "") workers.insert(std::stoi(field(welcome, "pid")));
+    return welcome;
+  }
+  v1::Welcome join(const std::string& job, uint32_t rank = 0) { return join(hello_of(job, rank)); }
+
+  // "7" of "... name=7 ..." in what the fake worker says.
+  static std::string field(const v1::Welcome& welcome, const std::string& name) {
+    std::smatch match;
+    const std::regex pattern("(^| )" + name + "=([^ ]*) ");
+    return std::regex_search(welcome.message(), match, pattern) ? match[2].str() : "";
+  }
+
+  std::string socket() const { return home + "/tuttid.sock"; }
+  std::string log() const { return read_file(home + "/log"); }
+  // Of the agent started last.
+  std::string control() const {
+    const std::string text = log();
+    const std::string mark = "control plane ";
+    const size_t at = text.rfind(mark);
+    if (at == std::string::npos) return "";
+    return text.substr(at + mark.size(),
+                       text.find_first_of(" ,\n", at + mark.size()) - at - mark.size());
+  }
+  size_t count_in_log(const std::string& words) const {
+    const std::string text = log();
+    size_t count = 0;
+    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1))
+      ++count;
+    return count;
+  }
+
+  std::string home;
+  Fd notify_socket;
+  std::map<std::string, std::string> environment;
+  std::set<pid_t> running;
+  std::set<pid_t> workers;
+  std::vector<Trainer> trainers;  // Kept, so that their connections live.
+};
+
+}  // namespace tutti

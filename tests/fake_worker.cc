@@ -1,0 +1,96 @@
+// Stands in for tutti-worker in the agent's tests: keeps the contract of descriptor 3, takes
+// trainers in at once, and tells them in their welcome what it sees of itself. A job whose name
+// starts with "die" ends it when a trainer comes; one that starts with "mute" never reports.
+#include <dirent.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "daemon/session/session.h"
+#include "proto/session.pb.h"
+
+namespace {
+
+using tutti::Fd;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "-" : value;
+}
+
+// Descriptors above the control socket that were there from the start.
+int inherited() {
+  DIR* directory = opendir("/proc/self/fd");
+  int count = 0;
+  while (const dirent* entry = readdir(directory)) {
+    const int fd = std::atoi(entry->d_name);
+    if (fd > 3 && fd != dirfd(directory)) ++count;
+  }
+  closedir(directory);
+  return count;
+}
+
+struct FakeWorker {
+  std::string job;
+  int inherited_fds = 0;
+  tutti::v1::WorkerReport report;
+  std::vector<Fd> trainers;
+
+  void welcome(const Fd& trainer) const {
+    tutti::v1::Welcome welcome;
+    welcome.set_message(
+        "pid=" + std::to_string(getpid()) + " uid=" + std::to_string(getuid()) +
+        " gid=" + std::to_string(getgid()) + " leads=" + std::to_string(getsid(0) == getpid()) +
+        " inherited=" + std::to_string(inherited_fds) +
+        " coordinator=" + variable("TUTTI_COORDINATOR") + " host=" + variable("TUTTI_HOST") +
+        " data=" + variable("TUTTI_DATA_ADDRESS") + " notify=" + variable("NOTIFY_SOCKET") +
+        " owner=" + variable("TUTTI_WORKER_UID") + " slice=" + variable("TUTTI_SLICE_BYTES") + " ");
+    const std::string bytes = welcome.SerializeAsString();
+    const auto length = static_cast<uint32_t>(bytes.size());
+    const std::string frame =
+        std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + bytes;
+    (void)send(trainer.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
+  }
+
+  void handle(int agent, tutti::Packet& packet) {
+    tutti::v1::AgentToWorker message;
+    if (!message.ParseFromString(packet.bytes)) std::abort();
+    if (message.stop()) std::exit(0);
+    if (message.report() && !job.starts_with("mute"))
+      (void)tutti::send_packet(agent, report.SerializeAsString(), {});
+    if (!message.has_adopt()) return;
+    if (job.starts_with("die")) std::_Exit(3);
+    report.add_ranks()->set_rank(message.adopt().hello().rank());
+    report.mutable_ranks()->rbegin()->set_pid(message.adopt().pid());
+    trainers.push_back(std::move(packet.descriptors.at(0)));
+    welcome(trainers.back());
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  alarm(300);  // Left over by a test that was killed.
+  FakeWorker worker{.inherited_fds = inherited()};
+  for (int i = 1; i < argc; ++i)
+    if (std::strncmp(argv[i], "--job=", 6) == 0) worker.job = argv[i] + 6;
+  worker.report.set_job(worker.job);
+  worker.report.set_pid(static_cast<uint32_t>(getpid()));
+  worker.report.set_uid(static_cast<uint32_t>(std::atoi(variable("TUTTI_WORKER_UID").c_str())));
+  Fd agent;
+  while (true) {
+    pollfd watched[2] = {{3, POLLIN, 0}, {agent.get(), POLLIN, 0}};
+    poll(watched, 2, -1);
+    if (watched[0].revents != 0) agent.reset(accept4(3, nullptr, nullptr, SOCK_CLOEXEC));
+    if (watched[1].revents == 0) continue;
+    auto packet = tutti::receive_packet(agent.get());
+    if (!packet.ok())
+      agent.reset();
+    else if (packet->has_value())
+      worker.handle(agent.get(), **packet);
+  }
+}
