@@ -108,11 +108,11 @@ bool Connection::settle(Ticket& ticket) {
   Completion& completion = segment_.completion(ticket.slot);
   if (!is_done(completion)) return false;
   const auto code = static_cast<tutti_code>(completion.code);
-  if (code != TUTTI_OK)
+  if (code != TUTTI_OK && !ticket.known)
     ticket.outcome = {code, text_of(completion.message), completion.culprit_rank,
                       text_of(completion.culprit_host)};
   ticket.value = completion.value;
-  ticket.settled = true;
+  ticket.known = ticket.settled = true;
   completion.state.store(kFree, std::memory_order_relaxed);
   slots_[ticket.slot] = nullptr;
   return true;
@@ -120,11 +120,17 @@ bool Connection::settle(Ticket& ticket) {
 
 bool Connection::finished(Ticket& ticket) {
   const std::lock_guard lock(mutex_);
-  if (settle(ticket)) return true;
-  const Outcome state = usable();
-  if (state.ok()) return false;
-  ticket.outcome = state;
-  return ticket.settled = true;
+  if (ticket.known || settle(ticket)) return true;
+  if (Outcome state = usable(); !state.ok()) {
+    ticket.outcome = std::move(state);
+    ticket.settled = true;
+  } else if (Clock::now() > ticket.limit) {
+    ticket.outcome =
+        failure(TUTTI_DEADLINE_EXCEEDED, "the worker of job '" + target_.job + "' does not answer");
+  } else {
+    return false;
+  }
+  return ticket.known = true;
 }
 
 bool Connection::worker_lives() const {
@@ -150,7 +156,7 @@ bool Connection::done(Ticket& ticket) {
 
 Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
   auto& state = segment_.completion(ticket.slot).state;
-  const TimePoint limit = timeout_ms < 0 ? ticket.limit : Clock::now() + Millis(timeout_ms);
+  const TimePoint limit = timeout_ms < 0 ? TimePoint::max() : Clock::now() + Millis(timeout_ms);
   bool is_finished = finished(ticket);
   for (int i = 0; !is_finished && i < kYields; ++i) {
     if (state.load(std::memory_order_relaxed) != kPending) break;
@@ -160,9 +166,7 @@ Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
     const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
     if (left <= 0)
       return failure(TUTTI_DEADLINE_EXCEEDED,
-                     timeout_ms < 0 ? "the worker of job '" + target_.job + "' does not answer"
-                                    : "not done after " + std::to_string(timeout_ms) +
-                                          " ms; the work goes on");
+                     "not done after " + std::to_string(timeout_ms) + " ms; the work goes on");
     sleep_while_pending(state, std::min<int64_t>(left, kPulseMs));
   }
   deliver(ticket);
@@ -175,7 +179,10 @@ void Connection::deliver(Ticket& ticket) {
   if (std::exchange(ticket.delivered, true)) return;
   if (ticket.outcome.ok() && ticket.copy_bytes != 0)
     std::memcpy(ticket.copy_to, ticket.copy_from, ticket.copy_bytes);
-  release(ticket.blocks);
+  if (!is_mine()) return;
+  const std::lock_guard lock(mutex_);
+  if (!settle(ticket)) return abandoned_.push_back(slots_[ticket.slot]);
+  for (const uint64_t block : ticket.blocks) arena_->release(block);
 }
 
 void Connection::abandon(const std::shared_ptr<Ticket>& ticket) {

@@ -29,7 +29,8 @@ using Millis = std::chrono::milliseconds;
 // submission.
 struct Ticket {
   uint32_t slot = 0;
-  bool settled = false;    // The outcome is known and the slot is free for others.
+  bool known = false;      // The outcome is.
+  bool settled = false;    // The worker is through with it: the slot is free for others.
   bool delivered = false;  // The output is copied and the blocks are released.
   Outcome outcome;
   uint32_t value = 0;  // What the completion carried.

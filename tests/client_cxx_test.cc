@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "client/tutti.hpp"
-#include "tests/fake_worker.h"
+#include "tests/fake_job.h"
 
 namespace tutti {
 namespace {
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 const std::string kPath = testing::TempDir() + "cxx_" + std::to_string(getpid()) + ".sock";
 
 void on_two_ranks(const std::function<void(Group&)>& body) {
-  FakeWorker worker(kPath, 2);
+  FakeJob job(kPath, 2);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 2; ++rank)
     ranks.emplace_back([&, rank] {

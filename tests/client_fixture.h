@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "client/tutti.h"
-#include "tests/fake_worker.h"
+#include "tests/fake_job.h"
 
 namespace tutti {
 
@@ -55,7 +55,7 @@ class ClientTest : public testing::Test {
   static float summed(size_t i) { return static_cast<float>(kWorld * i + 100 * (0 + 1 + 2)); }
 
   std::string path = testing::TempDir() + "client_" + std::to_string(getpid()) + ".sock";
-  FakeWorker worker{path, kWorld};
+  FakeJob job{path, kWorld};
   std::vector<tutti_group*> groups;
 };
 

@@ -104,10 +104,10 @@ inline void compute(const Arrivals& arrivals) {
     if (arrival.request.out != nullptr) std::memcpy(arrival.request.out, all.data(), all.size());
 }
 
-class FakeWorker : public Session::Events {
+class FakeJob : public Session::Events {
  public:
   // Serves jobs of `world_size` ranks at `path`, one after the other, until destroyed.
-  FakeWorker(std::string path, uint32_t world_size) : path_(std::move(path)), world_(world_size) {
+  FakeJob(std::string path, uint32_t world_size) : path_(std::move(path)), world_(world_size) {
     Result<Fd> listener = listen_unix(path_, SOCK_STREAM, 0600);
     require(listener.ok(), listener.status().message());
     listener_ = *std::move(listener);
@@ -115,7 +115,7 @@ class FakeWorker : public Session::Events {
             "the listener cannot be watched");
     thread_ = std::thread([this] { loop_.run(); });
   }
-  ~FakeWorker() override {
+  ~FakeJob() override {
     loop_.post([this] { die(); });
     loop_.stop();
     thread_.join();

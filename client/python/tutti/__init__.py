@@ -1,0 +1,12 @@
+"""Tutti: collective communication through the node's daemon.
+
+    import tutti
+    group = tutti.join(job="demo", rank=0, world_size=4)  # or all from TUTTI_* in the environment
+    group.all_reduce(x, op="mean")                        # NumPy, torch, anything with DLPack
+    group.leave()
+"""
+
+from tutti._error import Error
+from tutti._group import Group, Work, join
+
+__all__ = ["Error", "Group", "Work", "join"]

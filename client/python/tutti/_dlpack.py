@@ -1,0 +1,85 @@
+"""DLPack capsules, read by hand: NumPy's own reader knows neither bf16 nor writable results."""
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+
+import numpy
+
+from tutti._error import Error, invalid
+
+_CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost: memory this process may simply touch.
+_READ_ONLY = 1
+_NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 8): "i8",
+          (1, 8): "u8", (0, 32): "i32", (0, 64): "i64"}  # By type code and bits.
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32),
+                ("ndim", c_int32), ("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16),
+                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+                ("byte_offset", c_uint64)]
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [("major", c_uint32), ("minor", c_uint32), ("context", c_void_p),
+                ("deleter", c_void_p), ("flags", c_uint64), ("tensor", _Tensor)]
+
+
+_get_name = ctypes.pythonapi.PyCapsule_GetName
+_get_name.restype, _get_name.argtypes = c_char_p, [ctypes.py_object]
+_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.restype, _get_pointer.argtypes = c_void_p, [ctypes.py_object, c_char_p]
+
+
+class _Memory:
+    """Lends a capsule's memory to NumPy and keeps the capsule, and with it the tensor, alive."""
+
+    def __init__(self, capsule, interface):
+        self._capsule = capsule
+        self.__array_interface__ = interface
+
+
+def _capsule_of(x):
+    try:
+        return x.__dlpack__(max_version=(1, 0))
+    except TypeError:  # A producer from before versions.
+        return x.__dlpack__()
+
+
+def _open(capsule):
+    name = _get_name(capsule)
+    pointer = _get_pointer(capsule, name)
+    if name == b"dltensor_versioned":
+        versioned = ctypes.cast(pointer, POINTER(_Versioned)).contents
+        return versioned.tensor, bool(versioned.flags & _READ_ONLY)
+    return ctypes.cast(pointer, POINTER(_Tensor)).contents, False
+
+
+def _strides_of(tensor, itemsize):
+    if not tensor.strides:
+        return None
+    return tuple(tensor.strides[i] * itemsize for i in range(tensor.ndim))
+
+
+def view(x):
+    """(NumPy array over the same memory, dtype name). 16-bit floats come as uint16."""
+    device = x.__dlpack_device__()[0]
+    if device not in _CPU_DEVICES:
+        raise Error("UNIMPLEMENTED", f"tensors on DLPack device {device}; move them to the CPU")
+    try:
+        capsule = _capsule_of(x)
+    except (BufferError, RuntimeError, ValueError) as error:
+        raise invalid(f"this {type(x).__name__} does not share its memory: {error}") from error
+    tensor, read_only = _open(capsule)
+    name = _NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if name is None:
+        raise invalid(f"dtype {getattr(x, 'dtype', tensor.code)} is none of "
+                      + ", ".join(sorted(_NAMES.values())))
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if 0 in shape:
+        return numpy.empty(shape, f"u{tensor.bits // 8}"), name
+    memory = _Memory(capsule, {
+        "version": 3, "typestr": f"<u{tensor.bits // 8}", "shape": shape,
+        "strides": _strides_of(tensor, tensor.bits // 8),
+        "data": (tensor.data + tensor.byte_offset, read_only)})
+    return numpy.asarray(memory), name

@@ -1,0 +1,102 @@
+"""Finds libtutti.so and describes the C ABI (client/tutti.h) to ctypes."""
+
+import ctypes
+import ctypes.util
+import os
+import pathlib
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_void_p
+
+from tutti._error import Error
+
+_NAME = "libtutti.so"
+
+
+class ErrorView(ctypes.Structure):
+    _fields_ = [("code", c_int), ("rank", c_int32), ("host", c_char_p), ("message", c_char_p)]
+
+
+class JoinOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("socket", c_char_p), ("job", c_char_p), ("token", c_char_p),
+                ("rank", c_int32), ("world_size", c_int32), ("timeout_ms", c_int32)]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("strategy", c_char_p), ("timeout_ms", c_int32)]
+
+
+_WORK = POINTER(c_void_p)
+_FUNCTIONS = {
+    "tutti_last_error": (POINTER(ErrorView), []),
+    "tutti_code_name": (c_char_p, [c_int]),
+    "tutti_join": (c_int, [POINTER(JoinOptions), POINTER(c_void_p)]),
+    "tutti_leave": (c_int, [c_void_p]),
+    "tutti_group_free": (None, [c_void_p]),
+    "tutti_subgroup": (c_int, [c_void_p, POINTER(c_uint32), c_size_t, POINTER(c_void_p)]),
+    "tutti_rank": (c_int32, [c_void_p]),
+    "tutti_world_size": (c_int32, [c_void_p]),
+    "tutti_epoch": (c_uint32, [c_void_p]),
+    "tutti_host_of": (c_char_p, [c_void_p, c_int32]),
+    "tutti_alloc": (c_void_p, [c_void_p, c_size_t]),
+    "tutti_free": (None, [c_void_p, c_void_p]),
+    "tutti_all_reduce": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int,
+                                 POINTER(Options), _WORK]),
+    "tutti_reduce": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_int32,
+                             POINTER(Options), _WORK]),
+    "tutti_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int32, POINTER(Options),
+                                _WORK]),
+    "tutti_all_gather": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t, c_int, POINTER(Options),
+                                 _WORK]),
+    "tutti_reduce_scatter": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int,
+                                     POINTER(Options), _WORK]),
+    "tutti_barrier": (c_int, [c_void_p, POINTER(Options), _WORK]),
+    "tutti_work_wait": (c_int, [c_void_p, c_int32]),
+    "tutti_work_done": (c_int, [c_void_p]),
+    "tutti_work_free": (None, [c_void_p]),
+}
+
+
+def _candidates():
+    """The library in the order of trust: as told, in the build tree or prefix around, as known."""
+    told = os.environ.get("TUTTI_LIBRARY")
+    if told:
+        yield told
+        return
+    here = pathlib.Path(__file__).resolve()
+    checkout, prefix = here.parents[3], here.parents[4]
+    builds = sorted(checkout.glob(f"build/*/lib/{_NAME}"), key=lambda p: p.parts[-3] != "release")
+    yield from map(str, builds)
+    for directory in ("lib", "lib64"):
+        yield from map(str, sorted(prefix.glob(f"{directory}/{_NAME}")))
+        yield from map(str, sorted(prefix.glob(f"{directory}/*/{_NAME}")))
+    yield ctypes.util.find_library("tutti") or _NAME
+
+
+def load():
+    tried = []
+    for candidate in _candidates():
+        try:
+            library = ctypes.CDLL(candidate)
+        except OSError as error:
+            tried.append(str(error))
+            continue
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        return library
+    raise ImportError("no " + _NAME + " (build it, or set TUTTI_LIBRARY): " + "; ".join(tried))
+
+
+library = load()
+
+
+def last_error():
+    """The failure of this thread's last call, as an Error to raise."""
+    view = library.tutti_last_error().contents
+    return Error(library.tutti_code_name(view.code).decode(), view.message.decode(errors="replace"),
+                 view.rank if view.rank >= 0 else None,
+                 view.host.decode(errors="replace") or None)
+
+
+def check(code):
+    if code != 0:
+        raise last_error()

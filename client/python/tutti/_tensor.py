@@ -1,0 +1,111 @@
+"""What users hand in, as contiguous memory with a dtype of Tutti's."""
+
+import numpy
+
+from tutti import _dlpack
+from tutti._error import invalid
+
+DTYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 3, "i8": 4, "u8": 5, "i32": 6, "i64": 7}
+SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i32": 4, "i64": 8}
+OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4}
+_LONG = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8",
+         "uint8": "u8", "int32": "i32", "int64": "i64"}
+_NUMPY = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i8": "int8",
+          "u8": "uint8", "i32": "int32", "i64": "int64"}
+
+
+def dtype_name(dtype):
+    """Tutti's name of a dtype given as "f32", "float32", a NumPy or a torch dtype."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
+    if isinstance(dtype, type):
+        text = numpy.dtype(dtype).name
+    text = text.rsplit(".", 1)[-1]  # torch.float32
+    name = _LONG.get(text, text)
+    if name not in DTYPES:
+        raise invalid(f"dtype {text!r} is none of {', '.join(DTYPES)}")
+    return name
+
+
+def numpy_dtype(dtype):
+    """The NumPy dtype for new arrays of a dtype; bf16 is uint16 unless a bfloat16 dtype is given."""
+    return dtype if isinstance(dtype, numpy.dtype) else numpy.dtype(_NUMPY[dtype_name(dtype)])
+
+
+def op_number(op):
+    if op not in OPS:
+        raise invalid(f"op {op!r} is none of {', '.join(OPS)}")
+    return OPS[op]
+
+
+def strategy_text(strategy):
+    """One strategy, or a pair for (local, global); None stays None."""
+    if strategy is None:
+        return None
+    if isinstance(strategy, (tuple, list)):
+        return b",".join(strategy_text(level) for level in strategy)
+    if isinstance(strategy, dict):
+        strategy = str(strategy).replace("'", '"')
+    if not isinstance(strategy, str):
+        raise invalid(f"strategy {strategy!r} is neither a text nor a pair")
+    return strategy.encode()
+
+
+class Tensor:
+    """A user's array `x` and the contiguous memory that stands for it.
+
+    Where x is contiguous that memory is x itself; else it is a copy, which write_back() brings home.
+    """
+
+    def __init__(self, x, dtype=None, writable=False):
+        self.x = x
+        view, name = self._view(x)
+        self.dtype = dtype_name(name) if dtype is None else self._read_as(view, name, dtype)
+        if writable and not view.flags.writeable:
+            raise invalid("the array to write to is read-only; give a writable one, or out=")
+        self._view = view
+        self.memory = view if view.flags.c_contiguous else numpy.ascontiguousarray(view)
+
+    @staticmethod
+    def _view(x):
+        if isinstance(x, numpy.ndarray):
+            if not x.dtype.isnative:
+                raise invalid("the array is of foreign byte order; use x.astype(x.dtype.newbyteorder('='))")
+            return x, x.dtype
+        if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+            return _dlpack.view(x)
+        if isinstance(x, (int, float, list, tuple, numpy.generic)):
+            view = numpy.asarray(x)
+            view.flags.writeable = False
+            return view, view.dtype
+        raise invalid(f"{type(x).__name__} is neither a NumPy array nor has it DLPack")
+
+    @staticmethod
+    def _read_as(view, name, dtype):
+        """Unsigned integers may stand for what NumPy has no name for, such as bf16."""
+        wanted = dtype_name(dtype)
+        stands_for = view.dtype.kind in "uV" and view.dtype.itemsize == SIZES[wanted]
+        if stands_for or _LONG.get(str(name), str(name)) == wanted:
+            return wanted
+        raise invalid(f"an array of {name} does not hold {wanted}")
+
+    shape = property(lambda self: self._view.shape)
+    count = property(lambda self: self.memory.size)
+    address = property(lambda self: self.memory.ctypes.data)
+
+    def write_back(self):
+        if self.memory is not self._view:
+            self._view[...] = self.memory.reshape(self._view.shape)
+
+    def fits(self, shape, dtype, what):
+        if self.shape == tuple(shape) and self.dtype == dtype:
+            return self
+        raise invalid(f"{what} has shape {list(self.shape)} of {self.dtype}, "
+                      f"but must have {list(shape)} of {dtype}")
+
+    def new(self, shape):
+        """A new array of the same kind and dtype as x."""
+        if hasattr(self.x, "new_empty"):  # torch
+            return self.x.new_empty(tuple(shape))
+        if isinstance(self.x, numpy.ndarray):
+            return numpy.empty(shape, self.x.dtype)
+        return numpy.empty(shape, _NUMPY[self.dtype])

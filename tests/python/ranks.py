@@ -1,0 +1,59 @@
+"""Ranks as threads over a fake job process, for the package's tests."""
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import tutti
+
+FAILING_COUNT = 1313  # tests/fake_job.h
+
+
+@contextlib.contextmanager
+def fake_job(world_size):
+    """Yields (socket path, process)."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "tuttid.sock")
+        process = subprocess.Popen([os.environ["TUTTI_FAKE_JOB"], path, str(world_size)],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            yield path, process
+        finally:
+            process.stdin.close()
+            process.stdout.close()
+            process.wait(30)
+
+
+class RanksTest(unittest.TestCase):
+    """Runs a function on every rank of a job at once and hands back what they return, by rank."""
+
+    def on_ranks(self, body, world_size=2):
+        results, failures = [None] * world_size, []
+
+        def rank_main(path, rank):
+            try:
+                with tutti.join("demo", rank, world_size, timeout=20, socket=path) as group:
+                    results[rank] = body(group)
+            except BaseException as error:  # Reported by the main thread.
+                failures.append(error)
+
+        with fake_job(world_size) as (path, _):
+            ranks = [threading.Thread(target=rank_main, args=(path, rank))
+                     for rank in range(world_size)]
+            for rank in ranks:
+                rank.start()
+            for rank in ranks:
+                rank.join(60)
+        if failures:
+            raise failures[0]
+        return results
+
+    def assert_invalid(self, words, call, *args, **options):
+        with self.assertRaises(tutti.Error) as caught:
+            call(*args, **options)
+        self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
+        self.assertIn(words, caught.exception.message)

@@ -1,0 +1,241 @@
+"""What the collectives return, for every kind of array."""
+
+import gc
+import threading
+import unittest
+
+import numpy as np
+from ranks import RanksTest
+
+import tutti
+
+
+class Collectives(RanksTest):
+    def test_group_knows_itself(self):
+        def body(group):
+            self.assertEqual(group.world_size, 2)
+            self.assertEqual(group.epoch, 1)
+            self.assertEqual(group.hosts, ["a", "b"])
+            return group.rank
+
+        self.assertEqual(self.on_ranks(body), [0, 1])
+
+    def test_all_reduce_in_place_and_out_of_place(self):
+        def body(group):
+            x = np.arange(6, dtype=np.float32).reshape(2, 3) + group.rank
+            y = group.all_reduce(x, op="mean", strategy="tree:2")
+            self.assertIs(y, x)
+            np.testing.assert_array_equal(x, np.arange(6).reshape(2, 3) + 0.5)
+            out = np.zeros((2, 3), np.float32)
+            self.assertIs(group.all_reduce(x, op="max", out=out, strategy=("ring", "auto")), out)
+            np.testing.assert_array_equal(out, x)
+            np.testing.assert_array_equal(x, np.arange(6).reshape(2, 3) + 0.5)
+
+        self.on_ranks(body)
+
+    def test_every_dtype_and_op(self):
+        def body(group):
+            for name in ("float32", "float64", "int8", "uint8", "int32", "int64"):
+                for op, expected in (("sum", 5), ("min", 2), ("max", 3), ("prod", 6)):
+                    x = np.full(7, 2 + group.rank, name)
+                    group.all_reduce(x, op=op)
+                    np.testing.assert_array_equal(x, np.full(7, expected, name))
+
+        self.on_ranks(body)
+
+    def test_bf16_by_name(self):
+        def body(group):
+            x = np.array([1, 2, 3], np.uint16)  # The fake worker adds 16-bit floats as integers.
+            group.all_reduce(x, dtype="bf16")
+            np.testing.assert_array_equal(x, [2, 4, 6])
+            self.assert_invalid("uint16", group.all_reduce, x)
+            self.assert_invalid("does not hold", group.all_reduce, np.zeros(2, np.float32),
+                                dtype="i32")
+
+        self.on_ranks(body)
+
+    def test_strided_arrays_are_read_and_written_in_place(self):
+        def body(group):
+            base = np.arange(12, dtype=np.float64).reshape(3, 4)
+            expected = base.copy()
+            view = base.T[1:3]
+            expected.T[1:3] *= 2
+            self.assertIs(group.all_reduce(view), view)
+            np.testing.assert_array_equal(base, expected)
+            reverse = np.arange(4, dtype=np.int32)[::-1]
+            group.all_reduce(reverse)
+            np.testing.assert_array_equal(reverse, [6, 4, 2, 0])
+            out = np.zeros((2, 4))[:, ::2]
+            group.all_reduce(np.ones((2, 2)), out=out)
+            np.testing.assert_array_equal(out, np.full((2, 2), 2.0))
+            np.testing.assert_array_equal(out.base, [[2, 0, 2, 0]] * 2)
+
+        self.on_ranks(body)
+
+    def test_reduce(self):
+        def body(group):
+            x = np.array([1.0, 2.0]) + group.rank
+            result = group.reduce(x, root=1)
+            if group.rank == 1:
+                self.assertIs(result, x)
+                np.testing.assert_array_equal(x, [3, 5])
+            else:
+                self.assertIsNone(result)
+                np.testing.assert_array_equal(x, [1, 2])
+                x.flags.writeable = False  # An input only: it need not be writable.
+            return group.reduce(x, root=1, op="max") is None
+
+        self.assertEqual(self.on_ranks(body), [True, False])
+
+    def test_broadcast(self):
+        def body(group):
+            x = np.array([7, 8] if group.rank == 1 else [0, 0], np.int64)
+            x.flags.writeable = group.rank != 1
+            np.testing.assert_array_equal(group.broadcast(x, root=1), [7, 8])
+            strided = np.zeros((2, 2), np.float32)
+            group.broadcast(np.ones(2, np.float32) if group.rank == 0 else strided[:, 0])
+            return strided.tolist()
+
+        self.assertEqual(self.on_ranks(body)[1], [[1, 0], [1, 0]])
+
+    def test_all_gather(self):
+        def body(group):
+            x = np.full((2, 3), group.rank, np.float32)
+            y = group.all_gather(x)
+            self.assertEqual((y.shape, y.dtype), ((4, 3), np.float32))
+            np.testing.assert_array_equal(y[:2], 0 * x)
+            np.testing.assert_array_equal(y[2:], 0 * x + 1)
+            self.assertEqual(group.all_gather(np.float32(group.rank)).tolist(), [0, 1])
+            self.assertEqual(group.all_gather(5 + group.rank).tolist(), [5, 6])
+            out = np.zeros((2, 1), np.int64)
+            self.assertIs(group.all_gather([group.rank], out=out.reshape(2)).base, out)
+            self.assertEqual(out.tolist(), [[0], [1]])
+            self.assertEqual(group.all_gather(np.zeros((0, 5))).shape, (0, 5))
+
+        self.on_ranks(body)
+
+    def test_reduce_scatter(self):
+        def body(group):
+            x = np.arange(8, dtype=np.int32).reshape(4, 2)
+            y = group.reduce_scatter(x)
+            np.testing.assert_array_equal(y, 2 * x[2 * group.rank:2 * group.rank + 2])
+            self.assert_invalid("cut shape [3]", group.reduce_scatter, np.zeros(3))
+            self.assert_invalid("cut shape []", group.reduce_scatter, np.float32(1))
+
+        self.on_ranks(body)
+
+    def test_barrier_and_subgroup(self):
+        def body(group):
+            group.barrier()
+            both = group.subgroup([1, 0])
+            self.assertEqual(both.rank, 1 - group.rank)
+            self.assertEqual(both.hosts, ["b", "a"])
+            self.assertEqual(both.all_gather(np.int64(group.rank)).tolist(), [1, 0])
+            self.assert_invalid("not of the sub-group", group.subgroup, [1 - group.rank])
+
+        self.on_ranks(body)
+
+
+class Dlpack:
+    """A producer that is not NumPy's own, as torch would be."""
+
+    def __init__(self, array, device=1):
+        self.array, self.device = array, device
+        self.dtype = array.dtype
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return (self.device, 0)
+
+
+class Arrays(RanksTest):
+    def test_dlpack_is_read_and_written(self):
+        def body(group):
+            x = Dlpack(np.ones((2, 2), np.float32))
+            self.assertIs(group.all_reduce(x), x)
+            self.assertEqual(x.array.tolist(), [[2, 2], [2, 2]])
+            columns = Dlpack(np.arange(6, dtype=np.int64).reshape(2, 3)[:, 1])
+            group.all_reduce(columns)
+            self.assertEqual(columns.array.tolist(), [2, 8])
+            self.assertEqual(group.all_gather(columns).tolist(), [2, 8, 2, 8])
+            self.assert_invalid("none of", group.all_reduce, Dlpack(np.zeros(2, np.complex64)))
+            with self.assertRaises(tutti.Error) as caught:
+                group.all_reduce(Dlpack(np.zeros(2), device=2))
+            self.assertEqual(caught.exception.code, "UNIMPLEMENTED")
+
+        self.on_ranks(body)
+
+    def test_torch_tensors(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed")
+
+        def body(group):
+            x = torch.ones(4, dtype=torch.bfloat16)
+            self.assertIs(group.broadcast(x), x)
+            y = group.all_gather(torch.full((2,), float(group.rank)))
+            self.assertEqual(y.tolist(), [0, 0, 1, 1])
+
+        self.on_ranks(body)
+
+    def test_bad_arrays_are_refused(self):
+        def body(group):
+            frozen = np.zeros(3)
+            frozen.flags.writeable = False
+            self.assert_invalid("read-only", group.all_reduce, frozen)
+            self.assert_invalid("read-only", group.all_reduce, np.zeros(3), out=frozen)
+            self.assert_invalid("neither a NumPy array", group.all_reduce, "text")
+            self.assert_invalid("dtype 'complex64'", group.all_reduce, np.zeros(3, np.complex64))
+            self.assert_invalid("byte order", group.all_reduce, np.zeros(3, ">f4"))
+            self.assert_invalid("out has shape [2]", group.all_reduce, np.zeros(3), out=np.zeros(2))
+            self.assert_invalid("of f32", group.all_reduce, np.zeros(3), out=np.zeros(3, "f4"))
+
+        self.on_ranks(body)
+
+    def test_empty_is_shared_and_outlives_the_group(self):
+        def body(group):
+            x = group.empty((4, 2), "float32")
+            self.assertEqual((x.shape, x.dtype), ((4, 2), np.float32))
+            self.assertEqual(x.ctypes.data % 64, 0)
+            x[...] = group.rank + 1
+            group.all_reduce(x)
+            self.assertEqual(group.empty(0).shape, (0,))
+            self.assertEqual(group.empty(3, "bf16").dtype, np.uint16)
+            first = group.empty(10).ctypes.data
+            self.assertEqual(group.empty(10).ctypes.data, first)  # Freed with its array.
+            row = x[1]
+            del x
+            group.leave()
+            return row
+
+        rows = self.on_ranks(body)
+        gc.collect()
+        for row in rows:
+            self.assertEqual(row.tolist(), [3, 3])
+
+    def test_no_array_of_a_dropped_work_is_reused_early(self):
+        looked = threading.Event()
+
+        def body(group):
+            if group.rank == 0:
+                x = group.empty(100)
+                address = x.ctypes.data
+                group.all_reduce(x, blocking=False)
+                del x
+                gc.collect()
+                other = group.empty(100).ctypes.data
+                looked.set()
+                self.assertNotEqual(other, address)
+            else:
+                looked.wait(20)
+                group.all_reduce(np.zeros(100, np.float32))
+            group.barrier()
+
+        self.on_ranks(body)
+
+
+if __name__ == "__main__":
+    unittest.main()
