@@ -1,0 +1,20 @@
+# Installs the client from BUILD, builds a user's project against it and runs it, and imports the Python package from
+# there. Run: cmake -DBUILD=... -DSOURCE=... [-DPYTHON=...] -P check.cmake
+set(PREFIX ${BUILD}/install-check/prefix)
+set(PROJECT ${BUILD}/install-check/project)
+file(REMOVE_RECURSE ${BUILD}/install-check)
+
+function(run)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=TUTTI_RANK --unset=TUTTI_LIBRARY --unset=PYTHONPATH ${ARGN}
+                  COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX} --component client)
+run(${CMAKE_COMMAND} -S ${SOURCE} -B ${PROJECT} -DCMAKE_PREFIX_PATH=${PREFIX})
+run(${CMAKE_COMMAND} --build ${PROJECT})
+run(${PROJECT}/consumer_c)
+run(${PROJECT}/consumer_cxx)
+if(PYTHON)
+  run(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=${PREFIX}/share/tutti/python ${PYTHON} -c
+      "import tutti, tutti._library as l; assert l.library._name.startswith('${PREFIX}'), l.library._name")
+endif()
