@@ -1,0 +1,145 @@
+// A peer that stops answering is noticed within silence_ms, traffic or not. The peer's stop is
+// played by a proxy between the two that stops forwarding: to either end, what a stopped process or
+// a vanished host looks like.
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "daemon/base/fd.h"
+#include "tests/transport_fixture.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kSilenceMs = 2'000;
+constexpr std::chrono::milliseconds kSlack{15'000};  // For a loaded machine.
+
+sockaddr_in loopback(int port) {
+  return {AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
+}
+
+// Forwards one TCP connection both ways until stopped; then it holds its sockets open, unread.
+class Proxy {
+ public:
+  explicit Proxy(const std::string& target)
+      : target_port_(std::stoi(target.substr(target.rfind(':') + 1))),
+        listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in name = loopback(0);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+    EXPECT_EQ(::listen(listener_.get(), 1), 0);
+    socklen_t size = sizeof(name);
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &size);
+    address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Proxy() { stop(); }
+  void stop() {
+    stopped_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  std::string address;
+
+ private:
+  void run() {
+    if (!wait(listener_)) return;
+    near_ = Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    far_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in name = loopback(target_port_);
+    ::connect(far_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name));
+    std::thread back([this] { forward(far_, near_); });
+    forward(near_, far_);
+    back.join();
+  }
+  bool wait(const Fd& fd) const {
+    pollfd ready{fd.get(), POLLIN, 0};
+    while (!stopped_)
+      if (::poll(&ready, 1, 20) > 0) return true;
+    return false;
+  }
+  void forward(const Fd& from, const Fd& to) {
+    std::vector<char> bytes(1 << 16);
+    while (wait(from)) {
+      const ssize_t got = ::recv(from.get(), bytes.data(), bytes.size(), 0);
+      if (got <= 0) return;
+      for (ssize_t sent = 0; sent < got && !stopped_;) {
+        const ssize_t part = ::send(to.get(), bytes.data() + sent, static_cast<size_t>(got - sent),
+                                    MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent += std::max<ssize_t>(part, 0);
+      }
+    }
+  }
+
+  const int target_port_;
+  const Fd listener_;
+  Fd near_, far_;
+  std::atomic<bool> stopped_ = false;
+  std::thread thread_;
+};
+
+class Silence : public testing::Test {
+ protected:
+  Silence() {
+    direct_ = pair_.address;
+    proxy_ = std::make_unique<Proxy>(direct_);
+    pair_.address = proxy_->address;
+    link_ = pair_.join();
+    EXPECT_TRUE(link_.far->send({}).ok());
+    EXPECT_TRUE(link_.near_end->next().has_value());
+  }
+  void flood(Link& link) {
+    while (sender_.send(link, size_t{1} << 20, 0).ok()) continue;
+  }
+  void expect_noticed() {
+    for (Recorder* end : {link_.near_end.get(), link_.far_end.get()}) {
+      auto cause = end->closed(std::chrono::milliseconds(kSilenceMs) + kSlack);
+      ASSERT_TRUE(cause.has_value());
+      EXPECT_EQ(cause->code(), Code::unavailable) << cause->to_string();
+    }
+  }
+
+  Sender sender_;
+  Pair pair_{"grpc", {.silence_ms = kSilenceMs}};
+  std::string direct_;
+  std::unique_ptr<Proxy> proxy_;
+  Joined link_;
+};
+
+TEST_F(Silence, OfAnIdlePeerThatAnswersIsFine) {
+  EXPECT_FALSE(link_.near_end->closed(std::chrono::milliseconds(2 * kSilenceMs)).has_value());
+  ASSERT_TRUE(sender_.send(*link_.far, 10, 1).ok());
+  EXPECT_EQ(link_.near_end->next().value().bytes, pattern(10, 1));
+}
+
+TEST_F(Silence, OfAStoppedPeerIsNoticedWhenIdle) {
+  proxy_->stop();
+  expect_noticed();
+}
+
+TEST_F(Silence, OfAStoppedPeerIsNoticedWhileTheDiallerSends) {
+  proxy_->stop();
+  flood(*link_.near);
+  expect_noticed();
+  EXPECT_TRUE(sender_.wait_released(sender_.sent()));
+}
+
+TEST_F(Silence, OfAStoppedPeerIsNoticedWhileTheListenerSends) {
+  proxy_->stop();
+  flood(*link_.far);
+  expect_noticed();
+  EXPECT_TRUE(sender_.wait_released(sender_.sent()));
+}
+
+TEST_F(Silence, OfAStoppedPeerDoesNotDelayTheEnd) {
+  proxy_->stop();
+  flood(*link_.near);
+  flood(*link_.far);
+  pair_.here.reset();
+  EXPECT_EQ(link_.near_end->closed_code(), Code::unavailable);
+  pair_.there.reset();
+  EXPECT_EQ(sender_.released(), sender_.sent());
+}
+
+}  // namespace
+}  // namespace tutti
