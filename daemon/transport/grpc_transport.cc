@@ -1,3 +1,4 @@
+#include <grpc/grpc.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -12,7 +13,11 @@ namespace {
 
 class GrpcTransport : public Transport {
  public:
-  explicit GrpcTransport(const LinkLimits& limits) : hub_(std::make_shared<GrpcHub>(limits)) {}
+  // gRPC's own start is kept for good: with its last user gone it would end all its threads, and
+  // wait up to 10 s for one that polls.
+  explicit GrpcTransport(const LinkLimits& limits) : hub_(std::make_shared<GrpcHub>(limits)) {
+    grpc_init();
+  }
 
   // gRPC drops the last of what was lent once the connections are gone, hence the order.
   ~GrpcTransport() override {
