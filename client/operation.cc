@@ -141,7 +141,7 @@ Outcome hand_over(tutti_group& group, const Request& request,
 
 Outcome check_member(const tutti_group& group) {
   if (!group.left) return {};
-  return failure(TUTTI_CANCELLED, "this rank left the group");
+  return failure(TUTTI_FAILED_PRECONDITION, "this rank left the group; join again");
 }
 
 }  // namespace

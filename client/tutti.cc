@@ -76,6 +76,8 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
 
 tutti_code tutti_leave(tutti_group* group) {
   if (group == nullptr) return invalid("the group is NULL");
+  if (group->left)
+    return remember(failure(TUTTI_FAILED_PRECONDITION, "the group was left already"));
   group->left = true;
   if (group->number == 0) group->connection->leave();
   return TUTTI_OK;
@@ -83,7 +85,7 @@ tutti_code tutti_leave(tutti_group* group) {
 
 void tutti_group_free(tutti_group* group) {
   if (group == nullptr) return;
-  tutti_leave(group);
+  if (!group->left) tutti_leave(group);
   delete group;
 }
 

@@ -76,7 +76,8 @@ static inline tutti_join_options tutti_join_defaults(void) {
 tutti_code tutti_join(const tutti_join_options* options, tutti_group** group);
 
 /* Leaves: the other ranks learn that this one went on purpose; what is under way ends CANCELLED. Of
- * a sub-group: leaves only that. The handle and memory from tutti_alloc() stay valid. */
+ * a sub-group: leaves only that. The handle and memory from tutti_alloc() stay valid.
+ * FAILED_PRECONDITION: it was left already. */
 tutti_code tutti_leave(tutti_group* group);
 
 /* Frees the handle, leaving first if need be. NULL is fine. Memory from tutti_alloc() goes with the

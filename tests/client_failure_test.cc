@@ -261,12 +261,12 @@ TEST_F(ClientFailureTest, LeavingTellsTheOthers) {
   ASSERT_EQ(tutti_barrier(group(1), nullptr, &other), TUTTI_OK);
   auto* kept = static_cast<float*>(tutti_alloc(group(0), 64));
   EXPECT_EQ(tutti_leave(group(0)), TUTTI_OK);
-  EXPECT_EQ(tutti_leave(group(0)), TUTTI_OK);
+  EXPECT_EQ(tutti_leave(group(0)), TUTTI_FAILED_PRECONDITION);
   EXPECT_EQ(tutti_work_wait(mine, -1), TUTTI_CANCELLED);
   EXPECT_EQ(tutti_work_wait(other, -1), TUTTI_UNAVAILABLE);
   EXPECT_EQ(last_message(), "a rank left");
   EXPECT_EQ(tutti_last_error()->rank, 0);
-  EXPECT_EQ(tutti_barrier(group(0), nullptr, nullptr), TUTTI_CANCELLED);
+  EXPECT_EQ(tutti_barrier(group(0), nullptr, nullptr), TUTTI_FAILED_PRECONDITION);
   kept[3] = 4;  // Still mapped.
   tutti_work_free(mine);
   tutti_work_free(other);

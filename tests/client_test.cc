@@ -255,7 +255,7 @@ TEST_F(ClientTest, SubgroupsRunOnTheirOwn) {
     EXPECT_EQ(tutti_all_gather(pair, &mine, all.data(), 1, TUTTI_I32, nullptr, nullptr), TUTTI_OK);
     EXPECT_THAT(all, testing::ElementsAre(2, 0));
     EXPECT_EQ(tutti_leave(pair), TUTTI_OK);
-    EXPECT_EQ(tutti_barrier(pair, nullptr, nullptr), TUTTI_CANCELLED);
+    EXPECT_EQ(tutti_barrier(pair, nullptr, nullptr), TUTTI_FAILED_PRECONDITION);
     tutti_group_free(pair);
   });
   each([&](int rank) { EXPECT_EQ(tutti_barrier(group(rank), nullptr, nullptr), TUTTI_OK); });

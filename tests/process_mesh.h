@@ -62,6 +62,18 @@ inline void check_contains(const Error& error, const std::string& part) {
         "'" + std::string(error.what()) + "' does not say '" + part + "'");
 }
 
+// One operation, checked by value.
+inline void check_works(Group& group) {
+  std::vector<float> x(100, 1.0f);
+  group.all_reduce(std::span(x));
+  for (const float value : x) check(value == static_cast<float>(group.world_size()), "a right sum");
+}
+
+inline void all_reduce_of(Group& group, size_t count, const Options& options = {}) {
+  std::vector<float> x(count);
+  group.all_reduce(std::span(x), sum, options);
+}
+
 // A forked trainer. Its body's exception, or "", comes back as the report.
 class Trainer {
  public:

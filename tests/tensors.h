@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/cluster.h"
+#include "tests/worker_cluster.h"
 #include "tests/values.h"
 
 namespace tutti::testing {

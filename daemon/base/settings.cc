@@ -75,8 +75,18 @@ std::string_view unquote(std::string_view text) {
   return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
+// A # inside quotes belongs to the value.
+std::string_view without_comment(std::string_view line) {
+  bool quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    quoted ^= line[i] == '"';
+    if (line[i] == '#' && !quoted) return line.substr(0, i);
+  }
+  return line;
+}
+
 Status set_line(Settings& settings, std::string_view line) {
-  line = trim(line.substr(0, line.find('#')));
+  line = trim(without_comment(line));
   if (line.empty()) return {};
   const size_t equals = line.find('=');
   if (equals == std::string_view::npos) return invalid_argument("expected: name = value");

@@ -73,6 +73,8 @@ class World {
   virtual const Roster& roster() const = 0;
   // Every rank of the job is gone: nothing will come any more.
   virtual bool over() const = 0;
+  // Some rank is gone or the epoch was aborted: its ranks may want to form the next one.
+  virtual bool broken() const = 0;
   virtual const Status& cause() const = 0;  // Of the abort; OK: none.
   virtual WorldStats stats() const = 0;
 };

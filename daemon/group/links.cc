@@ -64,7 +64,8 @@ Links::Links(Loop& loop, Transport& transport, const Roster& roster, const std::
       self_(self),
       events_(events),
       data_(hosts.size()),
-      control_(hosts.size()) {
+      control_(hosts.size()),
+      undialled_(hosts.size()) {
   if (self_ != 0) control_[0] = dial(0);
 }
 
@@ -85,9 +86,11 @@ std::shared_ptr<Link> Links::dial(int host) {
 }
 
 void Links::adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler) {
-  if (self_ == 0 && control_[host] == nullptr)
-    control_[host] = link;  // A member dials control first.
+  const bool first = self_ == 0 && control_[host] == nullptr;  // A member dials control first.
+  if (first) control_[host] = link;
   keep(host, std::move(link), handler);
+  if (!first) return;
+  for (Outgoing& frame : std::exchange(undialled_[host], {})) send_control(host, std::move(frame));
 }
 
 void Links::keep(int host, std::shared_ptr<Link> link,
@@ -108,7 +111,7 @@ Status Links::send_data(int host, Outgoing frame) {
 // A full or broken control link means a peer that takes nothing: its loss is reported by on_lost,
 // not here.
 void Links::send_control(int host, Outgoing frame) {
-  if (control_[host] == nullptr) return;
+  if (control_[host] == nullptr) return undialled_[host].push_back(std::move(frame));
   if (Status status = control_[host]->send(std::move(frame)); !status.ok())
     control_[host]->close(std::move(status));
 }

@@ -62,7 +62,7 @@ class Links {
   ~Links();
 
   Status send_data(int host, Outgoing frame);
-  // Control goes over the link with the leader; without one it is dropped, and on_lost has said so.
+  // Control goes over the link with the leader; at the leader it waits for a member's first dial.
   void send_control(int host, Outgoing frame);
   // A link that another host dialled, already proven to belong to this epoch.
   void adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler);
@@ -86,8 +86,9 @@ class Links {
   const int self_;
   Events& events_;
   std::vector<Open> open_;
-  std::vector<std::shared_ptr<Link>> data_;     // By host; null until needed.
-  std::vector<std::shared_ptr<Link>> control_;  // By host; a member has one, with the leader.
+  std::vector<std::shared_ptr<Link>> data_;       // By host; null until needed.
+  std::vector<std::shared_ptr<Link>> control_;    // By host; a member has one, with the leader.
+  std::vector<std::vector<Outgoing>> undialled_;  // By host: control for members yet to dial.
   uint64_t sent_bytes_ = 0;
 };
 

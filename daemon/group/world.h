@@ -30,6 +30,7 @@ class PlainWorld final : public World, public Links::Events {
   Status send(const OpKey& key, int rank, Outgoing frame) override;
   const Roster& roster() const override { return roster_; }
   bool over() const override { return gone_.size() == roster_.ranks.size(); }
+  bool broken() const override { return !cause_.ok() || !gone_.empty(); }
   const Status& cause() const override { return cause_; }
   WorldStats stats() const override;
 
@@ -72,7 +73,6 @@ class PlainWorld final : public World, public Links::Events {
   void on_arrive(int host, const v1::Control& control);
   void to_leader(const v1::Control& control);
   void to_others(const v1::Control& control, int except = -1);
-  void tell_abort(int host);
   void note_gone(int rank, const Status& cause);
   Status host_lost(int host, const Status& why) const;
 

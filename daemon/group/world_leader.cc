@@ -72,11 +72,8 @@ void PlainWorld::lead_gone(int rank, const Status& cause) {
 void PlainWorld::adopt(const std::string& host, std::shared_ptr<Link> link,
                        std::shared_ptr<LoopHandler> handler) {
   for (int index = 0; index < static_cast<int>(hosts_.size()); ++index)
-    if (hosts_[index].name == host && index != self_) {
-      links_->adopt(index, std::move(link), std::move(handler));
-      if (!cause_.ok()) tell_abort(index);  // It was not there to hear of it.
-      return;
-    }
+    if (hosts_[index].name == host && index != self_)
+      return links_->adopt(index, std::move(link), std::move(handler));
   link->close(unauthenticated("host " + host + " is not in this job's roster"));
 }
 
@@ -85,12 +82,6 @@ Status PlainWorld::send(const OpKey& key, int rank, Outgoing frame) {
   Status status = links_->send_data(host, std::move(frame));
   return status.ok() || status.code() == Code::resource_exhausted ? status
                                                                   : host_lost(host, status);
-}
-
-void PlainWorld::tell_abort(int host) {
-  v1::Control control;
-  write_status(cause_, *control.mutable_abort());
-  links_->send_control(host, control_frame(roster_.epoch, control));
 }
 
 void PlainWorld::to_leader(const v1::Control& control) {

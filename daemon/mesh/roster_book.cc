@@ -189,9 +189,10 @@ RosterBook::Answers RosterBook::gone(Worker worker, const v1::RankGone& gone) {
   const bool current = job.running && job.running->epoch == gone.epoch() &&
                        gone.rank() < job.running->members.size();
   if (current && job.running->members[gone.rank()].worker == worker) {
-    const Status cause = from_message(gone.cause());
     job.running->members[gone.rank()].worker = 0;
-    if (!cause.ok()) break_epoch(job, gone.job(), cause, worker, answers);
+    // The workers hear of a death from their leader, in the order of their operations: what the dead
+    // rank had contributed to may still end well. Here the epoch only makes room for the next.
+    if (!from_message(gone.cause()).ok()) job.running.reset();
   }
   settle(gone.job(), answers);
   return answers;

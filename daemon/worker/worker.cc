@@ -94,6 +94,7 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   loop_.cancel(idle_timer_);
   idle_timer_ = 0;
   world_size_ = hello.world_size();
+  free_place(hello.rank());
   Trainer trainer;
   trainer.session = *std::move(session);
   trainer.rank = hello.rank();
@@ -104,6 +105,16 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
                               : static_cast<uint32_t>(settings_.join_timeout_ms);
   attendance_->join(
       {job_, hello.rank(), hello.world_size(), adopt.pid(), timeout_ms, hello.token()});
+}
+
+// A rank that comes again after its epoch broke has left the old one, even if its old socket is
+// still open and the coordinator has not heard of the breach yet.
+void Worker::free_place(uint32_t rank) {
+  for (const auto& [number, trainer] : trainers_) {
+    const auto world = worlds_.find(trainer.epoch);
+    if (trainer.rank == rank && world != worlds_.end() && world->second->broken())
+      attendance_->gone(trainer.epoch, rank, {});
+  }
 }
 
 v1::WorkerReport Worker::on_report() {

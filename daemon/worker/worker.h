@@ -71,6 +71,7 @@ class Worker final : public Session::Events,
   Status send(const OpKey& key, int rank, Outgoing frame) override;
 
   Trainers::iterator trainer_of(const Session& session);
+  void free_place(uint32_t rank);
   void welcome(Trainer& trainer, World& world);
   void answer(uint64_t number, uint32_t slot, uint64_t bytes, const Status& status);
   void forget(uint64_t number);

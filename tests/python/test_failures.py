@@ -85,7 +85,7 @@ class Failures(RanksTest):
             group.leave()
             with self.assertRaises(tutti.Error) as caught:
                 group.barrier()
-            self.assertEqual(caught.exception.code, "CANCELLED")
+            self.assertEqual(caught.exception.code, "FAILED_PRECONDITION")
 
         self.on_ranks(body)
 

@@ -150,6 +150,7 @@ class Group:
 
     def __init__(self, handle):
         self._handle = _Handle(handle, library.tutti_group_free)
+        self._left = False
         self.rank = library.tutti_rank(handle)
         self.world_size = library.tutti_world_size(handle)
         self.epoch = library.tutti_epoch(handle)
@@ -160,13 +161,15 @@ class Group:
         return self
 
     def __exit__(self, *_):
-        self.leave()
+        if not self._left:
+            self.leave()
 
     def __repr__(self):
         return f"<tutti.Group rank {self.rank} of {self.world_size}, epoch {self.epoch}>"
 
     def leave(self):
         """Goes on purpose; the other ranks learn of it. Arrays from empty() stay valid."""
+        self._left = True
         check(library.tutti_leave(self._handle.pointer))
 
     def subgroup(self, ranks):
