@@ -60,10 +60,15 @@ void Connection::leave() {
   if (!is_mine()) return;
   const std::lock_guard lock(mutex_);
   if (!socket_.valid() || lost_) return;
-  segment_.header().leaving.store(1, std::memory_order_release);
-  shutdown(socket_.get(), SHUT_RDWR);
   lost_ = failure(TUTTI_CANCELLED, "rank " + std::to_string(target_.rank) + " left job '" +
                                        target_.job + "'; join it anew");
+  for (const std::shared_ptr<Ticket>& ticket : std::exchange(slots_, {})) {
+    if (ticket == nullptr || settle(*ticket)) continue;
+    if (!ticket->known) ticket->outcome = *lost_;
+    ticket->known = ticket->settled = true;
+  }
+  segment_.header().leaving.store(1, std::memory_order_release);
+  shutdown(socket_.get(), SHUT_RDWR);
 }
 
 Outcome Connection::usable() {
