@@ -1,0 +1,173 @@
+// What people and programs get wrong, over real processes: a named error each, and nothing lost by
+// it.
+#include <gtest/gtest.h>
+
+#include "tests/proc_figures.h"
+
+namespace tutti {
+namespace {
+
+using testing::check;
+using testing::check_contains;
+using testing::check_works;
+using testing::descriptors_of;
+using testing::failure_of;
+using testing::mappings_of;
+using testing::ProcessMesh;
+using testing::say;
+using testing::Seat;
+using testing::Trainer;
+using testing::worker_report;
+
+void expect_code(tutti_code code, tutti_code wanted, const std::string& part) {
+  check(code == wanted, "code " + std::to_string(code) + " for " + part);
+  const std::string message = tutti_last_error()->message;
+  check(message.find(part) != std::string::npos, "'" + message + "' does not say '" + part + "'");
+}
+
+// Every mistake in one call, on all ranks alike or on one alone.
+void mistakes(Group& group) {
+  float x[4] = {};
+  int32_t whole[4] = {};
+  const auto dtype = static_cast<tutti_dtype>(99);
+  const auto op = static_cast<tutti_op>(99);
+  expect_code(tutti_all_reduce(group.get(), x, x, 4, dtype, TUTTI_SUM, nullptr, nullptr),
+              TUTTI_INVALID_ARGUMENT, "dtype");
+  expect_code(tutti_all_reduce(group.get(), x, x, 4, TUTTI_F32, op, nullptr, nullptr),
+              TUTTI_INVALID_ARGUMENT, "op");
+  expect_code(
+      tutti_all_reduce(group.get(), whole, whole, 4, TUTTI_I32, TUTTI_MEAN, nullptr, nullptr),
+      TUTTI_INVALID_ARGUMENT, "MEAN needs a floating-point dtype");
+  expect_code(
+      tutti_all_reduce(group.get(), x, x, UINT64_MAX / 2, TUTTI_F32, TUTTI_SUM, nullptr, nullptr),
+      TUTTI_INVALID_ARGUMENT, "");
+  expect_code(tutti_broadcast(group.get(), x, 4, TUTTI_F32, -1, nullptr, nullptr),
+              TUTTI_INVALID_ARGUMENT, "root");
+  check(failure_of([&] {
+          group.all_reduce(std::span<float>(x), sum, {.strategy = "star"});
+        }).code == TUTTI_INVALID_ARGUMENT,
+        "star");
+  const uint32_t stranger[] = {static_cast<uint32_t>(group.rank()), 77};
+  check(failure_of([&] { (void)group.subgroup(stranger); }).code == TUTTI_INVALID_ARGUMENT,
+        "rank 77");
+  check_works(group);
+}
+
+void full_ring(Group& group) {
+  if (group.rank() == 0) {
+    std::vector<std::vector<float>> tensors;
+    std::vector<Work> works;
+    tensors.reserve(300);
+    const Error full = failure_of([&] {
+      for (;;) {
+        tensors.emplace_back(1);
+        works.push_back(group.all_reduce_async(std::span(tensors.back())));
+      }
+    });
+    check(full.code == TUTTI_RESOURCE_EXHAUSTED, full.what());
+    const int32_t count = static_cast<int32_t>(works.size());
+    say("full " + std::to_string(count));
+    for (Work& work : works) work.wait();
+  } else {
+    for (int i = 0; i < 256; ++i) {
+      float one = 1;
+      group.all_reduce(std::span<float>(&one, 1));
+    }
+  }
+  check_works(group);
+}
+
+class BadInputTest : public ::testing::Test {
+ protected:
+  ProcessMesh mesh_{2};
+};
+
+TEST_F(BadInputTest, MistakesAreNamedAndNothingIsLost) {
+  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [](const Seat& seat) {
+    Group group = seat.join();
+    mistakes(group);
+    const int descriptors = descriptors_of(getpid());
+    const int mappings = mappings_of(getpid());
+    say("warm");
+    for (int i = 0; i < 50; ++i) mistakes(group);
+    check(descriptors_of(getpid()) == descriptors, "descriptors of the trainer");
+    check(mappings_of(getpid()) <= mappings + 4, "mappings of the trainer");
+    say("done");
+    pause();
+  });
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "warm") << trainer.wait();
+  const auto worker = static_cast<pid_t>(worker_report(mesh_, 1, "job").pid());
+  const int descriptors = descriptors_of(worker);
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "done") << trainer.wait();
+  EXPECT_EQ(descriptors_of(worker), descriptors);
+}
+
+TEST_F(BadInputTest, AFullRingPushesBack) {
+  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [](const Seat& seat) {
+    Group group = seat.join();
+    full_ring(group);
+  });
+  EXPECT_EQ(trainers[0].line(), "full 256");
+  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+}
+
+TEST_F(BadInputTest, APeerThatNeverJoinsIsNamed) {
+  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const Seat& seat) {
+    if (seat.rank >= 2) return;
+    const Error error = failure_of([&] { (void)seat.join(500); });
+    check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
+    check_contains(error, "ranks 2, 3 of 4 have not joined");
+    check(error.rank == 2, "the culprit");
+  });
+  EXPECT_EQ(ProcessMesh::wait(trainers), "") << mesh_.mesh().log_tails();
+  EXPECT_EQ(mesh_.run("job", {2, 2},
+                      [](const Seat& seat) {
+                        Group group = seat.join();
+                        check_works(group);
+                      }),
+            "");
+}
+
+TEST_F(BadInputTest, AnAgentThatIsNotThereIsExplained) {
+  EXPECT_EQ(mesh_.run("job", {1},
+                      [](const Seat& given) {
+                        Seat seat = given;
+                        seat.socket += ".nowhere";
+                        const Error error = failure_of([&] { (void)seat.join(1'000); });
+                        check(error.code == TUTTI_UNAVAILABLE, error.what());
+                        check_contains(error, seat.socket);
+                        check_contains(error, "tuttid");
+                      }),
+            "");
+}
+
+TEST_F(BadInputTest, ARankThatNeverCallsIsNamedAndTheGroupGoesOn) {
+  EXPECT_EQ(mesh_.run("job", {2, 2},
+                      [](const Seat& seat) {
+                        Group group = seat.join();
+                        const std::vector<uint32_t> ranks = {0, 1, 2, 3};
+                        Group signal = group.subgroup(ranks);
+                        const auto late = [&] {
+                          group.barrier({.timeout = std::chrono::milliseconds(300)});
+                        };
+                        if (seat.rank == 3)
+                          signal.barrier();  // Calls once the others have given up.
+                        const Error error = failure_of(late);
+                        check(error.code == TUTTI_DEADLINE_EXCEEDED && error.rank == 3,
+                              error.what());
+                        check_contains(error, "rank 3 (host b, pid ");
+                        if (seat.rank != 3) signal.barrier();
+                        check_works(group);
+                      }),
+            "");
+}
+
+TEST_F(BadInputTest, AdminMistakesAreNamed) {
+  const std::string address = mesh_.host(0).address;
+  EXPECT_EQ(admin_set_strategy(address, "nobody", "ring", 5'000).code(), Code::not_found);
+  EXPECT_EQ(admin_set_strategy(address, "nobody", "star", 5'000).code(), Code::invalid_argument);
+  EXPECT_EQ(admin_status("127.0.0.1:1", true, 1'000).status().code(), Code::unavailable);
+}
+
+}  // namespace
+}  // namespace tutti
