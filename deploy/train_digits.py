@@ -160,7 +160,7 @@ def main():
         difference = float(np.max(np.abs(curve - alone) / alone))
         if not difference <= TOLERANCE:
             fail(f"the loss differs from training alone by {difference:.1e}: {curve} and {alone}")
-        print(f"same weights on all ranks, bit for bit; loss as alone within {difference:.0e}\n")
+        print(f"same weights on all ranks, bit for bit; loss as alone within {difference:.0e}")
     group.leave()
 
 
