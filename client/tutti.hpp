@@ -8,6 +8,8 @@
 //   work.wait();
 #pragma once
 
+#include <tutti.h>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -16,8 +18,6 @@
 #include <string>
 #include <type_traits>
 #include <vector>
-
-#include "tutti.h"
 
 namespace tutti {
 

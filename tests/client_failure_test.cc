@@ -5,7 +5,7 @@
 #include <semaphore>
 
 #include "tests/client_fixture.h"
-#include "tests/fake_trainer.h"
+#include "tests/session_trainer.h"
 
 namespace tutti {
 namespace {

@@ -1,5 +1,5 @@
 // What may be asked: sides, places, types, strategies; what is refused, and in which words.
-#include "tests/fake_trainer.h"
+#include "tests/session_trainer.h"
 
 namespace tutti {
 namespace {

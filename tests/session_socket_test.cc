@@ -4,7 +4,7 @@
 #include <fstream>
 #include <random>
 
-#include "tests/fake_trainer.h"
+#include "tests/session_trainer.h"
 
 namespace tutti {
 namespace {

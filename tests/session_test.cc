@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "tests/fake_trainer.h"
+#include "tests/session_trainer.h"
 
 namespace tutti {
 namespace {

@@ -1,7 +1,8 @@
 """DLPack capsules, read by hand: NumPy's own reader knows neither bf16 nor writable results."""
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import (POINTER, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64,
+                    c_void_p)
 
 import numpy
 

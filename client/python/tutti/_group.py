@@ -33,8 +33,8 @@ def _text(value):
 def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=None):
     """Joins a job and waits until all its ranks have; returns its Group.
 
-    What is not given comes from TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_TIMEOUT (seconds; else
-    30), TUTTI_SOCKET and TUTTI_TOKEN. `timeout` is also each operation's default.
+    What is not given comes from TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_TIMEOUT (seconds;
+    else 30), TUTTI_SOCKET and TUTTI_TOKEN. `timeout` is also each operation's default.
     """
     options = JoinOptions(ctypes.sizeof(JoinOptions), _text(socket), _text(job), _text(token),
                           -1 if rank is None else _whole(rank, "rank"),
@@ -97,8 +97,8 @@ class Work:
         return bool(library.tutti_work_done(self._handle.pointer))
 
     def wait(self, timeout=None):
-        """The operation's result, or its Error. After `timeout` seconds DEADLINE_EXCEEDED, while the
-        work goes on and can be waited for again."""
+        """The operation's result, or its Error. After `timeout` seconds DEADLINE_EXCEEDED, while
+        the work goes on and can be waited for again."""
         limit = None if timeout is None else time.monotonic() + timeout
         while not self._step(limit):
             if limit is not None and time.monotonic() >= limit:
@@ -141,11 +141,11 @@ def _give_back(group, address):
 class Group:
     """Ranks that run collectives together: a whole job (join) or a part of one (subgroup).
 
-    Arrays are NumPy arrays or anything with DLPack on the CPU, such as torch tensors; results are of
-    the same kind. Arrays from empty() are never copied. `op` is sum, mean, min, max or prod;
-    `strategy` is "ring", "tree:K", "centralized", "auto" or a pair for (local, global); `dtype="bf16"`
-    reads uint16 arrays as bfloat16. With blocking=False a Work is returned, whose wait() gives the
-    result.
+    Arrays are NumPy arrays or anything with DLPack on the CPU, such as torch tensors; results are
+    of the same kind. Arrays from empty() are never copied. `op` is sum, mean, min, max or prod;
+    `strategy` is "ring", "tree:K", "centralized", "auto" or a pair for (local, global);
+    `dtype="bf16"` reads uint16 arrays as bfloat16. With blocking=False a Work is returned, whose
+    wait() gives the result.
     """
 
     def __init__(self, handle):
@@ -173,7 +173,8 @@ class Group:
         check(library.tutti_leave(self._handle.pointer))
 
     def subgroup(self, ranks):
-        """A group of some of the job's ranks, in this order. Its members, and only they, call it."""
+        """A group of some of the job's ranks, in this order. Its members, and only they, call
+        it."""
         ranks = [_whole(rank, "rank") for rank in ranks]
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
 
@@ -235,7 +236,8 @@ class Group:
 
     def reduce_scatter(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
                        dtype=None):
-        """This rank's share of the reduction: of shape (n / world_size, ...) where x has (n, ...)."""
+        """This rank's share of the reduction: of shape (n / world_size, ...) where x has
+        (n, ...)."""
         source = Tensor(x, dtype)
         if not source.shape or source.shape[0] % self.world_size != 0:
             raise invalid(f"reduce_scatter cannot cut shape {list(source.shape)} into "

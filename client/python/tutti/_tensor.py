@@ -27,7 +27,7 @@ def dtype_name(dtype):
 
 
 def numpy_dtype(dtype):
-    """The NumPy dtype for new arrays of a dtype; bf16 is uint16 unless a bfloat16 dtype is given."""
+    """The NumPy dtype for new arrays; bf16 is uint16 unless NumPy's own bfloat16 is given."""
     return dtype if isinstance(dtype, numpy.dtype) else numpy.dtype(_NUMPY[dtype_name(dtype)])
 
 
@@ -53,7 +53,7 @@ def strategy_text(strategy):
 class Tensor:
     """A user's array `x` and the contiguous memory that stands for it.
 
-    Where x is contiguous that memory is x itself; else it is a copy, which write_back() brings home.
+    Where x is contiguous that memory is x itself; else a copy, which write_back() brings home.
     """
 
     def __init__(self, x, dtype=None, writable=False):
@@ -69,7 +69,7 @@ class Tensor:
     def _view(x):
         if isinstance(x, numpy.ndarray):
             if not x.dtype.isnative:
-                raise invalid("the array is of foreign byte order; use x.astype(x.dtype.newbyteorder('='))")
+                raise invalid("the array is of foreign byte order; convert it with astype")
             return x, x.dtype
         if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
             return _dlpack.view(x)
