@@ -14,7 +14,6 @@
 #include <fstream>
 #include <map>
 #include <optional>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -180,9 +179,12 @@ struct AgentTest : testing::Test {
 
   // "7" of "... name=7 ..." in what the fake worker says.
   static std::string field(const v1::Welcome& welcome, const std::string& name) {
-    std::smatch match;
-    const std::regex pattern("(^| )" + name + "=([^ ]*) ");
-    return std::regex_search(welcome.message(), match, pattern) ? match[2].str() : "";
+    const std::string text = " " + welcome.message();
+    const std::string mark = " " + name + "=";
+    const size_t at = text.find(mark);
+    if (at == std::string::npos) return "";
+    const size_t begin = at + mark.size();
+    return text.substr(begin, text.find(' ', begin) - begin);
   }
 
   std::string socket() const { return home + "/tuttid.sock"; }

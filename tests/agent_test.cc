@@ -119,6 +119,22 @@ TEST_F(AgentDoor, SecondAgentInOnePlaceIsRefused) {
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
 }
 
+TEST_F(AgentDoor, StoppedAgentIsNoticedByItsCoordinator) {
+  start();
+  const std::string coordinator = control();
+  const auto agents = [&] {
+    const auto reply = admin_status(coordinator, false, kPatienceMs);
+    return reply.ok() ? reply->agents_size() : 0;
+  };
+  const pid_t second = start({"--socket=" + home + "/b.sock", "--run-dir=" + home + "/b",
+                              "--host=b", "--coordinator=" + coordinator});
+  EXPECT_TRUE(wait_until([&] { return agents() == 2; }));
+  kill(second, SIGSTOP);
+  EXPECT_TRUE(wait_until([&] { return agents() == 1; }));
+  kill(second, SIGCONT);
+  EXPECT_TRUE(wait_until([&] { return agents() == 2; }));
+}
+
 TEST_F(AgentDoor, LastOfFileEnvironmentAndFlagsWins) {
   std::ofstream(home + "/conf") << "hello_timeout_ms = 1\nhost = file\nslice_bytes = 4096\n";
   environment = {{"TUTTI_HOST", "environment"}, {"TUTTI_HELLO_TIMEOUT_MS", "9000"}};

@@ -81,13 +81,22 @@ TEST_F(Mesh, WorkerThatEndsAbortsTheEpochByName) {
   EXPECT_EQ(a->rosters[1].epoch, 2u);
 }
 
-TEST_F(Mesh, DeadRankIsToldToTheOthers) {
+TEST_F(Mesh, DeadRankMakesRoomForTheNextEpoch) {
   join_four();
-  const Status cause = unavailable("rank 3 (host b, pid 103) died", {3, "b"});
-  b->attendance->gone(1, 3, cause);
-  ASSERT_TRUE(turn_until(loop, [&] { return !a->aborted.empty(); }));
-  EXPECT_EQ(a->aborted[0].second, cause);
-  EXPECT_TRUE(b->aborted.empty());
+  b->attendance->gone(1, 3, unavailable("rank 3 (host b, pid 103) died", {3, "b"}));
+  for (uint32_t rank : {2u, 3u}) b->join(rank, 4);
+  // Once b's have joined, the coordinator knows of the death.
+  Attendee c(loop, node.address(), "c");
+  ASSERT_TRUE(turn_until(loop, [&] {
+    c.refused.clear();
+    c.join(2, 4, 1'000);
+    turn_until(loop, [&] { return !c.refused.empty(); });
+    return c.refused[0].second.message().find("has joined already") != std::string::npos;
+  }));
+  for (uint32_t rank : {0u, 1u}) a->join(rank, 4);
+  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 2 && b->rosters.size() == 2; }));
+  EXPECT_EQ(a->rosters[1].epoch, 2u);
+  EXPECT_TRUE(a->aborted.empty() && b->aborted.empty());
 }
 
 TEST_F(Mesh, WithdrawnJoinMayBeMadeAgain) {
