@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -38,10 +38,13 @@ inline std::string read_file(const std::string& path) {
   return text.str();
 }
 
-// Turns until `done`; false: not within the patience. Only for states without a descriptor.
+// Looks again and again; false: not `done` within the patience. Only for states that no descriptor
+// tells of: a log's text, a process's table.
 template <class Done>
 bool wait_until(Done done) {
-  for (int waited = 0; waited < kPatienceMs && !done(); waited += 10) usleep(10'000);
+  const TimePoint limit = Clock::now() + Millis(kPatienceMs);
+  Loop idle;
+  while (!done() && Clock::now() < limit) idle.turn(Clock::now() + Millis(10));
   return done();
 }
 
@@ -108,9 +111,11 @@ struct AgentTest : testing::Test {
 
   static Result<Fd> listen_notify(const std::string& path) {
     Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    sockaddr_un address{.sun_family = AF_UNIX};
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+    sockaddr_storage storage{.ss_family = AF_UNIX};
+    auto* address = reinterpret_cast<sockaddr*>(&storage);
+    constexpr size_t kPathOffset = offsetof(sockaddr, sa_data);
+    path.copy(reinterpret_cast<char*>(&storage) + kPathOffset, 100);
+    if (bind(socket.get(), address, static_cast<socklen_t>(kPathOffset + path.size())) != 0)
       return errno_status("bind");
     return socket;
   }

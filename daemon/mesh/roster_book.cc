@@ -190,8 +190,8 @@ RosterBook::Answers RosterBook::gone(Worker worker, const v1::RankGone& gone) {
                        gone.rank() < job.running->members.size();
   if (current && job.running->members[gone.rank()].worker == worker) {
     job.running->members[gone.rank()].worker = 0;
-    // The workers hear of a death from their leader, in the order of their operations: what the dead
-    // rank had contributed to may still end well. Here the epoch only makes room for the next.
+    // The workers hear of a death from their leader, in the order of their operations: what the
+    // dead rank had contributed to may still end well. Here the epoch only makes room for the next.
     if (!from_message(gone.cause()).ok()) job.running.reset();
   }
   settle(gone.job(), answers);
