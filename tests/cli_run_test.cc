@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -116,9 +115,8 @@ TEST_F(CliRun, ExitCodeIsTheFirstFailedRanksAndTheOthersAreEnded) {
   const Outcome run =
       tutti("run --hosts 2 --per-host 2 -- sh -c 'test $RANK = 2 && exit 7; exec sleep 600'");
   EXPECT_EQ(run.code, 7);
-  EXPECT_TRUE(std::regex_search(run.err, std::regex("tutti: rank 2 \\(host b, pid [0-9]+\\) exited "
-                                                    "with code 7")))
-      << run.err;
+  EXPECT_TRUE(run.err.starts_with("tutti: rank 2 (host b, pid ")) << run.err;
+  EXPECT_NE(run.err.find(") exited with code 7\n"), std::string::npos) << run.err;
   EXPECT_NE(run.err.find("ending the 3 other ranks"), std::string::npos) << run.err;
   EXPECT_NE(run.err.find("log of host a:"), std::string::npos) << run.err;
 }
