@@ -242,8 +242,28 @@ TEST_F(ClientFailureTest, DeadWorkerIsSeenAtOnceAndForever) {
   EXPECT_EQ(tutti_barrier(group(1), nullptr, nullptr), TUTTI_UNAVAILABLE);
 }
 
+TEST_F(ClientFailureTest, WhatWasDoneBeforeTheWorkersDeathIsKept) {
+  join_all();
+  float x = 1;
+  tutti_work* work = nullptr;
+  ASSERT_EQ(tutti_all_reduce(group(0), &x, &x, 1, TUTTI_F32, TUTTI_SUM, nullptr, &work), TUTTI_OK);
+  each([&](int rank) {
+    if (rank == 0) return;
+    float y = 1;
+    EXPECT_EQ(tutti_all_reduce(group(rank), &y, &y, 1, TUTTI_F32, TUTTI_SUM, nullptr, nullptr),
+              TUTTI_OK);
+  });
+  job.kill();
+  EXPECT_EQ(tutti_barrier(group(0), nullptr, nullptr), TUTTI_UNAVAILABLE);
+  EXPECT_EQ(tutti_work_wait(work, -1), TUTTI_OK);
+  EXPECT_EQ(x, 3);
+  tutti_work_free(work);
+}
+
 TEST_F(ClientFailureTest, WorkerThatForgetsIsNotWaitedForForever) {
   join_all();
+  void* staged = tutti_alloc(group(0), kForgottenCount * sizeof(float));
+  tutti_free(group(0), staged);  // The next of its size goes there.
   tutti_options options = tutti_defaults();
   options.timeout_ms = 1;
   std::vector<float> x(kForgottenCount);
@@ -251,6 +271,8 @@ TEST_F(ClientFailureTest, WorkerThatForgetsIsNotWaitedForForever) {
                              nullptr),
             TUTTI_DEADLINE_EXCEEDED);
   EXPECT_THAT(last_message(), HasSubstr("does not answer"));
+  EXPECT_NE(tutti_alloc(group(0), kForgottenCount * sizeof(float)), staged)
+      << "a worker that is late may still write there";
 }
 
 TEST_F(ClientFailureTest, LeavingTellsTheOthers) {

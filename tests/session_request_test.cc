@@ -111,6 +111,16 @@ TEST_F(RequestTest, RefusesCountsThatOverflow) {
   expect_refused(request, "outside the segment");
 }
 
+// Alone, a rank can ask for so many bytes that offset and size together wrap around.
+TEST_F(RequestTest, RefusesEndsThatOverflow) {
+  Served alone(loop, 0, 1);
+  Request request = all_reduce_request();
+  request.count = (uint64_t{1} << 62) - 1;
+  const OpRequest op = ask_of(alone, request);
+  EXPECT_THAT(op.invalid.message(), HasSubstr("outside the segment"));
+  EXPECT_EQ(op.in, nullptr);
+}
+
 TEST_F(RequestTest, RefusesMisalignedSides) {
   expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset + 2, kArenaOffset + 64), "not aligned for f32");
   expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset + 65), "not aligned for f32");
