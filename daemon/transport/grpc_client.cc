@@ -44,7 +44,7 @@ class ClientLink : public GrpcLink,
     std::lock_guard lock(mutex_);
     stub_->PrepareBidiStreamingCall(context_.get(), kExchangeMethod, {}, this);
     AddHold();
-    set_alarm_locked(hub_->limits.connect_timeout_ms);
+    set_alarm(hub_->limits.connect_timeout_ms);
     StartCall();
   }
 
@@ -70,11 +70,11 @@ class ClientLink : public GrpcLink,
   void OnReadInitialMetadataDone(bool ok) override { ok ? opened() : break_off(); }
   void OnReadDone(bool ok) override { was_read(ok); }
   void OnWriteDone(bool ok) override { was_written(ok); }
-  void OnDone(const grpc::Status& status) override {
+  void OnDone(const grpc::Status& status) override { done(explain(status)); }
+  Status explain(const grpc::Status& status) {
+    std::lock_guard lock(mutex_);
     const bool in_their_words = context_->GetServerTrailingMetadata().count(kCauseKey) > 0;
-    const std::string what =
-        reached_ ? "the link to " + peer_ + " broke" : "cannot open a link to " + peer_;
-    done(cause_of(status, in_their_words, what));
+    return cause_of(status, in_their_words, "the link to " + peer_ + " failed");
   }
 
   void say_goodbye(const Status& cause) {
@@ -88,7 +88,6 @@ class ClientLink : public GrpcLink,
   std::unique_ptr<grpc::GenericStub> stub_;
   std::unique_ptr<grpc::ClientContext> context_;
   grpc::ByteBuffer goodbye_;
-  bool reached_ = false;  // Reactions only.
 };
 
 }  // namespace

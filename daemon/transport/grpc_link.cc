@@ -62,7 +62,7 @@ void GrpcLink::end(Status mine, Status theirs) {
   ending_ = state_ == State::open ? Ending::told : Ending::unheard;
   cause_ = std::move(mine);
   their_cause_ = std::move(theirs);
-  set_alarm_locked(kLingerMs);
+  set_alarm(kLingerMs);
   stop_locked();
 }
 
@@ -75,6 +75,7 @@ void GrpcLink::break_off() {
 void GrpcLink::stop_locked() {
   state_ = std::max(state_, State::ending);
   drop_queue_locked();
+  resume_locked();
   if (!writing_) finish_locked();
 }
 
@@ -101,7 +102,6 @@ void GrpcLink::opened() {
   std::lock_guard lock(mutex_);
   if (state_ != State::waiting) return;
   state_ = State::open;
-  alarm_.reset();
   start_read(&incoming_);
   pump_locked();
 }
@@ -125,14 +125,29 @@ void GrpcLink::was_read(bool ok) {
   receive(message);
   message.Clear();
   std::lock_guard lock(mutex_);
+  paused_ = state_ == State::open && kept_bytes_ > hub_->limits.queue_bytes_max;
   // A dialler reads on while the link ends, for gRPC gives it the status behind the last message.
-  start_read(&incoming_);
+  if (!paused_) start_read(&incoming_);
+}
+
+void GrpcLink::dropped(size_t bytes) {
+  std::lock_guard lock(mutex_);
+  kept_bytes_ -= bytes;
+  if (kept_bytes_ <= hub_->limits.queue_bytes_max) resume_locked();
+}
+
+void GrpcLink::resume_locked() {
+  if (std::exchange(paused_, false)) start_read(&incoming_);
+}
+
+Status GrpcLink::check(const Frame& frame) {
+  std::lock_guard lock(mutex_);
+  return checker_.check(frame.header, frame.payload.bytes());
 }
 
 void GrpcLink::receive(const grpc::ByteBuffer& message) {
   auto frame = unpack_frame(message);
-  const Status good =
-      frame.ok() ? checker_.check(frame->header, frame->payload.bytes()) : frame.status();
+  const Status good = frame.ok() ? check(*frame) : frame.status();
   if (good.ok()) return take(*std::move(frame));
   end(Status(good.code(), "from " + peer_ + ": " + good.message()), unavailable(good.message()));
 }
@@ -147,7 +162,12 @@ void GrpcLink::take(Frame frame) {
   std::unique_lock lock(mutex_);
   if (state_ != State::open) return;
   const std::shared_ptr<LinkHandler> handler = handler_;
+  const size_t bytes = sizeof(FrameHeader) + frame.payload.bytes();
+  kept_bytes_ += bytes;
   lock.unlock();
+  frame.payload = counted(std::move(frame.payload), [weak = weak_from_this(), bytes] {
+    if (auto link = weak.lock()) link->dropped(bytes);
+  });
   handler->on_frame(std::move(frame));
 }
 
@@ -156,7 +176,6 @@ void GrpcLink::done(Status cause) {
   state_ = State::done;
   drop_queue_locked();
   outgoing_.Clear();
-  alarm_.reset();
   drop_stream();
   const std::shared_ptr<LinkHandler> handler = std::exchange(handler_, nullptr);
   if (cause_) cause = *cause_;
@@ -170,11 +189,10 @@ void GrpcLink::set_handler(std::shared_ptr<LinkHandler> handler) {
   handler_ = std::move(handler);
 }
 
-void GrpcLink::set_alarm_locked(int delay_ms) {
-  alarm_ = std::make_unique<grpc::Alarm>();
-  const auto when = std::chrono::system_clock::now() + std::chrono::milliseconds(delay_ms);
-  alarm_->Set(when, [weak = weak_from_this()](bool rang) {
-    if (auto link = weak.lock(); rang && link) link->expired();
+void GrpcLink::set_alarm(int delay_ms) {
+  const auto when = std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_ms);
+  hub_->courier.post_at(when, [weak = weak_from_this()] {
+    if (auto link = weak.lock()) link->expired();
   });
 }
 

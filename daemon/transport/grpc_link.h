@@ -10,7 +10,6 @@
 // frames it drops there go to the courier; so nothing of the caller's runs under the lock.
 #pragma once
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
@@ -96,8 +95,8 @@ class GrpcLink : public Link, public std::enable_shared_from_this<GrpcLink> {
   void end(Status mine, Status theirs);
 
   void set_handler(std::shared_ptr<LinkHandler> handler);
-  // Calls expired() after `delay_ms`, instead of any earlier alarm's. mutex_ is held.
-  void set_alarm_locked(int delay_ms);
+  // Cuts the link if it has not come further by then: opened, or ended.
+  void set_alarm(int delay_ms);
 
   const std::shared_ptr<GrpcHub> hub_;
   const std::string peer_;  // For messages: "host b at 10.0.0.2:7000".
@@ -105,28 +104,32 @@ class GrpcLink : public Link, public std::enable_shared_from_this<GrpcLink> {
 
  private:
   void receive(const grpc::ByteBuffer& message);
+  Status check(const Frame& frame);
   void take(Frame frame);
+  void dropped(size_t bytes);
   void expired();
   void pump_locked();
   void drop_queue_locked();
+  void resume_locked();
   void stop_locked();
   void finish_locked();
 
   const std::shared_ptr<SendBudget> budget_;
-  FrameChecker checker_;  // Reactions to reads only, which come one at a time.
-  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer incoming_;  // gRPC's, or the one reaction's to a read.
 
   // Guarded by mutex_.
   State state_ = State::waiting;
   std::shared_ptr<LinkHandler> handler_;
+  FrameChecker checker_;
   std::deque<std::unique_ptr<Borrow>> queue_;
   grpc::ByteBuffer outgoing_;
   bool writing_ = false;   // gRPC has outgoing_.
+  size_t kept_bytes_ = 0;  // Of delivered payloads that the handler has not dropped.
+  bool paused_ = false;    // No read is under way until some are.
   bool finished_ = false;  // finish() was called.
   Ending ending_ = Ending::broken;
   std::optional<Status> cause_;
   Status their_cause_;
-  std::unique_ptr<grpc::Alarm> alarm_;
 
  protected:
   FrameSealer sealer_;  // Guarded by mutex_.

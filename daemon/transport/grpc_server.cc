@@ -77,7 +77,11 @@ class ServerLink : public GrpcLink, public ServerReactor {
 
   void OnReadDone(bool ok) override { was_read(ok); }
   void OnWriteDone(bool ok) override { was_written(ok); }
-  void OnDone() override { done(unavailable("the link from " + peer_ + " broke")); }
+  void OnDone() override { done(broken()); }
+  Status broken() {
+    std::lock_guard lock(mutex_);
+    return unavailable("the link from " + peer_ + " broke");
+  }
 
   grpc::CallbackServerContext* context_;
   bool finishing_ = false;  // Guarded by mutex_.

@@ -50,4 +50,14 @@ Borrow::~Borrow() {
   lending_->returned();
 }
 
+Payload counted(Payload payload, std::function<void()> dropped) {
+  const void* bytes = payload.owner.get();
+  payload.owner = std::shared_ptr<const void>(
+      bytes, [owner = payload.owner, dropped = std::move(dropped)](const void*) mutable {
+        owner.reset();
+        dropped();
+      });
+  return payload;
+}
+
 }  // namespace tutti

@@ -38,6 +38,9 @@ class Lending {
   size_t borrowed_ = 0;  // Guarded by mutex_.
 };
 
+// `payload` with `dropped` called once its last copy is gone, on whatever thread that is.
+Payload counted(Payload payload, std::function<void()> dropped);
+
 // One accepted frame. Its end is the release: first the budget, so that the caller may send again
 // from within `released`, then `released` itself.
 class Borrow {

@@ -76,21 +76,41 @@ Status LocalLink::post_frame(Outgoing& frame, bool sealed) {
   if (!borrow) return resource_exhausted("the link's queue is full");
   if (!sealed) borrow->header = sealer_.seal(borrow->header, borrow->bytes().size());
   peer_->node_->mailbox.post(
-      [peer = peer_, borrow = std::move(borrow)]() mutable { peer->deliver(std::move(borrow)); });
+      [peer = peer_, borrow = std::move(borrow)]() mutable { peer->arrive(std::move(borrow)); });
   return {};
 }
 
-void LocalLink::deliver(std::shared_ptr<Borrow> borrow) {
-  if (!handler_ || refused_) return;
-  Status good = checker_.check(borrow->header, borrow->bytes().size());
+void LocalLink::arrive(std::shared_ptr<Borrow> borrow) {
+  arrived_.push_back(std::move(borrow));
+  deliver_some();
+}
+
+void LocalLink::deliver_some() {
+  while (!arrived_.empty() && kept_bytes_ <= node_->limits.queue_bytes_max) {
+    const std::shared_ptr<Borrow> next = std::move(arrived_.front());
+    arrived_.pop_front();
+    if (handler_ && !refused_) deliver(*next);
+  }
+}
+
+void LocalLink::deliver(const Borrow& borrow) {
+  Status good = checker_.check(borrow.header, borrow.bytes().size());
   if (!good.ok()) {
     refused_ = true;
     end(good, unavailable(good.message()));
     return;
   }
-  Frame frame{borrow->header, copy_payload(borrow->bytes())};
-  borrow.reset();
-  handler_->on_frame(std::move(frame));
+  const size_t bytes = sizeof(FrameHeader) + borrow.bytes().size();
+  kept_bytes_ += bytes;
+  auto dropped = [weak = weak_from_this(), bytes] {
+    const auto link = weak.lock();
+    if (!link) return;
+    link->node_->mailbox.post([link, bytes] {
+      link->kept_bytes_ -= bytes;
+      link->deliver_some();
+    });
+  };
+  handler_->on_frame({borrow.header, counted(copy_payload(borrow.bytes()), std::move(dropped))});
 }
 
 void LocalLink::close(Status cause) {
@@ -110,6 +130,7 @@ void LocalLink::end(const Status& mine, const Status& theirs) {
 
 void LocalLink::post_closed(const Status& cause) {
   node_->mailbox.post([self = shared_from_this(), cause] {
+    self->arrived_.clear();
     if (auto handler = std::exchange(self->handler_, nullptr)) handler->on_closed(cause);
     self->node_->forget(self);
   });

@@ -5,6 +5,7 @@
 // how long a receiver keeps a payload, exactly as with a network.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -67,7 +68,9 @@ class LocalLink : public Link, public std::enable_shared_from_this<LocalLink> {
   LocalLink(std::shared_ptr<LocalNode> node, std::shared_ptr<Joint> joint,
             std::shared_ptr<LinkHandler> handler);
   Status post_frame(Outgoing& frame, bool sealed);
-  void deliver(std::shared_ptr<Borrow> borrow);
+  void arrive(std::shared_ptr<Borrow> borrow);
+  void deliver_some();
+  void deliver(const Borrow& borrow);
   void post_closed(const Status& cause);
 
   const std::shared_ptr<LocalNode> node_;
@@ -79,6 +82,8 @@ class LocalLink : public Link, public std::enable_shared_from_this<LocalLink> {
   std::shared_ptr<LinkHandler> handler_;  // Null before acceptance and after on_closed.
   FrameChecker checker_;
   bool refused_ = false;
+  std::deque<std::shared_ptr<Borrow>> arrived_;  // Held back while the handler keeps too much.
+  size_t kept_bytes_ = 0;
 };
 
 }  // namespace tutti

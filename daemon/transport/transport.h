@@ -2,11 +2,12 @@
 // contract suite (tests/transport_test.cc) runs over both. To add a transport: one file here, one
 // line in that suite.
 //
-// PROMISES of a link. Frames arrive whole, once and in the order sent, or the link closes. It
-// closes once, with a cause, at both ends. A frame that is too large, out of order, of another
-// version, or whose length lies is refused by closing with INVALID_ARGUMENT or DATA_LOSS. A peer
-// that vanishes or stops answering is noticed within LinkLimits::silence_ms, traffic or not:
-// UNAVAILABLE.
+// PROMISES of a link. A receiver that keeps payloads holds its sender back: past queue_bytes_max of
+// kept bytes nothing more is delivered until some are dropped. Frames arrive whole, once and in the
+// order sent, or the link closes. It closes once, with a cause, at both ends. A frame that is too
+// large, out of order, of another version, or whose length lies is refused by closing with
+// INVALID_ARGUMENT or DATA_LOSS. A peer that vanishes or stops answering is noticed within
+// LinkLimits::silence_ms, traffic or not: UNAVAILABLE.
 #pragma once
 
 #include <cstddef>
