@@ -5,9 +5,9 @@
 // is, and no strategy knows of it. While slice i is on the wire, slice i+1 is folded.
 //
 // One thread (the loop's) makes all calls. Operations start in the order of start(), the same on
-// all hosts, and slices in ascending order: with links that hold a window of frames (see
-// window_bytes) the oldest unfinished slice of the mesh can always advance, so bounded queues
-// cannot deadlock.
+// all hosts, and slices in ascending order. The oldest unfinished slice of the mesh can therefore
+// always advance, as long as a link takes what a sender may have under way beyond it:
+// window_bytes(). So bounded queues cannot deadlock.
 #pragma once
 
 #include <compare>
@@ -72,6 +72,13 @@ struct EngineLimits {
   int ops_in_flight = 4;
   size_t stash_bytes_max = size_t{256} << 20;
 };
+
+// The least a link must hold for that: each operation's slices under way, sent at most twice
+// (ring), twice as long where 16-bit floats travel as f32.
+constexpr size_t window_bytes(const EngineLimits& limits, size_t slice_bytes) {
+  return size_t{4} * static_cast<size_t>(limits.ops_in_flight) *
+         static_cast<size_t>(limits.slices_in_flight) * slice_bytes;
+}
 
 class Engine {
  public:

@@ -11,20 +11,22 @@ namespace {
 
 constexpr Millis kFarewell{200};  // For the last frames and answers to leave.
 
-LinkLimits link_limits(const Settings& settings) {
-  LinkLimits limits;
-  limits.frame_bytes_max = static_cast<size_t>(settings.frame_bytes_max);
-  limits.queue_bytes_max = static_cast<size_t>(settings.link_queue_bytes);
-  limits.connect_timeout_ms = static_cast<int>(settings.connect_timeout_ms);
-  limits.silence_ms = static_cast<int>(settings.silence_ms);
-  return limits;
-}
-
 EngineLimits engine_limits(const Settings& settings) {
   EngineLimits limits;
   limits.slices_in_flight = static_cast<int>(settings.slices_in_flight);
   limits.ops_in_flight = static_cast<int>(settings.ops_in_flight);
   limits.stash_bytes_max = 4 * static_cast<size_t>(settings.link_queue_bytes);
+  return limits;
+}
+
+LinkLimits link_limits(const Settings& settings) {
+  LinkLimits limits;
+  limits.frame_bytes_max = static_cast<size_t>(settings.frame_bytes_max);
+  const size_t window =
+      window_bytes(engine_limits(settings), static_cast<size_t>(settings.slice_bytes));
+  limits.queue_bytes_max = std::max(window, static_cast<size_t>(settings.link_queue_bytes));
+  limits.connect_timeout_ms = static_cast<int>(settings.connect_timeout_ms);
+  limits.silence_ms = static_cast<int>(settings.silence_ms);
   return limits;
 }
 
