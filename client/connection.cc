@@ -112,7 +112,7 @@ bool Connection::settle(Ticket& ticket) {
   if (!is_mine()) return false;
   Completion& completion = segment_.completion(ticket.slot);
   if (!is_done(completion)) return false;
-  const auto code = static_cast<tutti_code>(completion.code);
+  const auto code = code_of(static_cast<uint32_t>(completion.code));
   if (code != TUTTI_OK && !ticket.known)
     ticket.outcome = {code, text_of(completion.message), completion.culprit_rank,
                       text_of(completion.culprit_host)};

@@ -94,7 +94,7 @@ class Reader {
 void apply(const Field& field, Welcome& welcome) {
   switch (field.number) {
     case 1:
-      welcome.outcome.code = static_cast<tutti_code>(field.value);
+      welcome.outcome.code = code_of(field.value);
       break;
     case 2:
       welcome.outcome.message = field.text;

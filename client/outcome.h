@@ -20,6 +20,11 @@ inline Outcome failure(tutti_code code, std::string message) {
   return {code, std::move(message), -1, {}};
 }
 
+// The code of a number that came from outside.
+inline tutti_code code_of(uint64_t number) {
+  return number <= TUTTI_UNAUTHENTICATED ? static_cast<tutti_code>(number) : TUTTI_UNKNOWN;
+}
+
 // Keeps a failure for tutti_last_error() of this thread; returns its code.
 tutti_code remember(const Outcome& outcome);
 

@@ -1,4 +1,7 @@
 // What may be asked: sides, places, types, strategies; what is refused, and in which words.
+#include <algorithm>
+#include <span>
+
 #include "tests/session_trainer.h"
 
 namespace tutti {
@@ -223,7 +226,7 @@ TEST_F(RequestTest, SubgroupsOfNonsenseAreAnsweredAtOnce) {
   const std::vector<std::vector<uint32_t>> lists = {{}, {0, 1, 2, 3, 0}, {4}, {1, 1}};
   auto& done = served.trainer.completion(0);
   for (const auto& ranks : lists) {
-    std::memcpy(served.trainer.at(kArenaOffset), ranks.data(), ranks.size() * 4);
+    std::ranges::copy(std::as_bytes(std::span(ranks)), served.trainer.at(kArenaOffset));
     Request request{};
     request.verb = kVerbSubgroup;
     request.count = ranks.size();
