@@ -152,13 +152,26 @@ Outcome check(const JoinTarget& target, const Greeting& greeting) {
                                      " sent no segment (is the limit of open files reached?)");
 }
 
-}  // namespace
+constexpr int kAskAgainMs = 20;
 
-Outcome greet(const JoinTarget& target, Greeting& greeting) {
+Outcome greet_once(const JoinTarget& target, Greeting& greeting) {
+  greeting = {};
   if (Outcome o = connect_to(target, greeting.socket); !o.ok()) return o;
   if (Outcome o = say_hello(target, greeting.socket); !o.ok()) return o;
   if (Outcome o = read_welcome(target, greeting); !o.ok()) return o;
   return check(target, greeting);
+}
+
+}  // namespace
+
+// ABORTED: the job's old worker was about to end; the agent starts another for who asks again.
+Outcome greet(const JoinTarget& target, Greeting& greeting) {
+  const auto limit = Clock::now() + Millis(target.timeout_ms);
+  for (;;) {
+    Outcome o = greet_once(target, greeting);
+    if (o.code != TUTTI_ABORTED || Clock::now() >= limit) return o;
+    poll(nullptr, 0, kAskAgainMs);
+  }
 }
 
 }  // namespace tutti::client

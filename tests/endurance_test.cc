@@ -1,5 +1,6 @@
 // Many operations, many deaths: nothing wrong, nothing left behind.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <cstring>
 
@@ -85,6 +86,23 @@ TEST(Endurance, AThousandOperationsBetweenNetworkNamespacesLeaveNothingBehind) {
     EXPECT_LE(private_mib_of(workers[host]), memory[host] + kGrowthMibMax);
     EXPECT_EQ(worker_report(mesh, host, "endurance").failures(), 0u);
   }
+}
+
+// A worker without trainers ends; who joins just then must not notice.
+TEST(Endurance, JobsThatComeAndGoNeverMeetAWorkerThatEnds) {
+  setenv("TUTTI_WORKER_IDLE_MS", "20", 1);
+  ProcessMesh mesh(2);
+  unsetenv("TUTTI_WORKER_IDLE_MS");
+  EXPECT_EQ(mesh.run("come-and-go", {1, 1},
+                     [](const Seat& seat) {
+                       for (int i = 0; i < 60; ++i) {
+                         Group group = seat.join();
+                         group.barrier();
+                         group.leave();
+                         poll(nullptr, 0, 15 + i % 11);  // About when the worker ends.
+                       }
+                     }),
+            "");
 }
 
 // Trainers that live until they are killed.

@@ -77,28 +77,6 @@ TEST_P(LinkContract, TellsTheAcceptorWhoDials) {
   EXPECT_EQ(pair.heard->secret, pair.hello.secret);
 }
 
-TEST_P(LinkContract, RefusesToQueueMoreThanItsShare) {
-  Sender sender;
-  Pair pair(GetParam(), {.queue_bytes_max = 8 * kMiB});
-  Joined link = pair.join();
-  link.far_end->shut(true);
-  // Windows and sockets hold some bytes beside the queue, but never so many.
-  Status status;
-  while (status.ok() && sender.sent() < 1'000)
-    status = sender.send(*link.near, kMiB, sender.sent());
-  EXPECT_EQ(status.code(), Code::resource_exhausted);
-  const size_t sent = sender.sent();
-  EXPECT_LE(sent - sender.released(), 8u);
-  link.far_end->shut(false);
-  ASSERT_TRUE(sender.wait_released(sent));
-  EXPECT_TRUE(sender.send(*link.near, kMiB, sent).ok());
-  for (uint64_t i = 0; i <= sent; ++i) {
-    auto frame = link.far_end->next();
-    ASSERT_TRUE(frame.has_value());
-    EXPECT_EQ(frame->header.op_seq, i);
-  }
-}
-
 TEST_P(LinkContract, RefusesToSendWhatIsTooLargeOrNotForCallers) {
   Sender sender;
   Pair pair(GetParam(), {.frame_bytes_max = 1'000});
@@ -228,44 +206,6 @@ TEST_P(LinkContract, LetsAPayloadOutliveItsLink) {
     ASSERT_TRUE(sender.wait_released(1)) << "a kept payload must not hold the sender's bytes";
   }
   EXPECT_TRUE(bytes_of(keeper->kept->payload) == pattern(kMiB, 3));
-}
-
-// The engine keeps frames it cannot use yet; its peers must not be able to fill its memory.
-TEST_P(LinkContract, ReceiverThatKeepsPayloadsHoldsItsSenderBack) {
-  class Keeper : public Recorder {
-   public:
-    void on_frame(Frame frame) override {
-      monitor.change([&] {
-        ++delivered;
-        if (keeps) kept.push_back(std::move(frame));
-      });
-    }
-    Monitor monitor;
-    bool keeps = true;
-    size_t delivered = 0;
-    std::vector<Frame> kept;
-  };
-  Sender sender;
-  auto keeper = std::make_shared<Keeper>();
-  Pair pair(GetParam(), {.queue_bytes_max = 4 * kMiB});
-  auto third = pair.make();
-  auto address = third->listen(
-      "127.0.0.1:0", [&](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(keeper); });
-  auto link = pair.here->connect(*address, pair.hello, std::make_shared<Recorder>());
-  for (size_t i = 0; i < 4; ++i) sender.send_patiently(*link, kMiB, i);
-  ASSERT_TRUE(keeper->monitor.wait([&] { return keeper->delivered >= 4; }));
-  for (int i = 0; i < 100 && sender.sent() < 1'000; ++i)
-    if (sender.send(*link, kMiB, sender.sent()).ok()) i = 0;  // What drains by itself has drained.
-  keeper->monitor.change([&] {
-    EXPECT_LE(keeper->delivered, 6u) << "more was delivered than may be kept";
-    keeper->keeps = false;
-  });
-  std::vector<Frame> dropped;
-  keeper->monitor.change([&] { dropped.swap(keeper->kept); });
-  dropped.clear();
-  const size_t sent = sender.sent();
-  EXPECT_TRUE(keeper->monitor.wait([&] { return keeper->delivered == sent; }));
-  EXPECT_TRUE(sender.wait_released(sent));
 }
 
 // `released` may take a lock held around send(), and may send.

@@ -57,6 +57,10 @@ std::string bytes_of_adopt(const TrainerHello& hello, const PeerCredentials& pee
   return message.SerializeAsString();
 }
 
+void log_left_socket(const std::string& path) {
+  spdlog::info("removed {}, which a dead worker left", path);
+}
+
 void log_end(const std::string& job, pid_t pid, int wait_status) {
   const bool expected = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
   spdlog::log(expected ? spdlog::level::info : spdlog::level::err,
@@ -84,8 +88,8 @@ Status Workers::find_live() {
   if (error) return unavailable("cannot use " + directory_ + ": " + error.message());
   for (const fs::directory_entry& file : fs::directory_iterator(directory_, error)) {
     if (file.path().extension() != ".sock" || connect(file.path()).ok()) continue;
+    log_left_socket(file.path());
     fs::remove(file.path(), error);
-    spdlog::info("removed {}, which a dead worker left", file.path().string());
   }
   bool over = false;
   report(kFindPatience, [&over](const Reports&) { over = true; });
@@ -197,9 +201,11 @@ void Workers::lose(Entry entry) {
   const Worker& worker = entry->second;
   if (worker.child != 0)
     ending_.emplace(worker.child, worker.last.job());
-  else
+  else if (worker.is_known)
     spdlog::error("the worker of job \"{}\" (pid {}) is gone", worker.last.job(),
                   worker.last.pid());
+  else
+    log_left_socket(entry->first);
   loop_.unwatch(worker.socket.get());
   std::error_code ignored;
   fs::remove(entry->first, ignored);

@@ -85,7 +85,7 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   const v1::Hello& hello = adopt.hello();
   const int raw = socket.get();
   if (stopping_)
-    return refuse_trainer(raw, unavailable("the worker of job " + job_ + " is ending; join again"));
+    return refuse_trainer(raw, aborted("the worker of job " + job_ + " is ending; join again"));
   Result<std::unique_ptr<Session>> session =
       open_session(loop_, std::move(socket), static_cast<uint64_t>(settings_.segment_bytes), *this);
   if (!session.ok()) {
@@ -242,7 +242,7 @@ void Worker::rest_if_idle() {
       loop_.at(Clock::now() + Millis(settings_.worker_idle_ms), [this] { end_if_idle(); });
 }
 
-// A trainer that was handed over just now is told to come again, not lost.
+// A trainer that was handed over just now is told ABORTED, upon which it asks the agent again.
 void Worker::end_if_idle() {
   idle_timer_ = 0;
   if (!trainers_.empty()) return;
