@@ -232,7 +232,7 @@ TEST_F(CliRun, BenchForPeople) {
         "--iters 3 " +
         std::string(buffers));
     EXPECT_EQ(run.code, 0) << run.err;
-    EXPECT_NE(run.out.find("# all_reduce, strategy auto, 2 ranks on 1 hosts"), std::string::npos);
+    EXPECT_NE(run.out.find("# all_reduce, strategy auto, 2 ranks on 1 host,"), std::string::npos);
     EXPECT_EQ(occurrences(run.out, " bf16   mean "), 3u) << run.out;
   }
 }

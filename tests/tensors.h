@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/worker_cluster.h"
 #include "tests/values.h"
+#include "tests/worker_cluster.h"
 
 namespace tutti::testing {
 

@@ -31,7 +31,8 @@ std::string columns(const std::array<std::string, 9>& cells) {
 std::string bench_heading(const BenchRow& row) {
   return "# " + std::string(name_of(row.bench.collective)) + ", strategy " + row.strategy + ", " +
          std::to_string(row.bench.world_size) + " ranks on " + std::to_string(row.hosts) +
-         " hosts, " + (row.zero_copy ? "shared buffers" : "ordinary buffers") + "\n" +
+         (row.hosts == 1 ? " host, " : " hosts, ") +
+         (row.zero_copy ? "shared buffers" : "ordinary buffers") + "\n" +
          columns({"size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"}) +
          columns({"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""});
 }
