@@ -234,6 +234,27 @@ TEST_P(LinkContract, ReleasesOutsideTheCallersLocks) {
   EXPECT_TRUE(monitor.wait([&] { return released == kFrames; }));
 }
 
+TEST_P(LinkContract, ReleasesOutsideTheLocksHeldAroundAClose) {
+  Pair pair(GetParam());
+  Joined link = pair.join();
+  link.far_end->shut(true);
+  const auto bytes = pattern(kMiB, 1);
+  std::mutex mutex;
+  Monitor monitor;
+  int sent = 0, released = 0;
+  auto release = [&] {
+    std::lock_guard lock(mutex);
+    monitor.change([&] { ++released; });
+  };
+  {
+    std::lock_guard lock(mutex);
+    while (sent < 60 && link.near->send({{}, bytes, release}).ok()) ++sent;
+    link.near->close(aborted("enough"));
+  }
+  link.far_end->shut(false);
+  EXPECT_TRUE(monitor.wait([&] { return released == sent; }));
+}
+
 TEST_P(LinkContract, StaysOpenWhenNobodyHoldsTheLink) {
   Sender sender;
   Pair pair(GetParam());

@@ -43,9 +43,10 @@ struct Frame {
   Payload payload;
 };
 
-// A frame to send. `bytes` are borrowed until `released` is called: exactly once, on any thread,
-// whether the frame was sent or the link closed. The caller may change the bytes only then.
-// `released` may be empty.
+// A frame to send. `bytes` are borrowed until `released` is called: exactly once, whether the frame
+// was sent or the link closed, on a thread of the transports' own and never inside send() or
+// close(), so it may take the caller's locks and send again. The caller may change the bytes only
+// then. `released` may be empty.
 struct Outgoing {
   FrameHeader header;
   std::span<const std::byte> bytes;
@@ -57,8 +58,8 @@ class Link {
   virtual ~Link() = default;
   // Queues the frame; never blocks; any thread. RESOURCE_EXHAUSTED: the queue is full, nothing was
   // taken (`released` is not called), try again after an earlier frame is released.
-  // INVALID_ARGUMENT: larger than frame_bytes_max. UNAVAILABLE: closed. Frames of a link are sent
-  // in the order of the calls.
+  // INVALID_ARGUMENT: larger than frame_bytes_max. UNAVAILABLE: closed. No error takes anything.
+  // Frames of a link are sent in the order of the calls.
   virtual Status send(Outgoing frame) = 0;
   // Closes both ends; the peer's handler gets UNAVAILABLE with this cause's message where it can
   // still be told. Idempotent. The own handler's on_closed is called too.
@@ -89,7 +90,9 @@ using Acceptor =
 
 class Transport {
  public:
-  virtual ~Transport() = default;  // Closes its links and waits for their handlers.
+  // Closes its links, waits for their handlers and until everything borrowed is released. Not from
+  // a handler or `released`.
+  virtual ~Transport() = default;
   virtual std::string name() const = 0;
   // Starts accepting at `address` ("host:port", port 0: any free one); answers with the address to
   // dial.
