@@ -2,19 +2,9 @@
 
 #include <algorithm>
 
+#include "daemon/mesh/mesh.h"
+
 namespace tutti {
-namespace {
-
-// In time that does not tell how much of a guess was right.
-bool same_secret(const std::string& a, const std::string& b) {
-  unsigned difference = a.size() != b.size();
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
-  return difference == 0 && !a.empty();
-}
-
-}  // namespace
-
 Door::Door(Loop& loop, std::string job, Millis patience, Events& events)
     : loop_(loop), job_(std::move(job)), patience_(patience), events_(events) {}
 
@@ -57,7 +47,8 @@ void Door::opened(uint32_t epoch) {
 }
 
 void Door::lead_in(const Guest& guest, World& world) {
-  if (same_secret(guest.hello.secret, world.roster().secret))
+  const std::string& secret = world.roster().secret;
+  if (!secret.empty() && same_token(secret, guest.hello.secret))
     return world.adopt(guest.hello.host, guest.link, guest.handler);
   guest.handler->unbind();
   guest.link->close(unauthenticated("the link does not know the job's secret"));

@@ -33,6 +33,11 @@ void log_to_stderr(const std::string& level) {
   spdlog::set_level(spdlog::level::from_str(level));
 }
 
+uint32_t job_owner() {
+  const char* text = std::getenv("TUTTI_WORKER_UID");
+  return text == nullptr ? getuid() : static_cast<uint32_t>(std::strtoul(text, nullptr, 10));
+}
+
 // SIGTERM becomes an event of the loop; a terminal's Ctrl-C is the agent's business.
 tutti::Fd block_signals() {
   signal(SIGPIPE, SIG_IGN);
@@ -63,7 +68,7 @@ int main(int argc, char** argv) {
   }
   const tutti::Fd signals = block_signals();
   tutti::Loop loop;
-  tutti::Worker worker(loop, settings, arguments.job);
+  tutti::Worker worker(loop, settings, arguments.job, job_owner());
   tutti::Status started = worker.start(tutti::Fd(arguments.control_fd));
   if (started.ok()) started = loop.watch(signals.get(), EPOLLIN, [&](uint32_t) { loop.stop(); });
   if (!started.ok()) {

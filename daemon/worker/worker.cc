@@ -52,8 +52,8 @@ void add(WorldStats& sum, const WorldStats& more) {
 
 }  // namespace
 
-Worker::Worker(Loop& loop, const Settings& settings, const std::string& job)
-    : loop_(loop), settings_(settings), job_(job), device_(make_host_device()) {
+Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uint32_t owner)
+    : loop_(loop), settings_(settings), job_(job), owner_(owner), device_(make_host_device()) {
   engine_ = make_engine(*device_, *this, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   door_ = std::make_unique<Door>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
@@ -123,7 +123,7 @@ v1::WorkerReport Worker::on_report() {
   v1::WorkerReport report;
   report.set_job(job_);
   report.set_pid(static_cast<uint32_t>(getpid()));
-  report.set_uid(getuid());
+  report.set_uid(owner_);
   report.set_world_size(world_size_);
   report.set_epoch(worlds_.empty() ? 0 : worlds_.rbegin()->first);
   report.set_strategy(strategy_.empty() ? "auto" : strategy_);

@@ -32,7 +32,8 @@ class Worker final : public Session::Events,
                      public AgentChannel::Events,
                      public Door::Events {
  public:
-  Worker(Loop& loop, const Settings& settings, const std::string& job);
+  // `owner`: the user whose job it is, which need not be the user this process runs as.
+  Worker(Loop& loop, const Settings& settings, const std::string& job, uint32_t owner);
   ~Worker() override;
 
   // `control`: a listening SEQPACKET socket that the agent connects to.
@@ -83,6 +84,7 @@ class Worker final : public Session::Events,
   Loop& loop_;
   const Settings settings_;
   const std::string job_;
+  const uint32_t owner_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Door> door_;
