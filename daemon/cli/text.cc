@@ -140,7 +140,7 @@ Result<std::vector<int>> parse_per_host(std::string_view text, int hosts) {
 
 std::string host_name(int index) {
   std::string name;
-  for (int rest = index; rest >= 0; rest = rest / 26)
+  for (int rest = index; rest >= 0; rest = rest / 26 - 1)
     name.insert(name.begin(), static_cast<char>('a' + rest % 26));
   return name;
 }
