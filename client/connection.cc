@@ -87,8 +87,8 @@ Outcome Connection::submit(Request request, const std::shared_ptr<Ticket>& ticke
     return failure(TUTTI_RESOURCE_EXHAUSTED,
                    std::to_string(kRingSlots) + " operations are unfinished; wait for one");
   request.slot = ticket->slot = *slot;
-  const uint32_t timeout_ms = request.timeout_ms != 0 ? request.timeout_ms : target_.timeout_ms;
-  ticket->limit = Clock::now() + Millis(timeout_ms) + kGrace;
+  if (request.timeout_ms == 0) request.timeout_ms = target_.timeout_ms;
+  ticket->limit = Clock::now() + Millis(request.timeout_ms) + kGrace;
   slots_[*slot] = ticket;
   segment_.completion(*slot).state.store(kPending, std::memory_order_relaxed);
   segment_.publish(request);

@@ -24,7 +24,6 @@ TEST(StrategyText, EveryFormIsRead) {
       {"centralized", kCentral},
       {"auto", {}},
       {"tree:3", tree(3)},
-      {"tree:4294967295", tree(4294967295u)},
       {"\"Ring\"", kRing},
       {"\"Centralized\"", kCentral},
       {"Ring", kRing},

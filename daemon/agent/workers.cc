@@ -122,7 +122,11 @@ Status Workers::hand_over(Entry entry, const TrainerHello& hello, const PeerCred
                              " belongs to user " + std::to_string(worker.uid) + ", user " +
                              std::to_string(peer.uid) +
                              " may not join it; choose another job name");
-  return send_packet(worker.socket.get(), bytes_of_adopt(hello, peer), {&socket, 1});
+  const Status sent = send_packet(worker.socket.get(), bytes_of_adopt(hello, peer), {&socket, 1});
+  // ABORTED: the client asks again, and meets another worker.
+  return sent.ok() ? sent
+                   : aborted("the worker of job \"" + hello.job + "\" on host " + settings_.host +
+                             " takes no more trainers: " + sent.message() + "; join again");
 }
 
 Result<Workers::Entry> Workers::start(const TrainerHello& hello, const PeerCredentials& peer) {

@@ -13,28 +13,44 @@ namespace tutti {
 
 class Scratch {
  public:
+  struct Block {
+    std::byte* data = nullptr;
+    size_t bytes = 0;  // A power of two.
+  };
+
   explicit Scratch(Device& device) : device_(device) {}
 
-  Result<std::unique_ptr<Buffer>> take(size_t bytes) {
+  // Blocks are cut from a few large slabs, because a device's buffer may cost a descriptor. Slabs
+  // stay until the end: their sum is the most that was ever under way at once.
+  Result<Block> take(size_t bytes) {
     const size_t size = std::bit_ceil(std::max(bytes, kLeastBytes));
-    std::vector<std::unique_ptr<Buffer>>& spare = spare_[size];
-    if (spare.empty()) return device_.allocate(size);
-    std::unique_ptr<Buffer> buffer = std::move(spare.back());
+    std::vector<std::byte*>& spare = spare_[size];
+    if (spare.empty()) {
+      if (Status more = cut(size, spare); !more.ok()) return more;
+    }
+    std::byte* data = spare.back();
     spare.pop_back();
-    return buffer;
+    return Block{data, size};
   }
 
-  void give_back(std::unique_ptr<Buffer> buffer) {
-    std::vector<std::unique_ptr<Buffer>>& spare = spare_[buffer->bytes()];
-    if (spare.size() < kSpareMost) spare.push_back(std::move(buffer));
-  }
+  void give_back(const Block& block) { spare_[block.bytes].push_back(block.data); }
 
  private:
   static constexpr size_t kLeastBytes = 4096;
-  static constexpr size_t kSpareMost = 64;  // Of one size; more are freed.
+  static constexpr size_t kSlabBytes = size_t{4} << 20;
+
+  Status cut(size_t size, std::vector<std::byte*>& spare) {
+    Result<std::unique_ptr<Buffer>> slab = device_.allocate(std::max(size, kSlabBytes));
+    if (!slab.ok()) return slab.status();
+    for (size_t at = 0; at + size <= (*slab)->bytes(); at += size)
+      spare.push_back((*slab)->data() + at);
+    slabs_.push_back(*std::move(slab));
+    return {};
+  }
 
   Device& device_;
-  std::map<size_t, std::vector<std::unique_ptr<Buffer>>> spare_;
+  std::vector<std::unique_ptr<Buffer>> slabs_;
+  std::map<size_t, std::vector<std::byte*>> spare_;  // By size.
 };
 
 }  // namespace tutti

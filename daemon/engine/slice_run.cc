@@ -31,7 +31,7 @@ const Move* SliceRun::at() const {
 }
 
 void SliceRun::recycle(Scratch& scratch) {
-  for (std::unique_ptr<Buffer>& buffer : taken_) scratch.give_back(std::move(buffer));
+  for (const Scratch::Block& block : taken_) scratch.give_back(block);
   taken_.clear();
 }
 
@@ -94,10 +94,10 @@ bool SliceRun::finish_follows(const Move& move) const {
 }
 
 Result<std::byte*> SliceRun::take(EngineParts& parts, size_t bytes) {
-  Result<std::unique_ptr<Buffer>> buffer = parts.scratch.take(bytes);
-  if (!buffer.ok()) return buffer.status();
-  taken_.push_back(std::move(*buffer));
-  return taken_.back()->data();
+  const Result<Scratch::Block> block = parts.scratch.take(bytes);
+  if (!block.ok()) return block.status();
+  taken_.push_back(*block);
+  return block->data;
 }
 
 // Memory for a new value of that type: the rank's own result where it fits, else scratch.
@@ -229,6 +229,8 @@ Status SliceRun::settle(EngineParts& parts) {
       const Value& final_value = value(buffers.rank, chunk);
       const std::byte* home = geometry_.home(buffers, chunk, ranges_[chunk]);
       if (home == nullptr || ranges_[chunk].count == 0 || home == final_value.at) continue;
+      if (final_value.dtype != operation_.dtype)
+        return data_loss("a peer sent a partial sum where the plan has the result");
       if (Status status = store(parts, buffers.rank, chunk, final_value); !status.ok())
         return status;
     }

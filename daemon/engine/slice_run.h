@@ -76,7 +76,7 @@ class SliceRun {
   std::vector<Range> ranges_;          // By chunk.
   std::vector<Value> values_;          // By local rank, then chunk.
   std::map<int, size_t> local_index_;  // Rank to its place in operation_.local.
-  std::vector<std::unique_ptr<Buffer>> taken_;
+  std::vector<Scratch::Block> taken_;
 };
 
 }  // namespace tutti

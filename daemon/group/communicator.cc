@@ -4,6 +4,10 @@
 
 namespace tutti {
 
+namespace {
+constexpr size_t kRecipesMost = 256;
+}
+
 Communicator::Communicator(std::vector<int> members, const std::vector<Host>& hosts, int self)
     : members_(std::move(members)), host_of_(members_.size()), next_seq_(members_.size()) {
   for (int host = 0; host < static_cast<int>(hosts.size()); ++host) {
@@ -28,13 +32,15 @@ std::optional<int> Communicator::rank_of(int job_rank) const {
   return static_cast<int>(found - members_.begin());
 }
 
-bool Communicator::passed_by_all(uint64_t seq) const {
-  return std::ranges::all_of(local_, [&](int rank) { return next_seq_[rank] > seq; });
+bool Communicator::passed_by_all(uint64_t seq, const std::set<int>& gone) const {
+  return std::ranges::all_of(
+      local_, [&](int rank) { return next_seq_[rank] > seq || gone.contains(members_[rank]); });
 }
 
 std::shared_ptr<const Recipe> Communicator::recipe(Collective collective, int root,
                                                    const Strategies& strategies) {
   Plan plan{collective, root, strategies, topology_};
+  if (recipes_.size() >= kRecipesMost) recipes_.clear();  // Operations under way keep theirs.
   std::shared_ptr<const Recipe>& cached = recipes_[plan];
   if (cached == nullptr)
     cached = std::make_shared<const Recipe>(Recipe{plan, moves_of(plan, self_in_topology_)});

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "daemon/engine/engine.h"
@@ -28,8 +29,8 @@ class Communicator {
   const std::vector<std::vector<int>>& topology() const { return topology_; }
 
   uint64_t take_seq(int rank) { return next_seq_[rank]++; }
-  // Every local rank is past this operation.
-  bool passed_by_all(uint64_t seq) const;
+  // Every local rank that is not among the gone (ranks of the job) is past this operation.
+  bool passed_by_all(uint64_t seq, const std::set<int>& gone) const;
 
   std::shared_ptr<const Recipe> recipe(Collective collective, int root,
                                        const Strategies& strategies);

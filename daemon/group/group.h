@@ -50,6 +50,9 @@ struct WorldStats {
   uint64_t received_bytes = 0;
 };
 
+// Of one epoch; subgroup() refuses more, RESOURCE_EXHAUSTED.
+inline constexpr size_t kGroupsMost = 4096;
+
 class World {
  public:
   virtual ~World() = default;
@@ -71,6 +74,8 @@ class World {
   virtual Status send(const OpKey& key, int rank, Outgoing frame) = 0;
 
   virtual const Roster& roster() const = 0;
+  // Other hosts may still need this one: for its verdicts, or for what is under way.
+  virtual bool needed() const = 0;
   // Every rank of the job is gone: nothing will come any more.
   virtual bool over() const = 0;
   // Some rank is gone or the epoch was aborted: its ranks may want to form the next one.

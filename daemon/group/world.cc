@@ -12,6 +12,8 @@ namespace {
 
 // How long after a deadline the leader may take to say so before it counts as lost.
 constexpr Millis kLeaderGrace{2'000};
+// Failures kept for local ranks that have not come so far.
+constexpr size_t kFailedMost = 65'536;
 
 int find_host(const std::vector<Host>& hosts, const std::string& name) {
   const auto found = std::ranges::find(hosts, name, &Host::name);
@@ -33,8 +35,10 @@ uint64_t tensor_bytes(const Signature& signature) {
 // A number for a group that all its members compute alike (FNV-1a); never 0, which is the whole
 // job.
 uint32_t group_number(const std::vector<int>& members, uint32_t nth) {
-  uint32_t hash = 2166136261u ^ nth;
-  for (const int rank : members) hash = (hash ^ static_cast<uint32_t>(rank + 1)) * 16777619u;
+  uint32_t hash = 2166136261u;
+  const auto add = [&](uint32_t word) { hash = (hash ^ word) * 16777619u; };
+  for (const int rank : members) add(static_cast<uint32_t>(rank));
+  add(~nth);
   return hash == 0 ? 1 : hash;
 }
 
@@ -74,7 +78,7 @@ void PlainWorld::submit(int job_rank, uint32_t number, Call call) {
   const auto failed = failed_.find(key);
   if (failed != failed_.end()) {
     const Status status = failed->second;
-    if (group.passed_by_all(key.second)) failed_.erase(failed);
+    if (group.passed_by_all(key.second, gone_)) failed_.erase(failed);
     announce(key, group, *rank, call, 0);  // The leader counts who has passed.
     return answer(call, status);
   }
@@ -146,12 +150,29 @@ void PlainWorld::past_deadline(const Key& key) {
 void PlainWorld::obey_start(const Key& key, const Strategies& strategies, uint64_t slice_bytes) {
   const auto found = pending_.find(key);
   const bool complete = found != pending_.end() && !found->second.started &&
-                        found->second.calls.size() == groups_.at(key.first).local_ranks().size();
+                        can_start(found->second, groups_.at(key.first));
   if (!complete)
     return abort(data_loss("the leader started an operation that this host has not reached",
                            {0, hosts_[0].name}));
   found->second.started = true;
   parts_.engine.start(operation_of(key, found->second, strategies, slice_bytes));
+}
+
+// What the leader says is not believed: a start that does not fit could write where it must not.
+bool PlainWorld::can_start(const Pending& pending, const Communicator& group) const {
+  const Signature first = canonical(pending.calls.begin()->second.signature);
+  return pending.calls.size() == group.local_ranks().size() &&
+         std::ranges::all_of(pending.calls, [&](const auto& entry) {
+           return entry.second.invalid.ok() && canonical(entry.second.signature) == first;
+         });
+}
+
+// The engine names ranks of the group; people know those of the job.
+Status PlainWorld::of_the_job(const Status& status, const Communicator& group) const {
+  const int rank = status.culprit().rank;
+  if (rank < 0 || rank >= group.size()) return status;
+  const int job_rank = group.members()[rank];
+  return {status.code(), status.message(), {job_rank, roster_.ranks[job_rank].host}};
 }
 
 Operation PlainWorld::operation_of(const Key& key, const Pending& pending,
@@ -171,15 +192,19 @@ Operation PlainWorld::operation_of(const Key& key, const Pending& pending,
   }
   operation.done = [this, key](const Status& status) {
     if (status.ok() || !cause_.ok()) return complete(key, status);
-    abort(status);
+    abort(of_the_job(status, groups_.at(key.first)));
   };
   return operation;
 }
 
 void PlainWorld::obey_fail(const Key& key, const Status& status) {
-  const Communicator& group = groups_.at(key.first);
-  if (!group.passed_by_all(key.second)) failed_.emplace(key, status);
+  const auto group = groups_.find(key.first);  // May have no local rank that made it yet.
+  const bool passed = group != groups_.end() && group->second.passed_by_all(key.second, gone_);
+  if (!passed) failed_.emplace(key, status);
   complete(key, status);
+  if (failed_.size() > kFailedMost)
+    abort(resource_exhausted("a rank of host " + hosts_[self_].name + " is " +
+                             std::to_string(kFailedMost) + " failed operations behind the others"));
 }
 
 void PlainWorld::complete(const Key& key, const Status& status) {
@@ -212,6 +237,9 @@ Result<uint32_t> PlainWorld::subgroup(int rank, const std::vector<uint32_t>& ran
   if (std::ranges::find(members, rank) == members.end())
     return invalid_argument("sub-group: rank " + std::to_string(rank) +
                             " makes a group it is not in");
+  if (groups_.size() >= kGroupsMost)
+    return resource_exhausted("sub-group: this epoch has " + std::to_string(kGroupsMost) +
+                              " groups already; make them once and keep them");
   const uint32_t number = group_number(members, subgroup_counts_[members][rank]++);
   const auto [made, fresh] = groups_.try_emplace(number, members, hosts_, self_);
   if (!fresh && made->second.members() != members)

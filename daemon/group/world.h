@@ -29,6 +29,7 @@ class PlainWorld final : public World, public Links::Events {
              std::shared_ptr<LoopHandler> handler) override;
   Status send(const OpKey& key, int rank, Outgoing frame) override;
   const Roster& roster() const override { return roster_; }
+  bool needed() const override { return cause_.ok() && !over() && (leads() || !pending_.empty()); }
   bool over() const override { return gone_.size() == roster_.ranks.size(); }
   bool broken() const override { return !cause_.ok() || !gone_.empty(); }
   const Status& cause() const override { return cause_; }
@@ -54,6 +55,8 @@ class PlainWorld final : public World, public Links::Events {
   void obey_start(const Key& key, const Strategies& strategies, uint64_t slice_bytes);
   Operation operation_of(const Key& key, const Pending& pending, const Strategies& strategies,
                          uint64_t slice_bytes);
+  bool can_start(const Pending& pending, const Communicator& group) const;
+  Status of_the_job(const Status& status, const Communicator& group) const;
   void obey_fail(const Key& key, const Status& status);
   void complete(const Key& key, const Status& status);
   void answer(const Call& call, const Status& status);
@@ -71,6 +74,9 @@ class PlainWorld final : public World, public Links::Events {
   Status on_data(int host, Frame frame);
   void on_control(int host, const Frame& frame);
   void on_arrive(int host, const v1::Control& control);
+  bool is_sound(int host, const v1::Control& control, const std::vector<int>& members) const;
+  void on_gone(int host, const v1::Gone& gone);
+  bool on_verdict(const Key& key, const v1::Control& control);
   void to_leader(const v1::Control& control);
   void to_others(const v1::Control& control, int except = -1);
   void note_gone(int rank, const Status& cause);

@@ -40,7 +40,7 @@ void PlainWorld::proclaim(const Verdict& verdict) {
   if (!told[0] || !cause_.ok()) return;
   if (verdict.status.ok())
     obey_start(key, strategies, options_.slice_bytes);
-  else if (groups_.contains(key.first))
+  else
     obey_fail(key, verdict.status);
 }
 
@@ -80,8 +80,8 @@ void PlainWorld::adopt(const std::string& host, std::shared_ptr<Link> link,
 Status PlainWorld::send(const OpKey& key, int rank, Outgoing frame) {
   const int host = groups_.at(key.group).host_of(rank);
   Status status = links_->send_data(host, std::move(frame));
-  return status.ok() || status.code() == Code::resource_exhausted ? status
-                                                                  : host_lost(host, status);
+  if (status.ok() || status.code() == Code::resource_exhausted) return status;
+  return unavailable(host_lost(host, status).message(), {rank, hosts_[host].name});
 }
 
 void PlainWorld::to_leader(const v1::Control& control) {
@@ -117,27 +117,57 @@ void PlainWorld::on_control(int host, const Frame& frame) {
   if (!read.ok()) return abort(host_lost(host, read.status()));
   const v1::Control& control = *read;
   const Key key{control.group(), control.op_seq()};
-  const bool from_leader = host == 0;
-  const bool known = groups_.contains(key.first);
   if (control.has_arrive() && leads()) return on_arrive(host, control);
-  if (control.has_abort() && from_leader) return end_epoch(read_status(control.abort()));
-  if (control.has_abort()) return abort(read_status(control.abort()));
-  if (control.has_gone() && control.gone().rank() < roster_.ranks.size()) {
-    const int rank = static_cast<int>(control.gone().rank());
-    const Status cause = read_status(control.gone().cause());
-    note_gone(rank, cause);
-    if (leads()) lead_gone(rank, cause);
-    return;
+  if (control.has_gone()) return on_gone(host, control.gone());
+  if (control.has_abort() && control.abort().code() != 0) {
+    const Status cause = read_status(control.abort());
+    return host == 0 ? end_epoch(cause) : abort(cause);
   }
-  if (control.has_fail() && from_leader && known)
-    return obey_fail(key, read_status(control.fail()));
-  if (control.has_start() && from_leader && known) {
-    const Result<Strategy> local = unpacked(control.start().local_strategy());
-    const Result<Strategy> global = unpacked(control.start().global_strategy());
-    if (local.ok() && global.ok())
-      return obey_start(key, {*local, *global}, control.start().slice_bytes());
-  }
+  if (host == 0 && on_verdict(key, control)) return;
   abort(host_lost(host, data_loss("a control frame that makes no sense here")));
+}
+
+// False: it is no verdict, or none that could be.
+bool PlainWorld::on_verdict(const Key& key, const v1::Control& control) {
+  const auto pending = pending_.find(key);
+  const bool started = pending != pending_.end() && pending->second.started;
+  if (control.has_fail()) {
+    if (control.fail().code() == 0 || started) return false;
+    obey_fail(key, read_status(control.fail()));
+    return true;
+  }
+  if (!control.has_start() || !groups_.contains(key.first)) return false;
+  const Result<Strategy> local = unpacked(control.start().local_strategy());
+  const Result<Strategy> global = unpacked(control.start().global_strategy());
+  const auto decided = [](const Result<Strategy>& strategy) {
+    return strategy.ok() && strategy->kind != StrategyKind::automatic;
+  };
+  if (!decided(local) || !decided(global)) return false;
+  obey_start(key, {*local, *global}, control.start().slice_bytes());
+  return true;
+}
+
+// A member speaks for its own ranks, the leader for all.
+void PlainWorld::on_gone(int host, const v1::Gone& gone) {
+  const bool known = gone.rank() < roster_.ranks.size();
+  if (!known || (host != 0 && roster_.ranks[gone.rank()].host != hosts_[host].name))
+    return abort(host_lost(host, data_loss("word of a rank that is not its own")));
+  const Status cause = read_status(gone.cause());
+  note_gone(static_cast<int>(gone.rank()), cause);
+  if (leads()) lead_gone(static_cast<int>(gone.rank()), cause);
+}
+
+bool PlainWorld::is_sound(int host, const v1::Control& control,
+                          const std::vector<int>& members) const {
+  const v1::Arrive& arrive = control.arrive();
+  const std::set<int> distinct(members.begin(), members.end());
+  if (members.empty() || distinct.size() != members.size()) return false;
+  if (*distinct.begin() < 0 || *distinct.rbegin() >= static_cast<int>(roster_.ranks.size()))
+    return false;
+  // A refused request may hold any root; it will not run.
+  const bool rooted = arrive.has_invalid() || arrive.signature().root() < members.size();
+  return rooted && arrive.rank() < members.size() &&
+         roster_.ranks[members[arrive.rank()]].host == hosts_[host].name;
 }
 
 void PlainWorld::on_arrive(int host, const v1::Control& control) {
@@ -145,13 +175,8 @@ void PlainWorld::on_arrive(int host, const v1::Control& control) {
   const Result<Signature> signature = read_signature(arrive.signature());
   std::vector<int> members(control.members().begin(), control.members().end());
   if (control.group() == 0) members = groups_.at(0).members();
-  const auto valid = [&](int rank) {
-    return rank >= 0 && rank < static_cast<int>(roster_.ranks.size());
-  };
-  const bool sound = signature.ok() && arrive.rank() < members.size() &&
-                     std::ranges::all_of(members, valid) &&
-                     roster_.ranks[members[arrive.rank()]].host == hosts_[host].name;
-  if (!sound) return abort(host_lost(host, data_loss("an arrival that makes no sense")));
+  if (!signature.ok() || !is_sound(host, control, members))
+    return abort(host_lost(host, data_loss("an arrival that makes no sense")));
   const TimePoint deadline = Clock::now() + Millis(arrive.timeout_ms());
   judge({control.group(), control.op_seq(), std::move(members), static_cast<int>(arrive.rank()),
          *signature, read_status(arrive.invalid()), deadline, arrive.timeout_ms()},
@@ -167,11 +192,14 @@ Status PlainWorld::host_lost(int host, const Status& why) const {
                      {hosts_[host].ranks.front(), hosts_[host].name});
 }
 
-// A host whose ranks have all left may close its links; any other loss ends the epoch.
+// A host whose ranks have all left may close its links, but not the leader, nor in the middle of an
+// operation; any other loss ends the epoch.
 void PlainWorld::on_lost(int host, Status cause) {
   const bool left =
       std::ranges::all_of(hosts_[host].ranks, [&](int rank) { return gone_.contains(rank); });
-  if (!left) abort(host_lost(host, cause));
+  const bool running =
+      std::ranges::any_of(pending_, [](const auto& entry) { return entry.second.started; });
+  if (!left || host == 0 || running) abort(host_lost(host, cause));
 }
 
 std::unique_ptr<World> make_world(const WorldParts& parts, Roster roster, const std::string& host,

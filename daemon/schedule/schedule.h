@@ -56,6 +56,8 @@ enum class StrategyKind : uint8_t {
   ring = TUTTI_RING,
 };
 
+inline constexpr uint32_t kArityMax = (1u << 24) - 1;  // What a request in shared memory can hold.
+
 struct Strategy {
   StrategyKind kind = StrategyKind::automatic;
   uint32_t arity = 0;  // Tree only, >= 1.

@@ -43,6 +43,9 @@ Result<Strategy> parse_tree(std::string_view text) {
       std::from_chars(number.data(), number.data() + number.size(), tree.arity);
   if (error != std::errc{}) return unknown_strategy(text);
   if (trim(number.substr(end - number.data())) != tail) return unknown_strategy(text);
+  if (tree.arity > kArityMax)
+    return invalid_argument("strategy '" + std::string(text) + "': arity must be at most " +
+                            std::to_string(kArityMax));
   if (tree.arity == 0)
     return invalid_argument("strategy '" + std::string(text) + "': arity must be >= 1");
   return tree;

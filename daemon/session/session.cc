@@ -79,7 +79,7 @@ class SocketSession : public Session {
   void take_operation(const Request& request, GroupPlace place);
   void take_subgroup(const Request& request);
   Result<std::vector<uint32_t>> read_ranks(const Request& request) const;
-  Status blame(const Request& request, const Status& fault, GroupPlace place) const;
+  Status blame(const Request& request, const Status& fault) const;
   std::string host() const;
   std::string who() const;
   void hang_up();
@@ -179,7 +179,7 @@ bool SocketSession::take(const Request& request) {
 
 void SocketSession::take_operation(const Request& request, GroupPlace place) {
   OpRequest op = read_request(request, place, mapping_->base(), mapping_->bytes());
-  if (!op.invalid.ok()) op.invalid = blame(request, op.invalid, place);
+  if (!op.invalid.ok()) op.invalid = blame(request, op.invalid);
   op.memory = mapping_;
   events_.on_request(*this, std::move(op));
 }
@@ -187,7 +187,7 @@ void SocketSession::take_operation(const Request& request, GroupPlace place) {
 void SocketSession::take_subgroup(const Request& request) {
   Result<std::vector<uint32_t>> ranks = read_ranks(request);
   if (ranks.ok()) return events_.on_subgroup(*this, request.slot, *std::move(ranks));
-  complete(request.slot, blame(request, ranks.status(), groups_.at(request.group)), 0);
+  complete(request.slot, blame(request, ranks.status()), 0);
 }
 
 Result<std::vector<uint32_t>> SocketSession::read_ranks(const Request& request) const {
@@ -211,12 +211,12 @@ Result<std::vector<uint32_t>> SocketSession::read_ranks(const Request& request) 
   return ranks;
 }
 
-Status SocketSession::blame(const Request& request, const Status& fault, GroupPlace place) const {
+Status SocketSession::blame(const Request& request, const Status& fault) const {
   const std::string verb = request.verb < kCollectives
                                ? std::string(name_of(static_cast<Collective>(request.verb)))
                                : "subgroup";
   return {fault.code(), who() + " asked for " + verb + ": " + fault.message(),
-          Culprit{static_cast<int>(place.rank), host()}};
+          Culprit{static_cast<int>(groups_.at(0).rank), host()}};
 }
 
 std::string SocketSession::host() const {
@@ -259,7 +259,7 @@ void SocketSession::stop() {
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd socket, uint64_t segment_bytes,
+Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd&& socket, uint64_t segment_bytes,
                                               Session::Events& events) {
   Result<Segment> segment = make_segment(segment_bytes);
   if (!segment.ok()) return segment.status();

@@ -120,7 +120,7 @@ class Session {
 
 // Makes the segment and watches the socket (for an early end) but serves nothing until welcome().
 // UNAVAILABLE: the trainer has ended already. INVALID_ARGUMENT: no such `segment_bytes`.
-Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd socket, uint64_t segment_bytes,
+Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd&& socket, uint64_t segment_bytes,
                                               Session::Events& events);
 
 }  // namespace tutti

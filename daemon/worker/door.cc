@@ -5,6 +5,11 @@
 #include "daemon/mesh/mesh.h"
 
 namespace tutti {
+
+namespace {
+constexpr size_t kWaitingMost = 256;
+}
+
 Door::Door(Loop& loop, std::string job, Millis patience, Events& events)
     : loop_(loop), job_(std::move(job)), patience_(patience), events_(events) {}
 
@@ -34,6 +39,10 @@ void Door::receive(Guest guest) {
     guest.handler->unbind();
     return guest.link->close(failed_precondition("epoch " + std::to_string(guest.hello.epoch) +
                                                  " of job " + job_ + " is over"));
+  }
+  if (waiting_.size() >= kWaitingMost) {
+    guest.handler->unbind();
+    return guest.link->close(resource_exhausted("too many links wait for epochs to come"));
   }
   waiting_.push_back(std::move(guest));
   if (timer_ == 0) timer_ = loop_.at(waiting_.back().until, [this] { turn_away_late(); });

@@ -10,12 +10,14 @@ namespace tutti {
 namespace {
 
 constexpr Millis kFarewell{200};  // For the last frames and answers to leave.
+constexpr size_t kStashedLinks =
+    64;  // Peers that may each fill their link before an operation starts.
 
 EngineLimits engine_limits(const Settings& settings) {
   EngineLimits limits;
   limits.slices_in_flight = static_cast<int>(settings.slices_in_flight);
   limits.ops_in_flight = static_cast<int>(settings.ops_in_flight);
-  limits.stash_bytes_max = 4 * static_cast<size_t>(settings.link_queue_bytes);
+  limits.stash_bytes_max = kStashedLinks * static_cast<size_t>(settings.link_queue_bytes);
   return limits;
 }
 
@@ -86,12 +88,18 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   const int raw = socket.get();
   if (stopping_)
     return refuse_trainer(raw, aborted("the worker of job " + job_ + " is ending; join again"));
+  if (const Trainer* first = joining(hello.rank()))
+    return refuse_trainer(
+        raw, already_exists("rank " + std::to_string(hello.rank()) + " of job " + job_ +
+                                " is joining already (host " + settings_.host + ", pid " +
+                                std::to_string(first->pid) + ")",
+                            {static_cast<int>(hello.rank()), settings_.host}));
   Result<std::unique_ptr<Session>> session =
       open_session(loop_, std::move(socket), static_cast<uint64_t>(settings_.segment_bytes), *this);
   if (!session.ok()) {
     spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
                   session.status().to_string());
-    return;
+    return refuse_trainer(raw, session.status());
   }
   loop_.cancel(idle_timer_);
   idle_timer_ = 0;
@@ -224,13 +232,15 @@ void Worker::forget(uint64_t number) {
   rest_if_idle();
 }
 
-// A world whose ranks are all gone, or that failed and has no trainer of ours left to tell.
+// A world whose ranks are all gone, or that failed, has no trainer of ours left to tell, and is not
+// the newest: that one's last words may still be on their way to other hosts.
 void Worker::drop_finished_worlds() {
   std::erase_if(worlds_, [&](const auto& entry) {
     const auto& [epoch, world] = entry;
     const bool used = std::ranges::any_of(
         trainers_, [&, epoch = epoch](const auto& other) { return other.second.epoch == epoch; });
-    const bool finished = !used && (world->over() || !world->cause().ok());
+    const bool old = epoch != worlds_.rbegin()->first;
+    const bool finished = !used && (world->over() || (old && !world->cause().ok()));
     if (finished) add(ended_, world->stats());
     return finished;
   });
@@ -246,6 +256,9 @@ void Worker::rest_if_idle() {
 void Worker::end_if_idle() {
   idle_timer_ = 0;
   if (!trainers_.empty()) return;
+  const bool needed =
+      std::ranges::any_of(worlds_, [](const auto& entry) { return entry.second->needed(); });
+  if (needed) return rest_if_idle();
   stopping_ = true;
   agent_->close_for_good();
   spdlog::info("job {}: no trainers left; the worker ends", job_);
@@ -262,9 +275,13 @@ void Worker::on_roster(const Roster& roster) {
   strategy_ = roster.strategy;
   door_->opened(roster.epoch);
   for (auto& [number, trainer] : trainers_)
-    if (trainer.epoch == 0 && roster.ranks[trainer.rank].pid == trainer.pid &&
-        roster.ranks[trainer.rank].host == settings_.host)
-      welcome(trainer, *world);
+    if (trainer.epoch == 0 && is_in(roster, trainer)) welcome(trainer, *world);
+}
+
+bool Worker::is_in(const Roster& roster, const Trainer& trainer) const {
+  if (trainer.rank >= roster.ranks.size()) return false;  // It joins a larger world.
+  const RosterRank& who = roster.ranks[trainer.rank];
+  return who.pid == trainer.pid && who.host == settings_.host;
 }
 
 void Worker::welcome(Trainer& trainer, World& world) {
@@ -276,11 +293,18 @@ void Worker::welcome(Trainer& trainer, World& world) {
     spdlog::warn("job {}: {}", job_, welcomed.to_string());
 }
 
+// The trainer that waits for its roster as this rank; at most one does.
+const Worker::Trainer* Worker::joining(uint32_t rank) const {
+  for (const auto& [number, trainer] : trainers_)
+    if (trainer.epoch == 0 && trainer.rank == rank && !trainer.refused) return &trainer;
+  return nullptr;
+}
+
 void Worker::on_refused(uint32_t rank, Status why) {
-  const auto found = std::ranges::find_if(trainers_, [&](const auto& entry) {
-    return entry.second.epoch == 0 && entry.second.rank == rank;
-  });
+  const auto found = std::ranges::find_if(
+      trainers_, [&](const auto& entry) { return &entry.second == joining(rank); });
   if (found == trainers_.end()) return;
+  found->second.refused = true;
   found->second.session->refuse(why);
   loop_.post([this, number = found->first] { forget(number); });
 }

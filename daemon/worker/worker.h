@@ -46,6 +46,7 @@ class Worker final : public Session::Events,
     uint32_t rank = 0;
     uint32_t pid = 0;
     uint32_t epoch = 0;
+    bool refused = false;  // Soon to be forgotten.
     uint64_t operations = 0;
     uint64_t bytes = 0;
   };
@@ -73,6 +74,8 @@ class Worker final : public Session::Events,
 
   Trainers::iterator trainer_of(const Session& session);
   void free_place(uint32_t rank);
+  const Trainer* joining(uint32_t rank) const;
+  bool is_in(const Roster& roster, const Trainer& trainer) const;
   void welcome(Trainer& trainer, World& world);
   void answer(uint64_t number, uint32_t slot, uint64_t bytes, const Status& status);
   void forget(uint64_t number);
