@@ -133,6 +133,43 @@ TEST_F(BadInputTest, APeerThatNeverJoinsIsNamed) {
             "");
 }
 
+TEST_F(BadInputTest, ASecondJoinOfARankThatStillWaitsHarmsNotTheFirst) {
+  const Trainer::Body join_and_work = [](const Seat& seat) {
+    Group group = seat.join();
+    check_works(group);
+  };
+  const Seat zero{"job", mesh_.host(0).socket, 0, 2};
+  Trainer first(zero, join_and_work);
+  while (worker_report(mesh_, 0, "job").ranks_size() == 0) poll(nullptr, 0, 5);
+  Trainer second(zero, [](const Seat& seat) {
+    const Error error = failure_of([&] { (void)seat.join(5'000); });
+    check(error.code == TUTTI_ALREADY_EXISTS, error.what());
+    check_contains(error, "rank 0");
+  });
+  EXPECT_EQ(second.wait(), "");
+  Trainer other(Seat{"job", mesh_.host(1).socket, 1, 2}, join_and_work);
+  EXPECT_EQ(first.wait(), "");
+  EXPECT_EQ(other.wait(), "");
+}
+
+TEST_F(BadInputTest, TheJoinsTimeoutIsTheOperationsDefault) {
+  EXPECT_EQ(
+      mesh_.run("job", {1, 1},
+                [](const Seat& seat) {
+                  Group group = seat.join(3'000);
+                  if (seat.rank == 0) {
+                    const Error error = failure_of([&] { group.barrier(); });
+                    check_contains(error, "timed out after 3000 ms");
+                    check(error.rank == 1, "the culprit");
+                  } else {
+                    poll(nullptr, 0, 5'000);  // Late for the other's deadline, whenever it began.
+                    check(failure_of([&] { group.barrier(); }).code == TUTTI_DEADLINE_EXCEEDED,
+                          "late");
+                  }
+                }),
+      "");
+}
+
 TEST_F(BadInputTest, AnAgentThatIsNotThereIsExplained) {
   EXPECT_EQ(mesh_.run("job", {1},
                       [](const Seat& given) {

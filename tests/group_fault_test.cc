@@ -3,13 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "daemon/group/control.h"
 #include "tests/tensors.h"
 
 namespace tutti {
 namespace {
 
 using testing::Cluster;
-using testing::ClusterOptions;
+using testing::ClusterHost;
 using ::testing::HasSubstr;
 using testing::Tensors;
 
@@ -93,6 +96,43 @@ TEST_F(WorldFaultTest, ADeadRankFailsWhatItHadNotReachedAtOnce) {
   EXPECT_EQ(cluster_.submit(2, call(4)).get().culprit().rank, 3);
 }
 
+// The first of the two fails alone; the other, whose host had not even made the group, gets the
+// same.
+TEST_F(WorldFaultTest, AFailureOfASubgroupWaitsForThoseWhoMakeItLater) {
+  for (const std::vector<uint32_t>& ranks : {std::vector<uint32_t>{0, 2}, {3, 1}}) {
+    std::vector<Status> statuses;
+    for (const uint32_t member : ranks) {
+      const auto rank = static_cast<int>(member);
+      ClusterHost& host = *cluster_.host_of[rank];
+      Result<uint32_t> group = internal_error("");
+      host.run([&] { group = host.world->subgroup(rank, ranks); });
+      ASSERT_TRUE(group.ok());
+      Call refused = call(4);
+      if (statuses.empty()) refused.invalid = invalid_argument("nonsense", {rank, host.host});
+      statuses.push_back(cluster_.submit(rank, refused, *group).get());
+    }
+    EXPECT_EQ(statuses[0].code(), Code::invalid_argument);
+    EXPECT_EQ(statuses[1], statuses[0]);
+  }
+  expect_usable();
+}
+
+TEST_F(WorldFaultTest, GroupsHaveNumbersOfTheirOwnAndALimit) {
+  std::set<uint32_t> numbers = {0};
+  uint32_t made = 1;
+  Status last;
+  cluster_.hosts[0]->run([&] {
+    for (; last.ok(); ++made) {
+      const auto group = cluster_.hosts[0]->world->subgroup(0, {0, 1 + made % 3});
+      last = group.status();
+      EXPECT_TRUE(!group.ok() || numbers.insert(*group).second) << "a number came twice";
+    }
+  });
+  EXPECT_EQ(last.code(), Code::resource_exhausted);
+  EXPECT_EQ(numbers.size(), kGroupsMost);
+  expect_usable();
+}
+
 TEST_F(WorldFaultTest, ARankThatLeftIsSaidToHaveLeft) {
   leave(1, {});
   const Status status = cluster_.submit(2, call(4)).get();
@@ -119,7 +159,32 @@ TEST_F(WorldFaultTest, AnAbortIsToldToEveryHostOnce) {
   EXPECT_EQ(cluster_.submit(3, call(4)).get(), cause);
 }
 
-// A peer's bytes: each of these frames must end the epoch (or be dropped), and never the process.
+// A frame of host b (rank 1) that breaks the rules in the `kind`-th way.
+Outgoing hostile_data(int kind) {
+  static const testing::Bytes bytes(12, std::byte{0xff});
+  Outgoing frame;
+  frame.header.epoch = kind == 0 ? 7 : 1;
+  frame.header.group = kind == 1 ? 99 : 0;
+  frame.header.from = kind == 2 ? 0 : kind == 3 ? 60'000 : 1;  // Rank 0 lives on the other host.
+  frame.header.op_seq = 1;
+  if (kind == 4) frame.header.kind = FrameKind::control;  // Not a Control.
+  if (kind == 5) frame.header.dtype = 200;  // Looks like the data that operation 1 waits for.
+  frame.bytes = bytes;
+  return frame;
+}
+
+Outgoing hostile_control(int kind) {
+  v1::Control control;
+  if (kind == 6) control.mutable_abort()->set_code(0);  // Would complete what runs, as if well.
+  if (kind == 7) control.mutable_gone()->set_rank(0);   // Word of another host's rank.
+  if (kind == 8) {
+    control.set_op_seq(1);  // A verdict, from who does not lead.
+    control.mutable_start()->set_local_strategy(TUTTI_RING);
+  }
+  return control_frame(1, control);
+}
+
+// A peer's bytes: each of these frames must end the epoch, by name, and never the process.
 class HostileFrameTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(HostileFrameTest, EndsTheEpochByNameAndNothingElse) {
@@ -128,35 +193,10 @@ TEST_P(HostileFrameTest, EndsTheEpochByNameAndNothingElse) {
   warm.run_and_check();
   const LinkHello hello{"demo", 1, "b", "secret"};
   auto handler = std::make_shared<LoopHandler>(cluster.hosts[1]->loop);
-  Outgoing frame;
-  frame.header.epoch = 1;
-  frame.header.from = 1;
-  frame.header.op_seq = 1;
-  const testing::Bytes bytes(12, std::byte{0xff});
-  frame.bytes = bytes;
-  switch (GetParam()) {
-    case 0:
-      frame.header.epoch = 7;
-      break;
-    case 1:
-      frame.header.group = 99;
-      break;
-    case 2:
-      frame.header.from = 0;  // Lives on the other host.
-      break;
-    case 3:
-      frame.header.from = 60'000;
-      break;
-    case 4:
-      frame.header.kind = FrameKind::control;  // Not a Control.
-      break;
-    case 5:
-      frame.header.dtype = 200;  // Looks like the data that operation 1 waits for.
-      break;
-  }
+  Outgoing frame = GetParam() < 6 ? hostile_data(GetParam()) : hostile_control(GetParam());
   auto link = cluster.hosts[1]->transport->connect(cluster.hosts[0]->address, hello, handler);
   std::promise<void> sent;
-  frame.released = [&] { sent.set_value(); };
+  frame.released = [&, kept = frame.released] { sent.set_value(); };
   ASSERT_TRUE(link->send(frame).ok());
   sent.get_future().wait();
   std::vector<std::future<Status>> futures;
@@ -176,7 +216,7 @@ TEST_P(HostileFrameTest, EndsTheEpochByNameAndNothingElse) {
   link->close(aborted("test ends"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Frames, HostileFrameTest, ::testing::Range(0, 6));
+INSTANTIATE_TEST_SUITE_P(Frames, HostileFrameTest, ::testing::Range(0, 9));
 
 TEST(DoorTest, ALinkWithoutTheSecretIsTurnedAway) {
   Cluster cluster({1, 1});
