@@ -3,7 +3,7 @@
 
 # No contraction: every processor computes the same bits. No errno, no traps: loops of min and max
 # become vector code; so they do only without value-range propagation, which splits their bodies.
-set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-tree-vrp)
+set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-tree-vrp -Wno-psabi)
 set(device_dir ${CMAKE_CURRENT_SOURCE_DIR}/device)
 set_source_files_properties(${device_dir}/kernel_baseline.cc PROPERTIES
                             COMPILE_OPTIONS "${kernel_flags}")
