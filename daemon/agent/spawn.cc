@@ -88,8 +88,11 @@ void become_worker(const WorkerProgram& program, const Prepared& prepared, int c
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
+  // Opened by the agent's user: the job's may not be let into the folder that Tutti lies in.
+  const int binary = open(program.binary.c_str(), O_PATH | O_CLOEXEC);
+  if (binary < 0) return;
   if (prepared.drops_root && !become_user(prepared, program)) return;
-  execve(program.binary.c_str(), prepared.argv.data(), prepared.envp.data());
+  execveat(binary, "", prepared.argv.data(), prepared.envp.data(), AT_EMPTY_PATH);
 }
 
 struct Pipe {

@@ -1,6 +1,7 @@
 // tutti-worker: the data plane of one job on one node. Started by the agent, never by hand.
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 
 #include <csignal>
@@ -53,6 +54,7 @@ tutti::Fd block_signals() {
 
 int main(int argc, char** argv) {
   tutti::keep_malloc_memory();
+  prctl(PR_SET_NAME, "tutti-worker");  // It was started from a descriptor, which has no name.
   const Arguments arguments = parse(argc, argv);
   if (arguments.job.empty() || arguments.control_fd < 0) {
     std::fputs("tutti-worker is started by tuttid; see tuttid --help\n", stderr);
