@@ -1,6 +1,6 @@
 #include "client/outcome.h"
 
-#include <array>
+#include "proto/types.h"
 
 namespace tutti::client {
 namespace {
@@ -30,23 +30,8 @@ tutti_code remember(const Outcome& outcome) {
 const tutti_error* tutti_last_error(void) { return &tutti::client::last_error().view; }
 
 const char* tutti_code_name(tutti_code code) {
-  static constexpr std::array names = {"OK",
-                                       "CANCELLED",
-                                       "UNKNOWN",
-                                       "INVALID_ARGUMENT",
-                                       "DEADLINE_EXCEEDED",
-                                       "NOT_FOUND",
-                                       "ALREADY_EXISTS",
-                                       "PERMISSION_DENIED",
-                                       "RESOURCE_EXHAUSTED",
-                                       "FAILED_PRECONDITION",
-                                       "ABORTED",
-                                       "OUT_OF_RANGE",
-                                       "UNIMPLEMENTED",
-                                       "INTERNAL",
-                                       "UNAVAILABLE",
-                                       "DATA_LOSS",
-                                       "UNAUTHENTICATED"};
   const auto number = static_cast<size_t>(code);
-  return number < names.size() ? names[number] : names[TUTTI_UNKNOWN];
+  const auto unknown = static_cast<size_t>(TUTTI_UNKNOWN);
+  // Literals: they end with a NUL.
+  return tutti::kCodeNames[number < tutti::kCodeNames.size() ? number : unknown].data();
 }

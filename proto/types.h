@@ -43,6 +43,26 @@ enum class Collective : uint8_t {
 };
 inline constexpr int kCollectives = 6;
 
+// By tutti_code.
+inline constexpr std::array<std::string_view, 17> kCodeNames = {
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+};
 inline constexpr std::array<std::string_view, kDtypes> kDtypeNames = {"f32", "f64", "f16", "bf16",
                                                                       "i8",  "u8",  "i32", "i64"};
 inline constexpr std::array<std::string_view, kOps> kOpNames = {"sum", "mean", "min", "max",

@@ -1,36 +1,13 @@
 #include "daemon/base/status.h"
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "proto/types.h"
+
 namespace tutti {
-namespace {
-
-constexpr std::array<std::string_view, 17> kCodeNames = {
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-};
-
-}  // namespace
-
 Code code_of(int number) {
   return number >= 0 && number < static_cast<int>(kCodeNames.size()) ? static_cast<Code>(number)
                                                                      : Code::unknown;
