@@ -176,7 +176,9 @@ std::function<void()> PlainEngine::release_for(const std::shared_ptr<Run>& run, 
   return [this, post = post_, alive = alive_, run, at = &slice] {
     post([this, alive, run, at] {
       --at->unreleased;
-      if (*alive && !run->ended) pump();
+      if (!*alive) return;
+      if (run->ended && at->unreleased == 0) at->recycle(scratch_);
+      if (!run->ended) pump();
     });
   };
 }
@@ -192,6 +194,8 @@ void PlainEngine::retire_slices(Run& run) {
 void PlainEngine::end(const std::shared_ptr<Run>& run, Status status) {
   run->ended = true;
   run->mailbox.clear();
+  for (const std::unique_ptr<SliceRun>& slice : run->window)
+    if (slice->unreleased == 0) slice->recycle(scratch_);  // Else with its last release.
   runs_.remove(run);
   run->operation.done(std::move(status));
   if (!runs_.empty()) pump_soon();

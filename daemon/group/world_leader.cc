@@ -195,10 +195,16 @@ Status PlainWorld::host_lost(int host, const Status& why) const {
 // A host whose ranks have all left may close its links, but not the leader, nor in the middle of an
 // operation; any other loss ends the epoch.
 void PlainWorld::on_lost(int host, Status cause) {
+  if (over()) return;
   const bool left =
       std::ranges::all_of(hosts_[host].ranks, [&](int rank) { return gone_.contains(rank); });
-  const bool running =
-      std::ranges::any_of(pending_, [](const auto& entry) { return entry.second.started; });
+  const auto takes_part = [&](uint32_t group) {
+    return std::ranges::any_of(
+        hosts_[host].ranks, [&](int rank) { return groups_.at(group).rank_of(rank).has_value(); });
+  };
+  const bool running = std::ranges::any_of(pending_, [&](const auto& entry) {
+    return entry.second.started && takes_part(entry.first.first);
+  });
   if (!left || host == 0 || running) abort(host_lost(host, cause));
 }
 

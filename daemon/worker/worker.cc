@@ -32,18 +32,6 @@ LinkLimits link_limits(const Settings& settings) {
   return limits;
 }
 
-WorldOptions world_options(const Settings& settings) {
-  // Partial sums of 16-bit floats are twice as long as their tensors, and must fit a frame.
-  const auto slice = std::min(settings.slice_bytes, settings.frame_bytes_max / 2);
-  return {static_cast<uint32_t>(settings.op_timeout_ms), static_cast<uint64_t>(slice)};
-}
-
-std::vector<std::string> host_names(const Roster& roster) {
-  std::vector<std::string> names;
-  for (const RosterRank& rank : roster.ranks) names.push_back(rank.host);
-  return names;
-}
-
 void add(WorldStats& sum, const WorldStats& more) {
   sum.operations += more.operations;
   sum.failures += more.failures;
@@ -82,50 +70,6 @@ Status Worker::start(Fd control) {
 }
 
 // ---- From the agent ----
-
-void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
-  const v1::Hello& hello = adopt.hello();
-  const int raw = socket.get();
-  if (stopping_)
-    return refuse_trainer(raw, aborted("the worker of job " + job_ + " is ending; join again"));
-  if (const Trainer* first = joining(hello.rank()))
-    return refuse_trainer(
-        raw, already_exists("rank " + std::to_string(hello.rank()) + " of job " + job_ +
-                                " is joining already (host " + settings_.host + ", pid " +
-                                std::to_string(first->pid) + ")",
-                            {static_cast<int>(hello.rank()), settings_.host}));
-  Result<std::unique_ptr<Session>> session =
-      open_session(loop_, std::move(socket), static_cast<uint64_t>(settings_.segment_bytes), *this);
-  if (!session.ok()) {
-    spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
-                  session.status().to_string());
-    return refuse_trainer(raw, session.status());
-  }
-  loop_.cancel(idle_timer_);
-  idle_timer_ = 0;
-  world_size_ = hello.world_size();
-  free_place(hello.rank());
-  Trainer trainer;
-  trainer.session = *std::move(session);
-  trainer.rank = hello.rank();
-  trainer.pid = adopt.pid();
-  trainers_.emplace(next_trainer_++, std::move(trainer));
-  const auto timeout_ms = hello.timeout_ms() != 0
-                              ? hello.timeout_ms()
-                              : static_cast<uint32_t>(settings_.join_timeout_ms);
-  attendance_->join(
-      {job_, hello.rank(), hello.world_size(), adopt.pid(), timeout_ms, hello.token()});
-}
-
-// A rank that comes again after its epoch broke has left the old one, even if its old socket is
-// still open and the coordinator has not heard of the breach yet.
-void Worker::free_place(uint32_t rank) {
-  for (const auto& [number, trainer] : trainers_) {
-    const auto world = worlds_.find(trainer.epoch);
-    if (trainer.rank == rank && world != worlds_.end() && world->second->broken())
-      attendance_->gone(trainer.epoch, rank, {});
-  }
-}
 
 v1::WorkerReport Worker::on_report() {
   v1::WorkerReport report;
@@ -218,8 +162,9 @@ void Worker::on_subgroup(Session& session, uint32_t slot, std::vector<uint32_t> 
 }
 
 void Worker::on_end(Session& session, bool leaving, Status why) {
-  const auto& [number, trainer] = *trainer_of(session);
+  auto& [number, trainer] = *trainer_of(session);
   const Status cause = leaving ? Status() : why;
+  trainer.ended = true;
   attendance_->gone(trainer.epoch, trainer.rank, cause);
   const auto world = worlds_.find(trainer.epoch);
   if (world != worlds_.end()) world->second->leave(static_cast<int>(trainer.rank), cause);
@@ -266,48 +211,6 @@ void Worker::end_if_idle() {
 }
 
 // ---- From the coordinator ----
-
-void Worker::on_roster(const Roster& roster) {
-  std::unique_ptr<World>& world = worlds_[roster.epoch];
-  if (world != nullptr) return;
-  world =
-      make_world({loop_, *transport_, *engine_}, roster, settings_.host, world_options(settings_));
-  strategy_ = roster.strategy;
-  door_->opened(roster.epoch);
-  for (auto& [number, trainer] : trainers_)
-    if (trainer.epoch == 0 && is_in(roster, trainer)) welcome(trainer, *world);
-}
-
-bool Worker::is_in(const Roster& roster, const Trainer& trainer) const {
-  if (trainer.rank >= roster.ranks.size()) return false;  // It joins a larger world.
-  const RosterRank& who = roster.ranks[trainer.rank];
-  return who.pid == trainer.pid && who.host == settings_.host;
-}
-
-void Worker::welcome(Trainer& trainer, World& world) {
-  const Roster& roster = world.roster();
-  trainer.epoch = roster.epoch;
-  trainer.session->set_group(0, trainer.rank, static_cast<uint32_t>(roster.ranks.size()));
-  const Status welcomed = trainer.session->welcome(roster.epoch, host_names(roster));
-  if (!welcomed.ok())  // Its end will say so too.
-    spdlog::warn("job {}: {}", job_, welcomed.to_string());
-}
-
-// The trainer that waits for its roster as this rank; at most one does.
-const Worker::Trainer* Worker::joining(uint32_t rank) const {
-  for (const auto& [number, trainer] : trainers_)
-    if (trainer.epoch == 0 && trainer.rank == rank && !trainer.refused) return &trainer;
-  return nullptr;
-}
-
-void Worker::on_refused(uint32_t rank, Status why) {
-  const auto found = std::ranges::find_if(
-      trainers_, [&](const auto& entry) { return &entry.second == joining(rank); });
-  if (found == trainers_.end()) return;
-  found->second.refused = true;
-  found->second.session->refuse(why);
-  loop_.post([this, number = found->first] { forget(number); });
-}
 
 // Trainers' deaths come through the leader, in the order of the operations; this is for workers
 // that are gone.

@@ -46,7 +46,7 @@ class Worker final : public Session::Events,
     uint32_t rank = 0;
     uint32_t pid = 0;
     uint32_t epoch = 0;
-    bool refused = false;  // Soon to be forgotten.
+    bool ended = false;  // Dead, gone or refused: soon to be forgotten.
     uint64_t operations = 0;
     uint64_t bytes = 0;
   };
@@ -74,7 +74,9 @@ class Worker final : public Session::Events,
 
   Trainers::iterator trainer_of(const Session& session);
   void free_place(uint32_t rank);
-  const Trainer* joining(uint32_t rank) const;
+  Trainers::iterator joining(uint32_t rank);
+  void withdraw(Trainers::iterator trainer);
+  void report_missing(World& world);
   bool is_in(const Roster& roster, const Trainer& trainer) const;
   void welcome(Trainer& trainer, World& world);
   void answer(uint64_t number, uint32_t slot, uint64_t bytes, const Status& status);

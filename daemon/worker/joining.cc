@@ -1,0 +1,136 @@
+// A worker's trainers from their adoption to their welcome, or refusal.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "daemon/worker/worker.h"
+
+namespace tutti {
+namespace {
+
+WorldOptions world_options(const Settings& settings) {
+  // Partial sums of 16-bit floats are twice as long as their tensors, and must fit a frame.
+  const auto slice = std::min(settings.slice_bytes, settings.frame_bytes_max / 2);
+  return {static_cast<uint32_t>(settings.op_timeout_ms), static_cast<uint64_t>(slice)};
+}
+
+std::vector<std::string> host_names(const Roster& roster) {
+  std::vector<std::string> names;
+  for (const RosterRank& rank : roster.ranks) names.push_back(rank.host);
+  return names;
+}
+
+}  // namespace
+
+void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
+  const v1::Hello& hello = adopt.hello();
+  const int raw = socket.get();
+  if (stopping_)
+    return refuse_trainer(raw, aborted("the worker of job " + job_ + " is ending; join again"));
+  const auto first = joining(hello.rank());
+  if (first != trainers_.end() && first->second.pid == adopt.pid())
+    withdraw(first);  // It gave up waiting and asks anew.
+  else if (first != trainers_.end())
+    return refuse_trainer(
+        raw, already_exists("rank " + std::to_string(hello.rank()) + " of job " + job_ +
+                                " is joining already (host " + settings_.host + ", pid " +
+                                std::to_string(first->second.pid) + ")",
+                            {static_cast<int>(hello.rank()), settings_.host}));
+  Result<std::unique_ptr<Session>> session =
+      open_session(loop_, std::move(socket), static_cast<uint64_t>(settings_.segment_bytes), *this);
+  if (!session.ok()) {
+    spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
+                  session.status().to_string());
+    if (socket.valid()) refuse_trainer(socket.get(), session.status());  // Else it is gone.
+    return;
+  }
+  loop_.cancel(idle_timer_);
+  idle_timer_ = 0;
+  world_size_ = hello.world_size();
+  free_place(hello.rank());
+  Trainer trainer;
+  trainer.session = *std::move(session);
+  trainer.rank = hello.rank();
+  trainer.pid = adopt.pid();
+  trainers_.emplace(next_trainer_++, std::move(trainer));
+  const auto timeout_ms = hello.timeout_ms() != 0
+                              ? hello.timeout_ms()
+                              : static_cast<uint32_t>(settings_.join_timeout_ms);
+  attendance_->join(
+      {job_, hello.rank(), hello.world_size(), adopt.pid(), timeout_ms, hello.token()});
+}
+
+// A rank that comes again after its epoch broke has left the old one, even if its old socket is
+// still open and the coordinator has not heard of the breach yet.
+void Worker::free_place(uint32_t rank) {
+  for (const auto& [number, trainer] : trainers_) {
+    const auto world = worlds_.find(trainer.epoch);
+    if (trainer.rank == rank && world != worlds_.end() && world->second->broken())
+      attendance_->gone(trainer.epoch, rank, {});
+  }
+}
+
+void Worker::on_roster(const Roster& roster) {
+  std::unique_ptr<World>& world = worlds_[roster.epoch];
+  if (world != nullptr) return;
+  world =
+      make_world({loop_, *transport_, *engine_}, roster, settings_.host, world_options(settings_));
+  strategy_ = roster.strategy;
+  door_->opened(roster.epoch);
+  for (auto& [number, trainer] : trainers_)
+    if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer)) welcome(trainer, *world);
+  report_missing(*world);
+}
+
+// Trainers that died between their join and its answer: the others must hear of it from the world.
+void Worker::report_missing(World& world) {
+  const Roster& roster = world.roster();
+  for (int rank = 0; rank < static_cast<int>(roster.ranks.size()); ++rank) {
+    if (roster.ranks[rank].host != settings_.host) continue;
+    const bool here = std::ranges::any_of(trainers_, [&](const auto& entry) {
+      return entry.second.epoch == roster.epoch && entry.second.rank == static_cast<uint32_t>(rank);
+    });
+    if (here) continue;
+    const Status cause = unavailable(describe_rank(roster, rank) + " died while joining");
+    attendance_->gone(roster.epoch, static_cast<uint32_t>(rank), cause);
+    world.leave(rank, cause);
+  }
+}
+
+bool Worker::is_in(const Roster& roster, const Trainer& trainer) const {
+  if (trainer.rank >= roster.ranks.size()) return false;  // It joins a larger world.
+  const RosterRank& who = roster.ranks[trainer.rank];
+  return who.pid == trainer.pid && who.host == settings_.host;
+}
+
+void Worker::welcome(Trainer& trainer, World& world) {
+  const Roster& roster = world.roster();
+  trainer.epoch = roster.epoch;
+  trainer.session->set_group(0, trainer.rank, static_cast<uint32_t>(roster.ranks.size()));
+  const Status welcomed = trainer.session->welcome(roster.epoch, host_names(roster));
+  if (!welcomed.ok())  // Its end will say so too.
+    spdlog::warn("job {}: {}", job_, welcomed.to_string());
+}
+
+// The trainer that waits for its roster as this rank, of which there is at most one; or end().
+Worker::Trainers::iterator Worker::joining(uint32_t rank) {
+  return std::ranges::find_if(trainers_, [&](const auto& entry) {
+    return entry.second.epoch == 0 && entry.second.rank == rank && !entry.second.ended;
+  });
+}
+
+void Worker::withdraw(Trainers::iterator trainer) {
+  trainer->second.ended = true;
+  attendance_->gone(0, trainer->second.rank, {});
+  loop_.post([this, number = trainer->first] { forget(number); });
+}
+
+void Worker::on_refused(uint32_t rank, Status why) {
+  const auto found = joining(rank);
+  if (found == trainers_.end()) return;
+  found->second.ended = true;
+  found->second.session->refuse(why);
+  loop_.post([this, number = found->first] { forget(number); });
+}
+
+}  // namespace tutti
