@@ -34,7 +34,9 @@ typedef enum tutti_dtype {
   TUTTI_I8 = 4,
   TUTTI_U8 = 5,
   TUTTI_I32 = 6,
-  TUTTI_I64 = 7
+  TUTTI_I64 = 7,
+  /* No dtype: lets the type hold any number, so that a wrong one can be refused. Likewise below. */
+  TUTTI_DTYPE_RANGE = 0x7fffffff
 } tutti_dtype;
 
 typedef enum tutti_op {
@@ -42,7 +44,8 @@ typedef enum tutti_op {
   TUTTI_MEAN = 1,
   TUTTI_MIN = 2,
   TUTTI_MAX = 3,
-  TUTTI_PROD = 4
+  TUTTI_PROD = 4,
+  TUTTI_OP_RANGE = 0x7fffffff
 } tutti_op;
 
 typedef enum tutti_collective {
