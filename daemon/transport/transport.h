@@ -1,6 +1,6 @@
 // An ordered way to one peer worker. In-process and gRPC links stand behind one interface; one
-// contract suite (tests/transport_test.cc) runs over both. To add a transport: one file here, one
-// line in that suite.
+// contract suite (tests/transport_test.cc, transport_pressure_test.cc) runs over both. To add a
+// transport: one file here, one line in that suite.
 //
 // PROMISES of a link. A receiver that keeps payloads holds its sender back: past queue_bytes_max of
 // kept bytes nothing more is delivered until some are dropped. Frames arrive whole, once and in the

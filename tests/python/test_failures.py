@@ -5,7 +5,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 import unittest
 
 import numpy as np
@@ -48,15 +47,18 @@ class Failures(RanksTest):
         self.on_ranks(body)
 
     def test_work_is_waited_for(self):
+        waited = threading.Event()
+
         def body(group):
             x = np.ones(1000)
             if group.rank == 1:
-                time.sleep(0.3)
+                waited.wait(20)
             work = group.all_reduce(x, blocking=False)
             if group.rank == 0:
                 self.assertFalse(work.done())
                 with self.assertRaises(tutti.Error) as caught:
                     work.wait(timeout=0.01)
+                waited.set()
                 self.assertEqual(caught.exception.code, "DEADLINE_EXCEEDED")
             self.assertIs(work.wait(), x)
             self.assertTrue(work.done())
