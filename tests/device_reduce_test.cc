@@ -38,8 +38,9 @@ class ReduceTest : public DeviceTest {
     buffers.push_back(upload(guard, what.offset));
     std::byte* to = buffers.back()->data() + what.offset + kGuard;
     if (what.in_place != kNoSource) to = buffers[what.in_place]->data() + what.offset;
+    const Target target{to, what.target};
     Status status =
-        device->reduce(*stream, {to, what.target}, operands, what.count, what.op, what.divisor);
+        device->reduce(*stream, {&target, 1}, operands, what.count, what.op, what.divisor);
     if (status.ok()) status = device->wait(*stream);
     if (!status.ok()) return status;
     if (what.in_place == kNoSource) expect_guards(to, bytes);

@@ -94,8 +94,9 @@ TEST_P(DeviceTest, AStreamWorksInOrder) {
   const std::unique_ptr<Buffer> sum = upload(std::as_bytes(std::span(ones)));
   const std::array<Operand, 2> sources = {Operand{sum->data(), Dtype::f32},
                                           Operand{one->data(), Dtype::f32}};
+  const Target target{sum->data(), Dtype::f32};
   for (int round = 0; round < 20; ++round)
-    expect_ok(device->reduce(*stream, {sum->data(), Dtype::f32}, sources, kCount, Op::sum, 1));
+    expect_ok(device->reduce(*stream, {&target, 1}, sources, kCount, Op::sum, 1));
   const Bytes read = download(sum->data(), kCount * sizeof(float));
   const std::vector<float> expected(kCount, 21.0f);
   EXPECT_EQ(std::memcmp(read.data(), expected.data(), read.size()), 0);

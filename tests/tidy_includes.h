@@ -9,8 +9,8 @@ namespace tutti::tidy {
 
 // The floors of the house. A room includes only rooms of lower floors.
 inline const std::map<std::string, int> kFloors = {
-    {"base", 1},    {"schedule", 2}, {"device", 3}, {"transport", 4}, {"engine", 5}, {"group", 6},
-    {"session", 7}, {"mesh", 7},     {"worker", 8}, {"agent", 8},     {"cli", 8}};
+    {"kernel", 1}, {"base", 1},    {"schedule", 2}, {"device", 3}, {"transport", 4}, {"engine", 5},
+    {"group", 6},  {"session", 7}, {"mesh", 7},     {"worker", 8}, {"agent", 8},     {"cli", 8}};
 
 // The room a file belongs to: daemon/<room>/..., and the tests named after a room, tests/<room>_...
 inline std::string room_of(const std::string& path) {
@@ -26,6 +26,11 @@ inline bool is_door(const std::string& include) {
   return std::regex_match(include, kDoor);
 }
 
+// The door to the host's arithmetic, which the client's library links as well.
+constexpr std::string_view kKernelDoor = "daemon/kernel/kernel.h";
+// What an operation does to two values, for the kernels of other processors.
+constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
+
 // Second doors, for tests alone: the proof of schedules, and a mesh to run trainers on.
 inline const std::set<std::string> kForTests = {"daemon/schedule/checker.h",
                                                 "daemon/cli/local_mesh.h"};
@@ -37,7 +42,9 @@ inline std::string refuse_daemon(const Source& source, const std::string& includ
   if (to.empty()) return "no room has this header";
   if (from == to) return "";
   const bool test = source.under("tests/");
+  if (include == kKernelDoor && source.under("client/")) return "";
   if (!test && from.empty()) return "only the daemon and the tests include the daemon";
+  if (include == kArithmetic) return from == "device" ? "" : "only a device computes";
   if (kForTests.contains(include)) return test ? "" : "this header is for tests";
   if (!is_door(include)) return "not the door of room " + to;
   if (!test && kFloors.at(to) >= kFloors.at(from)) return to + " is not below " + from;

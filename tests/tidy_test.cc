@@ -39,21 +39,24 @@ const Rule kIncludeRule = {
     "Includes",
     check_includes,
     {
-        includes("daemon/schedule/ring.cc", "\"daemon/engine/engine.h\""),  // Upward.
-        includes("daemon/mesh/join.cc", "\"daemon/session/session.h\""),    // Sideways.
-        includes("daemon/agent/main.cc", "\"daemon/worker/worker.h\""),     // Sideways.
-        includes("daemon/engine/run.cc", "\"daemon/device/kernel.h\""),     // No door.
-        includes("daemon/engine/run.cc", "\"daemon/schedule/checker.h\""),  // For tests.
-        includes("daemon/engine/run.cc", "\"daemon/cellar/cellar.h\""),     // No room.
-        includes("daemon/engine/run.cc", "\"engine.h\""),                   // Not from the root.
-        includes("daemon/engine/run.cc", "\"tests/fake.h\""),               // A test's.
-        includes("daemon/engine/run.cc", "\"client/tutti.h\""),             // Only the cli's.
-        includes("daemon/base/fd.h", "\"daemon/schedule/schedule.h\""),     // Upward.
-        includes("client/tutti.cc", "\"daemon/base/fd.h\""),                // The daemon's.
-        includes("client/tutti.cc", "\"proto/session.pb.h\""),              // Protobuf.
-        includes("client/tutti.cc", "<spdlog/spdlog.h>"),                   // A library.
-        includes("proto/frame.h", "\"daemon/base/status.h\""),              // Upward.
-        includes("tests/engine_test.cc", "\"daemon/device/kernel.h\""),     // Another's inside.
+        includes("daemon/schedule/ring.cc", "\"daemon/engine/engine.h\""),   // Upward.
+        includes("daemon/mesh/join.cc", "\"daemon/session/session.h\""),     // Sideways.
+        includes("daemon/agent/main.cc", "\"daemon/worker/worker.h\""),      // Sideways.
+        includes("daemon/engine/run.cc", "\"daemon/device/staging.h\""),     // No door.
+        includes("daemon/engine/run.cc", "\"daemon/kernel/arithmetic.h\""),  // A device's.
+        includes("daemon/kernel/half.h", "\"daemon/base/status.h\""),        // Sideways.
+        includes("client/tutti.cc", "\"daemon/kernel/arithmetic.h\""),       // No door.
+        includes("daemon/engine/run.cc", "\"daemon/schedule/checker.h\""),   // For tests.
+        includes("daemon/engine/run.cc", "\"daemon/cellar/cellar.h\""),      // No room.
+        includes("daemon/engine/run.cc", "\"engine.h\""),                    // Not from the root.
+        includes("daemon/engine/run.cc", "\"tests/fake.h\""),                // A test's.
+        includes("daemon/engine/run.cc", "\"client/tutti.h\""),              // Only the cli's.
+        includes("daemon/base/fd.h", "\"daemon/schedule/schedule.h\""),      // Upward.
+        includes("client/tutti.cc", "\"daemon/base/fd.h\""),                 // The daemon's.
+        includes("client/tutti.cc", "\"proto/session.pb.h\""),               // Protobuf.
+        includes("client/tutti.cc", "<spdlog/spdlog.h>"),                    // A library.
+        includes("proto/frame.h", "\"daemon/base/status.h\""),               // Upward.
+        includes("tests/engine_test.cc", "\"daemon/device/staging.h\""),     // Another's inside.
         includes("daemon/engine/run.cc", "<grpcpp/grpcpp.h>"),
         includes("daemon/engine/run.cc", "<cuda_runtime_api.h>"),
         includes("daemon/engine/run.cc", "<spdlog/spdlog.h>"),
@@ -67,7 +70,10 @@ const Rule kIncludeRule = {
         includes("daemon/engine/run.cc", "\"daemon/engine/slice.h\""),
         includes("daemon/engine/run.cc", "\"daemon/device/device.h\""),
         includes("daemon/engine/run.cc", "\"daemon/base/fd.h\""),
-        includes("daemon/device/x86/avx2.cc", "\"daemon/device/kernel.h\""),
+        includes("daemon/kernel/x86/avx2.cc", "\"daemon/kernel/loops.h\""),
+        includes("daemon/device/device.h", "\"daemon/kernel/kernel.h\""),
+        includes("daemon/device/reduce.cu", "\"daemon/kernel/arithmetic.h\""),
+        includes("client/board.cc", "\"daemon/kernel/kernel.h\""),
         includes("daemon/cli/run.cc", "\"client/tutti.hpp\""),
         includes("tests/schedule_test.cc", "\"daemon/schedule/checker.h\""),
         includes("tests/engine_test.cc", "\"daemon/schedule/checker.h\""),

@@ -138,12 +138,12 @@ class CudaDevice : public Device {
     return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, raw(stream)), "copy");
   }
 
-  Status reduce(Stream& stream, Target target, std::span<const Operand> sources, size_t count,
-                Op op, uint32_t divisor) override {
-    Status status = check_reduce(target, sources, op, divisor);
+  Status reduce(Stream& stream, std::span<const Target> targets, std::span<const Operand> sources,
+                size_t count, Op op, uint32_t divisor) override {
+    Status status = check_reduce(targets, sources, op, divisor);
     if (status.ok()) status = enter();
     if (!status.ok()) return status;
-    return cuda_reduce(raw(stream), target, sources, count, op, divisor);
+    return cuda_reduce(raw(stream), targets, sources, count, op, divisor);
   }
 
   // Peers this device can reach directly; those it cannot are copied to through the host.

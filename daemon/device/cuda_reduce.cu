@@ -4,19 +4,22 @@
 #include <algorithm>
 #include <string>
 
-#include "daemon/device/arithmetic.h"
 #include "daemon/device/cuda_reduce.h"
+#include "daemon/kernel/arithmetic.h"
 
 namespace tutti {
 namespace {
 
-constexpr int kMaxSources = 128;  // With 16 bytes each, well below the 4 KiB of launch arguments.
+// With 16 bytes each, below the 4 KiB of launch arguments.
+constexpr int kMaxSources = 128;
+constexpr int kMaxTargets = 64;
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 2048;  // Enough to fill any device; each thread strides on.
 
 struct Job {
-  Target target;
+  Target targets[kMaxTargets];
   Operand sources[kMaxSources];
+  int target_count;
   int source_count;
   size_t count;
   uint32_t divisor;
@@ -104,7 +107,7 @@ __device__ void reduce_pack(const Job& job, size_t pack) {
     if (job.divisor != 1)
 #pragma unroll
       for (int i = 0; i < width; ++i) result[i] /= static_cast<T>(job.divisor);
-  store(result, job.target, pack);
+  for (int t = 0; t < job.target_count; ++t) store(result, job.targets[t], pack);
 }
 
 // The first `packs` packs of `width` values, then the values behind them one by one.
@@ -122,7 +125,9 @@ bool aligned(const void* data, Dtype dtype, int width) {
 }
 
 bool all_aligned(const Job& job, int width) {
-  bool all = aligned(job.target.data, job.target.dtype, width);
+  bool all = true;
+  for (int t = 0; t < job.target_count; ++t)
+    all &= aligned(job.targets[t].data, job.targets[t].dtype, width);
   for (int s = 0; s < job.source_count; ++s)
     all &= aligned(job.sources[s].data, job.sources[s].dtype, width);
   return all;
@@ -156,7 +161,7 @@ cudaError_t launch_op(cudaStream_t stream, const Job& job, Op op) {
 }
 
 cudaError_t launch_type(cudaStream_t stream, const Job& job, Op op) {
-  switch (job.target.dtype) {
+  switch (job.targets[0].dtype) {
     case Dtype::f64:
       return launch_op<double>(stream, job, op);
     case Dtype::i8:
@@ -177,16 +182,19 @@ cudaError_t launch_type(cudaStream_t stream, const Job& job, Op op) {
 
 }  // namespace
 
-Status cuda_reduce(cudaStream_t stream, Target target, std::span<const Operand> sources,
-                   size_t count, Op op, uint32_t divisor) {
+Status cuda_reduce(cudaStream_t stream, std::span<const Target> targets,
+                   std::span<const Operand> sources, size_t count, Op op, uint32_t divisor) {
   if (count == 0) return {};
-  if (sources.size() > kMaxSources)
+  if (sources.size() > kMaxSources || targets.size() > kMaxTargets)
     return invalid_argument("a CUDA device reduces at most " + std::to_string(kMaxSources) +
-                            " sources at once, not " + std::to_string(sources.size()));
-  Job job = {.target = target,
+                            " sources into " + std::to_string(kMaxTargets) +
+                            " targets at once, not " + std::to_string(sources.size()) + " into " +
+                            std::to_string(targets.size()));
+  Job job = {.target_count = static_cast<int>(targets.size()),
              .source_count = static_cast<int>(sources.size()),
              .count = count,
              .divisor = divisor};
+  std::ranges::copy(targets, job.targets);
   std::ranges::copy(sources, job.sources);
   return cuda_status(launch_type(stream, job, op), "cannot reduce");
 }

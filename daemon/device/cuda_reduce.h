@@ -15,8 +15,8 @@ namespace tutti {
 Status cuda_status(cudaError_t error, std::string_view what);
 
 // Queues a checked Device::reduce on `stream` of the current device. INVALID_ARGUMENT: more sources
-// than one launch takes (128).
-Status cuda_reduce(cudaStream_t stream, Target target, std::span<const Operand> sources,
-                   size_t count, Op op, uint32_t divisor);
+// or targets than one launch takes (128, 64).
+Status cuda_reduce(cudaStream_t stream, std::span<const Target> targets,
+                   std::span<const Operand> sources, size_t count, Op op, uint32_t divisor);
 
 }  // namespace tutti

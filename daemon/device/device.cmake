@@ -1,22 +1,6 @@
-# What the room's glob cannot know: the host kernels by processor, and the CUDA device or its
-# stand-in.
+# What the room's glob cannot know: the CUDA device or its stand-in.
 
-# No contraction: every processor computes the same bits. No errno, no traps: loops of min and max
-# become vector code; so they do only without value-range propagation, which splits their bodies.
-set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-tree-vrp -Wno-psabi)
 set(device_dir ${CMAKE_CURRENT_SOURCE_DIR}/device)
-set_source_files_properties(${device_dir}/kernel_baseline.cc PROPERTIES
-                            COMPILE_OPTIONS "${kernel_flags}")
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set_source_files_properties(${device_dir}/x86/kernel_avx2.cc PROPERTIES
-                              COMPILE_OPTIONS "${kernel_flags};-mavx2;-mf16c")
-  set_source_files_properties(${device_dir}/x86/kernel_avx512.cc PROPERTIES
-    COMPILE_OPTIONS "${kernel_flags};-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
-  target_sources(tutti_device PRIVATE ${device_dir}/x86/choose_kernel.cc
-                 ${device_dir}/x86/kernel_avx2.cc ${device_dir}/x86/kernel_avx512.cc)
-else()
-  target_sources(tutti_device PRIVATE ${device_dir}/portable/choose_kernel.cc)
-endif()
 
 # CUDA: found, not required. Its runtime is linked statically and looks for a driver when the program
 # runs. AUTO leaves it out under a sanitizer, whose flags nvcc does not know.

@@ -14,19 +14,10 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/kernel/kernel.h"
 #include "proto/types.h"
 
 namespace tutti {
-
-// Values of one type somewhere on the device. 16-bit floats may meet their f32 accumulators.
-struct Operand {
-  const void* data;
-  Dtype dtype;
-};
-struct Target {
-  void* data;
-  Dtype dtype;
-};
 
 class Stream {
  public:
@@ -73,14 +64,15 @@ class Device {
   virtual Status copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
 
   // target = (sources[0] op sources[1] op ...) / divisor, element by element, strictly in this
-  // order. One pass over memory whatever the number of sources (>= 1). The target may be one of the
-  // sources, exactly; partial overlap is not allowed. `op` mean sums; divisor 1 means no division;
-  // others need a floating target. 16-bit floats are accumulated and divided in f32 and rounded
-  // once, to nearest even, when stored as 16 bits; sources and target may mix a 16-bit type with
-  // f32. Integers wrap. min/max: a NaN in any source gives NaN. With one source this converts,
-  // divides or copies.
-  virtual Status reduce(Stream& stream, Target target, std::span<const Operand> sources,
-                        size_t count, Op op, uint32_t divisor) = 0;
+  // order, into every target (>= 1, all of one type). One pass over memory whatever the number of
+  // sources (>= 1) and targets. A target may be one of the sources, exactly; partial overlap is not
+  // allowed. `op` mean sums; divisor 1 means no division; others need floating targets. 16-bit
+  // floats are accumulated and divided in f32 and rounded once, to nearest even, when stored as 16
+  // bits; sources and targets may mix a 16-bit type with f32. Integers wrap. min/max: a NaN in any
+  // source gives NaN. With one source this converts, divides or copies.
+  virtual Status reduce(Stream& stream, std::span<const Target> targets,
+                        std::span<const Operand> sources, size_t count, Op op,
+                        uint32_t divisor) = 0;
 };
 
 std::unique_ptr<Device> make_host_device();

@@ -7,7 +7,6 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/device/device.h"
-#include "daemon/device/kernel.h"
 #include "daemon/device/reduce_check.h"
 
 namespace tutti {
@@ -107,11 +106,18 @@ class HostDevice : public Device {
     return {};
   }
 
-  Status reduce(Stream&, Target target, std::span<const Operand> sources, size_t count, Op op,
-                uint32_t divisor) override {
-    Status status = check_reduce(target, sources, op, divisor);
+  Status reduce(Stream&, std::span<const Target> targets, std::span<const Operand> sources,
+                size_t count, Op op, uint32_t divisor) override {
+    Status status = check_reduce(targets, sources, op, divisor);
     if (status.ok() && count != 0)
-      kernel_({target, sources.data(), sources.size(), count, op, divisor});
+      kernel_({.targets = targets.data(),
+               .target_count = targets.size(),
+               .sources = sources.data(),
+               .source_count = sources.size(),
+               .count = count,
+               .op = op,
+               .divisor = divisor,
+               .past_cache = false});
     return status;
   }
 

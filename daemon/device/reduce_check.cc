@@ -20,18 +20,23 @@ Status refuse_types(Dtype a, Dtype b) {
 
 }  // namespace
 
-Status check_reduce(Target target, std::span<const Operand> sources, Op op, uint32_t divisor) {
+Status check_reduce(std::span<const Target> targets, std::span<const Operand> sources, Op op,
+                    uint32_t divisor) {
   if (sources.empty()) return invalid_argument("a reduction needs at least one source");
+  if (targets.empty()) return invalid_argument("a reduction needs at least one target");
   if (static_cast<int>(op) >= kOps) return invalid_argument("unknown operation");
-  if (!known(target.dtype)) return invalid_argument("unknown type of the target");
-  Dtype narrow = target.dtype;  // The one type beside f32 that takes part.
+  const Dtype stored = targets[0].dtype;
+  if (!known(stored)) return invalid_argument("unknown type of the target");
+  for (const Target& target : targets)
+    if (target.dtype != stored) return invalid_argument("the targets differ in type");
+  Dtype narrow = stored;  // The one type beside f32 that takes part.
   for (const Operand& source : sources) {
     if (!known(source.dtype)) return invalid_argument("unknown type of a source");
     if (!can_meet(narrow, source.dtype)) return refuse_types(narrow, source.dtype);
     if (narrow == Dtype::f32) narrow = source.dtype;
   }
-  if (divisor == 0 || (divisor != 1 && !is_floating(target.dtype)))
-    return invalid_argument("cannot divide " + std::string(name_of(target.dtype)) + " by " +
+  if (divisor == 0 || (divisor != 1 && !is_floating(stored)))
+    return invalid_argument("cannot divide " + std::string(name_of(stored)) + " by " +
                             std::to_string(divisor));
   return {};
 }

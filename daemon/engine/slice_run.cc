@@ -119,8 +119,9 @@ Status SliceRun::combine(EngineParts& parts, const Move& move, std::span<const O
   if (!to.ok()) return to.status();
   value(move.rank, move.chunk) = *to;
   if (complete) ++next_;  // The finish is done with it.
-  return parts.device.reduce(parts.stream, {writable(*to), dtype}, sources,
-                             ranges_[move.chunk].count, operation_.op, complete ? divisor() : 1);
+  const Target target{writable(*to), dtype};
+  return parts.device.reduce(parts.stream, {&target, 1}, sources, ranges_[move.chunk].count,
+                             operation_.op, complete ? divisor() : 1);
 }
 
 Status SliceRun::fold(EngineParts& parts, const Move& move) {
@@ -141,8 +142,9 @@ Status SliceRun::finish(EngineParts& parts, const Move& move) {
   if (!to.ok()) return to.status();
   value(move.rank, move.chunk) = *to;
   const Operand source{from.at, from.dtype};
-  return parts.device.reduce(parts.stream, {writable(*to), operation_.dtype}, {&source, 1},
-                             ranges_[move.chunk].count, operation_.op, divisor());
+  const Target target{writable(*to), operation_.dtype};
+  return parts.device.reduce(parts.stream, {&target, 1}, {&source, 1}, ranges_[move.chunk].count,
+                             operation_.op, divisor());
 }
 
 Status SliceRun::store(EngineParts& parts, int rank, int chunk, Value from) {

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#include "daemon/device/half.h"
+#include "daemon/kernel/half.h"
 
 namespace tutti {
 namespace {

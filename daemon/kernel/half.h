@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "daemon/device/loose.h"
+#include "daemon/kernel/loose.h"
 #include "proto/types.h"
 
 namespace tutti {

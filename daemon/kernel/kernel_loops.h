@@ -6,9 +6,9 @@
 // nothing else of it is read later. That is what `ivdep` tells the compiler.
 #pragma once
 
-#include "daemon/device/arithmetic.h"
-#include "daemon/device/kernel.h"
-#include "daemon/device/loose.h"
+#include "daemon/kernel/arithmetic.h"
+#include "daemon/kernel/kernel.h"
+#include "daemon/kernel/loose.h"
 
 namespace tutti {
 namespace {
@@ -67,23 +67,23 @@ void fold_few(std::byte* target, const std::byte* const* inputs, size_t sources,
 // itself, in place.
 template <class T>
 struct Blocks {
-  explicit Blocks(const ReduceJob& from) : job(from) {}
+  explicit Blocks(const FoldJob& from) : job(from) {}
   const std::byte* source(size_t index, size_t /*slot*/, size_t first, size_t /*count*/) {
     return static_cast<const std::byte*>(job.sources[index].data) + first * sizeof(T);
   }
   std::byte* target(size_t first) {
-    return static_cast<std::byte*>(job.target.data) + first * sizeof(T);
+    return static_cast<std::byte*>(job.targets[0].data) + first * sizeof(T);
   }
   void finish(size_t /*first*/, size_t /*count*/) {}
 
-  const ReduceJob& job;
+  const FoldJob& job;
 };
 
 // 16-bit floats are widened into blocks of f32 (one for each slot of `inputs`) and narrowed from
 // one.
 template <class Halves>
 struct MixedBlocks {
-  explicit MixedBlocks(const ReduceJob& from) : job(from) {}
+  explicit MixedBlocks(const FoldJob& from) : job(from) {}
   const std::byte* source(size_t index, size_t slot, size_t first, size_t count) {
     const auto [data, dtype] = job.sources[index];
     const std::byte* from = static_cast<const std::byte*>(data) + first * size_of(dtype);
@@ -92,16 +92,16 @@ struct MixedBlocks {
     return reinterpret_cast<const std::byte*>(wide[slot]);
   }
   std::byte* target(size_t first) {
-    if (job.target.dtype != Dtype::f32) return reinterpret_cast<std::byte*>(result);
-    return static_cast<std::byte*>(job.target.data) + first * sizeof(float);
+    if (job.targets[0].dtype != Dtype::f32) return reinterpret_cast<std::byte*>(result);
+    return static_cast<std::byte*>(job.targets[0].data) + first * sizeof(float);
   }
   void finish(size_t first, size_t count) {
-    const auto [data, dtype] = job.target;
+    const auto [data, dtype] = job.targets[0];
     if (dtype == Dtype::f32) return;
     Halves::narrow(dtype, static_cast<std::byte*>(data) + first * size_of(dtype), result, count);
   }
 
-  const ReduceJob& job;
+  const FoldJob& job;
   alignas(64) float wide[kFewSources][(kBlockBytes + kPadBytes) / sizeof(float)];
   alignas(64) float result[(kBlockBytes + kPadBytes) / sizeof(float)];
 };
@@ -109,7 +109,7 @@ struct MixedBlocks {
 // Block by block: the first four sources into `partial`, three more at a time, the rest and the
 // division into the target. So memory is passed over once, in the order of the sources.
 template <class T, Op op, bool divide, class Blocks>
-void fold_blocks(const ReduceJob& job, T divisor, Blocks blocks) {
+void fold_blocks(const FoldJob& job, T divisor, Blocks blocks) {
   constexpr size_t kBlock = kBlockBytes / sizeof(T);
   alignas(64) std::byte partial[kBlockBytes + kPadBytes];
   for (size_t first = 0; first < job.count; first += kBlock) {
@@ -133,22 +133,22 @@ void fold_blocks(const ReduceJob& job, T divisor, Blocks blocks) {
 }
 
 template <class T, Op op, bool divide>
-void fold_all(const ReduceJob& job) {
+void fold_all(const FoldJob& job) {
   const T divisor = static_cast<T>(job.divisor);
   if (job.source_count > kFewSources)
     return fold_blocks<T, op, divide>(job, divisor, Blocks<T>(job));
   const std::byte* inputs[kFewSources];
   for (size_t s = 0; s < job.source_count; ++s)
     inputs[s] = static_cast<const std::byte*>(job.sources[s].data);
-  fold_few<T, op, divide>(static_cast<std::byte*>(job.target.data), inputs, job.source_count,
+  fold_few<T, op, divide>(static_cast<std::byte*>(job.targets[0].data), inputs, job.source_count,
                           job.count, divisor);
 }
 
 template <class T>
-void reduce_native(const ReduceJob& job) {
+void reduce_native(const FoldJob& job) {
   if (job.source_count == 1 && job.divisor == 1) {
-    if (job.target.data != job.sources[0].data)
-      __builtin_memcpy(job.target.data, job.sources[0].data, job.count * sizeof(T));
+    if (job.targets[0].data != job.sources[0].data)
+      __builtin_memcpy(job.targets[0].data, job.sources[0].data, job.count * sizeof(T));
     return;
   }
   with_op(job.op, [&]<Op op>() {
@@ -159,7 +159,7 @@ void reduce_native(const ReduceJob& job) {
 }
 
 template <class Halves>
-void reduce_mixed(const ReduceJob& job) {
+void reduce_mixed(const FoldJob& job) {
   const auto divisor = static_cast<float>(job.divisor);
   with_op(job.op, [&]<Op op>() {
     if (job.divisor != 1)
@@ -168,16 +168,16 @@ void reduce_mixed(const ReduceJob& job) {
   });
 }
 
-bool all_f32(const ReduceJob& job) {
-  bool all = job.target.dtype == Dtype::f32;
+bool all_f32(const FoldJob& job) {
+  bool all = job.targets[0].dtype == Dtype::f32;
   for (size_t s = 0; s < job.source_count; ++s) all &= job.sources[s].dtype == Dtype::f32;
   return all;
 }
 
-// `Halves` widens and narrows blocks of 16-bit floats: see half.h.
+// Into the first target. `Halves` widens and narrows blocks of 16-bit floats: see half.h.
 template <class Halves>
-void run_kernel(const ReduceJob& job) {
-  switch (job.target.dtype) {
+void fold_into_first(const FoldJob& job) {
+  switch (job.targets[0].dtype) {
     case Dtype::f64:
       return reduce_native<double>(job);
     case Dtype::i8:
@@ -193,6 +193,14 @@ void run_kernel(const ReduceJob& job) {
     case Dtype::bf16:
       return all_f32(job) ? reduce_native<float>(job) : reduce_mixed<Halves>(job);
   }
+}
+
+template <class Halves>
+void run_kernel(const FoldJob& job) {
+  fold_into_first<Halves>(job);
+  const auto [first, dtype] = job.targets[0];
+  for (size_t t = 1; t < job.target_count; ++t)
+    __builtin_memcpy(job.targets[t].data, first, job.count * size_of(dtype));
 }
 
 }  // namespace

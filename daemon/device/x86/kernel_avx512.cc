@@ -1,8 +1,0 @@
-#include "daemon/device/kernel_loops.h"
-#include "daemon/device/x86/f16c.h"
-
-namespace tutti {
-
-void reduce_avx512(const ReduceJob& job) { run_kernel<F16cHalves>(job); }
-
-}  // namespace tutti

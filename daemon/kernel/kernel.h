@@ -1,0 +1,49 @@
+// The reduction on the host's processor: one source, compiled for several processors, the best one
+// chosen when the program runs. Also part of the client library: it allocates nothing and needs
+// nothing of the daemon.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/types.h"
+
+namespace tutti {
+
+// Values of one type somewhere. 16-bit floats may meet their f32 accumulators.
+struct Operand {
+  const void* data;
+  Dtype dtype;
+};
+struct Target {
+  void* data;
+  Dtype dtype;
+};
+
+// target = (sources[0] op sources[1] op ...) / divisor, element by element, strictly in this order,
+// into every target, in one pass over memory. A target may be exactly one of the sources; partial
+// overlap is not allowed, nor are two targets in one place. Any alignment. The arguments are
+// checked by the caller: see Device::reduce for what may meet.
+struct FoldJob {
+  const Target* targets;
+  size_t target_count;  // At least 1; all of one dtype.
+  const Operand* sources;
+  size_t source_count;  // At least 1.
+  size_t count;
+  Op op;
+  uint32_t divisor;  // 1: no division.
+  // Store past the cache: pays where no target is a source and the whole exceeds the last-level
+  // cache.
+  bool past_cache;
+};
+
+using Kernel = void (*)(const FoldJob& job);
+
+// The fastest kernel this processor can run.
+Kernel choose_kernel();
+
+void fold_baseline(const FoldJob& job);  // What every processor of the architecture runs.
+void fold_avx2(const FoldJob& job);      // x86 only, as is the next.
+void fold_avx512(const FoldJob& job);
+
+}  // namespace tutti
