@@ -200,6 +200,58 @@ TEST(Cost, RingOfUnevenHostsWaitsForTheSlowest) {
   expect_cost(plan_of(Collective::all_reduce, {kRing, kRing}, hosts_of({3, 1, 1})), 7, 7);
 }
 
+TEST(Cost, TheBusiestReceiverIsTheMirrorOfTheBusiestSender) {
+  const auto received = [](Collective collective, const Strategy& strategy) {
+    return cost_of(flat(collective, strategy, 8)).received_chunks_max;
+  };
+  EXPECT_EQ(received(Collective::reduce, kCentral), 7);
+  EXPECT_EQ(received(Collective::broadcast, kCentral), 1);
+  EXPECT_EQ(received(Collective::all_reduce, tree(2)), 3);
+  EXPECT_EQ(received(Collective::all_reduce, kRing), 14);
+  EXPECT_EQ(received(Collective::all_gather, kCentral), 7);
+  EXPECT_EQ(received(Collective::reduce_scatter, kCentral), 56);  // 8 chunks of 7 leaves.
+}
+
+std::vector<std::vector<int>> many_hosts(int hosts, int per_host) {
+  return hosts_of(std::vector<int>(static_cast<size_t>(hosts), per_host));
+}
+
+TEST(Scale, AThousandHostsTakeNoMoreMovesThanTheirMessages) {
+  const auto moves = [](Collective collective, const Strategy& strategy, int host) {
+    return moves_of(plan_of(collective, {kCentral, strategy}, many_hosts(1024, 1)), host).size();
+  };
+  EXPECT_EQ(moves(Collective::all_reduce, kRing, 500), 2 * 2 * 1023 + 1);
+  EXPECT_EQ(moves(Collective::all_reduce, tree(2), 0), 2 * 2 + 1);
+  EXPECT_EQ(moves(Collective::all_reduce, kCentral, 0), 2 * 1023 + 1);
+  EXPECT_EQ(moves(Collective::all_gather, kRing, 500), 2 * 1023);
+  EXPECT_EQ(moves(Collective::all_gather, tree(2), 500), 1 + 1 + 1 + 1023 + 1024 + 1022);
+  EXPECT_EQ(moves(Collective::barrier, kRing, 500), 4);
+}
+
+TEST(Scale, CostsOf4096HostsNeedNoSteps) {
+  const auto cost = [](Collective collective, const Strategy& strategy) {
+    return cost_of(plan_of(collective, {kCentral, strategy}, many_hosts(4096, 8)));
+  };
+  EXPECT_EQ(cost(Collective::all_reduce, kRing).rounds, 1 + 2 * 4095 + 1);
+  EXPECT_EQ(cost(Collective::all_reduce, tree(2)).rounds, 1 + 2 * 12 + 1);
+  // The root sends all 8 * 4096 blocks but the host's own to each host, and all to each local rank.
+  EXPECT_EQ(cost(Collective::all_gather, kCentral).sent_chunks_max, 4095 * 4095 * 8 + 7 * 32767);
+}
+
+TEST(HostPairs, AreTheEdgesOfTheLevelAmongLeaders) {
+  using Pairs = std::vector<std::pair<int, int>>;
+  const auto pairs = [](const Strategy& strategy, int root = 0) {
+    const Plan plan =
+        plan_of(Collective::broadcast, {kCentral, strategy}, hosts_of({1, 1, 1}), root);
+    return host_pairs(plan);
+  };
+  EXPECT_EQ(pairs(kRing), (Pairs{{0, 1}, {1, 2}, {2, 0}}));
+  EXPECT_EQ(pairs(kCentral), (Pairs{{1, 0}, {2, 0}}));
+  EXPECT_EQ(pairs(tree(1)), (Pairs{{1, 0}, {2, 1}}));
+  EXPECT_EQ(pairs(kCentral, 2), (Pairs{{0, 2}, {1, 2}}));
+  EXPECT_TRUE(host_pairs(flat(Collective::broadcast, kRing, 3)).empty());
+}
+
 TEST(SchedulesDeathTest, AnUnusablePlanIsABug) {
   Plan plan = flat(Collective::reduce, kRing, 3, 3);
   EXPECT_DEATH(steps_of(plan, 0), "a plan names every rank once");

@@ -113,6 +113,14 @@ Status differs(std::string_view what, int promised, int found) {
                         ", where cost_of() states " + std::to_string(promised));
 }
 
+Status check_load(const Cost& promised, const Cost& found) {
+  if (promised.sent_chunks_max != found.sent_chunks_max)
+    return differs("chunks sent", promised.sent_chunks_max, found.sent_chunks_max);
+  if (promised.received_chunks_max != found.received_chunks_max)
+    return differs("chunks received", promised.received_chunks_max, found.received_chunks_max);
+  return {};
+}
+
 }  // namespace
 
 Schedule schedule_of(const Plan& plan) {
@@ -132,9 +140,7 @@ Status check(const Plan& plan, const Schedule& schedule) {
   if (!status.ok()) return status;
   const Cost promised = cost_of(plan), found = prover.cost();
   if (promised.rounds != found.rounds) return differs("rounds", promised.rounds, found.rounds);
-  if (promised.sent_chunks_max != found.sent_chunks_max)
-    return differs("chunks sent", promised.sent_chunks_max, found.sent_chunks_max);
-  return {};
+  return check_load(promised, found);
 }
 
 Status check_moves(const Plan& plan, const std::vector<std::vector<Move>>& moves) {
@@ -146,8 +152,7 @@ Status check_moves(const Plan& plan, const std::vector<std::vector<Move>>& moves
   });
   if (status.ok()) status = prover.conclude();
   if (!status.ok()) return status;
-  const int promised = cost_of(plan).sent_chunks_max, found = prover.cost().sent_chunks_max;
-  return promised == found ? Status() : differs("chunks sent", promised, found);
+  return check_load(cost_of(plan), prover.cost());
 }
 
 }  // namespace tutti

@@ -25,7 +25,8 @@ Prover::Prover(const Plan& plan)
       channels_(static_cast<size_t>(world_size_) * world_size_),
       finisher_(chunks_, -1),
       depth_(world_size_),
-      sent_chunks_(world_size_) {
+      sent_chunks_(world_size_),
+      received_chunks_(world_size_) {
   for (int rank = 0; rank < world_size_; ++rank)
     for (int chunk = 0; chunk < chunks_; ++chunk) {
       value(rank, chunk).clock.resize(world_size_);
@@ -71,12 +72,14 @@ Status Prover::receive(int at, int from, int chunk, bool reduces) {
   if (Status status = change(at, chunk, incoming, reduces); !status.ok()) return status;
   value(from, chunk).loans[message.loan].taken_at = value(at, chunk).clock[at];
   depth_[at] = std::max(depth_[at], message.depth + 1);
+  ++received_chunks_[at];
   return {};
 }
 
 Status Prover::copy(int at, int from, int chunk, bool reduces) {
   if (Status status = may_leave(from, chunk); !status.ok()) return status;
   ++sent_chunks_[from];
+  ++received_chunks_[at];
   return change(at, chunk, value(from, chunk), reduces);
 }
 
@@ -144,7 +147,8 @@ Status Prover::conclude_chunk(int chunk) const {
 
 Cost Prover::cost() const {
   return {*std::max_element(depth_.begin(), depth_.end()),
-          *std::max_element(sent_chunks_.begin(), sent_chunks_.end())};
+          *std::max_element(sent_chunks_.begin(), sent_chunks_.end()),
+          *std::max_element(received_chunks_.begin(), received_chunks_.end())};
 }
 
 }  // namespace tutti

@@ -80,6 +80,7 @@ class Prover {
   std::vector<int> finisher_;      // By chunk: the rank that finished it, or -1.
   std::vector<int> depth_;         // By rank: the longest chain of messages behind its last step.
   std::vector<int> sent_chunks_;   // By rank.
+  std::vector<int> received_chunks_;
 };
 
 }  // namespace tutti

@@ -3,12 +3,14 @@
 // round once more for all_gather. Nobody is the centre and every link carries the same.
 //
 // COST. With m members, C chunks in all, s(p) those in the share of p:
-//   reduce_scatter  m-1 rounds; p sends C - s(p)
-//   all_gather      m-1 rounds; p sends C - s(p+1)
-//   all_reduce      2(m-1) rounds; p sends the sum: 2(m-1) of m chunks
+//   reduce_scatter  m-1 rounds; p sends C - s(p), receives C - s(p-1)
+//   all_gather      m-1 rounds; p sends C - s(p+1), receives C - s(p)
+//   all_reduce      2(m-1) rounds; p sends and receives the sums: 2(m-1) of m chunks
 // The rooted forms of a ring are those of the chain: on a root's side there is nothing to share
 // out, and since the engine keeps slices in flight a chain fills every link just the same.
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "daemon/schedule/strategies.h"
 
@@ -46,32 +48,43 @@ void all_reduce_steps(const Level& level, int self, const Shares& shares, Steps&
   all_gather_steps(level, self, shares, out);
 }
 
-// After m-1 rounds a member has waited for each other one, as long ago as that one is far away.
+// After m-1 rounds a member has waited for each other one, as long ago as that one is far away:
+// for those behind it, the largest of clock - position so far; for those ahead, the same from the
+// other end, a lap later.
 void lap_clock(const Level& level, Tally& tally) {
   const int m = size_of(level);
-  const std::vector<int> before = tally.clock;
-  for (int to = 0; to < m; ++to)
-    for (int from = 0; from < m; ++from)
-      tally.clock[to] = std::max(tally.clock[to], before[from] + (to - from + m) % m);
+  std::vector<int> ahead(m + 1, std::numeric_limits<int>::min() / 2);
+  for (int p = m - 1; p >= 0; --p) ahead[p] = std::max(ahead[p + 1], tally.clock[p] - p);
+  int behind = ahead[m];
+  for (int p = 0; p < m; ++p) {
+    behind = std::max(behind, tally.clock[p] - p);
+    tally.clock[p] = p + std::max(behind, ahead[p + 1] + m);
+  }
 }
 
-void reduce_scatter_cost(const Level& level, const Shares& shares, Tally& tally) {
+void reduce_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   lap_clock(level, tally);
-  const int chunks = chunks_in(shares);
-  for (int p = 0; p < size_of(level); ++p)
-    tally.sent[p] += chunks - static_cast<int>(shares[p].size());
+  const int m = size_of(level), chunks = std::accumulate(sizes.begin(), sizes.end(), 0);
+  if (m == 1) return;
+  for (int p = 0; p < m; ++p) {
+    tally.sent[p] += chunks - sizes[p];
+    tally.received[p] += chunks - sizes[(p + m - 1) % m];
+  }
 }
 
-void all_gather_cost(const Level& level, const Shares& shares, Tally& tally) {
+void all_gather_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   lap_clock(level, tally);
-  const int m = size_of(level), chunks = chunks_in(shares);
-  for (int p = 0; p < m; ++p)
-    tally.sent[p] += chunks - static_cast<int>(shares[(p + 1) % m].size());
+  const int m = size_of(level), chunks = std::accumulate(sizes.begin(), sizes.end(), 0);
+  if (m == 1) return;
+  for (int p = 0; p < m; ++p) {
+    tally.sent[p] += chunks - sizes[(p + 1) % m];
+    tally.received[p] += chunks - sizes[p];
+  }
 }
 
-void all_reduce_cost(const Level& level, const Shares& shares, Tally& tally) {
-  reduce_scatter_cost(level, shares, tally);
-  all_gather_cost(level, shares, tally);
+void all_reduce_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+  reduce_scatter_cost(level, sizes, tally);
+  all_gather_cost(level, sizes, tally);
 }
 
 }  // namespace

@@ -106,15 +106,32 @@ Shares top_shares(const Plan& plan, const Outline& outline) {
 
 // Inside a group: a rank's own block, and with the leader all that is not the others'.
 Shares group_shares(const Plan& plan, const std::vector<int>& group) {
+  const int chunks = chunk_count(plan);
   Shares shares(group.size());
-  std::vector<bool> theirs(chunk_count(plan), false);
+  std::vector<bool> theirs(chunks, false);
   for (size_t i = 1; i < group.size() && has_blocks(plan.collective); ++i) {
     shares[i].push_back(group[i]);
     theirs[group[i]] = true;
   }
-  for (int chunk = 0; chunk < chunk_count(plan); ++chunk)
+  shares[0].reserve(chunks);
+  for (int chunk = 0; chunk < chunks; ++chunk)
     if (!theirs[chunk]) shares[0].push_back(chunk);
   return shares;
+}
+
+// How many chunks those are, without listing them: top_shares() and group_shares() counted.
+Sizes top_sizes(const Plan& plan, const Outline& outline, int chunks) {
+  Sizes sizes(outline.groups.size());
+  for (size_t i = 0; i < sizes.size(); ++i)
+    sizes[i] = has_blocks(plan.collective) ? static_cast<int>(outline.groups[i].size())
+                                           : static_cast<int>(i) < chunks;
+  return sizes;
+}
+
+Sizes group_sizes(const Plan& plan, const std::vector<int>& group, int chunks) {
+  Sizes sizes(group.size(), has_blocks(plan.collective) ? 1 : 0);
+  sizes[0] = has_blocks(plan.collective) ? chunks - static_cast<int>(group.size()) + 1 : chunks;
+  return sizes;
 }
 
 int position_in(const std::vector<int>& ranks, int rank) {
@@ -130,20 +147,31 @@ const std::vector<int>& group_of(const Outline& outline, int rank) {
 // The cost inside one group, on its way through a plan.
 struct GroupCost {
   Level level;
-  Shares shares;
+  Sizes sizes;
   Tally tally;
   void add(Form Forms::*form) {
-    if (form) (level.forms.*form).cost(level, shares, tally);
+    if (form) (level.forms.*form).cost(level, sizes, tally);
   }
 };
 
-std::vector<GroupCost> group_costs(const Plan& plan, const Outline& outline) {
+std::vector<GroupCost> group_costs(const Plan& plan, const Outline& outline, int chunks) {
   std::vector<GroupCost> costs;
+  costs.reserve(outline.groups.size());
   for (const auto& group : outline.groups)
-    costs.push_back(
-        {level_of(plan.strategies.local, group), group_shares(plan, group), Tally(group.size())});
+    costs.push_back({level_of(plan.strategies.local, group), group_sizes(plan, group, chunks),
+                     Tally(group.size())});
   return costs;
 }
+
+// Whom a member of a level works with: the next one of a ring, the parent in a heap (the root:
+// itself).
+int neighbour(const Level& level, int position) {
+  const int members = static_cast<int>(level.ranks.size());
+  if (level.forms.splits) return (position + 1) % members;
+  return position == 0 ? 0 : (position - 1) / level.arity;
+}
+
+int most(const std::vector<int>& values) { return *std::max_element(values.begin(), values.end()); }
 
 }  // namespace
 
@@ -202,25 +230,44 @@ Cost cost_of(const Plan& plan) {
   require(is_well_formed(plan), "a plan names every rank once, usable strategies and a root");
   const Outline outline = outline_of(plan);
   const Phases phases = phases_of(plan.collective);
-  std::vector<GroupCost> groups = group_costs(plan, outline);
+  const int chunks = chunk_count(plan);
+  std::vector<GroupCost> groups = group_costs(plan, outline, chunks);
   const Level top = level_of(top_strategy(plan), outline.leaders);
   Tally across(groups.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     groups[i].add(phases.before);
     across.clock[i] = groups[i].tally.clock[0];
   }
-  (top.forms.*phases.across).cost(top, top_shares(plan, outline), across);
+  (top.forms.*phases.across).cost(top, top_sizes(plan, outline, chunks), across);
   Cost cost;
   for (size_t i = 0; i < groups.size(); ++i) {
     Tally& tally = groups[i].tally;
     tally.clock[0] = across.clock[i];
     tally.sent[0] += across.sent[i];
+    tally.received[0] += across.received[i];
     groups[i].add(phases.after);
-    cost.rounds = std::max(cost.rounds, *std::max_element(tally.clock.begin(), tally.clock.end()));
-    cost.sent_chunks_max =
-        std::max(cost.sent_chunks_max, *std::max_element(tally.sent.begin(), tally.sent.end()));
+    cost.rounds = std::max(cost.rounds, most(tally.clock));
+    cost.sent_chunks_max = std::max(cost.sent_chunks_max, most(tally.sent));
+    cost.received_chunks_max = std::max(cost.received_chunks_max, most(tally.received));
   }
   return cost;
+}
+
+std::vector<std::pair<int, int>> host_pairs(const Plan& plan) {
+  const Outline outline = outline_of(plan);
+  if (plan.hosts.size() == 1) return {};
+  std::vector<int> host_of(world_size(plan));
+  for (size_t host = 0; host < plan.hosts.size(); ++host)
+    host_of[leader_of(plan, static_cast<int>(host))] = static_cast<int>(host);
+  const Level top = level_of(top_strategy(plan), outline.leaders);
+  std::vector<std::pair<int, int>> pairs;
+  const int members = static_cast<int>(top.ranks.size());
+  for (int position = 0; position < members; ++position) {
+    const int next = neighbour(top, position);
+    if (next != position)
+      pairs.emplace_back(host_of[top.ranks[position]], host_of[top.ranks[next]]);
+  }
+  return pairs;
 }
 
 }  // namespace tutti

@@ -42,6 +42,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/status.h"
@@ -116,13 +117,18 @@ struct Step {
 std::vector<Step> steps_of(const Plan& plan, int rank);
 
 // What a strategy promises, asserted by the checker: the longest chain of messages any value waits
-// for where each rank takes its steps in order, and the largest number of chunks one rank sends
-// (the copies inside a host count as messages).
+// for where each rank takes its steps in order, and the largest number of chunks one rank sends,
+// and receives (the copies inside a host count as messages). In closed form: no steps are made.
 struct Cost {
   int rounds = 0;
   int sent_chunks_max = 0;
+  int received_chunks_max = 0;
 };
 Cost cost_of(const Plan& plan);
+
+// The hosts that a plan's leaders work with, by their places in `hosts`: for a ring each and the
+// next one, for a heap each and its parent. Empty where there is one host only.
+std::vector<std::pair<int, int>> host_pairs(const Plan& plan);
 
 // One host's share of a plan, merged: what a worker runs. Steps between two ranks of the host
 // become moves of memory; the order is one in which the host never waits for itself: a recv from

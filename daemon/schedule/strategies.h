@@ -11,22 +11,26 @@ namespace tutti {
 // The chunks that belong to each member of a level, by position. A member's share travels together.
 using Shares = std::vector<std::vector<int>>;
 
+// How many those are, by position: all that costs depend on.
+using Sizes = std::vector<int>;
+
 int chunks_in(const Shares& shares);
 
 struct Level;
 
 // The cost of a level's phases so far, by position.
 struct Tally {
-  explicit Tally(size_t members) : clock(members), sent(members) {}
-  std::vector<int> clock;  // The longest chain of messages the member has waited for.
-  std::vector<int> sent;   // Chunks.
+  explicit Tally(size_t members) : clock(members), sent(members), received(members) {}
+  std::vector<int> clock;     // The longest chain of messages the member has waited for.
+  std::vector<int> sent;      // Chunks.
+  std::vector<int> received;  // Chunks.
 };
 
 // One phase of one level: `steps` appends those of the member at `position`; `cost` adds those of
-// all members. Both are given the same shares.
+// all members, given how many chunks those shares hold.
 struct Form {
   void (*steps)(const Level& level, int position, const Shares& shares, std::vector<Step>& out);
-  void (*cost)(const Level& level, const Shares& shares, Tally& tally);
+  void (*cost)(const Level& level, const Sizes& sizes, Tally& tally);
 };
 
 // What a strategy can do on a level. `reduce` to `scatter` are rooted: position 0 collects or

@@ -4,12 +4,13 @@
 //
 // COST. With D the depth of the last position, C the chunks in all, S(i) the chunks in the shares
 // of the subtree of i, and s(i) those of i itself:
-//   reduce     D rounds; every member but the root sends C
-//   gather     D rounds; every member but the root sends S(i)
-//   broadcast  D rounds; i sends the sum of C - S(child) over its children
-//   scatter    D rounds; i sends S(i) - s(i)
+//   reduce     D rounds; every member but the root sends C to its parent
+//   gather     D rounds; every member but the root sends S(i) to its parent
+//   broadcast  D rounds; i sends C - S(child) to each of its children
+//   scatter    D rounds; i sends S(child) to each of its children, S(i) - s(i) in all
 // The three whole forms are reduce or gather followed by broadcast or scatter: 2 D rounds.
 #include <algorithm>
+#include <numeric>
 
 #include "daemon/schedule/strategies.h"
 
@@ -118,12 +119,9 @@ std::vector<int> depths_of(const Level& level) {
 }
 
 // S(i) of the head of this file.
-std::vector<int> weights_of(const Level& level, const Shares& shares) {
-  std::vector<int> weight(level.ranks.size(), 0);
-  for (int i = size_of(level) - 1; i >= 0; --i) {
-    weight[i] += static_cast<int>(shares[i].size());
-    if (i > 0) weight[parent_of(level, i)] += weight[i];
-  }
+std::vector<int> weights_of(const Level& level, const Sizes& sizes) {
+  std::vector<int> weight = sizes;
+  for (int i = size_of(level) - 1; i > 0; --i) weight[parent_of(level, i)] += weight[i];
   return weight;
 }
 
@@ -138,43 +136,49 @@ void clock_down(const Level& level, Tally& tally) {
   for (int i = 1; i < size_of(level); ++i) tally.clock[i] = tally.clock[0] + depth[i];
 }
 
-void reduce_cost(const Level& level, const Shares& shares, Tally& tally) {
+void pass(int from, int to, int chunks, Tally& tally) {
+  tally.sent[from] += chunks;
+  tally.received[to] += chunks;
+}
+
+void reduce_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   clock_up(level, tally);
-  for (int i = 1; i < size_of(level); ++i) tally.sent[i] += chunks_in(shares);
+  const int chunks = std::accumulate(sizes.begin(), sizes.end(), 0);
+  for (int i = 1; i < size_of(level); ++i) pass(i, parent_of(level, i), chunks, tally);
 }
 
-void gather_cost(const Level& level, const Shares& shares, Tally& tally) {
+void gather_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   clock_up(level, tally);
-  const std::vector<int> weight = weights_of(level, shares);
-  for (int i = 1; i < size_of(level); ++i) tally.sent[i] += weight[i];
+  const std::vector<int> weight = weights_of(level, sizes);
+  for (int i = 1; i < size_of(level); ++i) pass(i, parent_of(level, i), weight[i], tally);
 }
 
-void broadcast_cost(const Level& level, const Shares& shares, Tally& tally) {
+void broadcast_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   clock_down(level, tally);
-  const std::vector<int> weight = weights_of(level, shares);
-  for (int i = 1; i < size_of(level); ++i) tally.sent[parent_of(level, i)] += weight[0] - weight[i];
+  const std::vector<int> weight = weights_of(level, sizes);
+  for (int i = 1; i < size_of(level); ++i)
+    pass(parent_of(level, i), i, weight[0] - weight[i], tally);
 }
 
-void scatter_cost(const Level& level, const Shares& shares, Tally& tally) {
+void scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   clock_down(level, tally);
-  const std::vector<int> weight = weights_of(level, shares);
-  for (int i = 0; i < size_of(level); ++i)
-    tally.sent[i] += weight[i] - static_cast<int>(shares[i].size());
+  const std::vector<int> weight = weights_of(level, sizes);
+  for (int i = 1; i < size_of(level); ++i) pass(parent_of(level, i), i, weight[i], tally);
 }
 
-void all_reduce_cost(const Level& level, const Shares& shares, Tally& tally) {
-  reduce_cost(level, shares, tally);
-  broadcast_cost(level, shares, tally);
+void all_reduce_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+  reduce_cost(level, sizes, tally);
+  broadcast_cost(level, sizes, tally);
 }
 
-void all_gather_cost(const Level& level, const Shares& shares, Tally& tally) {
-  gather_cost(level, shares, tally);
-  broadcast_cost(level, shares, tally);
+void all_gather_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+  gather_cost(level, sizes, tally);
+  broadcast_cost(level, sizes, tally);
 }
 
-void reduce_scatter_cost(const Level& level, const Shares& shares, Tally& tally) {
-  reduce_cost(level, shares, tally);
-  scatter_cost(level, shares, tally);
+void reduce_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+  reduce_cost(level, sizes, tally);
+  scatter_cost(level, sizes, tally);
 }
 
 }  // namespace
