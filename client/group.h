@@ -8,6 +8,10 @@
 #include "client/connection.h"
 #include "client/strategy.h"
 
+namespace tutti::client {
+class Batch;
+}
+
 struct tutti_group {
   std::shared_ptr<tutti::client::Connection> connection;
   uint32_t number = 0;          // What requests call it; 0: the whole job.
@@ -18,5 +22,6 @@ struct tutti_group {
 
 struct tutti_work {
   std::shared_ptr<tutti::client::Connection> connection;
-  std::shared_ptr<tutti::client::Ticket> ticket;
+  std::shared_ptr<tutti::client::Ticket> ticket;  // Null: the work is a batch.
+  std::shared_ptr<tutti::client::Batch> batch;
 };

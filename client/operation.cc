@@ -129,6 +129,7 @@ Outcome fill(const tutti_group& group, const Operation& op, Request& request) {
   request.group = group.number;
   request.root = static_cast<uint32_t>(op.root);
   request.count = op.count;
+  request.layout = op.layout;
   return {};
 }
 

@@ -18,6 +18,7 @@ struct Operation {
   tutti_dtype dtype = TUTTI_F32;
   tutti_op op = TUTTI_SUM;
   int32_t root = 0;
+  uint64_t layout = 0;  // Of the list of tensors this is a part of; 0: none.
 };
 
 // Copies in what must be copied, and submits. `options` may be null.

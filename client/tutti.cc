@@ -4,24 +4,26 @@
 #include <algorithm>
 #include <array>
 
-#include "client/operation.h"
+#include "client/batch.h"
 #include "proto/types.h"
 
+using tutti::client::Batch;
 using tutti::client::Connection;
 using tutti::client::failure;
 using tutti::client::JoinTarget;
 using tutti::client::Operation;
 using tutti::client::Outcome;
 using tutti::client::remember;
+using tutti::client::TensorList;
 using tutti::client::Ticket;
 
 namespace {
 
 tutti_code invalid(const char* what) { return remember(failure(TUTTI_INVALID_ARGUMENT, what)); }
 
-// Hands the ticket out as a work, or waits for it here.
-tutti_code finish(tutti_group& group, const std::shared_ptr<Ticket>& ticket, tutti_work** work) {
-  auto made = std::make_unique<tutti_work>(tutti_work{group.connection, ticket});
+// Hands the work out, or waits for it here.
+tutti_code finish(tutti_work begun, tutti_work** work) {
+  auto made = std::make_unique<tutti_work>(std::move(begun));
   if (work != nullptr) {
     *work = made.release();
     return TUTTI_OK;
@@ -37,7 +39,17 @@ tutti_code run(tutti_group* group, const Operation& operation, const tutti_optio
   if (group == nullptr) return invalid("the group is NULL");
   std::shared_ptr<Ticket> ticket;
   const Outcome submitted = tutti::client::submit(*group, operation, options, ticket);
-  return submitted.ok() ? finish(*group, ticket, work) : remember(submitted);
+  return submitted.ok() ? finish({group->connection, ticket, nullptr}, work) : remember(submitted);
+}
+
+tutti_code run_list(tutti_group* group, const TensorList& list, const tutti_options* options,
+                    tutti_work** work) {
+  if (work != nullptr) *work = nullptr;
+  if (group == nullptr) return invalid("the group is NULL");
+  std::unique_ptr<Batch> batch;
+  const Outcome submitted = Batch::submit(*group, list, options, batch);
+  if (!submitted.ok()) return remember(submitted);
+  return finish({group->connection, nullptr, std::move(batch)}, work);
 }
 
 Outcome find_member(const tutti_group& group, const uint32_t* ranks, size_t count,
@@ -140,6 +152,12 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
   return run(group, {TUTTI_ALL_REDUCE, in, out, count, dtype, op, 0}, options, work);
 }
 
+tutti_code tutti_all_reduce_many(tutti_group* group, const void* const* ins, void* const* outs,
+                                 const size_t* counts, size_t size, tutti_dtype dtype, tutti_op op,
+                                 const tutti_options* options, tutti_work** work) {
+  return run_list(group, {ins, outs, counts, size, dtype, op}, options, work);
+}
+
 tutti_code tutti_reduce(tutti_group* group, const void* in, void* out, size_t count,
                         tutti_dtype dtype, tutti_op op, int32_t root, const tutti_options* options,
                         tutti_work** work) {
@@ -169,15 +187,18 @@ tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti
 
 tutti_code tutti_work_wait(tutti_work* work, int32_t timeout_ms) {
   if (work == nullptr) return invalid("the work is NULL");
+  if (work->batch != nullptr) return remember(work->batch->wait(timeout_ms));
   return remember(work->connection->wait(*work->ticket, timeout_ms));
 }
 
 int tutti_work_done(tutti_work* work) {
-  return work == nullptr || work->connection->done(*work->ticket) ? 1 : 0;
+  if (work == nullptr) return 1;
+  if (work->batch != nullptr) return work->batch->done() ? 1 : 0;
+  return work->connection->done(*work->ticket) ? 1 : 0;
 }
 
 void tutti_work_free(tutti_work* work) {
   if (work == nullptr) return;
-  work->connection->abandon(work->ticket);
+  if (work->ticket != nullptr) work->connection->abandon(work->ticket);
   delete work;
 }

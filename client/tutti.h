@@ -124,6 +124,24 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
                             tutti_dtype dtype, tutti_op op, const tutti_options* options,
                             tutti_work** work);
 
+/* tutti_all_reduce of `size` tensors at once, as one work: outs[i] = op over all ranks' ins[i], of
+ * counts[i] elements (0 is fine). Made for many small tensors: those travel together, at the cost
+ * of a few operations, where a call for each costs a message for each; large ones travel by
+ * themselves, and are not copied where they are memory of tutti_alloc(). All ranks must list the
+ * same counts in the same order: FAILED_PRECONDITION otherwise, for everyone. The arrays may go
+ * when the call returns; the buffers must stay until the work is done.
+ *
+ * The work fails as the first part of the list that failed; what the outputs hold then is
+ * undefined. The call blocks while a list larger than the segment or the ring of requests finds no
+ * room.
+ *
+ * Every rank gets the same bits, and every run of the same calls. But where hosts reduce with a
+ * strategy that associates differently from place to place (ring), a tensor's bits may differ from
+ * those that tutti_all_reduce gives it alone. */
+tutti_code tutti_all_reduce_many(tutti_group* group, const void* const* ins, void* const* outs,
+                                 const size_t* counts, size_t size, tutti_dtype dtype, tutti_op op,
+                                 const tutti_options* options, tutti_work** work);
+
 /* As tutti_all_reduce, but only `root` has an output; elsewhere `out` is ignored. */
 tutti_code tutti_reduce(tutti_group* group, const void* in, void* out, size_t count,
                         tutti_dtype dtype, tutti_op op, int32_t root, const tutti_options* options,

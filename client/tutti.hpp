@@ -166,6 +166,41 @@ class Group {
         options);
   }
 
+  // Many tensors at once, in place; all ranks list the same sizes in the same order. Small ones
+  // travel together: see tutti_all_reduce_many().
+  template <Element T>
+  void all_reduce_many(const std::vector<std::span<T>>& xs, tutti_op op = sum,
+                       const Options& options = {}) {
+    all_reduce_many_async(xs, op, options).wait();
+  }
+  template <Element T>
+  Work all_reduce_many_async(const std::vector<std::span<T>>& xs, tutti_op op = sum,
+                             const Options& options = {}) {
+    return all_reduce_many_async(std::vector<std::span<const T>>(xs.begin(), xs.end()), xs, op,
+                                 options);
+  }
+  template <Element T>
+  Work all_reduce_many_async(const std::vector<std::span<const T>>& ins,
+                             const std::vector<std::span<T>>& outs, tutti_op op = sum,
+                             const Options& options = {}) {
+    same(ins.size(), outs.size(), "all_reduce_many");
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    std::vector<size_t> counts;
+    for (size_t i = 0; i < ins.size(); ++i) {
+      same(ins[i].size(), outs[i].size(), "all_reduce_many");
+      from.push_back(ins[i].data());
+      to.push_back(outs[i].data());
+      counts.push_back(ins[i].size());
+    }
+    return start(
+        [&](const tutti_options* o, tutti_work** work) {
+          return tutti_all_reduce_many(get(), from.data(), to.data(), counts.data(), counts.size(),
+                                       dtype_of<T>(), op, o, work);
+        },
+        options);
+  }
+
   // Only the root's `x` becomes the result; the others' stay as they are.
   template <Element T>
   void reduce(std::span<T> x, int root, tutti_op op = sum, const Options& options = {}) {

@@ -20,7 +20,7 @@ namespace tutti {
 
 inline constexpr uint32_t kSegmentMagic = 0x49545554;  // "TUTI"
 // Raised with any change to this file or to session.proto. Both sides refuse another's version.
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr uint32_t kRingSlots = 256;
 inline constexpr uint64_t kRequestsOffset = 4096;
 inline constexpr uint64_t kCompletionsOffset = 20480;
@@ -34,6 +34,13 @@ inline constexpr uint8_t kVerbSubgroup =
 
 // Request::strategy_*: kind in the low 8 bits, arity in the upper 24.
 constexpr uint32_t pack_strategy(uint32_t kind, uint32_t arity) { return kind | arity << 8; }
+
+// Request::layout of a list of tensors that travel in one or more requests: how many they are, and
+// a hash of their counts. 0: a single tensor.
+constexpr uint64_t pack_layout(uint64_t tensors, uint64_t hash) {
+  return tensors << 40 | (hash & ((uint64_t{1} << 40) - 1));
+}
+constexpr uint64_t tensors_of_layout(uint64_t layout) { return layout >> 40; }
 
 struct Request {
   uint32_t slot;             // The completion to fill.
@@ -49,15 +56,17 @@ struct Request {
   uint32_t timeout_ms;       // 0: the worker's default.
   uint32_t local_strategy;   // pack_strategy(); 0: auto.
   uint32_t global_strategy;  //
-  uint32_t reserved[3];      // 0.
+  uint32_t reserved;         // 0.
+  uint64_t layout;           // pack_layout(); must be the same on all ranks.
 };
 static_assert(sizeof(Request) == 64);
 static_assert(offsetof(Request, count) == 16 && offsetof(Request, timeout_ms) == 40);
 
-enum class SlotState : uint32_t { free = 0, pending = 1, done = 2 };
+// `asleep`: pending, and the trainer sleeps on it: who completes it must wake it.
+enum class SlotState : uint32_t { free = 0, pending = 1, done = 2, asleep = 3 };
 
 struct Completion {
-  std::atomic<uint32_t> state;  // SlotState. The trainer: free -> pending -> (done) -> free.
+  std::atomic<uint32_t> state;  // SlotState. The trainer: free -> pending (-> asleep) -> (done) -> free.
   int32_t code;                 // tutti_code.
   int32_t culprit_rank;         // -1: nobody in particular.
   uint32_t value;               // kVerbSubgroup: the new group's number.

@@ -70,6 +70,22 @@ TEST(ClientCxx, WorkAndSharedMemory) {
   });
 }
 
+TEST(ClientCxx, ListsOfTensors) {
+  on_two_ranks([](Group& group) {
+    const auto rank = static_cast<float>(group.rank());
+    std::vector<float> a = {rank, 2}, b, c(100, 1.5f);
+    const std::vector<std::span<float>> xs = {a, b, c};
+    group.all_reduce_many(xs);
+    EXPECT_THAT(a, ElementsAre(1.0f, 4.0f));
+    EXPECT_THAT(c, Each(3.0f));
+    std::vector<float> d(2);
+    const std::vector<std::span<const float>> ins = {a};
+    group.all_reduce_many_async(ins, {std::span(d)}, mean).wait();
+    EXPECT_THAT(d, ElementsAre(1.0f, 4.0f));
+    EXPECT_THROW(group.all_reduce_many_async(ins, xs), Error);
+  });
+}
+
 TEST(ClientCxx, FailuresAreErrors) {
   on_two_ranks([](Group& group) {
     std::vector<float> x(kFailingCount);

@@ -4,6 +4,7 @@
 
 #include "daemon/group/cost_model.h"
 #include "daemon/group/matcher.h"
+#include "proto/segment.h"
 
 namespace tutti {
 namespace {
@@ -65,15 +66,27 @@ TEST_F(MatcherTest, TheSecondOfTwoThatDisagreeFailsAllAndLateOnesChangeNothing) 
   EXPECT_TRUE((**arrive(3, 1, all_reduce_of(9))).status.ok());
 }
 
+TEST_F(MatcherTest, ListsOfTensorsThatDifferAreBothDescribed) {
+  Signature list = all_reduce_of(9);
+  list.layout = pack_layout(3, 0xbeef);
+  EXPECT_FALSE(arrive(0, 0, list)->has_value());
+  list.layout = pack_layout(4, 0xcafe);
+  const Status status = (**arrive(1, 0, list)).status;
+  EXPECT_EQ(status.code(), Code::failed_precondition);
+  EXPECT_THAT(status.message(), HasSubstr("f32[9] sum of a list of 3 tensors (layout beef)"));
+  EXPECT_THAT(status.message(), HasSubstr("f32[9] sum of a list of 4 tensors (layout cafe)"));
+}
+
 TEST_F(MatcherTest, EveryFieldThatMattersMustAgree) {
   const Signature base{Collective::reduce, Dtype::f32, Op::sum, 4, 1, {}};
-  std::vector<Signature> others(6, base);
+  std::vector<Signature> others(7, base);
   others[0].collective = Collective::broadcast;
   others[1].dtype = Dtype::f16;
   others[2].op = Op::mean;
   others[3].count = 5;
   others[4].root = 2;
   others[5].strategies.global = {StrategyKind::ring, 0};
+  others[6].layout = pack_layout(3, 0xbeef);
   uint64_t seq = 0;
   for (const Signature& other : others) {
     EXPECT_FALSE(arrive(0, seq, base)->has_value());

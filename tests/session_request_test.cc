@@ -55,7 +55,7 @@ TEST_F(RequestTest, RefusesUnknownNumbersAndReservedFields) {
   request.reserved_byte = 1;
   expect_refused(request, "reserved");
   request = all_reduce_request();
-  request.reserved[2] = 1;
+  request.reserved = 1;
   expect_refused(request, "reserved");
 }
 

@@ -37,6 +37,7 @@ void write_signature(const Signature& signature, v1::Signature& to) {
   to.set_root(signature.root);
   to.set_local_strategy(packed(signature.strategies.local));
   to.set_global_strategy(packed(signature.strategies.global));
+  to.set_layout(signature.layout);
 }
 
 Result<Signature> read_signature(const v1::Signature& from) {
@@ -51,7 +52,8 @@ Result<Signature> read_signature(const v1::Signature& from) {
                    static_cast<Op>(from.op()),
                    from.count(),
                    from.root(),
-                   {*local, *global}};
+                   {*local, *global},
+                   from.layout()};
 }
 
 Outgoing control_frame(uint32_t epoch, const v1::Control& control) {

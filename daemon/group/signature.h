@@ -16,10 +16,12 @@ struct Signature {
   uint64_t count = 0;
   uint32_t root = 0;
   Strategies strategies;
+  uint64_t layout = 0;  // pack_layout() of proto/segment.h.
   bool operator==(const Signature&) const = default;
 };
 
-// "reduce f32[1000] sum root=2 strategy=ring": only what matters to the collective.
+// "reduce f32[1000] sum root=2 strategy=ring", "all_reduce f32[1000] sum of a list of 12 tensors
+// (layout 5d0e)": only what matters to the collective.
 std::string to_string(const Signature& signature);
 
 // The signature with the fields its collective does not use cleared, so that they cannot disagree.

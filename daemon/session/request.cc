@@ -1,6 +1,5 @@
 #include "daemon/session/request.h"
 
-#include <algorithm>
 #include <string>
 
 namespace tutti {
@@ -97,8 +96,7 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
 
 Status read_fields(const Request& request, GroupPlace place, std::byte* base,
                    uint64_t segment_bytes, OpRequest& op) {
-  const auto& reserved = request.reserved;
-  if (request.reserved_byte != 0 || std::ranges::any_of(reserved, [](auto r) { return r != 0; }))
+  if (request.reserved_byte != 0 || request.reserved != 0)
     return invalid_argument("reserved fields of the request must be 0");
   if (Status s = read_strategy(request.local_strategy, op.strategies.local); !s.ok()) return s;
   if (Status s = read_strategy(request.global_strategy, op.strategies.global); !s.ok()) return s;
@@ -146,6 +144,7 @@ OpRequest read_request(const Request& request, GroupPlace place, std::byte* base
   op.slot = request.slot;
   op.group = request.group;
   op.collective = static_cast<Collective>(request.verb);
+  op.layout = request.layout;
   op.timeout_ms = request.timeout_ms;
   op.invalid = read_fields(request, place, base, segment_bytes, op);
   if (!op.invalid.ok()) op.in = op.out = nullptr;

@@ -84,6 +84,7 @@ struct OpRequest {
   uint32_t root = 0;
   uint64_t count = 0;
   Strategies strategies;
+  uint64_t layout = 0;  // Of the list of tensors this is a part of; 0: none.
   std::byte* in = nullptr;
   std::byte* out = nullptr;
   uint32_t timeout_ms = 0;  // 0: the session's default.

@@ -126,8 +126,8 @@ Worker::Trainers::iterator Worker::trainer_of(const Session& session) {
 void Worker::on_request(Session& session, OpRequest request) {
   const auto& [number, trainer] = *trainer_of(session);
   Call call;
-  call.signature = {request.collective, request.dtype, request.op,
-                    request.count,      request.root,  request.strategies};
+  call.signature = {request.collective, request.dtype,      request.op,    request.count,
+                    request.root,       request.strategies, request.layout};
   call.in = request.in;
   call.out = request.out;
   call.timeout_ms = request.timeout_ms;
