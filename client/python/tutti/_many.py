@@ -1,0 +1,62 @@
+"""Lists of tensors: sorted by dtype, handed to the C ABI, and waited for as one work."""
+
+import ctypes
+import time
+
+from tutti import _tensor
+from tutti._error import Error, invalid
+
+
+def by_dtype(sides):
+    """Pairs of source and target by dtype, in the order of the dtypes' numbers: the same on all
+    ranks. A list of nothing is one of f32, for it is compared with the other ranks', too."""
+    sorted_ = {name: [] for name in _tensor.DTYPES}
+    for source, target in sides:
+        sorted_[source.dtype].append((source, target))
+    return {name: pairs for name, pairs in sorted_.items() if pairs} or {"f32": []}
+
+
+def arguments(name, pairs, op):
+    """What tutti_all_reduce_many takes between the group and the options."""
+    pointers = ctypes.c_void_p * len(pairs)
+    return (pointers(*(source.address for source, _ in pairs)),
+            pointers(*(target.address for _, target in pairs)),
+            (ctypes.c_size_t * len(pairs))(*(source.count for source, _ in pairs)),
+            len(pairs), _tensor.DTYPES[name], _tensor.op_number(op))
+
+
+def pair_up(xs, outs):
+    """Each array with its output; None: in place."""
+    xs = list(xs)
+    outs = [None] * len(xs) if outs is None else list(outs)
+    if len(outs) != len(xs):
+        raise invalid(f"all_reduce_many has {len(xs)} arrays but {len(outs)} outputs")
+    return zip(xs, outs)
+
+
+class Works:
+    """Works that are waited for as one; as Work, with a list for a result."""
+
+    def __init__(self, works, results):
+        self._works = works
+        self._results = results
+
+    def done(self):
+        """Whether wait() would return at once."""
+        return all(work.done() for work in self._works)
+
+    def wait(self, timeout=None):
+        """The list of results, or the first Error; all has ended then. After `timeout` seconds
+        DEADLINE_EXCEEDED, while the work goes on and can be waited for again."""
+        limit = None if timeout is None else time.monotonic() + timeout
+        first = None
+        for work in self._works:
+            try:
+                work.wait(None if limit is None else max(0, limit - time.monotonic()))
+            except Error as error:
+                if not work.done():
+                    raise
+                first = first or error
+        if first is not None:
+            raise first
+        return self._results
