@@ -1,0 +1,106 @@
+"""The goals of the race, and whether they are met: ratios of medians."""
+
+import dataclasses
+from typing import Callable
+
+from contestants import CASES
+from network import bits_per_s
+from results import Results, size_text
+
+KIB, MIB = 1 << 10, 1 << 20
+ALLOCATED = ("ordinary", "tuned")  # "tuned" means the fastest of both.
+
+
+@dataclasses.dataclass
+class Goal:
+    text: str
+    cases: tuple[str, ...]
+    least: int
+    most: int
+    # Of (results, case, collective, bytes): what was measured, or None where it does not apply.
+    measure: Callable[[Results, str, str, int], float | None]
+    goal: float
+    at_most: bool = False  # The measure is to stay below the goal, not to reach it.
+    limited: bool = False  # Over links of a limited rate.
+
+
+def against(mine: str, kinds: tuple[str, ...]) -> Callable:
+    """How many times as fast as the fastest of these kinds."""
+
+    def measure(results: Results, case: str, collective: str, size: int) -> float | None:
+        us = results.get(case, collective, size, mine)
+        other = results.fastest(case, collective, size, kinds)
+        theirs = results.get(case, collective, size, other)
+        return theirs.us / us.us if us and theirs else None
+
+    return measure
+
+
+def time_us(results: Results, case: str, collective: str, size: int) -> float | None:
+    figure = results.get(case, collective, size, "tutti")
+    return figure.us if figure else None
+
+
+def cpu(results: Results, case: str, collective: str, size: int) -> float | None:
+    """CPU time, in parts of the fastest peer's."""
+    mine = results.get(case, collective, size, "tutti")
+    peer = results.fastest(case, collective, size, ("ordinary", "tuned", "huge"))
+    theirs = results.get(case, collective, size, peer)
+    return mine.cpu_ms / theirs.cpu_ms if mine and theirs and theirs.cpu_ms > 0 else None
+
+
+def of_wire(results: Results, case: str, collective: str, size: int) -> float | None:
+    """The part of 2(N-1)/N of the bytes at the goodput that raw TCP reaches in the same race."""
+    figure = results.get(case, collective, size, "tutti")
+    streams = [f.bus_gb_s for size in results.sizes(case, "stream")
+               if (f := results.get(case, "stream", size, "ring"))]
+    if collective != "all_reduce" or figure is None or not streams:
+        return None
+    return figure.bus_gb_s / max(streams)
+
+
+ONE_HOST = ("shm2", "shm4")
+HOSTS = ("tcp2", "tcp4")
+ANY = 1 << 60
+GOALS = [
+    Goal("3x the fastest peer at its ordinary settings", ONE_HOST, 16 * MIB, ANY,
+         against("tutti", ("ordinary",)), 3),
+    Goal("2x the fastest tuned peer", ONE_HOST, 16 * MIB, ANY, against("tutti", ALLOCATED), 2),
+    Goal("0.8 of the fused-sum floor", ONE_HOST, 16 * MIB, ANY, against("tutti", ("floor",)), 0.8),
+    Goal("ordinary buffers: 1.5x the fastest tuned peer", ONE_HOST, 16 * MIB, ANY,
+         against("tutti-staged", ALLOCATED), 1.5),
+    Goal("1.5x the fastest tuned peer", ONE_HOST, 64 * KIB, 4 * MIB, against("tutti", ALLOCATED),
+         1.5),
+    Goal("p50 of at most 2 us", ("shm2",), 0, 4 * KIB, time_us, 2, at_most=True),
+    Goal("faster than the fastest peer", ("shm4",), 0, 4 * KIB, against("tutti", ALLOCATED), 1),
+    Goal("1.5x the fastest tuned peer", HOSTS, MIB, ANY, against("tutti", ALLOCATED), 1.5),
+    Goal("as fast as the bare ring", HOSTS, MIB, ANY, against("tutti", ("ring",)), 1),
+    Goal("0.95 of the wire's bound", HOSTS, 16 * MIB, ANY, of_wire, 0.95, limited=True),
+    Goal("2x the fastest tuned peer", ("tcp2x2",), MIB, ANY, against("tutti", ALLOCATED), 2),
+    Goal("CPU at or below the fastest peer's", tuple(CASES), 64 * KIB, ANY, cpu, 1, at_most=True),
+]
+
+
+def goal_rows(results: Results, rate: str) -> list[list[str]]:
+    limited = bits_per_s(rate) > 0
+    rows = []
+    for goal in GOALS:
+        for case, collective in results.boards():
+            if case not in goal.cases or (limited and CASES[case].networked) != goal.limited:
+                continue
+            rows += rows_of(goal, results, case, collective)
+    return rows
+
+
+def rows_of(goal: Goal, results: Results, case: str, collective: str) -> list[list[str]]:
+    rows = []
+    for size in results.sizes(case, collective):
+        if not goal.least <= size <= goal.most:
+            continue
+        measured = goal.measure(results, case, collective, size)
+        if measured is None:
+            continue
+        met = measured <= goal.goal if goal.at_most else measured >= goal.goal
+        rows.append([goal.text, f"{case} {collective}", size_text(size), f"{measured:.2f}",
+                     "met" if met else "MISSED"])
+    return rows

@@ -1,0 +1,153 @@
+"""Runs the contestants, round by round, and collects what their ranks wrote."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from contestants import Case, Contestant, Field, Launch
+from network import Network
+
+
+class Wrong(Exception):
+    """A contestant computed a wrong value, or Tutti itself failed: the race is void."""
+
+
+@dataclasses.dataclass
+class Plan:
+    cases: list[Case]
+    contestants: list[Contestant]
+    collectives: list[str]
+    sizes: list[int]
+    rounds: int
+    seconds: float
+    timeout_s: float
+    rate: str
+
+
+@dataclasses.dataclass
+class Sample:
+    """One contestant in one round, at one size."""
+
+    case: str
+    collective: str
+    bytes: int
+    contestant: str
+    round: int
+    p50_us: float
+    cpu_ms: float  # Of all ranks and their helpers, an operation.
+    operations: int
+
+
+def probe(bin_folder: pathlib.Path) -> dict[str, float]:
+    """The state of the machine: what two threads do in the time of one, and the load."""
+    text = subprocess.check_output([str(bin_folder / "race_probe")], text=True)
+    return {"two_threads": float(text), "load": os.getloadavg()[0]}
+
+
+def wait_for(process: subprocess.Popen, timeout_s: float) -> int:
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
+
+
+def run_all(launches: list[Launch], log: pathlib.Path, timeout_s: float) -> str:
+    """"" where all processes end well, else why not."""
+    processes = []
+    with log.open("wb") as file:
+        for launch in launches:
+            processes.append(subprocess.Popen(
+                launch.argv, env=os.environ | launch.env, stdin=subprocess.DEVNULL, stdout=file,
+                stderr=subprocess.STDOUT, start_new_session=True))
+        codes = [wait_for(process, timeout_s) for process in processes]
+        for process in processes:  # Whatever is left: they are sessions of their own.
+            try:
+                os.killpg(process.pid, signal.SIGTERM if process.poll() is None else signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            wait_for(process, 5)
+            process.kill()
+            process.wait()
+    if not any(codes):
+        return ""
+    late = -signal.SIGKILL in codes
+    tail = log.read_text(errors="replace").strip().splitlines()[-5:]
+    return f"no end after {timeout_s:.0f} s" if late else f"exit codes {codes}: " + " | ".join(tail)
+
+
+def read_ranks(folder: pathlib.Path, ranks: int) -> list[list[dict]]:
+    """The lines of each rank; as many as all have."""
+    lines = []
+    for rank in range(ranks):
+        path = folder / f"rank-{rank}.jsonl"
+        text = path.read_text() if path.exists() else ""
+        lines.append([json.loads(line) for line in text.splitlines() if line.endswith("}")])
+    return [list(row) for row in zip(*lines)]
+
+
+def samples_of(rows: list[list[dict]], case: Case, name: str, round_: int) -> list[Sample]:
+    out = []
+    for row in rows:
+        wrong = sum(rank["wrong"] for rank in row)
+        first = row[0]
+        if wrong:
+            raise Wrong(f"{name}, {case.name}: {wrong} wrong values in {first['collective']} of "
+                        f"{first['bytes']} bytes")
+        slowest = [max(times) for times in zip(*(rank["ns"] for rank in row))]
+        cpu_s = sum(rank["cpu_s"] + rank["helpers_cpu_s"] for rank in row)
+        out.append(Sample(case.name, first["collective"], first["bytes"], name, round_,
+                          statistics.median(slowest) / 1e3, cpu_s / len(slowest) * 1e3,
+                          len(slowest)))
+    return out
+
+
+class Race:
+    def __init__(self, plan: Plan, bin_folder: pathlib.Path, scratch: pathlib.Path):
+        self.plan = plan
+        self.samples: list[Sample] = []
+        self.probes: list[dict[str, float]] = []
+        self.failures: dict[str, str] = {}  # By case and contestant.
+        self._bin = bin_folder
+        self._scratch = scratch
+
+    def run(self, network: Network) -> None:
+        for round_ in range(self.plan.rounds):
+            self.probes.append(probe(self._bin))
+            state = self.probes[-1]
+            print(f"round {round_ + 1} of {self.plan.rounds}: two threads do "
+                  f"{state['two_threads']:.2f}x one's work, load {state['load']:.1f}", flush=True)
+            for case in self.plan.cases:
+                self._run_case(case, round_, network)
+
+    def _run_case(self, case: Case, round_: int, network: Network) -> None:
+        entered = [c for c in self.plan.contestants if c.cases(case)]
+        turn = round_ % max(len(entered), 1)
+        for contestant in entered[turn:] + entered[:turn]:
+            if f"{case.name} {contestant.name}" not in self.failures:
+                self._run_one(case, contestant, round_, network)
+
+    def _run_one(self, case: Case, contestant: Contestant, round_: int, network: Network) -> None:
+        asked = [c for c in self.plan.collectives
+                 if not contestant.collectives or c in contestant.collectives]
+        if not asked:
+            return
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self._scratch))
+        arguments = ["--collectives", ",".join(asked), "--out", str(folder),
+                     "--sizes", ",".join(map(str, self.plan.sizes)),
+                     "--seconds", str(self.plan.seconds)]
+        field = Field(case, self._bin, folder, network, arguments)
+        failure = run_all(contestant.launch(field), folder / "log", self.plan.timeout_s)
+        self.samples += samples_of(read_ranks(folder, case.ranks), case, contestant.name, round_)
+        shutil.rmtree(folder)
+        if failure and contestant.kind == "tutti":
+            raise Wrong(f"{contestant.name}, {case.name}: {failure}")
+        if failure:
+            self.failures[f"{case.name} {contestant.name}"] = failure
+            print(f"  {contestant.name}, {case.name}, is out: {failure}", file=sys.stderr)
