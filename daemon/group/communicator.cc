@@ -1,6 +1,7 @@
 #include "daemon/group/communicator.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace tutti {
 
@@ -10,19 +11,22 @@ constexpr size_t kRecipesMost = 256;
 
 Communicator::Communicator(std::vector<int> members, const std::vector<Host>& hosts, int self)
     : members_(std::move(members)), host_of_(members_.size()), next_seq_(members_.size()) {
+  std::unordered_map<int, int> home;  // Of each rank of the job.
+  for (int host = 0; host < static_cast<int>(hosts.size()); ++host)
+    for (const int rank : hosts[host].ranks) home[rank] = host;
+  std::vector<std::vector<int>> here(hosts.size());
+  for (int rank = 0; rank < size(); ++rank) {
+    host_of_[rank] = home.at(members_[rank]);
+    here[host_of_[rank]].push_back(rank);
+  }
   for (int host = 0; host < static_cast<int>(hosts.size()); ++host) {
-    std::vector<int> here;
-    for (int rank = 0; rank < size(); ++rank) {
-      if (std::ranges::find(hosts[host].ranks, members_[rank]) == hosts[host].ranks.end()) continue;
-      host_of_[rank] = host;
-      here.push_back(rank);
-    }
-    if (here.empty()) continue;
+    if (here[host].empty()) continue;
     if (host == self) {
       self_in_topology_ = static_cast<int>(topology_.size());
-      local_ = here;
+      local_ = here[host];
     }
-    topology_.push_back(std::move(here));
+    topology_.push_back(std::move(here[host]));
+    places_.push_back(host);
   }
 }
 

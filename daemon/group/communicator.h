@@ -27,6 +27,8 @@ class Communicator {
   int host_of(int rank) const { return host_of_[rank]; }
   const std::vector<int>& local_ranks() const { return local_; }  // Of the group, ascending.
   const std::vector<std::vector<int>>& topology() const { return topology_; }
+  // Which of the epoch's hosts those are.
+  const std::vector<int>& places() const { return places_; }
 
   uint64_t take_seq(int rank) { return next_seq_[rank]++; }
   // Every local rank that is not among the gone (ranks of the job) is past this operation.
@@ -40,6 +42,7 @@ class Communicator {
   std::vector<int> host_of_;
   std::vector<int> local_;
   std::vector<std::vector<int>> topology_;  // Hosts with members, their ranks of the group.
+  std::vector<int> places_;
   int self_in_topology_ = -1;
   std::vector<uint64_t> next_seq_;  // By rank of the group; local ones move.
   std::map<Plan, std::shared_ptr<const Recipe>> recipes_;

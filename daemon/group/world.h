@@ -96,7 +96,8 @@ class PlainWorld final : public World, public Links::Events {
   Status cause_;
   WorldStats stats_;
 
-  Matcher matcher_;  // Used where leads().
+  Matcher matcher_;                       // Used where leads().
+  std::map<uint32_t, Communicator> led_;  // Where leads(): the groups of verdicts so far.
   Loop::TimerId matcher_timer_ = 0;
   std::unique_ptr<Links> links_;
 };

@@ -18,7 +18,8 @@ void PlainWorld::judge(const Arrival& arrival, int host) {
 
 void PlainWorld::proclaim(const Verdict& verdict) {
   const Key key{verdict.group, verdict.seq};
-  const Communicator group(verdict.members, hosts_, self_);
+  const Communicator& group =
+      led_.try_emplace(verdict.group, verdict.members, hosts_, self_).first->second;
   v1::Control control;
   control.set_group(verdict.group);
   control.set_op_seq(verdict.seq);
