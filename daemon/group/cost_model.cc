@@ -1,51 +1,137 @@
 #include "daemon/group/cost_model.h"
 
-#include <array>
-#include <limits>
+#include <algorithm>
+#include <cmath>
 
 namespace tutti {
 namespace {
 
-constexpr std::array kCandidates = {Strategy{StrategyKind::tree, 2},
-                                    Strategy{StrategyKind::centralized, 0},
-                                    Strategy{StrategyKind::ring, 0}};
+constexpr uint64_t kLeastSliceBytes = 64 * 1024;  // As the engine cuts.
+
+bool has_blocks(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter;
+}
+
+bool combines(Collective collective) {
+  return reduces(collective) || collective == Collective::barrier;
+}
 
 // One rank a host: the global level alone, which is all that the links see.
-Plan leaders_plan(Collective collective, const Strategy& global, size_t hosts) {
+Plan leaders_plan(Collective collective, const Strategy& global, int hosts) {
   Plan plan;
   plan.collective = collective;
-  plan.strategies = {{StrategyKind::centralized, 0}, global};
-  for (size_t host = 0; host < hosts; ++host) plan.hosts.push_back({static_cast<int>(host)});
+  plan.strategies = {{StrategyKind::centralized}, global};
+  if (hosts == 1) plan.strategies.local = global;
+  for (int host = 0; host < hosts; ++host) plan.hosts.push_back({host});
   return plan;
 }
 
-double predicted_us(const Plan& plan, uint64_t bytes, const LinkCost& link) {
-  const Cost cost = cost_of(plan);
-  const double sent = static_cast<double>(bytes) * cost.sent_chunks_max / chunk_count(plan);
-  return cost.rounds * link.message_us + sent * link.byte_us;
+// Children of a heap's inner member; 1 in a ring.
+int fan_of(const Strategy& strategy, int hosts) {
+  const int widest = std::max(1, hosts - 1);
+  if (strategy.kind == StrategyKind::centralized) return widest;
+  if (strategy.kind == StrategyKind::tree)
+    return static_cast<int>(std::min<uint32_t>(strategy.arity, static_cast<uint32_t>(widest)));
+  return 1;
 }
 
-Strategy cheapest(Collective collective, uint64_t bytes, size_t hosts, const LinkCost& link) {
-  Strategy best = kCandidates[0];
-  double least = std::numeric_limits<double>::infinity();
-  for (const Strategy& candidate : kCandidates) {
-    const double us = predicted_us(leaders_plan(collective, candidate, hosts), bytes, link);
-    if (us >= least) continue;
-    least = us;
-    best = candidate;
-  }
-  return best;
+// How the engine cuts the tensor.
+struct Cut {
+  double piece = 0;   // Bytes of a slice of a chunk.
+  double frames = 1;  // Messages in a leader's chunk: a block of each of its ranks.
+  double slices = 1;
+};
+
+Cut cut_of(const Work& work, const Traffic& traffic, const Pipeline& pipeline) {
+  const bool blocks = has_blocks(work.collective);
+  const int chunks = blocks ? work.ranks : traffic.chunks;
+  const double chunk = static_cast<double>(work.bytes) / (blocks ? 1 : chunks);
+  const auto slice = static_cast<double>(std::max(pipeline.slice_bytes / chunks, kLeastSliceBytes));
+  Cut cut;
+  cut.piece = std::min(chunk, slice);
+  cut.frames = blocks ? static_cast<double>(work.ranks) / work.hosts : 1;
+  cut.slices = std::max(1.0, std::ceil(chunk / slice));
+  return cut;
+}
+
+// One pass over the tensors of a host's ranks, for one slice.
+double local_us(const Work& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
+  const double ranks = static_cast<double>(work.ranks) / work.hosts;
+  const double passes = ranks > 1 ? 2 * ranks + 1 : 0;
+  return passes * cut.piece * cut.frames * traffic.chunks * host.fold_byte_us;
+}
+
+// The worker's thread with one slice: what it copies out and in, and folds as it comes.
+double busy_us(const Work& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
+  const double moved = traffic.sent_chunks + traffic.received_chunks;
+  const double combined = combines(work.collective) ? traffic.received_chunks : 0;
+  return moved * cut.frames * (host.frame_us + cut.piece * host.copy_byte_us) +
+         combined * cut.frames * cut.piece * host.fold_byte_us;
 }
 
 }  // namespace
 
+Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
+  const Plan plan = leaders_plan(collective, global, hosts);
+  const Cost cost = cost_of(plan);
+  Traffic traffic{cost.rounds, cost.sent_chunks_max, cost.received_chunks_max, 0,
+                  chunk_count(plan)};
+  const bool ring = global.kind == StrategyKind::ring && traffic.chunks > 1;
+  // What a heap's root takes in it sends only afterwards.
+  traffic.path_chunks = ring ? traffic.rounds
+                             : std::max(traffic.rounds * fan_of(global, hosts),
+                                        traffic.sent_chunks + traffic.received_chunks);
+  return traffic;
+}
+
+Prediction predict(const Work& work, const Traffic& traffic, const LinkCost& link,
+                   const HostCost& host, const Pipeline& pipeline) {
+  const Cut cut = cut_of(work, traffic, pipeline);
+  const double chunk_us = cut.frames * (host.frame_us + cut.piece * link.byte_us);
+  const double copied_us = cut.frames * cut.piece * 2 * host.copy_byte_us;
+  const double local = local_us(work, traffic, cut, host);
+  const double busy = local + (work.hosts > 1 ? busy_us(work, traffic, cut, host) : 0);
+  const double first = local + (work.hosts > 1 ? traffic.rounds * link.message_us +
+                                                     traffic.path_chunks * (chunk_us + copied_us)
+                                               : 0);
+  const double wire =
+      work.hosts > 1 ? std::max(traffic.sent_chunks, traffic.received_chunks) * chunk_us : 0;
+  const double interval = std::max({wire, busy, first / pipeline.slices_in_flight});
+  // Every host tells the leader, which tells every host.
+  const double start = 2 * host.hop_us + (work.hosts > 1 ? 2 * link.message_us : 0);
+  Prediction prediction;
+  prediction.us = start + first + (cut.slices - 1) * interval;
+  prediction.rounds = traffic.rounds;
+  prediction.sent_bytes = work.hosts == 1
+                              ? 0
+                              : traffic.sent_chunks * cut.frames * static_cast<double>(work.bytes) /
+                                    (has_blocks(work.collective) ? 1 : traffic.chunks);
+  return prediction;
+}
+
+std::vector<Strategy> candidates(Collective collective, int hosts) {
+  std::vector<Strategy> list;
+  for (const uint32_t arity : {2u, 4u, 1u})
+    if (arity < static_cast<uint32_t>(hosts - 1)) list.push_back({StrategyKind::tree, arity});
+  list.push_back({StrategyKind::centralized});
+  const bool is_ring = collective == Collective::all_reduce || has_blocks(collective);
+  if (is_ring && hosts > 1) list.push_back({StrategyKind::ring});
+  return list;
+}
+
 Strategies choose(const Strategies& asked, Collective collective, uint64_t bytes,
-                  const std::vector<std::vector<int>>& hosts, const LinkCost& cost) {
+                  const std::vector<std::vector<int>>& hosts, const LinkCost& link) {
   Strategies chosen = asked;
-  if (chosen.local.kind == StrategyKind::automatic) chosen.local = {StrategyKind::centralized, 0};
-  if (chosen.global.kind == StrategyKind::automatic)
-    chosen.global =
-        hosts.size() == 1 ? chosen.local : cheapest(collective, bytes, hosts.size(), cost);
+  if (chosen.local.kind == StrategyKind::automatic) chosen.local = {StrategyKind::centralized};
+  if (chosen.global.kind != StrategyKind::automatic) return chosen;
+  const int count = static_cast<int>(hosts.size());
+  Work work{collective, bytes, count, 0};
+  for (const auto& ranks : hosts) work.ranks += static_cast<int>(ranks.size());
+  const std::vector<Strategy> list = candidates(collective, count);
+  chosen.global = *std::ranges::min_element(list, {}, [&](const Strategy& strategy) {
+    return predict(work, traffic_of(collective, strategy, count), link).us;
+  });
+  if (count == 1) chosen.global = chosen.local;
   return chosen;
 }
 

@@ -1,0 +1,157 @@
+// What `auto` means, learnt while a job runs. The leader's, and it decides for all ranks. Pure:
+// times come in as numbers. It outlives an epoch: hosts are known by name.
+//
+// FROM WHAT IT CHOOSES. For each set of hosts, collective and size class (powers of two) it holds
+// the candidates with their predicted time (cost_model.h, over the measured links) and the median
+// of their last measured times. A candidate that was measured often enough counts with that; one
+// that was not, with its prediction, corrected by as much as the prediction of the one in use is
+// off.
+//
+// WHEN IT CHANGES ITS MIND. Only for a gain of kMargin, and only after kAgreements operations in a
+// row that say so.
+//
+// WHAT IT TRIES. Where no bit of a result depends on the strategy (`may_try`), and a size has come
+// kTrialsAfter times, each candidate predicted within kPlausible of the best is run until it was
+// measured, once; and again after kTrialsAgain operations. That is all: at most a few operations a
+// candidate, and none for sizes that come seldom.
+//
+// DRIFT. Where the times of the one in use leave a band around what they were, for kDrift
+// operations in a row, all other measurements of that size are forgotten, and the links are
+// measured again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "daemon/group/cost_model.h"
+
+namespace tutti {
+
+// Who takes part in a group: its hosts by name, in the group's order, and how many ranks they have
+// together.
+struct Party {
+  std::vector<std::string> hosts;
+  int ranks = 1;
+  auto operator<=>(const Party&) const = default;
+};
+
+// What was measured of the way from one host to another; 0: not yet.
+struct LinkFigures {
+  double message_us = 0;
+  double byte_us = 0;
+  bool operator==(const LinkFigures&) const = default;
+};
+
+// The median of the last few samples.
+class Samples {
+ public:
+  void add(double value);
+  int count() const { return count_; }  // Of all there ever were.
+  double median() const;                // 0 where there are none.
+  void clear() { count_ = 0; }
+
+ private:
+  static constexpr int kKept = 9;
+  std::array<double, kKept> kept_{};
+  int count_ = 0;
+};
+
+class Tuner {
+ public:
+  static constexpr double kMargin = 0.10;
+  static constexpr int kAgreements = 8;
+  static constexpr int kEnough = 5;  // Samples; the first of each strategy is not taken.
+  static constexpr int kTrialsAfter = 16;
+  static constexpr int kTrialsAgain = 4096;
+  static constexpr double kPlausible = 3;
+  static constexpr int kDrift = 16;
+  static constexpr double kBand = 2;  // From half to double.
+
+  explicit Tuner(const Pipeline& pipeline = {}) : pipeline_(pipeline) {}
+
+  // A number for the party, to be used below; the same for the same party.
+  int party(const Party& party);
+
+  // The strategy between hosts for the next operation. `may_try`: no bit of its result depends on
+  // it.
+  Strategy choose(int party, Collective collective, uint64_t bytes, bool may_try);
+  // How long an operation took, from its start to its end on the last host, while no other ran.
+  void observe(int party, Collective collective, uint64_t bytes, const Strategy& used, double us);
+
+  // A measurement; what is 0 is left as it was.
+  void set_link(const std::string& from, const std::string& to, const LinkFigures& figures);
+  // Measured, or typical of those that were, or the model's default.
+  LinkCost link(const std::string& from, const std::string& to) const;
+  LinkCost typical_link() const;
+  // Reality drifted: the links should be probed again. True once for each drift.
+  bool take_wish_to_probe() { return std::exchange(wishes_to_probe_, false); }
+
+  // ---- For `tutti explain` ----
+  struct Row {
+    int hosts = 1;
+    int ranks = 1;
+    Collective collective = Collective::all_reduce;
+    uint64_t bytes = 0;  // The class: up to this many.
+    Strategy strategy;
+    double predicted_us = 0;
+    double measured_us = 0;  // 0: not yet.
+    int samples = 0;
+    bool chosen = false;
+  };
+  std::vector<Row> rows() const;
+  using Pair = std::pair<std::string, std::string>;
+  const std::map<Pair, LinkFigures>& links() const { return links_; }
+
+ private:
+  struct Candidate {
+    Strategy strategy;
+    Traffic traffic;
+    LinkCost link;
+    double predicted_us = 0;  // At the class's bytes.
+    Samples measured;
+    bool warmed = false;  // The first time counts for nothing: links were dialled, plans made.
+    int trials = 0;
+  };
+  using Key = std::tuple<int, Collective, int>;  // Party, collective, bit width of the bytes.
+  struct Class {
+    uint64_t bytes = 0;
+    std::vector<Candidate> candidates;
+    uint64_t links_version = 0;
+    size_t current = 0;
+    size_t challenger = 0;
+    int agreements = 0;
+    int operations = 0;
+    double usual_us = 0;  // Of the one in use; 0: not known yet.
+    int drifting = 0;
+  };
+
+  Class& class_of(int party, Collective collective, uint64_t bytes);
+  void add_candidate(const Party& party, Collective collective, Class& of,
+                     const Strategy& strategy);
+  Work work_of(int party, Collective collective, uint64_t bytes) const;
+  void predict_all(const Key& key, Class& of);
+  LinkCost worst_link(const Party& party, Collective collective, const Strategy& strategy) const;
+  static double rating(const Class& of, const Candidate& candidate);
+  static void reconsider(Class& of);
+  static void start_trials_anew(Class& of);
+  std::optional<size_t> next_trial(const Class& of) const;
+  void watch_for_drift(Class& of, const Candidate& used);
+
+  const Pipeline pipeline_;
+  const HostCost host_;
+  std::vector<Party> parties_;
+  std::map<Party, int> numbers_;
+  std::map<Key, Class> classes_;
+  std::map<Pair, LinkFigures> links_;
+  mutable std::optional<LinkCost> typical_;
+  uint64_t links_version_ = 1;
+  bool wishes_to_probe_ = false;
+};
+
+}  // namespace tutti
