@@ -1,90 +1,62 @@
-// 16-bit floats to and from f32, by integer arithmetic without branches, so that compilers turn
-// loops over them into vector code on any processor. Subnormals, infinities and NaNs are kept;
-// rounding is to nearest, ties to even. After Fabian Giesen's public-domain half-float conversions.
+// Vectors of 16-bit floats to and from f32, by integer arithmetic without branches. Subnormals,
+// infinities and NaNs are kept; rounding is to nearest, ties to even. After Fabian Giesen's
+// public-domain half-float conversions.
 //
-// Internal linkage on purpose, as in arithmetic.h.
+// Internal linkage on purpose, as in vectors.h.
 #pragma once
 
-#include <cstdint>
-
-#include "daemon/kernel/loose.h"
-#include "proto/types.h"
+#include "daemon/kernel/vectors.h"
 
 namespace tutti {
 namespace {
 
-struct F16 {
-  uint16_t bits;
-};
-struct Bf16 {
-  uint16_t bits;
-};
+// 16-bit floats are given and returned in the low halves of 32-bit values.
+template <size_t bytes>
+struct HalfBits {
+  using Floats = Vector<float, bytes>;
+  using Bits = Vector<uint32_t, bytes>;
 
-inline uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
-inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+  static Floats from_bf16(Bits half) { return floats(half << 16); }
 
-inline float to_float(Bf16 value) { return float_of(uint32_t{value.bits} << 16); }
-
-inline float to_float(F16 value) {
-  constexpr uint32_t kExponent = 0x7c00u << 13;
-  constexpr uint32_t kRebias = (127u - 15u) << 23;
-  const uint32_t shifted = (value.bits & 0x7fffu) << 13;
-  const uint32_t exponent = shifted & kExponent;
-  const uint32_t normal = shifted + kRebias;
-  const uint32_t special = normal + ((128u - 16u) << 23);
-  // The f32 unit gives a subnormal its exponent: 2^-14 * 1.m - 2^-14.
-  const uint32_t subnormal = bits_of(float_of(normal + (1u << 23)) - float_of(113u << 23));
-  const uint32_t finite = exponent == 0 ? subnormal : normal;
-  const uint32_t magnitude = exponent == kExponent ? special : finite;
-  return float_of(magnitude | (value.bits & 0x8000u) << 16);
-}
-
-inline void from_float(float value, Bf16& to) {
-  const uint32_t bits = bits_of(value);
-  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-  const uint32_t nan = bits >> 16 | 0x40u;
-  to.bits = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
-}
-
-inline void from_float(float value, F16& to) {
-  constexpr uint32_t kLeastNormal = 113u << 23;
-  constexpr uint32_t kTooLarge = 143u << 23;
-  constexpr uint32_t kAligner = 126u << 23;  // 0.5: adding it shifts a subnormal's bits in place.
-  const uint32_t bits = bits_of(value);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  const uint32_t odd = magnitude >> 13 & 1u;
-  const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + odd) >> 13;
-  const uint32_t subnormal = bits_of(float_of(magnitude) + float_of(kAligner)) - kAligner;
-  const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  const uint32_t finite = magnitude < kLeastNormal ? subnormal : normal;
-  const uint32_t result = magnitude >= kTooLarge ? special : finite;
-  to.bits = static_cast<uint16_t>(result | (bits >> 16 & 0x8000u));
-}
-
-template <class Half>
-void widen_block(float* __restrict to, const std::byte* __restrict from, size_t count) {
-  for (size_t i = 0; i < count; ++i) to[i] = to_float(load<Half>(from, i));
-}
-
-template <class Half>
-void narrow_block(std::byte* __restrict to, const float* __restrict from, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    Half value;
-    from_float(from[i], value);
-    store(to, i, value);
+  static Bits to_bf16(Floats values) {
+    const Bits all = bits(values);
+    const Bits rounded = (all + 0x7fffu + (all >> 16 & 1u)) >> 16;
+    const Bits nan = all >> 16 | 0x40u;
+    return (all & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
   }
-}
 
-// Blocks of 16-bit floats (f16 or bf16) to and from f32; the two do not overlap.
-struct PortableHalves {
-  static void widen(Dtype dtype, float* __restrict to, const std::byte* __restrict from,
-                    size_t count) {
-    dtype == Dtype::f16 ? widen_block<F16>(to, from, count) : widen_block<Bf16>(to, from, count);
+  static Floats from_f16(Bits half) {
+    constexpr uint32_t kExponent = 0x7c00u << 13;
+    constexpr uint32_t kRebias = (127u - 15u) << 23;
+    const Bits shifted = (half & 0x7fffu) << 13;
+    const Bits exponent = shifted & kExponent;
+    const Bits normal = shifted + kRebias;
+    const Bits special = normal + ((128u - 16u) << 23);
+    // The f32 unit gives a subnormal its exponent: 2^-14 * 1.m - 2^-14.
+    const Bits subnormal = bits(floats(normal + (1u << 23)) - floats(Bits{} + (113u << 23)));
+    const Bits finite = exponent == 0 ? subnormal : normal;
+    const Bits magnitude = exponent == kExponent ? special : finite;
+    return floats(magnitude | (half & 0x8000u) << 16);
   }
-  static void narrow(Dtype dtype, std::byte* __restrict to, const float* __restrict from,
-                     size_t count) {
-    dtype == Dtype::f16 ? narrow_block<F16>(to, from, count) : narrow_block<Bf16>(to, from, count);
+
+  static Bits to_f16(Floats values) {
+    constexpr uint32_t kLeastNormal = 113u << 23;
+    constexpr uint32_t kTooLarge = 143u << 23;
+    constexpr uint32_t kAligner = 126u << 23;  // 0.5: adding it shifts a subnormal's bits in place.
+    const Bits all = bits(values);
+    const Bits magnitude = all & 0x7fffffffu;
+    const Bits odd = magnitude >> 13 & 1u;
+    const Bits normal = (magnitude - (112u << 23) + 0xfffu + odd) >> 13;
+    const Bits subnormal = bits(floats(magnitude) + floats(Bits{} + kAligner)) - kAligner;
+    const Bits special = magnitude > 0x7f800000u ? Bits{} + 0x7e00u : Bits{} + 0x7c00u;
+    const Bits finite = magnitude < kLeastNormal ? subnormal : normal;
+    const Bits result = magnitude >= kTooLarge ? special : finite;
+    return result | (all >> 16 & 0x8000u);
   }
+
+ private:
+  static Floats floats(Bits values) { return reinterpret_cast<Floats>(values); }
+  static Bits bits(Floats values) { return reinterpret_cast<Bits>(values); }
 };
 
 }  // namespace

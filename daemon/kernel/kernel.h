@@ -42,8 +42,13 @@ using Kernel = void (*)(const FoldJob& job);
 // The fastest kernel this processor can run.
 Kernel choose_kernel();
 
-void fold_baseline(const FoldJob& job);  // What every processor of the architecture runs.
-void fold_avx2(const FoldJob& job);      // x86 only, as is the next.
-void fold_avx512(const FoldJob& job);
+// All that it can run, the fastest first; the last is what every processor of the architecture
+// runs.
+constexpr size_t kMostKernels = 3;
+struct Kernels {
+  Kernel at[kMostKernels];
+  size_t count;
+};
+Kernels usable_kernels();
 
 }  // namespace tutti

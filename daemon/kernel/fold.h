@@ -1,0 +1,170 @@
+// The loop behind every host kernel. Each kernel file includes this once and is compiled for its
+// own processor; hence internal linkage, and nothing of the library that could leave a shared copy
+// behind.
+//
+// A pack of values is loaded from every source, combined in registers, and stored to every target,
+// before the next pack: memory is passed over once, and a target may be a source.
+//
+// A processor is a class with: kBytes, of a vector register; from_f16, from_bf16, to_f16 and
+// to_bf16 between half a register of 16-bit floats and a register of f32; store_past_cache of an
+// aligned register or half a one, and finish_stores, after which others see those.
+#pragma once
+
+#include <type_traits>
+
+#include "daemon/kernel/arithmetic.h"
+#include "daemon/kernel/formats.h"
+#include "daemon/kernel/kernel.h"
+
+namespace tutti {
+namespace {
+
+// How much of all sources together is on its way to the first-level cache.
+constexpr size_t kAheadBytes = 8192;
+
+template <Op op, class V>
+[[gnu::always_inline]] inline void fold_in(Pack<V>& result, const Pack<V>& next) {
+  result.a = combine<op>(result.a, next.a);
+  result.b = combine<op>(result.b, next.b);
+  result.c = combine<op>(result.c, next.c);
+  result.d = combine<op>(result.d, next.d);
+}
+
+template <class From, class To, Op op, class T>
+struct Fold {
+  static constexpr size_t kPack = From::kValues;
+
+  // Values `first` and behind; `Place` is where they are loaded from and stored to.
+  template <class Place>
+  [[gnu::always_inline]] static void pack(const FoldJob& job, const Place& place) {
+    auto result = place.template read<From>(job.sources[0]);
+    for (size_t s = 1; s < job.source_count; ++s)
+      fold_in<op>(result, place.template read<From>(job.sources[s]));
+    if constexpr (std::is_floating_point_v<T>)
+      if (job.divisor != 1) {
+        const auto divisor = static_cast<T>(job.divisor);
+        result = {result.a / divisor, result.b / divisor, result.c / divisor, result.d / divisor};
+      }
+    const auto stored = To::encode(result);
+    for (size_t t = 0; t < job.target_count; ++t) place.template write<To>(stored, job.targets[t]);
+  }
+
+  template <bool past_cache>
+  static size_t whole_packs(const FoldJob& job, size_t first) {
+    const size_t ahead = kAheadBytes / job.source_count;
+    for (; first + kPack <= job.count; first += kPack)
+      pack(job, WholePack<past_cache>{first, ahead});
+    return first;
+  }
+
+  static void part(const FoldJob& job, size_t first, size_t count) {
+    if (count != 0) pack(job, PartPack{first, count});
+  }
+
+  static void all(const FoldJob& job) {
+    const size_t before = job.count < 2 * kPack ? 0 : values_before(job.targets[0], To::kRegister);
+    part(job, 0, before);
+    size_t done = 0;
+    if (job.past_cache && all_alike(job, To::kRegister)) {
+      done = whole_packs<true>(job, before);
+      To::finish_stores();
+    } else {
+      done = whole_packs<false>(job, before);
+    }
+    part(job, done, job.count - done);
+  }
+
+  // How many values lie before the target's next whole register; none where values lie across.
+  static size_t values_before(const Target& target, size_t bytes) {
+    const size_t before = (bytes - reinterpret_cast<uintptr_t>(target.data) % bytes) % bytes;
+    return before % size_of(target.dtype) == 0 ? before / size_of(target.dtype) : 0;
+  }
+
+  // Whether every target is aligned to registers where the first is, and that one can be.
+  static bool all_alike(const FoldJob& job, size_t bytes) {
+    const auto place = [&](size_t t) {
+      return reinterpret_cast<uintptr_t>(job.targets[t].data) % bytes;
+    };
+    bool alike = place(0) % size_of(job.targets[0].dtype) == 0;
+    for (size_t t = 1; t < job.target_count; ++t) alike &= place(t) == place(0);
+    return alike && job.count >= 2 * kPack;
+  }
+};
+
+// A run-time choice becomes a compile-time one.
+template <class T, class From, class To = From>
+void fold_as(const FoldJob& job) {
+  switch (job.op) {
+    case Op::min:
+      return Fold<From, To, Op::min, T>::all(job);
+    case Op::max:
+      return Fold<From, To, Op::max, T>::all(job);
+    case Op::prod:
+      return Fold<From, To, Op::prod, T>::all(job);
+    case Op::sum:
+    case Op::mean:
+      return Fold<From, To, Op::sum, T>::all(job);
+  }
+}
+
+// Integers wrap: signs matter to min and max alone.
+template <class Processor, class T>
+void fold_integers(const FoldJob& job) {
+  using Unsigned = std::make_unsigned_t<T>;
+  if (job.op == Op::min || job.op == Op::max) return fold_as<T, Plain<Processor, T>>(job);
+  fold_as<Unsigned, Plain<Processor, Unsigned>>(job);
+}
+
+bool all_are(const FoldJob& job, Dtype dtype) {
+  bool all = job.targets[0].dtype == dtype;
+  for (size_t s = 0; s < job.source_count; ++s) all &= job.sources[s].dtype == dtype;
+  return all;
+}
+
+template <class Processor>
+void fold_floats(const FoldJob& job) {
+  using F32 = Plain<Processor, float>;
+  using F16 = Halves<Processor, Dtype::f16>;
+  using Bf16 = Halves<Processor, Dtype::bf16>;
+  using Any = Mixed<Processor>;
+  const Dtype stored = job.targets[0].dtype;
+  const bool alike = all_are(job, stored);
+  if (stored == Dtype::f32) return alike ? fold_as<float, F32>(job) : fold_as<float, Any, F32>(job);
+  if (stored == Dtype::f16) return alike ? fold_as<float, F16>(job) : fold_as<float, Any, F16>(job);
+  return alike ? fold_as<float, Bf16>(job) : fold_as<float, Any, Bf16>(job);
+}
+
+bool copies(const FoldJob& job) {
+  return job.source_count == 1 && job.divisor == 1 && all_are(job, job.sources[0].dtype);
+}
+
+void copy_to_all(const FoldJob& job) {
+  const auto [from, dtype] = job.sources[0];
+  for (size_t t = 0; t < job.target_count; ++t)
+    if (job.targets[t].data != from)
+      __builtin_memcpy(job.targets[t].data, from, job.count * size_of(dtype));
+}
+
+template <class Processor>
+void fold_on(const FoldJob& job) {
+  if (copies(job)) return copy_to_all(job);
+  switch (job.targets[0].dtype) {
+    case Dtype::f64:
+      return fold_as<double, Plain<Processor, double>>(job);
+    case Dtype::i8:
+      return fold_integers<Processor, int8_t>(job);
+    case Dtype::u8:
+      return fold_integers<Processor, uint8_t>(job);
+    case Dtype::i32:
+      return fold_integers<Processor, int32_t>(job);
+    case Dtype::i64:
+      return fold_integers<Processor, int64_t>(job);
+    case Dtype::f32:
+    case Dtype::f16:
+    case Dtype::bf16:
+      return fold_floats<Processor>(job);
+  }
+}
+
+}  // namespace
+}  // namespace tutti

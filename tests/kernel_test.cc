@@ -1,0 +1,196 @@
+// Every kernel this processor can run, against the one every processor of its architecture runs:
+// same bits, into every target, wherever operands lie. tests/device_reduce_test.cc compares the
+// fastest with the slow, obvious way.
+#include "daemon/kernel/kernel.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+constexpr size_t kGuard = 64;
+constexpr std::byte kFill{0xa5};
+const std::vector<size_t> kCounts = {1, 7, 63, 64, 255, 300, 1025, 4099};
+
+// One fold. `in_place` targets are the first sources, the `apart` others are not sources.
+struct Case {
+  Dtype from = Dtype::f32;
+  Dtype to = Dtype::f32;
+  Op op = Op::sum;
+  size_t sources = 2;
+  size_t in_place = 0;
+  size_t apart = 1;
+  size_t count = 1025;
+  uint32_t divisor = 1;
+  bool past_cache = false;
+  size_t offset = 0;  // Bytes behind an aligned address, of every operand.
+};
+
+std::string describe(const Case& what) {
+  return std::string(name_of(what.from)) + " to " + std::string(name_of(what.to)) + " " +
+         std::string(name_of(what.op)) + ", " + std::to_string(what.sources) + " sources, " +
+         std::to_string(what.in_place) + " in place, " + std::to_string(what.apart) +
+         " apart, count " + std::to_string(what.count) + ", divisor " +
+         std::to_string(what.divisor) + ", offset " + std::to_string(what.offset) +
+         (what.past_cache ? ", past the cache" : "");
+}
+
+// Memory of its own at an offset behind an aligned address, guarded on both sides.
+class Block {
+ public:
+  Block(size_t bytes, size_t offset) : bytes_(bytes), all_(bytes + offset + 4 * kGuard, kFill) {
+    const auto at = reinterpret_cast<uintptr_t>(all_.data());
+    place_ = 2 * kGuard - at % kGuard + offset;
+  }
+  std::byte* data() { return all_.data() + place_; }
+  std::vector<std::byte> values() const {
+    return {all_.begin() + static_cast<ptrdiff_t>(place_),
+            all_.begin() + static_cast<ptrdiff_t>(place_ + bytes_)};
+  }
+  bool guarded() const {
+    size_t untouched = 0;
+    for (size_t i = 0; i < all_.size(); ++i)
+      untouched += (i < place_ || i >= place_ + bytes_) && all_[i] == kFill;
+    return untouched == all_.size() - bytes_;
+  }
+
+ private:
+  size_t bytes_;
+  std::vector<std::byte> all_;
+  size_t place_ = 0;
+};
+
+void fill(Block& block, size_t bytes, unsigned seed) {
+  std::mt19937 random(seed);
+  for (size_t i = 0; i < bytes; ++i) block.data()[i] = static_cast<std::byte>(random());
+}
+
+// What each target holds afterwards.
+std::vector<std::vector<std::byte>> run(Kernel kernel, const Case& what) {
+  const size_t from_bytes = what.count * size_of(what.from);
+  std::vector<Block> blocks;
+  std::vector<Operand> sources;
+  std::vector<Target> targets;
+  for (size_t s = 0; s < what.sources; ++s) {
+    fill(blocks.emplace_back(from_bytes, what.offset), from_bytes, static_cast<unsigned>(s));
+    sources.push_back({blocks.back().data(), what.from});
+  }
+  for (size_t t = 0; t < what.in_place; ++t) targets.push_back({blocks[t].data(), what.to});
+  for (size_t t = 0; t < what.apart; ++t) {
+    blocks.emplace_back(what.count * size_of(what.to), what.offset);
+    targets.push_back({blocks.back().data(), what.to});
+  }
+  kernel({targets.data(), targets.size(), sources.data(), sources.size(), what.count, what.op,
+          what.divisor, what.past_cache});
+  std::vector<std::vector<std::byte>> results;
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    EXPECT_TRUE(blocks[b].guarded()) << describe(what);
+    if (b < what.in_place || b >= what.sources) results.push_back(blocks[b].values());
+  }
+  return results;
+}
+
+template <class Bits>
+bool is_nan(const std::byte* at, Bits infinity) {
+  Bits bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  return (bits & ~(Bits{1} << (8 * sizeof(Bits) - 1))) > infinity;
+}
+
+bool is_nan(Dtype dtype, const std::byte* at) {
+  switch (dtype) {
+    case Dtype::f32:
+      return is_nan<uint32_t>(at, 0x7f800000u);
+    case Dtype::f64:
+      return is_nan<uint64_t>(at, uint64_t{0x7ff} << 52);
+    case Dtype::f16:
+      return is_nan<uint16_t>(at, 0x7c00);
+    case Dtype::bf16:
+      return is_nan<uint16_t>(at, 0x7f80);
+    default:
+      return false;
+  }
+}
+
+// Which NaN comes out of two is the processor's choice.
+size_t differences(Dtype dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  size_t different = 0;
+  for (size_t at = 0; at < a.size(); at += size_of(dtype)) {
+    const bool same = std::memcmp(&a[at], &b[at], size_of(dtype)) == 0;
+    different += !same && !(is_nan(dtype, &a[at]) && is_nan(dtype, &b[at]));
+  }
+  return different;
+}
+
+void check(const Case& what) {
+  const Kernels kernels = usable_kernels();
+  Case plain = what;  // One target, apart.
+  plain.in_place = 0;
+  plain.apart = 1;
+  plain.past_cache = false;
+  const std::vector<std::byte> expected = run(kernels.at[kernels.count - 1], plain)[0];
+  for (size_t k = 0; k < kernels.count; ++k)
+    for (const std::vector<std::byte>& result : run(kernels.at[k], what))
+      EXPECT_EQ(differences(what.to, result, expected), 0u)
+          << "kernel " << k << ": " << describe(what);
+}
+
+TEST(Kernels, TheFastestIsChosen) {
+  const Kernels kernels = usable_kernels();
+  ASSERT_GE(kernels.count, 1u);
+  EXPECT_EQ(choose_kernel(), kernels.at[0]);
+}
+
+TEST(Kernels, EveryTypeOperationAndCountIntoSeveralTargets) {
+  for (int dtype = 0; dtype < kDtypes; ++dtype)
+    for (int op = 0; op < kOps; ++op)
+      for (const size_t count : kCounts)
+        for (const size_t sources : {1, 2, 3, 9}) {
+          const auto type = static_cast<Dtype>(dtype);
+          check({.from = type,
+                 .to = type,
+                 .op = static_cast<Op>(op),
+                 .sources = sources,
+                 .in_place = sources,
+                 .apart = count % 3,
+                 .count = count});
+        }
+}
+
+TEST(Kernels, AnyAlignmentAlsoPastTheCache) {
+  for (int dtype = 0; dtype < kDtypes; ++dtype)
+    for (const size_t offset : {0, 1, 2, 4, 8, 12, 16, 32, 61})
+      for (const size_t apart : {1, 3}) {
+        const auto type = static_cast<Dtype>(dtype);
+        check({.from = type, .to = type, .apart = apart, .past_cache = true, .offset = offset});
+      }
+}
+
+TEST(Kernels, FloatsAreDivided) {
+  for (const Dtype type : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16})
+    for (const uint32_t divisor : {2u, 3u, 1000u})
+      check({.from = type,
+             .to = type,
+             .op = Op::mean,
+             .sources = 4,
+             .in_place = 4,
+             .divisor = divisor});
+}
+
+TEST(Kernels, SixteenBitFloatsBecomeF32AndBack) {
+  for (const Dtype half : {Dtype::f16, Dtype::bf16})
+    for (const size_t sources : {1, 2, 5})
+      for (const bool past_cache : {false, true}) {
+        check({.from = half, .sources = sources, .apart = 2, .past_cache = past_cache});
+        check({.to = half, .sources = sources, .apart = 2, .past_cache = past_cache});
+      }
+}
+
+}  // namespace
+}  // namespace tutti
