@@ -54,7 +54,7 @@ inline std::string refuse_daemon(const Source& source, const std::string& includ
 // Why `source` may not include this header of ours, or "".
 inline std::string refuse_own(const Source& source, const std::string& include) {
   static const std::set<std::string> kPlainProto = {"proto/tutti_types.h", "proto/types.h",
-                                                    "proto/segment.h"};
+                                                    "proto/segment.h", "proto/board.h"};
   const bool client = source.under("client/");
   const bool test = source.under("tests/");
   if (include.starts_with("daemon/")) return refuse_daemon(source, include);
@@ -71,14 +71,17 @@ struct Home {
   std::vector<std::string_view> paths;  // Begin with; empty: nowhere.
 };
 inline const std::vector<Home> kHomes = {
-    {"grpc", {"daemon/transport/", "daemon/mesh/", "tests/transport_", "tests/mesh_"}},
+    {"grpc",
+     {"daemon/transport/", "daemon/mesh/", "tests/transport_", "tests/mesh_", "tests/bench/"}},
     {"cuda", {"daemon/device/"}},
+    {"openssl/", {"daemon/transport/"}},
     {"spdlog/", {"daemon/group/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
     {"gtest/", {"tests/"}},
     {"gmock/", {"tests/"}},
     {"benchmark/", {"tests/"}},
-    {"sys/mman.h", {"daemon/session/", "daemon/device/", "client/", "tests/session_"}},
+    {"sys/mman.h",
+     {"daemon/session/", "daemon/device/", "client/", "tests/session_", "tests/bench/"}},
     {"linux/memfd.h", {"daemon/session/", "daemon/device/", "client/", "tests/session_"}},
     {"sys/un.h",
      {"daemon/agent/notify.", "daemon/cli/ready.", "daemon/session/", "client/", "tests/session_"}},

@@ -16,6 +16,8 @@ TUNED_ALLOCATOR = {
 }
 # And has them, and the tensors, in huge pages.
 HUGE_ALLOCATOR = TUNED_ALLOCATOR | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter")
+STREAM = "stream"  # Rank 0 to rank 1, to see what the wire gives.
 ALLOCATORS = {"ordinary": {}, "tuned": TUNED_ALLOCATOR, "huge": HUGE_ALLOCATOR}
 
 
@@ -92,7 +94,7 @@ class Contestant:
     cases: Callable[[Case], bool]
     launch: Callable[[Field], list[Launch]]
     programs: tuple[str, ...] = ()
-    collectives: tuple[str, ...] = ()  # Empty: all.
+    collectives: tuple[str, ...] = COLLECTIVES
 
     def missing(self, bin_folder: pathlib.Path) -> str:
         """What it lacks on this machine, or ""."""
@@ -116,6 +118,13 @@ def tutti(extra: list[str]) -> Callable[[Field], list[Launch]]:
     return launch
 
 
+def on_core(rank: str, argv: list[str], case: Case) -> list[str]:
+    """Each rank on a core of its own, where they spin on hosts that know nothing of each other."""
+    if not case.networked or case.oversubscribed:
+        return argv
+    return ["sh", "-c", f'exec taskset -c "${rank}" "$@"', "sh", *argv]
+
+
 def open_mpi(kind: str) -> Callable[[Field], list[Launch]]:
     def launch(field: Field) -> list[Launch]:
         case = field.case
@@ -134,7 +143,8 @@ def open_mpi(kind: str) -> Callable[[Field], list[Launch]]:
         exported = ALLOCATORS[kind]
         for name in exported:
             run += ["-x", name]
-        run += [field.driver("openmpi"), *field.arguments]
+        driver = [field.driver("openmpi"), *field.arguments]
+        run += on_core("OMPI_COMM_WORLD_RANK", driver, case)
         return [Launch(field.in_host(0, run), env | exported)]
 
     return launch
@@ -146,7 +156,7 @@ def mpich(kind: str) -> Callable[[Field], list[Launch]]:
         run = ["mpiexec.mpich", "-n", str(case.ranks), "-ppn", str(case.per_host)]
         env = dict(ALLOCATORS[kind])
         if not case.networked:
-            run += ["-launcher", "fork"]
+            run += ["-launcher", "fork"] + ([] if case.oversubscribed else ["-bind-to", "core"])
         else:
             env |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
             hosts = [f"{field.network.address(h)}:{case.per_host}" for h in range(case.hosts)]
@@ -154,7 +164,8 @@ def mpich(kind: str) -> Callable[[Field], list[Launch]]:
             run += ["-iface", "eth0", "-hosts", ",".join(hosts)]
         if env:
             run += ["-envlist", ",".join(env)]
-        return [Launch(field.in_host(0, run + [field.driver("mpich"), *field.arguments]), env)]
+        run += on_core("PMI_RANK", [field.driver("mpich"), *field.arguments], case)
+        return [Launch(field.in_host(0, run), env)]
 
     return launch
 
@@ -200,6 +211,10 @@ def networked(case: Case) -> bool:
     return case.networked
 
 
+def with_cores(case: Case) -> bool:
+    return not case.oversubscribed
+
+
 def everywhere(_: Case) -> bool:
     return True
 
@@ -207,9 +222,11 @@ def everywhere(_: Case) -> bool:
 GLOO_SETTINGS = "all_reduce by %s; its TCP transport"
 OPEN_MPI = ("openmpi-bin libopenmpi-dev", ("mpirun.openmpi",))
 MPICH = ("mpich libmpich-dev", ("mpiexec.mpich",))
-OPEN_MPI_SETTINGS = ("pml ob1; one host: btl vader,self (CMA); several: btl tcp,self (vader within "
-                     "a host), unbound; mpi_yield_when_idle where ranks outnumber cores")
-MPICH_SETTINGS = "ch4:ucx; several hosts: UCX_TLS=tcp,self and its own shared memory within a host"
+BOUND = "; a rank a core where there are so many"
+OPEN_MPI_SETTINGS = ("pml ob1; one host: btl vader,self (CMA); several: btl tcp,self (and vader "
+                     "within a host); mpi_yield_when_idle where ranks outnumber cores" + BOUND)
+MPICH_SETTINGS = ("ch4:ucx; several hosts: UCX_TLS=tcp,self (and its own shared memory within a "
+                  "host)" + BOUND)
 
 
 def described(allocator: dict[str, str]) -> str:
@@ -222,13 +239,14 @@ def peers(kind: str) -> list[Contestant]:
     out = [
         Contestant("openmpi" + suffix, kind, OPEN_MPI_SETTINGS + more, ["openmpi"], OPEN_MPI[0],
                    everywhere, open_mpi(kind), OPEN_MPI[1]),
-        Contestant("mpich" + suffix, kind, MPICH_SETTINGS + more, ["mpich"], MPICH[0], everywhere,
-                   mpich(kind), MPICH[1]),
+        # It spins and never yields: where ranks outnumber cores, milliseconds by any setting.
+        Contestant("mpich" + suffix, kind, MPICH_SETTINGS + more, ["mpich"], MPICH[0],
+                   everywhere if kind == "ordinary" else with_cores, mpich(kind), MPICH[1]),
     ]
     for algorithm in ("ring", "bcube", "hd"):
         out.append(Contestant(f"gloo-{algorithm}{suffix}", kind, GLOO_SETTINGS % algorithm + more,
                               ["gloo"], "libgloo-dev", networked, gloo(algorithm, kind),
-                              collectives=() if algorithm == "ring" else ("all_reduce",)))
+                              collectives=COLLECTIVES if algorithm == "ring" else ("all_reduce",)))
     return out
 
 
@@ -240,7 +258,7 @@ def all_contestants() -> list[Contestant]:
                    everywhere, tutti(["--staged"])),
         Contestant("ring", "ring", "a bare ring over raw TCP sockets, one thread a rank", ["ring"],
                    "", networked, raw_ring,
-                   collectives=("all_reduce", "all_gather", "reduce_scatter", "stream")),
+                   collectives=("all_reduce", "all_gather", "reduce_scatter", STREAM)),
     ]
     for name, extra in (("floor-1", ["--threads", "1"]), ("floor-2", ["--threads", "2"]),
                         ("floor-copies", ["--staged"])):

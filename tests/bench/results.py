@@ -103,13 +103,16 @@ def board_tables(results: Results, case: str, collective: str) -> str:
 
     times = rows(lambda f: f"{time_text(f.us)} [{time_text(f.us_min)}-{time_text(f.us_max)}]")
     bus = rows(lambda f: f"{f.bus_gb_s:.2f} ({f.cpu_ms:.3g})")
-    return "\n\n".join([
+    parts = [
         f"**{collective}, {case}: time in us (ms where marked), median over rounds [min-max]**",
         table(["contestant", *head], times),
         f"{collective}, {case}: bus bandwidth in GB/s (CPU ms per operation, all processes)",
         table(["contestant", *head], bus),
-        table(["how many times as fast", *head], ratio_rows(results, case, collective, sizes)),
-    ])
+    ]
+    ratios = ratio_rows(results, case, collective, sizes)
+    if ratios:
+        parts.append(table(["how many times as fast", *head], ratios))
+    return "\n\n".join(parts)
 
 
 def ratio_rows(results: Results, case: str, collective: str, sizes: list[int]) -> list[list[str]]:

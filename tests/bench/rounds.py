@@ -134,8 +134,7 @@ class Race:
                 self._run_one(case, contestant, round_, network)
 
     def _run_one(self, case: Case, contestant: Contestant, round_: int, network: Network) -> None:
-        asked = [c for c in self.plan.collectives
-                 if not contestant.collectives or c in contestant.collectives]
+        asked = [c for c in self.plan.collectives if c in contestant.collectives]
         if not asked:
             return
         folder = pathlib.Path(tempfile.mkdtemp(dir=self._scratch))

@@ -20,8 +20,8 @@ constexpr int kTrialOperations = 3;
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kNames[] = {"all_reduce", "reduce", "broadcast", "all_gather",
-                                  "reduce_scatter"};
+constexpr const char* kNames[] = {"all_reduce", "reduce",     "broadcast",
+                                  "stream",     "all_gather", "reduce_scatter"};
 
 const char* name_of(Collective collective) { return kNames[static_cast<int>(collective)]; }
 
@@ -31,7 +31,7 @@ Collective collective_of(const std::string& name) {
   return static_cast<Collective>(found - std::begin(kNames));
 }
 
-bool in_place(Collective collective) { return collective <= Collective::broadcast; }
+bool in_place(Collective collective) { return collective <= Collective::stream; }
 
 // Small whole numbers: any sum of them is exact in f32, in whatever order.
 float value_of(int rank, size_t index) {
@@ -92,7 +92,8 @@ float Bout::summed(size_t index) const {
 
 float Bout::expected(size_t index) const {
   const auto me = static_cast<size_t>(peer_.rank());
-  if (collective_ == Collective::broadcast) return value_of(kRoot, index);
+  if (collective_ == Collective::broadcast || collective_ == Collective::stream)
+    return value_of(kRoot, index);
   if (collective_ == Collective::all_gather)
     return value_of(static_cast<int>(index / count_), index % count_);
   return summed(collective_ == Collective::reduce_scatter ? me * count_ + index : index);
@@ -100,6 +101,7 @@ float Bout::expected(size_t index) const {
 
 size_t Bout::outputs() const {
   if (collective_ == Collective::reduce && peer_.rank() != kRoot) return 0;
+  if (collective_ == Collective::stream && peer_.rank() != 1) return 0;
   return collective_ == Collective::all_gather ? larger_ : count_;
 }
 

@@ -13,7 +13,8 @@
 
 namespace tutti::race {
 
-enum class Collective { all_reduce, reduce, broadcast, all_gather, reduce_scatter };
+// stream is none: rank 0's tensor goes to rank 1, to see what the wire gives.
+enum class Collective { all_reduce, reduce, broadcast, stream, all_gather, reduce_scatter };
 constexpr int kRoot = 0;
 
 struct Options {
@@ -47,9 +48,9 @@ class Contestant {
   virtual int world_size() const = 0;
   // Memory as this contestant likes it best, for as long as it lives. The same calls on all ranks.
   virtual float* allocate(size_t bytes);
-  virtual bool offers(Collective) const { return true; }
-  // `count` elements a rank. all_reduce, reduce and broadcast are in place (in == out); all_gather
-  // and reduce_scatter have count * world_size elements on their larger side.
+  virtual bool offers(Collective collective) const { return collective != Collective::stream; }
+  // `count` elements a rank. In place (in == out), but for all_gather and reduce_scatter, which
+  // have count * world_size elements on their larger side.
   virtual void run(Collective collective, float* in, float* out, size_t count) = 0;
   // CPU time so far of processes beside the ranks that work for them; on rank 0, of all together.
   virtual double helpers_cpu_s() const { return 0; }
