@@ -51,6 +51,28 @@ struct StatusOptions {
   bool json = false;
 };
 int status_command(const StatusOptions& options);
+
+struct ExplainOptions {
+  std::string address;
+  std::string job;
+  bool strategy = true;  // All there is to explain so far.
+  bool json = false;
+};
+int explain_command(const ExplainOptions& options);
+
+struct PlanOptions {
+  std::string collective = "all_reduce";
+  std::string bytes = "1G";
+  std::vector<int> hosts;  // Empty: 8 to 4,096.
+  int per_host = 1;
+  double link_us = 50;
+  double link_gbps = 100;
+  std::string job;  // Takes the links as this job measured them.
+  std::string address;
+  bool json = false;
+};
+int plan_command(const PlanOptions& options);
+
 int strategy_command(const std::string& address, const std::string& job, const std::string& text);
 int drain_command(const std::string& address, bool undo);
 int stop_command(const std::string& address, bool jobs);

@@ -133,6 +133,47 @@ Command add_status(CLI::App& app) {
   return [=] { return tutti::status_command({.address = *address, .json = *json}); };
 }
 
+Command add_explain(CLI::App& app) {
+  CLI::App* explain = app.add_subcommand("explain", "Show what auto knows of a job, and takes");
+  const auto address = add_address(*explain);
+  auto options = std::make_shared<tutti::ExplainOptions>();
+  explain->add_option("JOB", options->job, "the job's name")->required();
+  explain->add_flag("--strategy", options->strategy, "times of each strategy, and links (default)");
+  explain->add_flag("--json", options->json, "one JSON object");
+  explain->footer("Example:\n  tutti explain demo --strategy");
+  return [=] {
+    options->address = *address;
+    return tutti::explain_command(*options);
+  };
+}
+
+Command add_plan(CLI::App& app) {
+  CLI::App* plan = app.add_subcommand("plan", "Predict a collective's time on more hosts");
+  const auto address = add_address(*plan);
+  auto options = std::make_shared<tutti::PlanOptions>();
+  plan->add_option("--op", options->collective, "one of " + collective_names())
+      ->capture_default_str();
+  plan->add_option("--bytes", options->bytes, "of a rank's tensor, or block")
+      ->capture_default_str();
+  plan->add_option("--hosts", options->hosts, "one or more numbers; else 8 to 4096")
+      ->delimiter(',');
+  plan->add_option("--per-host", options->per_host, "ranks on each host")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  plan->add_option("--link-us", options->link_us, "a message's latency")->capture_default_str();
+  plan->add_option("--link-gbps", options->link_gbps, "a link's bandwidth, Gbit/s")
+      ->capture_default_str();
+  plan->add_option("--job", options->job, "take the links as this running job measured them");
+  plan->add_flag("--json", options->json, "one JSON object");
+  plan->footer(
+      "Examples:\n  tutti plan --hosts 1024 --bytes 1G --per-host 8\n"
+      "  tutti plan --job demo --op all_gather --bytes 64M");
+  return [=] {
+    options->address = *address;
+    return tutti::plan_command(*options);
+  };
+}
+
 Command add_strategy(CLI::App& app) {
   CLI::App* strategy = app.add_subcommand("strategy", "Set a job's strategy while it runs");
   const auto address = add_address(*strategy);
@@ -192,7 +233,7 @@ int main(int argc, char** argv) {
   std::vector<std::pair<std::string, Command>> commands = {
       {"run", add_run(app, line)},     {"bench", add_bench(app, line)}, {"status", add_status(app)},
       {"strategy", add_strategy(app)}, {"drain", add_drain(app)},       {"stop", add_stop(app)},
-      {"version", print_version},
+      {"explain", add_explain(app)},   {"plan", add_plan(app)},         {"version", print_version},
   };
   app.add_subcommand("version", "Print the version");
   app.footer("Exit codes: 0 OK, 1 failure, 2 usage.");

@@ -22,6 +22,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/group/links.h"
 #include "daemon/group/signature.h"
+#include "daemon/group/tuner.h"
 #include "daemon/transport/transport.h"
 
 namespace tutti {
