@@ -103,7 +103,7 @@ class Batch::Filling {
   Outcome submit_part(Part part, const void* in, void* out, size_t count) {
     const Operation operation{TUTTI_ALL_REDUCE, in, out, count, list_.dtype, list_.op, 0, layout_};
     Outcome submitted;
-    do submitted = client::submit(group_, operation, options_, part.ticket);
+    do submitted = client::submit(group_, operation, options_, Manner::background, part.ticket);
     while (submitted.code == TUTTI_RESOURCE_EXHAUSTED && make_room());
     if (submitted.ok())
       batch_.parts_.push_back(std::move(part));

@@ -1,6 +1,5 @@
 #include "client/connection.h"
 
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -13,10 +12,8 @@ namespace {
 
 // Free pages kept for reuse.
 constexpr uint64_t kWarmBytesMax = uint64_t{1} << 30;
-// How often a sleeper looks whether its worker lives.
-constexpr int64_t kPulseMs = 50;
-// Waking a sleeper costs some 30 us; a yield well under one. So many yields first.
-constexpr int kYields = 40;
+// How often a rank that is busy on the board looks whether its worker lives.
+constexpr Millis kPulse{10};
 // A worker ends operations at their deadline; what takes this much longer will never end.
 constexpr Millis kGrace{5'000};
 
@@ -26,6 +23,10 @@ constexpr auto kDone = static_cast<uint32_t>(SlotState::done);
 
 bool is_done(const Completion& completion) {
   return completion.state.load(std::memory_order_acquire) == kDone;
+}
+
+int64_t nanoseconds(TimePoint time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
 template <size_t N>
@@ -50,6 +51,13 @@ Outcome Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& 
   made->arena_.emplace(
       kArenaOffset, segment.bytes() - kArenaOffset, kWarmBytesMax,
       [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); });
+  made->may_spin_ = has_cores_for(1);
+  if (greeting.board.valid()) {
+    Outcome o = Board::open(std::move(greeting.board), std::move(greeting.memories), target.rank,
+                            segment, made->doorbell_.get(), made->board_);
+    if (!o.ok()) return o;
+    made->may_spin_ = has_cores_for(made->board_->ranks());
+  }
   connection = std::move(made);
   return {};
 }
@@ -78,22 +86,57 @@ Outcome Connection::usable() {
 
 // ---- Requests ----
 
-Outcome Connection::submit(Request request, const std::shared_ptr<Ticket>& ticket) {
-  const std::lock_guard lock(mutex_);
+Outcome Connection::assign(Request& request, const std::shared_ptr<Ticket>& ticket) {
   if (Outcome o = usable(); !o.ok()) return o;
   if (!abandoned_.empty()) collect();
+  if (ticket->slot) return {};
   const std::optional<uint32_t> slot = free_slot();
   if (!slot)
     return failure(TUTTI_RESOURCE_EXHAUSTED,
                    std::to_string(kRingSlots) + " operations are unfinished; wait for one");
-  request.slot = ticket->slot = *slot;
-  if (request.timeout_ms == 0) request.timeout_ms = target_.timeout_ms;
-  ticket->limit = Clock::now() + Millis(request.timeout_ms) + kGrace;
+  ticket->slot = *slot;
+  ticket->started = Clock::now();
+  ticket->deadline = ticket->started + Millis(request.timeout_ms);
+  ticket->limit = ticket->deadline + kGrace;
   slots_[*slot] = ticket;
   segment_.completion(*slot).state.store(kPending, std::memory_order_relaxed);
+  return {};
+}
+
+Outcome Connection::meet(Request request, uint32_t flags, const std::shared_ptr<Ticket>& ticket,
+                         bool& met) {
+  met = false;
+  if (board_ == nullptr || request.group != 0 || ticket->number) return {};
+  const std::lock_guard lock(mutex_);
+  check_pulse();
+  if (request.timeout_ms == 0) request.timeout_ms = target_.timeout_ms;
+  if (Outcome o = assign(request, ticket); !o.ok()) return o;
+  const uint64_t number = board_->take_number();
+  request.slot = *ticket->slot;
+  ticket->number = number;
+  if (suits_board(request, board_->ranks()))
+    met = board_->arrive(number, {request, nanoseconds(ticket->started), segment_.head(), flags});
+  else
+    board_->pass(number);
+  return {};
+}
+
+Outcome Connection::submit(Request request, const std::shared_ptr<Ticket>& ticket) {
+  const std::lock_guard lock(mutex_);
+  if (request.timeout_ms == 0) request.timeout_ms = target_.timeout_ms;
+  if (Outcome o = assign(request, ticket); !o.ok()) return o;
+  if (board_ != nullptr) board_->divert_all();
+  request.slot = *ticket->slot;
   segment_.publish(request);
   eventfd_write(doorbell_.get(), 1);
   return {};
+}
+
+// What the board does needs no worker; yet a job whose worker died is over.
+void Connection::check_pulse() {
+  if (Clock::now() < next_pulse_) return;
+  next_pulse_ = Clock::now() + kPulse;
+  if (!lost_ && is_mine() && !worker_lives()) lost_ = worker_died();
 }
 
 // The slots of works that are done but were not waited for serve again.
@@ -110,72 +153,19 @@ std::optional<uint32_t> Connection::free_slot() {
 bool Connection::settle(Ticket& ticket) {
   if (ticket.settled) return true;
   if (!is_mine()) return false;
-  Completion& completion = segment_.completion(ticket.slot);
+  Completion& completion = segment_.completion(*ticket.slot);
   if (!is_done(completion)) return false;
   const auto code = code_of(static_cast<uint32_t>(completion.code));
   if (code != TUTTI_OK && !ticket.known)
     ticket.outcome = {code, text_of(completion.message), completion.culprit_rank,
                       text_of(completion.culprit_host)};
   ticket.value = completion.value;
+  if (code == TUTTI_OK && ticket.number && completion.value == kByBoard)
+    board_->count(ticket.bytes);
   ticket.known = ticket.settled = true;
   completion.state.store(kFree, std::memory_order_relaxed);
-  slots_[ticket.slot] = nullptr;
+  slots_[*ticket.slot] = nullptr;
   return true;
-}
-
-bool Connection::finished(Ticket& ticket) {
-  const std::lock_guard lock(mutex_);
-  if (ticket.known || settle(ticket)) return true;
-  if (Outcome state = usable(); !state.ok()) {
-    ticket.outcome = std::move(state);
-    ticket.settled = true;
-  } else if (Clock::now() > ticket.limit) {
-    ticket.outcome =
-        failure(TUTTI_DEADLINE_EXCEEDED, "the worker of job '" + target_.job + "' does not answer");
-  } else {
-    return false;
-  }
-  return ticket.known = true;
-}
-
-bool Connection::worker_lives() const {
-  char byte = 0;
-  const ssize_t got = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
-}
-
-Outcome Connection::worker_died() const {
-  return {TUTTI_UNAVAILABLE, "the worker of job '" + target_.job + "' on this host died", -1,
-          hosts_[target_.rank]};
-}
-
-bool Connection::done(Ticket& ticket) {
-  if (finished(ticket)) return true;
-  if (worker_lives()) return false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!lost_) lost_ = worker_died();
-  }
-  return finished(ticket);
-}
-
-Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
-  auto& state = segment_.completion(ticket.slot).state;
-  const TimePoint limit = timeout_ms < 0 ? TimePoint::max() : Clock::now() + Millis(timeout_ms);
-  bool is_finished = finished(ticket);
-  for (int i = 0; !is_finished && i < kYields; ++i) {
-    if (state.load(std::memory_order_relaxed) != kPending) break;
-    sched_yield();
-  }
-  while (!is_finished && !(is_finished = done(ticket))) {
-    const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
-    if (left <= 0)
-      return failure(TUTTI_DEADLINE_EXCEEDED,
-                     "not done after " + std::to_string(timeout_ms) + " ms; the work goes on");
-    sleep_while_pending(state, std::min<int64_t>(left, kPulseMs));
-  }
-  deliver(ticket);
-  return ticket.outcome;
 }
 
 // Copies outside of the connection's lock: outputs may be large.
@@ -186,7 +176,7 @@ void Connection::deliver(Ticket& ticket) {
     std::memcpy(ticket.copy_to, ticket.copy_from, ticket.copy_bytes);
   if (!is_mine()) return;
   const std::lock_guard lock(mutex_);
-  if (!settle(ticket)) return abandoned_.push_back(slots_[ticket.slot]);
+  if (!settle(ticket)) return abandoned_.push_back(slots_[*ticket.slot]);
   for (const uint64_t block : ticket.blocks) arena_->release(block);
 }
 
@@ -214,7 +204,9 @@ std::byte* Connection::allocate(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (!abandoned_.empty()) collect();
   const std::optional<uint64_t> block = arena_->allocate(bytes);
-  return block ? segment_.base() + *block : nullptr;
+  if (!block) return nullptr;
+  segment_.populate(segment_.base() + *block, bytes);
+  return segment_.base() + *block;
 }
 
 bool Connection::free(const void* memory) {

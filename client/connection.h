@@ -16,8 +16,11 @@
 #include <vector>
 
 #include "client/arena.h"
+#include "client/board.h"
+#include "client/futex.h"
 #include "client/join.h"
 #include "client/segment.h"
+#include "client/stage.h"
 
 namespace tutti::client {
 
@@ -28,12 +31,16 @@ using Millis = std::chrono::milliseconds;
 // A submitted request. Its fields are the connection's, but for `copy_*`, which never change after
 // submission.
 struct Ticket {
-  uint32_t slot = 0;
-  bool known = false;      // The outcome is.
-  bool settled = false;    // The worker is through with it: the slot is free for others.
-  bool delivered = false;  // The output is copied and the blocks are released.
+  std::optional<uint32_t> slot;    // Of its completion.
+  std::optional<uint64_t> number;  // On the board, where the rank arrived there.
+  uint64_t bytes = 0;              // Of its tensor, for the figures.
+  bool known = false;              // The outcome is.
+  bool settled = false;            // The worker is through with it: the slot is free for others.
+  bool delivered = false;          // The output is copied and the blocks are released.
   Outcome outcome;
   uint32_t value = 0;  // What the completion carried.
+  TimePoint started;
+  TimePoint deadline;  // The operation's own.
   TimePoint limit;     // A worker that has not answered by then hangs.
   std::vector<uint64_t> blocks;
   void* copy_to = nullptr;
@@ -52,11 +59,18 @@ class Connection {
   uint32_t epoch() const { return epoch_; }
 
   // ---- Requests ----
-  // Fills in the slot. RESOURCE_EXHAUSTED: all slots hold unfinished requests.
+  // Tries to meet the other ranks on the board, once a ticket; `flags` as in BoardEntry. `met`
+  // false: submit() the request. RESOURCE_EXHAUSTED: all slots hold unfinished requests.
+  Outcome meet(Request request, uint32_t flags, const std::shared_ptr<Ticket>& ticket, bool& met);
+  // To the worker. RESOURCE_EXHAUSTED as above.
   Outcome submit(Request request, const std::shared_ptr<Ticket>& ticket);
+  // Takes an operation that was met as staged to its end. False: the worker has to do it, so submit
+  // its request.
+  bool run_staged(Ticket& ticket, const Staged& staged);
   // Until the outcome is known, or DEADLINE_EXCEEDED. `timeout_ms` < 0: until the ticket's limit.
   Outcome wait(Ticket& ticket, int64_t timeout_ms);
   bool done(Ticket& ticket);
+  bool has_board() const { return board_ != nullptr; }
   // Nobody will wait for the ticket; its blocks are released when the worker is through with them.
   void abandon(const std::shared_ptr<Ticket>& ticket);
   // Says goodbye. Once; later calls do nothing.
@@ -69,6 +83,7 @@ class Connection {
   // The block around the memory, held; nullopt: it is not, all of it, in one block.
   std::optional<uint64_t> hold(const void* memory, uint64_t bytes);
   void release(const std::vector<uint64_t>& blocks);
+  bool is_shared(const void* memory) const { return segment_.contains(memory, 0); }
   uint64_t offset_of(const void* memory) const { return segment_.offset_of(memory); }
   std::byte* at(uint64_t offset) const { return segment_.base() + offset; }
   uint64_t used_bytes();
@@ -81,6 +96,10 @@ class Connection {
   Outcome usable();
   Outcome worker_died() const;
   bool worker_lives() const;
+  Outcome assign(Request& request, const std::shared_ptr<Ticket>& ticket);
+  void check_pulse();
+  bool look(Ticket& ticket, Rest& rest);
+  void tend(Ticket& ticket);
   bool finished(Ticket& ticket);
   bool settle(Ticket& ticket);
   void deliver(Ticket& ticket);
@@ -92,6 +111,8 @@ class Connection {
   Fd socket_;
   Fd doorbell_;
   Segment segment_;
+  std::unique_ptr<Board> board_;  // Where all ranks of the job are on this host.
+  bool may_spin_ = false;
   std::vector<std::string> hosts_;
   uint32_t epoch_ = 0;
 
@@ -99,6 +120,7 @@ class Connection {
   std::optional<Arena> arena_;
   std::array<std::shared_ptr<Ticket>, kRingSlots> slots_;  // Unsettled tickets.
   uint32_t next_slot_ = 0;
+  TimePoint next_pulse_;
   std::vector<std::shared_ptr<Ticket>> abandoned_;
   std::optional<Outcome> lost_;  // Why there is no worker any more.
 };

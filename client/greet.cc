@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "client/join.h"
-#include "proto/segment.h"
+#include "proto/board.h"
 
 namespace tutti::client {
 namespace {
@@ -19,7 +19,8 @@ using Millis = std::chrono::milliseconds;
 
 constexpr Millis kGrace{5'000};
 constexpr uint32_t kWelcomeBytesMax = 16 << 20;
-constexpr size_t kDescriptors = 2;
+// The segment, the doorbell; with a board that, and every rank's segment.
+constexpr size_t kDescriptors = 3 + kBoardRanks;
 
 Outcome no_agent(const std::string& socket, int error) {
   const auto code = error == EACCES || error == EPERM ? TUTTI_PERMISSION_DENIED : TUTTI_UNAVAILABLE;
@@ -68,10 +69,18 @@ Outcome say_hello(const JoinTarget& target, const Fd& socket) {
 void keep_descriptors(msghdr& message, Greeting& greeting) {
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return;
-  std::array<int, kDescriptors> fds = {-1, -1};
-  std::memcpy(fds.data(), CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
-  greeting.memory = Fd(fds[0]);
-  greeting.doorbell = Fd(fds[1]);
+  std::array<int, kDescriptors> raw{};
+  const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  std::memcpy(raw.data(), CMSG_DATA(header), count * sizeof(int));
+  std::vector<Fd> fds;
+  for (size_t i = 0; i < count; ++i) fds.emplace_back(raw[i]);
+  if (count < 2) return;
+  greeting.memory = std::move(fds[0]);
+  greeting.doorbell = std::move(fds[1]);
+  if (count == 2) return;
+  greeting.board = std::move(fds[2]);
+  greeting.memories.assign(std::make_move_iterator(fds.begin() + 3),
+                           std::make_move_iterator(fds.end()));
 }
 
 class WelcomeReader {
@@ -145,7 +154,8 @@ Outcome check(const JoinTarget& target, const Greeting& greeting) {
                    "the agent at " + target.socket + " speaks protocol " +
                        std::to_string(welcome.version) + ", this library " +
                        std::to_string(kProtocolVersion) + "; install the same version of both");
-  if (greeting.memory.valid() && greeting.doorbell.valid() &&
+  const bool board_fits = !greeting.board.valid() || greeting.memories.size() == target.world_size;
+  if (greeting.memory.valid() && greeting.doorbell.valid() && board_fits &&
       welcome.hosts.size() == target.world_size)
     return {};
   return failure(TUTTI_INTERNAL, "the agent at " + target.socket +

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "client/fd.h"
 #include "client/hello.h"
@@ -27,6 +28,8 @@ struct Greeting {
   Fd socket;
   Fd memory;
   Fd doorbell;
+  Fd board;                  // Not valid: there is none.
+  std::vector<Fd> memories;  // All ranks' segments, with a board.
   Welcome welcome;
 };
 

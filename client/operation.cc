@@ -1,5 +1,6 @@
 #include "client/operation.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tutti::client {
@@ -133,11 +134,45 @@ Outcome fill(const tutti_group& group, const Operation& op, Request& request) {
   return {};
 }
 
-Outcome hand_over(tutti_group& group, const Request& request,
+// To the board, else to the worker.
+Outcome hand_over(tutti_group& group, const Request& request, uint32_t flags,
                   const std::shared_ptr<Ticket>& ticket) {
-  Outcome submitted = group.connection->submit(request, ticket);
+  bool met = false;
+  Outcome submitted = group.connection->meet(request, flags, ticket, met);
+  if (submitted.ok() && !met) submitted = group.connection->submit(request, ticket);
   if (!submitted.ok()) group.connection->release(ticket->blocks);
   return submitted;
+}
+
+// Smaller tensors are copied as a whole.
+constexpr uint64_t kStagedBytesLeast = 2 * kBoardBlockBytes;
+
+// Whether an ordinary tensor may pass through the segment block by block: the elements of both
+// sides must correspond.
+bool can_stage(const tutti_group& group, const Operation& op, const Sides& sides, Manner manner) {
+  const bool common = op.collective == TUTTI_ALL_REDUCE || op.collective == TUTTI_REDUCE ||
+                      op.collective == TUTTI_BROADCAST;
+  return manner == Manner::blocking && common && group.number == 0 &&
+         group.connection->has_board() && std::max(sides.in, sides.out) > kStagedBytesLeast &&
+         !group.connection->is_shared(op.in) && !group.connection->is_shared(op.out);
+}
+
+// True: done, or over. False: the worker has to do it; the ticket has its number by then, if
+// anything came of it.
+bool run_staged(tutti_group& group, const Operation& op, const Sides& sides, Request request,
+                const std::shared_ptr<Ticket>& ticket, Outcome& outcome) {
+  Connection& connection = *group.connection;
+  std::byte* window = connection.allocate(kStageBlocks * kBoardBlockBytes);
+  if (window == nullptr) return false;
+  request.in_offset = request.out_offset = connection.offset_of(window);
+  const Staged staged{sides.in == 0 ? nullptr : static_cast<const std::byte*>(op.in),
+                      sides.out == 0 ? nullptr : static_cast<std::byte*>(op.out), window, op.count,
+                      static_cast<Dtype>(op.dtype)};
+  bool met = false;
+  outcome = connection.meet(request, kBoardBlocking | kBoardStaged, ticket, met);
+  const bool over = !outcome.ok() || (met && connection.run_staged(*ticket, staged));
+  connection.free(window);
+  return over;
 }
 
 Outcome check_member(const tutti_group& group) {
@@ -148,7 +183,7 @@ Outcome check_member(const tutti_group& group) {
 }  // namespace
 
 Outcome submit(tutti_group& group, const Operation& operation, const tutti_options* options,
-               std::shared_ptr<Ticket>& ticket) {
+               Manner manner, std::shared_ptr<Ticket>& ticket) {
   Request request{};
   Sides sides;
   if (Outcome o = check_member(group); !o.ok()) return o;
@@ -156,10 +191,16 @@ Outcome submit(tutti_group& group, const Operation& operation, const tutti_optio
   if (Outcome o = fill(group, operation, request); !o.ok()) return o;
   if (Outcome o = read_sides(group, operation, sides); !o.ok()) return o;
   ticket = std::make_shared<Ticket>();
-  Outcome placed = Placement(*group.connection, operation, sides, *ticket).place(request);
-  if (placed.ok()) return hand_over(group, request, ticket);
+  ticket->bytes = operation.count * tutti_dtype_size(operation.dtype);
+  Outcome outcome;
+  if (can_stage(group, operation, sides, manner) &&
+      run_staged(group, operation, sides, request, ticket, outcome))
+    return outcome;
+  outcome = Placement(*group.connection, operation, sides, *ticket).place(request);
+  const uint32_t flags = manner == Manner::blocking ? kBoardBlocking : 0;
+  if (outcome.ok()) return hand_over(group, request, flags, ticket);
   group.connection->release(ticket->blocks);
-  return placed;
+  return outcome;
 }
 
 Outcome submit_subgroup(tutti_group& group, const uint32_t* ranks, size_t count,
@@ -175,7 +216,9 @@ Outcome submit_subgroup(tutti_group& group, const uint32_t* ranks, size_t count,
   request.in_offset = group.connection->offset_of(list);
   ticket = std::make_shared<Ticket>();
   ticket->blocks.push_back(request.in_offset);
-  return hand_over(group, request, ticket);
+  Outcome submitted = group.connection->submit(request, ticket);
+  if (!submitted.ok()) group.connection->release(ticket->blocks);
+  return submitted;
 }
 
 }  // namespace tutti::client

@@ -21,9 +21,13 @@ struct Operation {
   uint64_t layout = 0;  // Of the list of tensors this is a part of; 0: none.
 };
 
-// Copies in what must be copied, and submits. `options` may be null.
+// `blocking`: the caller does nothing but wait for it next, and so can take part in the work.
+enum class Manner { background, blocking };
+
+// Copies in what must be copied, and submits; what is blocking may be done already. `options` may
+// be null.
 Outcome submit(tutti_group& group, const Operation& operation, const tutti_options* options,
-               std::shared_ptr<Ticket>& ticket);
+               Manner manner, std::shared_ptr<Ticket>& ticket);
 
 // A request that carries `bytes` bytes of shared memory in, such as a list of ranks.
 Outcome submit_subgroup(tutti_group& group, const uint32_t* ranks, size_t count,

@@ -1,10 +1,8 @@
 #include "client/segment.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <cerrno>
 #include <cstring>
@@ -57,15 +55,17 @@ uint64_t Segment::offset_of(const void* memory) const {
   return static_cast<uint64_t>(static_cast<const std::byte*>(memory) - base_);
 }
 
+void Segment::populate(const std::byte* memory, uint64_t bytes) const {
+  constexpr uint64_t kPage = 4096;
+  const uint64_t first = offset_of(memory) / kPage * kPage;
+  // Where the system cannot, they come when touched: slower, not wrong.
+  static_cast<void>(madvise(base_ + first, offset_of(memory) + bytes - first, MADV_POPULATE_WRITE));
+}
+
 void Segment::discard(uint64_t offset, uint64_t bytes) const {
   // Where the system cannot, the pages stay: slower for others, not wrong.
   static_cast<void>(fallocate(memory_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                               static_cast<off_t>(offset), static_cast<off_t>(bytes)));
-}
-
-void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_ms) {
-  const timespec limit{.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1'000'000};
-  syscall(SYS_futex, &state, FUTEX_WAIT, static_cast<uint32_t>(SlotState::pending), &limit);
 }
 
 }  // namespace tutti::client

@@ -23,6 +23,11 @@ class Segment {
   uint64_t bytes() const { return bytes_; }
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   Completion& completion(uint32_t slot) const;
+  // Requests ever published.
+  uint32_t head() const { return head_; }
+  // Pages of [memory, memory + bytes) are there before they are used: the first touch of one costs
+  // ten times what a later one does.
+  void populate(const std::byte* memory, uint64_t bytes) const;
   // The request must be complete in memory before `head` says so: publishing is this one's
   // business.
   void publish(const Request& request);
@@ -38,8 +43,5 @@ class Segment {
   uint64_t bytes_ = 0;
   uint32_t head_ = 0;
 };
-
-// Sleeps until the state is no longer `pending`, somebody wakes, or the time is up.
-void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_ms);
 
 }  // namespace tutti::client

@@ -38,7 +38,9 @@ tutti_code run(tutti_group* group, const Operation& operation, const tutti_optio
   if (work != nullptr) *work = nullptr;
   if (group == nullptr) return invalid("the group is NULL");
   std::shared_ptr<Ticket> ticket;
-  const Outcome submitted = tutti::client::submit(*group, operation, options, ticket);
+  const auto manner =
+      work == nullptr ? tutti::client::Manner::blocking : tutti::client::Manner::background;
+  const Outcome submitted = tutti::client::submit(*group, operation, options, manner, ticket);
   return submitted.ok() ? finish({group->connection, ticket, nullptr}, work) : remember(submitted);
 }
 

@@ -66,10 +66,11 @@ static_assert(offsetof(Request, count) == 16 && offsetof(Request, timeout_ms) ==
 enum class SlotState : uint32_t { free = 0, pending = 1, done = 2, asleep = 3 };
 
 struct Completion {
-  std::atomic<uint32_t> state;  // SlotState. The trainer: free -> pending (-> asleep) -> (done) -> free.
-  int32_t code;                 // tutti_code.
-  int32_t culprit_rank;         // -1: nobody in particular.
-  uint32_t value;               // kVerbSubgroup: the new group's number.
+  std::atomic<uint32_t>
+      state;             // SlotState. The trainer: free -> pending (-> asleep) -> (done) -> free.
+  int32_t code;          // tutti_code.
+  int32_t culprit_rank;  // -1: nobody in particular.
+  uint32_t value;        // kVerbSubgroup: the new group's number.
   char culprit_host[kHostBytes];
   char message[kMessageBytes];  // NUL-terminated, cut where too long.
 };

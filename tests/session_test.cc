@@ -167,13 +167,13 @@ TEST_F(SessionTest, CompletionWakesASleeper) {
   trainer.submit(all_reduce_request(3));
   take(1);
   auto& state = trainer.completion(3).state;
-  state.store(static_cast<uint32_t>(SlotState::pending));
+  state.store(static_cast<uint32_t>(SlotState::asleep));
   std::atomic<pid_t> thread = 0;
   long woken = -1;
   std::thread sleeper([&] {
     thread = gettid();
     const timespec limit{.tv_sec = 20, .tv_nsec = 0};
-    woken = syscall(SYS_futex, &state, FUTEX_WAIT, SlotState::pending, &limit);
+    woken = syscall(SYS_futex, &state, FUTEX_WAIT, SlotState::asleep, &limit);
   });
   EXPECT_TRUE(turn_until(loop, [&] { return thread != 0 && asleep(thread); }));
   served.session->complete(3, {});

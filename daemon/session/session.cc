@@ -1,21 +1,18 @@
 // The serving of one trainer: doorbell, requests, completions, the end.
-#include "daemon/session/session.h"
-
 #include <linux/futex.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
-#include <array>
-#include <bitset>
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <iterator>
 
-#include "daemon/session/mapping.h"
 #include "daemon/session/message.h"
 #include "daemon/session/request.h"
+#include "daemon/session/socket_session.h"
 #include "proto/session.pb.h"
 
 namespace tutti {
@@ -41,66 +38,18 @@ Result<Fd> process_behind(int socket) {
   return process;
 }
 
-class SocketSession : public Session {
- public:
-  SocketSession(Loop& loop, Fd socket, Segment segment, Fd doorbell, Events& events)
-      : loop_(loop),
-        socket_(std::move(socket)),
-        memory_(std::move(segment.memory)),
-        mapping_(std::move(segment.mapping)),
-        doorbell_(std::move(doorbell)),
-        events_(events) {}
-  ~SocketSession() override { stop(); }
+}  // namespace
 
-  Status start() {
-    Result<Fd> process = process_behind(socket_.get());
-    if (!process.ok()) return process.status();
-    process_ = *std::move(process);
-    if (process_.valid()) {
-      Status s = loop_.watch(process_.get(), EPOLLIN, [this](uint32_t) { hang_up(); });
-      if (!s.ok()) return s;
-    }
-    return loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t) { read_socket(); });
+Status SocketSession::start() {
+  Result<Fd> process = process_behind(socket_.get());
+  if (!process.ok()) return process.status();
+  process_ = *std::move(process);
+  if (process_.valid()) {
+    Status s = loop_.watch(process_.get(), EPOLLIN, [this](uint32_t) { hang_up(); });
+    if (!s.ok()) return s;
   }
-
-  void set_group(uint32_t group, uint32_t rank_in_group, uint32_t group_size) override {
-    require(rank_in_group < group_size, "a rank must be within its group");
-    groups_[group] = {rank_in_group, group_size};
-  }
-
-  Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) override;
-  void refuse(const Status& why) override { refuse_trainer(socket_.get(), why); }
-  void complete(uint32_t slot, const Status& status, uint32_t value) override;
-
- private:
-  void read_socket();
-  void take_requests();
-  bool take(const Request& request);
-  void take_operation(const Request& request, GroupPlace place);
-  void take_subgroup(const Request& request);
-  Result<std::vector<uint32_t>> read_ranks(const Request& request) const;
-  Status blame(const Request& request, const Status& fault) const;
-  std::string host() const;
-  std::string who() const;
-  void hang_up();
-  void break_off(const std::string& how);
-  void end(bool leaving, Status why);
-  void stop();
-
-  Loop& loop_;
-  Fd socket_;
-  Fd process_;
-  Fd memory_;  // Until the welcome.
-  std::shared_ptr<const Mapping> mapping_;
-  Fd doorbell_;
-  Events& events_;
-  bool welcomed_ = false;
-  bool stopped_ = false;
-  uint32_t tail_ = 0;  // The truth; the segment holds a copy for the trainer.
-  std::bitset<kRingSlots> pending_;
-  std::map<uint32_t, GroupPlace> groups_;
-  std::vector<std::string> hosts_;
-};
+  return loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t) { read_socket(); });
+}
 
 Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& hosts) {
   require(!welcomed_, "a session welcomes once");
@@ -115,24 +64,30 @@ Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& ho
   Status watched =
       loop_.watch(doorbell_.get(), EPOLLIN | EPOLLET, [this](uint32_t) { take_requests(); });
   if (!watched.ok()) return watched;
-  const std::array descriptors = {memory_.get(), doorbell_.get()};
+  std::vector<int> descriptors = {memory_.get(), doorbell_.get()};
+  if (board_ != nullptr) std::ranges::copy(board_->descriptors(), std::back_inserter(descriptors));
   Status sent = send_packet(socket_.get(), framed(message), descriptors);
   welcomed_ = sent.ok();
   memory_.reset();
+  if (board_ != nullptr) board_->handed_out();
   return sent;
 }
 
 void SocketSession::complete(uint32_t slot, const Status& status, uint32_t value) {
   require(slot < kRingSlots && pending_[slot], "a completion needs a pending request");
   pending_.reset(slot);
+  post(slot, status, value);
+}
+
+void SocketSession::post(uint32_t slot, const Status& status, uint32_t value) {
   Completion& completion = mapping_->completion(slot);
   completion.code = static_cast<int32_t>(status.code());
   completion.culprit_rank = status.culprit().rank;
   completion.value = value;
   copy_text(completion.culprit_host, status.culprit().host);
   copy_text(completion.message, status.message());
-  completion.state.store(static_cast<uint32_t>(SlotState::done), std::memory_order_release);
-  wake_all(completion.state);
+  const uint32_t before = completion.state.exchange(static_cast<uint32_t>(SlotState::done));
+  if (before == static_cast<uint32_t>(SlotState::asleep)) wake_all(completion.state);
 }
 
 // After the hello the socket carries nothing but its end.
@@ -145,10 +100,18 @@ void SocketSession::read_socket() {
 }
 
 // The doorbell rings after each publication, so one look at `head` for each ring misses nothing.
+// What the rank left on the board before it published comes first.
 void SocketSession::take_requests() {
   const uint32_t head = mapping_->header().head.load(std::memory_order_acquire);
   if (head - tail_ > kRingSlots) return break_off("claims more requests than the ring has slots");
-  while (!stopped_ && tail_ != head) {
+  if (board_ != nullptr) board_->collect();
+  take_until(head);
+}
+
+// Positions that were passed, or that nothing was published at, change nothing.
+void SocketSession::take_until(uint32_t position) {
+  const uint32_t head = mapping_->header().head.load(std::memory_order_acquire);
+  while (!stopped_ && position - tail_ - 1 < kRingSlots && head - tail_ - 1 < kRingSlots) {
     const Request request = mapping_->copy_request(tail_++);
     mapping_->header().tail.store(tail_, std::memory_order_release);
     if (!take(request)) return;
@@ -156,7 +119,7 @@ void SocketSession::take_requests() {
 }
 
 // False: the request broke the protocol and the session is over.
-bool SocketSession::take(const Request& request) {
+bool SocketSession::take(const Request& request, uint32_t waited_ms) {
   const bool known = request.verb < kCollectives || request.verb == kVerbSubgroup;
   if (!known)
     break_off("asked for the unknown verb " + std::to_string(request.verb));
@@ -173,14 +136,15 @@ bool SocketSession::take(const Request& request) {
   else if (request.verb == kVerbSubgroup)
     take_subgroup(request);
   else
-    take_operation(request, place->second);
+    take_operation(request, place->second, waited_ms);
   return true;
 }
 
-void SocketSession::take_operation(const Request& request, GroupPlace place) {
+void SocketSession::take_operation(const Request& request, GroupPlace place, uint32_t waited_ms) {
   OpRequest op = read_request(request, place, mapping_->base(), mapping_->bytes());
   if (!op.invalid.ok()) op.invalid = blame(request, op.invalid);
   op.memory = mapping_;
+  op.waited_ms = waited_ms;
   events_.on_request(*this, std::move(op));
 }
 
@@ -245,19 +209,22 @@ void SocketSession::break_off(const std::string& how) {
   end(false, invalid_argument(who() + " broke the protocol: it " + how));
 }
 
+// What the trainer brought to the board before its end still counts.
 void SocketSession::end(bool leaving, Status why) {
+  if (std::exchange(ending_, true)) return;
+  if (board_ != nullptr)
+    board_->leave(rank_on_board_, leaving ? unavailable(who() + " left") : why);
   stop();
   events_.on_end(*this, leaving, std::move(why));
 }
 
 void SocketSession::stop() {
   if (std::exchange(stopped_, true)) return;
+  if (board_ != nullptr) board_->stand_up(rank_on_board_);
   loop_.unwatch(socket_.get());
   loop_.unwatch(doorbell_.get());
   if (process_.valid()) loop_.unwatch(process_.get());
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd&& socket, uint64_t segment_bytes,
                                               Session::Events& events) {

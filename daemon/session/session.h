@@ -88,6 +88,7 @@ struct OpRequest {
   std::byte* in = nullptr;
   std::byte* out = nullptr;
   uint32_t timeout_ms = 0;  // 0: the session's default.
+  uint32_t waited_ms = 0;   // Of that, before the request came.
   // Not OK: the request is refused, but it takes its place in the group's order so that all ranks
   // learn of it.
   Status invalid;
@@ -111,6 +112,14 @@ class Session {
   // Group sizes decide how large a side must be: announce them before the first request of a group
   // can come.
   virtual void set_group(uint32_t group, uint32_t rank_in_group, uint32_t group_size) = 0;
+  // Whether operations may be settled on the board, where there is one (see share_board).
+  virtual void use_board(bool use) = 0;
+  // What this rank did there.
+  struct Figures {
+    uint64_t operations = 0;
+    uint64_t bytes = 0;
+  };
+  virtual Figures board_figures() const = 0;
   // Hands the trainer its descriptors and starts serving. Once.
   virtual Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) = 0;
   // Instead of welcome(): tells the trainer why not. Destroy the session then.
@@ -123,5 +132,10 @@ class Session {
 // UNAVAILABLE: the trainer has ended already. INVALID_ARGUMENT: no such `segment_bytes`.
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd&& socket, uint64_t segment_bytes,
                                               Session::Events& events);
+
+// Lets the ranks of a job whose ranks are all on this host settle ordinary operations among
+// themselves (proto/board.h). `sessions`: all of them, by rank, none welcomed yet; then welcome
+// all. More than kBoardRanks: they do without.
+Status share_board(Loop& loop, std::span<Session* const> sessions);
 
 }  // namespace tutti

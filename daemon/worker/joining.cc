@@ -77,9 +77,37 @@ void Worker::on_roster(const Roster& roster) {
       make_world({loop_, *transport_, *engine_}, roster, settings_.host, world_options(settings_));
   strategy_ = roster.strategy;
   door_->opened(roster.epoch);
+  share_board(roster);
   for (auto& [number, trainer] : trainers_)
     if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer)) welcome(trainer, *world);
   report_missing(*world);
+}
+
+// Where all of the job is on this host, and alive, its ranks settle ordinary operations themselves.
+void Worker::share_board(const Roster& roster) {
+  std::vector<Session*> sessions(roster.ranks.size());
+  for (const auto& [number, trainer] : trainers_)
+    if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer))
+      sessions[trainer.rank] = trainer.session.get();
+  if (std::ranges::find(sessions, nullptr) != sessions.end()) return;
+  if (const Status shared = tutti::share_board(loop_, sessions); !shared.ok())
+    spdlog::warn("job {}: its ranks do without a board: {}", job_, shared.to_string());
+  use_boards();
+}
+
+// The board adds up in the order of `centralized`, which is also what `auto` takes on one host.
+// Other strategies, and an epoch that failed, are the worker's.
+void Worker::use_boards() {
+  const Result<Strategies> set = parse_strategies(strategy_);
+  const auto plain = [](const Strategy& strategy) {
+    return strategy.kind == StrategyKind::automatic || strategy.kind == StrategyKind::centralized;
+  };
+  const bool suits = !set.ok() || (plain(set->local) && plain(set->global));
+  for (const auto& [number, trainer] : trainers_) {
+    const auto world = worlds_.find(trainer.epoch);
+    const bool failed = world != worlds_.end() && !world->second->cause().ok();
+    trainer.session->use_board(suits && !failed);
+  }
 }
 
 // Trainers that died between their join and its answer: the others must hear of it from the world.

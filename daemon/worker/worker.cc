@@ -40,6 +40,21 @@ void add(WorldStats& sum, const WorldStats& more) {
   sum.received_bytes += more.received_bytes;
 }
 
+// What a rank settled on the board, which no world saw.
+WorldStats figures_of(const Session& session) {
+  const Session::Figures board = session.board_figures();
+  WorldStats stats;
+  stats.operations = board.operations;
+  stats.bytes = board.bytes;
+  return stats;
+}
+
+// Of the time an operation may take, what it has not waited on the board.
+uint32_t remaining_ms(const OpRequest& request) {
+  if (request.timeout_ms == 0) return 0;
+  return request.timeout_ms > request.waited_ms ? request.timeout_ms - request.waited_ms : 1;
+}
+
 }  // namespace
 
 Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uint32_t owner)
@@ -85,11 +100,13 @@ v1::WorkerReport Worker::on_report() {
     rank.set_rank(trainer.rank);
     rank.set_pid(trainer.pid);
     rank.set_epoch(trainer.epoch);
-    rank.set_operations(trainer.operations);
-    rank.set_bytes(trainer.bytes);
+    const Session::Figures board = trainer.session->board_figures();
+    rank.set_operations(trainer.operations + board.operations);
+    rank.set_bytes(trainer.bytes + board.bytes);
   }
   WorldStats stats = ended_;
   for (const auto& [epoch, world] : worlds_) add(stats, world->stats());
+  for (const auto& [number, trainer] : trainers_) add(stats, figures_of(*trainer.session));
   report.set_operations(stats.operations);
   report.set_failures(stats.failures);
   report.set_bytes(stats.bytes);
@@ -111,6 +128,7 @@ void Worker::on_stop() {
   for (auto& [epoch, world] : worlds_)
     world->abort(
         unavailable("the worker of host " + settings_.host + " was stopped", {-1, settings_.host}));
+  use_boards();
   loop_.at(Clock::now() + kFarewell, [this] { loop_.stop(); });
 }
 
@@ -130,7 +148,7 @@ void Worker::on_request(Session& session, OpRequest request) {
                     request.root,       request.strategies, request.layout};
   call.in = request.in;
   call.out = request.out;
-  call.timeout_ms = request.timeout_ms;
+  call.timeout_ms = remaining_ms(request);
   call.invalid = request.invalid;
   call.memory = request.memory;
   const uint64_t bytes =
@@ -172,6 +190,8 @@ void Worker::on_end(Session& session, bool leaving, Status why) {
 }
 
 void Worker::forget(uint64_t number) {
+  const auto found = trainers_.find(number);
+  if (found != trainers_.end()) add(ended_, figures_of(*found->second.session));
   trainers_.erase(number);
   drop_finished_worlds();
   rest_if_idle();
@@ -217,6 +237,7 @@ void Worker::end_if_idle() {
 void Worker::on_aborted(uint32_t epoch, Status cause) {
   const auto world = worlds_.find(epoch);
   if (world != worlds_.end()) world->second->abort(cause);
+  use_boards();
 }
 
 void Worker::on_strategy(const std::string& strategy) {
@@ -225,6 +246,7 @@ void Worker::on_strategy(const std::string& strategy) {
   strategy_ = strategy;
   spdlog::info("job {}: strategy {}", job_, strategy);
   for (auto& [epoch, world] : worlds_) world->set_strategy(*parsed);
+  use_boards();
 }
 
 // ---- Between workers ----

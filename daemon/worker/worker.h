@@ -77,6 +77,8 @@ class Worker final : public Session::Events,
   Trainers::iterator joining(uint32_t rank);
   void withdraw(Trainers::iterator trainer);
   void report_missing(World& world);
+  void share_board(const Roster& roster);
+  void use_boards();
   bool is_in(const Roster& roster, const Trainer& trainer) const;
   void welcome(Trainer& trainer, World& world);
   void answer(uint64_t number, uint32_t slot, uint64_t bytes, const Status& status);

@@ -1,0 +1,255 @@
+#include "client/board.h"
+
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <chrono>
+
+#include "client/futex.h"
+
+namespace tutti::client {
+namespace {
+
+// Larger operations that nobody waits for are the worker's: it folds while the trainers compute.
+constexpr uint64_t kBackgroundBytes = 256 * 1024;
+// How long a rank that is kBoardSlots operations ahead waits for the worker to clear one.
+constexpr std::chrono::milliseconds kClearing{1000};
+
+}  // namespace
+
+Outcome Board::open(Fd board, std::vector<Fd> memories, uint32_t rank, const Segment& own,
+                    int doorbell, std::unique_ptr<Board>& made) {
+  struct stat info {};
+  if (fstat(board.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) < kBoardBytes)
+    return failure(TUTTI_INTERNAL, "the worker's board has no size");
+  void* base = mmap(nullptr, kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                    board.get(), 0);
+  if (base == MAP_FAILED) return failure(TUTTI_RESOURCE_EXHAUSTED, "cannot map the board");
+  made.reset(new Board);
+  made->base_ = static_cast<std::byte*>(base);
+  made->doorbell_ = doorbell;
+  made->rank_ = rank;
+  made->ranks_ = static_cast<uint32_t>(memories.size());
+  const BoardHeader& header = made->header();
+  if (header.magic != kBoardMagic || header.version != kProtocolVersion ||
+      header.ranks != made->ranks_ || made->ranks_ > kBoardRanks || rank >= made->ranks_)
+    return failure(TUTTI_FAILED_PRECONDITION, "the worker's board is of another version or job");
+  made->everyone_ = static_cast<uint32_t>((uint64_t{1} << made->ranks_) - 1);
+  for (uint32_t other = 0; other < made->ranks_; ++other) {
+    made->others_.push_back(std::make_unique<Segment>());
+    if (other != rank) {
+      Outcome mapped = made->others_.back()->map(std::move(memories[other]));
+      if (!mapped.ok()) return mapped;
+    }
+    const Segment* segment = other == rank ? &own : made->others_.back().get();
+    made->segments_.push_back(segment);
+    made->mapped_.push_back({segment->base(), segment->bytes()});
+  }
+  return {};
+}
+
+Board::~Board() {
+  if (base_ != nullptr) munmap(base_, kBoardBytes);
+}
+
+BoardSlot& Board::slot_at(uint64_t number) const {
+  return reinterpret_cast<BoardSlot*>(base_ + kBoardSlotsOffset)[number % kBoardSlots];
+}
+
+// ---- Arriving ----
+
+// Whether the slot serves this number. It may still serve one that is kBoardSlots older: then this
+// rank is far ahead, and hands over everything that waits.
+bool Board::is_open_for(uint64_t number) {
+  BoardSlot& slot = slot_at(number);
+  const uint32_t turn = turn_at(number);
+  const auto limit = std::chrono::steady_clock::now() + kClearing;
+  while (true) {
+    const uint64_t word = slot.word.load(std::memory_order_acquire);
+    const int32_t ahead = turns_ahead(turn_of(word), turn);
+    if (ahead > 0) return false;
+    if (ahead == 0) return phase_of(word) == BoardPhase::open;
+    divert(number - kBoardSlots);
+    help(number - kBoardSlots);
+    sched_yield();
+    if (std::chrono::steady_clock::now() > limit) return false;
+  }
+}
+
+bool Board::arrive(uint64_t number, const BoardEntry& entry) {
+  BoardSlot& slot = slot_at(number);
+  const uint32_t turn = turn_at(number);
+  if (!is_open_for(number)) return false;
+  BoardEntry& own = own_entry(slot);
+  own.request = entry.request;
+  own.started_ns = entry.started_ns;
+  own.ring_head = entry.ring_head;
+  own.flags = entry.flags;
+  own.ready.store(0, std::memory_order_relaxed);
+  own.holding.store(0, std::memory_order_relaxed);
+  uint64_t word = slot.word.load(std::memory_order_relaxed);
+  while (true) {
+    if (turn_of(word) != turn || phase_of(word) != BoardPhase::open) return false;
+    const uint32_t arrived = arrived_of(word) | uint32_t{1} << rank_;
+    const auto phase = arrived == everyone_ ? BoardPhase::folding : BoardPhase::open;
+    if (!slot.word.compare_exchange_weak(word, board_word(turn, phase, arrived))) continue;
+    if (phase == BoardPhase::folding) return begin(slot, turn);
+    // Not before the arrival: whoever takes the board out of use then sees one or the other.
+    if (header().in_use.load() == 0) divert(number);
+    return true;
+  }
+}
+
+// The last to arrive decides for all. True even where the worker takes over: it takes this rank's
+// entry as well, unless that is staged.
+bool Board::begin(BoardSlot& slot, uint32_t turn) {
+  Joint joint;
+  const bool agreed =
+      header().in_use.load() != 0 && read_joint(slot.entries, mapped_.data(), ranks_, joint);
+  const uint64_t bytes = agreed ? uint64_t{joint.blocks} * kBoardBlockBytes : 0;
+  if (!agreed || (bytes > kBackgroundBytes && !joint.anyone_waits)) {
+    divert(slot, turn, BoardPhase::folding);
+    return true;
+  }
+  slot.folded.store(board_count(turn, 0), std::memory_order_relaxed);
+  if (joint.blocks == 0) {
+    finish(slot, turn, joint);
+    return true;
+  }
+  const bool alone = joint.blocks == 1 && !joint.any_staged;
+  if (alone) own_entry(slot).holding.store(1, std::memory_order_relaxed);
+  slot.claimed.store(board_count(turn, alone ? 1 : 0), std::memory_order_release);
+  if (alone)
+    fold(slot, turn, joint, 0);
+  else
+    wake_helpers(joint);
+  return true;
+}
+
+// ---- Folding ----
+
+bool Board::help(uint64_t number, uint32_t blocks_most) {
+  BoardSlot& slot = slot_at(number);
+  const uint32_t turn = turn_at(number);
+  const uint64_t claimed = slot.claimed.load(std::memory_order_acquire);
+  if (!is_of_turn(claimed, turn) || stage(number) != Stage::folding) return false;
+  const std::unique_lock one_at_a_time(folding_, std::try_to_lock);
+  Joint joint;
+  if (!one_at_a_time || !read_joint(slot.entries, mapped_.data(), ranks_, joint)) return false;
+  uint32_t done = 0;
+  while (done < blocks_most) {
+    const std::optional<uint32_t> block = claim(slot, turn, joint);
+    if (!block) break;
+    fold(slot, turn, joint, *block);
+    ++done;
+  }
+  return done != 0;
+}
+
+// A claim that succeeds also proves that what `joint` was read from is of this turn.
+std::optional<uint32_t> Board::claim(BoardSlot& slot, uint32_t turn, const Joint& joint) {
+  std::atomic<uint32_t>& holding = own_entry(slot).holding;
+  uint64_t claimed = slot.claimed.load(std::memory_order_acquire);
+  while (is_of_turn(claimed, turn)) {
+    const uint32_t block = blocks_of(claimed);
+    if (block >= joint.blocks || block >= blocks_ready(slot, joint)) break;
+    holding.store(block + 1);
+    if (slot.claimed.compare_exchange_weak(claimed, claimed + 1)) return block;
+    holding.store(0);
+  }
+  return std::nullopt;
+}
+
+uint32_t Board::blocks_ready(const BoardSlot& slot, const Joint& joint) const {
+  uint32_t least = joint.blocks;
+  for (uint32_t rank = 0; joint.any_staged && rank < ranks_; ++rank)
+    if (joint.parts[rank].staged)
+      least = std::min(least, slot.entries[rank].ready.load(std::memory_order_acquire));
+  return least;
+}
+
+void Board::fold(BoardSlot& slot, uint32_t turn, const Joint& joint, uint32_t block) {
+  run_block(joint, block, kernel_);
+  if (joint.any_staged)
+    slot.marks[block % kStageBlocks].store(board_count(turn, block + 1), std::memory_order_release);
+  own_entry(slot).holding.store(0, std::memory_order_release);
+  const uint64_t before = slot.folded.fetch_add(1, std::memory_order_acq_rel);
+  if (blocks_of(before) + 1 == joint.blocks) finish(slot, turn, joint);
+}
+
+// Completions first: while the slot is not cleared, whoever waits can tell by it that all is
+// folded.
+void Board::finish(BoardSlot& slot, uint32_t turn, const Joint& joint) {
+  for (uint32_t rank = 0; rank < ranks_; ++rank)
+    complete(segments_[rank]->completion(joint.parts[rank].slot));
+  slot.word.store(board_word(turn + 1, BoardPhase::open, 0), std::memory_order_release);
+}
+
+// Those that sleep can help, or must feed their blocks.
+void Board::wake_helpers(const Joint& joint) {
+  for (uint32_t rank = 0; rank < ranks_; ++rank)
+    if (rank != rank_) stir(segments_[rank]->completion(joint.parts[rank].slot).state);
+}
+
+bool Board::is_folded(uint64_t number, uint32_t block) const {
+  return slot_at(number).marks[block % kStageBlocks].load(std::memory_order_acquire) ==
+         board_count(turn_at(number), block + 1);
+}
+
+void Board::set_ready(uint64_t number, uint32_t blocks) {
+  own_entry(slot_at(number)).ready.store(blocks, std::memory_order_release);
+}
+
+// ---- Handing over ----
+
+void Board::divert(BoardSlot& slot, uint32_t turn, BoardPhase from) {
+  uint64_t word = slot.word.load(std::memory_order_acquire);
+  while (turn_of(word) == turn && phase_of(word) == from) {
+    const uint64_t diverted = board_word(turn, BoardPhase::diverted, arrived_of(word));
+    if (slot.word.compare_exchange_weak(word, diverted)) return call();
+  }
+}
+
+void Board::divert(uint64_t number) { divert(slot_at(number), turn_at(number), BoardPhase::open); }
+
+void Board::divert_all() {
+  if (next_ - first_undecided_ > kBoardSlots) first_undecided_ = next_ - kBoardSlots;
+  for (; first_undecided_ != next_; ++first_undecided_) divert(first_undecided_);
+}
+
+void Board::call() {
+  header().calls.fetch_add(1);
+  eventfd_write(doorbell_, 1);
+}
+
+Board::Stage Board::stage(uint64_t number) const {
+  const uint64_t word = slot_at(number).word.load(std::memory_order_acquire);
+  if (turn_of(word) != turn_at(number) || phase_of(word) == BoardPhase::diverted)
+    return Stage::elsewhere;
+  return phase_of(word) == BoardPhase::open ? Stage::waiting : Stage::folding;
+}
+
+bool Board::all_folded(uint64_t number) const {
+  BoardSlot& slot = slot_at(number);
+  const uint32_t turn = turn_at(number);
+  Joint joint;
+  const uint64_t folded = slot.folded.load(std::memory_order_acquire);
+  return stage(number) == Stage::folding && is_of_turn(folded, turn) &&
+         read_joint(slot.entries, mapped_.data(), ranks_, joint) &&
+         blocks_of(folded) == joint.blocks && stage(number) == Stage::folding;
+}
+
+void Board::complain(uint64_t number) {
+  slot_at(number).overdue.store(1);
+  call();
+}
+
+void Board::count(uint64_t bytes) {
+  BoardRank& own = header().figures[rank_];
+  own.operations.fetch_add(1, std::memory_order_relaxed);
+  own.bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+}  // namespace tutti::client

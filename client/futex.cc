@@ -1,0 +1,61 @@
+#include "client/futex.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+
+#include "proto/board.h"
+
+namespace tutti::client {
+namespace {
+
+constexpr auto kPending = static_cast<uint32_t>(SlotState::pending);
+constexpr auto kDone = static_cast<uint32_t>(SlotState::done);
+constexpr auto kAsleep = static_cast<uint32_t>(SlotState::asleep);
+
+// Looks of a spinner, a few microseconds in all. Then, or at once where nobody may spin, yields:
+// they cost little where nothing else would run, and else let it run.
+constexpr uint32_t kSpins = 200;
+constexpr uint32_t kYields = 100;
+
+void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX); }
+
+}  // namespace
+
+void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_us) {
+  uint32_t expected = kPending;
+  if (!state.compare_exchange_strong(expected, kAsleep) && expected != kAsleep) return;
+  const timespec limit{.tv_sec = timeout_us / 1'000'000, .tv_nsec = timeout_us % 1'000'000 * 1000};
+  syscall(SYS_futex, &state, FUTEX_WAIT, kAsleep, &limit);
+}
+
+void complete(Completion& completion) {
+  completion.code = 0;
+  completion.culprit_rank = -1;
+  completion.value = kByBoard;
+  if (completion.state.exchange(kDone) == kAsleep) wake_all(completion.state);
+}
+
+void stir(std::atomic<uint32_t>& state) {
+  uint32_t expected = kAsleep;
+  if (state.compare_exchange_strong(expected, kPending)) wake_all(state);
+}
+
+bool has_cores_for(uint32_t ranks) {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return false;
+  return static_cast<uint32_t>(CPU_COUNT(&cores)) >= ranks;
+}
+
+bool Rest::pause() {
+  if (turns_ >= kSpins + kYields) return false;
+  if (!may_spin_ && turns_ < kSpins) turns_ = kSpins;
+  if (turns_++ >= kSpins) sched_yield();
+  return true;
+}
+
+}  // namespace tutti::client

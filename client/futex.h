@@ -1,0 +1,39 @@
+// The two ends of a completion's wait, and how a trainer waits before it sleeps.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "proto/segment.h"
+
+namespace tutti::client {
+
+// Sleeps until somebody completes or stirs, or the time is up. Says so in the state, so that nobody
+// pays for waking who is awake.
+void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_us);
+
+// Ends an operation that the board finished, and wakes who sleeps.
+void complete(Completion& completion);
+
+// Wakes who sleeps though the operation goes on: there is work to share.
+void stir(std::atomic<uint32_t>& state);
+
+// Whether the host has a core for each of so many ranks: then a waiting one may spin.
+bool has_cores_for(uint32_t ranks);
+
+// Waiting without sleeping, for a while: waking a sleeper costs some 30 us, so what is likely to
+// end sooner is worth staying awake for. Where ranks outnumber cores a spinner only keeps the one
+// it waits for from running; then every turn gives the core away.
+class Rest {
+ public:
+  explicit Rest(bool may_spin) : may_spin_(may_spin) {}
+  // One short wait; false: it has been long enough, sleep.
+  bool pause();
+  void reset() { turns_ = 0; }
+
+ private:
+  const bool may_spin_;
+  uint32_t turns_ = 0;
+};
+
+}  // namespace tutti::client

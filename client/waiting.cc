@@ -1,0 +1,135 @@
+// How a rank waits: it helps, then looks again for a while, then sleeps, with an eye on its worker.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "client/connection.h"
+
+namespace tutti::client {
+namespace {
+
+// How often a sleeper looks whether its worker lives.
+constexpr int64_t kPulseMs = 50;
+// How long ranks that did not all come wait on the board before the worker watches over them.
+constexpr Millis kPatience{50};
+// Between two looks at a tensor whose blocks other ranks must fold first.
+constexpr int64_t kNapMs = 1;
+
+constexpr auto kPending = static_cast<uint32_t>(SlotState::pending);
+constexpr auto kAsleep = static_cast<uint32_t>(SlotState::asleep);
+
+bool is_pending(const Completion& completion) {
+  const uint32_t state = completion.state.load(std::memory_order_acquire);
+  return state == kPending || state == kAsleep;
+}
+
+}  // namespace
+
+bool Connection::finished(Ticket& ticket) {
+  const std::lock_guard lock(mutex_);
+  if (ticket.known || settle(ticket)) return true;
+  if (Outcome state = usable(); !state.ok()) {
+    ticket.outcome = std::move(state);
+    ticket.settled = true;
+  } else if (Clock::now() > ticket.limit) {
+    ticket.outcome =
+        failure(TUTTI_DEADLINE_EXCEEDED, "the worker of job '" + target_.job + "' does not answer");
+  } else {
+    return false;
+  }
+  return ticket.known = true;
+}
+
+bool Connection::worker_lives() const {
+  char byte = 0;
+  const ssize_t got = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+Outcome Connection::worker_died() const {
+  return {TUTTI_UNAVAILABLE, "the worker of job '" + target_.job + "' on this host died", -1,
+          hosts_[target_.rank]};
+}
+
+bool Connection::done(Ticket& ticket) {
+  tend(ticket);
+  if (finished(ticket)) return true;
+  if (worker_lives()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) lost_ = worker_died();
+  }
+  return finished(ticket);
+}
+
+// What a waiting rank does for an operation on the board: it folds, calls the worker where others
+// are missing or stuck, and completes what somebody folded but did not live to say.
+void Connection::tend(Ticket& ticket) {
+  if (board_ == nullptr || !ticket.number || !is_mine()) return;
+  Completion& completion = segment_.completion(*ticket.slot);
+  if (!is_pending(completion) || board_->help(*ticket.number)) return;
+  const TimePoint now = Clock::now();
+  switch (board_->stage(*ticket.number)) {
+    case Board::Stage::waiting:
+      if (now - ticket.started > kPatience) board_->divert(*ticket.number);
+      return;
+    case Board::Stage::folding:
+      if (board_->all_folded(*ticket.number)) return complete(completion);
+      if (now > ticket.deadline) board_->complain(*ticket.number);
+      return;
+    case Board::Stage::elsewhere:
+      return;
+  }
+}
+
+// One turn of waiting without sleeping; false: nothing to be done but sleep, or look closely.
+bool Connection::look(Ticket& ticket, Rest& rest) {
+  if (!is_pending(segment_.completion(*ticket.slot))) return false;
+  if (board_ == nullptr || !ticket.number || !board_->help(*ticket.number)) return rest.pause();
+  rest.reset();
+  return true;
+}
+
+Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
+  auto& state = segment_.completion(*ticket.slot).state;
+  const TimePoint limit = timeout_ms < 0 ? TimePoint::max() : Clock::now() + Millis(timeout_ms);
+  Rest rest(may_spin_);
+  bool is_finished = finished(ticket);
+  while (!is_finished) {
+    while (is_mine() && look(ticket, rest)) {
+    }
+    if ((is_finished = done(ticket))) break;
+    const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
+    if (left <= 0)
+      return failure(TUTTI_DEADLINE_EXCEEDED,
+                     "not done after " + std::to_string(timeout_ms) + " ms; the work goes on");
+    sleep_while_pending(state, std::min<int64_t>(left, kPulseMs) * 1000);
+    rest.reset();
+  }
+  deliver(ticket);
+  return ticket.outcome;
+}
+
+bool Connection::run_staged(Ticket& ticket, const Staged& staged) {
+  Completion& completion = segment_.completion(*ticket.slot);
+  Stage stage(*board_, *ticket.number, staged);
+  Rest rest(may_spin_);
+  while (is_pending(completion)) {
+    if (stage.step()) {
+      rest.reset();
+      continue;
+    }
+    const Board::Stage at = board_->stage(*ticket.number);
+    if (at == Board::Stage::elsewhere) return !is_pending(completion);
+    if (rest.pause()) continue;
+    if (done(ticket)) break;
+    const int64_t nap_ms = at == Board::Stage::folding ? kNapMs : kPulseMs;
+    sleep_while_pending(completion.state, nap_ms * 1000);
+    rest.reset();
+  }
+  if (finished(ticket) && ticket.outcome.ok()) stage.drain();
+  return true;
+}
+
+}  // namespace tutti::client
