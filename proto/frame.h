@@ -13,8 +13,8 @@ inline constexpr uint32_t kFrameMagic = 0x46545554;  // "TUTF"
 inline constexpr uint16_t kFrameVersion = 1;
 
 // `goodbye` is the links' own: the last frame of a direction, its payload the cause in words. It
-// is never handed to a LinkHandler.
-enum class FrameKind : uint16_t { data = 1, control = 2, goodbye = 3 };
+// is never handed to a LinkHandler; nor is `ping`, by which a link shows that it lives.
+enum class FrameKind : uint16_t { data = 1, control = 2, goodbye = 3, ping = 4 };
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;

@@ -195,6 +195,10 @@ TEST(Settings, RefusalsNameTheSettingTheTextAndTheRange) {
        {"", "ten", "200ms", "0x200", " 200", "200 ", "99999999999999999999", "200.5"})
     EXPECT_EQ(set_setting(settings, "silence_ms", text).message(),
               "setting silence_ms = '" + text + "': expected a number from 100 to 3600000");
+  for (const std::string text : {"", "udp", "tcp grpc", "tc"})
+    EXPECT_EQ(set_setting(settings, "transport", text).message(),
+              "setting transport = '" + text + "': expected one of: auto tcp grpc");
+  EXPECT_EQ(settings.transport, "auto");
   EXPECT_EQ(set_setting(settings, "colour", "red"), not_found("there is no setting 'colour'"));
 }
 

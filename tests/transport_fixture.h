@@ -8,12 +8,15 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "daemon/base/loop.h"
 #include "daemon/transport/transport.h"
 
 namespace tutti {
@@ -174,24 +177,57 @@ struct Joined {
   std::shared_ptr<Recorder> near_end, far_end;
 };
 
-// Two transports of one kind ("local" or "grpc"); `there` listens.
+// A transport that lives on a loop, and the thread that runs it.
+class LoopTransport final : public Transport {
+ public:
+  explicit LoopTransport(const LinkLimits& limits) : inner_(make_tcp_transport(loop_, limits)) {
+    std::promise<void> running;
+    loop_.post([&] { running.set_value(); });
+    thread_ = std::thread([this] { loop_.run(); });
+    running.get_future().wait();
+  }
+  ~LoopTransport() override {
+    inner_.reset();
+    loop_.stop();
+    thread_.join();
+  }
+  std::string name() const override { return inner_->name(); }
+  Result<std::string> listen(const std::string& address, Acceptor acceptor) override {
+    return inner_->listen(address, std::move(acceptor));
+  }
+  std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
+                                std::shared_ptr<LinkHandler> handler) override {
+    return inner_->connect(address, hello, std::move(handler));
+  }
+
+ private:
+  Loop loop_;
+  std::unique_ptr<Transport> inner_;
+  std::thread thread_;
+};
+
+inline std::unique_ptr<Transport> make_transport(const std::string& kind, const LinkLimits& limits,
+                                                 const std::shared_ptr<LocalNetwork>& network) {
+  if (kind == "local") return make_local_transport(network, limits);
+  if (kind == "grpc") return make_grpc_transport(limits);
+  return std::make_unique<LoopTransport>(limits);
+}
+
+// Two transports of one kind ("local", "grpc" or "tcp"); `there` listens.
 class Pair {
  public:
   explicit Pair(const std::string& kind, LinkLimits limits = {})
       : kind_(kind), limits_(limits), network_(make_local_network()) {
     here = make();
     there = make();
-    auto listening = there->listen("127.0.0.1:0", [this](const LinkHello& hello, auto link) {
+    auto listening = there->listen("127.0.0.1:0", [this](const LinkGuest& hello, auto link) {
       return accept(hello, std::move(link));
     });
     EXPECT_TRUE(listening.ok()) << listening.status().to_string();
     if (listening.ok()) address = *listening;
   }
 
-  std::unique_ptr<Transport> make() const {
-    return kind_ == "local" ? make_local_transport(network_, limits_)
-                            : make_grpc_transport(limits_);
-  }
+  std::unique_ptr<Transport> make() const { return make_transport(kind_, limits_, network_); }
 
   // Dials and waits until the listener has accepted.
   Joined join() {
@@ -213,17 +249,18 @@ class Pair {
   LinkHello hello{.job = "demo", .epoch = 7, .host = "a", .secret = "s"};
   std::string address;
   Status refusal;                  // Not OK: the listener refuses with it.
-  std::optional<LinkHello> heard;  // What the acceptor was last told.
+  std::optional<LinkGuest> heard;  // What the acceptor was last told.
   std::unique_ptr<Transport> here, there;
 
  private:
-  Result<std::shared_ptr<LinkHandler>> accept(const LinkHello& said, std::shared_ptr<Link> link) {
+  Result<std::shared_ptr<LinkHandler>> accept(const LinkGuest& said, std::shared_ptr<Link> link) {
     auto recorder = std::make_shared<Recorder>();
     monitor_.change([&] {
       heard = said;
       accepted_.emplace_back(std::move(link), recorder);
     });
     if (!refusal.ok()) return refusal;
+    EXPECT_TRUE(said.knows(hello.secret));
     return std::shared_ptr<LinkHandler>(recorder);
   }
 

@@ -51,7 +51,7 @@ TEST_P(LinkPressure, ReceiverThatKeepsPayloadsHoldsItsSenderBack) {
   auto third = pair.make();
   auto address = third->listen(
       "127.0.0.1:0", [&](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(keeper); });
-  auto link = pair.here->connect(*address, pair.hello, std::make_shared<Recorder>());
+  auto link = pair.here->connect(*address, {}, std::make_shared<Recorder>());
   for (size_t i = 0; i < 4; ++i) sender.send_patiently(*link, kMiB, i);
   ASSERT_TRUE(keeper->monitor.wait([&] { return keeper->delivered >= 4; }));
   for (int i = 0; i < 100 && sender.sent() < 1'000; ++i)
@@ -68,7 +68,7 @@ TEST_P(LinkPressure, ReceiverThatKeepsPayloadsHoldsItsSenderBack) {
   EXPECT_TRUE(sender.wait_released(sent));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, LinkPressure, testing::Values("local", "grpc"));
+INSTANTIATE_TEST_SUITE_P(Transports, LinkPressure, testing::Values("local", "grpc", "tcp"));
 
 }  // namespace
 }  // namespace tutti

@@ -19,14 +19,18 @@ struct ClusterOptions {
   WorldOptions world;
   EngineLimits engine;
   LinkLimits links;
-  bool over_grpc = false;
+  std::string transport = "local";  // Or "grpc", or "tcp".
 };
 
 class ClusterHost : public Wire, public Door::Events {
  public:
-  ClusterHost(std::string name, std::unique_ptr<Transport> links, const EngineLimits& limits)
-      : host(std::move(name)), device(make_host_device()), transport(std::move(links)) {
-    engine = make_engine(*device, *this, limits, [this](auto task) { loop.post(task); });
+  ClusterHost(std::string name, const ClusterOptions& options,
+              const std::shared_ptr<LocalNetwork>& network)
+      : host(std::move(name)), device(make_host_device()) {
+    transport = options.transport == "local"
+                    ? make_local_transport(network, options.links)
+                    : make_network_transport(loop, options.transport, options.links);
+    engine = make_engine(*device, *this, options.engine, [this](auto task) { loop.post(task); });
     door = std::make_unique<Door>(loop, "demo", Millis(10'000), *this);
     const std::string at = dynamic_address(*transport, host);
     address = *transport->listen(at, door->acceptor());
@@ -69,22 +73,20 @@ class ClusterHost : public Wire, public Door::Events {
 
  private:
   static std::string dynamic_address(const Transport& transport, const std::string& host) {
-    return transport.name() == "grpc" ? "127.0.0.1:0" : host;
+    return transport.name() == "local" ? host : "127.0.0.1:0";
   }
 };
 
 class Cluster {
  public:
-  explicit Cluster(const std::vector<int>& ranks_per_host, ClusterOptions options = {}) {
+  explicit Cluster(const std::vector<int>& ranks_per_host, ClusterOptions options = ClusterOptions()) {
     const auto network = make_local_network();
     roster.job = "demo";
     roster.epoch = 1;
     roster.secret = "secret";
     for (size_t index = 0; index < ranks_per_host.size(); ++index) {
-      auto links = options.over_grpc ? make_grpc_transport(options.links)
-                                     : make_local_transport(network, options.links);
       hosts.push_back(std::make_unique<ClusterHost>(std::string(1, static_cast<char>('a' + index)),
-                                                    std::move(links), options.engine));
+                                                    options, network));
       for (int i = 0; i < ranks_per_host[index]; ++i) {
         const auto pid = static_cast<uint32_t>(1000 + roster.ranks.size());
         roster.ranks.push_back({pid, hosts.back()->host, hosts.back()->address});

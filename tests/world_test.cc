@@ -24,14 +24,14 @@ const std::vector<Collective> kAll = {Collective::all_reduce,     Collective::re
 
 struct Shape {
   std::vector<int> ranks_per_host;
-  bool over_grpc = false;
+  std::string transport = "local";
 };
 
 class WorldTest : public ::testing::TestWithParam<Shape> {
  protected:
   static ClusterOptions options() {
     ClusterOptions options;
-    options.over_grpc = GetParam().over_grpc;
+    options.transport = GetParam().transport;
     options.world.slice_bytes = 64 * 1024;
     return options;
   }
@@ -185,10 +185,11 @@ TEST_P(WorldTest, SubgroupsRunBesideTheWhole) {
 INSTANTIATE_TEST_SUITE_P(Shapes, WorldTest,
                          ::testing::Values(Shape{{1}}, Shape{{2}}, Shape{{4}}, Shape{{1, 1}},
                                            Shape{{2, 2}}, Shape{{3, 1}}, Shape{{1, 1, 1}},
-                                           Shape{{2, 1, 3}}, Shape{{2, 2}, true},
-                                           Shape{{1, 2, 1}, true}),
+                                           Shape{{2, 1, 3}}, Shape{{2, 2}, "grpc"},
+                                           Shape{{1, 2, 1}, "grpc"}, Shape{{2, 2}, "tcp"},
+                                           Shape{{1, 2, 1}, "tcp"}, Shape{{1, 1, 1, 1}, "tcp"}),
                          [](const auto& info) {
-                           std::string name = info.param.over_grpc ? "Grpc" : "Local";
+                           std::string name = info.param.transport;
                            for (const int ranks : info.param.ranks_per_host)
                              name += "_" + std::to_string(ranks);
                            return name;

@@ -13,7 +13,10 @@ constexpr int kEventsPerTurn = 64;
 constexpr TimePoint kNever = TimePoint::max();
 }  // namespace
 
-Loop::Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Loop::Loop()
+    : epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      home_(std::this_thread::get_id()) {
   require(epoll_.valid() && wake_.valid(), "the system gives no epoll or eventfd");
   epoll_event event{.events = EPOLLIN, .data = {.fd = wake_.get()}};
   require(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) == 0,
@@ -54,7 +57,15 @@ void Loop::post(Task task) {
     first = posted_.empty();
     posted_.push_back(std::move(task));
   }
-  if (first) eventfd_write(wake_.get(), 1);
+  // The loop's own thread looks for tasks before it sleeps.
+  if (first && !is_home()) eventfd_write(wake_.get(), 1);
+}
+
+bool Loop::is_home() const { return home_ == std::this_thread::get_id(); }
+
+bool Loop::has_posted() {
+  const std::lock_guard lock(mutex_);
+  return !posted_.empty();
 }
 
 void Loop::stop() {
@@ -67,7 +78,9 @@ void Loop::run() {
 
 void Loop::turn(TimePoint until) {
   std::array<epoll_event, kEventsPerTurn> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), kEventsPerTurn, wait_ms(until));
+  home_ = std::this_thread::get_id();
+  const int patience_ms = has_posted() ? 0 : wait_ms(until);
+  const int count = epoll_wait(epoll_.get(), events.data(), kEventsPerTurn, patience_ms);
   require(count >= 0 || errno == EINTR, "epoll_wait failed");
   for (int i = 0; i < count; ++i) {
     if (events[i].data.fd == wake_.get()) {

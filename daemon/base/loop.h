@@ -5,12 +5,14 @@
 
 #include <sys/epoll.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -41,8 +43,10 @@ class Loop {
   void cancel(TimerId timer);
 
   // Any thread: runs `task` soon, in order of posting. Tasks still queued when the loop ends are
-  // dropped.
+  // dropped. From the loop's own thread it costs no system call.
   void post(Task task);
+  // Whether this is the thread that turns the loop; before its first turn, the one that made it.
+  bool is_home() const;
 
   // Runs until stop(), which any thread or signal handler's descriptor may call.
   void run();
@@ -54,6 +58,7 @@ class Loop {
  private:
   void run_posted();
   void run_timers();
+  bool has_posted();
   int wait_ms(TimePoint until) const;
 
   Fd epoll_;
@@ -62,7 +67,8 @@ class Loop {
   std::map<std::pair<TimePoint, TimerId>, Task> timers_;
   std::unordered_map<TimerId, TimePoint> timer_times_;
   TimerId next_timer_ = 1;
-  bool stopping_ = false;  // Loop thread only.
+  bool stopping_ = false;              // Loop thread only.
+  std::atomic<std::thread::id> home_;  // Who turns the loop.
 
   std::mutex mutex_;
   std::vector<Task> posted_;  // Guarded by mutex_.

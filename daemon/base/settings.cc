@@ -20,6 +20,11 @@ SettingRow number_row(std::string_view name, int64_t Settings::*member, int64_t 
   return {.name = name, .help = help, .number = member, .least = least, .most = most};
 }
 
+SettingRow choice_row(std::string_view name, std::string Settings::*member,
+                      std::string_view choices, std::string_view help) {
+  return {.name = name, .help = help, .text = member, .choices = choices};
+}
+
 using S = Settings;
 const std::array kRows = {
     text_row("socket", &S::socket, "Unix socket that trainers connect to"),
@@ -46,9 +51,22 @@ const std::array kRows = {
                "address space of one trainer's segment; pages cost nothing until touched"),
     number_row("slice_bytes", &S::slice_bytes, 4096, int64_t{1} << 30,
                "what the engine moves at a time; the same on all hosts of a mesh"),
+    number_row("auto_explore", &S::auto_explore, 0, 1,
+               "1: auto may also try strategies where the last bits of a float sum depend on it"),
     number_row("slices_in_flight", &S::slices_in_flight, 1, 64,
                "slices of one operation under way at once"),
     number_row("ops_in_flight", &S::ops_in_flight, 1, 64, "operations of one worker run at once"),
+    number_row("fuse_bytes_max", &S::fuse_bytes_max, 0, int64_t{1} << 20,
+               "all_reduces of at most so many bytes may run as one; 0: none do"),
+    number_row("fuse_ops_max", &S::fuse_ops_max, 1, 1024, "how many of them, at most"),
+    number_row("coalesce_us", &S::coalesce_us, 0, 1'000'000,
+               "how long word of a small operation may wait, behind an older one that has not "
+               "started, for others to travel with"),
+    choice_row(
+        "transport", &S::transport, "auto tcp grpc",
+        "how other hosts' workers reach this host's: tcp, which auto is, or grpc for proxies"),
+    text_row("tcp_congestion", &S::tcp_congestion,
+             "congestion control of tcp links where the kernel allows it; empty: the kernel's"),
     number_row("frame_bytes_max", &S::frame_bytes_max, 4096, int64_t{1} << 30,
                "largest frame a link accepts"),
     number_row("link_queue_bytes", &S::link_queue_bytes, 4096, kTebibyte,
@@ -61,6 +79,12 @@ const std::array kRows = {
 
 std::string describe_range(const SettingRow& row) {
   return std::to_string(row.least) + " to " + std::to_string(row.most);
+}
+
+bool is_among(std::string_view choices, std::string_view text) {
+  const std::string all = " " + std::string(choices) + " ";
+  const bool one = !text.empty() && text.find(' ') == std::string_view::npos;
+  return one && all.find(" " + std::string(text) + " ") != std::string::npos;
 }
 
 std::string_view trim(std::string_view text) {
@@ -102,6 +126,9 @@ Status set_setting(Settings& settings, std::string_view name, std::string_view t
   const auto row = std::ranges::find(kRows, name, &SettingRow::name);
   if (row == kRows.end()) return not_found("there is no setting '" + std::string(name) + "'");
   if (row->text != nullptr) {
+    if (!row->choices.empty() && !is_among(row->choices, text))
+      return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +
+                              "': expected one of: " + std::string(row->choices));
     settings.*row->text = text;
     return {};
   }

@@ -32,17 +32,23 @@ struct Settings {
   int64_t op_timeout_ms = 30'000;
   int64_t segment_bytes = int64_t{64} << 30;
   int64_t slice_bytes = int64_t{1} << 20;
+  int64_t auto_explore = 0;
   int64_t slices_in_flight = 4;
   int64_t ops_in_flight = 4;
+  int64_t fuse_bytes_max = 64 << 10;
+  int64_t fuse_ops_max = 256;
+  int64_t coalesce_us = 1000;
   // Links.
+  std::string transport = "auto";
+  std::string tcp_congestion = "cubic";
   int64_t frame_bytes_max = int64_t{16} << 20;
   int64_t link_queue_bytes = int64_t{64} << 20;
   int64_t connect_timeout_ms = 10'000;
   int64_t silence_ms = 5'000;
 };
 
-// One row: how a setting is called, set, shown and explained. Numbers have a range; texts have
-// none.
+// One row: how a setting is called, set, shown and explained. Numbers have a range; some texts have
+// a list of what they may be.
 struct SettingRow {
   std::string_view name;  // snake_case: flag --join-timeout-ms, environment TUTTI_JOIN_TIMEOUT_MS.
   std::string_view help;
@@ -50,6 +56,7 @@ struct SettingRow {
   int64_t Settings::*number = nullptr;
   int64_t least = 0;
   int64_t most = 0;
+  std::string_view choices = {};  // Separated by blanks; empty: any text.
 };
 
 std::span<const SettingRow> setting_rows();

@@ -5,24 +5,27 @@
 namespace tutti {
 
 void LoopHandler::on_frame(Frame frame) {
-  loop_.post([self = shared_from_this(), frame = std::move(frame)] {
-    self->run([self = self.get(), frame] { self->frame_(frame); });
+  if (loop_.is_home()) return take(std::move(frame));
+  loop_.post([self = shared_from_this(), frame = std::move(frame)]() mutable {
+    self->take(std::move(frame));
   });
 }
 
 void LoopHandler::on_closed(Status cause) {
-  loop_.post([self = shared_from_this(), cause = std::move(cause)] {
-    self->run([self = self.get(), cause] { self->closed_(cause); });
+  if (loop_.is_home()) return end(std::move(cause));
+  loop_.post([self = shared_from_this(), cause = std::move(cause)]() mutable {
+    self->end(std::move(cause));
   });
 }
 
-void LoopHandler::run(std::function<void()> event) {
+void LoopHandler::take(Frame frame) {
   if (dropped_) return;
-  if (!bound_) {
-    early_.push_back(std::move(event));
-    return;
-  }
-  event();
+  bound_ ? frame_(std::move(frame)) : early_.push_back(std::move(frame));
+}
+
+void LoopHandler::end(Status cause) {
+  if (dropped_) return;
+  bound_ ? closed_(std::move(cause)) : void(early_end_ = std::move(cause));
 }
 
 void LoopHandler::bind(OnFrame frame, OnClosed closed) {
@@ -30,10 +33,11 @@ void LoopHandler::bind(OnFrame frame, OnClosed closed) {
   closed_ = std::move(closed);
   bound_ = true;
   while (!early_.empty() && !dropped_) {
-    const std::function<void()> event = std::move(early_.front());
+    Frame first = std::move(early_.front());
     early_.pop_front();
-    event();
+    frame_(std::move(first));
   }
+  if (early_end_ && !dropped_) closed_(*early_end_);
 }
 
 void LoopHandler::unbind() {
@@ -104,7 +108,9 @@ Status Links::send_data(int host, Outgoing frame) {
   if (data_[host] == nullptr) data_[host] = dial(host);
   const uint64_t bytes = frame.bytes.size() + sizeof(FrameHeader);
   Status status = data_[host]->send(std::move(frame));
-  if (status.ok()) sent_bytes_ += bytes;
+  if (!status.ok()) return status;
+  sent_bytes_ += bytes;
+  ++sent_frames_;
   return status;
 }
 
@@ -112,6 +118,7 @@ Status Links::send_data(int host, Outgoing frame) {
 // not here.
 void Links::send_control(int host, Outgoing frame) {
   if (control_[host] == nullptr) return undialled_[host].push_back(std::move(frame));
+  ++sent_frames_;
   if (Status status = control_[host]->send(std::move(frame)); !status.ok())
     control_[host]->close(std::move(status));
 }

@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@
 
 namespace tutti {
 
-// Brings a link's events, which come on its own thread, to the loop. Until bind() they wait.
+// Brings a link's events to the loop, where they do not come on its thread already. Until bind()
+// they wait.
 class LoopHandler final : public LinkHandler, public std::enable_shared_from_this<LoopHandler> {
  public:
   explicit LoopHandler(Loop& loop) : loop_(loop) {}
@@ -29,12 +31,14 @@ class LoopHandler final : public LinkHandler, public std::enable_shared_from_thi
   void unbind();                              // Loop thread; later events are dropped.
 
  private:
-  void run(std::function<void()> event);
+  void take(Frame frame);
+  void end(Status cause);
 
   Loop& loop_;
   bool bound_ = false;
   bool dropped_ = false;
-  std::deque<std::function<void()>> early_;
+  std::deque<Frame> early_;
+  std::optional<Status> early_end_;
   OnFrame frame_;
   OnClosed closed_;
 };
@@ -67,7 +71,8 @@ class Links {
   // A link that another host dialled, already proven to belong to this epoch.
   void adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler);
 
-  uint64_t sent_bytes() const { return sent_bytes_; }
+  uint64_t sent_bytes() const { return sent_bytes_; }    // Of data.
+  uint64_t sent_frames() const { return sent_frames_; }  // Of data and control.
 
  private:
   struct Open {
@@ -90,6 +95,7 @@ class Links {
   std::vector<std::shared_ptr<Link>> control_;    // By host; a member has one, with the leader.
   std::vector<std::vector<Outgoing>> undialled_;  // By host: control for members yet to dial.
   uint64_t sent_bytes_ = 0;
+  uint64_t sent_frames_ = 0;
 };
 
 }  // namespace tutti

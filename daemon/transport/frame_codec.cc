@@ -12,9 +12,7 @@ Status too_large(size_t bytes, size_t max) {
                           " payload bytes is above frame_bytes_max = " + std::to_string(max));
 }
 
-bool is_known(FrameKind kind) {
-  return kind == FrameKind::data || kind == FrameKind::control || kind == FrameKind::goodbye;
-}
+bool is_known(FrameKind kind) { return kind >= FrameKind::data && kind <= FrameKind::ping; }
 
 Status check_identity(const FrameHeader& header) {
   if (header.magic != kFrameMagic) return invalid_argument("not a Tutti frame: wrong magic number");

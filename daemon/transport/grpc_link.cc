@@ -153,6 +153,7 @@ void GrpcLink::receive(const grpc::ByteBuffer& message) {
 }
 
 void GrpcLink::take(Frame frame) {
+  if (frame.header.kind == FrameKind::ping) return;
   if (frame.header.kind == FrameKind::goodbye) {
     std::string text(frame.payload.bytes(), '\0');
     frame.payload.copy_to(reinterpret_cast<std::byte*>(text.data()));

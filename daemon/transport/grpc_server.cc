@@ -5,6 +5,7 @@
 
 #include <charconv>
 
+#include "daemon/transport/secrets.h"
 #include "proto/mesh.grpc.pb.h"
 
 namespace tutti {
@@ -24,11 +25,13 @@ std::string metadata_of(const grpc::CallbackServerContext& context, const char* 
   return found == all.end() ? "" : std::string(found->second.data(), found->second.size());
 }
 
-Result<LinkHello> read_hello(const grpc::CallbackServerContext& context) {
-  LinkHello hello;
+Result<LinkGuest> read_hello(const grpc::CallbackServerContext& context) {
+  LinkGuest hello;
   hello.job = metadata_of(context, kJobKey);
   hello.host = metadata_of(context, kHostKey);
-  hello.secret = metadata_of(context, kSecretKey);
+  hello.knows = [shown = metadata_of(context, kSecretKey)](const std::string& secret) {
+    return same_secret(secret, shown);
+  };
   const std::string epoch = metadata_of(context, kEpochKey);
   const char* end = epoch.data() + epoch.size();
   const auto parsed = std::from_chars(epoch.data(), end, hello.epoch);
@@ -49,13 +52,13 @@ class Refusal : public ServerReactor {
 class ServerLink : public GrpcLink, public ServerReactor {
  public:
   ServerLink(std::shared_ptr<GrpcHub> hub, grpc::CallbackServerContext* context,
-             const LinkHello& hello)
+             const LinkGuest& hello)
       : GrpcLink(std::move(hub), "host " + hello.host + " at " + context->peer()),
         context_(context) {}
 
   // Within the method's handler: asks who takes this link. Whatever starts here waits until the
   // handler has returned.
-  void start(const LinkHello& hello, const Acceptor& acceptor) {
+  void start(const LinkGuest& hello, const Acceptor& acceptor) {
     auto handler = acceptor(hello, shared_from_this());
     if (!handler.ok()) return end(handler.status(), handler.status());
     set_handler(*std::move(handler));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "daemon/transport/secrets.h"
+
 namespace tutti {
 namespace {
 
@@ -100,6 +102,7 @@ void LocalLink::deliver(const Borrow& borrow) {
     end(good, unavailable(good.message()));
     return;
   }
+  if (borrow.header.kind == FrameKind::ping) return;
   const size_t bytes = sizeof(FrameHeader) + borrow.bytes().size();
   kept_bytes_ += bytes;
   auto dropped = [weak = weak_from_this(), bytes] {
@@ -137,7 +140,10 @@ void LocalLink::post_closed(const Status& cause) {
 }
 
 void LocalLink::accept(const LinkHello& hello) {
-  auto answer = node_->acceptor(hello, shared_from_this());
+  const LinkGuest guest{
+      hello.job, hello.epoch, hello.host,
+      [shown = hello.secret](const std::string& secret) { return same_secret(secret, shown); }};
+  auto answer = node_->acceptor(guest, shared_from_this());
   if (!answer.ok()) {
     end(answer.status(), answer.status());
     return;

@@ -1,5 +1,5 @@
-// An ordered way to one peer worker. In-process and gRPC links stand behind one interface; one
-// contract suite (tests/transport_test.cc, transport_pressure_test.cc) runs over both. To add a
+// An ordered way to one peer worker. In-process, gRPC and TCP links stand behind one interface; one
+// contract suite (tests/transport_test.cc, transport_pressure_test.cc) runs over all. To add a
 // transport: one file here, one line in that suite.
 //
 // PROMISES of a link. A receiver that keeps payloads holds its sender back: past queue_bytes_max of
@@ -28,6 +28,7 @@ struct LinkLimits {
   size_t queue_bytes_max = size_t{64} << 20;  // Accepted by send() and not yet released.
   int connect_timeout_ms = 10'000;
   int silence_ms = 5'000;
+  std::string congestion = "cubic";  // TCP_CONGESTION, where the kernel allows it; empty: its own.
 };
 
 // Received bytes, in fragments, kept alive by `owner` as long as the payload lives.
@@ -75,18 +76,28 @@ class LinkHandler {
   virtual void on_closed(Status cause) = 0;
 };
 
-// What the dialling side says of itself. The listener decides on it.
+// What the dialling side says of itself.
 struct LinkHello {
   std::string job;
   uint32_t epoch = 0;
   std::string host;    // Of the dialling worker.
-  std::string secret;  // Of the roster.
+  std::string secret;  // Of the roster. Empty: none, and none asked for.
+};
+
+// What the listener hears of it, and decides on. A transport that can lets the secret be proven and
+// not told, and proves the listener's knowledge to the dialler, too: there, the frames of a dialler
+// that has a secret wait until `knows` was asked and answered true.
+struct LinkGuest {
+  std::string job;
+  uint32_t epoch = 0;
+  std::string host;
+  std::function<bool(const std::string& secret)> knows;  // Any thread, as long as the link lives.
 };
 
 // Called on any thread for each incoming link; returns who handles it, or why not (the dialler is
 // told).
 using Acceptor =
-    std::function<Result<std::shared_ptr<LinkHandler>>(const LinkHello&, std::shared_ptr<Link>)>;
+    std::function<Result<std::shared_ptr<LinkHandler>>(const LinkGuest&, std::shared_ptr<Link>)>;
 
 class Transport {
  public:
@@ -111,6 +122,16 @@ std::unique_ptr<Transport> make_local_transport(std::shared_ptr<LocalNetwork> ne
                                                 const LinkLimits& limits);
 
 std::unique_ptr<Transport> make_grpc_transport(const LinkLimits& limits);
+
+// Lives on the loop: reads, writes, calls handlers and releases there, with no thread of its own.
+// Destroyed on the loop's thread, or on any other while the loop runs.
+class Loop;
+std::unique_ptr<Transport> make_tcp_transport(Loop& loop, const LinkLimits& limits);
+
+// What workers use between hosts. `kind` is how this one is reached: "tcp", "grpc" (for proxies) or
+// "auto", which is tcp; others are dialled as their addresses say. Calls on the loop's thread.
+std::unique_ptr<Transport> make_network_transport(Loop& loop, const std::string& kind,
+                                                  const LinkLimits& limits);
 
 // glibc must keep its memory for gRPC streams to be fast: call first thing in main() of every
 // process that streams.

@@ -21,7 +21,7 @@ Door::~Door() {
 
 Acceptor Door::acceptor() {
   return [this, &loop = loop_, job = job_, patience = patience_, alive = alive_](
-             const LinkHello& hello,
+             const LinkGuest& hello,
              std::shared_ptr<Link> link) -> Result<std::shared_ptr<LinkHandler>> {
     if (hello.job != job) return not_found("this worker serves job " + job + ", not " + hello.job);
     auto handler = std::make_shared<LoopHandler>(loop);
@@ -57,7 +57,7 @@ void Door::opened(uint32_t epoch) {
 
 void Door::lead_in(const Guest& guest, World& world) {
   const std::string& secret = world.roster().secret;
-  if (!secret.empty() && same_token(secret, guest.hello.secret))
+  if (!secret.empty() && guest.hello.knows(secret))
     return world.adopt(guest.hello.host, guest.link, guest.handler);
   guest.handler->unbind();
   guest.link->close(unauthenticated("the link does not know the job's secret"));

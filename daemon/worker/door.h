@@ -32,7 +32,7 @@ class Door {
 
  private:
   struct Guest {
-    LinkHello hello;
+    LinkGuest hello;
     std::shared_ptr<Link> link;
     std::shared_ptr<LoopHandler> handler;
     TimePoint until;

@@ -29,6 +29,7 @@ LinkLimits link_limits(const Settings& settings) {
   limits.queue_bytes_max = std::max(window, static_cast<size_t>(settings.link_queue_bytes));
   limits.connect_timeout_ms = static_cast<int>(settings.connect_timeout_ms);
   limits.silence_ms = static_cast<int>(settings.silence_ms);
+  limits.congestion = settings.tcp_congestion;
   return limits;
 }
 
@@ -62,7 +63,7 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
   engine_ = make_engine(*device_, *this, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   door_ = std::make_unique<Door>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
-  transport_ = make_grpc_transport(link_limits(settings_));
+  transport_ = make_network_transport(loop_, settings_.transport, link_limits(settings_));
 }
 
 Worker::~Worker() {

@@ -1,0 +1,53 @@
+// A worker's transport between hosts. Every host listens in one way and says so in its address,
+// "tcp://10.0.0.1:7000"; it is dialled that way, whatever the dialling host listens by.
+#include "daemon/transport/transport.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::string_view kTcp = "tcp://";
+constexpr std::string_view kGrpc = "grpc://";
+
+class NetworkTransport final : public Transport {
+ public:
+  NetworkTransport(Loop& loop, bool over_grpc, const LinkLimits& limits)
+      : over_grpc_(over_grpc), limits_(limits), tcp_(make_tcp_transport(loop, limits)) {}
+
+  std::string name() const override { return over_grpc_ ? "grpc" : "tcp"; }
+
+  Result<std::string> listen(const std::string& address, Acceptor acceptor) override {
+    Transport& own = over_grpc_ ? grpc() : *tcp_;
+    Result<std::string> where = own.listen(address, std::move(acceptor));
+    if (!where.ok()) return where;
+    return std::string(over_grpc_ ? kGrpc : kTcp) + *where;
+  }
+
+  std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
+                                std::shared_ptr<LinkHandler> handler) override {
+    if (address.starts_with(kGrpc))
+      return grpc().connect(address.substr(kGrpc.size()), hello, std::move(handler));
+    const size_t scheme = address.starts_with(kTcp) ? kTcp.size() : 0;
+    return tcp_->connect(address.substr(scheme), hello, std::move(handler));
+  }
+
+ private:
+  // Made when first needed, for it brings threads along.
+  Transport& grpc() {
+    if (grpc_ == nullptr) grpc_ = make_grpc_transport(limits_);
+    return *grpc_;
+  }
+
+  const bool over_grpc_;
+  const LinkLimits limits_;
+  const std::unique_ptr<Transport> tcp_;
+  std::unique_ptr<Transport> grpc_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_network_transport(Loop& loop, const std::string& kind,
+                                                  const LinkLimits& limits) {
+  return std::make_unique<NetworkTransport>(loop, kind == "grpc", limits);
+}
+
+}  // namespace tutti

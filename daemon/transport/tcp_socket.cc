@@ -1,0 +1,112 @@
+#include "daemon/transport/tcp_socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace tutti {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+Result<Fd> make_socket(int family) {
+  Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return errno_status("cannot make a socket");
+  return socket;
+}
+
+void switch_on(const Fd& socket, int level, int option) {
+  const int on = 1;
+  setsockopt(socket.get(), level, option, &on, sizeof(on));
+}
+
+}  // namespace
+
+Result<std::vector<SocketAddress>> resolve(const std::string& address, bool names) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0)
+    return invalid_argument("\"" + address + "\" is not an address of the form host:port");
+  std::string host = address.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (names ? 0 : AI_NUMERICHOST);
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  if (error != 0)
+    return unavailable("cannot find the address of " + address + ": " + gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    SocketAddress& to = addresses.emplace_back();
+    to.bytes = info->ai_addrlen;
+    std::memcpy(&to.storage, info->ai_addr, info->ai_addrlen);
+  }
+  return addresses;
+}
+
+Result<Fd> listen_at(const SocketAddress& address) {
+  Result<Fd> socket = make_socket(address.storage.ss_family);
+  if (!socket.ok()) return socket;
+  switch_on(*socket, SOL_SOCKET, SO_REUSEADDR);
+  if (bind(socket->get(), address.get(), address.bytes) != 0 ||
+      listen(socket->get(), kBacklog) != 0)
+    return unavailable(std::strerror(errno));
+  return socket;
+}
+
+int port_of(const Fd& socket) {
+  SocketAddress name{.bytes = sizeof(sockaddr_storage)};
+  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name.storage), &name.bytes);
+  const bool v6 = name.storage.ss_family == AF_INET6;
+  return ntohs(v6 ? reinterpret_cast<const sockaddr_in6*>(&name.storage)->sin6_port
+                  : reinterpret_cast<const sockaddr_in*>(&name.storage)->sin_port);
+}
+
+Result<Fd> begin_connect(const SocketAddress& to) {
+  Result<Fd> socket = make_socket(to.storage.ss_family);
+  if (!socket.ok()) return socket;
+  if (connect(socket->get(), to.get(), to.bytes) != 0 && errno != EINPROGRESS)
+    return unavailable(std::strerror(errno));
+  return socket;
+}
+
+int connect_error(const Fd& socket) {
+  int error = 0;
+  socklen_t size = sizeof(error);
+  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error;
+}
+
+void tune(const Fd& socket, const std::string& congestion) {
+  switch_on(socket, IPPROTO_TCP, TCP_NODELAY);
+  switch_on(socket, SOL_SOCKET, SO_KEEPALIVE);
+  if (congestion.empty()) return;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, congestion.data(),
+             static_cast<socklen_t>(congestion.size()));
+}
+
+Intake read_exactly(const Fd& socket, std::string& into, size_t wanted) {
+  while (into.size() < wanted) {
+    const size_t had = into.size();
+    into.resize(wanted);
+    const ssize_t got = recv(socket.get(), into.data() + had, wanted - had, MSG_DONTWAIT);
+    into.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got > 0 || (got < 0 && errno == EINTR)) continue;
+    return got < 0 && errno == EAGAIN ? Intake::partial : Intake::broken;
+  }
+  return Intake::whole;
+}
+
+bool write_at_once(const Fd& socket, const std::string& bytes) {
+  const ssize_t wrote =
+      ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return wrote == static_cast<ssize_t>(bytes.size());
+}
+
+}  // namespace tutti

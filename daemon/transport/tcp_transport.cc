@@ -1,0 +1,79 @@
+#include <future>
+#include <optional>
+
+#include "daemon/transport/tcp_dial.h"
+#include "daemon/transport/tcp_listener.h"
+
+namespace tutti {
+namespace {
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(Loop& loop, const LinkLimits& limits)
+      : loop_(loop), hub_(std::make_shared<TcpHub>(loop, limits)) {}
+  ~TcpTransport() override;
+
+  std::string name() const override { return "tcp"; }
+  Result<std::string> listen(const std::string& address, Acceptor acceptor) override;
+  std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
+                                std::shared_ptr<LinkHandler> handler) override;
+
+ private:
+  // Runs on the loop's thread, before it returns.
+  void run(const std::function<void()>& task);
+
+  Loop& loop_;
+  const std::shared_ptr<TcpHub> hub_;
+  std::unique_ptr<TcpListener> listener_;
+};
+
+void TcpTransport::run(const std::function<void()>& task) {
+  if (loop_.is_home()) return task();
+  std::promise<void> ran;
+  loop_.post([&] {
+    task();
+    ran.set_value();
+  });
+  ran.get_future().wait();
+}
+
+TcpTransport::~TcpTransport() {
+  run([this] {
+    if (hub_->resolver) hub_->resolver->stop();
+    hub_->close_all(unavailable("its transport ends"));
+    listener_.reset();
+  });
+  loop_.is_home() ? hub_->drive_to_end() : hub_->wait_none();
+  hub_->lending->wait_none();
+}
+
+Result<std::string> TcpTransport::listen(const std::string& address, Acceptor acceptor) {
+  if (listener_) return failed_precondition("this transport listens already");
+  const Result<std::vector<SocketAddress>> found = resolve(address, /*names=*/true);
+  if (!found.ok()) return found.status();
+  Result<Fd> socket = listen_at(found->front());
+  if (!socket.ok())
+    return unavailable("cannot listen at " + address + ": " + socket.status().message());
+  const std::string where =
+      address.substr(0, address.rfind(':') + 1) + std::to_string(port_of(*socket));
+  listener_ = std::make_unique<TcpListener>(hub_, *std::move(socket), std::move(acceptor));
+  Status started;
+  run([&] { started = listener_->start(); });
+  return started.ok() ? Result<std::string>(where) : started;
+}
+
+std::shared_ptr<Link> TcpTransport::connect(const std::string& address, const LinkHello& hello,
+                                            std::shared_ptr<LinkHandler> handler) {
+  auto link = std::make_shared<TcpLink>(hub_, address, std::move(handler));
+  require(hub_->keep(link), "a transport that ends dials nobody");
+  loop_.post([hub = hub_, link, address, hello] { dial_tcp(hub, link, address, hello); });
+  return link;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(Loop& loop, const LinkLimits& limits) {
+  return std::make_unique<TcpTransport>(loop, limits);
+}
+
+}  // namespace tutti

@@ -1,0 +1,55 @@
+// How a TCP link begins, before its first frame. Little-endian.
+//
+//   dialler                           listener
+//   LinkHelloHead, job, host  ----->
+//                             <-----  LinkChallenge
+//   LinkProof                 ----->
+//                             <-----  LinkAnswerHead, text
+//
+// A proof is HMAC-SHA256, keyed with the job's secret, over one letter ('d' from the dialler, 'l'
+// from the listener), the hello and the challenge. So the secret never travels, and no proof fits
+// another link or the other side.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti {
+
+inline constexpr uint64_t kLinkMagic = 0x4B4E494C54545554;  // "TUTTLINK"
+inline constexpr uint32_t kLinkVersion = 1;
+inline constexpr size_t kLinkNameBytesMax = 1024;  // Of a job's or a host's name.
+inline constexpr size_t kLinkTextBytesMax = 1024;  // Of a refusal's words.
+
+using LinkNonce = std::array<unsigned char, 32>;
+using LinkProof = std::array<unsigned char, 32>;
+
+struct LinkHelloHead {
+  uint64_t magic = kLinkMagic;
+  uint32_t version = kLinkVersion;
+  uint32_t epoch = 0;
+  uint32_t silence_ms = 0;   // The shorter of both sides' holds.
+  uint32_t wants_proof = 0;  // 1: the listener must prove itself, too.
+  uint32_t job_bytes = 0;
+  uint32_t host_bytes = 0;
+  LinkNonce nonce{};
+};
+static_assert(sizeof(LinkHelloHead) == 64);
+
+struct LinkChallenge {
+  uint64_t magic = kLinkMagic;
+  uint32_t version = kLinkVersion;
+  uint32_t silence_ms = 0;
+  LinkNonce nonce{};
+};
+static_assert(sizeof(LinkChallenge) == 48);
+
+struct LinkAnswerHead {
+  uint32_t code = 0;  // tutti_code; not 0: refused, for the reason that follows.
+  uint32_t text_bytes = 0;
+  LinkProof proof{};  // Where wanted.
+};
+static_assert(sizeof(LinkAnswerHead) == 40);
+
+}  // namespace tutti
