@@ -10,7 +10,6 @@ namespace {
 constexpr std::array kAllOps = {Op::sum, Op::mean, Op::min, Op::max, Op::prod};
 constexpr std::array<size_t, 5> kCounts = {0, 1, 3, 1000, 65537};
 constexpr size_t kMostSources = 9;
-constexpr int kNoSource = -1;
 
 // One reduction, on the device and the slow way.
 struct Case {
@@ -19,13 +18,15 @@ struct Case {
   size_t count = 0;
   Op op = Op::sum;
   uint32_t divisor = 1;
-  int in_place = kNoSource;  // The source that is the target.
-  size_t offset = 0;         // Bytes behind an aligned address, of every operand.
+  std::vector<size_t> in_place = {};  // Sources that are targets, in this order.
+  size_t apart = 0;                   // Further targets; one where no source is.
+  bool past_cache = false;
+  size_t offset = 0;  // Bytes behind an aligned address, of every operand.
 };
 
 class ReduceTest : public DeviceTest {
  protected:
-  // The device's result, or what it answered.
+  // The device's result, the same in every target, or what it answered.
   Result<Values> reduce(const Case& what) {
     std::vector<std::unique_ptr<Buffer>> buffers;
     std::vector<Operand> operands;
@@ -34,17 +35,19 @@ class ReduceTest : public DeviceTest {
       operands.push_back({buffers.back()->data() + what.offset, source.dtype});
     }
     const size_t bytes = what.count * size_of(what.target);
-    const Bytes guard(bytes + 2 * kGuard, kFill);
-    buffers.push_back(upload(guard, what.offset));
-    std::byte* to = buffers.back()->data() + what.offset + kGuard;
-    if (what.in_place != kNoSource) to = buffers[what.in_place]->data() + what.offset;
-    const Target target{to, what.target};
-    Status status =
-        device->reduce(*stream, {&target, 1}, operands, what.count, what.op, what.divisor);
+    std::vector<Target> targets;
+    for (const size_t source : what.in_place)
+      targets.push_back({buffers[source]->data() + what.offset, what.target});
+    const size_t apart = std::max<size_t>(what.apart, what.in_place.empty() ? 1 : 0);
+    for (size_t t = 0; t < apart; ++t) {
+      buffers.push_back(upload(Bytes(bytes + 2 * kGuard, kFill), what.offset));
+      targets.push_back({buffers.back()->data() + what.offset + kGuard, what.target});
+    }
+    Status status = device->reduce(*stream, targets, operands,
+                                   {what.count, what.op, what.divisor, what.past_cache});
     if (status.ok()) status = device->wait(*stream);
     if (!status.ok()) return status;
-    if (what.in_place == kNoSource) expect_guards(to, bytes);
-    return Values{what.target, download(to, bytes)};
+    return result_of(targets, what.in_place.size(), bytes);
   }
 
   void check(const Case& what) {
@@ -55,12 +58,21 @@ class ReduceTest : public DeviceTest {
     for (size_t i = 0; i < what.count; ++i) wrong += !same_value(*result, expected, i);
     EXPECT_EQ(wrong, 0u) << name_of(what.target) << " " << name_of(what.op) << ", "
                          << what.sources.size() << " sources, count " << what.count << ", divisor "
-                         << what.divisor << ", in place " << what.in_place << ", offset "
-                         << what.offset;
+                         << what.divisor << ", in place " << testing::PrintToString(what.in_place)
+                         << ", apart " << what.apart << ", offset " << what.offset;
   }
 
  private:
-  // Nothing may be written beside the target.
+  Values result_of(const std::vector<Target>& targets, size_t in_place, size_t bytes) {
+    const auto at = [&](size_t t) { return static_cast<const std::byte*>(targets[t].data); };
+    Values result = {targets[0].dtype, download(at(0), bytes)};
+    for (size_t t = 1; t < targets.size(); ++t)
+      EXPECT_TRUE(download(at(t), bytes) == result.bytes) << "target " << t << " differs";
+    for (size_t t = in_place; t < targets.size(); ++t) expect_guards(at(t), bytes);
+    return result;
+  }
+
+  // Nothing may be written beside a target.
   void expect_guards(const std::byte* to, size_t bytes) {
     const Bytes guard(kGuard, kFill);
     EXPECT_EQ(download(to - kGuard, kGuard), guard);
@@ -89,19 +101,73 @@ TEST_P(ReduceTest, EveryTypeOperationNumberOfSourcesAndCount) {
       }
 }
 
-TEST_P(ReduceTest, TheTargetMayBeAnySource) {
+TEST_P(ReduceTest, ATargetMayBeAnySource) {
   for (int d = 0; d < kDtypes; ++d)
     for (const size_t n : {1, 2, 3, 4, 5, 9}) {
       const auto dtype = static_cast<Dtype>(d);
       const std::vector<Values> sources = random_sources(dtype, n, 5001);
       for (const Op op : {Op::sum, Op::max})
-        for (size_t in_place = 0; in_place < n; ++in_place)
+        for (size_t source = 0; source < n; ++source)
+          for (const size_t apart : {0, 2})
+            check({.target = dtype,
+                   .sources = sources,
+                   .count = 5001,
+                   .op = op,
+                   .in_place = {source},
+                   .apart = apart});
+    }
+}
+
+// In place into all sources, forwards and backwards, and into some and elsewhere.
+TEST_P(ReduceTest, SeveralTargets) {
+  for (int d = 0; d < kDtypes; ++d)
+    for (const size_t count : {1, 15, 1000, 65539}) {
+      const auto dtype = static_cast<Dtype>(d);
+      const std::vector<Values> sources = random_sources(dtype, 4, count);
+      for (const Op op : kAllOps) {
+        const auto into = [&](const std::vector<size_t>& in_place, size_t apart) {
           check({.target = dtype,
                  .sources = sources,
-                 .count = 5001,
+                 .count = count,
                  .op = op,
-                 .in_place = static_cast<int>(in_place)});
+                 .in_place = in_place,
+                 .apart = apart});
+        };
+        into({0, 1, 2, 3}, 0);
+        into({3, 2, 1, 0}, 0);
+        into({2, 0}, 3);
+        into({}, 5);
+      }
     }
+}
+
+TEST_P(ReduceTest, SeveralTargetsOfOneSource) {
+  for (int d = 0; d < kDtypes; ++d)
+    for (const uint32_t divisor : {1u, 4u}) {
+      const auto dtype = static_cast<Dtype>(d);
+      if (divisor != 1 && !is_floating(dtype)) continue;
+      check({.target = dtype,
+             .sources = random_sources(dtype, 1, 5003),
+             .count = 5003,
+             .divisor = divisor,
+             .in_place = {0},
+             .apart = 3});
+    }
+}
+
+TEST_P(ReduceTest, PastTheCacheItIsTheSame) {
+  for (int d = 0; d < kDtypes; ++d)
+    for (const size_t offset : {0, 2, 3, 16, 64})
+      for (const size_t apart : {1, 3}) {
+        const auto dtype = static_cast<Dtype>(d);
+        for (const size_t n : {1, 2, 5})
+          check({.target = dtype,
+                 .sources = random_sources(dtype, n, 20'011),
+                 .count = 20'011,
+                 .apart = apart,
+                 .past_cache = true,
+                 .offset = offset});
+      }
 }
 
 TEST_P(ReduceTest, FloatsAreDividedAfterTheLastSource) {
@@ -211,6 +277,20 @@ TEST_P(ReduceTest, ANaNInAnySourceWins) {
         for (size_t i = 0; i < 33; ++i)
           EXPECT_TRUE(std::isnan(float_at(*result, i))) << name_of(dtype) << " " << name_of(op);
       }
+}
+
+TEST_P(ReduceTest, RefusesTargetsThatDiffer) {
+  const Values f32 = random_values(Dtype::f32, 4, 1);
+  const std::unique_ptr<Buffer> from = upload(f32.bytes);
+  const std::unique_ptr<Buffer> to = upload(f32.bytes);
+  const Operand source{from->data(), Dtype::f32};
+  const std::array<Target, 2> mixed = {Target{from->data(), Dtype::f32},
+                                       Target{to->data(), Dtype::f16}};
+  const Reduction four = {.count = 4};
+  EXPECT_EQ(device->reduce(*stream, mixed, {&source, 1}, four),
+            invalid_argument("the targets differ in type"));
+  EXPECT_EQ(device->reduce(*stream, {}, {&source, 1}, four),
+            invalid_argument("a reduction needs at least one target"));
 }
 
 TEST_P(ReduceTest, RefusesWhatCannotBe) {

@@ -96,7 +96,7 @@ TEST_P(DeviceTest, AStreamWorksInOrder) {
                                           Operand{one->data(), Dtype::f32}};
   const Target target{sum->data(), Dtype::f32};
   for (int round = 0; round < 20; ++round)
-    expect_ok(device->reduce(*stream, {&target, 1}, sources, kCount, Op::sum, 1));
+    expect_ok(device->reduce(*stream, {&target, 1}, sources, {.count = kCount}));
   const Bytes read = download(sum->data(), kCount * sizeof(float));
   const std::vector<float> expected(kCount, 21.0f);
   EXPECT_EQ(std::memcmp(read.data(), expected.data(), read.size()), 0);

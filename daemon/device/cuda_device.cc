@@ -139,12 +139,14 @@ class CudaDevice : public Device {
   }
 
   Status reduce(Stream& stream, std::span<const Target> targets, std::span<const Operand> sources,
-                size_t count, Op op, uint32_t divisor) override {
-    Status status = check_reduce(targets, sources, op, divisor);
+                const Reduction& how) override {
+    Status status = check_reduce(targets, sources, how);
     if (status.ok()) status = enter();
     if (!status.ok()) return status;
-    return cuda_reduce(raw(stream), targets, sources, count, op, divisor);
+    return cuda_reduce(raw(stream), targets, sources, how);
   }
+
+  size_t cache_bytes() const override { return SIZE_MAX; }
 
   // Peers this device can reach directly; those it cannot are copied to through the host.
   Status open_peers(int count) {

@@ -183,8 +183,8 @@ cudaError_t launch_type(cudaStream_t stream, const Job& job, Op op) {
 }  // namespace
 
 Status cuda_reduce(cudaStream_t stream, std::span<const Target> targets,
-                   std::span<const Operand> sources, size_t count, Op op, uint32_t divisor) {
-  if (count == 0) return {};
+                   std::span<const Operand> sources, const Reduction& how) {
+  if (how.count == 0) return {};
   if (sources.size() > kMaxSources || targets.size() > kMaxTargets)
     return invalid_argument("a CUDA device reduces at most " + std::to_string(kMaxSources) +
                             " sources into " + std::to_string(kMaxTargets) +
@@ -192,11 +192,11 @@ Status cuda_reduce(cudaStream_t stream, std::span<const Target> targets,
                             std::to_string(targets.size()));
   Job job = {.target_count = static_cast<int>(targets.size()),
              .source_count = static_cast<int>(sources.size()),
-             .count = count,
-             .divisor = divisor};
+             .count = how.count,
+             .divisor = how.divisor};
   std::ranges::copy(targets, job.targets);
   std::ranges::copy(sources, job.sources);
-  return cuda_status(launch_type(stream, job, op), "cannot reduce");
+  return cuda_status(launch_type(stream, job, how.op), "cannot reduce");
 }
 
 }  // namespace tutti

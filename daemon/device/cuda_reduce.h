@@ -17,6 +17,6 @@ Status cuda_status(cudaError_t error, std::string_view what);
 // Queues a checked Device::reduce on `stream` of the current device. INVALID_ARGUMENT: more sources
 // or targets than one launch takes (128, 64).
 Status cuda_reduce(cudaStream_t stream, std::span<const Target> targets,
-                   std::span<const Operand> sources, size_t count, Op op, uint32_t divisor);
+                   std::span<const Operand> sources, const Reduction& how);
 
 }  // namespace tutti

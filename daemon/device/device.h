@@ -45,6 +45,13 @@ struct MemoryHandle {
   size_t bytes = 0;
 };
 
+struct Reduction {
+  size_t count = 0;
+  Op op = Op::sum;
+  uint32_t divisor = 1;
+  bool past_cache = false;  // The result will not be read soon. A hint, and no target is a source.
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -71,8 +78,10 @@ class Device {
   // bits; sources and targets may mix a 16-bit type with f32. Integers wrap. min/max: a NaN in any
   // source gives NaN. With one source this converts, divides or copies.
   virtual Status reduce(Stream& stream, std::span<const Target> targets,
-                        std::span<const Operand> sources, size_t count, Op op,
-                        uint32_t divisor) = 0;
+                        std::span<const Operand> sources, const Reduction& how) = 0;
+
+  // The last-level cache; what exceeds it had better be stored past it. SIZE_MAX: never mind.
+  virtual size_t cache_bytes() const = 0;
 };
 
 std::unique_ptr<Device> make_host_device();

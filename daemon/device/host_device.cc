@@ -107,18 +107,24 @@ class HostDevice : public Device {
   }
 
   Status reduce(Stream&, std::span<const Target> targets, std::span<const Operand> sources,
-                size_t count, Op op, uint32_t divisor) override {
-    Status status = check_reduce(targets, sources, op, divisor);
-    if (status.ok() && count != 0)
+                const Reduction& how) override {
+    Status status = check_reduce(targets, sources, how);
+    if (status.ok() && how.count != 0)
       kernel_({.targets = targets.data(),
                .target_count = targets.size(),
                .sources = sources.data(),
                .source_count = sources.size(),
-               .count = count,
-               .op = op,
-               .divisor = divisor,
-               .past_cache = false});
+               .count = how.count,
+               .op = how.op,
+               .divisor = how.divisor,
+               .past_cache = how.past_cache});
     return status;
+  }
+
+  // Not every system tells.
+  size_t cache_bytes() const override {
+    const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 ? static_cast<size_t>(bytes) : SIZE_MAX;
   }
 
  private:

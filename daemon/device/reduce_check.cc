@@ -20,11 +20,11 @@ Status refuse_types(Dtype a, Dtype b) {
 
 }  // namespace
 
-Status check_reduce(std::span<const Target> targets, std::span<const Operand> sources, Op op,
-                    uint32_t divisor) {
+Status check_reduce(std::span<const Target> targets, std::span<const Operand> sources,
+                    const Reduction& how) {
   if (sources.empty()) return invalid_argument("a reduction needs at least one source");
   if (targets.empty()) return invalid_argument("a reduction needs at least one target");
-  if (static_cast<int>(op) >= kOps) return invalid_argument("unknown operation");
+  if (static_cast<int>(how.op) >= kOps) return invalid_argument("unknown operation");
   const Dtype stored = targets[0].dtype;
   if (!known(stored)) return invalid_argument("unknown type of the target");
   for (const Target& target : targets)
@@ -35,9 +35,9 @@ Status check_reduce(std::span<const Target> targets, std::span<const Operand> so
     if (!can_meet(narrow, source.dtype)) return refuse_types(narrow, source.dtype);
     if (narrow == Dtype::f32) narrow = source.dtype;
   }
-  if (divisor == 0 || (divisor != 1 && !is_floating(stored)))
+  if (how.divisor == 0 || (how.divisor != 1 && !is_floating(stored)))
     return invalid_argument("cannot divide " + std::string(name_of(stored)) + " by " +
-                            std::to_string(divisor));
+                            std::to_string(how.divisor));
   return {};
 }
 

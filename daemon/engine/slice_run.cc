@@ -1,5 +1,7 @@
 #include "daemon/engine/slice_run.h"
 
+#include <algorithm>
+
 namespace tutti {
 
 namespace {
@@ -85,12 +87,27 @@ uint32_t SliceRun::divisor() const {
   return operation_.op == Op::mean ? static_cast<uint32_t>(world_size(operation_.recipe->plan)) : 1;
 }
 
-// A fold whose result is at once complete stores it divided and rounded: one pass over memory less.
-bool SliceRun::finish_follows(const Move& move) const {
+// The move `steps` behind the present one, where it is of that kind and of that chunk.
+const Move* SliceRun::behind(size_t steps, MoveKind kind, int chunk) const {
   const std::vector<Move>& moves = operation_.recipe->moves;
-  if (next_ + 1 >= moves.size()) return false;
-  const Move& then = moves[next_ + 1];
-  return then.kind == MoveKind::finish && then.rank == move.rank && then.chunk == move.chunk;
+  if (next_ + steps >= moves.size()) return nullptr;
+  const Move& then = moves[next_ + steps];
+  return then.kind == kind && then.chunk == chunk ? &then : nullptr;
+}
+
+// A value that is at once complete is stored divided and rounded, and one that is at once spread,
+// into every place: passes over memory saved. Those moves are made with this one.
+SliceRun::Outcome SliceRun::outcome(const Move& move) const {
+  Outcome out{.holders = {move.rank}};
+  const Move* finish = behind(1, MoveKind::finish, move.chunk);
+  out.complete = finish != nullptr && finish->rank == move.rank;
+  out.moves = out.complete ? 1 : 0;
+  while (const Move* spread = behind(out.moves + 1, MoveKind::spread, move.chunk)) {
+    if (std::ranges::find(out.holders, spread->rank) == out.holders.end()) break;
+    out.holders.insert(out.holders.end(), spread->others.begin(), spread->others.end());
+    ++out.moves;
+  }
+  return out;
 }
 
 Result<std::byte*> SliceRun::take(EngineParts& parts, size_t bytes) {
@@ -112,16 +129,46 @@ Result<SliceRun::Value> SliceRun::place(EngineParts& parts, int rank, int chunk,
   return Value{*fresh, dtype, *fresh};
 }
 
+// Where every holder's value of that type belongs; each then has it there.
+Result<std::vector<Target>> SliceRun::place_all(EngineParts& parts, const std::vector<int>& holders,
+                                                int chunk, Dtype dtype) {
+  std::vector<Target> targets;
+  for (const int rank : holders) {
+    Result<Value> to = place(parts, rank, chunk, dtype);
+    if (!to.ok()) return to.status();
+    value(rank, chunk) = *to;
+    const auto same = [&](const Target& target) { return target.data == to->at; };
+    if (std::ranges::none_of(targets, same)) targets.push_back({writable(*to), dtype});
+  }
+  return targets;
+}
+
+// Whether nobody here reads the result again, and all there is does not fit the cache anyway.
+bool SliceRun::past_cache(const EngineParts& parts, const Outcome& out,
+                          std::span<const Target> targets, std::span<const Operand> sources) const {
+  const Recipe& recipe = *operation_.recipe;
+  const uint64_t bytes = operation_.count * size_of(operation_.dtype) * operation_.local.size();
+  if (bytes < parts.device.cache_bytes() || !out.complete) return false;
+  const int chunk = recipe.moves[next_].chunk;
+  const auto again = [&](const Move& move) { return move.chunk == chunk; };
+  const auto later = recipe.moves.begin() + static_cast<ptrdiff_t>(next_ + out.moves + 1);
+  if (std::any_of(later, recipe.moves.end(), again)) return false;
+  return std::ranges::none_of(targets, [&](const Target& target) {
+    return std::ranges::find(sources, target.data, &Operand::data) != sources.end();
+  });
+}
+
 Status SliceRun::combine(EngineParts& parts, const Move& move, std::span<const Operand> sources) {
-  const bool complete = finish_follows(move);
-  const Dtype dtype = complete ? operation_.dtype : accumulator_of(operation_.dtype);
-  Result<Value> to = place(parts, move.rank, move.chunk, dtype);
-  if (!to.ok()) return to.status();
-  value(move.rank, move.chunk) = *to;
-  if (complete) ++next_;  // The finish is done with it.
-  const Target target{writable(*to), dtype};
-  return parts.device.reduce(parts.stream, {&target, 1}, sources, ranges_[move.chunk].count,
-                             operation_.op, complete ? divisor() : 1);
+  const Outcome out = outcome(move);
+  const Dtype dtype = out.complete ? operation_.dtype : accumulator_of(operation_.dtype);
+  const Result<std::vector<Target>> targets = place_all(parts, out.holders, move.chunk, dtype);
+  if (!targets.ok()) return targets.status();
+  const Reduction how = {.count = ranges_[move.chunk].count,
+                         .op = operation_.op,
+                         .divisor = out.complete ? divisor() : 1,
+                         .past_cache = past_cache(parts, out, *targets, sources)};
+  next_ += out.moves;
+  return parts.device.reduce(parts.stream, *targets, sources, how);
 }
 
 Status SliceRun::fold(EngineParts& parts, const Move& move) {
@@ -143,8 +190,9 @@ Status SliceRun::finish(EngineParts& parts, const Move& move) {
   value(move.rank, move.chunk) = *to;
   const Operand source{from.at, from.dtype};
   const Target target{writable(*to), operation_.dtype};
-  return parts.device.reduce(parts.stream, {&target, 1}, {&source, 1}, ranges_[move.chunk].count,
-                             operation_.op, divisor());
+  return parts.device.reduce(
+      parts.stream, {&target, 1}, {&source, 1},
+      {.count = ranges_[move.chunk].count, .op = operation_.op, .divisor = divisor()});
 }
 
 Status SliceRun::store(EngineParts& parts, int rank, int chunk, Value from) {

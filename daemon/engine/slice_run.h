@@ -50,6 +50,14 @@ class SliceRun {
     std::byte* scratch = nullptr;
   };
 
+  // What becomes of a combined value at once: who has it, whether it is complete, and how many of
+  // the next moves say so.
+  struct Outcome {
+    std::vector<int> holders;
+    bool complete = false;
+    size_t moves = 0;
+  };
+
   Value& value(int rank, int chunk);
   static std::byte* writable(const Value& place);
   Result<bool> run(EngineParts& parts, Mailbox& mailbox, const Move& move,
@@ -65,7 +73,12 @@ class SliceRun {
   Status settle(EngineParts& parts);
   Result<Value> place(EngineParts& parts, int rank, int chunk, Dtype dtype);
   Result<std::byte*> take(EngineParts& parts, size_t bytes);
-  bool finish_follows(const Move& move) const;
+  const Move* behind(size_t steps, MoveKind kind, int chunk) const;
+  Outcome outcome(const Move& move) const;
+  Result<std::vector<Target>> place_all(EngineParts& parts, const std::vector<int>& holders,
+                                        int chunk, Dtype dtype);
+  bool past_cache(const EngineParts& parts, const Outcome& out, std::span<const Target> targets,
+                  std::span<const Operand> sources) const;
   uint32_t divisor() const;
 
   const Operation& operation_;

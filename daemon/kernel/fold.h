@@ -121,6 +121,16 @@ bool all_are(const FoldJob& job, Dtype dtype) {
   return all;
 }
 
+bool only_copies(const FoldJob& job) {
+  return job.source_count == 1 && job.divisor == 1 && all_are(job, job.sources[0].dtype);
+}
+
+void copy(const FoldJob& job) {
+  const auto [from, dtype] = job.sources[0];
+  void* to = job.targets[0].data;
+  if (to != from) __builtin_memcpy(to, from, job.count * size_of(dtype));
+}
+
 template <class Processor>
 void fold_floats(const FoldJob& job) {
   using F32 = Plain<Processor, float>;
@@ -130,24 +140,14 @@ void fold_floats(const FoldJob& job) {
   const Dtype stored = job.targets[0].dtype;
   const bool alike = all_are(job, stored);
   if (stored == Dtype::f32) return alike ? fold_as<float, F32>(job) : fold_as<float, Any, F32>(job);
+  if (only_copies(job)) return fold_as<uint16_t, Plain<Processor, uint16_t>>(job);
   if (stored == Dtype::f16) return alike ? fold_as<float, F16>(job) : fold_as<float, Any, F16>(job);
   return alike ? fold_as<float, Bf16>(job) : fold_as<float, Any, Bf16>(job);
 }
 
-bool copies(const FoldJob& job) {
-  return job.source_count == 1 && job.divisor == 1 && all_are(job, job.sources[0].dtype);
-}
-
-void copy_to_all(const FoldJob& job) {
-  const auto [from, dtype] = job.sources[0];
-  for (size_t t = 0; t < job.target_count; ++t)
-    if (job.targets[t].data != from)
-      __builtin_memcpy(job.targets[t].data, from, job.count * size_of(dtype));
-}
-
 template <class Processor>
 void fold_on(const FoldJob& job) {
-  if (copies(job)) return copy_to_all(job);
+  if (only_copies(job) && job.target_count == 1 && !job.past_cache) return copy(job);
   switch (job.targets[0].dtype) {
     case Dtype::f64:
       return fold_as<double, Plain<Processor, double>>(job);
