@@ -174,14 +174,15 @@ Outgoing hostile_data(int kind) {
 }
 
 Outgoing hostile_control(int kind) {
-  v1::Control control;
+  v1::ControlBatch batch;
+  v1::Control& control = *batch.add_controls();
   if (kind == 6) control.mutable_abort()->set_code(0);  // Would complete what runs, as if well.
   if (kind == 7) control.mutable_gone()->set_rank(0);   // Word of another host's rank.
   if (kind == 8) {
     control.set_op_seq(1);  // A verdict, from who does not lead.
     control.mutable_start()->set_local_strategy(TUTTI_RING);
   }
-  return control_frame(1, control);
+  return control_frame(1, batch);
 }
 
 // A peer's bytes: each of these frames must end the epoch, by name, and never the process.

@@ -79,7 +79,8 @@ class ClusterHost : public Wire, public Door::Events {
 
 class Cluster {
  public:
-  explicit Cluster(const std::vector<int>& ranks_per_host, ClusterOptions options = ClusterOptions()) {
+  explicit Cluster(const std::vector<int>& ranks_per_host,
+                   ClusterOptions options = ClusterOptions()) {
     const auto network = make_local_network();
     roster.job = "demo";
     roster.epoch = 1;

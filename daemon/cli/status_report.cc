@@ -30,7 +30,7 @@ std::string agents_table(const v1::StatusReply& reply) {
 
 std::string jobs_table(const v1::StatusReply& reply) {
   Table table({"JOB", "HOST", "RANKS", "EPOCH", "STATE", "STRATEGY", "OPERATIONS", "FAILED",
-               "BYTES", "SENT", "RECEIVED", "PID"});
+               "BYTES", "SENT", "FRAMES", "RECEIVED", "PID"});
   bool any = false;
   for (const v1::AgentReport& agent : reply.agents())
     for (const v1::WorkerReport& worker : agent.workers()) {
@@ -38,8 +38,8 @@ std::string jobs_table(const v1::StatusReply& reply) {
       table.add({worker.job(), agent.host(), ranks_of(worker), std::to_string(worker.epoch()),
                  worker.state(), worker.strategy(), std::to_string(worker.operations()),
                  std::to_string(worker.failures()), format_byte_size(worker.bytes()),
-                 format_byte_size(worker.sent_bytes()), format_byte_size(worker.received_bytes()),
-                 std::to_string(worker.pid())});
+                 format_byte_size(worker.sent_bytes()), std::to_string(worker.sent_frames()),
+                 format_byte_size(worker.received_bytes()), std::to_string(worker.pid())});
     }
   return any ? table.text() : "no jobs\n";
 }
@@ -64,6 +64,7 @@ void add_worker(Json& json, const v1::WorkerReport& worker) {
   json.key("failures").number(uint64_t{worker.failures()});
   json.key("bytes").number(uint64_t{worker.bytes()});
   json.key("sent_bytes").number(uint64_t{worker.sent_bytes()});
+  json.key("sent_frames").number(uint64_t{worker.sent_frames()});
   json.key("received_bytes").number(uint64_t{worker.received_bytes()});
   json.key("ranks").open('[');
   for (const v1::RankReport& rank : worker.ranks()) add_rank(json, rank);

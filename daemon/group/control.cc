@@ -56,23 +56,22 @@ Result<Signature> read_signature(const v1::Signature& from) {
                    from.layout()};
 }
 
-Outgoing control_frame(uint32_t epoch, const v1::Control& control) {
-  const auto bytes = std::make_shared<std::string>(control.SerializeAsString());
+Outgoing control_frame(uint32_t epoch, const v1::ControlBatch& batch) {
+  const auto bytes = std::make_shared<std::string>(batch.SerializeAsString());
   Outgoing frame;
   frame.header.kind = FrameKind::control;
   frame.header.epoch = epoch;
-  frame.header.group = control.group();
   frame.bytes = std::as_bytes(std::span(*bytes));
   frame.released = [bytes] {};
   return frame;
 }
 
-Result<v1::Control> read_control(const Frame& frame) {
+Result<v1::ControlBatch> read_controls(const Frame& frame) {
   std::string bytes(frame.payload.bytes(), '\0');
   frame.payload.copy_to(reinterpret_cast<std::byte*>(bytes.data()));
-  v1::Control control;
-  if (!control.ParseFromString(bytes)) return data_loss("a control frame cannot be read");
-  return control;
+  v1::ControlBatch batch;
+  if (!batch.ParseFromString(bytes)) return data_loss("a control frame cannot be read");
+  return batch;
 }
 
 }  // namespace tutti

@@ -21,8 +21,8 @@ uint32_t packed(const Strategy& strategy);
 Result<Strategy> unpacked(uint32_t packed);
 
 // A frame that owns its bytes until released.
-Outgoing control_frame(uint32_t epoch, const v1::Control& control);
-// DATA_LOSS where the payload is not a Control.
-Result<v1::Control> read_control(const Frame& frame);
+Outgoing control_frame(uint32_t epoch, const v1::ControlBatch& batch);
+// DATA_LOSS where the payload is not a ControlBatch.
+Result<v1::ControlBatch> read_controls(const Frame& frame);
 
 }  // namespace tutti

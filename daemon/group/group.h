@@ -41,6 +41,10 @@ struct Call {
 struct WorldOptions {
   uint32_t op_timeout_ms = 30'000;
   uint64_t slice_bytes = uint64_t{1} << 20;
+  // Small all_reduces. See settings.cc.
+  uint64_t fuse_bytes_max = uint64_t{64} << 10;
+  uint32_t fuse_ops_max = 256;
+  uint32_t coalesce_us = 1000;
 };
 
 struct WorldStats {
@@ -48,6 +52,7 @@ struct WorldStats {
   uint64_t failures = 0;    // ... with an error.
   uint64_t bytes = 0;       // Of the tensors of those that ended OK.
   uint64_t sent_bytes = 0;
+  uint64_t sent_frames = 0;
   uint64_t received_bytes = 0;
 };
 

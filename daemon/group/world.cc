@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "daemon/group/cost_model.h"
-
 namespace tutti {
 namespace {
 
@@ -51,7 +49,12 @@ PlainWorld::PlainWorld(const WorldParts& parts, Roster roster, const std::string
       hosts_(hosts_of(roster_)),
       self_(find_host(hosts_, host)),
       options_(options),
-      matcher_(roster_) {
+      matcher_(roster_),
+      fuser_({options_.fuse_bytes_max, options_.slice_bytes, options_.fuse_ops_max}),
+      outbox_(parts_.loop, hosts_.size(), std::chrono::microseconds(options_.coalesce_us),
+              [this](int host, const v1::ControlBatch& batch) {
+                links_->send_control(host, control_frame(roster_.epoch, batch));
+              }) {
   groups_.emplace(0, Communicator(all_ranks(roster_), hosts_, self_));
   if (const Result<Strategies> set = parse_strategies(roster_.strategy); set.ok())
     job_strategies_ = *set;
@@ -59,6 +62,7 @@ PlainWorld::PlainWorld(const WorldParts& parts, Roster roster, const std::string
 }
 
 PlainWorld::~PlainWorld() {
+  *alive_ = false;
   if (cause_.ok()) cause_ = aborted("the epoch has ended");
   parts_.engine.abort(roster_.epoch, cause_);
   for (const auto& [key, pending] : pending_) parts_.loop.cancel(pending.timer);
@@ -107,7 +111,17 @@ void PlainWorld::announce(const Key& key, const Communicator& group, int rank, c
   arrive.set_timeout_ms(timeout_ms);
   write_signature(call.signature, *arrive.mutable_signature());
   if (!call.invalid.ok()) write_status(call.invalid, *arrive.mutable_invalid());
-  to_leader(control);
+  outbox_.add(0, control, hurry_of(key, call.signature));
+}
+
+// A small operation cannot start before an older one of its group has: until that one's verdict it
+// may wait for others to travel with.
+Hurry PlainWorld::hurry_of(const Key& key, const Signature& signature) const {
+  if (tensor_bytes(signature) > options_.fuse_bytes_max) return Hurry::this_turn;
+  for (auto older = pending_.lower_bound({key.first, 0});
+       older != pending_.end() && older->first < key; ++older)
+    if (!older->second.started) return Hurry::budget;
+  return Hurry::this_turn;
 }
 
 void PlainWorld::watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms) {
@@ -124,12 +138,13 @@ void PlainWorld::watch_deadline(const Key& key, Pending& pending, uint32_t timeo
 void PlainWorld::past_deadline(const Key& key) {
   Pending& pending = pending_.at(key);
   pending.timer = 0;
-  const Signature& signature = pending.calls.begin()->second.signature;
+  const Signature& signature = pending.signature();
   const std::string what = std::string(name_of(signature.collective)) + " #" +
                            std::to_string(key.second) + " timed out after " +
                            std::to_string(pending.timeout_ms) + " ms";
   if (pending.started) {
-    const Engine::Waiting waiting = parts_.engine.waiting({roster_.epoch, key.first, key.second});
+    const Engine::Waiting waiting =
+        parts_.engine.waiting({roster_.epoch, key.first, pending.runs_as});
     const Communicator& group = groups_.at(key.first);
     const int culprit = waiting.rank < 0 ? -1 : group.members()[waiting.rank];
     const std::string name = culprit < 0 ? "" : roster_.ranks[culprit].host;
@@ -147,61 +162,12 @@ void PlainWorld::past_deadline(const Key& key) {
       {0, hosts_[0].name}));
 }
 
-void PlainWorld::obey_start(const Key& key, const Strategies& strategies, uint64_t slice_bytes) {
-  const auto found = pending_.find(key);
-  const bool complete = found != pending_.end() && !found->second.started &&
-                        can_start(found->second, groups_.at(key.first));
-  if (!complete)
-    return abort(data_loss("the leader started an operation that this host has not reached",
-                           {0, hosts_[0].name}));
-  found->second.started = true;
-  parts_.engine.start(operation_of(key, found->second, strategies, slice_bytes));
-}
-
-// What the leader says is not believed: a start that does not fit could write where it must not.
-bool PlainWorld::can_start(const Pending& pending, const Communicator& group) const {
-  const Signature first = canonical(pending.calls.begin()->second.signature);
-  return pending.calls.size() == group.local_ranks().size() &&
-         std::ranges::all_of(pending.calls, [&](const auto& entry) {
-           return entry.second.invalid.ok() && canonical(entry.second.signature) == first;
-         });
-}
-
-// The engine names ranks of the group; people know those of the job.
-Status PlainWorld::of_the_job(const Status& status, const Communicator& group) const {
-  const int rank = status.culprit().rank;
-  if (rank < 0 || rank >= group.size()) return status;
-  const int job_rank = group.members()[rank];
-  return {status.code(), status.message(), {job_rank, roster_.ranks[job_rank].host}};
-}
-
-Operation PlainWorld::operation_of(const Key& key, const Pending& pending,
-                                   const Strategies& strategies, uint64_t slice_bytes) {
-  const Signature& signature = pending.calls.begin()->second.signature;
-  Operation operation;
-  operation.key = {roster_.epoch, key.first, key.second};
-  operation.recipe = groups_.at(key.first).recipe(signature.collective,
-                                                  static_cast<int>(signature.root), strategies);
-  operation.dtype = signature.dtype;
-  operation.op = signature.op;
-  operation.count = signature.collective == Collective::barrier ? 0 : signature.count;
-  operation.slice_bytes = slice_bytes;
-  for (const auto& [rank, call] : pending.calls) {
-    operation.local.push_back({rank, call.in, call.out});
-    operation.memory.push_back(call.memory);
-  }
-  operation.done = [this, key](const Status& status) {
-    if (status.ok() || !cause_.ok()) return complete(key, status);
-    abort(of_the_job(status, groups_.at(key.first)));
-  };
-  return operation;
-}
-
 void PlainWorld::obey_fail(const Key& key, const Status& status) {
   const auto group = groups_.find(key.first);  // May have no local rank that made it yet.
   const bool passed = group != groups_.end() && group->second.passed_by_all(key.second, gone_);
   if (!passed) failed_.emplace(key, status);
   complete(key, status);
+  outbox_.flush_this_turn();  // What waited for this verdict.
   if (failed_.size() > kFailedMost)
     abort(resource_exhausted("a rank of host " + hosts_[self_].name + " is " +
                              std::to_string(kFailedMost) + " failed operations behind the others"));
@@ -253,7 +219,7 @@ void PlainWorld::leave(int rank, const Status& cause) {
   v1::Control control;
   control.mutable_gone()->set_rank(static_cast<uint32_t>(rank));
   write_status(cause, *control.mutable_gone()->mutable_cause());
-  to_leader(control);
+  outbox_.add(0, control, Hurry::now);
 }
 
 void PlainWorld::note_gone(int rank, const Status& cause) {
@@ -266,7 +232,7 @@ void PlainWorld::abort(const Status& cause) {
   if (!cause_.ok()) return;
   v1::Control control;
   write_status(cause, *control.mutable_abort());
-  leads() ? to_others(control) : to_leader(control);
+  leads() ? to_others(control) : outbox_.add(0, control, Hurry::now);
   end_epoch(cause);
 }
 
@@ -283,6 +249,7 @@ void PlainWorld::end_epoch(const Status& cause) {
 WorldStats PlainWorld::stats() const {
   WorldStats stats = stats_;
   stats.sent_bytes = links_->sent_bytes();
+  stats.sent_frames = links_->sent_frames();
   return stats;
 }
 

@@ -9,8 +9,10 @@
 
 #include "daemon/group/communicator.h"
 #include "daemon/group/control.h"
+#include "daemon/group/fuse.h"
 #include "daemon/group/group.h"
 #include "daemon/group/matcher.h"
+#include "daemon/group/outbox.h"
 
 namespace tutti {
 
@@ -40,9 +42,11 @@ class PlainWorld final : public World, public Links::Events {
   struct Pending {
     std::map<int, Call> calls;  // By local rank of the group.
     bool started = false;
+    uint64_t runs_as = 0;  // The engine's number for it, once started.
     Loop::TimerId timer = 0;
     TimePoint deadline = TimePoint::max();
     uint32_t timeout_ms = 0;
+    const Signature& signature() const { return calls.begin()->second.signature; }
   };
 
   bool leads() const { return self_ == 0; }
@@ -52,10 +56,13 @@ class PlainWorld final : public World, public Links::Events {
                 uint32_t timeout_ms);
   void watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms);
   void past_deadline(const Key& key);
-  void obey_start(const Key& key, const Strategies& strategies, uint64_t slice_bytes);
-  Operation operation_of(const Key& key, const Pending& pending, const Strategies& strategies,
-                         uint64_t slice_bytes);
+  Hurry hurry_of(const Key& key, const Signature& signature) const;
+  void obey_start(const StartOrder& order);
   bool can_start(const Pending& pending, const Communicator& group) const;
+  Operation bare_operation(const StartOrder& order, const Signature& signature);
+  Operation operation_of(const StartOrder& order, const Pending& pending);
+  Operation fused_operation(const StartOrder& order, const std::vector<Pending*>& parts);
+  void finish(const StartOrder& order, const Status& status);
   Status of_the_job(const Status& status, const Communicator& group) const;
   void obey_fail(const Key& key, const Status& status);
   void complete(const Key& key, const Status& status);
@@ -65,6 +72,9 @@ class PlainWorld final : public World, public Links::Events {
   // ---- The leader ----
   void judge(const Arrival& arrival, int host);
   void proclaim(const Verdict& verdict);
+  void proclaim_failure(const Verdict& verdict, const Communicator& group);
+  void launch(const StartOrder& order);
+  void launch_fused();
   void rearm_matcher();
   void lead_gone(int rank, const Status& cause);
 
@@ -72,13 +82,14 @@ class PlainWorld final : public World, public Links::Events {
   void on_frame(int host, Frame frame) override;
   void on_lost(int host, Status cause) override;
   Status on_data(int host, Frame frame);
-  void on_control(int host, const Frame& frame);
+  void on_controls(int host, const Frame& frame);
+  void on_control(int host, const v1::Control& control);
   void on_arrive(int host, const v1::Control& control);
   bool is_sound(int host, const v1::Control& control, const std::vector<int>& members) const;
   void on_gone(int host, const v1::Gone& gone);
   bool on_verdict(const Key& key, const v1::Control& control);
-  void to_leader(const v1::Control& control);
-  void to_others(const v1::Control& control, int except = -1);
+  bool on_start(const Key& key, const v1::Start& start);
+  void to_others(const v1::Control& control);
   void note_gone(int rank, const Status& cause);
   Status host_lost(int host, const Status& why) const;
 
@@ -98,7 +109,11 @@ class PlainWorld final : public World, public Links::Events {
 
   Matcher matcher_;                       // Used where leads().
   std::map<uint32_t, Communicator> led_;  // Where leads(): the groups of verdicts so far.
+  Fuser fuser_;                           // Likewise.
+  bool fusing_ = false;                   // What fuser_ holds is launched at the end of the turn.
   Loop::TimerId matcher_timer_ = 0;
+  Outbox outbox_;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
   std::unique_ptr<Links> links_;
 };
 

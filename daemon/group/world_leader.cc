@@ -1,5 +1,6 @@
 // The leader's side of a World, and the frames between the two sides.
 #include <algorithm>
+#include <utility>
 
 #include "daemon/group/cost_model.h"
 #include "daemon/group/world.h"
@@ -17,32 +18,35 @@ void PlainWorld::judge(const Arrival& arrival, int host) {
 }
 
 void PlainWorld::proclaim(const Verdict& verdict) {
-  const Key key{verdict.group, verdict.seq};
   const Communicator& group =
       led_.try_emplace(verdict.group, verdict.members, hosts_, self_).first->second;
+  if (!verdict.status.ok()) return proclaim_failure(verdict, group);
+  Strategies strategies = verdict.signature.strategies;
+  if (strategies == Strategies{}) strategies = job_strategies_;
+  uint64_t bytes = verdict.signature.count * size_of(verdict.signature.dtype);
+  // What may run as one with others is chosen for by its messages: a ring would save bytes, but
+  // could not be fused.
+  if (bytes <= options_.fuse_bytes_max) bytes = 0;
+  strategies = choose(strategies, verdict.signature.collective, bytes, group.topology());
+  const StartOrder order{verdict.group, {verdict.seq}, strategies, options_.slice_bytes};
+  if (group.places().size() == 1 || !fuser_.takes(verdict.signature, strategies))
+    return launch(order);
+  fuser_.add(order, verdict.signature);
+  if (std::exchange(fusing_, true)) return;
+  parts_.loop.post([this, alive = alive_] {
+    if (*alive) launch_fused();
+  });
+}
+
+void PlainWorld::proclaim_failure(const Verdict& verdict, const Communicator& group) {
   v1::Control control;
   control.set_group(verdict.group);
   control.set_op_seq(verdict.seq);
-  Strategies strategies = verdict.signature.strategies;
-  if (verdict.status.ok()) {
-    if (strategies == Strategies{}) strategies = job_strategies_;
-    const uint64_t bytes = verdict.signature.count * size_of(verdict.signature.dtype);
-    strategies = choose(strategies, verdict.signature.collective, bytes, group.topology());
-    control.mutable_start()->set_local_strategy(packed(strategies.local));
-    control.mutable_start()->set_global_strategy(packed(strategies.global));
-    control.mutable_start()->set_slice_bytes(options_.slice_bytes);
-  } else {
-    write_status(verdict.status, *control.mutable_fail());
-  }
-  std::vector<bool> told(hosts_.size());
-  for (int rank = 0; rank < group.size(); ++rank) told[group.host_of(rank)] = true;
-  for (int host = 1; host < static_cast<int>(hosts_.size()); ++host)
-    if (told[host]) links_->send_control(host, control_frame(roster_.epoch, control));
-  if (!told[0] || !cause_.ok()) return;
-  if (verdict.status.ok())
-    obey_start(key, strategies, options_.slice_bytes);
-  else
-    obey_fail(key, verdict.status);
+  write_status(verdict.status, *control.mutable_fail());
+  for (const int host : group.places())
+    if (host != self_) outbox_.add(host, control, Hurry::this_turn);
+  if (group.places().front() == self_ && cause_.ok())
+    obey_fail({verdict.group, verdict.seq}, verdict.status);
 }
 
 void PlainWorld::rearm_matcher() {
@@ -85,19 +89,15 @@ Status PlainWorld::send(const OpKey& key, int rank, Outgoing frame) {
   return unavailable(host_lost(host, status).message(), {rank, hosts_[host].name});
 }
 
-void PlainWorld::to_leader(const v1::Control& control) {
-  links_->send_control(0, control_frame(roster_.epoch, control));
-}
-
-void PlainWorld::to_others(const v1::Control& control, int except) {
+void PlainWorld::to_others(const v1::Control& control) {
   for (int host = 1; host < static_cast<int>(hosts_.size()); ++host)
-    if (host != except) links_->send_control(host, control_frame(roster_.epoch, control));
+    outbox_.add(host, control, Hurry::now);
 }
 
 void PlainWorld::on_frame(int host, Frame frame) {
   if (!cause_.ok()) return;
   stats_.received_bytes += frame.payload.bytes() + sizeof(FrameHeader);
-  if (frame.header.kind == FrameKind::control) return on_control(host, frame);
+  if (frame.header.kind == FrameKind::control) return on_controls(host, frame);
   if (const Status status = on_data(host, std::move(frame)); !status.ok())
     abort(host_lost(host, status));
 }
@@ -113,10 +113,14 @@ Status PlainWorld::on_data(int host, Frame frame) {
   return parts_.engine.on_frame(std::move(frame));
 }
 
-void PlainWorld::on_control(int host, const Frame& frame) {
-  const Result<v1::Control> read = read_control(frame);
+void PlainWorld::on_controls(int host, const Frame& frame) {
+  const Result<v1::ControlBatch> read = read_controls(frame);
   if (!read.ok()) return abort(host_lost(host, read.status()));
-  const v1::Control& control = *read;
+  for (const v1::Control& control : read->controls())
+    if (cause_.ok()) on_control(host, control);
+}
+
+void PlainWorld::on_control(int host, const v1::Control& control) {
   const Key key{control.group(), control.op_seq()};
   if (control.has_arrive() && leads()) return on_arrive(host, control);
   if (control.has_gone()) return on_gone(host, control.gone());
@@ -137,14 +141,19 @@ bool PlainWorld::on_verdict(const Key& key, const v1::Control& control) {
     obey_fail(key, read_status(control.fail()));
     return true;
   }
-  if (!control.has_start() || !groups_.contains(key.first)) return false;
-  const Result<Strategy> local = unpacked(control.start().local_strategy());
-  const Result<Strategy> global = unpacked(control.start().global_strategy());
+  return control.has_start() && groups_.contains(key.first) && on_start(key, control.start());
+}
+
+bool PlainWorld::on_start(const Key& key, const v1::Start& start) {
+  const Result<Strategy> local = unpacked(start.local_strategy());
+  const Result<Strategy> global = unpacked(start.global_strategy());
   const auto decided = [](const Result<Strategy>& strategy) {
     return strategy.ok() && strategy->kind != StrategyKind::automatic;
   };
   if (!decided(local) || !decided(global)) return false;
-  obey_start(key, {*local, *global}, control.start().slice_bytes());
+  StartOrder order{key.first, {key.second}, {*local, *global}, start.slice_bytes()};
+  order.seqs.insert(order.seqs.end(), start.also().begin(), start.also().end());
+  obey_start(order);
   return true;
 }
 

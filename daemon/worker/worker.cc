@@ -38,6 +38,7 @@ void add(WorldStats& sum, const WorldStats& more) {
   sum.failures += more.failures;
   sum.bytes += more.bytes;
   sum.sent_bytes += more.sent_bytes;
+  sum.sent_frames += more.sent_frames;
   sum.received_bytes += more.received_bytes;
 }
 
@@ -112,6 +113,7 @@ v1::WorkerReport Worker::on_report() {
   report.set_failures(stats.failures);
   report.set_bytes(stats.bytes);
   report.set_sent_bytes(stats.sent_bytes);
+  report.set_sent_frames(stats.sent_frames);
   report.set_received_bytes(stats.received_bytes);
   return report;
 }
