@@ -243,7 +243,8 @@ def peers(kind: str) -> list[Contestant]:
         Contestant("mpich" + suffix, kind, MPICH_SETTINGS + more, ["mpich"], MPICH[0],
                    everywhere if kind == "ordinary" else with_cores, mpich(kind), MPICH[1]),
     ]
-    for algorithm in ("ring", "bcube", "hd"):
+    # Huge pages change nothing where the sockets' copies decide.
+    for algorithm in () if kind == "huge" else ("ring", "bcube", "hd"):
         out.append(Contestant(f"gloo-{algorithm}{suffix}", kind, GLOO_SETTINGS % algorithm + more,
                               ["gloo"], "libgloo-dev", networked, gloo(algorithm, kind),
                               collectives=COLLECTIVES if algorithm == "ring" else ("all_reduce",)))

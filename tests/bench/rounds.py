@@ -10,9 +10,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 from contestants import Case, Contestant, Field, Launch
 from network import Network
+
+
+GRACE_S = 5
+# The link that Tutti has over gRPC, and a bare stream, in one program (micro).
+STREAMS = {"link": "link_one_way/grpc/KiB:1024", "bare": "grpc_stream/KiB:1024"}
 
 
 class Wrong(Exception):
@@ -29,6 +35,7 @@ class Plan:
     seconds: float
     timeout_s: float
     rate: str
+    streams: bool  # Whether the gRPC link runs against a bare stream, too.
 
 
 @dataclasses.dataclass
@@ -51,35 +58,55 @@ def probe(bin_folder: pathlib.Path) -> dict[str, float]:
     return {"two_threads": float(text), "load": os.getloadavg()[0]}
 
 
-def wait_for(process: subprocess.Popen, timeout_s: float) -> int:
+def measure_streams(micro: list[str]) -> dict[str, float]:
+    """Bytes per second of each of STREAMS."""
+    names = "|".join(STREAMS.values())
+    text = subprocess.check_output(
+        [*micro, f"--benchmark_filter={names}", "--benchmark_format=json",
+         "--benchmark_min_time=0.3", "--benchmark_enable_random_interleaving=true",
+         "--benchmark_repetitions=3"], text=True, stderr=subprocess.DEVNULL)
+    medians = {row["run_name"]: row["bytes_per_second"]
+               for row in json.loads(text)["benchmarks"] if row.get("aggregate_name") == "median"}
+    return {key: next(speed for name, speed in medians.items() if name.startswith(prefix))
+            for key, prefix in STREAMS.items()}
+
+
+def wait_for(process: subprocess.Popen, timeout_s: float) -> int | None:
     try:
-        return process.wait(timeout_s)
+        return process.wait(max(timeout_s, 0))
     except subprocess.TimeoutExpired:
-        return -signal.SIGKILL
+        return None
+
+
+def end(process: subprocess.Popen) -> None:
+    """Asks, then ends what is left of it; it is a session of its own."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        wait_for(process, GRACE_S)
 
 
 def run_all(launches: list[Launch], log: pathlib.Path, timeout_s: float) -> str:
     """"" where all processes end well, else why not."""
-    processes = []
+    deadline = time.monotonic() + timeout_s
+    processes: list[subprocess.Popen] = []
     with log.open("wb") as file:
-        for launch in launches:
-            processes.append(subprocess.Popen(
-                launch.argv, env=os.environ | launch.env, stdin=subprocess.DEVNULL, stdout=file,
-                stderr=subprocess.STDOUT, start_new_session=True))
-        codes = [wait_for(process, timeout_s) for process in processes]
-        for process in processes:  # Whatever is left: they are sessions of their own.
-            try:
-                os.killpg(process.pid, signal.SIGTERM if process.poll() is None else signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            wait_for(process, 5)
-            process.kill()
-            process.wait()
-    if not any(codes):
+        try:
+            for launch in launches:
+                processes.append(subprocess.Popen(
+                    launch.argv, env=os.environ | launch.env, stdin=subprocess.DEVNULL,
+                    stdout=file, stderr=subprocess.STDOUT, start_new_session=True))
+            codes = [wait_for(process, deadline - time.monotonic()) for process in processes]
+        finally:
+            for process in processes:
+                end(process)
+    if not any(code != 0 for code in codes):
         return ""
-    late = -signal.SIGKILL in codes
     tail = log.read_text(errors="replace").strip().splitlines()[-5:]
-    return f"no end after {timeout_s:.0f} s" if late else f"exit codes {codes}: " + " | ".join(tail)
+    reason = f"no end after {timeout_s:.0f} s" if None in codes else f"exit codes {codes}"
+    return reason + ": " + " | ".join(tail)
 
 
 def read_ranks(folder: pathlib.Path, ranks: int) -> list[list[dict]]:
@@ -113,6 +140,7 @@ class Race:
         self.plan = plan
         self.samples: list[Sample] = []
         self.probes: list[dict[str, float]] = []
+        self.streams: list[dict[str, float]] = []  # Of measure_streams(), a round.
         self.failures: dict[str, str] = {}  # By case and contestant.
         self._bin = bin_folder
         self._scratch = scratch
@@ -124,7 +152,12 @@ class Race:
             print(f"round {round_ + 1} of {self.plan.rounds}: two threads do "
                   f"{state['two_threads']:.2f}x one's work, load {state['load']:.1f}", flush=True)
             for case in self.plan.cases:
+                start = time.monotonic()
                 self._run_case(case, round_, network)
+                print(f"  {case.name}: {time.monotonic() - start:.0f} s", flush=True)
+            if self.plan.streams:
+                micro = network.inside(0, [str(self._bin / "micro")])
+                self.streams.append(measure_streams(micro))
 
     def _run_case(self, case: Case, round_: int, network: Network) -> None:
         entered = [c for c in self.plan.contestants if c.cases(case)]
@@ -149,4 +182,4 @@ class Race:
             raise Wrong(f"{contestant.name}, {case.name}: {failure}")
         if failure:
             self.failures[f"{case.name} {contestant.name}"] = failure
-            print(f"  {contestant.name}, {case.name}, is out: {failure}", file=sys.stderr)
+            print(f"  {contestant.name} is out of {case.name}: {failure}", file=sys.stderr)

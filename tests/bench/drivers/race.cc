@@ -14,9 +14,9 @@ namespace tutti::race {
 namespace {
 
 constexpr size_t kAlignment = 2 << 20;
-constexpr double kIterationsLeast = 5;
+constexpr double kIterationsLeast = 3;
 constexpr double kIterationsMost = 5000;
-constexpr int kTrialOperations = 3;
+constexpr int kTrialOperations = 2;
 
 using Clock = std::chrono::steady_clock;
 
