@@ -29,7 +29,8 @@ struct Case {
   size_t count = 1025;
   uint32_t divisor = 1;
   bool past_cache = false;
-  size_t offset = 0;  // Bytes behind an aligned address, of every operand.
+  size_t offset = 0;   // Bytes behind an aligned address, of every operand.
+  size_t stagger = 0;  // And so much more for each target apart than for the one before.
 };
 
 std::string describe(const Case& what) {
@@ -83,7 +84,7 @@ std::vector<std::vector<std::byte>> run(Kernel kernel, const Case& what) {
   }
   for (size_t t = 0; t < what.in_place; ++t) targets.push_back({blocks[t].data(), what.to});
   for (size_t t = 0; t < what.apart; ++t) {
-    blocks.emplace_back(what.count * size_of(what.to), what.offset);
+    blocks.emplace_back(what.count * size_of(what.to), what.offset + t * what.stagger);
     targets.push_back({blocks.back().data(), what.to});
   }
   kernel({targets.data(), targets.size(), sources.data(), sources.size(), what.count, what.op,
@@ -170,6 +171,13 @@ TEST(Kernels, AnyAlignmentAlsoPastTheCache) {
         const auto type = static_cast<Dtype>(dtype);
         check({.from = type, .to = type, .apart = apart, .past_cache = true, .offset = offset});
       }
+}
+
+TEST(Kernels, TargetsOfSeveralAlignments) {
+  for (const Dtype type : {Dtype::f32, Dtype::bf16, Dtype::u8})
+    for (const size_t stagger : {1, 4, 16, 32})
+      for (const bool past_cache : {false, true})
+        check({.from = type, .to = type, .apart = 4, .past_cache = past_cache, .stagger = stagger});
 }
 
 TEST(Kernels, FloatsAreDivided) {
