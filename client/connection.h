@@ -4,8 +4,6 @@
 // of them.
 #pragma once
 
-#include <sys/types.h>
-
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "client/arena.h"
+#include "client/birth.h"
 #include "client/board.h"
 #include "client/futex.h"
 #include "client/join.h"
@@ -92,7 +91,7 @@ class Connection {
   explicit Connection(JoinTarget target);
 
   // Not so in a forked child, which must change nothing that its parent uses.
-  bool is_mine() const { return getpid() == owner_; }
+  bool is_mine() const { return birth_.is_here(); }
   Outcome usable();
   Outcome worker_died() const;
   bool worker_lives() const;
@@ -107,7 +106,7 @@ class Connection {
   void collect();
 
   const JoinTarget target_;
-  const pid_t owner_ = getpid();
+  const Birth birth_;
   Fd socket_;
   Fd doorbell_;
   Segment segment_;

@@ -18,9 +18,11 @@ constexpr auto kDone = static_cast<uint32_t>(SlotState::done);
 constexpr auto kAsleep = static_cast<uint32_t>(SlotState::asleep);
 
 // Looks of a spinner, a few microseconds in all. Then, or at once where nobody may spin, yields:
-// they cost little where nothing else would run, and else let it run.
+// they cost little where nothing else would run, and else let it run. Together they outlast the
+// waking of a peer, or two ranks could wake each other for ever, each falling asleep just before
+// the other is there.
 constexpr uint32_t kSpins = 200;
-constexpr uint32_t kYields = 100;
+constexpr uint32_t kYields = 400;
 
 void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX); }
 
