@@ -82,10 +82,10 @@ class TunerTest : public ::testing::Test {
   static constexpr auto kCollective = Collective::all_reduce;
 
   Strategy choose(bool may_try = false) {
-    return tuner_.choose(party_, kCollective, bytes_, may_try);
+    return tuner_.choose({party_, kCollective, bytes_}, may_try);
   }
   void observe(const Strategy& strategy, double us) {
-    tuner_.observe(party_, kCollective, bytes_, strategy, us);
+    tuner_.observe({party_, kCollective, bytes_}, strategy, us);
   }
   // As many operations of each, in turn, as are believed.
   void measure(const std::vector<std::pair<Strategy, double>>& times) {
@@ -234,6 +234,18 @@ TEST_F(TunerTest, AStrategyThatCallsNameIsLearntToo) {
   choose();
   measure({{kRing, 50'000}, {tree(3), 50'000}, {tree(7), 10'000}});
   EXPECT_EQ(operations_until(tree(7)), Tuner::kAgreements);
+}
+
+TEST_F(TunerTest, WhatIsToStayWholeIsNotSplitWhateverItIsMeasured) {
+  const Tuner::Case whole{party_, kCollective, bytes_, true};
+  const Strategy first = tuner_.choose(whole, false);
+  EXPECT_NE(first, kRing);
+  for (int i = 0; i < 100; ++i) {
+    tuner_.observe(whole, first, 10'000);
+    tuner_.observe(whole, kRing, 10);
+    EXPECT_EQ(tuner_.choose(whole, true).kind == StrategyKind::ring, false);
+  }
+  EXPECT_EQ(choose(), kRing);
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ struct WorldOptions {
   uint64_t fuse_bytes_max = uint64_t{64} << 10;
   uint32_t fuse_ops_max = 256;
   uint32_t coalesce_us = 1000;
+  bool auto_tries_all = false;  // Also where the bits of a result depend on the strategy.
 };
 
 struct WorldStats {
@@ -94,6 +95,7 @@ struct WorldParts {
   Loop& loop;
   Transport& transport;
   Engine& engine;
+  std::shared_ptr<Tuner> tuner = nullptr;  // Of all epochs of the job. Null: one of its own.
 };
 // `host` must be in the roster.
 std::unique_ptr<World> make_world(const WorldParts& parts, Roster roster, const std::string& host,

@@ -39,8 +39,8 @@ int Tuner::party(const Party& party) {
 
 // ---- Choosing ----
 
-Strategy Tuner::choose(int party, Collective collective, uint64_t bytes, bool may_try) {
-  Class& of = class_of(party, collective, bytes);
+Strategy Tuner::choose(const Case& operation, bool may_try) {
+  Class& of = class_of(operation);
   ++of.operations;
   if (of.operations % kTrialsAgain == 0) start_trials_anew(of);
   reconsider(of);
@@ -98,19 +98,18 @@ void Tuner::start_trials_anew(Class& of) {
 
 // ---- Learning ----
 
-void Tuner::observe(int party, Collective collective, uint64_t bytes, const Strategy& used,
-                    double us) {
-  Class& of = class_of(party, collective, bytes);
+void Tuner::observe(const Case& operation, const Strategy& used, double us) {
+  Class& of = class_of(operation);
   auto found = std::ranges::find(of.candidates, used, &Candidate::strategy);
   if (found == of.candidates.end()) {
-    if (of.candidates.size() >= kCandidatesMost) return;
-    add_candidate(parties_[static_cast<size_t>(party)], collective, of, used);
+    if (operation.whole || of.candidates.size() >= kCandidatesMost) return;
+    add_candidate(parties_[static_cast<size_t>(operation.party)], operation.collective, of, used);
     of.links_version = 0;
-    class_of(party, collective, bytes);
+    class_of(operation);
     found = std::prev(of.candidates.end());
   }
   if (!std::exchange(found->warmed, true)) return;
-  const Work work = work_of(party, collective, bytes);
+  const Work work = work_of(operation.party, operation.collective, operation.bytes);
   const double predicted = predict(work, found->traffic, found->link, host_, pipeline_).us;
   found->measured.add(us * found->predicted_us / predicted);
   if (found - of.candidates.begin() == static_cast<ptrdiff_t>(of.current))
@@ -130,8 +129,9 @@ void Tuner::watch_for_drift(Class& of, const Candidate& used) {
   wishes_to_probe_ = true;
 }
 
-Tuner::Class& Tuner::class_of(int party, Collective collective, uint64_t bytes) {
-  const Key key{party, collective, std::bit_width(bytes == 0 ? 0 : bytes - 1)};
+Tuner::Class& Tuner::class_of(const Case& operation) {
+  const auto& [party, collective, bytes, whole] = operation;
+  const Key key{party, collective, std::bit_width(bytes == 0 ? 0 : bytes - 1), whole};
   if (classes_.size() >= kClassesMost && !classes_.contains(key)) classes_.clear();
   Class& of = classes_[key];
   const bool fresh = of.candidates.empty();
@@ -139,7 +139,8 @@ Tuner::Class& Tuner::class_of(int party, Collective collective, uint64_t bytes) 
     const Party& who = parties_[static_cast<size_t>(party)];
     of.bytes = bytes == 0 ? 0 : std::bit_ceil(bytes);
     for (const Strategy& strategy : candidates(collective, static_cast<int>(who.hosts.size())))
-      add_candidate(who, collective, of, strategy);
+      if (!whole || strategy.kind != StrategyKind::ring)
+        add_candidate(who, collective, of, strategy);
   }
   if (of.links_version != links_version_) predict_all(key, of);
   if (fresh)
@@ -163,7 +164,7 @@ Work Tuner::work_of(int party, Collective collective, uint64_t bytes) const {
 }
 
 void Tuner::predict_all(const Key& key, Class& of) {
-  const auto [party, collective, width] = key;
+  const auto [party, collective, width, whole] = key;
   const Work work = work_of(party, collective, of.bytes);
   for (Candidate& candidate : of.candidates) {
     candidate.link =
@@ -235,7 +236,7 @@ std::vector<Tuner::Row> Tuner::rows() const {
   std::vector<Row> rows;
   for (const auto& [key, of] : classes_)
     for (size_t i = 0; i < of.candidates.size(); ++i) {
-      const auto& [number, collective, width] = key;
+      const auto& [number, collective, width, whole] = key;
       const Party& party = parties_[static_cast<size_t>(number)];
       const Candidate& candidate = of.candidates[i];
       rows.push_back({static_cast<int>(party.hosts.size()), party.ranks, collective, of.bytes,

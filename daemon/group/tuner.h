@@ -78,11 +78,19 @@ class Tuner {
   // A number for the party, to be used below; the same for the same party.
   int party(const Party& party);
 
+  // An operation that is to run. `whole`: by no strategy that splits the tensor, so that it can run
+  // as one with others.
+  struct Case {
+    int party = 0;
+    Collective collective = Collective::all_reduce;
+    uint64_t bytes = 0;
+    bool whole = false;
+  };
   // The strategy between hosts for the next operation. `may_try`: no bit of its result depends on
   // it.
-  Strategy choose(int party, Collective collective, uint64_t bytes, bool may_try);
+  Strategy choose(const Case& operation, bool may_try);
   // How long an operation took, from its start to its end on the last host, while no other ran.
-  void observe(int party, Collective collective, uint64_t bytes, const Strategy& used, double us);
+  void observe(const Case& operation, const Strategy& used, double us);
 
   // A measurement; what is 0 is left as it was.
   void set_link(const std::string& from, const std::string& to, const LinkFigures& figures);
@@ -118,7 +126,7 @@ class Tuner {
     bool warmed = false;  // The first time counts for nothing: links were dialled, plans made.
     int trials = 0;
   };
-  using Key = std::tuple<int, Collective, int>;  // Party, collective, bit width of the bytes.
+  using Key = std::tuple<int, Collective, int, bool>;  // Party, collective, width of bytes, whole.
   struct Class {
     uint64_t bytes = 0;
     std::vector<Candidate> candidates;
@@ -131,7 +139,7 @@ class Tuner {
     int drifting = 0;
   };
 
-  Class& class_of(int party, Collective collective, uint64_t bytes);
+  Class& class_of(const Case& operation);
   void add_candidate(const Party& party, Collective collective, Class& of,
                      const Strategy& strategy);
   Work work_of(int party, Collective collective, uint64_t bytes) const;

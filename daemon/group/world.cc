@@ -49,6 +49,7 @@ PlainWorld::PlainWorld(const WorldParts& parts, Roster roster, const std::string
       hosts_(hosts_of(roster_)),
       self_(find_host(hosts_, host)),
       options_(options),
+      rates_(hosts_.size()),
       matcher_(roster_),
       fuser_({options_.fuse_bytes_max, options_.slice_bytes, options_.fuse_ops_max}),
       outbox_(parts_.loop, hosts_.size(), std::chrono::microseconds(options_.coalesce_us),
@@ -58,6 +59,7 @@ PlainWorld::PlainWorld(const WorldParts& parts, Roster roster, const std::string
   groups_.emplace(0, Communicator(all_ranks(roster_), hosts_, self_));
   if (const Result<Strategies> set = parse_strategies(roster_.strategy); set.ok())
     job_strategies_ = *set;
+  if (leads()) make_adviser();
   links_ = std::make_unique<Links>(parts_.loop, parts_.transport, roster_, hosts_, self_, *this);
 }
 
@@ -95,7 +97,10 @@ void PlainWorld::submit(int job_rank, uint32_t number, Call call) {
 
 void PlainWorld::announce(const Key& key, const Communicator& group, int rank, const Call& call,
                           uint32_t timeout_ms) {
+  tell_rates();
+  const uint32_t before_us = key.second == 0 ? 0 : op_clock_.take_us({key.first, key.second - 1});
   if (leads()) {
+    adviser_->took(key.first, key.second - 1, before_us);
     const TimePoint deadline = Clock::now() + Millis(timeout_ms);
     return judge({key.first, key.second, group.members(), rank, call.signature, call.invalid,
                   deadline, timeout_ms},
@@ -109,6 +114,7 @@ void PlainWorld::announce(const Key& key, const Communicator& group, int rank, c
   v1::Arrive& arrive = *control.mutable_arrive();
   arrive.set_rank(static_cast<uint32_t>(rank));
   arrive.set_timeout_ms(timeout_ms);
+  arrive.set_before_us(before_us);
   write_signature(call.signature, *arrive.mutable_signature());
   if (!call.invalid.ok()) write_status(call.invalid, *arrive.mutable_invalid());
   outbox_.add(0, control, hurry_of(key, call.signature));

@@ -7,9 +7,11 @@
 #include <set>
 #include <vector>
 
+#include "daemon/group/adviser.h"
 #include "daemon/group/communicator.h"
 #include "daemon/group/control.h"
 #include "daemon/group/fuse.h"
+#include "daemon/group/gauge.h"
 #include "daemon/group/group.h"
 #include "daemon/group/matcher.h"
 #include "daemon/group/outbox.h"
@@ -76,6 +78,7 @@ class PlainWorld final : public World, public Links::Events {
   void launch(const StartOrder& order);
   void launch_fused();
   void rearm_matcher();
+  void make_adviser();
   void lead_gone(int rank, const Status& cause);
 
   // ---- Frames ----
@@ -89,6 +92,8 @@ class PlainWorld final : public World, public Links::Events {
   void on_gone(int host, const v1::Gone& gone);
   bool on_verdict(const Key& key, const v1::Control& control);
   bool on_start(const Key& key, const v1::Start& start);
+  bool on_probe(int host, const v1::Probe& probe);
+  void tell_rates();
   void to_others(const v1::Control& control);
   void note_gone(int rank, const Status& cause);
   Status host_lost(int host, const Status& why) const;
@@ -107,6 +112,10 @@ class PlainWorld final : public World, public Links::Events {
   Status cause_;
   WorldStats stats_;
 
+  OpClock op_clock_;
+  RateMeter rates_;
+
+  std::unique_ptr<Adviser> adviser_;      // Where leads().
   Matcher matcher_;                       // Used where leads().
   std::map<uint32_t, Communicator> led_;  // Where leads(): the groups of verdicts so far.
   Fuser fuser_;                           // Likewise.

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/group/cost_model.h"
 #include "daemon/group/world.h"
 
 namespace tutti {
@@ -23,11 +22,8 @@ void PlainWorld::proclaim(const Verdict& verdict) {
   if (!verdict.status.ok()) return proclaim_failure(verdict, group);
   Strategies strategies = verdict.signature.strategies;
   if (strategies == Strategies{}) strategies = job_strategies_;
-  uint64_t bytes = verdict.signature.count * size_of(verdict.signature.dtype);
-  // What may run as one with others is chosen for by its messages: a ring would save bytes, but
-  // could not be fused.
-  if (bytes <= options_.fuse_bytes_max) bytes = 0;
-  strategies = choose(strategies, verdict.signature.collective, bytes, group.topology());
+  strategies = adviser_->decide(verdict.group, group, verdict.signature, strategies);
+  adviser_->started(verdict.group, verdict.seq, group, verdict.signature, strategies);
   const StartOrder order{verdict.group, {verdict.seq}, strategies, options_.slice_bytes};
   if (group.places().size() == 1 || !fuser_.takes(verdict.signature, strategies))
     return launch(order);
@@ -98,6 +94,7 @@ void PlainWorld::on_frame(int host, Frame frame) {
   if (!cause_.ok()) return;
   stats_.received_bytes += frame.payload.bytes() + sizeof(FrameHeader);
   if (frame.header.kind == FrameKind::control) return on_controls(host, frame);
+  rates_.frame(host, frame.payload.bytes(), Clock::now());
   if (const Status status = on_data(host, std::move(frame)); !status.ok())
     abort(host_lost(host, status));
 }
@@ -128,6 +125,8 @@ void PlainWorld::on_control(int host, const v1::Control& control) {
     const Status cause = read_status(control.abort());
     return host == 0 ? end_epoch(cause) : abort(cause);
   }
+  if (control.has_probe() && on_probe(host, control.probe())) return;
+  if (control.has_rates() && leads() && adviser_->learn(host, control.rates())) return;
   if (host == 0 && on_verdict(key, control)) return;
   abort(host_lost(host, data_loss("a control frame that makes no sense here")));
 }
@@ -187,7 +186,10 @@ void PlainWorld::on_arrive(int host, const v1::Control& control) {
   if (control.group() == 0) members = groups_.at(0).members();
   if (!signature.ok() || !is_sound(host, control, members))
     return abort(host_lost(host, data_loss("an arrival that makes no sense")));
-  const TimePoint deadline = Clock::now() + Millis(arrive.timeout_ms());
+  const TimePoint now = Clock::now();
+  adviser_->heard_from(host, now);
+  adviser_->took(control.group(), control.op_seq() - 1, arrive.before_us());
+  const TimePoint deadline = now + Millis(arrive.timeout_ms());
   judge({control.group(), control.op_seq(), std::move(members), static_cast<int>(arrive.rank()),
          *signature, read_status(arrive.invalid()), deadline, arrive.timeout_ms()},
         host);

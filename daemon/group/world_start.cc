@@ -46,6 +46,7 @@ void PlainWorld::obey_start(const StartOrder& order) {
     parts.push_back(&found->second);
   }
   outbox_.flush_this_turn();  // What waited for this verdict.
+  op_clock_.started({order.group, order.seqs.front()}, Clock::now());
   parts_.engine.start(parts.size() == 1 ? operation_of(order, *parts.front())
                                         : fused_operation(order, parts));
 }
@@ -109,6 +110,7 @@ Operation PlainWorld::fused_operation(const StartOrder& order, const std::vector
 }
 
 void PlainWorld::finish(const StartOrder& order, const Status& status) {
+  op_clock_.ended({order.group, order.seqs.front()}, Clock::now());
   if (!status.ok() && cause_.ok()) return abort(of_the_job(status, groups_.at(order.group)));
   for (const uint64_t seq : order.seqs) complete({order.group, seq}, status);
 }

@@ -1,0 +1,125 @@
+#include "daemon/group/adviser.h"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+constexpr size_t kPaddedHostsMost = 16;  // In larger jobs bytes are measured as they come.
+constexpr double kByteUsMost = 1000;     // A byte a millisecond: below that it is no link.
+
+uint64_t bytes_of(const Signature& signature) {
+  return signature.collective == Collective::barrier ? 0
+                                                     : signature.count * size_of(signature.dtype);
+}
+
+}  // namespace
+
+bool keeps_bits(const Signature& signature, size_t hosts) {
+  if (!reduces(signature.collective) || !is_floating(signature.dtype)) return true;
+  const bool commutes = signature.op != Op::min && signature.op != Op::max;  // Of two zeros, which?
+  return hosts <= 2 && commutes;
+}
+
+Adviser::Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const Options& options,
+                 Ask ask)
+    : tuner_(tuner),
+      hosts_(hosts),
+      self_(self),
+      options_(options),
+      ask_(std::move(ask)),
+      prober_(hosts.size()) {}
+
+Tuner::Case Adviser::case_of(uint32_t number, const Communicator& group,
+                             const Signature& signature) {
+  const auto [known, fresh] = parties_.try_emplace(number);
+  if (fresh) {
+    Party party;
+    for (const int host : group.places())
+      party.hosts.push_back(hosts_[static_cast<size_t>(host)].name);
+    party.ranks = group.size();
+    known->second = tuner_.party(party);
+  }
+  const uint64_t bytes = bytes_of(signature);
+  const bool whole = signature.collective == Collective::all_reduce && bytes <= options_.whole_most;
+  return {known->second, signature.collective, bytes, whole};
+}
+
+bool Adviser::may_try(const Signature& signature, const Communicator& group) const {
+  return options_.tries_all || keeps_bits(signature, group.places().size());
+}
+
+Strategies Adviser::decide(uint32_t number, const Communicator& group, const Signature& signature,
+                           const Strategies& asked) {
+  Strategies chosen = asked;
+  if (chosen.local.kind == StrategyKind::automatic) chosen.local = {StrategyKind::centralized};
+  if (chosen.global.kind != StrategyKind::automatic) return chosen;
+  chosen.global = chosen.local;
+  if (group.places().size() > 1)
+    chosen.global = tuner_.choose(case_of(number, group, signature), may_try(signature, group));
+  return chosen;
+}
+
+void Adviser::started(uint32_t number, uint64_t seq, const Communicator& group,
+                      const Signature& signature, const Strategies& used) {
+  watched_.erase(number);
+  const bool plain = used.local.kind == StrategyKind::centralized ||
+                     group.size() == static_cast<int>(group.places().size());
+  if (group.places().size() == 1 || !plain) return;
+  watched_[number] = {seq,        group.places().size(), 0, 0, case_of(number, group, signature),
+                      used.global};
+}
+
+void Adviser::took(uint32_t number, uint64_t seq, uint32_t us) {
+  const auto found = watched_.find(number);
+  if (us == 0 || found == watched_.end() || found->second.seq != seq) return;
+  Watched& watched = found->second;
+  watched.most_us = std::max(watched.most_us, us);
+  if (++watched.said < watched.hosts) return;
+  tuner_.observe(watched.operation, watched.used, watched.most_us);
+  watched_.erase(found);
+  if (!tuner_.take_wish_to_probe()) return;
+  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host)
+    if (host != self_)
+      if (const auto question = prober_.begin(host, 0, Clock::now())) ask(host, *question);
+}
+
+void Adviser::heard_from(int host, TimePoint now) {
+  if (!prober_.is_due(host, now)) return;
+  const uint64_t padding = hosts_.size() <= kPaddedHostsMost ? options_.padding_most : 0;
+  if (const auto question = prober_.begin(host, padding, now)) ask(host, *question);
+}
+
+void Adviser::ask(int host, const Prober::Question& question) {
+  v1::Probe probe;
+  probe.set_number(question.number);
+  probe.set_padding(std::string(question.padding, '\0'));
+  ask_(host, probe);
+}
+
+void Adviser::answered(int host, const v1::Probe& probe, TimePoint now) {
+  const Prober::Next next = prober_.answered(host, probe.number(), now);
+  if (next.question) return ask(host, *next.question);
+  if (!next.findings) return;
+  const std::string& us = hosts_[static_cast<size_t>(self_)].name;
+  const std::string& them = hosts_[static_cast<size_t>(host)].name;
+  const LinkFigures figures{next.findings->message_us, next.findings->byte_us};
+  for (const auto& pair : {Tuner::Pair{us, them}, Tuner::Pair{them, us}}) {
+    const auto known = tuner_.links().find(pair);
+    const bool seen = known != tuner_.links().end() && known->second.byte_us > 0;
+    // Bytes measured as they came are better than a probe's.
+    tuner_.set_link(pair.first, pair.second, {figures.message_us, seen ? 0 : figures.byte_us});
+  }
+}
+
+bool Adviser::learn(int host, const v1::Rates& rates) {
+  for (const v1::Rate& rate : rates.rates()) {
+    if (rate.from() >= hosts_.size() || !(rate.byte_us() > 0) || rate.byte_us() > kByteUsMost)
+      return false;
+    tuner_.set_link(hosts_[rate.from()].name, hosts_[static_cast<size_t>(host)].name,
+                    {0, rate.byte_us()});
+  }
+  return true;
+}
+
+}  // namespace tutti

@@ -1,0 +1,73 @@
+// The leader's dealings with the tuner, for one epoch: what it is asked, told and shown.
+//
+// WHAT IS MEASURED. Every host says, when it arrives at an operation, how long the one before took
+// there; the longest is how long it took, if every host said so. Hosts that receive data say how
+// fast it came. The leader asks each member, when it first hears of it and again after a minute's
+// rest or when reality drifts, how soon it answers.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "daemon/group/communicator.h"
+#include "daemon/group/gauge.h"
+#include "daemon/group/signature.h"
+#include "daemon/group/tuner.h"
+#include "proto/group.pb.h"
+
+namespace tutti {
+
+class Adviser {
+ public:
+  using Ask = std::function<void(int host, const v1::Probe& probe)>;
+  struct Options {
+    bool tries_all = false;     // Also where the bits of a result depend on the strategy.
+    uint64_t padding_most = 0;  // Of a probe.
+    uint64_t whole_most = 0;    // Up to this many bytes all_reduces are not split.
+  };
+  Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const Options& options, Ask ask);
+
+  // `asked` with every `automatic` level decided.
+  Strategies decide(uint32_t number, const Communicator& group, const Signature& signature,
+                    const Strategies& asked);
+  // An operation that runs by itself was started; its time is waited for.
+  void started(uint32_t number, uint64_t seq, const Communicator& group, const Signature& signature,
+               const Strategies& used);
+  // A host says how long an operation took there.
+  void took(uint32_t number, uint64_t seq, uint32_t us);
+
+  void heard_from(int host, TimePoint now);
+  void answered(int host, const v1::Probe& probe, TimePoint now);
+  // How fast data comes in there. False: it makes no sense.
+  bool learn(int host, const v1::Rates& rates);
+
+ private:
+  struct Watched {
+    uint64_t seq = 0;
+    size_t hosts = 0;  // That have to say.
+    size_t said = 0;
+    uint32_t most_us = 0;
+    Tuner::Case operation;
+    Strategy used;
+  };
+
+  Tuner::Case case_of(uint32_t number, const Communicator& group, const Signature& signature);
+  bool may_try(const Signature& signature, const Communicator& group) const;
+  void ask(int host, const Prober::Question& question);
+
+  Tuner& tuner_;
+  const std::vector<Host>& hosts_;
+  const int self_;
+  const Options options_;
+  const Ask ask_;
+  Prober prober_;
+  std::map<uint32_t, int> parties_;      // By group.
+  std::map<uint32_t, Watched> watched_;  // By group: its last operation.
+};
+
+// Whether no bit of the result depends on the strategy between so many hosts: nothing is rounded,
+// or sums of two that are the same either way round.
+bool keeps_bits(const Signature& signature, size_t hosts);
+
+}  // namespace tutti

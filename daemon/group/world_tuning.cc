@@ -1,0 +1,58 @@
+// What a World measures for `auto`, and how the leader gets to know it.
+#include <algorithm>
+
+#include "daemon/group/world.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kProbeBytes = uint64_t{256} << 10;
+// A ring would save bytes, but could not run as one with others. Above this it is worth that.
+constexpr uint64_t kWholeBytesMost = uint64_t{16} << 10;
+
+}  // namespace
+
+void PlainWorld::make_adviser() {
+  if (parts_.tuner == nullptr)
+    parts_.tuner = std::make_shared<Tuner>(Pipeline{.slice_bytes = options_.slice_bytes});
+  const Adviser::Options options{options_.auto_tries_all,
+                                 std::min(kProbeBytes, options_.slice_bytes),
+                                 std::min(kWholeBytesMost, options_.fuse_bytes_max)};
+  adviser_ = std::make_unique<Adviser>(*parts_.tuner, hosts_, self_, options,
+                                       [this](int host, const v1::Probe& probe) {
+                                         v1::Control control;
+                                         *control.mutable_probe() = probe;
+                                         outbox_.add(host, control, Hurry::now);
+                                       });
+}
+
+// A member answers at once, and without the padding; the leader takes the answer.
+bool PlainWorld::on_probe(int host, const v1::Probe& probe) {
+  if (leads()) {
+    adviser_->answered(host, probe, Clock::now());
+    return true;
+  }
+  if (host != 0) return false;
+  v1::Control answer;
+  answer.mutable_probe()->set_number(probe.number());
+  outbox_.add(0, answer, Hurry::now);
+  return true;
+}
+
+// With an operation's arrival, so that an idle job is silent.
+void PlainWorld::tell_rates() {
+  const std::vector<int> news = rates_.take_news(Clock::now());
+  if (news.empty()) return;
+  v1::Control control;
+  for (const int host : news) {
+    v1::Rate& rate = *control.mutable_rates()->add_rates();
+    rate.set_from(static_cast<uint32_t>(host));
+    rate.set_byte_us(rates_.byte_us(host));
+  }
+  if (leads())
+    adviser_->learn(self_, control.rates());
+  else
+    outbox_.add(0, control, Hurry::this_turn);
+}
+
+}  // namespace tutti
