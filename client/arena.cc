@@ -14,8 +14,11 @@ uint64_t rounded(uint64_t bytes) {
 
 }  // namespace
 
-Arena::Arena(uint64_t offset, uint64_t bytes, uint64_t warm_bytes_max, Discard discard)
-    : warm_bytes_max_(warm_bytes_max), discard_(std::move(discard)) {
+Arena::Arena(uint64_t offset, uint64_t bytes, uint64_t warm_bytes_max, OnPages discard,
+             OnPages populate)
+    : warm_bytes_max_(warm_bytes_max),
+      discard_(std::move(discard)),
+      populate_(std::move(populate)) {
   free_.emplace(offset, Free{bytes / kAlignment * kAlignment, false});
 }
 
@@ -23,10 +26,10 @@ std::optional<uint64_t> Arena::allocate(uint64_t bytes) {
   if (bytes > UINT64_MAX - kAlignment) return std::nullopt;
   const uint64_t size = rounded(bytes);
   std::optional<uint64_t> block = take(size, true);
-  if (!block) block = take(size, false);
+  if (!block) block = take_cold(size);
   if (!block && warm_bytes_ > 0) {
     cool_all();
-    block = take(size, false);
+    block = take_cold(size);
   }
   if (block) {
     used_.emplace(*block, Used{size, 1, false});
@@ -45,6 +48,12 @@ std::optional<uint64_t> Arena::take(uint64_t bytes, bool warm) {
     return offset;
   }
   return std::nullopt;
+}
+
+std::optional<uint64_t> Arena::take_cold(uint64_t bytes) {
+  const std::optional<uint64_t> block = take(bytes, false);
+  if (block && populate_) populate_(*block, bytes);
+  return block;
 }
 
 std::optional<uint64_t> Arena::hold(uint64_t offset, uint64_t bytes) {

@@ -14,9 +14,11 @@ namespace tutti::client {
 // `discard`.
 class Arena {
  public:
-  using Discard = std::function<void(uint64_t offset, uint64_t bytes)>;
+  using OnPages = std::function<void(uint64_t offset, uint64_t bytes)>;
 
-  Arena(uint64_t offset, uint64_t bytes, uint64_t warm_bytes_max, Discard discard);
+  // `populate`, which may be empty, is told of every block that is allocated from cold memory.
+  Arena(uint64_t offset, uint64_t bytes, uint64_t warm_bytes_max, OnPages discard,
+        OnPages populate = {});
 
   // A block with one holder, aligned to 64; nullopt where none is large enough.
   std::optional<uint64_t> allocate(uint64_t bytes);
@@ -45,12 +47,14 @@ class Arena {
   using FreeMap = std::map<uint64_t, Free>;
 
   std::optional<uint64_t> take(uint64_t bytes, bool warm);
+  std::optional<uint64_t> take_cold(uint64_t bytes);
   FreeMap::iterator insert_free(uint64_t offset, Free extent);
   void cool(FreeMap::iterator extent);
   void cool_all();
 
   const uint64_t warm_bytes_max_;
-  const Discard discard_;
+  const OnPages discard_;
+  const OnPages populate_;
   FreeMap free_;  // By offset; neighbours of the same warmth are merged.
   std::map<uint64_t, Used> used_;
   uint64_t used_bytes_ = 0;

@@ -50,7 +50,8 @@ Outcome Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& 
   const Segment& segment = made->segment_;
   made->arena_.emplace(
       kArenaOffset, segment.bytes() - kArenaOffset, kWarmBytesMax,
-      [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); });
+      [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); },
+      [&segment](uint64_t offset, uint64_t bytes) { segment.populate(offset, bytes); });
   made->may_spin_ = has_cores_for(1);
   if (greeting.board.valid()) {
     Outcome o = Board::open(std::move(greeting.board), std::move(greeting.memories), target.rank,
@@ -204,9 +205,7 @@ std::byte* Connection::allocate(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (!abandoned_.empty()) collect();
   const std::optional<uint64_t> block = arena_->allocate(bytes);
-  if (!block) return nullptr;
-  segment_.populate(segment_.base() + *block, bytes);
-  return segment_.base() + *block;
+  return block ? segment_.base() + *block : nullptr;
 }
 
 bool Connection::free(const void* memory) {

@@ -55,11 +55,11 @@ uint64_t Segment::offset_of(const void* memory) const {
   return static_cast<uint64_t>(static_cast<const std::byte*>(memory) - base_);
 }
 
-void Segment::populate(const std::byte* memory, uint64_t bytes) const {
+void Segment::populate(uint64_t offset, uint64_t bytes) const {
   constexpr uint64_t kPage = 4096;
-  const uint64_t first = offset_of(memory) / kPage * kPage;
+  const uint64_t first = offset / kPage * kPage;
   // Where the system cannot, they come when touched: slower, not wrong.
-  static_cast<void>(madvise(base_ + first, offset_of(memory) + bytes - first, MADV_POPULATE_WRITE));
+  static_cast<void>(madvise(base_ + first, offset + bytes - first, MADV_POPULATE_WRITE));
 }
 
 void Segment::discard(uint64_t offset, uint64_t bytes) const {

@@ -25,9 +25,9 @@ class Segment {
   Completion& completion(uint32_t slot) const;
   // Requests ever published.
   uint32_t head() const { return head_; }
-  // Pages of [memory, memory + bytes) are there before they are used: the first touch of one costs
-  // ten times what a later one does.
-  void populate(const std::byte* memory, uint64_t bytes) const;
+  // Pages are there before they are used: the first touch of one costs ten times what a later one
+  // does.
+  void populate(uint64_t offset, uint64_t bytes) const;
   // The request must be complete in memory before `head` says so: publishing is this one's
   // business.
   void publish(const Request& request);
