@@ -47,7 +47,7 @@ TEST(CliPlan, MarksTheBestOfEachNumberOfHosts) {
 }
 
 TEST(CliPlan, TextIsOneTable) {
-  const PlanRow row{4, 8, {StrategyKind::ring}, {123'456, 6, 96.0 * (1 << 20)}, true};
+  const PlanRow row{4, 8, {StrategyKind::ring}, {56, 123'400, 6, 96.0 * (1 << 20)}, true};
   EXPECT_EQ(plan_text(example_question(), {row}),
             "all_reduce of 64 MiB, 2 ranks a host; links of 50 us and 10 Gbit/s, as given\n"
             "\n"
@@ -57,7 +57,7 @@ TEST(CliPlan, TextIsOneTable) {
 }
 
 TEST(CliPlan, JsonIsOneObject) {
-  const PlanRow row{4, 8, {StrategyKind::ring}, {100, 6, 1024}, true};
+  const PlanRow row{4, 8, {StrategyKind::ring}, {10, 90, 6, 1024}, true};
   EXPECT_EQ(plan_json(example_question(), {row}),
             R"({"op":"all_reduce","bytes":67108864,"per_host":2,"link_us":50,"link_gbps":10,)"
             R"("plans":[{"hosts":4,"ranks":8,"strategy":"ring","predicted_us":100,"rounds":6,)"

@@ -41,44 +41,50 @@ TEST(OpClockTest, OperationsThatOverlapHaveNone) {
 
 class RateMeterTest : public ::testing::Test {
  protected:
-  // Frames of 1 MiB, one every `us`.
+  // An operation's frames of half a MiB, one every `us`.
   void frames(int count, int us) {
+    ++seq_;
     for (int i = 0; i < count; ++i) {
-      meter_.frame(1, 1 << 20, now_);
+      meter_.frame(1, seq_, 1 << 19, now_);
       now_ += Micros(us);
     }
   }
-  double us_per_mib() const { return meter_.byte_us(1) * (1 << 20); }
+  double us_a_frame() const { return meter_.byte_us(1) * (1 << 19); }
 
   RateMeter meter_{3};
   TimePoint now_ = kStart;
+  uint64_t seq_ = 0;
 };
 
 TEST_F(RateMeterTest, MeasuresFramesThatFollowEachOther) {
   frames(2, 500);
   EXPECT_EQ(meter_.byte_us(1), 0);  // The first frame's start is not known, one more is too few.
-  frames(1, 500);
-  EXPECT_NEAR(us_per_mib(), 500, 1);
+  frames(3, 500);
+  EXPECT_NEAR(us_a_frame(), 500, 1);
   EXPECT_EQ(meter_.byte_us(2), 0);
 }
 
-TEST_F(RateMeterTest, PausesDoNotCount) {
+TEST_F(RateMeterTest, TheTimeBetweenOperationsDoesNotCount) {
   frames(3, 500);
   for (int i = 0; i < 50; ++i) {
-    now_ += 2 * RateMeter::kGap;
+    now_ += Millis(20);
     frames(3, 500);
   }
-  EXPECT_NEAR(us_per_mib(), 500, 1);
+  for (int i = 0; i < 50; ++i) {
+    now_ += Millis(20);
+    frames(1, 500);
+  }
+  EXPECT_NEAR(us_a_frame(), 500, 1);
 }
 
 TEST_F(RateMeterTest, IsQuickToBelieveFasterAndSlowToBelieveSlower) {
   frames(41, 500);
   frames(4, 2000);
-  EXPECT_LT(us_per_mib(), 700);
+  EXPECT_LT(us_a_frame(), 700);
   frames(400, 2000);
-  EXPECT_NEAR(us_per_mib(), 2000, 20);
+  EXPECT_NEAR(us_a_frame(), 2000, 20);
   frames(20, 500);
-  EXPECT_LT(us_per_mib(), 510);
+  EXPECT_LT(us_a_frame(), 510);
 }
 
 TEST_F(RateMeterTest, TellsEachNewsOnceAndNotTooOften) {

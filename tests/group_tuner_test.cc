@@ -22,12 +22,22 @@ constexpr HostCost kNoHost{0, 0, 0, 0};
 
 TEST(Predict, CountsTheMessagesOfASmallTensor) {
   const LinkCost link{10, 0};
-  // Two to agree on the start, then the rounds.
-  EXPECT_DOUBLE_EQ(us_of({Collective::all_reduce, 4, 8, 8}, kCentral, link, kNoHost), 20 + 20);
-  EXPECT_DOUBLE_EQ(us_of({Collective::all_reduce, 4, 8, 8}, tree(2), link, kNoHost), 20 + 60);
-  EXPECT_DOUBLE_EQ(us_of({Collective::all_reduce, 4, 8, 8}, kRing, link, kNoHost), 20 + 140);
-  EXPECT_DOUBLE_EQ(us_of({Collective::broadcast, 4, 8, 8}, kCentral, link, kNoHost), 20 + 10);
+  EXPECT_DOUBLE_EQ(us_of({Collective::all_reduce, 4, 8, 8}, kCentral, link, kNoHost), 20);
+  EXPECT_DOUBLE_EQ(us_of({Collective::all_reduce, 4, 8, 8}, tree(2), link, kNoHost), 60);
+  EXPECT_DOUBLE_EQ(us_of({Collective::all_reduce, 4, 8, 8}, kRing, link, kNoHost), 140);
+  EXPECT_DOUBLE_EQ(us_of({Collective::broadcast, 4, 8, 8}, kCentral, link, kNoHost), 10);
   EXPECT_DOUBLE_EQ(us_of({Collective::barrier, 0, 1, 4}, kCentral, link, kNoHost), 0);
+}
+
+TEST(Predict, TheStartIsTwoMessagesAndTheTrainersHops) {
+  HostCost host = kNoHost;
+  host.hop_us = 3;
+  const auto start_us = [&](int hosts) {
+    const Work work{Collective::all_reduce, 4, hosts, hosts};
+    return predict(work, traffic_of(work.collective, kCentral, hosts), {10, 0}, host).start_us;
+  };
+  EXPECT_DOUBLE_EQ(start_us(8), 26);
+  EXPECT_DOUBLE_EQ(start_us(1), 6);
 }
 
 TEST(Predict, CountsTheBytesOfALargeTensor) {

@@ -98,9 +98,9 @@ Prediction predict(const Work& work, const Traffic& traffic, const LinkCost& lin
       work.hosts > 1 ? std::max(traffic.sent_chunks, traffic.received_chunks) * chunk_us : 0;
   const double interval = std::max({wire, busy, first / pipeline.slices_in_flight});
   // Every host tells the leader, which tells every host.
-  const double start = 2 * host.hop_us + (work.hosts > 1 ? 2 * link.message_us : 0);
   Prediction prediction;
-  prediction.us = start + first + (cut.slices - 1) * interval;
+  prediction.start_us = 2 * host.hop_us + (work.hosts > 1 ? 2 * link.message_us : 0);
+  prediction.us = first + (cut.slices - 1) * interval;
   prediction.rounds = traffic.rounds;
   prediction.sent_bytes = work.hosts == 1
                               ? 0

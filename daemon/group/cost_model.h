@@ -5,7 +5,7 @@
 // from the first rank's contribution to the last rank's result, and in its wake the next one ends
 // an interval later: as long as the busiest host's link, or its worker's thread, is busy with a
 // slice, and never less than a slice's time divided by the slices in flight. So
-//   time = start + slice + (slices - 1) x interval
+//   time = slice + (slices - 1) x interval
 // To this the ranks of a host add one pass over their tensors; that is the same for all strategies
 // between hosts.
 #pragma once
@@ -57,7 +57,8 @@ struct Traffic {
 Traffic traffic_of(Collective collective, const Strategy& global, int hosts);
 
 struct Prediction {
-  double us = 0;
+  double start_us = 0;  // Until all have told the leader, and it has told all.
+  double us = 0;        // From then on, to the last host's end.
   int rounds = 0;
   double sent_bytes = 0;  // Between hosts, by the host that sends most.
 };

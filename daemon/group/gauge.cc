@@ -37,15 +37,15 @@ uint32_t OpClock::take_us(const Key& key) {
 
 // ---- Bytes ----
 
-void RateMeter::frame(int index, uint64_t bytes, TimePoint now) {
+void RateMeter::frame(int index, uint64_t seq, uint64_t bytes, TimePoint now) {
   constexpr double kFaster = 0.5, kSlower = 0.05, kNews = 0.2;
   Host& host = hosts_[static_cast<size_t>(index)];
-  if (now - host.last > kGap) {
-    host.first = host.last = now;
+  if (host.first == TimePoint{} || host.seq != seq) {
+    host.seq = seq;
+    host.first = now;
     host.bytes = 0;
     return;  // When its first byte came is not known.
   }
-  host.last = now;
   host.bytes += bytes;
   if (host.bytes < kWindowBytes) return;
   const double sample = us_between(host.first, now) / static_cast<double>(host.bytes);

@@ -34,13 +34,13 @@ class OpClock {
   std::map<uint32_t, Last> last_;  // By group.
 };
 
-// How fast data comes in from each host: the time a byte takes while frames come one after the
-// other. Quick to believe that a link is faster, slow to believe that it is slower, since a sender
-// that has to wait looks like a slow link.
+// How fast data comes in from each host: the time a byte takes while one operation's frames come
+// one after the other. Quick to believe that a link is faster, slow to believe that it is slower,
+// since a sender that has to wait looks like a slow link.
 class RateMeter {
  public:
   explicit RateMeter(size_t hosts) : hosts_(hosts) {}
-  void frame(int host, uint64_t bytes, TimePoint now);
+  void frame(int host, uint64_t seq, uint64_t bytes, TimePoint now);
   double byte_us(int host) const {
     return hosts_[static_cast<size_t>(host)].byte_us;
   }  // 0: unknown.
@@ -48,13 +48,13 @@ class RateMeter {
   // kNewsEvery.
   std::vector<int> take_news(TimePoint now);
 
-  static constexpr uint64_t kWindowBytes = uint64_t{2} << 20;
-  static constexpr Millis kGap{50};  // Frames further apart do not follow each other.
+  static constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
   static constexpr Millis kNewsEvery{250};
 
  private:
   struct Host {
-    TimePoint first, last;
+    uint64_t seq = 0;
+    TimePoint first{};
     uint64_t bytes = 0;  // Since `first`.
     double byte_us = 0;
     double told = 0;

@@ -11,10 +11,10 @@ namespace {
 WorldOptions world_options(const Settings& settings) {
   // Partial sums of 16-bit floats are twice as long as their tensors, and must fit a frame.
   const auto slice = std::min(settings.slice_bytes, settings.frame_bytes_max / 2);
-  return {static_cast<uint32_t>(settings.op_timeout_ms), static_cast<uint64_t>(slice),
-          static_cast<uint64_t>(settings.fuse_bytes_max),
-          static_cast<uint32_t>(settings.fuse_ops_max),
-          static_cast<uint32_t>(settings.coalesce_us)};
+  return {
+      static_cast<uint32_t>(settings.op_timeout_ms),  static_cast<uint64_t>(slice),
+      static_cast<uint64_t>(settings.fuse_bytes_max), static_cast<uint32_t>(settings.fuse_ops_max),
+      static_cast<uint32_t>(settings.coalesce_us),    settings.auto_explore != 0};
 }
 
 std::vector<std::string> host_names(const Roster& roster) {
@@ -76,8 +76,8 @@ void Worker::free_place(uint32_t rank) {
 void Worker::on_roster(const Roster& roster) {
   std::unique_ptr<World>& world = worlds_[roster.epoch];
   if (world != nullptr) return;
-  world =
-      make_world({loop_, *transport_, *engine_}, roster, settings_.host, world_options(settings_));
+  world = make_world({loop_, *transport_, *engine_, tuner_}, roster, settings_.host,
+                     world_options(settings_));
   strategy_ = roster.strategy;
   door_->opened(roster.epoch);
   share_board(roster);

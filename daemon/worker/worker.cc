@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "daemon/worker/tuning_report.h"
 #include "proto/segment.h"
 
 namespace tutti {
@@ -19,6 +20,10 @@ EngineLimits engine_limits(const Settings& settings) {
   limits.ops_in_flight = static_cast<int>(settings.ops_in_flight);
   limits.stash_bytes_max = kStashedLinks * static_cast<size_t>(settings.link_queue_bytes);
   return limits;
+}
+
+Pipeline pipeline(const Settings& settings) {
+  return {static_cast<uint64_t>(settings.slice_bytes), static_cast<int>(settings.slices_in_flight)};
 }
 
 LinkLimits link_limits(const Settings& settings) {
@@ -63,6 +68,7 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
     : loop_(loop), settings_(settings), job_(job), owner_(owner), device_(make_host_device()) {
   engine_ = make_engine(*device_, *this, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
+  tuner_ = std::make_shared<Tuner>(pipeline(settings_));
   door_ = std::make_unique<Door>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
   transport_ = make_network_transport(loop_, settings_.transport, link_limits(settings_));
 }
@@ -115,7 +121,14 @@ v1::WorkerReport Worker::on_report() {
   report.set_sent_bytes(stats.sent_bytes);
   report.set_sent_frames(stats.sent_frames);
   report.set_received_bytes(stats.received_bytes);
+  if (leads()) *report.mutable_tuning() = tuning_report(*tuner_);
   return report;
+}
+
+// The newest epoch: its worker of rank 0's host decides.
+bool Worker::leads() const {
+  return !worlds_.empty() &&
+         worlds_.rbegin()->second->roster().ranks.front().host == settings_.host;
 }
 
 std::string Worker::state() const {

@@ -87,6 +87,7 @@ class Worker final : public Session::Events,
   void rest_if_idle();
   void end_if_idle();
   std::string state() const;
+  bool leads() const;
 
   Loop& loop_;
   const Settings settings_;
@@ -98,6 +99,7 @@ class Worker final : public Session::Events,
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<AgentChannel> agent_;
   std::unique_ptr<Attendance> attendance_;
+  std::shared_ptr<Tuner> tuner_;                       // Of all epochs.
   std::map<uint32_t, std::unique_ptr<World>> worlds_;  // By epoch.
   Trainers trainers_;
   uint64_t next_trainer_ = 1;
