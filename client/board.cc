@@ -14,6 +14,8 @@ namespace {
 
 // Larger operations that nobody waits for are the worker's: it folds while the trainers compute.
 constexpr uint64_t kBackgroundBytes = 256 * 1024;
+// Where the system does not say how large the last cache is.
+constexpr long kCacheBytes = 32 << 20;
 // How long a rank that is kBoardSlots operations ahead waits for the worker to clear one.
 constexpr std::chrono::milliseconds kClearing{1000};
 
@@ -36,6 +38,8 @@ Outcome Board::open(Fd board, std::vector<Fd> memories, uint32_t rank, const Seg
   if (header.magic != kBoardMagic || header.version != kProtocolVersion ||
       header.ranks != made->ranks_ || made->ranks_ > kBoardRanks || rank >= made->ranks_)
     return failure(TUTTI_FAILED_PRECONDITION, "the worker's board is of another version or job");
+  const long cache_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  made->cache_bytes_ = static_cast<uint64_t>(cache_bytes > 0 ? cache_bytes : kCacheBytes);
   made->everyone_ = static_cast<uint32_t>((uint64_t{1} << made->ranks_) - 1);
   for (uint32_t other = 0; other < made->ranks_; ++other) {
     made->others_.push_back(std::make_unique<Segment>());
@@ -106,8 +110,7 @@ bool Board::arrive(uint64_t number, const BoardEntry& entry) {
 // entry as well, unless that is staged.
 bool Board::begin(BoardSlot& slot, uint32_t turn) {
   Joint joint;
-  const bool agreed =
-      header().in_use.load() != 0 && read_joint(slot.entries, mapped_.data(), ranks_, joint);
+  const bool agreed = header().in_use.load() != 0 && read(slot, joint);
   const uint64_t bytes = agreed ? uint64_t{joint.blocks} * kBoardBlockBytes : 0;
   if (!agreed || (bytes > kBackgroundBytes && !joint.anyone_waits)) {
     divert(slot, turn, BoardPhase::folding);
@@ -130,6 +133,12 @@ bool Board::begin(BoardSlot& slot, uint32_t turn) {
 
 // ---- Folding ----
 
+bool Board::read(const BoardSlot& slot, Joint& joint) const {
+  if (!read_joint(slot.entries, mapped_.data(), ranks_, joint)) return false;
+  joint.past_cache = joint.apart && !joint.any_staged && joint.bytes > cache_bytes_;
+  return true;
+}
+
 bool Board::help(uint64_t number, uint32_t blocks_most) {
   BoardSlot& slot = slot_at(number);
   const uint32_t turn = turn_at(number);
@@ -137,7 +146,7 @@ bool Board::help(uint64_t number, uint32_t blocks_most) {
   if (!is_of_turn(claimed, turn) || stage(number) != Stage::folding) return false;
   const std::unique_lock one_at_a_time(folding_, std::try_to_lock);
   Joint joint;
-  if (!one_at_a_time || !read_joint(slot.entries, mapped_.data(), ranks_, joint)) return false;
+  if (!one_at_a_time || !read(slot, joint)) return false;
   uint32_t done = 0;
   while (done < blocks_most) {
     const std::optional<uint32_t> block = claim(slot, turn, joint);
@@ -236,8 +245,7 @@ bool Board::all_folded(uint64_t number) const {
   const uint32_t turn = turn_at(number);
   Joint joint;
   const uint64_t folded = slot.folded.load(std::memory_order_acquire);
-  return stage(number) == Stage::folding && is_of_turn(folded, turn) &&
-         read_joint(slot.entries, mapped_.data(), ranks_, joint) &&
+  return stage(number) == Stage::folding && is_of_turn(folded, turn) && read(slot, joint) &&
          blocks_of(folded) == joint.blocks && stage(number) == Stage::folding;
 }
 

@@ -71,6 +71,7 @@ class Board {
   BoardEntry& own_entry(BoardSlot& slot) const { return slot.entries[rank_]; }
   bool is_open_for(uint64_t number);
   bool begin(BoardSlot& slot, uint32_t turn);
+  bool read(const BoardSlot& slot, Joint& joint) const;
   void divert(BoardSlot& slot, uint32_t turn, BoardPhase from);
   void call();
   std::optional<uint32_t> claim(BoardSlot& slot, uint32_t turn, const Joint& joint);
@@ -88,6 +89,7 @@ class Board {
   std::vector<const Segment*> segments_;          // By rank.
   std::vector<Mapped> mapped_;                    // The same, for joint.h.
   Kernel kernel_ = choose_kernel();
+  uint64_t cache_bytes_ = 0;  // Of the last level.
   uint64_t next_ = 0;
   uint64_t first_undecided_ = 0;
   std::mutex folding_;

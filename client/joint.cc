@@ -83,6 +83,8 @@ bool read_part(const BoardEntry& entry, const Mapped& segment, Joint& joint, uin
   joint.parts[rank] = {sides.in != 0 ? segment.base + in : nullptr,
                        sides.out != 0 ? segment.base + out : nullptr, staged,
                        request.slot % kRingSlots};
+  joint.bytes += sides.in + sides.out;
+  joint.apart &= !both || apart;
   joint.any_staged |= staged;
   joint.anyone_waits |= (entry.flags & kBoardBlocking) != 0;
   return true;
@@ -106,9 +108,13 @@ struct Fold {
     const bool itself = source_count == 1 && sources[0].data == data;  // A copy onto itself.
     if (!itself) targets[target_count++] = {data, dtype};
   }
-  void run(uint64_t count, Op op, uint32_t divisor, Kernel kernel) const {
+  // `op` and its division are the joint's where it reduces; else the one source is copied.
+  void run(const Joint& joint, uint64_t count, Kernel kernel) const {
     if (target_count == 0 || count == 0) return;
-    kernel({targets.data(), target_count, sources.data(), source_count, count, op, divisor, false});
+    const bool combines = reduces(joint.collective);
+    const uint32_t divisor = combines && joint.op == Op::mean ? joint.ranks : 1;
+    kernel({targets.data(), target_count, sources.data(), source_count, count,
+            combines ? joint.op : Op::sum, divisor, joint.past_cache});
   }
 };
 
@@ -127,9 +133,7 @@ void run_common(const Joint& joint, uint32_t block, Kernel kernel) {
   Fold fold;
   sides(fold, true);
   sides(fold, false);
-  const bool copies = joint.collective == Collective::broadcast;
-  fold.run(range.count, copies ? Op::sum : joint.op,
-           !copies && joint.op == Op::mean ? joint.ranks : 1, kernel);
+  fold.run(joint, range.count, kernel);
 }
 
 // A block of what belongs to `owner`: one rank's input for all, or one rank's share of the sum.
@@ -146,8 +150,7 @@ void run_share(const Joint& joint, uint32_t owner, uint32_t block, Kernel kernel
             : fold.read(part.in + within_all, joint.dtype);
   }
   if (!gathers) fold.write(joint.parts[owner].out + range.first * element, joint.dtype);
-  fold.run(range.count, gathers ? Op::sum : joint.op,
-           !gathers && joint.op == Op::mean ? joint.ranks : 1, kernel);
+  fold.run(joint, range.count, kernel);
 }
 
 }  // namespace
@@ -180,7 +183,9 @@ bool read_joint(const BoardEntry* entries, const Mapped* segments, uint32_t rank
   joint.root = first.root;
   joint.count = joint.collective == Collective::barrier ? 0 : first.count;
   joint.ranks = ranks;
-  joint.any_staged = joint.anyone_waits = false;
+  joint.bytes = 0;
+  joint.any_staged = joint.anyone_waits = joint.past_cache = false;
+  joint.apart = true;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     if (!same_question(entries[rank].request, first)) return false;
     if (!read_part(entries[rank], segments[rank], joint, rank)) return false;

@@ -28,8 +28,11 @@ struct Joint {
   uint64_t count = 0;  // As in Request.
   uint32_t ranks = 0;
   uint32_t blocks = 0;
+  uint64_t bytes = 0;  // Of all sides together.
   bool any_staged = false;
   bool anyone_waits = false;
+  bool apart = true;        // No output lies where an input does.
+  bool past_cache = false;  // See FoldJob; the caller decides.
   std::array<Part, kBoardRanks> parts;
 };
 
