@@ -126,8 +126,11 @@ bool Board::begin(BoardSlot& slot, uint32_t turn) {
   slot.claimed.store(board_count(turn, alone ? 1 : 0), std::memory_order_release);
   if (alone)
     fold(slot, turn, joint, 0);
-  else
+  else if (joint.anyone_waits)
     wake_helpers(joint);
+  else  // Small: done before somebody comes to wait.
+    while (const std::optional<uint32_t> block = claim(slot, turn, joint))
+      fold(slot, turn, joint, *block);
   return true;
 }
 

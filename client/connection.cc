@@ -52,12 +52,12 @@ Outcome Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& 
       kArenaOffset, segment.bytes() - kArenaOffset, kWarmBytesMax,
       [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); },
       [&segment](uint64_t offset, uint64_t bytes) { segment.populate(offset, bytes); });
-  made->may_spin_ = has_cores_for(1);
+  made->cores_.enough = has_cores_for(1);
   if (greeting.board.valid()) {
     Outcome o = Board::open(std::move(greeting.board), std::move(greeting.memories), target.rank,
                             segment, made->doorbell_.get(), made->board_);
     if (!o.ok()) return o;
-    made->may_spin_ = has_cores_for(made->board_->ranks());
+    made->cores_.enough = has_cores_for(made->board_->ranks());
   }
   connection = std::move(made);
   return {};

@@ -111,7 +111,7 @@ class Connection {
   Fd doorbell_;
   Segment segment_;
   std::unique_ptr<Board> board_;  // Where all ranks of the job are on this host.
-  bool may_spin_ = false;
+  Cores cores_;
   std::vector<std::string> hosts_;
   uint32_t epoch_ = 0;
 

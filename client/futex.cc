@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <climits>
 #include <ctime>
 
@@ -23,6 +24,8 @@ constexpr auto kAsleep = static_cast<uint32_t>(SlotState::asleep);
 // the other is there.
 constexpr uint32_t kSpins = 200;
 constexpr uint32_t kYields = 400;
+// A yield that nobody took up takes less.
+constexpr std::chrono::nanoseconds kQuickYield{1200};
 
 void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX); }
 
@@ -55,9 +58,19 @@ bool has_cores_for(uint32_t ranks) {
 
 bool Rest::pause() {
   if (turns_ >= kSpins + kYields) return false;
-  if (!may_spin_ && turns_ < kSpins) turns_ = kSpins;
-  if (turns_++ >= kSpins) sched_yield();
+  const bool may_spin = cores_.enough && !cores_.shared.load(std::memory_order_relaxed);
+  if (!may_spin && turns_ < kSpins) turns_ = kSpins;
+  if (turns_++ >= kSpins) yield();
   return true;
+}
+
+// The first of a wait tells whether the core is shared.
+void Rest::yield() {
+  if (turns_ != kSpins + 1) return static_cast<void>(sched_yield());
+  const auto before = std::chrono::steady_clock::now();
+  sched_yield();
+  cores_.shared.store(std::chrono::steady_clock::now() - before > kQuickYield,
+                      std::memory_order_relaxed);
 }
 
 }  // namespace tutti::client

@@ -21,18 +21,27 @@ void stir(std::atomic<uint32_t>& state);
 // Whether the host has a core for each of so many ranks: then a waiting one may spin.
 bool has_cores_for(uint32_t ranks);
 
+// What a process knows of the cores it waits on.
+struct Cores {
+  bool enough = false;               // For all ranks of the host.
+  std::atomic<bool> shared = false;  // The last yield let somebody else run.
+};
+
 // Waiting without sleeping, for a while: waking a sleeper costs some 30 us, so what is likely to
-// end sooner is worth staying awake for. Where ranks outnumber cores a spinner only keeps the one
-// it waits for from running; then every turn gives the core away.
+// end sooner is worth staying awake for. Where ranks outnumber cores, or something else wants this
+// core, a spinner only keeps the one it waits for from running; then every turn gives the core
+// away.
 class Rest {
  public:
-  explicit Rest(bool may_spin) : may_spin_(may_spin) {}
+  explicit Rest(Cores& cores) : cores_(cores) {}
   // One short wait; false: it has been long enough, sleep.
   bool pause();
   void reset() { turns_ = 0; }
 
  private:
-  const bool may_spin_;
+  void yield();
+
+  Cores& cores_;
   uint32_t turns_ = 0;
 };
 

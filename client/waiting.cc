@@ -94,7 +94,7 @@ bool Connection::look(Ticket& ticket, Rest& rest) {
 Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
   auto& state = segment_.completion(*ticket.slot).state;
   const TimePoint limit = timeout_ms < 0 ? TimePoint::max() : Clock::now() + Millis(timeout_ms);
-  Rest rest(may_spin_);
+  Rest rest(cores_);
   bool is_finished = finished(ticket);
   while (!is_finished) {
     while (is_mine() && look(ticket, rest)) {
@@ -114,7 +114,7 @@ Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
 bool Connection::run_staged(Ticket& ticket, const Staged& staged) {
   Completion& completion = segment_.completion(*ticket.slot);
   Stage stage(*board_, *ticket.number, staged);
-  Rest rest(may_spin_);
+  Rest rest(cores_);
   while (is_pending(completion)) {
     if (stage.step()) {
       rest.reset();
