@@ -51,7 +51,8 @@ Result<BenchPlan> plan_of(const BenchOptions& options) {
                  .iterations = options.iterations,
                  .warmup = options.warmup,
                  .zero_copy = options.zero_copy,
-                 .json = options.json};
+                 .json = options.json,
+                 .compare = options.compare};
   if (Status status = read_collectives(plan, options); !status.ok()) return status;
   if (Status status = read_sizes(plan, options); !status.ok()) return status;
   const auto dtype = named<Dtype>(kDtypeNames, options.dtype, "--dtype");
@@ -68,6 +69,8 @@ Result<BenchPlan> plan_of(const BenchOptions& options) {
     if (!parsed.ok()) return parsed.status();
     plan.strategies.push_back(to_string(*parsed));
   }
+  if (plan.compare && plan.strategies.size() < 2)
+    return invalid_argument("--compare needs two strategies: --strategy auto,ring");
   return plan;
 }
 

@@ -6,9 +6,10 @@
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <numeric>
 #include <set>
 
-#include "client/tutti.h"
+#include "daemon/cli/bench_buffer.h"
 #include "daemon/cli/cli.h"
 #include "daemon/mesh/mesh.h"
 
@@ -19,48 +20,12 @@ constexpr double kMeasuredSeconds = 0.5;
 constexpr uint32_t kIterationsLeast = 5;
 constexpr uint32_t kIterationsMost = 1'000;
 constexpr int kCallTimeoutMs = 10'000;
-constexpr size_t kAlignment = 64;
+// Of a comparison. To settle: for `auto` to have measured all and to have made up its mind.
+constexpr size_t kSettlingRounds = 20;
+constexpr double kRoundsLeast = 7;
+constexpr double kRoundsMost = 200;
 
 using Seconds = std::chrono::duration<double>;
-
-Status status_of(tutti_code code) {
-  if (code == TUTTI_OK) return {};
-  const tutti_error* error = tutti_last_error();
-  return Status(code_of(code), error->message, {.rank = error->rank, .host = error->host});
-}
-
-struct LeaveGroup {
-  void operator()(tutti_group* group) const { tutti_group_free(group); }
-};
-using Group = std::unique_ptr<tutti_group, LeaveGroup>;
-
-// A tensor in the daemon's shared memory, or an ordinary one.
-class Buffer {
- public:
-  Buffer(tutti_group* group, size_t bytes, bool shared)
-      : group_(shared ? group : nullptr), bytes_(bytes) {
-    const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
-    memory_ = shared ? tutti_alloc(group, rounded) : std::aligned_alloc(kAlignment, rounded);
-  }
-  ~Buffer() {
-    if (group_ != nullptr) {
-      tutti_free(group_, memory_);
-    } else {
-      std::free(memory_);
-    }
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  bool valid() const { return memory_ != nullptr; }
-  void* data() const { return memory_; }
-  std::span<std::byte> bytes() const { return {static_cast<std::byte*>(memory_), bytes_}; }
-
- private:
-  tutti_group* group_;
-  size_t bytes_;
-  void* memory_ = nullptr;
-};
 
 double cpu_seconds(clockid_t clock) {
   timespec used{};
@@ -92,6 +57,11 @@ class BenchRank {
 
   Status run_series(Collective collective, const std::string& strategy);
   Result<BenchRow> measure(const BenchCase& bench, const std::string& strategy);
+  Status compare_series(Collective collective);
+  Result<CompareRow> compare(const BenchCase& bench);
+  Status time_rounds(CompareRow& row, Buffer& in, Buffer& out);
+  Result<std::vector<double>> run_rounds(const CompareRow& row, size_t rounds, Buffer& in,
+                                         Buffer& out);
   Status operate(const BenchCase& bench, const std::string& strategy, Buffer& in, Buffer& out);
   Result<uint64_t> verify(const BenchCase& bench, const std::string& strategy, Buffer& in,
                           Buffer& out);
@@ -125,9 +95,14 @@ Status BenchRank::find_daemons() {
 }
 
 Status BenchRank::run_all() {
-  for (const Collective collective : plan_.collectives)
+  for (const Collective collective : plan_.collectives) {
+    if (plan_.compare) {
+      if (Status status = compare_series(collective); !status.ok()) return status;
+      continue;
+    }
     for (const std::string& strategy : plan_.strategies)
       if (Status status = run_series(collective, strategy); !status.ok()) return status;
+  }
   if (wrong_ > 0) return data_loss(std::to_string(wrong_) + " elements of results were wrong");
   return {};
 }
@@ -232,6 +207,73 @@ Status BenchRank::time_it(BenchRow& row, Buffer& in, Buffer& out) {
   row.p50_us = percentile(micros, 50);
   row.p95_us = percentile(micros, 95);
   return status;
+}
+
+Status BenchRank::compare_series(Collective collective) {
+  for (uint64_t bytes = plan_.bytes_min; bytes <= plan_.bytes_max; bytes *= plan_.factor) {
+    const BenchCase bench =
+        bench_case(collective, plan_.dtype, plan_.op, bytes, static_cast<uint32_t>(world_size()));
+    const Result<CompareRow> row = compare(bench);
+    if (!row.ok()) return row.status();
+    wrong_ += row->wrong;
+    const bool first = bytes == plan_.bytes_min;
+    if (plan_.json)
+      print(compare_json(*row));
+    else
+      print((first ? compare_heading(*row) : "") + compare_line(*row));
+    if (collective == Collective::barrier) break;
+  }
+  return {};
+}
+
+Result<CompareRow> BenchRank::compare(const BenchCase& bench) {
+  const size_t width = size_of(bench.dtype);
+  Buffer in(group_.get(), input_elements(bench) * width, plan_.zero_copy);
+  Buffer out(group_.get(), output_elements(bench) * width, plan_.zero_copy);
+  if (!in.valid() || !out.valid())
+    return resource_exhausted("no memory for tensors of " + std::to_string(bench_bytes(bench)) +
+                              " bytes: lower --max");
+  CompareRow row{.bench = bench, .hosts = hosts_, .strategies = plan_.strategies};
+  for (const std::string& strategy : row.strategies) {
+    const Result<uint64_t> wrong = verify(bench, strategy, in, out);
+    if (!wrong.ok()) return wrong.status();
+    row.wrong += *wrong;
+  }
+  const Status status = time_rounds(row, in, out);
+  if (!status.ok()) return status;
+  return row;
+}
+
+// One operation of each strategy a round, so that whatever else the machine does meets all alike.
+// By strategy, then round: the slowest rank's time.
+Result<std::vector<double>> BenchRank::run_rounds(const CompareRow& row, size_t rounds, Buffer& in,
+                                                  Buffer& out) {
+  std::vector<double> micros(row.strategies.size() * rounds);
+  for (size_t round = 0; round < rounds; ++round)
+    for (size_t turn = 0; turn < row.strategies.size(); ++turn) {
+      const size_t i = (round + turn) % row.strategies.size();  // Nobody is always the first.
+      const TimePoint start = Clock::now();
+      const Status status = operate(row.bench, row.strategies[i], in, out);
+      if (!status.ok()) return status;
+      micros[i * rounds + round] = Seconds(Clock::now() - start).count() * 1e6;
+    }
+  const Status status = agree(micros.data(), micros.size(), TUTTI_MAX);
+  if (!status.ok()) return status;
+  return micros;
+}
+
+Status BenchRank::time_rounds(CompareRow& row, Buffer& in, Buffer& out) {
+  const Result<std::vector<double>> settling = run_rounds(row, kSettlingRounds, in, out);
+  if (!settling.ok()) return settling.status();
+  const double round_us = std::reduce(settling->begin(), settling->end()) / kSettlingRounds;
+  const double fitting = kMeasuredSeconds * 1e6 * static_cast<double>(row.strategies.size());
+  const auto rounds =
+      static_cast<ptrdiff_t>(std::clamp(fitting / round_us, kRoundsLeast, kRoundsMost));
+  const Result<std::vector<double>> micros = run_rounds(row, static_cast<size_t>(rounds), in, out);
+  if (!micros.ok()) return micros.status();
+  for (auto first = micros->begin(); first != micros->end(); first += rounds)
+    row.p50_us.push_back(percentile({first, first + rounds}, 50));
+  return {};
 }
 
 // Runs the warm-up, and counts how many operations fill the time; the slowest rank decides.

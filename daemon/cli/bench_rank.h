@@ -22,6 +22,7 @@ struct BenchPlan {
   uint32_t warmup = 0;
   bool zero_copy = true;
   bool json = false;
+  bool compare = false;  // All strategies of a size in turn, round by round.
 };
 
 // What rank 0 prints of one case.
@@ -36,6 +37,19 @@ struct BenchRow {
   double cpu_s_per_op = 0;  // All ranks, workers and agents together.
   uint64_t wrong = 0;       // Elements, over all ranks.
 };
+
+// What rank 0 prints of one size under several strategies.
+struct CompareRow {
+  BenchCase bench;
+  uint32_t hosts = 1;
+  std::vector<std::string> strategies;
+  std::vector<double> p50_us;  // Of each.
+  uint64_t wrong = 0;
+};
+std::string compare_heading(const CompareRow& row);
+// The strategies' times, and the first one's over the best of the others.
+std::string compare_line(const CompareRow& row);
+std::string compare_json(const CompareRow& row);
 
 std::string bench_heading(const BenchRow& row);  // Before the rows of a collective and strategy.
 std::string bench_line(const BenchRow& row);     // nccl-tests' columns.

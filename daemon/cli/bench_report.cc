@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -24,6 +25,20 @@ std::string columns(const std::array<std::string, 9>& cells) {
   std::string out = line.data();
   out.erase(out.find_last_not_of(' ') + 1);
   return out + "\n";
+}
+
+std::string wide_columns(const std::vector<std::string>& cells) {
+  constexpr size_t kWidth = 13;
+  std::string line;
+  for (const std::string& cell : cells)
+    line += std::string(kWidth - std::min(kWidth - 1, cell.size()), ' ') + cell;
+  return line + "\n";
+}
+
+// The fastest of all but the first, which they are compared with.
+size_t best_of(const CompareRow& row) {
+  return static_cast<size_t>(std::min_element(row.p50_us.begin() + 1, row.p50_us.end()) -
+                             row.p50_us.begin());
 }
 
 }  // namespace
@@ -64,6 +79,41 @@ std::string bench_json(const BenchRow& row) {
   json.key("redop").text(reduces(row.bench.collective) ? name_of(row.bench.op) : "none");
   json.key("buffers").text(row.zero_copy ? "zero_copy" : "staged");
   json.key("iterations").number(uint64_t{row.iterations}).close();
+  return json.line() + "\n";
+}
+
+std::string compare_heading(const CompareRow& row) {
+  std::vector<std::string> names = {"size", "count"};
+  names.insert(names.end(), row.strategies.begin(), row.strategies.end());
+  names.insert(names.end(), {"best", row.strategies.front() + "/best", "#wrong"});
+  return "# " + std::string(name_of(row.bench.collective)) + ", " +
+         std::to_string(row.bench.world_size) + " ranks on " + std::to_string(row.hosts) +
+         (row.hosts == 1 ? " host" : " hosts") + ": time (us) of each strategy, in turn\n" +
+         wide_columns(names);
+}
+
+std::string compare_line(const CompareRow& row) {
+  std::vector<std::string> cells = {std::to_string(bench_bytes(row.bench)),
+                                    std::to_string(row.bench.count)};
+  for (const double us : row.p50_us) cells.push_back(format_number(us));
+  const size_t best = best_of(row);
+  cells.insert(cells.end(), {row.strategies[best], format_number(row.p50_us[0] / row.p50_us[best]),
+                             std::to_string(row.wrong)});
+  return wide_columns(cells);
+}
+
+std::string compare_json(const CompareRow& row) {
+  Json json;
+  json.open('{').key("op").text(name_of(row.bench.collective));
+  json.key("hosts").number(uint64_t{row.hosts});
+  json.key("per_host").number(uint64_t{row.bench.world_size / row.hosts});
+  json.key("bytes").number(bench_bytes(row.bench)).key("p50_us").open('{');
+  for (size_t i = 0; i < row.strategies.size(); ++i)
+    json.key(row.strategies[i]).number(row.p50_us[i]);
+  const size_t best = best_of(row);
+  json.close().key("best").text(row.strategies[best]);
+  json.key("ratio").number(row.p50_us[0] / row.p50_us[best]);
+  json.key("wrong").number(row.wrong).close();
   return json.line() + "\n";
 }
 

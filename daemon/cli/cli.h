@@ -41,6 +41,7 @@ struct BenchOptions {
   uint32_t warmup = 5;
   bool zero_copy = true;
   bool json = false;
+  bool compare = false;  // The first strategy with the others, in turn.
 };
 // With TUTTI_RANK in the environment, as one rank of a job; else on a mesh that `mesh` describes,
 // running this program with the same `arguments` once a rank.

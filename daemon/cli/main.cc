@@ -96,6 +96,9 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_flag("--zero-copy,!--staged", options.zero_copy,
                "tensors in the daemon's shared memory (default), or ordinary ones");
   app.add_flag("--json", options.json, "one JSON object a line");
+  app.add_flag(
+      "--compare", options.compare,
+      "run the strategies in turn, round by round; the first's time over the others' best");
 }
 
 Command add_bench(CLI::App& app, const CommandLine& line) {
@@ -112,6 +115,7 @@ Command add_bench(CLI::App& app, const CommandLine& line) {
       "Examples:\n"
       "  tutti bench --hosts 2 --per-host 2 --strategy ring,tree:2,centralized\n"
       "  tutti bench --per-host 4 --op all --min 1M --max 1M --json\n"
+      "  tutti bench --hosts 4 --per-host 1 --compare --strategy auto,centralized,tree:2,ring\n"
       "  sudo tutti bench --hosts 4 --per-host 1 --netns --rate 10gbit");
   return [=] { return tutti::bench_command(*options, *mesh, line.arguments); };
 }
