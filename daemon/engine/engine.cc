@@ -35,6 +35,7 @@ class PlainEngine final : public Engine {
 
   void start(Operation operation) override;
   Status on_frame(Frame frame) override;
+  std::shared_ptr<Landing> place(const FrameHeader& header) override;
   void abort(uint32_t epoch, const Status& cause) override;
   Waiting waiting(const OpKey& key) const override;
 
@@ -97,6 +98,14 @@ Status PlainEngine::on_frame(Frame frame) {
     return data_loss("a frame came twice", {header.from, ""});
   pump();
   return {};
+}
+
+std::shared_ptr<Landing> PlainEngine::place(const FrameHeader& header) {
+  const std::shared_ptr<Run> run = find({header.epoch, header.group, header.op_seq});
+  if (run == nullptr) return nullptr;
+  for (const std::unique_ptr<SliceRun>& slice : run->window)
+    if (slice->slice() == header.slice) return slice->land(header);
+  return nullptr;
 }
 
 Status PlainEngine::stash(const OpKey& key, const FrameTag& tag, Frame frame) {
@@ -194,8 +203,10 @@ void PlainEngine::retire_slices(Run& run) {
 void PlainEngine::end(const std::shared_ptr<Run>& run, Status status) {
   run->ended = true;
   run->mailbox.clear();
-  for (const std::unique_ptr<SliceRun>& slice : run->window)
+  for (const std::unique_ptr<SliceRun>& slice : run->window) {
+    slice->take_back_landing();
     if (slice->unreleased == 0) slice->recycle(scratch_);  // Else with its last release.
+  }
   runs_.remove(run);
   run->operation.done(std::move(status));
   if (!runs_.empty()) pump_soon();

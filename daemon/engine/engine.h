@@ -89,6 +89,8 @@ class Engine {
   // A data frame arrived; its header is untrusted. Not OK: the sender broke the protocol, abort its
   // epoch.
   virtual Status on_frame(Frame frame) = 0;
+  // As LinkHandler's, for data frames; the header is as untrusted.
+  virtual std::shared_ptr<Landing> place(const FrameHeader& header) = 0;
   // Ends every operation of the epoch with the cause, and drops its stashed frames.
   virtual void abort(uint32_t epoch, const Status& cause) = 0;
   // What the operation waits for ("slice 3: chunk 1 from rank 2"), and that rank (-1: nobody), for

@@ -11,6 +11,10 @@ FrameTag tag_of(uint64_t slice, const Move& move) {
           static_cast<uint16_t>(move.rank), static_cast<uint16_t>(move.ordinal)};
 }
 
+FrameTag tag_of(const FrameHeader& header) {
+  return {header.slice, header.from, header.to, header.ordinal};
+}
+
 bool aligned(const void* data, Dtype dtype) {
   return reinterpret_cast<uintptr_t>(data) % size_of(dtype) == 0;
 }
@@ -241,6 +245,26 @@ Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Move&
   return status.ok() ? Result<bool>(true) : Result<bool>(status);
 }
 
+std::shared_ptr<Landing> SliceRun::land(const FrameHeader& header) {
+  const Move* move = at();
+  if (move == nullptr || move->kind != MoveKind::recv || landing_ != nullptr) return nullptr;
+  const Range& range = ranges_[move->chunk];
+  const bool fits = tag_of(slice_, *move) == tag_of(header) &&
+                    header.chunk == static_cast<uint32_t>(move->chunk) &&
+                    header.dtype == static_cast<uint8_t>(operation_.dtype) &&
+                    header.payload_bytes == range.count * size_of(operation_.dtype);
+  const RankBuffers& buffers = operation_.local[local_index_.at(move->rank)];
+  std::byte* home = fits ? geometry_.home(buffers, move->chunk, range) : nullptr;
+  if (home == nullptr) return nullptr;
+  landing_ = std::make_shared<Landing>(Landing{home});
+  return landing_;
+}
+
+void SliceRun::take_back_landing() {
+  if (landing_ != nullptr) landing_->at = nullptr;
+  landing_ = nullptr;
+}
+
 Status SliceRun::accept(EngineParts& parts, const Move& move, const Frame& frame) {
   const uint64_t count = ranges_[move.chunk].count;
   const auto dtype = static_cast<Dtype>(frame.header.dtype);
@@ -254,7 +278,9 @@ Status SliceRun::accept(EngineParts& parts, const Move& move, const Frame& frame
     Result<Value> to = place(parts, move.rank, move.chunk, dtype);
     if (!to.ok()) return to.status();
     value(move.rank, move.chunk) = *to;
-    frame.payload.copy_to(writable(*to));
+    const bool landed = landing_ != nullptr && frame.payload.fragments[0].data() == to->at;
+    if (!landed) frame.payload.copy_to(writable(*to));
+    take_back_landing();
     return {};
   }
   const Value own = value(move.rank, move.chunk);

@@ -29,6 +29,9 @@ enum class Progress { blocked, done };
 class SliceRun {
  public:
   SliceRun(const Operation& operation, const Geometry& geometry, uint64_t slice);
+  ~SliceRun() { take_back_landing(); }
+  SliceRun(const SliceRun&) = delete;
+  SliceRun& operator=(const SliceRun&) = delete;
 
   // Runs moves until the list ends or one must wait. `released` is handed to every frame sent.
   Result<Progress> advance(EngineParts& parts, Mailbox& mailbox,
@@ -38,6 +41,10 @@ class SliceRun {
   const Move* at() const;
   uint64_t slice() const { return slice_; }
   void recycle(Scratch& scratch);
+  // Where the payload behind this header goes at once, if it is the result that this slice waits
+  // for. Taken back when the slice ends or another frame comes in its stead.
+  std::shared_ptr<Landing> land(const FrameHeader& header);
+  void take_back_landing();
 
   int unreleased = 0;  // Frames sent and not yet released; the engine counts.
 
@@ -90,6 +97,7 @@ class SliceRun {
   std::vector<Value> values_;          // By local rank, then chunk.
   std::map<int, size_t> local_index_;  // Rank to its place in operation_.local.
   std::vector<Scratch::Block> taken_;
+  std::shared_ptr<Landing> landing_;
 };
 
 }  // namespace tutti

@@ -28,7 +28,12 @@ void LoopHandler::end(Status cause) {
   bound_ ? closed_(std::move(cause)) : void(early_end_ = std::move(cause));
 }
 
-void LoopHandler::bind(OnFrame frame, OnClosed closed) {
+std::shared_ptr<Landing> LoopHandler::place(const FrameHeader& header) {
+  return bound_ && !dropped_ && place_ ? place_(header) : nullptr;
+}
+
+void LoopHandler::bind(OnFrame frame, OnClosed closed, Place place) {
+  place_ = std::move(place);
   frame_ = std::move(frame);
   closed_ = std::move(closed);
   bound_ = true;
@@ -101,7 +106,8 @@ void Links::keep(int host, std::shared_ptr<Link> link,
                  const std::shared_ptr<LoopHandler>& handler) {
   open_.push_back({host, std::move(link), handler});
   handler->bind([this, host](Frame frame) { events_.on_frame(host, std::move(frame)); },
-                [this, host](Status cause) { events_.on_lost(host, std::move(cause)); });
+                [this, host](Status cause) { events_.on_lost(host, std::move(cause)); },
+                [this, host](const FrameHeader& header) { return events_.place(host, header); });
 }
 
 Status Links::send_data(int host, Outgoing frame) {

@@ -24,11 +24,13 @@ class LoopHandler final : public LinkHandler, public std::enable_shared_from_thi
   explicit LoopHandler(Loop& loop) : loop_(loop) {}
   void on_frame(Frame frame) override;
   void on_closed(Status cause) override;
+  std::shared_ptr<Landing> place(const FrameHeader& header) override;
 
   using OnFrame = std::function<void(Frame)>;
   using OnClosed = std::function<void(Status)>;
-  void bind(OnFrame frame, OnClosed closed);  // Loop thread.
-  void unbind();                              // Loop thread; later events are dropped.
+  using Place = std::function<std::shared_ptr<Landing>(const FrameHeader&)>;
+  void bind(OnFrame frame, OnClosed closed, Place place = nullptr);  // Loop thread.
+  void unbind();  // Loop thread; later events are dropped.
 
  private:
   void take(Frame frame);
@@ -41,6 +43,7 @@ class LoopHandler final : public LinkHandler, public std::enable_shared_from_thi
   std::optional<Status> early_end_;
   OnFrame frame_;
   OnClosed closed_;
+  Place place_;
 };
 
 // A host of the roster: its name, its worker's address, its ranks.
@@ -59,6 +62,8 @@ class Links {
     virtual ~Events() = default;
     virtual void on_frame(int host, Frame frame) = 0;
     virtual void on_lost(int host, Status cause) = 0;
+    // As LinkHandler's.
+    virtual std::shared_ptr<Landing> place(int host, const FrameHeader& header) = 0;
   };
 
   Links(Loop& loop, Transport& transport, const Roster& roster, const std::vector<Host>& hosts,

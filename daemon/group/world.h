@@ -84,6 +84,8 @@ class PlainWorld final : public World, public Links::Events {
   // ---- Frames ----
   void on_frame(int host, Frame frame) override;
   void on_lost(int host, Status cause) override;
+  std::shared_ptr<Landing> place(int host, const FrameHeader& header) override;
+  Status check_data(int host, const FrameHeader& header) const;
   Status on_data(int host, Frame frame);
   void on_controls(int host, const Frame& frame);
   void on_control(int host, const v1::Control& control);

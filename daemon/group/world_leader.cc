@@ -100,14 +100,23 @@ void PlainWorld::on_frame(int host, Frame frame) {
 }
 
 // The engine trusts headers to name ranks of the group, and senders to be who they say.
-Status PlainWorld::on_data(int host, Frame frame) {
-  const auto group = groups_.find(frame.header.group);
-  if (frame.header.epoch != roster_.epoch || group == groups_.end())
+Status PlainWorld::check_data(int host, const FrameHeader& header) const {
+  const auto group = groups_.find(header.group);
+  if (header.epoch != roster_.epoch || group == groups_.end())
     return data_loss("a frame of another epoch or group");
-  const int from = frame.header.from;
-  if (from >= group->second.size() || group->second.host_of(from) != host)
+  if (header.from >= group->second.size() || group->second.host_of(header.from) != host)
     return data_loss("a frame from a rank that lives elsewhere");
+  return {};
+}
+
+Status PlainWorld::on_data(int host, Frame frame) {
+  if (Status good = check_data(host, frame.header); !good.ok()) return good;
   return parts_.engine.on_frame(std::move(frame));
+}
+
+std::shared_ptr<Landing> PlainWorld::place(int host, const FrameHeader& header) {
+  const bool expected = cause_.ok() && check_data(host, header).ok();
+  return expected ? parts_.engine.place(header) : nullptr;
 }
 
 void PlainWorld::on_controls(int host, const Frame& frame) {

@@ -16,7 +16,7 @@ ssize_t FrameReader::fill(int fd) {
   ahead_begin_ = 0;
   const size_t missing = coming_ ? coming_->header.payload_bytes - filled_ : 0;
   std::array<iovec, 2> parts{};
-  if (missing > 0) parts[0] = {coming_->slab->data.get() + filled_, missing};
+  if (missing > 0) parts[0] = {room() + filled_, missing};
   parts[1] = {ahead_.data() + ahead_end_, ahead_.size() - ahead_end_};
   msghdr message{};
   message.msg_iov = missing > 0 ? parts.data() : parts.data() + 1;
@@ -36,21 +36,33 @@ void FrameReader::take_ahead(std::byte* to, size_t bytes) {
   ahead_begin_ += bytes;
 }
 
-Result<std::optional<FrameReader::Whole>> FrameReader::next() {
+// Where the payload under way lies from its first byte; a slab where its landing was taken back.
+std::byte* FrameReader::room() {
+  if (coming_->payload() == nullptr)
+    coming_->slab = std::make_unique<Slab>(pool_, coming_->header.payload_bytes);
+  return coming_->payload();
+}
+
+Status FrameReader::begin(LinkHandler* handler) {
+  FrameHeader header;
+  take_ahead(reinterpret_cast<std::byte*>(&header), sizeof(header));
+  if (Status good = checker_.check(header, header.payload_bytes); !good.ok()) return good;
+  coming_.emplace(Whole{header, nullptr, nullptr});
+  filled_ = 0;
+  const bool placed = header.kind == FrameKind::data && header.payload_bytes >= kPlacedBytes;
+  if (placed && handler != nullptr) coming_->landing = handler->place(header);
+  return {};
+}
+
+Result<std::optional<FrameReader::Whole>> FrameReader::next(LinkHandler* handler) {
   if (!coming_) {
     if (ahead() < sizeof(FrameHeader)) return std::optional<Whole>();
-    FrameHeader header;
-    take_ahead(reinterpret_cast<std::byte*>(&header), sizeof(header));
-    if (Status good = checker_.check(header, header.payload_bytes); !good.ok()) return good;
-    coming_.emplace(Whole{header, nullptr});
-    filled_ = 0;
-    if (header.payload_bytes > 0)
-      coming_->slab = std::make_unique<Slab>(pool_, header.payload_bytes);
+    if (Status begun = begin(handler); !begun.ok()) return begun;
   }
   const size_t missing = coming_->header.payload_bytes - filled_;
   if (missing > 0) {
     const size_t here = std::min(missing, ahead());
-    take_ahead(coming_->slab->data.get() + filled_, here);
+    take_ahead(room() + filled_, here);
     filled_ += here;
     if (here < missing) return std::optional<Whole>();
   }

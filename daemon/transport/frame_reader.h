@@ -40,15 +40,20 @@ class FrameReader {
   };
   struct Whole {
     FrameHeader header;
-    std::unique_ptr<Slab> slab;  // Null where there is no payload.
+    std::unique_ptr<Slab> slab;        // Null where there is no payload, or it has
+    std::shared_ptr<Landing> landing;  // landed elsewhere.
+    std::byte* payload() const { return slab ? slab->data.get() : landing ? landing->at : nullptr; }
   };
   // The next whole frame; nothing: more must be read. An error as FrameChecker's: nothing more can
-  // be understood.
-  Result<std::optional<Whole>> next();
+  // be understood. `handler` may place large payloads; it may be null.
+  Result<std::optional<Whole>> next(LinkHandler* handler);
 
  private:
   static constexpr size_t kAheadBytes = 16 << 10;
+  static constexpr size_t kPlacedBytes = 4 << 10;  // Less is copied in no time.
 
+  Status begin(LinkHandler* handler);
+  std::byte* room();
   size_t ahead() const { return ahead_end_ - ahead_begin_; }
   void take_ahead(std::byte* to, size_t bytes);
 

@@ -21,6 +21,7 @@ constexpr size_t kTurnBytes = 256 << 10;  // Read before the loop turns to other
 // What keeps a delivered payload.
 struct TcpLink::Held {
   std::unique_ptr<FrameReader::Slab> slab;
+  std::shared_ptr<Landing> landing;
   std::weak_ptr<TcpLink> link;
   size_t bytes;
   ~Held() {
@@ -53,7 +54,7 @@ void TcpLink::read_some() {
   while (socket_.valid()) {
     if (winding_up_) return discard_some();
     if (holds_back()) return;
-    Result<std::optional<FrameReader::Whole>> next = reader_.next();
+    Result<std::optional<FrameReader::Whole>> next = reader_.next(handler_.get());
     if (!next.ok()) {
       const Status& bad = next.status();
       return end({bad.code(), "from " + peer_ + ": " + bad.message()}, unavailable(bad.message()));
@@ -115,15 +116,16 @@ void TcpLink::take(FrameReader::Whole whole) {
   if (header.kind == FrameKind::ping) return;
   if (header.kind == FrameKind::goodbye) {
     const size_t bytes = std::min<size_t>(header.payload_bytes, kLinkTextBytesMax);
-    const std::byte* text = whole.slab ? whole.slab->data.get() : nullptr;
-    return break_off(unavailable(std::string(reinterpret_cast<const char*>(text), bytes)));
+    const auto* text = reinterpret_cast<const char*>(whole.payload());
+    return break_off(unavailable(std::string(text, bytes)));
   }
   if (state() != State::open) return;
   Frame frame{header, {}};
   const size_t bytes = sizeof(FrameHeader) + header.payload_bytes;
-  if (whole.slab) frame.payload.fragments = {{whole.slab->data.get(), header.payload_bytes}};
+  if (header.payload_bytes > 0) frame.payload.fragments = {{whole.payload(), header.payload_bytes}};
   kept_bytes_ += bytes;
-  frame.payload.owner = std::make_shared<Held>(std::move(whole.slab), weak_from_this(), bytes);
+  frame.payload.owner = std::make_shared<Held>(std::move(whole.slab), std::move(whole.landing),
+                                               weak_from_this(), bytes);
   const std::shared_ptr<LinkHandler> handler = handler_;
   handler->on_frame(std::move(frame));
 }

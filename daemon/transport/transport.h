@@ -67,11 +67,21 @@ class Link {
   virtual void close(Status cause) = 0;
 };
 
+// Where a payload that is on its way is to lie. Whoever offers it may take it back by setting `at`
+// to null; the frame then comes in memory of the link's, its bytes worth nothing.
+struct Landing {
+  std::byte* at = nullptr;
+};
+
 // Who gets what arrives. Called by one thread at a time, in order; never after on_closed, which
 // comes exactly once. Must not block. A handler outlives its link's last call.
 class LinkHandler {
  public:
   virtual ~LinkHandler() = default;
+  // A header has come, sound but for what the handler knows of it; its payload has not. A landing
+  // spares a copy: the frame comes with it as its payload's one fragment. Called only by links that
+  // live on one thread with the handler.
+  virtual std::shared_ptr<Landing> place(const FrameHeader&) { return nullptr; }
   virtual void on_frame(Frame frame) = 0;
   virtual void on_closed(Status cause) = 0;
 };
