@@ -47,36 +47,56 @@ class Batch::Filling {
       : batch_(batch), group_(group), list_(list), options_(options), layout_(layout_of(list)) {}
 
   Outcome run() {
-    for (size_t i = 0; i < list_.size; ++i) {
-      const size_t bytes = bytes_of(i);
-      if (bytes > kPackedBytesMax) {
-        if (Outcome o = submit_alone(i); !o.ok()) return o;
-        continue;
-      }
-      if (bucket_bytes_ + bytes > kBucketBytesMax)
-        if (Outcome o = submit_bucket(); !o.ok()) return o;
-      bucket_.push_back(i);
-      bucket_bytes_ += bytes;
+    const std::vector<Cut> cuts = cut();
+    following_ = static_cast<uint32_t>(cuts.size());
+    for (const Cut& part : cuts) {
+      --following_;
+      if (Outcome o = part.alone ? submit_alone(part) : submit_bucket(part); !o.ok()) return o;
     }
-    // A list of nothing is still compared with the other ranks'.
-    return bucket_.empty() && !batch_.parts_.empty() ? Outcome{} : submit_bucket();
+    return {};
   }
 
  private:
+  struct Cut {
+    std::vector<size_t> tensors;
+    size_t bytes = 0;
+    bool alone = false;
+  };
+
   size_t bytes_of(size_t i) const { return list_.counts[i] * tutti_dtype_size(list_.dtype); }
 
-  Outcome submit_alone(size_t i) {
+  // By counts and dtype alone.
+  std::vector<Cut> cut() const {
+    std::vector<Cut> cuts;
+    Cut bucket;
+    for (size_t i = 0; i < list_.size; ++i) {
+      const size_t bytes = bytes_of(i);
+      if (bytes > kPackedBytesMax) {
+        cuts.push_back({{i}, bytes, true});
+        continue;
+      }
+      if (bucket.bytes + bytes > kBucketBytesMax) cuts.push_back(std::exchange(bucket, {}));
+      bucket.tensors.push_back(i);
+      bucket.bytes += bytes;
+    }
+    // A list of nothing is still compared with the other ranks'.
+    if (!bucket.tensors.empty() || cuts.empty()) cuts.push_back(std::move(bucket));
+    return cuts;
+  }
+
+  Outcome submit_alone(const Cut& cut) {
+    const size_t i = cut.tensors.front();
     return submit_part({}, list_.ins[i], list_.outs[i], list_.counts[i]);
   }
 
-  Outcome submit_bucket() {
+  Outcome submit_bucket(const Cut& cut) {
     Part part;
     std::byte* memory = nullptr;
-    if (Outcome o = take_memory(memory); !o.ok()) return o;
+    if (Outcome o = take_memory(cut.bytes, memory); !o.ok()) return o;
     if (memory != nullptr) part.bucket = batch_.connection_->offset_of(memory);
     std::byte* at = memory;
     size_t count = 0;
-    for (const size_t i : bucket_) {
+    for (const size_t i : cut.tensors) {
       count += list_.counts[i];
       const size_t bytes = bytes_of(i);
       if (bytes == 0) continue;
@@ -84,24 +104,22 @@ class Batch::Filling {
       part.pieces.push_back({list_.outs[i], at, bytes});
       at += bytes;
     }
-    bucket_.clear();
-    bucket_bytes_ = 0;
     return submit_part(std::move(part), memory, memory, count);
   }
 
-  Outcome take_memory(std::byte*& memory) {
-    if (bucket_bytes_ == 0) return {};
-    do memory = batch_.connection_->allocate(bucket_bytes_);
+  Outcome take_memory(size_t bytes, std::byte*& memory) {
+    if (bytes == 0) return {};
+    do memory = batch_.connection_->allocate(bytes);
     while (memory == nullptr && make_room());
     if (memory != nullptr) return {};
-    return failure(TUTTI_RESOURCE_EXHAUSTED, "the segment has no room for " +
-                                                 std::to_string(bucket_bytes_) +
-                                                 " bytes more; free buffers, or raise "
-                                                 "segment_bytes");
+    return failure(TUTTI_RESOURCE_EXHAUSTED,
+                   "the segment has no room for " + std::to_string(bytes) +
+                       " bytes more; free buffers, or raise segment_bytes");
   }
 
   Outcome submit_part(Part part, const void* in, void* out, size_t count) {
-    const Operation operation{TUTTI_ALL_REDUCE, in, out, count, list_.dtype, list_.op, 0, layout_};
+    const Operation operation{TUTTI_ALL_REDUCE, in, out,     count,     list_.dtype,
+                              list_.op,         0,  layout_, following_};
     Outcome submitted;
     do submitted = client::submit(group_, operation, options_, Manner::background, part.ticket);
     while (submitted.code == TUTTI_RESOURCE_EXHAUSTED && make_room());
@@ -126,8 +144,7 @@ class Batch::Filling {
   const TensorList& list_;
   const tutti_options* options_;
   const uint64_t layout_;
-  std::vector<size_t> bucket_;  // Tensors of the open bucket.
-  size_t bucket_bytes_ = 0;
+  uint32_t following_ = 0;  // Parts to come.
   size_t oldest_ = 0;
 };
 

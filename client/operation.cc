@@ -131,6 +131,7 @@ Outcome fill(const tutti_group& group, const Operation& op, Request& request) {
   request.root = static_cast<uint32_t>(op.root);
   request.count = op.count;
   request.layout = op.layout;
+  request.following = op.following;
   return {};
 }
 

@@ -18,7 +18,8 @@ struct Operation {
   tutti_dtype dtype = TUTTI_F32;
   tutti_op op = TUTTI_SUM;
   int32_t root = 0;
-  uint64_t layout = 0;  // Of the list of tensors this is a part of; 0: none.
+  uint64_t layout = 0;     // Of the list of tensors this is a part of; 0: none.
+  uint32_t following = 0;  // Operations of that list to come.
 };
 
 // `blocking`: the caller does nothing but wait for it next, and so can take part in the work.

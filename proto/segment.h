@@ -56,7 +56,7 @@ struct Request {
   uint32_t timeout_ms;       // 0: the worker's default.
   uint32_t local_strategy;   // pack_strategy(); 0: auto.
   uint32_t global_strategy;  //
-  uint32_t reserved;         // 0.
+  uint32_t following;        // Requests of the same list that come after this one.
   uint64_t layout;           // pack_layout(); must be the same on all ranks.
 };
 static_assert(sizeof(Request) == 64);

@@ -30,6 +30,7 @@ class Communicator {
   // Which of the epoch's hosts those are.
   const std::vector<int>& places() const { return places_; }
 
+  uint64_t next_seq(int rank) const { return next_seq_[rank]; }
   uint64_t take_seq(int rank) { return next_seq_[rank]++; }
   // Every local rank that is not among the gone (ranks of the job) is past this operation.
   bool passed_by_all(uint64_t seq, const std::set<int>& gone) const;

@@ -36,6 +36,7 @@ struct Call {
   Status invalid;                           // Not OK: refused, for everyone.
   std::shared_ptr<const void> memory;       // Of `in` and `out`.
   std::function<void(const Status&)> done;  // Called once, perhaps from inside submit().
+  uint32_t following = 0;                   // Calls of the same list that come after this one.
 };
 
 struct WorldOptions {

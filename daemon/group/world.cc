@@ -78,21 +78,42 @@ void PlainWorld::submit(int job_rank, uint32_t number, Call call) {
   const std::optional<int> rank =
       found == groups_.end() ? std::nullopt : found->second.rank_of(job_rank);
   if (!rank) return answer(call, not_found("this rank has no group " + std::to_string(number)));
-  Communicator& group = found->second;
-  const Key key{number, group.take_seq(*rank)};
+  enter({number, *rank}, std::move(call));
+}
+
+void PlainWorld::enter(const Caller& caller, Call call) {
   if (!cause_.ok()) return answer(call, cause_);
+  Gate& gate = gates_[caller];
+  switch (gate.admit(call)) {
+    case Gate::Way::pass:
+      return proceed(caller, std::move(call));
+    case Gate::Way::open:
+      gate.shut(groups_.at(caller.first).next_seq(caller.second));
+      return proceed(caller, std::move(call));
+    case Gate::Way::wait:
+      return;
+    case Gate::Way::refuse:
+      return answer(call, gate.refusal());
+  }
+}
+
+void PlainWorld::proceed(const Caller& caller, Call call) {
+  const int rank = caller.second;
+  Communicator& group = groups_.at(caller.first);
+  const Key key{caller.first, group.take_seq(rank)};
   const auto failed = failed_.find(key);
   if (failed != failed_.end()) {
     const Status status = failed->second;
     if (group.passed_by_all(key.second, gone_)) failed_.erase(failed);
-    announce(key, group, *rank, call, 0);  // The leader counts who has passed.
+    announce(key, group, rank, call, 0);  // The leader counts who has passed.
+    settle_gates(key, status);
     return answer(call, status);
   }
   Pending& pending = pending_[key];
   const uint32_t timeout_ms = call.timeout_ms != 0 ? call.timeout_ms : options_.op_timeout_ms;
   watch_deadline(key, pending, timeout_ms);
-  const Call& kept = pending.calls.emplace(*rank, std::move(call)).first->second;
-  announce(key, group, *rank, Call{kept.signature, {}, {}, {}, kept.invalid, {}, {}}, timeout_ms);
+  const Call& kept = pending.calls.emplace(rank, std::move(call)).first->second;
+  announce(key, group, rank, Call{kept.signature, {}, {}, {}, kept.invalid, {}, {}}, timeout_ms);
 }
 
 void PlainWorld::announce(const Key& key, const Communicator& group, int rank, const Call& call,
@@ -173,6 +194,7 @@ void PlainWorld::obey_fail(const Key& key, const Status& status) {
   const bool passed = group != groups_.end() && group->second.passed_by_all(key.second, gone_);
   if (!passed) failed_.emplace(key, status);
   complete(key, status);
+  settle_gates(key, status);
   outbox_.flush_this_turn();  // What waited for this verdict.
   if (failed_.size() > kFailedMost)
     abort(resource_exhausted("a rank of host " + hosts_[self_].name + " is " +
@@ -221,6 +243,8 @@ Result<uint32_t> PlainWorld::subgroup(int rank, const std::vector<uint32_t>& ran
 
 void PlainWorld::leave(int rank, const Status& cause) {
   note_gone(rank, cause);
+  for (auto& [caller, gate] : gates_)
+    if (groups_.at(caller.first).members()[caller.second] == rank) answer_waiting(gate, cause);
   if (leads()) return lead_gone(rank, cause);
   v1::Control control;
   control.mutable_gone()->set_rank(static_cast<uint32_t>(rank));
@@ -249,6 +273,8 @@ void PlainWorld::end_epoch(const Status& cause) {
   spdlog::warn("job {} epoch {} is over: {}", roster_.job, roster_.epoch, cause.to_string());
   parts_.engine.abort(roster_.epoch, cause);
   while (!pending_.empty()) complete(Key(pending_.begin()->first), cause);
+  for (auto& [caller, gate] : gates_) answer_waiting(gate, cause);
+  gates_.clear();
   failed_.clear();
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/group/communicator.h"
 #include "daemon/group/control.h"
 #include "daemon/group/fuse.h"
+#include "daemon/group/gate.h"
 #include "daemon/group/gauge.h"
 #include "daemon/group/group.h"
 #include "daemon/group/matcher.h"
@@ -53,7 +54,14 @@ class PlainWorld final : public World, public Links::Events {
 
   bool leads() const { return self_ == 0; }
 
+  using Caller = std::pair<uint32_t, int>;  // Group, local rank of it.
+
   // ---- The member ----
+  void enter(const Caller& caller, Call call);
+  void proceed(const Caller& caller, Call call);
+  void settle_gates(const Key& key, const Status& verdict);
+  void reopen(const Caller& caller, const Status& verdict);
+  void answer_waiting(Gate& gate, const Status& cause);
   void announce(const Key& key, const Communicator& group, int rank, const Call& call,
                 uint32_t timeout_ms);
   void watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms);
@@ -109,6 +117,7 @@ class PlainWorld final : public World, public Links::Events {
   std::map<uint32_t, Communicator> groups_;
   std::map<std::vector<int>, std::map<int, uint32_t>> subgroup_counts_;  // List, job rank: asked.
   std::map<Key, Pending> pending_;
+  std::map<Caller, Gate> gates_;
   std::map<Key, Status> failed_;  // For local ranks that have not arrived yet.
   std::set<int> gone_;            // Ranks of the job.
   Status cause_;

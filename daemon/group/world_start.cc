@@ -49,7 +49,35 @@ void PlainWorld::obey_start(const StartOrder& order) {
   op_clock_.started({order.group, order.seqs.front()}, Clock::now());
   parts_.engine.start(parts.size() == 1 ? operation_of(order, *parts.front())
                                         : fused_operation(order, parts));
+  for (const uint64_t seq : order.seqs) settle_gates({order.group, seq}, {});
 }
+
+// ---- Lists ----
+
+// Soon, and not from inside: what waits there may bring about the next verdict.
+void PlainWorld::settle_gates(const Key& key, const Status& verdict) {
+  for (auto at = gates_.lower_bound({key.first, 0}); at != gates_.end(); ++at) {
+    if (at->first.first != key.first) return;
+    if (!at->second.waits_for(key.second)) continue;
+    parts_.loop.post([this, alive = alive_, caller = at->first, verdict] {
+      if (*alive) reopen(caller, verdict);
+    });
+  }
+}
+
+void PlainWorld::reopen(const Caller& caller, const Status& verdict) {
+  const auto gate = gates_.find(caller);
+  if (gate == gates_.end()) return;  // The epoch is over.
+  gate->second.settle(verdict);
+  for (Call& call : gate->second.take()) enter(caller, std::move(call));
+}
+
+void PlainWorld::answer_waiting(Gate& gate, const Status& cause) {
+  const Status status = cause.ok() ? Status(Code::cancelled, "the rank left") : cause;
+  for (const Call& call : gate.take()) answer(call, status);
+}
+
+// ---- One by one, or several as one ----
 
 // What the leader says is not believed: a start that does not fit could write where it must not.
 bool PlainWorld::can_start(const Pending& pending, const Communicator& group) const {

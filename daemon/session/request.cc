@@ -96,7 +96,7 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
 
 Status read_fields(const Request& request, GroupPlace place, std::byte* base,
                    uint64_t segment_bytes, OpRequest& op) {
-  if (request.reserved_byte != 0 || request.reserved != 0)
+  if (request.reserved_byte != 0)
     return invalid_argument("reserved fields of the request must be 0");
   if (Status s = read_strategy(request.local_strategy, op.strategies.local); !s.ok()) return s;
   if (Status s = read_strategy(request.global_strategy, op.strategies.global); !s.ok()) return s;
@@ -145,6 +145,7 @@ OpRequest read_request(const Request& request, GroupPlace place, std::byte* base
   op.group = request.group;
   op.collective = static_cast<Collective>(request.verb);
   op.layout = request.layout;
+  op.following = request.following;
   op.timeout_ms = request.timeout_ms;
   op.invalid = read_fields(request, place, base, segment_bytes, op);
   if (!op.invalid.ok()) op.in = op.out = nullptr;

@@ -84,7 +84,8 @@ struct OpRequest {
   uint32_t root = 0;
   uint64_t count = 0;
   Strategies strategies;
-  uint64_t layout = 0;  // Of the list of tensors this is a part of; 0: none.
+  uint64_t layout = 0;     // Of the list of tensors this is a part of; 0: none.
+  uint32_t following = 0;  // Requests of that list to come.
   std::byte* in = nullptr;
   std::byte* out = nullptr;
   uint32_t timeout_ms = 0;  // 0: the session's default.
@@ -106,6 +107,9 @@ class Session {
     // The trainer is gone: `leaving` on purpose, else it died or broke the protocol (`why` says
     // how). The session makes no further call.
     virtual void on_end(Session& session, bool leaving, Status why) = 0;
+    // The trainer stopped while it worked on the other ranks' memory, and may go on any time: the
+    // epoch cannot.
+    virtual void on_stuck(Session& session, Status why) = 0;
   };
 
   virtual ~Session() = default;

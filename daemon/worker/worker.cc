@@ -167,6 +167,7 @@ void Worker::on_request(Session& session, OpRequest request) {
   call.timeout_ms = remaining_ms(request);
   call.invalid = request.invalid;
   call.memory = request.memory;
+  call.following = request.following;
   const uint64_t bytes =
       request.collective == Collective::barrier ? 0 : request.count * size_of(request.dtype);
   call.done = [this, number = number, slot = request.slot, bytes](const Status& status) {
