@@ -78,7 +78,7 @@ class Proxy {
   std::thread thread_;
 };
 
-class Silence : public testing::Test {
+class Silence : public testing::TestWithParam<const char*> {
  protected:
   Silence() {
     direct_ = pair_.address;
@@ -100,38 +100,38 @@ class Silence : public testing::Test {
   }
 
   Sender sender_;
-  Pair pair_{"grpc", {.silence_ms = kSilenceMs}};
+  Pair pair_{GetParam(), {.silence_ms = kSilenceMs}};
   std::string direct_;
   std::unique_ptr<Proxy> proxy_;
   Joined link_;
 };
 
-TEST_F(Silence, OfAnIdlePeerThatAnswersIsFine) {
+TEST_P(Silence, OfAnIdlePeerThatAnswersIsFine) {
   EXPECT_FALSE(link_.near_end->closed(std::chrono::milliseconds(2 * kSilenceMs)).has_value());
   ASSERT_TRUE(sender_.send(*link_.far, 10, 1).ok());
   EXPECT_EQ(link_.near_end->next().value().bytes, pattern(10, 1));
 }
 
-TEST_F(Silence, OfAStoppedPeerIsNoticedWhenIdle) {
+TEST_P(Silence, OfAStoppedPeerIsNoticedWhenIdle) {
   proxy_->stop();
   expect_noticed();
 }
 
-TEST_F(Silence, OfAStoppedPeerIsNoticedWhileTheDiallerSends) {
+TEST_P(Silence, OfAStoppedPeerIsNoticedWhileTheDiallerSends) {
   proxy_->stop();
   flood(*link_.near);
   expect_noticed();
   EXPECT_TRUE(sender_.wait_released(sender_.sent()));
 }
 
-TEST_F(Silence, OfAStoppedPeerIsNoticedWhileTheListenerSends) {
+TEST_P(Silence, OfAStoppedPeerIsNoticedWhileTheListenerSends) {
   proxy_->stop();
   flood(*link_.far);
   expect_noticed();
   EXPECT_TRUE(sender_.wait_released(sender_.sent()));
 }
 
-TEST_F(Silence, OfAStoppedPeerDoesNotDelayTheEnd) {
+TEST_P(Silence, OfAStoppedPeerDoesNotDelayTheEnd) {
   proxy_->stop();
   flood(*link_.near);
   flood(*link_.far);
@@ -142,6 +142,9 @@ TEST_F(Silence, OfAStoppedPeerDoesNotDelayTheEnd) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
   EXPECT_EQ(sender_.released(), sender_.sent());
 }
+
+INSTANTIATE_TEST_SUITE_P(Transports, Silence, testing::Values("grpc", "tcp"),
+                         [](const auto& each) { return std::string(each.param); });
 
 }  // namespace
 }  // namespace tutti

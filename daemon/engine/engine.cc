@@ -171,9 +171,12 @@ void PlainEngine::fill_window(Run& run) {
 
 Result<bool> PlainEngine::advance_slices(const std::shared_ptr<Run>& run) {
   bool moved = false;
+  const SliceRun::Releases releases = [this, &run](SliceRun& slice) {
+    return release_for(run, slice);
+  };
   for (const std::unique_ptr<SliceRun>& slice : run->window) {
     if (slice->all_moved()) continue;
-    Result<Progress> progress = slice->advance(parts_, run->mailbox, release_for(run, *slice));
+    Result<Progress> progress = slice->advance(parts_, run->mailbox, releases);
     if (!progress.ok()) return progress.status();
     moved |= *progress == Progress::done;
   }

@@ -48,11 +48,10 @@ SliceRun::Value& SliceRun::value(int rank, int chunk) {
   return values_[local_index_.at(rank) * ranges_.size() + static_cast<size_t>(chunk)];
 }
 
-Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox,
-                                   const std::function<void()>& released) {
+Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases) {
   while (const Move* move = at()) {
     if (ranges_[move->chunk].count != 0) {
-      Result<bool> moved = run(parts, mailbox, *move, released);
+      Result<bool> moved = run(parts, mailbox, *move, releases);
       if (!moved.ok()) return moved.status();
       if (!*moved) return Progress::blocked;
     }
@@ -67,7 +66,7 @@ Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox,
 
 // Whether the move could be made; false: it must wait for a frame or for room on a link.
 Result<bool> SliceRun::run(EngineParts& parts, Mailbox& mailbox, const Move& move,
-                           const std::function<void()>& released) {
+                           const Releases& releases) {
   const auto made = [](const Status& status) -> Result<bool> {
     return status.ok() ? Result<bool>(true) : Result<bool>(status);
   };
@@ -79,7 +78,7 @@ Result<bool> SliceRun::run(EngineParts& parts, Mailbox& mailbox, const Move& mov
     case MoveKind::finish:
       return made(finish(parts, move));
     case MoveKind::send:
-      return send(parts, move, released);
+      return send(parts, move, releases);
     case MoveKind::recv:
     case MoveKind::recv_reduce:
       return receive(parts, mailbox, move);
@@ -215,8 +214,7 @@ Status SliceRun::spread(EngineParts& parts, const Move& move) {
   return {};
 }
 
-Result<bool> SliceRun::send(EngineParts& parts, const Move& move,
-                            const std::function<void()>& released) {
+Result<bool> SliceRun::send(EngineParts& parts, const Move& move, const Releases& releases) {
   if (Status status = parts.device.wait(parts.stream); !status.ok()) return status;
   const Value& own = value(move.rank, move.chunk);
   Outgoing frame;
@@ -230,7 +228,7 @@ Result<bool> SliceRun::send(EngineParts& parts, const Move& move,
   frame.header.ordinal = static_cast<uint16_t>(move.ordinal);
   frame.header.dtype = static_cast<uint8_t>(own.dtype);
   frame.bytes = {own.at, ranges_[move.chunk].count * size_of(own.dtype)};
-  frame.released = released;
+  frame.released = releases(*this);
   const Status status = parts.wire.send(operation_.key, move.peer, std::move(frame));
   if (status.code() == Code::resource_exhausted) return false;
   if (!status.ok()) return status;

@@ -33,9 +33,10 @@ class SliceRun {
   SliceRun(const SliceRun&) = delete;
   SliceRun& operator=(const SliceRun&) = delete;
 
-  // Runs moves until the list ends or one must wait. `released` is handed to every frame sent.
-  Result<Progress> advance(EngineParts& parts, Mailbox& mailbox,
-                           const std::function<void()>& released);
+  // Makes what is called when a frame of this slice is released.
+  using Releases = std::function<std::function<void()>(SliceRun&)>;
+  // Runs moves until the list ends or one must wait.
+  Result<Progress> advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases);
   bool all_moved() const { return next_ == operation_.recipe->moves.size() && settled_; }
   // The move it waits at; nullptr: none left.
   const Move* at() const;
@@ -68,13 +69,13 @@ class SliceRun {
   Value& value(int rank, int chunk);
   static std::byte* writable(const Value& place);
   Result<bool> run(EngineParts& parts, Mailbox& mailbox, const Move& move,
-                   const std::function<void()>& released);
+                   const Releases& releases);
   Status fold(EngineParts& parts, const Move& move);
   Status combine(EngineParts& parts, const Move& move, std::span<const Operand> sources);
   Status finish(EngineParts& parts, const Move& move);
   Status spread(EngineParts& parts, const Move& move);
   Status store(EngineParts& parts, int rank, int chunk, Value from);
-  Result<bool> send(EngineParts& parts, const Move& move, const std::function<void()>& released);
+  Result<bool> send(EngineParts& parts, const Move& move, const Releases& releases);
   Result<bool> receive(EngineParts& parts, Mailbox& mailbox, const Move& move);
   Status accept(EngineParts& parts, const Move& move, const Frame& frame);
   Status settle(EngineParts& parts);

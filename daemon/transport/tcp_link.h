@@ -10,9 +10,9 @@
 // goodbye).
 //
 // Silence: each side sends a ping where it has sent nothing else for a quarter of silence_ms, and
-// gives up a peer of which it has read nothing for four quarters. While this side holds its peer
-// back it reads nothing and so waits with judging; a host that vanishes then is noticed by the
-// kernel's missing acknowledgements.
+// gives up a peer of which it has read nothing for more than three. While this side holds its peer
+// back it reads nothing and so does not judge; a host that vanishes then is noticed by the kernel's
+// missing acknowledgements.
 #pragma once
 
 #include <atomic>
@@ -152,6 +152,7 @@ class TcpLink final : public Link, public std::enable_shared_from_this<TcpLink> 
   bool winding_up_ = false;
   FrameReader reader_;
   bool empty_ = false;  // The socket, until it says otherwise.
+  bool hung_up_ = false;
   bool read_posted_ = false;
   Millis tick_{0};
   Loop::TimerId timer_ = 0;

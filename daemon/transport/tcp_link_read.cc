@@ -37,6 +37,7 @@ void TcpLink::ready(uint32_t events) {
     blocked_ = false;
     if (socket_.valid()) write_some();
   }
+  hung_up_ = hung_up_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
   empty_ = false;
   read_some();
 }
@@ -75,7 +76,7 @@ bool TcpLink::fill() {
   const ssize_t got = reader_.fill(socket_.get());
   if (got > 0) {
     heard_ = true;
-    empty_ = reader_.was_short();
+    empty_ = reader_.was_short() && !hung_up_;  // Else the end of the stream is behind it.
     return true;
   }
   if (got < 0 && errno == EINTR) return true;
@@ -140,7 +141,7 @@ void TcpLink::tick() {
   }
   const bool heard = std::exchange(heard_, false) || (paused_ && acknowledged_lately());
   quiet_ticks_ = heard ? 0 : quiet_ticks_ + 1;
-  if (quiet_ticks_ < kSilentTicks) return;
+  if (quiet_ticks_ < kSilentTicks - 1) return;  // And up to one more before the first.
   break_off(unavailable(peer_ + " has not answered for " +
                         std::to_string(kSilentTicks * tick_.count()) + " ms"));
 }
