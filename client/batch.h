@@ -16,11 +16,11 @@
 
 namespace tutti::client {
 
-// What is smaller than this is copied into a bucket; the rest travels by itself, without a copy
-// where it is shared memory.
+// Tensors of at most so many bytes are copied into buckets; larger ones travel alone, without a
+// copy where they are shared memory.
 inline constexpr size_t kPackedBytesMax = size_t{256} << 10;
-// Of one bucket: small enough to stay in a core's cache between packing and unpacking.
-inline constexpr size_t kBucketBytesMax = size_t{1} << 20;
+// Of one bucket: large enough that its messages cost little beside its bytes.
+inline constexpr size_t kBucketBytesMax = size_t{4} << 20;
 
 struct TensorList {
   const void* const* ins = nullptr;

@@ -6,6 +6,11 @@
 // use, or fail, with one status for all. On start, the cached plan's moves and the ranks' tensors
 // go to the engine; its end completes every local call.
 //
+// MANY SMALL ONES. What is said to one host in one turn of the loop travels in one frame, and word
+// of a small operation may wait while an older one has no verdict (outbox.h). Small all_reduces
+// that start together run as one (fuse.h). A list of tensors that comes as several calls is agreed
+// with its first (gate.h).
+//
 // A rank that is gone fails the operations it had not reached, and no others. A host, worker or
 // link that is lost, or an operation that passes its deadline while data moves, ends the epoch:
 // once, with the cause, for everyone.
