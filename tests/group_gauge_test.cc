@@ -105,7 +105,7 @@ TEST(ProberTest, TheLeastOfEachKindCounts) {
   std::optional<Prober::Question> question = prober.begin(1, 100'000, now);
   std::vector<uint64_t> paddings;
   std::optional<Prober::Findings> findings;
-  for (const int us : {90, 60, 80, 70, 200, 160}) {
+  for (const int us : {90, 60, 80, 70, 90, 90, 90, 90, 200, 160, 200, 200, 200, 200}) {
     ASSERT_TRUE(question.has_value());
     EXPECT_FALSE(prober.begin(1, 0, now).has_value());  // One at a time.
     paddings.push_back(question->padding);
@@ -114,7 +114,8 @@ TEST(ProberTest, TheLeastOfEachKindCounts) {
     question = next.question;
     findings = next.findings;
   }
-  EXPECT_THAT(paddings, ElementsAre(0, 0, 0, 0, 100'000, 100'000));
+  EXPECT_THAT(paddings, ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 100'000, 100'000, 100'000, 100'000,
+                                    100'000, 100'000));
   ASSERT_TRUE(findings.has_value());
   EXPECT_DOUBLE_EQ(findings->message_us, 30);
   EXPECT_DOUBLE_EQ(findings->byte_us, 0.001);
@@ -211,6 +212,28 @@ TEST_F(AdviserTest, AsksAHostOnceItIsHeardFromAndLearnsTheWayThereAndBack) {
   EXPECT_EQ(asked_.size(), static_cast<size_t>(Prober::kSmall + Prober::kLarge));
   EXPECT_EQ(tuner_.links().at({"a", "c"}), (LinkFigures{20, 0.05}));
   EXPECT_EQ(tuner_.links().at({"c", "a"}), (LinkFigures{20, 0.05}));
+}
+
+TEST_F(AdviserTest, LearnsWhoSharesAMachine) {
+  adviser_.decide(0, group_, kSignature, {});
+  const double alone = tuner_.rows().back().predicted_us;
+  tuner_.set_machine("a", 5, 1);
+  adviser_.heard_from(1, kStart);
+  v1::Probe answer = asked_.back().second;
+  answer.set_machine(5);
+  answer.set_cores(1);
+  adviser_.answered(2, answer, kStart + Micros(9));  // Nobody asked that one.
+  adviser_.decide(0, group_, kSignature, {});
+  EXPECT_EQ(tuner_.rows().back().predicted_us, alone);
+  adviser_.answered(1, answer, kStart + Micros(9));
+  adviser_.decide(0, group_, kSignature, {});
+  EXPECT_GT(tuner_.rows().back().predicted_us, alone);
+}
+
+TEST_F(AdviserTest, ABarrierHasNothingToChoose) {
+  const Signature barrier;
+  EXPECT_EQ(adviser_.decide(0, group_, barrier, {}), (Strategies{kCentral, kCentral}));
+  EXPECT_TRUE(tuner_.rows().empty());
 }
 
 TEST_F(AdviserTest, LearnsRatesThatMakeSense) {

@@ -51,6 +51,18 @@ TEST(Predict, CountsTheBytesOfALargeTensor) {
   EXPECT_NEAR(us(tree(1)), 2 * tensor_us, 0.02 * tensor_us);   // The chain's inner hosts send two.
 }
 
+TEST(Predict, HostsOfOneMachineShareItsCores) {
+  HostCost host = kNoHost;
+  host.frame_us = 10;
+  const LinkCost link{0, 0};
+  Work work{Collective::all_reduce, 4, 4, 4};
+  // A frame is made and taken: 6 of the star's, 24 of the ring's.
+  EXPECT_DOUBLE_EQ(us_of(work, kRing, link, host), 6 * 10);
+  work.hosts_a_core = 2;
+  EXPECT_DOUBLE_EQ(us_of(work, kCentral, link, host), 6 * 2 * 10 / 2.0);
+  EXPECT_DOUBLE_EQ(us_of(work, kRing, link, host), 24 * 2 * 10 / 2.0);
+}
+
 TEST(Predict, BlocksCountWhole) {
   const LinkCost link{0, 0.001};
   // A block of 1 MiB from each of 8 ranks on 4 hosts: every host takes in six.
@@ -232,6 +244,15 @@ TEST_F(TunerTest, SlowLinksChangeThePredictionAndWithItTheChoice) {
   EXPECT_EQ(operations_until(kCentral), Tuner::kAgreements);
   EXPECT_GT(row(kRing).predicted_us, 10 * before);
   EXPECT_EQ(tuner_.link("b", "c").byte_us, 0.05);
+}
+
+TEST_F(TunerTest, SharedMachinesFavourFewMessages) {
+  bytes_ = 32 * 1024;
+  for (const char* to : {"b", "c", "d"}) tuner_.set_link("a", to, {1, 0.0002});
+  EXPECT_EQ(choose(), kRing);
+  for (const char* host : {"a", "b", "c"}) tuner_.set_machine(host, 77, 1);
+  tuner_.set_machine("d", 78, 1);
+  EXPECT_NE(operations_until(kCentral), -1);
 }
 
 TEST_F(TunerTest, AFigureThatIsMissingLeavesTheOther) {

@@ -212,6 +212,15 @@ TEST(Cost, TheBusiestReceiverIsTheMirrorOfTheBusiestSender) {
   EXPECT_EQ(received(Collective::reduce_scatter, kCentral), 56);  // 8 chunks of 7 leaves.
 }
 
+TEST(Cost, AllTogetherSendTheSameToAHeapAndRoundARing) {
+  const auto sent = [](const Strategy& strategy) {
+    return cost_of(flat(Collective::all_reduce, strategy, 8)).sent_chunks_sum;
+  };
+  EXPECT_EQ(sent(kCentral), 2 * 7);
+  EXPECT_EQ(sent(tree(2)), 2 * 7);
+  EXPECT_EQ(sent(kRing), 8 * 2 * 7);  // Of an eighth each.
+}
+
 std::vector<std::vector<int>> many_hosts(int hosts, int per_host) {
   return hosts_of(std::vector<int>(static_cast<size_t>(hosts), per_host));
 }

@@ -5,8 +5,8 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kPaddedHostsMost = 16;  // In larger jobs bytes are measured as they come.
-constexpr double kByteUsMost = 1000;     // A byte a millisecond: below that it is no link.
+constexpr size_t kPaddedHostsMost = 8;  // In larger jobs bytes are measured as they come.
+constexpr double kByteUsMost = 1000;    // A byte a millisecond: below that it is no link.
 
 uint64_t bytes_of(const Signature& signature) {
   return signature.collective == Collective::barrier ? 0
@@ -55,7 +55,8 @@ Strategies Adviser::decide(uint32_t number, const Communicator& group, const Sig
   if (chosen.local.kind == StrategyKind::automatic) chosen.local = {StrategyKind::centralized};
   if (chosen.global.kind != StrategyKind::automatic) return chosen;
   chosen.global = chosen.local;
-  if (group.places().size() > 1)
+  // A barrier moves nothing: to agree on its start is all of it.
+  if (group.places().size() > 1 && signature.collective != Collective::barrier)
     chosen.global = tuner_.choose(case_of(number, group, signature), may_try(signature, group));
   return chosen;
 }
@@ -65,7 +66,8 @@ void Adviser::started(uint32_t number, uint64_t seq, const Communicator& group,
   watched_.erase(number);
   const bool plain = used.local.kind == StrategyKind::centralized ||
                      group.size() == static_cast<int>(group.places().size());
-  if (group.places().size() == 1 || !plain) return;
+  const bool moves = signature.collective != Collective::barrier && signature.count != 0;
+  if (group.places().size() == 1 || !plain || !moves) return;
   watched_[number] = {seq,        group.places().size(), 0, 0, case_of(number, group, signature),
                       used.global};
 }
@@ -99,6 +101,9 @@ void Adviser::ask(int host, const Prober::Question& question) {
 
 void Adviser::answered(int host, const v1::Probe& probe, TimePoint now) {
   const Prober::Next next = prober_.answered(host, probe.number(), now);
+  const bool awaited = next.question || next.findings;
+  if (awaited && probe.machine() != 0)
+    tuner_.set_machine(hosts_[static_cast<size_t>(host)].name, probe.machine(), probe.cores());
   if (next.question) return ask(host, *next.question);
   if (!next.findings) return;
   const std::string& us = hosts_[static_cast<size_t>(self_)].name;

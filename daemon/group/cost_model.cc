@@ -69,12 +69,25 @@ double busy_us(const Work& work, const Traffic& traffic, const Cut& cut, const H
          combined * cut.frames * cut.piece * host.fold_byte_us;
 }
 
+// The same of all hosts, at the machine that the most of them share.
+double shared_us(const Work& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
+  const double a_host = traffic.all_chunks / work.hosts;
+  const double combined = combines(work.collective) ? a_host : 0;
+  return work.hosts_a_core * cut.frames *
+         (2 * a_host * (host.frame_us + cut.piece * host.copy_byte_us) +
+          combined * cut.piece * host.fold_byte_us);
+}
+
 }  // namespace
 
 Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
   const Plan plan = leaders_plan(collective, global, hosts);
   const Cost cost = cost_of(plan);
-  Traffic traffic{cost.rounds, cost.sent_chunks_max, cost.received_chunks_max, 0,
+  Traffic traffic{cost.rounds,
+                  cost.sent_chunks_max,
+                  cost.received_chunks_max,
+                  0,
+                  static_cast<double>(cost.sent_chunks_sum),
                   chunk_count(plan)};
   const bool ring = global.kind == StrategyKind::ring && traffic.chunks > 1;
   // What a heap's root takes in it sends only afterwards.
@@ -87,25 +100,24 @@ Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
 Prediction predict(const Work& work, const Traffic& traffic, const LinkCost& link,
                    const HostCost& host, const Pipeline& pipeline) {
   const Cut cut = cut_of(work, traffic, pipeline);
+  const double local = local_us(work, traffic, cut, host);
+  if (work.hosts == 1) return {2 * host.hop_us, cut.slices * local, traffic.rounds, 0};
   const double chunk_us = cut.frames * (host.frame_us + cut.piece * link.byte_us);
   const double copied_us = cut.frames * cut.piece * 2 * host.copy_byte_us;
-  const double local = local_us(work, traffic, cut, host);
-  const double busy = local + (work.hosts > 1 ? busy_us(work, traffic, cut, host) : 0);
-  const double first = local + (work.hosts > 1 ? traffic.rounds * link.message_us +
-                                                     traffic.path_chunks * (chunk_us + copied_us)
-                                               : 0);
-  const double wire =
-      work.hosts > 1 ? std::max(traffic.sent_chunks, traffic.received_chunks) * chunk_us : 0;
-  const double interval = std::max({wire, busy, first / pipeline.slices_in_flight});
-  // Every host tells the leader, which tells every host.
+  const double shared = shared_us(work, traffic, cut, host);
+  const double path =
+      traffic.rounds * link.message_us + traffic.path_chunks * (chunk_us + copied_us);
+  const double first = local + std::max(path, shared);
+  const double wire = std::max(traffic.sent_chunks, traffic.received_chunks) * chunk_us;
+  const double busy = local + busy_us(work, traffic, cut, host);
+  const double interval = std::max({wire, busy, shared, first / pipeline.slices_in_flight});
+  const double chunk_bytes = cut.frames * static_cast<double>(work.bytes) /
+                             (has_blocks(work.collective) ? 1 : traffic.chunks);
   Prediction prediction;
-  prediction.start_us = 2 * host.hop_us + (work.hosts > 1 ? 2 * link.message_us : 0);
+  prediction.start_us = 2 * host.hop_us + 2 * link.message_us;  // To the leader, and from it.
   prediction.us = first + (cut.slices - 1) * interval;
   prediction.rounds = traffic.rounds;
-  prediction.sent_bytes = work.hosts == 1
-                              ? 0
-                              : traffic.sent_chunks * cut.frames * static_cast<double>(work.bytes) /
-                                    (has_blocks(work.collective) ? 1 : traffic.chunks);
+  prediction.sent_bytes = traffic.sent_chunks * chunk_bytes;
   return prediction;
 }
 

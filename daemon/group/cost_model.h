@@ -4,7 +4,8 @@
 //   rounds x message + path x (frame + piece x (byte + 2 copy))
 // from the first rank's contribution to the last rank's result, and in its wake the next one ends
 // an interval later: as long as the busiest host's link, or its worker's thread, is busy with a
-// slice, and never less than a slice's time divided by the slices in flight. So
+// slice, and never less than a slice's time divided by the slices in flight. Where hosts share a
+// machine, all their work together has to fit its cores. So
 //   time = slice + (slices - 1) x interval
 // To this the ranks of a host add one pass over their tensors; that is the same for all strategies
 // between hosts.
@@ -27,7 +28,7 @@ struct LinkCost {
 // What work costs within a host.
 struct HostCost {
   double hop_us = 30.0;          // From a trainer to its worker, or back.
-  double frame_us = 4.0;         // To send or receive a frame, whatever its size.
+  double frame_us = 6.0;         // To send or receive a frame, whatever its size.
   double copy_byte_us = 0.0001;  // Into a socket or out of it: 10 GB/s.
   double fold_byte_us = 0.0001;  // Of each tensor that is read or written.
 };
@@ -44,6 +45,7 @@ struct Work {
   uint64_t bytes = 0;
   int hosts = 1;
   int ranks = 1;
+  double hosts_a_core = 0;  // Of the machine that most of them share, where any do.
 };
 
 // What one strategy among the leaders of so many hosts sends, whatever the bytes.
@@ -52,6 +54,7 @@ struct Traffic {
   int sent_chunks = 0;      // Of the host that sends most; a chunk is a leader's here.
   int received_chunks = 0;  // Of the host that receives most.
   int path_chunks = 0;      // Sent one after the other until the last host has its result.
+  double all_chunks = 0;    // Sent by all hosts together.
   int chunks = 1;
 };
 Traffic traffic_of(Collective collective, const Strategy& global, int hosts);

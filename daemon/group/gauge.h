@@ -68,8 +68,8 @@ class RateMeter {
 // kLarge of `padding` bytes. The least of each kind counts: what took longer met other work.
 class Prober {
  public:
-  static constexpr int kSmall = 4;
-  static constexpr int kLarge = 2;
+  static constexpr int kSmall = 8;
+  static constexpr int kLarge = 6;
   static constexpr Millis kAgainAfter{60'000};
 
   struct Question {

@@ -160,7 +160,7 @@ void Tuner::add_candidate(const Party& party, Collective collective, Class& of,
 
 Work Tuner::work_of(int party, Collective collective, uint64_t bytes) const {
   const Party& who = parties_[static_cast<size_t>(party)];
-  return {collective, bytes, static_cast<int>(who.hosts.size()), who.ranks};
+  return {collective, bytes, static_cast<int>(who.hosts.size()), who.ranks, hosts_a_core(who)};
 }
 
 void Tuner::predict_all(const Key& key, Class& of) {
@@ -174,7 +174,27 @@ void Tuner::predict_all(const Key& key, Class& of) {
   of.links_version = links_version_;
 }
 
+// Of the machine with the most hosts for its cores; 0 where each has one of its own.
+double Tuner::hosts_a_core(const Party& party) const {
+  std::map<uint64_t, int> hosts;
+  double most = 0;
+  for (const std::string& host : party.hosts) {
+    const auto found = machines_.find(host);
+    if (found == machines_.end()) continue;
+    const int here = ++hosts[found->second.number];
+    if (here > 1) most = std::max(most, static_cast<double>(here) / found->second.cores);
+  }
+  return most;
+}
+
 // ---- Links ----
+
+void Tuner::set_machine(const std::string& host, uint64_t machine, uint32_t cores) {
+  const auto [known, fresh] = machines_.try_emplace(host);
+  if (!fresh && known->second.number == machine) return;
+  known->second = {machine, std::max(1u, cores)};
+  ++links_version_;
+}
 
 void Tuner::set_link(const std::string& from, const std::string& to, const LinkFigures& figures) {
   LinkFigures& kept = links_[{from, to}];

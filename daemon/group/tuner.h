@@ -97,6 +97,8 @@ class Tuner {
   // Measured, or typical of those that were, or the model's default.
   LinkCost link(const std::string& from, const std::string& to) const;
   LinkCost typical_link() const;
+  // Where a host is: the number of its machine, and how many cores that has.
+  void set_machine(const std::string& host, uint64_t machine, uint32_t cores);
   // Reality drifted: the links should be probed again. True once for each drift.
   bool take_wish_to_probe() { return std::exchange(wishes_to_probe_, false); }
 
@@ -145,6 +147,7 @@ class Tuner {
   Work work_of(int party, Collective collective, uint64_t bytes) const;
   void predict_all(const Key& key, Class& of);
   LinkCost worst_link(const Party& party, Collective collective, const Strategy& strategy) const;
+  double hosts_a_core(const Party& party) const;
   static double rating(const Class& of, const Candidate& candidate);
   static void reconsider(Class& of);
   static void start_trials_anew(Class& of);
@@ -157,6 +160,11 @@ class Tuner {
   std::map<Party, int> numbers_;
   std::map<Key, Class> classes_;
   std::map<Pair, LinkFigures> links_;
+  struct Machine {
+    uint64_t number = 0;
+    uint32_t cores = 1;
+  };
+  std::map<std::string, Machine> machines_;  // By host.
   mutable std::optional<LinkCost> typical_;
   uint64_t links_version_ = 1;
   bool wishes_to_probe_ = false;

@@ -59,6 +59,7 @@ PlainWorld::PlainWorld(const WorldParts& parts, Roster roster, const std::string
   groups_.emplace(0, Communicator(all_ranks(roster_), hosts_, self_));
   if (const Result<Strategies> set = parse_strategies(roster_.strategy); set.ok())
     job_strategies_ = *set;
+  find_machine();
   if (leads()) make_adviser();
   links_ = std::make_unique<Links>(parts_.loop, parts_.transport, roster_, hosts_, self_, *this);
 }

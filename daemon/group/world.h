@@ -86,6 +86,7 @@ class PlainWorld final : public World, public Links::Events {
   void launch(const StartOrder& order);
   void launch_fused();
   void rearm_matcher();
+  void find_machine();
   void make_adviser();
   void lead_gone(int rank, const Status& cause);
 
@@ -125,6 +126,7 @@ class PlainWorld final : public World, public Links::Events {
 
   OpClock op_clock_;
   RateMeter rates_;
+  v1::Probe machine_;  // This one, as an answer says it.
 
   std::unique_ptr<Adviser> adviser_;      // Where leads().
   Matcher matcher_;                       // Used where leads().

@@ -1,5 +1,8 @@
 // What a World measures for `auto`, and how the leader gets to know it.
 #include <algorithm>
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include "daemon/group/world.h"
 
@@ -10,7 +13,19 @@ constexpr uint64_t kProbeBytes = uint64_t{256} << 10;
 // A ring would save bytes, but could not run as one with others. Above this it is worth that.
 constexpr uint64_t kWholeBytesMost = uint64_t{16} << 10;
 
+// The same for all hosts of one machine, whatever their networks and names: it was booted once.
+uint64_t machine_number() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot.empty() ? 0 : std::hash<std::string>{}(boot) | 1;
+}
+
 }  // namespace
+
+void PlainWorld::find_machine() {
+  machine_.set_machine(machine_number());
+  machine_.set_cores(std::thread::hardware_concurrency());
+}
 
 void PlainWorld::make_adviser() {
   if (parts_.tuner == nullptr)
@@ -24,6 +39,9 @@ void PlainWorld::make_adviser() {
                                          *control.mutable_probe() = probe;
                                          outbox_.add(host, control, Hurry::now);
                                        });
+  if (machine_.machine() != 0)
+    parts_.tuner->set_machine(hosts_[static_cast<size_t>(self_)].name, machine_.machine(),
+                              machine_.cores());
 }
 
 // A member answers at once, and without the padding; the leader takes the answer.
@@ -34,6 +52,7 @@ bool PlainWorld::on_probe(int host, const v1::Probe& probe) {
   }
   if (host != 0) return false;
   v1::Control answer;
+  *answer.mutable_probe() = machine_;
   answer.mutable_probe()->set_number(probe.number());
   outbox_.add(0, answer, Hurry::now);
   return true;

@@ -108,7 +108,7 @@ Result<Progress> take_move(const Plan& plan, Prover& prover, int host, const Mov
   return take_message(prover, move);
 }
 
-Status differs(std::string_view what, int promised, int found) {
+Status differs(std::string_view what, int64_t promised, int64_t found) {
   return internal_error("cost: " + std::to_string(found) + " " + std::string(what) +
                         ", where cost_of() states " + std::to_string(promised));
 }
@@ -118,6 +118,8 @@ Status check_load(const Cost& promised, const Cost& found) {
     return differs("chunks sent", promised.sent_chunks_max, found.sent_chunks_max);
   if (promised.received_chunks_max != found.received_chunks_max)
     return differs("chunks received", promised.received_chunks_max, found.received_chunks_max);
+  if (promised.sent_chunks_sum != found.sent_chunks_sum)
+    return differs("chunks sent by all", promised.sent_chunks_sum, found.sent_chunks_sum);
   return {};
 }
 

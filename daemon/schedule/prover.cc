@@ -1,6 +1,7 @@
 #include "daemon/schedule/prover.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tutti {
 namespace {
@@ -148,7 +149,8 @@ Status Prover::conclude_chunk(int chunk) const {
 Cost Prover::cost() const {
   return {*std::max_element(depth_.begin(), depth_.end()),
           *std::max_element(sent_chunks_.begin(), sent_chunks_.end()),
-          *std::max_element(received_chunks_.begin(), received_chunks_.end())};
+          *std::max_element(received_chunks_.begin(), received_chunks_.end()),
+          std::accumulate(sent_chunks_.begin(), sent_chunks_.end(), int64_t{0})};
 }
 
 }  // namespace tutti

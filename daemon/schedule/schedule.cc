@@ -249,6 +249,7 @@ Cost cost_of(const Plan& plan) {
     cost.rounds = std::max(cost.rounds, most(tally.clock));
     cost.sent_chunks_max = std::max(cost.sent_chunks_max, most(tally.sent));
     cost.received_chunks_max = std::max(cost.received_chunks_max, most(tally.received));
+    cost.sent_chunks_sum += std::accumulate(tally.sent.begin(), tally.sent.end(), int64_t{0});
   }
   return cost;
 }

@@ -117,12 +117,14 @@ struct Step {
 std::vector<Step> steps_of(const Plan& plan, int rank);
 
 // What a strategy promises, asserted by the checker: the longest chain of messages any value waits
-// for where each rank takes its steps in order, and the largest number of chunks one rank sends,
-// and receives (the copies inside a host count as messages). In closed form: no steps are made.
+// for where each rank takes its steps in order, the largest number of chunks one rank sends, and
+// receives, and how many all send together (the copies inside a host count as messages). In closed
+// form: no steps are made.
 struct Cost {
   int rounds = 0;
   int sent_chunks_max = 0;
   int received_chunks_max = 0;
+  int64_t sent_chunks_sum = 0;
 };
 Cost cost_of(const Plan& plan);
 
