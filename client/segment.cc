@@ -27,6 +27,8 @@ Outcome Segment::map(Fd memory) {
                                                  "; lower the worker's segment_bytes");
   base_ = static_cast<std::byte*>(base);
   bytes_ = bytes;
+  // Huge pages, where the administrator lets shared memory have them (shmem_enabled = advise).
+  static_cast<void>(madvise(base_, bytes_, MADV_HUGEPAGE));
   memory_ = std::move(memory);
   const SegmentHeader& h = header();
   if (h.magic == kSegmentMagic && h.version == kProtocolVersion && h.bytes == bytes) return {};
