@@ -59,6 +59,14 @@ TEST_F(A14, Check01_SumAndMeanOfFourUnderEveryStrategy) {
   EXPECT_EQ(mesh_->run(job() + "-hosts", {2, 2}, sum_and_mean), "");
 }
 
+TEST(A14OverGrpc, Check01_SumAndMeanOfFourUnderEveryStrategy) {
+  setenv("TUTTI_TRANSPORT", "grpc", 1);
+  const ProcessMesh mesh(2);
+  unsetenv("TUTTI_TRANSPORT");
+  EXPECT_EQ(mesh.run("grpc", {2, 2}, sum_and_mean), "");
+  EXPECT_NE(mesh.log_tails().find("at grpc://"), std::string::npos);
+}
+
 TEST_F(A14, Check02_OneRankKeepsItsInput) {
   EXPECT_EQ(run({1},
                 [](const Seat& seat) {

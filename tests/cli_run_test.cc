@@ -221,7 +221,7 @@ TEST_F(CliRun, BenchMeasuresAndVerifies) {
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(occurrences(run.out, "\"wrong\":0,"), 12u) << run.out;
   EXPECT_EQ(occurrences(run.out, "\"strategy\":\"centralized,tree:2\""), 6u) << run.out;
-  EXPECT_EQ(occurrences(run.out, "\"transport\":\"grpc\",\"hosts\":2,\"per_host\":2"), 12u);
+  EXPECT_EQ(occurrences(run.out, "\"transport\":\"tcp\",\"hosts\":2,\"per_host\":2"), 12u);
   EXPECT_EQ(occurrences(run.out, "\"bytes\":65536,"), 10u) << run.out;
 }
 

@@ -165,6 +165,7 @@ class ProcessMesh {
   }
 
   LocalMesh& mesh() { return *mesh_; }
+  std::string log_tails() const { return mesh_->log_tails(); }
   const LocalMesh::Host& host(int index) const { return mesh_->hosts().at(index); }
 
   // One trainer a rank, host-major.

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <memory>
 #include <numeric>
 #include <set>
 
+#include "daemon/base/settings.h"
 #include "daemon/cli/bench_buffer.h"
 #include "daemon/cli/cli.h"
 #include "daemon/mesh/mesh.h"
@@ -26,6 +28,14 @@ constexpr double kRoundsLeast = 7;
 constexpr double kRoundsMost = 200;
 
 using Seconds = std::chrono::duration<double>;
+
+// As this rank's environment sets it, which is that of its daemons where `tutti run` made them.
+std::string transport_between_hosts() {
+  Settings settings;
+  (void)read_settings_environment(
+      settings, [](const std::string& name) { return std::getenv(name.c_str()); });
+  return settings.transport == "auto" ? "tcp" : settings.transport;
+}
 
 double cpu_seconds(clockid_t clock) {
   timespec used{};
@@ -133,7 +143,11 @@ Result<BenchRow> BenchRank::measure(const BenchCase& bench, const std::string& s
   if (!in.valid() || !out.valid())
     return resource_exhausted("no memory for tensors of " + std::to_string(bench_bytes(bench)) +
                               " bytes: lower --max");
-  BenchRow row{.bench = bench, .strategy = strategy, .hosts = hosts_, .zero_copy = plan_.zero_copy};
+  BenchRow row{.bench = bench,
+               .strategy = strategy,
+               .hosts = hosts_,
+               .transport = hosts_ > 1 ? transport_between_hosts() : "shm",
+               .zero_copy = plan_.zero_copy};
   const Result<uint64_t> wrong = verify(bench, strategy, in, out);
   if (!wrong.ok()) return wrong.status();
   row.wrong = *wrong;

@@ -30,6 +30,7 @@ struct BenchRow {
   BenchCase bench;
   std::string strategy;
   uint32_t hosts = 1;
+  std::string transport;  // Between hosts, or "shm".
   bool zero_copy = true;
   uint32_t iterations = 0;
   double p50_us = 0;  // Over iterations, of the slowest rank in each.

@@ -66,7 +66,7 @@ std::string bench_json(const BenchRow& row) {
   Json json;
   json.open('{').key("op").text(name_of(row.bench.collective));
   json.key("strategy").text(row.strategy);
-  json.key("transport").text(row.hosts > 1 ? "grpc" : "shm");
+  json.key("transport").text(row.transport);
   json.key("hosts").number(uint64_t{row.hosts});
   json.key("per_host").number(uint64_t{row.bench.world_size / row.hosts});
   json.key("dtype").text(name_of(row.bench.dtype));
