@@ -20,6 +20,7 @@ struct ClusterOptions {
   EngineLimits engine;
   LinkLimits links;
   std::string transport = "local";  // Or "grpc", or "tcp".
+  std::shared_ptr<Tuner> tuner;     // The first host's; null: one of its own.
 };
 
 class ClusterHost : public Wire, public Door::Events {
@@ -96,8 +97,9 @@ class Cluster {
     }
     for (const auto& host : hosts)
       host->run([&] {
-        host->world = make_world({host->loop, *host->transport, *host->engine}, roster, host->host,
-                                 options.world);
+        const auto tuner = host == hosts.front() ? options.tuner : nullptr;
+        host->world = make_world({host->loop, *host->transport, *host->engine, tuner}, roster,
+                                 host->host, options.world);
         host->door->opened(roster.epoch);
       });
   }

@@ -15,12 +15,6 @@ uint64_t bytes_of(const Signature& signature) {
 
 }  // namespace
 
-bool keeps_bits(const Signature& signature, size_t hosts) {
-  if (!reduces(signature.collective) || !is_floating(signature.dtype)) return true;
-  const bool commutes = signature.op != Op::min && signature.op != Op::max;  // Of two zeros, which?
-  return hosts <= 2 && commutes;
-}
-
 Adviser::Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const Options& options,
                  Ask ask)
     : tuner_(tuner),

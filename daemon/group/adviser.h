@@ -66,8 +66,4 @@ class Adviser {
   std::map<uint32_t, Watched> watched_;  // By group: its last operation.
 };
 
-// Whether no bit of the result depends on the strategy between so many hosts: nothing is rounded,
-// or sums of two that are the same either way round.
-bool keeps_bits(const Signature& signature, size_t hosts);
-
 }  // namespace tutti

@@ -21,6 +21,12 @@ bool moved(double before, double now) { return std::abs(now - before) > kNews * 
 
 }  // namespace
 
+bool keeps_bits(const Signature& signature, size_t hosts) {
+  if (!reduces(signature.collective) || !is_floating(signature.dtype)) return true;
+  const bool commutes = signature.op != Op::min && signature.op != Op::max;  // Of two zeros, which?
+  return hosts <= 2 && commutes;
+}
+
 void Samples::add(double value) {
   kept_[static_cast<size_t>(count_ % kKept)] = value;
   ++count_;

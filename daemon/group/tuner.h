@@ -30,8 +30,13 @@
 #include <vector>
 
 #include "daemon/group/cost_model.h"
+#include "daemon/group/signature.h"
 
 namespace tutti {
+
+// Whether no bit of the result depends on the strategy between so many hosts: nothing is rounded,
+// or sums of two that are the same either way round.
+bool keeps_bits(const Signature& signature, size_t hosts);
 
 // Who takes part in a group: its hosts by name, in the group's order, and how many ranks they have
 // together.
