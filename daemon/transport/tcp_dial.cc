@@ -96,7 +96,7 @@ void Dial::try_next(const std::string& last_error) {
   if (next_address_ == addresses_.size())
     return fail(unavailable("nobody listens at " + address_ + ": " + last_error +
                             "; where only a proxy leads there, set transport = grpc on that host"));
-  Result<Fd> socket = begin_connect(addresses_[next_address_++]);
+  Result<Fd> socket = begin_connect(addresses_[next_address_++], hub_->limits.congestion);
   if (!socket.ok()) return try_next(socket.status().message());
   socket_ = *std::move(socket);
   const Status watched = hub_->loop.watch(

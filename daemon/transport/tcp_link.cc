@@ -91,7 +91,6 @@ void TcpLink::open(Fd socket, int silence_ms) {
     if (state_ == State::open && !queue_.empty()) flush_soon_locked();
   }
   socket_ = std::move(socket);
-  tune(socket_, hub_->limits.congestion);
   tick_ = std::max(Millis(silence_ms) / kSilentTicks, Millis(1));
   timer_ = hub_->loop.at(Clock::now() + tick_, [self = shared_from_this()] { self->tick(); });
   const Status watched =

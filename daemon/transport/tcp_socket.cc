@@ -14,15 +14,20 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-Result<Fd> make_socket(int family) {
-  Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return errno_status("cannot make a socket");
-  return socket;
-}
-
 void switch_on(const Fd& socket, int level, int option) {
   const int on = 1;
   setsockopt(socket.get(), level, option, &on, sizeof(on));
+}
+
+Result<Fd> make_socket(int family, const std::string& congestion) {
+  Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return errno_status("cannot make a socket");
+  switch_on(socket, IPPROTO_TCP, TCP_NODELAY);
+  switch_on(socket, SOL_SOCKET, SO_KEEPALIVE);
+  if (!congestion.empty())
+    setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, congestion.data(),
+               static_cast<socklen_t>(congestion.size()));
+  return socket;
 }
 
 }  // namespace
@@ -50,8 +55,8 @@ Result<std::vector<SocketAddress>> resolve(const std::string& address, bool name
   return addresses;
 }
 
-Result<Fd> listen_at(const SocketAddress& address) {
-  Result<Fd> socket = make_socket(address.storage.ss_family);
+Result<Fd> listen_at(const SocketAddress& address, const std::string& congestion) {
+  Result<Fd> socket = make_socket(address.storage.ss_family, congestion);
   if (!socket.ok()) return socket;
   switch_on(*socket, SOL_SOCKET, SO_REUSEADDR);
   if (bind(socket->get(), address.get(), address.bytes) != 0 ||
@@ -68,8 +73,8 @@ int port_of(const Fd& socket) {
                   : reinterpret_cast<const sockaddr_in*>(&name.storage)->sin_port);
 }
 
-Result<Fd> begin_connect(const SocketAddress& to) {
-  Result<Fd> socket = make_socket(to.storage.ss_family);
+Result<Fd> begin_connect(const SocketAddress& to, const std::string& congestion) {
+  Result<Fd> socket = make_socket(to.storage.ss_family, congestion);
   if (!socket.ok()) return socket;
   if (connect(socket->get(), to.get(), to.bytes) != 0 && errno != EINPROGRESS)
     return unavailable(std::strerror(errno));
@@ -81,14 +86,6 @@ int connect_error(const Fd& socket) {
   socklen_t size = sizeof(error);
   getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   return error;
-}
-
-void tune(const Fd& socket, const std::string& congestion) {
-  switch_on(socket, IPPROTO_TCP, TCP_NODELAY);
-  switch_on(socket, SOL_SOCKET, SO_KEEPALIVE);
-  if (congestion.empty()) return;
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, congestion.data(),
-             static_cast<socklen_t>(congestion.size()));
 }
 
 Intake read_exactly(const Fd& socket, std::string& into, size_t wanted) {

@@ -21,14 +21,14 @@ struct SocketAddress {
 // else only numbers are understood. INVALID_ARGUMENT: not of that form. UNAVAILABLE: no such host.
 Result<std::vector<SocketAddress>> resolve(const std::string& address, bool names);
 
-Result<Fd> listen_at(const SocketAddress& address);
+// No delay, and the congestion control where the kernel allows it: from the start, for one that
+// paces (bbr) leaves its pacing behind when it is exchanged later. What is accepted inherits it.
+Result<Fd> listen_at(const SocketAddress& address, const std::string& congestion);
 int port_of(const Fd& socket);
-// Not blocking, its connect under way.
-Result<Fd> begin_connect(const SocketAddress& to);
+// As above; not blocking, its connect under way.
+Result<Fd> begin_connect(const SocketAddress& to, const std::string& congestion);
 // Why the connect failed; 0: it did not.
 int connect_error(const Fd& socket);
-// No delay, and the congestion control where the kernel allows it.
-void tune(const Fd& socket, const std::string& congestion);
 
 // Reads until `into` has `wanted` bytes, and not one more.
 enum class Intake { whole, partial, broken };

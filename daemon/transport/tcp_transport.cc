@@ -51,7 +51,7 @@ Result<std::string> TcpTransport::listen(const std::string& address, Acceptor ac
   if (listener_) return failed_precondition("this transport listens already");
   const Result<std::vector<SocketAddress>> found = resolve(address, /*names=*/true);
   if (!found.ok()) return found.status();
-  Result<Fd> socket = listen_at(found->front());
+  Result<Fd> socket = listen_at(found->front(), hub_->limits.congestion);
   if (!socket.ok())
     return unavailable("cannot listen at " + address + ": " + socket.status().message());
   const std::string where =
