@@ -30,11 +30,11 @@ bool keeps_bits(const Signature& signature, size_t hosts) {
 void Samples::add(double value) {
   kept_[static_cast<size_t>(count_ % kKept)] = value;
   ++count_;
-}
-
-double Samples::median() const {
-  if (count_ == 0) return 0;
-  return median_of({kept_.begin(), kept_.begin() + std::min(count_, kKept)});
+  std::array<double, kKept> sorted = kept_;
+  const auto end = sorted.begin() + std::min(count_, kKept);
+  const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
+  std::nth_element(sorted.begin(), middle, end);
+  median_ = *middle;
 }
 
 int Tuner::party(const Party& party) {

@@ -57,14 +57,18 @@ struct LinkFigures {
 class Samples {
  public:
   void add(double value);
-  int count() const { return count_; }  // Of all there ever were.
-  double median() const;                // 0 where there are none.
-  void clear() { count_ = 0; }
+  int count() const { return count_; }       // Of all there ever were.
+  double median() const { return median_; }  // 0 where there are none.
+  void clear() {
+    count_ = 0;
+    median_ = 0;
+  }
 
  private:
   static constexpr int kKept = 9;
   std::array<double, kKept> kept_{};
   int count_ = 0;
+  double median_ = 0;
 };
 
 class Tuner {
