@@ -118,8 +118,8 @@ class Batch::Filling {
   }
 
   Outcome submit_part(Part part, const void* in, void* out, size_t count) {
-    const Operation operation{TUTTI_ALL_REDUCE, in, out,     count,     list_.dtype,
-                              list_.op,         0,  layout_, following_};
+    const Operation operation{TUTTI_ALL_REDUCE, in, out,     count,      list_.dtype,
+                              list_.op,         0,  layout_, following_, !batch_.parts_.empty()};
     Outcome submitted;
     do submitted = client::submit(group_, operation, options_, Manner::background, part.ticket);
     while (submitted.code == TUTTI_RESOURCE_EXHAUSTED && make_room());

@@ -64,8 +64,8 @@ BoardSlot& Board::slot_at(uint64_t number) const {
 
 // ---- Arriving ----
 
-// Whether the slot serves this number. It may still serve one that is kBoardSlots older: then this
-// rank is far ahead, and hands over everything that waits.
+// Whether the slot serves this number. It may still serve an older one: then this rank is far
+// ahead, and hands that over.
 bool Board::is_open_for(uint64_t number) {
   BoardSlot& slot = slot_at(number);
   const uint32_t turn = turn_at(number);
@@ -75,10 +75,10 @@ bool Board::is_open_for(uint64_t number) {
     const int32_t ahead = turns_ahead(turn_of(word), turn);
     if (ahead > 0) return false;
     if (ahead == 0) return phase_of(word) == BoardPhase::open;
-    divert(number - kBoardSlots);
+    divert(slot, turn_of(word), BoardPhase::open);
     help(number - kBoardSlots);
     sched_yield();
-    if (std::chrono::steady_clock::now() > limit) return false;
+    if (header().gone.load() != 0 || std::chrono::steady_clock::now() > limit) return false;
   }
 }
 
@@ -92,37 +92,35 @@ bool Board::arrive(uint64_t number, const BoardEntry& entry) {
   own.ring_head = entry.ring_head;
   own.flags = entry.flags;
   own.ready.store(0, std::memory_order_relaxed);
-  own.holding.store(0, std::memory_order_relaxed);
   uint64_t word = slot.word.load(std::memory_order_relaxed);
   while (true) {
     if (turn_of(word) != turn || phase_of(word) != BoardPhase::open) return false;
     const uint32_t arrived = arrived_of(word) | uint32_t{1} << rank_;
     const auto phase = arrived == everyone_ ? BoardPhase::folding : BoardPhase::open;
+    own.holding.store(phase == BoardPhase::folding ? 1 : 0, std::memory_order_relaxed);
     if (!slot.word.compare_exchange_weak(word, board_word(turn, phase, arrived))) continue;
-    if (phase == BoardPhase::folding) return begin(slot, turn);
+    if (phase == BoardPhase::folding) {
+      begin(slot, turn);
+      own.holding.store(0, std::memory_order_release);
+      return true;
+    }
     // Not before the arrival: whoever takes the board out of use then sees one or the other.
     if (header().in_use.load() == 0) divert(number);
     return true;
   }
 }
 
-// The last to arrive decides for all. True even where the worker takes over: it takes this rank's
-// entry as well, unless that is staged.
-bool Board::begin(BoardSlot& slot, uint32_t turn) {
+// The last to arrive decides for all, and holds block 0 until it has. Where the worker takes over,
+// it takes this rank's entry as well, unless that is staged.
+void Board::begin(BoardSlot& slot, uint32_t turn) {
   Joint joint;
   const bool agreed = header().in_use.load() != 0 && read(slot, joint);
   const uint64_t bytes = agreed ? uint64_t{joint.blocks} * kBoardBlockBytes : 0;
-  if (!agreed || (bytes > kBackgroundBytes && !joint.anyone_waits)) {
-    divert(slot, turn, BoardPhase::folding);
-    return true;
-  }
+  if (!agreed || (bytes > kBackgroundBytes && !joint.anyone_waits))
+    return divert(slot, turn, BoardPhase::folding);
   slot.folded.store(board_count(turn, 0), std::memory_order_relaxed);
-  if (joint.blocks == 0) {
-    finish(slot, turn, joint);
-    return true;
-  }
+  if (joint.blocks == 0) return finish(slot, turn, joint);
   const bool alone = joint.blocks == 1 && !joint.any_staged;
-  if (alone) own_entry(slot).holding.store(1, std::memory_order_relaxed);
   slot.claimed.store(board_count(turn, alone ? 1 : 0), std::memory_order_release);
   if (alone)
     fold(slot, turn, joint, 0);
@@ -131,7 +129,6 @@ bool Board::begin(BoardSlot& slot, uint32_t turn) {
   else  // Small: done before somebody comes to wait.
     while (const std::optional<uint32_t> block = claim(slot, turn, joint))
       fold(slot, turn, joint, *block);
-  return true;
 }
 
 // ---- Folding ----
@@ -142,25 +139,33 @@ bool Board::read(const BoardSlot& slot, Joint& joint) const {
   return true;
 }
 
+// What is folded under this number. The entries are of its turn only if the slot still is: after
+// that another thread of this rank may have brought the next.
+bool Board::read_folding(uint64_t number, Joint& joint) const {
+  const BoardSlot& slot = slot_at(number);
+  if (stage(number) != Stage::folding || !read(slot, joint)) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return stage(number) == Stage::folding;
+}
+
 bool Board::help(uint64_t number, uint32_t blocks_most) {
   BoardSlot& slot = slot_at(number);
   const uint32_t turn = turn_at(number);
-  const uint64_t claimed = slot.claimed.load(std::memory_order_acquire);
-  if (!is_of_turn(claimed, turn) || stage(number) != Stage::folding) return false;
+  if (!is_of_turn(slot.claimed.load(std::memory_order_acquire), turn)) return false;
   const std::unique_lock one_at_a_time(folding_, std::try_to_lock);
   Joint joint;
-  if (!one_at_a_time || !read(slot, joint)) return false;
+  if (!one_at_a_time || !read_folding(number, joint)) return false;
   uint32_t done = 0;
   while (done < blocks_most) {
     const std::optional<uint32_t> block = claim(slot, turn, joint);
     if (!block) break;
     fold(slot, turn, joint, *block);
+    own_entry(slot).holding.store(0, std::memory_order_release);
     ++done;
   }
   return done != 0;
 }
 
-// A claim that succeeds also proves that what `joint` was read from is of this turn.
 std::optional<uint32_t> Board::claim(BoardSlot& slot, uint32_t turn, const Joint& joint) {
   std::atomic<uint32_t>& holding = own_entry(slot).holding;
   uint64_t claimed = slot.claimed.load(std::memory_order_acquire);
@@ -186,14 +191,14 @@ void Board::fold(BoardSlot& slot, uint32_t turn, const Joint& joint, uint32_t bl
   run_block(joint, block, kernel_);
   if (joint.any_staged)
     slot.marks[block % kStageBlocks].store(board_count(turn, block + 1), std::memory_order_release);
-  own_entry(slot).holding.store(0, std::memory_order_release);
   const uint64_t before = slot.folded.fetch_add(1, std::memory_order_acq_rel);
   if (blocks_of(before) + 1 == joint.blocks) finish(slot, turn, joint);
 }
 
 // Completions first: while the slot is not cleared, whoever waits can tell by it that all is
-// folded.
+// folded. Not if the worker gave the operation up: then this rank was stopped for long.
 void Board::finish(BoardSlot& slot, uint32_t turn, const Joint& joint) {
+  if (slot.word.load() != board_word(turn, BoardPhase::folding, everyone_)) return;
   for (uint32_t rank = 0; rank < ranks_; ++rank)
     complete(segments_[rank]->completion(joint.parts[rank].slot));
   slot.word.store(board_word(turn + 1, BoardPhase::open, 0), std::memory_order_release);
@@ -224,6 +229,10 @@ void Board::divert(BoardSlot& slot, uint32_t turn, BoardPhase from) {
   }
 }
 
+void Board::pass(uint64_t number) {
+  if (is_open_for(number)) divert(number);
+}
+
 void Board::divert(uint64_t number) { divert(slot_at(number), turn_at(number), BoardPhase::open); }
 
 void Board::divert_all() {
@@ -243,17 +252,19 @@ Board::Stage Board::stage(uint64_t number) const {
   return phase_of(word) == BoardPhase::open ? Stage::waiting : Stage::folding;
 }
 
-bool Board::all_folded(uint64_t number) const {
-  BoardSlot& slot = slot_at(number);
-  const uint32_t turn = turn_at(number);
+bool Board::is_orphaned(uint64_t number) const {
+  const BoardSlot& slot = slot_at(number);
   Joint joint;
   const uint64_t folded = slot.folded.load(std::memory_order_acquire);
-  return stage(number) == Stage::folding && is_of_turn(folded, turn) && read(slot, joint) &&
-         blocks_of(folded) == joint.blocks && stage(number) == Stage::folding;
+  if (!is_of_turn(folded, turn_at(number)) || !read_folding(number, joint)) return false;
+  const uint32_t gone = header().gone.load();
+  for (uint32_t rank = 0; rank < ranks_; ++rank)
+    if ((gone >> rank & 1) == 0 && slot.entries[rank].holding.load() != 0) return false;
+  return gone != 0 && blocks_of(folded) == joint.blocks && stage(number) == Stage::folding;
 }
 
 void Board::complain(uint64_t number) {
-  slot_at(number).overdue.store(1);
+  slot_at(number).overdue.store(board_count(turn_at(number), 1));
   call();
 }
 

@@ -38,7 +38,7 @@ class Board {
   // worker's business, and this rank must ask by its ring.
   bool arrive(uint64_t number, const BoardEntry& entry);
   // The rank will not come to this operation on the board.
-  void pass(uint64_t number) { divert(number); }
+  void pass(uint64_t number);
   // Hands to the worker all operations that this rank arrived at and that still wait for others:
   // whatever it asks for by its ring comes after them.
   void divert_all();
@@ -52,8 +52,8 @@ class Board {
   enum class Stage { waiting, folding, elsewhere };
   // `elsewhere`: it is done, or diverted.
   Stage stage(uint64_t number) const;
-  // Who folded the last block may have died before it filled this rank's completion.
-  bool all_folded(uint64_t number) const;
+  // All is folded, but who folded the last block died before it said so.
+  bool is_orphaned(uint64_t number) const;
   // The operation is past its deadline while it is folded.
   void complain(uint64_t number);
 
@@ -70,8 +70,9 @@ class Board {
   BoardSlot& slot_at(uint64_t number) const;
   BoardEntry& own_entry(BoardSlot& slot) const { return slot.entries[rank_]; }
   bool is_open_for(uint64_t number);
-  bool begin(BoardSlot& slot, uint32_t turn);
+  void begin(BoardSlot& slot, uint32_t turn);
   bool read(const BoardSlot& slot, Joint& joint) const;
+  bool read_folding(uint64_t number, Joint& joint) const;
   void divert(BoardSlot& slot, uint32_t turn, BoardPhase from);
   void call();
   std::optional<uint32_t> claim(BoardSlot& slot, uint32_t turn, const Joint& joint);

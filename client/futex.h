@@ -3,14 +3,17 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
 #include "proto/segment.h"
 
 namespace tutti::client {
 
 // Sleeps until somebody completes or stirs, or the time is up. Says so in the state, so that nobody
-// pays for waking who is awake.
-void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_us);
+// pays for waking who is awake. `idle` is asked after that: who made work before it saw a sleeper
+// did not stir, and so is seen here.
+void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_us,
+                         const std::function<bool()>& idle);
 
 // Ends an operation that the board finished, and wakes who sleeps.
 void complete(Completion& completion);

@@ -136,10 +136,11 @@ Outcome fill(const tutti_group& group, const Operation& op, Request& request) {
 }
 
 // To the board, else to the worker.
-Outcome hand_over(tutti_group& group, const Request& request, uint32_t flags,
-                  const std::shared_ptr<Ticket>& ticket) {
+Outcome hand_over(tutti_group& group, const Operation& operation, const Request& request,
+                  uint32_t flags, const std::shared_ptr<Ticket>& ticket) {
   bool met = false;
-  Outcome submitted = group.connection->meet(request, flags, ticket, met);
+  Outcome submitted;
+  if (!operation.continues) submitted = group.connection->meet(request, flags, ticket, met);
   if (submitted.ok() && !met) submitted = group.connection->submit(request, ticket);
   if (!submitted.ok()) group.connection->release(ticket->blocks);
   return submitted;
@@ -166,14 +167,21 @@ bool run_staged(tutti_group& group, const Operation& op, const Sides& sides, Req
   std::byte* window = connection.allocate(kStageBlocks * kBoardBlockBytes);
   if (window == nullptr) return false;
   request.in_offset = request.out_offset = connection.offset_of(window);
+  ticket->blocks.push_back(request.in_offset);
   const Staged staged{sides.in == 0 ? nullptr : static_cast<const std::byte*>(op.in),
                       sides.out == 0 ? nullptr : static_cast<std::byte*>(op.out), window, op.count,
                       static_cast<Dtype>(op.dtype)};
   bool met = false;
   outcome = connection.meet(request, kBoardBlocking | kBoardStaged, ticket, met);
-  const bool over = !outcome.ok() || (met && connection.run_staged(*ticket, staged));
-  connection.free(window);
-  return over;
+  return !outcome.ok() || (met && connection.run_staged(*ticket, staged));
+}
+
+// What has its place in the order of the operations fails for all ranks: without tensors the worker
+// refuses it.
+void give_up(Connection& connection, Request request, const std::shared_ptr<Ticket>& ticket) {
+  request.in_offset = request.out_offset = 0;
+  if (ticket->number && connection.submit(request, ticket).ok()) return connection.abandon(ticket);
+  connection.release(ticket->blocks);
 }
 
 Outcome check_member(const tutti_group& group) {
@@ -195,12 +203,14 @@ Outcome submit(tutti_group& group, const Operation& operation, const tutti_optio
   ticket->bytes = operation.count * tutti_dtype_size(operation.dtype);
   Outcome outcome;
   if (can_stage(group, operation, sides, manner) &&
-      run_staged(group, operation, sides, request, ticket, outcome))
+      run_staged(group, operation, sides, request, ticket, outcome)) {
+    if (!outcome.ok()) group.connection->release(ticket->blocks);
     return outcome;
+  }
   outcome = Placement(*group.connection, operation, sides, *ticket).place(request);
   const uint32_t flags = manner == Manner::blocking ? kBoardBlocking : 0;
-  if (outcome.ok()) return hand_over(group, request, flags, ticket);
-  group.connection->release(ticket->blocks);
+  if (outcome.ok()) return hand_over(group, operation, request, flags, ticket);
+  give_up(*group.connection, request, ticket);
   return outcome;
 }
 

@@ -20,6 +20,9 @@ struct Operation {
   int32_t root = 0;
   uint64_t layout = 0;     // Of the list of tensors this is a part of; 0: none.
   uint32_t following = 0;  // Operations of that list to come.
+  // Not the first of the list. Ranks that list different tensors cut them into different numbers of
+  // parts: so the board counts the first alone, and the worker sees to the others.
+  bool continues = false;
 };
 
 // `blocking`: the caller does nothing but wait for it next, and so can take part in the work.

@@ -75,12 +75,17 @@ void Connection::tend(Ticket& ticket) {
       if (now - ticket.started > kPatience) board_->divert(*ticket.number);
       return;
     case Board::Stage::folding:
-      if (board_->all_folded(*ticket.number)) return complete(completion);
+      if (board_->is_orphaned(*ticket.number)) return complete(completion);
       if (now > ticket.deadline) board_->complain(*ticket.number);
       return;
     case Board::Stage::elsewhere:
       return;
   }
+}
+
+Board::Stage Connection::stage_of(const Ticket& ticket) const {
+  const bool met = board_ != nullptr && ticket.number;
+  return met ? board_->stage(*ticket.number) : Board::Stage::elsewhere;
 }
 
 // One turn of waiting without sleeping; false: nothing to be done but sleep, or look closely.
@@ -99,12 +104,14 @@ Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
   while (!is_finished) {
     while (is_mine() && look(ticket, rest)) {
     }
+    const Board::Stage at = stage_of(ticket);
     if ((is_finished = done(ticket))) break;
     const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
     if (left <= 0)
       return failure(TUTTI_DEADLINE_EXCEEDED,
                      "not done after " + std::to_string(timeout_ms) + " ms; the work goes on");
-    sleep_while_pending(state, std::min<int64_t>(left, kPulseMs) * 1000);
+    sleep_while_pending(state, std::min<int64_t>(left, kPulseMs) * 1000,
+                        [&] { return stage_of(ticket) == at; });
     rest.reset();
   }
   deliver(ticket);
@@ -120,12 +127,12 @@ bool Connection::run_staged(Ticket& ticket, const Staged& staged) {
       rest.reset();
       continue;
     }
-    const Board::Stage at = board_->stage(*ticket.number);
-    if (at == Board::Stage::elsewhere) return !is_pending(completion);
+    const Board::Stage at = stage_of(ticket);
+    if (at == Board::Stage::elsewhere && is_pending(completion)) return false;
     if (rest.pause()) continue;
     if (done(ticket)) break;
     const int64_t nap_ms = at == Board::Stage::folding ? kNapMs : kPulseMs;
-    sleep_while_pending(completion.state, nap_ms * 1000);
+    sleep_while_pending(completion.state, nap_ms * 1000, [&] { return stage_of(ticket) == at; });
     rest.reset();
   }
   if (finished(ticket) && ticket.outcome.ok()) stage.drain();

@@ -92,7 +92,9 @@ struct BoardEntry {
   uint32_t flags;
   // Blocks this rank is ready for: they are copied in, and what lay in their place is copied out.
   alignas(64) std::atomic<uint32_t> ready;
-  std::atomic<uint32_t> holding;  // The block it is folding, and one; 0: none.
+  // The block it is folding, and one; 0: none. Whoever arrives last, or folds the last block, holds
+  // until it is through with the operation: so all can tell whether it died, or stopped, half way.
+  std::atomic<uint32_t> holding;
 };
 static_assert(sizeof(BoardEntry) == 192);
 
@@ -100,7 +102,8 @@ struct BoardSlot {
   alignas(64) std::atomic<uint64_t> word;
   alignas(64) std::atomic<uint64_t> claimed;  // board_count: blocks somebody folds or has folded.
   alignas(64) std::atomic<uint64_t> folded;   // board_count.
-  std::atomic<uint32_t> overdue;  // Somebody waits past its deadline; the worker clears it.
+  // board_count of the turn and 1: somebody waits for it past its deadline. The worker clears it.
+  std::atomic<uint64_t> overdue;
   // board_count of turn and block + 1, at block % kStageBlocks: that block is folded.
   alignas(64) std::atomic<uint64_t> marks[kStageBlocks];
   BoardEntry entries[kBoardRanks];
@@ -122,6 +125,7 @@ struct BoardHeader {
   alignas(64) std::atomic<uint32_t> in_use;
   alignas(64) std::atomic<uint32_t> calls;  // Slots diverted or overdue, ever: the worker looks
                                             // when it moved.
+  std::atomic<uint32_t> gone;               // Bits of the ranks that take no further part.
   BoardRank figures[kBoardRanks];
 };
 static_assert(sizeof(BoardHeader) <= kBoardSlotsOffset);

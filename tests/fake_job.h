@@ -148,6 +148,7 @@ class FakeJob : public Session::Events {
     session.complete(slot, {}, number);
   }
 
+  void on_stuck(Session&, Status) override {}
   void on_end(Session& session, bool leaving, Status) override {
     loop_.post([this, &session, leaving] { forget(session, leaving); });
   }

@@ -18,6 +18,7 @@
 
 #include "daemon/base/loop.h"
 #include "daemon/session/session.h"
+#include "proto/board.h"
 #include "proto/segment.h"
 #include "proto/session.pb.h"
 
@@ -54,9 +55,11 @@ class RecordedEvents : public Session::Events {
     leaving = is_leaving;
     why = std::move(status);
   }
+  void on_stuck(Session&, Status status) override { stuck.push_back(std::move(status)); }
 
   std::vector<OpRequest> requests;
   std::vector<std::pair<uint32_t, std::vector<uint32_t>>> subgroups;
+  std::vector<Status> stuck;
   int ends = 0;
   bool leaving = false;
   Status why;
@@ -85,13 +88,14 @@ class FakeTrainer {
   FakeTrainer& operator=(const FakeTrainer&) = delete;
   ~FakeTrainer() {
     if (base_ != nullptr) munmap(base_, bytes_);
+    if (board_ != nullptr) munmap(board_, kBoardBytes);
   }
 
-  // Takes the welcome and maps the segment.
+  // Takes the welcome and maps the segment, and the board where there is one.
   v1::Welcome join() {
     Result<std::optional<Packet>> packet = receive_stream();
     EXPECT_TRUE(packet.ok() && packet->has_value());
-    EXPECT_EQ((*packet)->descriptors.size(), 2u);
+    EXPECT_GE((*packet)->descriptors.size(), 2u);
     memory_ = std::move((*packet)->descriptors[0]);
     doorbell_ = std::move((*packet)->descriptors[1]);
     struct stat info {};
@@ -100,6 +104,8 @@ class FakeTrainer {
     void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
     EXPECT_NE(base, MAP_FAILED);
     base_ = static_cast<std::byte*>(base);
+    if ((*packet)->descriptors.size() > 2) map_board(std::move((*packet)->descriptors[2]));
+    descriptors_ = (*packet)->descriptors.size();
     return parse_welcome((*packet)->bytes);
   }
 
@@ -110,6 +116,12 @@ class FakeTrainer {
   std::byte* at(uint64_t offset) { return base_ + offset; }
   uint64_t bytes() const { return bytes_; }
   int memory() const { return memory_.get(); }
+  // Descriptors that came with the welcome.
+  size_t descriptors() const { return descriptors_; }
+  BoardHeader& board() { return *reinterpret_cast<BoardHeader*>(board_); }
+  BoardSlot& board_slot(uint32_t index) {
+    return reinterpret_cast<BoardSlot*>(board_ + kBoardSlotsOffset)[index];
+  }
   int socket() const { return socket_.get(); }
 
   void ring() { eventfd_write(doorbell_.get(), 1); }
@@ -130,7 +142,7 @@ class FakeTrainer {
   Result<std::optional<Packet>> receive_stream() {
     Packet packet;
     packet.bytes.resize(65536);
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE((3 + kBoardRanks) * sizeof(int))> control{};
     iovec data{packet.bytes.data(), packet.bytes.size()};
     msghdr message{};
     message.msg_iov = &data;
@@ -140,17 +152,26 @@ class FakeTrainer {
     const ssize_t got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got <= 0) return unavailable("no welcome");
     packet.bytes.resize(static_cast<size_t>(got));
-    std::array<int, 2> fds = {-1, -1};
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header != nullptr) std::memcpy(fds.data(), CMSG_DATA(header), sizeof(fds));
+    if (header == nullptr) return unavailable("no descriptors");
+    std::vector<int> fds((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(fds.data(), CMSG_DATA(header), fds.size() * sizeof(int));
     for (const int fd : fds) packet.descriptors.emplace_back(fd);
     return std::optional(std::move(packet));
+  }
+
+  void map_board(Fd memory) {
+    void* base = mmap(nullptr, kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+    EXPECT_NE(base, MAP_FAILED);
+    board_ = static_cast<std::byte*>(base);
   }
 
   Fd socket_;
   Fd memory_;
   Fd doorbell_;
+  size_t descriptors_ = 0;
   std::byte* base_ = nullptr;
+  std::byte* board_ = nullptr;
   uint64_t bytes_ = 0;
 };
 

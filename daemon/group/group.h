@@ -42,6 +42,7 @@ struct Call {
   std::shared_ptr<const void> memory;       // Of `in` and `out`.
   std::function<void(const Status&)> done;  // Called once, perhaps from inside submit().
   uint32_t following = 0;                   // Calls of the same list that come after this one.
+  uint32_t waited_ms = 0;                   // Of `timeout_ms`, before it came.
 };
 
 struct WorldOptions {

@@ -30,6 +30,10 @@ uint64_t tensor_bytes(const Signature& signature) {
                                                      : signature.count * size_of(signature.dtype);
 }
 
+uint32_t left_ms(uint32_t timeout_ms, uint32_t waited_ms) {
+  return timeout_ms > waited_ms ? timeout_ms - waited_ms : 0;
+}
+
 // A number for a group that all its members compute alike (FNV-1a); never 0, which is the whole
 // job.
 uint32_t group_number(const std::vector<int>& members, uint32_t nth) {
@@ -112,9 +116,13 @@ void PlainWorld::proceed(const Caller& caller, Call call) {
   }
   Pending& pending = pending_[key];
   const uint32_t timeout_ms = call.timeout_ms != 0 ? call.timeout_ms : options_.op_timeout_ms;
-  watch_deadline(key, pending, timeout_ms);
+  watch_deadline(key, pending, timeout_ms, call.waited_ms);
   const Call& kept = pending.calls.emplace(rank, std::move(call)).first->second;
-  announce(key, group, rank, Call{kept.signature, {}, {}, {}, kept.invalid, {}, {}}, timeout_ms);
+  Call bare;
+  bare.signature = kept.signature;
+  bare.invalid = kept.invalid;
+  bare.waited_ms = kept.waited_ms;
+  announce(key, group, rank, bare, timeout_ms);
 }
 
 void PlainWorld::announce(const Key& key, const Communicator& group, int rank, const Call& call,
@@ -123,7 +131,7 @@ void PlainWorld::announce(const Key& key, const Communicator& group, int rank, c
   const uint32_t before_us = key.second == 0 ? 0 : op_clock_.take_us({key.first, key.second - 1});
   if (leads()) {
     adviser_->took(key.first, key.second - 1, before_us);
-    const TimePoint deadline = Clock::now() + Millis(timeout_ms);
+    const TimePoint deadline = Clock::now() + Millis(left_ms(timeout_ms, call.waited_ms));
     return judge({key.first, key.second, group.members(), rank, call.signature, call.invalid,
                   deadline, timeout_ms},
                  self_);
@@ -135,7 +143,7 @@ void PlainWorld::announce(const Key& key, const Communicator& group, int rank, c
     control.mutable_members()->Assign(group.members().begin(), group.members().end());
   v1::Arrive& arrive = *control.mutable_arrive();
   arrive.set_rank(static_cast<uint32_t>(rank));
-  arrive.set_timeout_ms(timeout_ms);
+  arrive.set_timeout_ms(left_ms(timeout_ms, call.waited_ms));
   arrive.set_before_us(before_us);
   write_signature(call.signature, *arrive.mutable_signature());
   if (!call.invalid.ok()) write_status(call.invalid, *arrive.mutable_invalid());
@@ -152,8 +160,9 @@ Hurry PlainWorld::hurry_of(const Key& key, const Signature& signature) const {
   return Hurry::this_turn;
 }
 
-void PlainWorld::watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms) {
-  const TimePoint deadline = Clock::now() + Millis(timeout_ms);
+void PlainWorld::watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms,
+                                uint32_t waited_ms) {
+  const TimePoint deadline = Clock::now() + Millis(left_ms(timeout_ms, waited_ms));
   if (deadline >= pending.deadline) return;
   pending.deadline = deadline;
   pending.timeout_ms = timeout_ms;

@@ -64,7 +64,7 @@ class PlainWorld final : public World, public Links::Events {
   void answer_waiting(Gate& gate, const Status& cause);
   void announce(const Key& key, const Communicator& group, int rank, const Call& call,
                 uint32_t timeout_ms);
-  void watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms);
+  void watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms, uint32_t waited_ms);
   void past_deadline(const Key& key);
   Hurry hurry_of(const Key& key, const Signature& signature) const;
   void obey_start(const StartOrder& order);

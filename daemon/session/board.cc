@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "daemon/session/mapping.h"
 #include "proto/types.h"
 
 namespace tutti {
@@ -12,15 +13,37 @@ namespace {
 
 // Between two looks at what is folded while a rank is gone.
 constexpr Millis kReview{20};
-// The last to arrive begins the folding within this, or died before.
-constexpr Millis kBeginning{200};
 constexpr uint32_t kNever = UINT32_MAX;  // No turn has this number.
+// What trainers change faster than we look is theirs to sort out.
+constexpr int kRounds = 4;
+constexpr int kTries = 1000;
+// Behind all blocks that are held.
+constexpr uint64_t kUnheld = uint64_t{1} << 32;
 
 uint32_t waited_ms(int64_t started_ns) {
   const auto now =
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
   const int64_t waited = now.count() - started_ns;
   return waited < 0 ? 0 : static_cast<uint32_t>(std::min<int64_t>(waited / 1'000'000, INT32_MAX));
+}
+
+// Blocks of one rank's tensor; 0 where the request makes no sense.
+uint64_t own_blocks(const Request& request) {
+  const bool known = request.verb < kCollectives && request.dtype < kDtypes;
+  if (!known || static_cast<Collective>(request.verb) == Collective::barrier) return 0;
+  return board_blocks(request.count, size_of(static_cast<Dtype>(request.dtype)));
+}
+
+// Of the whole operation.
+uint64_t blocks_for(const Request& request, uint64_t ranks) {
+  const bool each = request.verb == TUTTI_ALL_GATHER || request.verb == TUTTI_REDUCE_SCATTER;
+  return own_blocks(request) * (each ? ranks : 1);
+}
+
+bool left_undone(BoardEntry& entry) {
+  if (entry.holding.load() != 0) return true;
+  return (entry.flags & kBoardStaged) != 0 &&
+         entry.ready.load() < own_blocks(copy_request(entry.request));
 }
 
 }  // namespace
@@ -90,29 +113,45 @@ uint64_t Board::bytes(uint32_t rank) const {
 
 // ---- Taking over ----
 
+// Turns wrap; whatever they are, places have one order.
+uint64_t Board::place_of(uint32_t index, uint64_t word) const {
+  constexpr uint32_t kHalf = 1u << (kTurnBits - 1);
+  return uint64_t{(turn_of(word) - turn_near_ + kHalf) & kTurnMask} * kBoardSlots + index;
+}
+
 // In the order of the operations.
 std::vector<Board::Found> Board::find(BoardPhase phase) const {
   std::vector<Found> found;
   for (uint32_t index = 0; index < kBoardSlots; ++index) {
     const uint64_t word = slot(index).word.load(std::memory_order_acquire);
-    if (phase_of(word) == phase) found.push_back({index, word});
+    if (phase_of(word) == phase) found.push_back({index, word, place_of(index, word)});
   }
-  std::ranges::sort(found, [](const Found& a, const Found& b) {
-    const int32_t ahead = turns_ahead(turn_of(a.word), turn_of(b.word));
-    return ahead != 0 ? ahead < 0 : a.index < b.index;
-  });
+  std::ranges::sort(found, {}, &Found::place);
   return found;
 }
 
+// Once: for what is diverted from now on the doorbell rings again. And once more for what this
+// itself led to.
 void Board::collect() {
   if (collecting_) return;
   collecting_ = true;
-  for (uint32_t calls; (calls = header().calls.load()) != calls_seen_;) {
-    calls_seen_ = calls;
-    for (const Found& found : find(BoardPhase::diverted)) take_over(found);
+  for (int round = 0; round < kRounds && header().calls.load() != calls_seen_; ++round) {
+    calls_seen_ = header().calls.load();
+    turn_near_ = turn_of(slot(0).word.load());
+    const std::vector<Found> diverted = find(BoardPhase::diverted);
+    if (!diverted.empty()) divert_older(diverted.back());
+    for (const Found& found : find(BoardPhase::diverted))
+      if (!diverted.empty() && found.place <= diverted.back().place) take_over(found);
     for (const Found& found : find(BoardPhase::folding)) judge_overdue(found);
   }
   collecting_ = false;
+}
+
+// A rank that is in `newest` may wait in older operations as well, and the worker must see each
+// rank's operations in their order.
+void Board::divert_older(const Found& newest) {
+  for (const Found& found : find(BoardPhase::open))
+    if (arrived_of(found.word) != 0 && found.place < newest.place) divert(found.index);
 }
 
 // Cleared first: a seat's events may lead back here. Staged entries are not taken: their trainers
@@ -127,10 +166,11 @@ void Board::take_over(const Found& found) {
   };
   std::vector<Taken> taken;
   for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
-    const BoardEntry& entry = from.entries[rank];
+    BoardEntry& entry = from.entries[rank];
     const bool arrived = (arrived_of(found.word) >> rank & 1) != 0;
     if (!arrived || seats_[rank] == nullptr || (entry.flags & kBoardStaged) != 0) continue;
-    taken.push_back({seats_[rank], entry.request, entry.ring_head, waited_ms(entry.started_ns)});
+    taken.push_back(
+        {seats_[rank], copy_request(entry.request), entry.ring_head, waited_ms(entry.started_ns)});
   }
   from.word.store(board_word(turn_of(found.word) + 1, BoardPhase::open, 0),
                   std::memory_order_release);
@@ -139,20 +179,22 @@ void Board::take_over(const Found& found) {
       one.seat->take_from_board(one.request, one.ring_head, one.waited_ms);
 }
 
-void Board::divert(uint32_t index, BoardPhase from) {
+// A word that changes all the time is left to those who change it.
+void Board::divert(uint32_t index) {
   uint64_t word = slot(index).word.load();
-  while (phase_of(word) == from &&
-         !slot(index).word.compare_exchange_weak(
-             word, board_word(turn_of(word), BoardPhase::diverted, arrived_of(word)))) {
-  }
+  for (int tries = 0; tries < kTries && phase_of(word) == BoardPhase::open; ++tries)
+    if (slot(index).word.compare_exchange_strong(
+            word, board_word(turn_of(word), BoardPhase::diverted, arrived_of(word))))
+      return;
 }
 
 // A trainer looks at `in_use` before and after it arrives: either it sees this, or we see it.
 void Board::set_in_use(bool in_use) {
-  header().in_use.store(in_use && gone_.empty() ? 1 : 0);
+  const bool all_here = gone_.empty() && std::ranges::find(seats_, nullptr) == seats_.end();
+  header().in_use.store(in_use && all_here && !over_ ? 1 : 0);
   if (in_use) return;
   for (uint32_t index = 0; index < kBoardSlots; ++index)
-    if (arrived_of(slot(index).word.load()) != 0) divert(index, BoardPhase::open);
+    if (arrived_of(slot(index).word.load()) != 0) divert(index);
   header().calls.fetch_add(1);
   collect();
 }
@@ -161,77 +203,95 @@ void Board::set_in_use(bool in_use) {
 
 void Board::leave(uint32_t rank, const Status& why) {
   if (!gone_.emplace(rank, why).second) return;
-  left_at_ = Clock::now();
+  header().gone.fetch_or(uint32_t{1} << rank);
   set_in_use(false);
   seats_[rank] = nullptr;
   if (review_timer_ == 0) review();
 }
 
 // What the living can finish they do, when they next wait; what the gone left half done fails.
+// Outputs must not change after that is told: whoever folds ends first.
 void Board::review() {
   review_timer_ = 0;
-  const std::vector<Found> folding = find(BoardPhase::folding);
-  for (const Found& found : folding) {
-    const uint64_t claimed = slot(found.index).claimed.load();
-    const bool begun = is_of_turn(claimed, turn_of(found.word));
+  bool again = false;
+  for (const Found& found : find(BoardPhase::folding)) {
     const Status fault = fault_of(found);
-    if (begun && !fault.ok()) fail(found, fault);
-    if (!begun && Clock::now() > left_at_ + kBeginning) divert(found.index, BoardPhase::folding);
+    if (fault.ok()) continue;
+    stop(found);
+    if (others_hold(found))
+      again = true;
+    else
+      fail(found, fault);
   }
-  header().calls.fetch_add(1);
-  collect();
-  if (folding.empty()) return;
-  review_timer_ = loop_.at(Clock::now() + kReview, [this] { review(); });
+  if (again) review_timer_ = loop_.at(Clock::now() + kReview, [this] { review(); });
 }
 
-bool Board::left_undone(const BoardEntry& entry) const {
-  if (entry.holding.load() != 0) return true;
-  const uint8_t dtype = entry.request.dtype;
-  return (entry.flags & kBoardStaged) != 0 && dtype < kDtypes &&
-         entry.ready.load() < board_blocks(entry.request.count, size_of(static_cast<Dtype>(dtype)));
-}
-
+// All is folded: the living will say so themselves.
 Status Board::fault_of(const Found& found) const {
+  BoardSlot& from = slot(found.index);
+  const uint64_t folded = from.folded.load();
+  const uint64_t blocks = blocks_for(copy_request(from.entries[0].request), seats_.size());
+  if (is_of_turn(folded, turn_of(found.word)) && blocks_of(folded) == blocks) return {};
   for (const auto& [rank, why] : gone_)
-    if (left_undone(slot(found.index).entries[rank])) return why;
+    if (left_undone(from.entries[rank])) return why;
   return {};
 }
 
-// Outputs must not change after a failure is told, as far as that is in our hands.
 bool Board::others_hold(const Found& found) const {
   for (uint32_t rank = 0; rank < seats_.size(); ++rank)
     if (seats_[rank] != nullptr && slot(found.index).entries[rank].holding.load() != 0) return true;
   return false;
 }
 
-void Board::fail(const Found& found, const Status& why) {
-  BoardSlot& failed = slot(found.index);
-  failed.claimed.store(board_count(turn_of(found.word), UINT32_MAX));
-  if (why.code() != Code::deadline_exceeded && others_hold(found)) return;  // At the next review.
-  std::vector<uint32_t> slots;
-  for (uint32_t rank = 0; rank < seats_.size(); ++rank)
-    slots.push_back(failed.entries[rank].request.slot);
-  failed.word.store(board_word(turn_of(found.word) + 1, BoardPhase::open, 0));
-  for (uint32_t rank = 0; rank < seats_.size(); ++rank)
-    if (seats_[rank] != nullptr) seats_[rank]->fail_on_board(slots[rank], why);
+// Nobody folds a block of it any more.
+void Board::stop(const Found& found) {
+  slot(found.index).claimed.store(board_count(turn_of(found.word), UINT32_MAX));
 }
 
-// A rank that stopped while it folds may go on later, and write: the board is not used again.
+// Told first: a trainer whose operation is neither here nor done asks for it anew.
+void Board::fail(const Found& found, const Status& why) {
+  BoardSlot& failed = slot(found.index);
+  if (failed.word.load() != found.word) return;  // Done meanwhile.
+  for (uint32_t rank = 0; rank < seats_.size(); ++rank)
+    if (seats_[rank] != nullptr)
+      seats_[rank]->fail_on_board(copy_request(failed.entries[rank].request).slot, why);
+  failed.word.store(board_word(turn_of(found.word) + 1, BoardPhase::open, 0));
+}
+
+// Who keeps the others waiting: the one that holds the first block; where none is held, the one
+// whose own blocks come last.
+std::optional<uint32_t> Board::culprit_of(const Found& found) const {
+  std::optional<uint32_t> culprit;
+  uint64_t least = UINT64_MAX;
+  for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    BoardEntry& entry = slot(found.index).entries[rank];
+    const uint64_t block = entry.holding.load();
+    const uint64_t place = block != 0 ? block : kUnheld + entry.ready.load();
+    if (seats_[rank] == nullptr || !left_undone(entry) || place >= least) continue;
+    least = place;
+    culprit = rank;
+  }
+  return culprit;
+}
+
+// As with the engine, an operation that passes its deadline while data moves ends the epoch.
 void Board::judge_overdue(const Found& found) {
   BoardSlot& late = slot(found.index);
-  if (late.overdue.exchange(0) == 0) return;
-  for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
-    const BoardEntry& entry = late.entries[rank];
-    if (seats_[rank] == nullptr || !left_undone(entry)) continue;
-    const Request request = entry.request;
-    const std::string what = request.verb < kCollectives
-                                 ? std::string(name_of(static_cast<Collective>(request.verb)))
-                                 : "operation";
-    gone_.emplace(rank, Status());
-    header().in_use.store(0);
-    return fail(found, seats_[rank]->stuck(what + " timed out after " +
-                                           std::to_string(request.timeout_ms) + " ms"));
-  }
+  const uint64_t overdue = late.overdue.exchange(0);
+  const std::optional<uint32_t> culprit = culprit_of(found);
+  if (overdue == 0 || !is_of_turn(overdue, turn_of(found.word)) || !culprit) return;
+  const Request request = copy_request(late.entries[*culprit].request);
+  const std::string what = request.verb < kCollectives
+                               ? std::string(name_of(static_cast<Collective>(request.verb)))
+                               : "operation";
+  Seat& seat = *seats_[*culprit];
+  const Status why =
+      seat.stuck(what + " timed out after " + std::to_string(request.timeout_ms) + " ms");
+  over_ = true;
+  stop(found);
+  fail(found, why);
+  set_in_use(false);
+  seat.end_epoch(why);
 }
 
 }  // namespace tutti

@@ -7,6 +7,8 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "daemon/base/fd.h"
@@ -28,6 +30,8 @@ class Board {
     // Ends an operation that this worker never took.
     virtual void fail_on_board(uint32_t slot, const Status& status) = 0;
     virtual Status stuck(const std::string& what) const = 0;  // A status that blames this rank.
+    // This rank may write to the others' memory when it goes on: nothing more can be done here.
+    virtual void end_epoch(const Status& why) = 0;
   };
 
   static Result<std::shared_ptr<Board>> make(Loop& loop, uint32_t ranks);
@@ -60,18 +64,22 @@ class Board {
   struct Found {
     uint32_t index = 0;
     uint64_t word = 0;
+    uint64_t place = 0;  // In the order of the operations.
   };
 
   BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(base_); }
   BoardSlot& slot(uint32_t index) const;
+  uint64_t place_of(uint32_t index, uint64_t word) const;
   std::vector<Found> find(BoardPhase phase) const;
-  void divert(uint32_t index, BoardPhase from);
+  void divert(uint32_t index);
+  void divert_older(const Found& newest);
   void take_over(const Found& found);
   void judge_overdue(const Found& found);
   void review();
   Status fault_of(const Found& found) const;
-  bool left_undone(const BoardEntry& entry) const;
+  std::optional<uint32_t> culprit_of(const Found& found) const;
   bool others_hold(const Found& found) const;
+  void stop(const Found& found);
   void fail(const Found& found, const Status& why);
 
   Loop& loop_;
@@ -80,9 +88,10 @@ class Board {
   std::vector<Fd> segments_;  // By rank, until handed out.
   std::vector<Seat*> seats_;  // By rank; nullptr: gone.
   std::map<uint32_t, Status> gone_;
-  TimePoint left_at_;
+  bool over_ = false;  // Some rank stopped half way.
   size_t handed_out_ = 0;
   uint32_t calls_seen_ = 0;
+  uint32_t turn_near_ = 0;  // Within a few of those of all slots.
   bool collecting_ = false;
   Loop::TimerId review_timer_ = 0;
 };

@@ -11,6 +11,9 @@
 
 namespace tutti {
 
+// What lies at `source`, copied out in one pass of whole words: it may change meanwhile.
+Request copy_request(Request& source);
+
 // Unmapped when the last owner lets go. Everything behind it may change at any moment.
 class Mapping {
  public:
@@ -23,7 +26,7 @@ class Mapping {
   uint64_t bytes() const { return bytes_; }
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   Completion& completion(uint32_t slot) const;
-  // The request at a ring position, copied out in one pass of whole words.
+  // The request at a ring position.
   Request copy_request(uint32_t position) const;
 
  private:

@@ -107,6 +107,9 @@ class Session {
     // The trainer is gone: `leaving` on purpose, else it died or broke the protocol (`why` says
     // how). The session makes no further call.
     virtual void on_end(Session& session, bool leaving, Status why) = 0;
+    // The trainer stopped while it worked on the other ranks' memory, and may go on any time: the
+    // epoch cannot.
+    virtual void on_stuck(Session& session, Status why) = 0;
   };
 
   virtual ~Session() = default;

@@ -48,6 +48,7 @@ class SocketSession : public Session, public Board::Seat {
   void take_from_board(const Request& request, uint32_t ring_head, uint32_t waited_ms) override;
   void fail_on_board(uint32_t slot, const Status& status) override;
   Status stuck(const std::string& what) const override;
+  void end_epoch(const Status& why) override { events_.on_stuck(*this, why); }
 
  private:
   void read_socket();

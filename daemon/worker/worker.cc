@@ -56,12 +56,6 @@ WorldStats figures_of(const Session& session) {
   return stats;
 }
 
-// Of the time an operation may take, what it has not waited on the board.
-uint32_t remaining_ms(const OpRequest& request) {
-  if (request.timeout_ms == 0) return 0;
-  return request.timeout_ms > request.waited_ms ? request.timeout_ms - request.waited_ms : 1;
-}
-
 }  // namespace
 
 Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uint32_t owner)
@@ -164,7 +158,8 @@ void Worker::on_request(Session& session, OpRequest request) {
                     request.root,       request.strategies, request.layout};
   call.in = request.in;
   call.out = request.out;
-  call.timeout_ms = remaining_ms(request);
+  call.timeout_ms = request.timeout_ms;
+  call.waited_ms = request.waited_ms;
   call.invalid = request.invalid;
   call.memory = request.memory;
   call.following = request.following;
@@ -204,6 +199,11 @@ void Worker::on_end(Session& session, bool leaving, Status why) {
   const auto world = worlds_.find(trainer.epoch);
   if (world != worlds_.end()) world->second->leave(static_cast<int>(trainer.rank), cause);
   loop_.post([this, number = number] { forget(number); });
+}
+
+void Worker::on_stuck(Session& session, Status why) {
+  worlds_.at(trainer_of(session)->second.epoch)->abort(why);
+  use_boards();
 }
 
 void Worker::forget(uint64_t number) {

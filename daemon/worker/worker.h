@@ -61,6 +61,7 @@ class Worker final : public Session::Events,
   void on_request(Session& session, OpRequest request) override;
   void on_subgroup(Session& session, uint32_t slot, std::vector<uint32_t> ranks) override;
   void on_end(Session& session, bool leaving, Status why) override;
+  void on_stuck(Session& session, Status why) override;
 
   // From the coordinator.
   void on_roster(const Roster& roster) override;

@@ -1,0 +1,119 @@
+// An operation on the board, without a board: what a block of it does to the memory of all ranks.
+// Values against float64 in the plainest way. What is refused: tests/client_joint_refusal_test.cc.
+#include <random>
+
+#include "tests/joint_hosts.h"
+
+namespace tutti::client {
+namespace {
+
+constexpr Collective kAll[] = {Collective::all_reduce,     Collective::reduce,
+                               Collective::broadcast,      Collective::all_gather,
+                               Collective::reduce_scatter, Collective::barrier};
+
+void run_case(Collective collective, Dtype dtype, Op op, uint32_t ranks, uint64_t count,
+              bool in_place) {
+  Hosts hosts(collective, dtype, op, ranks, count);
+  if (in_place) hosts.in_place();
+  hosts.fill();
+  hosts.run();
+  hosts.check();
+}
+
+// A mean over three ranks need not be exact in 16 bits.
+bool is_exact(Dtype dtype, Op op, uint32_t ranks) {
+  if (op != Op::mean) return true;
+  return is_floating(dtype) && (size_of(dtype) >= 4 || ranks != 3);
+}
+
+TEST(ClientJoint, EveryCollectiveDtypeAndOp) {
+  for (const Collective collective : kAll)
+    for (uint32_t dtype = 0; dtype < kDtypes; ++dtype)
+      for (uint32_t op = 0; op < kOps; ++op) {
+        if (op != 0 && !reduces(collective)) continue;
+        for (const uint32_t ranks : {1u, 2u, 3u, 4u})
+          for (const bool in_place : {false, true})
+            if (is_exact(static_cast<Dtype>(dtype), static_cast<Op>(op), ranks))
+              run_case(collective, static_cast<Dtype>(dtype), static_cast<Op>(op), ranks, 37,
+                       in_place);
+        if (HasFatalFailure()) return;
+      }
+}
+
+// Nothing, a few, a block less one, a block, and some.
+TEST(ClientJoint, CountsOfEveryKind) {
+  for (const Collective collective : kAll)
+    for (const Dtype dtype : {Dtype::f32, Dtype::u8, Dtype::f64}) {
+      const uint64_t block = kBoardBlockBytes / size_of(dtype);
+      for (const uint64_t count :
+           {uint64_t{0}, uint64_t{1}, uint64_t{2}, block - 1, block, block + 1, 3 * block + 17})
+        for (const bool in_place : {false, true}) {
+          run_case(collective, dtype, Op::sum, 3, count, in_place);
+          if (HasFatalFailure()) return;
+        }
+    }
+}
+
+TEST(ClientJoint, AsManyRanksAsABoardHas) {
+  for (const Collective collective : kAll)
+    run_case(collective, Dtype::f32, Op::sum, kBoardRanks, 5, false);
+}
+
+// The order of the additions is that of the ranks, whatever the block: ordinary values show it.
+TEST(ClientJoint, AddsInTheOrderOfTheRanks) {
+  const uint64_t count = kBoardBlockBytes / 4 + 1001;
+  Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 4, count);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 1000);
+  std::vector<std::vector<float>> inputs(4, std::vector<float>(count));
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    for (float& value : inputs[rank]) value = normal(random);
+    std::memcpy(hosts.at(rank, kArenaOffset), inputs[rank].data(), count * 4);
+  }
+  hosts.run();
+  const auto* out = reinterpret_cast<const float*>(hosts.at(2, kOutOffset));
+  for (uint64_t i = 0; i < count; ++i)
+    ASSERT_EQ(out[i], inputs[0][i] + inputs[1][i] + inputs[2][i] + inputs[3][i]) << i;
+}
+
+// Ordinary tensors pass through a window of kStageBlocks blocks, beside one that lies in the
+// segment as a whole.
+TEST(ClientJoint, StagedPartsPassThroughTheirWindow) {
+  const uint64_t block = kBoardBlockBytes / 4;
+  const uint64_t count = (kStageBlocks + 3) * block + 5;
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::reduce, Collective::broadcast}) {
+    Hosts hosts(collective, Dtype::f32, Op::sum, 2, count);
+    hosts.in_place();
+    hosts.entry(0).flags = kBoardStaged | kBoardBlocking;
+    const bool sends = collective != Collective::broadcast;
+    ASSERT_TRUE(hosts.read());
+    EXPECT_TRUE(hosts.joint().any_staged && hosts.joint().anyone_waits);
+    ASSERT_EQ(hosts.joint().blocks, kStageBlocks + 4);
+    std::vector<float> in(count), out(count);
+    auto* whole = reinterpret_cast<float*>(hosts.at(1, kArenaOffset));
+    for (uint64_t i = 0; i < count; ++i) {
+      in[i] = static_cast<float>(i % 1000);
+      whole[i] = static_cast<float>(i % 777);
+    }
+    for (uint32_t b = 0; b < hosts.joint().blocks; ++b) {
+      const StagedBlock at = staged_block(count, Dtype::f32, b);
+      EXPECT_EQ(at.first, b * block);
+      EXPECT_EQ(at.offset, b % kStageBlocks * kBoardBlockBytes);
+      std::byte* window = hosts.at(0, kArenaOffset + at.offset);
+      if (sends) std::memcpy(window, in.data() + at.first, at.count * 4);
+      run_block(hosts.joint(), b, choose_kernel());
+      std::memcpy(out.data() + at.first, window, at.count * 4);
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto a = static_cast<float>(i % 1000), b = static_cast<float>(i % 777);
+      const float sum = collective == Collective::broadcast ? b : a + b;
+      ASSERT_EQ(whole[i], sum) << name_of(collective) << " " << i;
+      if (collective == Collective::reduce) continue;
+      ASSERT_EQ(out[i], sum) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::client
