@@ -24,6 +24,7 @@ constexpr auto kAsleep = static_cast<uint32_t>(SlotState::asleep);
 // the other is there.
 constexpr uint32_t kSpins = 200;
 constexpr uint32_t kYields = 400;
+constexpr uint32_t kYieldsForWorker = 8;
 // A yield that nobody took up takes less.
 constexpr std::chrono::nanoseconds kQuickYield{1200};
 
@@ -59,8 +60,9 @@ bool has_cores_for(uint32_t ranks) {
   return static_cast<uint32_t>(CPU_COUNT(&cores)) >= ranks;
 }
 
-bool Rest::pause() {
-  if (turns_ >= kSpins + kYields) return false;
+bool Rest::pause(Awaited awaited) {
+  const uint32_t yields = awaited == Awaited::worker ? kYieldsForWorker : kYields;
+  if (turns_ >= kSpins + yields) return false;
   const bool may_spin = cores_.enough && !cores_.shared.load(std::memory_order_relaxed);
   if (!may_spin && turns_ < kSpins) turns_ = kSpins;
   if (turns_++ >= kSpins) yield();

@@ -37,8 +37,11 @@ struct Cores {
 class Rest {
  public:
   explicit Rest(Cores& cores) : cores_(cores) {}
-  // One short wait; false: it has been long enough, sleep.
-  bool pause();
+  // One short wait; false: it has been long enough, sleep. A worker that runs the operation shares
+  // the cores with those who wait for it: they give them up soon, for each yield counts as a turn
+  // of theirs and not of its.
+  enum class Awaited { ranks, worker };
+  bool pause(Awaited awaited = Awaited::ranks);
   void reset() { turns_ = 0; }
 
  private:

@@ -88,10 +88,12 @@ Board::Stage Connection::stage_of(const Ticket& ticket) const {
   return met ? board_->stage(*ticket.number) : Board::Stage::elsewhere;
 }
 
-// One turn of waiting without sleeping; false: nothing to be done but sleep, or look closely.
+// One turn of waiting without sleeping; false: nothing to be done but sleep, or look closely. Who
+// has slept sleeps again, unless there was work.
 bool Connection::look(Ticket& ticket, Rest& rest) {
   if (!is_pending(segment_.completion(*ticket.slot))) return false;
-  if (board_ == nullptr || !ticket.number || !board_->help(*ticket.number)) return rest.pause();
+  if (stage_of(ticket) == Board::Stage::elsewhere) return rest.pause(Rest::Awaited::worker);
+  if (!board_->help(*ticket.number)) return rest.pause();
   rest.reset();
   return true;
 }
@@ -112,7 +114,6 @@ Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
                      "not done after " + std::to_string(timeout_ms) + " ms; the work goes on");
     sleep_while_pending(state, std::min<int64_t>(left, kPulseMs) * 1000,
                         [&] { return stage_of(ticket) == at; });
-    rest.reset();
   }
   deliver(ticket);
   return ticket.outcome;
@@ -133,7 +134,6 @@ bool Connection::run_staged(Ticket& ticket, const Staged& staged) {
     if (done(ticket)) break;
     const int64_t nap_ms = at == Board::Stage::folding ? kNapMs : kPulseMs;
     sleep_while_pending(completion.state, nap_ms * 1000, [&] { return stage_of(ticket) == at; });
-    rest.reset();
   }
   if (finished(ticket) && ticket.outcome.ok()) stage.drain();
   return true;
