@@ -87,11 +87,13 @@ bool Board::arrive(uint64_t number, const BoardEntry& entry) {
   const uint32_t turn = turn_at(number);
   if (!is_open_for(number)) return false;
   BoardEntry& own = own_entry(slot);
+  std::unique_lock writing(own_entries_);
   own.request = entry.request;
   own.started_ns = entry.started_ns;
   own.ring_head = entry.ring_head;
   own.flags = entry.flags;
   own.ready.store(0, std::memory_order_relaxed);
+  writing.unlock();
   uint64_t word = slot.word.load(std::memory_order_relaxed);
   while (true) {
     if (turn_of(word) != turn || phase_of(word) != BoardPhase::open) return false;
@@ -139,13 +141,11 @@ bool Board::read(const BoardSlot& slot, Joint& joint) const {
   return true;
 }
 
-// What is folded under this number. The entries are of its turn only if the slot still is: after
-// that another thread of this rank may have brought the next.
+// What is folded under this number: meanwhile no other thread of this rank brings the slot's next.
+// Where other ranks do, what is read has all its blocks claimed, or disagrees.
 bool Board::read_folding(uint64_t number, Joint& joint) const {
-  const BoardSlot& slot = slot_at(number);
-  if (stage(number) != Stage::folding || !read(slot, joint)) return false;
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return stage(number) == Stage::folding;
+  const std::lock_guard lock(own_entries_);
+  return stage(number) == Stage::folding && read(slot_at(number), joint);
 }
 
 bool Board::help(uint64_t number, uint32_t blocks_most) {
@@ -246,7 +246,7 @@ void Board::call() {
 }
 
 Board::Stage Board::stage(uint64_t number) const {
-  const uint64_t word = slot_at(number).word.load(std::memory_order_acquire);
+  const uint64_t word = slot_at(number).word.load();  // See sleep_while_pending().
   if (turn_of(word) != turn_at(number) || phase_of(word) == BoardPhase::diverted)
     return Stage::elsewhere;
   return phase_of(word) == BoardPhase::open ? Stage::waiting : Stage::folding;

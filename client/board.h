@@ -94,6 +94,7 @@ class Board {
   uint64_t next_ = 0;
   uint64_t first_undecided_ = 0;
   std::mutex folding_;
+  mutable std::mutex own_entries_;
 };
 
 }  // namespace tutti::client

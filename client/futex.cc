@@ -36,7 +36,6 @@ void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_us,
                          const std::function<bool()>& idle) {
   uint32_t expected = kPending;
   if (!state.compare_exchange_strong(expected, kAsleep) && expected != kAsleep) return;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!idle()) return stir(state);
   const timespec limit{.tv_sec = timeout_us / 1'000'000, .tv_nsec = timeout_us % 1'000'000 * 1000};
   syscall(SYS_futex, &state, FUTEX_WAIT, kAsleep, &limit);

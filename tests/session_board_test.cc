@@ -131,6 +131,8 @@ TEST_F(BoardTest, WhatADeadRankHoldsFailsWithItsName) {
   ASSERT_TRUE(turn_until(loop_, [&] { return is_done(0) && is_done(2); }));
   EXPECT_EQ(completion(0).code, TUTTI_UNAVAILABLE);
   EXPECT_THAT(completion(2).message, HasSubstr("rank 1 (host here, pid "));
+  EXPECT_EQ(completion(0).culprit_rank, 1);
+  EXPECT_STREQ(completion(0).culprit_host, "here");
   EXPECT_TRUE(is_cleared(0));
   EXPECT_EQ(blocks_of(slot(0).claimed.load()), UINT32_MAX) << "nobody claims a block any more";
 }

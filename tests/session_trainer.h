@@ -46,7 +46,10 @@ inline size_t open_descriptors() {
 
 class RecordedEvents : public Session::Events {
  public:
-  void on_request(Session&, OpRequest request) override { requests.push_back(std::move(request)); }
+  void on_request(Session&, OpRequest request) override {
+    requests.push_back(std::move(request));
+    if (then) then();
+  }
   void on_subgroup(Session&, uint32_t slot, std::vector<uint32_t> ranks) override {
     subgroups.emplace_back(slot, std::move(ranks));
   }
@@ -58,6 +61,7 @@ class RecordedEvents : public Session::Events {
   void on_stuck(Session&, Status status) override { stuck.push_back(std::move(status)); }
 
   std::vector<OpRequest> requests;
+  std::function<void()> then;  // After each.
   std::vector<std::pair<uint32_t, std::vector<uint32_t>>> subgroups;
   std::vector<Status> stuck;
   int ends = 0;

@@ -213,7 +213,9 @@ void SocketSession::break_off(const std::string& how) {
 void SocketSession::end(bool leaving, Status why) {
   if (std::exchange(ending_, true)) return;
   if (board_ != nullptr)
-    board_->leave(rank_on_board_, leaving ? unavailable(who() + " left") : why);
+    board_->leave(rank_on_board_, {leaving ? Code::unavailable : why.code(),
+                                   leaving ? who() + " left" : why.message(),
+                                   Culprit{static_cast<int>(rank_on_board_), host()}});
   stop();
   events_.on_end(*this, leaving, std::move(why));
 }
