@@ -216,6 +216,28 @@ TEST(Loop, WatchingNonsenseIsAnError) {
   loop.unwatch(12345);
 }
 
+TEST(Loop, AwakeItSeesWhatASleeperSees) {
+  Loop loop;
+  loop.stay_awake(std::chrono::seconds(3'600));
+  const Fd ready(eventfd(1, EFD_CLOEXEC));
+  int seen = 0;
+  ASSERT_TRUE(loop.watch(ready.get(), EPOLLIN,
+                         [&](uint32_t) {
+                           loop.unwatch(ready.get());
+                           ++seen;
+                         })
+                  .ok());
+  loop.at(Clock::now() + Millis(20), [&] { ++seen; });
+  std::thread poster([&] { loop.post([&] { ++seen; }); });
+  loop.at(Clock::now() + Millis(40), [&] { loop.stop(); });
+  loop.run();
+  poster.join();
+  EXPECT_EQ(seen, 3);
+  const TimePoint until = Clock::now() + Millis(10);
+  loop.turn(until);
+  EXPECT_GE(Clock::now() + Millis(1), until);
+}
+
 TEST(Loop, TasksLeftWhenTheLoopEndsAreDropped) {
   bool ran = false;
   {

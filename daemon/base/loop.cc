@@ -1,16 +1,19 @@
 #include "daemon/base/loop.h"
 
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <utility>
 
 namespace tutti {
 
 namespace {
-constexpr int kEventsPerTurn = 64;
 constexpr TimePoint kNever = TimePoint::max();
+constexpr Micros kCrowded{50};  // A yield that takes longer went to somebody who works.
+constexpr Millis kLeaveBeLeast{20};
+constexpr Millis kLeaveBeMost{2'000};
 }  // namespace
 
 Loop::Loop()
@@ -77,24 +80,53 @@ void Loop::run() {
 }
 
 void Loop::turn(TimePoint until) {
-  std::array<epoll_event, kEventsPerTurn> events;
   home_ = std::this_thread::get_id();
-  const int patience_ms = has_posted() ? 0 : wait_ms(until);
-  const int count = epoll_wait(epoll_.get(), events.data(), kEventsPerTurn, patience_ms);
+  const int count = wait(until);
   require(count >= 0 || errno == EINTR, "epoll_wait failed");
+  if (count > 0 && awake_.count() > 0) last_event_ = Clock::now();
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.fd == wake_.get()) {
+    const epoll_event event = ready_[i];
+    if (event.data.fd == wake_.get()) {
       eventfd_t ignored = 0;
       eventfd_read(wake_.get(), &ignored);
       continue;
     }
-    const auto found = watched_.find(events[i].data.fd);
+    const auto found = watched_.find(event.data.fd);
     if (found == watched_.end()) continue;  // Unwatched by an earlier callback of this turn.
     const std::shared_ptr<Ready> ready = found->second;
-    (*ready)(events[i].events);
+    (*ready)(event.events);
   }
   run_posted();
   run_timers();
+}
+
+// Into ready_; how many.
+int Loop::wait(TimePoint until) {
+  const auto most = static_cast<int>(ready_.size());
+  if (has_posted()) return epoll_wait(epoll_.get(), ready_.data(), most, 0);
+  if (const int count = look_around(until); count != 0) return count;
+  return epoll_wait(epoll_.get(), ready_.data(), most, wait_ms(until));
+}
+
+// Without sleeping, as long as stay_awake() allows. 0: nothing happened.
+int Loop::look_around(TimePoint until) {
+  if (awake_.count() == 0) return 0;
+  TimePoint now = Clock::now();
+  if (!timers_.empty()) until = std::min(until, timers_.begin()->first.first);
+  until = std::min(until, last_event_ + awake_);
+  if (now >= until || now < alone_again_) return 0;
+  while (now < until) {
+    const int count = epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()), 0);
+    if (count != 0) return count;
+    sched_yield();
+    const TimePoint before = std::exchange(now, Clock::now());
+    if (now - before < kCrowded) continue;
+    leave_be_ = std::clamp(2 * leave_be_, kLeaveBeLeast, kLeaveBeMost);
+    alone_again_ = now + leave_be_;
+    return 0;
+  }
+  leave_be_ = Millis(0);
+  return 0;
 }
 
 void Loop::run_posted() {

@@ -5,6 +5,7 @@
 
 #include <sys/epoll.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -24,6 +25,7 @@ namespace tutti {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Millis = std::chrono::milliseconds;
+using Micros = std::chrono::microseconds;
 
 class Loop {
  public:
@@ -48,6 +50,12 @@ class Loop {
   // Whether this is the thread that turns the loop; before its first turn, the one that made it.
   bool is_home() const;
 
+  // For so long after something happened the loop looks for more before it sleeps, since waking a
+  // sleeper takes longer than most of what it is woken for. It yields all the while, and leaves it
+  // be for some time, longer each time, where others want the core. 0, as at first: it sleeps at
+  // once.
+  void stay_awake(Micros after) { awake_ = after; }
+
   // Runs until stop(), which any thread or signal handler's descriptor may call.
   void run();
   void stop();
@@ -59,6 +67,8 @@ class Loop {
   void run_posted();
   void run_timers();
   bool has_posted();
+  int wait(TimePoint until);
+  int look_around(TimePoint until);
   int wait_ms(TimePoint until) const;
 
   Fd epoll_;
@@ -67,7 +77,12 @@ class Loop {
   std::map<std::pair<TimePoint, TimerId>, Task> timers_;
   std::unordered_map<TimerId, TimePoint> timer_times_;
   TimerId next_timer_ = 1;
-  bool stopping_ = false;              // Loop thread only.
+  bool stopping_ = false;  // Loop thread only.
+  std::array<epoll_event, 64> ready_;
+  Micros awake_{0};
+  TimePoint last_event_;
+  TimePoint alone_again_;  // Others wanted the core; until then the loop sleeps at once.
+  Millis leave_be_{0};
   std::atomic<std::thread::id> home_;  // Who turns the loop.
 
   std::mutex mutex_;

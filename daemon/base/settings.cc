@@ -55,6 +55,8 @@ const std::array kRows = {
                "1: auto may also try strategies where the last bits of a float sum depend on it"),
     number_row("slices_in_flight", &S::slices_in_flight, 1, 64,
                "slices of one operation under way at once"),
+    number_row("stay_awake_us", &S::stay_awake_us, 0, 1'000'000,
+               "how long a worker looks for more before it sleeps, where nobody wants its core"),
     number_row("ops_in_flight", &S::ops_in_flight, 1, 64, "operations of one worker run at once"),
     number_row("fuse_bytes_max", &S::fuse_bytes_max, 0, int64_t{1} << 20,
                "all_reduces of at most so many bytes may run as one; 0: none do"),

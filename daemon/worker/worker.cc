@@ -64,6 +64,7 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
   door_ = std::make_unique<Door>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
+  loop_.stay_awake(Micros(settings_.stay_awake_us));
   transport_ = make_network_transport(loop_, settings_.transport, link_limits(settings_));
 }
 
