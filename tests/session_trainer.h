@@ -120,6 +120,8 @@ class FakeTrainer {
   std::byte* at(uint64_t offset) { return base_ + offset; }
   uint64_t bytes() const { return bytes_; }
   int memory() const { return memory_.get(); }
+  int doorbell() const { return doorbell_.get(); }
+  int board_memory() const { return board_memory_.get(); }
   // Descriptors that came with the welcome.
   size_t descriptors() const { return descriptors_; }
   BoardHeader& board() { return *reinterpret_cast<BoardHeader*>(board_); }
@@ -168,11 +170,13 @@ class FakeTrainer {
     void* base = mmap(nullptr, kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
     EXPECT_NE(base, MAP_FAILED);
     board_ = static_cast<std::byte*>(base);
+    board_memory_ = std::move(memory);
   }
 
   Fd socket_;
   Fd memory_;
   Fd doorbell_;
+  Fd board_memory_;
   size_t descriptors_ = 0;
   std::byte* base_ = nullptr;
   std::byte* board_ = nullptr;
