@@ -20,14 +20,18 @@ constexpr size_t kTurnBytes = 256 << 10;  // Read before the loop turns to other
 
 // What keeps a delivered payload.
 struct TcpLink::Held {
-  std::unique_ptr<FrameReader::Slab> slab;
-  std::shared_ptr<Landing> landing;
-  std::weak_ptr<TcpLink> link;
-  size_t bytes;
+  Held(FrameReader::Whole frame, std::weak_ptr<TcpLink> keeper, size_t cost)
+      : whole(std::move(frame)), link(std::move(keeper)), bytes(cost) {}
   ~Held() {
-    slab.reset();
+    whole.slab.reset();
     if (const auto keeper = link.lock()) keeper->dropped(bytes);
   }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  FrameReader::Whole whole;
+  const std::weak_ptr<TcpLink> link;
+  const size_t bytes;
 };
 
 // ---- Reading ----
@@ -125,8 +129,7 @@ void TcpLink::take(FrameReader::Whole whole) {
   const size_t bytes = sizeof(FrameHeader) + header.payload_bytes;
   if (header.payload_bytes > 0) frame.payload.fragments = {{whole.payload(), header.payload_bytes}};
   kept_bytes_ += bytes;
-  frame.payload.owner = std::make_shared<Held>(std::move(whole.slab), std::move(whole.landing),
-                                               weak_from_this(), bytes);
+  frame.payload.owner = std::make_shared<Held>(std::move(whole), weak_from_this(), bytes);
   const std::shared_ptr<LinkHandler> handler = handler_;
   handler->on_frame(std::move(frame));
 }
