@@ -113,6 +113,33 @@ TEST(ListTest, ListsThatAgreeRunWhole) {
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
 }
 
+// Rank 1 comes late to what failed for rank 0, in the same turn: rank 0 is told of it twice.
+TEST(ListTest, AVerdictThatIsToldTwiceSettlesOneListOnly) {
+  Cluster cluster({2});
+  std::vector<Bytes> tensors(2, Bytes(40));
+  std::vector<std::future<Status>> first, second;
+  const auto submit = [&](int rank, Call call, std::vector<std::future<Status>>& ends) {
+    auto done = std::make_shared<std::promise<Status>>();
+    ends.push_back(done->get_future());
+    call.done = [done](const Status& status) { done->set_value(status); };
+    cluster.hosts[0]->world->submit(rank, 0, std::move(call));
+  };
+  cluster.hosts[0]->run([&] {
+    for (const int rank : {0, 1}) {
+      for (Call& call : list_of(3, 33, tensors[size_t(rank)])) {
+        if (rank == 0 && call.following == 2) call.invalid = invalid_argument("refused");
+        submit(rank, call, first);
+      }
+      for (const Call& call : list_of(3, 44, tensors[size_t(rank)])) submit(rank, call, second);
+    }
+  });
+  for (auto& end : first) EXPECT_EQ(end.get().message(), "refused");
+  for (auto& end : second) {
+    const Status status = end.get();
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+}
+
 TEST(ListTest, WhatWaitsBehindAListEndsWithItsRankAndWithTheEpoch) {
   Cluster cluster({1, 1});
   Bytes x(40);

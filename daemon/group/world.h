@@ -60,7 +60,7 @@ class PlainWorld final : public World, public Links::Events {
   void enter(const Caller& caller, Call call);
   void proceed(const Caller& caller, Call call);
   void settle_gates(const Key& key, const Status& verdict);
-  void reopen(const Caller& caller, const Status& verdict);
+  void reopen(const Caller& caller, uint64_t seq, const Status& verdict);
   void answer_waiting(Gate& gate, const Status& cause);
   void announce(const Key& key, const Communicator& group, int rank, const Call& call,
                 uint32_t timeout_ms);

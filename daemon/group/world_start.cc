@@ -59,15 +59,17 @@ void PlainWorld::settle_gates(const Key& key, const Status& verdict) {
   for (auto at = gates_.lower_bound({key.first, 0}); at != gates_.end(); ++at) {
     if (at->first.first != key.first) return;
     if (!at->second.waits_for(key.second)) continue;
-    parts_.loop.post([this, alive = alive_, caller = at->first, verdict] {
-      if (*alive) reopen(caller, verdict);
+    parts_.loop.post([this, alive = alive_, caller = at->first, seq = key.second, verdict] {
+      if (*alive) reopen(caller, seq, verdict);
     });
   }
 }
 
-void PlainWorld::reopen(const Caller& caller, const Status& verdict) {
+// A verdict may be told twice; the gate may wait for another by then.
+void PlainWorld::reopen(const Caller& caller, uint64_t seq, const Status& verdict) {
   const auto gate = gates_.find(caller);
   if (gate == gates_.end()) return;  // The epoch is over.
+  if (!gate->second.waits_for(seq)) return;
   gate->second.settle(verdict);
   for (Call& call : gate->second.take()) enter(caller, std::move(call));
 }
