@@ -29,8 +29,8 @@ struct LinkHelloHead {
   uint64_t magic = kLinkMagic;
   uint32_t version = kLinkVersion;
   uint32_t epoch = 0;
-  uint32_t silence_ms = 0;   // The shorter of both sides' holds.
-  uint32_t wants_proof = 0;  // 1: the listener must prove itself, too.
+  uint32_t silence_ms = 0;  // The shorter of both sides' holds.
+  uint32_t unused = 0;
   uint32_t job_bytes = 0;
   uint32_t host_bytes = 0;
   LinkNonce nonce{};
@@ -48,7 +48,7 @@ static_assert(sizeof(LinkChallenge) == 48);
 struct LinkAnswerHead {
   uint32_t code = 0;  // tutti_code; not 0: refused, for the reason that follows.
   uint32_t text_bytes = 0;
-  LinkProof proof{};  // Where wanted.
+  LinkProof proof{};
 };
 static_assert(sizeof(LinkAnswerHead) == 40);
 

@@ -89,6 +89,7 @@ class Listener {
       : transport_(limits) {
     auto answer = transport_.listen("127.0.0.1:0", [=, this](const LinkGuest& guest, auto) {
       ++asked;
+      if (lets_wait) return Result<std::shared_ptr<LinkHandler>>(end);
       if (!guest.knows(kSecret))
         return Result<std::shared_ptr<LinkHandler>>(unauthenticated("a stranger"));
       return Result<std::shared_ptr<LinkHandler>>(handler ? handler : end);
@@ -96,6 +97,7 @@ class Listener {
     address = *answer;
   }
   std::string address;
+  std::atomic<bool> lets_wait = false;  // Takes links without asking what they know.
   std::atomic<int> asked = 0;
   const std::shared_ptr<Recorder> end = std::make_shared<Recorder>();
 

@@ -49,8 +49,7 @@ TEST_P(LinkPressure, ReceiverThatKeepsPayloadsHoldsItsSenderBack) {
   auto keeper = std::make_shared<Keeper>();
   Pair pair(GetParam(), {.queue_bytes_max = 4 * kMiB});
   auto third = pair.make();
-  auto address = third->listen(
-      "127.0.0.1:0", [&](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(keeper); });
+  auto address = third->listen("127.0.0.1:0", take_all(keeper));
   auto link = pair.here->connect(*address, {}, std::make_shared<Recorder>());
   for (size_t i = 0; i < 4; ++i) sender.send_patiently(*link, kMiB, i);
   ASSERT_TRUE(keeper->monitor.wait([&] { return keeper->delivered >= 4; }));

@@ -63,6 +63,19 @@ TEST(TcpListener, TurnsAwayAWrongProof) {
   EXPECT_TRUE(client.hung_up());
 }
 
+TEST(TcpListener, WelcomesNobodyWhoseKnowledgeItHasNotAskedFor) {
+  Listener listener({.connect_timeout_ms = 200});
+  listener.lets_wait = true;
+  const Bare stranger = Bare::dial(listener.address);
+  stranger.say(hello_of(""));
+  stranger.hear(sizeof(LinkChallenge));
+  stranger.say(Bytes(sizeof(LinkProof), 'x') + frame(sealed(4), 4));
+  const Bytes answer = stranger.hear(sizeof(LinkAnswerHead));
+  ASSERT_EQ(answer.size(), sizeof(LinkAnswerHead));
+  EXPECT_NE(from_bytes<LinkAnswerHead>(answer).code, 0u);
+  EXPECT_EQ(listener.end->closed_code(), Code::deadline_exceeded);
+}
+
 TEST(TcpListener, HangsUpOnStrangersUnasked) {
   LinkHelloHead newer, wordy;
   newer.version = 9;
@@ -246,8 +259,7 @@ TEST(TcpDialler, GivesUpASilentListenerInTime) {
 TEST(TcpDialler, FindsHostsByName) {
   LoopTransport there({}), here({});
   const auto end = std::make_shared<Recorder>();
-  const auto address = there.listen(
-      "localhost:0", [&](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(end); });
+  const auto address = there.listen("localhost:0", take_all(end));
   ASSERT_TRUE(address.ok());
   ASSERT_TRUE(address->starts_with("localhost:"));
   const auto link = here.connect(*address, {}, std::make_shared<Recorder>());

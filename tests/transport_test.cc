@@ -100,8 +100,7 @@ TEST_P(LinkContract, RefusesWhatThePeerMayNotSend) {
   auto there = make({.frame_bytes_max = 1'000});
   auto far_end = std::make_shared<Recorder>();
   auto near_end = std::make_shared<Recorder>();
-  auto address = there->listen(
-      "127.0.0.1:0", [&](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(far_end); });
+  auto address = there->listen("127.0.0.1:0", take_all(far_end));
   auto link = here->connect(*address, {}, near_end);
   EXPECT_TRUE(sender.send(*link, 1'001, 0).ok());
   EXPECT_EQ(far_end->closed_code(), Code::invalid_argument);
@@ -196,8 +195,7 @@ TEST_P(LinkContract, LetsAPayloadOutliveItsLink) {
   {
     Pair pair(GetParam());
     auto third = pair.make();
-    auto address = third->listen(
-        "127.0.0.1:0", [&](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(keeper); });
+    auto address = third->listen("127.0.0.1:0", take_all(keeper));
     auto link = pair.here->connect(*address, {}, std::make_shared<Recorder>());
     ASSERT_TRUE(sender.send(*link, kMiB, 3).ok());
     ASSERT_TRUE(keeper->monitor.wait([&] { return keeper->kept.has_value(); }));
@@ -265,8 +263,7 @@ TEST_P(LinkContract, StaysOpenWhenNobodyHoldsTheLink) {
 TEST_P(LinkContract, ConnectsBothWaysAtOnce) {
   Pair pair(GetParam());
   auto end = std::make_shared<Recorder>();
-  auto address = pair.here->listen(
-      "127.0.0.1:0", [&](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(end); });
+  auto address = pair.here->listen("127.0.0.1:0", take_all(end));
   ASSERT_TRUE(address.ok());
   Sender sender;
   auto back = pair.there->connect(*address, {}, std::make_shared<Recorder>());

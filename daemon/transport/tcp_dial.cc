@@ -158,7 +158,7 @@ void Dial::answered() {
 }
 
 void Dial::welcomed(const LinkAnswerHead& answer) {
-  if (!hello_.secret.empty() && !same_proof(answer.proof, prove(hello_.secret, "l" + said_)))
+  if (!same_proof(answer.proof, prove(hello_.secret, "l" + said_)))
     return fail(unauthenticated("what listens at " + address_ + " does not know the job's secret"));
   hub_->loop.unwatch(socket_.get());
   Fd socket = std::move(socket_);

@@ -26,7 +26,6 @@ std::string write_hello(const LinkHello& hello, const LinkLimits& limits) {
   LinkHelloHead head;
   head.epoch = hello.epoch;
   head.silence_ms = static_cast<uint32_t>(limits.silence_ms);
-  head.wants_proof = hello.secret.empty() ? 0 : 1;
   head.job_bytes = static_cast<uint32_t>(job.size());
   head.host_bytes = static_cast<uint32_t>(host.size());
   head.nonce = make_nonce();

@@ -27,7 +27,7 @@ std::string write_hello(const LinkHello& hello, const LinkLimits& limits);
 Status check_hello(const LinkHelloHead& head);
 Status check_challenge(const LinkChallenge& challenge);
 
-// An answer that accepts, with the proof that was wanted, or refuses.
+// An answer that accepts, with the listener's proof, or refuses.
 std::string write_welcome(const LinkProof& proof);
 std::string write_refusal(const Status& why);
 

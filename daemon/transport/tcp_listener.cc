@@ -181,7 +181,6 @@ void Greeting::judge(LinkGuest guest) {
   link->set_handler(*std::move(handler));
   link->set_opening(
       [self = shared_from_this()](const Status& theirs) { self->end(write_refusal(theirs)); });
-  if (hello_.wants_proof == 0) welcome({});
 }
 
 void Greeting::welcome(const LinkProof& proof) {

@@ -91,12 +91,12 @@ struct LinkHello {
   std::string job;
   uint32_t epoch = 0;
   std::string host;    // Of the dialling worker.
-  std::string secret;  // Of the roster. Empty: none, and none asked for.
+  std::string secret;  // Of the roster.
 };
 
 // What the listener hears of it, and decides on. A transport that can lets the secret be proven and
-// not told, and proves the listener's knowledge to the dialler, too: there, the frames of a dialler
-// that has a secret wait until `knows` was asked and answered true.
+// not told, and proves the listener's knowledge to the dialler, too: there, the dialler's frames
+// wait until `knows` was asked and answered true.
 struct LinkGuest {
   std::string job;
   uint32_t epoch = 0;
