@@ -45,7 +45,7 @@ class RateMeterTest : public ::testing::Test {
   void frames(int count, int us) {
     ++seq_;
     for (int i = 0; i < count; ++i) {
-      meter_.frame(1, seq_, 1 << 19, now_);
+      meter_.frame(1, {1, group_, seq_}, 1 << 19, now_);
       now_ += Micros(us);
     }
   }
@@ -53,6 +53,7 @@ class RateMeterTest : public ::testing::Test {
 
   RateMeter meter_{3};
   TimePoint now_ = kStart;
+  uint32_t group_ = 0;
   uint64_t seq_ = 0;
 };
 
@@ -74,6 +75,15 @@ TEST_F(RateMeterTest, TheTimeBetweenOperationsDoesNotCount) {
     now_ += Millis(20);
     frames(1, 500);
   }
+  EXPECT_NEAR(us_a_frame(), 500, 1);
+}
+
+TEST_F(RateMeterTest, AnotherGroupsOperationOfTheSameNumberIsAnother) {
+  frames(5, 500);
+  now_ += Millis(3'600'000);
+  --seq_;
+  group_ = 7;
+  frames(5, 500);
   EXPECT_NEAR(us_a_frame(), 500, 1);
 }
 
@@ -248,7 +258,8 @@ TEST_F(AdviserTest, LearnsRatesThatMakeSense) {
   rate.set_from(1);
   for (const double bad : {0.0, -1.0, 1e9, std::nan("")}) {
     rate.set_byte_us(bad);
-    EXPECT_FALSE(adviser_.learn(2, rates)) << bad;
+    EXPECT_TRUE(adviser_.learn(2, rates)) << bad;
+    EXPECT_EQ(tuner_.links().at({"b", "c"}).byte_us, 0.002) << bad;
   }
 }
 

@@ -6,7 +6,7 @@ namespace tutti {
 namespace {
 
 constexpr size_t kPaddedHostsMost = 8;  // In larger jobs bytes are measured as they come.
-constexpr double kByteUsMost = 1000;    // A byte a millisecond: below that it is no link.
+constexpr double kByteUsMost = 1000;    // A byte a millisecond: slower, somebody had paused.
 
 uint64_t bytes_of(const Signature& signature) {
   return signature.collective == Collective::barrier ? 0
@@ -113,8 +113,8 @@ void Adviser::answered(int host, const v1::Probe& probe, TimePoint now) {
 
 bool Adviser::learn(int host, const v1::Rates& rates) {
   for (const v1::Rate& rate : rates.rates()) {
-    if (rate.from() >= hosts_.size() || !(rate.byte_us() > 0) || rate.byte_us() > kByteUsMost)
-      return false;
+    if (rate.from() >= hosts_.size()) return false;
+    if (!(rate.byte_us() > 0) || rate.byte_us() > kByteUsMost) continue;
     tuner_.set_link(hosts_[rate.from()].name, hosts_[static_cast<size_t>(host)].name,
                     {0, rate.byte_us()});
   }

@@ -39,7 +39,7 @@ class Adviser {
 
   void heard_from(int host, TimePoint now);
   void answered(int host, const v1::Probe& probe, TimePoint now);
-  // How fast data comes in there. False: it makes no sense.
+  // How fast data comes in there; figures that cannot be are not taken. False: of no host.
   bool learn(int host, const v1::Rates& rates);
 
  private:

@@ -37,11 +37,11 @@ uint32_t OpClock::take_us(const Key& key) {
 
 // ---- Bytes ----
 
-void RateMeter::frame(int index, uint64_t seq, uint64_t bytes, TimePoint now) {
+void RateMeter::frame(int index, const OpKey& key, uint64_t bytes, TimePoint now) {
   constexpr double kFaster = 0.5, kSlower = 0.05, kNews = 0.2;
   Host& host = hosts_[static_cast<size_t>(index)];
-  if (host.first == TimePoint{} || host.seq != seq) {
-    host.seq = seq;
+  if (host.first == TimePoint{} || host.key != key) {
+    host.key = key;
     host.first = now;
     host.bytes = 0;
     return;  // When its first byte came is not known.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/loop.h"
+#include "daemon/engine/engine.h"
 
 namespace tutti {
 
@@ -40,7 +41,7 @@ class OpClock {
 class RateMeter {
  public:
   explicit RateMeter(size_t hosts) : hosts_(hosts) {}
-  void frame(int host, uint64_t seq, uint64_t bytes, TimePoint now);
+  void frame(int host, const OpKey& key, uint64_t bytes, TimePoint now);
   double byte_us(int host) const {
     return hosts_[static_cast<size_t>(host)].byte_us;
   }  // 0: unknown.
@@ -53,7 +54,7 @@ class RateMeter {
 
  private:
   struct Host {
-    uint64_t seq = 0;
+    OpKey key;
     TimePoint first{};
     uint64_t bytes = 0;  // Since `first`.
     double byte_us = 0;

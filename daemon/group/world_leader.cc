@@ -94,7 +94,8 @@ void PlainWorld::on_frame(int host, Frame frame) {
   if (!cause_.ok()) return;
   stats_.received_bytes += frame.payload.bytes() + sizeof(FrameHeader);
   if (frame.header.kind == FrameKind::control) return on_controls(host, frame);
-  rates_.frame(host, frame.header.op_seq, frame.payload.bytes(), Clock::now());
+  const OpKey key{frame.header.epoch, frame.header.group, frame.header.op_seq};
+  rates_.frame(host, key, frame.payload.bytes(), Clock::now());
   if (const Status status = on_data(host, std::move(frame)); !status.ok())
     abort(host_lost(host, status));
 }
