@@ -6,6 +6,7 @@
 #include <sys/time.h>
 
 #include <atomic>
+#include <future>
 
 #include "daemon/base/fd.h"
 #include "daemon/transport/frame_codec.h"
@@ -89,7 +90,10 @@ class Listener {
       : transport_(limits) {
     auto answer = transport_.listen("127.0.0.1:0", [=, this](const LinkGuest& guest, auto) {
       ++asked;
-      if (lets_wait) return Result<std::shared_ptr<LinkHandler>>(end);
+      if (lets_wait) {
+        waiting.set_value(guest);
+        return Result<std::shared_ptr<LinkHandler>>(end);
+      }
       if (!guest.knows(kSecret))
         return Result<std::shared_ptr<LinkHandler>>(unauthenticated("a stranger"));
       return Result<std::shared_ptr<LinkHandler>>(handler ? handler : end);
@@ -97,7 +101,8 @@ class Listener {
     address = *answer;
   }
   std::string address;
-  std::atomic<bool> lets_wait = false;  // Takes links without asking what they know.
+  std::atomic<bool> lets_wait = false;  // Takes a link without asking what it knows.
+  std::promise<LinkGuest> waiting;
   std::atomic<int> asked = 0;
   const std::shared_ptr<Recorder> end = std::make_shared<Recorder>();
 

@@ -115,6 +115,24 @@ TEST(TcpListener, HasRoomForAWorkerAmongStrangers) {
   EXPECT_TRUE(strangers.front().hung_up()) << "the oldest makes room";
 }
 
+TEST(TcpListener, StrangersDoNotCrowdOutAWorkerThatWaits) {
+  Listener listener;
+  listener.lets_wait = true;
+  const Bare worker = Bare::dial(listener.address);
+  const Bytes hello = hello_of(kSecret);
+  worker.say(hello);
+  const Bytes challenge = worker.hear(sizeof(LinkChallenge));
+  worker.say(to_bytes(prove(kSecret, "d" + hello + challenge)));
+  const LinkGuest guest = listener.waiting.get_future().get();
+  std::vector<Bare> strangers;
+  for (int i = 0; i < 300; ++i) strangers.push_back(Bare::dial(listener.address));
+  EXPECT_TRUE(strangers.front().hung_up());
+  EXPECT_TRUE(guest.knows(kSecret));
+  const Bytes answer = worker.hear(sizeof(LinkAnswerHead));
+  ASSERT_EQ(answer.size(), sizeof(LinkAnswerHead));
+  EXPECT_EQ(from_bytes<LinkAnswerHead>(answer).code, 0u);
+}
+
 TEST(TcpListener, NoticesAPeerThatVanishes) {
   Listener listener;
   Bare client = Bare::dial(listener.address);

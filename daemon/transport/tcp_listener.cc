@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kGreetingsMost = 256;  // Strangers at a time; the oldest makes room.
+constexpr size_t kStrangersMost = 256;  // At a time; the oldest makes room.
 constexpr Millis kRest{100};            // Where descriptors have run out.
 
 std::string name_of_peer(const Fd& socket) {
@@ -149,6 +149,7 @@ void Greeting::named() {
 // Nothing more is read before the link is open: what comes then are frames.
 void Greeting::proven() {
   stage_ = Stage::judged;
+  listener_->let_wait(shared_from_this());
   if (!watch(EPOLLRDHUP).ok()) return end();
   judge(guest_of(from_bytes<LinkProof>(in_)));
 }
@@ -207,10 +208,19 @@ Status TcpListener::start() {
 void TcpListener::stop() {
   hub_->loop.cancel(rest_);
   hub_->loop.unwatch(socket_.get());
-  while (!greetings_.empty()) greetings_.front()->end();
+  while (!strangers_.empty()) strangers_.front()->end();
+  while (!guests_.empty()) guests_.front()->end();
 }
 
-void TcpListener::forget(const std::shared_ptr<Greeting>& greeting) { greetings_.remove(greeting); }
+void TcpListener::let_wait(const std::shared_ptr<Greeting>& greeting) {
+  strangers_.remove(greeting);
+  guests_.push_back(greeting);
+}
+
+void TcpListener::forget(const std::shared_ptr<Greeting>& greeting) {
+  strangers_.remove(greeting);
+  guests_.remove(greeting);
+}
 
 void TcpListener::accept_some() {
   for (;;) {
@@ -219,9 +229,9 @@ void TcpListener::accept_some() {
       const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
       return none_left ? rest() : void();
     }
-    if (greetings_.size() >= kGreetingsMost) greetings_.front()->end();
-    greetings_.push_back(std::make_shared<Greeting>(*this, std::move(socket)));
-    greetings_.back()->start();
+    if (strangers_.size() >= kStrangersMost) strangers_.front()->end();
+    strangers_.push_back(std::make_shared<Greeting>(*this, std::move(socket)));
+    strangers_.back()->start();
   }
 }
 

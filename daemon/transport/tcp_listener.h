@@ -26,12 +26,14 @@ class TcpListener {
   friend class Greeting;
   void accept_some();
   void rest();
+  void let_wait(const std::shared_ptr<Greeting>& greeting);
   void forget(const std::shared_ptr<Greeting>& greeting);
 
   const std::shared_ptr<TcpHub> hub_;
   const Fd socket_;
   const Acceptor acceptor_;
-  std::list<std::shared_ptr<Greeting>> greetings_;  // Oldest first.
+  std::list<std::shared_ptr<Greeting>> strangers_;  // Oldest first.
+  std::list<std::shared_ptr<Greeting>> guests_;     // The acceptor was asked; it bounds them.
   Loop::TimerId rest_ = 0;
 };
 
