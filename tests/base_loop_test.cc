@@ -184,6 +184,22 @@ TEST(Loop, AnUnwatchedDescriptorIsSilentEvenInTheSameTurn) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(Loop, ATurnWithinATurnLeavesTheOuterOnesEventsAlone) {
+  Loop loop;
+  std::vector<Fd> fds;
+  for (int i = 0; i < 5; ++i) fds.push_back(make_eventfd(i < 2 ? 1 : 0));
+  std::vector<int> calls(fds.size());
+  const auto called = [&](size_t which) {
+    if (++calls[which] > 1 || which >= 2 || calls[0] + calls[1] > 1) return;
+    for (size_t i = 2; i < fds.size(); ++i) eventfd_write(fds[i].get(), 1);
+    loop.turn(Clock::now());
+  };
+  for (size_t i = 0; i < fds.size(); ++i)  // By edges: what is lost does not come again.
+    ASSERT_TRUE(loop.watch(fds[i].get(), EPOLLIN | EPOLLET, [&, i](uint32_t) { called(i); }).ok());
+  loop.turn(Clock::now());
+  EXPECT_EQ(calls, std::vector<int>(fds.size(), 1));
+}
+
 TEST(Loop, ACallbackMayUnwatchItselfAndWatchAnother) {
   Loop loop;
   const Fd one = make_eventfd(1);

@@ -81,11 +81,12 @@ void Loop::run() {
 
 void Loop::turn(TimePoint until) {
   home_ = std::this_thread::get_id();
-  const int count = wait(until);
+  Events events;  // Of this turn alone: a callback may take another.
+  const int count = wait(until, events);
   require(count >= 0 || errno == EINTR, "epoll_wait failed");
   if (count > 0 && awake_.count() > 0) last_event_ = Clock::now();
   for (int i = 0; i < count; ++i) {
-    const epoll_event event = ready_[i];
+    const epoll_event event = events[i];
     if (event.data.fd == wake_.get()) {
       eventfd_t ignored = 0;
       eventfd_read(wake_.get(), &ignored);
@@ -100,23 +101,23 @@ void Loop::turn(TimePoint until) {
   run_timers();
 }
 
-// Into ready_; how many.
-int Loop::wait(TimePoint until) {
-  const auto most = static_cast<int>(ready_.size());
-  if (has_posted()) return epoll_wait(epoll_.get(), ready_.data(), most, 0);
-  if (const int count = look_around(until); count != 0) return count;
-  return epoll_wait(epoll_.get(), ready_.data(), most, wait_ms(until));
+// How many happened.
+int Loop::wait(TimePoint until, Events& events) {
+  const auto most = static_cast<int>(events.size());
+  if (has_posted()) return epoll_wait(epoll_.get(), events.data(), most, 0);
+  if (const int count = look_around(until, events); count != 0) return count;
+  return epoll_wait(epoll_.get(), events.data(), most, wait_ms(until));
 }
 
 // Without sleeping, as long as stay_awake() allows. 0: nothing happened.
-int Loop::look_around(TimePoint until) {
+int Loop::look_around(TimePoint until, Events& events) {
   if (awake_.count() == 0) return 0;
   TimePoint now = Clock::now();
   if (!timers_.empty()) until = std::min(until, timers_.begin()->first.first);
   until = std::min(until, last_event_ + awake_);
   if (now >= until || now < alone_again_) return 0;
   while (now < until) {
-    const int count = epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()), 0);
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     if (count != 0) return count;
     sched_yield();
     const TimePoint before = std::exchange(now, Clock::now());

@@ -64,11 +64,13 @@ class Loop {
   void turn(TimePoint until);
 
  private:
+  using Events = std::array<epoll_event, 64>;
+
   void run_posted();
   void run_timers();
   bool has_posted();
-  int wait(TimePoint until);
-  int look_around(TimePoint until);
+  int wait(TimePoint until, Events& events);
+  int look_around(TimePoint until, Events& events);
   int wait_ms(TimePoint until) const;
 
   Fd epoll_;
@@ -78,7 +80,6 @@ class Loop {
   std::unordered_map<TimerId, TimePoint> timer_times_;
   TimerId next_timer_ = 1;
   bool stopping_ = false;  // Loop thread only.
-  std::array<epoll_event, 64> ready_;
   Micros awake_{0};
   TimePoint last_event_;
   TimePoint alone_again_;  // Others wanted the core; until then the loop sleeps at once.
