@@ -161,10 +161,10 @@ class AdviserTest : public ::testing::Test {
   static constexpr Strategy kCentral{StrategyKind::centralized};
   static constexpr Strategy kRing{StrategyKind::ring};
 
-  int samples(const Strategy& strategy) const {
+  uint64_t samples(const Strategy& strategy) const {
     for (const Tuner::Row& row : tuner_.rows())
       if (row.strategy == strategy) return row.samples;
-    return -1;
+    return ~uint64_t{0};
   }
   // One operation, with what the hosts say of it.
   void run(uint64_t seq, const std::vector<uint32_t>& said) {
@@ -195,7 +195,7 @@ TEST_F(AdviserTest, DecidesEveryLevelAndKeepsWhatIsAsked) {
 TEST_F(AdviserTest, AnOperationsTimeIsItsSlowestHosts) {
   run(0, {10, 10, 10});  // The first of a strategy counts for nothing.
   run(1, {100, 300, 200});
-  EXPECT_EQ(samples(kRing), 1);
+  EXPECT_EQ(samples(kRing), 1u);
   for (const Tuner::Row& row : tuner_.rows())
     EXPECT_EQ(row.measured_us, row.strategy == kRing ? 300 : 0);
 }
@@ -205,7 +205,7 @@ TEST_F(AdviserTest, ATimeThatAHostDoesNotKnowIsNone) {
   run(1, {100, 0, 200});
   run(2, {100});
   adviser_.took(0, 1, 50);
-  EXPECT_EQ(samples(kRing), 0);
+  EXPECT_EQ(samples(kRing), 0u);
 }
 
 TEST_F(AdviserTest, AsksAHostOnceItIsHeardFromAndLearnsTheWayThereAndBack) {

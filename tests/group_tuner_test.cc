@@ -111,7 +111,7 @@ class TunerTest : public ::testing::Test {
   }
   // As many operations of each, in turn, as are believed.
   void measure(const std::vector<std::pair<Strategy, double>>& times) {
-    for (int i = 0; i <= Tuner::kEnough; ++i)
+    for (uint64_t i = 0; i <= Tuner::kEnough; ++i)
       for (const auto& [strategy, us] : times) observe(strategy, us);
   }
   // Operations until the choice is `strategy`; -1: not within a thousand.
@@ -173,7 +173,7 @@ TEST_F(TunerTest, AGainThatComesAndGoesChangesNothing) {
 TEST_F(TunerTest, TheFirstTimeOfAStrategyCountsForNothing) {
   observe(kRing, 1e9);
   observe(kRing, 10'000);
-  EXPECT_EQ(row(kRing).samples, 1);
+  EXPECT_EQ(row(kRing).samples, 1u);
   EXPECT_EQ(row(kRing).measured_us, 10'000);
 }
 
@@ -203,8 +203,8 @@ TEST_F(TunerTest, TriesNothingWhereBitsDependOnIt) {
 }
 
 TEST_F(TunerTest, TriesEachPlausibleCandidateAFewTimesAndNoMore) {
-  std::map<Strategy, int> runs;
-  for (int i = 0; i < 1000; ++i) {
+  std::map<Strategy, uint64_t> runs;
+  for (uint64_t i = 0; i < 1000; ++i) {
     const Strategy used = choose(true);
     if (i < Tuner::kTrialsAfter) {
       EXPECT_EQ(used, kRing);
@@ -218,7 +218,7 @@ TEST_F(TunerTest, TriesEachPlausibleCandidateAFewTimesAndNoMore) {
 }
 
 TEST_F(TunerTest, TrialsThatCannotBeMeasuredEnd) {
-  int tried = 0;
+  uint64_t tried = 0;
   for (int i = 0; i < 1000; ++i) tried += choose(true) != kRing;
   EXPECT_LE(tried, 3 * 2 * Tuner::kEnough);
 }
@@ -230,7 +230,7 @@ TEST_F(TunerTest, DriftForgetsWhatWasMeasuredAndAsksForProbes) {
   for (int i = 0; i < 2 * Tuner::kDrift; ++i) observe(kRing, 40'000);
   EXPECT_TRUE(tuner_.take_wish_to_probe());
   EXPECT_FALSE(tuner_.take_wish_to_probe());
-  EXPECT_EQ(row(kCentral).samples, 0);
+  EXPECT_EQ(row(kCentral).samples, 0u);
   EXPECT_EQ(row(kRing).measured_us, 40'000);
 }
 

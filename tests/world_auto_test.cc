@@ -81,7 +81,7 @@ TEST_F(AutoTest, LearnsEveryCandidatesTimeAndEveryMembersLink) {
 
 TEST_F(AutoTest, KeepsWhatItLearntForTheNextEpoch) {
   const auto samples = [](const Tuner& tuner) {
-    int sum = 0;
+    uint64_t sum = 0;
     for (const Tuner::Row& row : tuner.rows()) sum += row.samples;
     return sum;
   };
@@ -89,7 +89,7 @@ TEST_F(AutoTest, KeepsWhatItLearntForTheNextEpoch) {
     Cluster cluster({1, 1}, options_);
     EXPECT_TRUE(run_until(cluster, [&](const Tuner& tuner) { return samples(tuner) >= 30; }));
   }
-  const int before = samples(*options_.tuner);
+  const uint64_t before = samples(*options_.tuner);
   Cluster cluster({1, 1}, options_);
   EXPECT_TRUE(run_until(cluster, [&](const Tuner& tuner) { return samples(tuner) > before; }));
 }

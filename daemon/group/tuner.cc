@@ -28,10 +28,10 @@ bool keeps_bits(const Signature& signature, size_t hosts) {
 }
 
 void Samples::add(double value) {
-  kept_[static_cast<size_t>(count_ % kKept)] = value;
+  kept_[count_ % kKept] = value;
   ++count_;
   std::array<double, kKept> sorted = kept_;
-  const auto end = sorted.begin() + std::min(count_, kKept);
+  const auto end = sorted.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count_, kKept));
   const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
   std::nth_element(sorted.begin(), middle, end);
   median_ = *middle;

@@ -57,7 +57,7 @@ struct LinkFigures {
 class Samples {
  public:
   void add(double value);
-  int count() const { return count_; }       // Of all there ever were.
+  uint64_t count() const { return count_; }  // Of all there ever were.
   double median() const { return median_; }  // 0 where there are none.
   void clear() {
     count_ = 0;
@@ -65,9 +65,9 @@ class Samples {
   }
 
  private:
-  static constexpr int kKept = 9;
+  static constexpr size_t kKept = 9;
   std::array<double, kKept> kept_{};
-  int count_ = 0;
+  uint64_t count_ = 0;
   double median_ = 0;
 };
 
@@ -75,9 +75,9 @@ class Tuner {
  public:
   static constexpr double kMargin = 0.10;
   static constexpr int kAgreements = 8;
-  static constexpr int kEnough = 5;  // Samples; the first of each strategy is not taken.
-  static constexpr int kTrialsAfter = 16;
-  static constexpr int kTrialsAgain = 4096;
+  static constexpr uint64_t kEnough = 5;  // Samples; the first of each strategy is not taken.
+  static constexpr uint64_t kTrialsAfter = 16;
+  static constexpr uint64_t kTrialsAgain = 4096;
   static constexpr double kPlausible = 3;
   static constexpr int kDrift = 16;
   static constexpr double kBand = 2;  // From half to double.
@@ -120,7 +120,7 @@ class Tuner {
     Strategy strategy;
     double predicted_us = 0;
     double measured_us = 0;  // 0: not yet.
-    int samples = 0;
+    uint64_t samples = 0;
     bool chosen = false;
   };
   std::vector<Row> rows() const;
@@ -135,7 +135,7 @@ class Tuner {
     double predicted_us = 0;  // At the class's bytes.
     Samples measured;
     bool warmed = false;  // The first time counts for nothing: links were dialled, plans made.
-    int trials = 0;
+    uint64_t trials = 0;
   };
   using Key = std::tuple<int, Collective, int, bool>;  // Party, collective, width of bytes, whole.
   struct Class {
@@ -145,7 +145,7 @@ class Tuner {
     size_t current = 0;
     size_t challenger = 0;
     int agreements = 0;
-    int operations = 0;
+    uint64_t operations = 0;
     double usual_us = 0;  // Of the one in use; 0: not known yet.
     int drifting = 0;
   };
