@@ -1,5 +1,6 @@
 // What a network can do to TCP links: strangers, liars, dawdlers and impostors on either end,
 // played by bare sockets.
+#include "daemon/transport/frame_reader.h"
 #include "tests/transport_bare.h"
 
 namespace tutti {
@@ -208,6 +209,27 @@ TEST(TcpLanding, TakenBackItIsNotTouchedAgain) {
   ASSERT_EQ(lander->next().value().bytes.size(), Lander::kBytes);
   EXPECT_NE(lander->arrived_at, lander->memory.data());
   for (size_t i = 1'000; i < Lander::kBytes; ++i) ASSERT_EQ(lander->memory[i], std::byte{0});
+}
+
+// As where the link holds back between the last byte and the frame.
+TEST(TcpLanding, TakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
+  Lander lander;
+  FrameReader reader(std::make_shared<SlabPool>(0), Lander::kBytes);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const Fd near(ends[0]), far(ends[1]);
+  const Bytes bytes = data_frame(1, 8'000);
+  const auto read = [&](size_t begin, size_t end) {
+    EXPECT_EQ(::send(far.get(), &bytes[begin], end - begin, 0), static_cast<ssize_t>(end - begin));
+    EXPECT_EQ(reader.fill(near.get()), static_cast<ssize_t>(end - begin));
+  };
+  read(0, sizeof(FrameHeader));
+  EXPECT_FALSE(reader.next(&lander)->has_value());
+  read(sizeof(FrameHeader), bytes.size());
+  lander.landing->at = nullptr;
+  const auto whole = reader.next(&lander);
+  ASSERT_TRUE(whole.ok() && whole->has_value());
+  EXPECT_NE((*whole)->payload(), nullptr);
 }
 
 // ---- At the dialler ----

@@ -66,6 +66,8 @@ Result<std::optional<FrameReader::Whole>> FrameReader::next(LinkHandler* handler
     filled_ += here;
     if (here < missing) return std::optional<Whole>();
   }
+  // Its landing may have been taken back since its last byte.
+  if (coming_->header.payload_bytes > 0) (void)room();
   return std::exchange(coming_, std::nullopt);
 }
 
