@@ -16,8 +16,6 @@ namespace {
 constexpr uint64_t kBackgroundBytes = 256 * 1024;
 // Where the system does not say how large the last cache is.
 constexpr long kCacheBytes = 32 << 20;
-// How long a rank that is kBoardSlots operations ahead waits for the worker to clear one.
-constexpr std::chrono::milliseconds kClearing{1000};
 
 }  // namespace
 
@@ -64,73 +62,86 @@ BoardSlot& Board::slot_at(uint64_t number) const {
 
 // ---- Arriving ----
 
-// Whether the slot serves this number. It may still serve an older one: then this rank is far
-// ahead, and hands that over.
+// Whether the slot serves this number. It may still serve an older one, which this rank has behind
+// it: where nobody waits there the slot is taken on, else that one is handed over.
 bool Board::is_open_for(uint64_t number) {
   BoardSlot& slot = slot_at(number);
   const uint32_t turn = turn_at(number);
-  const auto limit = std::chrono::steady_clock::now() + kClearing;
-  while (true) {
-    const uint64_t word = slot.word.load(std::memory_order_acquire);
-    const int32_t ahead = turns_ahead(turn_of(word), turn);
-    if (ahead > 0) return false;
-    if (ahead == 0) return phase_of(word) == BoardPhase::open;
-    divert(slot, turn_of(word), BoardPhase::open);
-    help(number - kBoardSlots);
-    sched_yield();
-    if (header().gone.load() != 0 || std::chrono::steady_clock::now() > limit) return false;
+  uint64_t word = slot.word.load(std::memory_order_acquire);
+  if (turns_ahead(turn_of(word), turn) < 0) {
+    const bool empty = phase_of(word) == BoardPhase::open && arrived_of(word) == 0;
+    if (empty) slot.word.compare_exchange_strong(word, board_word(turn, BoardPhase::open, 0));
+    if (!empty) divert(slot, turn_of(word));
+    if (!empty) help(number - kBoardSlots);
+    word = slot.word.load(std::memory_order_acquire);
   }
+  return turn_of(word) == turn && phase_of(word) == BoardPhase::open;
 }
 
 bool Board::arrive(uint64_t number, const BoardEntry& entry) {
   BoardSlot& slot = slot_at(number);
   const uint32_t turn = turn_at(number);
-  if (!is_open_for(number)) return false;
-  BoardEntry& own = own_entry(slot);
-  std::unique_lock writing(own_entries_);
+  if (header().in_use.load() == 0 || !is_open_for(number)) return false;
+  write(own_entry(slot), entry);
+  uint64_t word = slot.word.load(std::memory_order_acquire);
+  while (turn_of(word) == turn && phase_of(word) == BoardPhase::open) {
+    const uint32_t arrived = arrived_of(word) | uint32_t{1} << rank_;
+    Joint joint;
+    const bool last = arrived == everyone_;
+    const BoardPhase phase = last ? decide(slot, turn, joint) : BoardPhase::open;
+    if (!slot.word.compare_exchange_weak(word, board_word(turn, phase, arrived))) continue;
+    if (phase == BoardPhase::folding) begin(slot, turn, joint);
+    if (phase == BoardPhase::diverted) call();
+    // Not before the arrival: whoever takes the board out of use, or passes, then sees one or the
+    // other.
+    if (!last && (header().in_use.load() == 0 || somebody_passed(number, arrived))) divert(number);
+    return true;
+  }
+  own_entry(slot).holding.store(0, std::memory_order_relaxed);
+  return false;
+}
+
+void Board::write(BoardEntry& own, const BoardEntry& entry) {
+  const std::lock_guard writing(own_entries_);
   own.request = entry.request;
   own.started_ns = entry.started_ns;
   own.ring_head = entry.ring_head;
   own.flags = entry.flags;
   own.ready.store(0, std::memory_order_relaxed);
-  writing.unlock();
-  uint64_t word = slot.word.load(std::memory_order_relaxed);
-  while (true) {
-    if (turn_of(word) != turn || phase_of(word) != BoardPhase::open) return false;
-    const uint32_t arrived = arrived_of(word) | uint32_t{1} << rank_;
-    const auto phase = arrived == everyone_ ? BoardPhase::folding : BoardPhase::open;
-    own.holding.store(phase == BoardPhase::folding ? 1 : 0, std::memory_order_relaxed);
-    if (!slot.word.compare_exchange_weak(word, board_word(turn, phase, arrived))) continue;
-    if (phase == BoardPhase::folding) {
-      begin(slot, turn);
-      own.holding.store(0, std::memory_order_release);
-      return true;
-    }
-    // Not before the arrival: whoever takes the board out of use then sees one or the other.
-    if (header().in_use.load() == 0) divert(number);
-    return true;
-  }
+  own.holding.store(0, std::memory_order_relaxed);
 }
 
-// The last to arrive decides for all, and holds block 0 until it has. Where the worker takes over,
-// it takes this rank's entry as well, unless that is staged.
-void Board::begin(BoardSlot& slot, uint32_t turn) {
-  Joint joint;
-  const bool agreed = header().in_use.load() != 0 && read(slot, joint);
-  const uint64_t bytes = agreed ? uint64_t{joint.blocks} * kBoardBlockBytes : 0;
-  if (!agreed || (bytes > kBackgroundBytes && !joint.anyone_waits))
-    return divert(slot, turn, BoardPhase::folding);
+bool Board::somebody_passed(uint64_t number, uint32_t arrived) const {
+  for (uint32_t rank = 0; rank < ranks_; ++rank)
+    if ((arrived >> rank & 1) == 0 && header().figures[rank].passed.load() > number) return true;
+  return false;
+}
+
+// The last to arrive decides for all, before anybody can see that it came: nobody must find an
+// operation that is neither waiting nor decided. Small ones it claims as a whole.
+BoardPhase Board::decide(BoardSlot& slot, uint32_t turn, Joint& joint) {
+  if (header().in_use.load() == 0 || !read(slot, joint)) return BoardPhase::diverted;
+  const uint64_t bytes = joint.bytes / (uint64_t{2} * ranks_);  // About those of a rank's side.
+  if (bytes > kBackgroundBytes && !joint.anyone_waits) return BoardPhase::diverted;
+  const bool alone = bytes <= kBoardBlockBytes && !joint.any_staged;
+  own_entry(slot).holding.store(1, std::memory_order_relaxed);
   slot.folded.store(board_count(turn, 0), std::memory_order_relaxed);
-  if (joint.blocks == 0) return finish(slot, turn, joint);
-  const bool alone = joint.blocks == 1 && !joint.any_staged;
-  slot.claimed.store(board_count(turn, alone ? 1 : 0), std::memory_order_release);
-  if (alone)
-    fold(slot, turn, joint, 0);
-  else if (joint.anyone_waits)
-    wake_helpers(joint);
-  else  // Small: done before somebody comes to wait.
-    while (const std::optional<uint32_t> block = claim(slot, turn, joint))
-      fold(slot, turn, joint, *block);
+  slot.claimed.store(board_count(turn, alone ? joint.blocks : 0), std::memory_order_release);
+  return BoardPhase::folding;
+}
+
+// Holds block 0, for those who look for the dead, until it has done what it alone does.
+void Board::begin(BoardSlot& slot, uint32_t turn, const Joint& joint) {
+  const bool alone = joint.bytes <= uint64_t{2} * ranks_ * kBoardBlockBytes && !joint.any_staged;
+  if (joint.blocks == 0) finish(slot, turn, joint);
+  for (uint32_t block = 0; alone && block < joint.blocks; ++block) fold(slot, turn, joint, block);
+  if (!alone && joint.anyone_waits) wake_helpers(joint);
+  while (!alone && !joint.anyone_waits) {  // Small: done before somebody comes to wait.
+    const std::optional<uint32_t> block = claim(slot, turn, joint);
+    if (!block) break;
+    fold(slot, turn, joint, *block);
+  }
+  own_entry(slot).holding.store(0, std::memory_order_release);
 }
 
 // ---- Folding ----
@@ -196,9 +207,11 @@ void Board::fold(BoardSlot& slot, uint32_t turn, const Joint& joint, uint32_t bl
 }
 
 // Completions first: while the slot is not cleared, whoever waits can tell by it that all is
-// folded. Not if the worker gave the operation up: then this rank was stopped for long.
+// folded. Not if the worker ended the operation: then this rank was stopped for long.
 void Board::finish(BoardSlot& slot, uint32_t turn, const Joint& joint) {
-  if (slot.word.load() != board_word(turn, BoardPhase::folding, everyone_)) return;
+  uint64_t word = board_word(turn, BoardPhase::folding, everyone_);
+  if (!slot.word.compare_exchange_strong(word, board_word(turn, BoardPhase::ending, everyone_)))
+    return;
   for (uint32_t rank = 0; rank < ranks_; ++rank)
     complete(segments_[rank]->completion(joint.parts[rank].slot));
   slot.word.store(board_word(turn + 1, BoardPhase::open, 0), std::memory_order_release);
@@ -221,19 +234,21 @@ void Board::set_ready(uint64_t number, uint32_t blocks) {
 
 // ---- Handing over ----
 
-void Board::divert(BoardSlot& slot, uint32_t turn, BoardPhase from) {
+void Board::divert(BoardSlot& slot, uint32_t turn) {
   uint64_t word = slot.word.load(std::memory_order_acquire);
-  while (turn_of(word) == turn && phase_of(word) == from) {
+  while (turn_of(word) == turn && phase_of(word) == BoardPhase::open) {
     const uint64_t diverted = board_word(turn, BoardPhase::diverted, arrived_of(word));
     if (slot.word.compare_exchange_weak(word, diverted)) return call();
   }
 }
 
-void Board::pass(uint64_t number) {
-  if (is_open_for(number)) divert(number);
-}
+void Board::divert(uint64_t number) { divert(slot_at(number), turn_at(number)); }
 
-void Board::divert(uint64_t number) { divert(slot_at(number), turn_at(number), BoardPhase::open); }
+// Said first: who arrives later sees it, who arrived before is diverted.
+void Board::pass(uint64_t number) {
+  header().figures[rank_].passed.store(number + 1);
+  divert(number);
+}
 
 void Board::divert_all() {
   if (next_ - first_undecided_ > kBoardSlots) first_undecided_ = next_ - kBoardSlots;

@@ -37,7 +37,8 @@ class Board {
   // Arrives at the operation; as the last one also folds it, if it is small. False: it is the
   // worker's business, and this rank must ask by its ring.
   bool arrive(uint64_t number, const BoardEntry& entry);
-  // The rank will not come to this operation on the board.
+  // The rank will not come to this operation on the board: for whatever arrive() was not asked, or
+  // refused.
   void pass(uint64_t number);
   // Hands to the worker all operations that this rank arrived at and that still wait for others:
   // whatever it asks for by its ring comes after them.
@@ -54,6 +55,8 @@ class Board {
   Stage stage(uint64_t number) const;
   // All is folded, but who folded the last block died before it said so.
   bool is_orphaned(uint64_t number) const;
+  // Wakes the worker: there is something diverted.
+  void call();
   // The operation is past its deadline while it is folded.
   void complain(uint64_t number);
 
@@ -70,11 +73,13 @@ class Board {
   BoardSlot& slot_at(uint64_t number) const;
   BoardEntry& own_entry(BoardSlot& slot) const { return slot.entries[rank_]; }
   bool is_open_for(uint64_t number);
-  void begin(BoardSlot& slot, uint32_t turn);
+  void write(BoardEntry& own, const BoardEntry& entry);
+  bool somebody_passed(uint64_t number, uint32_t arrived) const;
+  BoardPhase decide(BoardSlot& slot, uint32_t turn, Joint& joint);
+  void begin(BoardSlot& slot, uint32_t turn, const Joint& joint);
   bool read(const BoardSlot& slot, Joint& joint) const;
   bool read_folding(uint64_t number, Joint& joint) const;
-  void divert(BoardSlot& slot, uint32_t turn, BoardPhase from);
-  void call();
+  void divert(BoardSlot& slot, uint32_t turn);
   std::optional<uint32_t> claim(BoardSlot& slot, uint32_t turn, const Joint& joint);
   uint32_t blocks_ready(const BoardSlot& slot, const Joint& joint) const;
   void fold(BoardSlot& slot, uint32_t turn, const Joint& joint, uint32_t block);

@@ -117,8 +117,7 @@ Outcome Connection::meet(Request request, uint32_t flags, const std::shared_ptr<
   ticket->number = number;
   if (suits_board(request, board_->ranks()))
     met = board_->arrive(number, {request, nanoseconds(ticket->started), segment_.head(), flags});
-  else
-    board_->pass(number);
+  if (!met) board_->pass(number);
   return {};
 }
 

@@ -99,6 +99,7 @@ class Connection {
   void check_pulse();
   bool look(Ticket& ticket, Rest& rest);
   void tend(Ticket& ticket);
+  void complete_own(Ticket& ticket);
   Board::Stage stage_of(const Ticket& ticket) const;
   bool finished(Ticket& ticket);
   bool settle(Ticket& ticket);

@@ -19,8 +19,6 @@ using Millis = std::chrono::milliseconds;
 
 constexpr Millis kGrace{5'000};
 constexpr uint32_t kWelcomeBytesMax = 16 << 20;
-// The segment, the doorbell; with a board that, and every rank's segment.
-constexpr size_t kDescriptors = 3 + kBoardRanks;
 
 Outcome no_agent(const std::string& socket, int error) {
   const auto code = error == EACCES || error == EPERM ? TUTTI_PERMISSION_DENIED : TUTTI_UNAVAILABLE;
@@ -69,12 +67,13 @@ Outcome say_hello(const JoinTarget& target, const Fd& socket) {
 void keep_descriptors(msghdr& message, Greeting& greeting) {
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return;
-  std::array<int, kDescriptors> raw{};
+  std::array<int, kWelcomeDescriptors> raw{};
   const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
   std::memcpy(raw.data(), CMSG_DATA(header), count * sizeof(int));
   std::vector<Fd> fds;
   for (size_t i = 0; i < count; ++i) fds.emplace_back(raw[i]);
-  if (count < 2) return;
+  const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;  // The limit of open files.
+  if (count < 2 || cut) return;
   greeting.memory = std::move(fds[0]);
   greeting.doorbell = std::move(fds[1]);
   if (count == 2) return;
@@ -117,7 +116,7 @@ class WelcomeReader {
 
   ssize_t receive(char* bytes, size_t count) {
     iovec data{.iov_base = bytes, .iov_len = count};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptors * sizeof(int))> control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kWelcomeDescriptors * sizeof(int))> control{};
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;

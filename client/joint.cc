@@ -1,6 +1,7 @@
 #include "client/joint.h"
 
 #include <algorithm>
+#include <cfenv>
 
 #include "client/tutti.h"
 
@@ -194,7 +195,23 @@ bool read_joint(const BoardEntry* entries, const Mapped* segments, uint32_t rank
   return true;
 }
 
+// Whoever folds a block, in whatever mode its process computes, the bits are the same.
+class PlainArithmetic {
+ public:
+  PlainArithmetic() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  PlainArithmetic(const PlainArithmetic&) = delete;
+  PlainArithmetic& operator=(const PlainArithmetic&) = delete;
+  ~PlainArithmetic() { std::fesetenv(&before_); }
+
+ private:
+  std::fenv_t before_{};
+};
+
 void run_block(const Joint& joint, uint32_t block, Kernel kernel) {
+  const PlainArithmetic plain;
   if (parts_of(joint.collective, joint.ranks) == 1) return run_common(joint, block, kernel);
   const auto each = static_cast<uint32_t>(board_blocks(joint.count, size_of(joint.dtype)));
   run_share(joint, block / each, block % each, kernel);

@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kPulseMs = 50;
 // How long ranks that did not all come wait on the board before the worker watches over them.
 constexpr Millis kPatience{50};
+// Of one look at an operation that is not waited for.
+constexpr uint32_t kHelpBlocks = 8;
 // Between two looks at a tensor whose blocks other ranks must fold first.
 constexpr int64_t kNapMs = 1;
 
@@ -22,6 +24,12 @@ constexpr auto kAsleep = static_cast<uint32_t>(SlotState::asleep);
 bool is_pending(const Completion& completion) {
   const uint32_t state = completion.state.load(std::memory_order_acquire);
   return state == kPending || state == kAsleep;
+}
+
+// Until the next look at the worker, or at an operation whose time is up before.
+int64_t pulse_ms(const Ticket& ticket) {
+  const int64_t left = std::chrono::ceil<Millis>(ticket.deadline - Clock::now()).count() + 1;
+  return left > 0 ? std::min<int64_t>(left, kPulseMs) : kPulseMs;
 }
 
 }  // namespace
@@ -52,10 +60,12 @@ Outcome Connection::worker_died() const {
           hosts_[target_.rank]};
 }
 
+// What is being folded is folded to its end: a failure told before that would let its tensors be
+// used while others still read them.
 bool Connection::done(Ticket& ticket) {
   tend(ticket);
   if (finished(ticket)) return true;
-  if (worker_lives()) return false;
+  if (worker_lives() || stage_of(ticket) == Board::Stage::folding) return false;
   {
     const std::lock_guard lock(mutex_);
     if (!lost_) lost_ = worker_died();
@@ -67,20 +77,28 @@ bool Connection::done(Ticket& ticket) {
 // are missing or stuck, and completes what somebody folded but did not live to say.
 void Connection::tend(Ticket& ticket) {
   if (board_ == nullptr || !ticket.number || !is_mine()) return;
-  Completion& completion = segment_.completion(*ticket.slot);
-  if (!is_pending(completion) || board_->help(*ticket.number)) return;
+  if (!is_pending(segment_.completion(*ticket.slot))) return;
+  if (board_->help(*ticket.number, kHelpBlocks)) return;
   const TimePoint now = Clock::now();
   switch (board_->stage(*ticket.number)) {
     case Board::Stage::waiting:
-      if (now - ticket.started > kPatience) board_->divert(*ticket.number);
+      if (now > std::min(ticket.started + kPatience, ticket.deadline))
+        board_->divert(*ticket.number);
       return;
     case Board::Stage::folding:
-      if (board_->is_orphaned(*ticket.number)) return complete(completion);
+      if (board_->is_orphaned(*ticket.number)) return complete_own(ticket);
       if (now > ticket.deadline) board_->complain(*ticket.number);
       return;
-    case Board::Stage::elsewhere:
+    case Board::Stage::elsewhere:  // Who diverted it may have stopped before it called.
+      if (now > ticket.deadline) board_->call();
       return;
   }
+}
+
+// Unless the slot serves another operation by now.
+void Connection::complete_own(Ticket& ticket) {
+  const std::lock_guard lock(mutex_);
+  if (slots_[*ticket.slot].get() == &ticket) complete(segment_.completion(*ticket.slot));
 }
 
 Board::Stage Connection::stage_of(const Ticket& ticket) const {
@@ -112,7 +130,7 @@ Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
     if (left <= 0)
       return failure(TUTTI_DEADLINE_EXCEEDED,
                      "not done after " + std::to_string(timeout_ms) + " ms; the work goes on");
-    sleep_while_pending(state, std::min<int64_t>(left, kPulseMs) * 1000,
+    sleep_while_pending(state, std::min(left, pulse_ms(ticket)) * 1000,
                         [&] { return stage_of(ticket) == at; });
   }
   deliver(ticket);
@@ -132,7 +150,7 @@ bool Connection::run_staged(Ticket& ticket, const Staged& staged) {
     if (at == Board::Stage::elsewhere && is_pending(completion)) return false;
     if (rest.pause()) continue;
     if (done(ticket)) break;
-    const int64_t nap_ms = at == Board::Stage::folding ? kNapMs : kPulseMs;
+    const int64_t nap_ms = at == Board::Stage::folding ? kNapMs : pulse_ms(ticket);
     sleep_while_pending(completion.state, nap_ms * 1000, [&] { return stage_of(ticket) == at; });
   }
   if (finished(ticket) && ticket.outcome.ok()) stage.drain();

@@ -6,7 +6,7 @@
 // fold the tensors themselves, block by block, and whoever finishes the last block fills every
 // rank's completion, as the worker would.
 //
-//   open ──last arrival, entries agree──> folding ──last block──> open, next turn
+//   open ──last arrival, entries agree──> folding ──last block──> ending ──> open, next turn
 //     └────anybody, at any time─────────> diverted ──worker──────> open, next turn
 //
 // Diverted: the worker takes over who has arrived, and whoever comes later goes to the worker by
@@ -29,6 +29,8 @@ namespace tutti {
 inline constexpr uint32_t kBoardMagic = 0x44524f42;  // "BORD"
 // A host with more ranks than that does without a board: their bits share a word.
 inline constexpr uint32_t kBoardRanks = 32;
+// That ride along with a welcome: the segment, the doorbell; with a board that, and every segment.
+inline constexpr uint32_t kWelcomeDescriptors = 3 + kBoardRanks;
 // Operations a rank may be ahead of another; past them the worker takes over.
 inline constexpr uint32_t kBoardSlots = 64;
 inline constexpr uint64_t kBoardSlotsOffset = 8192;
@@ -39,7 +41,8 @@ inline constexpr uint64_t kBoardBlockBytes = 128 * 1024;
 
 // ---- BoardSlot::word: phase, turn and who has arrived, changed as one ----
 
-enum class BoardPhase : uint32_t { open = 0, folding = 1, diverted = 2 };
+// `ending`: somebody fills the completions; who brings this about is the only one to.
+enum class BoardPhase : uint32_t { open = 0, folding = 1, diverted = 2, ending = 3 };
 
 inline constexpr uint32_t kTurnBits = 30;
 inline constexpr uint32_t kTurnMask = (1u << kTurnBits) - 1;
@@ -114,6 +117,7 @@ static_assert(sizeof(BoardSlot) == 256 + kBoardRanks * sizeof(BoardEntry));
 struct BoardRank {
   alignas(64) std::atomic<uint64_t> operations;  // That ended OK on the board.
   std::atomic<uint64_t> bytes;                   // Of those operations' tensors.
+  std::atomic<uint64_t> passed;  // The highest number it did not bring to the board, and one.
 };
 
 struct BoardHeader {

@@ -55,6 +55,18 @@ TEST_F(BoardMesh, EveryCollectiveOverEveryKindOfMemory) {
         << ranks << " ranks";
 }
 
+// As many as a board has room for, and one more, which does without.
+TEST_F(BoardMesh, AHostFullOfRanks) {
+  for (const int ranks : {8, 32, 33})
+    EXPECT_EQ(run(ranks,
+                  [](const Seat& seat) {
+                    Group group = seat.join();
+                    for (int i = 0; i < 3; ++i) check_works(group);
+                  }),
+              "")
+        << ranks << " ranks";
+}
+
 TEST_F(BoardMesh, EveryCollectiveOfSeveralMegabytes) {
   for (const int ranks : {2, 3})
     EXPECT_EQ(run(ranks,

@@ -98,12 +98,17 @@ TEST_F(ClientBoardTest, WhoComesToADivertedOperationGoesToTheWorker) {
   EXPECT_EQ(rank(1).board().stage(0), Stage::elsewhere);
 }
 
-TEST_F(ClientBoardTest, OutOfUseEveryArrivalIsDiverted) {
+TEST_F(ClientBoardTest, OutOfUseNobodyArrives) {
   session(0).use_board(false);
+  EXPECT_FALSE(rank(0).arrive(0, 7, 1));
+  EXPECT_FALSE(rank(1).arrive(0, 8, 1));
+}
+
+TEST_F(ClientBoardTest, WhoArrivedBeforeItWasOutOfUseIsTakenOver) {
   ASSERT_TRUE(rank(0).arrive(0, 7, 1));
+  session(0).use_board(false);
   drain(loop_);
   EXPECT_EQ(slots_of(0), Slots{7});
-  EXPECT_FALSE(rank(1).arrive(0, 8, 1));
 }
 
 TEST_F(ClientBoardTest, RanksThatDisagreeAreTheWorkersBusiness) {
@@ -116,25 +121,25 @@ TEST_F(ClientBoardTest, RanksThatDisagreeAreTheWorkersBusiness) {
   EXPECT_EQ(slot(0).entries[1].holding.load(), 0u);
 }
 
-// Whoever is a whole turn ahead hands over what waits, also where it only passes; and where turns
-// wrap.
-TEST_F(ClientBoardTest, ARankFarAheadWaitsForItsSlot) {
+// Whoever is a whole turn ahead hands over what waits, and goes to the worker itself until the slot
+// is clear; also where turns wrap.
+TEST_F(ClientBoardTest, ARankFarAheadGoesToTheWorker) {
   const uint64_t wrap = uint64_t{kBoardSlots} << kTurnBits;
   for (const uint64_t first : {uint64_t{0}, wrap - kBoardSlots}) {
     wind_to(first);
     events(0).requests.clear();
     EXPECT_TRUE(rank(0).arrive(first, 7, 1));
-    std::atomic<bool> stop{false};
-    std::thread worker([&] {
-      while (!stop) loop_.turn(Clock::now() + Millis(1));
-    });
+    EXPECT_FALSE(rank(0).arrive(first + kBoardSlots, 9, 1)) << "the worker has not cleared it";
     rank(0).board().pass(first + kBoardSlots);
-    EXPECT_FALSE(rank(1).arrive(first + kBoardSlots, 8, 1)) << "rank 0 passed there";
-    EXPECT_TRUE(rank(0).arrive(first + 2 * kBoardSlots, 9, 1));
-    stop = true;
-    worker.join();
+    drain(loop_);
     EXPECT_EQ(slots_of(0), Slots{7});
+    EXPECT_TRUE(rank(1).arrive(first + kBoardSlots, 8, 1));
+    drain(loop_);
+    EXPECT_EQ(slots_of(1), Slots{8}) << "rank 0 passed there: nobody waits for it";
+    EXPECT_TRUE(rank(0).arrive(first + 2 * kBoardSlots, 9, 1)) << "nobody waits in between";
     session(0).complete(7, {});
+    session(1).complete(8, {});
+    events(1).requests.clear();
   }
 }
 

@@ -13,6 +13,8 @@ namespace {
 
 // Between two looks at what is folded while a rank is gone.
 constexpr Millis kReview{20};
+// How long ranks that fold a block of an operation past its deadline are waited for.
+constexpr Millis kFolding{1000};
 constexpr uint32_t kNever = UINT32_MAX;  // No turn has this number.
 // What trainers change faster than we look is theirs to sort out.
 constexpr int kRounds = 4;
@@ -23,8 +25,9 @@ constexpr uint64_t kUnheld = uint64_t{1} << 32;
 uint32_t waited_ms(int64_t started_ns) {
   const auto now =
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
-  const int64_t waited = now.count() - started_ns;
-  return waited < 0 ? 0 : static_cast<uint32_t>(std::min<int64_t>(waited / 1'000'000, INT32_MAX));
+  if (started_ns < 0 || started_ns > now.count()) return 0;
+  return static_cast<uint32_t>(
+      std::min<int64_t>((now.count() - started_ns) / 1'000'000, INT32_MAX));
 }
 
 // Blocks of one rank's tensor; 0 where the request makes no sense.
@@ -168,7 +171,8 @@ void Board::take_over(const Found& found) {
   for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
     BoardEntry& entry = from.entries[rank];
     const bool arrived = (arrived_of(found.word) >> rank & 1) != 0;
-    if (!arrived || seats_[rank] == nullptr || (entry.flags & kBoardStaged) != 0) continue;
+    const uint32_t flags = std::atomic_ref(entry.flags).load(std::memory_order_relaxed);
+    if (!arrived || seats_[rank] == nullptr || (flags & kBoardStaged) != 0) continue;
     taken.push_back(
         {seats_[rank], copy_request(entry.request), entry.ring_head, waited_ms(entry.started_ns)});
   }
@@ -223,6 +227,7 @@ void Board::review() {
     else
       fail(found, fault);
   }
+  again |= end_overdue();
   if (again) review_timer_ = loop_.at(Clock::now() + kReview, [this] { review(); });
 }
 
@@ -237,25 +242,34 @@ Status Board::fault_of(const Found& found) const {
   return {};
 }
 
-bool Board::others_hold(const Found& found) const {
+bool Board::others_hold(const Found& found, std::optional<uint32_t> but) const {
   for (uint32_t rank = 0; rank < seats_.size(); ++rank)
-    if (seats_[rank] != nullptr && slot(found.index).entries[rank].holding.load() != 0) return true;
+    if (seats_[rank] != nullptr && rank != but &&
+        slot(found.index).entries[rank].holding.load() != 0)
+      return true;
   return false;
 }
 
-// Nobody folds a block of it any more.
+// Nobody claims a block of it any more.
 void Board::stop(const Found& found) {
-  slot(found.index).claimed.store(board_count(turn_of(found.word), UINT32_MAX));
+  std::atomic<uint64_t>& claimed = slot(found.index).claimed;
+  uint64_t now = claimed.load();
+  for (int tries = 0; tries < kTries && is_of_turn(now, turn_of(found.word)); ++tries)
+    if (claimed.compare_exchange_strong(now, board_count(turn_of(found.word), UINT32_MAX))) return;
 }
 
-// Told first: a trainer whose operation is neither here nor done asks for it anew.
-void Board::fail(const Found& found, const Status& why) {
+// Told first: a trainer whose operation is neither here nor done asks for it anew. False: it is
+// done meanwhile.
+bool Board::fail(const Found& found, const Status& why) {
   BoardSlot& failed = slot(found.index);
-  if (failed.word.load() != found.word) return;  // Done meanwhile.
+  uint64_t word = found.word;
+  const uint64_t ending = board_word(turn_of(word), BoardPhase::ending, arrived_of(word));
+  if (!failed.word.compare_exchange_strong(word, ending)) return false;
   for (uint32_t rank = 0; rank < seats_.size(); ++rank)
     if (seats_[rank] != nullptr)
       seats_[rank]->fail_on_board(copy_request(failed.entries[rank].request).slot, why);
   failed.word.store(board_word(turn_of(found.word) + 1, BoardPhase::open, 0));
+  return true;
 }
 
 // Who keeps the others waiting: the one that holds the first block; where none is held, the one
@@ -274,7 +288,8 @@ std::optional<uint32_t> Board::culprit_of(const Found& found) const {
   return culprit;
 }
 
-// As with the engine, an operation that passes its deadline while data moves ends the epoch.
+// As with the engine, an operation that passes its deadline while data moves ends the epoch; once
+// nobody but the culprit folds, as outputs must not change after a failure is told.
 void Board::judge_overdue(const Found& found) {
   BoardSlot& late = slot(found.index);
   const uint64_t overdue = late.overdue.exchange(0);
@@ -284,14 +299,31 @@ void Board::judge_overdue(const Found& found) {
   const std::string what = request.verb < kCollectives
                                ? std::string(name_of(static_cast<Collective>(request.verb)))
                                : "operation";
-  Seat& seat = *seats_[*culprit];
-  const Status why =
-      seat.stuck(what + " timed out after " + std::to_string(request.timeout_ms) + " ms");
-  over_ = true;
+  const Status why = seats_[*culprit]->stuck(what + " timed out after " +
+                                             std::to_string(request.timeout_ms) + " ms");
+  if (late.word.load() != found.word) return;  // Done meanwhile.
   stop(found);
-  fail(found, why);
-  set_in_use(false);
-  seat.end_epoch(why);
+  overdue_.push_back({found, *culprit, why, Clock::now() + kFolding});
+  loop_.cancel(review_timer_);
+  review();
+}
+
+// True: some are to be looked at again.
+bool Board::end_overdue() {
+  std::vector<Overdue> waiting;
+  for (const Overdue& late : std::exchange(overdue_, {})) {
+    if (others_hold(late.found, late.culprit) && Clock::now() < late.until) {
+      waiting.push_back(late);
+      continue;
+    }
+    Seat* seat = seats_[late.culprit];
+    if (!fail(late.found, late.why)) continue;
+    over_ = true;
+    set_in_use(false);
+    if (seat != nullptr) seat->end_epoch(late.why);
+  }
+  overdue_.insert(overdue_.end(), waiting.begin(), waiting.end());
+  return !overdue_.empty();
 }
 
 }  // namespace tutti

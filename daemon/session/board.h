@@ -67,6 +67,14 @@ class Board {
     uint64_t place = 0;  // In the order of the operations.
   };
 
+  // An operation past its deadline that waits for those who still fold.
+  struct Overdue {
+    Found found;
+    uint32_t culprit = 0;
+    Status why;
+    TimePoint until;
+  };
+
   BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(base_); }
   BoardSlot& slot(uint32_t index) const;
   uint64_t place_of(uint32_t index, uint64_t word) const;
@@ -78,9 +86,10 @@ class Board {
   void review();
   Status fault_of(const Found& found) const;
   std::optional<uint32_t> culprit_of(const Found& found) const;
-  bool others_hold(const Found& found) const;
+  bool others_hold(const Found& found, std::optional<uint32_t> but = {}) const;
+  bool end_overdue();
   void stop(const Found& found);
-  void fail(const Found& found, const Status& why);
+  bool fail(const Found& found, const Status& why);
 
   Loop& loop_;
   std::byte* base_;
@@ -93,6 +102,7 @@ class Board {
   uint32_t calls_seen_ = 0;
   uint32_t turn_near_ = 0;  // Within a few of those of all slots.
   bool collecting_ = false;
+  std::vector<Overdue> overdue_;
   Loop::TimerId review_timer_ = 0;
 };
 

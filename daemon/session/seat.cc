@@ -25,7 +25,7 @@ void SocketSession::fail_on_board(uint32_t slot, const Status& status) {
 }
 
 Status SocketSession::stuck(const std::string& what) const {
-  return deadline_exceeded(what + ": " + who() + " stopped in the middle of it",
+  return deadline_exceeded(what + ": " + who() + " has not folded its part",
                            {static_cast<int>(rank_on_board_), host()});
 }
 

@@ -9,12 +9,13 @@
 #include <cstring>
 
 #include "daemon/session/session.h"
+#include "proto/board.h"
 
 namespace tutti {
 namespace {
 
 constexpr int kBacklog = 512;
-constexpr size_t kDescriptorsMax = 8;  // In one packet, either way.
+constexpr size_t kDescriptorsMax = kWelcomeDescriptors;  // In one packet, either way.
 
 struct ControlBuffer {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptorsMax * sizeof(int))> bytes{};
