@@ -100,9 +100,11 @@ class OutboxTest : public ::testing::Test {
     return std::exchange(sent_, {});
   }
 
+  static constexpr uint64_t kBytesMost = 32 << 10;
+
   Loop loop_;
   std::vector<std::string> sent_;  // "host: seq seq ...", by frame.
-  Outbox outbox_{loop_, 3, std::chrono::milliseconds(5),
+  Outbox outbox_{loop_, 3, std::chrono::milliseconds(5), kBytesMost,
                  [this](int host, const v1::ControlBatch& batch) {
                    std::string text = std::to_string(host) + ":";
                    for (const v1::Control& control : batch.controls())
@@ -138,6 +140,20 @@ TEST_F(OutboxTest, WhatMayWaitLeavesWhenItsBudgetIsSpent) {
 TEST_F(OutboxTest, AFullFrameLeavesAtOnce) {
   for (uint64_t seq = 0; seq < 1024; ++seq) add(1, seq, Hurry::budget);
   EXPECT_EQ(sent_.size(), 1u);
+}
+
+TEST_F(OutboxTest, AFrameIsFullByItsBytesToo) {
+  v1::Control large;
+  large.mutable_abort()->set_message(std::string(12 << 10, 'x'));
+  for (uint64_t seq = 0; seq < 5; ++seq) {
+    large.set_op_seq(seq);
+    outbox_.add(1, large, Hurry::this_turn);
+  }
+  EXPECT_THAT(sent(), ElementsAre("1: 0 1", "1: 2 3"));
+  EXPECT_THAT(sent(), ElementsAre("1: 4"));
+  large.mutable_abort()->set_message(std::string(40 << 10, 'x'));
+  outbox_.add(1, large, Hurry::now);
+  EXPECT_THAT(sent(), ElementsAre("1: 4"));
 }
 
 // ---- Between hosts ----

@@ -23,7 +23,8 @@ class Outbox {
  public:
   using Send = std::function<void(int host, const v1::ControlBatch& batch)>;
 
-  Outbox(Loop& loop, size_t hosts, std::chrono::microseconds budget, Send send);
+  // Of many messages a frame holds no more than `bytes_max`.
+  Outbox(Loop& loop, size_t hosts, std::chrono::microseconds budget, uint64_t bytes_max, Send send);
   ~Outbox();
 
   void add(int host, const v1::Control& control, Hurry hurry);
@@ -36,8 +37,13 @@ class Outbox {
 
   Loop& loop_;
   const std::chrono::microseconds budget_;
+  const uint64_t bytes_max_;
   const Send send_;
-  std::vector<v1::ControlBatch> waiting_;  // By host.
+  struct Waiting {
+    v1::ControlBatch batch;
+    uint64_t bytes = 0;
+  };
+  std::vector<Waiting> waiting_;  // By host.
   bool posted_ = false;
   Loop::TimerId timer_ = 0;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

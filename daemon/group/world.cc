@@ -57,6 +57,7 @@ PlainWorld::PlainWorld(const WorldParts& parts, Roster roster, const std::string
       matcher_(roster_),
       fuser_({options_.fuse_bytes_max, options_.slice_bytes, options_.fuse_ops_max}),
       outbox_(parts_.loop, hosts_.size(), std::chrono::microseconds(options_.coalesce_us),
+              options_.slice_bytes,  // A frame takes one for sure.
               [this](int host, const v1::ControlBatch& batch) {
                 links_->send_control(host, control_frame(roster_.epoch, batch));
               }) {
