@@ -43,12 +43,19 @@ Outcome check(const TensorList& list) {
 // A batch while it is cut, packed and submitted.
 class Batch::Filling {
  public:
-  Filling(Batch& batch, tutti_group& group, const TensorList& list, const tutti_options* options)
-      : batch_(batch), group_(group), list_(list), options_(options), layout_(layout_of(list)) {}
+  Filling(Batch& batch, tutti_group& group, const TensorList& list, const tutti_options* options,
+          Manner manner)
+      : batch_(batch),
+        group_(group),
+        list_(list),
+        options_(options),
+        manner_(manner),
+        layout_(layout_of(list)) {}
 
   Outcome run() {
     const std::vector<Cut> cuts = cut();
     following_ = static_cast<uint32_t>(cuts.size());
+    if (cuts.size() != 1) manner_ = Manner::background;  // There is more to do before the wait.
     for (const Cut& part : cuts) {
       --following_;
       if (Outcome o = part.alone ? submit_alone(part) : submit_bucket(part); !o.ok()) return o;
@@ -121,7 +128,7 @@ class Batch::Filling {
     const Operation operation{TUTTI_ALL_REDUCE, in, out,     count,      list_.dtype,
                               list_.op,         0,  layout_, following_, !batch_.parts_.empty()};
     Outcome submitted;
-    do submitted = client::submit(group_, operation, options_, Manner::background, part.ticket);
+    do submitted = client::submit(group_, operation, options_, manner_, part.ticket);
     while (submitted.code == TUTTI_RESOURCE_EXHAUSTED && make_room());
     if (submitted.ok())
       batch_.parts_.push_back(std::move(part));
@@ -143,16 +150,17 @@ class Batch::Filling {
   tutti_group& group_;
   const TensorList& list_;
   const tutti_options* options_;
+  Manner manner_;
   const uint64_t layout_;
   uint32_t following_ = 0;  // Parts to come.
   size_t oldest_ = 0;
 };
 
 Outcome Batch::submit(tutti_group& group, const TensorList& list, const tutti_options* options,
-                      std::unique_ptr<Batch>& batch) {
+                      Manner manner, std::unique_ptr<Batch>& batch) {
   if (Outcome o = check(list); !o.ok()) return o;
   batch = std::make_unique<Batch>(group.connection);
-  return Filling(*batch, group, list, options).run();
+  return Filling(*batch, group, list, options, manner).run();
 }
 
 Batch::~Batch() {

@@ -36,7 +36,7 @@ class Batch {
   // Copies in what must be copied, and submits all. Waits for the oldest parts only where the
   // segment or the ring is full of them.
   static Outcome submit(tutti_group& group, const TensorList& list, const tutti_options* options,
-                        std::unique_ptr<Batch>& batch);
+                        Manner manner, std::unique_ptr<Batch>& batch);
   explicit Batch(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
   ~Batch();
 

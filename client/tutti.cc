@@ -11,6 +11,7 @@ using tutti::client::Batch;
 using tutti::client::Connection;
 using tutti::client::failure;
 using tutti::client::JoinTarget;
+using tutti::client::Manner;
 using tutti::client::Operation;
 using tutti::client::Outcome;
 using tutti::client::remember;
@@ -33,14 +34,17 @@ tutti_code finish(tutti_work begun, tutti_work** work) {
   return code;
 }
 
+Manner manner_of(tutti_work** work) {
+  return work == nullptr ? Manner::blocking : Manner::background;
+}
+
 tutti_code run(tutti_group* group, const Operation& operation, const tutti_options* options,
                tutti_work** work) {
   if (work != nullptr) *work = nullptr;
   if (group == nullptr) return invalid("the group is NULL");
   std::shared_ptr<Ticket> ticket;
-  const auto manner =
-      work == nullptr ? tutti::client::Manner::blocking : tutti::client::Manner::background;
-  const Outcome submitted = tutti::client::submit(*group, operation, options, manner, ticket);
+  const Outcome submitted =
+      tutti::client::submit(*group, operation, options, manner_of(work), ticket);
   return submitted.ok() ? finish({group->connection, ticket, nullptr}, work) : remember(submitted);
 }
 
@@ -49,7 +53,7 @@ tutti_code run_list(tutti_group* group, const TensorList& list, const tutti_opti
   if (work != nullptr) *work = nullptr;
   if (group == nullptr) return invalid("the group is NULL");
   std::unique_ptr<Batch> batch;
-  const Outcome submitted = Batch::submit(*group, list, options, batch);
+  const Outcome submitted = Batch::submit(*group, list, options, manner_of(work), batch);
   if (!submitted.ok()) return remember(submitted);
   return finish({group->connection, nullptr, std::move(batch)}, work);
 }
