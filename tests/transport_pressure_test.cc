@@ -1,10 +1,32 @@
 // The contract of links under pressure, over every transport: senders and receivers that are slow.
-#include "tests/transport_fixture.h"
+#include "tests/transport_bare.h"
 
 namespace tutti {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
+
+// Keeps what comes, until it is told to let go.
+class Keeper : public Recorder {
+ public:
+  void on_frame(Frame frame) override {
+    monitor.change([&] {
+      ++delivered;
+      if (keeps) kept.push_back(std::move(frame));
+    });
+  }
+  void let_go() {
+    std::vector<Frame> dropped;
+    monitor.change([&] {
+      keeps = false;
+      dropped.swap(kept);
+    });
+  }
+  Monitor monitor;
+  bool keeps = true;
+  size_t delivered = 0;
+  std::vector<Frame> kept;
+};
 
 class LinkPressure : public testing::TestWithParam<const char*> {};
 
@@ -32,19 +54,6 @@ TEST_P(LinkPressure, RefusesToQueueMoreThanItsShare) {
 
 // The engine keeps frames it cannot use yet; its peers must not be able to fill its memory.
 TEST_P(LinkPressure, ReceiverThatKeepsPayloadsHoldsItsSenderBack) {
-  class Keeper : public Recorder {
-   public:
-    void on_frame(Frame frame) override {
-      monitor.change([&] {
-        ++delivered;
-        if (keeps) kept.push_back(std::move(frame));
-      });
-    }
-    Monitor monitor;
-    bool keeps = true;
-    size_t delivered = 0;
-    std::vector<Frame> kept;
-  };
   Sender sender;
   auto keeper = std::make_shared<Keeper>();
   Pair pair(GetParam(), {.queue_bytes_max = 4 * kMiB});
@@ -55,16 +64,30 @@ TEST_P(LinkPressure, ReceiverThatKeepsPayloadsHoldsItsSenderBack) {
   ASSERT_TRUE(keeper->monitor.wait([&] { return keeper->delivered >= 4; }));
   for (int i = 0; i < 100 && sender.sent() < 1'000; ++i)
     if (sender.send(*link, kMiB, sender.sent()).ok()) i = 0;  // What drains by itself has drained.
-  keeper->monitor.change([&] {
-    EXPECT_LE(keeper->delivered, 6u) << "more was delivered than may be kept";
-    keeper->keeps = false;
-  });
-  std::vector<Frame> dropped;
-  keeper->monitor.change([&] { dropped.swap(keeper->kept); });
-  dropped.clear();
+  keeper->monitor.change(
+      [&] { EXPECT_LE(keeper->delivered, 6u) << "more was delivered than may be kept"; });
+  keeper->let_go();
   const size_t sent = sender.sent();
   EXPECT_TRUE(keeper->monitor.wait([&] { return keeper->delivered == sent; }));
   EXPECT_TRUE(sender.wait_released(sent));
+}
+
+TEST(TcpPressure, CountsWhatKeepingAFrameTakes) {
+  constexpr size_t kFrames = 2'000;
+  const auto keeper = std::make_shared<Keeper>();
+  Listener listener({.queue_bytes_max = 64 << 10}, keeper);
+  const Bare client = Bare::dial(listener.address);
+  introduce(client, kSecret);
+  FrameSealer sealer;
+  Bytes bytes;
+  for (size_t i = 0; i < kFrames; ++i) bytes += frame(sealer.seal({}, 1), 1);
+  client.say(bytes);
+  ASSERT_TRUE(keeper->monitor.wait([&] { return keeper->delivered >= 100; }));
+  for (int i = 0; i < 10; ++i) introduce(Bare::dial(listener.address), kSecret);  // Turns the loop.
+  keeper->monitor.change(
+      [&] { EXPECT_LE(keeper->delivered, 150u) << "of one byte each, in a queue of 64 KiB"; });
+  keeper->let_go();
+  EXPECT_TRUE(keeper->monitor.wait([&] { return keeper->delivered == kFrames; }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, LinkPressure, testing::Values("local", "grpc", "tcp"));

@@ -8,9 +8,10 @@
 namespace tutti {
 namespace {
 
+constexpr size_t kLineBytes = 64;
 constexpr size_t kPageBytes = 4096;
 
-size_t slab_bytes(size_t bytes) { return std::bit_ceil(std::max(bytes, kPageBytes)); }
+size_t slab_bytes(size_t bytes) { return std::bit_ceil(std::max(bytes, kLineBytes)); }
 
 }  // namespace
 
@@ -26,7 +27,7 @@ SlabPool::Slab SlabPool::take(size_t bytes) {
       return slab;
     }
   }
-  Slab slab(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, size)));
+  Slab slab(static_cast<std::byte*>(std::aligned_alloc(std::min(size, kPageBytes), size)));
   require(slab != nullptr, "the system has memory for a frame");
   return slab;
 }

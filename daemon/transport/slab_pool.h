@@ -22,7 +22,8 @@ class SlabPool {
   // Keeps at most so many bytes that nobody uses.
   explicit SlabPool(size_t spare_bytes_max) : spare_bytes_max_(spare_bytes_max) {}
 
-  // Of at least `bytes`, aligned to a page. To be given back with the same number.
+  // Of at least `bytes` and less than twice as many, or 64; aligned to its size, or to a page. To
+  // be given back with the same number.
   Slab take(size_t bytes);
   void give_back(Slab slab, size_t bytes);
 

@@ -15,6 +15,7 @@ namespace tutti {
 namespace {
 
 constexpr size_t kTurnBytes = 256 << 10;  // Read before the loop turns to others.
+constexpr size_t kKeepingBytes = 512;     // What a kept frame takes beside its payload, at most.
 
 }  // namespace
 
@@ -126,7 +127,7 @@ void TcpLink::take(FrameReader::Whole whole) {
   }
   if (state() != State::open) return;
   Frame frame{header, {}};
-  const size_t bytes = sizeof(FrameHeader) + header.payload_bytes;
+  const size_t bytes = kKeepingBytes + header.payload_bytes;
   if (header.payload_bytes > 0) frame.payload.fragments = {{whole.payload(), header.payload_bytes}};
   kept_bytes_ += bytes;
   frame.payload.owner = std::make_shared<Held>(std::move(whole), weak_from_this(), bytes);
