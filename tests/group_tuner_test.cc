@@ -217,6 +217,21 @@ TEST_F(TunerTest, TriesEachPlausibleCandidateAFewTimesAndNoMore) {
     EXPECT_EQ(runs[other], Tuner::kEnough + 1);
 }
 
+TEST_F(TunerTest, NewTrialsForgetNothingBeforeTheyAreMeasured) {
+  EXPECT_EQ(choose(), kRing);
+  measure({{kRing, 50'000}, {kCentral, 20'000}, {tree(1), 60'000}, {tree(2), 60'000}});
+  ASSERT_NE(operations_until(kCentral), -1);
+  for (uint64_t i = 0; i < 2 * Tuner::kTrialsAgain; ++i) {
+    ASSERT_EQ(choose(), kCentral) << i;
+    observe(kCentral, 20'000);
+  }
+  EXPECT_EQ(row(kRing).measured_us, 50'000);
+  for (uint64_t i = 1; i < Tuner::kEnough; ++i) observe(kRing, 40'000);
+  EXPECT_EQ(row(kRing).measured_us, 50'000);
+  observe(kRing, 40'000);
+  EXPECT_EQ(row(kRing).measured_us, 40'000);
+}
+
 TEST_F(TunerTest, TrialsThatCannotBeMeasuredEnd) {
   uint64_t tried = 0;
   for (int i = 0; i < 1000; ++i) tried += choose(true) != kRing;

@@ -30,6 +30,8 @@ bool keeps_bits(const Signature& signature, size_t hosts) {
 void Samples::add(double value) {
   kept_[count_ % kKept] = value;
   ++count_;
+  if (holds_ && count_ < kEnough) return;
+  holds_ = false;
   std::array<double, kKept> sorted = kept_;
   const auto end = sorted.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count_, kKept));
   const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
@@ -58,9 +60,9 @@ Strategy Tuner::choose(const Case& operation, bool may_try) {
 }
 
 double Tuner::rating(const Class& of, const Candidate& candidate) {
-  if (candidate.measured.count() >= kEnough) return candidate.measured.median();
+  if (candidate.measured.enough()) return candidate.measured.median();
   const Candidate& current = of.candidates[of.current];
-  const bool known = current.measured.count() >= kEnough;
+  const bool known = current.measured.enough();
   const double correction = known ? current.measured.median() / current.predicted_us : 1;
   return candidate.predicted_us * correction;
 }
@@ -98,6 +100,14 @@ std::optional<size_t> Tuner::next_trial(const Class& of) const {
 void Tuner::start_trials_anew(Class& of) {
   for (Candidate& candidate : of.candidates) {
     candidate.trials = 0;
+    if (&candidate != &of.candidates[of.current]) candidate.measured.renew();
+  }
+}
+
+// What was measured before a drift says nothing of after.
+void Tuner::forget_others(Class& of) {
+  for (Candidate& candidate : of.candidates) {
+    candidate.trials = 0;
     if (&candidate != &of.candidates[of.current]) candidate.measured.clear();
   }
 }
@@ -131,7 +141,7 @@ void Tuner::watch_for_drift(Class& of, const Candidate& used) {
   if (of.drifting < kDrift) return;
   of.drifting = 0;
   of.usual_us = now;
-  start_trials_anew(of);
+  forget_others(of);
   wishes_to_probe_ = true;
 }
 

@@ -12,7 +12,8 @@
 //
 // WHAT IT TRIES. Where no bit of a result depends on the strategy (`may_try`), and a size has come
 // kTrialsAfter times, each candidate predicted within kPlausible of the best is run until it was
-// measured, once; and again after kTrialsAgain operations. That is all: at most a few operations a
+// measured, once; and again after kTrialsAgain operations, where what was measured before counts
+// until it was measured again. That is all: at most a few operations a
 // candidate, and none for sizes that come seldom.
 //
 // DRIFT. Where the times of the one in use leave a band around what they were, for kDrift
@@ -56,10 +57,19 @@ struct LinkFigures {
 // The median of the last few samples.
 class Samples {
  public:
+  static constexpr uint64_t kEnough = 5;  // To be believed.
+
   void add(double value);
-  uint64_t count() const { return count_; }  // Of all there ever were.
+  uint64_t count() const { return count_; }  // Of all since the last renew().
   double median() const { return median_; }  // 0 where there are none.
+  bool enough() const { return count_ >= kEnough || holds_; }
+  // Begins anew, but the median holds until there are enough again.
+  void renew() {
+    holds_ = enough();
+    count_ = 0;
+  }
   void clear() {
+    holds_ = false;
     count_ = 0;
     median_ = 0;
   }
@@ -69,13 +79,14 @@ class Samples {
   std::array<double, kKept> kept_{};
   uint64_t count_ = 0;
   double median_ = 0;
+  bool holds_ = false;  // It is of before renew().
 };
 
 class Tuner {
  public:
   static constexpr double kMargin = 0.10;
   static constexpr int kAgreements = 8;
-  static constexpr uint64_t kEnough = 5;  // Samples; the first of each strategy is not taken.
+  static constexpr uint64_t kEnough = Samples::kEnough;  // The first of each strategy is not taken.
   static constexpr uint64_t kTrialsAfter = 16;
   static constexpr uint64_t kTrialsAgain = 4096;
   static constexpr double kPlausible = 3;
@@ -160,6 +171,7 @@ class Tuner {
   static double rating(const Class& of, const Candidate& candidate);
   static void reconsider(Class& of);
   static void start_trials_anew(Class& of);
+  static void forget_others(Class& of);
   std::optional<size_t> next_trial(const Class& of) const;
   void watch_for_drift(Class& of, const Candidate& used);
 
