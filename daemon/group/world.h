@@ -99,6 +99,7 @@ class PlainWorld final : public World, public Links::Events {
   void on_controls(int host, const Frame& frame);
   void on_control(int host, const v1::Control& control);
   void on_arrive(int host, const v1::Control& control);
+  bool could_be_group(uint32_t number, const std::vector<int>& members) const;
   bool is_sound(int host, const v1::Control& control, const std::vector<int>& members) const;
   void on_gone(int host, const v1::Gone& gone);
   bool on_verdict(const Key& key, const v1::Control& control);
@@ -134,6 +135,7 @@ class PlainWorld final : public World, public Links::Events {
   Fuser fuser_;                           // Likewise.
   bool fusing_ = false;                   // What fuser_ holds is launched at the end of the turn.
   Loop::TimerId matcher_timer_ = 0;
+  TimePoint matcher_wakes_{};  // Where matcher_timer_ is set.
   Outbox outbox_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
   std::unique_ptr<Links> links_;

@@ -12,7 +12,8 @@ void PlainWorld::judge(const Arrival& arrival, int host) {
   if (!cause_.ok()) return;
   Result<std::optional<Verdict>> verdict = matcher_.arrive(arrival);
   if (!verdict.ok()) return abort(host_lost(host, verdict.status()));
-  rearm_matcher();
+  // Deadlines that were met leave the timer as it is: it may wake for nothing, once.
+  if (matcher_timer_ == 0 || arrival.deadline < matcher_wakes_) rearm_matcher();
   if (verdict->has_value()) proclaim(**verdict);
 }
 
@@ -50,6 +51,7 @@ void PlainWorld::rearm_matcher() {
   matcher_timer_ = 0;
   const std::optional<TimePoint> next = matcher_.next_deadline();
   if (!next) return;
+  matcher_wakes_ = *next;
   matcher_timer_ = parts_.loop.at(*next, [this] {
     matcher_timer_ = 0;
     for (const Verdict& verdict : matcher_.expire(Clock::now())) proclaim(verdict);
@@ -176,13 +178,20 @@ void PlainWorld::on_gone(int host, const v1::Gone& gone) {
   if (leads()) lead_gone(static_cast<int>(gone.rank()), cause);
 }
 
+// Ranks of the job, each once. What a verdict named before was looked at then.
+bool PlainWorld::could_be_group(uint32_t number, const std::vector<int>& members) const {
+  if (number == 0) return true;  // All of them: not taken from the frame.
+  const auto led = led_.find(number);
+  if (led != led_.end() && led->second.members() == members) return true;
+  const std::set<int> distinct(members.begin(), members.end());
+  return !members.empty() && distinct.size() == members.size() && *distinct.begin() >= 0 &&
+         *distinct.rbegin() < static_cast<int>(roster_.ranks.size());
+}
+
 bool PlainWorld::is_sound(int host, const v1::Control& control,
                           const std::vector<int>& members) const {
   const v1::Arrive& arrive = control.arrive();
-  const std::set<int> distinct(members.begin(), members.end());
-  if (members.empty() || distinct.size() != members.size()) return false;
-  if (*distinct.begin() < 0 || *distinct.rbegin() >= static_cast<int>(roster_.ranks.size()))
-    return false;
+  if (!could_be_group(control.group(), members)) return false;
   // A refused request may hold any root; it will not run.
   const bool rooted = arrive.has_invalid() || arrive.signature().root() < members.size();
   return rooted && arrive.rank() < members.size() &&
