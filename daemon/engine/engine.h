@@ -26,6 +26,9 @@
 
 namespace tutti {
 
+// A slice is not cut smaller: below this a frame's fixed cost shows.
+inline constexpr uint64_t kLeastSliceBytes = 64 * 1024;
+
 struct OpKey {
   uint32_t epoch = 0;
   uint32_t group = 0;

@@ -4,10 +4,6 @@
 
 namespace tutti {
 
-namespace {
-constexpr uint64_t kLeastSliceBytes = 64 * 1024;  // Below this a frame's fixed cost shows.
-}
-
 Geometry::Geometry(const Operation& operation)
     : plan_(operation.recipe->plan),
       count_(operation.count),

@@ -8,11 +8,6 @@ namespace {
 constexpr size_t kPaddedHostsMost = 8;  // In larger jobs bytes are measured as they come.
 constexpr double kByteUsMost = 1000;    // A byte a millisecond: slower, somebody had paused.
 
-uint64_t bytes_of(const Signature& signature) {
-  return signature.collective == Collective::barrier ? 0
-                                                     : signature.count * size_of(signature.dtype);
-}
-
 }  // namespace
 
 Adviser::Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const Options& options,

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/engine/engine.h"
+
 namespace tutti {
 namespace {
-
-constexpr uint64_t kLeastSliceBytes = 64 * 1024;  // As the engine cuts.
 
 bool has_blocks(Collective collective) {
   return collective == Collective::all_gather || collective == Collective::reduce_scatter;

@@ -10,8 +10,6 @@ bool folds_alike_everywhere(const Strategy& strategy) {
   return strategy.kind == StrategyKind::tree || strategy.kind == StrategyKind::centralized;
 }
 
-uint64_t bytes_of(const Signature& signature) { return signature.count * size_of(signature.dtype); }
-
 }  // namespace
 
 bool fit_together(const Signature& a, const Signature& b) {

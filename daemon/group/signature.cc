@@ -35,4 +35,9 @@ Signature canonical(Signature signature) {
   return signature;
 }
 
+uint64_t bytes_of(const Signature& signature) {
+  return signature.collective == Collective::barrier ? 0
+                                                     : signature.count * size_of(signature.dtype);
+}
+
 }  // namespace tutti

@@ -20,6 +20,9 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
+// Of a rank's tensor; a barrier has none.
+uint64_t bytes_of(const Signature& signature);
+
 // "reduce f32[1000] sum root=2 strategy=ring", "all_reduce f32[1000] sum of a list of 12 tensors
 // (layout 5d0e)": only what matters to the collective.
 std::string to_string(const Signature& signature);

@@ -25,11 +25,6 @@ std::vector<int> all_ranks(const Roster& roster) {
   return ranks;
 }
 
-uint64_t tensor_bytes(const Signature& signature) {
-  return signature.collective == Collective::barrier ? 0
-                                                     : signature.count * size_of(signature.dtype);
-}
-
 uint32_t left_ms(uint32_t timeout_ms, uint32_t waited_ms) {
   return timeout_ms > waited_ms ? timeout_ms - waited_ms : 0;
 }
@@ -154,7 +149,7 @@ void PlainWorld::announce(const Key& key, const Communicator& group, int rank, c
 // A small operation cannot start before an older one of its group has: until that one's verdict it
 // may wait for others to travel with.
 Hurry PlainWorld::hurry_of(const Key& key, const Signature& signature) const {
-  if (tensor_bytes(signature) > options_.fuse_bytes_max) return Hurry::this_turn;
+  if (bytes_of(signature) > options_.fuse_bytes_max) return Hurry::this_turn;
   for (auto older = pending_.lower_bound({key.first, 0});
        older != pending_.end() && older->first < key; ++older)
     if (!older->second.started) return Hurry::budget;
@@ -222,7 +217,7 @@ void PlainWorld::complete(const Key& key, const Status& status) {
 void PlainWorld::answer(const Call& call, const Status& status) {
   if (status.ok()) {
     ++stats_.operations;
-    stats_.bytes += tensor_bytes(call.signature);
+    stats_.bytes += bytes_of(call.signature);
   } else {
     ++stats_.failures;
   }
