@@ -224,6 +224,38 @@ TEST_F(AdviserTest, AsksAHostOnceItIsHeardFromAndLearnsTheWayThereAndBack) {
   EXPECT_EQ(tuner_.links().at({"c", "a"}), (LinkFigures{20, 0.05}));
 }
 
+TEST_F(AdviserTest, AProbeCorrectsAProbeButNotWhatWasMeasuredOfData) {
+  TimePoint now = kStart;
+  const auto probe = [&](int large_us) {
+    now += 2 * Prober::kAgainAfter;
+    asked_.clear();
+    adviser_.heard_from(2, now);
+    for (int i = 0; i < Prober::kSmall + Prober::kLarge; ++i) {
+      now += Micros(i < Prober::kSmall ? 40 : large_us);
+      adviser_.answered(2, v1::Probe(asked_.back().second), now);
+    }
+    return tuner_.links().at({"a", "c"}).byte_us;
+  };
+  EXPECT_EQ(probe(90), 0.05);
+  EXPECT_EQ(probe(140), 0.1);
+  v1::Rates rates;
+  rates.add_rates()->set_byte_us(0.002);  // From host a.
+  EXPECT_TRUE(adviser_.learn(2, rates));
+  EXPECT_EQ(probe(240), 0.002);
+  EXPECT_EQ(tuner_.links().at({"c", "a"}).byte_us, 0.2);
+}
+
+TEST_F(AdviserTest, ADriftIsFollowedByProbesOfBytesToo) {
+  uint64_t seq = 0;
+  for (int i = 0; i < 20; ++i, ++seq) run(seq, {100, 100, 100});
+  adviser_.decide(0, group_, kSignature, {});
+  for (int i = 0; i < 40 && asked_.empty(); ++i, ++seq) run(seq, {900, 900, 900});
+  ASSERT_EQ(asked_.size(), 2u);
+  for (int i = 0; i < Prober::kSmall; ++i)
+    adviser_.answered(1, v1::Probe(i == 0 ? asked_[0].second : asked_.back().second), kStart);
+  EXPECT_EQ(asked_.back().second.padding().size(), 1000u);
+}
+
 TEST_F(AdviserTest, LearnsWhoSharesAMachine) {
   adviser_.decide(0, group_, kSignature, {});
   const double alone = tuner_.rows().back().predicted_us;

@@ -72,13 +72,16 @@ void Adviser::took(uint32_t number, uint64_t seq, uint32_t us) {
   if (!tuner_.take_wish_to_probe()) return;
   for (int host = 0; host < static_cast<int>(hosts_.size()); ++host)
     if (host != self_)
-      if (const auto question = prober_.begin(host, 0, Clock::now())) ask(host, *question);
+      if (const auto question = prober_.begin(host, padding(), Clock::now())) ask(host, *question);
 }
 
 void Adviser::heard_from(int host, TimePoint now) {
   if (!prober_.is_due(host, now)) return;
-  const uint64_t padding = hosts_.size() <= kPaddedHostsMost ? options_.padding_most : 0;
-  if (const auto question = prober_.begin(host, padding, now)) ask(host, *question);
+  if (const auto question = prober_.begin(host, padding(), now)) ask(host, *question);
+}
+
+uint64_t Adviser::padding() const {
+  return hosts_.size() <= kPaddedHostsMost ? options_.padding_most : 0;
 }
 
 void Adviser::ask(int host, const Prober::Question& question) {
@@ -98,12 +101,8 @@ void Adviser::answered(int host, const v1::Probe& probe, TimePoint now) {
   const std::string& us = hosts_[static_cast<size_t>(self_)].name;
   const std::string& them = hosts_[static_cast<size_t>(host)].name;
   const LinkFigures figures{next.findings->message_us, next.findings->byte_us};
-  for (const auto& pair : {Tuner::Pair{us, them}, Tuner::Pair{them, us}}) {
-    const auto known = tuner_.links().find(pair);
-    const bool seen = known != tuner_.links().end() && known->second.byte_us > 0;
-    // Bytes measured as they came are better than a probe's.
-    tuner_.set_link(pair.first, pair.second, {figures.message_us, seen ? 0 : figures.byte_us});
-  }
+  tuner_.set_link(us, them, figures);
+  tuner_.set_link(them, us, figures);
 }
 
 bool Adviser::learn(int host, const v1::Rates& rates) {
@@ -111,7 +110,7 @@ bool Adviser::learn(int host, const v1::Rates& rates) {
     if (rate.from() >= hosts_.size()) return false;
     if (!(rate.byte_us() > 0) || rate.byte_us() > kByteUsMost) continue;
     tuner_.set_link(hosts_[rate.from()].name, hosts_[static_cast<size_t>(host)].name,
-                    {0, rate.byte_us()});
+                    {0, rate.byte_us(), true});
   }
   return true;
 }

@@ -55,6 +55,7 @@ class Adviser {
   Tuner::Case case_of(uint32_t number, const Communicator& group, const Signature& signature);
   bool may_try(const Signature& signature, const Communicator& group) const;
   void ask(int host, const Prober::Question& question);
+  uint64_t padding() const;  // Of probes in a job of this size.
 
   Tuner& tuner_;
   const std::vector<Host>& hosts_;

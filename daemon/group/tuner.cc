@@ -216,9 +216,11 @@ void Tuner::set_link(const std::string& from, const std::string& to, const LinkF
   LinkFigures& kept = links_[{from, to}];
   const LinkFigures before = kept;
   if (figures.message_us > 0) kept.message_us = figures.message_us;
-  if (figures.byte_us > 0) kept.byte_us = figures.byte_us;
+  if (figures.byte_us > 0 && (figures.of_data || !kept.of_data)) kept.byte_us = figures.byte_us;
+  kept.of_data = before.of_data || (figures.of_data && figures.byte_us > 0);
   if (!moved(before.message_us, kept.message_us) && !moved(before.byte_us, kept.byte_us)) {
-    kept = before;
+    kept.message_us = before.message_us;
+    kept.byte_us = before.byte_us;
     return;
   }
   typical_.reset();

@@ -51,6 +51,7 @@ struct Party {
 struct LinkFigures {
   double message_us = 0;
   double byte_us = 0;
+  bool of_data = false;  // byte_us is of data as it came, which is better than a probe's.
   bool operator==(const LinkFigures&) const = default;
 };
 
@@ -112,7 +113,7 @@ class Tuner {
   // How long an operation took, from its start to its end on the last host, while no other ran.
   void observe(const Case& operation, const Strategy& used, double us);
 
-  // A measurement; what is 0 is left as it was.
+  // A measurement; what is 0 is left as it was, and a figure of data by a probe's.
   void set_link(const std::string& from, const std::string& to, const LinkFigures& figures);
   // Measured, or typical of those that were, or the model's default.
   LinkCost link(const std::string& from, const std::string& to) const;
