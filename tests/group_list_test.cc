@@ -25,16 +25,17 @@ class GateTest : public ::testing::Test {
     Call call;
     call.signature.layout = layout;
     call.following = following;
-    return gate_.admit(call);
+    return gate_.admit(call, now_);
   }
   std::vector<Gate::Way> admit_what_waited() {
     std::vector<Gate::Way> ways;
-    for (Call& call : gate_.take()) ways.push_back(gate_.admit(call));
+    for (Call& call : gate_.take(now_)) ways.push_back(gate_.admit(call, now_));
     return ways;
   }
   using Way = Gate::Way;
 
   Gate gate_;
+  TimePoint now_{};
 };
 
 TEST_F(GateTest, SingleTensorsAndShortListsPass) {
@@ -55,6 +56,19 @@ TEST_F(GateTest, WhatFollowsAnOpenedListWaitsAndPasses) {
   EXPECT_FALSE(gate_.waits_for(5));
   EXPECT_THAT(admit_what_waited(),
               ElementsAre(Way::pass, Way::pass, Way::pass, Way::open, Way::wait));
+}
+
+TEST_F(GateTest, TheWaitCountsToTheDeadline) {
+  EXPECT_EQ(admit(77, 2), Way::open);
+  EXPECT_EQ(admit(77, 1), Way::wait);
+  now_ += Millis(300);
+  Call call;
+  call.waited_ms = 50;
+  EXPECT_EQ(gate_.admit(call, now_), Way::wait);
+  gate_.settle({});
+  std::vector<uint32_t> waited;
+  for (const Call& taken : gate_.take(now_ + Millis(200))) waited.push_back(taken.waited_ms);
+  EXPECT_THAT(waited, ElementsAre(500, 250));
 }
 
 TEST_F(GateTest, TheRestOfARefusedListIsRefusedAndNoMore) {

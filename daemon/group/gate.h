@@ -7,8 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <utility>
+#include <vector>
 
 #include "daemon/group/group.h"
 
@@ -23,15 +22,15 @@ class Gate {
     refuse,  // It ends with refusal().
   };
   // Takes the call only where it has to wait.
-  Way admit(Call& call);
+  Way admit(Call& call, TimePoint now);
   const Status& refusal() const { return refusal_; }
 
   // The operation that the list waits for, which was admitted as `open`.
   void shut(uint64_t seq) { opening_ = seq; }
   bool waits_for(uint64_t seq) const { return shut_ && opening_ == seq; }
   void settle(const Status& verdict);
-  // What waited, to be admitted anew.
-  std::deque<Call> take() { return std::exchange(waiting_, {}); }
+  // What waited, to be admitted anew; that time is gone from their deadlines.
+  std::vector<Call> take(TimePoint now);
 
  private:
   bool shut_ = false;
@@ -39,7 +38,11 @@ class Gate {
   uint64_t layout_ = 0;  // Of the list that is under way.
   uint32_t following_ = 0;
   Status refusal_;
-  std::deque<Call> waiting_;
+  struct Waiting {
+    Call call;
+    TimePoint since;
+  };
+  std::vector<Waiting> waiting_;
 };
 
 }  // namespace tutti

@@ -85,7 +85,7 @@ void PlainWorld::submit(int job_rank, uint32_t number, Call call) {
 void PlainWorld::enter(const Caller& caller, Call call) {
   if (!cause_.ok()) return answer(call, cause_);
   Gate& gate = gates_[caller];
-  switch (gate.admit(call)) {
+  switch (gate.admit(call, Clock::now())) {
     case Gate::Way::pass:
       return proceed(caller, std::move(call));
     case Gate::Way::open:

@@ -71,12 +71,12 @@ void PlainWorld::reopen(const Caller& caller, uint64_t seq, const Status& verdic
   if (gate == gates_.end()) return;  // The epoch is over.
   if (!gate->second.waits_for(seq)) return;
   gate->second.settle(verdict);
-  for (Call& call : gate->second.take()) enter(caller, std::move(call));
+  for (Call& call : gate->second.take(Clock::now())) enter(caller, std::move(call));
 }
 
 void PlainWorld::answer_waiting(Gate& gate, const Status& cause) {
   const Status status = cause.ok() ? Status(Code::cancelled, "the rank left") : cause;
-  for (const Call& call : gate.take()) answer(call, status);
+  for (const Call& call : gate.take(Clock::now())) answer(call, status);
 }
 
 // ---- One by one, or several as one ----
