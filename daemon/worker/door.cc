@@ -10,6 +10,26 @@ namespace {
 constexpr size_t kWaitingMost = 256;
 }
 
+// Tells the door when a link ends, which may wait there.
+class Door::Caller final : public LinkHandler {
+ public:
+  Caller(Loop& loop, std::shared_ptr<LoopHandler> handler, std::function<void()> gone)
+      : loop_(loop), handler_(std::move(handler)), gone_(std::move(gone)) {}
+  std::shared_ptr<Landing> place(const FrameHeader& header) override {
+    return handler_->place(header);
+  }
+  void on_frame(Frame frame) override { handler_->on_frame(std::move(frame)); }
+  void on_closed(Status cause) override {
+    handler_->on_closed(std::move(cause));
+    loop_.post(std::move(gone_));
+  }
+
+ private:
+  Loop& loop_;
+  const std::shared_ptr<LoopHandler> handler_;
+  std::function<void()> gone_;
+};
+
 Door::Door(Loop& loop, std::string job, Millis patience, Events& events)
     : loop_(loop), job_(std::move(job)), patience_(patience), events_(events) {}
 
@@ -29,7 +49,9 @@ Acceptor Door::acceptor() {
     loop.post([this, alive, guest = std::move(guest)] {
       if (*alive) receive(guest);
     });
-    return std::shared_ptr<LinkHandler>(handler);
+    return std::shared_ptr<LinkHandler>(std::make_shared<Caller>(loop, handler, [=, this] {
+      if (*alive) gone(handler.get());
+    }));
   };
 }
 
@@ -46,6 +68,14 @@ void Door::receive(Guest guest) {
   }
   waiting_.push_back(std::move(guest));
   if (timer_ == 0) timer_ = loop_.at(waiting_.back().until, [this] { turn_away_late(); });
+}
+
+void Door::gone(const LoopHandler* handler) {
+  const auto guest = std::ranges::find_if(
+      waiting_, [&](const Guest& each) { return each.handler.get() == handler; });
+  if (guest == waiting_.end()) return;
+  guest->handler->unbind();
+  waiting_.erase(guest);
 }
 
 void Door::opened(uint32_t epoch) {

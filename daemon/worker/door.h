@@ -1,7 +1,8 @@
 // Where other workers' links come in: each is led to the epoch it belongs to, or turned away.
 //
-// A link may arrive before this worker's own roster does; it waits for it, within a limit. Links of
-// epochs that are over, and links that do not know the epoch's secret, are closed.
+// A link may arrive before this worker's own roster does; it waits for it, within a limit, as long
+// as it lives. Links of epochs that are over, and links that do not know the epoch's secret, are
+// closed.
 #pragma once
 
 #include <list>
@@ -38,7 +39,10 @@ class Door {
     TimePoint until;
   };
 
+  class Caller;
+
   void receive(Guest guest);
+  void gone(const LoopHandler* handler);
   void lead_in(const Guest& guest, World& world);
   void turn_away_late();
 
