@@ -137,6 +137,27 @@ TEST_F(EngineTest, AnEarlyFrameWaitsForItsOperation) {
   EXPECT_EQ(tensor_, (std::vector<float>{1, 2, 3, 4}));
 }
 
+TEST_F(EngineTest, TheOldestAreUnderWayAndTheNextFollows) {
+  const uint64_t next = EngineLimits().ops_in_flight;
+  for (uint64_t seq = 0; seq <= next; ++seq) engine_->start(all_reduce(seq));
+  ASSERT_TRUE(engine_->on_frame(frame(next, 0, 16)).ok());
+  run_posted();
+  EXPECT_TRUE(wire_.sent.empty()) << "it is not its turn";
+  ASSERT_TRUE(engine_->on_frame(frame(1, 0, 16)).ok());
+  ASSERT_EQ(wire_.sent.size(), 1u);
+  EXPECT_EQ(wire_.sent[0].header.op_seq, 1u);
+  wire_.sent[0].released();
+  run_posted();
+  ASSERT_EQ(wire_.sent.size(), 2u);
+  EXPECT_EQ(wire_.sent[1].header.op_seq, next);
+  EXPECT_EQ(ends_.size(), 1u);
+  EXPECT_EQ(engine_->waiting({1, 0, 0}).rank, 1);
+  EXPECT_EQ(engine_->waiting({1, 0, 1}).what, "its turn");
+  wire_.sent[1].released();
+  engine_->abort(1, aborted("test ends"));
+  run_posted();
+}
+
 TEST_F(EngineTest, EarlyFramesAreBounded) {
   EXPECT_TRUE(engine_->on_frame(frame(0, 0, 800)).ok());
   EXPECT_EQ(engine_->on_frame(frame(1, 0, 800)).code(), Code::resource_exhausted);

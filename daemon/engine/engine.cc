@@ -1,8 +1,11 @@
 #include "daemon/engine/engine.h"
 
+#include <algorithm>
 #include <deque>
+#include <iterator>
 #include <list>
-#include <unordered_map>
+#include <map>
+#include <ranges>
 
 #include "daemon/engine/slice_run.h"
 
@@ -64,6 +67,7 @@ class PlainEngine final : public Engine {
   std::unique_ptr<Stream> stream_;
   EngineParts parts_;
   Runs runs_;  // In the order of start().
+  std::map<OpKey, Runs::iterator> by_key_;
   std::map<OpKey, Stashed> stash_;
   size_t stash_bytes_ = 0;
   bool pump_posted_ = false;
@@ -84,7 +88,8 @@ void PlainEngine::start(Operation operation) {
     stash_bytes_ -= early->second.bytes;
     stash_.erase(early);
   }
-  runs_.push_back(std::move(run));
+  const auto at = runs_.insert(runs_.end(), run);
+  require(by_key_.emplace(run->operation.key, at).second, "an operation's key is its own");
   pump();
 }
 
@@ -121,9 +126,8 @@ Status PlainEngine::stash(const OpKey& key, const FrameTag& tag, Frame frame) {
 }
 
 std::shared_ptr<Run> PlainEngine::find(const OpKey& key) const {
-  for (const std::shared_ptr<Run>& run : runs_)
-    if (run->operation.key == key) return run;
-  return nullptr;
+  const auto found = by_key_.find(key);
+  return found == by_key_.end() ? nullptr : *found->second;
 }
 
 void PlainEngine::pump_soon() {
@@ -139,13 +143,11 @@ void PlainEngine::pump_soon() {
 // One pass over the operations under way. Work that could go on at once is posted, so that the loop
 // stays awake to doorbells and deaths between slices.
 void PlainEngine::pump() {
-  int under_way = 0;
-  const Runs snapshot = runs_;  // done() may start or abort others.
-  for (const std::shared_ptr<Run>& run : snapshot) {
-    if (run->ended) continue;
-    if (++under_way > limits_.ops_in_flight) break;
-    if (advance(run)) pump_soon();
-  }
+  std::vector<std::shared_ptr<Run>> under_way;  // A copy: done() may start or abort others.
+  under_way.reserve(static_cast<size_t>(limits_.ops_in_flight));
+  std::ranges::copy(runs_ | std::views::take(limits_.ops_in_flight), std::back_inserter(under_way));
+  for (const std::shared_ptr<Run>& run : under_way)
+    if (!run->ended && advance(run)) pump_soon();
 }
 
 // Whether more could be done at once.
@@ -210,7 +212,9 @@ void PlainEngine::end(const std::shared_ptr<Run>& run, Status status) {
     slice->take_back_landing();
     if (slice->unreleased == 0) slice->recycle(scratch_);  // Else with its last release.
   }
-  runs_.remove(run);
+  const auto entry = by_key_.find(run->operation.key);
+  runs_.erase(entry->second);
+  by_key_.erase(entry);
   run->operation.done(std::move(status));
   if (!runs_.empty()) pump_soon();
 }
