@@ -88,9 +88,9 @@ bool Board::arrive(uint64_t number, const BoardEntry& entry) {
     const uint32_t arrived = arrived_of(word) | uint32_t{1} << rank_;
     Joint joint;
     const bool last = arrived == everyone_;
-    const BoardPhase phase = last ? decide(slot, turn, joint) : BoardPhase::open;
+    const BoardPhase phase = last ? decide(number, joint) : BoardPhase::open;
     if (!slot.word.compare_exchange_weak(word, board_word(turn, phase, arrived))) continue;
-    if (phase == BoardPhase::folding) begin(slot, turn, joint);
+    if (phase == BoardPhase::folding) begin(number, joint);
     if (phase == BoardPhase::diverted) call();
     // Not before the arrival: whoever takes the board out of use, or passes, then sees one or the
     // other.
@@ -119,7 +119,9 @@ bool Board::somebody_passed(uint64_t number, uint32_t arrived) const {
 
 // The last to arrive decides for all, before anybody can see that it came: nobody must find an
 // operation that is neither waiting nor decided. Small ones it claims as a whole.
-BoardPhase Board::decide(BoardSlot& slot, uint32_t turn, Joint& joint) {
+BoardPhase Board::decide(uint64_t number, Joint& joint) {
+  BoardSlot& slot = slot_at(number);
+  const uint32_t turn = turn_at(number);
   if (header().in_use.load() == 0 || !read(slot, joint)) return BoardPhase::diverted;
   const uint64_t bytes = joint.bytes / (uint64_t{2} * ranks_);  // About those of a rank's side.
   if (bytes > kBackgroundBytes && !joint.anyone_waits) return BoardPhase::diverted;
@@ -131,17 +133,17 @@ BoardPhase Board::decide(BoardSlot& slot, uint32_t turn, Joint& joint) {
 }
 
 // Holds block 0, for those who look for the dead, until it has done what it alone does.
-void Board::begin(BoardSlot& slot, uint32_t turn, const Joint& joint) {
+void Board::begin(uint64_t number, const Joint& joint) {
   const bool alone = joint.bytes <= uint64_t{2} * ranks_ * kBoardBlockBytes && !joint.any_staged;
-  if (joint.blocks == 0) finish(slot, turn, joint);
-  for (uint32_t block = 0; alone && block < joint.blocks; ++block) fold(slot, turn, joint, block);
+  if (joint.blocks == 0) finish(number, joint);
+  for (uint32_t block = 0; alone && block < joint.blocks; ++block) fold(number, joint, block);
   if (!alone && joint.anyone_waits) wake_helpers(joint);
   while (!alone && !joint.anyone_waits) {  // Small: done before somebody comes to wait.
-    const std::optional<uint32_t> block = claim(slot, turn, joint);
+    const std::optional<uint32_t> block = claim(number, joint);
     if (!block) break;
-    fold(slot, turn, joint, *block);
+    fold(number, joint, *block);
   }
-  own_entry(slot).holding.store(0, std::memory_order_release);
+  own_entry(slot_at(number)).holding.store(0, std::memory_order_release);
 }
 
 // ---- Folding ----
@@ -161,26 +163,26 @@ bool Board::read_folding(uint64_t number, Joint& joint) const {
 
 bool Board::help(uint64_t number, uint32_t blocks_most) {
   BoardSlot& slot = slot_at(number);
-  const uint32_t turn = turn_at(number);
-  if (!is_of_turn(slot.claimed.load(std::memory_order_acquire), turn)) return false;
+  if (!is_of_turn(slot.claimed.load(std::memory_order_acquire), turn_at(number))) return false;
   const std::unique_lock one_at_a_time(folding_, std::try_to_lock);
   Joint joint;
   if (!one_at_a_time || !read_folding(number, joint)) return false;
   uint32_t done = 0;
   while (done < blocks_most) {
-    const std::optional<uint32_t> block = claim(slot, turn, joint);
+    const std::optional<uint32_t> block = claim(number, joint);
     if (!block) break;
-    fold(slot, turn, joint, *block);
+    fold(number, joint, *block);
     own_entry(slot).holding.store(0, std::memory_order_release);
     ++done;
   }
   return done != 0;
 }
 
-std::optional<uint32_t> Board::claim(BoardSlot& slot, uint32_t turn, const Joint& joint) {
+std::optional<uint32_t> Board::claim(uint64_t number, const Joint& joint) {
+  BoardSlot& slot = slot_at(number);
   std::atomic<uint32_t>& holding = own_entry(slot).holding;
   uint64_t claimed = slot.claimed.load(std::memory_order_acquire);
-  while (is_of_turn(claimed, turn)) {
+  while (is_of_turn(claimed, turn_at(number))) {
     const uint32_t block = blocks_of(claimed);
     if (block >= joint.blocks || block >= blocks_ready(slot, joint)) break;
     holding.store(block + 1);
@@ -198,23 +200,38 @@ uint32_t Board::blocks_ready(const BoardSlot& slot, const Joint& joint) const {
   return least;
 }
 
-void Board::fold(BoardSlot& slot, uint32_t turn, const Joint& joint, uint32_t block) {
+void Board::fold(uint64_t number, const Joint& joint, uint32_t block) {
+  BoardSlot& slot = slot_at(number);
   run_block(joint, block, kernel_);
   if (joint.any_staged)
-    slot.marks[block % kStageBlocks].store(board_count(turn, block + 1), std::memory_order_release);
+    slot.marks[block % kStageBlocks].store(board_count(turn_at(number), block + 1),
+                                           std::memory_order_release);
   const uint64_t before = slot.folded.fetch_add(1, std::memory_order_acq_rel);
-  if (blocks_of(before) + 1 == joint.blocks) finish(slot, turn, joint);
+  if (blocks_of(before) + 1 == joint.blocks) finish(number, joint);
 }
 
 // Completions first: while the slot is not cleared, whoever waits can tell by it that all is
-// folded. Not if the worker ended the operation: then this rank was stopped for long.
-void Board::finish(BoardSlot& slot, uint32_t turn, const Joint& joint) {
+// folded. Not if the worker ended the operation: then this rank was stopped for long. Several may
+// do this at once, and one of them stop on its way: each thing done twice is done once.
+void Board::finish(uint64_t number, const Joint& joint) {
+  std::atomic<uint64_t>& state = slot_at(number).word;
+  const uint32_t turn = turn_at(number);
+  const uint64_t ending = board_word(turn, BoardPhase::ending, everyone_);
   uint64_t word = board_word(turn, BoardPhase::folding, everyone_);
-  if (!slot.word.compare_exchange_strong(word, board_word(turn, BoardPhase::ending, everyone_)))
-    return;
+  if (!state.compare_exchange_strong(word, ending) && word != ending) return;
   for (uint32_t rank = 0; rank < ranks_; ++rank)
-    complete(segments_[rank]->completion(joint.parts[rank].slot));
-  slot.word.store(board_word(turn + 1, BoardPhase::open, 0), std::memory_order_release);
+    complete(segments_[rank]->completion(joint.parts[rank].slot), number);
+  word = ending;
+  state.compare_exchange_strong(word, board_word(turn + 1, BoardPhase::open, 0));
+}
+
+bool Board::conclude(uint64_t number) {
+  Joint joint;
+  const uint64_t folded = slot_at(number).folded.load(std::memory_order_acquire);
+  if (!is_of_turn(folded, turn_at(number)) || !read_folding(number, joint)) return false;
+  if (blocks_of(folded) != joint.blocks) return false;
+  finish(number, joint);
+  return true;
 }
 
 // Those that sleep can help, or must feed their blocks.
@@ -265,17 +282,6 @@ Board::Stage Board::stage(uint64_t number) const {
   if (turn_of(word) != turn_at(number) || phase_of(word) == BoardPhase::diverted)
     return Stage::elsewhere;
   return phase_of(word) == BoardPhase::open ? Stage::waiting : Stage::folding;
-}
-
-bool Board::is_orphaned(uint64_t number) const {
-  const BoardSlot& slot = slot_at(number);
-  Joint joint;
-  const uint64_t folded = slot.folded.load(std::memory_order_acquire);
-  if (!is_of_turn(folded, turn_at(number)) || !read_folding(number, joint)) return false;
-  const uint32_t gone = header().gone.load();
-  for (uint32_t rank = 0; rank < ranks_; ++rank)
-    if ((gone >> rank & 1) == 0 && slot.entries[rank].holding.load() != 0) return false;
-  return gone != 0 && blocks_of(folded) == joint.blocks && stage(number) == Stage::folding;
 }
 
 void Board::complain(uint64_t number) {

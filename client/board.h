@@ -53,8 +53,9 @@ class Board {
   enum class Stage { waiting, folding, elsewhere };
   // `elsewhere`: it is done, or diverted.
   Stage stage(uint64_t number) const;
-  // All is folded, but who folded the last block died before it said so.
-  bool is_orphaned(uint64_t number) const;
+  // Completes the operation for all ranks if it is folded, for who folded the last block may have
+  // died or stopped before it could. False: it is not folded.
+  bool conclude(uint64_t number);
   // Wakes the worker: there is something diverted.
   void call();
   // The operation is past its deadline while it is folded.
@@ -75,15 +76,15 @@ class Board {
   bool is_open_for(uint64_t number);
   void write(BoardEntry& own, const BoardEntry& entry);
   bool somebody_passed(uint64_t number, uint32_t arrived) const;
-  BoardPhase decide(BoardSlot& slot, uint32_t turn, Joint& joint);
-  void begin(BoardSlot& slot, uint32_t turn, const Joint& joint);
+  BoardPhase decide(uint64_t number, Joint& joint);
+  void begin(uint64_t number, const Joint& joint);
   bool read(const BoardSlot& slot, Joint& joint) const;
   bool read_folding(uint64_t number, Joint& joint) const;
   void divert(BoardSlot& slot, uint32_t turn);
-  std::optional<uint32_t> claim(BoardSlot& slot, uint32_t turn, const Joint& joint);
+  std::optional<uint32_t> claim(uint64_t number, const Joint& joint);
   uint32_t blocks_ready(const BoardSlot& slot, const Joint& joint) const;
-  void fold(BoardSlot& slot, uint32_t turn, const Joint& joint, uint32_t block);
-  void finish(BoardSlot& slot, uint32_t turn, const Joint& joint);
+  void fold(uint64_t number, const Joint& joint, uint32_t block);
+  void finish(uint64_t number, const Joint& joint);
   void wake_helpers(const Joint& joint);
 
   std::byte* base_ = nullptr;

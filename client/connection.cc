@@ -17,13 +17,7 @@ constexpr Millis kPulse{10};
 // A worker ends operations at their deadline; what takes this much longer will never end.
 constexpr Millis kGrace{5'000};
 
-constexpr auto kFree = static_cast<uint32_t>(SlotState::free);
-constexpr auto kPending = static_cast<uint32_t>(SlotState::pending);
-constexpr auto kDone = static_cast<uint32_t>(SlotState::done);
-
-bool is_done(const Completion& completion) {
-  return completion.state.load(std::memory_order_acquire) == kDone;
-}
+constexpr uint32_t kFree = slot_word(SlotState::free);
 
 int64_t nanoseconds(TimePoint time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -100,7 +94,7 @@ Outcome Connection::assign(Request& request, const std::shared_ptr<Ticket>& tick
   ticket->deadline = ticket->started + Millis(request.timeout_ms);
   ticket->limit = ticket->deadline + kGrace;
   slots_[*slot] = ticket;
-  segment_.completion(*slot).state.store(kPending, std::memory_order_relaxed);
+  segment_.completion(*slot).state.store(slot_word(SlotState::pending), std::memory_order_relaxed);
   return {};
 }
 
@@ -115,6 +109,8 @@ Outcome Connection::meet(Request request, uint32_t flags, const std::shared_ptr<
   const uint64_t number = board_->take_number();
   request.slot = *ticket->slot;
   ticket->number = number;
+  segment_.completion(*ticket->slot)
+      .state.store(slot_word(SlotState::pending, number), std::memory_order_relaxed);
   if (suits_board(request, board_->ranks()))
     met = board_->arrive(number, {request, nanoseconds(ticket->started), segment_.head(), flags});
   if (!met) board_->pass(number);
@@ -150,18 +146,22 @@ std::optional<uint32_t> Connection::free_slot() {
   return std::nullopt;
 }
 
-bool Connection::settle(Ticket& ticket) {
-  if (ticket.settled) return true;
-  if (!is_mine()) return false;
-  Completion& completion = segment_.completion(*ticket.slot);
-  if (!is_done(completion)) return false;
+void Connection::read(const Completion& completion, Ticket& ticket) {
   const auto code = code_of(static_cast<uint32_t>(completion.code));
   if (code != TUTTI_OK && !ticket.known)
     ticket.outcome = {code, text_of(completion.message), completion.culprit_rank,
                       text_of(completion.culprit_host)};
   ticket.value = completion.value;
-  if (code == TUTTI_OK && ticket.number && completion.value == kByBoard)
-    board_->count(ticket.bytes);
+}
+
+bool Connection::settle(Ticket& ticket) {
+  if (ticket.settled) return true;
+  if (!is_mine()) return false;
+  Completion& completion = segment_.completion(*ticket.slot);
+  const SlotState state = state_of(completion.state.load(std::memory_order_acquire));
+  if (state != SlotState::done && state != SlotState::folded) return false;
+  if (state == SlotState::folded) board_->count(ticket.bytes);
+  if (state == SlotState::done) read(completion, ticket);
   ticket.known = ticket.settled = true;
   completion.state.store(kFree, std::memory_order_relaxed);
   slots_[*ticket.slot] = nullptr;

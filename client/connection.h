@@ -99,9 +99,9 @@ class Connection {
   void check_pulse();
   bool look(Ticket& ticket, Rest& rest);
   void tend(Ticket& ticket);
-  void complete_own(Ticket& ticket);
   Board::Stage stage_of(const Ticket& ticket) const;
   bool finished(Ticket& ticket);
+  static void read(const Completion& completion, Ticket& ticket);
   bool settle(Ticket& ticket);
   void deliver(Ticket& ticket);
   std::optional<uint32_t> free_slot();

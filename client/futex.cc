@@ -9,14 +9,8 @@
 #include <climits>
 #include <ctime>
 
-#include "proto/board.h"
-
 namespace tutti::client {
 namespace {
-
-constexpr auto kPending = static_cast<uint32_t>(SlotState::pending);
-constexpr auto kDone = static_cast<uint32_t>(SlotState::done);
-constexpr auto kAsleep = static_cast<uint32_t>(SlotState::asleep);
 
 // Looks of a spinner, a few microseconds in all. Then, or at once where nobody may spin, yields:
 // they cost little where nothing else would run, and else let it run. Together they outlast the
@@ -28,29 +22,42 @@ constexpr uint32_t kYieldsForWorker = 8;
 // A yield that nobody took up takes less.
 constexpr std::chrono::nanoseconds kQuickYield{1200};
 
+uint32_t with_state(uint32_t word, SlotState state) {
+  return slot_word(state, word >> kSlotStateBits);
+}
+
 void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX); }
 
 }  // namespace
 
 void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_us,
                          const std::function<bool()>& idle) {
-  uint32_t expected = kPending;
-  if (!state.compare_exchange_strong(expected, kAsleep) && expected != kAsleep) return;
+  uint32_t word = state.load();
+  const uint32_t asleep = with_state(word, SlotState::asleep);
+  while (word != asleep) {
+    if (state_of(word) != SlotState::pending) return;
+    if (state.compare_exchange_weak(word, asleep)) break;
+  }
   if (!idle()) return stir(state);
   const timespec limit{.tv_sec = timeout_us / 1'000'000, .tv_nsec = timeout_us % 1'000'000 * 1000};
-  syscall(SYS_futex, &state, FUTEX_WAIT, kAsleep, &limit);
+  syscall(SYS_futex, &state, FUTEX_WAIT, asleep, &limit);
 }
 
-void complete(Completion& completion) {
-  completion.code = 0;
-  completion.culprit_rank = -1;
-  completion.value = kByBoard;
-  if (completion.state.exchange(kDone) == kAsleep) wake_all(completion.state);
+void complete(Completion& completion, uint64_t number) {
+  const uint32_t folded = slot_word(SlotState::folded, number);
+  uint32_t word = slot_word(SlotState::pending, number);
+  while (!completion.state.compare_exchange_weak(word, folded)) {
+    const bool is_open =
+        state_of(word) == SlotState::pending || state_of(word) == SlotState::asleep;
+    if (!is_open || with_state(word, SlotState::folded) != folded) return;
+  }
+  if (state_of(word) == SlotState::asleep) wake_all(completion.state);
 }
 
 void stir(std::atomic<uint32_t>& state) {
-  uint32_t expected = kAsleep;
-  if (state.compare_exchange_strong(expected, kPending)) wake_all(state);
+  uint32_t word = state.load();
+  if (state_of(word) != SlotState::asleep) return;
+  if (state.compare_exchange_strong(word, with_state(word, SlotState::pending))) wake_all(state);
 }
 
 bool has_cores_for(uint32_t ranks) {

@@ -15,8 +15,9 @@ namespace tutti::client {
 void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_us,
                          const std::function<bool()>& idle);
 
-// Ends an operation that the board finished, and wakes who sleeps.
-void complete(Completion& completion);
+// Ends the operation of that number, which the ranks folded, and wakes who sleeps. Nothing, where
+// it is ended already.
+void complete(Completion& completion, uint64_t number);
 
 // Wakes who sleeps though the operation goes on: there is work to share.
 void stir(std::atomic<uint32_t>& state);

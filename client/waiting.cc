@@ -18,12 +18,9 @@ constexpr uint32_t kHelpBlocks = 8;
 // Between two looks at a tensor whose blocks other ranks must fold first.
 constexpr int64_t kNapMs = 1;
 
-constexpr auto kPending = static_cast<uint32_t>(SlotState::pending);
-constexpr auto kAsleep = static_cast<uint32_t>(SlotState::asleep);
-
 bool is_pending(const Completion& completion) {
-  const uint32_t state = completion.state.load(std::memory_order_acquire);
-  return state == kPending || state == kAsleep;
+  const SlotState state = state_of(completion.state.load(std::memory_order_acquire));
+  return state == SlotState::pending || state == SlotState::asleep;
 }
 
 // Until the next look at the worker, or at an operation whose time is up before.
@@ -74,7 +71,7 @@ bool Connection::done(Ticket& ticket) {
 }
 
 // What a waiting rank does for an operation on the board: it folds, calls the worker where others
-// are missing or stuck, and completes what somebody folded but did not live to say.
+// are missing or stuck, and completes what is folded where nobody has come to say so.
 void Connection::tend(Ticket& ticket) {
   if (board_ == nullptr || !ticket.number || !is_mine()) return;
   if (!is_pending(segment_.completion(*ticket.slot))) return;
@@ -86,19 +83,13 @@ void Connection::tend(Ticket& ticket) {
         board_->divert(*ticket.number);
       return;
     case Board::Stage::folding:
-      if (board_->is_orphaned(*ticket.number)) return complete_own(ticket);
-      if (now > ticket.deadline) board_->complain(*ticket.number);
+      if (!board_->conclude(*ticket.number) && now > ticket.deadline)
+        board_->complain(*ticket.number);
       return;
     case Board::Stage::elsewhere:  // Who diverted it may have stopped before it called.
       if (now > ticket.deadline) board_->call();
       return;
   }
-}
-
-// Unless the slot serves another operation by now.
-void Connection::complete_own(Ticket& ticket) {
-  const std::lock_guard lock(mutex_);
-  if (slots_[*ticket.slot].get() == &ticket) complete(segment_.completion(*ticket.slot));
 }
 
 Board::Stage Connection::stage_of(const Ticket& ticket) const {

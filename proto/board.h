@@ -7,7 +7,8 @@
 // rank's completion, as the worker would.
 //
 //   open ──last arrival, entries agree──> folding ──last block──> ending ──> open, next turn
-//     └────anybody, at any time─────────> diverted ──worker──────> open, next turn
+//     │                                      └──────worker──────> failing ─> open, next turn
+//     └────anybody, at any time─────────> diverted ──worker────────────────> open, next turn
 //
 // Diverted: the worker takes over who has arrived, and whoever comes later goes to the worker by
 // its own ring. Whatever is out of the ordinary (ranks that disagree, wait for long, die, or ask
@@ -41,22 +42,28 @@ inline constexpr uint64_t kBoardBlockBytes = 128 * 1024;
 
 // ---- BoardSlot::word: phase, turn and who has arrived, changed as one ----
 
-// `ending`: somebody fills the completions; who brings this about is the only one to.
-enum class BoardPhase : uint32_t { open = 0, folding = 1, diverted = 2, ending = 3 };
+// `ending`: all is folded, and the completions are being filled, by any rank that finds it so: who
+// began may have died or stopped. `failing`: the worker fills them, alone.
+enum class BoardPhase : uint32_t { open = 0, folding = 1, diverted = 2, ending = 3, failing = 4 };
 
-inline constexpr uint32_t kTurnBits = 30;
+inline constexpr uint32_t kPhaseBits = 3;
+inline constexpr uint32_t kTurnBits = 32 - kPhaseBits;
 inline constexpr uint32_t kTurnMask = (1u << kTurnBits) - 1;
 
 constexpr uint64_t board_word(uint32_t turn, BoardPhase phase, uint32_t arrived) {
   return uint64_t{arrived} | uint64_t{static_cast<uint32_t>(phase)} << 32 |
-         uint64_t{turn & kTurnMask} << 34;
+         uint64_t{turn & kTurnMask} << (32 + kPhaseBits);
 }
 constexpr uint32_t arrived_of(uint64_t word) { return static_cast<uint32_t>(word); }
-constexpr BoardPhase phase_of(uint64_t word) { return static_cast<BoardPhase>(word >> 32 & 3); }
-constexpr uint32_t turn_of(uint64_t word) { return static_cast<uint32_t>(word >> 34); }
+constexpr BoardPhase phase_of(uint64_t word) {
+  return static_cast<BoardPhase>(word >> 32 & ((1u << kPhaseBits) - 1));
+}
+constexpr uint32_t turn_of(uint64_t word) {
+  return static_cast<uint32_t>(word >> (32 + kPhaseBits));
+}
 // How many turns `turn` is ahead of `other`; turns wrap.
 constexpr int32_t turns_ahead(uint32_t turn, uint32_t other) {
-  return static_cast<int32_t>((turn - other) << 2) >> 2;
+  return static_cast<int32_t>((turn - other) << kPhaseBits) >> kPhaseBits;
 }
 constexpr uint32_t turn_at(uint64_t number) {
   return static_cast<uint32_t>(number / kBoardSlots) & kTurnMask;
@@ -71,9 +78,6 @@ constexpr uint32_t blocks_of(uint64_t count) { return static_cast<uint32_t>(coun
 constexpr bool is_of_turn(uint64_t count, uint32_t turn) {
   return static_cast<uint32_t>(count >> 32) == turn;
 }
-
-// Completion::value of an operation that the ranks folded themselves.
-inline constexpr uint32_t kByBoard = 1;
 
 // Blocks of `count` elements of `element_bytes`.
 constexpr uint64_t board_blocks(uint64_t count, uint64_t element_bytes) {
@@ -129,7 +133,6 @@ struct BoardHeader {
   alignas(64) std::atomic<uint32_t> in_use;
   alignas(64) std::atomic<uint32_t> calls;  // Slots diverted or overdue, ever: the worker looks
                                             // when it moved.
-  std::atomic<uint32_t> gone;               // Bits of the ranks that take no further part.
   BoardRank figures[kBoardRanks];
 };
 static_assert(sizeof(BoardHeader) <= kBoardSlotsOffset);

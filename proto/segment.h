@@ -62,12 +62,23 @@ struct Request {
 static_assert(sizeof(Request) == 64);
 static_assert(offsetof(Request, count) == 16 && offsetof(Request, timeout_ms) == 40);
 
-// `asleep`: pending, and the trainer sleeps on it: who completes it must wake it.
-enum class SlotState : uint32_t { free = 0, pending = 1, done = 2, asleep = 3 };
+// `asleep`: pending, and the trainer sleeps on it: who completes it must wake it. `done`: by the
+// worker. `folded`: by the ranks themselves, as proto/board.h says; that is OK and sets no more.
+enum class SlotState : uint32_t { free = 0, pending = 1, done = 2, asleep = 3, folded = 4 };
+
+// Completion::state: a SlotState, and what an operation of the board has of its number here. Who
+// was stopped in the middle of completing one, and goes on, so completes no later one.
+inline constexpr uint32_t kSlotStateBits = 3;
+constexpr uint32_t slot_word(SlotState state, uint64_t number = 0) {
+  return static_cast<uint32_t>(number << kSlotStateBits) | static_cast<uint32_t>(state);
+}
+constexpr SlotState state_of(uint32_t slot_word) {
+  return static_cast<SlotState>(slot_word & ((1u << kSlotStateBits) - 1));
+}
 
 struct Completion {
   std::atomic<uint32_t>
-      state;             // SlotState. The trainer: free -> pending (-> asleep) -> (done) -> free.
+      state;             // slot_word(). free -> pending (-> asleep) -> done or folded -> free.
   int32_t code;          // tutti_code.
   int32_t culprit_rank;  // -1: nobody in particular.
   uint32_t value;        // kVerbSubgroup: the new group's number.

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "client/board.h"
+#include "client/futex.h"
 #include "tests/session_board.h"
 
 namespace tutti {
@@ -30,7 +31,7 @@ class Rank {
     entry.request.count = 1;
     entry.flags = flags;
     std::memcpy(own_.base() + kArenaOffset, &value, sizeof(value));
-    own_.completion(slot).state = static_cast<uint32_t>(SlotState::pending);
+    own_.completion(slot).state = slot_word(SlotState::pending, number);
     return board_->arrive(number, entry);
   }
   float result() const {
@@ -38,8 +39,8 @@ class Rank {
     std::memcpy(&value, own_.base() + kArenaOffset + 64, sizeof(value));
     return value;
   }
-  bool is_done(uint32_t slot) const {
-    return own_.completion(slot).state.load() == static_cast<uint32_t>(SlotState::done);
+  bool is_folded(uint32_t slot) const {
+    return state_of(own_.completion(slot).state.load()) == SlotState::folded;
   }
 
  private:
@@ -55,6 +56,13 @@ class ClientBoardTest : public BoardTest {
       ranks_.push_back(std::make_unique<Rank>(trainer(rank), rank, memories));
   }
   Rank& rank(uint32_t number) { return *ranks_[number]; }
+  // Of fold(): either both are, or none is.
+  bool are_folded() {
+    const SlotState states[] = {state_of(completion(0).state.load()),
+                                state_of(completion(1).state.load())};
+    EXPECT_EQ(states[0], states[1]);
+    return states[0] == SlotState::folded;
+  }
 
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
@@ -68,7 +76,7 @@ TEST_F(ClientBoardTest, TheLastToArriveFoldsForAll) {
     ASSERT_EQ(rank(0).board().stage(number), Stage::waiting);
     ASSERT_TRUE(rank((number + 1) % 2).arrive(number, 4, 1));
     ASSERT_EQ(rank(0).board().stage(number), Stage::elsewhere);
-    ASSERT_TRUE(rank(number % 2).is_done(3) && rank((number + 1) % 2).is_done(4));
+    ASSERT_TRUE(rank(number % 2).is_folded(3) && rank((number + 1) % 2).is_folded(4));
     ASSERT_EQ(rank(0).result(), value + 1);
     ASSERT_EQ(rank(1).result(), value + 1);
     ASSERT_EQ(slot(number).entries[0].holding.load(), 0u);
@@ -76,7 +84,7 @@ TEST_F(ClientBoardTest, TheLastToArriveFoldsForAll) {
   }
 }
 
-// 2^36 operations are a day's work.
+// 2^35 operations are half a day's work.
 TEST_F(ClientBoardTest, TurnsWrap) {
   const uint64_t wrap = uint64_t{kBoardSlots} << kTurnBits;
   wind_to(wrap - kBoardSlots);
@@ -150,16 +158,41 @@ TEST_F(ClientBoardTest, WhatADeadRankFoldedIsDone) {
   slot(0).folded = board_count(0, 1);
   slot(0).claimed = board_count(0, 1);
   slot(0).entries[1].holding = 1;
-  EXPECT_FALSE(rank(0).board().is_orphaned(0)) << "rank 1 lives and will say so itself";
-  board().gone = 2;
-  EXPECT_TRUE(rank(0).board().is_orphaned(0));
-  slot(0).entries[0].holding = 1;
-  EXPECT_FALSE(rank(0).board().is_orphaned(0)) << "another thread of rank 0 does";
-  slot(0).entries[0].holding = 0;
-  slot(0).folded = board_count(0, 0);
-  EXPECT_FALSE(rank(0).board().is_orphaned(0)) << "a block is missing";
+  EXPECT_TRUE(rank(0).board().conclude(0));
+  EXPECT_TRUE(are_folded());
+  EXPECT_TRUE(is_cleared(0));
+  EXPECT_FALSE(rank(0).board().conclude(0)) << "once";
+}
+
+TEST_F(ClientBoardTest, WhatIsNotFoldedIsNotConcluded) {
+  fold(0);
+  EXPECT_FALSE(rank(0).board().conclude(0)) << "a block is missing";
   slot(0).folded = board_count(1, 1);
-  EXPECT_FALSE(rank(0).board().is_orphaned(0)) << "of another turn";
+  EXPECT_FALSE(rank(0).board().conclude(0)) << "of another turn";
+  slot(0).folded = board_count(0, 1);
+  slot(0).word = board_word(0, BoardPhase::failing, 3);
+  rank(0).board().conclude(0);
+  EXPECT_FALSE(is_cleared(0)) << "the worker's";
+  EXPECT_FALSE(are_folded());
+}
+
+// It was stopped after it completed one rank; the others do not wait for it, and when it goes on
+// it completes nothing that came later.
+TEST_F(ClientBoardTest, WhoStoppedWhileItCompletedIsNotWaitedFor) {
+  fold(0);
+  slot(0).folded = board_count(0, 1);
+  slot(0).word = board_word(0, BoardPhase::ending, 3);
+  client::complete(completion(0), 0);
+  completion(0).state = slot_word(SlotState::pending, 1);
+  ASSERT_TRUE(rank(1).board().conclude(0));
+  EXPECT_EQ(state_of(completion(1).state.load()), SlotState::folded);
+  EXPECT_TRUE(is_cleared(0));
+  EXPECT_EQ(completion(0).state.load(), slot_word(SlotState::pending, 1));
+  completion(1).state = slot_word(SlotState::asleep, 1);
+  client::complete(completion(1), 0);
+  EXPECT_EQ(completion(1).state.load(), slot_word(SlotState::asleep, 1));
+  client::complete(completion(1), 1);
+  EXPECT_EQ(completion(1).state.load(), slot_word(SlotState::folded, 1));
 }
 
 // A rank that was stopped and goes on must not complete what the worker gave up.
@@ -171,7 +204,7 @@ TEST_F(ClientBoardTest, WhatWasGivenUpIsNotCompleted) {
   slot(0).word = board_word(1, BoardPhase::open, 0);
   slot(0).claimed = board_count(0, 0);
   EXPECT_FALSE(rank(0).board().help(0));
-  EXPECT_FALSE(is_done(0) || is_done(1));
+  EXPECT_FALSE(are_folded());
 }
 
 TEST_F(ClientBoardTest, HelpersShareTheBlocks) {
@@ -188,9 +221,9 @@ TEST_F(ClientBoardTest, HelpersShareTheBlocks) {
   slot(0).word = board_word(0, BoardPhase::folding, 3);
   EXPECT_TRUE(rank(0).board().help(0, 1));
   EXPECT_TRUE(rank(1).board().help(0, 1));
-  EXPECT_FALSE(is_done(0));
+  EXPECT_FALSE(are_folded());
   EXPECT_TRUE(rank(0).board().help(0));
-  EXPECT_TRUE(is_done(0) && is_done(1));
+  EXPECT_TRUE(are_folded());
   EXPECT_FALSE(rank(1).board().help(0));
   for (uint32_t r = 0; r < 2; ++r) {
     const auto* values = reinterpret_cast<const float*>(trainer(r).at(kArenaOffset));

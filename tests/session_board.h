@@ -53,7 +53,7 @@ class BoardTest : public testing::Test {
     entry.flags = flags;
     entry.ready = 0;
     entry.holding = 0;
-    trainer(rank).completion(completion).state = static_cast<uint32_t>(SlotState::pending);
+    trainer(rank).completion(completion).state = slot_word(SlotState::pending);
     const uint64_t word = slot(number).word.load();
     slot(number).word = board_word(turn_at(number), phase, arrived_of(word) | 1u << rank);
     return entry;
@@ -80,7 +80,7 @@ class BoardTest : public testing::Test {
   }
   Completion& completion(uint32_t rank) { return trainer(rank).completion(9); }
   bool is_done(uint32_t rank) {
-    return completion(rank).state.load() == static_cast<uint32_t>(SlotState::done);
+    return completion(rank).state.load() == slot_word(SlotState::done);
   }
   std::vector<uint32_t> slots_of(uint32_t rank) {
     std::vector<uint32_t> slots;

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 TEST_F(BoardTest, AFailureTouchesNoCompletionThatTheWorkerHolds) {
   trainer(0).submit(all_reduce_request(9));
   drain(loop_);
-  trainer(0).completion(9).state = static_cast<uint32_t>(SlotState::pending);
+  trainer(0).completion(9).state = slot_word(SlotState::pending);
   fold(0);
   slot(0).entries[1].holding = 1;
   trainer(1).hang_up();

@@ -77,7 +77,7 @@ TEST_F(SessionTest, CompletionReachesTheTrainer) {
   EXPECT_EQ(trainer.header().tail.load(), 1u);
   served.session->complete(255, unavailable("rank 3 left", {3, "b"}), 77);
   Completion& done = trainer.completion(255);
-  EXPECT_EQ(done.state.load(), static_cast<uint32_t>(SlotState::done));
+  EXPECT_EQ(done.state.load(), slot_word(SlotState::done));
   EXPECT_EQ(done.code, TUTTI_UNAVAILABLE);
   EXPECT_EQ(done.culprit_rank, 3);
   EXPECT_EQ(done.value, 77u);
@@ -167,7 +167,7 @@ TEST_F(SessionTest, CompletionWakesASleeper) {
   trainer.submit(all_reduce_request(3));
   take(1);
   auto& state = trainer.completion(3).state;
-  state.store(static_cast<uint32_t>(SlotState::asleep));
+  state.store(slot_word(SlotState::asleep));
   std::atomic<pid_t> thread = 0;
   long woken = -1;
   std::thread sleeper([&] {

@@ -207,7 +207,6 @@ void Board::set_in_use(bool in_use) {
 
 void Board::leave(uint32_t rank, const Status& why) {
   if (!gone_.emplace(rank, why).second) return;
-  header().gone.fetch_or(uint32_t{1} << rank);
   set_in_use(false);
   seats_[rank] = nullptr;
   if (review_timer_ == 0) review();
@@ -231,12 +230,17 @@ void Board::review() {
   if (again) review_timer_ = loop_.at(Clock::now() + kReview, [this] { review(); });
 }
 
-// All is folded: the living will say so themselves.
-Status Board::fault_of(const Found& found) const {
+// Then the living will say so themselves.
+bool Board::is_folded(const Found& found) const {
   BoardSlot& from = slot(found.index);
   const uint64_t folded = from.folded.load();
   const uint64_t blocks = blocks_for(copy_request(from.entries[0].request), seats_.size());
-  if (is_of_turn(folded, turn_of(found.word)) && blocks_of(folded) == blocks) return {};
+  return is_of_turn(folded, turn_of(found.word)) && blocks_of(folded) == blocks;
+}
+
+Status Board::fault_of(const Found& found) const {
+  BoardSlot& from = slot(found.index);
+  if (is_folded(found)) return {};
   for (const auto& [rank, why] : gone_)
     if (left_undone(from.entries[rank])) return why;
   return {};
@@ -263,8 +267,8 @@ void Board::stop(const Found& found) {
 bool Board::fail(const Found& found, const Status& why) {
   BoardSlot& failed = slot(found.index);
   uint64_t word = found.word;
-  const uint64_t ending = board_word(turn_of(word), BoardPhase::ending, arrived_of(word));
-  if (!failed.word.compare_exchange_strong(word, ending)) return false;
+  const uint64_t failing = board_word(turn_of(word), BoardPhase::failing, arrived_of(word));
+  if (!failed.word.compare_exchange_strong(word, failing)) return false;
   for (uint32_t rank = 0; rank < seats_.size(); ++rank)
     if (seats_[rank] != nullptr)
       seats_[rank]->fail_on_board(copy_request(failed.entries[rank].request).slot, why);
@@ -295,6 +299,7 @@ void Board::judge_overdue(const Found& found) {
   const uint64_t overdue = late.overdue.exchange(0);
   const std::optional<uint32_t> culprit = culprit_of(found);
   if (overdue == 0 || !is_of_turn(overdue, turn_of(found.word)) || !culprit) return;
+  if (is_folded(found)) return;
   const Request request = copy_request(late.entries[*culprit].request);
   const std::string what = request.verb < kCollectives
                                ? std::string(name_of(static_cast<Collective>(request.verb)))

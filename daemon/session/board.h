@@ -84,6 +84,7 @@ class Board {
   void take_over(const Found& found);
   void judge_overdue(const Found& found);
   void review();
+  bool is_folded(const Found& found) const;
   Status fault_of(const Found& found) const;
   std::optional<uint32_t> culprit_of(const Found& found) const;
   bool others_hold(const Found& found, std::optional<uint32_t> but = {}) const;

@@ -86,8 +86,8 @@ void SocketSession::post(uint32_t slot, const Status& status, uint32_t value) {
   completion.value = value;
   copy_text(completion.culprit_host, status.culprit().host);
   copy_text(completion.message, status.message());
-  const uint32_t before = completion.state.exchange(static_cast<uint32_t>(SlotState::done));
-  if (before == static_cast<uint32_t>(SlotState::asleep)) wake_all(completion.state);
+  const uint32_t before = completion.state.exchange(slot_word(SlotState::done));
+  if (state_of(before) == SlotState::asleep) wake_all(completion.state);
 }
 
 // After the hello the socket carries nothing but its end.
