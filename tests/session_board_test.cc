@@ -152,6 +152,8 @@ TEST_F(BoardTest, TheLastToArriveMayDieBeforeItBegins) {
   ASSERT_TRUE(turn_until(loop_, [&] { return is_done(0) && is_done(1); }));
   EXPECT_EQ(completion(0).code, TUTTI_UNAVAILABLE);
   EXPECT_THAT(completion(0).message, HasSubstr("rank 2"));
+  EXPECT_EQ(session(0).board_figures().failures, 1u);
+  EXPECT_EQ(session(2).board_figures().failures, 0u) << "it is gone";
 }
 
 // Outputs must not change once the failure is told.

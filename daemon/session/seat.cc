@@ -21,7 +21,9 @@ void SocketSession::take_from_board(const Request& request, uint32_t ring_head,
 }
 
 void SocketSession::fail_on_board(uint32_t slot, const Status& status) {
-  if (slot < kRingSlots && !pending_[slot]) post(slot, status, 0);
+  if (slot >= kRingSlots || pending_[slot]) return;
+  ++failures_on_board_;
+  post(slot, status, 0);
 }
 
 Status SocketSession::stuck(const std::string& what) const {

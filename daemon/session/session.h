@@ -120,8 +120,9 @@ class Session {
   virtual void use_board(bool use) = 0;
   // What this rank did there.
   struct Figures {
-    uint64_t operations = 0;
-    uint64_t bytes = 0;
+    uint64_t operations = 0;  // That ended OK.
+    uint64_t failures = 0;
+    uint64_t bytes = 0;  // Of the tensors of those that ended OK.
   };
   virtual Figures board_figures() const = 0;
   // Hands the trainer its descriptors and starts serving. Once.

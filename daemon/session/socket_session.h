@@ -41,7 +41,7 @@ class SocketSession : public Session, public Board::Seat {
   }
   Figures board_figures() const override {
     if (board_ == nullptr) return {};
-    return {board_->operations(rank_on_board_), board_->bytes(rank_on_board_)};
+    return {board_->operations(rank_on_board_), failures_on_board_, board_->bytes(rank_on_board_)};
   }
   Status sit_down(std::shared_ptr<Board> board, uint32_t rank);
 
@@ -81,6 +81,7 @@ class SocketSession : public Session, public Board::Seat {
   std::map<uint32_t, GroupPlace> groups_;
   std::shared_ptr<Board> board_;
   uint32_t rank_on_board_ = 0;
+  uint64_t failures_on_board_ = 0;
   bool ending_ = false;
   std::vector<std::string> hosts_;
 };

@@ -52,6 +52,7 @@ WorldStats figures_of(const Session& session) {
   const Session::Figures board = session.board_figures();
   WorldStats stats;
   stats.operations = board.operations;
+  stats.failures = board.failures;
   stats.bytes = board.bytes;
   return stats;
 }
