@@ -57,6 +57,8 @@ const std::array kRows = {
                "slices of one operation under way at once"),
     number_row("stay_awake_us", &S::stay_awake_us, 0, 1'000'000,
                "how long a worker looks for more before it sleeps, where nobody wants its core"),
+    choice_row("worker_cores", &S::worker_cores, "trainers any",
+               "where a worker runs: on the cores that its trainers are bound to, or on any"),
     number_row("ops_in_flight", &S::ops_in_flight, 1, 64, "operations of one worker run at once"),
     number_row("fuse_bytes_max", &S::fuse_bytes_max, 0, int64_t{1} << 20,
                "all_reduces of at most so many bytes may run as one; 0: none do"),

@@ -83,7 +83,16 @@ void Worker::on_roster(const Roster& roster) {
   share_board(roster);
   for (auto& [number, trainer] : trainers_)
     if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer)) welcome(trainer, *world);
+  follow_trainers();
   report_missing(*world);
+}
+
+void Worker::follow_trainers() const {
+  if (settings_.worker_cores != "trainers") return;
+  std::vector<pid_t> pids;
+  for (const auto& [number, trainer] : trainers_)
+    if (trainer.epoch != 0 && !trainer.ended) pids.push_back(static_cast<pid_t>(trainer.pid));
+  cores_.follow(pids);
 }
 
 // Where all of the job is on this host, and alive, its ranks settle ordinary operations themselves.

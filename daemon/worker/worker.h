@@ -21,6 +21,7 @@
 #include "daemon/session/session.h"
 #include "daemon/transport/transport.h"
 #include "daemon/worker/agent_channel.h"
+#include "daemon/worker/cores.h"
 #include "daemon/worker/door.h"
 #include "proto/session.pb.h"
 
@@ -77,6 +78,7 @@ class Worker final : public Session::Events,
   void free_place(uint32_t rank);
   Trainers::iterator joining(uint32_t rank);
   void withdraw(Trainers::iterator trainer);
+  void follow_trainers() const;
   void report_missing(World& world);
   void share_board(const Roster& roster);
   void use_boards();
@@ -94,6 +96,7 @@ class Worker final : public Session::Events,
   const Settings settings_;
   const std::string job_;
   const uint32_t owner_;
+  const Cores cores_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Door> door_;

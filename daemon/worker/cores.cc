@@ -1,0 +1,67 @@
+#include "daemon/worker/cores.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace tutti {
+namespace {
+
+// None where the process is gone, or another's to see.
+std::vector<pid_t> threads_of(pid_t process) {
+  std::vector<pid_t> threads;
+  std::error_code error;
+  std::filesystem::directory_iterator at("/proc/" + std::to_string(process) + "/task", error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    const std::string name = at->path().filename();
+    pid_t thread = 0;
+    std::from_chars(name.data(), name.data() + name.size(), thread);
+    threads.push_back(thread);
+  }
+  return threads;
+}
+
+}  // namespace
+
+Cores::Cores() { own_ = of_thread(0).value_or(Set{}); }
+
+std::optional<Cores::Set> Cores::of_thread(pid_t thread) {
+  Set set{};
+  const auto to = reinterpret_cast<cpu_set_t*>(set.data());
+  return sched_getaffinity(thread, sizeof(set), to) == 0 ? std::optional(set) : std::nullopt;
+}
+
+std::optional<Cores::Set> Cores::of_process(pid_t process) {
+  std::optional<Set> all;
+  for (const pid_t thread : threads_of(process)) {
+    const std::optional<Set> one = of_thread(thread);
+    if (!one) continue;  // It ended just now.
+    if (!all) all.emplace();
+    std::ranges::transform(*all, *one, all->begin(), std::bit_or());
+  }
+  return all;
+}
+
+Cores::Set Cores::together(const std::vector<pid_t>& processes) const {
+  Set all{};
+  for (const pid_t process : processes) {
+    const std::optional<Set> one = of_process(process);
+    if (!one) return own_;
+    std::ranges::transform(all, *one, all.begin(), std::bit_or());
+  }
+  std::ranges::transform(all, own_, all.begin(), std::bit_and());
+  return all == Set{} ? own_ : all;
+}
+
+void Cores::follow(const std::vector<pid_t>& processes) const {
+  const Set set = together(processes);
+  for (const pid_t thread : threads_of(getpid()))
+    sched_setaffinity(thread, sizeof(set), reinterpret_cast<const cpu_set_t*>(set.data()));
+}
+
+}  // namespace tutti

@@ -1,0 +1,38 @@
+// On which cores a worker runs.
+//
+// A launcher, a batch system or a container that gives a trainer some cores of the node means the
+// job to keep to them: its worker then keeps to those of its trainers together, and leaves other
+// jobs' cores alone. And where trainer and worker take turns on one core, waking one another costs
+// a tenth of what it costs across cores.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <climits>
+#include <optional>
+#include <vector>
+
+namespace tutti {
+
+class Cores {
+ public:
+  // Remembers those this process has: it never takes others.
+  Cores();
+  // Puts every thread of this process on the cores that the threads of those processes have; all of
+  // them count, for an OpenMP runtime may bind each to one. To all of its own, where a process
+  // cannot be asked or has none of them.
+  void follow(const std::vector<pid_t>& processes) const;
+
+ private:
+  static constexpr size_t kMost = 8192;
+  using Set = std::array<unsigned long, kMost / (sizeof(unsigned long) * CHAR_BIT)>;
+
+  static std::optional<Set> of_thread(pid_t thread);
+  static std::optional<Set> of_process(pid_t process);
+  Set together(const std::vector<pid_t>& processes) const;
+
+  Set own_{};
+};
+
+}  // namespace tutti
