@@ -8,6 +8,7 @@
 #include <ctime>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <set>
 
 #include "daemon/base/settings.h"
@@ -258,19 +259,24 @@ Result<CompareRow> BenchRank::compare(const BenchCase& bench) {
   return row;
 }
 
-// One operation of each strategy a round, so that whatever else the machine does meets all alike.
-// By strategy, then round: the slowest rank's time.
+// One operation of each strategy a round, so that whatever else the machine does meets all alike;
+// in an order that changes, the same on all ranks, for ranks leave one strategy less together than
+// another, and the next pays for it. By strategy, then round: the slowest rank's time.
 Result<std::vector<double>> BenchRank::run_rounds(const CompareRow& row, size_t rounds, Buffer& in,
                                                   Buffer& out) {
   std::vector<double> micros(row.strategies.size() * rounds);
-  for (size_t round = 0; round < rounds; ++round)
-    for (size_t turn = 0; turn < row.strategies.size(); ++turn) {
-      const size_t i = (round + turn) % row.strategies.size();  // Nobody is always the first.
+  std::vector<size_t> order(row.strategies.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937 random(1);
+  for (size_t round = 0; round < rounds; ++round) {
+    std::ranges::shuffle(order, random);
+    for (const size_t i : order) {
       const TimePoint start = Clock::now();
       const Status status = operate(row.bench, row.strategies[i], in, out);
       if (!status.ok()) return status;
       micros[i * rounds + round] = Seconds(Clock::now() - start).count() * 1e6;
     }
+  }
   const Status status = agree(micros.data(), micros.size(), TUTTI_MAX);
   if (!status.ok()) return status;
   return micros;

@@ -112,17 +112,19 @@ def tutti(extra: list[str]) -> Callable[[Field], list[Launch]]:
         rank = [field.driver("tutti"), *field.arguments, *extra]
         if field.case.networked:
             run += ["--netns"] + (["--rate", field.network.rate] if field.network.rate else [])
-            rank = field.network.with_cubic(rank)
+            rank = field.network.with_cubic(on_core("TUTTI_RANK", rank, field.case))
         return [Launch(run + ["--", *rank])]
 
     return launch
 
 
 def on_core(rank: str, argv: list[str], case: Case) -> list[str]:
-    """Each rank on a core of its own, where they spin on hosts that know nothing of each other."""
-    if not case.networked or case.oversubscribed:
+    """Between hosts, each host has a core for its ranks: hosts know nothing of each other, and the
+    kernel, which does not know that they are hosts, would let them crowd on one."""
+    if not case.networked:
         return argv
-    return ["sh", "-c", f'exec taskset -c "${rank}" "$@"', "sh", *argv]
+    core = f"$((${rank} / {case.per_host} % {os.cpu_count() or 1}))"
+    return ["sh", "-c", f'exec taskset -c "{core}" "$@"', "sh", *argv]
 
 
 def open_mpi(kind: str, algorithm: str = "") -> Callable[[Field], list[Launch]]:
@@ -191,11 +193,12 @@ def gloo(algorithm: str, kind: str) -> Callable[[Field], list[Launch]]:
 
 def raw_ring(field: Field) -> list[Launch]:
     peers = ",".join(f"{address}:{7000 + rank}" for rank, address in enumerate(field.addresses()))
-    return [
-        Launch(field.in_host(rank, [field.driver("ring"), "--rank", str(rank), "--peers", peers]
-                             + field.arguments))
-        for rank in range(field.case.ranks)
-    ]
+    launches = []
+    for rank in range(field.case.ranks):
+        argv = [field.driver("ring"), "--rank", str(rank), "--peers", peers, *field.arguments]
+        argv = on_core("RANK", argv, field.case)
+        launches.append(Launch(field.in_host(rank, argv), {"RANK": str(rank)}))
+    return launches
 
 
 def floor(extra: list[str]) -> Callable[[Field], list[Launch]]:
@@ -225,7 +228,7 @@ def everywhere(_: Case) -> bool:
 GLOO_SETTINGS = "all_reduce by %s; its TCP transport"
 OPEN_MPI = ("openmpi-bin libopenmpi-dev", ("mpirun.openmpi",))
 MPICH = ("mpich libmpich-dev", ("mpiexec.mpich",))
-BOUND = "; a rank a core where there are so many"
+BOUND = "; a core a rank, and between hosts a core a host, where there are so many"
 OPEN_MPI_SETTINGS = ("pml ob1; one host: btl vader,self (CMA); several: btl tcp,self (and vader "
                      "within a host); mpi_yield_when_idle where ranks outnumber cores" + BOUND)
 MPICH_SETTINGS = ("ch4:ucx; several hosts: UCX_TLS=tcp,self (and its own shared memory within a "
