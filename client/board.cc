@@ -72,7 +72,7 @@ bool Board::is_open_for(uint64_t number) {
     const bool empty = phase_of(word) == BoardPhase::open && arrived_of(word) == 0;
     if (empty) slot.word.compare_exchange_strong(word, board_word(turn, BoardPhase::open, 0));
     if (!empty) divert(slot, turn_of(word));
-    if (!empty) help(number - kBoardSlots);
+    if (!empty && !help(number - kBoardSlots)) conclude(number - kBoardSlots);
     word = slot.word.load(std::memory_order_acquire);
   }
   return turn_of(word) == turn && phase_of(word) == BoardPhase::open;
@@ -155,7 +155,8 @@ bool Board::read(const BoardSlot& slot, Joint& joint) const {
 }
 
 // What is folded under this number: meanwhile no other thread of this rank brings the slot's next.
-// Where other ranks do, what is read has all its blocks claimed, or disagrees.
+// Where other ranks do, what is read has all its blocks claimed, or disagrees; and finish() does
+// nothing, for the slot's word is another.
 bool Board::read_folding(uint64_t number, Joint& joint) const {
   const std::lock_guard lock(own_entries_);
   return stage(number) == Stage::folding && read(slot_at(number), joint);
@@ -212,7 +213,8 @@ void Board::fold(uint64_t number, const Joint& joint, uint32_t block) {
 
 // Completions first: while the slot is not cleared, whoever waits can tell by it that all is
 // folded. Not if the worker ended the operation: then this rank was stopped for long. Several may
-// do this at once, and one of them stop on its way: each thing done twice is done once.
+// do this at once, and one of them stop on its way: each thing done twice is done once. (Only a
+// sleeper that it completed and did not wake is not woken, and looks by itself a little later.)
 void Board::finish(uint64_t number, const Joint& joint) {
   std::atomic<uint64_t>& state = slot_at(number).word;
   const uint32_t turn = turn_at(number);
@@ -281,6 +283,7 @@ Board::Stage Board::stage(uint64_t number) const {
   const uint64_t word = slot_at(number).word.load();  // See sleep_while_pending().
   if (turn_of(word) != turn_at(number) || phase_of(word) == BoardPhase::diverted)
     return Stage::elsewhere;
+  if (phase_of(word) == BoardPhase::failing) return Stage::failing;
   return phase_of(word) == BoardPhase::open ? Stage::waiting : Stage::folding;
 }
 

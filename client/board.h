@@ -50,8 +50,8 @@ class Board {
   bool help(uint64_t number, uint32_t blocks_most = UINT32_MAX);
   // To the worker with it, where it still waits for others.
   void divert(uint64_t number);
-  enum class Stage { waiting, folding, elsewhere };
-  // `elsewhere`: it is done, or diverted.
+  // `failing`: the worker is about to say so. `elsewhere`: it is done, or diverted.
+  enum class Stage { waiting, folding, failing, elsewhere };
   Stage stage(uint64_t number) const;
   // Completes the operation for all ranks if it is folded, for who folded the last block may have
   // died or stopped before it could. False: it is not folded.

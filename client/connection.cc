@@ -110,7 +110,7 @@ Outcome Connection::meet(Request request, uint32_t flags, const std::shared_ptr<
   request.slot = *ticket->slot;
   ticket->number = number;
   segment_.completion(*ticket->slot)
-      .state.store(slot_word(SlotState::pending, number), std::memory_order_relaxed);
+      .state.store(board_slot_word(SlotState::pending, number), std::memory_order_relaxed);
   if (suits_board(request, board_->ranks()))
     met = board_->arrive(number, {request, nanoseconds(ticket->started), segment_.head(), flags});
   if (!met) board_->pass(number);

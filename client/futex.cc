@@ -9,6 +9,8 @@
 #include <climits>
 #include <ctime>
 
+#include "proto/board.h"
+
 namespace tutti::client {
 namespace {
 
@@ -34,8 +36,8 @@ void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_us,
                          const std::function<bool()>& idle) {
   uint32_t word = state.load();
   const uint32_t asleep = with_state(word, SlotState::asleep);
-  while (word != asleep) {
-    if (state_of(word) != SlotState::pending) return;
+  while (word != asleep) {  // Another thread's wait may end, and the slot serve another request.
+    if (word != with_state(asleep, SlotState::pending)) return;
     if (state.compare_exchange_weak(word, asleep)) break;
   }
   if (!idle()) return stir(state);
@@ -44,8 +46,8 @@ void sleep_while_pending(std::atomic<uint32_t>& state, int64_t timeout_us,
 }
 
 void complete(Completion& completion, uint64_t number) {
-  const uint32_t folded = slot_word(SlotState::folded, number);
-  uint32_t word = slot_word(SlotState::pending, number);
+  const uint32_t folded = board_slot_word(SlotState::folded, number);
+  uint32_t word = board_slot_word(SlotState::pending, number);
   while (!completion.state.compare_exchange_weak(word, folded)) {
     const bool is_open =
         state_of(word) == SlotState::pending || state_of(word) == SlotState::asleep;

@@ -86,6 +86,8 @@ void Connection::tend(Ticket& ticket) {
       if (!board_->conclude(*ticket.number) && now > ticket.deadline)
         board_->complain(*ticket.number);
       return;
+    case Board::Stage::failing:
+      return;
     case Board::Stage::elsewhere:  // Who diverted it may have stopped before it called.
       if (now > ticket.deadline) board_->call();
       return;
@@ -111,6 +113,7 @@ Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
   auto& state = segment_.completion(*ticket.slot).state;
   const TimePoint limit = timeout_ms < 0 ? TimePoint::max() : Clock::now() + Millis(timeout_ms);
   Rest rest(cores_);
+  tend(ticket);  // Who comes late may find that it only has to be said.
   bool is_finished = finished(ticket);
   while (!is_finished) {
     while (is_mine() && look(ticket, rest)) {

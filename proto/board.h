@@ -3,8 +3,8 @@
 // Every operation of the whole job's group has a number, by which each rank counts alike, and a
 // place here: slot number % kBoardSlots, turn number / kBoardSlots. A rank writes its entry, then
 // arrives by setting its bit. The last to arrive compares the entries; where all agree the ranks
-// fold the tensors themselves, block by block, and whoever finishes the last block fills every
-// rank's completion, as the worker would.
+// fold the tensors themselves, block by block, and whoever finishes the last block marks every
+// rank's completion as folded.
 //
 //   open ──last arrival, entries agree──> folding ──last block──> ending ──> open, next turn
 //     │                                      └──────worker──────> failing ─> open, next turn
@@ -67,6 +67,14 @@ constexpr int32_t turns_ahead(uint32_t turn, uint32_t other) {
 }
 constexpr uint32_t turn_at(uint64_t number) {
   return static_cast<uint32_t>(number / kBoardSlots) & kTurnMask;
+}
+
+// ---- Completion::state of an operation of that number ----
+
+// Whoever was stopped in the middle of completing one, and goes on, finds another tag there, and so
+// completes no later operation, nor what the worker was asked for: the tag is never 0.
+constexpr uint32_t board_slot_word(SlotState state, uint64_t number) {
+  return slot_word(state, static_cast<uint32_t>(number << 1 | 1));
 }
 
 // ---- A count of blocks that belongs to one turn ----

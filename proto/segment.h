@@ -2,7 +2,8 @@
 //
 //   0        SegmentHeader   what this is, where the rest lies; ring positions, one cache line each
 //   4096     Request[256]    the trainer writes at `head`, the worker reads at `tail`
-//   20480    Completion[256] one per slot; the worker writes, the trainer waits on `state` (futex)
+//   20480    Completion[256] one per slot; the worker writes, or, on `state` alone, another rank of
+//                           the host; the trainer waits on `state` (futex)
 //   arena_   the arena       tensors and staging; its inside is the trainer's alone to arrange
 //   offset
 //
@@ -20,7 +21,7 @@ namespace tutti {
 
 inline constexpr uint32_t kSegmentMagic = 0x49545554;  // "TUTI"
 // Raised with any change to this file or to session.proto. Both sides refuse another's version.
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 inline constexpr uint32_t kRingSlots = 256;
 inline constexpr uint64_t kRequestsOffset = 4096;
 inline constexpr uint64_t kCompletionsOffset = 20480;
@@ -66,11 +67,10 @@ static_assert(offsetof(Request, count) == 16 && offsetof(Request, timeout_ms) ==
 // worker. `folded`: by the ranks themselves, as proto/board.h says; that is OK and sets no more.
 enum class SlotState : uint32_t { free = 0, pending = 1, done = 2, asleep = 3, folded = 4 };
 
-// Completion::state: a SlotState, and what an operation of the board has of its number here. Who
-// was stopped in the middle of completing one, and goes on, so completes no later one.
+// Completion::state: a SlotState and a tag, which is 0 but for operations of the board.
 inline constexpr uint32_t kSlotStateBits = 3;
-constexpr uint32_t slot_word(SlotState state, uint64_t number = 0) {
-  return static_cast<uint32_t>(number << kSlotStateBits) | static_cast<uint32_t>(state);
+constexpr uint32_t slot_word(SlotState state, uint32_t tag = 0) {
+  return tag << kSlotStateBits | static_cast<uint32_t>(state);
 }
 constexpr SlotState state_of(uint32_t slot_word) {
   return static_cast<SlotState>(slot_word & ((1u << kSlotStateBits) - 1));

@@ -31,7 +31,7 @@ class Rank {
     entry.request.count = 1;
     entry.flags = flags;
     std::memcpy(own_.base() + kArenaOffset, &value, sizeof(value));
-    own_.completion(slot).state = slot_word(SlotState::pending, number);
+    own_.completion(slot).state = board_slot_word(SlotState::pending, number);
     return board_->arrive(number, entry);
   }
   float result() const {
@@ -171,8 +171,8 @@ TEST_F(ClientBoardTest, WhatIsNotFoldedIsNotConcluded) {
   EXPECT_FALSE(rank(0).board().conclude(0)) << "of another turn";
   slot(0).folded = board_count(0, 1);
   slot(0).word = board_word(0, BoardPhase::failing, 3);
-  rank(0).board().conclude(0);
-  EXPECT_FALSE(is_cleared(0)) << "the worker's";
+  EXPECT_FALSE(rank(0).board().conclude(0)) << "the worker's";
+  EXPECT_EQ(rank(0).board().stage(0), Stage::failing);
   EXPECT_FALSE(are_folded());
 }
 
@@ -183,16 +183,56 @@ TEST_F(ClientBoardTest, WhoStoppedWhileItCompletedIsNotWaitedFor) {
   slot(0).folded = board_count(0, 1);
   slot(0).word = board_word(0, BoardPhase::ending, 3);
   client::complete(completion(0), 0);
-  completion(0).state = slot_word(SlotState::pending, 1);
+  completion(0).state = board_slot_word(SlotState::pending, 1);
   ASSERT_TRUE(rank(1).board().conclude(0));
   EXPECT_EQ(state_of(completion(1).state.load()), SlotState::folded);
   EXPECT_TRUE(is_cleared(0));
-  EXPECT_EQ(completion(0).state.load(), slot_word(SlotState::pending, 1));
-  completion(1).state = slot_word(SlotState::asleep, 1);
-  client::complete(completion(1), 0);
-  EXPECT_EQ(completion(1).state.load(), slot_word(SlotState::asleep, 1));
-  client::complete(completion(1), 1);
-  EXPECT_EQ(completion(1).state.load(), slot_word(SlotState::folded, 1));
+  EXPECT_EQ(completion(0).state.load(), board_slot_word(SlotState::pending, 1));
+}
+
+TEST_F(ClientBoardTest, OnlyTheOperationOfThatNumberIsCompleted) {
+  std::atomic<uint32_t>& state = completion(0).state;
+  const uint32_t others[] = {slot_word(SlotState::pending), slot_word(SlotState::asleep),
+                             slot_word(SlotState::free), slot_word(SlotState::done),
+                             board_slot_word(SlotState::asleep, 1)};
+  for (const uint32_t other : others) {
+    state = other;
+    client::complete(completion(0), 0);
+    client::complete(completion(0), 2);
+    EXPECT_EQ(state.load(), other);
+  }
+  client::complete(completion(0), 1);
+  EXPECT_EQ(state.load(), board_slot_word(SlotState::folded, 1));
+}
+
+TEST_F(ClientBoardTest, WhoSleepsKeepsTheTag) {
+  std::atomic<uint32_t>& state = completion(0).state;
+  state = board_slot_word(SlotState::pending, 5);
+  client::sleep_while_pending(state, 1, [&] {
+    EXPECT_EQ(state.load(), board_slot_word(SlotState::asleep, 5));
+    return true;
+  });
+  client::stir(state);
+  EXPECT_EQ(state.load(), board_slot_word(SlotState::pending, 5));
+  for (const uint32_t over :
+       {board_slot_word(SlotState::folded, 5), slot_word(SlotState::done), uint32_t{0}}) {
+    state = over;
+    client::sleep_while_pending(state, 1'000'000, [] { return true; });
+    client::stir(state);
+    EXPECT_EQ(state.load(), over);
+  }
+}
+
+TEST_F(ClientBoardTest, SeveralMayConcludeAtOnce) {
+  for (uint64_t number = 0; number < 200; ++number) {
+    fold(number);
+    slot(number).folded = board_count(turn_at(number), 1);
+    std::thread other([&] { rank(1).board().conclude(number); });
+    rank(0).board().conclude(number);
+    other.join();
+    ASSERT_TRUE(are_folded());
+    ASSERT_TRUE(is_cleared(number));
+  }
 }
 
 // A rank that was stopped and goes on must not complete what the worker gave up.

@@ -53,7 +53,7 @@ class BoardTest : public testing::Test {
     entry.flags = flags;
     entry.ready = 0;
     entry.holding = 0;
-    trainer(rank).completion(completion).state = slot_word(SlotState::pending);
+    trainer(rank).completion(completion).state = board_slot_word(SlotState::pending, number);
     const uint64_t word = slot(number).word.load();
     slot(number).word = board_word(turn_at(number), phase, arrived_of(word) | 1u << rank);
     return entry;

@@ -1,8 +1,9 @@
 // What a World measures for `auto`, and how the leader gets to know it.
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <string>
-#include <thread>
 
 #include "daemon/group/world.h"
 
@@ -24,7 +25,7 @@ uint64_t machine_number() {
 
 void PlainWorld::find_machine() {
   machine_.set_machine(machine_number());
-  machine_.set_cores(std::thread::hardware_concurrency());
+  machine_.set_cores(static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_ONLN)));  // Not only our own.
 }
 
 void PlainWorld::make_adviser() {

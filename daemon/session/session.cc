@@ -29,19 +29,20 @@ void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAK
 
 // A descriptor that becomes readable when the process at the other end ends: a forked child may
 // hold its socket open after it. Without one where the process is not to be seen from here.
-Result<Fd> process_behind(int socket) {
-  const Result<PeerCredentials> peer = peer_credentials(socket);
-  if (!peer.ok() || peer->pid == 0) return Fd();
-  Fd process(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0)));
+Result<Fd> watch_process(pid_t pid) {
+  if (pid == 0) return Fd();
+  Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!process.valid() && errno == ESRCH)
-    return unavailable("pid " + std::to_string(peer->pid) + " ended while joining");
+    return unavailable("pid " + std::to_string(pid) + " ended while joining");
   return process;
 }
 
 }  // namespace
 
 Status SocketSession::start() {
-  Result<Fd> process = process_behind(socket_.get());
+  const Result<PeerCredentials> peer = peer_credentials(socket_.get());
+  pid_ = peer.ok() ? static_cast<pid_t>(peer->pid) : 0;
+  Result<Fd> process = watch_process(pid_);
   if (!process.ok()) return process.status();
   process_ = *std::move(process);
   if (process_.valid()) {

@@ -113,6 +113,8 @@ class Session {
   };
 
   virtual ~Session() = default;
+  // The trainer's process as seen from here; 0: it is not.
+  virtual pid_t process() const = 0;
   // Group sizes decide how large a side must be: announce them before the first request of a group
   // can come.
   virtual void set_group(uint32_t group, uint32_t rank_in_group, uint32_t group_size) = 0;

@@ -28,6 +28,7 @@ class SocketSession : public Session, public Board::Seat {
 
   Status start();
 
+  pid_t process() const override { return pid_; }
   void set_group(uint32_t group, uint32_t rank_in_group, uint32_t group_size) override {
     require(rank_in_group < group_size, "a rank must be within its group");
     groups_[group] = {rank_in_group, group_size};
@@ -69,6 +70,7 @@ class SocketSession : public Session, public Board::Seat {
 
   Loop& loop_;
   Fd socket_;
+  pid_t pid_ = 0;
   Fd process_;
   Fd memory_;  // Until the welcome.
   std::shared_ptr<const Mapping> mapping_;

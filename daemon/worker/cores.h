@@ -3,7 +3,9 @@
 // A launcher, a batch system or a container that gives a trainer some cores of the node means the
 // job to keep to them: its worker then keeps to those of its trainers together, and leaves other
 // jobs' cores alone. And where trainer and worker take turns on one core, waking one another costs
-// a tenth of what it costs across cores.
+// a tenth of what it costs across cores. The price: a trainer that computes while its operations
+// run shares its cores with them, where others may be idle (worker_cores = any). A sidecar that
+// does not see its trainers' processes runs on any.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +23,7 @@ class Cores {
   Cores();
   // Puts every thread of this process on the cores that the threads of those processes have; all of
   // them count, for an OpenMP runtime may bind each to one. To all of its own, where a process
-  // cannot be asked or has none of them.
+  // cannot be asked (0 cannot) or has none of them.
   void follow(const std::vector<pid_t>& processes) const;
 
  private:

@@ -89,10 +89,10 @@ void Worker::on_roster(const Roster& roster) {
 
 void Worker::follow_trainers() const {
   if (settings_.worker_cores != "trainers") return;
-  std::vector<pid_t> pids;
+  std::vector<pid_t> processes;
   for (const auto& [number, trainer] : trainers_)
-    if (trainer.epoch != 0 && !trainer.ended) pids.push_back(static_cast<pid_t>(trainer.pid));
-  cores_.follow(pids);
+    if (trainer.epoch != 0 && !trainer.ended) processes.push_back(trainer.session->process());
+  cores_.follow(processes);
 }
 
 // Where all of the job is on this host, and alive, its ranks settle ordinary operations themselves.

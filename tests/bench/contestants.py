@@ -37,7 +37,9 @@ class Case:
 
     @property
     def oversubscribed(self) -> bool:
-        return self.ranks > (os.cpu_count() or 1)
+        """More ranks than cores to run on: see on_core()."""
+        cores = os.cpu_count() or 1
+        return self.per_host > 1 or self.hosts > cores if self.networked else self.ranks > cores
 
 
 CASES = {
@@ -112,7 +114,7 @@ def tutti(extra: list[str]) -> Callable[[Field], list[Launch]]:
         rank = [field.driver("tutti"), *field.arguments, *extra]
         if field.case.networked:
             run += ["--netns"] + (["--rate", field.network.rate] if field.network.rate else [])
-            rank = field.network.with_cubic(on_core("TUTTI_RANK", rank, field.case))
+            rank = field.network.with_cubic(on_core("$TUTTI_RANK", rank, field.case))
         return [Launch(run + ["--", *rank])]
 
     return launch
@@ -120,10 +122,11 @@ def tutti(extra: list[str]) -> Callable[[Field], list[Launch]]:
 
 def on_core(rank: str, argv: list[str], case: Case) -> list[str]:
     """Between hosts, each host has a core for its ranks: hosts know nothing of each other, and the
-    kernel, which does not know that they are hosts, would let them crowd on one."""
+    kernel, which does not know that they are hosts, would let them crowd on one. `rank`: a number,
+    or the variable that has it."""
     if not case.networked:
         return argv
-    core = f"$((${rank} / {case.per_host} % {os.cpu_count() or 1}))"
+    core = f"$(({rank} / {case.per_host} % {os.cpu_count() or 1}))"
     return ["sh", "-c", f'exec taskset -c "{core}" "$@"', "sh", *argv]
 
 
@@ -149,7 +152,7 @@ def open_mpi(kind: str, algorithm: str = "") -> Callable[[Field], list[Launch]]:
         for name in exported:
             run += ["-x", name]
         driver = [field.driver("openmpi"), *field.arguments]
-        run += on_core("OMPI_COMM_WORLD_RANK", driver, case)
+        run += on_core("$OMPI_COMM_WORLD_RANK", driver, case)
         return [Launch(field.in_host(0, run), env | exported)]
 
     return launch
@@ -169,7 +172,7 @@ def mpich(kind: str) -> Callable[[Field], list[Launch]]:
             run += ["-iface", "eth0", "-hosts", ",".join(hosts)]
         if env:
             run += ["-envlist", ",".join(env)]
-        run += on_core("PMI_RANK", [field.driver("mpich"), *field.arguments], case)
+        run += on_core("$PMI_RANK", [field.driver("mpich"), *field.arguments], case)
         return [Launch(field.in_host(0, run), env)]
 
     return launch
@@ -177,15 +180,16 @@ def mpich(kind: str) -> Callable[[Field], list[Launch]]:
 
 def gloo(algorithm: str, kind: str) -> Callable[[Field], list[Launch]]:
     def launch(field: Field) -> list[Launch]:
+        case = field.case
         store = field.scratch / "store"
         store.mkdir()
         out = []
-        for rank in range(field.case.ranks):
-            address = field.addresses()[rank] if field.case.networked else "127.0.0.1"
+        for rank in range(case.ranks):
+            address = field.addresses()[rank] if case.networked else "127.0.0.1"
             argv = [field.driver("gloo"), "--rank", str(rank), "--ranks", str(field.case.ranks)]
             argv += ["--store", str(store), "--address", address, "--algorithm", algorithm]
-            argv = field.in_host(rank, argv + field.arguments)
-            out.append(Launch(argv, ALLOCATORS[kind]))
+            argv = on_core(str(rank), argv + field.arguments, case)
+            out.append(Launch(field.in_host(rank, argv), ALLOCATORS[kind]))
         return out
 
     return launch
@@ -196,8 +200,7 @@ def raw_ring(field: Field) -> list[Launch]:
     launches = []
     for rank in range(field.case.ranks):
         argv = [field.driver("ring"), "--rank", str(rank), "--peers", peers, *field.arguments]
-        argv = on_core("RANK", argv, field.case)
-        launches.append(Launch(field.in_host(rank, argv), {"RANK": str(rank)}))
+        launches.append(Launch(field.in_host(rank, on_core(str(rank), argv, field.case))))
     return launches
 
 
@@ -225,10 +228,10 @@ def everywhere(_: Case) -> bool:
     return True
 
 
-GLOO_SETTINGS = "all_reduce by %s; its TCP transport"
+GLOO_SETTINGS = "all_reduce by %s; its TCP transport; between hosts a core a host"
 OPEN_MPI = ("openmpi-bin libopenmpi-dev", ("mpirun.openmpi",))
 MPICH = ("mpich libmpich-dev", ("mpiexec.mpich",))
-BOUND = "; a core a rank, and between hosts a core a host, where there are so many"
+BOUND = "; within a host a core a rank, where there are enough; between hosts a core a host"
 OPEN_MPI_SETTINGS = ("pml ob1; one host: btl vader,self (CMA); several: btl tcp,self (and vader "
                      "within a host); mpi_yield_when_idle where ranks outnumber cores" + BOUND)
 MPICH_SETTINGS = ("ch4:ucx; several hosts: UCX_TLS=tcp,self (and its own shared memory within a "
