@@ -77,10 +77,10 @@ void Connection::tend(Ticket& ticket) {
   if (!is_pending(segment_.completion(*ticket.slot))) return;
   if (board_->help(*ticket.number, kHelpBlocks)) return;
   const TimePoint now = Clock::now();
+  const bool is_late = now > std::min(ticket.started + kPatience, ticket.deadline);
   switch (board_->stage(*ticket.number)) {
     case Board::Stage::waiting:
-      if (now > std::min(ticket.started + kPatience, ticket.deadline))
-        board_->divert(*ticket.number);
+      if (is_late) board_->divert(*ticket.number);
       return;
     case Board::Stage::folding:
       if (!board_->conclude(*ticket.number) && now > ticket.deadline)
@@ -89,7 +89,7 @@ void Connection::tend(Ticket& ticket) {
     case Board::Stage::failing:
       return;
     case Board::Stage::elsewhere:  // Who diverted it may have stopped before it called.
-      if (now > ticket.deadline) board_->call();
+      if (is_late) board_->call();
       return;
   }
 }
