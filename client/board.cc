@@ -117,6 +117,11 @@ bool Board::somebody_passed(uint64_t number, uint32_t arrived) const {
   return false;
 }
 
+// So small that the last to arrive folds it by itself.
+bool Board::is_for_one(const Joint& joint) const {
+  return joint.bytes <= uint64_t{2} * ranks_ * kBoardBlockBytes && !joint.any_staged;
+}
+
 // The last to arrive decides for all, before anybody can see that it came: nobody must find an
 // operation that is neither waiting nor decided. Small ones it claims as a whole.
 BoardPhase Board::decide(uint64_t number, Joint& joint) {
@@ -125,16 +130,16 @@ BoardPhase Board::decide(uint64_t number, Joint& joint) {
   if (header().in_use.load() == 0 || !read(slot, joint)) return BoardPhase::diverted;
   const uint64_t bytes = joint.bytes / (uint64_t{2} * ranks_);  // About those of a rank's side.
   if (bytes > kBackgroundBytes && !joint.anyone_waits) return BoardPhase::diverted;
-  const bool alone = bytes <= kBoardBlockBytes && !joint.any_staged;
   own_entry(slot).holding.store(1, std::memory_order_relaxed);
   slot.folded.store(board_count(turn, 0), std::memory_order_relaxed);
-  slot.claimed.store(board_count(turn, alone ? joint.blocks : 0), std::memory_order_release);
+  slot.claimed.store(board_count(turn, is_for_one(joint) ? joint.blocks : 0),
+                     std::memory_order_release);
   return BoardPhase::folding;
 }
 
 // Holds block 0, for those who look for the dead, until it has done what it alone does.
 void Board::begin(uint64_t number, const Joint& joint) {
-  const bool alone = joint.bytes <= uint64_t{2} * ranks_ * kBoardBlockBytes && !joint.any_staged;
+  const bool alone = is_for_one(joint);
   if (joint.blocks == 0) finish(number, joint);
   for (uint32_t block = 0; alone && block < joint.blocks; ++block) fold(number, joint, block);
   if (!alone && joint.anyone_waits) wake_helpers(joint);

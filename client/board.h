@@ -76,6 +76,7 @@ class Board {
   bool is_open_for(uint64_t number);
   void write(BoardEntry& own, const BoardEntry& entry);
   bool somebody_passed(uint64_t number, uint32_t arrived) const;
+  bool is_for_one(const Joint& joint) const;
   BoardPhase decide(uint64_t number, Joint& joint);
   void begin(uint64_t number, const Joint& joint);
   bool read(const BoardSlot& slot, Joint& joint) const;

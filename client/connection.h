@@ -31,7 +31,7 @@ using Millis = std::chrono::milliseconds;
 // submission.
 struct Ticket {
   std::optional<uint32_t> slot;    // Of its completion.
-  std::optional<uint64_t> number;  // On the board, where the rank arrived there.
+  std::optional<uint64_t> number;  // On the board, even where the rank passed there.
   uint64_t bytes = 0;              // Of its tensor, for the figures.
   bool known = false;              // The outcome is.
   bool settled = false;            // The worker is through with it: the slot is free for others.
@@ -99,6 +99,8 @@ class Connection {
   void check_pulse();
   bool look(Ticket& ticket, Rest& rest);
   void tend(Ticket& ticket);
+  void call_again(TimePoint now);
+  bool concluded(Ticket& ticket);
   Board::Stage stage_of(const Ticket& ticket) const;
   bool finished(Ticket& ticket);
   static void read(const Completion& completion, Ticket& ticket);
@@ -116,6 +118,7 @@ class Connection {
   Cores cores_;
   std::vector<std::string> hosts_;
   uint32_t epoch_ = 0;
+  std::atomic<TimePoint> next_call_ = TimePoint();  // See call_again().
 
   std::mutex mutex_;  // Guards what follows, and the tickets.
   std::optional<Arena> arena_;

@@ -34,16 +34,22 @@ int64_t pulse_ms(const Ticket& ticket) {
 bool Connection::finished(Ticket& ticket) {
   const std::lock_guard lock(mutex_);
   if (ticket.known || settle(ticket)) return true;
-  if (Outcome state = usable(); !state.ok()) {
-    ticket.outcome = std::move(state);
-    ticket.settled = true;
-  } else if (Clock::now() > ticket.limit) {
-    ticket.outcome =
+  Outcome fault = usable();
+  const bool is_over = !fault.ok();
+  if (!is_over && Clock::now() > ticket.limit)
+    fault =
         failure(TUTTI_DEADLINE_EXCEEDED, "the worker of job '" + target_.job + "' does not answer");
-  } else {
-    return false;
-  }
+  if (fault.ok()) return false;
+  if (concluded(ticket)) return true;  // Who comes late may find that it only had to be said.
+  ticket.outcome = std::move(fault);
+  ticket.settled |= is_over;
   return ticket.known = true;
+}
+
+// Under the lock.
+bool Connection::concluded(Ticket& ticket) {
+  const bool met = board_ != nullptr && ticket.number && is_mine();
+  return met && board_->conclude(*ticket.number) && settle(ticket);
 }
 
 bool Connection::worker_lives() const {
@@ -60,6 +66,7 @@ Outcome Connection::worker_died() const {
 // What is being folded is folded to its end: a failure told before that would let its tensors be
 // used while others still read them.
 bool Connection::done(Ticket& ticket) {
+  if (finished(ticket)) return true;
   tend(ticket);
   if (finished(ticket)) return true;
   if (worker_lives() || stage_of(ticket) == Board::Stage::folding) return false;
@@ -89,9 +96,15 @@ void Connection::tend(Ticket& ticket) {
     case Board::Stage::failing:
       return;
     case Board::Stage::elsewhere:  // Who diverted it may have stopped before it called.
-      if (is_late) board_->call();
+      if (is_late) call_again(now);
       return;
   }
+}
+
+// However often somebody asks: most of what is elsewhere the worker has, and it only takes time.
+void Connection::call_again(TimePoint now) {
+  TimePoint next = next_call_.load();
+  if (now >= next && next_call_.compare_exchange_strong(next, now + kPatience)) board_->call();
 }
 
 Board::Stage Connection::stage_of(const Ticket& ticket) const {
@@ -113,7 +126,6 @@ Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
   auto& state = segment_.completion(*ticket.slot).state;
   const TimePoint limit = timeout_ms < 0 ? TimePoint::max() : Clock::now() + Millis(timeout_ms);
   Rest rest(cores_);
-  tend(ticket);  // Who comes late may find that it only has to be said.
   bool is_finished = finished(ticket);
   while (!is_finished) {
     while (is_mine() && look(ticket, rest)) {

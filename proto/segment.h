@@ -67,7 +67,7 @@ static_assert(offsetof(Request, count) == 16 && offsetof(Request, timeout_ms) ==
 // worker. `folded`: by the ranks themselves, as proto/board.h says; that is OK and sets no more.
 enum class SlotState : uint32_t { free = 0, pending = 1, done = 2, asleep = 3, folded = 4 };
 
-// Completion::state: a SlotState and a tag, which is 0 but for operations of the board.
+// Completion::state: a SlotState and a tag, which is 0 but for what has a number on the board.
 inline constexpr uint32_t kSlotStateBits = 3;
 constexpr uint32_t slot_word(SlotState state, uint32_t tag = 0) {
   return tag << kSlotStateBits | static_cast<uint32_t>(state);

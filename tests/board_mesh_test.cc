@@ -2,6 +2,7 @@
 // processes. Order: tests/board_order_test.cc. What goes wrong: tests/board_faults_test.cc.
 #include <gtest/gtest.h>
 
+#include "proto/board.h"
 #include "tests/board_fixture.h"
 
 namespace tutti {
@@ -80,6 +81,44 @@ TEST_F(BoardMesh, EveryCollectiveOfSeveralMegabytes) {
                     for (const Way way : kWays)
                       run_task(group, {Collective::all_reduce, Dtype::u8, Op::max, 2'000'003,
                                        Memory::by_rank, way, false, ""});
+                  }),
+              "")
+        << ranks << " ranks";
+}
+
+// How many bytes all ranks' sides have for each of `count`.
+size_t bytes_each(Collective collective, size_t ranks) {
+  switch (collective) {
+    case Collective::all_reduce:
+      return 2 * ranks;
+    case Collective::reduce:
+      return ranks + 1;
+    case Collective::broadcast:
+      return ranks;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+      return ranks * (ranks + 1);
+    case Collective::barrier:
+      break;
+  }
+  return SIZE_MAX;
+}
+
+// Where it changes from one rank to several who fold.
+TEST_F(BoardMesh, SizesAroundWhatOneRankFolds) {
+  for (const int ranks : {2, 3, 4})
+    EXPECT_EQ(run(ranks,
+                  [=](const Seat& seat) {
+                    Group group = seat.join();
+                    const auto world = static_cast<size_t>(ranks);
+                    for (const Collective collective : kAll) {
+                      const size_t border =
+                          2 * world * kBoardBlockBytes / bytes_each(collective, world);
+                      for (size_t count = border; count < border + 5; ++count)
+                        for (const Way way : {Way::blocking, Way::async})
+                          run_task(group, {collective, Dtype::u8, Op::max, count, Memory::shared,
+                                           way, true, ""});
+                    }
                   }),
               "")
         << ranks << " ranks";

@@ -175,7 +175,7 @@ class FakeJob : public Session::Events {
     if (joining_.contains(hello->rank))
       return refuse_trainer(fd, already_exists("rank is taken", {int(hello->rank), "a"}));
     timeout_ms_ = hello->timeout_ms;
-    auto session = open_session(loop_, std::move(caller.mapped().socket), segment_bytes_, *this);
+    auto session = open_session(loop_, caller.mapped().socket, segment_bytes_, *this);
     if (!session.ok()) return;
     (*session)->set_group(0, hello->rank, world_);
     places_[session->get()][0] = hello->rank;

@@ -221,7 +221,7 @@ TEST(SessionJoining, DeathIsSeenThoughAChildHoldsTheSocket) {
   }));
   loop.unwatch(listener->get());
   RecordedEvents events;
-  auto session = open_session(loop, std::move(accepted), kTestSegmentBytes, events);
+  auto session = open_session(loop, accepted, kTestSegmentBytes, events);
   ASSERT_TRUE(session.ok());
   drain(loop);
   EXPECT_EQ(events.ends, 0);

@@ -193,7 +193,7 @@ struct Served {
     welcome = trainer.join();
   }
   Served(Loop& loop, std::pair<Fd, Fd> ends) : trainer(std::move(ends.second)) {
-    auto opened = open_session(loop, std::move(ends.first), kTestSegmentBytes, events);
+    auto opened = open_session(loop, ends.first, kTestSegmentBytes, events);
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     session = *std::move(opened);
   }

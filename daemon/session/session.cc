@@ -229,7 +229,7 @@ void SocketSession::stop() {
   if (process_.valid()) loop_.unwatch(process_.get());
 }
 
-Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd&& socket, uint64_t segment_bytes,
+Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
                                               Session::Events& events) {
   Result<Segment> segment = make_segment(segment_bytes);
   if (!segment.ok()) return segment.status();

@@ -136,8 +136,9 @@ class Session {
 };
 
 // Makes the segment and watches the socket (for an early end) but serves nothing until welcome().
+// Takes the socket where a session is made, else leaves it.
 // UNAVAILABLE: the trainer has ended already. INVALID_ARGUMENT: no such `segment_bytes`.
-Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd&& socket, uint64_t segment_bytes,
+Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
                                               Session::Events& events);
 
 // Lets the ranks of a job whose ranks are all on this host settle ordinary operations among

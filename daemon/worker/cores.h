@@ -5,7 +5,7 @@
 // jobs' cores alone. And where trainer and worker take turns on one core, waking one another costs
 // a tenth of what it costs across cores. The price: a trainer that computes while its operations
 // run shares its cores with them, where others may be idle (worker_cores = any). A sidecar that
-// does not see its trainers' processes runs on any.
+// does not see its trainers' processes runs on any. Bindings count as they are when an epoch forms.
 #pragma once
 
 #include <sys/types.h>

@@ -40,7 +40,7 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
                                 std::to_string(first->second.pid) + ")",
                             {static_cast<int>(hello.rank()), settings_.host}));
   Result<std::unique_ptr<Session>> session =
-      open_session(loop_, std::move(socket), static_cast<uint64_t>(settings_.segment_bytes), *this);
+      open_session(loop_, socket, static_cast<uint64_t>(settings_.segment_bytes), *this);
   if (!session.ok()) {
     spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
                   session.status().to_string());
