@@ -102,7 +102,7 @@ TEST_F(BadInputTest, MistakesAreNamedAndNothingIsLost) {
   const auto worker = static_cast<pid_t>(worker_report(mesh_, 1, "job").pid());
   const int descriptors = descriptors_of(worker);
   for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "done") << trainer.wait();
-  EXPECT_EQ(descriptors_of(worker), descriptors);
+  EXPECT_LE(descriptors_of(worker), descriptors);
 }
 
 TEST_F(BadInputTest, AFullRingPushesBack) {

@@ -92,7 +92,7 @@ TEST_F(BatchTest, MorePartsThanTheRingHasSlots) {
 TEST_F(BatchTest, ALargerListThanTheSegment) {
   join_all();
   each([&](int rank) {
-    List list(group(rank), rank, std::vector<size_t>(70, kBucketMost), false, true);
+    List list(group(rank), rank, std::vector<size_t>(40, kBucketMost), false, true);
     ASSERT_EQ(list.reduce(group(rank)), TUTTI_OK) << tutti_last_error()->message;
     list.check();
   });

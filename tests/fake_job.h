@@ -252,7 +252,7 @@ class FakeJob : public Session::Events {
 
   const std::string path_;
   const uint32_t world_;
-  const uint64_t segment_bytes_ = uint64_t{256} << 20;
+  const uint64_t segment_bytes_ = uint64_t{128} << 20;
   Loop loop_;
   Fd listener_;
   std::thread thread_;

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <list>
 #include <map>
-#include <ranges>
 
 #include "daemon/engine/slice_run.h"
 
@@ -145,7 +144,8 @@ void PlainEngine::pump_soon() {
 void PlainEngine::pump() {
   std::vector<std::shared_ptr<Run>> under_way;  // A copy: done() may start or abort others.
   under_way.reserve(static_cast<size_t>(limits_.ops_in_flight));
-  std::ranges::copy(runs_ | std::views::take(limits_.ops_in_flight), std::back_inserter(under_way));
+  const auto most = std::min(runs_.size(), static_cast<size_t>(limits_.ops_in_flight));
+  std::copy_n(runs_.begin(), most, std::back_inserter(under_way));
   for (const std::shared_ptr<Run>& run : under_way)
     if (!run->ended && advance(run)) pump_soon();
 }
