@@ -148,7 +148,7 @@ TEST_F(BoardOrder, TheStrategyMayChangeMeanwhile) {
   std::vector<Trainer> trainers = mesh_.start("job", {3}, [this](const Seat& seat) {
     Group group = seat.join();
     if (seat.rank == 0) say("ready");
-    while (signals_[0] == 0) {
+    for (;;) {
       stream(group, 20, 100, true);
       stream(group, 5, 100'001, false);
       std::vector<int32_t> last(1, signals_[0]);  // All ranks end in the same round.

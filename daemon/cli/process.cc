@@ -59,7 +59,9 @@ int exec_errno(int pipe) {
 // The fourth field of /proc/PID/stat, after a name that may hold anything.
 pid_t parent_of(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text(4096, '\0');  // Of a process that ends meanwhile read() fails; iterators throw.
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return 0;
   char state = 0;
