@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include "tests/board_fixture.h"
 #include "tests/proc_figures.h"
 
 namespace tutti {
@@ -17,6 +18,7 @@ using testing::mappings_of;
 using testing::ProcessMesh;
 using testing::say;
 using testing::Seat;
+using testing::Signals;
 using testing::Trainer;
 using testing::worker_report;
 
@@ -82,12 +84,15 @@ void full_ring(Group& group, const std::string& sign) {
 
 class BadInputTest : public ::testing::Test {
  protected:
+  Signals signals_;
   ProcessMesh mesh_{2};
 };
 
 TEST_F(BadInputTest, MistakesAreNamedAndNothingIsLost) {
-  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [](const Seat& seat) {
+  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [this](const Seat& seat) {
     Group group = seat.join();
+    say("joined");
+    signals_.wait_for(0, 1);
     mistakes(group);
     const int descriptors = descriptors_of(getpid());
     const int mappings = mappings_of(getpid());
@@ -98,11 +103,13 @@ TEST_F(BadInputTest, MistakesAreNamedAndNothingIsLost) {
     say("done");
     pause();
   });
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "warm") << trainer.wait();
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "joined") << trainer.wait();
   const auto worker = static_cast<pid_t>(worker_report(mesh_, 1, "job").pid());
+  signals_[0] = 1;  // Not before: while it reports it has a descriptor more.
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "warm") << trainer.wait();
   const int descriptors = descriptors_of(worker);
   for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "done") << trainer.wait();
-  EXPECT_LE(descriptors_of(worker), descriptors);
+  EXPECT_EQ(descriptors_of(worker), descriptors);
 }
 
 TEST_F(BadInputTest, AFullRingPushesBack) {
