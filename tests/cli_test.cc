@@ -193,6 +193,7 @@ v1::StatusReply example_status() {
   worker->set_operations(12);
   worker->set_bytes(4096);
   worker->add_ranks()->set_rank(0);
+  worker->mutable_departures()->add_ranks(1);
   return reply;
 }
 
@@ -210,6 +211,7 @@ TEST(CliStatus, ForPrograms) {
   EXPECT_NE(json.find(R"("host":"a","address":"127.0.0.1:7601","pid":11)"), std::string::npos);
   EXPECT_NE(json.find(R"("operations":12)"), std::string::npos) << json;
   EXPECT_NE(json.find(R"("ranks":[{"rank":0,"pid":0,)"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("gone":[1])"), std::string::npos) << json;
   EXPECT_EQ(std::ranges::count(json, '{'), std::ranges::count(json, '}'));
   EXPECT_EQ(status_json({}), R"({"agents":[]})");
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <thread>
 
 #include "daemon/group/control.h"
 #include "tests/tensors.h"
@@ -138,6 +139,23 @@ TEST_F(WorldFaultTest, ARankThatLeftIsSaidToHaveLeft) {
   const Status status = cluster_.submit(2, call(4)).get();
   EXPECT_EQ(status.code(), Code::unavailable);
   EXPECT_THAT(status.message(), HasSubstr("rank 1 (host a, pid 1001) left"));
+}
+
+// A rank that goes because another went comes after it, at the host that tells of both.
+TEST_F(WorldFaultTest, TheLeaderListsDeparturesInTheirOrder) {
+  const auto departures = [this] {
+    std::vector<int> ranks;
+    cluster_.hosts[0]->run([&] { ranks = cluster_.hosts[0]->world->departures(); });
+    return ranks;
+  };
+  leave(3, unavailable("rank 3 (host b, pid 1003) died"));
+  EXPECT_EQ(cluster_.submit(0, call(4)).get().culprit().rank, 3);
+  EXPECT_THAT(departures(), ::testing::ElementsAre(3));
+  leave(0, {});
+  EXPECT_EQ(cluster_.submit(2, call(4)).get().code(), Code::unavailable);
+  leave(2, {});
+  while (departures().size() < 3) std::this_thread::yield();
+  EXPECT_THAT(departures(), ::testing::ElementsAre(3, 0, 2));
 }
 
 TEST_F(WorldFaultTest, ALostHostEndsTheEpochForAllByName) {

@@ -68,6 +68,8 @@ void add_worker(Json& json, const v1::WorkerReport& worker) {
   json.key("received_bytes").number(uint64_t{worker.received_bytes()});
   json.key("ranks").open('[');
   for (const v1::RankReport& rank : worker.ranks()) add_rank(json, rank);
+  json.close().key("gone").open('[');
+  for (const uint32_t rank : worker.departures().ranks()) json.number(uint64_t{rank});
   json.close().close();
 }
 

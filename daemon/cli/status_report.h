@@ -9,7 +9,8 @@ namespace tutti {
 
 // Two tables: agents, then jobs with a line a host.
 std::string status_text(const v1::StatusReply& reply);
-// One JSON object on one line: {"agents":[{"host":...,"workers":[{"job":...,"ranks":[...]}]}]}.
+// One JSON object on one line:
+// {"agents":[{"host":...,"workers":[{"job":...,"ranks":[...],"gone":[...]}]}]}.
 std::string status_json(const v1::StatusReply& reply);
 
 }  // namespace tutti

@@ -95,6 +95,8 @@ class World {
   // Some rank is gone or the epoch was aborted: its ranks may want to form the next one.
   virtual bool broken() const = 0;
   virtual const Status& cause() const = 0;  // Of the abort; OK: none.
+  // The ranks that are gone, in the order in which this host learned of it.
+  virtual const std::vector<int>& departures() const = 0;
   virtual WorldStats stats() const = 0;
 };
 

@@ -260,6 +260,7 @@ void PlainWorld::leave(int rank, const Status& cause) {
 
 void PlainWorld::note_gone(int rank, const Status& cause) {
   const bool news = gone_.insert(rank).second;
+  if (news) departures_.push_back(rank);
   if (news && !cause.ok())
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, cause.message());
 }

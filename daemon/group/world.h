@@ -38,6 +38,7 @@ class PlainWorld final : public World, public Links::Events {
   bool over() const override { return gone_.size() == roster_.ranks.size(); }
   bool broken() const override { return !cause_.ok() || !gone_.empty(); }
   const Status& cause() const override { return cause_; }
+  const std::vector<int>& departures() const override { return departures_; }
   WorldStats stats() const override;
 
  private:
@@ -122,6 +123,7 @@ class PlainWorld final : public World, public Links::Events {
   std::map<Caller, Gate> gates_;
   std::map<Key, Status> failed_;  // For local ranks that have not arrived yet.
   std::set<int> gone_;            // Ranks of the job.
+  std::vector<int> departures_;   // The same, in order.
   Status cause_;
   WorldStats stats_;
 

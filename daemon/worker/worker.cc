@@ -13,6 +13,7 @@ namespace {
 constexpr Millis kFarewell{200};  // For the last frames and answers to leave.
 constexpr size_t kStashedLinks =
     64;  // Peers that may each fill their link before an operation starts.
+constexpr size_t kDeparturesMost = 1024;  // In a report, which must fit a packet.
 
 EngineLimits engine_limits(const Settings& settings) {
   EngineLimits limits;
@@ -45,6 +46,21 @@ void add(WorldStats& sum, const WorldStats& more) {
   sum.sent_bytes += more.sent_bytes;
   sum.sent_frames += more.sent_frames;
   sum.received_bytes += more.received_bytes;
+}
+
+v1::Departures departures_of(const World& world) {
+  v1::Departures out;
+  out.set_epoch(world.roster().epoch);
+  const std::vector<int>& ranks = world.departures();
+  const auto most = static_cast<std::ptrdiff_t>(std::min(ranks.size(), kDeparturesMost));
+  out.mutable_ranks()->Add(ranks.begin(), ranks.begin() + most);
+  const Status& cause = world.cause();
+  if (cause.ok()) return out;
+  out.mutable_cause()->set_code(static_cast<int>(cause.code()));
+  out.mutable_cause()->set_message(cause.message());
+  out.mutable_cause()->set_culprit_rank(cause.culprit().rank);
+  out.mutable_cause()->set_culprit_host(cause.culprit().host);
+  return out;
 }
 
 // What a rank settled on the board, which no world saw.
@@ -117,6 +133,8 @@ v1::WorkerReport Worker::on_report() {
   report.set_sent_bytes(stats.sent_bytes);
   report.set_sent_frames(stats.sent_frames);
   report.set_received_bytes(stats.received_bytes);
+  for (const auto& [epoch, world] : worlds_) keep_departures(*world);
+  *report.mutable_departures() = departures_;
   if (leads()) *report.mutable_tuning() = tuning_report(*tuner_);
   return report;
 }
@@ -226,8 +244,13 @@ void Worker::drop_finished_worlds() {
     const bool old = epoch != worlds_.rbegin()->first;
     const bool finished = !used && (world->over() || (old && !world->cause().ok()));
     if (finished) add(ended_, world->stats());
+    if (finished) keep_departures(*world);
     return finished;
   });
+}
+
+void Worker::keep_departures(const World& world) {
+  if (world.roster().epoch >= departures_.epoch()) departures_ = departures_of(world);
 }
 
 void Worker::rest_if_idle() {

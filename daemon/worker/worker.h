@@ -87,6 +87,7 @@ class Worker final : public Session::Events,
   void answer(uint64_t number, uint32_t slot, uint64_t bytes, const Status& status);
   void forget(uint64_t number);
   void drop_finished_worlds();
+  void keep_departures(const World& world);
   void rest_if_idle();
   void end_if_idle();
   std::string state() const;
@@ -109,7 +110,8 @@ class Worker final : public Session::Events,
   uint64_t next_trainer_ = 1;
   uint32_t world_size_ = 0;
   std::string strategy_;
-  WorldStats ended_;  // Of worlds that are no more.
+  WorldStats ended_;           // Of worlds that are no more.
+  v1::Departures departures_;  // Of the newest world that was looked at.
   Loop::TimerId idle_timer_ = 0;
   bool stopping_ = false;
 };
