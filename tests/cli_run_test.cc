@@ -38,6 +38,12 @@ std::vector<std::string> sorted_lines(const std::string& text) {
   return lines;
 }
 
+// Without the first line, which says how to ask for the mesh's status.
+std::string after_announcement(const std::string& err) {
+  EXPECT_TRUE(err.starts_with("tutti: mesh of ")) << err;
+  return err.substr(std::min(err.find('\n'), err.size() - 1) + 1);
+}
+
 size_t occurrences(const std::string& text, const std::string& part) {
   size_t count = 0;
   for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
@@ -53,6 +59,7 @@ class CliRun : public testing::Test {
     fs::create_directory(directory_ / "tmp");
     unsetenv("TUTTI_ADDRESS");
     setenv("TUTTI", TUTTI_PROGRAM, 1);
+    setenv("TRAINER", TUTTI_TRAINER, 1);
   }
 
   void TearDown() override {
@@ -95,7 +102,7 @@ TEST_F(CliRun, RanksAreHostMajorAndKnowTheirPlace) {
   EXPECT_EQ(
       sorted_lines(run.out),
       (std::vector<std::string>{"0 0 3 3 0 2 a demo", "1 1 3 3 1 2 a demo", "2 2 3 3 0 1 b demo"}));
-  EXPECT_EQ(run.err, "");
+  EXPECT_EQ(after_announcement(run.err), "");
 }
 
 TEST_F(CliRun, LabelNamesTheRankOfEachLine) {
@@ -103,6 +110,17 @@ TEST_F(CliRun, LabelNamesTheRankOfEachLine) {
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(sorted_lines(run.out),
             (std::vector<std::string>{"[0] one", "[0] two", "[1] one", "[1] two"}));
+}
+
+TEST_F(CliRun, StandardErrorNamesItsRankWhereThereAreSeveral) {
+  const std::string command = "-- sh -c 'echo out; echo Traceback >&2; printf End >&2; exit 3'";
+  const Outcome two = tutti("run --per-host 2 --keep-going " + command);
+  EXPECT_EQ(sorted_lines(two.out), (std::vector<std::string>{"out", "out"}));
+  for (const char* line : {"[0] Traceback\n", "[0] End\n", "[1] Traceback\n", "[1] End\n"})
+    EXPECT_EQ(occurrences(two.err, line), 1u) << line << two.err;
+  const Outcome one = tutti("run " + command);
+  EXPECT_EQ(one.out, "out\n");
+  EXPECT_TRUE(after_announcement(one.err).starts_with("Traceback\nEnd")) << one.err;
 }
 
 TEST_F(CliRun, StandardInputIsRankZeros) {
@@ -115,10 +133,47 @@ TEST_F(CliRun, ExitCodeIsTheFirstFailedRanksAndTheOthersAreEnded) {
   const Outcome run =
       tutti("run --hosts 2 --per-host 2 -- sh -c 'test $RANK = 2 && exit 7; exec sleep 600'");
   EXPECT_EQ(run.code, 7);
-  EXPECT_TRUE(run.err.starts_with("tutti: rank 2 (host b, pid ")) << run.err;
+  EXPECT_TRUE(after_announcement(run.err).starts_with("tutti: rank 2 (host b, pid ")) << run.err;
   EXPECT_NE(run.err.find(") exited with code 7\n"), std::string::npos) << run.err;
-  EXPECT_NE(run.err.find("ending the 3 other ranks"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("ending the 3 other ranks still running: 0, 1, 3\n"), std::string::npos)
+      << run.err;
   EXPECT_NE(run.err.find("log of host a:"), std::string::npos) << run.err;
+}
+
+// The trainer fails on one rank, whose process ends only after those of all its victims.
+TEST_F(CliRun, FirstFailureInTheJobIsNamedWhicheverProcessEndsFirst) {
+  for (const char* mesh : {"--hosts 2 --per-host 2", "--hosts 2 --per-host 1,3", "--per-host 4",
+                           "--hosts 2 --per-host 2 --keep-going"})
+    for (const char* culprit : {"0", "1", "3"}) {
+      const Outcome run =
+          tutti("run " + std::string(mesh) + " -- \"$TRAINER\" fail-first " + culprit);
+      EXPECT_EQ(run.code, 7) << run.err;
+      EXPECT_EQ(occurrences(run.err, "\ntutti: rank "), 1u) << run.err;
+      EXPECT_NE(run.err.find("\ntutti: rank " + std::string(culprit) + " (host "),
+                std::string::npos)
+          << run.err;
+      for (const char* victim : {"0", "1", "2", "3"})
+        EXPECT_EQ(occurrences(run.err, "[" + std::string(victim) + "] UNAVAILABLE: "),
+                  std::string(victim) == culprit ? 0u : 1u)
+            << run.err;
+    }
+}
+
+// As an interpreter may that uploads its logs when it ends. It outlasts the two seconds of others.
+TEST_F(CliRun, FirstFailureIsNamedEvenIfItIsSlowToEnd) {
+  for (const char* mode : {"fail-late", "all-late"}) {
+    const Outcome run =
+        tutti("run --hosts 2 --per-host 1,2 -- \"$TRAINER\" " + std::string(mode) + " 2");
+    EXPECT_EQ(run.code, 7) << run.err;
+    EXPECT_NE(run.err.find("\ntutti: rank 2 (host b, pid "), std::string::npos) << run.err;
+  }
+}
+
+// Rank 1 left on purpose and ends well: the failure is its victim's.
+TEST_F(CliRun, RankThatLeftAndEndsWellIsNotBlamed) {
+  const Outcome run = tutti("run --per-host 2 -- \"$TRAINER\" leave-first 1");
+  EXPECT_EQ(run.code, 1) << run.err;
+  EXPECT_NE(run.err.find("\ntutti: rank 0 (host a, pid "), std::string::npos) << run.err;
 }
 
 TEST_F(CliRun, RankThatHeedsNothingIsKilled) {
@@ -184,7 +239,9 @@ TEST_F(CliRun, ProgramThatIsNotThere) {
 
 TEST_F(CliRun, HelpAndVersionAreNoFailures) {
   EXPECT_EQ(tutti("--help").code, 0);
-  EXPECT_NE(tutti("run --help").out.find("Examples:"), std::string::npos);
+  const std::string help = tutti("run --help").out;
+  for (const char* part : {"Examples:", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE"})
+    EXPECT_NE(help.find(part), std::string::npos) << help;
   EXPECT_TRUE(tutti("version").out.starts_with("tutti "));
 }
 
@@ -203,6 +260,37 @@ TEST_F(CliRun, StatusShowsTheMeshFromInside) {
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_NE(run.out.find("\"host\":\"a\""), std::string::npos) << run.out;
   EXPECT_EQ(occurrences(run.out, "\"coordinator\":true"), 1u) << run.out;
+}
+
+TEST_F(CliRun, StatusShowsTheMeshFromOutsideAsAnnounced) {
+  const fs::path fifo = directory_ / "ready";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const pid_t pid = start("exec \"$TUTTI\" run --hosts 2 --per-host 1,2 -- sh -c 'echo >" +
+                          fifo.string() + "; exec sleep 600'");
+  std::ifstream(fifo).get();
+  const std::string line = text_of(directory_ / "err");
+  const std::string before = "tutti: mesh of 2 hosts, 3 ranks (1,2); tutti status --address ";
+  EXPECT_TRUE(line.starts_with(before)) << line;
+  const std::string asked = (directory_ / "status").string();
+  const std::string address = line.substr(std::min(before.size(), line.size()));
+  const std::string command =
+      "\"$TUTTI\" status --json >" + asked + " --address " + address;  // Its line ends there.
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(occurrences(text_of(asked), "\"state\":\"serving\""), 2u) << text_of(asked);
+  kill(pid, SIGINT);
+  EXPECT_EQ(wait_for(pid).code, 128 + SIGINT);
+}
+
+// Rank 0 listens there, the others connect.
+TEST_F(CliRun, RanksMeetAtTheMastersPort) {
+  const std::string command = " --hosts 2 --per-host 2 -- \"$TRAINER\" meet";
+  const Outcome run = tutti("run" + command);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.out, "3 came to 127.0.0.1\n") << run.err;
+  if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const Outcome apart = tutti("run --netns" + command);
+  EXPECT_EQ(apart.code, 0) << apart.err;
+  EXPECT_EQ(apart.out, "3 came to 10.77.0.1\n") << apart.err;
 }
 
 TEST_F(CliRun, DrainAndStopReachTheAgent) {
@@ -244,6 +332,8 @@ TEST_F(CliRun, HostsHaveNetworksOfTheirOwn) {
       "eth0; echo $TUTTI_ADDRESS'");
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_NE(run.out.find("10.77.0.1/24"), std::string::npos) << run.out;
+  EXPECT_TRUE(run.err.starts_with("tutti: mesh of 2 hosts x 1 rank; nsenter --target "));
+  EXPECT_NE(run.err.find(" --net tutti status --address 10.77.0.1:7601\n"), std::string::npos);
   EXPECT_NE(run.out.find("10.77.0.2:7601"), std::string::npos) << run.out;
   const Outcome bench = tutti("bench --hosts 2 --per-host 1 --netns --min 64K --max 64K --json");
   EXPECT_EQ(bench.code, 0) << bench.err;

@@ -87,6 +87,7 @@ int bench_command(const BenchOptions& options, RunOptions mesh,
   arguments.insert(arguments.begin(), std::filesystem::read_symlink("/proc/self/exe"));
   mesh.command = std::move(arguments);
   mesh.job = "bench";
+  mesh.announce = false;  // The table says it.
   return run_command(mesh);
 }
 

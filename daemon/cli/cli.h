@@ -1,5 +1,6 @@
 // The commands of `tutti`. Each returns the process's exit code: 0 OK, 1 failure, 2 usage; `run`
-// its first failed rank's. Errors go to standard error, one line, saying what to do next.
+// that of the rank that failed first. Errors go to standard error, one line, saying what to do
+// next.
 //
 // main.cc reads the command line into these options; nothing else knows CLI11.
 #pragma once
@@ -23,6 +24,7 @@ struct RunOptions {
   std::string rate;  // Of a host's link, as tc writes it; empty: no limit.
   bool keep_going = false;
   bool label = false;
+  bool announce = true;  // Say on standard error how to ask the mesh what it does.
   std::string job = "run";
   std::string log_dir;
   std::vector<std::string> command;

@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <fstream>
+#include <random>
 
 #include "daemon/cli/ready.h"
 #include "daemon/cli/text.h"
@@ -23,18 +25,46 @@ namespace fs = std::filesystem;
 constexpr Millis kReadyTimeout{20'000};
 constexpr Millis kStopTimeout{5'000};
 constexpr int kCallTimeoutMs = 2'000;
+constexpr int kRecordTimeoutMs = 1'000;
 constexpr int kStartTries = 3;  // A free port may be gone before the agent takes it.
 constexpr size_t kTailLines = 20;
-constexpr const char* kNetnsPort = ":7601";  // Every host has its own ports there.
+constexpr const char* kIdleVariable = "TUTTI_WORKER_IDLE_MS";
+// Every host has its own ports there.
+constexpr const char* kNetnsPort = ":7601";
+constexpr const char* kNetnsRendezvousPort = ":29500";
+// Below those that systems give out by themselves: it is to be free until rank 0 takes it.
+constexpr int kRendezvousPortMin = 20'000;
+constexpr int kRendezvousPortMax = 32'000;
+constexpr int kRendezvousTries = 100;
 
-Result<std::string> free_local_address() {
+// Whether this port of these addresses can be listened at; 0: any port. The port, or a Status.
+Result<int> free_port(in_addr_t addresses, int port) {
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  sockaddr_in address{.sin_family = AF_INET,
+                      .sin_port = htons(static_cast<uint16_t>(port)),
+                      .sin_addr = {.s_addr = htonl(addresses)}};
   socklen_t bytes = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (bind(socket.get(), generic, bytes) != 0 || getsockname(socket.get(), generic, &bytes) != 0)
     return errno_status("cannot find a free port");
-  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  return ntohs(address.sin_port);
+}
+
+Result<std::string> free_local_address() {
+  const Result<int> port = free_port(INADDR_LOOPBACK, 0);
+  if (!port.ok()) return port.status();
+  return "127.0.0.1:" + std::to_string(*port);
+}
+
+// At random, so that meshes that start at once take different ones.
+Result<std::string> find_rendezvous() {
+  std::random_device entropy;
+  std::uniform_int_distribution<int> ports(kRendezvousPortMin, kRendezvousPortMax);
+  Result<int> port = free_port(INADDR_ANY, ports(entropy));
+  for (int tries = 1; tries < kRendezvousTries && !port.ok(); ++tries)
+    port = free_port(INADDR_ANY, ports(entropy));
+  if (!port.ok()) return port.status();
+  return "127.0.0.1:" + std::to_string(*port);
 }
 
 std::string tail_of(const std::string& path) {
@@ -87,6 +117,7 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
   Result<fs::path> directory = make_directory();
   if (!directory.ok()) return directory.status();
   directory_ = *directory;
+  worker_idle_ = options.worker_idle;
   const fs::path logs = options.log_dir.empty() ? directory_ : fs::path(options.log_dir);
   std::error_code error;
   fs::create_directories(logs, error);
@@ -99,6 +130,10 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
     if (options.netns) host.network = networks_[static_cast<size_t>(index)].space.get();
     hosts_.push_back(std::move(host));
   }
+  const Result<std::string> rendezvous =
+      options.netns ? Result(networks_.front().address + kNetnsRendezvousPort) : find_rendezvous();
+  if (!rendezvous.ok()) return rendezvous.status();
+  rendezvous_ = *rendezvous;
   return {};
 }
 
@@ -120,6 +155,8 @@ SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
                      "--host=" + host.name};
   options.environment.set("TUTTI_COORDINATOR", coordinator);
   options.environment.set("NOTIFY_SOCKET", home / "notify");
+  if (worker_idle_ > Millis(0) && options.environment.get(kIdleVariable).empty())
+    options.environment.set(kIdleVariable, std::to_string(worker_idle_.count()));
   options.network = host.network;
   options.out = options.err = log;
   return options;
@@ -175,6 +212,18 @@ void LocalMesh::stop() {
   for (const Host& host : hosts_)
     while (nursery_.runs(host.agent) && Clock::now() < until) loop_.turn(until);
   nursery_.end_all();
+}
+
+JobRecord LocalMesh::record_of(const std::string& job, size_t world_size) const {
+  const Result<v1::StatusReply> reply =
+      admin_status(hosts_.front().address, true, kRecordTimeoutMs);
+  return reply.ok() ? tutti::record_of(*reply, job, world_size) : JobRecord{.joined = true};
+}
+
+std::string LocalMesh::status_command() const {
+  const std::string command = "tutti status --address " + hosts_.front().address;
+  if (networks_.empty()) return command;
+  return "nsenter --target " + std::to_string(getpid()) + " --net " + command;
 }
 
 std::string LocalMesh::log_tails() const {

@@ -12,6 +12,7 @@
 
 #include "daemon/base/loop.h"
 #include "daemon/base/status.h"
+#include "daemon/cli/first_failure.h"
 #include "daemon/cli/network.h"
 #include "daemon/cli/process.h"
 
@@ -22,6 +23,7 @@ struct LocalMeshOptions {
   bool netns = false;
   uint64_t rate_bits_per_s = 0;  // 0: no limit. Needs netns.
   std::string log_dir;           // Empty: logs are kept in the temporary directory.
+  Millis worker_idle{0};         // How long workers outlive their trainers; 0: as settings say.
 };
 
 class LocalMesh {
@@ -45,6 +47,13 @@ class LocalMesh {
   const std::vector<Host>& hosts() const { return hosts_; }
   // Asks the agents to stop with their jobs, waits a few seconds, then kills what is left.
   void stop();
+  // What rank 0's host has recorded of a job of so many ranks; `joined` where it does not answer.
+  // Blocks for a second at most.
+  JobRecord record_of(const std::string& job, size_t world_size) const;
+  // Where rank 0 may listen for the others (MASTER_ADDR, MASTER_PORT): host:port.
+  const std::string& rendezvous() const { return rendezvous_; }
+  // How one asks from outside what runs here: a line for the shell.
+  std::string status_command() const;
   // The last lines of every host's log that has any, under its name.
   std::string log_tails() const;
 
@@ -59,8 +68,10 @@ class LocalMesh {
   Loop& loop_;
   Nursery& nursery_;
   std::filesystem::path directory_;
+  Millis worker_idle_{0};
   std::vector<HostNetwork> networks_;
   std::vector<Host> hosts_;
+  std::string rendezvous_;
   bool starting_ = true;  // What goes wrong then is told by start().
   bool stopping_ = false;
 };

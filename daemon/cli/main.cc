@@ -59,11 +59,16 @@ Command add_run(CLI::App& app, const CommandLine& line) {
   run->add_flag("--keep-going", options->keep_going,
                 "when a rank fails leave the others be (else: 2 s, SIGTERM, 2 s, SIGKILL)");
   run->add_option("--job", options->job, "the job's name")->capture_default_str();
-  run->add_flag("--label", options->label, "put \"[rank] \" before each line of output");
+  run->add_flag("--label", options->label,
+                "put \"[rank] \" before each line, not only before those of standard error");
   run->footer(
-      "Each rank finds TUTTI_SOCKET, TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_HOST and\n"
-      "TUTTI_ADDRESS in its environment, and RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.\n"
-      "The exit code is that of the first rank that failed (128 + signal if it was killed).\n\n"
+      "Each rank finds in its environment:\n"
+      "  TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_JOB         all that tutti.join() wants to know\n"
+      "  TUTTI_SOCKET, TUTTI_HOST, TUTTI_ADDRESS         the agent of its host\n"
+      "  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE  its place, as torchrun sets it\n"
+      "  MASTER_ADDR, MASTER_PORT                        a free port of rank 0's host\n\n"
+      "The exit code is that of the rank that failed first in the job, whichever process ended\n"
+      "first (128 + signal if it was killed).\n\n"
       "Examples:\n"
       "  tutti run --hosts 2 --per-host 2 -- python3 train.py --epochs 3\n"
       "  tutti run --hosts 2 --per-host 3,1 --label -- ./trainer\n"

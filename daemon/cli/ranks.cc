@@ -14,6 +14,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Millis kGrace{2'000};  // To end by itself; then again, to heed SIGTERM.
+// For ranks that left the job before the failed ones: they may be failing, too, and slow to end.
+constexpr Millis kFirstGrace{10'000};
+constexpr Millis kRecordRest{50};
+constexpr size_t kListedMost = 16;
+constexpr int kReadsMost =
+    16;  // At a time: all that a pipe holds, but not all that will ever come.
 
 // The Python package: of an installed prefix, or of the source tree this was built in.
 std::string python_directory() {
@@ -40,17 +46,20 @@ int input_of(int rank, int nothing) { return rank == 0 && !isatty(0) ? -1 : noth
 
 }  // namespace
 
-Environment rank_environment(const LocalMesh::Host& host, const RanksOptions& options, int rank,
-                             int local_rank, int local_world_size, int world_size) {
+Environment rank_environment(const LocalMesh::Host& host, const std::string& job,
+                             const RankPlace& place, const std::string& rendezvous) {
   Environment out;
   for (const char* prefix : {"TUTTI_", ""}) {
-    out.set(std::string(prefix) + "RANK", std::to_string(rank));
-    out.set(std::string(prefix) + "WORLD_SIZE", std::to_string(world_size));
+    out.set(std::string(prefix) + "RANK", std::to_string(place.rank));
+    out.set(std::string(prefix) + "WORLD_SIZE", std::to_string(place.world_size));
   }
-  out.set("LOCAL_RANK", std::to_string(local_rank));
-  out.set("LOCAL_WORLD_SIZE", std::to_string(local_world_size));
+  out.set("LOCAL_RANK", std::to_string(place.local_rank));
+  out.set("LOCAL_WORLD_SIZE", std::to_string(place.local_world_size));
+  const size_t colon = rendezvous.rfind(':');
+  out.set("MASTER_ADDR", rendezvous.substr(0, colon));
+  out.set("MASTER_PORT", rendezvous.substr(colon + 1));
   out.set("TUTTI_SOCKET", host.socket);
-  out.set("TUTTI_JOB", options.job);
+  out.set("TUTTI_JOB", job);
   out.set("TUTTI_HOST", host.name);
   out.set("TUTTI_ADDRESS", host.address);
   set_where_found(out, "TUTTI_LIBRARY", library_path());
@@ -63,8 +72,13 @@ Environment rank_environment(const LocalMesh::Host& host, const RanksOptions& op
 
 Ranks::Ranks(Loop& loop, Nursery& nursery, const LocalMesh& mesh, RanksOptions options)
     : loop_(loop), nursery_(nursery), mesh_(mesh), options_(std::move(options)) {
-  const auto world_size = std::reduce(options_.per_host.begin(), options_.per_host.end());
-  ranks_.resize(static_cast<size_t>(world_size));
+  const int world_size = std::reduce(options_.per_host.begin(), options_.per_host.end());
+  for (int rank = 0; rank < world_size; ++rank) ranks_.emplace_back(rank);
+}
+
+Ranks::~Ranks() {
+  for (const Rank& rank : ranks_)
+    if (rank.pipe.valid()) loop_.unwatch(rank.pipe.get());
 }
 
 Result<int> Ranks::run() {
@@ -73,42 +87,38 @@ Result<int> Ranks::run() {
     signal_all(SIGKILL);
     return status;
   }
-  while (running_ > 0) loop_.turn(Clock::now() + Millis(1'000));
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) print_lines(static_cast<int>(rank), true);
+  const auto is_undecided = [this] { return !failed_.empty() && failure_ == 0; };
+  while (running_ > 0 || is_undecided()) loop_.turn(Clock::now() + Millis(1'000));
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    read_output(static_cast<int>(rank));
+    print(ranks_[rank].labelled.finish());
+  }
   return failure_;
 }
 
 Status Ranks::start_all() {
-  int rank = 0;
-  for (size_t h = 0; h < options_.per_host.size(); ++h)
-    for (int local = 0; local < options_.per_host[h]; ++local, ++rank) {
-      Status status = start(rank, mesh_.hosts()[h], local, options_.per_host[h]);
+  RankPlace place{.world_size = static_cast<int>(ranks_.size())};
+  for (size_t h = 0; h < options_.per_host.size(); ++h) {
+    place.local_world_size = options_.per_host[h];
+    for (place.local_rank = 0; place.local_rank < place.local_world_size; ++place.local_rank) {
+      Status status = start(mesh_.hosts()[h], place);
       if (!status.ok()) return status;
+      ++place.rank;
     }
+  }
   return {};
 }
 
-Status Ranks::start(int rank, const LocalMesh::Host& host, int local_rank, int local_world_size) {
-  Rank& entry = ranks_[static_cast<size_t>(rank)];
+Status Ranks::start(const LocalMesh::Host& host, const RankPlace& place) {
+  Rank& entry = ranks_[static_cast<size_t>(place.rank)];
   const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   SpawnOptions options{.command = options_.command, .network = host.network};
-  options.environment = rank_environment(host, options_, rank, local_rank, local_world_size,
-                                         static_cast<int>(ranks_.size()));
-  options.in = input_of(rank, nothing.get());
+  options.environment = rank_environment(host, options_.job, place, mesh_.rendezvous());
+  options.in = input_of(place.rank, nothing.get());
   Fd write_end;
-  if (options_.label) {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status("cannot make a pipe");
-    entry.output.reset(ends[0]);
-    write_end.reset(ends[1]);
-    options.out = options.err = write_end.get();
-    fcntl(entry.output.get(), F_SETFL, O_NONBLOCK);
-    Status status =
-        loop_.watch(entry.output.get(), EPOLLIN, [this, rank](uint32_t) { read_output(rank); });
-    if (!status.ok()) return status;
-  }
+  if (Status status = connect_output(place.rank, options, write_end); !status.ok()) return status;
   const Result<pid_t> pid =
-      nursery_.spawn(options, [this, rank](int code) { on_ended(rank, code); });
+      nursery_.spawn(options, [this, rank = place.rank](int code) { on_ended(rank, code); });
   if (!pid.ok()) return pid.status();
   entry.pid = *pid;
   entry.host = host.name;
@@ -116,30 +126,78 @@ Status Ranks::start(int rank, const LocalMesh::Host& host, int local_rank, int l
   return {};
 }
 
+// Asked for labels, all that a rank writes goes through one pipe, in its order; else what it says
+// on standard error, where there are others it could be taken for.
+Status Ranks::connect_output(int rank, SpawnOptions& options, Fd& write_end) {
+  if (!has_labels()) return {};
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status("cannot make a pipe");
+  Fd& pipe = ranks_[static_cast<size_t>(rank)].pipe;
+  pipe.reset(ends[0]);
+  write_end.reset(ends[1]);
+  options.err = write_end.get();
+  if (options_.label) options.out = write_end.get();
+  fcntl(pipe.get(), F_SETFL, O_NONBLOCK);
+  return loop_.watch(pipe.get(), EPOLLIN, [this, rank](uint32_t) { read_output(rank); });
+}
+
 void Ranks::on_ended(int rank, int code) {
   Rank& entry = ranks_[static_cast<size_t>(rank)];
   --running_;
-  if (entry.output.valid()) {
-    read_output(rank);
-    loop_.unwatch(entry.output.get());
-    entry.output.reset();
-  }
-  if (code == 0 || failure_ != 0 || ending_) return;
-  failure_ = code;
+  read_output(rank);  // Its pipe stays: it may have left children that write there.
+  if (ending_) return;
+  entry.code = code;
+  if (failure_ != 0) return;
+  if (code != 0 && failed_.empty()) failed_at_ = Clock::now();
+  if (code != 0) failed_.push_back(rank);
+  if (!failed_.empty()) find_first_failure(false);
+}
+
+void Ranks::find_first_failure(bool now) {
+  loop_.cancel(next_question_);
+  if (failure_ != 0) return;
+  std::vector<std::optional<int>> codes;
+  for (const Rank& rank : ranks_) codes.push_back(rank.code);
+  JobRecord record = mesh_.record_of(options_.job, ranks_.size());
+  const bool tells = !record.gone.empty() || record.is_aborted;
+  if (tells || record_.gone.empty()) record_ = std::move(record);  // Else its keeper has ended.
+  now |= Clock::now() >= failed_at_ + kFirstGrace;
+  if (const std::optional<int> rank = first_failure(codes, failed_, record_, now))
+    return name_failed(*rank);
+  next_question_ = loop_.at(Clock::now() + kRecordRest, [this] { find_first_failure(false); });
+}
+
+void Ranks::name_failed(int rank) {
+  const Rank& entry = ranks_[static_cast<size_t>(rank)];
+  failure_ = *entry.code;
   std::fprintf(stderr, "tutti: rank %d (host %s, pid %d) %s\n", rank, entry.host.c_str(), entry.pid,
-               describe_exit(code).c_str());
-  if (!options_.keep_going) loop_.at(Clock::now() + kGrace, [this] { end_others(); });
+               describe_exit(failure_).c_str());
+  if (!options_.keep_going) loop_.at(failed_at_ + kGrace, [this] { end_others(); });
 }
 
 void Ranks::end_others() {
   ending_ = true;
   if (running_ == 0) return;
-  std::fprintf(stderr, "tutti: ending the %zu other ranks still running\n", running_);
+  const std::string who = running_ == 1 ? "other rank" : std::to_string(running_) + " other ranks";
+  std::fprintf(stderr, "tutti: ending the %s still running: %s\n", who.c_str(),
+               running_ranks().c_str());
   signal_all(SIGTERM);
   loop_.at(Clock::now() + kGrace, [this] { signal_all(SIGKILL); });
 }
 
+std::string Ranks::running_ranks() const {
+  std::string out;
+  size_t listed = 0;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!nursery_.runs(ranks_[rank].pid)) continue;
+    if (++listed > kListedMost) return out + ", ...";
+    out += (out.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return out;
+}
+
 void Ranks::interrupt(int signal) {
+  if (!failed_.empty()) find_first_failure(true);
   ending_ = true;
   if (failure_ == 0) failure_ = 128 + signal;
   signal_all(signal);
@@ -153,22 +211,22 @@ void Ranks::signal_all(int signal) {
 
 void Ranks::read_output(int rank) {
   Rank& entry = ranks_[static_cast<size_t>(rank)];
+  if (!entry.pipe.valid()) return;
   std::array<char, 65536> bytes{};
-  ssize_t got = 0;
-  while ((got = read(entry.output.get(), bytes.data(), bytes.size())) > 0)
-    entry.pending.append(bytes.data(), static_cast<size_t>(got));
-  if (got == 0) loop_.unwatch(entry.output.get());
-  print_lines(rank, false);
+  ssize_t got = 1;
+  for (int reads = 0; reads < kReadsMost && got > 0; ++reads) {
+    got = read(entry.pipe.get(), bytes.data(), bytes.size());
+    if (got > 0) print(entry.labelled.add({bytes.data(), static_cast<size_t>(got)}));
+  }
+  if (got != 0) return;
+  loop_.unwatch(entry.pipe.get());
+  entry.pipe.reset();
 }
 
-void Ranks::print_lines(int rank, bool all) {
-  std::string& pending = ranks_[static_cast<size_t>(rank)].pending;
-  if (all && !pending.empty()) pending += '\n';
-  std::string out;
-  for (size_t end = 0; (end = pending.find('\n')) != std::string::npos; pending.erase(0, end + 1))
-    out += "[" + std::to_string(rank) + "] " + pending.substr(0, end + 1);
-  std::fwrite(out.data(), 1, out.size(), stdout);
-  std::fflush(stdout);
+void Ranks::print(const std::string& lines) const {
+  FILE* const to = options_.label ? stdout : stderr;
+  std::fwrite(lines.data(), 1, lines.size(), to);
+  std::fflush(to);
 }
 
 }  // namespace tutti

@@ -3,10 +3,12 @@
 
 #include <sys/types.h>
 
-#include <memory>
+#include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/cli/labelled.h"
 #include "daemon/cli/local_mesh.h"
 #include "daemon/cli/process.h"
 
@@ -20,35 +22,52 @@ struct RanksOptions {
   bool label = false;       // Put "[rank] " before each line of output.
 };
 
-// What a rank finds in its environment, beside the caller's.
-Environment rank_environment(const LocalMesh::Host& host, const RanksOptions& options, int rank,
-                             int local_rank, int local_world_size, int world_size);
+// Where a rank is among the others.
+struct RankPlace {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+};
+
+// What a rank finds in its environment, beside the caller's. `rendezvous`: host:port.
+Environment rank_environment(const LocalMesh::Host& host, const std::string& job,
+                             const RankPlace& place, const std::string& rendezvous);
 
 class Ranks {
  public:
   Ranks(Loop& loop, Nursery& nursery, const LocalMesh& mesh, RanksOptions options);
+  ~Ranks();
 
-  // Starts them all, waits for them all; the exit code of the first that failed, or 0. When one
-  // fails the others get two seconds, then SIGTERM, then SIGKILL.
+  // Starts them all, waits for them all; the exit code of the one whose failure came first in the
+  // job, or 0. When one fails the others get two seconds (ten, where one that left the job earlier
+  // still runs), then SIGTERM, then SIGKILL.
   Result<int> run();
   // Passes a signal on to all ranks, and ends them if that does not.
   void interrupt(int signal);
 
  private:
   struct Rank {
+    explicit Rank(int rank) : labelled(rank) {}
     pid_t pid = 0;
     std::string host;
-    Fd output;            // With label: the read end of its pipe.
-    std::string pending;  // Of an unfinished line.
+    std::optional<int> code;  // nullopt: it runs.
+    Fd pipe;                  // The read end of what it writes with labels, until its end.
+    Labelled labelled;
   };
 
-  Status start(int rank, const LocalMesh::Host& host, int local_rank, int local_world_size);
+  Status start(const LocalMesh::Host& host, const RankPlace& place);
   Status start_all();
+  Status connect_output(int rank, SpawnOptions& options, Fd& write_end);
+  bool has_labels() const { return options_.label || ranks_.size() > 1; }
   void on_ended(int rank, int code);
+  void find_first_failure(bool now);
+  void name_failed(int rank);
   void end_others();
+  std::string running_ranks() const;
   void signal_all(int signal);
   void read_output(int rank);
-  void print_lines(int rank, bool all);
+  void print(const std::string& lines) const;
 
   Loop& loop_;
   Nursery& nursery_;
@@ -56,7 +75,11 @@ class Ranks {
   RanksOptions options_;
   std::vector<Rank> ranks_;
   size_t running_ = 0;
-  int failure_ = 0;
+  std::vector<int> failed_;          // In the order of their processes' ends.
+  JobRecord record_;                 // Of the job, as it was last told.
+  TimePoint failed_at_{};            // The first of them.
+  Loop::TimerId next_question_ = 0;  // To the job's record, about them.
+  int failure_ = 0;                  // Once it is known whose.
   bool ending_ = false;
 };
 

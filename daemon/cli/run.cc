@@ -1,9 +1,12 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <numeric>
 
 #include "daemon/cli/cli.h"
 #include "daemon/cli/local_mesh.h"
@@ -45,6 +48,10 @@ class Interrupt {
   std::function<void(int)> then_;
 };
 
+// Workers know who left the job first, and may be asked when the first process ends: ranks may take
+// their time for that after the last has left.
+constexpr Millis kWorkerIdle{600'000};
+
 struct Plan {
   LocalMeshOptions mesh;
   RanksOptions ranks;
@@ -65,12 +72,34 @@ Result<Plan> plan_of(const RunOptions& options) {
   plan.mesh.hosts = options.hosts;
   plan.mesh.netns = options.netns;
   plan.mesh.log_dir = options.log_dir;
+  plan.mesh.worker_idle = kWorkerIdle;
   plan.ranks = {.per_host = *per_host,
                 .job = options.job,
                 .command = options.command,
                 .keep_going = options.keep_going,
                 .label = options.label};
   return plan;
+}
+
+std::string plural(int count, const std::string& word) {
+  return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
+}
+
+// "2 hosts x 1 rank", or "2 hosts, 4 ranks (3,1)".
+std::string layout_of(const std::vector<int>& per_host) {
+  const std::string hosts = plural(static_cast<int>(per_host.size()), "host");
+  if (std::ranges::adjacent_find(per_host, std::ranges::not_equal_to()) == per_host.end())
+    return hosts + " x " + plural(per_host.front(), "rank");
+  std::string list;
+  for (const int ranks : per_host) list += (list.empty() ? "" : ",") + std::to_string(ranks);
+  return hosts + ", " + plural(std::reduce(per_host.begin(), per_host.end()), "rank") + " (" +
+         list + ")";
+}
+
+// Where one looks what they do.
+void announce(const LocalMesh& mesh, const Plan& plan) {
+  std::fprintf(stderr, "tutti: mesh of %s; %s\n", layout_of(plan.ranks.per_host).c_str(),
+               mesh.status_command().c_str());
 }
 
 }  // namespace
@@ -86,6 +115,7 @@ int run_command(const RunOptions& options) {
   if (interrupt.signal() != 0) return 128 + interrupt.signal();
   if (!mesh.ok()) return report_failure(mesh.status());
 
+  if (options.announce) announce(**mesh, *plan);
   Ranks ranks(loop, nursery, **mesh, plan->ranks);
   interrupt.on_signal([&ranks](int signal) { ranks.interrupt(signal); });
   const Result<int> code = ranks.run();

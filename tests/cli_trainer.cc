@@ -1,0 +1,93 @@
+// One rank of what cli_run_test has `tutti run` start.
+//
+//   cli_trainer fail-first RANK   that rank leaves the job, waits for the end of all the others'
+//                                 processes, and ends with code 7; theirs end with 1, saying why
+//   cli_trainer fail-late RANK    the same, but it takes another 3 s to end
+//   cli_trainer all-late RANK     the same, and the others take 4 s to end after they failed
+//   cli_trainer leave-first RANK  the same, but it ends with code 0
+//   cli_trainer meet              rank 0 listens at MASTER_ADDR:MASTER_PORT, the others connect
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "client/tutti.hpp"
+
+namespace {
+
+void check(bool holds, const char* what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+// Of all ranks, descriptors that become readable when their processes end.
+std::vector<int> watch_processes(tutti::Group& group) {
+  std::vector<int32_t> mine = {getpid()};
+  std::vector<int32_t> all(static_cast<size_t>(group.world_size()));
+  group.all_gather(std::span<const int32_t>(mine), std::span(all));
+  std::vector<int> watched;
+  for (const int32_t pid : all)
+    watched.push_back(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  group.barrier();  // Nobody ends before everybody watches.
+  return watched;
+}
+
+int fail(int culprit, int code) {
+  tutti::Group group = tutti::Group::join();
+  const std::vector<int> processes = watch_processes(group);
+  if (group.rank() != culprit)
+    while (true) group.barrier();
+  group.leave();
+  for (int rank = 0; rank < static_cast<int>(processes.size()); ++rank) {
+    pollfd ended{.fd = processes[rank], .events = POLLIN, .revents = 0};
+    if (rank != culprit) check(poll(&ended, 1, -1) == 1, "a process to watch");
+  }
+  return code;
+}
+
+int meet() {
+  tutti::Group group = tutti::Group::join();
+  const std::string host = std::getenv("MASTER_ADDR");
+  sockaddr_in address{.sin_family = AF_INET};
+  address.sin_port = htons(static_cast<uint16_t>(std::stoi(std::getenv("MASTER_PORT"))));
+  check(inet_pton(AF_INET, host.c_str(), &address.sin_addr) == 1, "MASTER_ADDR is an address");
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  const bool listens = group.rank() == 0;
+  if (listens) check(bind(socket, generic, sizeof address) == 0, "MASTER_PORT is free");
+  if (listens) check(listen(socket, group.world_size()) == 0, "rank 0 listens");
+  group.barrier();
+  if (!listens) check(connect(socket, generic, sizeof address) == 0, "rank 0 is reached");
+  if (!listens) return 0;
+  for (int came = 1; came < group.world_size(); ++came)
+    check(accept(socket, nullptr, nullptr) >= 0, "a rank comes");
+  std::printf("%d came to %s\n", group.world_size() - 1, host.c_str());
+  return 0;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (arguments.at(0) == "meet") return meet();
+  const int code = fail(std::stoi(arguments.at(1)), arguments[0] == "leave-first" ? 0 : 7);
+  if (arguments[0].ends_with("-late")) sleep(3);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    if (std::string(argv[1]) == "all-late") sleep(4);
+    return 1;
+  }
+}
