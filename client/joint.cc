@@ -106,7 +106,8 @@ struct Fold {
 
   void read(const std::byte* data, Dtype dtype) { sources[source_count++] = {data, dtype}; }
   void write(std::byte* data, Dtype dtype) {
-    const bool itself = source_count == 1 && sources[0].data == data;  // A copy onto itself.
+    // A copy onto itself; but a bool becomes 0 or 1.
+    const bool itself = source_count == 1 && sources[0].data == data && dtype != Dtype::boolean;
     if (!itself) targets[target_count++] = {data, dtype};
   }
   // `op` and its division are the joint's where it reduces; else the one source is copied.

@@ -119,6 +119,9 @@ static inline tutti_options tutti_defaults(void) {
   return options;
 }
 
+/* Integers wrap, and have no MEAN. Of TUTTI_BOOL, SUM and MAX are true where any is, PROD and MIN
+ * where all are; results are 0 or 1. */
+
 /* out[i] = op over all ranks' in[i], on every rank. `count` elements on both sides. */
 tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_t count,
                             tutti_dtype dtype, tutti_op op, const tutti_options* options,

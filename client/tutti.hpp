@@ -48,17 +48,21 @@ class Error : public std::runtime_error {
 
 // What has a dtype of its own; for others, such as 16-bit floats, use the C functions on get().
 template <class T>
-concept Element =
-    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, int8_t> ||
-    std::is_same_v<T, uint8_t> || std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t>;
+concept Element = std::is_same_v<T, float> || std::is_same_v<T, double> ||
+    std::is_same_v<T, bool> || std::is_same_v<T, int8_t> || std::is_same_v<T, uint8_t> ||
+    std::is_same_v<T, int16_t> || std::is_same_v<T, uint16_t> || std::is_same_v<T, int32_t> ||
+    std::is_same_v<T, uint32_t> || std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>;
 
 template <Element T>
 constexpr tutti_dtype dtype_of() {
   if (std::is_same_v<T, float>) return TUTTI_F32;
   if (std::is_same_v<T, double>) return TUTTI_F64;
-  if (std::is_same_v<T, int8_t>) return TUTTI_I8;
-  if (std::is_same_v<T, uint8_t>) return TUTTI_U8;
-  return std::is_same_v<T, int32_t> ? TUTTI_I32 : TUTTI_I64;
+  if (std::is_same_v<T, bool>) return TUTTI_BOOL;
+  constexpr bool is_signed = std::is_signed_v<T>;
+  if (sizeof(T) == 1) return is_signed ? TUTTI_I8 : TUTTI_U8;
+  if (sizeof(T) == 2) return is_signed ? TUTTI_I16 : TUTTI_U16;
+  if (sizeof(T) == 4) return is_signed ? TUTTI_I32 : TUTTI_U32;
+  return is_signed ? TUTTI_I64 : TUTTI_U64;
 }
 
 // How to join; what is left empty or -1 comes from TUTTI_* in the environment.

@@ -35,6 +35,11 @@ typedef enum tutti_dtype {
   TUTTI_U8 = 5,
   TUTTI_I32 = 6,
   TUTTI_I64 = 7,
+  TUTTI_BOOL = 8, /* A byte: 0 is false, any other is true. */
+  TUTTI_I16 = 9,
+  TUTTI_U16 = 10,
+  TUTTI_U32 = 11,
+  TUTTI_U64 = 12,
   /* No dtype: lets the type hold any number, so that a wrong one can be refused. Likewise below. */
   TUTTI_DTYPE_RANGE = 0x7fffffff
 } tutti_dtype;

@@ -21,8 +21,13 @@ enum class Dtype : uint8_t {
   u8 = TUTTI_U8,
   i32 = TUTTI_I32,
   i64 = TUTTI_I64,
+  boolean = TUTTI_BOOL,
+  i16 = TUTTI_I16,
+  u16 = TUTTI_U16,
+  u32 = TUTTI_U32,
+  u64 = TUTTI_U64,
 };
-inline constexpr int kDtypes = 8;
+inline constexpr int kDtypes = 13;
 
 enum class Op : uint8_t {
   sum = TUTTI_SUM,
@@ -63,8 +68,8 @@ inline constexpr std::array<std::string_view, 17> kCodeNames = {
     "DATA_LOSS",
     "UNAUTHENTICATED",
 };
-inline constexpr std::array<std::string_view, kDtypes> kDtypeNames = {"f32", "f64", "f16", "bf16",
-                                                                      "i8",  "u8",  "i32", "i64"};
+inline constexpr std::array<std::string_view, kDtypes> kDtypeNames = {
+    "f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", "bool", "i16", "u16", "u32", "u64"};
 inline constexpr std::array<std::string_view, kOps> kOpNames = {"sum", "mean", "min", "max",
                                                                 "prod"};
 inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
@@ -86,7 +91,7 @@ constexpr std::optional<Enum> find_name(const std::array<std::string_view, N>& n
 }
 
 constexpr size_t size_of(Dtype dtype) {
-  constexpr std::array<size_t, kDtypes> sizes = {4, 8, 2, 2, 1, 1, 4, 8};
+  constexpr std::array<size_t, kDtypes> sizes = {4, 8, 2, 2, 1, 1, 4, 8, 1, 2, 2, 4, 8};
   return sizes[static_cast<size_t>(dtype)];
 }
 
@@ -95,7 +100,9 @@ constexpr Dtype accumulator_of(Dtype dtype) {
   return dtype == Dtype::f16 || dtype == Dtype::bf16 ? Dtype::f32 : dtype;
 }
 
-constexpr bool is_floating(Dtype dtype) { return dtype <= Dtype::bf16; }
+constexpr bool is_floating(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::f64 || dtype == Dtype::f16 || dtype == Dtype::bf16;
+}
 
 // Whether the collective combines contributions (and so has a meaningful Op).
 constexpr bool reduces(Collective c) {

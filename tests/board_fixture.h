@@ -106,8 +106,7 @@ class Part {
   void end() {
     if (work_) work_->wait();
     for (size_t i = 0; i < out_elements(); ++i) {
-      double want = wanted(i);
-      if (task_.dtype == Dtype::f32) want = static_cast<float>(want);
+      const double want = held(task_.dtype, wanted(i));
       const double got = get_at(out_side(), i);
       if (got == want) continue;
       check(false, describe(task_) + ": element " + std::to_string(i) + " is " +

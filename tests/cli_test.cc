@@ -166,6 +166,28 @@ TEST(CliBench, SixteenBitFloatsCarryTheSameNumbers) {
   EXPECT_EQ(f16[9], 0x427c);  // 63
 }
 
+// Or, and; as bytes of 0 or 1.
+TEST(CliBench, BoolsAreAnyOrAll) {
+  for (int op = 0; op < kOps; ++op) {
+    if (static_cast<Op>(op) == Op::mean) continue;
+    const BenchCase bench =
+        bench_case(Collective::all_reduce, Dtype::boolean, static_cast<Op>(op), 5000, 3);
+    const bool all = bench.op == Op::prod || bench.op == Op::min;
+    std::vector<uint8_t> output(5000, all ? 1 : 0);
+    for (uint32_t r = 0; r < 3; ++r) {
+      std::vector<uint8_t> input(5000);
+      fill_input(bench, r, std::as_writable_bytes(std::span(input)));
+      EXPECT_LE(std::ranges::max(input), 1);
+      for (size_t i = 0; i < 5000; ++i)
+        output[i] = all ? output[i] & input[i] : output[i] | input[i];
+    }
+    EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 0u) << op;
+    output[7] ^= 1;
+    output[4999] = 2;
+    EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 2u) << op;
+  }
+}
+
 TEST(CliBench, OnlyTheRootOfAReduceHasAResult) {
   BenchCase bench = bench_case(Collective::reduce, Dtype::f32, Op::sum, 64, 4);
   bench.root = 2;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -51,6 +52,29 @@ TEST(ClientCxx, RunsEveryCollective) {
     group.reduce_scatter(std::span<const double>(gathered), std::span(scattered), tutti::max);
     EXPECT_EQ(scattered[0], rank * 0.5);
     group.barrier();
+  });
+}
+
+template <class T>
+void expect_reduced(Group& group, tutti_dtype dtype, T mine, tutti_op op, T expected) {
+  EXPECT_EQ(dtype_of<T>(), dtype);
+  std::array<T, 3> x = {mine, mine, mine};
+  group.all_reduce(std::span<T>(x), op);
+  EXPECT_THAT(x, Each(expected)) << "dtype " << dtype;
+}
+
+TEST(ClientCxx, EveryElementHasItsDtype) {
+  on_two_ranks([](Group& group) {
+    const int rank = group.rank();
+    expect_reduced<bool>(group, TUTTI_BOOL, rank == 1, tutti::sum, true);
+    expect_reduced<bool>(group, TUTTI_BOOL, rank == 1, tutti::prod, false);
+    expect_reduced<int16_t>(group, TUTTI_I16, rank == 1 ? -300 : 1, tutti::min, -300);
+    expect_reduced<uint16_t>(group, TUTTI_U16, rank == 1 ? 40000 : 1, tutti::max, 40000);
+    expect_reduced<uint32_t>(group, TUTTI_U32, rank == 1 ? 3'000'000'000 : 1, tutti::max,
+                             3'000'000'000);
+    expect_reduced<uint64_t>(group, TUTTI_U64, rank == 1 ? UINT64_MAX : 1, tutti::max, UINT64_MAX);
+    expect_reduced<int8_t>(group, TUTTI_I8, -1, tutti::sum, -2);
+    expect_reduced<uint8_t>(group, TUTTI_U8, 100, tutti::sum, 200);
   });
 }
 

@@ -76,6 +76,22 @@ TEST(ClientJoint, AddsInTheOrderOfTheRanks) {
     ASSERT_EQ(out[i], inputs[0][i] + inputs[1][i] + inputs[2][i] + inputs[3][i]) << i;
 }
 
+// Also where nobody else takes part and nothing moves.
+TEST(ClientJoint, ABoolInPlaceBecomesZeroOrOne) {
+  for (const uint32_t ranks : {1u, 2u}) {
+    Hosts hosts(Collective::all_reduce, Dtype::boolean, Op::sum, ranks, 3);
+    hosts.in_place();
+    const std::array<uint8_t, 3> bytes = {0, 2, 128};
+    for (uint32_t rank = 0; rank < ranks; ++rank)
+      std::memcpy(hosts.at(rank, kArenaOffset), bytes.data(), bytes.size());
+    hosts.run();
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      const std::byte* x = hosts.at(rank, kArenaOffset);
+      EXPECT_EQ(std::vector(x, x + 3), (std::vector{std::byte{0}, std::byte{1}, std::byte{1}}));
+    }
+  }
+}
+
 // Ordinary tensors pass through a window of kStageBlocks blocks, beside one that lies in the
 // segment as a whole.
 TEST(ClientJoint, StagedPartsPassThroughTheirWindow) {

@@ -77,19 +77,6 @@ inline double float_at(const Values& values, size_t index) {
   }
 }
 
-inline int64_t integer_at(const Values& values, size_t index) {
-  switch (values.dtype) {
-    case Dtype::i8:
-      return value_at<int8_t>(values.bytes, index);
-    case Dtype::u8:
-      return value_at<uint8_t>(values.bytes, index);
-    case Dtype::i32:
-      return value_at<int32_t>(values.bytes, index);
-    default:
-      return value_at<int64_t>(values.bytes, index);
-  }
-}
-
 inline void put_float(Values& values, size_t index, double value) {
   switch (values.dtype) {
     case Dtype::f32:
@@ -115,12 +102,13 @@ T combine_floats(Op op, T a, T b) {
   return op == Op::prod ? a * b : a + b;
 }
 
-inline int64_t combine_integers(Op op, int64_t a, int64_t b) {
+template <class T>
+T combine_integers(Op op, T a, T b) {
   if (op == Op::min) return std::min(a, b);
   if (op == Op::max) return std::max(a, b);
   const auto x = static_cast<uint64_t>(a);
   const auto y = static_cast<uint64_t>(b);
-  return static_cast<int64_t>(op == Op::prod ? x * y : x + y);
+  return static_cast<T>(op == Op::prod ? x * y : x + y);
 }
 
 template <class T>
@@ -134,6 +122,50 @@ void reference_floats(Values& target, const std::vector<Values>& sources, size_t
   }
 }
 
+template <class T>
+void reference_integers(Values& target, const std::vector<Values>& sources, size_t count, Op op) {
+  for (size_t i = 0; i < count; ++i) {
+    T result = value_at<T>(sources[0].bytes, i);
+    for (size_t s = 1; s < sources.size(); ++s)
+      result = combine_integers(op, result, value_at<T>(sources[s].bytes, i));
+    put(target.bytes, i, result);
+  }
+}
+
+inline void reference_truths(Values& target, const std::vector<Values>& sources, size_t count,
+                             Op op) {
+  for (size_t i = 0; i < count; ++i) {
+    size_t truths = 0;
+    for (const Values& source : sources) truths += source.bytes[i] != std::byte{0};
+    const bool all = op == Op::prod || op == Op::min;
+    put(target.bytes, i, all ? truths == sources.size() : truths > 0);
+  }
+}
+
+inline void reference_whole(Values& target, const std::vector<Values>& sources, size_t count,
+                            Op op) {
+  switch (target.dtype) {
+    case Dtype::boolean:
+      return reference_truths(target, sources, count, op);
+    case Dtype::i8:
+      return reference_integers<int8_t>(target, sources, count, op);
+    case Dtype::u8:
+      return reference_integers<uint8_t>(target, sources, count, op);
+    case Dtype::i16:
+      return reference_integers<int16_t>(target, sources, count, op);
+    case Dtype::u16:
+      return reference_integers<uint16_t>(target, sources, count, op);
+    case Dtype::i32:
+      return reference_integers<int32_t>(target, sources, count, op);
+    case Dtype::u32:
+      return reference_integers<uint32_t>(target, sources, count, op);
+    case Dtype::i64:
+      return reference_integers<int64_t>(target, sources, count, op);
+    default:
+      return reference_integers<uint64_t>(target, sources, count, op);
+  }
+}
+
 inline Values reference(Dtype dtype, const std::vector<Values>& sources, size_t count, Op op,
                         uint32_t divisor = 1) {
   Values target = {dtype, Bytes(count * size_of(dtype))};
@@ -142,12 +174,7 @@ inline Values reference(Dtype dtype, const std::vector<Values>& sources, size_t 
   } else if (is_floating(dtype)) {
     reference_floats<float>(target, sources, count, op, divisor);
   } else {
-    for (size_t i = 0; i < count; ++i) {
-      int64_t result = integer_at(sources[0], i);
-      for (size_t s = 1; s < sources.size(); ++s)
-        result = combine_integers(op, result, integer_at(sources[s], i));
-      put_integer(target, i, static_cast<uint64_t>(result));
-    }
+    reference_whole(target, sources, count, op);
   }
   return target;
 }
@@ -162,8 +189,8 @@ inline bool same_value(const Values& a, const Values& b, size_t index) {
   return (std::isnan(x) && std::isnan(y)) || (x == 0 && y == 0);
 }
 
-// Random bits for integers. Floats: mostly ordinary values, with zeros, subnormals, the largest,
-// infinities and NaNs among them.
+// Random bits for integers, and as often 0 for bools. Floats: mostly ordinary values, with zeros,
+// subnormals, the largest, infinities and NaNs among them.
 inline Values random_values(Dtype dtype, size_t count, unsigned seed) {
   std::mt19937_64 random(seed);
   Values values = {dtype, Bytes(count * size_of(dtype))};
@@ -171,7 +198,9 @@ inline Values random_values(Dtype dtype, size_t count, unsigned seed) {
                                           3e38, INFINITY, -INFINITY, std::nan("")};
   for (size_t i = 0; i < count; ++i) {
     const uint64_t bits = random();
-    if (!is_floating(dtype)) {
+    if (dtype == Dtype::boolean) {
+      put_integer(values, i, bits % 2 == 0 ? 0 : bits >> 8);
+    } else if (!is_floating(dtype)) {
       put_integer(values, i, bits);
     } else if (bits % 64 == 0) {
       put_float(values, i, specials[bits / 64 % specials.size()]);

@@ -42,18 +42,25 @@ T combine(Op op, T a, T b) {
   }
 }
 
+// Truths are added and multiplied as or and and.
+inline Op op_on(Dtype dtype, Op op) {
+  if (dtype != Dtype::boolean || op == Op::min) return op;
+  return op == Op::prod ? Op::min : Op::max;
+}
+
 // The reduction of everybody's `elements` values from `first` on.
 template <class T>
 std::vector<T> reduced(const Arrivals& arrivals, uint64_t elements) {
   std::vector<T> total(elements);
   bool started = false;
+  const OpRequest& any = arrivals.begin()->second.request;
   for (const auto& [rank, arrival] : arrivals) {
     const T* in = reinterpret_cast<const T*>(arrival.request.in);
     for (uint64_t i = 0; i < elements; ++i)
-      total[i] = started ? combine(arrival.request.op, total[i], in[i]) : in[i];
+      total[i] = started ? combine(op_on(any.dtype, any.op), total[i], in[i]) : in[i];
     started = true;
   }
-  if (arrivals.begin()->second.request.op == Op::mean)
+  if (any.op == Op::mean)
     for (T& value : total) value = static_cast<T>(value / static_cast<T>(arrivals.size()));
   return total;
 }
@@ -78,15 +85,23 @@ inline void reduce(const Arrivals& arrivals) {
       return reduce_as<double>(arrivals);
     case Dtype::f16:
     case Dtype::bf16:
+    case Dtype::u16:
       return reduce_as<uint16_t>(arrivals);
     case Dtype::i8:
       return reduce_as<int8_t>(arrivals);
     case Dtype::u8:
+    case Dtype::boolean:
       return reduce_as<uint8_t>(arrivals);
+    case Dtype::i16:
+      return reduce_as<int16_t>(arrivals);
     case Dtype::i32:
       return reduce_as<int32_t>(arrivals);
     case Dtype::i64:
       return reduce_as<int64_t>(arrivals);
+    case Dtype::u32:
+      return reduce_as<uint32_t>(arrivals);
+    case Dtype::u64:
+      return reduce_as<uint64_t>(arrivals);
   }
 }
 

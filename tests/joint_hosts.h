@@ -18,6 +18,7 @@ using tutti::testing::Bytes;
 using tutti::testing::contribution;
 using tutti::testing::expected;
 using tutti::testing::get;
+using tutti::testing::held;
 using tutti::testing::put;
 
 inline constexpr uint64_t kSegmentBytes = kArenaOffset + (4 << 20);
@@ -107,8 +108,7 @@ class Hosts {
     const std::byte* out = at(rank, request(rank).out_offset);
     const Bytes got(out, out + count * size_of(dtype_));
     for (uint64_t i = 0; i < count; ++i) {
-      double want = wanted(rank, i);
-      if (dtype_ == Dtype::f32) want = static_cast<float>(want);
+      const double want = held(dtype_, wanted(rank, i));
       ASSERT_EQ(get(got, dtype_, i), want)
           << name_of(collective_) << " " << name_of(dtype_) << " " << name_of(op_) << ", " << ranks_
           << " ranks, count " << count_ << ", rank " << rank << ", element " << i;

@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -189,6 +190,69 @@ TEST(Kernels, FloatsAreDivided) {
              .sources = 4,
              .in_place = 4,
              .divisor = divisor});
+}
+
+// ---- By value: many times the same few values, so that whole packs and what is behind are both
+// seen. ----
+
+template <class T>
+void expect_folds(Dtype dtype, Op op, const std::vector<std::vector<T>>& sources,
+                  const std::vector<T>& expected) {
+  constexpr size_t kTimes = 401;
+  const auto repeated = [](const std::vector<T>& values) {
+    std::vector<T> all;
+    for (size_t i = 0; i < kTimes; ++i) all.insert(all.end(), values.begin(), values.end());
+    return all;
+  };
+  std::vector<std::vector<T>> all;
+  std::vector<Operand> operands;
+  for (const std::vector<T>& source : sources) all.push_back(repeated(source));
+  for (const std::vector<T>& source : all) operands.push_back({source.data(), dtype});
+  const Kernels kernels = usable_kernels();
+  for (size_t k = 0; k < kernels.count; ++k) {
+    std::vector<T> result(all[0].size());
+    const Target target{result.data(), dtype};
+    kernels.at[k]({&target, 1, operands.data(), operands.size(), result.size(), op, 1, false});
+    EXPECT_EQ(result, repeated(expected))
+        << "kernel " << k << ": " << name_of(dtype) << " " << name_of(op);
+  }
+}
+
+template <class T>
+void expect_unsigned(Dtype dtype) {
+  constexpr T most = std::numeric_limits<T>::max();
+  constexpr T half = most / 2 + 1;  // A signed type's least.
+  const std::vector<std::vector<T>> sources = {{most, half, 1, 0, 3}, {2, 1, half, most, 5}};
+  expect_folds<T>(dtype, Op::sum, sources, {1, half + 1, half + 1, most, 8});
+  expect_folds<T>(dtype, Op::prod, sources, {most - 1, half, half, 0, 15});
+  expect_folds<T>(dtype, Op::min, sources, {2, 1, 1, 0, 3});
+  expect_folds<T>(dtype, Op::max, sources, {most, half, half, most, 5});
+}
+
+TEST(Kernels, UnsignedIntegersWrapAndTheirGreatestExceedTheSignedOnes) {
+  expect_unsigned<uint8_t>(Dtype::u8);
+  expect_unsigned<uint16_t>(Dtype::u16);
+  expect_unsigned<uint32_t>(Dtype::u32);
+  expect_unsigned<uint64_t>(Dtype::u64);
+}
+
+TEST(Kernels, SixteenBitIntegersHaveASign) {
+  const std::vector<std::vector<int16_t>> sources = {{32767, -1, -300, 0, 256}, {1, 2, 7, -5, 256}};
+  expect_folds<int16_t>(Dtype::i16, Op::sum, sources, {-32768, 1, -293, -5, 512});
+  expect_folds<int16_t>(Dtype::i16, Op::prod, sources, {32767, -2, -2100, 0, 0});
+  expect_folds<int16_t>(Dtype::i16, Op::min, sources, {1, -1, -300, -5, 256});
+  expect_folds<int16_t>(Dtype::i16, Op::max, sources, {32767, 2, 7, 0, 256});
+}
+
+// Whichever bytes stand for true.
+TEST(Kernels, ResultsOfBoolsAreZeroOrOne) {
+  const std::vector<std::vector<uint8_t>> sources = {
+      {0, 0, 1, 2, 255, 128}, {0, 1, 0, 4, 1, 0}, {0, 64, 0, 8, 255, 0}};
+  for (const Op op : {Op::sum, Op::max})
+    expect_folds<uint8_t>(Dtype::boolean, op, sources, {0, 1, 1, 1, 1, 1});
+  for (const Op op : {Op::prod, Op::min})
+    expect_folds<uint8_t>(Dtype::boolean, op, sources, {0, 0, 0, 1, 1, 0});
+  expect_folds<uint8_t>(Dtype::boolean, Op::sum, {sources[0]}, {0, 0, 1, 1, 1, 1});
 }
 
 TEST(Kernels, SixteenBitFloatsBecomeF32AndBack) {

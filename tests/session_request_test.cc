@@ -46,8 +46,8 @@ class RequestTest : public testing::Test {
 
 TEST_F(RequestTest, RefusesUnknownNumbersAndReservedFields) {
   Request request = all_reduce_request();
-  request.dtype = 8;
-  expect_refused(request, "dtype 8");
+  request.dtype = kDtypes;
+  expect_refused(request, "dtype 13");
   request = all_reduce_request();
   request.op = 5;
   expect_refused(request, "op 5");
@@ -59,7 +59,8 @@ TEST_F(RequestTest, RefusesUnknownNumbersAndReservedFields) {
 TEST_F(RequestTest, RefusesMeanOfIntegers) {
   Request request = all_reduce_request();
   request.op = TUTTI_MEAN;
-  for (const auto dtype : {TUTTI_I8, TUTTI_U8, TUTTI_I32, TUTTI_I64}) {
+  for (const auto dtype : {TUTTI_I8, TUTTI_U8, TUTTI_I32, TUTTI_I64, TUTTI_BOOL, TUTTI_I16,
+                           TUTTI_U16, TUTTI_U32, TUTTI_U64}) {
     request.dtype = static_cast<uint8_t>(dtype);
     expect_refused(request, "MEAN needs a floating-point dtype; use SUM and divide");
   }

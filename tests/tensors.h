@@ -69,7 +69,7 @@ class Tensors {
     const size_t count = result(rank).size() / element();
     for (size_t i = 0; i < count; ++i) {
       const double want = wanted(rank, i);
-      ASSERT_EQ(get(result(rank), signature_.dtype, i), rounded(want))
+      ASSERT_EQ(get(result(rank), signature_.dtype, i), held(signature_.dtype, want))
           << to_string(signature_) << " world " << world_ << " rank " << rank << " element " << i;
     }
   }
@@ -86,12 +86,6 @@ class Tensors {
       default:
         return expected(signature_.op, world_, i);
     }
-  }
-
-  // A mean need not be exact in the dtype: the reference is rounded the same way, once.
-  double rounded(double value) const {
-    if (signature_.dtype == Dtype::f32) return static_cast<float>(value);
-    return value;
   }
 
   Cluster& cluster_;

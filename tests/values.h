@@ -72,6 +72,16 @@ inline void put(Bytes& tensor, Dtype dtype, size_t index, double value) {
       return put_as(at, static_cast<int32_t>(value));
     case Dtype::i64:
       return put_as(at, static_cast<int64_t>(value));
+    case Dtype::boolean:
+      return put_as(at, static_cast<uint8_t>(value != 0));
+    case Dtype::i16:
+      return put_as(at, static_cast<int16_t>(value));
+    case Dtype::u16:
+      return put_as(at, static_cast<uint16_t>(value));
+    case Dtype::u32:
+      return put_as(at, static_cast<uint32_t>(value));
+    case Dtype::u64:
+      return put_as(at, static_cast<uint64_t>(value));
   }
 }
 
@@ -94,6 +104,16 @@ inline double get(const Bytes& tensor, Dtype dtype, size_t index) {
       return get_as<int32_t>(at);
     case Dtype::i64:
       return get_as<int64_t>(at);
+    case Dtype::boolean:
+      return get_as<uint8_t>(at);
+    case Dtype::i16:
+      return get_as<int16_t>(at);
+    case Dtype::u16:
+      return get_as<uint16_t>(at);
+    case Dtype::u32:
+      return get_as<uint32_t>(at);
+    case Dtype::u64:
+      return get_as<uint64_t>(at);
   }
   return NAN;
 }
@@ -108,6 +128,13 @@ inline double combined(Op op, double a, double b) {
   if (op == Op::min) return std::min(a, b);
   if (op == Op::max) return std::max(a, b);
   return op == Op::prod ? a * b : a + b;
+}
+
+// How the dtype holds a result: f32 rounds a mean, and of truths sum, max, prod and min say whether
+// theirs of small numbers is 0.
+inline double held(Dtype dtype, double value) {
+  if (dtype == Dtype::boolean) return value != 0;
+  return dtype == Dtype::f32 ? static_cast<float>(value) : value;
 }
 
 // The exact result over `world` ranks.

@@ -61,6 +61,16 @@ void store(Dtype dtype, double value, std::byte* to) {
       return store_as(static_cast<int32_t>(value), to);
     case Dtype::i64:
       return store_as(static_cast<int64_t>(value), to);
+    case Dtype::boolean:
+      return store_as(static_cast<uint8_t>(value != 0), to);
+    case Dtype::i16:
+      return store_as(static_cast<int16_t>(value), to);
+    case Dtype::u16:
+      return store_as(static_cast<uint16_t>(value), to);
+    case Dtype::u32:
+      return store_as(static_cast<uint32_t>(value), to);
+    case Dtype::u64:
+      return store_as(static_cast<uint64_t>(value), to);
   }
 }
 
@@ -85,6 +95,16 @@ double load(Dtype dtype, const std::byte* from) {
       return load_as<int32_t>(from);
     case Dtype::i64:
       return load_as<int64_t>(from);
+    case Dtype::boolean:
+      return load_as<uint8_t>(from);
+    case Dtype::i16:
+      return load_as<int16_t>(from);
+    case Dtype::u16:
+      return load_as<uint16_t>(from);
+    case Dtype::u32:
+      return load_as<uint32_t>(from);
+    case Dtype::u64:
+      return load_as<uint64_t>(from);
   }
   return 0;
 }
@@ -113,6 +133,9 @@ double combine(Op op, double a, double b) {
       return a + b;
   }
 }
+
+// A bool holds whether a number is 0: for the numbers used here, what its own reduction yields.
+double held(Dtype dtype, double value) { return dtype == Dtype::boolean ? value != 0 : value; }
 
 double reduced_at(const BenchCase& bench, uint64_t index) {
   double value = input_at(bench, 0, index);
@@ -157,7 +180,7 @@ uint64_t wrong_in_run(const BenchCase& bench, uint32_t rank, std::span<const std
   std::vector<double> expected;
   std::vector<std::byte> image(kPeriod * width);
   for (uint64_t i = 0; i < std::min(kPeriod, end - begin); ++i) {
-    expected.push_back(expected_at(bench, rank, begin + i));
+    expected.push_back(held(bench.dtype, expected_at(bench, rank, begin + i)));
     store(bench.dtype, expected.back(), image.data() + i * width);
   }
   uint64_t wrong = 0;

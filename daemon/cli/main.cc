@@ -88,7 +88,8 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--factor", options.factor, "from one size to the next")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
-  app.add_option("--dtype", options.dtype, "f32, f64, f16, bf16, i8, u8, i32 or i64")
+  app.add_option("--dtype", options.dtype,
+                 "f32, f64, f16, bf16, bool, i8, u8, i16, u16, i32, u32, i64 or u64")
       ->capture_default_str();
   app.add_option("--redop", options.op, "sum, mean, min, max or prod")->capture_default_str();
   app.add_option("--strategy", options.strategies,

@@ -25,6 +25,11 @@ struct Job {
   uint32_t divisor;
 };
 
+// How a bool is stored: any byte but 0 becomes 1.
+struct Truth {
+  uint8_t byte;
+};
+
 __device__ inline float widened(__half value) { return __half2float(value); }
 __device__ inline float widened(__nv_bfloat16 value) { return __bfloat162float(value); }
 template <class T>
@@ -32,6 +37,7 @@ __device__ T widened(T value) {
   return value;
 }
 
+__device__ inline void narrow(uint8_t value, Truth& to) { to.byte = value != 0; }
 __device__ inline void narrow(float value, __half& to) { to = __float2half_rn(value); }
 __device__ inline void narrow(float value, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
 template <class T>
@@ -89,6 +95,8 @@ __device__ void store(const T (&from)[width], const Target& to, size_t pack) {
     if (to.dtype == Dtype::f16) return store_as<__half>(from, to.data, pack);
     if (to.dtype == Dtype::bf16) return store_as<__nv_bfloat16>(from, to.data, pack);
   }
+  if constexpr (std::is_same_v<T, uint8_t>)
+    if (to.dtype == Dtype::boolean) return store_as<Truth>(from, to.data, pack);
   store_as<T>(from, to.data, pack);
 }
 
@@ -160,6 +168,12 @@ cudaError_t launch_op(cudaStream_t stream, const Job& job, Op op) {
   return cudaErrorInvalidValue;
 }
 
+// True where one is (sum and max), or where all are (prod and min): the greatest or least byte.
+cudaError_t launch_truths(cudaStream_t stream, const Job& job, Op op) {
+  const bool all = op == Op::prod || op == Op::min;
+  return all ? launch<Op::min, uint8_t>(stream, job) : launch<Op::max, uint8_t>(stream, job);
+}
+
 cudaError_t launch_type(cudaStream_t stream, const Job& job, Op op) {
   switch (job.targets[0].dtype) {
     case Dtype::f64:
@@ -168,10 +182,20 @@ cudaError_t launch_type(cudaStream_t stream, const Job& job, Op op) {
       return launch_op<int8_t>(stream, job, op);
     case Dtype::u8:
       return launch_op<uint8_t>(stream, job, op);
+    case Dtype::i16:
+      return launch_op<int16_t>(stream, job, op);
+    case Dtype::u16:
+      return launch_op<uint16_t>(stream, job, op);
     case Dtype::i32:
       return launch_op<int32_t>(stream, job, op);
+    case Dtype::u32:
+      return launch_op<uint32_t>(stream, job, op);
     case Dtype::i64:
       return launch_op<int64_t>(stream, job, op);
+    case Dtype::u64:
+      return launch_op<uint64_t>(stream, job, op);
+    case Dtype::boolean:
+      return launch_truths(stream, job, op);
     case Dtype::f32:
     case Dtype::f16:
     case Dtype::bf16:

@@ -75,7 +75,8 @@ class Device {
   // sources (>= 1) and targets. A target may be one of the sources, exactly; partial overlap is not
   // allowed. `op` mean sums; divisor 1 means no division; others need floating targets. 16-bit
   // floats are accumulated and divided in f32 and rounded once, to nearest even, when stored as 16
-  // bits; sources and targets may mix a 16-bit type with f32. Integers wrap. min/max: a NaN in any
+  // bits; sources and targets may mix a 16-bit type with f32. Integers wrap. Bools: sum and max are
+  // true where any source is, prod and min where all are; stored as 0 or 1. min/max: a NaN in any
   // source gives NaN. With one source this converts, divides or copies.
   virtual Status reduce(Stream& stream, std::span<const Target> targets,
                         std::span<const Operand> sources, const Reduction& how) = 0;

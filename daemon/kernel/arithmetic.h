@@ -22,7 +22,9 @@ constexpr T combine(T a, T b) {
     const T most = a > b ? a : b;
     return a != a ? a : most;
   } else if constexpr (std::is_integral_v<T>) {
-    using U = std::make_unsigned_t<T>;
+    // Narrow ones would else be promoted to int, which must not overflow.
+    constexpr bool narrow = sizeof(T) < sizeof(unsigned);
+    using U = std::conditional_t<narrow, unsigned, std::make_unsigned_t<T>>;
     const U x = static_cast<U>(a);
     const U y = static_cast<U>(b);
     return static_cast<T>(op == Op::prod ? x * y : x + y);

@@ -115,14 +115,25 @@ void fold_integers(const FoldJob& job) {
   fold_as<Unsigned, Plain<Processor, Unsigned>>(job);
 }
 
+// True where one is (sum and max), or where all are (prod and min).
+template <class Processor>
+void fold_truths(const FoldJob& job) {
+  using Format = Truths<Processor>;
+  const bool all = job.op == Op::prod || job.op == Op::min;
+  if (all) return Fold<Format, Format, Op::min, uint8_t>::all(job);
+  Fold<Format, Format, Op::max, uint8_t>::all(job);
+}
+
 bool all_are(const FoldJob& job, Dtype dtype) {
   bool all = job.targets[0].dtype == dtype;
   for (size_t s = 0; s < job.source_count; ++s) all &= job.sources[s].dtype == dtype;
   return all;
 }
 
+// A bool is not copied, as any byte but 0 becomes 1.
 bool only_copies(const FoldJob& job) {
-  return job.source_count == 1 && job.divisor == 1 && all_are(job, job.sources[0].dtype);
+  const Dtype from = job.sources[0].dtype;
+  return job.source_count == 1 && job.divisor == 1 && all_are(job, from) && from != Dtype::boolean;
 }
 
 void copy(const FoldJob& job) {
@@ -155,10 +166,20 @@ void fold_on(const FoldJob& job) {
       return fold_integers<Processor, int8_t>(job);
     case Dtype::u8:
       return fold_integers<Processor, uint8_t>(job);
+    case Dtype::i16:
+      return fold_integers<Processor, int16_t>(job);
+    case Dtype::u16:
+      return fold_integers<Processor, uint16_t>(job);
     case Dtype::i32:
       return fold_integers<Processor, int32_t>(job);
+    case Dtype::u32:
+      return fold_integers<Processor, uint32_t>(job);
     case Dtype::i64:
       return fold_integers<Processor, int64_t>(job);
+    case Dtype::u64:
+      return fold_integers<Processor, uint64_t>(job);
+    case Dtype::boolean:
+      return fold_truths<Processor>(job);
     case Dtype::f32:
     case Dtype::f16:
     case Dtype::bf16:

@@ -3,6 +3,7 @@
 // Internal linkage on purpose, as in vectors.h.
 #pragma once
 
+#include "daemon/kernel/arithmetic.h"
 #include "daemon/kernel/kernel.h"
 #include "daemon/kernel/vectors.h"
 
@@ -33,6 +34,20 @@ struct Plain : Processor {
   static constexpr size_t size(Dtype) { return sizeof(T); }
   static Values decode(const std::byte* from, Dtype) { return load_pack<T, kRegister>(from); }
   static Stored encode(const Values& values) { return values; }
+};
+
+// Bytes of which any but 0 is true. Their greatest and least are true where one is and where all
+// are; what is stored is 0 or 1.
+template <class Processor>
+struct Truths : Plain<Processor, uint8_t> {
+  using typename Plain<Processor, uint8_t>::Values;
+  using typename Plain<Processor, uint8_t>::Stored;
+
+  static Stored encode(const Values& values) {
+    const auto one = decltype(values.a){} + 1;
+    return {combine<Op::min>(values.a, one), combine<Op::min>(values.b, one),
+            combine<Op::min>(values.c, one), combine<Op::min>(values.d, one)};
+  }
 };
 
 // 16-bit floats, computed as f32.
