@@ -28,6 +28,20 @@ def fake_job(world_size):
             process.wait(30)
 
 
+class Dlpack:
+    """A producer that is not NumPy's own, as torch would be."""
+
+    def __init__(self, array, device=1):
+        self.array, self.device = array, device
+        self.dtype = array.dtype
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return (self.device, 0)
+
+
 class RanksTest(unittest.TestCase):
     """Runs a function on every rank of a job at once and hands back what they return, by rank."""
 

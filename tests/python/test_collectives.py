@@ -5,7 +5,7 @@ import threading
 import unittest
 
 import numpy as np
-from ranks import RanksTest
+from ranks import Dlpack, RanksTest
 
 import tutti
 
@@ -48,7 +48,7 @@ class Collectives(RanksTest):
             x = np.array([1, 2, 3], np.uint16)  # The fake worker adds 16-bit floats as integers.
             group.all_reduce(x, dtype="bf16")
             np.testing.assert_array_equal(x, [2, 4, 6])
-            self.assert_invalid("uint16", group.all_reduce, x)
+            self.assert_invalid("use SUM and divide", group.all_reduce, x, op="mean")  # Integers.
             self.assert_invalid("does not hold", group.all_reduce, np.zeros(2, np.float32),
                                 dtype="i32")
 
@@ -134,20 +134,6 @@ class Collectives(RanksTest):
             self.assert_invalid("not of the sub-group", group.subgroup, [1 - group.rank])
 
         self.on_ranks(body)
-
-
-class Dlpack:
-    """A producer that is not NumPy's own, as torch would be."""
-
-    def __init__(self, array, device=1):
-        self.array, self.device = array, device
-        self.dtype = array.dtype
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return (self.device, 0)
 
 
 class Arrays(RanksTest):

@@ -6,12 +6,18 @@ from ctypes import (POINTER, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_ui
 
 import numpy
 
+from tutti._dtype import unknown
 from tutti._error import Error, invalid
 
 _CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost: memory this process may simply touch.
 _READ_ONLY = 1
-_NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 8): "i8",
-          (1, 8): "u8", (0, 32): "i32", (0, 64): "i64"}  # By type code and bits.
+# By type code and bits.
+_NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (6, 8): "bool",
+          (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64", (1, 8): "u8",
+          (1, 16): "u16", (1, 32): "u32", (1, 64): "u64"}
+# Bits of a torch tensor that its memory does not show, and what makes them part of it.
+_LAZY = {"is_conj": "conjugated lazily; pass x.resolve_conj()",
+         "is_neg": "negated lazily; pass x.resolve_neg()"}
 
 
 class _Tensor(ctypes.Structure):
@@ -47,6 +53,30 @@ def _capsule_of(x):
         return x.__dlpack__()
 
 
+def _refuse_lazy(x):
+    for test, words in _LAZY.items():
+        is_lazy = getattr(x, test, None)
+        if callable(is_lazy) and is_lazy():
+            raise invalid(f"this {type(x).__name__} is {words}, a copy that has its values in "
+                          "memory")
+
+
+def _refuse_dtype(x):
+    """Those that some producers refuse to hand out, without a word on what to do instead."""
+    text = str(getattr(x, "dtype", "")).rsplit(".", 1)[-1]  # torch.complex64
+    if text.startswith(("complex", "float8", "float4")):
+        raise unknown(text)
+
+
+def _name_of(x, tensor):
+    """Tutti's name of a tensor's dtype."""
+    name = _NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if name is None:
+        text = str(getattr(x, "dtype", f"code {tensor.code} of {tensor.bits} bits"))
+        raise unknown(text.rsplit(".", 1)[-1])
+    return name
+
+
 def _open(capsule):
     name = _get_name(capsule)
     pointer = _get_pointer(capsule, name)
@@ -67,15 +97,14 @@ def view(x):
     device = x.__dlpack_device__()[0]
     if device not in _CPU_DEVICES:
         raise Error("UNIMPLEMENTED", f"tensors on DLPack device {device}; move them to the CPU")
+    _refuse_lazy(x)
+    _refuse_dtype(x)
     try:
         capsule = _capsule_of(x)
     except (BufferError, RuntimeError, ValueError) as error:
         raise invalid(f"this {type(x).__name__} does not share its memory: {error}") from error
     tensor, read_only = _open(capsule)
-    name = _NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
-    if name is None:
-        raise invalid(f"dtype {getattr(x, 'dtype', tensor.code)} is none of "
-                      + ", ".join(sorted(_NAMES.values())))
+    name = _name_of(x, tensor)
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if 0 in shape:
         return numpy.empty(shape, f"u{tensor.bits // 8}"), name

@@ -2,7 +2,10 @@
 
 import ctypes
 import math
+import numbers
+import operator
 import os
+import sys
 import threading
 import time
 import weakref
@@ -10,6 +13,7 @@ import weakref
 import numpy
 
 from tutti import _many, _tensor
+from tutti._dtype import DTYPES, numpy_dtype
 from tutti._error import Error, invalid
 from tutti._library import JoinOptions, Options, check, last_error, library
 from tutti._tensor import Tensor
@@ -21,9 +25,9 @@ _TIMEOUT_MS_MAX = 2**31 - 1
 def _milliseconds(seconds, default):
     if seconds is None:
         return default
-    if not seconds > 0:
-        raise invalid(f"timeout {seconds!r} must be more than 0 seconds")
-    return min(math.ceil(seconds * 1000), _TIMEOUT_MS_MAX)
+    if not isinstance(seconds, numbers.Real) or not seconds > 0:
+        raise invalid(f"timeout {seconds!r} must be a number of seconds above 0")
+    return math.ceil(min(seconds * 1000, _TIMEOUT_MS_MAX))
 
 
 def _text(value):
@@ -44,9 +48,25 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
 
 
 def _whole(number, what):
-    if not 0 <= int(number) < 2**31:
+    try:
+        whole = operator.index(number)
+    except TypeError:
+        raise invalid(f"{what} {number!r} is no whole number; convert it with int()") from None
+    if not 0 <= whole < 2**31:
         raise invalid(f"{what} {number} is out of range")
-    return int(number)
+    return whole
+
+
+def _shape(shape):
+    """A shape given as a number or as several."""
+    try:
+        sides = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+        sides = tuple(map(operator.index, sides))
+    except TypeError:
+        raise invalid(f"shape {shape!r} is no whole number, nor a tuple of such") from None
+    if any(side < 0 for side in sides):
+        raise invalid(f"shape {shape!r} has a side below 0")
+    return sides
 
 
 def _join(options):
@@ -125,6 +145,8 @@ class _Block:
     """Memory shared with the daemon, as NumPy sees it; given back with the last array on it."""
 
     def __init__(self, group, bytes_):
+        if bytes_ > sys.maxsize:
+            raise Error("RESOURCE_EXHAUSTED", f"{bytes_} bytes are more than any memory holds")
         address = library.tutti_alloc(group.pointer, bytes_)
         if not address:
             raise last_error()
@@ -142,10 +164,12 @@ class Group:
     """Ranks that run collectives together: a whole job (join) or a part of one (subgroup).
 
     Arrays are NumPy arrays or anything with DLPack on the CPU, such as torch tensors; results are
-    of the same kind. Arrays from empty() are never copied. `op` is sum, mean, min, max or prod;
-    `strategy` is "ring", "tree:K", "centralized", "auto" or a pair for (local, global);
-    `dtype="bf16"` reads uint16 arrays as bfloat16. With blocking=False a Work is returned, whose
-    wait() gives the result.
+    of the same kind. Arrays from empty() are never copied. They hold floats of 16 to 64 bits,
+    integers of 8 to 64 with or without a sign, or bools; `dtype="bf16"` reads uint16 arrays as
+    bfloat16, which those of empty(..., "bf16") are without being told. `op` is sum, mean (floats
+    only), min, max or prod; of bools sum and max mean "any", prod and min "all". `strategy` is
+    "ring", "tree:K", "centralized", "auto" or a pair for (local, global). With blocking=False a
+    Work is returned, whose wait() gives the result.
     """
 
     def __init__(self, handle):
@@ -188,8 +212,8 @@ class Group:
 
     def empty(self, shape, dtype="float32"):
         """A new array in memory shared with the daemon: operations on it copy nothing."""
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        dtype = _tensor.numpy_dtype(dtype)
+        shape = _shape(shape)
+        dtype = numpy_dtype(dtype)
         bytes_ = math.prod(shape) * dtype.itemsize
         if bytes_ == 0:
             return numpy.empty(shape, dtype)
@@ -200,7 +224,7 @@ class Group:
         """Every rank gets the reduction of all ranks' x: in x itself, or in `out`."""
         source, target = self._sides(x, out, dtype)
         return self._run("all_reduce", (source.address, target.address, source.count,
-                                        _tensor.DTYPES[source.dtype], _tensor.op_number(op)),
+                                        DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking)
 
     def all_reduce_many(self, xs, op="sum", strategy=None, outs=None, timeout=None, blocking=True,
@@ -220,20 +244,22 @@ class Group:
                dtype=None):
         """Rank `root` gets the reduction, in x itself or in `out`; the others get None, and their x
         stays as it is."""
+        root = _whole(root, "root")
         if self.rank == root:
             source, target = self._sides(x, out, dtype)
         else:
             source, target = Tensor(x, dtype), None
         return self._run("reduce", (source.address, target.address if target else None,
-                                    source.count, _tensor.DTYPES[source.dtype],
+                                    source.count, DTYPES[source.dtype],
                                     _tensor.op_number(op), root),
                          source, target, strategy, timeout, blocking)
 
     def broadcast(self, x, root=0, strategy=None, timeout=None, blocking=True, dtype=None):
         """Every rank's x becomes the root's."""
+        root = _whole(root, "root")
         target = Tensor(x, dtype, writable=self.rank != root)
         return self._run("broadcast", (target.address, target.count,
-                                       _tensor.DTYPES[target.dtype], root),
+                                       DTYPES[target.dtype], root),
                          target, target, strategy, timeout, blocking,
                          write_back=self.rank != root)
 
@@ -244,7 +270,7 @@ class Group:
         first, rest = (source.shape or (1,))[0], source.shape[1:]
         target = self._result(source, out, (first * self.world_size, *rest), "all_gather's out")
         return self._run("all_gather", (source.address, target.address, source.count,
-                                        _tensor.DTYPES[source.dtype]),
+                                        DTYPES[source.dtype]),
                          source, target, strategy, timeout, blocking)
 
     def reduce_scatter(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
@@ -258,7 +284,7 @@ class Group:
         shape = (source.shape[0] // self.world_size, *source.shape[1:])
         target = self._result(source, out, shape, "reduce_scatter's out")
         return self._run("reduce_scatter", (source.address, target.address, target.count,
-                                            _tensor.DTYPES[source.dtype], _tensor.op_number(op)),
+                                            DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking)
 
     def barrier(self, timeout=None, blocking=True):

@@ -4,13 +4,14 @@ import ctypes
 import time
 
 from tutti import _tensor
+from tutti._dtype import DTYPES
 from tutti._error import Error, invalid
 
 
 def by_dtype(sides):
     """Pairs of source and target by dtype, in the order of the dtypes' numbers: the same on all
     ranks. A list of nothing is one of f32, for it is compared with the other ranks', too."""
-    sorted_ = {name: [] for name in _tensor.DTYPES}
+    sorted_ = {name: [] for name in DTYPES}
     for source, target in sides:
         sorted_[source.dtype].append((source, target))
     return {name: pairs for name, pairs in sorted_.items() if pairs} or {"f32": []}
@@ -22,7 +23,7 @@ def arguments(name, pairs, op):
     return (pointers(*(source.address for source, _ in pairs)),
             pointers(*(target.address for _, target in pairs)),
             (ctypes.c_size_t * len(pairs))(*(source.count for source, _ in pairs)),
-            len(pairs), _tensor.DTYPES[name], _tensor.op_number(op))
+            len(pairs), DTYPES[name], _tensor.op_number(op))
 
 
 def pair_up(xs, outs):

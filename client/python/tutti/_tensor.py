@@ -3,36 +3,14 @@
 import numpy
 
 from tutti import _dlpack
+from tutti._dtype import LONG, SIZES, dtype_name, numpy_dtype
 from tutti._error import invalid
 
-DTYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 3, "i8": 4, "u8": 5, "i32": 6, "i64": 7}
-SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i32": 4, "i64": 8}
 OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4}
-_LONG = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8",
-         "uint8": "u8", "int32": "i32", "int64": "i64"}
-_NUMPY = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i8": "int8",
-          "u8": "uint8", "i32": "int32", "i64": "int64"}
-
-
-def dtype_name(dtype):
-    """Tutti's name of a dtype given as "f32", "float32", a NumPy or a torch dtype."""
-    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
-    if isinstance(dtype, type):
-        text = numpy.dtype(dtype).name
-    text = text.rsplit(".", 1)[-1]  # torch.float32
-    name = _LONG.get(text, text)
-    if name not in DTYPES:
-        raise invalid(f"dtype {text!r} is none of {', '.join(DTYPES)}")
-    return name
-
-
-def numpy_dtype(dtype):
-    """The NumPy dtype for new arrays; bf16 is uint16 unless NumPy's own bfloat16 is given."""
-    return dtype if isinstance(dtype, numpy.dtype) else numpy.dtype(_NUMPY[dtype_name(dtype)])
 
 
 def op_number(op):
-    if op not in OPS:
+    if not isinstance(op, str) or op not in OPS:
         raise invalid(f"op {op!r} is none of {', '.join(OPS)}")
     return OPS[op]
 
@@ -42,7 +20,7 @@ def strategy_text(strategy):
     if strategy is None:
         return None
     if isinstance(strategy, (tuple, list)):
-        return b",".join(strategy_text(level) for level in strategy)
+        return b",".join(strategy_text(level) or b"auto" for level in strategy)
     if isinstance(strategy, dict):
         strategy = str(strategy).replace("'", '"')
     if not isinstance(strategy, str):
@@ -67,6 +45,9 @@ class Tensor:
 
     @staticmethod
     def _view(x):
+        if isinstance(x, numpy.ma.MaskedArray):
+            raise invalid("a masked array would be reduced without its mask; pass x.filled(value), "
+                          "or x.data to ignore the mask")
         if isinstance(x, numpy.ndarray):
             if not x.dtype.isnative:
                 raise invalid("the array is of foreign byte order; convert it with astype")
@@ -84,7 +65,7 @@ class Tensor:
         """Unsigned integers may stand for what NumPy has no name for, such as bf16."""
         wanted = dtype_name(dtype)
         stands_for = view.dtype.kind in "uV" and view.dtype.itemsize == SIZES[wanted]
-        if stands_for or _LONG.get(str(name), str(name)) == wanted:
+        if stands_for or LONG.get(str(name), str(name)) == wanted:
             return wanted
         raise invalid(f"an array of {name} does not hold {wanted}")
 
@@ -108,4 +89,4 @@ class Tensor:
             return self.x.new_empty(tuple(shape))
         if isinstance(self.x, numpy.ndarray):
             return numpy.empty(shape, self.x.dtype)
-        return numpy.empty(shape, _NUMPY[self.dtype])
+        return numpy.empty(shape, numpy_dtype(self.dtype))

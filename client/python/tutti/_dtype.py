@@ -1,0 +1,55 @@
+"""Tutti's dtypes, by the names that users have for them."""
+
+import numpy
+
+from tutti._error import invalid
+
+# By number, in the order of client/tutti.h.
+DTYPES = {name: number for number, name in enumerate(
+    ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", "bool", "i16", "u16", "u32", "u64"))}
+SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i32": 4, "i64": 8, "bool": 1,
+         "i16": 2, "u16": 2, "u32": 4, "u64": 8}
+LONG = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8",
+        "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool", "int16": "i16",
+        "uint16": "u16", "uint32": "u32", "uint64": "u64"}
+_NUMPY = {short: long for long, short in LONG.items()}
+# What NumPy's dtype of an array of 16-bit floats without a name there carries along.
+_MARK = "tutti"
+_BF16 = numpy.dtype("uint16", metadata={_MARK: "bf16"})
+_HINTS = {  # By how the name begins.
+    "complex": "pass its real view: x.view('float32') or 'float64', or torch.view_as_real(x)",
+    "float8": "convert it to bf16 or f16 and back",
+    "float4": "convert it to bf16 or f16 and back",
+    "float128": "convert it to f64 with astype",
+    "longdouble": "convert it to f64 with astype",
+    "object": "convert it with astype, as numpy.asarray(x, dtype='float64') does",
+}
+
+
+def unknown(text):
+    """The Error about a dtype that is none of Tutti's, with what to do about it."""
+    hint = next((hint for start, hint in _HINTS.items() if text.startswith(start)), None)
+    return invalid(f"dtype {text!r} is none of {', '.join(DTYPES)}" + (f"; {hint}" if hint else ""))
+
+
+def dtype_name(dtype):
+    """Tutti's name of a dtype given as "f32", "float32", a NumPy or a torch dtype."""
+    if isinstance(dtype, type):
+        dtype = numpy.dtype(dtype)
+    if isinstance(dtype, numpy.dtype) and _MARK in (dtype.metadata or {}):
+        return dtype.metadata[_MARK]
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
+    text = text.rsplit(".", 1)[-1]  # torch.float32
+    name = LONG.get(text, text)
+    if name not in DTYPES:
+        raise unknown(text)
+    return name
+
+
+def numpy_dtype(dtype):
+    """The NumPy dtype for new arrays. bf16 is uint16 that remembers it, unless NumPy's own bfloat16
+    is given."""
+    name = dtype_name(dtype)
+    if isinstance(dtype, numpy.dtype):
+        return dtype.newbyteorder("=")
+    return _BF16 if name == "bf16" else numpy.dtype(_NUMPY[name])
