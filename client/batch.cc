@@ -22,6 +22,10 @@ uint64_t layout_of(const TensorList& list) {
 
 Outcome check(const TensorList& list) {
   if (list.size == 0) return {};
+  if (list.size > kListTensorsMax)
+    return failure(TUTTI_INVALID_ARGUMENT, "a list of " + std::to_string(list.size) +
+                                               " tensors; it may have at most " +
+                                               std::to_string(kListTensorsMax));
   if (list.ins == nullptr || list.outs == nullptr || list.counts == nullptr)
     return failure(TUTTI_INVALID_ARGUMENT, "a list of tensors is NULL");
   for (size_t i = 0; i < list.size; ++i) {
@@ -164,10 +168,11 @@ Outcome Batch::submit(tutti_group& group, const TensorList& list, const tutti_op
 }
 
 Batch::~Batch() {
-  for (Part& part : parts_) {
-    connection_->abandon(part.ticket);
-    if (part.bucket && !part.ended) connection_->release({*part.bucket});
-  }
+  for (Part& part : parts_)
+    guarded([&] {
+      connection_->abandon(part.ticket);
+      if (part.bucket && !part.ended) connection_->release({*part.bucket});
+    });
 }
 
 void Batch::end(Part& part, const Outcome& outcome) {

@@ -22,6 +22,9 @@ inline constexpr size_t kPackedBytesMax = size_t{256} << 10;
 // Of one bucket: large enough that its messages cost little beside its bytes.
 inline constexpr size_t kBucketBytesMax = size_t{4} << 20;
 
+// What pack_layout() has room for.
+inline constexpr size_t kListTensorsMax = (size_t{1} << 24) - 1;
+
 struct TensorList {
   const void* const* ins = nullptr;
   void* const* outs = nullptr;

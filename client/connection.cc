@@ -57,7 +57,15 @@ Outcome Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& 
   return {};
 }
 
-Connection::~Connection() { leave(); }
+// Nobody is left to be told why: this needs no memory, as a destructor must not fail.
+Connection::~Connection() {
+  if (is_mine() && socket_.valid()) say_goodbye();
+}
+
+void Connection::say_goodbye() {
+  segment_.header().leaving.store(1, std::memory_order_release);
+  shutdown(socket_.get(), SHUT_RDWR);
+}
 
 void Connection::leave() {
   if (!is_mine()) return;
@@ -70,8 +78,7 @@ void Connection::leave() {
     if (!ticket->known) ticket->outcome = *lost_;
     ticket->known = ticket->settled = true;
   }
-  segment_.header().leaving.store(1, std::memory_order_release);
-  shutdown(socket_.get(), SHUT_RDWR);
+  say_goodbye();
 }
 
 Outcome Connection::usable() {

@@ -92,6 +92,7 @@ class Connection {
 
   // Not so in a forked child, which must change nothing that its parent uses.
   bool is_mine() const { return birth_.is_here(); }
+  void say_goodbye();
   Outcome usable();
   Outcome worker_died() const;
   bool worker_lives() const;

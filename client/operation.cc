@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/options.h"
+
 namespace tutti::client {
 namespace {
 
@@ -110,7 +112,8 @@ class Placement {
 
 Outcome read_options(const tutti_options* options, Request& request) {
   tutti_options given = tutti_defaults();
-  if (options != nullptr) std::memcpy(&given, options, std::min(options->size, sizeof(given)));
+  constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(given.timeout_ms);
+  if (Outcome o = read_sized(options, kLeast, "tutti_defaults()", given); !o.ok()) return o;
   if (given.timeout_ms > 0) request.timeout_ms = static_cast<uint32_t>(given.timeout_ms);
   if (given.strategy == nullptr) return {};
   PackedStrategies strategies;
@@ -189,6 +192,14 @@ Outcome check_member(const tutti_group& group) {
   return failure(TUTTI_FAILED_PRECONDITION, "this rank left the group; join again");
 }
 
+// A window, an input and an output at most: with room for them, no block that is held is forgotten
+// where memory runs out.
+std::shared_ptr<Ticket> make_ticket() {
+  auto ticket = std::make_shared<Ticket>();
+  ticket->blocks.reserve(3);
+  return ticket;
+}
+
 }  // namespace
 
 Outcome submit(tutti_group& group, const Operation& operation, const tutti_options* options,
@@ -199,7 +210,7 @@ Outcome submit(tutti_group& group, const Operation& operation, const tutti_optio
   if (Outcome o = read_options(options, request); !o.ok()) return o;
   if (Outcome o = fill(group, operation, request); !o.ok()) return o;
   if (Outcome o = read_sides(group, operation, sides); !o.ok()) return o;
-  ticket = std::make_shared<Ticket>();
+  ticket = make_ticket();
   ticket->bytes = operation.count * tutti_dtype_size(operation.dtype);
   Outcome outcome;
   if (can_stage(group, operation, sides, manner) &&
@@ -217,6 +228,7 @@ Outcome submit(tutti_group& group, const Operation& operation, const tutti_optio
 Outcome submit_subgroup(tutti_group& group, const uint32_t* ranks, size_t count,
                         std::shared_ptr<Ticket>& ticket) {
   if (Outcome o = check_member(group); !o.ok()) return o;
+  ticket = make_ticket();
   std::byte* list = group.connection->allocate(count * sizeof(uint32_t));
   if (list == nullptr) return failure(TUTTI_RESOURCE_EXHAUSTED, "the segment is full");
   std::memcpy(list, ranks, count * sizeof(uint32_t));
@@ -225,7 +237,6 @@ Outcome submit_subgroup(tutti_group& group, const uint32_t* ranks, size_t count,
   request.group = group.number;
   request.count = count;
   request.in_offset = group.connection->offset_of(list);
-  ticket = std::make_shared<Ticket>();
   ticket->blocks.push_back(request.in_offset);
   Outcome submitted = group.connection->submit(request, ticket);
   if (!submitted.ok()) group.connection->release(ticket->blocks);

@@ -1,5 +1,9 @@
 #include "client/outcome.h"
 
+#include <exception>
+#include <new>
+#include <stdexcept>
+
 #include "proto/types.h"
 
 namespace tutti::client {
@@ -15,7 +19,39 @@ LastError& last_error() {
   return last;
 }
 
+constexpr tutti_error kOutOfMemory{TUTTI_RESOURCE_EXHAUSTED, -1, "",
+                                   "this process is out of memory"};
+constexpr tutti_error kFault{TUTTI_INTERNAL, -1, "", "a fault inside the client library"};
+
+tutti_code remember_fault(const char* what) noexcept {
+  try {
+    return remember(failure(TUTTI_INTERNAL, std::string(kFault.message) + ": " + what));
+  } catch (...) {
+    last_error().view = kFault;
+    return TUTTI_INTERNAL;
+  }
+}
+
+tutti_code remember_no_memory() noexcept {
+  last_error().view = kOutOfMemory;
+  return TUTTI_RESOURCE_EXHAUSTED;
+}
+
 }  // namespace
+
+tutti_code remember_thrown() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return remember_no_memory();
+  } catch (const std::length_error&) {
+    return remember_no_memory();
+  } catch (const std::exception& thrown) {
+    return remember_fault(thrown.what());
+  } catch (...) {
+    return remember_fault("unknown");
+  }
+}
 
 tutti_code remember(const Outcome& outcome) {
   if (outcome.ok()) return TUTTI_OK;

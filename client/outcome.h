@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
 
 #include "client/tutti.h"
 
@@ -27,5 +28,25 @@ inline tutti_code code_of(uint64_t number) {
 
 // Keeps a failure for tutti_last_error() of this thread; returns its code.
 tutti_code remember(const Outcome& outcome);
+
+// For a handler of `catch (...)`: the code of what was thrown, RESOURCE_EXHAUSTED where memory ran
+// out and INTERNAL otherwise, kept as remember() does. Needs no memory.
+tutti_code remember_thrown() noexcept;
+
+// The call's result. What it throws ends here, for it must not cross into C: its code then, or
+// nothing (0, NULL).
+template <class Call>
+auto guarded(const Call& call) noexcept -> decltype(call()) {
+  using Result = decltype(call());
+  try {
+    return call();
+  } catch (...) {
+    const tutti_code code = remember_thrown();
+    if constexpr (std::is_same_v<Result, tutti_code>)
+      return code;
+    else
+      return Result();
+  }
+}
 
 }  // namespace tutti::client

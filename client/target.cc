@@ -1,11 +1,12 @@
 // Arguments, then the environment, then defaults.
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 
 #include "client/join.h"
+#include "client/options.h"
 
 namespace tutti::client {
 namespace {
@@ -64,8 +65,9 @@ Outcome check(const JoinTarget& target) {
 
 Outcome read_target(const tutti_join_options* options, JoinTarget& target) {
   tutti_join_options given = tutti_join_defaults();
-  // An older caller's struct is shorter; what it lacks stays at its default.
-  if (options != nullptr) std::memcpy(&given, options, std::min(options->size, sizeof(given)));
+  constexpr size_t kLeast = offsetof(tutti_join_options, timeout_ms) + sizeof(given.timeout_ms);
+  Outcome sized = read_sized(options, kLeast, "tutti_join_defaults()", given);
+  if (!sized.ok()) return sized;
   target.socket = text_or(given.socket, "TUTTI_SOCKET", kDefaultSocket);
   target.job = text_or(given.job, "TUTTI_JOB", "");
   target.token = text_or(given.token, "TUTTI_TOKEN", "");

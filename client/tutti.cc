@@ -10,6 +10,7 @@
 using tutti::client::Batch;
 using tutti::client::Connection;
 using tutti::client::failure;
+using tutti::client::guarded;
 using tutti::client::JoinTarget;
 using tutti::client::Manner;
 using tutti::client::Operation;
@@ -20,18 +21,38 @@ using tutti::client::Ticket;
 
 namespace {
 
-tutti_code invalid(const char* what) { return remember(failure(TUTTI_INVALID_ARGUMENT, what)); }
+Outcome bad(std::string what) { return failure(TUTTI_INVALID_ARGUMENT, std::move(what)); }
+
+tutti_code invalid(const char* what) {
+  return guarded([what] { return remember(bad(what)); });
+}
+
+tutti_code no_group() { return invalid("the group is NULL; join first"); }
+
+// Ends what a handle stands for; what a failed submission left of it is released already.
+void drop(tutti_work& work) {
+  if (work.ticket == nullptr) return;
+  if (work.ticket->slot)
+    work.connection->abandon(work.ticket);
+  else
+    work.connection->release(work.ticket->blocks);
+}
+
+struct FreeWork {
+  void operator()(tutti_work* work) const { tutti_work_free(work); }
+};
+// Made before its operation begins: nothing can fail between a submission and its handle.
+using OwnedWork = std::unique_ptr<tutti_work, FreeWork>;
+
+OwnedWork make_work(const tutti_group& group) {
+  return OwnedWork(new tutti_work{group.connection, nullptr, nullptr});
+}
 
 // Hands the work out, or waits for it here.
-tutti_code finish(tutti_work begun, tutti_work** work) {
-  auto made = std::make_unique<tutti_work>(std::move(begun));
-  if (work != nullptr) {
-    *work = made.release();
-    return TUTTI_OK;
-  }
-  const tutti_code code = tutti_work_wait(made.get(), -1);
-  tutti_work_free(made.release());
-  return code;
+tutti_code finish(OwnedWork begun, tutti_work** work) {
+  if (work == nullptr) return tutti_work_wait(begun.get(), -1);
+  *work = begun.release();
+  return TUTTI_OK;
 }
 
 Manner manner_of(tutti_work** work) {
@@ -41,35 +62,56 @@ Manner manner_of(tutti_work** work) {
 tutti_code run(tutti_group* group, const Operation& operation, const tutti_options* options,
                tutti_work** work) {
   if (work != nullptr) *work = nullptr;
-  if (group == nullptr) return invalid("the group is NULL");
-  std::shared_ptr<Ticket> ticket;
-  const Outcome submitted =
-      tutti::client::submit(*group, operation, options, manner_of(work), ticket);
-  return submitted.ok() ? finish({group->connection, ticket, nullptr}, work) : remember(submitted);
+  if (group == nullptr) return no_group();
+  return guarded([&] {
+    OwnedWork made = make_work(*group);
+    const Outcome submitted =
+        tutti::client::submit(*group, operation, options, manner_of(work), made->ticket);
+    if (submitted.ok()) return finish(std::move(made), work);
+    made->ticket = nullptr;
+    return remember(submitted);
+  });
 }
 
 tutti_code run_list(tutti_group* group, const TensorList& list, const tutti_options* options,
                     tutti_work** work) {
   if (work != nullptr) *work = nullptr;
-  if (group == nullptr) return invalid("the group is NULL");
-  std::unique_ptr<Batch> batch;
-  const Outcome submitted = Batch::submit(*group, list, options, manner_of(work), batch);
-  if (!submitted.ok()) return remember(submitted);
-  return finish({group->connection, nullptr, std::move(batch)}, work);
+  if (group == nullptr) return no_group();
+  return guarded([&] {
+    OwnedWork made = make_work(*group);
+    std::unique_ptr<Batch> batch;
+    const Outcome submitted = Batch::submit(*group, list, options, manner_of(work), batch);
+    made->batch = std::move(batch);
+    return submitted.ok() ? finish(std::move(made), work) : remember(submitted);
+  });
 }
 
 Outcome find_member(const tutti_group& group, const uint32_t* ranks, size_t count,
                     uint32_t& position) {
-  if (group.number != 0)
-    return failure(TUTTI_INVALID_ARGUMENT, "a sub-group is made from the whole job's group");
+  if (group.number != 0) return bad("a sub-group is made from the whole job's group");
+  if (ranks == nullptr) return bad("ranks is NULL; list the job's ranks that form the sub-group");
+  if (count > group.ranks.size())
+    return bad("a sub-group of " + std::to_string(count) + " ranks is larger than the job, which " +
+               "has " + std::to_string(group.ranks.size()));
   const uint32_t* end = ranks + count;
   const uint32_t* self = std::find(ranks, end, group.rank);
-  if (ranks == nullptr || self == end)
-    return failure(TUTTI_INVALID_ARGUMENT,
-                   "rank " + std::to_string(group.rank) +
-                       " is not of the sub-group; only its members make it");
+  if (self == end)
+    return bad("rank " + std::to_string(group.rank) +
+               " is not of the sub-group; only its members make it");
   position = static_cast<uint32_t>(self - ranks);
   return {};
+}
+
+// The group's number, from the worker.
+Outcome agree(tutti_group& group, const uint32_t* ranks, size_t count, uint32_t& number) {
+  OwnedWork work = make_work(group);
+  if (Outcome o = tutti::client::submit_subgroup(group, ranks, count, work->ticket); !o.ok()) {
+    work->ticket = nullptr;
+    return o;
+  }
+  Outcome agreed = group.connection->wait(*work->ticket, -1);
+  number = work->ticket->value;
+  return agreed;
 }
 
 }  // namespace
@@ -82,23 +124,27 @@ size_t tutti_dtype_size(tutti_dtype dtype) {
 tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
   if (group == nullptr) return invalid("there is no place for the group");
   *group = nullptr;
-  JoinTarget target;
-  if (Outcome o = tutti::client::read_target(options, target); !o.ok()) return remember(o);
-  auto joined = std::make_unique<tutti_group>();
-  if (Outcome o = Connection::open(target, joined->connection); !o.ok()) return remember(o);
-  joined->rank = target.rank;
-  for (uint32_t rank = 0; rank < target.world_size; ++rank) joined->ranks.push_back(rank);
-  *group = joined.release();
-  return TUTTI_OK;
+  return guarded([&] {
+    JoinTarget target;
+    if (Outcome o = tutti::client::read_target(options, target); !o.ok()) return remember(o);
+    auto joined = std::make_unique<tutti_group>();
+    if (Outcome o = Connection::open(target, joined->connection); !o.ok()) return remember(o);
+    joined->rank = target.rank;
+    for (uint32_t rank = 0; rank < target.world_size; ++rank) joined->ranks.push_back(rank);
+    *group = joined.release();
+    return TUTTI_OK;
+  });
 }
 
 tutti_code tutti_leave(tutti_group* group) {
-  if (group == nullptr) return invalid("the group is NULL");
-  if (group->left)
-    return remember(failure(TUTTI_FAILED_PRECONDITION, "the group was left already"));
-  group->left = true;
-  if (group->number == 0) group->connection->leave();
-  return TUTTI_OK;
+  if (group == nullptr) return no_group();
+  return guarded([group] {
+    if (group->left)
+      return remember(failure(TUTTI_FAILED_PRECONDITION, "the group was left already"));
+    if (group->number == 0) group->connection->leave();
+    group->left = true;
+    return TUTTI_OK;
+  });
 }
 
 void tutti_group_free(tutti_group* group) {
@@ -109,29 +155,31 @@ void tutti_group_free(tutti_group* group) {
 
 tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t count,
                           tutti_group** subgroup) {
-  if (group == nullptr || subgroup == nullptr) return invalid("a group is NULL");
+  if (subgroup == nullptr) return invalid("there is no place for the sub-group");
   *subgroup = nullptr;
-  auto made = std::make_unique<tutti_group>();
-  std::shared_ptr<Ticket> ticket;
-  Outcome o = find_member(*group, ranks, count, made->rank);
-  if (o.ok()) o = tutti::client::submit_subgroup(*group, ranks, count, ticket);
-  if (o.ok()) o = group->connection->wait(*ticket, -1);
-  if (!o.ok() && ticket != nullptr) group->connection->abandon(ticket);
-  if (!o.ok()) return remember(o);
-  made->connection = group->connection;
-  made->number = ticket->value;
-  made->ranks.assign(ranks, ranks + count);
-  *subgroup = made.release();
-  return TUTTI_OK;
+  if (group == nullptr) return no_group();
+  return guarded([&] {
+    auto made = std::make_unique<tutti_group>();
+    if (Outcome o = find_member(*group, ranks, count, made->rank); !o.ok()) return remember(o);
+    made->connection = group->connection;
+    made->ranks.assign(ranks, ranks + count);
+    if (Outcome o = agree(*group, ranks, count, made->number); !o.ok()) return remember(o);
+    *subgroup = made.release();
+    return TUTTI_OK;
+  });
 }
 
-int32_t tutti_rank(const tutti_group* group) { return static_cast<int32_t>(group->rank); }
+int32_t tutti_rank(const tutti_group* group) {
+  return group == nullptr ? -1 : static_cast<int32_t>(group->rank);
+}
 
 int32_t tutti_world_size(const tutti_group* group) {
-  return static_cast<int32_t>(group->ranks.size());
+  return group == nullptr ? 0 : static_cast<int32_t>(group->ranks.size());
 }
 
-uint32_t tutti_epoch(const tutti_group* group) { return group->connection->epoch(); }
+uint32_t tutti_epoch(const tutti_group* group) {
+  return group == nullptr ? 0 : group->connection->epoch();
+}
 
 const char* tutti_host_of(const tutti_group* group, int32_t rank) {
   if (rank < 0 || rank >= tutti_world_size(group)) return nullptr;
@@ -139,17 +187,26 @@ const char* tutti_host_of(const tutti_group* group, int32_t rank) {
 }
 
 void* tutti_alloc(tutti_group* group, size_t bytes) {
-  std::byte* memory = group == nullptr ? nullptr : group->connection->allocate(bytes);
-  if (memory == nullptr)
-    remember(failure(
-        TUTTI_RESOURCE_EXHAUSTED,
-        "the segment has no room for " + std::to_string(bytes) + " bytes; raise segment_bytes"));
-  return memory;
+  if (group == nullptr) {
+    no_group();
+    return nullptr;
+  }
+  return guarded([&]() -> void* {
+    std::byte* memory = group->connection->allocate(bytes);
+    if (memory == nullptr)
+      remember(failure(
+          TUTTI_RESOURCE_EXHAUSTED,
+          "the segment has no room for " + std::to_string(bytes) + " bytes; raise segment_bytes"));
+    return memory;
+  });
 }
 
 void tutti_free(tutti_group* group, void* memory) {
-  if (group == nullptr || memory == nullptr) return;
-  if (!group->connection->free(memory)) invalid("not memory of tutti_alloc(), or freed already");
+  if (memory == nullptr) return;
+  if (group == nullptr) return void(no_group());
+  guarded([&] {
+    if (!group->connection->free(memory)) invalid("not memory of tutti_alloc(), or freed already");
+  });
 }
 
 tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_t count,
@@ -193,18 +250,23 @@ tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti
 
 tutti_code tutti_work_wait(tutti_work* work, int32_t timeout_ms) {
   if (work == nullptr) return invalid("the work is NULL");
-  if (work->batch != nullptr) return remember(work->batch->wait(timeout_ms));
-  return remember(work->connection->wait(*work->ticket, timeout_ms));
+  return guarded([&] {
+    if (work->batch != nullptr) return remember(work->batch->wait(timeout_ms));
+    return remember(work->connection->wait(*work->ticket, timeout_ms));
+  });
 }
 
 int tutti_work_done(tutti_work* work) {
   if (work == nullptr) return 1;
-  if (work->batch != nullptr) return work->batch->done() ? 1 : 0;
-  return work->connection->done(*work->ticket) ? 1 : 0;
+  return guarded([work] {
+    const bool done =
+        work->batch != nullptr ? work->batch->done() : work->connection->done(*work->ticket);
+    return done ? 1 : 0;
+  });
 }
 
 void tutti_work_free(tutti_work* work) {
   if (work == nullptr) return;
-  if (work->ticket != nullptr) work->connection->abandon(work->ticket);
-  delete work;
+  const std::unique_ptr<tutti_work> owned(work);
+  guarded([work] { drop(*work); });
 }

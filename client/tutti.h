@@ -7,8 +7,10 @@
  *   tutti_group_free(group);
  *
  * Every function that returns a tutti_code returns TUTTI_OK or the reason, whose words are in
- * tutti_last_error(). Functions may be called from any thread; the ranks of a group must issue its
- * operations in the same order. A child made by fork() must join anew.
+ * tutti_last_error(). Nothing is thrown: RESOURCE_EXHAUSTED where this process is out of memory.
+ * NULL where a handle or a result's place is needed is INVALID_ARGUMENT. Functions may be called
+ * from any thread; the ranks of a group must issue its operations in the same order. A child made
+ * by fork() must join anew.
  *
  * BUFFERS. Any ordinary memory is accepted: it is copied to memory shared with the daemon when the
  * operation is submitted and back when its work is waited for. Memory from tutti_alloc() is shared
@@ -52,7 +54,8 @@ size_t tutti_dtype_size(tutti_dtype dtype);
 
 /* ---- Joining and leaving ---- */
 
-/* Set `size` to sizeof(tutti_join_options); see tutti_join_defaults(). */
+/* Set `size` to sizeof(tutti_join_options); see tutti_join_defaults(). INVALID_ARGUMENT: no size
+ * the struct ever had. Fields of a newer header than the library's are ignored. */
 typedef struct tutti_join_options {
   size_t size;
   const char* socket; /* The agent's. NULL: TUTTI_SOCKET, else /run/tutti/tuttid.sock. */
@@ -89,6 +92,7 @@ void tutti_group_free(tutti_group* group);
 tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t count,
                           tutti_group** subgroup);
 
+/* Of NULL: -1, 0, 0 and NULL. */
 int32_t tutti_rank(const tutti_group* group);
 int32_t tutti_world_size(const tutti_group* group);
 /* Counts the job's rosters: a job whose ranks join anew has a higher one. */
@@ -106,7 +110,7 @@ void tutti_free(tutti_group* group, void* memory);
 
 /* ---- Collectives ---- */
 
-/* Set `size` to sizeof(tutti_options); see tutti_defaults(). */
+/* Set `size` to sizeof(tutti_options); see tutti_defaults() and tutti_join_options. */
 typedef struct tutti_options {
   size_t size;
   /* "ring", "tree:K", "centralized", "auto", or "LOCAL,GLOBAL". NULL: the job's, else auto. */
@@ -134,9 +138,9 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
  * same counts in the same order: FAILED_PRECONDITION otherwise, for everyone. The arrays may go
  * when the call returns; the buffers must stay until the work is done.
  *
- * The work fails as the first part of the list that failed; what the outputs hold then is
- * undefined. The call blocks while a list larger than the segment or the ring of requests finds no
- * room.
+ * A list has at most 2^24 - 1 tensors. The work fails as the first part of the list that failed;
+ * what the outputs hold then is undefined. The call blocks while a list larger than the segment or
+ * the ring of requests finds no room.
  *
  * Every rank gets the same bits, and every run of the same calls. But where hosts reduce with a
  * strategy that associates differently from place to place (ring), a tensor's bits may differ from
