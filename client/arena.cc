@@ -19,7 +19,7 @@ Arena::Arena(uint64_t offset, uint64_t bytes, uint64_t warm_bytes_max, OnPages d
     : warm_bytes_max_(warm_bytes_max),
       discard_(std::move(discard)),
       populate_(std::move(populate)) {
-  free_.emplace(offset, Free{bytes / kAlignment * kAlignment, false});
+  free_.emplace(offset, Block{bytes / kAlignment * kAlignment});
 }
 
 std::optional<uint64_t> Arena::allocate(uint64_t bytes) {
@@ -31,21 +31,19 @@ std::optional<uint64_t> Arena::allocate(uint64_t bytes) {
     cool_all();
     block = take_cold(size);
   }
-  if (block) {
-    used_.emplace(*block, Used{size, 1, false});
-    used_bytes_ += size;
-  }
+  if (block) used_.at(*block).asked = bytes;
   return block;
 }
 
 std::optional<uint64_t> Arena::take(uint64_t bytes, bool warm) {
   for (auto it = free_.begin(); it != free_.end(); ++it) {
-    const auto [offset, extent] = *it;
+    auto& [offset, extent] = *it;
     if (extent.warm != warm || extent.bytes < bytes) continue;
-    free_.erase(it);
-    if (extent.bytes > bytes) free_.emplace(offset + bytes, Free{extent.bytes - bytes, warm});
+    if (extent.bytes > bytes) free_.emplace(offset + bytes, Block{extent.bytes - bytes, warm});
+    extent = {.bytes = bytes, .holders = 1};
     if (warm) warm_bytes_ -= bytes;
-    return offset;
+    used_bytes_ += bytes;
+    return used_.insert(free_.extract(it)).position->first;
   }
   return std::nullopt;
 }
@@ -56,13 +54,21 @@ std::optional<uint64_t> Arena::take_cold(uint64_t bytes) {
   return block;
 }
 
+Arena::Blocks::const_iterator Arena::around(uint64_t offset) const {
+  const auto behind = used_.upper_bound(offset);
+  return behind == used_.begin() ? used_.end() : std::prev(behind);
+}
+
+uint64_t Arena::room_at(uint64_t offset) const {
+  const auto it = around(offset);
+  if (it == used_.end() || offset - it->first > it->second.asked) return 0;
+  return it->second.asked - (offset - it->first);
+}
+
 std::optional<uint64_t> Arena::hold(uint64_t offset, uint64_t bytes) {
-  auto it = used_.upper_bound(offset);
-  if (it == used_.begin()) return std::nullopt;
-  --it;
-  const uint64_t within = offset - it->first;
-  if (within > it->second.bytes || bytes > it->second.bytes - within) return std::nullopt;
-  ++it->second.holders;
+  const auto it = around(offset);
+  if (it == used_.end() || room_at(offset) < bytes) return std::nullopt;
+  ++used_.at(it->first).holders;
   return it->first;
 }
 
@@ -70,10 +76,11 @@ void Arena::release(uint64_t block) {
   const auto it = used_.find(block);
   if (it == used_.end() || --it->second.holders > 0) return;
   const uint64_t bytes = it->second.bytes;
-  used_.erase(it);
   used_bytes_ -= bytes;
   warm_bytes_ += bytes;
-  const auto extent = insert_free(block, Free{bytes, true});
+  Blocks::node_type node = used_.extract(it);
+  node.mapped() = {.bytes = bytes, .warm = true};
+  const auto extent = insert_free(std::move(node));
   if (warm_bytes_ > warm_bytes_max_) cool(extent);
 }
 
@@ -85,29 +92,31 @@ bool Arena::give_back(uint64_t block) {
   return true;
 }
 
-Arena::FreeMap::iterator Arena::insert_free(uint64_t offset, Free extent) {
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && next->first == offset + extent.bytes &&
+Arena::Blocks::iterator Arena::insert_free(Blocks::node_type node) {
+  Block& extent = node.mapped();
+  auto next = free_.lower_bound(node.key());
+  if (next != free_.end() && next->first == node.key() + extent.bytes &&
       next->second.warm == extent.warm) {
     extent.bytes += next->second.bytes;
     next = free_.erase(next);
   }
   if (next != free_.begin()) {
     const auto before = std::prev(next);
-    if (before->first + before->second.bytes == offset && before->second.warm == extent.warm) {
+    if (before->first + before->second.bytes == node.key() && before->second.warm == extent.warm) {
       before->second.bytes += extent.bytes;
       return before;
     }
   }
-  return free_.emplace(offset, extent).first;
+  return free_.insert(std::move(node)).position;
 }
 
-void Arena::cool(FreeMap::iterator extent) {
-  const auto [offset, free] = *extent;
-  free_.erase(extent);
+void Arena::cool(Blocks::iterator extent) {
+  Blocks::node_type node = free_.extract(extent);
+  Block& free = node.mapped();
   warm_bytes_ -= free.bytes;
-  discard_(offset, free.bytes);
-  insert_free(offset, Free{free.bytes, false});
+  discard_(node.key(), free.bytes);
+  free.warm = false;
+  insert_free(std::move(node));
 }
 
 void Arena::cool_all() {

@@ -20,7 +20,7 @@ uint64_t layout_of(const TensorList& list) {
   return pack_layout(list.size, hash);
 }
 
-Outcome check(const TensorList& list) {
+Outcome check(Connection& connection, const TensorList& list) {
   if (list.size == 0) return {};
   if (list.size > kListTensorsMax)
     return failure(TUTTI_INVALID_ARGUMENT, "a list of " + std::to_string(list.size) +
@@ -38,6 +38,9 @@ Outcome check(const TensorList& list) {
     if (bytes != 0 && (list.ins[i] == nullptr || list.outs[i] == nullptr))
       return failure(TUTTI_INVALID_ARGUMENT,
                      which + "a buffer is NULL though count is " + std::to_string(count));
+    Outcome fits = connection.check_block("the input", list.ins[i], bytes);
+    if (fits.ok()) fits = connection.check_block("the output", list.outs[i], bytes);
+    if (!fits.ok()) return failure(fits.code, which + fits.message);
   }
   return {};
 }
@@ -162,7 +165,7 @@ class Batch::Filling {
 
 Outcome Batch::submit(tutti_group& group, const TensorList& list, const tutti_options* options,
                       Manner manner, std::unique_ptr<Batch>& batch) {
-  if (Outcome o = check(list); !o.ok()) return o;
+  if (Outcome o = check(*group.connection, list); !o.ok()) return o;
   batch = std::make_unique<Batch>(group.connection);
   return Filling(*batch, group, list, options, manner).run();
 }

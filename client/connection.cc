@@ -227,6 +227,17 @@ std::optional<uint64_t> Connection::hold(const void* memory, uint64_t bytes) {
   return arena_->hold(segment_.offset_of(memory), bytes);
 }
 
+Outcome Connection::check_block(const char* side, const void* memory, uint64_t bytes) {
+  if (bytes == 0 || !is_shared(memory)) return {};
+  const std::lock_guard lock(mutex_);
+  const uint64_t room = arena_->room_at(segment_.offset_of(memory));
+  if (bytes <= room) return {};
+  return failure(TUTTI_INVALID_ARGUMENT,
+                 std::string(side) + " has " + std::to_string(bytes) +
+                     " bytes, but its block of tutti_alloc() has only " + std::to_string(room) +
+                     " from there on; allocate more, or pass a smaller count");
+}
+
 void Connection::release(const std::vector<uint64_t>& blocks) {
   if (blocks.empty() || !is_mine()) return;
   const std::lock_guard lock(mutex_);

@@ -82,6 +82,8 @@ class Connection {
   // The block around the memory, held; nullopt: it is not, all of it, in one block.
   std::optional<uint64_t> hold(const void* memory, uint64_t bytes);
   void release(const std::vector<uint64_t>& blocks);
+  // INVALID_ARGUMENT: memory of the segment that exceeds its block. `side` says whose.
+  Outcome check_block(const char* side, const void* memory, uint64_t bytes);
   bool is_shared(const void* memory) const { return segment_.contains(memory, 0); }
   uint64_t offset_of(const void* memory) const { return segment_.offset_of(memory); }
   std::byte* at(uint64_t offset) const { return segment_.base() + offset; }

@@ -58,6 +58,7 @@ class Placement {
   Outcome place(Request& request) {
     const bool in_shared = share(operation_.in, sides_.in, request.in_offset);
     const bool out_shared = share(operation_.out, sides_.out, request.out_offset);
+    if (Outcome o = check_blocks(in_shared, out_shared); !o.ok()) return o;
     if (sides_.out >= sides_.in) {
       if (!out_shared && !stage(sides_.out, request.out_offset)) return full();
       if (!in_shared) request.in_offset = request.out_offset + sides_.in_within_out;
@@ -80,6 +81,15 @@ class Placement {
     ticket_.blocks.push_back(*block);
     offset = connection_.offset_of(memory);
     return offset % tutti_dtype_size(operation_.dtype) == 0;
+  }
+
+  // Shared memory that was not held may exceed its block (or is not aligned, which is fine).
+  Outcome check_blocks(bool in_shared, bool out_shared) {
+    Outcome o;
+    if (!in_shared) o = connection_.check_block("the input", operation_.in, sides_.in);
+    if (o.ok() && !out_shared)
+      o = connection_.check_block("the output", operation_.out, sides_.out);
+    return o;
   }
 
   bool stage(uint64_t bytes, uint64_t& offset) {

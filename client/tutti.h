@@ -103,7 +103,8 @@ const char* tutti_host_of(const tutti_group* group, int32_t rank);
 
 /* ---- Memory shared with the daemon ---- */
 
-/* At least `bytes` bytes, aligned to 64; NULL (RESOURCE_EXHAUSTED) where the segment is full. */
+/* `bytes` bytes, aligned to 64; NULL (RESOURCE_EXHAUSTED) where the segment is full. An operation
+ * on more than a block has is INVALID_ARGUMENT. */
 void* tutti_alloc(tutti_group* group, size_t bytes);
 /* Gives memory of tutti_alloc() back, at the latest when no operation uses it. NULL is fine. */
 void tutti_free(tutti_group* group, void* memory);

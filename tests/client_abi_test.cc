@@ -167,5 +167,65 @@ TEST_F(ClientAbiTest, OptionsOfANewerHeaderAreRead) {
   });
 }
 
+// ---- Memory of tutti_alloc() ----
+
+TEST_F(ClientAbiTest, ABlockIsNotOverrun) {
+  join_all();
+  tutti_group* g = group(0);
+  auto* block = static_cast<float*>(tutti_alloc(g, 10 * sizeof(float)));
+  auto* next = static_cast<float*>(tutti_alloc(g, 10 * sizeof(float)));
+  std::fill(next, next + 10, 7.0f);
+  std::array<float, 20> ordinary{};
+  const auto reduce = [&](const void* in, void* out, size_t count) {
+    return tutti_all_reduce(g, in, out, count, TUTTI_F32, TUTTI_SUM, nullptr, nullptr);
+  };
+  const std::string words = "80 bytes, but its block of tutti_alloc() has only 40 from there on";
+  expect_invalid(reduce(block, block, 20), "the input has " + words);
+  expect_invalid(reduce(block, ordinary.data(), 20), "the input has " + words);
+  expect_invalid(reduce(ordinary.data(), block, 20), "the output has " + words);
+  expect_invalid(reduce(block + 5, block + 5, 6), "24 bytes, but its block of tutti_alloc() has");
+  expect_invalid(reduce(block, block, 11), "only 40 from there on");
+  expect_invalid(tutti_broadcast(g, block, 20, TUTTI_F32, 0, nullptr, nullptr), words);
+  expect_invalid(tutti_all_gather(g, block, block, 10, TUTTI_F32, nullptr, nullptr),
+                 "the output has 120 bytes");
+  EXPECT_EQ(std::vector<float>(next, next + 10), std::vector<float>(10, 7.0f));
+  each([&](int rank) {
+    std::array<float, 10> x{};
+    void* mine = rank == 0 ? static_cast<void*>(block) : x.data();
+    EXPECT_EQ(tutti_all_reduce(group(rank), mine, mine, 10, TUTTI_F32, TUTTI_SUM, nullptr, nullptr),
+              TUTTI_OK);
+  });
+}
+
+TEST_F(ClientAbiTest, ABlockInAListIsNotOverrun) {
+  join_all();
+  for (const size_t count : {size_t{10}, size_t{1} << 17}) {  // Packed, and by itself.
+    auto* block = static_cast<float*>(tutti_alloc(group(0), count * sizeof(float)));
+    std::vector<float> ordinary(count + 1);
+    const size_t more = count + 1;
+    const void* in = block;
+    void* out = ordinary.data();
+    const auto many = [&](const void* from, void* to) {
+      in = from;
+      out = to;
+      return tutti_all_reduce_many(group(0), &in, &out, &more, 1, TUTTI_F32, TUTTI_SUM, nullptr,
+                                   nullptr);
+    };
+    expect_invalid(many(block, block), "tensor 0 of the list: the input has");
+    expect_invalid(many(ordinary.data(), block), "tensor 0 of the list: the output has");
+    tutti_free(group(0), block);
+  }
+  expect_all_work();
+}
+
+TEST_F(ClientAbiTest, FreedMemoryIsNoBuffer) {
+  join_all();
+  auto* block = static_cast<float*>(tutti_alloc(group(0), 64));
+  tutti_free(group(0), block);
+  expect_invalid(tutti_broadcast(group(0), block, 4, TUTTI_F32, 0, nullptr, nullptr),
+                 "has only 0 from there on");
+  expect_all_work();
+}
+
 }  // namespace
 }  // namespace tutti

@@ -172,7 +172,7 @@ TEST_F(ArenaTest, WarmAndColdTogetherServeTheLargest) {
 
 TEST_F(ArenaTest, BlockLivesUntilItsLastHolder) {
   const uint64_t block = *arena.allocate(100);
-  EXPECT_EQ(arena.hold(block + 64, 64), block);
+  EXPECT_EQ(arena.hold(block + 64, 36), block);
   EXPECT_TRUE(arena.give_back(block));
   EXPECT_FALSE(arena.give_back(block)) << "twice";
   EXPECT_NE(arena.allocate(100), block);
@@ -187,6 +187,13 @@ TEST_F(ArenaTest, HoldRefusesWhatIsNotOneBlock) {
   EXPECT_FALSE(arena.hold(kStart + 4096, 1).has_value());
   EXPECT_FALSE(arena.hold(0, 1).has_value());
   EXPECT_FALSE(arena.hold(block, ~uint64_t{0}).has_value());
+  const uint64_t small = *arena.allocate(40);
+  EXPECT_FALSE(arena.hold(small, 41).has_value()) << "more than was asked for, though rounded up";
+  EXPECT_EQ(arena.room_at(small), 40u);
+  EXPECT_EQ(arena.room_at(small + 30), 10u);
+  EXPECT_EQ(arena.room_at(small + 41), 0u);
+  EXPECT_EQ(arena.room_at(0), 0u);
+  EXPECT_EQ(arena.room_at(kStart + kBytes), 0u);
   EXPECT_FALSE(arena.give_back(block + 64));
 }
 
