@@ -1,4 +1,5 @@
 // A worker's door: links of epochs to come wait there, but not for ever, and not once they ended.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/worker/door.h"
@@ -6,44 +7,219 @@
 namespace tutti {
 namespace {
 
-struct NoWorld : Door::Events {
-  World* find_world(uint32_t) override { return nullptr; }
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Keeps the links that were led in, and what comes over them.
+struct FakeWorld final : World {
+  FakeWorld(uint32_t epoch, std::string secret) {
+    made_of.epoch = epoch;
+    made_of.secret = std::move(secret);
+  }
+  void adopt(const std::string& host, std::shared_ptr<Link> link,
+             std::shared_ptr<LoopHandler> handler) override {
+    hosts.push_back(host);
+    links.push_back(std::move(link));
+    handler->bind([this](const Frame& frame) { frames.push_back(frame.header.op_seq); },
+                  [this](const Status& cause) { ends.push_back(cause.code()); });
+  }
+  const Roster& roster() const override { return made_of; }
+
+  void submit(int, uint32_t, Call) override {}
+  Result<uint32_t> subgroup(int, const std::vector<uint32_t>&) override { return 0; }
+  void leave(int, const Status&) override {}
+  void abort(const Status&) override {}
+  void set_strategy(const Strategies&) override {}
+  Status send(const OpKey&, int, Outgoing) override { return {}; }
+  bool needed() const override { return false; }
+  bool over() const override { return false; }
+  bool broken() const override { return false; }
+  const Status& cause() const override { return none; }
+  const std::vector<int>& departures() const override { return nobody; }
+  WorldStats stats() const override { return {}; }
+
+  Roster made_of;
+  Status none;
+  std::vector<int> nobody;
+  std::vector<std::string> hosts;
+  std::vector<std::shared_ptr<Link>> links;
+  std::vector<uint64_t> frames;
+  std::vector<Code> ends;
+};
+
+struct FakeWorlds : Door::Events {
+  World* find_world(uint32_t epoch) override {
+    const auto found = worlds.find(epoch);
+    return found == worlds.end() ? nullptr : &found->second;
+  }
+  std::map<uint32_t, FakeWorld> worlds;
 };
 
 struct FakeLink : Link {
   Status send(Outgoing) override { return {}; }
-  void close(Status why) override { closed = why.code(); }
-  Code closed = Code::ok;
+  void close(Status why) override { closed.push_back(std::move(why)); }
+  std::vector<Status> closed;
 };
 
 struct WorkerDoor : testing::Test {
-  // A link of an epoch to come.
-  std::shared_ptr<LinkHandler> knock(std::shared_ptr<FakeLink> link) {
-    auto handler = accept({"demo", 9, "b", [](const std::string&) { return false; }}, link);
-    loop.turn(Clock::now());
-    return handler.ok() ? *handler : nullptr;
-  }
-
   static constexpr int kMany = 256;  // As many as may wait.
+
+  // One that host b dials, and the handler that the door gave it.
+  struct Knock {
+    std::shared_ptr<FakeLink> link = std::make_shared<FakeLink>();
+    std::shared_ptr<LinkHandler> handler;
+
+    bool is_open() const { return link->closed.empty(); }
+    Code refusal() const { return link->closed.empty() ? Code::ok : link->closed.at(0).code(); }
+    void send(uint64_t op_seq) const {
+      Frame frame;
+      frame.header.op_seq = op_seq;
+      handler->on_frame(std::move(frame));
+    }
+  };
+
+  Knock knock(uint32_t epoch, const std::string& secret = "secret") {
+    Knock knock;
+    const auto knows = [secret](const std::string& asked) { return asked == secret; };
+    auto handler = accept({"demo", epoch, "b", knows}, knock.link);
+    EXPECT_TRUE(handler.ok()) << handler.status().to_string();
+    if (handler.ok()) knock.handler = *handler;
+    loop.turn(Clock::now());
+    return knock;
+  }
+  FakeWorld& open_world(uint32_t epoch, const std::string& secret = "secret") {
+    FakeWorld& world = worlds.worlds.try_emplace(epoch, epoch, secret).first->second;
+    door->opened(epoch);
+    return world;
+  }
+  void build_door(Millis patience) {
+    door = std::make_unique<Door>(loop, "demo", patience, worlds);
+    accept = door->acceptor();
+  }
+  void SetUp() override { build_door(std::chrono::hours(1)); }
+
   Loop loop;
-  NoWorld nobody;
-  Door door{loop, "demo", std::chrono::hours(1), nobody};
-  const Acceptor accept = door.acceptor();
-  const std::shared_ptr<FakeLink> link = std::make_shared<FakeLink>();
+  FakeWorlds worlds;
+  std::unique_ptr<Door> door;
+  Acceptor accept;
 };
 
-TEST_F(WorkerDoor, HasNoRoomForMoreThanSoManyThatWait) {
-  for (int i = 0; i < kMany; ++i) ASSERT_NE(knock(std::make_shared<FakeLink>()), nullptr);
-  knock(link);
-  EXPECT_EQ(link->closed, Code::resource_exhausted);
+TEST_F(WorkerDoor, LinkOfAnOpenEpochGoesInAtOnce) {
+  FakeWorld& world = open_world(5);
+  const Knock one = knock(5);
+  EXPECT_THAT(world.hosts, ElementsAre("b"));
+  EXPECT_THAT(world.links, ElementsAre(one.link));
+  one.send(3);
+  EXPECT_THAT(world.frames, ElementsAre(3));
+  EXPECT_TRUE(one.is_open());
 }
 
-TEST_F(WorkerDoor, WhoHangsUpMakesRoom) {
-  for (int i = 0; i < kMany; ++i)
-    knock(std::make_shared<FakeLink>())->on_closed(unavailable("it hung up"));
+TEST_F(WorkerDoor, LinkOfAnEpochToComeWaitsWithItsFramesUntilItOpens) {
+  const Knock early = knock(9);
+  early.send(1);
+  early.send(2);
+  FakeWorld& other = open_world(8);
+  EXPECT_THAT(other.hosts, IsEmpty());
+  EXPECT_TRUE(early.is_open());
+  FakeWorld& world = open_world(9);
+  EXPECT_THAT(world.links, ElementsAre(early.link));
+  EXPECT_THAT(world.frames, ElementsAre(1, 2));
+  EXPECT_TRUE(early.is_open());
+}
+
+TEST_F(WorkerDoor, LinkThatIsNeverLedInIsTurnedAwayWhenItsTimeIsUp) {
+  build_door(Millis(50));
+  const TimePoint begin = Clock::now();
+  const Knock lost = knock(9);
+  EXPECT_TRUE(lost.is_open());
+  const TimePoint limit = begin + Millis(30'000);
+  while (lost.is_open() && Clock::now() < limit) loop.turn(limit);
+  EXPECT_EQ(lost.refusal(), Code::unauthenticated);
+  EXPECT_GE(Clock::now(), begin + Millis(50));
+  EXPECT_THAT(open_world(9).hosts, IsEmpty());
+  EXPECT_EQ(lost.link->closed.size(), 1u);
+}
+
+TEST_F(WorkerDoor, LinkOfAnEpochThatIsOverIsRefusedAtOnce) {
+  open_world(5);
+  worlds.worlds.clear();
+  const Knock late = knock(5);
+  ASSERT_EQ(late.refusal(), Code::failed_precondition);
+  EXPECT_EQ(late.link->closed[0].message(), "epoch 5 of job demo is over");
+}
+
+// A coordinator that was restarted counts from what it is told: another worker's numbers may be
+// behind this one's.
+TEST_F(WorkerDoor, EpochThatThisWorkerNeverHadIsToComeWhateverItsNumber) {
+  open_world(5);
+  worlds.worlds.clear();
+  const Knock early = knock(2);
+  EXPECT_TRUE(early.is_open());
+  EXPECT_THAT(open_world(2).links, ElementsAre(early.link));
+}
+
+TEST_F(WorkerDoor, NumberThatIsUsedAgainIsOfAnEpochToCome) {
+  open_world(1, "old secret");
+  worlds.worlds.clear();
+  const Knock early = knock(1, "new secret");
+  EXPECT_TRUE(early.is_open());
+  EXPECT_EQ(knock(1, "old secret").refusal(), Code::failed_precondition);
+  EXPECT_THAT(open_world(1, "new secret").links, ElementsAre(early.link));
+}
+
+TEST_F(WorkerDoor, LinkThatDoesNotKnowTheSecretIsRefused) {
+  const Knock early = knock(5, "a guess");
+  EXPECT_TRUE(early.is_open());
+  FakeWorld& world = open_world(5);
+  EXPECT_EQ(early.refusal(), Code::unauthenticated);
+  EXPECT_EQ(knock(5, "another").refusal(), Code::unauthenticated);
+  FakeWorld& open_to_all = open_world(6, "");
+  EXPECT_EQ(knock(6, "").refusal(), Code::unauthenticated);
+  EXPECT_THAT(world.hosts, IsEmpty());
+  EXPECT_THAT(open_to_all.hosts, IsEmpty());
+}
+
+TEST_F(WorkerDoor, LinkOfAnotherJobIsNotFound) {
+  const auto link = std::make_shared<FakeLink>();
+  const auto handler = accept({"other", 1, "b", [](const std::string&) { return true; }}, link);
+  ASSERT_FALSE(handler.ok());
+  EXPECT_EQ(handler.status().code(), Code::not_found);
+  EXPECT_EQ(handler.status().message(), "this worker serves job demo, not other");
+}
+
+TEST_F(WorkerDoor, HasNoRoomForMoreThanSoManyThatWait) {
+  std::vector<Knock> waiting;
+  for (int i = 0; i < kMany; ++i) waiting.push_back(knock(9));
+  EXPECT_EQ(knock(9).refusal(), Code::resource_exhausted);
+  for (const Knock& one : waiting) EXPECT_TRUE(one.is_open());
+  EXPECT_EQ(open_world(9).links.size(), size_t{kMany});
+  EXPECT_TRUE(knock(10).is_open());  // They wait no more.
+}
+
+TEST_F(WorkerDoor, WhoHangsUpMakesRoomForOne) {
+  std::vector<Knock> waiting;
+  for (int i = 0; i < kMany; ++i) waiting.push_back(knock(9));
+  waiting[7].handler->on_closed(unavailable("it hung up"));
   loop.turn(Clock::now());
-  knock(link);
-  EXPECT_EQ(link->closed, Code::ok);
+  EXPECT_TRUE(knock(9).is_open());
+  EXPECT_EQ(knock(9).refusal(), Code::resource_exhausted);
+  const FakeWorld& world = open_world(9);
+  EXPECT_EQ(world.links.size(), size_t{kMany});
+  EXPECT_THAT(world.links, testing::Not(testing::Contains(waiting[7].link)));
+  EXPECT_THAT(world.ends, IsEmpty());
+}
+
+TEST_F(WorkerDoor, ClosedDoorHearsNoMore) {
+  const Knock waiting = knock(9);
+  const Knock other = knock(9);
+  const auto unheard = std::make_shared<FakeLink>();
+  const auto knows = [](const std::string&) { return true; };
+  ASSERT_TRUE(accept({"demo", 9, "b", knows}, unheard).ok());
+  door.reset();
+  waiting.send(1);
+  other.handler->on_closed(unavailable("it hung up"));
+  loop.turn(Clock::now());
+  EXPECT_THAT(unheard->closed, IsEmpty());
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ namespace tutti {
 
 namespace {
 constexpr size_t kWaitingMost = 256;
-}
+constexpr size_t kSecretsMost = 1024;  // The newest epochs' are kept.
+}  // namespace
 
 // Tells the door when a link ends, which may wait there.
 class Door::Caller final : public LinkHandler {
@@ -57,7 +58,7 @@ Acceptor Door::acceptor() {
 
 void Door::receive(Guest guest) {
   if (World* world = events_.find_world(guest.hello.epoch)) return lead_in(guest, *world);
-  if (guest.hello.epoch <= newest_) {
+  if (is_over(guest.hello)) {
     guest.handler->unbind();
     return guest.link->close(failed_precondition("epoch " + std::to_string(guest.hello.epoch) +
                                                  " of job " + job_ + " is over"));
@@ -70,6 +71,11 @@ void Door::receive(Guest guest) {
   if (timer_ == 0) timer_ = loop_.at(waiting_.back().until, [this] { turn_away_late(); });
 }
 
+bool Door::is_over(const LinkGuest& hello) const {
+  const auto had = secrets_.find(hello.epoch);
+  return had != secrets_.end() && hello.knows(had->second);
+}
+
 void Door::gone(const LoopHandler* handler) {
   const auto guest = std::ranges::find_if(
       waiting_, [&](const Guest& each) { return each.handler.get() == handler; });
@@ -79,7 +85,8 @@ void Door::gone(const LoopHandler* handler) {
 }
 
 void Door::opened(uint32_t epoch) {
-  newest_ = std::max(newest_, epoch);
+  if (const World* world = events_.find_world(epoch)) secrets_[epoch] = world->roster().secret;
+  if (secrets_.size() > kSecretsMost) secrets_.erase(secrets_.begin());
   std::list<Guest> waiting;
   waiting.swap(waiting_);
   for (Guest& guest : waiting) receive(std::move(guest));

@@ -2,10 +2,12 @@
 //
 // A link may arrive before this worker's own roster does; it waits for it, within a limit, as long
 // as it lives. Links of epochs that are over, and links that do not know the epoch's secret, are
-// closed.
+// closed. An epoch is over where this worker had it, which its secret tells: a number alone may be
+// that of an epoch to come.
 #pragma once
 
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -28,7 +30,7 @@ class Door {
 
   // For Transport::listen; may be called on any thread.
   Acceptor acceptor();
-  // A world was made: links that waited for it go in.
+  // A world was made, and can be found: links that waited for it go in.
   void opened(uint32_t epoch);
 
  private:
@@ -42,6 +44,7 @@ class Door {
   class Caller;
 
   void receive(Guest guest);
+  bool is_over(const LinkGuest& hello) const;
   void gone(const LoopHandler* handler);
   void lead_in(const Guest& guest, World& world);
   void turn_away_late();
@@ -51,7 +54,7 @@ class Door {
   const Millis patience_;
   Events& events_;
   std::list<Guest> waiting_;
-  uint32_t newest_ = 0;
+  std::map<uint32_t, std::string> secrets_;  // Of the epochs that this worker had.
   Loop::TimerId timer_ = 0;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
 };
