@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -17,7 +18,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Millis = std::chrono::milliseconds;
 
-constexpr Millis kGrace{5'000};
+// How much longer than the trainer's time its answer may take to come. The worker and the
+// coordinator, who know more, answer before this is over.
+constexpr Millis kGrace{450};
 constexpr uint32_t kWelcomeBytesMax = 16 << 20;
 
 Outcome no_agent(const std::string& socket, int error) {
@@ -26,13 +29,36 @@ Outcome no_agent(const std::string& socket, int error) {
                            "); start one with: tuttid --socket " + socket);
 }
 
+// Zero where the kernel does not tell.
+pid_t listener_of(const Fd& socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  return peer.pid;
+}
+
+Outcome unanswered(const JoinTarget& target, const Fd& socket) {
+  const pid_t pid = listener_of(socket);
+  return failure(TUTTI_DEADLINE_EXCEEDED,
+                 "the agent at " + target.socket +
+                     (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") +
+                     " did not answer rank " + std::to_string(target.rank) + " of job '" +
+                     target.job + "' in time; is it, or the job's worker, stopped or overloaded?");
+}
+
 Outcome gone(const JoinTarget& target) {
   return failure(TUTTI_UNAVAILABLE, "the agent at " + target.socket +
                                         " closed the connection while rank " +
                                         std::to_string(target.rank) + " joined");
 }
 
-Outcome connect_to(const JoinTarget& target, Fd& socket) {
+timeval time_until(Clock::time_point limit) {
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(limit - Clock::now());
+  const int64_t us = std::max<int64_t>(left.count(), 1);  // 0 would be for ever.
+  return {.tv_sec = us / 1'000'000, .tv_usec = us % 1'000'000};
+}
+
+Outcome connect_to(const JoinTarget& target, Clock::time_point limit, Fd& socket) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (target.socket.size() >= sizeof(address.sun_path))
@@ -41,11 +67,11 @@ Outcome connect_to(const JoinTarget& target, Fd& socket) {
   socket = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return no_agent(target.socket, errno);
   // A connect to an agent whose queue is full must end, too.
-  const timeval limit{.tv_sec = target.timeout_ms / 1000 + 1, .tv_usec = 0};
-  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  const timeval left = time_until(limit);
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left));
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
-  if (connect(socket.get(), generic, sizeof(address)) != 0) return no_agent(target.socket, errno);
-  return {};
+  if (connect(socket.get(), generic, sizeof(address)) == 0) return {};
+  return errno == EAGAIN ? unanswered(target, socket) : no_agent(target.socket, errno);
 }
 
 Outcome say_hello(const JoinTarget& target, const Fd& socket) {
@@ -84,10 +110,8 @@ void keep_descriptors(msghdr& message, Greeting& greeting) {
 
 class WelcomeReader {
  public:
-  WelcomeReader(const JoinTarget& target, Greeting& greeting)
-      : target_(target),
-        greeting_(greeting),
-        limit_(Clock::now() + Millis(target.timeout_ms) + kGrace) {}
+  WelcomeReader(const JoinTarget& target, Clock::time_point limit, Greeting& greeting)
+      : target_(target), greeting_(greeting), limit_(limit) {}
 
   // Exactly `count` bytes; descriptors come with the first.
   Outcome read(char* bytes, size_t count) {
@@ -107,10 +131,7 @@ class WelcomeReader {
       const auto left = std::chrono::ceil<Millis>(limit_ - Clock::now()).count();
       pollfd socket{.fd = greeting_.socket.get(), .events = POLLIN, .revents = 0};
       if (left > 0 && poll(&socket, 1, static_cast<int>(left)) > 0) return {};
-      if (left <= 0)
-        return failure(TUTTI_DEADLINE_EXCEEDED,
-                       "the agent at " + target_.socket + " did not answer rank " +
-                           std::to_string(target_.rank) + " of job '" + target_.job + "' in time");
+      if (left <= 0) return unanswered(target_, greeting_.socket);
     }
   }
 
@@ -132,8 +153,8 @@ class WelcomeReader {
   const Clock::time_point limit_;
 };
 
-Outcome read_welcome(const JoinTarget& target, Greeting& greeting) {
-  WelcomeReader reader(target, greeting);
+Outcome read_welcome(const JoinTarget& target, Clock::time_point limit, Greeting& greeting) {
+  WelcomeReader reader(target, limit, greeting);
   uint32_t length = 0;
   if (Outcome o = reader.read(reinterpret_cast<char*>(&length), sizeof(length)); !o.ok()) return o;
   std::string bytes(length <= kWelcomeBytesMax ? length : 0, '\0');
@@ -163,11 +184,14 @@ Outcome check(const JoinTarget& target, const Greeting& greeting) {
 
 constexpr int kAskAgainMs = 20;
 
-Outcome greet_once(const JoinTarget& target, Greeting& greeting) {
+// The hello says how much time is left of the target's.
+Outcome greet_once(JoinTarget target, Clock::time_point limit, Greeting& greeting) {
   greeting = {};
-  if (Outcome o = connect_to(target, greeting.socket); !o.ok()) return o;
+  if (Outcome o = connect_to(target, limit, greeting.socket); !o.ok()) return o;
+  const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
+  target.timeout_ms = static_cast<uint32_t>(std::max<int64_t>(left, 1));
   if (Outcome o = say_hello(target, greeting.socket); !o.ok()) return o;
-  if (Outcome o = read_welcome(target, greeting); !o.ok()) return o;
+  if (Outcome o = read_welcome(target, limit + kGrace, greeting); !o.ok()) return o;
   return check(target, greeting);
 }
 
@@ -177,7 +201,7 @@ Outcome greet_once(const JoinTarget& target, Greeting& greeting) {
 Outcome greet(const JoinTarget& target, Greeting& greeting) {
   const auto limit = Clock::now() + Millis(target.timeout_ms);
   for (;;) {
-    Outcome o = greet_once(target, greeting);
+    Outcome o = greet_once(target, limit, greeting);
     if (o.code != TUTTI_ABORTED || Clock::now() >= limit) return o;
     poll(nullptr, 0, kAskAgainMs);
   }

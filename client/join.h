@@ -33,8 +33,8 @@ struct Greeting {
   Welcome welcome;
 };
 
-// Connects, says hello and waits for the welcome. Blocks at most a little longer than the target's
-// timeout, so that the agent's own, better informed, refusal comes first.
+// Connects, says hello and waits for the welcome. Blocks at most half a second longer than the
+// target's timeout, so that the daemon's own, better informed, refusal comes first.
 Outcome greet(const JoinTarget& target, Greeting& greeting);
 
 }  // namespace tutti::client

@@ -273,5 +273,31 @@ TEST_F(ClientTest, OneGroupManyThreads) {
   });
 }
 
+// An agent as one that is stopped. The second join does not even get into its queue.
+TEST(ClientJoin, AgentThatDoesNotAnswerIsNamedInTime) {
+  const std::string path = testing::TempDir() + "stopped_" + std::to_string(getpid()) + ".sock";
+  const Result<Fd> listener = listen_unix(path, SOCK_STREAM, 0600);
+  ASSERT_TRUE(listener.ok());
+  ASSERT_EQ(listen(listener->get(), 0), 0);
+  tutti_join_options options = tutti_join_defaults();
+  options.socket = path.c_str();
+  options.job = "demo";
+  options.rank = 1;
+  options.world_size = 2;
+  options.timeout_ms = 300;
+  const std::string pid = " (pid " + std::to_string(getpid()) + ")";
+  for (const std::string& who : {path + pid, path}) {
+    const TimePoint begin = Clock::now();
+    tutti_group* group = nullptr;
+    EXPECT_EQ(tutti_join(&options, &group), TUTTI_DEADLINE_EXCEEDED);
+    const auto took = Clock::now() - begin;
+    EXPECT_GE(took, Millis(300));
+    EXPECT_LT(took, Millis(300 + 2'500));  // By rights half a second: the machine may be busy.
+    EXPECT_THAT(
+        tutti_last_error()->message,
+        testing::HasSubstr("the agent at " + who + " did not answer rank 1 of job 'demo' in time"));
+  }
+}
+
 }  // namespace
 }  // namespace tutti
