@@ -172,16 +172,22 @@ TEST_F(A14Faults, Check13_MembershipMistakes) {
             "");
 }
 
-// Who came first waits in vain for the other, who is told at once that the sizes differ.
+// Told at once to both, whoever came first, with both sizes.
 TEST_F(A14Faults, Check13_WorldSizesThatDiffer) {
-  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [](const Seat& given) {
-    Seat seat = given;
-    if (seat.rank == 1) seat.world_size = 3;
-    (void)seat.join(3'000);
-  });
-  const std::string reports = ProcessMesh::wait(trainers);
-  EXPECT_THAT(reports, ::testing::HasSubstr("FAILED_PRECONDITION"));
-  EXPECT_THAT(reports, ::testing::HasSubstr("DEADLINE_EXCEEDED"));
+  const std::vector<int> layouts[] = {{1, 1}, {2, 0}};  // On two hosts, and on one.
+  for (const std::vector<int>& layout : layouts) {
+    std::vector<Trainer> trainers = mesh_.start("job", layout, [](const Seat& given) {
+      Seat seat = given;
+      if (seat.rank == 1) seat.world_size = 3;
+      const auto begin = std::chrono::steady_clock::now();
+      const Error error = failure_of([&] { (void)seat.join(60'000); });
+      check(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30), "at once");
+      check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
+      check_contains(error, "2 for rank 0 (host a, pid ");
+      check_contains(error, "3 for rank 1 (host ");
+    });
+    EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  }
 }
 
 }  // namespace

@@ -12,10 +12,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 struct MeshEpoch : testing::Test, BookTest {
-  v1::Resume resume_of(uint32_t epoch, std::vector<uint32_t> ranks) {
+  v1::Resume resume_of(uint32_t epoch, std::vector<uint32_t> ranks, const std::string& host = "a") {
     v1::Resume resume;
     resume.set_job("demo");
     resume.set_epoch(epoch);
+    resume.set_host(ranks.empty() || ranks[0] < 2 ? host : "b");
+    resume.mutable_roster()->set_secret("secret");
     resume.mutable_roster()->set_strategy("ring");
     for (uint32_t rank = 0; rank < 4; ++rank) {
       v1::RosterRank& who = *resume.mutable_roster()->add_ranks();
@@ -24,6 +26,12 @@ struct MeshEpoch : testing::Test, BookTest {
       who.set_host(rank < 2 ? "a" : "b");
     }
     resume.mutable_ranks()->Add(ranks.begin(), ranks.end());
+    return resume;
+  }
+  // One of the worker's ranks died.
+  v1::Resume broken_resume_of(uint32_t epoch, std::vector<uint32_t> ranks) {
+    v1::Resume resume = resume_of(epoch, std::move(ranks));
+    *resume.mutable_broken() = to_message(unavailable("rank 1 died", {1, "a"}));
     return resume;
   }
 };
@@ -132,6 +140,78 @@ TEST_F(MeshEpoch, ResumeBringsTheStrategyBack) {
   EXPECT_EQ(answers.at(0).message.roster().strategy(), "ring");
 }
 
+TEST_F(MeshEpoch, EpochsGoOnFromTheNewestThatAJoiningWorkerHasSeen) {
+  v1::JoinRank knowing = join_of(1, 3, "b");
+  knowing.set_last_epoch(7);
+  v1::JoinRank forgetful = join_of(2, 3, "c");
+  forgetful.set_last_epoch(4);
+  join(1, join_of(0, 3));
+  join(2, knowing);
+  EXPECT_THAT(words_of(join(3, forgetful)),
+              ElementsAre("1: roster 8", "2: roster 8", "3: roster 8"));
+}
+
+TEST_F(MeshEpoch, JoinThatKnowsAnEpochBeyondTheLastIsInvalid) {
+  v1::JoinRank hostile = join_of(0, 1);
+  hostile.set_last_epoch(UINT32_MAX);
+  EXPECT_THAT(words_of(join(1, hostile)), ElementsAre("1: refused 0 INVALID_ARGUMENT"));
+  EXPECT_THAT(book.resume(1, resume_of(UINT32_MAX, {0})), IsEmpty());
+  EXPECT_THAT(words_of(join(1, join_of(0, 1))), ElementsAre("1: roster 1"));
+}
+
+TEST_F(MeshEpoch, RankThatDiedWhileTheCoordinatorWasAwayMakesRoomForTheNext) {
+  book.resume(2, resume_of(5, {2, 3}));
+  EXPECT_THAT(book.resume(1, broken_resume_of(5, {0})), IsEmpty());
+  EXPECT_THAT(words_of(join_four()), ElementsAre("1: roster 6", "2: roster 6"));
+}
+
+// As in a death that the coordinator sees: what the dead rank has no part in goes on.
+TEST_F(MeshEpoch, DeathThatAnotherWorkerResumesWithAbortsNothing) {
+  EXPECT_THAT(book.resume(1, broken_resume_of(5, {0})), IsEmpty());
+  EXPECT_EQ(book.jobs(), 0u);
+  EXPECT_THAT(book.resume(2, resume_of(5, {2, 3})), IsEmpty());
+  EXPECT_THAT(words_of(join_four()), ElementsAre("1: roster 6", "2: roster 6"));
+}
+
+TEST_F(MeshEpoch, RanksThatLeftWhileTheStreamWasDownDoNotRun) {
+  join_four();
+  EXPECT_THAT(book.resume(7, resume_of(1, {2})), IsEmpty());
+  EXPECT_THAT(book.end(2), IsEmpty());
+  EXPECT_THAT(join(7, join_of(3, 4, "b")), IsEmpty());
+  EXPECT_THAT(words_of(join(7, join_of(2, 4, "b"))), ElementsAre("7: refused 2 ALREADY_EXISTS"));
+}
+
+// What one worker says of an epoch's number must not end the epoch at the others.
+TEST_F(MeshEpoch, EpochWhoseNumberIsHeardOfMayStillBeResumed) {
+  v1::JoinRank again = join_of(3, 4, "b");
+  again.set_last_epoch(5);
+  EXPECT_THAT(book.resume(2, resume_of(5, {}, "b")), IsEmpty());
+  EXPECT_THAT(join(2, again), IsEmpty());
+  EXPECT_THAT(book.resume(1, resume_of(5, {0, 1})), IsEmpty());
+  EXPECT_THAT(words_of(join(3, join_of(1, 4, "c"))), ElementsAre("3: refused 1 ALREADY_EXISTS"));
+  EXPECT_THAT(words_of(book.end(1)), IsEmpty());
+  EXPECT_THAT(words_of(book.resume(1, resume_of(5, {0, 1}))),
+              ElementsAre("1: aborted 5 UNAVAILABLE"));
+}
+
+TEST_F(MeshEpoch, ResumeWithoutRanksTellsTheNumberOnly) {
+  EXPECT_THAT(words_of(join(2, join_of(0, 1, "b"))), ElementsAre("2: roster 1"));
+  EXPECT_THAT(book.resume(1, resume_of(5, {})), IsEmpty());
+  EXPECT_THAT(words_of(join(3, join_of(0, 1, "c"))), ElementsAre("3: refused 0 ALREADY_EXISTS"));
+  gone(2, 1, 0);
+  EXPECT_THAT(words_of(join(2, join_of(0, 1, "b"))), ElementsAre("2: roster 6"));
+}
+
+// Two epochs may have got one number where a coordinator forgot the first.
+TEST_F(MeshEpoch, ResumeWithAnotherSecretIsOfAnotherEpoch) {
+  join_four();
+  v1::Resume other = resume_of(1, {2, 3});
+  other.mutable_roster()->set_secret("another");
+  EXPECT_THAT(words_of(book.resume(7, other)), ElementsAre("7: aborted 1 UNAVAILABLE"));
+  EXPECT_THAT(book.end(7), IsEmpty());
+  EXPECT_THAT(words_of(book.end(2)), ElementsAre("1: aborted 1 UNAVAILABLE"));
+}
+
 TEST_F(MeshEpoch, StreamThatReconnectsBeforeItsEndIsNoticedKeepsTheEpoch) {
   join_four();
   EXPECT_THAT(book.resume(7, resume_of(1, {2, 3})), IsEmpty());
@@ -176,14 +256,14 @@ TEST_F(MeshEpoch, StrategyGoesToAllWorkersAndIntoRosters) {
 
 TEST(MeshLastEpochs, RemembersOnlyTheNewestJobs) {
   LastEpochs last(3);
-  for (uint32_t i = 1; i <= 4; ++i) last.keep("job" + std::to_string(i), i);
+  for (uint32_t i = 1; i <= 4; ++i) last.keep("job" + std::to_string(i), {i, EpochEnd::death});
   EXPECT_EQ(last.size(), 3u);
-  EXPECT_EQ(last.take("job1"), 0u);
-  EXPECT_EQ(last.take("job2"), 2u);
-  EXPECT_EQ(last.take("job2"), 0u);
-  last.keep("job3", 9);
+  EXPECT_EQ(last.take("job1"), (LastEpoch{}));
+  EXPECT_EQ(last.take("job2"), (LastEpoch{2, EpochEnd::death}));
+  EXPECT_EQ(last.take("job2"), (LastEpoch{}));
+  last.keep("job3", {9, EpochEnd::over});
   EXPECT_EQ(last.size(), 2u);
-  EXPECT_EQ(last.take("job3"), 9u);
+  EXPECT_EQ(last.take("job3"), (LastEpoch{9, EpochEnd::over}));
 }
 
 }  // namespace

@@ -62,16 +62,48 @@ TEST_F(MeshJoin, NamesAndNumbersOutOfRangeAreInvalid) {
   EXPECT_EQ(book.jobs(), 0u);
 }
 
-TEST_F(MeshJoin, DifferingWorldSizeNamesBothAndWhoCameFirst) {
+// Nobody knows who is right, and none of them could ever complete.
+TEST_F(MeshJoin, DifferingWorldSizesAreToldToAllWhoWaitAtOnce) {
   join(1, join_of(3, 4));
   join(1, join_of(0, 4));
   const auto answers = join(2, join_of(1, 5, "b"));
-  EXPECT_THAT(words_of(answers), ElementsAre("2: refused 1 FAILED_PRECONDITION"));
-  const Status status = status_of(answers);
-  EXPECT_THAT(status.message(), HasSubstr("rank 1 of job \"demo\" (host b, pid 101) has world "
-                                          "size 5, rank 3 (host a, pid 103), who came first, "
-                                          "has 4"));
-  EXPECT_EQ(status.culprit(), (Culprit{1, "b"}));
+  EXPECT_THAT(words_of(answers),
+              ElementsAre("1: refused 0 FAILED_PRECONDITION", "1: refused 3 FAILED_PRECONDITION",
+                          "2: refused 1 FAILED_PRECONDITION"));
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const Status status = status_of(answers, i);
+    EXPECT_EQ(status.message(),
+              "job \"demo\": the ranks disagree on the world size: it is 4 for rank 0 (host a, pid "
+              "100), rank 3 (host a, pid 103); it is 5 for rank 1 (host b, pid 101); start all "
+              "with the same");
+    EXPECT_EQ(status.culprit(), (Culprit{1, "b"}));
+  }
+  EXPECT_EQ(book.jobs(), 0u);
+  EXPECT_EQ(book.next_deadline(), TimePoint::max());
+}
+
+TEST_F(MeshJoin, RanksThatDisagreedMayJoinAnew) {
+  join(1, join_of(0, 2));
+  join(2, join_of(1, 3, "b"));
+  EXPECT_THAT(join(1, join_of(0, 2)), IsEmpty());
+  EXPECT_THAT(words_of(join(2, join_of(1, 2, "b"))), ElementsAre("1: roster 1", "2: roster 1"));
+}
+
+TEST_F(MeshJoin, DifferingWorldSizeDoesNotTouchTheRunningEpoch) {
+  join_four();
+  gone(2, 1, 3);
+  join(2, join_of(3, 4, "b"));
+  EXPECT_THAT(words_of(join(3, join_of(4, 5, "c"))),
+              ElementsAre("2: refused 3 FAILED_PRECONDITION", "3: refused 4 FAILED_PRECONDITION"));
+  EXPECT_THAT(words_of(join(3, join_of(0, 4, "c"))), ElementsAre("3: refused 0 ALREADY_EXISTS"));
+}
+
+TEST_F(MeshJoin, OfManyThatDisagreeAFewAreNamed) {
+  for (uint32_t rank = 0; rank < 6; ++rank) join(1, join_of(rank, 8));
+  const auto answers = join(2, join_of(6, 7, "b"));
+  ASSERT_EQ(answers.size(), 7u);
+  EXPECT_THAT(status_of(answers).message(),
+              HasSubstr("rank 3 (host a, pid 103) and 2 more; it is 7 for rank 6"));
 }
 
 TEST_F(MeshJoin, RankTakenNamesTheHolder) {

@@ -18,6 +18,19 @@ struct Mesh : testing::Test {
     ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1 && b->rosters.size() == 1; }));
   }
 
+  // Turns the loop until `done`. Joins that went to a coordinator that had ended are made again.
+  template <class Done>
+  bool rejoin_until(uint32_t world_size, const std::vector<Attendee*>& attendees, Done done) {
+    return turn_until(loop, [&] {
+      for (Attendee* attendee : attendees)
+        for (const auto& [rank, why] : std::exchange(attendee->refused, {})) {
+          EXPECT_EQ(why.code(), Code::unavailable) << why.to_string();
+          attendee->join(rank, world_size);
+        }
+      return done();
+    });
+  }
+
   Loop loop;
   Node node{"a"};
   std::unique_ptr<Attendee> a = std::make_unique<Attendee>(loop, node.address(), "a");
@@ -56,17 +69,20 @@ TEST_F(Mesh, MissingRanksAreNamedWhenTimeIsUp) {
   EXPECT_TRUE(b->refused.empty());
 }
 
-TEST_F(Mesh, TakenRankAndDifferingWorldSizeAreRefused) {
+TEST_F(Mesh, TakenRankIsRefusedAndDifferingWorldSizesAreToBoth) {
   a->join(0, 4);
   ASSERT_TRUE(turn_until(
       loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
   b->join(0, 4);
   b->join(1, 3);
-  ASSERT_TRUE(turn_until(loop, [&] { return b->refused.size() == 2; }));
+  ASSERT_TRUE(turn_until(loop, [&] { return b->refused.size() == 2 && !a->refused.empty(); }));
   EXPECT_EQ(b->refused[0].second.code(), Code::already_exists);
   EXPECT_THAT(b->refused[0].second.message(), HasSubstr("(host a, pid 100)"));
   EXPECT_EQ(b->refused[1].second.code(), Code::failed_precondition);
-  EXPECT_THAT(b->refused[1].second.message(), HasSubstr("world size 3"));
+  EXPECT_THAT(
+      b->refused[1].second.message(),
+      HasSubstr("it is 4 for rank 0 (host a, pid 100); it is 3 for rank 1 (host b, pid 101)"));
+  EXPECT_EQ(a->refused, (std::vector{std::pair(0u, b->refused[1].second)}));
 }
 
 TEST_F(Mesh, WorkerThatEndsAbortsTheEpochByName) {
@@ -147,6 +163,54 @@ TEST_F(Mesh, CoordinatorMayBeRestartedUnderARunningJob) {
   ASSERT_TRUE(turn_until(loop, [&] { return b->rosters.size() == 2; }));
   EXPECT_EQ(b->rosters[1].epoch, 2u);
   EXPECT_EQ(b->rosters[1].strategy, "ring");
+}
+
+// The newest epoch travels with what each worker says first.
+TEST_F(Mesh, RankThatDiedWhileTheCoordinatorWasAwayMayJoinTheNextEpoch) {
+  join_four();
+  const std::string address = node.address();
+  node.server.reset();
+  a->attendance->gone(1, 1, unavailable("rank 1 (host a, pid 101) died", {1, "a"}));
+  Node second("a", "", address);
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    Attendee& attendee = rank < 2 ? *a : *b;
+    if (rank != 1) attendee.attendance->gone(1, rank, {});
+    attendee.join(rank, 4);
+  }
+  const auto both = [&] { return a->rosters.size() == 2 && b->rosters.size() == 2; };
+  ASSERT_TRUE(rejoin_until(4, {a.get(), b.get()}, both));
+  EXPECT_EQ(a->rosters[1].epoch, 2u);
+  EXPECT_EQ(a->rosters[1], b->rosters[1]);
+  EXPECT_TRUE(a->aborted.empty() && b->aborted.empty());
+}
+
+// It may have taken in what was sent, or not: the worker cannot know.
+TEST_F(Mesh, DeathThatAnEndingCoordinatorMayHaveHeardIsToldToTheNext) {
+  join_four();
+  const std::string address = node.address();
+  a->attendance->gone(1, 1, unavailable("rank 1 (host a, pid 101) died", {1, "a"}));
+  node.server.reset();
+  Node second("a", "", address);
+  Attendee c(loop, address, "c");
+  for (uint32_t rank = 0; rank < 2; ++rank) a->join(rank, 3);
+  c.join(2, 3);  // In the place of b's, which still hold the old epoch.
+  const auto both = [&] { return a->rosters.size() == 2 && c.rosters.size() == 1; };
+  ASSERT_TRUE(rejoin_until(3, {a.get()}, both));
+  EXPECT_EQ(a->rosters[1].epoch, 2u);
+}
+
+TEST_F(Mesh, WorkerThatForgotNothingKeepsAForgetfulOneFromAnOldNumber) {
+  join_four();
+  const std::string address = node.address();
+  for (uint32_t rank = 0; rank < 4; ++rank) (rank < 2 ? *a : *b).attendance->gone(1, rank, {});
+  node.server.reset();
+  Node second("a", "", address);
+  Attendee c(loop, address, "c");
+  a->join(0, 2);
+  c.join(1, 2);
+  const auto both = [&] { return a->rosters.size() == 2 && c.rosters.size() == 1; };
+  ASSERT_TRUE(rejoin_until(2, {a.get()}, both));
+  EXPECT_EQ(c.rosters[0].epoch, 2u);
 }
 
 TEST_F(Mesh, WaitingJoinsFailWhenTheCoordinatorIsLost) {

@@ -14,6 +14,9 @@
 namespace tutti {
 namespace {
 
+// How much longer than a join's time its answer may take to come.
+constexpr Millis kAnswerGrace{300};
+
 class StreamAttendance final : public Attendance {
  public:
   StreamAttendance(Loop& loop, const AttendanceOptions& options, Events& events)
@@ -44,15 +47,9 @@ class StreamAttendance final : public Attendance {
     if (epoch == 0) forget(rank);
     if (held_ && held_->roster.epoch == epoch) {
       held_->ranks.erase(rank);
-      if (held_->ranks.empty() || !cause.ok()) held_.reset();
+      if (held_->broken.ok()) held_->broken = cause;
     }
-    if (!line_.is_open()) return;
-    v1::WorkerMessage message;
-    message.mutable_gone()->set_job(options_.job);
-    message.mutable_gone()->set_epoch(epoch);
-    message.mutable_gone()->set_rank(rank);
-    *message.mutable_gone()->mutable_cause() = to_message(cause);
-    line_.send(std::move(message));
+    if (line_.is_open()) send_gone(epoch, rank, cause);
   }
 
  private:
@@ -60,11 +57,12 @@ class StreamAttendance final : public Attendance {
     JoinRequest request;
     TimePoint deadline;
     bool sent = false;
-    Loop::TimerId timer = 0;  // While not sent.
+    Loop::TimerId timer = 0;
   };
   struct Held {
     Roster roster;
     std::set<uint32_t> ranks;  // This worker's, still there.
+    Status broken;             // Not OK: by the first death among them.
   };
 
   void forget(uint32_t rank) {
@@ -87,8 +85,20 @@ class StreamAttendance final : public Attendance {
     join.set_timeout_ms(static_cast<uint32_t>(std::max<int64_t>(left, 1)));
     join.set_token(pending.request.token);
     join.set_version(kProtocolVersion);
+    join.set_last_epoch(last_epoch_);
     loop_.cancel(pending.timer);
     pending.sent = true;
+    pending.timer = loop_.at(pending.deadline + kAnswerGrace,
+                             [this, rank = pending.request.rank] { refuse_unanswered(rank); });
+    line_.send(std::move(message));
+  }
+
+  void send_gone(uint32_t epoch, uint32_t rank, const Status& cause) {
+    v1::WorkerMessage message;
+    message.mutable_gone()->set_job(options_.job);
+    message.mutable_gone()->set_epoch(epoch);
+    message.mutable_gone()->set_rank(rank);
+    *message.mutable_gone()->mutable_cause() = to_message(cause);
     line_.send(std::move(message));
   }
 
@@ -101,9 +111,11 @@ class StreamAttendance final : public Attendance {
     v1::WorkerMessage message;
     v1::Resume& resume = *message.mutable_resume();
     resume.set_job(options_.job);
+    resume.set_host(options_.host);
     resume.set_epoch(held_->roster.epoch);
     *resume.mutable_roster() = to_message(held_->roster);
     for (const uint32_t rank : held_->ranks) resume.add_ranks(rank);
+    if (!held_->broken.ok()) *resume.mutable_broken() = to_message(held_->broken);
     line_.send(std::move(message));
   }
 
@@ -121,6 +133,15 @@ class StreamAttendance final : public Attendance {
     refuse(rank, unavailable("rank " + std::to_string(rank) + " of job \"" + options_.job +
                              "\" cannot reach the coordinator: " +
                              unreachable_text(options_.coordinator, why_)));
+  }
+
+  // It is withdrawn, so that a coordinator that was only stopped does not find it later.
+  void refuse_unanswered(uint32_t rank) {
+    if (line_.is_open()) send_gone(0, rank, {});
+    refuse(rank, deadline_exceeded("the coordinator at " + options_.coordinator +
+                                   " did not answer in time while rank " + std::to_string(rank) +
+                                   " of job \"" + options_.job +
+                                   "\" waited to join; is tuttid there stopped or overloaded?"));
   }
 
   void refuse(uint32_t rank, const Status& status) {
@@ -151,12 +172,34 @@ class StreamAttendance final : public Attendance {
   void take_roster(const v1::Roster& message) {
     const Result<Roster> roster = from_message(message);
     if (!roster.ok()) return;
-    Held held{.roster = *roster, .ranks = {}};
+    std::set<uint32_t> ranks;
     for (const auto& [rank, pending] : pending_)
-      if (pending.sent && rank < roster->ranks.size()) held.ranks.insert(rank);
-    for (const uint32_t rank : held.ranks) pending_.erase(rank);
-    held_ = std::move(held);
+      if (is_in(*roster, pending)) ranks.insert(rank);
+    if (roster->epoch <= last_epoch_) return refuse_old(roster->epoch, ranks);
+    for (const uint32_t rank : ranks) forget(rank);
+    last_epoch_ = roster->epoch;
+    held_ = {.roster = *roster, .ranks = std::move(ranks), .broken = {}};
     events_.on_roster(*roster);
+  }
+
+  // Not where another process has asked for the rank since.
+  bool is_in(const Roster& roster, const Pending& pending) const {
+    const uint32_t rank = pending.request.rank;
+    return pending.sent && rank < roster.ranks.size() &&
+           roster.ranks[rank].pid == pending.request.pid &&
+           roster.ranks[rank].host == options_.host;
+  }
+
+  // The links and the worlds of this worker tell epochs apart by their numbers.
+  void refuse_old(uint32_t epoch, const std::set<uint32_t>& ranks) {
+    const Status cause =
+        unavailable("the coordinator at " + options_.coordinator + " started epoch " +
+                    std::to_string(epoch) + " of job \"" + options_.job + "\" anew, after epoch " +
+                    std::to_string(last_epoch_) + "; join again");
+    for (const uint32_t rank : ranks) {
+      send_gone(epoch, rank, cause);
+      refuse(rank, cause);
+    }
   }
 
   Loop& loop_;
@@ -164,6 +207,7 @@ class StreamAttendance final : public Attendance {
   Events& events_;
   std::map<uint32_t, Pending> pending_;  // By rank.
   std::optional<Held> held_;             // The epoch to resume.
+  uint32_t last_epoch_ = 0;              // The newest of all that this worker had.
   std::string why_ = "still connecting";
   const std::unique_ptr<v1::Mesh::Stub> stub_;
   Line<v1::WorkerMessage, v1::CoordinatorMessage> line_;  // Last: it calls the others.

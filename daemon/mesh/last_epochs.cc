@@ -2,7 +2,7 @@
 
 namespace tutti {
 
-void LastEpochs::keep(const std::string& job, uint32_t epoch) {
+void LastEpochs::keep(const std::string& job, LastEpoch epoch) {
   take(job);
   entries_.emplace_front(job, epoch);
   where_[job] = entries_.begin();
@@ -11,10 +11,10 @@ void LastEpochs::keep(const std::string& job, uint32_t epoch) {
   entries_.pop_back();
 }
 
-uint32_t LastEpochs::take(const std::string& job) {
+LastEpoch LastEpochs::take(const std::string& job) {
   const auto found = where_.find(job);
-  if (found == where_.end()) return 0;
-  const uint32_t epoch = found->second->second;
+  if (found == where_.end()) return {};
+  const LastEpoch epoch = found->second->second;
   entries_.erase(found->second);
   where_.erase(found);
   return epoch;

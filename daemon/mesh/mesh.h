@@ -35,11 +35,12 @@ struct JoinRequest {
   std::string token;
 };
 
-// A worker's stream to the job's coordinator. It reconnects by itself (every second) and then
-// resumes its epochs, so that a coordinator may be restarted under running jobs; joins that were
-// waiting there fail UNAVAILABLE. A join asked while nobody answers is kept until somebody does, or
-// fails UNAVAILABLE when its time is up. Nothing is called after the
-// destructor; do not destroy it inside an event.
+// A worker's stream to the job's coordinator. It reconnects by itself (every second) and then tells
+// what became of its newest epoch, so that a coordinator may be restarted under running jobs; joins
+// that were waiting there fail UNAVAILABLE. A join asked while nobody answers is kept until
+// somebody does. A join is answered at the latest a moment after its time is up: UNAVAILABLE where
+// the coordinator was not reached, DEADLINE_EXCEEDED where it did not answer. Epochs' numbers only
+// rise. Nothing is called after the destructor; do not destroy it inside an event.
 class Attendance {
  public:
   class Events {  // On the loop's thread.

@@ -11,6 +11,7 @@ namespace tutti {
 namespace {
 
 constexpr uint32_t kTimeoutDefaultMs = 30'000;
+constexpr size_t kNamedOfASize = 4;
 
 std::string quoted(const std::string& job) { return "job \"" + job + "\""; }
 
@@ -20,21 +21,8 @@ std::string whereabouts(const Who& who) {
   return "(host " + who.host() + ", pid " + std::to_string(who.pid()) + ")";
 }
 
-v1::CoordinatorMessage aborted_message(const std::string& job, uint32_t epoch,
-                                       const Status& cause) {
-  v1::CoordinatorMessage message;
-  message.mutable_aborted()->set_job(job);
-  message.mutable_aborted()->set_epoch(epoch);
-  *message.mutable_aborted()->mutable_cause() = to_message(cause);
-  return message;
-}
-
-bool well_formed(const v1::Resume& resume) {
-  const auto& ranks = resume.ranks();
-  const int world_size = resume.roster().ranks_size();
-  return resume.epoch() != 0 && from_message(resume.roster()).ok() && !ranks.empty() &&
-         check_job(resume.job(), 0, static_cast<uint32_t>(world_size)).ok() &&
-         std::ranges::all_of(ranks, [&](uint32_t r) { return r < uint32_t(world_size); });
+std::string describe(const v1::JoinRank& join) {
+  return "rank " + std::to_string(join.rank()) + " " + whereabouts(join);
 }
 
 }  // namespace
@@ -48,10 +36,15 @@ RosterBook::Answers RosterBook::join(Worker worker, const v1::JoinRank& join,
   if (status.ok() && known != jobs_.end()) status = check_place(known->second, join);
   if (!status.ok()) return {refusal(joining, status)};
   Job& job = open(join.job());
-  job.joining.emplace(join.rank(), joining);
-  job.gave_up.erase(join.rank());
+  if (join.last_epoch() > job.last.number) job.last = {join.last_epoch(), EpochEnd::unknown};
   Answers answers;
-  job.secret = secret;
+  if (agrees(job, join)) {
+    job.joining.emplace(join.rank(), joining);
+    job.gave_up.erase(join.rank());
+    job.secret = secret;
+  } else {
+    refuse_world(job, joining, answers);
+  }
   settle(join.job(), answers);
   return answers;
 }
@@ -67,6 +60,11 @@ Status RosterBook::check(const v1::JoinRank& join) const {
     return unauthenticated("rank " + std::to_string(join.rank()) + " of " + quoted(join.job()) +
                            " " + whereabouts(join) +
                            " showed a wrong token; set TUTTI_TOKEN to the agents' token");
+  if (join.last_epoch() > kEpochMax)
+    return invalid_argument("rank " + std::to_string(join.rank()) + " of " + quoted(join.job()) +
+                            " " + whereabouts(join) + " claims to know epoch " +
+                            std::to_string(join.last_epoch()) + "; there is none beyond " +
+                            std::to_string(kEpochMax));
   return check_job(join.job(), join.rank(), join.world_size());
 }
 
@@ -80,16 +78,7 @@ Status RosterBook::check_place(const Job& job, const v1::JoinRank& join) {
                                 whereabouts(member.who),
                             {culprit, member.who.host()});
   }
-  if (job.joining.empty()) return {};
-  const auto first = std::ranges::min_element(job.joining, {},
-                                              [](const auto& entry) { return entry.second.order; });
-  const v1::JoinRank& came_first = first->second.join;
-  if (came_first.world_size() != join.world_size())
-    return failed_precondition(
-        rank + " " + whereabouts(join) + " has world size " + std::to_string(join.world_size()) +
-            ", rank " + std::to_string(came_first.rank()) + " " + whereabouts(came_first) +
-            ", who came first, has " + std::to_string(came_first.world_size()),
-        {culprit, join.host()});
+  if (!agrees(job, join)) return {};
   const auto holder = job.joining.find(join.rank());
   if (holder != job.joining.end())
     return already_exists(rank + " has joined already " + whereabouts(holder->second.join),
@@ -107,9 +96,32 @@ Status RosterBook::check_host(const Job& job, const v1::JoinRank& join) {
   return {};
 }
 
+// All that wait ask for one size: the first that does not ends their waiting.
+bool RosterBook::agrees(const Job& job, const v1::JoinRank& join) {
+  return job.joining.empty() || job.joining.begin()->second.join.world_size() == join.world_size();
+}
+
+void RosterBook::refuse_world(Job& job, const Joining& late, Answers& answers) {
+  const uint32_t size = job.joining.begin()->second.join.world_size();
+  std::string waiting;
+  size_t named = 0;
+  for (const auto& [rank, joining] : job.joining)
+    if (named++ < kNamedOfASize) waiting += (waiting.empty() ? "" : ", ") + describe(joining.join);
+  if (named > kNamedOfASize) waiting += " and " + std::to_string(named - kNamedOfASize) + " more";
+  const Status status = failed_precondition(
+      quoted(late.join.job()) + ": the ranks disagree on the world size: it is " +
+          std::to_string(size) + " for " + waiting + "; it is " +
+          std::to_string(late.join.world_size()) + " for " + describe(late.join) +
+          "; start all with the same",
+      {static_cast<int>(late.join.rank()), late.join.host()});
+  for (const auto& [rank, joining] : job.joining) answers.push_back(refusal(joining, status));
+  answers.push_back(refusal(late, status));
+  job.joining.clear();
+}
+
 RosterBook::Job& RosterBook::open(const std::string& name) {
   const auto [entry, is_new] = jobs_.try_emplace(name);
-  if (is_new) entry->second.last_epoch = last_epochs_.take(name);
+  if (is_new) entry->second.last = last_epochs_.take(name);
   return entry->second;
 }
 
@@ -123,7 +135,7 @@ void RosterBook::settle(const std::string& name, Answers& answers) {
       !job.joining.empty() && job.joining.size() == job.joining.begin()->second.join.world_size();
   if (complete && !job.running) assemble(job, name, answers);
   if (job.running || !job.joining.empty()) return;
-  if (job.last_epoch != 0) last_epochs_.keep(name, job.last_epoch);
+  if (job.last.number != 0) last_epochs_.keep(name, job.last);
   jobs_.erase(found);
 }
 
@@ -149,8 +161,9 @@ RosterBook::Answer RosterBook::refusal(const Joining& joining, const Status& sta
 }
 
 void RosterBook::assemble(Job& job, const std::string& name, Answers& answers) {
-  const uint32_t epoch = ++job.last_epoch;
-  job.running = Running{.epoch = epoch, .members = {}};
+  const uint32_t epoch = job.last.number + 1;
+  job.last = {epoch, EpochEnd::over};
+  job.running = Running{.epoch = epoch, .secret = job.secret, .members = {}};
   v1::CoordinatorMessage message;
   v1::Roster& roster = *message.mutable_roster();
   roster.set_job(name);
@@ -168,6 +181,15 @@ void RosterBook::assemble(Job& job, const std::string& name, Answers& answers) {
   job.joining.clear();
   job.gave_up.clear();
   tell(answers, workers_of(*job.running), message);
+}
+
+v1::CoordinatorMessage RosterBook::aborted_message(const std::string& job, uint32_t epoch,
+                                                   const Status& cause) {
+  v1::CoordinatorMessage message;
+  message.mutable_aborted()->set_job(job);
+  message.mutable_aborted()->set_epoch(epoch);
+  *message.mutable_aborted()->mutable_cause() = to_message(cause);
+  return message;
 }
 
 void RosterBook::break_epoch(Job& job, const std::string& name, const Status& cause, Worker except,
@@ -192,37 +214,15 @@ RosterBook::Answers RosterBook::gone(Worker worker, const v1::RankGone& gone) {
     job.running->members[gone.rank()].worker = 0;
     // The workers hear of a death from their leader, in the order of their operations: what the
     // dead rank had contributed to may still end well. Here the epoch only makes room for the next.
-    if (!from_message(gone.cause()).ok()) job.running.reset();
+    if (!from_message(gone.cause()).ok()) break_by_death(job);
   }
   settle(gone.job(), answers);
   return answers;
 }
 
-RosterBook::Answers RosterBook::resume(Worker worker, const v1::Resume& resume) {
-  Answers answers;
-  if (!well_formed(resume)) return answers;
-  const std::string& name = resume.job();
-  Job& job = open(name);
-  const std::string epoch = "epoch " + std::to_string(resume.epoch());
-  if (resume.epoch() > job.last_epoch) {
-    if (job.running) break_epoch(job, name, aborted(epoch + " has taken over"), worker, answers);
-    job.last_epoch = resume.epoch();
-    job.strategy = resume.roster().strategy();
-    job.running = Running{.epoch = resume.epoch(), .members = {}};
-    for (const v1::RosterRank& who : resume.roster().ranks())
-      job.running->members.push_back({0, who});
-  }
-  if (job.running && job.running->epoch == resume.epoch()) {
-    for (const uint32_t rank : resume.ranks())
-      if (rank < job.running->members.size()) job.running->members[rank].worker = worker;
-  } else {
-    const Status cause = unavailable(epoch + " of " + quoted(name) +
-                                     " was ended while this worker was out of the coordinator's "
-                                     "reach; join again");
-    tell(answers, {worker}, aborted_message(name, resume.epoch(), cause));
-  }
-  settle(name, answers);
-  return answers;
+void RosterBook::break_by_death(Job& job) {
+  if (job.running->epoch == job.last.number) job.last.end = EpochEnd::death;
+  job.running.reset();
 }
 
 RosterBook::Answers RosterBook::end(Worker worker) {

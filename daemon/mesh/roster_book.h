@@ -4,6 +4,10 @@
 // A job has at most one running epoch. The next one assembles beside it: a rank may join it once it
 // has left the running epoch, and it starts when all ranks of the new world have joined and none
 // runs in the old one. An epoch with a dead rank is broken: it is over at once, for everyone.
+//
+// Epochs are numbered upwards from the newest that the book or a worker in it has seen, so that a
+// number is not used twice where the book was lost. Ranks that wait for one world but disagree on
+// its size are all refused at once: nobody knows who is right, and they could never complete.
 #pragma once
 
 #include <cstdint>
@@ -59,10 +63,11 @@ class RosterBook {
   };
   struct Running {
     uint32_t epoch;
+    std::string secret;
     std::vector<Member> members;  // Index: rank.
   };
   struct Job {
-    uint32_t last_epoch = 0;
+    LastEpoch last;
     std::string strategy;
     std::map<uint32_t, Joining> joining;  // By rank.
     std::set<uint32_t> gave_up;           // Joined this assembly, and were refused for lateness.
@@ -72,6 +77,7 @@ class RosterBook {
 
   Status check(const v1::JoinRank& join) const;
   static Status check_place(const Job& job, const v1::JoinRank& join);
+  static bool agrees(const Job& job, const v1::JoinRank& join);
   static Status check_host(const Job& job, const v1::JoinRank& join);
   Job& open(const std::string& name);
   // After a change: starts the epoch that has become possible, forgets the job that has become
@@ -83,10 +89,19 @@ class RosterBook {
   static Answer refusal(const Joining& joining, const Status& status);
   static Status lateness(const Job& job);
 
+  // Refuses all that wait, and `late`, whose world has another size.
+  static void refuse_world(Job& job, const Joining& late, Answers& answers);
   static void assemble(Job& job, const std::string& name, Answers& answers);
+  static v1::CoordinatorMessage aborted_message(const std::string& job, uint32_t epoch,
+                                                const Status& cause);
   // Ends the running epoch and tells its workers, all but `except`, why.
   static void break_epoch(Job& job, const std::string& name, const Status& cause, Worker except,
                           Answers& answers);
+  static void break_by_death(Job& job);
+  static bool is_running(const Job& job, const v1::Resume& resume);
+  // An epoch that this book does not know is the newest.
+  static void learn(Job& job, Worker worker, const v1::Resume& resume, Answers& answers);
+  static void take_over(Job& job, Worker worker, const v1::Resume& resume);
   static void withdraw(Job& job, Worker worker, const std::string& name, Answers& answers);
 
   std::string token_;
