@@ -27,6 +27,7 @@ void put_text(std::string& out, uint32_t field, const std::string& text) {
 
 struct Field {
   uint32_t number = 0;
+  Wire type = kVarint;
   uint64_t value = 0;     // Of varints.
   std::string_view text;  // Of length-delimited fields.
 };
@@ -38,10 +39,12 @@ class Reader {
   bool at_end() const { return bytes_.empty(); }
 
   std::optional<Field> next() {
-    const std::optional<uint64_t> tag = varint();
-    if (!tag) return std::nullopt;
-    Field field{.number = static_cast<uint32_t>(*tag >> 3)};
-    switch (*tag & 7) {
+    const std::optional<uint64_t> read = varint();
+    if (!read) return std::nullopt;
+    const auto tag = static_cast<uint32_t>(*read);
+    Field field{.number = tag >> 3, .type = static_cast<Wire>(tag & 7)};
+    if (field.number == 0) return std::nullopt;
+    switch (field.type) {
       case kVarint:
         return with_value(field);
       case kBytes:
@@ -91,10 +94,13 @@ class Reader {
   std::string_view bytes_;
 };
 
+// As protobuf does, a known number of another type is skipped like an unknown one.
 void apply(const Field& field, Welcome& welcome) {
+  const bool text = field.number == 2 || field.number == 4 || field.number == 7;
+  if (field.type != (text ? kBytes : kVarint)) return;
   switch (field.number) {
     case 1:
-      welcome.outcome.code = code_of(field.value);
+      welcome.outcome.code = code_of(static_cast<uint32_t>(field.value));
       break;
     case 2:
       welcome.outcome.message = field.text;

@@ -12,20 +12,40 @@ namespace {
 struct Name {
   std::string_view text;
   std::string_view json;
+  std::string_view quoted;
   tutti_strategy_kind kind;
 };
-constexpr std::array kNames = {Name{"auto", "Auto", TUTTI_AUTO},
-                               Name{"centralized", "Centralized", TUTTI_CENTRALIZED},
-                               Name{"ring", "Ring", TUTTI_RING}};
+constexpr std::array kNames = {
+    Name{"auto", "Auto", "\"Auto\"", TUTTI_AUTO},
+    Name{"centralized", "Centralized", "\"Centralized\"", TUTTI_CENTRALIZED},
+    Name{"ring", "Ring", "\"Ring\"", TUTTI_RING}};
 constexpr std::string_view kTree = "tree:";
-constexpr std::string_view kJsonTree = "{\"Tree\":";
+constexpr std::string_view kSpace = " \t\r\n";
 constexpr uint32_t kArityMax = (1u << 24) - 1;
 
-std::string without_spaces(std::string_view text) {
-  std::string result;
-  for (const char c : text)
-    if (c != ' ' && c != '\t') result.push_back(c);
-  return result;
+std::string_view trim(std::string_view text) {
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+// Removes `part` from the front of `text`, and space around what is left, if it is there.
+bool take(std::string_view& text, std::string_view part) {
+  if (!text.starts_with(part)) return false;
+  text = trim(text.substr(part.size()));
+  return true;
+}
+
+// Likewise from the end.
+bool take_back(std::string_view& text, char part) {
+  if (!text.ends_with(part)) return false;
+  text = trim(text.substr(0, text.size() - 1));
+  return true;
+}
+
+// The K of {"Tree":K}, if `text` is that.
+bool take_json_tree(std::string_view& text) {
+  return take(text, "{") && take(text, "\"Tree\"") && take(text, ":") && take_back(text, '}');
 }
 
 Outcome unknown(std::string_view text) {
@@ -47,16 +67,12 @@ Outcome parse_arity(std::string_view text, std::string_view digits, uint32_t& pa
 }
 
 Outcome parse_one(std::string_view text, uint32_t& packed) {
-  std::string_view bare = text;
-  if (bare.starts_with(kTree)) return parse_arity(text, bare.substr(kTree.size()), packed);
-  if (bare.starts_with(kJsonTree) && bare.ends_with('}')) {
-    bare.remove_suffix(1);
-    return parse_arity(text, bare.substr(kJsonTree.size()), packed);
-  }
-  if (bare.size() > 2 && bare.starts_with('"') && bare.ends_with('"'))
-    bare = bare.substr(1, bare.size() - 2);
+  text = trim(text);
+  if (text.starts_with(kTree)) return parse_arity(text, text.substr(kTree.size()), packed);
+  if (std::string_view digits = text; take_json_tree(digits))
+    return parse_arity(text, digits, packed);
   for (const Name& name : kNames) {
-    if (bare != name.text && bare != name.json) continue;
+    if (text != name.text && text != name.json && text != name.quoted) continue;
     packed = pack_strategy(name.kind, 0);
     return {};
   }
@@ -66,13 +82,12 @@ Outcome parse_one(std::string_view text, uint32_t& packed) {
 }  // namespace
 
 Outcome parse_strategies(std::string_view text, PackedStrategies& strategies) {
-  const std::string bare = without_spaces(text);
-  const size_t comma = bare.find(',');
-  Outcome local = parse_one(std::string_view(bare).substr(0, comma), strategies.local);
+  const size_t comma = text.find(',');
+  Outcome local = parse_one(text.substr(0, comma), strategies.local);
   if (!local.ok()) return local;
   strategies.global = strategies.local;
   if (comma == std::string::npos) return {};
-  return parse_one(std::string_view(bare).substr(comma + 1), strategies.global);
+  return parse_one(text.substr(comma + 1), strategies.global);
 }
 
 }  // namespace tutti::client

@@ -13,8 +13,8 @@ struct PackedStrategies {
   uint32_t global = 0;
 };
 
-// "ring", "tree:2", "centralized", "auto", the JSON forms "Ring", {"Tree":2}, "Centralized", one
-// for both levels or "LOCAL,GLOBAL". INVALID_ARGUMENT for anything else, naming the forms.
+// The texts that daemon/schedule/strategy_text.cc reads, and no others; a fuzzer compares the two.
+// INVALID_ARGUMENT for anything else, naming the forms.
 Outcome parse_strategies(std::string_view text, PackedStrategies& strategies);
 
 }  // namespace tutti::client

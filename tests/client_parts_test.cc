@@ -66,6 +66,21 @@ TEST(ClientWelcome, SkipsWhatItDoesNotKnow) {
   EXPECT_EQ(welcome->outcome.rank, 0) << "protobuf leaves 0 out";
 }
 
+// As protobuf does: what is not of the type that the schema says is none of its fields.
+TEST(ClientWelcome, SkipsKnownNumbersOfOtherTypes) {
+  const std::string bytes("\x0a\x01x\x3d\x01\x02\x03\x04\x38\x01\x10\x01", 12);
+  v1::Welcome real;
+  ASSERT_TRUE(real.ParseFromString(bytes));
+  ASSERT_EQ(real.hosts_size(), 0);
+  v1::Welcome refusal;
+  refusal.set_code(9);
+  const auto welcome = decode_welcome(refusal.SerializeAsString() + bytes);
+  ASSERT_TRUE(welcome.has_value());
+  EXPECT_EQ(welcome->outcome.code, TUTTI_FAILED_PRECONDITION) << "a text is no code";
+  EXPECT_TRUE(welcome->hosts.empty()) << "a number is no host";
+  EXPECT_EQ(welcome->outcome.message, "");
+}
+
 TEST(ClientWelcome, CutShortIsRefusedOrHarmless) {
   v1::Welcome sent;
   sent.set_message("some words");
@@ -93,6 +108,8 @@ TEST(ClientStrategy, ReadsEveryForm) {
       {"ring", packed(TUTTI_RING), packed(TUTTI_RING)},
       {"Ring", packed(TUTTI_RING), packed(TUTTI_RING)},
       {"\"Centralized\"", packed(TUTTI_CENTRALIZED), packed(TUTTI_CENTRALIZED)},
+      {" Auto\r\n", packed(TUTTI_AUTO), packed(TUTTI_AUTO)},
+      {" { \"Tree\" : 12 } ", packed(TUTTI_TREE, 12), packed(TUTTI_TREE, 12)},
       {"tree:3", packed(TUTTI_TREE, 3), packed(TUTTI_TREE, 3)},
       {"{\"Tree\": 2}", packed(TUTTI_TREE, 2), packed(TUTTI_TREE, 2)},
       {"tree:1, ring", packed(TUTTI_TREE, 1), packed(TUTTI_RING)},
@@ -107,9 +124,9 @@ TEST(ClientStrategy, ReadsEveryForm) {
 }
 
 TEST(ClientStrategy, RefusesTheRestByName) {
-  for (const std::string text :
-       {"", "tree", "tree:", "tree:-1", "tree:x", "tree:1x", "star", "ring,", ",ring",
-        "ring,ring,ring", "tree:16777216", "{\"Tree\":2", "\"", "RING"}) {
+  for (const std::string text : {"", "tree", "tree:", "tree:-1", "tree:x", "tree:1x", "star",
+                                 "ring,", ",ring", "ring,ring,ring", "tree:16777216", "{\"Tree\":2",
+                                 "\"", "RING", "r ing", "tree: 1", "\"ring\"", "{\"Tr ee\":2}"}) {
     PackedStrategies strategies;
     const Outcome outcome = parse_strategies(text, strategies);
     EXPECT_EQ(outcome.code, TUTTI_INVALID_ARGUMENT) << text;

@@ -211,6 +211,8 @@ TEST(MeshAddress, OwnAddressIsRecognisedAsTheCoordinator) {
 TEST(MeshAddress, TextsAreReadStrictly) {
   EXPECT_EQ(parse_address("[::1]:7")->host, "::1");
   EXPECT_EQ(parse_address("[::1]:7")->to_string(), "[::1]:7");
+  for (const char* text : {"[[]]:7", "[]]:7", "[:7", "a]b:7"})
+    EXPECT_FALSE(parse_address(text).ok()) << text;
   EXPECT_EQ(parse_address("node-a:65535")->port, 65535);
   for (const char* wrong : {"", ":1", "a", "a:", "a:65536", "a:-1", "a:1x", "::1:7", "[]:1"})
     EXPECT_EQ(parse_address(wrong).status().code(), Code::invalid_argument) << wrong;

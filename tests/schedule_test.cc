@@ -19,10 +19,17 @@ Plan flat(Collective collective, Strategy strategy, int n, int root = 0) {
 }
 
 TEST(StrategyText, EveryFormIsRead) {
-  const std::vector<std::pair<std::string, Strategy>> forms = {
-      {"ring", kRing},     {"centralized", kCentral}, {"auto", {}},
-      {"tree:3", tree(3)}, {"\"Ring\"", kRing},       {"\"Centralized\"", kCentral},
-      {"Ring", kRing},     {"{\"Tree\":3}", tree(3)}, {" { \"Tree\" : 12 } ", tree(12)}};
+  const std::vector<std::pair<std::string, Strategy>> forms = {{"ring", kRing},
+                                                               {"centralized", kCentral},
+                                                               {"auto", {}},
+                                                               {"tree:3", tree(3)},
+                                                               {"\"Ring\"", kRing},
+                                                               {"\"Centralized\"", kCentral},
+                                                               {"Auto", {}},
+                                                               {"\"Auto\"", {}},
+                                                               {"Ring", kRing},
+                                                               {"{\"Tree\":3}", tree(3)},
+                                                               {" { \"Tree\" : 12 } ", tree(12)}};
   for (const auto& [text, strategy] : forms) {
     const auto parsed = parse_strategy(text);
     ASSERT_TRUE(parsed.ok()) << text << ": " << parsed.status().message();

@@ -12,9 +12,10 @@ inline const std::map<std::string, int> kFloors = {
     {"kernel", 1}, {"base", 1},    {"schedule", 2}, {"device", 3}, {"transport", 4}, {"engine", 5},
     {"group", 6},  {"session", 7}, {"mesh", 7},     {"worker", 8}, {"agent", 8},     {"cli", 8}};
 
-// The room a file belongs to: daemon/<room>/..., and the tests named after a room, tests/<room>_...
+// The room a file belongs to: daemon/<room>/..., and the tests and fuzzers named after a room,
+// tests/<room>_... and tests/fuzz/<room>_...
 inline std::string room_of(const std::string& path) {
-  static const std::regex kRoom("^(?:daemon/([a-z]+)/|tests/([a-z]+)_)");
+  static const std::regex kRoom("^(?:daemon/([a-z]+)/|tests/(?:fuzz/)?([a-z]+)_)");
   std::smatch match;
   if (!std::regex_search(path, match, kRoom)) return "";
   const std::string room = match[1].matched ? match[1] : match[2];
@@ -72,7 +73,8 @@ struct Home {
 };
 inline const std::vector<Home> kHomes = {
     {"grpc",
-     {"daemon/transport/", "daemon/mesh/", "tests/transport_", "tests/mesh_", "tests/bench/"}},
+     {"daemon/transport/", "daemon/mesh/", "tests/transport_", "tests/fuzz/transport_",
+      "tests/mesh_", "tests/bench/"}},
     {"cuda", {"daemon/device/"}},
     {"openssl/", {"daemon/transport/"}},
     {"spdlog/", {"daemon/group/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},

@@ -153,11 +153,15 @@ std::string setting_text(const Settings& settings, const SettingRow& row) {
 Status read_settings_file(Settings& settings, const std::string& path) {
   std::ifstream file(path);
   if (!file) return not_found("cannot read settings file " + path);
+  return read_settings_lines(settings, file, path);
+}
+
+Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name) {
   std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
+  for (int number = 1; std::getline(lines, line); ++number) {
     const Status status = set_line(settings, line);
     if (!status.ok())
-      return {status.code(), path + ":" + std::to_string(number) + ": " + status.message()};
+      return {status.code(), name + ":" + std::to_string(number) + ": " + status.message()};
   }
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,6 +71,8 @@ std::string setting_text(const Settings& settings, const SettingRow& row);
 // "name = value" lines, # comments. NOT_FOUND where there is no such file; errors name file and
 // line.
 Status read_settings_file(Settings& settings, const std::string& path);
+// The lines of a file called `name`.
+Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name);
 // TUTTI_<NAME> for each row; `lookup` is getenv in production.
 Status read_settings_environment(Settings& settings,
                                  const std::function<const char*(const std::string&)>& lookup);

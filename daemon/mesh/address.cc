@@ -93,8 +93,8 @@ Result<Address> parse_address(const std::string& text) {
   if (error != std::errc() || stop != end) return wrong;
   const bool bracketed = address.host.front() == '[' && address.host.back() == ']';
   if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
-  if (address.host.empty() || (!bracketed && address.host.find(':') != std::string::npos))
-    return wrong;
+  const char* never = bracketed ? "[]" : "[]:";
+  if (address.host.empty() || address.host.find_first_of(never) != std::string::npos) return wrong;
   return address;
 }
 

@@ -55,7 +55,8 @@ Result<Strategy> parse_tree(std::string_view text) {
 
 Result<Strategy> parse_strategy(std::string_view text) {
   text = trim(text);
-  if (text == "auto") return Strategy{StrategyKind::automatic};
+  if (text == "auto" || text == "\"Auto\"" || text == "Auto")
+    return Strategy{StrategyKind::automatic};
   if (text == "centralized" || text == "\"Centralized\"" || text == "Centralized")
     return Strategy{StrategyKind::centralized};
   if (text == "ring" || text == "\"Ring\"" || text == "Ring") return Strategy{StrategyKind::ring};

@@ -1,0 +1,122 @@
+// A trainer's request as it is copied out of shared memory. What is accepted lies inside the
+// segment and is what was asked for; what must be refused is.
+#include <array>
+
+#include "daemon/session/request.h"
+#include "tests/fuzz/input.h"
+
+namespace tutti {
+namespace {
+
+using Wide = unsigned __int128;
+
+alignas(64) std::array<std::byte, kArenaOffset + 64 * 1024> segment;
+
+struct Ask {
+  GroupPlace place;
+  uint64_t segment_bytes;
+  Request request;
+  Collective collective;
+};
+
+Ask take_ask(fuzz::Input& input) {
+  Ask ask;
+  ask.place.size = input.take<uint16_t>() + 1u;
+  ask.place.rank = input.take<uint16_t>() % ask.place.size;
+  ask.segment_bytes = kArenaOffset + input.take<uint16_t>();
+  ask.request = input.take<Request>();
+  ask.request.verb %= kCollectives;
+  ask.collective = static_cast<Collective>(ask.request.verb);
+  return ask;
+}
+
+// How many bytes a side has, by the collectives' definition.
+Wide in_bytes(const Ask& ask, Wide one) {
+  if (ask.collective == Collective::barrier) return 0;
+  if (ask.collective == Collective::broadcast && ask.request.root != ask.place.rank) return 0;
+  return ask.collective == Collective::reduce_scatter ? one * ask.place.size : one;
+}
+
+Wide out_bytes(const Ask& ask, Wide one) {
+  if (ask.collective == Collective::barrier) return 0;
+  if (ask.collective == Collective::reduce && ask.request.root != ask.place.rank) return 0;
+  return ask.collective == Collective::all_gather ? one * ask.place.size : one;
+}
+
+bool lies_inside(const std::byte* side, Wide bytes, const Ask& ask, size_t alignment) {
+  if (bytes == 0) return side == nullptr;
+  if (side == nullptr) return false;
+  const auto offset = static_cast<size_t>(side - segment.data());
+  return offset >= kArenaOffset && offset + bytes <= ask.segment_bytes && offset % alignment == 0;
+}
+
+bool overlap(const OpRequest& op, Wide in, Wide out) {
+  if (op.in == nullptr || op.out == nullptr) return false;
+  const Wide in_at = op.in - segment.data();
+  const Wide out_at = op.out - segment.data();
+  return in_at < out_at + out && out_at < in_at + in;
+}
+
+// Where its own part of the longer side is the shorter one.
+bool is_in_place(const OpRequest& op, const Ask& ask, Wide one) {
+  const auto shift = static_cast<ptrdiff_t>(one * ask.place.rank);
+  if (ask.collective == Collective::all_gather) return op.in - op.out == shift;
+  if (ask.collective == Collective::reduce_scatter) return op.out - op.in == shift;
+  return op.in == op.out;
+}
+
+void check_strategy(const Strategy& strategy, uint32_t packed) {
+  require(pack_strategy(static_cast<uint32_t>(strategy.kind), strategy.arity) == packed,
+          "a strategy is what was packed");
+  require(strategy.kind <= StrategyKind::ring, "a strategy is one of ours");
+  require((strategy.kind == StrategyKind::tree) == (strategy.arity >= 1), "trees have an arity");
+}
+
+void check_accepted(const Ask& ask, const OpRequest& op) {
+  check_strategy(op.strategies.local, ask.request.local_strategy);
+  check_strategy(op.strategies.global, ask.request.global_strategy);
+  require(ask.request.reserved_byte == 0, "reserved bytes are refused");
+  if (ask.collective == Collective::barrier) return;
+  require(ask.request.dtype < kDtypes && op.dtype == Dtype{ask.request.dtype}, "dtypes are ours");
+  const bool reduced = reduces(ask.collective);
+  require(!reduced || (ask.request.op < kOps && op.op == Op{ask.request.op}), "ops are ours");
+  require(!reduced || op.op != Op::mean || is_floating(op.dtype), "no mean of integers");
+  require(!has_root(ask.collective) || ask.request.root < ask.place.size, "a root is a rank");
+  require(op.count == ask.request.count, "a count is what was asked for");
+  const Wide one = Wide{op.count} * size_of(op.dtype);
+  const Wide in = in_bytes(ask, one);
+  const bool at_root = ask.collective == Collective::broadcast && op.root == ask.place.rank;
+  const Wide out = at_root ? in : out_bytes(ask, one);
+  require(lies_inside(op.in, in, ask, size_of(op.dtype)), "an input lies in the arena");
+  require(lies_inside(op.out, out, ask, size_of(op.dtype)), "an output lies in the arena");
+  require(!overlap(op, in, out) || is_in_place(op, ask, one), "no overlap in part");
+}
+
+// What is sound by every rule is accepted: refusing everything would be safe, and useless.
+bool must_be_accepted(const Ask& ask) {
+  const Request& request = ask.request;
+  return ask.collective == Collective::all_reduce && request.reserved_byte == 0 &&
+         request.dtype < kDtypes && request.op == TUTTI_SUM &&
+         request.local_strategy == TUTTI_RING && request.global_strategy == 0 &&
+         request.in_offset == kArenaOffset && request.out_offset == kArenaOffset &&
+         request.count <= 8 && ask.segment_bytes >= kArenaOffset + 64;
+}
+
+}  // namespace
+}  // namespace tutti
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tutti;
+  fuzz::Input input(data, size);
+  const Ask ask = take_ask(input);
+  const OpRequest op = read_request(ask.request, ask.place, segment.data(), ask.segment_bytes);
+  require(op.collective == ask.collective && op.slot == ask.request.slot, "an answer finds back");
+  if (op.invalid.ok()) {
+    check_accepted(ask, op);
+    return 0;
+  }
+  require(!must_be_accepted(ask), "a sound request is accepted");
+  require(op.invalid.code() == Code::invalid_argument && !op.invalid.message().empty(), "says why");
+  require(op.in == nullptr && op.out == nullptr, "what is refused has no memory");
+  return 0;
+}
