@@ -6,26 +6,27 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+
+#include "client/calls.h"
 
 namespace tutti::client {
 namespace {
 
 // Free pages kept for reuse.
 constexpr uint64_t kWarmBytesMax = uint64_t{1} << 30;
-// How often a rank that is busy on the board looks whether its worker lives.
-constexpr Millis kPulse{10};
-// A worker ends operations at their deadline; what takes this much longer will never end.
-constexpr Millis kGrace{5'000};
+// How often a sleeper looks whether its worker lives.
+constexpr int64_t kPulseMs = 50;
+// How often a rank that is busy on the board does.
+constexpr int64_t kLookMs = 10;
+constexpr uint32_t kElsewhere = UINT32_MAX;
 
-constexpr uint32_t kFree = slot_word(SlotState::free);
-
-int64_t nanoseconds(TimePoint time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-
-template <size_t N>
-std::string text_of(const char (&text)[N]) {
-  return std::string(text, strnlen(text, N));
+// Ranks on the host of rank `own` have a seat each, in the order of their ranks.
+std::vector<uint32_t> seats(const std::vector<std::string>& hosts, uint32_t own) {
+  std::vector<uint32_t> seats;
+  uint32_t next = 0;
+  for (const std::string& host : hosts) seats.push_back(host == hosts[own] ? next++ : kElsewhere);
+  return seats;
 }
 
 }  // namespace
@@ -41,18 +42,17 @@ Outcome Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& 
   made->doorbell_ = std::move(greeting.doorbell);
   made->hosts_ = std::move(greeting.welcome.hosts);
   made->epoch_ = greeting.welcome.epoch;
+  made->worker_pid_ = greeting.welcome.worker_pid;
+  made->seat_of_rank_ = seats(made->hosts_, target.rank);
   const Segment& segment = made->segment_;
   made->arena_.emplace(
       kArenaOffset, segment.bytes() - kArenaOffset, kWarmBytesMax,
       [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); },
       [&segment](uint64_t offset, uint64_t bytes) { segment.populate(offset, bytes); });
-  made->cores_.enough = has_cores_for(1);
-  if (greeting.board.valid()) {
-    Outcome o = Board::open(std::move(greeting.board), std::move(greeting.memories), target.rank,
-                            segment, made->doorbell_.get(), made->board_);
-    if (!o.ok()) return o;
-    made->cores_.enough = has_cores_for(made->board_->ranks());
-  }
+  Outcome mapped = HostMemory::open(std::move(greeting.board), std::move(greeting.memories),
+                                    made->seat_of_rank_[target.rank], segment, made->memory_);
+  if (!mapped.ok()) return mapped;
+  made->cores_.enough = has_cores_for(made->memory_->seats());
   connection = std::move(made);
   return {};
 }
@@ -69,147 +69,129 @@ void Connection::say_goodbye() {
 
 void Connection::leave() {
   if (!is_mine()) return;
-  const std::lock_guard lock(mutex_);
-  if (!socket_.valid() || lost_) return;
-  lost_ = failure(TUTTI_CANCELLED, "rank " + std::to_string(target_.rank) + " left job '" +
-                                       target_.job + "'; join it anew");
-  for (const std::shared_ptr<Ticket>& ticket : std::exchange(slots_, {})) {
-    if (ticket == nullptr || settle(*ticket)) continue;
-    if (!ticket->known) ticket->outcome = *lost_;
-    ticket->known = ticket->settled = true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!socket_.valid() || lost_) return;
+    lost_ = failure(TUTTI_CANCELLED, "rank " + std::to_string(target_.rank) + " left job '" +
+                                         target_.job + "'; join it anew");
+    is_lost_ = true;
   }
+  for (const std::shared_ptr<Calls>& group : groups()) group->cancel();
   say_goodbye();
 }
 
-Outcome Connection::usable() {
-  if (!is_mine()) return failure(TUTTI_FAILED_PRECONDITION, "a forked child must join by itself");
-  return lost_.value_or(Outcome{});
-}
-
-// ---- Requests ----
-
-Outcome Connection::assign(Request& request, const std::shared_ptr<Ticket>& ticket) {
-  if (Outcome o = usable(); !o.ok()) return o;
-  if (!abandoned_.empty()) collect();
-  if (ticket->slot) return {};
-  const std::optional<uint32_t> slot = free_slot();
-  if (!slot)
-    return failure(TUTTI_RESOURCE_EXHAUSTED,
-                   std::to_string(kRingSlots) + " operations are unfinished; wait for one");
-  ticket->slot = *slot;
-  ticket->started = Clock::now();
-  ticket->deadline = ticket->started + Millis(request.timeout_ms);
-  ticket->limit = ticket->deadline + kGrace;
-  slots_[*slot] = ticket;
-  segment_.completion(*slot).state.store(slot_word(SlotState::pending), std::memory_order_relaxed);
-  return {};
-}
-
-Outcome Connection::meet(Request request, uint32_t flags, const std::shared_ptr<Ticket>& ticket,
-                         bool& met) {
-  met = false;
-  if (board_ == nullptr || request.group != 0 || ticket->number) return {};
+std::vector<std::shared_ptr<Calls>> Connection::groups() const {
   const std::lock_guard lock(mutex_);
-  check_pulse();
-  if (request.timeout_ms == 0) request.timeout_ms = target_.timeout_ms;
-  if (Outcome o = assign(request, ticket); !o.ok()) return o;
-  const uint64_t number = board_->take_number();
-  request.slot = *ticket->slot;
-  ticket->number = number;
-  segment_.completion(*ticket->slot)
-      .state.store(board_slot_word(SlotState::pending, number), std::memory_order_relaxed);
-  if (suits_board(request, board_->ranks()))
-    met = board_->arrive(number, {request, nanoseconds(ticket->started), segment_.head(), flags});
-  if (!met) board_->pass(number);
-  return {};
+  std::vector<std::shared_ptr<Calls>> groups;
+  for (const std::weak_ptr<Calls>& group : calls_)
+    if (std::shared_ptr<Calls> calls = group.lock()) groups.push_back(std::move(calls));
+  return groups;
 }
 
-Outcome Connection::submit(Request request, const std::shared_ptr<Ticket>& ticket) {
+void Connection::settle_all() {
+  for (const std::shared_ptr<Calls>& group : groups()) group->settle_finished();
+}
+
+void Connection::add(const std::shared_ptr<Calls>& calls) {
   const std::lock_guard lock(mutex_);
-  if (request.timeout_ms == 0) request.timeout_ms = target_.timeout_ms;
-  if (Outcome o = assign(request, ticket); !o.ok()) return o;
-  if (board_ != nullptr) board_->divert_all();
-  request.slot = *ticket->slot;
-  segment_.publish(request);
-  eventfd_write(doorbell_.get(), 1);
-  return {};
+  std::erase_if(calls_, [](const std::weak_ptr<Calls>& old) { return old.expired(); });
+  calls_.push_back(calls);
 }
 
-// What the board does needs no worker; yet a job whose worker died is over.
+std::vector<uint32_t> Connection::seats_of(const std::vector<uint32_t>& ranks) const {
+  std::vector<uint32_t> here;
+  for (const uint32_t rank : ranks)
+    if (seat_of_rank_[rank] != kElsewhere) here.push_back(seat_of_rank_[rank]);
+  return here;
+}
+
+// ---- The worker ----
+
+Outcome Connection::usable() const {
+  if (!is_mine())
+    return failure(TUTTI_FAILED_PRECONDITION,
+                   "a forked child cannot use its parent's group; it must join anew");
+  if (!is_lost_) return {};
+  const std::lock_guard lock(mutex_);
+  return *lost_;
+}
+
+std::string Connection::worker() const {
+  return "the worker of job '" + target_.job + "' on host " + hosts_[target_.rank] + " (pid " +
+         std::to_string(worker_pid_) + ")";
+}
+
+Outcome Connection::no_answer() const {
+  return {TUTTI_DEADLINE_EXCEEDED, worker() + " does not answer; join again", -1,
+          hosts_[target_.rank]};
+}
+
+std::string Connection::rank_at(uint32_t seat) const {
+  const auto rank = std::ranges::find(seat_of_rank_, seat) - seat_of_rank_.begin();
+  return "rank " + std::to_string(rank) + " (host " + hosts_[target_.rank] + ")";
+}
+
+bool Connection::check_worker() {
+  char byte = 0;
+  const ssize_t got = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return true;
+  lose({TUTTI_UNAVAILABLE, worker() + " died; join again", -1, hosts_[target_.rank]});
+  return false;
+}
+
 void Connection::check_pulse() {
-  if (Clock::now() < next_pulse_) return;
-  next_pulse_ = Clock::now() + kPulse;
-  if (!lost_ && is_mine() && !worker_lives()) lost_ = worker_died();
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const int64_t now_ms = int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  int64_t next_ms = next_pulse_ms_.load(std::memory_order_relaxed);
+  if (now_ms < next_ms || !is_mine() || is_lost_) return;
+  if (next_pulse_ms_.compare_exchange_strong(next_ms, now_ms + kLookMs)) check_worker();
 }
 
-// The slots of works that are done but were not waited for serve again.
-std::optional<uint32_t> Connection::free_slot() {
-  for (uint32_t i = 0; i < kRingSlots; ++i) {
-    const uint32_t slot = (next_slot_ + i) % kRingSlots;
-    if (slots_[slot] != nullptr && !settle(*std::shared_ptr(slots_[slot]))) continue;
-    next_slot_ = (slot + 1) % kRingSlots;
-    return slot;
+void Connection::lose(const Outcome& why) {
+  const std::lock_guard lock(mutex_);
+  if (!lost_) lost_ = why;
+  is_lost_ = true;
+}
+
+void Connection::ring_worker() const { eventfd_write(doorbell_.get(), 1); }
+
+Outcome Connection::make_subgroup(const uint32_t* ranks, size_t count, Subgroup& made) {
+  if (Outcome o = usable(); !o.ok()) return o;
+  std::byte* list = allocate(count * sizeof(uint32_t));
+  if (list == nullptr) return failure(TUTTI_RESOURCE_EXHAUSTED, "the segment is full");
+  std::memcpy(list, ranks, count * sizeof(uint32_t));
+  const std::lock_guard one_at_a_time(mail_mutex_);
+  BoardMail& mail = memory_->view().mail(memory_->seat());
+  mail.ranks = static_cast<uint32_t>(count);
+  mail.list_offset = offset_of(list);
+  mail.state.store(static_cast<uint32_t>(MailState::asked), std::memory_order_release);
+  ring_worker();
+  Outcome answered = await_mail(mail, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
+  if (answered.ok()) made = {mail.group, mail.area};
+  if (answered.ok() && mail.failure.code != TUTTI_OK) answered = read_failure(mail.failure);
+  mail.state.store(static_cast<uint32_t>(MailState::free), std::memory_order_release);
+  free(list);
+  return answered;
+}
+
+Outcome Connection::await_mail(BoardMail& mail, TimePoint limit) {
+  constexpr auto kAsked = static_cast<uint32_t>(MailState::asked);
+  while (mail.state.load(std::memory_order_acquire) == kAsked) {
+    if (Outcome o = usable(); !o.ok()) return o;
+    if (!check_worker()) continue;
+    if (Clock::now() > limit) return no_answer();
+    board::sleep_on(mail.state, kAsked, kPulseMs * 1000);
   }
-  return std::nullopt;
-}
-
-void Connection::read(const Completion& completion, Ticket& ticket) {
-  const auto code = code_of(static_cast<uint32_t>(completion.code));
-  if (code != TUTTI_OK && !ticket.known)
-    ticket.outcome = {code, text_of(completion.message), completion.culprit_rank,
-                      text_of(completion.culprit_host)};
-  ticket.value = completion.value;
-}
-
-bool Connection::settle(Ticket& ticket) {
-  if (ticket.settled) return true;
-  if (!is_mine()) return false;
-  Completion& completion = segment_.completion(*ticket.slot);
-  const SlotState state = state_of(completion.state.load(std::memory_order_acquire));
-  if (state != SlotState::done && state != SlotState::folded) return false;
-  if (state == SlotState::folded) board_->count(ticket.bytes);
-  if (state == SlotState::done) read(completion, ticket);
-  ticket.known = ticket.settled = true;
-  completion.state.store(kFree, std::memory_order_relaxed);
-  slots_[*ticket.slot] = nullptr;
-  return true;
-}
-
-// Copies outside of the connection's lock: outputs may be large.
-void Connection::deliver(Ticket& ticket) {
-  const std::lock_guard one_at_a_time(ticket.delivery);
-  if (std::exchange(ticket.delivered, true)) return;
-  if (ticket.outcome.ok() && ticket.copy_bytes != 0)
-    std::memcpy(ticket.copy_to, ticket.copy_from, ticket.copy_bytes);
-  if (!is_mine()) return;
-  const std::lock_guard lock(mutex_);
-  if (!settle(ticket)) return abandoned_.push_back(slots_[*ticket.slot]);
-  for (const uint64_t block : ticket.blocks) arena_->release(block);
-}
-
-void Connection::abandon(const std::shared_ptr<Ticket>& ticket) {
-  if (!is_mine()) return;
-  const std::lock_guard one_at_a_time(ticket->delivery);
-  if (std::exchange(ticket->delivered, true)) return;
-  const std::lock_guard lock(mutex_);
-  abandoned_.push_back(ticket);
-  collect();
-}
-
-void Connection::collect() {
-  std::erase_if(abandoned_, [this](const std::shared_ptr<Ticket>& ticket) {
-    if (!settle(*ticket)) return false;
-    for (const uint64_t block : ticket->blocks) arena_->release(block);
-    return true;
-  });
+  return {};
 }
 
 // ---- Memory ----
 
 std::byte* Connection::allocate(uint64_t bytes) {
   if (!is_mine()) return nullptr;
+  if (abandoned_ != 0) settle_all();
   const std::lock_guard lock(mutex_);
-  if (!abandoned_.empty()) collect();
   const std::optional<uint64_t> block = arena_->allocate(bytes);
   return block ? segment_.base() + *block : nullptr;
 }
@@ -222,7 +204,7 @@ bool Connection::free(const void* memory) {
 }
 
 std::optional<uint64_t> Connection::hold(const void* memory, uint64_t bytes) {
-  if (!segment_.contains(memory, bytes)) return std::nullopt;
+  if (!segment_.contains(memory, bytes) || !is_mine()) return std::nullopt;
   const std::lock_guard lock(mutex_);
   return arena_->hold(segment_.offset_of(memory), bytes);
 }

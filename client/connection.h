@@ -1,10 +1,9 @@
-// One joined rank: its segment, the slots of its ring, its arena, and the worker's pulse.
+// One joined rank: its memory, its arena, and whether its worker lives.
 //
 // Safe from any thread. Shared by the handles of the job's groups and works; unmapped with the last
 // of them.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -14,12 +13,11 @@
 #include <vector>
 
 #include "client/arena.h"
-#include "client/birth.h"
-#include "client/board.h"
-#include "client/futex.h"
+#include "client/backoff.h"
+#include "client/fork_guard.h"
+#include "client/host_memory.h"
 #include "client/join.h"
 #include "client/segment.h"
-#include "client/stage.h"
 
 namespace tutti::client {
 
@@ -27,26 +25,7 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Millis = std::chrono::milliseconds;
 
-// A submitted request. Its fields are the connection's, but for `copy_*`, which never change after
-// submission.
-struct Ticket {
-  std::optional<uint32_t> slot;    // Of its completion.
-  std::optional<uint64_t> number;  // On the board, even where the rank passed there.
-  uint64_t bytes = 0;              // Of its tensor, for the figures.
-  bool known = false;              // The outcome is.
-  bool settled = false;            // The worker is through with it: the slot is free for others.
-  bool delivered = false;          // The output is copied and the blocks are released.
-  Outcome outcome;
-  uint32_t value = 0;  // What the completion carried.
-  TimePoint started;
-  TimePoint deadline;  // The operation's own.
-  TimePoint limit;     // A worker that has not answered by then hangs.
-  std::vector<uint64_t> blocks;
-  void* copy_to = nullptr;
-  const std::byte* copy_from = nullptr;
-  size_t copy_bytes = 0;
-  std::mutex delivery;
-};
+class Calls;
 
 class Connection {
  public:
@@ -56,24 +35,44 @@ class Connection {
   const JoinTarget& target() const { return target_; }
   const std::vector<std::string>& hosts() const { return hosts_; }
   uint32_t epoch() const { return epoch_; }
+  const HostMemory& memory() const { return *memory_; }
+  Cores& cores() { return cores_; }
 
-  // ---- Requests ----
-  // Tries to meet the other ranks on the board, once a ticket; `flags` as in BoardEntry. `met`
-  // false: submit() the request. RESOURCE_EXHAUSTED: all slots hold unfinished requests.
-  Outcome meet(Request request, uint32_t flags, const std::shared_ptr<Ticket>& ticket, bool& met);
-  // To the worker. RESOURCE_EXHAUSTED as above.
-  Outcome submit(Request request, const std::shared_ptr<Ticket>& ticket);
-  // Takes an operation that was met as staged to its end. False: the worker has to do it, so submit
-  // its request.
-  bool run_staged(Ticket& ticket, const Staged& staged);
-  // Until the outcome is known, or DEADLINE_EXCEEDED. `timeout_ms` < 0: until the ticket's limit.
-  Outcome wait(Ticket& ticket, int64_t timeout_ms);
-  bool done(Ticket& ticket);
-  bool has_board() const { return board_ != nullptr; }
-  // Nobody will wait for the ticket; its blocks are released when the worker is through with them.
-  void abandon(const std::shared_ptr<Ticket>& ticket);
-  // Says goodbye. Once; later calls do nothing.
+  // Not so in a forked child, which must change nothing that its parent uses; ask before any lock.
+  bool is_mine() const { return fork_guard_.is_here(); }
+  // Why nothing can be asked for any more: a forked child, a rank that left, a worker that died.
+  Outcome usable() const;
+  // Looks whether the worker lives; if not, it is lost for good.
+  bool check_worker();
+  // Likewise, now and then: what ranks do by themselves needs no worker, yet a job whose worker
+  // died is over. Costs a few nanoseconds.
+  void check_pulse();
+  // The worker does not answer: lost for good.
+  void lose(const Outcome& why);
+  // "the worker of job 'j' on host a (pid 7)".
+  std::string worker() const;
+  Outcome no_answer() const;
+  // "rank 3 (host a)".
+  std::string rank_at(uint32_t seat) const;
+  void ring_worker() const;
+
+  // The rank says goodbye: what is under way ends CANCELLED. Once; later calls do nothing. Returns
+  // when no thread of this rank folds any more.
   void leave();
+  void add(const std::shared_ptr<Calls>& calls);
+  // As Calls::settle_finished(), of all groups.
+  void settle_all();
+  // Calls that nobody will wait for, and that may hold memory.
+  void count_abandoned(int change) { abandoned_ += change; }
+  // Seats of the group's ranks that are on this host, by their order in the group.
+  std::vector<uint32_t> seats_of(const std::vector<uint32_t>& ranks) const;
+
+  // Makes a sub-group with the other members: each gets the same number, and its area on this host.
+  struct Subgroup {
+    uint32_t group = 0;
+    uint32_t area = 0;
+  };
+  Outcome make_subgroup(const uint32_t* ranks, size_t count, Subgroup& made);
 
   // ---- Memory ----
   std::byte* allocate(uint64_t bytes);
@@ -91,45 +90,30 @@ class Connection {
 
  private:
   explicit Connection(JoinTarget target);
-
-  // Not so in a forked child, which must change nothing that its parent uses.
-  bool is_mine() const { return birth_.is_here(); }
   void say_goodbye();
-  Outcome usable();
-  Outcome worker_died() const;
-  bool worker_lives() const;
-  Outcome assign(Request& request, const std::shared_ptr<Ticket>& ticket);
-  void check_pulse();
-  bool look(Ticket& ticket, Rest& rest);
-  void tend(Ticket& ticket);
-  void call_again(TimePoint now);
-  bool concluded(Ticket& ticket);
-  Board::Stage stage_of(const Ticket& ticket) const;
-  bool finished(Ticket& ticket);
-  static void read(const Completion& completion, Ticket& ticket);
-  bool settle(Ticket& ticket);
-  void deliver(Ticket& ticket);
-  std::optional<uint32_t> free_slot();
-  void collect();
+  std::vector<std::shared_ptr<Calls>> groups() const;
+  Outcome await_mail(BoardMail& mail, TimePoint limit);
 
   const JoinTarget target_;
-  const Birth birth_;
+  const ForkGuard fork_guard_;
   Fd socket_;
   Fd doorbell_;
   Segment segment_;
-  std::unique_ptr<Board> board_;  // Where all ranks of the job are on this host.
+  std::unique_ptr<HostMemory> memory_;
   Cores cores_;
   std::vector<std::string> hosts_;
+  std::vector<uint32_t> seat_of_rank_;  // Of the job; UINT32_MAX: on another host.
+  uint32_t worker_pid_ = 0;
   uint32_t epoch_ = 0;
-  std::atomic<TimePoint> next_call_ = TimePoint();  // See call_again().
+  std::mutex mail_mutex_;
 
-  std::mutex mutex_;  // Guards what follows, and the tickets.
+  mutable std::mutex mutex_;  // Guards what follows.
   std::optional<Arena> arena_;
-  std::array<std::shared_ptr<Ticket>, kRingSlots> slots_;  // Unsettled tickets.
-  uint32_t next_slot_ = 0;
-  TimePoint next_pulse_;
-  std::vector<std::shared_ptr<Ticket>> abandoned_;
-  std::optional<Outcome> lost_;  // Why there is no worker any more.
+  std::vector<std::weak_ptr<Calls>> calls_;
+  std::optional<Outcome> lost_;
+  std::atomic<bool> is_lost_ = false;
+  std::atomic<int> abandoned_ = 0;
+  std::atomic<int64_t> next_pulse_ms_ = 0;
 };
 
 }  // namespace tutti::client

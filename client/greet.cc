@@ -93,16 +93,15 @@ Outcome say_hello(const JoinTarget& target, const Fd& socket) {
 void keep_descriptors(msghdr& message, Greeting& greeting) {
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return;
-  std::array<int, kWelcomeDescriptors> raw{};
-  const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  std::memcpy(raw.data(), CMSG_DATA(header), count * sizeof(int));
+  // Padding has room for one more than was asked for.
+  std::vector<int> raw((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+  std::memcpy(raw.data(), CMSG_DATA(header), raw.size() * sizeof(int));
   std::vector<Fd> fds;
-  for (size_t i = 0; i < count; ++i) fds.emplace_back(raw[i]);
+  for (const int fd : raw) fds.emplace_back(fd);
   const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;  // The limit of open files.
-  if (count < 2 || cut) return;
+  if (fds.size() < 4 || cut) return;
   greeting.memory = std::move(fds[0]);
   greeting.doorbell = std::move(fds[1]);
-  if (count == 2) return;
   greeting.board = std::move(fds[2]);
   greeting.memories.assign(std::make_move_iterator(fds.begin() + 3),
                            std::make_move_iterator(fds.end()));
@@ -174,10 +173,9 @@ Outcome check(const JoinTarget& target, const Greeting& greeting) {
                    "the agent at " + target.socket + " speaks protocol " +
                        std::to_string(welcome.version) + ", this library " +
                        std::to_string(kProtocolVersion) + "; install the same version of both");
-  const bool board_fits = !greeting.board.valid() || greeting.memories.size() == target.world_size;
-  if (greeting.memory.valid() && greeting.doorbell.valid() && board_fits &&
-      welcome.hosts.size() == target.world_size)
-    return {};
+  const bool hosts_fit = welcome.hosts.size() == target.world_size;
+  const auto here = hosts_fit ? std::ranges::count(welcome.hosts, welcome.hosts[target.rank]) : 0;
+  if (greeting.board.valid() && hosts_fit && std::ssize(greeting.memories) == here) return {};
   return failure(TUTTI_INTERNAL, "the agent at " + target.socket +
                                      " sent no segment (is the limit of open files reached?)");
 }

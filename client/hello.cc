@@ -120,6 +120,9 @@ void apply(const Field& field, Welcome& welcome) {
     case 7:
       welcome.hosts.emplace_back(field.text);
       break;
+    case 8:
+      welcome.worker_pid = static_cast<uint32_t>(field.value);
+      break;
     default:
       break;
   }

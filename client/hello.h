@@ -27,6 +27,7 @@ struct Welcome {
   uint32_t version = 0;
   uint32_t epoch = 0;
   std::vector<std::string> hosts;
+  uint32_t worker_pid = 0;
 };
 
 std::string encode(const Hello& hello);

@@ -28,8 +28,8 @@ struct Greeting {
   Fd socket;
   Fd memory;
   Fd doorbell;
-  Fd board;                  // Not valid: there is none.
-  std::vector<Fd> memories;  // All ranks' segments, with a board.
+  Fd board;
+  std::vector<Fd> memories;  // The segments of this host's ranks, by seat.
   Welcome welcome;
 };
 

@@ -2,123 +2,25 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "client/options.h"
+#include "proto/types.h"
 
 namespace tutti::client {
 namespace {
 
-// How many bytes each side has, and where the smaller lies in the larger when in place.
-struct Sides {
-  uint64_t in = 0;
-  uint64_t out = 0;
-  uint64_t in_within_out = 0;
-  uint64_t out_within_in = 0;
-};
+// What the layout of a list can count.
+constexpr size_t kTensorsMost = (size_t{1} << 24) - 1;
+// Lists that are copied travel in parts of so many bytes.
+constexpr uint64_t kPartBytesMost = uint64_t{32} << 20;
+// Smaller tensors are copied as a whole.
+constexpr uint64_t kStagedBytesLeast = 2 * kBoardBlockBytes;
 
-Outcome bad(const std::string& what) { return failure(TUTTI_INVALID_ARGUMENT, what); }
+Outcome bad(std::string what) { return failure(TUTTI_INVALID_ARGUMENT, std::move(what)); }
 
-// Numbers that the worker refuses have sides of no bytes: it is the one to tell all ranks.
-Outcome read_sides(const tutti_group& group, const Operation& op, Sides& sides) {
-  uint64_t one = 0;
-  uint64_t all = 0;
-  if (__builtin_mul_overflow(op.count, tutti_dtype_size(op.dtype), &one) ||
-      __builtin_mul_overflow(one, group.ranks.size(), &all))
-    return bad("count " + std::to_string(op.count) + " is more than any memory holds");
-  const bool at_root = op.root == static_cast<int32_t>(group.rank);
-  switch (op.collective) {
-    case TUTTI_ALL_REDUCE:
-      sides = {one, one, 0, 0};
-      break;
-    case TUTTI_REDUCE:
-      sides = {one, at_root ? one : 0, 0, 0};
-      break;
-    case TUTTI_BROADCAST:
-      sides = at_root ? Sides{one, 0, 0, 0} : Sides{0, one, 0, 0};
-      break;
-    case TUTTI_ALL_GATHER:
-      sides = {one, all, group.rank * one, 0};
-      break;
-    case TUTTI_REDUCE_SCATTER:
-      sides = {all, one, 0, group.rank * one};
-      break;
-    case TUTTI_BARRIER:
-      break;
-  }
-  if ((sides.in != 0 && op.in == nullptr) || (sides.out != 0 && op.out == nullptr))
-    return bad("a buffer is NULL though count is " + std::to_string(op.count));
-  return {};
-}
-
-class Placement {
- public:
-  Placement(Connection& connection, const Operation& operation, const Sides& sides, Ticket& ticket)
-      : connection_(connection), operation_(operation), sides_(sides), ticket_(ticket) {}
-
-  Outcome place(Request& request) {
-    const bool in_shared = share(operation_.in, sides_.in, request.in_offset);
-    const bool out_shared = share(operation_.out, sides_.out, request.out_offset);
-    if (Outcome o = check_blocks(in_shared, out_shared); !o.ok()) return o;
-    if (sides_.out >= sides_.in) {
-      if (!out_shared && !stage(sides_.out, request.out_offset)) return full();
-      if (!in_shared) request.in_offset = request.out_offset + sides_.in_within_out;
-    } else {
-      if (!in_shared && !stage(sides_.in, request.in_offset)) return full();
-      if (!out_shared && in_shared && !stage(sides_.out, request.out_offset)) return full();
-      if (!out_shared && !in_shared) request.out_offset = request.in_offset + sides_.out_within_in;
-    }
-    if (!in_shared) copy_in(request.in_offset);
-    if (!out_shared) copy_out_from(request.out_offset);
-    return {};
-  }
-
- private:
-  // True: the side needs no copy, for it is shared memory already, or nothing at all.
-  bool share(const void* memory, uint64_t bytes, uint64_t& offset) {
-    if (bytes == 0) return true;
-    const std::optional<uint64_t> block = connection_.hold(memory, bytes);
-    if (!block) return false;
-    ticket_.blocks.push_back(*block);
-    offset = connection_.offset_of(memory);
-    return offset % tutti_dtype_size(operation_.dtype) == 0;
-  }
-
-  // Shared memory that was not held may exceed its block (or is not aligned, which is fine).
-  Outcome check_blocks(bool in_shared, bool out_shared) {
-    Outcome o;
-    if (!in_shared) o = connection_.check_block("the input", operation_.in, sides_.in);
-    if (o.ok() && !out_shared)
-      o = connection_.check_block("the output", operation_.out, sides_.out);
-    return o;
-  }
-
-  bool stage(uint64_t bytes, uint64_t& offset) {
-    const std::byte* memory = connection_.allocate(bytes);
-    if (memory == nullptr) return false;
-    offset = connection_.offset_of(memory);
-    ticket_.blocks.push_back(offset);
-    return true;
-  }
-
-  void copy_in(uint64_t offset) { std::memcpy(connection_.at(offset), operation_.in, sides_.in); }
-
-  void copy_out_from(uint64_t offset) {
-    ticket_.copy_to = operation_.out;
-    ticket_.copy_from = connection_.at(offset);
-    ticket_.copy_bytes = sides_.out;
-  }
-
-  Outcome full() const {
-    return failure(TUTTI_RESOURCE_EXHAUSTED,
-                   "the segment has no room for " + std::to_string(sides_.in + sides_.out) +
-                       " bytes more; wait for operations, free buffers, or raise segment_bytes");
-  }
-
-  Connection& connection_;
-  const Operation& operation_;
-  const Sides& sides_;
-  Ticket& ticket_;
-};
+const std::byte* bytes_at(const void* memory) { return static_cast<const std::byte*>(memory); }
+std::byte* bytes_at(void* memory) { return static_cast<std::byte*>(memory); }
 
 Outcome read_options(const tutti_options* options, Request& request) {
   tutti_options given = tutti_defaults();
@@ -134,67 +36,208 @@ Outcome read_options(const tutti_options* options, Request& request) {
 }
 
 Outcome fill(const tutti_group& group, const Operation& op, Request& request) {
-  if (op.root < 0) return bad("root " + std::to_string(op.root) + " is no rank");
-  if (static_cast<uint32_t>(op.dtype) > UINT8_MAX || static_cast<uint32_t>(op.op) > UINT8_MAX)
-    return bad("no such dtype or op");
   request.verb = static_cast<uint8_t>(op.collective);
+  if (op.root < 0 || static_cast<size_t>(op.root) >= group.ranks.size())
+    return bad("root " + std::to_string(op.root) + " is no rank of a group of " +
+               std::to_string(group.ranks.size()));
+  if (static_cast<uint32_t>(op.dtype) >= kDtypes)
+    return bad("dtype " + std::to_string(op.dtype) + " is none");
+  if (static_cast<uint32_t>(op.op) >= kOps) return bad("op " + std::to_string(op.op) + " is none");
   request.dtype = static_cast<uint8_t>(op.dtype);
   request.op = static_cast<uint8_t>(op.op);
-  request.group = group.number;
   request.root = static_cast<uint32_t>(op.root);
   request.count = op.count;
-  request.layout = op.layout;
-  request.following = op.following;
   return {};
 }
 
-// To the board, else to the worker.
-Outcome hand_over(tutti_group& group, const Operation& operation, const Request& request,
-                  uint32_t flags, const std::shared_ptr<Ticket>& ticket) {
-  bool met = false;
-  Outcome submitted;
-  if (!operation.continues) submitted = group.connection->meet(request, flags, ticket, met);
-  if (submitted.ok() && !met) submitted = group.connection->submit(request, ticket);
-  if (!submitted.ok()) group.connection->release(ticket->blocks);
-  return submitted;
+// A call on its way to the board.
+class Submission {
+ public:
+  Submission(tutti_group& group, std::shared_ptr<Ticket>* ticket)
+      : group_(group), connection_(*group.connection), asynchronous_(ticket) {
+    if (asynchronous_ != nullptr) shared_ = std::make_shared<Ticket>();
+    request_.timeout_ms = connection_.target().timeout_ms;
+    // With room for these, no block that is held is forgotten where memory runs out.
+    this->ticket().blocks.reserve(3);
+    if (asynchronous_ == nullptr) request_.flags = kRequestBlocking;
+  }
+
+  // What did not arrive holds nothing; what nobody will wait for is left to the board.
+  ~Submission() {
+    if (!ticket().arrived) connection_.release(ticket().blocks);
+    if (own_.arrived) group_.calls->disown(own_);
+  }
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+
+  Request& request() { return request_; }
+  bool blocks() const { return asynchronous_ == nullptr; }
+
+  // The request is complete.
+  Outcome go() {
+    if (Outcome o = group_.calls->arrive(request_, ticket()); !o.ok()) return o;
+    if (blocks()) return group_.calls->wait(ticket(), -1);
+    *asynchronous_ = std::move(shared_);
+    return {};
+  }
+
+  // Through a window of the segment; nothing where there is no room for one.
+  std::optional<Outcome> go_staged(std::span<const TensorSides> tensors, bool has_in,
+                                   bool has_out) {
+    std::byte* window = connection_.allocate(kStageBlocks * kBoardBlockBytes);
+    if (window == nullptr) return std::nullopt;
+    const uint64_t at = connection_.offset_of(window);
+    ticket().blocks.push_back(at);
+    request_.flags |= kRequestStaged;
+    request_.in_offset = has_in ? at : 0;
+    request_.out_offset = has_out ? at : 0;
+    if (Outcome o = group_.calls->arrive(request_, ticket()); !o.ok()) return o;
+    const Staged staged{tensors, window, request_.count, static_cast<Dtype>(request_.dtype)};
+    return Stage(*group_.calls, ticket(), staged).run(Backoff(connection_.cores()));
+  }
+
+  // Fails for everyone, at once, and here with `why`: the others must not take this rank's next
+  // call for this one.
+  Outcome refuse(const Outcome& why) {
+    connection_.release(std::exchange(ticket().blocks, {}));
+    const std::string words = why.message.substr(0, kMessageBytes - 1);
+    Request refused{};
+    refused.verb = request_.verb;
+    refused.flags = kRequestRefused | kRequestBlocking;
+    refused.timeout_ms = request_.timeout_ms;
+    refused.root = static_cast<uint32_t>(why.code);
+    if (std::byte* text = connection_.allocate(words.size()); text != nullptr) {
+      std::memcpy(text, words.data(), words.size());
+      refused.in_offset = connection_.offset_of(text);
+      refused.count = words.size();
+    }
+    auto ticket = std::make_shared<Ticket>();
+    if (refused.count != 0) ticket->blocks.push_back(refused.in_offset);
+    if (group_.calls->arrive(refused, *ticket).ok())
+      group_.calls->abandon(ticket);
+    else
+      connection_.release(ticket->blocks);
+    return why;
+  }
+
+  // Likewise where memory has run out: without words, and without memory.
+  void refuse_quietly() {
+    if (ticket().arrived) return;
+    connection_.release(std::exchange(ticket().blocks, {}));
+    Request refused{};
+    refused.verb = request_.verb;
+    refused.flags = kRequestRefused | kRequestBlocking;
+    refused.timeout_ms = request_.timeout_ms;
+    refused.root = TUTTI_RESOURCE_EXHAUSTED;
+    static_cast<void>(group_.calls->arrive(refused, own_));
+  }
+
+  // Memory of the segment that lasts as long as the call; nullptr: there is no room.
+  std::byte* take(uint64_t bytes) {
+    std::byte* memory = connection_.allocate(bytes);
+    if (memory != nullptr) ticket().blocks.push_back(connection_.offset_of(memory));
+    return memory;
+  }
+  Ticket& ticket() { return shared_ != nullptr ? *shared_ : own_; }
+
+ private:
+  tutti_group& group_;
+  Connection& connection_;
+  std::shared_ptr<Ticket>* const asynchronous_;
+  std::shared_ptr<Ticket> shared_;
+  Ticket own_;
+  Request request_{};
+};
+
+Outcome full(uint64_t bytes) {
+  return failure(TUTTI_RESOURCE_EXHAUSTED,
+                 "the segment has no room for " + std::to_string(bytes) +
+                     " bytes more; wait for operations, free buffers, or raise segment_bytes");
 }
 
-// Smaller tensors are copied as a whole.
-constexpr uint64_t kStagedBytesLeast = 2 * kBoardBlockBytes;
+// Where each side of a single tensor lies: shared memory as it is, else a copy.
+class Placement {
+ public:
+  Placement(Connection& connection, Submission& submission, const Operation& op, SideBytes bytes,
+            GroupPlace place)
+      : connection_(connection),
+        submission_(submission),
+        op_(op),
+        bytes_(bytes),
+        within_(in_place_offset(static_cast<Collective>(op.collective), bytes, place)) {}
 
-// Whether an ordinary tensor may pass through the segment block by block: the elements of both
-// sides must correspond.
-bool can_stage(const tutti_group& group, const Operation& op, const Sides& sides, Manner manner) {
-  const bool common = op.collective == TUTTI_ALL_REDUCE || op.collective == TUTTI_REDUCE ||
-                      op.collective == TUTTI_BROADCAST;
-  return manner == Manner::blocking && common && group.number == 0 &&
-         group.connection->has_board() && std::max(sides.in, sides.out) > kStagedBytesLeast &&
-         !group.connection->is_shared(op.in) && !group.connection->is_shared(op.out);
+  Outcome place(Request& request) {
+    const bool in_shared = share(op_.in, bytes_.in, request.in_offset);
+    const bool out_shared = share(op_.out, bytes_.out, request.out_offset);
+    if (Outcome o = check_blocks(in_shared, out_shared); !o.ok()) return o;
+    if (bytes_.out >= bytes_.in) {
+      if (!out_shared && !copy(bytes_.out, request.out_offset)) return full(bytes_.out);
+      if (!in_shared) request.in_offset = request.out_offset + within_;
+    } else {
+      if (!in_shared && !copy(bytes_.in, request.in_offset)) return full(bytes_.in);
+      if (!out_shared && in_shared && !copy(bytes_.out, request.out_offset))
+        return full(bytes_.out);
+      if (!out_shared && !in_shared) request.out_offset = request.in_offset + within_;
+    }
+    if (!in_shared) std::memcpy(connection_.at(request.in_offset), op_.in, bytes_.in);
+    if (!out_shared)
+      submission_.ticket().copies.push_back(
+          {op_.out, connection_.at(request.out_offset), bytes_.out});
+    return {};
+  }
+
+ private:
+  // True: the side needs no copy, for it is shared memory already, or nothing at all.
+  bool share(const void* memory, uint64_t bytes, uint64_t& offset) {
+    if (bytes == 0) return true;
+    const std::optional<uint64_t> block = connection_.hold(memory, bytes);
+    if (!block) return false;
+    submission_.ticket().blocks.push_back(*block);
+    offset = connection_.offset_of(memory);
+    return offset % tutti_dtype_size(op_.dtype) == 0;
+  }
+
+  // Shared memory that was not held may exceed its block (or is not aligned, which is fine).
+  Outcome check_blocks(bool in_shared, bool out_shared) {
+    Outcome o;
+    if (!in_shared) o = connection_.check_block("the input", op_.in, bytes_.in);
+    if (o.ok() && !out_shared) o = connection_.check_block("the output", op_.out, bytes_.out);
+    return o;
+  }
+
+  bool copy(uint64_t bytes, uint64_t& offset) {
+    const std::byte* memory = submission_.take(bytes);
+    if (memory != nullptr) offset = connection_.offset_of(memory);
+    return memory != nullptr;
+  }
+
+  Connection& connection_;
+  Submission& submission_;
+  const Operation& op_;
+  const SideBytes bytes_;
+  const uint64_t within_;
+};
+
+Outcome read_sides(const tutti_group& group, const Operation& op, SideBytes& bytes) {
+  if (op.collective == TUTTI_BARRIER) return {};
+  const std::optional<SideBytes> sides = side_bytes(
+      static_cast<Collective>(op.collective), static_cast<Dtype>(op.dtype), op.count,
+      static_cast<uint32_t>(op.root), {group.rank, static_cast<uint32_t>(group.ranks.size())});
+  if (!sides) return bad("count " + std::to_string(op.count) + " is more than any memory holds");
+  if ((sides->in != 0 && op.in == nullptr) || (sides->out != 0 && op.out == nullptr))
+    return bad("a buffer is NULL though count is " + std::to_string(op.count));
+  bytes = *sides;
+  return {};
 }
 
-// True: done, or over. False: the worker has to do it; the ticket has its number by then, if
-// anything came of it.
-bool run_staged(tutti_group& group, const Operation& op, const Sides& sides, Request request,
-                const std::shared_ptr<Ticket>& ticket, Outcome& outcome) {
-  Connection& connection = *group.connection;
-  std::byte* window = connection.allocate(kStageBlocks * kBoardBlockBytes);
-  if (window == nullptr) return false;
-  request.in_offset = request.out_offset = connection.offset_of(window);
-  ticket->blocks.push_back(request.in_offset);
-  const Staged staged{sides.in == 0 ? nullptr : static_cast<const std::byte*>(op.in),
-                      sides.out == 0 ? nullptr : static_cast<std::byte*>(op.out), window, op.count,
-                      static_cast<Dtype>(op.dtype)};
-  bool met = false;
-  outcome = connection.meet(request, kBoardBlocking | kBoardStaged, ticket, met);
-  return !outcome.ok() || (met && connection.run_staged(*ticket, staged));
-}
+bool plain(uint32_t packed) { return packed == TUTTI_AUTO || packed == TUTTI_CENTRALIZED; }
 
-// What has its place in the order of the operations fails for all ranks: without tensors the worker
-// refuses it.
-void give_up(Connection& connection, Request request, const std::shared_ptr<Ticket>& ticket) {
-  request.in_offset = request.out_offset = 0;
-  if (ticket->number && connection.submit(request, ticket).ok()) return connection.abandon(ticket);
-  connection.release(ticket->blocks);
+// Whether ordinary memory may pass block by block: the elements of both sides must correspond, and
+// this rank must be there to copy.
+bool can_stage(const tutti_group& group, const Submission& submission, const Request& request,
+               uint64_t bytes) {
+  return submission.blocks() && group.calls->is_local() && bytes > kStagedBytesLeast &&
+         plain(request.local_strategy) && plain(request.global_strategy);
 }
 
 Outcome check_member(const tutti_group& group) {
@@ -202,55 +245,196 @@ Outcome check_member(const tutti_group& group) {
   return failure(TUTTI_FAILED_PRECONDITION, "this rank left the group; join again");
 }
 
-// A window, an input and an output at most: with room for them, no block that is held is forgotten
-// where memory runs out.
-std::shared_ptr<Ticket> make_ticket() {
-  auto ticket = std::make_shared<Ticket>();
-  ticket->blocks.reserve(3);
-  return ticket;
+// FNV-1a over whole words.
+uint64_t layout_of(const TensorList& list) {
+  uint64_t hash = 14695981039346656037ull;
+  for (size_t i = 0; i < list.size; ++i) {
+    hash = (hash ^ list.counts[i]) * 1099511628211ull;
+    hash ^= hash >> 32;
+  }
+  return pack_layout(list.size, hash);
+}
+
+Outcome read_list(Connection& connection, const TensorList& list, std::vector<TensorSides>& tensors,
+                  uint64_t& count) {
+  if (list.size > kTensorsMost)
+    return bad("a list of " + std::to_string(list.size) + " tensors; it may have at most " +
+               std::to_string(kTensorsMost));
+  if (list.size != 0 && (list.ins == nullptr || list.outs == nullptr || list.counts == nullptr))
+    return bad("a list of tensors is NULL");
+  const size_t element = tutti_dtype_size(list.dtype);
+  uint64_t total = 0;
+  for (size_t i = 0; i < list.size; ++i) {
+    size_t bytes = 0;
+    const std::string which = "tensor " + std::to_string(i) + " of the list: ";
+    if (__builtin_mul_overflow(list.counts[i], element, &bytes) ||
+        __builtin_add_overflow(total, bytes, &total))
+      return bad(which + "count " + std::to_string(list.counts[i]) +
+                 " is more than any memory holds");
+    if (bytes == 0) continue;
+    if (list.ins[i] == nullptr || list.outs[i] == nullptr)
+      return bad(which + "a buffer is NULL though count is " + std::to_string(list.counts[i]));
+    Outcome fits = connection.check_block("the input", list.ins[i], bytes);
+    if (fits.ok()) fits = connection.check_block("the output", list.outs[i], bytes);
+    if (!fits.ok()) return failure(fits.code, which + fits.message);
+    tensors.push_back({bytes_at(list.ins[i]), bytes_at(list.outs[i]), bytes});
+  }
+  count = element == 0 ? 0 : total / element;
+  return {};
+}
+
+// As they are, where all of them are shared memory: by records of where they lie.
+std::optional<Outcome> go_listed(Submission& submission, Connection& connection,
+                                 std::span<const TensorSides> tensors) {
+  std::vector<uint64_t>& blocks = submission.ticket().blocks;
+  const auto hold = [&](const void* memory, uint64_t bytes) {
+    const std::optional<uint64_t> block = connection.hold(memory, bytes);
+    if (block) blocks.push_back(*block);
+    return block.has_value();
+  };
+  const auto hold_both = [&](const TensorSides& tensor) {
+    return hold(tensor.in, tensor.bytes) && hold(tensor.out, tensor.bytes);
+  };
+  Request& request = submission.request();
+  const size_t element = size_of(static_cast<Dtype>(request.dtype));
+  const auto aligned = [&](const TensorSides& tensor) {
+    return (connection.offset_of(tensor.in) | connection.offset_of(tensor.out)) % element == 0;
+  };
+  std::byte* memory = nullptr;
+  if (std::ranges::all_of(tensors, hold_both) && std::ranges::all_of(tensors, aligned))
+    memory = submission.take(tensors.size() * sizeof(ListedTensor));
+  if (memory == nullptr) {
+    connection.release(std::exchange(blocks, {}));
+    return std::nullopt;
+  }
+  auto* record = reinterpret_cast<ListedTensor*>(memory);
+  for (const TensorSides& tensor : tensors)
+    *record++ = {connection.offset_of(tensor.in), connection.offset_of(tensor.out),
+                 tensor.bytes / element};
+  request.flags |= kRequestListed;
+  request.in_offset = connection.offset_of(memory);
+  request.records = static_cast<uint32_t>(tensors.size());
+  return submission.go();
+}
+
+// End to end in one copy.
+Outcome pack(Submission& submission, Connection& connection, std::span<const TensorSides> tensors) {
+  uint64_t bytes = 0;
+  for (const TensorSides& tensor : tensors) bytes += tensor.bytes;
+  Request& request = submission.request();
+  request.count = bytes / size_of(static_cast<Dtype>(request.dtype));
+  submission.ticket().bytes = bytes;
+  if (bytes == 0) return {};
+  std::byte* memory = submission.take(bytes);
+  if (memory == nullptr) return full(bytes);
+  request.in_offset = request.out_offset = connection.offset_of(memory);
+  for (const TensorSides& tensor : tensors) {
+    std::memcpy(memory, tensor.in, tensor.bytes);
+    submission.ticket().copies.push_back({tensor.out, memory, tensor.bytes});
+    memory += tensor.bytes;
+  }
+  return {};
+}
+
+// How many tensors make the next part of a packed list: by their bytes alone, so that all ranks cut
+// it alike.
+size_t part_of(std::span<const TensorSides> tensors) {
+  uint64_t bytes = 0;
+  size_t count = 0;
+  while (count < tensors.size() && (count == 0 || bytes + tensors[count].bytes <= kPartBytesMost))
+    bytes += tensors[count++].bytes;
+  return count;
+}
+
+// All parts but the last are waited for. Ranks whose lists differ hear so at the first, and then
+// none of them goes on: so they meet at the same number next.
+Outcome go_packed(tutti_group& group, Submission& last, std::span<const TensorSides> tensors) {
+  for (size_t count = part_of(tensors); count < tensors.size(); count = part_of(tensors)) {
+    Submission part(group, nullptr);
+    const uint8_t flags = part.request().flags;
+    part.request() = last.request();
+    part.request().flags = flags;
+    const Outcome packed = pack(part, *group.connection, tensors.first(count));
+    const Outcome outcome = packed.ok() ? part.go() : part.refuse(packed);
+    if (!outcome.ok()) return outcome;
+    tensors = tensors.subspan(count);
+  }
+  const Outcome packed = pack(last, *group.connection, tensors);
+  return packed.ok() ? last.go() : last.refuse(packed);
+}
+
+Outcome submit(tutti_group& group, const Operation& op, const tutti_options* options,
+               Submission& submission) {
+  Request& request = submission.request();
+  SideBytes bytes;
+  if (Outcome o = read_options(options, request); !o.ok()) return submission.refuse(o);
+  if (Outcome o = fill(group, op, request); !o.ok()) return submission.refuse(o);
+  if (Outcome o = read_sides(group, op, bytes); !o.ok()) return submission.refuse(o);
+  submission.ticket().bytes = op.count * tutti_dtype_size(op.dtype);
+  Connection& connection = *group.connection;
+  const bool common = op.collective == TUTTI_ALL_REDUCE || op.collective == TUTTI_REDUCE ||
+                      op.collective == TUTTI_BROADCAST;
+  if (common && can_stage(group, submission, request, std::max(bytes.in, bytes.out)) &&
+      !connection.is_shared(op.in) && !connection.is_shared(op.out)) {
+    const TensorSides tensor{bytes.in != 0 ? bytes_at(op.in) : nullptr,
+                             bytes.out != 0 ? bytes_at(op.out) : nullptr,
+                             submission.ticket().bytes};
+    if (std::optional<Outcome> staged =
+            submission.go_staged({&tensor, 1}, bytes.in != 0, bytes.out != 0))
+      return *staged;
+  }
+  const GroupPlace place{group.rank, static_cast<uint32_t>(group.ranks.size())};
+  Outcome placed = Placement(connection, submission, op, bytes, place).place(request);
+  return placed.ok() ? submission.go() : submission.refuse(placed);
+}
+
+Outcome submit(tutti_group& group, const TensorList& list, const tutti_options* options,
+               Submission& submission) {
+  Request& request = submission.request();
+  std::vector<TensorSides> tensors;
+  const Operation op{TUTTI_ALL_REDUCE, nullptr, nullptr, 0, list.dtype, list.op, 0};
+  if (Outcome o = read_options(options, request); !o.ok()) return submission.refuse(o);
+  if (Outcome o = fill(group, op, request); !o.ok()) return submission.refuse(o);
+  if (Outcome o = read_list(*group.connection, list, tensors, request.count); !o.ok())
+    return submission.refuse(o);
+  request.layout = layout_of(list);
+  const uint64_t bytes = request.count * tutti_dtype_size(list.dtype);
+  submission.ticket().bytes = bytes;
+  if (group.calls->is_local() && bytes != 0)
+    if (std::optional<Outcome> listed = go_listed(submission, *group.connection, tensors))
+      return *listed;
+  if (can_stage(group, submission, request, bytes))
+    if (std::optional<Outcome> staged = submission.go_staged(tensors, true, true)) return *staged;
+  return go_packed(group, submission, tensors);
+}
+
+// What the body throws, for want of memory, fails for the other ranks, too.
+template <class Body>
+Outcome keep_order(Submission& submission, const Body& body) {
+  try {
+    return body();
+  } catch (...) {
+    submission.refuse_quietly();
+    throw;
+  }
 }
 
 }  // namespace
 
-Outcome submit(tutti_group& group, const Operation& operation, const tutti_options* options,
-               Manner manner, std::shared_ptr<Ticket>& ticket) {
-  Request request{};
-  Sides sides;
+Outcome run(tutti_group& group, const Operation& op, const tutti_options* options,
+            std::shared_ptr<Ticket>* ticket) {
   if (Outcome o = check_member(group); !o.ok()) return o;
-  if (Outcome o = read_options(options, request); !o.ok()) return o;
-  if (Outcome o = fill(group, operation, request); !o.ok()) return o;
-  if (Outcome o = read_sides(group, operation, sides); !o.ok()) return o;
-  ticket = make_ticket();
-  ticket->bytes = operation.count * tutti_dtype_size(operation.dtype);
-  Outcome outcome;
-  if (can_stage(group, operation, sides, manner) &&
-      run_staged(group, operation, sides, request, ticket, outcome)) {
-    if (!outcome.ok()) group.connection->release(ticket->blocks);
-    return outcome;
-  }
-  outcome = Placement(*group.connection, operation, sides, *ticket).place(request);
-  const uint32_t flags = manner == Manner::blocking ? kBoardBlocking : 0;
-  if (outcome.ok()) return hand_over(group, operation, request, flags, ticket);
-  give_up(*group.connection, request, ticket);
-  return outcome;
+  if (Outcome o = group.connection->usable(); !o.ok()) return o;
+  Submission submission(group, ticket);
+  return keep_order(submission, [&] { return submit(group, op, options, submission); });
 }
 
-Outcome submit_subgroup(tutti_group& group, const uint32_t* ranks, size_t count,
-                        std::shared_ptr<Ticket>& ticket) {
+Outcome run(tutti_group& group, const TensorList& list, const tutti_options* options,
+            std::shared_ptr<Ticket>* ticket) {
   if (Outcome o = check_member(group); !o.ok()) return o;
-  ticket = make_ticket();
-  std::byte* list = group.connection->allocate(count * sizeof(uint32_t));
-  if (list == nullptr) return failure(TUTTI_RESOURCE_EXHAUSTED, "the segment is full");
-  std::memcpy(list, ranks, count * sizeof(uint32_t));
-  Request request{};
-  request.verb = kVerbSubgroup;
-  request.group = group.number;
-  request.count = count;
-  request.in_offset = group.connection->offset_of(list);
-  ticket->blocks.push_back(request.in_offset);
-  Outcome submitted = group.connection->submit(request, ticket);
-  if (!submitted.ok()) group.connection->release(ticket->blocks);
-  return submitted;
+  if (Outcome o = group.connection->usable(); !o.ok()) return o;
+  Submission submission(group, ticket);
+  return keep_order(submission, [&] { return submit(group, list, options, submission); });
 }
 
 }  // namespace tutti::client

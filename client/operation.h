@@ -1,12 +1,14 @@
-// From a call's arguments to a request: which memory is shared as it is, which is copied, and
-// where.
+// From a call's arguments to a request: which memory is shared as it is, which is copied or staged,
+// and where.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "client/group.h"
+#include "client/stage.h"
 
 namespace tutti::client {
 
@@ -18,23 +20,23 @@ struct Operation {
   tutti_dtype dtype = TUTTI_F32;
   tutti_op op = TUTTI_SUM;
   int32_t root = 0;
-  uint64_t layout = 0;     // Of the list of tensors this is a part of; 0: none.
-  uint32_t following = 0;  // Operations of that list to come.
-  // Not the first of the list. Ranks that list different tensors cut them into different numbers of
-  // parts: so the board counts the first alone, and the worker sees to the others.
-  bool continues = false;
 };
 
-// `blocking`: the caller does nothing but wait for it next, and so can take part in the work.
-enum class Manner { background, blocking };
+// Tensors that are all_reduced as one.
+struct TensorList {
+  const void* const* ins = nullptr;
+  void* const* outs = nullptr;
+  const size_t* counts = nullptr;
+  size_t size = 0;
+  tutti_dtype dtype = TUTTI_F32;
+  tutti_op op = TUTTI_SUM;
+};
 
-// Copies in what must be copied, and submits; what is blocking may be done already. `options` may
-// be null.
-Outcome submit(tutti_group& group, const Operation& operation, const tutti_options* options,
-               Manner manner, std::shared_ptr<Ticket>& ticket);
-
-// A request that carries `bytes` bytes of shared memory in, such as a list of ranks.
-Outcome submit_subgroup(tutti_group& group, const uint32_t* ranks, size_t count,
-                        std::shared_ptr<Ticket>& ticket);
+// A call with `ticket` null blocks until it is done; else it goes on when this returns. `options`
+// may be null. A call that is refused keeps its place in the order: the other ranks' fails, too.
+Outcome run(tutti_group& group, const Operation& operation, const tutti_options* options,
+            std::shared_ptr<Ticket>* ticket);
+Outcome run(tutti_group& group, const TensorList& list, const tutti_options* options,
+            std::shared_ptr<Ticket>* ticket);
 
 }  // namespace tutti::client

@@ -36,16 +36,6 @@ Outcome Segment::map(Fd memory) {
                  "the worker's segment is of another version; install the same version of both");
 }
 
-Completion& Segment::completion(uint32_t slot) const {
-  return reinterpret_cast<Completion*>(base_ + kCompletionsOffset)[slot];
-}
-
-void Segment::publish(const Request& request) {
-  std::byte* place = base_ + kRequestsOffset + head_ % kRingSlots * sizeof(Request);
-  std::memcpy(place, &request, sizeof(request));
-  header().head.store(++head_, std::memory_order_release);
-}
-
 bool Segment::contains(const void* memory, uint64_t bytes) const {
   const std::less<const std::byte*> before;
   const auto* at = static_cast<const std::byte*>(memory);

@@ -22,15 +22,9 @@ class Segment {
   std::byte* base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
-  Completion& completion(uint32_t slot) const;
-  // Requests ever published.
-  uint32_t head() const { return head_; }
   // Pages are there before they are used: the first touch of one costs ten times what a later one
   // does.
   void populate(uint64_t offset, uint64_t bytes) const;
-  // The request must be complete in memory before `head` says so: publishing is this one's
-  // business.
-  void publish(const Request& request);
   // Whether all of [memory, memory + bytes) lies in the arena.
   bool contains(const void* memory, uint64_t bytes) const;
   uint64_t offset_of(const void* memory) const;
@@ -41,7 +35,6 @@ class Segment {
   Fd memory_;
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0;
-  uint32_t head_ = 0;
 };
 
 }  // namespace tutti::client

@@ -1,5 +1,6 @@
 #include "client/stage.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tutti::client {
@@ -10,39 +11,62 @@ constexpr uint32_t kHelpBlocks = 2;
 
 }  // namespace
 
+Outcome Stage::run(Backoff backoff) {
+  bool under_way = true;
+  while (under_way && calls_.is_under_way(ticket_)) {
+    if (step())
+      backoff.reset();
+    else
+      under_way = calls_.pause(ticket_, backoff);
+  }
+  Outcome outcome = calls_.wait(ticket_, -1);
+  while (outcome.ok() && taken_ < blocks_) take();
+  return outcome;
+}
+
+// Copies a block in, folds some, copies some out, as far as they are there; false: it must wait for
+// the other ranks.
 bool Stage::step() {
   bool any = feed();
-  any |= board_.help(number_, kHelpBlocks);
-  while (taken_ < fed_ && board_.is_folded(number_, taken_)) {
+  any |= calls_.help(ticket_.number, kHelpBlocks);
+  while (taken_ < fed_ && calls_.is_folded(ticket_.number, taken_)) {
     take();
     any = true;
   }
   return any;
 }
 
-void Stage::drain() {
-  while (taken_ < blocks_) take();
-}
-
 // A block's place is free when the one kStageBlocks before it was taken.
 bool Stage::feed() {
   if (fed_ == blocks_ || fed_ == taken_ + kStageBlocks) return false;
-  if (staged_.in != nullptr) copy_in(fed_);
-  board_.set_ready(number_, ++fed_);
+  walk(in_, fed_, [](const TensorSides& tensor, size_t offset, std::byte* window, size_t bytes) {
+    if (tensor.in != nullptr) std::memcpy(window, tensor.in + offset, bytes);
+  });
+  calls_.set_ready(ticket_.number, ++fed_);
   return true;
 }
 
-void Stage::copy_in(uint32_t block) {
-  const StagedBlock at = staged_block(staged_.count, staged_.dtype, block);
-  const size_t element = size_of(staged_.dtype);
-  std::memcpy(staged_.window + at.offset, staged_.in + at.first * element, at.count * element);
+void Stage::take() {
+  walk(out_, taken_++,
+       [](const TensorSides& tensor, size_t offset, const std::byte* window, size_t bytes) {
+         if (tensor.out != nullptr) std::memcpy(tensor.out + offset, window, bytes);
+       });
 }
 
-void Stage::take() {
-  const StagedBlock at = staged_block(staged_.count, staged_.dtype, taken_++);
-  const size_t element = size_of(staged_.dtype);
-  if (staged_.out != nullptr)
-    std::memcpy(staged_.out + at.first * element, staged_.window + at.offset, at.count * element);
+// Along one block's elements.
+template <class Copy>
+void Stage::walk(Cursor& cursor, uint32_t block, const Copy& copy) {
+  const board::StagedBlock at = board::staged_block(staged_.count, staged_.dtype, block);
+  std::byte* window = staged_.window + at.offset;
+  for (size_t left = at.count * size_of(staged_.dtype); left != 0;) {
+    const TensorSides& tensor = staged_.tensors[cursor.tensor];
+    const size_t bytes = std::min(left, tensor.bytes - cursor.offset);
+    if (bytes != 0) copy(tensor, cursor.offset, window, bytes);
+    window += bytes;
+    left -= bytes;
+    cursor.offset += bytes;
+    if (cursor.offset == tensor.bytes) cursor = {cursor.tensor + 1, 0};
+  }
 }
 
 }  // namespace tutti::client

@@ -1,49 +1,63 @@
-// An ordinary buffer's way through a small, warm window of the segment: block by block in, folded,
-// and out, so that a large tensor passes through the cache once.
+// Ordinary memory's way through a small, warm window of the segment: block by block in, folded, and
+// out, so that a large tensor passes through the cache once. A list of tensors passes as the one
+// tensor that they are end to end.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
-#include "client/board.h"
+#include "client/calls.h"
 
 namespace tutti::client {
 
-// A rank's sides of a staged operation; nullptr: it has no such side. `window`: kStageBlocks blocks
-// of the segment.
-struct Staged {
+// A tensor's sides; nullptr: it has no such side.
+struct TensorSides {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  std::byte* window = nullptr;
-  uint64_t count = 0;
+  size_t bytes = 0;
+};
+
+struct Staged {
+  std::span<const TensorSides> tensors;
+  std::byte* window = nullptr;  // kStageBlocks blocks of the segment.
+  uint64_t count = 0;           // Elements of all tensors.
   Dtype dtype = Dtype::f32;
 };
 
 class Stage {
  public:
-  Stage(Board& board, uint64_t number, const Staged& staged)
-      : board_(board),
-        number_(number),
+  Stage(Calls& calls, Ticket& ticket, const Staged& staged)
+      : calls_(calls),
+        ticket_(ticket),
         staged_(staged),
-        blocks_(staged_blocks(staged.count, staged.dtype)) {}
+        blocks_(board::staged_blocks(staged.count, staged.dtype)) {}
 
-  // Copies a block in, folds some, copies some out, as far as they are there; false: it must wait
-  // for the other ranks.
-  bool step();
-  // Copies out what is left of an operation that is done.
-  void drain();
+  // Takes the call to its end.
+  Outcome run(Backoff backoff);
 
  private:
-  bool feed();
-  void copy_in(uint32_t block);
-  void take();
+  // Where a walk along the tensors stands.
+  struct Cursor {
+    size_t tensor = 0;
+    size_t offset = 0;
+  };
 
-  Board& board_;
-  const uint64_t number_;
+  bool step();
+  bool feed();
+  void take();
+  template <class Copy>
+  void walk(Cursor& cursor, uint32_t block, const Copy& copy);
+
+  Calls& calls_;
+  Ticket& ticket_;
   const Staged staged_;
   const uint32_t blocks_;
   uint32_t fed_ = 0;
   uint32_t taken_ = 0;
+  Cursor in_;
+  Cursor out_;
 };
 
 }  // namespace tutti::client

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <string>
 
-#include "proto/segment.h"
+#include "proto/board.h"
 
 namespace tutti::client {
 namespace {

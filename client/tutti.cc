@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <array>
 
-#include "client/batch.h"
+#include "client/operation.h"
 #include "proto/types.h"
 
-using tutti::client::Batch;
+using tutti::client::Calls;
 using tutti::client::Connection;
 using tutti::client::failure;
 using tutti::client::guarded;
 using tutti::client::JoinTarget;
-using tutti::client::Manner;
 using tutti::client::Operation;
 using tutti::client::Outcome;
 using tutti::client::remember;
@@ -29,66 +28,37 @@ tutti_code invalid(const char* what) {
 
 tutti_code no_group() { return invalid("the group is NULL; join first"); }
 
-// Ends what a handle stands for; what a failed submission left of it is released already.
-void drop(tutti_work& work) {
-  if (work.ticket == nullptr) return;
-  if (work.ticket->slot)
-    work.connection->abandon(work.ticket);
-  else
-    work.connection->release(work.ticket->blocks);
-}
-
 struct FreeWork {
   void operator()(tutti_work* work) const { tutti_work_free(work); }
 };
-// Made before its operation begins: nothing can fail between a submission and its handle.
+// Made before its operation begins: nothing can fail between the call and its handle.
 using OwnedWork = std::unique_ptr<tutti_work, FreeWork>;
 
-OwnedWork make_work(const tutti_group& group) {
-  return OwnedWork(new tutti_work{group.connection, nullptr, nullptr});
-}
-
-// Hands the work out, or waits for it here.
-tutti_code finish(OwnedWork begun, tutti_work** work) {
-  if (work == nullptr) return tutti_work_wait(begun.get(), -1);
-  *work = begun.release();
-  return TUTTI_OK;
-}
-
-Manner manner_of(tutti_work** work) {
-  return work == nullptr ? Manner::blocking : Manner::background;
-}
-
-tutti_code run(tutti_group* group, const Operation& operation, const tutti_options* options,
+template <class Asked>
+tutti_code run(tutti_group* group, const Asked& asked, const tutti_options* options,
                tutti_work** work) {
   if (work != nullptr) *work = nullptr;
   if (group == nullptr) return no_group();
   return guarded([&] {
-    OwnedWork made = make_work(*group);
-    const Outcome submitted =
-        tutti::client::submit(*group, operation, options, manner_of(work), made->ticket);
-    if (submitted.ok()) return finish(std::move(made), work);
-    made->ticket = nullptr;
-    return remember(submitted);
+    if (work == nullptr) return remember(tutti::client::run(*group, asked, options, nullptr));
+    OwnedWork made(new tutti_work{group->connection, group->calls, nullptr});
+    const Outcome begun = tutti::client::run(*group, asked, options, &made->ticket);
+    if (!begun.ok()) return remember(begun);
+    *work = made.release();
+    return TUTTI_OK;
   });
 }
 
-tutti_code run_list(tutti_group* group, const TensorList& list, const tutti_options* options,
-                    tutti_work** work) {
-  if (work != nullptr) *work = nullptr;
-  if (group == nullptr) return no_group();
-  return guarded([&] {
-    OwnedWork made = make_work(*group);
-    std::unique_ptr<Batch> batch;
-    const Outcome submitted = Batch::submit(*group, list, options, manner_of(work), batch);
-    made->batch = std::move(batch);
-    return submitted.ok() ? finish(std::move(made), work) : remember(submitted);
-  });
+void make_calls(tutti_group& group, uint32_t area) {
+  Connection& connection = *group.connection;
+  group.calls = std::make_shared<Calls>(connection, area, connection.seats_of(group.ranks),
+                                        static_cast<uint32_t>(group.ranks.size()));
+  connection.add(group.calls);
 }
 
 Outcome find_member(const tutti_group& group, const uint32_t* ranks, size_t count,
                     uint32_t& position) {
-  if (group.number != 0) return bad("a sub-group is made from the whole job's group");
+  if (!group.is_job) return bad("a sub-group is made from the whole job's group");
   if (ranks == nullptr) return bad("ranks is NULL; list the job's ranks that form the sub-group");
   if (count > group.ranks.size())
     return bad("a sub-group of " + std::to_string(count) + " ranks is larger than the job, which " +
@@ -100,18 +70,6 @@ Outcome find_member(const tutti_group& group, const uint32_t* ranks, size_t coun
                " is not of the sub-group; only its members make it");
   position = static_cast<uint32_t>(self - ranks);
   return {};
-}
-
-// The group's number, from the worker.
-Outcome agree(tutti_group& group, const uint32_t* ranks, size_t count, uint32_t& number) {
-  OwnedWork work = make_work(group);
-  if (Outcome o = tutti::client::submit_subgroup(group, ranks, count, work->ticket); !o.ok()) {
-    work->ticket = nullptr;
-    return o;
-  }
-  Outcome agreed = group.connection->wait(*work->ticket, -1);
-  number = work->ticket->value;
-  return agreed;
 }
 
 }  // namespace
@@ -130,7 +88,9 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
     auto joined = std::make_unique<tutti_group>();
     if (Outcome o = Connection::open(target, joined->connection); !o.ok()) return remember(o);
     joined->rank = target.rank;
+    joined->is_job = true;
     for (uint32_t rank = 0; rank < target.world_size; ++rank) joined->ranks.push_back(rank);
+    make_calls(*joined, 0);
     *group = joined.release();
     return TUTTI_OK;
   });
@@ -141,7 +101,7 @@ tutti_code tutti_leave(tutti_group* group) {
   return guarded([group] {
     if (group->left)
       return remember(failure(TUTTI_FAILED_PRECONDITION, "the group was left already"));
-    if (group->number == 0) group->connection->leave();
+    if (group->is_job) group->connection->leave();
     group->left = true;
     return TUTTI_OK;
   });
@@ -163,7 +123,10 @@ tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t coun
     if (Outcome o = find_member(*group, ranks, count, made->rank); !o.ok()) return remember(o);
     made->connection = group->connection;
     made->ranks.assign(ranks, ranks + count);
-    if (Outcome o = agree(*group, ranks, count, made->number); !o.ok()) return remember(o);
+    Connection::Subgroup agreed;
+    if (Outcome o = group->connection->make_subgroup(ranks, count, agreed); !o.ok())
+      return remember(o);
+    make_calls(*made, agreed.area);
     *subgroup = made.release();
     return TUTTI_OK;
   });
@@ -212,36 +175,37 @@ void tutti_free(tutti_group* group, void* memory) {
 tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_t count,
                             tutti_dtype dtype, tutti_op op, const tutti_options* options,
                             tutti_work** work) {
-  return run(group, {TUTTI_ALL_REDUCE, in, out, count, dtype, op, 0}, options, work);
+  return run(group, Operation{TUTTI_ALL_REDUCE, in, out, count, dtype, op, 0}, options, work);
 }
 
 tutti_code tutti_all_reduce_many(tutti_group* group, const void* const* ins, void* const* outs,
                                  const size_t* counts, size_t size, tutti_dtype dtype, tutti_op op,
                                  const tutti_options* options, tutti_work** work) {
-  return run_list(group, {ins, outs, counts, size, dtype, op}, options, work);
+  return run(group, TensorList{ins, outs, counts, size, dtype, op}, options, work);
 }
 
 tutti_code tutti_reduce(tutti_group* group, const void* in, void* out, size_t count,
                         tutti_dtype dtype, tutti_op op, int32_t root, const tutti_options* options,
                         tutti_work** work) {
-  return run(group, {TUTTI_REDUCE, in, out, count, dtype, op, root}, options, work);
+  return run(group, Operation{TUTTI_REDUCE, in, out, count, dtype, op, root}, options, work);
 }
 
 tutti_code tutti_broadcast(tutti_group* group, void* buffer, size_t count, tutti_dtype dtype,
                            int32_t root, const tutti_options* options, tutti_work** work) {
-  return run(group, {TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root}, options,
-             work);
+  return run(group, Operation{TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root},
+             options, work);
 }
 
 tutti_code tutti_all_gather(tutti_group* group, const void* in, void* out, size_t count,
                             tutti_dtype dtype, const tutti_options* options, tutti_work** work) {
-  return run(group, {TUTTI_ALL_GATHER, in, out, count, dtype, TUTTI_SUM, 0}, options, work);
+  return run(group, Operation{TUTTI_ALL_GATHER, in, out, count, dtype, TUTTI_SUM, 0}, options,
+             work);
 }
 
 tutti_code tutti_reduce_scatter(tutti_group* group, const void* in, void* out, size_t count,
                                 tutti_dtype dtype, tutti_op op, const tutti_options* options,
                                 tutti_work** work) {
-  return run(group, {TUTTI_REDUCE_SCATTER, in, out, count, dtype, op, 0}, options, work);
+  return run(group, Operation{TUTTI_REDUCE_SCATTER, in, out, count, dtype, op, 0}, options, work);
 }
 
 tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti_work** work) {
@@ -250,23 +214,16 @@ tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti
 
 tutti_code tutti_work_wait(tutti_work* work, int32_t timeout_ms) {
   if (work == nullptr) return invalid("the work is NULL");
-  return guarded([&] {
-    if (work->batch != nullptr) return remember(work->batch->wait(timeout_ms));
-    return remember(work->connection->wait(*work->ticket, timeout_ms));
-  });
+  return guarded([&] { return remember(work->calls->wait(*work->ticket, timeout_ms)); });
 }
 
 int tutti_work_done(tutti_work* work) {
   if (work == nullptr) return 1;
-  return guarded([work] {
-    const bool done =
-        work->batch != nullptr ? work->batch->done() : work->connection->done(*work->ticket);
-    return done ? 1 : 0;
-  });
+  return guarded([work] { return work->calls->done(*work->ticket) ? 1 : 0; });
 }
 
 void tutti_work_free(tutti_work* work) {
   if (work == nullptr) return;
   const std::unique_ptr<tutti_work> owned(work);
-  guarded([work] { drop(*work); });
+  if (work->ticket != nullptr) guarded([work] { work->calls->abandon(work->ticket); });
 }

@@ -19,7 +19,11 @@
  * failure is undefined.
  *
  * WORK. With `work` NULL a call blocks until the operation is done and returns its result. Else the
- * call returns at once and `*work` must be given to tutti_work_free() in the end. */
+ * call returns at once and `*work` must be given to tutti_work_free() in the end.
+ * At most 256 operations of a group are under way: a further call waits for the oldest.
+ *
+ * A call that is refused here (a NULL buffer, say) keeps its place in the order of operations: it
+ * fails for the other ranks, too. */
 #pragma once
 
 #include <stddef.h>
@@ -133,15 +137,14 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
                             tutti_work** work);
 
 /* tutti_all_reduce of `size` tensors at once, as one work: outs[i] = op over all ranks' ins[i], of
- * counts[i] elements (0 is fine). Made for many small tensors: those travel together, at the cost
- * of a few operations, where a call for each costs a message for each; large ones travel by
- * themselves, and are not copied where they are memory of tutti_alloc(). All ranks must list the
- * same counts in the same order: FAILED_PRECONDITION otherwise, for everyone. The arrays may go
- * when the call returns; the buffers must stay until the work is done.
+ * counts[i] elements (0 is fine). A list is one operation: thousands of small tensors cost little
+ * more than one large one. On one host its tensors are not copied where all are memory of
+ * tutti_alloc(), and pass block by block where the call blocks. Between hosts they are copied end
+ * to end, in parts of 32 MiB; the call returns when all parts but the last are done. All ranks must
+ * list the same counts in the same order: FAILED_PRECONDITION otherwise, for everyone. The arrays
+ * may go when the call returns; the buffers must stay until the work is done.
  *
- * A list has at most 2^24 - 1 tensors. The work fails as the first part of the list that failed;
- * what the outputs hold then is undefined. The call blocks while a list larger than the segment or
- * the ring of requests finds no room.
+ * A list has at most 2^24 - 1 tensors. Where the work fails, what the outputs hold is undefined.
  *
  * Every rank gets the same bits, and every run of the same calls. But where hosts reduce with a
  * strategy that associates differently from place to place (ring), a tensor's bits may differ from

@@ -1,165 +1,141 @@
-// How a rank waits: it helps, then looks again for a while, then sleeps, with an eye on its worker.
-#include <sys/socket.h>
-
+// How a rank waits: it folds, then looks again for a while, then sleeps, with an eye on its worker.
 #include <algorithm>
-#include <cerrno>
 
-#include "client/connection.h"
+#include "client/caller.h"
 
 namespace tutti::client {
 namespace {
 
 // How often a sleeper looks whether its worker lives.
-constexpr int64_t kPulseMs = 50;
-// How long ranks that did not all come wait on the board before the worker watches over them.
-constexpr Millis kPatience{50};
+constexpr Millis kPulse{50};
+// Between two looks at a tensor whose blocks other ranks must fold first.
+constexpr Millis kNap{1};
 // Of one look at an operation that is not waited for.
 constexpr uint32_t kHelpBlocks = 8;
-// Between two looks at a tensor whose blocks other ranks must fold first.
-constexpr int64_t kNapMs = 1;
 
-bool is_pending(const Completion& completion) {
-  const SlotState state = state_of(completion.state.load(std::memory_order_acquire));
-  return state == SlotState::pending || state == SlotState::asleep;
-}
-
-// Until the next look at the worker, or at an operation whose time is up before.
-int64_t pulse_ms(const Ticket& ticket) {
-  const int64_t left = std::chrono::ceil<Millis>(ticket.deadline - Clock::now()).count() + 1;
-  return left > 0 ? std::min<int64_t>(left, kPulseMs) : kPulseMs;
+int64_t nanoseconds(TimePoint time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
 }  // namespace
 
-bool Connection::finished(Ticket& ticket) {
+// The clock is not looked at for calls that are over at once.
+void Calls::start_clock(Ticket& ticket) {
+  if (ticket.started != TimePoint()) return;
+  ticket.started = Clock::now();
+  if (ticket.arrived)
+    crew_.area.entry(ticket.number, seat_).started_ns.store(nanoseconds(ticket.started));
+}
+
+bool Calls::finished(Ticket& ticket) {
+  if (!connection_.is_mine()) {
+    if (!ticket.known) ticket.outcome = connection_.usable();
+    return true;
+  }
   const std::lock_guard lock(mutex_);
   if (ticket.known || settle(ticket)) return true;
-  Outcome fault = usable();
-  const bool is_over = !fault.ok();
-  if (!is_over && Clock::now() > ticket.limit)
-    fault =
-        failure(TUTTI_DEADLINE_EXCEEDED, "the worker of job '" + target_.job + "' does not answer");
+  Outcome fault = connection_.usable();
+  const bool timed = ticket.started != TimePoint();
+  if (fault.ok() && timed && Clock::now() > ticket.started + ticket.timeout + kAnswerGrace) {
+    fault = connection_.no_answer();
+    connection_.lose(fault);
+    ticket.blocks.clear();  // It may still write there.
+  }
   if (fault.ok()) return false;
-  if (concluded(ticket)) return true;  // Who comes late may find that it only had to be said.
+  if (conclude(ticket.number) && settle(ticket)) return true;
   ticket.outcome = std::move(fault);
-  ticket.settled |= is_over;
-  return ticket.known = true;
-}
-
-// Under the lock.
-bool Connection::concluded(Ticket& ticket) {
-  const bool met = board_ != nullptr && ticket.number && is_mine();
-  return met && board_->conclude(*ticket.number) && settle(ticket);
-}
-
-bool Connection::worker_lives() const {
-  char byte = 0;
-  const ssize_t got = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
-}
-
-Outcome Connection::worker_died() const {
-  return {TUTTI_UNAVAILABLE, "the worker of job '" + target_.job + "' on this host died", -1,
-          hosts_[target_.rank]};
+  forget(ticket);
+  return true;
 }
 
 // What is being folded is folded to its end: a failure told before that would let its tensors be
 // used while others still read them.
-bool Connection::done(Ticket& ticket) {
+bool Calls::done(Ticket& ticket) {
+  if (connection_.is_mine()) start_clock(ticket);
   if (finished(ticket)) return true;
   tend(ticket);
   if (finished(ticket)) return true;
-  if (worker_lives() || stage_of(ticket) == Board::Stage::folding) return false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!lost_) lost_ = worker_died();
-  }
+  if (word_of(ticket.number).phase == board::Phase::folding || connection_.check_worker())
+    return false;
   return finished(ticket);
 }
 
-// What a waiting rank does for an operation on the board: it folds, calls the worker where others
-// are missing or stuck, and completes what is folded where nobody has come to say so.
-void Connection::tend(Ticket& ticket) {
-  if (board_ == nullptr || !ticket.number || !is_mine()) return;
-  if (!is_pending(segment_.completion(*ticket.slot))) return;
-  if (board_->help(*ticket.number, kHelpBlocks)) return;
+// What a waiting rank does for an operation: it folds, calls the worker where others are missing or
+// stuck, and ends what is folded where nobody has come to say so.
+void Calls::tend(Ticket& ticket) {
+  if (help(ticket.number, kHelpBlocks)) return;
   const TimePoint now = Clock::now();
-  const bool is_late = now > std::min(ticket.started + kPatience, ticket.deadline);
-  switch (board_->stage(*ticket.number)) {
-    case Board::Stage::waiting:
-      if (is_late) board_->divert(*ticket.number);
-      return;
-    case Board::Stage::folding:
-      if (!board_->conclude(*ticket.number) && now > ticket.deadline)
-        board_->complain(*ticket.number);
-      return;
-    case Board::Stage::failing:
-      return;
-    case Board::Stage::elsewhere:  // Who diverted it may have stopped before it called.
-      if (is_late) call_again(now);
-      return;
-  }
-}
-
-// However often somebody asks: most of what is elsewhere the worker has, and it only takes time.
-void Connection::call_again(TimePoint now) {
-  TimePoint next = next_call_.load();
-  if (now >= next && next_call_.compare_exchange_strong(next, now + kPatience)) board_->call();
-}
-
-Board::Stage Connection::stage_of(const Ticket& ticket) const {
-  const bool met = board_ != nullptr && ticket.number;
-  return met ? board_->stage(*ticket.number) : Board::Stage::elsewhere;
+  const TimePoint deadline = ticket.started + ticket.timeout;
+  const bool folding = word_of(ticket.number).phase == board::Phase::folding;
+  if (folding && (conclude(ticket.number) || now < deadline)) return;
+  const bool is_late = now > std::min(ticket.started + kPatience, deadline);
+  if (!is_late || now < ticket.next_call) return;
+  ticket.next_call = now + kPatience;
+  call(ticket.number);
 }
 
 // One turn of waiting without sleeping; false: nothing to be done but sleep, or look closely. Who
 // has slept sleeps again, unless there was work.
-bool Connection::look(Ticket& ticket, Rest& rest) {
-  if (!is_pending(segment_.completion(*ticket.slot))) return false;
-  if (stage_of(ticket) == Board::Stage::elsewhere) return rest.pause(Rest::Awaited::worker);
-  if (!board_->help(*ticket.number)) return rest.pause();
-  rest.reset();
+bool Calls::look(Ticket& ticket, Backoff& backoff) {
+  const board::SlotWord word = word_of(ticket.number);
+  if (word.turn != turn_of(ticket.number) || is_over(word.phase) || ticket.known) return false;
+  if (word.phase == board::Phase::called) return backoff.pause(Backoff::Awaited::worker);
+  if (word.phase == board::Phase::open || !help(ticket.number)) return backoff.pause();
+  backoff.reset();
   return true;
 }
 
-Outcome Connection::wait(Ticket& ticket, int64_t timeout_ms) {
-  auto& state = segment_.completion(*ticket.slot).state;
-  const TimePoint limit = timeout_ms < 0 ? TimePoint::max() : Clock::now() + Millis(timeout_ms);
-  Rest rest(cores_);
-  bool is_finished = finished(ticket);
-  while (!is_finished) {
-    while (is_mine() && look(ticket, rest)) {
+// Says so in the word, so that nobody pays for waking who is awake.
+void Calls::sleep(const Ticket& ticket, Millis timeout) {
+  std::atomic<uint64_t>& word = crew_.area.slot_of(ticket.number).word;
+  uint64_t seen = word.load();
+  const board::SlotWord now = board::unpack(seen);
+  if (now.turn != turn_of(ticket.number) || is_over(now.phase)) return;
+  const uint64_t asleep = pack(with_sleeper(now));
+  if (seen != asleep && !word.compare_exchange_strong(seen, asleep)) return;
+  board::sleep_on_low_half(word, static_cast<uint32_t>(asleep),
+                           std::chrono::microseconds(timeout).count());
+}
+
+// Until the next look at the worker, or at an operation whose time is up before.
+Millis Calls::pulse(const Ticket& ticket) const {
+  const auto left = std::chrono::ceil<Millis>(ticket.started + ticket.timeout - Clock::now());
+  return left.count() >= 0 ? std::min(left + Millis(1), kPulse) : kPulse;
+}
+
+Outcome Calls::wait(Ticket& ticket, int64_t timeout_ms) {
+  Backoff backoff(connection_.cores());
+  TimePoint limit = TimePoint::max();
+  while (connection_.is_mine() && look(ticket, backoff)) {
+  }
+  if (!finished(ticket)) {
+    if (timeout_ms >= 0) limit = Clock::now() + Millis(timeout_ms);
+    while (!done(ticket)) {
+      const auto left =
+          limit == TimePoint::max() ? kPulse : std::chrono::ceil<Millis>(limit - Clock::now());
+      if (left.count() <= 0)
+        return failure(TUTTI_DEADLINE_EXCEEDED,
+                       "not done after " + std::to_string(timeout_ms) + " ms; the work goes on");
+      connection_.settle_all();
+      sleep(ticket, std::min(left, pulse(ticket)));
+      while (look(ticket, backoff)) {
+      }
     }
-    const Board::Stage at = stage_of(ticket);
-    if ((is_finished = done(ticket))) break;
-    const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
-    if (left <= 0)
-      return failure(TUTTI_DEADLINE_EXCEEDED,
-                     "not done after " + std::to_string(timeout_ms) + " ms; the work goes on");
-    sleep_while_pending(state, std::min(left, pulse_ms(ticket)) * 1000,
-                        [&] { return stage_of(ticket) == at; });
   }
   deliver(ticket);
   return ticket.outcome;
 }
 
-bool Connection::run_staged(Ticket& ticket, const Staged& staged) {
-  Completion& completion = segment_.completion(*ticket.slot);
-  Stage stage(*board_, *ticket.number, staged);
-  Rest rest(cores_);
-  while (is_pending(completion)) {
-    if (stage.step()) {
-      rest.reset();
-      continue;
-    }
-    const Board::Stage at = stage_of(ticket);
-    if (at == Board::Stage::elsewhere && is_pending(completion)) return false;
-    if (rest.pause()) continue;
-    if (done(ticket)) break;
-    const int64_t nap_ms = at == Board::Stage::folding ? kNapMs : pulse_ms(ticket);
-    sleep_while_pending(completion.state, nap_ms * 1000, [&] { return stage_of(ticket) == at; });
-  }
-  if (finished(ticket) && ticket.outcome.ok()) stage.drain();
+bool Calls::is_under_way(const Ticket& ticket) const {
+  const board::SlotWord word = word_of(ticket.number);
+  return word.turn == turn_of(ticket.number) && !is_over(word.phase);
+}
+
+bool Calls::pause(Ticket& ticket, Backoff& backoff) {
+  if (backoff.pause()) return true;
+  if (done(ticket)) return false;
+  const bool folding = word_of(ticket.number).phase == board::Phase::folding;
+  sleep(ticket, folding ? kNap : pulse(ticket));
   return true;
 }
 

@@ -1,22 +1,31 @@
-// The memory that all ranks of a job on one host share: where they meet without their worker.
+// The memory that all ranks of a job on one host share with their worker: where every operation
+// begins, and where the ranks meet.
 //
-// Every operation of the whole job's group has a number, by which each rank counts alike, and a
-// place here: slot number % kBoardSlots, turn number / kBoardSlots. A rank writes its entry, then
-// arrives by setting its bit. The last to arrive compares the entries; where all agree the ranks
-// fold the tensors themselves, block by block, and whoever finishes the last block marks every
-// rank's completion as folded.
+//   0                BoardHeader   what this is; calls to the worker; a line of figures and a
+//                                  mailbox for each seat
+//   kAreasOffset     area 0        the whole job's group
+//   + area_bytes     area 1 ...    sub-groups, as the worker makes them
 //
-//   open ──last arrival, entries agree──> folding ──last block──> ending ──> open, next turn
-//     │                                      └──────worker──────> failing ─> open, next turn
-//     └────anybody, at any time─────────> diverted ──worker────────────────> open, next turn
+// A *seat* is a rank's place among the job's ranks on this host, in the order of their ranks.
+// An area serves one group: its header, then kBoardSlots slots with an entry a seat, then a failure
+// a slot. The calls of a rank on one group are numbered 0, 1, 2, ...; call N of every rank meets at
+// slot N % kBoardSlots in turn N / kBoardSlots. A rank writes its request to its entry, stamps the
+// entry with the number, and counts itself in the slot's word. The last to come compares the
+// requests. Where all agree the ranks that wait fold, block by block; whoever finishes the last
+// block ends the operation for everybody by one change of the word.
 //
-// Diverted: the worker takes over who has arrived, and whoever comes later goes to the worker by
-// its own ring. Whatever is out of the ordinary (ranks that disagree, wait for long, die, or ask
-// for what only the engine does) is diverted, so the worker alone decides what goes wrong, and for
-// whom.
+//   open ──last arrival, all agree──> folding ──last block──> done ──all settled──> open, next turn
+//     │ └─────anybody──> called ──worker──┘ │                  │                        ↑
+//     │                    │ └──worker──────┼──────────────────┘                        │
+//     └───────worker───────┴────────────────┴──> failed ────────────────────────────────┘
 //
-// One sealed memfd; every rank maps it and the segments of all others. Those who share it trust
-// each other as threads do; the worker trusts nothing here.
+// Called: the worker decides what becomes of the operation. Whatever is out of the ordinary (ranks
+// that disagree, are late, or die) is called, and so is what goes on to other hosts. One word
+// holds the verdict, so it is the same for all ranks, whenever they come. A slot is used again only
+// when all members have taken note of its verdict: see BoardSeatLine::settled.
+//
+// daemon/board/transitions.h has the rules of every change. The file is a sparse, sealed memfd.
+// Ranks of a job trust each other as threads do; the worker trusts nothing here.
 #pragma once
 
 #include <atomic>
@@ -28,123 +37,162 @@
 namespace tutti {
 
 inline constexpr uint32_t kBoardMagic = 0x44524f42;  // "BORD"
-// A host with more ranks than that does without a board: their bits share a word.
-inline constexpr uint32_t kBoardRanks = 32;
-// That ride along with a welcome: the segment, the doorbell; with a board that, and every segment.
-inline constexpr uint32_t kWelcomeDescriptors = 3 + kBoardRanks;
-// Operations a rank may be ahead of another; past them the worker takes over.
-inline constexpr uint32_t kBoardSlots = 64;
-inline constexpr uint64_t kBoardSlotsOffset = 8192;
+// Ranks of one job on one host; bounds the descriptors of a welcome, which sendmsg() takes at once.
+inline constexpr uint32_t kSeatsMost = 240;
+inline constexpr uint32_t kWelcomeDescriptors = 3 + kSeatsMost;
+// Operations of one group that a rank may have under way.
+inline constexpr uint32_t kBoardSlots = 256;
+// Groups of one epoch, the whole job among them.
+inline constexpr uint32_t kAreasMost = 4096;
 // Blocks of a staged tensor under way: see BoardEntry::ready.
 inline constexpr uint32_t kStageBlocks = 8;
 // Bytes of a rank's tensor that are folded in one go.
 inline constexpr uint64_t kBoardBlockBytes = 128 * 1024;
+inline constexpr size_t kMessageBytes = 448;
+inline constexpr size_t kHostBytes = 48;
 
-// ---- BoardSlot::word: phase, turn and who has arrived, changed as one ----
+// Request::flags.
+inline constexpr uint8_t kRequestBlocking = 1;  // The rank waits: it will take part in the folding.
+// The rank's tensors are ordinary memory that passes through kStageBlocks blocks of its segment, at
+// in_offset; a block is used again when it is folded and copied out.
+inline constexpr uint8_t kRequestStaged = 2;
+// Of a list: its tensors lie where `records` ListedTensor records at in_offset say.
+inline constexpr uint8_t kRequestListed = 4;
+// The library refused the call, which keeps its place in the order: the operation fails for all.
+// `root` is the code; `count` bytes at in_offset say why.
+inline constexpr uint8_t kRequestRefused = 8;
 
-// `ending`: all is folded, and the completions are being filled, by any rank that finds it so: who
-// began may have died or stopped. `failing`: the worker fills them, alone.
-enum class BoardPhase : uint32_t { open = 0, folding = 1, diverted = 2, ending = 3, failing = 4 };
+// Request::*_strategy: kind in the low 8 bits, arity in the upper 24.
+constexpr uint32_t pack_strategy(uint32_t kind, uint32_t arity) { return kind | arity << 8; }
 
-inline constexpr uint32_t kPhaseBits = 3;
-inline constexpr uint32_t kTurnBits = 32 - kPhaseBits;
-inline constexpr uint32_t kTurnMask = (1u << kTurnBits) - 1;
-
-constexpr uint64_t board_word(uint32_t turn, BoardPhase phase, uint32_t arrived) {
-  return uint64_t{arrived} | uint64_t{static_cast<uint32_t>(phase)} << 32 |
-         uint64_t{turn & kTurnMask} << (32 + kPhaseBits);
+// How many tensors a list has, and a hash of their counts.
+constexpr uint64_t pack_layout(uint64_t tensors, uint64_t hash) {
+  return tensors << 40 | (hash & ((uint64_t{1} << 40) - 1));
 }
-constexpr uint32_t arrived_of(uint64_t word) { return static_cast<uint32_t>(word); }
-constexpr BoardPhase phase_of(uint64_t word) {
-  return static_cast<BoardPhase>(word >> 32 & ((1u << kPhaseBits) - 1));
-}
-constexpr uint32_t turn_of(uint64_t word) {
-  return static_cast<uint32_t>(word >> (32 + kPhaseBits));
-}
-// How many turns `turn` is ahead of `other`; turns wrap.
-constexpr int32_t turns_ahead(uint32_t turn, uint32_t other) {
-  return static_cast<int32_t>((turn - other) << kPhaseBits) >> kPhaseBits;
-}
-constexpr uint32_t turn_at(uint64_t number) {
-  return static_cast<uint32_t>(number / kBoardSlots) & kTurnMask;
-}
+constexpr uint64_t tensors_of_layout(uint64_t layout) { return layout >> 40; }
 
-// ---- Completion::state of an operation of that number ----
+struct Request {
+  uint8_t verb;   // tutti_collective.
+  uint8_t dtype;  // tutti_dtype.
+  uint8_t op;     // tutti_op.
+  uint8_t flags;
+  uint32_t root;             // Rank within the group; 0 where the collective has none.
+  uint64_t count;            // Elements of one rank's input (reduce_scatter: of its output).
+  uint64_t in_offset;        // From the segment's start. Unused sides are 0.
+  uint64_t out_offset;       // May equal in_offset (in place).
+  uint32_t timeout_ms;       // 0: the worker's default.
+  uint32_t local_strategy;   // pack_strategy(); 0: auto.
+  uint32_t global_strategy;  //
+  uint32_t records;          // See kRequestListed.
+  uint64_t layout;           // pack_layout() of a list that is all_reduced as one tensor; else 0.
+};
+static_assert(sizeof(Request) == 56);
+static_assert(offsetof(Request, count) == 8 && offsetof(Request, timeout_ms) == 32);
 
-// Whoever was stopped in the middle of completing one, and goes on, finds another tag there, and so
-// completes no later operation, nor what the worker was asked for: the tag is never 0.
-constexpr uint32_t board_slot_word(SlotState state, uint64_t number) {
-  return slot_word(state, static_cast<uint32_t>(number << 1 | 1));
-}
-
-// ---- A count of blocks that belongs to one turn ----
-
-constexpr uint64_t board_count(uint32_t turn, uint32_t blocks) {
-  return uint64_t{turn} << 32 | blocks;
-}
-constexpr uint32_t blocks_of(uint64_t count) { return static_cast<uint32_t>(count); }
-constexpr bool is_of_turn(uint64_t count, uint32_t turn) {
-  return static_cast<uint32_t>(count >> 32) == turn;
-}
-
-// Blocks of `count` elements of `element_bytes`.
-constexpr uint64_t board_blocks(uint64_t count, uint64_t element_bytes) {
-  const uint64_t elements = kBoardBlockBytes / element_bytes;
-  return count / elements + (count % elements != 0 ? 1 : 0);
-}
-
-// BoardEntry::flags.
-inline constexpr uint32_t kBoardBlocking = 1;  // The rank waits: it will take part in the folding.
-// The rank's tensor is ordinary memory that passes through kStageBlocks blocks of its segment, at
-// in_offset; a block is used again when it is folded and copied out. Implies kBoardBlocking. The
-// worker does not take such an entry over: the rank asks again by its ring.
-inline constexpr uint32_t kBoardStaged = 2;
+struct ListedTensor {
+  uint64_t in_offset;
+  uint64_t out_offset;
+  uint64_t count;
+};
 
 struct BoardEntry {
+  alignas(64) std::atomic<uint64_t> arrived;  // Number + 1 of the call whose request follows.
   Request request;
-  int64_t started_ns;  // CLOCK_MONOTONIC, when the operation was asked for.
-  uint32_t ring_head;  // How many requests the rank had published by its ring before.
-  uint32_t flags;
-  // Blocks this rank is ready for: they are copied in, and what lay in their place is copied out.
-  alignas(64) std::atomic<uint32_t> ready;
-  // The block it is folding, and one; 0: none. Whoever arrives last, or folds the last block, holds
-  // until it is through with the operation: so all can tell whether it died, or stopped, half way.
+  alignas(64) std::atomic<int64_t> started_ns;  // CLOCK_MONOTONIC, when the rank called.
+  // Staged: blocks this rank is ready for. They are copied in, and what lay in their place is
+  // copied out.
+  std::atomic<uint32_t> ready;
+  // The block it is folding, and one; 0: none. So all can tell whether it died, or stopped, half
+  // way.
   std::atomic<uint32_t> holding;
 };
-static_assert(sizeof(BoardEntry) == 192);
+static_assert(sizeof(BoardEntry) == 128);
 
 struct BoardSlot {
-  alignas(64) std::atomic<uint64_t> word;
-  alignas(64) std::atomic<uint64_t> claimed;  // board_count: blocks somebody folds or has folded.
-  alignas(64) std::atomic<uint64_t> folded;   // board_count.
-  // board_count of the turn and 1: somebody waits for it past its deadline. The worker clears it.
-  std::atomic<uint64_t> overdue;
-  // board_count of turn and block + 1, at block % kStageBlocks: that block is folded.
+  alignas(64) std::atomic<uint64_t> word;     // SlotWord in transitions.h.
+  alignas(64) std::atomic<uint64_t> claimed;  // Turn and how many blocks were ever claimed.
+  std::atomic<uint64_t> blocks;               // Turn and how many there are.
+  std::atomic<uint32_t> worker_holding;       // As BoardEntry::holding.
+  alignas(64) std::atomic<uint64_t> folded;   // Turn and how many blocks are folded.
+  // Turn and block + 1, at block % kStageBlocks: that block is folded.
   alignas(64) std::atomic<uint64_t> marks[kStageBlocks];
-  BoardEntry entries[kBoardRanks];
+  // BoardEntry entries[seats] follow.
 };
-static_assert(sizeof(BoardSlot) == 256 + kBoardRanks * sizeof(BoardEntry));
+static_assert(sizeof(BoardSlot) == 256);
 
-// One cache line a rank, written by it alone.
-struct BoardRank {
-  alignas(64) std::atomic<uint64_t> operations;  // That ended OK on the board.
-  std::atomic<uint64_t> bytes;                   // Of those operations' tensors.
-  std::atomic<uint64_t> passed;  // The highest number it did not bring to the board, and one.
+// Why an operation failed. Written before the word says so, and kept until its slot's next turn.
+struct BoardFailure {
+  uint64_t number;
+  int32_t code;          // tutti_code.
+  int32_t culprit_rank;  // -1: nobody in particular.
+  char culprit_host[kHostBytes];
+  char message[kMessageBytes];  // NUL-terminated, cut where too long.
+};
+static_assert(sizeof(BoardFailure) == 512);
+
+// Of one seat in one group; written by that rank, or by the worker once it is gone.
+struct BoardSeatLine {
+  // All calls below this number are over and their verdicts taken note of: their slots may be used
+  // again.
+  alignas(64) std::atomic<uint64_t> settled;
+};
+
+struct BoardArea {
+  // 0: the worker wants every operation called (a rank is gone, failures wait for late callers).
+  alignas(64) std::atomic<uint32_t> ranks_decide;
+  // Bit per slot: the worker is to look at it.
+  alignas(64) std::atomic<uint64_t> called[kBoardSlots / 64];
+  // BoardSeatLine settled[seats], BoardSlot with entries [kBoardSlots], BoardFailure[kBoardSlots].
+};
+
+// A sub-group in the making: one at a time for each seat.
+enum class MailState : uint32_t { free = 0, asked = 1, answered = 2 };
+
+struct BoardMail {
+  alignas(64) std::atomic<uint32_t> state;  // MailState; futex.
+  uint32_t ranks;                           // How many the list has.
+  uint64_t list_offset;                     // uint32_t[ranks] in the seat's segment.
+  uint32_t group;                           // The answer: the group's number and area.
+  uint32_t area;
+  BoardFailure failure;  // The answer where code is not 0.
+};
+
+// One line a seat, written by its rank alone.
+struct BoardFigures {
+  alignas(64) std::atomic<uint64_t> operations;  // That ended OK.
+  std::atomic<uint64_t> failures;
+  std::atomic<uint64_t> bytes;  // Of the tensors of those that ended OK.
 };
 
 struct BoardHeader {
   uint32_t magic;
   uint32_t version;  // kProtocolVersion.
-  uint32_t ranks;
-  // 0: the worker wants everything diverted (a rank is gone, the job's strategy is not the
-  // board's).
-  alignas(64) std::atomic<uint32_t> in_use;
-  alignas(64) std::atomic<uint32_t> calls;  // Slots diverted or overdue, ever: the worker looks
-                                            // when it moved.
-  BoardRank figures[kBoardRanks];
+  uint32_t seats;
+  // Bit per area: some slot of it is called.
+  alignas(64) std::atomic<uint64_t> called[kAreasMost / 64];
+  BoardFigures figures[kSeatsMost];
+  BoardMail mail[kSeatsMost];
 };
-static_assert(sizeof(BoardHeader) <= kBoardSlotsOffset);
-inline constexpr uint64_t kBoardBytes = kBoardSlotsOffset + kBoardSlots * sizeof(BoardSlot);
+
+// ---- Where things lie, for `seats` ranks on the host ----
+
+constexpr uint64_t page_up(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+inline constexpr uint64_t kAreasOffset = page_up(sizeof(BoardHeader));
+constexpr uint64_t slot_bytes(uint32_t seats) {
+  return sizeof(BoardSlot) + seats * sizeof(BoardEntry);
+}
+constexpr uint64_t slots_offset(uint32_t seats) {
+  return page_up(sizeof(BoardArea) + seats * sizeof(BoardSeatLine));
+}
+constexpr uint64_t failures_offset(uint32_t seats) {
+  return page_up(slots_offset(seats) + kBoardSlots * slot_bytes(seats));
+}
+constexpr uint64_t area_bytes(uint32_t seats) {
+  return failures_offset(seats) + kBoardSlots * sizeof(BoardFailure);
+}
+constexpr uint64_t board_bytes(uint32_t seats) {
+  return kAreasOffset + uint64_t{kAreasMost} * area_bytes(seats);
+}
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 }  // namespace tutti

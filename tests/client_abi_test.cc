@@ -16,8 +16,18 @@ class ClientAbiTest : public ClientTest {
     EXPECT_EQ(tutti_last_error()->code, TUTTI_INVALID_ARGUMENT);
     EXPECT_THAT(tutti_last_error()->message, HasSubstr(words));
   }
+  // Calls that rank 0 made and that were refused keep their places: the others' fail by its name,
+  // until all meet again.
   void expect_all_work() {
-    each([this](int rank) { EXPECT_EQ(tutti_barrier(group(rank), nullptr, nullptr), TUTTI_OK); });
+    each([this](int rank) {
+      constexpr int kRefusedMost = 100;
+      tutti_code code = tutti_barrier(group(rank), nullptr, nullptr);
+      for (int i = 0; rank != 0 && code == TUTTI_INVALID_ARGUMENT && i < kRefusedMost; ++i) {
+        EXPECT_EQ(tutti_last_error()->rank, 0);
+        code = tutti_barrier(group(rank), nullptr, nullptr);
+      }
+      EXPECT_EQ(code, TUTTI_OK) << tutti_last_error()->message;
+    });
   }
 
   float x_ = 1;
@@ -189,6 +199,7 @@ TEST_F(ClientAbiTest, ABlockIsNotOverrun) {
   expect_invalid(tutti_all_gather(g, block, block, 10, TUTTI_F32, nullptr, nullptr),
                  "the output has 120 bytes");
   EXPECT_EQ(std::vector<float>(next, next + 10), std::vector<float>(10, 7.0f));
+  expect_all_work();
   each([&](int rank) {
     std::array<float, 10> x{};
     void* mine = rank == 0 ? static_cast<void*>(block) : x.data();

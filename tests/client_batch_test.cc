@@ -1,7 +1,7 @@
-// Lists of tensors through the C ABI: how they are cut, on every kind of memory, and how they fail.
+// Lists of tensors through the C ABI: of every shape, in every kind of memory, and how they fail.
 #include <numeric>
 
-#include "client/batch.h"
+#include "proto/board.h"
 #include "tests/client_fixture.h"
 
 namespace tutti {
@@ -9,8 +9,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr size_t kPackedMost = client::kPackedBytesMax / sizeof(float);
-constexpr size_t kBucketMost = client::kBucketBytesMax / sizeof(float);
+constexpr size_t kPackedMost = (size_t{256} << 10) / sizeof(float);
+constexpr size_t kBucketMost = (size_t{4} << 20) / sizeof(float);
 
 class BatchTest : public ClientTest {
  protected:
@@ -84,9 +84,9 @@ TEST_F(BatchTest, FiveThousandTensors) {
   reduce_everywhere(counts);
 }
 
-TEST_F(BatchTest, MorePartsThanTheRingHasSlots) {
+TEST_F(BatchTest, MoreTensorsThanAGroupHasSlots) {
   join_all();
-  reduce_everywhere(std::vector<size_t>(kRingSlots + 50, kPackedMost + 1));
+  reduce_everywhere(std::vector<size_t>(kBoardSlots + 50, kPackedMost + 1));
 }
 
 TEST_F(BatchTest, ALargerListThanTheSegment) {
@@ -136,10 +136,10 @@ TEST_F(BatchTest, NothingStaysHeldWhenWorksAreDropped) {
 }
 
 // The part of kFailingCount elements fails; the rest is waited for, and the group goes on.
-TEST_F(BatchTest, TheFirstPartThatFailedIsTheWorksFailure) {
+TEST_F(BatchTest, AListThatFailsIsOneFailure) {
   join_all();
   each([&](int rank) {
-    List list(group(rank), rank, {kPackedMost + 1, kFailingCount - 3, 3}, false, true);
+    List list(group(rank), rank, {1000, kFailingCount - 1003, 3}, false, true);
     EXPECT_EQ(list.reduce(group(rank)), TUTTI_FAILED_PRECONDITION);
     EXPECT_STREQ(tutti_last_error()->message, "ranks disagree");
     EXPECT_EQ(tutti_last_error()->rank, 1);
@@ -187,7 +187,7 @@ TEST_F(BatchTest, AKilledWorkerIsNamed) {
   ASSERT_EQ(list.reduce(group(0), &work), TUTTI_OK);
   job.kill();
   EXPECT_EQ(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE);
-  EXPECT_THAT(tutti_last_error()->message, HasSubstr("the worker of job 'demo' on this host died"));
+  EXPECT_THAT(tutti_last_error()->message, HasSubstr("the worker of job 'demo' on host a (pid "));
   tutti_work_free(work);
 }
 

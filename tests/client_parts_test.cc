@@ -9,7 +9,7 @@
 #include "client/arena.h"
 #include "client/hello.h"
 #include "client/strategy.h"
-#include "proto/segment.h"
+#include "proto/board.h"
 #include "proto/session.pb.h"
 
 namespace tutti::client {

@@ -144,7 +144,7 @@ class FakeJob : public Session::Events {
 
   void on_request(Session& session, OpRequest request) override {
     const uint32_t member = places_.at(&session).at(request.group);
-    const uint64_t turn = turns_[{&session, request.group}]++;
+    const uint64_t turn = request.number;
     Arrivals& arrivals = waiting_[{request.group, turn}];
     if (arrivals.empty()) start_clock(request, turn);
     const uint32_t group = request.group;
@@ -152,15 +152,14 @@ class FakeJob : public Session::Events {
     if (arrivals.size() == groups_.at(group).size()) run(group, turn);
   }
 
-  void on_subgroup(Session& session, uint32_t slot, std::vector<uint32_t> ranks) override {
+  void on_subgroup(Session& session, std::vector<uint32_t> ranks) override {
     const auto self = std::ranges::find(ranks, places_.at(&session).at(0));
     const auto place = static_cast<uint32_t>(self - ranks.begin());
     uint32_t number = 1;
     while (groups_.contains(number) && groups_[number] != ranks) ++number;
     groups_[number] = ranks;
     places_[&session][number] = place;
-    session.set_group(number, place, static_cast<uint32_t>(ranks.size()));
-    session.complete(slot, {}, number);
+    session.answer_subgroup(number, ranks);
   }
 
   void on_stuck(Session&, Status) override {}
@@ -192,7 +191,6 @@ class FakeJob : public Session::Events {
     timeout_ms_ = hello->timeout_ms;
     auto session = open_session(loop_, caller.mapped().socket, segment_bytes_, *this);
     if (!session.ok()) return;
-    (*session)->set_group(0, hello->rank, world_);
     places_[session->get()][0] = hello->rank;
     joining_[hello->rank] = *std::move(session);
     if (joining_.size() == world_) begin();
@@ -205,11 +203,24 @@ class FakeJob : public Session::Events {
       hosts.push_back(rank % 2 == 0 ? "a" : "b");
       groups_[0].push_back(rank);
     }
+    for (uint32_t host = 0; host < 2; ++host) share_board_of(host);
     for (auto& [rank, session] : joining_) {
       require(session->welcome(epoch_, hosts).ok(), "a trainer left while joining");
       serving_[session.get()] = std::move(session);
     }
     joining_.clear();
+  }
+
+  // Ranks of even numbers live on one host, those of odd ones on another.
+  void share_board_of(uint32_t host) {
+    std::vector<Session*> sessions;
+    std::vector<uint32_t> ranks;
+    for (uint32_t rank = host; rank < world_; rank += 2) {
+      sessions.push_back(joining_.at(rank).get());
+      ranks.push_back(rank);
+    }
+    if (ranks.empty()) return;
+    require(share_board(loop_, sessions, ranks, world_).ok(), "a board can be made");
   }
 
   void start_clock(const OpRequest& request, uint64_t turn) {
@@ -229,13 +240,15 @@ class FakeJob : public Session::Events {
       if (!arrival.request.invalid.ok()) status = arrival.request.invalid;
     if (any.count == kForgottenCount) return;
     if (any.count == kFailingCount) status = failed_precondition("ranks disagree", {1, "b"});
+    const bool folded = status.ok() && arrivals.begin()->second.session->fold(group, turn);
+    if (folded) return static_cast<void>(waiting_.erase({group, turn}));
     if (status.ok()) compute(arrivals);
     answer(group, turn, status);
   }
 
   void answer(uint32_t group, uint64_t turn, const Status& status) {
     for (const auto& [rank, arrival] : waiting_[{group, turn}])
-      arrival.session->complete(arrival.request.slot, status);
+      arrival.session->complete(group, turn, status);
     waiting_.erase({group, turn});
   }
 
@@ -249,7 +262,6 @@ class FakeJob : public Session::Events {
       answer(group, turn, why);
     }
     places_.erase(&session);
-    std::erase_if(turns_, [&](const auto& turn) { return turn.first.first == &session; });
     std::erase_if(joining_, [&](const auto& other) { return other.second.get() == &session; });
     serving_.erase(&session);
     if (serving_.empty()) groups_.clear();
@@ -261,7 +273,6 @@ class FakeJob : public Session::Events {
     joining_.clear();
     serving_.clear();
     places_.clear();
-    turns_.clear();
     groups_.clear();
   }
 
@@ -277,7 +288,6 @@ class FakeJob : public Session::Events {
   std::map<uint32_t, std::unique_ptr<Session>> joining_;
   std::map<Session*, std::unique_ptr<Session>> serving_;
   std::map<Session*, std::map<uint32_t, uint32_t>> places_;  // Group -> rank in it.
-  std::map<std::pair<Session*, uint32_t>, uint64_t> turns_;  // Operations asked for, by group.
   std::map<std::pair<uint32_t, uint64_t>, Arrivals> waiting_;
   std::map<uint32_t, std::vector<uint32_t>> groups_;
   uint32_t epoch_ = 0;

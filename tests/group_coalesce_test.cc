@@ -8,7 +8,7 @@
 #include "daemon/group/control.h"
 #include "daemon/group/fuse.h"
 #include "daemon/group/outbox.h"
-#include "proto/segment.h"
+#include "proto/board.h"
 #include "tests/tensors.h"
 
 namespace tutti {
@@ -158,7 +158,8 @@ uint64_t frames_of(Cluster& cluster) {
   return frames;
 }
 
-std::future<Status> submit_here(World& world, int rank, Call call) {
+std::future<Status> submit_here(Cluster& cluster, World& world, int rank, Call call) {
+  call.number = cluster.take_number(rank);
   auto done = std::make_shared<std::promise<Status>>();
   call.done = [done](const Status& status) { done->set_value(status); };
   world.submit(rank, 0, std::move(call));
@@ -178,7 +179,7 @@ uint64_t queued(Cluster& cluster, const std::vector<Signature>& signatures) {
       for (const auto& tensor : tensors)
         for (int rank = 0; rank < cluster.size(); ++rank)
           if (cluster.host_of[rank] == host.get())
-            ends.push_back(submit_here(*host->world, rank, tensor->call(rank)));
+            ends.push_back(submit_here(cluster, *host->world, rank, tensor->call(rank)));
     });
   for (auto& end : ends) {
     const Status status = end.get();

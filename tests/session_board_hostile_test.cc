@@ -8,74 +8,184 @@ namespace {
 
 using testing::HasSubstr;
 
-// A request that the worker has taken is completed by it alone.
-TEST_F(BoardTest, AFailureTouchesNoCompletionThatTheWorkerHolds) {
-  trainer(0).submit(all_reduce_request(9));
+TEST_F(BoardTest, EntriesThatMakeNoSenseAreTheirRanksAndEndNobody) {
+  arrive(0, 0).request.verb = 200;
+  arrive(1, 0).arrived = 0xdeadbeef;
+  arrive(2, 0).started_ns = INT64_MIN;
+  call(0);
   drain(loop_);
-  trainer(0).completion(9).state = slot_word(SlotState::pending);
-  fold(0);
-  slot(0).entries[1].holding = 1;
-  trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return is_done(2); }));
-  EXPECT_FALSE(is_done(0));
-  session(0).complete(9, {});
-  EXPECT_EQ(completion(0).code, TUTTI_OK);
+  ASSERT_EQ(taken_of(0), Numbers{0});
+  EXPECT_EQ(taken_of(1), Numbers{}) << "its stamp is another call's";
+  ASSERT_EQ(taken_of(2), Numbers{0});
+  EXPECT_THAT(events(0).requests[0].invalid.message(), HasSubstr("verb 200 is none"));
+  EXPECT_EQ(events(0).requests[0].invalid.culprit(), (Culprit{0, "here"}));
+  EXPECT_TRUE(events(2).requests[0].invalid.ok());
+  EXPECT_EQ(events(2).requests[0].waited_ms, 0u);
+  for (uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(events(rank).ends, 0);
 }
 
-TEST_F(BoardTest, EntriesThatMakeNoSenseEndTheirSessionOnly) {
-  arrive(0, 0, 1).request.verb = 200;
-  arrive(1, 0, kRingSlots);
-  arrive(2, 0, 3).ring_head = 0xdeadbeef;
-  divert(0);
-  trainer(2).ring();
-  drain(loop_);
-  EXPECT_EQ(events(0).ends, 1);
-  EXPECT_THAT(events(0).why.message(), HasSubstr("verb"));
-  EXPECT_EQ(events(1).ends, 1);
-  EXPECT_EQ(events(2).ends, 0);
-  EXPECT_EQ(slots_of(2), Slots{3});
+// Blocks that the tensors do not have: how many there are is what the requests say.
+TEST_F(BoardTest, BlocksThatAreNoneAreNotFolded) {
+  const uint8_t verbs[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER, TUTTI_BARRIER};
+  uint64_t number = 0;
+  for (const uint8_t verb : verbs)
+    for (const uint32_t first : {1u, 3u, 1u << 20, board::kBlocksMost - 1}) {
+      Request request = request_of(number, 0);
+      request.verb = verb;
+      request.out_offset = kArenaOffset + 4096;
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        std::memset(trainer(rank).at(kArenaOffset), 0, kTestSegmentBytes - kArenaOffset);
+        arrive(rank, number, request);
+      }
+      slot(number).blocks = pack(board::Count{1, board::kBlocksMost});
+      slot(number).claimed =
+          pack(board::Count{1, first == 1 && verb != TUTTI_ALL_REDUCE ? 3 : first});
+      slot(number).folded = pack(board::Count{1, 0});
+      trainer(0).set_word(number, Phase::folding, 3);
+      call(number);
+      drain(loop_);
+      EXPECT_EQ(slot(number).folded.load(), pack(board::Count{1, 0})) << int{verb} << " " << first;
+      ++number;
+    }
+}
+
+// Times that no clock shows.
+TEST_F(BoardTest, TimesThatAreNoneAreNotDeadlines) {
+  begin_folding(0);
+  entry(0, 2).holding = 1;
+  for (const int64_t started_ns : {INT64_MAX, INT64_MIN, int64_t{0}, int64_t{-1}}) {
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      entry(0, rank).started_ns = started_ns;
+      entry(0, rank).request.timeout_ms = ~uint32_t{0};
+    }
+    call(0);
+    drain(loop_);
+    EXPECT_FALSE(is_over(0)) << started_ns;
+  }
+  EXPECT_TRUE(events(2).stuck.empty());
 }
 
 void scramble(std::mt19937_64& random, FakeTrainer& trainer) {
-  BoardSlot& slot = trainer.board_slot(static_cast<uint32_t>(random() % kBoardSlots));
-  const auto turn = static_cast<uint32_t>(random() % 4 == 0 ? random() : random() % 2);
-  slot.word =
-      board_word(turn, static_cast<BoardPhase>(random() % 4), static_cast<uint32_t>(random() % 16));
-  slot.claimed = random() % 2 == 0 ? random() : board_count(turn, random() % 4);
-  slot.folded = random() % 2 == 0 ? random() : board_count(turn, random() % 4);
-  slot.overdue = random() % 2 == 0 ? random() : board_count(turn, 1);
-  BoardEntry& entry = slot.entries[random() % 3];
+  const auto number = random() % (2 * kBoardSlots);
+  BoardSlot& slot = trainer.area().slot_of(number);
+  const auto turn = static_cast<uint32_t>(random() % 4 == 0 ? random() : 1 + random() % 2);
+  const auto count = [&] {
+    return random() % 4 == 0 ? random()
+                             : pack(board::Count{turn, static_cast<uint32_t>(random() % 4)});
+  };
+  slot.claimed = count();
+  slot.folded = count();
+  slot.blocks = count();
+  BoardEntry& entry = trainer.write(board::number_of(turn, number % kBoardSlots),
+                                    all_reduce_request(), static_cast<uint32_t>(random() % 3));
   auto* bytes = reinterpret_cast<unsigned char*>(&entry.request);
   for (int i = 0; i < 8; ++i)
     bytes[random() % sizeof(Request)] = static_cast<unsigned char>(random());
-  entry.request.slot = static_cast<uint32_t>(random() % 300);
   entry.request.verb = static_cast<uint8_t>(random() % 7);
   entry.started_ns = static_cast<int64_t>(random());
-  entry.ring_head = static_cast<uint32_t>(random());
-  entry.flags = static_cast<uint32_t>(random() % 5);
   entry.ready = static_cast<uint32_t>(random() % 3);
   entry.holding = static_cast<uint32_t>(random() % 3);
-  trainer.board().calls.fetch_add(1);
-  if (random() % 16 == 0) trainer.board().in_use = static_cast<uint32_t>(random());
+  slot.word = pack(board::SlotWord{turn, static_cast<board::Phase>(random() % 6), random() % 2 == 0,
+                                   static_cast<uint32_t>(random() % 16)});
+  trainer.mark(number);
+  if (random() % 16 == 0) trainer.area().header().ranks_decide = static_cast<uint32_t>(random());
+  if (random() % 16 == 0) trainer.area().settled(1) = random();
 }
 
-TEST(BoardGarbage, NeverCrashesOrStopsTheWorker) {
-  struct Job : BoardTest {
-    void TestBody() override {}
-    void play(std::mt19937_64& random) {
-      for (int turn = 0; turn < 200; ++turn) {
-        for (int i = 0; i < 5; ++i) scramble(random, trainer(0));
-        trainer(static_cast<uint32_t>(random() % 3)).ring();
-        if (turn == 150) trainer(1).hang_up();
-        loop_.turn(Clock::now());
-        for (uint32_t rank = 0; rank < 3; ++rank)
-          for (const OpRequest& request : std::exchange(events(rank).requests, {}))
-            if (events(rank).ends == 0) session(rank).complete(request.slot, {});
-      }
+struct GarbageJob : BoardTest {
+  void TestBody() override {}
+
+  // Returns how many requests came.
+  size_t play(std::mt19937_64& random) {
+    size_t requests = 0;
+    for (int turn = 0; turn < 200; ++turn) {
+      for (int i = 0; i < 5; ++i) scramble(random, trainer(0));
+      trainer(static_cast<uint32_t>(random() % 3)).ring();
+      if (turn == 150) trainer(1).hang_up();
+      loop_.turn(Clock::now());
+      for (uint32_t rank = 0; rank < 3; ++rank)
+        for (const OpRequest& request : std::exchange(events(rank).requests, {})) {
+          ++requests;
+          if (!session(0).fold(0, request.number))
+            session(0).complete(0, request.number, request.invalid);
+        }
     }
-  };
+    EXPECT_EQ(events(0).ends + events(2).ends, 0);
+    EXPECT_EQ(events(1).ends, 1);
+    return requests;
+  }
+  // The ranks come to their senses, at the last number there is: what they said before counts.
+  void expect_good_service() {
+    const uint64_t number = board::number_of(UINT32_MAX, kBoardSlots - 1);
+    turn_for(Millis(50));
+    for (uint32_t rank = 0; rank < 3; ++rank)
+      for (const OpRequest& late : std::exchange(events(rank).requests, {}))
+        session(0).complete(0, late.number, {});
+    slot(number).word = pack(board::SlotWord{UINT32_MAX, Phase::open, false, 0});
+    for (const uint32_t rank : {0, 2}) {
+      events(rank).requests.clear();
+      arrive(rank, number).holding = 0;
+    }
+    call(number);
+    ASSERT_TRUE(turn_until(loop_, [&] { return taken_of(2) == Numbers{number}; }));
+    EXPECT_EQ(taken_of(0), Numbers{number});
+    EXPECT_TRUE(events(0).requests[0].invalid.ok());
+    session(2).complete(0, number, unavailable("rank 1 is gone", {1, "here"}));
+    EXPECT_TRUE(trainer(0).has_failed(number));
+    EXPECT_STREQ(failure(number).message, "rank 1 is gone");
+  }
+};
+
+TEST(BoardGarbage, NeverCrashesOrStopsTheWorker) {
   std::mt19937_64 random(11);
-  for (int round = 0; round < 50; ++round) Job().play(random);
+  const size_t before = open_descriptors();
+  for (int round = 0; round < 50; ++round) {
+    GarbageJob job;
+    EXPECT_GT(job.play(random), 0u);
+    job.expect_good_service();
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+// All slots say other numbers all the time, and no verdict comes: what is handed on is bounded.
+TEST_F(BoardTest, WhatIsHandedOnIsBounded) {
+  for (uint64_t turn = 0; turn < 50; ++turn) {
+    for (uint64_t n = 0; n < kBoardSlots; ++n) {
+      const uint64_t number = turn * kBoardSlots + n;
+      arrive(0, number);
+      trainer(0).set_word(number, Phase::called, 1);
+      trainer(0).mark(number);
+    }
+    trainer(0).ring();
+    drain(loop_);
+  }
+  EXPECT_EQ(events(0).requests.size(), kBoardSlots);
+}
+
+// Garbage that the worker folds, without end, keeps it from nothing else.
+TEST_F(BoardTest, FoldingWithoutEndKeepsTheWorkerFromNothing) {
+  Request request = request_of(0, 0);
+  request.count = kBoardBlockBytes / sizeof(float);
+  request.out_offset = kArenaOffset + kBoardBlockBytes;
+  for (uint64_t number = 0; number < 8; ++number) {
+    for (uint32_t rank = 0; rank < 3; ++rank) arrive(rank, number, request);
+    slot(number).blocks = pack(board::Count{1, 1 << 20});
+    slot(number).folded = pack(board::Count{1, 0});
+    trainer(0).set_word(number, Phase::folding, 3);
+  }
+  Served neighbour(loop_);
+  for (uint64_t i = 0; i < 100; ++i) {
+    for (uint64_t number = 0; number < 8; ++number) {
+      slot(number).claimed = pack(board::Count{1, 0});
+      trainer(0).call(number);
+    }
+    neighbour.events.requests.clear();
+    neighbour.trainer.submit(i, all_reduce_request());
+    ASSERT_TRUE(turn_until(loop_, [&] { return neighbour.events.requests.size() == 1; }));
+    neighbour.session->complete(0, i, {});
+    ASSERT_TRUE(neighbour.trainer.is_done(i));
+  }
+  EXPECT_GT(board::unpack_count(slot(0).folded.load()).blocks, 0u);
 }
 
 // A trainer that brings the next as soon as one is taken does not keep the worker from its other
@@ -83,15 +193,14 @@ TEST(BoardGarbage, NeverCrashesOrStopsTheWorker) {
 TEST_F(BoardTest, CallsWithoutEndAreAnsweredInTurns) {
   uint64_t number = 0;
   const auto bring = [&] {
-    arrive(0, number, 1);
-    divert(number);
+    arrive(0, number);
+    call(number);
   };
   events(0).then = [&] {
-    session(0).complete(1, {});
+    session(0).complete(0, number, {});
     if (++number < 10'000) bring();
   };
   bring();
-  trainer(0).ring();
   drain(loop_);
   EXPECT_GT(number, 0u);
   EXPECT_LT(number, 100u);

@@ -16,10 +16,12 @@ class RequestTest : public testing::Test {
  protected:
   OpRequest ask(const Request& request) { return ask_of(served, request); }
   OpRequest ask_of(Served& whom, const Request& request) {
-    whom.trainer.submit(request);
+    whom.trainer.submit(next_, request);
     const size_t before = whom.events.requests.size();
     EXPECT_TRUE(turn_until(loop, [&] { return whom.events.requests.size() > before; }));
-    whom.session->complete(request.slot, {});
+    whom.session->complete(0, next_, {});
+    EXPECT_TRUE(whom.trainer.is_done(next_));
+    ++next_;
     EXPECT_EQ(whom.events.ends, 0);
     return whom.events.requests.empty() ? OpRequest{} : whom.events.requests.back();
   }
@@ -42,18 +44,60 @@ class RequestTest : public testing::Test {
 
   Loop loop;
   Served served{loop};
+  uint64_t next_ = 0;
 };
 
-TEST_F(RequestTest, RefusesUnknownNumbersAndReservedFields) {
+TEST_F(RequestTest, RefusesUnknownNumbers) {
   Request request = all_reduce_request();
   request.dtype = kDtypes;
   expect_refused(request, "dtype 13");
   request = all_reduce_request();
   request.op = 5;
   expect_refused(request, "op 5");
-  request = all_reduce_request();
-  request.reserved_byte = 1;
-  expect_refused(request, "reserved");
+  for (const uint8_t verb : {6, 63, 65, 200, 255}) {
+    request = all_reduce_request();
+    request.verb = verb;
+    expect_refused(request, "verb " + std::to_string(verb) + " is none");
+  }
+}
+
+// The library refuses a call, which keeps its place: the text is the trainer's, and may be
+// anything.
+TEST_F(RequestTest, RefusedCallsSayWhyInThePlacesOfTheirRanks) {
+  const std::string why = "the tensor is\n on fire\x01";
+  std::memcpy(served.trainer.at(kArenaOffset), why.data(), why.size());
+  Request request = of(TUTTI_ALL_REDUCE, kArenaOffset, 0);
+  request.flags = kRequestRefused;
+  request.root = TUTTI_OUT_OF_RANGE;
+  request.count = why.size();
+  OpRequest op = ask(request);
+  EXPECT_EQ(op.invalid.code(), Code::out_of_range);
+  EXPECT_THAT(op.invalid.message(), HasSubstr("the tensor is? on fire?"));
+  EXPECT_EQ(op.invalid.culprit(), (Culprit{1, "a"}));
+  for (const uint64_t offset : {uint64_t{0}, kArenaOffset - 1, kEnd - 8, ~uint64_t{0} - 4}) {
+    request.in_offset = offset;
+    request.count = offset == kEnd - 8 ? 9 : ~uint64_t{0};
+    request.root = 0xffffffff;
+    op = ask(request);
+    EXPECT_FALSE(op.invalid.ok());
+    EXPECT_THAT(op.invalid.message(), HasSubstr("the call was refused")) << offset;
+    EXPECT_EQ(op.in, nullptr);
+  }
+}
+
+// Only ranks can fold what passes through windows, or is a list: the worker gets no memory of it.
+TEST_F(RequestTest, StagedAndListedTensorsAreTheRanks) {
+  for (const uint8_t flag : {kRequestStaged, kRequestListed}) {
+    Request request = of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset);
+    request.flags = flag;
+    request.count = 1 << 20;  // More than the segment holds.
+    const OpRequest op = ask(request);
+    EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
+    EXPECT_TRUE(op.ranks_only);
+    EXPECT_EQ(op.in, nullptr);
+    EXPECT_EQ(op.out, nullptr);
+  }
+  EXPECT_FALSE(ask(all_reduce_request()).ranks_only);
 }
 
 TEST_F(RequestTest, RefusesMeanOfIntegers) {
@@ -201,39 +245,61 @@ TEST_F(RequestTest, BarrierNeedsNothing) {
 }
 
 TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
-  served.session->set_group(3, 0, 2);
-  Request request = of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 64);
-  request.group = 3;
-  const OpRequest op = ask(request);
+  served.session->answer_subgroup(3, {1, 2});
+  const uint32_t area = served.trainer.view().mail(0).area;
+  ASSERT_EQ(area, 1u);
+  served.trainer.write(0, of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 64), 0, area);
+  served.trainer.set_word(0, board::Phase::called, 1, area);
+  served.trainer.mark(0, area);
+  served.trainer.ring();
+  ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == 1; }));
+  const OpRequest& op = served.events.requests[0];
   EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
   EXPECT_EQ(op.group, 3u);
+  EXPECT_EQ(op.number, 0u);
+  served.session->complete(3, 0, {});
+  EXPECT_EQ(served.trainer.word(0, area).phase, board::Phase::done);
+  EXPECT_EQ(served.trainer.word(0), board::SlotWord{}) << "the job's area is another";
 }
 
-TEST_F(RequestTest, UnknownGroupIsAnsweredAtOnce) {
-  Request request = all_reduce_request(11);
-  request.group = 9;
-  served.trainer.submit(request);
-  auto& done = served.trainer.completion(11);
-  ASSERT_TRUE(turn_until(loop, [&] { return done.state.load() != 0; }));
-  EXPECT_EQ(done.code, TUTTI_NOT_FOUND);
-  EXPECT_THAT(std::string(done.message), HasSubstr("in no group 9"));
+// Marks for areas that no group has.
+TEST_F(RequestTest, UnknownGroupsAreNotServed) {
+  for (const uint32_t area : {1u, 2u, kAreasMost - 1}) {
+    served.trainer.write(0, all_reduce_request(), 0, area);
+    served.trainer.set_word(0, board::Phase::called, 1, area);
+    served.trainer.mark(0, area);
+  }
+  served.trainer.ring();
+  drain(loop);
   EXPECT_TRUE(served.events.requests.empty());
+  EXPECT_TRUE(ask(all_reduce_request()).invalid.ok());
 }
 
 TEST_F(RequestTest, SubgroupsOfNonsenseAreAnsweredAtOnce) {
+  BoardMail& mail = served.trainer.view().mail(0);
   const std::vector<std::vector<uint32_t>> lists = {{}, {0, 1, 2, 3, 0}, {4}, {1, 1}};
-  auto& done = served.trainer.completion(0);
+  const auto expect_refusal = [&] {
+    ASSERT_TRUE(turn_until(
+        loop, [&] { return mail.state.load() == static_cast<uint32_t>(MailState::answered); }));
+    EXPECT_EQ(mail.failure.code, TUTTI_INVALID_ARGUMENT) << mail.failure.message;
+    EXPECT_EQ(mail.failure.culprit_rank, 1);
+    EXPECT_THAT(mail.failure.message, HasSubstr("rank 1 (host a, pid "));
+  };
   for (const auto& ranks : lists) {
-    std::ranges::copy(std::as_bytes(std::span(ranks)), served.trainer.at(kArenaOffset));
-    Request request{};
-    request.verb = kVerbSubgroup;
-    request.count = ranks.size();
-    request.in_offset = kArenaOffset;
-    done.state.store(1);
-    served.trainer.submit(request);
-    ASSERT_TRUE(turn_until(loop, [&] { return done.state.load() == 2; }));
-    EXPECT_EQ(done.code, TUTTI_INVALID_ARGUMENT) << done.message;
+    served.trainer.ask_subgroup(ranks);
+    expect_refusal();
   }
+  for (const uint64_t offset : {uint64_t{0}, kEnd - 4, ~uint64_t{0} - 3}) {
+    mail.ranks = 2;
+    mail.list_offset = offset;
+    mail.state = static_cast<uint32_t>(MailState::asked);
+    served.trainer.ring();
+    expect_refusal();
+  }
+  mail.ranks = ~uint32_t{0};
+  mail.state = static_cast<uint32_t>(MailState::asked);
+  served.trainer.ring();
+  expect_refusal();
   EXPECT_TRUE(served.events.subgroups.empty());
   EXPECT_EQ(served.events.ends, 0);
 }

@@ -13,13 +13,13 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/base/loop.h"
+#include "daemon/board/board.h"
 #include "daemon/session/session.h"
-#include "proto/board.h"
-#include "proto/segment.h"
 #include "proto/session.pb.h"
 
 namespace tutti {
@@ -50,8 +50,8 @@ class RecordedEvents : public Session::Events {
     requests.push_back(std::move(request));
     if (then) then();
   }
-  void on_subgroup(Session&, uint32_t slot, std::vector<uint32_t> ranks) override {
-    subgroups.emplace_back(slot, std::move(ranks));
+  void on_subgroup(Session&, std::vector<uint32_t> ranks) override {
+    subgroups.push_back(std::move(ranks));
   }
   void on_end(Session&, bool is_leaving, Status status) override {
     ++ends;
@@ -62,7 +62,7 @@ class RecordedEvents : public Session::Events {
 
   std::vector<OpRequest> requests;
   std::function<void()> then;  // After each.
-  std::vector<std::pair<uint32_t, std::vector<uint32_t>>> subgroups;
+  std::vector<std::vector<uint32_t>> subgroups;
   std::vector<Status> stuck;
   int ends = 0;
   bool leaving = false;
@@ -92,14 +92,14 @@ class FakeTrainer {
   FakeTrainer& operator=(const FakeTrainer&) = delete;
   ~FakeTrainer() {
     if (base_ != nullptr) munmap(base_, bytes_);
-    if (board_ != nullptr) munmap(board_, kBoardBytes);
+    if (board_ != nullptr) munmap(board_, board_bytes(seats_));
   }
 
-  // Takes the welcome and maps the segment, and the board where there is one.
+  // Takes the welcome and maps the segment and the board.
   v1::Welcome join() {
     Result<std::optional<Packet>> packet = receive_stream();
     EXPECT_TRUE(packet.ok() && packet->has_value());
-    EXPECT_GE((*packet)->descriptors.size(), 2u);
+    EXPECT_GE((*packet)->descriptors.size(), 4u);
     memory_ = std::move((*packet)->descriptors[0]);
     doorbell_ = std::move((*packet)->descriptors[1]);
     struct stat info {};
@@ -108,15 +108,13 @@ class FakeTrainer {
     void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
     EXPECT_NE(base, MAP_FAILED);
     base_ = static_cast<std::byte*>(base);
-    if ((*packet)->descriptors.size() > 2) map_board(std::move((*packet)->descriptors[2]));
     descriptors_ = (*packet)->descriptors.size();
+    seats_ = static_cast<uint32_t>(descriptors_ - 3);
+    map_board(std::move((*packet)->descriptors[2]));
     return parse_welcome((*packet)->bytes);
   }
 
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(base_); }
-  Completion& completion(uint32_t slot) {
-    return reinterpret_cast<Completion*>(base_ + kCompletionsOffset)[slot];
-  }
   std::byte* at(uint64_t offset) { return base_ + offset; }
   uint64_t bytes() const { return bytes_; }
   int memory() const { return memory_.get(); }
@@ -124,21 +122,60 @@ class FakeTrainer {
   int board_memory() const { return board_memory_.get(); }
   // Descriptors that came with the welcome.
   size_t descriptors() const { return descriptors_; }
-  BoardHeader& board() { return *reinterpret_cast<BoardHeader*>(board_); }
-  BoardSlot& board_slot(uint32_t index) {
-    return reinterpret_cast<BoardSlot*>(board_ + kBoardSlotsOffset)[index];
+  board::View view() const { return {board_, seats_}; }
+  BoardHeader& board() const { return view().header(); }
+  board::Area area(uint32_t index = 0) const { return view().area(index); }
+  board::SlotWord word(uint64_t number, uint32_t area_index = 0) const {
+    return board::unpack(area(area_index).slot_of(number).word.load());
   }
+  void set_word(uint64_t number, board::Phase phase, uint32_t arrived, uint32_t area_index = 0) {
+    area(area_index)
+        .slot_of(number)
+        .word.store(pack(board::SlotWord{board::turn_of(number), phase, false, arrived}));
+  }
+  bool is_done(uint64_t number) const {
+    return word(number).turn == board::turn_of(number) && word(number).phase == board::Phase::done;
+  }
+  bool has_failed(uint64_t number) const {
+    return word(number).turn == board::turn_of(number) &&
+           word(number).phase == board::Phase::failed && failure(number).number == number;
+  }
+  const BoardFailure& failure(uint64_t number) const { return area().failure(number); }
   int socket() const { return socket_.get(); }
 
   void ring() { eventfd_write(doorbell_.get(), 1); }
-  void publish(const Request& request) {
-    const uint32_t head = header().head.load();
-    std::memcpy(at(kRequestsOffset + head % kRingSlots * sizeof(request)), &request,
-                sizeof(request));
-    header().head.store(head + 1);
+  // Writes the request and stamps it, as the rank of that seat.
+  BoardEntry& write(uint64_t number, const Request& request, uint32_t seat = 0,
+                    uint32_t area_index = 0) {
+    BoardEntry& entry = area(area_index).entry(number, seat);
+    entry.request = request;
+    entry.started_ns = 0;
+    entry.ready = entry.holding = 0;
+    entry.arrived = number + 1;
+    return entry;
   }
-  void submit(const Request& request) {
-    publish(request);
+  void mark(uint64_t number, uint32_t area_index = 0) {
+    const auto slot = static_cast<uint32_t>(number % kBoardSlots);
+    area(area_index).header().called[slot / 64].fetch_or(uint64_t{1} << slot % 64);
+    board().called[area_index / 64].fetch_or(uint64_t{1} << area_index % 64);
+  }
+  void call(uint64_t number) {
+    mark(number);
+    ring();
+  }
+  // A lone rank's request, called.
+  void submit(uint64_t number, const Request& request) {
+    write(number, request);
+    set_word(number, board::Phase::called, 1);
+    call(number);
+  }
+  // The list lies where the arena begins.
+  void ask_subgroup(std::span<const uint32_t> ranks, uint32_t seat = 0) {
+    std::memcpy(at(kArenaOffset), ranks.data(), ranks.size_bytes());
+    BoardMail& mail = view().mail(seat);
+    mail.ranks = static_cast<uint32_t>(ranks.size());
+    mail.list_offset = kArenaOffset;
+    mail.state = static_cast<uint32_t>(MailState::asked);
     ring();
   }
   void hang_up() { socket_.reset(); }
@@ -148,7 +185,7 @@ class FakeTrainer {
   Result<std::optional<Packet>> receive_stream() {
     Packet packet;
     packet.bytes.resize(65536);
-    alignas(cmsghdr) std::array<char, CMSG_SPACE((3 + kBoardRanks) * sizeof(int))> control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kWelcomeDescriptors * sizeof(int))> control{};
     iovec data{packet.bytes.data(), packet.bytes.size()};
     msghdr message{};
     message.msg_iov = &data;
@@ -167,7 +204,8 @@ class FakeTrainer {
   }
 
   void map_board(Fd memory) {
-    void* base = mmap(nullptr, kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+    void* base = mmap(nullptr, board_bytes(seats_), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
     EXPECT_NE(base, MAP_FAILED);
     board_ = static_cast<std::byte*>(base);
     board_memory_ = std::move(memory);
@@ -180,20 +218,23 @@ class FakeTrainer {
   size_t descriptors_ = 0;
   std::byte* base_ = nullptr;
   std::byte* board_ = nullptr;
+  uint32_t seats_ = 0;
   uint64_t bytes_ = 0;
 };
 
-// One open session and its trainer, welcomed as `rank` of `size`.
+// One open session and its trainer, welcomed as `rank` of `size`; the others are on another host.
 struct Served {
   explicit Served(Loop& loop, uint32_t rank = 1, uint32_t size = 4) : Served(loop, socket_pair()) {
-    session->set_group(0, rank, size);
-    std::vector<std::string> hosts;
-    for (uint32_t r = 0; r < size; ++r) hosts.push_back(r < size / 2 ? "a" : "b");
+    Session* const seats[] = {session.get()};
+    EXPECT_TRUE(share_board(loop, seats, {&rank, 1}, size).ok());
+    std::vector<std::string> hosts(size, "b");
+    hosts[rank] = "a";
     EXPECT_TRUE(session->welcome(7, hosts).ok());
     welcome = trainer.join();
   }
-  Served(Loop& loop, std::pair<Fd, Fd> ends) : trainer(std::move(ends.second)) {
-    auto opened = open_session(loop, ends.first, kTestSegmentBytes, events);
+  Served(Loop& loop, std::pair<Fd, Fd> ends, uint64_t segment_bytes = kTestSegmentBytes)
+      : trainer(std::move(ends.second)) {
+    auto opened = open_session(loop, ends.first, segment_bytes, events);
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     session = *std::move(opened);
   }
@@ -205,9 +246,8 @@ struct Served {
 };
 
 // A well-formed all_reduce of 8 floats, out of place.
-inline Request all_reduce_request(uint32_t slot = 0) {
+inline Request all_reduce_request() {
   Request request{};
-  request.slot = slot;
   request.verb = TUTTI_ALL_REDUCE;
   request.count = 8;
   request.in_offset = kArenaOffset;

@@ -5,7 +5,7 @@
 
 namespace tutti::tidy {
 
-constexpr size_t kMostLines = 350;
+constexpr size_t kMostLines = 600;
 constexpr size_t kMostColumns = 100;
 constexpr size_t kMostFunctionLines = 60;
 

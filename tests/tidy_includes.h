@@ -9,8 +9,9 @@ namespace tutti::tidy {
 
 // The floors of the house. A room includes only rooms of lower floors.
 inline const std::map<std::string, int> kFloors = {
-    {"kernel", 1}, {"base", 1},    {"schedule", 2}, {"device", 3}, {"transport", 4}, {"engine", 5},
-    {"group", 6},  {"session", 7}, {"mesh", 7},     {"worker", 8}, {"agent", 8},     {"cli", 8}};
+    {"kernel", 1},    {"base", 1},   {"board", 2}, {"schedule", 2}, {"device", 3},
+    {"transport", 4}, {"engine", 5}, {"group", 6}, {"session", 7},  {"mesh", 7},
+    {"worker", 8},    {"agent", 8},  {"cli", 8}};
 
 // The room a file belongs to: daemon/<room>/..., and the tests and fuzzers named after a room,
 // tests/<room>_... and tests/fuzz/<room>_...
@@ -27,8 +28,8 @@ inline bool is_door(const std::string& include) {
   return std::regex_match(include, kDoor);
 }
 
-// The door to the host's arithmetic, which the client's library links as well.
-constexpr std::string_view kKernelDoor = "daemon/kernel/kernel.h";
+// The doors to what the client's library links as well.
+inline const std::set<std::string> kForClients = {"daemon/kernel/kernel.h", "daemon/board/board.h"};
 // What an operation does to two values, for the kernels of other processors.
 constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
 
@@ -43,7 +44,7 @@ inline std::string refuse_daemon(const Source& source, const std::string& includ
   if (to.empty()) return "no room has this header";
   if (from == to) return "";
   const bool test = source.under("tests/");
-  if (include == kKernelDoor && source.under("client/")) return "";
+  if (kForClients.contains(include) && source.under("client/")) return "";
   if (!test && from.empty()) return "only the daemon and the tests include the daemon";
   if (include == kArithmetic) return from == "device" ? "" : "only a device computes";
   if (kForTests.contains(include)) return test ? "" : "this header is for tests";

@@ -100,7 +100,7 @@ const std::vector<Rule> kRules = {
        "_create(\"x\", 0);\n"}}},
     {"FileLength",
      check_length,
-     {{"a.cc", repeat("int x;\n", 350)}, {"a.py", repeat("x = 1\n", 350)}},
+     {{"a.cc", repeat("int x;\n", 600)}, {"a.py", repeat("x = 1\n", 600)}},
      {{"a.cc", repeat("int x;\n", 349)}}},
     {"Columns",
      check_columns,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <future>
+#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -110,10 +111,14 @@ class Cluster {
     auto done = std::make_shared<std::promise<Status>>();
     std::future<Status> future = done->get_future();
     call.done = [done](const Status& status) { done->set_value(status); };
+    call.number = take_number(rank, group);
     ClusterHost* host = host_of[rank];
     host->loop.post([=, call = std::move(call)] { host->world->submit(rank, group, call); });
     return future;
   }
+
+  // The place of the rank's next call on the group.
+  uint64_t take_number(int rank, uint32_t group = 0) { return next_number_[{rank, group}]++; }
 
   // All ranks' calls, made by `call_of(rank)`, to their ends.
   template <class CallOf>
@@ -128,6 +133,9 @@ class Cluster {
   Roster roster;
   std::vector<std::unique_ptr<ClusterHost>> hosts;
   std::vector<ClusterHost*> host_of;  // By rank.
+
+ private:
+  std::map<std::pair<int, uint32_t>, uint64_t> next_number_;  // By rank and group.
 };
 
 }  // namespace tutti::testing

@@ -2,6 +2,7 @@
 // made for it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -31,7 +32,9 @@ class Communicator {
   const std::vector<int>& places() const { return places_; }
 
   uint64_t next_seq(int rank) const { return next_seq_[rank]; }
-  uint64_t take_seq(int rank) { return next_seq_[rank]++; }
+  void take_seq(int rank, uint64_t number) {
+    next_seq_[rank] = std::max(next_seq_[rank], number + 1);
+  }
   // Every local rank that is not among the gone (ranks of the job) is past this operation.
   bool passed_by_all(uint64_t seq, const std::set<int>& gone) const;
 

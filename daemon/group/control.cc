@@ -1,6 +1,6 @@
 #include "daemon/group/control.h"
 
-#include "proto/segment.h"
+#include "proto/board.h"
 
 namespace tutti {
 

@@ -4,12 +4,12 @@
 // is announced to the leader, the worker of rank 0's host. The leader compares the ranks'
 // signatures (matcher.h) and answers every host with one verdict: start, with the strategies to
 // use, or fail, with one status for all. On start, the cached plan's moves and the ranks' tensors
-// go to the engine; its end completes every local call.
+// go to the engine; its end completes every local call. A group of one host's ranks alone is folded
+// by them.
 //
 // MANY SMALL ONES. What is said to one host in one turn of the loop travels in one frame, and word
 // of a small operation may wait while an older one has no verdict (outbox.h). Small all_reduces
-// that start together run as one (fuse.h). A list of tensors that comes as several calls is agreed
-// with its first (gate.h).
+// that start together run as one (fuse.h).
 //
 // A rank that is gone fails the operations it had not reached, and no others. A host, worker or
 // link that is lost, or an operation that passes its deadline while data moves, ends the epoch:
@@ -41,7 +41,8 @@ struct Call {
   Status invalid;                           // Not OK: refused, for everyone.
   std::shared_ptr<const void> memory;       // Of `in` and `out`.
   std::function<void(const Status&)> done;  // Called once, perhaps from inside submit().
-  uint32_t following = 0;                   // Calls of the same list that come after this one.
+  uint64_t number = 0;                      // Its place in its rank's calls on the group.
+  bool ranks_only = false;                  // `in` and `out` are nullptr: only its ranks can fold.
   uint32_t waited_ms = 0;                   // Of `timeout_ms`, before it came.
 };
 
@@ -105,6 +106,11 @@ struct WorldParts {
   Transport& transport;
   Engine& engine;
   std::shared_ptr<Tuner> tuner = nullptr;  // Of all epochs of the job. Null: one of its own.
+  // Lets the ranks of this host fold an operation of a group that has no others. False: they
+  // cannot. Null: they never do.
+  std::function<bool(uint32_t group, uint64_t number)> fold = nullptr;
+  // The epoch is over, whatever ended it. May be null.
+  std::function<void(const Status& cause)> on_over = nullptr;
 };
 // `host` must be in the roster.
 std::unique_ptr<World> make_world(const WorldParts& parts, Roster roster, const std::string& host,

@@ -21,8 +21,6 @@ Result<Matcher::Group*> Matcher::group_of(const Arrival& arrival) {
   const bool fits = arrival.rank >= 0 && arrival.rank < static_cast<int>(group.members.size());
   if (!fits || group.members != arrival.members)
     return invalid_argument("an arrival does not fit its group");
-  if (group.next_seq[arrival.rank] != arrival.seq)
-    return invalid_argument("an arrival is out of order");
   return &group;
 }
 
@@ -30,14 +28,15 @@ Result<std::optional<Verdict>> Matcher::arrive(const Arrival& arrival) {
   Result<Group*> found = group_of(arrival);
   if (!found.ok()) return found.status();
   Group& group = **found;
-  ++group.next_seq[arrival.rank];
+  group.next_seq[arrival.rank] = std::max(group.next_seq[arrival.rank], arrival.seq + 1);
   if (group.failed.contains(arrival.seq)) {
     std::erase_if(group.failed, [&](uint64_t seq) { return seq < passed_by_all(group); });
     return std::optional<Verdict>();
   }
   const Key key{arrival.group, arrival.seq};
   Pending& pending = pending_[key];
-  pending.arrived.emplace(arrival.rank, canonical(arrival.signature));
+  if (!pending.arrived.emplace(arrival.rank, canonical(arrival.signature)).second)
+    return invalid_argument("an arrival came twice");
   if (arrival.deadline < pending.deadline) {
     pending.deadline = arrival.deadline;
     pending.timeout_ms = arrival.timeout_ms;

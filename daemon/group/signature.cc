@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "proto/segment.h"
+#include "proto/board.h"
 
 namespace tutti {
 namespace {

@@ -16,7 +16,7 @@ struct Signature {
   uint64_t count = 0;
   uint32_t root = 0;
   Strategies strategies;
-  uint64_t layout = 0;  // pack_layout() of proto/segment.h.
+  uint64_t layout = 0;  // pack_layout() of proto/board.h.
   bool operator==(const Signature&) const = default;
 };
 

@@ -84,30 +84,15 @@ void PlainWorld::submit(int job_rank, uint32_t number, Call call) {
 
 void PlainWorld::enter(const Caller& caller, Call call) {
   if (!cause_.ok()) return answer(call, cause_);
-  Gate& gate = gates_[caller];
-  switch (gate.admit(call, Clock::now())) {
-    case Gate::Way::pass:
-      return proceed(caller, std::move(call));
-    case Gate::Way::open:
-      gate.shut(groups_.at(caller.first).next_seq(caller.second));
-      return proceed(caller, std::move(call));
-    case Gate::Way::wait:
-      return;
-    case Gate::Way::refuse:
-      return answer(call, gate.refusal());
-  }
-}
-
-void PlainWorld::proceed(const Caller& caller, Call call) {
   const int rank = caller.second;
   Communicator& group = groups_.at(caller.first);
-  const Key key{caller.first, group.take_seq(rank)};
+  const Key key{caller.first, call.number};
+  group.take_seq(rank, call.number);
   const auto failed = failed_.find(key);
   if (failed != failed_.end()) {
     const Status status = failed->second;
     if (group.passed_by_all(key.second, gone_)) failed_.erase(failed);
     announce(key, group, rank, call, 0);  // The leader counts who has passed.
-    settle_gates(key, status);
     return answer(call, status);
   }
   Pending& pending = pending_[key];
@@ -200,7 +185,6 @@ void PlainWorld::obey_fail(const Key& key, const Status& status) {
   const bool passed = group != groups_.end() && group->second.passed_by_all(key.second, gone_);
   if (!passed) failed_.emplace(key, status);
   complete(key, status);
-  settle_gates(key, status);
   outbox_.flush_this_turn();  // What waited for this verdict.
   if (failed_.size() > kFailedMost)
     abort(resource_exhausted("a rank of host " + hosts_[self_].name + " is " +
@@ -249,8 +233,6 @@ Result<uint32_t> PlainWorld::subgroup(int rank, const std::vector<uint32_t>& ran
 
 void PlainWorld::leave(int rank, const Status& cause) {
   note_gone(rank, cause);
-  for (auto& [caller, gate] : gates_)
-    if (groups_.at(caller.first).members()[caller.second] == rank) answer_waiting(gate, cause);
   if (leads()) return lead_gone(rank, cause);
   v1::Control control;
   control.mutable_gone()->set_rank(static_cast<uint32_t>(rank));
@@ -280,9 +262,8 @@ void PlainWorld::end_epoch(const Status& cause) {
   spdlog::warn("job {} epoch {} is over: {}", roster_.job, roster_.epoch, cause.to_string());
   parts_.engine.abort(roster_.epoch, cause);
   while (!pending_.empty()) complete(Key(pending_.begin()->first), cause);
-  for (auto& [caller, gate] : gates_) answer_waiting(gate, cause);
-  gates_.clear();
   failed_.clear();
+  if (parts_.on_over) parts_.on_over(cause);
 }
 
 WorldStats PlainWorld::stats() const {

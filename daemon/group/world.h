@@ -11,7 +11,6 @@
 #include "daemon/group/communicator.h"
 #include "daemon/group/control.h"
 #include "daemon/group/fuse.h"
-#include "daemon/group/gate.h"
 #include "daemon/group/gauge.h"
 #include "daemon/group/group.h"
 #include "daemon/group/matcher.h"
@@ -59,16 +58,13 @@ class PlainWorld final : public World, public Links::Events {
 
   // ---- The member ----
   void enter(const Caller& caller, Call call);
-  void proceed(const Caller& caller, Call call);
-  void settle_gates(const Key& key, const Status& verdict);
-  void reopen(const Caller& caller, uint64_t seq, const Status& verdict);
-  void answer_waiting(Gate& gate, const Status& cause);
   void announce(const Key& key, const Communicator& group, int rank, const Call& call,
                 uint32_t timeout_ms);
   void watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms, uint32_t waited_ms);
   void past_deadline(const Key& key);
   Hurry hurry_of(const Key& key, const Signature& signature) const;
   void obey_start(const StartOrder& order);
+  bool fold_here(const StartOrder& order, const Communicator& group);
   bool can_start(const Pending& pending, const Communicator& group) const;
   Operation bare_operation(const StartOrder& order, const Signature& signature);
   Operation operation_of(const StartOrder& order, const Pending& pending);
@@ -120,7 +116,6 @@ class PlainWorld final : public World, public Links::Events {
   std::map<uint32_t, Communicator> groups_;
   std::map<std::vector<int>, std::map<int, uint32_t>> subgroup_counts_;  // List, job rank: asked.
   std::map<Key, Pending> pending_;
-  std::map<Caller, Gate> gates_;
   std::map<Key, Status> failed_;  // For local ranks that have not arrived yet.
   std::set<int> gone_;            // Ranks of the job.
   std::vector<int> departures_;   // The same, in order.

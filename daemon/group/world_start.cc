@@ -46,37 +46,27 @@ void PlainWorld::obey_start(const StartOrder& order) {
     parts.push_back(&found->second);
   }
   outbox_.flush_this_turn();  // What waited for this verdict.
+  if (fold_here(order, group)) return;
   op_clock_.started({order.group, order.seqs.front()}, Clock::now());
   parts_.engine.start(parts.size() == 1 ? operation_of(order, *parts.front())
                                         : fused_operation(order, parts));
-  for (const uint64_t seq : order.seqs) settle_gates({order.group, seq}, {});
 }
 
-// ---- Lists ----
-
-// Soon, and not from inside: what waits there may bring about the next verdict.
-void PlainWorld::settle_gates(const Key& key, const Status& verdict) {
-  for (auto at = gates_.lower_bound({key.first, 0}); at != gates_.end(); ++at) {
-    if (at->first.first != key.first) return;
-    if (!at->second.waits_for(key.second)) continue;
-    parts_.loop.post([this, alive = alive_, caller = at->first, seq = key.second, verdict] {
-      if (*alive) reopen(caller, seq, verdict);
-    });
+// The ranks add up in the order of `centralized`, which is also what `auto` takes on one host.
+// Other strategies are the engine's, where it can. The end is told by the ranks.
+bool PlainWorld::fold_here(const StartOrder& order, const Communicator& group) {
+  if (group.places().size() != 1 || order.seqs.size() != 1 || !parts_.fold) return false;
+  const Key key{order.group, order.seqs.front()};
+  const bool plain = order.strategies.local.kind == StrategyKind::centralized;
+  const bool ranks_only = std::ranges::any_of(
+      pending_.at(key).calls, [](const auto& entry) { return entry.second.ranks_only; });
+  if (!plain && !ranks_only) return false;
+  if (!parts_.fold(key.first, key.second)) {
+    if (ranks_only) complete(key, internal_error("the ranks' requests changed after they agreed"));
+    return ranks_only;
   }
-}
-
-// A verdict may be told twice; the gate may wait for another by then.
-void PlainWorld::reopen(const Caller& caller, uint64_t seq, const Status& verdict) {
-  const auto gate = gates_.find(caller);
-  if (gate == gates_.end()) return;  // The epoch is over.
-  if (!gate->second.waits_for(seq)) return;
-  gate->second.settle(verdict);
-  for (Call& call : gate->second.take(Clock::now())) enter(caller, std::move(call));
-}
-
-void PlainWorld::answer_waiting(Gate& gate, const Status& cause) {
-  const Status status = cause.ok() ? Status(Code::cancelled, "the rank left") : cause;
-  for (const Call& call : gate.take(Clock::now())) answer(call, status);
+  parts_.loop.cancel(pending_.extract(key).mapped().timer);
+  return true;
 }
 
 // ---- One by one, or several as one ----

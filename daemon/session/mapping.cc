@@ -3,9 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include <array>
-#include <atomic>
-#include <bit>
 #include <new>
 #include <string>
 
@@ -26,25 +23,7 @@ void fill_header(std::byte* base, uint64_t bytes) {
 
 }  // namespace
 
-Request copy_request(Request& source) {
-  std::array<uint64_t, sizeof(Request) / sizeof(uint64_t)> words;
-  auto* from = reinterpret_cast<uint64_t*>(&source);
-  // Atomic loads: the compiler may not read a word twice and see two values.
-  for (size_t i = 0; i < words.size(); ++i)
-    words[i] = std::atomic_ref(from[i]).load(std::memory_order_relaxed);
-  return std::bit_cast<Request>(words);
-}
-
 Mapping::~Mapping() { munmap(base_, bytes_); }
-
-Completion& Mapping::completion(uint32_t slot) const {
-  return reinterpret_cast<Completion*>(base_ + kCompletionsOffset)[slot];
-}
-
-Request Mapping::copy_request(uint32_t position) const {
-  const uint64_t offset = kRequestsOffset + (position % kRingSlots) * sizeof(Request);
-  return tutti::copy_request(*reinterpret_cast<Request*>(base_ + offset));
-}
 
 Result<Segment> make_segment(uint64_t bytes) {
   if (bytes <= kArenaOffset || bytes > kSegmentBytesMax)

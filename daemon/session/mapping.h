@@ -11,9 +11,6 @@
 
 namespace tutti {
 
-// What lies at `source`, copied out in one pass of whole words: it may change meanwhile.
-Request copy_request(Request& source);
-
 // Unmapped when the last owner lets go. Everything behind it may change at any moment.
 class Mapping {
  public:
@@ -25,9 +22,6 @@ class Mapping {
   std::byte* base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
-  Completion& completion(uint32_t slot) const;
-  // The request at a ring position.
-  Request copy_request(uint32_t position) const;
 
  private:
   std::byte* base_;

@@ -1,5 +1,6 @@
 #include "daemon/session/request.h"
 
+#include <algorithm>
 #include <string>
 
 namespace tutti {
@@ -21,20 +22,9 @@ Status check_side(std::string_view name, uint64_t offset, uint64_t bytes, uint64
   return {};
 }
 
-// Where `out` begins when the operation is in place; both sides are known to lie in the arena.
-uint64_t in_place_out(const OpRequest& op, uint64_t in_offset, SideBytes bytes, GroupPlace place) {
-  if (op.collective == Collective::all_gather) return in_offset - place.rank * bytes.in;
-  if (op.collective == Collective::reduce_scatter) return in_offset + place.rank * bytes.out;
-  return in_offset;
-}
-
 Status check_overlap(const OpRequest& op, const Request& request, SideBytes bytes,
                      GroupPlace place) {
-  if (bytes.in == 0 || bytes.out == 0) return {};
-  const uint64_t in = request.in_offset;
-  const uint64_t out = request.out_offset;
-  if (in + bytes.in <= out || out + bytes.out <= in) return {};
-  if (out == in_place_out(op, in, bytes, place)) return {};
+  if (may_share(op.collective, request.in_offset, request.out_offset, bytes, place)) return {};
   return invalid_argument("the input and the output of " + std::string(name_of(op.collective)) +
                           " overlap in part; use separate buffers or the very same one");
 }
@@ -80,8 +70,11 @@ Status check_broadcast(const Request& request, SideBytes bytes) {
 
 Status read_sides(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
                   OpRequest& op) {
-  const Result<SideBytes> bytes = side_bytes(op.collective, op.dtype, op.count, op.root, place);
-  if (!bytes.ok()) return bytes.status();
+  const std::optional<SideBytes> bytes =
+      side_bytes(op.collective, op.dtype, op.count, op.root, place);
+  if (!bytes)
+    return invalid_argument("count " + std::to_string(op.count) + " is more than any memory holds");
+  if (op.ranks_only) return {};
   const uint64_t in = request.in_offset;
   const uint64_t out = request.out_offset;
   if (Status s = check_side("input", in, bytes->in, segment_bytes, op.dtype); !s.ok()) return s;
@@ -94,10 +87,24 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
   return check_broadcast(request, *bytes);
 }
 
+// The library says why it refused the call.
+Status read_refusal(const Request& request, const std::byte* base, uint64_t segment_bytes) {
+  const Code code = code_of(static_cast<int>(request.root));
+  const uint64_t length = std::min<uint64_t>(request.count, kMessageBytes - 1);
+  std::string why = "the call was refused";
+  if (length != 0 && in_arena(request.in_offset, length, segment_bytes))
+    why.assign(reinterpret_cast<const char*>(base + request.in_offset), length);
+  for (char& c : why)
+    if (static_cast<unsigned char>(c) < ' ') c = '?';
+  return {code == Code::ok ? Code::unknown : code, why};
+}
+
 Status read_fields(const Request& request, GroupPlace place, std::byte* base,
                    uint64_t segment_bytes, OpRequest& op) {
-  if (request.reserved_byte != 0)
-    return invalid_argument("reserved fields of the request must be 0");
+  if (request.verb >= kCollectives)
+    return invalid_argument("verb " + std::to_string(request.verb) + " is none");
+  op.collective = static_cast<Collective>(request.verb);
+  if ((request.flags & kRequestRefused) != 0) return read_refusal(request, base, segment_bytes);
   if (Status s = read_strategy(request.local_strategy, op.strategies.local); !s.ok()) return s;
   if (Status s = read_strategy(request.global_strategy, op.strategies.global); !s.ok()) return s;
   if (op.collective == Collective::barrier) return {};
@@ -109,31 +116,6 @@ Status read_fields(const Request& request, GroupPlace place, std::byte* base,
 
 }  // namespace
 
-Result<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t count, uint32_t root,
-                             GroupPlace place) {
-  uint64_t one = 0;
-  uint64_t all = 0;
-  if (__builtin_mul_overflow(count, size_of(dtype), &one) ||
-      __builtin_mul_overflow(one, uint64_t{place.size}, &all))
-    return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
-  const bool at_root = place.rank == root;
-  switch (collective) {
-    case Collective::all_reduce:
-      return SideBytes{one, one};
-    case Collective::reduce:
-      return SideBytes{one, at_root ? one : 0};
-    case Collective::broadcast:
-      return at_root ? SideBytes{one, 0} : SideBytes{0, one};
-    case Collective::all_gather:
-      return SideBytes{one, all};
-    case Collective::reduce_scatter:
-      return SideBytes{all, one};
-    case Collective::barrier:
-      break;
-  }
-  return SideBytes{};
-}
-
 bool in_arena(uint64_t offset, uint64_t bytes, uint64_t segment_bytes) {
   return offset >= kArenaOffset && offset <= segment_bytes && bytes <= segment_bytes - offset;
 }
@@ -141,12 +123,9 @@ bool in_arena(uint64_t offset, uint64_t bytes, uint64_t segment_bytes) {
 OpRequest read_request(const Request& request, GroupPlace place, std::byte* base,
                        uint64_t segment_bytes) {
   OpRequest op;
-  op.slot = request.slot;
-  op.group = request.group;
-  op.collective = static_cast<Collective>(request.verb);
   op.layout = request.layout;
-  op.following = request.following;
   op.timeout_ms = request.timeout_ms;
+  op.ranks_only = (request.flags & (kRequestStaged | kRequestListed)) != 0;
   op.invalid = read_fields(request, place, base, segment_bytes, op);
   if (!op.invalid.ok()) op.in = op.out = nullptr;
   return op;

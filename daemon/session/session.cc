@@ -1,12 +1,11 @@
 // The serving of one trainer: doorbell, requests, completions, the end.
-#include <linux/futex.h>
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <iterator>
 
@@ -17,15 +16,6 @@
 
 namespace tutti {
 namespace {
-
-template <size_t N>
-void copy_text(char (&target)[N], const std::string& text) {
-  const size_t length = std::min(text.size(), N - 1);
-  std::memcpy(target, text.data(), length);
-  target[length] = '\0';
-}
-
-void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX); }
 
 // A descriptor that becomes readable when the process at the other end ends: a forked child may
 // hold its socket open after it. Without one where the process is not to be seen from here.
@@ -53,42 +43,26 @@ Status SocketSession::start() {
 }
 
 Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& hosts) {
-  require(!welcomed_, "a session welcomes once");
+  require(!welcomed_ && board_ != nullptr, "a session welcomes once, with a board");
   v1::Welcome message;
   message.set_culprit_rank(-1);
   message.set_version(kProtocolVersion);
   message.set_epoch(epoch);
   for (const std::string& host : hosts) message.add_hosts(host);
   hosts_ = hosts;
+  message.set_worker_pid(static_cast<uint32_t>(getpid()));
   // Edge-triggered and never read: the trainer shares the descriptor's flags, so that a read of it
   // could be made to block.
   Status watched =
-      loop_.watch(doorbell_.get(), EPOLLIN | EPOLLET, [this](uint32_t) { take_requests(); });
+      loop_.watch(doorbell_.get(), EPOLLIN | EPOLLET, [this](uint32_t) { board_->collect(); });
   if (!watched.ok()) return watched;
-  std::vector<int> descriptors = {memory_.get(), doorbell_.get()};
-  if (board_ != nullptr) std::ranges::copy(board_->descriptors(), std::back_inserter(descriptors));
+  std::vector<int> descriptors = {segment_.get(), doorbell_.get()};
+  std::ranges::copy(board_->descriptors(), std::back_inserter(descriptors));
   Status sent = send_packet(socket_.get(), framed(message), descriptors);
   welcomed_ = sent.ok();
-  memory_.reset();
-  if (board_ != nullptr) board_->handed_out();
+  segment_.reset();
+  board_->handed_out();
   return sent;
-}
-
-void SocketSession::complete(uint32_t slot, const Status& status, uint32_t value) {
-  require(slot < kRingSlots && pending_[slot], "a completion needs a pending request");
-  pending_.reset(slot);
-  post(slot, status, value);
-}
-
-void SocketSession::post(uint32_t slot, const Status& status, uint32_t value) {
-  Completion& completion = mapping_->completion(slot);
-  completion.code = static_cast<int32_t>(status.code());
-  completion.culprit_rank = status.culprit().rank;
-  completion.value = value;
-  copy_text(completion.culprit_host, status.culprit().host);
-  copy_text(completion.message, status.message());
-  const uint32_t before = completion.state.exchange(slot_word(SlotState::done));
-  if (state_of(before) == SlotState::asleep) wake_all(completion.state);
 }
 
 // After the hello the socket carries nothing but its end.
@@ -100,107 +74,102 @@ void SocketSession::read_socket() {
   hang_up();
 }
 
-// The doorbell rings after each publication, so one look at `head` for each ring misses nothing.
-// What the rank left on the board before it published comes first.
-void SocketSession::take_requests() {
-  const uint32_t head = mapping_->header().head.load(std::memory_order_acquire);
-  if (head - tail_ > kRingSlots) return break_off("claims more requests than the ring has slots");
-  if (board_ != nullptr) board_->collect();
-  take_until(head);
+// ---- On the board ----
+
+Status SocketSession::attach(std::shared_ptr<HostBoard> board, uint32_t seat, uint32_t rank,
+                             uint32_t world_size) {
+  Fd segment(fcntl(segment_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!segment.valid()) return errno_status("cannot share a segment");
+  board->attach(seat, *this, std::move(segment), mapping_);
+  board_ = std::move(board);
+  seat_ = seat;
+  rank_ = rank;
+  world_size_ = world_size;
+  return {};
 }
 
-// Positions that were passed, or that nothing was published at, change nothing.
-void SocketSession::take_until(uint32_t position) {
-  const uint32_t head = mapping_->header().head.load(std::memory_order_acquire);
-  while (!stopped_ && position - tail_ - 1 < kRingSlots && head - tail_ - 1 < kRingSlots) {
-    const Request request = mapping_->copy_request(tail_++);
-    mapping_->header().tail.store(tail_, std::memory_order_release);
-    if (!take(request)) return;
-  }
+void SocketSession::let_ranks_decide(bool let) {
+  if (board_ != nullptr) board_->let_ranks_decide(let);
 }
 
-// False: the request broke the protocol and the session is over.
-bool SocketSession::take(const Request& request, uint32_t waited_ms) {
-  const bool known = request.verb < kCollectives || request.verb == kVerbSubgroup;
-  if (!known)
-    break_off("asked for the unknown verb " + std::to_string(request.verb));
-  else if (request.slot >= kRingSlots)
-    break_off("named a slot that the ring does not have");
-  else if (pending_[request.slot])
-    break_off("used a slot again before its completion");
-  if (stopped_) return false;
-  pending_.set(request.slot);
-  const auto place = groups_.find(request.group);
-  if (place == groups_.end())
-    complete(request.slot, not_found(who() + " is in no group " + std::to_string(request.group)),
-             0);
-  else if (request.verb == kVerbSubgroup)
-    take_subgroup(request);
-  else
-    take_operation(request, place->second, waited_ms);
-  return true;
+Session::Figures SocketSession::figures() const {
+  if (board_ == nullptr) return {};
+  const BoardFigures& own = board_->figures(seat_);
+  return {own.operations.load(), own.failures.load(), own.bytes.load()};
 }
 
-void SocketSession::take_operation(const Request& request, GroupPlace place, uint32_t waited_ms) {
+void SocketSession::complete(uint32_t group, uint64_t number, const Status& status) {
+  board_->complete(group, number, status);
+}
+
+bool SocketSession::fold(uint32_t group, uint64_t number) { return board_->fold(group, number); }
+
+void SocketSession::answer_subgroup(const Result<uint32_t>& group,
+                                    const std::vector<uint32_t>& ranks) {
+  board_->answer(seat_, group, ranks);
+}
+
+void SocketSession::take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
+                         uint32_t waited_ms) {
   OpRequest op = read_request(request, place, mapping_->base(), mapping_->bytes());
-  if (!op.invalid.ok()) op.invalid = blame(request, op.invalid);
+  if (!op.invalid.ok())
+    op.invalid =
+        blame(op.invalid.code(), who() + " asked for " + std::string(name_of(op.collective)) +
+                                     ": " + op.invalid.message());
+  op.group = group;
+  op.number = number;
   op.memory = mapping_;
   op.waited_ms = waited_ms;
   events_.on_request(*this, std::move(op));
 }
 
-void SocketSession::take_subgroup(const Request& request) {
-  Result<std::vector<uint32_t>> ranks = read_ranks(request);
-  if (ranks.ok()) return events_.on_subgroup(*this, request.slot, *std::move(ranks));
-  complete(request.slot, blame(request, ranks.status()), 0);
+void SocketSession::take_mail(const BoardMail& mail) {
+  Result<std::vector<uint32_t>> ranks =
+      read_ranks(std::atomic_ref(const_cast<uint32_t&>(mail.ranks)).load(),
+                 std::atomic_ref(const_cast<uint64_t&>(mail.list_offset)).load());
+  if (ranks.ok()) return events_.on_subgroup(*this, *std::move(ranks));
+  answer_subgroup(
+      blame(ranks.status().code(), who() + " asked for subgroup: " + ranks.status().message()), {});
 }
 
-Result<std::vector<uint32_t>> SocketSession::read_ranks(const Request& request) const {
-  const uint32_t size = groups_.at(request.group).size;
-  if (request.group != 0) return invalid_argument("a sub-group is made from the whole job");
-  if (request.count == 0 || request.count > size)
-    return invalid_argument("a sub-group of a job of " + std::to_string(size) + " cannot have " +
-                            std::to_string(request.count) + " ranks");
-  const uint64_t bytes = request.count * sizeof(uint32_t);
-  if (!in_arena(request.in_offset, bytes, mapping_->bytes()))
+Result<std::vector<uint32_t>> SocketSession::read_ranks(uint32_t count, uint64_t offset) const {
+  if (count == 0 || count > world_size_)
+    return invalid_argument("a sub-group of a job of " + std::to_string(world_size_) +
+                            " cannot have " + std::to_string(count) + " ranks");
+  const uint64_t bytes = count * sizeof(uint32_t);
+  if (!in_arena(offset, bytes, mapping_->bytes()))
     return invalid_argument("the list of ranks lies outside the segment");
-  std::vector<uint32_t> ranks(request.count);
-  std::memcpy(ranks.data(), mapping_->base() + request.in_offset, bytes);
-  std::vector<bool> seen(size);
+  std::vector<uint32_t> ranks(count);
+  std::memcpy(ranks.data(), mapping_->base() + offset, bytes);
+  std::vector<bool> seen(world_size_);
   for (const uint32_t rank : ranks) {
-    if (rank >= size || seen[rank])
-      return invalid_argument("rank " + std::to_string(rank) + (rank < size ? " twice" : "") +
-                              " in a sub-group of a job of " + std::to_string(size));
+    if (rank >= world_size_ || seen[rank])
+      return invalid_argument("rank " + std::to_string(rank) +
+                              (rank < world_size_ ? " twice" : "") +
+                              " in a sub-group of a job of " + std::to_string(world_size_));
     seen[rank] = true;
   }
   return ranks;
 }
 
-Status SocketSession::blame(const Request& request, const Status& fault) const {
-  const std::string verb = request.verb < kCollectives
-                               ? std::string(name_of(static_cast<Collective>(request.verb)))
-                               : "subgroup";
-  return {fault.code(), who() + " asked for " + verb + ": " + fault.message(),
-          Culprit{static_cast<int>(groups_.at(0).rank), host()}};
+Status SocketSession::blame(Code code, const std::string& what) const {
+  return {code, what, Culprit{static_cast<int>(rank_), host()}};
 }
 
-std::string SocketSession::host() const {
-  const auto job = groups_.find(0);
-  if (job == groups_.end() || job->second.rank >= hosts_.size()) return {};
-  return hosts_[job->second.rank];
-}
+std::string SocketSession::host() const { return rank_ < hosts_.size() ? hosts_[rank_] : ""; }
 
 std::string SocketSession::who() const {
-  const auto job = groups_.find(0);
-  if (job == groups_.end()) return "the trainer";
+  if (board_ == nullptr) return "the trainer";
   const Result<PeerCredentials> peer = peer_credentials(socket_.get());
-  return "rank " + std::to_string(job->second.rank) + " (host " + host() + ", pid " +
+  return "rank " + std::to_string(rank_) + " (host " + host() + ", pid " +
          std::to_string(peer.ok() ? peer->pid : 0) + ")";
 }
 
-// What was published before the end still counts: a trainer may submit and die.
+// ---- The end ----
+
+// What was asked for before the end still counts: a trainer may ask and die.
 void SocketSession::hang_up() {
-  if (welcomed_) take_requests();
+  if (welcomed_) board_->collect();
   if (stopped_) return;
   if (mapping_->header().leaving.load(std::memory_order_acquire) != 0) return end(true, {});
   end(false, unavailable(who() + (welcomed_ ? " died" : " died while joining")));
@@ -210,20 +179,18 @@ void SocketSession::break_off(const std::string& how) {
   end(false, invalid_argument(who() + " broke the protocol: it " + how));
 }
 
-// What the trainer brought to the board before its end still counts.
 void SocketSession::end(bool leaving, Status why) {
   if (std::exchange(ending_, true)) return;
   if (board_ != nullptr)
-    board_->leave(rank_on_board_, {leaving ? Code::unavailable : why.code(),
-                                   leaving ? who() + " left" : why.message(),
-                                   Culprit{static_cast<int>(rank_on_board_), host()}});
+    board_->leave(seat_, blame(leaving ? Code::unavailable : why.code(),
+                               leaving ? who() + " left" : why.message()));
   stop();
   events_.on_end(*this, leaving, std::move(why));
 }
 
 void SocketSession::stop() {
   if (std::exchange(stopped_, true)) return;
-  if (board_ != nullptr) board_->stand_up(rank_on_board_);
+  if (board_ != nullptr) board_->detach(seat_);
   loop_.unwatch(socket_.get());
   loop_.unwatch(doorbell_.get());
   if (process_.valid()) loop_.unwatch(process_.get());
@@ -239,6 +206,24 @@ Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t s
                                                  std::move(doorbell), events);
   if (Status started = session->start(); !started.ok()) return started;
   return std::unique_ptr<Session>(std::move(session));
+}
+
+Status share_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
+                   uint32_t world_size) {
+  Result<std::shared_ptr<HostBoard>> board = HostBoard::make(loop, ranks, world_size);
+  if (!board.ok()) return board.status();
+  for (uint32_t seat = 0; seat < sessions.size(); ++seat) {
+    if (sessions[seat] == nullptr) {
+      if (Status made = (*board)->attach_nobody(seat); !made.ok()) return made;
+      continue;
+    }
+    auto* session = dynamic_cast<SocketSession*>(sessions[seat]);
+    require(session != nullptr, "a session is one of open_session()'s");
+    if (Status attached = session->attach(*board, seat, ranks[seat], world_size); !attached.ok())
+      return attached;
+  }
+  (*board)->let_ranks_decide(true);
+  return {};
 }
 
 }  // namespace tutti

@@ -76,16 +76,16 @@ void refuse_trainer(int socket, const Status& status);
 // A checked request. `in` and `out` point into the segment and hold the sizes the collective asks
 // for (see tensor_bytes); nullptr where the rank has no such side or count is 0.
 struct OpRequest {
-  uint32_t slot = 0;
   uint32_t group = 0;
+  uint64_t number = 0;  // Its place in the order of its rank's calls on the group.
   Collective collective = Collective::barrier;
   Dtype dtype = Dtype::f32;
   Op op = Op::sum;
   uint32_t root = 0;
   uint64_t count = 0;
   Strategies strategies;
-  uint64_t layout = 0;     // Of the list of tensors this is a part of; 0: none.
-  uint32_t following = 0;  // Requests of that list to come.
+  uint64_t layout = 0;      // Of a list of tensors that is asked for as one; 0: a single tensor.
+  bool ranks_only = false;  // The tensors pass through windows, or are many: only ranks can fold.
   std::byte* in = nullptr;
   std::byte* out = nullptr;
   uint32_t timeout_ms = 0;  // 0: the session's default.
@@ -102,8 +102,11 @@ class Session {
   class Events {
    public:
     virtual ~Events() = default;
+    // A request of an operation that the ranks of the host do not settle among themselves. Each
+    // comes once; those of one group in any order.
     virtual void on_request(Session& session, OpRequest request) = 0;
-    virtual void on_subgroup(Session& session, uint32_t slot, std::vector<uint32_t> ranks) = 0;
+    // Answer with answer_subgroup(), once.
+    virtual void on_subgroup(Session& session, std::vector<uint32_t> ranks) = 0;
     // The trainer is gone: `leaving` on purpose, else it died or broke the protocol (`why` says
     // how). The session makes no further call.
     virtual void on_end(Session& session, bool leaving, Status why) = 0;
@@ -115,24 +118,26 @@ class Session {
   virtual ~Session() = default;
   // The trainer's process as seen from here; 0: it is not.
   virtual pid_t process() const = 0;
-  // Group sizes decide how large a side must be: announce them before the first request of a group
-  // can come.
-  virtual void set_group(uint32_t group, uint32_t rank_in_group, uint32_t group_size) = 0;
-  // Whether operations may be settled on the board, where there is one (see share_board).
-  virtual void use_board(bool use) = 0;
-  // What this rank did there.
+  // Whether the ranks of the host may settle operations among themselves.
+  virtual void let_ranks_decide(bool let) = 0;
+  // What this rank did, as it says.
   struct Figures {
     uint64_t operations = 0;  // That ended OK.
     uint64_t failures = 0;
     uint64_t bytes = 0;  // Of the tensors of those that ended OK.
   };
-  virtual Figures board_figures() const = 0;
-  // Hands the trainer its descriptors and starts serving. Once.
+  virtual Figures figures() const = 0;
+  // Hands the trainer its descriptors and starts serving. Once, after share_board().
   virtual Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) = 0;
   // Instead of welcome(): tells the trainer why not. Destroy the session then.
   virtual void refuse(const Status& why) = 0;
-  // Answers a request: at most once a slot and request; wakes who waits. `value`: of kVerbSubgroup.
-  virtual void complete(uint32_t slot, const Status& status, uint32_t value = 0) = 0;
+  // Ends an operation, for all ranks of this host, whichever of their sessions is asked; wakes who
+  // waits. Does nothing where it is over, or no rank has begun it.
+  virtual void complete(uint32_t group, uint64_t number, const Status& status) = 0;
+  // Lets the ranks fold an operation all of whose requests came and agree. False: they cannot.
+  virtual bool fold(uint32_t group, uint64_t number) = 0;
+  virtual void answer_subgroup(const Result<uint32_t>& group,
+                               const std::vector<uint32_t>& ranks) = 0;
 };
 
 // Makes the segment and watches the socket (for an early end) but serves nothing until welcome().
@@ -141,9 +146,10 @@ class Session {
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
                                               Session::Events& events);
 
-// Lets the ranks of a job whose ranks are all on this host settle ordinary operations among
-// themselves (proto/board.h). `sessions`: all of them, by rank, none welcomed yet; then welcome
-// all. More than kBoardRanks: they do without.
-Status share_board(Loop& loop, std::span<Session* const> sessions);
+// Where the ranks of a host meet: makes their board. `sessions`: those of the host's ranks, in the
+// order of their ranks, none welcomed yet (nullptr: it ended already); then welcome all. `ranks`:
+// their ranks in the job. RESOURCE_EXHAUSTED: more than kSeatsMost.
+Status share_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
+                   uint32_t world_size);
 
 }  // namespace tutti

@@ -76,13 +76,19 @@ void Worker::free_place(uint32_t rank) {
 void Worker::on_roster(const Roster& roster) {
   std::unique_ptr<World>& world = worlds_[roster.epoch];
   if (world != nullptr) return;
-  world = make_world({loop_, *transport_, *engine_, tuner_}, roster, settings_.host,
-                     world_options(settings_));
+  const auto fold_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
+    return fold(epoch, group, number);
+  };
+  const auto on_over = [this](const Status&) { let_ranks_decide(); };
+  world = make_world({loop_, *transport_, *engine_, tuner_, fold_here, on_over}, roster,
+                     settings_.host, world_options(settings_));
   strategy_ = roster.strategy;
   door_->opened(roster.epoch);
-  share_board(roster);
+  const Status shared = share_board(roster);
+  let_ranks_decide();
   for (auto& [number, trainer] : trainers_)
-    if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer)) welcome(trainer, *world);
+    if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer))
+      shared.ok() ? welcome(trainer, *world) : turn_away(number, trainer, shared);
   follow_trainers();
   report_missing(*world);
 }
@@ -95,21 +101,25 @@ void Worker::follow_trainers() const {
   cores_.follow(processes);
 }
 
-// Where all of the job is on this host, and alive, its ranks settle ordinary operations themselves.
-void Worker::share_board(const Roster& roster) {
-  std::vector<Session*> sessions(roster.ranks.size());
-  for (const auto& [number, trainer] : trainers_)
-    if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer))
-      sessions[trainer.rank] = trainer.session.get();
-  if (std::ranges::find(sessions, nullptr) != sessions.end()) return;
-  if (const Status shared = tutti::share_board(loop_, sessions); !shared.ok())
-    spdlog::warn("job {}: its ranks do without a board: {}", job_, shared.to_string());
-  use_boards();
+// A rank that ended while it joined has a place there, and nobody in it.
+Status Worker::share_board(const Roster& roster) {
+  std::vector<Session*> sessions;
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < roster.ranks.size(); ++rank) {
+    if (roster.ranks[rank].host != settings_.host) continue;
+    const auto here = std::ranges::find_if(trainers_, [&](const auto& entry) {
+      const Trainer& trainer = entry.second;
+      return trainer.epoch == 0 && !trainer.ended && trainer.rank == rank && is_in(roster, trainer);
+    });
+    sessions.push_back(here == trainers_.end() ? nullptr : here->second.session.get());
+    ranks.push_back(rank);
+  }
+  return tutti::share_board(loop_, sessions, ranks, static_cast<uint32_t>(roster.ranks.size()));
 }
 
-// The board adds up in the order of `centralized`, which is also what `auto` takes on one host.
-// Other strategies, and an epoch that failed, are the worker's.
-void Worker::use_boards() {
+// Ranks fold in the order of `centralized`, which is also what `auto` takes on one host. Under
+// other strategies, and in an epoch that failed, the worker decides.
+void Worker::let_ranks_decide() {
   const Result<Strategies> set = parse_strategies(strategy_);
   const auto plain = [](const Strategy& strategy) {
     return strategy.kind == StrategyKind::automatic || strategy.kind == StrategyKind::centralized;
@@ -118,7 +128,7 @@ void Worker::use_boards() {
   for (const auto& [number, trainer] : trainers_) {
     const auto world = worlds_.find(trainer.epoch);
     const bool failed = world != worlds_.end() && !world->second->cause().ok();
-    trainer.session->use_board(suits && !failed);
+    trainer.session->let_ranks_decide(suits && !failed);
   }
 }
 
@@ -146,10 +156,15 @@ bool Worker::is_in(const Roster& roster, const Trainer& trainer) const {
 void Worker::welcome(Trainer& trainer, World& world) {
   const Roster& roster = world.roster();
   trainer.epoch = roster.epoch;
-  trainer.session->set_group(0, trainer.rank, static_cast<uint32_t>(roster.ranks.size()));
   const Status welcomed = trainer.session->welcome(roster.epoch, host_names(roster));
   if (!welcomed.ok())  // Its end will say so too.
     spdlog::warn("job {}: {}", job_, welcomed.to_string());
+}
+
+void Worker::turn_away(uint64_t number, Trainer& trainer, const Status& why) {
+  trainer.ended = true;
+  trainer.session->refuse(why);
+  loop_.post([this, number] { forget(number); });
 }
 
 // The trainer that waits for its roster as this rank, of which there is at most one; or end().
@@ -168,9 +183,7 @@ void Worker::withdraw(Trainers::iterator trainer) {
 void Worker::on_refused(uint32_t rank, Status why) {
   const auto found = joining(rank);
   if (found == trainers_.end()) return;
-  found->second.ended = true;
-  found->second.session->refuse(why);
-  loop_.post([this, number = found->first] { forget(number); });
+  turn_away(found->first, found->second, why);
 }
 
 }  // namespace tutti

@@ -63,13 +63,20 @@ v1::Departures departures_of(const World& world) {
   return out;
 }
 
-// What a rank settled on the board, which no world saw.
+// What a rank did, as it says.
 WorldStats figures_of(const Session& session) {
-  const Session::Figures board = session.board_figures();
+  const Session::Figures figures = session.figures();
   WorldStats stats;
-  stats.operations = board.operations;
-  stats.failures = board.failures;
-  stats.bytes = board.bytes;
+  stats.operations = figures.operations;
+  stats.failures = figures.failures;
+  stats.bytes = figures.bytes;
+  return stats;
+}
+
+// Between hosts; the operations are the ranks' figures.
+WorldStats traffic_of(const World& world) {
+  WorldStats stats = world.stats();
+  stats.operations = stats.failures = stats.bytes = 0;
   return stats;
 }
 
@@ -120,12 +127,12 @@ v1::WorkerReport Worker::on_report() {
     rank.set_rank(trainer.rank);
     rank.set_pid(trainer.pid);
     rank.set_epoch(trainer.epoch);
-    const Session::Figures board = trainer.session->board_figures();
-    rank.set_operations(trainer.operations + board.operations);
-    rank.set_bytes(trainer.bytes + board.bytes);
+    const Session::Figures figures = trainer.session->figures();
+    rank.set_operations(figures.operations);
+    rank.set_bytes(figures.bytes);
   }
   WorldStats stats = ended_;
-  for (const auto& [epoch, world] : worlds_) add(stats, world->stats());
+  for (const auto& [epoch, world] : worlds_) add(stats, traffic_of(*world));
   for (const auto& [number, trainer] : trainers_) add(stats, figures_of(*trainer.session));
   report.set_operations(stats.operations);
   report.set_failures(stats.failures);
@@ -158,7 +165,7 @@ void Worker::on_stop() {
   for (auto& [epoch, world] : worlds_)
     world->abort(
         unavailable("the worker of host " + settings_.host + " was stopped", {-1, settings_.host}));
-  use_boards();
+  let_ranks_decide();
   loop_.at(Clock::now() + kFarewell, [this] { loop_.stop(); });
 }
 
@@ -172,7 +179,7 @@ Worker::Trainers::iterator Worker::trainer_of(const Session& session) {
 }
 
 void Worker::on_request(Session& session, OpRequest request) {
-  const auto& [number, trainer] = *trainer_of(session);
+  const Trainer& trainer = trainer_of(session)->second;
   Call call;
   call.signature = {request.collective, request.dtype,      request.op,    request.count,
                     request.root,       request.strategies, request.layout};
@@ -182,33 +189,31 @@ void Worker::on_request(Session& session, OpRequest request) {
   call.waited_ms = request.waited_ms;
   call.invalid = request.invalid;
   call.memory = request.memory;
-  call.following = request.following;
-  const uint64_t bytes =
-      request.collective == Collective::barrier ? 0 : request.count * size_of(request.dtype);
-  call.done = [this, number = number, slot = request.slot, bytes](const Status& status) {
-    answer(number, slot, bytes, status);
+  call.number = request.number;
+  call.ranks_only = request.ranks_only;
+  call.done = [this, epoch = trainer.epoch, group = request.group,
+               place = request.number](const Status& status) {
+    if (Session* any = session_of(epoch); any != nullptr) any->complete(group, place, status);
   };
   worlds_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), request.group, std::move(call));
 }
 
-void Worker::answer(uint64_t number, uint32_t slot, uint64_t bytes, const Status& status) {
-  const auto found = trainers_.find(number);
-  if (found == trainers_.end()) return;  // It died meanwhile.
-  if (status.ok()) {
-    ++found->second.operations;
-    found->second.bytes += bytes;
-  }
-  found->second.session->complete(slot, status);
+// Of any rank of the epoch: they share a board.
+Session* Worker::session_of(uint32_t epoch) {
+  const auto found = std::ranges::find_if(
+      trainers_, [&](const auto& entry) { return entry.second.epoch == epoch; });
+  return found == trainers_.end() ? nullptr : found->second.session.get();
 }
 
-void Worker::on_subgroup(Session& session, uint32_t slot, std::vector<uint32_t> ranks) {
+bool Worker::fold(uint32_t epoch, uint32_t group, uint64_t number) {
+  Session* any = session_of(epoch);
+  return any != nullptr && any->fold(group, number);
+}
+
+void Worker::on_subgroup(Session& session, std::vector<uint32_t> ranks) {
   const Trainer& trainer = trainer_of(session)->second;
   const auto rank = static_cast<int>(trainer.rank);
-  const Result<uint32_t> group = worlds_.at(trainer.epoch)->subgroup(rank, ranks);
-  if (!group.ok()) return session.complete(slot, group.status());
-  const auto place = std::ranges::find(ranks, trainer.rank) - ranks.begin();
-  session.set_group(*group, static_cast<uint32_t>(place), static_cast<uint32_t>(ranks.size()));
-  session.complete(slot, {}, *group);
+  session.answer_subgroup(worlds_.at(trainer.epoch)->subgroup(rank, ranks), ranks);
 }
 
 void Worker::on_end(Session& session, bool leaving, Status why) {
@@ -223,7 +228,7 @@ void Worker::on_end(Session& session, bool leaving, Status why) {
 
 void Worker::on_stuck(Session& session, Status why) {
   worlds_.at(trainer_of(session)->second.epoch)->abort(why);
-  use_boards();
+  let_ranks_decide();
 }
 
 void Worker::forget(uint64_t number) {
@@ -243,7 +248,7 @@ void Worker::drop_finished_worlds() {
         trainers_, [&, epoch = epoch](const auto& other) { return other.second.epoch == epoch; });
     const bool old = epoch != worlds_.rbegin()->first;
     const bool finished = !used && (world->over() || (old && !world->cause().ok()));
-    if (finished) add(ended_, world->stats());
+    if (finished) add(ended_, traffic_of(*world));
     if (finished) keep_departures(*world);
     return finished;
   });
@@ -279,7 +284,7 @@ void Worker::end_if_idle() {
 void Worker::on_aborted(uint32_t epoch, Status cause) {
   const auto world = worlds_.find(epoch);
   if (world != worlds_.end()) world->second->abort(cause);
-  use_boards();
+  let_ranks_decide();
 }
 
 void Worker::on_strategy(const std::string& strategy) {
@@ -288,7 +293,7 @@ void Worker::on_strategy(const std::string& strategy) {
   strategy_ = strategy;
   spdlog::info("job {}: strategy {}", job_, strategy);
   for (auto& [epoch, world] : worlds_) world->set_strategy(*parsed);
-  use_boards();
+  let_ranks_decide();
 }
 
 // ---- Between workers ----

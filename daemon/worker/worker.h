@@ -48,8 +48,6 @@ class Worker final : public Session::Events,
     uint32_t pid = 0;
     uint32_t epoch = 0;
     bool ended = false;  // Dead, gone or refused: soon to be forgotten.
-    uint64_t operations = 0;
-    uint64_t bytes = 0;
   };
   using Trainers = std::map<uint64_t, Trainer>;  // By a number of our own.
 
@@ -60,7 +58,7 @@ class Worker final : public Session::Events,
 
   // From trainers.
   void on_request(Session& session, OpRequest request) override;
-  void on_subgroup(Session& session, uint32_t slot, std::vector<uint32_t> ranks) override;
+  void on_subgroup(Session& session, std::vector<uint32_t> ranks) override;
   void on_end(Session& session, bool leaving, Status why) override;
   void on_stuck(Session& session, Status why) override;
 
@@ -80,11 +78,13 @@ class Worker final : public Session::Events,
   void withdraw(Trainers::iterator trainer);
   void follow_trainers() const;
   void report_missing(World& world);
-  void share_board(const Roster& roster);
-  void use_boards();
+  Status share_board(const Roster& roster);
+  bool fold(uint32_t epoch, uint32_t group, uint64_t number);
+  void let_ranks_decide();
   bool is_in(const Roster& roster, const Trainer& trainer) const;
   void welcome(Trainer& trainer, World& world);
-  void answer(uint64_t number, uint32_t slot, uint64_t bytes, const Status& status);
+  void turn_away(uint64_t number, Trainer& trainer, const Status& why);
+  Session* session_of(uint32_t epoch);
   void forget(uint64_t number);
   void drop_finished_worlds();
   void keep_departures(const World& world);

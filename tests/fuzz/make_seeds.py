@@ -84,16 +84,38 @@ def strategies():
     )
 
 
-ARENA = 256 * 1024
+ARENA = 4096
 RING = 3
 
 
-def request(verb, dtype, op, count, at_in, at_out, root=0, strategy=RING, rank=1, size=4):
-    place = struct.pack("<HHH", size - 1, rank, 0x8000)
-    what = struct.pack("<IBBBBII", 7, verb, dtype, op, 0, 0, root)
+def asked(verb, dtype, op, count, at_in, at_out, root=0, strategy=RING, flags=0, records=0):
+    what = struct.pack("<BBBBI", verb, dtype, op, flags, root)
     sides = struct.pack("<QQQ", count, at_in, at_out)
-    how = struct.pack("<IIIIQ", 0, strategy, 0, 0, 0)
-    return place + what + sides + how
+    return what + sides + struct.pack("<IIIIQ", 0, strategy, 0, records, 0)
+
+
+def request(*what, rank=1, size=4, **how):
+    return struct.pack("<HHH", size - 1, rank, 0x8000) + asked(*what, **how)
+
+
+def matches():
+    def both(one, other):
+        return one + other
+
+    record = struct.pack("<QQQ", ARENA + 256, ARENA + 512, 8)
+    write(
+        "board_match",
+        all_reduce=both(asked(0, 0, 0, 8, ARENA, ARENA, strategy=0),
+                        asked(0, 0, 0, 8, ARENA, ARENA, strategy=0)),
+        listed=both(asked(0, 0, 0, 8, ARENA, 0, strategy=0, flags=4, records=1),
+                    asked(0, 0, 0, 8, ARENA, ARENA, strategy=0)) + record,
+        staged=both(asked(0, 0, 0, 8, ARENA, ARENA, strategy=0, flags=3),
+                    asked(0, 0, 0, 8, ARENA, ARENA, strategy=0)),
+        gather=both(asked(3, 0, 0, 8, ARENA, ARENA + 64, strategy=0),
+                    asked(3, 0, 0, 8, ARENA, ARENA + 64, strategy=0)),
+        scatter=both(asked(4, 0, 0, 8, ARENA, ARENA + 64, strategy=0),
+                     asked(4, 0, 0, 8, ARENA, ARENA + 64, strategy=0)),
+    )
 
 
 def requests():
@@ -109,6 +131,10 @@ def requests():
         barrier=request(5, 0, 0, 0, 0, 0),
         end_wraps=request(0, 0, 0, (1 << 62) - 1, ARENA, ARENA, rank=0, size=1),
         overlap=request(0, 0, 0, 8, ARENA, ARENA + 4),
+        unknown=request(200, 0, 0, 8, ARENA, ARENA),
+        staged=request(0, 0, 0, 1 << 30, ARENA, ARENA, flags=3),
+        listed=request(0, 0, 0, 8, ARENA, 0, flags=4, records=2),
+        refused=request(0, 0, 0, 20, ARENA, 0, root=3, flags=8),
     )
 
 
@@ -185,6 +211,7 @@ def main():
     greetings()
     strategies()
     requests()
+    matches()
     frames()
     controls()
     rosters()

@@ -2,7 +2,7 @@
 // the same. What is read and written is read again.
 #include "client/strategy.h"
 #include "daemon/schedule/schedule.h"
-#include "proto/segment.h"
+#include "proto/board.h"
 #include "tests/fuzz/input.h"
 
 namespace tutti {

@@ -25,8 +25,8 @@ Ask take_ask(fuzz::Input& input) {
   ask.place.rank = input.take<uint16_t>() % ask.place.size;
   ask.segment_bytes = kArenaOffset + input.take<uint16_t>();
   ask.request = input.take<Request>();
-  ask.request.verb %= kCollectives;
-  ask.collective = static_cast<Collective>(ask.request.verb);
+  const bool known = ask.request.verb < kCollectives;
+  ask.collective = known ? static_cast<Collective>(ask.request.verb) : Collective::barrier;
   return ask;
 }
 
@@ -75,7 +75,8 @@ void check_strategy(const Strategy& strategy, uint32_t packed) {
 void check_accepted(const Ask& ask, const OpRequest& op) {
   check_strategy(op.strategies.local, ask.request.local_strategy);
   check_strategy(op.strategies.global, ask.request.global_strategy);
-  require(ask.request.reserved_byte == 0, "reserved bytes are refused");
+  require(ask.request.verb < kCollectives, "verbs are ours");
+  require((ask.request.flags & kRequestRefused) == 0, "what the library refused stays so");
   if (ask.collective == Collective::barrier) return;
   require(ask.request.dtype < kDtypes && op.dtype == Dtype{ask.request.dtype}, "dtypes are ours");
   const bool reduced = reduces(ask.collective);
@@ -83,6 +84,9 @@ void check_accepted(const Ask& ask, const OpRequest& op) {
   require(!reduced || op.op != Op::mean || is_floating(op.dtype), "no mean of integers");
   require(!has_root(ask.collective) || ask.request.root < ask.place.size, "a root is a rank");
   require(op.count == ask.request.count, "a count is what was asked for");
+  const bool by_ranks = (ask.request.flags & (kRequestStaged | kRequestListed)) != 0;
+  require(op.ranks_only == by_ranks, "windows and lists are the ranks'");
+  if (by_ranks) return require(op.in == nullptr && op.out == nullptr, "they are not followed here");
   const Wide one = Wide{op.count} * size_of(op.dtype);
   const Wide in = in_bytes(ask, one);
   const bool at_root = ask.collective == Collective::broadcast && op.root == ask.place.rank;
@@ -95,7 +99,7 @@ void check_accepted(const Ask& ask, const OpRequest& op) {
 // What is sound by every rule is accepted: refusing everything would be safe, and useless.
 bool must_be_accepted(const Ask& ask) {
   const Request& request = ask.request;
-  return ask.collective == Collective::all_reduce && request.reserved_byte == 0 &&
+  return ask.collective == Collective::all_reduce && request.flags <= kRequestBlocking &&
          request.dtype < kDtypes && request.op == TUTTI_SUM &&
          request.local_strategy == TUTTI_RING && request.global_strategy == 0 &&
          request.in_offset == kArenaOffset && request.out_offset == kArenaOffset &&
@@ -110,13 +114,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   const Ask ask = take_ask(input);
   const OpRequest op = read_request(ask.request, ask.place, segment.data(), ask.segment_bytes);
-  require(op.collective == ask.collective && op.slot == ask.request.slot, "an answer finds back");
+  require(op.collective == ask.collective, "a verb is what was asked for");
   if (op.invalid.ok()) {
     check_accepted(ask, op);
     return 0;
   }
   require(!must_be_accepted(ask), "a sound request is accepted");
-  require(op.invalid.code() == Code::invalid_argument && !op.invalid.message().empty(), "says why");
+  const bool refused = (ask.request.flags & kRequestRefused) != 0;
+  require(refused || op.invalid.code() == Code::invalid_argument, "a code that fits");
+  require(!op.invalid.message().empty(), "says why");
   require(op.in == nullptr && op.out == nullptr, "what is refused has no memory");
   return 0;
 }

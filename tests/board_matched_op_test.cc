@@ -1,10 +1,11 @@
 // An operation on the board, without a board: what a block of it does to the memory of all ranks.
-// Values against float64 in the plainest way. What is refused: tests/client_joint_refusal_test.cc.
+// Values against float64 in the plainest way. What is refused:
+// tests/board_matched_op_refusal_test.cc.
 #include <random>
 
-#include "tests/joint_hosts.h"
+#include "tests/matched_hosts.h"
 
-namespace tutti::client {
+namespace tutti::board {
 namespace {
 
 constexpr Collective kAll[] = {Collective::all_reduce,     Collective::reduce,
@@ -26,7 +27,7 @@ bool is_exact(Dtype dtype, Op op, uint32_t ranks) {
   return is_floating(dtype) && (size_of(dtype) >= 4 || ranks != 3);
 }
 
-TEST(ClientJoint, EveryCollectiveDtypeAndOp) {
+TEST(MatchedOp, EveryCollectiveDtypeAndOp) {
   for (const Collective collective : kAll)
     for (uint32_t dtype = 0; dtype < kDtypes; ++dtype)
       for (uint32_t op = 0; op < kOps; ++op) {
@@ -41,7 +42,7 @@ TEST(ClientJoint, EveryCollectiveDtypeAndOp) {
 }
 
 // Nothing, a few, a block less one, a block, and some.
-TEST(ClientJoint, CountsOfEveryKind) {
+TEST(MatchedOp, CountsOfEveryKind) {
   for (const Collective collective : kAll)
     for (const Dtype dtype : {Dtype::f32, Dtype::u8, Dtype::f64}) {
       const uint64_t block = kBoardBlockBytes / size_of(dtype);
@@ -54,13 +55,13 @@ TEST(ClientJoint, CountsOfEveryKind) {
     }
 }
 
-TEST(ClientJoint, AsManyRanksAsABoardHas) {
+TEST(MatchedOp, AsManyRanksAsABoardHas) {
   for (const Collective collective : kAll)
-    run_case(collective, Dtype::f32, Op::sum, kBoardRanks, 5, false);
+    run_case(collective, Dtype::f32, Op::sum, kSeatsMost, 5, false);
 }
 
 // The order of the additions is that of the ranks, whatever the block: ordinary values show it.
-TEST(ClientJoint, AddsInTheOrderOfTheRanks) {
+TEST(MatchedOp, AddsInTheOrderOfTheRanks) {
   const uint64_t count = kBoardBlockBytes / 4 + 1001;
   Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 4, count);
   std::mt19937 random(1);
@@ -94,31 +95,31 @@ TEST(ClientJoint, ABoolInPlaceBecomesZeroOrOne) {
 
 // Ordinary tensors pass through a window of kStageBlocks blocks, beside one that lies in the
 // segment as a whole.
-TEST(ClientJoint, StagedPartsPassThroughTheirWindow) {
+TEST(MatchedOp, StagedPartsPassThroughTheirWindow) {
   const uint64_t block = kBoardBlockBytes / 4;
   const uint64_t count = (kStageBlocks + 3) * block + 5;
   for (const Collective collective :
        {Collective::all_reduce, Collective::reduce, Collective::broadcast}) {
     Hosts hosts(collective, Dtype::f32, Op::sum, 2, count);
     hosts.in_place();
-    hosts.entry(0).flags = kBoardStaged | kBoardBlocking;
+    hosts.request(0).flags = kRequestStaged | kRequestBlocking;
     const bool sends = collective != Collective::broadcast;
     ASSERT_TRUE(hosts.read());
-    EXPECT_TRUE(hosts.joint().any_staged && hosts.joint().anyone_waits);
-    ASSERT_EQ(hosts.joint().blocks, kStageBlocks + 4);
+    EXPECT_TRUE(hosts.op().any_staged && hosts.op().anyone_waits);
+    ASSERT_EQ(hosts.op().blocks, kStageBlocks + 4);
     std::vector<float> in(count), out(count);
     auto* whole = reinterpret_cast<float*>(hosts.at(1, kArenaOffset));
     for (uint64_t i = 0; i < count; ++i) {
       in[i] = static_cast<float>(i % 1000);
       whole[i] = static_cast<float>(i % 777);
     }
-    for (uint32_t b = 0; b < hosts.joint().blocks; ++b) {
+    for (uint32_t b = 0; b < hosts.op().blocks; ++b) {
       const StagedBlock at = staged_block(count, Dtype::f32, b);
       EXPECT_EQ(at.first, b * block);
       EXPECT_EQ(at.offset, b % kStageBlocks * kBoardBlockBytes);
       std::byte* window = hosts.at(0, kArenaOffset + at.offset);
       if (sends) std::memcpy(window, in.data() + at.first, at.count * 4);
-      run_block(hosts.joint(), b, choose_kernel());
+      run_block(hosts.op(), b, choose_kernel());
       std::memcpy(out.data() + at.first, window, at.count * 4);
     }
     for (uint64_t i = 0; i < count; ++i) {
@@ -131,5 +132,62 @@ TEST(ClientJoint, StagedPartsPassThroughTheirWindow) {
   }
 }
 
+// Tensors that lie apart are folded as the one tensor that they are end to end, beside a rank that
+// has them in one piece.
+TEST(MatchedOp, AListIsFoldedWhereItsTensorsLie) {
+  const std::vector<uint64_t> counts = {1, 700, 0, kBoardBlockBytes / 4, 3, 40'000};
+  uint64_t all = 0;
+  for (const uint64_t count : counts) all += count;
+  Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, all);
+  hosts.in_place();
+  auto* whole = reinterpret_cast<float*>(hosts.at(1, kArenaOffset));
+  for (uint64_t i = 0; i < all; ++i) whole[i] = static_cast<float>(i % 777);
+  auto* record = reinterpret_cast<ListedTensor*>(hosts.at(0, kOutOffset));
+  std::vector<uint64_t> places;
+  uint64_t at = kArenaOffset + 64;
+  uint64_t first = 0;
+  for (const uint64_t count : counts) {
+    *record++ = {at, at, count};
+    auto* tensor = reinterpret_cast<float*>(hosts.at(0, at));
+    for (uint64_t i = 0; i < count; ++i) tensor[i] = static_cast<float>((first + i) % 1000);
+    places.push_back(at);
+    at += count * 4 + 128;
+    first += count;
+  }
+  hosts.request(0).in_offset = kOutOffset;
+  hosts.request(0).out_offset = 0;
+  hosts.request(0).records = static_cast<uint32_t>(counts.size());
+  hosts.request(0).flags = kRequestListed;
+  hosts.run();
+  first = 0;
+  for (size_t tensor = 0; tensor < counts.size(); ++tensor)
+    for (uint64_t i = 0; i < counts[tensor]; ++i, ++first) {
+      const auto want = static_cast<float>(first % 1000 + first % 777);
+      ASSERT_EQ(reinterpret_cast<float*>(hosts.at(0, places[tensor]))[i], want)
+          << tensor << " " << i;
+      ASSERT_EQ(whole[first], want) << first;
+    }
+}
+
+// The worker folds with what trainers write: records that lie, or change, touch nothing outside.
+TEST(MatchedOp, RecordsThatLieTouchNothingOutside) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 5'000; ++i) {
+    static Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 1000);
+    hosts.in_place();
+    hosts.request(0).in_offset = kOutOffset;
+    hosts.request(0).records = static_cast<uint32_t>(random() % 8);
+    hosts.request(0).flags = kRequestListed;
+    auto* record = reinterpret_cast<ListedTensor*>(hosts.at(0, kOutOffset));
+    for (int j = 0; j < 8; ++j)
+      record[j] = {random() >> random() % 64, random() >> random() % 64, random() >> random() % 64};
+    hosts.run();
+  }
+  Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 1000);
+  hosts.request(0).flags = kRequestListed;
+  hosts.request(0).records = UINT32_MAX;
+  EXPECT_FALSE(hosts.read()) << "the records end behind the segment";
+}
+
 }  // namespace
-}  // namespace tutti::client
+}  // namespace tutti::board

@@ -2,23 +2,42 @@
 // memory out, and no word to anybody.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
+#include "daemon/board/transitions.h"
 #include "daemon/kernel/kernel.h"
 #include "proto/board.h"
 #include "proto/types.h"
 
-namespace tutti::client {
+namespace tutti::board {
 
-struct Joint {
+// A rank's segment as mapped here.
+struct Mapped {
+  std::byte* base = nullptr;
+  uint64_t bytes = 0;
+};
+
+// What an entry asks for, copied out of shared memory, and where its rank's memory is.
+struct Asked {
+  Request request;
+  Mapped memory;
+};
+
+struct MatchedOp {
   // A rank's sides as this process sees them; nullptr: it has no such side.
   struct Part {
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     bool staged = false;
-    uint32_t slot = 0;  // Its completion.
+    // Of a list that is not staged: its records, and where a search among them stands.
+    const ListedTensor* list = nullptr;
+    uint32_t tensors = 0;
+    uint32_t tensor = 0;
+    uint64_t first = 0;
+    Mapped memory;
   };
 
   Collective collective = Collective::barrier;
@@ -26,34 +45,31 @@ struct Joint {
   Op op = Op::sum;
   uint32_t root = 0;
   uint64_t count = 0;  // As in Request.
-  uint32_t ranks = 0;
   uint32_t blocks = 0;
   uint64_t bytes = 0;  // Of all sides together.
+  bool listed = false;
   bool any_staged = false;
   bool anyone_waits = false;
   bool apart = true;        // No output lies where an input does.
   bool past_cache = false;  // See FoldJob; the caller decides.
-  std::array<Part, kBoardRanks> parts;
+  std::vector<Part> parts;  // By rank.
 };
 
-// Whether the board can do what is asked for: everything that the worker need not refuse, in the
+// Whether ranks can fold what is asked for: everything that the worker need not refuse, in the
 // order of additions that it would choose. `rank` of `ranks` asks.
-bool suits_board(const Request& request, uint32_t ranks);
+bool can_fold(const Request& request, uint32_t ranks);
 
-// How many blocks the operation has.
-uint32_t block_count(const Joint& joint);
+// What the ranks ask for together, by rank. False: they disagree, or one of them does not hold in
+// its segment what it must.
+bool match(std::span<const Asked> asked, MatchedOp& op);
 
-// What the entries ask for together. `base` and `bytes`: each rank's segment as mapped here. False:
-// they disagree, or one of them does not hold in its segment what it must.
-struct Mapped {
-  std::byte* base = nullptr;
-  uint64_t bytes = 0;
-};
-bool read_joint(const BoardEntry* entries, const Mapped* segments, uint32_t ranks, Joint& joint);
+// What follows where all have arrived: see Decision.
+Decision decide(const MatchedOp& op);
 
 // Computes one block for every rank. Elements are combined in the order of the ranks, whatever the
-// block and whoever calls: the bits are those of the engine's fold.
-void run_block(const Joint& joint, uint32_t block, Kernel kernel);
+// block and whoever calls: the bits are those of the engine's fold. Memory outside of the ranks'
+// segments is never touched, whatever a list says meanwhile.
+void run_block(MatchedOp& op, uint32_t block, Kernel kernel);
 
 // Where a block of a staged rank lies: [first, first + count) elements of its tensor, `offset`
 // bytes into its staging memory.
@@ -65,4 +81,4 @@ struct StagedBlock {
 StagedBlock staged_block(uint64_t count, Dtype dtype, uint32_t block);
 uint32_t staged_blocks(uint64_t count, Dtype dtype);
 
-}  // namespace tutti::client
+}  // namespace tutti::board

@@ -2,12 +2,12 @@
 // and such as do not hold in their segments.
 #include <random>
 
-#include "tests/joint_hosts.h"
+#include "tests/matched_hosts.h"
 
-namespace tutti::client {
+namespace tutti::board {
 namespace {
 
-TEST(ClientJoint, RanksThatDisagreeAreRefused) {
+TEST(MatchedOp, RanksThatDisagreeAreRefused) {
   const std::vector<std::function<void(Request&)>> changes = {
       [](Request& r) { r.verb = TUTTI_REDUCE; },
       [](Request& r) { r.dtype = TUTTI_F64; },
@@ -27,14 +27,14 @@ TEST(ClientJoint, RanksThatDisagreeAreRefused) {
     }
   Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 3, 8);
   hosts.request(1).timeout_ms = 77;
-  hosts.request(2).slot = 200;
+  hosts.request(2).flags = kRequestBlocking;
   EXPECT_TRUE(hosts.read()) << "what each rank has of its own";
 }
 
-TEST(ClientJoint, WhatTheWorkerMustRefuseIsItsBusiness) {
+TEST(MatchedOp, WhatTheWorkerMustRefuseIsItsBusiness) {
   const std::vector<std::function<void(Request&)>> changes = {
       [](Request& r) { r.verb = kCollectives; },
-      [](Request& r) { r.verb = kVerbSubgroup; },
+      [](Request& r) { r.flags = kRequestRefused; },
       [](Request& r) { r.dtype = kDtypes; },
       [](Request& r) { r.op = kOps; },
       [](Request& r) { r.dtype = TUTTI_I32, r.op = TUTTI_MEAN; },
@@ -47,12 +47,12 @@ TEST(ClientJoint, WhatTheWorkerMustRefuseIsItsBusiness) {
   for (size_t i = 0; i < changes.size(); ++i) {
     Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 8);
     hosts.each([&](uint32_t, Request& request) { changes[i](request); });
-    EXPECT_FALSE(suits_board(hosts.request(0), 2)) << "change " << i;
+    EXPECT_FALSE(can_fold(hosts.request(0), 2)) << "change " << i;
     EXPECT_FALSE(hosts.read()) << "change " << i;
   }
 }
 
-TEST(ClientJoint, SidesOutsideOfTheSegmentAreRefused) {
+TEST(MatchedOp, SidesOutsideOfTheSegmentAreRefused) {
   const uint64_t end = kSegmentBytes;
   struct Case {
     uint64_t in, out;
@@ -78,7 +78,7 @@ TEST(ClientJoint, SidesOutsideOfTheSegmentAreRefused) {
     }
 }
 
-TEST(ClientJoint, SidesThatOverlapInPartAreRefused) {
+TEST(MatchedOp, SidesThatOverlapInPartAreRefused) {
   struct Case {
     Collective collective;
     int64_t out_behind_in;  // In elements; rank 1 of 2, count 8.
@@ -99,15 +99,15 @@ TEST(ClientJoint, SidesThatOverlapInPartAreRefused) {
   }
 }
 
-TEST(ClientJoint, OnlyWhatCorrespondsIsStaged) {
+TEST(MatchedOp, OnlyWhatCorrespondsIsStaged) {
   for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
     Hosts hosts(collective, Dtype::f32, Op::sum, 2, 8);
-    hosts.entry(1).flags = kBoardStaged;
+    hosts.request(1).flags = kRequestStaged;
     EXPECT_FALSE(hosts.read());
   }
   Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 1 << 18);
   hosts.in_place();
-  hosts.entry(1).flags = kBoardStaged;
+  hosts.request(1).flags = kRequestStaged;
   hosts.request(1).in_offset = hosts.request(1).out_offset =
       kSegmentBytes - kStageBlocks * kBoardBlockBytes;
   EXPECT_TRUE(hosts.read());
@@ -116,32 +116,31 @@ TEST(ClientJoint, OnlyWhatCorrespondsIsStaged) {
 }
 
 // No segment is that large; the numbers must not wrap into a small operation all the same.
-TEST(ClientJoint, HugeCounts) {
+TEST(MatchedOp, HugeCounts) {
   for (uint32_t dtype = 0; dtype < kDtypes; ++dtype)
     for (const uint64_t count :
-         {uint64_t{1} << 32, uint64_t{1} << 45, (uint64_t{1} << 45) + 1, uint64_t{1} << 58,
+         {uint64_t{1} << 32, uint64_t{1} << 43, (uint64_t{1} << 43) + 1, uint64_t{1} << 58,
           uint64_t{1} << 60, uint64_t{1} << 61, uint64_t{1} << 63, UINT64_MAX}) {
       Hosts hosts(Collective::all_reduce, static_cast<Dtype>(dtype), Op::sum, 2, count);
       hosts.in_place();
       EXPECT_FALSE(hosts.read()) << count;
-      for (uint32_t rank = 0; rank < 2; ++rank) hosts.entry(rank).flags = kBoardStaged;
-      const bool staged = count <= uint64_t{1} << 45;
+      for (uint32_t rank = 0; rank < 2; ++rank) hosts.request(rank).flags = kRequestStaged;
+      const bool staged = count <= uint64_t{1} << 43;
       ASSERT_EQ(hosts.read(), staged) << count;
       const uint64_t elements = kBoardBlockBytes / size_of(static_cast<Dtype>(dtype));
       if (!staged) continue;
-      EXPECT_EQ(hosts.joint().blocks, (count + elements - 1) / elements);
-      EXPECT_EQ(staged_blocks(count, static_cast<Dtype>(dtype)), hosts.joint().blocks);
+      EXPECT_EQ(hosts.op().blocks, (count + elements - 1) / elements);
+      EXPECT_EQ(staged_blocks(count, static_cast<Dtype>(dtype)), hosts.op().blocks);
     }
 }
 
 // Entries that are written while they are read: whatever they say, it is refused or holds.
-TEST(ClientJoint, GarbageIsRefusedOrHolds) {
+TEST(MatchedOp, GarbageIsRefusedOrHolds) {
   std::mt19937_64 random(5);
   int held = 0;
   for (int i = 0; i < 50'000; ++i) {
     static Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 8);
     Request request{};
-    request.slot = static_cast<uint32_t>(random());
     request.verb = static_cast<uint8_t>(random() % 8);
     request.dtype = static_cast<uint8_t>(random() % 10);
     request.op = static_cast<uint8_t>(random() % 6);
@@ -151,12 +150,11 @@ TEST(ClientJoint, GarbageIsRefusedOrHolds) {
       own = request;
       own.in_offset = random() % (kSegmentBytes + 4096) & ~7ull;
       own.out_offset = random() % 2 == 0 ? own.in_offset : random() >> random() % 64;
-      hosts.entry(rank).flags = static_cast<uint32_t>(random() % 4);
+      hosts.request(rank).flags = static_cast<uint8_t>(random() % 4);
     });
     if (!hosts.read()) continue;
-    const Joint& joint = hosts.joint();
+    MatchedOp& joint = hosts.op();
     ++held;
-    for (uint32_t rank = 0; rank < 2; ++rank) ASSERT_LT(joint.parts[rank].slot, kRingSlots);
     if (joint.any_staged || joint.count > 1 << 20) continue;
     for (uint32_t block = 0; block < joint.blocks; ++block)
       run_block(joint, block, choose_kernel());
@@ -165,4 +163,4 @@ TEST(ClientJoint, GarbageIsRefusedOrHolds) {
 }
 
 }  // namespace
-}  // namespace tutti::client
+}  // namespace tutti::board

@@ -8,12 +8,12 @@
 
 namespace tutti::client {
 
-class Birth {
+class ForkGuard {
  public:
-  Birth();
-  Birth(const Birth&) = delete;
-  Birth& operator=(const Birth&) = delete;
-  ~Birth();
+  ForkGuard();
+  ForkGuard(const ForkGuard&) = delete;
+  ForkGuard& operator=(const ForkGuard&) = delete;
+  ~ForkGuard();
 
   bool is_here() const { return mark_ != nullptr ? *mark_ != std::byte{0} : same_process(); }
 

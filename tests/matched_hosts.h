@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "client/joint.h"
+#include "daemon/board/board.h"
 #include "tests/values.h"
 
-namespace tutti::client {
+namespace tutti::board {
 using tutti::testing::Bytes;
 using tutti::testing::contribution;
 using tutti::testing::expected;
@@ -33,24 +33,28 @@ class Hosts {
       memories_.emplace_back(static_cast<std::byte*>(std::calloc(1, kSegmentBytes)));
       mapped_.push_back({memories_.back().get(), kSegmentBytes});
     }
-    entries_ = std::make_unique<BoardEntry[]>(ranks);
-    each([this](uint32_t rank, Request& request) { ask(rank, request); });
+    requests_.resize(ranks);
+    each([this](uint32_t, Request& request) { ask(request); });
   }
 
   void each(const std::function<void(uint32_t, Request&)>& change) {
-    for (uint32_t rank = 0; rank < ranks_; ++rank) change(rank, entries_[rank].request);
+    for (uint32_t rank = 0; rank < ranks_; ++rank) change(rank, requests_[rank]);
   }
-  Request& request(uint32_t rank) { return entries_[rank].request; }
-  BoardEntry& entry(uint32_t rank) { return entries_[rank]; }
-  bool read() { return read_joint(entries_.get(), mapped_.data(), ranks_, joint_); }
-  const Joint& joint() const { return joint_; }
+  Request& request(uint32_t rank) { return requests_[rank]; }
+  bool read() {
+    std::vector<Asked> asked;
+    for (uint32_t rank = 0; rank < ranks_; ++rank)
+      asked.push_back({requests_[rank], mapped_[rank]});
+    return match(asked, op_read_);
+  }
+  MatchedOp& op() { return op_read_; }
   std::byte* at(uint32_t rank, uint64_t offset) { return memories_[rank].get() + offset; }
 
   // In any order of blocks: here the last first.
   void run() {
     ASSERT_TRUE(read());
     const Kernel kernel = choose_kernel();
-    for (uint32_t block = joint_.blocks; block-- != 0;) run_block(joint_, block, kernel);
+    for (uint32_t block = op_read_.blocks; block-- != 0;) run_block(op_read_, block, kernel);
   }
 
   void in_place() {
@@ -79,9 +83,8 @@ class Hosts {
   }
 
  private:
-  void ask(uint32_t rank, Request& request) {
+  void ask(Request& request) {
     request = {};
-    request.slot = rank;
     request.verb = static_cast<uint8_t>(collective_);
     request.dtype = static_cast<uint8_t>(dtype_);
     request.op = static_cast<uint8_t>(op_);
@@ -137,8 +140,8 @@ class Hosts {
   };
   std::vector<std::unique_ptr<std::byte, Free>> memories_;
   std::vector<Mapped> mapped_;
-  std::unique_ptr<BoardEntry[]> entries_;
-  Joint joint_;
+  std::vector<Request> requests_;
+  MatchedOp op_read_;
 };
 
-}  // namespace tutti::client
+}  // namespace tutti::board

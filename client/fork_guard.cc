@@ -1,4 +1,4 @@
-#include "client/birth.h"
+#include "client/fork_guard.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@ constexpr size_t kPage = 4096;
 
 }  // namespace
 
-Birth::Birth() : owner_(getpid()) {
+ForkGuard::ForkGuard() : owner_(getpid()) {
   void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return;
   if (madvise(page, kPage, MADV_WIPEONFORK) != 0) {
@@ -21,10 +21,10 @@ Birth::Birth() : owner_(getpid()) {
   *mark_ = std::byte{1};
 }
 
-Birth::~Birth() {
+ForkGuard::~ForkGuard() {
   if (mark_ != nullptr) munmap(mark_, kPage);
 }
 
-bool Birth::same_process() const { return getpid() == owner_; }
+bool ForkGuard::same_process() const { return getpid() == owner_; }
 
 }  // namespace tutti::client

@@ -1,0 +1,48 @@
+#include "client/backoff.h"
+
+#include <sched.h>
+
+#include <chrono>
+
+namespace tutti::client {
+namespace {
+
+// Looks of a spinner, a few microseconds in all. Then, or at once where nobody may spin, yields:
+// they cost little where nothing else would run, and else let it run. Together they outlast the
+// waking of a peer, or two ranks could wake each other for ever, each falling asleep just before
+// the other is there.
+constexpr uint32_t kSpins = 200;
+constexpr uint32_t kYields = 400;
+constexpr uint32_t kYieldsForWorker = 8;
+// A yield that nobody took up takes less.
+constexpr std::chrono::nanoseconds kQuickYield{1200};
+
+}  // namespace
+
+bool has_cores_for(uint32_t ranks) {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return false;
+  return static_cast<uint32_t>(CPU_COUNT(&cores)) >= ranks;
+}
+
+bool Backoff::pause(Awaited awaited) {
+  const uint32_t yields = awaited == Awaited::worker ? kYieldsForWorker : kYields;
+  if (turns_ >= kSpins + yields) return false;
+  const bool may_spin = cores_.enough && !cores_.shared.load(std::memory_order_relaxed);
+  if (!may_spin && turns_ < kSpins) turns_ = kSpins;
+  if (turns_++ >= kSpins) yield();
+  return true;
+}
+
+bool Backoff::is_slow() const { return turns_ >= kSpins; }
+
+// The first of a wait tells whether the core is shared.
+void Backoff::yield() {
+  if (turns_ != kSpins + 1) return static_cast<void>(sched_yield());
+  const auto before = std::chrono::steady_clock::now();
+  sched_yield();
+  cores_.shared.store(std::chrono::steady_clock::now() - before > kQuickYield,
+                      std::memory_order_relaxed);
+}
+
+}  // namespace tutti::client

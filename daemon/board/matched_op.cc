@@ -1,0 +1,274 @@
+#include "daemon/board/matched_op.h"
+
+#include <algorithm>
+#include <array>
+#include <cfenv>
+
+#include "daemon/board/area.h"
+#include "daemon/board/sides.h"
+
+namespace tutti::board {
+namespace {
+
+// Keeps the number of blocks within 31 bits; no ordinary memory is larger.
+constexpr uint64_t kBlockedCountMost = uint64_t{1} << 44;
+
+uint64_t elements_of_block(Dtype dtype) { return kBoardBlockBytes / size_of(dtype); }
+
+uint64_t blocks_of_side(uint64_t count, Dtype dtype) {
+  const uint64_t elements = elements_of_block(dtype);
+  return count / elements + (count % elements != 0 ? 1 : 0);
+}
+
+// All-gather and reduce-scatter concern a block of every rank's.
+bool is_by_rank(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter;
+}
+
+bool plain_strategy(uint32_t packed) { return packed == TUTTI_AUTO || packed == TUTTI_CENTRALIZED; }
+
+bool same_question(const Request& a, const Request& b) {
+  return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         a.count == b.count && a.layout == b.layout && a.local_strategy == b.local_strategy &&
+         a.global_strategy == b.global_strategy;
+}
+
+bool in_arena(uint64_t offset, uint64_t bytes, const Mapped& memory, size_t alignment) {
+  return bytes == 0 || (offset >= kArenaOffset && offset <= memory.bytes &&
+                        bytes <= memory.bytes - offset && offset % alignment == 0);
+}
+
+bool add_listed(const Asked& asked, MatchedOp& op, MatchedOp::Part& part) {
+  const uint64_t records = uint64_t{asked.request.records} * sizeof(ListedTensor);
+  if (!in_arena(asked.request.in_offset, records, asked.memory, alignof(ListedTensor)))
+    return false;
+  part.list = reinterpret_cast<const ListedTensor*>(asked.memory.base + asked.request.in_offset);
+  part.tensors = asked.request.records;
+  op.listed = true;
+  op.bytes += 2 * op.count * size_of(op.dtype);
+  op.apart = false;
+  return true;
+}
+
+bool add_plain(const Asked& asked, MatchedOp& op, MatchedOp::Part& part, GroupPlace place) {
+  std::optional<SideBytes> sides = side_bytes(op.collective, op.dtype, op.count, op.root, place);
+  if (!sides) return false;
+  const uint64_t window = kStageBlocks * kBoardBlockBytes;
+  if (part.staged && is_by_rank(op.collective)) return false;
+  if (part.staged) sides = {std::min(sides->in, window), std::min(sides->out, window)};
+  const uint64_t in = asked.request.in_offset;
+  const uint64_t out = asked.request.out_offset;
+  const size_t alignment = size_of(op.dtype);
+  if (!in_arena(in, sides->in, asked.memory, alignment) ||
+      !in_arena(out, sides->out, asked.memory, alignment) ||
+      !may_share(op.collective, in, out, *sides, place))
+    return false;
+  part.in = sides->in != 0 ? asked.memory.base + in : nullptr;
+  part.out = sides->out != 0 ? asked.memory.base + out : nullptr;
+  op.bytes += sides->in + sides->out;
+  const bool both = sides->in != 0 && sides->out != 0;
+  op.apart &= !both || in + sides->in <= out || out + sides->out <= in;
+  return true;
+}
+
+bool add_part(const Asked& asked, MatchedOp& op, GroupPlace place) {
+  MatchedOp::Part& part = op.parts[place.rank];
+  part = {};
+  part.staged = (asked.request.flags & kRequestStaged) != 0;
+  part.memory = asked.memory;
+  op.any_staged |= part.staged;
+  op.anyone_waits |= (asked.request.flags & kRequestBlocking) != 0;
+  const bool listed = (asked.request.flags & kRequestListed) != 0;
+  return listed ? add_listed(asked, op, part) : add_plain(asked, op, part, place);
+}
+
+// What a rank has from an element of its tensor on, as far as it lies in one piece.
+struct Piece {
+  const std::byte* in;
+  std::byte* out;
+  uint64_t count;
+};
+constexpr Piece kNoPiece{nullptr, nullptr, 0};
+
+// A record may change at any moment: what it says is copied, and checked each time.
+Piece listed_piece(const MatchedOp& op, MatchedOp::Part& part, uint64_t first) {
+  if (first < part.first) part.tensor = 0, part.first = 0;
+  for (; part.tensor < part.tensors; ++part.tensor) {
+    auto& record = const_cast<ListedTensor&>(part.list[part.tensor]);
+    const uint64_t count = std::atomic_ref(record.count).load(std::memory_order_relaxed);
+    if (first - part.first < count) {
+      const uint64_t in = std::atomic_ref(record.in_offset).load(std::memory_order_relaxed);
+      const uint64_t out = std::atomic_ref(record.out_offset).load(std::memory_order_relaxed);
+      const size_t element = size_of(op.dtype);
+      uint64_t bytes = 0;
+      if (__builtin_mul_overflow(count, element, &bytes) ||
+          !in_arena(in, bytes, part.memory, element) || !in_arena(out, bytes, part.memory, element))
+        return kNoPiece;
+      const uint64_t skip = (first - part.first) * element;
+      return {part.memory.base + in + skip, part.memory.base + out + skip,
+              count - (first - part.first)};
+    }
+    part.first += count;
+  }
+  return kNoPiece;
+}
+
+Piece piece_at(const MatchedOp& op, MatchedOp::Part& part, uint64_t first, uint64_t count,
+               uint32_t block) {
+  if (part.list != nullptr) return listed_piece(op, part, first);
+  const size_t element = size_of(op.dtype);
+  const uint64_t within = first % elements_of_block(op.dtype) * element;
+  const uint64_t offset =
+      part.staged ? block % kStageBlocks * kBoardBlockBytes + within : first * element;
+  return {part.in != nullptr ? part.in + offset : nullptr,
+          part.out != nullptr ? part.out + offset : nullptr, count};
+}
+
+// One kernel call in the making.
+class Fold {
+ public:
+  explicit Fold(const MatchedOp& op) : op_(op) {}
+
+  void read(const std::byte* data) { sources_[source_count_++] = {data, op_.dtype}; }
+  void write(std::byte* data) {
+    // A copy onto itself; but a bool becomes 0 or 1.
+    const bool itself =
+        source_count_ == 1 && sources_[0].data == data && op_.dtype != Dtype::boolean;
+    if (!itself) targets_[target_count_++] = {data, op_.dtype};
+  }
+  // The op and its division are the operation's where it reduces; else the one source is copied.
+  void run(uint64_t count, Kernel kernel) const {
+    if (target_count_ == 0 || source_count_ == 0 || count == 0) return;
+    const bool combines = reduces(op_.collective);
+    const auto ranks = static_cast<uint32_t>(op_.parts.size());
+    const uint32_t divisor = combines && op_.op == Op::mean ? ranks : 1;
+    kernel({targets_.data(), target_count_, sources_.data(), source_count_, count,
+            combines ? op_.op : Op::sum, divisor, op_.past_cache});
+  }
+
+ private:
+  const MatchedOp& op_;
+  std::array<Operand, kSeatsMost> sources_;  // NOLINT: filled as far as it is used.
+  std::array<Target, kSeatsMost> targets_;   // NOLINT
+  size_t source_count_ = 0;
+  size_t target_count_ = 0;
+};
+
+// All-reduce, reduce and broadcast: the same elements on both sides. A list is folded in runs that
+// lie in one piece on every rank.
+void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
+  const StagedBlock range = staged_block(op.count, op.dtype, block);
+  for (uint64_t done = 0; done < range.count;) {
+    uint64_t count = range.count - done;
+    std::array<Piece, kSeatsMost> pieces;  // NOLINT: filled as far as it is used.
+    for (size_t rank = 0; rank < op.parts.size(); ++rank) {
+      pieces[rank] = piece_at(op, op.parts[rank], range.first + done, count, block);
+      count = std::min(count, pieces[rank].count);
+    }
+    if (count == 0) return;  // A list that is not what it was.
+    Fold fold(op);
+    for (size_t rank = 0; rank < op.parts.size(); ++rank)
+      if (pieces[rank].in != nullptr) fold.read(pieces[rank].in);
+    for (size_t rank = 0; rank < op.parts.size(); ++rank)
+      if (pieces[rank].out != nullptr) fold.write(pieces[rank].out);
+    fold.run(count, kernel);
+    done += count;
+  }
+}
+
+// A block of what belongs to `owner`: one rank's input for all, or one rank's share of the sum.
+void run_share(const MatchedOp& op, uint32_t owner, uint32_t block, Kernel kernel) {
+  const StagedBlock range = staged_block(op.count, op.dtype, block);
+  const size_t element = size_of(op.dtype);
+  const uint64_t within_all = (owner * op.count + range.first) * element;
+  const bool gathers = op.collective == Collective::all_gather;
+  Fold fold(op);
+  if (gathers) fold.read(op.parts[owner].in + range.first * element);
+  for (const MatchedOp::Part& part : op.parts)
+    gathers ? fold.write(part.out + within_all) : fold.read(part.in + within_all);
+  if (!gathers) fold.write(op.parts[owner].out + range.first * element);
+  fold.run(range.count, kernel);
+}
+
+// Whoever folds a block, in whatever mode its process computes, the bits are the same.
+class PlainArithmetic {
+ public:
+  PlainArithmetic() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  PlainArithmetic(const PlainArithmetic&) = delete;
+  PlainArithmetic& operator=(const PlainArithmetic&) = delete;
+  ~PlainArithmetic() { std::fesetenv(&before_); }
+
+ private:
+  std::fenv_t before_{};
+};
+
+}  // namespace
+
+bool can_fold(const Request& request, uint32_t ranks) {
+  if ((request.flags & kRequestRefused) != 0) return false;
+  if (!plain_strategy(request.local_strategy) || !plain_strategy(request.global_strategy))
+    return false;
+  if (request.verb >= kCollectives || request.dtype >= kDtypes) return false;
+  const auto collective = static_cast<Collective>(request.verb);
+  if (collective == Collective::barrier) return true;
+  const auto dtype = static_cast<Dtype>(request.dtype);
+  if (has_root(collective) && request.root >= ranks) return false;
+  if (reduces(collective) && request.op >= kOps) return false;
+  if (reduces(collective) && request.op == TUTTI_MEAN && !is_floating(dtype)) return false;
+  const bool listed = (request.flags & kRequestListed) != 0;
+  if (listed && collective != Collective::all_reduce) return false;
+  uint64_t all = 0;
+  return request.count <= kBlockedCountMost / ranks &&
+         !__builtin_mul_overflow(request.count, size_of(dtype) * ranks, &all);
+}
+
+bool match(std::span<const Asked> asked, MatchedOp& op) {
+  const Request& first = asked.front().request;
+  const auto ranks = static_cast<uint32_t>(asked.size());
+  if (!can_fold(first, ranks)) return false;
+  op.collective = static_cast<Collective>(first.verb);
+  op.dtype = static_cast<Dtype>(first.dtype);
+  op.op = static_cast<Op>(first.op);
+  op.root = first.root;
+  op.count = op.collective == Collective::barrier ? 0 : first.count;
+  op.bytes = 0;
+  op.listed = op.any_staged = op.anyone_waits = op.past_cache = false;
+  op.apart = true;
+  op.parts.resize(ranks);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (!same_question(asked[rank].request, first)) return false;
+    if (!add_part(asked[rank], op, {rank, ranks})) return false;
+  }
+  const uint64_t shares = is_by_rank(op.collective) ? ranks : 1;
+  op.blocks = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype) * shares);
+  return true;
+}
+
+// So small that the last to arrive folds it by itself.
+Decision decide(const MatchedOp& op) {
+  if (op.blocks == 0) return {Phase::done, 0, false};
+  const bool small = op.bytes <= uint64_t{2} * op.parts.size() * kBoardBlockBytes;
+  return {Phase::folding, op.blocks, small && !op.any_staged};
+}
+
+void run_block(MatchedOp& op, uint32_t block, Kernel kernel) {
+  const PlainArithmetic plain;
+  if (!is_by_rank(op.collective)) return run_common(op, block, kernel);
+  const auto each = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype));
+  run_share(op, block / each, block % each, kernel);
+}
+
+StagedBlock staged_block(uint64_t count, Dtype dtype, uint32_t block) {
+  const uint64_t first = block * elements_of_block(dtype);
+  return {first, std::min(count - first, elements_of_block(dtype)),
+          block % kStageBlocks * kBoardBlockBytes};
+}
+
+uint32_t staged_blocks(uint64_t count, Dtype dtype) {
+  return static_cast<uint32_t>(blocks_of_side(count, dtype));
+}
+
+}  // namespace tutti::board

@@ -1,0 +1,127 @@
+// What a slot's word and its counts of blocks say, and which changes of them there are.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/board.h"
+
+namespace tutti::board {
+
+enum class Phase : uint32_t {
+  open = 0,     // Some members have not arrived.
+  called = 1,   // The worker decides; members may still arrive.
+  folding = 2,  // All arrived and agree.
+  done = 3,     // The verdict is OK.
+  failed = 4,   // The verdict is the slot's BoardFailure.
+};
+
+struct SlotWord {
+  uint32_t turn = 0;
+  Phase phase = Phase::open;
+  bool asleep = false;  // Somebody sleeps on the low half: whoever ends the phase wakes all.
+  uint32_t arrived = 0;
+  uint32_t unused = 0;  // Bits that nobody sets. Kept, so that any word compares equal to itself.
+  bool operator==(const SlotWord&) const = default;
+};
+
+constexpr uint64_t pack(const SlotWord& word) {
+  return uint64_t{word.turn} << 32 | uint64_t{word.unused & 0x7f} << 25 |
+         uint64_t{word.asleep} << 24 | uint64_t{static_cast<uint32_t>(word.phase) & 0xff} << 16 |
+         (word.arrived & 0xffff);
+}
+constexpr SlotWord unpack(uint64_t bits) {
+  return {static_cast<uint32_t>(bits >> 32), static_cast<Phase>(bits >> 16 & 0xff),
+          (bits >> 24 & 1) != 0, static_cast<uint32_t>(bits & 0xffff),
+          static_cast<uint32_t>(bits >> 25 & 0x7f)};
+}
+constexpr bool is_over(Phase phase) { return phase == Phase::done || phase == Phase::failed; }
+constexpr bool may_arrive(Phase phase) { return phase == Phase::open || phase == Phase::called; }
+
+// A count of blocks that belongs to one turn.
+struct Count {
+  uint32_t turn = 0;
+  uint32_t blocks = 0;
+  bool operator==(const Count&) const = default;
+};
+inline constexpr uint32_t kNoMoreBlocks = 0x7fffffff;  // Claimed: nobody may claim any more.
+inline constexpr uint32_t kBlocksMost = kNoMoreBlocks - 1;
+constexpr uint64_t pack(const Count& count) { return uint64_t{count.turn} << 32 | count.blocks; }
+constexpr Count unpack_count(uint64_t bits) {
+  return {static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(bits)};
+}
+
+// ---- The changes of a word ----
+
+// A slot's next turn; all members must have settled the one before.
+constexpr SlotWord reopened(uint32_t turn) { return {turn, Phase::open, false, 0}; }
+// One more has arrived; the last may decide what follows.
+constexpr SlotWord with_arrival(SlotWord word, Phase next) {
+  ++word.arrived;
+  word.asleep &= next == word.phase;
+  word.phase = next;
+  return word;
+}
+constexpr SlotWord with_sleeper(SlotWord word) {
+  word.asleep = true;
+  return word;
+}
+constexpr SlotWord called(SlotWord word) {
+  word.phase = Phase::called;
+  return word;
+}
+constexpr SlotWord ended(SlotWord word, Phase verdict) {
+  word.phase = verdict;
+  word.asleep = false;
+  return word;
+}
+// Those who have stamped their requests and not counted themselves yet are counted here.
+constexpr SlotWord resumed(SlotWord word, uint32_t members) {
+  word.phase = Phase::folding;
+  word.asleep = false;
+  word.arrived = members;
+  return word;
+}
+
+// ---- What the members agree on, as whoever arrives last reads it ----
+
+struct Decision {
+  Phase next = Phase::called;  // called, folding, or done where there is nothing to fold.
+  uint32_t blocks = 0;
+  bool alone = false;  // The last to arrive folds all blocks by itself.
+};
+
+// Turns count from 1, for fresh memory is zero: turn 0 is over in every slot, nothing of it is laid
+// out or may be claimed, and nobody has to settle it.
+constexpr uint32_t turn_of(uint64_t number, uint32_t slots = kBoardSlots) {
+  return static_cast<uint32_t>(number / slots + 1);
+}
+// Turns wrap round.
+constexpr bool is_before(uint32_t turn, uint32_t other) {
+  return static_cast<int32_t>(turn - other) < 0;
+}
+// The operation that a slot serves in a turn that is not 0.
+constexpr uint64_t number_of(uint32_t turn, uint32_t slot, uint32_t slots = kBoardSlots) {
+  return uint64_t{turn - 1} * slots + slot;
+}
+
+// An operation's place, and one rank's part in it.
+struct Part {
+  uint64_t number = 0;
+  uint32_t slots = kBoardSlots;
+  uint32_t seat = 0;
+  uint32_t members = 0;
+
+  uint32_t turn() const { return turn_of(number, slots); }
+};
+
+enum class Step { more, end };
+
+// Runs a procedure to its end.
+template <class Procedure, class Memory>
+const Procedure& run(Procedure& procedure, Memory& memory) {
+  while (procedure.step(memory) == Step::more) {
+  }
+  return procedure;
+}
+
+}  // namespace tutti::board

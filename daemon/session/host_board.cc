@@ -1,0 +1,374 @@
+#include "daemon/session/host_board.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tutti {
+namespace {
+
+// What the worker folds in one turn of its loop.
+constexpr int kHelpBlocks = 8;
+
+template <size_t N>
+void copy_text(char (&target)[N], const std::string& text) {
+  const size_t length = std::min(text.size(), N - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
+}
+
+void write_failure(BoardFailure& failure, uint64_t number, const Status& status) {
+  failure.number = number;
+  failure.code = static_cast<int32_t>(status.code());
+  failure.culprit_rank = status.culprit().rank;
+  copy_text(failure.culprit_host, status.culprit().host);
+  copy_text(failure.message, status.message());
+}
+
+uint32_t waited_ms(int64_t started_ns) {
+  const auto now =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
+  if (started_ns <= 0 || started_ns > now.count()) return 0;
+  return static_cast<uint32_t>(
+      std::min<int64_t>((now.count() - started_ns) / 1'000'000, INT32_MAX));
+}
+
+// Calls `use` with the number of each bit, which are cleared.
+template <size_t N, class Use>
+void take_bits(std::atomic<uint64_t> (&words)[N], const Use& use) {
+  for (size_t word = 0; word < N; ++word) {
+    if (words[word].load(std::memory_order_relaxed) == 0) continue;
+    for (uint64_t bits = words[word].exchange(0); bits != 0; bits &= bits - 1)
+      use(static_cast<uint32_t>(word * 64 + static_cast<size_t>(__builtin_ctzll(bits))));
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, std::span<const uint32_t> ranks,
+                                                   uint32_t world_size) {
+  const auto seats = static_cast<uint32_t>(ranks.size());
+  if (seats > kSeatsMost)
+    return resource_exhausted("a job has at most " + std::to_string(kSeatsMost) +
+                              " ranks on one host, not " + std::to_string(seats));
+  Fd memory(memfd_create("tutti-board", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  if (!memory.valid()) return errno_status("cannot make a board");
+  const auto bytes = static_cast<off_t>(board_bytes(seats));
+  if (ftruncate(memory.get(), bytes) != 0) return errno_status("cannot size a board");
+  if (fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return errno_status("cannot seal a board");
+  void* base = mmap(nullptr, board_bytes(seats), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                    memory.get(), 0);
+  if (base == MAP_FAILED) return errno_status("cannot map a board");
+  auto board =
+      std::make_shared<HostBoard>(loop, static_cast<std::byte*>(base), std::move(memory), ranks);
+  std::vector<uint32_t> everyone;
+  for (uint32_t rank = 0; rank < world_size; ++rank) everyone.push_back(rank);
+  if (Result<uint32_t> opened = board->open(0, everyone); !opened.ok()) return opened.status();
+  return board;
+}
+
+HostBoard::HostBoard(Loop& loop, std::byte* base, Fd memory, std::span<const uint32_t> ranks)
+    : loop_(loop),
+      view_(base, static_cast<uint32_t>(ranks.size())),
+      memory_(std::move(memory)),
+      ranks_(ranks.begin(), ranks.end()),
+      segments_(ranks.size()),
+      mappings_(ranks.size()),
+      seats_(ranks.size()),
+      asked_(ranks.size()) {
+  view_.header().magic = kBoardMagic;
+  view_.header().version = kProtocolVersion;
+  view_.header().seats = view_.seats();
+}
+
+HostBoard::~HostBoard() {
+  *alive_ = false;
+  loop_.cancel(review_timer_);
+  munmap(view_.base(), board_bytes(view_.seats()));
+}
+
+void HostBoard::attach(uint32_t seat, Seat& session, Fd segment,
+                       std::shared_ptr<const Mapping> mapping) {
+  seats_.at(seat) = &session;
+  segments_.at(seat) = std::move(segment);
+  mappings_.at(seat) = std::move(mapping);
+  ++attached_;
+}
+
+// The others map something, too, in its place.
+Status HostBoard::attach_nobody(uint32_t seat) {
+  Result<Segment> segment = make_segment(2 * kArenaOffset);
+  if (!segment.ok()) return segment.status();
+  segments_.at(seat) = std::move(segment->memory);
+  mappings_.at(seat) = std::move(segment->mapping);
+  return {};
+}
+
+std::vector<int> HostBoard::descriptors() const {
+  std::vector<int> all = {memory_.get()};
+  for (const Fd& segment : segments_) all.push_back(segment.get());
+  return all;
+}
+
+void HostBoard::handed_out() {
+  if (++handed_out_ < attached_) return;
+  memory_.reset();
+  segments_.clear();
+}
+
+void HostBoard::detach(uint32_t seat) {
+  seats_[seat] = nullptr;
+  set_ranks_decide();
+}
+
+// ---- Groups ----
+
+Result<uint32_t> HostBoard::open(uint32_t number, std::span<const uint32_t> ranks) {
+  if (const auto known = area_of_.find(number); known != area_of_.end()) return known->second;
+  if (groups_.size() == kAreasMost)
+    return resource_exhausted("an epoch has at most " + std::to_string(kAreasMost) + " groups");
+  const auto area = static_cast<uint32_t>(groups_.size());
+  auto group = std::make_unique<Group>();
+  group->number = number;
+  group->size = static_cast<uint32_t>(ranks.size());
+  for (uint32_t place = 0; place < ranks.size(); ++place) {
+    const auto seat = std::ranges::find(ranks_, ranks[place]);
+    if (seat == ranks_.end()) continue;
+    group->seats.push_back(static_cast<uint32_t>(seat - ranks_.begin()));
+    group->places.push_back(place);
+    group->next.push_back(0);
+  }
+  group->crew = {view_.area(area), area, group->seats};
+  for (const auto& [seat, why] : gone_) group->crew.area.settled(seat).store(UINT64_MAX);
+  groups_.push_back(std::move(group));
+  area_of_.emplace(number, area);
+  set_ranks_decide();
+  return area;
+}
+
+void HostBoard::answer(uint32_t seat, const Result<uint32_t>& group,
+                       const std::vector<uint32_t>& ranks) {
+  BoardMail& mail = view_.mail(seat);
+  asked_[seat] = false;
+  const Result<uint32_t> area = group.ok() ? open(*group, ranks) : group;
+  write_failure(mail.failure, 0, area.status());
+  mail.group = group.ok() ? *group : 0;
+  mail.area = area.ok() ? *area : 0;
+  mail.state.store(static_cast<uint32_t>(MailState::answered), std::memory_order_release);
+  board::wake_all(mail.state);
+}
+
+std::optional<HostBoard::Found> HostBoard::find(uint32_t group, uint64_t number) {
+  const auto area = area_of_.find(group);
+  if (area == area_of_.end()) return std::nullopt;
+  const Found found = look(*groups_[area->second], static_cast<uint32_t>(number % kBoardSlots));
+  return found.number == number ? std::optional(found) : std::nullopt;
+}
+
+HostBoard::Found HostBoard::look(Group& group, uint32_t slot) const {
+  const board::SlotWord word = board::unpack(group.crew.area.slot(slot).word.load());
+  return {&group, board::number_of(word.turn, slot), word};
+}
+
+// ---- Taking over ----
+
+// What one look leads to may call for another; the bits say so.
+void HostBoard::collect() {
+  again_ = true;
+  if (collecting_) return;
+  collecting_ = true;
+  while (std::exchange(again_, false)) {
+    collect_mail();
+    take_bits(view_.header().called, [this](uint32_t area) {
+      if (area < groups_.size()) collect_area(area);
+    });
+  }
+  collecting_ = false;
+}
+
+void HostBoard::collect_mail() {
+  for (uint32_t seat = 0; seat < seats_.size(); ++seat) {
+    BoardMail& mail = view_.mail(seat);
+    if (mail.state.load(std::memory_order_acquire) != static_cast<uint32_t>(MailState::asked) ||
+        !is_here(seat) || asked_[seat])
+      continue;
+    asked_[seat] = true;
+    seats_[seat]->take_mail(mail);
+  }
+}
+
+void HostBoard::collect_area(uint32_t area) {
+  Group& group = *groups_[area];
+  std::vector<Found> called;
+  take_bits(group.crew.area.header().called,
+            [&](uint32_t slot) { called.push_back(look(group, slot)); });
+  std::ranges::sort(called, {}, &Found::number);
+  for (const Found& found : called) attend(found);
+}
+
+void HostBoard::attend(const Found& found) {
+  if (found.word.phase == board::Phase::called) take(found);
+  if (found.word.phase == board::Phase::folding) attend_folding(found);
+}
+
+// Hands on the members' requests of this operation, and before each what that rank asked for
+// earlier: who waits for a newer operation first must not bring it before an older one.
+void HostBoard::take(const Found& found) {
+  for (size_t member = 0; member < found.group->seats.size(); ++member)
+    take_from(*found.group, member, found.number);
+}
+
+void HostBoard::take_from(Group& group, size_t member, uint64_t number) {
+  uint64_t& next = group.next[member];
+  if (number >= kBoardSlots) next = std::max(next, number - kBoardSlots + 1);  // It is one behind.
+  while (next <= number && is_here(group.seats[member]) && take_one(group, member, next)) ++next;
+}
+
+// False: the rank has not come to it. What its ranks fold, or is over, need not be handed on. A
+// session may end, and the operation, while this is done. A slot whose operation was handed on and
+// has not ended serves no other, whatever its word says: so what is handed on is bounded.
+bool HostBoard::take_one(Group& group, size_t member, uint64_t number) {
+  const uint32_t seat = group.seats[member];
+  Found found = look(group, static_cast<uint32_t>(number % kBoardSlots));
+  if (found.number != number || is_over(found.word.phase)) return true;
+  BoardEntry& at = entry(found, seat);
+  if (at.arrived.load(std::memory_order_acquire) != number + 1) return false;
+  if (found.word.phase == board::Phase::open) {
+    run(found, board::Call<Memory>(found.turn()));
+    again_ = true;
+    found = look(group, static_cast<uint32_t>(number % kBoardSlots));
+  }
+  if (found.word.phase != board::Phase::called) return true;
+  uint64_t& taken = group.taken[number % kBoardSlots];
+  if (taken != Group::kNone && taken != number) return true;
+  taken = number;
+  seats_[seat]->take(group.number, number, {group.places[member], group.size},
+                     board::copy_request(at.request), waited_ms(at.started_ns.load()));
+  return true;
+}
+
+void HostBoard::take_end(uint32_t group, uint64_t number) {
+  const auto area = area_of_.find(group);
+  if (area == area_of_.end()) return;
+  uint64_t& taken = groups_[area->second]->taken[number % kBoardSlots];
+  if (taken == number) taken = Group::kNone;
+}
+
+void HostBoard::let_ranks_decide(bool let) {
+  let_ranks_decide_ = let;
+  set_ranks_decide();
+}
+
+// A rank looks at it before and after it arrives: either it sees this, or we see it.
+void HostBoard::set_ranks_decide() {
+  for (const std::unique_ptr<Group>& group : groups_) {
+    const bool all_here = std::ranges::all_of(
+        group->seats, [this](uint32_t seat) { return is_here(seat) && !gone_.contains(seat); });
+    const bool let = let_ranks_decide_ && all_here && !over_;
+    std::atomic<uint32_t>& word = group->crew.area.header().ranks_decide;
+    const bool before = word.exchange(let ? 1 : 0) != 0;
+    if (before && !let) call_open(*group);
+  }
+}
+
+void HostBoard::call_open(Group& group) {
+  for (uint32_t slot = 0; slot < kBoardSlots; ++slot) {
+    const Found found = look(group, slot);
+    const bool waits = found.word.phase == board::Phase::open && found.word.arrived != 0;
+    if (found.turn() != 0 && (waits || found.word.phase == board::Phase::called))
+      run(found, board::Call<Memory>(found.turn()));
+  }
+  loop_.post([this, alive = alive_] {
+    if (*alive) collect();
+  });
+}
+
+// ---- Ending ----
+
+// What is folded is folded to its end: outputs must not change after a failure is told.
+void HostBoard::complete(uint32_t group, uint64_t number, const Status& status) {
+  take_end(group, number);
+  const std::optional<Found> found = find(group, number);
+  if (found && found->word.phase != board::Phase::folding) end(*found, status);
+}
+
+// The failure is there before the word says so. That of an operation that is over stays: some may
+// have read it.
+bool HostBoard::end(const Found& found, const Status& status) {
+  const Found now = look(*found.group, static_cast<uint32_t>(found.number % kBoardSlots));
+  if (now.number != found.number || is_over(now.word.phase)) return false;
+  if (!status.ok())
+    write_failure(found.group->crew.area.failure(found.number), found.number, status);
+  const auto verdict = status.ok() ? board::Phase::done : board::Phase::failed;
+  const auto ending = run(found, board::Ending<Memory>(found.turn(), verdict));
+  if (ending.wakes()) board::wake_low_half(found.group->crew.area.slot_of(found.number).word);
+  return ending.ended();
+}
+
+// ---- Folding ----
+
+bool HostBoard::match(const Found& found, board::MatchedOp& op) const {
+  std::vector<board::Asked> asked;
+  for (const uint32_t seat : found.group->seats)
+    asked.push_back({board::copy_request(entry(found, seat).request),
+                     {mappings_[seat]->base(), mappings_[seat]->bytes()}});
+  return board::match(asked, op);
+}
+
+bool HostBoard::fold(uint32_t group, uint64_t number) {
+  const std::optional<Found> found = find(group, number);
+  if (!found || found->group->size != found->group->seats.size()) return false;
+  if (found->word.phase != board::Phase::called || !match(*found, op_)) return false;
+  for (const auto& [seat, why] : gone_) entry(*found, seat).holding.store(0);
+  board::Decision decision = board::decide(op_);
+  decision.alone = false;
+  const bool waited_for = op_.anyone_waits;
+  const auto members = static_cast<uint32_t>(found->group->seats.size());
+  const auto resumption = run(*found, board::Resumption<Memory>(found->turn(), members, decision));
+  if (resumption.wakes()) board::wake_low_half(found->group->crew.area.slot_of(number).word);
+  if (!resumption.resumed()) return false;
+  take_end(group, number);
+  if (!waited_for) help(*found);
+  if (!gone_.empty() && review_timer_ == 0) review();
+  return true;
+}
+
+void HostBoard::help(const Found& found) {
+  const bool idle = helped_.empty();
+  helped_.emplace(found.group->crew.index, static_cast<uint32_t>(found.number % kBoardSlots));
+  if (idle) help_more();
+}
+
+// In turns of the loop: it must hear of deaths meanwhile.
+void HostBoard::help_more() {
+  while (!helped_.empty()) {
+    const auto [area, slot] = *helped_.begin();
+    if (help_once(look(*groups_[area], slot))) break;
+    helped_.erase(helped_.begin());
+  }
+  if (helped_.empty()) return;
+  loop_.post([this, alive = alive_] {
+    if (*alive) help_more();
+  });
+}
+
+// Folds some blocks. False: there is nothing more to do. How many blocks there are is what the
+// requests say, not what shared memory does.
+bool HostBoard::help_once(const Found& found) {
+  if (found.word.phase != board::Phase::folding || !match(found, op_)) return false;
+  for (int block = 0; block < kHelpBlocks; ++block) {
+    const auto claim = run(found, board::Claim<Memory>(found.turn(), board::kWorkerSeat));
+    if (!claim.claimed() || claim.block() >= op_.blocks) return false;
+    run_block(op_, claim.block(), kernel_);
+    const auto finish =
+        run(found, board::Finish<Memory>(found.turn(), board::kWorkerSeat, claim.blocks()));
+    if (finish.wakes()) board::wake_low_half(found.group->crew.area.slot_of(found.number).word);
+  }
+  return true;
+}
+
+}  // namespace tutti

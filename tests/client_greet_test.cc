@@ -1,0 +1,91 @@
+// The greeting with an agent that means harm.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "client/join.h"
+#include "daemon/session/session.h"
+#include "proto/board.h"
+#include "proto/session.pb.h"
+
+namespace tutti::client {
+namespace {
+
+size_t open_descriptors() {
+  using std::filesystem::directory_iterator;
+  return static_cast<size_t>(std::distance(directory_iterator("/proc/self/fd"), {}));
+}
+
+// A message about the descriptors of a welcome of one rank alone, all of them /dev/null's.
+void send_welcome(int socket, size_t descriptors) {
+  v1::Welcome welcome;
+  welcome.set_version(kProtocolVersion);
+  welcome.add_hosts("a");
+  const std::string body = welcome.SerializeAsString();
+  const auto length = static_cast<uint32_t>(body.size());
+  std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
+  bytes += body;
+  const tutti::Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const std::vector<int> fds(descriptors, null.get());
+  std::vector<char> control(CMSG_SPACE(descriptors * sizeof(int)));
+  iovec data{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(descriptors * sizeof(int));
+  std::copy_n(reinterpret_cast<const char*>(fds.data()), descriptors * sizeof(int),
+              reinterpret_cast<char*>(CMSG_DATA(header)));
+  EXPECT_EQ(sendmsg(socket, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+}
+
+Outcome greet_agent_that_sends(size_t descriptors, Greeting& greeting) {
+  const std::string path = ::testing::TempDir() + "greet_" + std::to_string(getpid()) + ".sock";
+  const Result<tutti::Fd> listener = listen_unix(path, SOCK_STREAM, 0600);
+  EXPECT_TRUE(listener.ok());
+  const JoinTarget target{path, "job", "", 0, 1, 30'000};
+  Outcome outcome;
+  std::thread trainer([&] { outcome = greet(target, greeting); });
+  tutti::Fd socket;
+  while (!socket.valid()) socket.reset(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  send_welcome(socket.get(), descriptors);
+  trainer.join();
+  unlink(path.c_str());
+  return outcome;
+}
+
+TEST(ClientGreet, TakesWhatAWelcomeHas) {
+  Greeting greeting;
+  const Outcome outcome = greet_agent_that_sends(4, greeting);
+  EXPECT_TRUE(outcome.ok()) << outcome.message;
+  EXPECT_EQ(greeting.memories.size(), 1u);
+}
+
+// The padding of a message has room for one descriptor more than a welcome has.
+TEST(ClientGreet, DescriptorsBeyondThoseOfAWelcomeAreRefused) {
+  const size_t before = open_descriptors();
+  for (const size_t descriptors :
+       {size_t{1}, size_t{3}, size_t{5}, size_t{kWelcomeDescriptors},
+        size_t{kWelcomeDescriptors + 1}, size_t{kWelcomeDescriptors + 2}, size_t{253}}) {
+    Greeting greeting;
+    const Outcome outcome = greet_agent_that_sends(descriptors, greeting);
+    EXPECT_EQ(outcome.code, TUTTI_INTERNAL) << descriptors;
+    EXPECT_THAT(outcome.message, ::testing::HasSubstr("sent no segment")) << descriptors;
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+}  // namespace
+}  // namespace tutti::client
