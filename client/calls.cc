@@ -32,7 +32,6 @@ Calls::Calls(Connection& connection, uint32_t area, std::vector<uint32_t> seats,
       seats_(std::move(seats)),
       crew_{view_.area(area), area, seats_} {
   deciding_.parts.reserve(seats_.size());  // No memory is needed on the way.
-  abandoned_.reserve(kBoardSlots + 1);
   op_.parts.reserve(seats_.size());
   asked_.resize(seats_.size());
   folding_asked_.resize(seats_.size());
@@ -68,7 +67,6 @@ Outcome Calls::arrive_once(const Request& request, Ticket& ticket, uint32_t& uns
   connection_.check_pulse();
   if (Outcome o = connection_.usable(); !o.ok()) return o;
   const std::lock_guard lock(mutex_);
-  if (is_cancelled_) return connection_.usable();
   if (!abandoned_.empty()) collect();
   Ticket*& place = tickets_[next_ % kBoardSlots];
   if (disowned_.any()) advance();
@@ -248,8 +246,7 @@ void Calls::advance() {
     if (disowned_[settled_ % kBoardSlots] && !over) break;
     disowned_.reset(settled_ % kBoardSlots);
   }
-  // Of a rank that left the worker says so.
-  if (!is_cancelled_) crew_.area.settled(seat_).store(settled_, std::memory_order_release);
+  crew_.area.settled(seat_).store(settled_, std::memory_order_release);
 }
 
 void Calls::disown(Ticket& ticket) {
@@ -286,7 +283,6 @@ void Calls::cancel() {
   for (Ticket* ticket : tickets_) {
     if (ticket == nullptr || settle(*ticket)) continue;
     ticket->outcome = connection_.usable();
-    ticket->blocks.clear();  // The others may still read it.
     forget(*ticket);
   }
 }

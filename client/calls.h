@@ -33,10 +33,10 @@ struct Ticket {
   Ticket& operator=(const Ticket&) = delete;
 
   uint64_t number = 0;
-  bool arrived = false;             // It has its number, and its place on the board.
-  std::atomic<bool> known = false;  // The outcome is.
-  bool settled = false;             // The board is through with it.
-  bool delivered = false;           // The output is copied and the blocks are released.
+  bool arrived = false;    // It has its number, and its place on the board.
+  bool known = false;      // The outcome is.
+  bool settled = false;    // The board is through with it.
+  bool delivered = false;  // The output is copied and the blocks are released.
   Outcome outcome;
   uint64_t bytes = 0;  // Of its tensor, for the figures.
   Millis timeout{0};
@@ -65,8 +65,6 @@ class Calls {
   // Until the outcome is known, or DEADLINE_EXCEEDED. `timeout_ms` < 0: until the worker must have
   // answered.
   Outcome wait(Ticket& ticket, int64_t timeout_ms);
-  // Likewise, but keeps the ticket's memory until deliver().
-  Outcome await(Ticket& ticket, int64_t timeout_ms);
   bool done(Ticket& ticket);
   // Nobody will wait for the ticket; its blocks are released when the board is through with it.
   void abandon(const std::shared_ptr<Ticket>& ticket);

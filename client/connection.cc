@@ -71,8 +71,7 @@ void Connection::leave() {
   if (!is_mine()) return;
   {
     const std::lock_guard lock(mutex_);
-    if (!socket_.valid()) return;
-    if (lost_) return say_goodbye();
+    if (!socket_.valid() || lost_) return;
     lost_ = failure(TUTTI_CANCELLED, "rank " + std::to_string(target_.rank) + " left job '" +
                                          target_.job + "'; join it anew");
     is_lost_ = true;
@@ -181,10 +180,7 @@ Outcome Connection::await_mail(BoardMail& mail, TimePoint limit) {
   while (mail.state.load(std::memory_order_acquire) == kAsked) {
     if (Outcome o = usable(); !o.ok()) return o;
     if (!check_worker()) continue;
-    if (Clock::now() > limit) {
-      lose(no_answer());
-      return no_answer();
-    }
+    if (Clock::now() > limit) return no_answer();
     board::sleep_on(mail.state, kAsked, kPulseMs * 1000);
   }
   return {};

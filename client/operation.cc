@@ -349,8 +349,7 @@ size_t part_of(std::span<const TensorSides> tensors) {
 // All parts but the last are waited for. Ranks whose lists differ hear so at the first, and then
 // none of them goes on: so they meet at the same number next.
 Outcome go_packed(tutti_group& group, Submission& last, std::span<const TensorSides> tensors) {
-  const bool cut = !group.calls->is_local();  // Other ranks may have it listed, or staged.
-  for (size_t count = part_of(tensors); cut && count < tensors.size(); count = part_of(tensors)) {
+  for (size_t count = part_of(tensors); count < tensors.size(); count = part_of(tensors)) {
     Submission part(group, nullptr);
     const uint8_t flags = part.request().flags;
     part.request() = last.request();
@@ -401,8 +400,7 @@ Outcome submit(tutti_group& group, const TensorList& list, const tutti_options* 
   request.layout = layout_of(list);
   const uint64_t bytes = request.count * tutti_dtype_size(list.dtype);
   submission.ticket().bytes = bytes;
-  const bool ranks_fold = plain(request.local_strategy) && plain(request.global_strategy);
-  if (group.calls->is_local() && ranks_fold && bytes != 0)
+  if (group.calls->is_local() && bytes != 0)
     if (std::optional<Outcome> listed = go_listed(submission, *group.connection, tensors))
       return *listed;
   if (can_stage(group, submission, request, bytes))

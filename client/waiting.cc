@@ -39,13 +39,10 @@ bool Calls::finished(Ticket& ticket) {
   if (fault.ok() && timed && Clock::now() > ticket.started + ticket.timeout + kAnswerGrace) {
     fault = connection_.no_answer();
     connection_.lose(fault);
+    ticket.blocks.clear();  // It may still write there.
   }
   if (fault.ok()) return false;
   if (conclude(ticket.number) && settle(ticket)) return true;
-  const bool folding = word_of(ticket.number).phase == board::Phase::folding;
-  const bool in_time = !timed || Clock::now() <= ticket.started + ticket.timeout + kAnswerGrace;
-  if (folding && in_time && !is_cancelled_) return false;  // To its end: see done().
-  ticket.blocks.clear();  // Others may still use that memory: it goes with the connection.
   ticket.outcome = std::move(fault);
   forget(ticket);
   return true;
@@ -107,12 +104,6 @@ Millis Calls::pulse(const Ticket& ticket) const {
 }
 
 Outcome Calls::wait(Ticket& ticket, int64_t timeout_ms) {
-  Outcome outcome = await(ticket, timeout_ms);
-  if (ticket.known || !connection_.is_mine()) deliver(ticket);
-  return outcome;
-}
-
-Outcome Calls::await(Ticket& ticket, int64_t timeout_ms) {
   Backoff backoff(connection_.cores());
   TimePoint limit = TimePoint::max();
   while (connection_.is_mine() && look(ticket, backoff)) {
@@ -131,6 +122,7 @@ Outcome Calls::await(Ticket& ticket, int64_t timeout_ms) {
       }
     }
   }
+  deliver(ticket);
   return ticket.outcome;
 }
 

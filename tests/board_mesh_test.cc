@@ -2,10 +2,6 @@
 // processes. Order: tests/board_order_test.cc. What goes wrong: tests/board_faults_test.cc.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <span>
-#include <thread>
-
 #include "proto/board.h"
 #include "tests/board_fixture.h"
 
@@ -23,7 +19,6 @@ using testing::Signals;
 using testing::stream;
 using testing::sum_at;
 using testing::Task;
-using testing::Tensor;
 using testing::Trainer;
 using testing::Way;
 
@@ -59,59 +54,6 @@ TEST_F(BoardMesh, EveryCollectiveOverEveryKindOfMemory) {
                   }),
               "")
         << ranks << " ranks";
-}
-
-// Where all tensors of a list are shared memory they are folded as they lie, but by strategies that
-// only the worker knows.
-TEST_F(BoardMesh, ListsInSharedMemoryUnderEveryStrategy) {
-  EXPECT_EQ(run(3,
-                [](const Seat& seat) {
-                  Group group = seat.join();
-                  constexpr size_t kCounts[] = {1000, 3, 70'000};
-                  for (const char* strategy : {"", "ring", "tree:2", "centralized,ring"}) {
-                    std::deque<Tensor> tensors;
-                    std::vector<std::span<float>> spans;
-                    for (const size_t count : kCounts) {
-                      tensors.emplace_back(group, count * sizeof(float), true);
-                      spans.emplace_back(reinterpret_cast<float*>(tensors.back().data()), count);
-                      std::ranges::fill(spans.back(), static_cast<float>(seat.rank + 1));
-                    }
-                    group.all_reduce_many(spans, tutti::sum, {.strategy = strategy});
-                    for (const std::span<float>& tensor : spans)
-                      for (const float value : tensor) check(value == 6, strategy);
-                  }
-                }),
-            "");
-}
-
-// The window of a staged call is nobody else's until the last block is copied out of it.
-TEST_F(BoardMesh, TwoThreadsOfARankStageAtOnce) {
-  EXPECT_EQ(run(2,
-                [](const Seat& seat) {
-                  Group group = seat.join();
-                  Group other = group.subgroup(std::vector<uint32_t>{0, 1});
-                  const auto reduce = [&](Group& where, float base) {
-                    for (int round = 0; round < 40; ++round) {
-                      const float mine = base + static_cast<float>(round + seat.rank);
-                      std::vector<float> tensor(300'000, mine);
-                      where.all_reduce(std::span(tensor));
-                      const float sum = 2 * (base + static_cast<float>(round)) + 1;
-                      for (const float value : tensor) check(value == sum, "another's value");
-                    }
-                  };
-                  std::string fault;
-                  std::thread beside([&] {
-                    try {
-                      reduce(other, 5000);
-                    } catch (const std::exception& thrown) {
-                      fault = thrown.what();
-                    }
-                  });
-                  reduce(group, 0);
-                  beside.join();
-                  check(fault.empty(), fault);
-                }),
-            "");
 }
 
 // As many as a board has room for, and one more, which does without.

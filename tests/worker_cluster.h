@@ -56,8 +56,8 @@ class ClusterHost : public Wire, public Door::Events {
     ran.get_future().wait();
   }
 
-  Status send(const OpKey& key, int rank, Outgoing frame) override {
-    return world->send(key, rank, std::move(frame));
+  Status send(const OpKey& key, int place, Outgoing frame) override {
+    return world->send(key, place, std::move(frame));
   }
   World* find_world(uint32_t epoch) override {
     return world != nullptr && world->roster().epoch == epoch ? world.get() : nullptr;
@@ -71,6 +71,7 @@ class ClusterHost : public Wire, public Door::Events {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Door> door;
   std::unique_ptr<World> world;
+  std::vector<Status> ends;  // Of the epoch, as on_over told.
   std::thread thread;
 
  private:
@@ -99,8 +100,9 @@ class Cluster {
     for (const auto& host : hosts)
       host->run([&] {
         const auto tuner = host == hosts.front() ? options.tuner : nullptr;
-        host->world = make_world({host->loop, *host->transport, *host->engine, tuner}, roster,
-                                 host->host, options.world);
+        host->world = make_world({host->loop, *host->transport, *host->engine, tuner,
+                                  [&host](const Status& cause) { host->ends.push_back(cause); }},
+                                 roster, host->host, options.world);
         host->door->opened(roster.epoch);
       });
   }
@@ -110,15 +112,12 @@ class Cluster {
   std::future<Status> submit(int rank, Call call, uint32_t group = 0) {
     auto done = std::make_shared<std::promise<Status>>();
     std::future<Status> future = done->get_future();
+    call.number = numbers[{rank, group}]++;
     call.done = [done](const Status& status) { done->set_value(status); };
-    call.number = take_number(rank, group);
     ClusterHost* host = host_of[rank];
     host->loop.post([=, call = std::move(call)] { host->world->submit(rank, group, call); });
     return future;
   }
-
-  // The place of the rank's next call on the group.
-  uint64_t take_number(int rank, uint32_t group = 0) { return next_number_[{rank, group}]++; }
 
   // All ranks' calls, made by `call_of(rank)`, to their ends.
   template <class CallOf>
@@ -132,10 +131,8 @@ class Cluster {
 
   Roster roster;
   std::vector<std::unique_ptr<ClusterHost>> hosts;
-  std::vector<ClusterHost*> host_of;  // By rank.
-
- private:
-  std::map<std::pair<int, uint32_t>, uint64_t> next_number_;  // By rank and group.
+  std::vector<ClusterHost*> host_of;                     // By rank.
+  std::map<std::pair<int, uint32_t>, uint64_t> numbers;  // By rank and group: of the next call.
 };
 
 }  // namespace tutti::testing

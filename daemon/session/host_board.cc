@@ -105,9 +105,6 @@ Status HostBoard::attach_nobody(uint32_t seat) {
   if (!segment.ok()) return segment.status();
   segments_.at(seat) = std::move(segment->memory);
   mappings_.at(seat) = std::move(segment->mapping);
-  gone_.emplace(seat, unavailable("rank " + std::to_string(ranks_[seat]) + " died while joining"));
-  for (const std::unique_ptr<Group>& group : groups_)
-    group->crew.area.settled(seat).store(UINT64_MAX);
   return {};
 }
 
@@ -320,13 +317,6 @@ bool HostBoard::match(const Found& found, board::MatchedOp& op) const {
     asked.push_back({board::copy_request(entry(found, seat).request),
                      {mappings_[seat]->base(), mappings_[seat]->bytes()}});
   return board::match(asked, op);
-}
-
-bool HostBoard::is_local(uint32_t number) const {
-  const auto area = area_of_.find(number);
-  if (area == area_of_.end()) return false;
-  const Group& group = *groups_[area->second];
-  return group.size == group.seats.size();
 }
 
 bool HostBoard::fold(uint32_t group, uint64_t number) {

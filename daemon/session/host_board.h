@@ -69,8 +69,6 @@ class HostBoard {
   void let_ranks_decide(bool let);
   void complete(uint32_t group, uint64_t number, const Status& status);
   bool fold(uint32_t group, uint64_t number);
-  // All ranks of the group are on this host.
-  bool is_local(uint32_t group) const;
   BoardFigures& figures(uint32_t seat) const { return view_.figures(seat); }
   void answer(uint32_t seat, const Result<uint32_t>& group, const std::vector<uint32_t>& ranks);
 

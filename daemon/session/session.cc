@@ -112,8 +112,6 @@ void SocketSession::answer_subgroup(const Result<uint32_t>& group,
 void SocketSession::take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
                          uint32_t waited_ms) {
   OpRequest op = read_request(request, place, mapping_->base(), mapping_->bytes());
-  if (op.invalid.ok() && op.ranks_only && !board_->is_local(group))
-    op.invalid = invalid_argument("windows and lists are for groups of one host");
   if (!op.invalid.ok())
     op.invalid =
         blame(op.invalid.code(), who() + " asked for " + std::string(name_of(op.collective)) +

@@ -35,6 +35,7 @@ LinkLimits link_limits(const Settings& settings) {
   limits.queue_bytes_max = std::max(window, static_cast<size_t>(settings.link_queue_bytes));
   limits.connect_timeout_ms = static_cast<int>(settings.connect_timeout_ms);
   limits.silence_ms = static_cast<int>(settings.silence_ms);
+  limits.half_open_max = static_cast<size_t>(settings.half_open_links);
   limits.congestion = settings.tcp_congestion;
   return limits;
 }
@@ -303,8 +304,8 @@ World* Worker::find_world(uint32_t epoch) {
   return found == worlds_.end() ? nullptr : found->second.get();
 }
 
-Status Worker::send(const OpKey& key, int rank, Outgoing frame) {
-  return worlds_.at(key.epoch)->send(key, rank, std::move(frame));
+Status Worker::send(const OpKey& key, int place, Outgoing frame) {
+  return worlds_.at(key.epoch)->send(key, place, std::move(frame));
 }
 
 }  // namespace tutti

@@ -70,7 +70,7 @@ class Worker final : public Session::Events,
 
   // From other workers, and the engine's way to them.
   World* find_world(uint32_t epoch) override;
-  Status send(const OpKey& key, int rank, Outgoing frame) override;
+  Status send(const OpKey& key, int place, Outgoing frame) override;
 
   Trainers::iterator trainer_of(const Session& session);
   void free_place(uint32_t rank);

@@ -1,5 +1,5 @@
-// How long it takes to tell somebody and hear back: the smallest operation of a lone rank on the
-// board, and barely, between two threads, by what waiting is made of.
+// How long it takes to tell somebody and hear back: through a trainer's request ring, doorbell and
+// completion, and barely, between two threads, by what those are made of.
 #include <benchmark/benchmark.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -94,8 +94,8 @@ BENCHMARK(bare<Yield>)->Name("round_trip/yield")->UseRealTime()->MeasureProcessC
 BENCHMARK(bare<Futex>)->Name("round_trip/futex")->UseRealTime()->MeasureProcessCPUTime();
 BENCHMARK(bare<Eventfd>)->Name("round_trip/eventfd")->UseRealTime()->MeasureProcessCPUTime();
 
-// The smallest operation there is, of a job of one rank, through the client library: no worker
-// takes part.
+// The smallest operation there is, of a job of one rank, through the client library and a session;
+// no engine behind it.
 void session(benchmark::State& state) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("micro_" + std::to_string(getpid()) + ".sock");
