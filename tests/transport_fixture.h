@@ -101,6 +101,12 @@ class Recorder : public LinkHandler {
     });
     return cause;
   }
+  // Frames not yet taken by next().
+  size_t count() {
+    size_t count = 0;
+    monitor_.change([&] { count = frames_.size(); });
+    return count;
+  }
   Code closed_code() { return closed().value_or(Status()).code(); }
 
  private:

@@ -1,154 +1,128 @@
 #include "daemon/transport/local_link.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "daemon/transport/secrets.h"
+#include "daemon/transport/handshake.h"
 
 namespace tutti {
 namespace {
 
 // A payload comes in pieces, as from a network, cut where no element ends.
 constexpr size_t kFragmentBytes = 65'537;
-
-Payload copy_payload(std::span<const std::byte> bytes) {
-  auto copy = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
-  Payload payload;
-  for (size_t at = 0; at < copy->size(); at += kFragmentBytes)
-    payload.fragments.emplace_back(copy->data() + at, std::min(kFragmentBytes, copy->size() - at));
-  payload.owner = std::move(copy);
-  return payload;
-}
+constexpr int kForeverMs = 3'600'000;
 
 }  // namespace
 
-bool LocalNode::keep(const std::shared_ptr<LocalLink>& link, Mailbox::Task first) {
-  std::lock_guard lock(mutex_);
-  if (closing_) return false;
-  links_.insert(link);
-  mailbox.post(std::move(first));
-  return true;
-}
-
-void LocalNode::forget(const std::shared_ptr<LocalLink>& link) {
-  std::lock_guard lock(mutex_);
-  links_.erase(link);
-}
-
-void LocalNode::close_all(const Status& cause) {
-  std::set<std::shared_ptr<LocalLink>> links;
-  {
-    std::lock_guard lock(mutex_);
-    closing_ = true;
-    links.swap(links_);
-  }
-  for (const auto& link : links) link->close(cause);
-}
-
-LocalLink::LocalLink(std::shared_ptr<LocalNode> node, std::shared_ptr<Joint> joint,
-                     std::shared_ptr<LinkHandler> handler)
-    : node_(std::move(node)),
+LocalLink::LocalLink(std::shared_ptr<LinkHub> hub, std::string peer,
+                     std::shared_ptr<LinkHandler> handler, std::shared_ptr<std::mutex> joint)
+    : LinkCore(std::move(hub), std::move(peer), std::move(handler)),
       joint_(std::move(joint)),
-      budget_(std::make_shared<SendBudget>(node_->limits.queue_bytes_max)),
-      handler_(std::move(handler)),
-      checker_(node_->limits.frame_bytes_max) {}
+      checker_(hub_->limits.frame_bytes_max) {}
 
-LocalLink::Ends LocalLink::make_pair(std::shared_ptr<LocalNode> dialler,
-                                     std::shared_ptr<LocalNode> acceptor,
-                                     std::shared_ptr<LinkHandler> handler) {
-  auto joint = std::make_shared<Joint>();
-  std::shared_ptr<LocalLink> near(new LocalLink(std::move(dialler), joint, std::move(handler)));
-  std::shared_ptr<LocalLink> far(new LocalLink(std::move(acceptor), joint, nullptr));
-  near->peer_ = far;
-  far->peer_ = near;
-  return {std::move(near), std::move(far)};
-}
-
-Status LocalLink::send(Outgoing frame) {
-  Status allowed = check_outgoing(frame.header, frame.bytes.size(), node_->limits.frame_bytes_max);
-  return allowed.ok() ? post_frame(frame, /*sealed=*/false) : allowed;
-}
-
-Status LocalLink::send_raw(Outgoing frame) { return post_frame(frame, /*sealed=*/true); }
-
-Status LocalLink::post_frame(Outgoing& frame, bool sealed) {
-  std::lock_guard lock(joint_->mutex);
-  if (joint_->closed) return unavailable("the link is closed");
-  std::shared_ptr<Borrow> borrow = Borrow::take(frame, budget_, node_->lending);
-  if (!borrow) return resource_exhausted("the link's queue is full");
-  if (!sealed) borrow->header = sealer_.seal(borrow->header, borrow->bytes().size());
-  peer_->node_->mailbox.post(
-      [peer = peer_, borrow = std::move(borrow)]() mutable { peer->arrive(std::move(borrow)); });
-  return {};
-}
-
-void LocalLink::arrive(std::shared_ptr<Borrow> borrow) {
-  arrived_.push_back(std::move(borrow));
-  deliver_some();
-}
-
-void LocalLink::deliver_some() {
-  while (!arrived_.empty() && kept_bytes_ <= node_->limits.queue_bytes_max) {
-    const std::shared_ptr<Borrow> next = std::move(arrived_.front());
-    arrived_.pop_front();
-    if (handler_ && !refused_) deliver(*next);
+std::shared_ptr<LocalLink> LocalLink::dial(const std::shared_ptr<LocalHub>& here,
+                                           const std::shared_ptr<LocalHub>& there,
+                                           const std::string& address, const LinkHello& hello,
+                                           std::shared_ptr<LinkHandler> handler) {
+  const auto joint = std::make_shared<std::mutex>();
+  const std::shared_ptr<LocalLink> near(new LocalLink(here, address, std::move(handler), joint));
+  require(here->keep(near), "a transport that ends dials nobody");
+  const std::lock_guard lock(*joint);
+  const std::shared_ptr<LocalLink> far(
+      there ? new LocalLink(there, "host " + hello.host, nullptr, joint) : nullptr);
+  if (!far || !there->keep(far)) {
+    near->lost(unavailable("nobody listens at " + address));
+    return near;
   }
+  near->far_end_ = far;
+  far->far_end_ = near;
+  near->post([](LocalLink& self) { self.opened(kForeverMs); });
+  far->post([there, hello](LocalLink& self) { self.accept(there->acceptor, hello); });
+  return near;
 }
 
-void LocalLink::deliver(const Borrow& borrow) {
-  Status good = checker_.check(borrow.header, borrow.bytes().size());
-  if (!good.ok()) {
-    refused_ = true;
-    end(good, unavailable(good.message()));
-    return;
+void LocalLink::accept(const Acceptor& acceptor, const LinkHello& hello) {
+  const auto knows = [shown = hello.secret](const std::string& secret) { return secret == shown; };
+  if (put_to(acceptor, {hello.job, hello.epoch, hello.host, knows})) opened(kForeverMs);
+}
+
+void LocalLink::post(std::function<void(LocalLink& self)> task) {
+  hub_->loop.post([self = std::static_pointer_cast<LocalLink>(shared_from_this()),
+                   task = std::move(task)] { task(*self); });
+}
+
+void LocalLink::tell_peer(std::function<void(LocalLink& peer)> task) {
+  const std::lock_guard lock(*joint_);
+  if (far_end_) far_end_->post(std::move(task));
+}
+
+// ---- End ----
+
+void LocalLink::refuse(const std::string& answer) {
+  const auto head = from_bytes<LinkAnswerHead>(answer);
+  const Status why(code_of(static_cast<int>(head.code)), answer.substr(sizeof(head)));
+  tell_peer([why](LocalLink& peer) { peer.lost(why); });
+  cut();
+}
+
+void LocalLink::cut() {
+  const Status why = unavailable("the peer's end of the link is gone");
+  tell_peer([why](LocalLink& peer) { peer.lost(why); });
+  {
+    const std::lock_guard lock(*joint_);
+    far_end_.reset();
   }
-  if (borrow.header.kind == FrameKind::ping) return;
-  const size_t bytes = sizeof(FrameHeader) + borrow.bytes().size();
-  kept_bytes_ += bytes;
-  auto dropped = [weak = weak_from_this(), bytes] {
-    const auto link = weak.lock();
-    if (!link) return;
-    link->node_->mailbox.post([link, bytes] {
-      link->kept_bytes_ -= bytes;
-      link->deliver_some();
+  arrived_.clear();
+  finished(why);
+}
+
+// ---- Frames ----
+
+void LocalLink::wake_writer_locked() {
+  if (!std::exchange(flush_posted_, true)) post([](LocalLink& self) { self.flush(); });
+}
+
+void LocalLink::flush() {
+  Queue frames;
+  bool last = false;
+  {
+    const std::lock_guard lock(mutex_);
+    flush_posted_ = false;
+    while (std::unique_ptr<Borrow> next = next_locked()) frames.push_back(std::move(next));
+    last = said_all_locked();
+  }
+  for (std::unique_ptr<Borrow>& frame : frames)
+    tell_peer([frame = std::shared_ptr(std::move(frame))](LocalLink& peer) {
+      peer.arrived_.push_back(frame);
+      peer.deliver_some();
     });
-  };
-  handler_->on_frame({borrow.header, counted(copy_payload(borrow.bytes()), std::move(dropped))});
+  if (last && state() != State::done) cut();
 }
 
-void LocalLink::close(Status cause) {
-  const Status theirs = unavailable("the peer closed the link: " + cause.message());
-  end(cause, theirs);
-}
-
-void LocalLink::end(const Status& mine, const Status& theirs) {
-  std::shared_ptr<LocalLink> peer;
-  std::lock_guard lock(joint_->mutex);
-  if (std::exchange(joint_->closed, true)) return;
-  peer.swap(peer_);
-  peer->peer_.reset();
-  post_closed(mine);
-  peer->post_closed(theirs);
-}
-
-void LocalLink::post_closed(const Status& cause) {
-  node_->mailbox.post([self = shared_from_this(), cause] {
-    self->arrived_.clear();
-    if (auto handler = std::exchange(self->handler_, nullptr)) handler->on_closed(cause);
-    self->node_->forget(self);
+void LocalLink::send_raw(const FrameHeader& header, const std::string& payload) {
+  const std::shared_ptr<Borrow> frame = Borrow::own(header.kind, payload, hub_->lending);
+  frame->header = header;
+  tell_peer([frame](LocalLink& peer) {
+    peer.arrived_.push_back(frame);
+    peer.deliver_some();
   });
 }
 
-void LocalLink::accept(const LinkHello& hello) {
-  const LinkGuest guest{
-      hello.job, hello.epoch, hello.host,
-      [shown = hello.secret](const std::string& secret) { return same_secret(secret, shown); }};
-  auto answer = node_->acceptor(guest, shared_from_this());
-  if (!answer.ok()) {
-    end(answer.status(), answer.status());
-    return;
+void LocalLink::wake_reader() {
+  post([](LocalLink& self) { self.deliver_some(); });
+}
+
+void LocalLink::deliver_some() {
+  while (!arrived_.empty() && !holds_back()) {
+    const std::shared_ptr<Borrow> next = std::move(arrived_.front());
+    arrived_.pop_front();
+    const Status good = checker_.check(next->header, next->bytes().size());
+    if (!good.ok()) return refuse_frame(good);
+    std::vector<std::byte> copy(next->bytes().begin(), next->bytes().end());
+    std::vector<std::span<const std::byte>> fragments;
+    for (size_t at = 0; at < copy.size(); at += kFragmentBytes)
+      fragments.emplace_back(copy.data() + at, std::min(kFragmentBytes, copy.size() - at));
+    deliver(next->header, std::move(fragments), std::move(copy));
   }
-  handler_ = *answer;
 }
 
 }  // namespace tutti

@@ -28,6 +28,7 @@ struct LinkLimits {
   size_t queue_bytes_max = size_t{64} << 20;  // Accepted by send() and not yet released.
   int connect_timeout_ms = 10'000;
   int silence_ms = 5'000;
+  size_t half_open_max = 256;  // Diallers that have proven nothing yet; the oldest makes room.
   std::string congestion = "cubic";  // TCP_CONGESTION, where the kernel allows it; empty: its own.
 };
 
@@ -94,9 +95,9 @@ struct LinkHello {
   std::string secret;  // Of the roster.
 };
 
-// What the listener hears of it, and decides on. A transport that can lets the secret be proven and
-// not told, and proves the listener's knowledge to the dialler, too: there, the dialler's frames
-// wait until `knows` was asked and answered true.
+// What the listener hears of it, and decides on. Between processes the secret is proven and never
+// told, by both sides, and nothing is read of the dialler beyond its handshake until `knows` was
+// asked and answered true; who is not let in within connect_timeout_ms is turned away.
 struct LinkGuest {
   std::string job;
   uint32_t epoch = 0;
