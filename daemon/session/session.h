@@ -1,4 +1,4 @@
-// One trainer: its socket, its segment, its rings. The only room that knows memfd, Unix sockets and
+// One trainer: its socket, its segment, its seat. The only room that knows memfd, Unix sockets and
 // futex.
 //
 // All calls and events on the loop's thread. Nothing a trainer writes may crash, block or corrupt:
