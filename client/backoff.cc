@@ -16,6 +16,8 @@ constexpr uint32_t kYields = 400;
 constexpr uint32_t kYieldsForWorker = 8;
 // A yield that nobody took up takes less.
 constexpr std::chrono::nanoseconds kQuickYield{1200};
+// All yields of a wait: where others take them up, each may last as long as a slice of theirs.
+constexpr std::chrono::milliseconds kYielding{2};
 
 }  // namespace
 
@@ -34,15 +36,14 @@ bool Backoff::pause(Awaited awaited) {
   return true;
 }
 
-bool Backoff::is_slow() const { return turns_ >= kSpins; }
-
 // The first of a wait tells whether the core is shared.
 void Backoff::yield() {
-  if (turns_ != kSpins + 1) return static_cast<void>(sched_yield());
-  const auto before = std::chrono::steady_clock::now();
+  const bool first = turns_ == kSpins + 1;
+  if (first) began_ = Clock::now();
   sched_yield();
-  cores_.shared.store(std::chrono::steady_clock::now() - before > kQuickYield,
-                      std::memory_order_relaxed);
+  const auto yielded = Clock::now() - began_;
+  if (first) cores_.shared.store(yielded > kQuickYield, std::memory_order_relaxed);
+  if (yielded > kYielding) turns_ = kSpins + kYields;
 }
 
 }  // namespace tutti::client

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace tutti::client {
@@ -22,20 +23,21 @@ struct Cores {
 class Backoff {
  public:
   explicit Backoff(Cores& cores) : cores_(cores) {}
-  // One short wait; false: it has been long enough, sleep. A worker that runs the operation shares
+  // One short wait; false: it has been long enough (some 2 ms at most, and what the last yield
+  // lasts), sleep. A worker that runs the operation shares
   // the cores with those who wait for it: they give them up soon, for each yield counts as a turn
   // of theirs and not of its.
   enum class Awaited { ranks, worker };
   bool pause(Awaited awaited = Awaited::ranks);
   void reset() { turns_ = 0; }
-  // It has yielded already: what is waited for takes more than moments.
-  bool is_slow() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
   void yield();
 
   Cores& cores_;
   uint32_t turns_ = 0;
+  Clock::time_point began_;  // To yield.
 };
 
 }  // namespace tutti::client

@@ -1,12 +1,17 @@
 // The client's insides that need no daemon: greetings byte for byte, strategy text, the arena.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "client/arena.h"
+#include "client/backoff.h"
 #include "client/hello.h"
 #include "client/strategy.h"
 #include "proto/board.h"
@@ -235,6 +240,55 @@ TEST_F(ArenaTest, NeverHandsOutTheSameBytesTwice) {
   for (const auto& [offset, size] : live) arena.release(offset);
   EXPECT_EQ(arena.used_bytes(), 0u);
   EXPECT_EQ(arena.allocate(kBytes), kStart);
+}
+
+// ---- Waiting ----
+
+// One core for this thread, and for those that it starts.
+void stay_on_this_core() {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+}
+
+// Threads that want the core, and never give it up by themselves.
+class BusyCore {
+ public:
+  explicit BusyCore(int threads) {
+    for (int i = 0; i < threads; ++i)
+      threads_.emplace_back([this] {
+        while (!ends_.load(std::memory_order_relaxed)) continue;
+      });
+  }
+  BusyCore(const BusyCore&) = delete;
+  BusyCore& operator=(const BusyCore&) = delete;
+  ~BusyCore() {
+    ends_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  std::atomic<bool> ends_ = false;
+  std::vector<std::thread> threads_;
+};
+
+// A yield lasts as long as the others' slices there: few of them end the wait, or it would miss its
+// deadline by a second.
+TEST(ClientBackoff, IsSoonOverOnABusyCore) {
+  std::thread waiting([] {
+    stay_on_this_core();
+    const BusyCore busy(3);
+    Cores cores;
+    for (int round = 0; round < 5; ++round) {
+      Backoff backoff(cores);
+      int turns = 0;
+      while (backoff.pause()) ++turns;
+      EXPECT_LT(turns, 100) << "round " << round;
+    }
+    EXPECT_TRUE(cores.shared);
+  });
+  waiting.join();
 }
 
 }  // namespace
