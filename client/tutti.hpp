@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tutti {
@@ -149,25 +150,25 @@ class Group {
     tutti_free(get(), memory.data());
   }
 
-  // In place, or from `in` to `out` of the same size.
+  // The verbs block until the operation is done; what ends in _async gives its Work. In place, or
+  // from `in` to `out` of the same size.
   template <Element T>
   void all_reduce(std::span<T> x, tutti_op op = sum, const Options& options = {}) {
-    all_reduce_async(x, op, options).wait();
+    run(all_reduce_call(std::span<const T>(x), x, op), options);
+  }
+  template <Element T>
+  void all_reduce(std::span<const T> in, std::span<T> out, tutti_op op = sum,
+                  const Options& options = {}) {
+    run(all_reduce_call(in, out, op), options);
   }
   template <Element T>
   Work all_reduce_async(std::span<T> x, tutti_op op = sum, const Options& options = {}) {
-    return all_reduce_async(std::span<const T>(x), x, op, options);
+    return start(all_reduce_call(std::span<const T>(x), x, op), options);
   }
   template <Element T>
   Work all_reduce_async(std::span<const T> in, std::span<T> out, tutti_op op = sum,
                         const Options& options = {}) {
-    same(in.size(), out.size(), "all_reduce");
-    return start(
-        [&](const tutti_options* o, tutti_work** work) {
-          return tutti_all_reduce(get(), in.data(), out.data(), in.size(), dtype_of<T>(), op, o,
-                                  work);
-        },
-        options);
+    return start(all_reduce_call(in, out, op), options);
   }
 
   // Many tensors at once, in place; all ranks list the same sizes in the same order. Small ones
@@ -175,68 +176,49 @@ class Group {
   template <Element T>
   void all_reduce_many(const std::vector<std::span<T>>& xs, tutti_op op = sum,
                        const Options& options = {}) {
-    all_reduce_many_async(xs, op, options).wait();
+    run(all_reduce_many_call(xs, xs, op), options);
   }
   template <Element T>
   Work all_reduce_many_async(const std::vector<std::span<T>>& xs, tutti_op op = sum,
                              const Options& options = {}) {
-    return all_reduce_many_async(std::vector<std::span<const T>>(xs.begin(), xs.end()), xs, op,
-                                 options);
+    return start(all_reduce_many_call(xs, xs, op), options);
   }
   template <Element T>
   Work all_reduce_many_async(const std::vector<std::span<const T>>& ins,
                              const std::vector<std::span<T>>& outs, tutti_op op = sum,
                              const Options& options = {}) {
-    same(ins.size(), outs.size(), "all_reduce_many");
-    std::vector<const void*> from;
-    std::vector<void*> to;
-    std::vector<size_t> counts;
-    for (size_t i = 0; i < ins.size(); ++i) {
-      same(ins[i].size(), outs[i].size(), "all_reduce_many");
-      from.push_back(ins[i].data());
-      to.push_back(outs[i].data());
-      counts.push_back(ins[i].size());
-    }
-    return start(
-        [&](const tutti_options* o, tutti_work** work) {
-          return tutti_all_reduce_many(get(), from.data(), to.data(), counts.data(), counts.size(),
-                                       dtype_of<T>(), op, o, work);
-        },
-        options);
+    return start(all_reduce_many_call(ins, outs, op), options);
   }
 
   // Only the root's `x` becomes the result; the others' stay as they are.
   template <Element T>
   void reduce(std::span<T> x, int root, tutti_op op = sum, const Options& options = {}) {
-    start(
+    run(
         [&](const tutti_options* o, tutti_work** work) {
           return tutti_reduce(get(), x.data(), x.data(), x.size(), dtype_of<T>(), op, root, o,
                               work);
         },
-        options)
-        .wait();
+        options);
   }
 
   template <Element T>
   void broadcast(std::span<T> x, int root, const Options& options = {}) {
-    start(
+    run(
         [&](const tutti_options* o, tutti_work** work) {
           return tutti_broadcast(get(), x.data(), x.size(), dtype_of<T>(), root, o, work);
         },
-        options)
-        .wait();
+        options);
   }
 
   // `out` holds world_size times as many elements as `in`.
   template <Element T>
   void all_gather(std::span<const T> in, std::span<T> out, const Options& options = {}) {
     same(in.size() * static_cast<size_t>(world_size()), out.size(), "all_gather");
-    start(
+    run(
         [&](const tutti_options* o, tutti_work** work) {
           return tutti_all_gather(get(), in.data(), out.data(), in.size(), dtype_of<T>(), o, work);
         },
-        options)
-        .wait();
+        options);
   }
 
   // `in` holds world_size times as many elements as `out`.
@@ -244,19 +226,17 @@ class Group {
   void reduce_scatter(std::span<const T> in, std::span<T> out, tutti_op op = sum,
                       const Options& options = {}) {
     same(in.size(), out.size() * static_cast<size_t>(world_size()), "reduce_scatter");
-    start(
+    run(
         [&](const tutti_options* o, tutti_work** work) {
           return tutti_reduce_scatter(get(), in.data(), out.data(), out.size(), dtype_of<T>(), op,
                                       o, work);
         },
-        options)
-        .wait();
+        options);
   }
 
   void barrier(const Options& options = {}) {
-    start([&](const tutti_options* o, tutti_work** work) { return tutti_barrier(get(), o, work); },
-          options)
-        .wait();
+    run([&](const tutti_options* o, tutti_work** work) { return tutti_barrier(get(), o, work); },
+        options);
   }
 
   // The C handle, for what this skin does not offer.
@@ -273,13 +253,54 @@ class Group {
     throw Error(tutti_error{TUTTI_INVALID_ARGUMENT, -1, "", message.c_str()});
   }
 
-  template <class Call>
-  Work start(const Call& call, const Options& options) {
+  // What a verb calls with the options and the place of its work.
+  template <Element T>
+  auto all_reduce_call(std::span<const T> in, std::span<T> out, tutti_op op) const {
+    same(in.size(), out.size(), "all_reduce");
+    return [=, group = get()](const tutti_options* o, tutti_work** work) {
+      return tutti_all_reduce(group, in.data(), out.data(), in.size(), dtype_of<T>(), op, o, work);
+    };
+  }
+
+  template <Element T, class In>
+  auto all_reduce_many_call(const std::vector<std::span<In>>& ins,
+                            const std::vector<std::span<T>>& outs, tutti_op op) const {
+    same(ins.size(), outs.size(), "all_reduce_many");
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    std::vector<size_t> counts;
+    for (size_t i = 0; i < ins.size(); ++i) {
+      same(ins[i].size(), outs[i].size(), "all_reduce_many");
+      from.push_back(ins[i].data());
+      to.push_back(outs[i].data());
+      counts.push_back(ins[i].size());
+    }
+    return [=, group = get(), from = std::move(from), to = std::move(to),
+            counts = std::move(counts)](const tutti_options* o, tutti_work** work) {
+      return tutti_all_reduce_many(group, from.data(), to.data(), counts.data(), counts.size(),
+                                   dtype_of<T>(), op, o, work);
+    };
+  }
+
+  static tutti_options given(const Options& options) {
     tutti_options given = tutti_defaults();
     given.strategy = text(options.strategy);
     given.timeout_ms = static_cast<int32_t>(options.timeout.count());
+    return given;
+  }
+
+  // Without a work of its own: the library may then pass ordinary memory block by block.
+  template <class Call>
+  static void run(const Call& call, const Options& options) {
+    const tutti_options o = given(options);
+    Error::check(call(&o, nullptr));
+  }
+
+  template <class Call>
+  static Work start(const Call& call, const Options& options) {
+    const tutti_options o = given(options);
     tutti_work* work = nullptr;
-    Error::check(call(&given, &work));
+    Error::check(call(&o, &work));
     return Work(work);
   }
 

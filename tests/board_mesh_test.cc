@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <span>
 #include <thread>
 
@@ -110,6 +111,35 @@ TEST_F(BoardMesh, TwoThreadsOfARankStageAtOnce) {
                   reduce(group, 0);
                   beside.join();
                   check(fault.empty(), fault);
+                }),
+            "");
+}
+
+// Bytes of shared memory that this process has touched.
+size_t shared_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (size_t kib = 0; word == "RssShmem:" && status >> kib) return kib * 1024;
+  throw std::runtime_error("no RssShmem in /proc/self/status");
+}
+
+// A copy as a whole would take as much shared memory as the tensor.
+TEST_F(BoardMesh, BlockingVerbsOfTheSkinPassOrdinaryMemoryBlockByBlock) {
+  EXPECT_EQ(run(2,
+                [](const Seat& seat) {
+                  Group group = seat.join();
+                  check_works(group);
+                  const size_t before = shared_bytes();
+                  std::vector<float> x(size_t{4} << 20, 1.0f);
+                  std::vector<float> y(x.size());
+                  group.all_reduce(std::span(x));
+                  group.all_reduce(std::span<const float>(x), std::span(y));
+                  group.reduce(std::span(x), 0);
+                  group.broadcast(std::span(x), 0);
+                  group.all_reduce_many(std::vector{std::span(x), std::span(y)});
+                  check_all(x, 8);
+                  check_all(y, 8);
+                  check(shared_bytes() - before < x.size() * sizeof(float) / 2, "windows alone");
                 }),
             "");
 }
