@@ -20,7 +20,9 @@
  *
  * WORK. With `work` NULL a call blocks until the operation is done and returns its result. Else the
  * call returns at once and `*work` must be given to tutti_work_free() in the end.
- * At most 256 operations of a group are under way: a further call waits for the oldest.
+ * At most 256 operations of a group are under way: a further call waits for the oldest. A group has
+ * at most 2^40 - 256 in all; then RESOURCE_EXHAUSTED on every rank: join again, or make a
+ * sub-group.
  *
  * A call that is refused here (a NULL buffer, say) keeps its place in the order of operations: it
  * fails for the other ranks, too. */
@@ -83,8 +85,9 @@ static inline tutti_join_options tutti_join_defaults(void) {
 tutti_code tutti_join(const tutti_join_options* options, tutti_group** group);
 
 /* Leaves: the other ranks learn that this one went on purpose; what is under way ends CANCELLED. Of
- * a sub-group: leaves only that. The handle and memory from tutti_alloc() stay valid.
- * FAILED_PRECONDITION: it was left already. */
+ * a sub-group: only this handle asks for nothing more. Nobody is told, and what is under way goes
+ * on; if the others ask for more there, that fails at its deadline and names this rank. The handle
+ * and memory from tutti_alloc() stay valid. FAILED_PRECONDITION: it was left already. */
 tutti_code tutti_leave(tutti_group* group);
 
 /* Frees the handle, leaving first if need be. NULL is fine. Memory from tutti_alloc() goes with the

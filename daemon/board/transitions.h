@@ -45,8 +45,9 @@
 //     bit is set: the worker may have taken it a moment ago and read the stamps already. So is the
 //     worker's taking of them. ring() may only spare the wake-up where it and the worker, before it
 //     sleeps, settle that seq_cst, as with ranks_decide;
-//   - requests and failures are read and written as relaxed words: who reads one that is published
-//     by a stamp or a word sees it whole;
+//   - requests are read and written as relaxed words, for a late reader may meet the next turn's:
+//     who reads one that is published by a stamp or a word sees it whole. Failures are plain
+//     memory: written before the word says so, read after, and not changed until the next turn;
 //   - a dead process's stores are seen by whoever learned of its death from the kernel.
 // Sleeping needs no rule but with_sleeper() before, on what was read: whoever ends the phase sees
 // the flag in the very exchange that clears it, and sleeps have time-outs besides.

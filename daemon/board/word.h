@@ -95,7 +95,9 @@ struct Decision {
 constexpr uint32_t turn_of(uint64_t number, uint32_t slots = kBoardSlots) {
   return static_cast<uint32_t>(number / slots + 1);
 }
-// Turns wrap round.
+// The turn of a number from here on would be another's, too: no group has more operations. At a
+// million a second that is twelve days.
+inline constexpr uint64_t kNumbersMost = uint64_t{UINT32_MAX} * kBoardSlots;
 constexpr bool is_before(uint32_t turn, uint32_t other) {
   return static_cast<int32_t>(turn - other) < 0;
 }
