@@ -23,7 +23,8 @@ class Calls::Caller {
   const Request& request() const { return *request_; }
   // 0: the rank has not looked at the clock yet, which it does when it waits for long.
   int64_t started_ns() const {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(ticket_->started.time_since_epoch())
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               ticket_->started.load().time_since_epoch())
         .count();
   }
   // The ranks go on to something else: the worker folds.

@@ -11,6 +11,13 @@ namespace {
 
 constexpr uint32_t kNobody = UINT32_MAX;
 constexpr int64_t kNapUs = 1000;
+constexpr const char* kTooMany = "the group has had all the operations it can count; join again";
+
+Outcome overwritten() noexcept {
+  return without_throwing(TUTTI_INTERNAL, [] {
+    return failure(TUTTI_INTERNAL, "the board's memory was overwritten; join again");
+  });
+}
 
 template <size_t N>
 std::string text_of(const char (&text)[N]) {
@@ -19,9 +26,13 @@ std::string text_of(const char (&text)[N]) {
 
 }  // namespace
 
-Outcome read_failure(const BoardFailure& failure) {
-  return {code_of(static_cast<uint32_t>(failure.code)), text_of(failure.message),
-          failure.culprit_rank, text_of(failure.culprit_host)};
+Outcome read_failure(const BoardFailure& failure) noexcept {
+  const tutti_code code = code_of(static_cast<uint32_t>(failure.code));
+  const int32_t rank = failure.culprit_rank;
+  const auto read = [&]() -> Outcome {
+    return {code, text_of(failure.message), rank, text_of(failure.culprit_host)};
+  };
+  return without_throwing(code, read, rank);
 }
 
 Calls::Calls(Connection& connection, uint32_t area, std::vector<uint32_t> seats, uint32_t size)
@@ -56,7 +67,7 @@ Outcome Calls::arrive(const Request& request, Ticket& ticket) {
     const Outcome arrived = arrive_once(request, ticket, unsettled);
     if (!arrived.ok() || unsettled == kNobody) return arrived;
     start_clock(ticket);
-    if (Clock::now() > ticket.started + ticket.timeout + kAnswerGrace) {
+    if (Clock::now() > ticket.started.load() + ticket.timeout + kAnswerGrace) {
       connection_.lose(full(unsettled));
       return connection_.usable();
     }
@@ -69,10 +80,11 @@ Outcome Calls::arrive_once(const Request& request, Ticket& ticket, uint32_t& uns
   if (Outcome o = connection_.usable(); !o.ok()) return o;
   const std::lock_guard lock(mutex_);
   if (is_cancelled_) return connection_.usable();
+  if (next_ >= board::kNumbersMost) return failure(TUTTI_RESOURCE_EXHAUSTED, kTooMany);
   if (!abandoned_.empty()) collect();
   Ticket*& place = tickets_[next_ % kBoardSlots];
   if (disowned_.any()) advance();
-  if ((place != nullptr && !settle(*place)) || disowned_[next_ % kBoardSlots]) {
+  if ((place != nullptr && !settle_idle(*place)) || disowned_[next_ % kBoardSlots]) {
     unsettled = static_cast<uint32_t>(std::ranges::find(seats_, seat_) - seats_.begin());
     return {};
   }
@@ -81,8 +93,7 @@ Outcome Calls::arrive_once(const Request& request, Ticket& ticket, uint32_t& uns
   board::Arrival<Memory> arrival({next_, kBoardSlots, seat_, static_cast<uint32_t>(seats_.size())});
   run(arrival, memory);
   using Result = board::Arrival<Memory>::Result;
-  if (arrival.result() == Result::broken)
-    return failure(TUTTI_INTERNAL, "the board's memory was overwritten; join again");
+  if (arrival.result() == Result::broken) return overwritten();
   if (arrival.result() == Result::not_free) {
     unsettled = std::min(arrival.unsettled(), static_cast<uint32_t>(seats_.size()) - 1);
     return {};
@@ -171,10 +182,12 @@ bool Calls::help(uint64_t number, uint32_t blocks_most) {
   Caller caller(*this);
   Memory memory(view_, crew_, number, caller);
   uint32_t done = 0;
+  helped_ = number;
   for (; done < blocks_most; ++done) {
     board::Claim<Memory> claim(turn_of(number), seat_);
     if (!run(claim, memory).claimed() || !fold_claimed(number, memory, claim)) break;
   }
+  helped_ = kNone;
   return done != 0;
 }
 
@@ -229,11 +242,14 @@ bool Calls::settle(Ticket& ticket) {
   if (here && word.phase == board::Phase::failed && why.number == ticket.number)
     ticket.outcome = read_failure(why);
   else if (!here || word.phase != board::Phase::done)
-    ticket.outcome = failure(TUTTI_INTERNAL, "the board's memory was overwritten; join again");
+    ticket.outcome = overwritten();
   forget(ticket);
   count(ticket);
   return true;
 }
+
+// On behalf of the thread that waits for it.
+bool Calls::settle_idle(Ticket& ticket) { return !ticket.is_staging && settle(ticket); }
 
 void Calls::forget(Ticket& ticket) {
   ticket.known = ticket.settled = true;
@@ -249,7 +265,8 @@ void Calls::advance() {
     disowned_.reset(settled_ % kBoardSlots);
   }
   // Of a rank that left the worker says so.
-  if (!is_cancelled_) crew_.area.settled(seat_).store(settled_, std::memory_order_release);
+  published_ = std::max(published_, std::min(settled_, helped_.load()));
+  if (!is_cancelled_) crew_.area.settled(seat_).store(published_, std::memory_order_release);
 }
 
 void Calls::disown(Ticket& ticket) {
@@ -274,7 +291,7 @@ void Calls::settle_finished() {
   if (!connection_.is_mine()) return;
   const std::lock_guard lock(mutex_);
   for (uint64_t number = settled_; number != next_; ++number)
-    if (Ticket* ticket = tickets_[number % kBoardSlots]; ticket != nullptr) settle(*ticket);
+    if (Ticket* ticket = tickets_[number % kBoardSlots]; ticket != nullptr) settle_idle(*ticket);
   advance();
   collect();
 }
@@ -306,6 +323,7 @@ void Calls::abandon(const std::shared_ptr<Ticket>& ticket) {
   if (std::exchange(ticket->delivered, true)) return;
   const std::lock_guard lock(mutex_);
   abandoned_.push_back(ticket);
+  ++abandoned_count_;
   connection_.count_abandoned(1);
   collect();
 }
@@ -315,6 +333,7 @@ void Calls::collect() {
     if (!settle(*ticket)) return false;
     connection_.release(ticket->blocks);
     connection_.count_abandoned(-1);
+    --abandoned_count_;
     return true;
   });
 }

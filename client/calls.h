@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bitset>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,8 @@ inline constexpr Millis kAnswerGrace{450};
 // between two calls to it.
 inline constexpr Millis kPatience{50};
 
-Outcome read_failure(const BoardFailure& failure);
+// Without its words where memory runs out.
+Outcome read_failure(const BoardFailure& failure) noexcept;
 
 // A call that has its number. The fields are its Calls', but for `copy_*`, which never change after
 // the arrival.
@@ -40,8 +42,11 @@ struct Ticket {
   Outcome outcome;
   uint64_t bytes = 0;  // Of its tensor, for the figures.
   Millis timeout{0};
-  TimePoint started;  // The epoch: not looked at yet.
-  TimePoint next_call;
+  // Its thread copies in and out, and writes to its entry on the board: nobody else settles it.
+  std::atomic<bool> is_staging = false;
+  // Several threads may wait for it.
+  std::atomic<TimePoint> started = TimePoint();  // The epoch: not looked at yet.
+  std::atomic<TimePoint> next_call = TimePoint();
   std::vector<uint64_t> blocks;
   struct Copy {
     void* to = nullptr;
@@ -77,6 +82,8 @@ class Calls {
   void cancel();
   // Takes note of what is over, so that its slots may be used again.
   void settle_finished();
+  // Some that nobody waits for have not ended: their memory is held.
+  bool holds_memory() const { return abandoned_count_ != 0; }
 
   // ---- Staged calls, see stage.h ----
   bool help(uint64_t number, uint32_t blocks_most = UINT32_MAX);
@@ -115,6 +122,7 @@ class Calls {
   void sleep(const Ticket& ticket, Millis timeout);
   Millis pulse(const Ticket& ticket) const;
   bool settle(Ticket& ticket);
+  bool settle_idle(Ticket& ticket);
   void advance();
   void forget(Ticket& ticket);
   void count(const Ticket& ticket);
@@ -131,10 +139,12 @@ class Calls {
   std::mutex mutex_;  // Guards what follows, and the tickets.
   uint64_t next_ = 0;
   uint64_t settled_ = 0;                        // All below are.
+  uint64_t published_ = 0;                      // Of settled_: what is helped is kept back.
   uint64_t settled_by_all_ = 0;                 // At least, on all members.
   std::array<Ticket*, kBoardSlots> tickets_{};  // Unsettled, by number.
   std::bitset<kBoardSlots> disowned_;           // Unsettled calls without a ticket, by number.
   std::vector<std::shared_ptr<Ticket>> abandoned_;
+  std::atomic<size_t> abandoned_count_ = 0;
   std::vector<board::Asked> asked_;
   board::MatchedOp deciding_;
 
@@ -142,6 +152,10 @@ class Calls {
   board::MatchedOp op_;
   uint64_t op_number_ = UINT64_MAX;
   std::vector<board::Asked> folding_asked_;
+  // The operation that is being helped: its slot, where this rank says what it holds, is not given
+  // up meanwhile.
+  static constexpr uint64_t kNone = UINT64_MAX;
+  std::atomic<uint64_t> helped_ = kNone;
   std::atomic<bool> is_cancelled_ = false;
 };
 

@@ -73,29 +73,40 @@ void Connection::leave() {
     const std::lock_guard lock(mutex_);
     if (!socket_.valid()) return;
     if (lost_) return say_goodbye();
-    lost_ = failure(TUTTI_CANCELLED, "rank " + std::to_string(target_.rank) + " left job '" +
-                                         target_.job + "'; join it anew");
+    lost_ = without_throwing(TUTTI_CANCELLED, [this] {
+      return failure(TUTTI_CANCELLED, "rank " + std::to_string(target_.rank) + " left job '" +
+                                          target_.job + "'; join it anew");
+    });
     is_lost_ = true;
   }
-  for (const std::shared_ptr<Calls>& group : groups()) group->cancel();
+  for_each_group([](Calls& group) { group.cancel(); });
   say_goodbye();
 }
 
-std::vector<std::shared_ptr<Calls>> Connection::groups() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Calls>> groups;
-  for (const std::weak_ptr<Calls>& group : calls_)
-    if (std::shared_ptr<Calls> calls = group.lock()) groups.push_back(std::move(calls));
-  return groups;
+// Without its lock, and without memory of its own.
+template <class Use>
+void Connection::for_each_group(const Use& use) {
+  for (size_t i = 0;; ++i) {
+    std::shared_ptr<Calls> group;
+    {
+      const std::lock_guard lock(mutex_);
+      if (i >= calls_.size()) return;
+      group = calls_[i];
+    }
+    use(*group);
+  }
 }
 
 void Connection::settle_all() {
-  for (const std::shared_ptr<Calls>& group : groups()) group->settle_finished();
+  for_each_group([](Calls& group) { group.settle_finished(); });
 }
 
 void Connection::add(const std::shared_ptr<Calls>& calls) {
+  settle_all();
   const std::lock_guard lock(mutex_);
-  std::erase_if(calls_, [](const std::weak_ptr<Calls>& old) { return old.expired(); });
+  std::erase_if(calls_, [](const std::shared_ptr<Calls>& old) {
+    return old.use_count() == 1 && !old->holds_memory();
+  });
   calls_.push_back(calls);
 }
 
@@ -108,13 +119,16 @@ std::vector<uint32_t> Connection::seats_of(const std::vector<uint32_t>& ranks) c
 
 // ---- The worker ----
 
-Outcome Connection::usable() const {
+Outcome Connection::usable() const noexcept {
   if (!is_mine())
-    return failure(TUTTI_FAILED_PRECONDITION,
-                   "a forked child cannot use its parent's group; it must join anew");
+    return without_throwing(TUTTI_FAILED_PRECONDITION, [] {
+      return failure(TUTTI_FAILED_PRECONDITION,
+                     "a forked child cannot use its parent's group; it must join anew");
+    });
   if (!is_lost_) return {};
   const std::lock_guard lock(mutex_);
-  return *lost_;
+  return without_throwing(
+      lost_->code, [this] { return *lost_; }, lost_->rank);
 }
 
 std::string Connection::worker() const {

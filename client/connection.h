@@ -41,7 +41,7 @@ class Connection {
   // Not so in a forked child, which must change nothing that its parent uses; ask before any lock.
   bool is_mine() const { return fork_guard_.is_here(); }
   // Why nothing can be asked for any more: a forked child, a rank that left, a worker that died.
-  Outcome usable() const;
+  Outcome usable() const noexcept;
   // Looks whether the worker lives; if not, it is lost for good.
   bool check_worker();
   // Likewise, now and then: what ranks do by themselves needs no worker, yet a job whose worker
@@ -91,7 +91,8 @@ class Connection {
  private:
   explicit Connection(JoinTarget target);
   void say_goodbye();
-  std::vector<std::shared_ptr<Calls>> groups() const;
+  template <class Use>
+  void for_each_group(const Use& use);
   Outcome await_mail(BoardMail& mail, TimePoint limit);
 
   const JoinTarget target_;
@@ -109,7 +110,8 @@ class Connection {
 
   mutable std::mutex mutex_;  // Guards what follows.
   std::optional<Arena> arena_;
-  std::vector<std::weak_ptr<Calls>> calls_;
+  std::vector<std::shared_ptr<Calls>>
+      calls_;  // Of a group that is gone, too, while it holds memory.
   std::optional<Outcome> lost_;
   std::atomic<bool> is_lost_ = false;
   std::atomic<int> abandoned_ = 0;

@@ -88,6 +88,7 @@ class Submission {
     if (window == nullptr) return std::nullopt;
     const uint64_t at = connection_.offset_of(window);
     ticket().blocks.push_back(at);
+    ticket().is_staging = true;
     request_.flags |= kRequestStaged;
     request_.in_offset = has_in ? at : 0;
     request_.out_offset = has_out ? at : 0;

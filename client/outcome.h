@@ -1,6 +1,7 @@
 // How a step of the client went: OK, or a code, words, and who is to blame.
 #pragma once
 
+#include <new>
 #include <string>
 #include <type_traits>
 
@@ -19,6 +20,17 @@ struct [[nodiscard]] Outcome {
 
 inline Outcome failure(tutti_code code, std::string message) {
   return {code, std::move(message), -1, {}};
+}
+
+// What `make` returns; where memory runs out meanwhile, the code and the culprit without their
+// words: a verdict must not be lost.
+template <class Make>
+Outcome without_throwing(tutti_code code, const Make& make, int32_t rank = -1) noexcept {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return {code, "out of memory", rank, {}};  // So few letters need none.
+  }
 }
 
 // The code of a number that came from outside.

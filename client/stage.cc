@@ -19,6 +19,7 @@ Outcome Stage::run(Backoff backoff) {
     else
       under_way = calls_.pause(ticket_, backoff);
   }
+  ticket_.is_staging = false;
   const Outcome outcome = calls_.await(ticket_, -1);
   while (outcome.ok() && taken_ < blocks_) take();
   calls_.deliver(ticket_);  // Not before: the window is another call's then.

@@ -21,10 +21,10 @@ int64_t nanoseconds(TimePoint time) {
 
 // The clock is not looked at for calls that are over at once.
 void Calls::start_clock(Ticket& ticket) {
-  if (ticket.started != TimePoint()) return;
-  ticket.started = Clock::now();
-  if (ticket.arrived)
-    crew_.area.entry(ticket.number, seat_).started_ns.store(nanoseconds(ticket.started));
+  if (ticket.started.load() != TimePoint()) return;
+  const TimePoint now = Clock::now();
+  ticket.started = now;
+  if (ticket.arrived) crew_.area.entry(ticket.number, seat_).started_ns.store(nanoseconds(now));
 }
 
 bool Calls::finished(Ticket& ticket) {
@@ -35,15 +35,16 @@ bool Calls::finished(Ticket& ticket) {
   const std::lock_guard lock(mutex_);
   if (ticket.known || settle(ticket)) return true;
   Outcome fault = connection_.usable();
-  const bool timed = ticket.started != TimePoint();
-  if (fault.ok() && timed && Clock::now() > ticket.started + ticket.timeout + kAnswerGrace) {
+  const bool timed = ticket.started.load() != TimePoint();
+  if (fault.ok() && timed && Clock::now() > ticket.started.load() + ticket.timeout + kAnswerGrace) {
     fault = connection_.no_answer();
     connection_.lose(fault);
   }
   if (fault.ok()) return false;
   if (conclude(ticket.number) && settle(ticket)) return true;
   const bool folding = word_of(ticket.number).phase == board::Phase::folding;
-  const bool in_time = !timed || Clock::now() <= ticket.started + ticket.timeout + kAnswerGrace;
+  const bool in_time =
+      !timed || Clock::now() <= ticket.started.load() + ticket.timeout + kAnswerGrace;
   if (folding && in_time && !is_cancelled_) return false;  // To its end: see done().
   ticket.blocks.clear();  // Others may still use that memory: it goes with the connection.
   ticket.outcome = std::move(fault);
@@ -68,11 +69,11 @@ bool Calls::done(Ticket& ticket) {
 void Calls::tend(Ticket& ticket) {
   if (help(ticket.number, kHelpBlocks)) return;
   const TimePoint now = Clock::now();
-  const TimePoint deadline = ticket.started + ticket.timeout;
+  const TimePoint deadline = ticket.started.load() + ticket.timeout;
   const bool folding = word_of(ticket.number).phase == board::Phase::folding;
   if (folding && (conclude(ticket.number) || now < deadline)) return;
-  const bool is_late = now > std::min(ticket.started + kPatience, deadline);
-  if (!is_late || now < ticket.next_call) return;
+  const bool is_late = now > std::min(ticket.started.load() + kPatience, deadline);
+  if (!is_late || now < ticket.next_call.load()) return;
   ticket.next_call = now + kPatience;
   call(ticket.number);
 }
@@ -102,7 +103,8 @@ void Calls::sleep(const Ticket& ticket, Millis timeout) {
 
 // Until the next look at the worker, or at an operation whose time is up before.
 Millis Calls::pulse(const Ticket& ticket) const {
-  const auto left = std::chrono::ceil<Millis>(ticket.started + ticket.timeout - Clock::now());
+  const auto left =
+      std::chrono::ceil<Millis>(ticket.started.load() + ticket.timeout - Clock::now());
   return left.count() >= 0 ? std::min(left + Millis(1), kPulse) : kPulse;
 }
 

@@ -10,42 +10,35 @@
 namespace tutti::client {
 namespace {
 
-// Memory whose first write is seen while it happens.
-class Watched {
+// Memory whose first use stops for `on_use`, on the thread that uses it.
+class Trap {
  public:
-  Watched(size_t bytes, Connection& connection) : bytes_(bytes) {
-    void* memory = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    EXPECT_NE(memory, MAP_FAILED);
-    data_ = static_cast<std::byte*>(memory);
+  Trap(void* memory, size_t bytes, int allowed, std::function<void()> on_use)
+      : memory_(memory), bytes_(bytes), on_use_(std::move(on_use)) {
     now_ = this;
-    connection_ = &connection;
     struct sigaction action {};
-    action.sa_handler = [](int) { now_->on_write(); };
+    action.sa_handler = [](int) { now_->open(); };
     EXPECT_EQ(sigaction(SIGSEGV, &action, &before_), 0);
+    EXPECT_EQ(mprotect(memory, bytes, allowed), 0);
   }
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
-  ~Watched() {
-    sigaction(SIGSEGV, &before_, nullptr);
-    munmap(data_, bytes_);
-  }
-  std::byte* data() const { return data_; }
-  // Bytes of the segment in use at the write.
-  uint64_t used_at_write() const { return used_at_write_; }
+  Trap(const Trap&) = delete;
+  Trap& operator=(const Trap&) = delete;
+  ~Trap() { sigaction(SIGSEGV, &before_, nullptr); }
 
  private:
-  void on_write() {
-    if (mprotect(data_, bytes_, PROT_READ | PROT_WRITE) != 0) abort();
-    used_at_write_ = connection_->used_bytes();
+  void open() {
+    on_use_();
+    if (mprotect(memory_, bytes_, PROT_READ | PROT_WRITE) != 0) abort();
   }
 
-  static inline Watched* now_ = nullptr;
+  static inline Trap* now_ = nullptr;
+  void* const memory_;
   const size_t bytes_;
-  std::byte* data_ = nullptr;
-  Connection* connection_ = nullptr;
-  uint64_t used_at_write_ = 0;
+  const std::function<void()> on_use_;
   struct sigaction before_ {};
 };
+
+constexpr size_t kPage = 4096;
 
 // A rank's all_reduce of kCount floats through a window, from the window on.
 struct StagedCall {
@@ -77,13 +70,56 @@ TEST_F(ClientBoardTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
   ASSERT_TRUE(calls(1).help(0));
   ASSERT_EQ(word(0).phase, Phase::done) << "all is left to be copied out";
   const uint64_t used = ranks_[0].connection->used_bytes();
-  const size_t bytes = kCount * sizeof(float);
-  const Watched out(bytes, *ranks_[0].connection);
-  const TensorSides tensor{nullptr, out.data(), bytes};
+  uint64_t used_at_copy = 0;
+  alignas(kPage) static std::array<std::byte, kCount * sizeof(float)> out;
+  const Trap trap(out.data(), kPage, PROT_READ,
+                  [&] { used_at_copy = ranks_[0].connection->used_bytes(); });
+  const TensorSides tensor{nullptr, out.data(), out.size()};
   Stage stage(calls(0), own.ticket, {{&tensor, 1}, own.window, kCount, Dtype::f32});
   EXPECT_TRUE(stage.run(Backoff(ranks_[0].connection->cores())).ok());
-  EXPECT_EQ(out.used_at_write(), used);
+  EXPECT_EQ(used_at_copy, used);
   EXPECT_LT(ranks_[0].connection->used_bytes(), used) << "and not longer";
+}
+
+// A thread of a rank is about to let go of its block when the operation ends for all others: what
+// it writes then must not meet the slot's next operation.
+TEST_F(ClientBoardTest, ASlotIsKeptWhileAThreadOfTheRankFoldsThere) {
+  Ticket a;
+  Ticket b;
+  begin_folding(a, b);
+  std::atomic<bool> reached = false;
+  std::atomic<bool> go = false;
+  const auto in = reinterpret_cast<uintptr_t>(ranks_[0].in);
+  const Trap trap(reinterpret_cast<void*>((in + kPage - 1) / kPage * kPage), kPage, PROT_NONE, [&] {
+    reached = true;
+    while (!go) sched_yield();
+  });
+  std::thread folding([&] { calls(0).help(0, 1); });
+  while (!reached) sched_yield();
+  set_folded(0, kBlocks);
+  EXPECT_TRUE(calls(1).done(b));
+  ASSERT_EQ(word(0).phase, Phase::done);
+  calls(0).settle_finished();  // As another thread of the rank does.
+  EXPECT_EQ(area().settled(0).load(), 0u);
+  go = true;
+  folding.join();
+  calls(0).settle_finished();
+  EXPECT_EQ(area().settled(0).load(), 1u);
+}
+
+// What a thread still copies into its window is nobody else's to settle.
+TEST_F(ClientBoardTest, ASlotIsKeptWhileItsCallIsStaged) {
+  StagedCall own(ranks_[0]);
+  own.ticket.is_staging = true;
+  ASSERT_TRUE(own.arrive().ok());
+  session(0).let_ranks_decide(false);
+  drain(loop_);
+  session(0).complete(0, 0, unavailable("because"));
+  calls(0).settle_finished();
+  EXPECT_EQ(area().settled(0).load(), 0u);
+  own.ticket.is_staging = false;
+  calls(0).settle_finished();
+  EXPECT_EQ(area().settled(0).load(), 1u);
 }
 
 }  // namespace

@@ -3,47 +3,23 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <functional>
-#include <new>
-#include <stdexcept>
 
 #include "client/tutti.h"
 #include "tests/fake_job.h"
-
-namespace {
-
-// Of this thread alone: the job's own threads are to go on.
-thread_local int64_t allocations_left = -1;  // -1: all succeed.
-thread_local bool throws_something_else = false;
-thread_local bool has_failed = false;
-
-void* allocate(size_t bytes) {
-  if (allocations_left >= 0 && allocations_left-- == 0) {
-    has_failed = true;
-    if (throws_something_else) throw std::runtime_error("a test's own");
-    throw std::bad_alloc();
-  }
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(size_t bytes) { return allocate(bytes); }
-void* operator new[](size_t bytes) { return allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/scarce_memory.h"
 
 namespace tutti {
 namespace {
 
+using testing::allocations_left;
+using testing::has_failed;
+using testing::throws_something_else;
+
 constexpr int64_t kAllocationsMost = 2000;
 constexpr size_t kCount = 1000;
 
-class ClientMemoryTest : public testing::Test {
+class ClientMemoryTest : public ::testing::Test {
  protected:
   void TearDown() override { tutti_group_free(group_); }
 
@@ -91,7 +67,7 @@ class ClientMemoryTest : public testing::Test {
     return least;
   }
 
-  const std::string path_ = testing::TempDir() + "memory_" + std::to_string(getpid()) + ".sock";
+  const std::string path_ = ::testing::TempDir() + "memory_" + std::to_string(getpid()) + ".sock";
   FakeJob job_{path_, 1};
   tutti_group* group_ = nullptr;
   std::array<float, kCount> x_{};
