@@ -10,8 +10,6 @@
 namespace tutti::client {
 namespace {
 
-// What the layout of a list can count.
-constexpr size_t kTensorsMost = (size_t{1} << 24) - 1;
 // Lists that are copied travel in parts of so many bytes.
 constexpr uint64_t kPartBytesMost = uint64_t{32} << 20;
 // Smaller tensors are copied as a whole.
@@ -258,9 +256,9 @@ uint64_t layout_of(const TensorList& list) {
 
 Outcome read_list(Connection& connection, const TensorList& list, std::vector<TensorSides>& tensors,
                   uint64_t& count) {
-  if (list.size > kTensorsMost)
+  if (list.size > kListedMost)
     return bad("a list of " + std::to_string(list.size) + " tensors; it may have at most " +
-               std::to_string(kTensorsMost));
+               std::to_string(kListedMost));
   if (list.size != 0 && (list.ins == nullptr || list.outs == nullptr || list.counts == nullptr))
     return bad("a list of tensors is NULL");
   const size_t element = tutti_dtype_size(list.dtype);

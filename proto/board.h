@@ -56,11 +56,15 @@ inline constexpr uint8_t kRequestBlocking = 1;  // The rank waits: it will take 
 // The rank's tensors are ordinary memory that passes through kStageBlocks blocks of its segment, at
 // in_offset; a block is used again when it is folded and copied out.
 inline constexpr uint8_t kRequestStaged = 2;
-// Of a list: its tensors lie where `records` ListedTensor records at in_offset say.
+// Of a list: its tensors lie where `records` ListedTensor records at in_offset say. None is empty,
+// so that there are no more than elements.
 inline constexpr uint8_t kRequestListed = 4;
 // The library refused the call, which keeps its place in the order: the operation fails for all.
 // `root` is the code; `count` bytes at in_offset say why.
 inline constexpr uint8_t kRequestRefused = 8;
+
+// Tensors of a list: what its layout can count.
+inline constexpr uint32_t kListedMost = (uint32_t{1} << 24) - 1;
 
 // Request::*_strategy: kind in the low 8 bits, arity in the upper 24.
 constexpr uint32_t pack_strategy(uint32_t kind, uint32_t arity) { return kind | arity << 8; }

@@ -187,6 +187,11 @@ TEST(MatchedOp, RecordsThatLieTouchNothingOutside) {
   hosts.request(0).flags = kRequestListed;
   hosts.request(0).records = UINT32_MAX;
   EXPECT_FALSE(hosts.read()) << "the records end behind the segment";
+  hosts.request(0).in_offset = kOutOffset;
+  hosts.request(0).records = 1001;
+  EXPECT_FALSE(hosts.read()) << "more tensors than elements: looking for one would take for ever";
+  hosts.request(0).records = 1000;
+  EXPECT_TRUE(hosts.read());
 }
 
 }  // namespace

@@ -206,5 +206,82 @@ TEST_F(BoardTest, CallsWithoutEndAreAnsweredInTurns) {
   EXPECT_LT(number, 100u);
 }
 
+// Likewise where each call brings an earlier one that was not called to light: the worker looks
+// again, but not for ever.
+TEST_F(BoardTest, LooksThatLeadToOthersAreTakenInTurns) {
+  uint64_t number = 0;
+  const auto bring = [&] {
+    arrive(0, number);
+    arrive(0, number + 1);
+    call(number + 1);
+  };
+  events(0).then = [&] {
+    session(0).complete(0, number, {});
+    if (++number % 2 == 0 && number < 10'000) bring();
+  };
+  bring();
+  drain(loop_);
+  EXPECT_GT(number, 0u);
+  EXPECT_LT(number, 1000u);
+}
+
+// Operations that nobody waits for, and that the worker folds.
+class HelpTest : public BoardTest {
+ protected:
+  static constexpr uint64_t kCount = 20 * kBoardBlockBytes / sizeof(float) + 5;  // 21 blocks.
+  HelpTest() : BoardTest(3, uint64_t{8} << 20) {}
+
+  void begin(uint64_t number, const std::function<Request(uint32_t)>& request_of, uint32_t blocks) {
+    for (uint32_t rank = 0; rank < 3; ++rank) arrive(rank, number, request_of(rank));
+    slot(number).blocks = pack(board::Count{1, blocks});
+    slot(number).folded = slot(number).claimed = pack(board::Count{1, 0});
+    trainer(0).set_word(number, Phase::folding, 3);
+    call(number);
+  }
+  void begin_sums(uint64_t number, uint8_t flags = 0) {
+    begin(
+        number, [&](uint32_t rank) { return fill_all_reduce(rank, kCount, flags); }, 21);
+  }
+};
+
+// What ranks asked for is read once: that they write over it meanwhile changes nothing.
+TEST_F(HelpTest, RequestsAreReadOnce) {
+  begin_sums(0);
+  loop_.turn(Clock::now());
+  ASSERT_FALSE(is_over(0)) << "all in one go";
+  entry(0, 1).request.count = 1;
+  ASSERT_TRUE(turn_until_over(0));
+  expect_sums(kCount);
+}
+
+// One whose claims begin anew all the time does not keep the worker from the others.
+TEST_F(HelpTest, OneThatNeverEndsKeepsNoOtherFromItsEnd) {
+  Request endless = request_of(0, 0);
+  endless.in_offset = endless.out_offset = kArenaOffset + 44 * kBoardBlockBytes;
+  endless.count = 16 * kBoardBlockBytes / sizeof(float);
+  begin(
+      0, [&](uint32_t) { return endless; }, 1 << 20);
+  begin_sums(1);
+  for (int turn = 0; turn < 100 && !is_over(1); ++turn) {
+    slot(0).claimed = slot(0).folded = pack(board::Count{1, 0});
+    loop_.turn(Clock::now());
+  }
+  ASSERT_TRUE(is_over(1));
+  EXPECT_FALSE(is_over(0));
+  expect_sums(kCount);
+}
+
+// Past its deadline, but nobody is to blame: its blocks are there for whoever folds them.
+TEST_F(HelpTest, WhatIsOverdueWithoutACulpritIsFolded) {
+  begin_sums(0, kRequestBlocking);
+  drain(loop_);
+  EXPECT_FALSE(is_over(0)) << "its ranks fold it";
+  start_ago(0, Millis(5001));
+  call(0);
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_TRUE(trainer(0).is_done(0));
+  expect_sums(kCount);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -40,6 +40,7 @@ bool in_arena(uint64_t offset, uint64_t bytes, const Mapped& memory, size_t alig
 
 bool add_listed(const Asked& asked, MatchedOp& op, MatchedOp::Part& part) {
   const uint64_t records = uint64_t{asked.request.records} * sizeof(ListedTensor);
+  if (asked.request.records > std::min<uint64_t>(op.count, kListedMost)) return false;
   if (!in_arena(asked.request.in_offset, records, asked.memory, alignof(ListedTensor)))
     return false;
   part.list = reinterpret_cast<const ListedTensor*>(asked.memory.base + asked.request.in_offset);

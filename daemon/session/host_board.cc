@@ -12,6 +12,8 @@ namespace {
 
 // What the worker folds in one turn of its loop.
 constexpr int kHelpBlocks = 8;
+// Looks at all that is called, in one turn of the loop.
+constexpr int kLooksMost = 4;
 
 template <size_t N>
 void copy_text(char (&target)[N], const std::string& text) {
@@ -184,13 +186,20 @@ void HostBoard::collect() {
   again_ = true;
   if (collecting_) return;
   collecting_ = true;
-  while (std::exchange(again_, false)) {
+  for (int looks = 0; looks < kLooksMost && std::exchange(again_, false); ++looks) {
     collect_mail();
     take_bits(view_.header().called, [this](uint32_t area) {
       if (area < groups_.size()) collect_area(area);
     });
   }
   collecting_ = false;
+  if (again_) collect_later();
+}
+
+void HostBoard::collect_later() {
+  loop_.post([this, alive = alive_] {
+    if (*alive) collect();
+  });
 }
 
 void HostBoard::collect_mail() {
@@ -285,9 +294,7 @@ void HostBoard::call_open(Group& group) {
     if (found.turn() != 0 && (waits || found.word.phase == board::Phase::called))
       run(found, board::Call<Memory>(found.turn()));
   }
-  loop_.post([this, alive = alive_] {
-    if (*alive) collect();
-  });
+  collect_later();
 }
 
 // ---- Ending ----
@@ -347,18 +354,27 @@ bool HostBoard::fold(uint32_t group, uint64_t number) {
   return true;
 }
 
+// What it reads of the requests is read once.
 void HostBoard::help(const Found& found) {
+  const Place place{found.group->crew.index, static_cast<uint32_t>(found.number % kBoardSlots)};
+  const auto known = helped_.find(place);
+  if (known != helped_.end() && known->second.number == found.number) return;
+  Helped helped{found.number, {}};
+  if (!match(found, helped.op)) return;
   const bool idle = helped_.empty();
-  helped_.emplace(found.group->crew.index, static_cast<uint32_t>(found.number % kBoardSlots));
+  helped_.insert_or_assign(place, std::move(helped));
   if (idle) help_more();
 }
 
-// In turns of the loop: it must hear of deaths meanwhile.
+// In turns of the loop: it must hear of deaths meanwhile. One operation after the other: none waits
+// for another's end.
 void HostBoard::help_more() {
   while (!helped_.empty()) {
-    const auto [area, slot] = *helped_.begin();
-    if (help_once(look(*groups_[area], slot))) break;
-    helped_.erase(helped_.begin());
+    auto next = helped_.upper_bound(last_helped_);
+    if (next == helped_.end()) next = helped_.begin();
+    last_helped_ = next->first;
+    if (help_once(look(*groups_[last_helped_.first], last_helped_.second), next->second)) break;
+    helped_.erase(next);
   }
   if (helped_.empty()) return;
   loop_.post([this, alive = alive_] {
@@ -368,12 +384,12 @@ void HostBoard::help_more() {
 
 // Folds some blocks. False: there is nothing more to do. How many blocks there are is what the
 // requests say, not what shared memory does.
-bool HostBoard::help_once(const Found& found) {
-  if (found.word.phase != board::Phase::folding || !match(found, op_)) return false;
+bool HostBoard::help_once(const Found& found, Helped& helped) {
+  if (found.word.phase != board::Phase::folding || found.number != helped.number) return false;
   for (int block = 0; block < kHelpBlocks; ++block) {
     const auto claim = run(found, board::Claim<Memory>(found.turn(), board::kWorkerSeat));
-    if (!claim.claimed() || claim.block() >= op_.blocks) return false;
-    run_block(op_, claim.block(), kernel_);
+    if (!claim.claimed() || claim.block() >= helped.op.blocks) return false;
+    run_block(helped.op, claim.block(), kernel_);
     const auto finish =
         run(found, board::Finish<Memory>(found.turn(), board::kWorkerSeat, claim.blocks()));
     if (finish.wakes()) board::wake_low_half(found.group->crew.area.slot_of(found.number).word);

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -98,6 +97,12 @@ class HostBoard {
     board::SlotWord word;
     uint32_t turn() const { return word.turn; }
   };
+  // An operation that nobody waits for, as its ranks asked for it.
+  struct Helped {
+    uint64_t number = 0;
+    board::MatchedOp op;
+  };
+  using Place = std::pair<uint32_t, uint32_t>;  // Area and slot.
   // An operation past its deadline that waits for those who still fold.
   struct Overdue {
     Found found;
@@ -115,6 +120,7 @@ class HostBoard {
   template <class Procedure>
   Procedure run(const Found& found, Procedure procedure);
   void collect_mail();
+  void collect_later();
   void collect_area(uint32_t area);
   void attend(const Found& found);
   void take(const Found& found);
@@ -125,7 +131,7 @@ class HostBoard {
   bool match(const Found& found, board::MatchedOp& op) const;
   void help(const Found& found);
   void help_more();
-  bool help_once(const Found& found);
+  bool help_once(const Found& found, Helped& helped);
   void call_open(Group& group);
   void set_ranks_decide();
   void review();
@@ -159,8 +165,8 @@ class HostBoard {
   bool collecting_ = false;
   bool again_ = false;
   std::vector<Overdue> overdue_;
-  // Areas and slots whose operations nobody waits for: the worker folds them, in turn.
-  std::set<std::pair<uint32_t, uint32_t>> helped_;
+  std::map<Place, Helped> helped_;  // The worker folds them, in turn.
+  Place last_helped_;
   Kernel kernel_ = choose_kernel();
   board::MatchedOp op_;
   Loop::TimerId review_timer_ = 0;

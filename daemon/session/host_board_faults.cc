@@ -147,7 +147,8 @@ void HostBoard::judge_overdue(const Found& found, uint32_t timeout_ms) {
     return late.found.group == found.group && late.found.number == found.number;
   });
   const std::optional<uint32_t> culprit = culprit_of(found);
-  if (known || !culprit || is_folded(found)) return;
+  if (known || is_folded(found)) return;
+  if (!culprit) return help(found);  // Nobody keeps the others waiting, nor folds.
   const Request request = board::copy_request(entry(found, *culprit).request);
   const Status why = seats_[*culprit]->blame(
       Code::deadline_exceeded, name_of_verb(request) + " #" + std::to_string(found.number) +
