@@ -83,7 +83,7 @@ TEST_F(BoardFaults, ALateRankIsNamedAndGetsTheSame) {
                   Group group = seat.join();
                   int signal = 0;
                   for (const size_t count : {100u, 500'000u})
-                    for (const auto timeout : {20ms, 400ms}) {
+                    for (const auto timeout : {200ms, 600ms}) {
                       if (seat.rank == 1) signals_.wait_for(signal, 2);
                       const Error error =
                           failure_of([&] { all_reduce_of(group, count, {.timeout = timeout}); });

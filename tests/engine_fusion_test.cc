@@ -60,7 +60,7 @@ class FusionTest : public ::testing::Test {
     plan.strategies = {strategy, strategy};
     plan.hosts = {{0, 1, 2, 3}};
     Operation operation;
-    operation.recipe = std::make_shared<const Recipe>(Recipe{plan, moves_of(plan, 0)});
+    operation.recipe = make_recipe(plan, 0);
     operation.op = Op::mean;
     operation.count = kCount;
     operation.slice_bytes = uint64_t{1} << 20;
@@ -102,9 +102,13 @@ TEST_F(FusionTest, OnePassFoldsDividesAndSpreads) {
   }
 }
 
-TEST_F(FusionTest, ATreesSpreadsAreOnePassToo) {
+TEST_F(FusionTest, SoIsAChainAndATreeTakesOneForEachMemberWithChildren) {
   all_reduce({StrategyKind::tree, 1}, true);
-  EXPECT_EQ(device.reductions, kRanks - 1);
+  EXPECT_EQ(device.reductions, 1);
+  all_reduce({StrategyKind::ring, 0}, true);
+  EXPECT_EQ(device.reductions, 2);
+  all_reduce({StrategyKind::tree, 2}, true);
+  EXPECT_EQ(device.reductions, 4);
   EXPECT_EQ(device.copies, 0);
 }
 

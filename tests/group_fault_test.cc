@@ -58,9 +58,11 @@ TEST_F(WorldFaultTest, DisagreementIsTheSameErrorForAllAndTheGroupGoesOn) {
 }
 
 TEST_F(WorldFaultTest, LateCallersOfAFailedOperationGetItsFailure) {
-  auto first = cluster_.submit(0, call(4));
-  auto second = cluster_.submit(3, call(5));
+  auto first = cluster_.submit(0, call(4, 600'000));
+  auto second = cluster_.submit(3, call(5, 600'000));
   const Status status = first.get();
+  EXPECT_EQ(status.code(), Code::failed_precondition);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("f32[4]"), HasSubstr("f32[5]")));
   EXPECT_EQ(second.get(), status);
   EXPECT_EQ(cluster_.submit(1, call(4)).get(), status);
   EXPECT_EQ(cluster_.submit(2, call(4)).get(), status);
@@ -169,13 +171,46 @@ TEST_F(WorldFaultTest, ALostHostEndsTheEpochForAllByName) {
   EXPECT_EQ(cluster_.submit(2, call(4)).get().code(), Code::unavailable);
 }
 
-TEST_F(WorldFaultTest, AnAbortIsToldToEveryHostOnce) {
+TEST_F(WorldFaultTest, AnAbortIsToldToEveryHostOnceAndToWhoeverUsesTheWorld) {
   auto waiting = cluster_.submit(0, call(4));
   const Status cause = unavailable("host b was stopped", {2, "b"});
   cluster_.hosts[1]->run([&] { cluster_.hosts[1]->world->abort(cause); });
   EXPECT_EQ(waiting.get(), cause);
   EXPECT_EQ(cluster_.submit(3, call(4)).get(), cause);
+  for (const auto& host : cluster_.hosts)
+    host->run([&] { EXPECT_EQ(host->ends, std::vector<Status>{cause}); });
 }
+
+TEST_F(WorldFaultTest, ACallOutOfOrderIsRefusedAndChangesNothing) {
+  expect_usable();
+  const Status status = cluster_.submit_as_numbered(1, call(4)).get();
+  EXPECT_EQ(status.code(), Code::invalid_argument);
+  EXPECT_THAT(status.message(), HasSubstr("makes call #0 where #1 is its next"));
+  EXPECT_EQ(status.culprit(), (Culprit{1, "a"}));
+  expect_usable();
+}
+
+TEST_F(WorldFaultTest, HostsThatWaitForEachOtherByDifferentRootsAreToldSoon) {
+  std::vector<Status> statuses = cluster_.all([&](int rank) {
+    Call asked = call(4, 60'000);
+    asked.signature.collective = Collective::broadcast;
+    asked.signature.root = rank < 2 ? 0 : 2;
+    return asked;
+  });
+  for (const Status& status : statuses) {
+    EXPECT_EQ(status, statuses[0]);
+    EXPECT_EQ(status.code(), Code::failed_precondition);
+    EXPECT_THAT(status.message(), HasSubstr("root=2"));
+  }
+  expect_usable();
+}
+
+const Signature kNext = {Collective::all_reduce,
+                         Dtype::f32,
+                         Op::sum,
+                         3,
+                         0,
+                         {{StrategyKind::centralized, 0}, {StrategyKind::centralized, 0}}};
 
 // A frame of host b (rank 1) that breaks the rules in the `kind`-th way.
 Outgoing hostile_data(int kind) {
@@ -186,7 +221,11 @@ Outgoing hostile_data(int kind) {
   frame.header.from = kind == 2 ? 0 : kind == 3 ? 60'000 : 1;  // Rank 0 lives on the other host.
   frame.header.op_seq = 1;
   if (kind == 4) frame.header.kind = FrameKind::control;  // Not a Control.
-  if (kind == 5) frame.header.dtype = 200;  // Looks like the data that operation 1 waits for.
+  if (kind == 5) {  // Looks like the data that operation 1 waits for.
+    frame.header.dtype = 200;
+    frame.header.agreement =
+        agreement_of(kNext, kNext.strategies, WorldOptions().slice_bytes, hash_of({0, 1}));
+  }
   frame.bytes = bytes;
   return frame;
 }
@@ -196,18 +235,23 @@ Outgoing hostile_control(int kind) {
   v1::Control& control = *batch.add_controls();
   if (kind == 6) control.mutable_abort()->set_code(0);  // Would complete what runs, as if well.
   if (kind == 7) control.mutable_gone()->set_rank(0);   // Word of another host's rank.
-  if (kind == 8) {
-    control.set_op_seq(1);  // A verdict, from who does not lead.
-    control.mutable_start()->set_local_strategy(TUTTI_RING);
-  }
+  if (kind == 8) control.mutable_fail()->set_code(3);   // A verdict, from who does not lead.
+  if (kind == 9) control.mutable_adopt()->set_version(1);
+  if (kind == 10) control.mutable_report()->set_reason(77);
+  if (kind == 11) control.mutable_report()->mutable_signature()->set_dtype(77);
+  if (kind == 12) control.mutable_announce();  // Of a group without members.
+  if (kind == 13) control.mutable_rates()->add_rates()->set_from(77);
   return control_frame(1, batch);
 }
 
-// A peer's bytes: each of these frames must end the epoch, by name, and never the process.
+// A peer's bytes: each of these frames must end the epoch, by name, and never the process. (1: of a
+// group that nobody has made, and more than is kept of such.)
 class HostileFrameTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(HostileFrameTest, EndsTheEpochByNameAndNothingElse) {
-  Cluster cluster({1, 1});
+  testing::ClusterOptions options;
+  options.world.early_bytes = 20;
+  Cluster cluster({1, 1}, options);
   Tensors warm(cluster, all_reduce_of(10));
   warm.run_and_check();
   const LinkHello hello{"demo", 1, "b", "secret"};
@@ -219,12 +263,7 @@ TEST_P(HostileFrameTest, EndsTheEpochByNameAndNothingElse) {
   ASSERT_TRUE(link->send(frame).ok());
   sent.get_future().wait();
   std::vector<std::future<Status>> futures;
-  Tensors tensors(cluster, {Collective::all_reduce,
-                            Dtype::f32,
-                            Op::sum,
-                            3,
-                            0,
-                            {{StrategyKind::centralized, 0}, {StrategyKind::centralized, 0}}});
+  Tensors tensors(cluster, kNext);
   for (int rank = 0; rank < 2; ++rank) futures.push_back(cluster.submit(rank, tensors.call(rank)));
   for (auto& future : futures) {
     const Status status = future.get();
@@ -235,7 +274,38 @@ TEST_P(HostileFrameTest, EndsTheEpochByNameAndNothingElse) {
   link->close(aborted("test ends"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Frames, HostileFrameTest, ::testing::Range(0, 9));
+INSTANTIATE_TEST_SUITE_P(Frames, HostileFrameTest, ::testing::Range(0, 14));
+
+// A frame of another agreement is somebody's disagreement: nothing of it is used, and where the
+// others agree without it, it may come too late to matter.
+TEST(AgreementFrameTest, AFrameOfAnotherAgreementIsNeverUsed) {
+  Cluster cluster({1, 1});
+  Tensors warm(cluster, all_reduce_of(10));
+  warm.run_and_check();
+  auto handler = std::make_shared<LoopHandler>(cluster.hosts[1]->loop);
+  const LinkHello hello{"demo", 1, "b", "secret"};
+  auto link = cluster.hosts[1]->transport->connect(cluster.hosts[0]->address, hello, handler);
+  Outgoing frame = hostile_data(99);
+  std::promise<void> sent;
+  frame.released = [&] { sent.set_value(); };
+  ASSERT_TRUE(link->send(frame).ok());
+  sent.get_future().wait();
+  Tensors tensors(cluster, kNext);
+  const std::vector<Status> ends = cluster.all([&](int rank) { return tensors.call(rank); });
+  // The true frames may have been enough; else the host that lied is lost to the others, by name.
+  for (const Status& end : ends) {
+    if (end.ok()) continue;
+    EXPECT_EQ(end.code(), Code::unavailable) << end.to_string();
+    EXPECT_THAT(end.message(), HasSubstr("the worker of host b (ranks 1) is lost"));
+  }
+  if (ends[0].ok() && ends[1].ok()) {
+    tensors.check();
+    Tensors after(cluster, all_reduce_of(10));
+    after.run_and_check();
+  }
+  handler->unbind();
+  link->close(aborted("test ends"));
+}
 
 TEST(DoorTest, ALinkWithoutTheSecretIsTurnedAway) {
   Cluster cluster({1, 1});

@@ -1,83 +1,86 @@
-// The leader's rules, and how `auto` chooses: pure, without links or threads.
+// The rules of Member and Leader one by one: who agrees, who does not, who is late; and how `auto`
+// chooses. Pure, without links or threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/group/cost_model.h"
-#include "daemon/group/matcher.h"
 #include "proto/board.h"
+#include "tests/group_agreement.h"
 
 namespace tutti {
 namespace {
 
+using testing::AgreementTest;
+using testing::all_reduce_of;
 using ::testing::HasSubstr;
 
-Roster roster_of(int ranks) {
-  Roster roster;
-  roster.job = "demo";
-  roster.epoch = 1;
-  for (int rank = 0; rank < ranks; ++rank)
-    roster.ranks.push_back({static_cast<uint32_t>(4700 + rank), rank < 2 ? "a" : "b", ""});
-  return roster;
+TEST_F(AgreementTest, AHostStartsWhenItsOwnRanksAgreeAndNobodySaysAWord) {
+  call(2, all_reduce_of(7));
+  call(3, all_reduce_of(7));
+  EXPECT_TRUE(starts_[1].contains(0));
+  EXPECT_FALSE(starts_[0].contains(0));
+  call(0, all_reduce_of(7));
+  EXPECT_FALSE(starts_[0].contains(0));
+  call(1, all_reduce_of(7));
+  EXPECT_EQ(starts_[0].at(0), starts_[1].at(0));
+  complete(0);
+  EXPECT_TRUE(told(0).ok());
+  EXPECT_EQ(members_[0]->pending() + members_[1]->pending() + leader_.pending(), 0u);
 }
 
-Signature all_reduce_of(uint64_t count, Dtype dtype = Dtype::f32, Op op = Op::sum) {
-  return {Collective::all_reduce, dtype, op, count, 0, {}};
+TEST_F(AgreementTest, RanksOfAHostThatDisagreeFailAllAndLateOnesGetTheSame) {
+  call(0, all_reduce_of(4));
+  call(1, all_reduce_of(5));
+  const Status status = answers_[0].at(0);
+  EXPECT_EQ(status.code(), Code::failed_precondition);
+  EXPECT_THAT(status.message(), HasSubstr("rank 0 (host a, pid 4700)"));
+  EXPECT_THAT(status.message(), HasSubstr("f32[4]"));
+  EXPECT_THAT(status.message(), HasSubstr("f32[5]"));
+  EXPECT_EQ(status.culprit(), (Culprit{1, "a"}));
+  call(2, all_reduce_of(4));
+  EXPECT_EQ(answers_[1].at(0), status);
+  call(3, all_reduce_of(4));
+  EXPECT_FALSE(starts_[1].contains(0));
+  call_all(all_reduce_of(9));
+  EXPECT_TRUE(started(1));
 }
 
-class MatcherTest : public ::testing::Test {
- protected:
-  Result<std::optional<Verdict>> arrive(int rank, uint64_t seq, Signature signature,
-                                        int timeout_ms = 1000, Status invalid = {}) {
-    return matcher_.arrive({0,
-                            seq,
-                            {0, 1, 2, 3},
-                            rank,
-                            signature,
-                            invalid,
-                            start_ + Millis(timeout_ms),
-                            static_cast<uint32_t>(timeout_ms)});
-  }
-
-  const Roster roster_ = roster_of(4);
-  Matcher matcher_{roster_};
-  const TimePoint start_{};
-};
-
-TEST_F(MatcherTest, StartsWhenAllHaveArrivedAndAgree) {
-  for (int rank : {2, 0, 3}) EXPECT_FALSE(arrive(rank, 0, all_reduce_of(7))->has_value());
-  const Verdict verdict = **arrive(1, 0, all_reduce_of(7));
-  EXPECT_TRUE(verdict.status.ok());
-  EXPECT_EQ(verdict.seq, 0u);
-  EXPECT_EQ(verdict.signature, all_reduce_of(7));
-  EXPECT_EQ(matcher_.pending(), 0u);
+TEST_F(AgreementTest, HostsThatDisagreeAreToldWhoAsksForWhat) {
+  for (const int rank : {0, 1}) call(rank, all_reduce_of(4));
+  for (const int rank : {2, 3}) call(rank, all_reduce_of(5));
+  meet(0);
+  const Status status = told(0);
+  EXPECT_EQ(status.code(), Code::failed_precondition);
+  EXPECT_THAT(status.message(), HasSubstr("rank 0 (host a, pid 4700) asks for all_reduce f32[4]"));
+  EXPECT_THAT(status.message(), HasSubstr("rank 2 (host b, pid 4702) asks for all_reduce f32[5]"));
+  EXPECT_GE(status.culprit().rank, 0);
+  call_all(all_reduce_of(9));
+  EXPECT_EQ(starts_[0].at(1), starts_[1].at(1));
 }
 
-TEST_F(MatcherTest, TheSecondOfTwoThatDisagreeFailsAllAndLateOnesChangeNothing) {
-  EXPECT_FALSE(arrive(0, 0, all_reduce_of(4))->has_value());
-  const Verdict verdict = **arrive(1, 0, all_reduce_of(5));
-  EXPECT_EQ(verdict.status.code(), Code::failed_precondition);
-  EXPECT_THAT(verdict.status.message(), HasSubstr("rank 0 (host a, pid 4700)"));
-  EXPECT_THAT(verdict.status.message(), HasSubstr("f32[4]"));
-  EXPECT_THAT(verdict.status.message(), HasSubstr("f32[5]"));
-  EXPECT_EQ(verdict.status.culprit(), (Culprit{1, "a"}));
-  EXPECT_FALSE(arrive(2, 0, all_reduce_of(4))->has_value());
-  EXPECT_FALSE(arrive(3, 0, all_reduce_of(4))->has_value());
-  for (int rank : {0, 1, 2}) EXPECT_FALSE(arrive(rank, 1, all_reduce_of(9))->has_value());
-  EXPECT_TRUE((**arrive(3, 1, all_reduce_of(9))).status.ok());
+TEST_F(AgreementTest, HostsThatDisagreeAndNeverMeetAreCompared) {
+  for (const int rank : {0, 1}) call(rank, {Collective::broadcast, Dtype::f32, Op::sum, 4, 0, {}});
+  for (const int rank : {2, 3}) call(rank, {Collective::broadcast, Dtype::f32, Op::sum, 4, 2, {}});
+  pass(99);
+  EXPECT_FALSE(answers_[0].contains(0));
+  pass(1);
+  EXPECT_EQ(told(0).code(), Code::failed_precondition);
+  EXPECT_THAT(told(0).message(), HasSubstr("root=2"));
 }
 
-TEST_F(MatcherTest, ListsOfTensorsThatDifferAreBothDescribed) {
+TEST_F(AgreementTest, ListsOfTensorsThatDifferAreBothDescribed) {
   Signature list = all_reduce_of(9);
   list.layout = pack_layout(3, 0xbeef);
-  EXPECT_FALSE(arrive(0, 0, list)->has_value());
+  call(0, list);
   list.layout = pack_layout(4, 0xcafe);
-  const Status status = (**arrive(1, 0, list)).status;
+  call(1, list);
+  const Status status = answers_[0].at(0);
   EXPECT_EQ(status.code(), Code::failed_precondition);
   EXPECT_THAT(status.message(), HasSubstr("f32[9] sum of a list of 3 tensors (layout beef)"));
   EXPECT_THAT(status.message(), HasSubstr("f32[9] sum of a list of 4 tensors (layout cafe)"));
 }
 
-TEST_F(MatcherTest, EveryFieldThatMattersMustAgree) {
+TEST_F(AgreementTest, EveryFieldThatMattersMustAgreeInAHostAndBetweenHosts) {
   const Signature base{Collective::reduce, Dtype::f32, Op::sum, 4, 1, {}};
   std::vector<Signature> others(7, base);
   others[0].collective = Collective::broadcast;
@@ -87,73 +90,114 @@ TEST_F(MatcherTest, EveryFieldThatMattersMustAgree) {
   others[4].root = 2;
   others[5].strategies.global = {StrategyKind::ring, 0};
   others[6].layout = pack_layout(3, 0xbeef);
-  uint64_t seq = 0;
+  uint64_t number = 0;
   for (const Signature& other : others) {
-    EXPECT_FALSE(arrive(0, seq, base)->has_value());
-    EXPECT_EQ((**arrive(1, seq, other)).status.code(), Code::failed_precondition);
-    arrive(2, seq, base).status();
-    arrive(3, seq, base).status();
-    ++seq;
+    for (const int rank : {0, 2}) call(rank, base);
+    for (const int rank : {1, 3}) call(rank, other);
+    EXPECT_EQ(told(number++).code(), Code::failed_precondition);
+    for (const int rank : {0, 1}) call(rank, base);
+    for (const int rank : {2, 3}) call(rank, other);
+    meet(number);
+    EXPECT_EQ(told(number++).code(), Code::failed_precondition);
   }
 }
 
-TEST_F(MatcherTest, FieldsWithoutMeaningMayDiffer) {
+TEST_F(AgreementTest, FieldsWithoutMeaningMayDiffer) {
   Signature broadcast{Collective::broadcast, Dtype::f32, Op::sum, 4, 1, {}};
-  for (int rank : {0, 1, 2}) EXPECT_FALSE(arrive(rank, 0, broadcast)->has_value());
+  for (const int rank : {0, 1, 2}) call(rank, broadcast);
   broadcast.op = Op::max;
-  EXPECT_TRUE((**arrive(3, 0, broadcast)).status.ok());
+  call(3, broadcast);
+  ASSERT_TRUE(started(0));
+  EXPECT_EQ(starts_[0].at(0), starts_[1].at(0));
 }
 
-TEST_F(MatcherTest, ARefusedRequestFailsTheOperationForAll) {
-  EXPECT_FALSE(arrive(0, 0, all_reduce_of(4))->has_value());
+TEST_F(AgreementTest, MembersAndSlicesMustAgreeToo) {
+  const Signature signature = all_reduce_of(4);
+  const uint64_t agreed = agreement_of(signature, {}, 1024, hash_of({0, 1}));
+  EXPECT_NE(agreed, agreement_of(signature, {}, 2048, hash_of({0, 1})));
+  EXPECT_NE(agreed, agreement_of(signature, {}, 1024, hash_of({1, 0})));
+  EXPECT_NE(agreed, agreement_of(signature, {{}, {StrategyKind::ring}}, 1024, hash_of({0, 1})));
+}
+
+TEST_F(AgreementTest, ARefusedRequestFailsTheOperationForAll) {
+  call(0, all_reduce_of(4));
+  for (const int rank : {2, 3}) call(rank, all_reduce_of(4));
   const Status refused = invalid_argument("rank 1 asked for nonsense", {1, "a"});
-  EXPECT_EQ((**arrive(1, 0, all_reduce_of(4), 1000, refused)).status, refused);
+  call(1, all_reduce_of(4), 1000, refused);
+  EXPECT_EQ(told(0), refused);
 }
 
-TEST_F(MatcherTest, TheEarliestDeadlineNamesWhoIsMissing) {
-  EXPECT_FALSE(arrive(0, 0, all_reduce_of(4), 1000)->has_value());
-  EXPECT_FALSE(arrive(2, 0, all_reduce_of(4), 500)->has_value());
-  EXPECT_EQ(matcher_.next_deadline(), start_ + Millis(500));
-  EXPECT_TRUE(matcher_.expire(start_ + Millis(499)).empty());
-  const std::vector<Verdict> verdicts = matcher_.expire(start_ + Millis(500));
-  ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_EQ(verdicts[0].status.code(), Code::deadline_exceeded);
-  EXPECT_THAT(verdicts[0].status.message(), HasSubstr("all_reduce #0 timed out after 500 ms"));
-  EXPECT_THAT(verdicts[0].status.message(), HasSubstr("rank 1 (host a, pid 4701)"));
-  EXPECT_THAT(verdicts[0].status.message(), HasSubstr("rank 3 (host b, pid 4703)"));
-  EXPECT_EQ(verdicts[0].status.culprit(), (Culprit{1, "a"}));
-  EXPECT_FALSE(matcher_.next_deadline().has_value());
+TEST_F(AgreementTest, TheEarliestDeadlineNamesWhoIsMissingOnEveryHost) {
+  call(0, all_reduce_of(4), 1000);
+  call(2, all_reduce_of(4), 500);
+  EXPECT_EQ(members_[1]->next_wake(), now_ + kCompareAfter);
+  pass(499);
+  EXPECT_FALSE(answers_[1].contains(0));
+  pass(1);
+  const Status status = told(0);
+  EXPECT_EQ(status.code(), Code::deadline_exceeded);
+  EXPECT_THAT(status.message(), HasSubstr("all_reduce #0 timed out after 500 ms"));
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 (host a, pid 4701)"));
+  EXPECT_THAT(status.message(), HasSubstr("rank 3 (host b, pid 4703)"));
+  EXPECT_EQ(status.culprit(), (Culprit{1, "a"}));
+  EXPECT_FALSE(members_[1]->next_wake().has_value());
+  EXPECT_TRUE(members_[0]->cause().ok());
 }
 
-TEST_F(MatcherTest, ADeathSparesWhatTheDeadHadReached) {
-  for (int rank : {3, 0}) EXPECT_FALSE(arrive(rank, 0, all_reduce_of(4))->has_value());
-  EXPECT_FALSE(arrive(0, 1, all_reduce_of(4))->has_value());
-  const Status died = unavailable("rank 3 (host b, pid 4703) died");
-  const std::vector<Verdict> verdicts = matcher_.gone(3, died);
-  ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_EQ(verdicts[0].seq, 1u);
-  EXPECT_EQ(verdicts[0].status.code(), Code::unavailable);
-  EXPECT_THAT(verdicts[0].status.message(), HasSubstr("died during all_reduce #1"));
-  EXPECT_EQ(verdicts[0].status.culprit(), (Culprit{3, "b"}));
-  EXPECT_FALSE(arrive(1, 0, all_reduce_of(4))->has_value());
-  EXPECT_TRUE((**arrive(2, 0, all_reduce_of(4))).status.ok());
-  EXPECT_FALSE(arrive(1, 1, all_reduce_of(4))->has_value());
-  EXPECT_EQ((**arrive(1, 2, all_reduce_of(4))).status.culprit().rank, 3);
+TEST_F(AgreementTest, WhoHasStartedIsNotMissing) {
+  for (const int rank : {2, 3}) call(rank, all_reduce_of(4), 300);
+  call(0, all_reduce_of(4), 300);
+  pass(100);
+  pass(200);
+  EXPECT_THAT(told(0).message(), HasSubstr("not called by rank 1 (host a, pid 4701)"));
+  EXPECT_EQ(told(0).message().find("rank 2"), std::string::npos);
+  call(1, all_reduce_of(4));
+  EXPECT_EQ(answers_[0].at(0).code(), Code::deadline_exceeded);
 }
 
-TEST_F(MatcherTest, AGroupWithoutTheDeadGoesOn) {
-  (void)matcher_.gone(3, unavailable("rank 3 died"));
-  const auto sub = [&](int rank) {
-    return matcher_.arrive({77, 0, {2, 0}, rank, all_reduce_of(1), {}, start_ + Millis(9), 9});
-  };
-  EXPECT_FALSE(sub(0)->has_value());
-  EXPECT_TRUE((**sub(1)).status.ok());
+TEST_F(AgreementTest, WhereAllHaveStartedLateDataEndsTheEpoch) {
+  for (int rank = 0; rank < 4; ++rank) call(rank, all_reduce_of(4), 300);
+  pass(100);
+  pass(200);
+  EXPECT_EQ(told(0).code(), Code::deadline_exceeded);
+  EXPECT_THAT(told(0).message(), HasSubstr("waiting for data (host b)"));
+  EXPECT_EQ(told(0), members_[1]->cause());
 }
 
-TEST_F(MatcherTest, ArrivalsTwiceOrOutOfPlaceAreTheSendersFault) {
-  EXPECT_EQ(arrive(9, 0, all_reduce_of(4)).status().code(), Code::invalid_argument);
-  EXPECT_FALSE(arrive(0, 0, all_reduce_of(4))->has_value());
-  EXPECT_EQ(arrive(0, 0, all_reduce_of(4)).status().code(), Code::invalid_argument);
+TEST_F(AgreementTest, AHostThatDoesNotAnswerIsBlamed) {
+  call_all(all_reduce_of(4));
+  silent_ = 1;
+  pass(100);
+  pass(900);  // Its deadline.
+  pass(250);  // The leader has asked,
+  EXPECT_TRUE(members_[0]->cause().ok());
+  pass(20);  // and looked again.
+  EXPECT_EQ(members_[0]->cause().culprit(), (Culprit{2, "b"}));
+  EXPECT_THAT(members_[0]->cause().message(),
+              HasSubstr("the worker of host b (ranks 2, 3) does not"));
+}
+
+TEST_F(AgreementTest, ALeaderThatDoesNotAnswerIsBlamed) {
+  call_all(all_reduce_of(4));
+  silent_ = 1;  // Which is the same to host b.
+  pass(100);
+  pass(900);
+  pass(400);
+  EXPECT_TRUE(members_[1]->cause().ok());
+  pass(20);
+  EXPECT_EQ(members_[1]->cause().culprit(), (Culprit{0, "a"}));
+}
+
+TEST_F(AgreementTest, WhoLooksTooLateWasStoppedItselfAndLooksAgain) {
+  call_all(all_reduce_of(4));
+  silent_ = 1;
+  pass(100);
+  pass(900);
+  pass(1000);  // Far past kLeaderAnswers: a look,
+  pass(500);   // which ends late, hence another.
+  EXPECT_TRUE(members_[1]->cause().ok());
+  pass(20);
+  EXPECT_EQ(members_[1]->cause().culprit(), (Culprit{0, "a"}));
 }
 
 TEST(CostModelTest, AutoIsDecidedByBytesAndNeverLeftOpen) {

@@ -51,27 +51,16 @@ inline std::vector<Plan> with_roots(const Plan& plan) {
   return plans;
 }
 
-inline std::vector<Plan> every_plan(const Hosts& hosts, const Strategies& strategies) {
+inline std::vector<Plan> every_plan(const Hosts& hosts, const Strategy& global) {
   std::vector<Plan> plans;
   for (Collective collective : kEveryCollective)
-    for (Plan& plan : with_roots(plan_of(collective, strategies, hosts)))
+    for (Plan& plan : with_roots(plan_of(collective, {kCentral, global}, hosts)))
       plans.push_back(std::move(plan));
   return plans;
 }
 
-inline std::vector<Strategies> every_pair() {
-  std::vector<Strategies> pairs;
-  for (const Strategy& local : kEveryStrategy)
-    for (const Strategy& global : kEveryStrategy) pairs.push_back({local, global});
-  return pairs;
-}
-
-inline std::vector<std::vector<Move>> moves_of_all(const Plan& plan) {
-  std::vector<std::vector<Move>> moves;
-  for (size_t host = 0; host < plan.hosts.size(); ++host)
-    moves.push_back(moves_of(plan, static_cast<int>(host)));
-  return moves;
-}
+// So many hosts of one rank each.
+inline Hosts lone_hosts(int n) { return hosts_of(std::vector<int>(static_cast<size_t>(n), 1)); }
 
 inline std::string describe(const Plan& plan) {
   std::string text = std::string(name_of(plan.collective)) + " " + to_string(plan.strategies) +

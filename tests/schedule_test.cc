@@ -1,4 +1,4 @@
-// Strategy text, the facts of plans, steps and moves written by hand, and costs counted by hand.
+// Strategy text, the facts of plans, steps written by hand, and costs counted by hand.
 #include <gmock/gmock.h>
 
 #include "tests/schedule_plans.h"
@@ -13,9 +13,11 @@ Step send(int peer, int chunk) { return {StepKind::send, peer, chunk}; }
 Step recv(int peer, int chunk) { return {StepKind::recv, peer, chunk}; }
 Step reduce(int peer, int chunk) { return {StepKind::recv_reduce, peer, chunk}; }
 Step finish(int chunk) { return {StepKind::finish, -1, chunk}; }
+Step notify(int peer) { return {StepKind::notify, peer, 0}; }
+Step await(int peer) { return {StepKind::await, peer, 0}; }
 
 Plan flat(Collective collective, Strategy strategy, int n, int root = 0) {
-  return plan_of(collective, {strategy, strategy}, hosts_of({n}), root);
+  return plan_of(collective, {strategy, strategy}, lone_hosts(n), root);
 }
 
 TEST(StrategyText, EveryFormIsRead) {
@@ -74,17 +76,32 @@ TEST(StrategyText, PrintsWhatItReads) {
   EXPECT_EQ(to_string(*parse_strategies("tree:2,tree:2")), "tree:2");
 }
 
-TEST(Plan, LeaderIsTheRootWhereItLivesElseTheLowestRank) {
-  Plan plan = plan_of(Collective::reduce, {kRing, kRing}, hosts_of({3, 2}), 4);
-  EXPECT_EQ(leader_of(plan, 0), 0);
-  EXPECT_EQ(leader_of(plan, 1), 4);
-  plan.collective = Collective::all_reduce;
-  EXPECT_EQ(leader_of(plan, 1), 3);
+TEST(Plan, HostOfARank) {
+  const Plan plan = plan_of(Collective::reduce, {kRing, kRing}, {{1, 3}, {0, 2, 4}});
+  EXPECT_EQ(host_of(plan, 3), 0);
+  EXPECT_EQ(host_of(plan, 0), 1);
+}
+
+// A host has and wants what its ranks have and want.
+TEST(Plan, AHostSpeaksForItsRanks) {
+  const auto of = [](Collective collective) {
+    return plan_of(collective, {kRing, kRing}, hosts_of({2, 2}), 3);
+  };
+  const Plan gather = of(Collective::all_gather), scatter = of(Collective::reduce_scatter);
+  EXPECT_TRUE(host_contributes(gather, 1, 2) && host_contributes(gather, 1, 3));
+  EXPECT_FALSE(host_contributes(gather, 1, 1));
+  EXPECT_TRUE(host_wants(gather, 1, 0) && host_contributes(scatter, 1, 0));
+  EXPECT_TRUE(host_wants(scatter, 0, 1));
+  EXPECT_FALSE(host_wants(scatter, 0, 2));
+  EXPECT_TRUE(host_wants(of(Collective::reduce), 1, 0));
+  EXPECT_FALSE(host_wants(of(Collective::reduce), 0, 0));
+  EXPECT_TRUE(host_contributes(of(Collective::broadcast), 1, 0));
+  EXPECT_FALSE(host_contributes(of(Collective::broadcast), 0, 0));
 }
 
 TEST(Plan, ChunksContributionsAndWants) {
   const Strategies ring = {kRing, kRing};
-  EXPECT_EQ(chunk_count(plan_of(Collective::all_reduce, ring, hosts_of({5}))), 5);
+  EXPECT_EQ(chunk_count(plan_of(Collective::all_reduce, ring, hosts_of({5}))), 1);
   EXPECT_EQ(chunk_count(plan_of(Collective::all_reduce, ring, hosts_of({5, 2, 1}))), 3);
   EXPECT_EQ(chunk_count(plan_of(Collective::all_reduce, {kRing, kCentral}, hosts_of({5, 2}))), 1);
   EXPECT_EQ(chunk_count(plan_of(Collective::barrier, ring, hosts_of({5}))), 1);
@@ -134,26 +151,32 @@ TEST(Steps, TreeOf7AllReduce) {
 
 TEST(Steps, RootComesFirstInTheHeap) {
   const Plan plan = flat(Collective::reduce, tree(2), 4, 2);  // Heap order: 2, 0, 1, 3.
-  EXPECT_THAT(steps_of(plan, 2), ElementsAre(reduce(0, 0), reduce(1, 0), finish(0)));
-  EXPECT_THAT(steps_of(plan, 0), ElementsAre(reduce(3, 0), send(2, 0)));
-  EXPECT_THAT(steps_of(plan, 1), ElementsAre(send(2, 0)));
-  EXPECT_THAT(steps_of(plan, 3), ElementsAre(send(0, 0)));
+  EXPECT_THAT(steps_of(plan, 2),
+              ElementsAre(reduce(0, 0), reduce(1, 0), finish(0), notify(0), notify(1)));
+  EXPECT_THAT(steps_of(plan, 0), ElementsAre(reduce(3, 0), send(2, 0), await(2), notify(3)));
+  EXPECT_THAT(steps_of(plan, 1), ElementsAre(send(2, 0), await(2)));
+  EXPECT_THAT(steps_of(plan, 3), ElementsAre(send(0, 0), await(0)));
 }
 
-TEST(Steps, LeadersAreInRankOrderHoweverHostsAreListed) {
+TEST(Steps, ABroadcastBeginsWhenAllAreReady) {
+  const Plan plan = flat(Collective::broadcast, tree(2), 4);
+  EXPECT_THAT(steps_of(plan, 0), ElementsAre(await(1), await(2), send(1, 0), send(2, 0)));
+  EXPECT_THAT(steps_of(plan, 1), ElementsAre(await(3), notify(0), recv(0, 0), send(3, 0)));
+  EXPECT_THAT(steps_of(plan, 3), ElementsAre(notify(1), recv(1, 0)));
+}
+
+TEST(Steps, HostsAreInTheOrderOfTheirRanksHoweverTheyAreListed) {
   const Plan plan =
       plan_of(Collective::reduce_scatter, {kCentral, kRing}, {{4, 5}, {2, 3}, {0, 1}});
-  EXPECT_EQ(leader_of(plan, 0), 4);
-  const std::vector<Step> leader = steps_of(plan, 0);
-  EXPECT_EQ(leader[6], send(2, 4));  // After six folds; the blocks of the host before go first.
-  EXPECT_THAT(leader, ::testing::Contains(reduce(4, 2)));
+  EXPECT_THAT(steps_of(plan, 0),
+              ElementsAre(send(2, 2), send(2, 3), reduce(1, 0), reduce(1, 1), send(2, 0),
+                          send(2, 1), reduce(1, 4), reduce(1, 5), finish(4), finish(5)));
 }
 
-TEST(Steps, AloneOnlyFinishes) {
-  for (const Strategy& strategy : kEveryStrategy) {
-    EXPECT_THAT(steps_of(flat(Collective::all_reduce, strategy, 1), 0), ElementsAre(finish(0)));
-    EXPECT_THAT(steps_of(flat(Collective::broadcast, strategy, 1), 0), ElementsAre());
-  }
+TEST(Steps, AHostAloneHasNone) {
+  for (const Strategy& strategy : kEveryStrategy)
+    for (const Plan& plan : every_plan(hosts_of({5}), strategy))
+      EXPECT_THAT(steps_of(plan, 0), ElementsAre()) << describe(plan);
 }
 
 void expect_cost(const Plan& plan, int rounds, int sent_chunks_max) {
@@ -167,15 +190,15 @@ TEST(Cost, RingSends2NMinus1OfNChunks) {
     expect_cost(flat(Collective::all_reduce, kRing, n), 2 * n - 2, 2 * n - 2);
   expect_cost(flat(Collective::all_gather, kRing, 8), 7, 7);
   expect_cost(flat(Collective::reduce_scatter, kRing, 8), 7, 7);
-  expect_cost(flat(Collective::reduce, kRing, 8), 7, 1);
-  expect_cost(flat(Collective::broadcast, kRing, 8), 7, 1);
+  expect_cost(flat(Collective::reduce, kRing, 8), 7 + 7, 1);
+  expect_cost(flat(Collective::broadcast, kRing, 8), 7 + 7, 1);
   expect_cost(flat(Collective::barrier, kRing, 8), 14, 2);
 }
 
 TEST(Cost, CentralizedLoadsItsCentre) {
   expect_cost(flat(Collective::all_reduce, kCentral, 8), 2, 7);
-  expect_cost(flat(Collective::reduce, kCentral, 8), 1, 1);
-  expect_cost(flat(Collective::broadcast, kCentral, 8), 1, 7);
+  expect_cost(flat(Collective::reduce, kCentral, 8), 1 + 1, 1);
+  expect_cost(flat(Collective::broadcast, kCentral, 8), 1 + 1, 7);
   expect_cost(flat(Collective::all_gather, kCentral, 8), 2, 49);     // 7 ranks lack 7 blocks.
   expect_cost(flat(Collective::reduce_scatter, kCentral, 8), 2, 8);  // A leaf sends all 8.
 }
@@ -185,26 +208,29 @@ TEST(Cost, TreeGoesUpAndDownItsDepth) {
   expect_cost(flat(Collective::all_reduce, tree(2), 8), 6, 3);
   expect_cost(flat(Collective::all_reduce, tree(1), 5), 8, 2);
   expect_cost(flat(Collective::all_reduce, tree(5), 4), 2, 3);
-  expect_cost(flat(Collective::broadcast, tree(3), 13), 2, 3);
+  expect_cost(flat(Collective::broadcast, tree(3), 13), 2 + 2, 3);
   expect_cost(flat(Collective::all_gather, tree(2), 3), 2, 4);  // The root: two children, 2 each.
   expect_cost(flat(Collective::reduce_scatter, tree(2), 7), 4, 9);  // Rank 1: 7 up, 2 down.
 }
 
-TEST(Cost, LevelsAddUp) {
-  // 1 up, 2 in the ring of two, 1 down; the leader sends 2 chunks round and 2 to each of 3 ranks.
-  expect_cost(plan_of(Collective::all_reduce, {kCentral, kRing}, hosts_of({4, 4})), 4, 8);
-  // The tree of leaders: 1 up on each host, 1 up, 1 down, 1 down; the root sends to 2 + 2.
-  expect_cost(plan_of(Collective::all_reduce, {kCentral, tree(2)}, hosts_of({3, 3, 3})), 4, 4);
-  // Ranks alone on their hosts have nothing to wait for: 1 up and across at once, 1 down.
-  expect_cost(plan_of(Collective::all_reduce, {kCentral, tree(2)}, hosts_of({3, 1, 1})), 2, 4);
-  // Leaders swap 3 blocks and 1; host 0's sends 3 across, then 3 to each of its two ranks.
-  expect_cost(plan_of(Collective::all_gather, {kCentral, kRing}, hosts_of({3, 1})), 2, 9);
+TEST(Cost, WordThatCarriesNoDataIsCountedApart) {
+  const auto empty_rounds = [](Collective collective, const Strategy& strategy) {
+    return cost_of(flat(collective, strategy, 8)).empty_rounds;
+  };
+  EXPECT_EQ(empty_rounds(Collective::reduce, tree(2)), 3);
+  EXPECT_EQ(empty_rounds(Collective::broadcast, kRing), 7);
+  EXPECT_EQ(empty_rounds(Collective::broadcast, kCentral), 1);
+  for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
+                                      Collective::reduce_scatter, Collective::barrier})
+    EXPECT_EQ(empty_rounds(collective, tree(2)), 0);
 }
 
-TEST(Cost, RingOfUnevenHostsWaitsForTheSlowest) {
-  // A chain of 3 on host 0: 2 rounds up, 2 x 2 in the ring of 3, 2 down, but what host 0 sent comes
-  // back to it no earlier than it went round: 2 + 3 + 2; host 1 sees it after 2 + 4.
-  expect_cost(plan_of(Collective::all_reduce, {kRing, kRing}, hosts_of({3, 1, 1})), 7, 7);
+TEST(Cost, AHostsRanksCostItsBlocksAlone) {
+  expect_cost(plan_of(Collective::all_reduce, {kCentral, kRing}, hosts_of({4, 4})), 2, 2);
+  expect_cost(plan_of(Collective::all_reduce, {kCentral, tree(2)}, hosts_of({3, 3, 3})), 2, 2);
+  // Hosts swap 3 blocks and 1.
+  expect_cost(plan_of(Collective::all_gather, {kCentral, kRing}, hosts_of({3, 1})), 1, 3);
+  expect_cost(plan_of(Collective::all_gather, {kCentral, kRing}, hosts_of({3})), 0, 0);
 }
 
 TEST(Cost, TheBusiestReceiverIsTheMirrorOfTheBusiestSender) {
@@ -232,29 +258,29 @@ std::vector<std::vector<int>> many_hosts(int hosts, int per_host) {
   return hosts_of(std::vector<int>(static_cast<size_t>(hosts), per_host));
 }
 
-TEST(Scale, AThousandHostsTakeNoMoreMovesThanTheirMessages) {
-  const auto moves = [](Collective collective, const Strategy& strategy, int host) {
-    return moves_of(plan_of(collective, {kCentral, strategy}, many_hosts(1024, 1)), host).size();
+TEST(Scale, AThousandHostsTakeNoMoreStepsThanTheirMessages) {
+  const auto steps = [](Collective collective, const Strategy& strategy, int host) {
+    return steps_of(plan_of(collective, {kCentral, strategy}, many_hosts(1024, 1)), host).size();
   };
-  EXPECT_EQ(moves(Collective::all_reduce, kRing, 500), 2 * 2 * 1023 + 1);
-  EXPECT_EQ(moves(Collective::all_reduce, tree(2), 0), 2 * 2 + 1);
-  EXPECT_EQ(moves(Collective::all_reduce, kCentral, 0), 2 * 1023 + 1);
-  EXPECT_EQ(moves(Collective::all_gather, kRing, 500), 2 * 1023);
-  EXPECT_EQ(moves(Collective::all_gather, tree(2), 500), 1 + 1 + 1 + 1023 + 1024 + 1022);
-  EXPECT_EQ(moves(Collective::barrier, kRing, 500), 4);
+  EXPECT_EQ(steps(Collective::all_reduce, kRing, 500), 2 * 2 * 1023 + 1);
+  EXPECT_EQ(steps(Collective::all_reduce, tree(2), 0), 2 * 2 + 1);
+  EXPECT_EQ(steps(Collective::all_reduce, kCentral, 0), 2 * 1023 + 1);
+  EXPECT_EQ(steps(Collective::all_gather, kRing, 500), 2 * 1023);
+  EXPECT_EQ(steps(Collective::all_gather, tree(2), 500), 1 + 1 + 1 + 1023 + 1024 + 1022);
+  EXPECT_EQ(steps(Collective::barrier, kRing, 500), 4);
 }
 
 TEST(Scale, CostsOf4096HostsNeedNoSteps) {
   const auto cost = [](Collective collective, const Strategy& strategy) {
     return cost_of(plan_of(collective, {kCentral, strategy}, many_hosts(4096, 8)));
   };
-  EXPECT_EQ(cost(Collective::all_reduce, kRing).rounds, 1 + 2 * 4095 + 1);
-  EXPECT_EQ(cost(Collective::all_reduce, tree(2)).rounds, 1 + 2 * 12 + 1);
-  // The root sends all 8 * 4096 blocks but the host's own to each host, and all to each local rank.
-  EXPECT_EQ(cost(Collective::all_gather, kCentral).sent_chunks_max, 4095 * 4095 * 8 + 7 * 32767);
+  EXPECT_EQ(cost(Collective::all_reduce, kRing).rounds, 2 * 4095);
+  EXPECT_EQ(cost(Collective::all_reduce, tree(2)).rounds, 2 * 12);
+  // The root sends all 8 * 4096 blocks but the host's own to each host.
+  EXPECT_EQ(cost(Collective::all_gather, kCentral).sent_chunks_max, 4095 * 4095 * 8);
 }
 
-TEST(HostPairs, AreTheEdgesOfTheLevelAmongLeaders) {
+TEST(HostPairs, AreTheEdgesAmongHosts) {
   using Pairs = std::vector<std::pair<int, int>>;
   const auto pairs = [](const Strategy& strategy, int root = 0) {
     const Plan plan =
@@ -265,7 +291,7 @@ TEST(HostPairs, AreTheEdgesOfTheLevelAmongLeaders) {
   EXPECT_EQ(pairs(kCentral), (Pairs{{1, 0}, {2, 0}}));
   EXPECT_EQ(pairs(tree(1)), (Pairs{{1, 0}, {2, 1}}));
   EXPECT_EQ(pairs(kCentral, 2), (Pairs{{0, 2}, {1, 2}}));
-  EXPECT_TRUE(host_pairs(flat(Collective::broadcast, kRing, 3)).empty());
+  EXPECT_TRUE(host_pairs(flat(Collective::broadcast, kRing, 1)).empty());
 }
 
 TEST(SchedulesDeathTest, AnUnusablePlanIsABug) {

@@ -17,7 +17,7 @@ struct Lie {
 std::vector<Lie> lies() {
   FrameHeader stranger = sealed(4), newer = sealed(4), odd = sealed(4), late = sealed(4);
   stranger.magic = 0;
-  newer.version = 2;
+  newer.version = kFrameVersion + 1;
   odd.kind = static_cast<FrameKind>(9);
   late.link_seq = 1;
   return {{"wrong magic", frame(stranger, 4), Code::invalid_argument},

@@ -56,8 +56,8 @@ class ClusterHost : public Wire, public Door::Events {
     ran.get_future().wait();
   }
 
-  Status send(const OpKey& key, int rank, Outgoing frame) override {
-    return world->send(key, rank, std::move(frame));
+  Status send(const OpKey& key, int place, Outgoing frame) override {
+    return world->send(key, place, std::move(frame));
   }
   World* find_world(uint32_t epoch) override {
     return world != nullptr && world->roster().epoch == epoch ? world.get() : nullptr;
@@ -71,6 +71,7 @@ class ClusterHost : public Wire, public Door::Events {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Door> door;
   std::unique_ptr<World> world;
+  std::vector<Status> ends;  // Of the epoch, as on_over told.
   std::thread thread;
 
  private:
@@ -99,8 +100,10 @@ class Cluster {
     for (const auto& host : hosts)
       host->run([&] {
         const auto tuner = host == hosts.front() ? options.tuner : nullptr;
-        host->world = make_world({host->loop, *host->transport, *host->engine, tuner}, roster,
-                                 host->host, options.world);
+        host->world =
+            make_world({host->loop, *host->transport, *host->engine, tuner, nullptr, nullptr,
+                        [&host](const Status& cause) { host->ends.push_back(cause); }},
+                       roster, host->host, options.world);
         host->door->opened(roster.epoch);
       });
   }
@@ -108,10 +111,14 @@ class Cluster {
   int size() const { return static_cast<int>(roster.ranks.size()); }
 
   std::future<Status> submit(int rank, Call call, uint32_t group = 0) {
+    call.number = take_number(rank, group);
+    return submit_as_numbered(rank, std::move(call), group);
+  }
+
+  std::future<Status> submit_as_numbered(int rank, Call call, uint32_t group = 0) {
     auto done = std::make_shared<std::promise<Status>>();
     std::future<Status> future = done->get_future();
     call.done = [done](const Status& status) { done->set_value(status); };
-    call.number = take_number(rank, group);
     ClusterHost* host = host_of[rank];
     host->loop.post([=, call = std::move(call)] { host->world->submit(rank, group, call); });
     return future;

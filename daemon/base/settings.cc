@@ -60,12 +60,8 @@ const std::array kRows = {
     choice_row("worker_cores", &S::worker_cores, "trainers any",
                "where a worker runs: on the cores that its trainers are bound to, or on any"),
     number_row("ops_in_flight", &S::ops_in_flight, 1, 64, "operations of one worker run at once"),
-    number_row("fuse_bytes_max", &S::fuse_bytes_max, 0, int64_t{1} << 20,
-               "all_reduces of at most so many bytes may run as one; 0: none do"),
-    number_row("fuse_ops_max", &S::fuse_ops_max, 1, 1024, "how many of them, at most"),
-    number_row("coalesce_us", &S::coalesce_us, 0, 1'000'000,
-               "how long word of a small operation may wait, behind an older one that has not "
-               "started, for others to travel with"),
+    number_row("early_bytes", &S::early_bytes, 0, int64_t{1} << 40,
+               "what a worker sends to a host of operations that have not started there"),
     choice_row(
         "transport", &S::transport, "auto tcp grpc",
         "how other hosts' workers reach this host's: tcp, which auto is, or grpc for proxies"),

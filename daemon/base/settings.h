@@ -38,9 +38,7 @@ struct Settings {
   int64_t ops_in_flight = 4;
   int64_t stay_awake_us = 50;
   std::string worker_cores = "trainers";
-  int64_t fuse_bytes_max = 64 << 10;
-  int64_t fuse_ops_max = 256;
-  int64_t coalesce_us = 1000;
+  int64_t early_bytes = 8 << 20;
   // Links.
   std::string transport = "auto";
   std::string tcp_congestion = "cubic";

@@ -1,13 +1,22 @@
-// Runs schedules: any plan, over any links, on any device.
+// Runs schedules among hosts: any plan, over any links, on any device. It knows hosts only, by
+// their places in the plan; what a host contributes and takes is a HostTensor's business.
 //
-// An operation's chunks are cut into slices. Each slice runs the whole list of moves by itself, and
-// several slices (and several operations) are under way at once: that is all the pipelining there
-// is, and no strategy knows of it. While slice i is on the wire, slice i+1 is folded.
+// An operation's tensor is cut into slices (geometry.h), and the strategy's chunks split each
+// slice. Each slice runs the whole list of steps by itself, and several slices (and several
+// operations) are under way at once: that is all the pipelining there is, and no strategy knows of
+// it. While slice i is on the wire, slice i+1 is folded.
 //
-// One thread (the loop's) makes all calls. Operations start in the order of start(), the same on
-// all hosts, and slices in ascending order. The oldest unfinished slice of the mesh can therefore
-// always advance, as long as a link takes what a sender may have under way beyond it:
-// window_bytes(). So bounded queues cannot deadlock.
+// One thread (the loop's) makes all calls. Of each group the operations with the lowest numbers are
+// under way, and of each operation slices in ascending order. The oldest unfinished slice of a
+// group can therefore always advance, as long as a link takes what a sender may have under way
+// beyond it: window_bytes() a group. So bounded queues cannot deadlock.
+//
+// Hosts start an operation without a word to each other. Every frame carries what its sender
+// believes the operation to be (Operation::agreement), and a frame that says otherwise is never
+// used. Frames that come before the operation starts here are kept; those of one that is over are
+// dropped. Nobody completes before all have started and agree (schedule.h). For that an operation
+// without elements sends all its frames, empty; one with elements leaves out empty chunks. The
+// empty messages of a schedule go with the first slice only, and the others wait with it.
 #pragma once
 
 #include <compare>
@@ -20,14 +29,12 @@
 
 #include "daemon/base/status.h"
 #include "daemon/device/device.h"
+#include "daemon/engine/geometry.h"
 #include "daemon/schedule/schedule.h"
 #include "daemon/transport/transport.h"
 #include "proto/types.h"
 
 namespace tutti {
-
-// A slice is not cut smaller: below this a frame's fixed cost shows.
-inline constexpr uint64_t kLeastSliceBytes = 64 * 1024;
 
 struct OpKey {
   uint32_t epoch = 0;
@@ -36,11 +43,53 @@ struct OpKey {
   auto operator<=>(const OpKey&) const = default;
 };
 
-// A plan with this host's moves, made once and shared by all operations that use it.
+// This host's tensor in one operation: what its local phase yields, slice by slice, and takes back.
+// Loop thread only.
+//
+// A slice is ready, then finished, then released, and slices become so in ascending order; no more
+// than slices_in_flight of them are ready and not released. So a window of so many slices is memory
+// enough for a tensor of any size. Every slice that was ready is released, in an operation that
+// fails too, and before its done().
+class HostTensor {
+ public:
+  virtual ~HostTensor() = default;
+
+  // Whether the slice's contributions lie at their sources, and its targets may be written. Not
+  // yet: the engine asks again when poked. On a host alone the targets hold the result then;
+  // neither sources nor targets are asked for.
+  virtual Result<bool> ready(uint64_t slice) = 0;
+
+  // The host's contribution to the range, in the operation's type, or, where several ranks made a
+  // sum of 16-bit floats, in f32. `scratch`: the same place, where the engine may change it.
+  struct Source {
+    const std::byte* at = nullptr;
+    Dtype dtype = Dtype::f32;
+    std::byte* scratch = nullptr;
+  };
+  // Asked for chunks that the host contributes to, of slices that are ready; never for an empty
+  // range.
+  virtual Source source(int chunk, const Range& range) = 0;
+  // Where the result goes, in the operation's type; the engine may keep sums that are not complete
+  // there. The same place as the source, or apart from it; null: nowhere. Asked for chunks that the
+  // host wants, likewise.
+  virtual std::byte* target(int chunk, const Range& range) = 0;
+
+  // The slice's results lie at their targets, complete: divided, rounded. Links may still read
+  // them, the engine no more writes them.
+  virtual Status finished(uint64_t slice) = 0;
+  // Nobody reads or writes the slice's memory any more.
+  virtual void released(uint64_t slice) = 0;
+};
+
+// A plan with this host's steps, made once and shared by all operations that use it.
 struct Recipe {
   Plan plan;
-  std::vector<Move> moves;
+  int self = 0;  // This host's place in it.
+  std::vector<Step> steps;
+  std::vector<int>
+      ordinals;  // By step: how many messages between the two went the same way before.
 };
+std::shared_ptr<const Recipe> make_recipe(const Plan& plan, int self);
 
 // The tensors of one local rank. `in` and `out` may be the same; see OpRequest in session.h for
 // their sizes.
@@ -50,6 +99,11 @@ struct RankBuffers {
   std::byte* out = nullptr;
 };
 
+// A frame of another agreement than the operation's came from that host of the plan and was
+// dropped. May come several times, and from inside start(), on_frame() or the loop; may cancel the
+// operation.
+using OnMismatch = std::function<void(const OpKey& key, int from)>;
+
 struct Operation {
   OpKey key;
   std::shared_ptr<const Recipe> recipe;
@@ -57,22 +111,27 @@ struct Operation {
   Op op = Op::sum;
   uint64_t count = 0;
   uint64_t slice_bytes = 0;                         // The same on all hosts.
+  uint64_t agreement = 0;                           // Goes with every frame.
+  std::shared_ptr<HostTensor> tensor;               // Null: the engine makes one, of `local`.
   std::vector<RankBuffers> local;                   // Every rank of this host that takes part.
   std::vector<std::shared_ptr<const void>> memory;  // Kept until the last byte is released.
-  std::function<void(Status)> done;                 // Called once, from inside an engine call.
+  OnMismatch mismatch;                              // May be empty.
+  // Called once, from inside an engine call or the loop, and not before every link has released
+  // what it borrowed of the operation's memory.
+  std::function<void(Status)> done;
 };
 
 // How the engine reaches other hosts; the group's business.
 class Wire {
  public:
   virtual ~Wire() = default;
-  // As Link::send, to the host of a rank.
-  virtual Status send(const OpKey& key, int rank, Outgoing frame) = 0;
+  // As Link::send, to a host of the operation's plan.
+  virtual Status send(const OpKey& key, int host, Outgoing frame) = 0;
 };
 
 struct EngineLimits {
   int slices_in_flight = 4;
-  int ops_in_flight = 4;
+  int ops_in_flight = 4;  // Of each group.
   size_t stash_bytes_max = size_t{256} << 20;
 };
 
@@ -88,19 +147,27 @@ class Engine {
   using Post =
       std::function<void(std::function<void()>)>;  // Runs a function on the loop; any thread.
   virtual ~Engine() = default;
+  // The key is new: neither started nor cancelled before.
   virtual void start(Operation operation) = 0;
+  // More of the operation's tensor may be ready now.
+  virtual void poke(const OpKey& key) = 0;
   // A data frame arrived; its header is untrusted. Not OK: the sender broke the protocol, abort its
   // epoch.
   virtual Status on_frame(Frame frame) = 0;
   // As LinkHandler's, for data frames; the header is as untrusted.
   virtual std::shared_ptr<Landing> place(const FrameHeader& header) = 0;
+  // What Wire::send refused may be taken now.
+  virtual void wake() = 0;
+  // Ends one operation with the cause, where it has not ended; where it has not started it never
+  // will. Its frames, early or late, are dropped.
+  virtual void cancel(const OpKey& key, const Status& cause) = 0;
   // Ends every operation of the epoch with the cause, and drops its stashed frames.
   virtual void abort(uint32_t epoch, const Status& cause) = 0;
-  // What the operation waits for ("slice 3: chunk 1 from rank 2"), and that rank (-1: nobody), for
-  // messages.
+  // What the operation waits for ("slice 3: chunk 1 from rank 2"), where a host is called by its
+  // lowest rank, and that host's place in the plan (-1: none), for messages.
   struct Waiting {
     std::string what;
-    int rank = -1;
+    int host = -1;
   };
   virtual Waiting waiting(const OpKey& key) const = 0;
 };

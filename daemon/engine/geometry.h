@@ -1,38 +1,46 @@
 // Where the elements of a chunk's slice lie: pure arithmetic, the same on all hosts.
+//
+// A tensor is cut into slices, in order, and each slice into the plan's chunks, evenly, the first
+// ones an element longer: so it streams through a small window. In all_gather and reduce_scatter a
+// chunk is a rank's block, and slice s is the s-th part of every block.
 #pragma once
 
 #include <cstdint>
 
-#include "daemon/engine/engine.h"
+#include "daemon/schedule/schedule.h"
 
 namespace tutti {
 
+// A chunk's part of a slice is not cut smaller: below this a frame's fixed cost shows.
+inline constexpr uint64_t kLeastSliceBytes = 64 * 1024;
+
 struct Range {
-  uint64_t first = 0;  // Element, from the start of the chunked tensor.
+  uint64_t first = 0;  // Element, from the start of the tensor, or of all blocks.
   uint64_t count = 0;
 };
 
 class Geometry {
  public:
-  explicit Geometry(const Operation& operation);
+  // `count` as an operation's: of a block in all_gather and reduce_scatter. `slice_bytes`: of all
+  // chunks.
+  Geometry(const Plan& plan, Dtype dtype, uint64_t count, uint64_t slice_bytes);
 
-  uint64_t slices() const { return slices_; }
-  Range chunk(int chunk) const;
+  uint64_t slices() const { return slices_; }  // At least 1.
+  int chunks() const { return chunks_; }
+  bool is_empty() const { return count_ == 0; }
   Range slice(int chunk, uint64_t slice) const;
 
-  // Where a rank's own contribution to the range lies, and where its result belongs; nullptr where
-  // it has none.
-  const std::byte* input(const RankBuffers& buffers, int chunk, const Range& range) const;
-  std::byte* home(const RankBuffers& buffers, int chunk, const Range& range) const;
+  // Of a rank's tensors, as bytes from their start, where its contribution to the range lies and
+  // where its result belongs.
+  uint64_t input_offset(int chunk, const Range& range) const;
+  uint64_t output_offset(int chunk, const Range& range) const;
 
  private:
-  bool by_rank() const;  // Chunk r is rank r's block.
-
-  const Plan& plan_;
+  Collective collective_;
   uint64_t count_;
   uint64_t element_bytes_;
   int chunks_;
-  uint64_t slice_elements_;
+  uint64_t slice_elements_;  // Of all chunks, or of one block.
   uint64_t slices_;
 };
 

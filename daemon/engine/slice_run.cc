@@ -6,11 +6,6 @@ namespace tutti {
 
 namespace {
 
-FrameTag tag_of(uint64_t slice, const Move& move) {
-  return {static_cast<uint32_t>(slice), static_cast<uint16_t>(move.peer),
-          static_cast<uint16_t>(move.rank), static_cast<uint16_t>(move.ordinal)};
-}
-
 FrameTag tag_of(const FrameHeader& header) {
   return {header.slice, header.from, header.to, header.ordinal};
 }
@@ -19,21 +14,26 @@ bool aligned(const void* data, Dtype dtype) {
   return reinterpret_cast<uintptr_t>(data) % size_of(dtype) == 0;
 }
 
-}  // namespace
-
-SliceRun::SliceRun(const Operation& operation, const Geometry& geometry, uint64_t slice)
-    : operation_(operation), geometry_(geometry), slice_(slice) {
-  const int chunks = chunk_count(operation.recipe->plan);
-  for (int chunk = 0; chunk < chunks; ++chunk) ranges_.push_back(geometry.slice(chunk, slice));
-  for (const RankBuffers& buffers : operation.local) {
-    local_index_.emplace(buffers.rank, local_index_.size());
-    for (int chunk = 0; chunk < chunks; ++chunk)
-      values_.push_back({geometry.input(buffers, chunk, ranges_[chunk]), operation.dtype});
-  }
+bool is_empty_message(const Step& step) {
+  return step.kind == StepKind::notify || step.kind == StepKind::await;
 }
 
-const Move* SliceRun::at() const {
-  return next_ < operation_.recipe->moves.size() ? &operation_.recipe->moves[next_] : nullptr;
+// Only inputs are not ours to write, and place() never answers with one.
+std::byte* writable(const HostTensor::Source& place) { return const_cast<std::byte*>(place.at); }
+
+}  // namespace
+
+SliceRun::SliceRun(const Operation& operation, const Geometry& geometry, HostTensor& tensor,
+                   uint64_t slice)
+    : operation_(operation), tensor_(tensor), slice_(slice), empty_(geometry.is_empty()) {
+  const Recipe& recipe = *operation.recipe;
+  for (int chunk = 0; chunk < geometry.chunks(); ++chunk) {
+    const Range range = geometry.slice(chunk, slice);
+    const bool has_source = range.count != 0 && !recipe.steps.empty() &&
+                            host_contributes(recipe.plan, recipe.self, chunk);
+    ranges_.push_back(range);
+    values_.push_back(has_source ? tensor.source(chunk, range) : Value{nullptr, operation.dtype});
+  }
 }
 
 void SliceRun::recycle(Scratch& scratch) {
@@ -41,17 +41,18 @@ void SliceRun::recycle(Scratch& scratch) {
   taken_.clear();
 }
 
-// Homes and scratch are ours to write; only inputs are not, and place() never answers with one.
-std::byte* SliceRun::writable(const Value& place) { return const_cast<std::byte*>(place.at); }
-
-SliceRun::Value& SliceRun::value(int rank, int chunk) {
-  return values_[local_index_.at(rank) * ranges_.size() + static_cast<size_t>(chunk)];
+// What no host sends and no host awaits.
+bool SliceRun::is_left_out(const Step& step) const {
+  return !is_empty_message(step) && ranges_[step.chunk].count == 0 && !empty_;
 }
 
-Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases) {
-  while (const Move* move = at()) {
-    if (ranges_[move->chunk].count != 0) {
-      Result<bool> moved = run(parts, mailbox, *move, releases);
+Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases,
+                                   size_t first) {
+  while (const Step* step = at()) {
+    const bool with_first = slice_ != 0 && is_empty_message(*step);
+    if (with_first && step->kind == StepKind::await && first <= next_) return Progress::blocked;
+    if (!with_first && !is_left_out(*step)) {
+      Result<bool> moved = run(parts, mailbox, *step, releases);
       if (!moved.ok()) return moved.status();
       if (!*moved) return Progress::blocked;
     }
@@ -64,53 +65,27 @@ Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const R
   return Progress::done;
 }
 
-// Whether the move could be made; false: it must wait for a frame or for room on a link.
-Result<bool> SliceRun::run(EngineParts& parts, Mailbox& mailbox, const Move& move,
+// Whether the step could be taken; false: it must wait for a frame or for room on a link.
+Result<bool> SliceRun::run(EngineParts& parts, Mailbox& mailbox, const Step& step,
                            const Releases& releases) {
-  const auto made = [](const Status& status) -> Result<bool> {
-    return status.ok() ? Result<bool>(true) : Result<bool>(status);
-  };
-  switch (move.kind) {
-    case MoveKind::fold:
-      return made(fold(parts, move));
-    case MoveKind::spread:
-      return made(spread(parts, move));
-    case MoveKind::finish:
-      return made(finish(parts, move));
-    case MoveKind::send:
-      return send(parts, move, releases);
-    case MoveKind::recv:
-    case MoveKind::recv_reduce:
-      return receive(parts, mailbox, move);
+  switch (step.kind) {
+    case StepKind::finish: {
+      const Status status = finish(parts, step);
+      return status.ok() ? Result<bool>(true) : Result<bool>(status);
+    }
+    case StepKind::send:
+    case StepKind::notify:
+      return send(parts, step, releases);
+    case StepKind::recv:
+    case StepKind::recv_reduce:
+    case StepKind::await:
+      return receive(parts, mailbox, step);
   }
-  return internal_error("unknown move");
+  return internal_error("unknown step");
 }
 
 uint32_t SliceRun::divisor() const {
   return operation_.op == Op::mean ? static_cast<uint32_t>(world_size(operation_.recipe->plan)) : 1;
-}
-
-// The move `steps` behind the present one, where it is of that kind and of that chunk.
-const Move* SliceRun::behind(size_t steps, MoveKind kind, int chunk) const {
-  const std::vector<Move>& moves = operation_.recipe->moves;
-  if (next_ + steps >= moves.size()) return nullptr;
-  const Move& then = moves[next_ + steps];
-  return then.kind == kind && then.chunk == chunk ? &then : nullptr;
-}
-
-// A value that is at once complete is stored divided and rounded, and one that is at once spread,
-// into every place: passes over memory saved. Those moves are made with this one.
-SliceRun::Outcome SliceRun::outcome(const Move& move) const {
-  Outcome out{.holders = {move.rank}};
-  const Move* finish = behind(1, MoveKind::finish, move.chunk);
-  out.complete = finish != nullptr && finish->rank == move.rank;
-  out.moves = out.complete ? 1 : 0;
-  while (const Move* spread = behind(out.moves + 1, MoveKind::spread, move.chunk)) {
-    if (std::ranges::find(out.holders, spread->rank) == out.holders.end()) break;
-    out.holders.insert(out.holders.end(), spread->others.begin(), spread->others.end());
-    ++out.moves;
-  }
-  return out;
 }
 
 Result<std::byte*> SliceRun::take(EngineParts& parts, size_t bytes) {
@@ -120,139 +95,118 @@ Result<std::byte*> SliceRun::take(EngineParts& parts, size_t bytes) {
   return block->data;
 }
 
-// Memory for a new value of that type: the rank's own result where it fits, else scratch.
-Result<SliceRun::Value> SliceRun::place(EngineParts& parts, int rank, int chunk, Dtype dtype) {
-  const RankBuffers& buffers = operation_.local[local_index_.at(rank)];
-  std::byte* home = geometry_.home(buffers, chunk, ranges_[chunk]);
-  if (home != nullptr && dtype == operation_.dtype) return Value{home, dtype, nullptr};
-  const Value& now = value(rank, chunk);
+std::byte* SliceRun::target(int chunk) const {
+  const Recipe& recipe = *operation_.recipe;
+  const bool wanted = ranges_[chunk].count != 0 && host_wants(recipe.plan, recipe.self, chunk);
+  return wanted ? tensor_.target(chunk, ranges_[chunk]) : nullptr;
+}
+
+// Memory for a new value of that type: the target where it fits, else scratch.
+Result<SliceRun::Value> SliceRun::place(EngineParts& parts, int chunk, Dtype dtype) {
+  if (dtype == operation_.dtype)
+    if (std::byte* at = target(chunk)) return Value{at, dtype, nullptr};
+  const Value& now = values_[chunk];
   if (now.scratch != nullptr && now.dtype == dtype) return now;
   Result<std::byte*> fresh = take(parts, ranges_[chunk].count * size_of(dtype));
   if (!fresh.ok()) return fresh.status();
   return Value{*fresh, dtype, *fresh};
 }
 
-// Where every holder's value of that type belongs; each then has it there.
-Result<std::vector<Target>> SliceRun::place_all(EngineParts& parts, const std::vector<int>& holders,
-                                                int chunk, Dtype dtype) {
-  std::vector<Target> targets;
-  for (const int rank : holders) {
-    Result<Value> to = place(parts, rank, chunk, dtype);
-    if (!to.ok()) return to.status();
-    value(rank, chunk) = *to;
-    const auto same = [&](const Target& target) { return target.data == to->at; };
-    if (std::ranges::none_of(targets, same)) targets.push_back({writable(*to), dtype});
-  }
-  return targets;
+// Whether the value that this step makes is complete at once.
+bool SliceRun::completes(size_t step) const {
+  return step + 1 < steps().size() && steps()[step + 1].kind == StepKind::finish &&
+         steps()[step + 1].chunk == steps()[step].chunk;
 }
 
 // Whether nobody here reads the result again, and all there is does not fit the cache anyway.
-bool SliceRun::past_cache(const EngineParts& parts, const Outcome& out,
-                          std::span<const Target> targets, std::span<const Operand> sources) const {
+bool SliceRun::past_cache(const EngineParts& parts, const Step& step, const std::byte* to) const {
   const Recipe& recipe = *operation_.recipe;
-  const uint64_t bytes = operation_.count * size_of(operation_.dtype) * operation_.local.size();
-  if (bytes < parts.device.cache_bytes() || !out.complete) return false;
-  const int chunk = recipe.moves[next_].chunk;
-  const auto again = [&](const Move& move) { return move.chunk == chunk; };
-  const auto later = recipe.moves.begin() + static_cast<ptrdiff_t>(next_ + out.moves + 1);
-  if (std::any_of(later, recipe.moves.end(), again)) return false;
-  return std::ranges::none_of(targets, [&](const Target& target) {
-    return std::ranges::find(sources, target.data, &Operand::data) != sources.end();
-  });
+  const uint64_t ranks = recipe.plan.hosts[recipe.self].size();
+  const uint64_t bytes = operation_.count * size_of(operation_.dtype) * ranks;
+  if (bytes < parts.device.cache_bytes() || !completes(next_) || ranks > 1) return false;
+  const auto later = steps().begin() + static_cast<ptrdiff_t>(next_ + 2);
+  const auto again = [&](const Step& other) { return other.chunk == step.chunk; };
+  return values_[step.chunk].at != to && std::none_of(later, steps().end(), again);
 }
 
-Status SliceRun::combine(EngineParts& parts, const Move& move, std::span<const Operand> sources) {
-  const Outcome out = outcome(move);
-  const Dtype dtype = out.complete ? operation_.dtype : accumulator_of(operation_.dtype);
-  const Result<std::vector<Target>> targets = place_all(parts, out.holders, move.chunk, dtype);
-  if (!targets.ok()) return targets.status();
-  const Reduction how = {.count = ranges_[move.chunk].count,
-                         .op = operation_.op,
-                         .divisor = out.complete ? divisor() : 1,
-                         .past_cache = past_cache(parts, out, *targets, sources)};
-  next_ += out.moves;
-  return parts.device.reduce(parts.stream, *targets, sources, how);
-}
-
-Status SliceRun::fold(EngineParts& parts, const Move& move) {
-  std::vector<Operand> sources;
-  const Value own = value(move.rank, move.chunk);
-  sources.push_back({own.at, own.dtype});
-  for (const int other : move.others) {
-    const Value& theirs = value(other, move.chunk);
-    sources.push_back({theirs.at, theirs.dtype});
-  }
-  return combine(parts, move, sources);
-}
-
-Status SliceRun::finish(EngineParts& parts, const Move& move) {
-  const Value from = value(move.rank, move.chunk);
-  if (from.dtype == operation_.dtype && divisor() == 1) return {};
-  Result<Value> to = place(parts, move.rank, move.chunk, operation_.dtype);
+// (current op received), in one pass with what makes a complete value of it.
+Status SliceRun::combine(EngineParts& parts, const Step& step, const Operand& received) {
+  const bool complete = completes(next_);
+  const Dtype dtype = complete ? operation_.dtype : accumulator_of(operation_.dtype);
+  const Value own = values_[step.chunk];
+  const Result<Value> to = place(parts, step.chunk, dtype);
   if (!to.ok()) return to.status();
-  value(move.rank, move.chunk) = *to;
+  const Reduction how = {.count = ranges_[step.chunk].count,
+                         .op = operation_.op,
+                         .divisor = complete ? divisor() : 1,
+                         .past_cache = past_cache(parts, step, to->at)};
+  values_[step.chunk] = *to;
+  next_ += complete ? 1 : 0;
+  const Operand sources[] = {{own.at, own.dtype}, received};
+  const Target target{writable(*to), dtype};
+  return parts.device.reduce(parts.stream, {&target, 1}, sources, how);
+}
+
+Status SliceRun::finish(EngineParts& parts, const Step& step) {
+  const Value from = values_[step.chunk];
+  if (empty_ || (from.dtype == operation_.dtype && divisor() == 1)) return {};
+  Result<Value> to = place(parts, step.chunk, operation_.dtype);
+  if (!to.ok()) return to.status();
+  values_[step.chunk] = *to;
   const Operand source{from.at, from.dtype};
   const Target target{writable(*to), operation_.dtype};
   return parts.device.reduce(
       parts.stream, {&target, 1}, {&source, 1},
-      {.count = ranges_[move.chunk].count, .op = operation_.op, .divisor = divisor()});
+      {.count = ranges_[step.chunk].count, .op = operation_.op, .divisor = divisor()});
 }
 
-Status SliceRun::store(EngineParts& parts, int rank, int chunk, Value from) {
-  Result<Value> to = place(parts, rank, chunk, from.dtype);
-  if (!to.ok()) return to.status();
-  value(rank, chunk) = *to;
-  if (to->at == from.at) return {};
-  return parts.device.copy(parts.stream, writable(*to), from.at,
-                           ranges_[chunk].count * size_of(from.dtype));
-}
-
-Status SliceRun::spread(EngineParts& parts, const Move& move) {
-  const Value from = value(move.rank, move.chunk);
-  for (const int other : move.others)
-    if (Status status = store(parts, other, move.chunk, from); !status.ok()) return status;
-  return {};
-}
-
-Result<bool> SliceRun::send(EngineParts& parts, const Move& move, const Releases& releases) {
+Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases& releases) {
   if (Status status = parts.device.wait(parts.stream); !status.ok()) return status;
-  const Value& own = value(move.rank, move.chunk);
+  const Value& own = values_[step.chunk];
   Outgoing frame;
   frame.header.epoch = operation_.key.epoch;
   frame.header.group = operation_.key.group;
   frame.header.op_seq = operation_.key.seq;
+  frame.header.agreement = operation_.agreement;
   frame.header.slice = static_cast<uint32_t>(slice_);
-  frame.header.chunk = static_cast<uint32_t>(move.chunk);
-  frame.header.from = static_cast<uint16_t>(move.rank);
-  frame.header.to = static_cast<uint16_t>(move.peer);
-  frame.header.ordinal = static_cast<uint16_t>(move.ordinal);
+  frame.header.chunk = static_cast<uint32_t>(step.chunk);
+  frame.header.from = static_cast<uint16_t>(operation_.recipe->self);
+  frame.header.to = static_cast<uint16_t>(step.peer);
+  frame.header.ordinal = static_cast<uint16_t>(operation_.recipe->ordinals[next_]);
   frame.header.dtype = static_cast<uint8_t>(own.dtype);
-  frame.bytes = {own.at, ranges_[move.chunk].count * size_of(own.dtype)};
+  if (step.kind == StepKind::send)
+    frame.bytes = {own.at, ranges_[step.chunk].count * size_of(own.dtype)};
   frame.released = releases(*this);
-  const Status status = parts.wire.send(operation_.key, move.peer, std::move(frame));
+  const Status status = parts.wire.send(operation_.key, step.peer, std::move(frame));
   if (status.code() == Code::resource_exhausted) return false;
   if (!status.ok()) return status;
   ++unreleased;
   return true;
 }
 
-Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Move& move) {
-  auto arrived = mailbox.extract(tag_of(slice_, move));
+// Of the message that this slice waits for.
+FrameTag SliceRun::tag_here() const {
+  const Recipe& recipe = *operation_.recipe;
+  return {static_cast<uint32_t>(slice_), static_cast<uint16_t>(steps()[next_].peer),
+          static_cast<uint16_t>(recipe.self), static_cast<uint16_t>(recipe.ordinals[next_])};
+}
+
+Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step& step) {
+  auto arrived = mailbox.extract(tag_here());
   if (arrived.empty()) return false;
-  const Status status = accept(parts, move, arrived.mapped());
+  const Status status = accept(parts, step, arrived.mapped());
   return status.ok() ? Result<bool>(true) : Result<bool>(status);
 }
 
 std::shared_ptr<Landing> SliceRun::land(const FrameHeader& header) {
-  const Move* move = at();
-  if (move == nullptr || move->kind != MoveKind::recv || landing_ != nullptr) return nullptr;
-  const Range& range = ranges_[move->chunk];
-  const bool fits = tag_of(slice_, *move) == tag_of(header) &&
-                    header.chunk == static_cast<uint32_t>(move->chunk) &&
+  const Step* step = at();
+  if (step == nullptr || step->kind != StepKind::recv || landing_ != nullptr) return nullptr;
+  const uint64_t bytes = ranges_[step->chunk].count * size_of(operation_.dtype);
+  const bool fits = tag_here() == tag_of(header) &&
+                    header.chunk == static_cast<uint32_t>(step->chunk) &&
                     header.dtype == static_cast<uint8_t>(operation_.dtype) &&
-                    header.payload_bytes == range.count * size_of(operation_.dtype);
-  const RankBuffers& buffers = operation_.local[local_index_.at(move->rank)];
-  std::byte* home = fits ? geometry_.home(buffers, move->chunk, range) : nullptr;
+                    header.payload_bytes == bytes && bytes != 0;
+  std::byte* home = fits ? target(step->chunk) : nullptr;
   if (home == nullptr) return nullptr;
   landing_ = std::make_shared<Landing>(Landing{home});
   return landing_;
@@ -263,25 +217,30 @@ void SliceRun::take_back_landing() {
   landing_ = nullptr;
 }
 
-Status SliceRun::accept(EngineParts& parts, const Move& move, const Frame& frame) {
-  const uint64_t count = ranges_[move.chunk].count;
+Status SliceRun::misfit(const Step& step) const {
+  const int rank = operation_.recipe->plan.hosts[step.peer].front();
+  return data_loss("a frame from the host of rank " + std::to_string(rank) +
+                       " does not fit the plan (other versions or settings there?)",
+                   {rank, ""});
+}
+
+Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame) {
+  const uint64_t count = step.kind == StepKind::await ? 0 : ranges_[step.chunk].count;
   const auto dtype = static_cast<Dtype>(frame.header.dtype);
   const bool known = dtype == operation_.dtype || dtype == accumulator_of(operation_.dtype);
-  if (!known || frame.header.chunk != static_cast<uint32_t>(move.chunk) ||
+  if (!known || frame.header.chunk != static_cast<uint32_t>(step.chunk) ||
       frame.payload.bytes() != count * size_of(dtype))
-    return data_loss("a frame from rank " + std::to_string(move.peer) +
-                         " does not fit the plan (other versions or settings on its host?)",
-                     {move.peer, ""});
-  if (move.kind == MoveKind::recv) {
-    Result<Value> to = place(parts, move.rank, move.chunk, dtype);
+    return misfit(step);
+  if (count == 0) return {};
+  if (step.kind == StepKind::recv) {
+    Result<Value> to = place(parts, step.chunk, dtype);
     if (!to.ok()) return to.status();
-    value(move.rank, move.chunk) = *to;
+    values_[step.chunk] = *to;
     const bool landed = landing_ != nullptr && frame.payload.fragments[0].data() == to->at;
     if (!landed) frame.payload.copy_to(writable(*to));
     take_back_landing();
     return {};
   }
-  const Value own = value(move.rank, move.chunk);
   const std::vector<std::span<const std::byte>>& fragments = frame.payload.fragments;
   const std::byte* received = fragments.size() == 1 ? fragments[0].data() : nullptr;
   if (received == nullptr || !aligned(received, dtype)) {
@@ -290,24 +249,22 @@ Status SliceRun::accept(EngineParts& parts, const Move& move, const Frame& frame
     frame.payload.copy_to(*gathered);
     received = *gathered;
   }
-  const Operand sources[] = {{own.at, own.dtype}, {received, dtype}};
-  Status status = combine(parts, move, sources);
+  Status status = combine(parts, step, {received, dtype});
   if (status.ok()) status = parts.device.wait(parts.stream);  // The frame's memory goes with it.
   return status;
 }
 
-// Results that no move put where they belong: a lone rank's, a root's, an own block.
+// Results that no step put where they belong: a root's, the host's own blocks.
 Status SliceRun::settle(EngineParts& parts) {
-  for (const RankBuffers& buffers : operation_.local) {
-    for (int chunk = 0; chunk < static_cast<int>(ranges_.size()); ++chunk) {
-      const Value& final_value = value(buffers.rank, chunk);
-      const std::byte* home = geometry_.home(buffers, chunk, ranges_[chunk]);
-      if (home == nullptr || ranges_[chunk].count == 0 || home == final_value.at) continue;
-      if (final_value.dtype != operation_.dtype)
-        return data_loss("a peer sent a partial sum where the plan has the result");
-      if (Status status = store(parts, buffers.rank, chunk, final_value); !status.ok())
-        return status;
-    }
+  for (int chunk = 0; chunk < static_cast<int>(ranges_.size()) && !steps().empty(); ++chunk) {
+    const Value& final_value = values_[chunk];
+    std::byte* home = target(chunk);
+    if (home == nullptr || home == final_value.at) continue;
+    if (final_value.dtype != operation_.dtype)
+      return data_loss("a peer sent a partial sum where the plan has the result");
+    Status status = parts.device.copy(parts.stream, home, final_value.at,
+                                      ranges_[chunk].count * size_of(operation_.dtype));
+    if (!status.ok()) return status;
   }
   return parts.device.wait(parts.stream);
 }

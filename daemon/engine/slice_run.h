@@ -1,4 +1,4 @@
-// One slice of one operation on its way through the moves.
+// One slice of one operation on its way through the steps.
 #pragma once
 
 #include <map>
@@ -28,18 +28,22 @@ enum class Progress { blocked, done };
 
 class SliceRun {
  public:
-  SliceRun(const Operation& operation, const Geometry& geometry, uint64_t slice);
+  // The slice is ready in `tensor`.
+  SliceRun(const Operation& operation, const Geometry& geometry, HostTensor& tensor,
+           uint64_t slice);
   ~SliceRun() { take_back_landing(); }
   SliceRun(const SliceRun&) = delete;
   SliceRun& operator=(const SliceRun&) = delete;
 
   // Makes what is called when a frame of this slice is released.
   using Releases = std::function<std::function<void()>(SliceRun&)>;
-  // Runs moves until the list ends or one must wait.
-  Result<Progress> advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases);
-  bool all_moved() const { return next_ == operation_.recipe->moves.size() && settled_; }
-  // The move it waits at; nullptr: none left.
-  const Move* at() const;
+  // Takes steps until the list ends or one must wait. `first`: how many the first slice has taken.
+  Result<Progress> advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases,
+                           size_t first);
+  bool is_through() const { return next_ == steps().size() && settled_; }
+  size_t taken() const { return next_; }
+  // The step it waits at; nullptr: none left.
+  const Step* at() const { return next_ < steps().size() ? &steps()[next_] : nullptr; }
   uint64_t slice() const { return slice_; }
   void recycle(Scratch& scratch);
   // Where the payload behind this header goes at once, if it is the result that this slice waits
@@ -47,56 +51,40 @@ class SliceRun {
   std::shared_ptr<Landing> land(const FrameHeader& header);
   void take_back_landing();
 
-  int unreleased = 0;  // Frames sent and not yet released; the engine counts.
+  int unreleased = 0;     // Frames sent and not yet released; the engine counts.
+  bool finished = false;  // The tensor was told.
 
  private:
-  // Where a rank's value of a chunk is now. Partial sums of 16-bit floats are f32. `scratch`: the
-  // same place, where it is this rank's own scratch and so may be written again.
-  struct Value {
-    const std::byte* at = nullptr;
-    Dtype dtype = Dtype::f32;
-    std::byte* scratch = nullptr;
-  };
+  // Where the host's value of a chunk is now.
+  using Value = HostTensor::Source;
 
-  // What becomes of a combined value at once: who has it, whether it is complete, and how many of
-  // the next moves say so.
-  struct Outcome {
-    std::vector<int> holders;
-    bool complete = false;
-    size_t moves = 0;
-  };
-
-  Value& value(int rank, int chunk);
-  static std::byte* writable(const Value& place);
-  Result<bool> run(EngineParts& parts, Mailbox& mailbox, const Move& move,
+  const std::vector<Step>& steps() const { return operation_.recipe->steps; }
+  bool is_left_out(const Step& step) const;
+  FrameTag tag_here() const;
+  Result<bool> run(EngineParts& parts, Mailbox& mailbox, const Step& step,
                    const Releases& releases);
-  Status fold(EngineParts& parts, const Move& move);
-  Status combine(EngineParts& parts, const Move& move, std::span<const Operand> sources);
-  Status finish(EngineParts& parts, const Move& move);
-  Status spread(EngineParts& parts, const Move& move);
-  Status store(EngineParts& parts, int rank, int chunk, Value from);
-  Result<bool> send(EngineParts& parts, const Move& move, const Releases& releases);
-  Result<bool> receive(EngineParts& parts, Mailbox& mailbox, const Move& move);
-  Status accept(EngineParts& parts, const Move& move, const Frame& frame);
+  Status combine(EngineParts& parts, const Step& step, const Operand& received);
+  Status finish(EngineParts& parts, const Step& step);
+  Result<bool> send(EngineParts& parts, const Step& step, const Releases& releases);
+  Result<bool> receive(EngineParts& parts, Mailbox& mailbox, const Step& step);
+  Status accept(EngineParts& parts, const Step& step, const Frame& frame);
+  Status misfit(const Step& step) const;
   Status settle(EngineParts& parts);
-  Result<Value> place(EngineParts& parts, int rank, int chunk, Dtype dtype);
+  std::byte* target(int chunk) const;
+  Result<Value> place(EngineParts& parts, int chunk, Dtype dtype);
   Result<std::byte*> take(EngineParts& parts, size_t bytes);
-  const Move* behind(size_t steps, MoveKind kind, int chunk) const;
-  Outcome outcome(const Move& move) const;
-  Result<std::vector<Target>> place_all(EngineParts& parts, const std::vector<int>& holders,
-                                        int chunk, Dtype dtype);
-  bool past_cache(const EngineParts& parts, const Outcome& out, std::span<const Target> targets,
-                  std::span<const Operand> sources) const;
+  bool completes(size_t step) const;
+  bool past_cache(const EngineParts& parts, const Step& step, const std::byte* to) const;
   uint32_t divisor() const;
 
   const Operation& operation_;
-  const Geometry& geometry_;
+  HostTensor& tensor_;
   uint64_t slice_;
+  bool empty_;  // The whole operation.
   size_t next_ = 0;
   bool settled_ = false;
-  std::vector<Range> ranges_;          // By chunk.
-  std::vector<Value> values_;          // By local rank, then chunk.
-  std::map<int, size_t> local_index_;  // Rank to its place in operation_.local.
+  std::vector<Range> ranges_;  // By chunk.
+  std::vector<Value> values_;  // By chunk.
   std::vector<Scratch::Block> taken_;
   std::shared_ptr<Landing> landing_;
 };

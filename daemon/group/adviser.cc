@@ -1,7 +1,5 @@
 #include "daemon/group/adviser.h"
 
-#include <algorithm>
-
 namespace tutti {
 namespace {
 
@@ -29,25 +27,25 @@ Tuner::Case Adviser::case_of(uint32_t number, const Communicator& group,
     party.ranks = group.size();
     known->second = tuner_.party(party);
   }
-  const uint64_t bytes = bytes_of(signature);
-  const bool whole = signature.collective == Collective::all_reduce && bytes <= options_.whole_most;
-  return {known->second, signature.collective, bytes, whole};
+  return {known->second, signature.collective, bytes_of(signature)};
 }
 
 bool Adviser::may_try(const Signature& signature, const Communicator& group) const {
   return options_.tries_all || keeps_bits(signature, group.places().size());
 }
 
-Strategies Adviser::decide(uint32_t number, const Communicator& group, const Signature& signature,
-                           const Strategies& asked) {
-  Strategies chosen = asked;
-  if (chosen.local.kind == StrategyKind::automatic) chosen.local = {StrategyKind::centralized};
-  if (chosen.global.kind != StrategyKind::automatic) return chosen;
-  chosen.global = chosen.local;
-  // A barrier moves nothing: to agree on its start is all of it.
-  if (group.places().size() > 1 && signature.collective != Collective::barrier)
-    chosen.global = tuner_.choose(case_of(number, group, signature), may_try(signature, group));
-  return chosen;
+// While a wish is on its way, operations of that kind say nothing new.
+std::optional<Strategy> Adviser::wish(uint32_t number, const Communicator& group,
+                                      const Signature& signature, const Strategy& used) {
+  if (group.places().size() == 1 || signature.collective == Collective::barrier)
+    return std::nullopt;
+  const std::tuple kind{number, signature.collective, size_class(signature)};
+  const auto wished = wished_.find(kind);
+  if (wished != wished_.end() && wished->second != used) return std::nullopt;
+  const Strategy best = tuner_.choose(case_of(number, group, signature), may_try(signature, group));
+  if (best == used) return std::nullopt;
+  wished_[kind] = best;
+  return best;
 }
 
 void Adviser::started(uint32_t number, uint64_t seq, const Communicator& group,
@@ -57,17 +55,13 @@ void Adviser::started(uint32_t number, uint64_t seq, const Communicator& group,
                      group.size() == static_cast<int>(group.places().size());
   const bool moves = signature.collective != Collective::barrier && signature.count != 0;
   if (group.places().size() == 1 || !plain || !moves) return;
-  watched_[number] = {seq,        group.places().size(), 0, 0, case_of(number, group, signature),
-                      used.global};
+  watched_[number] = {seq, case_of(number, group, signature), used.global};
 }
 
 void Adviser::took(uint32_t number, uint64_t seq, uint32_t us) {
   const auto found = watched_.find(number);
   if (us == 0 || found == watched_.end() || found->second.seq != seq) return;
-  Watched& watched = found->second;
-  watched.most_us = std::max(watched.most_us, us);
-  if (++watched.said < watched.hosts) return;
-  tuner_.observe(watched.operation, watched.used, watched.most_us);
+  tuner_.observe(found->second.operation, found->second.used, us);
   watched_.erase(found);
   if (!tuner_.take_wish_to_probe()) return;
   for (int host = 0; host < static_cast<int>(hosts_.size()); ++host)

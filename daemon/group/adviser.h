@@ -1,17 +1,19 @@
 // The leader's dealings with the tuner, for one epoch: what it is asked, told and shown.
 //
-// WHAT IS MEASURED. Every host says, when it arrives at an operation, how long the one before took
-// there; the longest is how long it took, if every host said so. Hosts that receive data say how
-// fast it came. The leader asks each member, when it first hears of it and again after a minute's
-// rest or when reality drifts, how soon it answers.
+// WHAT IS MEASURED. How long operations take on the leader's own host, from where its ranks were
+// ready. Hosts that receive data say how fast it came. The leader asks each member, when it first
+// works with it and again after a minute's rest or when reality drifts, how soon it answers.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <optional>
+#include <tuple>
 #include <vector>
 
 #include "daemon/group/communicator.h"
 #include "daemon/group/gauge.h"
+#include "daemon/group/messages.h"
 #include "daemon/group/signature.h"
 #include "daemon/group/tuner.h"
 #include "proto/group.pb.h"
@@ -24,17 +26,16 @@ class Adviser {
   struct Options {
     bool tries_all = false;     // Also where the bits of a result depend on the strategy.
     uint64_t padding_most = 0;  // Of a probe.
-    uint64_t whole_most = 0;    // Up to this many bytes all_reduces are not split.
   };
   Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const Options& options, Ask ask);
 
-  // `asked` with every `automatic` level decided.
-  Strategies decide(uint32_t number, const Communicator& group, const Signature& signature,
-                    const Strategies& asked);
-  // An operation that runs by itself was started; its time is waited for.
+  // An operation starts, by this strategy between hosts, which it left open. Answers with the one
+  // that operations of its kind should run by, where that is another and not asked for already.
+  std::optional<Strategy> wish(uint32_t number, const Communicator& group,
+                               const Signature& signature, const Strategy& used);
+  // It was started; its time is waited for.
   void started(uint32_t number, uint64_t seq, const Communicator& group, const Signature& signature,
                const Strategies& used);
-  // A host says how long an operation took there.
   void took(uint32_t number, uint64_t seq, uint32_t us);
 
   void heard_from(int host, TimePoint now);
@@ -45,9 +46,6 @@ class Adviser {
  private:
   struct Watched {
     uint64_t seq = 0;
-    size_t hosts = 0;  // That have to say.
-    size_t said = 0;
-    uint32_t most_us = 0;
     Tuner::Case operation;
     Strategy used;
   };
@@ -65,6 +63,7 @@ class Adviser {
   Prober prober_;
   std::map<uint32_t, int> parties_;      // By group.
   std::map<uint32_t, Watched> watched_;  // By group: its last operation.
+  std::map<std::tuple<uint32_t, Collective, int>, Strategy> wished_;  // By group and size class.
 };
 
 }  // namespace tutti

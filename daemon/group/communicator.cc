@@ -1,32 +1,57 @@
 #include "daemon/group/communicator.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace tutti {
 
-namespace {
-constexpr size_t kRecipesMost = 256;
+std::vector<Host> hosts_of(const Roster& roster) {
+  std::vector<Host> hosts;
+  for (int rank = 0; rank < static_cast<int>(roster.ranks.size()); ++rank) {
+    const RosterRank& who = roster.ranks[static_cast<size_t>(rank)];
+    auto host = std::ranges::find(hosts, who.host, &Host::name);
+    if (host == hosts.end()) {
+      hosts.push_back({who.host, who.address, {}});
+      host = std::prev(hosts.end());
+    }
+    host->ranks.push_back(rank);
+  }
+  return hosts;
+}
+
+std::string describe_worker(const Host& host) {
+  std::string ranks;
+  for (const int rank : host.ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return "the worker of host " + host.name + " (ranks " + ranks + ")";
+}
+
+bool could_be_group(const std::vector<int>& members, size_t job_ranks) {
+  std::vector<int> sorted = members;
+  std::ranges::sort(sorted);
+  return !sorted.empty() && sorted.front() >= 0 && sorted.back() < static_cast<int>(job_ranks) &&
+         std::ranges::adjacent_find(sorted) == sorted.end();
 }
 
 Communicator::Communicator(std::vector<int> members, const std::vector<Host>& hosts, int self)
-    : members_(std::move(members)), host_of_(members_.size()), next_seq_(members_.size()) {
-  std::unordered_map<int, int> home;  // Of each rank of the job.
+    : members_(std::move(members)), host_of_(members_.size()) {
+  std::vector<int> home;  // Of each rank of the job.
   for (int host = 0; host < static_cast<int>(hosts.size()); ++host)
-    for (const int rank : hosts[host].ranks) home[rank] = host;
+    for (const int rank : hosts[static_cast<size_t>(host)].ranks) {
+      home.resize(std::max(home.size(), static_cast<size_t>(rank) + 1), -1);
+      home[static_cast<size_t>(rank)] = host;
+    }
   std::vector<std::vector<int>> here(hosts.size());
-  for (int rank = 0; rank < size(); ++rank) {
-    host_of_[rank] = home.at(members_[rank]);
-    here[host_of_[rank]].push_back(rank);
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    host_of_[rank] = home.at(static_cast<size_t>(members_[rank]));
+    here[static_cast<size_t>(host_of_[rank])].push_back(static_cast<int>(rank));
   }
-  for (int host = 0; host < static_cast<int>(hosts.size()); ++host) {
+  for (size_t host = 0; host < hosts.size(); ++host) {
     if (here[host].empty()) continue;
-    if (host == self) {
+    if (static_cast<int>(host) == self) {
       self_in_topology_ = static_cast<int>(topology_.size());
       local_ = here[host];
     }
     topology_.push_back(std::move(here[host]));
-    places_.push_back(host);
+    places_.push_back(static_cast<int>(host));
   }
 }
 
@@ -36,19 +61,8 @@ std::optional<int> Communicator::rank_of(int job_rank) const {
   return static_cast<int>(found - members_.begin());
 }
 
-bool Communicator::passed_by_all(uint64_t seq, const std::set<int>& gone) const {
-  return std::ranges::all_of(
-      local_, [&](int rank) { return next_seq_[rank] > seq || gone.contains(members_[rank]); });
-}
-
-std::shared_ptr<const Recipe> Communicator::recipe(Collective collective, int root,
-                                                   const Strategies& strategies) {
-  Plan plan{collective, root, strategies, topology_};
-  if (recipes_.size() >= kRecipesMost) recipes_.clear();  // Operations under way keep theirs.
-  std::shared_ptr<const Recipe>& cached = recipes_[plan];
-  if (cached == nullptr)
-    cached = std::make_shared<const Recipe>(Recipe{plan, moves_of(plan, self_in_topology_)});
-  return cached;
+bool Communicator::is_on(int host) const {
+  return std::ranges::find(places_, host) != places_.end();
 }
 
 }  // namespace tutti

@@ -1,23 +1,32 @@
-// One group of ranks: who they are, where they live, how far each local one has come, and the plans
-// made for it.
+// One group of ranks: who they are and where they live. Pure.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <map>
-#include <memory>
 #include <optional>
-#include <set>
+#include <string>
 #include <vector>
 
-#include "daemon/engine/engine.h"
-#include "daemon/group/links.h"
+#include "daemon/base/roster.h"
 
 namespace tutti {
 
+// A host of the roster: its name, its worker's address, its ranks.
+struct Host {
+  std::string name;
+  std::string address;
+  std::vector<int> ranks;
+};
+// In the order of their lowest ranks; the leader is the first.
+std::vector<Host> hosts_of(const Roster& roster);
+// "the worker of host b (ranks 2, 3)".
+std::string describe_worker(const Host& host);
+
+// Ranks of a job of so many, each once.
+bool could_be_group(const std::vector<int>& members, size_t job_ranks);
+
 class Communicator {
  public:
-  // `members`: ranks of the job in the group's order. `self`: this host's place in `hosts`.
+  // `members`: ranks of the job in the group's order, each once and in some host. `self`: this
+  // host's place in `hosts`.
   Communicator(std::vector<int> members, const std::vector<Host>& hosts, int self);
 
   const std::vector<int>& members() const { return members_; }
@@ -25,31 +34,22 @@ class Communicator {
   // The group's rank of a rank of the job.
   std::optional<int> rank_of(int job_rank) const;
   // Which of the epoch's hosts a rank of the group lives on.
-  int host_of(int rank) const { return host_of_[rank]; }
+  int host_of(int rank) const { return host_of_[static_cast<size_t>(rank)]; }
   const std::vector<int>& local_ranks() const { return local_; }  // Of the group, ascending.
+  // Hosts with members, their ranks of the group.
   const std::vector<std::vector<int>>& topology() const { return topology_; }
   // Which of the epoch's hosts those are.
   const std::vector<int>& places() const { return places_; }
-
-  uint64_t next_seq(int rank) const { return next_seq_[rank]; }
-  void take_seq(int rank, uint64_t number) {
-    next_seq_[rank] = std::max(next_seq_[rank], number + 1);
-  }
-  // Every local rank that is not among the gone (ranks of the job) is past this operation.
-  bool passed_by_all(uint64_t seq, const std::set<int>& gone) const;
-
-  std::shared_ptr<const Recipe> recipe(Collective collective, int root,
-                                       const Strategies& strategies);
+  bool is_on(int host) const;
+  int self_in_topology() const { return self_in_topology_; }  // -1: no member here.
 
  private:
   std::vector<int> members_;
   std::vector<int> host_of_;
   std::vector<int> local_;
-  std::vector<std::vector<int>> topology_;  // Hosts with members, their ranks of the group.
+  std::vector<std::vector<int>> topology_;
   std::vector<int> places_;
   int self_in_topology_ = -1;
-  std::vector<uint64_t> next_seq_;  // By rank of the group; local ones move.
-  std::map<Plan, std::shared_ptr<const Recipe>> recipes_;
 };
 
 }  // namespace tutti

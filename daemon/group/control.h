@@ -1,10 +1,10 @@
-// Control frames as protobuf, and Status and Signature in and out of their messages.
+// Control frames as protobuf: messages in and out of their bytes, which are believed in nothing.
 #pragma once
 
 #include <string>
 
 #include "daemon/base/status.h"
-#include "daemon/group/signature.h"
+#include "daemon/group/messages.h"
 #include "daemon/transport/transport.h"
 #include "proto/group.pb.h"
 
@@ -12,6 +12,11 @@ namespace tutti {
 
 void write_status(const Status& status, v1::StatusMessage& to);
 Status read_status(const v1::StatusMessage& from);
+
+v1::Control to_control(const Message& message);
+// DATA_LOSS where it is none (probes and rates are not), or a number is none of ours. Whether it
+// makes sense is for its receiver to say.
+Result<Message> read_message(const v1::Control& from);
 
 void write_signature(const Signature& signature, v1::Signature& to);
 // INVALID_ARGUMENT where a number is none of ours.

@@ -8,10 +8,6 @@
 namespace tutti {
 namespace {
 
-bool has_blocks(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::reduce_scatter;
-}
-
 bool combines(Collective collective) {
   return reduces(collective) || collective == Collective::barrier;
 }
@@ -21,7 +17,6 @@ Plan leaders_plan(Collective collective, const Strategy& global, int hosts) {
   Plan plan;
   plan.collective = collective;
   plan.strategies = {{StrategyKind::centralized}, global};
-  if (hosts == 1) plan.strategies.local = global;
   for (int host = 0; host < hosts; ++host) plan.hosts.push_back({host});
   return plan;
 }
@@ -92,7 +87,7 @@ Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
   const bool ring = global.kind == StrategyKind::ring && traffic.chunks > 1;
   // What a heap's root takes in it sends only afterwards.
   traffic.path_chunks = ring ? traffic.rounds
-                             : std::max(traffic.rounds * fan_of(global, hosts),
+                             : std::max((cost.rounds - cost.empty_rounds) * fan_of(global, hosts),
                                         traffic.sent_chunks + traffic.received_chunks);
   return traffic;
 }

@@ -1,19 +1,43 @@
 // Who takes part: one epoch of a job, as seen by the worker of one host. Loop thread only.
 //
-// THE LIFE OF AN OPERATION HERE. A local rank's call gets the next sequence number of its group and
-// is announced to the leader, the worker of rank 0's host. The leader compares the ranks'
-// signatures (matcher.h) and answers every host with one verdict: start, with the strategies to
-// use, or fail, with one status for all. On start, the cached plan's moves and the ranks' tensors
-// go to the engine; its end completes every local call. A group of one host's ranks alone is folded
-// by them.
+// AGREEMENT WITHOUT A WORD. An operation is the number-th call of every rank of its group. A host
+// starts it as soon as all its own ranks have called it and ask for the same, and from then on
+// takes part in it whatever it hears. Every data frame carries a hash of what its sender runs:
+// signature, strategies, slices, members. A frame whose hash is another's is not used. Schedules
+// are such that no host completes an operation before all have started it and their hashes were
+// compared, neighbour by neighbour (daemon/schedule/checker.h proves it of each). Hence the one
+// sentence everything rests on:
 //
-// MANY SMALL ONES. What is said to one host in one turn of the loop travels in one frame, and word
-// of a small operation may wait while an older one has no verdict (outbox.h). Small all_reduces
-// that start together run as one (fuse.h).
+//     While a host has not started an operation, or runs another, nobody has completed it.
 //
-// A rank that is gone fails the operations it had not reached, and no others. A host, worker or
-// link that is lost, or an operation that passes its deadline while data moves, ends the epoch:
-// once, with the cause, for everyone.
+// So it can still fail for everyone; and once all have started the same, only the data can be slow.
+//
+// FAILURES have one author: the leader, the worker of rank 0's host. It hears from hosts that
+// refuse an operation (their ranks disagree, or one asks for nonsense), that met another hash, or
+// whose deadline has passed, and tells every host of the group the same Fail, each in the same
+// order. A host keeps the first that it hears of an operation, for ranks that call it later as
+// well, and ignores others. Why nobody can have been told OK: whoever refuses has not started, and
+// a mismatch is two hashes.
+//   Late: the leader asks all hosts (Query). One that has not started refuses from then on, and
+// says which of its ranks have not called: they are named. Where all have started the same, data
+// moves too slowly, and the epoch ends. A host that does not answer within kHostsAnswer is to
+// blame; and so is the leader for a member that hears nothing within kLeaderAnswers.
+//   Who waits in vain for hosts that run or want something else, and wait as well, without a frame
+// between them: after kCompareAfter each says what it was asked for, and the leader compares.
+//   Gone: a rank that dies or leaves has called a known number of operations of each group. Its
+// host starts no later one, so those fail for all, in the order in which the leader tells who is
+// gone; what it had called goes on.
+//   A host, worker or link that is lost ends the epoch: once, with the cause, for everyone.
+//
+// STRATEGIES in force are a table per group, at first as the roster says, the same everywhere. A
+// change is proposed by the leader; every host answers with a fence, a number that it will not
+// start before it hears more; the new table is adopted from the highest fence on, so every host
+// runs each operation by the same table, and none stops to wait while all answer soon.
+//
+// MEMORY is bounded: data for a host that has yet to start its operation has a budget (early.h).
+//
+// Member (member.h) and Leader (leader.h) are these rules and nothing else; World gives them links,
+// an engine, a clock and a log. tests/group_simulation_test.cc runs them through random histories.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +50,7 @@
 #include "daemon/base/roster.h"
 #include "daemon/engine/engine.h"
 #include "daemon/group/links.h"
-#include "daemon/group/signature.h"
+#include "daemon/group/messages.h"
 #include "daemon/group/tuner.h"
 #include "daemon/transport/transport.h"
 
@@ -34,6 +58,7 @@ namespace tutti {
 
 // One rank's part in one operation.
 struct Call {
+  uint64_t number = 0;  // Its place among the rank's calls of the group, from 0.
   Signature signature;
   std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -41,18 +66,14 @@ struct Call {
   Status invalid;                           // Not OK: refused, for everyone.
   std::shared_ptr<const void> memory;       // Of `in` and `out`.
   std::function<void(const Status&)> done;  // Called once, perhaps from inside submit().
-  uint64_t number = 0;                      // Its place in its rank's calls on the group.
-  bool ranks_only = false;                  // `in` and `out` are nullptr: only its ranks can fold.
   uint32_t waited_ms = 0;                   // Of `timeout_ms`, before it came.
+  bool ranks_only = false;                  // `in` and `out` are nullptr: only its ranks can fold.
 };
 
 struct WorldOptions {
   uint32_t op_timeout_ms = 30'000;
   uint64_t slice_bytes = uint64_t{1} << 20;
-  // Small all_reduces. See settings.cc.
-  uint64_t fuse_bytes_max = uint64_t{64} << 10;
-  uint32_t fuse_ops_max = 256;
-  uint32_t coalesce_us = 1000;
+  uint64_t early_bytes = uint64_t{8} << 20;  // To a host, of operations it has not started.
   bool auto_tries_all = false;  // Also where the bits of a result depend on the strategy.
 };
 
@@ -65,13 +86,12 @@ struct WorldStats {
   uint64_t received_bytes = 0;
 };
 
-// Of one epoch; subgroup() refuses more, RESOURCE_EXHAUSTED.
-inline constexpr size_t kGroupsMost = 4096;
-
 class World {
  public:
   virtual ~World() = default;
-  // Group 0 is the whole job; its ranks are the job's.
+  // Group 0 is the whole job; its ranks are the job's. A rank's calls of a group come in the order
+  // of their numbers; those that are left out are over, or settled among the ranks of this host.
+  // One that comes late ends with INVALID_ARGUMENT and changes nothing.
   virtual void submit(int rank, uint32_t group, Call call) = 0;
   // The group of these ranks of group 0, in this order, as seen by local rank `rank`, which must be
   // one of them. Ranks that ask for the same list the same number of times get the same group.
@@ -85,8 +105,8 @@ class World {
   // A link that `host` dialled and that showed this epoch's secret.
   virtual void adopt(const std::string& host, std::shared_ptr<Link> link,
                      std::shared_ptr<LoopHandler> handler) = 0;
-  // The engine's way out, for keys of this epoch.
-  virtual Status send(const OpKey& key, int rank, Outgoing frame) = 0;
+  // The engine's way out, for keys of this epoch, to a host by its place in the group's plans.
+  virtual Status send(const OpKey& key, int place, Outgoing frame) = 0;
 
   virtual const Roster& roster() const = 0;
   // Other hosts may still need this one: for its verdicts, or for what is under way.
@@ -109,7 +129,11 @@ struct WorldParts {
   // Lets the ranks of this host fold an operation of a group that has no others. False: they
   // cannot. Null: they never do.
   std::function<bool(uint32_t group, uint64_t number)> fold = nullptr;
-  // The epoch is over, whatever ended it. May be null.
+  // Brings what ranks of this host have called of the operation and not told yet: submit() comes
+  // from inside. May be null.
+  std::function<void(uint32_t group, uint64_t number)> gather = nullptr;
+  // The epoch ends, whatever the cause and wherever it began. Called once, perhaps from inside
+  // another call; before the ranks' calls end.
   std::function<void(const Status& cause)> on_over = nullptr;
 };
 // `host` must be in the roster.

@@ -1,7 +1,5 @@
 #include "daemon/group/links.h"
 
-#include <algorithm>
-
 namespace tutti {
 
 void LoopHandler::on_frame(Frame frame) {
@@ -48,20 +46,6 @@ void LoopHandler::bind(OnFrame frame, OnClosed closed, Place place) {
 void LoopHandler::unbind() {
   dropped_ = true;
   early_.clear();
-}
-
-std::vector<Host> hosts_of(const Roster& roster) {
-  std::vector<Host> hosts;
-  for (int rank = 0; rank < static_cast<int>(roster.ranks.size()); ++rank) {
-    const RosterRank& who = roster.ranks[rank];
-    auto host = std::ranges::find(hosts, who.host, &Host::name);
-    if (host == hosts.end()) {
-      hosts.push_back({who.host, who.address, {}});
-      host = std::prev(hosts.end());
-    }
-    host->ranks.push_back(rank);
-  }
-  return hosts;
 }
 
 Links::Links(Loop& loop, Transport& transport, const Roster& roster, const std::vector<Host>& hosts,

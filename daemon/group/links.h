@@ -13,6 +13,7 @@
 
 #include "daemon/base/loop.h"
 #include "daemon/base/roster.h"
+#include "daemon/group/communicator.h"
 #include "daemon/transport/transport.h"
 
 namespace tutti {
@@ -45,15 +46,6 @@ class LoopHandler final : public LinkHandler, public std::enable_shared_from_thi
   OnClosed closed_;
   Place place_;
 };
-
-// A host of the roster: its name, its worker's address, its ranks.
-struct Host {
-  std::string name;
-  std::string address;
-  std::vector<int> ranks;
-};
-// In the order of their lowest ranks; the leader is the first.
-std::vector<Host> hosts_of(const Roster& roster);
 
 class Links {
  public:

@@ -1,52 +1,51 @@
-// Control messages on their way out: those for one host that come up in one turn of the loop travel
-// in one frame, and those that need not hurry wait a little for others. Loop thread only.
+// Control messages on their way out: those for one host that come up together travel in one frame,
+// in order.
 #pragma once
 
 #include <functional>
-#include <memory>
+#include <utility>
 #include <vector>
 
-#include "daemon/base/loop.h"
 #include "proto/group.pb.h"
 
 namespace tutti {
 
-// When a message leaves, at the latest. Messages for one host keep their order: with one that
-// leaves, all before it do.
-enum class Hurry {
-  now,
-  this_turn,  // At the end of the loop's turn.
-  budget,     // When the latency budget is spent.
-};
-
 class Outbox {
  public:
   using Send = std::function<void(int host, const v1::ControlBatch& batch)>;
-
   // Of many messages a frame holds no more than `bytes_max`.
-  Outbox(Loop& loop, size_t hosts, std::chrono::microseconds budget, uint64_t bytes_max, Send send);
-  ~Outbox();
+  Outbox(size_t hosts, uint64_t bytes_max, Send send)
+      : bytes_max_(bytes_max), send_(std::move(send)), waiting_(hosts) {}
 
-  void add(int host, const v1::Control& control, Hurry hurry);
-  void flush();
-  void flush_this_turn();
+  void add(int host, v1::Control control) {
+    Waiting& waiting = waiting_[static_cast<size_t>(host)];
+    const uint64_t bytes = control.ByteSizeLong() + kMessageExtraBytes;
+    if (waiting.bytes + bytes > bytes_max_) flush(host);
+    *waiting.batch.add_controls() = std::move(control);
+    waiting.bytes += bytes;
+    any_ = true;
+  }
+  void flush() {
+    if (!std::exchange(any_, false)) return;
+    for (int host = 0; host < static_cast<int>(waiting_.size()); ++host) flush(host);
+  }
 
  private:
-  void flush(int host);
-  void flush_at_budget();
+  static constexpr uint64_t kMessageExtraBytes = 6;  // Before each, at most: its number and length.
 
-  Loop& loop_;
-  const std::chrono::microseconds budget_;
-  const uint64_t bytes_max_;
-  const Send send_;
   struct Waiting {
     v1::ControlBatch batch;
     uint64_t bytes = 0;
   };
+  void flush(int host) {
+    const Waiting waiting = std::exchange(waiting_[static_cast<size_t>(host)], {});
+    if (waiting.batch.controls_size() > 0) send_(host, waiting.batch);
+  }
+
+  const uint64_t bytes_max_;
+  const Send send_;
   std::vector<Waiting> waiting_;  // By host.
-  bool posted_ = false;
-  Loop::TimerId timer_ = 0;
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  bool any_ = false;
 };
 
 }  // namespace tutti

@@ -15,6 +15,20 @@ std::string list_text(uint64_t layout) {
          ")";
 }
 
+// One round of a 64-bit mixer (splitmix64): the same on every host.
+uint64_t mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) + 0x9e3779b97f4a7c15;
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
+  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
+  return hash ^ (hash >> 31);
+}
+
+uint64_t mix(uint64_t hash, const Strategies& strategies) {
+  for (const Strategy& strategy : {strategies.local, strategies.global})
+    hash = mix(hash, static_cast<uint64_t>(strategy.kind) << 32 | strategy.arity);
+  return hash;
+}
+
 }  // namespace
 
 std::string to_string(const Signature& signature) {
@@ -38,6 +52,22 @@ Signature canonical(Signature signature) {
 uint64_t bytes_of(const Signature& signature) {
   return signature.collective == Collective::barrier ? 0
                                                      : signature.count * size_of(signature.dtype);
+}
+
+uint64_t agreement_of(const Signature& signature, const Strategies& strategies,
+                      uint64_t slice_bytes, uint64_t members) {
+  uint64_t hash = mix(0, static_cast<uint64_t>(signature.collective) << 32 |
+                             static_cast<uint64_t>(signature.dtype) << 16 |
+                             static_cast<uint64_t>(signature.op));
+  for (const uint64_t word : {signature.count, uint64_t{signature.root}, signature.layout})
+    hash = mix(hash, word);
+  return mix(mix(mix(mix(hash, signature.strategies), strategies), slice_bytes), members);
+}
+
+uint64_t hash_of(const std::vector<int>& members) {
+  uint64_t hash = members.size();
+  for (const int rank : members) hash = mix(hash, static_cast<uint64_t>(rank));
+  return hash;
 }
 
 }  // namespace tutti

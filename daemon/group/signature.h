@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "daemon/schedule/schedule.h"
 #include "proto/types.h"
@@ -29,5 +30,11 @@ std::string to_string(const Signature& signature);
 
 // The signature with the fields its collective does not use cleared, so that they cannot disagree.
 Signature canonical(Signature signature);
+
+// What all hosts of an operation must agree on before data moves, hashed: what is asked for (as
+// canonical() gives it), which strategies run it, how it is cut, and who takes part.
+uint64_t agreement_of(const Signature& signature, const Strategies& strategies,
+                      uint64_t slice_bytes, uint64_t members);
+uint64_t hash_of(const std::vector<int>& members);
 
 }  // namespace tutti

@@ -3,26 +3,16 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <numeric>
+
+#include "daemon/group/verdicts.h"
 
 namespace tutti {
 namespace {
-
-// How long after a deadline the leader may take to say so before it counts as lost.
-constexpr Millis kLeaderGrace{2'000};
-// Failures kept for local ranks that have not come so far.
-constexpr size_t kFailedMost = 65'536;
 
 int find_host(const std::vector<Host>& hosts, const std::string& name) {
   const auto found = std::ranges::find(hosts, name, &Host::name);
   require(found != hosts.end(), "a worker is in the roster it was given");
   return static_cast<int>(found - hosts.begin());
-}
-
-std::vector<int> all_ranks(const Roster& roster) {
-  std::vector<int> ranks(roster.ranks.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 uint32_t left_ms(uint32_t timeout_ms, uint32_t waited_ms) {
@@ -31,7 +21,7 @@ uint32_t left_ms(uint32_t timeout_ms, uint32_t waited_ms) {
 
 // A number for a group that all its members compute alike (FNV-1a); never 0, which is the whole
 // job.
-uint32_t group_number(const std::vector<int>& members, uint32_t nth) {
+uint32_t group_number(const Members& members, uint32_t nth) {
   uint32_t hash = 2166136261u;
   const auto add = [&](uint32_t word) { hash = (hash ^ word) * 16777619u; };
   for (const int rank : members) add(static_cast<uint32_t>(rank));
@@ -39,163 +29,95 @@ uint32_t group_number(const std::vector<int>& members, uint32_t nth) {
   return hash == 0 ? 1 : hash;
 }
 
+Strategies job_strategies(const Roster& roster) {
+  const Result<Strategies> set = parse_strategies(roster.strategy);
+  return set.ok() ? *set : Strategies();
+}
+
+Result<Members> members_from(const Roster& roster, int rank, const std::vector<uint32_t>& ranks) {
+  Members members;
+  for (const uint32_t member : ranks) {
+    if (member >= roster.ranks.size())
+      return invalid_argument("sub-group: there is no rank " + std::to_string(member) + " of " +
+                              std::to_string(roster.ranks.size()));
+    if (std::ranges::find(members, static_cast<int>(member)) != members.end())
+      return invalid_argument("sub-group: rank " + std::to_string(member) + " is listed twice");
+    members.push_back(static_cast<int>(member));
+  }
+  if (std::ranges::find(members, rank) == members.end())
+    return invalid_argument("sub-group: rank " + std::to_string(rank) +
+                            " makes a group it is not in");
+  return members;
+}
+
 }  // namespace
 
-PlainWorld::PlainWorld(const WorldParts& parts, Roster roster, const std::string& host,
+PlainWorld::PlainWorld(WorldParts parts, Roster roster, const std::string& host,
                        const WorldOptions& options)
-    : parts_(parts),
+    : parts_(std::move(parts)),
       roster_(std::move(roster)),
       hosts_(hosts_of(roster_)),
       self_(find_host(hosts_, host)),
       options_(options),
+      member_(roster_, hosts_, self_, rules(job_strategies(roster_))),
+      early_(hosts_.size(), options_.early_bytes),
       rates_(hosts_.size()),
-      matcher_(roster_),
-      fuser_({options_.fuse_bytes_max, options_.slice_bytes, options_.fuse_ops_max}),
-      outbox_(parts_.loop, hosts_.size(), std::chrono::microseconds(options_.coalesce_us),
-              options_.slice_bytes,  // A frame takes one for sure.
-              [this](int host, const v1::ControlBatch& batch) {
-                links_->send_control(host, control_frame(roster_.epoch, batch));
+      outbox_(hosts_.size(), options_.slice_bytes,  // A frame takes one for sure.
+              [this](int to, const v1::ControlBatch& batch) {
+                links_->send_control(to, control_frame(roster_.epoch, batch));
               }) {
-  groups_.emplace(0, Communicator(all_ranks(roster_), hosts_, self_));
-  if (const Result<Strategies> set = parse_strategies(roster_.strategy); set.ok())
-    job_strategies_ = *set;
   find_machine();
-  if (leads()) make_adviser();
+  if (self_ == 0) {
+    leader_.emplace(roster_, hosts_, job_strategies(roster_));
+    make_adviser();
+  }
   links_ = std::make_unique<Links>(parts_.loop, parts_.transport, roster_, hosts_, self_, *this);
 }
 
 PlainWorld::~PlainWorld() {
   *alive_ = false;
-  if (cause_.ok()) cause_ = aborted("the epoch has ended");
-  parts_.engine.abort(roster_.epoch, cause_);
-  for (const auto& [key, pending] : pending_) parts_.loop.cancel(pending.timer);
-  parts_.loop.cancel(matcher_timer_);
+  const Status ended = cause().ok() ? aborted("the epoch has ended") : cause();
+  parts_.engine.abort(roster_.epoch, ended);
+  for (const auto& [key, calls] : std::exchange(calls_, {}))
+    for (const auto& [rank, call] : calls) call.done(ended);
+  parts_.loop.cancel(alarm_);
 }
 
-// ---- The member ----
+MemberRules PlainWorld::rules(const Strategies& job) {
+  MemberRules rules;
+  rules.slice_bytes = options_.slice_bytes;
+  rules.job = job;
+  rules.automatic = [](Collective collective, uint64_t bytes, const Communicator& group) {
+    return choose({{StrategyKind::centralized}, {}}, collective, bytes, group.topology()).global;
+  };
+  rules.waiting = [this](const Key& key) { return waiting(key); };
+  return rules;
+}
+
+// ---- Ranks ----
 
 void PlainWorld::submit(int job_rank, uint32_t number, Call call) {
-  const auto found = groups_.find(number);
-  const std::optional<int> rank =
-      found == groups_.end() ? std::nullopt : found->second.rank_of(job_rank);
-  if (!rank) return answer(call, not_found("this rank has no group " + std::to_string(number)));
-  enter({number, *rank}, std::move(call));
-}
-
-void PlainWorld::enter(const Caller& caller, Call call) {
-  if (!cause_.ok()) return answer(call, cause_);
-  const int rank = caller.second;
-  Communicator& group = groups_.at(caller.first);
-  const Key key{caller.first, call.number};
-  group.take_seq(rank, call.number);
-  const auto failed = failed_.find(key);
-  if (failed != failed_.end()) {
-    const Status status = failed->second;
-    if (group.passed_by_all(key.second, gone_)) failed_.erase(failed);
-    announce(key, group, rank, call, 0);  // The leader counts who has passed.
-    return answer(call, status);
-  }
-  Pending& pending = pending_[key];
+  const Communicator* const group = member_.find(number);
+  const std::optional<int> rank = group == nullptr ? std::nullopt : group->rank_of(job_rank);
+  if (!rank || group->host_of(*rank) != self_)
+    return answer(call, not_found("this rank has no group " + std::to_string(number)));
+  if (!cause().ok()) return answer(call, cause());
+  const Key key{number, call.number};
+  const uint64_t next = member_.next(number, *rank);
+  if (call.number < next)
+    return answer(call, invalid_argument(describe_rank(roster_, job_rank) + " makes call #" +
+                                             std::to_string(call.number) + " where #" +
+                                             std::to_string(next) + " is its next",
+                                         {job_rank, name_of_host(self_)}));
+  member_.skip(number, *rank, call.number);
   const uint32_t timeout_ms = call.timeout_ms != 0 ? call.timeout_ms : options_.op_timeout_ms;
-  watch_deadline(key, pending, timeout_ms, call.waited_ms);
-  const Call& kept = pending.calls.emplace(rank, std::move(call)).first->second;
-  Call bare;
-  bare.signature = kept.signature;
-  bare.invalid = kept.invalid;
-  bare.waited_ms = kept.waited_ms;
-  announce(key, group, rank, bare, timeout_ms);
-}
-
-void PlainWorld::announce(const Key& key, const Communicator& group, int rank, const Call& call,
-                          uint32_t timeout_ms) {
+  const TimePoint now = Clock::now();
+  const Member::Call asked{call.signature, call.invalid,
+                           now + Millis(left_ms(timeout_ms, call.waited_ms)), timeout_ms};
+  calls_[key].emplace(*rank, std::move(call));
   tell_rates();
-  const uint32_t before_us = key.second == 0 ? 0 : op_clock_.take_us({key.first, key.second - 1});
-  if (leads()) {
-    adviser_->took(key.first, key.second - 1, before_us);
-    const TimePoint deadline = Clock::now() + Millis(left_ms(timeout_ms, call.waited_ms));
-    return judge({key.first, key.second, group.members(), rank, call.signature, call.invalid,
-                  deadline, timeout_ms},
-                 self_);
-  }
-  v1::Control control;
-  control.set_group(key.first);
-  control.set_op_seq(key.second);
-  if (key.first != 0)
-    control.mutable_members()->Assign(group.members().begin(), group.members().end());
-  v1::Arrive& arrive = *control.mutable_arrive();
-  arrive.set_rank(static_cast<uint32_t>(rank));
-  arrive.set_timeout_ms(left_ms(timeout_ms, call.waited_ms));
-  arrive.set_before_us(before_us);
-  write_signature(call.signature, *arrive.mutable_signature());
-  if (!call.invalid.ok()) write_status(call.invalid, *arrive.mutable_invalid());
-  outbox_.add(0, control, hurry_of(key, call.signature));
-}
-
-// A small operation cannot start before an older one of its group has: until that one's verdict it
-// may wait for others to travel with.
-Hurry PlainWorld::hurry_of(const Key& key, const Signature& signature) const {
-  if (bytes_of(signature) > options_.fuse_bytes_max) return Hurry::this_turn;
-  for (auto older = pending_.lower_bound({key.first, 0});
-       older != pending_.end() && older->first < key; ++older)
-    if (!older->second.started) return Hurry::budget;
-  return Hurry::this_turn;
-}
-
-void PlainWorld::watch_deadline(const Key& key, Pending& pending, uint32_t timeout_ms,
-                                uint32_t waited_ms) {
-  const TimePoint deadline = Clock::now() + Millis(left_ms(timeout_ms, waited_ms));
-  if (deadline >= pending.deadline) return;
-  pending.deadline = deadline;
-  pending.timeout_ms = timeout_ms;
-  parts_.loop.cancel(pending.timer);
-  pending.timer = parts_.loop.at(deadline, [this, key] { past_deadline(key); });
-}
-
-// Before the start the leader decides; it gets a moment to say so. While data moves, this host
-// does.
-void PlainWorld::past_deadline(const Key& key) {
-  Pending& pending = pending_.at(key);
-  pending.timer = 0;
-  const Signature& signature = pending.signature();
-  const std::string what = std::string(name_of(signature.collective)) + " #" +
-                           std::to_string(key.second) + " timed out after " +
-                           std::to_string(pending.timeout_ms) + " ms";
-  if (pending.started) {
-    const Engine::Waiting waiting =
-        parts_.engine.waiting({roster_.epoch, key.first, pending.runs_as});
-    const Communicator& group = groups_.at(key.first);
-    const int culprit = waiting.rank < 0 ? -1 : group.members()[waiting.rank];
-    const std::string name = culprit < 0 ? "" : roster_.ranks[culprit].host;
-    return abort(deadline_exceeded(what + " on host " + hosts_[self_].name + ", waiting for " +
-                                       waiting.what + (name.empty() ? "" : " (host " + name + ")"),
-                                   {culprit, name}));
-  }
-  if (Clock::now() < pending.deadline + kLeaderGrace) {
-    pending.timer =
-        parts_.loop.at(pending.deadline + kLeaderGrace, [this, key] { past_deadline(key); });
-    return;
-  }
-  abort(deadline_exceeded(
-      what + ": the worker of host " + hosts_[0].name + ", which leads the job, does not answer",
-      {0, hosts_[0].name}));
-}
-
-void PlainWorld::obey_fail(const Key& key, const Status& status) {
-  const auto group = groups_.find(key.first);  // May have no local rank that made it yet.
-  const bool passed = group != groups_.end() && group->second.passed_by_all(key.second, gone_);
-  if (!passed) failed_.emplace(key, status);
-  complete(key, status);
-  outbox_.flush_this_turn();  // What waited for this verdict.
-  if (failed_.size() > kFailedMost)
-    abort(resource_exhausted("a rank of host " + hosts_[self_].name + " is " +
-                             std::to_string(kFailedMost) + " failed operations behind the others"));
-}
-
-void PlainWorld::complete(const Key& key, const Status& status) {
-  auto ended = pending_.extract(key);
-  if (ended.empty()) return;
-  parts_.loop.cancel(ended.mapped().timer);
-  for (const auto& [rank, call] : ended.mapped().calls) answer(call, status);
+  member_.arrive(number, *rank, asked, now);
+  pump();
 }
 
 void PlainWorld::answer(const Call& call, const Status& status) {
@@ -209,61 +131,42 @@ void PlainWorld::answer(const Call& call, const Status& status) {
 }
 
 Result<uint32_t> PlainWorld::subgroup(int rank, const std::vector<uint32_t>& ranks) {
-  std::vector<int> members;
-  for (const uint32_t member : ranks) {
-    if (member >= roster_.ranks.size())
-      return invalid_argument("sub-group: there is no rank " + std::to_string(member) + " of " +
-                              std::to_string(roster_.ranks.size()));
-    if (std::ranges::find(members, static_cast<int>(member)) != members.end())
-      return invalid_argument("sub-group: rank " + std::to_string(member) + " is listed twice");
-    members.push_back(static_cast<int>(member));
-  }
-  if (std::ranges::find(members, rank) == members.end())
-    return invalid_argument("sub-group: rank " + std::to_string(rank) +
-                            " makes a group it is not in");
-  if (groups_.size() >= kGroupsMost)
+  const Result<Members> members = members_from(roster_, rank, ranks);
+  if (!members.ok()) return members.status();
+  if (subgroups_ + 1 >= kGroupsMost)
     return resource_exhausted("sub-group: this epoch has " + std::to_string(kGroupsMost) +
                               " groups already; make them once and keep them");
-  const uint32_t number = group_number(members, subgroup_counts_[members][rank]++);
-  const auto [made, fresh] = groups_.try_emplace(number, members, hosts_, self_);
-  if (!fresh && made->second.members() != members)
-    return resource_exhausted("sub-group: two groups have one number; list the ranks otherwise");
+  std::map<int, uint32_t>& asked = subgroup_counts_[*members];
+  const uint32_t nth = asked[rank]++;
+  const bool fresh = std::ranges::all_of(
+      asked, [&](const auto& other) { return other.first == rank || other.second <= nth; });
+  const uint32_t number = group_number(*members, nth);
+  if (Status made = member_.make(number, *members); !made.ok()) return made;
+  subgroups_ += fresh;
+  take_unmade(number);
+  pump();
   return number;
 }
 
 void PlainWorld::leave(int rank, const Status& cause) {
-  note_gone(rank, cause);
-  if (leads()) return lead_gone(rank, cause);
-  v1::Control control;
-  control.mutable_gone()->set_rank(static_cast<uint32_t>(rank));
-  write_status(cause, *control.mutable_gone()->mutable_cause());
-  outbox_.add(0, control, Hurry::now);
-}
-
-void PlainWorld::note_gone(int rank, const Status& cause) {
-  const bool news = gone_.insert(rank).second;
-  if (news) departures_.push_back(rank);
-  if (news && !cause.ok())
+  if (!cause.ok() && !member_.is_gone(rank))
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, cause.message());
+  member_.leave(rank, cause);
+  pump();
 }
 
 void PlainWorld::abort(const Status& cause) {
-  if (!cause_.ok()) return;
-  v1::Control control;
-  write_status(cause, *control.mutable_abort());
-  leads() ? to_others(control) : outbox_.add(0, control, Hurry::now);
-  end_epoch(cause);
+  member_.abort(cause);
+  pump();
 }
 
-// All that is under way fails with the cause, and all that comes.
-void PlainWorld::end_epoch(const Status& cause) {
-  if (!cause_.ok()) return;
-  cause_ = cause;
-  spdlog::warn("job {} epoch {} is over: {}", roster_.job, roster_.epoch, cause.to_string());
-  parts_.engine.abort(roster_.epoch, cause);
-  while (!pending_.empty()) complete(Key(pending_.begin()->first), cause);
-  failed_.clear();
-  if (parts_.on_over) parts_.on_over(cause);
+void PlainWorld::set_strategy(const Strategies& strategies) {
+  if (leader_) leader_->set_job(strategies);
+  pump();
+}
+
+bool PlainWorld::needed() const {
+  return cause().ok() && !over() && (leader_ || member_.pending() != 0);
 }
 
 WorldStats PlainWorld::stats() const {
@@ -271,6 +174,86 @@ WorldStats PlainWorld::stats() const {
   stats.sent_bytes = links_->sent_bytes();
   stats.sent_frames = links_->sent_frames();
   return stats;
+}
+
+// ---- What the core wants done ----
+
+// Doing one thing may bring about the next, from inside: the outermost call does it all.
+void PlainWorld::pump() {
+  if (std::exchange(pumping_, true)) return;
+  for (bool more = true; more;) {
+    const std::vector<Action> actions = member_.take_actions();
+    const std::vector<Tell> tells = leader_ ? leader_->take_tells() : std::vector<Tell>();
+    more = !actions.empty() || !tells.empty();
+    for (const Tell& tell : tells) deliver(tell);
+    for (const Action& action : actions)
+      std::visit([this](const auto& what) { act(what); }, action);
+    if (early_.take_news()) parts_.engine.wake();
+  }
+  pumping_ = false;
+  outbox_.flush();
+  set_alarm();
+}
+
+// From the member to the leader.
+void PlainWorld::act(const Tell& tell) {
+  if (leader_) return take_up(self_, tell.message);
+  outbox_.add(0, to_control(tell.message));
+}
+
+void PlainWorld::deliver(const Tell& tell) {
+  if (tell.host == self_) return take_down(tell.message);
+  outbox_.add(tell.host, to_control(tell.message));
+}
+
+void PlainWorld::take_up(int host, const Message& message) {
+  if (const Status status = leader_->take(host, message, Clock::now()); !status.ok())
+    member_.abort(verdicts::lost(hosts_[static_cast<size_t>(host)], status));
+}
+
+void PlainWorld::take_down(const Message& message) {
+  const Gone* const gone = std::get_if<Gone>(&message);
+  if (gone != nullptr && !gone->cause.ok() && !member_.is_gone(gone->rank))
+    spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, gone->cause.message());
+  if (const Query* const query = std::get_if<Query>(&message); query != nullptr && parts_.gather)
+    parts_.gather(query->key.group, query->key.number);
+  if (const Status status = member_.take(message, Clock::now()); !status.ok())
+    member_.abort(verdicts::lost(hosts_.front(), status));
+}
+
+void PlainWorld::act(const Answer& what) {
+  const auto ended = calls_.extract(what.key);
+  if (ended.empty()) return;
+  for (const auto& [rank, call] : ended.mapped()) answer(call, what.status);
+}
+
+void PlainWorld::act(const End& end) {
+  spdlog::warn("job {} epoch {} is over: {}", roster_.job, roster_.epoch, end.cause.to_string());
+  parts_.engine.abort(roster_.epoch, end.cause);
+  unmade_.clear();
+  if (parts_.on_over) parts_.on_over(end.cause);
+}
+
+// Deadlines that were met leave the timer as it is: it may wake for nothing, once.
+void PlainWorld::set_alarm() {
+  std::optional<TimePoint> next = member_.next_wake();
+  const std::optional<TimePoint> other = leader_ ? leader_->next_wake() : std::nullopt;
+  if (other && (!next || *other < *next)) next = other;
+  if (!next || (alarm_ != 0 && alarm_at_ <= *next)) return;
+  parts_.loop.cancel(alarm_);
+  alarm_at_ = *next;
+  alarm_ = parts_.loop.at(*next, [this] {
+    alarm_ = 0;
+    const TimePoint now = Clock::now();
+    member_.expire(now);
+    if (leader_) leader_->expire(now);
+    pump();
+  });
+}
+
+std::unique_ptr<World> make_world(const WorldParts& parts, Roster roster, const std::string& host,
+                                  const WorldOptions& options) {
+  return std::make_unique<PlainWorld>(parts, std::move(roster), host, options);
 }
 
 }  // namespace tutti

@@ -11,8 +11,6 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kProbeBytes = uint64_t{256} << 10;
-// A ring would save bytes, but could not run as one with others. Above this it is worth that.
-constexpr uint64_t kWholeBytesMost = uint64_t{16} << 10;
 
 // The same for all hosts of one machine, whatever their networks and names: it was booted once.
 uint64_t machine_number() {
@@ -32,34 +30,48 @@ void PlainWorld::make_adviser() {
   if (parts_.tuner == nullptr)
     parts_.tuner = std::make_shared<Tuner>(Pipeline{.slice_bytes = options_.slice_bytes});
   const Adviser::Options options{options_.auto_tries_all,
-                                 std::min(kProbeBytes, options_.slice_bytes),
-                                 std::min(kWholeBytesMost, options_.fuse_bytes_max)};
+                                 std::min(kProbeBytes, options_.slice_bytes)};
   adviser_ = std::make_unique<Adviser>(*parts_.tuner, hosts_, self_, options,
                                        [this](int host, const v1::Probe& probe) {
                                          v1::Control control;
                                          *control.mutable_probe() = probe;
-                                         outbox_.add(host, control, Hurry::now);
+                                         outbox_.add(host, std::move(control));
                                        });
   if (machine_.machine() != 0)
     parts_.tuner->set_machine(hosts_[static_cast<size_t>(self_)].name, machine_.machine(),
                               machine_.cores());
 }
 
+// What operations of the kind should run by is asked of the tuner as they start; what is wished
+// goes the way of every change.
+void PlainWorld::advise(const Start& start) {
+  const Communicator& group = *member_.find(start.key.group);
+  const uint32_t number = start.key.group;
+  for (const int host : group.places())
+    if (host != self_) adviser_->heard_from(host, Clock::now());
+  adviser_->started(number, start.key.number, group, start.signature, start.strategies);
+  const Strategies& named = start.signature.strategies;
+  const Strategies asked = named == Strategies() ? member_.table(number).job : named;
+  if (asked.global.kind != StrategyKind::automatic) return;
+  if (const auto wish = adviser_->wish(number, group, start.signature, start.strategies.global))
+    leader_->set_measured(number, start.signature.collective, size_class(start.signature), *wish);
+}
+
 // A member answers at once, and without the padding; the leader takes the answer.
-bool PlainWorld::on_probe(int host, const v1::Probe& probe) {
-  if (leads()) {
+Status PlainWorld::on_probe(int host, const v1::Probe& probe) {
+  if (leader_) {
     adviser_->answered(host, probe, Clock::now());
-    return true;
+    return {};
   }
-  if (host != 0) return false;
+  if (host != 0) return data_loss("a probe that is not the leader's");
   v1::Control answer;
   *answer.mutable_probe() = machine_;
   answer.mutable_probe()->set_number(probe.number());
-  outbox_.add(0, answer, Hurry::now);
-  return true;
+  outbox_.add(0, std::move(answer));
+  return {};
 }
 
-// With an operation's arrival, so that an idle job is silent.
+// With a call, so that an idle job is silent.
 void PlainWorld::tell_rates() {
   const std::vector<int> news = rates_.take_news(Clock::now());
   if (news.empty()) return;
@@ -69,10 +81,10 @@ void PlainWorld::tell_rates() {
     rate.set_from(static_cast<uint32_t>(host));
     rate.set_byte_us(rates_.byte_us(host));
   }
-  if (leads())
+  if (adviser_)
     adviser_->learn(self_, control.rates());
   else
-    outbox_.add(0, control, Hurry::this_turn);
+    outbox_.add(0, std::move(control));
 }
 
 }  // namespace tutti

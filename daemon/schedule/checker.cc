@@ -1,7 +1,5 @@
 #include "daemon/schedule/checker.h"
 
-#include <algorithm>
-
 #include "daemon/schedule/prover.h"
 
 namespace tutti {
@@ -43,69 +41,21 @@ Result<Progress> done_if(Status status) {
   return Progress::done;
 }
 
-Status outside(int rank, std::string_view what) {
-  return internal_error("rank " + std::to_string(rank) + ": " + std::string(what));
+Status outside(int host, std::string_view what) {
+  return internal_error("host " + std::to_string(host) + ": " + std::string(what));
 }
 
-bool is_peer(const Plan& plan, int rank, int peer) {
-  return peer >= 0 && peer < world_size(plan) && peer != rank;
-}
-
-Result<Progress> take_step(const Plan& plan, Prover& prover, int rank, const Step& step) {
-  if (step.chunk < 0 || step.chunk >= chunk_count(plan)) return outside(rank, "no such chunk");
-  if (step.kind == StepKind::finish) return done_if(prover.finish(rank, step.chunk));
-  if (!is_peer(plan, rank, step.peer)) return outside(rank, "no such peer");
-  if (step.kind == StepKind::send) return done_if(prover.send(rank, step.peer, step.chunk));
-  if (!prover.has_message(step.peer, rank)) return Progress::waits;
+Result<Progress> take_step(const Plan& plan, Prover& prover, int host, const Step& step) {
+  if (step.chunk < 0 || step.chunk >= chunk_count(plan)) return outside(host, "no such chunk");
+  if (step.kind == StepKind::finish) return done_if(prover.finish(host, step.chunk));
+  if (step.peer < 0 || step.peer >= static_cast<int>(plan.hosts.size()) || step.peer == host)
+    return outside(host, "no such peer");
+  if (step.kind == StepKind::send) return done_if(prover.send(host, step.peer, step.chunk));
+  if (step.kind == StepKind::notify) return done_if(prover.notify(host, step.peer));
+  if (!prover.has_message(step.peer, host)) return Progress::waits;
+  if (step.kind == StepKind::await) return done_if(prover.await(host, step.peer));
   const bool reduces = step.kind == StepKind::recv_reduce;
-  return done_if(prover.receive(rank, step.peer, step.chunk, reduces));
-}
-
-bool is_on(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
-Status take_local(Prover& prover, const std::vector<int>& here, const Move& move) {
-  const bool folds = move.kind == MoveKind::fold;
-  if (move.others.empty()) return outside(move.rank, "a move of memory with nobody");
-  for (int other : move.others) {
-    if (other == move.rank || !is_on(here, other)) return outside(move.rank, "no such local rank");
-    Status status = folds ? prover.copy(move.rank, other, move.chunk, true)
-                          : prover.copy(other, move.rank, move.chunk, false);
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
-Result<Progress> take_message(Prover& prover, const Move& move) {
-  if (move.kind == MoveKind::send) {
-    if (move.ordinal != prover.sent(move.rank, move.peer))
-      return outside(move.rank, "a send out of order");
-    return done_if(prover.send(move.rank, move.peer, move.chunk));
-  }
-  if (move.ordinal != prover.taken(move.peer, move.rank))
-    return outside(move.rank, "a recv out of order");
-  if (!prover.has_message(move.peer, move.rank)) return Progress::waits;
-  const bool reduces = move.kind == MoveKind::recv_reduce;
-  return done_if(prover.receive(move.rank, move.peer, move.chunk, reduces));
-}
-
-Result<Progress> take_move(const Plan& plan, Prover& prover, int host, const Move& move) {
-  const std::vector<int>& here = plan.hosts[host];
-  if (!is_on(here, move.rank)) return outside(move.rank, "it is not on this host");
-  if (move.chunk < 0 || move.chunk >= chunk_count(plan)) return outside(move.rank, "no such chunk");
-  switch (move.kind) {
-    case MoveKind::finish:
-      return done_if(prover.finish(move.rank, move.chunk));
-    case MoveKind::fold:
-    case MoveKind::spread:
-      return done_if(take_local(prover, here, move));
-    default:
-      break;
-  }
-  if (!is_peer(plan, move.rank, move.peer) || is_on(here, move.peer))
-    return outside(move.rank, "no such peer on another host");
-  return take_message(prover, move);
+  return done_if(prover.receive(host, step.peer, step.chunk, reduces));
 }
 
 Status differs(std::string_view what, int64_t promised, int64_t found) {
@@ -127,34 +77,25 @@ Status check_load(const Cost& promised, const Cost& found) {
 
 Schedule schedule_of(const Plan& plan) {
   Schedule schedule;
-  for (int rank = 0; rank < world_size(plan); ++rank) schedule.push_back(steps_of(plan, rank));
+  for (size_t host = 0; host < plan.hosts.size(); ++host)
+    schedule.push_back(steps_of(plan, static_cast<int>(host)));
   return schedule;
 }
 
 Status check(const Plan& plan, const Schedule& schedule) {
-  if (static_cast<int>(schedule.size()) != world_size(plan))
-    return internal_error("a schedule has one list of steps a rank");
+  if (schedule.size() != plan.hosts.size())
+    return internal_error("a schedule has one list of steps a host");
   Prover prover(plan);
-  Status status = run_all(schedule, "rank", [&](int rank, const Step& step) {
-    return take_step(plan, prover, rank, step);
+  Status status = run_all(schedule, "host", [&](int host, const Step& step) {
+    return take_step(plan, prover, host, step);
   });
   if (status.ok()) status = prover.conclude();
   if (!status.ok()) return status;
   const Cost promised = cost_of(plan), found = prover.cost();
   if (promised.rounds != found.rounds) return differs("rounds", promised.rounds, found.rounds);
+  if (promised.empty_rounds != found.empty_rounds)
+    return differs("empty rounds", promised.empty_rounds, found.empty_rounds);
   return check_load(promised, found);
-}
-
-Status check_moves(const Plan& plan, const std::vector<std::vector<Move>>& moves) {
-  if (moves.size() != plan.hosts.size())
-    return internal_error("a merged plan has one list of moves a host");
-  Prover prover(plan);
-  Status status = run_all(moves, "host", [&](int host, const Move& move) {
-    return take_move(plan, prover, host, move);
-  });
-  if (status.ok()) status = prover.conclude();
-  if (!status.ok()) return status;
-  return check_load(cost_of(plan), prover.cost());
 }
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// Proves schedules over symbols, without data: runs all ranks' steps together and tracks what each
-// value is made of.
+// Proves schedules over symbols, without data: runs all hosts' steps together and tracks what each
+// value is made of, and whose start each host knows of.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-// The steps of every rank, by rank.
+// The steps of every host, by its place in the plan.
 using Schedule = std::vector<std::vector<Step>>;
 
 Schedule schedule_of(const Plan& plan);
@@ -16,12 +16,8 @@ Schedule schedule_of(const Plan& plan);
 // OK, or INTERNAL with the first fault found: a deadlock, a stray or unmatched message, a chunk
 // that differs between the two ends, a contribution lost or doubled, a value sent complete but
 // unfinished or finished twice, a chunk overwritten while a send of it may still be under way, two
-// ranks whose values are different expressions, or a cost other than cost_of() states.
+// hosts whose values are different expressions, a host that is through before another has started,
+// data broadcast to a host that may not have started, or a cost other than cost_of() states.
 Status check(const Plan& plan, const Schedule& schedule);
-
-// The same proof over the merged moves of every host (by host), each host taking its list in order.
-// Of the cost the chunks sent are compared, not the rounds: a host takes one move at a time, so its
-// ranks are no longer apart.
-Status check_moves(const Plan& plan, const std::vector<std::vector<Move>>& moves);
 
 }  // namespace tutti

@@ -6,8 +6,8 @@
 namespace tutti {
 namespace {
 
-std::string whose(int rank, int chunk) {
-  return "rank " + std::to_string(rank) + ", chunk " + std::to_string(chunk) + ": ";
+std::string whose(int host, int chunk) {
+  return "host " + std::to_string(host) + ", chunk " + std::to_string(chunk) + ": ";
 }
 
 bool combines(Collective collective) {
@@ -18,136 +18,177 @@ bool combines(Collective collective) {
 
 Prover::Prover(const Plan& plan)
     : plan_(plan),
-      world_size_(world_size(plan)),
+      hosts_(static_cast<int>(plan.hosts.size())),
       chunks_(chunk_count(plan)),
       combines_(combines(plan.collective)),
-      symbols_(world_size_),
-      values_(static_cast<size_t>(world_size_) * chunks_),
-      channels_(static_cast<size_t>(world_size_) * world_size_),
+      symbols_(hosts_),
+      values_(static_cast<size_t>(hosts_) * chunks_),
+      channels_(static_cast<size_t>(hosts_) * hosts_),
       finisher_(chunks_, -1),
-      depth_(world_size_),
-      sent_chunks_(world_size_),
-      received_chunks_(world_size_) {
-  for (int rank = 0; rank < world_size_; ++rank)
+      past_(hosts_),
+      sent_chunks_(hosts_),
+      received_chunks_(hosts_) {
+  for (int host = 0; host < hosts_; ++host) {
+    past_[host].started.resize(hosts_);
+    past_[host].started[host] = true;
     for (int chunk = 0; chunk < chunks_; ++chunk) {
-      value(rank, chunk).clock.resize(world_size_);
-      if (contributes(plan, rank, chunk))
-        value(rank, chunk).expression = symbols_.contribution(rank, chunk);
+      value(host, chunk).clock.resize(hosts_);
+      if (host_contributes(plan, host, chunk))
+        value(host, chunk).expression = symbols_.contribution(host, chunk);
     }
+  }
 }
 
-int Prover::sent(int from, int to) const {
-  return static_cast<int>(channel(from, to).messages.size());
+bool Prover::has_message(int from, int to) const {
+  return channel(from, to).taken < channel(from, to).messages.size();
 }
 
-int Prover::taken(int from, int to) const { return static_cast<int>(channel(from, to).taken); }
-
-bool Prover::has_message(int from, int to) const { return taken(from, to) < sent(from, to); }
+int Prover::contributions(int chunk) const {
+  int count = 0;
+  for (int host = 0; host < hosts_; ++host) count += host_contributes(plan_, host, chunk) ? 1 : 0;
+  return count;
+}
 
 Status Prover::may_leave(int from, int chunk) const {
   const int expression = value(from, chunk).expression;
   if (expression == Symbols::kNothing)
     return internal_error(whose(from, chunk) + "a value is sent where there is none");
-  if (combines_ && symbols_.count(expression) == world_size_ && !symbols_.is_finished(expression))
+  if (combines_ && symbols_.count(expression) == hosts_ && !symbols_.is_finished(expression))
     return internal_error(whose(from, chunk) + "the complete value leaves unfinished");
   return {};
 }
 
 Status Prover::send(int from, int to, int chunk) {
   if (Status status = may_leave(from, chunk); !status.ok()) return status;
+  if (plan_.collective == Collective::broadcast && !past_[from].started[to])
+    return internal_error(whose(from, chunk) + "it is sent before host " + std::to_string(to) +
+                          " is ready");
   Value& mine = value(from, chunk);
   mine.loans.push_back({to, 0});
-  channels_[from * world_size_ + to].messages.push_back(
-      {chunk, mine.expression, mine.clock, mine.loans.size() - 1, depth_[from]});
+  channels_[from * hosts_ + to].messages.push_back(
+      {chunk, mine.expression, mine.clock, mine.loans.size() - 1, past_[from]});
   ++sent_chunks_[from];
+  return {};
+}
+
+Status Prover::notify(int from, int to) {
+  channels_[from * hosts_ + to].messages.push_back({kEmpty, Symbols::kNothing, {}, 0, past_[from]});
+  return {};
+}
+
+Status Prover::await(int at, int from) {
+  Channel& channel = channels_[from * hosts_ + at];
+  const Message& message = channel.messages[channel.taken++];
+  if (message.chunk != kEmpty)
+    return internal_error(whose(at, message.chunk) + "it comes where an empty message is awaited");
+  learn(at, message);
   return {};
 }
 
 Status Prover::receive(int at, int from, int chunk, bool reduces) {
-  Channel& channel = channels_[from * world_size_ + at];
+  Channel& channel = channels_[from * hosts_ + at];
   Message& message = channel.messages[channel.taken++];
+  if (message.chunk == kEmpty)
+    return internal_error(whose(at, chunk) + "an empty message comes in its stead");
   if (message.chunk != chunk)
-    return internal_error(whose(at, chunk) + "rank " + std::to_string(from) + " sent chunk " +
+    return internal_error(whose(at, chunk) + "host " + std::to_string(from) + " sent chunk " +
                           std::to_string(message.chunk) + " instead");
   const Value incoming{message.expression, std::move(message.clock), {}};
   if (Status status = change(at, chunk, incoming, reduces); !status.ok()) return status;
   value(from, chunk).loans[message.loan].taken_at = value(at, chunk).clock[at];
-  depth_[at] = std::max(depth_[at], message.depth + 1);
+  learn(at, message);
   ++received_chunks_[at];
   return {};
 }
 
-Status Prover::copy(int at, int from, int chunk, bool reduces) {
-  if (Status status = may_leave(from, chunk); !status.ok()) return status;
-  ++sent_chunks_[from];
-  ++received_chunks_[at];
-  return change(at, chunk, value(from, chunk), reduces);
+// Chunks that may be empty tell nothing of who has started.
+void Prover::learn(int host, const Message& message) {
+  Past& mine = past_[host];
+  const bool data = message.chunk != kEmpty;
+  mine.depth = std::max(mine.depth, message.past.depth + 1);
+  mine.data_depth = std::max(mine.data_depth, message.past.data_depth + (data ? 1 : 0));
+  if (message.chunk > 0 && !has_blocks(plan_.collective)) return;
+  for (int i = 0; i < hosts_; ++i)
+    if (message.past.started[i]) mine.started[i] = true;
 }
 
-Status Prover::change(int rank, int chunk, const Value& incoming, bool reduces) {
-  Value& mine = value(rank, chunk);
-  for (int i = 0; i < world_size_; ++i) mine.clock[i] = std::max(mine.clock[i], incoming.clock[i]);
-  if (Status status = unlent(rank, chunk); !status.ok()) return status;
+Status Prover::change(int host, int chunk, const Value& incoming, bool reduces) {
+  Value& mine = value(host, chunk);
+  for (int i = 0; i < hosts_; ++i) mine.clock[i] = std::max(mine.clock[i], incoming.clock[i]);
+  if (Status status = unlent(host, chunk); !status.ok()) return status;
   if (reduces && mine.expression == Symbols::kNothing)
-    return internal_error(whose(rank, chunk) + "nothing is there to reduce into");
+    return internal_error(whose(host, chunk) + "nothing is there to reduce into");
   if (reduces && symbols_.overlap(mine.expression, incoming.expression))
-    return internal_error(whose(rank, chunk) + "a contribution is doubled");
+    return internal_error(whose(host, chunk) + "a contribution is doubled");
   mine.expression =
       reduces ? symbols_.combine(mine.expression, incoming.expression) : incoming.expression;
-  ++mine.clock[rank];
+  ++mine.clock[host];
   return {};
 }
 
-Status Prover::unlent(int rank, int chunk) const {
-  const Value& mine = value(rank, chunk);
+Status Prover::unlent(int host, int chunk) const {
+  const Value& mine = value(host, chunk);
   for (const Loan& loan : mine.loans)
     if (loan.taken_at == 0 || mine.clock[loan.to] < loan.taken_at)
-      return internal_error(whose(rank, chunk) + "it is overwritten while its send to rank " +
+      return internal_error(whose(host, chunk) + "it is overwritten while its send to host " +
                             std::to_string(loan.to) + " may still be under way");
   return {};
 }
 
-Status Prover::finish(int rank, int chunk) {
-  Value& mine = value(rank, chunk);
-  if (!combines_) return internal_error(whose(rank, chunk) + "nothing to finish was combined");
-  if (finisher_[chunk] >= 0) return internal_error(whose(rank, chunk) + "it is finished twice");
-  if (mine.expression == Symbols::kNothing || symbols_.count(mine.expression) != world_size_)
-    return internal_error(whose(rank, chunk) + "it is finished before it is complete");
-  if (Status status = unlent(rank, chunk); !status.ok()) return status;
-  finisher_[chunk] = rank;
+Status Prover::finish(int host, int chunk) {
+  Value& mine = value(host, chunk);
+  if (!combines_) return internal_error(whose(host, chunk) + "nothing to finish was combined");
+  if (finisher_[chunk] >= 0) return internal_error(whose(host, chunk) + "it is finished twice");
+  if (mine.expression == Symbols::kNothing || symbols_.count(mine.expression) != hosts_)
+    return internal_error(whose(host, chunk) + "it is finished before it is complete");
+  if (Status status = unlent(host, chunk); !status.ok()) return status;
+  finisher_[chunk] = host;
   mine.expression = symbols_.finish(mine.expression);
-  ++mine.clock[rank];
+  ++mine.clock[host];
   return {};
 }
 
 Status Prover::conclude() const {
-  for (int from = 0; from < world_size_; ++from)
-    for (int to = 0; to < world_size_; ++to)
+  for (int from = 0; from < hosts_; ++from)
+    for (int to = 0; to < hosts_; ++to)
       if (has_message(from, to))
-        return internal_error("a message from rank " + std::to_string(from) + " to rank " +
+        return internal_error("a message from host " + std::to_string(from) + " to host " +
                               std::to_string(to) + " is never taken");
-  for (int chunk = 0; chunk < chunks_; ++chunk)
+  for (int chunk = 0; hosts_ > 1 && chunk < chunks_; ++chunk)
     if (Status status = conclude_chunk(chunk); !status.ok()) return status;
-  return {};
+  return conclude_agreement();
 }
 
 // That all hold the same expression follows: a chunk is finished once, a finished value is combined
 // no further, and where nothing is combined there is one contribution.
 Status Prover::conclude_chunk(int chunk) const {
-  const int contributions = combines_ ? world_size_ : 1;
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (!wants(plan_, rank, chunk)) continue;
-    const int mine = value(rank, chunk).expression;
-    if (mine == Symbols::kNothing || symbols_.count(mine) != contributions)
-      return internal_error(whose(rank, chunk) + "a contribution is lost");
+  for (int host = 0; host < hosts_; ++host) {
+    if (!host_wants(plan_, host, chunk)) continue;
+    const int mine = value(host, chunk).expression;
+    if (mine == Symbols::kNothing || symbols_.count(mine) != contributions(chunk))
+      return internal_error(whose(host, chunk) + "a contribution is lost");
     if (combines_ && !symbols_.is_finished(mine))
-      return internal_error(whose(rank, chunk) + "the result is unfinished");
+      return internal_error(whose(host, chunk) + "the result is unfinished");
   }
   return {};
 }
 
+Status Prover::conclude_agreement() const {
+  for (int host = 0; host < hosts_; ++host)
+    for (int other = 0; other < hosts_; ++other)
+      if (!past_[host].started[other])
+        return internal_error("host " + std::to_string(host) + " is through before host " +
+                              std::to_string(other) + " has started");
+  return {};
+}
+
 Cost Prover::cost() const {
-  return {*std::max_element(depth_.begin(), depth_.end()),
+  const auto deepest = [&](int Past::*depth) {
+    int most = 0;
+    for (const Past& past : past_) most = std::max(most, past.*depth);
+    return most;
+  };
+  return {deepest(&Past::depth), deepest(&Past::depth) - deepest(&Past::data_depth),
           *std::max_element(sent_chunks_.begin(), sent_chunks_.end()),
           *std::max_element(received_chunks_.begin(), received_chunks_.end()),
           std::accumulate(sent_chunks_.begin(), sent_chunks_.end(), int64_t{0})};

@@ -8,8 +8,6 @@
 //   all_reduce      2(m-1) rounds; p sends and receives the sums: 2(m-1) of m chunks
 // The rooted forms of a ring are those of the chain: on a root's side there is nothing to share
 // out, and since the engine keeps slices in flight a chain fills every link just the same.
-#include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "daemon/schedule/strategies.h"
@@ -19,13 +17,13 @@ namespace {
 
 using Steps = std::vector<Step>;
 
-int size_of(const Level& level) { return static_cast<int>(level.ranks.size()); }
+int size_of(const Level& level) { return static_cast<int>(level.members.size()); }
 
 // One lap: first to leave is the share of `first`, then the shares before it, m-1 in all.
 void lap(const Level& level, int self, int first, StepKind arrival, const Shares& shares,
          Steps& out) {
   const int m = size_of(level);
-  const int right = level.ranks[(self + 1) % m], left = level.ranks[(self + m - 1) % m];
+  const int right = level.members[(self + 1) % m], left = level.members[(self + m - 1) % m];
   for (int round = 0; round < m - 1; ++round) {
     const int leaving = (first + m - round) % m;
     for (int chunk : shares[leaving]) out.push_back({StepKind::send, right, chunk});
@@ -48,18 +46,8 @@ void all_reduce_steps(const Level& level, int self, const Shares& shares, Steps&
   all_gather_steps(level, self, shares, out);
 }
 
-// After m-1 rounds a member has waited for each other one, as long ago as that one is far away:
-// for those behind it, the largest of clock - position so far; for those ahead, the same from the
-// other end, a lap later.
 void lap_clock(const Level& level, Tally& tally) {
-  const int m = size_of(level);
-  std::vector<int> ahead(m + 1, std::numeric_limits<int>::min() / 2);
-  for (int p = m - 1; p >= 0; --p) ahead[p] = std::max(ahead[p + 1], tally.clock[p] - p);
-  int behind = ahead[m];
-  for (int p = 0; p < m; ++p) {
-    behind = std::max(behind, tally.clock[p] - p);
-    tally.clock[p] = p + std::max(behind, ahead[p + 1] + m);
-  }
+  for (int& clock : tally.clock) clock += size_of(level) - 1;
 }
 
 void reduce_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {

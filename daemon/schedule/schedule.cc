@@ -1,5 +1,4 @@
-// Plans, and the composition of two levels: the hosts' own phase, the phase among leaders, the
-// hosts' own phase again.
+// Plans, and what a strategy's form makes of one.
 #include "daemon/schedule/schedule.h"
 
 #include <algorithm>
@@ -30,143 +29,51 @@ bool is_well_formed(const Plan& plan) {
   return !has_root(plan.collective) || (plan.root >= 0 && plan.root < n);
 }
 
-bool has_blocks(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::reduce_scatter;
+int lowest_rank(const Plan& plan, int host) { return plan.hosts[host].front(); }
+
+Level level_among_hosts(const Plan& plan) {
+  std::vector<int> members(plan.hosts.size());
+  std::iota(members.begin(), members.end(), 0);
+  const int root = has_root(plan.collective) ? host_of(plan, plan.root) : -1;
+  std::sort(members.begin(), members.end(), [&](int a, int b) {
+    if ((a == root) != (b == root)) return a == root;
+    return lowest_rank(plan, a) < lowest_rank(plan, b);
+  });
+  return level_of(plan.strategies.global, std::move(members));
 }
 
-const Strategy& top_strategy(const Plan& plan) {
-  return plan.hosts.size() == 1 ? plan.strategies.local : plan.strategies.global;
-}
-
-// The plan as a top level of groups. Several hosts: one group each. One host: its ranks are the
-// top level themselves, each a group of its own, so a single level needs no special case.
-struct Outline {
-  std::vector<std::vector<int>> groups;  // By position on the top level; each leader first.
-  std::vector<int> leaders;
-};
-
-template <class Value>
-void move_to_front(std::vector<Value>& values, typename std::vector<Value>::iterator it) {
-  std::rotate(values.begin(), it, it + 1);
-}
-
-Outline outline_of(const Plan& plan) {
-  Outline outline;
-  for (size_t host = 0; host < plan.hosts.size(); ++host) {
-    std::vector<int> group = plan.hosts[host];
-    move_to_front(group,
-                  std::find(group.begin(), group.end(), leader_of(plan, static_cast<int>(host))));
-    if (plan.hosts.size() > 1)
-      outline.groups.push_back(std::move(group));
-    else
-      for (int rank : group) outline.groups.push_back({rank});
-  }
-  auto& groups = outline.groups;
-  std::sort(groups.begin(), groups.end());
-  if (has_root(plan.collective))
-    move_to_front(groups, std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
-                    return group.front() == plan.root;
-                  }));
-  for (const auto& group : groups) outline.leaders.push_back(group.front());
-  return outline;
-}
-
-// The whole of every collective: a phase inside the groups, one among leaders, one inside again.
-struct Phases {
-  Form Forms::*before = nullptr;
-  Form Forms::*across = nullptr;
-  Form Forms::*after = nullptr;
-};
-
-Phases phases_of(Collective collective) {
+Form Forms::*form_of(Collective collective) {
   switch (collective) {
     case Collective::reduce:
-      return {&Forms::reduce, &Forms::reduce, nullptr};
+      return &Forms::reduce;
     case Collective::broadcast:
-      return {nullptr, &Forms::broadcast, &Forms::broadcast};
+      return &Forms::broadcast;
     case Collective::all_gather:
-      return {&Forms::gather, &Forms::all_gather, &Forms::broadcast};
+      return &Forms::all_gather;
     case Collective::reduce_scatter:
-      return {&Forms::reduce, &Forms::reduce_scatter, &Forms::scatter};
+      return &Forms::reduce_scatter;
     case Collective::barrier:
-      return {&Forms::reduce, &Forms::barrier, &Forms::broadcast};
+      return &Forms::barrier;
     case Collective::all_reduce:
       break;
   }
-  return {&Forms::reduce, &Forms::all_reduce, &Forms::broadcast};
+  return &Forms::all_reduce;
 }
 
-// Among leaders: a group's blocks, or the chunk that a splitting strategy gives each leader.
-Shares top_shares(const Plan& plan, const Outline& outline) {
-  if (has_blocks(plan.collective)) return outline.groups;
-  Shares shares(outline.groups.size());
-  for (int chunk = 0; chunk < chunk_count(plan); ++chunk) shares[chunk].push_back(chunk);
+// A host's blocks, or the chunk that a splitting strategy gives each host.
+Shares shares_of(const Plan& plan, const Level& level) {
+  Shares shares(level.members.size());
+  if (has_blocks(plan.collective))
+    for (size_t i = 0; i < shares.size(); ++i) shares[i] = plan.hosts[level.members[i]];
+  else
+    for (int chunk = 0; chunk < chunk_count(plan); ++chunk) shares[chunk].push_back(chunk);
   return shares;
-}
-
-// Inside a group: a rank's own block, and with the leader all that is not the others'.
-Shares group_shares(const Plan& plan, const std::vector<int>& group) {
-  const int chunks = chunk_count(plan);
-  Shares shares(group.size());
-  std::vector<bool> theirs(chunks, false);
-  for (size_t i = 1; i < group.size() && has_blocks(plan.collective); ++i) {
-    shares[i].push_back(group[i]);
-    theirs[group[i]] = true;
-  }
-  shares[0].reserve(chunks);
-  for (int chunk = 0; chunk < chunks; ++chunk)
-    if (!theirs[chunk]) shares[0].push_back(chunk);
-  return shares;
-}
-
-// How many chunks those are, without listing them: top_shares() and group_shares() counted.
-Sizes top_sizes(const Plan& plan, const Outline& outline, int chunks) {
-  Sizes sizes(outline.groups.size());
-  for (size_t i = 0; i < sizes.size(); ++i)
-    sizes[i] = has_blocks(plan.collective) ? static_cast<int>(outline.groups[i].size())
-                                           : static_cast<int>(i) < chunks;
-  return sizes;
-}
-
-Sizes group_sizes(const Plan& plan, const std::vector<int>& group, int chunks) {
-  Sizes sizes(group.size(), has_blocks(plan.collective) ? 1 : 0);
-  sizes[0] = has_blocks(plan.collective) ? chunks - static_cast<int>(group.size()) + 1 : chunks;
-  return sizes;
-}
-
-int position_in(const std::vector<int>& ranks, int rank) {
-  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-}
-
-const std::vector<int>& group_of(const Outline& outline, int rank) {
-  return *std::find_if(outline.groups.begin(), outline.groups.end(), [&](const auto& group) {
-    return std::find(group.begin(), group.end(), rank) != group.end();
-  });
-}
-
-// The cost inside one group, on its way through a plan.
-struct GroupCost {
-  Level level;
-  Sizes sizes;
-  Tally tally;
-  void add(Form Forms::*form) {
-    if (form) (level.forms.*form).cost(level, sizes, tally);
-  }
-};
-
-std::vector<GroupCost> group_costs(const Plan& plan, const Outline& outline, int chunks) {
-  std::vector<GroupCost> costs;
-  costs.reserve(outline.groups.size());
-  for (const auto& group : outline.groups)
-    costs.push_back({level_of(plan.strategies.local, group), group_sizes(plan, group, chunks),
-                     Tally(group.size())});
-  return costs;
 }
 
 // Whom a member of a level works with: the next one of a ring, the parent in a heap (the root:
 // itself).
 int neighbour(const Level& level, int position) {
-  const int members = static_cast<int>(level.ranks.size());
+  const int members = static_cast<int>(level.members.size());
   if (level.forms.splits) return (position + 1) % members;
   return position == 0 ? 0 : (position - 1) / level.arity;
 }
@@ -181,18 +88,24 @@ int world_size(const Plan& plan) {
   });
 }
 
-int leader_of(const Plan& plan, int host) {
-  const auto& ranks = plan.hosts[host];
-  const bool leads =
-      has_root(plan.collective) && std::find(ranks.begin(), ranks.end(), plan.root) != ranks.end();
-  return leads ? plan.root : ranks.front();
+int host_of(const Plan& plan, int rank) {
+  const auto lives_there = [rank](const std::vector<int>& ranks) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  };
+  const auto host = std::find_if(plan.hosts.begin(), plan.hosts.end(), lives_there);
+  require(host != plan.hosts.end(), "a rank of the plan");
+  return static_cast<int>(host - plan.hosts.begin());
+}
+
+bool has_blocks(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter;
 }
 
 int chunk_count(const Plan& plan) {
   if (has_blocks(plan.collective)) return world_size(plan);
-  if (plan.collective != Collective::all_reduce) return 1;
-  const size_t members = plan.hosts.size() == 1 ? plan.hosts[0].size() : plan.hosts.size();
-  return forms_of(top_strategy(plan).kind).splits ? static_cast<int>(members) : 1;
+  const bool splits =
+      plan.collective == Collective::all_reduce && forms_of(plan.strategies.global.kind).splits;
+  return splits ? static_cast<int>(plan.hosts.size()) : 1;
 }
 
 bool contributes(const Plan& plan, int rank, int chunk) {
@@ -205,68 +118,48 @@ bool wants(const Plan& plan, int rank, int chunk) {
   return plan.collective != Collective::reduce_scatter || rank == chunk;
 }
 
-std::vector<Step> steps_of(const Plan& plan, int rank) {
+bool host_contributes(const Plan& plan, int host, int chunk) {
+  const std::vector<int>& ranks = plan.hosts[host];
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return contributes(plan, rank, chunk); });
+}
+
+bool host_wants(const Plan& plan, int host, int chunk) {
+  const std::vector<int>& ranks = plan.hosts[host];
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return wants(plan, rank, chunk); });
+}
+
+std::vector<Step> steps_of(const Plan& plan, int host) {
   require(is_well_formed(plan), "a plan names every rank once, usable strategies and a root");
-  require(rank >= 0 && rank < world_size(plan), "a rank of the plan");
-  const Outline outline = outline_of(plan);
-  const Phases phases = phases_of(plan.collective);
-  const Level inner = level_of(plan.strategies.local, group_of(outline, rank));
-  const Shares shares = group_shares(plan, inner.ranks);
-  const int position = position_in(inner.ranks, rank);
+  require(host >= 0 && host < static_cast<int>(plan.hosts.size()), "a host of the plan");
   std::vector<Step> steps;
-  if (phases.before) (inner.forms.*phases.before).steps(inner, position, shares, steps);
-  if (position == 0) {
-    const Level top = level_of(top_strategy(plan), outline.leaders);
-    (top.forms.*phases.across)
-        .steps(top, position_in(top.ranks, rank), top_shares(plan, outline), steps);
-  }
-  if (plan.collective == Collective::reduce && rank == plan.root)
-    steps.push_back({StepKind::finish, -1, 0});
-  if (phases.after) (inner.forms.*phases.after).steps(inner, position, shares, steps);
+  if (plan.hosts.size() == 1) return steps;
+  const Level level = level_among_hosts(plan);
+  const auto self = std::find(level.members.begin(), level.members.end(), host);
+  const Form& form = level.forms.*form_of(plan.collective);
+  form.steps(level, static_cast<int>(self - level.members.begin()), shares_of(plan, level), steps);
   return steps;
 }
 
 Cost cost_of(const Plan& plan) {
   require(is_well_formed(plan), "a plan names every rank once, usable strategies and a root");
-  const Outline outline = outline_of(plan);
-  const Phases phases = phases_of(plan.collective);
-  const int chunks = chunk_count(plan);
-  std::vector<GroupCost> groups = group_costs(plan, outline, chunks);
-  const Level top = level_of(top_strategy(plan), outline.leaders);
-  Tally across(groups.size());
-  for (size_t i = 0; i < groups.size(); ++i) {
-    groups[i].add(phases.before);
-    across.clock[i] = groups[i].tally.clock[0];
-  }
-  (top.forms.*phases.across).cost(top, top_sizes(plan, outline, chunks), across);
-  Cost cost;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    Tally& tally = groups[i].tally;
-    tally.clock[0] = across.clock[i];
-    tally.sent[0] += across.sent[i];
-    tally.received[0] += across.received[i];
-    groups[i].add(phases.after);
-    cost.rounds = std::max(cost.rounds, most(tally.clock));
-    cost.sent_chunks_max = std::max(cost.sent_chunks_max, most(tally.sent));
-    cost.received_chunks_max = std::max(cost.received_chunks_max, most(tally.received));
-    cost.sent_chunks_sum += std::accumulate(tally.sent.begin(), tally.sent.end(), int64_t{0});
-  }
-  return cost;
+  if (plan.hosts.size() == 1) return {};
+  const Level level = level_among_hosts(plan);
+  Sizes sizes;
+  for (const auto& share : shares_of(plan, level)) sizes.push_back(static_cast<int>(share.size()));
+  Tally tally(sizes.size());
+  (level.forms.*form_of(plan.collective)).cost(level, sizes, tally);
+  return {most(tally.clock), tally.empty_rounds, most(tally.sent), most(tally.received),
+          std::accumulate(tally.sent.begin(), tally.sent.end(), int64_t{0})};
 }
 
 std::vector<std::pair<int, int>> host_pairs(const Plan& plan) {
-  const Outline outline = outline_of(plan);
-  if (plan.hosts.size() == 1) return {};
-  std::vector<int> host_of(world_size(plan));
-  for (size_t host = 0; host < plan.hosts.size(); ++host)
-    host_of[leader_of(plan, static_cast<int>(host))] = static_cast<int>(host);
-  const Level top = level_of(top_strategy(plan), outline.leaders);
+  const Level level = level_among_hosts(plan);
   std::vector<std::pair<int, int>> pairs;
-  const int members = static_cast<int>(top.ranks.size());
-  for (int position = 0; position < members; ++position) {
-    const int next = neighbour(top, position);
-    if (next != position)
-      pairs.emplace_back(host_of[top.ranks[position]], host_of[top.ranks[next]]);
+  for (int position = 0; position < static_cast<int>(level.members.size()); ++position) {
+    const int next = neighbour(level, position);
+    if (next != position) pairs.emplace_back(level.members[position], level.members[next]);
   }
   return pairs;
 }

@@ -1,42 +1,54 @@
-// Schedules are data: a strategy is a pure function from a plan and a rank to the steps that rank
-// takes.
+// Schedules are data: a strategy is a pure function from a plan and a host to the steps that this
+// host takes.
 //
 // Nothing here knows of bytes, types, links or threads. The engine runs what this room writes; the
 // checker in checker.h proves it over symbols first. To add a strategy: a StrategyKind, one file,
 // one line in strategies.cc.
 //
-// CONTRACT OF THE STEPS. A rank holds, per chunk, a value: its own contribution at first (if the
-// plan gives it one).
+// CONTRACT OF THE STEPS. Hosts are named by their places in the plan. A host holds, per chunk, a
+// value: what its local phase made of its ranks' contributions at first (if it has any).
 //   send         the current value of `chunk` goes to `peer`; never waits
 //   recv         the current value of `chunk` becomes what `peer` sent
 //   recv_reduce  the current value of `chunk` becomes (current op received), in this order
-//   finish       this rank's value of `chunk` is complete: divide (MEAN) and round; once per chunk
-//                over all ranks, before any copy of the complete value leaves. Nothing is finished
+//   finish       this host's value of `chunk` is complete: divide (MEAN) and round; once per chunk
+//                over all hosts, before any copy of the complete value leaves. Nothing is finished
 //                where nothing is combined (broadcast, all_gather)
-// The k-th send from a to b meets the k-th recv or recv_reduce at b from a, and names the same
-// chunk. A rank never changes a chunk it sent before the receiver has provably taken it, so sends
-// may borrow memory. That holds for each chunk by itself: the proof never leans on another chunk's
-// messages.
+//   notify       an empty message goes to `peer`; never waits
+//   await        ... is taken
+// The k-th send or notify from a to b meets the k-th recv, recv_reduce or await at b from a, of the
+// same kind and chunk. A host never changes a chunk it sent before the receiver has provably taken
+// it, so sends may borrow memory. That holds for each chunk by itself: the proof never leans on
+// another chunk's messages. A host alone has no steps: its local phase ends with the result.
 //
-// THE FORMS, with their rounds and the most chunks that one member sends. n: members on a level
-// (the ranks of a lone host, else one leader a host). D: the depth of a k-ary heap of n, which is
-// in rank order, root first; 1 for Centralized, where k = n-1, and n-1 for Tree(1), the chain.
+// AGREEMENT. Hosts start an operation without a word to each other, and compare, with every message
+// they take, what both believe it to be. No host is through with its steps before every host has
+// started, along a chain of such messages; so, hop by hop, all have been compared. While any host
+// has not started, or differs, nobody has completed, and all can still fail. Chunks other than the
+// first may be empty and are then left out: the promise does not lean on them, except where all
+// chunks are of one size (all_gather, reduce_scatter). Where data alone would not keep it (reduce,
+// broadcast) empty messages do; and no broadcast's data goes to a host that is not ready for it.
+//
+// THE FORMS, with their rounds and the most chunks that one host sends. n: hosts. D: the depth of a
+// k-ary heap of n, which is in the order of the hosts' lowest ranks, the root's first; 1 for
+// Centralized, where k = n-1, and n-1 for Tree(1), the chain.
 //
 //   collective      Centralized and Tree(k)                   Ring
 //   all_reduce      1 chunk, up and down the heap:            n chunks, reduce-scatter ring, then
 //                   2D rounds, at most k+1 chunks             all-gather ring: 2(n-1), 2(n-1)
-//   reduce          1 chunk, up the heap: D, 1                nearest: the chain: n-1, 1
-//   broadcast       1 chunk, down the heap: D, at most k      nearest: the chain: n-1, 1
-//   all_gather      n chunks; nearest: blocks up the heap,    n chunks, all-gather ring: n-1, n-1
-//                   and down what a subtree lacks: 2D
-//   reduce_scatter  n chunks; nearest: all up the heap, and   n chunks, reduce-scatter ring:
-//                   down each its block: 2D                   n-1, n-1
+//   reduce          1 chunk, up the heap, then "complete"     nearest: the chain: 2(n-1), 1
+//                   down it: 2D, 1
+//   broadcast       "ready" up the heap, then 1 chunk         nearest: the chain: 2(n-1), 1
+//                   down it: 2D, at most k
+//   all_gather      a chunk a rank; nearest: blocks up the    a chunk a rank, all-gather ring: n-1,
+//                   heap, and down what a subtree lacks: 2D   all but the next host's
+//   reduce_scatter  a chunk a rank; nearest: all up the heap, a chunk a rank, reduce-scatter ring:
+//                   and down each its block: 2D               n-1, all but its own
 //   barrier         1 empty chunk, as all_reduce: 2D          nearest: the chain: 2(n-1), 2
 //
-// Two levels: each host up to its leader, the form above among leaders, each host down again.
-// Inside a host the first and last phases are rooted, so a local Ring is the chain there (when
-// there is one host only, its ranks are the level and Ring is the ring). A host's blocks travel
-// together between leaders. Exact costs: beside the forms, in tree.cc and ring.cc.
+// A host's blocks travel together. Exact costs: beside the forms, in tree.cc and ring.cc.
+//
+// THE LOCAL PHASE is no movement: a local strategy is only the order in which a host's ranks are
+// folded. See local_folds().
 #pragma once
 
 #include <cstdint>
@@ -46,6 +58,7 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/schedule/fold.h"
 #include "proto/types.h"
 
 namespace tutti {
@@ -65,7 +78,7 @@ struct Strategy {
   auto operator<=>(const Strategy&) const = default;
 };
 
-// Local: among the ranks of one host. Global: among one leader a host.
+// Local: within a host. Global: among hosts.
 struct Strategies {
   Strategy local;
   Strategy global;
@@ -82,8 +95,7 @@ std::string to_string(const Strategy& strategy);
 std::string to_string(const Strategies& strategies);  // "ring" where both are the same, else "a,b".
 
 // What to do and with whom. Ranks are 0..n-1; `hosts` lists every rank exactly once, each host's
-// ranks ascending, no host empty. A host's leader is the root where the root lives there, else its
-// lowest rank.
+// ranks ascending, no host empty.
 struct Plan {
   Collective collective = Collective::all_reduce;
   int root = 0;  // For reduce and broadcast.
@@ -93,69 +105,64 @@ struct Plan {
 };
 
 int world_size(const Plan& plan);
-int leader_of(const Plan& plan, int host);
+int host_of(const Plan& plan, int rank);
 
 // How many chunks the tensor is cut into. all_gather and reduce_scatter: one per rank, chunk r
-// being rank r's block. Elsewhere the tensor is split evenly (first chunks one element longer), and
-// chunks may be empty: one chunk a member where Ring does an all_reduce, else one in all.
+// being rank r's block. Elsewhere it is split evenly (first chunks one element longer), and chunks
+// may be empty: one chunk a host where Ring does an all_reduce, else one in all.
 int chunk_count(const Plan& plan);
+bool has_blocks(Collective collective);
 
 // Whether the rank has a contribution to / must end with the complete value of the chunk.
 bool contributes(const Plan& plan, int rank, int chunk);
 bool wants(const Plan& plan, int rank, int chunk);
+// Whether any rank of the host has / must.
+bool host_contributes(const Plan& plan, int host, int chunk);
+bool host_wants(const Plan& plan, int host, int chunk);
 
-enum class StepKind : uint8_t { send, recv, recv_reduce, finish };
+enum class StepKind : uint8_t { send, recv, recv_reduce, finish, notify, await };
 
 struct Step {
   StepKind kind;
-  int peer;  // -1 for finish.
+  int peer;  // A host; -1 for finish.
   int chunk;
   bool operator==(const Step&) const = default;
 };
 
-// The rank's steps. `plan` must be well formed (require).
-std::vector<Step> steps_of(const Plan& plan, int rank);
+// The host's steps. `plan` must be well formed (require).
+std::vector<Step> steps_of(const Plan& plan, int host);
 
 // What a strategy promises, asserted by the checker: the longest chain of messages any value waits
-// for where each rank takes its steps in order, the largest number of chunks one rank sends, and
-// receives, and how many all send together (the copies inside a host count as messages). In closed
-// form: no steps are made.
+// for where each host takes its steps in order, how many of these are empty, the largest number of
+// chunks one host sends, and receives, and how many all send together. In closed form: no steps are
+// made.
 struct Cost {
   int rounds = 0;
+  int empty_rounds = 0;  // Of `rounds`.
   int sent_chunks_max = 0;
   int received_chunks_max = 0;
   int64_t sent_chunks_sum = 0;
 };
 Cost cost_of(const Plan& plan);
 
-// The hosts that a plan's leaders work with, by their places in `hosts`: for a ring each and the
-// next one, for a heap each and its parent. Empty where there is one host only.
+// The hosts that work with each other: for a ring each and the next one, for a heap each and its
+// parent. Empty where there is one host only.
 std::vector<std::pair<int, int>> host_pairs(const Plan& plan);
 
-// One host's share of a plan, merged: what a worker runs. Steps between two ranks of the host
-// become moves of memory; the order is one in which the host never waits for itself: a recv from
-// another host comes only when nothing else on this host can go on. Moves between hosts keep their
-// rank's order, so hosts cannot deadlock if ranks could not. Taken one after the other, in order,
-// the moves need no state of another host.
-enum class MoveKind : uint8_t {
-  fold,         // value(rank, chunk) = value(rank) op value(others[0]) op value(others[1]) ...
-  spread,       // value(r, chunk) = value(rank, chunk) for r in others, which ascend
-  send,         // rank's value goes to `peer` on another host
-  recv,         // rank's value becomes what `peer` sent
-  recv_reduce,  // rank's value becomes (value op received)
-  finish,       // rank's value is complete
-};
+// ---- The local phase ----
 
-struct Move {
-  MoveKind kind;
-  int rank;
-  int peer = -1;
-  int chunk = 0;
-  int ordinal = 0;  // send, recv*: how many messages the sender sent the receiver before it.
-  std::vector<int> others;  // fold, spread.
-  bool operator==(const Move&) const = default;
-};
+// The ranks of a host in the order in which they are folded, as places in plan.hosts[host]: the
+// root first where a reduce's root lives there, then ascending.
+std::vector<int> fold_order(const Plan& plan, int host);
 
-std::vector<Move> moves_of(const Plan& plan, int host);
+// The value of so many contributions under a local strategy, as folds to be made one after the
+// other; the last one is the result. What they combine is what hosts of one rank each would make of
+// a reduce under that strategy:
+//   centralized  ((x0 op x1) op x2) ...
+//   tree:K       each member of the K-ary heap folds its own and its children's values, in order
+//   ring         the chain, as tree:1: x0 op (x1 op (x2 ...)), folded from the last to the first,
+//                which gives the same bits, since every op gives the same for (a, b) and (b, a)
+// So bits do not depend on how many hosts there are; a ring rotates over hosts only.
+std::vector<Fold> local_folds(const Strategy& local, int contributions);
 
 }  // namespace tutti

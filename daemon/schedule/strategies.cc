@@ -19,18 +19,12 @@ Forms forms_of(StrategyKind kind) {
 
 // Centralized is the heap in which everyone is the root's child. Larger arities than that are the
 // same heap, so they are cut here and no product of position and arity overflows.
-Level level_of(const Strategy& strategy, std::vector<int> ranks) {
-  const uint32_t widest = std::max<uint32_t>(2, ranks.size()) - 1;
+Level level_of(const Strategy& strategy, std::vector<int> members) {
+  const uint32_t widest = std::max<uint32_t>(2, members.size()) - 1;
   uint32_t arity = 1;
   if (strategy.kind == StrategyKind::centralized) arity = widest;
   if (strategy.kind == StrategyKind::tree) arity = std::min(strategy.arity, widest);
-  return {std::move(ranks), static_cast<int>(arity), forms_of(strategy.kind)};
-}
-
-int chunks_in(const Shares& shares) {
-  int count = 0;
-  for (const auto& share : shares) count += static_cast<int>(share.size());
-  return count;
+  return {std::move(members), static_cast<int>(arity), forms_of(strategy.kind)};
 }
 
 }  // namespace tutti

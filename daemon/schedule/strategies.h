@@ -1,5 +1,5 @@
-// Inside the room: what a strategy is made of. A plan has up to two levels; on each, a strategy
-// gives every member its steps for one phase, and beside them, in closed form, what they cost.
+// Inside the room: what a strategy is made of. It gives every host its steps, and beside them, in
+// closed form, what they cost.
 #pragma once
 
 #include <vector>
@@ -14,33 +14,29 @@ using Shares = std::vector<std::vector<int>>;
 // How many those are, by position: all that costs depend on.
 using Sizes = std::vector<int>;
 
-int chunks_in(const Shares& shares);
-
 struct Level;
 
-// The cost of a level's phases so far, by position.
+// The cost so far, by position.
 struct Tally {
   explicit Tally(size_t members) : clock(members), sent(members), received(members) {}
+  int empty_rounds = 0;       // Of the longest chain, those that carry no chunk.
   std::vector<int> clock;     // The longest chain of messages the member has waited for.
   std::vector<int> sent;      // Chunks.
   std::vector<int> received;  // Chunks.
 };
 
-// One phase of one level: `steps` appends those of the member at `position`; `cost` adds those of
-// all members, given how many chunks those shares hold.
+// One collective: `steps` appends those of the member at `position`; `cost` adds those of all
+// members, given how many chunks those shares hold.
 struct Form {
   void (*steps)(const Level& level, int position, const Shares& shares, std::vector<Step>& out);
   void (*cost)(const Level& level, const Sizes& sizes, Tally& tally);
 };
 
-// What a strategy can do on a level. `reduce` to `scatter` are rooted: position 0 collects or
-// hands out. The others leave nobody out, and where they combine they
-// finish every chunk.
+// What a strategy can do. `reduce` and `broadcast` are rooted at position 0. Those that combine
+// finish every chunk. All keep the promise of agreement (schedule.h).
 struct Forms {
   Form reduce;          // Everyone's values of all chunks, combined, to position 0.
-  Form gather;          // Every member's share, to position 0.
-  Form broadcast;       // From position 0, to each member what is outside its own subtree's shares.
-  Form scatter;         // From position 0, to each member its share.
+  Form broadcast;       // All chunks from position 0, whose shares they are, to everyone.
   Form all_reduce;      // All chunks, combined, to everyone.
   Form all_gather;      // All shares to everyone.
   Form reduce_scatter;  // Its share, combined, to each member.
@@ -48,9 +44,9 @@ struct Forms {
   bool splits = false;  // Whether all_reduce wants one chunk a member; else it wants one in all.
 };
 
-// The ranks that work together, by position: the root or leader of the level first, then ascending.
+// The hosts, by position: the root's first, then in the order of their lowest ranks.
 struct Level {
-  std::vector<int> ranks;
+  std::vector<int> members;
   int arity = 1;  // Of the heap behind the rooted forms.
   Forms forms;
 };
@@ -58,6 +54,6 @@ struct Level {
 Forms tree_forms();
 Forms ring_forms();
 Forms forms_of(StrategyKind kind);
-Level level_of(const Strategy& strategy, std::vector<int> ranks);
+Level level_of(const Strategy& strategy, std::vector<int> members);
 
 }  // namespace tutti

@@ -4,11 +4,14 @@
 //
 // COST. With D the depth of the last position, C the chunks in all, S(i) the chunks in the shares
 // of the subtree of i, and s(i) those of i itself:
-//   reduce     D rounds; every member but the root sends C to its parent
+//   up         D rounds; every member but the root sends C to its parent
 //   gather     D rounds; every member but the root sends S(i) to its parent
-//   broadcast  D rounds; i sends C - S(child) to each of its children
+//   down       D rounds; i sends C - S(child) to each of its children
 //   scatter    D rounds; i sends S(child) to each of its children, S(i) - s(i) in all
-// The three whole forms are reduce or gather followed by broadcast or scatter: 2 D rounds.
+//   word       D rounds up, or D down, of empty messages
+// The forms are two of these each, 2 D rounds: all_reduce and barrier up and down, all_gather
+// gather and down, reduce_scatter up and scatter, reduce up and word down ("it is complete"),
+// broadcast word up ("I am ready") and down.
 #include <algorithm>
 #include <numeric>
 
@@ -21,7 +24,7 @@ using Steps = std::vector<Step>;
 
 constexpr int kOutside = -1;
 
-int size_of(const Level& level) { return static_cast<int>(level.ranks.size()); }
+int size_of(const Level& level) { return static_cast<int>(level.members.size()); }
 
 int parent_of(const Level& level, int position) { return (position - 1) / level.arity; }
 
@@ -35,7 +38,7 @@ std::vector<int> children_of(const Level& level, int position) {
 // By position: the child of `self` below which (or at which) it sits, `self` for itself, kOutside
 // for those not below `self`.
 std::vector<int> branches_of(const Level& level, int self) {
-  std::vector<int> branch(level.ranks.size(), kOutside);
+  std::vector<int> branch(level.members.size(), kOutside);
   branch[self] = self;
   for (int i = self + 1; i < size_of(level); ++i) {
     const int parent = parent_of(level, i);
@@ -44,12 +47,13 @@ std::vector<int> branches_of(const Level& level, int self) {
   return branch;
 }
 
-void reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+void up_steps(const Level& level, int self, const Shares& shares, Steps& out) {
   const std::vector<int> children = children_of(level, self);
   for (const auto& share : shares)
     for (int chunk : share) {
-      for (int child : children) out.push_back({StepKind::recv_reduce, level.ranks[child], chunk});
-      if (self > 0) out.push_back({StepKind::send, level.ranks[parent_of(level, self)], chunk});
+      for (int child : children)
+        out.push_back({StepKind::recv_reduce, level.members[child], chunk});
+      if (self > 0) out.push_back({StepKind::send, level.members[parent_of(level, self)], chunk});
     }
 }
 
@@ -59,21 +63,21 @@ void gather_steps(const Level& level, int self, const Shares& shares, Steps& out
     const int from = branch[owner];
     if (from == kOutside) continue;
     for (int chunk : shares[owner]) {
-      if (from != self) out.push_back({StepKind::recv, level.ranks[from], chunk});
-      if (self > 0) out.push_back({StepKind::send, level.ranks[parent_of(level, self)], chunk});
+      if (from != self) out.push_back({StepKind::recv, level.members[from], chunk});
+      if (self > 0) out.push_back({StepKind::send, level.members[parent_of(level, self)], chunk});
     }
   }
 }
 
-void broadcast_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+void down_steps(const Level& level, int self, const Shares& shares, Steps& out) {
   const std::vector<int> children = children_of(level, self);
   const std::vector<int> branch = branches_of(level, self);
   for (int owner = 0; owner < size_of(level); ++owner)
     for (int chunk : shares[owner]) {
       if (branch[owner] == kOutside)
-        out.push_back({StepKind::recv, level.ranks[parent_of(level, self)], chunk});
+        out.push_back({StepKind::recv, level.members[parent_of(level, self)], chunk});
       for (int child : children)
-        if (branch[owner] != child) out.push_back({StepKind::send, level.ranks[child], chunk});
+        if (branch[owner] != child) out.push_back({StepKind::send, level.members[child], chunk});
     }
 }
 
@@ -83,8 +87,8 @@ void scatter_steps(const Level& level, int self, const Shares& shares, Steps& ou
     const int to = branch[owner];
     if (to == kOutside) continue;
     for (int chunk : shares[owner]) {
-      if (self > 0) out.push_back({StepKind::recv, level.ranks[parent_of(level, self)], chunk});
-      if (to != self) out.push_back({StepKind::send, level.ranks[to], chunk});
+      if (self > 0) out.push_back({StepKind::recv, level.members[parent_of(level, self)], chunk});
+      if (to != self) out.push_back({StepKind::send, level.members[to], chunk});
     }
   }
 }
@@ -95,25 +99,48 @@ void finish_at_root(int self, const Shares& shares, Steps& out) {
     for (int chunk : share) out.push_back({StepKind::finish, -1, chunk});
 }
 
-void all_reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
-  reduce_steps(level, self, shares, out);
+void word_up_steps(const Level& level, int self, Steps& out) {
+  for (int child : children_of(level, self))
+    out.push_back({StepKind::await, level.members[child], 0});
+  if (self > 0) out.push_back({StepKind::notify, level.members[parent_of(level, self)], 0});
+}
+
+void word_down_steps(const Level& level, int self, Steps& out) {
+  if (self > 0) out.push_back({StepKind::await, level.members[parent_of(level, self)], 0});
+  for (int child : children_of(level, self))
+    out.push_back({StepKind::notify, level.members[child], 0});
+}
+
+void reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  up_steps(level, self, shares, out);
   finish_at_root(self, shares, out);
-  broadcast_steps(level, self, shares, out);
+  word_down_steps(level, self, out);
+}
+
+void broadcast_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  word_up_steps(level, self, out);
+  down_steps(level, self, shares, out);
+}
+
+void all_reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  up_steps(level, self, shares, out);
+  finish_at_root(self, shares, out);
+  down_steps(level, self, shares, out);
 }
 
 void all_gather_steps(const Level& level, int self, const Shares& shares, Steps& out) {
   gather_steps(level, self, shares, out);
-  broadcast_steps(level, self, shares, out);
+  down_steps(level, self, shares, out);
 }
 
 void reduce_scatter_steps(const Level& level, int self, const Shares& shares, Steps& out) {
-  reduce_steps(level, self, shares, out);
+  up_steps(level, self, shares, out);
   finish_at_root(self, shares, out);
   scatter_steps(level, self, shares, out);
 }
 
 std::vector<int> depths_of(const Level& level) {
-  std::vector<int> depth(level.ranks.size(), 0);
+  std::vector<int> depth(level.members.size(), 0);
   for (int i = 1; i < size_of(level); ++i) depth[i] = depth[parent_of(level, i)] + 1;
   return depth;
 }
@@ -125,10 +152,10 @@ std::vector<int> weights_of(const Level& level, const Sizes& sizes) {
   return weight;
 }
 
+int depth_of(const Level& level) { return depths_of(level).back(); }
+
 void clock_up(const Level& level, Tally& tally) {
-  const std::vector<int> depth = depths_of(level);
-  for (int i = 1; i < size_of(level); ++i)
-    tally.clock[0] = std::max(tally.clock[0], tally.clock[i] + depth[i]);
+  tally.clock[0] = std::max(tally.clock[0], depth_of(level));
 }
 
 void clock_down(const Level& level, Tally& tally) {
@@ -141,7 +168,7 @@ void pass(int from, int to, int chunks, Tally& tally) {
   tally.received[to] += chunks;
 }
 
-void reduce_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+void up_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   clock_up(level, tally);
   const int chunks = std::accumulate(sizes.begin(), sizes.end(), 0);
   for (int i = 1; i < size_of(level); ++i) pass(i, parent_of(level, i), chunks, tally);
@@ -153,7 +180,7 @@ void gather_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   for (int i = 1; i < size_of(level); ++i) pass(i, parent_of(level, i), weight[i], tally);
 }
 
-void broadcast_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+void down_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   clock_down(level, tally);
   const std::vector<int> weight = weights_of(level, sizes);
   for (int i = 1; i < size_of(level); ++i)
@@ -166,18 +193,30 @@ void scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   for (int i = 1; i < size_of(level); ++i) pass(parent_of(level, i), i, weight[i], tally);
 }
 
+void reduce_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+  up_cost(level, sizes, tally);
+  clock_down(level, tally);
+  tally.empty_rounds = depth_of(level);
+}
+
+void broadcast_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+  clock_up(level, tally);
+  down_cost(level, sizes, tally);
+  tally.empty_rounds = depth_of(level);
+}
+
 void all_reduce_cost(const Level& level, const Sizes& sizes, Tally& tally) {
-  reduce_cost(level, sizes, tally);
-  broadcast_cost(level, sizes, tally);
+  up_cost(level, sizes, tally);
+  down_cost(level, sizes, tally);
 }
 
 void all_gather_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   gather_cost(level, sizes, tally);
-  broadcast_cost(level, sizes, tally);
+  down_cost(level, sizes, tally);
 }
 
 void reduce_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
-  reduce_cost(level, sizes, tally);
+  up_cost(level, sizes, tally);
   scatter_cost(level, sizes, tally);
 }
 
@@ -185,9 +224,7 @@ void reduce_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
 
 Forms tree_forms() {
   return {.reduce = {reduce_steps, reduce_cost},
-          .gather = {gather_steps, gather_cost},
           .broadcast = {broadcast_steps, broadcast_cost},
-          .scatter = {scatter_steps, scatter_cost},
           .all_reduce = {all_reduce_steps, all_reduce_cost},
           .all_gather = {all_gather_steps, all_gather_cost},
           .reduce_scatter = {reduce_scatter_steps, reduce_scatter_cost},

@@ -263,6 +263,10 @@ bool HostBoard::take_one(Group& group, size_t member, uint64_t number) {
   return true;
 }
 
+void HostBoard::gather(uint32_t group, uint64_t number) {
+  if (const std::optional<Found> found = find(group, number)) take(*found);
+}
+
 void HostBoard::take_end(uint32_t group, uint64_t number) {
   const auto area = area_of_.find(group);
   if (area == area_of_.end()) return;

@@ -67,6 +67,8 @@ class HostBoard {
   void leave(uint32_t seat, const Status& why);
   void let_ranks_decide(bool let);
   void complete(uint32_t group, uint64_t number, const Status& status);
+  // Hands on what the ranks have asked for of it, called or not.
+  void gather(uint32_t group, uint64_t number);
   bool fold(uint32_t group, uint64_t number);
   // All ranks of the group are on this host.
   bool is_local(uint32_t group) const;

@@ -102,6 +102,8 @@ void SocketSession::complete(uint32_t group, uint64_t number, const Status& stat
   board_->complete(group, number, status);
 }
 
+void SocketSession::gather(uint32_t group, uint64_t number) { board_->gather(group, number); }
+
 bool SocketSession::fold(uint32_t group, uint64_t number) { return board_->fold(group, number); }
 
 void SocketSession::answer_subgroup(const Result<uint32_t>& group,

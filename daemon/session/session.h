@@ -134,6 +134,8 @@ class Session {
   // Ends an operation, for all ranks of this host, whichever of their sessions is asked; wakes who
   // waits. Does nothing where it is over, or no rank has begun it.
   virtual void complete(uint32_t group, uint64_t number, const Status& status) = 0;
+  // Hands on at once what ranks of this host have asked for up to this operation.
+  virtual void gather(uint32_t group, uint64_t number) = 0;
   // Lets the ranks fold an operation all of whose requests came and agree. False: they cannot.
   virtual bool fold(uint32_t group, uint64_t number) = 0;
   virtual void answer_subgroup(const Result<uint32_t>& group,

@@ -34,6 +34,7 @@ class SocketSession : public Session, public HostBoard::Seat {
   void let_ranks_decide(bool let) override;
   Figures figures() const override;
   void complete(uint32_t group, uint64_t number, const Status& status) override;
+  void gather(uint32_t group, uint64_t number) override;
   bool fold(uint32_t group, uint64_t number) override;
   void answer_subgroup(const Result<uint32_t>& group, const std::vector<uint32_t>& ranks) override;
 

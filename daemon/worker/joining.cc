@@ -11,10 +11,8 @@ namespace {
 WorldOptions world_options(const Settings& settings) {
   // Partial sums of 16-bit floats are twice as long as their tensors, and must fit a frame.
   const auto slice = std::min(settings.slice_bytes, settings.frame_bytes_max / 2);
-  return {
-      static_cast<uint32_t>(settings.op_timeout_ms),  static_cast<uint64_t>(slice),
-      static_cast<uint64_t>(settings.fuse_bytes_max), static_cast<uint32_t>(settings.fuse_ops_max),
-      static_cast<uint32_t>(settings.coalesce_us),    settings.auto_explore != 0};
+  return {static_cast<uint32_t>(settings.op_timeout_ms), static_cast<uint64_t>(slice),
+          static_cast<uint64_t>(settings.early_bytes), settings.auto_explore != 0};
 }
 
 std::vector<std::string> host_names(const Roster& roster) {
@@ -79,9 +77,12 @@ void Worker::on_roster(const Roster& roster) {
   const auto fold_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
     return fold(epoch, group, number);
   };
+  const auto gather_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
+    gather(epoch, group, number);
+  };
   const auto on_over = [this](const Status&) { let_ranks_decide(); };
-  world = make_world({loop_, *transport_, *engine_, tuner_, fold_here, on_over}, roster,
-                     settings_.host, world_options(settings_));
+  world = make_world({loop_, *transport_, *engine_, tuner_, fold_here, gather_here, on_over},
+                     roster, settings_.host, world_options(settings_));
   strategy_ = roster.strategy;
   door_->opened(roster.epoch);
   const Status shared = share_board(roster);

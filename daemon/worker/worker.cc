@@ -205,6 +205,10 @@ Session* Worker::session_of(uint32_t epoch) {
   return found == trainers_.end() ? nullptr : found->second.session.get();
 }
 
+void Worker::gather(uint32_t epoch, uint32_t group, uint64_t number) {
+  if (Session* any = session_of(epoch); any != nullptr) any->gather(group, number);
+}
+
 bool Worker::fold(uint32_t epoch, uint32_t group, uint64_t number) {
   Session* any = session_of(epoch);
   return any != nullptr && any->fold(group, number);
@@ -303,8 +307,8 @@ World* Worker::find_world(uint32_t epoch) {
   return found == worlds_.end() ? nullptr : found->second.get();
 }
 
-Status Worker::send(const OpKey& key, int rank, Outgoing frame) {
-  return worlds_.at(key.epoch)->send(key, rank, std::move(frame));
+Status Worker::send(const OpKey& key, int place, Outgoing frame) {
+  return worlds_.at(key.epoch)->send(key, place, std::move(frame));
 }
 
 }  // namespace tutti

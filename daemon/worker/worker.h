@@ -70,7 +70,7 @@ class Worker final : public Session::Events,
 
   // From other workers, and the engine's way to them.
   World* find_world(uint32_t epoch) override;
-  Status send(const OpKey& key, int rank, Outgoing frame) override;
+  Status send(const OpKey& key, int place, Outgoing frame) override;
 
   Trainers::iterator trainer_of(const Session& session);
   void free_place(uint32_t rank);
@@ -79,6 +79,7 @@ class Worker final : public Session::Events,
   void follow_trainers() const;
   void report_missing(World& world);
   Status share_board(const Roster& roster);
+  void gather(uint32_t epoch, uint32_t group, uint64_t number);
   bool fold(uint32_t epoch, uint32_t group, uint64_t number);
   void let_ranks_decide();
   bool is_in(const Roster& roster, const Trainer& trainer) const;

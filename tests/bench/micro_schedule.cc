@@ -21,9 +21,9 @@ Plan plan_of(Collective collective, const Strategy& global, int hosts, int per_h
   return plan;
 }
 
-void moves_of_a_host(benchmark::State& state, const Plan& plan) {
+void steps_of_a_host(benchmark::State& state, const Plan& plan) {
   for (auto _ : state)
-    benchmark::DoNotOptimize(moves_of(plan, static_cast<int>(plan.hosts.size() / 2)));
+    benchmark::DoNotOptimize(steps_of(plan, static_cast<int>(plan.hosts.size() / 2)));
 }
 
 void cost_of_a_plan(benchmark::State& state, const Plan& plan) {
@@ -34,7 +34,7 @@ void register_shape(Collective collective, const Strategy& strategy, int hosts, 
   const Plan plan = plan_of(collective, strategy, hosts, per_host);
   const std::string name = "/" + std::string(name_of(collective)) + "/" + to_string(strategy) +
                            "/" + std::to_string(hosts) + "x" + std::to_string(per_host);
-  benchmark::RegisterBenchmark(("moves" + name).c_str(), moves_of_a_host, plan)
+  benchmark::RegisterBenchmark(("steps" + name).c_str(), steps_of_a_host, plan)
       ->Unit(benchmark::kMicrosecond);
   benchmark::RegisterBenchmark(("cost" + name).c_str(), cost_of_a_plan, plan)
       ->Unit(benchmark::kMicrosecond);

@@ -39,9 +39,9 @@ void check_status(const v1::StatusMessage& from) {
 }
 
 void check_control(const v1::Control& control) {
-  if (control.has_arrive()) {
-    check_signature(control.arrive().signature());
-    check_status(control.arrive().invalid());
+  if (control.has_report()) {
+    check_signature(control.report().signature());
+    check_status(control.report().status());
   }
   if (control.has_fail()) check_status(control.fail());
   if (control.has_abort()) check_status(control.abort());

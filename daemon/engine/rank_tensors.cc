@@ -1,0 +1,160 @@
+#include "daemon/engine/rank_tensors.h"
+
+#include <algorithm>
+
+namespace tutti {
+
+RankTensors::RankTensors(Device& device, Stream& stream, Scratch& scratch,
+                         const Operation& operation, const Geometry& geometry)
+    : device_(device),
+      stream_(stream),
+      scratch_(scratch),
+      operation_(operation),
+      geometry_(geometry) {
+  const Recipe& recipe = *operation.recipe;
+  const std::vector<int>& here = recipe.plan.hosts[recipe.self];
+  for (const int place : fold_order(recipe.plan, recipe.self)) {
+    const auto found = std::ranges::find(operation.local, here[place], &RankBuffers::rank);
+    if (found != operation.local.end()) ranks_.push_back(&*found);
+  }
+  folds_ = local_folds(recipe.plan.strategies.local, static_cast<int>(ranks_.size()));
+}
+
+const std::byte* RankTensors::input(const RankBuffers& rank, int chunk, const Range& range) const {
+  if (rank.in == nullptr || !contributes(operation_.recipe->plan, rank.rank, chunk)) return nullptr;
+  return rank.in + geometry_.input_offset(chunk, range);
+}
+
+std::vector<const std::byte*> RankTensors::inputs(int chunk, const Range& range) const {
+  std::vector<const std::byte*> all;
+  for (const RankBuffers* rank : ranks_)
+    if (const std::byte* in = input(*rank, chunk, range)) all.push_back(in);
+  return all;
+}
+
+// Where the local ranks' results belong. The first one is the host's target.
+RankTensors::Places RankTensors::homes(int chunk, const Range& range) const {
+  Places all;
+  for (const RankBuffers* rank : ranks_)
+    if (rank->out != nullptr && wants(operation_.recipe->plan, rank->rank, chunk))
+      all.push_back(rank->out + geometry_.output_offset(chunk, range));
+  return all;
+}
+
+Result<bool> RankTensors::ready(uint64_t slice) {
+  for (int chunk = 0; chunk < geometry_.chunks(); ++chunk) {
+    const Range range = geometry_.slice(chunk, slice);
+    if (range.count == 0) continue;
+    if (Status status = fold(slice, chunk, range); !status.ok()) return status;
+  }
+  return true;
+}
+
+Status RankTensors::fold(uint64_t slice, int chunk, const Range& range) {
+  const std::vector<const std::byte*> from = inputs(chunk, range);
+  const Places homes = this->homes(chunk, range);
+  const Collective collective = operation_.recipe->plan.collective;
+  if (from.empty() || (is_alone() && homes.empty())) return {};
+  if (is_alone()) {
+    if (!reduces(collective)) return copy_to(homes, from.front(), range.count);
+    std::vector<Target> targets;
+    for (std::byte* home : homes) targets.push_back({home, operation_.dtype});
+    return combine(slice, from, std::move(targets), range.count);
+  }
+  Source& source = sources_[{chunk, range.first}];
+  source = {from.front(), operation_.dtype, nullptr};
+  if (from.size() == 1) return {};
+  source.dtype = accumulator_of(operation_.dtype);
+  std::byte* at = nullptr;
+  if (source.dtype == operation_.dtype && !homes.empty()) {
+    at = homes.front();
+  } else {
+    const Result<std::byte*> fresh = take(slice, range.count * size_of(source.dtype));
+    if (!fresh.ok()) return fresh.status();
+    at = source.scratch = *fresh;
+  }
+  source.at = at;
+  return combine(slice, from, {{at, source.dtype}}, range.count);
+}
+
+// One pass over memory, where the local strategy allows it.
+Status RankTensors::combine(uint64_t slice, const std::vector<const std::byte*>& from,
+                            std::vector<Target> to, uint64_t count) {
+  const bool mean = is_alone() && operation_.op == Op::mean;
+  FoldWork work{.folds = folds_,
+                .contributions = from,
+                .targets = to,
+                .dtype = operation_.dtype,
+                .op = operation_.op,
+                .count = count,
+                .divisor = mean ? static_cast<uint32_t>(world_size(operation_.recipe->plan)) : 1,
+                .past_cache = is_alone() && past_cache(from, to)};
+  if (folds_.size() > 1) {
+    const Result<std::byte*> inner = take(slice, scratch_bytes(folds_.size(), operation_.dtype));
+    if (!inner.ok()) return inner.status();
+    work.scratch = *inner;
+  }
+  Status status;
+  run_folds(work, [&](const FoldJob& job) {
+    status =
+        device_.reduce(stream_, {job.targets, job.target_count}, {job.sources, job.source_count},
+                       {job.count, job.op, job.divisor, job.past_cache});
+    return status.ok();
+  });
+  return status;
+}
+
+bool RankTensors::past_cache(const std::vector<const std::byte*>& from,
+                             const std::vector<Target>& to) const {
+  const uint64_t bytes = operation_.count * size_of(operation_.dtype) * ranks_.size();
+  return bytes >= device_.cache_bytes() && std::ranges::none_of(to, [&](const Target& target) {
+           return std::ranges::find(from, target.data) != from.end();
+         });
+}
+
+Status RankTensors::copy_to(const Places& homes, const std::byte* from, uint64_t count) {
+  for (std::byte* home : homes) {
+    if (home == from) continue;
+    Status status = device_.copy(stream_, home, from, count * size_of(operation_.dtype));
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+HostTensor::Source RankTensors::source(int chunk, const Range& range) {
+  const auto found = sources_.find({chunk, range.first});
+  require(found != sources_.end(), "a source is asked for when its slice is ready");
+  return found->second;
+}
+
+std::byte* RankTensors::target(int chunk, const Range& range) {
+  const Places all = homes(chunk, range);
+  return all.empty() ? nullptr : all.front();
+}
+
+Status RankTensors::finished(uint64_t slice) {
+  for (int chunk = 0; chunk < geometry_.chunks() && !is_alone(); ++chunk) {
+    const Range range = geometry_.slice(chunk, slice);
+    const Places all = homes(chunk, range);
+    if (range.count == 0 || all.size() < 2) continue;
+    if (Status status = copy_to(all, all.front(), range.count); !status.ok()) return status;
+  }
+  return device_.wait(stream_);
+}
+
+void RankTensors::released(uint64_t slice) {
+  for (int chunk = 0; chunk < geometry_.chunks(); ++chunk)
+    sources_.erase({chunk, geometry_.slice(chunk, slice).first});
+  const auto taken = taken_.extract(slice);
+  if (taken.empty()) return;
+  for (const Scratch::Block& block : taken.mapped()) scratch_.give_back(block);
+}
+
+Result<std::byte*> RankTensors::take(uint64_t slice, size_t bytes) {
+  const Result<Scratch::Block> block = scratch_.take(bytes);
+  if (!block.ok()) return block.status();
+  taken_[slice].push_back(*block);
+  return block->data;
+}
+
+}  // namespace tutti

@@ -1,0 +1,176 @@
+// An engine made of the real schedules and nothing else: the moves of one host run over messages
+// that carry a number where a real frame carries a tensor's slice.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "daemon/group/communicator.h"
+#include "daemon/group/member.h"
+#include "daemon/schedule/schedule.h"
+
+namespace tutti::simulated {
+
+struct Frame {
+  Key key;
+  int from = 0;  // Hosts.
+  int ordinal = 0;
+  int slice = 0;
+  int chunk = 0;
+  uint64_t agreement = 0;
+  uint64_t value = 0;
+};
+
+// The plan among a group's hosts, one contributor each, and every host's moves.
+struct HostPlan {
+  Plan plan;
+  int chunks = 0;
+  struct Move : Step {
+    int ordinal = 0;  // Of the message between the two.
+  };
+  std::vector<std::vector<Move>> moves;
+};
+const HostPlan& host_plan(const Signature& signature, const Strategy& among,
+                          const Communicator& group);
+
+class Engine {
+ public:
+  static constexpr int kSlices = 2;
+  struct Hooks {
+    std::function<bool(int host, const Frame& frame)> send;  // False: not now.
+    std::function<void(const Key& key, int from)> mismatch;
+    // An own contribution to a chunk.
+    std::function<uint64_t(const Key& key, int chunk, int slice)> contribution;
+    // All slices have run; their values by slice, then chunk.
+    std::function<void(const Key& key, const std::vector<std::vector<uint64_t>>& values)> done;
+  };
+  Engine(Hooks hooks, int window) : hooks_(std::move(hooks)), window_(window) {}
+
+  void start(const Start& start, const Communicator& group, const HostPlan& plan) {
+    Run& run = runs_[start.key];
+    run = {&group, &plan, start.agreement, {}};
+    for (int slice = 0; slice < kSlices; ++slice) {
+      std::vector<uint64_t> values(static_cast<size_t>(plan.chunks));
+      for (int chunk = 0; chunk < plan.chunks; ++chunk)
+        if (contributes(plan.plan, group.self_in_topology(), chunk))
+          values[static_cast<size_t>(chunk)] = hooks_.contribution(start.key, chunk, slice);
+      run.values.push_back(std::move(values));
+    }
+    std::vector<int> others;
+    for (const Frame& frame : mail_[start.key])
+      if (frame.agreement != run.agreement) others.push_back(frame.from);
+    for (const int from : others) hooks_.mismatch(start.key, from);
+  }
+
+  void take(const Frame& frame) {
+    const auto run = runs_.find(frame.key);
+    if (run != runs_.end() && run->second.agreement != frame.agreement)
+      return hooks_.mismatch(frame.key, frame.from);
+    mail_[frame.key].push_back(frame);
+  }
+
+  void forget(const Key& key) {
+    runs_.erase(key);
+    mail_.erase(key);
+  }
+
+  void abort() {
+    runs_.clear();
+    mail_.clear();
+  }
+
+  // Runs what can, of each group's oldest operations.
+  void pump() {
+    for (bool more = true; more;) {
+      more = false;
+      std::vector<Key> ended;
+      int before = 0;
+      uint32_t group = ~0u;
+      for (auto& [key, run] : runs_) {
+        before = key.group == group ? before + 1 : 0;
+        group = key.group;
+        if (before < window_ && advance(key, run)) ended.push_back(key);
+      }
+      for (const Key& key : ended) {
+        const auto values = std::move(runs_.at(key).values);
+        forget(key);
+        hooks_.done(key, values);
+        more = true;
+      }
+    }
+  }
+
+  std::pair<std::string, int> waiting(const Key& key) const {
+    const auto found = runs_.find(key);
+    if (found == runs_.end()) return {"its turn", -1};
+    for (const int next : found->second.next) {
+      const std::vector<Move>& moves = moves_of(found->second);
+      if (static_cast<size_t>(next) == moves.size()) continue;
+      const int peer = moves[static_cast<size_t>(next)].peer;
+      if (peer >= 0)
+        return {"data", found->second.group->topology()[static_cast<size_t>(peer)].front()};
+    }
+    return {"its turn", -1};
+  }
+  bool runs(const Key& key) const { return runs_.contains(key); }
+  size_t size() const { return runs_.size() + mail_.size(); }
+
+ private:
+  struct Run {
+    const Communicator* group = nullptr;
+    const HostPlan* plan = nullptr;
+    uint64_t agreement = 0;
+    std::vector<std::vector<uint64_t>> values;  // By slice, then chunk.
+    std::vector<int> next = std::vector<int>(kSlices);
+  };
+
+  using Move = HostPlan::Move;
+  static const std::vector<Move>& moves_of(const Run& run) {
+    return run.plan->moves[static_cast<size_t>(run.group->self_in_topology())];
+  }
+
+  // True: nothing is left to do.
+  bool advance(const Key& key, Run& run) {
+    bool all = true;
+    for (int slice = 0; slice < kSlices; ++slice) {
+      int& next = run.next[static_cast<size_t>(slice)];
+      const std::vector<Move>& moves = moves_of(run);
+      while (static_cast<size_t>(next) < moves.size() &&
+             take_move(key, run, slice, moves[static_cast<size_t>(next)]))
+        ++next;
+      all = all && static_cast<size_t>(next) == moves.size();
+    }
+    return all;
+  }
+
+  bool take_move(const Key& key, Run& run, int slice, const Move& move) {
+    if (move.kind == StepKind::finish) return true;
+    uint64_t& value = run.values[static_cast<size_t>(slice)][static_cast<size_t>(move.chunk)];
+    const auto& places = run.group->places();
+    const int peer = places[static_cast<size_t>(move.peer)];
+    if (move.kind == StepKind::send || move.kind == StepKind::notify)
+      return hooks_.send(peer, {key, places[static_cast<size_t>(run.group->self_in_topology())],
+                                move.ordinal, slice, move.chunk, run.agreement, value});
+    std::vector<Frame>& mail = mail_[key];
+    const auto found = std::find_if(mail.begin(), mail.end(), [&](const Frame& frame) {
+      return frame.from == peer && frame.ordinal == move.ordinal && frame.slice == slice &&
+             frame.agreement == run.agreement;
+    });
+    if (found == mail.end()) return false;
+    if (move.kind == StepKind::recv_reduce) value += found->value;
+    if (move.kind == StepKind::recv) value = found->value;
+    mail.erase(found);
+    return true;
+  }
+
+  const Hooks hooks_;
+  const int window_;
+  std::map<Key, Run> runs_;
+  std::map<Key, std::vector<Frame>> mail_;
+};
+
+}  // namespace tutti::simulated
