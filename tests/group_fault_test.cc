@@ -298,11 +298,7 @@ TEST(AgreementFrameTest, AFrameOfAnotherAgreementIsNeverUsed) {
     EXPECT_EQ(end.code(), Code::unavailable) << end.to_string();
     EXPECT_THAT(end.message(), HasSubstr("the worker of host b (ranks 1) is lost"));
   }
-  if (ends[0].ok() && ends[1].ok()) {
-    tensors.check();
-    Tensors after(cluster, all_reduce_of(10));
-    after.run_and_check();
-  }
+  if (ends[0].ok() && ends[1].ok()) tensors.check();
   handler->unbind();
   link->close(aborted("test ends"));
 }

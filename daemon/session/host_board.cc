@@ -237,7 +237,11 @@ void HostBoard::take(const Found& found) {
 void HostBoard::take_from(Group& group, size_t member, uint64_t number) {
   uint64_t& next = group.next[member];
   if (number >= kBoardSlots) next = std::max(next, number - kBoardSlots + 1);  // It is one behind.
-  while (next <= number && is_here(group.seats[member]) && take_one(group, member, next)) ++next;
+  while (next <= number && is_here(group.seats[member])) {
+    const uint64_t taking = next;
+    if (!take_one(group, member, taking)) return;
+    next = std::max(next, taking + 1);
+  }
 }
 
 // False: the rank has not come to it. What its ranks fold, or is over, need not be handed on. A
@@ -258,6 +262,7 @@ bool HostBoard::take_one(Group& group, size_t member, uint64_t number) {
   uint64_t& taken = group.taken[number % kBoardSlots];
   if (taken != Group::kNone && taken != number) return true;
   taken = number;
+  group.next[member] = number + 1;  // What it is handed to may ask to gather.
   seats_[seat]->take(group.number, number, {group.places[member], group.size},
                      board::copy_request(at.request), waited_ms(at.started_ns.load()));
   return true;
