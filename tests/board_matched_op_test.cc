@@ -1,6 +1,7 @@
 // An operation on the board, without a board: what a block of it does to the memory of all ranks.
 // Values against float64 in the plainest way. What is refused:
 // tests/board_matched_op_refusal_test.cc.
+#include <cfenv>
 #include <random>
 
 #include "tests/matched_hosts.h"
@@ -167,6 +168,24 @@ TEST(MatchedOp, AListIsFoldedWhereItsTensorsLie) {
           << tensor << " " << i;
       ASSERT_EQ(whole[first], want) << first;
     }
+}
+
+// A program may round as it likes: ranks must not differ by who folds.
+TEST(MatchedOp, TheCallersRoundingChangesNoBits) {
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO, FE_TONEAREST}) {
+    Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 100);
+    hosts.in_place();
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      auto* values = reinterpret_cast<float*>(hosts.at(rank, kArenaOffset));
+      for (int i = 0; i < 100; ++i) values[i] = rank == 0 ? 1.0f : (i % 2 == 0 ? 1e-9f : -1e-9f);
+    }
+    ASSERT_EQ(std::fesetround(mode), 0);
+    hosts.run();
+    EXPECT_EQ(std::fegetround(), mode) << "and the caller keeps it";
+    std::fesetround(FE_TONEAREST);
+    const auto* sums = reinterpret_cast<const float*>(hosts.at(1, kArenaOffset));
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(sums[i], 1.0f) << mode << " " << i;
+  }
 }
 
 // The worker folds with what trainers write: records that lie, or change, touch nothing outside.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cfenv>
 
 #include "daemon/board/area.h"
 #include "daemon/board/sides.h"
@@ -190,21 +189,6 @@ void run_share(const MatchedOp& op, uint32_t owner, uint32_t block, Kernel kerne
   if (!gathers) fold.write(op.parts[owner].out + range.first * element);
   fold.run(range.count, kernel);
 }
-
-// Whoever folds a block, in whatever mode its process computes, the bits are the same.
-class PlainArithmetic {
- public:
-  PlainArithmetic() {
-    std::fegetenv(&before_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  PlainArithmetic(const PlainArithmetic&) = delete;
-  PlainArithmetic& operator=(const PlainArithmetic&) = delete;
-  ~PlainArithmetic() { std::fesetenv(&before_); }
-
- private:
-  std::fenv_t before_{};
-};
 
 }  // namespace
 

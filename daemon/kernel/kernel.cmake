@@ -12,12 +12,15 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${kernel_dir}/x86/kernel_avx512.cc PROPERTIES
     COMPILE_OPTIONS "${kernel_flags};-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512;-Wno-uninitialized;-Wno-maybe-uninitialized")
   target_sources(tutti_kernel PRIVATE ${kernel_dir}/x86/usable_kernels.cc
+                 ${kernel_dir}/x86/plain_arithmetic.cc
                  ${kernel_dir}/x86/kernel_avx2.cc ${kernel_dir}/x86/kernel_avx512.cc)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set_source_files_properties(${kernel_dir}/arm/kernel_neon.cc PROPERTIES
                               COMPILE_OPTIONS "${kernel_flags}")
   target_sources(tutti_kernel PRIVATE ${kernel_dir}/arm/usable_kernels.cc
+                 ${kernel_dir}/portable/plain_arithmetic.cc
                  ${kernel_dir}/arm/kernel_neon.cc)
 else()
-  target_sources(tutti_kernel PRIVATE ${kernel_dir}/portable/usable_kernels.cc)
+  target_sources(tutti_kernel PRIVATE ${kernel_dir}/portable/usable_kernels.cc
+                 ${kernel_dir}/portable/plain_arithmetic.cc)
 endif()
