@@ -61,7 +61,7 @@ Outcome Calls::arrive(const Request& request, Ticket& ticket) {
   ticket.timeout = Millis(request.timeout_ms);
   if (!(request.flags & kRequestBlocking)) ticket.started = Clock::now();
   Backoff backoff(connection_.cores());
-  TimePoint next_call = Clock::now() + kPatience;
+  TimePoint next_call;  // The clock is looked at where the call must wait.
   for (;;) {
     uint32_t unsettled = kNobody;
     const Outcome arrived = arrive_once(request, ticket, unsettled);
@@ -125,8 +125,10 @@ void Calls::make_room(TimePoint& next_call) {
     number = next_ - kBoardSlots;
   }
   if (help(number) || conclude(number)) return;
-  if (Clock::now() >= next_call) {
-    next_call = Clock::now() + kPatience;
+  const TimePoint now = Clock::now();
+  if (next_call == TimePoint()) next_call = now + kPatience;
+  if (now >= next_call) {
+    next_call = now + kPatience;
     connection_.check_worker();
     call(number);
   }
