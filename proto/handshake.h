@@ -1,10 +1,15 @@
-// How a TCP link begins, before its first frame. Little-endian.
+// How a link between hosts begins, before its first frame. Little-endian.
 //
 //   dialler                           listener
 //   LinkHelloHead, job, host  ----->
 //                             <-----  LinkChallenge
 //   LinkProof                 ----->
 //                             <-----  LinkAnswerHead, text
+//
+// Over TCP the messages are the first bytes of the connection. Over gRPC they are metadata, since
+// gRPC bounds the size of metadata but reads a message whole before it looks at its size: a first
+// call of Exchange carries the hello and ends with the challenge, a second one carries both and the
+// proof, and is the link once it is answered.
 //
 // A proof is HMAC-SHA256, keyed with the job's secret, over one letter ('d' from the dialler, 'l'
 // from the listener), the hello and the challenge. So the secret never travels, and no proof fits
@@ -21,6 +26,8 @@ inline constexpr uint64_t kLinkMagic = 0x4B4E494C54545554;  // "TUTTLINK"
 inline constexpr uint32_t kLinkVersion = 1;
 inline constexpr size_t kLinkNameBytesMax = 1024;  // Of a job's or a host's name.
 inline constexpr size_t kLinkTextBytesMax = 1024;  // Of a refusal's words.
+// All that is read of a dialler before it has shown a proof.
+inline constexpr size_t kLinkHandshakeBytesMax = 4096;
 
 using LinkNonce = std::array<unsigned char, 32>;
 using LinkProof = std::array<unsigned char, 32>;
@@ -51,5 +58,9 @@ struct LinkAnswerHead {
   LinkProof proof{};
 };
 static_assert(sizeof(LinkAnswerHead) == 40);
+
+static_assert(sizeof(LinkHelloHead) + 2 * kLinkNameBytesMax + sizeof(LinkChallenge) +
+                  sizeof(LinkProof) <=
+              kLinkHandshakeBytesMax);
 
 }  // namespace tutti

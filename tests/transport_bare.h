@@ -1,4 +1,4 @@
-// Bare sockets that play a TCP link's other end, and a listener to play with.
+// Bare sockets that play a link's other end, and a listener to play with.
 #pragma once
 
 #include <arpa/inet.h>
@@ -10,8 +10,7 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/transport/frame_codec.h"
-#include "daemon/transport/secrets.h"
-#include "daemon/transport/tcp_handshake.h"
+#include "daemon/transport/handshake.h"
 #include "tests/transport_fixture.h"
 
 namespace tutti {
@@ -46,6 +45,20 @@ class Bare {
   void say(const Bytes& bytes) const {
     (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
+  // Says `words` again and again, `bytes` in all; `stuck` is called when nothing is taken for some
+  // time. Ends where the peer hangs up.
+  void say_patiently(const Bytes& words, size_t bytes, const std::function<void()>& stuck) const {
+    const timeval moment{.tv_sec = 1, .tv_usec = 0};
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &moment, sizeof(moment));
+    bool told = false;
+    for (size_t sum = 0; sum < bytes;) {
+      const ssize_t part = ::send(socket_.get(), words.data(), words.size(), MSG_NOSIGNAL);
+      if (part > 0) sum += static_cast<size_t>(part);
+      if (part < 0 && errno != EAGAIN) break;
+      if (part < 0 && !std::exchange(told, true)) stuck();
+    }
+    if (!told) stuck();
+  }
   // So many bytes, or fewer where the peer hung up.
   Bytes hear(size_t bytes) const {
     Bytes heard(bytes, '\0');
@@ -67,7 +80,7 @@ class Bare {
 };
 
 inline Bytes hello_of(const std::string& secret) {
-  return write_hello({"demo", 7, "a", secret}, {});
+  return DiallerHandshake({"demo", 7, "a", secret}, {}, "").hello();
 }
 
 // Shows that it knows `secret`; answers with the listener's answer.
@@ -82,13 +95,13 @@ inline LinkAnswerHead introduce(const Bare& client, const std::string& secret) {
                                                  : LinkAnswerHead{};
 }
 
-// A TCP transport that listens and takes every link whose secret is right.
+// A transport that listens and takes every link whose secret is right.
 class Listener {
  public:
   explicit Listener(const LinkLimits& limits = {.frame_bytes_max = kMax},
-                    std::shared_ptr<LinkHandler> handler = nullptr)
-      : transport_(limits) {
-    auto answer = transport_.listen("127.0.0.1:0", [=, this](const LinkGuest& guest, auto) {
+                    std::shared_ptr<LinkHandler> handler = nullptr, const std::string& kind = "tcp")
+      : transport_(make_transport(kind, limits, nullptr)) {
+    auto answer = transport_->listen("127.0.0.1:0", [=, this](const LinkGuest& guest, auto) {
       ++asked;
       if (lets_wait) {
         waiting.set_value(guest);
@@ -107,7 +120,7 @@ class Listener {
   const std::shared_ptr<Recorder> end = std::make_shared<Recorder>();
 
  private:
-  LoopTransport transport_;
+  std::unique_ptr<Transport> transport_;
 };
 
 }  // namespace tutti

@@ -101,6 +101,12 @@ class Recorder : public LinkHandler {
     });
     return cause;
   }
+  // Frames not yet taken by next().
+  size_t count() {
+    size_t count = 0;
+    monitor_.change([&] { count = frames_.size(); });
+    return count;
+  }
   Code closed_code() { return closed().value_or(Status()).code(); }
 
  private:
@@ -144,8 +150,8 @@ class Sender {
     monitor_.change([&] { count = released_; });
     return count;
   }
-  bool wait_released(size_t count) {
-    return monitor_.wait([&] { return released_ >= count; });
+  bool wait_released(size_t count, std::chrono::milliseconds limit = kPatience) {
+    return monitor_.wait([&] { return released_ >= count; }, limit);
   }
 
  private:

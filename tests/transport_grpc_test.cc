@@ -1,31 +1,9 @@
 // What only a network can do to a link: strangers, liars and deaf ears on the port, played by bare
 // gRPC and bare sockets.
-#include <arpa/inet.h>
-#include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
-#include <sys/socket.h>
-
-#include "daemon/base/fd.h"
-#include "daemon/transport/frame_codec.h"
-#include "tests/transport_fixture.h"
+#include "tests/transport_raw_grpc.h"
 
 namespace tutti {
 namespace {
-
-constexpr size_t kMax = 1'000;
-
-using Bytes = std::string;
-
-Bytes frame(FrameHeader header, size_t payload_bytes) {
-  return Bytes(reinterpret_cast<const char*>(&header), sizeof(header)) + Bytes(payload_bytes, 'x');
-}
-FrameHeader sealed(size_t payload_bytes) { return FrameSealer().seal({}, payload_bytes); }
-
-grpc::ByteBuffer buffer_of(const Bytes& bytes) {
-  const grpc::Slice slice(bytes);
-  return {&slice, 1};
-}
 
 // Messages a liar may send, and the code the honest end must close with.
 struct Lie {
@@ -53,123 +31,100 @@ std::vector<Lie> lies() {
           {"nothing", {Bytes()}, Code::data_loss}};
 }
 
-// A bare client's stream to `address`, with the metadata of a link's beginning or without.
-class RawClient {
- public:
-  explicit RawClient(const std::string& address, bool with_hello = true)
-      : stub_(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())) {
-    if (with_hello) context_.AddMetadata("tutti-epoch", "7");
-    call_ = stub_.PrepareCall(&context_, "/tutti.v1.Data/Exchange", &queue_);
-    call_->StartCall(this);
-    next();
-  }
-  void write(const Bytes& message) {
-    call_->Write(buffer_of(message), this);
-    next();
-  }
-  grpc::Status end() {
-    grpc::Status status;
-    call_->Finish(&status, this);
-    next();
-    return status;
-  }
-
- private:
-  void next() {
-    void* tag = nullptr;
-    bool ok = false;
-    const auto deadline = std::chrono::system_clock::now() + kPatience;
-    ASSERT_EQ(queue_.AsyncNext(&tag, &ok, deadline), grpc::CompletionQueue::GOT_EVENT);
-  }
-
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-};
-
 TEST(GrpcListener, ClosesOnFramesThatLie) {
   for (const Lie& lie : lies()) {
-    Pair pair("grpc", {.frame_bytes_max = kMax});
-    auto far_end = std::make_shared<Recorder>();
-    auto address = pair.here->listen(
-        "127.0.0.1:0", [&](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(far_end); });
-    RawClient liar(*address);
+    GrpcListener listener;
+    RawClient liar(listener.address, kSecret);
     for (const Bytes& message : lie.messages) liar.write(message);
-    EXPECT_EQ(far_end->closed_code(), lie.code) << lie.name;
+    EXPECT_EQ(listener.end->closed_code(), lie.code) << lie.name;
     EXPECT_EQ(liar.end().error_code(), grpc::StatusCode::UNAVAILABLE) << lie.name;
+    EXPECT_EQ(from_bytes<FrameHeader>(liar.heard).kind, FrameKind::goodbye) << lie.name;
   }
 }
 
 TEST(GrpcListener, RefusesWhatIsFarTooLargeUnread) {
-  Pair pair("grpc", {.frame_bytes_max = kMax});
-  auto far_end = std::make_shared<Recorder>();
-  auto address = pair.here->listen(
-      "127.0.0.1:0", [&](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(far_end); });
-  RawClient liar(*address);
+  GrpcListener listener;
+  RawClient liar(listener.address, kSecret);
   liar.write(frame(sealed(10 * kMax), 10 * kMax));
-  EXPECT_EQ(far_end->closed_code(), Code::unavailable);
+  EXPECT_EQ(listener.end->closed_code(), Code::unavailable);
   EXPECT_EQ(liar.end().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST(GrpcListener, RefusesAStreamWithoutAHello) {
-  Pair pair("grpc");
-  RawClient stranger(pair.address, /*with_hello=*/false);
-  EXPECT_EQ(stranger.end().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_FALSE(pair.heard.has_value());
+  LinkHelloHead newer, wordy;
+  newer.version = 9;
+  wordy.job_bytes = ~uint32_t{0};
+  const Bytes hello = hello_of(kSecret);
+  for (const Bytes& words :
+       {Bytes(), Bytes(64, 'x'), to_bytes(newer), to_bytes(wordy), hello.substr(1), hello + "x"}) {
+    GrpcListener listener;
+    RawCall stranger(listener.address, {{kHelloKey, words}});
+    EXPECT_EQ(stranger.end().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(listener.asked, 0);
+  }
 }
 
-// A bare server that accepts every stream and sends it these messages.
-class RawServer : public grpc::CallbackGenericService {
- public:
-  explicit RawServer(std::vector<Bytes> messages) : messages_(std::move(messages)) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterCallbackGenericService(this);
-    server_ = builder.BuildAndStart();
+// Proxies end streams that are idle.
+TEST(GrpcListener, PingsWhereNothingElseIsSaid) {
+  Listener listener({.silence_ms = 2'000}, nullptr, "grpc");
+  RawClient client(listener.address, kSecret);
+  ASSERT_TRUE(client.read());
+  ASSERT_EQ(client.heard.size(), sizeof(FrameHeader));
+  EXPECT_EQ(from_bytes<FrameHeader>(client.heard).kind, FrameKind::ping);
+}
+
+TEST(GrpcListener, ProvesThatItKnowsTheSecretToo) {
+  GrpcListener listener;
+  RawClient client(listener.address, kSecret);
+  const auto answer = from_bytes<LinkAnswerHead>(client.initial(kAnswerKey));
+  EXPECT_TRUE(same_proof(answer.proof, prove(kSecret, "l" + client.said)));
+  EXPECT_FALSE(same_proof(answer.proof, prove(kSecret, "d" + client.said)));
+}
+
+TEST(GrpcListener, TurnsAwayAWrongProof) {
+  GrpcListener listener;
+  RawClient client(listener.address, "a guess");
+  const grpc::Status end = client.end();
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(end.error_message(), "a stranger");
+}
+
+// What was overheard opens nothing.
+TEST(GrpcListener, TakesAProofOnceAndOnlyForItsOwnChallenge) {
+  GrpcListener listener;
+  RawClient client(listener.address, kSecret);
+  EXPECT_FALSE(client.initial(kAnswerKey).empty());
+  for (const Bytes& proof : {client.proof, client.proof.substr(1), client.proof + "x",
+                             to_bytes(LinkChallenge()) + to_bytes(LinkProof())}) {
+    RawCall thief(listener.address, {{kHelloKey, client.hello}, {kProofKey, proof}});
+    EXPECT_EQ(thief.end().error_code(), grpc::StatusCode::UNAVAILABLE);
   }
-  ~RawServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-
- private:
-  class Stream : public grpc::ServerGenericBidiReactor {
-   public:
-    explicit Stream(const std::vector<Bytes>& messages) : messages_(messages) {
-      StartRead(&incoming_);
-      OnWriteDone(true);
-    }
-    void OnWriteDone(bool ok) override {
-      if (!ok || written_ == messages_.size()) return;
-      outgoing_ = buffer_of(messages_[written_++]);
-      StartWrite(&outgoing_);
-    }
-    void OnReadDone(bool) override { Finish(grpc::Status::OK); }
-    void OnDone() override { delete this; }
-
-   private:
-    const std::vector<Bytes>& messages_;
-    size_t written_ = 0;
-    grpc::ByteBuffer incoming_, outgoing_;
-  };
-  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
-    return new Stream(messages_);
-  }
-
-  const std::vector<Bytes> messages_;
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-};
+  EXPECT_EQ(listener.asked, 1);
+}
 
 TEST(GrpcDialler, ClosesOnFramesThatLie) {
   std::vector<Lie> all = lies();
   all.push_back({"far too large", {frame(sealed(10 * kMax), 10 * kMax)}, Code::invalid_argument});
   for (const Lie& lie : all) {
-    RawServer liar(lie.messages);
+    RawServer liar(kSecret, lie.messages);
     auto transport = make_grpc_transport({.frame_bytes_max = kMax});
     auto end = std::make_shared<Recorder>();
-    auto link = transport->connect(liar.address(), {}, end);
+    auto link = transport->connect(liar.address(), {"demo", 7, "a", kSecret}, end);
     EXPECT_EQ(end->closed_code(), lie.code) << lie.name;
   }
+}
+
+TEST(GrpcDialler, TellsNobodyTheSecretAndSendsNothingToAnImpostor) {
+  RawServer impostor("a guess", {});
+  auto transport = make_grpc_transport({});
+  auto end = std::make_shared<Recorder>();
+  auto link = transport->connect(impostor.address(), {"demo", 7, "a", kSecret}, end);
+  EXPECT_TRUE(link->send({{}, {}, nullptr}).ok());
+  EXPECT_EQ(end->closed_code(), Code::unauthenticated);
+  transport.reset();
+  EXPECT_NE(impostor.told().find("demo"), Bytes::npos);
+  EXPECT_EQ(impostor.told().find(kSecret), Bytes::npos);
+  EXPECT_EQ(impostor.frames(), 0) << "not one frame";
 }
 
 // A listening socket whose connections nobody answers.

@@ -75,6 +75,9 @@ const std::array kRows = {
                "how long opening a link may take"),
     number_row("silence_ms", &S::silence_ms, 100, kHourMs,
                "a peer that answers nothing for so long is gone"),
+    number_row("half_open_links", &S::half_open_links, 1, 65'536,
+               "links of other hosts that have not proven yet that they know the job's secret; the "
+               "oldest makes room"),
 };
 
 std::string describe_range(const SettingRow& row) {

@@ -46,6 +46,7 @@ struct Settings {
   int64_t link_queue_bytes = int64_t{64} << 20;
   int64_t connect_timeout_ms = 10'000;
   int64_t silence_ms = 5'000;
+  int64_t half_open_links = 256;
 };
 
 // One row: how a setting is called, set, shown and explained. Numbers have a range; some texts have

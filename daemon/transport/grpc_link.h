@@ -1,138 +1,82 @@
-// What both ends of a gRPC link share: the queue, the one write and the one read in flight, and the
-// link's end. grpc_client.cc and grpc_server.cc add their side's calls into gRPC.
+// The wire of a gRPC link: a stream, with one write and one read in flight at a time.
+// grpc_client.cc and grpc_server.cc add their side's calls into gRPC.
 //
-// The life of a link:  waiting -> open -> ending -> done. It ends once, by end() (this side closes
-// or refuses a frame) or by break_off() (the stream failed under it), whichever is first. Then
-// nothing is written but the goodbye, and when gRPC is done with the stream (done(), its last
-// call), the handler learns the cause.
+// A silent peer is noticed by HTTP/2's own pings (grpc_options.cc), which count the bytes of a
+// message that is still on its way; the link's pings keep proxies from ending an idle stream.
 //
 // Locks: gRPC is called with mutex_ held. It never calls a reaction from within such a call, and
-// frames it drops there go to the courier; so nothing of the caller's runs under the lock.
+// frames it drops there go to the loop; so nothing of the caller's runs under the lock.
 #pragma once
 
+#include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/status.h>
+#include <grpcpp/support/string_ref.h>
 
-#include <condition_variable>
-#include <deque>
+#include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
+#include <string>
 
-#include "daemon/transport/frame_codec.h"
-#include "daemon/transport/grpc_message.h"
-#include "daemon/transport/lending.h"
-#include "daemon/transport/mailbox.h"
-#include "daemon/transport/transport.h"
+#include "daemon/transport/link_core.h"
 
 namespace tutti {
 
-class GrpcLink;
-
-// The method the data links call, and the metadata that explain a stream's start and end.
+// The method the data links call, and the metadata of proto/handshake.h's messages.
 inline constexpr char kExchangeMethod[] = "/tutti.v1.Data/Exchange";
-inline constexpr char kJobKey[] = "tutti-job-bin";
-inline constexpr char kEpochKey[] = "tutti-epoch";
-inline constexpr char kHostKey[] = "tutti-host-bin";
-inline constexpr char kSecretKey[] = "tutti-secret-bin";
-// In the trailers when the listener ended the stream in words of its own, not gRPC's.
-inline constexpr char kCauseKey[] = "tutti-cause";
+inline constexpr char kHelloKey[] = "tutti-hello-bin";
+inline constexpr char kChallengeKey[] = "tutti-challenge-bin";  // Of the first call's trailers.
+inline constexpr char kProofKey[] = "tutti-proof-bin";          // Behind the challenge.
+inline constexpr char kAnswerKey[] = "tutti-answer-bin";        // A refusal's is in the trailers.
 
-// The part of a transport that its links hold on to. Any thread.
-class GrpcHub {
- public:
-  explicit GrpcHub(const LinkLimits& limits)
-      : limits(limits), lending(std::make_shared<Lending>()) {}
+using GrpcMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
+// "" where there is none.
+std::string metadata_of(const GrpcMetadata& metadata, const char* key);
 
-  // Keeps `link` alive until forget(). False once close_all() was called.
-  bool keep(std::shared_ptr<GrpcLink> link);
-  void forget(const std::shared_ptr<GrpcLink>& link);
-  // Closes every link and waits until their handlers know.
-  void close_all(const Status& cause);
-
-  const LinkLimits limits;
-  const std::shared_ptr<Lending> lending;
-  Mailbox courier;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool closing_ = false;  // Guarded by mutex_, as is links_.
-  std::set<std::shared_ptr<GrpcLink>> links_;
-};
-
-class GrpcLink : public Link, public std::enable_shared_from_this<GrpcLink> {
- public:
-  Status send(Outgoing frame) override;
-  void close(Status cause) override;
-
+class GrpcLink : public LinkCore {
  protected:
-  enum class State { waiting, open, ending, done };
-  // How a link ends: with a peer to tell, before there was one, or by the stream's own failure.
-  enum class Ending { told, unheard, broken };
+  using LinkCore::LinkCore;
 
-  GrpcLink(std::shared_ptr<GrpcHub> hub, std::string peer);
+  // ---- A side's calls into gRPC; mutex_ is held ----
 
-  // A side's calls into gRPC; mutex_ is held.
   virtual void start_read(grpc::ByteBuffer* message) = 0;
   virtual void start_write(const grpc::ByteBuffer* message) = 0;
-  // Ends the stream, once; nothing but a dialler's reads is started afterwards.
-  virtual void finish(const Status& cause, Ending ending) = 0;
-  // Cuts the stream without a word, where finish() does not come through.
+  // Ends the stream behind what was written, once.
+  virtual void finish_stream() = 0;
+  // Cuts the stream without a word, where finish_stream() does not come through.
   virtual void cancel() = 0;
-  // Lets go of whatever gRPC gave for the stream.
-  virtual void drop_stream() = 0;
 
-  // A side's reactions call these, mutex_ not held.
-  void opened();
+  // ---- A side's reactions call these, mutex_ not held ----
+
   void was_read(bool ok);
   void was_written(bool ok);
-  void break_off();
-  // `cause` where nothing better is known; the last call.
-  void done(Status cause);
-  // Closes with `mine` here and `theirs` at the peer.
-  void end(Status mine, Status theirs);
+  // Gives up the stream: behind what is being written, and without the rest.
+  void give_up();
 
-  void set_handler(std::shared_ptr<LinkHandler> handler);
-  // Cuts the link if it has not come further by then: opened, or ended.
-  void set_alarm(int delay_ms);
-
-  const std::shared_ptr<GrpcHub> hub_;
-  const std::string peer_;  // For messages: "host b at 10.0.0.2:7000".
-  std::mutex mutex_;
+  void finish_locked();
+  // After gRPC's last call: no reaction is left.
+  void over(Status cause);
+  void cut() override;
+  bool is_finishing() const { return finishing_; }
 
  private:
+  void wake_writer_locked() override;
+  void wake_reader_locked() override;
+  bool shows_life() const override { return true; }
   void receive(const grpc::ByteBuffer& message);
-  Status check(const Frame& frame);
-  void take(Frame frame);
-  void dropped(size_t bytes);
-  void expired();
-  void pump_locked();
-  void drop_queue_locked();
-  void resume_locked();
-  void stop_locked();
-  void finish_locked();
 
-  const std::shared_ptr<SendBudget> budget_;
-  grpc::ByteBuffer incoming_;  // gRPC's, or the one reaction's to a read.
-
+  FrameChecker checker_{hub_->limits.frame_bytes_max};  // The reading reaction's, as is incoming_.
+  grpc::ByteBuffer incoming_;
   // Guarded by mutex_.
-  State state_ = State::waiting;
-  std::shared_ptr<LinkHandler> handler_;
-  FrameChecker checker_;
-  std::deque<std::unique_ptr<Borrow>> queue_;
   grpc::ByteBuffer outgoing_;
-  bool writing_ = false;   // gRPC has outgoing_.
-  size_t kept_bytes_ = 0;  // Of delivered payloads that the handler has not dropped.
-  bool paused_ = false;    // No read is under way until some are.
-  bool finished_ = false;  // finish() was called.
-  Ending ending_ = Ending::broken;
-  std::optional<Status> cause_;
-  Status their_cause_;
-
- protected:
-  FrameSealer sealer_;  // Guarded by mutex_.
+  bool writing_ = false;    // gRPC has outgoing_.
+  bool given_up_ = false;   // Nothing more is written.
+  bool finishing_ = false;  // finish_stream() was called.
 };
+
+// Dials on a channel of its own. `hub` keeps the link until its end.
+std::shared_ptr<Link> dial_grpc(std::shared_ptr<LinkHub> hub, const std::string& address,
+                                const LinkHello& hello, std::shared_ptr<LinkHandler> handler);
+
+// The Data service of proto/mesh.proto, to be registered with a server; outlives it.
+std::unique_ptr<grpc::Service> make_data_service(std::shared_ptr<LinkHub> hub, Acceptor acceptor);
 
 }  // namespace tutti

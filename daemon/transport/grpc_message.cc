@@ -2,21 +2,18 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 namespace tutti {
 namespace {
 
-constexpr size_t kTextBytesMax = 1024;
-
 struct Parcel {
   std::unique_ptr<Borrow> borrow;
-  Mailbox& courier;
+  Loop& loop;
 };
 
 void return_parcel(void* data) {
   auto* parcel = static_cast<Parcel*>(data);
-  parcel->courier.post([parcel] { delete parcel; });
+  parcel->loop.post([parcel] { delete parcel; });
 }
 
 std::span<const std::byte> bytes_of(const grpc::Slice& slice) {
@@ -25,8 +22,8 @@ std::span<const std::byte> bytes_of(const grpc::Slice& slice) {
 
 }  // namespace
 
-grpc::ByteBuffer pack_frame(std::unique_ptr<Borrow> borrow, Mailbox& courier) {
-  auto* parcel = new Parcel{std::move(borrow), courier};
+grpc::ByteBuffer pack_frame(std::unique_ptr<Borrow> borrow, Loop& loop) {
+  auto* parcel = new Parcel{std::move(borrow), loop};
   FrameHeader& header = parcel->borrow->header;
   const std::span<const std::byte> bytes = parcel->borrow->bytes();
   if (bytes.empty()) {
@@ -40,33 +37,22 @@ grpc::ByteBuffer pack_frame(std::unique_ptr<Borrow> borrow, Mailbox& courier) {
   return {slices, 2};
 }
 
-std::string cut_text(std::string text) {
-  text.resize(std::min(text.size(), kTextBytesMax));
-  return text;
-}
-
-grpc::ByteBuffer pack_goodbye(FrameHeader sealed, const std::string& text) {
-  const grpc::Slice slices[] = {grpc::Slice(&sealed, sizeof(sealed)), grpc::Slice(text)};
-  return {slices, 2};
-}
-
-Result<Frame> unpack_frame(const grpc::ByteBuffer& message) {
+Result<UnpackedFrame> unpack_frame(const grpc::ByteBuffer& message) {
+  UnpackedFrame frame;
   if (message.Length() < sizeof(FrameHeader))
     return data_loss("a message of " + std::to_string(message.Length()) +
                      " bytes has no room for a frame header");
-  auto slices = std::make_shared<std::vector<grpc::Slice>>();
-  if (!message.Dump(slices.get()).ok()) return data_loss("a message could not be read");
-  Frame frame;
+  if (!message.Dump(&frame.slices).ok()) return data_loss("a message could not be read");
+  frame.payload_bytes = message.Length() - sizeof(FrameHeader);
   auto* header = reinterpret_cast<std::byte*>(&frame.header);
   size_t wanted = sizeof(FrameHeader);
-  for (const grpc::Slice& slice : *slices) {
+  for (const grpc::Slice& slice : frame.slices) {
     std::span<const std::byte> bytes = bytes_of(slice);
     const size_t part = std::min(wanted, bytes.size());
     std::memcpy(header + sizeof(FrameHeader) - wanted, bytes.data(), part);
     wanted -= part;
-    if (part < bytes.size()) frame.payload.fragments.push_back(bytes.subspan(part));
+    if (part < bytes.size()) frame.fragments.push_back(bytes.subspan(part));
   }
-  frame.payload.owner = std::move(slices);
   return frame;
 }
 

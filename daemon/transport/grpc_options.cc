@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "proto/handshake.h"
+
 namespace tutti {
 namespace {
 
@@ -53,6 +55,11 @@ grpc::ChannelArguments channel_arguments(const LinkLimits& limits) {
 void set_server_options(const LinkLimits& limits, grpc::ServerBuilder& builder) {
   for (const auto& [name, value] : common_options(limits)) builder.AddChannelArgument(name, value);
   builder.SetMaxReceiveMessageSize(message_bytes_max(limits));
+  // Who has no link is given as long as a handshake may take, and twice its size for its own
+  // metadata and those that proxies add.
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, int{2 * kLinkHandshakeBytesMax});
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, limits.connect_timeout_ms);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, limits.connect_timeout_ms);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   // Two workers on one port is a mistake to be told of, not to be balanced.

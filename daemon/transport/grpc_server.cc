@@ -1,11 +1,10 @@
-#include "daemon/transport/grpc_server.h"
-
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <charconv>
+#include <algorithm>
 
-#include "daemon/transport/secrets.h"
+#include "daemon/transport/grpc_link.h"
+#include "daemon/transport/handshake.h"
 #include "proto/mesh.grpc.pb.h"
 
 namespace tutti {
@@ -13,105 +12,138 @@ namespace {
 
 using ServerReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-// Says why in trailers of our own, so that the dialler can tell our words from gRPC's.
-grpc::Status explain(grpc::CallbackServerContext& context, const Status& cause) {
-  context.AddTrailingMetadata(kCauseKey, "1");
-  return {static_cast<grpc::StatusCode>(cause.code()), cut_text(cause.message())};
+grpc::Status grpc_status(const Status& cause) {
+  return {static_cast<grpc::StatusCode>(cause.code()), cause.message()};
 }
 
-std::string metadata_of(const grpc::CallbackServerContext& context, const char* key) {
-  const auto& all = context.client_metadata();
-  const auto found = all.find(key);
-  return found == all.end() ? "" : std::string(found->second.data(), found->second.size());
-}
-
-Result<LinkGuest> read_hello(const grpc::CallbackServerContext& context) {
-  LinkGuest hello;
-  hello.job = metadata_of(context, kJobKey);
-  hello.host = metadata_of(context, kHostKey);
-  hello.knows = [shown = metadata_of(context, kSecretKey)](const std::string& secret) {
-    return same_secret(secret, shown);
-  };
-  const std::string epoch = metadata_of(context, kEpochKey);
-  const char* end = epoch.data() + epoch.size();
-  const auto parsed = std::from_chars(epoch.data(), end, hello.epoch);
-  if (parsed.ec != std::errc() || parsed.ptr != end)
-    return invalid_argument("a data link begins with its job, epoch, host and secret");
-  return hello;
-}
-
-// Answers a stream that never becomes a link; deletes itself.
-class Refusal : public ServerReactor {
+// Answers a stream that never becomes a link, unread; deletes itself.
+class Reply final : public ServerReactor {
  public:
-  Refusal(grpc::CallbackServerContext& context, const Status& cause) {
-    Finish(explain(context, cause));
+  Reply(grpc::CallbackServerContext& context, const std::string& challenge) {
+    context.AddTrailingMetadata(kChallengeKey, challenge);
+    Finish({grpc::StatusCode::UNAUTHENTICATED, "prove that you know the job's secret"});
+  }
+  Reply(grpc::CallbackServerContext& context, const Status& refusal) {
+    context.AddTrailingMetadata(kAnswerKey, write_refusal(refusal));
+    Finish(grpc_status(refusal));
   }
   void OnDone() override { delete this; }
 };
 
-class ServerLink : public GrpcLink, public ServerReactor {
+// The challenges that wait for their proofs, each once and for connect_timeout_ms. Of more than
+// half_open_max the oldest goes. Any thread.
+class Challenges {
  public:
-  ServerLink(std::shared_ptr<GrpcHub> hub, grpc::CallbackServerContext* context,
-             const LinkGuest& hello)
-      : GrpcLink(std::move(hub), "host " + hello.host + " at " + context->peer()),
-        context_(context) {}
+  explicit Challenges(const LinkLimits& limits) : limits_(limits) {}
 
-  // Within the method's handler: asks who takes this link. Whatever starts here waits until the
-  // handler has returned.
-  void start(const LinkGuest& hello, const Acceptor& acceptor) {
-    auto handler = acceptor(hello, shared_from_this());
-    if (!handler.ok()) return end(handler.status(), handler.status());
-    set_handler(*std::move(handler));
-    StartSendInitialMetadata();
-    opened();
+  std::string issue(const std::string& hello) {
+    const std::string challenge = write_challenge(limits_);
+    const std::lock_guard lock(mutex_);
+    if (issued_.size() >= limits_.half_open_max) issued_.pop_front();
+    issued_.push_back({hello + challenge, Clock::now() + Millis(limits_.connect_timeout_ms)});
+    return challenge;
+  }
+  bool redeem(const std::string& said) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(issued_, [](const Issued& each) { return each.until < Clock::now(); });
+    return std::erase_if(issued_, [&](const Issued& each) { return each.said == said; }) > 0;
   }
 
  private:
+  struct Issued {
+    std::string said;
+    TimePoint until;
+  };
+  const LinkLimits limits_;
+  std::mutex mutex_;
+  std::list<Issued> issued_;  // Guarded by mutex_.
+};
+
+class ServerLink final : public GrpcLink, public ServerReactor {
+ public:
+  ServerLink(std::shared_ptr<LinkHub> hub, grpc::CallbackServerContext* context,
+             const std::string& host)
+      : GrpcLink(std::move(hub), "host " + host + " at " + context->peer(), nullptr),
+        context_(context) {}
+
+ private:
   void start_read(grpc::ByteBuffer* message) override {
-    if (!finishing_) StartRead(message);
+    if (!is_finishing()) StartRead(message);
   }
   void start_write(const grpc::ByteBuffer* message) override { StartWrite(message); }
-  void finish(const Status& cause, Ending) override {
-    finishing_ = true;
-    Finish(explain(*context_, cause));
+  void finish_stream() override { Finish(end_); }
+  void cancel() override {
+    if (context_ != nullptr) context_->TryCancel();
   }
-  void cancel() override { context_->TryCancel(); }
-  void drop_stream() override { context_ = nullptr; }
+  void welcome(const std::string& answer) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_finishing()) return;
+      context_->AddInitialMetadata(kAnswerKey, answer);
+      StartSendInitialMetadata();
+    }
+    (void)opened(silence_ms());
+  }
+  void refuse(const Status& why) override {
+    const std::lock_guard lock(mutex_);
+    if (is_finishing()) return;
+    end_ = grpc_status(why);
+    context_->AddTrailingMetadata(kAnswerKey, write_refusal(why));
+    finish_locked();
+  }
 
   void OnReadDone(bool ok) override { was_read(ok); }
   void OnWriteDone(bool ok) override { was_written(ok); }
-  void OnDone() override { done(broken()); }
-  Status broken() {
-    std::lock_guard lock(mutex_);
-    return unavailable("the link from " + peer_ + " broke");
+  void OnCancel() override { lost(broken()); }
+  void OnDone() override {
+    {
+      const std::lock_guard lock(mutex_);
+      context_ = nullptr;
+    }
+    post([this, self = shared_from_this()] { over(broken()); });
   }
+  Status broken() const { return unavailable("the link from " + peer_ + " broke"); }
 
+  // Guarded by mutex_.
   grpc::CallbackServerContext* context_;
-  bool finishing_ = false;  // Guarded by mutex_.
+  grpc::Status end_{grpc::StatusCode::UNAVAILABLE, "the link has ended"};
 };
 
 class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Service> {
  public:
-  DataService(std::shared_ptr<GrpcHub> hub, Acceptor acceptor)
-      : hub_(std::move(hub)), acceptor_(std::move(acceptor)) {}
+  DataService(std::shared_ptr<LinkHub> hub, Acceptor acceptor)
+      : hub_(std::move(hub)), acceptor_(std::move(acceptor)), challenges_(hub_->limits) {}
 
+  // No message is read here: that is for links whose dialler was let in.
   ServerReactor* Exchange(grpc::CallbackServerContext* context) override {
-    auto hello = read_hello(*context);
-    if (!hello.ok()) return new Refusal(*context, hello.status());
-    auto link = std::make_shared<ServerLink>(hub_, context, *hello);
-    if (!hub_->keep(link)) return new Refusal(*context, unavailable("the listener ends"));
-    link->start(*hello, acceptor_);
+    const std::string hello = metadata_of(context->client_metadata(), kHelloKey);
+    const std::string shown = metadata_of(context->client_metadata(), kProofKey);
+    const Result<size_t> whole = hello_bytes(hello);
+    if (!whole.ok() || *whole != hello.size())
+      return new Reply(*context, invalid_argument("a data link begins with its hello"));
+    if (shown.empty()) return new Reply(*context, challenges_.issue(hello));
+    const std::string said = hello + shown.substr(0, sizeof(LinkChallenge));
+    if (shown.size() != sizeof(LinkChallenge) + sizeof(LinkProof) || !challenges_.redeem(said))
+      return new Reply(*context,
+                       unavailable("the challenge is not, or no longer, valid: dial again"));
+    const auto link = std::make_shared<ServerLink>(hub_, context, host_of(said));
+    if (!hub_->keep(link)) return new Reply(*context, unavailable("the listener ends"));
+    hub_->loop.post([link, acceptor = acceptor_, said,
+                     proof = from_bytes<LinkProof>(shown.substr(sizeof(LinkChallenge)))] {
+      link->ask(acceptor, said, proof);
+    });
     return link.get();
   }
 
  private:
-  const std::shared_ptr<GrpcHub> hub_;
+  const std::shared_ptr<LinkHub> hub_;
   const Acceptor acceptor_;
+  Challenges challenges_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_data_service(std::shared_ptr<GrpcHub> hub, Acceptor acceptor) {
+std::unique_ptr<grpc::Service> make_data_service(std::shared_ptr<LinkHub> hub, Acceptor acceptor) {
   return std::make_unique<DataService>(std::move(hub), std::move(acceptor));
 }
 

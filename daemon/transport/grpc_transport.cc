@@ -4,9 +4,8 @@
 
 #include <chrono>
 
-#include "daemon/transport/grpc_client.h"
+#include "daemon/transport/grpc_link.h"
 #include "daemon/transport/grpc_options.h"
-#include "daemon/transport/grpc_server.h"
 
 namespace tutti {
 namespace {
@@ -15,17 +14,18 @@ class GrpcTransport : public Transport {
  public:
   // gRPC's own start is kept for good: with its last user gone it would end all its threads, and
   // wait up to 10 s for one that polls.
-  explicit GrpcTransport(const LinkLimits& limits) : hub_(std::make_shared<GrpcHub>(limits)) {
+  explicit GrpcTransport(const LinkLimits& limits)
+      : hub_(std::make_shared<LinkHub>(thread_.loop, limits)) {
     grpc_init();
   }
 
   // gRPC drops the last of what was lent once the connections are gone, hence the order.
   ~GrpcTransport() override {
     hub_->close_all(unavailable("its transport ends"));
+    hub_->wait_none();
     if (server_) server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
     hub_->lending->wait_none();
-    hub_->courier.stop();
   }
 
   std::string name() const override { return "grpc"; }
@@ -50,11 +50,12 @@ class GrpcTransport : public Transport {
 
   std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
                                 std::shared_ptr<LinkHandler> handler) override {
-    return dial(hub_, address, hello, std::move(handler));
+    return dial_grpc(hub_, address, hello, std::move(handler));
   }
 
  private:
-  const std::shared_ptr<GrpcHub> hub_;
+  LoopThread thread_;  // Where links begin and end.
+  const std::shared_ptr<LinkHub> hub_;
   std::unique_ptr<grpc::Service> service_;  // Outlives server_.
   std::unique_ptr<grpc::Server> server_;
 };

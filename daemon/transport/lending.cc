@@ -34,6 +34,13 @@ std::unique_ptr<Borrow> Borrow::take(Outgoing& frame, std::shared_ptr<SendBudget
       new Borrow(std::move(frame), std::move(budget), std::move(lending)));
 }
 
+std::unique_ptr<Borrow> Borrow::own(FrameKind kind, const std::string& text,
+                                    std::shared_ptr<Lending> lending) {
+  const auto copy = std::make_shared<const std::string>(text);
+  Outgoing frame{{.kind = kind}, std::as_bytes(std::span(*copy)), [copy] {}};
+  return std::unique_ptr<Borrow>(new Borrow(std::move(frame), nullptr, std::move(lending)));
+}
+
 Borrow::Borrow(Outgoing&& frame, std::shared_ptr<SendBudget> budget,
                std::shared_ptr<Lending> lending)
     : header(frame.header),
@@ -44,20 +51,10 @@ Borrow::Borrow(Outgoing&& frame, std::shared_ptr<SendBudget> budget,
 }
 
 Borrow::~Borrow() {
-  budget_->give(cost());
+  if (budget_) budget_->give(cost());
   if (frame_.released) frame_.released();
   frame_.released = nullptr;  // Whatever it holds goes before the transport may.
   lending_->returned();
-}
-
-Payload counted(Payload payload, std::function<void()> dropped) {
-  const void* bytes = payload.owner.get();
-  payload.owner = std::shared_ptr<const void>(
-      bytes, [owner = payload.owner, dropped = std::move(dropped)](const void*) mutable {
-        owner.reset();
-        dropped();
-      });
-  return payload;
 }
 
 }  // namespace tutti

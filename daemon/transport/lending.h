@@ -38,9 +38,6 @@ class Lending {
   size_t borrowed_ = 0;  // Guarded by mutex_.
 };
 
-// `payload` with `dropped` called once its last copy is gone, on whatever thread that is.
-Payload counted(Payload payload, std::function<void()> dropped);
-
 // One accepted frame. Its end is the release: first the budget, so that the caller may send again
 // from within `released`, then `released` itself.
 class Borrow {
@@ -48,6 +45,9 @@ class Borrow {
   // Takes `frame` only if the budget allows; otherwise returns null and leaves it as it was.
   static std::unique_ptr<Borrow> take(Outgoing& frame, std::shared_ptr<SendBudget> budget,
                                       std::shared_ptr<Lending> lending);
+  // A frame of the link's own with a copy of `text`, beside the budget.
+  static std::unique_ptr<Borrow> own(FrameKind kind, const std::string& text,
+                                     std::shared_ptr<Lending> lending);
   ~Borrow();
   Borrow(const Borrow&) = delete;
   Borrow& operator=(const Borrow&) = delete;
@@ -60,7 +60,7 @@ class Borrow {
   size_t cost() const { return sizeof(FrameHeader) + frame_.bytes.size(); }
 
   Outgoing frame_;
-  std::shared_ptr<SendBudget> budget_;
+  std::shared_ptr<SendBudget> budget_;  // Null for the link's own.
   std::shared_ptr<Lending> lending_;
 };
 

@@ -1,5 +1,8 @@
 #include "daemon/transport/tcp_link.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -8,180 +11,139 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/handshake.h"
+#include "daemon/transport/handshake.h"
 
 namespace tutti {
 namespace {
 
-constexpr Millis kLinger{500};                   // How long a peer is given to hear a goodbye.
-constexpr size_t kPartsMost = 64;                // Of one write.
-constexpr size_t kWriteBytes = size_t{1} << 20;  // Written before anything is read.
+constexpr Millis kGoodbyeLimit{600};              // A little more than links take at most.
+constexpr size_t kPartsMost = 64;                 // Of one write.
+constexpr size_t kWriteBytes = size_t{1} << 20;   // Written before anything is read.
+constexpr size_t kTurnBytes = size_t{256} << 10;  // Read before the loop turns to others.
+
+size_t size_of(const Borrow& frame) { return sizeof(FrameHeader) + frame.bytes().size(); }
 
 }  // namespace
 
+void TcpHub::drive_to_end() {
+  const auto all = [this](auto&& task) {
+    const LinkSet left = links();
+    for (const auto& link : left) task(static_cast<TcpLink&>(*link));
+    return !left.empty();
+  };
+  all([](TcpLink& link) { link.wind_up(); });
+  const TimePoint limit = Clock::now() + kGoodbyeLimit;
+  std::vector<pollfd> sockets;
+  while (Clock::now() < limit && all([&](TcpLink& link) {
+           sockets.push_back({link.descriptor(), POLLIN, 0});
+         })) {
+    poll(sockets.data(), sockets.size(), 10);
+    sockets.clear();
+    all([](TcpLink& link) { link.ready(EPOLLIN | EPOLLOUT); });
+  }
+  all([](TcpLink& link) { link.break_off(unavailable("its transport ends")); });
+}
+
 TcpLink::TcpLink(std::shared_ptr<TcpHub> hub, std::string peer,
                  std::shared_ptr<LinkHandler> handler)
-    : hub_(std::move(hub)),
-      peer_(std::move(peer)),
-      budget_(std::make_shared<SendBudget>(hub_->limits.queue_bytes_max)),
-      handler_(std::move(handler)),
-      reader_(hub_->pool, hub_->limits.frame_bytes_max) {}
-
-std::span<const std::byte> TcpLink::Parcel::bytes() const {
-  return borrow ? borrow->bytes() : std::as_bytes(std::span(text));
-}
-
-// ---- Any thread ----
-
-Status TcpLink::send(Outgoing frame) {
-  Status allowed = check_outgoing(frame.header, frame.bytes.size(), hub_->limits.frame_bytes_max);
-  if (!allowed.ok()) return allowed;
-  const std::lock_guard lock(mutex_);
-  if (state_ >= State::ending) return unavailable("the link to " + peer_ + " is closed");
-  auto borrow = Borrow::take(frame, budget_, hub_->lending);
-  if (!borrow) return resource_exhausted("the queue of the link to " + peer_ + " is full");
-  queue_.push_back(std::move(borrow));
-  if (state_ == State::open) flush_soon_locked();
-  return {};
-}
-
-void TcpLink::flush_soon_locked() {
-  if (std::exchange(flush_posted_, true)) return;
-  hub_->loop.post([self = shared_from_this()] { self->flush(); });
-}
-
-void TcpLink::close(Status cause) {
-  Status theirs = unavailable("the peer closed the link: " + cause.message());
-  end(std::move(cause), std::move(theirs));
-}
-
-void TcpLink::end(Status mine, Status theirs) {
-  const std::lock_guard lock(mutex_);
-  if (state_ >= State::ending) return;
-  state_ = State::ending;
-  cause_ = std::move(mine);
-  their_cause_ = std::move(theirs);
-  hub_->loop.post([self = shared_from_this()] { self->wind_up(); });
-}
+    : LinkCore(hub, std::move(peer), std::move(handler)),
+      pool_(hub->pool),
+      reader_(pool_, hub_->limits.frame_bytes_max) {}
 
 Status TcpLink::broken(const std::string& why) const {
   return unavailable("the link to " + peer_ + " broke: " + why);
 }
 
-TcpLink::State TcpLink::state() {
-  const std::lock_guard lock(mutex_);
-  return state_;
-}
-
 // ---- Beginning and end ----
 
-bool TcpLink::set_opening(GiveUp give_up) {
+bool TcpLink::begin_dial(std::function<void()> give_up) {
   if (state() == State::done) return false;
   give_up_ = std::move(give_up);
+  expect_opening("did not accept the link");
   return true;
 }
 
-// Where the link was closed meanwhile, wind_up() is on its way, and will need the socket.
+Status TcpLink::watch(uint32_t events) {
+  return hub_->loop.watch(socket_.get(), events,
+                          [self = std::static_pointer_cast<TcpLink>(shared_from_this())](
+                              uint32_t what) { self->ready(what); });
+}
+
+bool TcpLink::wait_with(Fd socket) {
+  socket_ = std::move(socket);
+  return watch(EPOLLRDHUP).ok();
+}
+
 void TcpLink::open(Fd socket, int silence_ms) {
   give_up_ = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ == State::done) return;
-    if (state_ == State::waiting) state_ = State::open;
-    if (state_ == State::open && !queue_.empty()) flush_soon_locked();
-  }
+  if (!opened(silence_ms)) return;
   socket_ = std::move(socket);
-  tick_ = std::max(Millis(silence_ms) / kSilentTicks, Millis(1));
-  timer_ = hub_->loop.at(Clock::now() + tick_, [self = shared_from_this()] { self->tick(); });
-  const Status watched =
-      hub_->loop.watch(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-                       [self = shared_from_this()](uint32_t events) { self->ready(events); });
+  const Status watched = watch(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
   if (!watched.ok()) break_off(watched);
 }
 
-void TcpLink::break_off(Status cause) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ == State::done) return;
-    state_ = State::ending;
-    if (!cause_) cause_ = std::move(cause);
-  }
-  finish();
+void TcpLink::welcome(const std::string& answer) {
+  if (!write_at_once(socket_, answer)) return break_off(broken("it takes no answer"));
+  open(std::move(socket_), silence_ms());
 }
 
-// Says goodbye behind the frame that is partly out; what is not begun is dropped.
-void TcpLink::wind_up() {
-  if (std::exchange(winding_up_, true)) return;
-  if (const GiveUp give_up = std::exchange(give_up_, nullptr)) give_up(their_cause_);
-  if (!socket_.valid()) return finish();
-  std::deque<std::unique_ptr<Borrow>> unsent;
-  {
-    const std::lock_guard lock(mutex_);
-    unsent.swap(queue_);
-  }
-  unsent.clear();
-  add_own(FrameKind::goodbye, their_cause_.message().substr(0, kLinkTextBytesMax));
-  Parcel goodbye = std::move(writing_.back());
-  const size_t begun = written_ > 0 ? 1 : 0;
-  goodbye.header.link_seq = writing_[begun].header.link_seq;  // Of the first that is dropped.
-  writing_.resize(begun);
-  writing_.push_back(std::move(goodbye));
-  hub_->loop.cancel(timer_);
-  timer_ = hub_->loop.at(Clock::now() + kLinger, [self = shared_from_this()] { self->finish(); });
-  write_some();
-  read_soon();
+void TcpLink::refuse(const Status& why) {
+  if (socket_.valid()) (void)write_at_once(socket_, write_refusal(why));
+  cut();
 }
 
-void TcpLink::finish() {
-  std::deque<std::unique_ptr<Borrow>> unsent;
-  Status cause;
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ == State::done) return;
-    state_ = State::done;
-    unsent.swap(queue_);
-    cause = *cause_;
-  }
-  hub_->loop.cancel(timer_);
-  give_up_ = nullptr;
+void TcpLink::cut() {
+  if (const auto give_up = std::exchange(give_up_, nullptr)) give_up();
   if (socket_.valid()) hub_->loop.unwatch(socket_.get());
   socket_.reset();
-  unsent.clear();
-  writing_.clear();
-  if (const auto handler = std::exchange(handler_, nullptr)) handler->on_closed(std::move(cause));
-  hub_->forget(shared_from_this());
+  std::exchange(writing_, {}).clear();
+  finished(broken("it was closed"));
+}
+
+void TcpLink::ready(uint32_t events) {
+  hung_up_ = hung_up_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+  if (!is_open()) return hung_up_ ? break_off(broken("its dialler hung up")) : void();
+  if ((events & EPOLLOUT) != 0) {
+    blocked_ = false;
+    if (socket_.valid()) write_some();
+  }
+  empty_ = false;
+  read_some();
 }
 
 // ---- Writing ----
 
-void TcpLink::add_own(FrameKind kind, std::string text) {
-  Parcel& parcel = writing_.emplace_back();
-  parcel.text = std::move(text);
-  parcel.header.kind = kind;
-  parcel.header = sealer_.seal(parcel.header, parcel.text.size());
+void TcpLink::wake_writer_locked() {
+  if (!std::exchange(flush_posted_, true)) post_locked(&TcpLink::flush);
 }
 
 void TcpLink::flush() {
   {
     const std::lock_guard lock(mutex_);
     flush_posted_ = false;
-    if (state_ != State::open) return;
-    for (std::unique_ptr<Borrow>& borrow : queue_) {
-      Parcel& parcel = writing_.emplace_back();
-      parcel.header = sealer_.seal(borrow->header, borrow->bytes().size());
-      parcel.borrow = std::move(borrow);
-    }
-    queue_.clear();
   }
-  write_some();
+  if (socket_.valid() && is_open()) write_some();
+  if (is_winding_up()) read_soon();
+}
+
+// As much as one write takes. False: there is nothing to write.
+bool TcpLink::refill() {
+  const std::lock_guard lock(mutex_);
+  while (unwritten_ < kWriteBytes && writing_.size() < kPartsMost / 2) {
+    std::unique_ptr<Borrow> next = next_locked();
+    if (!next) break;
+    unwritten_ += size_of(*next);
+    writing_.push_back(std::move(next));
+  }
+  return !writing_.empty();
 }
 
 void TcpLink::write_some() {
   size_t sum = 0;
-  while (!writing_.empty() && !blocked_) {
+  while (!blocked_ && refill()) {
     if (sum >= kWriteBytes) {
       const std::lock_guard lock(mutex_);
-      if (state_ == State::open) return flush_soon_locked();
+      return wake_writer_locked();
     }
     const ssize_t wrote = write_once();
     if (wrote < 0 && errno == EINTR) continue;
@@ -194,13 +156,13 @@ void TcpLink::write_some() {
       written(static_cast<size_t>(wrote));
     }
   }
-  if (winding_up_ && writing_.empty() && socket_.valid()) shutdown(socket_.get(), SHUT_WR);
+  if (is_winding_up() && writing_.empty() && socket_.valid()) shutdown(socket_.get(), SHUT_WR);
 }
 
 // The peer may have said why: what it sent is read before the link breaks.
 void TcpLink::cannot_write(int error) {
   blocked_ = true;
-  if (paused_) return break_off(broken(std::strerror(error)));
+  if (holding_) return break_off(broken(std::strerror(error)));
   empty_ = false;
   read_soon();
 }
@@ -220,10 +182,10 @@ ssize_t TcpLink::write_once() {
     parts[count++] = {const_cast<char*>(static_cast<const char*>(data)) + skipped, left};
     sum += left;
   };
-  for (const Parcel& parcel : writing_) {
+  for (const auto& frame : writing_) {
     if (count + 2 > parts.size() || sum == kWriteBytes) break;
-    add(&parcel.header, sizeof(parcel.header));
-    add(parcel.bytes().data(), parcel.bytes().size());
+    add(&frame->header, sizeof(frame->header));
+    add(frame->bytes().data(), frame->bytes().size());
   }
   msghdr message{};
   message.msg_iov = parts.data();
@@ -232,13 +194,86 @@ ssize_t TcpLink::write_once() {
 }
 
 void TcpLink::written(size_t bytes) {
-  spoke_ = true;
+  unwritten_ -= bytes;
   written_ += bytes;
-  while (!writing_.empty() && written_ >= writing_.front().size()) {
-    written_ -= writing_.front().size();
-    const Parcel whole = std::move(writing_.front());
+  while (!writing_.empty() && written_ >= size_of(*writing_.front())) {
+    written_ -= size_of(*writing_.front());
+    const std::unique_ptr<Borrow> whole = std::move(writing_.front());
     writing_.pop_front();  // First, for its release may do anything.
   }
+}
+
+// ---- Reading ----
+
+void TcpLink::read_soon() {
+  if (std::exchange(read_posted_, true)) return;
+  post([this, self = shared_from_this()] {
+    read_posted_ = false;
+    read_some();
+  });
+}
+
+void TcpLink::read_some() {
+  size_t sum = 0;
+  while (socket_.valid() && is_open()) {
+    if (is_winding_up()) return discard_some();
+    holding_ = holds_back();
+    if (holding_) return;
+    Result<std::optional<FrameReader::Whole>> next = reader_.next(handler());
+    if (!next.ok()) return refuse_frame(next.status());
+    if (!next->has_value()) {
+      if (!fill()) return;
+      continue;
+    }
+    sum += sizeof(FrameHeader) + (*next)->header.payload_bytes;
+    take(std::move(**next));
+    if (sum >= kTurnBytes) return read_soon();
+  }
+}
+
+// Whether more is to be looked at now.
+bool TcpLink::fill() {
+  if (empty_) return false;
+  const ssize_t got = reader_.fill(socket_.get());
+  if (got > 0) {
+    heard();
+    empty_ = reader_.was_short() && !hung_up_;  // Else the end of the stream is behind it.
+    return true;
+  }
+  if (got < 0 && errno == EINTR) return true;
+  if (got < 0 && errno == EAGAIN)
+    empty_ = true;
+  else
+    break_off(broken(got == 0 ? "its process ended" : std::strerror(errno)));
+  return false;
+}
+
+// What still comes after this side's goodbye; the peer's end of stream is the end.
+void TcpLink::discard_some() {
+  std::array<std::byte, 16 << 10> ignored;
+  for (size_t sum = 0; sum < kTurnBytes;) {
+    const ssize_t got = recv(socket_.get(), ignored.data(), ignored.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) return cut();
+    sum += static_cast<size_t>(got);
+  }
+  read_soon();
+}
+
+void TcpLink::take(FrameReader::Whole whole) {
+  const FrameHeader header = whole.header;
+  std::vector<std::span<const std::byte>> fragments;
+  if (header.payload_bytes > 0) fragments = {{whole.payload(), header.payload_bytes}};
+  deliver(header, std::move(fragments), std::move(whole));
+}
+
+// The kernel of a host that lives answers every ping, whatever its processes do.
+bool TcpLink::shows_life() const {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (!holding_ || getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+    return false;
+  return info.tcpi_unacked == 0 || Millis(info.tcpi_last_ack_recv) < Millis(silence_ms());
 }
 
 }  // namespace tutti

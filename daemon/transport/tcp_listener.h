@@ -3,13 +3,12 @@
 
 #include <list>
 #include <memory>
-#include <string>
 
 #include "daemon/transport/tcp_link.h"
 
 namespace tutti {
 
-class Greeting;
+class Stranger;
 
 // On the loop, but for its making before the loop runs.
 class TcpListener {
@@ -20,20 +19,16 @@ class TcpListener {
   TcpListener& operator=(const TcpListener&) = delete;
 
   Status start();
-  void stop();
 
  private:
-  friend class Greeting;
+  friend class Stranger;
   void accept_some();
   void rest();
-  void let_wait(const std::shared_ptr<Greeting>& greeting);
-  void forget(const std::shared_ptr<Greeting>& greeting);
 
   const std::shared_ptr<TcpHub> hub_;
   const Fd socket_;
   const Acceptor acceptor_;
-  std::list<std::shared_ptr<Greeting>> strangers_;  // Oldest first.
-  std::list<std::shared_ptr<Greeting>> guests_;     // The acceptor was asked; it bounds them.
+  std::list<std::shared_ptr<Stranger>> strangers_;  // Oldest first.
   Loop::TimerId rest_ = 0;
 };
 

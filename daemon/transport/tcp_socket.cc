@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -71,6 +72,17 @@ int port_of(const Fd& socket) {
   const bool v6 = name.storage.ss_family == AF_INET6;
   return ntohs(v6 ? reinterpret_cast<const sockaddr_in6*>(&name.storage)->sin6_port
                   : reinterpret_cast<const sockaddr_in*>(&name.storage)->sin_port);
+}
+
+std::string name_of_peer(const Fd& socket) {
+  SocketAddress from{.bytes = sizeof(sockaddr_storage)};
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.bytes) != 0 ||
+      getnameinfo(from.get(), from.bytes, host.data(), host.size(), port.data(), port.size(),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return "an unknown address";
+  return std::string(host.data()) + ":" + port.data();
 }
 
 Result<Fd> begin_connect(const SocketAddress& to, const std::string& congestion) {

@@ -25,6 +25,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& address, bool name
 // paces (bbr) leaves its pacing behind when it is exchanged later. What is accepted inherits it.
 Result<Fd> listen_at(const SocketAddress& address, const std::string& congestion);
 int port_of(const Fd& socket);
+std::string name_of_peer(const Fd& socket);
 // As above; not blocking, its connect under way.
 Result<Fd> begin_connect(const SocketAddress& to, const std::string& congestion);
 // Why the connect failed; 0: it did not.

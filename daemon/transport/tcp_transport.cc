@@ -1,7 +1,6 @@
 #include <future>
 #include <optional>
 
-#include "daemon/transport/tcp_dial.h"
 #include "daemon/transport/tcp_listener.h"
 
 namespace tutti {
@@ -39,7 +38,7 @@ void TcpTransport::run(const std::function<void()>& task) {
 
 TcpTransport::~TcpTransport() {
   run([this] {
-    if (hub_->resolver) hub_->resolver->stop();
+    hub_->resolver.reset();
     hub_->close_all(unavailable("its transport ends"));
     listener_.reset();
   });

@@ -1,6 +1,6 @@
 // An ordered way to one peer worker. In-process, gRPC and TCP links stand behind one interface; one
-// contract suite (tests/transport_test.cc, transport_pressure_test.cc) runs over all. To add a
-// transport: one file here, one line in that suite.
+// contract suite (tests/transport_test.cc, transport_pressure_test.cc, transport_end_test.cc) runs
+// over all. To add a transport: one file here, one line in each of that suite.
 //
 // PROMISES of a link. A receiver that keeps payloads holds its sender back: past queue_bytes_max of
 // kept bytes nothing more is delivered until some are dropped. Frames arrive whole, once and in the
@@ -28,6 +28,7 @@ struct LinkLimits {
   size_t queue_bytes_max = size_t{64} << 20;  // Accepted by send() and not yet released.
   int connect_timeout_ms = 10'000;
   int silence_ms = 5'000;
+  size_t half_open_max = 256;  // Diallers that have proven nothing yet; the oldest makes room.
   std::string congestion = "cubic";  // TCP_CONGESTION, where the kernel allows it; empty: its own.
 };
 
@@ -47,7 +48,7 @@ struct Frame {
 // A frame to send. `bytes` are borrowed until `released` is called: exactly once, whether the frame
 // was sent or the link closed, on a thread of the transports' own and never inside send() or
 // close(), so it may take the caller's locks and send again. The caller may change the bytes only
-// then. `released` may be empty.
+// then. `released` may be empty. No release waits for a peer's handler once the link has ended.
 struct Outgoing {
   FrameHeader header;
   std::span<const std::byte> bytes;
@@ -94,9 +95,9 @@ struct LinkHello {
   std::string secret;  // Of the roster.
 };
 
-// What the listener hears of it, and decides on. A transport that can lets the secret be proven and
-// not told, and proves the listener's knowledge to the dialler, too: there, the dialler's frames
-// wait until `knows` was asked and answered true.
+// What the listener hears of it, and decides on. Between processes the secret is proven and never
+// told, by both sides, and nothing is read of the dialler beyond its handshake until `knows` was
+// asked and answered true; who is not let in within connect_timeout_ms is turned away.
 struct LinkGuest {
   std::string job;
   uint32_t epoch = 0;

@@ -35,6 +35,7 @@ LinkLimits link_limits(const Settings& settings) {
   limits.queue_bytes_max = std::max(window, static_cast<size_t>(settings.link_queue_bytes));
   limits.connect_timeout_ms = static_cast<int>(settings.connect_timeout_ms);
   limits.silence_ms = static_cast<int>(settings.silence_ms);
+  limits.half_open_max = static_cast<size_t>(settings.half_open_links);
   limits.congestion = settings.tcp_congestion;
   return limits;
 }

@@ -1,0 +1,156 @@
+#include "daemon/transport/handshake.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kLeastSilenceMs = 10;  // A peer may not make this side ping without end.
+
+LinkNonce make_nonce() {
+  LinkNonce nonce;
+  const ssize_t got = getrandom(nonce.data(), nonce.size(), 0);
+  require(got == static_cast<ssize_t>(nonce.size()), "the system gives no random numbers");
+  return nonce;
+}
+
+Status check_version(uint64_t magic, uint32_t version) {
+  if (magic != kLinkMagic) return invalid_argument("these are not the words of a Tutti link");
+  if (version != kLinkVersion)
+    return invalid_argument("a link of version " + std::to_string(version) +
+                            "; this worker speaks " + std::to_string(kLinkVersion) +
+                            ": run the same release on every host");
+  return {};
+}
+
+int common_silence_ms(int mine_ms, uint32_t theirs_ms) {
+  const auto own_ms = static_cast<uint32_t>(mine_ms);
+  return static_cast<int>(std::min(own_ms, std::max(theirs_ms, kLeastSilenceMs)));
+}
+
+std::string write_hello(const LinkHello& hello, const LinkLimits& limits) {
+  const std::string job = hello.job.substr(0, kLinkNameBytesMax);
+  const std::string host = hello.host.substr(0, kLinkNameBytesMax);
+  LinkHelloHead head;
+  head.epoch = hello.epoch;
+  head.silence_ms = static_cast<uint32_t>(limits.silence_ms);
+  head.job_bytes = static_cast<uint32_t>(job.size());
+  head.host_bytes = static_cast<uint32_t>(host.size());
+  head.nonce = make_nonce();
+  return to_bytes(head) + job + host;
+}
+
+}  // namespace
+
+LinkProof prove(const std::string& secret, std::string_view said) {
+  LinkProof proof;
+  unsigned int bytes = 0;
+  const auto* text = reinterpret_cast<const unsigned char*>(said.data());
+  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()), text, said.size(),
+       proof.data(), &bytes);
+  require(bytes == proof.size(), "HMAC-SHA256 has 32 bytes");
+  return proof;
+}
+
+bool same_proof(const LinkProof& a, const LinkProof& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+DiallerHandshake::DiallerHandshake(const LinkHello& hello, const LinkLimits& limits,
+                                   std::string peer)
+    : hello_(write_hello(hello, limits)),
+      secret_(hello.secret),
+      peer_(std::move(peer)),
+      silence_ms_(limits.silence_ms) {}
+
+Result<std::string> DiallerHandshake::prove(const std::string& challenge) {
+  if (challenge.size() != sizeof(LinkChallenge))
+    return unavailable("what listens at " + peer_ + " speaks no Tutti link");
+  const auto read = from_bytes<LinkChallenge>(challenge);
+  if (Status good = check_version(read.magic, read.version); !good.ok())
+    return unavailable(peer_ + ": " + good.message());
+  silence_ms_ = common_silence_ms(silence_ms_, read.silence_ms);
+  said_ = hello_ + challenge;
+  return to_bytes(tutti::prove(secret_, "d" + said_));
+}
+
+Status DiallerHandshake::check(const std::string& answer) const {
+  if (const auto whole = answer_bytes(answer); !whole.ok() || *whole != answer.size())
+    return unavailable(peer_ + " answers the link in words that make no sense");
+  const auto head = from_bytes<LinkAnswerHead>(answer);
+  if (head.code != 0)
+    return {code_of(static_cast<int>(head.code)), answer.substr(sizeof(LinkAnswerHead))};
+  if (!same_proof(head.proof, tutti::prove(secret_, "l" + said_)))
+    return unauthenticated("what listens at " + peer_ + " does not know the job's secret");
+  return {};
+}
+
+Result<size_t> answer_bytes(std::string_view begun) {
+  if (begun.size() < sizeof(LinkAnswerHead)) return sizeof(LinkAnswerHead);
+  const auto head = from_bytes<LinkAnswerHead>(begun);
+  if (head.text_bytes > kLinkTextBytesMax)
+    return unavailable("it refuses the link at more length than is allowed");
+  return sizeof(LinkAnswerHead) + head.text_bytes;
+}
+
+Result<size_t> hello_bytes(std::string_view begun) {
+  if (begun.size() < sizeof(LinkHelloHead)) return sizeof(LinkHelloHead);
+  const auto head = from_bytes<LinkHelloHead>(begun);
+  if (Status known = check_version(head.magic, head.version); !known.ok()) return known;
+  if (head.job_bytes > kLinkNameBytesMax || head.host_bytes > kLinkNameBytesMax)
+    return invalid_argument("a link's job and host have names of at most " +
+                            std::to_string(kLinkNameBytesMax) + " bytes");
+  return sizeof(LinkHelloHead) + head.job_bytes + head.host_bytes;
+}
+
+std::string write_challenge(const LinkLimits& limits) {
+  LinkChallenge challenge;
+  challenge.silence_ms = static_cast<uint32_t>(limits.silence_ms);
+  challenge.nonce = make_nonce();
+  return to_bytes(challenge);
+}
+
+std::string host_of(const std::string& said) {
+  const auto head = from_bytes<LinkHelloHead>(said);
+  return said.substr(sizeof(LinkHelloHead) + head.job_bytes, head.host_bytes);
+}
+
+LinkGuest guest_of(const std::string& said, const LinkProof& shown,
+                   std::function<void(std::string welcome)> known) {
+  const auto head = from_bytes<LinkHelloHead>(said);
+  LinkGuest guest;
+  guest.job = said.substr(sizeof(LinkHelloHead), head.job_bytes);
+  guest.epoch = head.epoch;
+  guest.host = host_of(said);
+  guest.knows = [said, shown, known = std::move(known)](const std::string& secret) {
+    if (!same_proof(shown, prove(secret, "d" + said))) return false;
+    known(write_welcome(prove(secret, "l" + said)));
+    return true;
+  };
+  return guest;
+}
+
+std::string write_welcome(const LinkProof& proof) {
+  LinkAnswerHead head;
+  head.proof = proof;
+  return to_bytes(head);
+}
+
+std::string write_refusal(const Status& why) {
+  const std::string text = why.message().substr(0, kLinkTextBytesMax);
+  LinkAnswerHead head;
+  head.code = static_cast<uint32_t>(why.code());
+  head.text_bytes = static_cast<uint32_t>(text.size());
+  return to_bytes(head) + text;
+}
+
+int silence_of(const std::string& said, const LinkLimits& limits) {
+  return common_silence_ms(limits.silence_ms, from_bytes<LinkHelloHead>(said).silence_ms);
+}
+
+}  // namespace tutti
