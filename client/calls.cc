@@ -206,14 +206,24 @@ bool Calls::fold_claimed(uint64_t number, Memory& memory, const board::Claim<Mem
   return true;
 }
 
-void Calls::set_ready(uint64_t number, uint32_t blocks) {
-  crew_.area.entry(number, seat_).ready.store(blocks, std::memory_order_release);
+void Calls::feed(uint64_t number, uint32_t blocks, bool tells) {
+  Caller caller(*this);
+  Memory memory(view_, crew_, number, caller);
+  board::Feeding<Memory> feeding(turn_of(number), seat_, blocks, tells && !is_local());
+  run(feeding, memory);
 }
 
-bool Calls::is_folded(uint64_t number, uint32_t block) const {
-  const uint64_t mark =
-      crew_.area.slot_of(number).marks[block % kStageBlocks].load(std::memory_order_acquire);
-  return mark == pack(board::Count{turn_of(number), block + 1});
+bool Calls::is_through(uint64_t number, uint32_t block) const {
+  const BoardSlot& slot = crew_.area.slot_of(number);
+  if (is_local())
+    return slot.marks[block % kStageBlocks].load(std::memory_order_acquire) ==
+           pack(board::Count{turn_of(number), block + 1});
+  const board::Count passed = board::unpack_count(slot.passed.load());
+  return passed.turn == turn_of(number) && block < passed.blocks;
+}
+
+uint64_t Calls::window_bytes() const {
+  return is_local() ? kStageBlocks * kBoardBlockBytes : view_.header().window_bytes;
 }
 
 void Calls::wake(uint64_t number) const { board::wake_low_half(crew_.area.slot_of(number).word); }

@@ -44,6 +44,7 @@ struct Ticket {
   Millis timeout{0};
   // Its thread copies in and out, and writes to its entry on the board: nobody else settles it.
   std::atomic<bool> is_staging = false;
+  uint32_t taken = UINT32_MAX;  // Staged: blocks that were copied out.
   // Several threads may wait for it.
   std::atomic<TimePoint> started = TimePoint();  // The epoch: not looked at yet.
   std::atomic<TimePoint> next_call = TimePoint();
@@ -87,8 +88,12 @@ class Calls {
 
   // ---- Staged calls, see stage.h ----
   bool help(uint64_t number, uint32_t blocks_most = UINT32_MAX);
-  void set_ready(uint64_t number, uint32_t blocks);
-  bool is_folded(uint64_t number, uint32_t block) const;
+  // The window holds so many blocks of the tensor; `tells` the worker, where it is to use them.
+  void feed(uint64_t number, uint32_t blocks, bool tells);
+  // The block's result lies in the window.
+  bool is_through(uint64_t number, uint32_t block) const;
+  // Of a window, in bytes; 0: tensors of the group do not pass through one.
+  uint64_t window_bytes() const;
   bool is_under_way(const Ticket& ticket) const;
   // Nothing to do at the moment: waits a little. False: the call is over.
   bool pause(Ticket& ticket, Backoff& backoff);

@@ -10,8 +10,6 @@
 namespace tutti::client {
 namespace {
 
-// Lists that are copied travel in parts of so many bytes.
-constexpr uint64_t kPartBytesMost = uint64_t{32} << 20;
 // Smaller tensors are copied as a whole.
 constexpr uint64_t kStagedBytesLeast = 2 * kBoardBlockBytes;
 
@@ -79,20 +77,27 @@ class Submission {
     return {};
   }
 
-  // Through a window of the segment; nothing where there is no room for one.
+  // Through a window of the segment, and waits; nothing where there is no room for one.
   std::optional<Outcome> go_staged(std::span<const TensorSides> tensors, bool has_in,
                                    bool has_out) {
-    std::byte* window = connection_.allocate(kStageBlocks * kBoardBlockBytes);
+    const uint64_t window_bytes = group_.calls->window_bytes();
+    std::byte* window = connection_.allocate(std::min(window_bytes, ticket().bytes));
     if (window == nullptr) return std::nullopt;
     const uint64_t at = connection_.offset_of(window);
     ticket().blocks.push_back(at);
     ticket().is_staging = true;
-    request_.flags |= kRequestStaged;
+    ticket().taken = 0;
+    request_.flags |= kRequestStaged | kRequestBlocking;
     request_.in_offset = has_in ? at : 0;
     request_.out_offset = has_out ? at : 0;
     if (Outcome o = group_.calls->arrive(request_, ticket()); !o.ok()) return o;
-    const Staged staged{tensors, window, request_.count, static_cast<Dtype>(request_.dtype)};
-    return Stage(*group_.calls, ticket(), staged).run(Backoff(connection_.cores()));
+    const Staged staged{tensors, window, static_cast<uint32_t>(window_bytes / kBoardBlockBytes),
+                        request_.count, static_cast<Dtype>(request_.dtype)};
+    const Outcome outcome =
+        Stage(*group_.calls, ticket(), staged).run(Backoff(connection_.cores()));
+    if (blocks()) return outcome;
+    *asynchronous_ = std::move(shared_);
+    return Outcome();
   }
 
   // Fails for everyone, at once, and here with `why`: the others must not take this rank's next
@@ -231,12 +236,15 @@ Outcome read_sides(const tutti_group& group, const Operation& op, SideBytes& byt
 
 bool plain(uint32_t packed) { return packed == TUTTI_AUTO || packed == TUTTI_CENTRALIZED; }
 
-// Whether ordinary memory may pass block by block: the elements of both sides must correspond, and
-// this rank must be there to copy.
-bool can_stage(const tutti_group& group, const Submission& submission, const Request& request,
-               uint64_t bytes) {
-  return submission.blocks() && group.calls->is_local() && bytes > kStagedBytesLeast &&
-         plain(request.local_strategy) && plain(request.global_strategy);
+// Whether ordinary memory may pass block by block: the elements of both sides must correspond. A
+// window between hosts holds whole slices of the engine's, which grow with the hosts.
+bool can_stage(const tutti_group& group, const Request& request, uint64_t bytes) {
+  if (group.calls->is_local())
+    return bytes > kStagedBytesLeast && plain(request.local_strategy) &&
+           plain(request.global_strategy);
+  const uint64_t window_bytes = group.calls->window_bytes();
+  return bytes > window_bytes / kWindowSlices &&
+         group.ranks.size() * kSlicePartBytes <= window_bytes;
 }
 
 Outcome check_member(const tutti_group& group) {
@@ -335,34 +343,6 @@ Outcome pack(Submission& submission, Connection& connection, std::span<const Ten
   return {};
 }
 
-// How many tensors make the next part of a packed list: by their bytes alone, so that all ranks cut
-// it alike.
-size_t part_of(std::span<const TensorSides> tensors) {
-  uint64_t bytes = 0;
-  size_t count = 0;
-  while (count < tensors.size() && (count == 0 || bytes + tensors[count].bytes <= kPartBytesMost))
-    bytes += tensors[count++].bytes;
-  return count;
-}
-
-// All parts but the last are waited for. Ranks whose lists differ hear so at the first, and then
-// none of them goes on: so they meet at the same number next.
-Outcome go_packed(tutti_group& group, Submission& last, std::span<const TensorSides> tensors) {
-  const bool cut = !group.calls->is_local();  // Other ranks may have it listed, or staged.
-  for (size_t count = part_of(tensors); cut && count < tensors.size(); count = part_of(tensors)) {
-    Submission part(group, nullptr);
-    const uint8_t flags = part.request().flags;
-    part.request() = last.request();
-    part.request().flags = flags;
-    const Outcome packed = pack(part, *group.connection, tensors.first(count));
-    const Outcome outcome = packed.ok() ? part.go() : part.refuse(packed);
-    if (!outcome.ok()) return outcome;
-    tensors = tensors.subspan(count);
-  }
-  const Outcome packed = pack(last, *group.connection, tensors);
-  return packed.ok() ? last.go() : last.refuse(packed);
-}
-
 Outcome submit(tutti_group& group, const Operation& op, const tutti_options* options,
                Submission& submission) {
   Request& request = submission.request();
@@ -374,7 +354,7 @@ Outcome submit(tutti_group& group, const Operation& op, const tutti_options* opt
   Connection& connection = *group.connection;
   const bool common = op.collective == TUTTI_ALL_REDUCE || op.collective == TUTTI_REDUCE ||
                       op.collective == TUTTI_BROADCAST;
-  if (common && can_stage(group, submission, request, std::max(bytes.in, bytes.out)) &&
+  if (common && submission.blocks() && can_stage(group, request, std::max(bytes.in, bytes.out)) &&
       !connection.is_shared(op.in) && !connection.is_shared(op.out)) {
     const TensorSides tensor{bytes.in != 0 ? bytes_at(op.in) : nullptr,
                              bytes.out != 0 ? bytes_at(op.out) : nullptr,
@@ -404,9 +384,15 @@ Outcome submit(tutti_group& group, const TensorList& list, const tutti_options* 
   if (group.calls->is_local() && ranks_fold && bytes != 0)
     if (std::optional<Outcome> listed = go_listed(submission, *group.connection, tensors))
       return *listed;
-  if (can_stage(group, submission, request, bytes))
+  const bool stages = can_stage(group, request, bytes);
+  if (stages && submission.blocks())
     if (std::optional<Outcome> staged = submission.go_staged(tensors, true, true)) return *staged;
-  return go_packed(group, submission, tensors);
+  const Outcome packed = pack(submission, *group.connection, tensors);
+  if (packed.ok()) return submission.go();
+  // No room for the whole: it is waited for here.
+  if (stages)
+    if (std::optional<Outcome> staged = submission.go_staged(tensors, true, true)) return *staged;
+  return submission.refuse(packed);
 }
 
 // What the body throws, for want of memory, fails for the other ranks, too.

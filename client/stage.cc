@@ -31,24 +31,27 @@ Outcome Stage::run(Backoff backoff) {
 bool Stage::step() {
   bool any = feed();
   any |= calls_.help(ticket_.number, kHelpBlocks);
-  while (taken_ < fed_ && calls_.is_folded(ticket_.number, taken_)) {
+  while (taken_ < fed_ && calls_.is_through(ticket_.number, taken_)) {
     take();
     any = true;
   }
   return any;
 }
 
-// A block's place is free when the one kStageBlocks before it was taken.
+// A block's place is free when the one that lay there before was taken.
 bool Stage::feed() {
-  if (fed_ == blocks_ || fed_ == taken_ + kStageBlocks) return false;
+  if (fed_ == blocks_ || fed_ == taken_ + staged_.window_blocks) return false;
   walk(in_, fed_, [](const TensorSides& tensor, size_t offset, std::byte* window, size_t bytes) {
     if (tensor.in != nullptr) std::memcpy(window, tensor.in + offset, bytes);
   });
-  calls_.set_ready(ticket_.number, ++fed_);
+  ++fed_;
+  const uint32_t slice = std::max(1u, staged_.window_blocks / kWindowSlices);
+  calls_.feed(ticket_.number, fed_, fed_ == blocks_ || fed_ % slice == 0);
   return true;
 }
 
 void Stage::take() {
+  ticket_.taken = taken_ + 1;
   walk(out_, taken_++,
        [](const TensorSides& tensor, size_t offset, const std::byte* window, size_t bytes) {
          if (tensor.out != nullptr) std::memcpy(tensor.out + offset, window, bytes);
@@ -59,7 +62,7 @@ void Stage::take() {
 template <class Copy>
 void Stage::walk(Cursor& cursor, uint32_t block, const Copy& copy) {
   const board::StagedBlock at = board::staged_block(staged_.count, staged_.dtype, block);
-  std::byte* window = staged_.window + at.offset;
+  std::byte* window = staged_.window + block % staged_.window_blocks * kBoardBlockBytes;
   for (size_t left = at.count * size_of(staged_.dtype); left != 0;) {
     const TensorSides& tensor = staged_.tensors[cursor.tensor];
     const size_t bytes = std::min(left, tensor.bytes - cursor.offset);

@@ -21,8 +21,9 @@ struct TensorSides {
 
 struct Staged {
   std::span<const TensorSides> tensors;
-  std::byte* window = nullptr;  // kStageBlocks blocks of the segment.
-  uint64_t count = 0;           // Elements of all tensors.
+  std::byte* window = nullptr;  // Of the segment.
+  uint32_t window_blocks = 0;
+  uint64_t count = 0;  // Elements of all tensors.
   Dtype dtype = Dtype::f32;
 };
 

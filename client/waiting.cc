@@ -91,13 +91,12 @@ bool Calls::look(Ticket& ticket, Backoff& backoff) {
 
 // Says so in the word, so that nobody pays for waking who is awake.
 void Calls::sleep(const Ticket& ticket, Millis timeout) {
-  std::atomic<uint64_t>& word = crew_.area.slot_of(ticket.number).word;
-  uint64_t seen = word.load();
-  const board::SlotWord now = board::unpack(seen);
-  if (now.turn != turn_of(ticket.number) || is_over(now.phase)) return;
-  const uint64_t asleep = pack(with_sleeper(now));
-  if (seen != asleep && !word.compare_exchange_strong(seen, asleep)) return;
-  board::sleep_on_low_half(word, static_cast<uint32_t>(asleep),
+  Caller caller(*this);
+  Memory memory(view_, crew_, ticket.number, caller);
+  board::FallingAsleep<Memory> falling(turn_of(ticket.number), ticket.taken);
+  if (!run(falling, memory).may_sleep()) return;
+  board::sleep_on_low_half(crew_.area.slot_of(ticket.number).word,
+                           static_cast<uint32_t>(falling.word()),
                            std::chrono::microseconds(timeout).count());
 }
 
@@ -142,9 +141,11 @@ bool Calls::is_under_way(const Ticket& ticket) const {
 }
 
 bool Calls::pause(Ticket& ticket, Backoff& backoff) {
-  if (backoff.pause()) return true;
+  const board::Phase phase = word_of(ticket.number).phase;
+  const bool worker = phase == board::Phase::called;
+  if (backoff.pause(worker ? Backoff::Awaited::worker : Backoff::Awaited::ranks)) return true;
   if (done(ticket)) return false;
-  const bool folding = word_of(ticket.number).phase == board::Phase::folding;
+  const bool folding = phase == board::Phase::folding;
   sleep(ticket, folding ? kNap : pulse(ticket));
   return true;
 }

@@ -48,13 +48,20 @@ inline constexpr uint32_t kAreasMost = 4096;
 inline constexpr uint32_t kStageBlocks = 8;
 // Bytes of a rank's tensor that are folded in one go.
 inline constexpr uint64_t kBoardBlockBytes = 128 * 1024;
+// What each host's part of one of the engine's slices has, at least: past that slices grow with the
+// hosts, by powers of two.
+inline constexpr uint64_t kSlicePartBytes = 64 * 1024;
+// Slices of the engine's, before they grow, that BoardHeader::window_bytes holds.
+inline constexpr uint32_t kWindowSlices = 8;
 inline constexpr size_t kMessageBytes = 448;
 inline constexpr size_t kHostBytes = 48;
 
 // Request::flags.
 inline constexpr uint8_t kRequestBlocking = 1;  // The rank waits: it will take part in the folding.
-// The rank's tensors are ordinary memory that passes through kStageBlocks blocks of its segment, at
-// in_offset; a block is used again when it is folded and copied out.
+// The rank's tensors are ordinary memory that passes through a window of its segment, at in_offset.
+// Where all ranks of the group are on this host it has kStageBlocks blocks, and a block is used
+// again when it is folded and copied out. Else the tensor's byte b lies at b % window_bytes of the
+// header, and is used again when the worker is through with it and it is copied out.
 inline constexpr uint8_t kRequestStaged = 2;
 // Of a list: its tensors lie where `records` ListedTensor records at in_offset say. None is empty,
 // so that there are no more than elements.
@@ -118,6 +125,8 @@ struct BoardSlot {
   std::atomic<uint64_t> blocks;               // Turn and how many there are.
   std::atomic<uint32_t> worker_holding;       // As BoardEntry::holding.
   alignas(64) std::atomic<uint64_t> folded;   // Turn and how many blocks are folded.
+  // Turn and how many blocks of every window the worker is through with: results lie there.
+  std::atomic<uint64_t> passed;
   // Turn and block + 1, at block % kStageBlocks: that block is folded.
   alignas(64) std::atomic<uint64_t> marks[kStageBlocks];
   // BoardEntry entries[seats] follow.
@@ -172,6 +181,9 @@ struct BoardHeader {
   uint32_t magic;
   uint32_t version;  // kProtocolVersion.
   uint32_t seats;
+  // Of a staged tensor's window in groups over several hosts: a multiple of kBoardBlockBytes; 0:
+  // there is none.
+  uint64_t window_bytes;
   // Bit per area: some slot of it is called.
   alignas(64) std::atomic<uint64_t> called[kAreasMost / 64];
   BoardFigures figures[kSeatsMost];

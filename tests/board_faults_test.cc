@@ -21,8 +21,11 @@ using testing::failure_of;
 using testing::ProcessMesh;
 using testing::say;
 using testing::Seat;
+using testing::signal_myself;
 using testing::Signals;
+using testing::tensor;
 using testing::Trainer;
+using testing::work_until_failure;
 using namespace std::chrono_literals;
 
 class BoardFaults : public ::testing::Test {
@@ -32,12 +35,6 @@ class BoardFaults : public ::testing::Test {
   Signals signals_;
   ProcessMesh mesh_{1};
 };
-
-std::span<float> tensor(Group& group, std::vector<float>& own, size_t count, bool shared) {
-  if (shared) return group.alloc<float>(count);
-  own.resize(count);
-  return own;
-}
 
 // ---- Ranks that disagree, or come late ----
 
@@ -101,21 +98,6 @@ TEST_F(BoardFaults, ALateRankIsNamedAndGetsTheSame) {
 
 // ---- Deaths ----
 
-// Operations until one fails.
-Error work_until_failure(Group& group, size_t count, bool shared, const Options& options) {
-  std::vector<float> own;
-  const std::span<float> x = tensor(group, own, count, shared);
-  return failure_of([&] {
-    for (int step = 0;; ++step) {
-      std::ranges::fill(x, static_cast<float>(step % 1000 + group.rank()));
-      group.all_reduce(x, sum, options);
-      const int world = group.world_size();
-      const auto right = static_cast<float>(world * (step % 1000) + world * (world - 1) / 2);
-      for (const float value : x) check(value == right, "a right sum");
-    }
-  });
-}
-
 // Each time with a larger tensor of another kind, killed a little later.
 struct Moment {
   size_t count;
@@ -129,17 +111,6 @@ Moment moment_of(int round) {
 }
 
 // At some moment of what comes next.
-void signal_myself(int signal, std::chrono::microseconds after) {
-  sigevent event{};
-  event.sigev_notify = SIGEV_SIGNAL;
-  event.sigev_signo = signal;
-  timer_t timer{};
-  check(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0, "a timer");
-  itimerspec when{};
-  when.it_value.tv_nsec = 1 + after.count() * 1000;
-  check(timer_settime(timer, 0, &when, nullptr) == 0, "the timer's start");
-}
-
 TEST_F(BoardFaults, ARankKilledAtAnyMomentIsNamedSoonAndTheJobFormsAgain) {
   for (int round = 0; round < 20; ++round) {
     const Moment moment = moment_of(round);

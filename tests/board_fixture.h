@@ -6,6 +6,9 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
+#include <csignal>
+#include <ctime>
 #include <deque>
 #include <new>
 #include <random>
@@ -229,6 +232,39 @@ inline void stream(Group& group, int steps, size_t count, bool shared) {
     check_all(x, sum_at(group.world_size(), step));
   }
   if (shared) group.free(x);
+}
+
+inline std::span<float> tensor(Group& group, std::vector<float>& own, size_t count, bool shared) {
+  if (shared) return group.alloc<float>(count);
+  own.resize(count);
+  return own;
+}
+
+// Operations until one fails.
+inline Error work_until_failure(Group& group, size_t count, bool shared, const Options& options) {
+  std::vector<float> own;
+  const std::span<float> x = tensor(group, own, count, shared);
+  return failure_of([&] {
+    for (int step = 0;; ++step) {
+      std::ranges::fill(x, static_cast<float>(step % 1000 + group.rank()));
+      group.all_reduce(x, sum, options);
+      const int world = group.world_size();
+      const auto right = static_cast<float>(world * (step % 1000) + world * (world - 1) / 2);
+      for (const float value : x) check(value == right, "a right sum");
+    }
+  });
+}
+
+// This process gets the signal after so long.
+inline void signal_myself(int signal, std::chrono::microseconds after) {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = signal;
+  timer_t timer{};
+  check(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0, "a timer");
+  itimerspec when{};
+  when.it_value.tv_nsec = 1 + after.count() * 1000;
+  check(timer_settime(timer, 0, &when, nullptr) == 0, "the timer's start");
 }
 
 }  // namespace tutti::testing

@@ -66,7 +66,7 @@ TEST_F(ClientBoardTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
   StagedCall own(ranks_[0]);
   StagedCall other(ranks_[1]);
   ASSERT_TRUE(own.arrive().ok() && other.arrive().ok());
-  for (Rank& rank : ranks_) rank.calls->set_ready(0, kBlocks);
+  for (Rank& rank : ranks_) rank.calls->feed(0, kBlocks, false);
   ASSERT_TRUE(calls(1).help(0));
   ASSERT_EQ(word(0).phase, Phase::done) << "all is left to be copied out";
   const uint64_t used = ranks_[0].connection->used_bytes();
@@ -75,7 +75,7 @@ TEST_F(ClientBoardTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
   const Trap trap(out.data(), kPage, PROT_READ,
                   [&] { used_at_copy = ranks_[0].connection->used_bytes(); });
   const TensorSides tensor{nullptr, out.data(), out.size()};
-  Stage stage(calls(0), own.ticket, {{&tensor, 1}, own.window, kCount, Dtype::f32});
+  Stage stage(calls(0), own.ticket, {{&tensor, 1}, own.window, kStageBlocks, kCount, Dtype::f32});
   EXPECT_TRUE(stage.run(Backoff(ranks_[0].connection->cores())).ok());
   EXPECT_EQ(used_at_copy, used);
   EXPECT_LT(ranks_[0].connection->used_bytes(), used) << "and not longer";

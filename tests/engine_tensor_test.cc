@@ -149,7 +149,7 @@ const Status kUnderWay = internal_error("has not ended");
 // Slices leave for the wire while later ones are still to come, and a window is memory enough.
 TEST(HostTensorTest, SlicesStreamThroughAWindow) {
   constexpr int kHosts = 3;
-  constexpr uint64_t kCount = 11 * kSliceBytes / 4 + 5;
+  constexpr uint64_t kCount = 17 * kSliceBytes / 4 + 5;
   for (const Strategy& strategy : kStrategies) {
     SCOPED_TRACE(to_string(strategy));
     const Plan plan = plan_of(Collective::all_reduce, strategy, kHosts);

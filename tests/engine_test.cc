@@ -76,8 +76,17 @@ INSTANTIATE_TEST_SUITE_P(Counts, GeometryTest,
 
 TEST(GeometryTest, NoChunkOfASliceIsShorterThanTheLeast) {
   const Geometry geometry = geometry_of(Collective::all_reduce, 7, 1'000'003);
-  EXPECT_EQ(geometry.slice(6, 0).count * 4, kLeastSliceBytes);
-  EXPECT_EQ(geometry.slice(0, 1).first * 4, 7 * kLeastSliceBytes);
+  EXPECT_GE(geometry.slice(6, 0).count * 4, kLeastSliceBytes);
+  EXPECT_EQ(geometry.slice(0, 1).first * 4, 8 * kLeastSliceBytes);
+  EXPECT_EQ(geometry.end_of(0), 8 * kLeastSliceBytes);
+  EXPECT_EQ(geometry.end_of(7), 1'000'003u * 4) << "the last one";
+}
+
+TEST(GeometryTest, SlicesGrowByPowersOfTwo) {
+  EXPECT_EQ(whole_slice_bytes(1 << 20, 1), 1u << 20);
+  EXPECT_EQ(whole_slice_bytes(1 << 20, 16), 1u << 20);
+  EXPECT_EQ(whole_slice_bytes(1 << 20, 17), 2u << 20);
+  EXPECT_EQ(whole_slice_bytes(1 << 20, 100), 8u << 20);
 }
 
 TEST(GeometryTest, BlocksLieWhereTheCollectiveSays) {
@@ -173,7 +182,7 @@ TEST_F(EngineTest, TheOldestAreUnderWayAndTheNextFollows) {
   ASSERT_EQ(wire_.sent.size(), 2u);
   EXPECT_EQ(wire_.sent[1].header.op_seq, next);
   EXPECT_EQ(ends_.size(), 1u);
-  EXPECT_EQ(engine_->waiting({1, 0, 0}).host, 1);
+  EXPECT_EQ(engine_->waiting({1, 0, 0}).rank, 1);
   EXPECT_EQ(engine_->waiting({1, 0, 1}).what, "its turn");
   wire_.sent[1].released();
   engine_->abort(1, aborted("test ends"));
@@ -198,7 +207,7 @@ TEST_F(EngineTest, AFrameThatComesTwiceIsRefused) {
 TEST_F(EngineTest, ALyingLengthEndsTheOperationAndNamesTheSender) {
   engine_->start(all_reduce(0));
   EXPECT_THAT(engine_->waiting({1, 0, 0}).what, HasSubstr("slice 0: chunk 0 from rank 1"));
-  EXPECT_EQ(engine_->waiting({1, 0, 0}).host, 1);
+  EXPECT_EQ(engine_->waiting({1, 0, 0}).rank, 1);
   EXPECT_TRUE(engine_->on_frame(frame(0, 0, 12)).ok());
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0].code(), Code::data_loss);

@@ -162,6 +162,7 @@ class FakeJob : public Session::Events {
     session.answer_subgroup(number, ranks);
   }
 
+  void on_filled(Session&, uint32_t, uint64_t) override {}
   void on_stuck(Session&, Status) override {}
   void on_end(Session& session, bool leaving, Status) override {
     loop_.post([this, &session, leaving] { forget(session, leaving); });

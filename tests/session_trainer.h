@@ -58,12 +58,14 @@ class RecordedEvents : public Session::Events {
     leaving = is_leaving;
     why = std::move(status);
   }
+  void on_filled(Session&, uint32_t, uint64_t number) override { filled.push_back(number); }
   void on_stuck(Session&, Status status) override { stuck.push_back(std::move(status)); }
 
   std::vector<OpRequest> requests;
   std::function<void()> then;  // After each.
   std::vector<std::vector<uint32_t>> subgroups;
   std::vector<Status> stuck;
+  std::vector<uint64_t> filled;
   int ends = 0;
   bool leaving = false;
   Status why;

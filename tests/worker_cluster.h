@@ -102,7 +102,7 @@ class Cluster {
         const auto tuner = host == hosts.front() ? options.tuner : nullptr;
         host->world =
             make_world({host->loop, *host->transport, *host->engine, tuner, nullptr, nullptr,
-                        [&host](const Status& cause) { host->ends.push_back(cause); }},
+                        nullptr, [&host](const Status& cause) { host->ends.push_back(cause); }},
                        roster, host->host, options.world);
         host->door->opened(roster.epoch);
       });

@@ -141,6 +141,11 @@ class SlotMemory {
     }
     return blocks;
   }
+  void store_ready(uint32_t seat, uint32_t blocks) {
+    crew_.area.entry(number_, seat).ready.store(blocks);
+  }
+  uint64_t load_passed() const { return slot_.passed.load(); }
+  void store_passed(uint64_t value) { slot_.passed.store(value); }
   bool all_settled(uint64_t number) const { return host_.settled_by_all() > number; }
   uint64_t load_settled(uint32_t member) const {
     return crew_.area.settled(crew_.seats[member]).load(std::memory_order_acquire);

@@ -248,8 +248,7 @@ void run_block(MatchedOp& op, uint32_t block, Kernel kernel) {
 
 StagedBlock staged_block(uint64_t count, Dtype dtype, uint32_t block) {
   const uint64_t first = block * elements_of_block(dtype);
-  return {first, std::min(count - first, elements_of_block(dtype)),
-          block % kStageBlocks * kBoardBlockBytes};
+  return {first, std::min(count - first, elements_of_block(dtype))};
 }
 
 uint32_t staged_blocks(uint64_t count, Dtype dtype) {

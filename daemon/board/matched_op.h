@@ -71,12 +71,10 @@ Decision decide(const MatchedOp& op);
 // segments is never touched, whatever a list says meanwhile.
 void run_block(MatchedOp& op, uint32_t block, Kernel kernel);
 
-// Where a block of a staged rank lies: [first, first + count) elements of its tensor, `offset`
-// bytes into its staging memory.
+// A block of a staged rank: [first, first + count) elements of its tensor.
 struct StagedBlock {
   uint64_t first = 0;
   uint64_t count = 0;
-  uint64_t offset = 0;
 };
 StagedBlock staged_block(uint64_t count, Dtype dtype, uint32_t block);
 uint32_t staged_blocks(uint64_t count, Dtype dtype);

@@ -34,7 +34,8 @@
 //
 // WHAT MEMORY OWES. The explorer's memory is sequentially consistent; the real one is as good where
 //   - exchange_word, load_word, load_ranks_decide, and the worker's store of ranks_decide are
-//     seq_cst. "Arrive, then look whether ranks decide" against "clear ranks_decide, then look who
+//     seq_cst, and so are store_ready, store_passed and load_passed (passing.h), for the same
+//     reason. "Arrive, then look whether ranks decide" against "clear ranks_decide, then look who
 //     arrived" is store-then-load on both sides: x86 reorders it where the worker's store is plain,
 //     ARM also where the rank's exchange is acquire-release;
 //   - the other exchanges are acquire-release, their failures and all loads acquire, all stores
@@ -55,5 +56,6 @@
 
 #include "daemon/board/arrival.h"  // IWYU pragma: export
 #include "daemon/board/folding.h"  // IWYU pragma: export
+#include "daemon/board/passing.h"  // IWYU pragma: export
 #include "daemon/board/verdict.h"  // IWYU pragma: export
 #include "daemon/board/word.h"     // IWYU pragma: export

@@ -316,7 +316,10 @@ void PlainEngine::abort(uint32_t epoch, const Status& cause) {
 Engine::Waiting PlainEngine::waiting(const OpKey& key) const {
   const std::shared_ptr<Run> run = find(key);
   if (run == nullptr) return {"its turn", -1};
-  if (run->window.empty()) return {"its tensor", -1};
+  if (run->window.empty()) {
+    const int rank = run->tensor->missing();
+    return {rank < 0 ? "its tensor" : "the tensor of rank " + std::to_string(rank), rank};
+  }
   for (const std::unique_ptr<SliceRun>& slice : run->window) {
     const Step* step = slice->at();
     if (step == nullptr) continue;
@@ -324,7 +327,7 @@ Engine::Waiting PlainEngine::waiting(const OpKey& key) const {
     const int rank = run->operation.recipe->plan.hosts[step->peer].front();
     return {"slice " + std::to_string(slice->slice()) + ": chunk " + std::to_string(step->chunk) +
                 (sending ? " to" : " from") + " rank " + std::to_string(rank),
-            step->peer};
+            rank};
   }
   return {"its last frames to be sent", -1};
 }

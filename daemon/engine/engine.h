@@ -79,6 +79,8 @@ class HostTensor {
   virtual Status finished(uint64_t slice) = 0;
   // Nobody reads or writes the slice's memory any more.
   virtual void released(uint64_t slice) = 0;
+  // The rank of the plan that the next slice waits for; -1: none.
+  virtual int missing() const { return -1; }
 };
 
 // A plan with this host's steps, made once and shared by all operations that use it.
@@ -97,6 +99,11 @@ struct RankBuffers {
   int rank = 0;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
+  // The tensors pass through `in` and `out`, byte b at b % window_bytes, a multiple of the slice;
+  // 0: they lie there as a whole.
+  uint64_t window_bytes = 0;
+  std::function<uint64_t()> filled =
+      nullptr;  // Bytes of the tensor that came to the window so far.
 };
 
 // A frame of another agreement than the operation's came from that host of the plan and was
@@ -116,6 +123,8 @@ struct Operation {
   std::vector<RankBuffers> local;                   // Every rank of this host that takes part.
   std::vector<std::shared_ptr<const void>> memory;  // Kept until the last byte is released.
   OnMismatch mismatch;                              // May be empty.
+  // So many bytes of windows hold results, and nobody uses them any more. May be empty.
+  std::function<void(uint64_t bytes)> passed;
   // Called once, from inside an engine call or the loop, and not before every link has released
   // what it borrowed of the operation's memory.
   std::function<void(Status)> done;
@@ -164,10 +173,10 @@ class Engine {
   // Ends every operation of the epoch with the cause, and drops its stashed frames.
   virtual void abort(uint32_t epoch, const Status& cause) = 0;
   // What the operation waits for ("slice 3: chunk 1 from rank 2"), where a host is called by its
-  // lowest rank, and that host's place in the plan (-1: none), for messages.
+  // lowest rank, and the rank that it waits for (-1: none), for messages.
   struct Waiting {
     std::string what;
-    int host = -1;
+    int rank = -1;
   };
   virtual Waiting waiting(const OpKey& key) const = 0;
 };

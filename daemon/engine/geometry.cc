@@ -1,8 +1,15 @@
 #include "daemon/engine/geometry.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace tutti {
+
+uint64_t whole_slice_bytes(uint64_t slice_bytes, uint64_t chunks) {
+  const uint64_t least = chunks * kLeastSliceBytes;
+  return slice_bytes *
+         std::bit_ceil(std::max<uint64_t>(1, (least + slice_bytes - 1) / slice_bytes));
+}
 
 Geometry::Geometry(const Plan& plan, Dtype dtype, uint64_t count, uint64_t slice_bytes)
     : collective_(plan.collective),
@@ -10,8 +17,8 @@ Geometry::Geometry(const Plan& plan, Dtype dtype, uint64_t count, uint64_t slice
       element_bytes_(size_of(dtype)),
       chunks_(chunk_count(plan)) {
   const auto chunks = static_cast<uint64_t>(chunks_);
-  const uint64_t of_a_chunk = std::max(slice_bytes / chunks, kLeastSliceBytes) / element_bytes_;
-  slice_elements_ = has_blocks(collective_) ? of_a_chunk : of_a_chunk * chunks;
+  const uint64_t whole = whole_slice_bytes(slice_bytes, chunks) / element_bytes_;
+  slice_elements_ = has_blocks(collective_) ? std::max<uint64_t>(1, whole / chunks) : whole;
   slices_ = std::max<uint64_t>(1, (count_ + slice_elements_ - 1) / slice_elements_);
 }
 
@@ -23,6 +30,10 @@ Range Geometry::slice(int chunk, uint64_t slice) const {
   const uint64_t even = whole / static_cast<uint64_t>(chunks_);
   const uint64_t longer = whole % static_cast<uint64_t>(chunks_);
   return {first + index * even + std::min(index, longer), even + (index < longer ? 1 : 0)};
+}
+
+uint64_t Geometry::end_of(uint64_t slice) const {
+  return std::min(count_, (slice + 1) * slice_elements_) * element_bytes_;
 }
 
 uint64_t Geometry::input_offset(int chunk, const Range& range) const {

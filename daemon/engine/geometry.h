@@ -8,11 +8,14 @@
 #include <cstdint>
 
 #include "daemon/schedule/schedule.h"
+#include "proto/board.h"
 
 namespace tutti {
 
 // A chunk's part of a slice is not cut smaller: below this a frame's fixed cost shows.
-inline constexpr uint64_t kLeastSliceBytes = 64 * 1024;
+inline constexpr uint64_t kLeastSliceBytes = kSlicePartBytes;
+// What a slice of so many chunks has: `slice_bytes` times a power of two.
+uint64_t whole_slice_bytes(uint64_t slice_bytes, uint64_t chunks);
 
 struct Range {
   uint64_t first = 0;  // Element, from the start of the tensor, or of all blocks.
@@ -29,6 +32,8 @@ class Geometry {
   int chunks() const { return chunks_; }
   bool is_empty() const { return count_ == 0; }
   Range slice(int chunk, uint64_t slice) const;
+  // Where the tensor's slice ends, in bytes from its start. Not for all_gather and reduce_scatter.
+  uint64_t end_of(uint64_t slice) const;
 
   // Of a rank's tensors, as bytes from their start, where its contribution to the range lies and
   // where its result belongs.

@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace tutti {
+namespace {
+
+uint64_t within(const RankBuffers& rank, uint64_t offset) {
+  return rank.window_bytes == 0 ? offset : offset % rank.window_bytes;
+}
+
+}  // namespace
 
 RankTensors::RankTensors(Device& device, Stream& stream, Scratch& scratch,
                          const Operation& operation, const Geometry& geometry)
@@ -22,7 +29,7 @@ RankTensors::RankTensors(Device& device, Stream& stream, Scratch& scratch,
 
 const std::byte* RankTensors::input(const RankBuffers& rank, int chunk, const Range& range) const {
   if (rank.in == nullptr || !contributes(operation_.recipe->plan, rank.rank, chunk)) return nullptr;
-  return rank.in + geometry_.input_offset(chunk, range);
+  return rank.in + within(rank, geometry_.input_offset(chunk, range));
 }
 
 std::vector<const std::byte*> RankTensors::inputs(int chunk, const Range& range) const {
@@ -37,11 +44,26 @@ RankTensors::Places RankTensors::homes(int chunk, const Range& range) const {
   Places all;
   for (const RankBuffers* rank : ranks_)
     if (rank->out != nullptr && wants(operation_.recipe->plan, rank->rank, chunk))
-      all.push_back(rank->out + geometry_.output_offset(chunk, range));
+      all.push_back(rank->out + within(*rank, geometry_.output_offset(chunk, range)));
   return all;
 }
 
+// Whether all windows have the slice.
+Result<bool> RankTensors::is_filled(uint64_t slice) {
+  missing_ = -1;
+  for (const RankBuffers* rank : ranks_) {
+    if (rank->window_bytes == 0) continue;
+    if (geometry_.slices() > 1 && rank->window_bytes % geometry_.end_of(0) != 0)
+      return invalid_argument("a window that does not hold whole slices");
+    if (rank->filled() >= geometry_.end_of(slice)) continue;
+    missing_ = rank->rank;
+    return false;
+  }
+  return true;
+}
+
 Result<bool> RankTensors::ready(uint64_t slice) {
+  if (Result<bool> filled = is_filled(slice); !filled.ok() || !*filled) return filled;
   for (int chunk = 0; chunk < geometry_.chunks(); ++chunk) {
     const Range range = geometry_.slice(chunk, slice);
     if (range.count == 0) continue;
@@ -145,6 +167,7 @@ Status RankTensors::finished(uint64_t slice) {
 void RankTensors::released(uint64_t slice) {
   for (int chunk = 0; chunk < geometry_.chunks(); ++chunk)
     sources_.erase({chunk, geometry_.slice(chunk, slice).first});
+  if (operation_.passed) operation_.passed(geometry_.end_of(slice));
   const auto taken = taken_.extract(slice);
   if (taken.empty()) return;
   for (const Scratch::Block& block : taken.mapped()) scratch_.give_back(block);

@@ -22,10 +22,12 @@ class RankTensors final : public HostTensor {
   std::byte* target(int chunk, const Range& range) override;
   Status finished(uint64_t slice) override;
   void released(uint64_t slice) override;
+  int missing() const override { return missing_; }
 
  private:
   using Places = std::vector<std::byte*>;
 
+  Result<bool> is_filled(uint64_t slice);
   bool is_alone() const { return operation_.recipe->plan.hosts.size() == 1; }
   const std::byte* input(const RankBuffers& rank, int chunk, const Range& range) const;
   std::vector<const std::byte*> inputs(int chunk, const Range& range) const;
@@ -44,6 +46,7 @@ class RankTensors final : public HostTensor {
   const Geometry& geometry_;
   std::vector<const RankBuffers*> ranks_;  // In the order of folding; takers likewise.
   std::vector<Fold> folds_;
+  int missing_ = -1;
   std::map<std::pair<int, uint64_t>, Source> sources_;     // By chunk and first element.
   std::map<uint64_t, std::vector<Scratch::Block>> taken_;  // By slice.
 };

@@ -41,7 +41,8 @@ Cut cut_of(const Work& work, const Traffic& traffic, const Pipeline& pipeline) {
   const bool blocks = has_blocks(work.collective);
   const int chunks = blocks ? work.ranks : traffic.chunks;
   const double chunk = static_cast<double>(work.bytes) / (blocks ? 1 : chunks);
-  const auto slice = static_cast<double>(std::max(pipeline.slice_bytes / chunks, kLeastSliceBytes));
+  const auto slice = static_cast<double>(
+      whole_slice_bytes(pipeline.slice_bytes, static_cast<uint64_t>(chunks)) / chunks);
   Cut cut;
   cut.piece = std::min(chunk, slice);
   cut.frames = blocks ? static_cast<double>(work.ranks) / work.hosts : 1;

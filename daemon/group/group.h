@@ -67,7 +67,10 @@ struct Call {
   std::shared_ptr<const void> memory;       // Of `in` and `out`.
   std::function<void(const Status&)> done;  // Called once, perhaps from inside submit().
   uint32_t waited_ms = 0;                   // Of `timeout_ms`, before it came.
-  bool ranks_only = false;                  // `in` and `out` are nullptr: only its ranks can fold.
+  // As those of RankBuffers.
+  uint64_t window_bytes = 0;
+  std::function<uint64_t()> filled = nullptr;
+  bool ranks_only = false;  // `in` and `out` are nullptr: only its ranks can fold.
 };
 
 struct WorldOptions {
@@ -93,6 +96,8 @@ class World {
   // of their numbers; those that are left out are over, or settled among the ranks of this host.
   // One that comes late ends with INVALID_ARGUMENT and changes nothing.
   virtual void submit(int rank, uint32_t group, Call call) = 0;
+  // A rank's window has more of the operation's tensor.
+  virtual void filled(uint32_t group, uint64_t number) = 0;
   // The group of these ranks of group 0, in this order, as seen by local rank `rank`, which must be
   // one of them. Ranks that ask for the same list the same number of times get the same group.
   // INVALID_ARGUMENT.
@@ -129,6 +134,8 @@ struct WorldParts {
   // Lets the ranks of this host fold an operation of a group that has no others. False: they
   // cannot. Null: they never do.
   std::function<bool(uint32_t group, uint64_t number)> fold = nullptr;
+  // So many bytes of the ranks' windows hold results and may be used again. May be null.
+  std::function<void(uint32_t group, uint64_t number, uint64_t bytes)> passed = nullptr;
   // Brings what ranks of this host have called of the operation and not told yet: submit() comes
   // from inside. May be null.
   std::function<void(uint32_t group, uint64_t number)> gather = nullptr;

@@ -209,8 +209,27 @@ void Leader::conclude(Inquiries::iterator at) {
   if (std::ranges::any_of(hosts, [&](int host) { return is(host, Phase::refused); }))
     return fail(key, inquiry.members, lateness(inquiry, silent));
   if (!silent.empty()) return end(verdicts::silence(inquiry.first, *silent.front()));
-  end(verdicts::slowness(roster_, inquiry.members, inquiry.first,
-                         hosts_[static_cast<size_t>(inquiry.late.front())].name));
+  end(slowness(inquiry));
+}
+
+// All run it. A host that waits for a rank of its own keeps the others waiting; where there is
+// none, whoever was late first knows for what.
+Status Leader::slowness(const Inquiry& inquiry) const {
+  const auto waits_at_home = [&](const auto& entry) {
+    const auto& [host, report] = entry;
+    return report.phase == Phase::started && report.waiting_for >= 0 &&
+           home_[static_cast<size_t>(inquiry.members[static_cast<size_t>(report.waiting_for)])] ==
+               host;
+  };
+  const auto own = std::ranges::find_if(inquiry.reports, waits_at_home);
+  const bool found = own != inquiry.reports.end();
+  const int host = found ? own->first : inquiry.late.front();
+  Report late = inquiry.first;
+  if (found) {
+    late.waiting = own->second.waiting;
+    late.waiting_for = own->second.waiting_for;
+  }
+  return verdicts::slowness(roster_, inquiry.members, late, hosts_[static_cast<size_t>(host)].name);
 }
 
 // Two hosts that are known to run different operations; -1: what the other one runs is not known.

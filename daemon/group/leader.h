@@ -89,6 +89,7 @@ class Leader {
   void conclude(Inquiries::iterator inquiry);
   void compare(const Report& report, const Members& members);
   Status disagreement(const Members& members, const Report& one, const Report& other) const;
+  Status slowness(const Inquiry& inquiry) const;
   std::optional<std::pair<int, int>> differing(const Inquiry& inquiry) const;
   Status lateness(const Inquiry& inquiry, const std::vector<const Host*>& silent) const;
   void propose(uint32_t number, Led& group);

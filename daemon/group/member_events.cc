@@ -154,12 +154,15 @@ Report Member::report(const Key& key, const Group& group, Report::Reason reason)
   report.signature = operation.agreed.signature;
   report.agreement = operation.agreement;
   report.timeout_ms = operation.timeout_ms;
-  if (operation.phase == Operation::Phase::started)
+  if (operation.phase == Operation::Phase::started) {
     report.phase = Report::Phase::started;
-  else if (operation.phase == Operation::Phase::gathering)
+    if (reason == Report::Reason::late || reason == Report::Reason::answer)
+      std::tie(report.waiting, report.waiting_for) = rules_.waiting(key);
+  } else if (operation.phase == Operation::Phase::gathering) {
     report.phase = Report::Phase::gathering;
-  else
+  } else {
     report.missing = operation.missing;
+  }
   return report;
 }
 
@@ -192,10 +195,7 @@ void Member::overdue(const Key& key, TimePoint now) {
 void Member::report_late(const Key& key, const Group& group, Operation& operation, TimePoint now) {
   operation.late = true;
   refuse(key, group, operation);
-  Report late = report(key, group, Report::Reason::late);
-  if (late.phase == Report::Phase::started)
-    std::tie(late.waiting, late.waiting_for) = rules_.waiting(key);
-  tell(std::move(late));
+  tell(report(key, group, Report::Reason::late));
   wake(key, operation, now + kLeaderAnswers);
 }
 

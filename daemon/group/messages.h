@@ -71,7 +71,8 @@ struct Report {
   Signature signature;
   uint64_t agreement = 0;   // Where started.
   uint32_t timeout_ms = 0;  // Where late.
-  std::string waiting;      // Where late and started: for what, and for which rank of the group.
+  std::string waiting;      // Where late, or an answer, and started: for what, and for which rank
+                            // of the group.
   int waiting_for = -1;
   int peer = -1;  // Where mismatch: a host.
   Status status;  // Where refusal.

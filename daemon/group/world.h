@@ -24,6 +24,9 @@ class PlainWorld final : public World, public Links::Events {
   ~PlainWorld() override;
 
   void submit(int rank, uint32_t group, Call call) override;
+  void filled(uint32_t group, uint64_t number) override {
+    parts_.engine.poke(engine_key({group, number}));
+  }
   Result<uint32_t> subgroup(int rank, const std::vector<uint32_t>& ranks) override;
   void leave(int rank, const Status& cause) override;
   void abort(const Status& cause) override;

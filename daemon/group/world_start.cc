@@ -58,8 +58,12 @@ Operation PlainWorld::operation_of(const Start& start, const Calls& calls) {
   operation.slice_bytes = options_.slice_bytes;
   operation.agreement = start.agreement;
   for (const auto& [rank, call] : calls) {
-    operation.local.push_back({rank, call.in, call.out});
+    operation.local.push_back({rank, call.in, call.out, call.window_bytes, call.filled});
     operation.memory.push_back(call.memory);
+    if (call.window_bytes != 0 && !operation.passed)
+      operation.passed = [passed = parts_.passed, key = start.key](uint64_t bytes) {
+        passed(key.group, key.number, bytes);
+      };
   }
   operation.mismatch = [this, alive = alive_, key = start.key](const OpKey&, int from) {
     if (!*alive) return;
@@ -102,9 +106,7 @@ Status PlainWorld::of_the_job(const Status& status, const Communicator& group) c
 
 std::pair<std::string, int> PlainWorld::waiting(const Key& key) const {
   const Engine::Waiting waiting = parts_.engine.waiting(engine_key(key));
-  if (waiting.host < 0) return {waiting.what, -1};
-  const Communicator& group = *member_.find(key.group);
-  return {waiting.what, group.topology()[static_cast<size_t>(waiting.host)].front()};
+  return {waiting.what, waiting.rank};
 }
 
 }  // namespace tutti

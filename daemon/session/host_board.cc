@@ -223,8 +223,37 @@ void HostBoard::collect_area(uint32_t area) {
 }
 
 void HostBoard::attend(const Found& found) {
-  if (found.word.phase == board::Phase::called) take(found);
+  if (found.word.phase == board::Phase::called) {
+    take(found);
+    tell_filled(found);
+  }
   if (found.word.phase == board::Phase::folding) attend_folding(found);
+}
+
+bool HostBoard::is_staged(const Found& found, uint32_t seat) const {
+  return (board::copy_request(entry(found, seat).request).flags & kRequestStaged) != 0;
+}
+
+// Ranks call again when they have filled more of their windows.
+void HostBoard::tell_filled(const Found& found) {
+  const Group& group = *found.group;
+  if (group.taken[found.number % kBoardSlots] != found.number || is_local(group.number)) return;
+  for (const uint32_t seat : group.seats)
+    if (is_here(seat) && is_staged(found, seat))
+      return seats_[seat]->fill(group.number, found.number);
+}
+
+uint64_t HostBoard::filled(uint32_t group, uint64_t number, uint32_t seat) {
+  const std::optional<Found> found = find(group, number);
+  return found ? entry(*found, seat).ready.load() * kBoardBlockBytes : 0;
+}
+
+void HostBoard::pass(uint32_t group, uint64_t number, uint64_t bytes) {
+  const std::optional<Found> found = find(group, number);
+  if (!found || found->word.phase != board::Phase::called) return;
+  const auto blocks = static_cast<uint32_t>(bytes / kBoardBlockBytes);
+  if (run(*found, board::Passing<Memory>(found->turn(), blocks)).wakes())
+    board::wake_low_half(found->group->crew.area.slot_of(number).word);
 }
 
 // Hands on the members' requests of this operation, and before each what that rank asked for

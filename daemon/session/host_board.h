@@ -33,6 +33,8 @@ class HostBoard {
     // A called request, which waited so long. Once, in the order of the rank's calls of the group.
     virtual void take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
                       uint32_t waited_ms) = 0;
+    // Some rank's window has more of that operation's tensor.
+    virtual void fill(uint32_t group, uint64_t number) = 0;
     virtual void take_mail(const BoardMail& mail) = 0;
     virtual std::string who() const = 0;  // "rank 3 (host a, pid 7)".
     virtual Status blame(Code code, const std::string& what) const = 0;
@@ -67,6 +69,12 @@ class HostBoard {
   void leave(uint32_t seat, const Status& why);
   void let_ranks_decide(bool let);
   void complete(uint32_t group, uint64_t number, const Status& status);
+  // Before any rank is welcomed. See BoardHeader.
+  void set_window(uint64_t bytes) { view_.header().window_bytes = window_bytes_ = bytes; }
+  uint64_t window_bytes() const { return window_bytes_; }
+  // Bytes of its tensor that the rank has brought to its window; any number, where it lies.
+  uint64_t filled(uint32_t group, uint64_t number, uint32_t seat);
+  void pass(uint32_t group, uint64_t number, uint64_t bytes);
   // Hands on what the ranks have asked for of it, called or not.
   void gather(uint32_t group, uint64_t number);
   bool fold(uint32_t group, uint64_t number);
@@ -125,6 +133,9 @@ class HostBoard {
   void collect_later();
   void collect_area(uint32_t area);
   void attend(const Found& found);
+  void tell_filled(const Found& found);
+  bool is_staged(const Found& found, uint32_t seat) const;
+  void give_up_windows(uint32_t seat, const Status& why);
   void take(const Found& found);
   void take_end(uint32_t group, uint64_t number);
   void take_from(Group& group, size_t member, uint64_t number);
@@ -160,6 +171,7 @@ class HostBoard {
   std::map<uint32_t, Status> gone_;                       // By seat.
   std::vector<std::unique_ptr<Group>> groups_;            // By area.
   std::map<uint32_t, uint32_t> area_of_;                  // By group number.
+  uint64_t window_bytes_ = 0;
   bool let_ranks_decide_ = true;
   bool over_ = false;  // Some rank stopped half way.
   size_t attached_ = 0;

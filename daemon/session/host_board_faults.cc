@@ -31,10 +31,27 @@ void HostBoard::leave(uint32_t seat, const Status& why) {
   if (!gone_.emplace(seat, why).second) return;
   set_ranks_decide();
   collect();
+  give_up_windows(seat, why);
   seats_[seat] = nullptr;
   for (const std::unique_ptr<Group>& group : groups_)
     group->crew.area.settled(seat).store(UINT64_MAX);
   if (review_timer_ == 0) review();
+}
+
+// Of an operation that other hosts wait for the rank's tensor is not all there, and never will be.
+void HostBoard::give_up_windows(uint32_t seat, const Status& why) {
+  for (const std::unique_ptr<Group>& group : groups_) {
+    const bool member = std::ranges::find(group->seats, seat) != group->seats.end();
+    for (uint32_t slot = 0; member && slot < kBoardSlots; ++slot) {
+      const Found found = look(*group, slot);
+      if (found.word.phase != board::Phase::called || group->taken[slot] != found.number ||
+          is_local(group->number) || !is_staged(found, seat))
+        continue;
+      const Request request = board::copy_request(entry(found, seat).request);
+      const uint64_t bytes = request.count * size_of(static_cast<Dtype>(request.dtype % kDtypes));
+      if (filled(group->number, found.number, seat) < bytes) return seats_[seat]->end_epoch(why);
+    }
+  }
 }
 
 // What the living can finish they do, when they next wait; what the gone left half done fails.
@@ -82,7 +99,7 @@ bool HostBoard::is_folded(const Found& found) const {
 bool HostBoard::left_undone(const Found& found, uint32_t seat) const {
   const BoardEntry& at = entry(found, seat);
   if (at.holding.load() != 0) return true;
-  if ((board::copy_request(at.request).flags & kRequestStaged) == 0) return false;
+  if (!is_staged(found, seat)) return false;
   const uint64_t blocks = found.group->crew.area.slot_of(found.number).blocks.load();
   return at.ready.load() < board::unpack_count(blocks).blocks;
 }

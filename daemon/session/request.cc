@@ -70,11 +70,16 @@ Status check_broadcast(const Request& request, SideBytes bytes) {
 
 Status read_sides(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
                   OpRequest& op) {
-  const std::optional<SideBytes> bytes =
-      side_bytes(op.collective, op.dtype, op.count, op.root, place);
+  std::optional<SideBytes> bytes = side_bytes(op.collective, op.dtype, op.count, op.root, place);
   if (!bytes)
     return invalid_argument("count " + std::to_string(op.count) + " is more than any memory holds");
   if (op.ranks_only) return {};
+  if (op.window_bytes != 0) {
+    if (op.collective == Collective::all_gather || op.collective == Collective::reduce_scatter)
+      return invalid_argument("tensors of " + std::string(name_of(op.collective)) +
+                              " do not pass through windows");
+    bytes = {std::min(bytes->in, op.window_bytes), std::min(bytes->out, op.window_bytes)};
+  }
   const uint64_t in = request.in_offset;
   const uint64_t out = request.out_offset;
   if (Status s = check_side("input", in, bytes->in, segment_bytes, op.dtype); !s.ok()) return s;
@@ -121,11 +126,14 @@ bool in_arena(uint64_t offset, uint64_t bytes, uint64_t segment_bytes) {
 }
 
 OpRequest read_request(const Request& request, GroupPlace place, std::byte* base,
-                       uint64_t segment_bytes) {
+                       uint64_t segment_bytes, uint64_t window_bytes) {
   OpRequest op;
   op.layout = request.layout;
   op.timeout_ms = request.timeout_ms;
-  op.ranks_only = (request.flags & (kRequestStaged | kRequestListed)) != 0;
+  const bool staged = (request.flags & kRequestStaged) != 0;
+  const bool windowed = staged && window_bytes != 0;
+  op.ranks_only = (request.flags & kRequestListed) != 0 || (staged && !windowed);
+  if (windowed) op.window_bytes = window_bytes;
   op.invalid = read_fields(request, place, base, segment_bytes, op);
   if (!op.invalid.ok()) op.in = op.out = nullptr;
   return op;

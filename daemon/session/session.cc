@@ -102,6 +102,10 @@ void SocketSession::complete(uint32_t group, uint64_t number, const Status& stat
   board_->complete(group, number, status);
 }
 
+void SocketSession::passed(uint32_t group, uint64_t number, uint64_t bytes) {
+  board_->pass(group, number, bytes);
+}
+
 void SocketSession::gather(uint32_t group, uint64_t number) { board_->gather(group, number); }
 
 bool SocketSession::fold(uint32_t group, uint64_t number) { return board_->fold(group, number); }
@@ -113,7 +117,12 @@ void SocketSession::answer_subgroup(const Result<uint32_t>& group,
 
 void SocketSession::take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
                          uint32_t waited_ms) {
-  OpRequest op = read_request(request, place, mapping_->base(), mapping_->bytes());
+  const uint64_t window_bytes = board_->is_local(group) ? 0 : board_->window_bytes();
+  OpRequest op = read_request(request, place, mapping_->base(), mapping_->bytes(), window_bytes);
+  if (op.window_bytes != 0)
+    op.filled = [board = board_, group, number, seat = seat_] {
+      return board->filled(group, number, seat);
+    };
   if (op.invalid.ok() && op.ranks_only && !board_->is_local(group))
     op.invalid = invalid_argument("windows and lists are for groups of one host");
   if (!op.invalid.ok())
@@ -213,9 +222,10 @@ Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t s
 }
 
 Status share_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
-                   uint32_t world_size) {
+                   uint32_t world_size, uint64_t window_bytes) {
   Result<std::shared_ptr<HostBoard>> board = HostBoard::make(loop, ranks, world_size);
   if (!board.ok()) return board.status();
+  (*board)->set_window(window_bytes);
   for (uint32_t seat = 0; seat < sessions.size(); ++seat) {
     if (sessions[seat] == nullptr) {
       if (Status made = (*board)->attach_nobody(seat); !made.ok()) return made;

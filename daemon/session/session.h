@@ -94,6 +94,9 @@ struct OpRequest {
   // learn of it.
   Status invalid;
   std::shared_ptr<const void> memory;  // Keeps the mapping while `in` and `out` are in use.
+  // Not 0: ordinary memory passes through `in` and `out`, byte b of it at b % window_bytes.
+  uint64_t window_bytes = 0;
+  std::function<uint64_t()> filled;  // Bytes that came so far.
 };
 
 class Session {
@@ -105,6 +108,8 @@ class Session {
     // A request of an operation that the ranks of the host do not settle among themselves. Each
     // comes once; those of one group in any order.
     virtual void on_request(Session& session, OpRequest request) = 0;
+    // More of a tensor has come to its window.
+    virtual void on_filled(Session& session, uint32_t group, uint64_t number) = 0;
     // Answer with answer_subgroup(), once.
     virtual void on_subgroup(Session& session, std::vector<uint32_t> ranks) = 0;
     // The trainer is gone: `leaving` on purpose, else it died or broke the protocol (`why` says
@@ -134,6 +139,8 @@ class Session {
   // Ends an operation, for all ranks of this host, whichever of their sessions is asked; wakes who
   // waits. Does nothing where it is over, or no rank has begun it.
   virtual void complete(uint32_t group, uint64_t number, const Status& status) = 0;
+  // Of all windows of an operation so many bytes hold results and may be used again.
+  virtual void passed(uint32_t group, uint64_t number, uint64_t bytes) = 0;
   // Hands on at once what ranks of this host have asked for up to this operation.
   virtual void gather(uint32_t group, uint64_t number) = 0;
   // Lets the ranks fold an operation all of whose requests came and agree. False: they cannot.
@@ -150,8 +157,9 @@ Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t s
 
 // Where the ranks of a host meet: makes their board. `sessions`: those of the host's ranks, in the
 // order of their ranks, none welcomed yet (nullptr: it ended already); then welcome all. `ranks`:
-// their ranks in the job. RESOURCE_EXHAUSTED: more than kSeatsMost.
+// their ranks in the job. `window_bytes`: see BoardHeader. RESOURCE_EXHAUSTED: more than
+// kSeatsMost.
 Status share_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
-                   uint32_t world_size);
+                   uint32_t world_size, uint64_t window_bytes = 0);
 
 }  // namespace tutti

@@ -34,6 +34,7 @@ class SocketSession : public Session, public HostBoard::Seat {
   void let_ranks_decide(bool let) override;
   Figures figures() const override;
   void complete(uint32_t group, uint64_t number, const Status& status) override;
+  void passed(uint32_t group, uint64_t number, uint64_t bytes) override;
   void gather(uint32_t group, uint64_t number) override;
   bool fold(uint32_t group, uint64_t number) override;
   void answer_subgroup(const Result<uint32_t>& group, const std::vector<uint32_t>& ranks) override;
@@ -41,6 +42,7 @@ class SocketSession : public Session, public HostBoard::Seat {
   // HostBoard::Seat.
   void take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
             uint32_t waited_ms) override;
+  void fill(uint32_t group, uint64_t number) override { events_.on_filled(*this, group, number); }
   void take_mail(const BoardMail& mail) override;
   std::string who() const override;
   Status blame(Code code, const std::string& what) const override;

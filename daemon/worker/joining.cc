@@ -2,16 +2,22 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "daemon/worker/worker.h"
 
 namespace tutti {
 namespace {
 
+// A power of two, so that windows hold whole slices. Partial sums of 16-bit floats are twice as
+// long as their tensors, and must fit a frame.
+uint64_t slice_bytes(const Settings& settings) {
+  return std::bit_floor(
+      static_cast<uint64_t>(std::min(settings.slice_bytes, settings.frame_bytes_max / 2)));
+}
+
 WorldOptions world_options(const Settings& settings) {
-  // Partial sums of 16-bit floats are twice as long as their tensors, and must fit a frame.
-  const auto slice = std::min(settings.slice_bytes, settings.frame_bytes_max / 2);
-  return {static_cast<uint32_t>(settings.op_timeout_ms), static_cast<uint64_t>(slice),
+  return {static_cast<uint32_t>(settings.op_timeout_ms), slice_bytes(settings),
           static_cast<uint64_t>(settings.early_bytes), settings.auto_explore != 0};
 }
 
@@ -77,12 +83,17 @@ void Worker::on_roster(const Roster& roster) {
   const auto fold_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
     return fold(epoch, group, number);
   };
+  const auto pass_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number,
+                                                      uint64_t bytes) {
+    if (Session* any = session_of(epoch); any != nullptr) any->passed(group, number, bytes);
+  };
   const auto gather_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
     gather(epoch, group, number);
   };
   const auto on_over = [this](const Status&) { let_ranks_decide(); };
-  world = make_world({loop_, *transport_, *engine_, tuner_, fold_here, gather_here, on_over},
-                     roster, settings_.host, world_options(settings_));
+  world =
+      make_world({loop_, *transport_, *engine_, tuner_, fold_here, pass_here, gather_here, on_over},
+                 roster, settings_.host, world_options(settings_));
   strategy_ = roster.strategy;
   door_->opened(roster.epoch);
   const Status shared = share_board(roster);
@@ -115,7 +126,9 @@ Status Worker::share_board(const Roster& roster) {
     sessions.push_back(here == trainers_.end() ? nullptr : here->second.session.get());
     ranks.push_back(rank);
   }
-  return tutti::share_board(loop_, sessions, ranks, static_cast<uint32_t>(roster.ranks.size()));
+  const uint64_t window_bytes = std::max(kWindowSlices * slice_bytes(settings_), kBoardBlockBytes);
+  return tutti::share_board(loop_, sessions, ranks, static_cast<uint32_t>(roster.ranks.size()),
+                            window_bytes);
 }
 
 // Ranks fold in the order of `centralized`, which is also what `auto` takes on one host. Under

@@ -192,6 +192,8 @@ void Worker::on_request(Session& session, OpRequest request) {
   call.memory = request.memory;
   call.number = request.number;
   call.ranks_only = request.ranks_only;
+  call.window_bytes = request.window_bytes;
+  call.filled = request.filled;
   call.done = [this, epoch = trainer.epoch, group = request.group,
                place = request.number](const Status& status) {
     if (Session* any = session_of(epoch); any != nullptr) any->complete(group, place, status);
@@ -213,6 +215,10 @@ void Worker::gather(uint32_t epoch, uint32_t group, uint64_t number) {
 bool Worker::fold(uint32_t epoch, uint32_t group, uint64_t number) {
   Session* any = session_of(epoch);
   return any != nullptr && any->fold(group, number);
+}
+
+void Worker::on_filled(Session& session, uint32_t group, uint64_t number) {
+  worlds_.at(trainer_of(session)->second.epoch)->filled(group, number);
 }
 
 void Worker::on_subgroup(Session& session, std::vector<uint32_t> ranks) {

@@ -50,6 +50,7 @@ CASES = {
         Case("tcp2", 2, 1),
         Case("tcp4", 4, 1),
         Case("tcp2x2", 2, 2),
+        Case("tcp2x4", 2, 4),
     )
 }
 
