@@ -212,5 +212,18 @@ TEST(MatchedOp, RecordsThatLieTouchNothingOutside) {
   EXPECT_TRUE(hosts.read());
 }
 
+// A list of no tensors may say to lie anywhere, at the address 0 too: it is no plain tensor.
+TEST(MatchedOp, AListOfNoneFoldsNothing) {
+  Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 8);
+  hosts.fill();
+  hosts.request(0).flags = kRequestListed;
+  hosts.request(0).records = 0;
+  hosts.request(0).in_offset = -reinterpret_cast<uint64_t>(hosts.at(0, 0));
+  hosts.run();
+  float out = 7;
+  std::memcpy(&out, hosts.at(1, kOutOffset), sizeof(out));
+  EXPECT_EQ(out, 0) << "a sum that lacks a rank";
+}
+
 }  // namespace
 }  // namespace tutti::board

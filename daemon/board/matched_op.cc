@@ -42,7 +42,9 @@ bool add_listed(const Asked& asked, MatchedOp& op, MatchedOp::Part& part) {
   if (asked.request.records > std::min<uint64_t>(op.count, kListedMost)) return false;
   if (!in_arena(asked.request.in_offset, records, asked.memory, alignof(ListedTensor)))
     return false;
-  part.list = reinterpret_cast<const ListedTensor*>(asked.memory.base + asked.request.in_offset);
+  // A list of none is never followed, and may say to lie anywhere.
+  const uint64_t at = records != 0 ? asked.request.in_offset : 0;
+  part.list = reinterpret_cast<const ListedTensor*>(asked.memory.base + at);
   part.tensors = asked.request.records;
   op.listed = true;
   op.bytes += 2 * op.count * size_of(op.dtype);
