@@ -66,6 +66,7 @@ def greetings():
     write(
         "client_welcome",
         welcome=message((3, -1), (5, 3), (6, 7), (7, "a"), (7, ""), (7, "b")),
+        cut_text=message((1, 9), (2, "the ranks disagree"))[:-1],
         refusal=message((1, 9), (2, "the ranks disagree"), (3, 2), (4, "b")),
         unknown=message((15, 1), (16, "x")) + b"\x7d\1\2\3\4" + b"\x79" + bytes(8) + b"\x7b\x7c",
         other_types=b"\x0d\1\2\3\4" + b"\x10\1" + b"\x38\1" + message((1, "x"), (5, "y")),
@@ -81,10 +82,12 @@ def strategies():
         json_tree=' { "Tree" : 12 } ',
         pair="tree:2, centralized",
         no_arity="tree:0",
+        wide="tree:16777216",
     )
 
 
 ARENA = 4096
+SEGMENT_BYTES = 64 * 1024  # Behind it, in board_match.cc.
 RING = 3
 
 
@@ -94,8 +97,8 @@ def asked(verb, dtype, op, count, at_in, at_out, root=0, strategy=RING, flags=0,
     return what + sides + struct.pack("<IIIIQ", 0, strategy, 0, records, 0)
 
 
-def request(*what, rank=1, size=4, **how):
-    return struct.pack("<HHH", size - 1, rank, 0x8000) + asked(*what, **how)
+def request(*what, rank=1, size=4, window=0, **how):
+    return struct.pack("<HHHH", size - 1, rank, 0x8000, window) + asked(*what, **how)
 
 
 def matches():
@@ -103,12 +106,18 @@ def matches():
         return one + other
 
     record = struct.pack("<QQQ", ARENA + 256, ARENA + 512, 8)
+    near_end = ARENA + SEGMENT_BYTES - 16
+    too_long = struct.pack("<QQQ", near_end, ARENA + 512, 8)
     write(
         "board_match",
         all_reduce=both(asked(0, 0, 0, 8, ARENA, ARENA, strategy=0),
                         asked(0, 0, 0, 8, ARENA, ARENA, strategy=0)),
         listed=both(asked(0, 0, 0, 8, ARENA, 0, strategy=0, flags=4, records=1),
                     asked(0, 0, 0, 8, ARENA, ARENA, strategy=0)) + record,
+        listed_outside=both(asked(0, 0, 0, 8, ARENA, 0, strategy=0, flags=4, records=1),
+                            asked(0, 0, 0, 8, ARENA, ARENA, strategy=0)) + too_long,
+        outside=both(asked(0, 0, 0, 8, ARENA, ARENA, strategy=0),
+                     asked(0, 0, 0, 8, near_end, near_end, strategy=0)),
         staged=both(asked(0, 0, 0, 8, ARENA, ARENA, strategy=0, flags=3),
                     asked(0, 0, 0, 8, ARENA, ARENA, strategy=0)),
         gather=both(asked(3, 0, 0, 8, ARENA, ARENA + 64, strategy=0),
@@ -133,14 +142,18 @@ def requests():
         overlap=request(0, 0, 0, 8, ARENA, ARENA + 4),
         unknown=request(200, 0, 0, 8, ARENA, ARENA),
         staged=request(0, 0, 0, 1 << 30, ARENA, ARENA, flags=3),
+        window=request(0, 0, 0, 1 << 30, ARENA, ARENA, flags=3, window=4),
+        window_root=request(2, 5, 0, 1 << 30, ARENA, 0, root=1, flags=3, window=4),
+        window_gather=request(3, 1, 0, 8, ARENA + 64, ARENA, flags=3, window=4),
+        window_outside=request(0, 0, 0, 1 << 30, ARENA + 0x7C00, ARENA, flags=3, window=4),
         listed=request(0, 0, 0, 8, ARENA, 0, flags=4, records=2),
         refused=request(0, 0, 0, 20, ARENA, 0, root=3, flags=8),
     )
 
 
 def frame(kind, seq, payload_bytes):
-    head = struct.pack("<IHHQQ", 0x46545554, 1, kind, seq, payload_bytes)
-    return head + struct.pack("<IIQIIHHHBB", 1, 0, seq, 0, 0, 1, 0, 0, 0, 0)
+    head = struct.pack("<IHHQQ", 0x46545554, 2, kind, seq, payload_bytes)
+    return head + struct.pack("<IIQQIIHHHBB", 1, 0, seq, 0x5D0E, 0, 0, 1, 0, 0, 0, 0)
 
 
 def frames():
@@ -160,25 +173,58 @@ def status(code):
     return message((1, code), (2, "words"), (3, 1), (4, "b"))
 
 
-def controls():
+def report(reason, phase, *rest, collective=1, op=2):
     tree = 2 | 3 << 8
-    signature = message((1, 1), (2, 3), (3, 2), (4, 1000), (5, 1), (6, tree), (7, RING))
-    arrive = message((1, 1), (2, signature), (3, 30000), (5, 120))
-    refused = message((1, 1), (2, signature), (4, status(3)))
-    start = message((1, 1), (2, RING), (3, 1 << 20), (4, message()))
-    kinds = {
-        "arrive": (4, arrive),
-        "refused": (4, refused),
-        "start": (5, start),
+    what = ((1, collective), (2, 3), (3, op), (4, 1000), (5, 1))
+    how = ((6, tree), (7, RING), (8, 12 << 40))
+    who = ((4, -1), (9, -1), (10, -1))
+    return message((1, reason), (2, phase), (5, message(*what, *how)), *who, *rest)
+
+
+def control_kinds():
+    """By name: the fields of a Control that name no operation."""
+    answer, waiting, late, mismatch, refusal = range(5)
+    refused, started, over, gathering = range(4)
+    strategies = ((2, 2 | 2 << 8), (3, RING))
+    measured = [message((1, 0), (2, 20), (3, RING)), message((1, 4), (2, 64), (3, 1))]
+    bounds = [message((1, 0), (2, 7)), message((1, 5), (2, 1 << 40))]
+    rates = [message((1, i)) + b"\x11" + struct.pack("<d", 0.001 * i) for i in range(2)]
+    return {
+        "answer": (4, report(answer, refused, (3, b"\1\2"))),
+        "gathering": (4, report(waiting, gathering, (3, b"\3"), (4, 1))),
+        "late": (4, report(late, started, (6, 1 << 60), (7, 30000), (8, "a frame"), (9, 2))),
+        "mismatch": (4, report(mismatch, over, (10, 1), (6, 5))),
+        "refusal": (4, report(refusal, refused, (11, status(3)))),
+        "no_phase": (4, report(answer, 4)),
+        "no_collective": (4, report(answer, started, collective=9)),
+        "no_op": (4, report(answer, started, op=9)),
+        "query": (5, b""),
         "fail": (6, status(4)),
         "abort": (7, status(14)),
-        "gone": (8, message((1, 1), (2, status(14)))),
-        "probe": (9, message((1, 5), (2, b"padding"))),
+        "gone": (8, message((1, 1), (2, status(14)), *[(3, bound) for bound in bounds])),
+        "gone_on_purpose": (8, message((1, 2), (3, bounds[0]), (3, bounds[0]))),
+        "gone_nobody": (8, message((1, 1 << 31))),
+        "probe": (9, message((1, 5), (2, b"padding"), (3, 1 << 63), (4, 64))),
+        "rates": (10, message(*[(1, rate) for rate in rates])),
+        "announce": (11, b""),
+        "propose": (12, message((1, 3), *strategies, *[(4, one) for one in measured])),
+        "propose_auto": (12, message((1, 3), *strategies, (4, message((1, 0), (2, 20))))),
+        "propose_no_class": (12, message((1, 3), *strategies, (4, message((2, 65), (3, RING))))),
+        "fence": (13, message((1, 3))),
+        "adopt": (14, message((1, 3))),
+        "want": (15, b""),
+        "started": (16, b""),
     }
+
+
+def controls():
+    kinds = control_kinds()
     for name, kind in kinds.items():
-        write("group_control", **{name: b"\x05" + message((1, message((1, 0), (2, 3), kind)))})
-    both = [message((1, 9), (3, b"\1\0"), kinds["arrive"]), message((1, 0), kinds["gone"])]
-    write("group_control", batch=b"\0" + message(*[(1, control) for control in both]))
+        one = message((1, 9), (2, 3), (3, b"\1\0"), kind)
+        write("group_control", **{name: b"\x05" + message((1, one))})
+    whole_job = [message((1, 0), (2, 3), kinds[name]) for name in ("answer", "gone", "want")]
+    write("group_control", batch=b"\0" + message(*[(1, control) for control in whole_job]))
+    write("group_control", no_kind=b"\0" + message((1, message((1, 0), (2, 3)))))
 
 
 def rosters():
@@ -189,6 +235,7 @@ def rosters():
         "mesh_roster",
         roster=message(*roster, *[(schema["ranks"], rank) for rank in ranks]),
         rank_missing=message(*roster, (schema["ranks"], ranks[1])),
+        rank_twice=message(*roster, (schema["ranks"], ranks[0]), (schema["ranks"], ranks[0])),
         status=status(9),
         address="127.0.0.1:7601",
         address_v6="[::1]:7601",
@@ -206,6 +253,64 @@ def packets():
     )
 
 
+def handshakes():
+    magic = 0x4B4E494C54545554
+    hello = struct.pack("<QIIIIII", magic, 1, 7, 100, 0, 4, 4) + bytes(32) + b"demohost"
+    challenge = struct.pack("<QII", magic, 1, 0) + bytes(32)
+
+    def lie(deed, keep, words):
+        return bytes([deed, 4]) + b"demo" + struct.pack("<HH", keep, len(words)) + words
+
+    write(
+        "transport_handshake",
+        honest=b"\0\4demo",
+        another_secret=b"\x10\4demo",
+        another_hello=lie(1, 0, hello),
+        long_names=lie(1, 24, b"\xff" * 8),
+        long_host=lie(1, 28, b"\xff\xff\0\0"),
+        another_challenge=lie(2, 0, challenge),
+        another_proof=lie(4, 0, bytes(32)),
+        another_answer=lie(8, 0, bytes(40)),
+        long_refusal=lie(8, 4, b"\xff" * 4),
+        cut_refusal=lie(0x18, 4, b"\2\0\0\0"),
+    )
+
+
+def messages():
+    def sized(payload_bytes, *cuts):
+        bytes_ = frame(1, 0, payload_bytes) + bytes(range(payload_bytes))
+        return struct.pack("<H", len(bytes_)) + bytes_ + bytes(cuts)
+
+    write(
+        "transport_message",
+        one_slice=sized(100),
+        cut_head=sized(100, 10, 20, 60),
+        empty_slices=sized(20, 0, 30, 0, 0, 40, 0),
+        one_byte=sized(1, 64),
+        no_payload=sized(0, 64),
+        too_short=b"\x0a\0" + bytes(10),
+        one_short=b"\x3f\0" + bytes(63),
+    )
+
+
+def agents():
+    adopt = message((1, message((1, message((1, 3), (2, "demo"))), (2, 1000), (3, 4711))))
+
+    def packet(descriptors, body):
+        return bytes([descriptors, len(body)]) + body
+
+    report, stop = message((2, 1)), message((3, 1))
+    write(
+        "worker_agent",
+        adopt=packet(1, adopt) + packet(0, report),
+        adopt_without=packet(0, adopt) + packet(2, adopt),
+        report=packet(0, report) * 2 + packet(1, report),
+        stop=packet(0, stop),
+        neither=packet(0, message((2, 0))) + packet(1, message((3, 0))),
+        unknown=packet(3, message((9, "x"))) + packet(1, b"\xff"),
+    )
+
+
 def main():
     settings()
     greetings()
@@ -216,6 +321,9 @@ def main():
     controls()
     rosters()
     packets()
+    handshakes()
+    messages()
+    agents()
 
 
 main()

@@ -1,5 +1,6 @@
 // A trainer's request as it is copied out of shared memory. What is accepted lies inside the
 // segment and is what was asked for; what must be refused is.
+#include <algorithm>
 #include <array>
 
 #include "daemon/session/request.h"
@@ -15,6 +16,7 @@ alignas(64) std::array<std::byte, kArenaOffset + 64 * 1024> segment;
 struct Ask {
   GroupPlace place;
   uint64_t segment_bytes;
+  uint64_t window_bytes;  // 0: none.
   Request request;
   Collective collective;
 };
@@ -24,6 +26,7 @@ Ask take_ask(fuzz::Input& input) {
   ask.place.size = input.take<uint16_t>() + 1u;
   ask.place.rank = input.take<uint16_t>() % ask.place.size;
   ask.segment_bytes = kArenaOffset + input.take<uint16_t>();
+  ask.window_bytes = input.take<uint16_t>() % 32 * 512;
   ask.request = input.take<Request>();
   const bool known = ask.request.verb < kCollectives;
   ask.collective = known ? static_cast<Collective>(ask.request.verb) : Collective::barrier;
@@ -65,6 +68,10 @@ bool is_in_place(const OpRequest& op, const Ask& ask, Wide one) {
   return op.in == op.out;
 }
 
+bool is_by_rank(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter;
+}
+
 void check_strategy(const Strategy& strategy, uint32_t packed) {
   require(pack_strategy(static_cast<uint32_t>(strategy.kind), strategy.arity) == packed,
           "a strategy is what was packed");
@@ -84,10 +91,15 @@ void check_accepted(const Ask& ask, const OpRequest& op) {
   require(!reduced || op.op != Op::mean || is_floating(op.dtype), "no mean of integers");
   require(!has_root(ask.collective) || ask.request.root < ask.place.size, "a root is a rank");
   require(op.count == ask.request.count, "a count is what was asked for");
-  const bool by_ranks = (ask.request.flags & (kRequestStaged | kRequestListed)) != 0;
-  require(op.ranks_only == by_ranks, "windows and lists are the ranks'");
+  const bool staged = (ask.request.flags & kRequestStaged) != 0;
+  const bool listed = (ask.request.flags & kRequestListed) != 0;
+  require(op.window_bytes == (staged ? ask.window_bytes : 0), "a window is what both agreed on");
+  const bool by_ranks = listed || (staged && ask.window_bytes == 0);
+  require(op.ranks_only == by_ranks, "lists and windows of no size are the ranks'");
   if (by_ranks) return require(op.in == nullptr && op.out == nullptr, "they are not followed here");
-  const Wide one = Wide{op.count} * size_of(op.dtype);
+  require(op.window_bytes == 0 || !is_by_rank(ask.collective), "no windows of shares");
+  const Wide all = Wide{op.count} * size_of(op.dtype);
+  const Wide one = op.window_bytes != 0 ? std::min<Wide>(all, op.window_bytes) : all;
   const Wide in = in_bytes(ask, one);
   const bool at_root = ask.collective == Collective::broadcast && op.root == ask.place.rank;
   const Wide out = at_root ? in : out_bytes(ask, one);
@@ -113,7 +125,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tutti;
   fuzz::Input input(data, size);
   const Ask ask = take_ask(input);
-  const OpRequest op = read_request(ask.request, ask.place, segment.data(), ask.segment_bytes);
+  const OpRequest op =
+      read_request(ask.request, ask.place, segment.data(), ask.segment_bytes, ask.window_bytes);
   require(op.collective == ask.collective, "a verb is what was asked for");
   if (op.invalid.ok()) {
     check_accepted(ask, op);

@@ -1,11 +1,15 @@
-// Two ends of a socket, neither of which blocks.
+// Two ends of a socket, neither of which blocks, and descriptors that travel over them.
 #pragma once
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 
 #include <array>
+#include <cstring>
+#include <memory>
 #include <string_view>
+#include <vector>
 
 #include "daemon/base/fd.h"
 #include "daemon/base/status.h"
@@ -28,6 +32,34 @@ inline void send_all(const Fd& socket, std::string_view bytes) {
   if (bytes.empty()) return;
   const ssize_t sent = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   require(sent == static_cast<ssize_t>(bytes.size()), "a socket has room");
+}
+
+inline size_t open_descriptors() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
+  size_t count = 0;
+  while (readdir(folder.get()) != nullptr) ++count;
+  return count;
+}
+
+// By hand: a sender of ours refuses to send so many.
+inline void send_with(const Fd& socket, std::string_view bytes, size_t descriptors) {
+  std::vector<int> sent(descriptors, socket.get());
+  std::vector<char> control(CMSG_SPACE(descriptors * sizeof(int)));
+  iovec data{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (descriptors > 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors * sizeof(int));
+    std::memcpy(CMSG_DATA(header), sent.data(), descriptors * sizeof(int));
+  }
+  const ssize_t count = sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+  require(count == static_cast<ssize_t>(bytes.size()), "a socket has room");
 }
 
 }  // namespace tutti::fuzz
