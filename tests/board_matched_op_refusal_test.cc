@@ -52,6 +52,20 @@ TEST(MatchedOp, WhatTheWorkerMustRefuseIsItsBusiness) {
   }
 }
 
+// Though all others ask for it in a way that could be folded.
+TEST(MatchedOp, NoRankListsOrRefusesByItself) {
+  for (const Collective collective : {Collective::reduce, Collective::broadcast,
+                                      Collective::all_gather, Collective::reduce_scatter})
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      Hosts hosts(collective, Dtype::f32, Op::sum, 3, 8);
+      ASSERT_TRUE(hosts.read());
+      hosts.request(rank).flags = kRequestListed;
+      EXPECT_FALSE(hosts.read()) << name_of(collective) << ", listed by rank " << rank;
+      hosts.request(rank).flags = kRequestRefused;
+      EXPECT_FALSE(hosts.read()) << name_of(collective) << ", refused by rank " << rank;
+    }
+}
+
 TEST(MatchedOp, SidesOutsideOfTheSegmentAreRefused) {
   const uint64_t end = kSegmentBytes;
   struct Case {

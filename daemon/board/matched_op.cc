@@ -226,7 +226,8 @@ bool match(std::span<const Asked> asked, MatchedOp& op) {
   op.apart = true;
   op.parts.resize(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    if (!same_question(asked[rank].request, first)) return false;
+    const Request& own = asked[rank].request;
+    if (!same_question(own, first) || !can_fold(own, ranks)) return false;
     if (!add_part(asked[rank], op, {rank, ranks})) return false;
   }
   const uint64_t shares = is_by_rank(op.collective) ? ranks : 1;
