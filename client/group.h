@@ -14,6 +14,7 @@ struct tutti_group {
   bool is_job = false;          // The whole job, and no sub-group.
   uint32_t rank = 0;            // This rank within the group.
   std::vector<uint32_t> ranks;  // The job's ranks, in the group's order.
+  uint32_t hosts = 1;           // That they live on.
   std::atomic<bool> left = false;
 };
 

@@ -62,6 +62,7 @@ class Submission {
   ~Submission() {
     if (!ticket().arrived) connection_.release(ticket().blocks);
     if (own_.arrived) group_.calls->disown(own_);
+    if (shared_ != nullptr && shared_->arrived) group_.calls->disown(*shared_);
   }
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
@@ -243,8 +244,7 @@ bool can_stage(const tutti_group& group, const Request& request, uint64_t bytes)
     return bytes > kStagedBytesLeast && plain(request.local_strategy) &&
            plain(request.global_strategy);
   const uint64_t window_bytes = group.calls->window_bytes();
-  return bytes > window_bytes / kWindowSlices &&
-         group.ranks.size() * kSlicePartBytes <= window_bytes;
+  return bytes > window_bytes / kWindowSlices && group.hosts * kSlicePartBytes <= window_bytes;
 }
 
 Outcome check_member(const tutti_group& group) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string_view>
 
 #include "client/operation.h"
 #include "proto/types.h"
@@ -53,6 +55,9 @@ void make_calls(tutti_group& group, uint32_t area) {
   Connection& connection = *group.connection;
   group.calls = std::make_shared<Calls>(connection, area, connection.seats_of(group.ranks),
                                         static_cast<uint32_t>(group.ranks.size()));
+  std::set<std::string_view> hosts;
+  for (const uint32_t rank : group.ranks) hosts.insert(connection.hosts()[rank]);
+  group.hosts = static_cast<uint32_t>(hosts.size());
   connection.add(group.calls);
 }
 

@@ -146,6 +146,29 @@ Operation operation_of(const Plan& plan, int host, uint64_t count, Status& end) 
 
 const Status kUnderWay = internal_error("has not ended");
 
+// The worker believes no trainer about its window: a tensor that does not fit must not be used
+// beyond it, though it has one slice only.
+TEST(RankTensorsTest, AWindowThatDoesNotHoldWholeSlicesIsRefused) {
+  const Plan plan = plan_of(Collective::all_reduce, {StrategyKind::ring}, 3);
+  constexpr uint64_t kWindowBytes = 2 * kLeastSliceBytes;
+  constexpr uint64_t kCount = 3 * kLeastSliceBytes / 4;
+  std::vector<std::byte> window(kWindowBytes);
+  for (const uint64_t count : {kWindowBytes / 4, kCount, 9 * kCount}) {
+    Net net(3);
+    Status end = kUnderWay;
+    Operation operation = operation_of(plan, 0, count, end);
+    operation.slice_bytes = 4096;
+    operation.local.push_back(
+        {0, window.data(), window.data(), kWindowBytes, [] { return uint64_t{1} << 40; }});
+    net.engine(0).start(std::move(operation));
+    net.run();
+    const bool fits = count * 4 <= kWindowBytes;
+    EXPECT_EQ(end.code(), fits ? kUnderWay.code() : Code::invalid_argument) << count;
+    net.engine(0).abort(1, aborted("test ends"));
+    net.run();
+  }
+}
+
 // Slices leave for the wire while later ones are still to come, and a window is memory enough.
 TEST(HostTensorTest, SlicesStreamThroughAWindow) {
   constexpr int kHosts = 3;

@@ -110,6 +110,9 @@ class AgreementTest : public ::testing::Test {
     if (const Cancel* cancel = std::get_if<Cancel>(&action))
       if (starts_[at].contains(cancel->key.number))
         members_[at]->finished(cancel->key, cancel->cause);
+    if (const End* end = std::get_if<End>(&action))
+      for (const auto& [number, agreement] : starts_[at])
+        if (!answers_[at].contains(number)) members_[at]->finished({0, number}, end->cause);
     if (const Answer* answer = std::get_if<Answer>(&action))
       answers_[at][answer->key.number] = answer->status;
   }

@@ -78,9 +78,13 @@ class Engine {
     mail_.erase(key);
   }
 
-  void abort() {
+  // What ran, which a link may still send.
+  std::vector<Key> abort() {
+    std::vector<Key> lent;
+    for (const auto& [key, run] : runs_) lent.push_back(key);
     runs_.clear();
     mail_.clear();
+    return lent;
   }
 
   // Runs what can, of each group's oldest operations.

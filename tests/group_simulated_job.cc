@@ -263,6 +263,8 @@ void Job::act(int index, const Cancel& cancel) {
 }
 
 void Job::act(int index, const Answer& answer) {
+  if (lent_.contains({index, answer.key}))
+    wrong("ranks are told of" + Describe::name(answer.key) + " whose memory a link still reads");
   const Communicator& group = *host(index).member->find(answer.key.group);
   for (auto& [place, called] : truths_[answer.key].calls)
     if (group.host_of(place) == index && !called.end)
@@ -271,7 +273,13 @@ void Job::act(int index, const Answer& answer) {
 
 void Job::act(int index, const End& end) {
   say(index, "ends the epoch: " + end.cause.to_string());
-  host(index).engine->abort();
+  for (const Key& key : host(index).engine->abort()) {
+    lent_.insert({index, key});
+    at(now_ + 1 + random_.below(2'000), index, [this, index, key, cause = end.cause] {
+      lent_.erase({index, key});
+      host(index).member->finished(key, cause);
+    });
+  }
   if (counts_.epochs_ended++ == 0) check_end(end.cause);
 }
 

@@ -139,6 +139,7 @@ class Job {
   std::vector<SimHost> hosts_;
   std::vector<RankState> ranks_;
   std::map<Key, Truth> truths_;
+  std::set<std::pair<int, Key>> lent_;  // Hosts, operations: aborted, and a link still sends.
   std::priority_queue<Event> events_;
   std::map<Channel, Us> busy_;
   uint64_t order_ = 0;

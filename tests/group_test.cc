@@ -127,6 +127,42 @@ TEST_F(AgreementTest, ARefusedRequestFailsTheOperationForAll) {
   EXPECT_EQ(told(0), refused);
 }
 
+// A host's words are not believed: of an operation that nobody knows it says that it met another.
+TEST_F(AgreementTest, ADisagreementAboutNothingBlamesNobody) {
+  Report mismatch;
+  mismatch.key = {0, 7};
+  mismatch.reason = Report::Reason::mismatch;
+  mismatch.phase = Report::Phase::started;
+  mismatch.rank = 2;
+  mismatch.peer = 0;
+  EXPECT_TRUE(leader_.take(1, mismatch, now_).ok());
+  Report answer;
+  answer.key = mismatch.key;
+  EXPECT_TRUE(leader_.take(1, answer, now_).ok());
+  run();
+  call_all(all_reduce_of(4));
+  EXPECT_TRUE(started(0));
+}
+
+// Links may still send from the ranks' memory.
+TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
+  Member& member = *members_[0];
+  for (const int rank : {0, 1})
+    member.arrive(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+  member.arrive(0, 0, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+  member.abort(unavailable("host b was lost"));
+  std::vector<Key> answered;
+  const auto look = [&] {
+    for (const Action& action : member.take_actions())
+      if (const Answer* answer = std::get_if<Answer>(&action)) answered.push_back(answer->key);
+  };
+  look();
+  EXPECT_EQ(answered, (std::vector<Key>{{0, 1}})) << "what has not started";
+  member.finished({0, 0}, unavailable("host b was lost"));
+  look();
+  EXPECT_EQ(answered, (std::vector<Key>{{0, 1}, {0, 0}}));
+}
+
 TEST_F(AgreementTest, TheEarliestDeadlineNamesWhoIsMissingOnEveryHost) {
   call(0, all_reduce_of(4), 1000);
   call(2, all_reduce_of(4), 500);

@@ -170,12 +170,13 @@ TEST_F(MeshAttendance, EpochWhoseNumberWasThereBeforeIsRefused) {
 TEST_F(MeshAttendance, ResumeTellsWhatBecameOfTheEpoch) {
   FakeCoordinator coordinator({5});
   Attendee a(loop, coordinator.address(), "a");
-  a.join(0, 1);
+  a.join(0, 1, 60'000, "sesame");
   ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
   coordinator.end_streams();
   ASSERT_TRUE(hears(coordinator, 1));
   EXPECT_THAT(words_of(coordinator.said()), ElementsAre("resume 5 at a with 0"));
   EXPECT_EQ(coordinator.said()[0].resume().roster().secret(), "secret");
+  EXPECT_EQ(coordinator.said()[0].resume().token(), "sesame");
   a.attendance->gone(5, 0, unavailable("rank 0 died"));
   ASSERT_TRUE(hears(coordinator, 2));
   for (int times = 0; times < 2; ++times) {  // It cannot know who heard of it.

@@ -105,6 +105,25 @@ TEST_F(MeshEpoch, RestartedCoordinatorLearnsFromResume) {
   EXPECT_THAT(words_of(join_four()), ElementsAre("1: roster 6", "2: roster 6"));
 }
 
+TEST_F(MeshEpoch, WhoShowsNoTokenIsNotBelievedAboutEpochs) {
+  RosterBook guarded("sesame");
+  v1::JoinRank joins = join_of(0, 1);
+  joins.set_token("sesame");
+  EXPECT_THAT(words_of(guarded.join(1, joins, "secret", now)), ElementsAre("1: roster 1"));
+  v1::Resume stranger = resume_of(99, {0});
+  for (const char* token : {"", "wrong"}) {
+    stranger.set_token(token);
+    EXPECT_THAT(guarded.resume(2, stranger), IsEmpty());
+  }
+  stranger.set_job("another");
+  guarded.resume(2, stranger);
+  EXPECT_EQ(guarded.jobs(), 1u) << "nothing is kept of them";
+  EXPECT_THAT(guarded.end(2), IsEmpty());
+  stranger.set_job("demo");
+  stranger.set_token("sesame");
+  EXPECT_THAT(words_of(guarded.resume(2, stranger)), ElementsAre("1: aborted 1 ABORTED"));
+}
+
 TEST_F(MeshEpoch, NextEpochWaitsForTheLastOfTheOld) {
   join_four();
   gone(1, 1, 0);

@@ -67,7 +67,7 @@ const std::array kRows = {
         "how other hosts' workers reach this host's: tcp, which auto is, or grpc for proxies"),
     text_row("tcp_congestion", &S::tcp_congestion,
              "congestion control of tcp links where the kernel allows it; empty: the kernel's"),
-    number_row("frame_bytes_max", &S::frame_bytes_max, 4096, int64_t{1} << 30,
+    number_row("frame_bytes_max", &S::frame_bytes_max, 512 << 10, int64_t{1} << 30,
                "largest frame a link accepts"),
     number_row("link_queue_bytes", &S::link_queue_bytes, 4096, kTebibyte,
                "bytes a link holds before it pushes back"),

@@ -42,8 +42,8 @@ class Feeding {
   Call<Memory> call_;
 };
 
-// The worker is through with so many blocks of every window. Who sleeps is woken: the word changes,
-// so nobody who looked before falls asleep on it.
+// The worker is through with so many blocks of every window. Who sleeps is woken: the word changes
+// for good, so nobody who looked before falls asleep on it.
 template <class Memory>
 class Passing {
  public:
@@ -64,6 +64,7 @@ class Passing {
         uint64_t seen = pack(word_);
         SlotWord awake = word_;
         awake.asleep = false;
+        awake.wakes = (word_.wakes + 1) & 0x7f;
         wakes_ = memory.exchange_word(seen, pack(awake));
         if (wakes_) return Step::end;
         word_ = unpack(seen);

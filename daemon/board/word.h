@@ -20,12 +20,14 @@ struct SlotWord {
   Phase phase = Phase::open;
   bool asleep = false;  // Somebody sleeps on the low half: whoever ends the phase wakes all.
   uint32_t arrived = 0;
-  uint32_t unused = 0;  // Bits that nobody sets. Kept, so that any word compares equal to itself.
+  // Changes with every wake-up that leaves the phase as it is: who looked before does not fall
+  // asleep on the word, though somebody else does.
+  uint32_t wakes = 0;
   bool operator==(const SlotWord&) const = default;
 };
 
 constexpr uint64_t pack(const SlotWord& word) {
-  return uint64_t{word.turn} << 32 | uint64_t{word.unused & 0x7f} << 25 |
+  return uint64_t{word.turn} << 32 | uint64_t{word.wakes & 0x7f} << 25 |
          uint64_t{word.asleep} << 24 | uint64_t{static_cast<uint32_t>(word.phase) & 0xff} << 16 |
          (word.arrived & 0xffff);
 }

@@ -53,7 +53,8 @@ Result<bool> RankTensors::is_filled(uint64_t slice) {
   missing_ = -1;
   for (const RankBuffers* rank : ranks_) {
     if (rank->window_bytes == 0) continue;
-    if (geometry_.slices() > 1 && rank->window_bytes % geometry_.end_of(0) != 0)
+    const bool holds_all = geometry_.end_of(geometry_.slices() - 1) <= rank->window_bytes;
+    if (!holds_all && rank->window_bytes % geometry_.end_of(0) != 0)
       return invalid_argument("a window that does not hold whole slices");
     if (rank->filled() >= geometry_.end_of(slice)) continue;
     missing_ = rank->rank;
@@ -161,13 +162,14 @@ Status RankTensors::finished(uint64_t slice) {
     if (range.count == 0 || all.size() < 2) continue;
     if (Status status = copy_to(all, all.front(), range.count); !status.ok()) return status;
   }
+  finished_ = slice + 1;
   return device_.wait(stream_);
 }
 
 void RankTensors::released(uint64_t slice) {
   for (int chunk = 0; chunk < geometry_.chunks(); ++chunk)
     sources_.erase({chunk, geometry_.slice(chunk, slice).first});
-  if (operation_.passed) operation_.passed(geometry_.end_of(slice));
+  if (operation_.passed && slice < finished_) operation_.passed(geometry_.end_of(slice));
   const auto taken = taken_.extract(slice);
   if (taken.empty()) return;
   for (const Scratch::Block& block : taken.mapped()) scratch_.give_back(block);

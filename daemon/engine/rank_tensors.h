@@ -47,6 +47,7 @@ class RankTensors final : public HostTensor {
   std::vector<const RankBuffers*> ranks_;  // In the order of folding; takers likewise.
   std::vector<Fold> folds_;
   int missing_ = -1;
+  uint64_t finished_ = 0;  // Slices whose results lie at their targets.
   std::map<std::pair<int, uint64_t>, Source> sources_;     // By chunk and first element.
   std::map<uint64_t, std::vector<Scratch::Block>> taken_;  // By slice.
 };

@@ -82,6 +82,7 @@ void Leader::tell_group(const Members& members, const Message& message) {
 }
 
 void Leader::fail(const Key& key, const Members& members, const Status& status) {
+  waiting_.erase(key);
   tell_group(members, Fail{key, key.group == 0 ? Members() : members, status});
 }
 
@@ -250,19 +251,23 @@ std::optional<std::pair<int, int>> Leader::differing(const Inquiry& inquiry) con
 // compared with the first that did.
 void Leader::compare(const Report& report, const Members& members) {
   if (report.phase != Phase::started && report.phase != Phase::gathering) return;
-  if (waiting_.size() >= kComparedMost) waiting_.erase(waiting_.begin());
-  const auto [first, fresh] = waiting_.try_emplace(report.key, report);
-  if (fresh) return;
+  const auto found = waiting_.find(report.key);
+  if (found == waiting_.end()) return remember(report);
+  Report& first = found->second.report;
   const bool runs = report.phase == Phase::started;
-  const bool both_run = runs && first->second.phase == Phase::started;
-  if (both_run && first->second.agreement == report.agreement) return;
-  if (!both_run && first->second.signature == report.signature) {
-    if (runs) first->second = report;
+  const bool both_run = runs && first.phase == Phase::started;
+  if (both_run && first.agreement == report.agreement) return;
+  if (!both_run && first.signature == report.signature) {
+    if (runs) first = report;
     return;
   }
-  const Report other = std::move(first->second);
-  waiting_.erase(first);
-  fail(report.key, members, disagreement(members, other, report));
+  fail(report.key, members, disagreement(members, first, report));
+}
+
+void Leader::remember(const Report& report) {
+  const auto older = [](const auto& a, const auto& b) { return a.second.since < b.second.since; };
+  if (waiting_.size() >= kComparedMost) waiting_.erase(std::ranges::min_element(waiting_, older));
+  waiting_.emplace(report.key, Compared{report, compared_++});
 }
 
 Status Leader::disagreement(const Members& members, const Report& one, const Report& other) const {

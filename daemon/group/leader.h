@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-// Operations that hosts wait for, whose descriptions are kept to be compared; the lowest go first.
+// Operations that hosts wait for, whose descriptions are kept to be compared; the oldest go first.
 inline constexpr size_t kComparedMost = 1024;
 // How long the hosts have to say how a late operation stands with them.
 inline constexpr Millis kHostsAnswer{250};
@@ -88,6 +88,7 @@ class Leader {
   bool is_answered(const Inquiry& inquiry) const;
   void conclude(Inquiries::iterator inquiry);
   void compare(const Report& report, const Members& members);
+  void remember(const Report& report);
   Status disagreement(const Members& members, const Report& one, const Report& other) const;
   Status slowness(const Inquiry& inquiry) const;
   std::optional<std::pair<int, int>> differing(const Inquiry& inquiry) const;
@@ -103,8 +104,13 @@ class Leader {
   Strategies job_;
   std::map<uint32_t, Led> groups_;
   Inquiries inquiries_;
-  std::map<Key, Report> waiting_;  // What the first host that waits for it runs.
-  std::map<int, Gone> gone_;       // By rank.
+  struct Compared {
+    Report report;
+    uint64_t since;  // How many came before.
+  };
+  std::map<Key, Compared> waiting_;  // What the first host that waits for it runs.
+  uint64_t compared_ = 0;
+  std::map<int, Gone> gone_;  // By rank.
   std::set<int> departed_;
   bool over_ = false;
   std::vector<Tell> tells_;

@@ -70,6 +70,11 @@ Links::~Links() {
   }
 }
 
+void Links::cut(const Status& cause) {
+  const std::vector<Open> open = open_;  // Its events may change it.
+  for (const Open& each : open) each.link->close(cause);
+}
+
 std::shared_ptr<Link> Links::dial(int host) {
   auto handler = std::make_shared<LoopHandler>(loop_);
   const LinkHello hello{roster_.job, roster_.epoch, hosts_[self_].name, roster_.secret};

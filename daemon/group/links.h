@@ -65,6 +65,8 @@ class Links {
   Status send_data(int host, Outgoing frame);
   // Control goes over the link with the leader; at the leader it waits for a member's first dial.
   void send_control(int host, Outgoing frame);
+  // Ends all links: what they have borrowed is released.
+  void cut(const Status& cause);
   // A link that another host dialled, already proven to belong to this epoch.
   void adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler);
 

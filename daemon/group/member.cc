@@ -154,14 +154,14 @@ void Member::start(const Key& key, Group& group, Operation& operation) {
 }
 
 void Member::finished(const Key& key, const Status& status) {
-  if (!cause_.ok()) return;
   Group& group = *groups_.at(key.group);
   const auto found = group.operations.find(key.number);
   require(found != group.operations.end(), "an operation ends once");
-  if (found->second.phase == Operation::Phase::cancelled)
-    return complete(key, group, Status(found->second.end));
-  if (!status.ok()) return abort(status);
-  complete(key, group, status);
+  if (found->second.phase != Operation::Phase::cancelled) {
+    if (status.ok()) return complete(key, group, status);
+    abort(status);  // It is cancelled by that.
+  }
+  complete(key, group, Status(found->second.end));
 }
 
 void Member::complete(const Key& key, Group& group, const Status& status) {

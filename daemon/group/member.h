@@ -55,7 +55,7 @@ struct Answer {  // To every local rank that has called it and has no answer.
   Key key;
   Status status;
 };
-struct End {  // The epoch is over: abort the engine.
+struct End {  // The epoch is over: abort the engine; what it ran is answered when it is finished().
   Status cause;
 };
 using Action = std::variant<Tell, Start, Cancel, Answer, End>;
@@ -94,7 +94,8 @@ class Member {
   void skip(uint32_t group, int rank, uint64_t number);
   // A local rank (of the job) takes part no more; OK: on purpose.
   void leave(int rank, const Status& cause);
-  // The engine has ended what it was told to start.
+  // The engine has ended what it was told to start; every operation once, in the end of the epoch
+  // as well.
   void finished(const Key& key, const Status& status);
   // A frame of another agreement came from that host.
   void mismatched(const Key& key, int host);

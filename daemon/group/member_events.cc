@@ -125,13 +125,21 @@ bool Member::lost(int host, const Status& why) {
   return false;
 }
 
+// What has started is answered when the engine has let go of it: links may still send from the
+// ranks' memory.
 void Member::end_epoch(const Status& cause) {
   cause_ = cause;
   act(End{cause});
   for (const auto& [number, group] : groups_) {
-    for (const auto& [at, operation] : group->operations)
+    for (auto& [at, operation] : group->operations) {
+      if (operation.phase == Operation::Phase::started) operation.end = cause;
+      if (operation.phase >= Operation::Phase::started) continue;
       if (operation.agreed.rank >= 0) act(Answer{{number, at}, cause});
-    group->operations.clear();
+    }
+    std::erase_if(group->operations, [](const auto& operation) {
+      return operation.second.phase < Operation::Phase::started;
+    });
+    for (auto& [at, operation] : group->operations) operation.phase = Operation::Phase::cancelled;
     group->failed.clear();
   }
   failures_ = 0;

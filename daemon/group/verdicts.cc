@@ -38,7 +38,7 @@ Status disagreement(const Roster& roster, const Members& members, uint64_t numbe
                                  describe(roster, members, one) + ", " +
                                  describe(roster, members, other) +
                                  "; all ranks must make the same calls in the same order",
-                             blame(roster, job_rank(members, named)));
+                             named < 0 ? Culprit() : blame(roster, job_rank(members, named)));
 }
 
 Status absence(const Roster& roster, const Gone& gone, const Signature& signature,

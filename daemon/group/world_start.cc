@@ -42,8 +42,8 @@ bool PlainWorld::fold_here(const Start& start) {
 }
 
 void PlainWorld::act(const Cancel& cancel) {
-  early_.over(cancel.key);
   tell_started(cancel.key);
+  early_.over(cancel.key);
   parts_.engine.cancel(engine_key(cancel.key), cancel.cause);
 }
 

@@ -84,6 +84,7 @@ class StreamAttendance final : public Attendance {
     join.set_address(options_.data_address);
     join.set_timeout_ms(static_cast<uint32_t>(std::max<int64_t>(left, 1)));
     join.set_token(pending.request.token);
+    token_ = pending.request.token;
     join.set_version(kProtocolVersion);
     join.set_last_epoch(last_epoch_);
     loop_.cancel(pending.timer);
@@ -113,6 +114,7 @@ class StreamAttendance final : public Attendance {
     resume.set_job(options_.job);
     resume.set_host(options_.host);
     resume.set_epoch(held_->roster.epoch);
+    resume.set_token(token_);
     *resume.mutable_roster() = to_message(held_->roster);
     for (const uint32_t rank : held_->ranks) resume.add_ranks(rank);
     if (!held_->broken.ok()) *resume.mutable_broken() = to_message(held_->broken);
@@ -207,6 +209,7 @@ class StreamAttendance final : public Attendance {
   Events& events_;
   std::map<uint32_t, Pending> pending_;  // By rank.
   std::optional<Held> held_;             // The epoch to resume.
+  std::string token_;                    // As ranks showed it last.
   uint32_t last_epoch_ = 0;              // The newest of all that this worker had.
   std::string why_ = "still connecting";
   const std::unique_ptr<v1::Mesh::Stub> stub_;

@@ -20,7 +20,8 @@ bool well_formed(const v1::Resume& resume) {
 
 RosterBook::Answers RosterBook::resume(Worker worker, const v1::Resume& resume) {
   Answers answers;
-  if (!well_formed(resume)) return answers;
+  const bool stranger = !token_.empty() && !same_token(token_, resume.token());
+  if (stranger || !well_formed(resume)) return answers;
   const std::string& name = resume.job();
   Job& job = open(name);
   const LastEpoch heard_of{resume.epoch(), EpochEnd::unknown};

@@ -231,7 +231,9 @@ void HostBoard::attend(const Found& found) {
 }
 
 bool HostBoard::is_staged(const Found& found, uint32_t seat) const {
-  return (board::copy_request(entry(found, seat).request).flags & kRequestStaged) != 0;
+  const BoardEntry& at = entry(found, seat);
+  return at.arrived.load(std::memory_order_acquire) == found.number + 1 &&
+         (board::copy_request(at.request).flags & kRequestStaged) != 0;
 }
 
 // Ranks call again when they have filled more of their windows.
