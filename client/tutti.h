@@ -142,10 +142,11 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
 /* tutti_all_reduce of `size` tensors at once, as one work: outs[i] = op over all ranks' ins[i], of
  * counts[i] elements (0 is fine). A list is one operation: thousands of small tensors cost little
  * more than one large one. On one host its tensors are not copied where all are memory of
- * tutti_alloc(), and pass block by block where the call blocks. Between hosts they are copied end
- * to end, in parts of 32 MiB; the call returns when all parts but the last are done. All ranks must
- * list the same counts in the same order: FAILED_PRECONDITION otherwise, for everyone. The arrays
- * may go when the call returns; the buffers must stay until the work is done.
+ * tutti_alloc(). Else they pass block by block where the call blocks, and are copied end to end
+ * where it does not; between hosts such a call blocks after all where the segment has no room for
+ * the copy, so ranks then must make their calls on all groups in one order. All ranks must list the
+ * same counts in the same order: FAILED_PRECONDITION otherwise, for everyone. The arrays may go
+ * when the call returns; the buffers must stay until the work is done.
  *
  * A list has at most 2^24 - 1 tensors. Where the work fails, what the outputs hold is undefined.
  *

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <ctime>
 #include <deque>
+#include <fstream>
 #include <new>
 #include <random>
 #include <string>
@@ -265,6 +266,31 @@ inline void signal_myself(int signal, std::chrono::microseconds after) {
   itimerspec when{};
   when.it_value.tv_nsec = 1 + after.count() * 1000;
   check(timer_settime(timer, 0, &when, nullptr) == 0, "the timer's start");
+}
+
+// Bytes of shared memory that this process has touched.
+inline size_t shared_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (size_t kib = 0; word == "RssShmem:" && status >> kib) return kib * 1024;
+  throw std::runtime_error("no RssShmem in /proc/self/status");
+}
+
+// A copy as a whole would take as much shared memory as the tensor.
+inline void check_nothing_is_copied(const Seat& seat) {
+  Group group = seat.join();
+  check_works(group);
+  const size_t before = shared_bytes();
+  std::vector<float> x(size_t{4} << 20, 1.0f);
+  std::vector<float> y(x.size());
+  group.all_reduce(std::span(x));
+  group.all_reduce(std::span<const float>(x), std::span(y));
+  group.reduce(std::span(x), 0);
+  group.broadcast(std::span(x), 0);
+  group.all_reduce_many(std::vector{std::span(x), std::span(y)});
+  const auto ranks = static_cast<float>(group.world_size());
+  check_all(x, ranks * ranks * ranks);
+  check(shared_bytes() - before < x.size() * sizeof(float) / 2, "windows alone");
 }
 
 }  // namespace tutti::testing

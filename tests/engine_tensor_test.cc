@@ -169,6 +169,27 @@ TEST(RankTensorsTest, AWindowThatDoesNotHoldWholeSlicesIsRefused) {
   }
 }
 
+// Slices that were ready and never finished hold no results.
+TEST(RankTensorsTest, NothingOfACancelledOperationIsPassed) {
+  const Plan plan = plan_of(Collective::all_reduce, {StrategyKind::ring}, 3);
+  std::vector<std::byte> window(3 * kLeastSliceBytes);
+  Net net(3);
+  Status end = kUnderWay;
+  uint64_t passed = 0;
+  Operation operation = operation_of(plan, 0, window.size() / 4, end);
+  const OpKey key = operation.key;
+  operation.local.push_back(
+      {0, window.data(), window.data(), uint64_t{1} << 30, [&] { return window.size(); }});
+  operation.passed = [&](uint64_t bytes) { passed += bytes; };
+  net.engine(0).start(std::move(operation));
+  net.run();
+  ASSERT_EQ(end, kUnderWay);
+  net.engine(0).cancel(key, aborted("for all"));
+  net.run();
+  EXPECT_EQ(end.code(), Code::aborted);
+  EXPECT_EQ(passed, 0u);
+}
+
 // Slices leave for the wire while later ones are still to come, and a window is memory enough.
 TEST(HostTensorTest, SlicesStreamThroughAWindow) {
   constexpr int kHosts = 3;

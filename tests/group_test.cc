@@ -144,6 +144,29 @@ TEST_F(AgreementTest, ADisagreementAboutNothingBlamesNobody) {
   EXPECT_TRUE(started(0));
 }
 
+// Who waits for many operations at once is compared about the oldest as well as the newest.
+TEST_F(AgreementTest, WhatIsComparedMakesRoomByItsAge) {
+  const auto waits = [&](int host, uint64_t number, uint64_t count) {
+    Report report;
+    report.key = {0, number};
+    report.reason = Report::Reason::waiting;
+    report.phase = Report::Phase::gathering;
+    report.rank = host == 0 ? 0 : 2;
+    report.signature = all_reduce_of(count);
+    EXPECT_TRUE(leader_.take(host, report, now_).ok());
+  };
+  for (uint64_t number = 1; number <= kComparedMost; ++number) waits(0, number, 4);
+  EXPECT_TRUE(leader_.take_tells().empty());
+  waits(0, 0, 4);
+  waits(1, 0, 5);
+  waits(1, kComparedMost, 5);
+  std::vector<uint64_t> failed;
+  for (const Tell& tell : leader_.take_tells())
+    if (const Fail* fail = std::get_if<Fail>(&tell.message); fail != nullptr && tell.host == 0)
+      failed.push_back(fail->key.number);
+  EXPECT_EQ(failed, (std::vector<uint64_t>{0, kComparedMost}));
+}
+
 // Links may still send from the ranks' memory.
 TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
   Member& member = *members_[0];

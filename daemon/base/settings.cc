@@ -50,7 +50,8 @@ const std::array kRows = {
     number_row("segment_bytes", &S::segment_bytes, 1 << 20, 64 * kTebibyte,
                "address space of one trainer's segment; pages cost nothing until touched"),
     number_row("slice_bytes", &S::slice_bytes, 4096, int64_t{1} << 30,
-               "what the engine moves at a time; the same on all hosts of a mesh"),
+               "what the engine moves at a time, rounded down to a power of two; the same on all "
+               "hosts of a mesh"),
     number_row("auto_explore", &S::auto_explore, 0, 1,
                "1: auto may also try strategies where the last bits of a float sum depend on it"),
     number_row("slices_in_flight", &S::slices_in_flight, 1, 64,
