@@ -12,7 +12,9 @@ namespace {
 
 using testing::AgreementTest;
 using testing::all_reduce_of;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST_F(AgreementTest, AHostStartsWhenItsOwnRanksAgreeAndNobodySaysAWord) {
   call(2, all_reduce_of(7));
@@ -140,13 +142,20 @@ TEST_F(AgreementTest, ADisagreementAboutNothingBlamesNobody) {
   answer.key = mismatch.key;
   EXPECT_TRUE(leader_.take(1, answer, now_).ok());
   run();
+  for (uint64_t number = 0; number < 7; ++number) {
+    call_all(all_reduce_of(4));
+    EXPECT_TRUE(started(number));
+  }
   call_all(all_reduce_of(4));
-  EXPECT_TRUE(started(0));
+  EXPECT_EQ(told(7).code(), Code::failed_precondition);
+  EXPECT_EQ(told(7).culprit(), Culprit());
 }
 
-// Who waits for many operations at once is compared about the oldest as well as the newest.
-TEST_F(AgreementTest, WhatIsComparedMakesRoomByItsAge) {
-  const auto waits = [&](int host, uint64_t number, uint64_t count) {
+// What hosts that wait tell the leader.
+class ComparisonTest : public AgreementTest {
+ protected:
+  // That host waits for an operation that its ranks have called with so many elements.
+  void wait(int host, uint64_t number, uint64_t count) {
     Report report;
     report.key = {0, number};
     report.reason = Report::Reason::waiting;
@@ -154,17 +163,41 @@ TEST_F(AgreementTest, WhatIsComparedMakesRoomByItsAge) {
     report.rank = host == 0 ? 0 : 2;
     report.signature = all_reduce_of(count);
     EXPECT_TRUE(leader_.take(host, report, now_).ok());
-  };
-  for (uint64_t number = 1; number <= kComparedMost; ++number) waits(0, number, 4);
-  EXPECT_TRUE(leader_.take_tells().empty());
-  waits(0, 0, 4);
-  waits(1, 0, 5);
-  waits(1, kComparedMost, 5);
-  std::vector<uint64_t> failed;
-  for (const Tell& tell : leader_.take_tells())
-    if (const Fail* fail = std::get_if<Fail>(&tell.message); fail != nullptr && tell.host == 0)
-      failed.push_back(fail->key.number);
-  EXPECT_EQ(failed, (std::vector<uint64_t>{0, kComparedMost}));
+  }
+  // The operations that have failed since.
+  std::vector<uint64_t> failed() {
+    std::vector<uint64_t> numbers;
+    for (const Tell& tell : leader_.take_tells())
+      if (const Fail* fail = std::get_if<Fail>(&tell.message); fail != nullptr && tell.host == 0)
+        numbers.push_back(fail->key.number);
+    return numbers;
+  }
+};
+
+// Whoever waited first is forgotten first, whatever the operations' numbers.
+TEST_F(ComparisonTest, WhatIsComparedMakesRoomByItsAge) {
+  for (uint64_t number = 1; number <= kComparedMost; ++number) wait(0, number, 4);
+  wait(0, 0, 4);                  // Number 1 makes room.
+  wait(0, kComparedMost + 1, 4);  // Number 2 makes room, which is not the lowest.
+  EXPECT_THAT(failed(), IsEmpty());
+  for (const uint64_t number : {uint64_t{0}, uint64_t{3}, kComparedMost, kComparedMost + 1})
+    wait(1, number, 5);
+  EXPECT_THAT(failed(), ElementsAre(0, 3, kComparedMost, kComparedMost + 1));
+  for (const uint64_t number : {1, 2}) wait(1, number, 5);
+  EXPECT_THAT(failed(), IsEmpty()) << "these were forgotten";
+}
+
+// It has its verdict: another would be of no use, and what is kept of it would keep others out.
+TEST_F(ComparisonTest, WhatHasFailedIsComparedNoMore) {
+  wait(0, 0, 4);
+  Report refusal;
+  refusal.key = {0, 0};
+  refusal.reason = Report::Reason::refusal;
+  refusal.status = invalid_argument("rank 2 asked for nonsense");
+  EXPECT_TRUE(leader_.take(1, refusal, now_).ok());
+  EXPECT_THAT(failed(), ElementsAre(0));
+  wait(1, 0, 5);
+  EXPECT_THAT(failed(), IsEmpty());
 }
 
 // Links may still send from the ranks' memory.
@@ -177,11 +210,14 @@ TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
   std::vector<Key> answered;
   const auto look = [&] {
     for (const Action& action : member.take_actions())
-      if (const Answer* answer = std::get_if<Answer>(&action)) answered.push_back(answer->key);
+      if (const Answer* answer = std::get_if<Answer>(&action)) {
+        answered.push_back(answer->key);
+        EXPECT_EQ(answer->status, unavailable("host b was lost"));
+      }
   };
   look();
   EXPECT_EQ(answered, (std::vector<Key>{{0, 1}})) << "what has not started";
-  member.finished({0, 0}, unavailable("host b was lost"));
+  member.finished({0, 0}, aborted("a link was cut"));
   look();
   EXPECT_EQ(answered, (std::vector<Key>{{0, 1}, {0, 0}}));
 }
