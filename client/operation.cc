@@ -139,8 +139,10 @@ class Submission {
 
   // Memory of the segment that lasts as long as the call; nullptr: there is no room.
   std::byte* take(uint64_t bytes) {
+    std::vector<uint64_t>& blocks = ticket().blocks;
+    blocks.reserve(blocks.size() + 1);  // Before: nothing throws once there is a block.
     std::byte* memory = connection_.allocate(bytes);
-    if (memory != nullptr) ticket().blocks.push_back(connection_.offset_of(memory));
+    if (memory != nullptr) blocks.push_back(connection_.offset_of(memory));
     return memory;
   }
   Ticket& ticket() { return shared_ != nullptr ? *shared_ : own_; }
@@ -294,9 +296,14 @@ Outcome read_list(Connection& connection, const TensorList& list, std::vector<Te
 std::optional<Outcome> go_listed(Submission& submission, Connection& connection,
                                  std::span<const TensorSides> tensors) {
   std::vector<uint64_t>& blocks = submission.ticket().blocks;
+  // With room for it before: what is held is not forgotten where memory runs out.
   const auto hold = [&](const void* memory, uint64_t bytes) {
+    blocks.push_back(0);
     const std::optional<uint64_t> block = connection.hold(memory, bytes);
-    if (block) blocks.push_back(*block);
+    if (block)
+      blocks.back() = *block;
+    else
+      blocks.pop_back();
     return block.has_value();
   };
   const auto hold_both = [&](const TensorSides& tensor) {
@@ -311,7 +318,8 @@ std::optional<Outcome> go_listed(Submission& submission, Connection& connection,
   if (std::ranges::all_of(tensors, hold_both) && std::ranges::all_of(tensors, aligned))
     memory = submission.take(tensors.size() * sizeof(ListedTensor));
   if (memory == nullptr) {
-    connection.release(std::exchange(blocks, {}));
+    connection.release(blocks);
+    blocks.clear();  // Its room is kept, for the window that may come.
     return std::nullopt;
   }
   auto* record = reinterpret_cast<ListedTensor*>(memory);

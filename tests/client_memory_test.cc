@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <functional>
+#include <vector>
 
 #include "client/tutti.h"
+#include "proto/board.h"
 #include "tests/fake_job.h"
 #include "tests/scarce_memory.h"
 
@@ -54,17 +57,14 @@ class ClientMemoryTest : public ::testing::Test {
     FAIL() << what << " goes on allocating";
   }
 
-  // The largest block there is room for, to the byte.
+  // What there is room for in all, to the segment's least block.
   size_t room() {
-    size_t least = 0;
-    size_t most = size_t{1} << 40;
-    while (least + 1 < most) {
-      const size_t middle = (least + most) / 2;
-      void* memory = tutti_alloc(group_, middle);
-      tutti_free(group_, memory);
-      (memory != nullptr ? least : most) = middle;
-    }
-    return least;
+    size_t bytes = 0;
+    std::vector<void*> blocks;
+    for (size_t each = size_t{1} << 40; each >= 64; each /= 2)
+      for (; void* block = tutti_alloc(group_, each); bytes += each) blocks.push_back(block);
+    for (void* block : blocks) tutti_free(group_, block);
+    return bytes;
   }
 
   const std::string path_ = ::testing::TempDir() + "memory_" + std::to_string(getpid()) + ".sock";
@@ -124,6 +124,50 @@ TEST_F(ClientMemoryTest, WorkThatIsWaitedForLater) {
     tutti_work_free(work);
     return waited;
   });
+}
+
+// A list that the segment has no room for is waited for inside the call: its window is given back.
+TEST_F(ClientMemoryTest, AListWithoutRoomThatIsWaitedForLater) {
+  ASSERT_EQ(join(), TUTTI_OK);
+  std::vector<float> list(size_t{1} << 20, 1.0f);
+  const size_t window = 2 * kStageBlocks * kBoardBlockBytes;
+  ASSERT_LT(window, list.size() * sizeof(float));
+  void* taken = tutti_alloc(group_, room() - window);
+  ASSERT_NE(taken, nullptr);
+  const std::array<const void*, 2> ins = {list.data(), list.data() + list.size() / 2};
+  const std::array<void*, 2> outs = {list.data(), list.data() + list.size() / 2};
+  const std::array<size_t, 2> counts = {list.size() / 2, list.size() / 2};
+  sweep("all_reduce_many", [&] {
+    tutti_work* work = nullptr;
+    const tutti_code code = tutti_all_reduce_many(group_, ins.data(), outs.data(), counts.data(), 2,
+                                                  TUTTI_F32, TUTTI_SUM, nullptr, &work);
+    const tutti_code waited = code == TUTTI_OK ? tutti_work_wait(work, -1) : code;
+    tutti_work_free(work);
+    return waited;
+  });
+  EXPECT_EQ(room(), window);
+  tutti_free(group_, taken);
+}
+
+// A tensor that is held is not given back by tutti_free(): it goes with the last who holds it.
+TEST_F(ClientMemoryTest, AListOfSharedMemory) {
+  ASSERT_EQ(join(), TUTTI_OK);
+  const size_t room_before = room();
+  std::array<void*, 6> tensors{};
+  std::array<size_t, 6> counts{};
+  for (void*& tensor : tensors) {
+    tensor = tutti_alloc(group_, kCount * sizeof(float));
+    ASSERT_NE(tensor, nullptr);
+    std::memset(tensor, 0, kCount * sizeof(float));
+  }
+  counts.fill(kCount);
+  for (size_t size = 1; size <= tensors.size(); ++size)
+    sweep("all_reduce_many", [&] {
+      return tutti_all_reduce_many(group_, tensors.data(), tensors.data(), counts.data(), size,
+                                   TUTTI_F32, TUTTI_SUM, nullptr, nullptr);
+    });
+  for (void* tensor : tensors) tutti_free(group_, tensor);
+  EXPECT_EQ(room(), room_before);
 }
 
 TEST_F(ClientMemoryTest, SubGroupsAndSharedMemory) {
