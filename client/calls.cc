@@ -13,9 +13,9 @@ constexpr uint32_t kNobody = UINT32_MAX;
 constexpr int64_t kNapUs = 1000;
 constexpr const char* kTooMany = "the group has had all the operations it can count; join again";
 
-Outcome overwritten() noexcept {
-  return without_throwing(TUTTI_INTERNAL, [] {
-    return failure(TUTTI_INTERNAL, "the board's memory was overwritten; join again");
+Status overwritten() noexcept {
+  return without_throwing(Code::internal, [] {
+    return internal_error("the board's memory was overwritten; join again");
   });
 }
 
@@ -26,11 +26,11 @@ std::string text_of(const char (&text)[N]) {
 
 }  // namespace
 
-Outcome read_failure(const BoardFailure& failure) noexcept {
-  const tutti_code code = code_of(static_cast<uint32_t>(failure.code));
+Status read_failure(const BoardFailure& failure) noexcept {
+  const Code code = code_of(failure.code);
   const int32_t rank = failure.culprit_rank;
-  const auto read = [&]() -> Outcome {
-    return {code, text_of(failure.message), rank, text_of(failure.culprit_host)};
+  const auto read = [&]() -> Status {
+    return {code, text_of(failure.message), {rank, text_of(failure.culprit_host)}};
   };
   return without_throwing(code, read, rank);
 }
@@ -57,14 +57,14 @@ board::SlotWord Calls::word_of(uint64_t number) const {
 
 // A slot serves again when all ranks have taken note of the operation kBoardSlots before this one:
 // that is waited for, as a call that gave up would leave its place in the order to the next one.
-Outcome Calls::arrive(const Request& request, Ticket& ticket) {
+Status Calls::arrive(const Request& request, Ticket& ticket) {
   ticket.timeout = Millis(request.timeout_ms);
   if (!(request.flags & kRequestBlocking)) ticket.started = Clock::now();
   Backoff backoff(connection_.cores());
   TimePoint next_call;  // The clock is looked at where the call must wait.
   for (;;) {
     uint32_t unsettled = kNobody;
-    const Outcome arrived = arrive_once(request, ticket, unsettled);
+    const Status arrived = arrive_once(request, ticket, unsettled);
     if (!arrived.ok() || unsettled == kNobody) return arrived;
     start_clock(ticket);
     if (Clock::now() > ticket.started.load() + ticket.timeout + kAnswerGrace) {
@@ -75,12 +75,12 @@ Outcome Calls::arrive(const Request& request, Ticket& ticket) {
   }
 }
 
-Outcome Calls::arrive_once(const Request& request, Ticket& ticket, uint32_t& unsettled) {
+Status Calls::arrive_once(const Request& request, Ticket& ticket, uint32_t& unsettled) {
   connection_.check_pulse();
-  if (Outcome o = connection_.usable(); !o.ok()) return o;
+  if (Status s = connection_.usable(); !s.ok()) return s;
   const std::lock_guard lock(mutex_);
   if (is_cancelled_) return connection_.usable();
-  if (next_ >= board::kNumbersMost) return failure(TUTTI_RESOURCE_EXHAUSTED, kTooMany);
+  if (next_ >= board::kNumbersMost) return resource_exhausted(kTooMany);
   if (!abandoned_.empty()) collect();
   Ticket*& place = tickets_[next_ % kBoardSlots];
   if (disowned_.any()) advance();
@@ -143,13 +143,13 @@ uint64_t Calls::settled_by_others() const {
   return least;
 }
 
-Outcome Calls::full(uint32_t unsettled) const {
+Status Calls::full(uint32_t unsettled) const {
   const std::string slots = std::to_string(kBoardSlots);
   const bool own = seats_[unsettled] == seat_;
-  return failure(TUTTI_RESOURCE_EXHAUSTED,
-                 own ? slots + " operations of this rank did not end in time; join again"
-                     : connection_.rank_at(seats_[unsettled]) + " has not taken note of " + slots +
-                           " operations before this one; join again");
+  return resource_exhausted(own ? slots + " operations of this rank did not end in time; join again"
+                                : connection_.rank_at(seats_[unsettled]) +
+                                      " has not taken note of " + slots +
+                                      " operations before this one; join again");
 }
 
 bool Calls::gather(uint64_t number, std::vector<board::Asked>& asked, board::MatchedOp& op) const {

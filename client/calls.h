@@ -25,7 +25,7 @@ inline constexpr Millis kAnswerGrace{450};
 inline constexpr Millis kPatience{50};
 
 // Without its words where memory runs out.
-Outcome read_failure(const BoardFailure& failure) noexcept;
+Status read_failure(const BoardFailure& failure) noexcept;
 
 // A call that has its number. The fields are its Calls', but for `copy_*`, which never change after
 // the arrival.
@@ -39,7 +39,7 @@ struct Ticket {
   std::atomic<bool> known = false;  // The outcome is.
   bool settled = false;             // The board is through with it.
   bool delivered = false;           // The output is copied and the blocks are released.
-  Outcome outcome;
+  Status outcome;
   uint64_t bytes = 0;  // Of its tensor, for the figures.
   Millis timeout{0};
   // Its thread copies in and out, and writes to its entry on the board: nobody else settles it.
@@ -67,12 +67,12 @@ class Calls {
   // settled. Small operations may be folded by the time it returns. Waits while kBoardSlots
   // operations are under way, here or on another rank. RESOURCE_EXHAUSTED: in vain, until the
   // call's time was up; the rank is lost, as its order would be.
-  Outcome arrive(const Request& request, Ticket& ticket);
+  Status arrive(const Request& request, Ticket& ticket);
   // Until the outcome is known, or DEADLINE_EXCEEDED. `timeout_ms` < 0: until the worker must have
   // answered.
-  Outcome wait(Ticket& ticket, int64_t timeout_ms);
+  Status wait(Ticket& ticket, int64_t timeout_ms);
   // Likewise, but keeps the ticket's memory until deliver().
-  Outcome await(Ticket& ticket, int64_t timeout_ms);
+  Status await(Ticket& ticket, int64_t timeout_ms);
   bool done(Ticket& ticket);
   // Nobody will wait for the ticket; its blocks are released when the board is through with it.
   void abandon(const std::shared_ptr<Ticket>& ticket);
@@ -108,7 +108,7 @@ class Calls {
 
   static uint32_t turn_of(uint64_t number) { return board::turn_of(number); }
   board::SlotWord word_of(uint64_t number) const;
-  Outcome arrive_once(const Request& request, Ticket& ticket, uint32_t& unsettled);
+  Status arrive_once(const Request& request, Ticket& ticket, uint32_t& unsettled);
   void make_room(TimePoint& next_call);
   uint64_t settled_by_others() const;
   void follow_up(board::Arrival<Memory>& arrival, Memory& memory, uint64_t number, bool background);
@@ -117,7 +117,7 @@ class Calls {
   void fold_alone(uint64_t number, Memory& memory);
   bool fold_claimed(uint64_t number, Memory& memory, const board::Claim<Memory>& claim);
   void wake(uint64_t number) const;
-  Outcome full(uint32_t unsettled) const;
+  Status full(uint32_t unsettled) const;
   void call(uint64_t number);
   bool conclude(uint64_t number);
   void start_clock(Ticket& ticket);

@@ -33,11 +33,11 @@ std::vector<uint32_t> seats(const std::vector<std::string>& hosts, uint32_t own)
 
 Connection::Connection(JoinTarget target) : target_(std::move(target)) {}
 
-Outcome Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& connection) {
+Status Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& connection) {
   Greeting greeting;
-  if (Outcome o = greet(target, greeting); !o.ok()) return o;
+  if (Status s = greet(target, greeting); !s.ok()) return s;
   std::shared_ptr<Connection> made(new Connection(target));
-  if (Outcome o = made->segment_.map(std::move(greeting.memory)); !o.ok()) return o;
+  if (Status s = made->segment_.map(std::move(greeting.memory)); !s.ok()) return s;
   made->socket_ = std::move(greeting.socket);
   made->doorbell_ = std::move(greeting.doorbell);
   made->hosts_ = std::move(greeting.welcome.hosts);
@@ -49,8 +49,8 @@ Outcome Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& 
       kArenaOffset, segment.bytes() - kArenaOffset, kWarmBytesMax,
       [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); },
       [&segment](uint64_t offset, uint64_t bytes) { segment.populate(offset, bytes); });
-  Outcome mapped = HostMemory::open(std::move(greeting.board), std::move(greeting.memories),
-                                    made->seat_of_rank_[target.rank], segment, made->memory_);
+  Status mapped = HostMemory::open(std::move(greeting.board), std::move(greeting.memories),
+                                   made->seat_of_rank_[target.rank], segment, made->memory_);
   if (!mapped.ok()) return mapped;
   made->cores_.enough = has_cores_for(made->memory_->seats());
   connection = std::move(made);
@@ -73,9 +73,9 @@ void Connection::leave() {
     const std::lock_guard lock(mutex_);
     if (!socket_.valid()) return;
     if (lost_) return say_goodbye();
-    lost_ = without_throwing(TUTTI_CANCELLED, [this] {
-      return failure(TUTTI_CANCELLED, "rank " + std::to_string(target_.rank) + " left job '" +
-                                          target_.job + "'; join it anew");
+    lost_ = without_throwing(Code::cancelled, [this] {
+      return Status(Code::cancelled, "rank " + std::to_string(target_.rank) + " left job '" +
+                                         target_.job + "'; join it anew");
     });
     is_lost_ = true;
   }
@@ -119,16 +119,15 @@ std::vector<uint32_t> Connection::seats_of(const std::vector<uint32_t>& ranks) c
 
 // ---- The worker ----
 
-Outcome Connection::usable() const noexcept {
+Status Connection::usable() const noexcept {
   if (!is_mine())
-    return without_throwing(TUTTI_FAILED_PRECONDITION, [] {
-      return failure(TUTTI_FAILED_PRECONDITION,
-                     "a forked child cannot use its parent's group; it must join anew");
+    return without_throwing(Code::failed_precondition, [] {
+      return failed_precondition("a forked child cannot use its parent's group; it must join anew");
     });
   if (!is_lost_) return {};
   const std::lock_guard lock(mutex_);
   return without_throwing(
-      lost_->code, [this] { return *lost_; }, lost_->rank);
+      lost_->code(), [this] { return *lost_; }, lost_->culprit().rank);
 }
 
 std::string Connection::worker() const {
@@ -136,9 +135,8 @@ std::string Connection::worker() const {
          std::to_string(worker_pid_) + ")";
 }
 
-Outcome Connection::no_answer() const {
-  return {TUTTI_DEADLINE_EXCEEDED, worker() + " does not answer; join again", -1,
-          hosts_[target_.rank]};
+Status Connection::no_answer() const {
+  return deadline_exceeded(worker() + " does not answer; join again", {-1, hosts_[target_.rank]});
 }
 
 std::string Connection::rank_at(uint32_t seat) const {
@@ -150,7 +148,7 @@ bool Connection::check_worker() {
   char byte = 0;
   const ssize_t got = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return true;
-  lose({TUTTI_UNAVAILABLE, worker() + " died; join again", -1, hosts_[target_.rank]});
+  lose(unavailable(worker() + " died; join again", {-1, hosts_[target_.rank]}));
   return false;
 }
 
@@ -163,7 +161,7 @@ void Connection::check_pulse() {
   if (next_pulse_ms_.compare_exchange_strong(next_ms, now_ms + kLookMs)) check_worker();
 }
 
-void Connection::lose(const Outcome& why) {
+void Connection::lose(const Status& why) {
   const std::lock_guard lock(mutex_);
   if (!lost_) lost_ = why;
   is_lost_ = true;
@@ -171,10 +169,10 @@ void Connection::lose(const Outcome& why) {
 
 void Connection::ring_worker() const { eventfd_write(doorbell_.get(), 1); }
 
-Outcome Connection::make_subgroup(const uint32_t* ranks, size_t count, Subgroup& made) {
-  if (Outcome o = usable(); !o.ok()) return o;
+Status Connection::make_subgroup(const uint32_t* ranks, size_t count, Subgroup& made) {
+  if (Status s = usable(); !s.ok()) return s;
   std::byte* list = allocate(count * sizeof(uint32_t));
-  if (list == nullptr) return failure(TUTTI_RESOURCE_EXHAUSTED, "the segment is full");
+  if (list == nullptr) return resource_exhausted("the segment is full");
   std::memcpy(list, ranks, count * sizeof(uint32_t));
   const std::lock_guard one_at_a_time(mail_mutex_);
   BoardMail& mail = memory_->view().mail(memory_->seat());
@@ -182,7 +180,7 @@ Outcome Connection::make_subgroup(const uint32_t* ranks, size_t count, Subgroup&
   mail.list_offset = offset_of(list);
   mail.state.store(static_cast<uint32_t>(MailState::asked), std::memory_order_release);
   ring_worker();
-  Outcome answered = await_mail(mail, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
+  Status answered = await_mail(mail, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
   if (answered.ok()) made = {mail.group, mail.area};
   if (answered.ok() && mail.failure.code != TUTTI_OK) answered = read_failure(mail.failure);
   mail.state.store(static_cast<uint32_t>(MailState::free), std::memory_order_release);
@@ -190,10 +188,10 @@ Outcome Connection::make_subgroup(const uint32_t* ranks, size_t count, Subgroup&
   return answered;
 }
 
-Outcome Connection::await_mail(BoardMail& mail, TimePoint limit) {
+Status Connection::await_mail(BoardMail& mail, TimePoint limit) {
   constexpr auto kAsked = static_cast<uint32_t>(MailState::asked);
   while (mail.state.load(std::memory_order_acquire) == kAsked) {
-    if (Outcome o = usable(); !o.ok()) return o;
+    if (Status s = usable(); !s.ok()) return s;
     if (!check_worker()) continue;
     if (Clock::now() > limit) {
       lose(no_answer());
@@ -227,15 +225,15 @@ std::optional<uint64_t> Connection::hold(const void* memory, uint64_t bytes) {
   return arena_->hold(segment_.offset_of(memory), bytes);
 }
 
-Outcome Connection::check_block(const char* side, const void* memory, uint64_t bytes) {
+Status Connection::check_block(const char* side, const void* memory, uint64_t bytes) {
   if (bytes == 0 || !is_shared(memory)) return {};
   const std::lock_guard lock(mutex_);
   const uint64_t room = arena_->room_at(segment_.offset_of(memory));
   if (bytes <= room) return {};
-  return failure(TUTTI_INVALID_ARGUMENT,
-                 std::string(side) + " has " + std::to_string(bytes) +
-                     " bytes, but its block of tutti_alloc() has only " + std::to_string(room) +
-                     " from there on; allocate more, or pass a smaller count");
+  return invalid_argument(std::string(side) + " has " + std::to_string(bytes) +
+                          " bytes, but its block of tutti_alloc() has only " +
+                          std::to_string(room) +
+                          " from there on; allocate more, or pass a smaller count");
 }
 
 void Connection::release(const std::vector<uint64_t>& blocks) {

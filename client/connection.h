@@ -29,7 +29,7 @@ class Calls;
 
 class Connection {
  public:
-  static Outcome open(const JoinTarget& target, std::shared_ptr<Connection>& connection);
+  static Status open(const JoinTarget& target, std::shared_ptr<Connection>& connection);
   ~Connection();
 
   const JoinTarget& target() const { return target_; }
@@ -41,17 +41,17 @@ class Connection {
   // Not so in a forked child, which must change nothing that its parent uses; ask before any lock.
   bool is_mine() const { return fork_guard_.is_here(); }
   // Why nothing can be asked for any more: a forked child, a rank that left, a worker that died.
-  Outcome usable() const noexcept;
+  Status usable() const noexcept;
   // Looks whether the worker lives; if not, it is lost for good.
   bool check_worker();
   // Likewise, now and then: what ranks do by themselves needs no worker, yet a job whose worker
   // died is over. Costs a few nanoseconds.
   void check_pulse();
   // The worker does not answer: lost for good.
-  void lose(const Outcome& why);
+  void lose(const Status& why);
   // "the worker of job 'j' on host a (pid 7)".
   std::string worker() const;
-  Outcome no_answer() const;
+  Status no_answer() const;
   // "rank 3 (host a)".
   std::string rank_at(uint32_t seat) const;
   void ring_worker() const;
@@ -72,7 +72,7 @@ class Connection {
     uint32_t group = 0;
     uint32_t area = 0;
   };
-  Outcome make_subgroup(const uint32_t* ranks, size_t count, Subgroup& made);
+  Status make_subgroup(const uint32_t* ranks, size_t count, Subgroup& made);
 
   // ---- Memory ----
   std::byte* allocate(uint64_t bytes);
@@ -82,7 +82,7 @@ class Connection {
   std::optional<uint64_t> hold(const void* memory, uint64_t bytes);
   void release(const std::vector<uint64_t>& blocks);
   // INVALID_ARGUMENT: memory of the segment that exceeds its block. `side` says whose.
-  Outcome check_block(const char* side, const void* memory, uint64_t bytes);
+  Status check_block(const char* side, const void* memory, uint64_t bytes);
   bool is_shared(const void* memory) const { return segment_.contains(memory, 0); }
   uint64_t offset_of(const void* memory) const { return segment_.offset_of(memory); }
   std::byte* at(uint64_t offset) const { return segment_.base() + offset; }
@@ -93,7 +93,7 @@ class Connection {
   void say_goodbye();
   template <class Use>
   void for_each_group(const Use& use);
-  Outcome await_mail(BoardMail& mail, TimePoint limit);
+  Status await_mail(BoardMail& mail, TimePoint limit);
 
   const JoinTarget target_;
   const ForkGuard fork_guard_;
@@ -112,7 +112,7 @@ class Connection {
   std::optional<Arena> arena_;
   std::vector<std::shared_ptr<Calls>>
       calls_;  // Of a group that is gone, too, while it holds memory.
-  std::optional<Outcome> lost_;
+  std::optional<Status> lost_;
   std::atomic<bool> is_lost_ = false;
   std::atomic<int> abandoned_ = 0;
   std::atomic<int64_t> next_pulse_ms_ = 0;

@@ -23,10 +23,11 @@ using Millis = std::chrono::milliseconds;
 constexpr Millis kGrace{450};
 constexpr uint32_t kWelcomeBytesMax = 16 << 20;
 
-Outcome no_agent(const std::string& socket, int error) {
-  const auto code = error == EACCES || error == EPERM ? TUTTI_PERMISSION_DENIED : TUTTI_UNAVAILABLE;
-  return failure(code, "no agent at " + socket + " (" + std::strerror(error) +
-                           "); start one with: tuttid --socket " + socket);
+Status no_agent(const std::string& socket, int error) {
+  const bool forbidden = error == EACCES || error == EPERM;
+  return Status(forbidden ? Code::permission_denied : Code::unavailable,
+                "no agent at " + socket + " (" + std::strerror(error) +
+                    "); start one with: tuttid --socket " + socket);
 }
 
 // Zero where the kernel does not tell.
@@ -37,19 +38,17 @@ pid_t listener_of(const Fd& socket) {
   return peer.pid;
 }
 
-Outcome unanswered(const JoinTarget& target, const Fd& socket) {
+Status unanswered(const JoinTarget& target, const Fd& socket) {
   const pid_t pid = listener_of(socket);
-  return failure(TUTTI_DEADLINE_EXCEEDED,
-                 "the agent at " + target.socket +
-                     (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") +
-                     " did not answer rank " + std::to_string(target.rank) + " of job '" +
-                     target.job + "' in time; is it, or the job's worker, stopped or overloaded?");
+  return deadline_exceeded(
+      "the agent at " + target.socket + (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") +
+      " did not answer rank " + std::to_string(target.rank) + " of job '" + target.job +
+      "' in time; is it, or the job's worker, stopped or overloaded?");
 }
 
-Outcome gone(const JoinTarget& target) {
-  return failure(TUTTI_UNAVAILABLE, "the agent at " + target.socket +
-                                        " closed the connection while rank " +
-                                        std::to_string(target.rank) + " joined");
+Status gone(const JoinTarget& target) {
+  return unavailable("the agent at " + target.socket + " closed the connection while rank " +
+                     std::to_string(target.rank) + " joined");
 }
 
 timeval time_until(Clock::time_point limit) {
@@ -58,11 +57,11 @@ timeval time_until(Clock::time_point limit) {
   return {.tv_sec = us / 1'000'000, .tv_usec = us % 1'000'000};
 }
 
-Outcome connect_to(const JoinTarget& target, Clock::time_point limit, Fd& socket) {
+Status connect_to(const JoinTarget& target, Clock::time_point limit, Fd& socket) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (target.socket.size() >= sizeof(address.sun_path))
-    return failure(TUTTI_INVALID_ARGUMENT, "the socket path " + target.socket + " is too long");
+    return invalid_argument("the socket path " + target.socket + " is too long");
   std::memcpy(address.sun_path, target.socket.data(), target.socket.size());
   socket = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return no_agent(target.socket, errno);
@@ -74,7 +73,7 @@ Outcome connect_to(const JoinTarget& target, Clock::time_point limit, Fd& socket
   return errno == EAGAIN ? unanswered(target, socket) : no_agent(target.socket, errno);
 }
 
-Outcome say_hello(const JoinTarget& target, const Fd& socket) {
+Status say_hello(const JoinTarget& target, const Fd& socket) {
   const Hello hello{kProtocolVersion,
                     target.job,
                     target.token,
@@ -87,7 +86,7 @@ Outcome say_hello(const JoinTarget& target, const Fd& socket) {
   std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
   bytes += body;
   const ssize_t sent = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  return sent == static_cast<ssize_t>(bytes.size()) ? Outcome{} : gone(target);
+  return sent == static_cast<ssize_t>(bytes.size()) ? Status{} : gone(target);
 }
 
 void keep_descriptors(msghdr& message, Greeting& greeting) {
@@ -113,9 +112,9 @@ class WelcomeReader {
       : target_(target), greeting_(greeting), limit_(limit) {}
 
   // Exactly `count` bytes; descriptors come with the first.
-  Outcome read(char* bytes, size_t count) {
+  Status read(char* bytes, size_t count) {
     for (size_t done = 0; done < count;) {
-      if (Outcome ready = wait(); !ready.ok()) return ready;
+      if (Status ready = wait(); !ready.ok()) return ready;
       const ssize_t got = receive(bytes + done, count - done);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
       if (got <= 0) return gone(target_);
@@ -125,7 +124,7 @@ class WelcomeReader {
   }
 
  private:
-  Outcome wait() const {
+  Status wait() const {
     while (true) {
       const auto left = std::chrono::ceil<Millis>(limit_ - Clock::now()).count();
       pollfd socket{.fd = greeting_.socket.get(), .events = POLLIN, .revents = 0};
@@ -152,55 +151,55 @@ class WelcomeReader {
   const Clock::time_point limit_;
 };
 
-Outcome read_welcome(const JoinTarget& target, Clock::time_point limit, Greeting& greeting) {
+Status read_welcome(const JoinTarget& target, Clock::time_point limit, Greeting& greeting) {
   WelcomeReader reader(target, limit, greeting);
   uint32_t length = 0;
-  if (Outcome o = reader.read(reinterpret_cast<char*>(&length), sizeof(length)); !o.ok()) return o;
+  if (Status s = reader.read(reinterpret_cast<char*>(&length), sizeof(length)); !s.ok()) return s;
   std::string bytes(length <= kWelcomeBytesMax ? length : 0, '\0');
-  if (Outcome o = reader.read(bytes.data(), bytes.size()); !o.ok()) return o;
+  if (Status s = reader.read(bytes.data(), bytes.size()); !s.ok()) return s;
   std::optional<Welcome> welcome = decode_welcome(bytes);
   if (length == 0 || bytes.empty() || !welcome)
-    return failure(TUTTI_INTERNAL, "what answers at " + target.socket + " is no Tutti agent");
+    return internal_error("what answers at " + target.socket + " is no Tutti agent");
   greeting.welcome = *std::move(welcome);
   return {};
 }
 
-Outcome check(const JoinTarget& target, const Greeting& greeting) {
+Status check(const JoinTarget& target, const Greeting& greeting) {
   const Welcome& welcome = greeting.welcome;
-  if (!welcome.outcome.ok()) return welcome.outcome;
+  if (welcome.code != Code::ok) return {welcome.code, welcome.message, welcome.culprit};
   if (welcome.version != kProtocolVersion)
-    return failure(TUTTI_FAILED_PRECONDITION,
-                   "the agent at " + target.socket + " speaks protocol " +
-                       std::to_string(welcome.version) + ", this library " +
-                       std::to_string(kProtocolVersion) + "; install the same version of both");
+    return failed_precondition("the agent at " + target.socket + " speaks protocol " +
+                               std::to_string(welcome.version) + ", this library " +
+                               std::to_string(kProtocolVersion) +
+                               "; install the same version of both");
   const bool hosts_fit = welcome.hosts.size() == target.world_size;
   const auto here = hosts_fit ? std::ranges::count(welcome.hosts, welcome.hosts[target.rank]) : 0;
   if (greeting.board.valid() && hosts_fit && std::ssize(greeting.memories) == here) return {};
-  return failure(TUTTI_INTERNAL, "the agent at " + target.socket +
-                                     " sent no segment (is the limit of open files reached?)");
+  return internal_error("the agent at " + target.socket +
+                        " sent no segment (is the limit of open files reached?)");
 }
 
 constexpr int kAskAgainMs = 20;
 
 // The hello says how much time is left of the target's.
-Outcome greet_once(JoinTarget target, Clock::time_point limit, Greeting& greeting) {
+Status greet_once(JoinTarget target, Clock::time_point limit, Greeting& greeting) {
   greeting = {};
-  if (Outcome o = connect_to(target, limit, greeting.socket); !o.ok()) return o;
+  if (Status s = connect_to(target, limit, greeting.socket); !s.ok()) return s;
   const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
   target.timeout_ms = static_cast<uint32_t>(std::max<int64_t>(left, 1));
-  if (Outcome o = say_hello(target, greeting.socket); !o.ok()) return o;
-  if (Outcome o = read_welcome(target, limit + kGrace, greeting); !o.ok()) return o;
+  if (Status s = say_hello(target, greeting.socket); !s.ok()) return s;
+  if (Status s = read_welcome(target, limit + kGrace, greeting); !s.ok()) return s;
   return check(target, greeting);
 }
 
 }  // namespace
 
 // ABORTED: the job's old worker was about to end; the agent starts another for who asks again.
-Outcome greet(const JoinTarget& target, Greeting& greeting) {
+Status greet(const JoinTarget& target, Greeting& greeting) {
   const auto limit = Clock::now() + Millis(target.timeout_ms);
   for (;;) {
-    Outcome o = greet_once(target, limit, greeting);
-    if (o.code != TUTTI_ABORTED || Clock::now() >= limit) return o;
+    Status s = greet_once(target, limit, greeting);
+    if (s.code() != Code::aborted || Clock::now() >= limit) return s;
     poll(nullptr, 0, kAskAgainMs);
   }
 }

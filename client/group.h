@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "client/calls.h"
-#include "client/strategy.h"
 
 struct tutti_group {
   std::shared_ptr<tutti::client::Connection> connection;

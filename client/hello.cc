@@ -100,16 +100,16 @@ void apply(const Field& field, Welcome& welcome) {
   if (field.type != (text ? kBytes : kVarint)) return;
   switch (field.number) {
     case 1:
-      welcome.outcome.code = code_of(static_cast<uint32_t>(field.value));
+      welcome.code = code_of(static_cast<int>(field.value));
       break;
     case 2:
-      welcome.outcome.message = field.text;
+      welcome.message = field.text;
       break;
     case 3:
-      welcome.outcome.rank = static_cast<int32_t>(field.value);
+      welcome.culprit.rank = static_cast<int32_t>(field.value);
       break;
     case 4:
-      welcome.outcome.host = field.text;
+      welcome.culprit.host = field.text;
       break;
     case 5:
       welcome.version = static_cast<uint32_t>(field.value);
@@ -144,7 +144,6 @@ std::string encode(const Hello& hello) {
 
 std::optional<Welcome> decode_welcome(std::string_view bytes) {
   Welcome welcome;
-  welcome.outcome.rank = 0;  // What protobuf leaves out is 0.
   for (Reader reader(bytes); !reader.at_end();) {
     const std::optional<Field> field = reader.next();
     if (!field) return std::nullopt;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "client/outcome.h"
+#include "daemon/base/status.h"
 
 namespace tutti::client {
 
@@ -23,7 +23,9 @@ struct Hello {
 };
 
 struct Welcome {
-  Outcome outcome;  // Not OK: refused.
+  Code code = Code::ok;  // Not OK: refused.
+  std::string message;
+  Culprit culprit{0, {}};  // What protobuf leaves out is 0.
   uint32_t version = 0;
   uint32_t epoch = 0;
   std::vector<std::string> hosts;

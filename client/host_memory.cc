@@ -10,35 +10,35 @@ namespace {
 // Where the system does not say how large the last cache is.
 constexpr long kCacheBytes = 32 << 20;
 
-Outcome map_board(const Fd& board, uint32_t seats, board::View& view) {
+Status map_board(const Fd& board, uint32_t seats, board::View& view) {
   struct stat info {};
   if (fstat(board.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) < board_bytes(seats))
-    return failure(TUTTI_INTERNAL, "the worker's board has no size");
+    return internal_error("the worker's board has no size");
   void* base = mmap(nullptr, board_bytes(seats), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                     board.get(), 0);
-  if (base == MAP_FAILED) return failure(TUTTI_RESOURCE_EXHAUSTED, "cannot map the board");
+  if (base == MAP_FAILED) return resource_exhausted("cannot map the board");
   view = {static_cast<std::byte*>(base), seats};
   return {};
 }
 
 }  // namespace
 
-Outcome HostMemory::open(Fd board, std::vector<Fd> memories, uint32_t seat, const Segment& own,
-                         std::unique_ptr<HostMemory>& made) {
+Status HostMemory::open(Fd board, std::vector<Fd> memories, uint32_t seat, const Segment& own,
+                        std::unique_ptr<HostMemory>& made) {
   made.reset(new HostMemory);
   const auto seats = static_cast<uint32_t>(memories.size());
-  if (Outcome o = map_board(board, seats, made->view_); !o.ok()) return o;
+  if (Status s = map_board(board, seats, made->view_); !s.ok()) return s;
   made->seat_ = seat;
   const BoardHeader& header = made->view_.header();
   if (header.magic != kBoardMagic || header.version != kProtocolVersion || header.seats != seats ||
       seat >= seats)
-    return failure(TUTTI_FAILED_PRECONDITION, "the worker's board is of another version or job");
+    return failed_precondition("the worker's board is of another version or job");
   const long cache_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   made->cache_bytes_ = static_cast<uint64_t>(cache_bytes > 0 ? cache_bytes : kCacheBytes);
   for (uint32_t other = 0; other < seats; ++other) {
     made->others_.push_back(std::make_unique<Segment>());
     if (other != seat) {
-      Outcome mapped = made->others_.back()->map(std::move(memories[other]));
+      Status mapped = made->others_.back()->map(std::move(memories[other]));
       if (!mapped.ok()) return mapped;
     }
     const Segment& segment = other == seat ? own : *made->others_.back();

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "client/fd.h"
-#include "client/outcome.h"
+#include "client/error.h"
 #include "client/segment.h"
+#include "daemon/base/fd.h"
 #include "daemon/board/board.h"
 
 namespace tutti::client {
@@ -15,8 +15,8 @@ namespace tutti::client {
 class HostMemory {
  public:
   // `memories`: a segment for each seat, of which this rank's is `own` already.
-  static Outcome open(Fd board, std::vector<Fd> memories, uint32_t seat, const Segment& own,
-                      std::unique_ptr<HostMemory>& made);
+  static Status open(Fd board, std::vector<Fd> memories, uint32_t seat, const Segment& own,
+                     std::unique_ptr<HostMemory>& made);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;

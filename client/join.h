@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "client/fd.h"
+#include "client/error.h"
 #include "client/hello.h"
-#include "client/outcome.h"
+#include "daemon/base/fd.h"
 
 namespace tutti::client {
 
@@ -22,7 +22,7 @@ struct JoinTarget {
 };
 
 // `options` may be null. INVALID_ARGUMENT names what is missing or wrong and its variable.
-Outcome read_target(const tutti_join_options* options, JoinTarget& target);
+Status read_target(const tutti_join_options* options, JoinTarget& target);
 
 struct Greeting {
   Fd socket;
@@ -35,6 +35,6 @@ struct Greeting {
 
 // Connects, says hello and waits for the welcome. Blocks at most half a second longer than the
 // target's timeout, so that the daemon's own, better informed, refusal comes first.
-Outcome greet(const JoinTarget& target, Greeting& greeting);
+Status greet(const JoinTarget& target, Greeting& greeting);
 
 }  // namespace tutti::client

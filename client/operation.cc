@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/options.h"
+#include "daemon/base/strategy.h"
 #include "proto/types.h"
 
 namespace tutti::client {
@@ -13,32 +14,31 @@ namespace {
 // Smaller tensors are copied as a whole.
 constexpr uint64_t kStagedBytesLeast = 2 * kBoardBlockBytes;
 
-Outcome bad(std::string what) { return failure(TUTTI_INVALID_ARGUMENT, std::move(what)); }
-
 const std::byte* bytes_at(const void* memory) { return static_cast<const std::byte*>(memory); }
 std::byte* bytes_at(void* memory) { return static_cast<std::byte*>(memory); }
 
-Outcome read_options(const tutti_options* options, Request& request) {
+Status read_options(const tutti_options* options, Request& request) {
   tutti_options given = tutti_defaults();
   constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(given.timeout_ms);
-  if (Outcome o = read_sized(options, kLeast, "tutti_defaults()", given); !o.ok()) return o;
+  if (Status s = read_sized(options, kLeast, "tutti_defaults()", given); !s.ok()) return s;
   if (given.timeout_ms > 0) request.timeout_ms = static_cast<uint32_t>(given.timeout_ms);
   if (given.strategy == nullptr) return {};
-  PackedStrategies strategies;
-  Outcome parsed = parse_strategies(given.strategy, strategies);
-  request.local_strategy = strategies.local;
-  request.global_strategy = strategies.global;
-  return parsed;
+  const Result<Strategies> strategies = parse_strategies(given.strategy);
+  if (!strategies.ok()) return strategies.status();
+  request.local_strategy = packed(strategies->local);
+  request.global_strategy = packed(strategies->global);
+  return {};
 }
 
-Outcome fill(const tutti_group& group, const Operation& op, Request& request) {
+Status fill(const tutti_group& group, const Operation& op, Request& request) {
   request.verb = static_cast<uint8_t>(op.collective);
   if (op.root < 0 || static_cast<size_t>(op.root) >= group.ranks.size())
-    return bad("root " + std::to_string(op.root) + " is no rank of a group of " +
-               std::to_string(group.ranks.size()));
+    return invalid_argument("root " + std::to_string(op.root) + " is no rank of a group of " +
+                            std::to_string(group.ranks.size()));
   if (static_cast<uint32_t>(op.dtype) >= kDtypes)
-    return bad("dtype " + std::to_string(op.dtype) + " is none");
-  if (static_cast<uint32_t>(op.op) >= kOps) return bad("op " + std::to_string(op.op) + " is none");
+    return invalid_argument("dtype " + std::to_string(op.dtype) + " is none");
+  if (static_cast<uint32_t>(op.op) >= kOps)
+    return invalid_argument("op " + std::to_string(op.op) + " is none");
   request.dtype = static_cast<uint8_t>(op.dtype);
   request.op = static_cast<uint8_t>(op.op);
   request.root = static_cast<uint32_t>(op.root);
@@ -71,16 +71,15 @@ class Submission {
   bool blocks() const { return asynchronous_ == nullptr; }
 
   // The request is complete.
-  Outcome go() {
-    if (Outcome o = group_.calls->arrive(request_, ticket()); !o.ok()) return o;
+  Status go() {
+    if (Status s = group_.calls->arrive(request_, ticket()); !s.ok()) return s;
     if (blocks()) return group_.calls->wait(ticket(), -1);
     *asynchronous_ = std::move(shared_);
     return {};
   }
 
   // Through a window of the segment, and waits; nothing where there is no room for one.
-  std::optional<Outcome> go_staged(std::span<const TensorSides> tensors, bool has_in,
-                                   bool has_out) {
+  std::optional<Status> go_staged(std::span<const TensorSides> tensors, bool has_in, bool has_out) {
     const uint64_t window_bytes = group_.calls->window_bytes();
     std::byte* window = connection_.allocate(std::min(window_bytes, ticket().bytes));
     if (window == nullptr) return std::nullopt;
@@ -91,26 +90,25 @@ class Submission {
     request_.flags |= kRequestStaged | kRequestBlocking;
     request_.in_offset = has_in ? at : 0;
     request_.out_offset = has_out ? at : 0;
-    if (Outcome o = group_.calls->arrive(request_, ticket()); !o.ok()) return o;
+    if (Status s = group_.calls->arrive(request_, ticket()); !s.ok()) return s;
     const Staged staged{tensors, window, static_cast<uint32_t>(window_bytes / kBoardBlockBytes),
                         request_.count, static_cast<Dtype>(request_.dtype)};
-    const Outcome outcome =
-        Stage(*group_.calls, ticket(), staged).run(Backoff(connection_.cores()));
+    const Status outcome = Stage(*group_.calls, ticket(), staged).run(Backoff(connection_.cores()));
     if (blocks()) return outcome;
     *asynchronous_ = std::move(shared_);
-    return Outcome();
+    return Status();
   }
 
   // Fails for everyone, at once, and here with `why`: the others must not take this rank's next
   // call for this one.
-  Outcome refuse(const Outcome& why) {
+  Status refuse(const Status& why) {
     connection_.release(std::exchange(ticket().blocks, {}));
-    const std::string words = why.message.substr(0, kMessageBytes - 1);
+    const std::string words = why.message().substr(0, kMessageBytes - 1);
     Request refused{};
     refused.verb = request_.verb;
     refused.flags = kRequestRefused | kRequestBlocking;
     refused.timeout_ms = request_.timeout_ms;
-    refused.root = static_cast<uint32_t>(why.code);
+    refused.root = static_cast<uint32_t>(why.code());
     if (std::byte* text = connection_.allocate(words.size()); text != nullptr) {
       std::memcpy(text, words.data(), words.size());
       refused.in_offset = connection_.offset_of(text);
@@ -156,10 +154,10 @@ class Submission {
   Request request_{};
 };
 
-Outcome full(uint64_t bytes) {
-  return failure(TUTTI_RESOURCE_EXHAUSTED,
-                 "the segment has no room for " + std::to_string(bytes) +
-                     " bytes more; wait for operations, free buffers, or raise segment_bytes");
+Status full(uint64_t bytes) {
+  return resource_exhausted(
+      "the segment has no room for " + std::to_string(bytes) +
+      " bytes more; wait for operations, free buffers, or raise segment_bytes");
 }
 
 // Where each side of a single tensor lies: shared memory as it is, else a copy.
@@ -173,10 +171,10 @@ class Placement {
         bytes_(bytes),
         within_(in_place_offset(static_cast<Collective>(op.collective), bytes, place)) {}
 
-  Outcome place(Request& request) {
+  Status place(Request& request) {
     const bool in_shared = share(op_.in, bytes_.in, request.in_offset);
     const bool out_shared = share(op_.out, bytes_.out, request.out_offset);
-    if (Outcome o = check_blocks(in_shared, out_shared); !o.ok()) return o;
+    if (Status s = check_blocks(in_shared, out_shared); !s.ok()) return s;
     if (bytes_.out >= bytes_.in) {
       if (!out_shared && !copy(bytes_.out, request.out_offset)) return full(bytes_.out);
       if (!in_shared) request.in_offset = request.out_offset + within_;
@@ -205,11 +203,11 @@ class Placement {
   }
 
   // Shared memory that was not held may exceed its block (or is not aligned, which is fine).
-  Outcome check_blocks(bool in_shared, bool out_shared) {
-    Outcome o;
-    if (!in_shared) o = connection_.check_block("the input", op_.in, bytes_.in);
-    if (o.ok() && !out_shared) o = connection_.check_block("the output", op_.out, bytes_.out);
-    return o;
+  Status check_blocks(bool in_shared, bool out_shared) {
+    Status s;
+    if (!in_shared) s = connection_.check_block("the input", op_.in, bytes_.in);
+    if (s.ok() && !out_shared) s = connection_.check_block("the output", op_.out, bytes_.out);
+    return s;
   }
 
   bool copy(uint64_t bytes, uint64_t& offset) {
@@ -225,33 +223,30 @@ class Placement {
   const uint64_t within_;
 };
 
-Outcome read_sides(const tutti_group& group, const Operation& op, SideBytes& bytes) {
+Status read_sides(const tutti_group& group, const Operation& op, SideBytes& bytes) {
   if (op.collective == TUTTI_BARRIER) return {};
   const std::optional<SideBytes> sides = side_bytes(
       static_cast<Collective>(op.collective), static_cast<Dtype>(op.dtype), op.count,
       static_cast<uint32_t>(op.root), {group.rank, static_cast<uint32_t>(group.ranks.size())});
-  if (!sides) return bad("count " + std::to_string(op.count) + " is more than any memory holds");
+  if (!sides)
+    return invalid_argument("count " + std::to_string(op.count) + " is more than any memory holds");
   if ((sides->in != 0 && op.in == nullptr) || (sides->out != 0 && op.out == nullptr))
-    return bad("a buffer is NULL though count is " + std::to_string(op.count));
+    return invalid_argument("a buffer is NULL though count is " + std::to_string(op.count));
   bytes = *sides;
   return {};
 }
 
-bool plain(uint32_t packed) { return packed == TUTTI_AUTO || packed == TUTTI_CENTRALIZED; }
-
 // Whether ordinary memory may pass block by block: the elements of both sides must correspond. A
 // window between hosts holds whole slices of the engine's, which grow with the hosts.
 bool can_stage(const tutti_group& group, const Request& request, uint64_t bytes) {
-  if (group.calls->is_local())
-    return bytes > kStagedBytesLeast && plain(request.local_strategy) &&
-           plain(request.global_strategy);
+  if (group.calls->is_local()) return bytes > kStagedBytesLeast && board::is_plain(request);
   const uint64_t window_bytes = group.calls->window_bytes();
   return bytes > window_bytes / kWindowSlices && group.hosts * kSlicePartBytes <= window_bytes;
 }
 
-Outcome check_member(const tutti_group& group) {
+Status check_member(const tutti_group& group) {
   if (!group.left) return {};
-  return failure(TUTTI_FAILED_PRECONDITION, "this rank left the group; join again");
+  return failed_precondition("this rank left the group; join again");
 }
 
 // FNV-1a over whole words.
@@ -264,13 +259,13 @@ uint64_t layout_of(const TensorList& list) {
   return pack_layout(list.size, hash);
 }
 
-Outcome read_list(Connection& connection, const TensorList& list, std::vector<TensorSides>& tensors,
-                  uint64_t& count) {
+Status read_list(Connection& connection, const TensorList& list, std::vector<TensorSides>& tensors,
+                 uint64_t& count) {
   if (list.size > kListedMost)
-    return bad("a list of " + std::to_string(list.size) + " tensors; it may have at most " +
-               std::to_string(kListedMost));
+    return invalid_argument("a list of " + std::to_string(list.size) +
+                            " tensors; it may have at most " + std::to_string(kListedMost));
   if (list.size != 0 && (list.ins == nullptr || list.outs == nullptr || list.counts == nullptr))
-    return bad("a list of tensors is NULL");
+    return invalid_argument("a list of tensors is NULL");
   const size_t element = tutti_dtype_size(list.dtype);
   uint64_t total = 0;
   for (size_t i = 0; i < list.size; ++i) {
@@ -278,14 +273,15 @@ Outcome read_list(Connection& connection, const TensorList& list, std::vector<Te
     const std::string which = "tensor " + std::to_string(i) + " of the list: ";
     if (__builtin_mul_overflow(list.counts[i], element, &bytes) ||
         __builtin_add_overflow(total, bytes, &total))
-      return bad(which + "count " + std::to_string(list.counts[i]) +
-                 " is more than any memory holds");
+      return invalid_argument(which + "count " + std::to_string(list.counts[i]) +
+                              " is more than any memory holds");
     if (bytes == 0) continue;
     if (list.ins[i] == nullptr || list.outs[i] == nullptr)
-      return bad(which + "a buffer is NULL though count is " + std::to_string(list.counts[i]));
-    Outcome fits = connection.check_block("the input", list.ins[i], bytes);
+      return invalid_argument(which + "a buffer is NULL though count is " +
+                              std::to_string(list.counts[i]));
+    Status fits = connection.check_block("the input", list.ins[i], bytes);
     if (fits.ok()) fits = connection.check_block("the output", list.outs[i], bytes);
-    if (!fits.ok()) return failure(fits.code, which + fits.message);
+    if (!fits.ok()) return Status(fits.code(), which + fits.message());
     tensors.push_back({bytes_at(list.ins[i]), bytes_at(list.outs[i]), bytes});
   }
   count = element == 0 ? 0 : total / element;
@@ -293,8 +289,8 @@ Outcome read_list(Connection& connection, const TensorList& list, std::vector<Te
 }
 
 // As they are, where all of them are shared memory: by records of where they lie.
-std::optional<Outcome> go_listed(Submission& submission, Connection& connection,
-                                 std::span<const TensorSides> tensors) {
+std::optional<Status> go_listed(Submission& submission, Connection& connection,
+                                std::span<const TensorSides> tensors) {
   std::vector<uint64_t>& blocks = submission.ticket().blocks;
   // With room for it before: what is held is not forgotten where memory runs out.
   const auto hold = [&](const void* memory, uint64_t bytes) {
@@ -333,7 +329,7 @@ std::optional<Outcome> go_listed(Submission& submission, Connection& connection,
 }
 
 // End to end in one copy.
-Outcome pack(Submission& submission, Connection& connection, std::span<const TensorSides> tensors) {
+Status pack(Submission& submission, Connection& connection, std::span<const TensorSides> tensors) {
   uint64_t bytes = 0;
   for (const TensorSides& tensor : tensors) bytes += tensor.bytes;
   Request& request = submission.request();
@@ -351,13 +347,13 @@ Outcome pack(Submission& submission, Connection& connection, std::span<const Ten
   return {};
 }
 
-Outcome submit(tutti_group& group, const Operation& op, const tutti_options* options,
-               Submission& submission) {
+Status submit(tutti_group& group, const Operation& op, const tutti_options* options,
+              Submission& submission) {
   Request& request = submission.request();
   SideBytes bytes;
-  if (Outcome o = read_options(options, request); !o.ok()) return submission.refuse(o);
-  if (Outcome o = fill(group, op, request); !o.ok()) return submission.refuse(o);
-  if (Outcome o = read_sides(group, op, bytes); !o.ok()) return submission.refuse(o);
+  if (Status s = read_options(options, request); !s.ok()) return submission.refuse(s);
+  if (Status s = fill(group, op, request); !s.ok()) return submission.refuse(s);
+  if (Status s = read_sides(group, op, bytes); !s.ok()) return submission.refuse(s);
   submission.ticket().bytes = op.count * tutti_dtype_size(op.dtype);
   Connection& connection = *group.connection;
   const bool common = op.collective == TUTTI_ALL_REDUCE || op.collective == TUTTI_REDUCE ||
@@ -367,45 +363,44 @@ Outcome submit(tutti_group& group, const Operation& op, const tutti_options* opt
     const TensorSides tensor{bytes.in != 0 ? bytes_at(op.in) : nullptr,
                              bytes.out != 0 ? bytes_at(op.out) : nullptr,
                              submission.ticket().bytes};
-    if (std::optional<Outcome> staged =
+    if (std::optional<Status> staged =
             submission.go_staged({&tensor, 1}, bytes.in != 0, bytes.out != 0))
       return *staged;
   }
   const GroupPlace place{group.rank, static_cast<uint32_t>(group.ranks.size())};
-  Outcome placed = Placement(connection, submission, op, bytes, place).place(request);
+  Status placed = Placement(connection, submission, op, bytes, place).place(request);
   return placed.ok() ? submission.go() : submission.refuse(placed);
 }
 
-Outcome submit(tutti_group& group, const TensorList& list, const tutti_options* options,
-               Submission& submission) {
+Status submit(tutti_group& group, const TensorList& list, const tutti_options* options,
+              Submission& submission) {
   Request& request = submission.request();
   std::vector<TensorSides> tensors;
   const Operation op{TUTTI_ALL_REDUCE, nullptr, nullptr, 0, list.dtype, list.op, 0};
-  if (Outcome o = read_options(options, request); !o.ok()) return submission.refuse(o);
-  if (Outcome o = fill(group, op, request); !o.ok()) return submission.refuse(o);
-  if (Outcome o = read_list(*group.connection, list, tensors, request.count); !o.ok())
-    return submission.refuse(o);
+  if (Status s = read_options(options, request); !s.ok()) return submission.refuse(s);
+  if (Status s = fill(group, op, request); !s.ok()) return submission.refuse(s);
+  if (Status s = read_list(*group.connection, list, tensors, request.count); !s.ok())
+    return submission.refuse(s);
   request.layout = layout_of(list);
   const uint64_t bytes = request.count * tutti_dtype_size(list.dtype);
   submission.ticket().bytes = bytes;
-  const bool ranks_fold = plain(request.local_strategy) && plain(request.global_strategy);
-  if (group.calls->is_local() && ranks_fold && bytes != 0)
-    if (std::optional<Outcome> listed = go_listed(submission, *group.connection, tensors))
+  if (group.calls->is_local() && board::is_plain(request) && bytes != 0)
+    if (std::optional<Status> listed = go_listed(submission, *group.connection, tensors))
       return *listed;
   const bool stages = can_stage(group, request, bytes);
   if (stages && submission.blocks())
-    if (std::optional<Outcome> staged = submission.go_staged(tensors, true, true)) return *staged;
-  const Outcome packed = pack(submission, *group.connection, tensors);
+    if (std::optional<Status> staged = submission.go_staged(tensors, true, true)) return *staged;
+  const Status packed = pack(submission, *group.connection, tensors);
   if (packed.ok()) return submission.go();
   // No room for the whole: it is waited for here.
   if (stages)
-    if (std::optional<Outcome> staged = submission.go_staged(tensors, true, true)) return *staged;
+    if (std::optional<Status> staged = submission.go_staged(tensors, true, true)) return *staged;
   return submission.refuse(packed);
 }
 
 // What the body throws, for want of memory, fails for the other ranks, too.
 template <class Body>
-Outcome keep_order(Submission& submission, const Body& body) {
+Status keep_order(Submission& submission, const Body& body) {
   try {
     return body();
   } catch (...) {
@@ -416,18 +411,18 @@ Outcome keep_order(Submission& submission, const Body& body) {
 
 }  // namespace
 
-Outcome run(tutti_group& group, const Operation& op, const tutti_options* options,
-            std::shared_ptr<Ticket>* ticket) {
-  if (Outcome o = check_member(group); !o.ok()) return o;
-  if (Outcome o = group.connection->usable(); !o.ok()) return o;
+Status run(tutti_group& group, const Operation& op, const tutti_options* options,
+           std::shared_ptr<Ticket>* ticket) {
+  if (Status s = check_member(group); !s.ok()) return s;
+  if (Status s = group.connection->usable(); !s.ok()) return s;
   Submission submission(group, ticket);
   return keep_order(submission, [&] { return submit(group, op, options, submission); });
 }
 
-Outcome run(tutti_group& group, const TensorList& list, const tutti_options* options,
-            std::shared_ptr<Ticket>* ticket) {
-  if (Outcome o = check_member(group); !o.ok()) return o;
-  if (Outcome o = group.connection->usable(); !o.ok()) return o;
+Status run(tutti_group& group, const TensorList& list, const tutti_options* options,
+           std::shared_ptr<Ticket>* ticket) {
+  if (Status s = check_member(group); !s.ok()) return s;
+  if (Status s = group.connection->usable(); !s.ok()) return s;
   Submission submission(group, ticket);
   return keep_order(submission, [&] { return submit(group, list, options, submission); });
 }

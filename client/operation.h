@@ -34,9 +34,9 @@ struct TensorList {
 
 // A call with `ticket` null blocks until it is done; else it goes on when this returns. `options`
 // may be null. A call that is refused keeps its place in the order: the other ranks' fails, too.
-Outcome run(tutti_group& group, const Operation& operation, const tutti_options* options,
-            std::shared_ptr<Ticket>* ticket);
-Outcome run(tutti_group& group, const TensorList& list, const tutti_options* options,
-            std::shared_ptr<Ticket>* ticket);
+Status run(tutti_group& group, const Operation& operation, const tutti_options* options,
+           std::shared_ptr<Ticket>* ticket);
+Status run(tutti_group& group, const TensorList& list, const tutti_options* options,
+           std::shared_ptr<Ticket>* ticket);
 
 }  // namespace tutti::client

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "client/outcome.h"
+#include "client/error.h"
 
 namespace tutti::client {
 
@@ -16,11 +16,11 @@ inline constexpr size_t kOptionsBytesMax = 4096;
 // nothing. Of a newer header's struct the fields not known here are ignored. INVALID_ARGUMENT: a
 // size that the struct never had; `least` is that of its first release.
 template <class Options>
-Outcome read_sized(const Options* options, size_t least, const char* defaults, Options& given) {
+Status read_sized(const Options* options, size_t least, const char* defaults, Options& given) {
   if (options == nullptr) return {};
   if (options->size < least || options->size > kOptionsBytesMax)
-    return failure(TUTTI_INVALID_ARGUMENT, "options of size " + std::to_string(options->size) +
-                                               " are none; begin with " + defaults);
+    return invalid_argument("options of size " + std::to_string(options->size) +
+                            " are none; begin with " + defaults);
   std::memcpy(&given, options, std::min(options->size, sizeof(given)));
   return {};
 }

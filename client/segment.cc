@@ -14,17 +14,16 @@ Segment::~Segment() {
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
-Outcome Segment::map(Fd memory) {
+Status Segment::map(Fd memory) {
   struct stat info {};
   if (fstat(memory.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) <= kArenaOffset)
-    return failure(TUTTI_INTERNAL, "the worker's segment has no size");
+    return internal_error("the worker's segment has no size");
   const auto bytes = static_cast<uint64_t>(info.st_size);
   void* base =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
   if (base == MAP_FAILED)
-    return failure(TUTTI_RESOURCE_EXHAUSTED, "cannot map a segment of " + std::to_string(bytes) +
-                                                 " bytes: " + std::strerror(errno) +
-                                                 "; lower the worker's segment_bytes");
+    return resource_exhausted("cannot map a segment of " + std::to_string(bytes) + " bytes: " +
+                              std::strerror(errno) + "; lower the worker's segment_bytes");
   base_ = static_cast<std::byte*>(base);
   bytes_ = bytes;
   // Huge pages, where the administrator lets shared memory have them (shmem_enabled = advise).
@@ -32,8 +31,8 @@ Outcome Segment::map(Fd memory) {
   memory_ = std::move(memory);
   const SegmentHeader& h = header();
   if (h.magic == kSegmentMagic && h.version == kProtocolVersion && h.bytes == bytes) return {};
-  return failure(TUTTI_FAILED_PRECONDITION,
-                 "the worker's segment is of another version; install the same version of both");
+  return failed_precondition(
+      "the worker's segment is of another version; install the same version of both");
 }
 
 bool Segment::contains(const void* memory, uint64_t bytes) const {

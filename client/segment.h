@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "client/fd.h"
-#include "client/outcome.h"
+#include "client/error.h"
+#include "daemon/base/fd.h"
 #include "proto/segment.h"
 
 namespace tutti::client {
@@ -17,7 +17,7 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
   ~Segment();
 
-  Outcome map(Fd memory);
+  Status map(Fd memory);
 
   std::byte* base() const { return base_; }
   uint64_t bytes() const { return bytes_; }

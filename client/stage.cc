@@ -11,7 +11,7 @@ constexpr uint32_t kHelpBlocks = 2;
 
 }  // namespace
 
-Outcome Stage::run(Backoff backoff) {
+Status Stage::run(Backoff backoff) {
   bool under_way = true;
   while (under_way && calls_.is_under_way(ticket_)) {
     if (step())
@@ -20,7 +20,7 @@ Outcome Stage::run(Backoff backoff) {
       under_way = calls_.pause(ticket_, backoff);
   }
   ticket_.is_staging = false;
-  const Outcome outcome = calls_.await(ticket_, -1);
+  const Status outcome = calls_.await(ticket_, -1);
   while (outcome.ok() && taken_ < blocks_) take();
   calls_.deliver(ticket_);  // Not before: the window is another call's then.
   return outcome;

@@ -36,7 +36,7 @@ class Stage {
         blocks_(board::staged_blocks(staged.count, staged.dtype)) {}
 
   // Takes the call to its end.
-  Outcome run(Backoff backoff);
+  Status run(Backoff backoff);
 
  private:
   // Where a walk along the tensors stands.

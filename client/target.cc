@@ -14,8 +14,6 @@ namespace {
 constexpr const char* kDefaultSocket = "/run/tutti/tuttid.sock";
 constexpr double kTimeoutSecondsMax = 1e6;
 
-Outcome bad(const std::string& what) { return failure(TUTTI_INVALID_ARGUMENT, what); }
-
 std::optional<std::string> environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -25,57 +23,58 @@ std::string text_or(const char* given, const char* variable, const char* fallbac
   return given != nullptr ? given : environment(variable).value_or(fallback);
 }
 
-Outcome number_or(int32_t given, const char* what, const char* variable, uint32_t& number) {
+Status number_or(int32_t given, const char* what, const char* variable, uint32_t& number) {
   if (given >= 0) {
     number = static_cast<uint32_t>(given);
     return {};
   }
   const std::optional<std::string> text = environment(variable);
-  if (!text) return bad(std::string("no ") + what + " given; pass one or set " + variable);
+  if (!text)
+    return invalid_argument(std::string("no ") + what + " given; pass one or set " + variable);
   const char* end = text->data() + text->size();
   const auto [stop, error] = std::from_chars(text->data(), end, number);
   if (error == std::errc() && stop == end) return {};
-  return bad(std::string(variable) + "='" + *text + "' is no " + what);
+  return invalid_argument(std::string(variable) + "='" + *text + "' is no " + what);
 }
 
-Outcome read_timeout(int32_t given, uint32_t& timeout_ms) {
+Status read_timeout(int32_t given, uint32_t& timeout_ms) {
   if (given > 0) timeout_ms = static_cast<uint32_t>(given);
-  if (given >= 0) return given > 0 ? Outcome{} : bad("a join's timeout must be > 0");
+  if (given >= 0) return given > 0 ? Status{} : invalid_argument("a join's timeout must be > 0");
   const std::optional<std::string> text = environment("TUTTI_TIMEOUT");
   if (!text) return {};
   char* end = nullptr;
   const double seconds = std::strtod(text->c_str(), &end);
   const bool whole = !text->empty() && *end == '\0';
   if (!whole || !(seconds > 0) || seconds > kTimeoutSecondsMax)
-    return bad("TUTTI_TIMEOUT='" + *text + "' is no number of seconds above 0");
+    return invalid_argument("TUTTI_TIMEOUT='" + *text + "' is no number of seconds above 0");
   timeout_ms = static_cast<uint32_t>(std::ceil(seconds * 1000));
   return {};
 }
 
-Outcome check(const JoinTarget& target) {
-  if (target.job.empty()) return bad("no job given; pass one or set TUTTI_JOB");
-  if (target.world_size == 0) return bad("a job needs a world_size of at least 1");
+Status check(const JoinTarget& target) {
+  if (target.job.empty()) return invalid_argument("no job given; pass one or set TUTTI_JOB");
+  if (target.world_size == 0) return invalid_argument("a job needs a world_size of at least 1");
   if (target.rank < target.world_size) return {};
-  return bad("rank " + std::to_string(target.rank) + " is out of range: the job has " +
-             std::to_string(target.world_size) + " ranks, 0 to " +
-             std::to_string(target.world_size - 1));
+  return invalid_argument("rank " + std::to_string(target.rank) + " is out of range: the job has " +
+                          std::to_string(target.world_size) + " ranks, 0 to " +
+                          std::to_string(target.world_size - 1));
 }
 
 }  // namespace
 
-Outcome read_target(const tutti_join_options* options, JoinTarget& target) {
+Status read_target(const tutti_join_options* options, JoinTarget& target) {
   tutti_join_options given = tutti_join_defaults();
   constexpr size_t kLeast = offsetof(tutti_join_options, timeout_ms) + sizeof(given.timeout_ms);
-  Outcome sized = read_sized(options, kLeast, "tutti_join_defaults()", given);
+  Status sized = read_sized(options, kLeast, "tutti_join_defaults()", given);
   if (!sized.ok()) return sized;
   target.socket = text_or(given.socket, "TUTTI_SOCKET", kDefaultSocket);
   target.job = text_or(given.job, "TUTTI_JOB", "");
   target.token = text_or(given.token, "TUTTI_TOKEN", "");
-  Outcome rank = number_or(given.rank, "rank", "TUTTI_RANK", target.rank);
+  Status rank = number_or(given.rank, "rank", "TUTTI_RANK", target.rank);
   if (!rank.ok()) return rank;
-  Outcome world = number_or(given.world_size, "world size", "TUTTI_WORLD_SIZE", target.world_size);
+  Status world = number_or(given.world_size, "world size", "TUTTI_WORLD_SIZE", target.world_size);
   if (!world.ok()) return world;
-  Outcome timeout = read_timeout(given.timeout_ms, target.timeout_ms);
+  Status timeout = read_timeout(given.timeout_ms, target.timeout_ms);
   if (!timeout.ok()) return timeout;
   return check(target);
 }

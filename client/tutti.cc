@@ -9,23 +9,23 @@
 #include "client/operation.h"
 #include "proto/types.h"
 
+using tutti::failed_precondition;
+using tutti::invalid_argument;
+using tutti::resource_exhausted;
+using tutti::Status;
 using tutti::client::Calls;
 using tutti::client::Connection;
-using tutti::client::failure;
 using tutti::client::guarded;
 using tutti::client::JoinTarget;
 using tutti::client::Operation;
-using tutti::client::Outcome;
 using tutti::client::remember;
 using tutti::client::TensorList;
 using tutti::client::Ticket;
 
 namespace {
 
-Outcome bad(std::string what) { return failure(TUTTI_INVALID_ARGUMENT, std::move(what)); }
-
 tutti_code invalid(const char* what) {
-  return guarded([what] { return remember(bad(what)); });
+  return guarded([what] { return remember(invalid_argument(what)); });
 }
 
 tutti_code no_group() { return invalid("the group is NULL; join first"); }
@@ -44,7 +44,7 @@ tutti_code run(tutti_group* group, const Asked& asked, const tutti_options* opti
   return guarded([&] {
     if (work == nullptr) return remember(tutti::client::run(*group, asked, options, nullptr));
     OwnedWork made(new tutti_work{group->connection, group->calls, nullptr});
-    const Outcome begun = tutti::client::run(*group, asked, options, &made->ticket);
+    const Status begun = tutti::client::run(*group, asked, options, &made->ticket);
     if (!begun.ok()) return remember(begun);
     *work = made.release();
     return TUTTI_OK;
@@ -61,18 +61,20 @@ void make_calls(tutti_group& group, uint32_t area) {
   connection.add(group.calls);
 }
 
-Outcome find_member(const tutti_group& group, const uint32_t* ranks, size_t count,
-                    uint32_t& position) {
-  if (!group.is_job) return bad("a sub-group is made from the whole job's group");
-  if (ranks == nullptr) return bad("ranks is NULL; list the job's ranks that form the sub-group");
+Status find_member(const tutti_group& group, const uint32_t* ranks, size_t count,
+                   uint32_t& position) {
+  if (!group.is_job) return invalid_argument("a sub-group is made from the whole job's group");
+  if (ranks == nullptr)
+    return invalid_argument("ranks is NULL; list the job's ranks that form the sub-group");
   if (count > group.ranks.size())
-    return bad("a sub-group of " + std::to_string(count) + " ranks is larger than the job, which " +
-               "has " + std::to_string(group.ranks.size()));
+    return invalid_argument("a sub-group of " + std::to_string(count) +
+                            " ranks is larger than the job, which " + "has " +
+                            std::to_string(group.ranks.size()));
   const uint32_t* end = ranks + count;
   const uint32_t* self = std::find(ranks, end, group.rank);
   if (self == end)
-    return bad("rank " + std::to_string(group.rank) +
-               " is not of the sub-group; only its members make it");
+    return invalid_argument("rank " + std::to_string(group.rank) +
+                            " is not of the sub-group; only its members make it");
   position = static_cast<uint32_t>(self - ranks);
   return {};
 }
@@ -89,9 +91,9 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
   *group = nullptr;
   return guarded([&] {
     JoinTarget target;
-    if (Outcome o = tutti::client::read_target(options, target); !o.ok()) return remember(o);
+    if (Status s = tutti::client::read_target(options, target); !s.ok()) return remember(s);
     auto joined = std::make_unique<tutti_group>();
-    if (Outcome o = Connection::open(target, joined->connection); !o.ok()) return remember(o);
+    if (Status s = Connection::open(target, joined->connection); !s.ok()) return remember(s);
     joined->rank = target.rank;
     joined->is_job = true;
     for (uint32_t rank = 0; rank < target.world_size; ++rank) joined->ranks.push_back(rank);
@@ -104,8 +106,7 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
 tutti_code tutti_leave(tutti_group* group) {
   if (group == nullptr) return no_group();
   return guarded([group] {
-    if (group->left)
-      return remember(failure(TUTTI_FAILED_PRECONDITION, "the group was left already"));
+    if (group->left) return remember(failed_precondition("the group was left already"));
     if (group->is_job) group->connection->leave();
     group->left = true;
     return TUTTI_OK;
@@ -125,12 +126,12 @@ tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t coun
   if (group == nullptr) return no_group();
   return guarded([&] {
     auto made = std::make_unique<tutti_group>();
-    if (Outcome o = find_member(*group, ranks, count, made->rank); !o.ok()) return remember(o);
+    if (Status s = find_member(*group, ranks, count, made->rank); !s.ok()) return remember(s);
     made->connection = group->connection;
     made->ranks.assign(ranks, ranks + count);
     Connection::Subgroup agreed;
-    if (Outcome o = group->connection->make_subgroup(ranks, count, agreed); !o.ok())
-      return remember(o);
+    if (Status s = group->connection->make_subgroup(ranks, count, agreed); !s.ok())
+      return remember(s);
     make_calls(*made, agreed.area);
     *subgroup = made.release();
     return TUTTI_OK;
@@ -162,9 +163,8 @@ void* tutti_alloc(tutti_group* group, size_t bytes) {
   return guarded([&]() -> void* {
     std::byte* memory = group->connection->allocate(bytes);
     if (memory == nullptr)
-      remember(failure(
-          TUTTI_RESOURCE_EXHAUSTED,
-          "the segment has no room for " + std::to_string(bytes) + " bytes; raise segment_bytes"));
+      remember(resource_exhausted("the segment has no room for " + std::to_string(bytes) +
+                                  " bytes; raise segment_bytes"));
     return memory;
   });
 }

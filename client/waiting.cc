@@ -34,7 +34,7 @@ bool Calls::finished(Ticket& ticket) {
   }
   const std::lock_guard lock(mutex_);
   if (ticket.known || settle(ticket)) return true;
-  Outcome fault = connection_.usable();
+  Status fault = connection_.usable();
   const bool timed = ticket.started.load() != TimePoint();
   if (fault.ok() && timed && Clock::now() > ticket.started.load() + ticket.timeout + kAnswerGrace) {
     fault = connection_.no_answer();
@@ -107,13 +107,13 @@ Millis Calls::pulse(const Ticket& ticket) const {
   return left.count() >= 0 ? std::min(left + Millis(1), kPulse) : kPulse;
 }
 
-Outcome Calls::wait(Ticket& ticket, int64_t timeout_ms) {
-  Outcome outcome = await(ticket, timeout_ms);
+Status Calls::wait(Ticket& ticket, int64_t timeout_ms) {
+  Status outcome = await(ticket, timeout_ms);
   if (ticket.known || !connection_.is_mine()) deliver(ticket);
   return outcome;
 }
 
-Outcome Calls::await(Ticket& ticket, int64_t timeout_ms) {
+Status Calls::await(Ticket& ticket, int64_t timeout_ms) {
   Backoff backoff(connection_.cores());
   TimePoint limit = TimePoint::max();
   while (connection_.is_mine() && look(ticket, backoff)) {
@@ -124,8 +124,8 @@ Outcome Calls::await(Ticket& ticket, int64_t timeout_ms) {
       const auto left =
           limit == TimePoint::max() ? kPulse : std::chrono::ceil<Millis>(limit - Clock::now());
       if (left.count() <= 0)
-        return failure(TUTTI_DEADLINE_EXCEEDED,
-                       "not done after " + std::to_string(timeout_ms) + " ms; the work goes on");
+        return deadline_exceeded("not done after " + std::to_string(timeout_ms) +
+                                 " ms; the work goes on");
       connection_.settle_all();
       sleep(ticket, std::min(left, pulse(ticket)));
       while (look(ticket, backoff)) {

@@ -32,4 +32,8 @@ struct SegmentHeader {
 };
 static_assert(sizeof(SegmentHeader) <= kArenaOffset);
 
+constexpr bool in_arena(uint64_t offset, uint64_t bytes, uint64_t segment_bytes) {
+  return offset >= kArenaOffset && offset <= segment_bytes && bytes <= segment_bytes - offset;
+}
+
 }  // namespace tutti

@@ -111,5 +111,9 @@ constexpr bool reduces(Collective c) {
 constexpr bool has_root(Collective c) {
   return c == Collective::reduce || c == Collective::broadcast;
 }
+// Whether one side is a block of every rank's.
+constexpr bool has_blocks(Collective c) {
+  return c == Collective::all_gather || c == Collective::reduce_scatter;
+}
 
 }  // namespace tutti

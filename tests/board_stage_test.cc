@@ -46,7 +46,7 @@ struct StagedCall {
     window = rank.connection->allocate(kStageBlocks * kBoardBlockBytes);
     ticket.blocks.push_back(rank.connection->offset_of(window));
   }
-  Outcome arrive() {
+  Status arrive() {
     Request request{};
     request.verb = TUTTI_ALL_REDUCE;
     request.flags = kRequestBlocking | kRequestStaged;

@@ -39,8 +39,7 @@ struct Rank {
     out = reinterpret_cast<float*>(connection->allocate(kCount * sizeof(float)));
   }
   // An all_reduce of so many floats, of which the first is `value` and each one more.
-  Outcome arrive(Ticket& ticket, float value, uint64_t count = 1,
-                 uint8_t flags = kRequestBlocking) {
+  Status arrive(Ticket& ticket, float value, uint64_t count = 1, uint8_t flags = kRequestBlocking) {
     for (uint64_t i = 0; i < count; ++i) in[i] = value + static_cast<float>(i % 100);
     Request request{};
     request.verb = TUTTI_ALL_REDUCE;
@@ -64,8 +63,8 @@ class ClientBoardTest : public ::testing::Test {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       joining.emplace_back([this, rank] {
         const JoinTarget target{path_, "job", "", rank, 2, 30'000};
-        const Outcome joined = Connection::open(target, ranks_[rank].connection);
-        EXPECT_TRUE(joined.ok()) << joined.message;
+        const Status joined = Connection::open(target, ranks_[rank].connection);
+        EXPECT_TRUE(joined.ok()) << joined.message();
       });
       admit(listener->get(), ranks_[rank]);  // One after the other.
     }

@@ -46,10 +46,10 @@ TEST_F(ClientBoardTest, WhoComesToACalledOperationComesToTheWorker) {
   session(1).complete(0, 0, unavailable("because", {1, "h"}));
   EXPECT_TRUE(calls(0).done(a) && calls(1).done(b));
   for (const Ticket* ticket : {&a, &b}) {
-    EXPECT_EQ(ticket->outcome.code, TUTTI_UNAVAILABLE);
-    EXPECT_EQ(ticket->outcome.message, "because");
-    EXPECT_EQ(ticket->outcome.rank, 1);
-    EXPECT_EQ(ticket->outcome.host, "h");
+    EXPECT_EQ(ticket->outcome.code(), Code::unavailable);
+    EXPECT_EQ(ticket->outcome.message(), "because");
+    EXPECT_EQ(ticket->outcome.culprit().rank, 1);
+    EXPECT_EQ(ticket->outcome.culprit().host, "h");
   }
 }
 
@@ -63,8 +63,8 @@ TEST_F(ClientBoardTest, WhoComesAfterTheVerdictHearsIt) {
   session(0).complete(0, 0, unavailable("because", {1, "h"}));
   ASSERT_TRUE(ranks_[1].arrive(b, 1).ok());
   ASSERT_TRUE(calls(1).done(b) && calls(0).done(a));
-  EXPECT_EQ(b.outcome.message, "because");
-  EXPECT_EQ(a.outcome.message, "because");
+  EXPECT_EQ(b.outcome.message(), "because");
+  EXPECT_EQ(a.outcome.message(), "because");
   drain(loop_);
   EXPECT_EQ(taken_of(1), std::vector<uint64_t>{});
 }
@@ -128,10 +128,10 @@ TEST_F(ClientBoardTest, WhoDoesNotSettleIsNamed) {
   }
   Ticket more;
   ranks_[0].timeout_ms = 50;
-  const Outcome full = ranks_[0].arrive(more, 1);
-  EXPECT_EQ(full.code, TUTTI_RESOURCE_EXHAUSTED);
-  EXPECT_THAT(full.message, HasSubstr("rank 1 (host h) has not taken note"));
-  EXPECT_EQ(ranks_[0].arrive(more, 1).code, TUTTI_RESOURCE_EXHAUSTED) << "it is lost";
+  const Status full = ranks_[0].arrive(more, 1);
+  EXPECT_EQ(full.code(), Code::resource_exhausted);
+  EXPECT_THAT(full.message(), HasSubstr("rank 1 (host h) has not taken note"));
+  EXPECT_EQ(ranks_[0].arrive(more, 1).code(), Code::resource_exhausted) << "it is lost";
 }
 
 // ---- Deaths of those who fold ----
@@ -143,7 +143,7 @@ TEST_F(ClientBoardTest, WhatADeadRankFoldedIsDone) {
   set_folded(0, kBlocks);
   area().entry(0, 1).holding = kBlocks;  // It died before it could say so.
   EXPECT_TRUE(calls(0).done(a));
-  EXPECT_TRUE(a.outcome.ok()) << a.outcome.message;
+  EXPECT_TRUE(a.outcome.ok()) << a.outcome.message();
   EXPECT_EQ(word(0).phase, Phase::done);
 }
 
@@ -162,8 +162,8 @@ TEST_F(ClientBoardTest, WhatIsNotFoldedIsNotConcluded) {
   why.code = TUTTI_UNAVAILABLE;
   slot(0).word = pack(board::SlotWord{1, Phase::failed, false, 2});
   EXPECT_TRUE(calls(0).done(a) && calls(1).done(b));
-  EXPECT_EQ(a.outcome.code, TUTTI_UNAVAILABLE) << "the worker's verdict stays";
-  EXPECT_EQ(b.outcome.code, TUTTI_UNAVAILABLE);
+  EXPECT_EQ(a.outcome.code(), Code::unavailable) << "the worker's verdict stays";
+  EXPECT_EQ(b.outcome.code(), Code::unavailable);
 }
 
 TEST_F(ClientBoardTest, SeveralMayConcludeAtOnce) {

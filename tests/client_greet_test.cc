@@ -51,12 +51,12 @@ void send_welcome(int socket, size_t descriptors) {
   EXPECT_EQ(sendmsg(socket, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
 }
 
-Outcome greet_agent_that_sends(size_t descriptors, Greeting& greeting) {
+Status greet_agent_that_sends(size_t descriptors, Greeting& greeting) {
   const std::string path = ::testing::TempDir() + "greet_" + std::to_string(getpid()) + ".sock";
   const Result<tutti::Fd> listener = listen_unix(path, SOCK_STREAM, 0600);
   EXPECT_TRUE(listener.ok());
   const JoinTarget target{path, "job", "", 0, 1, 30'000};
-  Outcome outcome;
+  Status outcome;
   std::thread trainer([&] { outcome = greet(target, greeting); });
   tutti::Fd socket;
   while (!socket.valid()) socket.reset(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -68,8 +68,8 @@ Outcome greet_agent_that_sends(size_t descriptors, Greeting& greeting) {
 
 TEST(ClientGreet, TakesWhatAWelcomeHas) {
   Greeting greeting;
-  const Outcome outcome = greet_agent_that_sends(4, greeting);
-  EXPECT_TRUE(outcome.ok()) << outcome.message;
+  const Status outcome = greet_agent_that_sends(4, greeting);
+  EXPECT_TRUE(outcome.ok()) << outcome.message();
   EXPECT_EQ(greeting.memories.size(), 1u);
 }
 
@@ -80,9 +80,9 @@ TEST(ClientGreet, DescriptorsBeyondThoseOfAWelcomeAreRefused) {
        {size_t{1}, size_t{3}, size_t{5}, size_t{kWelcomeDescriptors},
         size_t{kWelcomeDescriptors + 1}, size_t{kWelcomeDescriptors + 2}, size_t{253}}) {
     Greeting greeting;
-    const Outcome outcome = greet_agent_that_sends(descriptors, greeting);
-    EXPECT_EQ(outcome.code, TUTTI_INTERNAL) << descriptors;
-    EXPECT_THAT(outcome.message, ::testing::HasSubstr("sent no segment")) << descriptors;
+    const Status outcome = greet_agent_that_sends(descriptors, greeting);
+    EXPECT_EQ(outcome.code(), Code::internal) << descriptors;
+    EXPECT_THAT(outcome.message(), ::testing::HasSubstr("sent no segment")) << descriptors;
   }
   EXPECT_EQ(open_descriptors(), before);
 }

@@ -1,5 +1,4 @@
-// The client's insides that need no daemon: greetings byte for byte, strategy text, the arena.
-#include <gmock/gmock.h>
+// The client's insides that need no daemon: greetings byte for byte, the arena.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -13,14 +12,10 @@
 #include "client/arena.h"
 #include "client/backoff.h"
 #include "client/hello.h"
-#include "client/strategy.h"
-#include "proto/board.h"
 #include "proto/session.pb.h"
 
 namespace tutti::client {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(ClientHello, IsWhatProtobufWrites) {
   const Hello hello{1, "demo", "sécret", 3, 300, 70'000, 0xffffffff};
@@ -48,10 +43,10 @@ TEST(ClientWelcome, IsReadAsProtobufWritesIt) {
   for (const char* host : {"a", "", "a"}) sent.add_hosts(host);
   const auto welcome = decode_welcome(sent.SerializeAsString());
   ASSERT_TRUE(welcome.has_value());
-  EXPECT_EQ(welcome->outcome.code, TUTTI_FAILED_PRECONDITION);
-  EXPECT_EQ(welcome->outcome.message, std::string(1000, 'm'));
-  EXPECT_EQ(welcome->outcome.rank, -1);
-  EXPECT_EQ(welcome->outcome.host, "b");
+  EXPECT_EQ(welcome->code, Code::failed_precondition);
+  EXPECT_EQ(welcome->message, std::string(1000, 'm'));
+  EXPECT_EQ(welcome->culprit.rank, -1);
+  EXPECT_EQ(welcome->culprit.host, "b");
   EXPECT_EQ(welcome->version, 1u);
   EXPECT_EQ(welcome->epoch, 1u << 30);
   EXPECT_EQ(welcome->hosts, (std::vector<std::string>{"a", "", "a"}));
@@ -68,7 +63,7 @@ TEST(ClientWelcome, SkipsWhatItDoesNotKnow) {
   const auto welcome = decode_welcome(bytes);
   ASSERT_TRUE(welcome.has_value());
   EXPECT_EQ(welcome->epoch, 5u);
-  EXPECT_EQ(welcome->outcome.rank, 0) << "protobuf leaves 0 out";
+  EXPECT_EQ(welcome->culprit.rank, 0) << "protobuf leaves 0 out";
 }
 
 // As protobuf does: what is not of the type that the schema says is none of its fields.
@@ -81,9 +76,9 @@ TEST(ClientWelcome, SkipsKnownNumbersOfOtherTypes) {
   refusal.set_code(9);
   const auto welcome = decode_welcome(refusal.SerializeAsString() + bytes);
   ASSERT_TRUE(welcome.has_value());
-  EXPECT_EQ(welcome->outcome.code, TUTTI_FAILED_PRECONDITION) << "a text is no code";
+  EXPECT_EQ(welcome->code, Code::failed_precondition) << "a text is no code";
   EXPECT_TRUE(welcome->hosts.empty()) << "a number is no host";
-  EXPECT_EQ(welcome->outcome.message, "");
+  EXPECT_EQ(welcome->message, "");
 }
 
 TEST(ClientWelcome, CutShortIsRefusedOrHarmless) {
@@ -100,48 +95,6 @@ TEST(ClientWelcome, CutShortIsRefusedOrHarmless) {
     if (decode_welcome(garbage).has_value() || !real.ParseFromString(garbage)) continue;
     // Only what protobuf keeps as unknown may be too strange for us.
     EXPECT_FALSE(real.GetReflection()->GetUnknownFields(real).empty());
-  }
-}
-
-uint32_t packed(tutti_strategy_kind kind, uint32_t arity = 0) {
-  return pack_strategy(static_cast<uint32_t>(kind), arity);
-}
-
-TEST(ClientStrategy, ReadsEveryForm) {
-  const std::vector<std::tuple<std::string, uint32_t, uint32_t>> forms = {
-      {"auto", packed(TUTTI_AUTO), packed(TUTTI_AUTO)},
-      {"ring", packed(TUTTI_RING), packed(TUTTI_RING)},
-      {"Ring", packed(TUTTI_RING), packed(TUTTI_RING)},
-      {"\"Centralized\"", packed(TUTTI_CENTRALIZED), packed(TUTTI_CENTRALIZED)},
-      {" Auto\r\n", packed(TUTTI_AUTO), packed(TUTTI_AUTO)},
-      {" { \"Tree\" : 12 } ", packed(TUTTI_TREE, 12), packed(TUTTI_TREE, 12)},
-      {"tree:3", packed(TUTTI_TREE, 3), packed(TUTTI_TREE, 3)},
-      {"{\"Tree\": 2}", packed(TUTTI_TREE, 2), packed(TUTTI_TREE, 2)},
-      {"tree:1, ring", packed(TUTTI_TREE, 1), packed(TUTTI_RING)},
-      {"centralized,{\"Tree\":16777215}", packed(TUTTI_CENTRALIZED), packed(TUTTI_TREE, 16777215)},
-  };
-  for (const auto& [text, local, global] : forms) {
-    PackedStrategies strategies;
-    EXPECT_TRUE(parse_strategies(text, strategies).ok()) << text;
-    EXPECT_EQ(strategies.local, local) << text;
-    EXPECT_EQ(strategies.global, global) << text;
-  }
-}
-
-TEST(ClientStrategy, RefusesTheRestByName) {
-  for (const std::string text : {"", "tree", "tree:", "tree:-1", "tree:x", "tree:1x", "star",
-                                 "ring,", ",ring", "ring,ring,ring", "tree:16777216", "{\"Tree\":2",
-                                 "\"", "RING", "r ing", "tree: 1", "\"ring\"", "{\"Tr ee\":2}"}) {
-    PackedStrategies strategies;
-    const Outcome outcome = parse_strategies(text, strategies);
-    EXPECT_EQ(outcome.code, TUTTI_INVALID_ARGUMENT) << text;
-    EXPECT_THAT(outcome.message, HasSubstr("tree:K"));
-  }
-  for (const std::string text : {"tree:0", "{\"Tree\":0}", "ring,tree:0"}) {
-    PackedStrategies strategies;
-    const Outcome outcome = parse_strategies(text, strategies);
-    EXPECT_EQ(outcome.code, TUTTI_INVALID_ARGUMENT) << text;
-    EXPECT_THAT(outcome.message, HasSubstr("arity must be >= 1"));
   }
 }
 

@@ -35,9 +35,9 @@ TEST_F(ClientVerdictTest, AVerdictIsTakenNoteOfWithoutMemory) {
     const NoMemory none;
     EXPECT_TRUE(calls(0).done(*ticket));
   }
-  EXPECT_EQ(ticket->outcome.code, TUTTI_UNAVAILABLE);
-  EXPECT_EQ(ticket->outcome.rank, 1);
-  EXPECT_EQ(ticket->outcome.message, "out of memory");
+  EXPECT_EQ(ticket->outcome.code(), Code::unavailable);
+  EXPECT_EQ(ticket->outcome.culprit().rank, 1);
+  EXPECT_EQ(ticket->outcome.message(), "out of memory");
   EXPECT_EQ(area().settled(0).load(), 1u);
 }
 
@@ -63,7 +63,7 @@ TEST_F(ClientVerdictTest, ARankLeavesWithoutMemory) {
     ranks_[0].connection->leave();
   }
   EXPECT_TRUE(ticket->known);
-  EXPECT_EQ(ticket->outcome.code, TUTTI_CANCELLED);
+  EXPECT_EQ(ticket->outcome.code(), Code::cancelled);
   drain(loop_);
   EXPECT_TRUE(ranks_[0].events.ends == 1);
   EXPECT_TRUE(ranks_[0].events.leaving);

@@ -88,7 +88,7 @@ std::vector<std::string> words_of(const std::vector<v1::WorkerMessage>& said) {
     if (message.has_gone())
       words.push_back("gone " + number(message.gone().rank()) + " of " +
                       number(message.gone().epoch()) + " " +
-                      std::string(name_of(from_message(message.gone().cause()).code())));
+                      std::string(name_of(read_status(message.gone().cause()).code())));
     if (!message.has_resume()) continue;
     std::string text =
         "resume " + number(message.resume().epoch()) + " at " + message.resume().host() + " with";

@@ -44,7 +44,7 @@ struct BookTest {
     gone.set_job("demo");
     gone.set_epoch(epoch);
     gone.set_rank(rank);
-    *gone.mutable_cause() = to_message(cause);
+    write_status(cause, *gone.mutable_cause());
     return book.gone(worker, gone);
   }
 };
@@ -57,10 +57,10 @@ inline std::vector<std::string> words_of(const RosterBook::Answers& answers) {
     if (message.has_roster()) text += "roster " + std::to_string(message.roster().epoch());
     if (message.has_refused())
       text += "refused " + std::to_string(message.refused().rank()) + " " +
-              std::string(name_of(from_message(message.refused().status()).code()));
+              std::string(name_of(read_status(message.refused().status()).code()));
     if (message.has_aborted())
       text += "aborted " + std::to_string(message.aborted().epoch()) + " " +
-              std::string(name_of(from_message(message.aborted().cause()).code()));
+              std::string(name_of(read_status(message.aborted().cause()).code()));
     if (message.has_strategy()) text += "strategy " + message.strategy().strategy();
     words.push_back(text);
   }
@@ -71,8 +71,8 @@ inline std::vector<std::string> words_of(const RosterBook::Answers& answers) {
 inline Status status_of(const RosterBook::Answers& answers, size_t index = 0) {
   if (answers.size() <= index) return {};
   const v1::CoordinatorMessage& message = answers[index].message;
-  return from_message(message.has_refused() ? message.refused().status()
-                                            : message.aborted().cause());
+  return read_status(message.has_refused() ? message.refused().status()
+                                           : message.aborted().cause());
 }
 
 }  // namespace tutti

@@ -31,7 +31,7 @@ struct MeshEpoch : testing::Test, BookTest {
   // One of the worker's ranks died.
   v1::Resume broken_resume_of(uint32_t epoch, std::vector<uint32_t> ranks) {
     v1::Resume resume = resume_of(epoch, std::move(ranks));
-    *resume.mutable_broken() = to_message(unavailable("rank 1 died", {1, "a"}));
+    write_status(unavailable("rank 1 died", {1, "a"}), *resume.mutable_broken());
     return resume;
   }
 };

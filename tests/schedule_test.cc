@@ -1,4 +1,4 @@
-// Strategy text, the facts of plans, steps written by hand, and costs counted by hand.
+// The facts of plans, steps written by hand, and costs counted by hand.
 #include <gmock/gmock.h>
 
 #include "tests/schedule_plans.h"
@@ -7,7 +7,6 @@ namespace tutti {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 Step send(int peer, int chunk) { return {StepKind::send, peer, chunk}; }
 Step recv(int peer, int chunk) { return {StepKind::recv, peer, chunk}; }
@@ -18,62 +17,6 @@ Step await(int peer) { return {StepKind::await, peer, 0}; }
 
 Plan flat(Collective collective, Strategy strategy, int n, int root = 0) {
   return plan_of(collective, {strategy, strategy}, lone_hosts(n), root);
-}
-
-TEST(StrategyText, EveryFormIsRead) {
-  const std::vector<std::pair<std::string, Strategy>> forms = {{"ring", kRing},
-                                                               {"centralized", kCentral},
-                                                               {"auto", {}},
-                                                               {"tree:3", tree(3)},
-                                                               {"\"Ring\"", kRing},
-                                                               {"\"Centralized\"", kCentral},
-                                                               {"Auto", {}},
-                                                               {"\"Auto\"", {}},
-                                                               {"Ring", kRing},
-                                                               {"{\"Tree\":3}", tree(3)},
-                                                               {" { \"Tree\" : 12 } ", tree(12)}};
-  for (const auto& [text, strategy] : forms) {
-    const auto parsed = parse_strategy(text);
-    ASSERT_TRUE(parsed.ok()) << text << ": " << parsed.status().message();
-    EXPECT_EQ(*parsed, strategy) << text;
-  }
-}
-
-TEST(StrategyText, A14_7_ArityZeroIsRefusedByName) {
-  for (const char* text : {"tree:0", "{\"Tree\":0}"}) {
-    const auto parsed = parse_strategy(text);
-    ASSERT_FALSE(parsed.ok()) << text;
-    EXPECT_EQ(parsed.status().code(), Code::invalid_argument);
-    EXPECT_THAT(parsed.status().message(), HasSubstr("arity must be >= 1")) << text;
-  }
-}
-
-TEST(StrategyText, A14_8_AnythingElseIsRefusedWithTheFormsThatExist) {
-  for (const char* text :
-       {"", " ", "tree", "tree:", "tree:-1", "tree:+1", "tree: 1", "tree:1x", "tree:4294967296",
-        "star", "RING", "ring ring", "{\"Tree\":1", "{\"Tree\":}", "{\"Ring\":1}", "tree:1}",
-        "{\"Tree\":\"1\"}", "\"ring", "ring,ring"}) {
-    const auto parsed = parse_strategy(text);
-    ASSERT_FALSE(parsed.ok()) << text;
-    EXPECT_EQ(parsed.status().code(), Code::invalid_argument);
-    EXPECT_THAT(parsed.status().message(), HasSubstr("use centralized, tree:K (K >= 1), ring"));
-  }
-}
-
-TEST(StrategyText, OneOrAPair) {
-  EXPECT_EQ(*parse_strategies("ring"), (Strategies{kRing, kRing}));
-  EXPECT_EQ(*parse_strategies("tree:2,ring"), (Strategies{tree(2), kRing}));
-  EXPECT_EQ(*parse_strategies("{\"Tree\":2}, \"Ring\""), (Strategies{tree(2), kRing}));
-  for (const char* text : {"", ",", "ring,", ",ring", "ring,star", "ring,ring,ring", "tree:0,ring"})
-    EXPECT_EQ(parse_strategies(text).status().code(), Code::invalid_argument) << text;
-}
-
-TEST(StrategyText, PrintsWhatItReads) {
-  for (const char* text : {"ring", "centralized", "auto", "tree:7"})
-    EXPECT_EQ(to_string(*parse_strategy(text)), text);
-  for (const char* text : {"ring", "tree:2,ring", "auto,centralized"})
-    EXPECT_EQ(to_string(*parse_strategies(text)), text);
-  EXPECT_EQ(to_string(*parse_strategies("tree:2,tree:2")), "tree:2");
 }
 
 TEST(Plan, HostOfARank) {

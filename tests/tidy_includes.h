@@ -29,7 +29,9 @@ inline bool is_door(const std::string& include) {
 }
 
 // The doors to what the client's library links as well.
-inline const std::set<std::string> kForClients = {"daemon/kernel/kernel.h", "daemon/board/board.h"};
+inline const std::set<std::string> kForClients = {"daemon/base/fd.h", "daemon/base/status.h",
+                                                  "daemon/base/strategy.h",
+                                                  "daemon/kernel/kernel.h", "daemon/board/board.h"};
 // What an operation does to two values, for the kernels of other processors.
 constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
 

@@ -52,7 +52,7 @@ const Rule kIncludeRule = {
         includes("daemon/engine/run.cc", "\"tests/fake.h\""),                // A test's.
         includes("daemon/engine/run.cc", "\"client/tutti.h\""),              // Only the cli's.
         includes("daemon/base/fd.h", "\"daemon/schedule/schedule.h\""),      // Upward.
-        includes("client/tutti.cc", "\"daemon/base/fd.h\""),                 // The daemon's.
+        includes("client/tutti.cc", "\"daemon/base/loop.h\""),               // The daemon's.
         includes("client/tutti.cc", "\"proto/session.pb.h\""),               // Protobuf.
         includes("client/tutti.cc", "<spdlog/spdlog.h>"),                    // A library.
         includes("proto/frame.h", "\"daemon/base/status.h\""),               // Upward.
@@ -75,6 +75,7 @@ const Rule kIncludeRule = {
         includes("daemon/device/device.h", "\"daemon/kernel/kernel.h\""),
         includes("daemon/device/reduce.cu", "\"daemon/kernel/arithmetic.h\""),
         includes("client/board.cc", "\"daemon/kernel/kernel.h\""),
+        includes("client/board.cc", "\"daemon/base/status.h\""),
         includes("daemon/cli/run.cc", "\"client/tutti.hpp\""),
         includes("tests/schedule_test.cc", "\"daemon/schedule/checker.h\""),
         includes("tests/engine_test.cc", "\"daemon/schedule/checker.h\""),

@@ -19,12 +19,7 @@ uint64_t blocks_of_side(uint64_t count, Dtype dtype) {
   return count / elements + (count % elements != 0 ? 1 : 0);
 }
 
-// All-gather and reduce-scatter concern a block of every rank's.
-bool is_by_rank(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::reduce_scatter;
-}
-
-bool plain_strategy(uint32_t packed) { return packed == TUTTI_AUTO || packed == TUTTI_CENTRALIZED; }
+bool plain(uint32_t packed) { return packed == TUTTI_AUTO || packed == TUTTI_CENTRALIZED; }
 
 bool same_question(const Request& a, const Request& b) {
   return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
@@ -32,15 +27,14 @@ bool same_question(const Request& a, const Request& b) {
          a.global_strategy == b.global_strategy;
 }
 
-bool in_arena(uint64_t offset, uint64_t bytes, const Mapped& memory, size_t alignment) {
-  return bytes == 0 || (offset >= kArenaOffset && offset <= memory.bytes &&
-                        bytes <= memory.bytes - offset && offset % alignment == 0);
+bool is_aligned_in(const Mapped& memory, uint64_t offset, uint64_t bytes, size_t alignment) {
+  return bytes == 0 || (in_arena(offset, bytes, memory.bytes) && offset % alignment == 0);
 }
 
 bool add_listed(const Asked& asked, MatchedOp& op, MatchedOp::Part& part) {
   const uint64_t records = uint64_t{asked.request.records} * sizeof(ListedTensor);
   if (asked.request.records > std::min<uint64_t>(op.count, kListedMost)) return false;
-  if (!in_arena(asked.request.in_offset, records, asked.memory, alignof(ListedTensor)))
+  if (!is_aligned_in(asked.memory, asked.request.in_offset, records, alignof(ListedTensor)))
     return false;
   // A list of none is never followed, and may say to lie anywhere.
   const uint64_t at = records != 0 ? asked.request.in_offset : 0;
@@ -56,13 +50,13 @@ bool add_plain(const Asked& asked, MatchedOp& op, MatchedOp::Part& part, GroupPl
   std::optional<SideBytes> sides = side_bytes(op.collective, op.dtype, op.count, op.root, place);
   if (!sides) return false;
   const uint64_t window = kStageBlocks * kBoardBlockBytes;
-  if (part.staged && is_by_rank(op.collective)) return false;
+  if (part.staged && has_blocks(op.collective)) return false;
   if (part.staged) sides = {std::min(sides->in, window), std::min(sides->out, window)};
   const uint64_t in = asked.request.in_offset;
   const uint64_t out = asked.request.out_offset;
   const size_t alignment = size_of(op.dtype);
-  if (!in_arena(in, sides->in, asked.memory, alignment) ||
-      !in_arena(out, sides->out, asked.memory, alignment) ||
+  if (!is_aligned_in(asked.memory, in, sides->in, alignment) ||
+      !is_aligned_in(asked.memory, out, sides->out, alignment) ||
       !may_share(op.collective, in, out, *sides, place))
     return false;
   part.in = sides->in != 0 ? asked.memory.base + in : nullptr;
@@ -104,7 +98,8 @@ Piece listed_piece(const MatchedOp& op, MatchedOp::Part& part, uint64_t first) {
       const size_t element = size_of(op.dtype);
       uint64_t bytes = 0;
       if (__builtin_mul_overflow(count, element, &bytes) ||
-          !in_arena(in, bytes, part.memory, element) || !in_arena(out, bytes, part.memory, element))
+          !is_aligned_in(part.memory, in, bytes, element) ||
+          !is_aligned_in(part.memory, out, bytes, element))
         return kNoPiece;
       const uint64_t skip = (first - part.first) * element;
       return {part.memory.base + in + skip, part.memory.base + out + skip,
@@ -194,10 +189,13 @@ void run_share(const MatchedOp& op, uint32_t owner, uint32_t block, Kernel kerne
 
 }  // namespace
 
+bool is_plain(const Request& request) {
+  return plain(request.local_strategy) && plain(request.global_strategy);
+}
+
 bool can_fold(const Request& request, uint32_t ranks) {
   if ((request.flags & kRequestRefused) != 0) return false;
-  if (!plain_strategy(request.local_strategy) || !plain_strategy(request.global_strategy))
-    return false;
+  if (!is_plain(request)) return false;
   if (request.verb >= kCollectives || request.dtype >= kDtypes) return false;
   const auto collective = static_cast<Collective>(request.verb);
   if (collective == Collective::barrier) return true;
@@ -230,7 +228,7 @@ bool match(std::span<const Asked> asked, MatchedOp& op) {
     if (!same_question(own, first) || !can_fold(own, ranks)) return false;
     if (!add_part(asked[rank], op, {rank, ranks})) return false;
   }
-  const uint64_t shares = is_by_rank(op.collective) ? ranks : 1;
+  const uint64_t shares = has_blocks(op.collective) ? ranks : 1;
   op.blocks = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype) * shares);
   return true;
 }
@@ -244,7 +242,7 @@ Decision decide(const MatchedOp& op) {
 
 void run_block(MatchedOp& op, uint32_t block, Kernel kernel) {
   const PlainArithmetic plain;
-  if (!is_by_rank(op.collective)) return run_common(op, block, kernel);
+  if (!has_blocks(op.collective)) return run_common(op, block, kernel);
   const auto each = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype));
   run_share(op, block / each, block % each, kernel);
 }

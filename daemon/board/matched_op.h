@@ -55,6 +55,9 @@ struct MatchedOp {
   std::vector<Part> parts;  // By rank.
 };
 
+// Whether its strategies add in the order of the ranks.
+bool is_plain(const Request& request);
+
 // Whether ranks can fold what is asked for: everything that the worker need not refuse, in the
 // order of additions that it would choose. `rank` of `ranks` asks.
 bool can_fold(const Request& request, uint32_t ranks);

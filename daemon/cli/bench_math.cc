@@ -200,9 +200,7 @@ uint64_t wrong_in_run(const BenchCase& bench, uint32_t rank, std::span<const std
 BenchCase bench_case(Collective collective, Dtype dtype, Op op, uint64_t bytes,
                      uint32_t world_size) {
   BenchCase bench{.collective = collective, .dtype = dtype, .op = op, .world_size = world_size};
-  const bool blocks =
-      collective == Collective::all_gather || collective == Collective::reduce_scatter;
-  const uint64_t elements = bytes / size_of(dtype) / (blocks ? world_size : 1);
+  const uint64_t elements = bytes / size_of(dtype) / (has_blocks(collective) ? world_size : 1);
   bench.count = collective == Collective::barrier ? 0 : std::max<uint64_t>(elements, 1);
   return bench;
 }

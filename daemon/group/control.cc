@@ -1,33 +1,6 @@
 #include "daemon/group/control.h"
 
-#include "proto/board.h"
-
 namespace tutti {
-
-void write_status(const Status& status, v1::StatusMessage& to) {
-  to.set_code(static_cast<int>(status.code()));
-  to.set_message(status.message());
-  to.set_culprit_rank(status.culprit().rank);
-  to.set_culprit_host(status.culprit().host);
-}
-
-Status read_status(const v1::StatusMessage& from) {
-  if (from.code() == 0) return {};
-  return {code_of(from.code()), from.message(), {from.culprit_rank(), from.culprit_host()}};
-}
-
-uint32_t packed(const Strategy& strategy) {
-  return pack_strategy(static_cast<uint32_t>(strategy.kind), strategy.arity);
-}
-
-Result<Strategy> unpacked(uint32_t packed) {
-  const uint32_t kind = packed & 0xff;
-  const uint32_t arity = packed >> 8;
-  const bool tree = kind == TUTTI_TREE;
-  if (kind > TUTTI_RING || tree != (arity >= 1))
-    return invalid_argument("there is no strategy of number " + std::to_string(packed));
-  return Strategy{static_cast<StrategyKind>(kind), arity};
-}
 
 void write_signature(const Signature& signature, v1::Signature& to) {
   to.set_collective(static_cast<uint32_t>(signature.collective));

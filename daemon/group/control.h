@@ -3,15 +3,12 @@
 
 #include <string>
 
-#include "daemon/base/status.h"
+#include "daemon/base/status_message.h"
 #include "daemon/group/messages.h"
 #include "daemon/transport/transport.h"
 #include "proto/group.pb.h"
 
 namespace tutti {
-
-void write_status(const Status& status, v1::StatusMessage& to);
-Status read_status(const v1::StatusMessage& from);
 
 v1::Control to_control(const Message& message);
 // DATA_LOSS where it is none (probes and rates are not), or a number is none of ours. Whether it
@@ -21,9 +18,6 @@ Result<Message> read_message(const v1::Control& from);
 void write_signature(const Signature& signature, v1::Signature& to);
 // INVALID_ARGUMENT where a number is none of ours.
 Result<Signature> read_signature(const v1::Signature& from);
-
-uint32_t packed(const Strategy& strategy);
-Result<Strategy> unpacked(uint32_t packed);
 
 // A frame that owns its bytes until released.
 Outgoing control_frame(uint32_t epoch, const v1::ControlBatch& batch);

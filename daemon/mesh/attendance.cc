@@ -99,7 +99,7 @@ class StreamAttendance final : public Attendance {
     message.mutable_gone()->set_job(options_.job);
     message.mutable_gone()->set_epoch(epoch);
     message.mutable_gone()->set_rank(rank);
-    *message.mutable_gone()->mutable_cause() = to_message(cause);
+    write_status(cause, *message.mutable_gone()->mutable_cause());
     line_.send(std::move(message));
   }
 
@@ -117,7 +117,7 @@ class StreamAttendance final : public Attendance {
     resume.set_token(token_);
     *resume.mutable_roster() = to_message(held_->roster);
     for (const uint32_t rank : held_->ranks) resume.add_ranks(rank);
-    if (!held_->broken.ok()) *resume.mutable_broken() = to_message(held_->broken);
+    if (!held_->broken.ok()) write_status(held_->broken, *resume.mutable_broken());
     line_.send(std::move(message));
   }
 
@@ -167,7 +167,7 @@ class StreamAttendance final : public Attendance {
 
   // A refusal or an abort is never OK, whatever was sent.
   static Status answer(const v1::StatusMessage& message) {
-    Status status = from_message(message);
+    Status status = read_status(message);
     return status.ok() ? internal_error("the coordinator gave no cause") : status;
   }
 

@@ -156,7 +156,7 @@ RosterBook::Answer RosterBook::refusal(const Joining& joining, const Status& sta
   v1::JoinRefused& refused = *answer.message.mutable_refused();
   refused.set_job(joining.join.job());
   refused.set_rank(joining.join.rank());
-  *refused.mutable_status() = to_message(status);
+  write_status(status, *refused.mutable_status());
   return answer;
 }
 
@@ -188,7 +188,7 @@ v1::CoordinatorMessage RosterBook::aborted_message(const std::string& job, uint3
   v1::CoordinatorMessage message;
   message.mutable_aborted()->set_job(job);
   message.mutable_aborted()->set_epoch(epoch);
-  *message.mutable_aborted()->mutable_cause() = to_message(cause);
+  write_status(cause, *message.mutable_aborted()->mutable_cause());
   return message;
 }
 
@@ -214,7 +214,7 @@ RosterBook::Answers RosterBook::gone(Worker worker, const v1::RankGone& gone) {
     job.running->members[gone.rank()].worker = 0;
     // The workers hear of a death from their leader, in the order of their operations: what the
     // dead rank had contributed to may still end well. Here the epoch only makes room for the next.
-    if (!from_message(gone.cause()).ok()) break_by_death(job);
+    if (!read_status(gone.cause()).ok()) break_by_death(job);
   }
   settle(gone.job(), answers);
   return answers;

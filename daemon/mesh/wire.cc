@@ -4,22 +4,6 @@
 
 namespace tutti {
 
-v1::StatusMessage to_message(const Status& status) {
-  v1::StatusMessage message;
-  message.set_code(static_cast<int>(status.code()));
-  message.set_message(status.message());
-  message.set_culprit_rank(status.culprit().rank);
-  message.set_culprit_host(status.culprit().host);
-  return message;
-}
-
-Status from_message(const v1::StatusMessage& message) {
-  if (message.code() == 0) return {};
-  return {code_of(message.code()),
-          message.message(),
-          {.rank = message.culprit_rank(), .host = message.culprit_host()}};
-}
-
 v1::Roster to_message(const Roster& roster) {
   v1::Roster message;
   message.set_job(roster.job);

@@ -1,4 +1,4 @@
-// Statuses and rosters to and from their messages, and how this room writes of ranks.
+// Rosters to and from messages, and how this room writes of ranks.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,10 @@
 #include <vector>
 
 #include "daemon/base/roster.h"
-#include "daemon/base/status.h"
+#include "daemon/base/status_message.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {
-
-v1::StatusMessage to_message(const Status& status);
-// OK where the code is 0; a code outside the table is UNKNOWN.
-Status from_message(const v1::StatusMessage& message);
 
 v1::Roster to_message(const Roster& roster);
 // INVALID_ARGUMENT unless every rank from 0 on is there once, in order.

@@ -97,10 +97,6 @@ int host_of(const Plan& plan, int rank) {
   return static_cast<int>(host - plan.hosts.begin());
 }
 
-bool has_blocks(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::reduce_scatter;
-}
-
 int chunk_count(const Plan& plan) {
   if (has_blocks(plan.collective)) return world_size(plan);
   const bool splits =

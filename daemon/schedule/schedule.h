@@ -52,47 +52,14 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "daemon/base/status.h"
+#include "daemon/base/strategy.h"
 #include "daemon/schedule/fold.h"
 #include "proto/types.h"
 
 namespace tutti {
-
-enum class StrategyKind : uint8_t {
-  automatic = TUTTI_AUTO,  // Resolved by the group's leader before a plan is made; never in a Plan.
-  centralized = TUTTI_CENTRALIZED,
-  tree = TUTTI_TREE,
-  ring = TUTTI_RING,
-};
-
-inline constexpr uint32_t kArityMax = (1u << 24) - 1;  // What a request in shared memory can hold.
-
-struct Strategy {
-  StrategyKind kind = StrategyKind::automatic;
-  uint32_t arity = 0;  // Tree only, >= 1.
-  auto operator<=>(const Strategy&) const = default;
-};
-
-// Local: within a host. Global: among hosts.
-struct Strategies {
-  Strategy local;
-  Strategy global;
-  auto operator<=>(const Strategies&) const = default;
-};
-
-// "ring", "centralized", "tree:3", "auto"; also the JSON forms "Ring", "Centralized", {"Tree":3}.
-// INVALID_ARGUMENT with the forms that exist for anything else; "tree:0" says that arity must be
-// >= 1.
-Result<Strategy> parse_strategy(std::string_view text);
-// One strategy for both levels, or "LOCAL,GLOBAL", each in either form.
-Result<Strategies> parse_strategies(std::string_view text);
-std::string to_string(const Strategy& strategy);
-std::string to_string(const Strategies& strategies);  // "ring" where both are the same, else "a,b".
 
 // What to do and with whom. Ranks are 0..n-1; `hosts` lists every rank exactly once, each host's
 // ranks ascending, no host empty.
@@ -111,7 +78,6 @@ int host_of(const Plan& plan, int rank);
 // being rank r's block. Elsewhere it is split evenly (first chunks one element longer), and chunks
 // may be empty: one chunk a host where Ring does an all_reduce, else one in all.
 int chunk_count(const Plan& plan);
-bool has_blocks(Collective collective);
 
 // Whether the rank has a contribution to / must end with the complete value of the chunk.
 bool contributes(const Plan& plan, int rank, int chunk);

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/base/status_message.h"
 #include "daemon/session/message.h"
 #include "daemon/session/session.h"
 #include "proto/session.pb.h"
@@ -118,10 +119,7 @@ void refuse_trainer(int socket, const Status& status) {
   require(!status.ok(), "a refusal needs a reason");
   v1::Welcome welcome;
   welcome.set_version(kProtocolVersion);
-  welcome.set_code(static_cast<int>(status.code()));
-  welcome.set_message(status.message());
-  welcome.set_culprit_rank(status.culprit().rank);
-  welcome.set_culprit_host(status.culprit().host);
+  write_status(status, welcome);
   // A trainer that is gone needs no answer.
   static_cast<void>(send_packet(socket, framed(welcome), {}).ok());
 }

@@ -29,18 +29,6 @@ Status check_overlap(const OpRequest& op, const Request& request, SideBytes byte
                           " overlap in part; use separate buffers or the very same one");
 }
 
-Status read_strategy(uint32_t packed, Strategy& strategy) {
-  const uint32_t kind = packed & 0xff;
-  const uint32_t arity = packed >> 8;
-  if (kind > TUTTI_RING) return invalid_argument("strategy " + std::to_string(kind) + " is none");
-  strategy = {static_cast<StrategyKind>(kind), arity};
-  if (strategy.kind == StrategyKind::tree && arity == 0)
-    return invalid_argument("a tree's arity must be >= 1");
-  if (strategy.kind != StrategyKind::tree && arity != 0)
-    return invalid_argument("only a tree has an arity");
-  return {};
-}
-
 Status read_types(const Request& request, OpRequest& op) {
   if (request.dtype >= kDtypes)
     return invalid_argument("dtype " + std::to_string(request.dtype) + " is none");
@@ -75,7 +63,7 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
     return invalid_argument("count " + std::to_string(op.count) + " is more than any memory holds");
   if (op.ranks_only) return {};
   if (op.window_bytes != 0) {
-    if (op.collective == Collective::all_gather || op.collective == Collective::reduce_scatter)
+    if (has_blocks(op.collective))
       return invalid_argument("tensors of " + std::string(name_of(op.collective)) +
                               " do not pass through windows");
     bytes = {std::min(bytes->in, op.window_bytes), std::min(bytes->out, op.window_bytes)};
@@ -110,8 +98,11 @@ Status read_fields(const Request& request, GroupPlace place, std::byte* base,
     return invalid_argument("verb " + std::to_string(request.verb) + " is none");
   op.collective = static_cast<Collective>(request.verb);
   if ((request.flags & kRequestRefused) != 0) return read_refusal(request, base, segment_bytes);
-  if (Status s = read_strategy(request.local_strategy, op.strategies.local); !s.ok()) return s;
-  if (Status s = read_strategy(request.global_strategy, op.strategies.global); !s.ok()) return s;
+  const Result<Strategy> local = unpacked(request.local_strategy);
+  const Result<Strategy> global = unpacked(request.global_strategy);
+  if (!local.ok()) return local.status();
+  if (!global.ok()) return global.status();
+  op.strategies = {*local, *global};
   if (op.collective == Collective::barrier) return {};
   op.count = request.count;
   if (Status s = read_types(request, op); !s.ok()) return s;
@@ -120,10 +111,6 @@ Status read_fields(const Request& request, GroupPlace place, std::byte* base,
 }
 
 }  // namespace
-
-bool in_arena(uint64_t offset, uint64_t bytes, uint64_t segment_bytes) {
-  return offset >= kArenaOffset && offset <= segment_bytes && bytes <= segment_bytes - offset;
-}
 
 OpRequest read_request(const Request& request, GroupPlace place, std::byte* base,
                        uint64_t segment_bytes, uint64_t window_bytes) {

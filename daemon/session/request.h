@@ -9,9 +9,6 @@
 
 namespace tutti {
 
-// Whether `bytes` at `offset` lie in the arena of a segment of `segment_bytes`.
-bool in_arena(uint64_t offset, uint64_t bytes, uint64_t segment_bytes);
-
 // Faults end up in OpRequest::invalid, in words that lack who asked. `group`, `number` and `memory`
 // stay empty. Where the tensors are not memory that the worker can use as it is (listed, or staged
 // without a window: `window_bytes` is 0) the sides are nullptr and `ranks_only` says so.

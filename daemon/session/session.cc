@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "daemon/base/status_message.h"
 #include "daemon/session/message.h"
 #include "daemon/session/request.h"
 #include "daemon/session/socket_session.h"
@@ -45,7 +46,7 @@ Status SocketSession::start() {
 Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& hosts) {
   require(!welcomed_ && board_ != nullptr, "a session welcomes once, with a board");
   v1::Welcome message;
-  message.set_culprit_rank(-1);
+  write_status({}, message);
   message.set_version(kProtocolVersion);
   message.set_epoch(epoch);
   for (const std::string& host : hosts) message.add_hosts(host);

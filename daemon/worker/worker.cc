@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/status_message.h"
 #include "daemon/worker/tuning_report.h"
 #include "proto/segment.h"
 
@@ -55,12 +56,7 @@ v1::Departures departures_of(const World& world) {
   const std::vector<int>& ranks = world.departures();
   const auto most = static_cast<std::ptrdiff_t>(std::min(ranks.size(), kDeparturesMost));
   out.mutable_ranks()->Add(ranks.begin(), ranks.begin() + most);
-  const Status& cause = world.cause();
-  if (cause.ok()) return out;
-  out.mutable_cause()->set_code(static_cast<int>(cause.code()));
-  out.mutable_cause()->set_message(cause.message());
-  out.mutable_cause()->set_culprit_rank(cause.culprit().rank);
-  out.mutable_cause()->set_culprit_host(cause.culprit().host);
+  if (!world.cause().ok()) write_status(world.cause(), *out.mutable_cause());
   return out;
 }
 

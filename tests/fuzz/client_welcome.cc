@@ -9,10 +9,10 @@ namespace tutti {
 namespace {
 
 void check_same(const client::Welcome& mine, const v1::Welcome& real) {
-  require(static_cast<int>(mine.outcome.code) == static_cast<int>(code_of(real.code())), "code");
-  require(mine.outcome.message == real.message(), "message");
-  require(mine.outcome.rank == real.culprit_rank(), "culprit's rank");
-  require(mine.outcome.host == real.culprit_host(), "culprit's host");
+  require(mine.code == code_of(real.code()), "code");
+  require(mine.message == real.message(), "message");
+  require(mine.culprit.rank == real.culprit_rank(), "culprit's rank");
+  require(mine.culprit.host == real.culprit_host(), "culprit's host");
   require(mine.version == real.version(), "version");
   require(mine.epoch == real.epoch(), "epoch");
   require(mine.hosts.size() == static_cast<size_t>(real.hosts_size()), "number of hosts");

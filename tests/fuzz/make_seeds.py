@@ -75,7 +75,7 @@ def greetings():
 
 def strategies():
     write(
-        "schedule_strategy",
+        "base_strategy",
         name="ring",
         tree="tree:3",
         json='"Ring"',

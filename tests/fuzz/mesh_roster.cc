@@ -38,8 +38,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (roster.ParseFromString(bytes)) check_roster(roster);
   v1::StatusMessage status;
   if (!status.ParseFromString(bytes)) return 0;
-  const Status read = from_message(status);
+  const Status read = read_status(status);
   require(read.ok() == (status.code() == 0), "no error becomes none");
-  require(from_message(to_message(read)) == read, "what is written is read");
+  v1::StatusMessage written;
+  write_status(read, written);
+  require(read_status(written) == read, "what is written is read");
   return 0;
 }

@@ -1,10 +1,22 @@
+#include "daemon/base/strategy.h"
+
+#include <array>
 #include <charconv>
 
-#include "daemon/schedule/schedule.h"
+#include "proto/board.h"
 
 namespace tutti {
 namespace {
 
+struct Name {
+  std::string_view text;
+  std::string_view json;
+};
+// By StrategyKind.
+constexpr std::array<Name, 4> kNames = {Name{"auto", "\"Auto\""},
+                                        {"centralized", "\"Centralized\""},
+                                        {"tree", {}},
+                                        {"ring", "\"Ring\""}};
 constexpr std::string_view kSpace = " \t\r\n";
 
 std::string_view trim(std::string_view text) {
@@ -22,7 +34,7 @@ bool take(std::string_view& text, std::string_view prefix) {
 
 Status unknown_strategy(std::string_view text) {
   return invalid_argument("unknown strategy '" + std::string(text) +
-                          "': use centralized, tree:K (K >= 1), ring or auto");
+                          "': use centralized, tree:K (K >= 1), ring or auto, or LOCAL,GLOBAL");
 }
 
 // The K of "tree:K" or of {"Tree":K}, if `text` is either; what is left of a JSON form is "}".
@@ -55,11 +67,12 @@ Result<Strategy> parse_tree(std::string_view text) {
 
 Result<Strategy> parse_strategy(std::string_view text) {
   text = trim(text);
-  if (text == "auto" || text == "\"Auto\"" || text == "Auto")
-    return Strategy{StrategyKind::automatic};
-  if (text == "centralized" || text == "\"Centralized\"" || text == "Centralized")
-    return Strategy{StrategyKind::centralized};
-  if (text == "ring" || text == "\"Ring\"" || text == "Ring") return Strategy{StrategyKind::ring};
+  for (const StrategyKind kind :
+       {StrategyKind::automatic, StrategyKind::centralized, StrategyKind::ring}) {
+    const auto [name, json] = kNames[static_cast<size_t>(kind)];
+    if (text == name || text == json || text == json.substr(1, json.size() - 2))
+      return Strategy{kind};
+  }
   return parse_tree(text);
 }
 
@@ -74,22 +87,28 @@ Result<Strategies> parse_strategies(std::string_view text) {
 }
 
 std::string to_string(const Strategy& strategy) {
-  switch (strategy.kind) {
-    case StrategyKind::automatic:
-      return "auto";
-    case StrategyKind::centralized:
-      return "centralized";
-    case StrategyKind::ring:
-      return "ring";
-    case StrategyKind::tree:
-      break;
-  }
-  return "tree:" + std::to_string(strategy.arity);
+  const std::string name(kNames[static_cast<size_t>(strategy.kind)].text);
+  return strategy.kind == StrategyKind::tree ? name + ":" + std::to_string(strategy.arity) : name;
 }
 
 std::string to_string(const Strategies& strategies) {
   const std::string local = to_string(strategies.local);
   return strategies.local == strategies.global ? local : local + "," + to_string(strategies.global);
+}
+
+uint32_t packed(const Strategy& strategy) {
+  return pack_strategy(static_cast<uint32_t>(strategy.kind), strategy.arity);
+}
+
+Result<Strategy> unpacked(uint32_t packed) {
+  const uint32_t kind = packed & 0xff;
+  const Strategy strategy{static_cast<StrategyKind>(kind), packed >> 8};
+  if (kind > TUTTI_RING) return invalid_argument("strategy " + std::to_string(kind) + " is none");
+  if (kind == TUTTI_TREE && strategy.arity == 0)
+    return invalid_argument("a tree's arity must be >= 1");
+  if (kind != TUTTI_TREE && strategy.arity != 0)
+    return invalid_argument("only a tree has an arity");
+  return strategy;
 }
 
 }  // namespace tutti

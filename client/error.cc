@@ -1,16 +1,13 @@
-#include "client/outcome.h"
+#include "client/error.h"
 
 #include <exception>
-#include <new>
 #include <stdexcept>
-
-#include "proto/types.h"
 
 namespace tutti::client {
 namespace {
 
 struct LastError {
-  Outcome outcome;
+  Status status;
   tutti_error view{TUTTI_OK, -1, "", ""};
 };
 
@@ -25,7 +22,7 @@ constexpr tutti_error kFault{TUTTI_INTERNAL, -1, "", "a fault inside the client 
 
 tutti_code remember_fault(const char* what) noexcept {
   try {
-    return remember(failure(TUTTI_INTERNAL, std::string(kFault.message) + ": " + what));
+    return remember(internal_error(std::string(kFault.message) + ": " + what));
   } catch (...) {
     last_error().view = kFault;
     return TUTTI_INTERNAL;
@@ -53,21 +50,21 @@ tutti_code remember_thrown() noexcept {
   }
 }
 
-tutti_code remember(const Outcome& outcome) {
-  if (outcome.ok()) return TUTTI_OK;
+tutti_code remember(const Status& status) {
+  const auto code = static_cast<tutti_code>(status.code());
+  if (status.ok()) return code;
   LastError& last = last_error();
-  last.outcome = outcome;
-  last.view = {outcome.code, outcome.rank, last.outcome.host.c_str(), last.outcome.message.c_str()};
-  return outcome.code;
+  last.status = status;
+  last.view = {code, status.culprit().rank, last.status.culprit().host.c_str(),
+               last.status.message().c_str()};
+  return code;
 }
 
 }  // namespace tutti::client
 
 const tutti_error* tutti_last_error(void) { return &tutti::client::last_error().view; }
 
+// Literals: they end with a NUL.
 const char* tutti_code_name(tutti_code code) {
-  const auto number = static_cast<size_t>(code);
-  const auto unknown = static_cast<size_t>(TUTTI_UNKNOWN);
-  // Literals: they end with a NUL.
-  return tutti::kCodeNames[number < tutti::kCodeNames.size() ? number : unknown].data();
+  return tutti::name_of(static_cast<tutti::Code>(code)).data();
 }

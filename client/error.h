@@ -1,45 +1,27 @@
-// How a step of the client went: OK, or a code, words, and who is to blame.
+// How failures leave the library: nothing is thrown into C, and the last one is kept.
 #pragma once
 
 #include <new>
-#include <string>
 #include <type_traits>
 
 #include "client/tutti.h"
+#include "daemon/base/status.h"
 
 namespace tutti::client {
-
-struct [[nodiscard]] Outcome {
-  tutti_code code = TUTTI_OK;
-  std::string message;
-  int32_t rank = -1;
-  std::string host;
-
-  bool ok() const { return code == TUTTI_OK; }
-};
-
-inline Outcome failure(tutti_code code, std::string message) {
-  return {code, std::move(message), -1, {}};
-}
 
 // What `make` returns; where memory runs out meanwhile, the code and the culprit without their
 // words: a verdict must not be lost.
 template <class Make>
-Outcome without_throwing(tutti_code code, const Make& make, int32_t rank = -1) noexcept {
+Status without_throwing(Code code, const Make& make, int rank = -1) noexcept {
   try {
     return make();
   } catch (const std::bad_alloc&) {
-    return {code, "out of memory", rank, {}};  // So few letters need none.
+    return {code, "out of memory", {rank, {}}};  // So few letters need none.
   }
 }
 
-// The code of a number that came from outside.
-inline tutti_code code_of(uint64_t number) {
-  return number <= TUTTI_UNAUTHENTICATED ? static_cast<tutti_code>(number) : TUTTI_UNKNOWN;
-}
-
 // Keeps a failure for tutti_last_error() of this thread; returns its code.
-tutti_code remember(const Outcome& outcome);
+tutti_code remember(const Status& status);
 
 // For a handler of `catch (...)`: the code of what was thrown, RESOURCE_EXHAUSTED where memory ran
 // out and INTERNAL otherwise, kept as remember() does. Needs no memory.
