@@ -67,6 +67,29 @@ TEST_P(StopTest, TheStoppedWorkerIsBlamedSoonAfterTheDeadlineAndNobodyElse) {
 
 INSTANTIATE_TEST_SUITE_P(Hosts, StopTest, ::testing::Range(0, 3));
 
+// A worker that is stopped reads nothing more, so links go on borrowing the ranks' memory. Whoever
+// waits when the epoch ends is told soon all the same, and not when a silence is noticed.
+TEST(CutTest, AnEpochThatEndsDoesNotWaitForLinksThatAreStuck) {
+  ClusterOptions options;
+  options.transport = "tcp";
+  options.links.silence_ms = 600'000;
+  options.world.early_bytes = size_t{1} << 30;
+  options.world.slice_bytes = size_t{4} << 20;
+  options.engine.slices_in_flight = 16;  // More than sockets hold.
+  Bytes tensor(size_t{64} << 20);
+  Cluster cluster({1, 1}, options);
+  Tensors(cluster, all_reduce_of(100)).run_and_check();
+  Call call;
+  call.signature = all_reduce_of(tensor.size() / sizeof(float));
+  call.in = call.out = tensor.data();
+  const Status cause = unavailable("host a was stopped", {0, "a"});
+  const Stopped stop(*cluster.hosts[1]);
+  std::future<Status> end = cluster.submit(0, call);
+  cluster.hosts[0]->run([&] { cluster.hosts[0]->world->abort(cause); });
+  ASSERT_EQ(end.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_EQ(end.get(), cause);
+}
+
 // Of group 1 and 2, the same two ranks, the hosts start operations in opposite orders.
 TEST(BudgetTest, TwoGroupsInOppositeOrdersDoNotWaitForEachOther) {
   ClusterOptions options;
