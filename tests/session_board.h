@@ -18,12 +18,16 @@ inline int64_t ns_ago(Millis ago) {
 
 using Numbers = std::vector<uint64_t>;
 
-// All ranks of a job, which are on one host.
+// Of a staged tensor between hosts.
+inline constexpr uint64_t kTestWindowBytes = 2 * kBoardBlockBytes;
+
+// The ranks of a job that are on one host: all, but for the last ones where some are elsewhere.
 class BoardTest : public testing::Test {
  protected:
   using Phase = board::Phase;
 
-  explicit BoardTest(uint32_t ranks = 3, uint64_t segment_bytes = kTestSegmentBytes) {
+  explicit BoardTest(uint32_t ranks = 3, uint64_t segment_bytes = kTestSegmentBytes,
+                     uint32_t elsewhere = 0) {
     std::vector<Session*> sessions;
     std::vector<uint32_t> numbers;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
@@ -31,9 +35,12 @@ class BoardTest : public testing::Test {
       sessions.push_back(served_.back()->session.get());
       numbers.push_back(rank);
     }
-    EXPECT_TRUE(share_board(loop_, sessions, numbers, ranks).ok());
+    const uint32_t world = ranks + elsewhere;
+    EXPECT_TRUE(share_board(loop_, sessions, numbers, world, kTestWindowBytes).ok());
+    std::vector<std::string> hosts(ranks, "here");
+    hosts.resize(world, "there");
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      EXPECT_TRUE(served_[rank]->session->welcome(7, std::vector<std::string>(ranks, "here")).ok());
+      EXPECT_TRUE(served_[rank]->session->welcome(7, hosts).ok());
       served_[rank]->welcome = served_[rank]->trainer.join();
     }
   }
