@@ -2,7 +2,6 @@
 // own descriptors and no others; none stays open.
 #include "daemon/session/session.h"
 #include "proto/board.h"
-#include "tests/fuzz/input.h"
 #include "tests/fuzz/sockets.h"
 
 namespace tutti {
@@ -39,10 +38,6 @@ void exchange(fuzz::Input& input) {
 }  // namespace tutti
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tutti;
-  fuzz::Input input(data, size);
-  const size_t before = fuzz::open_descriptors();
-  exchange(input);
-  require(fuzz::open_descriptors() == before, "no descriptor stays open");
+  tutti::fuzz::without_leaks(data, size, tutti::exchange);
   return 0;
 }

@@ -13,6 +13,7 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/status.h"
+#include "tests/fuzz/input.h"
 
 namespace tutti::fuzz {
 
@@ -60,6 +61,15 @@ inline void send_with(const Fd& socket, std::string_view bytes, size_t descripto
   }
   const ssize_t count = sendmsg(socket.get(), &message, MSG_NOSIGNAL);
   require(count == static_cast<ssize_t>(bytes.size()), "a socket has room");
+}
+
+// Runs one input; no descriptor stays open.
+template <class Run>
+void without_leaks(const uint8_t* data, size_t size, const Run& run) {
+  Input input(data, size);
+  const size_t before = open_descriptors();
+  run(input);
+  require(open_descriptors() == before, "no descriptor stays open");
 }
 
 }  // namespace tutti::fuzz

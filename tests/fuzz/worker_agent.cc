@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "daemon/worker/agent_channel.h"
-#include "tests/fuzz/input.h"
 #include "tests/fuzz/sockets.h"
 
 namespace tutti {
@@ -94,10 +93,6 @@ void talk(fuzz::Input& input) {
 }  // namespace tutti
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tutti;
-  fuzz::Input input(data, size);
-  const size_t before = fuzz::open_descriptors();
-  talk(input);
-  require(fuzz::open_descriptors() == before, "no descriptor stays open");
+  tutti::fuzz::without_leaks(data, size, tutti::talk);
   return 0;
 }
