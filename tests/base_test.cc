@@ -13,6 +13,7 @@
 #include "daemon/base/roster.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/status.h"
+#include "proto/board.h"
 
 namespace tutti {
 namespace {
@@ -187,6 +188,12 @@ TEST(Settings, RangesEndWhereTheySay) {
                 Code::invalid_argument);
     EXPECT_EQ(settings.*row.number, row.most) << "a refused value was kept";
   }
+}
+
+// A host's part of a slice may have nearly twice the least there is, and travels twice as long
+// where its floats have 16 bits.
+TEST(Settings, TheSmallestFramesHoldAnyPartOfASlice) {
+  EXPECT_GE(row_of("frame_bytes_max").least, int64_t{4 * kSlicePartBytes});
 }
 
 TEST(Settings, RefusalsNameTheSettingTheTextAndTheRange) {
