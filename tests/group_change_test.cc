@@ -12,6 +12,7 @@ namespace {
 using testing::AgreementTest;
 using testing::all_reduce_of;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST_F(AgreementTest, ADeathSparesWhatTheDeadHadReached) {
   for (const int rank : {3, 0}) call(rank, all_reduce_of(4));
@@ -94,38 +95,88 @@ TEST_F(AgreementTest, NoHostStartsPastItsFenceBeforeTheChangeIsAdopted) {
   EXPECT_EQ(starts_[0].size(), kFenceAhead);
 }
 
+// Each breaks one rule. Believed, it would be looked up where there is nothing.
+TEST_F(AgreementTest, ReportsThatMakeNoSenseAreRefused) {
+  Report sound;  // Of host b, which has ranks 2 and 3.
+  sound.key = {0, 7};
+  sound.reason = Report::Reason::waiting;
+  sound.phase = Report::Phase::gathering;
+  sound.rank = 2;
+  sound.signature = all_reduce_of(4);
+  EXPECT_TRUE(leader_.take(1, sound, now_).ok());
+  const auto refused = [&](const char* what, const auto& spoil) {
+    Report report = sound;
+    spoil(report);
+    EXPECT_EQ(leader_.take(1, report, now_).code(), Code::data_loss) << what;
+    EXPECT_THAT(leader_.take_tells(), IsEmpty()) << what;
+  };
+  for (const Members& members : {Members{0, 99}, {-1, 2}, {2, 2}, {0, 1}, {}})
+    refused("no group, or one of others", [&](Report& report) {
+      report.key.group = 9;
+      report.members = members;
+    });
+  refused("an answer for others", [](Report& report) {
+    report.key.group = 9;
+    report.members = {0, 1};
+    report.reason = Report::Reason::answer;
+    report.rank = -1;
+  });
+  refused("the whole job by its members", [](Report& report) { report.members = {0, 2}; });
+  for (const int rank : {-2, -1, 0, 4})
+    refused("asked by no rank of its own", [&](Report& report) { report.rank = rank; });
+  for (const int rank : {-1, 0, 4})
+    refused("misses no rank of its own", [&](Report& report) { report.missing = {3, rank}; });
+  refused("waits for nobody there is", [](Report& report) { report.waiting_for = 4; });
+  refused("a refusal that is none",
+          [](Report& report) { report.reason = Report::Reason::refusal; });
+  for (const int peer : {-1, 1, 2})
+    refused("met no other host", [&](Report& report) {
+      report.reason = Report::Reason::mismatch;
+      report.peer = peer;
+    });
+}
+
 // A peer's message is believed in nothing: each of these is refused.
-TEST_F(AgreementTest, MessagesThatMakeNoSenseAreRefused) {
-  Report base;
-  base.reason = Report::Reason::late;
-  base.rank = 2;
-  std::vector<Report> reports(8, base);
-  reports[0].rank = 0;  // Lives elsewhere.
-  reports[1].rank = 99;
-  reports[2].missing = {1};
-  reports[3].members = {0, 1, 2, 3};  // The whole job is not named.
-  reports[4].key.group = 7;           // A group that is not.
-  reports[5] = base;
-  reports[5].reason = Report::Reason::mismatch;  // With itself.
-  reports[5].peer = 1;
-  reports[6].reason = Report::Reason::refusal;  // For no reason.
-  reports[7].waiting_for = 9;
-  for (const Report& report : reports) EXPECT_FALSE(leader_.take(1, report, now_).ok());
-  EXPECT_FALSE(leader_.take(1, Gone{0, {}, {}}, now_).ok());
-  EXPECT_FALSE(leader_.take(1, Gone{-5, {}, {}}, now_).ok());
-  EXPECT_FALSE(leader_.take(1, Abort{}, now_).ok());
-  EXPECT_FALSE(leader_.take(1, Announce{5, {0, 0}}, now_).ok());
-  EXPECT_FALSE(leader_.take(1, Announce{5, {0, 1}}, now_).ok());
-  EXPECT_FALSE(leader_.take(1, Fence{0, 1, 5}, now_).ok());
-  EXPECT_FALSE(leader_.take(1, Query{}, now_).ok());
-  Member& member = *members_[1];
-  EXPECT_FALSE(member.take(base, now_).ok());
-  EXPECT_FALSE(member.take(Query{{7, 0}, {0, 99}}, now_).ok());
-  EXPECT_FALSE(member.take(Fail{{0, 0}, {}, {}}, now_).ok());
-  EXPECT_FALSE(member.take(Abort{}, now_).ok());
-  EXPECT_FALSE(member.take(Gone{77, {}, {}}, now_).ok());
-  EXPECT_FALSE(member.take(Adopt{0, 1, 5}, now_).ok());
-  EXPECT_TRUE(member.cause().ok());
+TEST_F(AgreementTest, MessagesToTheLeaderThatMakeNoSenseAreRefused) {
+  const auto taken = [&](const Message& message) { return leader_.take(1, message, now_).ok(); };
+  EXPECT_FALSE(taken(Query{}));
+  EXPECT_FALSE(taken(Abort{}));
+  for (const int rank : {-5, 0, 4}) EXPECT_FALSE(taken(Gone{rank, {}, {}})) << rank;
+  for (const Members& members : {Members{}, {2, 2}, {2, 99}, {0, 1}})
+    EXPECT_FALSE(taken(Announce{5, members}));
+  EXPECT_FALSE(taken(Announce{0, {}}));
+  for (const uint32_t group : {0, 7}) EXPECT_FALSE(taken(Fence{group, 0, 5})) << "nothing is asked";
+  leader_.set_job({{StrategyKind::centralized, 0}, {StrategyKind::tree, 2}});
+  for (const uint32_t version : {0, 2}) EXPECT_FALSE(taken(Fence{0, version, 5})) << version;
+  EXPECT_TRUE(taken(Fence{0, 1, 5}));
+}
+
+TEST_F(AgreementTest, GroupsThatAreAnnouncedAreBounded) {
+  const auto most = static_cast<uint32_t>(kGroupsMost * hosts_.size());
+  for (uint32_t group = 1; group < most; ++group)
+    ASSERT_TRUE(leader_.take(1, Announce{group, {2}}, now_).ok()) << group;
+  EXPECT_FALSE(leader_.take(1, Announce{most, {2}}, now_).ok());
+}
+
+TEST_F(AgreementTest, MessagesToAMemberThatMakeNoSenseAreRefused) {
+  const auto taken = [&](const Message& message) { return members_[1]->take(message, now_).ok(); };
+  const Status cause = unavailable("it is gone");
+  EXPECT_FALSE(taken(Report{}));
+  EXPECT_FALSE(taken(Abort{}));
+  EXPECT_FALSE(taken(Gone{77, {}, {}}));
+  EXPECT_FALSE(taken(Query{{7, 0}, {0, 99}}));
+  EXPECT_FALSE(taken(Fail{{7, 0}, {0, 99}, cause}));
+  EXPECT_FALSE(taken(Fail{{0, 0}, {}, {}}));
+  for (const uint32_t version : {0, 1})
+    EXPECT_FALSE(taken(Adopt{0, version, kFenceAhead})) << "nothing is proposed";
+  EXPECT_FALSE(taken(Adopt{7, 1, 500}));
+  EXPECT_FALSE(taken(Propose{7, {0, 99}, 1, {}}));
+  EXPECT_TRUE(taken(Propose{0, {}, 1, {}}));
+  EXPECT_FALSE(taken(Propose{0, {}, 2, {}})) << "one at a time";
+  EXPECT_FALSE(taken(Adopt{0, 2, 500}));
+  EXPECT_FALSE(taken(Adopt{0, 1, kFenceAhead - 1})) << "it may have started that";
+  EXPECT_TRUE(taken(Adopt{0, 1, kFenceAhead}));
+  EXPECT_TRUE(members_[1]->cause().ok());
 }
 
 TEST_F(AgreementTest, ARankFarBehindEndsTheEpochAtANamedNumberOfFailures) {

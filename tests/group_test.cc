@@ -151,47 +151,6 @@ TEST_F(AgreementTest, ADisagreementAboutNothingBlamesNobody) {
   EXPECT_EQ(told(7).culprit(), Culprit());
 }
 
-// Each breaks one rule. Believed, it would be looked up where there is nothing.
-TEST_F(AgreementTest, ReportsThatMakeNoSenseAreRefused) {
-  Report sound;  // Of host b, which has ranks 2 and 3.
-  sound.key = {0, 7};
-  sound.reason = Report::Reason::waiting;
-  sound.phase = Report::Phase::gathering;
-  sound.rank = 2;
-  sound.signature = all_reduce_of(4);
-  EXPECT_TRUE(leader_.take(1, sound, now_).ok());
-  const auto refused = [&](const char* what, const auto& spoil) {
-    Report report = sound;
-    spoil(report);
-    EXPECT_EQ(leader_.take(1, report, now_).code(), Code::data_loss) << what;
-    EXPECT_THAT(leader_.take_tells(), IsEmpty()) << what;
-  };
-  for (const Members& members : {Members{0, 99}, {-1, 2}, {2, 2}, {0, 1}, {}})
-    refused("no group, or one of others", [&](Report& report) {
-      report.key.group = 9;
-      report.members = members;
-    });
-  refused("an answer for others", [](Report& report) {
-    report.key.group = 9;
-    report.members = {0, 1};
-    report.reason = Report::Reason::answer;
-    report.rank = -1;
-  });
-  refused("the whole job by its members", [](Report& report) { report.members = {0, 2}; });
-  for (const int rank : {-2, -1, 0, 4})
-    refused("asked by no rank of its own", [&](Report& report) { report.rank = rank; });
-  for (const int rank : {-1, 0, 4})
-    refused("misses no rank of its own", [&](Report& report) { report.missing = {3, rank}; });
-  refused("waits for nobody there is", [](Report& report) { report.waiting_for = 4; });
-  refused("a refusal that is none",
-          [](Report& report) { report.reason = Report::Reason::refusal; });
-  for (const int peer : {-1, 1, 2})
-    refused("met no other host", [&](Report& report) {
-      report.reason = Report::Reason::mismatch;
-      report.peer = peer;
-    });
-}
-
 // What hosts that wait tell the leader.
 class ComparisonTest : public AgreementTest {
  protected:
