@@ -13,7 +13,6 @@ namespace {
 // the other is there.
 constexpr uint32_t kSpins = 200;
 constexpr uint32_t kYields = 400;
-constexpr uint32_t kYieldsForWorker = 8;
 // A yield that nobody took up takes less.
 constexpr std::chrono::nanoseconds kQuickYield{1200};
 // All yields of a wait: where others take them up, each may last as long as a slice of theirs.
@@ -28,8 +27,8 @@ bool has_cores_for(uint32_t ranks) {
 }
 
 bool Backoff::pause(Awaited awaited) {
-  const uint32_t yields = awaited == Awaited::worker ? kYieldsForWorker : kYields;
-  if (turns_ >= kSpins + yields) return false;
+  if (awaited == Awaited::worker && !cores_.spare) return false;
+  if (turns_ >= kSpins + kYields) return false;
   const bool may_spin = cores_.enough && !cores_.shared.load(std::memory_order_relaxed);
   if (!may_spin && turns_ < kSpins) turns_ = kSpins;
   if (turns_++ >= kSpins) yield();

@@ -13,6 +13,7 @@ bool has_cores_for(uint32_t ranks);
 // What a process knows of the cores it waits on.
 struct Cores {
   bool enough = false;               // For all ranks of the host.
+  bool spare = false;                // One more, for their worker.
   std::atomic<bool> shared = false;  // The last yield let somebody else run.
 };
 
@@ -24,9 +25,9 @@ class Backoff {
  public:
   explicit Backoff(Cores& cores) : cores_(cores) {}
   // One short wait; false: it has been long enough (some 2 ms at most, and what the last yield
-  // lasts), sleep. A worker that runs the operation shares
-  // the cores with those who wait for it: they give them up soon, for each yield counts as a turn
-  // of theirs and not of its.
+  // lasts), sleep. Who waits for a worker that has no core of its own sleeps at once: to yield to
+  // it may not work, as a scheduler that divides a core among groups of processes lets who yields
+  // go on.
   enum class Awaited { ranks, worker };
   bool pause(Awaited awaited = Awaited::ranks);
   void reset() { turns_ = 0; }

@@ -53,6 +53,7 @@ Status Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& c
                                    made->seat_of_rank_[target.rank], segment, made->memory_);
   if (!mapped.ok()) return mapped;
   made->cores_.enough = has_cores_for(made->memory_->seats());
+  made->cores_.spare = has_cores_for(made->memory_->seats() + 1);
   connection = std::move(made);
   return {};
 }

@@ -58,9 +58,7 @@ bool Calls::done(Ticket& ticket) {
   if (connection_.is_mine()) start_clock(ticket);
   if (finished(ticket)) return true;
   tend(ticket);
-  if (finished(ticket)) return true;
-  if (word_of(ticket.number).phase == board::Phase::folding || connection_.check_worker())
-    return false;
+  if (word_of(ticket.number).phase != board::Phase::folding) connection_.check_pulse();
   return finished(ticket);
 }
 

@@ -234,7 +234,7 @@ TEST(Loop, WatchingNonsenseIsAnError) {
 
 TEST(Loop, AwakeItSeesWhatASleeperSees) {
   Loop loop;
-  loop.stay_awake(std::chrono::seconds(3'600));
+  loop.stay_awake([] { return std::chrono::hours(1); });
   const Fd ready(eventfd(1, EFD_CLOEXEC));
   int seen = 0;
   ASSERT_TRUE(loop.watch(ready.get(), EPOLLIN,
@@ -252,6 +252,26 @@ TEST(Loop, AwakeItSeesWhatASleeperSees) {
   const TimePoint until = Clock::now() + Millis(10);
   loop.turn(until);
   EXPECT_GE(Clock::now() + Millis(1), until);
+}
+
+double cpu_ms_of_this_thread() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) * 1e3 + static_cast<double>(used.tv_nsec) / 1e6;
+}
+
+// Whether anybody waits changes from one event to the next.
+TEST(Loop, HowLongToStayAwakeIsAskedEachTime) {
+  Loop loop;
+  Micros awake = std::chrono::hours(1);
+  loop.stay_awake([&] { return awake; });
+  const Fd ready = make_eventfd(1);
+  ASSERT_TRUE(loop.watch(ready.get(), EPOLLIN, [&](uint32_t) { loop.unwatch(ready.get()); }).ok());
+  loop.turn(far());
+  awake = Micros(0);
+  const double before = cpu_ms_of_this_thread();
+  loop.turn(Clock::now() + Millis(200));
+  EXPECT_LT(cpu_ms_of_this_thread() - before, 20);
 }
 
 TEST(Loop, TasksLeftWhenTheLoopEndsAreDropped) {

@@ -226,6 +226,16 @@ class BusyCore {
   std::vector<std::thread> threads_;
 };
 
+// A yield may leave the worker where it is.
+TEST(ClientBackoff, WhoWaitsForAWorkerWithoutACoreSleepsAtOnce) {
+  Cores cores;
+  cores.enough = true;
+  EXPECT_FALSE(Backoff(cores).pause(Backoff::Awaited::worker));
+  EXPECT_TRUE(Backoff(cores).pause(Backoff::Awaited::ranks));
+  cores.spare = true;
+  EXPECT_TRUE(Backoff(cores).pause(Backoff::Awaited::worker));
+}
+
 // A yield lasts as long as the others' slices there: few of them end the wait, or it would miss its
 // deadline by a second.
 TEST(ClientBackoff, IsSoonOverOnABusyCore) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "daemon/worker/cores.h"
 #include "tests/board_fixture.h"
 #include "tests/proc_figures.h"
 
@@ -100,6 +101,17 @@ TEST_F(WorkerCores, AreThoseOfTheTrainersOfTheEpoch) {
     ++signals[0];
   }
   EXPECT_EQ(ProcessMesh::wait(trainers), "");
+}
+
+TEST_F(WorkerCores, AreSpareWhereTheyOutnumberTheTrainers) {
+  std::thread([&] {
+    bind(0, both);
+    const Cores two;
+    EXPECT_TRUE(two.spare(1));
+    EXPECT_FALSE(two.spare(2));
+    bind(0, first);
+    EXPECT_FALSE(Cores().spare(1));
+  }).join();
 }
 
 // As OpenMP runtimes do it.

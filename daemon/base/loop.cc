@@ -12,7 +12,7 @@ namespace tutti {
 namespace {
 constexpr TimePoint kNever = TimePoint::max();
 constexpr Micros kCrowded{50};  // A yield that takes longer went to somebody who works.
-constexpr Millis kLeaveBeLeast{20};
+constexpr Millis kLeaveBeLeast{1};
 constexpr Millis kLeaveBeMost{2'000};
 }  // namespace
 
@@ -84,7 +84,7 @@ void Loop::turn(TimePoint until) {
   Events events;  // Of this turn alone: a callback may take another.
   const int count = wait(until, events);
   require(count >= 0 || errno == EINTR, "epoll_wait failed");
-  if (count > 0 && awake_.count() > 0) last_event_ = Clock::now();
+  if (count > 0 && awake_) last_event_ = Clock::now();
   for (int i = 0; i < count; ++i) {
     const epoll_event event = events[i];
     if (event.data.fd == wake_.get()) {
@@ -111,14 +111,18 @@ int Loop::wait(TimePoint until, Events& events) {
 
 // Without sleeping, as long as stay_awake() allows. 0: nothing happened.
 int Loop::look_around(TimePoint until, Events& events) {
-  if (awake_.count() == 0) return 0;
+  const Micros awake = awake_ ? awake_() : Micros(0);
+  if (awake.count() == 0) return 0;
   TimePoint now = Clock::now();
   if (!timers_.empty()) until = std::min(until, timers_.begin()->first.first);
-  until = std::min(until, last_event_ + awake_);
+  until = std::min(until, last_event_ + awake);
   if (now >= until || now < alone_again_) return 0;
   while (now < until) {
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-    if (count != 0) return count;
+    if (count != 0) {
+      leave_be_ = Millis(0);
+      return count;
+    }
     sched_yield();
     const TimePoint before = std::exchange(now, Clock::now());
     if (now - before < kCrowded) continue;

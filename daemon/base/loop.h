@@ -50,11 +50,11 @@ class Loop {
   // Whether this is the thread that turns the loop; before its first turn, the one that made it.
   bool is_home() const;
 
-  // For so long after something happened the loop looks for more before it sleeps, since waking a
-  // sleeper takes longer than most of what it is woken for. It yields all the while, and leaves it
-  // be for some time, longer each time, where others want the core. 0, as at first: it sleeps at
-  // once.
-  void stay_awake(Micros after) { awake_ = after; }
+  // For so long after something happened, asked each time, the loop looks for more before it
+  // sleeps, since waking a sleeper takes longer than most of what it is woken for. It yields all
+  // the while, and leaves it be for some time, longer each time in a row, where others want the
+  // core. 0, as at first: it sleeps at once.
+  void stay_awake(std::function<Micros()> after) { awake_ = std::move(after); }
 
   // Runs until stop(), which any thread or signal handler's descriptor may call.
   void run();
@@ -80,7 +80,7 @@ class Loop {
   std::unordered_map<TimerId, TimePoint> timer_times_;
   TimerId next_timer_ = 1;
   bool stopping_ = false;  // Loop thread only.
-  Micros awake_{0};
+  std::function<Micros()> awake_;
   TimePoint last_event_;
   TimePoint alone_again_;  // Others wanted the core; until then the loop sleeps at once.
   Millis leave_be_{0};

@@ -57,7 +57,8 @@ const std::array kRows = {
     number_row("slices_in_flight", &S::slices_in_flight, 1, 64,
                "slices of one operation under way at once"),
     number_row("stay_awake_us", &S::stay_awake_us, 0, 1'000'000,
-               "how long a worker looks for more before it sleeps, where nobody wants its core"),
+               "how long a worker looks for more before it sleeps, while ranks wait for it or "
+               "leave it a core"),
     choice_row("worker_cores", &S::worker_cores, "trainers any",
                "where a worker runs: on the cores that its trainers are bound to, or on any"),
     number_row("ops_in_flight", &S::ops_in_flight, 1, 64, "operations of one worker run at once"),

@@ -36,7 +36,7 @@ struct Settings {
   int64_t auto_explore = 0;
   int64_t slices_in_flight = 4;
   int64_t ops_in_flight = 4;
-  int64_t stay_awake_us = 50;
+  int64_t stay_awake_us = 200;
   std::string worker_cores = "trainers";
   int64_t early_bytes = 8 << 20;
   // Links.

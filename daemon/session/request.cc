@@ -117,6 +117,7 @@ OpRequest read_request(const Request& request, GroupPlace place, std::byte* base
   OpRequest op;
   op.layout = request.layout;
   op.timeout_ms = request.timeout_ms;
+  op.blocking = (request.flags & kRequestBlocking) != 0;
   const bool staged = (request.flags & kRequestStaged) != 0;
   const bool windowed = staged && window_bytes != 0;
   op.ranks_only = (request.flags & kRequestListed) != 0 || (staged && !windowed);

@@ -90,6 +90,7 @@ struct OpRequest {
   std::byte* out = nullptr;
   uint32_t timeout_ms = 0;  // 0: the session's default.
   uint32_t waited_ms = 0;   // Of that, before the request came.
+  bool blocking = false;    // The rank does nothing else until it is done.
   // Not OK: the request is refused, but it takes its place in the group's order so that all ranks
   // learn of it.
   Status invalid;

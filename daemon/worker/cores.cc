@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <filesystem>
 #include <functional>
+#include <numeric>
 #include <string>
 
 namespace tutti {
@@ -28,7 +30,12 @@ std::vector<pid_t> threads_of(pid_t process) {
 
 }  // namespace
 
-Cores::Cores() { own_ = of_thread(0).value_or(Set{}); }
+Cores::Cores() : own_(of_thread(0).value_or(Set{})), count_(count_of(own_)) {}
+
+size_t Cores::count_of(const Set& set) {
+  return std::transform_reduce(set.begin(), set.end(), size_t{0}, std::plus(),
+                               [](unsigned long word) { return std::popcount(word); });
+}
 
 std::optional<Cores::Set> Cores::of_thread(pid_t thread) {
   Set set{};
@@ -58,8 +65,9 @@ Cores::Set Cores::together(const std::vector<pid_t>& processes) const {
   return all == Set{} ? own_ : all;
 }
 
-void Cores::follow(const std::vector<pid_t>& processes) const {
+void Cores::follow(const std::vector<pid_t>& processes) {
   const Set set = together(processes);
+  count_ = count_of(set);
   for (const pid_t thread : threads_of(getpid()))
     sched_setaffinity(thread, sizeof(set), reinterpret_cast<const cpu_set_t*>(set.data()));
 }

@@ -24,17 +24,21 @@ class Cores {
   // Puts every thread of this process on the cores that the threads of those processes have; all of
   // them count, for an OpenMP runtime may bind each to one. To all of its own, where a process
   // cannot be asked (0 cannot) or has none of them.
-  void follow(const std::vector<pid_t>& processes) const;
+  void follow(const std::vector<pid_t>& processes);
+  // Whether so many trainers leave one free.
+  bool spare(size_t trainers) const { return count_ > trainers; }
 
  private:
   static constexpr size_t kMost = 8192;
   using Set = std::array<unsigned long, kMost / (sizeof(unsigned long) * CHAR_BIT)>;
 
+  static size_t count_of(const Set& set);
   static std::optional<Set> of_thread(pid_t thread);
   static std::optional<Set> of_process(pid_t process);
   Set together(const std::vector<pid_t>& processes) const;
 
   Set own_{};
+  size_t count_ = 0;  // Of those that this process runs on.
 };
 
 }  // namespace tutti

@@ -105,7 +105,7 @@ void Worker::on_roster(const Roster& roster) {
   report_missing(*world);
 }
 
-void Worker::follow_trainers() const {
+void Worker::follow_trainers() {
   if (settings_.worker_cores != "trainers") return;
   std::vector<pid_t> processes;
   for (const auto& [number, trainer] : trainers_)

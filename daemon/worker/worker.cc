@@ -85,7 +85,7 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
   door_ = std::make_unique<Door>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
-  loop_.stay_awake(Micros(settings_.stay_awake_us));
+  loop_.stay_awake([this] { return patience(); });
   transport_ = make_network_transport(loop_, settings_.transport, link_limits(settings_));
 }
 
@@ -190,11 +190,17 @@ void Worker::on_request(Session& session, OpRequest request) {
   call.ranks_only = request.ranks_only;
   call.window_bytes = request.window_bytes;
   call.filled = request.filled;
-  call.done = [this, epoch = trainer.epoch, group = request.group,
-               place = request.number](const Status& status) {
+  call.done = [this, epoch = trainer.epoch, group = request.group, place = request.number,
+               waits = request.blocking ? waited_for_ : nullptr](const Status& status) {
     if (Session* any = session_of(epoch); any != nullptr) any->complete(group, place, status);
   };
   worlds_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), request.group, std::move(call));
+}
+
+// A rank that waits leaves its core to this worker; one that computes wants all of it.
+Micros Worker::patience() const {
+  const bool waited_for = waited_for_.use_count() > 1;
+  return Micros(waited_for || cores_.spare(trainers_.size()) ? settings_.stay_awake_us : 0);
 }
 
 // Of any rank of the epoch: they share a board.

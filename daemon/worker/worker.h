@@ -77,7 +77,8 @@ class Worker final : public Session::Events,
   void free_place(uint32_t rank);
   Trainers::iterator joining(uint32_t rank);
   void withdraw(Trainers::iterator trainer);
-  void follow_trainers() const;
+  void follow_trainers();
+  Micros patience() const;
   void report_missing(World& world);
   Status share_board(const Roster& roster);
   void gather(uint32_t epoch, uint32_t group, uint64_t number);
@@ -99,7 +100,9 @@ class Worker final : public Session::Events,
   const Settings settings_;
   const std::string job_;
   const uint32_t owner_;
-  const Cores cores_;
+  Cores cores_;
+  // Held by each blocking call of a rank until it ends.
+  const std::shared_ptr<const bool> waited_for_ = std::make_shared<const bool>();
   std::unique_ptr<Device> device_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Door> door_;
