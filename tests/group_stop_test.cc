@@ -90,6 +90,28 @@ TEST(CutTest, AnEpochThatEndsDoesNotWaitForLinksThatAreStuck) {
   EXPECT_EQ(end.get(), cause);
 }
 
+// Sockets are full of a tensor whose receiver has stopped; its sender's memory is in them.
+TEST(StoppedReceiverTest, IsBlamedSoonAfterTheDeadlineOfALargeTensor) {
+  constexpr Millis kTimeout{1000};
+  ClusterOptions options;
+  options.transport = "tcp";
+  Cluster cluster({1, 1}, options);
+  Tensors tensors(cluster, all_reduce_of(32 << 20));
+  std::vector<std::future<Status>> ends;
+  const TimePoint before = Clock::now();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    Call call = tensors.call(rank);
+    call.timeout_ms = kTimeout.count();
+    ends.push_back(cluster.submit(rank, call));
+  }
+  ASSERT_EQ(ends[0].wait_for(Millis(10)), std::future_status::timeout);
+  const Stopped stop(*cluster.hosts[1]);
+  const Status status = ends[0].get();
+  EXPECT_EQ(status.code(), Code::deadline_exceeded);
+  EXPECT_EQ(status.culprit().host, cluster.hosts[1]->host) << status.to_string();
+  EXPECT_LT(Clock::now() - before, kTimeout + Millis(3000));
+}
+
 // Of group 1 and 2, the same two ranks, the hosts start operations in opposite orders.
 TEST(BudgetTest, TwoGroupsInOppositeOrdersDoNotWaitForEachOther) {
   ClusterOptions options;

@@ -238,6 +238,30 @@ TEST_F(AgreementTest, WhatTheEngineFailsEndsTheEpochAndIsAnswered) {
   EXPECT_EQ(answers[0].status, broken);
 }
 
+// Its links wait for a receiver that has stopped: it could keep the ranks' memory for ever.
+TEST_F(AgreementTest, WhatFailedAndIsNotLetGoEndsTheEpochSoonAfterItsDeadline) {
+  for (const int rank : {0, 1}) call(rank, all_reduce_of(4));
+  for (const int rank : {2, 3}) call(rank, all_reduce_of(5));
+  members_[1]->mismatched({0, 0}, 0);
+  Member& member = *members_[0];
+  ASSERT_TRUE(member.take(Fail{{0, 0}, {}, failed_precondition("they disagree")}, now_).ok());
+  const std::optional<TimePoint> wake = member.next_wake();
+  ASSERT_TRUE(wake.has_value());
+  EXPECT_LE(*wake, now_ + Millis(1000 + 400));
+  member.expire(*wake - Millis(1));
+  EXPECT_TRUE(member.cause().ok());
+  member.expire(*wake);
+  EXPECT_EQ(member.cause(), failed_precondition("they disagree"));
+  member.finished({0, 0}, aborted("a link was cut"));
+  bool answered = false;
+  for (const Action& action : member.take_actions())
+    if (const Answer* answer = std::get_if<Answer>(&action)) {
+      answered = true;
+      EXPECT_EQ(answer->status, failed_precondition("they disagree"));
+    }
+  EXPECT_TRUE(answered);
+}
+
 TEST_F(AgreementTest, TheEarliestDeadlineNamesWhoIsMissingOnEveryHost) {
   call(0, all_reduce_of(4), 1000);
   call(2, all_reduce_of(4), 500);

@@ -226,7 +226,7 @@ void Member::end(const Key& key, Group& group, const Status& status) {
   if (operation.phase != Operation::Phase::started) return complete(key, group, status);
   operation.phase = Operation::Phase::cancelled;
   operation.end = status;
-  wake(key, operation, TimePoint::max());
+  wake(key, operation, operation.deadline + kLettingGo);
 }
 
 void Member::prune(Group& group) {

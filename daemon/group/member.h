@@ -27,6 +27,9 @@ namespace tutti {
 inline constexpr Millis kCompareAfter{100};
 // How long after it reported a deadline a member waits for the leader.
 inline constexpr Millis kLeaderAnswers{400};
+// How long past the deadline of a failed operation links may still send from its ranks' memory.
+// Then a receiver has stopped, and the epoch ends, which cuts the links.
+inline constexpr Millis kLettingGo{200};
 // Who waited in vain looks again for so long before it blames another: had it been stopped itself,
 // the answer lies in its own sockets. A look that itself ends late does not count.
 inline constexpr Millis kLook{20};

@@ -9,8 +9,9 @@
 namespace tutti {
 namespace {
 
-// Of an epoch that is over: how long links may go on to send what they borrowed.
-constexpr Millis kLettingGo{100};
+// Of an epoch that is over: for its cause to reach the others, and for links to send what they
+// borrowed, before they are cut.
+constexpr Millis kGoodbye{50};
 
 int find_host(const std::vector<Host>& hosts, const std::string& name) {
   const auto found = std::ranges::find(hosts, name, &Host::name);
@@ -234,8 +235,7 @@ void PlainWorld::act(const End& end) {
   spdlog::warn("job {} epoch {} is over: {}", roster_.job, roster_.epoch, end.cause.to_string());
   parts_.engine.abort(roster_.epoch, end.cause);
   unmade_.clear();
-  // Not at once: the cause is on its way.
-  parts_.loop.at(Clock::now() + kLettingGo, [this, alive = alive_, cause = end.cause] {
+  parts_.loop.at(Clock::now() + kGoodbye, [this, alive = alive_, cause = end.cause] {
     if (*alive && !calls_.empty()) links_->cut(cause);
   });
   if (parts_.on_over) parts_.on_over(end.cause);
