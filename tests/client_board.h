@@ -83,7 +83,7 @@ class ClientBoardTest : public ::testing::Test {
   board::SlotWord word(uint64_t number) { return board::unpack(slot(number).word.load()); }
   std::vector<uint64_t> taken_of(uint32_t rank) {
     std::vector<uint64_t> numbers;
-    for (const OpRequest& request : ranks_[rank].events.requests) numbers.push_back(request.number);
+    for (const Call& request : ranks_[rank].events.requests) numbers.push_back(request.number);
     return numbers;
   }
   // Both arrive with kBlocks blocks to fold.
@@ -112,7 +112,7 @@ class ClientBoardTest : public ::testing::Test {
     }));
     bool said = false;
     const auto reader = read_hello(loop_, socket.get(), Clock::now() + Millis(30'000),
-                                   [&](const Result<TrainerHello>& hello) { said = hello.ok(); });
+                                   [&](const Result<v1::Hello>& hello) { said = hello.ok(); });
     ASSERT_TRUE(turn_until(loop_, [&] { return said; }));
     auto opened = open_session(loop_, socket, uint64_t{8} << 20, rank.events);
     ASSERT_TRUE(opened.ok());

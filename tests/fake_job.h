@@ -24,7 +24,7 @@ inline constexpr uint64_t kForgottenCount = 4242;
 // What one rank brought to an operation.
 struct Arrival {
   Session* session;
-  OpRequest request;
+  Call request;
 };
 using Arrivals = std::map<uint32_t, Arrival>;  // By rank in the group.
 
@@ -53,32 +53,34 @@ template <class T>
 std::vector<T> reduced(const Arrivals& arrivals, uint64_t elements) {
   std::vector<T> total(elements);
   bool started = false;
-  const OpRequest& any = arrivals.begin()->second.request;
+  const Call& any = arrivals.begin()->second.request;
   for (const auto& [rank, arrival] : arrivals) {
     const T* in = reinterpret_cast<const T*>(arrival.request.in);
     for (uint64_t i = 0; i < elements; ++i)
-      total[i] = started ? combine(op_on(any.dtype, any.op), total[i], in[i]) : in[i];
+      total[i] =
+          started ? combine(op_on(any.signature.dtype, any.signature.op), total[i], in[i]) : in[i];
     started = true;
   }
-  if (any.op == Op::mean)
+  if (any.signature.op == Op::mean)
     for (T& value : total) value = static_cast<T>(value / static_cast<T>(arrivals.size()));
   return total;
 }
 
 template <class T>
 void reduce_as(const Arrivals& arrivals) {
-  const OpRequest& any = arrivals.begin()->second.request;
-  const bool scatter = any.collective == Collective::reduce_scatter;
-  const std::vector<T> total = reduced<T>(arrivals, any.count * (scatter ? arrivals.size() : 1));
+  const Call& any = arrivals.begin()->second.request;
+  const bool scatter = any.signature.collective == Collective::reduce_scatter;
+  const std::vector<T> total =
+      reduced<T>(arrivals, any.signature.count * (scatter ? arrivals.size() : 1));
   for (const auto& [rank, arrival] : arrivals)
     if (arrival.request.out != nullptr)
-      std::memcpy(arrival.request.out, total.data() + (scatter ? rank * any.count : 0),
-                  any.count * sizeof(T));
+      std::memcpy(arrival.request.out, total.data() + (scatter ? rank * any.signature.count : 0),
+                  any.signature.count * sizeof(T));
 }
 
 // 16-bit floats are left to the real daemon's tests: here they are added as integers.
 inline void reduce(const Arrivals& arrivals) {
-  switch (arrivals.begin()->second.request.dtype) {
+  switch (arrivals.begin()->second.request.signature.dtype) {
     case Dtype::f32:
       return reduce_as<float>(arrivals);
     case Dtype::f64:
@@ -106,10 +108,10 @@ inline void reduce(const Arrivals& arrivals) {
 }
 
 inline void compute(const Arrivals& arrivals) {
-  const OpRequest& any = arrivals.begin()->second.request;
-  if (any.count == 0) return;
-  if (reduces(any.collective)) return reduce(arrivals);
-  const size_t bytes = any.count * size_of(any.dtype);
+  const Call& any = arrivals.begin()->second.request;
+  if (any.signature.count == 0) return;
+  if (reduces(any.signature.collective)) return reduce(arrivals);
+  const size_t bytes = any.signature.count * size_of(any.signature.dtype);
   // Copied first: in-place sides overlap.
   std::string all;
   for (const auto& [rank, arrival] : arrivals)
@@ -142,7 +144,7 @@ class FakeJob : public Session::Events {
   }
   const std::string& path() const { return path_; }
 
-  void on_request(Session& session, OpRequest request) override {
+  void on_request(Session& session, Call request) override {
     const uint32_t member = places_.at(&session).at(request.group);
     const uint64_t turn = request.number;
     Arrivals& arrivals = waiting_[{request.group, turn}];
@@ -183,17 +185,17 @@ class FakeJob : public Session::Events {
                                [this, fd](auto hello) { admit(fd, std::move(hello)); });
   }
 
-  void admit(int fd, Result<TrainerHello> hello) {
+  void admit(int fd, Result<v1::Hello> hello) {
     auto caller = callers_.extract(fd);
     if (!hello.ok()) return refuse_trainer(fd, hello.status());
-    if (hello->token == "wrong") return refuse_trainer(fd, unauthenticated("wrong token"));
-    if (joining_.contains(hello->rank))
-      return refuse_trainer(fd, already_exists("rank is taken", {int(hello->rank), "a"}));
-    timeout_ms_ = hello->timeout_ms;
+    if (hello->token() == "wrong") return refuse_trainer(fd, unauthenticated("wrong token"));
+    if (joining_.contains(hello->rank()))
+      return refuse_trainer(fd, already_exists("rank is taken", {int(hello->rank()), "a"}));
+    timeout_ms_ = hello->timeout_ms();
     auto session = open_session(loop_, caller.mapped().socket, segment_bytes_, *this);
     if (!session.ok()) return;
-    places_[session->get()][0] = hello->rank;
-    joining_[hello->rank] = *std::move(session);
+    places_[session->get()][0] = hello->rank();
+    joining_[hello->rank()] = *std::move(session);
     if (joining_.size() == world_) begin();
   }
 
@@ -224,23 +226,25 @@ class FakeJob : public Session::Events {
     require(share_board(loop_, sessions, ranks, world_).ok(), "a board can be made");
   }
 
-  void start_clock(const OpRequest& request, uint64_t turn) {
+  void start_clock(const Call& request, uint64_t turn) {
     const uint32_t ms = request.timeout_ms != 0 ? request.timeout_ms : timeout_ms_;
     loop_.at(Clock::now() + Millis(ms), [this, group = request.group, turn] {
       if (!waiting_.contains({group, turn})) return;
-      if (waiting_[{group, turn}].begin()->second.request.count == kForgottenCount) return;
+      if (waiting_[{group, turn}].begin()->second.request.signature.count == kForgottenCount)
+        return;
       answer(group, turn, deadline_exceeded("not all ranks came in time"));
     });
   }
 
   void run(uint32_t group, uint64_t turn) {
     Arrivals& arrivals = waiting_[{group, turn}];
-    const OpRequest& any = arrivals.begin()->second.request;
+    const Call& any = arrivals.begin()->second.request;
     Status status;
     for (const auto& [rank, arrival] : arrivals)
       if (!arrival.request.invalid.ok()) status = arrival.request.invalid;
-    if (any.count == kForgottenCount) return;
-    if (any.count == kFailingCount) status = failed_precondition("ranks disagree", {1, "b"});
+    if (any.signature.count == kForgottenCount) return;
+    if (any.signature.count == kFailingCount)
+      status = failed_precondition("ranks disagree", {1, "b"});
     const bool folded = status.ok() && arrivals.begin()->second.session->fold(group, turn);
     if (folded) return static_cast<void>(waiting_.erase({group, turn}));
     if (status.ok()) compute(arrivals);

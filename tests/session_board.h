@@ -113,7 +113,7 @@ class BoardTest : public testing::Test {
   const BoardFailure& failure(uint64_t number) { return trainer(0).failure(number); }
   Numbers taken_of(uint32_t rank) {
     Numbers numbers;
-    for (const OpRequest& request : events(rank).requests) numbers.push_back(request.number);
+    for (const Call& request : events(rank).requests) numbers.push_back(request.number);
     return numbers;
   }
   // An all_reduce of whole numbers that every rank can check.

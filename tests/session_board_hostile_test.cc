@@ -104,7 +104,7 @@ struct GarbageJob : BoardTest {
       if (turn == 150) trainer(1).hang_up();
       loop_.turn(Clock::now());
       for (uint32_t rank = 0; rank < 3; ++rank)
-        for (const OpRequest& request : std::exchange(events(rank).requests, {})) {
+        for (const Call& request : std::exchange(events(rank).requests, {})) {
           ++requests;
           if (!session(0).fold(0, request.number))
             session(0).complete(0, request.number, request.invalid);
@@ -119,7 +119,7 @@ struct GarbageJob : BoardTest {
     const uint64_t number = board::number_of(UINT32_MAX, kBoardSlots - 1);
     turn_for(Millis(50));
     for (uint32_t rank = 0; rank < 3; ++rank)
-      for (const OpRequest& late : std::exchange(events(rank).requests, {}))
+      for (const Call& late : std::exchange(events(rank).requests, {}))
         session(0).complete(0, late.number, {});
     slot(number).word = pack(board::SlotWord{UINT32_MAX, Phase::open, false, 0});
     for (const uint32_t rank : {0, 2}) {

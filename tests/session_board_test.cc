@@ -366,7 +366,7 @@ TEST_F(BoardTest, AnUnknownVerbOfARankThatExitsIsThatRanks) {
   trainer(1).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
   ASSERT_EQ(taken_of(1), Numbers{0});
-  const OpRequest& op = events(1).requests[0];
+  const Call& op = events(1).requests[0];
   EXPECT_EQ(op.invalid.code(), Code::invalid_argument);
   EXPECT_EQ(op.invalid.culprit(), (Culprit{1, "here"}));
   EXPECT_THAT(op.invalid.message(), HasSubstr("rank 1 (host here, pid "));

@@ -126,7 +126,7 @@ TEST(SessionBreach, TurnsThatAreNoneHarmNobody) {
     word = pack(board::SlotWord{turn, board::Phase::called, true, 1});
     served.trainer.call(7);
     drain(loop);
-    for (const OpRequest& op : std::exchange(served.events.requests, {}))
+    for (const Call& op : std::exchange(served.events.requests, {}))
       served.session->complete(op.group, op.number, op.invalid);
     EXPECT_EQ(board::unpack(word.load()).turn, turn);
   }
@@ -255,8 +255,8 @@ class Storm {
 // What reaches the daemon's inside must be safe to use in full.
 size_t touch(Served& served) {
   const auto requests = std::exchange(served.events.requests, {});
-  for (const OpRequest& op : requests) {
-    const size_t bytes = op.count * size_of(op.dtype);
+  for (const Call& op : requests) {
+    const size_t bytes = op.signature.count * size_of(op.signature.dtype);
     if (op.in != nullptr && bytes != 0)
       static_cast<void>(*const_cast<volatile std::byte*>(op.in + bytes - 1));
     if (op.out != nullptr && bytes != 0) op.out[bytes - 1] = std::byte{1};

@@ -14,8 +14,8 @@ constexpr uint64_t kEnd = kTestSegmentBytes;
 // Rank 1 of 4 unless told otherwise; each call sends one request and takes what arrives.
 class RequestTest : public testing::Test {
  protected:
-  OpRequest ask(const Request& request) { return ask_of(served, request); }
-  OpRequest ask_of(Served& whom, const Request& request) {
+  Call ask(const Request& request) { return ask_of(served, request); }
+  Call ask_of(Served& whom, const Request& request) {
     whom.trainer.submit(next_, request);
     const size_t before = whom.events.requests.size();
     EXPECT_TRUE(turn_until(loop, [&] { return whom.events.requests.size() > before; }));
@@ -23,10 +23,10 @@ class RequestTest : public testing::Test {
     EXPECT_TRUE(whom.trainer.is_done(next_));
     ++next_;
     EXPECT_EQ(whom.events.ends, 0);
-    return whom.events.requests.empty() ? OpRequest{} : whom.events.requests.back();
+    return whom.events.requests.empty() ? Call{} : whom.events.requests.back();
   }
   void expect_refused(const Request& request, const std::string& why) {
-    const OpRequest op = ask(request);
+    const Call op = ask(request);
     EXPECT_EQ(op.invalid.code(), Code::invalid_argument) << why;
     EXPECT_THAT(op.invalid.message(), HasSubstr(why));
     EXPECT_THAT(op.invalid.message(), HasSubstr("rank 1 (host a, pid "));
@@ -77,7 +77,7 @@ TEST_F(RequestTest, RefusedCallsSayWhyInThePlacesOfTheirRanks) {
   request.flags = kRequestRefused;
   request.root = TUTTI_OUT_OF_RANGE;
   request.count = why.size();
-  OpRequest op = ask(request);
+  Call op = ask(request);
   EXPECT_EQ(op.invalid.code(), Code::out_of_range);
   EXPECT_THAT(op.invalid.message(), HasSubstr("the tensor is? on fire?"));
   EXPECT_EQ(op.invalid.culprit(), (Culprit{1, "a"}));
@@ -99,7 +99,7 @@ TEST_F(RequestTest, StagedAndListedTensorsAreTheRanks) {
     Request request = of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset);
     request.flags = flag;
     request.count = 1 << 20;  // More than the segment holds.
-    const OpRequest op = ask(request);
+    const Call op = ask(request);
     EXPECT_EQ(op.invalid.code(), Code::invalid_argument);
     EXPECT_THAT(op.invalid.message(), testing::HasSubstr("are for groups of one host"));
     EXPECT_TRUE(op.ranks_only);
@@ -140,7 +140,7 @@ TEST_F(RequestTest, RefusesRootsOutsideTheGroup) {
   expect_refused(request, "root 4");
   request = all_reduce_request();
   request.root = 4;
-  EXPECT_EQ(ask(request).root, 0u) << "an all_reduce has no root to be wrong";
+  EXPECT_EQ(ask(request).signature.root, 0u) << "an all_reduce has no root to be wrong";
 }
 
 TEST_F(RequestTest, RefusesSidesOutsideTheArena) {
@@ -170,7 +170,7 @@ TEST_F(RequestTest, RefusesEndsThatOverflow) {
   Served alone(loop, 0, 1);
   Request request = all_reduce_request();
   request.count = (uint64_t{1} << 62) - 1;
-  const OpRequest op = ask_of(alone, request);
+  const Call op = ask_of(alone, request);
   EXPECT_THAT(op.invalid.message(), HasSubstr("outside the segment"));
   EXPECT_EQ(op.in, nullptr);
 }
@@ -181,7 +181,7 @@ TEST_F(RequestTest, RefusesMisalignedSides) {
 }
 
 TEST_F(RequestTest, InPlaceIsFineAndPartialOverlapIsNot) {
-  const OpRequest op = ask(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset));
+  const Call op = ask(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset));
   EXPECT_TRUE(op.invalid.ok());
   EXPECT_EQ(op.in, op.out);
   expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset + 4), "overlap in part");
@@ -193,7 +193,7 @@ TEST_F(RequestTest, EmptyTensorsHaveNoSides) {
   Request request = all_reduce_request();
   request.count = 0;
   request.in_offset = request.out_offset = 0;
-  const OpRequest op = ask(request);
+  const Call op = ask(request);
   EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
   EXPECT_EQ(op.in, nullptr);
   EXPECT_EQ(op.out, nullptr);
@@ -202,7 +202,7 @@ TEST_F(RequestTest, EmptyTensorsHaveNoSides) {
 TEST_F(RequestTest, ReduceWritesOnlyAtTheRoot) {
   Request request = of(TUTTI_REDUCE, kArenaOffset, 0);
   request.root = 2;
-  OpRequest op = ask(request);
+  Call op = ask(request);
   EXPECT_TRUE(op.invalid.ok());
   EXPECT_NE(op.in, nullptr);
   EXPECT_EQ(op.out, nullptr);
@@ -216,7 +216,7 @@ TEST_F(RequestTest, ReduceWritesOnlyAtTheRoot) {
 TEST_F(RequestTest, BroadcastReadsOnlyAtTheRoot) {
   Request request = of(TUTTI_BROADCAST, 0, kArenaOffset);
   request.root = 2;
-  OpRequest op = ask(request);
+  Call op = ask(request);
   EXPECT_TRUE(op.invalid.ok());
   EXPECT_EQ(op.in, nullptr);
   EXPECT_NE(op.out, nullptr);
@@ -248,9 +248,9 @@ TEST_F(RequestTest, ScatterReadsFromAll) {
 TEST_F(RequestTest, BarrierNeedsNothing) {
   Request request = of(TUTTI_BARRIER, ~uint64_t{0}, ~uint64_t{0});
   request.dtype = 99;
-  const OpRequest op = ask(request);
+  const Call op = ask(request);
   EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
-  EXPECT_EQ(op.count, 0u);
+  EXPECT_EQ(op.signature.count, 0u);
 }
 
 TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
@@ -262,7 +262,7 @@ TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
   served.trainer.mark(0, area);
   served.trainer.ring();
   ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == 1; }));
-  const OpRequest& op = served.events.requests[0];
+  const Call& op = served.events.requests[0];
   EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
   EXPECT_EQ(op.group, 3u);
   EXPECT_EQ(op.number, 0u);

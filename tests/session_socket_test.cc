@@ -123,7 +123,7 @@ class HelloTest : public testing::Test {
   std::pair<Fd, Fd> ends = socket_pair();
   std::unique_ptr<HelloReader> reader;
   int calls = 0;
-  Result<TrainerHello> hello = unavailable("none yet");
+  Result<v1::Hello> hello = unavailable("none yet");
 };
 
 TEST_F(HelloTest, ReadsEveryFieldThoughItComesInCrumbs) {
@@ -143,13 +143,13 @@ TEST_F(HelloTest, ReadsEveryFieldThoughItComesInCrumbs) {
   }
   ASSERT_TRUE(answered());
   ASSERT_TRUE(hello.ok()) << hello.status().to_string();
-  EXPECT_EQ(hello->version, 1u);
-  EXPECT_EQ(hello->job, "demo");
-  EXPECT_EQ(hello->token, "secret");
-  EXPECT_EQ(hello->rank, 3u);
-  EXPECT_EQ(hello->world_size, 4u);
-  EXPECT_EQ(hello->timeout_ms, 30'000u);
-  EXPECT_EQ(hello->pid, 4711u);
+  EXPECT_EQ(hello->version(), 1u);
+  EXPECT_EQ(hello->job(), "demo");
+  EXPECT_EQ(hello->token(), "secret");
+  EXPECT_EQ(hello->rank(), 3u);
+  EXPECT_EQ(hello->world_size(), 4u);
+  EXPECT_EQ(hello->timeout_ms(), 30'000u);
+  EXPECT_EQ(hello->pid(), 4711u);
   EXPECT_EQ(calls, 1);
 }
 

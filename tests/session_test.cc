@@ -56,17 +56,17 @@ TEST_F(SessionTest, RequestArrivesAsItWasAsked) {
   std::memcpy(trainer.at(kArenaOffset), &value, sizeof(value));
   trainer.submit(9, request);
   take(1);
-  const OpRequest& op = events.requests[0];
+  const Call& op = events.requests[0];
   EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
   EXPECT_EQ(op.group, 0u);
   EXPECT_EQ(op.number, 9u);
-  EXPECT_EQ(op.collective, Collective::all_reduce);
-  EXPECT_EQ(op.dtype, Dtype::f64);
-  EXPECT_EQ(op.op, Op::mean);
-  EXPECT_EQ(op.count, 8u);
+  EXPECT_EQ(op.signature.collective, Collective::all_reduce);
+  EXPECT_EQ(op.signature.dtype, Dtype::f64);
+  EXPECT_EQ(op.signature.op, Op::mean);
+  EXPECT_EQ(op.signature.count, 8u);
   EXPECT_EQ(op.timeout_ms, 1234u);
-  EXPECT_EQ(op.strategies.local, (Strategy{StrategyKind::tree, 3}));
-  EXPECT_EQ(op.strategies.global, (Strategy{StrategyKind::ring, 0}));
+  EXPECT_EQ(op.signature.strategies.local, (Strategy{StrategyKind::tree, 3}));
+  EXPECT_EQ(op.signature.strategies.global, (Strategy{StrategyKind::ring, 0}));
   EXPECT_EQ(op.out - op.in, 64);
   EXPECT_EQ(std::memcmp(op.in, &value, sizeof(value)), 0);
 }

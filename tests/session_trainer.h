@@ -46,7 +46,7 @@ inline size_t open_descriptors() {
 
 class RecordedEvents : public Session::Events {
  public:
-  void on_request(Session&, OpRequest request) override {
+  void on_request(Session&, Call request) override {
     requests.push_back(std::move(request));
     if (then) then();
   }
@@ -61,7 +61,7 @@ class RecordedEvents : public Session::Events {
   void on_filled(Session&, uint32_t, uint64_t number) override { filled.push_back(number); }
   void on_stuck(Session&, Status status) override { stuck.push_back(std::move(status)); }
 
-  std::vector<OpRequest> requests;
+  std::vector<Call> requests;
   std::function<void()> then;  // After each.
   std::vector<std::vector<uint32_t>> subgroups;
   std::vector<Status> stuck;

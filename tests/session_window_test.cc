@@ -31,7 +31,7 @@ TEST_F(WindowTest, TheWorkerIsToldWhatWindowsHold) {
   drain(loop_);
   ASSERT_EQ(taken_of(0), Numbers{0});
   ASSERT_EQ(taken_of(1), Numbers{0});
-  const OpRequest& taken = events(1).requests[0];
+  const Call& taken = events(1).requests[0];
   EXPECT_TRUE(taken.invalid.ok()) << taken.invalid.to_string();
   EXPECT_EQ(taken.window_bytes, kTestWindowBytes);
   events(0).filled.clear();

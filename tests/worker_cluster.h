@@ -120,7 +120,8 @@ class Cluster {
     std::future<Status> future = done->get_future();
     call.done = [done](const Status& status) { done->set_value(status); };
     ClusterHost* host = host_of[rank];
-    host->loop.post([=, call = std::move(call)] { host->world->submit(rank, group, call); });
+    call.group = group;
+    host->loop.post([=, call = std::move(call)] { host->world->submit(rank, call); });
     return future;
   }
 

@@ -25,7 +25,7 @@ struct FakeWorld final : World {
   }
   const Roster& roster() const override { return made_of; }
 
-  void submit(int, uint32_t, Call) override {}
+  void submit(int, Call) override {}
   void filled(uint32_t, uint64_t) override {}
   Result<uint32_t> subgroup(int, const std::vector<uint32_t>&) override { return 0; }
   void leave(int, const Status&) override {}

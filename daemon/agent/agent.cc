@@ -134,10 +134,10 @@ void Agent::await_hello(Fd socket) {
   const TimePoint deadline = Clock::now() + Millis(settings_.hello_timeout_ms);
   caller->reader =
       read_hello(loop_, caller->socket.get(), deadline,
-                 [this, caller](const Result<TrainerHello>& hello) { let_in(caller, hello); });
+                 [this, caller](const Result<v1::Hello>& hello) { let_in(caller, hello); });
 }
 
-void Agent::let_in(Callers::iterator caller, const Result<TrainerHello>& hello) {
+void Agent::let_in(Callers::iterator caller, const Result<v1::Hello>& hello) {
   const Status status = hello.ok() ? admit(*hello, caller->socket.get()) : hello.status();
   if (!status.ok()) {
     spdlog::debug("refused a trainer: {}", status.to_string());
@@ -146,7 +146,7 @@ void Agent::let_in(Callers::iterator caller, const Result<TrainerHello>& hello) 
   callers_.erase(caller);
 }
 
-Status Agent::admit(const TrainerHello& hello, int socket) {
+Status Agent::admit(const v1::Hello& hello, int socket) {
   const Status status = check(hello);
   if (!status.ok()) return status;
   const Result<PeerCredentials> peer = peer_credentials(socket);
@@ -154,17 +154,17 @@ Status Agent::admit(const TrainerHello& hello, int socket) {
   return workers_->adopt(hello, *peer, socket);
 }
 
-Status Agent::check(const TrainerHello& hello) const {
-  if (hello.version != kProtocolVersion)
+Status Agent::check(const v1::Hello& hello) const {
+  if (hello.version() != kProtocolVersion)
     return failed_precondition("the trainer's library speaks protocol version " +
-                               std::to_string(hello.version) + ", tuttid on host " +
+                               std::to_string(hello.version()) + ", tuttid on host " +
                                settings_.host + " version " + std::to_string(kProtocolVersion) +
                                "; install the same release");
-  if (!settings_.token.empty() && !same_token(settings_.token, hello.token))
+  if (!settings_.token.empty() && !same_token(settings_.token, hello.token()))
     return unauthenticated("the token is wrong; set TUTTI_TOKEN to the one of tuttid on host " +
                            settings_.host);
   if (is_draining_) return unavailable("host " + settings_.host + " is draining");
-  return check_job(hello.job, hello.rank, hello.world_size);
+  return check_job(hello.job(), hello.rank(), hello.world_size());
 }
 
 v1::AgentReport Agent::report() {

@@ -50,9 +50,9 @@ class Agent final : public AgentControl {
   Status serve();
   void accept_trainers();
   void await_hello(Fd socket);
-  void let_in(Callers::iterator caller, const Result<TrainerHello>& hello);
-  Status admit(const TrainerHello& hello, int socket);
-  Status check(const TrainerHello& hello) const;
+  void let_in(Callers::iterator caller, const Result<v1::Hello>& hello);
+  Status admit(const v1::Hello& hello, int socket);
+  Status check(const v1::Hello& hello) const;
   void rest_from_accepting();
 
   Loop& loop_;

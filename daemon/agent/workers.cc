@@ -40,20 +40,13 @@ std::string bytes_of_report_request() {
   return message.SerializeAsString();
 }
 
-std::string bytes_of_adopt(const TrainerHello& hello, const PeerCredentials& peer) {
+std::string bytes_of_adopt(const v1::Hello& hello, const PeerCredentials& peer) {
   v1::AgentToWorker message;
   v1::AgentToWorker::Adopt& adopt = *message.mutable_adopt();
   adopt.set_uid(peer.uid);
   // 0 where the trainer lives in a process namespace that this one cannot see into.
-  adopt.set_pid(peer.pid != 0 ? peer.pid : hello.pid);
-  v1::Hello& copy = *adopt.mutable_hello();
-  copy.set_version(hello.version);
-  copy.set_job(hello.job);
-  copy.set_token(hello.token);
-  copy.set_rank(hello.rank);
-  copy.set_world_size(hello.world_size);
-  copy.set_timeout_ms(hello.timeout_ms);
-  copy.set_pid(hello.pid);
+  adopt.set_pid(peer.pid != 0 ? peer.pid : hello.pid());
+  *adopt.mutable_hello() = hello;
   return message.SerializeAsString();
 }
 
@@ -99,8 +92,8 @@ Status Workers::find_live() {
   return {};
 }
 
-Status Workers::adopt(const TrainerHello& hello, const PeerCredentials& peer, int socket) {
-  const Entry found = workers_.find(path_of(hello.job));
+Status Workers::adopt(const v1::Hello& hello, const PeerCredentials& peer, int socket) {
+  const Entry found = workers_.find(path_of(hello.job()));
   if (found != workers_.end()) {
     const Status status = hand_over(found, hello, peer, socket);
     if (status.ok() || !is_hung_up(found->second.socket.get())) return status;
@@ -111,31 +104,31 @@ Status Workers::adopt(const TrainerHello& hello, const PeerCredentials& peer, in
   return hand_over(*started, hello, peer, socket);
 }
 
-Status Workers::hand_over(Entry entry, const TrainerHello& hello, const PeerCredentials& peer,
+Status Workers::hand_over(Entry entry, const v1::Hello& hello, const PeerCredentials& peer,
                           int socket) {
   const Worker& worker = entry->second;
-  if (!worker.is_known || worker.last.job() != hello.job)
-    return unavailable("the worker of job \"" + hello.job + "\" on host " + settings_.host +
+  if (!worker.is_known || worker.last.job() != hello.job())
+    return unavailable("the worker of job \"" + hello.job() + "\" on host " + settings_.host +
                        " does not answer; try again, or end it");
   if (peer.uid != worker.uid && peer.uid != 0)
-    return permission_denied("job \"" + hello.job + "\" on host " + settings_.host +
+    return permission_denied("job \"" + hello.job() + "\" on host " + settings_.host +
                              " belongs to user " + std::to_string(worker.uid) + ", user " +
                              std::to_string(peer.uid) +
                              " may not join it; choose another job name");
   const Status sent = send_packet(worker.socket.get(), bytes_of_adopt(hello, peer), {&socket, 1});
   // ABORTED: the client asks again, and meets another worker.
   return sent.ok() ? sent
-                   : aborted("the worker of job \"" + hello.job + "\" on host " + settings_.host +
+                   : aborted("the worker of job \"" + hello.job() + "\" on host " + settings_.host +
                              " takes no more trainers: " + sent.message() + "; join again");
 }
 
-Result<Workers::Entry> Workers::start(const TrainerHello& hello, const PeerCredentials& peer) {
-  const std::string path = path_of(hello.job);
+Result<Workers::Entry> Workers::start(const v1::Hello& hello, const PeerCredentials& peer) {
+  const std::string path = path_of(hello.job());
   const Result<Fd> listener = listen_unix(path, SOCK_SEQPACKET, kWorkerSocketMode);
   if (!listener.ok()) return listener.status();
-  const Result<pid_t> pid = spawn(hello.job, peer, listener->get());
+  const Result<pid_t> pid = spawn(hello.job(), peer, listener->get());
   if (!pid.ok()) {
-    spdlog::error("job \"{}\" cannot start: {}", hello.job, pid.status().message());
+    spdlog::error("job \"{}\" cannot start: {}", hello.job(), pid.status().message());
     fs::remove(path);
     return pid.status();
   }
@@ -145,11 +138,11 @@ Result<Workers::Entry> Workers::start(const TrainerHello& hello, const PeerCrede
   worker.child = *pid;
   worker.uid = peer.uid;
   worker.is_known = true;
-  worker.last.set_job(hello.job);
+  worker.last.set_job(hello.job());
   worker.last.set_pid(static_cast<uint32_t>(*pid));
   worker.last.set_uid(peer.uid);
   worker.last.set_state("starting");
-  spdlog::info("job \"{}\" started for user {}: worker pid {}", hello.job, peer.uid, *pid);
+  spdlog::info("job \"{}\" started for user {}: worker pid {}", hello.job(), peer.uid, *pid);
   return entry;
 }
 

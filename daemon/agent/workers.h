@@ -29,7 +29,7 @@ class Workers {
 
   // Hands the trainer to its job's worker, which is started where there is none. PERMISSION_DENIED
   // where the job belongs to another user.
-  Status adopt(const TrainerHello& hello, const PeerCredentials& peer, int socket);
+  Status adopt(const v1::Hello& hello, const PeerCredentials& peer, int socket);
 
   // Calls `done` once: with every worker's report, the last known for those that do not answer
   // within `patience`.
@@ -61,10 +61,10 @@ class Workers {
   using Entry = std::map<std::string, Worker>::iterator;  // By socket path.
 
   std::string path_of(const std::string& job) const;
-  Result<Entry> start(const TrainerHello& hello, const PeerCredentials& peer);
+  Result<Entry> start(const v1::Hello& hello, const PeerCredentials& peer);
   Result<pid_t> spawn(const std::string& job, const PeerCredentials& peer, int listener) const;
   Result<Entry> connect(const std::string& path);
-  Status hand_over(Entry entry, const TrainerHello& hello, const PeerCredentials& peer, int socket);
+  Status hand_over(Entry entry, const v1::Hello& hello, const PeerCredentials& peer, int socket);
   void read_packets(const std::string& path);
   void take_report(Worker& worker, const std::string& bytes);
   void lose(Entry entry);

@@ -111,4 +111,11 @@ Result<Strategy> unpacked(uint32_t packed) {
   return strategy;
 }
 
+Result<Strategies> unpacked(uint32_t local, uint32_t global) {
+  const Result<Strategy> within = unpacked(local);
+  if (!within.ok()) return within.status();
+  const Result<Strategy> among = unpacked(global);
+  return among.ok() ? Result<Strategies>(Strategies{*within, *among}) : among.status();
+}
+
 }  // namespace tutti

@@ -45,5 +45,6 @@ std::string to_string(const Strategies& strategies);  // "ring" where both are t
 uint32_t packed(const Strategy& strategy);
 // INVALID_ARGUMENT: no number of packed().
 Result<Strategy> unpacked(uint32_t packed);
+Result<Strategies> unpacked(uint32_t local, uint32_t global);
 
 }  // namespace tutti

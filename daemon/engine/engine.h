@@ -93,7 +93,7 @@ struct Recipe {
 };
 std::shared_ptr<const Recipe> make_recipe(const Plan& plan, int self);
 
-// The tensors of one local rank. `in` and `out` may be the same; see OpRequest in session.h for
+// The tensors of one local rank. `in` and `out` may be the same; see Call in base/call.h for
 // their sizes.
 struct RankBuffers {
   int rank = 0;

@@ -11,10 +11,10 @@
 #include <tuple>
 #include <vector>
 
+#include "daemon/base/signature.h"
 #include "daemon/group/communicator.h"
 #include "daemon/group/gauge.h"
 #include "daemon/group/messages.h"
-#include "daemon/group/signature.h"
 #include "daemon/group/tuner.h"
 #include "proto/group.pb.h"
 

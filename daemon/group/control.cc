@@ -14,10 +14,8 @@ void write_signature(const Signature& signature, v1::Signature& to) {
 }
 
 Result<Signature> read_signature(const v1::Signature& from) {
-  const Result<Strategy> local = unpacked(from.local_strategy());
-  const Result<Strategy> global = unpacked(from.global_strategy());
-  if (!local.ok()) return local.status();
-  if (!global.ok()) return global.status();
+  const auto strategies = unpacked(from.local_strategy(), from.global_strategy());
+  if (!strategies.ok()) return strategies.status();
   if (from.collective() >= kCollectives || from.dtype() >= kDtypes || from.op() >= kOps)
     return invalid_argument("a signature holds numbers that are none of ours");
   return Signature{static_cast<Collective>(from.collective()),
@@ -25,7 +23,7 @@ Result<Signature> read_signature(const v1::Signature& from) {
                    static_cast<Op>(from.op()),
                    from.count(),
                    from.root(),
-                   {*local, *global},
+                   *strategies,
                    from.layout()};
 }
 
@@ -139,10 +137,9 @@ bool is_decided(const Result<Strategy>& strategy) {
 }
 
 Result<Message> read_propose(const v1::Propose& from, uint32_t group, const Members& members) {
-  const Result<Strategy> local = unpacked(from.local_strategy());
-  const Result<Strategy> global = unpacked(from.global_strategy());
-  if (!local.ok() || !global.ok()) return nonsense();
-  Propose propose{group, members, from.version(), {{*local, *global}, {}}};
+  const auto job = unpacked(from.local_strategy(), from.global_strategy());
+  if (!job.ok()) return nonsense();
+  Propose propose{group, members, from.version(), {*job, {}}};
   for (const v1::Measured& measured : from.measured()) {
     const Result<Strategy> strategy = unpacked(measured.strategy());
     if (measured.collective() >= kCollectives || measured.size_class() > 64 ||

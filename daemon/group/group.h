@@ -46,6 +46,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/call.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/roster.h"
 #include "daemon/engine/engine.h"
@@ -55,23 +56,6 @@
 #include "daemon/transport/transport.h"
 
 namespace tutti {
-
-// One rank's part in one operation.
-struct Call {
-  uint64_t number = 0;  // Its place among the rank's calls of the group, from 0.
-  Signature signature;
-  std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  uint32_t timeout_ms = 0;                  // 0: WorldOptions::op_timeout_ms.
-  Status invalid;                           // Not OK: refused, for everyone.
-  std::shared_ptr<const void> memory;       // Of `in` and `out`.
-  std::function<void(const Status&)> done;  // Called once, perhaps from inside submit().
-  uint32_t waited_ms = 0;                   // Of `timeout_ms`, before it came.
-  // As those of RankBuffers.
-  uint64_t window_bytes = 0;
-  std::function<uint64_t()> filled = nullptr;
-  bool ranks_only = false;  // `in` and `out` are nullptr: only its ranks can fold.
-};
 
 struct WorldOptions {
   uint32_t op_timeout_ms = 30'000;
@@ -95,7 +79,7 @@ class World {
   // Group 0 is the whole job; its ranks are the job's. A rank's calls of a group come in the order
   // of their numbers; those that are left out are over, or settled among the ranks of this host.
   // One that comes late ends with INVALID_ARGUMENT and changes nothing.
-  virtual void submit(int rank, uint32_t group, Call call) = 0;
+  virtual void submit(int rank, Call call) = 0;
   // A rank's window has more of the operation's tensor.
   virtual void filled(uint32_t group, uint64_t number) = 0;
   // The group of these ranks of group 0, in this order, as seen by local rank `rank`, which must be

@@ -10,8 +10,8 @@
 #include <set>
 #include <vector>
 
+#include "daemon/base/signature.h"
 #include "daemon/group/communicator.h"
-#include "daemon/group/signature.h"
 
 namespace tutti {
 

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/base/signature.h"
 #include "daemon/base/status.h"
-#include "daemon/group/signature.h"
 
 namespace tutti {
 

@@ -30,8 +30,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/signature.h"
 #include "daemon/group/cost_model.h"
-#include "daemon/group/signature.h"
 
 namespace tutti {
 

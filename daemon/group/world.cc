@@ -100,7 +100,8 @@ MemberRules PlainWorld::rules(const Strategies& job) {
 
 // ---- Ranks ----
 
-void PlainWorld::submit(int job_rank, uint32_t number, Call call) {
+void PlainWorld::submit(int job_rank, Call call) {
+  const uint32_t number = call.group;
   const Communicator* const group = member_.find(number);
   const std::optional<int> rank = group == nullptr ? std::nullopt : group->rank_of(job_rank);
   if (!rank || group->host_of(*rank) != self_)

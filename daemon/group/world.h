@@ -23,7 +23,7 @@ class PlainWorld final : public World, public Links::Events {
   PlainWorld(WorldParts parts, Roster roster, const std::string& host, const WorldOptions& options);
   ~PlainWorld() override;
 
-  void submit(int rank, uint32_t group, Call call) override;
+  void submit(int rank, Call call) override;
   void filled(uint32_t group, uint64_t number) override {
     parts_.engine.poke(engine_key({group, number}));
   }

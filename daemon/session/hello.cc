@@ -8,26 +8,11 @@
 #include "daemon/base/status_message.h"
 #include "daemon/session/message.h"
 #include "daemon/session/session.h"
-#include "proto/session.pb.h"
 
 namespace tutti {
 namespace {
 
 constexpr uint32_t kHelloBytesMax = 64 * 1024;
-
-Result<TrainerHello> decode(const std::string& bytes) {
-  v1::Hello hello;
-  if (!hello.ParseFromString(bytes)) return invalid_argument("the greeting is no Tutti hello");
-  TrainerHello result;
-  result.version = hello.version();
-  result.job = hello.job();
-  result.token = hello.token();
-  result.rank = hello.rank();
-  result.world_size = hello.world_size();
-  result.timeout_ms = hello.timeout_ms();
-  result.pid = hello.pid();
-  return result;
-}
 
 class SocketHelloReader : public HelloReader {
  public:
@@ -57,7 +42,7 @@ class SocketHelloReader : public HelloReader {
         return finish(unavailable("the trainer closed its connection before its hello"));
       bytes_.append(buffer.data(), static_cast<size_t>(got));
       if (bytes_.size() == sizeof(uint32_t) && !length_ok()) return;
-      if (bytes_wanted() == 0) return finish(decode(bytes_.substr(sizeof(uint32_t))));
+      if (bytes_wanted() == 0) return decode();
     }
   }
 
@@ -78,6 +63,12 @@ class SocketHelloReader : public HelloReader {
     return false;
   }
 
+  void decode() {
+    v1::Hello hello;
+    if (hello.ParseFromString(bytes_.substr(sizeof(uint32_t)))) return finish(std::move(hello));
+    finish(invalid_argument("the greeting is no Tutti hello"));
+  }
+
   void stop() {
     if (!done_) return;
     loop_.unwatch(socket_);
@@ -85,7 +76,7 @@ class SocketHelloReader : public HelloReader {
   }
 
   // `done_` may destroy this reader.
-  void finish(Result<TrainerHello> result) {
+  void finish(Result<v1::Hello> result) {
     stop();
     const Done done = std::exchange(done_, nullptr);
     done(std::move(result));

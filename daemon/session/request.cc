@@ -22,30 +22,23 @@ Status check_side(std::string_view name, uint64_t offset, uint64_t bytes, uint64
   return {};
 }
 
-Status check_overlap(const OpRequest& op, const Request& request, SideBytes bytes,
-                     GroupPlace place) {
-  if (may_share(op.collective, request.in_offset, request.out_offset, bytes, place)) return {};
-  return invalid_argument("the input and the output of " + std::string(name_of(op.collective)) +
-                          " overlap in part; use separate buffers or the very same one");
-}
-
-Status read_types(const Request& request, OpRequest& op) {
+Status read_types(const Request& request, Signature& asked) {
   if (request.dtype >= kDtypes)
     return invalid_argument("dtype " + std::to_string(request.dtype) + " is none");
-  op.dtype = static_cast<Dtype>(request.dtype);
-  if (!reduces(op.collective)) return {};
+  asked.dtype = static_cast<Dtype>(request.dtype);
+  if (!reduces(asked.collective)) return {};
   if (request.op >= kOps) return invalid_argument("op " + std::to_string(request.op) + " is none");
-  op.op = static_cast<Op>(request.op);
-  if (op.op == Op::mean && !is_floating(op.dtype))
+  asked.op = static_cast<Op>(request.op);
+  if (asked.op == Op::mean && !is_floating(asked.dtype))
     return invalid_argument("MEAN needs a floating-point dtype; use SUM and divide");
   return {};
 }
 
-Status read_root(const Request& request, GroupPlace place, OpRequest& op) {
-  if (!has_root(op.collective)) return {};
-  op.root = request.root;
-  if (op.root < place.size) return {};
-  return invalid_argument("root " + std::to_string(op.root) + " is no rank of a group of " +
+Status read_root(const Request& request, GroupPlace place, Signature& asked) {
+  if (!has_root(asked.collective)) return {};
+  asked.root = request.root;
+  if (asked.root < place.size) return {};
+  return invalid_argument("root " + std::to_string(asked.root) + " is no rank of a group of " +
                           std::to_string(place.size));
 }
 
@@ -57,26 +50,29 @@ Status check_broadcast(const Request& request, SideBytes bytes) {
 }
 
 Status read_sides(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
-                  OpRequest& op) {
-  std::optional<SideBytes> bytes = side_bytes(op.collective, op.dtype, op.count, op.root, place);
+                  Call& call) {
+  const auto& [collective, dtype, op, count, root, strategies, layout] = call.signature;
+  std::optional<SideBytes> bytes = side_bytes(collective, dtype, count, root, place);
   if (!bytes)
-    return invalid_argument("count " + std::to_string(op.count) + " is more than any memory holds");
-  if (op.ranks_only) return {};
-  if (op.window_bytes != 0) {
-    if (has_blocks(op.collective))
-      return invalid_argument("tensors of " + std::string(name_of(op.collective)) +
-                              " do not pass through windows");
-    bytes = {std::min(bytes->in, op.window_bytes), std::min(bytes->out, op.window_bytes)};
+    return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
+  if (call.ranks_only) return {};
+  const std::string verb(name_of(collective));
+  if (call.window_bytes != 0) {
+    if (has_blocks(collective))
+      return invalid_argument("tensors of " + verb + " do not pass through windows");
+    bytes = {std::min(bytes->in, call.window_bytes), std::min(bytes->out, call.window_bytes)};
   }
   const uint64_t in = request.in_offset;
   const uint64_t out = request.out_offset;
-  if (Status s = check_side("input", in, bytes->in, segment_bytes, op.dtype); !s.ok()) return s;
-  if (Status s = check_side("output", out, bytes->out, segment_bytes, op.dtype); !s.ok()) return s;
-  if (Status s = check_overlap(op, request, *bytes, place); !s.ok()) return s;
-  op.in = bytes->in == 0 ? nullptr : base + in;
-  op.out = bytes->out == 0 ? nullptr : base + out;
-  if (op.collective != Collective::broadcast || op.root != place.rank) return {};
-  op.out = op.in;
+  if (Status s = check_side("input", in, bytes->in, segment_bytes, dtype); !s.ok()) return s;
+  if (Status s = check_side("output", out, bytes->out, segment_bytes, dtype); !s.ok()) return s;
+  if (!may_share(collective, in, out, *bytes, place))
+    return invalid_argument("the input and the output of " + verb +
+                            " overlap in part; use separate buffers or the very same one");
+  call.in = bytes->in == 0 ? nullptr : base + in;
+  call.out = bytes->out == 0 ? nullptr : base + out;
+  if (collective != Collective::broadcast || root != place.rank) return {};
+  call.out = call.in;
   return check_broadcast(request, *bytes);
 }
 
@@ -93,38 +89,37 @@ Status read_refusal(const Request& request, const std::byte* base, uint64_t segm
 }
 
 Status read_fields(const Request& request, GroupPlace place, std::byte* base,
-                   uint64_t segment_bytes, OpRequest& op) {
+                   uint64_t segment_bytes, Call& call) {
+  Signature& asked = call.signature;
   if (request.verb >= kCollectives)
     return invalid_argument("verb " + std::to_string(request.verb) + " is none");
-  op.collective = static_cast<Collective>(request.verb);
+  asked.collective = static_cast<Collective>(request.verb);
   if ((request.flags & kRequestRefused) != 0) return read_refusal(request, base, segment_bytes);
-  const Result<Strategy> local = unpacked(request.local_strategy);
-  const Result<Strategy> global = unpacked(request.global_strategy);
-  if (!local.ok()) return local.status();
-  if (!global.ok()) return global.status();
-  op.strategies = {*local, *global};
-  if (op.collective == Collective::barrier) return {};
-  op.count = request.count;
-  if (Status s = read_types(request, op); !s.ok()) return s;
-  if (Status s = read_root(request, place, op); !s.ok()) return s;
-  return read_sides(request, place, base, segment_bytes, op);
+  const auto strategies = unpacked(request.local_strategy, request.global_strategy);
+  if (!strategies.ok()) return strategies.status();
+  asked.strategies = *strategies;
+  if (asked.collective == Collective::barrier) return {};
+  asked.count = request.count;
+  if (Status s = read_types(request, asked); !s.ok()) return s;
+  if (Status s = read_root(request, place, asked); !s.ok()) return s;
+  return read_sides(request, place, base, segment_bytes, call);
 }
 
 }  // namespace
 
-OpRequest read_request(const Request& request, GroupPlace place, std::byte* base,
-                       uint64_t segment_bytes, uint64_t window_bytes) {
-  OpRequest op;
-  op.layout = request.layout;
-  op.timeout_ms = request.timeout_ms;
-  op.blocking = (request.flags & kRequestBlocking) != 0;
+Call read_request(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
+                  uint64_t window_bytes) {
+  Call call;
+  call.signature.layout = request.layout;
+  call.timeout_ms = request.timeout_ms;
+  call.blocking = (request.flags & kRequestBlocking) != 0;
   const bool staged = (request.flags & kRequestStaged) != 0;
   const bool windowed = staged && window_bytes != 0;
-  op.ranks_only = (request.flags & kRequestListed) != 0 || (staged && !windowed);
-  if (windowed) op.window_bytes = window_bytes;
-  op.invalid = read_fields(request, place, base, segment_bytes, op);
-  if (!op.invalid.ok()) op.in = op.out = nullptr;
-  return op;
+  call.ranks_only = (request.flags & kRequestListed) != 0 || (staged && !windowed);
+  if (windowed) call.window_bytes = window_bytes;
+  call.invalid = read_fields(request, place, base, segment_bytes, call);
+  if (!call.invalid.ok()) call.in = call.out = nullptr;
+  return call;
 }
 
 }  // namespace tutti

@@ -9,10 +9,10 @@
 
 namespace tutti {
 
-// Faults end up in OpRequest::invalid, in words that lack who asked. `group`, `number` and `memory`
+// Faults end up in Call::invalid, in words that lack who asked. `group`, `number` and `memory`
 // stay empty. Where the tensors are not memory that the worker can use as it is (listed, or staged
 // without a window: `window_bytes` is 0) the sides are nullptr and `ranks_only` says so.
-OpRequest read_request(const Request& request, GroupPlace place, std::byte* base,
-                       uint64_t segment_bytes, uint64_t window_bytes = 0);
+Call read_request(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
+                  uint64_t window_bytes = 0);
 
 }  // namespace tutti

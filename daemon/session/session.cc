@@ -119,22 +119,22 @@ void SocketSession::answer_subgroup(const Result<uint32_t>& group,
 void SocketSession::take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
                          uint32_t waited_ms) {
   const uint64_t window_bytes = board_->is_local(group) ? 0 : board_->window_bytes();
-  OpRequest op = read_request(request, place, mapping_->base(), mapping_->bytes(), window_bytes);
-  if (op.window_bytes != 0)
-    op.filled = [board = board_, group, number, seat = seat_] {
+  Call call = read_request(request, place, mapping_->base(), mapping_->bytes(), window_bytes);
+  if (call.window_bytes != 0)
+    call.filled = [board = board_, group, number, seat = seat_] {
       return board->filled(group, number, seat);
     };
-  if (op.invalid.ok() && op.ranks_only && !board_->is_local(group))
-    op.invalid = invalid_argument("windows and lists are for groups of one host");
-  if (!op.invalid.ok())
-    op.invalid =
-        blame(op.invalid.code(), who() + " asked for " + std::string(name_of(op.collective)) +
-                                     ": " + op.invalid.message());
-  op.group = group;
-  op.number = number;
-  op.memory = mapping_;
-  op.waited_ms = waited_ms;
-  events_.on_request(*this, std::move(op));
+  if (call.invalid.ok() && call.ranks_only && !board_->is_local(group))
+    call.invalid = invalid_argument("windows and lists are for groups of one host");
+  const Status& invalid = call.invalid;
+  const std::string verb(name_of(call.signature.collective));
+  if (!invalid.ok())
+    call.invalid = blame(invalid.code(), who() + " asked for " + verb + ": " + invalid.message());
+  call.group = group;
+  call.number = number;
+  call.memory = mapping_;
+  call.waited_ms = waited_ms;
+  events_.on_request(*this, std::move(call));
 }
 
 void SocketSession::take_mail(const BoardMail& mail) {

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/call.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
-#include "daemon/base/status.h"
-#include "daemon/schedule/schedule.h"
+#include "proto/session.pb.h"
 #include "proto/types.h"
 
 namespace tutti {
@@ -45,23 +45,12 @@ struct PeerCredentials {
 };
 Result<PeerCredentials> peer_credentials(int socket);  // SO_PEERCRED
 
-// The trainer's greeting, without its protobuf.
-struct TrainerHello {
-  uint32_t version = 0;
-  std::string job;
-  std::string token;
-  uint32_t rank = 0;
-  uint32_t world_size = 0;
-  uint32_t timeout_ms = 0;
-  uint32_t pid = 0;
-};
-
 // Reads one hello from a fresh connection without blocking the loop. Calls `done` once: with the
 // hello, or with why there is none (garbage, too long, closed, past `deadline`). The socket stays
 // the caller's; destroying the reader cancels it.
 class HelloReader {
  public:
-  using Done = std::function<void(Result<TrainerHello>)>;
+  using Done = std::function<void(Result<v1::Hello>)>;
   virtual ~HelloReader() = default;
 };
 std::unique_ptr<HelloReader> read_hello(Loop& loop, int socket, TimePoint deadline,
@@ -73,42 +62,15 @@ void refuse_trainer(int socket, const Status& status);
 
 // ---- The session ----
 
-// A checked request. `in` and `out` point into the segment and hold the sizes the collective asks
-// for (see tensor_bytes); nullptr where the rank has no such side or count is 0.
-struct OpRequest {
-  uint32_t group = 0;
-  uint64_t number = 0;  // Its place in the order of its rank's calls on the group.
-  Collective collective = Collective::barrier;
-  Dtype dtype = Dtype::f32;
-  Op op = Op::sum;
-  uint32_t root = 0;
-  uint64_t count = 0;
-  Strategies strategies;
-  uint64_t layout = 0;      // Of a list of tensors that is asked for as one; 0: a single tensor.
-  bool ranks_only = false;  // The tensors pass through windows, or are many: only ranks can fold.
-  std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  uint32_t timeout_ms = 0;  // 0: the session's default.
-  uint32_t waited_ms = 0;   // Of that, before the request came.
-  bool blocking = false;    // The rank does nothing else until it is done.
-  // Not OK: the request is refused, but it takes its place in the group's order so that all ranks
-  // learn of it.
-  Status invalid;
-  std::shared_ptr<const void> memory;  // Keeps the mapping while `in` and `out` are in use.
-  // Not 0: ordinary memory passes through `in` and `out`, byte b of it at b % window_bytes.
-  uint64_t window_bytes = 0;
-  std::function<uint64_t()> filled;  // Bytes that came so far.
-};
-
 class Session {
  public:
   // Destroy no session inside its own event: post that.
   class Events {
    public:
     virtual ~Events() = default;
-    // A request of an operation that the ranks of the host do not settle among themselves. Each
-    // comes once; those of one group in any order.
-    virtual void on_request(Session& session, OpRequest request) = 0;
+    // A checked request of an operation that the ranks of the host do not settle among themselves;
+    // `done` is empty. Each comes once; those of one group in any order.
+    virtual void on_request(Session& session, Call call) = 0;
     // More of a tensor has come to its window.
     virtual void on_filled(Session& session, uint32_t group, uint64_t number) = 0;
     // Answer with answer_subgroup(), once.

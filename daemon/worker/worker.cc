@@ -175,26 +175,13 @@ Worker::Trainers::iterator Worker::trainer_of(const Session& session) {
   return found;
 }
 
-void Worker::on_request(Session& session, OpRequest request) {
+void Worker::on_request(Session& session, Call call) {
   const Trainer& trainer = trainer_of(session)->second;
-  Call call;
-  call.signature = {request.collective, request.dtype,      request.op,    request.count,
-                    request.root,       request.strategies, request.layout};
-  call.in = request.in;
-  call.out = request.out;
-  call.timeout_ms = request.timeout_ms;
-  call.waited_ms = request.waited_ms;
-  call.invalid = request.invalid;
-  call.memory = request.memory;
-  call.number = request.number;
-  call.ranks_only = request.ranks_only;
-  call.window_bytes = request.window_bytes;
-  call.filled = request.filled;
-  call.done = [this, epoch = trainer.epoch, group = request.group, place = request.number,
-               waits = request.blocking ? waited_for_ : nullptr](const Status& status) {
-    if (Session* any = session_of(epoch); any != nullptr) any->complete(group, place, status);
+  call.done = [this, epoch = trainer.epoch, group = call.group, number = call.number,
+               waits = call.blocking ? waited_for_ : nullptr](const Status& status) {
+    if (Session* any = session_of(epoch); any != nullptr) any->complete(group, number, status);
   };
-  worlds_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), request.group, std::move(call));
+  worlds_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), std::move(call));
 }
 
 // A rank that waits leaves its core to this worker; one that computes wants all of it.

@@ -57,7 +57,7 @@ class Worker final : public Session::Events,
   void on_stop() override;
 
   // From trainers.
-  void on_request(Session& session, OpRequest request) override;
+  void on_request(Session& session, Call call) override;
   void on_filled(Session& session, uint32_t group, uint64_t number) override;
   void on_subgroup(Session& session, std::vector<uint32_t> ranks) override;
   void on_end(Session& session, bool leaving, Status why) override;

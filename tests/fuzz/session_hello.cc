@@ -22,22 +22,23 @@ size_t bytes_left(const Fd& socket) {
   return got < 0 ? 0 : static_cast<size_t>(got);
 }
 
-void check_fields(const TrainerHello& hello, const v1::Hello& real) {
-  require(hello.version == real.version() && hello.job == real.job(), "version and job");
-  require(hello.token == real.token() && hello.rank == real.rank(), "token and rank");
-  require(hello.world_size == real.world_size() && hello.pid == real.pid(), "size and pid");
-  require(hello.timeout_ms == real.timeout_ms(), "timeout");
+void check_fields(const v1::Hello& hello, const v1::Hello& real) {
+  require(hello.version() == real.version() && hello.job() == real.job(), "version and job");
+  require(hello.token() == real.token() && hello.rank() == real.rank(), "token and rank");
+  require(hello.world_size() == real.world_size() && hello.pid() == real.pid(), "size and pid");
+  require(hello.timeout_ms() == real.timeout_ms(), "timeout");
 }
 
-void check_client_writes_it(const TrainerHello& hello) {
+void check_client_writes_it(const v1::Hello& hello) {
   v1::Hello again;
-  require(again.ParseFromString(client::encode({hello.version, hello.job, hello.token, hello.rank,
-                                                hello.world_size, hello.timeout_ms, hello.pid})),
+  require(again.ParseFromString(
+              client::encode({hello.version(), hello.job(), hello.token(), hello.rank(),
+                              hello.world_size(), hello.timeout_ms(), hello.pid()})),
           "what the client writes is read");
   check_fields(hello, again);
 }
 
-void check(const Result<TrainerHello>& answer, std::string_view stream, size_t left) {
+void check(const Result<v1::Hello>& answer, std::string_view stream, size_t left) {
   uint32_t length = 0;
   if (stream.size() >= sizeof(length)) std::memcpy(&length, stream.data(), sizeof(length));
   const bool has_length = stream.size() >= sizeof(length);
@@ -64,9 +65,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t cut = input.take<uint8_t>();
   const std::string_view stream = input.rest();
   fuzz::SocketPair sockets = fuzz::socket_pair(SOCK_STREAM);
-  std::vector<Result<TrainerHello>> answers;
+  std::vector<Result<v1::Hello>> answers;
   const auto reader = read_hello(loop(), sockets.ours.get(), Clock::now() + Millis(60'000),
-                                 [&](Result<TrainerHello> hello) { answers.push_back(hello); });
+                                 [&](Result<v1::Hello> hello) { answers.push_back(hello); });
   for (const std::string_view piece :
        {stream.substr(0, cut), stream.substr(std::min(cut, stream.size()))}) {
     fuzz::send_all(sockets.theirs, piece);

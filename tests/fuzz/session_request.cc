@@ -53,7 +53,7 @@ bool lies_inside(const std::byte* side, Wide bytes, const Ask& ask, size_t align
   return offset >= kArenaOffset && offset + bytes <= ask.segment_bytes && offset % alignment == 0;
 }
 
-bool overlap(const OpRequest& op, Wide in, Wide out) {
+bool overlap(const Call& op, Wide in, Wide out) {
   if (op.in == nullptr || op.out == nullptr) return false;
   const Wide in_at = op.in - segment.data();
   const Wide out_at = op.out - segment.data();
@@ -61,7 +61,7 @@ bool overlap(const OpRequest& op, Wide in, Wide out) {
 }
 
 // Where its own part of the longer side is the shorter one.
-bool is_in_place(const OpRequest& op, const Ask& ask, Wide one) {
+bool is_in_place(const Call& op, const Ask& ask, Wide one) {
   const auto shift = static_cast<ptrdiff_t>(one * ask.place.rank);
   if (ask.collective == Collective::all_gather) return op.in - op.out == shift;
   if (ask.collective == Collective::reduce_scatter) return op.out - op.in == shift;
@@ -79,18 +79,21 @@ void check_strategy(const Strategy& strategy, uint32_t packed) {
   require((strategy.kind == StrategyKind::tree) == (strategy.arity >= 1), "trees have an arity");
 }
 
-void check_accepted(const Ask& ask, const OpRequest& op) {
-  check_strategy(op.strategies.local, ask.request.local_strategy);
-  check_strategy(op.strategies.global, ask.request.global_strategy);
+void check_accepted(const Ask& ask, const Call& op) {
+  check_strategy(op.signature.strategies.local, ask.request.local_strategy);
+  check_strategy(op.signature.strategies.global, ask.request.global_strategy);
   require(ask.request.verb < kCollectives, "verbs are ours");
   require((ask.request.flags & kRequestRefused) == 0, "what the library refused stays so");
   if (ask.collective == Collective::barrier) return;
-  require(ask.request.dtype < kDtypes && op.dtype == Dtype{ask.request.dtype}, "dtypes are ours");
+  require(ask.request.dtype < kDtypes && op.signature.dtype == Dtype{ask.request.dtype},
+          "dtypes are ours");
   const bool reduced = reduces(ask.collective);
-  require(!reduced || (ask.request.op < kOps && op.op == Op{ask.request.op}), "ops are ours");
-  require(!reduced || op.op != Op::mean || is_floating(op.dtype), "no mean of integers");
+  require(!reduced || (ask.request.op < kOps && op.signature.op == Op{ask.request.op}),
+          "ops are ours");
+  require(!reduced || op.signature.op != Op::mean || is_floating(op.signature.dtype),
+          "no mean of integers");
   require(!has_root(ask.collective) || ask.request.root < ask.place.size, "a root is a rank");
-  require(op.count == ask.request.count, "a count is what was asked for");
+  require(op.signature.count == ask.request.count, "a count is what was asked for");
   const bool staged = (ask.request.flags & kRequestStaged) != 0;
   const bool listed = (ask.request.flags & kRequestListed) != 0;
   require(op.window_bytes == (staged ? ask.window_bytes : 0), "a window is what both agreed on");
@@ -98,13 +101,15 @@ void check_accepted(const Ask& ask, const OpRequest& op) {
   require(op.ranks_only == by_ranks, "lists and windows of no size are the ranks'");
   if (by_ranks) return require(op.in == nullptr && op.out == nullptr, "they are not followed here");
   require(op.window_bytes == 0 || !is_by_rank(ask.collective), "no windows of shares");
-  const Wide all = Wide{op.count} * size_of(op.dtype);
+  const Wide all = Wide{op.signature.count} * size_of(op.signature.dtype);
   const Wide one = op.window_bytes != 0 ? std::min<Wide>(all, op.window_bytes) : all;
   const Wide in = in_bytes(ask, one);
-  const bool at_root = ask.collective == Collective::broadcast && op.root == ask.place.rank;
+  const bool at_root =
+      ask.collective == Collective::broadcast && op.signature.root == ask.place.rank;
   const Wide out = at_root ? in : out_bytes(ask, one);
-  require(lies_inside(op.in, in, ask, size_of(op.dtype)), "an input lies in the arena");
-  require(lies_inside(op.out, out, ask, size_of(op.dtype)), "an output lies in the arena");
+  require(lies_inside(op.in, in, ask, size_of(op.signature.dtype)), "an input lies in the arena");
+  require(lies_inside(op.out, out, ask, size_of(op.signature.dtype)),
+          "an output lies in the arena");
   require(!overlap(op, in, out) || is_in_place(op, ask, one), "no overlap in part");
 }
 
@@ -125,9 +130,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tutti;
   fuzz::Input input(data, size);
   const Ask ask = take_ask(input);
-  const OpRequest op =
+  const Call op =
       read_request(ask.request, ask.place, segment.data(), ask.segment_bytes, ask.window_bytes);
-  require(op.collective == ask.collective, "a verb is what was asked for");
+  require(op.signature.collective == ask.collective, "a verb is what was asked for");
   if (op.invalid.ok()) {
     check_accepted(ask, op);
     return 0;

@@ -1,4 +1,4 @@
-#include "daemon/group/signature.h"
+#include "daemon/base/signature.h"
 
 #include <cstdio>
 

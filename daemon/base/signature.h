@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/schedule/schedule.h"
+#include "daemon/base/strategy.h"
 #include "proto/types.h"
 
 namespace tutti {
