@@ -104,11 +104,7 @@ class Submission {
   Status refuse(const Status& why) {
     connection_.release(std::exchange(ticket().blocks, {}));
     const std::string words = why.message().substr(0, kMessageBytes - 1);
-    Request refused{};
-    refused.verb = request_.verb;
-    refused.flags = kRequestRefused | kRequestBlocking;
-    refused.timeout_ms = request_.timeout_ms;
-    refused.root = static_cast<uint32_t>(why.code());
+    Request refused = refusal(why.code());
     if (std::byte* text = connection_.allocate(words.size()); text != nullptr) {
       std::memcpy(text, words.data(), words.size());
       refused.in_offset = connection_.offset_of(text);
@@ -127,12 +123,7 @@ class Submission {
   void refuse_quietly() {
     if (ticket().arrived) return;
     connection_.release(std::exchange(ticket().blocks, {}));
-    Request refused{};
-    refused.verb = request_.verb;
-    refused.flags = kRequestRefused | kRequestBlocking;
-    refused.timeout_ms = request_.timeout_ms;
-    refused.root = TUTTI_RESOURCE_EXHAUSTED;
-    static_cast<void>(group_.calls->arrive(refused, own_));
+    static_cast<void>(group_.calls->arrive(refusal(Code::resource_exhausted), own_));
   }
 
   // Memory of the segment that lasts as long as the call; nullptr: there is no room.
@@ -146,6 +137,15 @@ class Submission {
   Ticket& ticket() { return shared_ != nullptr ? *shared_ : own_; }
 
  private:
+  Request refusal(Code code) const {
+    Request refused{};
+    refused.verb = request_.verb;
+    refused.flags = kRequestRefused | kRequestBlocking;
+    refused.timeout_ms = request_.timeout_ms;
+    refused.root = static_cast<uint32_t>(code);
+    return refused;
+  }
+
   tutti_group& group_;
   Connection& connection_;
   std::shared_ptr<Ticket>* const asynchronous_;
@@ -356,8 +356,8 @@ Status submit(tutti_group& group, const Operation& op, const tutti_options* opti
   if (Status s = read_sides(group, op, bytes); !s.ok()) return submission.refuse(s);
   submission.ticket().bytes = op.count * tutti_dtype_size(op.dtype);
   Connection& connection = *group.connection;
-  const bool common = op.collective == TUTTI_ALL_REDUCE || op.collective == TUTTI_REDUCE ||
-                      op.collective == TUTTI_BROADCAST;
+  const auto collective = static_cast<Collective>(op.collective);
+  const bool common = !has_blocks(collective) && collective != Collective::barrier;
   if (common && submission.blocks() && can_stage(group, request, std::max(bytes.in, bytes.out)) &&
       !connection.is_shared(op.in) && !connection.is_shared(op.out)) {
     const TensorSides tensor{bytes.in != 0 ? bytes_at(op.in) : nullptr,
@@ -398,11 +398,15 @@ Status submit(tutti_group& group, const TensorList& list, const tutti_options* o
   return submission.refuse(packed);
 }
 
-// What the body throws, for want of memory, fails for the other ranks, too.
-template <class Body>
-Status keep_order(Submission& submission, const Body& body) {
+// What is thrown, for want of memory, fails for the other ranks, too.
+template <class Asked>
+Status run_any(tutti_group& group, const Asked& asked, const tutti_options* options,
+               std::shared_ptr<Ticket>* ticket) {
+  if (Status s = check_member(group); !s.ok()) return s;
+  if (Status s = group.connection->usable(); !s.ok()) return s;
+  Submission submission(group, ticket);
   try {
-    return body();
+    return submit(group, asked, options, submission);
   } catch (...) {
     submission.refuse_quietly();
     throw;
@@ -413,18 +417,12 @@ Status keep_order(Submission& submission, const Body& body) {
 
 Status run(tutti_group& group, const Operation& op, const tutti_options* options,
            std::shared_ptr<Ticket>* ticket) {
-  if (Status s = check_member(group); !s.ok()) return s;
-  if (Status s = group.connection->usable(); !s.ok()) return s;
-  Submission submission(group, ticket);
-  return keep_order(submission, [&] { return submit(group, op, options, submission); });
+  return run_any(group, op, options, ticket);
 }
 
 Status run(tutti_group& group, const TensorList& list, const tutti_options* options,
            std::shared_ptr<Ticket>* ticket) {
-  if (Status s = check_member(group); !s.ok()) return s;
-  if (Status s = group.connection->usable(); !s.ok()) return s;
-  Submission submission(group, ticket);
-  return keep_order(submission, [&] { return submit(group, list, options, submission); });
+  return run_any(group, list, options, ticket);
 }
 
 }  // namespace tutti::client

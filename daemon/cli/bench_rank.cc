@@ -66,9 +66,10 @@ class BenchRank {
   int32_t rank() const { return tutti_rank(group_.get()); }
   int32_t world_size() const { return tutti_world_size(group_.get()); }
 
-  Status run_series(Collective collective, const std::string& strategy);
+  // Measures each size, and prints its row.
+  template <class Measure>
+  Status run_series(Collective collective, const Measure& measure);
   Result<BenchRow> measure(const BenchCase& bench, const std::string& strategy);
-  Status compare_series(Collective collective);
   Result<CompareRow> compare(const BenchCase& bench);
   Status time_rounds(CompareRow& row, Buffer& in, Buffer& out);
   Result<std::vector<double>> run_rounds(const CompareRow& row, size_t rounds, Buffer& in,
@@ -108,30 +109,29 @@ Status BenchRank::find_daemons() {
 Status BenchRank::run_all() {
   for (const Collective collective : plan_.collectives) {
     if (plan_.compare) {
-      if (Status status = compare_series(collective); !status.ok()) return status;
+      Status status = run_series(collective, [this](const BenchCase& b) { return compare(b); });
+      if (!status.ok()) return status;
       continue;
     }
-    for (const std::string& strategy : plan_.strategies)
-      if (Status status = run_series(collective, strategy); !status.ok()) return status;
+    for (const std::string& strategy : plan_.strategies) {
+      Status status =
+          run_series(collective, [&](const BenchCase& b) { return measure(b, strategy); });
+      if (!status.ok()) return status;
+    }
   }
   if (wrong_ > 0) return data_loss(std::to_string(wrong_) + " elements of results were wrong");
   return {};
 }
 
-Status BenchRank::run_series(Collective collective, const std::string& strategy) {
-  bool first = true;
+template <class Measure>
+Status BenchRank::run_series(Collective collective, const Measure& measure) {
   for (uint64_t bytes = plan_.bytes_min; bytes <= plan_.bytes_max; bytes *= plan_.factor) {
-    const BenchCase bench =
-        bench_case(collective, plan_.dtype, plan_.op, bytes, static_cast<uint32_t>(world_size()));
-    const Result<BenchRow> row = measure(bench, strategy);
+    const auto row = measure(
+        bench_case(collective, plan_.dtype, plan_.op, bytes, static_cast<uint32_t>(world_size())));
     if (!row.ok()) return row.status();
     wrong_ += row->wrong;
-    if (plan_.json) {
-      print(bench_json(*row));
-    } else {
-      print((first ? bench_heading(*row) : "") + bench_line(*row));
-    }
-    first = false;
+    const bool first = bytes == plan_.bytes_min;
+    print(plan_.json ? bench_json(*row) : (first ? bench_heading(*row) : "") + bench_line(*row));
     if (collective == Collective::barrier) break;  // It has no sizes.
   }
   return {};
@@ -222,23 +222,6 @@ Status BenchRank::time_it(BenchRow& row, Buffer& in, Buffer& out) {
   row.p50_us = percentile(micros, 50);
   row.p95_us = percentile(micros, 95);
   return status;
-}
-
-Status BenchRank::compare_series(Collective collective) {
-  for (uint64_t bytes = plan_.bytes_min; bytes <= plan_.bytes_max; bytes *= plan_.factor) {
-    const BenchCase bench =
-        bench_case(collective, plan_.dtype, plan_.op, bytes, static_cast<uint32_t>(world_size()));
-    const Result<CompareRow> row = compare(bench);
-    if (!row.ok()) return row.status();
-    wrong_ += row->wrong;
-    const bool first = bytes == plan_.bytes_min;
-    if (plan_.json)
-      print(compare_json(*row));
-    else
-      print((first ? compare_heading(*row) : "") + compare_line(*row));
-    if (collective == Collective::barrier) break;
-  }
-  return {};
 }
 
 Result<CompareRow> BenchRank::compare(const BenchCase& bench) {

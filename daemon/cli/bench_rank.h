@@ -47,10 +47,10 @@ struct CompareRow {
   std::vector<double> p50_us;  // Of each.
   uint64_t wrong = 0;
 };
-std::string compare_heading(const CompareRow& row);
+std::string bench_heading(const CompareRow& row);
 // The strategies' times, and the first one's over the best of the others.
-std::string compare_line(const CompareRow& row);
-std::string compare_json(const CompareRow& row);
+std::string bench_line(const CompareRow& row);
+std::string bench_json(const CompareRow& row);
 
 std::string bench_heading(const BenchRow& row);  // Before the rows of a collective and strategy.
 std::string bench_line(const BenchRow& row);     // nccl-tests' columns.

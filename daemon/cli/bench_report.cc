@@ -82,7 +82,7 @@ std::string bench_json(const BenchRow& row) {
   return json.line() + "\n";
 }
 
-std::string compare_heading(const CompareRow& row) {
+std::string bench_heading(const CompareRow& row) {
   std::vector<std::string> names = {"size", "count"};
   names.insert(names.end(), row.strategies.begin(), row.strategies.end());
   names.insert(names.end(), {"best", row.strategies.front() + "/best", "#wrong"});
@@ -92,7 +92,7 @@ std::string compare_heading(const CompareRow& row) {
          wide_columns(names);
 }
 
-std::string compare_line(const CompareRow& row) {
+std::string bench_line(const CompareRow& row) {
   std::vector<std::string> cells = {std::to_string(bench_bytes(row.bench)),
                                     std::to_string(row.bench.count)};
   for (const double us : row.p50_us) cells.push_back(format_number(us));
@@ -102,7 +102,7 @@ std::string compare_line(const CompareRow& row) {
   return wide_columns(cells);
 }
 
-std::string compare_json(const CompareRow& row) {
+std::string bench_json(const CompareRow& row) {
   Json json;
   json.open('{').key("op").text(name_of(row.bench.collective));
   json.key("hosts").number(uint64_t{row.hosts});

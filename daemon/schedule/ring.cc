@@ -46,28 +46,22 @@ void all_reduce_steps(const Level& level, int self, const Shares& shares, Steps&
   all_gather_steps(level, self, shares, out);
 }
 
-void lap_clock(const Level& level, Tally& tally) {
-  for (int& clock : tally.clock) clock += size_of(level) - 1;
+// Of a lap: all shares leave p but the one of p + kept.
+void lap_cost(const Level& level, const Sizes& sizes, int kept, Tally& tally) {
+  const int m = size_of(level), chunks = std::accumulate(sizes.begin(), sizes.end(), 0);
+  for (int& clock : tally.clock) clock += m - 1;
+  for (int p = 0; m > 1 && p < m; ++p) {
+    tally.sent[p] += chunks - sizes[(p + kept) % m];
+    tally.received[p] += chunks - sizes[(p + kept + m - 1) % m];
+  }
 }
 
 void reduce_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
-  lap_clock(level, tally);
-  const int m = size_of(level), chunks = std::accumulate(sizes.begin(), sizes.end(), 0);
-  if (m == 1) return;
-  for (int p = 0; p < m; ++p) {
-    tally.sent[p] += chunks - sizes[p];
-    tally.received[p] += chunks - sizes[(p + m - 1) % m];
-  }
+  lap_cost(level, sizes, 0, tally);
 }
 
 void all_gather_cost(const Level& level, const Sizes& sizes, Tally& tally) {
-  lap_clock(level, tally);
-  const int m = size_of(level), chunks = std::accumulate(sizes.begin(), sizes.end(), 0);
-  if (m == 1) return;
-  for (int p = 0; p < m; ++p) {
-    tally.sent[p] += chunks - sizes[(p + 1) % m];
-    tally.received[p] += chunks - sizes[p];
-  }
+  lap_cost(level, sizes, 1, tally);
 }
 
 void all_reduce_cost(const Level& level, const Sizes& sizes, Tally& tally) {
