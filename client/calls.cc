@@ -325,7 +325,7 @@ void Calls::deliver(Ticket& ticket) {
   const std::lock_guard one_at_a_time(ticket.delivery);
   if (std::exchange(ticket.delivered, true)) return;
   if (ticket.outcome.ok())
-    for (const Ticket::Copy& copy : ticket.copies) std::memcpy(copy.to, copy.from, copy.bytes);
+    for (const Ticket::Copy& copy : ticket.copies) copy_bytes(copy.to, copy.from, copy.bytes);
   connection_.release(ticket.blocks);
 }
 

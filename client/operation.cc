@@ -184,7 +184,7 @@ class Placement {
         return full(bytes_.out);
       if (!out_shared && !in_shared) request.out_offset = request.in_offset + within_;
     }
-    if (!in_shared) std::memcpy(connection_.at(request.in_offset), op_.in, bytes_.in);
+    if (!in_shared) copy_bytes(connection_.at(request.in_offset), op_.in, bytes_.in);
     if (!out_shared)
       submission_.ticket().copies.push_back(
           {op_.out, connection_.at(request.out_offset), bytes_.out});
@@ -340,7 +340,7 @@ Status pack(Submission& submission, Connection& connection, std::span<const Tens
   if (memory == nullptr) return full(bytes);
   request.in_offset = request.out_offset = connection.offset_of(memory);
   for (const TensorSides& tensor : tensors) {
-    std::memcpy(memory, tensor.in, tensor.bytes);
+    copy_bytes(memory, tensor.in, tensor.bytes);
     submission.ticket().copies.push_back({tensor.out, memory, tensor.bytes});
     memory += tensor.bytes;
   }

@@ -42,7 +42,7 @@ bool Stage::step() {
 bool Stage::feed() {
   if (fed_ == blocks_ || fed_ == taken_ + staged_.window_blocks) return false;
   walk(in_, fed_, [](const TensorSides& tensor, size_t offset, std::byte* window, size_t bytes) {
-    if (tensor.in != nullptr) std::memcpy(window, tensor.in + offset, bytes);
+    if (tensor.in != nullptr) copy_bytes(window, tensor.in + offset, bytes);
   });
   ++fed_;
   const uint32_t slice = std::max(1u, staged_.window_blocks / kWindowSlices);
@@ -54,7 +54,7 @@ void Stage::take() {
   ticket_.taken = taken_ + 1;
   walk(out_, taken_++,
        [](const TensorSides& tensor, size_t offset, const std::byte* window, size_t bytes) {
-         if (tensor.out != nullptr) std::memcpy(tensor.out + offset, window, bytes);
+         if (tensor.out != nullptr) copy_bytes(tensor.out + offset, window, bytes);
        });
 }
 

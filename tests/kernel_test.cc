@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -253,6 +254,22 @@ TEST(Kernels, ResultsOfBoolsAreZeroOrOne) {
   for (const Op op : {Op::prod, Op::min})
     expect_folds<uint8_t>(Dtype::boolean, op, sources, {0, 0, 0, 1, 1, 0});
   expect_folds<uint8_t>(Dtype::boolean, Op::sum, {sources[0]}, {0, 0, 1, 1, 1, 1});
+}
+
+TEST(CopyBytes, CopiesAnyLengthFromAnywhereAndNothingElse) {
+  std::mt19937 random(7);
+  std::vector<unsigned char> source(5000);
+  for (unsigned char& byte : source) byte = static_cast<unsigned char>(random());
+  for (const size_t bytes : {0, 1, 255, 256, 257, 511, 512, 1000, 4096})
+    for (const size_t from : {0, 1, 16, 63})
+      for (const size_t to : {0, 1, 16, 63}) {
+        std::vector<unsigned char> target(5000, 0xa5);
+        std::vector<unsigned char> wanted = target;
+        std::copy_n(source.begin() + from, bytes, wanted.begin() + to);
+        copy_bytes(target.data() + to, source.data() + from, bytes);
+        ASSERT_EQ(target, wanted) << bytes << " bytes from " << from << " to " << to;
+      }
+  copy_bytes(nullptr, nullptr, 0);
 }
 
 TEST(Kernels, SixteenBitFloatsBecomeF32AndBack) {
