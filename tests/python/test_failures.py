@@ -146,6 +146,22 @@ class Joining(unittest.TestCase):
             run.send_signal(2)
             self.assertEqual(run.communicate(timeout=30)[0], "stopped\n")
 
+    def test_ctrl_c_ends_an_operation_of_any_size(self):
+        program = ("import numpy, sys, tutti\ng = tutti.join()\n"
+                   "x = numpy.ones(int(sys.argv[1]))\n"
+                   "try:\n  print('go', flush=True); g.all_reduce(x, timeout=60)\n"
+                   "except KeyboardInterrupt: print('stopped')")
+        for count in (1, 1 << 20):
+            with fake_job(2) as (path, _):
+                environment = dict(os.environ, TUTTI_SOCKET=path, TUTTI_JOB="demo", TUTTI_RANK="0",
+                                   TUTTI_WORLD_SIZE="2")
+                run = subprocess.Popen([sys.executable, "-c", program, str(count)],
+                                       env=environment, text=True, stdout=subprocess.PIPE)
+                with tutti.join("demo", 1, 2, socket=path):
+                    self.assertEqual(run.stdout.readline(), "go\n")
+                    run.send_signal(2)
+                    self.assertEqual(run.communicate(timeout=30)[0], "stopped\n", count)
+
     def test_many_threads_share_a_group(self):
         with fake_job(1) as (path, _), tutti.join("demo", 0, 1, socket=path) as group:
             threads = [threading.Thread(target=lambda: [group.barrier() for _ in range(50)])
