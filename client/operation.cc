@@ -238,8 +238,8 @@ Status read_sides(const tutti_group& group, const Operation& op, SideBytes& byte
 
 // Whether ordinary memory may pass block by block: the elements of both sides must correspond. A
 // window between hosts holds whole slices of the engine's, which grow with the hosts.
-bool can_stage(const tutti_group& group, const Request& request, uint64_t bytes) {
-  if (group.calls->is_local()) return bytes > kStagedBytesLeast && board::is_plain(request);
+bool can_stage(const tutti_group& group, uint64_t bytes) {
+  if (group.calls->is_local()) return bytes > kStagedBytesLeast;
   const uint64_t window_bytes = group.calls->window_bytes();
   return bytes > window_bytes / kWindowSlices && group.hosts * kSlicePartBytes <= window_bytes;
 }
@@ -358,7 +358,7 @@ Status submit(tutti_group& group, const Operation& op, const tutti_options* opti
   Connection& connection = *group.connection;
   const auto collective = static_cast<Collective>(op.collective);
   const bool common = !has_blocks(collective) && collective != Collective::barrier;
-  if (common && submission.blocks() && can_stage(group, request, std::max(bytes.in, bytes.out)) &&
+  if (common && submission.blocks() && can_stage(group, std::max(bytes.in, bytes.out)) &&
       !connection.is_shared(op.in) && !connection.is_shared(op.out)) {
     const TensorSides tensor{bytes.in != 0 ? bytes_at(op.in) : nullptr,
                              bytes.out != 0 ? bytes_at(op.out) : nullptr,
@@ -384,10 +384,10 @@ Status submit(tutti_group& group, const TensorList& list, const tutti_options* o
   request.layout = layout_of(list);
   const uint64_t bytes = request.count * tutti_dtype_size(list.dtype);
   submission.ticket().bytes = bytes;
-  if (group.calls->is_local() && board::is_plain(request) && bytes != 0)
+  if (group.calls->is_local() && bytes != 0)
     if (std::optional<Status> listed = go_listed(submission, *group.connection, tensors))
       return *listed;
-  const bool stages = can_stage(group, request, bytes);
+  const bool stages = can_stage(group, bytes);
   if (stages && submission.blocks())
     if (std::optional<Status> staged = submission.go_staged(tensors, true, true)) return *staged;
   const Status packed = pack(submission, *group.connection, tensors);

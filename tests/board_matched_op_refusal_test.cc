@@ -39,8 +39,9 @@ TEST(MatchedOp, WhatTheWorkerMustRefuseIsItsBusiness) {
       [](Request& r) { r.op = kOps; },
       [](Request& r) { r.dtype = TUTTI_I32, r.op = TUTTI_MEAN; },
       [](Request& r) { r.verb = TUTTI_REDUCE, r.root = 2; },
-      [](Request& r) { r.local_strategy = TUTTI_RING; },
-      [](Request& r) { r.global_strategy = pack_strategy(TUTTI_TREE, 2); },
+      [](Request& r) { r.local_strategy = TUTTI_RING + 1; },
+      [](Request& r) { r.local_strategy = TUTTI_TREE; },
+      [](Request& r) { r.global_strategy = pack_strategy(TUTTI_TREE, 0); },
       [](Request& r) { r.local_strategy = pack_strategy(TUTTI_CENTRALIZED, 2); },
       [](Request& r) { r.count = UINT64_MAX; },
       [](Request& r) { r.count = UINT64_MAX / 8 + 1; }};

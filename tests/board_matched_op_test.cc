@@ -2,6 +2,7 @@
 // Values against float64 in the plainest way. What is refused:
 // tests/board_matched_op_refusal_test.cc.
 #include <cfenv>
+#include <numeric>
 #include <random>
 
 #include "tests/matched_hosts.h"
@@ -61,21 +62,77 @@ TEST(MatchedOp, AsManyRanksAsABoardHas) {
     run_case(collective, Dtype::f32, Op::sum, kSeatsMost, 5, false);
 }
 
+// Ordinary values of `ranks` tensors of `count` f32, which show in which order they are added.
+std::vector<std::vector<float>> ordinary_values(uint32_t ranks, uint64_t count) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 1000);
+  std::vector<std::vector<float>> values(ranks, std::vector<float>(count));
+  for (std::vector<float>& tensor : values)
+    for (float& value : tensor) value = normal(random);
+  return values;
+}
+
 // The order of the additions is that of the ranks, whatever the block: ordinary values show it.
 TEST(MatchedOp, AddsInTheOrderOfTheRanks) {
   const uint64_t count = kBoardBlockBytes / 4 + 1001;
   Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 4, count);
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal(0, 1000);
-  std::vector<std::vector<float>> inputs(4, std::vector<float>(count));
-  for (uint32_t rank = 0; rank < 4; ++rank) {
-    for (float& value : inputs[rank]) value = normal(random);
+  const auto inputs = ordinary_values(4, count);
+  for (uint32_t rank = 0; rank < 4; ++rank)
     std::memcpy(hosts.at(rank, kArenaOffset), inputs[rank].data(), count * 4);
-  }
   hosts.run();
   const auto* out = reinterpret_cast<const float*>(hosts.at(2, kOutOffset));
   for (uint64_t i = 0; i < count; ++i)
     ASSERT_EQ(out[i], inputs[0][i] + inputs[1][i] + inputs[2][i] + inputs[3][i]) << i;
+}
+
+// The last fold's value of element `i`, one addition after the other.
+float folded(const std::vector<tutti::Fold>& folds, const std::vector<std::vector<float>>& inputs,
+             const std::vector<uint32_t>& order, uint64_t i) {
+  std::vector<float> results;
+  for (const tutti::Fold& fold : folds) {
+    const auto term = [&](int t) {
+      return t < 0 ? results[static_cast<size_t>(~t)] : inputs[order[static_cast<size_t>(t)]][i];
+    };
+    float sum = term(fold.terms.front());
+    for (size_t at = 1; at < fold.terms.size(); ++at) sum += term(fold.terms[at]);
+    results.push_back(sum);
+  }
+  return results.back();
+}
+
+// tests/schedule_proof_test.cc proves what local_folds() says.
+TEST(MatchedOp, AddsInTheOrderOfItsLocalStrategy) {
+  const Strategy strategies[] = {{StrategyKind::ring},
+                                 {StrategyKind::tree, 1},
+                                 {StrategyKind::tree, 2},
+                                 {StrategyKind::tree, 3},
+                                 {StrategyKind::centralized}};
+  for (const Strategy& strategy : strategies)
+    for (const Collective collective :
+         {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})
+      for (const uint32_t ranks : {1u, 2u, 3u, 5u, 8u}) {
+        const uint64_t count = kFoldBlock + 1001;
+        const uint64_t elements = count * (collective == Collective::reduce_scatter ? ranks : 1);
+        Hosts hosts(collective, Dtype::f32, Op::sum, ranks, count);
+        const auto inputs = ordinary_values(ranks, elements);
+        hosts.each([&](uint32_t rank, Request& request) {
+          request.local_strategy = packed(strategy);
+          std::memcpy(hosts.at(rank, kArenaOffset), inputs[rank].data(), elements * 4);
+        });
+        hosts.run();
+        std::vector<uint32_t> order(ranks);
+        std::iota(order.begin(), order.end(), 0);
+        const bool root_first =
+            collective == Collective::reduce && strategy.kind != StrategyKind::centralized;
+        if (root_first) std::rotate(order.begin(), order.end() - 1, order.end());
+        const auto folds = local_folds(strategy, static_cast<int>(ranks));
+        const auto* out = reinterpret_cast<const float*>(hosts.at(ranks - 1, kOutOffset));
+        const uint64_t share = collective == Collective::reduce_scatter ? (ranks - 1) * count : 0;
+        for (uint64_t i = 0; i < count; ++i)
+          ASSERT_EQ(out[i], folded(folds, inputs, order, share + i))
+              << to_string(strategy) << " " << name_of(collective) << " of " << ranks << " at "
+              << i;
+      }
 }
 
 // Also where nobody else takes part and nothing moves.

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <map>
 
+#include "daemon/board/board.h"
 #include "tests/schedule_plans.h"
 
 namespace tutti {

@@ -19,7 +19,8 @@ uint64_t blocks_of_side(uint64_t count, Dtype dtype) {
   return count / elements + (count % elements != 0 ? 1 : 0);
 }
 
-bool plain(uint32_t packed) { return packed == TUTTI_AUTO || packed == TUTTI_CENTRALIZED; }
+// Mostly none is asked for.
+bool is_strategy(uint32_t packed) { return packed == TUTTI_AUTO || unpacked(packed).ok(); }
 
 bool same_question(const Request& a, const Request& b) {
   return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
@@ -121,10 +122,10 @@ Piece piece_at(const MatchedOp& op, MatchedOp::Part& part, uint64_t first, uint6
           part.out != nullptr ? part.out + offset : nullptr, count};
 }
 
-// One kernel call in the making.
-class Fold {
+// One pass over runs of memory in the making.
+class Pass {
  public:
-  explicit Fold(const MatchedOp& op) : op_(op) {}
+  explicit Pass(MatchedOp& op) : op_(op) {}
 
   void read(const std::byte* data) { sources_[source_count_++] = {data, op_.dtype}; }
   void write(std::byte* data) {
@@ -139,12 +140,32 @@ class Fold {
     const bool combines = reduces(op_.collective);
     const auto ranks = static_cast<uint32_t>(op_.parts.size());
     const uint32_t divisor = combines && op_.op == Op::mean ? ranks : 1;
+    if (combines && !op_.folds.empty()) return run_folds(count, divisor, kernel);
     kernel({targets_.data(), target_count_, sources_.data(), source_count_, count,
             combines ? op_.op : Op::sum, divisor, op_.past_cache});
   }
 
  private:
-  const MatchedOp& op_;
+  void run_folds(uint64_t count, uint32_t divisor, Kernel kernel) const {
+    std::array<const std::byte*, kSeatsMost> from;  // NOLINT: filled as far as it is used.
+    std::transform(
+        sources_.begin(), sources_.begin() + source_count_, from.begin(),
+        [](const Operand& source) { return static_cast<const std::byte*>(source.data); });
+    if (op_.collective == Collective::reduce)
+      std::rotate(from.begin(), from.begin() + op_.root, from.begin() + op_.root + 1);
+    tutti::run_folds({.folds = op_.folds,
+                      .contributions = {from.data(), source_count_},
+                      .targets = {targets_.data(), target_count_},
+                      .dtype = op_.dtype,
+                      .op = op_.op,
+                      .count = count,
+                      .divisor = divisor,
+                      .past_cache = op_.past_cache,
+                      .scratch = op_.scratch.data()},
+                     [&](const FoldJob& job) { return kernel(job), true; });
+  }
+
+  MatchedOp& op_;
   std::array<Operand, kSeatsMost> sources_;  // NOLINT: filled as far as it is used.
   std::array<Target, kSeatsMost> targets_;   // NOLINT
   size_t source_count_ = 0;
@@ -163,39 +184,42 @@ void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
       count = std::min(count, pieces[rank].count);
     }
     if (count == 0) return;  // A list that is not what it was.
-    Fold fold(op);
+    Pass pass(op);
     for (size_t rank = 0; rank < op.parts.size(); ++rank)
-      if (pieces[rank].in != nullptr) fold.read(pieces[rank].in);
+      if (pieces[rank].in != nullptr) pass.read(pieces[rank].in);
     for (size_t rank = 0; rank < op.parts.size(); ++rank)
-      if (pieces[rank].out != nullptr) fold.write(pieces[rank].out);
-    fold.run(count, kernel);
+      if (pieces[rank].out != nullptr) pass.write(pieces[rank].out);
+    pass.run(count, kernel);
     done += count;
   }
 }
 
 // A block of what belongs to `owner`: one rank's input for all, or one rank's share of the sum.
-void run_share(const MatchedOp& op, uint32_t owner, uint32_t block, Kernel kernel) {
+void run_share(MatchedOp& op, uint32_t owner, uint32_t block, Kernel kernel) {
   const StagedBlock range = staged_block(op.count, op.dtype, block);
   const size_t element = size_of(op.dtype);
   const uint64_t within_all = (owner * op.count + range.first) * element;
   const bool gathers = op.collective == Collective::all_gather;
-  Fold fold(op);
-  if (gathers) fold.read(op.parts[owner].in + range.first * element);
+  Pass pass(op);
+  if (gathers) pass.read(op.parts[owner].in + range.first * element);
   for (const MatchedOp::Part& part : op.parts)
-    gathers ? fold.write(part.out + within_all) : fold.read(part.in + within_all);
-  if (!gathers) fold.write(op.parts[owner].out + range.first * element);
-  fold.run(range.count, kernel);
+    gathers ? pass.write(part.out + within_all) : pass.read(part.in + within_all);
+  if (!gathers) pass.write(op.parts[owner].out + range.first * element);
+  pass.run(range.count, kernel);
+}
+
+void choose_folds(uint32_t local, MatchedOp& op) {
+  op.folds.clear();
+  if (local == TUTTI_AUTO || local == TUTTI_CENTRALIZED || !reduces(op.collective)) return;
+  op.folds = local_folds(*unpacked(local), static_cast<int>(op.parts.size()));
+  op.scratch.resize(scratch_bytes(op.folds.size(), op.dtype));
 }
 
 }  // namespace
 
-bool is_plain(const Request& request) {
-  return plain(request.local_strategy) && plain(request.global_strategy);
-}
-
 bool can_fold(const Request& request, uint32_t ranks) {
   if ((request.flags & kRequestRefused) != 0) return false;
-  if (!is_plain(request)) return false;
+  if (!is_strategy(request.local_strategy) || !is_strategy(request.global_strategy)) return false;
   if (request.verb >= kCollectives || request.dtype >= kDtypes) return false;
   const auto collective = static_cast<Collective>(request.verb);
   if (collective == Collective::barrier) return true;
@@ -228,6 +252,7 @@ bool match(std::span<const Asked> asked, MatchedOp& op) {
     if (!same_question(own, first) || !can_fold(own, ranks)) return false;
     if (!add_part(asked[rank], op, {rank, ranks})) return false;
   }
+  choose_folds(first.local_strategy, op);
   const uint64_t shares = has_blocks(op.collective) ? ranks : 1;
   op.blocks = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype) * shares);
   return true;

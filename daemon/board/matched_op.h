@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "daemon/board/local_folds.h"
 #include "daemon/board/transitions.h"
 #include "daemon/kernel/kernel.h"
 #include "proto/board.h"
@@ -53,10 +54,10 @@ struct MatchedOp {
   bool apart = true;        // No output lies where an input does.
   bool past_cache = false;  // See FoldJob; the caller decides.
   std::vector<Part> parts;  // By rank.
+  // Of the local strategy, over the ranks, a reduce's root first; empty: in the order of the ranks.
+  std::vector<Fold> folds;
+  std::vector<std::byte> scratch;  // Of run_folds().
 };
-
-// Whether its strategies add in the order of the ranks.
-bool is_plain(const Request& request);
 
 // Whether ranks can fold what is asked for: everything that the worker need not refuse, in the
 // order of additions that it would choose. `rank` of `ranks` asks.
@@ -69,8 +70,9 @@ bool match(std::span<const Asked> asked, MatchedOp& op);
 // What follows where all have arrived: see Decision.
 Decision decide(const MatchedOp& op);
 
-// Computes one block for every rank. Elements are combined in the order of the ranks, whatever the
-// block and whoever calls: the bits are those of the engine's fold. Memory outside of the ranks'
+// Computes one block for every rank. Elements are combined in the order of the local strategy,
+// whatever the block and whoever calls: the bits are those of the engine's fold. One thread at a
+// time, for one `op`. Memory outside of the ranks'
 // segments is never touched, whatever a list says meanwhile.
 void run_block(MatchedOp& op, uint32_t block, Kernel kernel);
 

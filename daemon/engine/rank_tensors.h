@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/board/board.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/scratch.h"
 

@@ -23,15 +23,12 @@ void PlainWorld::act(const Start& start) {
   parts_.engine.start(operation_of(start, calls_.at(start.key)));
 }
 
-// The ranks add up in the order of `centralized`, which is also what `auto` takes on one host.
-// Other strategies are the engine's, where it can. What the ranks fold they end themselves.
+// What the ranks fold they end themselves.
 bool PlainWorld::fold_here(const Start& start) {
   if (member_.find(start.key.group)->places().size() != 1 || !parts_.fold) return false;
   const Calls& calls = calls_.at(start.key);
-  const bool plain = start.strategies.local.kind == StrategyKind::centralized;
   const bool ranks_only =
       std::ranges::any_of(calls, [](const auto& call) { return call.second.ranks_only; });
-  if (!plain && !ranks_only) return false;
   const bool folded = parts_.fold(start.key.group, start.key.number);
   if (!folded && !ranks_only) return false;
   if (folded) calls_.erase(start.key);

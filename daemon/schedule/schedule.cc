@@ -160,4 +160,15 @@ std::vector<std::pair<int, int>> host_pairs(const Plan& plan) {
   return pairs;
 }
 
+std::vector<int> fold_order(const Plan& plan, int host) {
+  const std::vector<int>& ranks = plan.hosts[host];
+  std::vector<int> order(ranks.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto root = std::find(ranks.begin(), ranks.end(), plan.root);
+  if (plan.collective != Collective::reduce || root == ranks.end()) return order;
+  const auto first = order.begin() + (root - ranks.begin());
+  std::rotate(order.begin(), first, first + 1);
+  return order;
+}
+
 }  // namespace tutti

@@ -48,7 +48,7 @@
 // A host's blocks travel together. Exact costs: beside the forms, in tree.cc and ring.cc.
 //
 // THE LOCAL PHASE is no movement: a local strategy is only the order in which a host's ranks are
-// folded. See local_folds().
+// folded, which is the board's business.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,6 @@
 #include <vector>
 
 #include "daemon/base/strategy.h"
-#include "daemon/schedule/fold.h"
 #include "proto/types.h"
 
 namespace tutti {
@@ -120,15 +119,5 @@ std::vector<std::pair<int, int>> host_pairs(const Plan& plan);
 // The ranks of a host in the order in which they are folded, as places in plan.hosts[host]: the
 // root first where a reduce's root lives there, then ascending.
 std::vector<int> fold_order(const Plan& plan, int host);
-
-// The value of so many contributions under a local strategy, as folds to be made one after the
-// other; the last one is the result. What they combine is what hosts of one rank each would make of
-// a reduce under that strategy:
-//   centralized  ((x0 op x1) op x2) ...
-//   tree:K       each member of the K-ary heap folds its own and its children's values, in order
-//   ring         the chain, as tree:1: x0 op (x1 op (x2 ...)), folded from the last to the first,
-//                which gives the same bits, since every op gives the same for (a, b) and (b, a)
-// So bits do not depend on how many hosts there are; a ring rotates over hosts only.
-std::vector<Fold> local_folds(const Strategy& local, int contributions);
 
 }  // namespace tutti

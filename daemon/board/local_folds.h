@@ -1,12 +1,16 @@
-// The local phase as arithmetic: folds over memory, block by block. It needs nothing but a kernel,
-// so it serves the worker and the client's library alike.
+// The local phase as arithmetic: a local strategy is an order of association, evaluated by folds
+// over memory, block by block. It needs nothing but a kernel, so it serves the worker and the
+// client's library alike.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <vector>
 
+#include "daemon/base/strategy.h"
 #include "daemon/kernel/kernel.h"
+#include "proto/board.h"
 
 namespace tutti {
 
@@ -17,8 +21,20 @@ struct Fold {
   bool operator==(const Fold&) const = default;
 };
 
-// What run_folds() works on. A target may be exactly one of the contributions where there is one
-// fold; with more folds, each contribution is read before that element of any target is written.
+// The value of so many contributions under a local strategy, as folds to be made one after the
+// other; the last one is the result. What they combine is what hosts of one rank each would make of
+// a reduce under that strategy:
+//   centralized  ((x0 op x1) op x2) ...
+//   tree:K       each member of the K-ary heap folds its own and its children's values, in order
+//   ring         the chain, as tree:1: x0 op (x1 op (x2 ...)), folded from the last to the first,
+//                which gives the same bits, since every op gives the same for (a, b) and (b, a)
+// So bits do not depend on how many hosts there are; a ring rotates over hosts only. Automatic is
+// centralized.
+std::vector<Fold> local_folds(const Strategy& local, int contributions);
+
+// What run_folds() works on: at most kSeatsMost contributions and targets. A target may be exactly
+// one of the contributions where there is one fold; with more folds, each contribution is read
+// before that element of any target is written.
 struct FoldWork {
   std::span<const Fold> folds;
   std::span<const std::byte* const> contributions;
@@ -47,24 +63,26 @@ bool run_folds(const FoldWork& work, Pass pass) {
   const auto inner_result = [&](size_t fold) {
     return work.scratch + fold * kFoldBlock * size_of(inner);
   };
-  std::vector<Operand> sources;
-  std::vector<Target> targets(work.targets.begin(), work.targets.end());
+  std::array<Operand, kSeatsMost> sources;  // NOLINT: filled as far as it is used.
+  std::array<Target, kSeatsMost> targets;   // NOLINT
+  const size_t target_count = work.targets.size();
+  std::copy(work.targets.begin(), work.targets.end(), targets.begin());
   for (uint64_t first = 0; first < work.count; first += block) {
     const uint64_t count = std::min(block, work.count - first);
     for (size_t i = 0; i < work.folds.size(); ++i) {
-      sources.clear();
+      size_t source_count = 0;
       for (const int term : work.folds[i].terms)
-        sources.push_back(
+        sources[source_count++] =
             term < 0 ? Operand{inner_result(static_cast<size_t>(~term)), inner}
                      : Operand{work.contributions[static_cast<size_t>(term)] + first * element,
-                               work.dtype});
+                               work.dtype};
       const bool last = i + 1 == work.folds.size();
       const Target within{inner_result(i), inner};
-      for (size_t t = 0; last && t < targets.size(); ++t)
+      for (size_t t = 0; last && t < target_count; ++t)
         targets[t].data =
             static_cast<std::byte*>(work.targets[t].data) + first * size_of(work.targets[t].dtype);
-      if (!pass(FoldJob{last ? targets.data() : &within, last ? targets.size() : 1, sources.data(),
-                        sources.size(), count, work.op, last ? work.divisor : 1,
+      if (!pass(FoldJob{last ? targets.data() : &within, last ? target_count : 1, sources.data(),
+                        source_count, count, work.op, last ? work.divisor : 1,
                         last && work.past_cache}))
         return false;
     }

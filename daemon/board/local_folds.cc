@@ -1,32 +1,20 @@
-// A local strategy as an order of association.
+#include "daemon/board/local_folds.h"
+
 #include <algorithm>
 #include <numeric>
-
-#include "daemon/schedule/strategies.h"
 
 namespace tutti {
 namespace {
 
 int arity_of(const Strategy& local, int contributions) {
   const int widest = std::max(1, contributions - 1);
-  if (local.kind == StrategyKind::centralized) return widest;
+  if (local.kind == StrategyKind::ring) return 1;
   if (local.kind == StrategyKind::tree)
     return static_cast<int>(std::min(local.arity, static_cast<uint32_t>(widest)));
-  return 1;
+  return widest;
 }
 
 }  // namespace
-
-std::vector<int> fold_order(const Plan& plan, int host) {
-  const std::vector<int>& ranks = plan.hosts[host];
-  std::vector<int> order(ranks.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto root = std::find(ranks.begin(), ranks.end(), plan.root);
-  if (plan.collective != Collective::reduce || root == ranks.end()) return order;
-  const auto first = order.begin() + (root - ranks.begin());
-  std::rotate(order.begin(), first, first + 1);
-  return order;
-}
 
 // Members are folded from the last, so each finds its children's values made. An only child's fold
 // is gone on with: (its value) op x, instead of x op (its value).
