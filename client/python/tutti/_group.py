@@ -20,9 +20,6 @@ from tutti._tensor import Tensor
 
 _STEP_MS = 200  # How long a wait keeps the interpreter from seeing Ctrl-C.
 _TIMEOUT_MS_MAX = 2**31 - 1
-# Calls that wait and have as much pass ordinary memory block by block where it lies; such a call
-# cannot be interrupted, so a thread makes it, which costs less than the copy of the whole would.
-_PASSING_BYTES = 4 << 20
 
 
 def _milliseconds(seconds, default):
@@ -236,20 +233,11 @@ class Group:
         list of results. Small arrays travel together: thousands cost a few messages. All ranks
         list arrays of the same sizes and dtypes in the same order."""
         sides = [self._sides(x, out, dtype) for x, out in _many.pair_up(xs, outs)]
-        lists = [(_many.arguments(name, pairs, op), pairs)
-                 for name, pairs in _many.by_dtype(sides).items()]
-        results = [target.x for _, target in sides]
-        if blocking and sum(target.nbytes for _, target in sides) >= _PASSING_BYTES:
-            for arguments, pairs in lists:
-                self._pass("all_reduce_many", arguments, strategy, timeout, pairs)
-                for _, target in pairs:
-                    target.write_back()
-            return results
-        works = [self._start("all_reduce_many", arguments, pairs,
+        works = [self._start("all_reduce_many", _many.arguments(name, pairs, op), pairs,
                              lambda pairs=pairs: [target.write_back() for _, target in pairs],
                              strategy, timeout)
-                 for arguments, pairs in lists]
-        work = _many.Works(works, results)
+                 for name, pairs in _many.by_dtype(sides).items()]
+        work = _many.Works(works, [target.x for _, target in sides])
         return work.wait() if blocking else work
 
     def reduce(self, x, root=0, op="sum", strategy=None, out=None, timeout=None, blocking=True,
@@ -326,26 +314,13 @@ class Group:
                 target.write_back()
             return target.x
 
-        if blocking and source is not None and source.nbytes >= _PASSING_BYTES:
-            self._pass(verb, arguments, strategy, timeout, (source, target))
-            return finish()
         work = self._start(verb, arguments, (source, target), finish, strategy, timeout)
         return work.wait() if blocking else work
 
     def _start(self, verb, arguments, tensors, finish, strategy, timeout):
-        handle = ctypes.c_void_p()
-        check(self._call(verb, arguments, strategy, timeout, ctypes.byref(handle)))
-        return Work(handle, tensors, finish)
-
-    def _pass(self, verb, arguments, strategy, timeout, tensors):
-        """Waits for the operation; Ctrl-C leaves it to a thread that keeps the arrays."""
-        def body(_kept=tensors):
-            check(self._call(verb, arguments, strategy, timeout, None))
-
-        _interruptible(body)
-
-    def _call(self, verb, arguments, strategy, timeout, work):
         options = Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
                           _milliseconds(timeout, 0))
+        handle = ctypes.c_void_p()
         call = getattr(library, "tutti_" + verb)
-        return call(self._handle.pointer, *arguments, ctypes.byref(options), work)
+        check(call(self._handle.pointer, *arguments, ctypes.byref(options), ctypes.byref(handle)))
+        return Work(handle, tensors, finish)

@@ -71,7 +71,6 @@ class Tensor:
 
     shape = property(lambda self: self._view.shape)
     count = property(lambda self: self.memory.size)
-    nbytes = property(lambda self: self.memory.nbytes)
     address = property(lambda self: self.memory.ctypes.data)
 
     def write_back(self):
