@@ -197,6 +197,7 @@ bool Calls::help(uint64_t number, uint32_t blocks_most) {
 bool Calls::fold_claimed(uint64_t number, Memory& memory, const board::Claim<Memory>& claim) {
   if (op_number_ != number && !gather(number, folding_asked_, op_)) return false;
   op_number_ = number;
+  if (claim.block() >= op_.blocks) return false;  // The count was overwritten.
   run_block(op_, claim.block(), kernel_);
   if (op_.any_staged)
     crew_.area.slot_of(number).marks[claim.block() % kStageBlocks].store(

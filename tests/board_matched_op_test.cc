@@ -86,18 +86,45 @@ TEST(MatchedOp, AddsInTheOrderOfTheRanks) {
 }
 
 // The last fold's value of element `i`, one addition after the other.
-float folded(const std::vector<tutti::Fold>& folds, const std::vector<std::vector<float>>& inputs,
+float folded(const Folds& folds, const std::vector<std::vector<float>>& inputs,
              const std::vector<uint32_t>& order, uint64_t i) {
   std::vector<float> results;
-  for (const tutti::Fold& fold : folds) {
+  for (size_t fold = 0; fold < folds.size(); ++fold) {
     const auto term = [&](int t) {
       return t < 0 ? results[static_cast<size_t>(~t)] : inputs[order[static_cast<size_t>(t)]][i];
     };
-    float sum = term(fold.terms.front());
-    for (size_t at = 1; at < fold.terms.size(); ++at) sum += term(fold.terms[at]);
+    float sum = term(folds[fold].front());
+    for (const int t : folds[fold].subspan(1)) sum += term(t);
     results.push_back(sum);
   }
   return results.back();
+}
+
+TEST(MatchedOp, EveryDtypeAndOpUnderEveryLocalStrategy) {
+  for (const uint32_t strategy : {static_cast<uint32_t>(TUTTI_RING), pack_strategy(TUTTI_TREE, 2)})
+    for (uint32_t dtype = 0; dtype < kDtypes; ++dtype)
+      for (uint32_t op = 0; op < kOps; ++op)
+        for (const uint32_t ranks : {2u, 4u, 5u})
+          for (const bool in_place : {false, true}) {
+            const auto of = static_cast<Dtype>(dtype);
+            if (!is_exact(of, static_cast<Op>(op), ranks)) continue;
+            if (static_cast<Op>(op) == Op::mean && ranks == 5) continue;
+            Hosts hosts(Collective::all_reduce, of, static_cast<Op>(op), ranks,
+                        kBoardBlockBytes / size_of(of) + 4099);
+            if (in_place) hosts.in_place();
+            hosts.each([&](uint32_t, Request& request) { request.local_strategy = strategy; });
+            hosts.fill();
+            hosts.run();
+            hosts.check();
+          }
+}
+
+TEST(MatchedOp, AsManyRanksAsABoardHasUnderATree) {
+  Hosts hosts(Collective::all_reduce, Dtype::f64, Op::sum, kSeatsMost, 5000);
+  hosts.each([](uint32_t, Request& r) { r.local_strategy = pack_strategy(TUTTI_TREE, 2); });
+  hosts.fill();
+  hosts.run();
+  hosts.check();
 }
 
 // tests/schedule_proof_test.cc proves what local_folds() says.

@@ -80,11 +80,11 @@ std::string combined(const std::string& a, const std::string& b) {
   return "(" + std::min(a, b) + " " + std::max(a, b) + ")";
 }
 
-std::string expression_of(const std::vector<Fold>& folds) {
+std::string expression_of(const Folds& folds) {
   std::vector<std::string> values;
-  for (const Fold& fold : folds) {
+  for (size_t fold = 0; fold < folds.size(); ++fold) {
     std::string value;
-    for (const int term : fold.terms) {
+    for (const int term : folds[fold]) {
       const std::string next = term < 0 ? values[static_cast<size_t>(~term)] : std::to_string(term);
       value = value.empty() ? next : combined(value, next);
     }
@@ -115,14 +115,23 @@ TEST(LocalFolds, CombineAsHostsOfOneRankEachWould) {
 }
 
 TEST(LocalFolds, ByHand) {
-  const auto fold = [](std::vector<int> terms) { return Fold{std::move(terms)}; };
-  EXPECT_EQ(local_folds(kCentral, 4), (std::vector{fold({0, 1, 2, 3})}));
-  EXPECT_EQ(local_folds(kRing, 4), (std::vector{fold({2, 3, 1, 0})}));
-  EXPECT_EQ(local_folds(tree(2), 4), (std::vector{fold({1, 3}), fold({0, ~0, 2})}));
-  EXPECT_EQ(local_folds(tree(2), 7),
-            (std::vector{fold({2, 5, 6}), fold({1, 3, 4}), fold({0, ~1, ~0})}));
-  for (const Strategy& strategy : kEveryStrategy)
-    EXPECT_EQ(local_folds(strategy, 1), (std::vector{fold({0})}));
+  using Terms = std::vector<std::vector<int>>;
+  const auto terms_of = [](const Strategy& strategy, int n) {
+    const Folds folds = local_folds(strategy, n);
+    Terms terms;
+    for (size_t fold = 0; fold < folds.size(); ++fold)
+      terms.emplace_back(folds[fold].begin(), folds[fold].end());
+    return terms;
+  };
+  EXPECT_EQ(terms_of(kCentral, 4), (Terms{{0, 1, 2, 3}}));
+  EXPECT_EQ(terms_of(kRing, 4), (Terms{{2, 3, 1, 0}}));
+  EXPECT_EQ(terms_of(tree(2), 4), (Terms{{1, 3}, {0, ~0, 2}}));
+  EXPECT_EQ(terms_of(tree(2), 7), (Terms{{2, 5, 6}, {1, 3, 4}, {0, ~1, ~0}}));
+  for (const Strategy& strategy : kEveryStrategy) EXPECT_EQ(terms_of(strategy, 1), Terms{{0}});
+  for (const Strategy& strategy : kEveryStrategy) {
+    const int most = static_cast<int>(kSeatsMost);
+    EXPECT_EQ(expression_of(local_folds(strategy, most)), expression_of_a_reduce(strategy, most));
+  }
 }
 
 TEST(LocalFolds, AReduceBeginsWithItsRoot) {
@@ -150,7 +159,7 @@ TEST(LocalFolds, AreMadeBlockByBlockInPlace) {
       std::vector<float> other(count);
       const std::vector<Target> targets = {{tensors.front().data(), Dtype::f32},
                                            {other.data(), Dtype::f32}};
-      const std::vector<Fold> folds = local_folds(strategy, n);
+      const Folds folds = local_folds(strategy, n);
       std::vector<std::byte> scratch(scratch_bytes(folds.size(), Dtype::f32));
       const Kernel kernel = choose_kernel();
       EXPECT_TRUE(run_folds({.folds = folds,
@@ -159,7 +168,7 @@ TEST(LocalFolds, AreMadeBlockByBlockInPlace) {
                              .op = Op::mean,
                              .count = count,
                              .divisor = static_cast<uint32_t>(n),
-                             .scratch = scratch.data()},
+                             .scratch = scratch},
                             [&](const FoldJob& job) { return kernel(job), true; }));
       for (uint64_t at = 0; at < count; ++at) {
         const float sum = static_cast<float>(n * (n - 1) / 2) + static_cast<float>(n) * (at % 7);

@@ -59,6 +59,7 @@ struct FakeWorlds : Door::Events {
 struct FakeLink : Link {
   Status send(Outgoing) override { return {}; }
   void close(Status why) override { closed.push_back(std::move(why)); }
+  void abort(Status why) override { close(std::move(why)); }
   std::vector<Status> closed;
 };
 

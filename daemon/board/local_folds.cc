@@ -1,6 +1,7 @@
 #include "daemon/board/local_folds.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace tutti {
@@ -16,29 +17,39 @@ int arity_of(const Strategy& local, int contributions) {
 
 }  // namespace
 
+void Folds::append() {
+  require(count_ < kSeatsMost, "a host has more ranks than a board has room for");
+  ends_[count_] = count_ == 0 ? 0 : ends_[count_ - 1];
+  ++count_;
+}
+
 // Members are folded from the last, so each finds its children's values made. An only child's fold
-// is gone on with: (its value) op x, instead of x op (its value).
-std::vector<Fold> local_folds(const Strategy& local, int contributions) {
+// is gone on with, being the last: (its value) op x, instead of x op (its value).
+Folds local_folds(const Strategy& local, int contributions) {
   const int n = contributions, k = arity_of(local, n);
-  std::vector<Fold> folds;
-  std::vector<int> value(n);  // As a term: the contribution of a leaf, else a fold's result.
+  require(n >= 1 && n <= static_cast<int>(kSeatsMost), "a host has as many ranks as a board");
+  Folds folds;
+  std::array<int, kSeatsMost> value;  // As a term: the contribution of a leaf, else a result.
   std::iota(value.begin(), value.end(), 0);
   for (int i = n - 1; i >= 0; --i) {
     const int64_t first = int64_t{k} * i + 1;
     if (first >= n) continue;
     const int last = static_cast<int>(std::min<int64_t>(n - 1, first + k - 1));
     if (first == last && value[first] < 0) {
-      folds[~value[first]].terms.push_back(i);
+      folds.append_term(i);
       value[i] = value[first];
       continue;
     }
-    Fold fold{{i}};
+    folds.append();
+    folds.append_term(i);
     for (int child = static_cast<int>(first); child <= last; ++child)
-      fold.terms.push_back(value[child]);
-    folds.push_back(std::move(fold));
+      folds.append_term(value[child]);
     value[i] = ~static_cast<int>(folds.size() - 1);
   }
-  if (folds.empty()) folds.push_back({{0}});
+  if (folds.empty()) {
+    folds.append();
+    folds.append_term(0);
+  }
   return folds;
 }
 

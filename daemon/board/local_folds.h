@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <span>
-#include <vector>
 
 #include "daemon/base/strategy.h"
 #include "daemon/kernel/kernel.h"
@@ -14,29 +14,47 @@
 
 namespace tutti {
 
-// One pass over several values, strictly in this order.
-struct Fold {
-  // t >= 0: the t-th contribution; else the result of fold number ~t.
-  std::vector<int> terms;
-  bool operator==(const Fold&) const = default;
+// Passes over values, to be made one after the other; the last one's result is the result of all.
+// Of at most kSeatsMost contributions, each of which, as each inner result, is a term once. Needs
+// no memory of its own: it is made where nothing may fail.
+class Folds {
+ public:
+  size_t size() const { return count_; }
+  bool empty() const { return count_ == 0; }
+  // The terms of one, combined strictly in this order: t >= 0 is the t-th contribution, else the
+  // result of fold number ~t.
+  std::span<const int16_t> operator[](size_t fold) const {
+    const size_t from = fold == 0 ? 0 : ends_[fold - 1];
+    return {terms_.data() + from, ends_[fold] - from};
+  }
+
+  void clear() { count_ = 0; }
+  // A new last one, of no terms yet.
+  void append();
+  // To the last one.
+  void append_term(int term) { terms_[ends_[count_ - 1]++] = static_cast<int16_t>(term); }
+
+ private:
+  std::array<int16_t, 2 * kSeatsMost> terms_;  // NOLINT: filled as far as it is used.
+  std::array<uint16_t, kSeatsMost> ends_;      // NOLINT
+  size_t count_ = 0;
 };
 
-// The value of so many contributions under a local strategy, as folds to be made one after the
-// other; the last one is the result. What they combine is what hosts of one rank each would make of
-// a reduce under that strategy:
+// The value of so many contributions, 1 to kSeatsMost, under a local strategy. What they combine is
+// what hosts of one rank each would make of a reduce under that strategy:
 //   centralized  ((x0 op x1) op x2) ...
 //   tree:K       each member of the K-ary heap folds its own and its children's values, in order
 //   ring         the chain, as tree:1: x0 op (x1 op (x2 ...)), folded from the last to the first,
 //                which gives the same bits, since every op gives the same for (a, b) and (b, a)
 // So bits do not depend on how many hosts there are; a ring rotates over hosts only. Automatic is
 // centralized.
-std::vector<Fold> local_folds(const Strategy& local, int contributions);
+Folds local_folds(const Strategy& local, int contributions);
 
-// What run_folds() works on: at most kSeatsMost contributions and targets. A target may be exactly
+// What run_folds() works on: at most kSeatsMost targets. A target may be exactly
 // one of the contributions where there is one fold; with more folds, each contribution is read
 // before that element of any target is written.
 struct FoldWork {
-  std::span<const Fold> folds;
+  const Folds& folds;
   std::span<const std::byte* const> contributions;
   std::span<const Target> targets;
   Dtype dtype = Dtype::f32;  // Of the contributions.
@@ -44,10 +62,11 @@ struct FoldWork {
   uint64_t count = 0;
   uint32_t divisor = 1;
   bool past_cache = false;
-  std::byte* scratch = nullptr;  // For inner results; see scratch_bytes().
+  std::span<std::byte> scratch;  // For inner results; see scratch_bytes().
 };
 
-// So many elements of every contribution are folded before the next ones are looked at.
+// So many elements of every contribution are folded before the next ones are looked at, fewer where
+// scratch has no room for them.
 inline constexpr uint64_t kFoldBlock = 4096;
 
 constexpr size_t scratch_bytes(size_t folds, Dtype dtype) {
@@ -59,9 +78,12 @@ template <class Pass>
 bool run_folds(const FoldWork& work, Pass pass) {
   const Dtype inner = accumulator_of(work.dtype);
   const size_t element = size_of(work.dtype);
-  const uint64_t block = work.folds.size() == 1 ? work.count : kFoldBlock;
+  const size_t inner_folds = work.folds.size() - 1;
+  const uint64_t block =
+      inner_folds == 0 ? work.count
+                       : std::min(kFoldBlock, work.scratch.size() / (inner_folds * size_of(inner)));
   const auto inner_result = [&](size_t fold) {
-    return work.scratch + fold * kFoldBlock * size_of(inner);
+    return work.scratch.data() + fold * block * size_of(inner);
   };
   std::array<Operand, kSeatsMost> sources;  // NOLINT: filled as far as it is used.
   std::array<Target, kSeatsMost> targets;   // NOLINT
@@ -71,7 +93,7 @@ bool run_folds(const FoldWork& work, Pass pass) {
     const uint64_t count = std::min(block, work.count - first);
     for (size_t i = 0; i < work.folds.size(); ++i) {
       size_t source_count = 0;
-      for (const int term : work.folds[i].terms)
+      for (const int term : work.folds[i])
         sources[source_count++] =
             term < 0 ? Operand{inner_result(static_cast<size_t>(~term)), inner}
                      : Operand{work.contributions[static_cast<size_t>(term)] + first * element,

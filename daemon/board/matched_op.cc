@@ -9,6 +9,7 @@
 namespace tutti::board {
 namespace {
 
+constexpr size_t kScratchBytes = 64 << 10;  // On the stack: a trainer's thread has room for it.
 // Keeps the number of blocks within 31 bits; no ordinary memory is larger.
 constexpr uint64_t kBlockedCountMost = uint64_t{1} << 44;
 
@@ -153,6 +154,7 @@ class Pass {
         [](const Operand& source) { return static_cast<const std::byte*>(source.data); });
     if (op_.collective == Collective::reduce)
       std::rotate(from.begin(), from.begin() + op_.root, from.begin() + op_.root + 1);
+    std::array<std::byte, kScratchBytes> scratch;  // NOLINT: written before it is read.
     tutti::run_folds({.folds = op_.folds,
                       .contributions = {from.data(), source_count_},
                       .targets = {targets_.data(), target_count_},
@@ -161,7 +163,7 @@ class Pass {
                       .count = count,
                       .divisor = divisor,
                       .past_cache = op_.past_cache,
-                      .scratch = op_.scratch.data()},
+                      .scratch = scratch},
                      [&](const FoldJob& job) { return kernel(job), true; });
   }
 
@@ -212,7 +214,6 @@ void choose_folds(uint32_t local, MatchedOp& op) {
   op.folds.clear();
   if (local == TUTTI_AUTO || local == TUTTI_CENTRALIZED || !reduces(op.collective)) return;
   op.folds = local_folds(*unpacked(local), static_cast<int>(op.parts.size()));
-  op.scratch.resize(scratch_bytes(op.folds.size(), op.dtype));
 }
 
 }  // namespace

@@ -55,8 +55,7 @@ struct MatchedOp {
   bool past_cache = false;  // See FoldJob; the caller decides.
   std::vector<Part> parts;  // By rank.
   // Of the local strategy, over the ranks, a reduce's root first; empty: in the order of the ranks.
-  std::vector<Fold> folds;
-  std::vector<std::byte> scratch;  // Of run_folds().
+  Folds folds;
 };
 
 // Whether ranks can fold what is asked for: everything that the worker need not refuse, in the
@@ -70,10 +69,11 @@ bool match(std::span<const Asked> asked, MatchedOp& op);
 // What follows where all have arrived: see Decision.
 Decision decide(const MatchedOp& op);
 
-// Computes one block for every rank. Elements are combined in the order of the local strategy,
-// whatever the block and whoever calls: the bits are those of the engine's fold. One thread at a
-// time, for one `op`. Memory outside of the ranks'
-// segments is never touched, whatever a list says meanwhile.
+// Computes one block for every rank. Elements are combined in the order of the local strategy, as
+// the engine combines them, whatever the block and whoever calls; without a strategy, or under
+// `centralized`, in the order of the ranks (where the engine, for a reduce, begins with the root).
+// One thread at a time, for one `op`. Memory outside of the ranks' segments is never touched,
+// whatever a list says meanwhile. Needs no memory.
 void run_block(MatchedOp& op, uint32_t block, Kernel kernel);
 
 // A block of a staged rank: [first, first + count) elements of its tensor.

@@ -115,7 +115,7 @@ Status RankTensors::combine(uint64_t slice, const std::vector<const std::byte*>&
   if (folds_.size() > 1) {
     const Result<std::byte*> inner = take(slice, scratch_bytes(folds_.size(), operation_.dtype));
     if (!inner.ok()) return inner.status();
-    work.scratch = *inner;
+    work.scratch = {*inner, scratch_bytes(folds_.size(), operation_.dtype)};
   }
   Status status;
   run_folds(work, [&](const FoldJob& job) {

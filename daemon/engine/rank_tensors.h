@@ -46,7 +46,7 @@ class RankTensors final : public HostTensor {
   const Operation& operation_;
   const Geometry& geometry_;
   std::vector<const RankBuffers*> ranks_;  // In the order of folding; takers likewise.
-  std::vector<Fold> folds_;
+  Folds folds_;
   int missing_ = -1;
   uint64_t finished_ = 0;  // Slices whose results lie at their targets.
   std::map<std::pair<int, uint64_t>, Source> sources_;     // By chunk and first element.

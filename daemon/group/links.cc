@@ -72,7 +72,7 @@ Links::~Links() {
 
 void Links::cut(const Status& cause) {
   const std::vector<Open> open = open_;  // Its events may change it.
-  for (const Open& each : open) each.link->close(cause);
+  for (const Open& each : open) each.link->abort(cause);
 }
 
 std::shared_ptr<Link> Links::dial(int host) {

@@ -226,6 +226,7 @@ void Member::end(const Key& key, Group& group, const Status& status) {
   if (operation.phase != Operation::Phase::started) return complete(key, group, status);
   operation.phase = Operation::Phase::cancelled;
   operation.end = status;
+  operation.looking = false;
   wake(key, operation, operation.deadline + kLettingGo);
 }
 

@@ -194,7 +194,10 @@ void Member::expire(TimePoint now) {
 void Member::overdue(const Key& key, TimePoint now) {
   const Group& group = *groups_.at(key.group);
   Operation& operation = groups_.at(key.group)->operations.at(key.number);
-  if (operation.phase == Operation::Phase::cancelled) return abort(Status(operation.end));
+  if (operation.phase == Operation::Phase::cancelled) {
+    if (!std::exchange(operation.looking, true)) return wake(key, operation, now + kLook);
+    return abort(Status(operation.end));
+  }
   if (operation.late) return blame_leader(key, operation, now);
   if (now >= operation.deadline) return report_late(key, group, operation, now);
   wake(key, operation, operation.deadline);

@@ -11,7 +11,7 @@ namespace {
 
 // Of an epoch that is over: for its cause to reach the others, and for links to send what they
 // borrowed, before they are cut.
-constexpr Millis kGoodbye{50};
+constexpr Millis kGoodbye{20};
 
 int find_host(const std::vector<Host>& hosts, const std::string& name) {
   const auto found = std::ranges::find(hosts, name, &Host::name);

@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-constexpr Millis kLinger{200};  // How long a peer is given to hear a goodbye.
+constexpr Millis kLinger{500};  // How long a peer is given to hear a goodbye.
 constexpr int kSilentTicks = 4;
 
 std::string cut_text(const std::string& text) { return text.substr(0, kLinkTextBytesMax); }

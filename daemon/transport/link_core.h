@@ -90,6 +90,7 @@ class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
  public:
   Status send(Outgoing frame) final;
   void close(Status cause) final;
+  void abort(Status cause) final { lost(std::move(cause)); }
   // Closes with `mine` here and `theirs` at the peer. Any thread.
   void end(Status mine, Status theirs);
 

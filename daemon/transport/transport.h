@@ -66,6 +66,8 @@ class Link {
   // Closes both ends; the peer's handler gets UNAVAILABLE with this cause's message where it can
   // still be told. Idempotent. The own handler's on_closed is called too.
   virtual void close(Status cause) = 0;
+  // Likewise, but at once: what is being sent is released soon, and the peer hears of a break.
+  virtual void abort(Status cause) = 0;
 };
 
 // Where a payload that is on its way is to lie. Whoever offers it may take it back by setting `at`

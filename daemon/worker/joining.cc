@@ -131,18 +131,12 @@ Status Worker::share_board(const Roster& roster) {
                             window_bytes);
 }
 
-// Ranks fold in the order of `centralized`, which is also what `auto` takes on one host. Under
-// other strategies, and in an epoch that failed, the worker decides.
+// In an epoch that failed the worker decides.
 void Worker::let_ranks_decide() {
-  const Result<Strategies> set = parse_strategies(strategy_);
-  const auto plain = [](const Strategy& strategy) {
-    return strategy.kind == StrategyKind::automatic || strategy.kind == StrategyKind::centralized;
-  };
-  const bool suits = !set.ok() || (plain(set->local) && plain(set->global));
   for (const auto& [number, trainer] : trainers_) {
     const auto world = worlds_.find(trainer.epoch);
     const bool failed = world != worlds_.end() && !world->second->cause().ok();
-    trainer.session->let_ranks_decide(suits && !failed);
+    trainer.session->let_ranks_decide(!failed);
   }
 }
 
