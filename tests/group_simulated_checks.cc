@@ -119,9 +119,11 @@ void Job::check_verdict(const Key& key, const Truth& truth, const Status& status
       truth.calls, [&](const auto& entry) { return entry.second.rank == status.culprit().rank; });
   if (status.code() == Code::failed_precondition) {
     const bool differs =
-        blamed != truth.calls.end() && std::ranges::any_of(truth.calls, [&](const auto& entry) {
-          return entry.second.signature != blamed->second.signature;
+        !truth.calls.empty() && std::ranges::any_of(truth.calls, [&](const auto& entry) {
+          return entry.second.signature != truth.calls.begin()->second.signature;
         });
+    if (blamed == truth.calls.end() && status.culprit() != Culprit())
+      wrong(name(key) + ": blames who has not called: " + status.to_string());
     if (!differs) wrong(name(key) + ": nobody disagrees: " + status.to_string());
   } else if (status.code() == Code::unavailable) {
     const int who = status.culprit().rank;

@@ -33,12 +33,11 @@ std::string operation(const Signature& signature, uint64_t number) {
 
 Status disagreement(const Roster& roster, const Members& members, uint64_t number, const Asked& one,
                     const Asked& other) {
-  const int named = other.rank >= 0 ? other.rank : one.rank;
-  return failed_precondition("the ranks disagree at operation #" + std::to_string(number) + ": " +
-                                 describe(roster, members, one) + ", " +
-                                 describe(roster, members, other) +
-                                 "; all ranks must make the same calls in the same order",
-                             named < 0 ? Culprit() : blame(roster, job_rank(members, named)));
+  return failed_precondition(
+      "the ranks disagree at operation #" + std::to_string(number) + ": " +
+          describe(roster, members, one) + ", " + describe(roster, members, other) +
+          "; all ranks must make the same calls in the same order",
+      other.rank < 0 ? Culprit() : blame(roster, job_rank(members, other.rank)));
 }
 
 Status absence(const Roster& roster, const Gone& gone, const Signature& signature,
