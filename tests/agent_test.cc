@@ -1,5 +1,9 @@
 // tuttid at its door: flags, hellos, refusals, readiness, the control plane.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
+
+#include <filesystem>
 
 #include "daemon/mesh/mesh.h"
 #include "tests/agent_harness.h"
@@ -116,6 +120,28 @@ TEST_F(AgentDoor, SecondAgentInOnePlaceIsRefused) {
   EXPECT_THAT(log(), HasSubstr(socket() + " is served by another process"));
   EXPECT_EQ(exit_code(run({"--run-dir=" + home + "/other", "--listen=" + control()})), 1);
   EXPECT_THAT(log(), HasSubstr("cannot listen on " + control()));
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+}
+
+// Whether that agent has the file open.
+bool opened(pid_t pid, const std::string& path) {
+  const std::filesystem::path process = "/proc/" + std::to_string(pid);
+  std::error_code gone;
+  if (std::filesystem::read_symlink(process / "exe", gone).filename() != "tuttid") return false;
+  for (const auto& entry : std::filesystem::directory_iterator(process / "fd", gone))
+    if (std::filesystem::read_symlink(entry.path(), gone) == path) return true;
+  return false;
+}
+
+TEST_F(AgentDoor, WaitsForAKilledPredecessorToBeGone) {
+  const std::string lock = home + "/run/agent.lock";
+  std::filesystem::create_directories(home + "/run");
+  Fd predecessor(open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(flock(predecessor.get(), LOCK_EX | LOCK_NB), 0);
+  const pid_t agent = run({});
+  EXPECT_TRUE(wait_until([&] { return opened(agent, lock); }));
+  predecessor.reset();
+  EXPECT_EQ(next_notification(), "READY=1") << log();
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
 }
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <filesystem>
+#include <thread>
 
 #include "daemon/agent/ask.h"
 #include "proto/segment.h"
@@ -24,6 +25,8 @@ constexpr Millis kAcceptRest{100};
 constexpr Millis kReportPatience{500};
 constexpr Millis kAskPatience{800};
 constexpr Millis kStopPatience{3'000};
+constexpr Millis kPredecessorPatience{1'000};  // Killed, it holds its lock until it is gone.
+constexpr Millis kLockPoll{10};
 
 std::string hostname() {
   std::array<char, HOST_NAME_MAX + 1> name{};
@@ -85,7 +88,10 @@ Status Agent::own_run_dir() {
   const std::string path = settings_.run_dir + "/agent.lock";
   run_dir_lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!run_dir_lock_.valid()) return errno_status("cannot open " + path);
-  if (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) == 0) return {};
+  for (const TimePoint until = Clock::now() + kPredecessorPatience; Clock::now() < until;) {
+    if (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) == 0) return {};
+    std::this_thread::sleep_for(kLockPoll);
+  }
   return already_exists("another tuttid uses " + settings_.run_dir +
                         "; stop it or choose another --run-dir");
 }
