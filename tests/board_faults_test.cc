@@ -235,6 +235,37 @@ TEST_F(BoardFaults, ARankThatLeavesIsNamed) {
             "");
 }
 
+// The worker hears of both at once, of the join first: it reads of that where it reads of the
+// question for its report, which came before the connections ended.
+TEST_F(BoardFaults, AJoinThatOvertakesTheEndOfTheOldConnectionIsTaken) {
+  std::vector<Trainer> trainers = mesh_.start("job", {2}, [this](const Seat& seat) {
+    for (int epoch = 1; epoch <= 2; ++epoch) {
+      Group group = seat.join();
+      check_works(group);
+      check(group.epoch() == static_cast<uint32_t>(epoch),
+            "epoch " + std::to_string(group.epoch()));
+      say("in");
+      signals_.wait_for(0, epoch);
+      group.leave();
+      ++signals_[1];
+      signals_.wait_for(1, 2 * epoch);
+    }
+  });
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "in");
+  const auto worker = static_cast<pid_t>(testing::worker_report(mesh_, 0, "job").pid());
+  ASSERT_GT(worker, 0);
+  kill(worker, SIGSTOP);
+  testing::worker_report(mesh_, 0, "job");
+  signals_[0] = 1;
+  signals_.wait_for(1, 2);
+  testing::worker_report(mesh_, 0,
+                         "job");  // Takes long enough for the joins to come to the worker.
+  kill(worker, SIGCONT);
+  for (Trainer& trainer : trainers) EXPECT_EQ(trainer.line(), "in") << mesh_.mesh().log_tails();
+  signals_[0] = 2;
+  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+}
+
 // Segments and boards that the process has in its memory.
 int memories_of(pid_t pid) {
   std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
@@ -275,7 +306,7 @@ TEST_F(BoardFaults, FiftyEpochsLeaveNothing) {
   const int descriptors = testing::descriptors_of(worker);
   const int memories = memories_of(worker);
   signals_[1] = 1;
-  for (Trainer& trainer : trainers) EXPECT_EQ(trainer.line(), "done");
+  for (Trainer& trainer : trainers) EXPECT_EQ(trainer.line(), "done") << mesh_.mesh().log_tails();
   EXPECT_EQ(static_cast<pid_t>(testing::worker_report(mesh_, 0, "job").pid()), worker);
   EXPECT_LE(testing::descriptors_of(worker), descriptors + 2);
   EXPECT_LE(memories_of(worker), memories + 3) << "those of one epoch";

@@ -1,5 +1,6 @@
 // The serving of one trainer: doorbell, requests, completions, the end.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -73,6 +74,13 @@ void SocketSession::read_socket() {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got > 0) return break_off("sent bytes on its socket after the hello");
   hang_up();
+}
+
+void SocketSession::notice_end() {
+  if (stopped_) return;
+  pollfd process = {process_.get(), POLLIN, 0};  // A negative descriptor is never ready.
+  if (poll(&process, 1, 0) > 0) return hang_up();
+  read_socket();
 }
 
 // ---- On the board ----

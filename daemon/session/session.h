@@ -84,6 +84,8 @@ class Session {
   };
 
   virtual ~Session() = default;
+  // Calls on_end() where the trainer is gone and the loop has not come to it yet.
+  virtual void notice_end() = 0;
   // The trainer's process as seen from here; 0: it is not.
   virtual pid_t process() const = 0;
   // Whether the ranks of the host may settle operations among themselves.

@@ -28,6 +28,7 @@ class SocketSession : public Session, public HostBoard::Seat {
                 uint32_t world_size);
 
   // Session.
+  void notice_end() override;
   pid_t process() const override { return pid_; }
   Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) override;
   void refuse(const Status& why) override { refuse_trainer(socket_.get(), why); }

@@ -34,6 +34,9 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   const int raw = socket.get();
   if (stopping_)
     return refuse_trainer(raw, aborted("the worker of job " + job_ + " is ending; join again"));
+  // Its last connection may have ended in the same turn of the loop, after this in the loop's eyes.
+  for (const auto& [number, trainer] : trainers_)
+    if (trainer.rank == hello.rank() && !trainer.ended) trainer.session->notice_end();
   const auto first = joining(hello.rank());
   if (first != trainers_.end() && first->second.pid == adopt.pid())
     withdraw(first);  // It gave up waiting and asks anew.
