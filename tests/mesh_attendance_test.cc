@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <mutex>
 
 #include "daemon/mesh/wire.h"
@@ -17,7 +18,8 @@ using testing::HasSubstr;
 
 using Stream = grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::WorkerMessage>;
 
-// Keeps what workers say, and answers with what the test says: nothing, or one roster a join.
+// Keeps what workers say, and answers with what the test says: nothing, or one roster a join (of
+// epoch 0: none). Of a rank's joins it refuses each when it has the next.
 class FakeCoordinator final : public v1::Mesh::Service {
  public:
   explicit FakeCoordinator(std::vector<uint32_t> epochs = {}) : epochs_(std::move(epochs)) {
@@ -47,7 +49,8 @@ class FakeCoordinator final : public v1::Mesh::Service {
     for (v1::WorkerMessage message; stream->Read(&message);) {
       const std::lock_guard lock(mutex_);
       said_.push_back(message);
-      if (message.has_join() && !epochs_.empty()) stream->Write(next_roster(message.join()));
+      if (message.has_join()) refuse_last(*stream, message.join());
+      if (message.has_join() && !epochs_.empty()) answer(*stream, message.join());
     }
     const std::lock_guard lock(mutex_);
     std::erase(contexts_, context);
@@ -57,15 +60,30 @@ class FakeCoordinator final : public v1::Mesh::Service {
     const std::lock_guard lock(mutex_);
     contexts_.push_back(context);
   }
-  v1::CoordinatorMessage next_roster(const v1::JoinRank& join) {
+  void refuse_last(Stream& stream, const v1::JoinRank& join) {
+    v1::JoinRank& last = joins_[join.rank()];
+    if (last.pid() != 0) {
+      v1::CoordinatorMessage message;
+      message.mutable_refused()->set_rank(last.rank());
+      message.mutable_refused()->set_number(last.number());
+      write_status(deadline_exceeded("late"), *message.mutable_refused()->mutable_status());
+      stream.Write(message);
+    }
+    last = join;
+  }
+  void answer(Stream& stream, const v1::JoinRank& join) {
+    const uint32_t epoch = epochs_.front();
+    epochs_.erase(epochs_.begin());
+    if (epoch != 0) stream.Write(roster_of(epoch, join));
+  }
+  static v1::CoordinatorMessage roster_of(uint32_t epoch, const v1::JoinRank& join) {
     v1::CoordinatorMessage message;
     message.mutable_roster()->set_job(join.job());
-    message.mutable_roster()->set_epoch(epochs_.front());
+    message.mutable_roster()->set_epoch(epoch);
     message.mutable_roster()->set_secret("secret");
     v1::RosterRank& who = *message.mutable_roster()->add_ranks();
     who.set_pid(join.pid());
     who.set_host(join.host());
-    epochs_.erase(epochs_.begin());
     return message;
   }
 
@@ -73,6 +91,7 @@ class FakeCoordinator final : public v1::Mesh::Service {
   mutable std::mutex mutex_;      // Guards all below.
   std::vector<uint32_t> epochs_;  // Of the rosters to come.
   std::vector<v1::WorkerMessage> said_;
+  std::map<uint32_t, v1::JoinRank> joins_;  // By rank, the last of each.
   std::vector<grpc::ServerContext*> contexts_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -125,6 +144,16 @@ TEST_F(MeshAttendance, JoinThatNobodyAnswersFailsInTimeAndIsWithdrawn) {
   EXPECT_THAT(words_of(coordinator.said()),
               ElementsAre("join 0 after 0", "join 1 after 0", "gone 1 of 0 OK"));
   EXPECT_EQ(a.refused.size(), 1u);
+}
+
+TEST_F(MeshAttendance, LateRefusalOfAnEarlierJoinIsIgnored) {
+  FakeCoordinator coordinator({0, 1});
+  Attendee a(loop, coordinator.address(), "a");
+  a.join(0, 1);
+  ASSERT_TRUE(hears(coordinator, 1));
+  a.join(0, 1);
+  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
+  EXPECT_TRUE(a.refused.empty()) << a.refused[0].second.to_string();
 }
 
 TEST_F(MeshAttendance, JoinTellsTheNewestEpochThatTheWorkerHad) {

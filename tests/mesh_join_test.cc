@@ -108,8 +108,11 @@ TEST_F(MeshJoin, OfManyThatDisagreeAFewAreNamed) {
 
 TEST_F(MeshJoin, RankTakenNamesTheHolder) {
   join(1, join_of(2, 4));
-  const auto answers = join(2, join_of(2, 4, "b"));
+  v1::JoinRank second = join_of(2, 4, "b");
+  second.set_number(77);
+  const auto answers = join(2, second);
   EXPECT_THAT(words_of(answers), ElementsAre("2: refused 2 ALREADY_EXISTS"));
+  EXPECT_EQ(answers[0].message.refused().number(), 77u);
   EXPECT_THAT(status_of(answers).message(), HasSubstr("(host a, pid 102)"));
   EXPECT_EQ(status_of(answers).culprit(), (Culprit{2, "a"}));
 }

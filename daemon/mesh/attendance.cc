@@ -38,7 +38,7 @@ class StreamAttendance final : public Attendance {
     const TimePoint deadline = Clock::now() + Millis(request.timeout_ms);
     Pending& pending = pending_[request.rank];
     loop_.cancel(pending.timer);
-    pending = {.request = request, .deadline = deadline};
+    pending = {.request = request, .deadline = deadline, .number = ++joins_};
     if (line_.is_open()) return send_join(pending);
     pending.timer = loop_.at(deadline, [this, rank = request.rank] { refuse_unsent(rank); });
   }
@@ -56,6 +56,7 @@ class StreamAttendance final : public Attendance {
   struct Pending {
     JoinRequest request;
     TimePoint deadline;
+    uint32_t number = 0;
     bool sent = false;
     Loop::TimerId timer = 0;
   };
@@ -87,6 +88,7 @@ class StreamAttendance final : public Attendance {
     token_ = pending.request.token;
     join.set_version(kProtocolVersion);
     join.set_last_epoch(last_epoch_);
+    join.set_number(pending.number);
     loop_.cancel(pending.timer);
     pending.sent = true;
     pending.timer = loop_.at(pending.deadline + kAnswerGrace,
@@ -153,7 +155,7 @@ class StreamAttendance final : public Attendance {
 
   void received(const v1::CoordinatorMessage& message) {
     if (message.has_roster()) take_roster(message.roster());
-    if (message.has_refused()) refuse(message.refused().rank(), answer(message.refused().status()));
+    if (message.has_refused()) take_refusal(message.refused());
     if (message.has_aborted()) {
       const uint32_t epoch = message.aborted().epoch();
       if (held_ && held_->roster.epoch == epoch) held_.reset();
@@ -163,6 +165,13 @@ class StreamAttendance final : public Attendance {
       if (held_) held_->roster.strategy = message.strategy().strategy();
       events_.on_strategy(message.strategy().strategy());
     }
+  }
+
+  // A coordinator that was stopped refuses joins that have been given up for others since.
+  void take_refusal(const v1::JoinRefused& refused) {
+    const auto found = pending_.find(refused.rank());
+    if (found != pending_.end() && found->second.number == refused.number())
+      refuse(refused.rank(), answer(refused.status()));
   }
 
   // A refusal or an abort is never OK, whatever was sent.
@@ -210,6 +219,7 @@ class StreamAttendance final : public Attendance {
   std::map<uint32_t, Pending> pending_;  // By rank.
   std::optional<Held> held_;             // The epoch to resume.
   std::string token_;                    // As ranks showed it last.
+  uint32_t joins_ = 0;                   // Made so far.
   uint32_t last_epoch_ = 0;              // The newest of all that this worker had.
   std::string why_ = "still connecting";
   const std::unique_ptr<v1::Mesh::Stub> stub_;

@@ -156,6 +156,7 @@ RosterBook::Answer RosterBook::refusal(const Joining& joining, const Status& sta
   v1::JoinRefused& refused = *answer.message.mutable_refused();
   refused.set_job(joining.join.job());
   refused.set_rank(joining.join.rank());
+  refused.set_number(joining.join.number());
   write_status(status, *refused.mutable_status());
   return answer;
 }
