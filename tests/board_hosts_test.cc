@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/board_fixture.h"
+#include "tests/proc_figures.h"
 
 namespace tutti {
 namespace {
@@ -11,6 +12,7 @@ using namespace std::chrono_literals;
 using testing::all_reduce_of;
 using testing::check;
 using testing::check_all;
+using testing::check_contains;
 using testing::check_nothing_is_copied;
 using testing::check_works;
 using testing::failure_of;
@@ -162,6 +164,42 @@ TEST_F(BoardHosts, WhoStopsHalfWayIsNamedAtTheDeadline) {
     for (const int rank : {0, 1, 2}) EXPECT_EQ(trainers[rank].line(), "named");
     trainers[3].kill(SIGCONT);
     EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  }
+}
+
+// Its host's ranks and the others, the leader's worker and another's, small tensors and those that
+// are on their way: all are told by the same time, and of the same worker.
+TEST_F(BoardHosts, AWorkerThatStopsIsNamedToAllSoonAfterTheDeadline) {
+  constexpr auto kTimeout = 1'000ms;
+  constexpr auto kMost = 2'500ms;  // By rights half a second: the machine may be busy.
+  const testing::Signals signals;
+  for (const int stopped : {0, 1}) {
+    for (const size_t count : {10u, 3'000'000u}) {
+      const std::string job = "job" + std::to_string(jobs_++);
+      signals[0] = 0;
+      std::vector<Trainer> trainers = mesh_.start(job, {2, 2}, [&](const Seat& seat) {
+        Group group = seat.join();
+        check_works(group);
+        say("ready");
+        signals.wait_for(0, 1);
+        const auto begin = std::chrono::steady_clock::now();
+        const Error error = failure_of([&] { all_reduce_of(group, count, {.timeout = kTimeout}); });
+        const auto late = std::chrono::steady_clock::now() - begin - kTimeout;
+        check(late < kMost, "in time: " + std::string(error.what()));
+        check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
+        check_contains(error, "the worker of");
+        check_contains(error, " host " + mesh_.host(stopped).name + " (");
+        check_contains(error, "does not answer");
+        check_contains(error, "join again");
+      });
+      for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+      const auto worker = static_cast<pid_t>(testing::worker_report(mesh_, stopped, job).pid());
+      ASSERT_GT(worker, 0);
+      kill(worker, SIGSTOP);
+      signals[0] = 1;
+      EXPECT_EQ(ProcessMesh::wait(trainers), "");
+      kill(worker, SIGCONT);
+    }
   }
 }
 

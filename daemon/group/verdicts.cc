@@ -86,9 +86,10 @@ Status silence(const Report& late, const Host& host) {
 
 Status leader_silence(const Signature& signature, uint64_t number, uint32_t timeout_ms,
                       const Host& leader) {
-  return deadline_exceeded(timed_out(signature, number, timeout_ms) + ": " +
-                               describe_worker(leader) + ", which leads the job, does not answer",
-                           blame(leader));
+  return deadline_exceeded(
+      timed_out(signature, number, timeout_ms) + ": " + describe_worker(leader) +
+          ", which leads the job, does not answer; join again to form a new group",
+      blame(leader));
 }
 
 Status lost(const Host& host, const Status& why) {
