@@ -1,13 +1,8 @@
 // A worker's attendance at coordinators that do not do as they should, or forget.
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <mutex>
-
-#include "daemon/mesh/wire.h"
-#include "proto/mesh.grpc.pb.h"
+#include "tests/mesh_fake_coordinator.h"
 #include "tests/mesh_net.h"
 
 namespace tutti {
@@ -15,108 +10,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-using Stream = grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::WorkerMessage>;
-
-// Keeps what workers say, and answers with what the test says: nothing, or one roster a join (of
-// epoch 0: none). Of a rank's joins it refuses each when it has the next.
-class FakeCoordinator final : public v1::Mesh::Service {
- public:
-  explicit FakeCoordinator(std::vector<uint32_t> epochs = {}) : epochs_(std::move(epochs)) {
-    grpc::ServerBuilder builder;
-    builder.RegisterService(this);
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    server_ = builder.BuildAndStart();
-  }
-  ~FakeCoordinator() override { server_->Shutdown(std::chrono::system_clock::now()); }
-
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-  std::vector<v1::WorkerMessage> said() const {
-    const std::lock_guard lock(mutex_);
-    return said_;
-  }
-  // Every stream ends; workers come back by new ones.
-  void end_streams() {
-    const std::lock_guard lock(mutex_);
-    for (grpc::ServerContext* context : contexts_) context->TryCancel();
-    said_.clear();
-  }
-
- private:
-  grpc::Status Attend(grpc::ServerContext* context, Stream* stream) override {
-    enter(context);
-    stream->SendInitialMetadata();
-    for (v1::WorkerMessage message; stream->Read(&message);) {
-      const std::lock_guard lock(mutex_);
-      said_.push_back(message);
-      if (message.has_join()) refuse_last(*stream, message.join());
-      if (message.has_join() && !epochs_.empty()) answer(*stream, message.join());
-    }
-    const std::lock_guard lock(mutex_);
-    std::erase(contexts_, context);
-    return grpc::Status::OK;
-  }
-  void enter(grpc::ServerContext* context) {
-    const std::lock_guard lock(mutex_);
-    contexts_.push_back(context);
-  }
-  void refuse_last(Stream& stream, const v1::JoinRank& join) {
-    v1::JoinRank& last = joins_[join.rank()];
-    if (last.pid() != 0) {
-      v1::CoordinatorMessage message;
-      message.mutable_refused()->set_rank(last.rank());
-      message.mutable_refused()->set_number(last.number());
-      write_status(deadline_exceeded("late"), *message.mutable_refused()->mutable_status());
-      stream.Write(message);
-    }
-    last = join;
-  }
-  void answer(Stream& stream, const v1::JoinRank& join) {
-    const uint32_t epoch = epochs_.front();
-    epochs_.erase(epochs_.begin());
-    if (epoch != 0) stream.Write(roster_of(epoch, join));
-  }
-  static v1::CoordinatorMessage roster_of(uint32_t epoch, const v1::JoinRank& join) {
-    v1::CoordinatorMessage message;
-    message.mutable_roster()->set_job(join.job());
-    message.mutable_roster()->set_epoch(epoch);
-    message.mutable_roster()->set_secret("secret");
-    v1::RosterRank& who = *message.mutable_roster()->add_ranks();
-    who.set_pid(join.pid());
-    who.set_host(join.host());
-    return message;
-  }
-
-  int port_ = 0;
-  mutable std::mutex mutex_;      // Guards all below.
-  std::vector<uint32_t> epochs_;  // Of the rosters to come.
-  std::vector<v1::WorkerMessage> said_;
-  std::map<uint32_t, v1::JoinRank> joins_;  // By rank, the last of each.
-  std::vector<grpc::ServerContext*> contexts_;
-  std::unique_ptr<grpc::Server> server_;
-};
-
-// "join 0 after 5", "gone 0 of 1 UNAVAILABLE", "resume 1 with 0".
-std::vector<std::string> words_of(const std::vector<v1::WorkerMessage>& said) {
-  std::vector<std::string> words;
-  for (const v1::WorkerMessage& message : said) {
-    const auto number = [](uint32_t value) { return std::to_string(value); };
-    if (message.has_join())
-      words.push_back("join " + number(message.join().rank()) + " after " +
-                      number(message.join().last_epoch()));
-    if (message.has_gone())
-      words.push_back("gone " + number(message.gone().rank()) + " of " +
-                      number(message.gone().epoch()) + " " +
-                      std::string(name_of(read_status(message.gone().cause()).code())));
-    if (!message.has_resume()) continue;
-    std::string text =
-        "resume " + number(message.resume().epoch()) + " at " + message.resume().host() + " with";
-    for (const uint32_t rank : message.resume().ranks()) text += " " + number(rank);
-    if (message.resume().has_broken()) text += " broken: " + message.resume().broken().message();
-    words.push_back(text);
-  }
-  return words;
-}
 
 struct MeshAttendance : testing::Test {
   bool hears(const FakeCoordinator& coordinator, size_t messages) {
@@ -147,13 +40,39 @@ TEST_F(MeshAttendance, JoinThatNobodyAnswersFailsInTimeAndIsWithdrawn) {
 }
 
 TEST_F(MeshAttendance, LateRefusalOfAnEarlierJoinIsIgnored) {
-  FakeCoordinator coordinator({0, 1});
+  FakeCoordinator coordinator;
+  Attendee a(loop, coordinator.address(), "a");
+  for (size_t joins = 1; joins <= 2; ++joins) {
+    a.join(0, 1);
+    ASSERT_TRUE(hears(coordinator, joins));
+  }
+  coordinator.say(refusal_of(coordinator.said()[0].join()));
+  coordinator.say(roster_of(1, coordinator.said()[1].join()));
+  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
+  EXPECT_TRUE(a.refused.empty()) << a.refused[0].second.to_string();
+}
+
+TEST_F(MeshAttendance, RefusalWithoutANumberIsOfTheLastJoin) {
+  FakeCoordinator coordinator;
   Attendee a(loop, coordinator.address(), "a");
   a.join(0, 1);
   ASSERT_TRUE(hears(coordinator, 1));
-  a.join(0, 1);
+  v1::JoinRank unnumbered = coordinator.said()[0].join();
+  unnumbered.clear_number();
+  coordinator.say(refusal_of(unnumbered));
+  ASSERT_TRUE(turn_until(loop, [&] { return !a.refused.empty(); }));
+  EXPECT_EQ(a.refused[0].second, deadline_exceeded("late"));
+}
+
+TEST_F(MeshAttendance, RosterOfAnotherWorldSizeIsNotTheJoins) {
+  FakeCoordinator coordinator;
+  Attendee a(loop, coordinator.address(), "a");
+  a.join(0, 2);
+  ASSERT_TRUE(hears(coordinator, 1));
+  coordinator.say(roster_of(1, coordinator.said()[0].join()));
   ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
-  EXPECT_TRUE(a.refused.empty()) << a.refused[0].second.to_string();
+  coordinator.say(refusal_of(coordinator.said()[0].join()));
+  ASSERT_TRUE(turn_until(loop, [&] { return a.refused.size() == 1; }));
 }
 
 TEST_F(MeshAttendance, JoinTellsTheNewestEpochThatTheWorkerHad) {

@@ -195,6 +195,17 @@ TEST_F(MeshJoin, WithdrawnJoinFreesTheRank) {
   EXPECT_THAT(words_of(join(3, join_of(1, 2))), ElementsAre("2: roster 1", "3: roster 1"));
 }
 
+// The end of the first stream has not been seen yet.
+TEST_F(MeshJoin, WorkerThatComesByAnotherStreamHasLeftTheFirst) {
+  join(1, join_of(0, 2));
+  EXPECT_THAT(join(2, join_of(0, 2)), IsEmpty());
+  EXPECT_THAT(words_of(join(2, join_of(1, 2))), ElementsAre("2: roster 1"));
+  EXPECT_THAT(join(3, join_of(0, 2)), IsEmpty()) << "its roster was lost with the stream";
+  EXPECT_THAT(words_of(join(3, join_of(1, 2))), ElementsAre("3: roster 2"));
+  EXPECT_THAT(book.end(1), IsEmpty());
+  EXPECT_THAT(book.end(2), IsEmpty());
+}
+
 TEST_F(MeshJoin, WorkerThatEndsTakesItsWaitingRanksAlong) {
   join(1, join_of(0, 2));
   EXPECT_THAT(book.end(1), IsEmpty());

@@ -88,10 +88,11 @@ Status Agent::own_run_dir() {
   const std::string path = settings_.run_dir + "/agent.lock";
   run_dir_lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!run_dir_lock_.valid()) return errno_status("cannot open " + path);
-  for (const TimePoint until = Clock::now() + kPredecessorPatience; Clock::now() < until;) {
-    if (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) == 0) return {};
+  const TimePoint until = Clock::now() + kPredecessorPatience;
+  while (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) != 0 && Clock::now() < until)
     std::this_thread::sleep_for(kLockPoll);
-  }
+  if (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) == 0) return {};
+  if (errno != EWOULDBLOCK) return errno_status("cannot lock " + path);
   return already_exists("another tuttid uses " + settings_.run_dir +
                         "; stop it or choose another --run-dir");
 }

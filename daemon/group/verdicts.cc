@@ -37,7 +37,7 @@ Status disagreement(const Roster& roster, const Members& members, uint64_t numbe
       "the ranks disagree at operation #" + std::to_string(number) + ": " +
           describe(roster, members, one) + ", " + describe(roster, members, other) +
           "; all ranks must make the same calls in the same order",
-      other.rank < 0 ? Culprit() : blame(roster, job_rank(members, other.rank)));
+      one.rank < 0 || other.rank < 0 ? Culprit() : blame(roster, job_rank(members, other.rank)));
 }
 
 Status absence(const Roster& roster, const Gone& gone, const Signature& signature,

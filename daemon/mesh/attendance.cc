@@ -167,11 +167,13 @@ class StreamAttendance final : public Attendance {
     }
   }
 
-  // A coordinator that was stopped refuses joins that have been given up for others since.
+  // A coordinator that was stopped refuses joins that have been given up for others since. One of
+  // an older release numbers nothing.
   void take_refusal(const v1::JoinRefused& refused) {
     const auto found = pending_.find(refused.rank());
-    if (found != pending_.end() && found->second.number == refused.number())
-      refuse(refused.rank(), answer(refused.status()));
+    const bool numbered = refused.number() != 0;
+    if (found == pending_.end() || (numbered && found->second.number != refused.number())) return;
+    refuse(refused.rank(), answer(refused.status()));
   }
 
   // A refusal or an abort is never OK, whatever was sent.
@@ -196,8 +198,8 @@ class StreamAttendance final : public Attendance {
   // Not where another process has asked for the rank since.
   bool is_in(const Roster& roster, const Pending& pending) const {
     const uint32_t rank = pending.request.rank;
-    return pending.sent && rank < roster.ranks.size() &&
-           roster.ranks[rank].pid == pending.request.pid &&
+    return pending.sent && pending.request.world_size == roster.ranks.size() &&
+           rank < roster.ranks.size() && roster.ranks[rank].pid == pending.request.pid &&
            roster.ranks[rank].host == options_.host;
   }
 

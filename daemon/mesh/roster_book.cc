@@ -32,12 +32,16 @@ RosterBook::Answers RosterBook::join(Worker worker, const v1::JoinRank& join,
   const uint32_t timeout_ms = join.timeout_ms() == 0 ? kTimeoutDefaultMs : join.timeout_ms();
   const Joining joining{worker, join, now + Millis(timeout_ms), ++joins_};
   Status status = check(join);
+  Answers answers;
+  if (status.ok()) answers = end_former(worker, join);
   const auto known = jobs_.find(join.job());
   if (status.ok() && known != jobs_.end()) status = check_place(known->second, join);
-  if (!status.ok()) return {refusal(joining, status)};
+  if (!status.ok()) {
+    answers.push_back(refusal(joining, status));
+    return answers;
+  }
   Job& job = open(join.job());
   if (join.last_epoch() > job.last.number) job.last = {join.last_epoch(), EpochEnd::unknown};
-  Answers answers;
   if (agrees(job, join)) {
     job.joining.emplace(join.rank(), joining);
     job.gave_up.erase(join.rank());
@@ -66,6 +70,23 @@ Status RosterBook::check(const v1::JoinRank& join) const {
                             std::to_string(join.last_epoch()) + "; there is none beyond " +
                             std::to_string(kEpochMax));
   return check_job(join.job(), join.rank(), join.world_size());
+}
+
+// A worker whose stream was cut dials again, and may come by the new one before the end of the
+// first is seen here. What it had there it has resumed, or given up.
+RosterBook::Answers RosterBook::end_former(Worker worker, const v1::JoinRank& join) {
+  const auto known = jobs_.find(join.job());
+  if (known == jobs_.end()) return {};
+  Worker former = 0;
+  const auto look_at = [&](Worker other, const auto& who) {
+    if (other != 0 && other != worker && who.host() == join.host() &&
+        who.address() == join.address())
+      former = other;
+  };
+  for (const auto& [rank, joining] : known->second.joining) look_at(joining.worker, joining.join);
+  if (known->second.running)
+    for (const Member& member : known->second.running->members) look_at(member.worker, member.who);
+  return former == 0 ? Answers() : end(former);
 }
 
 Status RosterBook::check_place(const Job& job, const v1::JoinRank& join) {

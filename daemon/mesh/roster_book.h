@@ -76,6 +76,7 @@ class RosterBook {
   };
 
   Status check(const v1::JoinRank& join) const;
+  Answers end_former(Worker worker, const v1::JoinRank& join);
   static Status check_place(const Job& job, const v1::JoinRank& join);
   static bool agrees(const Job& job, const v1::JoinRank& join);
   static Status check_host(const Job& job, const v1::JoinRank& join);

@@ -20,6 +20,7 @@ Status AgentChannel::start() {
 void AgentChannel::accept_agent() {
   Fd agent(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!agent.valid()) return;
+  read_packets();  // The last agent may have handed over a trainer before it ended.
   drop_agent();
   agent_ = std::move(agent);
   const Status watched = loop_.watch(agent_.get(), EPOLLIN, [this](uint32_t) { read_packets(); });

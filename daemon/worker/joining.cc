@@ -61,6 +61,7 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   Trainer trainer;
   trainer.session = *std::move(session);
   trainer.rank = hello.rank();
+  trainer.world_size = hello.world_size();
   trainer.pid = adopt.pid();
   trainers_.emplace(next_trainer_++, std::move(trainer));
   const auto timeout_ms = hello.timeout_ms() != 0
@@ -105,7 +106,7 @@ void Worker::on_roster(const Roster& roster) {
     if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer))
       shared.ok() ? welcome(trainer, *world) : turn_away(number, trainer, shared);
   follow_trainers();
-  report_missing(*world);
+  report_missing(*world, shared);
 }
 
 void Worker::follow_trainers() {
@@ -143,8 +144,9 @@ void Worker::let_ranks_decide() {
   }
 }
 
-// Trainers that died between their join and its answer: the others must hear of it from the world.
-void Worker::report_missing(World& world) {
+// Trainers that died, or gave up, between their join and its answer, or that were turned away: the
+// others must hear of it from the world.
+void Worker::report_missing(World& world, const Status& shared) {
   const Roster& roster = world.roster();
   for (int rank = 0; rank < static_cast<int>(roster.ranks.size()); ++rank) {
     if (roster.ranks[rank].host != settings_.host) continue;
@@ -152,14 +154,17 @@ void Worker::report_missing(World& world) {
       return entry.second.epoch == roster.epoch && entry.second.rank == static_cast<uint32_t>(rank);
     });
     if (here) continue;
-    const Status cause = unavailable(describe_rank(roster, rank) + " died while joining");
+    const Status cause =
+        shared.ok() ? unavailable(describe_rank(roster, rank) + " died, or gave up, while joining")
+                    : shared;
     attendance_->gone(roster.epoch, static_cast<uint32_t>(rank), cause);
     world.leave(rank, cause);
   }
 }
 
 bool Worker::is_in(const Roster& roster, const Trainer& trainer) const {
-  if (trainer.rank >= roster.ranks.size()) return false;  // It joins a larger world.
+  if (trainer.world_size != roster.ranks.size() || trainer.rank >= roster.ranks.size())
+    return false;  // It joins another world.
   const RosterRank& who = roster.ranks[trainer.rank];
   return who.pid == trainer.pid && who.host == settings_.host;
 }

@@ -218,8 +218,8 @@ void Worker::on_subgroup(Session& session, std::vector<uint32_t> ranks) {
 
 void Worker::on_end(Session& session, bool leaving, Status why) {
   auto& [number, trainer] = *trainer_of(session);
+  if (std::exchange(trainer.ended, true)) return;  // Turned away: its rank may be joining anew.
   const Status cause = leaving ? Status() : why;
-  trainer.ended = true;
   attendance_->gone(trainer.epoch, trainer.rank, cause);
   const auto world = worlds_.find(trainer.epoch);
   if (world != worlds_.end()) world->second->leave(static_cast<int>(trainer.rank), cause);

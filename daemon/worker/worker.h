@@ -45,6 +45,7 @@ class Worker final : public Session::Events,
   struct Trainer {
     std::unique_ptr<Session> session;
     uint32_t rank = 0;
+    uint32_t world_size = 0;
     uint32_t pid = 0;
     uint32_t epoch = 0;
     bool ended = false;  // Dead, gone or refused: soon to be forgotten.
@@ -79,7 +80,8 @@ class Worker final : public Session::Events,
   void withdraw(Trainers::iterator trainer);
   void follow_trainers();
   Micros patience() const;
-  void report_missing(World& world);
+  // `shared`: of the board; not OK: nobody here was welcomed.
+  void report_missing(World& world, const Status& shared);
   Status share_board(const Roster& roster);
   void gather(uint32_t epoch, uint32_t group, uint64_t number);
   bool fold(uint32_t epoch, uint32_t group, uint64_t number);
