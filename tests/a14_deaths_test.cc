@@ -102,6 +102,24 @@ TEST_F(A14Deaths, Check17_AKilledWorkerMidRingIsNamed) {
   EXPECT_EQ(ProcessMesh::wait(trainers), "");
 }
 
+TEST_F(A14Deaths, Check17_ATerminatedWorkerSaysThatItWasStopped) {
+  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const Seat& seat) {
+    Group group = seat.join();
+    check_works(group);
+    say("ready");
+    const Error error = failure_of([&] {
+      for (;;) all_reduce_of(group, 1'000'000, {.timeout = std::chrono::seconds(60)});
+    });
+    check(error.code == TUTTI_UNAVAILABLE, error.what());
+    check_contains(error, "the worker of host b was stopped");
+  });
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+  const pid_t worker = worker_of(mesh_, 1);
+  ASSERT_GT(worker, 0);
+  kill(worker, SIGTERM);
+  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+}
+
 TEST_F(A14Deaths, Check17_AKilledHostMidRingIsNamedAndItsAgentMayComeBack) {
   std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, survive_a_lost_host);
   for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");

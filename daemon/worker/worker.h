@@ -39,6 +39,8 @@ class Worker final : public Session::Events,
 
   // `control`: a listening SEQPACKET socket that the agent connects to.
   Status start(Fd control);
+  // Ends the epochs by name, and the loop soon after. Idempotent.
+  void on_stop() override;
 
  private:
   // A trainer between its adoption and its end. Epoch 0: still joining.
@@ -55,7 +57,6 @@ class Worker final : public Session::Events,
   // From the agent.
   void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) override;
   v1::WorkerReport on_report() override;
-  void on_stop() override;
 
   // From trainers.
   void on_request(Session& session, Call call) override;
