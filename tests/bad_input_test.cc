@@ -96,7 +96,8 @@ TEST_F(BadInputTest, MistakesAreNamedAndNothingIsLost) {
     say("warm");
     for (int i = 0; i < 50; ++i) mistakes(group);
     check(descriptors_of(getpid()) == descriptors, "descriptors of the trainer");
-    check(mappings_of(getpid()) <= mappings + 4, "mappings of the trainer");
+    // Sanitizers keep freed memory aside; a mapping lost in every round would be 50.
+    check(mappings_of(getpid()) <= mappings + 16, "mappings of the trainer");
     say("done");
     pause();
   });
