@@ -23,11 +23,11 @@ constexpr int64_t kGrowthMibMax =
     24;  // Allocators' slack; a leak of one tensor an operation is 100 times this.
 
 // Operation `i` of a fixed programme of sizes and strategies, checked by value on every rank.
-void operation(Group& group, int i) {
+void operation(Group& group, int i, std::vector<float>& x) {
   constexpr size_t kSizes[] = {1, 1000, 3, 40'000, 0, 17, 250'000, 4096};
   constexpr const char* kStrategies[] = {"ring",        "tree:2",      "centralized",     "auto",
                                          "tree:1,ring", "ring,tree:3", "centralized,ring"};
-  std::vector<float> x(kSizes[i % 8]);
+  x.resize(kSizes[i % 8]);
   for (size_t j = 0; j < x.size(); ++j)
     x[j] = static_cast<float>((j + static_cast<size_t>(i)) % 1000) *
            static_cast<float>(group.rank() + 1);
@@ -53,12 +53,13 @@ void same_bits(Group& group, int i) {
 
 void thousand_operations(const Seat& seat) {
   Group group = seat.join();
-  for (int i = 0; i < 200; ++i) operation(group, i);
+  std::vector<float> x(250'000);
+  for (int i = 0; i < 200; ++i) operation(group, i, x);
   const int descriptors = descriptors_of(getpid());
   const int64_t memory = private_mib_of(getpid());
   say("warm");
   group.barrier({.timeout = std::chrono::seconds(120)});
-  for (int i = 0; i < 1000; ++i) operation(group, i);
+  for (int i = 0; i < 1000; ++i) operation(group, i, x);
   for (int i = 0; i < 50; ++i) same_bits(group, i);
   check(descriptors_of(getpid()) == descriptors, "the trainer's descriptors grew");
   check(private_mib_of(getpid()) <= memory + kGrowthMibMax, "the trainer's memory grew");
@@ -118,8 +119,9 @@ void bystander(const Seat& seat) {
   Group group = seat.join();
   say("ready");
   int32_t over = 0;
+  std::vector<float> x;
   for (int i = 0; over == 0; ++i) {
-    operation(group, i);
+    operation(group, i, x);
     over = std::filesystem::exists(seat.socket + ".over") ? 1 : 0;
     group.all_reduce(std::span(&over, 1), tutti::max);
   }
