@@ -110,6 +110,29 @@ TEST_F(BadInputTest, MistakesAreNamedAndNothingIsLost) {
   EXPECT_EQ(descriptors_of(worker), descriptors);
 }
 
+// Refused words travel to the other host in a message: one that could not be read ended the epoch.
+TEST_F(BadInputTest, WordsThatAreNoTextAreRefusedLikeAnyOthers) {
+  std::string cut = "xx";  // The library cuts it inside a character.
+  for (int i = 0; i < 400; ++i) cut += "\u00e9";
+  const std::vector<std::string> words = {"\xff\xfe", "\xc3", "\xed\xa0\x80", cut};
+  EXPECT_EQ(mesh_.run("job", {2, 2},
+                      [&](const Seat& seat) {
+                        Group group = seat.join();
+                        for (const std::string& word : words) {
+                          for (const int bad : {0, 3}) {
+                            const Error error = failure_of([&] {
+                              testing::all_reduce_of(
+                                  group, 10, {.strategy = seat.rank == bad ? word : "ring"});
+                            });
+                            check(error.code == TUTTI_INVALID_ARGUMENT, error.what());
+                            check(error.rank == bad || seat.rank == bad, error.what());
+                          }
+                        }
+                        check_works(group);
+                      }),
+            "");
+}
+
 TEST_F(BadInputTest, AFullBoardPushesBack) {
   const std::string sign = mesh_.host(0).socket + ".full";
   std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [&](const Seat& seat) {

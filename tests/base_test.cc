@@ -13,12 +13,26 @@
 #include "daemon/base/roster.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/status.h"
+#include "daemon/base/status_message.h"
 #include "proto/board.h"
 
 namespace tutti {
 namespace {
 
 // ---- Status and Result.
+
+TEST(StatusMessage, TextStaysAsItIsAndOtherBytesAreReplaced) {
+  for (const std::string text : {"", "plain", "\u00e9\u20ac\U0001f600", "\uffff\U0010ffff"})
+    EXPECT_EQ(well_formed(text), text);
+  EXPECT_EQ(well_formed("\xff\xfe"), "??");
+  EXPECT_EQ(well_formed("a\xc3"), "a?") << "cut";
+  EXPECT_EQ(well_formed("\xc3z"), "?z");
+  EXPECT_EQ(well_formed("\xc0\x80"), "??") << "longer than need be";
+  EXPECT_EQ(well_formed("\xe0\x80\x80"), "???");
+  EXPECT_EQ(well_formed("\xed\xa0\x80"), "???") << "a surrogate";
+  EXPECT_EQ(well_formed("\xf4\x90\x80\x80"), "????") << "past the last";
+  EXPECT_EQ(well_formed("\x80"), "?");
+}
 
 TEST(Status, IsOkUnlessToldOtherwise) {
   EXPECT_TRUE(Status().ok());

@@ -229,7 +229,7 @@ std::unique_ptr<Borrow> LinkCore::next_locked() {
   std::unique_ptr<Borrow> next = std::move(queue_.front());
   queue_.pop_front();
   next->header = sealer_.seal(next->header, next->bytes().size());
-  spoke_ = true;
+  if (next->header.kind != FrameKind::ping) spoke_ = true;
   return next;
 }
 
@@ -279,7 +279,9 @@ void LinkCore::tick() {
   }
   quiet_ticks_ = heard_.exchange(false) || shows_life() ? 0 : quiet_ticks_ + 1;
   if (quiet_ticks_ < kSilentTicks - 1) return;  // And up to one more before the first.
-  break_off(unavailable(peer_ + " has not answered for " + std::to_string(silence_ms_) + " ms"));
+  const int least_ms = silence_ms_ * (kSilentTicks - 1) / kSilentTicks;
+  break_off(unavailable(peer_ + " has not answered for more than " + std::to_string(least_ms) +
+                        " ms (silence_ms = " + std::to_string(silence_ms_) + ")"));
 }
 
 }  // namespace tutti
