@@ -48,7 +48,8 @@ Status unanswered(const JoinTarget& target, const Fd& socket) {
 
 Status gone(const JoinTarget& target) {
   return unavailable("the agent at " + target.socket + " closed the connection while rank " +
-                     std::to_string(target.rank) + " joined");
+                     std::to_string(target.rank) +
+                     " joined: it, or the job's worker, has ended; join again");
 }
 
 timeval time_until(Clock::time_point limit) {

@@ -118,7 +118,7 @@ TEST_F(JoinTest, SurvivesStrangeAnswers) {
   no_segment.set_version(kProtocolVersion);
   no_segment.add_hosts("a");
   const std::vector<std::tuple<std::string, tutti_code, std::string>> answers = {
-      {"", TUTTI_UNAVAILABLE, "closed the connection"},
+      {"", TUTTI_UNAVAILABLE, "or the job's worker, has ended; join again"},
       {"HTTP/1.1 400 Bad Request\r\n", TUTTI_INTERNAL, "no Tutti agent"},
       {std::string(4, '\0'), TUTTI_INTERNAL, "no Tutti agent"},
       {std::string("\x03\0\0\0\x0a\x7f\x01", 7), TUTTI_INTERNAL, "no Tutti agent"},
