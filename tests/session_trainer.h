@@ -173,7 +173,7 @@ class FakeTrainer {
   }
   // The list lies where the arena begins.
   void ask_subgroup(std::span<const uint32_t> ranks, uint32_t seat = 0) {
-    std::memcpy(at(kArenaOffset), ranks.data(), ranks.size_bytes());
+    if (!ranks.empty()) std::memcpy(at(kArenaOffset), ranks.data(), ranks.size_bytes());
     BoardMail& mail = view().mail(seat);
     mail.ranks = static_cast<uint32_t>(ranks.size());
     mail.list_offset = kArenaOffset;
