@@ -93,11 +93,13 @@ bool run_folds(const FoldWork& work, Pass pass) {
     const uint64_t count = std::min(block, work.count - first);
     for (size_t i = 0; i < work.folds.size(); ++i) {
       size_t source_count = 0;
-      for (const int term : work.folds[i])
+      for (const int term : work.folds[i]) {
+        const int fold = ~term;
         sources[source_count++] =
-            term < 0 ? Operand{inner_result(static_cast<size_t>(~term)), inner}
+            term < 0 ? Operand{inner_result(static_cast<size_t>(fold)), inner}
                      : Operand{work.contributions[static_cast<size_t>(term)] + first * element,
                                work.dtype};
+      }
       const bool last = i + 1 == work.folds.size();
       const Target within{inner_result(i), inner};
       for (size_t t = 0; last && t < target_count; ++t)
