@@ -229,7 +229,7 @@ std::unique_ptr<Borrow> LinkCore::next_locked() {
   std::unique_ptr<Borrow> next = std::move(queue_.front());
   queue_.pop_front();
   next->header = sealer_.seal(next->header, next->bytes().size());
-  if (next->header.kind != FrameKind::ping) spoke_ = true;
+  if (next->header.kind != FrameKind::ping) spoke_ = true;  // Or every second quarter had none.
   return next;
 }
 

@@ -73,7 +73,10 @@ int main(int argc, char** argv) {
   tutti::Worker worker(loop, settings, arguments.job, job_owner());
   tutti::Status started = worker.start(tutti::Fd(arguments.control_fd));
   if (started.ok())
-    started = loop.watch(signals.get(), EPOLLIN, [&](uint32_t) { worker.on_stop(); });
+    started = loop.watch(signals.get(), EPOLLIN, [&](uint32_t) {
+      loop.unwatch(signals.get());  // Its signal is not read.
+      worker.on_stop();
+    });
   if (!started.ok()) {
     spdlog::error("{}", started.to_string());
     return 1;
