@@ -29,6 +29,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -48,9 +49,15 @@ inline constexpr uint32_t kAreasMost = 4096;
 inline constexpr uint32_t kStageBlocks = 8;
 // Bytes of a rank's tensor that are folded in one go.
 inline constexpr uint64_t kBoardBlockBytes = 128 * 1024;
-// What each host's part of one of the engine's slices has, at least: past that slices grow with the
-// hosts, by powers of two.
+// A chunk's part of one of the engine's slices has at least this many bytes: below them a frame's
+// fixed cost shows.
 inline constexpr uint64_t kSlicePartBytes = 64 * 1024;
+// Bytes of a slice of so many chunks: `slice_bytes`, not 0, times a power of two.
+constexpr uint64_t whole_slice_bytes(uint64_t slice_bytes, uint64_t chunks) {
+  const uint64_t least = chunks * kSlicePartBytes;
+  const uint64_t times = (least + slice_bytes - 1) / slice_bytes;
+  return slice_bytes * std::bit_ceil(times == 0 ? 1 : times);
+}
 // Slices of the engine's, before they grow, that BoardHeader::window_bytes holds.
 inline constexpr uint32_t kWindowSlices = 8;
 inline constexpr size_t kMessageBytes = 448;

@@ -21,7 +21,7 @@ struct Call {
   // Not OK: refused, but it takes its place in the group's order so that all ranks learn of it.
   Status invalid;
   std::shared_ptr<const void> memory;       // Keeps `in` and `out` while they are in use.
-  std::function<void(const Status&)> done;  // Called once, perhaps from inside World::submit().
+  std::function<void(const Status&)> done;  // Called once, perhaps from inside Epoch::submit().
   uint32_t waited_ms = 0;                   // Of `timeout_ms`, before it came.
   bool blocking = false;                    // The rank does nothing else until it is done.
   // Not 0: ordinary memory passes through `in` and `out`, byte b of it at b % window_bytes.

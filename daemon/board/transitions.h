@@ -1,5 +1,5 @@
 // How a slot of the board changes, and in which order its memory is touched: pure, and the same for
-// clients, the worker and the explorer (tests/board_explorer_test.cc), which runs every
+// clients, the worker and the explorer (tests/board/explorer_test.cc), which runs every
 // interleaving of the steps below.
 //
 // SlotWord and the functions on it say which changes there are (word.h). A *procedure* (Call,

@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "daemon/base/settings.h"
 #include "daemon/cli/cli.h"
 #include "daemon/cli/status_report.h"
 #include "daemon/mesh/mesh.h"
@@ -15,11 +14,6 @@ constexpr int kCallTimeoutMs = 10'000;
 int finish(const Status& status) { return status.ok() ? 0 : report_failure(status); }
 
 }  // namespace
-
-std::string default_address() {
-  const char* address = std::getenv("TUTTI_ADDRESS");
-  return address != nullptr && *address != 0 ? address : Settings().listen;
-}
 
 int report_failure(const Status& status) {
   std::fprintf(stderr, "tutti: %s\n", status.message().c_str());

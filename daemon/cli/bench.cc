@@ -1,10 +1,11 @@
+#include "daemon/bench/bench.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
-#include "daemon/cli/bench_rank.h"
+#include "daemon/base/text.h"
 #include "daemon/cli/cli.h"
-#include "daemon/cli/text.h"
 #include "daemon/schedule/schedule.h"
 
 namespace tutti {

@@ -80,9 +80,6 @@ int strategy_command(const std::string& address, const std::string& job, const s
 int drain_command(const std::string& address, bool undo);
 int stop_command(const std::string& address, bool jobs);
 
-// --address, else TUTTI_ADDRESS, else the default of `listen`.
-std::string default_address();
-
 // Prints "tutti: <message>" and gives the exit code that belongs to the code: 2 for
 // INVALID_ARGUMENT, else 1.
 int report_failure(const Status& status);

@@ -1,6 +1,6 @@
 #include "daemon/cli/explain_report.h"
 
-#include "daemon/cli/text.h"
+#include "daemon/base/text.h"
 #include "proto/types.h"
 
 namespace tutti {

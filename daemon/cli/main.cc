@@ -6,7 +6,8 @@
 #include <memory>
 
 #include "daemon/cli/cli.h"
-#include "daemon/cli/process.h"
+#include "daemon/launch/launch.h"
+#include "daemon/mesh/mesh.h"
 #include "proto/segment.h"
 
 namespace {

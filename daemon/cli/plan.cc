@@ -1,10 +1,10 @@
 // `tutti explain` and `tutti plan`: what auto knows of a job, and what a job would take elsewhere.
 #include <cstdio>
 
+#include "daemon/base/text.h"
 #include "daemon/cli/cli.h"
 #include "daemon/cli/explain_report.h"
 #include "daemon/cli/plan_report.h"
-#include "daemon/cli/text.h"
 #include "daemon/mesh/mesh.h"
 
 namespace tutti {

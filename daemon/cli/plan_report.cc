@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/cli/text.h"
+#include "daemon/base/text.h"
 
 namespace tutti {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/group/group.h"
+#include "daemon/tuning/tuning.h"
 
 namespace tutti {
 

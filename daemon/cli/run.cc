@@ -8,10 +8,9 @@
 #include <memory>
 #include <numeric>
 
+#include "daemon/base/text.h"
 #include "daemon/cli/cli.h"
-#include "daemon/cli/local_mesh.h"
-#include "daemon/cli/ranks.h"
-#include "daemon/cli/text.h"
+#include "daemon/launch/launch.h"
 
 namespace tutti {
 namespace {
@@ -108,7 +107,7 @@ int run_command(const RunOptions& options) {
   const Result<Plan> plan = plan_of(options);
   if (!plan.ok()) return report_failure(plan.status());
   Loop loop;
-  Nursery nursery(loop);
+  ChildProcesses nursery(loop);
   Interrupt interrupt(loop);
   const Result<std::unique_ptr<LocalMesh>> mesh =
       LocalMesh::start(loop, nursery, plan->mesh, [&interrupt] { return interrupt.signal() != 0; });

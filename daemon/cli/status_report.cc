@@ -1,6 +1,6 @@
 #include "daemon/cli/status_report.h"
 
-#include "daemon/cli/text.h"
+#include "daemon/base/text.h"
 
 namespace tutti {
 namespace {

@@ -19,7 +19,8 @@ namespace {
 struct Run {
   explicit Run(Operation given)
       : operation(std::move(given)),
-        geometry(operation.recipe->plan, operation.dtype, operation.count, operation.slice_bytes),
+        geometry(operation.execution->plan, operation.dtype, operation.count,
+                 operation.slice_bytes),
         tensor(operation.tensor) {}
 
   const Operation operation;
@@ -52,7 +53,7 @@ class PlainEngine final : public Engine {
     if (find(key) != nullptr) pump();
   }
   Status on_frame(Frame frame) override;
-  std::shared_ptr<Landing> place(const FrameHeader& header) override;
+  std::shared_ptr<RecvBuffer> place(const FrameHeader& header) override;
   void wake() override { pump_soon(); }
   void cancel(const OpKey& key, const Status& cause) override;
   void abort(uint32_t epoch, const Status& cause) override;
@@ -140,7 +141,7 @@ Status PlainEngine::on_frame(Frame frame) {
   return {};
 }
 
-std::shared_ptr<Landing> PlainEngine::place(const FrameHeader& header) {
+std::shared_ptr<RecvBuffer> PlainEngine::place(const FrameHeader& header) {
   const std::shared_ptr<Run> run = find({header.epoch, header.group, header.op_seq});
   if (run == nullptr || header.agreement != run->operation.agreement) return nullptr;
   for (const std::unique_ptr<SliceRun>& slice : run->window)
@@ -283,7 +284,7 @@ void PlainEngine::end(const std::shared_ptr<Run>& run, Status status) {
   run->ended = true;
   run->end = std::move(status);
   run->mailbox.clear();
-  for (const std::unique_ptr<SliceRun>& slice : run->window) slice->take_back_landing();
+  for (const std::unique_ptr<SliceRun>& slice : run->window) slice->take_back_recv_buffer();
   runs_.erase(key);
   past_[{key.epoch, key.group}].add(key.seq);
   if (!run->is_lent()) conclude(run);  // Else with the last release.
@@ -324,7 +325,7 @@ Engine::Waiting PlainEngine::waiting(const OpKey& key) const {
     const Step* step = slice->at();
     if (step == nullptr) continue;
     const bool sending = step->kind == StepKind::send || step->kind == StepKind::notify;
-    const int rank = run->operation.recipe->plan.hosts[step->peer].front();
+    const int rank = run->operation.execution->plan.hosts[step->peer].front();
     return {"slice " + std::to_string(slice->slice()) + ": chunk " + std::to_string(step->chunk) +
                 (sending ? " to" : " from") + " rank " + std::to_string(rank),
             rank};
@@ -334,14 +335,15 @@ Engine::Waiting PlainEngine::waiting(const OpKey& key) const {
 
 }  // namespace
 
-std::shared_ptr<const Recipe> make_recipe(const Plan& plan, int self) {
-  Recipe recipe{plan, self, steps_of(plan, self), {}};
+std::shared_ptr<const ExecutionPlan> make_execution_plan(const Plan& plan, int self) {
+  ExecutionPlan execution{plan, self, steps_of(plan, self), {}};
   std::map<std::pair<bool, int>, int> counts;  // Whether sent, peer.
-  for (const Step& step : recipe.steps) {
+  for (const Step& step : execution.steps) {
     const bool sending = step.kind == StepKind::send || step.kind == StepKind::notify;
-    recipe.ordinals.push_back(step.kind == StepKind::finish ? 0 : counts[{sending, step.peer}]++);
+    execution.ordinals.push_back(step.kind == StepKind::finish ? 0
+                                                               : counts[{sending, step.peer}]++);
   }
-  return std::make_shared<const Recipe>(std::move(recipe));
+  return std::make_shared<const ExecutionPlan>(std::move(execution));
 }
 
 std::unique_ptr<Engine> make_engine(Device& device, Wire& wire, const EngineLimits& limits,

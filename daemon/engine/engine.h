@@ -19,7 +19,6 @@
 // empty messages of a schedule go with the first slice only, and the others wait with it.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/op_key.h"
 #include "daemon/base/status.h"
 #include "daemon/device/device.h"
 #include "daemon/engine/geometry.h"
@@ -35,13 +35,6 @@
 #include "proto/types.h"
 
 namespace tutti {
-
-struct OpKey {
-  uint32_t epoch = 0;
-  uint32_t group = 0;
-  uint64_t seq = 0;
-  auto operator<=>(const OpKey&) const = default;
-};
 
 // This host's tensor in one operation: what its local phase yields, slice by slice, and takes back.
 // Loop thread only.
@@ -84,14 +77,14 @@ class HostTensor {
 };
 
 // A plan with this host's steps, made once and shared by all operations that use it.
-struct Recipe {
+struct ExecutionPlan {
   Plan plan;
   int self = 0;  // This host's place in it.
   std::vector<Step> steps;
   std::vector<int>
       ordinals;  // By step: how many messages between the two went the same way before.
 };
-std::shared_ptr<const Recipe> make_recipe(const Plan& plan, int self);
+std::shared_ptr<const ExecutionPlan> make_execution_plan(const Plan& plan, int self);
 
 // The tensors of one local rank. `in` and `out` may be the same; see Call in base/call.h for
 // their sizes.
@@ -113,7 +106,7 @@ using OnMismatch = std::function<void(const OpKey& key, int from)>;
 
 struct Operation {
   OpKey key;
-  std::shared_ptr<const Recipe> recipe;
+  std::shared_ptr<const ExecutionPlan> execution;
   Dtype dtype = Dtype::f32;
   Op op = Op::sum;
   uint64_t count = 0;
@@ -164,7 +157,7 @@ class Engine {
   // epoch.
   virtual Status on_frame(Frame frame) = 0;
   // As LinkHandler's, for data frames; the header is as untrusted.
-  virtual std::shared_ptr<Landing> place(const FrameHeader& header) = 0;
+  virtual std::shared_ptr<RecvBuffer> place(const FrameHeader& header) = 0;
   // What Wire::send refused may be taken now.
   virtual void wake() = 0;
   // Ends one operation with the cause, where it has not ended; where it has not started it never

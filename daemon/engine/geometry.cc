@@ -1,15 +1,8 @@
 #include "daemon/engine/geometry.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace tutti {
-
-uint64_t whole_slice_bytes(uint64_t slice_bytes, uint64_t chunks) {
-  const uint64_t least = chunks * kLeastSliceBytes;
-  return slice_bytes *
-         std::bit_ceil(std::max<uint64_t>(1, (least + slice_bytes - 1) / slice_bytes));
-}
 
 Geometry::Geometry(const Plan& plan, Dtype dtype, uint64_t count, uint64_t slice_bytes)
     : collective_(plan.collective),

@@ -12,11 +12,6 @@
 
 namespace tutti {
 
-// A chunk's part of a slice is not cut smaller: below this a frame's fixed cost shows.
-inline constexpr uint64_t kLeastSliceBytes = kSlicePartBytes;
-// What a slice of so many chunks has: `slice_bytes` times a power of two.
-uint64_t whole_slice_bytes(uint64_t slice_bytes, uint64_t chunks);
-
 struct Range {
   uint64_t first = 0;  // Element, from the start of the tensor, or of all blocks.
   uint64_t count = 0;

@@ -18,17 +18,18 @@ RankTensors::RankTensors(Device& device, Stream& stream, Scratch& scratch,
       scratch_(scratch),
       operation_(operation),
       geometry_(geometry) {
-  const Recipe& recipe = *operation.recipe;
-  const std::vector<int>& here = recipe.plan.hosts[recipe.self];
-  for (const int place : fold_order(recipe.plan, recipe.self)) {
+  const ExecutionPlan& execution = *operation.execution;
+  const std::vector<int>& here = execution.plan.hosts[execution.self];
+  for (const int place : fold_order(execution.plan, execution.self)) {
     const auto found = std::ranges::find(operation.local, here[place], &RankBuffers::rank);
     if (found != operation.local.end()) ranks_.push_back(&*found);
   }
-  folds_ = local_folds(recipe.plan.strategies.local, static_cast<int>(ranks_.size()));
+  folds_ = local_folds(execution.plan.strategies.local, static_cast<int>(ranks_.size()));
 }
 
 const std::byte* RankTensors::input(const RankBuffers& rank, int chunk, const Range& range) const {
-  if (rank.in == nullptr || !contributes(operation_.recipe->plan, rank.rank, chunk)) return nullptr;
+  if (rank.in == nullptr || !contributes(operation_.execution->plan, rank.rank, chunk))
+    return nullptr;
   return rank.in + within(rank, geometry_.input_offset(chunk, range));
 }
 
@@ -43,7 +44,7 @@ std::vector<const std::byte*> RankTensors::inputs(int chunk, const Range& range)
 RankTensors::Places RankTensors::homes(int chunk, const Range& range) const {
   Places all;
   for (const RankBuffers* rank : ranks_)
-    if (rank->out != nullptr && wants(operation_.recipe->plan, rank->rank, chunk))
+    if (rank->out != nullptr && wants(operation_.execution->plan, rank->rank, chunk))
       all.push_back(rank->out + within(*rank, geometry_.output_offset(chunk, range)));
   return all;
 }
@@ -76,7 +77,7 @@ Result<bool> RankTensors::ready(uint64_t slice) {
 Status RankTensors::fold(uint64_t slice, int chunk, const Range& range) {
   const std::vector<const std::byte*> from = inputs(chunk, range);
   const Places homes = this->homes(chunk, range);
-  const Collective collective = operation_.recipe->plan.collective;
+  const Collective collective = operation_.execution->plan.collective;
   if (from.empty() || (is_alone() && homes.empty())) return {};
   if (is_alone()) {
     if (!reduces(collective)) return copy_to(homes, from.front(), range.count);
@@ -110,7 +111,7 @@ Status RankTensors::combine(uint64_t slice, const std::vector<const std::byte*>&
                 .dtype = operation_.dtype,
                 .op = operation_.op,
                 .count = count,
-                .divisor = mean ? static_cast<uint32_t>(world_size(operation_.recipe->plan)) : 1,
+                .divisor = mean ? static_cast<uint32_t>(world_size(operation_.execution->plan)) : 1,
                 .past_cache = is_alone() && past_cache(from, to)};
   if (folds_.size() > 1) {
     const Result<std::byte*> inner = take(slice, scratch_bytes(folds_.size(), operation_.dtype));

@@ -29,7 +29,7 @@ class RankTensors final : public HostTensor {
   using Places = std::vector<std::byte*>;
 
   Result<bool> is_filled(uint64_t slice);
-  bool is_alone() const { return operation_.recipe->plan.hosts.size() == 1; }
+  bool is_alone() const { return operation_.execution->plan.hosts.size() == 1; }
   const std::byte* input(const RankBuffers& rank, int chunk, const Range& range) const;
   std::vector<const std::byte*> inputs(int chunk, const Range& range) const;
   Places homes(int chunk, const Range& range) const;

@@ -26,11 +26,11 @@ std::byte* writable(const HostTensor::Source& place) { return const_cast<std::by
 SliceRun::SliceRun(const Operation& operation, const Geometry& geometry, HostTensor& tensor,
                    uint64_t slice)
     : operation_(operation), tensor_(tensor), slice_(slice), empty_(geometry.is_empty()) {
-  const Recipe& recipe = *operation.recipe;
+  const ExecutionPlan& execution = *operation.execution;
   for (int chunk = 0; chunk < geometry.chunks(); ++chunk) {
     const Range range = geometry.slice(chunk, slice);
-    const bool has_source = range.count != 0 && !recipe.steps.empty() &&
-                            host_contributes(recipe.plan, recipe.self, chunk);
+    const bool has_source = range.count != 0 && !execution.steps.empty() &&
+                            host_contributes(execution.plan, execution.self, chunk);
     ranges_.push_back(range);
     values_.push_back(has_source ? tensor.source(chunk, range) : Value{nullptr, operation.dtype});
   }
@@ -85,7 +85,8 @@ Result<bool> SliceRun::run(EngineParts& parts, Mailbox& mailbox, const Step& ste
 }
 
 uint32_t SliceRun::divisor() const {
-  return operation_.op == Op::mean ? static_cast<uint32_t>(world_size(operation_.recipe->plan)) : 1;
+  return operation_.op == Op::mean ? static_cast<uint32_t>(world_size(operation_.execution->plan))
+                                   : 1;
 }
 
 Result<std::byte*> SliceRun::take(EngineParts& parts, size_t bytes) {
@@ -96,8 +97,9 @@ Result<std::byte*> SliceRun::take(EngineParts& parts, size_t bytes) {
 }
 
 std::byte* SliceRun::target(int chunk) const {
-  const Recipe& recipe = *operation_.recipe;
-  const bool wanted = ranges_[chunk].count != 0 && host_wants(recipe.plan, recipe.self, chunk);
+  const ExecutionPlan& execution = *operation_.execution;
+  const bool wanted =
+      ranges_[chunk].count != 0 && host_wants(execution.plan, execution.self, chunk);
   return wanted ? tensor_.target(chunk, ranges_[chunk]) : nullptr;
 }
 
@@ -120,8 +122,8 @@ bool SliceRun::completes(size_t step) const {
 
 // Whether nobody here reads the result again, and all there is does not fit the cache anyway.
 bool SliceRun::past_cache(const EngineParts& parts, const Step& step, const std::byte* to) const {
-  const Recipe& recipe = *operation_.recipe;
-  const uint64_t ranks = recipe.plan.hosts[recipe.self].size();
+  const ExecutionPlan& execution = *operation_.execution;
+  const uint64_t ranks = execution.plan.hosts[execution.self].size();
   const uint64_t bytes = operation_.count * size_of(operation_.dtype) * ranks;
   if (bytes < parts.device.cache_bytes() || !completes(next_) || ranks > 1) return false;
   const auto later = steps().begin() + static_cast<ptrdiff_t>(next_ + 2);
@@ -170,9 +172,9 @@ Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases
   frame.header.agreement = operation_.agreement;
   frame.header.slice = static_cast<uint32_t>(slice_);
   frame.header.chunk = static_cast<uint32_t>(step.chunk);
-  frame.header.from = static_cast<uint16_t>(operation_.recipe->self);
+  frame.header.from = static_cast<uint16_t>(operation_.execution->self);
   frame.header.to = static_cast<uint16_t>(step.peer);
-  frame.header.ordinal = static_cast<uint16_t>(operation_.recipe->ordinals[next_]);
+  frame.header.ordinal = static_cast<uint16_t>(operation_.execution->ordinals[next_]);
   frame.header.dtype = static_cast<uint8_t>(own.dtype);
   if (step.kind == StepKind::send)
     frame.bytes = {own.at, ranges_[step.chunk].count * size_of(own.dtype)};
@@ -186,9 +188,9 @@ Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases
 
 // Of the message that this slice waits for.
 FrameTag SliceRun::tag_here() const {
-  const Recipe& recipe = *operation_.recipe;
+  const ExecutionPlan& execution = *operation_.execution;
   return {static_cast<uint32_t>(slice_), static_cast<uint16_t>(steps()[next_].peer),
-          static_cast<uint16_t>(recipe.self), static_cast<uint16_t>(recipe.ordinals[next_])};
+          static_cast<uint16_t>(execution.self), static_cast<uint16_t>(execution.ordinals[next_])};
 }
 
 Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step& step) {
@@ -198,9 +200,9 @@ Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step&
   return status.ok() ? Result<bool>(true) : Result<bool>(status);
 }
 
-std::shared_ptr<Landing> SliceRun::land(const FrameHeader& header) {
+std::shared_ptr<RecvBuffer> SliceRun::land(const FrameHeader& header) {
   const Step* step = at();
-  if (step == nullptr || step->kind != StepKind::recv || landing_ != nullptr) return nullptr;
+  if (step == nullptr || step->kind != StepKind::recv || recv_buffer_ != nullptr) return nullptr;
   const uint64_t bytes = ranges_[step->chunk].count * size_of(operation_.dtype);
   const bool fits = tag_here() == tag_of(header) &&
                     header.chunk == static_cast<uint32_t>(step->chunk) &&
@@ -208,17 +210,17 @@ std::shared_ptr<Landing> SliceRun::land(const FrameHeader& header) {
                     header.payload_bytes == bytes && bytes != 0;
   std::byte* home = fits ? target(step->chunk) : nullptr;
   if (home == nullptr) return nullptr;
-  landing_ = std::make_shared<Landing>(Landing{home});
-  return landing_;
+  recv_buffer_ = std::make_shared<RecvBuffer>(RecvBuffer{home});
+  return recv_buffer_;
 }
 
-void SliceRun::take_back_landing() {
-  if (landing_ != nullptr) landing_->at = nullptr;
-  landing_ = nullptr;
+void SliceRun::take_back_recv_buffer() {
+  if (recv_buffer_ != nullptr) recv_buffer_->at = nullptr;
+  recv_buffer_ = nullptr;
 }
 
 Status SliceRun::misfit(const Step& step) const {
-  const int rank = operation_.recipe->plan.hosts[step.peer].front();
+  const int rank = operation_.execution->plan.hosts[step.peer].front();
   return data_loss("a frame from the host of rank " + std::to_string(rank) +
                        " does not fit the plan (other versions or settings there?)",
                    {rank, ""});
@@ -236,9 +238,9 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame
     Result<Value> to = place(parts, step.chunk, dtype);
     if (!to.ok()) return to.status();
     values_[step.chunk] = *to;
-    const bool landed = landing_ != nullptr && frame.payload.fragments[0].data() == to->at;
+    const bool landed = recv_buffer_ != nullptr && frame.payload.fragments[0].data() == to->at;
     if (!landed) frame.payload.copy_to(writable(*to));
-    take_back_landing();
+    take_back_recv_buffer();
     return {};
   }
   const std::vector<std::span<const std::byte>>& fragments = frame.payload.fragments;

@@ -31,7 +31,7 @@ class SliceRun {
   // The slice is ready in `tensor`.
   SliceRun(const Operation& operation, const Geometry& geometry, HostTensor& tensor,
            uint64_t slice);
-  ~SliceRun() { take_back_landing(); }
+  ~SliceRun() { take_back_recv_buffer(); }
   SliceRun(const SliceRun&) = delete;
   SliceRun& operator=(const SliceRun&) = delete;
 
@@ -48,8 +48,8 @@ class SliceRun {
   void recycle(Scratch& scratch);
   // Where the payload behind this header goes at once, if it is the result that this slice waits
   // for. Taken back when the slice ends or another frame comes in its stead.
-  std::shared_ptr<Landing> land(const FrameHeader& header);
-  void take_back_landing();
+  std::shared_ptr<RecvBuffer> land(const FrameHeader& header);
+  void take_back_recv_buffer();
 
   int unreleased = 0;     // Frames sent and not yet released; the engine counts.
   bool finished = false;  // The tensor was told.
@@ -58,7 +58,7 @@ class SliceRun {
   // Where the host's value of a chunk is now.
   using Value = HostTensor::Source;
 
-  const std::vector<Step>& steps() const { return operation_.recipe->steps; }
+  const std::vector<Step>& steps() const { return operation_.execution->steps; }
   bool is_left_out(const Step& step) const;
   FrameTag tag_here() const;
   Result<bool> run(EngineParts& parts, Mailbox& mailbox, const Step& step,
@@ -86,7 +86,7 @@ class SliceRun {
   std::vector<Range> ranges_;  // By chunk.
   std::vector<Value> values_;  // By chunk.
   std::vector<Scratch::Block> taken_;
-  std::shared_ptr<Landing> landing_;
+  std::shared_ptr<RecvBuffer> recv_buffer_;
 };
 
 }  // namespace tutti

@@ -19,13 +19,13 @@ Adviser::Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const O
 
 Tuner::Case Adviser::case_of(uint32_t number, const Communicator& group,
                              const Signature& signature) {
-  const auto [known, fresh] = parties_.try_emplace(number);
+  const auto [known, fresh] = host_sets_.try_emplace(number);
   if (fresh) {
-    Party party;
+    HostSet host_set;
     for (const int host : group.places())
-      party.hosts.push_back(hosts_[static_cast<size_t>(host)].name);
-    party.ranks = group.size();
-    known->second = tuner_.party(party);
+      host_set.hosts.push_back(hosts_[static_cast<size_t>(host)].name);
+    host_set.ranks = group.size();
+    known->second = tuner_.host_set(host_set);
   }
   return {known->second, signature.collective, bytes_of(signature)};
 }
@@ -34,17 +34,17 @@ bool Adviser::may_try(const Signature& signature, const Communicator& group) con
   return options_.tries_all || keeps_bits(signature, group.places().size());
 }
 
-// While a wish is on its way, operations of that kind say nothing new.
-std::optional<Strategy> Adviser::wish(uint32_t number, const Communicator& group,
-                                      const Signature& signature, const Strategy& used) {
+// While a recommend is on its way, operations of that kind say nothing new.
+std::optional<Strategy> Adviser::recommend(uint32_t number, const Communicator& group,
+                                           const Signature& signature, const Strategy& used) {
   if (group.places().size() == 1 || signature.collective == Collective::barrier)
     return std::nullopt;
   const std::tuple kind{number, signature.collective, size_class(signature)};
-  const auto wished = wished_.find(kind);
-  if (wished != wished_.end() && wished->second != used) return std::nullopt;
+  const auto wished = recommended_.find(kind);
+  if (wished != recommended_.end() && wished->second != used) return std::nullopt;
   const Strategy best = tuner_.choose(case_of(number, group, signature), may_try(signature, group));
   if (best == used) return std::nullopt;
-  wished_[kind] = best;
+  recommended_[kind] = best;
   return best;
 }
 
@@ -63,7 +63,7 @@ void Adviser::took(uint32_t number, uint64_t seq, uint32_t us) {
   if (us == 0 || found == watched_.end() || found->second.seq != seq) return;
   tuner_.observe(found->second.operation, found->second.used, us);
   watched_.erase(found);
-  if (!tuner_.take_wish_to_probe()) return;
+  if (!tuner_.take_probe_request()) return;
   for (int host = 0; host < static_cast<int>(hosts_.size()); ++host)
     if (host != self_)
       if (const auto question = prober_.begin(host, padding(), Clock::now())) ask(host, *question);

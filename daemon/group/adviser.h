@@ -13,9 +13,8 @@
 
 #include "daemon/base/signature.h"
 #include "daemon/group/communicator.h"
-#include "daemon/group/gauge.h"
 #include "daemon/group/messages.h"
-#include "daemon/group/tuner.h"
+#include "daemon/tuning/tuning.h"
 #include "proto/group.pb.h"
 
 namespace tutti {
@@ -31,8 +30,8 @@ class Adviser {
 
   // An operation starts, by this strategy between hosts, which it left open. Answers with the one
   // that operations of its kind should run by, where that is another and not asked for already.
-  std::optional<Strategy> wish(uint32_t number, const Communicator& group,
-                               const Signature& signature, const Strategy& used);
+  std::optional<Strategy> recommend(uint32_t number, const Communicator& group,
+                                    const Signature& signature, const Strategy& used);
   // It was started; its time is waited for.
   void started(uint32_t number, uint64_t seq, const Communicator& group, const Signature& signature,
                const Strategies& used);
@@ -61,9 +60,10 @@ class Adviser {
   const Options options_;
   const Ask ask_;
   Prober prober_;
-  std::map<uint32_t, int> parties_;      // By group.
+  std::map<uint32_t, int> host_sets_;    // By group.
   std::map<uint32_t, Watched> watched_;  // By group: its last operation.
-  std::map<std::tuple<uint32_t, Collective, int>, Strategy> wished_;  // By group and size class.
+  std::map<std::tuple<uint32_t, Collective, int>, Strategy>
+      recommended_;  // By group and size class.
 };
 
 }  // namespace tutti

@@ -24,6 +24,31 @@ std::string describe_worker(const Host& host) {
   return "the worker of host " + host.name + " (ranks " + ranks + ")";
 }
 
+uint32_t group_number(const std::vector<int>& members, uint32_t nth) {
+  uint32_t hash = 2166136261u;
+  const auto add = [&](uint32_t word) { hash = (hash ^ word) * 16777619u; };
+  for (const int rank : members) add(static_cast<uint32_t>(rank));
+  add(~nth);
+  return hash == 0 ? 1 : hash;
+}
+
+Result<std::vector<int>> subgroup_members(size_t job_ranks, int rank,
+                                          const std::vector<uint32_t>& ranks) {
+  std::vector<int> members;
+  for (const uint32_t member : ranks) {
+    if (member >= job_ranks)
+      return invalid_argument("sub-group: there is no rank " + std::to_string(member) + " of " +
+                              std::to_string(job_ranks));
+    if (std::ranges::find(members, static_cast<int>(member)) != members.end())
+      return invalid_argument("sub-group: rank " + std::to_string(member) + " is listed twice");
+    members.push_back(static_cast<int>(member));
+  }
+  if (std::ranges::find(members, rank) == members.end())
+    return invalid_argument("sub-group: rank " + std::to_string(rank) +
+                            " makes a group it is not in");
+  return members;
+}
+
 bool could_be_group(const std::vector<int>& members, size_t job_ranks) {
   std::vector<int> sorted = members;
   std::ranges::sort(sorted);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/base/roster.h"
+#include "daemon/base/status.h"
 
 namespace tutti {
 
@@ -19,6 +20,15 @@ struct Host {
 std::vector<Host> hosts_of(const Roster& roster);
 // "the worker of host b (ranks 2, 3)".
 std::string describe_worker(const Host& host);
+
+// The number of the nth group of these ranks of the job (FNV-1a): all its members compute the same.
+// Never 0, which is the whole job.
+uint32_t group_number(const std::vector<int>& members, uint32_t nth);
+
+// The sub-group that `rank` asks for, of a job of so many ranks. INVALID_ARGUMENT where a rank does
+// not exist or is listed twice, or `rank` is not in it.
+Result<std::vector<int>> subgroup_members(size_t job_ranks, int rank,
+                                          const std::vector<uint32_t>& ranks);
 
 // Ranks of a job of so many, each once.
 bool could_be_group(const std::vector<int>& members, size_t job_ranks);

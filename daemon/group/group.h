@@ -36,8 +36,8 @@
 //
 // MEMORY is bounded: data for a host that has yet to start its operation has a budget (early.h).
 //
-// Member (member.h) and Leader (leader.h) are these rules and nothing else; World gives them links,
-// an engine, a clock and a log. tests/group_simulation_test.cc runs them through random histories.
+// Member (member.h) and Leader (leader.h) are these rules and nothing else; Epoch gives them links,
+// an engine, a clock and a log. tests/group/simulation_test.cc runs them through random histories.
 #pragma once
 
 #include <cstdint>
@@ -52,19 +52,19 @@
 #include "daemon/engine/engine.h"
 #include "daemon/group/links.h"
 #include "daemon/group/messages.h"
-#include "daemon/group/tuner.h"
 #include "daemon/transport/transport.h"
+#include "daemon/tuning/tuning.h"
 
 namespace tutti {
 
-struct WorldOptions {
+struct EpochOptions {
   uint32_t op_timeout_ms = 30'000;
   uint64_t slice_bytes = uint64_t{1} << 20;
   uint64_t early_bytes = uint64_t{8} << 20;  // To a host, of operations it has not started.
   bool auto_tries_all = false;  // Also where the bits of a result depend on the strategy.
 };
 
-struct WorldStats {
+struct EpochStats {
   uint64_t operations = 0;  // Calls of local ranks that ended OK.
   uint64_t failures = 0;    // ... with an error.
   uint64_t bytes = 0;       // Of the tensors of those that ended OK.
@@ -73,9 +73,9 @@ struct WorldStats {
   uint64_t received_bytes = 0;
 };
 
-class World {
+class Epoch {
  public:
-  virtual ~World() = default;
+  virtual ~Epoch() = default;
   // Group 0 is the whole job; its ranks are the job's. A rank's calls of a group come in the order
   // of their numbers; those that are left out are over, or settled among the ranks of this host.
   // One that comes late ends with INVALID_ARGUMENT and changes nothing.
@@ -107,10 +107,10 @@ class World {
   virtual const Status& cause() const = 0;  // Of the abort; OK: none.
   // The ranks that are gone, in the order in which this host learned of it.
   virtual const std::vector<int>& departures() const = 0;
-  virtual WorldStats stats() const = 0;
+  virtual EpochStats stats() const = 0;
 };
 
-struct WorldParts {
+struct EpochParts {
   Loop& loop;
   Transport& transport;
   Engine& engine;
@@ -128,7 +128,7 @@ struct WorldParts {
   std::function<void(const Status& cause)> on_over = nullptr;
 };
 // `host` must be in the roster.
-std::unique_ptr<World> make_world(const WorldParts& parts, Roster roster, const std::string& host,
-                                  const WorldOptions& options);
+std::unique_ptr<Epoch> make_epoch(const EpochParts& parts, Roster roster, const std::string& host,
+                                  const EpochOptions& options);
 
 }  // namespace tutti

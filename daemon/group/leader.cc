@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "daemon/group/verdicts.h"
+#include "daemon/group/failures.h"
 
 namespace tutti {
 namespace {
@@ -201,7 +201,7 @@ void Leader::conclude(Inquiries::iterator at) {
       silent.push_back(&hosts_[static_cast<size_t>(host)]);
   if (inquiry.mismatch >= 0 && is(inquiry.peer, Phase::started) &&
       inquiry.reports.at(inquiry.peer).agreement == inquiry.reports.at(inquiry.mismatch).agreement)
-    return end(verdicts::lost(hosts_[static_cast<size_t>(inquiry.peer)],
+    return end(failures::lost(hosts_[static_cast<size_t>(inquiry.peer)],
                               data_loss("its data bears another agreement than its word")));
   if (const auto pair = differing(inquiry))
     return fail(key, inquiry.members,
@@ -209,7 +209,7 @@ void Leader::conclude(Inquiries::iterator at) {
                              pair->second < 0 ? Report{} : inquiry.reports.at(pair->second)));
   if (std::ranges::any_of(hosts, [&](int host) { return is(host, Phase::refused); }))
     return fail(key, inquiry.members, lateness(inquiry, silent));
-  if (!silent.empty()) return end(verdicts::silence(inquiry.first, *silent.front()));
+  if (!silent.empty()) return end(failures::silence(inquiry.first, *silent.front()));
   end(slowness(inquiry));
 }
 
@@ -230,7 +230,7 @@ Status Leader::slowness(const Inquiry& inquiry) const {
     late.waiting = own->second.waiting;
     late.waiting_for = own->second.waiting_for;
   }
-  return verdicts::slowness(roster_, inquiry.members, late, hosts_[static_cast<size_t>(host)].name);
+  return failures::slowness(roster_, inquiry.members, late, hosts_[static_cast<size_t>(host)].name);
 }
 
 // Two hosts that are known to run different operations; -1: what the other one runs is not known.
@@ -271,7 +271,7 @@ void Leader::remember(const Report& report) {
 }
 
 Status Leader::disagreement(const Members& members, const Report& one, const Report& other) const {
-  return verdicts::disagreement(roster_, members, one.key.number, {one.rank, one.signature},
+  return failures::disagreement(roster_, members, one.key.number, {one.rank, one.signature},
                                 {other.rank, other.signature});
 }
 
@@ -280,7 +280,7 @@ Status Leader::lateness(const Inquiry& inquiry, const std::vector<const Host*>& 
   for (const auto& [host, report] : inquiry.reports)
     if (report.phase == Phase::refused)
       missing.insert(report.missing.begin(), report.missing.end());
-  return verdicts::lateness(roster_, inquiry.members, inquiry.first,
+  return failures::lateness(roster_, inquiry.members, inquiry.first,
                             {missing.begin(), missing.end()}, silent);
 }
 

@@ -26,7 +26,7 @@ void LoopHandler::end(Status cause) {
   bound_ ? closed_(std::move(cause)) : void(early_end_ = std::move(cause));
 }
 
-std::shared_ptr<Landing> LoopHandler::place(const FrameHeader& header) {
+std::shared_ptr<RecvBuffer> LoopHandler::place(const FrameHeader& header) {
   return bound_ && !dropped_ && place_ ? place_(header) : nullptr;
 }
 

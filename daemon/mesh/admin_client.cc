@@ -1,6 +1,9 @@
 // People's and tools' blocking calls.
 #include <grpcpp/grpcpp.h>
 
+#include <cstdlib>
+
+#include "daemon/base/settings.h"
 #include "daemon/mesh/channel.h"
 #include "daemon/mesh/mesh.h"
 #include "proto/mesh.grpc.pb.h"
@@ -21,6 +24,11 @@ Status call(const std::string& address, int timeout_ms, Method<Request, Reply> m
 }
 
 }  // namespace
+
+std::string default_address() {
+  const char* address = std::getenv("TUTTI_ADDRESS");
+  return address != nullptr && *address != 0 ? address : Settings().listen;
+}
 
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms) {
   v1::StatusRequest request;

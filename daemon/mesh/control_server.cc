@@ -9,9 +9,9 @@
 #include "daemon/mesh/address.h"
 #include "daemon/mesh/admin_service.h"
 #include "daemon/mesh/channel.h"
-#include "daemon/mesh/line.h"
 #include "daemon/mesh/mesh.h"
 #include "daemon/mesh/mesh_service.h"
+#include "daemon/mesh/reconnecting_stream.h"
 #include "proto/segment.h"
 
 namespace tutti {
@@ -20,21 +20,21 @@ namespace {
 constexpr Millis kGoodbye{300};  // For calls under way when the server ends.
 
 // Keeps this agent in the coordinator's list.
-class Enlistment {
+class AgentRegistration {
  public:
-  Enlistment(Loop& loop, const std::string& coordinator, v1::AgentMessage self)
+  AgentRegistration(Loop& loop, const std::string& coordinator, v1::AgentMessage self)
       : self_(std::move(self)),
         stub_(v1::Mesh::NewStub(dial(coordinator))),
-        line_(loop,
-              [this](auto* context, auto* reactor) { stub_->async()->Enlist(context, reactor); },
-              {.on_open = [this] { line_.send(self_); },
-               .on_message = [](const v1::AgentAnswer&) {},
-               .on_broken = [](const std::string&) {}}) {}
+        stream_(loop,
+                [this](auto* context, auto* reactor) { stub_->async()->Enlist(context, reactor); },
+                {.on_open = [this] { stream_.send(self_); },
+                 .on_message = [](const v1::AgentAnswer&) {},
+                 .on_broken = [](const std::string&) {}}) {}
 
  private:
   const v1::AgentMessage self_;
   const std::unique_ptr<v1::Mesh::Stub> stub_;
-  Line<v1::AgentMessage, v1::AgentAnswer> line_;
+  ReconnectingStream<v1::AgentMessage, v1::AgentAnswer> stream_;
 };
 
 class GrpcControlServer final : public ControlServer {
@@ -114,7 +114,7 @@ class GrpcControlServer final : public ControlServer {
   Coordinator coordinator_;
   MeshService mesh_;
   AdminService admin_;
-  std::optional<Enlistment> enlistment_;  // Where another agent coordinates.
+  std::optional<AgentRegistration> enlistment_;  // Where another agent coordinates.
   std::unique_ptr<grpc::Server> server_;
   std::thread thread_;
 };

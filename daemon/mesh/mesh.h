@@ -41,7 +41,7 @@ struct JoinRequest {
 // somebody does. A join is answered at the latest a moment after its time is up: UNAVAILABLE where
 // the coordinator was not reached, DEADLINE_EXCEEDED where it did not answer. Epochs' numbers only
 // rise. Nothing is called after the destructor; do not destroy it inside an event.
-class Attendance {
+class CoordinatorClient {
  public:
   class Events {  // On the loop's thread.
    public:
@@ -51,21 +51,22 @@ class Attendance {
     virtual void on_aborted(uint32_t epoch, Status cause) = 0;
     virtual void on_strategy(const std::string& strategy) = 0;
   };
-  virtual ~Attendance() = default;
+  virtual ~CoordinatorClient() = default;
   virtual void join(const JoinRequest& request) = 0;
   // A rank of this worker is gone; `cause` OK: it left on purpose. Epoch 0: it was still joining,
   // and its join is withdrawn; `cause` is not looked at.
   virtual void gone(uint32_t epoch, uint32_t rank, Status cause) = 0;
 };
 
-struct AttendanceOptions {
+struct CoordinatorClientOptions {
   std::string coordinator;   // host:port
   std::string job;           //
   std::string host;          // This host's name.
   std::string data_address;  // Where this worker's data links are dialled.
 };
-std::unique_ptr<Attendance> attend(Loop& loop, const AttendanceOptions& options,
-                                   Attendance::Events& events);
+std::unique_ptr<CoordinatorClient> connect_coordinator(Loop& loop,
+                                                       const CoordinatorClientOptions& options,
+                                                       CoordinatorClient::Events& events);
 
 // ---- The agent's side ----
 
@@ -99,6 +100,8 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
 
 // ---- People's and tools' side: blocking calls to any agent. UNAVAILABLE says how to start one.
 // ----
+// TUTTI_ADDRESS, else the default of `listen`.
+std::string default_address();
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms);
 Status admin_set_strategy(const std::string& address, const std::string& job,
                           const std::string& strategy, int timeout_ms);

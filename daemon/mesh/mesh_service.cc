@@ -1,6 +1,6 @@
 #include "daemon/mesh/mesh_service.h"
 
-#include "daemon/mesh/outbox.h"
+#include "daemon/mesh/stream_writer.h"
 
 namespace tutti {
 namespace {
@@ -13,7 +13,7 @@ class AttendStream final
       : context_(context), coordinator_(coordinator) {
     StartSendInitialMetadata();  // Tells the worker that the stream is open.
     worker_ = coordinator_.attach([this](const v1::CoordinatorMessage& message) {
-      if (!outbox_.send(message)) context_.TryCancel();
+      if (!writer_.send(message)) context_.TryCancel();
     });
     StartRead(&in_);
   }
@@ -26,10 +26,10 @@ class AttendStream final
       return;
     }
     coordinator_.detach(worker_);
-    if (outbox_.close()) Finish(grpc::Status::OK);
+    if (writer_.close()) Finish(grpc::Status::OK);
   }
   void OnWriteDone(bool ok) override {
-    if (outbox_.write_done(ok)) Finish(grpc::Status::OK);
+    if (writer_.write_done(ok)) Finish(grpc::Status::OK);
   }
   void OnDone() override { delete this; }
 
@@ -37,7 +37,7 @@ class AttendStream final
   Coordinator& coordinator_;
   RosterBook::Worker worker_ = 0;
   v1::WorkerMessage in_;
-  Outbox<AttendStream, v1::CoordinatorMessage> outbox_{*this};
+  StreamWriter<AttendStream, v1::CoordinatorMessage> writer_{*this};
 };
 
 class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer> {

@@ -26,7 +26,7 @@ namespace tutti {
 
 class RosterBook {
  public:
-  using Worker = uint64_t;  // One stream of attendance: never 0, never used again.
+  using Worker = uint64_t;  // One worker's stream: never 0, never used again.
   struct Answer {
     Worker to;
     v1::CoordinatorMessage message;
@@ -91,7 +91,7 @@ class RosterBook {
   static Status lateness(const Job& job);
 
   // Refuses all that wait, and `late`, whose world has another size.
-  static void refuse_world(Job& job, const Joining& late, Answers& answers);
+  static void refuse_world_size(Job& job, const Joining& late, Answers& answers);
   static void assemble(Job& job, const std::string& name, Answers& answers);
   static v1::CoordinatorMessage aborted_message(const std::string& job, uint32_t epoch,
                                                 const Status& cause);

@@ -156,7 +156,7 @@ class HostBoard {
   bool others_hold(const Found& found, std::optional<uint32_t> but = {}) const;
   std::optional<uint32_t> culprit_of(const Found& found) const;
   std::optional<uint32_t> overdue_ms(const Found& found) const;
-  void judge_overdue(const Found& found, uint32_t timeout_ms);
+  void check_overdue(const Found& found, uint32_t timeout_ms);
   bool end_overdue();
   bool end(const Found& found, const Status& status);
 

@@ -36,7 +36,8 @@ void FrameReader::take_ahead(std::byte* to, size_t bytes) {
   ahead_begin_ += bytes;
 }
 
-// Where the payload under way lies from its first byte; a slab where its landing was taken back.
+// Where the payload under way lies from its first byte; a slab where its recv_buffer was taken
+// back.
 std::byte* FrameReader::room() {
   if (coming_->payload() == nullptr)
     coming_->slab = std::make_unique<Slab>(pool_, coming_->header.payload_bytes);
@@ -50,7 +51,7 @@ Status FrameReader::begin(LinkHandler* handler) {
   coming_.emplace(Whole{header, nullptr, nullptr});
   filled_ = 0;
   const bool placed = header.kind == FrameKind::data && header.payload_bytes >= kPlacedBytes;
-  if (placed && handler != nullptr) coming_->landing = handler->place(header);
+  if (placed && handler != nullptr) coming_->recv_buffer = handler->place(header);
   return {};
 }
 
@@ -66,7 +67,7 @@ Result<std::optional<FrameReader::Whole>> FrameReader::next(LinkHandler* handler
     filled_ += here;
     if (here < missing) return std::optional<Whole>();
   }
-  // Its landing may have been taken back since its last byte.
+  // Its recv_buffer may have been taken back since its last byte.
   if (coming_->header.payload_bytes > 0) (void)room();
   return std::exchange(coming_, std::nullopt);
 }

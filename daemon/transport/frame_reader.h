@@ -40,9 +40,11 @@ class FrameReader {
   };
   struct Whole {
     FrameHeader header;
-    std::unique_ptr<Slab> slab;        // Null where there is no payload, or it has
-    std::shared_ptr<Landing> landing;  // landed elsewhere.
-    std::byte* payload() const { return slab ? slab->data.get() : landing ? landing->at : nullptr; }
+    std::unique_ptr<Slab> slab;               // Null where there is no payload, or it has
+    std::shared_ptr<RecvBuffer> recv_buffer;  // landed elsewhere.
+    std::byte* payload() const {
+      return slab ? slab->data.get() : recv_buffer ? recv_buffer->at : nullptr;
+    }
   };
   // The next whole frame; nothing: more must be read. An error as FrameChecker's: nothing more can
   // be understood. `handler` may place large payloads; it may be null.

@@ -120,10 +120,10 @@ std::string host_of(const std::string& said) {
   return said.substr(sizeof(LinkHelloHead) + head.job_bytes, head.host_bytes);
 }
 
-LinkGuest guest_of(const std::string& said, const LinkProof& shown,
-                   std::function<void(std::string welcome)> known) {
+IncomingLink guest_of(const std::string& said, const LinkProof& shown,
+                      std::function<void(std::string welcome)> known) {
   const auto head = from_bytes<LinkHelloHead>(said);
-  LinkGuest guest;
+  IncomingLink guest;
   guest.job = said.substr(sizeof(LinkHelloHead), head.job_bytes);
   guest.epoch = head.epoch;
   guest.host = host_of(said);

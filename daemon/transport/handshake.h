@@ -66,8 +66,8 @@ Result<size_t> hello_bytes(std::string_view begun);
 std::string write_challenge(const LinkLimits& limits);
 // The dialler of a whole hello, with the challenge behind it, that showed this proof. `known` is
 // called with the answer that welcomes it, on whatever thread finds that the proof is right.
-LinkGuest guest_of(const std::string& said, const LinkProof& shown,
-                   std::function<void(std::string welcome)> known);
+IncomingLink guest_of(const std::string& said, const LinkProof& shown,
+                      std::function<void(std::string welcome)> known);
 std::string host_of(const std::string& said);
 std::string write_welcome(const LinkProof& proof);
 std::string write_refusal(const Status& why);

@@ -140,7 +140,7 @@ void LinkCore::late() {
 void LinkCore::ask(const Acceptor& acceptor, const std::string& said, const LinkProof& shown) {
   if (state() == State::done) return;
   silence_ms_ = silence_of(said, hub_->limits);
-  const LinkGuest guest = guest_of(said, shown, [weak = weak_from_this()](std::string answer) {
+  const IncomingLink guest = guest_of(said, shown, [weak = weak_from_this()](std::string answer) {
     const auto link = weak.lock();
     if (!link) return;
     link->post([link, answer = std::move(answer)] {
@@ -152,7 +152,7 @@ void LinkCore::ask(const Acceptor& acceptor, const std::string& said, const Link
   (void)put_to(acceptor, guest);
 }
 
-bool LinkCore::put_to(const Acceptor& acceptor, const LinkGuest& guest) {
+bool LinkCore::put_to(const Acceptor& acceptor, const IncomingLink& guest) {
   if (state() != State::waiting) return false;
   auto handler = acceptor(guest, shared_from_this());
   if (!handler.ok()) {

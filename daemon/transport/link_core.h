@@ -130,7 +130,7 @@ class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
   // ---- For the wire ----
 
   // Asks who takes the link. False: nobody, and the link ends.
-  bool put_to(const Acceptor& acceptor, const LinkGuest& guest);
+  bool put_to(const Acceptor& acceptor, const IncomingLink& guest);
   // The link ends unless it is opened within connect_timeout_ms: "<peer> <what it did not do>".
   void expect_opening(const std::string& what);
   // The handshake is through: the peer may be silent for so long. False: the link is done.

@@ -1,6 +1,7 @@
 // An ordered way to one peer worker. In-process, gRPC and TCP links stand behind one interface; one
-// contract suite (tests/transport_test.cc, transport_pressure_test.cc, transport_end_test.cc) runs
-// over all. To add a transport: one file here, one line in each of that suite.
+// contract suite (tests/transport/transport_test.cc, transport_pressure_test.cc,
+// transport_end_test.cc) runs over all. To add a transport: one file here, one line in each of that
+// suite.
 //
 // PROMISES of a link. A receiver that keeps payloads holds its sender back: past queue_bytes_max of
 // kept bytes nothing more is delivered until some are dropped. Frames arrive whole, once and in the
@@ -72,7 +73,7 @@ class Link {
 
 // Where a payload that is on its way is to lie. Whoever offers it may take it back by setting `at`
 // to null; the frame then comes in memory of the link's, its bytes worth nothing.
-struct Landing {
+struct RecvBuffer {
   std::byte* at = nullptr;
 };
 
@@ -81,10 +82,10 @@ struct Landing {
 class LinkHandler {
  public:
   virtual ~LinkHandler() = default;
-  // A header has come, sound but for what the handler knows of it; its payload has not. A landing
-  // spares a copy: the frame comes with it as its payload's one fragment. Called only by links that
-  // live on one thread with the handler.
-  virtual std::shared_ptr<Landing> place(const FrameHeader&) { return nullptr; }
+  // A header has come, sound but for what the handler knows of it; its payload has not. A
+  // recv_buffer spares a copy: the frame comes with it as its payload's one fragment. Called only
+  // by links that live on one thread with the handler.
+  virtual std::shared_ptr<RecvBuffer> place(const FrameHeader&) { return nullptr; }
   virtual void on_frame(Frame frame) = 0;
   virtual void on_closed(Status cause) = 0;
 };
@@ -100,7 +101,7 @@ struct LinkHello {
 // What the listener hears of it, and decides on. Between processes the secret is proven and never
 // told, by both sides, and nothing is read of the dialler beyond its handshake until `knows` was
 // asked and answered true; who is not let in within connect_timeout_ms is turned away.
-struct LinkGuest {
+struct IncomingLink {
   std::string job;
   uint32_t epoch = 0;
   std::string host;
@@ -110,7 +111,7 @@ struct LinkGuest {
 // Called on any thread for each incoming link; returns who handles it, or why not (the dialler is
 // told).
 using Acceptor =
-    std::function<Result<std::shared_ptr<LinkHandler>>(const LinkGuest&, std::shared_ptr<Link>)>;
+    std::function<Result<std::shared_ptr<LinkHandler>>(const IncomingLink&, std::shared_ptr<Link>)>;
 
 class Transport {
  public:

@@ -16,7 +16,7 @@ uint64_t slice_bytes(const Settings& settings) {
       static_cast<uint64_t>(std::min(settings.slice_bytes, settings.frame_bytes_max / 2)));
 }
 
-WorldOptions world_options(const Settings& settings) {
+EpochOptions world_options(const Settings& settings) {
   return {static_cast<uint32_t>(settings.op_timeout_ms), slice_bytes(settings),
           static_cast<uint64_t>(settings.early_bytes), settings.auto_explore != 0};
 }
@@ -67,7 +67,7 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   const auto timeout_ms = hello.timeout_ms() != 0
                               ? hello.timeout_ms()
                               : static_cast<uint32_t>(settings_.join_timeout_ms);
-  attendance_->join(
+  coordinator_->join(
       {job_, hello.rank(), hello.world_size(), adopt.pid(), timeout_ms, hello.token()});
 }
 
@@ -75,15 +75,15 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
 // still open and the coordinator has not heard of the breach yet.
 void Worker::free_place(uint32_t rank) {
   for (const auto& [number, trainer] : trainers_) {
-    const auto world = worlds_.find(trainer.epoch);
-    if (trainer.rank == rank && world != worlds_.end() && world->second->broken())
-      attendance_->gone(trainer.epoch, rank, {});
+    const auto epoch = epochs_.find(trainer.epoch);
+    if (trainer.rank == rank && epoch != epochs_.end() && epoch->second->broken())
+      coordinator_->gone(trainer.epoch, rank, {});
   }
 }
 
 void Worker::on_roster(const Roster& roster) {
-  std::unique_ptr<World>& world = worlds_[roster.epoch];
-  if (world != nullptr) return;
+  std::unique_ptr<Epoch>& epoch = epochs_[roster.epoch];
+  if (epoch != nullptr) return;
   const auto fold_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
     return fold(epoch, group, number);
   };
@@ -95,18 +95,18 @@ void Worker::on_roster(const Roster& roster) {
     gather(epoch, group, number);
   };
   const auto on_over = [this](const Status&) { let_ranks_decide(); };
-  world =
-      make_world({loop_, *transport_, *engine_, tuner_, fold_here, pass_here, gather_here, on_over},
+  epoch =
+      make_epoch({loop_, *transport_, *engine_, tuner_, fold_here, pass_here, gather_here, on_over},
                  roster, settings_.host, world_options(settings_));
   strategy_ = roster.strategy;
-  door_->opened(roster.epoch);
+  link_router_->opened(roster.epoch);
   const Status shared = share_board(roster);
   let_ranks_decide();
   for (auto& [number, trainer] : trainers_)
     if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer))
-      shared.ok() ? welcome(trainer, *world) : turn_away(number, trainer, shared);
+      shared.ok() ? welcome(trainer, *epoch) : turn_away(number, trainer, shared);
   follow_trainers();
-  report_missing(*world, shared);
+  report_missing(*epoch, shared);
 }
 
 void Worker::follow_trainers() {
@@ -138,16 +138,16 @@ Status Worker::share_board(const Roster& roster) {
 // In an epoch that failed the worker decides.
 void Worker::let_ranks_decide() {
   for (const auto& [number, trainer] : trainers_) {
-    const auto world = worlds_.find(trainer.epoch);
-    const bool failed = world != worlds_.end() && !world->second->cause().ok();
+    const auto epoch = epochs_.find(trainer.epoch);
+    const bool failed = epoch != epochs_.end() && !epoch->second->cause().ok();
     trainer.session->let_ranks_decide(!failed);
   }
 }
 
 // Trainers that died, or gave up, between their join and its answer, or that were turned away: the
-// others must hear of it from the world.
-void Worker::report_missing(World& world, const Status& shared) {
-  const Roster& roster = world.roster();
+// others must hear of it from the epoch.
+void Worker::report_missing(Epoch& epoch, const Status& shared) {
+  const Roster& roster = epoch.roster();
   for (int rank = 0; rank < static_cast<int>(roster.ranks.size()); ++rank) {
     if (roster.ranks[rank].host != settings_.host) continue;
     const bool here = std::ranges::any_of(trainers_, [&](const auto& entry) {
@@ -157,20 +157,20 @@ void Worker::report_missing(World& world, const Status& shared) {
     const Status cause =
         shared.ok() ? unavailable(describe_rank(roster, rank) + " died, or gave up, while joining")
                     : shared;
-    attendance_->gone(roster.epoch, static_cast<uint32_t>(rank), cause);
-    world.leave(rank, cause);
+    coordinator_->gone(roster.epoch, static_cast<uint32_t>(rank), cause);
+    epoch.leave(rank, cause);
   }
 }
 
 bool Worker::is_in(const Roster& roster, const Trainer& trainer) const {
   if (trainer.world_size != roster.ranks.size() || trainer.rank >= roster.ranks.size())
-    return false;  // It joins another world.
+    return false;  // It joins another epoch.
   const RosterRank& who = roster.ranks[trainer.rank];
   return who.pid == trainer.pid && who.host == settings_.host;
 }
 
-void Worker::welcome(Trainer& trainer, World& world) {
-  const Roster& roster = world.roster();
+void Worker::welcome(Trainer& trainer, Epoch& epoch) {
+  const Roster& roster = epoch.roster();
   trainer.epoch = roster.epoch;
   const Status welcomed = trainer.session->welcome(roster.epoch, host_names(roster));
   if (!welcomed.ok())  // Its end will say so too.
@@ -192,7 +192,7 @@ Worker::Trainers::iterator Worker::joining(uint32_t rank) {
 
 void Worker::withdraw(Trainers::iterator trainer) {
   trainer->second.ended = true;
-  attendance_->gone(0, trainer->second.rank, {});
+  coordinator_->gone(0, trainer->second.rank, {});
   loop_.post([this, number = trainer->first] { forget(number); });
 }
 

@@ -41,7 +41,7 @@ LinkLimits link_limits(const Settings& settings) {
   return limits;
 }
 
-void add(WorldStats& sum, const WorldStats& more) {
+void add(EpochStats& sum, const EpochStats& more) {
   sum.operations += more.operations;
   sum.failures += more.failures;
   sum.bytes += more.bytes;
@@ -50,20 +50,20 @@ void add(WorldStats& sum, const WorldStats& more) {
   sum.received_bytes += more.received_bytes;
 }
 
-v1::Departures departures_of(const World& world) {
+v1::Departures departures_of(const Epoch& epoch) {
   v1::Departures out;
-  out.set_epoch(world.roster().epoch);
-  const std::vector<int>& ranks = world.departures();
+  out.set_epoch(epoch.roster().epoch);
+  const std::vector<int>& ranks = epoch.departures();
   const auto most = static_cast<std::ptrdiff_t>(std::min(ranks.size(), kDeparturesMost));
   out.mutable_ranks()->Add(ranks.begin(), ranks.begin() + most);
-  if (!world.cause().ok()) write_status(world.cause(), *out.mutable_cause());
+  if (!epoch.cause().ok()) write_status(epoch.cause(), *out.mutable_cause());
   return out;
 }
 
 // What a rank did, as it says.
-WorldStats figures_of(const Session& session) {
+EpochStats figures_of(const Session& session) {
   const Session::Figures figures = session.figures();
-  WorldStats stats;
+  EpochStats stats;
   stats.operations = figures.operations;
   stats.failures = figures.failures;
   stats.bytes = figures.bytes;
@@ -71,8 +71,8 @@ WorldStats figures_of(const Session& session) {
 }
 
 // Between hosts; the operations are the ranks' figures.
-WorldStats traffic_of(const World& world) {
-  WorldStats stats = world.stats();
+EpochStats traffic_of(const Epoch& epoch) {
+  EpochStats stats = epoch.stats();
   stats.operations = stats.failures = stats.bytes = 0;
   return stats;
 }
@@ -84,7 +84,8 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
   engine_ = make_engine(*device_, *this, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
-  door_ = std::make_unique<Door>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
+  link_router_ =
+      std::make_unique<LinkRouter>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
   loop_.stay_awake([this] { return patience(); });
   transport_ = make_network_transport(loop_, settings_.transport, link_limits(settings_));
 }
@@ -92,16 +93,17 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
 Worker::~Worker() {
   loop_.cancel(idle_timer_);
   trainers_.clear();
-  worlds_.clear();
-  attendance_.reset();
+  epochs_.clear();
+  coordinator_.reset();
   transport_.reset();
 }
 
 Status Worker::start(Fd control) {
   Result<std::string> address =
-      transport_->listen(settings_.data_address + ":0", door_->acceptor());
+      transport_->listen(settings_.data_address + ":0", link_router_->acceptor());
   if (!address.ok()) return address.status();
-  attendance_ = attend(loop_, {settings_.coordinator, job_, settings_.host, *address}, *this);
+  coordinator_ =
+      connect_coordinator(loop_, {settings_.coordinator, job_, settings_.host, *address}, *this);
   agent_ = std::make_unique<AgentChannel>(loop_, std::move(control), *this);
   spdlog::info("job {}: worker of host {} at {}", job_, settings_.host, *address);
   rest_if_idle();
@@ -116,7 +118,7 @@ v1::WorkerReport Worker::on_report() {
   report.set_pid(static_cast<uint32_t>(getpid()));
   report.set_uid(owner_);
   report.set_world_size(world_size_);
-  report.set_epoch(worlds_.empty() ? 0 : worlds_.rbegin()->first);
+  report.set_epoch(epochs_.empty() ? 0 : epochs_.rbegin()->first);
   report.set_strategy(strategy_.empty() ? "auto" : strategy_);
   report.set_state(state());
   for (const auto& [number, trainer] : trainers_) {
@@ -128,8 +130,8 @@ v1::WorkerReport Worker::on_report() {
     rank.set_operations(figures.operations);
     rank.set_bytes(figures.bytes);
   }
-  WorldStats stats = ended_;
-  for (const auto& [epoch, world] : worlds_) add(stats, traffic_of(*world));
+  EpochStats stats = ended_;
+  for (const auto& [number, epoch] : epochs_) add(stats, traffic_of(*epoch));
   for (const auto& [number, trainer] : trainers_) add(stats, figures_of(*trainer.session));
   report.set_operations(stats.operations);
   report.set_failures(stats.failures);
@@ -137,7 +139,7 @@ v1::WorkerReport Worker::on_report() {
   report.set_sent_bytes(stats.sent_bytes);
   report.set_sent_frames(stats.sent_frames);
   report.set_received_bytes(stats.received_bytes);
-  for (const auto& [epoch, world] : worlds_) keep_departures(*world);
+  for (const auto& [number, epoch] : epochs_) keep_departures(*epoch);
   *report.mutable_departures() = departures_;
   if (leads()) *report.mutable_tuning() = tuning_report(*tuner_);
   return report;
@@ -145,13 +147,13 @@ v1::WorkerReport Worker::on_report() {
 
 // The newest epoch: its worker of rank 0's host decides.
 bool Worker::leads() const {
-  return !worlds_.empty() &&
-         worlds_.rbegin()->second->roster().ranks.front().host == settings_.host;
+  return !epochs_.empty() &&
+         epochs_.rbegin()->second->roster().ranks.front().host == settings_.host;
 }
 
 std::string Worker::state() const {
-  if (worlds_.empty()) return "joining";
-  const World& newest = *worlds_.rbegin()->second;
+  if (epochs_.empty()) return "joining";
+  const Epoch& newest = *epochs_.rbegin()->second;
   if (!newest.cause().ok()) return "failed: " + newest.cause().message();
   return newest.over() ? "ended" : "running";
 }
@@ -159,8 +161,8 @@ std::string Worker::state() const {
 void Worker::on_stop() {
   if (stopping_) return;
   stopping_ = true;
-  for (auto& [epoch, world] : worlds_)
-    world->abort(
+  for (auto& [number, epoch] : epochs_)
+    epoch->abort(
         unavailable("the worker of host " + settings_.host + " was stopped", {-1, settings_.host}));
   let_ranks_decide();
   loop_.at(Clock::now() + kFarewell, [this] { loop_.stop(); });
@@ -181,7 +183,7 @@ void Worker::on_request(Session& session, Call call) {
                waits = call.blocking ? waited_for_ : nullptr](const Status& status) {
     if (Session* any = session_of(epoch); any != nullptr) any->complete(group, number, status);
   };
-  worlds_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), std::move(call));
+  epochs_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), std::move(call));
 }
 
 // A rank that waits leaves its core to this worker; one that computes wants all of it.
@@ -207,27 +209,27 @@ bool Worker::fold(uint32_t epoch, uint32_t group, uint64_t number) {
 }
 
 void Worker::on_filled(Session& session, uint32_t group, uint64_t number) {
-  worlds_.at(trainer_of(session)->second.epoch)->filled(group, number);
+  epochs_.at(trainer_of(session)->second.epoch)->filled(group, number);
 }
 
 void Worker::on_subgroup(Session& session, std::vector<uint32_t> ranks) {
   const Trainer& trainer = trainer_of(session)->second;
   const auto rank = static_cast<int>(trainer.rank);
-  session.answer_subgroup(worlds_.at(trainer.epoch)->subgroup(rank, ranks), ranks);
+  session.answer_subgroup(epochs_.at(trainer.epoch)->subgroup(rank, ranks), ranks);
 }
 
 void Worker::on_end(Session& session, bool leaving, Status why) {
   auto& [number, trainer] = *trainer_of(session);
   if (std::exchange(trainer.ended, true)) return;  // Turned away: its rank may be joining anew.
   const Status cause = leaving ? Status() : why;
-  attendance_->gone(trainer.epoch, trainer.rank, cause);
-  const auto world = worlds_.find(trainer.epoch);
-  if (world != worlds_.end()) world->second->leave(static_cast<int>(trainer.rank), cause);
+  coordinator_->gone(trainer.epoch, trainer.rank, cause);
+  const auto epoch = epochs_.find(trainer.epoch);
+  if (epoch != epochs_.end()) epoch->second->leave(static_cast<int>(trainer.rank), cause);
   loop_.post([this, number = number] { forget(number); });
 }
 
 void Worker::on_stuck(Session& session, Status why) {
-  worlds_.at(trainer_of(session)->second.epoch)->abort(why);
+  epochs_.at(trainer_of(session)->second.epoch)->abort(why);
   let_ranks_decide();
 }
 
@@ -235,27 +237,28 @@ void Worker::forget(uint64_t number) {
   const auto found = trainers_.find(number);
   if (found != trainers_.end()) add(ended_, figures_of(*found->second.session));
   trainers_.erase(number);
-  drop_finished_worlds();
+  drop_finished_epochs();
   rest_if_idle();
 }
 
-// A world whose ranks are all gone, or that failed, has no trainer of ours left to tell, and is not
+// A epoch whose ranks are all gone, or that failed, has no trainer of ours left to tell, and is not
 // the newest: that one's last words may still be on their way to other hosts.
-void Worker::drop_finished_worlds() {
-  std::erase_if(worlds_, [&](const auto& entry) {
-    const auto& [epoch, world] = entry;
-    const bool used = std::ranges::any_of(
-        trainers_, [&, epoch = epoch](const auto& other) { return other.second.epoch == epoch; });
-    const bool old = epoch != worlds_.rbegin()->first;
-    const bool finished = !used && (world->over() || (old && !world->cause().ok()));
-    if (finished) add(ended_, traffic_of(*world));
-    if (finished) keep_departures(*world);
+void Worker::drop_finished_epochs() {
+  std::erase_if(epochs_, [&](const auto& entry) {
+    const auto& [number, epoch] = entry;
+    const bool used = std::ranges::any_of(trainers_, [&, number = number](const auto& other) {
+      return other.second.epoch == number;
+    });
+    const bool old = number != epochs_.rbegin()->first;
+    const bool finished = !used && (epoch->over() || (old && !epoch->cause().ok()));
+    if (finished) add(ended_, traffic_of(*epoch));
+    if (finished) keep_departures(*epoch);
     return finished;
   });
 }
 
-void Worker::keep_departures(const World& world) {
-  if (world.roster().epoch >= departures_.epoch()) departures_ = departures_of(world);
+void Worker::keep_departures(const Epoch& epoch) {
+  if (epoch.roster().epoch >= departures_.epoch()) departures_ = departures_of(epoch);
 }
 
 void Worker::rest_if_idle() {
@@ -269,7 +272,7 @@ void Worker::end_if_idle() {
   idle_timer_ = 0;
   if (!trainers_.empty()) return;
   const bool needed =
-      std::ranges::any_of(worlds_, [](const auto& entry) { return entry.second->needed(); });
+      std::ranges::any_of(epochs_, [](const auto& entry) { return entry.second->needed(); });
   if (needed) return rest_if_idle();
   stopping_ = true;
   agent_->close_for_good();
@@ -281,9 +284,9 @@ void Worker::end_if_idle() {
 
 // Trainers' deaths come through the leader, in the order of the operations; this is for workers
 // that are gone.
-void Worker::on_aborted(uint32_t epoch, Status cause) {
-  const auto world = worlds_.find(epoch);
-  if (world != worlds_.end()) world->second->abort(cause);
+void Worker::on_aborted(uint32_t number, Status cause) {
+  const auto epoch = epochs_.find(number);
+  if (epoch != epochs_.end()) epoch->second->abort(cause);
   let_ranks_decide();
 }
 
@@ -292,19 +295,19 @@ void Worker::on_strategy(const std::string& strategy) {
   if (!parsed.ok()) return;
   strategy_ = strategy;
   spdlog::info("job {}: strategy {}", job_, strategy);
-  for (auto& [epoch, world] : worlds_) world->set_strategy(*parsed);
+  for (auto& [number, epoch] : epochs_) epoch->set_strategy(*parsed);
   let_ranks_decide();
 }
 
 // ---- Between workers ----
 
-World* Worker::find_world(uint32_t epoch) {
-  const auto found = worlds_.find(epoch);
-  return found == worlds_.end() ? nullptr : found->second.get();
+Epoch* Worker::find_epoch(uint32_t epoch) {
+  const auto found = epochs_.find(epoch);
+  return found == epochs_.end() ? nullptr : found->second.get();
 }
 
 Status Worker::send(const OpKey& key, int place, Outgoing frame) {
-  return worlds_.at(key.epoch)->send(key, place, std::move(frame));
+  return epochs_.at(key.epoch)->send(key, place, std::move(frame));
 }
 
 }  // namespace tutti

@@ -2,8 +2,8 @@
 // them.
 //
 // A trainer's socket comes from the agent. Its rank is announced to the coordinator; when the
-// roster comes, the epoch's World is made and its local trainers are welcomed. From then on
-// requests go session -> world -> engine -> session. Everything runs on the loop's thread.
+// roster comes, the epoch's Epoch is made and its local trainers are welcomed. From then on
+// requests go session -> epoch -> engine -> session. Everything runs on the loop's thread.
 #pragma once
 
 #include <map>
@@ -22,16 +22,16 @@
 #include "daemon/transport/transport.h"
 #include "daemon/worker/agent_channel.h"
 #include "daemon/worker/cores.h"
-#include "daemon/worker/door.h"
+#include "daemon/worker/link_router.h"
 #include "proto/session.pb.h"
 
 namespace tutti {
 
 class Worker final : public Session::Events,
-                     public Attendance::Events,
+                     public CoordinatorClient::Events,
                      public Wire,
                      public AgentChannel::Events,
-                     public Door::Events {
+                     public LinkRouter::Events {
  public:
   // `owner`: the user whose job it is, which need not be the user this process runs as.
   Worker(Loop& loop, const Settings& settings, const std::string& job, uint32_t owner);
@@ -72,7 +72,7 @@ class Worker final : public Session::Events,
   void on_strategy(const std::string& strategy) override;
 
   // From other workers, and the engine's way to them.
-  World* find_world(uint32_t epoch) override;
+  Epoch* find_epoch(uint32_t epoch) override;
   Status send(const OpKey& key, int place, Outgoing frame) override;
 
   Trainers::iterator trainer_of(const Session& session);
@@ -82,18 +82,18 @@ class Worker final : public Session::Events,
   void follow_trainers();
   Micros patience() const;
   // `shared`: of the board; not OK: nobody here was welcomed.
-  void report_missing(World& world, const Status& shared);
+  void report_missing(Epoch& epoch, const Status& shared);
   Status share_board(const Roster& roster);
   void gather(uint32_t epoch, uint32_t group, uint64_t number);
   bool fold(uint32_t epoch, uint32_t group, uint64_t number);
   void let_ranks_decide();
   bool is_in(const Roster& roster, const Trainer& trainer) const;
-  void welcome(Trainer& trainer, World& world);
+  void welcome(Trainer& trainer, Epoch& epoch);
   void turn_away(uint64_t number, Trainer& trainer, const Status& why);
   Session* session_of(uint32_t epoch);
   void forget(uint64_t number);
-  void drop_finished_worlds();
-  void keep_departures(const World& world);
+  void drop_finished_epochs();
+  void keep_departures(const Epoch& epoch);
   void rest_if_idle();
   void end_if_idle();
   std::string state() const;
@@ -108,18 +108,18 @@ class Worker final : public Session::Events,
   const std::shared_ptr<const bool> waited_for_ = std::make_shared<const bool>();
   std::unique_ptr<Device> device_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Door> door_;
+  std::unique_ptr<LinkRouter> link_router_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<AgentChannel> agent_;
-  std::unique_ptr<Attendance> attendance_;
+  std::unique_ptr<CoordinatorClient> coordinator_;
   std::shared_ptr<Tuner> tuner_;                       // Of all epochs.
-  std::map<uint32_t, std::unique_ptr<World>> worlds_;  // By epoch.
+  std::map<uint32_t, std::unique_ptr<Epoch>> epochs_;  // By epoch.
   Trainers trainers_;
   uint64_t next_trainer_ = 1;
   uint32_t world_size_ = 0;
   std::string strategy_;
-  WorldStats ended_;           // Of worlds that are no more.
-  v1::Departures departures_;  // Of the newest world that was looked at.
+  EpochStats ended_;           // Of epochs that are no more.
+  v1::Departures departures_;  // Of the newest epoch that was looked at.
   Loop::TimerId idle_timer_ = 0;
   bool stopping_ = false;
 };

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "client/tutti.h"
-#include "tests/fake_job.h"
+#include "tests/support/fake_job.h"
 
 namespace tutti {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/transport_fixture.h"
+#include "tests/transport/fixture.h"
 
 namespace tutti {
 namespace {
@@ -53,7 +53,7 @@ class Line {
         there_(make_transport(kind, {}, network_)) {
     const auto address =
         there_->listen("127.0.0.1:0",
-                       [this](const LinkGuest& guest,
+                       [this](const IncomingLink& guest,
                               std::shared_ptr<Link> link) -> Result<std::shared_ptr<LinkHandler>> {
                          require(guest.knows("s"), "the secret");
                          back_ = std::move(link);

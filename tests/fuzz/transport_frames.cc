@@ -75,25 +75,26 @@ Reading read(std::string_view stream) {
 class Placer final : public LinkHandler {
  public:
   explicit Placer(const std::string& deeds) : deeds_(deeds) {}
-  std::shared_ptr<Landing> place(const FrameHeader& header) override {
+  std::shared_ptr<RecvBuffer> place(const FrameHeader& header) override {
     if ((deeds_[header.link_seq] & Deed::place) == 0) return nullptr;
     memory_ = std::make_unique<std::byte[]>(header.payload_bytes);
-    landing_ = std::make_shared<Landing>(Landing{memory_.get()});
-    return landing_;
+    recv_buffer_ = std::make_shared<RecvBuffer>(RecvBuffer{memory_.get()});
+    return recv_buffer_;
   }
   void on_frame(Frame) override {}
   void on_closed(Status) override {}
   // Of the frame that comes next, once some of it has come.
   void between(size_t next) {
-    if (landing_ == nullptr || next >= deeds_.size() || (deeds_[next] & Deed::take) == 0) return;
-    landing_->at = nullptr;
+    if (recv_buffer_ == nullptr || next >= deeds_.size() || (deeds_[next] & Deed::take) == 0)
+      return;
+    recv_buffer_->at = nullptr;
     memory_.reset();
   }
 
  private:
   const std::string& deeds_;
   std::unique_ptr<std::byte[]> memory_;
-  std::shared_ptr<Landing> landing_;
+  std::shared_ptr<RecvBuffer> recv_buffer_;
 };
 
 struct Case {

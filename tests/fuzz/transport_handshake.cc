@@ -49,7 +49,7 @@ bool is_sound_hello(const std::string& words) {
 std::string listen_to(const std::string& said, const LinkProof& shown, bool right) {
   const auto head = from_bytes<LinkHelloHead>(said);
   std::string welcome;
-  const LinkGuest guest = guest_of(said, shown, [&](std::string words) { welcome = words; });
+  const IncomingLink guest = guest_of(said, shown, [&](std::string words) { welcome = words; });
   require(guest.job.size() == head.job_bytes && guest.epoch == head.epoch, "the job that was said");
   require(guest.host.size() == head.host_bytes, "the host that was said");
   require(said.find(guest.job + guest.host, sizeof(head)) == sizeof(head), "their names");

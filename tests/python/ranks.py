@@ -9,7 +9,7 @@ import unittest
 
 import tutti
 
-FAILING_COUNT = 1313  # tests/fake_job.h
+FAILING_COUNT = 1313  # tests/support/fake_job.h
 
 
 @contextlib.contextmanager

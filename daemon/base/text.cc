@@ -1,0 +1,232 @@
+#include "daemon/base/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <span>
+
+namespace tutti {
+namespace {
+
+constexpr int kPerHostMax = 1024;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+struct Quantity {
+  uint64_t number = 0;
+  std::string unit;
+};
+
+Result<Quantity> parse_quantity(std::string_view text, std::string_view expected) {
+  Quantity out;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.number);
+  if (error != std::errc())
+    return invalid_argument("'" + std::string(text) + "': expected " + std::string(expected));
+  out.unit = lower(text.substr(static_cast<size_t>(end - text.data())));
+  return out;
+}
+
+struct Unit {
+  std::string_view name;
+  uint64_t factor;
+};
+
+Result<uint64_t> scaled(std::string_view text, std::span<const Unit> units,
+                        std::string_view expected) {
+  const Result<Quantity> quantity = parse_quantity(text, expected);
+  if (!quantity.ok()) return quantity.status();
+  const auto unit = std::ranges::find(units, quantity->unit, &Unit::name);
+  uint64_t value = 0;
+  if (unit == units.end() || __builtin_mul_overflow(quantity->number, unit->factor, &value))
+    return invalid_argument("'" + std::string(text) + "': expected " + std::string(expected));
+  return value;
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789.-+") == std::string_view::npos;
+}
+
+std::string padded(const std::string& cell, size_t width, bool right) {
+  const std::string fill(width - std::min(width, cell.size()), ' ');
+  return right ? fill + cell : cell + fill;
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (byte < 0x20) {
+      std::array<char, 8> code{};
+      std::snprintf(code.data(), code.size(), "\\u%04x", byte);
+      out += code.data();
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<uint64_t> parse_byte_size(std::string_view text) {
+  constexpr uint64_t kKi = 1024;
+  constexpr auto kUnits = std::to_array<Unit>({{"", 1},
+                                               {"b", 1},
+                                               {"k", kKi},
+                                               {"kib", kKi},
+                                               {"m", kKi * kKi},
+                                               {"mib", kKi * kKi},
+                                               {"g", kKi * kKi * kKi},
+                                               {"gib", kKi * kKi * kKi}});
+  return scaled(text, kUnits, "a size such as 4, 64K or 16M");
+}
+
+std::string format_byte_size(uint64_t bytes) {
+  constexpr std::array<std::string_view, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return format_number(value) + " " + std::string(kUnits[unit]);
+}
+
+Result<uint64_t> parse_rate(std::string_view text) {
+  constexpr auto kUnits = std::to_array<Unit>(
+      {{"bit", 1}, {"kbit", 1'000}, {"mbit", 1'000'000}, {"gbit", 1'000'000'000}});
+  Result<uint64_t> rate = scaled(text, kUnits, "a rate such as 1gbit or 250mbit");
+  if (rate.ok() && *rate == 0) return invalid_argument("a rate of 0 would let nothing through");
+  return rate;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+Result<std::vector<int>> parse_per_host(std::string_view text, int hosts) {
+  std::vector<int> counts;
+  for (const std::string& part : split(text, ',')) {
+    int count = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), count);
+    const bool whole = error == std::errc() && end == part.data() + part.size();
+    if (!whole || count < 1 || count > kPerHostMax)
+      return invalid_argument("--per-host '" + std::string(text) + "': expected 1 to " +
+                              std::to_string(kPerHostMax) + " ranks, or one such number a host");
+    counts.push_back(count);
+  }
+  if (counts.size() == 1) counts.resize(static_cast<size_t>(hosts), counts.front());
+  if (counts.size() != static_cast<size_t>(hosts))
+    return invalid_argument("--per-host '" + std::string(text) + "' names " +
+                            std::to_string(counts.size()) + " hosts, --hosts " +
+                            std::to_string(hosts));
+  return counts;
+}
+
+std::string host_name(int index) {
+  std::string name;
+  for (int rest = index; rest >= 0; rest = rest / 26 - 1)
+    name.insert(name.begin(), static_cast<char>('a' + rest % 26));
+  return name;
+}
+
+std::string format_number(double value) {
+  const double size = std::fabs(value);
+  const int decimals = size >= 1000 || value == std::floor(value) ? 0 : size >= 100 ? 1 : 2;
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
+Table::Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+
+void Table::add(std::vector<std::string> row) {
+  require(row.size() == rows_.front().size(), "a row has as many cells as the header");
+  rows_.push_back(std::move(row));
+}
+
+std::string Table::text() const {
+  std::string out;
+  const size_t columns = rows_.front().size();
+  std::vector<size_t> widths(columns);
+  std::vector<bool> right(columns, rows_.size() > 1);
+  for (size_t r = 0; r < rows_.size(); ++r)
+    for (size_t c = 0; c < columns; ++c) {
+      widths[c] = std::max(widths[c], rows_[r][c].size());
+      if (r > 0 && !is_number(rows_[r][c])) right[c] = false;
+    }
+  for (const auto& row : rows_) {
+    std::string line;
+    for (size_t c = 0; c < columns; ++c) line += padded(row[c], widths[c], right[c]) + "  ";
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+void Json::separate() {
+  if (!out_.empty() && out_.back() != '{' && out_.back() != '[' && out_.back() != ':') out_ += ',';
+}
+
+Json& Json::open(char bracket) {
+  separate();
+  out_ += bracket;
+  open_ += bracket;
+  return *this;
+}
+
+Json& Json::close() {
+  require(!open_.empty(), "close() without open()");
+  out_ += open_.back() == '{' ? '}' : ']';
+  open_.pop_back();
+  return *this;
+}
+
+Json& Json::key(std::string_view name) {
+  separate();
+  out_ += "\"" + escaped(name) + "\":";
+  return *this;
+}
+
+Json& Json::text(std::string_view value) {
+  separate();
+  out_ += "\"" + escaped(value) + "\"";
+  return *this;
+}
+
+Json& Json::number(uint64_t value) {
+  separate();
+  out_ += std::to_string(value);
+  return *this;
+}
+
+Json& Json::number(double value) {
+  separate();
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", std::isfinite(value) ? value : 0.0);
+  out_ += text.data();
+  return *this;
+}
+
+Json& Json::boolean(bool value) {
+  separate();
+  out_ += value ? "true" : "false";
+  return *this;
+}
+
+}  // namespace tutti

@@ -1,0 +1,238 @@
+#include "daemon/launch/local_mesh.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <fstream>
+#include <random>
+
+#include "daemon/base/text.h"
+#include "daemon/launch/ready.h"
+#include "daemon/mesh/mesh.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Millis kReadyTimeout{20'000};
+constexpr Millis kStopTimeout{5'000};
+constexpr int kCallTimeoutMs = 2'000;
+constexpr int kRecordTimeoutMs = 1'000;
+constexpr int kStartTries = 3;  // A free port may be gone before the agent takes it.
+constexpr size_t kTailLines = 20;
+constexpr const char* kIdleVariable = "TUTTI_WORKER_IDLE_MS";
+// Every host has its own ports there.
+constexpr const char* kNetnsPort = ":7601";
+constexpr const char* kNetnsRendezvousPort = ":29500";
+// Below those that systems give out by themselves: it is to be free until rank 0 takes it.
+constexpr int kRendezvousPortMin = 20'000;
+constexpr int kRendezvousPortMax = 32'000;
+constexpr int kRendezvousTries = 100;
+
+// Whether this port of these addresses can be listened at; 0: any port. The port, or a Status.
+Result<int> free_port(in_addr_t addresses, int port) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{.sin_family = AF_INET,
+                      .sin_port = htons(static_cast<uint16_t>(port)),
+                      .sin_addr = {.s_addr = htonl(addresses)}};
+  socklen_t bytes = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (bind(socket.get(), generic, bytes) != 0 || getsockname(socket.get(), generic, &bytes) != 0)
+    return errno_status("cannot find a free port");
+  return ntohs(address.sin_port);
+}
+
+Result<std::string> free_local_address() {
+  const Result<int> port = free_port(INADDR_LOOPBACK, 0);
+  if (!port.ok()) return port.status();
+  return "127.0.0.1:" + std::to_string(*port);
+}
+
+// At random, so that meshes that start at once take different ones.
+Result<std::string> find_rendezvous() {
+  std::random_device entropy;
+  std::uniform_int_distribution<int> ports(kRendezvousPortMin, kRendezvousPortMax);
+  Result<int> port = free_port(INADDR_ANY, ports(entropy));
+  for (int tries = 1; tries < kRendezvousTries && !port.ok(); ++tries)
+    port = free_port(INADDR_ANY, ports(entropy));
+  if (!port.ok()) return port.status();
+  return "127.0.0.1:" + std::to_string(*port);
+}
+
+std::string tail_of(const std::string& path) {
+  std::ifstream file(path);
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+    if (lines.size() > kTailLines) lines.pop_front();
+  }
+  std::string out;
+  for (const std::string& line : lines) out += "  " + line + "\n";
+  return out;
+}
+
+Result<fs::path> make_directory() {
+  std::string path = fs::temp_directory_path() / "tutti-run-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) return errno_status("cannot make " + path);
+  return fs::path(path);
+}
+
+}  // namespace
+
+fs::path program_directory() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+Result<std::unique_ptr<LocalMesh>> LocalMesh::start(Loop& loop, ChildProcesses& nursery,
+                                                    const LocalMeshOptions& options,
+                                                    const std::function<bool()>& interrupted) {
+  std::unique_ptr<LocalMesh> mesh(new LocalMesh(loop, nursery));
+  Status status = mesh->prepare(options);
+  for (Host& host : mesh->hosts_)
+    if (status.ok()) status = mesh->start_agent(host, interrupted);
+  mesh->starting_ = false;
+  if (status.ok()) return mesh;
+  return Status(status.code(), status.message() + mesh->log_tails());
+}
+
+LocalMesh::~LocalMesh() {
+  stop();
+  std::error_code ignored;
+  if (!directory_.empty()) fs::remove_all(directory_, ignored);
+}
+
+Status LocalMesh::prepare(const LocalMeshOptions& options) {
+  if (options.netns) {
+    Result<std::vector<HostNetwork>> networks =
+        make_networks(options.hosts, options.rate_bits_per_s);
+    if (!networks.ok()) return networks.status();
+    networks_ = std::move(*networks);
+  }
+  Result<fs::path> directory = make_directory();
+  if (!directory.ok()) return directory.status();
+  directory_ = *directory;
+  worker_idle_ = options.worker_idle;
+  const fs::path logs = options.log_dir.empty() ? directory_ : fs::path(options.log_dir);
+  std::error_code error;
+  fs::create_directories(logs, error);
+  if (error) return invalid_argument("cannot make " + logs.string() + ": " + error.message());
+  for (int index = 0; index < options.hosts; ++index) {
+    Host host{.name = host_name(index)};
+    fs::create_directory(directory_ / host.name);
+    host.socket = directory_ / host.name / "tuttid.sock";
+    host.log = logs / (host.name + ".log");
+    if (options.netns) host.network = networks_[static_cast<size_t>(index)].space.get();
+    hosts_.push_back(std::move(host));
+  }
+  const Result<std::string> rendezvous =
+      options.netns ? Result(networks_.front().address + kNetnsRendezvousPort) : find_rendezvous();
+  if (!rendezvous.ok()) return rendezvous.status();
+  rendezvous_ = *rendezvous;
+  return {};
+}
+
+Status LocalMesh::start_agent(Host& host, const std::function<bool()>& interrupted) {
+  Status status;
+  for (int tries = 0; tries < kStartTries; ++tries) {
+    status = try_agent(host, interrupted);
+    if (status.code() != Code::unavailable) return status;
+  }
+  return status;
+}
+
+SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
+  const fs::path home = directory_ / host.name;
+  const std::string coordinator = &host == &hosts_.front() ? "" : hosts_.front().address;
+  SpawnOptions options;
+  options.command = {program_directory() / "tuttid", "--socket=" + host.socket,
+                     "--run-dir=" + (home / "run").string(), "--listen=" + host.address,
+                     "--host=" + host.name};
+  options.environment.set("TUTTI_COORDINATOR", coordinator);
+  options.environment.set("NOTIFY_SOCKET", home / "notify");
+  if (worker_idle_ > Millis(0) && options.environment.get(kIdleVariable).empty())
+    options.environment.set(kIdleVariable, std::to_string(worker_idle_.count()));
+  options.network = host.network;
+  options.out = options.err = log;
+  return options;
+}
+
+// UNAVAILABLE: it ended before it was ready, worth another try.
+Status LocalMesh::try_agent(Host& host, const std::function<bool()>& interrupted) {
+  const size_t index = static_cast<size_t>(&host - hosts_.data());
+  const Result<std::string> address =
+      host.network >= 0 ? Result<std::string>(networks_[index].address + kNetnsPort)
+                        : free_local_address();
+  if (!address.ok()) return address.status();
+  host.address = *address;
+  const Result<Fd> notify = listen_for_ready(directory_ / host.name / "notify");
+  if (!notify.ok()) return notify.status();
+  const Fd log(open(host.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!log.valid()) return errno_status("cannot write " + host.log);
+  const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  SpawnOptions options = agent_options(host, log.get());
+  options.in = nothing.get();
+  const Result<pid_t> agent =
+      children_.spawn(options, [this, name = host.name](int code) { on_agent_ended(name, code); });
+  if (!agent.ok()) return agent.status();
+  host.agent = *agent;
+
+  bool ready = false;
+  Status status = loop_.watch(notify->get(), EPOLLIN,
+                              [&](uint32_t) { ready = says_ready(notify->get()) || ready; });
+  const TimePoint until = Clock::now() + kReadyTimeout;
+  while (!ready && status.ok() && children_.runs(host.agent) && Clock::now() < until) {
+    if (interrupted()) status = Status(Code::cancelled, "interrupted");
+    loop_.turn(until);
+  }
+  loop_.unwatch(notify->get());
+  if (ready || !status.ok()) return status;
+  if (children_.runs(host.agent))
+    return deadline_exceeded("agent " + host.name + " does not become ready; its log:\n");
+  return unavailable("agent " + host.name + " does not start; its log:\n");
+}
+
+void LocalMesh::on_agent_ended(const std::string& name, int code) {
+  if (stopping_ || starting_) return;
+  std::fprintf(stderr, "tutti: agent %s %s\n", name.c_str(), describe_exit(code).c_str());
+}
+
+void LocalMesh::stop() {
+  if (stopping_) return;
+  stopping_ = true;
+  for (const Host& host : hosts_)
+    if (children_.runs(host.agent) && !admin_stop(host.address, true, kCallTimeoutMs).ok())
+      children_.signal(host.agent, SIGTERM);
+  const TimePoint until = Clock::now() + kStopTimeout;
+  for (const Host& host : hosts_)
+    while (children_.runs(host.agent) && Clock::now() < until) loop_.turn(until);
+  children_.end_all();
+}
+
+JobRecord LocalMesh::record_of(const std::string& job, size_t world_size) const {
+  const Result<v1::StatusReply> reply =
+      admin_status(hosts_.front().address, true, kRecordTimeoutMs);
+  return reply.ok() ? tutti::record_of(*reply, job, world_size) : JobRecord{.joined = true};
+}
+
+std::string LocalMesh::status_command() const {
+  const std::string command = "tutti status --address " + hosts_.front().address;
+  if (networks_.empty()) return command;
+  return "nsenter --target " + std::to_string(getpid()) + " --net " + command;
+}
+
+std::string LocalMesh::log_tails() const {
+  std::string out;
+  for (const Host& host : hosts_) {
+    const std::string tail = tail_of(host.log);
+    if (!tail.empty()) out += "log of host " + host.name + ":\n" + tail;
+  }
+  return out;
+}
+
+}  // namespace tutti

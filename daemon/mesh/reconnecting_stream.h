@@ -1,0 +1,123 @@
+// A client's stream that is dialled again whenever it breaks.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <functional>
+#include <latch>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "daemon/base/loop.h"
+#include "daemon/mesh/channel.h"
+#include "daemon/mesh/stream_writer.h"
+
+namespace tutti {
+
+// Lives on one loop's thread; its events come there. The destructor ends the stream and waits for
+// gRPC to let go of it, so the loop may be destroyed after it.
+template <class Out, class In>
+class ReconnectingStream {
+ public:
+  using Reactor = grpc::ClientBidiReactor<Out, In>;
+  // Starts the call on its stub: [&](auto* context, auto* reactor) { stub.async()->Attend(...) }.
+  using Begin = std::function<void(grpc::ClientContext*, Reactor*)>;
+  struct Events {
+    std::function<void()> on_open;
+    std::function<void(const In&)> on_message;
+    std::function<void(const std::string& why)> on_broken;  // Also where it never opened.
+  };
+
+  ReconnectingStream(Loop& loop, Begin begin, Events events)
+      : loop_(loop), begin_(std::move(begin)), events_(std::move(events)) {
+    dial_again();
+  }
+  ~ReconnectingStream() {
+    alive_.reset();
+    loop_.cancel(redial_);
+    if (stream_ == nullptr) return;
+    stream_->context.TryCancel();
+    stream_->done.wait();
+  }
+  ReconnectingStream(const ReconnectingStream&) = delete;
+  ReconnectingStream& operator=(const ReconnectingStream&) = delete;
+
+  bool is_open() const { return is_open_; }
+  // Only while open.
+  void send(Out message) { (void)stream_->outbox.send(std::move(message)); }
+
+ private:
+  // One call. Its reactions come on gRPC's threads and only post to the loop; it frees itself when
+  // the call is over and the line has turned to another.
+  struct Stream final : Reactor {
+    Stream(Loop& loop, std::weak_ptr<ReconnectingStream*> alive)
+        : loop(loop), alive(std::move(alive)) {}
+
+    void post(std::function<void(ReconnectingStream&)> task) {
+      loop.post([this_line = alive, task = std::move(task)] {
+        if (const auto line = this_line.lock()) task(**line);
+      });
+    }
+    void OnReadInitialMetadataDone(bool ok) override {
+      if (ok) post([](ReconnectingStream& line) { line.opened(); });
+    }
+    void OnReadDone(bool ok) override {
+      if (!ok) {
+        outbox.close();
+        this->RemoveHold();
+        return;
+      }
+      post([message = std::move(in)](ReconnectingStream& line) {
+        line.events_.on_message(message);
+      });
+      this->StartRead(&in);
+    }
+    void OnWriteDone(bool ok) override { outbox.write_done(ok); }
+    void OnDone(const grpc::Status& status) override {
+      const std::shared_ptr<Stream> last = std::move(self);
+      const std::string why = status.ok() ? "it closed the stream" : status.error_message();
+      post([why](ReconnectingStream& line) { line.broken(why); });
+      done.count_down();
+    }
+
+    Loop& loop;
+    std::weak_ptr<ReconnectingStream*> alive;
+    grpc::ClientContext context;
+    StreamWriter<Reactor, Out> outbox{*this};
+    In in;
+    std::latch done{1};
+    std::shared_ptr<Stream> self;
+  };
+
+  void dial_again() {
+    stream_ = std::make_shared<Stream>(loop_, alive_);
+    stream_->self = stream_;
+    begin_(&stream_->context, stream_.get());
+    // The hold keeps the call open for writes from outside of reactions.
+    stream_->AddHold();
+    stream_->StartRead(&stream_->in);
+    stream_->StartCall();
+  }
+  void opened() {
+    is_open_ = true;
+    events_.on_open();
+  }
+  void broken(const std::string& why) {
+    is_open_ = false;
+    redial_ = loop_.at(Clock::now() + Millis(kRedialMs), [this] { dial_again(); });
+    events_.on_broken(why);
+  }
+
+  Loop& loop_;
+  const Begin begin_;
+  const Events events_;
+  std::shared_ptr<ReconnectingStream*> alive_ = std::make_shared<ReconnectingStream*>(this);
+  std::shared_ptr<Stream> stream_;
+  Loop::TimerId redial_ = 0;
+  bool is_open_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,61 @@
+// What the worker reads from and writes to single words and lines of a board.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "daemon/base/loop.h"
+#include "daemon/base/status.h"
+#include "proto/board.h"
+#include "proto/types.h"
+
+namespace tutti {
+
+template <size_t N>
+void copy_text(char (&target)[N], const std::string& text) {
+  const size_t length = std::min(text.size(), N - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
+}
+
+inline void write_failure(BoardFailure& failure, uint64_t number, const Status& status) {
+  failure.number = number;
+  failure.code = static_cast<int32_t>(status.code());
+  failure.culprit_rank = status.culprit().rank;
+  copy_text(failure.culprit_host, status.culprit().host);
+  copy_text(failure.message, status.message());
+}
+
+inline uint32_t waited_ms(int64_t started_ns) {
+  const auto now =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
+  if (started_ns <= 0 || started_ns > now.count()) return 0;
+  return static_cast<uint32_t>(
+      std::min<int64_t>((now.count() - started_ns) / 1'000'000, INT32_MAX));
+}
+
+// Calls `use` with the number of each bit, which are cleared.
+template <size_t N, class Use>
+void take_bits(std::atomic<uint64_t> (&words)[N], const Use& use) {
+  for (size_t word = 0; word < N; ++word) {
+    if (words[word].load(std::memory_order_relaxed) == 0) continue;
+    for (uint64_t bits = words[word].exchange(0); bits != 0; bits &= bits - 1)
+      use(static_cast<uint32_t>(word * 64 + static_cast<size_t>(__builtin_ctzll(bits))));
+  }
+}
+
+inline int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+inline std::string name_of_verb(const Request& request) {
+  return request.verb < kCollectives ? std::string(name_of(static_cast<Collective>(request.verb)))
+                                     : "operation";
+}
+
+}  // namespace tutti

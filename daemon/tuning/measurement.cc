@@ -1,0 +1,117 @@
+#include "daemon/tuning/measurement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tutti {
+namespace {
+
+double us_between(TimePoint from, TimePoint to) {
+  return std::chrono::duration<double, std::micro>(to - from).count();
+}
+
+}  // namespace
+
+// ---- Operations ----
+
+void OpClock::started(const Key& key, TimePoint now) {
+  const bool alone = running_.empty();
+  for (auto& [other, run] : running_) run.alone = false;
+  running_[key] = {now, alone};
+}
+
+void OpClock::ended(const Key& key, TimePoint now) {
+  const auto run = running_.extract(key);
+  if (run.empty()) return;
+  const double us = run.mapped().alone ? us_between(run.mapped().from, now) : 0;
+  const double most = std::numeric_limits<uint32_t>::max();
+  last_[key.first] = {key.second, static_cast<uint32_t>(std::min(std::ceil(us), most))};
+}
+
+uint32_t OpClock::take_us(const Key& key) {
+  const auto last = last_.find(key.first);
+  if (last == last_.end() || last->second.seq != key.second) return 0;
+  return std::exchange(last->second.us, 0);
+}
+
+// ---- Bytes ----
+
+void RateMeter::frame(int index, const OpKey& key, uint64_t bytes, TimePoint now) {
+  constexpr double kFaster = 0.5, kSlower = 0.05, kNews = 0.2;
+  Host& host = hosts_[static_cast<size_t>(index)];
+  if (host.first == TimePoint{} || host.key != key) {
+    host.key = key;
+    host.first = now;
+    host.bytes = 0;
+    return;  // When its first byte came is not known.
+  }
+  host.bytes += bytes;
+  if (host.bytes < kWindowBytes) return;
+  const double sample = us_between(host.first, now) / static_cast<double>(host.bytes);
+  const double weight = host.byte_us == 0 ? 1 : sample < host.byte_us ? kFaster : kSlower;
+  host.byte_us += weight * (sample - host.byte_us);
+  host.first = now;
+  host.bytes = 0;
+  any_news_ |= std::abs(host.byte_us - host.told) > kNews * host.told;
+}
+
+std::vector<int> RateMeter::take_news(TimePoint now) {
+  if (!any_news_ || now - last_news_ < kNewsEvery) return {};
+  any_news_ = false;
+  last_news_ = now;
+  std::vector<int> news;
+  for (size_t i = 0; i < hosts_.size(); ++i)
+    if (hosts_[i].byte_us != hosts_[i].told) {
+      hosts_[i].told = hosts_[i].byte_us;
+      news.push_back(static_cast<int>(i));
+    }
+  return news;
+}
+
+// ---- Messages ----
+
+Prober::Question Prober::ask(Host& host, TimePoint now) {
+  host.open = true;
+  host.sent = now;
+  return {++host.number, host.step < kSmall ? 0 : host.padding};
+}
+
+std::optional<Prober::Question> Prober::begin(int index, uint64_t padding, TimePoint now) {
+  Host& host = hosts_[static_cast<size_t>(index)];
+  if (host.open) return std::nullopt;
+  const uint32_t number = host.number;
+  host = {};
+  host.number = number;
+  host.asked = true;
+  host.padding = padding;
+  return ask(host, now);
+}
+
+Prober::Next Prober::answered(int index, uint32_t number, TimePoint now) {
+  Host& host = hosts_[static_cast<size_t>(index)];
+  if (!host.open || number != host.number) return {};
+  host.open = false;
+  const double us = us_between(host.sent, now);
+  double& least = host.step < kSmall ? host.small_us : host.large_us;
+  least = least == 0 ? us : std::min(least, us);
+  ++host.step;
+  const int steps = kSmall + (host.padding > 0 ? kLarge : 0);
+  if (host.step < steps) return {ask(host, now), std::nullopt};
+  return {std::nullopt, findings_of(host)};
+}
+
+// There and back is two messages; the padding goes there only.
+Prober::Findings Prober::findings_of(const Host& host) {
+  Findings findings{host.small_us / 2, 0};
+  if (host.large_us > host.small_us)
+    findings.byte_us = (host.large_us - host.small_us) / static_cast<double>(host.padding);
+  return findings;
+}
+
+bool Prober::is_due(int index, TimePoint now) const {
+  const Host& host = hosts_[static_cast<size_t>(index)];
+  return !host.open && (!host.asked || now - host.sent > kAgainAfter);
+}
+
+}  // namespace tutti

@@ -1,0 +1,288 @@
+#include "daemon/tuning/tuner.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace tutti {
+namespace {
+
+constexpr size_t kClassesMost = 4096;   // Past that all is forgotten and learnt again.
+constexpr size_t kCandidatesMost = 16;  // Of a class, with those that calls named.
+constexpr double kNews = 0.10;          // A link's figure that moved less changes no prediction.
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+bool moved(double before, double now) { return std::abs(now - before) > kNews * before; }
+
+}  // namespace
+
+bool keeps_bits(const Signature& signature, size_t hosts) {
+  if (!reduces(signature.collective) || !is_floating(signature.dtype)) return true;
+  const bool commutes = signature.op != Op::min && signature.op != Op::max;  // Of two zeros, which?
+  return hosts <= 2 && commutes;
+}
+
+void Samples::add(double value) {
+  kept_[count_ % kKept] = value;
+  ++count_;
+  if (holds_ && count_ < kEnough) return;
+  holds_ = false;
+  std::array<double, kKept> sorted = kept_;
+  const auto end = sorted.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count_, kKept));
+  const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
+  std::nth_element(sorted.begin(), middle, end);
+  median_ = *middle;
+}
+
+int Tuner::host_set(const HostSet& host_set) {
+  const auto [found, fresh] = numbers_.try_emplace(host_set, static_cast<int>(host_sets_.size()));
+  if (fresh) host_sets_.push_back(host_set);
+  return found->second;
+}
+
+// ---- Choosing ----
+
+Strategy Tuner::choose(const Case& operation, bool may_try) {
+  Class& of = class_of(operation);
+  ++of.operations;
+  if (of.operations % kTrialsAgain == 0) start_trials_anew(of);
+  reconsider(of);
+  if (const std::optional<size_t> trial = next_trial(of); may_try && trial) {
+    ++of.candidates[*trial].trials;
+    return of.candidates[*trial].strategy;
+  }
+  return of.candidates[of.current].strategy;
+}
+
+double Tuner::rating(const Class& of, const Candidate& candidate) {
+  if (candidate.measured.enough()) return candidate.measured.median();
+  const Candidate& current = of.candidates[of.current];
+  const bool known = current.measured.enough();
+  const double correction = known ? current.measured.median() / current.predicted_us : 1;
+  return candidate.predicted_us * correction;
+}
+
+void Tuner::reconsider(Class& of) {
+  size_t best = 0;
+  for (size_t i = 1; i < of.candidates.size(); ++i)
+    if (rating(of, of.candidates[i]) < rating(of, of.candidates[best])) best = i;
+  const double gain = 1 - rating(of, of.candidates[best]) / rating(of, of.candidates[of.current]);
+  if (best == of.current || gain < kMargin) {
+    of.agreements = 0;
+    return;
+  }
+  of.agreements = best == of.challenger ? of.agreements + 1 : 1;
+  of.challenger = best;
+  if (of.agreements < kAgreements) return;
+  of.current = best;
+  of.agreements = of.drifting = 0;
+  of.usual_us = 0;
+}
+
+std::optional<size_t> Tuner::next_trial(const Class& of) const {
+  if (of.operations <= kTrialsAfter) return std::nullopt;
+  double least = of.candidates.front().predicted_us;
+  for (const Candidate& candidate : of.candidates) least = std::min(least, candidate.predicted_us);
+  for (size_t i = 0; i < of.candidates.size(); ++i) {
+    const Candidate& candidate = of.candidates[i];
+    // As often as it takes, and as many again where operations overlap and cannot be measured.
+    const bool open = candidate.measured.count() < kEnough && candidate.trials < 2 * kEnough;
+    if (open && candidate.predicted_us <= kPlausible * least) return i;
+  }
+  return std::nullopt;
+}
+
+void Tuner::start_trials_anew(Class& of) {
+  for (Candidate& candidate : of.candidates) {
+    candidate.trials = 0;
+    if (&candidate != &of.candidates[of.current]) candidate.measured.renew();
+  }
+}
+
+// What was measured before a drift says nothing of after.
+void Tuner::forget_others(Class& of) {
+  for (Candidate& candidate : of.candidates) {
+    candidate.trials = 0;
+    if (&candidate != &of.candidates[of.current]) candidate.measured.clear();
+  }
+}
+
+// ---- Learning ----
+
+void Tuner::observe(const Case& operation, const Strategy& used, double us) {
+  Class& of = class_of(operation);
+  auto found = std::ranges::find(of.candidates, used, &Candidate::strategy);
+  if (found == of.candidates.end()) {
+    if (operation.whole || of.candidates.size() >= kCandidatesMost) return;
+    add_candidate(host_sets_[static_cast<size_t>(operation.host_set)], operation.collective, of,
+                  used);
+    of.links_version = 0;
+    class_of(operation);
+    found = std::prev(of.candidates.end());
+  }
+  if (!std::exchange(found->warmed, true)) return;
+  const Work work = work_of(operation.host_set, operation.collective, operation.bytes);
+  const double predicted = predict(work, found->traffic, found->link, host_, pipeline_).us;
+  found->measured.add(us * found->predicted_us / predicted);
+  if (found - of.candidates.begin() == static_cast<ptrdiff_t>(of.current))
+    watch_for_drift(of, *found);
+}
+
+void Tuner::watch_for_drift(Class& of, const Candidate& used) {
+  if (used.measured.count() < kEnough) return;
+  const double now = used.measured.median();
+  if (of.usual_us == 0) of.usual_us = now;
+  const bool outside = now > kBand * of.usual_us || now < of.usual_us / kBand;
+  of.drifting = outside ? of.drifting + 1 : 0;
+  if (of.drifting < kDrift) return;
+  of.drifting = 0;
+  of.usual_us = now;
+  forget_others(of);
+  probe_requested_ = true;
+}
+
+Tuner::Class& Tuner::class_of(const Case& operation) {
+  const auto& [host_set, collective, bytes, whole] = operation;
+  const Key key{host_set, collective, std::bit_width(bytes == 0 ? 0 : bytes - 1), whole};
+  if (classes_.size() >= kClassesMost && !classes_.contains(key)) classes_.clear();
+  Class& of = classes_[key];
+  const bool fresh = of.candidates.empty();
+  if (fresh) {
+    const HostSet& who = host_sets_[static_cast<size_t>(host_set)];
+    of.bytes = bytes == 0 ? 0 : std::bit_ceil(bytes);
+    for (const Strategy& strategy : candidates(collective, static_cast<int>(who.hosts.size())))
+      if (!whole || strategy.kind != StrategyKind::ring)
+        add_candidate(who, collective, of, strategy);
+  }
+  if (of.links_version != links_version_) predict_all(key, of);
+  if (fresh)
+    of.current =
+        static_cast<size_t>(std::ranges::min_element(of.candidates, {}, &Candidate::predicted_us) -
+                            of.candidates.begin());
+  return of;
+}
+
+void Tuner::add_candidate(const HostSet& host_set, Collective collective, Class& of,
+                          const Strategy& strategy) {
+  Candidate candidate;
+  candidate.strategy = strategy;
+  candidate.traffic = traffic_of(collective, strategy, static_cast<int>(host_set.hosts.size()));
+  of.candidates.push_back(candidate);
+}
+
+Work Tuner::work_of(int host_set, Collective collective, uint64_t bytes) const {
+  const HostSet& who = host_sets_[static_cast<size_t>(host_set)];
+  return {collective, bytes, static_cast<int>(who.hosts.size()), who.ranks, hosts_a_core(who)};
+}
+
+void Tuner::predict_all(const Key& key, Class& of) {
+  const auto [host_set, collective, width, whole] = key;
+  const Work work = work_of(host_set, collective, of.bytes);
+  for (Candidate& candidate : of.candidates) {
+    candidate.link =
+        worst_link(host_sets_[static_cast<size_t>(host_set)], collective, candidate.strategy);
+    candidate.predicted_us = predict(work, candidate.traffic, candidate.link, host_, pipeline_).us;
+  }
+  of.links_version = links_version_;
+}
+
+// Of the machine with the most hosts for its cores; 0 where each has one of its own.
+double Tuner::hosts_a_core(const HostSet& host_set) const {
+  std::map<uint64_t, int> hosts;
+  double most = 0;
+  for (const std::string& host : host_set.hosts) {
+    const auto found = machines_.find(host);
+    if (found == machines_.end()) continue;
+    const int here = ++hosts[found->second.number];
+    if (here > 1) most = std::max(most, static_cast<double>(here) / found->second.cores);
+  }
+  return most;
+}
+
+// ---- Links ----
+
+void Tuner::set_machine(const std::string& host, uint64_t machine, uint32_t cores) {
+  const auto [known, fresh] = machines_.try_emplace(host);
+  if (!fresh && known->second.number == machine) return;
+  known->second = {machine, std::max(1u, cores)};
+  ++links_version_;
+}
+
+void Tuner::set_link(const std::string& from, const std::string& to, const LinkFigures& figures) {
+  LinkFigures& kept = links_[{from, to}];
+  const LinkFigures before = kept;
+  if (figures.message_us > 0) kept.message_us = figures.message_us;
+  if (figures.byte_us > 0 && (figures.of_data || !kept.of_data)) kept.byte_us = figures.byte_us;
+  kept.of_data = before.of_data || (figures.of_data && figures.byte_us > 0);
+  if (!moved(before.message_us, kept.message_us) && !moved(before.byte_us, kept.byte_us)) {
+    kept.message_us = before.message_us;
+    kept.byte_us = before.byte_us;
+    return;
+  }
+  typical_.reset();
+  ++links_version_;
+}
+
+LinkCost Tuner::typical_link() const {
+  if (typical_) return *typical_;
+  std::vector<double> messages, bytes;
+  for (const auto& [pair, figures] : links_) {
+    if (figures.message_us > 0) messages.push_back(figures.message_us);
+    if (figures.byte_us > 0) bytes.push_back(figures.byte_us);
+  }
+  LinkCost cost;
+  if (!messages.empty()) cost.message_us = median_of(std::move(messages));
+  if (!bytes.empty()) cost.byte_us = median_of(std::move(bytes));
+  typical_ = cost;
+  return cost;
+}
+
+LinkCost Tuner::link(const std::string& from, const std::string& to) const {
+  LinkCost cost = typical_link();
+  const auto found = links_.find({from, to});
+  if (found == links_.end()) return cost;
+  if (found->second.message_us > 0) cost.message_us = found->second.message_us;
+  if (found->second.byte_us > 0) cost.byte_us = found->second.byte_us;
+  return cost;
+}
+
+// A strategy is as slow as the slowest of the links it uses, in either direction.
+LinkCost Tuner::worst_link(const HostSet& host_set, Collective collective,
+                           const Strategy& strategy) const {
+  Plan plan;
+  plan.collective = collective;
+  plan.strategies = {{StrategyKind::centralized}, strategy};
+  const int hosts = static_cast<int>(host_set.hosts.size());
+  for (int host = 0; host < hosts; ++host) plan.hosts.push_back({host});
+  LinkCost worst{0, 0};
+  for (const auto& [one, other] : host_pairs(plan)) {
+    const std::string& a = host_set.hosts[static_cast<size_t>(one)];
+    const std::string& b = host_set.hosts[static_cast<size_t>(other)];
+    for (const LinkCost& cost : {link(a, b), link(b, a)}) {
+      worst.message_us = std::max(worst.message_us, cost.message_us);
+      worst.byte_us = std::max(worst.byte_us, cost.byte_us);
+    }
+  }
+  return worst.byte_us > 0 ? worst : typical_link();
+}
+
+std::vector<Tuner::Row> Tuner::rows() const {
+  std::vector<Row> rows;
+  for (const auto& [key, of] : classes_)
+    for (size_t i = 0; i < of.candidates.size(); ++i) {
+      const auto& [number, collective, width, whole] = key;
+      const HostSet& host_set = host_sets_[static_cast<size_t>(number)];
+      const Candidate& candidate = of.candidates[i];
+      rows.push_back({static_cast<int>(host_set.hosts.size()), host_set.ranks, collective, of.bytes,
+                      candidate.strategy, candidate.predicted_us, candidate.measured.median(),
+                      candidate.measured.count(), i == of.current});
+    }
+  return rows;
+}
+
+}  // namespace tutti

@@ -1,0 +1,194 @@
+// tuttid at its door: flags, hellos, refusals, readiness, the control plane.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/file.h>
+
+#include <filesystem>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/agent/harness.h"
+
+namespace tutti {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct AgentDoor : AgentTest {};
+
+TEST_F(AgentDoor, SaysWhenItIsReadyWhereItListensAndWhenItStops) {
+  const pid_t agent = start();
+  EXPECT_THAT(log(), HasSubstr("socket " + socket() + ", control plane 127.0.0.1:"));
+  EXPECT_THAT(log(), HasSubstr("(coordinator)"));
+  const int status = end(agent, SIGTERM);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(next_notification(), "STOPPING=1");
+}
+
+TEST_F(AgentDoor, GarbageIsRefusedAndHarmsNothing) {
+  start();
+  Trainer garbage(socket());
+  garbage.send_bytes("GET / HTTP/1.1\r\n\r\n");
+  const auto answer = garbage.welcome();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->code(), TUTTI_INVALID_ARGUMENT);
+  EXPECT_TRUE(garbage.ended());
+  Trainer nonsense(socket());
+  nonsense.send_bytes(std::string("\x04\x00\x00\x00\xff\xff\xff\xff", 8));
+  ASSERT_TRUE(nonsense.welcome());
+  for (int i = 0; i < 50; ++i) Trainer silent(socket());
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+}
+
+TEST_F(AgentDoor, SilentCallerIsSentAwayInTime) {
+  start({"--hello-timeout-ms=50"});
+  Trainer silent(socket());
+  const auto answer = silent.welcome();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->code(), TUTTI_DEADLINE_EXCEEDED);
+}
+
+TEST_F(AgentDoor, AnotherVersionNamesBoth) {
+  start();
+  v1::Hello hello = hello_of("demo");
+  hello.set_version(kProtocolVersion + 41);
+  const v1::Welcome answer = join(hello);
+  EXPECT_EQ(answer.code(), TUTTI_FAILED_PRECONDITION);
+  EXPECT_THAT(answer.message(),
+              AllOf(HasSubstr("version " + std::to_string(kProtocolVersion + 41)),
+                    HasSubstr("version " + std::to_string(kProtocolVersion) + ";")));
+}
+
+TEST_F(AgentDoor, OnlyTheRightTokenOpens) {
+  environment["TUTTI_TOKEN"] = "sesame";
+  start();
+  EXPECT_EQ(join("demo").code(), TUTTI_UNAUTHENTICATED);
+  v1::Hello hello = hello_of("demo");
+  hello.set_token("sesamE");
+  EXPECT_EQ(join(hello).code(), TUTTI_UNAUTHENTICATED);
+  hello.set_token("sesame");
+  EXPECT_EQ(join(hello).code(), TUTTI_OK);
+}
+
+TEST_F(AgentDoor, JobsAndRanksThatCannotBeAreInvalid) {
+  start();
+  EXPECT_EQ(join("").code(), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(join("../../etc/passwd\n").code(), TUTTI_INVALID_ARGUMENT);
+  const v1::Welcome answer = join("demo", 4);
+  EXPECT_EQ(answer.code(), TUTTI_INVALID_ARGUMENT);
+  EXPECT_THAT(answer.message(), HasSubstr("rank 4 is not below the world size 4"));
+  EXPECT_EQ(count_in_log("started"), 0u);
+}
+
+TEST_F(AgentDoor, DrainingRefusesNewJoinsUntilUndone) {
+  start();
+  ASSERT_TRUE(admin_drain(control(), false, kPatienceMs).ok());
+  const v1::Welcome refused = join("demo");
+  EXPECT_EQ(refused.code(), TUTTI_UNAVAILABLE);
+  EXPECT_EQ(refused.message(), "host a is draining");
+  EXPECT_EQ(admin_status(control(), true, kPatienceMs)->agents(0).state(), "draining");
+  ASSERT_TRUE(admin_drain(control(), true, kPatienceMs).ok());
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+}
+
+TEST_F(AgentDoor, StatusTellsOfTheAgentAndItsWorkers) {
+  const pid_t agent = start();
+  join("red", 2);
+  join("blue");
+  const auto reply = admin_status(control(), false, kPatienceMs);
+  ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+  const v1::AgentReport& report = reply->agents(0);
+  EXPECT_EQ(report.host(), "a");
+  EXPECT_EQ(report.address(), control());
+  EXPECT_EQ(report.pid(), static_cast<uint32_t>(agent));
+  EXPECT_EQ(report.state(), "serving");
+  EXPECT_EQ(report.version(), "0.1.0");
+  EXPECT_TRUE(report.coordinator());
+  ASSERT_EQ(report.workers_size(), 2);
+  EXPECT_EQ(report.workers(0).job(), "blue");
+  EXPECT_EQ(report.workers(1).job(), "red");
+  EXPECT_EQ(report.workers(1).ranks(0).rank(), 2u);
+  EXPECT_EQ(report.workers(1).ranks(0).pid(), static_cast<uint32_t>(getpid()));
+}
+
+TEST_F(AgentDoor, SecondAgentInOnePlaceIsRefused) {
+  start();
+  EXPECT_EQ(exit_code(run({"--socket=" + home + "/other.sock"})), 1);
+  EXPECT_THAT(log(), HasSubstr("another tuttid uses " + home + "/run"));
+  EXPECT_EQ(exit_code(run({"--run-dir=" + home + "/other"})), 1);
+  EXPECT_THAT(log(), HasSubstr(socket() + " is served by another process"));
+  EXPECT_EQ(exit_code(run({"--run-dir=" + home + "/other", "--listen=" + control()})), 1);
+  EXPECT_THAT(log(), HasSubstr("cannot listen on " + control()));
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+}
+
+// Whether that agent has the file open.
+bool opened(pid_t pid, const std::string& path) {
+  const std::filesystem::path process = "/proc/" + std::to_string(pid);
+  std::error_code gone;
+  if (std::filesystem::read_symlink(process / "exe", gone).filename() != "tuttid") return false;
+  for (const auto& entry : std::filesystem::directory_iterator(process / "fd", gone))
+    if (std::filesystem::read_symlink(entry.path(), gone) == path) return true;
+  return false;
+}
+
+TEST_F(AgentDoor, WaitsForAKilledPredecessorToBeGone) {
+  const std::string lock = home + "/run/agent.lock";
+  std::filesystem::create_directories(home + "/run");
+  Fd predecessor(open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(flock(predecessor.get(), LOCK_EX | LOCK_NB), 0);
+  const pid_t agent = run({});
+  EXPECT_TRUE(wait_until([&] { return opened(agent, lock); }));
+  predecessor.reset();
+  EXPECT_EQ(next_notification(), "READY=1") << log();
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+}
+
+TEST_F(AgentDoor, StoppedAgentIsNoticedByItsCoordinator) {
+  start();
+  const std::string coordinator = control();
+  const auto agents = [&] {
+    const auto reply = admin_status(coordinator, false, kPatienceMs);
+    return reply.ok() ? reply->agents_size() : 0;
+  };
+  const pid_t second = start({"--socket=" + home + "/b.sock", "--run-dir=" + home + "/b",
+                              "--host=b", "--coordinator=" + coordinator});
+  EXPECT_TRUE(wait_until([&] { return agents() == 2; }));
+  kill(second, SIGSTOP);
+  EXPECT_TRUE(wait_until([&] { return agents() == 1; }));
+  kill(second, SIGCONT);
+  EXPECT_TRUE(wait_until([&] { return agents() == 2; }));
+}
+
+TEST_F(AgentDoor, LastOfFileEnvironmentAndFlagsWins) {
+  std::ofstream(home + "/conf") << "hello_timeout_ms = 1\nhost = file\nslice_bytes = 4096\n";
+  environment = {{"TUTTI_HOST", "environment"}, {"TUTTI_HELLO_TIMEOUT_MS", "9000"}};
+  start({"--config=" + home + "/conf", "--host=flag"});
+  const v1::Welcome welcome = join("demo");
+  EXPECT_EQ(field(welcome, "host"), "flag");
+  EXPECT_EQ(field(welcome, "slice"), "4096");
+}
+
+TEST_F(AgentDoor, WrongCommandLinesSayWhatIsWrong) {
+  EXPECT_EQ(exit_code(run({"--no-such-flag=1"})), 2);
+  EXPECT_THAT(log(), HasSubstr("no-such-flag"));
+  EXPECT_EQ(exit_code(run({"--join-timeout-ms=soon"})), 2);
+  EXPECT_THAT(log(), HasSubstr("join_timeout_ms = 'soon'"));
+  EXPECT_EQ(exit_code(run({"--log-level=loud"})), 2);
+  EXPECT_THAT(log(), HasSubstr("'loud' is none of trace, debug"));
+  EXPECT_EQ(exit_code(run({"--config=/no/such/file"})), 2);
+  EXPECT_THAT(log(), HasSubstr("/no/such/file"));
+  EXPECT_EQ(exit_code(run({"--listen=nowhere"})), 1);
+  EXPECT_THAT(log(), HasSubstr("expected host:port"));
+}
+
+TEST_F(AgentDoor, HelpAndVersionAreAnswered) {
+  EXPECT_EQ(exit_code(run({"--version"})), 0);
+  EXPECT_THAT(log(), HasSubstr("tuttid 0.1.0"));
+  EXPECT_EQ(exit_code(run({"--help"})), 0);
+  EXPECT_THAT(log(), AllOf(HasSubstr("--worker-idle-ms"), HasSubstr("--config FILE")));
+}
+
+}  // namespace
+}  // namespace tutti

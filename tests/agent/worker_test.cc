@@ -1,0 +1,176 @@
+// tuttid and its workers: starting, adopting, losing and stopping them.
+#include <gmock/gmock.h>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/agent/harness.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint32_t kNobody = 65'534;
+
+struct AgentWorkers : AgentTest {
+  std::string the_socket_file() const {
+    for (const auto& file : std::filesystem::directory_iterator(home + "/run/workers"))
+      return file.path();
+    return "none";
+  }
+  // As the same or another user.
+  v1::Welcome join_as(uint32_t user, const std::string& job) {
+    EXPECT_EQ(setegid(user), 0);
+    EXPECT_EQ(seteuid(user), 0);
+    trainers.emplace_back(socket());
+    EXPECT_EQ(seteuid(0), 0);
+    EXPECT_EQ(setegid(0), 0);
+    trainers.back().greet(hello_of(job));
+    const v1::Welcome welcome = trainers.back().welcome().value_or(v1::Welcome());
+    if (field(welcome, "pid") != "") workers.insert(std::stoi(field(welcome, "pid")));
+    return welcome;
+  }
+};
+
+TEST_F(AgentWorkers, StartAsTheContractSays) {
+  start({"--slice-bytes=8192"});
+  const v1::Welcome welcome = join("demo");
+  EXPECT_EQ(field(welcome, "coordinator"), control());
+  EXPECT_EQ(field(welcome, "host"), "a");
+  EXPECT_EQ(field(welcome, "data"), "127.0.0.1");
+  EXPECT_EQ(field(welcome, "slice"), "8192");
+  EXPECT_EQ(field(welcome, "owner"), std::to_string(geteuid()));
+  EXPECT_EQ(field(welcome, "notify"), "-");
+  EXPECT_EQ(field(welcome, "leads"), "1");
+  EXPECT_EQ(field(welcome, "inherited"), "0");
+}
+
+TEST_F(AgentWorkers, RanksOfAJobShareOneAndJobsDoNot) {
+  start();
+  const std::string red = field(join("red"), "pid");
+  EXPECT_EQ(field(join("red", 1), "pid"), red);
+  EXPECT_NE(field(join("blue"), "pid"), red);
+  EXPECT_EQ(count_in_log("started for user"), 2u);
+}
+
+TEST_F(AgentWorkers, DeathIsLoggedOnceAndTheNextJoinStartsAnother) {
+  start();
+  const v1::Welcome first = join("demo");
+  const pid_t worker = std::stoi(field(first, "pid"));
+  const std::string other = field(join("other"), "pid");
+  kill(worker, SIGKILL);
+  EXPECT_TRUE(trainers[0].ended());
+  const std::string words = "(pid " + std::to_string(worker) + ") was killed by signal 9";
+  EXPECT_TRUE(wait_until([&] { return count_in_log(words) == 1; })) << log();
+  const v1::Welcome again = join("demo");
+  EXPECT_EQ(again.code(), TUTTI_OK);
+  EXPECT_NE(field(again, "pid"), field(first, "pid"));
+  EXPECT_EQ(field(join("other", 1), "pid"), other);
+  EXPECT_EQ(count_in_log(words), 1u);
+}
+
+TEST_F(AgentWorkers, DeathDuringAdoptionEndsTheTrainersConnection) {
+  start();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(join("die").message(), "gone");
+  EXPECT_TRUE(wait_until([&] {
+    return count_in_log("ended with exit code 3") == count_in_log("started for user");
+  })) << log();
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+}
+
+TEST_F(AgentWorkers, NextAgentAdoptsTheLiveAndRemovesTheDead) {
+  const pid_t agent = start();
+  const v1::Welcome red = join("red");
+  const v1::Welcome blue = join("blue");
+  end(agent, SIGKILL);
+  kill(std::stoi(field(blue, "pid")), SIGKILL);
+  EXPECT_TRUE(trainers[1].ended());
+  start();
+  EXPECT_THAT(log(), HasSubstr("took over job \"red\": worker pid " + field(red, "pid")));
+  EXPECT_EQ(count_in_log("which a dead worker left"), 1u);
+  EXPECT_EQ(field(join("red", 1), "pid"), field(red, "pid"));
+  EXPECT_NE(field(join("blue", 1), "pid"), field(blue, "pid"));
+  kill(std::stoi(field(red, "pid")), SIGKILL);
+  EXPECT_TRUE(
+      wait_until([&] { return count_in_log("(pid " + field(red, "pid") + ") is gone") == 1; }));
+}
+
+TEST_F(AgentWorkers, OneThatDoesNotAnswerTheNextAgentIsNotDoubled) {
+  const pid_t agent = start();
+  join("mute");
+  end(agent, SIGTERM);
+  EXPECT_EQ(next_notification(), "STOPPING=1");
+  start();
+  const v1::Welcome refused = join("mute", 1);
+  EXPECT_EQ(refused.code(), TUTTI_UNAVAILABLE);
+  EXPECT_THAT(refused.message(), HasSubstr("does not answer"));
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+}
+
+TEST_F(AgentWorkers, SlowOneDoesNotHoldUpStatus) {
+  start();
+  const std::string pid = field(join("mute"), "pid");
+  for (int i = 0; i < 2; ++i) {
+    const auto reply = admin_status(control(), true, kPatienceMs);
+    ASSERT_TRUE(reply.ok());
+    ASSERT_EQ(reply->agents(0).workers_size(), 1);
+    EXPECT_EQ(reply->agents(0).workers(0).job(), "mute");
+    EXPECT_EQ(std::to_string(reply->agents(0).workers(0).pid()), pid);
+  }
+}
+
+TEST_F(AgentWorkers, GoOnWhenTheAgentStopsUnlessItStopsThemToo) {
+  for (const bool jobs : {false, true}) {
+    const pid_t agent = start();
+    const v1::Welcome welcome = join("demo");
+    ASSERT_TRUE(admin_stop(control(), jobs, kPatienceMs).ok());
+    EXPECT_EQ(exit_code(agent), 0);
+    EXPECT_EQ(next_notification(), "STOPPING=1");
+    if (jobs)
+      EXPECT_TRUE(trainers.back().ended());
+    else
+      EXPECT_EQ(kill(std::stoi(field(welcome, "pid")), 0), 0);
+  }
+}
+
+TEST_F(AgentWorkers, MissingProgramIsNamed) {
+  start({"--worker-binary=/no/such/worker"});
+  const v1::Welcome refused = join("demo");
+  EXPECT_EQ(refused.code(), TUTTI_NOT_FOUND);
+  EXPECT_THAT(refused.message(), HasSubstr("cannot run /no/such/worker"));
+  EXPECT_EQ(the_socket_file(), "none");
+}
+
+TEST_F(AgentWorkers, BelongToTheUserWhoStartedTheJobAsRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
+  const pid_t agent = start();
+  const v1::Welcome mine = join_as(kNobody, "theirs");
+  EXPECT_EQ(field(mine, "uid"), std::to_string(kNobody));
+  EXPECT_EQ(field(mine, "gid"), std::to_string(kNobody));
+  const v1::Welcome stranger = join_as(1, "theirs");
+  EXPECT_EQ(stranger.code(), TUTTI_PERMISSION_DENIED);
+  EXPECT_THAT(stranger.message(), HasSubstr("belongs to user 65534, user 1 may not"));
+  EXPECT_EQ(field(join("theirs", 1), "pid"), field(mine, "pid"));  // Root may.
+  end(agent, SIGKILL);
+  start();
+  EXPECT_EQ(join_as(1, "theirs").code(), TUTTI_PERMISSION_DENIED);
+}
+
+TEST_F(AgentWorkers, ManyJoinsLeakNoDescriptors) {
+  const pid_t agent = start();
+  const std::string directory = "/proc/" + std::to_string(agent) + "/fd";
+  const auto descriptors = [&] {
+    return std::distance(std::filesystem::directory_iterator(directory),
+                         std::filesystem::directory_iterator());
+  };
+  join("demo");
+  const auto before = descriptors();
+  for (int i = 0; i < 100; ++i) {
+    join("demo", 1);
+    join("demo", 9);
+    trainers.clear();
+  }
+  EXPECT_TRUE(wait_until([&] { return descriptors() <= before; })) << descriptors();
+}
+
+}  // namespace
+}  // namespace tutti

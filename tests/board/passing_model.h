@@ -1,0 +1,361 @@
+// A model of ranks of one host whose tensors pass through windows, of the worker that uses them,
+// and of the link that it lends them to. Small enough to run in every interleaving. The ranks and
+// the worker run the procedures of daemon/board, one access of shared memory a step; a rank goes on
+// as client/stage.cc does. The operation may fail whenever the worker is not in a procedure.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "daemon/board/board.h"
+#include "tests/board/model.h"
+
+namespace tutti::board::passing {
+
+using model::Running;
+
+inline constexpr uint32_t kTurn = 1;
+inline constexpr uint8_t kResult = 0x80;
+inline constexpr uint32_t kRanksMost = 2;
+inline constexpr uint32_t kPlaces = 3;
+
+enum class Fault {
+  none,
+  feeds_without_a_word,       // The worker is not called.
+  looks_before_it_is_filled,  // The rank looks at the word, then says what is ready.
+  passes_without_waking,      // The worker does not look who sleeps.
+  wakes_without_a_trace,      // A wake-up leaves the word as it was before anybody slept.
+  sleeps_without_a_look,      // The rank does not look again what is passed.
+  fills_before_it_takes,      // A place is used again as soon as the worker is through with it.
+  passes_for_the_first,       // The worker asks one rank alone what is ready.
+  ends_without_waking,        // Whoever sleeps is not told of the end.
+  ends_while_it_is_lent,      // The end is told while a link still reads the windows.
+  takes_what_failed,          // The rank takes what is left of a failed operation.
+};
+
+struct Setup {
+  uint32_t ranks = 1;
+  uint32_t blocks = 1;
+  uint32_t window = 1;  // In blocks.
+  bool fails = false;   // It may fail at every moment.
+  Fault fault = Fault::none;
+};
+
+struct Shared {
+  uint64_t word;
+  uint64_t passed;
+  uint32_t ready[kRanksMost];
+  // The block that lies there, and one; kResult where it is its result.
+  uint8_t places[kRanksMost][kPlaces];
+  bool given_back[kRanksMost];  // The window is another call's.
+  bool rung;
+};
+
+struct Memory {
+  Shared& shared;
+  Fault fault;
+
+  uint64_t load_word() const { return shared.word; }
+  bool exchange_word(uint64_t& seen, uint64_t next) const {
+    if (shared.word != seen) {
+      seen = shared.word;
+      return false;
+    }
+    if (fault == Fault::wakes_without_a_trace) {
+      SlotWord word = unpack(next);
+      word.wakes = 0;
+      next = pack(word);
+    }
+    shared.word = next;
+    return true;
+  }
+  void store_ready(uint32_t seat, uint32_t blocks) const { shared.ready[seat] = blocks; }
+  void store_passed(uint64_t value) const { shared.passed = value; }
+  uint64_t load_passed() const {
+    return fault == Fault::sleeps_without_a_look ? pack(Count{kTurn, 0}) : shared.passed;
+  }
+  void mark() const {}
+  void ring() const { shared.rung = true; }
+};
+
+enum class RankAt : uint8_t { look, step, feed, take, fall, doze, asleep, finished };
+enum class WorkerAt : uint8_t { unbegun, idle, look, lent, pass, end, finished };
+
+struct Rank {
+  RankAt at;
+  bool any;  // It has done something since it looked.
+  uint8_t fed;
+  uint8_t taken;
+  Running running;
+};
+
+struct Worker {
+  WorkerAt at;
+  bool failed;
+  bool reads;  // A link reads the windows.
+  uint8_t done;
+  Running running;
+};
+
+// Zeroed before use, and what is not in use is zero, so that equal states are equal bytes.
+struct State {
+  Shared shared;
+  Rank ranks[kRanksMost];
+  Worker worker;
+};
+static_assert(std::is_trivially_copyable_v<State> && sizeof(State) % 8 == 0);
+
+// Takes one step in a state. What went wrong is in `wrong`.
+class Actors {
+ public:
+  Actors(const Setup& setup, State& state, std::string& wrong)
+      : setup_(setup),
+        state_(state),
+        shared_(state.shared),
+        worker_(state.worker),
+        memory_{state.shared, setup.fault},
+        wrong_(wrong) {}
+
+  static void begin(State& state) {
+    std::memset(static_cast<void*>(&state), 0, sizeof state);
+    state.shared.word = pack(SlotWord{kTurn, Phase::open, false, 1});
+  }
+
+  // False: it can do nothing.
+  bool step_rank(uint32_t seat);
+  bool step_worker();
+  bool fail();
+  // The last member arrives; its tensor needs no window. It calls.
+  bool arrive();
+
+ private:
+  template <class Procedure>
+  bool ends(Running& running) {
+    return running.as<Procedure>().step(memory_) == Step::end;
+  }
+  void go(Rank& rank, RankAt at) {
+    rank.at = at;
+    rank.running.clear();
+  }
+  void go(WorkerAt at) {
+    worker_.at = at;
+    worker_.running.clear();
+  }
+  void require(bool holds, const char* what) {
+    if (!holds && wrong_.empty()) wrong_ = what;
+  }
+  uint8_t& place(uint32_t seat, uint32_t block) {
+    return shared_.places[seat][block % setup_.window];
+  }
+  bool injects(Fault fault) const { return setup_.fault == fault; }
+
+  void look(uint32_t seat);
+  void feed(uint32_t seat);
+  void fill(uint32_t seat);
+  void take_some(uint32_t seat);
+  void take(uint32_t seat);
+  void use();
+  void sent();
+  void read_windows();
+  void end(Phase verdict);
+  void wake();
+
+  const Setup& setup_;
+  State& state_;
+  Shared& shared_;
+  Worker& worker_;
+  Memory memory_;
+  std::string& wrong_;
+};
+
+// ---- A rank, as Stage does ----
+
+inline bool Actors::step_rank(uint32_t seat) {
+  Rank& rank = state_.ranks[seat];
+  switch (rank.at) {
+    case RankAt::look:
+      look(seat);
+      return true;
+    case RankAt::step:
+      feed(seat);
+      return true;
+    case RankAt::feed:
+      if (ends<Feeding<Memory>>(rank.running)) go(rank, RankAt::take);
+      return true;
+    case RankAt::take:
+      take_some(seat);
+      return true;
+    case RankAt::fall:
+      if (ends<FallingAsleep<Memory>>(rank.running)) {
+        if (rank.running.as<FallingAsleep<Memory>>().may_sleep())
+          rank.at = RankAt::doze;
+        else
+          go(rank, RankAt::look);
+      }
+      return true;
+    case RankAt::doze: {
+      const auto low = static_cast<uint32_t>(rank.running.as<FallingAsleep<Memory>>().word());
+      go(rank, low == static_cast<uint32_t>(shared_.word) ? RankAt::asleep : RankAt::look);
+      return true;
+    }
+    case RankAt::asleep:
+    case RankAt::finished:
+      return false;
+  }
+  return false;
+}
+
+// Once it is over, what is left is taken, and the window is another call's.
+inline void Actors::look(uint32_t seat) {
+  Rank& rank = state_.ranks[seat];
+  const Phase phase = unpack(shared_.word).phase;
+  rank.any = false;
+  if (!is_over(phase)) return go(rank, RankAt::step);
+  require(phase == Phase::failed || rank.fed == setup_.blocks, "it ended before all was filled");
+  if (phase == Phase::done || injects(Fault::takes_what_failed))
+    while (rank.taken < setup_.blocks) take(seat);
+  shared_.given_back[seat] = true;
+  go(rank, RankAt::finished);
+}
+
+inline void Actors::feed(uint32_t seat) {
+  Rank& rank = state_.ranks[seat];
+  const bool eager = injects(Fault::fills_before_it_takes);
+  const uint32_t room = eager ? unpack_count(shared_.passed).blocks : rank.taken;
+  if (rank.fed == setup_.blocks || rank.fed == room + setup_.window) return go(rank, RankAt::take);
+  rank.any = true;
+  fill(seat);
+}
+
+inline void Actors::fill(uint32_t seat) {
+  Rank& rank = state_.ranks[seat];
+  uint8_t& at = place(seat, rank.fed);
+  require(at == 0, "a place is filled that is in use");
+  at = ++rank.fed;
+  const bool blind = injects(Fault::looks_before_it_is_filled);
+  const bool tells = !blind && !injects(Fault::feeds_without_a_word);
+  rank.at = RankAt::feed;
+  rank.running.begin<Feeding<Memory>>(kTurn, seat, uint32_t{rank.fed}, tells);
+  if (blind) shared_.rung |= unpack(shared_.word).phase == Phase::called;
+}
+
+inline void Actors::take_some(uint32_t seat) {
+  Rank& rank = state_.ranks[seat];
+  if (rank.taken < rank.fed && rank.taken < unpack_count(shared_.passed).blocks) {
+    rank.any = true;
+    return take(seat);
+  }
+  if (rank.any) return go(rank, RankAt::look);
+  rank.at = RankAt::fall;
+  rank.running.begin<FallingAsleep<Memory>>(kTurn, uint32_t{rank.taken});
+}
+
+inline void Actors::take(uint32_t seat) {
+  Rank& rank = state_.ranks[seat];
+  uint8_t& at = place(seat, rank.taken);
+  require(at == (static_cast<uint8_t>(rank.taken + 1) | kResult), "no result lies there");
+  at = 0;
+  ++rank.taken;
+}
+
+// ---- The worker ----
+
+inline bool Actors::arrive() {
+  if (worker_.at != WorkerAt::unbegun) return false;
+  const SlotWord word = unpack(shared_.word);
+  if (word.asleep) wake();
+  shared_.word = pack(with_arrival(word, Phase::called));
+  shared_.rung = true;
+  go(WorkerAt::idle);
+  return true;
+}
+
+inline bool Actors::step_worker() {
+  switch (worker_.at) {
+    case WorkerAt::unbegun:
+      return false;
+    case WorkerAt::idle:
+      if (!shared_.rung) return false;
+      shared_.rung = false;
+      go(WorkerAt::look);
+      return true;
+    case WorkerAt::look:
+      use();
+      return true;
+    case WorkerAt::lent:
+      sent();
+      return true;
+    case WorkerAt::pass: {
+      auto& passing = worker_.running.as<Passing<Memory>>();
+      if (passing.step(memory_) == Step::more) return true;
+      if (passing.wakes() && !injects(Fault::passes_without_waking)) wake();
+      if (worker_.done == setup_.blocks)
+        end(Phase::done);
+      else
+        go(WorkerAt::look);
+      return true;
+    }
+    case WorkerAt::end: {
+      auto& ending = worker_.running.as<Ending<Memory>>();
+      if (ending.step(memory_) == Step::more) return true;
+      if (ending.wakes() && !injects(Fault::ends_without_waking)) wake();
+      go(WorkerAt::finished);
+      return true;
+    }
+    case WorkerAt::finished:
+      if (!worker_.reads) return false;
+      read_windows();
+      return true;
+  }
+  return false;
+}
+
+// What all windows hold is lent to a link.
+inline void Actors::use() {
+  const uint32_t asked = injects(Fault::passes_for_the_first) ? 1 : setup_.ranks;
+  for (uint32_t seat = 0; seat < asked; ++seat)
+    if (shared_.ready[seat] == worker_.done) return go(WorkerAt::idle);
+  worker_.reads = true;
+  go(WorkerAt::lent);
+}
+
+// The link has let go; what came back is written out.
+inline void Actors::sent() {
+  read_windows();
+  if (worker_.failed) return end(Phase::failed);
+  for (uint32_t seat = 0; seat < setup_.ranks; ++seat) place(seat, worker_.done) |= kResult;
+  worker_.at = WorkerAt::pass;
+  worker_.running.begin<Passing<Memory>>(kTurn, uint32_t{++worker_.done});
+}
+
+inline void Actors::read_windows() {
+  worker_.reads = false;
+  for (uint32_t seat = 0; seat < setup_.ranks; ++seat) {
+    require(!shared_.given_back[seat], "a link reads a window that was given back");
+    require(place(seat, worker_.done) == worker_.done + 1, "a link finds another block");
+  }
+}
+
+inline bool Actors::fail() {
+  const bool may = worker_.at == WorkerAt::unbegun || worker_.at == WorkerAt::idle ||
+                   worker_.at == WorkerAt::look || worker_.at == WorkerAt::lent;
+  if (!may || worker_.failed) return false;
+  worker_.failed = true;
+  const bool waits = worker_.reads && !injects(Fault::ends_while_it_is_lent);
+  if (!waits) end(Phase::failed);
+  return true;
+}
+
+inline void Actors::end(Phase verdict) {
+  worker_.at = WorkerAt::end;
+  worker_.running.begin<Ending<Memory>>(kTurn, verdict);
+}
+
+inline void Actors::wake() {
+  for (Rank& rank : state_.ranks)
+    if (rank.at == RankAt::asleep) go(rank, RankAt::look);
+}
+
+}  // namespace tutti::board::passing

@@ -1,0 +1,131 @@
+// Two ranks of one host as the client library has them, and the worker's sessions with them, in one
+// process: for moments that are too short to meet from outside.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/calls.h"
+#include "tests/session/trainer.h"
+
+namespace tutti::client {
+
+using board::Phase;
+
+inline constexpr uint64_t kCount = 2 * kBoardBlockBytes / sizeof(float) + 5;
+inline constexpr uint32_t kBlocks = 3;  // Of kCount floats.
+
+// A rank as the client library has it, and the worker's session with it.
+struct Rank {
+  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Calls> calls;
+  RecordedEvents events;
+  std::unique_ptr<Session> session;
+  float* in = nullptr;
+  float* out = nullptr;
+
+  void set_up() {
+    calls = std::make_shared<Calls>(*connection, 0, std::vector<uint32_t>{0, 1}, 2);
+    connection->add(calls);
+    in = reinterpret_cast<float*>(connection->allocate(kCount * sizeof(float)));
+    out = reinterpret_cast<float*>(connection->allocate(kCount * sizeof(float)));
+  }
+  // An all_reduce of so many floats, of which the first is `value` and each one more.
+  Status arrive(Ticket& ticket, float value, uint64_t count = 1, uint8_t flags = kRequestBlocking) {
+    for (uint64_t i = 0; i < count; ++i) in[i] = value + static_cast<float>(i % 100);
+    Request request{};
+    request.verb = TUTTI_ALL_REDUCE;
+    request.flags = flags;
+    request.count = count;
+    request.in_offset = connection->offset_of(in);
+    request.out_offset = connection->offset_of(out);
+    request.timeout_ms = timeout_ms;
+    return calls->arrive(request, ticket);
+  }
+  uint32_t timeout_ms = 60'000;
+};
+
+// Two ranks of one host that joined through a socket.
+class ClientBoardTest : public ::testing::Test {
+ protected:
+  ClientBoardTest() {
+    Result<tutti::Fd> listener = listen_unix(path_, SOCK_STREAM, 0600);
+    EXPECT_TRUE(listener.ok());
+    std::vector<std::thread> joining;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      joining.emplace_back([this, rank] {
+        const JoinTarget target{path_, "job", "", rank, 2, 30'000};
+        const Status joined = Connection::open(target, ranks_[rank].connection);
+        EXPECT_TRUE(joined.ok()) << joined.message();
+      });
+      admit(listener->get(), ranks_[rank]);  // One after the other.
+    }
+    serve();
+    for (std::thread& one : joining) one.join();
+    for (Rank& rank : ranks_) rank.set_up();
+  }
+  ~ClientBoardTest() override {
+    for (Rank& rank : ranks_) rank.calls.reset();
+    unlink(path_.c_str());
+  }
+
+  Calls& calls(uint32_t rank) { return *ranks_[rank].calls; }
+  board::Area area() { return ranks_[0].connection->memory().view().area(0); }
+  BoardSlot& slot(uint64_t number) { return area().slot_of(number); }
+  board::SlotWord word(uint64_t number) { return board::unpack(slot(number).word.load()); }
+  std::vector<uint64_t> taken_of(uint32_t rank) {
+    std::vector<uint64_t> numbers;
+    for (const Call& request : ranks_[rank].events.requests) numbers.push_back(request.number);
+    return numbers;
+  }
+  // Both arrive with kBlocks blocks to fold.
+  void begin_folding(Ticket& a, Ticket& b) {
+    ASSERT_TRUE(ranks_[0].arrive(a, 1, kCount).ok());
+    ASSERT_TRUE(ranks_[1].arrive(b, 2, kCount).ok());
+    ASSERT_EQ(word(a.number).phase, Phase::folding);
+  }
+  // All blocks are claimed, and so many folded.
+  void set_folded(uint64_t number, uint32_t folded) {
+    const uint32_t turn = board::turn_of(number);
+    slot(number).claimed = pack(board::Count{turn, kBlocks});
+    slot(number).folded = pack(board::Count{turn, folded});
+  }
+
+  Loop loop_;
+  std::array<Rank, 2> ranks_;
+  Session& session(uint32_t rank) { return *ranks_[rank].session; }
+
+ private:
+  void admit(int listener, Rank& rank) {
+    tutti::Fd socket;
+    ASSERT_TRUE(turn_until(loop_, [&] {
+      socket = tutti::Fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+      return socket.valid();
+    }));
+    bool said = false;
+    const auto reader = read_hello(loop_, socket.get(), Clock::now() + Millis(30'000),
+                                   [&](const Result<v1::Hello>& hello) { said = hello.ok(); });
+    ASSERT_TRUE(turn_until(loop_, [&] { return said; }));
+    auto opened = open_session(loop_, socket, uint64_t{8} << 20, rank.events);
+    ASSERT_TRUE(opened.ok());
+    rank.session = *std::move(opened);
+  }
+  void serve() {
+    Session* const sessions[] = {ranks_[0].session.get(), ranks_[1].session.get()};
+    const uint32_t numbers[] = {0, 1};
+    EXPECT_TRUE(share_board(loop_, sessions, numbers, 2).ok());
+    for (Rank& rank : ranks_) EXPECT_TRUE(rank.session->welcome(1, {"h", "h"}).ok());
+  }
+
+  const std::string path_ = ::testing::TempDir() + "client_board_" + std::to_string(getpid());
+};
+
+}  // namespace tutti::client

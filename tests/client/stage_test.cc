@@ -1,0 +1,127 @@
+// Ordinary memory's way through a window of the segment, at its end.
+#include "client/stage.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "tests/client/board.h"
+
+namespace tutti::client {
+namespace {
+
+// Memory whose first use stops for `on_use`, on the thread that uses it.
+class Trap {
+ public:
+  Trap(void* memory, size_t bytes, int allowed, std::function<void()> on_use)
+      : memory_(memory), bytes_(bytes), on_use_(std::move(on_use)) {
+    now_ = this;
+    struct sigaction action {};
+    action.sa_handler = [](int) { now_->open(); };
+    EXPECT_EQ(sigaction(SIGSEGV, &action, &before_), 0);
+    EXPECT_EQ(mprotect(memory, bytes, allowed), 0);
+  }
+  Trap(const Trap&) = delete;
+  Trap& operator=(const Trap&) = delete;
+  ~Trap() { sigaction(SIGSEGV, &before_, nullptr); }
+
+ private:
+  void open() {
+    on_use_();
+    if (mprotect(memory_, bytes_, PROT_READ | PROT_WRITE) != 0) abort();
+  }
+
+  static inline Trap* now_ = nullptr;
+  void* const memory_;
+  const size_t bytes_;
+  const std::function<void()> on_use_;
+  struct sigaction before_ {};
+};
+
+constexpr size_t kPage = 4096;
+
+// A rank's all_reduce of kCount floats through a window, from the window on.
+struct StagedCall {
+  explicit StagedCall(Rank& by) : rank(by) {
+    window = rank.connection->allocate(kStageBlocks * kBoardBlockBytes);
+    ticket.blocks.push_back(rank.connection->offset_of(window));
+  }
+  Status arrive() {
+    Request request{};
+    request.verb = TUTTI_ALL_REDUCE;
+    request.flags = kRequestBlocking | kRequestStaged;
+    request.count = kCount;
+    request.in_offset = request.out_offset = rank.connection->offset_of(window);
+    request.timeout_ms = rank.timeout_ms;
+    return rank.calls->arrive(request, ticket);
+  }
+
+  Rank& rank;
+  std::byte* window = nullptr;
+  Ticket ticket;
+};
+
+// Another call may have the window as soon as it is released.
+TEST_F(ClientBoardTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
+  StagedCall own(ranks_[0]);
+  StagedCall other(ranks_[1]);
+  ASSERT_TRUE(own.arrive().ok() && other.arrive().ok());
+  for (Rank& rank : ranks_) rank.calls->feed(0, kBlocks, false);
+  ASSERT_TRUE(calls(1).help(0));
+  ASSERT_EQ(word(0).phase, Phase::done) << "all is left to be copied out";
+  const uint64_t used = ranks_[0].connection->used_bytes();
+  uint64_t used_at_copy = 0;
+  alignas(kPage) static std::array<std::byte, kCount * sizeof(float)> out;
+  const Trap trap(out.data(), kPage, PROT_READ,
+                  [&] { used_at_copy = ranks_[0].connection->used_bytes(); });
+  const TensorSides tensor{nullptr, out.data(), out.size()};
+  Stage stage(calls(0), own.ticket, {{&tensor, 1}, own.window, kStageBlocks, kCount, Dtype::f32});
+  EXPECT_TRUE(stage.run(Backoff(ranks_[0].connection->cores())).ok());
+  EXPECT_EQ(used_at_copy, used);
+  EXPECT_LT(ranks_[0].connection->used_bytes(), used) << "and not longer";
+}
+
+// A thread of a rank is about to let go of its block when the operation ends for all others: what
+// it writes then must not meet the slot's next operation.
+TEST_F(ClientBoardTest, ASlotIsKeptWhileAThreadOfTheRankFoldsThere) {
+  Ticket a;
+  Ticket b;
+  begin_folding(a, b);
+  std::atomic<bool> reached = false;
+  std::atomic<bool> go = false;
+  const auto in = reinterpret_cast<uintptr_t>(ranks_[0].in);
+  const Trap trap(reinterpret_cast<void*>((in + kPage - 1) / kPage * kPage), kPage, PROT_NONE, [&] {
+    reached = true;
+    while (!go) sched_yield();
+  });
+  std::thread folding([&] { calls(0).help(0, 1); });
+  while (!reached) sched_yield();
+  set_folded(0, kBlocks);
+  EXPECT_TRUE(calls(1).done(b));
+  ASSERT_EQ(word(0).phase, Phase::done);
+  calls(0).settle_finished();  // As another thread of the rank does.
+  EXPECT_EQ(area().settled(0).load(), 0u);
+  go = true;
+  folding.join();
+  calls(0).settle_finished();
+  EXPECT_EQ(area().settled(0).load(), 1u);
+}
+
+// What a thread still copies into its window is nobody else's to settle.
+TEST_F(ClientBoardTest, ASlotIsKeptWhileItsCallIsStaged) {
+  StagedCall own(ranks_[0]);
+  own.ticket.is_staging = true;
+  ASSERT_TRUE(own.arrive().ok());
+  session(0).let_ranks_decide(false);
+  drain(loop_);
+  session(0).complete(0, 0, unavailable("because"));
+  calls(0).settle_finished();
+  EXPECT_EQ(area().settled(0).load(), 0u);
+  own.ticket.is_staging = false;
+  calls(0).settle_finished();
+  EXPECT_EQ(area().settled(0).load(), 1u);
+}
+
+}  // namespace
+}  // namespace tutti::client

@@ -1,0 +1,127 @@
+// What a host folds, finishes and spreads is one pass over memory, with the values of three.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "daemon/engine/engine.h"
+
+namespace tutti {
+namespace {
+
+// The host, whose calls are counted; its cache is as large as a test says.
+class CountedDevice : public Device {
+ public:
+  std::string name() const override { return host_->name(); }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes) override { return host_->allocate(bytes); }
+  Result<MemoryHandle> export_memory(const Buffer& buffer) override {
+    return host_->export_memory(buffer);
+  }
+  Result<std::unique_ptr<Buffer>> import_memory(const MemoryHandle& handle) override {
+    return host_->import_memory(handle);
+  }
+  Result<std::unique_ptr<Stream>> make_stream() override { return host_->make_stream(); }
+  Result<std::unique_ptr<Event>> record(Stream& stream) override { return host_->record(stream); }
+  Status wait(Stream& stream, const Event& event) override { return host_->wait(stream, event); }
+  Status wait(Stream& stream) override { return host_->wait(stream); }
+  Status copy(Stream& stream, void* to, const void* from, size_t bytes) override {
+    ++copies;
+    return host_->copy(stream, to, from, bytes);
+  }
+  Status reduce(Stream& stream, std::span<const Target> targets, std::span<const Operand> sources,
+                const Reduction& how) override {
+    ++reductions;
+    past_cache += how.past_cache ? 1 : 0;
+    return host_->reduce(stream, targets, sources, how);
+  }
+  size_t cache_bytes() const override { return cache; }
+
+  int copies = 0;
+  int reductions = 0;
+  int past_cache = 0;
+  size_t cache = SIZE_MAX;
+
+ private:
+  std::unique_ptr<Device> host_ = make_host_device();
+};
+
+class NoWire : public Wire {
+ public:
+  Status send(const OpKey&, int, Outgoing) override { return internal_error("one host only"); }
+};
+
+constexpr int kRanks = 4;
+constexpr uint64_t kCount = 1000;  // One slice.
+
+// One host's ranks reduce f32; rank r contributes r + i in place i.
+class FusionTest : public ::testing::Test {
+ protected:
+  void all_reduce(Strategy strategy, bool in_place) {
+    Plan plan;
+    plan.strategies = {strategy, strategy};
+    plan.hosts = {{0, 1, 2, 3}};
+    Operation operation;
+    operation.execution = make_execution_plan(plan, 0);
+    operation.op = Op::mean;
+    operation.count = kCount;
+    operation.slice_bytes = uint64_t{1} << 20;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      in[rank].resize(kCount);
+      out[rank].assign(kCount, -1);
+      std::iota(in[rank].begin(), in[rank].end(), static_cast<float>(rank));
+      std::vector<float>& result = in_place ? in[rank] : out[rank];
+      operation.local.push_back({rank, reinterpret_cast<const std::byte*>(in[rank].data()),
+                                 reinterpret_cast<std::byte*>(result.data())});
+    }
+    Status ended = internal_error("has not ended");
+    operation.done = [&](const Status& status) { ended = status; };
+    NoWire wire;
+    const std::unique_ptr<Engine> engine =
+        make_engine(device, wire, {}, [](const auto& task) { task(); });
+    engine->start(std::move(operation));
+    EXPECT_EQ(ended.to_string(), "OK");
+    expect_means(in_place ? in : out);
+  }
+
+  static void expect_means(const std::vector<float> (&results)[kRanks]) {
+    std::vector<float> expected(kCount);
+    std::iota(expected.begin(), expected.end(), 1.5f);
+    for (const std::vector<float>& result : results) EXPECT_EQ(result, expected);
+  }
+
+  CountedDevice device;
+  std::vector<float> in[kRanks];
+  std::vector<float> out[kRanks];
+};
+
+TEST_F(FusionTest, OnePassFoldsDividesAndSpreads) {
+  for (const bool in_place : {true, false}) {
+    device.reductions = 0;
+    all_reduce({StrategyKind::centralized, 0}, in_place);
+    EXPECT_EQ(device.reductions, 1);
+    EXPECT_EQ(device.copies, 0);
+  }
+}
+
+TEST_F(FusionTest, SoIsAChainAndATreeTakesOneForEachMemberWithChildren) {
+  all_reduce({StrategyKind::tree, 1}, true);
+  EXPECT_EQ(device.reductions, 1);
+  all_reduce({StrategyKind::ring, 0}, true);
+  EXPECT_EQ(device.reductions, 2);
+  all_reduce({StrategyKind::tree, 2}, true);
+  EXPECT_EQ(device.reductions, 4);
+  EXPECT_EQ(device.copies, 0);
+}
+
+TEST_F(FusionTest, WhatExceedsTheCacheIsStoredPastItUnlessItIsASource) {
+  device.cache = kRanks * kCount * sizeof(float);
+  all_reduce({StrategyKind::centralized, 0}, true);
+  EXPECT_EQ(device.past_cache, 0);
+  all_reduce({StrategyKind::centralized, 0}, false);
+  EXPECT_EQ(device.past_cache, 1);
+  ++device.cache;
+  all_reduce({StrategyKind::centralized, 0}, false);
+  EXPECT_EQ(device.past_cache, 1);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,224 @@
+// The rules of Member and Leader one by one: who is gone, which strategies are in force, what is
+// not believed, and how much is sent ahead. Pure, without links or threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/group/early_budget.h"
+#include "tests/group/agreement.h"
+
+namespace tutti {
+namespace {
+
+using testing::AgreementTest;
+using testing::all_reduce_of;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(AgreementTest, ADeathSparesWhatTheDeadHadReached) {
+  for (const int rank : {3, 0}) call(rank, all_reduce_of(4));
+  call(0, all_reduce_of(4));
+  leave(3, unavailable("rank 3 (host b, pid 4703) died"));
+  const Status status = answers_[0].at(1);
+  EXPECT_EQ(status.code(), Code::unavailable);
+  EXPECT_THAT(status.message(), HasSubstr("died during all_reduce #1"));
+  EXPECT_EQ(status.culprit(), (Culprit{3, "b"}));
+  for (const int rank : {1, 2}) call(rank, all_reduce_of(4));
+  ASSERT_TRUE(started(0));
+  complete(0);
+  EXPECT_TRUE(told(0).ok());
+  for (const int rank : {1, 2}) call(rank, all_reduce_of(4));
+  EXPECT_EQ(told(1), status);
+  call(1, all_reduce_of(4));
+  EXPECT_EQ(answers_[0].at(2).culprit().rank, 3);
+}
+
+TEST_F(AgreementTest, OfTwoWhoAreGoneTheFirstToldIsToBlameEverywhere) {
+  leave(2, unavailable("rank 2 died"));
+  leave(1, unavailable("rank 1 died"));
+  call(0, all_reduce_of(4));
+  call(3, all_reduce_of(4));
+  EXPECT_EQ(told(0).culprit().rank, 2);
+}
+
+TEST_F(AgreementTest, AGroupWithoutTheDeadGoesOn) {
+  leave(3, unavailable("rank 3 died"));
+  for (const int host : {0, 1}) ASSERT_TRUE(members_[host]->make(77, {2, 0}).ok());
+  run();
+  members_[1]->arrive(77, 0, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
+  members_[0]->arrive(77, 1, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
+  run();
+  EXPECT_TRUE(started(0));
+}
+
+TEST_F(AgreementTest, AChangeOfStrategiesIsInForceFromOneOperationOnEverywhere) {
+  const Strategies tree{{StrategyKind::centralized, 0}, {StrategyKind::tree, 2}};
+  for (int i = 0; i < 5; ++i) call_all(all_reduce_of(4));
+  for (int i = 0; i < 3; ++i)
+    for (const int rank : {2, 3}) call(rank, all_reduce_of(4));  // Host b is ahead.
+  leader_.set_job(tree);
+  run();
+  for (int i = 0; i < 60; ++i) call_all(all_reduce_of(4));
+  uint64_t changed = 0;
+  for (uint64_t number = 0; number < 65; ++number) {
+    ASSERT_EQ(strategies_[0].at(number), strategies_[1].at(number)) << number;
+    changed += strategies_[0].at(number) == tree;
+  }
+  EXPECT_EQ(changed, 65 - (8 + kFenceAhead));
+  EXPECT_EQ(leader_.pending(), 0u);
+}
+
+TEST_F(AgreementTest, EveryLevelIsDecidedAndWhatIsAskedForIsKept) {
+  const Member& member = *members_[0];
+  Signature signature = all_reduce_of(4);
+  const Strategy central{StrategyKind::centralized, 0};
+  EXPECT_EQ(member.resolve(0, signature), (Strategies{central, {StrategyKind::ring, 0}}));
+  EXPECT_EQ(member.resolve(0, Signature()), (Strategies{central, central}));  // A barrier.
+  signature.strategies = {{StrategyKind::tree, 3}, {StrategyKind::ring}};
+  EXPECT_EQ(member.resolve(0, signature), signature.strategies);
+}
+
+TEST_F(AgreementTest, WhatWasMeasuredDecidesForOperationsOfItsSizeAlone) {
+  leader_.set_measured(0, Collective::all_reduce, size_class(all_reduce_of(4)),
+                       {StrategyKind::tree, 2});
+  run();
+  for (int i = 0; i < 40; ++i) call_all(all_reduce_of(4));
+  call_all(all_reduce_of(400));
+  EXPECT_EQ(strategies_[1].at(39).global, (Strategy{StrategyKind::tree, 2}));
+  EXPECT_EQ(strategies_[1].at(40).global, (Strategy{StrategyKind::ring, 0}));
+}
+
+TEST_F(AgreementTest, NoHostStartsPastItsFenceBeforeTheChangeIsAdopted) {
+  silent_ = 1;
+  leader_.set_job({{StrategyKind::centralized, 0}, {StrategyKind::ring, 0}});
+  for (int i = 0; i < 60; ++i)
+    for (const int rank : {0, 1}) call(rank, all_reduce_of(4));
+  EXPECT_EQ(starts_[0].size(), kFenceAhead);
+}
+
+// Each breaks one rule. Believed, it would be looked up where there is nothing.
+TEST_F(AgreementTest, ReportsThatMakeNoSenseAreRefused) {
+  Report sound;  // Of host b, which has ranks 2 and 3.
+  sound.key = {0, 7};
+  sound.reason = Report::Reason::waiting;
+  sound.phase = Report::Phase::gathering;
+  sound.rank = 2;
+  sound.signature = all_reduce_of(4);
+  EXPECT_TRUE(leader_.take(1, sound, now_).ok());
+  const auto refused = [&](const char* what, const auto& spoil) {
+    Report report = sound;
+    spoil(report);
+    EXPECT_EQ(leader_.take(1, report, now_).code(), Code::data_loss) << what;
+    EXPECT_THAT(leader_.take_tells(), IsEmpty()) << what;
+  };
+  for (const Members& members : {Members{0, 99}, {-1, 2}, {2, 2}, {0, 1}, {}})
+    refused("no group, or one of others", [&](Report& report) {
+      report.key.group = 9;
+      report.members = members;
+    });
+  refused("an answer for others", [](Report& report) {
+    report.key.group = 9;
+    report.members = {0, 1};
+    report.reason = Report::Reason::answer;
+    report.rank = -1;
+  });
+  refused("the whole job by its members", [](Report& report) { report.members = {0, 2}; });
+  for (const int rank : {-2, -1, 0, 4})
+    refused("asked by no rank of its own", [&](Report& report) { report.rank = rank; });
+  for (const int rank : {-1, 0, 4})
+    refused("misses no rank of its own", [&](Report& report) { report.missing = {3, rank}; });
+  refused("waits for nobody there is", [](Report& report) { report.waiting_for = 4; });
+  refused("a refusal that is none",
+          [](Report& report) { report.reason = Report::Reason::refusal; });
+  for (const int peer : {-1, 1, 2})
+    refused("met no other host", [&](Report& report) {
+      report.reason = Report::Reason::mismatch;
+      report.peer = peer;
+    });
+}
+
+// A peer's message is believed in nothing: each of these is refused.
+TEST_F(AgreementTest, MessagesToTheLeaderThatMakeNoSenseAreRefused) {
+  const auto taken = [&](const Message& message) { return leader_.take(1, message, now_).ok(); };
+  EXPECT_FALSE(taken(Query{}));
+  EXPECT_FALSE(taken(Abort{}));
+  for (const int rank : {-5, 0, 4}) EXPECT_FALSE(taken(Gone{rank, {}, {}})) << rank;
+  for (const Members& members : {Members{}, {2, 2}, {2, 99}, {0, 1}})
+    EXPECT_FALSE(taken(Announce{5, members}));
+  EXPECT_FALSE(taken(Announce{0, {}}));
+  for (const uint32_t group : {0, 7}) EXPECT_FALSE(taken(Fence{group, 0, 5})) << "nothing is asked";
+  leader_.set_job({{StrategyKind::centralized, 0}, {StrategyKind::tree, 2}});
+  for (const uint32_t version : {0, 2}) EXPECT_FALSE(taken(Fence{0, version, 5})) << version;
+  EXPECT_TRUE(taken(Fence{0, 1, 5}));
+}
+
+TEST_F(AgreementTest, GroupsThatAreAnnouncedAreBounded) {
+  const auto most = static_cast<uint32_t>(kGroupsMost * hosts_.size());
+  for (uint32_t group = 1; group < most; ++group)
+    ASSERT_TRUE(leader_.take(1, Announce{group, {2}}, now_).ok()) << group;
+  EXPECT_FALSE(leader_.take(1, Announce{most, {2}}, now_).ok());
+}
+
+TEST_F(AgreementTest, MessagesToAMemberThatMakeNoSenseAreRefused) {
+  const auto taken = [&](const Message& message) { return members_[1]->take(message, now_).ok(); };
+  const Status cause = unavailable("it is gone");
+  EXPECT_FALSE(taken(Report{}));
+  EXPECT_FALSE(taken(Abort{}));
+  EXPECT_FALSE(taken(Gone{77, {}, {}}));
+  EXPECT_FALSE(taken(Query{{7, 0}, {0, 99}}));
+  EXPECT_FALSE(taken(Fail{{7, 0}, {0, 99}, cause}));
+  EXPECT_FALSE(taken(Fail{{0, 0}, {}, {}}));
+  for (const uint32_t version : {0, 1})
+    EXPECT_FALSE(taken(Adopt{0, version, kFenceAhead})) << "nothing is proposed";
+  EXPECT_FALSE(taken(Adopt{7, 1, 500}));
+  EXPECT_FALSE(taken(Propose{7, {0, 99}, 1, {}}));
+  EXPECT_TRUE(taken(Propose{0, {}, 1, {}}));
+  EXPECT_FALSE(taken(Propose{0, {}, 2, {}})) << "one at a time";
+  EXPECT_FALSE(taken(Adopt{0, 2, 500}));
+  EXPECT_FALSE(taken(Adopt{0, 1, kFenceAhead - 1})) << "it may have started that";
+  EXPECT_TRUE(taken(Adopt{0, 1, kFenceAhead}));
+  EXPECT_TRUE(members_[1]->cause().ok());
+}
+
+TEST_F(AgreementTest, ARankFarBehindEndsTheEpochAtANamedNumberOfFailures) {
+  for (uint64_t number = 0; number <= kFailedMost; ++number) {
+    ASSERT_TRUE(members_[1]->cause().ok());
+    const Fail fail{{0, number}, {}, invalid_argument("nonsense")};
+    EXPECT_TRUE(members_[1]->take(fail, now_).ok());
+  }
+  EXPECT_EQ(members_[1]->cause().code(), Code::resource_exhausted);
+  EXPECT_EQ(members_[1]->pending(), 0u);
+}
+
+// ---- How much is sent ahead ----
+
+TEST(EarlyTest, WhatIsKnownToHaveStartedNeedsNoBudget) {
+  EarlyBudget early(2, 100);
+  EXPECT_EQ(early.admit(1, {0, 5}, 60), EarlyBudget::Way::go);
+  EXPECT_EQ(early.admit(1, {0, 6}, 60), EarlyBudget::Way::ask);
+  EXPECT_EQ(early.admit(1, {0, 6}, 60), EarlyBudget::Way::wait);
+  EXPECT_FALSE(early.take_news());
+  early.known(1, {0, 6});
+  EXPECT_TRUE(early.take_news());
+  EXPECT_EQ(early.admit(1, {0, 6}, 1'000'000), EarlyBudget::Way::go);
+  EXPECT_EQ(early.admit(1, {0, 7}, 60), EarlyBudget::Way::ask);
+  early.over({0, 5});
+  EXPECT_TRUE(early.take_news());
+  EXPECT_EQ(early.admit(1, {0, 7}, 60), EarlyBudget::Way::go);
+  early.take_back(1, {0, 7}, 60);
+  EXPECT_EQ(early.admit(1, {0, 8}, 100), EarlyBudget::Way::go);
+  for (const uint64_t number : {6, 7, 8}) early.over({0, number});
+  EXPECT_EQ(early.size(), 0u);
+}
+
+TEST(EarlyTest, EachHostHasABudgetAndIsToldOnce) {
+  EarlyBudget early(3, 100);
+  EXPECT_EQ(early.admit(1, {0, 5}, 100), EarlyBudget::Way::go);
+  EXPECT_EQ(early.admit(2, {0, 5}, 100), EarlyBudget::Way::go);
+  early.want(1, {0, 9});
+  early.want(2, {0, 9});
+  EXPECT_EQ(early.take_wanting({0, 9}), (std::set<int>{1, 2}));
+  EXPECT_TRUE(early.take_wanting({0, 9}).empty());
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,356 @@
+// The rules of Member and Leader one by one: who agrees, who does not, who is late; and how `auto`
+// chooses. Pure, without links or threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/tuning/tuning.h"
+#include "proto/board.h"
+#include "tests/group/agreement.h"
+
+namespace tutti {
+namespace {
+
+using testing::AgreementTest;
+using testing::all_reduce_of;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(AgreementTest, AHostStartsWhenItsOwnRanksAgreeAndNobodySaysAWord) {
+  call(2, all_reduce_of(7));
+  call(3, all_reduce_of(7));
+  EXPECT_TRUE(starts_[1].contains(0));
+  EXPECT_FALSE(starts_[0].contains(0));
+  call(0, all_reduce_of(7));
+  EXPECT_FALSE(starts_[0].contains(0));
+  call(1, all_reduce_of(7));
+  EXPECT_EQ(starts_[0].at(0), starts_[1].at(0));
+  complete(0);
+  EXPECT_TRUE(told(0).ok());
+  EXPECT_EQ(members_[0]->pending() + members_[1]->pending() + leader_.pending(), 0u);
+}
+
+TEST_F(AgreementTest, RanksOfAHostThatDisagreeFailAllAndLateOnesGetTheSame) {
+  call(0, all_reduce_of(4));
+  call(1, all_reduce_of(5));
+  const Status status = answers_[0].at(0);
+  EXPECT_EQ(status.code(), Code::failed_precondition);
+  EXPECT_THAT(status.message(), HasSubstr("rank 0 (host a, pid 4700)"));
+  EXPECT_THAT(status.message(), HasSubstr("f32[4]"));
+  EXPECT_THAT(status.message(), HasSubstr("f32[5]"));
+  EXPECT_EQ(status.culprit(), (Culprit{1, "a"}));
+  call(2, all_reduce_of(4));
+  EXPECT_EQ(answers_[1].at(0), status);
+  call(3, all_reduce_of(4));
+  EXPECT_FALSE(starts_[1].contains(0));
+  call_all(all_reduce_of(9));
+  EXPECT_TRUE(started(1));
+}
+
+TEST_F(AgreementTest, HostsThatDisagreeAreToldWhoAsksForWhat) {
+  for (const int rank : {0, 1}) call(rank, all_reduce_of(4));
+  for (const int rank : {2, 3}) call(rank, all_reduce_of(5));
+  meet(0);
+  const Status status = told(0);
+  EXPECT_EQ(status.code(), Code::failed_precondition);
+  EXPECT_THAT(status.message(), HasSubstr("rank 0 (host a, pid 4700) asks for all_reduce f32[4]"));
+  EXPECT_THAT(status.message(), HasSubstr("rank 2 (host b, pid 4702) asks for all_reduce f32[5]"));
+  EXPECT_GE(status.culprit().rank, 0);
+  call_all(all_reduce_of(9));
+  EXPECT_EQ(starts_[0].at(1), starts_[1].at(1));
+}
+
+TEST_F(AgreementTest, HostsThatDisagreeAndNeverMeetAreCompared) {
+  for (const int rank : {0, 1}) call(rank, {Collective::broadcast, Dtype::f32, Op::sum, 4, 0, {}});
+  for (const int rank : {2, 3}) call(rank, {Collective::broadcast, Dtype::f32, Op::sum, 4, 2, {}});
+  pass(99);
+  EXPECT_FALSE(answers_[0].contains(0));
+  pass(1);
+  EXPECT_EQ(told(0).code(), Code::failed_precondition);
+  EXPECT_THAT(told(0).message(), HasSubstr("root=2"));
+}
+
+TEST_F(AgreementTest, ListsOfTensorsThatDifferAreBothDescribed) {
+  Signature list = all_reduce_of(9);
+  list.layout = pack_layout(3, 0xbeef);
+  call(0, list);
+  list.layout = pack_layout(4, 0xcafe);
+  call(1, list);
+  const Status status = answers_[0].at(0);
+  EXPECT_EQ(status.code(), Code::failed_precondition);
+  EXPECT_THAT(status.message(), HasSubstr("f32[9] sum of a list of 3 tensors (layout beef)"));
+  EXPECT_THAT(status.message(), HasSubstr("f32[9] sum of a list of 4 tensors (layout cafe)"));
+}
+
+TEST_F(AgreementTest, EveryFieldThatMattersMustAgreeInAHostAndBetweenHosts) {
+  const Signature base{Collective::reduce, Dtype::f32, Op::sum, 4, 1, {}};
+  std::vector<Signature> others(7, base);
+  others[0].collective = Collective::broadcast;
+  others[1].dtype = Dtype::f16;
+  others[2].op = Op::mean;
+  others[3].count = 5;
+  others[4].root = 2;
+  others[5].strategies.global = {StrategyKind::ring, 0};
+  others[6].layout = pack_layout(3, 0xbeef);
+  uint64_t number = 0;
+  for (const Signature& other : others) {
+    for (const int rank : {0, 2}) call(rank, base);
+    for (const int rank : {1, 3}) call(rank, other);
+    EXPECT_EQ(told(number++).code(), Code::failed_precondition);
+    for (const int rank : {0, 1}) call(rank, base);
+    for (const int rank : {2, 3}) call(rank, other);
+    meet(number);
+    EXPECT_EQ(told(number++).code(), Code::failed_precondition);
+  }
+}
+
+TEST_F(AgreementTest, FieldsWithoutMeaningMayDiffer) {
+  Signature broadcast{Collective::broadcast, Dtype::f32, Op::sum, 4, 1, {}};
+  for (const int rank : {0, 1, 2}) call(rank, broadcast);
+  broadcast.op = Op::max;
+  call(3, broadcast);
+  ASSERT_TRUE(started(0));
+  EXPECT_EQ(starts_[0].at(0), starts_[1].at(0));
+}
+
+TEST_F(AgreementTest, MembersAndSlicesMustAgreeToo) {
+  const Signature signature = all_reduce_of(4);
+  const uint64_t agreed = agreement_of(signature, {}, 1024, hash_of({0, 1}));
+  EXPECT_NE(agreed, agreement_of(signature, {}, 2048, hash_of({0, 1})));
+  EXPECT_NE(agreed, agreement_of(signature, {}, 1024, hash_of({1, 0})));
+  EXPECT_NE(agreed, agreement_of(signature, {{}, {StrategyKind::ring}}, 1024, hash_of({0, 1})));
+}
+
+TEST_F(AgreementTest, ARefusedRequestFailsTheOperationForAll) {
+  call(0, all_reduce_of(4));
+  for (const int rank : {2, 3}) call(rank, all_reduce_of(4));
+  const Status refused = invalid_argument("rank 1 asked for nonsense", {1, "a"});
+  call(1, all_reduce_of(4), 1000, refused);
+  EXPECT_EQ(told(0), refused);
+}
+
+// A host's words are not believed: of an operation that nobody knows it says that it met another.
+TEST_F(AgreementTest, ADisagreementAboutNothingBlamesNobody) {
+  Report mismatch;
+  mismatch.key = {0, 7};
+  mismatch.reason = Report::Reason::mismatch;
+  mismatch.phase = Report::Phase::started;
+  mismatch.rank = 2;
+  mismatch.peer = 0;
+  EXPECT_TRUE(leader_.take(1, mismatch, now_).ok());
+  Report answer;
+  answer.key = mismatch.key;
+  EXPECT_TRUE(leader_.take(1, answer, now_).ok());
+  run();
+  for (uint64_t number = 0; number < 7; ++number) {
+    call_all(all_reduce_of(4));
+    EXPECT_TRUE(started(number));
+  }
+  call_all(all_reduce_of(4));
+  EXPECT_EQ(told(7).code(), Code::failed_precondition);
+  EXPECT_EQ(told(7).culprit(), Culprit());
+}
+
+// What hosts that wait tell the leader.
+class ComparisonTest : public AgreementTest {
+ protected:
+  // That host waits for an operation that its ranks have called with so many elements.
+  void wait(int host, uint64_t number, uint64_t count) {
+    Report report;
+    report.key = {0, number};
+    report.reason = Report::Reason::waiting;
+    report.phase = Report::Phase::gathering;
+    report.rank = host == 0 ? 0 : 2;
+    report.signature = all_reduce_of(count);
+    EXPECT_TRUE(leader_.take(host, report, now_).ok());
+  }
+  // The operations that have failed since.
+  std::vector<uint64_t> failed() {
+    std::vector<uint64_t> numbers;
+    for (const Tell& tell : leader_.take_tells())
+      if (const Fail* fail = std::get_if<Fail>(&tell.message); fail != nullptr && tell.host == 0)
+        numbers.push_back(fail->key.number);
+    return numbers;
+  }
+};
+
+// Whoever waited first is forgotten first, whatever the operations' numbers.
+TEST_F(ComparisonTest, WhatIsComparedMakesRoomByItsAge) {
+  for (uint64_t number = 1; number <= kComparedMost; ++number) wait(0, number, 4);
+  wait(0, 0, 4);                  // Number 1 makes room.
+  wait(0, kComparedMost + 1, 4);  // Number 2 makes room, which is not the lowest.
+  EXPECT_THAT(failed(), IsEmpty());
+  for (const uint64_t number : {uint64_t{0}, uint64_t{3}, kComparedMost, kComparedMost + 1})
+    wait(1, number, 5);
+  EXPECT_THAT(failed(), ElementsAre(0, 3, kComparedMost, kComparedMost + 1));
+  for (const uint64_t number : {1, 2}) wait(1, number, 5);
+  EXPECT_THAT(failed(), IsEmpty()) << "these were forgotten";
+}
+
+// It has its verdict: another would be of no use, and what is kept of it would keep others out.
+TEST_F(ComparisonTest, WhatHasFailedIsComparedNoMore) {
+  wait(0, 0, 4);
+  Report refusal;
+  refusal.key = {0, 0};
+  refusal.reason = Report::Reason::refusal;
+  refusal.status = invalid_argument("rank 2 asked for nonsense");
+  EXPECT_TRUE(leader_.take(1, refusal, now_).ok());
+  EXPECT_THAT(failed(), ElementsAre(0));
+  wait(1, 0, 5);
+  EXPECT_THAT(failed(), IsEmpty());
+}
+
+// Links may still send from the ranks' memory.
+TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
+  Member& member = *members_[0];
+  for (const int rank : {0, 1})
+    member.arrive(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+  member.arrive(0, 0, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+  member.abort(unavailable("host b was lost"));
+  std::vector<Key> answered;
+  const auto look = [&] {
+    for (const Action& action : member.take_actions())
+      if (const Answer* answer = std::get_if<Answer>(&action)) {
+        answered.push_back(answer->key);
+        EXPECT_EQ(answer->status, unavailable("host b was lost"));
+      }
+  };
+  look();
+  EXPECT_EQ(answered, (std::vector<Key>{{0, 1}})) << "what has not started";
+  member.finished({0, 0}, aborted("a link was cut"));
+  look();
+  EXPECT_EQ(answered, (std::vector<Key>{{0, 1}, {0, 0}}));
+}
+
+TEST_F(AgreementTest, WhatTheEngineFailsEndsTheEpochAndIsAnswered) {
+  Member& member = *members_[0];
+  for (const int rank : {0, 1})
+    member.arrive(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+  member.take_actions();
+  const Status broken = unavailable("host b was lost", {2, "b"});
+  member.finished({0, 0}, broken);
+  EXPECT_EQ(member.cause(), broken);
+  std::vector<Answer> answers;
+  for (const Action& action : member.take_actions())
+    if (const Answer* answer = std::get_if<Answer>(&action)) answers.push_back(*answer);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].key, (Key{0, 0}));
+  EXPECT_EQ(answers[0].status, broken);
+}
+
+// Its links wait for a receiver that has stopped: it could keep the ranks' memory for ever.
+TEST_F(AgreementTest, WhatFailedAndIsNotLetGoEndsTheEpochSoonAfterItsDeadline) {
+  for (const int rank : {0, 1}) call(rank, all_reduce_of(4));
+  for (const int rank : {2, 3}) call(rank, all_reduce_of(5));
+  members_[1]->mismatched({0, 0}, 0);
+  Member& member = *members_[0];
+  ASSERT_TRUE(member.take(Fail{{0, 0}, {}, failed_precondition("they disagree")}, now_).ok());
+  const std::optional<TimePoint> wake = member.next_wake();
+  ASSERT_TRUE(wake.has_value());
+  EXPECT_LE(*wake, now_ + Millis(1000 + 400));
+  member.expire(*wake - Millis(1));
+  EXPECT_TRUE(member.cause().ok());
+  member.expire(*wake);
+  EXPECT_TRUE(member.cause().ok()) << "the failure may have come just now: links get a moment";
+  member.expire(*wake + kLook);
+  EXPECT_EQ(member.cause(), failed_precondition("they disagree"));
+  member.finished({0, 0}, aborted("a link was cut"));
+  bool answered = false;
+  for (const Action& action : member.take_actions())
+    if (const Answer* answer = std::get_if<Answer>(&action)) {
+      answered = true;
+      EXPECT_EQ(answer->status, failed_precondition("they disagree"));
+    }
+  EXPECT_TRUE(answered);
+}
+
+TEST_F(AgreementTest, TheEarliestDeadlineNamesWhoIsMissingOnEveryHost) {
+  call(0, all_reduce_of(4), 1000);
+  call(2, all_reduce_of(4), 500);
+  EXPECT_EQ(members_[1]->next_wake(), now_ + kCompareAfter);
+  pass(499);
+  EXPECT_FALSE(answers_[1].contains(0));
+  pass(1);
+  const Status status = told(0);
+  EXPECT_EQ(status.code(), Code::deadline_exceeded);
+  EXPECT_THAT(status.message(), HasSubstr("all_reduce #0 timed out after 500 ms"));
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 (host a, pid 4701)"));
+  EXPECT_THAT(status.message(), HasSubstr("rank 3 (host b, pid 4703)"));
+  EXPECT_EQ(status.culprit(), (Culprit{1, "a"}));
+  EXPECT_FALSE(members_[1]->next_wake().has_value());
+  EXPECT_TRUE(members_[0]->cause().ok());
+}
+
+TEST_F(AgreementTest, WhoHasStartedIsNotMissing) {
+  for (const int rank : {2, 3}) call(rank, all_reduce_of(4), 300);
+  call(0, all_reduce_of(4), 300);
+  pass(100);
+  pass(200);
+  EXPECT_THAT(told(0).message(), HasSubstr("not called by rank 1 (host a, pid 4701)"));
+  EXPECT_EQ(told(0).message().find("rank 2"), std::string::npos);
+  call(1, all_reduce_of(4));
+  EXPECT_EQ(answers_[0].at(0).code(), Code::deadline_exceeded);
+}
+
+TEST_F(AgreementTest, WhereAllHaveStartedLateDataEndsTheEpoch) {
+  for (int rank = 0; rank < 4; ++rank) call(rank, all_reduce_of(4), 300);
+  pass(100);
+  pass(200);
+  EXPECT_EQ(told(0).code(), Code::deadline_exceeded);
+  EXPECT_THAT(told(0).message(), HasSubstr("waiting for data (host b)"));
+  EXPECT_EQ(told(0), members_[1]->cause());
+}
+
+TEST_F(AgreementTest, AHostThatDoesNotAnswerIsBlamed) {
+  call_all(all_reduce_of(4));
+  silent_ = 1;
+  pass(100);
+  pass(900);  // Its deadline.
+  pass(250);  // The leader has asked,
+  EXPECT_TRUE(members_[0]->cause().ok());
+  pass(20);  // and looked again.
+  EXPECT_EQ(members_[0]->cause().culprit(), (Culprit{2, "b"}));
+  EXPECT_THAT(members_[0]->cause().message(),
+              HasSubstr("the worker of host b (ranks 2, 3) does not"));
+}
+
+TEST_F(AgreementTest, ALeaderThatDoesNotAnswerIsBlamed) {
+  call_all(all_reduce_of(4));
+  silent_ = 1;  // Which is the same to host b.
+  pass(100);
+  pass(900);
+  pass(400);
+  EXPECT_TRUE(members_[1]->cause().ok());
+  pass(20);
+  EXPECT_EQ(members_[1]->cause().culprit(), (Culprit{0, "a"}));
+}
+
+TEST_F(AgreementTest, WhoLooksTooLateWasStoppedItselfAndLooksAgain) {
+  call_all(all_reduce_of(4));
+  silent_ = 1;
+  pass(100);
+  pass(900);
+  pass(1000);  // Far past kLeaderAnswers: a look,
+  pass(500);   // which ends late, hence another.
+  EXPECT_TRUE(members_[1]->cause().ok());
+  pass(20);
+  EXPECT_EQ(members_[1]->cause().culprit(), (Culprit{0, "a"}));
+}
+
+TEST(CostModelTest, AutoIsDecidedByBytesAndNeverLeftOpen) {
+  const std::vector<std::vector<int>> hosts = {{0, 1}, {2, 3}, {4}, {5}, {6}, {7}, {8}, {9}};
+  const Strategies small = choose({}, Collective::all_reduce, 4, hosts);
+  const Strategies large = choose({}, Collective::all_reduce, uint64_t{256} << 20, hosts);
+  EXPECT_EQ(small.local.kind, StrategyKind::centralized);
+  EXPECT_NE(small.global.kind, StrategyKind::ring);
+  EXPECT_NE(small.global.kind, StrategyKind::automatic);
+  EXPECT_EQ(large.global.kind, StrategyKind::ring);
+}
+
+TEST(CostModelTest, WhatIsAskedForIsKept) {
+  const Strategies asked{{StrategyKind::tree, 3}, {StrategyKind::ring, 0}};
+  EXPECT_EQ(choose(asked, Collective::broadcast, 10, {{0}, {1}}), asked);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,152 @@
+// One job in simulated time: every host's Member, the Leader, and an engine over links that delay,
+// and that keep the order of each pair of hosts only. Follows a script and checks, all the way,
+// that what everybody is told is true.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/group/early_budget.h"
+#include "daemon/group/leader.h"
+#include "daemon/group/member.h"
+#include "tests/group/simulated_engine.h"
+#include "tests/group/simulated_script.h"
+
+namespace tutti::simulated {
+
+// A fault that a test puts in, to see that it is found: changes what goes from host to host
+// (Messages), or what a member orders (Starts and so on). False: it is dropped.
+struct Tampering {
+  std::function<bool(int from, int to, Message& message)> message;
+  std::function<bool(int host, Action& action)> action;
+};
+
+class Job {
+ public:
+  static constexpr Us kLatestEnd = 60'000'000;
+
+  Job(const Script& script, uint64_t seed, const Tampering& tampering = {}, bool traces = false);
+  // Empty, or the first thing that is not as promised.
+  std::string run();
+  const std::vector<std::string>& trace() const { return trace_; }
+  struct Counts {
+    int ok = 0;
+    int failed = 0;
+    int epochs_ended = 0;
+    int events = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct SimHost {
+    std::unique_ptr<Member> member;
+    std::unique_ptr<Leader> leader;
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<EarlyBudget> early;
+    Us stopped_until = 0;
+    Us last_stop = -1;     // When it began, and
+    Us last_stop_end = 0;  // when it ended or will.
+    bool dead = false;
+    bool was_stopped = false;
+    Us wakes = Script::kNever;
+    std::vector<bool> made;  // By group.
+  };
+  struct Called {
+    int rank = 0;  // Of the job.
+    Us at = 0;
+    Us deadline = 0;
+    Signature signature;
+    Status invalid;
+    std::optional<Status> end;
+  };
+  struct Truth {
+    std::map<int, Called> calls;  // By rank of the group.
+    std::optional<Status> verdict;
+    std::optional<Strategies> strategies;
+    std::set<int> completed;  // Hosts whose engines have.
+  };
+  struct RankState {
+    size_t next = 0;
+    bool gone = false;
+    std::map<uint32_t, uint64_t> calls;  // By group.
+    std::optional<Key> waits;
+  };
+  struct Event {
+    Us at;
+    uint64_t order;
+    int host;
+    std::function<void()> run;
+    bool operator<(const Event& other) const {
+      return std::tie(at, order) > std::tie(other.at, other.order);
+    }
+  };
+  using Channel = std::tuple<int, int, bool>;  // From, to, data.
+
+  TimePoint time(Us us) const { return TimePoint(std::chrono::microseconds(us)); }
+  SimHost& host(int index) { return hosts_[static_cast<size_t>(index)]; }
+  void at(Us when, int host, std::function<void()> run);
+  void say(int host, const std::string& text);
+  void wrong(const std::string& text);
+
+  // The script.
+  void schedule_script();
+  void schedule_call(int rank, Us when);
+  void call(int rank);
+  void go(int rank);
+  void stop(const Script::Stop& stop);
+  void change(const Script::Change& change);
+
+  // Hosts.
+  void drain(int index);
+  void act(int index, const Tell& tell);
+  void act(int index, const Start& start);
+  void act(int index, const Cancel& cancel);
+  void act(int index, const Answer& answer);
+  void act(int index, const End& end);
+  void deliver(int from, int to, bool up, const Message& message);
+  void hear(int from, int to, bool up, const Message& message);
+  bool send(int from, int to, const Frame& frame);
+  void hear(int to, const Frame& frame);
+  void free_to_send(int index, const Key& key);
+  void post(int from, int to, bool data, std::function<void()> run);
+  void set_alarm(int index);
+  Engine::Hooks hooks(int index);
+
+  // Checks.
+  uint64_t contribution(const Key& key, int job_rank, int chunk, int slice) const;
+  void completed(int index, const Key& key, const std::vector<std::vector<uint64_t>>& values);
+  void check_values(int index, const Key& key, const std::vector<std::vector<uint64_t>>& values);
+  void judge(int index, const Key& key, Called& called, const Status& status);
+  void check_verdict(const Key& key, const Truth& truth, const Status& status);
+  void check_lateness(const Key& key, const Truth& truth, const Status& status);
+  void check_end(const Status& cause);
+  void check_rest();
+  void check_rest(int index);
+  const Members& members(uint32_t group) const;
+
+  const Script& script_;
+  const Tampering& tampering_;
+  const bool traces_;
+  Random random_;
+  const std::vector<Host> homes_;
+  std::vector<int> home_;  // By rank.
+  std::vector<SimHost> hosts_;
+  std::vector<RankState> ranks_;
+  std::map<Key, Truth> truths_;
+  std::set<std::pair<int, Key>> lent_;  // Hosts, operations: aborted, and a link still sends.
+  std::priority_queue<Event> events_;
+  std::map<Channel, Us> busy_;
+  uint64_t order_ = 0;
+  Us now_ = 1;
+  std::string wrong_;
+  std::vector<std::string> trace_;
+  Counts counts_;
+};
+
+}  // namespace tutti::simulated

@@ -1,0 +1,83 @@
+// What happens in one simulated history, all of it drawn from its seed: the job, what every rank
+// calls and when, and what goes wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/base/roster.h"
+#include "daemon/group/messages.h"
+
+namespace tutti::simulated {
+
+// splitmix64: small, fast, and the same everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+  int below(int end) { return static_cast<int>(next() % static_cast<uint64_t>(end)); }
+  int between(int first, int last) { return first + below(last - first + 1); }
+  bool chance(int percent) { return below(100) < percent; }
+
+ private:
+  uint64_t state_;
+};
+
+using Us = int64_t;  // Simulated microseconds.
+
+struct Script {
+  struct Call {
+    size_t group = 0;  // Index in `groups`.
+    Signature signature;
+    Status invalid;
+    Us after = 0;  // The call before, or its end where `waits`.
+    uint32_t timeout_ms = 0;
+  };
+  struct Rank {
+    std::vector<Call> calls;
+    bool waits = false;  // For the end of each call before the next.
+    bool goes = false;   // After its calls.
+    Us goes_after = 0;
+    Status cause;  // Of that; OK: it leaves.
+  };
+  struct Stop {
+    int host = 0;
+    Us at = 0;
+    Us until = 0;  // kNever: for good.
+    bool dies = false;
+  };
+  struct Change {
+    Us at = 0;
+    bool measured = false;
+    size_t group = 0;
+    Strategy strategy;
+  };
+  static constexpr Us kNever = INT64_MAX;
+
+  Roster roster;
+  Strategies job;
+  std::vector<Members> groups;  // The first is the whole job.
+  std::vector<Rank> ranks;
+  std::vector<Stop> stops;
+  std::vector<Change> changes;
+  Us link_delay_most = 2000;
+  uint64_t budget_frames = 0;  // Of EarlyBudget.
+  int window = 4;
+  uint64_t fence_ahead = 0;
+  bool only_disagrees = false;  // Nothing worse happens: whatever all agree about must be OK.
+
+  static uint32_t number(size_t group) {
+    return group == 0 ? 0 : 100 + static_cast<uint32_t>(group);
+  }
+};
+
+Script draw(uint64_t seed);
+std::string describe(const Script& script);
+
+}  // namespace tutti::simulated

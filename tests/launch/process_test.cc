@@ -1,0 +1,135 @@
+// Children that do not outlive their nursery, and networks that vanish with their process.
+#include "daemon/launch/process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <string>
+
+#include "daemon/launch/network.h"
+
+namespace tutti {
+namespace {
+
+constexpr Millis kPatience{30'000};
+
+class CliProcess : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { block_signals(); }
+
+  // Runs a shell script to its end; its exit code as the nursery tells it.
+  int run_script(const std::string& script, SpawnOptions options = {}) {
+    options.command = {"sh", "-c", script};
+    int code = -1;
+    const Result<pid_t> pid = children_.spawn(options, [&code](int ended) { code = ended; });
+    EXPECT_TRUE(pid.ok()) << pid.status().to_string();
+    turn_until([&code] { return code >= 0; });
+    return code;
+  }
+
+  void turn_until(const std::function<bool()>& done) {
+    const TimePoint until = Clock::now() + kPatience;
+    while (!done() && Clock::now() < until) loop_.turn(until);
+    EXPECT_TRUE(done());
+  }
+
+  Loop loop_;
+  ChildProcesses children_{loop_};
+};
+
+// Reads what a script wrote into the pipe it was given as standard output.
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    read_end.reset(ends[0]);
+    write_end.reset(ends[1]);
+  }
+  std::string line() const {
+    std::string out;
+    for (char c = 0; read(read_end.get(), &c, 1) == 1 && c != '\n';) out += c;
+    return out;
+  }
+  Fd read_end, write_end;
+};
+
+TEST_F(CliProcess, ExitCodesAreAShells) {
+  EXPECT_EQ(run_script("exit 0"), 0);
+  EXPECT_EQ(run_script("exit 3"), 3);
+  EXPECT_EQ(run_script("kill -9 $$"), 128 + SIGKILL);
+  EXPECT_EQ(describe_exit(3), "exited with code 3");
+  EXPECT_EQ(describe_exit(128 + SIGKILL), "was killed by SIGKILL");
+}
+
+TEST_F(CliProcess, ChildrenStartWithNoSignalBlocked) {
+  EXPECT_EQ(run_script("kill -TERM $$; exit 0"), 128 + SIGTERM);
+}
+
+TEST_F(CliProcess, EnvironmentIsInheritedAndOverridden) {
+  SpawnOptions options;
+  options.environment.set("TUTTI_RANK", "7");
+  EXPECT_EQ(run_script("test \"$TUTTI_RANK\" = 7 && test -n \"$PATH\"", options), 0);
+  EXPECT_EQ(options.environment.get("TUTTI_RANK"), "7");
+  EXPECT_EQ(options.environment.get("NO_SUCH_NAME"), "");
+}
+
+TEST_F(CliProcess, ProgramThatIsNotThere) {
+  const Result<pid_t> pid = children_.spawn({.command = {"no-such-program"}}, [](int) { FAIL(); });
+  ASSERT_EQ(pid.status().code(), Code::not_found);
+  EXPECT_NE(pid.status().message().find("no-such-program"), std::string::npos);
+  EXPECT_NE(pid.status().message().find("No such file"), std::string::npos);
+}
+
+TEST_F(CliProcess, SignalsReachTheWholeGroup) {
+  Pipe pipe;
+  int code = -1;
+  SpawnOptions options{.command = {"sh", "-c", "sleep 600 & echo ready; wait"},
+                       .out = pipe.write_end.get()};
+  const Result<pid_t> pid = children_.spawn(options, [&code](int ended) { code = ended; });
+  ASSERT_TRUE(pid.ok());
+  EXPECT_EQ(pipe.line(), "ready");
+  pipe.write_end.reset();
+  children_.signal(*pid, SIGTERM);
+  turn_until([&code] { return code >= 0; });
+  EXPECT_EQ(code, 128 + SIGTERM);
+  EXPECT_FALSE(children_.runs(*pid));
+  EXPECT_EQ(pipe.line(), "");  // End of file: the grandchild, too, has let go of the pipe.
+}
+
+TEST_F(CliProcess, EndAllFindsOrphansInOtherGroups) {
+  Pipe pipe;
+  SpawnOptions options{.out = pipe.write_end.get()};
+  EXPECT_EQ(run_script("setsid sh -c 'echo $$; exec sleep 600' &", options), 0);
+  pipe.write_end.reset();
+  const pid_t orphan = std::stoi(pipe.line());
+  EXPECT_EQ(kill(orphan, 0), 0);
+  children_.end_all();
+  EXPECT_EQ(kill(orphan, 0), -1);
+  EXPECT_EQ(waitpid(-1, nullptr, 0), -1) << "nothing is left to reap";
+}
+
+// make_networks() moves this thread; it goes back at the end.
+TEST_F(CliProcess, HostsHaveNetworksOfTheirOwnAsRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const Fd before(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+  {
+    const Result<std::vector<HostNetwork>> networks = make_networks(2, 100'000'000);
+    if (networks.status().code() == Code::not_found || networks.status().code() == Code::internal)
+      GTEST_SKIP() << networks.status().message();
+    ASSERT_TRUE(networks.ok()) << networks.status().to_string();
+    SpawnOptions on_a{.network = (*networks)[0].space.get()};
+    EXPECT_EQ(run_script("ip -4 addr show dev eth0 | grep -q " + (*networks)[0].address, on_a), 0);
+    EXPECT_EQ(run_script("tc qdisc show dev eth0 | grep -q 'tbf.*rate 100Mbit'", on_a), 0);
+    EXPECT_EQ(run_script("ip route get " + (*networks)[1].address + " | grep -q eth0", on_a), 0);
+    EXPECT_EQ(run_script("tc qdisc show dev port1 | grep -q 'tbf.*rate 100Mbit'"), 0);
+  }
+  ASSERT_EQ(setns(before.get(), CLONE_NEWNET), 0);
+}
+
+}  // namespace
+}  // namespace tutti

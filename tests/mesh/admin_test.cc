@@ -1,0 +1,228 @@
+// The control plane as people, tools and strangers meet it.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "daemon/mesh/address.h"
+#include "daemon/mesh/channel.h"
+#include "tests/mesh/net.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// Both services have no .proto here; their few messages are written by hand.
+std::string serialized(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  (void)buffer.Dump(&slices);
+  std::string bytes;
+  for (const grpc::Slice& slice : slices)
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return bytes;
+}
+
+// Calls `method` with one message and gives the first answer.
+std::string call(const std::string& address, const std::string& method,
+                 const std::string& request) {
+  grpc::GenericStub stub(dial(address));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
+  const auto stream = stub.PrepareCall(&context, method, &queue);
+  stream->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  const grpc::Slice slice(request);
+  stream->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+  queue.Next(&tag, &ok);
+  grpc::ByteBuffer answer;
+  stream->Read(&answer, nullptr);
+  queue.Next(&tag, &ok);
+  context.TryCancel();
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  bool ignored = false;
+  queue.Next(&tag, &ignored);
+  return ok ? serialized(answer) : "failed: " + status.error_message();
+}
+
+// Sends `bytes` to the port and waits for the server to answer or hang up.
+void intrude(const std::string& address, const std::string& bytes) {
+  const Result<Address> target = parse_address(address);
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(target->port)};
+  inet_pton(AF_INET, target->host.c_str(), &to.sin_addr);
+  ASSERT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  if (bytes.empty()) return;
+  ASSERT_GT(send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  char answer = 0;
+  (void)recv(socket.get(), &answer, 1, 0);
+}
+
+TEST(MeshAdmin, HealthServiceSaysServing) {
+  Node node("a");
+  // HealthCheckResponse{status: SERVING} is field 1, value 1.
+  EXPECT_EQ(call(node.address(), "/grpc.health.v1.Health/Check", ""), std::string("\x08\x01"));
+}
+
+TEST(MeshAdmin, ReflectionListsTheServices) {
+  Node node("a");
+  const std::string list_services("\x3a\x01*");  // Field 7: list_services.
+  const std::string answer =
+      call(node.address(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+           list_services);
+  EXPECT_THAT(answer, HasSubstr("tutti.v1.Mesh"));
+  EXPECT_THAT(answer, HasSubstr("tutti.v1.Admin"));
+  EXPECT_THAT(answer, HasSubstr("grpc.health.v1.Health"));
+}
+
+TEST(MeshAdmin, StrangersOnThePortHarmNothing) {
+  Node node("a");
+  std::string garbage(100'000, '\0');
+  for (size_t i = 0; i < garbage.size(); ++i) garbage[i] = static_cast<char>(i * 131 + i / 7);
+  for (int i = 0; i < 20; ++i) {
+    intrude(node.address(), "");
+    intrude(node.address(), garbage);
+    intrude(node.address(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    intrude(node.address(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + garbage);
+  }
+  const auto reply = admin_status(node.address(), true, 5'000);
+  ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+  EXPECT_EQ(reply->agents(0).state(), "serving");
+}
+
+TEST(MeshAdmin, StatusThroughEitherAgentShowsBoth) {
+  Node first("a");
+  Node second("b", first.address());
+  EXPECT_EQ(second.server->coordinator(), first.address());
+  for (const Node* asked : {&first, &second}) {
+    Result<v1::StatusReply> reply = v1::StatusReply();
+    Loop loop;
+    ASSERT_TRUE(turn_until(loop, [&] {
+      reply = admin_status(asked->address(), false, 5'000);
+      return reply.ok() && reply->agents_size() == 2;
+    }));
+    EXPECT_EQ(reply->agents(0).host(), "a");
+    EXPECT_TRUE(reply->agents(0).coordinator());
+    EXPECT_EQ(reply->agents(1).host(), "b");
+    EXPECT_EQ(reply->agents(1).address(), second.address());
+    EXPECT_FALSE(reply->agents(1).coordinator());
+    EXPECT_EQ(reply->agents(1).state(), "serving");
+  }
+  const auto local = admin_status(second.address(), true, 5'000);
+  ASSERT_TRUE(local.ok());
+  ASSERT_EQ(local->agents_size(), 1);
+  EXPECT_EQ(local->agents(0).host(), "b");
+}
+
+TEST(MeshAdmin, AgentThatEndsLeavesTheList) {
+  Node first("a");
+  auto second = std::make_unique<Node>("b", first.address());
+  const auto agents = [&] {
+    const auto reply = admin_status(first.address(), false, 5'000);
+    return reply.ok() ? reply->agents_size() : 0;
+  };
+  Loop loop;
+  ASSERT_TRUE(turn_until(loop, [&] { return agents() == 2; }));
+  second.reset();
+  EXPECT_TRUE(turn_until(loop, [&] { return agents() == 1; }));
+}
+
+TEST(MeshAdmin, LostCoordinatorIsShownAsUnreachable) {
+  auto first = std::make_unique<Node>("a");
+  const std::string coordinator = first->address();
+  Node second("b", coordinator);
+  first.reset();
+  const auto reply = admin_status(second.address(), false, 10'000);
+  ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+  ASSERT_EQ(reply->agents_size(), 2);
+  EXPECT_EQ(reply->agents(0).address(), coordinator);
+  EXPECT_THAT(reply->agents(0).state(), StartsWith("unreachable: "));
+  EXPECT_EQ(reply->agents(1).state(), "serving");
+}
+
+TEST(MeshAdmin, StrategyIsCheckedByTheCoordinatorWhereverItIsAsked) {
+  Node first("a");
+  Node second("b", first.address());
+  for (const Node* asked : {&first, &second}) {
+    const Status text = admin_set_strategy(asked->address(), "demo", "tree:0", 5'000);
+    EXPECT_EQ(text.code(), Code::invalid_argument) << text.to_string();
+    EXPECT_THAT(text.message(), HasSubstr("arity"));
+    const Status job = admin_set_strategy(asked->address(), "demo", "ring", 5'000);
+    EXPECT_EQ(job.code(), Code::not_found) << job.to_string();
+    EXPECT_THAT(job.message(), HasSubstr("\"demo\""));
+  }
+}
+
+TEST(MeshAdmin, TwoAgentsThatTakeEachOtherForTheCoordinatorSaySo) {
+  Node first("a");
+  Node second("b", first.address());
+  const std::string address = first.address();
+  first.server.reset();
+  Node third("c", second.address(), address);
+  const Status status = admin_set_strategy(third.address(), "demo", "ring", 5'000);
+  EXPECT_EQ(status.code(), Code::failed_precondition) << status.to_string();
+  EXPECT_THAT(status.message(), HasSubstr("does not coordinate"));
+}
+
+TEST(MeshAdmin, DrainAndStopReachTheAgent) {
+  Node node("a");
+  ASSERT_TRUE(admin_drain(node.address(), false, 5'000).ok());
+  EXPECT_TRUE(node.agent.draining);
+  ASSERT_TRUE(admin_drain(node.address(), true, 5'000).ok());
+  EXPECT_FALSE(node.agent.draining);
+  ASSERT_TRUE(admin_stop(node.address(), true, 5'000).ok());
+  EXPECT_EQ(node.agent.stopped, 2);
+}
+
+TEST(MeshAdmin, NobodyThereSaysHowToStart) {
+  const Status status = admin_drain("127.0.0.1:1", false, 5'000);
+  EXPECT_EQ(status.code(), Code::unavailable);
+  EXPECT_THAT(status.message(), HasSubstr("no tuttid answers at 127.0.0.1:1"));
+  EXPECT_THAT(status.message(), HasSubstr("tuttid --listen 127.0.0.1:1"));
+}
+
+TEST(MeshAdmin, SecondServerOnAPortIsRefused) {
+  Node node("a");
+  FakeAgent other("b");
+  const auto second = serve_control({.listen = node.address(), .host = "b"}, other);
+  EXPECT_EQ(second.status().code(), Code::unavailable);
+  EXPECT_THAT(second.status().message(), HasSubstr(node.address()));
+  EXPECT_EQ(serve_control({.listen = "nonsense"}, other).status().code(), Code::invalid_argument);
+}
+
+TEST(MeshAddress, OwnAddressIsRecognisedAsTheCoordinator) {
+  const Result<Address> loopback = parse_address("127.0.0.1:7601");
+  ASSERT_TRUE(loopback.ok());
+  EXPECT_TRUE(is_self(*loopback, {"127.0.0.1", 7601}));
+  EXPECT_TRUE(is_self(*loopback, {"0.0.0.0", 7601}));
+  EXPECT_TRUE(is_self(*parse_address("localhost:7601"), {"127.0.0.1", 7601}));
+  EXPECT_FALSE(is_self(*loopback, {"127.0.0.1", 7602}));
+  EXPECT_FALSE(is_self(*loopback, {"127.0.0.2", 7601}));
+  EXPECT_FALSE(is_self({"192.0.2.1", 7601}, {"0.0.0.0", 7601}));
+}
+
+TEST(MeshAddress, TextsAreReadStrictly) {
+  EXPECT_EQ(parse_address("[::1]:7")->host, "::1");
+  EXPECT_EQ(parse_address("[::1]:7")->to_string(), "[::1]:7");
+  for (const char* text : {"[[]]:7", "[]]:7", "[:7", "a]b:7"})
+    EXPECT_FALSE(parse_address(text).ok()) << text;
+  EXPECT_EQ(parse_address("node-a:65535")->port, 65535);
+  for (const char* wrong : {"", ":1", "a", "a:", "a:65536", "a:-1", "a:1x", "::1:7", "[]:1"})
+    EXPECT_EQ(parse_address(wrong).status().code(), Code::invalid_argument) << wrong;
+}
+
+TEST(MeshAddress, WildcardIsNeverToldToOthers) {
+  const Address told = reachable({"0.0.0.0", 7}, "127.0.0.1:9");
+  EXPECT_EQ(told.to_string(), "127.0.0.1:7");
+  EXPECT_EQ(reachable({"node-a", 7}, "").to_string(), "node-a:7");
+}
+
+}  // namespace
+}  // namespace tutti

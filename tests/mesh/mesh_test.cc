@@ -1,0 +1,252 @@
+// Attendances and a coordinator over real gRPC: joining, failing, coming back.
+#include "daemon/mesh/mesh.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/mesh/net.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+struct Mesh : testing::Test {
+  // Ranks 0 and 1 on host a, 2 and 3 on host b, all in one epoch.
+  void join_four() {
+    for (uint32_t rank = 0; rank < 4; ++rank) (rank < 2 ? *a : *b).join(rank, 4);
+    ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1 && b->rosters.size() == 1; }));
+  }
+
+  // Turns the loop until `done`. Joins that went to a coordinator that had ended are made again.
+  template <class Done>
+  bool rejoin_until(uint32_t world_size, const std::vector<Attendee*>& attendees, Done done) {
+    return turn_until(loop, [&] {
+      for (Attendee* attendee : attendees)
+        for (const auto& [rank, why] : std::exchange(attendee->refused, {})) {
+          EXPECT_EQ(why.code(), Code::unavailable) << why.to_string();
+          attendee->join(rank, world_size);
+        }
+      return done();
+    });
+  }
+
+  Loop loop;
+  Node node{"a"};
+  std::unique_ptr<Attendee> a = std::make_unique<Attendee>(loop, node.address(), "a");
+  std::unique_ptr<Attendee> b = std::make_unique<Attendee>(loop, node.address(), "b");
+};
+
+TEST_F(Mesh, FourRanksOverTwoWorkersGetOneRoster) {
+  join_four();
+  const Roster& roster = a->rosters[0];
+  EXPECT_EQ(roster, b->rosters[0]);
+  EXPECT_EQ(roster.epoch, 1u);
+  EXPECT_EQ(roster.secret.size(), 32u);
+  const std::vector<RosterRank> expected = {
+      {100, "a", "a:9"}, {101, "a", "a:9"}, {102, "b", "b:9"}, {103, "b", "b:9"}};
+  EXPECT_EQ(roster.ranks, expected);
+}
+
+TEST_F(Mesh, NextEpochHasItsOwnSecret) {
+  for (uint32_t epoch = 1; epoch <= 2; ++epoch) {
+    a->join(0, 1);
+    ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == epoch; }));
+    a->client->gone(epoch, 0, {});
+  }
+  EXPECT_EQ(a->rosters[1].epoch, 2u);
+  EXPECT_NE(a->rosters[0].secret, a->rosters[1].secret);
+}
+
+TEST_F(Mesh, MissingRanksAreNamedWhenTimeIsUp) {
+  a->join(0, 4, 200);
+  b->join(3, 4, 60'000);
+  ASSERT_TRUE(turn_until(loop, [&] { return !a->refused.empty(); }));
+  EXPECT_EQ(a->refused[0].first, 0u);
+  EXPECT_EQ(a->refused[0].second.code(), Code::deadline_exceeded);
+  EXPECT_THAT(a->refused[0].second.message(), HasSubstr("of 4 ha"));
+  EXPECT_THAT(a->refused[0].second.message(), HasSubstr("2"));
+  EXPECT_TRUE(b->refused.empty());
+}
+
+TEST_F(Mesh, TakenRankIsRefusedAndDifferingWorldSizesAreToBoth) {
+  a->join(0, 4);
+  ASSERT_TRUE(turn_until(
+      loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
+  b->join(0, 4);
+  b->join(1, 3);
+  ASSERT_TRUE(turn_until(loop, [&] { return b->refused.size() == 2 && !a->refused.empty(); }));
+  EXPECT_EQ(b->refused[0].second.code(), Code::already_exists);
+  EXPECT_THAT(b->refused[0].second.message(), HasSubstr("(host a, pid 100)"));
+  EXPECT_EQ(b->refused[1].second.code(), Code::failed_precondition);
+  EXPECT_THAT(
+      b->refused[1].second.message(),
+      HasSubstr("it is 4 for rank 0 (host a, pid 100); it is 3 for rank 1 (host b, pid 101)"));
+  EXPECT_EQ(a->refused, (std::vector{std::pair(0u, b->refused[1].second)}));
+}
+
+TEST_F(Mesh, WorkerThatEndsAbortsTheEpochByName) {
+  join_four();
+  b.reset();
+  ASSERT_TRUE(turn_until(loop, [&] { return !a->aborted.empty(); }));
+  EXPECT_EQ(a->aborted[0].first, 1u);
+  EXPECT_EQ(a->aborted[0].second,
+            unavailable("the worker of host b (ranks 2, 3) is gone", {2, "b"}));
+  a->join(0, 1);
+  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 2; }));
+  EXPECT_EQ(a->rosters[1].epoch, 2u);
+}
+
+TEST_F(Mesh, DeadRankMakesRoomForTheNextEpoch) {
+  join_four();
+  b->client->gone(1, 3, unavailable("rank 3 (host b, pid 103) died", {3, "b"}));
+  for (uint32_t rank : {2u, 3u}) b->join(rank, 4);
+  // The coordinator has heard all that b said before this.
+  b->join(9, 4);
+  ASSERT_TRUE(turn_until(loop, [&] { return !b->refused.empty(); }));
+  EXPECT_EQ(b->refused[0].first, 9u);
+  for (uint32_t rank : {0u, 1u}) a->join(rank, 4);
+  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 2 && b->rosters.size() == 2; }));
+  EXPECT_EQ(a->rosters[1].epoch, 2u);
+  EXPECT_TRUE(a->aborted.empty() && b->aborted.empty());
+}
+
+TEST_F(Mesh, WithdrawnJoinMayBeMadeAgain) {
+  a->join(0, 2);
+  a->client->gone(0, 0, {});
+  a->join(0, 2);
+  a->join(1, 2);
+  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1; }));
+  EXPECT_TRUE(a->refused.empty());
+}
+
+TEST_F(Mesh, StrategyReachesTheJobsWorkers) {
+  join_four();
+  ASSERT_TRUE(admin_set_strategy(node.address(), "demo", "{\"Tree\":2}", 5'000).ok());
+  ASSERT_TRUE(turn_until(loop, [&] { return !a->strategies.empty() && !b->strategies.empty(); }));
+  EXPECT_EQ(a->strategies[0], "tree:2");
+  EXPECT_EQ(b->strategies[0], "tree:2");
+}
+
+TEST_F(Mesh, CoordinatorMayBeRestartedUnderARunningJob) {
+  join_four();
+  ASSERT_TRUE(admin_set_strategy(node.address(), "demo", "ring", 5'000).ok());
+  ASSERT_TRUE(turn_until(loop, [&] { return !a->strategies.empty() && !b->strategies.empty(); }));
+  a->join(1, 4);  // Refused: it makes sure that the stream's answers have come.
+  ASSERT_TRUE(turn_until(loop, [&] { return !a->refused.empty(); }));
+  const std::string address = node.address();
+  node.server.reset();
+  Node second("a", "", address);
+  // Both have resumed once the new coordinator knows all four ranks as running.
+  Attendee c(loop, address, "c");
+  for (uint32_t rank : {0u, 3u}) {
+    ASSERT_TRUE(turn_until(loop, [&] {
+      c.refused.clear();
+      c.join(rank, 4, 1'000);
+      turn_until(loop, [&] { return !c.refused.empty(); });
+      return !c.refused.empty() && c.refused[0].second.code() == Code::already_exists;
+    }));
+  }
+  EXPECT_THAT(c.refused[0].second.message(), HasSubstr("runs in epoch 1 (host b, pid 103)"));
+  EXPECT_TRUE(a->aborted.empty() && b->aborted.empty());
+  b->client->gone(1, 3, {});
+  b->join(3, 4);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    Attendee& attendee = rank < 2 ? *a : *b;
+    attendee.client->gone(1, rank, {});
+    attendee.join(rank, 4);
+  }
+  ASSERT_TRUE(turn_until(loop, [&] { return b->rosters.size() == 2; }));
+  EXPECT_EQ(b->rosters[1].epoch, 2u);
+  EXPECT_EQ(b->rosters[1].strategy, "ring");
+}
+
+// The newest epoch travels with what each worker says first.
+TEST_F(Mesh, RankThatDiedWhileTheCoordinatorWasAwayMayJoinTheNextEpoch) {
+  join_four();
+  const std::string address = node.address();
+  node.server.reset();
+  a->client->gone(1, 1, unavailable("rank 1 (host a, pid 101) died", {1, "a"}));
+  Node second("a", "", address);
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    Attendee& attendee = rank < 2 ? *a : *b;
+    if (rank != 1) attendee.client->gone(1, rank, {});
+    attendee.join(rank, 4);
+  }
+  const auto both = [&] { return a->rosters.size() == 2 && b->rosters.size() == 2; };
+  ASSERT_TRUE(rejoin_until(4, {a.get(), b.get()}, both));
+  EXPECT_EQ(a->rosters[1].epoch, 2u);
+  EXPECT_EQ(a->rosters[1], b->rosters[1]);
+  EXPECT_TRUE(a->aborted.empty() && b->aborted.empty());
+}
+
+// It may have taken in what was sent, or not: the worker cannot know.
+TEST_F(Mesh, DeathThatAnEndingCoordinatorMayHaveHeardIsToldToTheNext) {
+  join_four();
+  const std::string address = node.address();
+  a->client->gone(1, 1, unavailable("rank 1 (host a, pid 101) died", {1, "a"}));
+  node.server.reset();
+  Node second("a", "", address);
+  Attendee c(loop, address, "c");
+  for (uint32_t rank = 0; rank < 2; ++rank) a->join(rank, 3);
+  c.join(2, 3);  // In the place of b's, which still hold the old epoch.
+  const auto both = [&] { return a->rosters.size() == 2 && c.rosters.size() == 1; };
+  ASSERT_TRUE(rejoin_until(3, {a.get()}, both));
+  EXPECT_EQ(a->rosters[1].epoch, 2u);
+}
+
+TEST_F(Mesh, WorkerThatForgotNothingKeepsAForgetfulOneFromAnOldNumber) {
+  join_four();
+  const std::string address = node.address();
+  for (uint32_t rank = 0; rank < 4; ++rank) (rank < 2 ? *a : *b).client->gone(1, rank, {});
+  node.server.reset();
+  Node second("a", "", address);
+  Attendee c(loop, address, "c");
+  a->join(0, 2);
+  c.join(1, 2);
+  const auto both = [&] { return a->rosters.size() == 2 && c.rosters.size() == 1; };
+  ASSERT_TRUE(rejoin_until(2, {a.get()}, both));
+  EXPECT_EQ(c.rosters[0].epoch, 2u);
+}
+
+TEST_F(Mesh, WaitingJoinsFailWhenTheCoordinatorIsLost) {
+  a->join(0, 2);
+  ASSERT_TRUE(turn_until(
+      loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
+  node.server.reset();
+  ASSERT_TRUE(turn_until(loop, [&] { return !a->refused.empty(); }));
+  EXPECT_EQ(a->refused[0].second.code(), Code::unavailable);
+  EXPECT_THAT(a->refused[0].second.message(), HasSubstr("the coordinator was lost"));
+}
+
+TEST_F(Mesh, JoinWaitsForACoordinatorThatStartsLater) {
+  const std::string address = node.address();
+  node.server.reset();
+  Attendee late(loop, address, "late");
+  late.join(0, 1);
+  ASSERT_TRUE(turn_until(loop, [&] { return true; }));
+  Node second("a", "", address);
+  ASSERT_TRUE(turn_until(loop, [&] { return late.rosters.size() == 1; }));
+}
+
+TEST_F(Mesh, JoinWithoutACoordinatorFailsInTimeAndSaysHowToStartOne) {
+  node.server.reset();
+  Attendee lone(loop, "127.0.0.1:1", "lone");
+  lone.join(0, 1, 300);
+  ASSERT_TRUE(turn_until(loop, [&] { return !lone.refused.empty(); }));
+  EXPECT_EQ(lone.refused[0].second.code(), Code::unavailable);
+  EXPECT_THAT(lone.refused[0].second.message(), HasSubstr("tuttid --listen 127.0.0.1:1"));
+}
+
+TEST_F(Mesh, WrongTokenIsUnauthenticated) {
+  Node guarded("g", "", "127.0.0.1:0", "sesame");
+  Attendee guest(loop, guarded.address(), "guest");
+  guest.join(0, 1, 60'000, "please");
+  ASSERT_TRUE(turn_until(loop, [&] { return !guest.refused.empty(); }));
+  EXPECT_EQ(guest.refused[0].second.code(), Code::unauthenticated);
+  guest.join(0, 1, 60'000, "sesame");
+  ASSERT_TRUE(turn_until(loop, [&] { return guest.rosters.size() == 1; }));
+}
+
+}  // namespace
+}  // namespace tutti

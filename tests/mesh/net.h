@@ -1,0 +1,95 @@
+// Real control servers and coordinator clients in one process, for the tests of daemon/mesh.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/mesh/mesh.h"
+
+namespace tutti {
+
+inline constexpr Millis kPatience{30'000};
+
+struct FakeAgent final : AgentControl {
+  explicit FakeAgent(std::string host) : host(std::move(host)) {}
+  v1::AgentReport report() override {
+    v1::AgentReport report;
+    report.set_host(host);
+    report.set_state(draining ? "draining" : "serving");
+    return report;
+  }
+  Status drain(bool undo) override {
+    draining = !undo;
+    return {};
+  }
+  Status stop(bool jobs) override {
+    stopped = jobs ? 2 : 1;
+    return {};
+  }
+
+  const std::string host;
+  std::atomic<bool> draining = false;
+  std::atomic<int> stopped = 0;  // 2: and its jobs.
+};
+
+// One agent's control plane.
+struct Node {
+  explicit Node(const std::string& host, const std::string& coordinator = "",
+                const std::string& listen = "127.0.0.1:0", const std::string& token = "")
+      : agent(host) {
+    auto result = serve_control(
+        {.listen = listen, .coordinator = coordinator, .host = host, .token = token}, agent);
+    EXPECT_TRUE(result.ok()) << result.status().to_string();
+    if (result.ok()) server = std::move(*result);
+  }
+  std::string address() const { return server->address(); }
+
+  FakeAgent agent;
+  std::unique_ptr<ControlServer> server;
+};
+
+// One worker's client of the coordinator, with all it was told.
+struct Attendee final : CoordinatorClient::Events {
+  Attendee(Loop& loop, const std::string& coordinator, const std::string& host)
+      : loop(loop),
+        client(connect_coordinator(
+            loop,
+            {.coordinator = coordinator, .job = "demo", .host = host, .data_address = host + ":9"},
+            *this)) {}
+
+  void on_roster(const Roster& roster) override { rosters.push_back(roster); }
+  void on_refused(uint32_t rank, Status why) override { refused.emplace_back(rank, why); }
+  void on_aborted(uint32_t epoch, Status cause) override { aborted.emplace_back(epoch, cause); }
+  void on_strategy(const std::string& strategy) override { strategies.push_back(strategy); }
+
+  void join(uint32_t rank, uint32_t world_size, uint32_t timeout_ms = 60'000,
+            const std::string& token = "") {
+    client->join({.job = "demo",
+                  .rank = rank,
+                  .world_size = world_size,
+                  .pid = 100 + rank,
+                  .timeout_ms = timeout_ms,
+                  .token = token});
+  }
+
+  Loop& loop;
+  std::vector<Roster> rosters;
+  std::vector<std::pair<uint32_t, Status>> refused;
+  std::vector<std::pair<uint32_t, Status>> aborted;
+  std::vector<std::string> strategies;
+  std::unique_ptr<CoordinatorClient> client;
+};
+
+// Turns the loop until `done`; false: not within kPatience.
+template <class Done>
+bool turn_until(Loop& loop, Done done) {
+  const TimePoint limit = Clock::now() + kPatience;
+  while (!done() && Clock::now() < limit) loop.turn(Clock::now() + Millis(20));
+  return done();
+}
+
+}  // namespace tutti

@@ -1,0 +1,188 @@
+// Lists of tensors over real agents and workers: values under every strategy, what they cost in
+// messages, and how lists fail.
+#include <gtest/gtest.h>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/support/process_mesh.h"
+
+namespace tutti {
+namespace {
+
+using testing::check;
+using testing::check_contains;
+using testing::check_works;
+using testing::failure_of;
+using testing::ProcessMesh;
+using testing::say;
+using testing::Seat;
+using testing::Trainer;
+
+// Tensors of one rank, some of them in shared memory: tensor i holds rank + i everywhere.
+class List {
+ public:
+  List(Group& group, const std::vector<size_t>& counts) : group_(group) {
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const bool shared = i % 4 == 1;
+      if (!shared) ordinary_.emplace_back(counts[i]);
+      tensors_.push_back(shared ? group.alloc<float>(counts[i]) : std::span(ordinary_.back()));
+    }
+    fill();
+  }
+  ~List() {
+    for (size_t i = 1; i < tensors_.size(); i += 4) group_.free(tensors_[i]);
+  }
+
+  void fill() {
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      std::ranges::fill(tensors_[i], static_cast<float>(i % 100) + float(group_.rank()));
+  }
+  void check_sums(const std::string& what) const {
+    const int n = group_.world_size();
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      const auto want = static_cast<float>(n * static_cast<int>(i % 100) + n * (n - 1) / 2);
+      for (const float value : tensors_[i])
+        check(value == want, what + ": tensor " + std::to_string(i));
+    }
+  }
+  const std::vector<std::span<float>>& tensors() const { return tensors_; }
+
+ private:
+  Group& group_;
+  std::vector<std::vector<float>> ordinary_;
+  std::vector<std::span<float>> tensors_;
+};
+
+void reduce_at_once(Group& group, List& list, const Options& options = {}) {
+  list.fill();
+  group.all_reduce_many(list.tensors(), sum, options);
+  list.check_sums("at once " + options.strategy);
+}
+void reduce_one_by_one(Group& group, List& list) {
+  list.fill();
+  for (const std::span<float> tensor : list.tensors()) group.all_reduce(tensor);
+  list.check_sums("one by one");
+}
+
+TEST(BatchMesh, ValuesUnderEveryStrategyOnEveryShape) {
+  const ProcessMesh mesh(3);
+  const auto body = [](const Seat& seat) {
+    Group group = seat.join();
+    std::vector<size_t> uneven = {0, 1, 70'000, 3, 0, 200'000, 1000, 65'536, 65'537};
+    for (size_t i = 0; i < 300; ++i) uneven.push_back(i * 7 % 1500);
+    List list(group, uneven);
+    for (const char* strategy : {"auto", "ring", "centralized", "tree:2", "ring,tree:1"})
+      reduce_at_once(group, list, {.strategy = strategy});
+    List one(group, {5});
+    reduce_at_once(group, one);
+    List many(group, std::vector<size_t>(5000, 20));
+    reduce_at_once(group, many);
+  };
+  EXPECT_EQ(mesh.run("a", {2}, body), "");
+  EXPECT_EQ(mesh.run("b", {2, 2}, body), "");
+  EXPECT_EQ(mesh.run("c", {1, 2, 1}, body), "");
+}
+
+// ---- What it costs ----
+
+// What a job of 2 hosts x 2 ranks sends between its hosts while it reduces 1,000 tensors of 4 KiB.
+uint64_t frames_of(const ProcessMesh& mesh, void (*reduce)(Group&, List&)) {
+  const std::vector<Trainer> trainers = mesh.start("job", {2, 2}, [reduce](const Seat& seat) {
+    Group group = seat.join();
+    List list(group, std::vector<size_t>(1000, 1024));
+    reduce(group, list);
+    say("reduced");
+    pause();
+  });
+  for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.line(), "reduced");
+  uint64_t frames = 0;
+  const auto status = admin_status(mesh.host(0).address, false, 5'000);
+  EXPECT_TRUE(status.ok());
+  for (const v1::AgentReport& agent : status->agents())
+    for (const v1::WorkerReport& worker : agent.workers()) frames += worker.sent_frames();
+  return frames;
+}
+
+TEST(BatchMesh, AThousandTensorsCostAFractionOfTheMessages) {
+  const uint64_t one_by_one = frames_of(ProcessMesh(2), reduce_one_by_one);
+  const uint64_t at_once =
+      frames_of(ProcessMesh(2), [](Group& g, List& list) { reduce_at_once(g, list); });
+  RecordProperty("one_by_one", static_cast<int>(one_by_one));
+  RecordProperty("at_once", static_cast<int>(at_once));
+  EXPECT_GE(one_by_one, 2000u);
+  EXPECT_GT(at_once, 0u);
+  EXPECT_LE(at_once * 20, one_by_one) << at_once << " at once, " << one_by_one << " one by one";
+}
+
+// ---- How it fails ----
+
+TEST(BatchMesh, ListsThatDifferFailForAllByName) {
+  const ProcessMesh mesh(2);
+  EXPECT_EQ(
+      mesh.run(
+          "job", {2, 2},
+          [](const Seat& seat) {
+            Group group = seat.join();
+            // The same number of elements, cut otherwise on one rank.
+            const bool odd = seat.rank == 2;
+            List list(group, odd ? std::vector<size_t>{10, 20, 30} : std::vector<size_t>{10, 50});
+            const Error error = failure_of([&] { group.all_reduce_many(list.tensors()); });
+            check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
+            check_contains(error, "f32[60] sum of a list of 2 tensors");
+            check_contains(error, "f32[60] sum of a list of 3 tensors");
+            check_works(group);
+          }),
+      "");
+}
+
+TEST(BatchMesh, ListsOfDifferentLengthsFailAndTheGroupGoesOn) {
+  const ProcessMesh mesh(2);
+  const auto body = [](const Seat& seat) {
+    Group group = seat.join();
+    List odd(group, std::vector<size_t>(seat.rank == 1 ? 7 : 4, 100'000));
+    List even(group, std::vector<size_t>(5, 100'000));
+    for (int i = 0; i < 3; ++i) {
+      const Error error = failure_of([&] { group.all_reduce_many(odd.tensors()); });
+      check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
+      check_works(group);
+      reduce_at_once(group, even);
+    }
+  };
+  EXPECT_EQ(mesh.run("job", {2, 2}, body), "");
+  EXPECT_EQ(mesh.run("alone", {2}, body), "");
+}
+
+TEST(BatchMesh, ARankThatDiesInTheMiddleIsNamed) {
+  const ProcessMesh mesh(2);
+  std::vector<Trainer> trainers = mesh.start("job", {2, 2}, [](const Seat& seat) {
+    Group group = seat.join();
+    List list(group, std::vector<size_t>(40, 100'000));
+    reduce_at_once(group, list);
+    say("under way");
+    const Error error = failure_of([&] {
+      while (true) reduce_at_once(group, list);
+    });
+    check(error.code == TUTTI_UNAVAILABLE && error.rank == 3, error.what());
+  });
+  for (const Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "under way");
+  trainers[3].kill(SIGKILL);
+  std::string reports;
+  for (size_t rank = 0; rank < 3; ++rank) reports += trainers[rank].wait();
+  EXPECT_EQ(reports, "");
+}
+
+TEST(BatchMesh, AnAbsentRankIsNamedAtTheDeadline) {
+  const ProcessMesh mesh(2);
+  std::vector<Trainer> trainers = mesh.start("job", {2, 1}, [](const Seat& seat) {
+    Group group = seat.join();
+    List list(group, std::vector<size_t>(10, 100'000));
+    if (seat.rank == 2) pause();
+    const Error error = failure_of([&] {
+      group.all_reduce_many(list.tensors(), sum, {.timeout = std::chrono::milliseconds(300)});
+    });
+    check(error.code == TUTTI_DEADLINE_EXCEEDED && error.rank == 2, error.what());
+  });
+  EXPECT_EQ(trainers[0].wait() + trainers[1].wait(), "");
+}
+
+}  // namespace
+}  // namespace tutti

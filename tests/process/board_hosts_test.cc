@@ -1,0 +1,207 @@
+// Ordinary memory on its way between hosts: it passes through windows, in every collective and
+// layout, and whoever dies or stops on the way is named.
+#include <gtest/gtest.h>
+
+#include "tests/process/board_fixture.h"
+#include "tests/support/proc_figures.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::all_reduce_of;
+using testing::check;
+using testing::check_all;
+using testing::check_contains;
+using testing::check_nothing_is_copied;
+using testing::check_works;
+using testing::failure_of;
+using testing::Memory;
+using testing::ProcessMesh;
+using testing::run_task;
+using testing::say;
+using testing::Seat;
+using testing::signal_myself;
+using testing::Trainer;
+using testing::Way;
+using testing::work_until_failure;
+
+const std::vector<std::vector<int>> kLayouts = {{1, 1}, {2, 2}, {1, 3}, {1, 2, 1}};
+
+// Windows of 512 KiB, in segments of 16 MiB: tensors pass through them several times.
+class BoardHosts : public ::testing::Test {
+ protected:
+  static ProcessMesh mesh_of_small_windows() {
+    setenv("TUTTI_SLICE_BYTES", "65536", 1);
+    setenv("TUTTI_SEGMENT_BYTES", "16777216", 1);
+    ProcessMesh mesh(3);
+    unsetenv("TUTTI_SLICE_BYTES");
+    unsetenv("TUTTI_SEGMENT_BYTES");
+    return mesh;
+  }
+  // Each a job of its own: ranks of one name live on other hosts each time.
+  std::string run(const std::vector<int>& layout, const Trainer::Body& body) {
+    return mesh_.run("job" + std::to_string(jobs_++), layout, body);
+  }
+
+  ProcessMesh mesh_ = mesh_of_small_windows();
+  int jobs_ = 0;
+};
+
+TEST_F(BoardHosts, EveryCollectiveOverEveryKindOfMemory) {
+  for (const std::vector<int>& layout : kLayouts)
+    EXPECT_EQ(run(layout,
+                  [](const Seat& seat) {
+                    Group group = seat.join();
+                    for (const Collective collective :
+                         {Collective::all_reduce, Collective::reduce, Collective::broadcast})
+                      for (const Memory memory :
+                           {Memory::ordinary, Memory::shared, Memory::by_rank, Memory::by_side})
+                        for (const Way way : {Way::blocking, Way::by_rank})
+                          for (const bool in_place : {true, false})
+                            for (const size_t count : {16'385u, 300'001u})
+                              run_task(group, {collective, Dtype::f32, Op::sum, count, memory, way,
+                                               in_place, ""});
+                  }),
+              "");
+}
+
+TEST_F(BoardHosts, EveryTypeUnderEveryStrategy) {
+  for (const std::vector<int>& layout : kLayouts)
+    EXPECT_EQ(run(layout,
+                  [](const Seat& seat) {
+                    Group group = seat.join();
+                    for (const Dtype dtype : {Dtype::bf16, Dtype::f64, Dtype::u8})
+                      for (const char* strategy : {"centralized", "ring", "tree:1", "ring,tree:2"})
+                        for (const Collective collective :
+                             {Collective::all_reduce, Collective::reduce, Collective::broadcast})
+                          run_task(group, {collective, dtype, Op::max, 700'003, Memory::ordinary,
+                                           Way::blocking, true, strategy});
+                  }),
+              "");
+}
+
+TEST_F(BoardHosts, ListsPassAsOneTensor) {
+  for (const std::vector<int>& layout : kLayouts)
+    EXPECT_EQ(run(layout,
+                  [](const Seat& seat) {
+                    Group group = seat.join();
+                    for (const bool async : {false, true}) {
+                      std::vector<std::vector<float>> tensors;
+                      std::vector<std::span<float>> spans;
+                      for (size_t i = 0; i < 500; ++i)
+                        tensors.emplace_back(i * 37 % 3000, static_cast<float>(i + 1));
+                      for (std::vector<float>& tensor : tensors) spans.emplace_back(tensor);
+                      // Half of the ranks do not wait.
+                      if (async && seat.rank % 2 == 0)
+                        group.all_reduce_many_async(spans).wait();
+                      else
+                        group.all_reduce_many(spans);
+                      for (size_t i = 0; i < tensors.size(); ++i)
+                        check_all(tensors[i], static_cast<float>((i + 1) * seat.world_size));
+                    }
+                  }),
+              "");
+}
+
+TEST_F(BoardHosts, ListsLargerThanTheSegment) {
+  EXPECT_EQ(run({1, 2},
+                [](const Seat& seat) {
+                  Group group = seat.join();
+                  for (const bool async : {false, true}) {
+                    std::vector<std::vector<float>> tensors(20, std::vector<float>(400'000, 1.0f));
+                    std::vector<std::span<float>> spans(tensors.begin(), tensors.end());
+                    if (async)
+                      group.all_reduce_many_async(spans).wait();
+                    else
+                      group.all_reduce_many(spans);
+                    for (const std::vector<float>& tensor : tensors) check_all(tensor, 3);
+                  }
+                }),
+            "");
+}
+
+// On 3 x 3 as well: windows hold whole slices of so many hosts, however many the ranks are.
+TEST_F(BoardHosts, NothingIsCopiedAsAWhole) {
+  EXPECT_EQ(run({1, 1}, check_nothing_is_copied), "");
+  EXPECT_EQ(run({3, 3, 3}, check_nothing_is_copied), "");
+}
+
+// A rank that dies with its tensor half in its window is named at once, on every host.
+TEST_F(BoardHosts, WhoDiesHalfWayIsNamedEverywhere) {
+  for (const auto after : {1ms, 3ms, 7ms, 20ms}) {
+    std::vector<Trainer> trainers =
+        mesh_.start("job" + std::to_string(jobs_++), {2, 2}, [after](const Seat& seat) {
+          Group group = seat.join();
+          check_works(group);
+          if (seat.rank == 3) signal_myself(SIGKILL, after);
+          const Error error = work_until_failure(group, 3'000'000, false, {.timeout = 60s});
+          check(error.code == TUTTI_UNAVAILABLE, error.what());
+          check(error.rank == 3, error.what());
+          say("named");
+        });
+    const auto start = std::chrono::steady_clock::now();
+    for (const int rank : {0, 1, 2}) EXPECT_EQ(trainers[rank].line(), "named");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 20s) << "far from the 60 s it might take";
+    EXPECT_EQ(trainers[3].wait(), "killed by signal 9");
+    for (const int rank : {0, 1, 2}) EXPECT_EQ(trainers[rank].wait(), "");
+  }
+}
+
+TEST_F(BoardHosts, WhoStopsHalfWayIsNamedAtTheDeadline) {
+  for (const auto after : {1ms, 5ms, 20ms}) {
+    std::vector<Trainer> trainers =
+        mesh_.start("job" + std::to_string(jobs_++), {2, 2}, [after](const Seat& seat) {
+          Group group = seat.join();
+          check_works(group);
+          if (seat.rank == 3) signal_myself(SIGSTOP, after);
+          const Error error = work_until_failure(group, 3'000'000, false, {.timeout = 700ms});
+          if (seat.rank == 3) return;
+          check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
+          check(error.rank == 3, error.what());
+          say("named");
+        });
+    for (const int rank : {0, 1, 2}) EXPECT_EQ(trainers[rank].line(), "named");
+    trainers[3].kill(SIGCONT);
+    EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  }
+}
+
+// Its host's ranks and the others, the leader's worker and another's, small tensors and those that
+// are on their way: all are told by the same time, and of the same worker.
+TEST_F(BoardHosts, AWorkerThatStopsIsNamedToAllSoonAfterTheDeadline) {
+  constexpr auto kTimeout = 1'000ms;
+  constexpr auto kMost = 2'500ms;  // By rights half a second: the machine may be busy.
+  const testing::Signals signals;
+  for (const int stopped : {0, 1}) {
+    for (const size_t count : {10u, 3'000'000u}) {
+      const std::string job = "job" + std::to_string(jobs_++);
+      signals[0] = 0;
+      std::vector<Trainer> trainers = mesh_.start(job, {2, 2}, [&](const Seat& seat) {
+        Group group = seat.join();
+        check_works(group);
+        say("ready");
+        signals.wait_for(0, 1);
+        const auto begin = std::chrono::steady_clock::now();
+        const Error error = failure_of([&] { all_reduce_of(group, count, {.timeout = kTimeout}); });
+        const auto late = std::chrono::steady_clock::now() - begin - kTimeout;
+        check(late < kMost, "in time: " + std::string(error.what()));
+        check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
+        check_contains(error, "the worker of");
+        check_contains(error, " host " + mesh_.host(stopped).name + " (");
+        check_contains(error, "does not answer");
+        check_contains(error, "join again");
+      });
+      for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+      const auto worker = static_cast<pid_t>(testing::worker_report(mesh_, stopped, job).pid());
+      ASSERT_GT(worker, 0);
+      kill(worker, SIGSTOP);
+      signals[0] = 1;
+      EXPECT_EQ(ProcessMesh::wait(trainers), "");
+      kill(worker, SIGCONT);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,161 @@
+// Many operations, many deaths: nothing wrong, nothing left behind.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cstring>
+
+#include "tests/support/proc_figures.h"
+
+namespace tutti {
+namespace {
+
+using testing::check;
+using testing::check_works;
+using testing::descriptors_of;
+using testing::private_mib_of;
+using testing::ProcessMesh;
+using testing::say;
+using testing::Seat;
+using testing::Trainer;
+using testing::worker_report;
+
+constexpr int64_t kGrowthMibMax =
+    24;  // Allocators' slack; a leak of one tensor an operation is 100 times this.
+
+// Operation `i` of a fixed programme of sizes and strategies, checked by value on every rank.
+void operation(Group& group, int i, std::vector<float>& x) {
+  constexpr size_t kSizes[] = {1, 1000, 3, 40'000, 0, 17, 250'000, 4096};
+  constexpr const char* kStrategies[] = {"ring",        "tree:2",      "centralized",     "auto",
+                                         "tree:1,ring", "ring,tree:3", "centralized,ring"};
+  x.resize(kSizes[i % 8]);
+  for (size_t j = 0; j < x.size(); ++j)
+    x[j] = static_cast<float>((j + static_cast<size_t>(i)) % 1000) *
+           static_cast<float>(group.rank() + 1);
+  const tutti_op op = i % 3 == 0 ? mean : sum;
+  group.all_reduce(std::span(x), op, {.strategy = kStrategies[i % 7]});
+  const float factor = op == mean ? 2.5f : 10.0f;
+  for (size_t j = 0; j < x.size(); ++j)
+    if (x[j] != static_cast<float>((j + static_cast<size_t>(i)) % 1000) * factor)
+      check(false, "operation " + std::to_string(i) + " element " + std::to_string(j));
+}
+
+// Sums of fractions, where the order of additions shows in the bits.
+void same_bits(Group& group, int i) {
+  std::vector<float> x(1000);
+  for (size_t j = 0; j < x.size(); ++j)
+    x[j] = 1.0f / static_cast<float>(static_cast<size_t>(group.rank() * 31 + i) + j + 1);
+  group.all_reduce(std::span(x), mean, {.strategy = i % 2 == 0 ? "ring" : "tree:2"});
+  std::vector<float> all(x.size() * 4);
+  group.all_gather(std::span<const float>(x), std::span(all));
+  for (int rank = 0; rank < 4; ++rank)
+    check(std::memcmp(all.data() + rank * x.size(), x.data(), x.size() * 4) == 0, "bits of a rank");
+}
+
+void thousand_operations(const Seat& seat) {
+  Group group = seat.join();
+  std::vector<float> x(250'000);
+  for (int i = 0; i < 200; ++i) operation(group, i, x);
+  const int descriptors = descriptors_of(getpid());
+  const int64_t memory = private_mib_of(getpid());
+  say("warm");
+  group.barrier({.timeout = std::chrono::seconds(120)});
+  for (int i = 0; i < 1000; ++i) operation(group, i, x);
+  for (int i = 0; i < 50; ++i) same_bits(group, i);
+  check(descriptors_of(getpid()) == descriptors, "the trainer's descriptors grew");
+  check(private_mib_of(getpid()) <= memory + kGrowthMibMax, "the trainer's memory grew");
+  say("done");
+  pause();
+}
+
+TEST(Endurance, AThousandOperationsBetweenNetworkNamespacesLeaveNothingBehindAsRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  // The address sanitizer keeps freed memory aside, which would look like a leak: only a little.
+  setenv("ASAN_OPTIONS", "quarantine_size_mb=4", 0);
+  ProcessMesh mesh(2, true);
+  std::vector<Trainer> trainers = mesh.start("endurance", {2, 2}, thousand_operations);
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "warm") << trainer.wait();
+  std::vector<pid_t> workers;
+  std::vector<int> descriptors;
+  std::vector<int64_t> memory;
+  for (int host = 0; host < 2; ++host) {
+    workers.push_back(static_cast<pid_t>(worker_report(mesh, host, "endurance").pid()));
+    ASSERT_GT(workers[host], 0);
+    descriptors.push_back(descriptors_of(workers[host]));
+    memory.push_back(private_mib_of(workers[host]));
+  }
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "done") << trainer.wait();
+  for (int host = 0; host < 2; ++host) {
+    EXPECT_EQ(descriptors_of(workers[host]), descriptors[host]);
+    EXPECT_LE(private_mib_of(workers[host]), memory[host] + kGrowthMibMax);
+    EXPECT_EQ(worker_report(mesh, host, "endurance").failures(), 0u);
+  }
+}
+
+// A worker without trainers ends; who joins just then must not notice.
+TEST(Endurance, JobsThatComeAndGoNeverMeetAWorkerThatEnds) {
+  setenv("TUTTI_WORKER_IDLE_MS", "20", 1);
+  ProcessMesh mesh(2);
+  unsetenv("TUTTI_WORKER_IDLE_MS");
+  EXPECT_EQ(mesh.run("come-and-go", {1, 1},
+                     [](const Seat& seat) {
+                       for (int i = 0; i < 60; ++i) {
+                         Group group = seat.join();
+                         group.barrier();
+                         group.leave();
+                         poll(nullptr, 0, 15 + i % 11);  // About when the worker ends.
+                       }
+                     }),
+            "");
+}
+
+// Trainers that live until they are killed.
+void victim(const Seat& seat) {
+  Group group = seat.join();
+  say("ready");
+  for (;;) check_works(group);
+}
+
+void bystander(const Seat& seat) {
+  Group group = seat.join();
+  say("ready");
+  int32_t over = 0;
+  std::vector<float> x;
+  for (int i = 0; over == 0; ++i) {
+    operation(group, i, x);
+    over = std::filesystem::exists(seat.socket + ".over") ? 1 : 0;
+    group.all_reduce(std::span(&over, 1), tutti::max);
+  }
+}
+
+TEST(Endurance, AJobRunsUnharmedBesideOneWhoseTrainersAreKilledTwentyTimes) {
+  ProcessMesh mesh(2);
+  std::vector<Trainer> beside = mesh.start("beside", {2, 2}, bystander);
+  for (Trainer& trainer : beside) ASSERT_EQ(trainer.line(), "ready") << trainer.wait();
+  const auto agent_descriptors = [&] { return descriptors_of(mesh.host(1).agent); };
+  int before = 0;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Trainer> victims = mesh.start("killed", {1, 2}, victim);
+    for (Trainer& trainer : victims) ASSERT_EQ(trainer.line(), "ready") << trainer.wait();
+    if (round == 0) before = agent_descriptors();
+    victims[static_cast<size_t>(round) % 3].kill(SIGKILL);
+    int killed = 0, named = 0;
+    for (Trainer& trainer : victims) {
+      const std::string report = trainer.wait();
+      killed += report == "killed by signal 9";
+      named += report.find("UNAVAILABLE: rank " + std::to_string(round % 3)) != std::string::npos;
+    }
+    EXPECT_EQ(killed, 1);
+    EXPECT_EQ(named, 2) << mesh.mesh().log_tails();
+  }
+  EXPECT_EQ(agent_descriptors(), before);
+  for (int host = 0; host < 2; ++host) {
+    const v1::WorkerReport report = worker_report(mesh, host, "beside");
+    EXPECT_EQ(report.failures(), 0u);
+    EXPECT_GT(report.operations(), 0u);
+    std::ofstream(mesh.host(host).socket + ".over") << "over";
+  }
+  EXPECT_EQ(ProcessMesh::wait(beside), "");
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,343 @@
+// `tutti run` and its fellows as people call them: real agents, real ranks, exit codes, nothing
+// left.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::ranges::sort(lines);
+  return lines;
+}
+
+// Without the first line, which says how to ask for the mesh's status.
+std::string after_announcement(const std::string& err) {
+  EXPECT_TRUE(err.starts_with("tutti: mesh of ")) << err;
+  return err.substr(std::min(err.find('\n'), err.size() - 1) + 1);
+}
+
+size_t occurrences(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
+}
+
+class CliRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string path = fs::temp_directory_path() / "cli-run-XXXXXX";
+    ASSERT_NE(mkdtemp(path.data()), nullptr);
+    directory_ = path;
+    fs::create_directory(directory_ / "tmp");
+    unsetenv("TUTTI_ADDRESS");
+    setenv("TUTTI", TUTTI_PROGRAM, 1);
+    setenv("TRAINER", TUTTI_TRAINER, 1);
+  }
+
+  void TearDown() override {
+    EXPECT_TRUE(fs::is_empty(directory_ / "tmp")) << "tutti left its directory behind";
+    fs::remove_all(directory_);
+  }
+
+  // The child is this shell line, or what it execs. Its temporary files go to a folder of its own.
+  pid_t start(const std::string& line) const {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    setenv("TMPDIR", (directory_ / "tmp").c_str(), 1);
+    const std::string redirected = "exec >" + (directory_ / "out").string() + " 2>" +
+                                   (directory_ / "err").string() + "\n" + line;
+    execl("/bin/sh", "sh", "-c", redirected.c_str(), nullptr);
+    _exit(126);
+  }
+
+  Outcome wait_for(pid_t pid) const {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
+            .out = text_of(directory_ / "out"),
+            .err = text_of(directory_ / "err")};
+  }
+
+  Outcome tutti(const std::string& arguments) const {
+    return wait_for(start("exec \"$TUTTI\" " + arguments));
+  }
+
+  fs::path directory_;
+};
+
+TEST_F(CliRun, RanksAreHostMajorAndKnowTheirPlace) {
+  const Outcome run = tutti(
+      "run --hosts 2 --per-host 2,1 --job demo -- sh -c 'echo $RANK $TUTTI_RANK $WORLD_SIZE "
+      "$TUTTI_WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $TUTTI_HOST $TUTTI_JOB; test -S "
+      "$TUTTI_SOCKET'");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(
+      sorted_lines(run.out),
+      (std::vector<std::string>{"0 0 3 3 0 2 a demo", "1 1 3 3 1 2 a demo", "2 2 3 3 0 1 b demo"}));
+  EXPECT_EQ(after_announcement(run.err), "");
+}
+
+TEST_F(CliRun, LabelNamesTheRankOfEachLine) {
+  const Outcome run = tutti("run --per-host 2 --label -- sh -c 'echo one; printf two >&2'");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(sorted_lines(run.out),
+            (std::vector<std::string>{"[0] one", "[0] two", "[1] one", "[1] two"}));
+}
+
+TEST_F(CliRun, StandardErrorNamesItsRankWhereThereAreSeveral) {
+  const std::string command = "-- sh -c 'echo out; echo Traceback >&2; printf End >&2; exit 3'";
+  const Outcome two = tutti("run --per-host 2 --keep-going " + command);
+  EXPECT_EQ(sorted_lines(two.out), (std::vector<std::string>{"out", "out"}));
+  for (const char* line : {"[0] Traceback\n", "[0] End\n", "[1] Traceback\n", "[1] End\n"})
+    EXPECT_EQ(occurrences(two.err, line), 1u) << line << two.err;
+  const Outcome one = tutti("run " + command);
+  EXPECT_EQ(one.out, "out\n");
+  EXPECT_TRUE(after_announcement(one.err).starts_with("Traceback\nEnd")) << one.err;
+}
+
+TEST_F(CliRun, StandardInputIsRankZeros) {
+  const Outcome run =
+      wait_for(start("echo hello | \"$TUTTI\" run --per-host 2 -- sh -c 'cat | sed s/^/$RANK:/'"));
+  EXPECT_EQ(run.out, "0:hello\n") << run.err;
+}
+
+TEST_F(CliRun, ExitCodeIsTheFirstFailedRanksAndTheOthersAreEnded) {
+  const Outcome run =
+      tutti("run --hosts 2 --per-host 2 -- sh -c 'test $RANK = 2 && exit 7; exec sleep 600'");
+  EXPECT_EQ(run.code, 7);
+  EXPECT_TRUE(after_announcement(run.err).starts_with("tutti: rank 2 (host b, pid ")) << run.err;
+  EXPECT_NE(run.err.find(") exited with code 7\n"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("ending the 3 other ranks still running: 0, 1, 3\n"), std::string::npos)
+      << run.err;
+  EXPECT_NE(run.err.find("log of host a:"), std::string::npos) << run.err;
+}
+
+// The trainer fails on one rank, whose process ends only after those of all its victims.
+TEST_F(CliRun, FirstFailureInTheJobIsNamedWhicheverProcessEndsFirst) {
+  for (const char* mesh : {"--hosts 2 --per-host 2", "--hosts 2 --per-host 1,3", "--per-host 4",
+                           "--hosts 2 --per-host 2 --keep-going"})
+    for (const char* culprit : {"0", "1", "3"}) {
+      const Outcome run =
+          tutti("run " + std::string(mesh) + " -- \"$TRAINER\" fail-first " + culprit);
+      EXPECT_EQ(run.code, 7) << run.err;
+      EXPECT_EQ(occurrences(run.err, "\ntutti: rank "), 1u) << run.err;
+      EXPECT_NE(run.err.find("\ntutti: rank " + std::string(culprit) + " (host "),
+                std::string::npos)
+          << run.err;
+      for (const char* victim : {"0", "1", "2", "3"})
+        EXPECT_EQ(occurrences(run.err, "[" + std::string(victim) + "] UNAVAILABLE: "),
+                  std::string(victim) == culprit ? 0u : 1u)
+            << run.err;
+    }
+}
+
+// As an interpreter may that uploads its logs when it ends. It outlasts the two seconds of others.
+TEST_F(CliRun, FirstFailureIsNamedEvenIfItIsSlowToEnd) {
+  for (const char* mode : {"fail-late", "all-late"}) {
+    const Outcome run =
+        tutti("run --hosts 2 --per-host 1,2 -- \"$TRAINER\" " + std::string(mode) + " 2");
+    EXPECT_EQ(run.code, 7) << run.err;
+    EXPECT_NE(run.err.find("\ntutti: rank 2 (host b, pid "), std::string::npos) << run.err;
+  }
+}
+
+// Rank 1 left on purpose and ends well: the failure is its victim's.
+TEST_F(CliRun, RankThatLeftAndEndsWellIsNotBlamed) {
+  const Outcome run = tutti("run --per-host 2 -- \"$TRAINER\" leave-first 1");
+  EXPECT_EQ(run.code, 1) << run.err;
+  EXPECT_NE(run.err.find("\ntutti: rank 0 (host a, pid "), std::string::npos) << run.err;
+}
+
+TEST_F(CliRun, RankThatHeedsNothingIsKilled) {
+  const Outcome run = tutti(
+      "run --per-host 2 -- sh -c 'test $RANK = 1 && exit 3; trap \"\" TERM INT; while :; do sleep "
+      "600; done'");
+  EXPECT_EQ(run.code, 3);
+}
+
+TEST_F(CliRun, KilledRankGives128PlusItsSignal) {
+  const Outcome run = tutti("run --per-host 2 -- sh -c 'test $RANK = 1 && kill -KILL $$; true'");
+  EXPECT_EQ(run.code, 128 + SIGKILL);
+  EXPECT_NE(run.err.find("was killed by SIGKILL"), std::string::npos) << run.err;
+}
+
+// They outlast the two seconds after which they would be ended.
+TEST_F(CliRun, KeepGoingLeavesTheOthersBe) {
+  const Outcome run = tutti(
+      "run --per-host 3 --keep-going --label -- sh -c 'test $RANK = 1 && exit 5; sleep 3; echo "
+      "done'");
+  EXPECT_EQ(run.code, 5);
+  EXPECT_EQ(sorted_lines(run.out), (std::vector<std::string>{"[0] done", "[2] done"}));
+}
+
+TEST_F(CliRun, InterruptEndsRanksAndMesh) {
+  const fs::path fifo = directory_ / "ready";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const pid_t pid = start("exec \"$TUTTI\" run --hosts 2 -- sh -c 'echo $$ $PPID >" +
+                          fifo.string() + "; exec sleep 600'");
+  std::vector<pid_t> ranks;
+  while (ranks.size() < 2) {
+    std::ifstream ready(fifo);
+    for (pid_t rank = 0, parent = 0; ready >> rank >> parent;) {
+      ranks.push_back(rank);
+      EXPECT_EQ(parent, pid);
+    }
+  }
+  kill(pid, SIGINT);
+  EXPECT_EQ(wait_for(pid).code, 128 + SIGINT);
+  for (const pid_t rank : ranks) EXPECT_EQ(kill(rank, 0), -1);
+}
+
+TEST_F(CliRun, UsageErrorsAreOneLineAndCodeTwo) {
+  for (const char* arguments :
+       {"", "bogus", "run", "run --", "run --hosts 0 -- true", "run --hosts two -- true",
+        "run --per-host 0 -- true", "run --hosts 2 --per-host 1,2,3 -- true",
+        "run --rate 1gbit -- true", "run --netns --rate fast -- true", "run --bogus -- true",
+        "bench --op bogus", "bench --dtype f8", "bench --redop xor", "bench --min 8 --max 4",
+        "bench --min 0", "bench --strategy tree:0", "bench --redop mean --dtype i32",
+        "strategy j"}) {
+    const Outcome run = tutti(arguments);
+    EXPECT_EQ(run.code, 2) << arguments;
+    EXPECT_TRUE(run.err.starts_with("tutti: ")) << arguments << ": " << run.err;
+    EXPECT_EQ(occurrences(run.err, "\n"), 1u) << arguments << ": " << run.err;
+  }
+}
+
+TEST_F(CliRun, ProgramThatIsNotThere) {
+  const Outcome run = tutti("run --per-host 2 -- no-such-program");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_NE(run.err.find("tutti: cannot run 'no-such-program'"), std::string::npos) << run.err;
+}
+
+TEST_F(CliRun, HelpAndVersionAreNoFailures) {
+  EXPECT_EQ(tutti("--help").code, 0);
+  const std::string help = tutti("run --help").out;
+  for (const char* part : {"Examples:", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE"})
+    EXPECT_NE(help.find(part), std::string::npos) << help;
+  EXPECT_TRUE(tutti("version").out.starts_with("tutti "));
+}
+
+TEST_F(CliRun, WithoutAnAgentItSaysHowToStartOne) {
+  for (const char* command : {"status", "strategy job ring", "drain", "stop"}) {
+    const Outcome run = tutti(std::string(command) + " --address 127.0.0.1:1");
+    EXPECT_EQ(run.code, 1) << command;
+    EXPECT_NE(run.err.find("tuttid"), std::string::npos) << run.err;
+  }
+}
+
+TEST_F(CliRun, StatusShowsTheMeshFromInside) {
+  const Outcome run = tutti(
+      "run --hosts 2 --label -- sh -c 'test $RANK = 1 || \"$TUTTI\" status "
+      "--json'");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("\"host\":\"a\""), std::string::npos) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"coordinator\":true"), 1u) << run.out;
+}
+
+TEST_F(CliRun, StatusShowsTheMeshFromOutsideAsAnnounced) {
+  const fs::path fifo = directory_ / "ready";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const pid_t pid = start("exec \"$TUTTI\" run --hosts 2 --per-host 1,2 -- sh -c 'echo >" +
+                          fifo.string() + "; exec sleep 600'");
+  std::ifstream(fifo).get();
+  const std::string line = text_of(directory_ / "err");
+  const std::string before = "tutti: mesh of 2 hosts, 3 ranks (1,2); tutti status --address ";
+  EXPECT_TRUE(line.starts_with(before)) << line;
+  const std::string asked = (directory_ / "status").string();
+  const std::string address = line.substr(std::min(before.size(), line.size()));
+  const std::string command =
+      "\"$TUTTI\" status --json >" + asked + " --address " + address;  // Its line ends there.
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(occurrences(text_of(asked), "\"state\":\"serving\""), 2u) << text_of(asked);
+  kill(pid, SIGINT);
+  EXPECT_EQ(wait_for(pid).code, 128 + SIGINT);
+}
+
+// Rank 0 listens there, the others connect.
+TEST_F(CliRun, RanksMeetAtTheMastersPortAsRoot) {
+  const std::string command = " --hosts 2 --per-host 2 -- \"$TRAINER\" meet";
+  const Outcome run = tutti("run" + command);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.out, "3 came to 127.0.0.1\n") << run.err;
+  if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const Outcome apart = tutti("run --netns" + command);
+  EXPECT_EQ(apart.code, 0) << apart.err;
+  EXPECT_EQ(apart.out, "3 came to 10.77.0.1\n") << apart.err;
+}
+
+TEST_F(CliRun, DrainAndStopReachTheAgent) {
+  const Outcome run = tutti(
+      "run -- sh -c '\"$TUTTI\" drain && \"$TUTTI\" status && \"$TUTTI\" drain --undo && "
+      "\"$TUTTI\" status && \"$TUTTI\" stop'");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(occurrences(run.out, "draining"), 1u) << run.out;
+  EXPECT_EQ(occurrences(run.out, "serving"), 1u) << run.out;
+}
+
+TEST_F(CliRun, BenchMeasuresAndVerifies) {
+  const Outcome run = tutti(
+      "bench --hosts 2 --per-host 2 --op all --strategy ring,centralized+tree:2 --min 64K --max "
+      "64K --iters 3 --json");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(occurrences(run.out, "\"wrong\":0,"), 12u) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"strategy\":\"centralized,tree:2\""), 6u) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"transport\":\"tcp\",\"hosts\":2,\"per_host\":2"), 12u);
+  EXPECT_EQ(occurrences(run.out, "\"bytes\":65536,"), 10u) << run.out;
+}
+
+TEST_F(CliRun, BenchForPeople) {
+  for (const char* buffers : {"--zero-copy", "--staged"}) {
+    const Outcome run = tutti(
+        "bench --min 4 --max 64K --factor 128 --dtype bf16 --redop mean "
+        "--iters 3 " +
+        std::string(buffers));
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_NE(run.out.find("# all_reduce, strategy auto, 2 ranks on 1 host,"), std::string::npos);
+    EXPECT_EQ(occurrences(run.out, " bf16   mean "), 3u) << run.out;
+  }
+}
+
+TEST_F(CliRun, HostsHaveNetworksOfTheirOwnAsRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const Outcome run = tutti(
+      "run --hosts 2 --netns --rate 1gbit -- sh -c 'ip -4 -o addr show dev "
+      "eth0; echo $TUTTI_ADDRESS'");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("10.77.0.1/24"), std::string::npos) << run.out;
+  EXPECT_TRUE(run.err.starts_with("tutti: mesh of 2 hosts x 1 rank; nsenter --target "));
+  EXPECT_NE(run.err.find(" --net tutti status --address 10.77.0.1:7601\n"), std::string::npos);
+  EXPECT_NE(run.out.find("10.77.0.2:7601"), std::string::npos) << run.out;
+  const Outcome bench = tutti("bench --hosts 2 --per-host 1 --netns --min 64K --max 64K --json");
+  EXPECT_EQ(bench.code, 0) << bench.err;
+  EXPECT_EQ(occurrences(bench.out, "\"wrong\":0,"), 1u) << bench.out;
+}
+
+}  // namespace

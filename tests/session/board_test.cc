@@ -1,0 +1,520 @@
+// The worker's side of the board: what it takes over, what it folds, what it fails and for whom.
+// What it makes of garbage: tests/session/board_hostile_test.cc.
+#include "tests/session/board.h"
+
+#include <fcntl.h>
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(BoardTest, EveryTrainerGetsTheBoardAndAllSegments) {
+  const size_t before = open_descriptors();
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(trainer(rank).descriptors(), 3u + 3u);
+    EXPECT_EQ(trainer(rank).board().magic, kBoardMagic);
+    EXPECT_EQ(trainer(rank).board().version, kProtocolVersion);
+    EXPECT_EQ(trainer(rank).board().seats, 3u);
+  }
+  EXPECT_TRUE(let_ranks_decide());
+  // It is one and the same memory.
+  trainer(2).board().figures[1].operations = 5;
+  trainer(2).board().figures[1].failures = 6;
+  trainer(2).board().figures[1].bytes = 500;
+  EXPECT_EQ(session(1).figures().operations, 5u);
+  EXPECT_EQ(session(1).figures().failures, 6u);
+  EXPECT_EQ(session(1).figures().bytes, 500u);
+  EXPECT_EQ(session(0).figures().operations, 0u);
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(BoardTest, TheBoardIsSealed) {
+  EXPECT_NE(ftruncate(trainer(0).board_memory(), 4096), 0);
+  EXPECT_EQ(fcntl(trainer(0).board_memory(), F_GET_SEALS),
+            F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+}
+
+TEST_F(BoardTest, WhatIsCalledIsTakenFromThoseWhoArrived) {
+  arrive(0, 0).started_ns = ns_ago(Millis(1000));
+  arrive(2, 0);
+  drain(loop_);
+  EXPECT_TRUE(events(0).requests.empty()) << "nobody asked";
+  call(0);
+  drain(loop_);
+  ASSERT_EQ(taken_of(0), Numbers{0});
+  EXPECT_EQ(taken_of(1), Numbers{});
+  EXPECT_EQ(taken_of(2), Numbers{0});
+  EXPECT_GE(events(0).requests[0].waited_ms, 1000u);
+  EXPECT_LT(events(2).requests[0].waited_ms, 1000u);
+  session(0).complete(0, 0, {});
+  EXPECT_TRUE(trainer(1).is_done(0));
+}
+
+// Called again and again, by all: each request comes once; who arrives later comes later.
+TEST_F(BoardTest, ARequestComesOnce) {
+  arrive(0, 0);
+  for (int i = 0; i < 5; ++i) {
+    call(0);
+    drain(loop_);
+  }
+  arrive(1, 0);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    trainer(rank).call(0);
+    drain(loop_);
+  }
+  EXPECT_EQ(taken_of(0), Numbers{0});
+  EXPECT_EQ(taken_of(1), Numbers{0});
+  EXPECT_EQ(taken_of(2), Numbers{});
+}
+
+TEST_F(BoardTest, CalledOperationsComeInTheirOrder) {
+  const Numbers all = {254, 255, 256, 257, 258};  // Their slots lie otherwise.
+  for (const uint64_t number : {258, 255, 257, 254, 256}) {
+    arrive(0, number);
+    trainer(0).set_word(number, Phase::called, 1);
+    trainer(0).mark(number);
+  }
+  trainer(0).ring();
+  drain(loop_);
+  EXPECT_EQ(taken_of(0), all);
+}
+
+// What nobody called goes on among the ranks: newer ones than what is called.
+TEST_F(BoardTest, WhatIsNotCalledIsTheRanks) {
+  arrive(0, 0);
+  arrive(1, 0);
+  arrive(0, 1);
+  call(0);
+  drain(loop_);
+  EXPECT_EQ(taken_of(0), Numbers{0});
+  EXPECT_EQ(taken_of(1), Numbers{0});
+  EXPECT_EQ(word(1), (board::SlotWord{1, Phase::open, false, 1}));
+}
+
+// Rank 0 waits in both, and only the newer is called: the older must not come after it.
+TEST_F(BoardTest, OlderOperationsGoFirst) {
+  arrive(0, 0);
+  arrive(0, 1);
+  arrive(0, 2);
+  call(1);
+  drain(loop_);
+  EXPECT_EQ(taken_of(0), (Numbers{0, 1}));
+  EXPECT_EQ(word(0).phase, Phase::called);
+  EXPECT_EQ(word(2), (board::SlotWord{1, Phase::open, false, 1})) << "a newer one still waits";
+}
+
+// A stamp of another call of that slot: the rank has not come, or it has gone on.
+TEST_F(BoardTest, StampsOfOtherTurnsAreNotTaken) {
+  arrive(0, 5);
+  arrive(1, 5).arrived = 5 + kBoardSlots + 1;
+  arrive(2, 5).arrived = 0;
+  call(5);
+  drain(loop_);
+  EXPECT_EQ(taken_of(0), Numbers{5});
+  EXPECT_EQ(taken_of(1), Numbers{});
+  EXPECT_EQ(taken_of(2), Numbers{});
+}
+
+TEST_F(BoardTest, RanksThatDoNotDecideHandOverWhatWaits) {
+  arrive(0, 0);
+  arrive(1, 0);
+  arrive(1, 1);
+  session(2).let_ranks_decide(false);
+  EXPECT_FALSE(let_ranks_decide());
+  drain(loop_);
+  EXPECT_EQ(taken_of(0), Numbers{0});
+  EXPECT_EQ(taken_of(1), (Numbers{0, 1}));
+  EXPECT_EQ(word(0).phase, Phase::called);
+  session(2).let_ranks_decide(true);
+  EXPECT_TRUE(let_ranks_decide());
+}
+
+// ---- Ends ----
+
+TEST_F(BoardTest, WhatARankBroughtBeforeItsEndCounts) {
+  arrive(1, 0);
+  arrive(0, 0);
+  arrive(1, 1);
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  EXPECT_EQ(taken_of(1), (Numbers{0, 1}));
+  EXPECT_EQ(taken_of(0), Numbers{0});
+  EXPECT_FALSE(let_ranks_decide());
+  session(0).let_ranks_decide(true);
+  EXPECT_FALSE(let_ranks_decide()) << "a rank is missing for good";
+}
+
+// Nobody waits for the dead to take note of verdicts.
+TEST_F(BoardTest, AGoneRankHasSettledAll) {
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  EXPECT_EQ(trainer(0).area().settled(1).load(), UINT64_MAX);
+  EXPECT_EQ(trainer(0).area().settled(0).load(), 0u);
+}
+
+TEST_F(BoardTest, WhatADeadRankHoldsFailsWithItsName) {
+  begin_folding(0);
+  entry(0, 1).holding = 1;
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until_over(0));
+  for (const uint32_t rank : {0, 2}) {
+    ASSERT_TRUE(trainer(rank).has_failed(0));
+    EXPECT_EQ(trainer(rank).failure(0).code, TUTTI_UNAVAILABLE);
+    EXPECT_THAT(trainer(rank).failure(0).message, HasSubstr("rank 1 (host here, pid "));
+    EXPECT_EQ(trainer(rank).failure(0).culprit_rank, 1);
+    EXPECT_STREQ(trainer(rank).failure(0).culprit_host, "here");
+  }
+  EXPECT_EQ(board::unpack_count(slot(0).claimed.load()), (board::Count{1, board::kNoMoreBlocks}))
+      << "nobody claims a block any more";
+}
+
+TEST_F(BoardTest, WhatADeadRankDidNotBringFails) {
+  begin_folding(0, 2, kRequestStaged | kRequestBlocking);
+  for (uint32_t rank = 0; rank < 3; ++rank) entry(0, rank).ready = rank == 1 ? 1 : 2;
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_EQ(failure(0).code, TUTTI_UNAVAILABLE);
+  EXPECT_EQ(failure(0).culprit_rank, 1);
+}
+
+// It counted itself, and all fold, but did not come to open the blocks.
+TEST_F(BoardTest, TheLastToArriveMayDieBeforeItBegins) {
+  begin_folding(0);
+  slot(0).claimed = 0;
+  entry(0, 2).holding = 1;
+  trainer(2).hang_up();
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_EQ(failure(0).code, TUTTI_UNAVAILABLE);
+  EXPECT_THAT(failure(0).message, HasSubstr("rank 2"));
+}
+
+// Outputs must not change once the failure is told.
+TEST_F(BoardTest, AFailureWaitsForThoseWhoFold) {
+  begin_folding(0, 2);
+  entry(0, 1).holding = 1;
+  entry(0, 2).holding = 2;
+  trainer(1).hang_up();
+  turn_for(Millis(100));
+  EXPECT_EQ(events(1).ends, 1);
+  EXPECT_FALSE(is_over(0)) << "rank 2 still writes";
+  entry(0, 2).holding = 0;
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_EQ(failure(0).culprit_rank, 1);
+}
+
+// Who died had folded the last block: the operation is what it is.
+TEST_F(BoardTest, WhatIsFoldedDoesNotFail) {
+  begin_folding(0);
+  set_folded(0, 1);
+  entry(0, 1).holding = 1;
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_TRUE(trainer(0).is_done(0));
+}
+
+// Who folded the last block stopped before it could say so: the others say it.
+TEST_F(BoardTest, WhatIsFoldedIsNotOverdue) {
+  begin_folding(0, 2);
+  set_folded(0, 2);
+  entry(0, 1).holding = 1;
+  start_ago(0, Millis(6000));
+  call(0);
+  drain(loop_);
+  EXPECT_TRUE(events(1).stuck.empty());
+  EXPECT_FALSE(trainer(0).has_failed(0));
+  EXPECT_EQ(board::unpack_count(slot(0).claimed.load()), (board::Count{1, 0}))
+      << "nobody was stopped";
+}
+
+TEST_F(BoardTest, TheLivingFinishWhatTheDeadLeftWhole) {
+  begin_folding(0);
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  turn_for(Millis(50));
+  EXPECT_EQ(word(0).phase, Phase::folding);
+  EXPECT_EQ(board::unpack_count(slot(0).claimed.load()), (board::Count{1, 0}));
+}
+
+// Its request came, and the others' after its death; what it would have brought never comes.
+TEST_F(BoardTest, WhatIsFoldedAfterADeathFailsWhereTheDeadMustBring) {
+  for (uint32_t rank = 0; rank < 3; ++rank) arrive(rank, 0, kRequestStaged | kRequestBlocking);
+  call(0);
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  turn_for(Millis(50));
+  ASSERT_TRUE(session(0).fold(0, 0));
+  ASSERT_TRUE(turn_until_over(0));
+  ASSERT_TRUE(trainer(0).has_failed(0));
+  EXPECT_EQ(failure(0).culprit_rank, 1);
+}
+
+// ---- Deadlines ----
+
+TEST_F(BoardTest, WhoHoldsABlockPastTheDeadlineIsNamedAndTheEpochIsOver) {
+  begin_folding(0);
+  entry(0, 2).holding = 1;
+  call(0);
+  drain(loop_);
+  EXPECT_FALSE(is_over(0)) << "there is time left";
+  start_ago(0, Millis(5001));
+  call(0);
+  drain(loop_);
+  ASSERT_TRUE(is_over(0)) << "nobody else folds: at once";
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(trainer(rank).has_failed(0));
+    EXPECT_EQ(trainer(rank).failure(0).code, TUTTI_DEADLINE_EXCEEDED);
+    EXPECT_EQ(trainer(rank).failure(0).culprit_rank, 2);
+    EXPECT_STREQ(trainer(rank).failure(0).culprit_host, "here");
+    EXPECT_THAT(trainer(rank).failure(0).message,
+                HasSubstr("all_reduce #0 timed out after 5000 ms: rank 2 (host here, pid "));
+  }
+  ASSERT_EQ(events(2).stuck.size(), 1u);
+  EXPECT_EQ(events(2).stuck[0].code(), Code::deadline_exceeded);
+  EXPECT_EQ(events(2).stuck[0].culprit(), (Culprit{2, "here"}));
+  session(0).let_ranks_decide(true);
+  EXPECT_FALSE(let_ranks_decide()) << "rank 2 may go on, and write, at any time";
+  trainer(2).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(2).ends == 1; }));
+  EXPECT_EQ(failure(0).code, TUTTI_DEADLINE_EXCEEDED) << "the verdict stays";
+}
+
+// Others that fold are waited for, but not longer than they may take.
+TEST_F(BoardTest, WhoFoldsPastTheDeadlineIsWaitedForAWhile) {
+  begin_folding(0, 3);
+  entry(0, 2).holding = 1;
+  entry(0, 1).holding = 2;
+  start_ago(0, Millis(5001));
+  const TimePoint called = Clock::now();
+  call(0);
+  drain(loop_);
+  EXPECT_FALSE(is_over(0)) << "rank 1 still writes";
+  EXPECT_EQ(board::unpack_count(slot(0).claimed.load()).blocks, board::kNoMoreBlocks);
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_GE(Clock::now() - called, Millis(300));
+  EXPECT_EQ(failure(0).culprit_rank, 2) << "it holds the first block";
+}
+
+// One verdict: that of the death came first, and some have read it.
+TEST_F(BoardTest, AnEarlierVerdictIsNotOverwritten) {
+  begin_folding(0, 3);
+  for (uint32_t rank = 0; rank < 3; ++rank) entry(0, rank).holding = rank + 1;
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  start_ago(0, Millis(5001));
+  call(0);
+  drain(loop_);
+  ASSERT_FALSE(is_over(0));
+  entry(0, 0).holding = entry(0, 2).holding = 0;
+  ASSERT_TRUE(turn_until_over(0));
+  turn_for(Millis(400));
+  EXPECT_EQ(failure(0).code, TUTTI_UNAVAILABLE);
+  EXPECT_EQ(failure(0).culprit_rank, 1);
+  EXPECT_TRUE(events(0).stuck.empty());
+}
+
+TEST_F(BoardTest, WhoseBlocksAreMissingIsNamed) {
+  begin_folding(0, 10, kRequestStaged | kRequestBlocking);
+  for (uint32_t rank = 0; rank < 3; ++rank) entry(0, rank).ready = rank == 1 ? 2 : 10;
+  start_ago(0, Millis(5001));
+  call(0);
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_EQ(failure(0).code, TUTTI_DEADLINE_EXCEEDED);
+  EXPECT_EQ(failure(0).culprit_rank, 1);
+  EXPECT_EQ(events(1).stuck.size(), 1u);
+}
+
+TEST_F(BoardTest, ACallOfAnEarlierTurnHarmsNobody) {
+  begin_folding(kBoardSlots);
+  entry(kBoardSlots, 2).holding = 1;
+  call(0);  // The slot has gone on.
+  drain(loop_);
+  EXPECT_EQ(word(kBoardSlots), (board::SlotWord{2, Phase::folding, false, 3}));
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(events(rank).requests.empty());
+    EXPECT_TRUE(events(rank).stuck.empty());
+  }
+}
+
+// ---- Verdicts ----
+
+// Whoever comes later reads the same, until all have settled.
+TEST_F(BoardTest, WhoComesLateReadsTheSameVerdict) {
+  arrive(0, 0);
+  arrive(1, 0).request.verb = 200;
+  call(0);
+  drain(loop_);
+  ASSERT_EQ(taken_of(1), Numbers{0});
+  const Status invalid = events(1).requests[0].invalid;
+  EXPECT_THAT(invalid.message(), HasSubstr("verb 200 is none"));
+  session(0).complete(0, 0, invalid);
+  const BoardFailure first = failure(0);
+  EXPECT_EQ(first.culprit_rank, 1);
+  trainer(2).write(0, request_of(0), 2);
+  trainer(2).call(0);
+  session(2).complete(0, 0, unavailable("another reason", {2, "here"}));
+  drain(loop_);
+  EXPECT_TRUE(events(2).requests.empty()) << "it is over";
+  EXPECT_EQ(std::memcmp(&first, &failure(0), sizeof(first)), 0);
+  EXPECT_TRUE(trainer(2).has_failed(0));
+}
+
+// A rank that writes an unknown verb and is gone at once: its request counts, by its name.
+TEST_F(BoardTest, AnUnknownVerbOfARankThatExitsIsThatRanks) {
+  arrive(0, 0);
+  arrive(1, 0).request.verb = 200;
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_EQ(taken_of(1), Numbers{0});
+  const Call& op = events(1).requests[0];
+  EXPECT_EQ(op.invalid.code(), Code::invalid_argument);
+  EXPECT_EQ(op.invalid.culprit(), (Culprit{1, "here"}));
+  EXPECT_THAT(op.invalid.message(), HasSubstr("rank 1 (host here, pid "));
+  session(0).complete(0, 0, op.invalid);
+  EXPECT_EQ(failure(0).culprit_rank, 1);
+  trainer(2).write(0, request_of(0), 2);  // Late, and told the same.
+  arrive(0, 1);
+  arrive(2, 1);
+  call(1);
+  drain(loop_);
+  EXPECT_EQ(taken_of(0), (Numbers{0, 1}));
+  EXPECT_EQ(taken_of(2), Numbers{1});
+}
+
+// ---- Folding ----
+
+class FoldTest : public BoardTest {
+ protected:
+  static constexpr uint64_t kCount = 20 * kBoardBlockBytes / sizeof(float) + 5;  // 21 blocks.
+  FoldTest() : BoardTest(3, uint64_t{8} << 20) {}
+
+  void call_all(uint8_t flags) {
+    for (uint32_t rank = 0; rank < 3; ++rank) arrive(rank, 0, fill_all_reduce(rank, kCount, flags));
+    call(0);
+    drain(loop_);
+  }
+};
+
+TEST_F(FoldTest, WhatIsWaitedForGoesBackToTheRanks) {
+  call_all(kRequestBlocking);
+  ASSERT_TRUE(session(1).fold(0, 0));
+  drain(loop_);
+  EXPECT_EQ(word(0), (board::SlotWord{1, Phase::folding, false, 3}));
+  EXPECT_EQ(slot(0).blocks.load(), pack(board::Count{1, 21}));
+  EXPECT_EQ(slot(0).claimed.load(), pack(board::Count{1, 0}));
+  EXPECT_EQ(slot(0).folded.load(), pack(board::Count{1, 0}));
+  EXPECT_FALSE(session(1).fold(0, 0)) << "once";
+}
+
+// In small pieces: it must hear of others meanwhile.
+TEST_F(FoldTest, WhatNobodyWaitsForTheWorkerFolds) {
+  call_all(0);
+  ASSERT_TRUE(session(0).fold(0, 0));
+  EXPECT_FALSE(is_over(0)) << "all in one go";
+  arrive(0, 1);
+  call(1);
+  loop_.turn(Clock::now());
+  EXPECT_EQ(taken_of(0), (Numbers{0, 1}));
+  EXPECT_FALSE(is_over(0)) << "all in one go";
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_TRUE(trainer(0).is_done(0));
+  expect_sums(kCount);
+}
+
+// Ranks began it, and went on to something else.
+TEST_F(FoldTest, WhatIsFoldingAndCalledTheWorkerFolds) {
+  for (uint32_t rank = 0; rank < 3; ++rank) arrive(rank, 0, fill_all_reduce(rank, kCount, 0));
+  slot(0).blocks = pack(board::Count{1, 21});
+  slot(0).folded = slot(0).claimed = pack(board::Count{1, 0});
+  trainer(0).set_word(0, Phase::folding, 3);
+  for (int i = 0; i < 3; ++i) call(0);
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_TRUE(trainer(0).is_done(0));
+  EXPECT_TRUE(events(0).requests.empty());
+  expect_sums(kCount);
+}
+
+TEST_F(FoldTest, WhatIsNotCalledOrNotAgreedIsNotFolded) {
+  EXPECT_FALSE(session(0).fold(0, 0)) << "nobody came";
+  EXPECT_FALSE(session(0).fold(9, 0)) << "no such group";
+  arrive(0, 0, fill_all_reduce(0, 8, 0));
+  arrive(1, 0, fill_all_reduce(1, 8, 0));
+  arrive(2, 0, fill_all_reduce(2, 9, 0));
+  EXPECT_FALSE(session(0).fold(0, 0)) << "not called";
+  call(0);
+  drain(loop_);
+  EXPECT_FALSE(session(0).fold(0, 0)) << "they disagree";
+  EXPECT_FALSE(session(0).fold(0, kBoardSlots)) << "another turn";
+  EXPECT_EQ(word(0).phase, Phase::called);
+}
+
+TEST_F(FoldTest, WhatIsEmptyIsDoneAtOnce) {
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    Request barrier = request_of(0);
+    barrier.verb = TUTTI_BARRIER;
+    arrive(rank, 0, barrier);
+  }
+  call(0);
+  drain(loop_);
+  ASSERT_TRUE(session(0).fold(0, 0));
+  EXPECT_TRUE(trainer(0).is_done(0));
+}
+
+// ---- Many ranks ----
+
+class ManyRanksTest : public BoardTest {
+ protected:
+  ManyRanksTest() : BoardTest(100) {}
+};
+
+TEST_F(ManyRanksTest, AHundredRanksFoldOnOneHost) {
+  constexpr uint64_t kCount = kBoardBlockBytes / sizeof(float) + 3;
+  for (uint32_t rank = 0; rank < 100; ++rank) arrive(rank, 0, fill_all_reduce(rank, kCount, 0));
+  EXPECT_EQ(word(0).arrived, 100u);
+  call(0);
+  drain(loop_);
+  for (uint32_t rank = 0; rank < 100; ++rank) ASSERT_EQ(taken_of(rank), Numbers{0}) << rank;
+  ASSERT_TRUE(session(99).fold(0, 0));
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_TRUE(trainer(99).is_done(0));
+  expect_sums(kCount);
+  begin_folding(1);
+  entry(1, 77).holding = 1;
+  trainer(77).hang_up();
+  ASSERT_TRUE(turn_until_over(1));
+  EXPECT_EQ(failure(1).culprit_rank, 77);
+}
+
+TEST(BoardShare, MoreRanksThanABoardSeatsAreRefusedByName) {
+  Loop loop;
+  std::vector<std::unique_ptr<Served>> served;
+  std::vector<Session*> sessions;
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < kSeatsMost + 1; ++rank) {
+    served.push_back(std::make_unique<Served>(loop, socket_pair()));
+    sessions.push_back(served.back()->session.get());
+    ranks.push_back(rank);
+  }
+  const Status refused = share_board(loop, sessions, ranks, kSeatsMost + 1);
+  EXPECT_EQ(refused.code(), Code::resource_exhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("at most 240 ranks on one host, not 241"));
+  sessions.pop_back();
+  ranks.pop_back();
+  EXPECT_TRUE(share_board(loop, sessions, ranks, kSeatsMost).ok());
+  EXPECT_TRUE(sessions[0]->welcome(1, std::vector<std::string>(kSeatsMost, "h")).ok());
+  served[0]->trainer.join();
+  EXPECT_EQ(served[0]->trainer.descriptors(), kWelcomeDescriptors);
+}
+
+TEST(BoardShare, JobsAfterEachOtherLeaveNothing) {
+  struct Job : BoardTest {
+    void TestBody() override {}
+  };
+  { Job warm; }
+  const size_t before = open_descriptors();
+  for (int epoch = 0; epoch < 50; ++epoch) Job();
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+}  // namespace
+}  // namespace tutti

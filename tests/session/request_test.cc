@@ -1,0 +1,317 @@
+// What may be asked: sides, places, types, strategies; what is refused, and in which words.
+#include <algorithm>
+#include <span>
+
+#include "tests/session/trainer.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kEnd = kTestSegmentBytes;
+
+// Rank 1 of 4 unless told otherwise; each call sends one request and takes what arrives.
+class RequestTest : public testing::Test {
+ protected:
+  Call ask(const Request& request) { return ask_of(served, request); }
+  Call ask_of(Served& whom, const Request& request) {
+    whom.trainer.submit(next_, request);
+    const size_t before = whom.events.requests.size();
+    EXPECT_TRUE(turn_until(loop, [&] { return whom.events.requests.size() > before; }));
+    whom.session->complete(0, next_, {});
+    EXPECT_TRUE(whom.trainer.is_done(next_));
+    ++next_;
+    EXPECT_EQ(whom.events.ends, 0);
+    return whom.events.requests.empty() ? Call{} : whom.events.requests.back();
+  }
+  void expect_refused(const Request& request, const std::string& why) {
+    const Call op = ask(request);
+    EXPECT_EQ(op.invalid.code(), Code::invalid_argument) << why;
+    EXPECT_THAT(op.invalid.message(), HasSubstr(why));
+    EXPECT_THAT(op.invalid.message(), HasSubstr("rank 1 (host a, pid "));
+    EXPECT_EQ(op.invalid.culprit(), (Culprit{1, "a"}));
+    EXPECT_EQ(op.in, nullptr);
+    EXPECT_EQ(op.out, nullptr);
+  }
+  static Request of(tutti_collective verb, uint64_t in, uint64_t out) {
+    Request request = all_reduce_request();
+    request.verb = static_cast<uint8_t>(verb);
+    request.in_offset = in;
+    request.out_offset = out;
+    return request;
+  }
+
+  Loop loop;
+  Served served{loop};
+  uint64_t next_ = 0;
+};
+
+TEST_F(RequestTest, WhoWaitsIsTold) {
+  Request request = all_reduce_request();
+  EXPECT_FALSE(ask(request).blocking);
+  request.flags = kRequestBlocking;
+  EXPECT_TRUE(ask(request).blocking);
+}
+
+TEST_F(RequestTest, RefusesUnknownNumbers) {
+  Request request = all_reduce_request();
+  request.dtype = kDtypes;
+  expect_refused(request, "dtype 13");
+  request = all_reduce_request();
+  request.op = 5;
+  expect_refused(request, "op 5");
+  for (const uint8_t verb : {6, 63, 65, 200, 255}) {
+    request = all_reduce_request();
+    request.verb = verb;
+    expect_refused(request, "verb " + std::to_string(verb) + " is none");
+  }
+}
+
+// The library refuses a call, which keeps its place: the text is the trainer's, and may be
+// anything.
+TEST_F(RequestTest, RefusedCallsSayWhyInThePlacesOfTheirRanks) {
+  const std::string why = "the tensor is\n on fire\x01";
+  std::memcpy(served.trainer.at(kArenaOffset), why.data(), why.size());
+  Request request = of(TUTTI_ALL_REDUCE, kArenaOffset, 0);
+  request.flags = kRequestRefused;
+  request.root = TUTTI_OUT_OF_RANGE;
+  request.count = why.size();
+  Call op = ask(request);
+  EXPECT_EQ(op.invalid.code(), Code::out_of_range);
+  EXPECT_THAT(op.invalid.message(), HasSubstr("the tensor is? on fire?"));
+  EXPECT_EQ(op.invalid.culprit(), (Culprit{1, "a"}));
+  for (const uint64_t offset : {uint64_t{0}, kArenaOffset - 1, kEnd - 8, ~uint64_t{0} - 4}) {
+    request.in_offset = offset;
+    request.count = offset == kEnd - 8 ? 9 : ~uint64_t{0};
+    request.root = 0xffffffff;
+    op = ask(request);
+    EXPECT_FALSE(op.invalid.ok());
+    EXPECT_THAT(op.invalid.message(), HasSubstr("the call was refused")) << offset;
+    EXPECT_EQ(op.in, nullptr);
+  }
+}
+
+// Only ranks can fold what passes through windows, or is a list: the worker gets no memory of it.
+// In a group over several hosts, as this one is, it would have to, so the request is refused.
+TEST_F(RequestTest, StagedAndListedTensorsAreTheRanks) {
+  for (const uint8_t flag : {kRequestStaged, kRequestListed}) {
+    Request request = of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset);
+    request.flags = flag;
+    request.count = 1 << 20;  // More than the segment holds.
+    const Call op = ask(request);
+    EXPECT_EQ(op.invalid.code(), Code::invalid_argument);
+    EXPECT_THAT(op.invalid.message(), testing::HasSubstr("are for groups of one host"));
+    EXPECT_TRUE(op.ranks_only);
+    EXPECT_EQ(op.in, nullptr);
+    EXPECT_EQ(op.out, nullptr);
+  }
+  EXPECT_FALSE(ask(all_reduce_request()).ranks_only);
+}
+
+TEST_F(RequestTest, RefusesMeanOfIntegers) {
+  Request request = all_reduce_request();
+  request.op = TUTTI_MEAN;
+  for (const auto dtype : {TUTTI_I8, TUTTI_U8, TUTTI_I32, TUTTI_I64, TUTTI_BOOL, TUTTI_I16,
+                           TUTTI_U16, TUTTI_U32, TUTTI_U64}) {
+    request.dtype = static_cast<uint8_t>(dtype);
+    expect_refused(request, "MEAN needs a floating-point dtype; use SUM and divide");
+  }
+  request.dtype = TUTTI_BF16;
+  EXPECT_TRUE(ask(request).invalid.ok());
+}
+
+TEST_F(RequestTest, RefusesStrategiesThatAreNone) {
+  Request request = all_reduce_request();
+  request.local_strategy = pack_strategy(TUTTI_TREE, 0);
+  expect_refused(request, "arity must be >= 1");
+  request.local_strategy = pack_strategy(4, 0);
+  expect_refused(request, "strategy 4");
+  request.local_strategy = 0;
+  request.global_strategy = pack_strategy(TUTTI_RING, 2);
+  expect_refused(request, "only a tree has an arity");
+}
+
+TEST_F(RequestTest, RefusesRootsOutsideTheGroup) {
+  Request request = of(TUTTI_REDUCE, kArenaOffset, 0);
+  request.root = 4;
+  expect_refused(request, "root 4 is no rank of a group of 4");
+  request.verb = TUTTI_BROADCAST;
+  expect_refused(request, "root 4");
+  request = all_reduce_request();
+  request.root = 4;
+  EXPECT_EQ(ask(request).signature.root, 0u) << "an all_reduce has no root to be wrong";
+}
+
+TEST_F(RequestTest, RefusesSidesOutsideTheArena) {
+  expect_refused(of(TUTTI_ALL_REDUCE, 0, kArenaOffset), "input side");
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset - 4, kArenaOffset), "outside the segment");
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset, kEnd - 28), "output side");
+  expect_refused(of(TUTTI_ALL_REDUCE, ~uint64_t{0} - 3, kArenaOffset), "input side");
+  EXPECT_TRUE(ask(of(TUTTI_ALL_REDUCE, kArenaOffset, kEnd - 32)).invalid.ok());
+}
+
+TEST_F(RequestTest, RefusesCountsThatOverflow) {
+  for (const uint64_t count : {~uint64_t{0}, uint64_t{1} << 62, (uint64_t{1} << 62) + 1}) {
+    Request request = all_reduce_request();
+    request.count = count;
+    expect_refused(request, "more than any memory holds");
+  }
+  Request request = of(TUTTI_ALL_GATHER, kArenaOffset, kArenaOffset);
+  request.count = uint64_t{1} << 60;  // Fits once, but not four times.
+  expect_refused(request, "more than any memory holds");
+  request = all_reduce_request();
+  request.count = uint64_t{1} << 40;
+  expect_refused(request, "outside the segment");
+}
+
+// Alone, a rank can ask for so many bytes that offset and size together wrap around.
+TEST_F(RequestTest, RefusesEndsThatOverflow) {
+  Served alone(loop, 0, 1);
+  Request request = all_reduce_request();
+  request.count = (uint64_t{1} << 62) - 1;
+  const Call op = ask_of(alone, request);
+  EXPECT_THAT(op.invalid.message(), HasSubstr("outside the segment"));
+  EXPECT_EQ(op.in, nullptr);
+}
+
+TEST_F(RequestTest, RefusesMisalignedSides) {
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset + 2, kArenaOffset + 64), "not aligned for f32");
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset + 65), "not aligned for f32");
+}
+
+TEST_F(RequestTest, InPlaceIsFineAndPartialOverlapIsNot) {
+  const Call op = ask(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset));
+  EXPECT_TRUE(op.invalid.ok());
+  EXPECT_EQ(op.in, op.out);
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset, kArenaOffset + 4), "overlap in part");
+  expect_refused(of(TUTTI_ALL_REDUCE, kArenaOffset + 28, kArenaOffset), "overlap in part");
+  EXPECT_TRUE(ask(of(TUTTI_ALL_REDUCE, kArenaOffset + 32, kArenaOffset)).invalid.ok());
+}
+
+TEST_F(RequestTest, EmptyTensorsHaveNoSides) {
+  Request request = all_reduce_request();
+  request.count = 0;
+  request.in_offset = request.out_offset = 0;
+  const Call op = ask(request);
+  EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
+  EXPECT_EQ(op.in, nullptr);
+  EXPECT_EQ(op.out, nullptr);
+}
+
+TEST_F(RequestTest, ReduceWritesOnlyAtTheRoot) {
+  Request request = of(TUTTI_REDUCE, kArenaOffset, 0);
+  request.root = 2;
+  Call op = ask(request);
+  EXPECT_TRUE(op.invalid.ok());
+  EXPECT_NE(op.in, nullptr);
+  EXPECT_EQ(op.out, nullptr);
+  request.root = 1;
+  expect_refused(request, "output side");
+  request.out_offset = kArenaOffset + 32;
+  op = ask(request);
+  EXPECT_EQ(op.out - op.in, 32);
+}
+
+TEST_F(RequestTest, BroadcastReadsOnlyAtTheRoot) {
+  Request request = of(TUTTI_BROADCAST, 0, kArenaOffset);
+  request.root = 2;
+  Call op = ask(request);
+  EXPECT_TRUE(op.invalid.ok());
+  EXPECT_EQ(op.in, nullptr);
+  EXPECT_NE(op.out, nullptr);
+  request.root = 1;
+  request.in_offset = kArenaOffset + 128;
+  expect_refused(request, "one buffer");
+  request.out_offset = 0;
+  op = ask(request);
+  EXPECT_TRUE(op.invalid.ok());
+  EXPECT_EQ(op.out, op.in);
+}
+
+TEST_F(RequestTest, GatherNeedsRoomForAll) {
+  // Rank 1 of 4, 32 bytes each: in place is the second quarter of the output.
+  EXPECT_TRUE(ask(of(TUTTI_ALL_GATHER, kArenaOffset + 32, kArenaOffset)).invalid.ok());
+  EXPECT_TRUE(ask(of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 128)).invalid.ok());
+  expect_refused(of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 124), "output side (128 bytes");
+  expect_refused(of(TUTTI_ALL_GATHER, kArenaOffset, kArenaOffset), "overlap in part");
+  expect_refused(of(TUTTI_ALL_GATHER, kArenaOffset + 64, kArenaOffset), "overlap in part");
+}
+
+TEST_F(RequestTest, ScatterReadsFromAll) {
+  EXPECT_TRUE(ask(of(TUTTI_REDUCE_SCATTER, kArenaOffset, kArenaOffset + 32)).invalid.ok());
+  EXPECT_TRUE(ask(of(TUTTI_REDUCE_SCATTER, kEnd - 128, kArenaOffset)).invalid.ok());
+  expect_refused(of(TUTTI_REDUCE_SCATTER, kEnd - 124, kArenaOffset), "input side (128 bytes");
+  expect_refused(of(TUTTI_REDUCE_SCATTER, kArenaOffset, kArenaOffset), "overlap in part");
+}
+
+TEST_F(RequestTest, BarrierNeedsNothing) {
+  Request request = of(TUTTI_BARRIER, ~uint64_t{0}, ~uint64_t{0});
+  request.dtype = 99;
+  const Call op = ask(request);
+  EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
+  EXPECT_EQ(op.signature.count, 0u);
+}
+
+TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
+  served.session->answer_subgroup(3, {1, 2});
+  const uint32_t area = served.trainer.view().mail(0).area;
+  ASSERT_EQ(area, 1u);
+  served.trainer.write(0, of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 64), 0, area);
+  served.trainer.set_word(0, board::Phase::called, 1, area);
+  served.trainer.mark(0, area);
+  served.trainer.ring();
+  ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == 1; }));
+  const Call& op = served.events.requests[0];
+  EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
+  EXPECT_EQ(op.group, 3u);
+  EXPECT_EQ(op.number, 0u);
+  served.session->complete(3, 0, {});
+  EXPECT_EQ(served.trainer.word(0, area).phase, board::Phase::done);
+  EXPECT_EQ(served.trainer.word(0), board::SlotWord{}) << "the job's area is another";
+}
+
+// Marks for areas that no group has.
+TEST_F(RequestTest, UnknownGroupsAreNotServed) {
+  for (const uint32_t area : {1u, 2u, kAreasMost - 1}) {
+    served.trainer.write(0, all_reduce_request(), 0, area);
+    served.trainer.set_word(0, board::Phase::called, 1, area);
+    served.trainer.mark(0, area);
+  }
+  served.trainer.ring();
+  drain(loop);
+  EXPECT_TRUE(served.events.requests.empty());
+  EXPECT_TRUE(ask(all_reduce_request()).invalid.ok());
+}
+
+TEST_F(RequestTest, SubgroupsOfNonsenseAreAnsweredAtOnce) {
+  BoardMail& mail = served.trainer.view().mail(0);
+  const std::vector<std::vector<uint32_t>> lists = {{}, {0, 1, 2, 3, 0}, {4}, {1, 1}};
+  const auto expect_refusal = [&] {
+    ASSERT_TRUE(turn_until(
+        loop, [&] { return mail.state.load() == static_cast<uint32_t>(MailState::answered); }));
+    EXPECT_EQ(mail.failure.code, TUTTI_INVALID_ARGUMENT) << mail.failure.message;
+    EXPECT_EQ(mail.failure.culprit_rank, 1);
+    EXPECT_THAT(mail.failure.message, HasSubstr("rank 1 (host a, pid "));
+  };
+  for (const auto& ranks : lists) {
+    served.trainer.ask_subgroup(ranks);
+    expect_refusal();
+  }
+  for (const uint64_t offset : {uint64_t{0}, kEnd - 4, ~uint64_t{0} - 3}) {
+    mail.ranks = 2;
+    mail.list_offset = offset;
+    mail.state = static_cast<uint32_t>(MailState::asked);
+    served.trainer.ring();
+    expect_refusal();
+  }
+  mail.ranks = ~uint32_t{0};
+  mail.state = static_cast<uint32_t>(MailState::asked);
+  served.trainer.ring();
+  expect_refusal();
+  EXPECT_TRUE(served.events.subgroups.empty());
+  EXPECT_EQ(served.events.ends, 0);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,82 @@
+// The worker's side of windows: tensors that pass block by block to other hosts.
+#include "tests/session/board.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kBlocks = 3;
+
+// Ranks 0 and 1 are here, 2 is on another host.
+class WindowTest : public BoardTest {
+ protected:
+  WindowTest() : BoardTest(2, uint64_t{8} << 20, 1) {}
+
+  // A tensor of kBlocks blocks through a window.
+  static Request staged() {
+    Request request = request_of(0, kRequestStaged | kRequestBlocking);
+    request.count = kBlocks * kBoardBlockBytes / sizeof(float);
+    request.out_offset = request.in_offset = kArenaOffset;
+    return request;
+  }
+  void fill(uint32_t rank, uint64_t number, uint32_t blocks) {
+    entry(number, rank).ready = blocks;
+    call(number);
+    drain(loop_);
+  }
+};
+
+TEST_F(WindowTest, TheWorkerIsToldWhatWindowsHold) {
+  for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
+  call(0);
+  drain(loop_);
+  ASSERT_EQ(taken_of(0), Numbers{0});
+  ASSERT_EQ(taken_of(1), Numbers{0});
+  const Call& taken = events(1).requests[0];
+  EXPECT_TRUE(taken.invalid.ok()) << taken.invalid.to_string();
+  EXPECT_EQ(taken.window_bytes, kTestWindowBytes);
+  events(0).filled.clear();
+  fill(1, 0, 2);
+  EXPECT_EQ(taken.filled(), 2 * kBoardBlockBytes);
+  EXPECT_EQ(events(0).requests[0].filled(), 0u);
+  EXPECT_EQ(events(0).filled, Numbers{0}) << "once for all ranks";
+  session(0).passed(0, 0, kBoardBlockBytes);
+  EXPECT_EQ(slot(0).passed.load(), pack(board::Count{1, 1}));
+}
+
+// Others may have used what it brought: what the rest would be nobody knows.
+TEST_F(WindowTest, WhoDiesWithItsWindowHalfFilledEndsTheEpoch) {
+  for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
+  fill(1, 0, kBlocks - 1);
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_EQ(events(1).stuck.size(), 1u);
+  EXPECT_EQ(events(1).stuck[0].culprit(), (Culprit{1, "here"}));
+}
+
+TEST_F(WindowTest, WhoDiesWithAllInItsWindowEndsNothing) {
+  for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
+  fill(1, 0, kBlocks);
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  EXPECT_TRUE(events(1).stuck.empty());
+}
+
+// The slot holds an older request of it, with a window that was never filled: it failed.
+TEST_F(WindowTest, ARequestOfAnEarlierTurnIsNoWindow) {
+  for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
+  call(0);
+  drain(loop_);
+  session(0).complete(0, 0, aborted("for all"));
+  for (const uint32_t rank : {0, 1}) events(rank).filled.clear();
+  arrive(0, kBoardSlots);
+  call(kBoardSlots);
+  drain(loop_);
+  ASSERT_EQ(taken_of(0), (Numbers{0, kBoardSlots}));
+  for (const uint32_t rank : {0, 1}) EXPECT_EQ(events(rank).filled, Numbers{});
+  trainer(1).hang_up();
+  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  EXPECT_TRUE(events(1).stuck.empty()) << "who has not arrived has brought nothing";
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,49 @@
+// What a process holds, read from /proc: to compare before and after.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/support/process_mesh.h"
+
+namespace tutti::testing {
+
+inline int descriptors_of(pid_t pid) {
+  int count = 0;
+  std::error_code error;
+  const auto folder =
+      std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error);
+  for ([[maybe_unused]] const auto& entry : folder) ++count;
+  return count;
+}
+
+inline int mappings_of(pid_t pid) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) ++count;
+  return count;
+}
+
+// Private memory in MiB: what a leak would grow. Shared pages of segments come and go with tensors.
+inline int64_t private_mib_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8)) / 1024;
+  return -1;
+}
+
+// The report of a job's worker on a host; empty where it has none.
+inline v1::WorkerReport worker_report(const ProcessMesh& mesh, int host, const std::string& job) {
+  const auto status = admin_status(mesh.host(host).address, true, 10'000);
+  if (status.ok())
+    for (const v1::WorkerReport& worker : status->agents(0).workers())
+      if (worker.job() == job) return worker;
+  return {};
+}
+
+}  // namespace tutti::testing

@@ -1,0 +1,208 @@
+// A mesh of real agents and workers, with trainers as forked processes: for what only processes can
+// show.
+//
+// Make it before this process has threads; trainers are forked from it and use nothing but the
+// client library.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "client/tutti.hpp"
+#include "daemon/launch/launch.h"
+
+namespace tutti::testing {
+
+// What a trainer knows of its place. `join` throws tutti::Error.
+struct Seat {
+  std::string job;
+  std::string socket;
+  int rank = 0;
+  int world_size = 0;
+
+  Group join(int timeout_ms = 60'000) const {
+    JoinOptions options;
+    options.socket = socket;
+    options.job = job;
+    options.rank = rank;
+    options.world_size = world_size;
+    options.timeout = std::chrono::milliseconds(timeout_ms);
+    return Group::join(options);
+  }
+};
+
+// Ends the trainer with the sentence, which the test prints.
+inline void check(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error("check failed: " + what);
+}
+
+// The failure that `act` must end with; a check fails where it ends well.
+inline Error failure_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::runtime_error("check failed: expected an error, got none");
+}
+
+inline void check_contains(const Error& error, const std::string& part) {
+  check(std::string(error.what()).find(part) != std::string::npos,
+        "'" + std::string(error.what()) + "' does not say '" + part + "'");
+}
+
+// One operation, checked by value.
+inline void check_works(Group& group) {
+  std::vector<float> x(100, 1.0f);
+  group.all_reduce(std::span(x));
+  for (const float value : x) check(value == static_cast<float>(group.world_size()), "a right sum");
+}
+
+inline void all_reduce_of(Group& group, size_t count, const Options& options = {}) {
+  std::vector<float> x(count);
+  group.all_reduce(std::span(x), sum, options);
+}
+
+// A forked trainer. Its body's exception, or "", comes back as the report.
+class Trainer {
+ public:
+  using Body = std::function<void(const Seat&)>;
+  static constexpr unsigned kPatienceSeconds = 240;  // Then SIGALRM: a hang is a failure.
+
+  Trainer(const Seat& seat, const Body& body) {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(ends[0]);
+      live(seat, body, ends[1]);
+    }
+    close(ends[1]);
+    output_ = Fd(ends[0]);
+  }
+  Trainer(Trainer&& other) noexcept
+      : pid_(std::exchange(other.pid_, 0)), output_(std::move(other.output_)) {}
+  ~Trainer() {
+    if (pid_ == 0) return;
+    kill(SIGKILL);
+    wait();
+  }
+
+  void kill(int signal) const { ::kill(pid_, signal); }
+  // Blocks until the trainer has said a line with say(); "" when it ended instead.
+  std::string line() const {
+    std::string text;
+    char byte = 0;
+    while (read(output_.get(), &byte, 1) == 1 && byte != '\n') text += byte;
+    return text;
+  }
+  // The report, once it has ended: "" where all went well.
+  std::string wait() {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t got = 0; (got = read(output_.get(), buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<size_t>(got));
+    int status = 0;
+    waitpid(std::exchange(pid_, 0), &status, 0);
+    if (WIFSIGNALED(status)) text += "killed by signal " + std::to_string(WTERMSIG(status));
+    return text;
+  }
+
+ private:
+  [[noreturn]] static void live(const Seat& seat, const Body& body, int output) {
+    alarm(kPatienceSeconds);
+    report_fd() = output;
+    std::string text;
+    try {
+      body(seat);
+    } catch (const std::exception& error) {
+      text = "rank " + std::to_string(seat.rank) + ": " + error.what();
+    }
+    (void)!write(output, text.data(), text.size());
+    _exit(text.empty() ? 0 : 1);
+  }
+
+ public:
+  static int& report_fd() {
+    static int fd = -1;
+    return fd;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  Fd output_;
+};
+
+// Inside a trainer: a line for the test's Trainer::line().
+inline void say(const std::string& text) {
+  const std::string line = text + "\n";
+  (void)!write(Trainer::report_fd(), line.data(), line.size());
+}
+
+class ProcessMesh {
+ public:
+  explicit ProcessMesh(int hosts, bool netns = false) {
+    block_signals();
+    loop_ = std::make_unique<Loop>();
+    children_ = std::make_unique<ChildProcesses>(*loop_);
+    LocalMeshOptions options;
+    options.hosts = hosts;
+    options.netns = netns;
+    auto mesh = LocalMesh::start(*loop_, *children_, options, [] { return false; });
+    if (!mesh.ok()) throw std::runtime_error("no mesh: " + mesh.status().to_string());
+    mesh_ = *std::move(mesh);
+  }
+
+  LocalMesh& mesh() { return *mesh_; }
+  std::string log_tails() const { return mesh_->log_tails(); }
+  const LocalMesh::Host& host(int index) const { return mesh_->hosts().at(index); }
+
+  // One trainer a rank, host-major.
+  std::vector<Trainer> start(const std::string& job, const std::vector<int>& per_host,
+                             const Trainer::Body& body) const {
+    int world_size = 0;
+    for (const int ranks : per_host) world_size += ranks;
+    std::vector<Trainer> trainers;
+    for (size_t host = 0; host < per_host.size(); ++host)
+      for (int i = 0; i < per_host[host]; ++i) {
+        const int rank = static_cast<int>(trainers.size());
+        trainers.emplace_back(Seat{job, mesh_->hosts()[host].socket, rank, world_size}, body);
+      }
+    return trainers;
+  }
+
+  // All trainers' reports; "" where all went well.
+  static std::string wait(std::vector<Trainer>& trainers) {
+    std::string reports;
+    for (Trainer& trainer : trainers) {
+      const std::string report = trainer.wait();
+      if (!report.empty()) reports += report + "\n";
+    }
+    return reports;
+  }
+
+  std::string run(const std::string& job, const std::vector<int>& per_host,
+                  const Trainer::Body& body) const {
+    std::vector<Trainer> trainers = start(job, per_host, body);
+    std::string reports = wait(trainers);
+    return reports.empty() ? reports : reports + mesh_->log_tails();
+  }
+
+ private:
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<ChildProcesses> children_;
+  std::unique_ptr<LocalMesh> mesh_;
+};
+
+}  // namespace tutti::testing

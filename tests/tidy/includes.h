@@ -1,0 +1,130 @@
+// Who may include what: downward only, through doors only, and foreign things only in their home.
+#pragma once
+
+#include <map>
+
+#include "tests/tidy/source.h"
+
+namespace tutti::tidy {
+
+// The floors of the house. A room includes only rooms of lower floors.
+inline const std::map<std::string, int> kFloors = {
+    {"kernel", 1},    {"base", 1},   {"board", 2}, {"schedule", 2}, {"device", 3}, {"tuning", 3},
+    {"transport", 4}, {"engine", 5}, {"group", 6}, {"session", 7},  {"mesh", 7},   {"worker", 8},
+    {"agent", 8},     {"launch", 8}, {"bench", 8}, {"cli", 9}};
+
+// The room a file belongs to: daemon/<room>/..., and its tests and fuzzers, tests/<room>/... and
+// tests/fuzz/<room>_...
+inline std::string room_of(const std::string& path) {
+  static const std::regex kRoom("^(?:daemon/([a-z]+)/|tests/fuzz/([a-z]+)_|tests/([a-z]+)/)");
+  std::smatch match;
+  if (!std::regex_search(path, match, kRoom)) return "";
+  const std::string room = match[1].str() + match[2].str() + match[3].str();
+  return kFloors.contains(room) ? room : "";
+}
+
+inline bool is_door(const std::string& include) {
+  static const std::regex kDoor("^daemon/(?:base/[a-z_]+|([a-z]+)/\\1)\\.h$");
+  return std::regex_match(include, kDoor);
+}
+
+// The doors to what the client's library links as well.
+inline const std::set<std::string> kForClients = {"daemon/base/fd.h", "daemon/base/status.h",
+                                                  "daemon/base/strategy.h",
+                                                  "daemon/kernel/kernel.h", "daemon/board/board.h"};
+// What an operation does to two values, for the kernels of other processors.
+constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
+
+// Second doors, for tests alone: the proof of schedules.
+inline const std::set<std::string> kForTests = {"daemon/schedule/checker.h"};
+
+// Why `source` may not include the daemon's header, or "".
+inline std::string refuse_daemon(const Source& source, const std::string& include) {
+  const std::string from = room_of(source.path);
+  const std::string to = room_of(include);
+  if (to.empty()) return "no room has this header";
+  if (from == to) return "";
+  const bool test = source.under("tests/");
+  if (kForClients.contains(include) && source.under("client/")) return "";
+  if (!test && from.empty()) return "only the daemon and the tests include the daemon";
+  if (include == kArithmetic) return from == "device" ? "" : "only a device computes";
+  if (kForTests.contains(include)) return test ? "" : "this header is for tests";
+  if (!is_door(include)) return "not the door of room " + to;
+  if (!test && kFloors.at(to) >= kFloors.at(from)) return to + " is not below " + from;
+  return "";
+}
+
+// Why `source` may not include this header of ours, or "".
+inline std::string refuse_own(const Source& source, const std::string& include) {
+  static const std::set<std::string> kPlainProto = {"proto/tutti_types.h", "proto/types.h",
+                                                    "proto/segment.h", "proto/board.h"};
+  const bool client = source.under("client/");
+  const bool test = source.under("tests/");
+  if (include.starts_with("daemon/")) return refuse_daemon(source, include);
+  if (include.starts_with("proto/"))
+    return client && !kPlainProto.contains(include) ? "the client knows no protobuf" : "";
+  if (include.starts_with("client/"))
+    return client || test || source.under("daemon/bench/") ? "" : "only the bench uses the client";
+  if (include.starts_with("tests/")) return test ? "" : "only tests include tests";
+  return "not a path from the repository's root";
+}
+
+struct Home {
+  std::string_view header;              // Begins with.
+  std::vector<std::string_view> paths;  // Begin with; empty: nowhere.
+};
+inline const std::vector<Home> kHomes = {
+    {"grpc",
+     {"daemon/transport/", "daemon/mesh/", "tests/transport/", "tests/fuzz/transport_",
+      "tests/mesh/", "tests/bench/"}},
+    {"cuda", {"daemon/device/"}},
+    {"openssl/", {"daemon/transport/"}},
+    {"spdlog/", {"daemon/group/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
+    {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
+    {"gtest/", {"tests/"}},
+    {"gmock/", {"tests/"}},
+    {"benchmark/", {"tests/"}},
+    {"sys/mman.h",
+     {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/bench/",
+      "tests/client/", "tests/process/"}},
+    {"linux/memfd.h", {"daemon/session/", "daemon/device/", "client/", "tests/session/"}},
+    {"sys/un.h",
+     {"daemon/agent/notify.", "daemon/launch/ready.", "daemon/session/", "client/",
+      "tests/session/"}},
+    {"google/protobuf", {}},
+};
+
+inline std::string refuse_foreign(const Source& source, const std::string& include) {
+  for (const Home& home : kHomes) {
+    if (!include.starts_with(home.header)) continue;
+    const auto here = [&](std::string_view path) { return source.under(path); };
+    return std::ranges::any_of(home.paths, here) ? "" : "this is not the home of this header";
+  }
+  const bool library = include.find('/') != std::string::npos;
+  return library && source.under("client/") && !include.starts_with("sys/") &&
+                 !include.starts_with("linux/")
+             ? "the client includes libc and proto/ alone"
+             : "";
+}
+
+inline void check_includes(const Source& source, Findings& findings) {
+  static const std::regex kInclude("^\\s*#\\s*include\\s*([<\"])([^>\"]+)[>\"]");
+  for (size_t i = 0; source.is_cpp() && i < source.lines.size(); ++i) {
+    std::smatch match;
+    if (!std::regex_search(source.lines[i], match, kInclude)) continue;
+    const std::string include = match[2];
+    const std::string why =
+        match[1] == "<" ? refuse_foreign(source, include) : refuse_own(source, include);
+    if (!why.empty()) findings.push_back({source.path, i + 1, include + ": " + why});
+  }
+}
+
+// A memfd has its home as its header would, had it one of its own.
+inline void check_memfd(const Source& source, Findings& findings) {
+  const bool home = source.under("daemon/session/") || source.under("daemon/device/") ||
+                    source.under("client/") || source.under("tests/session/");
+  static const std::regex kCall("\\bmemfd_create\\(");
+  if (!home) find_lines(source, kCall, "this is not the home of memfd", findings);
+}
+
+}  // namespace tutti::tidy

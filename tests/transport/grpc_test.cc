@@ -1,0 +1,199 @@
+// What only a network can do to a link: strangers, liars and deaf ears on the port, played by bare
+// gRPC and bare sockets.
+#include "tests/transport/raw_grpc.h"
+
+namespace tutti {
+namespace {
+
+// Messages a liar may send, and the code the honest end must close with.
+struct Lie {
+  const char* name;
+  std::vector<Bytes> messages;
+  Code code;
+};
+
+std::vector<Lie> lies() {
+  FrameHeader stranger = sealed(4), newer = sealed(4), odd = sealed(4), late = sealed(4);
+  stranger.magic = 0;
+  newer.version = kFrameVersion + 1;
+  odd.kind = static_cast<FrameKind>(9);
+  late.link_seq = 1;
+  return {{"wrong magic", {frame(stranger, 4)}, Code::invalid_argument},
+          {"wrong version", {frame(newer, 4)}, Code::invalid_argument},
+          {"unknown kind", {frame(odd, 4)}, Code::invalid_argument},
+          {"a gap", {frame(late, 4)}, Code::data_loss},
+          {"a repeat", {frame(sealed(4), 4), frame(sealed(4), 4)}, Code::data_loss},
+          {"too large", {frame(sealed(kMax + 1), kMax + 1)}, Code::invalid_argument},
+          {"says more", {frame(sealed(5), 4)}, Code::data_loss},
+          {"says less", {frame(sealed(3), 4)}, Code::data_loss},
+          {"says far more", {frame(sealed(~size_t{0}), 4)}, Code::invalid_argument},
+          {"half a header", {Bytes(20, 'x')}, Code::data_loss},
+          {"nothing", {Bytes()}, Code::data_loss}};
+}
+
+TEST(GrpcListener, ClosesOnFramesThatLie) {
+  for (const Lie& lie : lies()) {
+    GrpcListener listener;
+    RawClient liar(listener.address, kSecret);
+    for (const Bytes& message : lie.messages) liar.write(message);
+    EXPECT_EQ(listener.end->closed_code(), lie.code) << lie.name;
+    EXPECT_EQ(liar.end().error_code(), grpc::StatusCode::UNAVAILABLE) << lie.name;
+    EXPECT_EQ(from_bytes<FrameHeader>(liar.heard).kind, FrameKind::goodbye) << lie.name;
+  }
+}
+
+TEST(GrpcListener, RefusesWhatIsFarTooLargeUnread) {
+  GrpcListener listener;
+  RawClient liar(listener.address, kSecret);
+  liar.write(frame(sealed(10 * kMax), 10 * kMax));
+  EXPECT_EQ(listener.end->closed_code(), Code::unavailable);
+  EXPECT_EQ(liar.end().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST(GrpcListener, RefusesAStreamWithoutAHello) {
+  LinkHelloHead newer, wordy;
+  newer.version = 9;
+  wordy.job_bytes = ~uint32_t{0};
+  const Bytes hello = hello_of(kSecret);
+  for (const Bytes& words :
+       {Bytes(), Bytes(64, 'x'), to_bytes(newer), to_bytes(wordy), hello.substr(1), hello + "x"}) {
+    GrpcListener listener;
+    RawCall stranger(listener.address, {{kHelloKey, words}});
+    EXPECT_EQ(stranger.end().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(listener.asked, 0);
+  }
+}
+
+// Proxies end streams that are idle.
+TEST(GrpcListener, PingsWhereNothingElseIsSaid) {
+  Listener listener({.silence_ms = 2'000}, nullptr, "grpc");
+  RawClient client(listener.address, kSecret);
+  ASSERT_TRUE(client.read());
+  ASSERT_EQ(client.heard.size(), sizeof(FrameHeader));
+  EXPECT_EQ(from_bytes<FrameHeader>(client.heard).kind, FrameKind::ping);
+}
+
+TEST(GrpcListener, ProvesThatItKnowsTheSecretToo) {
+  GrpcListener listener;
+  RawClient client(listener.address, kSecret);
+  const auto answer = from_bytes<LinkAnswerHead>(client.initial(kAnswerKey));
+  EXPECT_TRUE(same_proof(answer.proof, prove(kSecret, "l" + client.said)));
+  EXPECT_FALSE(same_proof(answer.proof, prove(kSecret, "d" + client.said)));
+}
+
+TEST(GrpcListener, TurnsAwayAWrongProof) {
+  GrpcListener listener;
+  RawClient client(listener.address, "a guess");
+  const grpc::Status end = client.end();
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(end.error_message(), "a stranger");
+}
+
+// What was overheard opens nothing.
+TEST(GrpcListener, TakesAProofOnceAndOnlyForItsOwnChallenge) {
+  GrpcListener listener;
+  RawClient client(listener.address, kSecret);
+  EXPECT_FALSE(client.initial(kAnswerKey).empty());
+  for (const Bytes& proof : {client.proof, client.proof.substr(1), client.proof + "x",
+                             to_bytes(LinkChallenge()) + to_bytes(LinkProof())}) {
+    RawCall thief(listener.address, {{kHelloKey, client.hello}, {kProofKey, proof}});
+    EXPECT_EQ(thief.end().error_code(), grpc::StatusCode::UNAVAILABLE);
+  }
+  EXPECT_EQ(listener.asked, 1);
+}
+
+TEST(GrpcDialler, ClosesOnFramesThatLie) {
+  std::vector<Lie> all = lies();
+  all.push_back({"far too large", {frame(sealed(10 * kMax), 10 * kMax)}, Code::invalid_argument});
+  for (const Lie& lie : all) {
+    RawServer liar(kSecret, lie.messages);
+    auto transport = make_grpc_transport({.frame_bytes_max = kMax});
+    auto end = std::make_shared<Recorder>();
+    auto link = transport->connect(liar.address(), {"demo", 7, "a", kSecret}, end);
+    EXPECT_EQ(end->closed_code(), lie.code) << lie.name;
+  }
+}
+
+TEST(GrpcDialler, TellsNobodyTheSecretAndSendsNothingToAnImpostor) {
+  RawServer impostor("a guess", {});
+  auto transport = make_grpc_transport({});
+  auto end = std::make_shared<Recorder>();
+  auto link = transport->connect(impostor.address(), {"demo", 7, "a", kSecret}, end);
+  EXPECT_TRUE(link->send({{}, {}, nullptr}).ok());
+  EXPECT_EQ(end->closed_code(), Code::unauthenticated);
+  transport.reset();
+  EXPECT_NE(impostor.told().find("demo"), Bytes::npos);
+  EXPECT_EQ(impostor.told().find(kSecret), Bytes::npos);
+  EXPECT_EQ(impostor.frames(), 0) << "not one frame";
+}
+
+// A listening socket whose connections nobody answers.
+struct DeafPort {
+  DeafPort() : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in name{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+    EXPECT_EQ(::listen(socket.get(), 16), 0);
+    socklen_t size = sizeof(name);
+    ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &size);
+    address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+  }
+  Fd socket;
+  std::string address;
+};
+
+TEST(GrpcDialler, GivesUpOnADeafPortInTime) {
+  Sender sender;
+  DeafPort deaf;
+  auto transport = make_grpc_transport({.connect_timeout_ms = 500});
+  auto end = std::make_shared<Recorder>();
+  auto link = transport->connect(deaf.address, {}, end);
+  EXPECT_TRUE(sender.send(*link, 10, 0).ok());
+  EXPECT_FALSE(end->closed(std::chrono::milliseconds(300)).has_value());
+  auto cause = end->closed(std::chrono::seconds(20));
+  ASSERT_TRUE(cause.has_value());
+  EXPECT_EQ(cause->code(), Code::deadline_exceeded);
+  EXPECT_NE(cause->message().find(deaf.address), std::string::npos);
+}
+
+TEST(GrpcDialler, LeavesADeafPortWhenItsTransportEnds) {
+  DeafPort deaf;
+  auto transport = make_grpc_transport({.connect_timeout_ms = 120'000});
+  auto end = std::make_shared<Recorder>();
+  auto link = transport->connect(deaf.address, {}, end);
+  transport.reset();
+  EXPECT_EQ(end->closed_code(), Code::unavailable);
+}
+
+// Connects to `address`, says `words`, reads what comes until the other side closes or says
+// something, and closes.
+void speak(const std::string& address, const std::string& words) {
+  const Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  sockaddr_in name{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
+  ASSERT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+  if (words.empty()) return;
+  ASSERT_EQ(::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(words.size()));
+  char answer[256];
+  (void)::recv(fd.get(), answer, sizeof(answer), 0);
+}
+
+TEST(GrpcListener, IsUnharmedByStrangersOnThePort) {
+  Sender sender;
+  Pair pair("grpc");
+  Joined before = pair.join();
+  for (int i = 0; i < 20; ++i) {
+    speak(pair.address, "");
+    speak(pair.address, "GET / HTTP/1.1\r\nHost: tutti\r\n\r\n");
+    speak(pair.address, std::string(1'000, '\xff'));
+    speak(pair.address, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string(1'000, 'q'));
+  }
+  Joined after = pair.join();
+  for (Joined* link : {&before, &after}) {
+    ASSERT_TRUE(sender.send(*link->near, 5'000, 1).ok());
+    EXPECT_TRUE(link->far_end->next().value().bytes == pattern(5'000, 1));
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,166 @@
+// A peer that stops answering is noticed within silence_ms, traffic or not. The peer's stop is
+// played by a proxy between the two that stops forwarding: to either end, what a stopped process or
+// a vanished host looks like.
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "daemon/base/fd.h"
+#include "tests/transport/fixture.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kSilenceMs = 2'000;
+constexpr std::chrono::milliseconds kSlack{15'000};  // For a loaded machine.
+
+sockaddr_in loopback(int port) {
+  return {AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
+}
+
+// Forwards one TCP connection both ways until stopped; then it holds its sockets open, unread.
+class Proxy {
+ public:
+  explicit Proxy(const std::string& target)
+      : target_port_(std::stoi(target.substr(target.rfind(':') + 1))),
+        listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in name = loopback(0);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+    EXPECT_EQ(::listen(listener_.get(), 1), 0);
+    socklen_t size = sizeof(name);
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &size);
+    address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Proxy() { stop(); }
+  void stop() {
+    stopped_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  std::string address;
+  std::atomic<int> forwarded[2] = {0, 0};  // Times, to the listener and to the dialler.
+
+ private:
+  void run() {
+    if (!wait(listener_)) return;
+    near_ = Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    far_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in name = loopback(target_port_);
+    ::connect(far_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name));
+    std::thread back([this] { forward(far_, near_, forwarded[1]); });
+    forward(near_, far_, forwarded[0]);
+    back.join();
+  }
+  bool wait(const Fd& fd) const {
+    pollfd ready{fd.get(), POLLIN, 0};
+    while (!stopped_)
+      if (::poll(&ready, 1, 20) > 0) return true;
+    return false;
+  }
+  void forward(const Fd& from, const Fd& to, std::atomic<int>& times) {
+    std::vector<char> bytes(1 << 16);
+    while (wait(from)) {
+      const ssize_t got = ::recv(from.get(), bytes.data(), bytes.size(), 0);
+      if (got <= 0) return;
+      ++times;
+      for (ssize_t sent = 0; sent < got && !stopped_;) {
+        const ssize_t part = ::send(to.get(), bytes.data() + sent, static_cast<size_t>(got - sent),
+                                    MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent += std::max<ssize_t>(part, 0);
+      }
+    }
+  }
+
+  const int target_port_;
+  const Fd listener_;
+  Fd near_, far_;
+  std::atomic<bool> stopped_ = false;
+  std::thread thread_;
+};
+
+class Silence : public testing::TestWithParam<const char*> {
+ protected:
+  Silence() {
+    direct_ = pair_.address;
+    proxy_ = std::make_unique<Proxy>(direct_);
+    pair_.address = proxy_->address;
+    link_ = pair_.join();
+    EXPECT_TRUE(link_.far->send({}).ok());
+    EXPECT_TRUE(link_.near_end->next().has_value());
+  }
+  void flood(Link& link) {
+    while (sender_.send(link, size_t{1} << 20, 0).ok()) continue;
+  }
+  void expect_noticed() {
+    for (Recorder* end : {link_.near_end.get(), link_.far_end.get()}) {
+      auto cause = end->closed(std::chrono::milliseconds(kSilenceMs) + kSlack);
+      ASSERT_TRUE(cause.has_value());
+      EXPECT_EQ(cause->code(), Code::unavailable) << cause->to_string();
+    }
+  }
+
+  Sender sender_;
+  Pair pair_{GetParam(), {.silence_ms = kSilenceMs}};
+  std::string direct_;
+  std::unique_ptr<Proxy> proxy_;
+  Joined link_;
+};
+
+TEST_P(Silence, OfAnIdlePeerThatAnswersIsFine) {
+  EXPECT_FALSE(link_.near_end->closed(std::chrono::milliseconds(2 * kSilenceMs)).has_value());
+  ASSERT_TRUE(sender_.send(*link_.far, 10, 1).ok());
+  EXPECT_EQ(link_.near_end->next().value().bytes, pattern(10, 1));
+}
+
+// A ping that is late for once must not look like silence. (gRPC has pings of its own.)
+struct TcpSilence : Silence {};
+
+TEST_P(TcpSilence, OfAnIdlePeerIsBrokenInEveryQuarter) {
+  constexpr std::chrono::milliseconds kQuarter{kSilenceMs / 4};
+  const int before[2] = {proxy_->forwarded[0], proxy_->forwarded[1]};
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_FALSE(link_.near_end->closed(8 * kQuarter).has_value());
+  const auto quarters = (std::chrono::steady_clock::now() - began) / kQuarter;
+  for (const int way : {0, 1}) EXPECT_GE(proxy_->forwarded[way] - before[way], quarters - 2) << way;
+}
+
+TEST_P(Silence, OfAStoppedPeerIsNoticedWhenIdle) {
+  proxy_->stop();
+  expect_noticed();
+}
+
+TEST_P(Silence, OfAStoppedPeerIsNoticedWhileTheDiallerSends) {
+  proxy_->stop();
+  flood(*link_.near);
+  expect_noticed();
+  EXPECT_TRUE(sender_.wait_released(sender_.sent()));
+}
+
+TEST_P(Silence, OfAStoppedPeerIsNoticedWhileTheListenerSends) {
+  proxy_->stop();
+  flood(*link_.far);
+  expect_noticed();
+  EXPECT_TRUE(sender_.wait_released(sender_.sent()));
+}
+
+TEST_P(Silence, OfAStoppedPeerDoesNotDelayTheEnd) {
+  proxy_->stop();
+  flood(*link_.near);
+  flood(*link_.far);
+  const auto began = std::chrono::steady_clock::now();
+  pair_.here.reset();
+  EXPECT_EQ(link_.near_end->closed_code(), Code::unavailable);
+  pair_.there.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+  EXPECT_EQ(sender_.released(), sender_.sent());
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, TcpSilence, testing::Values("tcp"));
+
+INSTANTIATE_TEST_SUITE_P(Transports, Silence, testing::Values("grpc", "tcp"),
+                         [](const auto& each) { return std::string(each.param); });
+
+}  // namespace
+}  // namespace tutti

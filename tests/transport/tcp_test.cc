@@ -1,0 +1,322 @@
+// What a network can do to TCP links: strangers, liars, dawdlers and impostors on either end,
+// played by bare sockets.
+#include "daemon/transport/frame_reader.h"
+#include "tests/transport/bare.h"
+
+namespace tutti {
+namespace {
+
+// ---- At the listener ----
+
+struct Lie {
+  const char* name;
+  Bytes bytes;
+  Code code;
+};
+
+std::vector<Lie> lies() {
+  FrameHeader stranger = sealed(4), newer = sealed(4), odd = sealed(4), late = sealed(4);
+  stranger.magic = 0;
+  newer.version = kFrameVersion + 1;
+  odd.kind = static_cast<FrameKind>(9);
+  late.link_seq = 1;
+  return {{"wrong magic", frame(stranger, 4), Code::invalid_argument},
+          {"wrong version", frame(newer, 4), Code::invalid_argument},
+          {"unknown kind", frame(odd, 4), Code::invalid_argument},
+          {"a gap", frame(late, 4), Code::data_loss},
+          {"a repeat", frame(sealed(4), 4) + frame(sealed(4), 4), Code::data_loss},
+          {"too large", frame(sealed(kMax + 1), kMax + 1), Code::invalid_argument},
+          {"says less", frame(sealed(3), 4) + Bytes(64, 'x'), Code::invalid_argument},
+          {"says far more", frame(sealed(~size_t{0}), 4), Code::invalid_argument}};
+}
+
+TEST(TcpListener, ClosesOnFramesThatLie) {
+  for (const Lie& lie : lies()) {
+    Listener listener;
+    const Bare liar = Bare::dial(listener.address);
+    EXPECT_EQ(introduce(liar, kSecret).code, 0u);
+    liar.say(lie.bytes);
+    EXPECT_EQ(listener.end->closed_code(), lie.code) << lie.name;
+    const Bytes goodbye = liar.hear(sizeof(FrameHeader));
+    ASSERT_EQ(goodbye.size(), sizeof(FrameHeader)) << lie.name;
+    EXPECT_EQ(from_bytes<FrameHeader>(goodbye).kind, FrameKind::goodbye) << lie.name;
+  }
+}
+
+TEST(TcpListener, ProvesThatItKnowsTheSecretToo) {
+  Listener listener;
+  const Bare client = Bare::dial(listener.address);
+  const Bytes hello = hello_of(kSecret);
+  client.say(hello);
+  const Bytes said = hello + client.hear(sizeof(LinkChallenge));
+  client.say(to_bytes(prove(kSecret, "d" + said)));
+  const auto answer = from_bytes<LinkAnswerHead>(client.hear(sizeof(LinkAnswerHead)));
+  EXPECT_TRUE(same_proof(answer.proof, prove(kSecret, "l" + said)));
+  EXPECT_FALSE(same_proof(answer.proof, prove(kSecret, "d" + said)));
+}
+
+TEST(TcpListener, TurnsAwayAWrongProof) {
+  Listener listener;
+  const Bare client = Bare::dial(listener.address);
+  const LinkAnswerHead answer = introduce(client, "a guess");
+  EXPECT_EQ(answer.code, static_cast<uint32_t>(Code::unauthenticated));
+  EXPECT_EQ(client.hear(answer.text_bytes), "a stranger");
+  EXPECT_TRUE(client.hung_up());
+}
+
+TEST(TcpListener, WelcomesNobodyWhoseKnowledgeItHasNotAskedFor) {
+  Listener listener({.connect_timeout_ms = 200});
+  listener.lets_wait = true;
+  const Bare stranger = Bare::dial(listener.address);
+  stranger.say(hello_of(""));
+  stranger.hear(sizeof(LinkChallenge));
+  stranger.say(Bytes(sizeof(LinkProof), 'x') + frame(sealed(4), 4));
+  const Bytes answer = stranger.hear(sizeof(LinkAnswerHead));
+  ASSERT_EQ(answer.size(), sizeof(LinkAnswerHead));
+  EXPECT_NE(from_bytes<LinkAnswerHead>(answer).code, 0u);
+  EXPECT_EQ(listener.end->closed_code(), Code::deadline_exceeded);
+}
+
+TEST(TcpListener, HangsUpOnStrangersUnasked) {
+  LinkHelloHead newer, wordy;
+  newer.version = 9;
+  wordy.job_bytes = ~uint32_t{0};
+  for (const Bytes& words : {Bytes(64, 'x'), Bytes("GET / HTTP/1.1\r\n") + Bytes(64, ' '),
+                             to_bytes(newer), to_bytes(wordy)}) {
+    Listener listener;
+    const Bare stranger = Bare::dial(listener.address);
+    stranger.say(words);
+    EXPECT_TRUE(stranger.hung_up());
+    EXPECT_EQ(listener.asked, 0);
+  }
+}
+
+TEST(TcpListener, WaitsForDawdlersOnlySoLong) {
+  Listener listener({.connect_timeout_ms = 200});
+  const Bare silent = Bare::dial(listener.address);
+  const Bare slow = Bare::dial(listener.address);
+  slow.say("T");
+  const Bare unproven = Bare::dial(listener.address);
+  unproven.say(hello_of(kSecret));
+  EXPECT_EQ(unproven.hear(sizeof(LinkChallenge)).size(), sizeof(LinkChallenge));
+  const Bare prompt = Bare::dial(listener.address);
+  EXPECT_EQ(introduce(prompt, kSecret).code, 0u);
+  for (const Bare* dawdler : {&silent, &slow, &unproven}) EXPECT_TRUE(dawdler->hung_up());
+  EXPECT_EQ(listener.asked, 1);
+  prompt.say(frame(sealed(4), 4));
+  EXPECT_EQ(listener.end->next().value().bytes.size(), 4u);
+}
+
+TEST(TcpListener, HasRoomForAWorkerAmongStrangers) {
+  Listener listener;
+  std::vector<Bare> strangers;
+  for (int i = 0; i < 400; ++i) strangers.push_back(Bare::dial(listener.address));
+  const Bare worker = Bare::dial(listener.address);
+  EXPECT_EQ(introduce(worker, kSecret).code, 0u);
+  EXPECT_TRUE(strangers.front().hung_up()) << "the oldest makes room";
+}
+
+TEST(TcpListener, StrangersDoNotCrowdOutAWorkerThatWaits) {
+  Listener listener;
+  listener.lets_wait = true;
+  const Bare worker = Bare::dial(listener.address);
+  const Bytes hello = hello_of(kSecret);
+  worker.say(hello);
+  const Bytes challenge = worker.hear(sizeof(LinkChallenge));
+  worker.say(to_bytes(prove(kSecret, "d" + hello + challenge)));
+  const IncomingLink guest = listener.waiting.get_future().get();
+  std::vector<Bare> strangers;
+  for (int i = 0; i < 300; ++i) strangers.push_back(Bare::dial(listener.address));
+  EXPECT_TRUE(strangers.front().hung_up());
+  EXPECT_TRUE(guest.knows(kSecret));
+  const Bytes answer = worker.hear(sizeof(LinkAnswerHead));
+  ASSERT_EQ(answer.size(), sizeof(LinkAnswerHead));
+  EXPECT_EQ(from_bytes<LinkAnswerHead>(answer).code, 0u);
+}
+
+TEST(TcpListener, NoticesAPeerThatVanishes) {
+  Listener listener;
+  Bare client = Bare::dial(listener.address);
+  introduce(client, kSecret);
+  client.say(frame(sealed(100), 40));  // In the middle of a frame.
+  client.vanish();
+  EXPECT_EQ(listener.end->closed_code(), Code::unavailable);
+}
+
+TEST(TcpListener, TakesFramesThatCameBeforeItsAnswer) {
+  Listener listener;
+  const Bare eager = Bare::dial(listener.address);
+  const Bytes hello = hello_of(kSecret);
+  eager.say(hello);
+  const Bytes challenge = eager.hear(sizeof(LinkChallenge));
+  eager.say(to_bytes(prove(kSecret, "d" + hello + challenge)) + frame(sealed(4), 4));
+  EXPECT_EQ(listener.end->next().value().bytes.size(), 4u);
+}
+
+// ---- Landings ----
+
+// Offers memory for what link A's frames bring, and takes it back when link B brings one.
+class Lander : public Recorder {
+ public:
+  std::shared_ptr<RecvBuffer> place(const FrameHeader& header) override {
+    if (header.op_seq != 1) return nullptr;
+    recv_buffer->at = memory.data();
+    monitor.change([&] { placed = true; });
+    return recv_buffer;
+  }
+  void on_frame(Frame frame) override {
+    if (frame.header.op_seq == 2) recv_buffer->at = nullptr;
+    if (frame.header.op_seq == 1) arrived_at = frame.payload.fragments.at(0).data();
+    Recorder::on_frame(std::move(frame));
+  }
+  static constexpr size_t kBytes = 100'000;
+  Monitor monitor;
+  bool placed = false;
+  const std::byte* arrived_at = nullptr;
+  std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
+  const std::shared_ptr<RecvBuffer> recv_buffer = std::make_shared<RecvBuffer>();
+};
+
+Bytes data_frame(uint64_t op_seq, size_t bytes) {
+  FrameHeader header;
+  header.op_seq = op_seq;
+  return frame(FrameSealer().seal(header, bytes), bytes);
+}
+
+TEST(TcpLanding, PayloadsComeWhereTheHandlerWants) {
+  const auto lander = std::make_shared<Lander>();
+  Listener listener({}, lander);
+  const Bare client = Bare::dial(listener.address);
+  introduce(client, kSecret);
+  client.say(data_frame(1, Lander::kBytes));
+  ASSERT_TRUE(lander->next().has_value());
+  EXPECT_EQ(lander->arrived_at, lander->memory.data());
+  EXPECT_EQ(lander->memory, std::vector<std::byte>(Lander::kBytes, std::byte{'x'}));
+}
+
+TEST(TcpLanding, TakenBackItIsNotTouchedAgain) {
+  const auto lander = std::make_shared<Lander>();
+  Listener listener({}, lander);
+  const Bare a = Bare::dial(listener.address), b = Bare::dial(listener.address);
+  introduce(a, kSecret);
+  introduce(b, kSecret);
+  const Bytes bytes = data_frame(1, Lander::kBytes);
+  a.say(bytes.substr(0, 1'000));
+  ASSERT_TRUE(lander->monitor.wait([&] { return lander->placed; }));
+  b.say(data_frame(2, 4));
+  ASSERT_TRUE(lander->next().has_value());
+  a.say(bytes.substr(1'000));
+  ASSERT_EQ(lander->next().value().bytes.size(), Lander::kBytes);
+  EXPECT_NE(lander->arrived_at, lander->memory.data());
+  for (size_t i = 1'000; i < Lander::kBytes; ++i) ASSERT_EQ(lander->memory[i], std::byte{0});
+}
+
+// As where the link holds back between the last byte and the frame.
+TEST(TcpLanding, TakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
+  Lander lander;
+  FrameReader reader(std::make_shared<SlabPool>(0), Lander::kBytes);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const Fd near(ends[0]), far(ends[1]);
+  const Bytes bytes = data_frame(1, 8'000);
+  const auto read = [&](size_t begin, size_t end) {
+    EXPECT_EQ(::send(far.get(), &bytes[begin], end - begin, 0), static_cast<ssize_t>(end - begin));
+    EXPECT_EQ(reader.fill(near.get()), static_cast<ssize_t>(end - begin));
+  };
+  read(0, sizeof(FrameHeader));
+  EXPECT_FALSE(reader.next(&lander)->has_value());
+  read(sizeof(FrameHeader), bytes.size());
+  lander.recv_buffer->at = nullptr;
+  const auto whole = reader.next(&lander);
+  ASSERT_TRUE(whole.ok() && whole->has_value());
+  EXPECT_NE((*whole)->payload(), nullptr);
+}
+
+// ---- At the dialler ----
+
+// A bare listener, and a link that dials it.
+class Impostor {
+ public:
+  explicit Impostor(const LinkLimits& limits = {}) : transport(limits) {
+    listener_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in name = loopback(0);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+    EXPECT_EQ(::listen(listener_.get(), 1), 0);
+    socklen_t size = sizeof(name);
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &size);
+    link = transport.connect("127.0.0.1:" + std::to_string(ntohs(name.sin_port)),
+                             {"demo", 7, "a", kSecret}, end);
+    EXPECT_TRUE(link->send({{}, {}, nullptr}).ok());
+  }
+  Bare answer() const {
+    return Bare(Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  }
+
+  LoopTransport transport;
+  const std::shared_ptr<Recorder> end = std::make_shared<Recorder>();
+  std::shared_ptr<Link> link;
+
+ private:
+  Fd listener_;
+};
+
+TEST(TcpDialler, TellsNobodyTheSecretAndSendsNothingToAnImpostor) {
+  Impostor impostor;
+  const Bare peer = impostor.answer();
+  Bytes heard = peer.hear(hello_of(kSecret).size());
+  peer.say(to_bytes(LinkChallenge()));
+  heard += peer.hear(sizeof(LinkProof));
+  peer.say(write_welcome({}));
+  EXPECT_EQ(impostor.end->closed_code(), Code::unauthenticated);
+  EXPECT_TRUE(peer.hung_up()) << "not one frame";
+  EXPECT_EQ(heard.find(kSecret), Bytes::npos);
+}
+
+TEST(TcpDialler, GivesUpWhatIsNoListener) {
+  LinkChallenge newer;
+  newer.version = 2;
+  LinkAnswerHead wordy;
+  wordy.code = 7;
+  wordy.text_bytes = ~uint32_t{0};
+  const Bytes good = to_bytes(LinkChallenge());
+  for (const Bytes& words : {Bytes("SSH-2.0-OpenSSH") + Bytes(64, ' '), to_bytes(newer), Bytes("T"),
+                             good, good + to_bytes(wordy)}) {
+    Impostor impostor;
+    Bare peer = impostor.answer();
+    (void)peer.hear(hello_of(kSecret).size());
+    peer.say(words);
+    peer.vanish();
+    EXPECT_EQ(impostor.end->closed_code(), Code::unavailable);
+  }
+}
+
+TEST(TcpDialler, GivesUpASilentListenerInTime) {
+  Impostor impostor({.connect_timeout_ms = 100});
+  const Bare peer = impostor.answer();
+  EXPECT_EQ(impostor.end->closed_code(), Code::deadline_exceeded);
+}
+
+TEST(TcpDialler, FindsHostsByName) {
+  LoopTransport there({}), here({});
+  const auto end = std::make_shared<Recorder>();
+  const auto address = there.listen("localhost:0", take_all(end));
+  ASSERT_TRUE(address.ok());
+  ASSERT_TRUE(address->starts_with("localhost:"));
+  const auto link = here.connect(*address, {}, std::make_shared<Recorder>());
+  ASSERT_TRUE(link->send({{.op_seq = 4}, {}, nullptr}).ok());
+  EXPECT_EQ(end->next().value().header.op_seq, 4u);
+}
+
+TEST(TcpDialler, NamesAddressesThatLeadNowhere) {
+  LoopTransport transport({});
+  for (const auto& [address, code] : {std::pair("nonsense", Code::invalid_argument),
+                                      std::pair("no-such-host.invalid:7", Code::unavailable)}) {
+    const auto end = std::make_shared<Recorder>();
+    const auto link = transport.connect(address, {}, end);
+    EXPECT_EQ(end->closed_code(), code);
+    EXPECT_NE(end->closed()->message().find(address), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tutti

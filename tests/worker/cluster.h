@@ -1,0 +1,149 @@
+// Workers' insides as threads of one process: each host has its loop, transport, engine and epoch,
+// as in a real worker, without sessions and agents.
+#pragma once
+
+#include <future>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "daemon/device/device.h"
+#include "daemon/engine/engine.h"
+#include "daemon/group/group.h"
+#include "daemon/transport/transport.h"
+#include "daemon/worker/link_router.h"
+
+namespace tutti::testing {
+
+struct ClusterOptions {
+  EpochOptions epoch;
+  EngineLimits engine;
+  LinkLimits links;
+  std::string transport = "local";  // Or "grpc", or "tcp".
+  std::shared_ptr<Tuner> tuner;     // The first host's; null: one of its own.
+};
+
+class ClusterHost : public Wire, public LinkRouter::Events {
+ public:
+  ClusterHost(std::string name, const ClusterOptions& options,
+              const std::shared_ptr<LocalNetwork>& network)
+      : host(std::move(name)), device(make_host_device()) {
+    transport = options.transport == "local"
+                    ? make_local_transport(network, options.links)
+                    : make_network_transport(loop, options.transport, options.links);
+    engine = make_engine(*device, *this, options.engine, [this](auto task) { loop.post(task); });
+    door = std::make_unique<LinkRouter>(loop, "demo", Millis(10'000), *this);
+    const std::string at = dynamic_address(*transport, host);
+    address = *transport->listen(at, door->acceptor());
+    thread = std::thread([this] { loop.run(); });
+  }
+
+  ~ClusterHost() override {
+    run([this] { epoch.reset(); });
+    transport.reset();
+    loop.stop();
+    thread.join();
+  }
+
+  // Runs on the loop's thread and waits.
+  void run(std::function<void()> task) {
+    std::promise<void> ran;
+    loop.post([&] {
+      task();
+      ran.set_value();
+    });
+    ran.get_future().wait();
+  }
+
+  Status send(const OpKey& key, int place, Outgoing frame) override {
+    return epoch->send(key, place, std::move(frame));
+  }
+  Epoch* find_epoch(uint32_t number) override {
+    return epoch != nullptr && epoch->roster().epoch == number ? epoch.get() : nullptr;
+  }
+
+  std::string host;
+  std::string address;
+  Loop loop;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<LinkRouter> door;
+  std::unique_ptr<Epoch> epoch;
+  std::vector<Status> ends;  // Of the epoch, as on_over told.
+  std::thread thread;
+
+ private:
+  static std::string dynamic_address(const Transport& transport, const std::string& host) {
+    return transport.name() == "local" ? host : "127.0.0.1:0";
+  }
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const std::vector<int>& ranks_per_host,
+                   ClusterOptions options = ClusterOptions()) {
+    const auto network = make_local_network();
+    roster.job = "demo";
+    roster.epoch = 1;
+    roster.secret = "secret";
+    for (size_t index = 0; index < ranks_per_host.size(); ++index) {
+      hosts.push_back(std::make_unique<ClusterHost>(std::string(1, static_cast<char>('a' + index)),
+                                                    options, network));
+      for (int i = 0; i < ranks_per_host[index]; ++i) {
+        const auto pid = static_cast<uint32_t>(1000 + roster.ranks.size());
+        roster.ranks.push_back({pid, hosts.back()->host, hosts.back()->address});
+        host_of.push_back(hosts.back().get());
+      }
+    }
+    for (const auto& host : hosts)
+      host->run([&] {
+        const auto tuner = host == hosts.front() ? options.tuner : nullptr;
+        host->epoch =
+            make_epoch({host->loop, *host->transport, *host->engine, tuner, nullptr, nullptr,
+                        nullptr, [&host](const Status& cause) { host->ends.push_back(cause); }},
+                       roster, host->host, options.epoch);
+        host->door->opened(roster.epoch);
+      });
+  }
+
+  int size() const { return static_cast<int>(roster.ranks.size()); }
+
+  std::future<Status> submit(int rank, Call call, uint32_t group = 0) {
+    call.number = take_number(rank, group);
+    return submit_as_numbered(rank, std::move(call), group);
+  }
+
+  std::future<Status> submit_as_numbered(int rank, Call call, uint32_t group = 0) {
+    auto done = std::make_shared<std::promise<Status>>();
+    std::future<Status> future = done->get_future();
+    call.done = [done](const Status& status) { done->set_value(status); };
+    ClusterHost* host = host_of[rank];
+    call.group = group;
+    host->loop.post([=, call = std::move(call)] { host->epoch->submit(rank, call); });
+    return future;
+  }
+
+  // The place of the rank's next call on the group.
+  uint64_t take_number(int rank, uint32_t group = 0) { return next_number_[{rank, group}]++; }
+
+  // All ranks' calls, made by `call_of(rank)`, to their ends.
+  template <class CallOf>
+  std::vector<Status> all(CallOf call_of) {
+    std::vector<std::future<Status>> futures;
+    for (int rank = 0; rank < size(); ++rank) futures.push_back(submit(rank, call_of(rank)));
+    std::vector<Status> statuses;
+    for (auto& future : futures) statuses.push_back(future.get());
+    return statuses;
+  }
+
+  Roster roster;
+  std::vector<std::unique_ptr<ClusterHost>> hosts;
+  std::vector<ClusterHost*> host_of;  // By rank.
+
+ private:
+  std::map<std::pair<int, uint32_t>, uint64_t> next_number_;  // By rank and group.
+};
+
+}  // namespace tutti::testing

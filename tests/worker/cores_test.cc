@@ -1,0 +1,139 @@
+// Where workers run: on the cores their trainers have, and on no others.
+#include "daemon/worker/cores.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "tests/process/board_fixture.h"
+#include "tests/support/proc_figures.h"
+
+namespace tutti {
+namespace {
+
+using testing::check;
+using testing::check_works;
+using testing::ProcessMesh;
+using testing::say;
+using testing::Seat;
+using testing::Signals;
+using testing::Trainer;
+
+using CoreSet = std::set<int>;
+
+// None where the thread has ended.
+CoreSet cores_of_thread(pid_t thread) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CoreSet cores;
+  if (sched_getaffinity(thread, sizeof(set), &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set)) cores.insert(core);
+  return cores;
+}
+
+std::vector<pid_t> threads_of(const std::string& process) {
+  std::vector<pid_t> threads;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + process + "/task"))
+    threads.push_back(std::stoi(thread.path().filename()));
+  return threads;
+}
+
+void bind(pid_t thread, const CoreSet& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  check(sched_setaffinity(thread, sizeof(set), &set) == 0, "binding");
+}
+
+// As a launcher does: with what a sanitizer started, too.
+void bind_process(const CoreSet& cores) {
+  for (const pid_t thread : threads_of("self")) bind(thread, cores);
+}
+
+// Of all threads, which must agree.
+CoreSet cores_of_worker(const ProcessMesh& mesh) {
+  const uint32_t pid = testing::worker_report(mesh, 0, "job").pid();
+  std::set<CoreSet> found;
+  for (const pid_t thread : threads_of(std::to_string(pid))) found.insert(cores_of_thread(thread));
+  found.erase(CoreSet{});
+  EXPECT_EQ(found.size(), 1u);
+  return found.empty() ? CoreSet{} : *found.begin();
+}
+
+struct WorkerCores : ::testing::Test {
+  const CoreSet all = cores_of_thread(0);
+  const CoreSet first = {*all.begin()};
+  const CoreSet last = {*all.rbegin()};
+  const CoreSet both = {*all.begin(), *all.rbegin()};
+  Signals signals;
+  ProcessMesh mesh{1};
+
+  void SetUp() override {
+    if (all.size() == 1) GTEST_SKIP() << "this machine has one core";
+  }
+};
+
+TEST_F(WorkerCores, AreThoseOfTheTrainersOfTheEpoch) {
+  struct Epoch {
+    CoreSet bound[2];  // The trainers.
+    CoreSet worker;
+  };
+  const std::vector<Epoch> epochs = {
+      {{last, last}, last}, {{first, last}, both}, {{all, all}, all}, {{last, all}, all}};
+  std::vector<Trainer> trainers = mesh.start("job", {2}, [&](const Seat& seat) {
+    for (int epoch = 0; const auto& [bound, worker] : epochs) {
+      bind_process(bound[seat.rank]);
+      Group group = seat.join();
+      check_works(group);
+      say("joined");
+      signals.wait_for(0, ++epoch);
+      group.leave();
+      ++signals[1];
+      signals.wait_for(1, 2 * epoch);  // Neither joins anew while the other is there.
+    }
+  });
+  for (const Epoch& epoch : epochs) {
+    for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "joined");
+    EXPECT_EQ(cores_of_worker(mesh), epoch.worker);
+    ++signals[0];
+  }
+  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+}
+
+TEST_F(WorkerCores, AreSpareWhereTheyOutnumberTheTrainers) {
+  std::thread([&] {
+    bind(0, both);
+    const Cores two;
+    EXPECT_TRUE(two.spare(1));
+    EXPECT_FALSE(two.spare(2));
+    bind(0, first);
+    EXPECT_FALSE(Cores().spare(1));
+  }).join();
+}
+
+// As OpenMP runtimes do it.
+TEST_F(WorkerCores, AreThoseOfAllThreadsOfATrainer) {
+  Trainer trainer({"job", mesh.host(0).socket, 0, 1}, [&](const Seat& seat) {
+    bind_process(last);
+    std::jthread helper([&](const std::stop_token& stop) {
+      bind(0, first);
+      ++signals[1];
+      while (!stop.stop_requested()) sched_yield();
+    });
+    signals.wait_for(1, 1);
+    Group group = seat.join();
+    say("joined");
+    signals.wait_for(0, 1);
+  });
+  ASSERT_EQ(trainer.line(), "joined");
+  EXPECT_EQ(cores_of_worker(mesh), both);
+  ++signals[0];
+  EXPECT_EQ(trainer.wait(), "");
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,109 @@
+// A worker between its agent, its trainers and the coordinator, turn by turn of its loop.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+
+#include "daemon/worker/worker.h"
+#include "tests/mesh/fake_coordinator.h"
+#include "tests/mesh/net.h"
+
+namespace tutti {
+namespace {
+
+using testing::ElementsAre;
+
+// The test is the agent, the trainers and the coordinator.
+class WorkerJoining : public testing::Test {
+ protected:
+  void SetUp() override {
+    home_ = testing::TempDir() + "tutti-worker-" + std::to_string(getpid());
+    Result<Fd> control = listen_unix(home_, SOCK_SEQPACKET, 0600);
+    ASSERT_TRUE(control.ok()) << control.status().to_string();
+    settings_.host = "a";
+    settings_.coordinator = coordinator_.address();
+    settings_.data_address = "127.0.0.1";
+    worker_ = std::make_unique<Worker>(loop_, settings_, "demo", getuid());
+    ASSERT_TRUE(worker_->start(*std::move(control)).ok());
+  }
+  void TearDown() override {
+    worker_.reset();
+    std::filesystem::remove(home_);
+  }
+  Fd connect_agent() {
+    Result<Fd> agent = connect_unix(home_, SOCK_SEQPACKET);
+    EXPECT_TRUE(agent.ok()) << agent.status().to_string();
+    return *std::move(agent);
+  }
+  // The trainer's end of its socket.
+  static Fd adopt(const Fd& agent, uint32_t rank, uint32_t world_size = 2) {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const Fd theirs(ends[1]);
+    v1::AgentToWorker message;
+    v1::AgentToWorker::Adopt& adopt = *message.mutable_adopt();
+    adopt.set_pid(static_cast<uint32_t>(getpid()));
+    adopt.mutable_hello()->set_rank(rank);
+    adopt.mutable_hello()->set_world_size(world_size);
+    EXPECT_TRUE(send_packet(agent.get(), message.SerializeAsString(), {&ends[1], 1}).ok());
+    return Fd(ends[0]);
+  }
+  static bool is_answered(const Fd& trainer) {
+    pollfd socket = {trainer.get(), POLLIN, 0};
+    return poll(&socket, 1, 0) > 0;
+  }
+  bool hears(size_t messages) {
+    return turn_until(loop_, [&] { return coordinator_.said().size() >= messages; });
+  }
+
+  FakeCoordinator coordinator_;
+  Settings settings_;
+  Loop loop_;
+  std::string home_;
+  std::unique_ptr<Worker> worker_;
+};
+
+// The worker reads of the new join first, and then that the old socket has ended.
+TEST_F(WorkerJoining, TheEndOfATrainerThatWasTurnedAwayIsNotThatOfItsNextJoin) {
+  const Fd agent = connect_agent();
+  Fd first = adopt(agent, 0);
+  ASSERT_TRUE(hears(1));
+  coordinator_.say(refusal_of(coordinator_.said()[0].join()));
+  ASSERT_TRUE(turn_until(loop_, [&] { return is_answered(first); }));
+  const Fd second = adopt(agent, 0);
+  first.reset();
+  ASSERT_TRUE(hears(2));
+  const Fd other = adopt(agent, 1);
+  ASSERT_TRUE(hears(3));
+  EXPECT_THAT(words_of(coordinator_.said()),
+              ElementsAre("join 0 after 0", "join 0 after 0", "join 1 after 0"));
+  coordinator_.say(refusal_of(coordinator_.said()[1].join()));
+  EXPECT_TRUE(turn_until(loop_, [&] { return is_answered(second); }));
+}
+
+TEST_F(WorkerJoining, WhatAnAgentHandedOverBeforeItEndedIsTaken) {
+  Fd agent = connect_agent();
+  const Fd trainer = adopt(agent, 0);
+  agent.reset();
+  const Fd next = connect_agent();
+  EXPECT_TRUE(hears(1));
+  EXPECT_THAT(words_of(coordinator_.said()), ElementsAre("join 0 after 0"));
+}
+
+// It is not said to have died.
+TEST_F(WorkerJoining, ARosterForWhoWasTurnedAwaySaysSo) {
+  const Fd agent = connect_agent();
+  const Fd trainer = adopt(agent, 0, 1);
+  ASSERT_TRUE(hears(1));
+  coordinator_.say(refusal_of(coordinator_.said()[0].join()));
+  ASSERT_TRUE(turn_until(loop_, [&] { return is_answered(trainer); }));
+  coordinator_.say(roster_of(1, coordinator_.said()[0].join()));
+  ASSERT_TRUE(hears(2));
+  EXPECT_THAT(coordinator_.said()[1].gone().cause().message(),
+              testing::HasSubstr("died, or gave up, while joining"));
+}
+
+}  // namespace
+}  // namespace tutti
