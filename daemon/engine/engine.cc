@@ -53,7 +53,7 @@ class PlainEngine final : public Engine {
     if (find(key) != nullptr) pump();
   }
   Status on_frame(Frame frame) override;
-  std::shared_ptr<RecvBuffer> place(const FrameHeader& header) override;
+  std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override;
   void wake() override { pump_soon(); }
   void cancel(const OpKey& key, const Status& cause) override;
   void abort(uint32_t epoch, const Status& cause) override;
@@ -141,7 +141,7 @@ Status PlainEngine::on_frame(Frame frame) {
   return {};
 }
 
-std::shared_ptr<RecvBuffer> PlainEngine::place(const FrameHeader& header) {
+std::shared_ptr<RecvBuffer> PlainEngine::recv_buffer_for(const FrameHeader& header) {
   const std::shared_ptr<Run> run = find({header.epoch, header.group, header.op_seq});
   if (run == nullptr || header.agreement != run->operation.agreement) return nullptr;
   for (const std::unique_ptr<SliceRun>& slice : run->window)

@@ -157,7 +157,7 @@ class Engine {
   // epoch.
   virtual Status on_frame(Frame frame) = 0;
   // As LinkHandler's, for data frames; the header is as untrusted.
-  virtual std::shared_ptr<RecvBuffer> place(const FrameHeader& header) = 0;
+  virtual std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) = 0;
   // What Wire::send refused may be taken now.
   virtual void wake() = 0;
   // Ends one operation with the cause, where it has not ended; where it has not started it never

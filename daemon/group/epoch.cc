@@ -456,9 +456,9 @@ void HostEpoch::take_unmade(uint32_t group) {
   }
 }
 
-std::shared_ptr<RecvBuffer> HostEpoch::place(int host, const FrameHeader& header) {
+std::shared_ptr<RecvBuffer> HostEpoch::recv_buffer_for(int host, const FrameHeader& header) {
   const bool expected = cause().ok() && check_data(host, header).ok();
-  return expected ? parts_.engine.place(header) : nullptr;
+  return expected ? parts_.engine.recv_buffer_for(header) : nullptr;
 }
 
 // ---- Messages ----

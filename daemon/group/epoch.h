@@ -73,7 +73,7 @@ class HostEpoch final : public Epoch, public Links::Events {
   // ---- Frames ----
   void on_frame(int host, Frame frame) override;
   void on_lost(int host, Status cause) override;
-  std::shared_ptr<RecvBuffer> place(int host, const FrameHeader& header) override;
+  std::shared_ptr<RecvBuffer> recv_buffer_for(int host, const FrameHeader& header) override;
   Status check_data(int host, const FrameHeader& header) const;
   Status on_data(int host, Frame frame);
   Status keep_unmade(int host, Frame frame);

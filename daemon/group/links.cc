@@ -26,7 +26,7 @@ void LoopHandler::end(Status cause) {
   bound_ ? closed_(std::move(cause)) : void(early_end_ = std::move(cause));
 }
 
-std::shared_ptr<RecvBuffer> LoopHandler::place(const FrameHeader& header) {
+std::shared_ptr<RecvBuffer> LoopHandler::recv_buffer_for(const FrameHeader& header) {
   return bound_ && !dropped_ && place_ ? place_(header) : nullptr;
 }
 
@@ -94,9 +94,10 @@ void Links::adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHand
 void Links::keep(int host, std::shared_ptr<Link> link,
                  const std::shared_ptr<LoopHandler>& handler) {
   open_.push_back({host, std::move(link), handler});
-  handler->bind([this, host](Frame frame) { events_.on_frame(host, std::move(frame)); },
-                [this, host](Status cause) { events_.on_lost(host, std::move(cause)); },
-                [this, host](const FrameHeader& header) { return events_.place(host, header); });
+  handler->bind(
+      [this, host](Frame frame) { events_.on_frame(host, std::move(frame)); },
+      [this, host](Status cause) { events_.on_lost(host, std::move(cause)); },
+      [this, host](const FrameHeader& header) { return events_.recv_buffer_for(host, header); });
 }
 
 Status Links::send_data(int host, Outgoing frame) {

@@ -25,7 +25,7 @@ class LoopHandler final : public LinkHandler, public std::enable_shared_from_thi
   explicit LoopHandler(Loop& loop) : loop_(loop) {}
   void on_frame(Frame frame) override;
   void on_closed(Status cause) override;
-  std::shared_ptr<RecvBuffer> place(const FrameHeader& header) override;
+  std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override;
 
   using OnFrame = std::function<void(Frame)>;
   using OnClosed = std::function<void(Status)>;
@@ -55,7 +55,7 @@ class Links {
     virtual void on_frame(int host, Frame frame) = 0;
     virtual void on_lost(int host, Status cause) = 0;
     // As LinkHandler's.
-    virtual std::shared_ptr<RecvBuffer> place(int host, const FrameHeader& header) = 0;
+    virtual std::shared_ptr<RecvBuffer> recv_buffer_for(int host, const FrameHeader& header) = 0;
   };
 
   Links(Loop& loop, Transport& transport, const Roster& roster, const std::vector<Host>& hosts,

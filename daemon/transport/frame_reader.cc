@@ -51,7 +51,7 @@ Status FrameReader::begin(LinkHandler* handler) {
   coming_.emplace(Whole{header, nullptr, nullptr});
   filled_ = 0;
   const bool placed = header.kind == FrameKind::data && header.payload_bytes >= kPlacedBytes;
-  if (placed && handler != nullptr) coming_->recv_buffer = handler->place(header);
+  if (placed && handler != nullptr) coming_->recv_buffer = handler->recv_buffer_for(header);
   return {};
 }
 

@@ -127,7 +127,7 @@ IncomingLink guest_of(const std::string& said, const LinkProof& shown,
   guest.job = said.substr(sizeof(LinkHelloHead), head.job_bytes);
   guest.epoch = head.epoch;
   guest.host = host_of(said);
-  guest.knows = [said, shown, known = std::move(known)](const std::string& secret) {
+  guest.verify_secret = [said, shown, known = std::move(known)](const std::string& secret) {
     if (!same_proof(shown, prove(secret, "d" + said))) return false;
     known(write_welcome(prove(secret, "l" + said)));
     return true;

@@ -85,7 +85,7 @@ class LinkHandler {
   // A header has come, sound but for what the handler knows of it; its payload has not. A
   // recv_buffer spares a copy: the frame comes with it as its payload's one fragment. Called only
   // by links that live on one thread with the handler.
-  virtual std::shared_ptr<RecvBuffer> place(const FrameHeader&) { return nullptr; }
+  virtual std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader&) { return nullptr; }
   virtual void on_frame(Frame frame) = 0;
   virtual void on_closed(Status cause) = 0;
 };
@@ -99,13 +99,15 @@ struct LinkHello {
 };
 
 // What the listener hears of it, and decides on. Between processes the secret is proven and never
-// told, by both sides, and nothing is read of the dialler beyond its handshake until `knows` was
-// asked and answered true; who is not let in within connect_timeout_ms is turned away.
+// told, by both sides, and nothing is read of the dialler beyond its handshake until
+// `verify_secret` was asked and answered true; who is not let in within connect_timeout_ms is
+// turned away.
 struct IncomingLink {
   std::string job;
   uint32_t epoch = 0;
   std::string host;
-  std::function<bool(const std::string& secret)> knows;  // Any thread, as long as the link lives.
+  // Any thread, as long as the link lives.
+  std::function<bool(const std::string& secret)> verify_secret;
 };
 
 // Called on any thread for each incoming link; returns who handles it, or why not (the dialler is

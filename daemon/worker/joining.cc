@@ -99,7 +99,7 @@ void Worker::on_roster(const Roster& roster) {
       make_epoch({loop_, *transport_, *engine_, tuner_, fold_here, pass_here, gather_here, on_over},
                  roster, settings_.host, world_options(settings_));
   strategy_ = roster.strategy;
-  link_router_->opened(roster.epoch);
+  link_router_->on_epoch_formed(roster.epoch);
   const Status shared = share_board(roster);
   let_ranks_decide();
   for (auto& [number, trainer] : trainers_)

@@ -16,8 +16,8 @@ class LinkRouter::Caller final : public LinkHandler {
  public:
   Caller(Loop& loop, std::shared_ptr<LoopHandler> handler, std::function<void()> gone)
       : loop_(loop), handler_(std::move(handler)), gone_(std::move(gone)) {}
-  std::shared_ptr<RecvBuffer> place(const FrameHeader& header) override {
-    return handler_->place(header);
+  std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override {
+    return handler_->recv_buffer_for(header);
   }
   void on_frame(Frame frame) override { handler_->on_frame(std::move(frame)); }
   void on_closed(Status cause) override {
@@ -73,7 +73,7 @@ void LinkRouter::receive(Guest guest) {
 
 bool LinkRouter::is_over(const IncomingLink& hello) const {
   const auto had = secrets_.find(hello.epoch);
-  return had != secrets_.end() && hello.knows(had->second);
+  return had != secrets_.end() && hello.verify_secret(had->second);
 }
 
 void LinkRouter::gone(const LoopHandler* handler) {
@@ -84,7 +84,7 @@ void LinkRouter::gone(const LoopHandler* handler) {
   waiting_.erase(guest);
 }
 
-void LinkRouter::opened(uint32_t number) {
+void LinkRouter::on_epoch_formed(uint32_t number) {
   if (const Epoch* epoch = events_.find_epoch(number)) secrets_[number] = epoch->roster().secret;
   if (secrets_.size() > kSecretsMost) secrets_.erase(secrets_.begin());
   std::list<Guest> waiting;
@@ -94,7 +94,7 @@ void LinkRouter::opened(uint32_t number) {
 
 void LinkRouter::lead_in(const Guest& guest, Epoch& epoch) {
   const std::string& secret = epoch.roster().secret;
-  if (!secret.empty() && guest.hello.knows(secret))
+  if (!secret.empty() && guest.hello.verify_secret(secret))
     return epoch.adopt(guest.hello.host, guest.link, guest.handler);
   guest.handler->unbind();
   guest.link->close(unauthenticated("the link does not know the job's secret"));

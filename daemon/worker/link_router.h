@@ -31,7 +31,7 @@ class LinkRouter {
   // For Transport::listen; may be called on any thread.
   Acceptor acceptor();
   // A epoch was made, and can be found: links that waited for it go in.
-  void opened(uint32_t epoch);
+  void on_epoch_formed(uint32_t epoch);
 
  private:
   struct Guest {

@@ -55,7 +55,7 @@ class Line {
         there_->listen("127.0.0.1:0",
                        [this](const IncomingLink& guest,
                               std::shared_ptr<Link> link) -> Result<std::shared_ptr<LinkHandler>> {
-                         require(guest.knows("s"), "the secret");
+                         require(guest.verify_secret("s"), "the secret");
                          back_ = std::move(link);
                          return std::shared_ptr<LinkHandler>(far_);
                        });

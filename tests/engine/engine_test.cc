@@ -332,7 +332,7 @@ TEST_F(EngineTest, AFrameOfAnotherAgreementIsToldAndNeverUsed) {
   EXPECT_EQ(mismatches_, (std::vector<std::pair<uint64_t, int>>{{0, 1}})) << "once of each sender";
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16, 9)).ok()) << "and after it";
   EXPECT_EQ(mismatches_.size(), 2u);
-  EXPECT_EQ(engine_->place(frame(0, 0, 16, 9).header), nullptr);
+  EXPECT_EQ(engine_->recv_buffer_for(frame(0, 0, 16, 9).header), nullptr);
   EXPECT_TRUE(wire_.sent.empty()) << "nothing was folded";
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16, 7)).ok());
   ASSERT_EQ(wire_.sent.size(), 1u);

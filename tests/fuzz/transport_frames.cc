@@ -75,7 +75,7 @@ Reading read(std::string_view stream) {
 class Placer final : public LinkHandler {
  public:
   explicit Placer(const std::string& deeds) : deeds_(deeds) {}
-  std::shared_ptr<RecvBuffer> place(const FrameHeader& header) override {
+  std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override {
     if ((deeds_[header.link_seq] & Deed::place) == 0) return nullptr;
     memory_ = std::make_unique<std::byte[]>(header.payload_bytes);
     recv_buffer_ = std::make_shared<RecvBuffer>(RecvBuffer{memory_.get()});

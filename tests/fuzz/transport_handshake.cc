@@ -55,8 +55,9 @@ std::string listen_to(const std::string& said, const LinkProof& shown, bool righ
   require(said.find(guest.job + guest.host, sizeof(head)) == sizeof(head), "their names");
   const int silence_ms = silence_of(said, kLimits);
   require(silence_ms > 0 && silence_ms <= kLimits.silence_ms, "nobody asks for more or no silence");
-  require(!guest.knows(kSecret + "?") && welcome.empty(), "another secret is not known");
-  require(guest.knows(kSecret) == right, "who shows the proof, and no other, knows the secret");
+  require(!guest.verify_secret(kSecret + "?") && welcome.empty(), "another secret is not known");
+  require(guest.verify_secret(kSecret) == right,
+          "who shows the proof, and no other, knows the secret");
   require(welcome.empty() != right, "who is known is welcome");
   return right ? welcome : write_refusal(unauthenticated("a stranger"));
 }

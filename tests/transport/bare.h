@@ -107,7 +107,7 @@ class Listener {
         waiting.set_value(guest);
         return Result<std::shared_ptr<LinkHandler>>(end);
       }
-      if (!guest.knows(kSecret))
+      if (!guest.verify_secret(kSecret))
         return Result<std::shared_ptr<LinkHandler>>(unauthenticated("a stranger"));
       return Result<std::shared_ptr<LinkHandler>>(handler ? handler : end);
     });

@@ -79,7 +79,7 @@ class LinkEnd : public testing::TestWithParam<std::tuple<const char*, Way, Busy>
         "127.0.0.1:0",
         [&](const IncomingLink& guest, auto link) -> Result<std::shared_ptr<LinkHandler>> {
           if (way_ == Way::refused_link) return aborted("no link today");
-          EXPECT_TRUE(guest.knows(""));
+          EXPECT_TRUE(guest.verify_secret(""));
           accepted.set_value(std::move(link));
           return std::shared_ptr<LinkHandler>(far_end_);
         });
@@ -153,7 +153,7 @@ TEST_P(LinkAfterItsTransport, MayStillBeUsed) {
   Joined link = pair.join();
   pair.there.reset();
   pair.here.reset();
-  EXPECT_TRUE(pair.heard->knows(pair.hello.secret));
+  EXPECT_TRUE(pair.heard->verify_secret(pair.hello.secret));
   for (const auto& end : {link.near, link.far}) {
     EXPECT_EQ(end->send({}).code(), Code::unavailable);
     end->close(aborted("again"));

@@ -222,7 +222,7 @@ inline std::unique_ptr<Transport> make_transport(const std::string& kind, const 
 // Lets in whoever has no secret.
 inline Acceptor take_all(std::shared_ptr<LinkHandler> handler) {
   return [handler = std::move(handler)](const IncomingLink& guest, auto&&) {
-    EXPECT_TRUE(guest.knows(""));
+    EXPECT_TRUE(guest.verify_secret(""));
     return Result<std::shared_ptr<LinkHandler>>(handler);
   };
 }
@@ -275,7 +275,7 @@ class Pair {
       accepted_.emplace_back(std::move(link), recorder);
     });
     if (!refusal.ok()) return refusal;
-    EXPECT_TRUE(said.knows(hello.secret));
+    EXPECT_TRUE(said.verify_secret(hello.secret));
     return std::shared_ptr<LinkHandler>(recorder);
   }
 

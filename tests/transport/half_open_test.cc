@@ -79,7 +79,7 @@ class Doorkeeper {
   Doorkeeper(const std::string& kind, const LinkLimits& limits)
       : transport_(make_transport(kind, limits, nullptr)) {
     address = *transport_->listen("127.0.0.1:0", [this](const IncomingLink& guest, auto) {
-      const bool right = guest.host == "right" && guest.knows(kSecret);
+      const bool right = guest.host == "right" && guest.verify_secret(kSecret);
       guests.change([&] { ++asked; });
       return Result<std::shared_ptr<LinkHandler>>(right ? taken : parked);
     });

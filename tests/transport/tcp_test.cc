@@ -128,7 +128,7 @@ TEST(TcpListener, StrangersDoNotCrowdOutAWorkerThatWaits) {
   std::vector<Bare> strangers;
   for (int i = 0; i < 300; ++i) strangers.push_back(Bare::dial(listener.address));
   EXPECT_TRUE(strangers.front().hung_up());
-  EXPECT_TRUE(guest.knows(kSecret));
+  EXPECT_TRUE(guest.verify_secret(kSecret));
   const Bytes answer = worker.hear(sizeof(LinkAnswerHead));
   ASSERT_EQ(answer.size(), sizeof(LinkAnswerHead));
   EXPECT_EQ(from_bytes<LinkAnswerHead>(answer).code, 0u);
@@ -158,7 +158,7 @@ TEST(TcpListener, TakesFramesThatCameBeforeItsAnswer) {
 // Offers memory for what link A's frames bring, and takes it back when link B brings one.
 class Lander : public Recorder {
  public:
-  std::shared_ptr<RecvBuffer> place(const FrameHeader& header) override {
+  std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override {
     if (header.op_seq != 1) return nullptr;
     recv_buffer->at = memory.data();
     monitor.change([&] { placed = true; });

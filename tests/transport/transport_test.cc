@@ -75,8 +75,8 @@ TEST_P(LinkContract, TellsTheAcceptorWhoDials) {
   EXPECT_EQ(pair.heard->job, pair.hello.job);
   EXPECT_EQ(pair.heard->epoch, pair.hello.epoch);
   EXPECT_EQ(pair.heard->host, pair.hello.host);
-  EXPECT_TRUE(pair.heard->knows(pair.hello.secret));
-  EXPECT_FALSE(pair.heard->knows("another"));
+  EXPECT_TRUE(pair.heard->verify_secret(pair.hello.secret));
+  EXPECT_FALSE(pair.heard->verify_secret("another"));
 }
 
 TEST_P(LinkContract, RefusesToSendWhatIsTooLargeOrNotForCallers) {

@@ -104,7 +104,7 @@ class Cluster {
             make_epoch({host->loop, *host->transport, *host->engine, tuner, nullptr, nullptr,
                         nullptr, [&host](const Status& cause) { host->ends.push_back(cause); }},
                        roster, host->host, options.epoch);
-        host->door->opened(roster.epoch);
+        host->door->on_epoch_formed(roster.epoch);
       });
   }
 

@@ -91,7 +91,7 @@ struct WorkerDoor : testing::Test {
   }
   FakeEpoch& open_epoch(uint32_t number, const std::string& secret = "secret") {
     FakeEpoch& epoch = epochs.epochs.try_emplace(number, number, secret).first->second;
-    router->opened(number);
+    router->on_epoch_formed(number);
     return epoch;
   }
   void build_router(Millis patience) {
