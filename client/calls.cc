@@ -200,7 +200,7 @@ bool Calls::fold_claimed(uint64_t number, Memory& memory, const board::Claim<Mem
   if (claim.block() >= op_.blocks) return false;  // The count was overwritten.
   run_block(op_, claim.block(), kernel_);
   if (op_.any_staged)
-    crew_.area.slot_of(number).marks[claim.block() % kStageBlocks].store(
+    crew_.area.slot_of(number).block_folded[claim.block() % kWindowBlocks].store(
         pack(board::Count{turn_of(number), claim.block() + 1}), std::memory_order_release);
   board::Finish<Memory> finish(turn_of(number), seat_, claim.blocks());
   if (run(finish, memory).wakes()) wake(number);
@@ -217,14 +217,14 @@ void Calls::feed(uint64_t number, uint32_t blocks, bool tells) {
 bool Calls::is_through(uint64_t number, uint32_t block) const {
   const BoardSlot& slot = crew_.area.slot_of(number);
   if (is_local())
-    return slot.marks[block % kStageBlocks].load(std::memory_order_acquire) ==
+    return slot.block_folded[block % kWindowBlocks].load(std::memory_order_acquire) ==
            pack(board::Count{turn_of(number), block + 1});
   const board::Count passed = board::unpack_count(slot.passed.load());
   return passed.turn == turn_of(number) && block < passed.blocks;
 }
 
 uint64_t Calls::window_bytes() const {
-  return is_local() ? kStageBlocks * kBoardBlockBytes : view_.header().window_bytes;
+  return is_local() ? kWindowBlocks * kBoardBlockBytes : view_.header().window_bytes;
 }
 
 void Calls::wake(uint64_t number) const { board::wake_low_half(crew_.area.slot_of(number).word); }
@@ -291,7 +291,7 @@ void Calls::disown(Ticket& ticket) {
 }
 
 void Calls::count(const Ticket& ticket) {
-  BoardFigures& own = view_.figures(seat_);
+  BoardCounters& own = view_.counters(seat_);
   const auto add = [](std::atomic<uint64_t>& figure, uint64_t more) {
     figure.fetch_add(more, std::memory_order_relaxed);
   };

@@ -40,7 +40,7 @@ struct Ticket {
   bool settled = false;             // The board is through with it.
   bool delivered = false;           // The output is copied and the blocks are released.
   Status outcome;
-  uint64_t bytes = 0;  // Of its tensor, for the figures.
+  uint64_t bytes = 0;  // Of its tensor, for the counters.
   Millis timeout{0};
   // Its thread copies in and out, and writes to its entry on the board: nobody else settles it.
   std::atomic<bool> is_staging = false;

@@ -175,30 +175,33 @@ Status Connection::make_subgroup(const uint32_t* ranks, size_t count, Subgroup& 
   std::byte* list = allocate(count * sizeof(uint32_t));
   if (list == nullptr) return resource_exhausted("the segment is full");
   std::memcpy(list, ranks, count * sizeof(uint32_t));
-  const std::lock_guard one_at_a_time(mail_mutex_);
-  BoardMail& mail = memory_->view().mail(memory_->seat());
-  mail.ranks = static_cast<uint32_t>(count);
-  mail.list_offset = offset_of(list);
-  mail.state.store(static_cast<uint32_t>(MailState::asked), std::memory_order_release);
+  const std::lock_guard one_at_a_time(subgroup_mutex_);
+  BoardSubgroupRequest& subgroup = memory_->view().subgroup_request(memory_->seat());
+  subgroup.ranks = static_cast<uint32_t>(count);
+  subgroup.list_offset = offset_of(list);
+  subgroup.state.store(static_cast<uint32_t>(SubgroupRequestState::asked),
+                       std::memory_order_release);
   ring_worker();
-  Status answered = await_mail(mail, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
-  if (answered.ok()) made = {mail.group, mail.area};
-  if (answered.ok() && mail.failure.code != TUTTI_OK) answered = read_failure(mail.failure);
-  mail.state.store(static_cast<uint32_t>(MailState::free), std::memory_order_release);
+  Status answered =
+      await_answer(subgroup, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
+  if (answered.ok()) made = {subgroup.group, subgroup.area};
+  if (answered.ok() && subgroup.failure.code != TUTTI_OK) answered = read_failure(subgroup.failure);
+  subgroup.state.store(static_cast<uint32_t>(SubgroupRequestState::free),
+                       std::memory_order_release);
   free(list);
   return answered;
 }
 
-Status Connection::await_mail(BoardMail& mail, TimePoint limit) {
-  constexpr auto kAsked = static_cast<uint32_t>(MailState::asked);
-  while (mail.state.load(std::memory_order_acquire) == kAsked) {
+Status Connection::await_answer(BoardSubgroupRequest& subgroup, TimePoint limit) {
+  constexpr auto kAsked = static_cast<uint32_t>(SubgroupRequestState::asked);
+  while (subgroup.state.load(std::memory_order_acquire) == kAsked) {
     if (Status s = usable(); !s.ok()) return s;
     if (!check_worker()) continue;
     if (Clock::now() > limit) {
       lose(no_answer());
       return no_answer();
     }
-    board::sleep_on(mail.state, kAsked, kPulseMs * 1000);
+    board::sleep_on(subgroup.state, kAsked, kPulseMs * 1000);
   }
   return {};
 }

@@ -93,7 +93,7 @@ class Connection {
   void say_goodbye();
   template <class Use>
   void for_each_group(const Use& use);
-  Status await_mail(BoardMail& mail, TimePoint limit);
+  Status await_answer(BoardSubgroupRequest& subgroup, TimePoint limit);
 
   const JoinTarget target_;
   const ForkGuard fork_guard_;
@@ -106,7 +106,7 @@ class Connection {
   std::vector<uint32_t> seat_of_rank_;  // Of the job; UINT32_MAX: on another host.
   uint32_t worker_pid_ = 0;
   uint32_t epoch_ = 0;
-  std::mutex mail_mutex_;
+  std::mutex subgroup_mutex_;
 
   mutable std::mutex mutex_;  // Guards what follows.
   std::optional<Arena> arena_;

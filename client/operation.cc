@@ -261,9 +261,9 @@ uint64_t layout_of(const TensorList& list) {
 
 Status read_list(Connection& connection, const TensorList& list, std::vector<TensorSides>& tensors,
                  uint64_t& count) {
-  if (list.size > kListedMost)
+  if (list.size > kListedTensorsMax)
     return invalid_argument("a list of " + std::to_string(list.size) +
-                            " tensors; it may have at most " + std::to_string(kListedMost));
+                            " tensors; it may have at most " + std::to_string(kListedTensorsMax));
   if (list.size != 0 && (list.ins == nullptr || list.outs == nullptr || list.counts == nullptr))
     return invalid_argument("a list of tensors is NULL");
   const size_t element = tutti_dtype_size(list.dtype);

@@ -1,7 +1,7 @@
 // The memory that all ranks of a job on one host share with their worker: where every operation
 // begins, and where the ranks meet.
 //
-//   0                BoardHeader   what this is; calls to the worker; a line of figures and a
+//   0                BoardHeader   what this is; calls to the worker; a line of counters and a
 //                                  mailbox for each seat
 //   kAreasOffset     area 0        the whole job's group
 //   + area_bytes     area 1 ...    sub-groups, as the worker makes them
@@ -22,7 +22,7 @@
 // Called: the worker decides what becomes of the operation. Whatever is out of the ordinary (ranks
 // that disagree, are late, or die) is called, and so is what goes on to other hosts. One word
 // holds the verdict, so it is the same for all ranks, whenever they come. A slot is used again only
-// when all members have taken note of its verdict: see BoardSeatLine::settled.
+// when all members have taken note of its verdict: see BoardSeatProgress::settled.
 //
 // daemon/board/transitions.h has the rules of every change. The file is a sparse, sealed memfd.
 // Ranks of a job trust each other as threads do; the worker trusts nothing here.
@@ -39,14 +39,14 @@ namespace tutti {
 
 inline constexpr uint32_t kBoardMagic = 0x44524f42;  // "BORD"
 // Ranks of one job on one host; bounds the descriptors of a welcome, which sendmsg() takes at once.
-inline constexpr uint32_t kSeatsMost = 240;
-inline constexpr uint32_t kWelcomeDescriptors = 3 + kSeatsMost;
+inline constexpr uint32_t kSeatsMax = 240;
+inline constexpr uint32_t kWelcomeDescriptors = 3 + kSeatsMax;
 // Operations of one group that a rank may have under way.
 inline constexpr uint32_t kBoardSlots = 256;
 // Groups of one epoch, the whole job among them.
-inline constexpr uint32_t kAreasMost = 4096;
+inline constexpr uint32_t kAreasMax = 4096;
 // Blocks of a staged tensor under way: see BoardEntry::ready.
-inline constexpr uint32_t kStageBlocks = 8;
+inline constexpr uint32_t kWindowBlocks = 8;
 // Bytes of a rank's tensor that are folded in one go.
 inline constexpr uint64_t kBoardBlockBytes = 128 * 1024;
 // A chunk's part of one of the engine's slices has at least this many bytes: below them a frame's
@@ -66,7 +66,7 @@ inline constexpr size_t kHostBytes = 48;
 // Request::flags.
 inline constexpr uint8_t kRequestBlocking = 1;  // The rank waits: it will take part in the folding.
 // The rank's tensors are ordinary memory that passes through a window of its segment, at in_offset.
-// Where all ranks of the group are on this host it has kStageBlocks blocks, and a block is used
+// Where all ranks of the group are on this host it has kWindowBlocks blocks, and a block is used
 // again when it is folded and copied out. Else the tensor's byte b lies at b % window_bytes of the
 // header, and is used again when the worker is through with it and it is copied out.
 inline constexpr uint8_t kRequestStaged = 2;
@@ -78,7 +78,7 @@ inline constexpr uint8_t kRequestListed = 4;
 inline constexpr uint8_t kRequestRefused = 8;
 
 // Tensors of a list: what its layout can count.
-inline constexpr uint32_t kListedMost = (uint32_t{1} << 24) - 1;
+inline constexpr uint32_t kListedTensorsMax = (uint32_t{1} << 24) - 1;
 
 // Request::*_strategy: kind in the low 8 bits, arity in the upper 24.
 constexpr uint32_t pack_strategy(uint32_t kind, uint32_t arity) { return kind | arity << 8; }
@@ -134,8 +134,8 @@ struct BoardSlot {
   alignas(64) std::atomic<uint64_t> folded;   // Turn and how many blocks are folded.
   // Turn and how many blocks of every window the worker is through with: results lie there.
   std::atomic<uint64_t> passed;
-  // Turn and block + 1, at block % kStageBlocks: that block is folded.
-  alignas(64) std::atomic<uint64_t> marks[kStageBlocks];
+  // Turn and block + 1, at block % kWindowBlocks: that block is folded.
+  alignas(64) std::atomic<uint64_t> block_folded[kWindowBlocks];
   // BoardEntry entries[seats] follow.
 };
 static_assert(sizeof(BoardSlot) == 256);
@@ -151,7 +151,7 @@ struct BoardFailure {
 static_assert(sizeof(BoardFailure) == 512);
 
 // Of one seat in one group; written by that rank, or by the worker once it is gone.
-struct BoardSeatLine {
+struct BoardSeatProgress {
   // All calls below this number are over and their verdicts taken note of: their slots may be used
   // again.
   alignas(64) std::atomic<uint64_t> settled;
@@ -162,14 +162,15 @@ struct BoardArea {
   alignas(64) std::atomic<uint32_t> ranks_decide;
   // Bit per slot: the worker is to look at it.
   alignas(64) std::atomic<uint64_t> called[kBoardSlots / 64];
-  // BoardSeatLine settled[seats], BoardSlot with entries [kBoardSlots], BoardFailure[kBoardSlots].
+  // BoardSeatProgress settled[seats], BoardSlot with entries [kBoardSlots],
+  // BoardFailure[kBoardSlots].
 };
 
 // A sub-group in the making: one at a time for each seat.
-enum class MailState : uint32_t { free = 0, asked = 1, answered = 2 };
+enum class SubgroupRequestState : uint32_t { free = 0, asked = 1, answered = 2 };
 
-struct BoardMail {
-  alignas(64) std::atomic<uint32_t> state;  // MailState; futex.
+struct BoardSubgroupRequest {
+  alignas(64) std::atomic<uint32_t> state;  // SubgroupRequestState; futex.
   uint32_t ranks;                           // How many the list has.
   uint64_t list_offset;                     // uint32_t[ranks] in the seat's segment.
   uint32_t group;                           // The answer: the group's number and area.
@@ -178,7 +179,7 @@ struct BoardMail {
 };
 
 // One line a seat, written by its rank alone.
-struct BoardFigures {
+struct BoardCounters {
   alignas(64) std::atomic<uint64_t> operations;  // That ended OK.
   std::atomic<uint64_t> failures;
   std::atomic<uint64_t> bytes;  // Of the tensors of those that ended OK.
@@ -192,9 +193,9 @@ struct BoardHeader {
   // there is none.
   uint64_t window_bytes;
   // Bit per area: some slot of it is called.
-  alignas(64) std::atomic<uint64_t> called[kAreasMost / 64];
-  BoardFigures figures[kSeatsMost];
-  BoardMail mail[kSeatsMost];
+  alignas(64) std::atomic<uint64_t> called[kAreasMax / 64];
+  BoardCounters counters[kSeatsMax];
+  BoardSubgroupRequest subgroup_requests[kSeatsMax];
 };
 
 // ---- Where things lie, for `seats` ranks on the host ----
@@ -205,7 +206,7 @@ constexpr uint64_t slot_bytes(uint32_t seats) {
   return sizeof(BoardSlot) + seats * sizeof(BoardEntry);
 }
 constexpr uint64_t slots_offset(uint32_t seats) {
-  return page_up(sizeof(BoardArea) + seats * sizeof(BoardSeatLine));
+  return page_up(sizeof(BoardArea) + seats * sizeof(BoardSeatProgress));
 }
 constexpr uint64_t failures_offset(uint32_t seats) {
   return page_up(slots_offset(seats) + kBoardSlots * slot_bytes(seats));
@@ -214,7 +215,7 @@ constexpr uint64_t area_bytes(uint32_t seats) {
   return failures_offset(seats) + kBoardSlots * sizeof(BoardFailure);
 }
 constexpr uint64_t board_bytes(uint32_t seats) {
-  return kAreasOffset + uint64_t{kAreasMost} * area_bytes(seats);
+  return kAreasOffset + uint64_t{kAreasMax} * area_bytes(seats);
 }
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

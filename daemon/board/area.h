@@ -41,7 +41,7 @@ class Area {
 
   BoardArea& header() const { return *reinterpret_cast<BoardArea*>(base_); }
   std::atomic<uint64_t>& settled(uint32_t seat) const {
-    return reinterpret_cast<BoardSeatLine*>(base_ + sizeof(BoardArea))[seat].settled;
+    return reinterpret_cast<BoardSeatProgress*>(base_ + sizeof(BoardArea))[seat].settled;
   }
   BoardSlot& slot(uint32_t index) const {
     return *reinterpret_cast<BoardSlot*>(base_ + slots_offset(seats_) + index * slot_bytes(seats_));
@@ -68,8 +68,10 @@ class View {
   View(std::byte* base, uint32_t seats) : base_(base), seats_(seats) {}
 
   BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(base_); }
-  BoardFigures& figures(uint32_t seat) const { return header().figures[seat]; }
-  BoardMail& mail(uint32_t seat) const { return header().mail[seat]; }
+  BoardCounters& counters(uint32_t seat) const { return header().counters[seat]; }
+  BoardSubgroupRequest& subgroup_request(uint32_t seat) const {
+    return header().subgroup_requests[seat];
+  }
   Area area(uint32_t index) const {
     return {base_ + kAreasOffset + index * area_bytes(seats_), seats_};
   }

@@ -1,4 +1,4 @@
-// Sleeping on a slot's word, or on a mail's state, in memory that processes share.
+// Sleeping on a slot's word, or on a sub-group request's state, in memory that processes share.
 #pragma once
 
 #include <atomic>

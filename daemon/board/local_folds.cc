@@ -18,7 +18,7 @@ int arity_of(const Strategy& local, int contributions) {
 }  // namespace
 
 void Folds::append() {
-  require(count_ < kSeatsMost, "a host has more ranks than a board has room for");
+  require(count_ < kSeatsMax, "a host has more ranks than a board has room for");
   ends_[count_] = count_ == 0 ? 0 : ends_[count_ - 1];
   ++count_;
 }
@@ -27,9 +27,9 @@ void Folds::append() {
 // is gone on with, being the last: (its value) op x, instead of x op (its value).
 Folds local_folds(const Strategy& local, int contributions) {
   const int n = contributions, k = arity_of(local, n);
-  require(n >= 1 && n <= static_cast<int>(kSeatsMost), "a host has as many ranks as a board");
+  require(n >= 1 && n <= static_cast<int>(kSeatsMax), "a host has as many ranks as a board");
   Folds folds;
-  std::array<int, kSeatsMost> value;  // As a term: the contribution of a leaf, else a result.
+  std::array<int, kSeatsMax> value;  // As a term: the contribution of a leaf, else a result.
   std::iota(value.begin(), value.end(), 0);
   for (int i = n - 1; i >= 0; --i) {
     const int64_t first = int64_t{k} * i + 1;

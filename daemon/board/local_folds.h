@@ -15,7 +15,7 @@
 namespace tutti {
 
 // Passes over values, to be made one after the other; the last one's result is the result of all.
-// Of at most kSeatsMost contributions, each of which, as each inner result, is a term once. Needs
+// Of at most kSeatsMax contributions, each of which, as each inner result, is a term once. Needs
 // no memory of its own: it is made where nothing may fail.
 class Folds {
  public:
@@ -35,12 +35,12 @@ class Folds {
   void append_term(int term) { terms_[ends_[count_ - 1]++] = static_cast<int16_t>(term); }
 
  private:
-  std::array<int16_t, 2 * kSeatsMost> terms_;  // NOLINT: filled as far as it is used.
-  std::array<uint16_t, kSeatsMost> ends_;      // NOLINT
+  std::array<int16_t, 2 * kSeatsMax> terms_;  // NOLINT: filled as far as it is used.
+  std::array<uint16_t, kSeatsMax> ends_;      // NOLINT
   size_t count_ = 0;
 };
 
-// The value of so many contributions, 1 to kSeatsMost, under a local strategy. What they combine is
+// The value of so many contributions, 1 to kSeatsMax, under a local strategy. What they combine is
 // what hosts of one rank each would make of a reduce under that strategy:
 //   centralized  ((x0 op x1) op x2) ...
 //   tree:K       each member of the K-ary heap folds its own and its children's values, in order
@@ -50,7 +50,7 @@ class Folds {
 // centralized.
 Folds local_folds(const Strategy& local, int contributions);
 
-// What run_folds() works on: at most kSeatsMost targets. A target may be exactly
+// What run_folds() works on: at most kSeatsMax targets. A target may be exactly
 // one of the contributions where there is one fold; with more folds, each contribution is read
 // before that element of any target is written.
 struct FoldWork {
@@ -85,8 +85,8 @@ bool run_folds(const FoldWork& work, Pass pass) {
   const auto inner_result = [&](size_t fold) {
     return work.scratch.data() + fold * block * size_of(inner);
   };
-  std::array<Operand, kSeatsMost> sources;  // NOLINT: filled as far as it is used.
-  std::array<Target, kSeatsMost> targets;   // NOLINT
+  std::array<Operand, kSeatsMax> sources;  // NOLINT: filled as far as it is used.
+  std::array<Target, kSeatsMax> targets;   // NOLINT
   const size_t target_count = work.targets.size();
   std::copy(work.targets.begin(), work.targets.end(), targets.begin());
   for (uint64_t first = 0; first < work.count; first += block) {

@@ -35,7 +35,7 @@ bool is_aligned_in(const Mapped& memory, uint64_t offset, uint64_t bytes, size_t
 
 bool add_listed(const Asked& asked, MatchedOp& op, MatchedOp::Part& part) {
   const uint64_t records = uint64_t{asked.request.records} * sizeof(ListedTensor);
-  if (asked.request.records > std::min<uint64_t>(op.count, kListedMost)) return false;
+  if (asked.request.records > std::min<uint64_t>(op.count, kListedTensorsMax)) return false;
   if (!is_aligned_in(asked.memory, asked.request.in_offset, records, alignof(ListedTensor)))
     return false;
   // A list of none is never followed, and may say to lie anywhere.
@@ -51,7 +51,7 @@ bool add_listed(const Asked& asked, MatchedOp& op, MatchedOp::Part& part) {
 bool add_plain(const Asked& asked, MatchedOp& op, MatchedOp::Part& part, GroupPlace place) {
   std::optional<SideBytes> sides = side_bytes(op.collective, op.dtype, op.count, op.root, place);
   if (!sides) return false;
-  const uint64_t window = kStageBlocks * kBoardBlockBytes;
+  const uint64_t window = kWindowBlocks * kBoardBlockBytes;
   if (part.staged && has_blocks(op.collective)) return false;
   if (part.staged) sides = {std::min(sides->in, window), std::min(sides->out, window)};
   const uint64_t in = asked.request.in_offset;
@@ -118,7 +118,7 @@ Piece piece_at(const MatchedOp& op, MatchedOp::Part& part, uint64_t first, uint6
   const size_t element = size_of(op.dtype);
   const uint64_t within = first % elements_of_block(op.dtype) * element;
   const uint64_t offset =
-      part.staged ? block % kStageBlocks * kBoardBlockBytes + within : first * element;
+      part.staged ? block % kWindowBlocks * kBoardBlockBytes + within : first * element;
   return {part.in != nullptr ? part.in + offset : nullptr,
           part.out != nullptr ? part.out + offset : nullptr, count};
 }
@@ -148,7 +148,7 @@ class Pass {
 
  private:
   void run_folds(uint64_t count, uint32_t divisor, Kernel kernel) const {
-    std::array<const std::byte*, kSeatsMost> from;  // NOLINT: filled as far as it is used.
+    std::array<const std::byte*, kSeatsMax> from;  // NOLINT: filled as far as it is used.
     std::transform(
         sources_.begin(), sources_.begin() + source_count_, from.begin(),
         [](const Operand& source) { return static_cast<const std::byte*>(source.data); });
@@ -168,8 +168,8 @@ class Pass {
   }
 
   MatchedOp& op_;
-  std::array<Operand, kSeatsMost> sources_;  // NOLINT: filled as far as it is used.
-  std::array<Target, kSeatsMost> targets_;   // NOLINT
+  std::array<Operand, kSeatsMax> sources_;  // NOLINT: filled as far as it is used.
+  std::array<Target, kSeatsMax> targets_;   // NOLINT
   size_t source_count_ = 0;
   size_t target_count_ = 0;
 };
@@ -180,7 +180,7 @@ void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
   const StagedBlock range = staged_block(op.count, op.dtype, block);
   for (uint64_t done = 0; done < range.count;) {
     uint64_t count = range.count - done;
-    std::array<Piece, kSeatsMost> pieces;  // NOLINT: filled as far as it is used.
+    std::array<Piece, kSeatsMax> pieces;  // NOLINT: filled as far as it is used.
     for (size_t rank = 0; rank < op.parts.size(); ++rank) {
       pieces[rank] = piece_at(op, op.parts[rank], range.first + done, count, block);
       count = std::min(count, pieces[rank].count);

@@ -29,8 +29,8 @@ constexpr uint64_t kUnheld = uint64_t{1} << 32;
 Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, std::span<const uint32_t> ranks,
                                                    uint32_t world_size) {
   const auto seats = static_cast<uint32_t>(ranks.size());
-  if (seats > kSeatsMost)
-    return resource_exhausted("a job has at most " + std::to_string(kSeatsMost) +
+  if (seats > kSeatsMax)
+    return resource_exhausted("a job has at most " + std::to_string(kSeatsMax) +
                               " ranks on one host, not " + std::to_string(seats));
   Fd memory(memfd_create("tutti-board", MFD_ALLOW_SEALING | MFD_CLOEXEC));
   if (!memory.valid()) return errno_status("cannot make a board");
@@ -110,8 +110,8 @@ void HostBoard::detach(uint32_t seat) {
 
 Result<uint32_t> HostBoard::open(uint32_t number, std::span<const uint32_t> ranks) {
   if (const auto known = area_of_.find(number); known != area_of_.end()) return known->second;
-  if (groups_.size() == kAreasMost)
-    return resource_exhausted("an epoch has at most " + std::to_string(kAreasMost) + " groups");
+  if (groups_.size() == kAreasMax)
+    return resource_exhausted("an epoch has at most " + std::to_string(kAreasMax) + " groups");
   const auto area = static_cast<uint32_t>(groups_.size());
   auto group = std::make_unique<Group>();
   group->number = number;
@@ -133,14 +133,15 @@ Result<uint32_t> HostBoard::open(uint32_t number, std::span<const uint32_t> rank
 
 void HostBoard::answer(uint32_t seat, const Result<uint32_t>& group,
                        const std::vector<uint32_t>& ranks) {
-  BoardMail& mail = view_.mail(seat);
+  BoardSubgroupRequest& subgroup = view_.subgroup_request(seat);
   asked_[seat] = false;
   const Result<uint32_t> area = group.ok() ? open(*group, ranks) : group;
-  write_failure(mail.failure, 0, area.status());
-  mail.group = group.ok() ? *group : 0;
-  mail.area = area.ok() ? *area : 0;
-  mail.state.store(static_cast<uint32_t>(MailState::answered), std::memory_order_release);
-  board::wake_all(mail.state);
+  write_failure(subgroup.failure, 0, area.status());
+  subgroup.group = group.ok() ? *group : 0;
+  subgroup.area = area.ok() ? *area : 0;
+  subgroup.state.store(static_cast<uint32_t>(SubgroupRequestState::answered),
+                       std::memory_order_release);
+  board::wake_all(subgroup.state);
 }
 
 std::optional<HostBoard::Found> HostBoard::find(uint32_t group, uint64_t number) {
@@ -180,12 +181,13 @@ void HostBoard::collect_later() {
 
 void HostBoard::collect_mail() {
   for (uint32_t seat = 0; seat < seats_.size(); ++seat) {
-    BoardMail& mail = view_.mail(seat);
-    if (mail.state.load(std::memory_order_acquire) != static_cast<uint32_t>(MailState::asked) ||
+    BoardSubgroupRequest& subgroup = view_.subgroup_request(seat);
+    if (subgroup.state.load(std::memory_order_acquire) !=
+            static_cast<uint32_t>(SubgroupRequestState::asked) ||
         !is_here(seat) || asked_[seat])
       continue;
     asked_[seat] = true;
-    seats_[seat]->take_mail(mail);
+    seats_[seat]->handle_subgroup_request(subgroup);
   }
 }
 

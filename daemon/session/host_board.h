@@ -35,7 +35,7 @@ class HostBoard {
                       uint32_t waited_ms) = 0;
     // Some rank's window has more of that operation's tensor.
     virtual void fill(uint32_t group, uint64_t number) = 0;
-    virtual void take_mail(const BoardMail& mail) = 0;
+    virtual void handle_subgroup_request(const BoardSubgroupRequest& subgroup) = 0;
     virtual std::string who() const = 0;  // "rank 3 (host a, pid 7)".
     virtual Status blame(Code code, const std::string& what) const = 0;
     // This rank may write to the others' memory when it goes on: nothing more can be done here.
@@ -80,7 +80,7 @@ class HostBoard {
   bool fold(uint32_t group, uint64_t number);
   // All ranks of the group are on this host.
   bool is_local(uint32_t group) const;
-  BoardFigures& figures(uint32_t seat) const { return view_.figures(seat); }
+  BoardCounters& counters(uint32_t seat) const { return view_.counters(seat); }
   void answer(uint32_t seat, const Result<uint32_t>& group, const std::vector<uint32_t>& ranks);
 
  private:
@@ -167,7 +167,7 @@ class HostBoard {
   std::vector<Fd> segments_;                              // By seat, until handed out.
   std::vector<std::shared_ptr<const Mapping>> mappings_;  // By seat.
   std::vector<Seat*> seats_;                              // nullptr: gone.
-  std::vector<bool> asked_;                               // By seat: its mail was handed on.
+  std::vector<bool> asked_;                               // By seat: its request was handed on.
   std::map<uint32_t, Status> gone_;                       // By seat.
   std::vector<std::unique_ptr<Group>> groups_;            // By area.
   std::map<uint32_t, uint32_t> area_of_;                  // By group number.

@@ -101,9 +101,9 @@ void SocketSession::let_ranks_decide(bool let) {
   if (board_ != nullptr) board_->let_ranks_decide(let);
 }
 
-Session::Figures SocketSession::figures() const {
+Session::Counters SocketSession::counters() const {
   if (board_ == nullptr) return {};
-  const BoardFigures& own = board_->figures(seat_);
+  const BoardCounters& own = board_->counters(seat_);
   return {own.operations.load(), own.failures.load(), own.bytes.load()};
 }
 
@@ -145,10 +145,10 @@ void SocketSession::take(uint32_t group, uint64_t number, GroupPlace place, cons
   events_.on_request(*this, std::move(call));
 }
 
-void SocketSession::take_mail(const BoardMail& mail) {
+void SocketSession::handle_subgroup_request(const BoardSubgroupRequest& subgroup) {
   Result<std::vector<uint32_t>> ranks =
-      read_ranks(std::atomic_ref(const_cast<uint32_t&>(mail.ranks)).load(),
-                 std::atomic_ref(const_cast<uint64_t&>(mail.list_offset)).load());
+      read_ranks(std::atomic_ref(const_cast<uint32_t&>(subgroup.ranks)).load(),
+                 std::atomic_ref(const_cast<uint64_t&>(subgroup.list_offset)).load());
   if (ranks.ok()) return events_.on_subgroup(*this, *std::move(ranks));
   answer_subgroup(
       blame(ranks.status().code(), who() + " asked for subgroup: " + ranks.status().message()), {});

@@ -91,12 +91,12 @@ class Session {
   // Whether the ranks of the host may settle operations among themselves.
   virtual void let_ranks_decide(bool let) = 0;
   // What this rank did, as it says.
-  struct Figures {
+  struct Counters {
     uint64_t operations = 0;  // That ended OK.
     uint64_t failures = 0;
     uint64_t bytes = 0;  // Of the tensors of those that ended OK.
   };
-  virtual Figures figures() const = 0;
+  virtual Counters counters() const = 0;
   // Hands the trainer its descriptors and starts serving. Once, after share_board().
   virtual Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) = 0;
   // Instead of welcome(): tells the trainer why not. Destroy the session then.
@@ -123,7 +123,7 @@ Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t s
 // Where the ranks of a host meet: makes their board. `sessions`: those of the host's ranks, in the
 // order of their ranks, none welcomed yet (nullptr: it ended already); then welcome all. `ranks`:
 // their ranks in the job. `window_bytes`: see BoardHeader. RESOURCE_EXHAUSTED: more than
-// kSeatsMost.
+// kSeatsMax.
 Status share_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
                    uint32_t world_size, uint64_t window_bytes = 0);
 

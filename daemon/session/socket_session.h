@@ -33,7 +33,7 @@ class SocketSession : public Session, public HostBoard::Seat {
   Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) override;
   void refuse(const Status& why) override { refuse_trainer(socket_.get(), why); }
   void let_ranks_decide(bool let) override;
-  Figures figures() const override;
+  Counters counters() const override;
   void complete(uint32_t group, uint64_t number, const Status& status) override;
   void passed(uint32_t group, uint64_t number, uint64_t bytes) override;
   void gather(uint32_t group, uint64_t number) override;
@@ -44,7 +44,7 @@ class SocketSession : public Session, public HostBoard::Seat {
   void take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
             uint32_t waited_ms) override;
   void fill(uint32_t group, uint64_t number) override { events_.on_filled(*this, group, number); }
-  void take_mail(const BoardMail& mail) override;
+  void handle_subgroup_request(const BoardSubgroupRequest& subgroup) override;
   std::string who() const override;
   Status blame(Code code, const std::string& what) const override;
   void end_epoch(const Status& why) override { events_.on_stuck(*this, why); }

@@ -62,15 +62,15 @@ v1::Departures departures_of(const Epoch& epoch) {
 
 // What a rank did, as it says.
 EpochStats figures_of(const Session& session) {
-  const Session::Figures figures = session.figures();
+  const Session::Counters counters = session.counters();
   EpochStats stats;
-  stats.operations = figures.operations;
-  stats.failures = figures.failures;
-  stats.bytes = figures.bytes;
+  stats.operations = counters.operations;
+  stats.failures = counters.failures;
+  stats.bytes = counters.bytes;
   return stats;
 }
 
-// Between hosts; the operations are the ranks' figures.
+// Between hosts; the operations are the ranks' counters.
 EpochStats traffic_of(const Epoch& epoch) {
   EpochStats stats = epoch.stats();
   stats.operations = stats.failures = stats.bytes = 0;
@@ -126,9 +126,9 @@ v1::WorkerReport Worker::on_report() {
     rank.set_rank(trainer.rank);
     rank.set_pid(trainer.pid);
     rank.set_epoch(trainer.epoch);
-    const Session::Figures figures = trainer.session->figures();
-    rank.set_operations(figures.operations);
-    rank.set_bytes(figures.bytes);
+    const Session::Counters counters = trainer.session->counters();
+    rank.set_operations(counters.operations);
+    rank.set_bytes(counters.bytes);
   }
   EpochStats stats = ended_;
   for (const auto& [number, epoch] : epochs_) add(stats, traffic_of(*epoch));

@@ -124,7 +124,7 @@ TEST(MatchedOp, OnlyWhatCorrespondsIsStaged) {
   hosts.in_place();
   hosts.request(1).flags = kRequestStaged;
   hosts.request(1).in_offset = hosts.request(1).out_offset =
-      kSegmentBytes - kStageBlocks * kBoardBlockBytes;
+      kSegmentBytes - kWindowBlocks * kBoardBlockBytes;
   EXPECT_TRUE(hosts.read());
   hosts.request(1).in_offset = hosts.request(1).out_offset += 64;
   EXPECT_FALSE(hosts.read()) << "its window ends behind the segment";

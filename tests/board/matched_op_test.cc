@@ -59,7 +59,7 @@ TEST(MatchedOp, CountsOfEveryKind) {
 
 TEST(MatchedOp, AsManyRanksAsABoardHas) {
   for (const Collective collective : kAll)
-    run_case(collective, Dtype::f32, Op::sum, kSeatsMost, 5, false);
+    run_case(collective, Dtype::f32, Op::sum, kSeatsMax, 5, false);
 }
 
 // Ordinary values of `ranks` tensors of `count` f32, which show in which order they are added.
@@ -120,7 +120,7 @@ TEST(MatchedOp, EveryDtypeAndOpUnderEveryLocalStrategy) {
 }
 
 TEST(MatchedOp, AsManyRanksAsABoardHasUnderATree) {
-  Hosts hosts(Collective::all_reduce, Dtype::f64, Op::sum, kSeatsMost, 5000);
+  Hosts hosts(Collective::all_reduce, Dtype::f64, Op::sum, kSeatsMax, 5000);
   hosts.each([](uint32_t, Request& r) { r.local_strategy = pack_strategy(TUTTI_TREE, 2); });
   hosts.fill();
   hosts.run();
@@ -178,11 +178,11 @@ TEST(ClientJoint, ABoolInPlaceBecomesZeroOrOne) {
   }
 }
 
-// Ordinary tensors pass through a window of kStageBlocks blocks, beside one that lies in the
+// Ordinary tensors pass through a window of kWindowBlocks blocks, beside one that lies in the
 // segment as a whole.
 TEST(MatchedOp, StagedPartsPassThroughTheirWindow) {
   const uint64_t block = kBoardBlockBytes / 4;
-  const uint64_t count = (kStageBlocks + 3) * block + 5;
+  const uint64_t count = (kWindowBlocks + 3) * block + 5;
   for (const Collective collective :
        {Collective::all_reduce, Collective::reduce, Collective::broadcast}) {
     Hosts hosts(collective, Dtype::f32, Op::sum, 2, count);
@@ -191,7 +191,7 @@ TEST(MatchedOp, StagedPartsPassThroughTheirWindow) {
     const bool sends = collective != Collective::broadcast;
     ASSERT_TRUE(hosts.read());
     EXPECT_TRUE(hosts.op().any_staged && hosts.op().anyone_waits);
-    ASSERT_EQ(hosts.op().blocks, kStageBlocks + 4);
+    ASSERT_EQ(hosts.op().blocks, kWindowBlocks + 4);
     std::vector<float> in(count), out(count);
     auto* whole = reinterpret_cast<float*>(hosts.at(1, kArenaOffset));
     for (uint64_t i = 0; i < count; ++i) {
@@ -201,7 +201,7 @@ TEST(MatchedOp, StagedPartsPassThroughTheirWindow) {
     for (uint32_t b = 0; b < hosts.op().blocks; ++b) {
       const StagedBlock at = staged_block(count, Dtype::f32, b);
       EXPECT_EQ(at.first, b * block);
-      std::byte* window = hosts.at(0, kArenaOffset + b % kStageBlocks * kBoardBlockBytes);
+      std::byte* window = hosts.at(0, kArenaOffset + b % kWindowBlocks * kBoardBlockBytes);
       if (sends) std::memcpy(window, in.data() + at.first, at.count * 4);
       run_block(hosts.op(), b, choose_kernel());
       std::memcpy(out.data() + at.first, window, at.count * 4);

@@ -130,7 +130,7 @@ TEST_F(ClientMemoryTest, WorkThatIsWaitedForLater) {
 TEST_F(ClientMemoryTest, AListWithoutRoomThatIsWaitedForLater) {
   ASSERT_EQ(join(), TUTTI_OK);
   std::vector<float> list(size_t{1} << 20, 1.0f);
-  const size_t window = 2 * kStageBlocks * kBoardBlockBytes;
+  const size_t window = 2 * kWindowBlocks * kBoardBlockBytes;
   ASSERT_LT(window, list.size() * sizeof(float));
   void* taken = tutti_alloc(group_, room() - window);
   ASSERT_NE(taken, nullptr);

@@ -44,7 +44,7 @@ constexpr size_t kPage = 4096;
 // A rank's all_reduce of kCount floats through a window, from the window on.
 struct StagedCall {
   explicit StagedCall(Rank& by) : rank(by) {
-    window = rank.connection->allocate(kStageBlocks * kBoardBlockBytes);
+    window = rank.connection->allocate(kWindowBlocks * kBoardBlockBytes);
     ticket.blocks.push_back(rank.connection->offset_of(window));
   }
   Status arrive() {
@@ -76,7 +76,7 @@ TEST_F(ClientBoardTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
   const Trap trap(out.data(), kPage, PROT_READ,
                   [&] { used_at_copy = ranks_[0].connection->used_bytes(); });
   const TensorSides tensor{nullptr, out.data(), out.size()};
-  Stage stage(calls(0), own.ticket, {{&tensor, 1}, own.window, kStageBlocks, kCount, Dtype::f32});
+  Stage stage(calls(0), own.ticket, {{&tensor, 1}, own.window, kWindowBlocks, kCount, Dtype::f32});
   EXPECT_TRUE(stage.run(Backoff(ranks_[0].connection->cores())).ok());
   EXPECT_EQ(used_at_copy, used);
   EXPECT_LT(ranks_[0].connection->used_bytes(), used) << "and not longer";

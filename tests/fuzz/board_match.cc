@@ -10,7 +10,7 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kSegmentBytes = kArenaOffset + 64 * 1024;
-constexpr uint64_t kStagedBytes = kArenaOffset + kStageBlocks * kBoardBlockBytes;
+constexpr uint64_t kStagedBytes = kArenaOffset + kWindowBlocks * kBoardBlockBytes;
 
 void fold(board::MatchedOp& op) {
   constexpr uint32_t kBlocksMost = 64;  // Staged tensors may be of any length.

@@ -19,13 +19,13 @@ TEST_F(BoardTest, EveryTrainerGetsTheBoardAndAllSegments) {
   }
   EXPECT_TRUE(let_ranks_decide());
   // It is one and the same memory.
-  trainer(2).board().figures[1].operations = 5;
-  trainer(2).board().figures[1].failures = 6;
-  trainer(2).board().figures[1].bytes = 500;
-  EXPECT_EQ(session(1).figures().operations, 5u);
-  EXPECT_EQ(session(1).figures().failures, 6u);
-  EXPECT_EQ(session(1).figures().bytes, 500u);
-  EXPECT_EQ(session(0).figures().operations, 0u);
+  trainer(2).board().counters[1].operations = 5;
+  trainer(2).board().counters[1].failures = 6;
+  trainer(2).board().counters[1].bytes = 500;
+  EXPECT_EQ(session(1).counters().operations, 5u);
+  EXPECT_EQ(session(1).counters().failures, 6u);
+  EXPECT_EQ(session(1).counters().bytes, 500u);
+  EXPECT_EQ(session(0).counters().operations, 0u);
   EXPECT_EQ(open_descriptors(), before);
 }
 
@@ -490,18 +490,18 @@ TEST(BoardShare, MoreRanksThanABoardSeatsAreRefusedByName) {
   std::vector<std::unique_ptr<Served>> served;
   std::vector<Session*> sessions;
   std::vector<uint32_t> ranks;
-  for (uint32_t rank = 0; rank < kSeatsMost + 1; ++rank) {
+  for (uint32_t rank = 0; rank < kSeatsMax + 1; ++rank) {
     served.push_back(std::make_unique<Served>(loop, socket_pair()));
     sessions.push_back(served.back()->session.get());
     ranks.push_back(rank);
   }
-  const Status refused = share_board(loop, sessions, ranks, kSeatsMost + 1);
+  const Status refused = share_board(loop, sessions, ranks, kSeatsMax + 1);
   EXPECT_EQ(refused.code(), Code::resource_exhausted);
   EXPECT_THAT(refused.message(), HasSubstr("at most 240 ranks on one host, not 241"));
   sessions.pop_back();
   ranks.pop_back();
-  EXPECT_TRUE(share_board(loop, sessions, ranks, kSeatsMost).ok());
-  EXPECT_TRUE(sessions[0]->welcome(1, std::vector<std::string>(kSeatsMost, "h")).ok());
+  EXPECT_TRUE(share_board(loop, sessions, ranks, kSeatsMax).ok());
+  EXPECT_TRUE(sessions[0]->welcome(1, std::vector<std::string>(kSeatsMax, "h")).ok());
   served[0]->trainer.join();
   EXPECT_EQ(served[0]->trainer.descriptors(), kWelcomeDescriptors);
 }

@@ -150,20 +150,22 @@ TEST(SessionBreach, MarksForAreasAndSlotsThatAreNoneAreIgnored) {
 TEST(SessionBreach, MailThatIsGarbageIsAnsweredOrIgnored) {
   Loop loop;
   Served served(loop);
-  BoardMail& mail = served.trainer.view().mail(0);
+  BoardSubgroupRequest& subgroup = served.trainer.view().subgroup_request(0);
   std::mt19937_64 random(3);
   for (int i = 0; i < 2000; ++i) {
-    mail.ranks = static_cast<uint32_t>(random() >> (random() % 64));
-    mail.list_offset = random() >> (random() % 64);
-    mail.group = mail.area = static_cast<uint32_t>(random());
+    subgroup.ranks = static_cast<uint32_t>(random() >> (random() % 64));
+    subgroup.list_offset = random() >> (random() % 64);
+    subgroup.group = subgroup.area = static_cast<uint32_t>(random());
     const auto state = static_cast<uint32_t>(random() % 2 == 0 ? 1 : random());
-    mail.state = state;
-    served.trainer.view().mail(1 + random() % (kSeatsMost - 1)).state = 1;  // No such seat.
+    subgroup.state = state;
+    served.trainer.view().subgroup_request(1 + random() % (kSeatsMax - 1)).state =
+        1;  // No such seat.
     served.trainer.ring();
     loop.turn(Clock::now());
     for (const auto& ranks : std::exchange(served.events.subgroups, {}))
       served.session->answer_subgroup(unavailable("no"), ranks);
-    ASSERT_EQ(mail.state.load(), state == 1 ? static_cast<uint32_t>(MailState::answered) : state);
+    ASSERT_EQ(subgroup.state.load(),
+              state == 1 ? static_cast<uint32_t>(SubgroupRequestState::answered) : state);
   }
   EXPECT_EQ(served.events.ends, 0);
   expect_served(loop, served, 0);

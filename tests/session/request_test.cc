@@ -255,7 +255,7 @@ TEST_F(RequestTest, BarrierNeedsNothing) {
 
 TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
   served.session->answer_subgroup(3, {1, 2});
-  const uint32_t area = served.trainer.view().mail(0).area;
+  const uint32_t area = served.trainer.view().subgroup_request(0).area;
   ASSERT_EQ(area, 1u);
   served.trainer.write(0, of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 64), 0, area);
   served.trainer.set_word(0, board::Phase::called, 1, area);
@@ -273,7 +273,7 @@ TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
 
 // Marks for areas that no group has.
 TEST_F(RequestTest, UnknownGroupsAreNotServed) {
-  for (const uint32_t area : {1u, 2u, kAreasMost - 1}) {
+  for (const uint32_t area : {1u, 2u, kAreasMax - 1}) {
     served.trainer.write(0, all_reduce_request(), 0, area);
     served.trainer.set_word(0, board::Phase::called, 1, area);
     served.trainer.mark(0, area);
@@ -285,28 +285,29 @@ TEST_F(RequestTest, UnknownGroupsAreNotServed) {
 }
 
 TEST_F(RequestTest, SubgroupsOfNonsenseAreAnsweredAtOnce) {
-  BoardMail& mail = served.trainer.view().mail(0);
+  BoardSubgroupRequest& subgroup = served.trainer.view().subgroup_request(0);
   const std::vector<std::vector<uint32_t>> lists = {{}, {0, 1, 2, 3, 0}, {4}, {1, 1}};
   const auto expect_refusal = [&] {
-    ASSERT_TRUE(turn_until(
-        loop, [&] { return mail.state.load() == static_cast<uint32_t>(MailState::answered); }));
-    EXPECT_EQ(mail.failure.code, TUTTI_INVALID_ARGUMENT) << mail.failure.message;
-    EXPECT_EQ(mail.failure.culprit_rank, 1);
-    EXPECT_THAT(mail.failure.message, HasSubstr("rank 1 (host a, pid "));
+    ASSERT_TRUE(turn_until(loop, [&] {
+      return subgroup.state.load() == static_cast<uint32_t>(SubgroupRequestState::answered);
+    }));
+    EXPECT_EQ(subgroup.failure.code, TUTTI_INVALID_ARGUMENT) << subgroup.failure.message;
+    EXPECT_EQ(subgroup.failure.culprit_rank, 1);
+    EXPECT_THAT(subgroup.failure.message, HasSubstr("rank 1 (host a, pid "));
   };
   for (const auto& ranks : lists) {
     served.trainer.ask_subgroup(ranks);
     expect_refusal();
   }
   for (const uint64_t offset : {uint64_t{0}, kEnd - 4, ~uint64_t{0} - 3}) {
-    mail.ranks = 2;
-    mail.list_offset = offset;
-    mail.state = static_cast<uint32_t>(MailState::asked);
+    subgroup.ranks = 2;
+    subgroup.list_offset = offset;
+    subgroup.state = static_cast<uint32_t>(SubgroupRequestState::asked);
     served.trainer.ring();
     expect_refusal();
   }
-  mail.ranks = ~uint32_t{0};
-  mail.state = static_cast<uint32_t>(MailState::asked);
+  subgroup.ranks = ~uint32_t{0};
+  subgroup.state = static_cast<uint32_t>(SubgroupRequestState::asked);
   served.trainer.ring();
   expect_refusal();
   EXPECT_TRUE(served.events.subgroups.empty());

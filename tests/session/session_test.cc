@@ -152,7 +152,7 @@ TEST_F(SessionTest, SlotsGoRoundManyTimes) {
 
 // Asked once, delivered once, however often the bell rings; answered, and asked again.
 TEST_F(SessionTest, SubgroupDeliversItsRanks) {
-  BoardMail& mail = trainer.view().mail(0);
+  BoardSubgroupRequest& subgroup = trainer.view().subgroup_request(0);
   for (const uint32_t second : {2, 3}) {
     events.subgroups.clear();
     const std::array<uint32_t, 2> ranks = {1, second};
@@ -162,12 +162,12 @@ TEST_F(SessionTest, SubgroupDeliversItsRanks) {
     drain(loop);
     ASSERT_EQ(events.subgroups.size(), 1u);
     EXPECT_EQ(events.subgroups[0], (std::vector<uint32_t>{1, second}));
-    EXPECT_EQ(mail.state.load(), static_cast<uint32_t>(MailState::asked));
+    EXPECT_EQ(subgroup.state.load(), static_cast<uint32_t>(SubgroupRequestState::asked));
     served.session->answer_subgroup(5 + second, events.subgroups[0]);
-    EXPECT_EQ(mail.state.load(), static_cast<uint32_t>(MailState::answered));
-    EXPECT_EQ(mail.failure.code, TUTTI_OK);
-    EXPECT_EQ(mail.group, 5 + second);
-    EXPECT_EQ(mail.area, second - 1) << "area 0 is the job's";
+    EXPECT_EQ(subgroup.state.load(), static_cast<uint32_t>(SubgroupRequestState::answered));
+    EXPECT_EQ(subgroup.failure.code, TUTTI_OK);
+    EXPECT_EQ(subgroup.group, 5 + second);
+    EXPECT_EQ(subgroup.area, second - 1) << "area 0 is the job's";
   }
 }
 
@@ -176,11 +176,11 @@ TEST_F(SessionTest, SubgroupThatFailsSaysWhy) {
   trainer.ask_subgroup(ranks);
   ASSERT_TRUE(turn_until(loop, [&] { return !events.subgroups.empty(); }));
   served.session->answer_subgroup(unavailable("rank 3 left", {3, "b"}), events.subgroups[0]);
-  const BoardMail& mail = trainer.view().mail(0);
-  EXPECT_EQ(mail.state.load(), static_cast<uint32_t>(MailState::answered));
-  EXPECT_EQ(mail.failure.code, TUTTI_UNAVAILABLE);
-  EXPECT_EQ(mail.failure.culprit_rank, 3);
-  EXPECT_STREQ(mail.failure.message, "rank 3 left");
+  const BoardSubgroupRequest& subgroup = trainer.view().subgroup_request(0);
+  EXPECT_EQ(subgroup.state.load(), static_cast<uint32_t>(SubgroupRequestState::answered));
+  EXPECT_EQ(subgroup.failure.code, TUTTI_UNAVAILABLE);
+  EXPECT_EQ(subgroup.failure.culprit_rank, 3);
+  EXPECT_STREQ(subgroup.failure.message, "rank 3 left");
 }
 
 TEST_F(SessionTest, MemoryOutlivesTheSessionWhileInUse) {

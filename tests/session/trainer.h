@@ -174,10 +174,10 @@ class FakeTrainer {
   // The list lies where the arena begins.
   void ask_subgroup(std::span<const uint32_t> ranks, uint32_t seat = 0) {
     if (!ranks.empty()) std::memcpy(at(kArenaOffset), ranks.data(), ranks.size_bytes());
-    BoardMail& mail = view().mail(seat);
-    mail.ranks = static_cast<uint32_t>(ranks.size());
-    mail.list_offset = kArenaOffset;
-    mail.state = static_cast<uint32_t>(MailState::asked);
+    BoardSubgroupRequest& subgroup = view().subgroup_request(seat);
+    subgroup.ranks = static_cast<uint32_t>(ranks.size());
+    subgroup.list_offset = kArenaOffset;
+    subgroup.state = static_cast<uint32_t>(SubgroupRequestState::asked);
     ring();
   }
   void hang_up() { socket_.reset(); }
