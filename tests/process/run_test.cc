@@ -90,6 +90,13 @@ class CliRun : public testing::Test {
     return wait_for(start("exec \"$TUTTI\" " + arguments));
   }
 
+  std::string fifo_path() const { return directory_ / "fifo"; }
+  // Opened for writing as well: ranks that write to a fifo without a reader die of SIGPIPE.
+  std::fstream open_fifo() const {
+    EXPECT_EQ(mkfifo(fifo_path().c_str(), 0600), 0);
+    return std::fstream(fifo_path());
+  }
+
   fs::path directory_;
 };
 
@@ -199,17 +206,14 @@ TEST_F(CliRun, KeepGoingLeavesTheOthersBe) {
 }
 
 TEST_F(CliRun, InterruptEndsRanksAndMesh) {
-  const fs::path fifo = directory_ / "ready";
-  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  const pid_t pid = start("exec \"$TUTTI\" run --hosts 2 -- sh -c 'echo $$ $PPID >" +
-                          fifo.string() + "; exec sleep 600'");
-  std::vector<pid_t> ranks;
-  while (ranks.size() < 2) {
-    std::ifstream ready(fifo);
-    for (pid_t rank = 0, parent = 0; ready >> rank >> parent;) {
-      ranks.push_back(rank);
-      EXPECT_EQ(parent, pid);
-    }
+  std::fstream fifo = open_fifo();
+  const pid_t pid = start("exec \"$TUTTI\" run --hosts 2 -- sh -c 'echo $$ $PPID >" + fifo_path() +
+                          "; exec sleep 600'");
+  std::vector<pid_t> ranks(2);
+  for (pid_t& rank : ranks) {
+    pid_t parent = 0;
+    fifo >> rank >> parent;
+    EXPECT_EQ(parent, pid);
   }
   kill(pid, SIGINT);
   EXPECT_EQ(wait_for(pid).code, 128 + SIGINT);
@@ -263,11 +267,10 @@ TEST_F(CliRun, StatusShowsTheMeshFromInside) {
 }
 
 TEST_F(CliRun, StatusShowsTheMeshFromOutsideAsAnnounced) {
-  const fs::path fifo = directory_ / "ready";
-  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  std::fstream fifo = open_fifo();
   const pid_t pid = start("exec \"$TUTTI\" run --hosts 2 --per-host 1,2 -- sh -c 'echo >" +
-                          fifo.string() + "; exec sleep 600'");
-  std::ifstream(fifo).get();
+                          fifo_path() + "; exec sleep 600'");
+  fifo.get();
   const std::string line = text_of(directory_ / "err");
   const std::string before = "tutti: mesh of 2 hosts, 3 ranks (1,2); tutti status --address ";
   EXPECT_TRUE(line.starts_with(before)) << line;
