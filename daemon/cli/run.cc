@@ -106,6 +106,7 @@ void announce(const LocalMesh& mesh, const Plan& plan) {
 int run_command(const RunOptions& options) {
   const Result<Plan> plan = plan_of(options);
   if (!plan.ok()) return report_failure(plan.status());
+  std::signal(SIGPIPE, SIG_IGN);  // Whoever stops reading the output, all processes are ended.
   Loop loop;
   ChildProcesses nursery(loop);
   Interrupt interrupt(loop);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <numeric>
@@ -91,7 +92,7 @@ Result<int> Ranks::run() {
   while (running_ > 0 || is_undecided()) loop_.turn(Clock::now() + Millis(1'000));
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     read_output(static_cast<int>(rank));
-    print(ranks_[rank].labelled.finish());
+    (void)print(ranks_[rank].labelled.finish());
   }
   return failure_;
 }
@@ -216,17 +217,19 @@ void Ranks::read_output(int rank) {
   ssize_t got = 1;
   for (int reads = 0; reads < kReadsMost && got > 0; ++reads) {
     got = read(entry.pipe.get(), bytes.data(), bytes.size());
-    if (got > 0) print(entry.labelled.add({bytes.data(), static_cast<size_t>(got)}));
+    if (got > 0 && !print(entry.labelled.add({bytes.data(), static_cast<size_t>(got)}))) got = 0;
   }
   if (got != 0) return;
   loop_.unwatch(entry.pipe.get());
   entry.pipe.reset();
 }
 
-void Ranks::print(const std::string& lines) const {
+bool Ranks::print(const std::string& lines) const {
   FILE* const to = options_.label ? stdout : stderr;
+  errno = 0;
   std::fwrite(lines.data(), 1, lines.size(), to);
   std::fflush(to);
+  return errno != EPIPE;
 }
 
 }  // namespace tutti

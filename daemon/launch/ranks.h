@@ -66,8 +66,10 @@ class Ranks {
   void end_others();
   std::string running_ranks() const;
   void signal_all(int signal);
+  // Closes the rank's pipe at its end, or once nobody reads this process's output: the rank's next
+  // write then fails as if it had written there itself.
   void read_output(int rank);
-  void print(const std::string& lines) const;
+  bool print(const std::string& lines) const;  // False: nobody reads them.
 
   Loop& loop_;
   ChildProcesses& children_;

@@ -220,6 +220,24 @@ TEST_F(CliRun, InterruptEndsRanksAndMesh) {
   for (const pid_t rank : ranks) EXPECT_EQ(kill(rank, 0), -1);
 }
 
+// A rank that writes to a closed pipe itself would be killed by SIGPIPE; one whose output passes
+// through `tutti run` is, too, and the run ends as after any other failure.
+TEST_F(CliRun, ClosedOutputFailsTheRanksAndLeavesNothing) {
+  for (const char* redirected : {"--label -- sh -c '%s' 2>&1", "-- sh -c '%s >&2' 2>&1"}) {
+    const std::string pids = directory_ / "pids";
+    const std::string code = directory_ / "code";
+    std::string command = redirected;
+    command.replace(command.find("%s"), 2,
+                    "echo $$ >>" + pids + "; while :; do echo line; sleep 0.01; done");
+    wait_for(start("{ \"$TUTTI\" run --per-host 2 " + command + "; echo $? >" + code +
+                   "; } | head -n 1"));
+    EXPECT_EQ(text_of(code), std::to_string(128 + SIGPIPE) + "\n");
+    EXPECT_TRUE(fs::is_empty(directory_ / "tmp")) << "tutti left its directory behind";
+    for (const std::string& rank : sorted_lines(text_of(pids)))
+      EXPECT_EQ(kill(std::stoi(rank), 0), -1) << rank;
+  }
+}
+
 TEST_F(CliRun, UsageErrorsAreOneLineAndCodeTwo) {
   for (const char* arguments :
        {"", "bogus", "run", "run --", "run --hosts 0 -- true", "run --hosts two -- true",
