@@ -41,16 +41,16 @@ Calls::Calls(Connection& connection, uint32_t area, std::vector<uint32_t> seats,
       seat_(connection.memory().seat()),
       size_(size),
       seats_(std::move(seats)),
-      crew_{view_.area(area), area, seats_} {
-  deciding_.parts.reserve(seats_.size());  // No memory is needed on the way.
+      group_area_{view_.area(area), area, seats_} {
+  deciding_.members.reserve(seats_.size());  // No memory is needed on the way.
   abandoned_.reserve(kBoardSlots + 1);
-  op_.parts.reserve(seats_.size());
+  op_.members.reserve(seats_.size());
   asked_.resize(seats_.size());
   folding_asked_.resize(seats_.size());
 }
 
 board::SlotWord Calls::word_of(uint64_t number) const {
-  return board::unpack(crew_.area.slot_of(number).word.load());
+  return board::unpack(group_area_.area.slot_of(number).word.load());
 }
 
 // ---- Arriving ----
@@ -80,7 +80,7 @@ Status Calls::arrive_once(const Request& request, Ticket& ticket, uint32_t& unse
   if (Status s = connection_.usable(); !s.ok()) return s;
   const std::lock_guard lock(mutex_);
   if (is_cancelled_) return connection_.usable();
-  if (next_ >= board::kNumbersMost) return resource_exhausted(kTooMany);
+  if (next_ >= board::kNumbersMax) return resource_exhausted(kTooMany);
   if (!abandoned_.empty()) collect();
   Ticket*& place = tickets_[next_ % kBoardSlots];
   if (disowned_.any()) advance();
@@ -89,10 +89,10 @@ Status Calls::arrive_once(const Request& request, Ticket& ticket, uint32_t& unse
     return {};
   }
   Caller caller(*this, request, ticket);
-  Memory memory(view_, crew_, next_, caller);
-  board::Arrival<Memory> arrival({next_, kBoardSlots, seat_, static_cast<uint32_t>(seats_.size())});
+  Memory memory(view_, group_area_, next_, caller);
+  board::Arrive<Memory> arrival({next_, kBoardSlots, seat_, static_cast<uint32_t>(seats_.size())});
   run(arrival, memory);
-  using Result = board::Arrival<Memory>::Result;
+  using Result = board::Arrive<Memory>::Result;
   if (arrival.result() == Result::broken) return overwritten();
   if (arrival.result() == Result::not_free) {
     unsettled = std::min(arrival.unsettled(), static_cast<uint32_t>(seats_.size()) - 1);
@@ -109,11 +109,11 @@ Status Calls::arrive_once(const Request& request, Ticket& ticket, uint32_t& unse
 }
 
 // What the one who makes an operation begin owes the others.
-void Calls::follow_up(board::Arrival<Memory>& arrival, Memory& memory, uint64_t number,
+void Calls::follow_up(board::Arrive<Memory>& arrival, Memory& memory, uint64_t number,
                       bool background) {
-  if (arrival.result() == board::Arrival<Memory>::Result::alone) fold_alone(number, memory);
-  if (arrival.wakes()) wake(number);
-  if (background && arrival.result() == board::Arrival<Memory>::Result::arrived) call(number);
+  if (arrival.result() == board::Arrive<Memory>::Result::alone) fold_alone(number, memory);
+  if (arrival.must_wake()) wake(number);
+  if (background && arrival.result() == board::Arrive<Memory>::Result::arrived) call(number);
 }
 
 // Does for the operation that keeps the slot what a rank that waits does.
@@ -139,7 +139,7 @@ void Calls::make_room(TimePoint& next_call) {
 uint64_t Calls::settled_by_others() const {
   uint64_t least = UINT64_MAX;
   for (const uint32_t seat : seats_)
-    least = std::min(least, crew_.area.settled(seat).load(std::memory_order_acquire));
+    least = std::min(least, group_area_.area.settled(seat).load(std::memory_order_acquire));
   return least;
 }
 
@@ -152,9 +152,10 @@ Status Calls::full(uint32_t unsettled) const {
                                       " operations before this one; join again");
 }
 
-bool Calls::gather(uint64_t number, std::vector<board::Asked>& asked, board::MatchedOp& op) const {
+bool Calls::gather(uint64_t number, std::vector<board::MemberRequest>& asked,
+                   board::MatchedOp& op) const {
   for (size_t i = 0; i < seats_.size(); ++i)
-    asked[i] = {board::copy_request(crew_.area.entry(number, seats_[i]).request),
+    asked[i] = {board::copy_request(group_area_.area.entry(number, seats_[i]).request),
                 connection_.memory().segment(seats_[i])};
   if (!match(asked, op)) return false;
   op.past_cache = op.apart && !op.any_staged && op.bytes > connection_.memory().cache_bytes();
@@ -169,24 +170,24 @@ board::Decision Calls::decide(uint64_t number) {
 
 void Calls::fold_alone(uint64_t number, Memory& memory) {
   for (uint32_t block = 0; block < deciding_.blocks; ++block) run_block(deciding_, block, kernel_);
-  board::Ending<Memory> ending(turn_of(number), board::Phase::done);
-  if (run(ending, memory).wakes()) wake(number);
+  board::EndOp<Memory> ending(turn_of(number), board::Phase::done);
+  if (run(ending, memory).must_wake()) wake(number);
   memory.store_holding(seat_, 0);
 }
 
 // ---- Folding ----
 
 bool Calls::help(uint64_t number, uint32_t blocks_most) {
-  const uint64_t claimed = crew_.area.slot_of(number).claimed.load(std::memory_order_acquire);
+  const uint64_t claimed = group_area_.area.slot_of(number).claimed.load(std::memory_order_acquire);
   if (board::unpack_count(claimed).turn != turn_of(number)) return false;
   const std::unique_lock one_at_a_time(folding_, std::try_to_lock);
   if (!one_at_a_time || is_cancelled_) return false;
   Caller caller(*this);
-  Memory memory(view_, crew_, number, caller);
+  Memory memory(view_, group_area_, number, caller);
   uint32_t done = 0;
   helped_ = number;
   for (; done < blocks_most; ++done) {
-    board::Claim<Memory> claim(turn_of(number), seat_);
+    board::ClaimBlock<Memory> claim(turn_of(number), seat_);
     if (!run(claim, memory).claimed() || !fold_claimed(number, memory, claim)) break;
   }
   helped_ = kNone;
@@ -194,28 +195,28 @@ bool Calls::help(uint64_t number, uint32_t blocks_most) {
 }
 
 // The requests stay as they are while this rank holds a block. False: they are not what was agreed.
-bool Calls::fold_claimed(uint64_t number, Memory& memory, const board::Claim<Memory>& claim) {
+bool Calls::fold_claimed(uint64_t number, Memory& memory, const board::ClaimBlock<Memory>& claim) {
   if (op_number_ != number && !gather(number, folding_asked_, op_)) return false;
   op_number_ = number;
   if (claim.block() >= op_.blocks) return false;  // The count was overwritten.
   run_block(op_, claim.block(), kernel_);
   if (op_.any_staged)
-    crew_.area.slot_of(number).block_folded[claim.block() % kWindowBlocks].store(
+    group_area_.area.slot_of(number).block_folded[claim.block() % kWindowBlocks].store(
         pack(board::Count{turn_of(number), claim.block() + 1}), std::memory_order_release);
-  board::Finish<Memory> finish(turn_of(number), seat_, claim.blocks());
-  if (run(finish, memory).wakes()) wake(number);
+  board::FinishBlock<Memory> finish(turn_of(number), seat_, claim.blocks());
+  if (run(finish, memory).must_wake()) wake(number);
   return true;
 }
 
 void Calls::feed(uint64_t number, uint32_t blocks, bool tells) {
   Caller caller(*this);
-  Memory memory(view_, crew_, number, caller);
-  board::Feeding<Memory> feeding(turn_of(number), seat_, blocks, tells && !is_local());
+  Memory memory(view_, group_area_, number, caller);
+  board::FillWindow<Memory> feeding(turn_of(number), seat_, blocks, tells && !is_local());
   run(feeding, memory);
 }
 
 bool Calls::is_through(uint64_t number, uint32_t block) const {
-  const BoardSlot& slot = crew_.area.slot_of(number);
+  const BoardSlot& slot = group_area_.area.slot_of(number);
   if (is_local())
     return slot.block_folded[block % kWindowBlocks].load(std::memory_order_acquire) ==
            pack(board::Count{turn_of(number), block + 1});
@@ -227,20 +228,22 @@ uint64_t Calls::window_bytes() const {
   return is_local() ? kWindowBlocks * kBoardBlockBytes : view_.header().window_bytes;
 }
 
-void Calls::wake(uint64_t number) const { board::wake_low_half(crew_.area.slot_of(number).word); }
+void Calls::wake(uint64_t number) const {
+  board::wake_low_half(group_area_.area.slot_of(number).word);
+}
 
 void Calls::call(uint64_t number) {
   Caller caller(*this);
-  Memory memory(view_, crew_, number, caller);
-  board::Call<Memory> procedure(turn_of(number));
+  Memory memory(view_, group_area_, number, caller);
+  board::CallWorker<Memory> procedure(turn_of(number));
   run(procedure, memory);
 }
 
 bool Calls::conclude(uint64_t number) {
   Caller caller(*this);
-  Memory memory(view_, crew_, number, caller);
-  board::Completion<Memory> completion(turn_of(number));
-  if (run(completion, memory).wakes()) wake(number);
+  Memory memory(view_, group_area_, number, caller);
+  board::CompleteOp<Memory> completion(turn_of(number));
+  if (run(completion, memory).must_wake()) wake(number);
   return completion.completed();
 }
 
@@ -251,7 +254,7 @@ bool Calls::settle(Ticket& ticket) {
   const board::SlotWord word = word_of(ticket.number);
   const bool here = word.turn == turn_of(ticket.number);
   if (here && !is_over(word.phase)) return false;
-  const BoardFailure& why = crew_.area.failure(ticket.number);
+  const BoardFailure& why = group_area_.area.failure(ticket.number);
   if (here && word.phase == board::Phase::failed && why.number == ticket.number)
     ticket.outcome = read_failure(why);
   else if (!here || word.phase != board::Phase::done)
@@ -279,7 +282,7 @@ void Calls::advance() {
   }
   // Of a rank that left the worker says so.
   published_ = std::max(published_, std::min(settled_, helped_.load()));
-  if (!is_cancelled_) crew_.area.settled(seat_).store(published_, std::memory_order_release);
+  if (!is_cancelled_) group_area_.area.settled(seat_).store(published_, std::memory_order_release);
 }
 
 void Calls::disown(Ticket& ticket) {

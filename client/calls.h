@@ -111,11 +111,12 @@ class Calls {
   Status arrive_once(const Request& request, Ticket& ticket, uint32_t& unsettled);
   void make_room(TimePoint& next_call);
   uint64_t settled_by_others() const;
-  void follow_up(board::Arrival<Memory>& arrival, Memory& memory, uint64_t number, bool background);
+  void follow_up(board::Arrive<Memory>& arrival, Memory& memory, uint64_t number, bool background);
   board::Decision decide(uint64_t number);
-  bool gather(uint64_t number, std::vector<board::Asked>& asked, board::MatchedOp& op) const;
+  bool gather(uint64_t number, std::vector<board::MemberRequest>& asked,
+              board::MatchedOp& op) const;
   void fold_alone(uint64_t number, Memory& memory);
-  bool fold_claimed(uint64_t number, Memory& memory, const board::Claim<Memory>& claim);
+  bool fold_claimed(uint64_t number, Memory& memory, const board::ClaimBlock<Memory>& claim);
   void wake(uint64_t number) const;
   Status full(uint32_t unsettled) const;
   void call(uint64_t number);
@@ -138,7 +139,7 @@ class Calls {
   const uint32_t seat_;
   const uint32_t size_;
   const std::vector<uint32_t> seats_;
-  const board::Crew crew_;
+  const board::GroupArea group_area_;
   const Kernel kernel_ = choose_kernel();
 
   std::mutex mutex_;  // Guards what follows, and the tickets.
@@ -150,13 +151,13 @@ class Calls {
   std::bitset<kBoardSlots> disowned_;           // Unsettled calls without a ticket, by number.
   std::vector<std::shared_ptr<Ticket>> abandoned_;
   std::atomic<size_t> abandoned_count_ = 0;
-  std::vector<board::Asked> asked_;
+  std::vector<board::MemberRequest> asked_;
   board::MatchedOp deciding_;
 
   std::mutex folding_;  // One thread of this rank at a time; guards what follows.
   board::MatchedOp op_;
   uint64_t op_number_ = UINT64_MAX;
-  std::vector<board::Asked> folding_asked_;
+  std::vector<board::MemberRequest> folding_asked_;
   // The operation that is being helped: its slot, where this rank says what it holds, is not given
   // up meanwhile.
   static constexpr uint64_t kNone = UINT64_MAX;

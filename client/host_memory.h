@@ -24,7 +24,7 @@ class HostMemory {
   const board::View& view() const { return view_; }
   uint32_t seat() const { return seat_; }
   uint32_t seats() const { return view_.seats(); }
-  const board::Mapped& segment(uint32_t seat) const { return mapped_[seat]; }
+  const board::SegmentView& segment(uint32_t seat) const { return mapped_[seat]; }
   uint64_t cache_bytes() const { return cache_bytes_; }  // Of the last level.
 
  private:
@@ -33,7 +33,7 @@ class HostMemory {
   board::View view_;
   uint32_t seat_ = 0;
   std::vector<std::unique_ptr<Segment>> others_;  // By seat; none mapped for this rank.
-  std::vector<board::Mapped> mapped_;             // By seat.
+  std::vector<board::SegmentView> mapped_;        // By seat.
   uint64_t cache_bytes_ = 0;
 };
 

@@ -24,7 +24,8 @@ void Calls::start_clock(Ticket& ticket) {
   if (ticket.started.load() != TimePoint()) return;
   const TimePoint now = Clock::now();
   ticket.started = now;
-  if (ticket.arrived) crew_.area.entry(ticket.number, seat_).started_ns.store(nanoseconds(now));
+  if (ticket.arrived)
+    group_area_.area.entry(ticket.number, seat_).started_ns.store(nanoseconds(now));
 }
 
 bool Calls::finished(Ticket& ticket) {
@@ -90,10 +91,10 @@ bool Calls::look(Ticket& ticket, Backoff& backoff) {
 // Says so in the word, so that nobody pays for waking who is awake.
 void Calls::sleep(const Ticket& ticket, Millis timeout) {
   Caller caller(*this);
-  Memory memory(view_, crew_, ticket.number, caller);
-  board::FallingAsleep<Memory> falling(turn_of(ticket.number), ticket.taken);
+  Memory memory(view_, group_area_, ticket.number, caller);
+  board::PrepareSleep<Memory> falling(turn_of(ticket.number), ticket.taken);
   if (!run(falling, memory).may_sleep()) return;
-  board::sleep_on_low_half(crew_.area.slot_of(ticket.number).word,
+  board::sleep_on_low_half(group_area_.area.slot_of(ticket.number).word,
                            static_cast<uint32_t>(falling.word()),
                            std::chrono::microseconds(timeout).count());
 }

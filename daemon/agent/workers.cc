@@ -86,7 +86,7 @@ Status Workers::find_live() {
   }
   bool over = false;
   report(kFindPatience, [&over](const Reports&) { over = true; });
-  while (!over) loop_.turn(TimePoint::max());
+  while (!over) loop_.run_once(TimePoint::max());
   for (const auto& [path, worker] : workers_)
     if (!worker.is_known) spdlog::warn("the worker at {} does not answer", path);
   return {};

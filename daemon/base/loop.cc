@@ -61,10 +61,10 @@ void Loop::post(Task task) {
     posted_.push_back(std::move(task));
   }
   // The loop's own thread looks for tasks before it sleeps.
-  if (first && !is_home()) eventfd_write(wake_.get(), 1);
+  if (first && !in_loop_thread()) eventfd_write(wake_.get(), 1);
 }
 
-bool Loop::is_home() const { return home_ == std::this_thread::get_id(); }
+bool Loop::in_loop_thread() const { return home_ == std::this_thread::get_id(); }
 
 bool Loop::has_posted() {
   const std::lock_guard lock(mutex_);
@@ -76,10 +76,10 @@ void Loop::stop() {
 }
 
 void Loop::run() {
-  while (!stopping_) turn(kNever);
+  while (!stopping_) run_once(kNever);
 }
 
-void Loop::turn(TimePoint until) {
+void Loop::run_once(TimePoint until) {
   home_ = std::this_thread::get_id();
   Events events;  // Of this turn alone: a callback may take another.
   const int count = wait(until, events);

@@ -48,7 +48,7 @@ class Loop {
   // dropped. From the loop's own thread it costs no system call.
   void post(Task task);
   // Whether this is the thread that turns the loop; before its first turn, the one that made it.
-  bool is_home() const;
+  bool in_loop_thread() const;
 
   // For so long after something happened, asked each time, the loop looks for more before it
   // sleeps, since waking a sleeper takes longer than most of what it is woken for. It yields all
@@ -61,7 +61,7 @@ class Loop {
   void stop();
   // One turn: waits at most until `until` for something to do, does it, returns. For tests and
   // nested waits.
-  void turn(TimePoint until);
+  void run_once(TimePoint until);
 
  private:
   using Events = std::array<epoll_event, 64>;

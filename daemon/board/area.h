@@ -87,7 +87,7 @@ class View {
 inline constexpr uint32_t kWorkerSeat = UINT32_MAX;
 
 // Who shares an operation's slot: the group's members on this host, by their order in the group.
-struct Crew {
+struct GroupArea {
   Area area;
   uint32_t index = 0;  // Of the area.
   std::span<const uint32_t> seats;
@@ -102,8 +102,12 @@ struct Crew {
 template <class Host>
 class SlotMemory {
  public:
-  SlotMemory(const View& view, const Crew& crew, uint64_t number, Host& host)
-      : view_(view), crew_(crew), number_(number), slot_(crew.area.slot_of(number)), host_(host) {}
+  SlotMemory(const View& view, const GroupArea& group_area, uint64_t number, Host& host)
+      : view_(view),
+        group_area_(group_area),
+        number_(number),
+        slot_(group_area.area.slot_of(number)),
+        host_(host) {}
 
   uint64_t load_word() const { return slot_.word.load(); }
   bool exchange_word(uint64_t& seen, uint64_t next) {
@@ -120,23 +124,23 @@ class SlotMemory {
     return slot_.folded.compare_exchange_strong(seen, next);
   }
   void write_request() {
-    BoardEntry& own = crew_.area.entry(number_, host_.seat());
+    BoardEntry& own = group_area_.area.entry(number_, host_.seat());
     board::write_request(own.request, host_.request());
     own.started_ns.store(host_.started_ns(), std::memory_order_relaxed);
     own.ready.store(0, std::memory_order_relaxed);
   }
   void store_arrived(uint32_t seat, uint64_t value) {
-    crew_.area.entry(number_, seat).arrived.store(value, std::memory_order_release);
+    group_area_.area.entry(number_, seat).arrived.store(value, std::memory_order_release);
   }
   void store_holding(uint32_t seat, uint32_t value) {
     auto& holding =
-        seat == kWorkerSeat ? slot_.worker_holding : crew_.area.entry(number_, seat).holding;
+        seat == kWorkerSeat ? slot_.worker_holding : group_area_.area.entry(number_, seat).holding;
     holding.store(value, std::memory_order_release);
   }
   // The least of the staged members' ready blocks; `blocks` where none is staged.
   uint32_t load_ready(uint32_t blocks) const {
-    for (const uint32_t seat : crew_.seats) {
-      BoardEntry& entry = crew_.area.entry(number_, seat);
+    for (const uint32_t seat : group_area_.seats) {
+      BoardEntry& entry = group_area_.area.entry(number_, seat);
       if ((std::atomic_ref(entry.request.flags).load(std::memory_order_relaxed) & kRequestStaged) !=
           0)
         blocks = std::min(blocks, entry.ready.load(std::memory_order_acquire));
@@ -144,28 +148,28 @@ class SlotMemory {
     return blocks;
   }
   void store_ready(uint32_t seat, uint32_t blocks) {
-    crew_.area.entry(number_, seat).ready.store(blocks);
+    group_area_.area.entry(number_, seat).ready.store(blocks);
   }
   uint64_t load_passed() const { return slot_.passed.load(); }
   void store_passed(uint64_t value) { slot_.passed.store(value); }
   bool all_settled(uint64_t number) const { return host_.settled_by_all() > number; }
   uint64_t load_settled(uint32_t member) const {
-    return crew_.area.settled(crew_.seats[member]).load(std::memory_order_acquire);
+    return group_area_.area.settled(group_area_.seats[member]).load(std::memory_order_acquire);
   }
-  bool load_ranks_decide() const { return crew_.area.header().ranks_decide.load() != 0; }
+  bool load_ranks_decide() const { return group_area_.area.header().ranks_decide.load() != 0; }
   void mark() {
     const auto slot = static_cast<uint32_t>(number_ % kBoardSlots);
-    crew_.area.header().called[slot / 64].fetch_or(uint64_t{1} << slot % 64);
+    group_area_.area.header().called[slot / 64].fetch_or(uint64_t{1} << slot % 64);
   }
   void ring() {
-    view_.header().called[crew_.index / 64].fetch_or(uint64_t{1} << crew_.index % 64);
+    view_.header().called[group_area_.index / 64].fetch_or(uint64_t{1} << group_area_.index % 64);
     host_.ring();
   }
   Decision decide() { return host_.decide(number_); }
 
  private:
   const View& view_;
-  const Crew& crew_;
+  const GroupArea& group_area_;
   const uint64_t number_;
   BoardSlot& slot_;
   Host& host_;

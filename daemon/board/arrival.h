@@ -8,21 +8,21 @@ namespace tutti::board {
 // Blocks of one operation are laid out for folding, before the word says so. Idempotent; the worker
 // may do it while a rank does. Nobody claims one before they are opened.
 template <class Memory>
-class Layout {
+class LayOutBlocks {
  public:
-  Layout(uint32_t turn, uint32_t blocks) : turn_(turn), blocks_(blocks) {}
+  LayOutBlocks(uint32_t turn, uint32_t blocks) : turn_(turn), blocks_(blocks) {}
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::blocks:
+    switch (state_) {
+      case State::blocks:
         memory.store_blocks(pack(Count{turn_, blocks_}));
-        at_ = At::load;
+        state_ = State::load;
         return Step::more;
-      case At::load:
+      case State::load:
         folded_ = memory.load_folded();
-        at_ = At::reset;
+        state_ = State::reset;
         return unpack_count(folded_).turn == turn_ ? Step::end : Step::more;
-      case At::reset:
+      case State::reset:
         // Refused: somebody else did it, and blocks may be folded by now.
         memory.exchange_folded(folded_, pack(Count{turn_, 0}));
         return Step::end;
@@ -31,20 +31,20 @@ class Layout {
   }
 
  private:
-  enum class At { blocks, load, reset };
+  enum class State { blocks, load, reset };
 
   uint32_t turn_;
   uint32_t blocks_;
-  At at_ = At::blocks;
+  State state_ = State::blocks;
   uint64_t folded_ = 0;
 };
 
 // Blocks that are laid out may be claimed, once the word says that ranks fold. Not where the worker
 // has stopped the operation before.
 template <class Memory>
-class Opening {
+class OpenClaims {
  public:
-  explicit Opening(uint32_t turn) : turn_(turn) {}
+  explicit OpenClaims(uint32_t turn) : turn_(turn) {}
 
   Step step(Memory& memory) {
     if (!loaded_) {
@@ -64,25 +64,25 @@ class Opening {
 
 // Makes the worker look at a slot. Idempotent; any rank may run it at any time.
 template <class Memory>
-class Call {
+class CallWorker {
  public:
-  explicit Call(uint32_t turn) : turn_(turn) {}
+  explicit CallWorker(uint32_t turn) : turn_(turn) {}
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::load:
+    switch (state_) {
+      case State::load:
         word_ = unpack(memory.load_word());
         return chosen();
-      case At::exchange: {
+      case State::exchange: {
         uint64_t seen = pack(word_);
-        if (memory.exchange_word(seen, pack(called(word_)))) return go(At::mark);
+        if (memory.exchange_word(seen, pack(called(word_)))) return go(State::mark);
         word_ = unpack(seen);
         return chosen();
       }
-      case At::mark:
+      case State::mark:
         memory.mark();
-        return go(At::ring);
-      case At::ring:
+        return go(State::ring);
+      case State::ring:
         memory.ring();
         return Step::end;
     }
@@ -90,24 +90,24 @@ class Call {
   }
 
  private:
-  enum class At { load, exchange, mark, ring };
-  Step go(At at) {
-    at_ = at;
+  enum class State { load, exchange, mark, ring };
+  Step go(State at) {
+    state_ = at;
     return Step::more;
   }
   // What another rank has called, or folds, is looked at, too: it may have stopped before it rang.
   Step chosen() {
     if (word_.turn != turn_ || is_over(word_.phase)) return Step::end;
-    return go(word_.phase == Phase::open ? At::exchange : At::mark);
+    return go(word_.phase == Phase::open ? State::exchange : State::mark);
   }
 
   uint32_t turn_;
-  At at_ = At::load;
+  State state_ = State::load;
   SlotWord word_;
 };
 
 template <class Memory>
-class Arrival {
+class Arrive {
  public:
   enum class Result {
     none,
@@ -118,57 +118,58 @@ class Arrival {
     broken,    // No correct program leaves such a word.
   };
 
-  explicit Arrival(const Part& part) : part_(part), opening_(part.turn()), call_(part.turn()) {}
+  explicit Arrive(const Participant& part)
+      : self_(part), opening_(part.turn()), call_(part.turn()) {}
   Result result() const { return result_; }
   // Members that keep the slot: of not_free.
   uint32_t unsettled() const { return member_; }
   // Somebody slept when the phase changed.
-  bool wakes() const { return wakes_; }
+  bool must_wake() const { return must_wake_; }
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::look:
+    switch (state_) {
+      case State::look:
         return look(memory);
-      case At::settled:
+      case State::settled:
         return check_settled(memory);
-      case At::reopen:
+      case State::reopen:
         return reopen(memory);
-      case At::write:
+      case State::write:
         memory.write_request();
-        return go(At::stamp);
-      case At::stamp:
-        memory.store_arrived(part_.seat, part_.number + 1);
-        return go(At::load);
-      case At::load:
+        return go(State::stamp);
+      case State::stamp:
+        memory.store_arrived(self_.seat, self_.number + 1);
+        return go(State::load);
+      case State::load:
         word_ = unpack(memory.load_word());
         return entered();
-      case At::decide:
+      case State::decide:
         return decide(memory);
-      case At::hold:
-        memory.store_holding(part_.seat, 1);
-        return go(decision_.alone ? At::count : At::lay_out);
-      case At::lay_out:
-        return layout_.step(memory) == Step::end ? go(At::count) : Step::more;
-      case At::count:
+      case State::hold:
+        memory.store_holding(self_.seat, 1);
+        return go(decision_.alone ? State::count : State::lay_out);
+      case State::lay_out:
+        return layout_.step(memory) == Step::end ? go(State::count) : Step::more;
+      case State::count:
         return count(memory);
-      case At::release:
-        memory.store_holding(part_.seat, 0);
-        return go(At::load);
-      case At::open_claims:
-        return opening_.step(memory) == Step::end ? go(At::let_go) : Step::more;
-      case At::let_go:
-        memory.store_holding(part_.seat, 0);
+      case State::release:
+        memory.store_holding(self_.seat, 0);
+        return go(State::load);
+      case State::open_claims:
+        return opening_.step(memory) == Step::end ? go(State::let_go) : Step::more;
+      case State::let_go:
+        memory.store_holding(self_.seat, 0);
         return end(Result::arrived);
-      case At::look_around:
-        return memory.load_ranks_decide() ? end(Result::arrived) : go(At::call);
-      case At::call:
+      case State::look_around:
+        return memory.load_ranks_decide() ? end(Result::arrived) : go(State::call);
+      case State::call:
         return call_.step(memory) == Step::end ? end(Result::arrived) : Step::more;
     }
     return Step::end;
   }
 
  private:
-  enum class At {
+  enum class State {
     look,
     settled,
     reopen,
@@ -186,8 +187,8 @@ class Arrival {
     call
   };
 
-  Step go(At at) {
-    at_ = at;
+  Step go(State at) {
+    state_ = at;
     return Step::more;
   }
   Step end(Result result) {
@@ -197,70 +198,70 @@ class Arrival {
 
   Step look(Memory& memory) {
     word_ = unpack(memory.load_word());
-    if (word_.turn == part_.turn())
-      return word_.phase == Phase::failed ? end(Result::over) : go(At::write);
-    if (word_.turn + 1 != part_.turn()) return end(Result::broken);
-    if (word_.turn == 0) return go(At::reopen);
+    if (word_.turn == self_.turn())
+      return word_.phase == Phase::failed ? end(Result::over) : go(State::write);
+    if (word_.turn + 1 != self_.turn()) return end(Result::broken);
+    if (word_.turn == 0) return go(State::reopen);
     if (!is_over(word_.phase)) return end(Result::not_free);
     member_ = 0;
-    return go(memory.all_settled(part_.number - part_.slots) ? At::reopen : At::settled);
+    return go(memory.all_settled(self_.number - self_.slots) ? State::reopen : State::settled);
   }
 
   Step check_settled(Memory& memory) {
-    if (memory.load_settled(member_) <= part_.number - part_.slots) return end(Result::not_free);
-    return ++member_ == part_.members ? go(At::reopen) : Step::more;
+    if (memory.load_settled(member_) <= self_.number - self_.slots) return end(Result::not_free);
+    return ++member_ == self_.members ? go(State::reopen) : Step::more;
   }
 
   Step reopen(Memory& memory) {
     uint64_t seen = pack(word_);
-    memory.exchange_word(seen, pack(reopened(part_.turn())));
-    return go(At::look);
+    memory.exchange_word(seen, pack(reopened(self_.turn())));
+    return go(State::look);
   }
 
   // Chooses what the arrival makes of the word just read.
   Step entered() {
-    if (word_.turn != part_.turn()) return end(Result::broken);
+    if (word_.turn != self_.turn()) return end(Result::broken);
     if (word_.phase == Phase::failed) return end(Result::over);
     if (!may_arrive(word_.phase)) return end(Result::arrived);  // The worker counted this rank.
     decision_ = {word_.phase, 0, false};
-    const bool is_last = word_.arrived + 1 == part_.members;
-    return go(word_.phase == Phase::open && is_last ? At::decide : At::count);
+    const bool is_last = word_.arrived + 1 == self_.members;
+    return go(word_.phase == Phase::open && is_last ? State::decide : State::count);
   }
 
   // After the word, not before: the worker clears `ranks_decide`, then calls what somebody arrived
   // at; who reads a later word reads the later news, too.
   Step decide(Memory& memory) {
     decision_ = memory.load_ranks_decide() ? memory.decide() : Decision{};
-    if (decision_.next != Phase::folding) return go(At::count);
-    layout_ = Layout<Memory>(part_.turn(), decision_.blocks);
-    return go(At::hold);
+    if (decision_.next != Phase::folding) return go(State::count);
+    layout_ = LayOutBlocks<Memory>(self_.turn(), decision_.blocks);
+    return go(State::hold);
   }
 
   Step count(Memory& memory) {
     uint64_t seen = pack(word_);
     if (!memory.exchange_word(seen, pack(with_arrival(word_, decision_.next)))) {
       const bool held = decision_.next == Phase::folding;
-      if (held) return go(At::release);
+      if (held) return go(State::release);
       word_ = unpack(seen);
       return entered();
     }
-    wakes_ = word_.asleep && decision_.next != word_.phase;
+    must_wake_ = word_.asleep && decision_.next != word_.phase;
     if (decision_.next == Phase::done) return end(Result::over);
     if (decision_.next == Phase::folding)
-      return decision_.alone ? end(Result::alone) : go(At::open_claims);
-    return go(decision_.next == Phase::called ? At::call : At::look_around);
+      return decision_.alone ? end(Result::alone) : go(State::open_claims);
+    return go(decision_.next == Phase::called ? State::call : State::look_around);
   }
 
-  Part part_;
-  At at_ = At::look;
+  Participant self_;
+  State state_ = State::look;
   SlotWord word_;
   uint32_t member_ = 0;
   Decision decision_;
-  Layout<Memory> layout_{0, 0};
-  Opening<Memory> opening_;
-  Call<Memory> call_;
+  LayOutBlocks<Memory> layout_{0, 0};
+  OpenClaims<Memory> opening_;
+  CallWorker<Memory> call_;
   Result result_ = Result::none;
-  bool wakes_ = false;
+  bool must_wake_ = false;
 };
 
 }  // namespace tutti::board

@@ -5,55 +5,55 @@
 
 namespace tutti::board {
 
-// Takes a block to fold; the claimer then folds it and runs Finish.
+// Takes a block to fold; the claimer then folds it and runs FinishBlock.
 template <class Memory>
-class Claim {
+class ClaimBlock {
  public:
-  Claim(uint32_t turn, uint32_t seat) : turn_(turn), seat_(seat) {}
+  ClaimBlock(uint32_t turn, uint32_t seat) : turn_(turn), seat_(seat) {}
   bool claimed() const { return claimed_; }
   uint32_t block() const { return seen_.blocks; }
   uint32_t blocks() const { return total_; }
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::claimed:
+    switch (state_) {
+      case State::claimed:
         seen_ = unpack_count(memory.load_claimed());
-        if (seen_.turn != turn_ || seen_.blocks >= kBlocksMost) return Step::end;
-        return go(At::blocks);
-      case At::blocks: {
+        if (seen_.turn != turn_ || seen_.blocks >= kBlocksMax) return Step::end;
+        return go(State::blocks);
+      case State::blocks: {
         const Count all = unpack_count(memory.load_blocks());
         total_ = all.blocks;
         if (all.turn != turn_ || seen_.blocks >= total_) return Step::end;
-        return go(At::ready);
+        return go(State::ready);
       }
-      case At::ready:
+      case State::ready:
         if (seen_.blocks >= memory.load_ready(total_)) return Step::end;
-        return go(At::hold);
-      case At::hold:
+        return go(State::hold);
+      case State::hold:
         memory.store_holding(seat_, seen_.blocks + 1);
-        return go(At::exchange);
-      case At::exchange: {
+        return go(State::exchange);
+      case State::exchange: {
         uint64_t seen = pack(seen_);
         claimed_ = memory.exchange_claimed(seen, pack(Count{turn_, seen_.blocks + 1}));
-        return claimed_ ? Step::end : go(At::release);
+        return claimed_ ? Step::end : go(State::release);
       }
-      case At::release:
+      case State::release:
         memory.store_holding(seat_, 0);
-        return go(At::claimed);
+        return go(State::claimed);
     }
     return Step::end;
   }
 
  private:
-  enum class At { claimed, blocks, ready, hold, exchange, release };
-  Step go(At at) {
-    at_ = at;
+  enum class State { claimed, blocks, ready, hold, exchange, release };
+  Step go(State at) {
+    state_ = at;
     return Step::more;
   }
 
   uint32_t turn_;
   uint32_t seat_;
-  At at_ = At::claimed;
+  State state_ = State::claimed;
   Count seen_;
   uint32_t total_ = 0;
   bool claimed_ = false;
@@ -62,34 +62,34 @@ class Claim {
 // Ends an operation whose blocks are all folded. Idempotent; anybody may run it concurrently: who
 // folded the last block may have died or stopped.
 template <class Memory>
-class Completion {
+class CompleteOp {
  public:
-  explicit Completion(uint32_t turn) : turn_(turn) {}
+  explicit CompleteOp(uint32_t turn) : turn_(turn) {}
   // The operation is over: this, or somebody before, ended it.
   bool completed() const { return completed_; }
-  bool wakes() const { return wakes_; }
+  bool must_wake() const { return must_wake_; }
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::folded: {
+    switch (state_) {
+      case State::folded: {
         folded_ = unpack_count(memory.load_folded());
         if (folded_.turn != turn_) return Step::end;
-        at_ = At::blocks;
+        state_ = State::blocks;
         return Step::more;
       }
-      case At::blocks:
+      case State::blocks:
         if (folded_ != unpack_count(memory.load_blocks())) return Step::end;
-        at_ = At::word;
+        state_ = State::word;
         return Step::more;
-      case At::word:
+      case State::word:
         word_ = unpack(memory.load_word());
-        at_ = At::exchange;
+        state_ = State::exchange;
         return is_open() ? Step::more : Step::end;
-      case At::exchange: {
+      case State::exchange: {
         uint64_t seen = pack(word_);
         if (memory.exchange_word(seen, pack(ended(word_, Phase::done)))) {
           completed_ = true;
-          wakes_ = word_.asleep;
+          must_wake_ = word_.asleep;
           return Step::end;
         }
         word_ = unpack(seen);
@@ -100,48 +100,49 @@ class Completion {
   }
 
  private:
-  enum class At { folded, blocks, word, exchange };
+  enum class State { folded, blocks, word, exchange };
   bool is_open() {
     completed_ = word_.turn != turn_ || is_over(word_.phase);
     return word_.turn == turn_ && word_.phase == Phase::folding;
   }
 
   uint32_t turn_;
-  At at_ = At::folded;
+  State state_ = State::folded;
   Count folded_;
   SlotWord word_;
   bool completed_ = false;
-  bool wakes_ = false;
+  bool must_wake_ = false;
 };
 
 // A claimed block is folded: counts it, ends the operation with the last, lets go.
 template <class Memory>
-class Finish {
+class FinishBlock {
  public:
-  Finish(uint32_t turn, uint32_t seat, uint32_t blocks)
+  FinishBlock(uint32_t turn, uint32_t seat, uint32_t blocks)
       : turn_(turn), seat_(seat), blocks_(blocks), completion_(turn) {}
   bool completed() const { return completion_.completed(); }
-  bool wakes() const { return completion_.wakes(); }
+  bool must_wake() const { return completion_.must_wake(); }
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::load:
+    switch (state_) {
+      case State::load:
         folded_ = unpack_count(memory.load_folded());
-        at_ = folded_.turn == turn_ ? At::count : At::release;  // Else the worker gave it up.
+        state_ =
+            folded_.turn == turn_ ? State::count : State::release;  // Else the worker gave it up.
         return Step::more;
-      case At::count: {
+      case State::count: {
         uint64_t seen = pack(folded_);
         const Count next{turn_, folded_.blocks + 1};
         if (memory.exchange_folded(seen, pack(next)))
-          at_ = next.blocks == blocks_ ? At::complete : At::release;
+          state_ = next.blocks == blocks_ ? State::complete : State::release;
         else if (folded_ = unpack_count(seen); folded_.turn != turn_)
-          at_ = At::release;
+          state_ = State::release;
         return Step::more;
       }
-      case At::complete:
-        if (completion_.step(memory) == Step::end) at_ = At::release;
+      case State::complete:
+        if (completion_.step(memory) == Step::end) state_ = State::release;
         return Step::more;
-      case At::release:
+      case State::release:
         memory.store_holding(seat_, 0);
         return Step::end;
     }
@@ -149,13 +150,13 @@ class Finish {
   }
 
  private:
-  enum class At { load, count, complete, release };
+  enum class State { load, count, complete, release };
   uint32_t turn_;
   uint32_t seat_;
   uint32_t blocks_;
-  At at_ = At::load;
+  State state_ = State::load;
   Count folded_;
-  Completion<Memory> completion_;
+  CompleteOp<Memory> completion_;
 };
 
 }  // namespace tutti::board

@@ -29,31 +29,32 @@ bool same_question(const Request& a, const Request& b) {
          a.global_strategy == b.global_strategy;
 }
 
-bool is_aligned_in(const Mapped& memory, uint64_t offset, uint64_t bytes, size_t alignment) {
+bool is_aligned_in(const SegmentView& memory, uint64_t offset, uint64_t bytes, size_t alignment) {
   return bytes == 0 || (in_arena(offset, bytes, memory.bytes) && offset % alignment == 0);
 }
 
-bool add_listed(const Asked& asked, MatchedOp& op, MatchedOp::Part& part) {
+bool add_listed(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& member) {
   const uint64_t records = uint64_t{asked.request.records} * sizeof(ListedTensor);
   if (asked.request.records > std::min<uint64_t>(op.count, kListedTensorsMax)) return false;
   if (!is_aligned_in(asked.memory, asked.request.in_offset, records, alignof(ListedTensor)))
     return false;
   // A list of none is never followed, and may say to lie anywhere.
   const uint64_t at = records != 0 ? asked.request.in_offset : 0;
-  part.list = reinterpret_cast<const ListedTensor*>(asked.memory.base + at);
-  part.tensors = asked.request.records;
+  member.list = reinterpret_cast<const ListedTensor*>(asked.memory.base + at);
+  member.tensors = asked.request.records;
   op.listed = true;
   op.bytes += 2 * op.count * size_of(op.dtype);
   op.apart = false;
   return true;
 }
 
-bool add_plain(const Asked& asked, MatchedOp& op, MatchedOp::Part& part, GroupPlace place) {
+bool add_plain(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& member,
+               GroupPlace place) {
   std::optional<SideBytes> sides = side_bytes(op.collective, op.dtype, op.count, op.root, place);
   if (!sides) return false;
   const uint64_t window = kWindowBlocks * kBoardBlockBytes;
-  if (part.staged && has_blocks(op.collective)) return false;
-  if (part.staged) sides = {std::min(sides->in, window), std::min(sides->out, window)};
+  if (member.staged && has_blocks(op.collective)) return false;
+  if (member.staged) sides = {std::min(sides->in, window), std::min(sides->out, window)};
   const uint64_t in = asked.request.in_offset;
   const uint64_t out = asked.request.out_offset;
   const size_t alignment = size_of(op.dtype);
@@ -61,23 +62,23 @@ bool add_plain(const Asked& asked, MatchedOp& op, MatchedOp::Part& part, GroupPl
       !is_aligned_in(asked.memory, out, sides->out, alignment) ||
       !may_share(op.collective, in, out, *sides, place))
     return false;
-  part.in = sides->in != 0 ? asked.memory.base + in : nullptr;
-  part.out = sides->out != 0 ? asked.memory.base + out : nullptr;
+  member.in = sides->in != 0 ? asked.memory.base + in : nullptr;
+  member.out = sides->out != 0 ? asked.memory.base + out : nullptr;
   op.bytes += sides->in + sides->out;
   const bool both = sides->in != 0 && sides->out != 0;
   op.apart &= !both || in + sides->in <= out || out + sides->out <= in;
   return true;
 }
 
-bool add_part(const Asked& asked, MatchedOp& op, GroupPlace place) {
-  MatchedOp::Part& part = op.parts[place.rank];
-  part = {};
-  part.staged = (asked.request.flags & kRequestStaged) != 0;
-  part.memory = asked.memory;
-  op.any_staged |= part.staged;
+bool add_part(const MemberRequest& asked, MatchedOp& op, GroupPlace place) {
+  MatchedOp::Member& member = op.members[place.rank];
+  member = {};
+  member.staged = (asked.request.flags & kRequestStaged) != 0;
+  member.memory = asked.memory;
+  op.any_staged |= member.staged;
   op.anyone_waits |= (asked.request.flags & kRequestBlocking) != 0;
   const bool listed = (asked.request.flags & kRequestListed) != 0;
-  return listed ? add_listed(asked, op, part) : add_plain(asked, op, part, place);
+  return listed ? add_listed(asked, op, member) : add_plain(asked, op, member, place);
 }
 
 // What a rank has from an element of its tensor on, as far as it lies in one piece.
@@ -89,38 +90,38 @@ struct Piece {
 constexpr Piece kNoPiece{nullptr, nullptr, 0};
 
 // A record may change at any moment: what it says is copied, and checked each time.
-Piece listed_piece(const MatchedOp& op, MatchedOp::Part& part, uint64_t first) {
-  if (first < part.first) part.tensor = 0, part.first = 0;
-  for (; part.tensor < part.tensors; ++part.tensor) {
-    auto& record = const_cast<ListedTensor&>(part.list[part.tensor]);
+Piece listed_piece(const MatchedOp& op, MatchedOp::Member& member, uint64_t first) {
+  if (first < member.first) member.tensor = 0, member.first = 0;
+  for (; member.tensor < member.tensors; ++member.tensor) {
+    auto& record = const_cast<ListedTensor&>(member.list[member.tensor]);
     const uint64_t count = std::atomic_ref(record.count).load(std::memory_order_relaxed);
-    if (first - part.first < count) {
+    if (first - member.first < count) {
       const uint64_t in = std::atomic_ref(record.in_offset).load(std::memory_order_relaxed);
       const uint64_t out = std::atomic_ref(record.out_offset).load(std::memory_order_relaxed);
       const size_t element = size_of(op.dtype);
       uint64_t bytes = 0;
       if (__builtin_mul_overflow(count, element, &bytes) ||
-          !is_aligned_in(part.memory, in, bytes, element) ||
-          !is_aligned_in(part.memory, out, bytes, element))
+          !is_aligned_in(member.memory, in, bytes, element) ||
+          !is_aligned_in(member.memory, out, bytes, element))
         return kNoPiece;
-      const uint64_t skip = (first - part.first) * element;
-      return {part.memory.base + in + skip, part.memory.base + out + skip,
-              count - (first - part.first)};
+      const uint64_t skip = (first - member.first) * element;
+      return {member.memory.base + in + skip, member.memory.base + out + skip,
+              count - (first - member.first)};
     }
-    part.first += count;
+    member.first += count;
   }
   return kNoPiece;
 }
 
-Piece piece_at(const MatchedOp& op, MatchedOp::Part& part, uint64_t first, uint64_t count,
+Piece piece_at(const MatchedOp& op, MatchedOp::Member& member, uint64_t first, uint64_t count,
                uint32_t block) {
-  if (part.list != nullptr) return listed_piece(op, part, first);
+  if (member.list != nullptr) return listed_piece(op, member, first);
   const size_t element = size_of(op.dtype);
   const uint64_t within = first % elements_of_block(op.dtype) * element;
   const uint64_t offset =
-      part.staged ? block % kWindowBlocks * kBoardBlockBytes + within : first * element;
-  return {part.in != nullptr ? part.in + offset : nullptr,
-          part.out != nullptr ? part.out + offset : nullptr, count};
+      member.staged ? block % kWindowBlocks * kBoardBlockBytes + within : first * element;
+  return {member.in != nullptr ? member.in + offset : nullptr,
+          member.out != nullptr ? member.out + offset : nullptr, count};
 }
 
 // One pass over runs of memory in the making.
@@ -139,7 +140,7 @@ class Pass {
   void run(uint64_t count, Kernel kernel) const {
     if (target_count_ == 0 || source_count_ == 0 || count == 0) return;
     const bool combines = reduces(op_.collective);
-    const auto ranks = static_cast<uint32_t>(op_.parts.size());
+    const auto ranks = static_cast<uint32_t>(op_.members.size());
     const uint32_t divisor = combines && op_.op == Op::mean ? ranks : 1;
     if (combines && !op_.folds.empty()) return run_folds(count, divisor, kernel);
     kernel({targets_.data(), target_count_, sources_.data(), source_count_, count,
@@ -181,15 +182,15 @@ void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
   for (uint64_t done = 0; done < range.count;) {
     uint64_t count = range.count - done;
     std::array<Piece, kSeatsMax> pieces;  // NOLINT: filled as far as it is used.
-    for (size_t rank = 0; rank < op.parts.size(); ++rank) {
-      pieces[rank] = piece_at(op, op.parts[rank], range.first + done, count, block);
+    for (size_t rank = 0; rank < op.members.size(); ++rank) {
+      pieces[rank] = piece_at(op, op.members[rank], range.first + done, count, block);
       count = std::min(count, pieces[rank].count);
     }
     if (count == 0) return;  // A list that is not what it was.
     Pass pass(op);
-    for (size_t rank = 0; rank < op.parts.size(); ++rank)
+    for (size_t rank = 0; rank < op.members.size(); ++rank)
       if (pieces[rank].in != nullptr) pass.read(pieces[rank].in);
-    for (size_t rank = 0; rank < op.parts.size(); ++rank)
+    for (size_t rank = 0; rank < op.members.size(); ++rank)
       if (pieces[rank].out != nullptr) pass.write(pieces[rank].out);
     pass.run(count, kernel);
     done += count;
@@ -203,17 +204,17 @@ void run_share(MatchedOp& op, uint32_t owner, uint32_t block, Kernel kernel) {
   const uint64_t within_all = (owner * op.count + range.first) * element;
   const bool gathers = op.collective == Collective::all_gather;
   Pass pass(op);
-  if (gathers) pass.read(op.parts[owner].in + range.first * element);
-  for (const MatchedOp::Part& part : op.parts)
-    gathers ? pass.write(part.out + within_all) : pass.read(part.in + within_all);
-  if (!gathers) pass.write(op.parts[owner].out + range.first * element);
+  if (gathers) pass.read(op.members[owner].in + range.first * element);
+  for (const MatchedOp::Member& member : op.members)
+    gathers ? pass.write(member.out + within_all) : pass.read(member.in + within_all);
+  if (!gathers) pass.write(op.members[owner].out + range.first * element);
   pass.run(range.count, kernel);
 }
 
 void choose_folds(uint32_t local, MatchedOp& op) {
   op.folds.clear();
   if (local == TUTTI_AUTO || local == TUTTI_CENTRALIZED || !reduces(op.collective)) return;
-  op.folds = local_folds(*unpacked(local), static_cast<int>(op.parts.size()));
+  op.folds = local_folds(*unpacked(local), static_cast<int>(op.members.size()));
 }
 
 }  // namespace
@@ -235,7 +236,7 @@ bool can_fold(const Request& request, uint32_t ranks) {
          !__builtin_mul_overflow(request.count, size_of(dtype) * ranks, &all);
 }
 
-bool match(std::span<const Asked> asked, MatchedOp& op) {
+bool match(std::span<const MemberRequest> asked, MatchedOp& op) {
   const Request& first = asked.front().request;
   const auto ranks = static_cast<uint32_t>(asked.size());
   if (!can_fold(first, ranks)) return false;
@@ -247,7 +248,7 @@ bool match(std::span<const Asked> asked, MatchedOp& op) {
   op.bytes = 0;
   op.listed = op.any_staged = op.anyone_waits = op.past_cache = false;
   op.apart = true;
-  op.parts.resize(ranks);
+  op.members.resize(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     const Request& own = asked[rank].request;
     if (!same_question(own, first) || !can_fold(own, ranks)) return false;
@@ -262,7 +263,7 @@ bool match(std::span<const Asked> asked, MatchedOp& op) {
 // So small that the last to arrive folds it by itself.
 Decision decide(const MatchedOp& op) {
   if (op.blocks == 0) return {Phase::done, 0, false};
-  const bool small = op.bytes <= uint64_t{2} * op.parts.size() * kBoardBlockBytes;
+  const bool small = op.bytes <= uint64_t{2} * op.members.size() * kBoardBlockBytes;
   return {Phase::folding, op.blocks, small && !op.any_staged};
 }
 

@@ -16,20 +16,20 @@
 namespace tutti::board {
 
 // A rank's segment as mapped here.
-struct Mapped {
+struct SegmentView {
   std::byte* base = nullptr;
   uint64_t bytes = 0;
 };
 
 // What an entry asks for, copied out of shared memory, and where its rank's memory is.
-struct Asked {
+struct MemberRequest {
   Request request;
-  Mapped memory;
+  SegmentView memory;
 };
 
 struct MatchedOp {
   // A rank's sides as this process sees them; nullptr: it has no such side.
-  struct Part {
+  struct Member {
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     bool staged = false;
@@ -38,7 +38,7 @@ struct MatchedOp {
     uint32_t tensors = 0;
     uint32_t tensor = 0;
     uint64_t first = 0;
-    Mapped memory;
+    SegmentView memory;
   };
 
   Collective collective = Collective::barrier;
@@ -51,9 +51,9 @@ struct MatchedOp {
   bool listed = false;
   bool any_staged = false;
   bool anyone_waits = false;
-  bool apart = true;        // No output lies where an input does.
-  bool past_cache = false;  // See FoldJob; the caller decides.
-  std::vector<Part> parts;  // By rank.
+  bool apart = true;            // No output lies where an input does.
+  bool past_cache = false;      // See FoldJob; the caller decides.
+  std::vector<Member> members;  // By rank.
   // Of the local strategy, over the ranks, a reduce's root first; empty: in the order of the ranks.
   Folds folds;
 };
@@ -64,7 +64,7 @@ bool can_fold(const Request& request, uint32_t ranks);
 
 // What the ranks ask for together, by rank. False: they disagree, or one of them does not hold in
 // its segment what it must.
-bool match(std::span<const Asked> asked, MatchedOp& op);
+bool match(std::span<const MemberRequest> asked, MatchedOp& op);
 
 // What follows where all have arrived: see Decision.
 Decision decide(const MatchedOp& op);

@@ -9,64 +9,64 @@ namespace tutti::board {
 // A rank's window holds one more block. The worker is called where the operation has begun and
 // `tells`: else it looks when it begins.
 template <class Memory>
-class Feeding {
+class FillWindow {
  public:
-  Feeding(uint32_t turn, uint32_t seat, uint32_t blocks, bool tells)
+  FillWindow(uint32_t turn, uint32_t seat, uint32_t blocks, bool tells)
       : turn_(turn), seat_(seat), blocks_(blocks), tells_(tells), call_(turn) {}
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::store:
+    switch (state_) {
+      case State::store:
         memory.store_ready(seat_, blocks_);
-        at_ = At::load;
+        state_ = State::load;
         return tells_ ? Step::more : Step::end;
-      case At::load: {
+      case State::load: {
         const SlotWord word = unpack(memory.load_word());
-        at_ = At::call;
+        state_ = State::call;
         return word.turn == turn_ && word.phase == Phase::called ? Step::more : Step::end;
       }
-      case At::call:
+      case State::call:
         return call_.step(memory);
     }
     return Step::end;
   }
 
  private:
-  enum class At { store, load, call };
+  enum class State { store, load, call };
 
   uint32_t turn_;
   uint32_t seat_;
   uint32_t blocks_;
   bool tells_;
-  At at_ = At::store;
-  Call<Memory> call_;
+  State state_ = State::store;
+  CallWorker<Memory> call_;
 };
 
 // The worker is through with so many blocks of every window. Who sleeps is woken: the word changes
 // for good, so nobody who looked before falls asleep on it.
 template <class Memory>
-class Passing {
+class ReleaseWindow {
  public:
-  Passing(uint32_t turn, uint32_t blocks) : turn_(turn), blocks_(blocks) {}
-  bool wakes() const { return wakes_; }
+  ReleaseWindow(uint32_t turn, uint32_t blocks) : turn_(turn), blocks_(blocks) {}
+  bool must_wake() const { return must_wake_; }
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::store:
+    switch (state_) {
+      case State::store:
         memory.store_passed(pack(Count{turn_, blocks_}));
-        at_ = At::load;
+        state_ = State::load;
         return Step::more;
-      case At::load:
+      case State::load:
         word_ = unpack(memory.load_word());
-        at_ = At::exchange;
+        state_ = State::exchange;
         return sleeps() ? Step::more : Step::end;
-      case At::exchange: {
+      case State::exchange: {
         uint64_t seen = pack(word_);
         SlotWord awake = word_;
         awake.asleep = false;
         awake.wakes = (word_.wakes + 1) & 0x7f;
-        wakes_ = memory.exchange_word(seen, pack(awake));
-        if (wakes_) return Step::end;
+        must_wake_ = memory.exchange_word(seen, pack(awake));
+        if (must_wake_) return Step::end;
         word_ = unpack(seen);
         return sleeps() ? Step::more : Step::end;
       }
@@ -75,40 +75,40 @@ class Passing {
   }
 
  private:
-  enum class At { store, load, exchange };
+  enum class State { store, load, exchange };
   bool sleeps() const { return word_.turn == turn_ && !is_over(word_.phase) && word_.asleep; }
 
   uint32_t turn_;
   uint32_t blocks_;
-  At at_ = At::store;
+  State state_ = State::store;
   SlotWord word_;
-  bool wakes_ = false;
+  bool must_wake_ = false;
 };
 
 // A rank wants to sleep until the word changes, or the worker is through with more than `taken`
 // blocks.
 template <class Memory>
-class FallingAsleep {
+class PrepareSleep {
  public:
-  FallingAsleep(uint32_t turn, uint32_t taken) : turn_(turn), taken_(taken) {}
+  PrepareSleep(uint32_t turn, uint32_t taken) : turn_(turn), taken_(taken) {}
   // It may sleep while the word is this.
   bool may_sleep() const { return may_sleep_; }
   uint64_t word() const { return pack(word_); }
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::load:
+    switch (state_) {
+      case State::load:
         word_ = unpack(memory.load_word());
-        at_ = At::exchange;
+        state_ = State::exchange;
         return word_.turn != turn_ || is_over(word_.phase) ? Step::end : Step::more;
-      case At::exchange: {
+      case State::exchange: {
         uint64_t seen = pack(word_);
         word_ = with_sleeper(word_);
-        at_ = At::passed;
+        state_ = State::passed;
         return seen == pack(word_) || memory.exchange_word(seen, pack(word_)) ? Step::more
                                                                               : Step::end;
       }
-      case At::passed: {
+      case State::passed: {
         const Count passed = unpack_count(memory.load_passed());
         may_sleep_ = passed.turn != turn_ || passed.blocks <= taken_;
         return Step::end;
@@ -118,11 +118,11 @@ class FallingAsleep {
   }
 
  private:
-  enum class At { load, exchange, passed };
+  enum class State { load, exchange, passed };
 
   uint32_t turn_;
   uint32_t taken_;
-  At at_ = At::load;
+  State state_ = State::load;
   SlotWord word_;
   bool may_sleep_ = false;
 };

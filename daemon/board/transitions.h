@@ -2,9 +2,9 @@
 // clients, the worker and the explorer (tests/board/explorer_test.cc), which runs every
 // interleaving of the steps below.
 //
-// SlotWord and the functions on it say which changes there are (word.h). A *procedure* (Call,
-// Arrival, Claim, Finish, Completion, Resumption, Stop, Ending) makes them: each step() touches
-// shared memory once. `Memory` is the slot of one operation, behind load, store and
+// SlotWord and the functions on it say which changes there are (word.h). A *procedure* (CallWorker,
+// Arrive, ClaimBlock, FinishBlock, CompleteOp, ResumeFolding, StopClaims, EndOp) makes them: each
+// step() touches shared memory once. `Memory` is the slot of one operation, behind load, store and
 // compare-exchange (SlotMemory in area.h, or a model).
 //
 // WHY IT IS SAFE. The word decides everything: who arrived is counted in it, and each phase is left
@@ -20,7 +20,7 @@
 // WHAT THE WORKER OWES, besides its procedures:
 //   - It takes a mark before it looks, the area's before the slot's, and the word before the
 //     stamps. Who is gone is known before the stamps are read.
-//   - A failure is written before Ending. Where ranks fold: Stop first, then no holder that lives,
+//   - A failure is written before EndOp. Where ranks fold: Stop first, then no holder that lives,
 //     then Completion where all is folded after all, else the failure. A holder that it gives up at
 //     a deadline may go on writing: the epoch is over with it.
 //   - Of a death: what a dead rank holds stays held, and means nothing in an operation that is
@@ -29,8 +29,8 @@
 //   - To have all operations to itself it clears ranks_decide, then calls what somebody arrived at.
 //     Afterwards no rank begins to fold by itself.
 // WHAT A RANK OWES: one thread at a time folds blocks of one operation; it reads a failure before
-// it settles; while it waits it tries Claim, then Completion, whenever ranks fold, and runs Call
-// now and then, because whoever called may have stopped before it rang.
+// it settles; while it waits it tries ClaimBlock, then CompleteOp, whenever ranks fold, and runs
+// CallWorker now and then, because whoever called may have stopped before it rang.
 //
 // WHAT MEMORY OWES. The explorer's memory is sequentially consistent; the real one is as good where
 //   - exchange_word, load_word, load_ranks_decide, and the worker's store of ranks_decide are

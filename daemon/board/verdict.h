@@ -7,69 +7,69 @@ namespace tutti::board {
 
 // A called operation whose members all arrived and agree goes back to the ranks.
 template <class Memory>
-class Resumption {
+class ResumeFolding {
  public:
-  Resumption(uint32_t turn, uint32_t members, const Decision& decision)
+  ResumeFolding(uint32_t turn, uint32_t members, const Decision& decision)
       : turn_(turn),
         members_(members),
         decision_(decision),
         layout_(turn, decision.blocks),
         opening_(turn) {}
   bool resumed() const { return resumed_; }
-  bool wakes() const { return wakes_; }
+  bool must_wake() const { return must_wake_; }
 
   Step step(Memory& memory) {
-    switch (at_) {
-      case At::lay_out:
-        if (layout_.step(memory) == Step::end) at_ = At::load;
+    switch (state_) {
+      case State::lay_out:
+        if (layout_.step(memory) == Step::end) state_ = State::load;
         return Step::more;
-      case At::load:
+      case State::load:
         word_ = unpack(memory.load_word());
-        at_ = At::exchange;
+        state_ = State::exchange;
         return may_resume() ? Step::more : Step::end;
-      case At::exchange: {
+      case State::exchange: {
         uint64_t seen = pack(word_);
         SlotWord next = board::resumed(word_, members_);
         next.phase = decision_.next;
         resumed_ = memory.exchange_word(seen, pack(next));
-        wakes_ = word_.asleep;
+        must_wake_ = word_.asleep;
         if (!resumed_) {
           word_ = unpack(seen);
           return may_resume() ? Step::more : Step::end;
         }
-        at_ = At::open_claims;
+        state_ = State::open_claims;
         return decision_.next == Phase::folding ? Step::more : Step::end;
       }
-      case At::open_claims:
+      case State::open_claims:
         return opening_.step(memory);
     }
     return Step::end;
   }
 
  private:
-  enum class At { lay_out, load, exchange, open_claims };
+  enum class State { lay_out, load, exchange, open_claims };
   bool may_resume() const { return word_.turn == turn_ && word_.phase == Phase::called; }
 
   uint32_t turn_;
   uint32_t members_;
   Decision decision_;
-  Layout<Memory> layout_;
-  Opening<Memory> opening_;
-  At at_ = At::lay_out;
+  LayOutBlocks<Memory> layout_;
+  OpenClaims<Memory> opening_;
+  State state_ = State::lay_out;
   SlotWord word_;
   bool resumed_ = false;
-  bool wakes_ = false;
+  bool must_wake_ = false;
 };
 
 // Ends an operation that ranks do not fold: the failure is written before. `stop` comes first where
 // they do.
 template <class Memory>
-class Ending {
+class EndOp {
  public:
-  Ending(uint32_t turn, Phase verdict) : turn_(turn), verdict_(verdict) {}
+  EndOp(uint32_t turn, Phase verdict) : turn_(turn), verdict_(verdict) {}
   // False: it was over before.
   bool ended() const { return ended_; }
-  bool wakes() const { return wakes_; }
+  bool must_wake() const { return must_wake_; }
 
   Step step(Memory& memory) {
     if (!loaded_) {
@@ -79,7 +79,7 @@ class Ending {
     }
     uint64_t seen = pack(word_);
     ended_ = memory.exchange_word(seen, pack(board::ended(word_, verdict_)));
-    wakes_ = word_.asleep;
+    must_wake_ = word_.asleep;
     if (ended_) return Step::end;
     word_ = unpack(seen);
     return is_under_way() ? Step::more : Step::end;
@@ -93,15 +93,15 @@ class Ending {
   SlotWord word_;
   bool loaded_ = false;
   bool ended_ = false;
-  bool wakes_ = false;
+  bool must_wake_ = false;
 };
 
 // Nobody claims a block of the operation any more, nor opens its claims. Those who hold one finish
 // it.
 template <class Memory>
-class Stop {
+class StopClaims {
  public:
-  explicit Stop(uint32_t turn) : turn_(turn) {}
+  explicit StopClaims(uint32_t turn) : turn_(turn) {}
 
   Step step(Memory& memory) {
     if (!loaded_) {

@@ -46,7 +46,7 @@ struct Count {
   bool operator==(const Count&) const = default;
 };
 inline constexpr uint32_t kNoMoreBlocks = 0x7fffffff;  // Claimed: nobody may claim any more.
-inline constexpr uint32_t kBlocksMost = kNoMoreBlocks - 1;
+inline constexpr uint32_t kBlocksMax = kNoMoreBlocks - 1;
 constexpr uint64_t pack(const Count& count) { return uint64_t{count.turn} << 32 | count.blocks; }
 constexpr Count unpack_count(uint64_t bits) {
   return {static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(bits)};
@@ -99,7 +99,7 @@ constexpr uint32_t turn_of(uint64_t number, uint32_t slots = kBoardSlots) {
 }
 // The turn of a number from here on would be another's, too: no group has more operations. At a
 // million a second that is twelve days.
-inline constexpr uint64_t kNumbersMost = uint64_t{UINT32_MAX} * kBoardSlots;
+inline constexpr uint64_t kNumbersMax = uint64_t{UINT32_MAX} * kBoardSlots;
 constexpr bool is_before(uint32_t turn, uint32_t other) {
   return static_cast<int32_t>(turn - other) < 0;
 }
@@ -109,7 +109,7 @@ constexpr uint64_t number_of(uint32_t turn, uint32_t slot, uint32_t slots = kBoa
 }
 
 // An operation's place, and one rank's part in it.
-struct Part {
+struct Participant {
   uint64_t number = 0;
   uint32_t slots = kBoardSlots;
   uint32_t seat = 0;

@@ -3,14 +3,14 @@
 namespace tutti {
 
 void LoopHandler::on_frame(Frame frame) {
-  if (loop_.is_home()) return take(std::move(frame));
+  if (loop_.in_loop_thread()) return take(std::move(frame));
   loop_.post([self = shared_from_this(), frame = std::move(frame)]() mutable {
     self->take(std::move(frame));
   });
 }
 
 void LoopHandler::on_closed(Status cause) {
-  if (loop_.is_home()) return end(std::move(cause));
+  if (loop_.in_loop_thread()) return end(std::move(cause));
   loop_.post([self = shared_from_this(), cause = std::move(cause)]() mutable {
     self->end(std::move(cause));
   });

@@ -188,7 +188,7 @@ Status LocalMesh::try_agent(Host& host, const std::function<bool()>& interrupted
   const TimePoint until = Clock::now() + kReadyTimeout;
   while (!ready && status.ok() && children_.runs(host.agent) && Clock::now() < until) {
     if (interrupted()) status = Status(Code::cancelled, "interrupted");
-    loop_.turn(until);
+    loop_.run_once(until);
   }
   loop_.unwatch(notify->get());
   if (ready || !status.ok()) return status;
@@ -210,7 +210,7 @@ void LocalMesh::stop() {
       children_.signal(host.agent, SIGTERM);
   const TimePoint until = Clock::now() + kStopTimeout;
   for (const Host& host : hosts_)
-    while (children_.runs(host.agent) && Clock::now() < until) loop_.turn(until);
+    while (children_.runs(host.agent) && Clock::now() < until) loop_.run_once(until);
   children_.end_all();
 }
 

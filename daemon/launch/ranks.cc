@@ -89,7 +89,7 @@ Result<int> Ranks::run() {
     return status;
   }
   const auto is_undecided = [this] { return !failed_.empty() && failure_ == 0; };
-  while (running_ > 0 || is_undecided()) loop_.turn(Clock::now() + Millis(1'000));
+  while (running_ > 0 || is_undecided()) loop_.run_once(Clock::now() + Millis(1'000));
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     read_output(static_cast<int>(rank));
     (void)print(ranks_[rank].labelled.finish());

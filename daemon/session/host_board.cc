@@ -15,7 +15,7 @@ namespace {
 // What the worker folds in one turn of its loop.
 constexpr int kHelpBlocks = 8;
 // Looks at all that is called, in one turn of the loop.
-constexpr int kLooksMost = 4;
+constexpr int kLooksMax = 4;
 
 // Between two looks at what is folded while a rank is gone.
 constexpr Millis kReview{20};
@@ -85,7 +85,7 @@ Status HostBoard::attach_nobody(uint32_t seat) {
   mappings_.at(seat) = std::move(segment->mapping);
   gone_.emplace(seat, unavailable("rank " + std::to_string(ranks_[seat]) + " died while joining"));
   for (const std::unique_ptr<Group>& group : groups_)
-    group->crew.area.settled(seat).store(UINT64_MAX);
+    group->group_area.area.settled(seat).store(UINT64_MAX);
   return {};
 }
 
@@ -103,7 +103,7 @@ void HostBoard::handed_out() {
 
 void HostBoard::detach(uint32_t seat) {
   seats_[seat] = nullptr;
-  set_ranks_decide();
+  update_ranks_decide();
 }
 
 // ---- Groups ----
@@ -123,11 +123,11 @@ Result<uint32_t> HostBoard::open(uint32_t number, std::span<const uint32_t> rank
     group->places.push_back(place);
     group->next.push_back(0);
   }
-  group->crew = {view_.area(area), area, group->seats};
-  for (const auto& [seat, why] : gone_) group->crew.area.settled(seat).store(UINT64_MAX);
+  group->group_area = {view_.area(area), area, group->seats};
+  for (const auto& [seat, why] : gone_) group->group_area.area.settled(seat).store(UINT64_MAX);
   groups_.push_back(std::move(group));
   area_of_.emplace(number, area);
-  set_ranks_decide();
+  update_ranks_decide();
   return area;
 }
 
@@ -152,7 +152,7 @@ std::optional<HostBoard::Found> HostBoard::find(uint32_t group, uint64_t number)
 }
 
 HostBoard::Found HostBoard::look(Group& group, uint32_t slot) const {
-  const board::SlotWord word = board::unpack(group.crew.area.slot(slot).word.load());
+  const board::SlotWord word = board::unpack(group.group_area.area.slot(slot).word.load());
   return {&group, board::number_of(word.turn, slot), word};
 }
 
@@ -163,7 +163,7 @@ void HostBoard::collect() {
   again_ = true;
   if (collecting_) return;
   collecting_ = true;
-  for (int looks = 0; looks < kLooksMost && std::exchange(again_, false); ++looks) {
+  for (int looks = 0; looks < kLooksMax && std::exchange(again_, false); ++looks) {
     collect_mail();
     take_bits(view_.header().called, [this](uint32_t area) {
       if (area < groups_.size()) collect_area(area);
@@ -194,7 +194,7 @@ void HostBoard::collect_mail() {
 void HostBoard::collect_area(uint32_t area) {
   Group& group = *groups_[area];
   std::vector<Found> called;
-  take_bits(group.crew.area.header().called,
+  take_bits(group.group_area.area.header().called,
             [&](uint32_t slot) { called.push_back(look(group, slot)); });
   std::ranges::sort(called, {}, &Found::number);
   for (const Found& found : called) attend(found);
@@ -228,12 +228,12 @@ uint64_t HostBoard::filled(uint32_t group, uint64_t number, uint32_t seat) {
   return found ? entry(*found, seat).ready.load() * kBoardBlockBytes : 0;
 }
 
-void HostBoard::pass(uint32_t group, uint64_t number, uint64_t bytes) {
+void HostBoard::release_window(uint32_t group, uint64_t number, uint64_t bytes) {
   const std::optional<Found> found = find(group, number);
   if (!found || found->word.phase != board::Phase::called) return;
   const auto blocks = static_cast<uint32_t>(bytes / kBoardBlockBytes);
-  if (run(*found, board::Passing<Memory>(found->turn(), blocks)).wakes())
-    board::wake_low_half(found->group->crew.area.slot_of(number).word);
+  if (run(*found, board::ReleaseWindow<Memory>(found->turn(), blocks)).must_wake())
+    board::wake_low_half(found->group->group_area.area.slot_of(number).word);
 }
 
 // Hands on the members' requests of this operation, and before each what that rank asked for
@@ -263,7 +263,7 @@ bool HostBoard::take_one(Group& group, size_t member, uint64_t number) {
   BoardEntry& at = entry(found, seat);
   if (at.arrived.load(std::memory_order_acquire) != number + 1) return false;
   if (found.word.phase == board::Phase::open) {
-    run(found, board::Call<Memory>(found.turn()));
+    run(found, board::CallWorker<Memory>(found.turn()));
     again_ = true;
     found = look(group, static_cast<uint32_t>(number % kBoardSlots));
   }
@@ -277,7 +277,7 @@ bool HostBoard::take_one(Group& group, size_t member, uint64_t number) {
   return true;
 }
 
-void HostBoard::gather(uint32_t group, uint64_t number) {
+void HostBoard::collect_requests(uint32_t group, uint64_t number) {
   if (const std::optional<Found> found = find(group, number)) take(*found);
 }
 
@@ -288,18 +288,18 @@ void HostBoard::take_end(uint32_t group, uint64_t number) {
   if (taken == number) taken = Group::kNone;
 }
 
-void HostBoard::let_ranks_decide(bool let) {
-  let_ranks_decide_ = let;
-  set_ranks_decide();
+void HostBoard::set_ranks_decide(bool let) {
+  ranks_decide_ = let;
+  update_ranks_decide();
 }
 
 // A rank looks at it before and after it arrives: either it sees this, or we see it.
-void HostBoard::set_ranks_decide() {
+void HostBoard::update_ranks_decide() {
   for (const std::unique_ptr<Group>& group : groups_) {
     const bool all_here = std::ranges::all_of(
         group->seats, [this](uint32_t seat) { return is_here(seat) && !gone_.contains(seat); });
-    const bool let = let_ranks_decide_ && all_here && !over_;
-    std::atomic<uint32_t>& word = group->crew.area.header().ranks_decide;
+    const bool let = ranks_decide_ && all_here && !over_;
+    std::atomic<uint32_t>& word = group->group_area.area.header().ranks_decide;
     const bool before = word.exchange(let ? 1 : 0) != 0;
     if (before && !let) call_open(*group);
   }
@@ -310,7 +310,7 @@ void HostBoard::call_open(Group& group) {
     const Found found = look(group, slot);
     const bool waits = found.word.phase == board::Phase::open && found.word.arrived != 0;
     if (found.turn() != 0 && (waits || found.word.phase == board::Phase::called))
-      run(found, board::Call<Memory>(found.turn()));
+      run(found, board::CallWorker<Memory>(found.turn()));
   }
   collect_later();
 }
@@ -330,17 +330,18 @@ bool HostBoard::end(const Found& found, const Status& status) {
   const Found now = look(*found.group, static_cast<uint32_t>(found.number % kBoardSlots));
   if (now.number != found.number || is_over(now.word.phase)) return false;
   if (!status.ok())
-    write_failure(found.group->crew.area.failure(found.number), found.number, status);
+    write_failure(found.group->group_area.area.failure(found.number), found.number, status);
   const auto verdict = status.ok() ? board::Phase::done : board::Phase::failed;
-  const auto ending = run(found, board::Ending<Memory>(found.turn(), verdict));
-  if (ending.wakes()) board::wake_low_half(found.group->crew.area.slot_of(found.number).word);
+  const auto ending = run(found, board::EndOp<Memory>(found.turn(), verdict));
+  if (ending.must_wake())
+    board::wake_low_half(found.group->group_area.area.slot_of(found.number).word);
   return ending.ended();
 }
 
 // ---- Folding ----
 
 bool HostBoard::match(const Found& found, board::MatchedOp& op) const {
-  std::vector<board::Asked> asked;
+  std::vector<board::MemberRequest> asked;
   for (const uint32_t seat : found.group->seats)
     asked.push_back({board::copy_request(entry(found, seat).request),
                      {mappings_[seat]->base(), mappings_[seat]->bytes()}});
@@ -354,7 +355,7 @@ bool HostBoard::is_local(uint32_t number) const {
   return group.size == group.seats.size();
 }
 
-bool HostBoard::fold(uint32_t group, uint64_t number) {
+bool HostBoard::let_ranks_fold(uint32_t group, uint64_t number) {
   const std::optional<Found> found = find(group, number);
   if (!found || found->group->size != found->group->seats.size()) return false;
   if (found->word.phase != board::Phase::called || !match(*found, op_)) return false;
@@ -363,8 +364,10 @@ bool HostBoard::fold(uint32_t group, uint64_t number) {
   decision.alone = false;
   const bool waited_for = op_.anyone_waits;
   const auto members = static_cast<uint32_t>(found->group->seats.size());
-  const auto resumption = run(*found, board::Resumption<Memory>(found->turn(), members, decision));
-  if (resumption.wakes()) board::wake_low_half(found->group->crew.area.slot_of(number).word);
+  const auto resumption =
+      run(*found, board::ResumeFolding<Memory>(found->turn(), members, decision));
+  if (resumption.must_wake())
+    board::wake_low_half(found->group->group_area.area.slot_of(number).word);
   if (!resumption.resumed()) return false;
   take_end(group, number);
   if (!waited_for) help(*found);
@@ -374,7 +377,8 @@ bool HostBoard::fold(uint32_t group, uint64_t number) {
 
 // What it reads of the requests is read once.
 void HostBoard::help(const Found& found) {
-  const Place place{found.group->crew.index, static_cast<uint32_t>(found.number % kBoardSlots)};
+  const Place place{found.group->group_area.index,
+                    static_cast<uint32_t>(found.number % kBoardSlots)};
   const auto known = helped_.find(place);
   if (known != helped_.end() && known->second.number == found.number) return;
   Helped helped{found.number, {}};
@@ -405,12 +409,13 @@ void HostBoard::help_more() {
 bool HostBoard::help_once(const Found& found, Helped& helped) {
   if (found.word.phase != board::Phase::folding || found.number != helped.number) return false;
   for (int block = 0; block < kHelpBlocks; ++block) {
-    const auto claim = run(found, board::Claim<Memory>(found.turn(), board::kWorkerSeat));
+    const auto claim = run(found, board::ClaimBlock<Memory>(found.turn(), board::kWorkerSeat));
     if (!claim.claimed() || claim.block() >= helped.op.blocks) return false;
     run_block(helped.op, claim.block(), kernel_);
     const auto finish =
-        run(found, board::Finish<Memory>(found.turn(), board::kWorkerSeat, claim.blocks()));
-    if (finish.wakes()) board::wake_low_half(found.group->crew.area.slot_of(found.number).word);
+        run(found, board::FinishBlock<Memory>(found.turn(), board::kWorkerSeat, claim.blocks()));
+    if (finish.must_wake())
+      board::wake_low_half(found.group->group_area.area.slot_of(found.number).word);
   }
   return true;
 }
@@ -420,12 +425,12 @@ bool HostBoard::help_once(const Found& found, Helped& helped) {
 // What waits for the rank is the worker's from now on. Its own verdicts count as taken note of.
 void HostBoard::leave(uint32_t seat, const Status& why) {
   if (!gone_.emplace(seat, why).second) return;
-  set_ranks_decide();
+  update_ranks_decide();
   collect();
   give_up_windows(seat, why);
   seats_[seat] = nullptr;
   for (const std::unique_ptr<Group>& group : groups_)
-    group->crew.area.settled(seat).store(UINT64_MAX);
+    group->group_area.area.settled(seat).store(UINT64_MAX);
   if (review_timer_ == 0) review();
 }
 
@@ -469,20 +474,21 @@ void HostBoard::review_later() {
 bool HostBoard::review_slot(const Found& found) {
   if (found.word.phase != board::Phase::folding) return false;
   if (is_folded(found)) {
-    const auto completion = run(found, board::Completion<Memory>(found.turn()));
-    if (completion.wakes()) board::wake_low_half(found.group->crew.area.slot_of(found.number).word);
+    const auto completion = run(found, board::CompleteOp<Memory>(found.turn()));
+    if (completion.must_wake())
+      board::wake_low_half(found.group->group_area.area.slot_of(found.number).word);
     return false;
   }
   const Status fault = fault_of(found);
   if (fault.ok()) return false;
-  run(found, board::Stop<Memory>(found.turn()));
+  run(found, board::StopClaims<Memory>(found.turn()));
   if (others_hold(found) || is_folded(found)) return true;
   end(found, fault);
   return false;
 }
 
 bool HostBoard::is_folded(const Found& found) const {
-  const BoardSlot& slot = found.group->crew.area.slot_of(found.number);
+  const BoardSlot& slot = found.group->group_area.area.slot_of(found.number);
   const board::Count folded = board::unpack_count(slot.folded.load());
   return folded.turn == found.turn() && folded == board::unpack_count(slot.blocks.load());
 }
@@ -491,7 +497,7 @@ bool HostBoard::left_undone(const Found& found, uint32_t seat) const {
   const BoardEntry& at = entry(found, seat);
   if (at.holding.load() != 0) return true;
   if (!is_staged(found, seat)) return false;
-  const uint64_t blocks = found.group->crew.area.slot_of(found.number).blocks.load();
+  const uint64_t blocks = found.group->group_area.area.slot_of(found.number).blocks.load();
   return at.ready.load() < board::unpack_count(blocks).blocks;
 }
 
@@ -562,7 +568,7 @@ void HostBoard::check_overdue(const Found& found, uint32_t timeout_ms) {
       Code::deadline_exceeded, name_of_verb(request) + " #" + std::to_string(found.number) +
                                    " timed out after " + std::to_string(timeout_ms) +
                                    " ms: " + seats_[*culprit]->who() + " has not folded its part");
-  run(found, board::Stop<Memory>(found.turn()));
+  run(found, board::StopClaims<Memory>(found.turn()));
   std::erase_if(overdue_, [&](const Overdue& late) {  // Whose turn is past.
     return late.found.group == found.group &&
            late.found.number % kBoardSlots == found.number % kBoardSlots;
@@ -583,7 +589,7 @@ bool HostBoard::end_overdue() {
     Seat* seat = seats_[late.culprit];
     if (!end(late.found, late.why)) continue;
     over_ = true;
-    set_ranks_decide();
+    update_ranks_decide();
     if (seat != nullptr) seat->end_epoch(late.why);
   }
   overdue_.insert(overdue_.end(), waiting.begin(), waiting.end());

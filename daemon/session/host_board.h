@@ -24,7 +24,7 @@ namespace tutti {
 class HostBoard {
  public:
   // Of one procedure that the worker runs.
-  static constexpr int kStepsMost = 10'000;
+  static constexpr int kStepsMax = 10'000;
 
   // A rank's session.
   class Seat {
@@ -67,17 +67,17 @@ class HostBoard {
   // The rank takes no further part: what waits for it is taken over, what it left half done fails
   // with `why`. Its seat is not called again.
   void leave(uint32_t seat, const Status& why);
-  void let_ranks_decide(bool let);
+  void set_ranks_decide(bool let);
   void complete(uint32_t group, uint64_t number, const Status& status);
   // Before any rank is welcomed. See BoardHeader.
   void set_window(uint64_t bytes) { view_.header().window_bytes = window_bytes_ = bytes; }
   uint64_t window_bytes() const { return window_bytes_; }
   // Bytes of its tensor that the rank has brought to its window; any number, where it lies.
   uint64_t filled(uint32_t group, uint64_t number, uint32_t seat);
-  void pass(uint32_t group, uint64_t number, uint64_t bytes);
+  void release_window(uint32_t group, uint64_t number, uint64_t bytes);
   // Hands on what the ranks have asked for of it, called or not.
-  void gather(uint32_t group, uint64_t number);
-  bool fold(uint32_t group, uint64_t number);
+  void collect_requests(uint32_t group, uint64_t number);
+  bool let_ranks_fold(uint32_t group, uint64_t number);
   // All ranks of the group are on this host.
   bool is_local(uint32_t group) const;
   BoardCounters& counters(uint32_t seat) const { return view_.counters(seat); }
@@ -93,7 +93,7 @@ class HostBoard {
     uint32_t size = 0;
     std::vector<uint32_t> seats;   // Of the members here, by their order in the group.
     std::vector<uint32_t> places;  // Their ranks in the group.
-    board::Crew crew;
+    board::GroupArea group_area;
     // By member: all its requests below this number are handed on, or need not be.
     std::vector<uint64_t> next;
     // By slot: the operation that was handed on and has not ended; kNone: none.
@@ -122,7 +122,7 @@ class HostBoard {
   };
 
   BoardEntry& entry(const Found& found, uint32_t seat) const {
-    return found.group->crew.area.entry(found.number, seat);
+    return found.group->group_area.area.entry(found.number, seat);
   }
   bool is_here(uint32_t seat) const { return seats_[seat] != nullptr; }
   std::optional<Found> find(uint32_t group, uint64_t number);
@@ -146,7 +146,7 @@ class HostBoard {
   void help_more();
   bool help_once(const Found& found, Helped& helped);
   void call_open(Group& group);
-  void set_ranks_decide();
+  void update_ranks_decide();
   void review();
   void review_later();
   bool review_slot(const Found& found);
@@ -172,7 +172,7 @@ class HostBoard {
   std::vector<std::unique_ptr<Group>> groups_;            // By area.
   std::map<uint32_t, uint32_t> area_of_;                  // By group number.
   uint64_t window_bytes_ = 0;
-  bool let_ranks_decide_ = true;
+  bool ranks_decide_ = true;
   bool over_ = false;  // Some rank stopped half way.
   size_t attached_ = 0;
   size_t handed_out_ = 0;
@@ -201,9 +201,9 @@ class HostBoard::Host {
 template <class Procedure>
 Procedure HostBoard::run(const Found& found, Procedure procedure) {
   Host host;
-  Memory memory(view_, found.group->crew, found.number, host);
+  Memory memory(view_, found.group->group_area, found.number, host);
   // A word that changes all the time is left to those who change it.
-  for (int step = 0; step < kStepsMost && procedure.step(memory) == board::Step::more; ++step) {
+  for (int step = 0; step < kStepsMax && procedure.step(memory) == board::Step::more; ++step) {
   }
   return procedure;
 }

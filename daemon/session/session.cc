@@ -76,7 +76,7 @@ void SocketSession::read_socket() {
   hang_up();
 }
 
-void SocketSession::notice_end() {
+void SocketSession::poll_end() {
   if (stopped_) return;
   pollfd process = {process_.get(), POLLIN, 0};  // A negative descriptor is never ready.
   if (poll(&process, 1, 0) > 0) return hang_up();
@@ -97,8 +97,8 @@ Status SocketSession::attach(std::shared_ptr<HostBoard> board, uint32_t seat, ui
   return {};
 }
 
-void SocketSession::let_ranks_decide(bool let) {
-  if (board_ != nullptr) board_->let_ranks_decide(let);
+void SocketSession::set_ranks_decide(bool let) {
+  if (board_ != nullptr) board_->set_ranks_decide(let);
 }
 
 Session::Counters SocketSession::counters() const {
@@ -111,13 +111,17 @@ void SocketSession::complete(uint32_t group, uint64_t number, const Status& stat
   board_->complete(group, number, status);
 }
 
-void SocketSession::passed(uint32_t group, uint64_t number, uint64_t bytes) {
-  board_->pass(group, number, bytes);
+void SocketSession::release_window(uint32_t group, uint64_t number, uint64_t bytes) {
+  board_->release_window(group, number, bytes);
 }
 
-void SocketSession::gather(uint32_t group, uint64_t number) { board_->gather(group, number); }
+void SocketSession::collect_requests(uint32_t group, uint64_t number) {
+  board_->collect_requests(group, number);
+}
 
-bool SocketSession::fold(uint32_t group, uint64_t number) { return board_->fold(group, number); }
+bool SocketSession::let_ranks_fold(uint32_t group, uint64_t number) {
+  return board_->let_ranks_fold(group, number);
+}
 
 void SocketSession::answer_subgroup(const Result<uint32_t>& group,
                                     const std::vector<uint32_t>& ranks) {
@@ -149,7 +153,7 @@ void SocketSession::handle_subgroup_request(const BoardSubgroupRequest& subgroup
   Result<std::vector<uint32_t>> ranks =
       read_ranks(std::atomic_ref(const_cast<uint32_t&>(subgroup.ranks)).load(),
                  std::atomic_ref(const_cast<uint64_t&>(subgroup.list_offset)).load());
-  if (ranks.ok()) return events_.on_subgroup(*this, *std::move(ranks));
+  if (ranks.ok()) return events_.on_subgroup_request(*this, *std::move(ranks));
   answer_subgroup(
       blame(ranks.status().code(), who() + " asked for subgroup: " + ranks.status().message()), {});
 }
@@ -230,8 +234,8 @@ Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t s
   return std::unique_ptr<Session>(std::move(session));
 }
 
-Status share_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
-                   uint32_t world_size, uint64_t window_bytes) {
+Status create_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
+                    uint32_t world_size, uint64_t window_bytes) {
   Result<std::shared_ptr<HostBoard>> board = HostBoard::make(loop, ranks, world_size);
   if (!board.ok()) return board.status();
   (*board)->set_window(window_bytes);
@@ -245,7 +249,7 @@ Status share_board(Loop& loop, std::span<Session* const> sessions, std::span<con
     if (Status attached = session->attach(*board, seat, ranks[seat], world_size); !attached.ok())
       return attached;
   }
-  (*board)->let_ranks_decide(true);
+  (*board)->set_ranks_decide(true);
   return {};
 }
 

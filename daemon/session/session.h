@@ -72,9 +72,9 @@ class Session {
     // `done` is empty. Each comes once; those of one group in any order.
     virtual void on_request(Session& session, Call call) = 0;
     // More of a tensor has come to its window.
-    virtual void on_filled(Session& session, uint32_t group, uint64_t number) = 0;
+    virtual void on_window_filled(Session& session, uint32_t group, uint64_t number) = 0;
     // Answer with answer_subgroup(), once.
-    virtual void on_subgroup(Session& session, std::vector<uint32_t> ranks) = 0;
+    virtual void on_subgroup_request(Session& session, std::vector<uint32_t> ranks) = 0;
     // The trainer is gone: `leaving` on purpose, else it died or broke the protocol (`why` says
     // how). The session makes no further call.
     virtual void on_end(Session& session, bool leaving, Status why) = 0;
@@ -85,11 +85,11 @@ class Session {
 
   virtual ~Session() = default;
   // Calls on_end() where the trainer is gone and the loop has not come to it yet.
-  virtual void notice_end() = 0;
+  virtual void poll_end() = 0;
   // The trainer's process as seen from here; 0: it is not.
-  virtual pid_t process() const = 0;
+  virtual pid_t pid() const = 0;
   // Whether the ranks of the host may settle operations among themselves.
-  virtual void let_ranks_decide(bool let) = 0;
+  virtual void set_ranks_decide(bool let) = 0;
   // What this rank did, as it says.
   struct Counters {
     uint64_t operations = 0;  // That ended OK.
@@ -97,7 +97,7 @@ class Session {
     uint64_t bytes = 0;  // Of the tensors of those that ended OK.
   };
   virtual Counters counters() const = 0;
-  // Hands the trainer its descriptors and starts serving. Once, after share_board().
+  // Hands the trainer its descriptors and starts serving. Once, after create_board().
   virtual Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) = 0;
   // Instead of welcome(): tells the trainer why not. Destroy the session then.
   virtual void refuse(const Status& why) = 0;
@@ -105,11 +105,11 @@ class Session {
   // waits. Does nothing where it is over, or no rank has begun it.
   virtual void complete(uint32_t group, uint64_t number, const Status& status) = 0;
   // Of all windows of an operation so many bytes hold results and may be used again.
-  virtual void passed(uint32_t group, uint64_t number, uint64_t bytes) = 0;
+  virtual void release_window(uint32_t group, uint64_t number, uint64_t bytes) = 0;
   // Hands on at once what ranks of this host have asked for up to this operation.
-  virtual void gather(uint32_t group, uint64_t number) = 0;
+  virtual void collect_requests(uint32_t group, uint64_t number) = 0;
   // Lets the ranks fold an operation all of whose requests came and agree. False: they cannot.
-  virtual bool fold(uint32_t group, uint64_t number) = 0;
+  virtual bool let_ranks_fold(uint32_t group, uint64_t number) = 0;
   virtual void answer_subgroup(const Result<uint32_t>& group,
                                const std::vector<uint32_t>& ranks) = 0;
 };
@@ -124,7 +124,7 @@ Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t s
 // order of their ranks, none welcomed yet (nullptr: it ended already); then welcome all. `ranks`:
 // their ranks in the job. `window_bytes`: see BoardHeader. RESOURCE_EXHAUSTED: more than
 // kSeatsMax.
-Status share_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
-                   uint32_t world_size, uint64_t window_bytes = 0);
+Status create_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
+                    uint32_t world_size, uint64_t window_bytes = 0);
 
 }  // namespace tutti

@@ -28,22 +28,24 @@ class SocketSession : public Session, public HostBoard::Seat {
                 uint32_t world_size);
 
   // Session.
-  void notice_end() override;
-  pid_t process() const override { return pid_; }
+  void poll_end() override;
+  pid_t pid() const override { return pid_; }
   Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) override;
   void refuse(const Status& why) override { refuse_trainer(socket_.get(), why); }
-  void let_ranks_decide(bool let) override;
+  void set_ranks_decide(bool let) override;
   Counters counters() const override;
   void complete(uint32_t group, uint64_t number, const Status& status) override;
-  void passed(uint32_t group, uint64_t number, uint64_t bytes) override;
-  void gather(uint32_t group, uint64_t number) override;
-  bool fold(uint32_t group, uint64_t number) override;
+  void release_window(uint32_t group, uint64_t number, uint64_t bytes) override;
+  void collect_requests(uint32_t group, uint64_t number) override;
+  bool let_ranks_fold(uint32_t group, uint64_t number) override;
   void answer_subgroup(const Result<uint32_t>& group, const std::vector<uint32_t>& ranks) override;
 
   // HostBoard::Seat.
   void take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
             uint32_t waited_ms) override;
-  void fill(uint32_t group, uint64_t number) override { events_.on_filled(*this, group, number); }
+  void fill(uint32_t group, uint64_t number) override {
+    events_.on_window_filled(*this, group, number);
+  }
   void handle_subgroup_request(const BoardSubgroupRequest& subgroup) override;
   std::string who() const override;
   Status blame(Code code, const std::string& what) const override;

@@ -27,7 +27,7 @@ class TcpTransport final : public Transport {
 };
 
 void TcpTransport::run(const std::function<void()>& task) {
-  if (loop_.is_home()) return task();
+  if (loop_.in_loop_thread()) return task();
   std::promise<void> ran;
   loop_.post([&] {
     task();
@@ -42,7 +42,7 @@ TcpTransport::~TcpTransport() {
     hub_->close_all(unavailable("its transport ends"));
     listener_.reset();
   });
-  loop_.is_home() ? hub_->drive_to_end() : hub_->wait_none();
+  loop_.in_loop_thread() ? hub_->drive_to_end() : hub_->wait_none();
   hub_->lending->wait_none();
 }
 

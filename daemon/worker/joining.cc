@@ -36,7 +36,7 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
     return refuse_trainer(raw, aborted("the worker of job " + job_ + " is ending; join again"));
   // Its last connection may have ended in the same turn of the loop, after this in the loop's eyes.
   for (const auto& [number, trainer] : trainers_)
-    if (trainer.rank == hello.rank() && !trainer.ended) trainer.session->notice_end();
+    if (trainer.rank == hello.rank() && !trainer.ended) trainer.session->poll_end();
   const auto first = joining(hello.rank());
   if (first != trainers_.end() && first->second.pid == adopt.pid())
     withdraw(first);  // It gave up waiting and asks anew.
@@ -89,7 +89,7 @@ void Worker::on_roster(const Roster& roster) {
   };
   const auto pass_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number,
                                                       uint64_t bytes) {
-    if (Session* any = session_of(epoch); any != nullptr) any->passed(group, number, bytes);
+    if (Session* any = session_of(epoch); any != nullptr) any->release_window(group, number, bytes);
   };
   const auto gather_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
     gather(epoch, group, number);
@@ -113,7 +113,7 @@ void Worker::follow_trainers() {
   if (settings_.worker_cores != "trainers") return;
   std::vector<pid_t> processes;
   for (const auto& [number, trainer] : trainers_)
-    if (trainer.epoch != 0 && !trainer.ended) processes.push_back(trainer.session->process());
+    if (trainer.epoch != 0 && !trainer.ended) processes.push_back(trainer.session->pid());
   cores_.follow(processes);
 }
 
@@ -131,8 +131,8 @@ Status Worker::share_board(const Roster& roster) {
     ranks.push_back(rank);
   }
   const uint64_t window_bytes = std::max(kWindowSlices * slice_bytes(settings_), kBoardBlockBytes);
-  return tutti::share_board(loop_, sessions, ranks, static_cast<uint32_t>(roster.ranks.size()),
-                            window_bytes);
+  return tutti::create_board(loop_, sessions, ranks, static_cast<uint32_t>(roster.ranks.size()),
+                             window_bytes);
 }
 
 // In an epoch that failed the worker decides.
@@ -140,7 +140,7 @@ void Worker::let_ranks_decide() {
   for (const auto& [number, trainer] : trainers_) {
     const auto epoch = epochs_.find(trainer.epoch);
     const bool failed = epoch != epochs_.end() && !epoch->second->cause().ok();
-    trainer.session->let_ranks_decide(!failed);
+    trainer.session->set_ranks_decide(!failed);
   }
 }
 

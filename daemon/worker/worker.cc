@@ -200,19 +200,19 @@ Session* Worker::session_of(uint32_t epoch) {
 }
 
 void Worker::gather(uint32_t epoch, uint32_t group, uint64_t number) {
-  if (Session* any = session_of(epoch); any != nullptr) any->gather(group, number);
+  if (Session* any = session_of(epoch); any != nullptr) any->collect_requests(group, number);
 }
 
 bool Worker::fold(uint32_t epoch, uint32_t group, uint64_t number) {
   Session* any = session_of(epoch);
-  return any != nullptr && any->fold(group, number);
+  return any != nullptr && any->let_ranks_fold(group, number);
 }
 
-void Worker::on_filled(Session& session, uint32_t group, uint64_t number) {
+void Worker::on_window_filled(Session& session, uint32_t group, uint64_t number) {
   epochs_.at(trainer_of(session)->second.epoch)->filled(group, number);
 }
 
-void Worker::on_subgroup(Session& session, std::vector<uint32_t> ranks) {
+void Worker::on_subgroup_request(Session& session, std::vector<uint32_t> ranks) {
   const Trainer& trainer = trainer_of(session)->second;
   const auto rank = static_cast<int>(trainer.rank);
   session.answer_subgroup(epochs_.at(trainer.epoch)->subgroup(rank, ranks), ranks);

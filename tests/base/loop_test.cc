@@ -107,7 +107,7 @@ TEST(Loop, APostWakesALoopThatSleeps) {
   Loop loop;
   int ran = 0;
   const std::jthread other([&] { loop.post([&] { ran = 1; }); });
-  while (ran == 0) loop.turn(far());
+  while (ran == 0) loop.run_once(far());
   EXPECT_EQ(ran, 1);
 }
 
@@ -129,7 +129,7 @@ TEST(Loop, ATaskMayPostAnother) {
 TEST(Loop, ATurnEndsAtItsTimeWithNothingToDo) {
   Loop loop;
   const TimePoint until = Clock::now() + Millis(10);
-  loop.turn(until);
+  loop.run_once(until);
   EXPECT_GE(Clock::now(), until);
 }
 
@@ -143,12 +143,12 @@ TEST(Loop, CallsWhileADescriptorIsReady) {
                            ++calls;
                          })
                   .ok());
-  loop.turn(far());
-  loop.turn(far());
+  loop.run_once(far());
+  loop.run_once(far());
   EXPECT_EQ(calls, 2) << "readiness is a level, not an edge";
   eventfd_t value = 0;
   eventfd_read(fd.get(), &value);
-  loop.turn(Clock::now());
+  loop.run_once(Clock::now());
   EXPECT_EQ(calls, 2);
 }
 
@@ -163,7 +163,7 @@ TEST(Loop, WatchingAgainReplaces) {
                            order += "b";
                          })
                   .ok());
-  loop.turn(far());
+  loop.run_once(far());
   EXPECT_EQ(order, "b");
 }
 
@@ -180,7 +180,7 @@ TEST(Loop, AnUnwatchedDescriptorIsSilentEvenInTheSameTurn) {
   };
   ASSERT_TRUE(watch_either(one, two).ok());
   ASSERT_TRUE(watch_either(two, one).ok());
-  loop.turn(far());
+  loop.run_once(far());
   EXPECT_EQ(calls, 1);
 }
 
@@ -192,11 +192,11 @@ TEST(Loop, ATurnWithinATurnLeavesTheOuterOnesEventsAlone) {
   const auto called = [&](size_t which) {
     if (++calls[which] > 1 || which >= 2 || calls[0] + calls[1] > 1) return;
     for (size_t i = 2; i < fds.size(); ++i) eventfd_write(fds[i].get(), 1);
-    loop.turn(Clock::now());
+    loop.run_once(Clock::now());
   };
   for (size_t i = 0; i < fds.size(); ++i)  // By edges: what is lost does not come again.
     ASSERT_TRUE(loop.watch(fds[i].get(), EPOLLIN | EPOLLET, [&, i](uint32_t) { called(i); }).ok());
-  loop.turn(Clock::now());
+  loop.run_once(Clock::now());
   EXPECT_EQ(calls, std::vector<int>(fds.size(), 1));
 }
 
@@ -250,7 +250,7 @@ TEST(Loop, AwakeItSeesWhatASleeperSees) {
   poster.join();
   EXPECT_EQ(seen, 3);
   const TimePoint until = Clock::now() + Millis(10);
-  loop.turn(until);
+  loop.run_once(until);
   EXPECT_GE(Clock::now() + Millis(1), until);
 }
 
@@ -267,10 +267,10 @@ TEST(Loop, HowLongToStayAwakeIsAskedEachTime) {
   loop.stay_awake([&] { return awake; });
   const Fd ready = make_eventfd(1);
   ASSERT_TRUE(loop.watch(ready.get(), EPOLLIN, [&](uint32_t) { loop.unwatch(ready.get()); }).ok());
-  loop.turn(far());
+  loop.run_once(far());
   awake = Micros(0);
   const double before = cpu_ms_of_this_thread();
-  loop.turn(Clock::now() + Millis(200));
+  loop.run_once(Clock::now() + Millis(200));
   EXPECT_LT(cpu_ms_of_this_thread() - before, 20);
 }
 

@@ -173,7 +173,7 @@ inline void Actors::take(const Action& action) {
     case Kind::step:
       return action.actor == kWorker ? step() : step(rank);
     case Kind::call:
-      return begin<Call<Memory>>(rank, RankAt::call, turn_of(rank.waits));
+      return begin<CallWorker<Memory>>(rank, RankAt::call, turn_of(rank.waits));
     case Kind::sleep:
       ++context_.touches;
       shared_.word[slot_of(rank)] = pack(with_sleeper(unpack(shared_.word[slot_of(rank)])));

@@ -42,7 +42,7 @@ class Hosts {
   }
   Request& request(uint32_t rank) { return requests_[rank]; }
   bool read() {
-    std::vector<Asked> asked;
+    std::vector<MemberRequest> asked;
     for (uint32_t rank = 0; rank < ranks_; ++rank)
       asked.push_back({requests_[rank], mapped_[rank]});
     return match(asked, op_read_);
@@ -139,7 +139,7 @@ class Hosts {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
   std::vector<std::unique_ptr<std::byte, Free>> memories_;
-  std::vector<Mapped> mapped_;
+  std::vector<SegmentView> mapped_;
   std::vector<Request> requests_;
   MatchedOp op_read_;
 };

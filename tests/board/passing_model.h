@@ -182,21 +182,21 @@ inline bool Actors::step_rank(uint32_t seat) {
       feed(seat);
       return true;
     case RankAt::feed:
-      if (ends<Feeding<Memory>>(rank.running)) go(rank, RankAt::take);
+      if (ends<FillWindow<Memory>>(rank.running)) go(rank, RankAt::take);
       return true;
     case RankAt::take:
       take_some(seat);
       return true;
     case RankAt::fall:
-      if (ends<FallingAsleep<Memory>>(rank.running)) {
-        if (rank.running.as<FallingAsleep<Memory>>().may_sleep())
+      if (ends<PrepareSleep<Memory>>(rank.running)) {
+        if (rank.running.as<PrepareSleep<Memory>>().may_sleep())
           rank.at = RankAt::doze;
         else
           go(rank, RankAt::look);
       }
       return true;
     case RankAt::doze: {
-      const auto low = static_cast<uint32_t>(rank.running.as<FallingAsleep<Memory>>().word());
+      const auto low = static_cast<uint32_t>(rank.running.as<PrepareSleep<Memory>>().word());
       go(rank, low == static_cast<uint32_t>(shared_.word) ? RankAt::asleep : RankAt::look);
       return true;
     }
@@ -237,7 +237,7 @@ inline void Actors::fill(uint32_t seat) {
   const bool blind = injects(Fault::looks_before_it_is_filled);
   const bool tells = !blind && !injects(Fault::feeds_without_a_word);
   rank.at = RankAt::feed;
-  rank.running.begin<Feeding<Memory>>(kTurn, seat, uint32_t{rank.fed}, tells);
+  rank.running.begin<FillWindow<Memory>>(kTurn, seat, uint32_t{rank.fed}, tells);
   if (blind) shared_.rung |= unpack(shared_.word).phase == Phase::called;
 }
 
@@ -249,7 +249,7 @@ inline void Actors::take_some(uint32_t seat) {
   }
   if (rank.any) return go(rank, RankAt::look);
   rank.at = RankAt::fall;
-  rank.running.begin<FallingAsleep<Memory>>(kTurn, uint32_t{rank.taken});
+  rank.running.begin<PrepareSleep<Memory>>(kTurn, uint32_t{rank.taken});
 }
 
 inline void Actors::take(uint32_t seat) {
@@ -288,9 +288,9 @@ inline bool Actors::step_worker() {
       sent();
       return true;
     case WorkerAt::pass: {
-      auto& passing = worker_.running.as<Passing<Memory>>();
+      auto& passing = worker_.running.as<ReleaseWindow<Memory>>();
       if (passing.step(memory_) == Step::more) return true;
-      if (passing.wakes() && !injects(Fault::passes_without_waking)) wake();
+      if (passing.must_wake() && !injects(Fault::passes_without_waking)) wake();
       if (worker_.done == setup_.blocks)
         end(Phase::done);
       else
@@ -298,9 +298,9 @@ inline bool Actors::step_worker() {
       return true;
     }
     case WorkerAt::end: {
-      auto& ending = worker_.running.as<Ending<Memory>>();
+      auto& ending = worker_.running.as<EndOp<Memory>>();
       if (ending.step(memory_) == Step::more) return true;
-      if (ending.wakes() && !injects(Fault::ends_without_waking)) wake();
+      if (ending.must_wake() && !injects(Fault::ends_without_waking)) wake();
       go(WorkerAt::finished);
       return true;
     }
@@ -327,7 +327,7 @@ inline void Actors::sent() {
   if (worker_.failed) return end(Phase::failed);
   for (uint32_t seat = 0; seat < setup_.ranks; ++seat) place(seat, worker_.done) |= kResult;
   worker_.at = WorkerAt::pass;
-  worker_.running.begin<Passing<Memory>>(kTurn, uint32_t{++worker_.done});
+  worker_.running.begin<ReleaseWindow<Memory>>(kTurn, uint32_t{++worker_.done});
 }
 
 inline void Actors::read_windows() {
@@ -350,7 +350,7 @@ inline bool Actors::fail() {
 
 inline void Actors::end(Phase verdict) {
   worker_.at = WorkerAt::end;
-  worker_.running.begin<Ending<Memory>>(kTurn, verdict);
+  worker_.running.begin<EndOp<Memory>>(kTurn, verdict);
 }
 
 inline void Actors::wake() {

@@ -10,11 +10,11 @@ inline void Actors::step(Rank& rank) {
     case RankAt::choose:
       return choose(rank);
     case RankAt::arrive:
-      return ends<Arrival<Memory>>(rank, rank.next) ? arrive(rank) : void();
+      return ends<Arrive<Memory>>(rank, rank.next) ? arrive(rank) : void();
     case RankAt::fold:
       return fold(rank);
     case RankAt::end:
-      return ends<Ending<Memory>>(rank, rank.next) ? go(rank, RankAt::let_go) : void();
+      return ends<EndOp<Memory>>(rank, rank.next) ? go(rank, RankAt::let_go) : void();
     case RankAt::early_let_go:
       memory(seat(rank), rank.waits).store_holding(seat(rank), 0);
       return finish(rank);
@@ -24,16 +24,16 @@ inline void Actors::step(Rank& rank) {
     case RankAt::wait:
       return wait(rank);
     case RankAt::claim:
-      return ends<Claim<Memory>>(rank, rank.waits) ? claim(rank) : void();
+      return ends<ClaimBlock<Memory>>(rank, rank.waits) ? claim(rank) : void();
     case RankAt::late_hold:
       memory(seat(rank), rank.waits).store_holding(seat(rank), rank.block + 1U);
       return go(rank, RankAt::fold);
     case RankAt::finish:
-      return ends<Finish<Memory>>(rank, rank.waits) ? go(rank, RankAt::wait) : void();
+      return ends<FinishBlock<Memory>>(rank, rank.waits) ? go(rank, RankAt::wait) : void();
     case RankAt::complete:
-      return ends<Completion<Memory>>(rank, rank.waits) ? go(rank, RankAt::wait) : void();
+      return ends<CompleteOp<Memory>>(rank, rank.waits) ? go(rank, RankAt::wait) : void();
     case RankAt::call:
-      return ends<Call<Memory>>(rank, rank.waits) ? go(rank, RankAt::wait) : void();
+      return ends<CallWorker<Memory>>(rank, rank.waits) ? go(rank, RankAt::wait) : void();
     case RankAt::read_failure:
       return read_failure(rank);
     case RankAt::settle:
@@ -52,7 +52,8 @@ inline void Actors::choose(Rank& rank) {
   const bool has_room = setup_.pipelined ? rank.next < rank.waits + kSlots : !waits;
   const bool arrives = rank.next < setup_.ops && has_room && !rank.barred;
   if (!arrives || (rank.refused && waits)) return go(rank, RankAt::wait);
-  begin<Arrival<Memory>>(rank, RankAt::arrive, Part{rank.next, kSlots, seat(rank), setup_.ranks});
+  begin<Arrive<Memory>>(rank, RankAt::arrive,
+                        Participant{rank.next, kSlots, seat(rank), setup_.ranks});
 }
 
 // The calls that found no slot fail, for all ranks.
@@ -62,8 +63,8 @@ inline void Actors::bar(Rank& rank) {
 }
 
 inline void Actors::arrive(Rank& rank) {
-  const auto result = rank.running.as<Arrival<Memory>>().result();
-  using Result = Arrival<Memory>::Result;
+  const auto result = rank.running.as<Arrive<Memory>>().result();
+  using Result = Arrive<Memory>::Result;
   context_.require(result != Result::broken && result != Result::none, "an arrival breaks");
   rank.refused = result == Result::not_free;
   rank.counted = rank.decides = false;
@@ -88,23 +89,23 @@ inline void Actors::fold(Rank& rank) {
   const bool lets_go = setup_.fault == Fault::lets_go_before_counting;
   if (!rank.solo) return lets_go ? go(rank, RankAt::early_let_go) : finish(rank);
   if (++rank.block == rank.blocks)
-    begin<Ending<Memory>>(rank, RankAt::end, turn_of(rank.next), Phase::done);
+    begin<EndOp<Memory>>(rank, RankAt::end, turn_of(rank.next), Phase::done);
 }
 
 inline void Actors::finish(Rank& rank) {
-  begin<Finish<Memory>>(rank, RankAt::finish, turn_of(rank.waits), seat(rank),
-                        uint32_t{rank.blocks});
+  begin<FinishBlock<Memory>>(rank, RankAt::finish, turn_of(rank.waits), seat(rank),
+                             uint32_t{rank.blocks});
 }
 
 inline void Actors::claim(Rank& rank) {
-  const Claim<Memory>& claim = rank.running.as<Claim<Memory>>();
+  const ClaimBlock<Memory>& claim = rank.running.as<ClaimBlock<Memory>>();
   rank.block = static_cast<uint8_t>(claim.block());
   rank.blocks = static_cast<uint8_t>(claim.blocks());
   const bool late_hold = setup_.fault == Fault::holding_after_the_claim;
   if (claim.claimed()) return go(rank, late_hold ? RankAt::late_hold : RankAt::fold);
   rank.block = rank.blocks = 0;
   if (setup_.fault == Fault::completed_by_last_alone) return go(rank, RankAt::wait);
-  begin<Completion<Memory>>(rank, RankAt::complete, turn_of(rank.waits));
+  begin<CompleteOp<Memory>>(rank, RankAt::complete, turn_of(rank.waits));
 }
 
 inline void Actors::wait(Rank& rank) {
@@ -112,7 +113,7 @@ inline void Actors::wait(Rank& rank) {
   const SlotWord word = unpack(memory(seat(rank), rank.waits).load_word());
   context_.require(word.turn == turn_of(rank.waits), "a slot is used again while a rank waits");
   if (word.phase == Phase::folding)
-    return begin<Claim<Memory>>(rank, RankAt::claim, turn_of(rank.waits), seat(rank));
+    return begin<ClaimBlock<Memory>>(rank, RankAt::claim, turn_of(rank.waits), seat(rank));
   if (!is_over(word.phase)) return;
   note(rank, word.phase);
   const bool reads = word.phase == Phase::failed;

@@ -21,25 +21,25 @@ inline void Actors::step() {
     case WorkerAt::look:
       return look();
     case WorkerAt::call:
-      return ends<Call<Memory>>() ? go(WorkerAt::look) : void();
+      return ends<CallWorker<Memory>>() ? go(WorkerAt::look) : void();
     case WorkerAt::judge:
       return judge();
     case WorkerAt::clear:
       return clear_gone();
     case WorkerAt::resume:
-      return ends<Resumption<Memory>>() ? drop() : void();
+      return ends<ResumeFolding<Memory>>() ? drop() : void();
     case WorkerAt::dead_holders:
       return find_dead_holders();
     case WorkerAt::stop:
-      return ends<Stop<Memory>>() ? go(WorkerAt::holders) : void();
+      return ends<StopClaims<Memory>>() ? go(WorkerAt::holders) : void();
     case WorkerAt::holders:
       return await_holders();
     case WorkerAt::complete:
-      return ends<Completion<Memory>>() ? completed() : void();
+      return ends<CompleteOp<Memory>>() ? completed() : void();
     case WorkerAt::write_failure:
       return write_failure();
     case WorkerAt::end:
-      return ends<Ending<Memory>>() ? ended() : void();
+      return ends<EndOp<Memory>>() ? ended() : void();
   }
 }
 
@@ -76,7 +76,7 @@ inline void Actors::look() {
   if (word.phase == Phase::folding && (worker_.gone != 0 || worker_.late))
     return go(WorkerAt::dead_holders);
   if (word.phase == Phase::open && word.arrived > 0 && (decides_all() || worker_.late))
-    return begin<Call<Memory>>(WorkerAt::call, turn());
+    return begin<CallWorker<Memory>>(WorkerAt::call, turn());
   drop();
 }
 
@@ -103,8 +103,8 @@ inline void Actors::clear_gone() {
   if (member < setup_.ranks && has(worker_.gone, member))
     memory(kWorker, worker_.number).store_holding(member, 0);
   if (++worker_.member < setup_.ranks) return;
-  begin<Resumption<Memory>>(WorkerAt::resume, turn(), setup_.ranks,
-                            Decision{decision.next, decision.blocks, false});
+  begin<ResumeFolding<Memory>>(WorkerAt::resume, turn(), setup_.ranks,
+                               Decision{decision.next, decision.blocks, false});
 }
 
 inline void Actors::find_dead_holders() {
@@ -115,7 +115,7 @@ inline void Actors::find_dead_holders() {
   const bool stops = worker_.held || worker_.late;
   worker_.held = false;
   if (!stops) return drop();
-  begin<Stop<Memory>>(WorkerAt::stop, turn());
+  begin<StopClaims<Memory>>(WorkerAt::stop, turn());
 }
 
 inline void Actors::await_holders() {
@@ -123,24 +123,24 @@ inline void Actors::await_holders() {
   const bool holds = shared_.holding[worker_.slot][worker_.member] != 0 &&
                      setup_.fault != Fault::holders_are_not_awaited;
   if (holds && !state_.ranks[worker_.member].dead) return;
-  if (++worker_.member == setup_.ranks) begin<Completion<Memory>>(WorkerAt::complete, turn());
+  if (++worker_.member == setup_.ranks) begin<CompleteOp<Memory>>(WorkerAt::complete, turn());
 }
 
 inline void Actors::give_up() {
   shared_.given_up |= static_cast<uint8_t>(1U << worker_.member);
   shared_.epoch_over = setup_.fault != Fault::epoch_goes_on;
   worker_.ends_epoch = true;
-  if (++worker_.member == setup_.ranks) begin<Completion<Memory>>(WorkerAt::complete, turn());
+  if (++worker_.member == setup_.ranks) begin<CompleteOp<Memory>>(WorkerAt::complete, turn());
 }
 
 inline void Actors::completed() {
-  if (!worker_.running.as<Completion<Memory>>().completed()) return fail();
+  if (!worker_.running.as<CompleteOp<Memory>>().completed()) return fail();
   return worker_.ends_epoch ? ended() : drop();
 }
 
 inline void Actors::fail() {
   if (setup_.fault == Fault::failure_after_the_word)
-    return begin<Ending<Memory>>(WorkerAt::end, turn(), Phase::failed);
+    return begin<EndOp<Memory>>(WorkerAt::end, turn(), Phase::failed);
   go(WorkerAt::write_failure);
 }
 
@@ -148,7 +148,7 @@ inline void Actors::write_failure() {
   ++context_.touches;
   shared_.failure[worker_.slot] = static_cast<uint8_t>(worker_.number + 1);
   if (setup_.fault == Fault::failure_after_the_word) return drop();
-  begin<Ending<Memory>>(WorkerAt::end, turn(), Phase::failed);
+  begin<EndOp<Memory>>(WorkerAt::end, turn(), Phase::failed);
 }
 
 inline void Actors::ended() {

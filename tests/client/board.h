@@ -121,7 +121,7 @@ class ClientBoardTest : public ::testing::Test {
   void serve() {
     Session* const sessions[] = {ranks_[0].session.get(), ranks_[1].session.get()};
     const uint32_t numbers[] = {0, 1};
-    EXPECT_TRUE(share_board(loop_, sessions, numbers, 2).ok());
+    EXPECT_TRUE(create_board(loop_, sessions, numbers, 2).ok());
     for (Rank& rank : ranks_) EXPECT_TRUE(rank.session->welcome(1, {"h", "h"}).ok());
   }
 

@@ -34,8 +34,8 @@ TEST_F(ClientBoardTest, WhoComesToACalledOperationComesToTheWorker) {
   Ticket a;
   Ticket b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
-  session(0).let_ranks_decide(false);  // Who arrived before is taken over.
-  session(0).let_ranks_decide(true);
+  session(0).set_ranks_decide(false);  // Who arrived before is taken over.
+  session(0).set_ranks_decide(true);
   EXPECT_EQ(word(0).phase, Phase::called);
   drain(loop_);
   EXPECT_EQ(taken_of(0), std::vector<uint64_t>{0});
@@ -58,7 +58,7 @@ TEST_F(ClientBoardTest, WhoComesAfterTheVerdictHearsIt) {
   Ticket a;
   Ticket b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
-  session(0).let_ranks_decide(false);
+  session(0).set_ranks_decide(false);
   drain(loop_);
   session(0).complete(0, 0, unavailable("because", {1, "h"}));
   ASSERT_TRUE(ranks_[1].arrive(b, 1).ok());
@@ -70,7 +70,7 @@ TEST_F(ClientBoardTest, WhoComesAfterTheVerdictHearsIt) {
 }
 
 TEST_F(ClientBoardTest, WhereRanksDoNotDecideNobodyFolds) {
-  session(0).let_ranks_decide(false);
+  session(0).set_ranks_decide(false);
   Ticket a;
   Ticket b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
@@ -80,7 +80,7 @@ TEST_F(ClientBoardTest, WhereRanksDoNotDecideNobodyFolds) {
   drain(loop_);
   EXPECT_EQ(taken_of(0), std::vector<uint64_t>{0});
   EXPECT_EQ(taken_of(1), std::vector<uint64_t>{0});
-  ASSERT_TRUE(session(0).fold(0, 0));  // The worker lets them.
+  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));  // The worker lets them.
   EXPECT_TRUE(calls(1).wait(b, 30'000).ok());
   EXPECT_TRUE(calls(0).done(a));
   EXPECT_EQ(*ranks_[0].out, 3);

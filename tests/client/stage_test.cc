@@ -113,7 +113,7 @@ TEST_F(ClientBoardTest, ASlotIsKeptWhileItsCallIsStaged) {
   StagedCall own(ranks_[0]);
   own.ticket.is_staging = true;
   ASSERT_TRUE(own.arrive().ok());
-  session(0).let_ranks_decide(false);
+  session(0).set_ranks_decide(false);
   drain(loop_);
   session(0).complete(0, 0, unavailable("because"));
   calls(0).settle_finished();

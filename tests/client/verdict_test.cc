@@ -18,7 +18,7 @@ class ClientVerdictTest : public ClientBoardTest {
     std::byte* block = ranks_[0].connection->allocate(4096);
     ticket->blocks.push_back(ranks_[0].connection->offset_of(block));
     ASSERT_TRUE(ranks_[0].arrive(*ticket, 1).ok());
-    session(0).let_ranks_decide(false);
+    session(0).set_ranks_decide(false);
     drain(loop_);
   }
   void fail() {
@@ -101,11 +101,11 @@ TEST_F(ClientVerdictTest, SeveralThreadsMayWaitForOneCall) {
 
 // The last operation has a turn of its own; the next one would have that of fresh memory.
 TEST(BoardNumbers, TheLastHasATurnOfItsOwn) {
-  const uint64_t last = board::kNumbersMost - 1;
+  const uint64_t last = board::kNumbersMax - 1;
   EXPECT_EQ(board::turn_of(last), UINT32_MAX);
   EXPECT_EQ(board::number_of(board::turn_of(last), last % kBoardSlots), last);
   EXPECT_TRUE(board::is_before(board::turn_of(last - kBoardSlots), board::turn_of(last)));
-  EXPECT_EQ(board::turn_of(board::kNumbersMost), 0u);
+  EXPECT_EQ(board::turn_of(board::kNumbersMax), 0u);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ constexpr uint64_t kSegmentBytes = kArenaOffset + 64 * 1024;
 constexpr uint64_t kStagedBytes = kArenaOffset + kWindowBlocks * kBoardBlockBytes;
 
 void fold(board::MatchedOp& op) {
-  constexpr uint32_t kBlocksMost = 64;  // Staged tensors may be of any length.
-  for (uint32_t block = 0; block < std::min(op.blocks, kBlocksMost); ++block)
+  constexpr uint32_t kBlocksMax = 64;  // Staged tensors may be of any length.
+  for (uint32_t block = 0; block < std::min(op.blocks, kBlocksMax); ++block)
     run_block(op, block, choose_kernel());
 }
 
@@ -24,13 +24,13 @@ void fold(board::MatchedOp& op) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tutti;
   fuzz::Input input(data, size);
-  std::vector<board::Asked> asked(2);
-  for (board::Asked& one : asked) one.request = input.take<Request>();
+  std::vector<board::MemberRequest> asked(2);
+  for (board::MemberRequest& one : asked) one.request = input.take<Request>();
   const bool staged = ((asked[0].request.flags | asked[1].request.flags) & kRequestStaged) != 0;
   const uint64_t bytes = staged ? kStagedBytes : kSegmentBytes;
   std::vector<std::unique_ptr<std::byte[]>> segments;
   const std::string_view records = input.rest().substr(0, 4096);
-  for (board::Asked& one : asked) {
+  for (board::MemberRequest& one : asked) {
     segments.push_back(std::make_unique<std::byte[]>(bytes));
     std::memcpy(segments.back().get() + kArenaOffset, records.data(), records.size());
     one.memory = {segments.back().get(), bytes};

@@ -71,10 +71,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const std::string_view piece :
        {stream.substr(0, cut), stream.substr(std::min(cut, stream.size()))}) {
     fuzz::send_all(sockets.theirs, piece);
-    loop().turn(Clock::now());
+    loop().run_once(Clock::now());
   }
   shutdown(sockets.theirs.get(), SHUT_WR);
-  for (int turns = 0; turns < 4 && answers.empty(); ++turns) loop().turn(Clock::now());
+  for (int turns = 0; turns < 4 && answers.empty(); ++turns) loop().run_once(Clock::now());
   require(answers.size() == 1, "a greeting is answered once");
   check(answers.front(), stream, bytes_left(sockets.ours));
   return 0;

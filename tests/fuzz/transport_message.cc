@@ -46,10 +46,10 @@ void pack_and_unpack(std::string_view payload) {
     const Result<UnpackedFrame> unpacked = unpack_frame(pack_frame(std::move(borrow), loop));
     require(unpacked.ok() && unpacked->header.op_seq == 7, "the header that was packed");
     require(text_of(*unpacked).substr(sizeof(FrameHeader)) == payload, "the payload, too");
-    loop.turn(Clock::now());
+    loop.run_once(Clock::now());
     require(releases == 0, "what is still read is not released");
   }
-  loop.turn(Clock::now());
+  loop.run_once(Clock::now());
   require(releases == 1, "what nobody reads any more is");
 }
 

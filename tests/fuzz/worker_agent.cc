@@ -81,7 +81,7 @@ void talk(fuzz::Input& input) {
     if (bytes.empty()) break;
     fuzz::send_with(sockets.theirs, bytes, descriptors);
     expect(bytes, descriptors, asked);
-    for (int i = 0; i < 2; ++i) loop.turn(Clock::now());
+    for (int i = 0; i < 2; ++i) loop.run_once(Clock::now());
     answered += answers(sockets.theirs);
     require(worker.asked == asked, "what was asked for, and nothing else, is done");
     require(answered == asked.reports, "a report is an answer");

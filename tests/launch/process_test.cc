@@ -34,7 +34,7 @@ class CliProcess : public testing::Test {
 
   void turn_until(const std::function<bool()>& done) {
     const TimePoint until = Clock::now() + kPatience;
-    while (!done() && Clock::now() < until) loop_.turn(until);
+    while (!done() && Clock::now() < until) loop_.run_once(until);
     EXPECT_TRUE(done());
   }
 

@@ -88,7 +88,7 @@ struct Attendee final : CoordinatorClient::Events {
 template <class Done>
 bool turn_until(Loop& loop, Done done) {
   const TimePoint limit = Clock::now() + kPatience;
-  while (!done() && Clock::now() < limit) loop.turn(Clock::now() + Millis(20));
+  while (!done() && Clock::now() < limit) loop.run_once(Clock::now() + Millis(20));
   return done();
 }
 

@@ -36,7 +36,7 @@ class BoardTest : public testing::Test {
       numbers.push_back(rank);
     }
     const uint32_t world = ranks + elsewhere;
-    EXPECT_TRUE(share_board(loop_, sessions, numbers, world, kTestWindowBytes).ok());
+    EXPECT_TRUE(create_board(loop_, sessions, numbers, world, kTestWindowBytes).ok());
     std::vector<std::string> hosts(ranks, "here");
     hosts.resize(world, "there");
     for (uint32_t rank = 0; rank < ranks; ++rank) {
@@ -54,7 +54,7 @@ class BoardTest : public testing::Test {
     return trainer(0).area().entry(number, rank);
   }
   board::SlotWord word(uint64_t number) { return trainer(0).word(number); }
-  bool let_ranks_decide() { return trainer(0).area().header().ranks_decide.load() != 0; }
+  bool ranks_decide() { return trainer(0).area().header().ranks_decide.load() != 0; }
 
   // A float for each of some elements, in place of none: out of place, and waited for.
   static Request request_of(uint64_t number, uint8_t flags = kRequestBlocking) {

@@ -29,7 +29,7 @@ TEST_F(BoardTest, BlocksThatAreNoneAreNotFolded) {
   const uint8_t verbs[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER, TUTTI_BARRIER};
   uint64_t number = 0;
   for (const uint8_t verb : verbs)
-    for (const uint32_t first : {1u, 3u, 1u << 20, board::kBlocksMost - 1}) {
+    for (const uint32_t first : {1u, 3u, 1u << 20, board::kBlocksMax - 1}) {
       Request request = request_of(number, 0);
       request.verb = verb;
       request.out_offset = kArenaOffset + 4096;
@@ -37,7 +37,7 @@ TEST_F(BoardTest, BlocksThatAreNoneAreNotFolded) {
         std::memset(trainer(rank).at(kArenaOffset), 0, kTestSegmentBytes - kArenaOffset);
         arrive(rank, number, request);
       }
-      slot(number).blocks = pack(board::Count{1, board::kBlocksMost});
+      slot(number).blocks = pack(board::Count{1, board::kBlocksMax});
       slot(number).claimed =
           pack(board::Count{1, first == 1 && verb != TUTTI_ALL_REDUCE ? 3 : first});
       slot(number).folded = pack(board::Count{1, 0});
@@ -102,11 +102,11 @@ struct GarbageJob : BoardTest {
       for (int i = 0; i < 5; ++i) scramble(random, trainer(0));
       trainer(static_cast<uint32_t>(random() % 3)).ring();
       if (turn == 150) trainer(1).hang_up();
-      loop_.turn(Clock::now());
+      loop_.run_once(Clock::now());
       for (uint32_t rank = 0; rank < 3; ++rank)
         for (const Call& request : std::exchange(events(rank).requests, {})) {
           ++requests;
-          if (!session(0).fold(0, request.number))
+          if (!session(0).let_ranks_fold(0, request.number))
             session(0).complete(0, request.number, request.invalid);
         }
     }
@@ -247,7 +247,7 @@ class HelpTest : public BoardTest {
 // What ranks asked for is read once: that they write over it meanwhile changes nothing.
 TEST_F(HelpTest, RequestsAreReadOnce) {
   begin_sums(0);
-  loop_.turn(Clock::now());
+  loop_.run_once(Clock::now());
   ASSERT_FALSE(is_over(0)) << "all in one go";
   entry(0, 1).request.count = 1;
   ASSERT_TRUE(turn_until_over(0));
@@ -264,7 +264,7 @@ TEST_F(HelpTest, OneThatNeverEndsKeepsNoOtherFromItsEnd) {
   begin_sums(1);
   for (int turn = 0; turn < 100 && !is_over(1); ++turn) {
     slot(0).claimed = slot(0).folded = pack(board::Count{1, 0});
-    loop_.turn(Clock::now());
+    loop_.run_once(Clock::now());
   }
   ASSERT_TRUE(is_over(1));
   EXPECT_FALSE(is_over(0));

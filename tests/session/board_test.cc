@@ -17,7 +17,7 @@ TEST_F(BoardTest, EveryTrainerGetsTheBoardAndAllSegments) {
     EXPECT_EQ(trainer(rank).board().version, kProtocolVersion);
     EXPECT_EQ(trainer(rank).board().seats, 3u);
   }
-  EXPECT_TRUE(let_ranks_decide());
+  EXPECT_TRUE(ranks_decide());
   // It is one and the same memory.
   trainer(2).board().counters[1].operations = 5;
   trainer(2).board().counters[1].failures = 6;
@@ -120,14 +120,14 @@ TEST_F(BoardTest, RanksThatDoNotDecideHandOverWhatWaits) {
   arrive(0, 0);
   arrive(1, 0);
   arrive(1, 1);
-  session(2).let_ranks_decide(false);
-  EXPECT_FALSE(let_ranks_decide());
+  session(2).set_ranks_decide(false);
+  EXPECT_FALSE(ranks_decide());
   drain(loop_);
   EXPECT_EQ(taken_of(0), Numbers{0});
   EXPECT_EQ(taken_of(1), (Numbers{0, 1}));
   EXPECT_EQ(word(0).phase, Phase::called);
-  session(2).let_ranks_decide(true);
-  EXPECT_TRUE(let_ranks_decide());
+  session(2).set_ranks_decide(true);
+  EXPECT_TRUE(ranks_decide());
 }
 
 // ---- Ends ----
@@ -140,9 +140,9 @@ TEST_F(BoardTest, WhatARankBroughtBeforeItsEndCounts) {
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
   EXPECT_EQ(taken_of(1), (Numbers{0, 1}));
   EXPECT_EQ(taken_of(0), Numbers{0});
-  EXPECT_FALSE(let_ranks_decide());
-  session(0).let_ranks_decide(true);
-  EXPECT_FALSE(let_ranks_decide()) << "a rank is missing for good";
+  EXPECT_FALSE(ranks_decide());
+  session(0).set_ranks_decide(true);
+  EXPECT_FALSE(ranks_decide()) << "a rank is missing for good";
 }
 
 // Nobody waits for the dead to take note of verdicts.
@@ -243,7 +243,7 @@ TEST_F(BoardTest, WhatIsFoldedAfterADeathFailsWhereTheDeadMustBring) {
   trainer(1).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
   turn_for(Millis(50));
-  ASSERT_TRUE(session(0).fold(0, 0));
+  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));
   ASSERT_TRUE(turn_until_over(0));
   ASSERT_TRUE(trainer(0).has_failed(0));
   EXPECT_EQ(failure(0).culprit_rank, 1);
@@ -272,8 +272,8 @@ TEST_F(BoardTest, WhoHoldsABlockPastTheDeadlineIsNamedAndTheEpochIsOver) {
   ASSERT_EQ(events(2).stuck.size(), 1u);
   EXPECT_EQ(events(2).stuck[0].code(), Code::deadline_exceeded);
   EXPECT_EQ(events(2).stuck[0].culprit(), (Culprit{2, "here"}));
-  session(0).let_ranks_decide(true);
-  EXPECT_FALSE(let_ranks_decide()) << "rank 2 may go on, and write, at any time";
+  session(0).set_ranks_decide(true);
+  EXPECT_FALSE(ranks_decide()) << "rank 2 may go on, and write, at any time";
   trainer(2).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(2).ends == 1; }));
   EXPECT_EQ(failure(0).code, TUTTI_DEADLINE_EXCEEDED) << "the verdict stays";
@@ -397,23 +397,23 @@ class FoldTest : public BoardTest {
 
 TEST_F(FoldTest, WhatIsWaitedForGoesBackToTheRanks) {
   call_all(kRequestBlocking);
-  ASSERT_TRUE(session(1).fold(0, 0));
+  ASSERT_TRUE(session(1).let_ranks_fold(0, 0));
   drain(loop_);
   EXPECT_EQ(word(0), (board::SlotWord{1, Phase::folding, false, 3}));
   EXPECT_EQ(slot(0).blocks.load(), pack(board::Count{1, 21}));
   EXPECT_EQ(slot(0).claimed.load(), pack(board::Count{1, 0}));
   EXPECT_EQ(slot(0).folded.load(), pack(board::Count{1, 0}));
-  EXPECT_FALSE(session(1).fold(0, 0)) << "once";
+  EXPECT_FALSE(session(1).let_ranks_fold(0, 0)) << "once";
 }
 
 // In small pieces: it must hear of others meanwhile.
 TEST_F(FoldTest, WhatNobodyWaitsForTheWorkerFolds) {
   call_all(0);
-  ASSERT_TRUE(session(0).fold(0, 0));
+  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));
   EXPECT_FALSE(is_over(0)) << "all in one go";
   arrive(0, 1);
   call(1);
-  loop_.turn(Clock::now());
+  loop_.run_once(Clock::now());
   EXPECT_EQ(taken_of(0), (Numbers{0, 1}));
   EXPECT_FALSE(is_over(0)) << "all in one go";
   ASSERT_TRUE(turn_until_over(0));
@@ -435,16 +435,16 @@ TEST_F(FoldTest, WhatIsFoldingAndCalledTheWorkerFolds) {
 }
 
 TEST_F(FoldTest, WhatIsNotCalledOrNotAgreedIsNotFolded) {
-  EXPECT_FALSE(session(0).fold(0, 0)) << "nobody came";
-  EXPECT_FALSE(session(0).fold(9, 0)) << "no such group";
+  EXPECT_FALSE(session(0).let_ranks_fold(0, 0)) << "nobody came";
+  EXPECT_FALSE(session(0).let_ranks_fold(9, 0)) << "no such group";
   arrive(0, 0, fill_all_reduce(0, 8, 0));
   arrive(1, 0, fill_all_reduce(1, 8, 0));
   arrive(2, 0, fill_all_reduce(2, 9, 0));
-  EXPECT_FALSE(session(0).fold(0, 0)) << "not called";
+  EXPECT_FALSE(session(0).let_ranks_fold(0, 0)) << "not called";
   call(0);
   drain(loop_);
-  EXPECT_FALSE(session(0).fold(0, 0)) << "they disagree";
-  EXPECT_FALSE(session(0).fold(0, kBoardSlots)) << "another turn";
+  EXPECT_FALSE(session(0).let_ranks_fold(0, 0)) << "they disagree";
+  EXPECT_FALSE(session(0).let_ranks_fold(0, kBoardSlots)) << "another turn";
   EXPECT_EQ(word(0).phase, Phase::called);
 }
 
@@ -456,7 +456,7 @@ TEST_F(FoldTest, WhatIsEmptyIsDoneAtOnce) {
   }
   call(0);
   drain(loop_);
-  ASSERT_TRUE(session(0).fold(0, 0));
+  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));
   EXPECT_TRUE(trainer(0).is_done(0));
 }
 
@@ -474,7 +474,7 @@ TEST_F(ManyRanksTest, AHundredRanksFoldOnOneHost) {
   call(0);
   drain(loop_);
   for (uint32_t rank = 0; rank < 100; ++rank) ASSERT_EQ(taken_of(rank), Numbers{0}) << rank;
-  ASSERT_TRUE(session(99).fold(0, 0));
+  ASSERT_TRUE(session(99).let_ranks_fold(0, 0));
   ASSERT_TRUE(turn_until_over(0));
   EXPECT_TRUE(trainer(99).is_done(0));
   expect_sums(kCount);
@@ -495,12 +495,12 @@ TEST(BoardShare, MoreRanksThanABoardSeatsAreRefusedByName) {
     sessions.push_back(served.back()->session.get());
     ranks.push_back(rank);
   }
-  const Status refused = share_board(loop, sessions, ranks, kSeatsMax + 1);
+  const Status refused = create_board(loop, sessions, ranks, kSeatsMax + 1);
   EXPECT_EQ(refused.code(), Code::resource_exhausted);
   EXPECT_THAT(refused.message(), HasSubstr("at most 240 ranks on one host, not 241"));
   sessions.pop_back();
   ranks.pop_back();
-  EXPECT_TRUE(share_board(loop, sessions, ranks, kSeatsMax).ok());
+  EXPECT_TRUE(create_board(loop, sessions, ranks, kSeatsMax).ok());
   EXPECT_TRUE(sessions[0]->welcome(1, std::vector<std::string>(kSeatsMax, "h")).ok());
   served[0]->trainer.join();
   EXPECT_EQ(served[0]->trainer.descriptors(), kWelcomeDescriptors);

@@ -105,7 +105,7 @@ TEST(SessionBreach, TurnsWithoutVerdictsHandNothingMoreOn) {
   Served served(loop);
   for (uint64_t turn = 0; turn < 1000; ++turn) {
     served.trainer.submit(3 + turn * kBoardSlots, all_reduce_request());
-    loop.turn(Clock::now());
+    loop.run_once(Clock::now());
   }
   drain(loop);
   ASSERT_EQ(served.events.requests.size(), 1u);
@@ -161,7 +161,7 @@ TEST(SessionBreach, MailThatIsGarbageIsAnsweredOrIgnored) {
     served.trainer.view().subgroup_request(1 + random() % (kSeatsMax - 1)).state =
         1;  // No such seat.
     served.trainer.ring();
-    loop.turn(Clock::now());
+    loop.run_once(Clock::now());
     for (const auto& ranks : std::exchange(served.events.subgroups, {}))
       served.session->answer_subgroup(unavailable("no"), ranks);
     ASSERT_EQ(subgroup.state.load(),
@@ -197,7 +197,7 @@ TEST(SessionBreach, IdleRingingIsHarmless) {
   Served served(loop);
   for (int i = 0; i < 1000; ++i) {
     served.trainer.ring();
-    loop.turn(Clock::now());
+    loop.run_once(Clock::now());
   }
   EXPECT_EQ(served.events.ends, 0);
   EXPECT_TRUE(served.events.requests.empty());
@@ -278,7 +278,7 @@ TEST(SessionStorm, GarbageNeverCrashesAndTheNeighbourIsServed) {
   for (uint64_t i = 0; i < 100'000; ++i) {
     storm.strike(hostile->trainer);
     hostile->trainer.ring();
-    loop.turn(Clock::now());
+    loop.run_once(Clock::now());
     const size_t got = touch(*hostile);
     ASSERT_LE(got, kBoardSlots);
     requests += got;

@@ -263,7 +263,7 @@ TEST(SessionJoining, EndBeforeTheWelcomeIsReported) {
   Served served(loop, socket_pair());
   Session* const seats[] = {served.session.get()};
   const uint32_t rank = 2;
-  ASSERT_TRUE(share_board(loop, seats, {&rank, 1}, 4).ok());
+  ASSERT_TRUE(create_board(loop, seats, {&rank, 1}, 4).ok());
   served.trainer.hang_up();
   ASSERT_TRUE(turn_until(loop, [&] { return served.events.ends > 0; }));
   EXPECT_FALSE(served.events.leaving);

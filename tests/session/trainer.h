@@ -30,13 +30,13 @@ inline constexpr uint64_t kTestSegmentBytes = uint64_t{1} << 20;
 inline bool turn_until(Loop& loop, const std::function<bool()>& holds) {
   const TimePoint limit = Clock::now() + std::chrono::seconds(30);
   bool held = holds();
-  for (; !held && Clock::now() < limit; held = holds()) loop.turn(Clock::now() + Millis(20));
+  for (; !held && Clock::now() < limit; held = holds()) loop.run_once(Clock::now() + Millis(20));
   return held;
 }
 
 // Handles everything that is ready now.
 inline void drain(Loop& loop) {
-  for (int i = 0; i < 4; ++i) loop.turn(Clock::now());
+  for (int i = 0; i < 4; ++i) loop.run_once(Clock::now());
 }
 
 inline size_t open_descriptors() {
@@ -50,7 +50,7 @@ class RecordedEvents : public Session::Events {
     requests.push_back(std::move(request));
     if (then) then();
   }
-  void on_subgroup(Session&, std::vector<uint32_t> ranks) override {
+  void on_subgroup_request(Session&, std::vector<uint32_t> ranks) override {
     subgroups.push_back(std::move(ranks));
   }
   void on_end(Session&, bool is_leaving, Status status) override {
@@ -58,7 +58,7 @@ class RecordedEvents : public Session::Events {
     leaving = is_leaving;
     why = std::move(status);
   }
-  void on_filled(Session&, uint32_t, uint64_t number) override { filled.push_back(number); }
+  void on_window_filled(Session&, uint32_t, uint64_t number) override { filled.push_back(number); }
   void on_stuck(Session&, Status status) override { stuck.push_back(std::move(status)); }
 
   std::vector<Call> requests;
@@ -228,7 +228,7 @@ class FakeTrainer {
 struct Served {
   explicit Served(Loop& loop, uint32_t rank = 1, uint32_t size = 4) : Served(loop, socket_pair()) {
     Session* const seats[] = {session.get()};
-    EXPECT_TRUE(share_board(loop, seats, {&rank, 1}, size).ok());
+    EXPECT_TRUE(create_board(loop, seats, {&rank, 1}, size).ok());
     std::vector<std::string> hosts(size, "b");
     hosts[rank] = "a";
     EXPECT_TRUE(session->welcome(7, hosts).ok());

@@ -154,7 +154,7 @@ class FakeJob : public Session::Events {
     if (arrivals.size() == groups_.at(group).size()) run(group, turn);
   }
 
-  void on_subgroup(Session& session, std::vector<uint32_t> ranks) override {
+  void on_subgroup_request(Session& session, std::vector<uint32_t> ranks) override {
     const auto self = std::ranges::find(ranks, places_.at(&session).at(0));
     const auto place = static_cast<uint32_t>(self - ranks.begin());
     uint32_t number = 1;
@@ -164,7 +164,7 @@ class FakeJob : public Session::Events {
     session.answer_subgroup(number, ranks);
   }
 
-  void on_filled(Session&, uint32_t, uint64_t) override {}
+  void on_window_filled(Session&, uint32_t, uint64_t) override {}
   void on_stuck(Session&, Status) override {}
   void on_end(Session& session, bool leaving, Status) override {
     loop_.post([this, &session, leaving] { forget(session, leaving); });
@@ -223,7 +223,7 @@ class FakeJob : public Session::Events {
       ranks.push_back(rank);
     }
     if (ranks.empty()) return;
-    require(share_board(loop_, sessions, ranks, world_).ok(), "a board can be made");
+    require(create_board(loop_, sessions, ranks, world_).ok(), "a board can be made");
   }
 
   void start_clock(const Call& request, uint64_t turn) {
@@ -245,7 +245,8 @@ class FakeJob : public Session::Events {
     if (any.signature.count == kForgottenCount) return;
     if (any.signature.count == kFailingCount)
       status = failed_precondition("ranks disagree", {1, "b"});
-    const bool folded = status.ok() && arrivals.begin()->second.session->fold(group, turn);
+    const bool folded =
+        status.ok() && arrivals.begin()->second.session->let_ranks_fold(group, turn);
     if (folded) return static_cast<void>(waiting_.erase({group, turn}));
     if (status.ok()) compute(arrivals);
     answer(group, turn, status);

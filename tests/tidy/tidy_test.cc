@@ -149,7 +149,7 @@ const std::vector<Rule> kRules = {
       {"tests/a.cc",
        "usl"
        "eep(10);\n"}},
-     {{"tests/a.cc", "loop.turn(far());\n"},
+     {{"tests/a.cc", "loop.run_once(far());\n"},
       {"daemon/a.cc",
        "usl"
        "eep(10);\n"}}},

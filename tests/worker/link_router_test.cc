@@ -86,7 +86,7 @@ struct WorkerDoor : testing::Test {
     auto handler = accept({"demo", epoch, "b", knows}, knock.link);
     EXPECT_TRUE(handler.ok()) << handler.status().to_string();
     if (handler.ok()) knock.handler = *handler;
-    loop.turn(Clock::now());
+    loop.run_once(Clock::now());
     return knock;
   }
   FakeEpoch& open_epoch(uint32_t number, const std::string& secret = "secret") {
@@ -135,7 +135,7 @@ TEST_F(WorkerDoor, LinkThatIsNeverLedInIsTurnedAwayWhenItsTimeIsUp) {
   const Knock lost = knock(9);
   EXPECT_TRUE(lost.is_open());
   const TimePoint limit = begin + Millis(30'000);
-  while (lost.is_open() && Clock::now() < limit) loop.turn(limit);
+  while (lost.is_open() && Clock::now() < limit) loop.run_once(limit);
   EXPECT_EQ(lost.refusal(), Code::unauthenticated);
   EXPECT_GE(Clock::now(), begin + Millis(50));
   EXPECT_THAT(open_epoch(9).hosts, IsEmpty());
@@ -202,7 +202,7 @@ TEST_F(WorkerDoor, WhoHangsUpMakesRoomForOne) {
   std::vector<Knock> waiting;
   for (int i = 0; i < kMany; ++i) waiting.push_back(knock(9));
   waiting[7].handler->on_closed(unavailable("it hung up"));
-  loop.turn(Clock::now());
+  loop.run_once(Clock::now());
   EXPECT_TRUE(knock(9).is_open());
   EXPECT_EQ(knock(9).refusal(), Code::resource_exhausted);
   const FakeEpoch& epoch = open_epoch(9);
@@ -220,7 +220,7 @@ TEST_F(WorkerDoor, ClosedDoorHearsNoMore) {
   router.reset();
   waiting.send(1);
   other.handler->on_closed(unavailable("it hung up"));
-  loop.turn(Clock::now());
+  loop.run_once(Clock::now());
   EXPECT_THAT(unheard->closed, IsEmpty());
 }
 
