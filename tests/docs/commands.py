@@ -124,7 +124,7 @@ def refuse(words, tree):
         wrong = refuse_flags(words[1:], flags_in(help_of(binary("tuttid"))), program)
     elif program.startswith("build/"):
         wrong = refuse_built(words, tree)
-    elif program.split("/")[0] in (*tree.FOLDERS, "docs"):
+    elif program.split("/")[0] in (*tree.FOLDERS, "docs", ".ci"):
         wrong = refuse_script(words, tree)
     elif program == "cmake":
         wrong = refuse_cmake(words, tree)

@@ -72,7 +72,7 @@ def read_page(path):
 def read_pages():
     """Every page that users and developers read, by path."""
     folder = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
-    paths = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *folder]
+    paths = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md", *folder]
     return {path: read_page(path) for path in paths}
 
 
