@@ -36,6 +36,21 @@ def refuse_words(span, tree):
     return ""
 
 
+# What differs from one message to the next.
+VALUES = re.compile(r"\([^)]*\)|'[^']*'|\"[^\"]*\"|\b(?:ranks?|host|epoch) [\w.]+|\S*\d\S*|/\S+"
+                    r"|\b(?:sum|ms|[a-z]+_[a-z]+|Connection reset by peer)\b|[:;,]")
+
+
+def refuse_message(line, tree):
+    """Of an error's text: what is left without values must be in the source, piece by piece."""
+    source = re.sub(r'"\s*"', "", tree.text)
+    for piece in VALUES.split(line):
+        words = piece.strip()
+        if " " in words and words not in source:
+            return f"no message says {words!r}"
+    return ""
+
+
 def all_flags():
     """The flags of all programs that pages name."""
     helps = [commands.help_of(commands.binary("tuttid"))]

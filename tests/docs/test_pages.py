@@ -58,6 +58,16 @@ def wrong_commands(page):
                     yield f"{block}: {' '.join(words)}: {why}"
 
 
+def wrong_messages(page):
+    """Texts of errors that the source does not have. What programs print is compared elsewhere."""
+    for block in page.blocks:
+        if (block.language, block.info) == ("text", ""):
+            for line in block.text.splitlines():
+                why = names.refuse_message(line, TREE)
+                if why:
+                    yield f"{block}: {why}"
+
+
 def wrong_code(page):
     """Blocks that do not compile. Of generated references the programs, not the declarations."""
     for block in page.blocks:
@@ -145,6 +155,9 @@ class Pages(unittest.TestCase):
     def test_commands_have_their_flags(self):
         self.expect_none(wrong_commands)
 
+    def test_messages_are_in_the_source(self):
+        self.expect_none(wrong_messages)
+
     def test_code_compiles(self):
         self.expect_none(wrong_code)
 
@@ -204,6 +217,11 @@ class EachCheckCanFail(unittest.TestCase):
             self.expect_one(wrong_commands, f"```sh\n{line}\n```")
         good = page_of("```sh\n# x\nA=1 sudo tutti status\n```")
         self.assertEqual(list(wrong_commands(good)), [])
+
+    def test_messages(self):
+        text = "```text\njob \"a\": rank 1 of 4 has not joined\n```"
+        self.assertEqual(list(wrong_messages(page_of(text))), [])
+        self.expect_one(wrong_messages, text.replace("joined", "turned up"))
 
     def test_code(self):
         for text in ("```python\nx = (\n```", "```c\nint x = absent;\n```",
