@@ -1,5 +1,5 @@
-// The pure rules of frames on a link, the same for every transport: what may go out, how it is
-// numbered, and what is believed of what comes in. Not thread-safe.
+// The rules of frames on a link, the same for every transport: which frames may be sent, how they
+// are numbered, and which received headers are valid. Pure; not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +10,25 @@
 
 namespace tutti {
 
-// Whether a caller may send this: INVALID_ARGUMENT if it is larger than `frame_bytes_max` or is
-// neither data nor control.
+// Returns INVALID_ARGUMENT if the payload is larger than `frame_bytes_max` or the frame is neither
+// data nor control.
 Status check_outgoing(const FrameHeader& header, size_t payload_bytes, size_t frame_bytes_max);
 
-// One direction of a link, the sending side: fills in what links promise to fill in.
-class FrameSealer {
+// The sending side of one direction: fills in the header fields that belong to the link.
+class FrameStamper {
  public:
-  FrameHeader seal(FrameHeader header, size_t payload_bytes);
+  FrameHeader stamp(FrameHeader header, size_t payload_bytes);
 
  private:
   uint64_t next_seq_ = 0;
 };
 
-// One direction of a link, the receiving side. After the first refusal the link is to be closed.
+// The receiving side of one direction. After the first error the link must be closed.
 class FrameChecker {
  public:
   explicit FrameChecker(size_t frame_bytes_max) : frame_bytes_max_(frame_bytes_max) {}
-  // `payload_bytes` is what came behind the header. INVALID_ARGUMENT: not a frame of this version,
-  // or too large. DATA_LOSS: out of order, or of another length than it says.
+  // `payload_bytes` is the size of the payload that arrived. INVALID_ARGUMENT: not a frame of this
+  // version, or too large. DATA_LOSS: out of order, or of another length than the header says.
   Status check(const FrameHeader& header, size_t payload_bytes);
 
  private:

@@ -8,15 +8,13 @@
 
 namespace tutti {
 
-FrameReader::~FrameReader() = default;
-
 ssize_t FrameReader::fill(int fd) {
-  std::memmove(ahead_.data(), ahead_.data() + ahead_begin_, ahead());
-  ahead_end_ = ahead();
+  std::memmove(ahead_.data(), ahead_.data() + ahead_begin_, unparsed());
+  ahead_end_ = unparsed();
   ahead_begin_ = 0;
-  const size_t missing = coming_ ? coming_->header.payload_bytes - filled_ : 0;
+  const size_t missing = incoming_ ? incoming_->header.payload_bytes - incoming_->received : 0;
   std::array<iovec, 2> parts{};
-  if (missing > 0) parts[0] = {room() + filled_, missing};
+  if (missing > 0) parts[0] = {payload() + incoming_->received, missing};
   parts[1] = {ahead_.data() + ahead_end_, ahead_.size() - ahead_end_};
   msghdr message{};
   message.msg_iov = missing > 0 ? parts.data() : parts.data() + 1;
@@ -24,52 +22,65 @@ ssize_t FrameReader::fill(int fd) {
   const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
   if (got <= 0) return got;
   const auto bytes = static_cast<size_t>(got);
-  short_ = bytes < missing + parts[1].iov_len;
+  short_read_ = bytes < missing + parts[1].iov_len;
   const size_t direct = std::min(bytes, missing);
-  filled_ += direct;
+  if (incoming_) incoming_->received += direct;
   ahead_end_ += bytes - direct;
   return got;
 }
 
-void FrameReader::take_ahead(std::byte* to, size_t bytes) {
+void FrameReader::consume(std::byte* to, size_t bytes) {
   std::memcpy(to, ahead_.data() + ahead_begin_, bytes);
   ahead_begin_ += bytes;
 }
 
-// Where the payload under way lies from its first byte; a slab where its recv_buffer was taken
-// back.
-std::byte* FrameReader::room() {
-  if (coming_->payload() == nullptr)
-    coming_->slab = std::make_unique<Slab>(pool_, coming_->header.payload_bytes);
-  return coming_->payload();
+// The memory of the incoming payload: the recv_buffer, or a pooled buffer once that was withdrawn.
+std::byte* FrameReader::payload() {
+  if (incoming_->buffer == nullptr) {
+    const RecvBuffer* offered = incoming_->recv_buffer.get();
+    if (offered != nullptr && offered->at != nullptr) return offered->at;
+    incoming_->buffer = pool_->take(incoming_->header.payload_bytes);
+  }
+  return incoming_->buffer.get();
 }
 
-Status FrameReader::begin(LinkHandler* handler) {
+Status FrameReader::parse_header(LinkHandler* handler) {
   FrameHeader header;
-  take_ahead(reinterpret_cast<std::byte*>(&header), sizeof(header));
+  consume(reinterpret_cast<std::byte*>(&header), sizeof(header));
   if (Status good = checker_.check(header, header.payload_bytes); !good.ok()) return good;
-  coming_.emplace(Whole{header, nullptr, nullptr});
-  filled_ = 0;
-  const bool placed = header.kind == FrameKind::data && header.payload_bytes >= kPlacedBytes;
-  if (placed && handler != nullptr) coming_->recv_buffer = handler->recv_buffer_for(header);
+  incoming_.emplace().header = header;
+  const bool placed = header.kind == FrameKind::data && header.payload_bytes >= kPlacedBytesMin;
+  if (placed && handler != nullptr) incoming_->recv_buffer = handler->recv_buffer_for(header);
   return {};
 }
 
-Result<std::optional<FrameReader::Whole>> FrameReader::next(LinkHandler* handler) {
-  if (!coming_) {
-    if (ahead() < sizeof(FrameHeader)) return std::optional<Whole>();
-    if (Status begun = begin(handler); !begun.ok()) return begun;
+Result<std::optional<Frame>> FrameReader::next(LinkHandler* handler) {
+  if (!incoming_) {
+    if (unparsed() < sizeof(FrameHeader)) return std::optional<Frame>();
+    if (Status parsed = parse_header(handler); !parsed.ok()) return parsed;
   }
-  const size_t missing = coming_->header.payload_bytes - filled_;
+  const size_t missing = incoming_->header.payload_bytes - incoming_->received;
   if (missing > 0) {
-    const size_t here = std::min(missing, ahead());
-    take_ahead(room() + filled_, here);
-    filled_ += here;
-    if (here < missing) return std::optional<Whole>();
+    const size_t here = std::min(missing, unparsed());
+    consume(payload() + incoming_->received, here);
+    incoming_->received += here;
+    if (here < missing) return std::optional<Frame>();
   }
-  // Its recv_buffer may have been taken back since its last byte.
-  if (coming_->header.payload_bytes > 0) (void)room();
-  return std::exchange(coming_, std::nullopt);
+  return std::optional(finish());
+}
+
+Frame FrameReader::finish() {
+  Frame frame{incoming_->header, {}};
+  if (const size_t bytes = frame.header.payload_bytes; bytes > 0) {
+    // The recv_buffer may have been withdrawn since the last byte.
+    frame.payload.fragments = {{payload(), bytes}};
+    if (incoming_->buffer != nullptr)
+      frame.payload.owner = std::move(incoming_->buffer);
+    else
+      frame.payload.owner = std::move(incoming_->recv_buffer);
+  }
+  incoming_.reset();
+  return frame;
 }
 
 }  // namespace tutti

@@ -1,5 +1,6 @@
-// Cuts what comes over a socket into frames. A payload is read where it stays: straight into a slab
-// of the pool, but for the few bytes that came along with its header.
+// Splits the bytes of a socket into frames. A payload is read straight into its final memory: the
+// handler's RecvBuffer, or a pooled buffer. Only bytes that arrived along with its header are
+// copied.
 #pragma once
 
 #include <sys/types.h>
@@ -8,65 +9,54 @@
 #include <memory>
 #include <optional>
 
+#include "daemon/transport/buffer_pool.h"
 #include "daemon/transport/frame_codec.h"
-#include "daemon/transport/slab_pool.h"
 #include "daemon/transport/transport.h"
 
 namespace tutti {
 
+// Not thread-safe.
 class FrameReader {
  public:
-  FrameReader(std::shared_ptr<SlabPool> pool, size_t frame_bytes_max)
+  FrameReader(std::shared_ptr<BufferPool> pool, size_t frame_bytes_max)
       : pool_(std::move(pool)), checker_(frame_bytes_max) {}
-  ~FrameReader();
-  FrameReader(const FrameReader&) = delete;
-  FrameReader& operator=(const FrameReader&) = delete;
 
-  // Reads once from a socket that does not block; what recvmsg answers. To be called when next()
-  // wants more. A short count says that the socket was empty: see was_short().
+  // Reads once from a non-blocking socket and returns recvmsg's result. Call it when next() has no
+  // whole frame.
   ssize_t fill(int fd);
-  bool was_short() const { return short_; }
+  // Whether the last read returned less than it asked for, so that the socket is empty.
+  bool was_short() const { return short_read_; }
 
-  // A received frame's memory.
-  struct Slab {
-    Slab(std::shared_ptr<SlabPool> from, size_t bytes)
-        : pool(std::move(from)), data(pool->take(bytes)), bytes(bytes) {}
-    ~Slab() { pool->give_back(std::move(data), bytes); }
-    Slab(const Slab&) = delete;
-    Slab& operator=(const Slab&) = delete;
-    const std::shared_ptr<SlabPool> pool;
-    SlabPool::Slab data;
-    const size_t bytes;
-  };
-  struct Whole {
-    FrameHeader header;
-    std::unique_ptr<Slab> slab;               // Null where there is no payload, or it has
-    std::shared_ptr<RecvBuffer> recv_buffer;  // landed elsewhere.
-    std::byte* payload() const {
-      return slab ? slab->data.get() : recv_buffer ? recv_buffer->at : nullptr;
-    }
-  };
-  // The next whole frame; nothing: more must be read. An error as FrameChecker's: nothing more can
-  // be understood. `handler` may place large payloads; it may be null.
-  Result<std::optional<Whole>> next(LinkHandler* handler);
+  // Returns the next whole frame, or nothing if more must be read. After an error, which is
+  // FrameChecker's, the rest of the stream cannot be parsed. `handler` may offer memory for large
+  // payloads; it may be null.
+  Result<std::optional<Frame>> next(LinkHandler* handler);
 
  private:
-  static constexpr size_t kAheadBytes = 16 << 10;
-  static constexpr size_t kPlacedBytes = 4 << 10;  // Less is copied in no time.
+  // A frame whose header is parsed and whose payload may be incomplete.
+  struct Incoming {
+    FrameHeader header;
+    std::shared_ptr<RecvBuffer> recv_buffer;  // Null: none was offered.
+    BufferPool::Buffer buffer;                // Null while recv_buffer is used.
+    size_t received = 0;                      // Bytes of the payload.
+  };
 
-  Status begin(LinkHandler* handler);
-  std::byte* room();
-  size_t ahead() const { return ahead_end_ - ahead_begin_; }
-  void take_ahead(std::byte* to, size_t bytes);
+  static constexpr size_t kReadAheadBytes = 16 << 10;
+  static constexpr size_t kPlacedBytesMin = 4 << 10;  // Smaller payloads are cheap to copy.
 
-  const std::shared_ptr<SlabPool> pool_;
+  Status parse_header(LinkHandler* handler);
+  std::byte* payload();
+  size_t unparsed() const { return ahead_end_ - ahead_begin_; }
+  void consume(std::byte* to, size_t bytes);
+  Frame finish();
+
+  const std::shared_ptr<BufferPool> pool_;
   FrameChecker checker_;
-  std::array<std::byte, kAheadBytes> ahead_;  // Read, not yet looked at.
-  size_t ahead_begin_ = 0;
+  std::array<std::byte, kReadAheadBytes> ahead_;
+  size_t ahead_begin_ = 0;  // The unparsed bytes of ahead_ are [ahead_begin_, ahead_end_).
   size_t ahead_end_ = 0;
-  std::optional<Whole> coming_;  // Its header is known, its payload is not whole.
-  size_t filled_ = 0;            // Of coming_'s payload.
-  bool short_ = false;
+  std::optional<Incoming> incoming_;
+  bool short_read_ = false;
 };
 
 }  // namespace tutti

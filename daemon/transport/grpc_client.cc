@@ -1,3 +1,4 @@
+// The dialling side of gRPC links.
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -9,26 +10,26 @@
 namespace tutti {
 namespace {
 
-// Two calls: the first asks for a challenge, the second is the link. Holds: a call stays usable
-// from outside its reactions until finish_stream() drops the one hold.
+// Makes two calls: the first asks for a challenge, the second is the link. The second has a hold,
+// which keeps it usable outside of reactions until finish_stream() removes it.
 class ClientLink final : public GrpcLink,
                          public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  ClientLink(std::shared_ptr<LinkHub> hub, const std::string& address, const LinkHello& hello,
-             std::shared_ptr<LinkHandler> handler)
-      : GrpcLink(std::move(hub), address, std::move(handler)),
-        handshake_(hello, hub_->limits, address),
+  ClientLink(std::shared_ptr<TransportCore> transport, const std::string& address,
+             const LinkHello& hello, std::shared_ptr<LinkHandler> handler)
+      : GrpcLink(std::move(transport), address, std::move(handler)),
+        handshake_(hello, transport_->limits, address),
         stub_(std::make_unique<grpc::GenericStub>(
             grpc::CreateCustomChannel("dns:" + address, grpc::InsecureChannelCredentials(),
-                                      channel_arguments(hub_->limits)))) {}
+                                      channel_arguments(transport_->limits)))) {}
 
   void start() {
-    expect_opening("did not accept the link");
+    start_open_timer("did not accept the link");
     call({});
   }
 
  private:
-  // Where `proof` is empty, a challenge is asked for.
+  // Starts a call; an empty `proof` asks for a challenge.
   void call(const std::string& proof) {
     const std::lock_guard lock(mutex_);
     context_ = std::make_unique<grpc::ClientContext>();
@@ -44,27 +45,27 @@ class ClientLink final : public GrpcLink,
   void start_write(const grpc::ByteBuffer* message) override { StartWrite(message); }
   void finish_stream() override {
     if (!std::exchange(held_, false)) return;
-    if (said_all_locked()) StartWritesDone();
+    if (all_sent_locked()) StartWritesDone();
     RemoveHold();
   }
   void cancel() override {
     if (context_) context_->TryCancel();
   }
-  // A listener is not told; it has asked nobody yet, or has answered.
+  // The handshake cannot carry a cause to the listener.
   void welcome(const std::string&) override {}
-  void refuse(const Status&) override { context_ ? cut() : finished({}); }
+  void refuse(const Status&) override { context_ ? close_wire() : on_wire_closed({}); }
 
   void OnReadInitialMetadataDone(bool ok) override {
     const std::string answer =
         ok ? metadata_of(context_->GetServerInitialMetadata(), kAnswerKey) : "";
     if (!answer.empty())
-      return post([this, self = shared_from_this(), answer] { answered(answer); });
-    if (is_held()) give_up();  // The status says why.
+      return post([this, self = shared_from_this(), answer] { on_answer(answer); });
+    if (is_held()) stop_writing();  // The status says why.
   }
-  void OnReadDone(bool ok) override { was_read(ok); }
-  void OnWriteDone(bool ok) override { was_written(ok); }
+  void OnReadDone(bool ok) override { on_read(ok); }
+  void OnWriteDone(bool ok) override { on_written(ok); }
   void OnDone(const grpc::Status& status) override {
-    post([this, self = shared_from_this(), status] { ended(status); });
+    post([this, self = shared_from_this(), status] { on_call_done(status); });
   }
 
   bool is_held() {
@@ -72,22 +73,21 @@ class ClientLink final : public GrpcLink,
     return held_;
   }
 
-  void answered(const std::string& answer) {
-    if (state() != State::waiting) return;
-    if (const Status accepted = handshake_.check(answer); !accepted.ok())
-      return break_off(accepted);
-    (void)opened(handshake_.silence_ms());
+  void on_answer(const std::string& answer) {
+    if (state() != State::connecting) return;
+    if (const Status accepted = handshake_.check(answer); !accepted.ok()) return fail(accepted);
+    (void)set_open(handshake_.silence_ms());
   }
 
-  void ended(const grpc::Status& status) {
+  void on_call_done(const grpc::Status& status) {
     const std::string challenge = metadata_of(context_->GetServerTrailingMetadata(), kChallengeKey);
-    if (challenge.empty() || std::exchange(challenged_, true) || state() != State::waiting)
-      return gone(cause_of(status));
+    if (challenge.empty() || std::exchange(challenged_, true) || state() != State::connecting)
+      return close_stream(cause_of(status));
     const Result<std::string> proof = handshake_.prove(challenge);
-    proof.ok() ? call(challenge + *proof) : gone(proof.status());
+    proof.ok() ? call(challenge + *proof) : close_stream(proof.status());
   }
 
-  // In the listener's words where it refused in some, else in gRPC's.
+  // Returns the listener's refusal if it sent one, otherwise gRPC's error.
   Status cause_of(const grpc::Status& status) {
     const std::string refusal = metadata_of(context_->GetServerTrailingMetadata(), kAnswerKey);
     if (!refusal.empty()) {
@@ -99,14 +99,14 @@ class ClientLink final : public GrpcLink,
                                                                     : unavailable(why);
   }
 
-  void gone(Status cause) {
+  void close_stream(Status cause) {
     context_.reset();
     stub_.reset();
-    over(std::move(cause));
+    on_stream_closed(std::move(cause));
   }
 
-  DiallerHandshake handshake_;  // The loop's.
-  bool challenged_ = false;     // The loop's.
+  DiallerHandshake handshake_;  // Loop thread only.
+  bool challenged_ = false;     // Loop thread only.
   std::unique_ptr<grpc::GenericStub> stub_;
   std::unique_ptr<grpc::ClientContext> context_;
   bool held_ = false;  // Guarded by mutex_.
@@ -114,11 +114,12 @@ class ClientLink final : public GrpcLink,
 
 }  // namespace
 
-std::shared_ptr<Link> dial_grpc(std::shared_ptr<LinkHub> hub, const std::string& address,
-                                const LinkHello& hello, std::shared_ptr<LinkHandler> handler) {
-  auto link = std::make_shared<ClientLink>(hub, address, hello, std::move(handler));
-  require(hub->keep(link), "connect() on a transport that ends");
-  hub->loop.post([link] { link->start(); });
+std::shared_ptr<Link> dial_grpc(std::shared_ptr<TransportCore> transport,
+                                const std::string& address, const LinkHello& hello,
+                                std::shared_ptr<LinkHandler> handler) {
+  auto link = std::make_shared<ClientLink>(transport, address, hello, std::move(handler));
+  require(transport->add(link), "connect() on a transport that ends");
+  transport->loop.post([link] { link->start(); });
   return link;
 }
 

@@ -17,61 +17,61 @@ void GrpcLink::finish_locked() {
   if (!std::exchange(finishing_, true)) finish_stream();
 }
 
-void GrpcLink::give_up() {
+void GrpcLink::stop_writing() {
   const std::lock_guard lock(mutex_);
-  given_up_ = true;
+  write_stopped_ = true;
   if (!writing_) finish_locked();
 }
 
-void GrpcLink::cut() {
+void GrpcLink::close_wire() {
   {
     const std::lock_guard lock(mutex_);
     cancel();
   }
-  give_up();
+  stop_writing();
 }
 
-void GrpcLink::over(Status cause) {
+void GrpcLink::on_stream_closed(Status cause) {
   {
     const std::lock_guard lock(mutex_);
     outgoing_.Clear();
   }
-  finished(std::move(cause));
+  on_wire_closed(std::move(cause));
 }
 
 // ---- Writing ----
 
 void GrpcLink::wake_writer_locked() {
-  if (writing_ || given_up_) return;
-  if (std::unique_ptr<Borrow> next = next_locked()) {
-    outgoing_ = pack_frame(std::move(next), hub_->loop);
+  if (writing_ || write_stopped_) return;
+  if (std::unique_ptr<PendingFrame> next = next_frame_locked()) {
+    outgoing_ = pack_frame(std::move(next), transport_->loop);
     writing_ = true;
     start_write(&outgoing_);
-  } else if (said_all_locked()) {
+  } else if (all_sent_locked()) {
     finish_locked();
   }
 }
 
-void GrpcLink::was_written(bool ok) {
+void GrpcLink::on_written(bool ok) {
   grpc::ByteBuffer written;
   const std::lock_guard lock(mutex_);
   written.Swap(&outgoing_);
   writing_ = false;
-  given_up_ = given_up_ || !ok;
-  given_up_ ? finish_locked() : wake_writer_locked();
+  write_stopped_ = write_stopped_ || !ok;
+  write_stopped_ ? finish_locked() : wake_writer_locked();
 }
 
 // ---- Reading ----
 
-void GrpcLink::was_read(bool ok) {
-  if (!ok) return give_up();
+void GrpcLink::on_read(bool ok) {
+  if (!ok) return stop_writing();
   grpc::ByteBuffer message;
   message.Swap(&incoming_);
   receive(message);
   message.Clear();
-  if (holds_back()) return;
+  if (pause_reading_if_full()) return;
   const std::lock_guard lock(mutex_);
-  // A dialler reads on while the link ends, for gRPC gives it the status behind the last message.
+  // A dialler keeps reading while the link closes: gRPC delivers the status after the last message.
   start_read(&incoming_);
 }
 
@@ -83,8 +83,9 @@ void GrpcLink::receive(const grpc::ByteBuffer& message) {
   auto frame = unpack_frame(message);
   const Status good =
       frame.ok() ? checker_.check(frame->header, frame->payload_bytes) : frame.status();
-  if (!good.ok()) return refuse_frame(good);
-  deliver(frame->header, std::move(frame->fragments), std::move(frame->slices));
+  if (!good.ok()) return close_on_bad_frame(good);
+  auto slices = std::make_shared<std::vector<grpc::Slice>>(std::move(frame->slices));
+  deliver({frame->header, {std::move(frame->fragments), std::move(slices)}});
 }
 
 }  // namespace tutti

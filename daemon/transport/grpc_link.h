@@ -1,11 +1,11 @@
-// The wire of a gRPC link: a stream, with one write and one read in flight at a time.
-// grpc_client.cc and grpc_server.cc add their side's calls into gRPC.
+// A link over a gRPC stream, with at most one write and one read in flight. grpc_client.cc and
+// grpc_server.cc derive the two sides and add their calls into gRPC.
 //
-// A silent peer is noticed by HTTP/2's own pings (grpc_options.cc), which count the bytes of a
-// message that is still on its way; the link's pings keep proxies from ending an idle stream.
+// HTTP/2 pings (grpc_options.cc) detect a silent peer, because they also see a message that is
+// still being received. The link's own pings only keep proxies from ending an idle stream.
 //
 // Locks: gRPC is called with mutex_ held. It never calls a reaction from within such a call, and
-// frames it drops there go to the loop; so nothing of the caller's runs under the lock.
+// frames it drops there are released on the loop, so no code of the caller runs under the lock.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -20,63 +20,65 @@
 
 namespace tutti {
 
-// The method the data links call, and the metadata of proto/handshake.h's messages.
+// The method that data links call, and the metadata keys of proto/handshake.h's messages.
 inline constexpr char kExchangeMethod[] = "/tutti.v1.Data/Exchange";
 inline constexpr char kHelloKey[] = "tutti-hello-bin";
-inline constexpr char kChallengeKey[] = "tutti-challenge-bin";  // Of the first call's trailers.
+inline constexpr char kChallengeKey[] = "tutti-challenge-bin";  // In the first call's trailers.
 inline constexpr char kProofKey[] = "tutti-proof-bin";          // Behind the challenge.
-inline constexpr char kAnswerKey[] = "tutti-answer-bin";        // A refusal's is in the trailers.
+inline constexpr char kAnswerKey[] = "tutti-answer-bin";        // In the trailers if it refuses.
 
 using GrpcMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
-// "" where there is none.
+// Returns "" if the key is absent.
 std::string metadata_of(const GrpcMetadata& metadata, const char* key);
 
 class GrpcLink : public LinkCore {
  protected:
   using LinkCore::LinkCore;
 
-  // ---- A side's calls into gRPC; mutex_ is held ----
+  // ---- Each side's calls into gRPC; mutex_ is held ----
 
   virtual void start_read(grpc::ByteBuffer* message) = 0;
   virtual void start_write(const grpc::ByteBuffer* message) = 0;
-  // Ends the stream behind what was written, once.
+  // Ends the stream after what was written. Called once.
   virtual void finish_stream() = 0;
-  // Cuts the stream without a word, where finish_stream() does not come through.
+  // Cancels the call; for when finish_stream() would not get through.
   virtual void cancel() = 0;
 
-  // ---- A side's reactions call these, mutex_ not held ----
+  // ---- Called by each side's reactions; mutex_ is not held ----
 
-  void was_read(bool ok);
-  void was_written(bool ok);
-  // Gives up the stream: behind what is being written, and without the rest.
-  void give_up();
+  void on_read(bool ok);
+  void on_written(bool ok);
+  // Ends the stream after the current write, dropping the rest of the queue.
+  void stop_writing();
 
   void finish_locked();
-  // After gRPC's last call: no reaction is left.
-  void over(Status cause);
-  void cut() override;
+  // Called after gRPC's last reaction.
+  void on_stream_closed(Status cause);
+  void close_wire() override;
   bool is_finishing() const { return finishing_; }
 
  private:
   void wake_writer_locked() override;
   void wake_reader_locked() override;
-  bool shows_life() const override { return true; }
+  bool peer_is_alive() const override { return true; }
   void receive(const grpc::ByteBuffer& message);
 
-  FrameChecker checker_{hub_->limits.frame_bytes_max};  // The reading reaction's, as is incoming_.
-  grpc::ByteBuffer incoming_;
+  FrameChecker checker_{transport_->limits.frame_bytes_max};  // Used by the read reaction only.
+  grpc::ByteBuffer incoming_;                                 // Likewise.
   // Guarded by mutex_.
   grpc::ByteBuffer outgoing_;
-  bool writing_ = false;    // gRPC has outgoing_.
-  bool given_up_ = false;   // Nothing more is written.
-  bool finishing_ = false;  // finish_stream() was called.
+  bool writing_ = false;        // gRPC has outgoing_.
+  bool write_stopped_ = false;  // Nothing more is written.
+  bool finishing_ = false;      // finish_stream() was called.
 };
 
-// Dials on a channel of its own. `hub` keeps the link until its end.
-std::shared_ptr<Link> dial_grpc(std::shared_ptr<LinkHub> hub, const std::string& address,
-                                const LinkHello& hello, std::shared_ptr<LinkHandler> handler);
+// Dials on a channel of its own. `transport` keeps the link alive until it is closed.
+std::shared_ptr<Link> dial_grpc(std::shared_ptr<TransportCore> transport,
+                                const std::string& address, const LinkHello& hello,
+                                std::shared_ptr<LinkHandler> handler);
 
-// The Data service of proto/mesh.proto, to be registered with a server; outlives it.
-std::unique_ptr<grpc::Service> make_data_service(std::shared_ptr<LinkHub> hub, Acceptor acceptor);
+// Returns the Data service of proto/mesh.proto. It must outlive the server it is registered with.
+std::unique_ptr<grpc::Service> make_data_service(std::shared_ptr<TransportCore> transport,
+                                                 Acceptor acceptor);
 
 }  // namespace tutti

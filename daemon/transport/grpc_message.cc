@@ -6,14 +6,14 @@
 namespace tutti {
 namespace {
 
-struct Parcel {
-  std::unique_ptr<Borrow> borrow;
+struct SentFrame {
+  std::unique_ptr<PendingFrame> frame;
   Loop& loop;
 };
 
-void return_parcel(void* data) {
-  auto* parcel = static_cast<Parcel*>(data);
-  parcel->loop.post([parcel] { delete parcel; });
+void release_on_loop(void* data) {
+  auto* sent = static_cast<SentFrame*>(data);
+  sent->loop.post([sent] { delete sent; });
 }
 
 std::span<const std::byte> bytes_of(const grpc::Slice& slice) {
@@ -22,18 +22,18 @@ std::span<const std::byte> bytes_of(const grpc::Slice& slice) {
 
 }  // namespace
 
-grpc::ByteBuffer pack_frame(std::unique_ptr<Borrow> borrow, Loop& loop) {
-  auto* parcel = new Parcel{std::move(borrow), loop};
-  FrameHeader& header = parcel->borrow->header;
-  const std::span<const std::byte> bytes = parcel->borrow->bytes();
+grpc::ByteBuffer pack_frame(std::unique_ptr<PendingFrame> frame, Loop& loop) {
+  auto* sent = new SentFrame{std::move(frame), loop};
+  FrameHeader& header = sent->frame->header;
+  const std::span<const std::byte> bytes = sent->frame->bytes();
   if (bytes.empty()) {
-    const grpc::Slice alone(&header, sizeof(header), return_parcel, parcel);
+    const grpc::Slice alone(&header, sizeof(header), release_on_loop, sent);
     return {&alone, 1};
   }
-  // gRPC's slices are of mutable bytes, but a sent one is only read.
+  // The slice is mutable, but gRPC only reads a sent one.
   const grpc::Slice slices[] = {
       grpc::Slice(&header, sizeof(header)),
-      grpc::Slice(const_cast<std::byte*>(bytes.data()), bytes.size(), return_parcel, parcel)};
+      grpc::Slice(const_cast<std::byte*>(bytes.data()), bytes.size(), release_on_loop, sent)};
   return {slices, 2};
 }
 

@@ -1,4 +1,5 @@
-// Frames as gRPC messages, neither copied: the header's bytes, then the payload's.
+// Converts frames to and from gRPC messages without copying payloads: the header's bytes, then the
+// payload's.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -9,23 +10,23 @@
 
 #include "daemon/base/loop.h"
 #include "daemon/base/status.h"
-#include "daemon/transport/lending.h"
+#include "daemon/transport/pending_frame.h"
 
 namespace tutti {
 
-// gRPC drops its last reference to a sent payload anywhere: deep in its own threads, or inside
-// send(). The borrow therefore ends on `loop`, where its owner may take locks and send again. The
-// loop outlives the message.
-grpc::ByteBuffer pack_frame(std::unique_ptr<Borrow> borrow, Loop& loop);
+// The frame is released on `loop`, because gRPC drops its last reference to a sent payload on any
+// thread, even inside send(); there `released` could not take locks or send again. `loop` must
+// outlive the message.
+grpc::ByteBuffer pack_frame(std::unique_ptr<PendingFrame> frame, Loop& loop);
 
-// A received frame, its payload in the slices. The header is unchecked.
+// A received frame. The fragments point into the slices; the header is not checked.
 struct UnpackedFrame {
   FrameHeader header;
   size_t payload_bytes = 0;
   std::vector<std::span<const std::byte>> fragments;
   std::vector<grpc::Slice> slices;
 };
-// DATA_LOSS: no room for a header.
+// Returns DATA_LOSS if the message is too short for a header.
 Result<UnpackedFrame> unpack_frame(const grpc::ByteBuffer& message);
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// How gRPC is set for data links: sizes, silence, no surprises.
+// gRPC's options for data links: message sizes, keepalive, no retries and no proxies.
 #pragma once
 
 #include <grpcpp/server_builder.h>

@@ -1,3 +1,4 @@
+// The listening side of gRPC links: the Data service and its challenges.
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
@@ -16,22 +17,22 @@ grpc::Status grpc_status(const Status& cause) {
   return {static_cast<grpc::StatusCode>(cause.code()), cause.message()};
 }
 
-// Answers a stream that never becomes a link, unread; deletes itself.
-class Reply final : public ServerReactor {
+// Ends a stream that does not become a link, without reading from it. Deletes itself.
+class RejectedStream final : public ServerReactor {
  public:
-  Reply(grpc::CallbackServerContext& context, const std::string& challenge) {
+  RejectedStream(grpc::CallbackServerContext& context, const std::string& challenge) {
     context.AddTrailingMetadata(kChallengeKey, challenge);
     Finish({grpc::StatusCode::UNAUTHENTICATED, "prove that you know the job's secret"});
   }
-  Reply(grpc::CallbackServerContext& context, const Status& refusal) {
+  RejectedStream(grpc::CallbackServerContext& context, const Status& refusal) {
     context.AddTrailingMetadata(kAnswerKey, write_refusal(refusal));
     Finish(grpc_status(refusal));
   }
   void OnDone() override { delete this; }
 };
 
-// The challenges that wait for their proofs, each once and for connect_timeout_ms. Of more than
-// half_open_max the oldest goes. Any thread.
+// Issued challenges. Each is valid once and for connect_timeout_ms; of more than half_open_max the
+// oldest is dropped. Thread-safe.
 class Challenges {
  public:
   explicit Challenges(const LinkLimits& limits) : limits_(limits) {}
@@ -43,15 +44,16 @@ class Challenges {
     issued_.push_back({hello + challenge, Clock::now() + Millis(limits_.connect_timeout_ms)});
     return challenge;
   }
-  bool redeem(const std::string& said) {
+  bool redeem(const std::string& transcript) {
     const std::lock_guard lock(mutex_);
     std::erase_if(issued_, [](const Issued& each) { return each.until < Clock::now(); });
-    return std::erase_if(issued_, [&](const Issued& each) { return each.said == said; }) > 0;
+    return std::erase_if(issued_,
+                         [&](const Issued& each) { return each.transcript == transcript; }) > 0;
   }
 
  private:
   struct Issued {
-    std::string said;
+    std::string transcript;
     TimePoint until;
   };
   const LinkLimits limits_;
@@ -61,9 +63,9 @@ class Challenges {
 
 class ServerLink final : public GrpcLink, public ServerReactor {
  public:
-  ServerLink(std::shared_ptr<LinkHub> hub, grpc::CallbackServerContext* context,
+  ServerLink(std::shared_ptr<TransportCore> transport, grpc::CallbackServerContext* context,
              const std::string& host)
-      : GrpcLink(std::move(hub), "host " + host + " at " + context->peer(), nullptr),
+      : GrpcLink(std::move(transport), "host " + host + " at " + context->peer(), nullptr),
         context_(context) {}
 
  private:
@@ -82,7 +84,7 @@ class ServerLink final : public GrpcLink, public ServerReactor {
       context_->AddInitialMetadata(kAnswerKey, answer);
       StartSendInitialMetadata();
     }
-    (void)opened(silence_ms());
+    (void)set_open(silence_ms());
   }
   void refuse(const Status& why) override {
     const std::lock_guard lock(mutex_);
@@ -92,15 +94,15 @@ class ServerLink final : public GrpcLink, public ServerReactor {
     finish_locked();
   }
 
-  void OnReadDone(bool ok) override { was_read(ok); }
-  void OnWriteDone(bool ok) override { was_written(ok); }
-  void OnCancel() override { lost(broken()); }
+  void OnReadDone(bool ok) override { on_read(ok); }
+  void OnWriteDone(bool ok) override { on_written(ok); }
+  void OnCancel() override { post_fail(broken()); }
   void OnDone() override {
     {
       const std::lock_guard lock(mutex_);
       context_ = nullptr;
     }
-    post([this, self = shared_from_this()] { over(broken()); });
+    post([this, self = shared_from_this()] { on_stream_closed(broken()); });
   }
   Status broken() const { return unavailable("the link from " + peer_ + " broke"); }
 
@@ -111,40 +113,45 @@ class ServerLink final : public GrpcLink, public ServerReactor {
 
 class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Service> {
  public:
-  DataService(std::shared_ptr<LinkHub> hub, Acceptor acceptor)
-      : hub_(std::move(hub)), acceptor_(std::move(acceptor)), challenges_(hub_->limits) {}
+  DataService(std::shared_ptr<TransportCore> transport, Acceptor acceptor)
+      : transport_(std::move(transport)),
+        acceptor_(std::move(acceptor)),
+        challenges_(transport_->limits) {}
 
-  // No message is read here: that is for links whose dialler was let in.
+  // Reads no message: only an accepted link does.
   ServerReactor* Exchange(grpc::CallbackServerContext* context) override {
     const std::string hello = metadata_of(context->client_metadata(), kHelloKey);
-    const std::string shown = metadata_of(context->client_metadata(), kProofKey);
-    const Result<size_t> whole = hello_bytes(hello);
+    const std::string proof = metadata_of(context->client_metadata(), kProofKey);
+    const Result<size_t> whole = hello_size(hello);
     if (!whole.ok() || *whole != hello.size())
-      return new Reply(*context, invalid_argument("a data link begins with its hello"));
-    if (shown.empty()) return new Reply(*context, challenges_.issue(hello));
-    const std::string said = hello + shown.substr(0, sizeof(LinkChallenge));
-    if (shown.size() != sizeof(LinkChallenge) + sizeof(LinkProof) || !challenges_.redeem(said))
-      return new Reply(*context,
-                       unavailable("the challenge is not, or no longer, valid: dial again"));
-    const auto link = std::make_shared<ServerLink>(hub_, context, host_of(said));
-    if (!hub_->keep(link)) return new Reply(*context, unavailable("the listener ends"));
-    hub_->loop.post([link, acceptor = acceptor_, said,
-                     proof = from_bytes<LinkProof>(shown.substr(sizeof(LinkChallenge)))] {
-      link->ask(acceptor, said, proof);
+      return new RejectedStream(*context, invalid_argument("a data link begins with its hello"));
+    if (proof.empty()) return new RejectedStream(*context, challenges_.issue(hello));
+    const std::string transcript = hello + proof.substr(0, sizeof(LinkChallenge));
+    if (proof.size() != sizeof(LinkChallenge) + sizeof(LinkProof) ||
+        !challenges_.redeem(transcript))
+      return new RejectedStream(
+          *context, unavailable("the challenge is not, or no longer, valid: dial again"));
+    const auto link = std::make_shared<ServerLink>(transport_, context, host_of(transcript));
+    if (!transport_->add(link))
+      return new RejectedStream(*context, unavailable("the listener ends"));
+    transport_->loop.post([link, acceptor = acceptor_, transcript,
+                           proof = from_bytes<LinkProof>(proof.substr(sizeof(LinkChallenge)))] {
+      link->offer_to(acceptor, transcript, proof);
     });
     return link.get();
   }
 
  private:
-  const std::shared_ptr<LinkHub> hub_;
+  const std::shared_ptr<TransportCore> transport_;
   const Acceptor acceptor_;
   Challenges challenges_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> make_data_service(std::shared_ptr<LinkHub> hub, Acceptor acceptor) {
-  return std::make_unique<DataService>(std::move(hub), std::move(acceptor));
+std::unique_ptr<grpc::Service> make_data_service(std::shared_ptr<TransportCore> transport,
+                                                 Acceptor acceptor) {
+  return std::make_unique<DataService>(std::move(transport), std::move(acceptor));
 }
 
 }  // namespace tutti

@@ -1,3 +1,4 @@
+// The gRPC transport: portable, and usable through HTTP/2 proxies.
 #include <grpc/grpc.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -6,26 +7,27 @@
 
 #include "daemon/transport/grpc_link.h"
 #include "daemon/transport/grpc_options.h"
+#include "daemon/transport/loop_thread.h"
 
 namespace tutti {
 namespace {
 
 class GrpcTransport : public Transport {
  public:
-  // gRPC's own start is kept for good: with its last user gone it would end all its threads, and
+  // Initializes gRPC for the rest of the process: without a user left it would end its threads, and
   // wait up to 10 s for one that polls.
   explicit GrpcTransport(const LinkLimits& limits)
-      : hub_(std::make_shared<LinkHub>(thread_.loop, limits)) {
+      : core_(std::make_shared<TransportCore>(thread_.loop, limits)) {
     grpc_init();
   }
 
-  // gRPC drops the last of what was lent once the connections are gone, hence the order.
+  // gRPC releases the last frames when the connections are gone, hence the order.
   ~GrpcTransport() override {
-    hub_->close_all(unavailable("its transport ends"));
-    hub_->wait_none();
+    core_->close_all(unavailable("its transport ends"));
+    core_->wait_no_links();
     if (server_) server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
-    hub_->lending->wait_none();
+    core_->pending_frames->wait_zero();
   }
 
   std::string name() const override { return "grpc"; }
@@ -35,10 +37,10 @@ class GrpcTransport : public Transport {
     const size_t colon = address.rfind(':');
     if (colon == std::string::npos)
       return invalid_argument("\"" + address + "\" is not an address of the form host:port");
-    service_ = make_data_service(hub_, std::move(acceptor));
+    service_ = make_data_service(core_, std::move(acceptor));
     int port = 0;
     grpc::ServerBuilder builder;
-    set_server_options(hub_->limits, builder);
+    set_server_options(core_->limits, builder);
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
@@ -50,12 +52,12 @@ class GrpcTransport : public Transport {
 
   std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
                                 std::shared_ptr<LinkHandler> handler) override {
-    return dial_grpc(hub_, address, hello, std::move(handler));
+    return dial_grpc(core_, address, hello, std::move(handler));
   }
 
  private:
-  LoopThread thread_;  // Where links begin and end.
-  const std::shared_ptr<LinkHub> hub_;
+  LoopThread thread_;  // Its loop opens and closes the links.
+  const std::shared_ptr<TransportCore> core_;
   std::unique_ptr<grpc::Service> service_;  // Outlives server_.
   std::unique_ptr<grpc::Server> server_;
 };

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kLeastSilenceMs = 10;  // A peer may not make this side ping without end.
+constexpr uint32_t kLeastSilenceMs = 10;  // So that a peer cannot make this side ping without end.
 
 LinkNonce make_nonce() {
   LinkNonce nonce;
@@ -47,17 +47,17 @@ std::string write_hello(const LinkHello& hello, const LinkLimits& limits) {
 
 }  // namespace
 
-LinkProof prove(const std::string& secret, std::string_view said) {
+LinkProof prove(const std::string& secret, std::string_view text) {
   LinkProof proof;
   unsigned int bytes = 0;
-  const auto* text = reinterpret_cast<const unsigned char*>(said.data());
-  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()), text, said.size(),
+  const auto* data = reinterpret_cast<const unsigned char*>(text.data());
+  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()), data, text.size(),
        proof.data(), &bytes);
   require(bytes == proof.size(), "HMAC-SHA256 has 32 bytes");
   return proof;
 }
 
-bool same_proof(const LinkProof& a, const LinkProof& b) {
+bool equal_proofs(const LinkProof& a, const LinkProof& b) {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
@@ -75,32 +75,32 @@ Result<std::string> DiallerHandshake::prove(const std::string& challenge) {
   if (Status good = check_version(read.magic, read.version); !good.ok())
     return unavailable(peer_ + ": " + good.message());
   silence_ms_ = common_silence_ms(silence_ms_, read.silence_ms);
-  said_ = hello_ + challenge;
-  return to_bytes(tutti::prove(secret_, "d" + said_));
+  transcript_ = hello_ + challenge;
+  return to_bytes(tutti::prove(secret_, "d" + transcript_));
 }
 
 Status DiallerHandshake::check(const std::string& answer) const {
-  if (const auto whole = answer_bytes(answer); !whole.ok() || *whole != answer.size())
+  if (const auto whole = answer_size(answer); !whole.ok() || *whole != answer.size())
     return unavailable(peer_ + " answers the link in words that make no sense");
   const auto head = from_bytes<LinkAnswerHead>(answer);
   if (head.code != 0)
     return {code_of(static_cast<int>(head.code)), answer.substr(sizeof(LinkAnswerHead))};
-  if (!same_proof(head.proof, tutti::prove(secret_, "l" + said_)))
+  if (!equal_proofs(head.proof, tutti::prove(secret_, "l" + transcript_)))
     return unauthenticated("what listens at " + peer_ + " does not know the job's secret");
   return {};
 }
 
-Result<size_t> answer_bytes(std::string_view begun) {
-  if (begun.size() < sizeof(LinkAnswerHead)) return sizeof(LinkAnswerHead);
-  const auto head = from_bytes<LinkAnswerHead>(begun);
+Result<size_t> answer_size(std::string_view received) {
+  if (received.size() < sizeof(LinkAnswerHead)) return sizeof(LinkAnswerHead);
+  const auto head = from_bytes<LinkAnswerHead>(received);
   if (head.text_bytes > kLinkTextBytesMax)
     return unavailable("it refuses the link at more length than is allowed");
   return sizeof(LinkAnswerHead) + head.text_bytes;
 }
 
-Result<size_t> hello_bytes(std::string_view begun) {
-  if (begun.size() < sizeof(LinkHelloHead)) return sizeof(LinkHelloHead);
-  const auto head = from_bytes<LinkHelloHead>(begun);
+Result<size_t> hello_size(std::string_view received) {
+  if (received.size() < sizeof(LinkHelloHead)) return sizeof(LinkHelloHead);
+  const auto head = from_bytes<LinkHelloHead>(received);
   if (Status known = check_version(head.magic, head.version); !known.ok()) return known;
   if (head.job_bytes > kLinkNameBytesMax || head.host_bytes > kLinkNameBytesMax)
     return invalid_argument("a link's job and host have names of at most " +
@@ -115,24 +115,25 @@ std::string write_challenge(const LinkLimits& limits) {
   return to_bytes(challenge);
 }
 
-std::string host_of(const std::string& said) {
-  const auto head = from_bytes<LinkHelloHead>(said);
-  return said.substr(sizeof(LinkHelloHead) + head.job_bytes, head.host_bytes);
+std::string host_of(const std::string& transcript) {
+  const auto head = from_bytes<LinkHelloHead>(transcript);
+  return transcript.substr(sizeof(LinkHelloHead) + head.job_bytes, head.host_bytes);
 }
 
-IncomingLink guest_of(const std::string& said, const LinkProof& shown,
-                      std::function<void(std::string welcome)> known) {
-  const auto head = from_bytes<LinkHelloHead>(said);
-  IncomingLink guest;
-  guest.job = said.substr(sizeof(LinkHelloHead), head.job_bytes);
-  guest.epoch = head.epoch;
-  guest.host = host_of(said);
-  guest.verify_secret = [said, shown, known = std::move(known)](const std::string& secret) {
-    if (!same_proof(shown, prove(secret, "d" + said))) return false;
-    known(write_welcome(prove(secret, "l" + said)));
+IncomingLink incoming_link(const std::string& transcript, const LinkProof& proof,
+                           std::function<void(std::string welcome)> on_verified) {
+  const auto head = from_bytes<LinkHelloHead>(transcript);
+  IncomingLink incoming;
+  incoming.job = transcript.substr(sizeof(LinkHelloHead), head.job_bytes);
+  incoming.epoch = head.epoch;
+  incoming.host = host_of(transcript);
+  incoming.verify_secret = [transcript, proof,
+                            on_verified = std::move(on_verified)](const std::string& secret) {
+    if (!equal_proofs(proof, prove(secret, "d" + transcript))) return false;
+    on_verified(write_welcome(prove(secret, "l" + transcript)));
     return true;
   };
-  return guest;
+  return incoming;
 }
 
 std::string write_welcome(const LinkProof& proof) {
@@ -149,8 +150,8 @@ std::string write_refusal(const Status& why) {
   return to_bytes(head) + text;
 }
 
-int silence_of(const std::string& said, const LinkLimits& limits) {
-  return common_silence_ms(limits.silence_ms, from_bytes<LinkHelloHead>(said).silence_ms);
+int agreed_silence_ms(const std::string& transcript, const LinkLimits& limits) {
+  return common_silence_ms(limits.silence_ms, from_bytes<LinkHelloHead>(transcript).silence_ms);
 }
 
 }  // namespace tutti

@@ -1,6 +1,5 @@
-// How a link between hosts begins: the messages of proto/handshake.h, checked and answered. Pure:
-// a transport carries them, as bytes of a socket or metadata of a stream, and knows nothing of
-// them.
+// How a link between hosts begins: builds and checks the messages of proto/handshake.h. Pure
+// functions; a transport carries the messages, as bytes of a socket or metadata of a gRPC call.
 #pragma once
 
 #include <cstring>
@@ -18,7 +17,7 @@ std::string to_bytes(const Message& message) {
   return {reinterpret_cast<const char*>(&message), sizeof(message)};
 }
 
-// `bytes` has a Message at its beginning.
+// Reads a Message from the beginning of `bytes`, which must hold one.
 template <class Message>
 Message from_bytes(std::string_view bytes) {
   Message message;
@@ -26,52 +25,54 @@ Message from_bytes(std::string_view bytes) {
   return message;
 }
 
-// HMAC-SHA256 of `said`, keyed with `secret`.
-LinkProof prove(const std::string& secret, std::string_view said);
-// Takes as long for a near miss as for a far one.
-bool same_proof(const LinkProof& a, const LinkProof& b);
+// Returns HMAC-SHA256 of `text`, keyed with `secret`.
+LinkProof prove(const std::string& secret, std::string_view text);
+// Compares in constant time.
+bool equal_proofs(const LinkProof& a, const LinkProof& b);
 
 // ---- The dialler ----
 
 class DiallerHandshake {
  public:
-  // `peer` is who is dialled, for messages.
+  // `peer` names the listener in messages.
   DiallerHandshake(const LinkHello& hello, const LinkLimits& limits, std::string peer);
   const std::string& hello() const { return hello_; }
-  // Answers the challenge with a LinkProof. UNAVAILABLE: it is no link's.
+  // Returns the bytes of the LinkProof that answers the challenge. UNAVAILABLE: it is not a
+  // challenge of this protocol.
   Result<std::string> prove(const std::string& challenge);
-  // Whether the listener accepted: its refusal if it did not, UNAUTHENTICATED where it does not
-  // know the secret either.
+  // Returns OK if the listener accepted, its refusal if it did not, and UNAUTHENTICATED if it did
+  // not prove the secret itself.
   Status check(const std::string& answer) const;
-  // The shorter of what both sides hold for silence; after prove().
+  // The shorter of both sides' silence_ms. Valid after prove().
   int silence_ms() const { return silence_ms_; }
 
  private:
   const std::string hello_;
-  std::string said_;  // The hello and the challenge: what proofs are made of.
+  std::string transcript_;  // The hello and the challenge, which both proofs cover.
   const std::string secret_;
   const std::string peer_;
   int silence_ms_;
 };
 
-// How many bytes an answer has that begins so; the head's where that is not whole. UNAVAILABLE:
-// more than is allowed.
-Result<size_t> answer_bytes(std::string_view begun);
+// Returns the size of the answer that starts with `received`, or of its head while that is not
+// whole. UNAVAILABLE: it is larger than allowed.
+Result<size_t> answer_size(std::string_view received);
 
 // ---- The listener ----
 
-// How many bytes a hello has that begins so; the head's where that is not whole. INVALID_ARGUMENT:
-// not a link of this version, or names that are too long.
-Result<size_t> hello_bytes(std::string_view begun);
+// Returns the size of the hello that starts with `received`, or of its head while that is not
+// whole. INVALID_ARGUMENT: not a link of this version, or its names are too long.
+Result<size_t> hello_size(std::string_view received);
 std::string write_challenge(const LinkLimits& limits);
-// The dialler of a whole hello, with the challenge behind it, that showed this proof. `known` is
-// called with the answer that welcomes it, on whatever thread finds that the proof is right.
-IncomingLink guest_of(const std::string& said, const LinkProof& shown,
-                      std::function<void(std::string welcome)> known);
-std::string host_of(const std::string& said);
+// Describes the dialler to the acceptor. `transcript` is a whole hello and the challenge behind it;
+// `proof` is what the dialler answered. `on_verified` is called with the answer to send, on
+// whatever thread calls verify_secret() with the secret that the dialler proved.
+IncomingLink incoming_link(const std::string& transcript, const LinkProof& proof,
+                           std::function<void(std::string welcome)> on_verified);
+std::string host_of(const std::string& transcript);
 std::string write_welcome(const LinkProof& proof);
 std::string write_refusal(const Status& why);
-// As DiallerHandshake::silence_ms().
-int silence_of(const std::string& said, const LinkLimits& limits);
+// Returns the shorter of both sides' silence_ms.
+int agreed_silence_ms(const std::string& transcript, const LinkLimits& limits);
 
 }  // namespace tutti

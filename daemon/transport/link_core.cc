@@ -7,110 +7,70 @@
 namespace tutti {
 namespace {
 
-constexpr Millis kLinger{500};  // How long a peer is given to hear a goodbye.
-constexpr int kSilentTicks = 4;
+constexpr Millis kGoodbyeTimeout{500};  // For the peer to read a goodbye.
+constexpr int kSilentTicksMax = 4;
+constexpr size_t kKeptFrameBytes = 512;  // Counted for each kept frame beside its payload.
 
-std::string cut_text(const std::string& text) { return text.substr(0, kLinkTextBytesMax); }
+std::string truncated(const std::string& text) { return text.substr(0, kLinkTextBytesMax); }
 
 }  // namespace
 
-// ---- The hub ----
-
-bool LinkHub::keep(std::shared_ptr<LinkCore> link) {
-  const std::lock_guard lock(mutex_);
-  if (!closing_) links_.insert(std::move(link));
-  return !closing_;
-}
-
-void LinkHub::forget(const std::shared_ptr<LinkCore>& link) {
-  const std::lock_guard lock(mutex_);
-  links_.erase(link);
-  changed_.notify_all();
-}
-
-LinkSet LinkHub::links() {
-  const std::lock_guard lock(mutex_);
-  return links_;
-}
-
-void LinkHub::close_all(const Status& cause) {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-  }
-  for (const auto& link : links()) link->close(cause);
-}
-
-void LinkHub::wait_none() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return links_.empty(); });
-}
-
-void LinkHub::park(std::shared_ptr<LinkCore> link) {
-  parked_.push_back(std::move(link));
-  if (parked_.size() <= limits.half_open_max) return;
-  const std::shared_ptr<LinkCore> oldest = parked_.front();
-  parked_.pop_front();
-  const Status full = resource_exhausted("too many links wait to be let in");
-  oldest->end(full, full);
-  oldest->wind_up();
-}
+LinkCore::LinkCore(std::shared_ptr<TransportCore> transport, std::string peer,
+                   std::shared_ptr<LinkHandler> handler)
+    : transport_(std::move(transport)),
+      peer_(std::move(peer)),
+      budget_(std::make_shared<SendBudget>(transport_->limits.queue_bytes_max)),
+      handler_(std::move(handler)) {}
 
 // ---- Any thread ----
 
-LinkCore::LinkCore(std::shared_ptr<LinkHub> hub, std::string peer,
-                   std::shared_ptr<LinkHandler> handler)
-    : hub_(std::move(hub)),
-      peer_(std::move(peer)),
-      budget_(std::make_shared<SendBudget>(hub_->limits.queue_bytes_max)),
-      handler_(std::move(handler)) {}
-
 Status LinkCore::send(Outgoing frame) {
-  Status allowed = check_outgoing(frame.header, frame.bytes.size(), hub_->limits.frame_bytes_max);
+  Status allowed =
+      check_outgoing(frame.header, frame.bytes.size(), transport_->limits.frame_bytes_max);
   if (!allowed.ok()) return allowed;
   const std::lock_guard lock(mutex_);
-  if (state_ >= State::ending) return unavailable("the link to " + peer_ + " is closed");
-  auto borrow = Borrow::take(frame, budget_, hub_->lending);
-  if (!borrow) return resource_exhausted("the queue of the link to " + peer_ + " is full");
-  queue_.push_back(std::move(borrow));
+  if (state_ >= State::closing) return unavailable("the link to " + peer_ + " is closed");
+  auto accepted = PendingFrame::accept(frame, budget_, transport_->pending_frames);
+  if (!accepted) return resource_exhausted("the queue of the link to " + peer_ + " is full");
+  queue_.push_back(std::move(accepted));
   if (state_ == State::open) wake_writer_locked();
   return {};
 }
 
 void LinkCore::close(Status cause) {
-  Status theirs = unavailable("the peer closed the link: " + cause.message());
-  end(std::move(cause), std::move(theirs));
+  Status peer_cause = unavailable("the peer closed the link: " + cause.message());
+  close_with(std::move(cause), std::move(peer_cause));
 }
 
-void LinkCore::end(Status mine, Status theirs) {
+void LinkCore::close_with(Status own_cause, Status peer_cause) {
   const std::lock_guard lock(mutex_);
-  if (state_ >= State::ending) return;
-  state_ = State::ending;
-  cause_ = std::move(mine);
-  their_cause_ = std::move(theirs);
-  post_locked(&LinkCore::wind_up);
+  if (state_ >= State::closing) return;
+  state_ = State::closing;
+  cause_ = std::move(own_cause);
+  peer_cause_ = std::move(peer_cause);
+  post_locked(&LinkCore::shut_down);
 }
 
-void LinkCore::refuse_frame(const Status& bad) {
-  end({bad.code(), "from " + peer_ + ": " + bad.message()}, unavailable(bad.message()));
+void LinkCore::close_on_bad_frame(const Status& bad) {
+  close_with({bad.code(), "from " + peer_ + ": " + bad.message()}, unavailable(bad.message()));
 }
 
-void LinkCore::lost(Status cause) {
+void LinkCore::post_fail(Status cause) {
   const std::lock_guard lock(mutex_);
-  if (set_cause_locked(std::move(cause))) post_locked(&LinkCore::cut);
+  if (start_closing_locked(std::move(cause))) post_locked(&LinkCore::close_wire);
 }
 
-// False: the link is done.
-bool LinkCore::set_cause_locked(Status cause) {
-  if (state_ == State::done) return false;
-  state_ = State::ending;
+// Returns false if the link is closed. The first cause is kept.
+bool LinkCore::start_closing_locked(Status cause) {
+  if (state_ == State::closed) return false;
+  state_ = State::closing;
   if (!cause_) cause_ = std::move(cause);
   return true;
 }
 
 void LinkCore::post(Loop::Task task) {
   const std::lock_guard lock(mutex_);
-  if (state_ != State::done) hub_->loop.post(std::move(task));
+  if (state_ != State::closed) transport_->loop.post(std::move(task));
 }
 
 LinkCore::State LinkCore::state() {
@@ -118,45 +78,46 @@ LinkCore::State LinkCore::state() {
   return state_;
 }
 
-// ---- Beginning and end, on the loop ----
+// ---- Opening and closing ----
 
 void LinkCore::set_timer(Millis delay, void (LinkCore::*task)()) {
-  hub_->loop.cancel(timer_);
-  timer_ = hub_->loop.at(Clock::now() + delay,
-                         [self = shared_from_this(), task] { (self.get()->*task)(); });
+  transport_->loop.cancel(timer_);
+  timer_ = transport_->loop.at(Clock::now() + delay,
+                               [self = shared_from_this(), task] { (self.get()->*task)(); });
 }
 
-void LinkCore::expect_opening(const std::string& what) {
-  not_done_ = what;
-  set_timer(Millis(hub_->limits.connect_timeout_ms), &LinkCore::late);
+void LinkCore::start_open_timer(const std::string& failure) {
+  open_failure_ = failure;
+  set_timer(Millis(transport_->limits.connect_timeout_ms), &LinkCore::on_open_timeout);
 }
 
-void LinkCore::late() {
-  end(deadline_exceeded(peer_ + " " + not_done_ + " within " +
-                        std::to_string(hub_->limits.connect_timeout_ms) + " ms"),
-      unavailable("the link was not let in in time"));
+void LinkCore::on_open_timeout() {
+  close_with(deadline_exceeded(peer_ + " " + open_failure_ + " within " +
+                               std::to_string(transport_->limits.connect_timeout_ms) + " ms"),
+             unavailable("the link was not let in in time"));
 }
 
-void LinkCore::ask(const Acceptor& acceptor, const std::string& said, const LinkProof& shown) {
-  if (state() == State::done) return;
-  silence_ms_ = silence_of(said, hub_->limits);
-  const IncomingLink guest = guest_of(said, shown, [weak = weak_from_this()](std::string answer) {
+void LinkCore::offer_to(const Acceptor& acceptor, const std::string& transcript,
+                        const LinkProof& proof) {
+  if (state() == State::closed) return;
+  silence_ms_ = agreed_silence_ms(transcript, transport_->limits);
+  const auto on_verified = [weak = weak_from_this()](std::string answer) {
     const auto link = weak.lock();
     if (!link) return;
     link->post([link, answer = std::move(answer)] {
-      if (link->state() == State::waiting) link->welcome(answer);
+      if (link->state() == State::connecting) link->welcome(answer);
     });
-  });
-  hub_->park(shared_from_this());
-  expect_opening("was not let in");
-  (void)put_to(acceptor, guest);
+  };
+  transport_->add_half_open(shared_from_this());
+  start_open_timer("was not let in");
+  (void)call_acceptor(acceptor, incoming_link(transcript, proof, on_verified));
 }
 
-bool LinkCore::put_to(const Acceptor& acceptor, const IncomingLink& guest) {
-  if (state() != State::waiting) return false;
-  auto handler = acceptor(guest, shared_from_this());
+bool LinkCore::call_acceptor(const Acceptor& acceptor, const IncomingLink& incoming) {
+  if (state() != State::connecting) return false;
+  auto handler = acceptor(incoming, shared_from_this());
   if (!handler.ok()) {
-    end(handler.status(), handler.status());
+    close_with(handler.status(), handler.status());
     return false;
   }
   const std::lock_guard lock(mutex_);
@@ -164,124 +125,143 @@ bool LinkCore::put_to(const Acceptor& acceptor, const IncomingLink& guest) {
   return true;
 }
 
-// Where the link was closed meanwhile, wind_up() is on its way, and says goodbye.
-bool LinkCore::opened(int silence_ms) {
+// If the link was closed meanwhile, shut_down() is already posted and says goodbye.
+bool LinkCore::set_open(int silence_ms) {
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == State::done) return false;
-    if (state_ == State::waiting) state_ = State::open;
+    if (state_ == State::closed) return false;
+    if (state_ == State::connecting) state_ = State::open;
     opened_ = true;
     if (!queue_.empty()) wake_writer_locked();
     wake_reader_locked();
   }
-  hub_->unpark(shared_from_this());
+  transport_->remove_half_open(shared_from_this());
   silence_ms_ = silence_ms;
-  tick_ = std::max(Millis(silence_ms) / kSilentTicks, Millis(1));
-  set_timer(tick_, &LinkCore::tick);
+  tick_ = std::max(Millis(silence_ms) / kSilentTicksMax, Millis(1));
+  set_timer(tick_, &LinkCore::on_tick);
   return true;
 }
 
-void LinkCore::break_off(Status cause) {
+void LinkCore::fail(Status cause) {
   {
     const std::lock_guard lock(mutex_);
-    if (!set_cause_locked(std::move(cause))) return;
+    if (!start_closing_locked(std::move(cause))) return;
   }
-  cut();
+  close_wire();
 }
 
-void LinkCore::wind_up() {
+void LinkCore::shut_down() {
   Queue unsent;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == State::done || std::exchange(winding_up_, true)) return;
+    if (state_ == State::closed || std::exchange(shutting_down_, true)) return;
     if (paused_.exchange(false)) wake_reader_locked();
     unsent.swap(queue_);
-    if (opened_) queue_own_locked(FrameKind::goodbye, cut_text(their_cause_.message()));
+    if (opened_) queue_internal_locked(FrameKind::goodbye, truncated(peer_cause_.message()));
   }
   unsent.clear();
-  set_timer(kLinger, &LinkCore::cut);
-  if (!opened_) refuse(their_cause_);
+  set_timer(kGoodbyeTimeout, &LinkCore::close_wire);
+  if (!opened_) refuse(peer_cause_);
 }
 
-void LinkCore::finished(Status cause) {
+void LinkCore::on_wire_closed(Status cause) {
   Queue unsent;
   std::shared_ptr<LinkHandler> handler;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == State::done) return;
-    state_ = State::done;
+    if (state_ == State::closed) return;
+    state_ = State::closed;
     unsent.swap(queue_);
     handler = std::exchange(handler_, nullptr);
     if (cause_) cause = *cause_;
   }
-  hub_->loop.cancel(timer_);
-  hub_->unpark(shared_from_this());
+  transport_->loop.cancel(timer_);
+  transport_->remove_half_open(shared_from_this());
   unsent.clear();
   if (handler) handler->on_closed(std::move(cause));
-  hub_->forget(shared_from_this());
+  transport_->remove(shared_from_this());
 }
 
 // ---- Writing ----
 
-std::unique_ptr<Borrow> LinkCore::next_locked() {
-  const bool may_speak = state_ == State::open || winding_up_;
-  if (!may_speak || queue_.empty()) return nullptr;
-  std::unique_ptr<Borrow> next = std::move(queue_.front());
+std::unique_ptr<PendingFrame> LinkCore::next_frame_locked() {
+  const bool may_send = state_ == State::open || shutting_down_;
+  if (!may_send || queue_.empty()) return nullptr;
+  std::unique_ptr<PendingFrame> next = std::move(queue_.front());
   queue_.pop_front();
-  next->header = sealer_.seal(next->header, next->bytes().size());
-  if (next->header.kind != FrameKind::ping) spoke_ = true;  // Or every second quarter had none.
+  next->header = stamper_.stamp(next->header, next->bytes().size());
+  // A ping does not count, or only every second tick would send one.
+  if (next->header.kind != FrameKind::ping) sent_since_tick_ = true;
   return next;
 }
 
-void LinkCore::queue_own_locked(FrameKind kind, const std::string& text) {
-  queue_.push_back(Borrow::own(kind, text, hub_->lending));
+void LinkCore::queue_internal_locked(FrameKind kind, const std::string& text) {
+  queue_.push_back(PendingFrame::make_internal(kind, text, transport_->pending_frames));
   wake_writer_locked();
 }
 
 // ---- Reading ----
 
-// Null where the frame is the link's own, or comes too late.
+void LinkCore::deliver(Frame frame) {
+  const std::shared_ptr<LinkHandler> handler = receiver_of(frame);
+  if (handler == nullptr) return;
+  const size_t bytes = kKeptFrameBytes + frame.header.payload_bytes;
+  kept_bytes_ += bytes;
+  std::shared_ptr<const void>& owner = frame.payload.owner;
+  const void* const address = owner.get();
+  owner = std::shared_ptr<const void>(
+      address, [kept = std::move(owner), weak = weak_from_this(), bytes](const void*) mutable {
+        kept.reset();
+        if (const auto link = weak.lock()) link->on_payload_dropped(bytes);
+      });
+  handler->on_frame(std::move(frame));
+}
+
+// Returns null if the frame is the link's own or the link is no longer open.
 std::shared_ptr<LinkHandler> LinkCore::receiver_of(const Frame& frame) {
-  heard();
+  note_received();
   if (frame.header.kind == FrameKind::ping) return nullptr;
   if (frame.header.kind == FrameKind::goodbye) {
     std::string text(frame.payload.bytes(), '\0');
     frame.payload.copy_to(reinterpret_cast<std::byte*>(text.data()));
-    lost(unavailable(cut_text(text)));
+    post_fail(unavailable(truncated(text)));
     return nullptr;
   }
   const std::lock_guard lock(mutex_);
   return state_ == State::open ? handler_ : nullptr;
 }
 
-bool LinkCore::holds_back() {
-  if (kept_bytes_ <= hub_->limits.queue_bytes_max || state() != State::open) return false;
+bool LinkCore::pause_reading_if_full() {
+  const auto full = [this] {
+    return kept_bytes_ > transport_->limits.queue_bytes_max && state() == State::open;
+  };
+  if (!full()) return false;
   paused_ = true;
-  // What was dropped, or ended, in between found nothing to resume.
-  const bool holds = kept_bytes_ > hub_->limits.queue_bytes_max && state() == State::open;
-  return holds || !paused_.exchange(false);
+  // Checked again: what was dropped or closed before paused_ was set has woken no reader.
+  return full() || !paused_.exchange(false);
 }
 
-void LinkCore::dropped(size_t bytes) {
+void LinkCore::on_payload_dropped(size_t bytes) {
   kept_bytes_ -= bytes;
-  if (kept_bytes_ > hub_->limits.queue_bytes_max || !paused_) return;
+  if (kept_bytes_ > transport_->limits.queue_bytes_max || !paused_) return;
   const std::lock_guard lock(mutex_);
-  if (state_ != State::done && paused_.exchange(false)) wake_reader_locked();
+  if (state_ != State::closed && paused_.exchange(false)) wake_reader_locked();
 }
 
 // ---- Silence ----
 
-void LinkCore::tick() {
-  set_timer(tick_, &LinkCore::tick);
+void LinkCore::on_tick() {
+  set_timer(tick_, &LinkCore::on_tick);
   {
     const std::lock_guard lock(mutex_);
-    if (!std::exchange(spoke_, false) && queue_.empty()) queue_own_locked(FrameKind::ping, {});
+    if (!std::exchange(sent_since_tick_, false) && queue_.empty())
+      queue_internal_locked(FrameKind::ping, {});
   }
-  quiet_ticks_ = heard_.exchange(false) || shows_life() ? 0 : quiet_ticks_ + 1;
-  if (quiet_ticks_ < kSilentTicks - 1) return;  // And up to one more before the first.
-  const int least_ms = silence_ms_ * (kSilentTicks - 1) / kSilentTicks;
-  break_off(unavailable(peer_ + " has not answered for more than " + std::to_string(least_ms) +
-                        " ms (silence_ms = " + std::to_string(silence_ms_) + ")"));
+  silent_ticks_ = received_since_tick_.exchange(false) || peer_is_alive() ? 0 : silent_ticks_ + 1;
+  if (silent_ticks_ < kSilentTicksMax - 1) return;  // Up to one more passed before the first.
+  const int least_ms = silence_ms_ * (kSilentTicksMax - 1) / kSilentTicksMax;
+  fail(unavailable(peer_ + " has not answered for more than " + std::to_string(least_ms) +
+                   " ms (silence_ms = " + std::to_string(silence_ms_) + ")"));
 }
 
 }  // namespace tutti

@@ -1,245 +1,158 @@
-// What every link between hosts is, whatever carries its bytes: the queue of borrowed frames, their
-// numbers, the account of kept payloads, silence, and the link's beginning and end. A transport
-// derives from it and adds the wire: a socket or a gRPC stream.
+// The common base of all links: the queue of frames to send, their sequence numbers, flow control
+// of received payloads, detection of silent peers, and the link's states. A transport derives its
+// link from it and adds the wire: a socket, a gRPC stream or an in-process queue.
 //
-// The life of a link: waiting (for the handshake) -> open -> ending -> done. It ends once: by
-// end(), where this side closes it or refuses a frame (the peer is told in a goodbye, or in the
-// handshake's answer, and given a moment to hear it), or by lost(), where the wire failed or the
-// peer said goodbye.
+// States: connecting (until the handshake is complete) -> open -> closing -> closed. A link closes
+// once, in one of two ways. close_with(): this side closes it or rejects a frame; the peer is told
+// in a goodbye frame, or in the handshake's answer, and has a moment to read it. fail(): the wire
+// failed or the peer said goodbye.
 //
-// Silence: each side sends a ping where it has sent nothing else for a quarter of silence_ms, and
-// gives up a peer of which it has read nothing for more than three, unless the wire knows better.
+// Silence: each side sends a ping if it has sent nothing else for a quarter of silence_ms. It fails
+// the link if it has received nothing for more than three quarters, unless peer_is_alive().
 //
-// Threads: beginnings, ends and timers run on the hub's loop. Frames may come and go on any thread;
-// what they share with the loop is guarded by mutex_, which is never held while a handler, an
-// acceptor or a release runs. The loop may be gone once the link is done, so other threads post to
-// it only through post() and post_locked().
+// Threads: state changes and timers run on the transport's loop. Frames may be sent and delivered
+// on any thread; what these share with the loop is guarded by mutex_, which is never held while a
+// handler, an acceptor or a `released` runs. The loop may be destroyed once the link is closed, so
+// other threads post to it only through post() and post_locked().
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
-#include <span>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "daemon/base/loop.h"
 #include "daemon/transport/frame_codec.h"
-#include "daemon/transport/lending.h"
+#include "daemon/transport/pending_frame.h"
 #include "daemon/transport/transport.h"
+#include "daemon/transport/transport_core.h"
 #include "proto/handshake.h"
 
 namespace tutti {
-
-// A loop and the thread that turns it.
-class LoopThread {
- public:
-  LoopThread() : thread_([this] { loop.run(); }) {}
-  // What was posted before still runs. Not from its thread.
-  ~LoopThread() {
-    loop.stop();
-    thread_.join();
-  }
-  Loop loop;
-
- private:
-  std::thread thread_;
-};
-
-class LinkCore;
-using LinkSet = std::set<std::shared_ptr<LinkCore>>;
-
-// The part of a transport that its links hold on to. Any thread, but for park() and unpark().
-class LinkHub {
- public:
-  LinkHub(Loop& loop, const LinkLimits& limits)
-      : loop(loop), limits(limits), lending(std::make_shared<Lending>()) {}
-
-  // Keeps `link` alive until forget(). False once close_all() was called.
-  bool keep(std::shared_ptr<LinkCore> link);
-  void forget(const std::shared_ptr<LinkCore>& link);
-  LinkSet links();
-  void close_all(const Status& cause);
-  // Until none is left; not from the loop.
-  void wait_none();
-  // On the loop: links whose diallers' proofs the acceptor has not checked yet. Where there are
-  // more than half_open_max, the oldest ends.
-  void park(std::shared_ptr<LinkCore> link);
-  void unpark(const std::shared_ptr<LinkCore>& link) { parked_.remove(link); }
-
-  Loop& loop;
-  const LinkLimits limits;
-  const std::shared_ptr<Lending> lending;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool closing_ = false;  // Guarded by mutex_, as is links_.
-  LinkSet links_;
-  std::list<std::shared_ptr<LinkCore>> parked_;  // Oldest first. The loop's.
-};
 
 class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
  public:
   Status send(Outgoing frame) final;
   void close(Status cause) final;
-  void abort(Status cause) final { lost(std::move(cause)); }
-  // Closes with `mine` here and `theirs` at the peer. Any thread.
-  void end(Status mine, Status theirs);
+  void abort(Status cause) final { post_fail(std::move(cause)); }
+  // Closes with `own_cause` on this side and `peer_cause` on the other. Any thread.
+  void close_with(Status own_cause, Status peer_cause);
 
-  // The rest is called on the loop.
+  // All that follows is called on the loop unless stated otherwise.
 
-  // A listener's: asks who takes the link, and welcomes the dialler once its proof, of what it
-  // `said`, is known to be right; not for longer than connect_timeout_ms.
-  void ask(const Acceptor& acceptor, const std::string& said, const LinkProof& shown);
-  // Ends the link where the peer can no longer be told.
-  void break_off(Status cause);
-  // Says goodbye behind what is on its way; what is not begun is dropped.
-  void wind_up();
-
-  const std::string& peer() const { return peer_; }
+  // The listening side: offers the link to the acceptor, and calls welcome() once the dialler's
+  // `proof` over `transcript` is verified; closes the link if that takes longer than
+  // connect_timeout_ms.
+  void offer_to(const Acceptor& acceptor, const std::string& transcript, const LinkProof& proof);
+  // Closes the link without telling the peer.
+  void fail(Status cause);
+  // Drops the queue, and sends a goodbye behind the frame that is being sent. Idempotent.
+  void shut_down();
 
  protected:
-  enum class State { waiting, open, ending, done };
-  using Queue = std::deque<std::unique_ptr<Borrow>>;
+  enum class State { connecting, open, closing, closed };
+  using Queue = std::deque<std::unique_ptr<PendingFrame>>;
 
-  LinkCore(std::shared_ptr<LinkHub> hub, std::string peer, std::shared_ptr<LinkHandler> handler);
+  LinkCore(std::shared_ptr<TransportCore> transport, std::string peer,
+           std::shared_ptr<LinkHandler> handler);
 
-  // ---- The wire ----
+  // ---- What the wire implements ----
 
-  // next_locked() has more, or said_all_locked() holds. Any thread, mutex_ held.
+  // next_frame_locked() may have a frame, or all_sent_locked() holds. Any thread, mutex_ held.
   virtual void wake_writer_locked() = 0;
-  // Reading may begin, or go on after holds_back(). As above.
+  // Reading may start, or continue after pause_reading_if_full(). Any thread, mutex_ held.
   virtual void wake_reader_locked() = 0;
-  // Says so to a dialler, and opens.
+  // Sends `answer` to the dialler and opens the link.
   virtual void welcome(const std::string& answer) = 0;
-  // Ends what was never open, telling a dialler why; then finished().
+  // Closes a link that was never open, telling a dialler why; then calls on_wire_closed().
   virtual void refuse(const Status& why) = 0;
-  // Lets go of the wire at once; then finished(). Idempotent.
-  virtual void cut() = 0;
-  // Whether the peer lives although nothing of it was received lately.
-  virtual bool shows_life() const = 0;
+  // Closes the wire at once, then calls on_wire_closed(). Idempotent.
+  virtual void close_wire() = 0;
+  // Whether the peer is known to be alive although nothing was received from it lately.
+  virtual bool peer_is_alive() const = 0;
 
-  // ---- For the wire ----
+  // ---- What the wire calls ----
 
-  // Asks who takes the link. False: nobody, and the link ends.
-  bool put_to(const Acceptor& acceptor, const IncomingLink& guest);
-  // The link ends unless it is opened within connect_timeout_ms: "<peer> <what it did not do>".
-  void expect_opening(const std::string& what);
-  // The handshake is through: the peer may be silent for so long. False: the link is done.
-  bool opened(int silence_ms);
-  // Runs `task` on the loop, soon, unless the link is done. Any thread.
+  // Asks the acceptor for a handler. Returns false if it refused, and closes the link.
+  bool call_acceptor(const Acceptor& acceptor, const IncomingLink& incoming);
+  // Closes the link with "<peer> <failure> within <connect_timeout_ms>" unless it opens in time.
+  void start_open_timer(const std::string& failure);
+  // The handshake is complete; `silence_ms` is what both sides agreed on. Returns false if the link
+  // is closed.
+  bool set_open(int silence_ms);
+  // Runs `task` on the loop unless the link is closed. Any thread.
   void post(Loop::Task task);
   template <class Wire>
   void post_locked(void (Wire::*task)());
-  // The next frame to write, sealed; null: none now.
-  std::unique_ptr<Borrow> next_locked();
-  // The goodbye was the last.
-  bool said_all_locked() const { return winding_up_ && queue_.empty(); }
-  // Something of the peer has come.
-  void heard() { heard_ = true; }
-  // A checked frame has come, its payload in memory that `owner` keeps.
-  template <class Owner>
-  void deliver(const FrameHeader& header, std::vector<std::span<const std::byte>> fragments,
-               Owner owner);
-  // Whether the handler keeps so much that nothing may be read before wake_reader_locked().
-  bool holds_back();
-  // Closes on a frame that is not sound.
-  void refuse_frame(const Status& bad);
-  // break_off(), soon, from any thread.
-  void lost(Status cause);
-  // The wire is gone. `cause` where nothing better is known.
-  void finished(Status cause);
+  // Returns the next frame to write, its header complete; null if there is none now.
+  std::unique_ptr<PendingFrame> next_frame_locked();
+  // Whether the goodbye was handed out by next_frame_locked().
+  bool all_sent_locked() const { return shutting_down_ && queue_.empty(); }
+  // Notes that the peer sent something. Any thread.
+  void note_received() { received_since_tick_ = true; }
+  // Hands a checked frame to the handler. Any thread, one frame at a time.
+  void deliver(Frame frame);
+  // Returns true if the handler keeps so many bytes that nothing may be read until
+  // wake_reader_locked(). Any thread.
+  bool pause_reading_if_full();
+  // Closes the link because the peer sent a frame that is not valid. Any thread.
+  void close_on_bad_frame(const Status& bad);
+  // Calls fail() on the loop. Any thread.
+  void post_fail(Status cause);
+  // The wire is closed. `cause` is used if no other is known.
+  void on_wire_closed(Status cause);
 
   State state();
-  int silence_ms() const { return silence_ms_; }  // Of a listener's handshake.
+  int silence_ms() const { return silence_ms_; }
   bool is_open() const { return opened_; }
-  bool is_winding_up() const { return winding_up_; }
-  // Null once done.
+  bool is_shutting_down() const { return shutting_down_; }
+  // Null once closed.
   LinkHandler* handler() const { return handler_.get(); }
 
-  const std::shared_ptr<LinkHub> hub_;
+  const std::shared_ptr<TransportCore> transport_;
   const std::string peer_;  // For messages: "host b at 10.0.0.2:7000".
   std::mutex mutex_;
 
  private:
-  template <class Owner>
-  struct Held;
-
-  void queue_own_locked(FrameKind kind, const std::string& text);
-  bool set_cause_locked(Status cause);
+  void queue_internal_locked(FrameKind kind, const std::string& text);
+  bool start_closing_locked(Status cause);
   std::shared_ptr<LinkHandler> receiver_of(const Frame& frame);
-  void dropped(size_t bytes);
+  void on_payload_dropped(size_t bytes);
   void set_timer(Millis delay, void (LinkCore::*task)());
-  void tick();
-  void late();
-
-  static constexpr size_t kKeepingBytes = 512;  // What a kept frame takes beside its payload.
+  void on_open_timeout();
+  void on_tick();
 
   const std::shared_ptr<SendBudget> budget_;
-  std::atomic<size_t> kept_bytes_ = 0;  // Of delivered payloads that the handler has not dropped.
-  std::atomic<bool> paused_ = false;    // Nothing is read until some are.
-  std::atomic<bool> heard_ = false;     // Since the last tick, as is spoke_.
+  std::atomic<size_t> kept_bytes_ = 0;  // Delivered payloads that the handler has not dropped.
+  std::atomic<bool> paused_ = false;    // Reading waits for kept_bytes_ to fall.
+  std::atomic<bool> received_since_tick_ = false;
 
   // Guarded by mutex_.
-  State state_ = State::waiting;
+  State state_ = State::connecting;
   std::shared_ptr<LinkHandler> handler_;
   Queue queue_;
-  FrameSealer sealer_;
-  bool spoke_ = false;
+  FrameStamper stamper_;
+  bool sent_since_tick_ = false;
   std::optional<Status> cause_;
-  Status their_cause_;
-  bool winding_up_ = false;
+  Status peer_cause_;  // What the goodbye says.
+  bool shutting_down_ = false;
 
-  // The loop's alone.
+  // Loop thread only.
   bool opened_ = false;
-  std::string not_done_;  // By the peer, so far.
+  std::string open_failure_;
   int silence_ms_ = 0;
-  Millis tick_{0};  // A quarter of it.
-  int quiet_ticks_ = 0;
+  Millis tick_{0};  // A quarter of silence_ms_.
+  int silent_ticks_ = 0;
   Loop::TimerId timer_ = 0;
 };
 
 template <class Wire>
 void LinkCore::post_locked(void (Wire::*task)()) {
-  if (state_ == State::done) return;
-  hub_->loop.post([self = shared_from_this(), task] { (static_cast<Wire&>(*self).*task)(); });
-}
-
-// What keeps a delivered payload.
-template <class Owner>
-struct LinkCore::Held {
-  Held(Owner from, std::weak_ptr<LinkCore> keeper, size_t cost)
-      : owner(std::move(from)), link(std::move(keeper)), bytes(cost) {}
-  ~Held() {
-    owner.reset();
-    if (const auto keeper = link.lock()) keeper->dropped(bytes);
-  }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-
-  std::optional<Owner> owner;
-  const std::weak_ptr<LinkCore> link;
-  const size_t bytes;
-};
-
-template <class Owner>
-void LinkCore::deliver(const FrameHeader& header, std::vector<std::span<const std::byte>> fragments,
-                       Owner owner) {
-  Frame frame{header, {std::move(fragments), nullptr}};
-  const std::shared_ptr<LinkHandler> handler = receiver_of(frame);
-  if (handler == nullptr) return;
-  const size_t bytes = kKeepingBytes + header.payload_bytes;
-  kept_bytes_ += bytes;
-  frame.payload.owner = std::make_shared<Held<Owner>>(std::move(owner), weak_from_this(), bytes);
-  handler->on_frame(std::move(frame));
+  if (state_ == State::closed) return;
+  transport_->loop.post([self = shared_from_this(), task] { (static_cast<Wire&>(*self).*task)(); });
 }
 
 }  // namespace tutti

@@ -1,15 +1,16 @@
-// The in-process transport: links between transports that share a LocalNetwork. Nothing in one
-// process goes silent and every listener answers, so neither time limit is needed here.
+// The in-process transport: links between transports that share a LocalNetwork. Within a process no
+// peer goes silent and every listener answers, so the time limits do not apply.
 #include <map>
 
 #include "daemon/transport/local_link.h"
+#include "daemon/transport/loop_thread.h"
 
 namespace tutti {
 
-// Who listens where. Any thread.
+// The listeners by address. Thread-safe.
 class LocalNetwork {
  public:
-  // UNAVAILABLE: somebody listens there.
+  // Returns the address to dial. UNAVAILABLE: the address is in use.
   Result<std::string> add(const std::string& address, LocalListener listener) {
     std::lock_guard lock(mutex_);
     std::string where = address;
@@ -39,33 +40,34 @@ namespace {
 class LocalTransport : public Transport {
  public:
   LocalTransport(std::shared_ptr<LocalNetwork> network, const LinkLimits& limits)
-      : network_(std::move(network)), hub_(std::make_shared<LinkHub>(thread_.loop, limits)) {}
+      : network_(std::move(network)),
+        core_(std::make_shared<TransportCore>(thread_.loop, limits)) {}
 
   ~LocalTransport() override {
     if (!address_.empty()) network_->remove(address_);
-    hub_->close_all(unavailable("its transport ends"));
-    hub_->wait_none();
-    hub_->lending->wait_none();
+    core_->close_all(unavailable("its transport ends"));
+    core_->wait_no_links();
+    core_->pending_frames->wait_zero();
   }
 
   std::string name() const override { return "local"; }
 
   Result<std::string> listen(const std::string& address, Acceptor acceptor) override {
     if (!address_.empty()) return failed_precondition("listening at " + address_ + " already");
-    auto where = network_->add(address, {hub_, std::move(acceptor)});
+    auto where = network_->add(address, {core_, std::move(acceptor)});
     if (where.ok()) address_ = *where;
     return where;
   }
 
   std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
                                 std::shared_ptr<LinkHandler> handler) override {
-    return LocalLink::dial(hub_, network_->find(address), address, hello, std::move(handler));
+    return LocalLink::dial(core_, network_->find(address), address, hello, std::move(handler));
   }
 
  private:
   const std::shared_ptr<LocalNetwork> network_;
   LoopThread thread_;
-  const std::shared_ptr<LinkHub> hub_;
+  const std::shared_ptr<TransportCore> core_;
   std::string address_;
 };
 

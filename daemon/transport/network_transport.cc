@@ -1,5 +1,5 @@
-// A worker's transport between hosts. Every host listens in one way and says so in its address,
-// "tcp://10.0.0.1:7000"; it is dialled that way, whatever the dialling host listens by.
+// The transport between hosts. A host listens over TCP or gRPC and names it in its address,
+// "tcp://10.0.0.1:7000"; it is dialled that way, however the dialling host listens.
 #include "daemon/transport/transport.h"
 
 namespace tutti {
@@ -31,7 +31,7 @@ class NetworkTransport final : public Transport {
   }
 
  private:
-  // Made when first needed, for it brings threads along.
+  // Made on first use, because it starts threads.
   Transport& grpc() {
     if (grpc_ == nullptr) grpc_ = make_grpc_transport(limits_);
     return *grpc_;

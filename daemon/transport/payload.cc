@@ -1,3 +1,4 @@
+// Payload's accessors.
 #include <cstring>
 
 #include "daemon/transport/transport.h"

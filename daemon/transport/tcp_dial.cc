@@ -1,3 +1,4 @@
+// The dialling side of TCP links: name lookup, connect and handshake.
 #include <cstring>
 
 #include "daemon/transport/handshake.h"
@@ -6,136 +7,137 @@
 namespace tutti {
 namespace {
 
-// One dial; it lives as long as the loop or the resolver may still call it.
-class Dial : public std::enable_shared_from_this<Dial> {
+// One dial. It is kept alive by the callbacks of the loop and the resolver. Loop thread only.
+class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
  public:
-  Dial(std::shared_ptr<TcpHub> hub, std::shared_ptr<TcpLink> link, const std::string& address,
-       const LinkHello& hello)
-      : hub_(std::move(hub)),
+  TcpDialler(std::shared_ptr<TcpTransportCore> transport, std::shared_ptr<TcpLink> link,
+             const std::string& address, const LinkHello& hello)
+      : transport_(std::move(transport)),
         link_(std::move(link)),
         address_(address),
-        handshake_(hello, hub_->limits, address) {}
+        handshake_(hello, transport_->limits, address) {}
 
   void start();
-  void give_up();
+  void stop();
 
  private:
   enum class Stage { connecting, challenge, answer };
 
-  void found(Result<std::vector<SocketAddress>> addresses);
+  void on_resolved(Result<std::vector<SocketAddress>> addresses);
   void try_next(const std::string& last_error);
-  void connected();
-  void ready();
-  void heard();
-  void challenged();
-  void answered();
+  void on_connected();
+  void on_readable();
+  void on_message();
+  void on_challenge();
+  void on_answer();
   void fail(Status cause) const;
 
-  const std::shared_ptr<TcpHub> hub_;
-  std::shared_ptr<TcpLink> link_;  // Null once over.
+  const std::shared_ptr<TcpTransportCore> transport_;
+  std::shared_ptr<TcpLink> link_;  // Null once the dial has succeeded or stopped.
   const std::string address_;
   DiallerHandshake handshake_;
   std::vector<SocketAddress> addresses_;
   size_t next_address_ = 0;
   Fd socket_;
   Stage stage_ = Stage::connecting;
-  std::string in_;
+  std::string received_;
 };
 
-void Dial::start() {
+void TcpDialler::start() {
   Result<std::vector<SocketAddress>> addresses = resolve(address_, /*names=*/false);
   if (addresses.ok() || addresses.status().code() == Code::invalid_argument)
-    return found(std::move(addresses));
-  // A name, then; to look it up may take long.
-  if (hub_->resolver == nullptr) hub_->resolver = std::make_unique<LoopThread>();
-  hub_->resolver->loop.post([self = shared_from_this()] {
-    self->hub_->loop.post([self, addresses = resolve(self->address_, /*names=*/true)]() mutable {
-      self->found(std::move(addresses));
-    });
+    return on_resolved(std::move(addresses));
+  // It is a name. Looking it up may block, so another thread does it.
+  if (transport_->resolver == nullptr) transport_->resolver = std::make_unique<LoopThread>();
+  transport_->resolver->loop.post([self = shared_from_this()] {
+    self->transport_->loop.post(
+        [self, addresses = resolve(self->address_, /*names=*/true)]() mutable {
+          self->on_resolved(std::move(addresses));
+        });
   });
 }
 
-void Dial::give_up() {
+void TcpDialler::stop() {
   link_.reset();
-  if (socket_.valid()) hub_->loop.unwatch(socket_.get());
+  if (socket_.valid()) transport_->loop.unwatch(socket_.get());
   socket_.reset();
 }
 
-// The link gives this dial up, too.
-void Dial::fail(Status cause) const {
-  if (const std::shared_ptr<TcpLink> link = link_) link->break_off(std::move(cause));
+// Fails the link, which calls stop().
+void TcpDialler::fail(Status cause) const {
+  if (const std::shared_ptr<TcpLink> link = link_) link->fail(std::move(cause));
 }
 
-void Dial::found(Result<std::vector<SocketAddress>> addresses) {
+void TcpDialler::on_resolved(Result<std::vector<SocketAddress>> addresses) {
   if (link_ == nullptr) return;
   if (!addresses.ok()) return fail(addresses.status());
   addresses_ = *std::move(addresses);
   try_next("it has no address");
 }
 
-void Dial::try_next(const std::string& last_error) {
-  if (socket_.valid()) hub_->loop.unwatch(socket_.get());
+void TcpDialler::try_next(const std::string& last_error) {
+  if (socket_.valid()) transport_->loop.unwatch(socket_.get());
   socket_.reset();
   if (next_address_ == addresses_.size())
     return fail(unavailable("nobody listens at " + address_ + ": " + last_error +
                             "; where only a proxy leads there, set transport = grpc on that host"));
-  Result<Fd> socket = begin_connect(addresses_[next_address_++], hub_->limits.congestion);
+  Result<Fd> socket = begin_connect(addresses_[next_address_++], transport_->limits.congestion);
   if (!socket.ok()) return try_next(socket.status().message());
   socket_ = *std::move(socket);
-  const Status watched = hub_->loop.watch(
-      socket_.get(), EPOLLOUT, [self = shared_from_this()](uint32_t) { self->connected(); });
+  const Status watched = transport_->loop.watch(
+      socket_.get(), EPOLLOUT, [self = shared_from_this()](uint32_t) { self->on_connected(); });
   if (!watched.ok()) fail(watched);
 }
 
-void Dial::connected() {
+void TcpDialler::on_connected() {
   if (const int error = connect_error(socket_); error != 0) return try_next(std::strerror(error));
   if (!write_at_once(socket_, handshake_.hello())) return try_next("it takes no hello");
   stage_ = Stage::challenge;
-  const Status watched = hub_->loop.watch(socket_.get(), EPOLLIN,
-                                          [self = shared_from_this()](uint32_t) { self->ready(); });
+  const Status watched = transport_->loop.watch(
+      socket_.get(), EPOLLIN, [self = shared_from_this()](uint32_t) { self->on_readable(); });
   if (!watched.ok()) fail(watched);
 }
 
-void Dial::ready() {
+void TcpDialler::on_readable() {
   while (socket_.valid()) {
     const bool first = stage_ == Stage::challenge;
-    const auto wanted = first ? Result<size_t>(sizeof(LinkChallenge)) : answer_bytes(in_);
+    const auto wanted = first ? Result<size_t>(sizeof(LinkChallenge)) : answer_size(received_);
     if (!wanted.ok()) return fail(unavailable(address_ + ": " + wanted.status().message()));
-    const Intake intake = read_exactly(socket_, in_, *wanted);
-    if (intake == Intake::partial) return;
-    if (intake == Intake::broken)
+    const ReadResult result = read_exactly(socket_, received_, *wanted);
+    if (result == ReadResult::partial) return;
+    if (result == ReadResult::broken)
       return fail(unavailable(address_ + " hung up before it had accepted the link"));
-    heard();
+    on_message();
   }
 }
 
-void Dial::heard() {
-  if (stage_ == Stage::challenge) return challenged();
-  const auto whole = answer_bytes(in_);  // Of a refusal, the words follow.
-  if (!whole.ok() || *whole == in_.size()) answered();
+void TcpDialler::on_message() {
+  if (stage_ == Stage::challenge) return on_challenge();
+  const auto whole = answer_size(received_);  // A refusal is followed by its text.
+  if (!whole.ok() || *whole == received_.size()) on_answer();
 }
 
-void Dial::challenged() {
-  const Result<std::string> proof = handshake_.prove(in_);
+void TcpDialler::on_challenge() {
+  const Result<std::string> proof = handshake_.prove(received_);
   if (!proof.ok()) return fail(proof.status());
   if (!write_at_once(socket_, *proof)) return fail(unavailable(address_ + " takes no proof"));
   stage_ = Stage::answer;
-  in_.clear();
+  received_.clear();
 }
 
-void Dial::answered() {
-  if (const Status accepted = handshake_.check(in_); !accepted.ok()) return fail(accepted);
-  hub_->loop.unwatch(socket_.get());
+void TcpDialler::on_answer() {
+  if (const Status accepted = handshake_.check(received_); !accepted.ok()) return fail(accepted);
+  transport_->loop.unwatch(socket_.get());
   link_->open(std::move(socket_), handshake_.silence_ms());
   link_.reset();
 }
 
 }  // namespace
 
-void dial_tcp(std::shared_ptr<TcpHub> hub, std::shared_ptr<TcpLink> link,
+void dial_tcp(std::shared_ptr<TcpTransportCore> transport, std::shared_ptr<TcpLink> link,
               const std::string& address, const LinkHello& hello) {
-  const auto dial = std::make_shared<Dial>(std::move(hub), link, address, hello);
-  if (link->begin_dial([dial] { dial->give_up(); })) dial->start();
+  const auto dial = std::make_shared<TcpDialler>(std::move(transport), link, address, hello);
+  if (link->set_dial([dial] { dial->stop(); })) dial->start();
 }
 
 }  // namespace tutti

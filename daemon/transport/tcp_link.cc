@@ -16,39 +16,37 @@
 namespace tutti {
 namespace {
 
-constexpr Millis kGoodbyeLimit{600};              // A little more than links take at most.
-constexpr size_t kPartsMost = 64;                 // Of one write.
+constexpr Millis kShutdownTimeout{600};           // A little more than a link takes at most.
+constexpr size_t kPartsMax = 64;                  // Of one write.
 constexpr size_t kWriteBytes = size_t{1} << 20;   // Written before anything is read.
-constexpr size_t kTurnBytes = size_t{256} << 10;  // Read before the loop turns to others.
-
-size_t size_of(const Borrow& frame) { return sizeof(FrameHeader) + frame.bytes().size(); }
+constexpr size_t kTurnBytes = size_t{256} << 10;  // Read before the loop serves others.
 
 }  // namespace
 
-void TcpHub::drive_to_end() {
+void TcpTransportCore::run_until_no_links() {
   const auto all = [this](auto&& task) {
     const LinkSet left = links();
     for (const auto& link : left) task(static_cast<TcpLink&>(*link));
     return !left.empty();
   };
-  all([](TcpLink& link) { link.wind_up(); });
-  const TimePoint limit = Clock::now() + kGoodbyeLimit;
+  all([](TcpLink& link) { link.shut_down(); });
+  const TimePoint limit = Clock::now() + kShutdownTimeout;
   std::vector<pollfd> sockets;
   while (Clock::now() < limit && all([&](TcpLink& link) {
            sockets.push_back({link.descriptor(), POLLIN, 0});
          })) {
     poll(sockets.data(), sockets.size(), 10);
     sockets.clear();
-    all([](TcpLink& link) { link.ready(EPOLLIN | EPOLLOUT); });
+    all([](TcpLink& link) { link.on_ready(EPOLLIN | EPOLLOUT); });
   }
-  all([](TcpLink& link) { link.break_off(unavailable("its transport ends")); });
+  all([](TcpLink& link) { link.fail(unavailable("its transport ends")); });
 }
 
-TcpLink::TcpLink(std::shared_ptr<TcpHub> hub, std::string peer,
+TcpLink::TcpLink(std::shared_ptr<TcpTransportCore> transport, std::string peer,
                  std::shared_ptr<LinkHandler> handler)
-    : LinkCore(hub, std::move(peer), std::move(handler)),
-      pool_(hub->pool),
-      reader_(pool_, hub_->limits.frame_bytes_max) {}
+    : LinkCore(transport, std::move(peer), std::move(handler)),
+      pool_(transport->pool),
+      reader_(pool_, transport_->limits.frame_bytes_max) {}
 
 Status TcpLink::broken(const std::string& why) const {
   return unavailable("the link to " + peer_ + " broke: " + why);
@@ -56,58 +54,58 @@ Status TcpLink::broken(const std::string& why) const {
 
 // ---- Beginning and end ----
 
-bool TcpLink::begin_dial(std::function<void()> give_up) {
-  if (state() == State::done) return false;
-  give_up_ = std::move(give_up);
-  expect_opening("did not accept the link");
+bool TcpLink::set_dial(std::function<void()> stop_dial) {
+  if (state() == State::closed) return false;
+  stop_dial_ = std::move(stop_dial);
+  start_open_timer("did not accept the link");
   return true;
 }
 
 Status TcpLink::watch(uint32_t events) {
-  return hub_->loop.watch(socket_.get(), events,
-                          [self = std::static_pointer_cast<TcpLink>(shared_from_this())](
-                              uint32_t what) { self->ready(what); });
+  return transport_->loop.watch(socket_.get(), events,
+                                [self = std::static_pointer_cast<TcpLink>(shared_from_this())](
+                                    uint32_t what) { self->on_ready(what); });
 }
 
-bool TcpLink::wait_with(Fd socket) {
+bool TcpLink::await_acceptance(Fd socket) {
   socket_ = std::move(socket);
   return watch(EPOLLRDHUP).ok();
 }
 
 void TcpLink::open(Fd socket, int silence_ms) {
-  give_up_ = nullptr;
-  if (!opened(silence_ms)) return;
+  stop_dial_ = nullptr;
+  if (!set_open(silence_ms)) return;
   socket_ = std::move(socket);
   const Status watched = watch(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
-  if (!watched.ok()) break_off(watched);
+  if (!watched.ok()) fail(watched);
 }
 
 void TcpLink::welcome(const std::string& answer) {
-  if (!write_at_once(socket_, answer)) return break_off(broken("it takes no answer"));
+  if (!write_at_once(socket_, answer)) return fail(broken("it takes no answer"));
   open(std::move(socket_), silence_ms());
 }
 
 void TcpLink::refuse(const Status& why) {
   if (socket_.valid()) (void)write_at_once(socket_, write_refusal(why));
-  cut();
+  close_wire();
 }
 
-void TcpLink::cut() {
-  if (const auto give_up = std::exchange(give_up_, nullptr)) give_up();
-  if (socket_.valid()) hub_->loop.unwatch(socket_.get());
+void TcpLink::close_wire() {
+  if (const auto stop_dial = std::exchange(stop_dial_, nullptr)) stop_dial();
+  if (socket_.valid()) transport_->loop.unwatch(socket_.get());
   socket_.reset();
   std::exchange(writing_, {}).clear();
-  finished(broken("it was closed"));
+  on_wire_closed(broken("it was closed"));
 }
 
-void TcpLink::ready(uint32_t events) {
+void TcpLink::on_ready(uint32_t events) {
   hung_up_ = hung_up_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-  if (!is_open()) return hung_up_ ? break_off(broken("its dialler hung up")) : void();
+  if (!is_open()) return hung_up_ ? fail(broken("its dialler hung up")) : void();
   if ((events & EPOLLOUT) != 0) {
-    blocked_ = false;
+    write_blocked_ = false;
     if (socket_.valid()) write_some();
   }
-  empty_ = false;
+  drained_ = false;
   read_some();
 }
 
@@ -123,16 +121,16 @@ void TcpLink::flush() {
     flush_posted_ = false;
   }
   if (socket_.valid() && is_open()) write_some();
-  if (is_winding_up()) read_soon();
+  if (is_shutting_down()) post_read();
 }
 
-// As much as one write takes. False: there is nothing to write.
+// Takes from the queue as much as one write may carry. Returns false if there is nothing to write.
 bool TcpLink::refill() {
   const std::lock_guard lock(mutex_);
-  while (unwritten_ < kWriteBytes && writing_.size() < kPartsMost / 2) {
-    std::unique_ptr<Borrow> next = next_locked();
+  while (unwritten_ < kWriteBytes && writing_.size() < kPartsMax / 2) {
+    std::unique_ptr<PendingFrame> next = next_frame_locked();
     if (!next) break;
-    unwritten_ += size_of(*next);
+    unwritten_ += next->size();
     writing_.push_back(std::move(next));
   }
   return !writing_.empty();
@@ -140,7 +138,7 @@ bool TcpLink::refill() {
 
 void TcpLink::write_some() {
   size_t sum = 0;
-  while (!blocked_ && refill()) {
+  while (!write_blocked_ && refill()) {
     if (sum >= kWriteBytes) {
       const std::lock_guard lock(mutex_);
       return wake_writer_locked();
@@ -148,28 +146,28 @@ void TcpLink::write_some() {
     const ssize_t wrote = write_once();
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0 && errno == EAGAIN) {
-      blocked_ = true;
+      write_blocked_ = true;
     } else if (wrote < 0) {
-      return cannot_write(errno);
+      return on_write_error(errno);
     } else {
       sum += static_cast<size_t>(wrote);
-      written(static_cast<size_t>(wrote));
+      on_written(static_cast<size_t>(wrote));
     }
   }
-  if (is_winding_up() && writing_.empty() && socket_.valid()) shutdown(socket_.get(), SHUT_WR);
+  if (is_shutting_down() && writing_.empty() && socket_.valid()) shutdown(socket_.get(), SHUT_WR);
 }
 
-// The peer may have said why: what it sent is read before the link breaks.
-void TcpLink::cannot_write(int error) {
-  blocked_ = true;
-  if (holding_) return break_off(broken(std::strerror(error)));
-  empty_ = false;
-  read_soon();
+// The peer may have said why: what it sent is read before the link fails.
+void TcpLink::on_write_error(int error) {
+  write_blocked_ = true;
+  if (reading_paused_) return fail(broken(std::strerror(error)));
+  drained_ = false;
+  post_read();
 }
 
-// Headers and payloads of several frames in one call, straight from where they lie.
+// Writes the headers and payloads of several frames in one call, without copying them.
 ssize_t TcpLink::write_once() {
-  std::array<iovec, kPartsMost> parts;
+  std::array<iovec, kPartsMax> parts;
   size_t count = 0;
   size_t sum = 0;
   size_t skip = written_;
@@ -178,7 +176,7 @@ ssize_t TcpLink::write_once() {
     skip -= skipped;
     const size_t left = std::min(bytes - skipped, kWriteBytes - sum);
     if (left == 0) return;
-    // sendmsg only reads what it is given as mutable.
+    // The iovec is mutable, but sendmsg only reads from it.
     parts[count++] = {const_cast<char*>(static_cast<const char*>(data)) + skipped, left};
     sum += left;
   };
@@ -193,19 +191,19 @@ ssize_t TcpLink::write_once() {
   return sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void TcpLink::written(size_t bytes) {
+void TcpLink::on_written(size_t bytes) {
   unwritten_ -= bytes;
   written_ += bytes;
-  while (!writing_.empty() && written_ >= size_of(*writing_.front())) {
-    written_ -= size_of(*writing_.front());
-    const std::unique_ptr<Borrow> whole = std::move(writing_.front());
-    writing_.pop_front();  // First, for its release may do anything.
+  while (!writing_.empty() && written_ >= writing_.front()->size()) {
+    written_ -= writing_.front()->size();
+    const std::unique_ptr<PendingFrame> whole = std::move(writing_.front());
+    writing_.pop_front();  // Before the frame is released: its `released` may change writing_.
   }
 }
 
 // ---- Reading ----
 
-void TcpLink::read_soon() {
+void TcpLink::post_read() {
   if (std::exchange(read_posted_, true)) return;
   post([this, self = shared_from_this()] {
     read_posted_ = false;
@@ -216,62 +214,56 @@ void TcpLink::read_soon() {
 void TcpLink::read_some() {
   size_t sum = 0;
   while (socket_.valid() && is_open()) {
-    if (is_winding_up()) return discard_some();
-    holding_ = holds_back();
-    if (holding_) return;
-    Result<std::optional<FrameReader::Whole>> next = reader_.next(handler());
-    if (!next.ok()) return refuse_frame(next.status());
+    if (is_shutting_down()) return discard_some();
+    reading_paused_ = pause_reading_if_full();
+    if (reading_paused_) return;
+    Result<std::optional<Frame>> next = reader_.next(handler());
+    if (!next.ok()) return close_on_bad_frame(next.status());
     if (!next->has_value()) {
       if (!fill()) return;
       continue;
     }
     sum += sizeof(FrameHeader) + (*next)->header.payload_bytes;
-    take(std::move(**next));
-    if (sum >= kTurnBytes) return read_soon();
+    deliver(std::move(**next));
+    if (sum >= kTurnBytes) return post_read();
   }
 }
 
-// Whether more is to be looked at now.
+// Reads once. Returns true if there may be something to parse or to read now.
 bool TcpLink::fill() {
-  if (empty_) return false;
+  if (drained_) return false;
   const ssize_t got = reader_.fill(socket_.get());
   if (got > 0) {
-    heard();
-    empty_ = reader_.was_short() && !hung_up_;  // Else the end of the stream is behind it.
+    note_received();
+    // After a hang-up the end of the stream follows the last byte.
+    drained_ = reader_.was_short() && !hung_up_;
     return true;
   }
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && errno == EAGAIN)
-    empty_ = true;
+    drained_ = true;
   else
-    break_off(broken(got == 0 ? "its process ended" : std::strerror(errno)));
+    fail(broken(got == 0 ? "its process ended" : std::strerror(errno)));
   return false;
 }
 
-// What still comes after this side's goodbye; the peer's end of stream is the end.
+// Discards what arrives after this side's goodbye, until the peer ends its stream.
 void TcpLink::discard_some() {
   std::array<std::byte, 16 << 10> ignored;
   for (size_t sum = 0; sum < kTurnBytes;) {
     const ssize_t got = recv(socket_.get(), ignored.data(), ignored.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EAGAIN) return;
-    if (got <= 0) return cut();
+    if (got <= 0) return close_wire();
     sum += static_cast<size_t>(got);
   }
-  read_soon();
+  post_read();
 }
 
-void TcpLink::take(FrameReader::Whole whole) {
-  const FrameHeader header = whole.header;
-  std::vector<std::span<const std::byte>> fragments;
-  if (header.payload_bytes > 0) fragments = {{whole.payload(), header.payload_bytes}};
-  deliver(header, std::move(fragments), std::move(whole));
-}
-
-// The kernel of a host that lives answers every ping, whatever its processes do.
-bool TcpLink::shows_life() const {
+// The kernel of a live host acknowledges every ping, whatever its processes do.
+bool TcpLink::peer_is_alive() const {
   tcp_info info{};
   socklen_t size = sizeof(info);
-  if (!holding_ || getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+  if (!reading_paused_ || getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
     return false;
   return info.tcpi_unacked == 0 || Millis(info.tcpi_last_ack_recv) < Millis(silence_ms());
 }

@@ -1,9 +1,9 @@
-// The wire of a TCP link: its socket. All of it lives on the worker's loop: a frame is read, handed
-// over, folded and its successor written by one thread, with no wake-up in between. Only send(),
-// close() and the dropping of payloads may come from other threads; they leave a task on the loop.
+// A link over a TCP socket. Everything runs on the worker's loop: one thread reads a frame, hands
+// it over, folds it and writes its successor, without waking another. Only send(), close() and the
+// dropping of payloads may come from other threads; they post a task to the loop.
 //
-// While this side holds its peer back it reads nothing and so does not judge its silence; a host
-// that vanishes then is noticed by the kernel's missing acknowledgements.
+// While this side holds its peer back it reads nothing, so it cannot judge the peer by what it
+// receives; a host that vanishes then is noticed by its kernel's missing acknowledgements.
 #pragma once
 
 #include <deque>
@@ -11,38 +11,42 @@
 #include <memory>
 #include <string>
 
+#include "daemon/transport/buffer_pool.h"
 #include "daemon/transport/frame_reader.h"
 #include "daemon/transport/link_core.h"
-#include "daemon/transport/slab_pool.h"
+#include "daemon/transport/loop_thread.h"
 #include "daemon/transport/tcp_socket.h"
 
 namespace tutti {
 
-class TcpHub final : public LinkHub {
+class TcpTransportCore final : public TransportCore {
  public:
-  TcpHub(Loop& loop, const LinkLimits& limits)
-      : LinkHub(loop, limits), pool(std::make_shared<SlabPool>(limits.queue_bytes_max)) {}
-  // Ends the links from the loop's own thread, which does nothing else meanwhile.
-  void drive_to_end();
+  TcpTransportCore(Loop& loop, const LinkLimits& limits)
+      : TransportCore(loop, limits), pool(std::make_shared<BufferPool>(limits.queue_bytes_max)) {}
+  // Blocks until no link is left, serving the links' sockets meanwhile. On the loop's thread, which
+  // runs nothing else until this returns.
+  void run_until_no_links();
 
-  const std::shared_ptr<SlabPool> pool;
-  std::unique_ptr<LoopThread> resolver;  // Looks up hosts' names, once there is one. On the loop.
+  const std::shared_ptr<BufferPool> pool;
+  std::unique_ptr<LoopThread>
+      resolver;  // Looks up host names; made on first use. Loop thread only.
 };
 
+// Loop thread only, except for what LinkCore allows on others.
 class TcpLink final : public LinkCore {
  public:
-  TcpLink(std::shared_ptr<TcpHub> hub, std::string peer, std::shared_ptr<LinkHandler> handler);
+  TcpLink(std::shared_ptr<TcpTransportCore> transport, std::string peer,
+          std::shared_ptr<LinkHandler> handler);
 
-  // On the loop.
-
-  // A dialler's: within connect_timeout_ms something calls open(). It is told to stop where the
-  // link ends before. False: the link is done already.
-  bool begin_dial(std::function<void()> give_up);
-  // A listener's: nothing is read before the dialler is let in. False: it cannot be waited for.
-  bool wait_with(Fd socket);
-  // The handshake is through.
+  // For a dialler: open() must follow within connect_timeout_ms. `stop_dial` is called if the link
+  // is closed before. Returns false if it is closed already.
+  bool set_dial(std::function<void()> stop_dial);
+  // For a listener: holds the socket until the dialler is accepted. No frame is read until then.
+  // Returns false if the socket cannot be watched.
+  bool await_acceptance(Fd socket);
+  // The handshake is complete.
   void open(Fd socket, int silence_ms);
-  void ready(uint32_t events);
+  void on_ready(uint32_t events);
   int descriptor() const { return socket_.get(); }
 
  private:
@@ -50,8 +54,8 @@ class TcpLink final : public LinkCore {
   void wake_reader_locked() override { post_locked(&TcpLink::read_some); }
   void welcome(const std::string& answer) override;
   void refuse(const Status& why) override;
-  void cut() override;
-  bool shows_life() const override;
+  void close_wire() override;
+  bool peer_is_alive() const override;
 
   Status watch(uint32_t events);
   Status broken(const std::string& why) const;
@@ -59,32 +63,31 @@ class TcpLink final : public LinkCore {
   void write_some();
   bool refill();
   ssize_t write_once();
-  void cannot_write(int error);
-  void written(size_t bytes);
-  void read_soon();
+  void on_write_error(int error);
+  void on_written(size_t bytes);
+  void post_read();
   void read_some();
   bool fill();
   void discard_some();
-  void take(FrameReader::Whole whole);
 
-  const std::shared_ptr<SlabPool> pool_;
+  const std::shared_ptr<BufferPool> pool_;
   bool flush_posted_ = false;  // Guarded by mutex_.
-  // The loop's alone.
+  // Loop thread only.
   Fd socket_;
-  std::function<void()> give_up_;
-  std::deque<std::unique_ptr<Borrow>> writing_;
-  size_t unwritten_ = 0;  // Bytes of writing_, less written_.
-  size_t written_ = 0;    // Of writing_'s first.
-  bool blocked_ = false;  // Until the socket takes more.
+  std::function<void()> stop_dial_;
+  std::deque<std::unique_ptr<PendingFrame>> writing_;
+  size_t unwritten_ = 0;        // Bytes of writing_ that the socket has not taken.
+  size_t written_ = 0;          // Bytes of writing_'s first frame that it has taken.
+  bool write_blocked_ = false;  // Until the socket is writable.
   FrameReader reader_;
-  bool empty_ = false;  // The socket, until it says otherwise.
+  bool drained_ = false;  // The socket has no more to read until it is readable again.
   bool hung_up_ = false;
-  bool holding_ = false;  // Nothing is read until the handler drops some.
+  bool reading_paused_ = false;  // Until the handler drops payloads.
   bool read_posted_ = false;
 };
 
-// The dialling end of a TCP link, from its address to its open socket. On the loop.
-void dial_tcp(std::shared_ptr<TcpHub> hub, std::shared_ptr<TcpLink> link,
+// Dials `address` for `link`, from the lookup of its name to its open socket. Loop thread only.
+void dial_tcp(std::shared_ptr<TcpTransportCore> transport, std::shared_ptr<TcpLink> link,
               const std::string& address, const LinkHello& hello);
 
 }  // namespace tutti

@@ -1,4 +1,5 @@
-// The listening end of TCP links: strangers in, links out (proto/handshake.h).
+// The listening side of TCP links: accepts connections, runs their handshakes (proto/handshake.h)
+// and offers the links to the acceptor.
 #pragma once
 
 #include <list>
@@ -8,12 +9,12 @@
 
 namespace tutti {
 
-class Stranger;
+class IncomingConnection;
 
-// On the loop, but for its making before the loop runs.
+// Loop thread only; may be constructed before the loop runs.
 class TcpListener {
  public:
-  TcpListener(std::shared_ptr<TcpHub> hub, Fd socket, Acceptor acceptor);
+  TcpListener(std::shared_ptr<TcpTransportCore> transport, Fd socket, Acceptor acceptor);
   ~TcpListener();
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;
@@ -21,15 +22,15 @@ class TcpListener {
   Status start();
 
  private:
-  friend class Stranger;
+  friend class IncomingConnection;
   void accept_some();
-  void rest();
+  void pause_accepting();
 
-  const std::shared_ptr<TcpHub> hub_;
+  const std::shared_ptr<TcpTransportCore> transport_;
   const Fd socket_;
   const Acceptor acceptor_;
-  std::list<std::shared_ptr<Stranger>> strangers_;  // Oldest first.
-  Loop::TimerId rest_ = 0;
+  std::list<std::shared_ptr<IncomingConnection>> connections_;  // Oldest first.
+  Loop::TimerId resume_timer_ = 0;
 };
 
 }  // namespace tutti

@@ -100,16 +100,16 @@ int connect_error(const Fd& socket) {
   return error;
 }
 
-Intake read_exactly(const Fd& socket, std::string& into, size_t wanted) {
+ReadResult read_exactly(const Fd& socket, std::string& into, size_t wanted) {
   while (into.size() < wanted) {
     const size_t had = into.size();
     into.resize(wanted);
     const ssize_t got = recv(socket.get(), into.data() + had, wanted - had, MSG_DONTWAIT);
     into.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got > 0 || (got < 0 && errno == EINTR)) continue;
-    return got < 0 && errno == EAGAIN ? Intake::partial : Intake::broken;
+    return got < 0 && errno == EAGAIN ? ReadResult::partial : ReadResult::broken;
   }
-  return Intake::whole;
+  return ReadResult::whole;
 }
 
 bool write_at_once(const Fd& socket, const std::string& bytes) {

@@ -1,4 +1,4 @@
-// The sockets of TCP links: how they are found, made and set.
+// Sockets of TCP links: addresses, options, connecting and short blocking-free reads and writes.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,24 +17,27 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// Where "host:port" leads, in the order to try. `names`: asks for a host's name, which may block;
-// else only numbers are understood. INVALID_ARGUMENT: not of that form. UNAVAILABLE: no such host.
+// Returns the addresses of "host:port" in the order to try. With `names` it looks up host names,
+// which may block; otherwise it accepts numeric hosts only. INVALID_ARGUMENT: another form.
+// UNAVAILABLE: no such host.
 Result<std::vector<SocketAddress>> resolve(const std::string& address, bool names);
 
-// No delay, and the congestion control where the kernel allows it: from the start, for one that
-// paces (bbr) leaves its pacing behind when it is exchanged later. What is accepted inherits it.
+// Returns a listening socket with TCP_NODELAY and `congestion`, if the kernel allows it; accepted
+// sockets inherit both. Congestion control is set before the handshake because one that paces
+// (bbr) leaves its pacing in effect when it is replaced later.
 Result<Fd> listen_at(const SocketAddress& address, const std::string& congestion);
 int port_of(const Fd& socket);
 std::string name_of_peer(const Fd& socket);
-// As above; not blocking, its connect under way.
+// Returns a non-blocking socket with the same options and starts its connect.
 Result<Fd> begin_connect(const SocketAddress& to, const std::string& congestion);
-// Why the connect failed; 0: it did not.
+// Returns the errno of a failed connect, or 0.
 int connect_error(const Fd& socket);
 
-// Reads until `into` has `wanted` bytes, and not one more.
-enum class Intake { whole, partial, broken };
-Intake read_exactly(const Fd& socket, std::string& into, size_t wanted);
-// False: not all of it went out at once, which a fresh socket always allows.
+// Reads until `into` has `wanted` bytes, and never more. Does not block: `partial` means call
+// again.
+enum class ReadResult { whole, partial, broken };
+ReadResult read_exactly(const Fd& socket, std::string& into, size_t wanted);
+// Returns false unless the socket took all bytes at once, as a fresh one always does.
 bool write_at_once(const Fd& socket, const std::string& bytes);
 
 }  // namespace tutti

@@ -1,3 +1,4 @@
+// The TCP transport: its links live on the caller's loop.
 #include <future>
 #include <optional>
 
@@ -9,7 +10,7 @@ namespace {
 class TcpTransport final : public Transport {
  public:
   TcpTransport(Loop& loop, const LinkLimits& limits)
-      : loop_(loop), hub_(std::make_shared<TcpHub>(loop, limits)) {}
+      : loop_(loop), core_(std::make_shared<TcpTransportCore>(loop, limits)) {}
   ~TcpTransport() override;
 
   std::string name() const override { return "tcp"; }
@@ -18,11 +19,11 @@ class TcpTransport final : public Transport {
                                 std::shared_ptr<LinkHandler> handler) override;
 
  private:
-  // Runs on the loop's thread, before it returns.
+  // Runs `task` on the loop's thread and waits for it.
   void run(const std::function<void()>& task);
 
   Loop& loop_;
-  const std::shared_ptr<TcpHub> hub_;
+  const std::shared_ptr<TcpTransportCore> core_;
   std::unique_ptr<TcpListener> listener_;
 };
 
@@ -38,24 +39,24 @@ void TcpTransport::run(const std::function<void()>& task) {
 
 TcpTransport::~TcpTransport() {
   run([this] {
-    hub_->resolver.reset();
-    hub_->close_all(unavailable("its transport ends"));
+    core_->resolver.reset();
+    core_->close_all(unavailable("its transport ends"));
     listener_.reset();
   });
-  loop_.in_loop_thread() ? hub_->drive_to_end() : hub_->wait_none();
-  hub_->lending->wait_none();
+  loop_.in_loop_thread() ? core_->run_until_no_links() : core_->wait_no_links();
+  core_->pending_frames->wait_zero();
 }
 
 Result<std::string> TcpTransport::listen(const std::string& address, Acceptor acceptor) {
   if (listener_) return failed_precondition("this transport listens already");
   const Result<std::vector<SocketAddress>> found = resolve(address, /*names=*/true);
   if (!found.ok()) return found.status();
-  Result<Fd> socket = listen_at(found->front(), hub_->limits.congestion);
+  Result<Fd> socket = listen_at(found->front(), core_->limits.congestion);
   if (!socket.ok())
     return unavailable("cannot listen at " + address + ": " + socket.status().message());
   const std::string where =
       address.substr(0, address.rfind(':') + 1) + std::to_string(port_of(*socket));
-  listener_ = std::make_unique<TcpListener>(hub_, *std::move(socket), std::move(acceptor));
+  listener_ = std::make_unique<TcpListener>(core_, *std::move(socket), std::move(acceptor));
   Status started;
   run([&] { started = listener_->start(); });
   return started.ok() ? Result<std::string>(where) : started;
@@ -63,9 +64,9 @@ Result<std::string> TcpTransport::listen(const std::string& address, Acceptor ac
 
 std::shared_ptr<Link> TcpTransport::connect(const std::string& address, const LinkHello& hello,
                                             std::shared_ptr<LinkHandler> handler) {
-  auto link = std::make_shared<TcpLink>(hub_, address, std::move(handler));
-  require(hub_->keep(link), "a transport that ends dials nobody");
-  loop_.post([hub = hub_, link, address, hello] { dial_tcp(hub, link, address, hello); });
+  auto link = std::make_shared<TcpLink>(core_, address, std::move(handler));
+  require(core_->add(link), "a transport that ends dials nobody");
+  loop_.post([core = core_, link, address, hello] { dial_tcp(core, link, address, hello); });
   return link;
 }
 

@@ -1,14 +1,14 @@
-// An ordered way to one peer worker. In-process, gRPC and TCP links stand behind one interface; one
-// contract suite (tests/transport/transport_test.cc, transport_pressure_test.cc,
-// transport_end_test.cc) runs over all. To add a transport: one file here, one line in each of that
-// suite.
+// Links: ordered connections to peer workers, in-process, over gRPC or over TCP, behind one
+// interface. One contract suite (transport_test.cc, pressure_test.cc and end_test.cc in
+// tests/transport/) runs over all of them. To add a transport: one file here, one line in each file
+// of that suite.
 //
-// PROMISES of a link. A receiver that keeps payloads holds its sender back: past queue_bytes_max of
-// kept bytes nothing more is delivered until some are dropped. Frames arrive whole, once and in the
-// order sent, or the link closes. It closes once, with a cause, at both ends. A frame that is too
-// large, out of order, of another version, or whose length lies is refused by closing with
-// INVALID_ARGUMENT or DATA_LOSS. A peer that vanishes or stops answering is noticed within
-// LinkLimits::silence_ms, traffic or not: UNAVAILABLE.
+// What a link guarantees. Frames arrive whole, once and in the order sent, or the link closes. It
+// closes once, with a cause, at both ends. It closes with INVALID_ARGUMENT or DATA_LOSS on a frame
+// that is too large, out of order, of another version or of another length than it says. It closes
+// with UNAVAILABLE within LinkLimits::silence_ms if the peer vanishes or stops answering, with or
+// without traffic. A receiver that keeps payloads holds its sender back: past queue_bytes_max of
+// kept bytes nothing is delivered until some are dropped.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,15 @@
 namespace tutti {
 
 struct LinkLimits {
-  size_t frame_bytes_max = size_t{16} << 20;  // Of one payload.
+  size_t frame_bytes_max = size_t{16} << 20;  // One payload.
   size_t queue_bytes_max = size_t{64} << 20;  // Accepted by send() and not yet released.
   int connect_timeout_ms = 10'000;
   int silence_ms = 5'000;
-  size_t half_open_max = 256;  // Diallers that have proven nothing yet; the oldest makes room.
-  std::string congestion = "cubic";  // TCP_CONGESTION, where the kernel allows it; empty: its own.
+  size_t half_open_max = 256;  // Unauthenticated diallers; past it the oldest is disconnected.
+  std::string congestion = "cubic";  // TCP_CONGESTION, if the kernel allows it; empty: its default.
 };
 
-// Received bytes, in fragments, kept alive by `owner` as long as the payload lives.
+// Received bytes, in fragments that `owner` keeps alive.
 struct Payload {
   std::vector<std::span<const std::byte>> fragments;
   std::shared_ptr<const void> owner;
@@ -46,10 +46,10 @@ struct Frame {
   Payload payload;
 };
 
-// A frame to send. `bytes` are borrowed until `released` is called: exactly once, whether the frame
-// was sent or the link closed, on a thread of the transports' own and never inside send() or
-// close(), so it may take the caller's locks and send again. The caller may change the bytes only
-// then. `released` may be empty. No release waits for a peer's handler once the link has ended.
+// A frame to send. `bytes` are borrowed, and must not change, until `released` is called: exactly
+// once, whether the frame was sent or the link closed. It is called on a thread of the transport
+// and never inside send() or close(), so it may take the caller's locks and send again. It may be
+// empty. Once the link has closed, no release waits for a peer's handler.
 struct Outgoing {
   FrameHeader header;
   std::span<const std::byte> bytes;
@@ -59,49 +59,48 @@ struct Outgoing {
 class Link {
  public:
   virtual ~Link() = default;
-  // Queues the frame; never blocks; any thread. RESOURCE_EXHAUSTED: the queue is full, nothing was
-  // taken (`released` is not called), try again after an earlier frame is released.
-  // INVALID_ARGUMENT: larger than frame_bytes_max. UNAVAILABLE: closed. No error takes anything.
-  // Frames of a link are sent in the order of the calls.
+  // Queues the frame; never blocks. Any thread; frames are sent in the order of the calls.
+  // RESOURCE_EXHAUSTED: the queue is full, try again after an earlier frame is released.
+  // INVALID_ARGUMENT: larger than frame_bytes_max. UNAVAILABLE: the link is closed. After an error
+  // the frame is not taken and `released` is not called.
   virtual Status send(Outgoing frame) = 0;
-  // Closes both ends; the peer's handler gets UNAVAILABLE with this cause's message where it can
-  // still be told. Idempotent. The own handler's on_closed is called too.
+  // Closes both ends. This side's handler gets `cause`; the peer's gets UNAVAILABLE with the
+  // message of `cause` if it can still be told. Idempotent. Any thread.
   virtual void close(Status cause) = 0;
-  // Likewise, but at once: what is being sent is released soon, and the peer hears of a break.
+  // Closes without waiting for frames that are being sent; the peer sees a broken link. Any thread.
   virtual void abort(Status cause) = 0;
 };
 
-// Where a payload that is on its way is to lie. Whoever offers it may take it back by setting `at`
-// to null; the frame then comes in memory of the link's, its bytes worth nothing.
+// Memory offered for a payload that is being received. Its owner withdraws it by setting `at` to
+// null; the payload then arrives in the link's memory with undefined bytes.
 struct RecvBuffer {
   std::byte* at = nullptr;
 };
 
-// Who gets what arrives. Called by one thread at a time, in order; never after on_closed, which
-// comes exactly once. Must not block. A handler outlives its link's last call.
+// Receives a link's frames. Called by one thread at a time, in order; on_closed is called exactly
+// once and last. Must not block. The link keeps its handler alive until on_closed returns.
 class LinkHandler {
  public:
   virtual ~LinkHandler() = default;
-  // A header has come, sound but for what the handler knows of it; its payload has not. A
-  // recv_buffer spares a copy: the frame comes with it as its payload's one fragment. Called only
-  // by links that live on one thread with the handler.
+  // Called when a valid header was received and its payload was not. May return memory for the
+  // payload, which then arrives there as one fragment without a copy. Only links that share the
+  // handler's thread call it.
   virtual std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader&) { return nullptr; }
   virtual void on_frame(Frame frame) = 0;
   virtual void on_closed(Status cause) = 0;
 };
 
-// What the dialling side says of itself.
+// What the dialling side tells the listener.
 struct LinkHello {
   std::string job;
   uint32_t epoch = 0;
-  std::string host;    // Of the dialling worker.
-  std::string secret;  // Of the roster.
+  std::string host;    // The dialling worker's.
+  std::string secret;  // The roster's; never sent between processes.
 };
 
-// What the listener hears of it, and decides on. Between processes the secret is proven and never
-// told, by both sides, and nothing is read of the dialler beyond its handshake until
-// `verify_secret` was asked and answered true; who is not let in within connect_timeout_ms is
-// turned away.
+// What the listener knows of a dialler. Between processes both sides prove the secret without
+// sending it. Nothing but the handshake is read from the dialler until verify_secret() has returned
+// true; if it does not within connect_timeout_ms, the link is closed.
 struct IncomingLink {
   std::string job;
   uint32_t epoch = 0;
@@ -110,28 +109,27 @@ struct IncomingLink {
   std::function<bool(const std::string& secret)> verify_secret;
 };
 
-// Called on any thread for each incoming link; returns who handles it, or why not (the dialler is
-// told).
+// Called on any thread for each incoming link. Returns its handler, or an error, which the dialler
+// receives.
 using Acceptor =
     std::function<Result<std::shared_ptr<LinkHandler>>(const IncomingLink&, std::shared_ptr<Link>)>;
 
 class Transport {
  public:
-  // Closes its links, waits for their handlers and until everything borrowed is released. Not from
-  // a handler or `released`.
+  // Closes the links and waits until their handlers have returned and all frames are released. Must
+  // not be called from a handler or from `released`.
   virtual ~Transport() = default;
   virtual std::string name() const = 0;
-  // Starts accepting at `address` ("host:port", port 0: any free one); answers with the address to
-  // dial.
+  // Starts accepting at `address` ("host:port"; port 0: any free one). Returns the address to dial.
   virtual Result<std::string> listen(const std::string& address, Acceptor acceptor) = 0;
-  // Returns at once; frames may be sent at once and go out when the peer has accepted. If it does
-  // not within connect_timeout_ms the link closes: DEADLINE_EXCEEDED, or UNAVAILABLE where nobody
-  // listens, or the acceptor's refusal with its code and message.
+  // Returns at once. Frames may be sent at once and go out when the peer has accepted. If it does
+  // not, the link closes: with the acceptor's code and message if it refused, UNAVAILABLE if nobody
+  // listens, DEADLINE_EXCEEDED after connect_timeout_ms.
   virtual std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
                                         std::shared_ptr<LinkHandler> handler) = 0;
 };
 
-// Links between transports of one process that share a LocalNetwork; the fake network that ships.
+// Links between transports of one process that share a LocalNetwork; for tests.
 class LocalNetwork;
 std::shared_ptr<LocalNetwork> make_local_network();
 std::unique_ptr<Transport> make_local_transport(std::shared_ptr<LocalNetwork> network,
@@ -139,18 +137,18 @@ std::unique_ptr<Transport> make_local_transport(std::shared_ptr<LocalNetwork> ne
 
 std::unique_ptr<Transport> make_grpc_transport(const LinkLimits& limits);
 
-// Lives on the loop: reads, writes, calls handlers and releases there, with no thread of its own.
-// Destroyed on the loop's thread, or on any other while the loop runs.
+// Reads, writes, calls handlers and releases frames on `loop`, without a thread of its own. May be
+// destroyed on the loop's thread, or on another while the loop runs.
 class Loop;
 std::unique_ptr<Transport> make_tcp_transport(Loop& loop, const LinkLimits& limits);
 
-// What workers use between hosts. `kind` is how this one is reached: "tcp", "grpc" (for proxies) or
-// "auto", which is tcp; others are dialled as their addresses say. Calls on the loop's thread.
+// The transport between hosts. `kind` is how this worker listens: "tcp", "grpc" (through proxies)
+// or "auto", which is tcp. Peers are dialled as their addresses say. Loop thread only.
 std::unique_ptr<Transport> make_network_transport(Loop& loop, const std::string& kind,
                                                   const LinkLimits& limits);
 
-// glibc must keep its memory for gRPC streams to be fast: call first thing in main() of every
-// process that streams.
+// Makes glibc keep freed memory, which gRPC streams need to be fast. Call it first in main() of
+// every process that streams.
 void keep_malloc_memory();
 
 }  // namespace tutti

@@ -49,11 +49,12 @@ bool is_sound_hello(const std::string& words) {
 std::string listen_to(const std::string& said, const LinkProof& shown, bool right) {
   const auto head = from_bytes<LinkHelloHead>(said);
   std::string welcome;
-  const IncomingLink guest = guest_of(said, shown, [&](std::string words) { welcome = words; });
+  const IncomingLink guest =
+      incoming_link(said, shown, [&](std::string words) { welcome = words; });
   require(guest.job.size() == head.job_bytes && guest.epoch == head.epoch, "the job that was said");
   require(guest.host.size() == head.host_bytes, "the host that was said");
   require(said.find(guest.job + guest.host, sizeof(head)) == sizeof(head), "their names");
-  const int silence_ms = silence_of(said, kLimits);
+  const int silence_ms = agreed_silence_ms(said, kLimits);
   require(silence_ms > 0 && silence_ms <= kLimits.silence_ms, "nobody asks for more or no silence");
   require(!guest.verify_secret(kSecret + "?") && welcome.empty(), "another secret is not known");
   require(guest.verify_secret(kSecret) == right,
@@ -72,7 +73,7 @@ void shake(fuzz::Input& input) {
   DiallerHandshake dialler({job, 7, "host", secret}, kLimits, "peer");
 
   const std::string hello = told(lie_hello, dialler.hello());
-  const size_t size = whole_size(hello, hello_bytes);
+  const size_t size = whole_size(hello, hello_size);
   require((size > 0 && size <= hello.size()) == is_sound_hello(hello), "sound hellos are heard");
   if (!is_sound_hello(hello)) return;
   const std::string asked = write_challenge(kLimits);
@@ -89,7 +90,7 @@ void shake(fuzz::Input& input) {
   const bool right = same && secret == kSecret && shown == *proof;
   const std::string said = listen_to(heard + asked, from_bytes<LinkProof>(shown), right);
   const std::string answer = told(lie_answer, said);
-  (void)whole_size(answer, answer_bytes);
+  (void)whole_size(answer, answer_size);
   const Status let_in = dialler.check(answer);
   require(let_in.ok() == (right && answer == said), "both come to terms, or neither");
 }

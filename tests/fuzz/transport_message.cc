@@ -40,8 +40,8 @@ void pack_and_unpack(std::string_view payload) {
   Loop loop;
   int releases = 0;
   Outgoing frame{{.op_seq = 7}, std::as_bytes(std::span(payload)), [&] { ++releases; }};
-  auto borrow = Borrow::take(frame, std::make_shared<SendBudget>(payload.size()),
-                             std::make_shared<Lending>());
+  auto borrow = PendingFrame::accept(frame, std::make_shared<SendBudget>(payload.size()),
+                                     std::make_shared<PendingFrameCount>());
   {
     const Result<UnpackedFrame> unpacked = unpack_frame(pack_frame(std::move(borrow), loop));
     require(unpacked.ok() && unpacked->header.op_seq == 7, "the header that was packed");

@@ -1,4 +1,4 @@
-// Bare sockets that play a link's other end, and a listener to play with.
+// Bare sockets that play the peer of a TCP link, and a transport that listens for them.
 #pragma once
 
 #include <arpa/inet.h>
@@ -23,13 +23,13 @@ using Bytes = std::string;
 inline Bytes frame(FrameHeader header, size_t payload_bytes) {
   return Bytes(reinterpret_cast<const char*>(&header), sizeof(header)) + Bytes(payload_bytes, 'x');
 }
-inline FrameHeader sealed(size_t payload_bytes) { return FrameSealer().seal({}, payload_bytes); }
+inline FrameHeader stamped(size_t payload_bytes) { return FrameStamper().stamp({}, payload_bytes); }
 
 inline sockaddr_in loopback(int port) {
   return {AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
 }
 
-// A blocking socket that says and hears what a test wants.
+// A blocking socket that sends and receives what a test wants.
 class Bare {
  public:
   explicit Bare(Fd socket) : socket_(std::move(socket)) {
@@ -45,8 +45,8 @@ class Bare {
   void say(const Bytes& bytes) const {
     (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // Says `words` again and again, `bytes` in all; `stuck` is called when nothing is taken for some
-  // time. Ends where the peer hangs up.
+  // Sends `words` repeatedly, `bytes` in all; calls `stuck` once if the peer reads nothing for a
+  // second. Returns when the peer hangs up.
   void say_patiently(const Bytes& words, size_t bytes, const std::function<void()>& stuck) const {
     const timeval moment{.tv_sec = 1, .tv_usec = 0};
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &moment, sizeof(moment));
@@ -59,7 +59,7 @@ class Bare {
     }
     if (!told) stuck();
   }
-  // So many bytes, or fewer where the peer hung up.
+  // Receives this many bytes, or fewer if the peer hung up.
   Bytes hear(size_t bytes) const {
     Bytes heard(bytes, '\0');
     size_t got = 0;
@@ -72,7 +72,7 @@ class Bare {
     return heard;
   }
   bool hung_up() const { return hear(1).empty(); }
-  // Ends without a goodbye, as a process that is killed.
+  // Closes without a goodbye, as a killed process does.
   void vanish() { socket_.reset(); }
 
  private:
@@ -83,7 +83,7 @@ inline Bytes hello_of(const std::string& secret) {
   return DiallerHandshake({"demo", 7, "a", secret}, {}, "").hello();
 }
 
-// Shows that it knows `secret`; answers with the listener's answer.
+// Runs the handshake with `secret`; returns the listener's answer.
 inline LinkAnswerHead introduce(const Bare& client, const std::string& secret) {
   const Bytes hello = hello_of(secret);
   client.say(hello);
@@ -95,7 +95,7 @@ inline LinkAnswerHead introduce(const Bare& client, const std::string& secret) {
                                                  : LinkAnswerHead{};
 }
 
-// A transport that listens and takes every link whose secret is right.
+// A transport that listens and accepts every link with the right secret.
 class Listener {
  public:
   explicit Listener(const LinkLimits& limits = {.frame_bytes_max = kMax},
@@ -114,7 +114,7 @@ class Listener {
     address = *answer;
   }
   std::string address;
-  std::atomic<bool> lets_wait = false;  // Takes a link without asking what it knows.
+  std::atomic<bool> lets_wait = false;  // Accepts links without verifying their secret.
   std::promise<IncomingLink> waiting;
   std::atomic<int> asked = 0;
   const std::shared_ptr<Recorder> end = std::make_shared<Recorder>();

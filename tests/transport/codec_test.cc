@@ -1,4 +1,4 @@
-// The pure rules of frames, and what a lying peer gets where links can be fed raw headers.
+// The rules of frame headers, and how a link reacts to headers that break them.
 #include "daemon/transport/frame_codec.h"
 #include "daemon/transport/local_link.h"
 #include "tests/transport/fixture.h"
@@ -8,14 +8,14 @@ namespace {
 
 constexpr size_t kMax = 1'000;
 
-FrameHeader sealed(size_t payload_bytes) { return FrameSealer().seal({}, payload_bytes); }
+FrameHeader stamped(size_t payload_bytes) { return FrameStamper().stamp({}, payload_bytes); }
 
 TEST(FrameCodec, SealsWhatTheCheckerAccepts) {
-  FrameSealer sealer;
+  FrameStamper stamper;
   FrameChecker checker(kMax);
   for (size_t bytes : {size_t{0}, size_t{1}, kMax}) {
     FrameHeader header{.magic = 0, .version = 99, .link_seq = 55, .payload_bytes = 66, .slice = 4};
-    header = sealer.seal(header, bytes);
+    header = stamper.stamp(header, bytes);
     EXPECT_EQ(header.payload_bytes, bytes);
     EXPECT_EQ(header.slice, 4u);
     EXPECT_EQ(checker.check(header, bytes), Status());
@@ -23,30 +23,30 @@ TEST(FrameCodec, SealsWhatTheCheckerAccepts) {
 }
 
 TEST(FrameCodec, RefusesStrangersByName) {
-  FrameHeader header = sealed(0);
+  FrameHeader header = stamped(0);
   header.magic ^= 1;
   EXPECT_EQ(FrameChecker(kMax).check(header, 0).code(), Code::invalid_argument);
-  header = sealed(0);
+  header = stamped(0);
   header.version = kFrameVersion + 1;
   EXPECT_EQ(FrameChecker(kMax).check(header, 0).code(), Code::invalid_argument);
   for (int kind : {0, 5, 0xffff}) {
-    header = sealed(0);
+    header = stamped(0);
     header.kind = static_cast<FrameKind>(kind);
     EXPECT_EQ(FrameChecker(kMax).check(header, 0).code(), Code::invalid_argument) << kind;
   }
 }
 
 TEST(FrameCodec, RefusesLyingLengths) {
-  EXPECT_EQ(FrameChecker(kMax).check(sealed(10), 9).code(), Code::data_loss);
-  EXPECT_EQ(FrameChecker(kMax).check(sealed(0), 1).code(), Code::data_loss);
-  EXPECT_EQ(FrameChecker(kMax).check(sealed(kMax + 1), kMax + 1).code(), Code::invalid_argument);
-  EXPECT_EQ(FrameChecker(kMax).check(sealed(~size_t{0}), 4).code(), Code::invalid_argument);
-  EXPECT_EQ(FrameChecker(kMax).check(sealed(4), kMax + 1).code(), Code::invalid_argument);
+  EXPECT_EQ(FrameChecker(kMax).check(stamped(10), 9).code(), Code::data_loss);
+  EXPECT_EQ(FrameChecker(kMax).check(stamped(0), 1).code(), Code::data_loss);
+  EXPECT_EQ(FrameChecker(kMax).check(stamped(kMax + 1), kMax + 1).code(), Code::invalid_argument);
+  EXPECT_EQ(FrameChecker(kMax).check(stamped(~size_t{0}), 4).code(), Code::invalid_argument);
+  EXPECT_EQ(FrameChecker(kMax).check(stamped(4), kMax + 1).code(), Code::invalid_argument);
 }
 
 TEST(FrameCodec, RefusesGapsAndRepeats) {
   FrameChecker checker(kMax);
-  FrameHeader header = sealed(0);
+  FrameHeader header = stamped(0);
   ASSERT_TRUE(checker.check(header, 0).ok());
   EXPECT_EQ(checker.check(header, 0).code(), Code::data_loss);
   header.link_seq = 2;
@@ -70,7 +70,7 @@ TEST(Payload, CountsAndCopiesItsFragments) {
   EXPECT_EQ(Payload().bytes(), 0u);
 }
 
-// What happens on a local link to a header that no honest sender would write.
+// Sends an invalid header over a local link and returns why the link closed.
 Code after_raw(FrameHeader header, size_t payload_bytes) {
   Pair pair("local", {.frame_bytes_max = kMax});
   Joined link = pair.join();
@@ -81,12 +81,12 @@ Code after_raw(FrameHeader header, size_t payload_bytes) {
 }
 
 TEST(LocalLink, ClosesOnFramesThatLie) {
-  FrameHeader header = sealed(8);
+  FrameHeader header = stamped(8);
   header.magic = 0;
   EXPECT_EQ(after_raw(header, 8), Code::invalid_argument);
-  EXPECT_EQ(after_raw(sealed(kMax + 1), kMax + 1), Code::invalid_argument);
-  EXPECT_EQ(after_raw(sealed(8), 7), Code::data_loss);
-  header = sealed(8);
+  EXPECT_EQ(after_raw(stamped(kMax + 1), kMax + 1), Code::invalid_argument);
+  EXPECT_EQ(after_raw(stamped(8), 7), Code::data_loss);
+  header = stamped(8);
   header.link_seq = 1;
   EXPECT_EQ(after_raw(header, 8), Code::data_loss);
 }

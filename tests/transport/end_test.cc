@@ -1,5 +1,5 @@
-// The contract of a link's end, over every transport: all that was borrowed is released, whichever
-// way the link ends and whoever is busy meanwhile, and no transport waits for another's handlers.
+// The contract of closing a link, over every transport: every frame is released however the link
+// closes and whatever is busy meanwhile, and no transport waits for another's handlers.
 #include <functional>
 #include <thread>
 #include <utility>
@@ -23,7 +23,7 @@ enum class Way {
 };
 enum class Busy { nobody, self, peer };
 
-// A handler that, once made busy, stays in on_frame() until it is let go.
+// A handler that, once made busy, blocks in on_frame() until it is freed.
 class End : public Recorder {
  public:
   explicit End(bool busy) : busy_(busy) {}
@@ -44,7 +44,7 @@ class End : public Recorder {
   bool entered_ = false;
 };
 
-// A transport's destruction by a thread of its own, which is left alone where it does not end.
+// Destroys a transport on a thread of its own, which is detached if it does not finish.
 class Destruction {
  public:
   explicit Destruction(std::unique_ptr<Transport> transport)
@@ -88,7 +88,7 @@ class LinkEnd : public testing::TestWithParam<std::tuple<const char*, Way, Busy>
     if (way_ != Way::refused_link) far_ = accepted.get_future().get();
     if (way_ != Way::refused_link) make_self_busy();
   }
-  // By a frame of a third transport.
+  // A frame of a third transport makes it busy.
   void make_self_busy() {
     if (busy_ != Busy::self) return;
     third_ = make(kMiB);
@@ -116,7 +116,7 @@ class LinkEnd : public testing::TestWithParam<std::tuple<const char*, Way, Busy>
     here_end_->let_go();
     far_end_->let_go();
   }
-  // Of what the peer is busy with nothing on this side may depend.
+  // Nothing on this side may wait for the peer's handler.
   bool ends_by_itself() const { return way_ == Way::own_close || way_ == Way::own_transport; }
 
   const Way way_;

@@ -1,5 +1,5 @@
-// What the transport tests share: handlers that record, frames whose bytes can be checked, and a
-// pair of joined transports of either kind.
+// Shared by the transport tests: handlers that record, frames whose bytes can be checked, and a
+// pair of connected transports of any kind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace tutti {
 
 inline constexpr std::chrono::seconds kPatience{60};  // Before a test gives up.
 
-// A mutex, its condition and the waiting for it.
+// State that one thread changes and another waits for.
 class Monitor {
  public:
   template <class Change>
@@ -32,7 +32,7 @@ class Monitor {
     change();
     changed_.notify_all();
   }
-  // False: `holds` did not come true in time.
+  // Returns false if `holds` did not come true in time.
   template <class Holds>
   bool wait(Holds holds, std::chrono::milliseconds limit = kPatience) {
     std::unique_lock lock(mutex_);
@@ -57,7 +57,7 @@ inline std::vector<std::byte> bytes_of(const Payload& payload) {
   return bytes;
 }
 
-// A handler that notes everything. While shut it takes no frame: on_frame() waits.
+// A handler that records everything. While shut, on_frame() blocks.
 class Recorder : public LinkHandler {
  public:
   struct Received {
@@ -80,7 +80,7 @@ class Recorder : public LinkHandler {
   void shut(bool shut) {
     monitor_.change([&] { shut_ = shut; });
   }
-  // The next frame not yet taken by a call of this.
+  // Waits for the next frame that no call has returned yet.
   std::optional<Received> next() {
     std::optional<Received> taken;
     monitor_.wait([&] {
@@ -91,7 +91,7 @@ class Recorder : public LinkHandler {
     });
     return taken;
   }
-  // Why the link closed; nothing if it does not within `limit`.
+  // Waits for the link to close and returns why; nothing if it does not within `limit`.
   std::optional<Status> closed(std::chrono::milliseconds limit = kPatience) {
     std::optional<Status> cause;
     monitor_.wait([&] { return !causes_.empty(); }, limit);
@@ -101,7 +101,7 @@ class Recorder : public LinkHandler {
     });
     return cause;
   }
-  // Frames not yet taken by next().
+  // Frames that next() has not returned yet.
   size_t count() {
     size_t count = 0;
     monitor_.change([&] { count = frames_.size(); });
@@ -116,7 +116,7 @@ class Recorder : public LinkHandler {
   std::vector<Status> causes_;
 };
 
-// Frames to send, and how often each was released.
+// Sends frames and counts how often each is released.
 class Sender {
  public:
   ~Sender() { EXPECT_EQ(released(), sent_.size()) << "a frame was never released"; }
@@ -132,7 +132,7 @@ class Sender {
     monitor_.change([&] { EXPECT_TRUE(status.ok() || item->releases == 0); });
     return status;
   }
-  // As send(), but waits for room.
+  // As send(), but waits while the queue is full.
   void send_patiently(Link& link, size_t bytes, uint64_t seed) {
     for (;;) {
       const size_t before = released();
@@ -165,7 +165,7 @@ class Sender {
     monitor_.change([&] {
       EXPECT_EQ(++item.releases, 1) << "released more than once";
       ++released_;
-      // What was lent may be changed and freed from now on; a reader of it would be seen.
+      // The bytes may be changed and freed from now on; a late reader would see this.
       std::fill(item.bytes.begin(), item.bytes.end(), std::byte{0xEE});
       std::vector<std::byte>().swap(item.bytes);
     });
@@ -177,13 +177,13 @@ class Sender {
   size_t released_ = 0;
 };
 
-// A link and what its two handlers saw. `far` is null where the acceptor was not called.
+// A link and its two handlers. `far` is null if the acceptor was not called.
 struct Joined {
   std::shared_ptr<Link> near, far;
   std::shared_ptr<Recorder> near_end, far_end;
 };
 
-// A transport that lives on a loop, and the thread that runs it.
+// A TCP transport with a loop and a thread that runs it.
 class LoopTransport final : public Transport {
  public:
   explicit LoopTransport(const LinkLimits& limits) : inner_(make_tcp_transport(loop_, limits)) {
@@ -219,7 +219,7 @@ inline std::unique_ptr<Transport> make_transport(const std::string& kind, const 
   return std::make_unique<LoopTransport>(limits);
 }
 
-// Lets in whoever has no secret.
+// Accepts every link whose secret is empty.
 inline Acceptor take_all(std::shared_ptr<LinkHandler> handler) {
   return [handler = std::move(handler)](const IncomingLink& guest, auto&&) {
     EXPECT_TRUE(guest.verify_secret(""));
@@ -263,7 +263,7 @@ class Pair {
   LinkHello hello{.job = "demo", .epoch = 7, .host = "a", .secret = "s"};
   std::string address;
   Status refusal;                     // Not OK: the listener refuses with it.
-  std::optional<IncomingLink> heard;  // What the acceptor was last told.
+  std::optional<IncomingLink> heard;  // The last link offered to the acceptor.
   std::unique_ptr<Transport> here, there;
 
  private:

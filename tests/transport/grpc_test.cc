@@ -1,11 +1,11 @@
-// What only a network can do to a link: strangers, liars and deaf ears on the port, played by bare
-// gRPC and bare sockets.
+// What a network can do to a gRPC link: peers that do not authenticate, send invalid frames or
+// never answer, played by bare gRPC and bare sockets.
 #include "tests/transport/raw_grpc.h"
 
 namespace tutti {
 namespace {
 
-// Messages a liar may send, and the code the honest end must close with.
+// Invalid messages, and the code with which the receiving end must close.
 struct Lie {
   const char* name;
   std::vector<Bytes> messages;
@@ -13,7 +13,7 @@ struct Lie {
 };
 
 std::vector<Lie> lies() {
-  FrameHeader stranger = sealed(4), newer = sealed(4), odd = sealed(4), late = sealed(4);
+  FrameHeader stranger = stamped(4), newer = stamped(4), odd = stamped(4), late = stamped(4);
   stranger.magic = 0;
   newer.version = kFrameVersion + 1;
   odd.kind = static_cast<FrameKind>(9);
@@ -22,11 +22,11 @@ std::vector<Lie> lies() {
           {"wrong version", {frame(newer, 4)}, Code::invalid_argument},
           {"unknown kind", {frame(odd, 4)}, Code::invalid_argument},
           {"a gap", {frame(late, 4)}, Code::data_loss},
-          {"a repeat", {frame(sealed(4), 4), frame(sealed(4), 4)}, Code::data_loss},
-          {"too large", {frame(sealed(kMax + 1), kMax + 1)}, Code::invalid_argument},
-          {"says more", {frame(sealed(5), 4)}, Code::data_loss},
-          {"says less", {frame(sealed(3), 4)}, Code::data_loss},
-          {"says far more", {frame(sealed(~size_t{0}), 4)}, Code::invalid_argument},
+          {"a repeat", {frame(stamped(4), 4), frame(stamped(4), 4)}, Code::data_loss},
+          {"too large", {frame(stamped(kMax + 1), kMax + 1)}, Code::invalid_argument},
+          {"says more", {frame(stamped(5), 4)}, Code::data_loss},
+          {"says less", {frame(stamped(3), 4)}, Code::data_loss},
+          {"says far more", {frame(stamped(~size_t{0}), 4)}, Code::invalid_argument},
           {"half a header", {Bytes(20, 'x')}, Code::data_loss},
           {"nothing", {Bytes()}, Code::data_loss}};
 }
@@ -45,7 +45,7 @@ TEST(GrpcListener, ClosesOnFramesThatLie) {
 TEST(GrpcListener, RefusesWhatIsFarTooLargeUnread) {
   GrpcListener listener;
   RawClient liar(listener.address, kSecret);
-  liar.write(frame(sealed(10 * kMax), 10 * kMax));
+  liar.write(frame(stamped(10 * kMax), 10 * kMax));
   EXPECT_EQ(listener.end->closed_code(), Code::unavailable);
   EXPECT_EQ(liar.end().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
@@ -64,7 +64,7 @@ TEST(GrpcListener, RefusesAStreamWithoutAHello) {
   }
 }
 
-// Proxies end streams that are idle.
+// Proxies may end idle streams.
 TEST(GrpcListener, PingsWhereNothingElseIsSaid) {
   Listener listener({.silence_ms = 2'000}, nullptr, "grpc");
   RawClient client(listener.address, kSecret);
@@ -77,8 +77,8 @@ TEST(GrpcListener, ProvesThatItKnowsTheSecretToo) {
   GrpcListener listener;
   RawClient client(listener.address, kSecret);
   const auto answer = from_bytes<LinkAnswerHead>(client.initial(kAnswerKey));
-  EXPECT_TRUE(same_proof(answer.proof, prove(kSecret, "l" + client.said)));
-  EXPECT_FALSE(same_proof(answer.proof, prove(kSecret, "d" + client.said)));
+  EXPECT_TRUE(equal_proofs(answer.proof, prove(kSecret, "l" + client.said)));
+  EXPECT_FALSE(equal_proofs(answer.proof, prove(kSecret, "d" + client.said)));
 }
 
 TEST(GrpcListener, TurnsAwayAWrongProof) {
@@ -89,7 +89,7 @@ TEST(GrpcListener, TurnsAwayAWrongProof) {
   EXPECT_EQ(end.error_message(), "a stranger");
 }
 
-// What was overheard opens nothing.
+// A recorded handshake cannot be replayed.
 TEST(GrpcListener, TakesAProofOnceAndOnlyForItsOwnChallenge) {
   GrpcListener listener;
   RawClient client(listener.address, kSecret);
@@ -104,7 +104,7 @@ TEST(GrpcListener, TakesAProofOnceAndOnlyForItsOwnChallenge) {
 
 TEST(GrpcDialler, ClosesOnFramesThatLie) {
   std::vector<Lie> all = lies();
-  all.push_back({"far too large", {frame(sealed(10 * kMax), 10 * kMax)}, Code::invalid_argument});
+  all.push_back({"far too large", {frame(stamped(10 * kMax), 10 * kMax)}, Code::invalid_argument});
   for (const Lie& lie : all) {
     RawServer liar(kSecret, lie.messages);
     auto transport = make_grpc_transport({.frame_bytes_max = kMax});
@@ -127,7 +127,7 @@ TEST(GrpcDialler, TellsNobodyTheSecretAndSendsNothingToAnImpostor) {
   EXPECT_EQ(impostor.frames(), 0) << "not one frame";
 }
 
-// A listening socket whose connections nobody answers.
+// A listening socket that answers no connection.
 struct DeafPort {
   DeafPort() : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in name{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -164,8 +164,7 @@ TEST(GrpcDialler, LeavesADeafPortWhenItsTransportEnds) {
   EXPECT_EQ(end->closed_code(), Code::unavailable);
 }
 
-// Connects to `address`, says `words`, reads what comes until the other side closes or says
-// something, and closes.
+// Connects to `address`, sends `words`, reads until the peer closes or sends something, and closes.
 void speak(const std::string& address, const std::string& words) {
   const Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));

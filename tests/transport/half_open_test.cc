@@ -1,5 +1,5 @@
-// What a dialler can do before it has proven that it knows the secret: next to nothing, over every
-// transport that leaves the process.
+// What a dialler can cost a listener before it has proven the secret, over every transport between
+// processes.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kFloodBytes = 256 * kMiB;
-// Of one stream HTTP/2 takes in 64 KiB before anybody reads it; the rest is its own talk.
+// HTTP/2 receives 64 KiB of a stream before anybody reads it; the rest is protocol overhead.
 constexpr size_t kReadMost = 128 << 10;
 
 int port_at(int descriptor, bool of_peer) {
@@ -25,7 +25,7 @@ int port_at(int descriptor, bool of_peer) {
   return error == 0 && name.sin_family == AF_INET ? ntohs(name.sin_port) : -1;
 }
 
-// How much this process has read of the connections to its own port `address`.
+// Returns how many bytes this process has read from connections to its own port in `address`.
 size_t read_at(const std::string& address) {
   const int port = std::stoi(address.substr(address.rfind(':') + 1));
   size_t sum = 0;
@@ -43,13 +43,13 @@ size_t read_at(const std::string& address) {
   return sum;
 }
 
-// Says what a dialler that knows no secret can, then as much more as is taken of it.
+// Sends what a dialler without the secret can, then as much more as the listener accepts.
 class Flooder {
  public:
   Flooder(const std::string& kind, const std::string& address)
       : thread_([=, this] { kind == "grpc" ? over_grpc(address) : over_tcp(address); }) {}
   ~Flooder() { thread_.join(); }
-  // Until it waits for the listener to take more.
+  // Until it blocks because the listener reads no more.
   void wait_stuck() { stuck_.get_future().wait(); }
 
  private:
@@ -73,7 +73,7 @@ class Flooder {
   std::thread thread_;
 };
 
-// Parks every dialler but the right one, whose link it takes.
+// Leaves every dialler unauthenticated except the right one, whose link it accepts.
 class Doorkeeper {
  public:
   Doorkeeper(const std::string& kind, const LinkLimits& limits)
@@ -100,7 +100,7 @@ class HalfOpen : public testing::TestWithParam<const char*> {
                              std::shared_ptr<Recorder> end = std::make_shared<Recorder>()) {
     return here_->connect(door.address, {"demo", 7, host, kSecret}, std::move(end));
   }
-  // A dialler that knows the secret gets in, and its frames across.
+  // A dialler that knows the secret is accepted, and its frames arrive.
   void expect_open(Doorkeeper& door) {
     const auto link = dial(door, "right");
     EXPECT_TRUE(link->send({{.op_seq = 5}, {}, nullptr}).ok());

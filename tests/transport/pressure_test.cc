@@ -1,4 +1,4 @@
-// The contract of links under pressure, over every transport: senders and receivers that are slow.
+// The contract of flow control, over every transport: slow senders and slow receivers.
 #include "tests/transport/bare.h"
 
 namespace tutti {
@@ -6,7 +6,7 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-// Keeps what comes, until it is told to let go.
+// Keeps received payloads until it is told to drop them.
 class Keeper : public Recorder {
  public:
   void on_frame(Frame frame) override {
@@ -35,7 +35,7 @@ TEST_P(LinkPressure, RefusesToQueueMoreThanItsShare) {
   Pair pair(GetParam(), {.queue_bytes_max = 8 * kMiB});
   Joined link = pair.join();
   link.far_end->shut(true);
-  // Windows and sockets hold some bytes beside the queue, but never so many.
+  // Windows and sockets hold some bytes beside the queue, but fewer than this.
   Status status;
   while (status.ok() && sender.sent() < 1'000)
     status = sender.send(*link.near, kMiB, sender.sent());
@@ -52,7 +52,7 @@ TEST_P(LinkPressure, RefusesToQueueMoreThanItsShare) {
   }
 }
 
-// The engine keeps frames it cannot use yet; its peers must not be able to fill its memory.
+// The engine keeps frames that it cannot use yet; peers must not be able to fill its memory.
 TEST_P(LinkPressure, ReceiverThatKeepsPayloadsHoldsItsSenderBack) {
   Sender sender;
   auto keeper = std::make_shared<Keeper>();
@@ -78,9 +78,9 @@ TEST(TcpPressure, CountsWhatKeepingAFrameTakes) {
   Listener listener({.queue_bytes_max = 64 << 10}, keeper);
   const Bare client = Bare::dial(listener.address);
   introduce(client, kSecret);
-  FrameSealer sealer;
+  FrameStamper stamper;
   Bytes bytes;
-  for (size_t i = 0; i < kFrames; ++i) bytes += frame(sealer.seal({}, 1), 1);
+  for (size_t i = 0; i < kFrames; ++i) bytes += frame(stamper.stamp({}, 1), 1);
   client.say(bytes);
   ASSERT_TRUE(keeper->monitor.wait([&] { return keeper->delivered >= 100; }));
   for (int i = 0; i < 10; ++i) introduce(Bare::dial(listener.address), kSecret);  // Turns the loop.

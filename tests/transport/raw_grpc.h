@@ -1,4 +1,4 @@
-// Bare gRPC that plays a link's other end.
+// Bare gRPC clients and servers that play the peer of a gRPC link.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -41,9 +41,9 @@ class RawCall {
     call_->Write(buffer_of(message), this);
     return next(limit);
   }
-  // Until the write is over, one way or the other.
+  // Waits until the write is over, successful or not.
   void wait() { (void)next(); }
-  // One message more, behind what was `heard`. False: the stream has ended.
+  // Appends the next message to `heard`. Returns false if the stream has ended.
   bool read() {
     grpc::ByteBuffer message;
     std::vector<grpc::Slice> slices;
@@ -77,7 +77,7 @@ class RawCall {
     arguments.SetInt(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);
     return arguments;
   }
-  // Whether what was begun last went well.
+  // Waits for the pending operation and returns whether it succeeded.
   bool next(std::chrono::milliseconds limit = kPatience) {
     void* tag = nullptr;
     bool ok = false;
@@ -91,7 +91,7 @@ class RawCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-// What a dialler says before its second call.
+// The first call of a dialler, and the proof for its second.
 struct RawHandshake {
   RawHandshake(const std::string& address, const std::string& secret) : hello(hello_of(secret)) {
     RawCall first(address, {{kHelloKey, hello}});
@@ -104,15 +104,14 @@ struct RawHandshake {
   Bytes hello, said, proof;
 };
 
-// A bare client that shows that it knows `secret`.
+// A bare client that proves `secret`.
 class RawClient : public RawHandshake, public RawCall {
  public:
   RawClient(const std::string& address, const std::string& secret)
       : RawHandshake(address, secret), RawCall(address, {{kHelloKey, hello}, {kProofKey, proof}}) {}
 };
 
-// A bare server that welcomes every dialler, as one that knows `secret` does, and sends it these
-// messages.
+// A bare server that accepts every dialler, proving `secret`, and sends it these messages.
 class RawServer : public grpc::CallbackGenericService {
  public:
   RawServer(std::string secret, std::vector<Bytes> messages)

@@ -1,6 +1,6 @@
-// A peer that stops answering is noticed within silence_ms, traffic or not. The peer's stop is
-// played by a proxy between the two that stops forwarding: to either end, what a stopped process or
-// a vanished host looks like.
+// A peer that stops answering is noticed within silence_ms, with or without traffic. A proxy
+// between the two ends stops forwarding, which looks to either end like a stopped process or a lost
+// host.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ sockaddr_in loopback(int port) {
   return {AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
 }
 
-// Forwards one TCP connection both ways until stopped; then it holds its sockets open, unread.
+// Forwards one TCP connection both ways until stopped; then keeps its sockets open and unread.
 class Proxy {
  public:
   explicit Proxy(const std::string& target)
@@ -114,7 +114,7 @@ TEST_P(Silence, OfAnIdlePeerThatAnswersIsFine) {
   EXPECT_EQ(link_.near_end->next().value().bytes, pattern(10, 1));
 }
 
-// A ping that is late for once must not look like silence. (gRPC has pings of its own.)
+// One late ping must not count as silence. (gRPC has pings of its own.)
 struct TcpSilence : Silence {};
 
 TEST_P(TcpSilence, OfAnIdlePeerIsBrokenInEveryQuarter) {

@@ -1,5 +1,5 @@
-// What a network can do to TCP links: strangers, liars, dawdlers and impostors on either end,
-// played by bare sockets.
+// What a network can do to TCP links: peers on either end that do not authenticate, send invalid
+// frames, stall or impersonate a worker, played by bare sockets.
 #include "daemon/transport/frame_reader.h"
 #include "tests/transport/bare.h"
 
@@ -15,7 +15,7 @@ struct Lie {
 };
 
 std::vector<Lie> lies() {
-  FrameHeader stranger = sealed(4), newer = sealed(4), odd = sealed(4), late = sealed(4);
+  FrameHeader stranger = stamped(4), newer = stamped(4), odd = stamped(4), late = stamped(4);
   stranger.magic = 0;
   newer.version = kFrameVersion + 1;
   odd.kind = static_cast<FrameKind>(9);
@@ -24,10 +24,10 @@ std::vector<Lie> lies() {
           {"wrong version", frame(newer, 4), Code::invalid_argument},
           {"unknown kind", frame(odd, 4), Code::invalid_argument},
           {"a gap", frame(late, 4), Code::data_loss},
-          {"a repeat", frame(sealed(4), 4) + frame(sealed(4), 4), Code::data_loss},
-          {"too large", frame(sealed(kMax + 1), kMax + 1), Code::invalid_argument},
-          {"says less", frame(sealed(3), 4) + Bytes(64, 'x'), Code::invalid_argument},
-          {"says far more", frame(sealed(~size_t{0}), 4), Code::invalid_argument}};
+          {"a repeat", frame(stamped(4), 4) + frame(stamped(4), 4), Code::data_loss},
+          {"too large", frame(stamped(kMax + 1), kMax + 1), Code::invalid_argument},
+          {"says less", frame(stamped(3), 4) + Bytes(64, 'x'), Code::invalid_argument},
+          {"says far more", frame(stamped(~size_t{0}), 4), Code::invalid_argument}};
 }
 
 TEST(TcpListener, ClosesOnFramesThatLie) {
@@ -51,8 +51,8 @@ TEST(TcpListener, ProvesThatItKnowsTheSecretToo) {
   const Bytes said = hello + client.hear(sizeof(LinkChallenge));
   client.say(to_bytes(prove(kSecret, "d" + said)));
   const auto answer = from_bytes<LinkAnswerHead>(client.hear(sizeof(LinkAnswerHead)));
-  EXPECT_TRUE(same_proof(answer.proof, prove(kSecret, "l" + said)));
-  EXPECT_FALSE(same_proof(answer.proof, prove(kSecret, "d" + said)));
+  EXPECT_TRUE(equal_proofs(answer.proof, prove(kSecret, "l" + said)));
+  EXPECT_FALSE(equal_proofs(answer.proof, prove(kSecret, "d" + said)));
 }
 
 TEST(TcpListener, TurnsAwayAWrongProof) {
@@ -70,7 +70,7 @@ TEST(TcpListener, WelcomesNobodyWhoseKnowledgeItHasNotAskedFor) {
   const Bare stranger = Bare::dial(listener.address);
   stranger.say(hello_of(""));
   stranger.hear(sizeof(LinkChallenge));
-  stranger.say(Bytes(sizeof(LinkProof), 'x') + frame(sealed(4), 4));
+  stranger.say(Bytes(sizeof(LinkProof), 'x') + frame(stamped(4), 4));
   const Bytes answer = stranger.hear(sizeof(LinkAnswerHead));
   ASSERT_EQ(answer.size(), sizeof(LinkAnswerHead));
   EXPECT_NE(from_bytes<LinkAnswerHead>(answer).code, 0u);
@@ -103,7 +103,7 @@ TEST(TcpListener, WaitsForDawdlersOnlySoLong) {
   EXPECT_EQ(introduce(prompt, kSecret).code, 0u);
   for (const Bare* dawdler : {&silent, &slow, &unproven}) EXPECT_TRUE(dawdler->hung_up());
   EXPECT_EQ(listener.asked, 1);
-  prompt.say(frame(sealed(4), 4));
+  prompt.say(frame(stamped(4), 4));
   EXPECT_EQ(listener.end->next().value().bytes.size(), 4u);
 }
 
@@ -138,7 +138,7 @@ TEST(TcpListener, NoticesAPeerThatVanishes) {
   Listener listener;
   Bare client = Bare::dial(listener.address);
   introduce(client, kSecret);
-  client.say(frame(sealed(100), 40));  // In the middle of a frame.
+  client.say(frame(stamped(100), 40));  // In the middle of a frame.
   client.vanish();
   EXPECT_EQ(listener.end->closed_code(), Code::unavailable);
 }
@@ -149,13 +149,13 @@ TEST(TcpListener, TakesFramesThatCameBeforeItsAnswer) {
   const Bytes hello = hello_of(kSecret);
   eager.say(hello);
   const Bytes challenge = eager.hear(sizeof(LinkChallenge));
-  eager.say(to_bytes(prove(kSecret, "d" + hello + challenge)) + frame(sealed(4), 4));
+  eager.say(to_bytes(prove(kSecret, "d" + hello + challenge)) + frame(stamped(4), 4));
   EXPECT_EQ(listener.end->next().value().bytes.size(), 4u);
 }
 
-// ---- Landings ----
+// ---- Receive buffers of the handler ----
 
-// Offers memory for what link A's frames bring, and takes it back when link B brings one.
+// Offers memory for the payloads of link A, and withdraws it when a frame of link B arrives.
 class Lander : public Recorder {
  public:
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override {
@@ -180,7 +180,7 @@ class Lander : public Recorder {
 Bytes data_frame(uint64_t op_seq, size_t bytes) {
   FrameHeader header;
   header.op_seq = op_seq;
-  return frame(FrameSealer().seal(header, bytes), bytes);
+  return frame(FrameStamper().stamp(header, bytes), bytes);
 }
 
 TEST(TcpLanding, PayloadsComeWhereTheHandlerWants) {
@@ -211,10 +211,10 @@ TEST(TcpLanding, TakenBackItIsNotTouchedAgain) {
   for (size_t i = 1'000; i < Lander::kBytes; ++i) ASSERT_EQ(lander->memory[i], std::byte{0});
 }
 
-// As where the link holds back between the last byte and the frame.
+// As happens if the link pauses between the last byte and the delivery of the frame.
 TEST(TcpLanding, TakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
   Lander lander;
-  FrameReader reader(std::make_shared<SlabPool>(0), Lander::kBytes);
+  FrameReader reader(std::make_shared<BufferPool>(0), Lander::kBytes);
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   const Fd near(ends[0]), far(ends[1]);
@@ -227,9 +227,12 @@ TEST(TcpLanding, TakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
   EXPECT_FALSE(reader.next(&lander)->has_value());
   read(sizeof(FrameHeader), bytes.size());
   lander.recv_buffer->at = nullptr;
-  const auto whole = reader.next(&lander);
-  ASSERT_TRUE(whole.ok() && whole->has_value());
-  EXPECT_NE((*whole)->payload(), nullptr);
+  const auto next = reader.next(&lander);
+  ASSERT_TRUE(next.ok() && next->has_value());
+  const Payload& payload = (*next)->payload;
+  EXPECT_EQ(payload.bytes(), 8'000u);
+  EXPECT_NE(payload.fragments.at(0).data(), nullptr);
+  EXPECT_NE(payload.fragments.at(0).data(), lander.memory.data());
 }
 
 // ---- At the dialler ----

@@ -1,4 +1,4 @@
-// The contract of links, run over every transport. A new transport adds one name at the end.
+// The contract of links, over every transport. A new transport adds its name at the end.
 #include <atomic>
 #include <thread>
 
@@ -27,7 +27,7 @@ void expect_frames(Recorder& recorder, uint64_t count) {
   }
 }
 
-// Pings are numbered as frames are, and would come between these where a machine is slow.
+// Pings take sequence numbers, and would come between these frames on a slow machine.
 TEST_P(LinkContract, KeepsOrderAndBytesBothWays) {
   constexpr uint64_t kFrames = 1'000;
   Sender forth, back;
@@ -91,7 +91,7 @@ TEST_P(LinkContract, RefusesToSendWhatIsTooLargeOrNotForCallers) {
 }
 
 TEST_P(LinkContract, RefusesWhatThePeerMayNotSend) {
-  // The two sides' settings differ; the receiver's holds.
+  // The two sides' limits differ; the receiver's applies.
   Sender sender;
   Pair generous(GetParam());
   Pair pair(GetParam());
@@ -136,7 +136,7 @@ TEST_P(LinkContract, ClosesBothEndsWithTheCause) {
     Link& closer = by_dialler ? *link.near : *link.far;
     Recorder& own = by_dialler ? *link.near_end : *link.far_end;
     Recorder& other = by_dialler ? *link.far_end : *link.near_end;
-    // One frame across first: a dialler may not know yet that it was accepted.
+    // Sends one frame first, because a dialler may not know yet that it was accepted.
     ASSERT_TRUE(link.far->send({}).ok());
     ASSERT_TRUE(link.near_end->next().has_value());
     closer.close(aborted("epoch 7 is over"));
@@ -287,7 +287,7 @@ TEST_P(LinkContract, SurvivesClosesAtAnyMoment) {
   constexpr int kLinks = 60;
   Sender sender;
   Pair pair(GetParam());
-  Pair hasty(GetParam());  // Whose links are closed whether they were accepted or not.
+  Pair hasty(GetParam());  // Its links are closed whether they were accepted or not.
   std::vector<Joined> links;
   for (int i = 0; i < kLinks; ++i) {
     links.push_back(i % 3 == 0 ? hasty.dial() : pair.join());
