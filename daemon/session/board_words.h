@@ -1,4 +1,4 @@
-// What the worker reads from and writes to single words and lines of a board.
+// Helpers for the worker's reads and writes of single fields of a board.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 
 namespace tutti {
 
+// Cut where it is too long, and NUL-terminated.
 template <size_t N>
 void copy_text(char (&target)[N], const std::string& text) {
   const size_t length = std::min(text.size(), N - 1);
@@ -30,15 +31,20 @@ inline void write_failure(BoardFailure& failure, uint64_t number, const Status& 
   copy_text(failure.message, status.message());
 }
 
-inline uint32_t waited_ms(int64_t started_ns) {
-  const auto now =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
-  if (started_ns <= 0 || started_ns > now.count()) return 0;
-  return static_cast<uint32_t>(
-      std::min<int64_t>((now.count() - started_ns) / 1'000'000, INT32_MAX));
+// CLOCK_MONOTONIC, as BoardEntry::started_ns.
+inline int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
 }
 
-// Calls `use` with the number of each bit, which are cleared.
+// Since `started_ns`; 0 where that is no time in the past.
+inline uint32_t waited_ms(int64_t started_ns) {
+  const int64_t now = now_ns();
+  if (started_ns <= 0 || started_ns > now) return 0;
+  return static_cast<uint32_t>(std::min<int64_t>((now - started_ns) / 1'000'000, INT32_MAX));
+}
+
+// Clears all bits and calls `use` with the number of each that was set.
 template <size_t N, class Use>
 void take_bits(std::atomic<uint64_t> (&words)[N], const Use& use) {
   for (size_t word = 0; word < N; ++word) {
@@ -46,11 +52,6 @@ void take_bits(std::atomic<uint64_t> (&words)[N], const Use& use) {
     for (uint64_t bits = words[word].exchange(0); bits != 0; bits &= bits - 1)
       use(static_cast<uint32_t>(word * 64 + static_cast<size_t>(__builtin_ctzll(bits))));
   }
-}
-
-inline int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
-      .count();
 }
 
 inline std::string name_of_verb(const Request& request) {

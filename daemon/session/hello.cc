@@ -1,4 +1,4 @@
-// The greetings: a trainer's Hello, read without blocking and without trust, and the refusal.
+// A trainer's Hello, read without blocking and without trust, and the framing of its answer.
 #include <sys/socket.h>
 
 #include <array>
@@ -31,7 +31,7 @@ class SocketHelloReader : public HelloReader {
   }
 
  private:
-  // Reads no byte past the message, which is not this reader's.
+  // Reads no byte past the message.
   void read_some() {
     std::array<char, 4096> buffer;
     while (true) {
@@ -111,7 +111,7 @@ void refuse_trainer(int socket, const Status& status) {
   v1::Welcome welcome;
   welcome.set_version(kProtocolVersion);
   write_status(status, welcome);
-  // A trainer that is gone needs no answer.
+  // It fails only where the trainer is gone.
   static_cast<void>(send_packet(socket, framed(welcome), {}).ok());
 }
 

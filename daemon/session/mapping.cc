@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 #include <new>
-#include <string>
+#include <utility>
 
 namespace tutti {
 namespace {
@@ -25,25 +25,30 @@ void fill_header(std::byte* base, uint64_t bytes) {
 
 Mapping::~Mapping() { munmap(base_, bytes_); }
 
-Result<Segment> make_segment(uint64_t bytes) {
+Result<SealedMemory> make_sealed_memory(const char* name, const std::string& what, uint64_t bytes,
+                                        const std::string& detail) {
+  Fd memory(memfd_create(name, MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  if (!memory.valid()) return errno_status("cannot make " + what);
+  if (ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0)
+    return errno_status("cannot size " + what + detail);
+  if (fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return errno_status("cannot seal " + what);
+  void* base =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
+  if (base == MAP_FAILED) return errno_status("cannot map " + what + detail);
+  return SealedMemory{std::move(memory),
+                      std::make_shared<const Mapping>(static_cast<std::byte*>(base), bytes)};
+}
+
+Result<SealedMemory> make_segment(uint64_t bytes) {
   if (bytes <= kArenaOffset || bytes > kSegmentBytesMax)
     return invalid_argument("segment_bytes " + std::to_string(bytes) + " must lie between " +
                             std::to_string(kArenaOffset + 1) + " and " +
                             std::to_string(kSegmentBytesMax));
   bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  Segment segment;
-  segment.memory = Fd(memfd_create("tutti-segment", MFD_ALLOW_SEALING | MFD_CLOEXEC));
-  if (!segment.memory.valid()) return errno_status("cannot make a segment");
-  if (ftruncate(segment.memory.get(), static_cast<off_t>(bytes)) != 0)
-    return errno_status("cannot size a segment of " + std::to_string(bytes) + " bytes");
-  if (fcntl(segment.memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return errno_status("cannot seal a segment");
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                    segment.memory.get(), 0);
-  if (base == MAP_FAILED)
-    return errno_status("cannot map a segment of " + std::to_string(bytes) + " bytes");
-  segment.mapping = std::make_shared<const Mapping>(static_cast<std::byte*>(base), bytes);
-  fill_header(segment.mapping->base(), bytes);
+  Result<SealedMemory> segment = make_sealed_memory("tutti-segment", "a segment", bytes,
+                                                    " of " + std::to_string(bytes) + " bytes");
+  if (segment.ok()) fill_header(segment->mapping->base(), bytes);
   return segment;
 }
 

@@ -1,9 +1,10 @@
-// The memory of one segment: a sealed, sparse memfd and its mapping.
+// Shared memory that the worker makes: a sealed, sparse memfd and its mapping.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "daemon/base/fd.h"
 #include "daemon/base/status.h"
@@ -11,7 +12,7 @@
 
 namespace tutti {
 
-// Unmapped when the last owner lets go. Everything behind it may change at any moment.
+// Owns a mapping. Trainers may change its bytes at any moment.
 class Mapping {
  public:
   Mapping(std::byte* base, uint64_t bytes) : base_(base), bytes_(bytes) {}
@@ -21,19 +22,24 @@ class Mapping {
 
   std::byte* base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
-  SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
+  SegmentHeader& segment_header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
 
  private:
   std::byte* base_;
   uint64_t bytes_;
 };
 
-struct Segment {
+struct SealedMemory {
   Fd memory;
   std::shared_ptr<const Mapping> mapping;
 };
 
-// `bytes`: of the whole file, rounded up to a page. The header is filled in.
-Result<Segment> make_segment(uint64_t bytes);
+// `name`: of the memfd. Errors say "cannot size <what><detail>".
+Result<SealedMemory> make_sealed_memory(const char* name, const std::string& what, uint64_t bytes,
+                                        const std::string& detail = "");
+
+// A trainer's segment with its header filled in, of `bytes` in all, rounded up to a page.
+// INVALID_ARGUMENT: no such size.
+Result<SealedMemory> make_segment(uint64_t bytes);
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// How a Welcome travels: shared by the refusal and the session.
+// The framing of a Welcome, shared by the refusal and the session.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace v1 {
 class Welcome;
 }
 
-// The message with its length in front, as session.proto asks.
+// The message behind its length, as session.proto defines it.
 std::string framed(const v1::Welcome& welcome);
 
 }  // namespace tutti

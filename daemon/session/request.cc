@@ -42,7 +42,7 @@ Status read_root(const Request& request, GroupPlace place, Signature& asked) {
                           std::to_string(place.size));
 }
 
-// A broadcast's root has one buffer: what it sends is what it ends with.
+// A broadcast's root has one buffer, which is input and output.
 Status check_broadcast(const Request& request, SideBytes bytes) {
   const uint64_t out = request.out_offset;
   if (bytes.in == 0 || out == 0 || out == request.in_offset) return {};
@@ -76,7 +76,7 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
   return check_broadcast(request, *bytes);
 }
 
-// The library says why it refused the call.
+// The reason that the library wrote where it refused the call.
 Status read_refusal(const Request& request, const std::byte* base, uint64_t segment_bytes) {
   const Code code = code_of(static_cast<int>(request.root));
   const uint64_t length = std::min<uint64_t>(request.count, kMessageBytes - 1);

@@ -1,4 +1,5 @@
-// What a trainer's request means and whether it may be run: a pure function of the copied bytes.
+// Checks a trainer's request and turns it into a Call. Pure: it works on a copy of the request, and
+// reads shared memory only for the message of a refused call.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +10,9 @@
 
 namespace tutti {
 
-// Faults end up in Call::invalid, in words that lack who asked. `group`, `number` and `memory`
-// stay empty. Where the tensors are not memory that the worker can use as it is (listed, or staged
-// without a window: `window_bytes` is 0) the sides are nullptr and `ranks_only` says so.
+// A fault is returned in Call::invalid, without the name of the rank. `group`, `number` and
+// `memory` are not set. Where the worker cannot use the tensors as they are (a list, or staged
+// while `window_bytes` is 0), both sides are nullptr and `ranks_only` is set.
 Call read_request(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
                   uint64_t window_bytes = 0);
 

@@ -1,4 +1,4 @@
-// The serving of one trainer: doorbell, requests, completions, the end.
+// Serves one trainer: its doorbell, requests, completions and end.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -19,8 +19,9 @@
 namespace tutti {
 namespace {
 
-// A descriptor that becomes readable when the process at the other end ends: a forked child may
-// hold its socket open after it. Without one where the process is not to be seen from here.
+// A pidfd, which becomes readable when the process ends; the socket alone does not show that, as a
+// forked child may hold it open. An empty Fd where the process is not visible from here (pid 0, or
+// no permission).
 Result<Fd> watch_process(pid_t pid) {
   if (pid == 0) return Fd();
   Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -38,7 +39,7 @@ Status SocketSession::start() {
   if (!process.ok()) return process.status();
   process_ = *std::move(process);
   if (process_.valid()) {
-    Status s = loop_.watch(process_.get(), EPOLLIN, [this](uint32_t) { hang_up(); });
+    Status s = loop_.watch(process_.get(), EPOLLIN, [this](uint32_t) { on_hang_up(); });
     if (!s.ok()) return s;
   }
   return loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t) { read_socket(); });
@@ -53,33 +54,36 @@ Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& ho
   for (const std::string& host : hosts) message.add_hosts(host);
   hosts_ = hosts;
   message.set_worker_pid(static_cast<uint32_t>(getpid()));
-  // Edge-triggered and never read: the trainer shares the descriptor's flags, so that a read of it
-  // could be made to block.
+  // Edge-triggered and never read: the trainer shares the descriptor's flags, and could make a read
+  // block.
   Status watched =
-      loop_.watch(doorbell_.get(), EPOLLIN | EPOLLET, [this](uint32_t) { board_->collect(); });
+      loop_.watch(doorbell_.get(), EPOLLIN | EPOLLET, [this](uint32_t) { board_->poll(); });
   if (!watched.ok()) return watched;
   std::vector<int> descriptors = {segment_.get(), doorbell_.get()};
   std::ranges::copy(board_->descriptors(), std::back_inserter(descriptors));
   Status sent = send_packet(socket_.get(), framed(message), descriptors);
   welcomed_ = sent.ok();
   segment_.reset();
-  board_->handed_out();
+  board_->on_descriptors_sent();
   return sent;
 }
 
-// After the hello the socket carries nothing but its end.
+// After the hello a trainer sends nothing: the socket only shows that it ended.
 void SocketSession::read_socket() {
   char byte = 0;
   const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got > 0) return break_off("sent bytes on its socket after the hello");
-  hang_up();
+  if (got > 0)
+    return end(false, invalid_argument(
+                          describe() +
+                          " broke the protocol: it sent bytes on its socket after the hello"));
+  on_hang_up();
 }
 
 void SocketSession::poll_end() {
   if (stopped_) return;
   pollfd process = {process_.get(), POLLIN, 0};  // A negative descriptor is never ready.
-  if (poll(&process, 1, 0) > 0) return hang_up();
+  if (poll(&process, 1, 0) > 0) return on_hang_up();
   read_socket();
 }
 
@@ -125,23 +129,23 @@ bool SocketSession::let_ranks_fold(uint32_t group, uint64_t number) {
 
 void SocketSession::answer_subgroup(const Result<uint32_t>& group,
                                     const std::vector<uint32_t>& ranks) {
-  board_->answer(seat_, group, ranks);
+  board_->answer_subgroup(seat_, group, ranks);
 }
 
-void SocketSession::take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
-                         uint32_t waited_ms) {
+void SocketSession::on_request(uint32_t group, uint64_t number, GroupPlace place,
+                               const Request& request, uint32_t waited_ms) {
   const uint64_t window_bytes = board_->is_local(group) ? 0 : board_->window_bytes();
   Call call = read_request(request, place, mapping_->base(), mapping_->bytes(), window_bytes);
   if (call.window_bytes != 0)
     call.filled = [board = board_, group, number, seat = seat_] {
-      return board->filled(group, number, seat);
+      return board->filled_bytes(group, number, seat);
     };
   if (call.invalid.ok() && call.ranks_only && !board_->is_local(group))
     call.invalid = invalid_argument("windows and lists are for groups of one host");
-  const Status& invalid = call.invalid;
-  const std::string verb(name_of(call.signature.collective));
-  if (!invalid.ok())
-    call.invalid = blame(invalid.code(), who() + " asked for " + verb + ": " + invalid.message());
+  if (!call.invalid.ok())
+    call.invalid = blame(call.invalid.code(), describe() + " asked for " +
+                                                  std::string(name_of(call.signature.collective)) +
+                                                  ": " + call.invalid.message());
   call.group = group;
   call.number = number;
   call.memory = mapping_;
@@ -149,13 +153,14 @@ void SocketSession::take(uint32_t group, uint64_t number, GroupPlace place, cons
   events_.on_request(*this, std::move(call));
 }
 
-void SocketSession::handle_subgroup_request(const BoardSubgroupRequest& subgroup) {
+void SocketSession::on_subgroup_request(const BoardSubgroupRequest& request) {
   Result<std::vector<uint32_t>> ranks =
-      read_ranks(std::atomic_ref(const_cast<uint32_t&>(subgroup.ranks)).load(),
-                 std::atomic_ref(const_cast<uint64_t&>(subgroup.list_offset)).load());
+      read_ranks(std::atomic_ref(const_cast<uint32_t&>(request.ranks)).load(),
+                 std::atomic_ref(const_cast<uint64_t&>(request.list_offset)).load());
   if (ranks.ok()) return events_.on_subgroup_request(*this, *std::move(ranks));
   answer_subgroup(
-      blame(ranks.status().code(), who() + " asked for subgroup: " + ranks.status().message()), {});
+      blame(ranks.status().code(), describe() + " asked for subgroup: " + ranks.status().message()),
+      {});
 }
 
 Result<std::vector<uint32_t>> SocketSession::read_ranks(uint32_t count, uint64_t offset) const {
@@ -184,32 +189,27 @@ Status SocketSession::blame(Code code, const std::string& what) const {
 
 std::string SocketSession::host() const { return rank_ < hosts_.size() ? hosts_[rank_] : ""; }
 
-std::string SocketSession::who() const {
+std::string SocketSession::describe() const {
   if (board_ == nullptr) return "the trainer";
-  const Result<PeerCredentials> peer = peer_credentials(socket_.get());
-  return "rank " + std::to_string(rank_) + " (host " + host() + ", pid " +
-         std::to_string(peer.ok() ? peer->pid : 0) + ")";
+  return "rank " + std::to_string(rank_) + " (host " + host() + ", pid " + std::to_string(pid_) +
+         ")";
 }
 
 // ---- The end ----
 
-// What was asked for before the end still counts: a trainer may ask and die.
-void SocketSession::hang_up() {
-  if (welcomed_) board_->collect();
+// Requests that the trainer wrote before it ended still count.
+void SocketSession::on_hang_up() {
+  if (welcomed_) board_->poll();
   if (stopped_) return;
-  if (mapping_->header().leaving.load(std::memory_order_acquire) != 0) return end(true, {});
-  end(false, unavailable(who() + (welcomed_ ? " died" : " died while joining")));
-}
-
-void SocketSession::break_off(const std::string& how) {
-  end(false, invalid_argument(who() + " broke the protocol: it " + how));
+  if (mapping_->segment_header().leaving.load(std::memory_order_acquire) != 0) return end(true, {});
+  end(false, unavailable(describe() + (welcomed_ ? " died" : " died while joining")));
 }
 
 void SocketSession::end(bool leaving, Status why) {
   if (std::exchange(ending_, true)) return;
   if (board_ != nullptr)
-    board_->leave(seat_, blame(leaving ? Code::unavailable : why.code(),
-                               leaving ? who() + " left" : why.message()));
+    board_->remove_rank(seat_, blame(leaving ? Code::unavailable : why.code(),
+                                     leaving ? describe() + " left" : why.message()));
   stop();
   events_.on_end(*this, leaving, std::move(why));
 }
@@ -224,7 +224,7 @@ void SocketSession::stop() {
 
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
                                               Session::Events& events) {
-  Result<Segment> segment = make_segment(segment_bytes);
+  Result<SealedMemory> segment = make_segment(segment_bytes);
   if (!segment.ok()) return segment.status();
   Fd doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell.valid()) return errno_status("cannot make a doorbell");
@@ -236,12 +236,11 @@ Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t s
 
 Status create_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
                     uint32_t world_size, uint64_t window_bytes) {
-  Result<std::shared_ptr<HostBoard>> board = HostBoard::make(loop, ranks, world_size);
+  Result<std::shared_ptr<HostBoard>> board = HostBoard::make(loop, ranks, world_size, window_bytes);
   if (!board.ok()) return board.status();
-  (*board)->set_window(window_bytes);
   for (uint32_t seat = 0; seat < sessions.size(); ++seat) {
     if (sessions[seat] == nullptr) {
-      if (Status made = (*board)->attach_nobody(seat); !made.ok()) return made;
+      if (Status made = (*board)->attach_gone(seat); !made.ok()) return made;
       continue;
     }
     auto* session = dynamic_cast<SocketSession*>(sessions[seat]);

@@ -1,8 +1,9 @@
-// One trainer: its socket, its segment, its seat. The only room that knows memfd, Unix sockets and
-// futex.
+// One trainer as its worker serves it: its Unix socket, its shared-memory segment, and its seat on
+// the board of its host.
 //
-// All calls and events on the loop's thread. Nothing a trainer writes may crash, block or corrupt:
-// a request is copied out of shared memory once, checked, and only the copy is used.
+// All calls and events are on the loop's thread. A trainer cannot crash, block or corrupt the
+// worker by what it writes: a request is copied out of shared memory once, checked, and only the
+// copy is used.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +24,22 @@ namespace tutti {
 
 // ---- Messages on Unix sockets ----
 
-// A listening SOCK_STREAM or SOCK_SEQPACKET socket; replaces a dead socket file, refuses a live one
-// (ALREADY_EXISTS). `mode`: permissions of the file. Both sockets are non-blocking.
+// Sockets are non-blocking. `type`: SOCK_STREAM or SOCK_SEQPACKET.
+
+// Replaces the file of a socket that no process serves any more. ALREADY_EXISTS: one serves it, or
+// the file is no socket. `mode`: permissions of the file.
 Result<Fd> listen_unix(const std::string& path, int type, int mode);
 Result<Fd> connect_unix(const std::string& path, int type);
 
-// One datagram with descriptors, on a SEQPACKET socket. Does not block: UNAVAILABLE where the peer
-// is gone or its queue is full.
+// Sends one message with descriptors (borrowed). Does not block: UNAVAILABLE where the peer is gone
+// or its queue is full.
 Status send_packet(int socket, const std::string& bytes, std::span<const int> descriptors);
 struct Packet {
   std::string bytes;
   std::vector<Fd> descriptors;
 };
-// nullopt: nothing there now. UNAVAILABLE: the peer closed.
+// Receives one message of a SEQPACKET socket. nullopt: there is none now. UNAVAILABLE: the peer
+// closed.
 Result<std::optional<Packet>> receive_packet(int socket);
 
 struct PeerCredentials {
@@ -45,9 +49,9 @@ struct PeerCredentials {
 };
 Result<PeerCredentials> peer_credentials(int socket);  // SO_PEERCRED
 
-// Reads one hello from a fresh connection without blocking the loop. Calls `done` once: with the
-// hello, or with why there is none (garbage, too long, closed, past `deadline`). The socket stays
-// the caller's; destroying the reader cancels it.
+// Reads one hello from a new connection without blocking the loop. Calls `done` once, with the
+// hello or an error (no hello, too long, closed, past `deadline`), unless the reader is destroyed
+// before. The socket is borrowed.
 class HelloReader {
  public:
   using Done = std::function<void(Result<v1::Hello>)>;
@@ -56,74 +60,77 @@ class HelloReader {
 std::unique_ptr<HelloReader> read_hello(Loop& loop, int socket, TimePoint deadline,
                                         HelloReader::Done done);
 
-// Tells a connected trainer that it is refused, and why; never blocks. The caller then closes the
-// socket.
+// Tells a connected trainer that it is refused, and why. Never blocks. The caller closes the socket
+// then.
 void refuse_trainer(int socket, const Status& status);
 
 // ---- The session ----
 
 class Session {
  public:
-  // Destroy no session inside its own event: post that.
+  // Called on the loop's thread. A session must not be destroyed inside its own event: post that.
   class Events {
    public:
     virtual ~Events() = default;
     // A checked request of an operation that the ranks of the host do not settle among themselves;
-    // `done` is empty. Each comes once; those of one group in any order.
+    // `done` is empty. Called once for each; those of one group come in any order.
     virtual void on_request(Session& session, Call call) = 0;
-    // More of a tensor has come to its window.
+    // More of the operation's tensor is in its window.
     virtual void on_window_filled(Session& session, uint32_t group, uint64_t number) = 0;
-    // Answer with answer_subgroup(), once.
+    // The rank asks for a sub-group of these ranks of the job. Answer with answer_subgroup(), once.
     virtual void on_subgroup_request(Session& session, std::vector<uint32_t> ranks) = 0;
     // The trainer is gone: `leaving` on purpose, else it died or broke the protocol (`why` says
     // how). The session makes no further call.
     virtual void on_end(Session& session, bool leaving, Status why) = 0;
-    // The trainer stopped while it worked on the other ranks' memory, and may go on any time: the
-    // epoch cannot.
+    // The trainer stopped while it wrote to the other ranks' memory, and may go on at any time: the
+    // epoch must end.
     virtual void on_stuck(Session& session, Status why) = 0;
   };
 
   virtual ~Session() = default;
-  // Calls on_end() where the trainer is gone and the loop has not come to it yet.
+  // Calls on_end() at once where the trainer is gone and the loop has not handled that yet.
   virtual void poll_end() = 0;
-  // The trainer's process as seen from here; 0: it is not.
+  // The trainer's process; 0: it is not visible from here.
   virtual pid_t pid() const = 0;
   // Whether the ranks of the host may settle operations among themselves.
   virtual void set_ranks_decide(bool let) = 0;
-  // What this rank did, as it says.
+  // The rank's own counters; not checked.
   struct Counters {
-    uint64_t operations = 0;  // That ended OK.
+    uint64_t operations = 0;  // Ended OK.
     uint64_t failures = 0;
-    uint64_t bytes = 0;  // Of the tensors of those that ended OK.
+    uint64_t bytes = 0;  // Of the tensors of operations that ended OK.
   };
   virtual Counters counters() const = 0;
-  // Hands the trainer its descriptors and starts serving. Once, after create_board().
+  // Sends the trainer its descriptors and starts serving it. `hosts`: by rank of the job. Call
+  // once, after create_board().
   virtual Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) = 0;
   // Instead of welcome(): tells the trainer why not. Destroy the session then.
   virtual void refuse(const Status& why) = 0;
-  // Ends an operation, for all ranks of this host, whichever of their sessions is asked; wakes who
-  // waits. Does nothing where it is over, or no rank has begun it.
+  // Ends an operation for all ranks of this host, and wakes those that wait; any of their sessions
+  // may be called. Does nothing where the operation is over, ranks fold it, or none has begun it.
   virtual void complete(uint32_t group, uint64_t number, const Status& status) = 0;
-  // Of all windows of an operation so many bytes hold results and may be used again.
+  // The first `bytes` of the operation's tensor are reduced: results lie in every window in their
+  // place, and the ranks may use that place again.
   virtual void release_window(uint32_t group, uint64_t number, uint64_t bytes) = 0;
-  // Hands on at once what ranks of this host have asked for up to this operation.
+  // Calls on_request() at once for what ranks of this host asked for up to this operation.
   virtual void collect_requests(uint32_t group, uint64_t number) = 0;
-  // Lets the ranks fold an operation all of whose requests came and agree. False: they cannot.
+  // Lets the ranks fold an operation whose requests all came. False: they disagree, or the group
+  // has members on other hosts.
   virtual bool let_ranks_fold(uint32_t group, uint64_t number) = 0;
+  // Answers on_subgroup_request(): the new group and its ranks, or why there is none.
   virtual void answer_subgroup(const Result<uint32_t>& group,
                                const std::vector<uint32_t>& ranks) = 0;
 };
 
-// Makes the segment and watches the socket (for an early end) but serves nothing until welcome().
-// Takes the socket where a session is made, else leaves it.
-// UNAVAILABLE: the trainer has ended already. INVALID_ARGUMENT: no such `segment_bytes`.
+// Makes a segment and watches the socket for an early end, but serves nothing until welcome().
+// Takes the socket where it returns a session, else leaves it to the caller. UNAVAILABLE: the
+// trainer has ended already. INVALID_ARGUMENT: no such `segment_bytes`.
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
                                               Session::Events& events);
 
-// Where the ranks of a host meet: makes their board. `sessions`: those of the host's ranks, in the
-// order of their ranks, none welcomed yet (nullptr: it ended already); then welcome all. `ranks`:
-// their ranks in the job. `window_bytes`: see BoardHeader. RESOURCE_EXHAUSTED: more than
-// kSeatsMax.
+// Makes the board of a host's ranks. `sessions`: theirs, in the order of the ranks, none welcomed
+// yet (nullptr: the rank ended already); welcome all afterwards. `ranks`: the same ranks of the
+// job. `window_bytes`: see BoardHeader. RESOURCE_EXHAUSTED: more than kSeatsMax ranks.
 Status create_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
                     uint32_t world_size, uint64_t window_bytes = 0);
 

@@ -1,4 +1,5 @@
-// The one Session: a trainer behind a Unix socket, with a seat on the board of its host.
+// The implementation of Session: a trainer behind a Unix socket, with a seat on the board of its
+// host.
 #pragma once
 
 #include <memory>
@@ -12,9 +13,9 @@
 
 namespace tutti {
 
-class SocketSession : public Session, public HostBoard::Seat {
+class SocketSession : public Session, public RankSession {
  public:
-  SocketSession(Loop& loop, Fd socket, Segment segment, Fd doorbell, Events& events)
+  SocketSession(Loop& loop, Fd socket, SealedMemory segment, Fd doorbell, Events& events)
       : loop_(loop),
         socket_(std::move(socket)),
         segment_(std::move(segment.memory)),
@@ -23,7 +24,9 @@ class SocketSession : public Session, public HostBoard::Seat {
         events_(events) {}
   ~SocketSession() override { stop(); }
 
+  // Watches the socket and the process at its other end.
   Status start();
+  // The session shares the board of its host, at `seat`. Once, before welcome().
   Status attach(std::shared_ptr<HostBoard> board, uint32_t seat, uint32_t rank,
                 uint32_t world_size);
 
@@ -40,31 +43,30 @@ class SocketSession : public Session, public HostBoard::Seat {
   bool let_ranks_fold(uint32_t group, uint64_t number) override;
   void answer_subgroup(const Result<uint32_t>& group, const std::vector<uint32_t>& ranks) override;
 
-  // HostBoard::Seat.
-  void take(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
-            uint32_t waited_ms) override;
-  void fill(uint32_t group, uint64_t number) override {
+  // RankSession.
+  void on_request(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
+                  uint32_t waited_ms) override;
+  void on_window_filled(uint32_t group, uint64_t number) override {
     events_.on_window_filled(*this, group, number);
   }
-  void handle_subgroup_request(const BoardSubgroupRequest& subgroup) override;
-  std::string who() const override;
+  void on_subgroup_request(const BoardSubgroupRequest& request) override;
+  void on_stuck(const Status& why) override { events_.on_stuck(*this, why); }
+  std::string describe() const override;
   Status blame(Code code, const std::string& what) const override;
-  void end_epoch(const Status& why) override { events_.on_stuck(*this, why); }
 
  private:
   void read_socket();
   Result<std::vector<uint32_t>> read_ranks(uint32_t count, uint64_t offset) const;
   std::string host() const;
-  void hang_up();
-  void break_off(const std::string& how);
+  void on_hang_up();
   void end(bool leaving, Status why);
   void stop();
 
   Loop& loop_;
   Fd socket_;
   pid_t pid_ = 0;
-  Fd process_;
-  Fd segment_;  // Until it is attached.
+  Fd process_;  // A pidfd; none where the process is not visible from here.
+  Fd segment_;  // Until it was sent.
   std::shared_ptr<const Mapping> mapping_;
   Fd doorbell_;
   Events& events_;
@@ -73,9 +75,9 @@ class SocketSession : public Session, public HostBoard::Seat {
   uint32_t rank_ = 0;
   uint32_t world_size_ = 0;
   bool welcomed_ = false;
-  bool stopped_ = false;
   bool ending_ = false;
-  std::vector<std::string> hosts_;
+  bool stopped_ = false;
+  std::vector<std::string> hosts_;  // By rank of the job.
 };
 
 }  // namespace tutti

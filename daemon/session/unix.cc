@@ -1,4 +1,5 @@
-// Messages on Unix sockets. Every socket made here is close-on-exec and non-blocking.
+// Unix sockets: listening, connecting, and messages with descriptors. Every socket made here is
+// close-on-exec and non-blocking.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -37,7 +38,7 @@ const sockaddr* generic(const sockaddr_un& address) {
 
 Fd make_socket(int type) { return Fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-// Whether somebody serves the socket; a file that only lies there refuses the connection.
+// Whether a process serves the socket: the file of a dead one refuses the connection.
 bool is_live(const sockaddr_un& address, int type) {
   const Fd probe = make_socket(type);
   if (connect(probe.get(), generic(address), sizeof(address)) == 0) return true;
@@ -95,7 +96,7 @@ Result<Fd> listen_unix(const std::string& path, int type, int mode) {
   Fd listener = make_socket(type);
   if (!listener.valid()) return errno_status("cannot make a socket");
   if (Status bound = bind_to(listener, path, *address, type); !bound.ok()) return bound;
-  // Nobody can connect before listen(), so nobody slips in under the wrong mode.
+  // Before listen(), so that no client connects under another mode.
   if (chmod(path.c_str(), static_cast<mode_t>(mode)) != 0)
     return errno_status("cannot set the mode of " + path);
   if (listen(listener.get(), kBacklog) != 0) return errno_status("cannot listen on " + path);

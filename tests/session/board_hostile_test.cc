@@ -49,20 +49,27 @@ TEST_F(BoardTest, BlocksThatAreNoneAreNotFolded) {
     }
 }
 
-// Times that no clock shows.
+// Times that no clock shows: the claims of an operation past its deadline would be stopped at once.
 TEST_F(BoardTest, TimesThatAreNoneAreNotDeadlines) {
   begin_folding(0);
   entry(0, 2).holding = 1;
-  for (const int64_t started_ns : {INT64_MAX, INT64_MIN, int64_t{0}, int64_t{-1}}) {
+  const auto call_after = [&](int64_t started_ns) {
     for (uint32_t rank = 0; rank < 3; ++rank) {
       entry(0, rank).started_ns = started_ns;
-      entry(0, rank).request.timeout_ms = ~uint32_t{0};
+      entry(0, rank).request.timeout_ms = 1;
     }
     call(0);
     drain(loop_);
-    EXPECT_FALSE(is_over(0)) << started_ns;
-  }
+    return board::unpack_count(slot(0).claimed.load());
+  };
+  for (const int64_t started_ns : {INT64_MAX, INT64_MIN, int64_t{0}, int64_t{-1}})
+    EXPECT_EQ(call_after(started_ns), (board::Count{1, 0})) << started_ns;
+  turn_for(Millis(350));  // Longer than ranks may fold after a deadline.
+  EXPECT_FALSE(is_over(0));
   EXPECT_TRUE(events(2).stuck.empty());
+  EXPECT_EQ(call_after(ns_ago(Millis(50))), (board::Count{1, board::kNoMoreBlocks}));
+  ASSERT_TRUE(turn_until_over(0));
+  EXPECT_EQ(events(2).stuck.size(), 1u);
 }
 
 void scramble(std::mt19937_64& random, FakeTrainer& trainer) {

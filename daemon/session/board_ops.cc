@@ -1,0 +1,93 @@
+#include "daemon/session/board_ops.h"
+
+#include <algorithm>
+
+#include "daemon/session/board_words.h"
+
+namespace tutti {
+
+BoardOps::BoardOps(Loop& loop, std::shared_ptr<const Mapping> board,
+                   std::span<const uint32_t> ranks)
+    : loop_(loop),
+      board_(std::move(board)),
+      view_(board_->base(), static_cast<uint32_t>(ranks.size())),
+      ranks_(ranks.begin(), ranks.end()),
+      mappings_(ranks.size()),
+      sessions_(ranks.size()) {}
+
+void BoardOps::post(Loop::Task task) {
+  loop_.post([task = std::move(task), alive = alive_] {
+    if (*alive) task();
+  });
+}
+
+void BoardOps::settle_all(uint32_t seat) {
+  for (const std::unique_ptr<BoardGroup>& group : groups_)
+    group->shared.area.settled(seat).store(UINT64_MAX);
+}
+
+Result<uint32_t> BoardOps::add_group(uint32_t number, std::span<const uint32_t> ranks) {
+  if (const auto known = area_of_.find(number); known != area_of_.end()) return known->second;
+  if (groups_.size() == kAreasMax)
+    return resource_exhausted("an epoch has at most " + std::to_string(kAreasMax) + " groups");
+  const auto area = static_cast<uint32_t>(groups_.size());
+  auto group = std::make_unique<BoardGroup>();
+  group->number = number;
+  group->size = static_cast<uint32_t>(ranks.size());
+  for (uint32_t place = 0; place < ranks.size(); ++place) {
+    const auto seat = std::ranges::find(ranks_, ranks[place]);
+    if (seat == ranks_.end()) continue;
+    group->seats.push_back(static_cast<uint32_t>(seat - ranks_.begin()));
+    group->places.push_back(place);
+  }
+  group->shared = {view_.area(area), area, group->seats};
+  for (const auto& [seat, why] : gone_) group->shared.area.settled(seat).store(UINT64_MAX);
+  groups_.push_back(std::move(group));
+  area_of_.emplace(number, area);
+  return area;
+}
+
+BoardGroup* BoardOps::find_group(uint32_t number) const {
+  const auto area = area_of_.find(number);
+  return area == area_of_.end() ? nullptr : groups_[area->second].get();
+}
+
+std::optional<BoardOp> BoardOps::find(uint32_t group, uint64_t number) const {
+  BoardGroup* known = find_group(group);
+  if (known == nullptr) return std::nullopt;
+  const BoardOp op = read(*known, static_cast<uint32_t>(number % kBoardSlots));
+  return op.number == number ? std::optional(op) : std::nullopt;
+}
+
+BoardOp BoardOps::read(BoardGroup& group, uint32_t slot) const {
+  const board::SlotWord word = board::unpack(group.shared.area.slot(slot).word.load());
+  return {&group, board::number_of(word.turn, slot), word};
+}
+
+bool BoardOps::is_staged(const BoardOp& op, uint32_t seat) const {
+  const BoardEntry& entry = op.entry(seat);
+  return entry.arrived.load(std::memory_order_acquire) == op.number + 1 &&
+         (board::copy_request(entry.request).flags & kRequestStaged) != 0;
+}
+
+bool BoardOps::is_folded(const BoardOp& op) const {
+  const board::Count folded = board::unpack_count(op.slot().folded.load());
+  return folded.turn == op.turn() && folded == board::unpack_count(op.slot().blocks.load());
+}
+
+bool BoardOps::match(const BoardOp& op, board::MatchedOp& matched) const {
+  std::vector<board::MemberRequest> requests;
+  for (const uint32_t seat : op.group->seats)
+    requests.push_back({board::copy_request(op.entry(seat).request),
+                        {mappings_[seat]->base(), mappings_[seat]->bytes()}});
+  return board::match(requests, matched);
+}
+
+bool BoardOps::end(const BoardOp& op, const Status& status) const {
+  const BoardOp now = read(*op.group, op.slot_index());
+  if (now.number != op.number || is_over(now.word.phase)) return false;
+  if (!status.ok()) write_failure(op.group->shared.area.failure(op.number), op.number, status);
+  return run<board::EndOp>(op, status.ok() ? board::Phase::done : board::Phase::failed).ended();
+}
+
+}  // namespace tutti

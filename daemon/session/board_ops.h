@@ -1,0 +1,158 @@
+// The operations on a mapped board as the worker sees them: finds them, reads their state, and runs
+// the procedures of daemon/board on them.
+//
+// Used on the loop's thread alone. No value read from the board is trusted: a wrong one may spoil
+// the results of its own job, and nothing else.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/base/loop.h"
+#include "daemon/base/status.h"
+#include "daemon/board/board.h"
+#include "daemon/session/mapping.h"
+
+namespace tutti {
+
+// What the board needs of a rank's session.
+class RankSession {
+ public:
+  virtual ~RankSession() = default;
+  // A request that the worker decides on; the rank called `waited_ms` ago. Called once for each, in
+  // the order of the rank's calls of the group.
+  virtual void on_request(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
+                          uint32_t waited_ms) = 0;
+  // The window of some rank holds more of the operation's tensor.
+  virtual void on_window_filled(uint32_t group, uint64_t number) = 0;
+  virtual void on_subgroup_request(const BoardSubgroupRequest& request) = 0;
+  // The rank stopped while it folded, and may still write to other ranks' memory: the epoch must
+  // end.
+  virtual void on_stuck(const Status& why) = 0;
+  virtual std::string describe() const = 0;  // "rank 3 (host a, pid 7)".
+  // An error whose culprit is this rank.
+  virtual Status blame(Code code, const std::string& what) const = 0;
+};
+
+// A group with members on this host.
+struct BoardGroup {
+  uint32_t number = 0;
+  uint32_t size = 0;             // Members on all hosts.
+  std::vector<uint32_t> seats;   // Of the members on this host, in the order of the group.
+  std::vector<uint32_t> places;  // Their ranks in the group.
+  board::GroupArea shared;
+
+  bool is_local() const { return size == seats.size(); }
+};
+
+// An operation of a group, with its slot's word as it was when it was read.
+struct BoardOp {
+  BoardGroup* group = nullptr;
+  uint64_t number = 0;
+  board::SlotWord word;
+
+  uint32_t turn() const { return word.turn; }
+  uint32_t slot_index() const { return static_cast<uint32_t>(number % kBoardSlots); }
+  BoardSlot& slot() const { return group->shared.area.slot_of(number); }
+  BoardEntry& entry(uint32_t seat) const { return group->shared.area.entry(number, seat); }
+};
+
+class BoardOps {
+ public:
+  // `board`: of board_bytes(ranks.size()). `ranks`: of the job, by seat.
+  BoardOps(Loop& loop, std::shared_ptr<const Mapping> board, std::span<const uint32_t> ranks);
+  BoardOps(const BoardOps&) = delete;
+  BoardOps& operator=(const BoardOps&) = delete;
+  ~BoardOps() { *alive_ = false; }
+
+  const board::View& view() const { return view_; }
+  // Runs `task` on the loop soon, unless the board is destroyed before.
+  void post(Loop::Task task);
+
+  // ---- Members ----
+
+  uint32_t rank_of(uint32_t seat) const { return ranks_[seat]; }
+  // nullptr: it has ended.
+  RankSession* session(uint32_t seat) const { return sessions_[seat]; }
+  void set_session(uint32_t seat, RankSession* session) { sessions_[seat] = session; }
+  // The memory of the seat's rank.
+  void set_mapping(uint32_t seat, std::shared_ptr<const Mapping> mapping) {
+    mappings_[seat] = std::move(mapping);
+  }
+  // The ranks that left or died, by seat, and why.
+  const std::map<uint32_t, Status>& gone() const { return gone_; }
+  // False: the rank was gone before.
+  bool add_gone(uint32_t seat, const Status& why) { return gone_.emplace(seat, why).second; }
+  // The rank takes note of no more verdicts: its slots may be used again without it.
+  void settle_all(uint32_t seat);
+
+  // ---- Groups ----
+
+  // RESOURCE_EXHAUSTED: more than kAreasMax. Idempotent; returns the group's area.
+  Result<uint32_t> add_group(uint32_t number, std::span<const uint32_t> ranks);
+  BoardGroup* find_group(uint32_t number) const;
+  std::span<const std::unique_ptr<BoardGroup>> groups() const { return groups_; }  // By area.
+
+  // ---- Operations ----
+
+  // nullopt: the operation's slot serves another one.
+  std::optional<BoardOp> find(uint32_t group, uint64_t number) const;
+  // The operation that the slot serves now.
+  BoardOp read(BoardGroup& group, uint32_t slot) const;
+  // The rank has arrived with a tensor that passes through a window.
+  bool is_staged(const BoardOp& op, uint32_t seat) const;
+  // All blocks are folded.
+  bool is_folded(const BoardOp& op) const;
+  // False: the ranks disagree, or a request does not fit its rank's memory.
+  bool match(const BoardOp& op, board::MatchedOp& matched) const;
+  // Ends an operation that nobody folds. A failure is written before the word changes. False: it
+  // was over, which leaves its verdict as it is.
+  bool end(const BoardOp& op, const Status& status) const;
+
+  // Runs Procedure(op.turn(), args...) on the operation's slot, wakes the slot's sleepers where the
+  // procedure says so, and returns it. It is left unfinished after kStepsMax steps: another process
+  // may change the word all the time.
+  template <template <class> class Procedure, class... Args>
+  auto run(const BoardOp& op, const Args&... args) const {
+    WorkerContext context;
+    Memory memory(view_, op.group->shared, op.number, context);
+    Procedure<Memory> procedure(op.turn(), args...);
+    for (int step = 0; step < kStepsMax && procedure.step(memory) == board::Step::more; ++step) {
+    }
+    if constexpr (requires { procedure.must_wake(); })
+      if (procedure.must_wake()) board::wake_low_half(op.slot().word);
+    return procedure;
+  }
+
+ private:
+  static constexpr int kStepsMax = 10'000;
+
+  // The worker does not arrive at operations. It polls the board after the present turn of its
+  // loop, so it needs no doorbell.
+  struct WorkerContext {
+    board::Decision decide(uint64_t) const { return {}; }
+    void ring() const {}
+    uint64_t settled_by_all() const { return 0; }
+    uint32_t seat() const { return board::kWorkerSeat; }
+    Request request() const { return {}; }
+    int64_t started_ns() const { return 0; }
+  };
+  using Memory = board::SlotMemory<WorkerContext>;
+
+  Loop& loop_;
+  const std::shared_ptr<const Mapping> board_;
+  const board::View view_;
+  const std::vector<uint32_t> ranks_;                     // By seat.
+  std::vector<std::shared_ptr<const Mapping>> mappings_;  // By seat.
+  std::vector<RankSession*> sessions_;                    // By seat.
+  std::map<uint32_t, Status> gone_;                       // By seat.
+  std::vector<std::unique_ptr<BoardGroup>> groups_;
+  std::map<uint32_t, uint32_t> area_of_;  // By the group's number.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace tutti
