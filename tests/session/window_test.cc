@@ -39,7 +39,7 @@ TEST_F(WindowTest, TheWorkerIsToldWhatWindowsHold) {
   EXPECT_EQ(taken.filled(), 2 * kBoardBlockBytes);
   EXPECT_EQ(events(0).requests[0].filled(), 0u);
   EXPECT_EQ(events(0).filled, Numbers{0}) << "once for all ranks";
-  session(0).passed(0, 0, kBoardBlockBytes);
+  session(0).release_window(0, 0, kBoardBlockBytes);
   EXPECT_EQ(slot(0).passed.load(), pack(board::Count{1, 1}));
 }
 
