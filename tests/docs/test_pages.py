@@ -141,6 +141,12 @@ def wrong_settings(page):
             yield f"{page.path}: {name}: {said.get(name)}, in fact {listed.get(name)}"
 
 
+def ratios(text, begin):
+    """All ratios in the rows of tables that begin so, ascending."""
+    rows = [line for line in text.split("\n") if re.match(begin, line)]
+    return sorted(float(number) for row in rows for number in re.findall(r"\b\d\.\d\d\b", row))
+
+
 class Pages(unittest.TestCase):
     def expect_none(self, check):
         found = [wrong for page in PAGES.values() for wrong in check(page)]
@@ -163,6 +169,14 @@ class Pages(unittest.TestCase):
 
     def test_lines_can_be_read(self):
         self.expect_none(wide_lines)
+
+    def test_pages_agree_on_what_was_measured(self):
+        shown = ratios(PAGES["README.md"].text, r"\| 2 hosts x \d \|")
+        self.assertEqual(len(shown), 18)
+        self.assertEqual(ratios(PAGES["docs/measuring.md"].text, r"\| `tcp2(x\d)?` \|"), shown)
+        text = PAGES["tests/bench/README.md"].text
+        newest = text[text.index("The newest race"):text.index("Races of 2 rounds")]
+        self.assertEqual(ratios(newest, r"\| `tutti"), shown)
 
     def test_readme_is_short(self):
         self.assertEqual(list(wrong_length(PAGES["README.md"], README_LINES)), [])
