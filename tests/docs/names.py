@@ -33,6 +33,9 @@ def refuse_words(span, tree):
         known = word in tree.words or word in FOREIGN_WORDS
         if not known and not word.endswith("_"):
             return f"nothing in the source is called {word}"
+    for owner, member in re.findall(r"(\w+)::(\w+)", span):
+        if not tree.has_member(owner, member):
+            return f"{owner} has no {member}"
     return ""
 
 

@@ -92,9 +92,11 @@ class Tree:
         found = [path.relative_to(ROOT) for folder in self.FOLDERS
                  for path in (ROOT / folder).rglob("*")]
         self.files = {str(path) for path in found if is_source(path)} | set(self.FILES)
-        self.text = "\n".join((ROOT / path).read_text(encoding="utf-8", errors="replace")
-                              for path in sorted(self.files))
-        self.words = set(re.findall(r"\w+", self.text)) | set(self.programs())
+        texts = {path: (ROOT / path).read_text(encoding="utf-8", errors="replace")
+                 for path in sorted(self.files)}
+        self.text = "\n".join(texts.values())
+        self.words_of = {path: set(re.findall(r"\w+", text)) for path, text in texts.items()}
+        self.words = set().union(*self.words_of.values(), self.programs())
         self.names = {os.path.basename(path) for path in self.files}
         self.top = {path.name for path in ROOT.iterdir()}
 
@@ -104,6 +106,10 @@ class Tree:
             found = re.fullmatch(r"tests/(\w+)/(\w+)_test\.cc", path)
             if found:
                 yield f"{found[1]}_test" if found[1] == found[2] else f"{found[1]}_{found[2]}_test"
+
+    def has_member(self, owner, member):
+        """Whether some file names both: a cheap stand-in for a parser."""
+        return any(owner in words and member in words for words in self.words_of.values())
 
     def has(self, path):
         """Whether there is such a file or folder; <name> and * stand for any."""
