@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-// Leads out of any network that has a way out; nothing is ever sent there (RFC 5737).
+// Routed like any Internet address; nothing is ever sent there (RFC 5737).
 const Address kOutside{.host = "192.0.2.1", .port = 9};
 
 struct SocketAddress {
@@ -64,7 +64,7 @@ bool is_local(const Address& address) {
   return false;
 }
 
-// Empty where there is no way to `toward`. Connecting a datagram socket sends nothing.
+// Returns "" if there is no route to `toward`. Connecting a datagram socket sends nothing.
 std::string local_host_toward(const Address& toward) {
   for (const SocketAddress& one : resolve(toward)) {
     const Fd socket(::socket(one.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));

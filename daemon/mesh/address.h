@@ -1,4 +1,4 @@
-// Addresses as people write them: "host:port", "[::1]:7601".
+// Parses addresses ("host:port", "[::1]:7601") and finds out how they reach this machine.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ struct Address {
   std::string to_string() const;
 };
 
-// INVALID_ARGUMENT, with the form expected, for anything else.
+// Returns INVALID_ARGUMENT, naming the expected form, for anything else.
 Result<Address> parse_address(const std::string& text);
 
-// The address others dial to reach what listens on `listen`: itself, unless that is a wildcard;
-// then this machine's address on the way to `toward` (host:port; empty: to the outside).
+// Returns the address at which others reach a server that listens on `listen`: `listen` itself, or
+// for a wildcard this machine's address on the route to `toward` (host:port; empty: the Internet).
 Address reachable(const Address& listen, const std::string& toward);
 
-// Whether dialling `target` reaches what listens on `listen` on this machine.
+// Whether dialling `target` reaches a server that listens on `listen` on this machine.
 bool is_self(const Address& target, const Address& listen);
 
 }  // namespace tutti

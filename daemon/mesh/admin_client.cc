@@ -1,4 +1,4 @@
-// People's and tools' blocking calls.
+// Blocking calls of the Admin service.
 #include <grpcpp/grpcpp.h>
 
 #include <cstdlib>
@@ -19,7 +19,7 @@ Status call(const std::string& address, int timeout_ms, Method<Request, Reply> m
             const Request& request, Reply& reply) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Millis(timeout_ms));
-  const auto stub = v1::Admin::NewStub(dial(address));
+  const auto stub = v1::Admin::NewStub(make_channel(address));
   return from_grpc((*stub.*method)(&context, request, &reply), address);
 }
 

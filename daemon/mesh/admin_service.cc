@@ -9,11 +9,11 @@ namespace {
 
 constexpr Millis kAgentMs{1'000};
 constexpr Millis kForwardMs{3'000};
-// Marks a forwarded call, so that two agents that take each other for the coordinator do not play
-// ball.
+// Marks a forwarded call, so that two agents that each believe the other to be the coordinator do
+// not forward it back and forth.
 constexpr const char* kForwarded = "tutti-forwarded";
 
-void prepare(grpc::ClientContext& context, Millis timeout) {
+void prepare_forward(grpc::ClientContext& context, Millis timeout) {
   context.set_deadline(std::chrono::system_clock::now() + timeout);
   context.AddMetadata(kForwarded, "1");
 }
@@ -31,11 +31,11 @@ v1::AgentReport unreachable(const std::string& host, const std::string& address,
   return report;
 }
 
-// One question to one agent, under way.
-struct Question {
-  explicit Question(v1::AgentMessage asked)
-      : agent(std::move(asked)), stub(v1::Admin::NewStub(dial(agent.address()))) {
-    prepare(context, kAgentMs);
+// A Status call to one agent, in progress.
+struct StatusQuery {
+  explicit StatusQuery(v1::AgentMessage asked)
+      : agent(std::move(asked)), stub(v1::Admin::NewStub(make_channel(agent.address()))) {
+    prepare_forward(context, kAgentMs);
     request.set_local_only(true);
   }
   v1::AgentReport answer() const {
@@ -53,61 +53,66 @@ struct Question {
 
 }  // namespace
 
-void AdminService::open(Place place) {
-  place_ = std::move(place);
-  opened_.count_down();
+void AdminService::set_addresses(Addresses addresses) {
+  addresses_ = std::move(addresses);
+  addresses_known_.count_down();
 }
 
-const AdminService::Place& AdminService::place() const {
-  opened_.wait();
-  return place_;
+const AdminService::Addresses& AdminService::addresses() const {
+  addresses_known_.wait();
+  return addresses_;
 }
 
 grpc::Status AdminService::Status(grpc::ServerContext* context, const v1::StatusRequest* request,
                                   v1::StatusReply* reply) {
   if (request->local_only())
     *reply->add_agents() = own_report();
-  else if (place().coordinates())
-    gather(*reply);
+  else if (addresses().coordinates())
+    ask_all_agents(*reply);
   else if (is_forwarded(*context))
-    return {grpc::StatusCode::FAILED_PRECONDITION,
-            place().address + " does not coordinate; the coordinator is " + place().coordinator};
+    return not_the_coordinator();
   else
-    ask_coordinator(*reply);
+    forward_to_coordinator(*reply);
   return grpc::Status::OK;
+}
+
+grpc::Status AdminService::not_the_coordinator() const {
+  return {
+      grpc::StatusCode::FAILED_PRECONDITION,
+      addresses().address + " does not coordinate; the coordinator is " + addresses().coordinator};
 }
 
 v1::AgentReport AdminService::own_report() {
   v1::AgentReport report = agent_.report();
-  report.set_address(place().address);
-  report.set_coordinator(place().coordinates());
+  report.set_address(addresses().address);
+  report.set_coordinator(addresses().coordinates());
   return report;
 }
 
-void AdminService::gather(v1::StatusReply& reply) {
-  std::vector<std::unique_ptr<Question>> questions;
+void AdminService::ask_all_agents(v1::StatusReply& reply) {
+  std::vector<std::unique_ptr<StatusQuery>> queries;
   for (const v1::AgentMessage& agent : coordinator_.agents())
-    questions.push_back(std::make_unique<Question>(agent));
-  std::latch open(static_cast<ptrdiff_t>(questions.size()));
-  for (const auto& question : questions)
-    question->stub->async()->Status(&question->context, &question->request, &question->reply,
-                                    [&open, asked = question.get()](const grpc::Status& status) {
-                                      asked->status = status;
-                                      open.count_down();
-                                    });
+    queries.push_back(std::make_unique<StatusQuery>(agent));
+  std::latch open(static_cast<ptrdiff_t>(queries.size()));
+  for (const auto& query : queries)
+    query->stub->async()->Status(&query->context, &query->request, &query->reply,
+                                 [&open, sent = query.get()](const grpc::Status& status) {
+                                   sent->status = status;
+                                   open.count_down();
+                                 });
   *reply.add_agents() = own_report();
   open.wait();
-  for (const auto& question : questions) *reply.add_agents() = question->answer();
+  for (const auto& query : queries) *reply.add_agents() = query->answer();
 }
 
-void AdminService::ask_coordinator(v1::StatusReply& reply) {
+void AdminService::forward_to_coordinator(v1::StatusReply& reply) {
   grpc::ClientContext context;
-  prepare(context, kForwardMs);
+  prepare_forward(context, kForwardMs);
   const grpc::Status status =
-      v1::Admin::NewStub(dial(place().coordinator))->Status(&context, {}, &reply);
+      v1::Admin::NewStub(make_channel(addresses().coordinator))->Status(&context, {}, &reply);
   if (status.ok()) return;
   reply.Clear();
-  v1::AgentReport coordinator = unreachable("", place().coordinator, status);
+  v1::AgentReport coordinator = unreachable("", addresses().coordinator, status);
   coordinator.set_coordinator(true);
   *reply.add_agents() = coordinator;
   *reply.add_agents() = own_report();
@@ -116,15 +121,13 @@ void AdminService::ask_coordinator(v1::StatusReply& reply) {
 grpc::Status AdminService::SetStrategy(grpc::ServerContext* context,
                                        const v1::SetStrategyRequest* request,
                                        v1::AdminReply* reply) {
-  if (place().coordinates())
+  if (addresses().coordinates())
     return to_grpc(coordinator_.set_strategy(request->job(), request->strategy()));
-  if (is_forwarded(*context))
-    return {grpc::StatusCode::FAILED_PRECONDITION,
-            place().address + " does not coordinate; the coordinator is " + place().coordinator};
+  if (is_forwarded(*context)) return not_the_coordinator();
   grpc::ClientContext forward;
-  prepare(forward, kForwardMs);
-  const auto stub = v1::Admin::NewStub(dial(place().coordinator));
-  return to_grpc(from_grpc(stub->SetStrategy(&forward, *request, reply), place().coordinator));
+  prepare_forward(forward, kForwardMs);
+  const auto stub = v1::Admin::NewStub(make_channel(addresses().coordinator));
+  return to_grpc(from_grpc(stub->SetStrategy(&forward, *request, reply), addresses().coordinator));
 }
 
 grpc::Status AdminService::Drain(grpc::ServerContext*, const v1::DrainRequest* request,

@@ -1,4 +1,4 @@
-// The Admin service: what people and tools ask of a node, and through it of the mesh.
+// The Admin gRPC service: what people and tools ask of a node, and through it of the mesh.
 #pragma once
 
 #include <latch>
@@ -10,18 +10,18 @@
 
 namespace tutti {
 
-// Blocking handlers on gRPC's own thread pool: calls are rare, and each waits for others.
+// Handlers block on gRPC's own thread pool: calls are rare, and each waits for other agents.
 class AdminService final : public v1::Admin::Service {
  public:
-  struct Place {
+  struct Addresses {
     std::string address;      // Of this agent.
-    std::string coordinator;  // The same where this agent coordinates.
+    std::string coordinator;  // The same if this agent coordinates.
     bool coordinates() const { return address == coordinator; }
   };
   AdminService(AgentControl& agent, Coordinator& coordinator)
       : agent_(agent), coordinator_(coordinator) {}
-  // Once, when the port is known; calls that come before wait for it.
-  void open(Place place);
+  // Called once, when the port is known; earlier calls wait for it.
+  void set_addresses(Addresses addresses);
 
   grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,
                       v1::StatusReply* reply) override;
@@ -33,16 +33,17 @@ class AdminService final : public v1::Admin::Service {
                     v1::AdminReply* reply) override;
 
  private:
-  const Place& place() const;
+  const Addresses& addresses() const;
+  grpc::Status not_the_coordinator() const;
   v1::AgentReport own_report();
-  void gather(v1::StatusReply& reply);
-  // What the coordinator says, or this agent's own report and why there is no more.
-  void ask_coordinator(v1::StatusReply& reply);
+  void ask_all_agents(v1::StatusReply& reply);
+  // Replies with the coordinator's answer, or with this agent's own report and the error.
+  void forward_to_coordinator(v1::StatusReply& reply);
 
   AgentControl& agent_;
   Coordinator& coordinator_;
-  Place place_;
-  std::latch opened_{1};
+  Addresses addresses_;
+  std::latch addresses_known_{1};
 };
 
 }  // namespace tutti

@@ -12,7 +12,7 @@ constexpr int kMessageBytesMax = 64 << 20;  // A roster of 65,535 ranks fits.
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> dial(const std::string& address) {
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
@@ -26,8 +26,8 @@ std::shared_ptr<grpc::Channel> dial(const std::string& address) {
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
-void set_rules(grpc::ServerBuilder& builder) {
-  // What gRPC would print is returned as a Status; GRPC_VERBOSITY brings it back.
+void set_keepalive(grpc::ServerBuilder& builder) {
+  // gRPC prints what we return as a Status; GRPC_VERBOSITY restores its output.
   if (std::getenv("GRPC_VERBOSITY") == nullptr)
     gpr_set_log_verbosity(static_cast<gpr_log_severity>(GPR_LOG_SEVERITY_ERROR + 1));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);

@@ -1,4 +1,4 @@
-// How this room dials, and what gRPC's answers mean here.
+// gRPC channels and servers with this room's keepalive settings, and conversion of statuses.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -10,19 +10,20 @@
 
 namespace tutti {
 
-// Between pings of an idle connection, and until an unanswered ping means that the peer is gone:
-// one that is stopped or vanished without a word is noticed within their sum.
+// The interval of pings on an idle connection, and the time until an unanswered one means that the
+// peer is gone: a stopped or vanished peer is noticed within their sum.
 inline constexpr int kPingEveryMs = 1'500;
 inline constexpr int kPingTimeoutMs = 3'000;
 inline constexpr int kRedialMs = 1'000;
 
-// A connection of its own, made on first use. No proxy is asked; a broken one is retried quickly.
-std::shared_ptr<grpc::Channel> dial(const std::string& address);
-// The same rules for a server's side; also, no second server may share its port.
-void set_rules(grpc::ServerBuilder& builder);
+// Returns a channel with a connection of its own, opened on first use. It ignores proxies and
+// reconnects quickly.
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address);
+// Applies the same settings to a server, and keeps a second server from sharing its port.
+void set_keepalive(grpc::ServerBuilder& builder);
 
 std::string unreachable_text(const std::string& address, const std::string& why);
-// gRPC's status as ours; an unreachable peer's says how to start it.
+// Converts gRPC's status; that of an unreachable peer says how to start a daemon there.
 Status from_grpc(const grpc::Status& status, const std::string& address);
 grpc::Status to_grpc(const Status& status);
 

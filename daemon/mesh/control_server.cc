@@ -1,4 +1,5 @@
-// The agent's control plane: one gRPC server, one thread for time and for enlisting.
+// The agent's control plane: one gRPC server, and one thread for timers and for the registration at
+// the coordinator.
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -17,14 +18,14 @@
 namespace tutti {
 namespace {
 
-constexpr Millis kGoodbye{300};  // For calls under way when the server ends.
+constexpr Millis kShutdownGrace{300};  // For calls in progress when the server shuts down.
 
 // Keeps this agent in the coordinator's list.
 class AgentRegistration {
  public:
   AgentRegistration(Loop& loop, const std::string& coordinator, v1::AgentMessage self)
       : self_(std::move(self)),
-        stub_(v1::Mesh::NewStub(dial(coordinator))),
+        stub_(v1::Mesh::NewStub(make_channel(coordinator))),
         stream_(loop,
                 [this](auto* context, auto* reactor) { stub_->async()->Enlist(context, reactor); },
                 {.on_open = [this] { stream_.send(self_); },
@@ -39,31 +40,31 @@ class AgentRegistration {
 
 class GrpcControlServer final : public ControlServer {
  public:
-  // `elsewhere`: the coordinator, unless it is this one.
-  GrpcControlServer(const ControlOptions& options, const std::string& elsewhere,
+  // `remote_coordinator` is empty if this agent coordinates.
+  GrpcControlServer(const ControlOptions& options, const std::string& remote_coordinator,
                     AgentControl& agent)
       : host_(options.host),
-        elsewhere_(elsewhere),
-        coordinator_(options.token, [this] { rearm(); }),
-        mesh_(coordinator_, elsewhere),
+        remote_coordinator_(remote_coordinator),
+        coordinator_(options.token, [this] { schedule_expiry(); }),
+        mesh_(coordinator_, remote_coordinator),
         admin_(agent, coordinator_) {}
 
   ~GrpcControlServer() override {
     coordinator_.mute();
     if (server_ != nullptr) {
-      server_->Shutdown(std::chrono::system_clock::now() + kGoodbye);
+      server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
       server_->Wait();
     }
     loop_.stop();
     if (thread_.joinable()) thread_.join();
-    enlistment_.reset();
+    registration_.reset();
   }
 
   Status start(Address listen) {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    set_rules(builder);
+    set_keepalive(builder);
     builder.RegisterService(&mesh_);
     builder.RegisterService(&admin_);
     int port = 0;
@@ -73,48 +74,50 @@ class GrpcControlServer final : public ControlServer {
       return unavailable("cannot listen on " + listen.to_string() +
                          "; is another tuttid running there? Choose another with --listen");
     listen.port = static_cast<uint16_t>(port);
-    address_ = reachable(listen, elsewhere_).to_string();
-    admin_.open({address_, coordinator()});
-    if (!elsewhere_.empty()) enlist();
+    address_ = reachable(listen, remote_coordinator_).to_string();
+    admin_.set_addresses({address_, coordinator()});
+    if (!remote_coordinator_.empty()) register_agent();
     thread_ = std::thread([this] { loop_.run(); });
     return {};
   }
 
   std::string address() const override { return address_; }
-  std::string coordinator() const override { return elsewhere_.empty() ? address_ : elsewhere_; }
+  std::string coordinator() const override {
+    return remote_coordinator_.empty() ? address_ : remote_coordinator_;
+  }
 
  private:
-  void enlist() {
+  void register_agent() {
     v1::AgentMessage self;
     self.set_host(host_);
     self.set_address(address_);
     self.set_version(kProtocolVersion);
-    enlistment_.emplace(loop_, elsewhere_, std::move(self));
+    registration_.emplace(loop_, remote_coordinator_, std::move(self));
   }
 
-  // Any thread.
-  void rearm() {
-    loop_.post([this] { arm(); });
+  // Any thread. Expires joins at the next deadline, which may have changed.
+  void schedule_expiry() {
+    loop_.post([this] { set_expiry_timer(); });
   }
-  void arm() {
+  void set_expiry_timer() {
     loop_.cancel(timer_);
     const TimePoint deadline = coordinator_.next_deadline();
     if (deadline == TimePoint::max()) return;
     timer_ = loop_.at(deadline, [this] {
       coordinator_.expire();
-      arm();
+      set_expiry_timer();
     });
   }
 
   const std::string host_;
-  const std::string elsewhere_;
+  const std::string remote_coordinator_;
   std::string address_;  // Set by start().
   Loop loop_;
   Loop::TimerId timer_ = 0;  // Loop thread only.
   Coordinator coordinator_;
   MeshService mesh_;
   AdminService admin_;
-  std::optional<AgentRegistration> enlistment_;  // Where another agent coordinates.
+  std::optional<AgentRegistration> registration_;  // If another agent coordinates.
   std::unique_ptr<grpc::Server> server_;
   std::thread thread_;
 };
@@ -125,13 +128,13 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
                                                      AgentControl& agent) {
   const Result<Address> listen = parse_address(options.listen);
   if (!listen.ok()) return listen.status();
-  std::string elsewhere = options.coordinator;
-  if (!elsewhere.empty()) {
-    const Result<Address> coordinator = parse_address(elsewhere);
+  std::string remote_coordinator = options.coordinator;
+  if (!remote_coordinator.empty()) {
+    const Result<Address> coordinator = parse_address(remote_coordinator);
     if (!coordinator.ok()) return coordinator.status();
-    if (is_self(*coordinator, *listen)) elsewhere.clear();
+    if (is_self(*coordinator, *listen)) remote_coordinator.clear();
   }
-  auto server = std::make_unique<GrpcControlServer>(options, elsewhere, agent);
+  auto server = std::make_unique<GrpcControlServer>(options, remote_coordinator, agent);
   const Status status = server->start(*listen);
   if (!status.ok()) return status;
   return std::unique_ptr<ControlServer>(std::move(server));

@@ -23,37 +23,37 @@ std::string random_secret() {
 
 }  // namespace
 
-RosterBook::Worker Coordinator::attach(Send send) {
+Membership::Worker Coordinator::attach(Send send) {
   const std::lock_guard lock(mutex_);
   workers_.emplace(++last_id_, std::move(send));
   return last_id_;
 }
 
-void Coordinator::receive(RosterBook::Worker worker, const v1::WorkerMessage& message) {
+void Coordinator::receive(Membership::Worker worker, const v1::WorkerMessage& message) {
   {
     const std::lock_guard lock(mutex_);
     if (message.has_join())
-      deliver(book_.join(worker, message.join(), random_secret(), Clock::now()));
-    if (message.has_gone()) deliver(book_.gone(worker, message.gone()));
-    if (message.has_resume()) deliver(book_.resume(worker, message.resume()));
+      deliver_locked(membership_.join(worker, message.join(), random_secret(), Clock::now()));
+    if (message.has_gone()) deliver_locked(membership_.rank_gone(worker, message.gone()));
+    if (message.has_resume()) deliver_locked(membership_.resume(worker, message.resume()));
   }
-  if (message.has_join()) rearm_();
+  if (message.has_join()) on_deadline_changed_();
 }
 
-void Coordinator::detach(RosterBook::Worker worker) {
+void Coordinator::detach(Membership::Worker worker) {
   const std::lock_guard lock(mutex_);
   workers_.erase(worker);
-  deliver(book_.end(worker));
+  deliver_locked(membership_.worker_gone(worker));
 }
 
 void Coordinator::expire() {
   const std::lock_guard lock(mutex_);
-  deliver(book_.expire(Clock::now()));
+  deliver_locked(membership_.expire(Clock::now()));
 }
 
 TimePoint Coordinator::next_deadline() const {
   const std::lock_guard lock(mutex_);
-  return book_.next_deadline();
+  return membership_.next_deadline();
 }
 
 void Coordinator::mute() {
@@ -65,16 +65,17 @@ Status Coordinator::set_strategy(const std::string& job, const std::string& text
   const Result<Strategies> strategies = parse_strategies(text);
   if (!strategies.ok()) return strategies.status();
   const std::lock_guard lock(mutex_);
-  const Result<RosterBook::Answers> answers = book_.set_strategy(job, to_string(*strategies));
-  if (answers.ok()) deliver(*answers);
-  return answers.status();
+  const Result<Membership::Messages> messages =
+      membership_.set_strategy(job, to_string(*strategies));
+  if (messages.ok()) deliver_locked(*messages);
+  return messages.status();
 }
 
-void Coordinator::deliver(const RosterBook::Answers& answers) {
+void Coordinator::deliver_locked(const Membership::Messages& messages) {
   if (muted_) return;
-  for (const RosterBook::Answer& answer : answers) {
-    const auto worker = workers_.find(answer.to);
-    if (worker != workers_.end()) worker->second(answer.message);
+  for (const Membership::Message& message : messages) {
+    const auto worker = workers_.find(message.to);
+    if (worker != workers_.end()) worker->second(message.body);
   }
 }
 

@@ -1,5 +1,5 @@
-// The roster book at work: many streams on gRPC's threads, one book. Also knows the enlisted
-// agents. Every call is thread-safe.
+// The coordinator of all jobs: applies what arrives on many gRPC streams to one Membership and
+// sends its messages; also lists the registered agents. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -8,30 +8,30 @@
 #include <string>
 #include <vector>
 
-#include "daemon/mesh/roster_book.h"
+#include "daemon/mesh/membership.h"
 
 namespace tutti {
 
 class Coordinator {
  public:
-  // Must not block and must not call back.
+  // Must not block and must not call the Coordinator.
   using Send = std::function<void(const v1::CoordinatorMessage&)>;
 
-  // `rearm` is called whenever next_deadline() may have come nearer.
-  Coordinator(std::string token, std::function<void()> rearm)
-      : rearm_(std::move(rearm)), book_(std::move(token)) {}
+  // `on_deadline_changed` is called when next_deadline() may have become earlier.
+  Coordinator(std::string token, std::function<void()> on_deadline_changed)
+      : on_deadline_changed_(std::move(on_deadline_changed)), membership_(std::move(token)) {}
 
-  RosterBook::Worker attach(Send send);
-  void receive(RosterBook::Worker worker, const v1::WorkerMessage& message);
-  // No Send of this worker is called afterwards.
-  void detach(RosterBook::Worker worker);
+  Membership::Worker attach(Send send);
+  void receive(Membership::Worker worker, const v1::WorkerMessage& message);
+  // The worker's `send` is not called afterwards.
+  void detach(Membership::Worker worker);
 
   void expire();
   TimePoint next_deadline() const;
-  // The coordinator ends: whoever is detached from now on is not taken for dead.
+  // Stops sending, so that workers detached at shutdown are not reported as dead.
   void mute();
 
-  // INVALID_ARGUMENT for a text that is no strategy, NOT_FOUND for a job nobody is in.
+  // INVALID_ARGUMENT: not a strategy. NOT_FOUND: no rank is in the job.
   Status set_strategy(const std::string& job, const std::string& text);
 
   void enlist(uint64_t agent, const v1::AgentMessage& message);
@@ -40,12 +40,12 @@ class Coordinator {
   std::vector<v1::AgentMessage> agents() const;  // By host.
 
  private:
-  void deliver(const RosterBook::Answers& answers);  // Under mutex_.
+  void deliver_locked(const Membership::Messages& messages);
 
-  const std::function<void()> rearm_;
+  const std::function<void()> on_deadline_changed_;
   mutable std::mutex mutex_;  // Guards all below.
-  RosterBook book_;
-  std::map<RosterBook::Worker, Send> workers_;
+  Membership membership_;
+  std::map<Membership::Worker, Send> workers_;
   std::map<uint64_t, v1::AgentMessage> agents_;
   uint64_t last_id_ = 0;
   bool muted_ = false;

@@ -1,4 +1,5 @@
-// The worker's stream to the coordinator: sends joins and departures, remembers what to resume.
+// The worker's stream to the coordinator: sends joins and departures, and resumes the newest epoch
+// after a reconnect.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -7,14 +8,14 @@
 #include "daemon/mesh/channel.h"
 #include "daemon/mesh/mesh.h"
 #include "daemon/mesh/reconnecting_stream.h"
-#include "daemon/mesh/wire.h"
+#include "daemon/mesh/roster_message.h"
 #include "proto/mesh.grpc.pb.h"
 #include "proto/segment.h"
 
 namespace tutti {
 namespace {
 
-// How much longer than a join's time its answer may take to come.
+// Added to a join's timeout, for its answer to arrive.
 constexpr Millis kAnswerGrace{300};
 
 class StreamCoordinatorClient final : public CoordinatorClient {
@@ -23,57 +24,57 @@ class StreamCoordinatorClient final : public CoordinatorClient {
       : loop_(loop),
         options_(options),
         events_(events),
-        stub_(v1::Mesh::NewStub(dial(options.coordinator))),
+        stub_(v1::Mesh::NewStub(make_channel(options.coordinator))),
         stream_(loop,
                 [this](auto* context, auto* reactor) { stub_->async()->Attend(context, reactor); },
-                {.on_open = [this] { opened(); },
-                 .on_message = [this](const v1::CoordinatorMessage& m) { received(m); },
-                 .on_broken = [this](const std::string& why) { broken(why); }}) {}
+                {.on_open = [this] { on_open(); },
+                 .on_message = [this](const v1::CoordinatorMessage& m) { on_message(m); },
+                 .on_broken = [this](const std::string& why) { on_broken(why); }}) {}
 
   ~StreamCoordinatorClient() override {
-    for (const auto& [rank, pending] : pending_) loop_.cancel(pending.timer);
+    for (const auto& [rank, pending] : pending_joins_) loop_.cancel(pending.timer);
   }
 
   void join(const JoinRequest& request) override {
     const TimePoint deadline = Clock::now() + Millis(request.timeout_ms);
-    Pending& pending = pending_[request.rank];
+    PendingJoin& pending = pending_joins_[request.rank];
     loop_.cancel(pending.timer);
-    pending = {.request = request, .deadline = deadline, .number = ++joins_};
+    pending = {.request = request, .deadline = deadline, .number = ++join_count_};
     if (stream_.is_open()) return send_join(pending);
-    pending.timer = loop_.at(deadline, [this, rank = request.rank] { refuse_unsent(rank); });
+    pending.timer = loop_.at(deadline, [this, rank = request.rank] { on_unsent_timeout(rank); });
   }
 
-  void gone(uint32_t epoch, uint32_t rank, Status cause) override {
-    if (epoch == 0) forget(rank);
-    if (held_ && held_->roster.epoch == epoch) {
-      held_->ranks.erase(rank);
-      if (held_->broken.ok()) held_->broken = cause;
+  void report_gone(uint32_t epoch, uint32_t rank, Status cause) override {
+    if (epoch == 0) erase_join(rank);
+    if (newest_ && newest_->roster.epoch == epoch) {
+      newest_->ranks.erase(rank);
+      if (newest_->broken.ok()) newest_->broken = cause;
     }
     if (stream_.is_open()) send_gone(epoch, rank, cause);
   }
 
  private:
-  struct Pending {
+  struct PendingJoin {
     JoinRequest request;
     TimePoint deadline;
     uint32_t number = 0;
     bool sent = false;
     Loop::TimerId timer = 0;
   };
-  struct Held {
+  struct NewestEpoch {
     Roster roster;
-    std::set<uint32_t> ranks;  // This worker's, still there.
-    Status broken;             // Not OK: by the first death among them.
+    std::set<uint32_t> ranks;  // Those of this worker that are still in the epoch.
+    Status broken;             // Not OK: one of them died; the first cause.
   };
 
-  void forget(uint32_t rank) {
-    const auto found = pending_.find(rank);
-    if (found == pending_.end()) return;
+  void erase_join(uint32_t rank) {
+    const auto found = pending_joins_.find(rank);
+    if (found == pending_joins_.end()) return;
     loop_.cancel(found->second.timer);
-    pending_.erase(found);
+    pending_joins_.erase(found);
   }
 
-  void send_join(Pending& pending) {
+  void send_join(PendingJoin& pending) {
     const auto left = std::chrono::ceil<Millis>(pending.deadline - Clock::now()).count();
     v1::WorkerMessage message;
     v1::JoinRank& join = *message.mutable_join();
@@ -92,7 +93,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     loop_.cancel(pending.timer);
     pending.sent = true;
     pending.timer = loop_.at(pending.deadline + kAnswerGrace,
-                             [this, rank = pending.request.rank] { refuse_unanswered(rank); });
+                             [this, rank = pending.request.rank] { on_unanswered_timeout(rank); });
     stream_.send(std::move(message));
   }
 
@@ -105,9 +106,9 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     stream_.send(std::move(message));
   }
 
-  void opened() {
-    if (held_) resume();
-    for (auto& [rank, pending] : pending_) send_join(pending);
+  void on_open() {
+    if (newest_) resume();
+    for (auto& [rank, pending] : pending_joins_) send_join(pending);
   }
 
   void resume() {
@@ -115,32 +116,32 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     v1::Resume& resume = *message.mutable_resume();
     resume.set_job(options_.job);
     resume.set_host(options_.host);
-    resume.set_epoch(held_->roster.epoch);
+    resume.set_epoch(newest_->roster.epoch);
     resume.set_token(token_);
-    *resume.mutable_roster() = to_message(held_->roster);
-    for (const uint32_t rank : held_->ranks) resume.add_ranks(rank);
-    if (!held_->broken.ok()) write_status(held_->broken, *resume.mutable_broken());
+    *resume.mutable_roster() = to_message(newest_->roster);
+    for (const uint32_t rank : newest_->ranks) resume.add_ranks(rank);
+    if (!newest_->broken.ok()) write_status(newest_->broken, *resume.mutable_broken());
     stream_.send(std::move(message));
   }
 
-  void broken(const std::string& why) {
-    why_ = why;
+  void on_broken(const std::string& why) {
+    last_error_ = why;
     std::vector<uint32_t> lost;
-    for (const auto& [rank, pending] : pending_)
+    for (const auto& [rank, pending] : pending_joins_)
       if (pending.sent) lost.push_back(rank);
     for (const uint32_t rank : lost)
       refuse(rank, unavailable("the coordinator was lost while rank " + std::to_string(rank) +
                                " waited to join: " + unreachable_text(options_.coordinator, why)));
   }
 
-  void refuse_unsent(uint32_t rank) {
+  void on_unsent_timeout(uint32_t rank) {
     refuse(rank, unavailable("rank " + std::to_string(rank) + " of job \"" + options_.job +
                              "\" cannot reach the coordinator: " +
-                             unreachable_text(options_.coordinator, why_)));
+                             unreachable_text(options_.coordinator, last_error_)));
   }
 
-  // It is withdrawn, so that a coordinator that was only stopped does not find it later.
-  void refuse_unanswered(uint32_t rank) {
+  // Withdraws the join, so that a coordinator that was only suspended does not apply it later.
+  void on_unanswered_timeout(uint32_t rank) {
     if (stream_.is_open()) send_gone(0, rank, {});
     refuse(rank, deadline_exceeded("the coordinator at " + options_.coordinator +
                                    " did not answer in time while rank " + std::to_string(rank) +
@@ -149,61 +150,62 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   }
 
   void refuse(uint32_t rank, const Status& status) {
-    forget(rank);
+    erase_join(rank);
     events_.on_refused(rank, status);
   }
 
-  void received(const v1::CoordinatorMessage& message) {
-    if (message.has_roster()) take_roster(message.roster());
-    if (message.has_refused()) take_refusal(message.refused());
+  void on_message(const v1::CoordinatorMessage& message) {
+    if (message.has_roster()) on_roster(message.roster());
+    if (message.has_refused()) on_refused(message.refused());
     if (message.has_aborted()) {
       const uint32_t epoch = message.aborted().epoch();
-      if (held_ && held_->roster.epoch == epoch) held_.reset();
-      events_.on_aborted(epoch, answer(message.aborted().cause()));
+      if (newest_ && newest_->roster.epoch == epoch) newest_.reset();
+      events_.on_aborted(epoch, cause_of(message.aborted().cause()));
     }
     if (message.has_strategy()) {
-      if (held_) held_->roster.strategy = message.strategy().strategy();
+      if (newest_) newest_->roster.strategy = message.strategy().strategy();
       events_.on_strategy(message.strategy().strategy());
     }
   }
 
-  // A coordinator that was stopped refuses joins that have been given up for others since. One of
-  // an older release numbers nothing.
-  void take_refusal(const v1::JoinRefused& refused) {
-    const auto found = pending_.find(refused.rank());
+  // Ignores the refusal of an earlier join of the rank, which a suspended coordinator may send
+  // late. A coordinator of an older release does not number joins.
+  void on_refused(const v1::JoinRefused& refused) {
+    const auto found = pending_joins_.find(refused.rank());
     const bool numbered = refused.number() != 0;
-    if (found == pending_.end() || (numbered && found->second.number != refused.number())) return;
-    refuse(refused.rank(), answer(refused.status()));
+    if (found == pending_joins_.end() || (numbered && found->second.number != refused.number()))
+      return;
+    refuse(refused.rank(), cause_of(refused.status()));
   }
 
-  // A refusal or an abort is never OK, whatever was sent.
-  static Status answer(const v1::StatusMessage& message) {
+  // Never returns OK, whatever was sent.
+  static Status cause_of(const v1::StatusMessage& message) {
     Status status = read_status(message);
     return status.ok() ? internal_error("the coordinator gave no cause") : status;
   }
 
-  void take_roster(const v1::Roster& message) {
+  void on_roster(const v1::Roster& message) {
     const Result<Roster> roster = from_message(message);
     if (!roster.ok()) return;
     std::set<uint32_t> ranks;
-    for (const auto& [rank, pending] : pending_)
+    for (const auto& [rank, pending] : pending_joins_)
       if (is_in(*roster, pending)) ranks.insert(rank);
     if (roster->epoch <= last_epoch_) return refuse_old(roster->epoch, ranks);
-    for (const uint32_t rank : ranks) forget(rank);
+    for (const uint32_t rank : ranks) erase_join(rank);
     last_epoch_ = roster->epoch;
-    held_ = {.roster = *roster, .ranks = std::move(ranks), .broken = {}};
+    newest_ = {.roster = *roster, .ranks = std::move(ranks), .broken = {}};
     events_.on_roster(*roster);
   }
 
-  // Not where another process has asked for the rank since.
-  bool is_in(const Roster& roster, const Pending& pending) const {
+  // False if another process has joined as this rank since.
+  bool is_in(const Roster& roster, const PendingJoin& pending) const {
     const uint32_t rank = pending.request.rank;
     return pending.sent && pending.request.world_size == roster.ranks.size() &&
            rank < roster.ranks.size() && roster.ranks[rank].pid == pending.request.pid &&
            roster.ranks[rank].host == options_.host;
   }
 
-  // This worker and its links tell epochs apart by their numbers.
+  // Epochs are told apart by their numbers, so an old number cannot be used again.
   void refuse_old(uint32_t epoch, const std::set<uint32_t>& ranks) {
     const Status cause =
         unavailable("the coordinator at " + options_.coordinator + " started epoch " +
@@ -218,15 +220,15 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   Loop& loop_;
   const CoordinatorClientOptions options_;
   Events& events_;
-  std::map<uint32_t, Pending> pending_;  // By rank.
-  std::optional<Held> held_;             // The epoch to resume.
-  std::string token_;                    // As ranks showed it last.
-  uint32_t joins_ = 0;                   // Made so far.
-  uint32_t last_epoch_ = 0;              // The newest of all that this worker had.
-  std::string why_ = "still connecting";
+  std::map<uint32_t, PendingJoin> pending_joins_;  // By rank.
+  std::optional<NewestEpoch> newest_;
+  std::string token_;        // Of the last join.
+  uint32_t join_count_ = 0;  // Numbers the joins.
+  uint32_t last_epoch_ = 0;  // The highest number that this worker has seen.
+  std::string last_error_ = "still connecting";
   const std::unique_ptr<v1::Mesh::Stub> stub_;
   ReconnectingStream<v1::WorkerMessage, v1::CoordinatorMessage>
-      stream_;  // Last: it calls the others.
+      stream_;  // Last: its events use the other members.
 };
 
 }  // namespace

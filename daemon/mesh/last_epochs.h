@@ -1,4 +1,4 @@
-// Remembers numbers of jobs that are gone.
+// Remembers the last epoch of jobs that have no ranks, so that epoch numbers are not reused.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace tutti {
 
-inline constexpr uint32_t kEpochMax = UINT32_MAX / 2;  // Counting never comes so far.
+inline constexpr uint32_t kEpochMax = UINT32_MAX / 2;  // Not reachable by counting.
 
-// What became of an epoch that does not run.
+// How an epoch that is not running ended.
 enum class EpochEnd {
-  unknown,  // Only its number was heard of: it may run, at workers that have not said so yet.
+  unknown,  // Only its number is known; workers that have not resumed yet may still run it.
   over,
-  death,  // Of a rank. Its workers hear of that from their leader.
+  death,  // A rank died. The job's leader tells the workers.
 };
 
 struct LastEpoch {
@@ -25,12 +25,12 @@ struct LastEpoch {
   bool operator==(const LastEpoch&) const = default;
 };
 
-// The last epoch of jobs that have no ranks now, so that epochs never repeat; the jobs that ended
-// longest ago are forgotten first.
+// At most `jobs_max` jobs; those that ended longest ago are forgotten first.
 class LastEpochs {
  public:
   explicit LastEpochs(size_t jobs_max) : jobs_max_(jobs_max) {}
   void keep(const std::string& job, LastEpoch epoch);
+  // Removes and returns the job's last epoch.
   LastEpoch take(const std::string& job);
   size_t size() const { return where_.size(); }
 

@@ -1,7 +1,7 @@
-// Worker and agent to the other nodes: joining, rosters, aborts, and the control plane people and
-// tools talk to. The only room, with daemon/transport/, that knows gRPC.
+// The control plane between nodes: joining jobs, rosters, aborts, and the Admin service that people
+// and tools call. With daemon/transport/ the only room that uses gRPC.
 //
-// The coordinator's rules are a pure class (roster_book.h): events and the time in, answers out.
+// The coordinator's rules are a pure state machine (membership.h).
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace tutti {
 
 // ---- Both sides ----
 
-// INVALID_ARGUMENT unless these can name a rank of a job: a printable name of 1 to 128 bytes, a
-// world of 1 to 65535 ranks, a rank inside it.
+// Returns INVALID_ARGUMENT unless the job's name has 1 to 128 bytes and no control characters, the
+// world size is from 1 to 65535, and the rank is below it.
 Status check_job(const std::string& job, uint32_t rank, uint32_t world_size);
-// Takes as long for a near miss as for a far one.
+// Compares in constant time.
 bool same_token(const std::string& expected, const std::string& shown);
 
 // ---- The worker's side ----
@@ -35,34 +35,35 @@ struct JoinRequest {
   std::string token;
 };
 
-// A worker's stream to the job's coordinator. It reconnects by itself (every second) and then tells
-// what became of its newest epoch, so that a coordinator may be restarted under running jobs; joins
-// that were waiting there fail UNAVAILABLE. A join asked while nobody answers is kept until
-// somebody does. A join is answered at the latest a moment after its time is up: UNAVAILABLE where
-// the coordinator was not reached, DEADLINE_EXCEEDED where it did not answer. Epochs' numbers only
-// rise. Nothing is called after the destructor; do not destroy it inside an event.
+// A worker's connection to the job's coordinator. It reconnects by itself (every second) and then
+// reports the state of its newest epoch, so that a coordinator may be restarted under running jobs;
+// joins that were pending there fail with UNAVAILABLE. While the coordinator is unreachable, joins
+// are kept and sent once it is. Every join is answered, at the latest a moment after its timeout:
+// with UNAVAILABLE if the coordinator was not reached, DEADLINE_EXCEEDED if it did not answer.
+// Epoch numbers only increase. Loop thread only. No event is called after the destructor, which
+// must not run inside an event.
 class CoordinatorClient {
  public:
-  class Events {  // On the loop's thread.
+  class Events {
    public:
     virtual ~Events() = default;
     virtual void on_roster(const Roster& roster) = 0;
-    virtual void on_refused(uint32_t rank, Status why) = 0;  // A join() came to nothing.
+    virtual void on_refused(uint32_t rank, Status why) = 0;  // A join() failed.
     virtual void on_aborted(uint32_t epoch, Status cause) = 0;
     virtual void on_strategy(const std::string& strategy) = 0;
   };
   virtual ~CoordinatorClient() = default;
   virtual void join(const JoinRequest& request) = 0;
-  // A rank of this worker is gone; `cause` OK: it left on purpose. Epoch 0: it was still joining,
-  // and its join is withdrawn; `cause` is not looked at.
-  virtual void gone(uint32_t epoch, uint32_t rank, Status cause) = 0;
+  // Reports that a rank of this worker is gone; with `cause` OK it left on purpose. With epoch 0 it
+  // was still joining: its join is withdrawn and `cause` is ignored.
+  virtual void report_gone(uint32_t epoch, uint32_t rank, Status cause) = 0;
 };
 
 struct CoordinatorClientOptions {
-  std::string coordinator;   // host:port
-  std::string job;           //
+  std::string coordinator;  // host:port
+  std::string job;
   std::string host;          // This host's name.
-  std::string data_address;  // Where this worker's data links are dialled.
+  std::string data_address;  // Peers dial this worker's data links here.
 };
 std::unique_ptr<CoordinatorClient> connect_coordinator(Loop& loop,
                                                        const CoordinatorClientOptions& options,
@@ -70,37 +71,41 @@ std::unique_ptr<CoordinatorClient> connect_coordinator(Loop& loop,
 
 // ---- The agent's side ----
 
-// What the control plane asks of the agent. Called on gRPC's threads; must be thread-safe, may
+// The agent as the control plane calls it. Must be thread-safe: it is called on gRPC's threads. May
 // block briefly.
 class AgentControl {
  public:
   virtual ~AgentControl() = default;
   virtual v1::AgentReport report() = 0;
   virtual Status drain(bool undo) = 0;
-  virtual Status stop(bool jobs) = 0;
+  virtual Status stop(bool jobs) = 0;  // `jobs`: and its jobs.
 };
 
 struct ControlOptions {
   std::string listen;       // host:port; port 0: any.
   std::string coordinator;  // Empty: this agent coordinates.
   std::string host;
-  std::string token;  // If set, joins must show it.
+  std::string token;  // If not empty, joins must show it.
 };
 
-// Serves Mesh, Admin, health and reflection, and enlists at the coordinator. The destructor stops
-// all of it.
+// Serves Mesh, Admin, health and reflection, and registers this agent at the coordinator. The
+// destructor stops all of it.
 class ControlServer {
  public:
   virtual ~ControlServer() = default;
   virtual std::string address() const = 0;      // host:port, as others dial it.
-  virtual std::string coordinator() const = 0;  // The one in use; address() where this agent is it.
+  virtual std::string coordinator() const = 0;  // address() if this agent coordinates.
 };
 Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,
                                                      AgentControl& agent);
 
-// ---- People's and tools' side: blocking calls to any agent. UNAVAILABLE says how to start one.
-// ----
-// TUTTI_ADDRESS, else the default of `listen`.
+// ---- Callers of the Admin service ----
+
+// All calls block, and return UNAVAILABLE if no agent answers at `address`. Status (unless
+// `local_only`) and strategies concern the whole mesh, whichever agent is asked; drain and stop
+// concern that agent.
+
+// Returns TUTTI_ADDRESS if set, otherwise the default of `listen`.
 std::string default_address();
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms);
 Status admin_set_strategy(const std::string& address, const std::string& job,

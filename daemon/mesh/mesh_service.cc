@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-// Each stream frees itself when gRPC is done with it; until its reads end it may be sent to.
+// Each stream deletes itself when gRPC is done with it. It may be sent to until its reads end.
 class AttendStream final
     : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage> {
  public:
@@ -35,7 +35,7 @@ class AttendStream final
 
   grpc::CallbackServerContext& context_;
   Coordinator& coordinator_;
-  RosterBook::Worker worker_ = 0;
+  Membership::Worker worker_ = 0;
   v1::WorkerMessage in_;
   StreamWriter<AttendStream, v1::CoordinatorMessage> writer_{*this};
 };
@@ -68,9 +68,9 @@ class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
 template <class In, class Out>
 class RefusedStream final : public grpc::ServerBidiReactor<In, Out> {
  public:
-  explicit RefusedStream(const std::string& elsewhere) {
+  explicit RefusedStream(const std::string& remote_coordinator) {
     this->Finish({grpc::StatusCode::FAILED_PRECONDITION,
-                  "this agent does not coordinate; the coordinator is " + elsewhere});
+                  "this agent does not coordinate; the coordinator is " + remote_coordinator});
   }
 
  private:
@@ -81,14 +81,15 @@ class RefusedStream final : public grpc::ServerBidiReactor<In, Out> {
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService::Attend(
     grpc::CallbackServerContext* context) {
-  if (!elsewhere_.empty())
-    return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(elsewhere_);
+  if (!remote_coordinator_.empty())
+    return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(remote_coordinator_);
   return new AttendStream(*context, coordinator_);
 }
 
 grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer>* MeshService::Enlist(
     grpc::CallbackServerContext*) {
-  if (!elsewhere_.empty()) return new RefusedStream<v1::AgentMessage, v1::AgentAnswer>(elsewhere_);
+  if (!remote_coordinator_.empty())
+    return new RefusedStream<v1::AgentMessage, v1::AgentAnswer>(remote_coordinator_);
   return new EnlistStream(coordinator_);
 }
 

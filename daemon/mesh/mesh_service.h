@@ -1,4 +1,4 @@
-// The Mesh service: gRPC streams to and from the coordinator.
+// The Mesh gRPC service: streams of workers and agents to the coordinator.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ namespace tutti {
 
 class MeshService final : public v1::Mesh::CallbackService {
  public:
-  // `elsewhere`: empty where this agent coordinates, else who does; streams are then refused.
-  MeshService(Coordinator& coordinator, std::string elsewhere)
-      : coordinator_(coordinator), elsewhere_(std::move(elsewhere)) {}
+  // If another agent coordinates, `remote_coordinator` is its address and streams are refused.
+  MeshService(Coordinator& coordinator, std::string remote_coordinator)
+      : coordinator_(coordinator), remote_coordinator_(std::move(remote_coordinator)) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Attend(
       grpc::CallbackServerContext* context) override;
@@ -21,7 +21,7 @@ class MeshService final : public v1::Mesh::CallbackService {
 
  private:
   Coordinator& coordinator_;
-  const std::string elsewhere_;
+  const std::string remote_coordinator_;
 };
 
 }  // namespace tutti

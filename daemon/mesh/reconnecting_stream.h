@@ -1,4 +1,4 @@
-// A client's stream that is dialled again whenever it breaks.
+// A client's gRPC stream that reconnects whenever it breaks.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,8 +17,8 @@
 
 namespace tutti {
 
-// Lives on one loop's thread; its events come there. The destructor ends the stream and waits for
-// gRPC to let go of it, so the loop may be destroyed after it.
+// Used on one loop's thread, where its events are called. The destructor ends the stream and waits
+// until gRPC has released it, so the loop may be destroyed afterwards.
 template <class Out, class In>
 class ReconnectingStream {
  public:
@@ -28,12 +28,12 @@ class ReconnectingStream {
   struct Events {
     std::function<void()> on_open;
     std::function<void(const In&)> on_message;
-    std::function<void(const std::string& why)> on_broken;  // Also where it never opened.
+    std::function<void(const std::string& why)> on_broken;  // Also if it never opened.
   };
 
   ReconnectingStream(Loop& loop, Begin begin, Events events)
       : loop_(loop), begin_(std::move(begin)), events_(std::move(events)) {
-    dial_again();
+    connect();
   }
   ~ReconnectingStream() {
     alive_.reset();
@@ -47,52 +47,52 @@ class ReconnectingStream {
 
   bool is_open() const { return is_open_; }
   // Only while open.
-  void send(Out message) { (void)stream_->outbox.send(std::move(message)); }
+  void send(Out message) { (void)stream_->writer.send(std::move(message)); }
 
  private:
-  // One call. Its reactions come on gRPC's threads and only post to the loop; it frees itself when
-  // the call is over and the line has turned to another.
+  // One call. Its reactions run on gRPC's threads and only post to the loop. It owns itself until
+  // the call is done.
   struct Stream final : Reactor {
     Stream(Loop& loop, std::weak_ptr<ReconnectingStream*> alive)
         : loop(loop), alive(std::move(alive)) {}
 
     void post(std::function<void(ReconnectingStream&)> task) {
-      loop.post([this_line = alive, task = std::move(task)] {
-        if (const auto line = this_line.lock()) task(**line);
+      loop.post([alive = alive, task = std::move(task)] {
+        if (const auto owner = alive.lock()) task(**owner);
       });
     }
     void OnReadInitialMetadataDone(bool ok) override {
-      if (ok) post([](ReconnectingStream& line) { line.opened(); });
+      if (ok) post([](ReconnectingStream& owner) { owner.on_open(); });
     }
     void OnReadDone(bool ok) override {
       if (!ok) {
-        outbox.close();
+        writer.close();
         this->RemoveHold();
         return;
       }
-      post([message = std::move(in)](ReconnectingStream& line) {
-        line.events_.on_message(message);
+      post([message = std::move(in)](ReconnectingStream& owner) {
+        owner.events_.on_message(message);
       });
       this->StartRead(&in);
     }
-    void OnWriteDone(bool ok) override { outbox.write_done(ok); }
+    void OnWriteDone(bool ok) override { writer.write_done(ok); }
     void OnDone(const grpc::Status& status) override {
       const std::shared_ptr<Stream> last = std::move(self);
       const std::string why = status.ok() ? "it closed the stream" : status.error_message();
-      post([why](ReconnectingStream& line) { line.broken(why); });
+      post([why](ReconnectingStream& owner) { owner.on_broken(why); });
       done.count_down();
     }
 
     Loop& loop;
     std::weak_ptr<ReconnectingStream*> alive;
     grpc::ClientContext context;
-    StreamWriter<Reactor, Out> outbox{*this};
+    StreamWriter<Reactor, Out> writer{*this};
     In in;
     std::latch done{1};
     std::shared_ptr<Stream> self;
   };
 
-  void dial_again() {
+  void connect() {
     stream_ = std::make_shared<Stream>(loop_, alive_);
     stream_->self = stream_;
     begin_(&stream_->context, stream_.get());
@@ -101,13 +101,13 @@ class ReconnectingStream {
     stream_->StartRead(&stream_->in);
     stream_->StartCall();
   }
-  void opened() {
+  void on_open() {
     is_open_ = true;
     events_.on_open();
   }
-  void broken(const std::string& why) {
+  void on_broken(const std::string& why) {
     is_open_ = false;
-    redial_ = loop_.at(Clock::now() + Millis(kRedialMs), [this] { dial_again(); });
+    redial_ = loop_.at(Clock::now() + Millis(kRedialMs), [this] { connect(); });
     events_.on_broken(why);
   }
 

@@ -1,4 +1,4 @@
-// One side of a gRPC stream: sends from any thread, one message at a time, until the stream ends.
+// The writing side of a gRPC stream: queues messages of any thread and writes one at a time.
 #pragma once
 
 #include <deque>
@@ -7,14 +7,14 @@
 
 namespace tutti {
 
-// `Reactor` is a ServerBidiReactor or ClientBidiReactor of Message. The owner passes on OnWriteDone
-// and calls close() once, when it wants no more sent; no write is begun after that.
+// `Reactor` is a ServerBidiReactor or ClientBidiReactor of Message. Its owner calls write_done() in
+// OnWriteDone, and close() once; no write starts after that. Thread-safe.
 template <class Reactor, class Message>
 class StreamWriter {
  public:
   explicit StreamWriter(Reactor& reactor) : reactor_(reactor) {}
 
-  // False: the peer has not read its messages for so long that it should be cut off.
+  // Returns false if the queue is full: the peer does not read and should be disconnected.
   bool send(Message message) {
     const std::lock_guard lock(mutex_);
     if (closed_) return true;
@@ -24,7 +24,7 @@ class StreamWriter {
     return true;
   }
 
-  // True: close() was called while this write was under way, and now nothing is.
+  // Returns true if close() was called during this write, which was the last.
   bool write_done(bool ok) {
     const std::lock_guard lock(mutex_);
     queue_.pop_front();
@@ -34,7 +34,7 @@ class StreamWriter {
     return false;
   }
 
-  // True: nothing is under way, and nothing will be.
+  // Returns true if no write is in progress.
   bool close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;

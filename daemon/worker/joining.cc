@@ -77,7 +77,7 @@ void Worker::free_place(uint32_t rank) {
   for (const auto& [number, trainer] : trainers_) {
     const auto epoch = epochs_.find(trainer.epoch);
     if (trainer.rank == rank && epoch != epochs_.end() && epoch->second->broken())
-      coordinator_->gone(trainer.epoch, rank, {});
+      coordinator_->report_gone(trainer.epoch, rank, {});
   }
 }
 
@@ -157,7 +157,7 @@ void Worker::report_missing(Epoch& epoch, const Status& shared) {
     const Status cause =
         shared.ok() ? unavailable(describe_rank(roster, rank) + " died, or gave up, while joining")
                     : shared;
-    coordinator_->gone(roster.epoch, static_cast<uint32_t>(rank), cause);
+    coordinator_->report_gone(roster.epoch, static_cast<uint32_t>(rank), cause);
     epoch.leave(rank, cause);
   }
 }
@@ -192,7 +192,7 @@ Worker::Trainers::iterator Worker::joining(uint32_t rank) {
 
 void Worker::withdraw(Trainers::iterator trainer) {
   trainer->second.ended = true;
-  coordinator_->gone(0, trainer->second.rank, {});
+  coordinator_->report_gone(0, trainer->second.rank, {});
   loop_.post([this, number = trainer->first] { forget(number); });
 }
 

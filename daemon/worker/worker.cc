@@ -222,7 +222,7 @@ void Worker::on_end(Session& session, bool leaving, Status why) {
   auto& [number, trainer] = *trainer_of(session);
   if (std::exchange(trainer.ended, true)) return;  // Turned away: its rank may be joining anew.
   const Status cause = leaving ? Status() : why;
-  coordinator_->gone(trainer.epoch, trainer.rank, cause);
+  coordinator_->report_gone(trainer.epoch, trainer.rank, cause);
   const auto epoch = epochs_.find(trainer.epoch);
   if (epoch != epochs_.end()) epoch->second->leave(static_cast<int>(trainer.rank), cause);
   loop_.post([this, number = number] { forget(number); });

@@ -1,6 +1,6 @@
 // A roster from the coordinator, and the addresses in it.
 #include "daemon/mesh/address.h"
-#include "daemon/mesh/wire.h"
+#include "daemon/mesh/roster_message.h"
 #include "tests/fuzz/input.h"
 
 namespace tutti {

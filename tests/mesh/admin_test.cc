@@ -1,4 +1,4 @@
-// The control plane as people, tools and strangers meet it.
+// The Admin service as people and tools use it, and the port under unexpected traffic.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Both services have no .proto here; their few messages are written by hand.
+// Health and reflection have no .proto here; their few messages are encoded by hand.
 std::string serialized(const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> slices;
   (void)buffer.Dump(&slices);
@@ -26,10 +26,10 @@ std::string serialized(const grpc::ByteBuffer& buffer) {
   return bytes;
 }
 
-// Calls `method` with one message and gives the first answer.
+// Calls `method` with one message and returns the first answer.
 std::string call(const std::string& address, const std::string& method,
                  const std::string& request) {
-  grpc::GenericStub stub(dial(address));
+  grpc::GenericStub stub(make_channel(address));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
   grpc::CompletionQueue queue;

@@ -1,4 +1,4 @@
-// A worker's client of coordinators that do not do as they should, or forget.
+// CoordinatorClient against coordinators that misbehave, stall or lose their state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,14 +20,14 @@ struct MeshAttendance : testing::Test {
 
 TEST_F(MeshAttendance, JoinThatNobodyAnswersFailsInTimeAndIsWithdrawn) {
   FakeCoordinator coordinator;
-  Attendee a(loop, coordinator.address(), "a");
-  a.join(0, 2);  // The stream is open once it is heard.
+  FakeWorkerClient a(loop, coordinator.address(), "a");
+  a.join(0, 2);  // The stream is open once the coordinator has received it.
   ASSERT_TRUE(hears(coordinator, 1));
   const TimePoint begin = Clock::now();
   a.join(1, 2, 300);
   ASSERT_TRUE(turn_until(loop, [&] { return !a.refused.empty(); }));
   EXPECT_GE(Clock::now() - begin, Millis(300));
-  EXPECT_LT(Clock::now() - begin, Millis(300 + 2'500));  // 300, were the machine not busy.
+  EXPECT_LT(Clock::now() - begin, Millis(300 + 2'500));  // 300 ms on an idle machine.
   EXPECT_EQ(a.refused[0].first, 1u);
   EXPECT_EQ(a.refused[0].second.code(), Code::deadline_exceeded);
   EXPECT_THAT(a.refused[0].second.message(),
@@ -41,7 +41,7 @@ TEST_F(MeshAttendance, JoinThatNobodyAnswersFailsInTimeAndIsWithdrawn) {
 
 TEST_F(MeshAttendance, LateRefusalOfAnEarlierJoinIsIgnored) {
   FakeCoordinator coordinator;
-  Attendee a(loop, coordinator.address(), "a");
+  FakeWorkerClient a(loop, coordinator.address(), "a");
   for (size_t joins = 1; joins <= 2; ++joins) {
     a.join(0, 1);
     ASSERT_TRUE(hears(coordinator, joins));
@@ -54,7 +54,7 @@ TEST_F(MeshAttendance, LateRefusalOfAnEarlierJoinIsIgnored) {
 
 TEST_F(MeshAttendance, RefusalWithoutANumberIsOfTheLastJoin) {
   FakeCoordinator coordinator;
-  Attendee a(loop, coordinator.address(), "a");
+  FakeWorkerClient a(loop, coordinator.address(), "a");
   a.join(0, 1);
   ASSERT_TRUE(hears(coordinator, 1));
   v1::JoinRank unnumbered = coordinator.said()[0].join();
@@ -66,7 +66,7 @@ TEST_F(MeshAttendance, RefusalWithoutANumberIsOfTheLastJoin) {
 
 TEST_F(MeshAttendance, RosterOfAnotherWorldSizeIsNotTheJoins) {
   FakeCoordinator coordinator;
-  Attendee a(loop, coordinator.address(), "a");
+  FakeWorkerClient a(loop, coordinator.address(), "a");
   a.join(0, 2);
   ASSERT_TRUE(hears(coordinator, 1));
   coordinator.say(roster_of(1, coordinator.said()[0].join()));
@@ -77,12 +77,12 @@ TEST_F(MeshAttendance, RosterOfAnotherWorldSizeIsNotTheJoins) {
 
 TEST_F(MeshAttendance, JoinTellsTheNewestEpochThatTheWorkerHad) {
   FakeCoordinator coordinator({5, 7});
-  Attendee a(loop, coordinator.address(), "a");
+  FakeWorkerClient a(loop, coordinator.address(), "a");
   for (const uint32_t epoch : {5u, 7u}) {
     a.join(0, 1);
     ASSERT_TRUE(turn_until(loop, [&] { return !a.rosters.empty(); }));
     EXPECT_EQ(a.rosters[0].epoch, epoch);
-    a.client->gone(epoch, 0, {});
+    a.client->report_gone(epoch, 0, {});
     a.rosters.clear();
   }
   a.join(0, 1);
@@ -95,7 +95,7 @@ TEST_F(MeshAttendance, JoinTellsTheNewestEpochThatTheWorkerHad) {
 // Epochs and their links are told apart by their numbers.
 TEST_F(MeshAttendance, EpochWhoseNumberWasThereBeforeIsRefused) {
   FakeCoordinator coordinator({5, 5, 4, 6});
-  Attendee a(loop, coordinator.address(), "a");
+  FakeWorkerClient a(loop, coordinator.address(), "a");
   a.join(0, 1);
   ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
   for (const std::string epoch : {"5", "4"}) {
@@ -117,7 +117,7 @@ TEST_F(MeshAttendance, EpochWhoseNumberWasThereBeforeIsRefused) {
 
 TEST_F(MeshAttendance, ResumeTellsWhatBecameOfTheEpoch) {
   FakeCoordinator coordinator({5});
-  Attendee a(loop, coordinator.address(), "a");
+  FakeWorkerClient a(loop, coordinator.address(), "a");
   a.join(0, 1, 60'000, "sesame");
   ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
   coordinator.end_streams();
@@ -125,9 +125,9 @@ TEST_F(MeshAttendance, ResumeTellsWhatBecameOfTheEpoch) {
   EXPECT_THAT(words_of(coordinator.said()), ElementsAre("resume 5 at a with 0"));
   EXPECT_EQ(coordinator.said()[0].resume().roster().secret(), "secret");
   EXPECT_EQ(coordinator.said()[0].resume().token(), "sesame");
-  a.client->gone(5, 0, unavailable("rank 0 died"));
+  a.client->report_gone(5, 0, unavailable("rank 0 died"));
   ASSERT_TRUE(hears(coordinator, 2));
-  for (int times = 0; times < 2; ++times) {  // It cannot know who heard of it.
+  for (int times = 0; times < 2; ++times) {  // It cannot know which coordinator received it.
     coordinator.end_streams();
     ASSERT_TRUE(hears(coordinator, 1));
     EXPECT_THAT(words_of(coordinator.said()),

@@ -1,8 +1,8 @@
-// The roster book's rules for running epochs, without IO: who ends them, who may start the next.
+// The rules for running epochs, without IO: what ends them, and when the next one starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/mesh/book.h"
+#include "tests/mesh/membership_fixture.h"
 
 namespace tutti {
 namespace {
@@ -11,7 +11,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-struct MeshEpoch : testing::Test, BookTest {
+struct MeshEpoch : testing::Test, MembershipTest {
   v1::Resume resume_of(uint32_t epoch, std::vector<uint32_t> ranks, const std::string& host = "a") {
     v1::Resume resume;
     resume.set_job("demo");
@@ -38,11 +38,11 @@ struct MeshEpoch : testing::Test, BookTest {
 
 TEST_F(MeshEpoch, WorkerThatEndsAbortsTheEpochForTheOthers) {
   join_four();
-  const auto answers = book.end(2);
+  const auto answers = membership.worker_gone(2);
   EXPECT_THAT(words_of(answers), ElementsAre("1: aborted 1 UNAVAILABLE"));
   EXPECT_EQ(status_of(answers).message(), "the worker of host b (ranks 2, 3) is gone");
   EXPECT_EQ(status_of(answers).culprit(), (Culprit{2, "b"}));
-  EXPECT_EQ(book.jobs(), 0u);
+  EXPECT_EQ(membership.jobs(), 0u);
 }
 
 TEST_F(MeshEpoch, DeadRankMakesRoomForTheNextEpochAndAbortsNothing) {
@@ -91,22 +91,22 @@ TEST_F(MeshEpoch, EpochsGoOnCountingWhenAJobWasEmpty) {
   for (uint32_t epoch = 1; epoch <= 3; ++epoch) {
     EXPECT_THAT(words_of(join(1, join_of(0, 1))),
                 ElementsAre("1: roster " + std::to_string(epoch)));
-    EXPECT_EQ(book.jobs(), 1u);
+    EXPECT_EQ(membership.jobs(), 1u);
     gone(1, epoch, 0);
-    EXPECT_EQ(book.jobs(), 0u);
+    EXPECT_EQ(membership.jobs(), 0u);
   }
 }
 
 TEST_F(MeshEpoch, RestartedCoordinatorLearnsFromResume) {
-  EXPECT_THAT(book.resume(1, resume_of(5, {0, 1})), IsEmpty());
-  EXPECT_THAT(book.resume(2, resume_of(5, {2, 3})), IsEmpty());
+  EXPECT_THAT(membership.resume(1, resume_of(5, {0, 1})), IsEmpty());
+  EXPECT_THAT(membership.resume(2, resume_of(5, {2, 3})), IsEmpty());
   EXPECT_THAT(words_of(join(3, join_of(1, 4))), ElementsAre("3: refused 1 ALREADY_EXISTS"));
-  EXPECT_THAT(words_of(book.end(2)), ElementsAre("1: aborted 5 UNAVAILABLE"));
+  EXPECT_THAT(words_of(membership.worker_gone(2)), ElementsAre("1: aborted 5 UNAVAILABLE"));
   EXPECT_THAT(words_of(join_four()), ElementsAre("1: roster 6", "2: roster 6"));
 }
 
 TEST_F(MeshEpoch, WhoShowsNoTokenIsNotBelievedAboutEpochs) {
-  RosterBook guarded("sesame");
+  Membership guarded("sesame");
   v1::JoinRank joins = join_of(0, 1);
   joins.set_token("sesame");
   EXPECT_THAT(words_of(guarded.join(1, joins, "secret", now)), ElementsAre("1: roster 1"));
@@ -118,7 +118,7 @@ TEST_F(MeshEpoch, WhoShowsNoTokenIsNotBelievedAboutEpochs) {
   stranger.set_job("another");
   guarded.resume(2, stranger);
   EXPECT_EQ(guarded.jobs(), 1u) << "nothing is kept of them";
-  EXPECT_THAT(guarded.end(2), IsEmpty());
+  EXPECT_THAT(guarded.worker_gone(2), IsEmpty());
   stranger.set_job("demo");
   stranger.set_token("sesame");
   EXPECT_THAT(words_of(guarded.resume(2, stranger)), ElementsAre("1: aborted 1 ABORTED"));
@@ -137,26 +137,27 @@ TEST_F(MeshEpoch, DeathStartsTheEpochThatWaited) {
   join_four();
   gone(1, 1, 0);
   join(1, join_of(0, 1));
-  EXPECT_THAT(words_of(book.end(2)), ElementsAre("1: aborted 1 UNAVAILABLE", "1: roster 2"));
+  EXPECT_THAT(words_of(membership.worker_gone(2)),
+              ElementsAre("1: aborted 1 UNAVAILABLE", "1: roster 2"));
 }
 
 TEST_F(MeshEpoch, WaitingForTheOldEpochEndsInTime) {
   join_four();
   gone(1, 1, 0);
   join(1, join_of(0, 1));
-  const auto answers = book.expire(now + Millis(1'000));
+  const auto answers = membership.expire(now + Millis(1'000));
   EXPECT_THAT(words_of(answers), ElementsAre("1: refused 0 DEADLINE_EXCEEDED"));
   EXPECT_THAT(status_of(answers).message(), HasSubstr("epoch 1 still runs"));
 }
 
 TEST_F(MeshEpoch, ResumeBringsTheStrategyBack) {
-  book.resume(1, resume_of(5, {0}));
+  membership.resume(1, resume_of(5, {0}));
   join(1, join_of(3, 4));
   gone(1, 5, 0);
   for (uint32_t rank = 0; rank < 2; ++rank) join(1, join_of(rank, 4));
   const auto answers = join(1, join_of(2, 4));
   EXPECT_THAT(words_of(answers), ElementsAre("1: roster 6"));
-  EXPECT_EQ(answers.at(0).message.roster().strategy(), "ring");
+  EXPECT_EQ(answers.at(0).body.roster().strategy(), "ring");
 }
 
 TEST_F(MeshEpoch, EpochsGoOnFromTheNewestThatAJoiningWorkerHasSeen) {
@@ -174,81 +175,82 @@ TEST_F(MeshEpoch, JoinThatKnowsAnEpochBeyondTheLastIsInvalid) {
   v1::JoinRank hostile = join_of(0, 1);
   hostile.set_last_epoch(UINT32_MAX);
   EXPECT_THAT(words_of(join(1, hostile)), ElementsAre("1: refused 0 INVALID_ARGUMENT"));
-  EXPECT_THAT(book.resume(1, resume_of(UINT32_MAX, {0})), IsEmpty());
+  EXPECT_THAT(membership.resume(1, resume_of(UINT32_MAX, {0})), IsEmpty());
   EXPECT_THAT(words_of(join(1, join_of(0, 1))), ElementsAre("1: roster 1"));
 }
 
 TEST_F(MeshEpoch, RankThatDiedWhileTheCoordinatorWasAwayMakesRoomForTheNext) {
-  book.resume(2, resume_of(5, {2, 3}));
-  EXPECT_THAT(book.resume(1, broken_resume_of(5, {0})), IsEmpty());
+  membership.resume(2, resume_of(5, {2, 3}));
+  EXPECT_THAT(membership.resume(1, broken_resume_of(5, {0})), IsEmpty());
   EXPECT_THAT(words_of(join_four()), ElementsAre("1: roster 6", "2: roster 6"));
 }
 
-// As in a death that the coordinator sees: what the dead rank has no part in goes on.
+// As if the coordinator had seen the death: the other ranks' epoch is not aborted.
 TEST_F(MeshEpoch, DeathThatAnotherWorkerResumesWithAbortsNothing) {
-  EXPECT_THAT(book.resume(1, broken_resume_of(5, {0})), IsEmpty());
-  EXPECT_EQ(book.jobs(), 0u);
-  EXPECT_THAT(book.resume(2, resume_of(5, {2, 3})), IsEmpty());
+  EXPECT_THAT(membership.resume(1, broken_resume_of(5, {0})), IsEmpty());
+  EXPECT_EQ(membership.jobs(), 0u);
+  EXPECT_THAT(membership.resume(2, resume_of(5, {2, 3})), IsEmpty());
   EXPECT_THAT(words_of(join_four()), ElementsAre("1: roster 6", "2: roster 6"));
 }
 
 TEST_F(MeshEpoch, RanksThatLeftWhileTheStreamWasDownDoNotRun) {
   join_four();
-  EXPECT_THAT(book.resume(7, resume_of(1, {2})), IsEmpty());
-  EXPECT_THAT(book.end(2), IsEmpty());
+  EXPECT_THAT(membership.resume(7, resume_of(1, {2})), IsEmpty());
+  EXPECT_THAT(membership.worker_gone(2), IsEmpty());
   EXPECT_THAT(join(7, join_of(3, 4, "b")), IsEmpty());
   EXPECT_THAT(words_of(join(7, join_of(2, 4, "b"))), ElementsAre("7: refused 2 ALREADY_EXISTS"));
 }
 
-// What one worker says of an epoch's number must not end the epoch at the others.
+// A number that one worker reports must not end the epoch of the others.
 TEST_F(MeshEpoch, EpochWhoseNumberIsHeardOfMayStillBeResumed) {
   v1::JoinRank again = join_of(3, 4, "b");
   again.set_last_epoch(5);
-  EXPECT_THAT(book.resume(2, resume_of(5, {}, "b")), IsEmpty());
+  EXPECT_THAT(membership.resume(2, resume_of(5, {}, "b")), IsEmpty());
   EXPECT_THAT(join(2, again), IsEmpty());
-  EXPECT_THAT(book.resume(1, resume_of(5, {0, 1})), IsEmpty());
+  EXPECT_THAT(membership.resume(1, resume_of(5, {0, 1})), IsEmpty());
   EXPECT_THAT(words_of(join(3, join_of(1, 4, "c"))), ElementsAre("3: refused 1 ALREADY_EXISTS"));
-  EXPECT_THAT(words_of(book.end(1)), IsEmpty());
-  EXPECT_THAT(words_of(book.resume(1, resume_of(5, {0, 1}))),
+  EXPECT_THAT(words_of(membership.worker_gone(1)), IsEmpty());
+  EXPECT_THAT(words_of(membership.resume(1, resume_of(5, {0, 1}))),
               ElementsAre("1: aborted 5 UNAVAILABLE"));
 }
 
 TEST_F(MeshEpoch, ResumeWithoutRanksTellsTheNumberOnly) {
   EXPECT_THAT(words_of(join(2, join_of(0, 1, "b"))), ElementsAre("2: roster 1"));
-  EXPECT_THAT(book.resume(1, resume_of(5, {})), IsEmpty());
+  EXPECT_THAT(membership.resume(1, resume_of(5, {})), IsEmpty());
   EXPECT_THAT(words_of(join(3, join_of(0, 1, "c"))), ElementsAre("3: refused 0 ALREADY_EXISTS"));
   gone(2, 1, 0);
   EXPECT_THAT(words_of(join(2, join_of(0, 1, "b"))), ElementsAre("2: roster 6"));
 }
 
-// Two epochs may have got one number where a coordinator forgot the first.
+// A coordinator that lost its state may have given two epochs the same number.
 TEST_F(MeshEpoch, ResumeWithAnotherSecretIsOfAnotherEpoch) {
   join_four();
   v1::Resume other = resume_of(1, {2, 3});
   other.mutable_roster()->set_secret("another");
-  EXPECT_THAT(words_of(book.resume(7, other)), ElementsAre("7: aborted 1 UNAVAILABLE"));
-  EXPECT_THAT(book.end(7), IsEmpty());
-  EXPECT_THAT(words_of(book.end(2)), ElementsAre("1: aborted 1 UNAVAILABLE"));
+  EXPECT_THAT(words_of(membership.resume(7, other)), ElementsAre("7: aborted 1 UNAVAILABLE"));
+  EXPECT_THAT(membership.worker_gone(7), IsEmpty());
+  EXPECT_THAT(words_of(membership.worker_gone(2)), ElementsAre("1: aborted 1 UNAVAILABLE"));
 }
 
 TEST_F(MeshEpoch, StreamThatReconnectsBeforeItsEndIsNoticedKeepsTheEpoch) {
   join_four();
-  EXPECT_THAT(book.resume(7, resume_of(1, {2, 3})), IsEmpty());
-  EXPECT_THAT(book.end(2), IsEmpty());
-  EXPECT_THAT(words_of(book.end(7)), ElementsAre("1: aborted 1 UNAVAILABLE"));
+  EXPECT_THAT(membership.resume(7, resume_of(1, {2, 3})), IsEmpty());
+  EXPECT_THAT(membership.worker_gone(2), IsEmpty());
+  EXPECT_THAT(words_of(membership.worker_gone(7)), ElementsAre("1: aborted 1 UNAVAILABLE"));
 }
 
 TEST_F(MeshEpoch, ResumeOfAnEpochThatIsOverIsAborted) {
   join_four();
-  book.end(2);
-  const auto answers = book.resume(7, resume_of(1, {2, 3}));
+  membership.worker_gone(2);
+  const auto answers = membership.resume(7, resume_of(1, {2, 3}));
   EXPECT_THAT(words_of(answers), ElementsAre("7: aborted 1 UNAVAILABLE"));
   EXPECT_THAT(status_of(answers).message(), HasSubstr("epoch 1 of job \"demo\" was ended"));
 }
 
 TEST_F(MeshEpoch, NewerResumeEndsAnOlderOne) {
-  book.resume(1, resume_of(5, {0, 1}));
-  EXPECT_THAT(words_of(book.resume(2, resume_of(6, {2, 3}))), ElementsAre("1: aborted 5 ABORTED"));
+  membership.resume(1, resume_of(5, {0, 1}));
+  EXPECT_THAT(words_of(membership.resume(2, resume_of(6, {2, 3}))),
+              ElementsAre("1: aborted 5 ABORTED"));
 }
 
 TEST_F(MeshEpoch, MalformedResumeIsIgnored) {
@@ -256,19 +258,19 @@ TEST_F(MeshEpoch, MalformedResumeIsIgnored) {
   hole.mutable_roster()->mutable_ranks(2)->set_rank(7);
   for (const v1::Resume& bad :
        {hole, resume_of(0, {0}), resume_of(1, {4}), resume_of(1, {}), v1::Resume()})
-    EXPECT_THAT(book.resume(1, bad), IsEmpty());
-  EXPECT_EQ(book.jobs(), 0u);
+    EXPECT_THAT(membership.resume(1, bad), IsEmpty());
+  EXPECT_EQ(membership.jobs(), 0u);
 }
 
 TEST_F(MeshEpoch, StrategyGoesToAllWorkersAndIntoRosters) {
-  EXPECT_EQ(book.set_strategy("demo", "ring").status().code(), Code::not_found);
+  EXPECT_EQ(membership.set_strategy("demo", "ring").status().code(), Code::not_found);
   join(1, join_of(0, 2));
-  const auto waiting = book.set_strategy("demo", "ring");
+  const auto waiting = membership.set_strategy("demo", "ring");
   ASSERT_TRUE(waiting.ok());
   EXPECT_THAT(words_of(*waiting), ElementsAre("1: strategy ring"));
   const auto answers = join(2, join_of(1, 2, "b"));
-  EXPECT_EQ(answers.at(0).message.roster().strategy(), "ring");
-  const auto running = book.set_strategy("demo", "tree:2");
+  EXPECT_EQ(answers.at(0).body.roster().strategy(), "ring");
+  const auto running = membership.set_strategy("demo", "tree:2");
   ASSERT_TRUE(running.ok());
   EXPECT_THAT(words_of(*running), ElementsAre("1: strategy tree:2", "2: strategy tree:2"));
 }

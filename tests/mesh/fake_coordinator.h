@@ -1,4 +1,4 @@
-// A coordinator that does what a test says.
+// A coordinator whose answers a test decides.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/mesh/wire.h"
+#include "daemon/mesh/roster_message.h"
 #include "proto/mesh.grpc.pb.h"
 
 namespace tutti {
@@ -35,7 +35,7 @@ inline v1::CoordinatorMessage refusal_of(const v1::JoinRank& join) {
   return message;
 }
 
-// Keeps what workers say, and answers with what the test says: nothing, or one roster a join.
+// Records what workers send. Answers nothing by itself, or each join with the next of `epochs`.
 class FakeCoordinator final : public v1::Mesh::Service {
  public:
   explicit FakeCoordinator(std::vector<uint32_t> epochs = {}) : epochs_(std::move(epochs)) {
@@ -51,12 +51,12 @@ class FakeCoordinator final : public v1::Mesh::Service {
     const std::lock_guard lock(mutex_);
     return said_;
   }
-  // To the worker whose stream is the newest.
+  // Sends to the worker with the newest stream.
   void say(const v1::CoordinatorMessage& message) {
     const std::lock_guard lock(mutex_);
     if (stream_ != nullptr) stream_->Write(message);
   }
-  // Every stream ends; workers come back by new ones.
+  // Ends every stream and forgets what was said; workers reconnect.
   void end_streams() {
     const std::lock_guard lock(mutex_);
     for (grpc::ServerContext* context : contexts_) context->TryCancel();
@@ -90,7 +90,7 @@ class FakeCoordinator final : public v1::Mesh::Service {
   mutable std::mutex mutex_;      // Guards all below.
   std::vector<uint32_t> epochs_;  // Of the rosters to come.
   std::vector<v1::WorkerMessage> said_;
-  Stream* stream_ = nullptr;  // The newest, unless one has ended since.
+  Stream* stream_ = nullptr;  // The newest, or null if one has ended since.
   std::vector<grpc::ServerContext*> contexts_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -1,9 +1,9 @@
-// The roster book's rules for joining, without IO: who is let in, who is refused and how.
+// The rules for joining, without IO: which joins are accepted, which are refused and how.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/mesh/mesh.h"
-#include "tests/mesh/book.h"
+#include "tests/mesh/membership_fixture.h"
 
 namespace tutti {
 namespace {
@@ -12,14 +12,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-struct MeshJoin : testing::Test, BookTest {
-  // Ranks 1 and 2 of 3 go on waiting, for 5 s in all.
+struct MeshJoin : testing::Test, MembershipTest {
+  // Ranks 1 and 2 of 3 keep waiting, 5 s in all.
   void let_rank_0_give_up() {
     join(1, join_of(0, 3));
     for (uint32_t rank : {1u, 2u}) {
       v1::JoinRank patient = join_of(rank, 3);
       patient.set_timeout_ms(5'000);
-      if (rank == 2) book.expire(now + Millis(1'000));
+      if (rank == 2) membership.expire(now + Millis(1'000));
       join(1, patient);
     }
   }
@@ -31,7 +31,7 @@ TEST_F(MeshJoin, LastRankBringsTheRosterToEachWorkerOnce) {
   EXPECT_THAT(words_of(join(2, join_of(3, 4, "b"))), IsEmpty());
   const auto answers = join(2, join_of(2, 4, "b"));
   EXPECT_THAT(words_of(answers), ElementsAre("1: roster 1", "2: roster 1"));
-  const Result<Roster> roster = from_message(answers.at(0).message.roster());
+  const Result<Roster> roster = from_message(answers.at(0).body.roster());
   ASSERT_TRUE(roster.ok());
   EXPECT_EQ(roster->job, "demo");
   EXPECT_EQ(roster->secret, "secret");
@@ -40,7 +40,7 @@ TEST_F(MeshJoin, LastRankBringsTheRosterToEachWorkerOnce) {
       {100, "a", "a:9"}, {101, "a", "a:9"}, {102, "b", "b:9"}, {103, "b", "b:9"}};
   EXPECT_EQ(roster->ranks, expected);
   EXPECT_EQ(describe_rank(*roster, 3), "rank 3 (host b, pid 103)");
-  EXPECT_EQ(book.next_deadline(), TimePoint::max());
+  EXPECT_EQ(membership.next_deadline(), TimePoint::max());
 }
 
 TEST_F(MeshJoin, WorldOfOneIsComplete) {
@@ -59,10 +59,10 @@ TEST_F(MeshJoin, NamesAndNumbersOutOfRangeAreInvalid) {
   EXPECT_EQ(beyond.code(), Code::invalid_argument);
   EXPECT_THAT(beyond.message(), HasSubstr("rank 4 is not below the world size 4"));
   EXPECT_THAT(words_of(join(1, join_of(4, 4))), ElementsAre("1: refused 4 INVALID_ARGUMENT"));
-  EXPECT_EQ(book.jobs(), 0u);
+  EXPECT_EQ(membership.jobs(), 0u);
 }
 
-// Nobody knows who is right, and none of them could ever complete.
+// None can be proven right, and their epoch could never be complete.
 TEST_F(MeshJoin, DifferingWorldSizesAreToldToAllWhoWaitAtOnce) {
   join(1, join_of(3, 4));
   join(1, join_of(0, 4));
@@ -78,8 +78,8 @@ TEST_F(MeshJoin, DifferingWorldSizesAreToldToAllWhoWaitAtOnce) {
               "with the same");
     EXPECT_EQ(status.culprit(), (Culprit{1, "b"}));
   }
-  EXPECT_EQ(book.jobs(), 0u);
-  EXPECT_EQ(book.next_deadline(), TimePoint::max());
+  EXPECT_EQ(membership.jobs(), 0u);
+  EXPECT_EQ(membership.next_deadline(), TimePoint::max());
 }
 
 TEST_F(MeshJoin, RanksThatDisagreedMayJoinAnew) {
@@ -112,7 +112,7 @@ TEST_F(MeshJoin, RankTakenNamesTheHolder) {
   second.set_number(77);
   const auto answers = join(2, second);
   EXPECT_THAT(words_of(answers), ElementsAre("2: refused 2 ALREADY_EXISTS"));
-  EXPECT_EQ(answers[0].message.refused().number(), 77u);
+  EXPECT_EQ(answers[0].body.refused().number(), 77u);
   EXPECT_THAT(status_of(answers).message(), HasSubstr("(host a, pid 102)"));
   EXPECT_EQ(status_of(answers).culprit(), (Culprit{2, "a"}));
 }
@@ -138,7 +138,7 @@ TEST_F(MeshJoin, AnotherProtocolVersionNamesBoth) {
 }
 
 TEST_F(MeshJoin, OnlyTheWholeTokenIsRight) {
-  book = RosterBook("open sesame");
+  membership = Membership("open sesame");
   for (const std::string wrong : {"", "open", "open sesamE", "open sesame!", "xpen sesame"}) {
     v1::JoinRank shown = join_of(0, 1);
     shown.set_token(wrong);
@@ -154,28 +154,28 @@ TEST_F(MeshJoin, LateJoinsAreRefusedNamingTheMissing) {
   v1::JoinRank patient = join_of(1, 4, "b");
   patient.set_timeout_ms(5'000);
   join(2, patient);
-  EXPECT_EQ(book.next_deadline(), now + Millis(1'000));
-  EXPECT_THAT(book.expire(now + Millis(999)), IsEmpty());
-  const auto answers = book.expire(now + Millis(1'000));
+  EXPECT_EQ(membership.next_deadline(), now + Millis(1'000));
+  EXPECT_THAT(membership.expire(now + Millis(999)), IsEmpty());
+  const auto answers = membership.expire(now + Millis(1'000));
   EXPECT_THAT(words_of(answers), ElementsAre("1: refused 0 DEADLINE_EXCEEDED"));
   EXPECT_EQ(status_of(answers).message(), "job \"demo\": ranks 2, 3 of 4 have not joined");
   EXPECT_EQ(status_of(answers).culprit().rank, 2);
-  EXPECT_EQ(book.next_deadline(), now + Millis(5'000));
+  EXPECT_EQ(membership.next_deadline(), now + Millis(5'000));
 }
 
 TEST_F(MeshJoin, WhoGaveUpIsNotCalledMissing) {
   join(1, join_of(0, 3));
   now += Millis(10);
   join(1, join_of(1, 3));
-  book.expire(now + Millis(990));
-  const auto second = book.expire(now + Millis(1'000));
+  membership.expire(now + Millis(990));
+  const auto second = membership.expire(now + Millis(1'000));
   EXPECT_EQ(status_of(second).message(), "job \"demo\": rank 2 of 3 has not joined");
-  EXPECT_EQ(book.jobs(), 0u);
+  EXPECT_EQ(membership.jobs(), 0u);
 }
 
 TEST_F(MeshJoin, WaitingForAQuitterSaysSo) {
   let_rank_0_give_up();
-  const auto answers = book.expire(now + Millis(5'000));
+  const auto answers = membership.expire(now + Millis(5'000));
   EXPECT_EQ(status_of(answers).message(), "job \"demo\": rank 0 of 3 joined, but waited less long");
   EXPECT_EQ(status_of(answers).culprit().rank, 0);
 }
@@ -190,26 +190,26 @@ TEST_F(MeshJoin, WithdrawnJoinFreesTheRank) {
   EXPECT_THAT(gone(2, 0, 0), IsEmpty());  // Another worker's: nothing happens.
   EXPECT_THAT(words_of(join(2, join_of(0, 2, "b"))), ElementsAre("2: refused 0 ALREADY_EXISTS"));
   gone(1, 0, 0);
-  EXPECT_EQ(book.jobs(), 0u);
+  EXPECT_EQ(membership.jobs(), 0u);
   join(2, join_of(0, 2, "b"));
   EXPECT_THAT(words_of(join(3, join_of(1, 2))), ElementsAre("2: roster 1", "3: roster 1"));
 }
 
-// The end of the first stream has not been seen yet.
+// The end of the first stream has not been noticed yet.
 TEST_F(MeshJoin, WorkerThatComesByAnotherStreamHasLeftTheFirst) {
   join(1, join_of(0, 2));
   EXPECT_THAT(join(2, join_of(0, 2)), IsEmpty());
   EXPECT_THAT(words_of(join(2, join_of(1, 2))), ElementsAre("2: roster 1"));
   EXPECT_THAT(join(3, join_of(0, 2)), IsEmpty()) << "its roster was lost with the stream";
   EXPECT_THAT(words_of(join(3, join_of(1, 2))), ElementsAre("3: roster 2"));
-  EXPECT_THAT(book.end(1), IsEmpty());
-  EXPECT_THAT(book.end(2), IsEmpty());
+  EXPECT_THAT(membership.worker_gone(1), IsEmpty());
+  EXPECT_THAT(membership.worker_gone(2), IsEmpty());
 }
 
 TEST_F(MeshJoin, WorkerThatEndsTakesItsWaitingRanksAlong) {
   join(1, join_of(0, 2));
-  EXPECT_THAT(book.end(1), IsEmpty());
-  EXPECT_EQ(book.jobs(), 0u);
+  EXPECT_THAT(membership.worker_gone(1), IsEmpty());
+  EXPECT_EQ(membership.jobs(), 0u);
   join(2, join_of(0, 2, "b"));
   EXPECT_THAT(words_of(join(3, join_of(1, 2))), ElementsAre("2: roster 1", "3: roster 1"));
 }
@@ -219,7 +219,7 @@ TEST_F(MeshJoin, JobsDoNotMeet) {
   other.set_job("other");
   join(1, join_of(0, 2));
   EXPECT_THAT(join(1, other), IsEmpty());
-  EXPECT_EQ(book.jobs(), 2u);
+  EXPECT_EQ(membership.jobs(), 2u);
   EXPECT_THAT(words_of(join(1, join_of(1, 2))), ElementsAre("1: roster 1"));
 }
 

@@ -1,4 +1,4 @@
-// Attendances and a coordinator over real gRPC: joining, failing, coming back.
+// Coordinator clients and a coordinator over real gRPC: joins, failures and reconnects.
 #include "daemon/mesh/mesh.h"
 
 #include <gmock/gmock.h>
@@ -18,14 +18,14 @@ struct Mesh : testing::Test {
     ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1 && b->rosters.size() == 1; }));
   }
 
-  // Turns the loop until `done`. Joins that went to a coordinator that had ended are made again.
+  // Turns the loop until `done`. Repeats joins that failed because a coordinator had ended.
   template <class Done>
-  bool rejoin_until(uint32_t world_size, const std::vector<Attendee*>& attendees, Done done) {
+  bool rejoin_until(uint32_t world_size, const std::vector<FakeWorkerClient*>& clients, Done done) {
     return turn_until(loop, [&] {
-      for (Attendee* attendee : attendees)
-        for (const auto& [rank, why] : std::exchange(attendee->refused, {})) {
+      for (FakeWorkerClient* client : clients)
+        for (const auto& [rank, why] : std::exchange(client->refused, {})) {
           EXPECT_EQ(why.code(), Code::unavailable) << why.to_string();
-          attendee->join(rank, world_size);
+          client->join(rank, world_size);
         }
       return done();
     });
@@ -33,8 +33,10 @@ struct Mesh : testing::Test {
 
   Loop loop;
   Node node{"a"};
-  std::unique_ptr<Attendee> a = std::make_unique<Attendee>(loop, node.address(), "a");
-  std::unique_ptr<Attendee> b = std::make_unique<Attendee>(loop, node.address(), "b");
+  std::unique_ptr<FakeWorkerClient> a =
+      std::make_unique<FakeWorkerClient>(loop, node.address(), "a");
+  std::unique_ptr<FakeWorkerClient> b =
+      std::make_unique<FakeWorkerClient>(loop, node.address(), "b");
 };
 
 TEST_F(Mesh, FourRanksOverTwoWorkersGetOneRoster) {
@@ -52,7 +54,7 @@ TEST_F(Mesh, NextEpochHasItsOwnSecret) {
   for (uint32_t epoch = 1; epoch <= 2; ++epoch) {
     a->join(0, 1);
     ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == epoch; }));
-    a->client->gone(epoch, 0, {});
+    a->client->report_gone(epoch, 0, {});
   }
   EXPECT_EQ(a->rosters[1].epoch, 2u);
   EXPECT_NE(a->rosters[0].secret, a->rosters[1].secret);
@@ -99,9 +101,9 @@ TEST_F(Mesh, WorkerThatEndsAbortsTheEpochByName) {
 
 TEST_F(Mesh, DeadRankMakesRoomForTheNextEpoch) {
   join_four();
-  b->client->gone(1, 3, unavailable("rank 3 (host b, pid 103) died", {3, "b"}));
+  b->client->report_gone(1, 3, unavailable("rank 3 (host b, pid 103) died", {3, "b"}));
   for (uint32_t rank : {2u, 3u}) b->join(rank, 4);
-  // The coordinator has heard all that b said before this.
+  // The coordinator has received all earlier messages of b.
   b->join(9, 4);
   ASSERT_TRUE(turn_until(loop, [&] { return !b->refused.empty(); }));
   EXPECT_EQ(b->refused[0].first, 9u);
@@ -113,7 +115,7 @@ TEST_F(Mesh, DeadRankMakesRoomForTheNextEpoch) {
 
 TEST_F(Mesh, WithdrawnJoinMayBeMadeAgain) {
   a->join(0, 2);
-  a->client->gone(0, 0, {});
+  a->client->report_gone(0, 0, {});
   a->join(0, 2);
   a->join(1, 2);
   ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1; }));
@@ -132,13 +134,13 @@ TEST_F(Mesh, CoordinatorMayBeRestartedUnderARunningJob) {
   join_four();
   ASSERT_TRUE(admin_set_strategy(node.address(), "demo", "ring", 5'000).ok());
   ASSERT_TRUE(turn_until(loop, [&] { return !a->strategies.empty() && !b->strategies.empty(); }));
-  a->join(1, 4);  // Refused: it makes sure that the stream's answers have come.
+  a->join(1, 4);  // Refused; by then all earlier messages of the stream have arrived.
   ASSERT_TRUE(turn_until(loop, [&] { return !a->refused.empty(); }));
   const std::string address = node.address();
   node.server.reset();
   Node second("a", "", address);
   // Both have resumed once the new coordinator knows all four ranks as running.
-  Attendee c(loop, address, "c");
+  FakeWorkerClient c(loop, address, "c");
   for (uint32_t rank : {0u, 3u}) {
     ASSERT_TRUE(turn_until(loop, [&] {
       c.refused.clear();
@@ -149,29 +151,29 @@ TEST_F(Mesh, CoordinatorMayBeRestartedUnderARunningJob) {
   }
   EXPECT_THAT(c.refused[0].second.message(), HasSubstr("runs in epoch 1 (host b, pid 103)"));
   EXPECT_TRUE(a->aborted.empty() && b->aborted.empty());
-  b->client->gone(1, 3, {});
+  b->client->report_gone(1, 3, {});
   b->join(3, 4);
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    Attendee& attendee = rank < 2 ? *a : *b;
-    attendee.client->gone(1, rank, {});
-    attendee.join(rank, 4);
+    FakeWorkerClient& client = rank < 2 ? *a : *b;
+    client.client->report_gone(1, rank, {});
+    client.join(rank, 4);
   }
   ASSERT_TRUE(turn_until(loop, [&] { return b->rosters.size() == 2; }));
   EXPECT_EQ(b->rosters[1].epoch, 2u);
   EXPECT_EQ(b->rosters[1].strategy, "ring");
 }
 
-// The newest epoch travels with what each worker says first.
+// A worker reports its newest epoch first.
 TEST_F(Mesh, RankThatDiedWhileTheCoordinatorWasAwayMayJoinTheNextEpoch) {
   join_four();
   const std::string address = node.address();
   node.server.reset();
-  a->client->gone(1, 1, unavailable("rank 1 (host a, pid 101) died", {1, "a"}));
+  a->client->report_gone(1, 1, unavailable("rank 1 (host a, pid 101) died", {1, "a"}));
   Node second("a", "", address);
   for (uint32_t rank = 0; rank < 4; ++rank) {
-    Attendee& attendee = rank < 2 ? *a : *b;
-    if (rank != 1) attendee.client->gone(1, rank, {});
-    attendee.join(rank, 4);
+    FakeWorkerClient& client = rank < 2 ? *a : *b;
+    if (rank != 1) client.client->report_gone(1, rank, {});
+    client.join(rank, 4);
   }
   const auto both = [&] { return a->rosters.size() == 2 && b->rosters.size() == 2; };
   ASSERT_TRUE(rejoin_until(4, {a.get(), b.get()}, both));
@@ -180,16 +182,16 @@ TEST_F(Mesh, RankThatDiedWhileTheCoordinatorWasAwayMayJoinTheNextEpoch) {
   EXPECT_TRUE(a->aborted.empty() && b->aborted.empty());
 }
 
-// It may have taken in what was sent, or not: the worker cannot know.
+// The worker cannot know whether the coordinator has applied what it sent.
 TEST_F(Mesh, DeathThatAnEndingCoordinatorMayHaveHeardIsToldToTheNext) {
   join_four();
   const std::string address = node.address();
-  a->client->gone(1, 1, unavailable("rank 1 (host a, pid 101) died", {1, "a"}));
+  a->client->report_gone(1, 1, unavailable("rank 1 (host a, pid 101) died", {1, "a"}));
   node.server.reset();
   Node second("a", "", address);
-  Attendee c(loop, address, "c");
+  FakeWorkerClient c(loop, address, "c");
   for (uint32_t rank = 0; rank < 2; ++rank) a->join(rank, 3);
-  c.join(2, 3);  // In the place of b's, which still hold the old epoch.
+  c.join(2, 3);  // In place of b's ranks, which are still in the old epoch.
   const auto both = [&] { return a->rosters.size() == 2 && c.rosters.size() == 1; };
   ASSERT_TRUE(rejoin_until(3, {a.get()}, both));
   EXPECT_EQ(a->rosters[1].epoch, 2u);
@@ -198,10 +200,10 @@ TEST_F(Mesh, DeathThatAnEndingCoordinatorMayHaveHeardIsToldToTheNext) {
 TEST_F(Mesh, WorkerThatForgotNothingKeepsAForgetfulOneFromAnOldNumber) {
   join_four();
   const std::string address = node.address();
-  for (uint32_t rank = 0; rank < 4; ++rank) (rank < 2 ? *a : *b).client->gone(1, rank, {});
+  for (uint32_t rank = 0; rank < 4; ++rank) (rank < 2 ? *a : *b).client->report_gone(1, rank, {});
   node.server.reset();
   Node second("a", "", address);
-  Attendee c(loop, address, "c");
+  FakeWorkerClient c(loop, address, "c");
   a->join(0, 2);
   c.join(1, 2);
   const auto both = [&] { return a->rosters.size() == 2 && c.rosters.size() == 1; };
@@ -222,7 +224,7 @@ TEST_F(Mesh, WaitingJoinsFailWhenTheCoordinatorIsLost) {
 TEST_F(Mesh, JoinWaitsForACoordinatorThatStartsLater) {
   const std::string address = node.address();
   node.server.reset();
-  Attendee late(loop, address, "late");
+  FakeWorkerClient late(loop, address, "late");
   late.join(0, 1);
   ASSERT_TRUE(turn_until(loop, [&] { return true; }));
   Node second("a", "", address);
@@ -231,7 +233,7 @@ TEST_F(Mesh, JoinWaitsForACoordinatorThatStartsLater) {
 
 TEST_F(Mesh, JoinWithoutACoordinatorFailsInTimeAndSaysHowToStartOne) {
   node.server.reset();
-  Attendee lone(loop, "127.0.0.1:1", "lone");
+  FakeWorkerClient lone(loop, "127.0.0.1:1", "lone");
   lone.join(0, 1, 300);
   ASSERT_TRUE(turn_until(loop, [&] { return !lone.refused.empty(); }));
   EXPECT_EQ(lone.refused[0].second.code(), Code::unavailable);
@@ -240,7 +242,7 @@ TEST_F(Mesh, JoinWithoutACoordinatorFailsInTimeAndSaysHowToStartOne) {
 
 TEST_F(Mesh, WrongTokenIsUnauthenticated) {
   Node guarded("g", "", "127.0.0.1:0", "sesame");
-  Attendee guest(loop, guarded.address(), "guest");
+  FakeWorkerClient guest(loop, guarded.address(), "guest");
   guest.join(0, 1, 60'000, "please");
   ASSERT_TRUE(turn_until(loop, [&] { return !guest.refused.empty(); }));
   EXPECT_EQ(guest.refused[0].second.code(), Code::unauthenticated);

@@ -52,9 +52,9 @@ struct Node {
   std::unique_ptr<ControlServer> server;
 };
 
-// One worker's client of the coordinator, with all it was told.
-struct Attendee final : CoordinatorClient::Events {
-  Attendee(Loop& loop, const std::string& coordinator, const std::string& host)
+// One worker's CoordinatorClient, recording all events.
+struct FakeWorkerClient final : CoordinatorClient::Events {
+  FakeWorkerClient(Loop& loop, const std::string& coordinator, const std::string& host)
       : loop(loop),
         client(connect_coordinator(
             loop,
@@ -84,7 +84,7 @@ struct Attendee final : CoordinatorClient::Events {
   std::unique_ptr<CoordinatorClient> client;
 };
 
-// Turns the loop until `done`; false: not within kPatience.
+// Turns the loop until `done`. Returns false if it is not within kPatience.
 template <class Done>
 bool turn_until(Loop& loop, Done done) {
   const TimePoint limit = Clock::now() + kPatience;

@@ -1,11 +1,11 @@
-// What the tests of the roster book share: joins with plain defaults, answers in short words.
+// Shared by the tests of Membership: joins with plain defaults, messages in short words.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "daemon/mesh/roster_book.h"
-#include "daemon/mesh/wire.h"
+#include "daemon/mesh/membership.h"
+#include "daemon/mesh/roster_message.h"
 #include "proto/segment.h"
 
 namespace tutti {
@@ -23,34 +23,34 @@ inline v1::JoinRank join_of(uint32_t rank, uint32_t world_size, const std::strin
   return join;
 }
 
-// A book and a clock that stands still until moved.
-struct BookTest {
-  RosterBook book{""};
+// A Membership and a clock that advances only by hand.
+struct MembershipTest {
+  Membership membership{""};
   TimePoint now{};
 
-  RosterBook::Answers join(RosterBook::Worker worker, const v1::JoinRank& join) {
-    return book.join(worker, join, "secret", now);
+  Membership::Messages join(Membership::Worker worker, const v1::JoinRank& join) {
+    return membership.join(worker, join, "secret", now);
   }
   // Ranks 0 and 1 on host a (worker 1), 2 and 3 on host b (worker 2).
-  RosterBook::Answers join_four(RosterBook::Worker a = 1, RosterBook::Worker b = 2) {
+  Membership::Messages join_four(Membership::Worker a = 1, Membership::Worker b = 2) {
     join(a, join_of(0, 4));
     join(a, join_of(1, 4));
     join(b, join_of(2, 4, "b"));
     return join(b, join_of(3, 4, "b"));
   }
-  RosterBook::Answers gone(RosterBook::Worker worker, uint32_t epoch, uint32_t rank,
-                           const Status& cause = {}) {
+  Membership::Messages gone(Membership::Worker worker, uint32_t epoch, uint32_t rank,
+                            const Status& cause = {}) {
     v1::RankGone gone;
     gone.set_job("demo");
     gone.set_epoch(epoch);
     gone.set_rank(rank);
     write_status(cause, *gone.mutable_cause());
-    return book.gone(worker, gone);
+    return membership.rank_gone(worker, gone);
   }
 };
 
 // "2: roster 1", "1: refused 3 ALREADY_EXISTS", "2: aborted 1 UNAVAILABLE", "1: strategy ring".
-inline std::vector<std::string> words_of(const RosterBook::Answers& answers) {
+inline std::vector<std::string> words_of(const Membership::Messages& answers) {
   std::vector<std::string> words;
   for (const auto& [to, message] : answers) {
     std::string text = std::to_string(to) + ": ";
@@ -67,10 +67,10 @@ inline std::vector<std::string> words_of(const RosterBook::Answers& answers) {
   return words;
 }
 
-// The status of the one refusal or abort in `answers`.
-inline Status status_of(const RosterBook::Answers& answers, size_t index = 0) {
+// The status of the refusal or abort at `index` of `answers`.
+inline Status status_of(const Membership::Messages& answers, size_t index = 0) {
   if (answers.size() <= index) return {};
-  const v1::CoordinatorMessage& message = answers[index].message;
+  const v1::CoordinatorMessage& message = answers[index].body;
   return read_status(message.has_refused() ? message.refused().status()
                                            : message.aborted().cause());
 }

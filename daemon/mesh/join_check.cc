@@ -1,4 +1,4 @@
-// What the coordinator and every agent ask of a trainer alike.
+// Checks of a join that the coordinator and every agent make.
 #include <algorithm>
 
 #include "daemon/mesh/mesh.h"

@@ -1,4 +1,4 @@
-#include "daemon/mesh/wire.h"
+#include "daemon/mesh/roster_message.h"
 
 #include <algorithm>
 

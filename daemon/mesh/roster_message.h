@@ -1,4 +1,4 @@
-// Rosters to and from messages, and how this room writes of ranks.
+// Converts rosters to and from protobuf, and lists ranks in messages.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace tutti {
 
 v1::Roster to_message(const Roster& roster);
-// INVALID_ARGUMENT unless every rank from 0 on is there once, in order.
+// Returns INVALID_ARGUMENT unless the ranks are 0, 1, 2, ... in order.
 Result<Roster> from_message(const v1::Roster& message);
 
 // "rank 3", "ranks 2, 3"; long lists are cut: "ranks 0, 1, ... 15 and 48 more".
