@@ -156,7 +156,7 @@ TEST(TcpListener, TakesFramesThatCameBeforeItsAnswer) {
 // ---- Receive buffers of the handler ----
 
 // Offers memory for the payloads of link A, and withdraws it when a frame of link B arrives.
-class Lander : public Recorder {
+class Placer : public Recorder {
  public:
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override {
     if (header.op_seq != 1) return nullptr;
@@ -183,38 +183,38 @@ Bytes data_frame(uint64_t op_seq, size_t bytes) {
   return frame(FrameStamper().stamp(header, bytes), bytes);
 }
 
-TEST(TcpLanding, PayloadsComeWhereTheHandlerWants) {
-  const auto lander = std::make_shared<Lander>();
-  Listener listener({}, lander);
+TEST(TcpRecvBuffer, PayloadsComeWhereTheHandlerWants) {
+  const auto placer = std::make_shared<Placer>();
+  Listener listener({}, placer);
   const Bare client = Bare::dial(listener.address);
   introduce(client, kSecret);
-  client.say(data_frame(1, Lander::kBytes));
-  ASSERT_TRUE(lander->next().has_value());
-  EXPECT_EQ(lander->arrived_at, lander->memory.data());
-  EXPECT_EQ(lander->memory, std::vector<std::byte>(Lander::kBytes, std::byte{'x'}));
+  client.say(data_frame(1, Placer::kBytes));
+  ASSERT_TRUE(placer->next().has_value());
+  EXPECT_EQ(placer->arrived_at, placer->memory.data());
+  EXPECT_EQ(placer->memory, std::vector<std::byte>(Placer::kBytes, std::byte{'x'}));
 }
 
-TEST(TcpLanding, TakenBackItIsNotTouchedAgain) {
-  const auto lander = std::make_shared<Lander>();
-  Listener listener({}, lander);
+TEST(TcpRecvBuffer, TakenBackItIsNotTouchedAgain) {
+  const auto placer = std::make_shared<Placer>();
+  Listener listener({}, placer);
   const Bare a = Bare::dial(listener.address), b = Bare::dial(listener.address);
   introduce(a, kSecret);
   introduce(b, kSecret);
-  const Bytes bytes = data_frame(1, Lander::kBytes);
+  const Bytes bytes = data_frame(1, Placer::kBytes);
   a.say(bytes.substr(0, 1'000));
-  ASSERT_TRUE(lander->monitor.wait([&] { return lander->placed; }));
+  ASSERT_TRUE(placer->monitor.wait([&] { return placer->placed; }));
   b.say(data_frame(2, 4));
-  ASSERT_TRUE(lander->next().has_value());
+  ASSERT_TRUE(placer->next().has_value());
   a.say(bytes.substr(1'000));
-  ASSERT_EQ(lander->next().value().bytes.size(), Lander::kBytes);
-  EXPECT_NE(lander->arrived_at, lander->memory.data());
-  for (size_t i = 1'000; i < Lander::kBytes; ++i) ASSERT_EQ(lander->memory[i], std::byte{0});
+  ASSERT_EQ(placer->next().value().bytes.size(), Placer::kBytes);
+  EXPECT_NE(placer->arrived_at, placer->memory.data());
+  for (size_t i = 1'000; i < Placer::kBytes; ++i) ASSERT_EQ(placer->memory[i], std::byte{0});
 }
 
 // As happens if the link pauses between the last byte and the delivery of the frame.
-TEST(TcpLanding, TakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
-  Lander lander;
-  FrameReader reader(std::make_shared<BufferPool>(0), Lander::kBytes);
+TEST(TcpRecvBuffer, TakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
+  Placer placer;
+  FrameReader reader(std::make_shared<BufferPool>(0), Placer::kBytes);
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   const Fd near(ends[0]), far(ends[1]);
@@ -224,15 +224,15 @@ TEST(TcpLanding, TakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
     EXPECT_EQ(reader.fill(near.get()), static_cast<ssize_t>(end - begin));
   };
   read(0, sizeof(FrameHeader));
-  EXPECT_FALSE(reader.next(&lander)->has_value());
+  EXPECT_FALSE(reader.next(&placer)->has_value());
   read(sizeof(FrameHeader), bytes.size());
-  lander.recv_buffer->at = nullptr;
-  const auto next = reader.next(&lander);
+  placer.recv_buffer->at = nullptr;
+  const auto next = reader.next(&placer);
   ASSERT_TRUE(next.ok() && next->has_value());
   const Payload& payload = (*next)->payload;
   EXPECT_EQ(payload.bytes(), 8'000u);
   EXPECT_NE(payload.fragments.at(0).data(), nullptr);
-  EXPECT_NE(payload.fragments.at(0).data(), lander.memory.data());
+  EXPECT_NE(payload.fragments.at(0).data(), placer.memory.data());
 }
 
 // ---- At the dialler ----
