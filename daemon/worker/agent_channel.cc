@@ -20,7 +20,7 @@ Status AgentChannel::start() {
 void AgentChannel::accept_agent() {
   Fd agent(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!agent.valid()) return;
-  read_packets();  // The last agent may have handed over a trainer before it ended.
+  read_packets();  // The last agent may have handed over a trainer before it exited.
   drop_agent();
   agent_ = std::move(agent);
   const Status watched = loop_.watch(agent_.get(), EPOLLIN, [this](uint32_t) { read_packets(); });
@@ -56,7 +56,7 @@ void AgentChannel::handle(Packet packet) {
     events_.on_stop();
 }
 
-void AgentChannel::close_for_good() {
+void AgentChannel::close() {
   loop_.unwatch(listener_.get());
   listener_.reset();
   if (!agent_.valid()) return;

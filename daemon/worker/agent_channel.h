@@ -1,4 +1,5 @@
-// The worker's end of its socket with the agent. Agents come and go; the newest connection counts.
+// The worker's side of its socket to the agent. An agent may be restarted; the newest connection is
+// used.
 #pragma once
 
 #include "daemon/base/fd.h"
@@ -21,9 +22,9 @@ class AgentChannel {
   AgentChannel(Loop& loop, Fd listener, Events& events);
   ~AgentChannel();
   Status start();
-  // No agent can send any more; what it had sent is answered first. After this the worker may end,
-  // and an agent that tries to use it learns at once that it must start another.
-  void close_for_good();
+  // Handles what the agent has already sent, then accepts nothing more. An agent that sends later
+  // gets an error at once, so that it starts another worker.
+  void close();
 
  private:
   void accept_agent();

@@ -14,7 +14,7 @@
 namespace tutti {
 namespace {
 
-// None where the process is gone, or another's to see.
+// Returns none if the process is gone or not visible.
 std::vector<pid_t> threads_of(pid_t process) {
   std::vector<pid_t> threads;
   std::error_code error;
@@ -47,14 +47,14 @@ std::optional<Cores::Set> Cores::of_process(pid_t process) {
   std::optional<Set> all;
   for (const pid_t thread : threads_of(process)) {
     const std::optional<Set> one = of_thread(thread);
-    if (!one) continue;  // It ended just now.
+    if (!one) continue;  // The thread has ended.
     if (!all) all.emplace();
     std::ranges::transform(*all, *one, all->begin(), std::bit_or());
   }
   return all;
 }
 
-Cores::Set Cores::together(const std::vector<pid_t>& processes) const {
+Cores::Set Cores::union_of(const std::vector<pid_t>& processes) const {
   Set all{};
   for (const pid_t process : processes) {
     const std::optional<Set> one = of_process(process);
@@ -65,8 +65,8 @@ Cores::Set Cores::together(const std::vector<pid_t>& processes) const {
   return all == Set{} ? own_ : all;
 }
 
-void Cores::follow(const std::vector<pid_t>& processes) {
-  const Set set = together(processes);
+void Cores::bind_to(const std::vector<pid_t>& processes) {
+  const Set set = union_of(processes);
   count_ = count_of(set);
   for (const pid_t thread : threads_of(getpid()))
     sched_setaffinity(thread, sizeof(set), reinterpret_cast<const cpu_set_t*>(set.data()));

@@ -1,11 +1,11 @@
-// On which cores a worker runs.
+// The cores that a worker runs on.
 //
-// A launcher, a batch system or a container that gives a trainer some cores of the node means the
-// job to keep to them: its worker then keeps to those of its trainers together, and leaves other
-// jobs' cores alone. And where trainer and worker take turns on one core, waking one another costs
-// a tenth of what it costs across cores. The price: a trainer that computes while its operations
-// run shares its cores with them, where others may be idle (worker_cores = any). A sidecar that
-// does not see its trainers' processes runs on any. Bindings count as they are when an epoch forms.
+// A launcher, batch system or container that binds a trainer to some cores expects the job to stay
+// on them. So the worker runs on the union of its trainers' cores and leaves those of other jobs
+// free. Also, waking each other costs a tenth if trainer and worker share a core. The drawback: a
+// trainer that computes while its operations run shares its cores with them even if others are
+// idle; worker_cores = any avoids that. A worker that cannot see its trainers' processes, as in a
+// sidecar, runs on all of its cores. Bindings are read when an epoch forms.
 #pragma once
 
 #include <sys/types.h>
@@ -19,26 +19,26 @@ namespace tutti {
 
 class Cores {
  public:
-  // Remembers those this process has: it never takes others.
+  // Reads the cores of this process; no others are ever used.
   Cores();
-  // Puts every thread of this process on the cores that the threads of those processes have; all of
-  // them count, for an OpenMP runtime may bind each to one. To all of its own, where a process
-  // cannot be asked (0 cannot) or has none of them.
-  void follow(const std::vector<pid_t>& processes);
-  // Whether so many trainers leave one free.
-  bool spare(size_t trainers) const { return count_ > trainers; }
+  // Binds every thread of this process to the union of the cores of all threads of `processes`; all
+  // threads, because an OpenMP runtime may bind each to one core. Binds to all cores of this
+  // process if one of `processes` cannot be read (0 cannot) or they share no core with it.
+  void bind_to(const std::vector<pid_t>& processes);
+  // Whether this process has more cores than `trainers`.
+  bool exceed(size_t trainers) const { return count_ > trainers; }
 
  private:
-  static constexpr size_t kMost = 8192;
-  using Set = std::array<unsigned long, kMost / (sizeof(unsigned long) * CHAR_BIT)>;
+  static constexpr size_t kCoresMax = 8192;
+  using Set = std::array<unsigned long, kCoresMax / (sizeof(unsigned long) * CHAR_BIT)>;
 
   static size_t count_of(const Set& set);
   static std::optional<Set> of_thread(pid_t thread);
   static std::optional<Set> of_process(pid_t process);
-  Set together(const std::vector<pid_t>& processes) const;
+  Set union_of(const std::vector<pid_t>& processes) const;
 
   Set own_{};
-  size_t count_ = 0;  // Of those that this process runs on.
+  size_t count_ = 0;  // Of the cores that this process is bound to.
 };
 
 }  // namespace tutti

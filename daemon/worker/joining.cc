@@ -1,4 +1,4 @@
-// A worker's trainers from their adoption to their welcome, or refusal.
+// The part of Worker that joins trainers: from their adoption to their welcome or refusal.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 namespace tutti {
 namespace {
 
-// A power of two, so that windows hold whole slices. Partial sums of 16-bit floats are twice as
-// long as their tensors, and must fit a frame.
+// A power of two, so that windows hold whole slices; at most half a frame, because partial sums of
+// 16-bit floats take twice the bytes of their tensors.
 uint64_t slice_bytes(const Settings& settings) {
   return std::bit_floor(
       static_cast<uint64_t>(std::min(settings.slice_bytes, settings.frame_bytes_max / 2)));
 }
 
-EpochOptions world_options(const Settings& settings) {
+EpochOptions epoch_options(const Settings& settings) {
   return {static_cast<uint32_t>(settings.op_timeout_ms), slice_bytes(settings),
           static_cast<uint64_t>(settings.early_bytes), settings.auto_explore != 0};
 }
@@ -34,12 +34,12 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   const int raw = socket.get();
   if (stopping_)
     return refuse_trainer(raw, aborted("the worker of job " + job_ + " is ending; join again"));
-  // Its last connection may have ended in the same turn of the loop, after this in the loop's eyes.
+  // The rank's last connection may have ended in this turn of the loop, but be handled after this.
   for (const auto& [number, trainer] : trainers_)
     if (trainer.rank == hello.rank() && !trainer.ended) trainer.session->poll_end();
-  const auto first = joining(hello.rank());
+  const auto first = find_joining(hello.rank());
   if (first != trainers_.end() && first->second.pid == adopt.pid())
-    withdraw(first);  // It gave up waiting and asks anew.
+    cancel_join(first);  // It timed out and joins again.
   else if (first != trainers_.end())
     return refuse_trainer(
         raw, already_exists("rank " + std::to_string(hello.rank()) + " of job " + job_ +
@@ -51,13 +51,14 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   if (!session.ok()) {
     spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
                   session.status().to_string());
-    if (socket.valid()) refuse_trainer(socket.get(), session.status());  // Else it is gone.
+    if (socket.valid())
+      refuse_trainer(socket.get(), session.status());  // Else the trainer is gone.
     return;
   }
   loop_.cancel(idle_timer_);
   idle_timer_ = 0;
   world_size_ = hello.world_size();
-  free_place(hello.rank());
+  leave_broken_epoch(hello.rank());
   Trainer trainer;
   trainer.session = *std::move(session);
   trainer.rank = hello.rank();
@@ -71,9 +72,9 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
       {job_, hello.rank(), hello.world_size(), adopt.pid(), timeout_ms, hello.token()});
 }
 
-// A rank that comes again after its epoch broke has left the old one, even if its old socket is
-// still open and the coordinator has not heard of the breach yet.
-void Worker::free_place(uint32_t rank) {
+// A rank that joins again after its epoch broke has left it, even if its old socket is still open
+// and the coordinator does not know of the break yet.
+void Worker::leave_broken_epoch(uint32_t rank) {
   for (const auto& [number, trainer] : trainers_) {
     const auto epoch = epochs_.find(trainer.epoch);
     if (trainer.rank == rank && epoch != epochs_.end() && epoch->second->broken())
@@ -84,50 +85,47 @@ void Worker::free_place(uint32_t rank) {
 void Worker::on_roster(const Roster& roster) {
   std::unique_ptr<Epoch>& epoch = epochs_[roster.epoch];
   if (epoch != nullptr) return;
-  const auto fold_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
-    return fold(epoch, group, number);
+  const auto fold = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
+    Session* any = session_of(epoch);
+    return any != nullptr && any->let_ranks_fold(group, number);
   };
-  const auto pass_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number,
-                                                      uint64_t bytes) {
+  const auto pass = [this, epoch = roster.epoch](uint32_t group, uint64_t number, uint64_t bytes) {
     if (Session* any = session_of(epoch); any != nullptr) any->release_window(group, number, bytes);
   };
-  const auto gather_here = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
-    gather(epoch, group, number);
+  const auto gather = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
+    if (Session* any = session_of(epoch); any != nullptr) any->collect_requests(group, number);
   };
-  const auto on_over = [this](const Status&) { let_ranks_decide(); };
-  epoch =
-      make_epoch({loop_, *transport_, *engine_, tuner_, fold_here, pass_here, gather_here, on_over},
-                 roster, settings_.host, world_options(settings_));
+  const auto on_over = [this](const Status&) { update_ranks_decide(); };
+  epoch = make_epoch({loop_, *transport_, *engine_, tuner_, fold, pass, gather, on_over}, roster,
+                     settings_.host, epoch_options(settings_));
   strategy_ = roster.strategy;
   link_router_->on_epoch_formed(roster.epoch);
-  const Status shared = share_board(roster);
-  let_ranks_decide();
+  const Status shared = create_board(roster);
+  update_ranks_decide();
   for (auto& [number, trainer] : trainers_)
     if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer))
-      shared.ok() ? welcome(trainer, *epoch) : turn_away(number, trainer, shared);
-  follow_trainers();
+      shared.ok() ? welcome(trainer, *epoch) : refuse_join(number, trainer, shared);
+  bind_to_trainers_cores();
   report_missing(*epoch, shared);
 }
 
-void Worker::follow_trainers() {
+void Worker::bind_to_trainers_cores() {
   if (settings_.worker_cores != "trainers") return;
   std::vector<pid_t> processes;
   for (const auto& [number, trainer] : trainers_)
     if (trainer.epoch != 0 && !trainer.ended) processes.push_back(trainer.session->pid());
-  cores_.follow(processes);
+  cores_.bind_to(processes);
 }
 
-// A rank that ended while it joined has a place there, and nobody in it.
-Status Worker::share_board(const Roster& roster) {
+// A rank that ended while joining has a seat on the board and no session.
+Status Worker::create_board(const Roster& roster) {
   std::vector<Session*> sessions;
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < roster.ranks.size(); ++rank) {
     if (roster.ranks[rank].host != settings_.host) continue;
-    const auto here = std::ranges::find_if(trainers_, [&](const auto& entry) {
-      const Trainer& trainer = entry.second;
-      return trainer.epoch == 0 && !trainer.ended && trainer.rank == rank && is_in(roster, trainer);
-    });
-    sessions.push_back(here == trainers_.end() ? nullptr : here->second.session.get());
+    const auto here = find_joining(rank);
+    const bool present = here != trainers_.end() && is_in(roster, here->second);
+    sessions.push_back(present ? here->second.session.get() : nullptr);
     ranks.push_back(rank);
   }
   const uint64_t window_bytes = std::max(kWindowSlices * slice_bytes(settings_), kBoardBlockBytes);
@@ -135,8 +133,8 @@ Status Worker::share_board(const Roster& roster) {
                              window_bytes);
 }
 
-// In an epoch that failed the worker decides.
-void Worker::let_ranks_decide() {
+// In a failed epoch the worker decides how operations end, not the ranks.
+void Worker::update_ranks_decide() {
   for (const auto& [number, trainer] : trainers_) {
     const auto epoch = epochs_.find(trainer.epoch);
     const bool failed = epoch != epochs_.end() && !epoch->second->cause().ok();
@@ -144,8 +142,8 @@ void Worker::let_ranks_decide() {
   }
 }
 
-// Trainers that died, or gave up, between their join and its answer, or that were turned away: the
-// others must hear of it from the epoch.
+// Reports ranks of the roster without a trainer here: it died, timed out or was refused while
+// joining.
 void Worker::report_missing(Epoch& epoch, const Status& shared) {
   const Roster& roster = epoch.roster();
   for (int rank = 0; rank < static_cast<int>(roster.ranks.size()); ++rank) {
@@ -164,42 +162,42 @@ void Worker::report_missing(Epoch& epoch, const Status& shared) {
 
 bool Worker::is_in(const Roster& roster, const Trainer& trainer) const {
   if (trainer.world_size != roster.ranks.size() || trainer.rank >= roster.ranks.size())
-    return false;  // It joins another epoch.
-  const RosterRank& who = roster.ranks[trainer.rank];
-  return who.pid == trainer.pid && who.host == settings_.host;
+    return false;  // It is joining another epoch.
+  const RosterRank& member = roster.ranks[trainer.rank];
+  return member.pid == trainer.pid && member.host == settings_.host;
 }
 
 void Worker::welcome(Trainer& trainer, Epoch& epoch) {
   const Roster& roster = epoch.roster();
   trainer.epoch = roster.epoch;
   const Status welcomed = trainer.session->welcome(roster.epoch, host_names(roster));
-  if (!welcomed.ok())  // Its end will say so too.
+  if (!welcomed.ok())  // on_end() follows.
     spdlog::warn("job {}: {}", job_, welcomed.to_string());
 }
 
-void Worker::turn_away(uint64_t number, Trainer& trainer, const Status& why) {
+void Worker::refuse_join(uint64_t number, Trainer& trainer, const Status& why) {
   trainer.ended = true;
   trainer.session->refuse(why);
-  loop_.post([this, number] { forget(number); });
+  loop_.post([this, number] { erase_trainer(number); });
 }
 
-// The trainer that waits for its roster as this rank, of which there is at most one; or end().
-Worker::Trainers::iterator Worker::joining(uint32_t rank) {
+// Returns the trainer that is joining as this rank, of which there is at most one, or end().
+Worker::Trainers::iterator Worker::find_joining(uint32_t rank) {
   return std::ranges::find_if(trainers_, [&](const auto& entry) {
     return entry.second.epoch == 0 && entry.second.rank == rank && !entry.second.ended;
   });
 }
 
-void Worker::withdraw(Trainers::iterator trainer) {
+void Worker::cancel_join(Trainers::iterator trainer) {
   trainer->second.ended = true;
   coordinator_->report_gone(0, trainer->second.rank, {});
-  loop_.post([this, number = trainer->first] { forget(number); });
+  loop_.post([this, number = trainer->first] { erase_trainer(number); });
 }
 
 void Worker::on_refused(uint32_t rank, Status why) {
-  const auto found = joining(rank);
+  const auto found = find_joining(rank);
   if (found == trainers_.end()) return;
-  turn_away(found->first, found->second, why);
+  refuse_join(found->first, found->second, why);
 }
 
 }  // namespace tutti

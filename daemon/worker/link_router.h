@@ -1,9 +1,9 @@
-// Where other workers' links come in: each is led to the epoch it belongs to, or turned away.
+// Routes the links that other workers dial: each goes to the epoch it belongs to, or is refused.
 //
-// A link may arrive before this worker's own roster does; it waits for it, within a limit, as long
-// as it lives. Links of epochs that are over, and links that do not know the epoch's secret, are
-// closed. An epoch is over where this worker had it, which its secret tells: a number alone may be
-// that of an epoch to come.
+// A link may arrive before this worker's own roster does. It then waits for its epoch until it
+// closes or a timeout passes. A link is closed if its epoch is over or it does not prove the
+// epoch's secret. Its epoch is over if it proves the secret of one that this worker has had; a
+// number alone does not tell, because it may be used again.
 #pragma once
 
 #include <list>
@@ -17,44 +17,46 @@
 
 namespace tutti {
 
+// Loop thread only, except for the acceptor.
 class LinkRouter {
  public:
   class Events {
    public:
     virtual ~Events() = default;
+    // Returns null unless this worker is in the epoch.
     virtual Epoch* find_epoch(uint32_t epoch) = 0;
   };
 
-  LinkRouter(Loop& loop, std::string job, Millis patience, Events& events);
+  LinkRouter(Loop& loop, std::string job, Millis wait_timeout, Events& events);
   ~LinkRouter();
 
-  // For Transport::listen; may be called on any thread.
+  // For Transport::listen. May be called on any thread, and after the router's end.
   Acceptor acceptor();
-  // A epoch was made, and can be found: links that waited for it go in.
+  // find_epoch() now returns the epoch: routes the links that waited for it.
   void on_epoch_formed(uint32_t epoch);
 
  private:
-  struct Guest {
+  struct Incoming {
     IncomingLink hello;
     std::shared_ptr<Link> link;
     std::shared_ptr<LoopHandler> handler;
-    TimePoint until;
+    TimePoint deadline;
   };
 
-  class Caller;
+  class ClosingObserver;
 
-  void receive(Guest guest);
+  void route(Incoming incoming);
+  static void refuse(const Incoming& incoming, const Status& cause);
   bool is_over(const IncomingLink& hello) const;
-  void gone(const LoopHandler* handler);
-  void lead_in(const Guest& guest, Epoch& epoch);
-  void turn_away_late();
+  void remove_waiting(const LoopHandler* handler);
+  void expire_waiting();
 
   Loop& loop_;
   const std::string job_;
-  const Millis patience_;
+  const Millis wait_timeout_;
   Events& events_;
-  std::list<Guest> waiting_;
-  std::map<uint32_t, std::string> secrets_;  // Of the epochs that this worker had.
+  std::list<Incoming> waiting_;              // By deadline.
+  std::map<uint32_t, std::string> secrets_;  // Of the epochs that this worker has had.
   Loop::TimerId timer_ = 0;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
 };

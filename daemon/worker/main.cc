@@ -39,7 +39,7 @@ uint32_t job_owner() {
   return text == nullptr ? getuid() : static_cast<uint32_t>(std::strtoul(text, nullptr, 10));
 }
 
-// SIGTERM becomes an event of the loop; a terminal's Ctrl-C is the agent's business.
+// SIGTERM becomes an event of the loop; a terminal's Ctrl-C is left to the agent.
 tutti::Fd block_signals() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGINT, SIG_IGN);
@@ -54,7 +54,7 @@ tutti::Fd block_signals() {
 
 int main(int argc, char** argv) {
   tutti::keep_malloc_memory();
-  prctl(PR_SET_NAME, "tutti-worker");  // It was started from a descriptor, which has no name.
+  prctl(PR_SET_NAME, "tutti-worker");  // It was executed from a descriptor, which has no name.
   const Arguments arguments = parse(argc, argv);
   if (arguments.job.empty() || arguments.control_fd < 0) {
     std::fputs("tutti-worker is started by tuttid; see tuttid --help\n", stderr);

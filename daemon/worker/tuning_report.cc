@@ -3,15 +3,15 @@
 namespace tutti {
 namespace {
 
-constexpr int kTimesMost = 512;
-constexpr int kLinksMost = 512;
+constexpr int kTimesMax = 512;
+constexpr int kLinksMax = 512;
 
 }  // namespace
 
 v1::Tuning tuning_report(const Tuner& tuner) {
   v1::Tuning report;
   for (const Tuner::Row& row : tuner.rows()) {
-    if (report.times_size() == kTimesMost) break;
+    if (report.times_size() == kTimesMax) break;
     v1::StrategyTime& time = *report.add_times();
     time.set_collective(static_cast<uint32_t>(row.collective));
     time.set_bytes(row.bytes);
@@ -24,7 +24,7 @@ v1::Tuning tuning_report(const Tuner& tuner) {
     time.set_chosen(row.chosen);
   }
   for (const auto& [pair, figures] : tuner.links()) {
-    if (report.links_size() == kLinksMost) break;
+    if (report.links_size() == kLinksMax) break;
     v1::LinkTime& link = *report.add_links();
     link.set_from(pair.first);
     link.set_to(pair.second);

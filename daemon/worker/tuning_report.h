@@ -1,4 +1,4 @@
-// What the job's tuner knows, as agents report it.
+// The state of the job's tuner as a report for the agent.
 #pragma once
 
 #include "daemon/group/group.h"
@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-// As much as a packet to the agent holds.
+// Truncated to what fits a packet to the agent.
 v1::Tuning tuning_report(const Tuner& tuner);
 
 }  // namespace tutti

@@ -11,16 +11,16 @@
 namespace tutti {
 namespace {
 
-constexpr Millis kFarewell{200};  // For the last frames and answers to leave.
-constexpr size_t kStashedLinks =
-    64;  // Peers that may each fill their link before an operation starts.
-constexpr size_t kDeparturesMost = 1024;  // In a report, which must fit a packet.
+constexpr Millis kShutdownGrace{200};  // For the last frames and answers to be sent.
+constexpr size_t kStashedLinksMax =
+    64;  // Peers that may fill their links before an operation starts.
+constexpr size_t kDeparturesMax = 1024;  // A report must fit a packet.
 
 EngineLimits engine_limits(const Settings& settings) {
   EngineLimits limits;
   limits.slices_in_flight = static_cast<int>(settings.slices_in_flight);
   limits.ops_in_flight = static_cast<int>(settings.ops_in_flight);
-  limits.stash_bytes_max = kStashedLinks * static_cast<size_t>(settings.link_queue_bytes);
+  limits.stash_bytes_max = kStashedLinksMax * static_cast<size_t>(settings.link_queue_bytes);
   return limits;
 }
 
@@ -54,14 +54,14 @@ v1::Departures departures_of(const Epoch& epoch) {
   v1::Departures out;
   out.set_epoch(epoch.roster().epoch);
   const std::vector<int>& ranks = epoch.departures();
-  const auto most = static_cast<std::ptrdiff_t>(std::min(ranks.size(), kDeparturesMost));
+  const auto most = static_cast<std::ptrdiff_t>(std::min(ranks.size(), kDeparturesMax));
   out.mutable_ranks()->Add(ranks.begin(), ranks.begin() + most);
   if (!epoch.cause().ok()) write_status(epoch.cause(), *out.mutable_cause());
   return out;
 }
 
-// What a rank did, as it says.
-EpochStats figures_of(const Session& session) {
+// A rank's own counters.
+EpochStats counters_of(const Session& session) {
   const Session::Counters counters = session.counters();
   EpochStats stats;
   stats.operations = counters.operations;
@@ -70,7 +70,7 @@ EpochStats figures_of(const Session& session) {
   return stats;
 }
 
-// Between hosts; the operations are the ranks' counters.
+// Traffic between hosts only; operations are counted by the ranks.
 EpochStats traffic_of(const Epoch& epoch) {
   EpochStats stats = epoch.stats();
   stats.operations = stats.failures = stats.bytes = 0;
@@ -86,7 +86,7 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
   link_router_ =
       std::make_unique<LinkRouter>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
-  loop_.stay_awake([this] { return patience(); });
+  loop_.stay_awake([this] { return stay_awake_time(); });
   transport_ = make_network_transport(loop_, settings_.transport, link_limits(settings_));
 }
 
@@ -106,7 +106,7 @@ Status Worker::start(Fd control) {
       connect_coordinator(loop_, {settings_.coordinator, job_, settings_.host, *address}, *this);
   agent_ = std::make_unique<AgentChannel>(loop_, std::move(control), *this);
   spdlog::info("job {}: worker of host {} at {}", job_, settings_.host, *address);
-  rest_if_idle();
+  start_idle_timer();
   return agent_->start();
 }
 
@@ -132,7 +132,7 @@ v1::WorkerReport Worker::on_report() {
   }
   EpochStats stats = ended_;
   for (const auto& [number, epoch] : epochs_) add(stats, traffic_of(*epoch));
-  for (const auto& [number, trainer] : trainers_) add(stats, figures_of(*trainer.session));
+  for (const auto& [number, trainer] : trainers_) add(stats, counters_of(*trainer.session));
   report.set_operations(stats.operations);
   report.set_failures(stats.failures);
   report.set_bytes(stats.bytes);
@@ -141,12 +141,12 @@ v1::WorkerReport Worker::on_report() {
   report.set_received_bytes(stats.received_bytes);
   for (const auto& [number, epoch] : epochs_) keep_departures(*epoch);
   *report.mutable_departures() = departures_;
-  if (leads()) *report.mutable_tuning() = tuning_report(*tuner_);
+  if (hosts_leader()) *report.mutable_tuning() = tuning_report(*tuner_);
   return report;
 }
 
-// The newest epoch: its worker of rank 0's host decides.
-bool Worker::leads() const {
+// Whether the newest epoch's leader, rank 0, is on this host.
+bool Worker::hosts_leader() const {
   return !epochs_.empty() &&
          epochs_.rbegin()->second->roster().ranks.front().host == settings_.host;
 }
@@ -164,8 +164,8 @@ void Worker::on_stop() {
   for (auto& [number, epoch] : epochs_)
     epoch->abort(
         unavailable("the worker of host " + settings_.host + " was stopped", {-1, settings_.host}));
-  let_ranks_decide();
-  loop_.at(Clock::now() + kFarewell, [this] { loop_.stop(); });
+  update_ranks_decide();
+  loop_.at(Clock::now() + kShutdownGrace, [this] { loop_.stop(); });
 }
 
 // ---- From trainers ----
@@ -180,32 +180,23 @@ Worker::Trainers::iterator Worker::trainer_of(const Session& session) {
 void Worker::on_request(Session& session, Call call) {
   const Trainer& trainer = trainer_of(session)->second;
   call.done = [this, epoch = trainer.epoch, group = call.group, number = call.number,
-               waits = call.blocking ? waited_for_ : nullptr](const Status& status) {
+               waits = call.blocking ? blocking_calls_ : nullptr](const Status& status) {
     if (Session* any = session_of(epoch); any != nullptr) any->complete(group, number, status);
   };
   epochs_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), std::move(call));
 }
 
-// A rank that waits leaves its core to this worker; one that computes wants all of it.
-Micros Worker::patience() const {
-  const bool waited_for = waited_for_.use_count() > 1;
-  return Micros(waited_for || cores_.spare(trainers_.size()) ? settings_.stay_awake_us : 0);
+// A rank in a blocking call leaves its core to this worker; one that computes needs it.
+Micros Worker::stay_awake_time() const {
+  const bool waited_for = blocking_calls_.use_count() > 1;
+  return Micros(waited_for || cores_.exceed(trainers_.size()) ? settings_.stay_awake_us : 0);
 }
 
-// Of any rank of the epoch: they share a board.
+// Returns a session of any rank of the epoch, or null: all of them share the board.
 Session* Worker::session_of(uint32_t epoch) {
   const auto found = std::ranges::find_if(
       trainers_, [&](const auto& entry) { return entry.second.epoch == epoch; });
   return found == trainers_.end() ? nullptr : found->second.session.get();
-}
-
-void Worker::gather(uint32_t epoch, uint32_t group, uint64_t number) {
-  if (Session* any = session_of(epoch); any != nullptr) any->collect_requests(group, number);
-}
-
-bool Worker::fold(uint32_t epoch, uint32_t group, uint64_t number) {
-  Session* any = session_of(epoch);
-  return any != nullptr && any->let_ranks_fold(group, number);
 }
 
 void Worker::on_window_filled(Session& session, uint32_t group, uint64_t number) {
@@ -220,29 +211,29 @@ void Worker::on_subgroup_request(Session& session, std::vector<uint32_t> ranks) 
 
 void Worker::on_end(Session& session, bool leaving, Status why) {
   auto& [number, trainer] = *trainer_of(session);
-  if (std::exchange(trainer.ended, true)) return;  // Turned away: its rank may be joining anew.
+  if (std::exchange(trainer.ended, true)) return;  // Refused: its rank may be joining again.
   const Status cause = leaving ? Status() : why;
   coordinator_->report_gone(trainer.epoch, trainer.rank, cause);
   const auto epoch = epochs_.find(trainer.epoch);
   if (epoch != epochs_.end()) epoch->second->leave(static_cast<int>(trainer.rank), cause);
-  loop_.post([this, number = number] { forget(number); });
+  loop_.post([this, number = number] { erase_trainer(number); });
 }
 
 void Worker::on_stuck(Session& session, Status why) {
   epochs_.at(trainer_of(session)->second.epoch)->abort(why);
-  let_ranks_decide();
+  update_ranks_decide();
 }
 
-void Worker::forget(uint64_t number) {
+void Worker::erase_trainer(uint64_t number) {
   const auto found = trainers_.find(number);
-  if (found != trainers_.end()) add(ended_, figures_of(*found->second.session));
+  if (found != trainers_.end()) add(ended_, counters_of(*found->second.session));
   trainers_.erase(number);
   drop_finished_epochs();
-  rest_if_idle();
+  start_idle_timer();
 }
 
-// A epoch whose ranks are all gone, or that failed, has no trainer of ours left to tell, and is not
-// the newest: that one's last words may still be on their way to other hosts.
+// Erases epochs without local trainers if all their ranks are gone, or if they failed and are not
+// the newest, whose last messages may still be on their way to other hosts.
 void Worker::drop_finished_epochs() {
   std::erase_if(epochs_, [&](const auto& entry) {
     const auto& [number, epoch] = entry;
@@ -261,33 +252,32 @@ void Worker::keep_departures(const Epoch& epoch) {
   if (epoch.roster().epoch >= departures_.epoch()) departures_ = departures_of(epoch);
 }
 
-void Worker::rest_if_idle() {
+void Worker::start_idle_timer() {
   if (!trainers_.empty() || idle_timer_ != 0) return;
   idle_timer_ =
-      loop_.at(Clock::now() + Millis(settings_.worker_idle_ms), [this] { end_if_idle(); });
+      loop_.at(Clock::now() + Millis(settings_.worker_idle_ms), [this] { on_idle_timeout(); });
 }
 
-// A trainer that was handed over just now is told ABORTED, upon which it asks the agent again.
-void Worker::end_if_idle() {
+// A trainer handed over just now gets ABORTED, and its client joins again through the agent.
+void Worker::on_idle_timeout() {
   idle_timer_ = 0;
   if (!trainers_.empty()) return;
   const bool needed =
       std::ranges::any_of(epochs_, [](const auto& entry) { return entry.second->needed(); });
-  if (needed) return rest_if_idle();
+  if (needed) return start_idle_timer();
   stopping_ = true;
-  agent_->close_for_good();
+  agent_->close();
   spdlog::info("job {}: no trainers left; the worker ends", job_);
   loop_.stop();
 }
 
 // ---- From the coordinator ----
 
-// Trainers' deaths come through the leader, in the order of the operations; this is for workers
-// that are gone.
+// Called if a worker is gone. The leader reports deaths of trainers, in the order of operations.
 void Worker::on_aborted(uint32_t number, Status cause) {
   const auto epoch = epochs_.find(number);
   if (epoch != epochs_.end()) epoch->second->abort(cause);
-  let_ranks_decide();
+  update_ranks_decide();
 }
 
 void Worker::on_strategy(const std::string& strategy) {
@@ -296,7 +286,7 @@ void Worker::on_strategy(const std::string& strategy) {
   strategy_ = strategy;
   spdlog::info("job {}: strategy {}", job_, strategy);
   for (auto& [number, epoch] : epochs_) epoch->set_strategy(*parsed);
-  let_ranks_decide();
+  update_ranks_decide();
 }
 
 // ---- Between workers ----

@@ -1,9 +1,9 @@
-// The composition root of one job's data plane on one node: builds the rooms, joins them, stops
-// them.
+// The data plane of one job on one node: creates, connects and stops sessions, epochs, the engine,
+// links and the coordinator's client.
 //
-// A trainer's socket comes from the agent. Its rank is announced to the coordinator; when the
-// roster comes, the epoch's Epoch is made and its local trainers are welcomed. From then on
-// requests go session -> epoch -> engine -> session. Everything runs on the loop's thread.
+// The agent hands over a trainer's socket; the worker announces its rank to the coordinator. When
+// the roster arrives, it makes the Epoch and welcomes its local trainers. From then on requests go
+// session -> epoch -> engine -> session. Everything runs on the loop's thread.
 #pragma once
 
 #include <map>
@@ -33,26 +33,26 @@ class Worker final : public Session::Events,
                      public AgentChannel::Events,
                      public LinkRouter::Events {
  public:
-  // `owner`: the user whose job it is, which need not be the user this process runs as.
+  // `owner` is the user who owns the job, who may differ from the user of this process.
   Worker(Loop& loop, const Settings& settings, const std::string& job, uint32_t owner);
   ~Worker() override;
 
   // `control`: a listening SEQPACKET socket that the agent connects to.
   Status start(Fd control);
-  // Ends the epochs by name, and the loop soon after. Idempotent.
+  // Fails all epochs, naming this worker, and stops the loop soon after. Idempotent.
   void on_stop() override;
 
  private:
-  // A trainer between its adoption and its end. Epoch 0: still joining.
+  // A trainer from its adoption to its end.
   struct Trainer {
     std::unique_ptr<Session> session;
     uint32_t rank = 0;
     uint32_t world_size = 0;
     uint32_t pid = 0;
-    uint32_t epoch = 0;
-    bool ended = false;  // Dead, gone or refused: soon to be forgotten.
+    uint32_t epoch = 0;  // 0: it is joining.
+    bool ended = false;  // Dead, left or refused; about to be erased.
   };
-  using Trainers = std::map<uint64_t, Trainer>;  // By a number of our own.
+  using Trainers = std::map<uint64_t, Trainer>;  // By a serial number.
 
   // From the agent.
   void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) override;
@@ -71,55 +71,53 @@ class Worker final : public Session::Events,
   void on_aborted(uint32_t epoch, Status cause) override;
   void on_strategy(const std::string& strategy) override;
 
-  // From other workers, and the engine's way to them.
+  // From other workers, and from the engine to them.
   Epoch* find_epoch(uint32_t epoch) override;
   Status send(const OpKey& key, int place, Outgoing frame) override;
 
   Trainers::iterator trainer_of(const Session& session);
-  void free_place(uint32_t rank);
-  Trainers::iterator joining(uint32_t rank);
-  void withdraw(Trainers::iterator trainer);
-  void follow_trainers();
-  Micros patience() const;
-  // `shared`: of the board; not OK: nobody here was welcomed.
+  void leave_broken_epoch(uint32_t rank);
+  Trainers::iterator find_joining(uint32_t rank);
+  void cancel_join(Trainers::iterator trainer);
+  void bind_to_trainers_cores();
+  Micros stay_awake_time() const;
+  // `shared` is create_board()'s result; if it is not OK, no trainer here was welcomed.
   void report_missing(Epoch& epoch, const Status& shared);
-  Status share_board(const Roster& roster);
-  void gather(uint32_t epoch, uint32_t group, uint64_t number);
-  bool fold(uint32_t epoch, uint32_t group, uint64_t number);
-  void let_ranks_decide();
+  Status create_board(const Roster& roster);
+  void update_ranks_decide();
   bool is_in(const Roster& roster, const Trainer& trainer) const;
   void welcome(Trainer& trainer, Epoch& epoch);
-  void turn_away(uint64_t number, Trainer& trainer, const Status& why);
+  void refuse_join(uint64_t number, Trainer& trainer, const Status& why);
   Session* session_of(uint32_t epoch);
-  void forget(uint64_t number);
+  void erase_trainer(uint64_t number);
   void drop_finished_epochs();
   void keep_departures(const Epoch& epoch);
-  void rest_if_idle();
-  void end_if_idle();
+  void start_idle_timer();
+  void on_idle_timeout();
   std::string state() const;
-  bool leads() const;
+  bool hosts_leader() const;
 
   Loop& loop_;
   const Settings settings_;
   const std::string job_;
   const uint32_t owner_;
   Cores cores_;
-  // Held by each blocking call of a rank until it ends.
-  const std::shared_ptr<const bool> waited_for_ = std::make_shared<const bool>();
+  // Each blocking call of a rank holds a copy until it ends.
+  const std::shared_ptr<const bool> blocking_calls_ = std::make_shared<const bool>();
   std::unique_ptr<Device> device_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<LinkRouter> link_router_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<AgentChannel> agent_;
   std::unique_ptr<CoordinatorClient> coordinator_;
-  std::shared_ptr<Tuner> tuner_;                       // Of all epochs.
+  std::shared_ptr<Tuner> tuner_;                       // Shared by all epochs.
   std::map<uint32_t, std::unique_ptr<Epoch>> epochs_;  // By epoch.
   Trainers trainers_;
   uint64_t next_trainer_ = 1;
   uint32_t world_size_ = 0;
   std::string strategy_;
-  EpochStats ended_;           // Of epochs that are no more.
-  v1::Departures departures_;  // Of the newest epoch that was looked at.
+  EpochStats ended_;           // Sums of epochs and trainers that are gone.
+  v1::Departures departures_;  // Of the newest epoch so far.
   Loop::TimerId idle_timer_ = 0;
   bool stopping_ = false;
 };

@@ -1,4 +1,4 @@
-// Where workers run: on the cores their trainers have, and on no others.
+// Workers run on their trainers' cores, and on no others.
 #include "daemon/worker/cores.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using testing::Trainer;
 
 using CoreSet = std::set<int>;
 
-// None where the thread has ended.
+// Returns none if the thread has ended.
 CoreSet cores_of_thread(pid_t thread) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -49,12 +49,12 @@ void bind(pid_t thread, const CoreSet& cores) {
   check(sched_setaffinity(thread, sizeof(set), &set) == 0, "binding");
 }
 
-// As a launcher does: with what a sanitizer started, too.
+// Binds all threads, as a launcher does, including those of a sanitizer.
 void bind_process(const CoreSet& cores) {
   for (const pid_t thread : threads_of("self")) bind(thread, cores);
 }
 
-// Of all threads, which must agree.
+// All threads of the worker must agree.
 CoreSet cores_of_worker(const ProcessMesh& mesh) {
   const uint32_t pid = testing::worker_report(mesh, 0, "job").pid();
   std::set<CoreSet> found;
@@ -93,7 +93,7 @@ TEST_F(WorkerCores, AreThoseOfTheTrainersOfTheEpoch) {
       signals.wait_for(0, ++epoch);
       group.leave();
       ++signals[1];
-      signals.wait_for(1, 2 * epoch);  // Neither joins anew while the other is there.
+      signals.wait_for(1, 2 * epoch);  // Neither joins again before the other has left.
     }
   });
   for (const Epoch& epoch : epochs) {
@@ -108,14 +108,14 @@ TEST_F(WorkerCores, AreSpareWhereTheyOutnumberTheTrainers) {
   std::thread([&] {
     bind(0, both);
     const Cores two;
-    EXPECT_TRUE(two.spare(1));
-    EXPECT_FALSE(two.spare(2));
+    EXPECT_TRUE(two.exceed(1));
+    EXPECT_FALSE(two.exceed(2));
     bind(0, first);
-    EXPECT_FALSE(Cores().spare(1));
+    EXPECT_FALSE(Cores().exceed(1));
   }).join();
 }
 
-// As OpenMP runtimes do it.
+// OpenMP runtimes may bind each thread to one core.
 TEST_F(WorkerCores, AreThoseOfAllThreadsOfATrainer) {
   Trainer trainer({"job", mesh.host(0).socket, 0, 1}, [&](const Seat& seat) {
     bind_process(last);

@@ -1,4 +1,4 @@
-// A worker between its agent, its trainers and the coordinator, turn by turn of its loop.
+// A worker between its agent, its trainers and the coordinator, one turn of its loop at a time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -65,7 +65,7 @@ class WorkerJoining : public testing::Test {
   std::unique_ptr<Worker> worker_;
 };
 
-// The worker reads of the new join first, and then that the old socket has ended.
+// The worker reads the new join before it notices that the old socket has ended.
 TEST_F(WorkerJoining, TheEndOfATrainerThatWasTurnedAwayIsNotThatOfItsNextJoin) {
   const Fd agent = connect_agent();
   Fd first = adopt(agent, 0);
@@ -92,7 +92,7 @@ TEST_F(WorkerJoining, WhatAnAgentHandedOverBeforeItEndedIsTaken) {
   EXPECT_THAT(words_of(coordinator_.said()), ElementsAre("join 0 after 0"));
 }
 
-// It is not said to have died.
+// The rank is reported as missing, not as dead.
 TEST_F(WorkerJoining, ARosterForWhoWasTurnedAwaySaysSo) {
   const Fd agent = connect_agent();
   const Fd trainer = adopt(agent, 0, 1);

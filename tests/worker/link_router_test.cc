@@ -1,4 +1,5 @@
-// A worker's router: links of epochs to come wait there, but not for ever, and not once they ended.
+// LinkRouter: routes incoming links to their epochs. Links of later epochs wait, for a limited
+// time; every link that is refused is closed once, with a cause.
 #include "daemon/worker/link_router.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Keeps the links that were led in, and what comes over them.
+// Records the links that it adopts, and what arrives over them.
 struct FakeEpoch final : Epoch {
   FakeEpoch(uint32_t epoch, std::string secret) {
     made_of.epoch = epoch;
@@ -21,7 +22,8 @@ struct FakeEpoch final : Epoch {
     hosts.push_back(host);
     links.push_back(std::move(link));
     handler->bind([this](const Frame& frame) { frames.push_back(frame.header.op_seq); },
-                  [this](const Status& cause) { ends.push_back(cause.code()); });
+                  [this](const Status& cause) { ends.push_back(cause.code()); },
+                  [this](const FrameHeader&) { return recv_buffer; });
   }
   const Roster& roster() const override { return made_of; }
 
@@ -46,6 +48,7 @@ struct FakeEpoch final : Epoch {
   std::vector<std::shared_ptr<Link>> links;
   std::vector<uint64_t> frames;
   std::vector<Code> ends;
+  const std::shared_ptr<RecvBuffer> recv_buffer = std::make_shared<RecvBuffer>();
 };
 
 struct FakeEpochs : LinkRouter::Events {
@@ -63,42 +66,59 @@ struct FakeLink : Link {
   std::vector<Status> closed;
 };
 
-struct WorkerDoor : testing::Test {
-  static constexpr int kMany = 256;  // As many as may wait.
+struct LinkRouting : testing::Test {
+  static constexpr int kWaitingMax = 256;
 
-  // One that host b dials, and the handler that the router gave it.
-  struct Knock {
+  // A link that host b dials, and the handler that the router gave it.
+  struct Dialled {
     std::shared_ptr<FakeLink> link = std::make_shared<FakeLink>();
     std::shared_ptr<LinkHandler> handler;
 
     bool is_open() const { return link->closed.empty(); }
-    Code refusal() const { return link->closed.empty() ? Code::ok : link->closed.at(0).code(); }
-    void send(uint64_t op_seq) const {
+    // Returns an observer of the frame's payload, which expires when the handler drops it.
+    std::weak_ptr<const void> receive(uint64_t op_seq) const {
+      const auto owner = std::make_shared<int>();
       Frame frame;
       frame.header.op_seq = op_seq;
+      frame.payload.owner = owner;
       handler->on_frame(std::move(frame));
+      return owner;
     }
+    void hang_up() const { handler->on_closed(unavailable("it hung up")); }
   };
 
-  Knock knock(uint32_t epoch, const std::string& secret = "secret") {
-    Knock knock;
-    const auto knows = [secret](const std::string& asked) { return asked == secret; };
-    auto handler = accept({"demo", epoch, "b", knows}, knock.link);
+  Dialled dial(uint32_t epoch, const std::string& secret = "secret") {
+    Dialled dialled;
+    const auto verify = [secret](const std::string& asked) { return asked == secret; };
+    auto handler = accept({"demo", epoch, "b", verify}, dialled.link);
     EXPECT_TRUE(handler.ok()) << handler.status().to_string();
-    if (handler.ok()) knock.handler = *handler;
+    if (handler.ok()) dialled.handler = *handler;
     loop.run_once(Clock::now());
-    return knock;
+    return dialled;
   }
-  FakeEpoch& open_epoch(uint32_t number, const std::string& secret = "secret") {
+  // Closed once, with this cause, and deaf from then on.
+  static void expect_refused(const Dialled& dialled, const Status& cause) {
+    EXPECT_THAT(dialled.link->closed, ElementsAre(cause));
+    EXPECT_TRUE(dialled.receive(99).expired()) << "a frame after the refusal is kept";
+  }
+  FakeEpoch& form_epoch(uint32_t number, const std::string& secret = "secret") {
     FakeEpoch& epoch = epochs.epochs.try_emplace(number, number, secret).first->second;
     router->on_epoch_formed(number);
     return epoch;
   }
-  void build_router(Millis patience) {
-    router = std::make_unique<LinkRouter>(loop, "demo", patience, epochs);
+  void run_until_closed(const Dialled& dialled) {
+    const TimePoint limit = Clock::now() + Millis(30'000);
+    while (dialled.is_open() && Clock::now() < limit) loop.run_once(limit);
+  }
+  void build_router(Millis wait_timeout) {
+    router = std::make_unique<LinkRouter>(loop, "demo", wait_timeout, epochs);
     accept = router->acceptor();
   }
   void SetUp() override { build_router(std::chrono::hours(1)); }
+
+  const Status unknown_epoch = unauthenticated("this worker knows of no such epoch of job demo");
+  const Status wrong_secret = unauthenticated("the link does not know the job's secret");
+  const Status too_many = resource_exhausted("too many links wait for epochs to come");
 
   Loop loop;
   FakeEpochs epochs;
@@ -106,122 +126,152 @@ struct WorkerDoor : testing::Test {
   Acceptor accept;
 };
 
-TEST_F(WorkerDoor, LinkOfAnOpenEpochGoesInAtOnce) {
-  FakeEpoch& epoch = open_epoch(5);
-  const Knock one = knock(5);
+TEST_F(LinkRouting, LinkOfARunningEpochIsAdoptedAtOnce) {
+  FakeEpoch& epoch = form_epoch(5);
+  const Dialled link = dial(5);
   EXPECT_THAT(epoch.hosts, ElementsAre("b"));
-  EXPECT_THAT(epoch.links, ElementsAre(one.link));
-  one.send(3);
+  EXPECT_THAT(epoch.links, ElementsAre(link.link));
+  link.receive(3);
   EXPECT_THAT(epoch.frames, ElementsAre(3));
-  EXPECT_TRUE(one.is_open());
+  EXPECT_EQ(link.handler->recv_buffer_for({}), epoch.recv_buffer);
+  EXPECT_TRUE(link.is_open());
+  link.hang_up();
+  EXPECT_THAT(epoch.ends, ElementsAre(Code::unavailable));
 }
 
-TEST_F(WorkerDoor, LinkOfAnEpochToComeWaitsWithItsFramesUntilItOpens) {
-  const Knock early = knock(9);
-  early.send(1);
-  early.send(2);
-  FakeEpoch& other = open_epoch(8);
+TEST_F(LinkRouting, LinkOfALaterEpochWaitsWithItsFramesUntilItForms) {
+  const Dialled early = dial(9);
+  const auto payload = early.receive(1);
+  early.receive(2);
+  EXPECT_EQ(early.handler->recv_buffer_for({}), nullptr);
+  FakeEpoch& other = form_epoch(8);
   EXPECT_THAT(other.hosts, IsEmpty());
   EXPECT_TRUE(early.is_open());
-  FakeEpoch& epoch = open_epoch(9);
+  EXPECT_FALSE(payload.expired());
+  FakeEpoch& epoch = form_epoch(9);
   EXPECT_THAT(epoch.links, ElementsAre(early.link));
   EXPECT_THAT(epoch.frames, ElementsAre(1, 2));
   EXPECT_TRUE(early.is_open());
 }
 
-TEST_F(WorkerDoor, LinkThatIsNeverLedInIsTurnedAwayWhenItsTimeIsUp) {
+TEST_F(LinkRouting, LinkWhoseEpochNeverFormsIsRefusedAfterTheTimeout) {
   build_router(Millis(50));
   const TimePoint begin = Clock::now();
-  const Knock lost = knock(9);
+  const Dialled lost = dial(9);
+  const auto payload = lost.receive(1);
   EXPECT_TRUE(lost.is_open());
-  const TimePoint limit = begin + Millis(30'000);
-  while (lost.is_open() && Clock::now() < limit) loop.run_once(limit);
-  EXPECT_EQ(lost.refusal(), Code::unauthenticated);
+  run_until_closed(lost);
   EXPECT_GE(Clock::now(), begin + Millis(50));
-  EXPECT_THAT(open_epoch(9).hosts, IsEmpty());
-  EXPECT_EQ(lost.link->closed.size(), 1u);
+  expect_refused(lost, unknown_epoch);
+  EXPECT_TRUE(payload.expired()) << "a refused link's frames are kept";
+  EXPECT_THAT(form_epoch(9).hosts, IsEmpty());
+  EXPECT_THAT(lost.link->closed, testing::SizeIs(1));
 }
 
-TEST_F(WorkerDoor, LinkOfAnEpochThatIsOverIsRefusedAtOnce) {
-  open_epoch(5);
+TEST_F(LinkRouting, EveryWaitingLinkHasATimeoutOfItsOwn) {
+  build_router(Millis(200));
+  const TimePoint begin = Clock::now();
+  const Dialled first = dial(9);
+  while (Clock::now() < begin + Millis(100)) loop.run_once(begin + Millis(100));
+  const TimePoint later = Clock::now();
+  const Dialled second = dial(10);
+  form_epoch(8);  // Both are routed again, and keep their deadlines.
+  run_until_closed(first);
+  expect_refused(first, unknown_epoch);
+  EXPECT_GE(Clock::now(), begin + Millis(200));
+  run_until_closed(second);
+  expect_refused(second, unknown_epoch);
+  EXPECT_GE(Clock::now(), later + Millis(200));
+}
+
+TEST_F(LinkRouting, LinkOfAnEpochThatIsOverIsRefusedAtOnce) {
+  form_epoch(5);
   epochs.epochs.clear();
-  const Knock late = knock(5);
-  ASSERT_EQ(late.refusal(), Code::failed_precondition);
-  EXPECT_EQ(late.link->closed[0].message(), "epoch 5 of job demo is over");
+  expect_refused(dial(5), failed_precondition("epoch 5 of job demo is over"));
 }
 
-// A coordinator that was restarted counts from what it is told: another worker's numbers may be
-// behind this one's.
-TEST_F(WorkerDoor, EpochThatThisWorkerNeverHadIsToComeWhateverItsNumber) {
-  open_epoch(5);
+// A coordinator that was restarted continues from the numbers that workers report, so that its next
+// number may be lower than one that this worker has seen.
+TEST_F(LinkRouting, LinkOfAnEpochThatThisWorkerNeverHadWaitsWhateverItsNumber) {
+  form_epoch(5);
   epochs.epochs.clear();
-  const Knock early = knock(2);
+  const Dialled early = dial(2);
   EXPECT_TRUE(early.is_open());
-  EXPECT_THAT(open_epoch(2).links, ElementsAre(early.link));
+  EXPECT_THAT(form_epoch(2).links, ElementsAre(early.link));
 }
 
-TEST_F(WorkerDoor, NumberThatIsUsedAgainIsOfAnEpochToCome) {
-  open_epoch(1, "old secret");
+TEST_F(LinkRouting, LinkOfAReusedNumberWaitsIfItProvesAnotherSecret) {
+  form_epoch(1, "old secret");
   epochs.epochs.clear();
-  const Knock early = knock(1, "new secret");
+  const Dialled early = dial(1, "new secret");
   EXPECT_TRUE(early.is_open());
-  EXPECT_EQ(knock(1, "old secret").refusal(), Code::failed_precondition);
-  EXPECT_THAT(open_epoch(1, "new secret").links, ElementsAre(early.link));
+  expect_refused(dial(1, "old secret"), failed_precondition("epoch 1 of job demo is over"));
+  EXPECT_THAT(form_epoch(1, "new secret").links, ElementsAre(early.link));
 }
 
-TEST_F(WorkerDoor, LinkThatDoesNotKnowTheSecretIsRefused) {
-  const Knock early = knock(5, "a guess");
+TEST_F(LinkRouting, LinkWithoutTheSecretIsRefused) {
+  const Dialled early = dial(5, "a guess");
+  const auto payload = early.receive(1);
   EXPECT_TRUE(early.is_open());
-  FakeEpoch& epoch = open_epoch(5);
-  EXPECT_EQ(early.refusal(), Code::unauthenticated);
-  EXPECT_EQ(knock(5, "another").refusal(), Code::unauthenticated);
-  FakeEpoch& open_to_all = open_epoch(6, "");
-  EXPECT_EQ(knock(6, "").refusal(), Code::unauthenticated);
+  FakeEpoch& epoch = form_epoch(5);
+  expect_refused(early, wrong_secret);
+  EXPECT_TRUE(payload.expired()) << "a refused link's frames are kept";
+  expect_refused(dial(5, "another"), wrong_secret);
+  FakeEpoch& without_secret = form_epoch(6, "");
+  expect_refused(dial(6, ""), wrong_secret);
   EXPECT_THAT(epoch.hosts, IsEmpty());
-  EXPECT_THAT(open_to_all.hosts, IsEmpty());
+  EXPECT_THAT(epoch.frames, IsEmpty());
+  EXPECT_THAT(without_secret.hosts, IsEmpty());
 }
 
-TEST_F(WorkerDoor, LinkOfAnotherJobIsNotFound) {
+TEST_F(LinkRouting, LinkOfAnotherJobIsRefusedByTheAcceptor) {
   const auto link = std::make_shared<FakeLink>();
   const auto handler = accept({"other", 1, "b", [](const std::string&) { return true; }}, link);
-  ASSERT_FALSE(handler.ok());
-  EXPECT_EQ(handler.status().code(), Code::not_found);
-  EXPECT_EQ(handler.status().message(), "this worker serves job demo, not other");
-}
-
-TEST_F(WorkerDoor, HasNoRoomForMoreThanSoManyThatWait) {
-  std::vector<Knock> waiting;
-  for (int i = 0; i < kMany; ++i) waiting.push_back(knock(9));
-  EXPECT_EQ(knock(9).refusal(), Code::resource_exhausted);
-  for (const Knock& one : waiting) EXPECT_TRUE(one.is_open());
-  EXPECT_EQ(open_epoch(9).links.size(), size_t{kMany});
-  EXPECT_TRUE(knock(10).is_open());  // They wait no more.
-}
-
-TEST_F(WorkerDoor, WhoHangsUpMakesRoomForOne) {
-  std::vector<Knock> waiting;
-  for (int i = 0; i < kMany; ++i) waiting.push_back(knock(9));
-  waiting[7].handler->on_closed(unavailable("it hung up"));
+  EXPECT_EQ(handler.status(), not_found("this worker serves job demo, not other"));
+  EXPECT_THAT(link->closed, IsEmpty()) << "the transport closes what an acceptor refuses";
   loop.run_once(Clock::now());
-  EXPECT_TRUE(knock(9).is_open());
-  EXPECT_EQ(knock(9).refusal(), Code::resource_exhausted);
-  const FakeEpoch& epoch = open_epoch(9);
-  EXPECT_EQ(epoch.links.size(), size_t{kMany});
+  EXPECT_EQ(link.use_count(), 1) << "the router keeps it";
+}
+
+TEST_F(LinkRouting, LinksBeyondTheLimitAreRefused) {
+  std::vector<Dialled> waiting;
+  for (int i = 0; i < kWaitingMax; ++i) waiting.push_back(dial(9));
+  expect_refused(dial(9), too_many);
+  for (const Dialled& one : waiting) EXPECT_TRUE(one.is_open());
+  EXPECT_EQ(form_epoch(9).links.size(), size_t{kWaitingMax});
+  EXPECT_TRUE(dial(10).is_open());  // None waits any more.
+}
+
+TEST_F(LinkRouting, WaitingLinkThatClosesMakesRoomForAnother) {
+  std::vector<Dialled> waiting;
+  for (int i = 0; i < kWaitingMax; ++i) waiting.push_back(dial(9));
+  const auto payload = waiting[7].receive(1);
+  waiting[7].hang_up();
+  loop.run_once(Clock::now());
+  EXPECT_TRUE(waiting[7].is_open()) << "the router closed a link that had closed";
+  EXPECT_TRUE(payload.expired()) << "a closed link's frames are kept";
+  EXPECT_TRUE(dial(9).is_open());
+  expect_refused(dial(9), too_many);
+  const FakeEpoch& epoch = form_epoch(9);
+  EXPECT_EQ(epoch.links.size(), size_t{kWaitingMax});
   EXPECT_THAT(epoch.links, testing::Not(testing::Contains(waiting[7].link)));
   EXPECT_THAT(epoch.ends, IsEmpty());
 }
 
-TEST_F(WorkerDoor, ClosedDoorHearsNoMore) {
-  const Knock waiting = knock(9);
-  const Knock other = knock(9);
-  const auto unheard = std::make_shared<FakeLink>();
-  const auto knows = [](const std::string&) { return true; };
-  ASSERT_TRUE(accept({"demo", 9, "b", knows}, unheard).ok());
+TEST_F(LinkRouting, NothingReachesARouterThatIsGone) {
+  const Dialled waiting = dial(9);
+  const Dialled other = dial(9);
+  const auto payload = waiting.receive(1);
+  const auto unrouted = std::make_shared<FakeLink>();
+  const auto verify = [](const std::string&) { return true; };
+  ASSERT_TRUE(accept({"demo", 9, "b", verify}, unrouted).ok());
   router.reset();
-  waiting.send(1);
-  other.handler->on_closed(unavailable("it hung up"));
+  EXPECT_TRUE(payload.expired()) << "a waiting link's frames outlive the router";
+  EXPECT_TRUE(waiting.receive(2).expired());
+  other.hang_up();
   loop.run_once(Clock::now());
-  EXPECT_THAT(unheard->closed, IsEmpty());
+  EXPECT_THAT(unrouted->closed, IsEmpty());
+  EXPECT_EQ(unrouted.use_count(), 1) << "a router that is gone keeps a link";
 }
 
 }  // namespace
