@@ -1,31 +1,37 @@
-/* Tutti's C ABI: join a job through the node's daemon, and run collectives on ordinary buffers.
+/* Tutti's C ABI: join a job through the node's daemon, and run collectives on any memory.
  *
  *   tutti_group* group = NULL;
- *   if (tutti_join(NULL, &group) != TUTTI_OK)  // All from TUTTI_* in the environment.
+ *   if (tutti_join(NULL, &group) != TUTTI_OK)  // Everything from TUTTI_* in the environment.
  *     fprintf(stderr, "%s\n", tutti_last_error()->message);
  *   tutti_all_reduce(group, x, x, 1024, TUTTI_F32, TUTTI_MEAN, NULL, NULL);
  *   tutti_group_free(group);
  *
- * Every function that returns a tutti_code returns TUTTI_OK or the reason, whose words are in
- * tutti_last_error(). Nothing is thrown: RESOURCE_EXHAUSTED where this process is out of memory.
- * NULL where a handle or a result's place is needed is INVALID_ARGUMENT. Functions may be called
- * from any thread; the ranks of a group must issue its operations in the same order. A child made
- * by fork() must join anew.
+ * ERRORS. A function that returns a tutti_code returns TUTTI_OK or the reason of the failure;
+ * tutti_last_error() then has the message and the rank or host to blame. No function throws.
+ * RESOURCE_EXHAUSTED: this process is out of memory. INVALID_ARGUMENT: NULL was passed for a handle
+ * or for the place of a result. INTERNAL: a fault inside the library. Every operation ends, with a
+ * result or an error, at the latest half a second after its timeout.
  *
- * BUFFERS. Any ordinary memory is accepted: it is copied to memory shared with the daemon when the
- * operation is submitted and back when its work is waited for. Memory from tutti_alloc() is shared
- * already and never copied; it must not be read or written until the work is done. `in` and `out`
- * may be the same buffer (in place) where they have the same size. What an output holds after a
- * failure is undefined.
+ * THREADS. Functions may be called from any thread, concurrently on one handle; a handle must not
+ * be in use while it is freed. All ranks of a group must start its operations in the same order.
+ * After fork() the child may only free the parent's handles: other calls on them are
+ * FAILED_PRECONDITION. It may join anew.
  *
- * WORK. With `work` NULL a call blocks until the operation is done and returns its result. Else the
- * call returns at once and `*work` must be given to tutti_work_free() in the end.
- * At most 256 operations of a group are under way: a further call waits for the oldest. A group has
- * at most 2^40 - 256 in all; then RESOURCE_EXHAUSTED on every rank: join again, or make a
- * sub-group.
+ * BUFFERS. Any memory may be an input or an output. Ordinary memory is copied to memory shared with
+ * the daemon before the call returns, and back when its work is waited for: an ordinary output must
+ * stay valid until then. Memory from tutti_alloc() is shared already and is never copied; it must
+ * not be read or written until the operation has ended. `in` and `out` may be the same buffer where
+ * they have the same size (in place); other overlaps are allowed only where a collective says so.
+ * The contents of an output are undefined after a failure.
  *
- * A call that is refused here (a NULL buffer, say) keeps its place in the order of operations: it
- * fails for the other ranks, too. */
+ * WORK. If `work` is NULL, a collective blocks until the operation is done and returns its result.
+ * Otherwise it returns once the operation has started, sets `*work`, and the caller must free that
+ * with tutti_work_free(); `*work` is NULL after a failure. A group has at most 256 operations under
+ * way; a further call first waits for the oldest. A group has at most 2^40 - 256 operations in all;
+ * then every rank gets RESOURCE_EXHAUSTED and must join again or make a sub-group.
+ *
+ * REFUSALS. A collective that is refused here, for example because of a NULL buffer, keeps its
+ * place in the order of operations: it fails on the other ranks, too, naming this rank. */
 #pragma once
 
 #include <stddef.h>
@@ -38,158 +44,201 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* A group of ranks: the whole job, or a sub-group of it. */
+/* A group of ranks: those of the whole job, or of a sub-group. Freed by tutti_group_free(). */
 typedef struct tutti_group tutti_group;
-/* An operation under way. */
+/* An operation that was started and can be waited for. Freed by tutti_work_free(), before or after
+ * its group. */
 typedef struct tutti_work tutti_work;
 
 /* Why a call failed. */
 typedef struct tutti_error {
   tutti_code code;
-  int32_t rank;     /* The rank to blame; -1: nobody in particular. */
-  const char* host; /* The host to blame; "" where none is. */
-  const char* message;
+  int32_t rank;        /* The rank to blame; -1: none. */
+  const char* host;    /* The name of the host to blame; "": none. */
+  const char* message; /* What failed, where, and what to do about it. */
 } tutti_error;
 
-/* The last failure of a call on this thread, valid until its next one; never NULL. */
+/* The last failure of a call on this thread. It stays valid until the next failure on this thread;
+ * calls that succeed do not change it. Never NULL: before the first failure its code is TUTTI_OK.
+ */
 const tutti_error* tutti_last_error(void);
-/* "INVALID_ARGUMENT" and so on; "UNKNOWN" for a number that is no code. */
+/* The name of a code, such as "INVALID_ARGUMENT"; "UNKNOWN" for a number that is no code. Static.
+ */
 const char* tutti_code_name(tutti_code code);
-/* Bytes of one element; 0 for a number that is no dtype. */
+/* The size of one element in bytes; 0 for a number that is no dtype. */
 size_t tutti_dtype_size(tutti_dtype dtype);
 
 /* ---- Joining and leaving ---- */
 
-/* Set `size` to sizeof(tutti_join_options); see tutti_join_defaults(). INVALID_ARGUMENT: no size
- * the struct ever had. Fields of a newer header than the library's are ignored. */
+/* What to join. Initialize it with tutti_join_defaults(), which sets `size` to the size of the
+ * struct in this header; a struct without a valid size is INVALID_ARGUMENT. A library older than
+ * the header ignores the fields that it does not know. */
 typedef struct tutti_join_options {
   size_t size;
-  const char* socket; /* The agent's. NULL: TUTTI_SOCKET, else /run/tutti/tuttid.sock. */
-  const char* job;    /* NULL: TUTTI_JOB. */
-  const char* token;  /* NULL: TUTTI_TOKEN, else none. */
-  int32_t rank;       /* -1: TUTTI_RANK. */
-  int32_t world_size; /* -1: TUTTI_WORLD_SIZE. */
-  /* How long to wait for the other ranks, and the default of each operation. -1: TUTTI_TIMEOUT (in
-   * seconds, fractions allowed), else 30 s. */
+  const char* socket; /* The agent's. NULL: TUTTI_SOCKET, or /run/tutti/tuttid.sock. */
+  const char* job;    /* Name of the job. NULL: TUTTI_JOB. */
+  const char* token;  /* The job's token. NULL: TUTTI_TOKEN, or none. */
+  int32_t rank;       /* This rank, from 0. -1: TUTTI_RANK. */
+  int32_t world_size; /* Number of ranks of the job. -1: TUTTI_WORLD_SIZE. */
+  /* How long to wait for the other ranks, and the default timeout of the job's operations, in
+   * milliseconds. -1: TUTTI_TIMEOUT (in seconds, fractions allowed), or 30 s. */
   int32_t timeout_ms;
 } tutti_join_options;
 
+/* Options that take everything from the environment. */
 static inline tutti_join_options tutti_join_defaults(void) {
   const tutti_join_options options = {sizeof(tutti_join_options), NULL, NULL, NULL, -1, -1, -1};
   return options;
 }
 
-/* Joins the job and waits until all its ranks have. `options` may be NULL. UNAVAILABLE: no agent at
- * the socket; DEADLINE_EXCEEDED: ranks are missing (the message names them); otherwise the reason
- * why the agent refuses. */
+/* Joins the job and waits until all its ranks have joined. `options` may be NULL: see
+ * tutti_join_defaults(). Sets `*group`, or NULL on failure. Blocks for at most the timeout and half
+ * a second.
+ *
+ * INVALID_ARGUMENT: an option is missing or wrong. UNAVAILABLE: no agent listens on the socket, or
+ * it ended meanwhile. PERMISSION_DENIED: the socket may not be opened. DEADLINE_EXCEEDED: ranks are
+ * missing, and the message names them, or the agent does not answer. UNAUTHENTICATED: the token is
+ * wrong. ALREADY_EXISTS: the rank is taken. FAILED_PRECONDITION: the agent is of another version.
+ * Otherwise the reason for which the agent refuses. */
 tutti_code tutti_join(const tutti_join_options* options, tutti_group** group);
 
-/* Leaves: the other ranks learn that this one went on purpose; what is under way ends CANCELLED. Of
- * a sub-group: only this handle asks for nothing more. Nobody is told, and what is under way goes
- * on; if the others ask for more there, that fails at its deadline and names this rank. The handle
- * and memory from tutti_alloc() stay valid. FAILED_PRECONDITION: it was left already. */
+/* Leaves the group. Of the whole job: the other ranks learn that this rank left on purpose, this
+ * rank's operations under way end CANCELLED, and later calls on the job's groups are
+ * FAILED_PRECONDITION or CANCELLED. Of a sub-group: only this handle refuses further operations.
+ * The other members are not told, and operations under way go on; operations that the others start
+ * later fail at their deadline and name this rank. The handle and memory from tutti_alloc() stay
+ * valid. FAILED_PRECONDITION: the group was left already. */
 tutti_code tutti_leave(tutti_group* group);
 
-/* Frees the handle, leaving first if need be. NULL is fine. Memory from tutti_alloc() goes with the
- * last handle (group or work) of the job. */
+/* Frees the handle, after leaving the group if that has not happened. NULL is allowed. Memory from
+ * tutti_alloc() is unmapped with the last handle (group or work) of the job. */
 void tutti_group_free(tutti_group* group);
 
-/* A group of some ranks of the job, in this order; every member calls it, with the same ranks.
- * `group` must be the whole job. The new group's ranks are positions in `ranks`. */
+/* Makes a group of `count` ranks of the job, whose ranks in the new group are their positions in
+ * `ranks`. `group` must be the group of the whole job. Every member must call this with the same
+ * list, and other ranks must not; the call does not wait for the other members. Sets `*subgroup`,
+ * or NULL on failure.
+ *
+ * INVALID_ARGUMENT: `group` is a sub-group, or the list is NULL, too long, without this rank, or
+ * has a rank twice or that the job lacks. RESOURCE_EXHAUSTED: the job has 4096 groups already. */
 tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t count,
                           tutti_group** subgroup);
 
-/* Of NULL: -1, 0, 0 and NULL. */
+/* This rank in the group, from 0; -1 if `group` is NULL. */
 int32_t tutti_rank(const tutti_group* group);
+/* The number of ranks in the group; 0 if `group` is NULL. */
 int32_t tutti_world_size(const tutti_group* group);
-/* Counts the job's rosters: a job whose ranks join anew has a higher one. */
-uint32_t tutti_epoch(const tutti_group* group);
-/* The name of the host a rank of the group runs on; NULL: no such rank. Valid as long as `group`.
+/* The epoch of the job, from 1: it is higher each time the ranks join anew. 0 if `group` is NULL.
  */
+uint32_t tutti_epoch(const tutti_group* group);
+/* The name of the host on which a rank of the group runs, valid as long as `group`; NULL if there
+ * is no such rank, or if `group` is NULL. */
 const char* tutti_host_of(const tutti_group* group, int32_t rank);
 
 /* ---- Memory shared with the daemon ---- */
 
-/* `bytes` bytes, aligned to 64; NULL (RESOURCE_EXHAUSTED) where the segment is full. An operation
- * on more than a block has is INVALID_ARGUMENT. */
+/* Allocates `bytes` bytes of shared memory, aligned to 64 bytes. Operations on it copy nothing; one
+ * that exceeds its block is INVALID_ARGUMENT. The contents are undefined. Returns NULL if it fails:
+ * RESOURCE_EXHAUSTED if the segment is full, INVALID_ARGUMENT if `group` is NULL. */
 void* tutti_alloc(tutti_group* group, size_t bytes);
-/* Gives memory of tutti_alloc() back, at the latest when no operation uses it. NULL is fine. */
+/* Frees memory from tutti_alloc(). Operations under way may still use it: it is reused only after
+ * they end. NULL is allowed; other memory is ignored, and tutti_last_error() says so. */
 void tutti_free(tutti_group* group, void* memory);
 
 /* ---- Collectives ---- */
 
-/* Set `size` to sizeof(tutti_options); see tutti_defaults() and tutti_join_options. */
+/* How to run one operation. Initialize it with tutti_defaults(); `size` is as in
+ * tutti_join_options. */
 typedef struct tutti_options {
   size_t size;
-  /* "ring", "tree:K", "centralized", "auto", or "LOCAL,GLOBAL". NULL: the job's, else auto. */
+  /* "ring", "tree:K", "centralized" or "auto", for both phases, or "LOCAL,GLOBAL" with one for
+   * the ranks of a host and one for the hosts. NULL: the job's strategy, or "auto". All ranks must
+   * give the same. */
   const char* strategy;
-  int32_t timeout_ms; /* <= 0: the default given at the join. */
+  int32_t timeout_ms; /* In milliseconds, from this call. <= 0: the timeout of the join. */
 } tutti_options;
 
+/* Options of an operation with the job's strategy and timeout. */
 static inline tutti_options tutti_defaults(void) {
   const tutti_options options = {sizeof(tutti_options), NULL, 0};
   return options;
 }
 
-/* Integers wrap, and have no MEAN. Of TUTTI_BOOL, SUM and MAX are true where any is, PROD and MIN
- * where all are; results are 0 or 1. */
+/* Every collective takes `options` (NULL: tutti_defaults()) and `work` (NULL: the call blocks), and
+ * `count` is a number of elements, which may be 0. A buffer may be NULL only where it has no
+ * elements.
+ *
+ * Every rank gets the same bits, in every run with the same strategy.
+ *
+ * INVALID_ARGUMENT: a buffer, dtype, op, root or option is wrong, or MEAN is asked of integers or
+ * bools. FAILED_PRECONDITION: the ranks disagree about collective, dtype, op, root, count or
+ * strategy, and the message lists both sides; or this rank left the group. DEADLINE_EXCEEDED: a
+ * rank has not called in time, and the message names it. UNAVAILABLE: a rank, worker or host is
+ * gone. CANCELLED: this rank left meanwhile. RESOURCE_EXHAUSTED: the segment has no room for a
+ * copy, or the group has no room for another operation. The group stays usable, unless the message
+ * says that the job must be joined again, as after every UNAVAILABLE. */
 
-/* out[i] = op over all ranks' in[i], on every rank. `count` elements on both sides. */
+/* out[i] = the reduction of in[i] over all ranks, on every rank. Both buffers have `count` elements
+ * and may be the same. */
 tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_t count,
                             tutti_dtype dtype, tutti_op op, const tutti_options* options,
                             tutti_work** work);
 
-/* tutti_all_reduce of `size` tensors at once, as one work: outs[i] = op over all ranks' ins[i], of
- * counts[i] elements (0 is fine). A list is one operation: thousands of small tensors cost little
- * more than one large one. On one host its tensors are not copied where all are memory of
- * tutti_alloc(). Else they pass block by block where the call blocks, and are copied end to end
- * where it does not; between hosts such a call blocks after all where the segment has no room for
- * the copy, so ranks then must make their calls on all groups in one order. All ranks must list the
- * same counts in the same order: FAILED_PRECONDITION otherwise, for everyone. The arrays may go
- * when the call returns; the buffers must stay until the work is done.
+/* Runs tutti_all_reduce on a list of `size` tensors, as one operation with one work: outs[i] = the
+ * reduction of ins[i] over all ranks, of counts[i] elements each. Thousands of small tensors cost
+ * little more than one large one. All ranks must list the same counts in the same order: otherwise
+ * FAILED_PRECONDITION on every rank. `size` is at most 2^24 - 1 and may be 0. The arrays `ins`,
+ * `outs` and `counts` may be freed when the call returns; the buffers must stay until the work was
+ * waited for.
  *
- * A list has at most 2^24 - 1 tensors. Where the work fails, what the outputs hold is undefined.
+ * Tensors are not copied if the group is on one host and all are memory from tutti_alloc().
+ * Otherwise they are copied block by block if the call blocks, and as a whole if it does not.
+ * Between hosts a call with `work` blocks nevertheless if the segment has no room for that copy, so
+ * all ranks must then make their calls on all groups in one order.
  *
- * Every rank gets the same bits, and every run of the same calls. But where hosts reduce with a
- * strategy that associates differently from place to place (ring), a tensor's bits may differ from
- * those that tutti_all_reduce gives it alone. */
+ * With a strategy that associates differently from place to place (ring between hosts), the bits of
+ * a tensor may differ from those that tutti_all_reduce gives for it alone. */
 tutti_code tutti_all_reduce_many(tutti_group* group, const void* const* ins, void* const* outs,
                                  const size_t* counts, size_t size, tutti_dtype dtype, tutti_op op,
                                  const tutti_options* options, tutti_work** work);
 
-/* As tutti_all_reduce, but only `root` has an output; elsewhere `out` is ignored. */
+/* Like tutti_all_reduce, but only rank `root` gets the result; other ranks' `out` is ignored and
+ * may be NULL. */
 tutti_code tutti_reduce(tutti_group* group, const void* in, void* out, size_t count,
                         tutti_dtype dtype, tutti_op op, int32_t root, const tutti_options* options,
                         tutti_work** work);
 
-/* Every rank's buffer becomes the root's; the root's is only read. */
+/* Copies the `count` elements of rank `root`'s buffer to every other rank's. The root's buffer is
+ * only read. */
 tutti_code tutti_broadcast(tutti_group* group, void* buffer, size_t count, tutti_dtype dtype,
                            int32_t root, const tutti_options* options, tutti_work** work);
 
-/* `in`: `count` elements; `out`: count * world_size, rank r's input at r * count. In place:
- * in == out + rank * count. */
+/* Concatenates the inputs of all ranks on every rank. `in` has `count` elements and `out` has
+ * count * world_size, with the input of rank r at r * count. In place: in == out + rank * count. */
 tutti_code tutti_all_gather(tutti_group* group, const void* in, void* out, size_t count,
                             tutti_dtype dtype, const tutti_options* options, tutti_work** work);
 
-/* `in`: count * world_size elements; `out`: `count`, those at rank * count of the reduced whole. In
- * place: out == in + rank * count. */
+/* Reduces over all ranks and gives each rank its part. `in` has count * world_size elements; `out`
+ * has `count`, those at rank * count of the reduction. In place: out == in + rank * count. */
 tutti_code tutti_reduce_scatter(tutti_group* group, const void* in, void* out, size_t count,
                                 tutti_dtype dtype, tutti_op op, const tutti_options* options,
                                 tutti_work** work);
 
-/* Done when every rank has come. */
+/* Ends once every rank has called it. */
 tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti_work** work);
 
 /* ---- Work ---- */
 
-/* Waits for the result, and copies it out. `timeout_ms` < 0: until the operation's own time is up.
- * DEADLINE_EXCEEDED while tutti_work_done() is 0 means that the work is still under way and may be
- * waited for again. */
+/* Waits for the operation, copies its result to ordinary output memory, and returns its outcome.
+ * Later calls return the same. `timeout_ms` is in milliseconds; if it is negative, the call waits
+ * until the operation ends, at the latest at its deadline. DEADLINE_EXCEEDED while
+ * tutti_work_done() is 0: `timeout_ms` passed, the operation goes on, and it may be waited for
+ * again. */
 tutti_code tutti_work_wait(tutti_work* work, int32_t timeout_ms);
-/* 1 where tutti_work_wait() would not block, else 0. */
+/* 1 if the operation has ended, so that tutti_work_wait() would not block, else 0. 1 for NULL. */
 int tutti_work_done(tutti_work* work);
-/* Frees the handle. An operation that was not waited for goes on, but its output is lost unless it
- * is memory from tutti_alloc(). NULL is fine. */
+/* Frees the handle. An operation that was not waited for goes on, and its result reaches only
+ * output memory from tutti_alloc(). NULL is allowed. */
 void tutti_work_free(tutti_work* work);
 
 #pragma GCC visibility pop

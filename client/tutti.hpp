@@ -1,7 +1,8 @@
-// Tutti for C++20: a thin skin over tutti.h. Handles that free themselves, spans, and failures as
-// tutti::Error.
+// Tutti for C++20, header-only over tutti.h: handles that free themselves, spans, and failures as
+// tutti::Error. Every call has the contract of the C function of the same name; what that returns
+// as a code other than TUTTI_OK is thrown. Classes can be moved, not copied.
 //
-//   tutti::Group group = tutti::Group::join();  // All from TUTTI_* in the environment.
+//   tutti::Group group = tutti::Group::join();  // Everything from TUTTI_* in the environment.
 //   std::vector<float> x(1024, 1.0f);
 //   group.all_reduce(std::span(x), tutti::mean);
 //   tutti::Work work = group.all_reduce_async(std::span(x), tutti::sum);
@@ -17,18 +18,18 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace tutti {
 
+// The reductions. Only floating-point elements have a mean.
 inline constexpr tutti_op sum = TUTTI_SUM;
 inline constexpr tutti_op mean = TUTTI_MEAN;
 inline constexpr tutti_op min = TUTTI_MIN;
 inline constexpr tutti_op max = TUTTI_MAX;
 inline constexpr tutti_op prod = TUTTI_PROD;
 
-// Why a call failed, and who is to blame (rank -1 and host "": nobody in particular).
+// Thrown by every call that fails. what() is the name of the code and the message.
 class Error : public std::runtime_error {
  public:
   explicit Error(const tutti_error& error)
@@ -37,23 +38,25 @@ class Error : public std::runtime_error {
         rank(error.rank),
         host(error.host) {}
 
-  // Throws the last failure of this thread unless `code` is OK.
+  // Throws the last failure of this thread unless `code` is TUTTI_OK: for calls of C functions.
   static void check(tutti_code code) {
     if (code != TUTTI_OK) throw Error(*tutti_last_error());
   }
 
   tutti_code code;
-  int rank;
-  std::string host;
+  int rank;          // The rank to blame; -1: none.
+  std::string host;  // The name of the host to blame; "": none.
 };
 
-// What has a dtype of its own; for others, such as 16-bit floats, use the C functions on get().
+// The element types that have a dtype. For others, such as 16-bit floats, pass Group::get() to the
+// C functions.
 template <class T>
 concept Element = std::is_same_v<T, float> || std::is_same_v<T, double> ||
     std::is_same_v<T, bool> || std::is_same_v<T, int8_t> || std::is_same_v<T, uint8_t> ||
     std::is_same_v<T, int16_t> || std::is_same_v<T, uint16_t> || std::is_same_v<T, int32_t> ||
     std::is_same_v<T, uint32_t> || std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>;
 
+// The dtype of an element type.
 template <Element T>
 constexpr tutti_dtype dtype_of() {
   if (std::is_same_v<T, float>) return TUTTI_F32;
@@ -66,36 +69,43 @@ constexpr tutti_dtype dtype_of() {
   return is_signed ? TUTTI_I64 : TUTTI_U64;
 }
 
-// How to join; what is left empty or -1 comes from TUTTI_* in the environment.
+// What to join. A field that is left empty or -1 is taken from the environment.
 struct JoinOptions {
-  std::string socket;
-  std::string job;
-  std::string token;
-  int rank = -1;
-  int world_size = -1;
+  std::string socket;   // Path of the agent's socket; else TUTTI_SOCKET, or /run/tutti/tuttid.sock.
+  std::string job;      // Name of the job; else TUTTI_JOB.
+  std::string token;    // The job's token; else TUTTI_TOKEN, or none.
+  int rank = -1;        // This rank, from 0; else TUTTI_RANK.
+  int world_size = -1;  // Number of ranks of the job; else TUTTI_WORLD_SIZE.
+  // How long to wait for the other ranks, and the default timeout of operations; else TUTTI_TIMEOUT
+  // in seconds, or 30 s.
   std::chrono::milliseconds timeout{-1};
 };
 
-// How to run one operation; empty or 0: the job's default.
+// How to run one operation.
 struct Options {
+  // "ring", "tree:K", "centralized", "auto" or "LOCAL,GLOBAL", the same on all ranks. Empty: the
+  // job's strategy.
   std::string strategy;
-  std::chrono::milliseconds timeout{0};
+  std::chrono::milliseconds timeout{0};  // From the call; 0: the timeout of the join.
 };
 
-// An operation under way. Its buffers must live, and be left alone, until it was waited for.
+// An operation under way. Its buffers must stay valid, and must not be accessed, until wait()
+// returns. May outlive its group. The destructor does not wait: see tutti_work_free().
 class Work {
  public:
+  // Takes ownership of a C handle.
   explicit Work(tutti_work* work) : work_(work) {}
 
-  // Throws what the operation failed with.
+  // Blocks until the operation has ended and copies its result to the outputs. Throws if it failed.
   void wait() { Error::check(tutti_work_wait(work_.get(), -1)); }
-  // False: still under way after `timeout`.
+  // Like wait(), for at most `timeout`. Returns false if the operation is still under way then.
   bool wait_for(std::chrono::milliseconds timeout) {
     const tutti_code code = tutti_work_wait(work_.get(), static_cast<int32_t>(timeout.count()));
     if (code == TUTTI_DEADLINE_EXCEEDED && !done()) return false;
     Error::check(code);
     return true;
   }
+  // Whether the operation has ended, so that wait() would not block.
   bool done() { return tutti_work_done(work_.get()) != 0; }
 
  private:
@@ -105,8 +115,11 @@ class Work {
   std::unique_ptr<tutti_work, Free> work_;
 };
 
+// A group of ranks: those of the whole job, or of a sub-group. May be used by several threads at
+// once. The destructor leaves the group if leave() was not called.
 class Group {
  public:
+  // Joins a job and waits until all its ranks have joined.
   static Group join(const JoinOptions& options = {}) {
     tutti_join_options given = tutti_join_defaults();
     given.socket = text(options.socket);
@@ -120,188 +133,175 @@ class Group {
     return Group(group);
   }
 
+  // This rank in the group, from 0.
   int rank() const { return tutti_rank(get()); }
+  // The number of ranks in the group.
   int world_size() const { return tutti_world_size(get()); }
+  // The epoch of the job: higher each time the ranks join anew.
   uint32_t epoch() const { return tutti_epoch(get()); }
-  // By rank of this group.
+  // The names of the hosts on which the ranks run, by rank in this group.
   std::vector<std::string> hosts() const {
     std::vector<std::string> names;
     for (int r = 0; r < world_size(); ++r) names.emplace_back(tutti_host_of(get(), r));
     return names;
   }
 
-  // Every member calls this with the same ranks of the job.
+  // Makes a group of some ranks of the job, in this order. Only its members call this, all with the
+  // same list and on the group of the whole job.
   Group subgroup(std::span<const uint32_t> ranks) {
     tutti_group* made = nullptr;
     Error::check(tutti_subgroup(get(), ranks.data(), ranks.size(), &made));
     return Group(made);
   }
+  // Leaves on purpose: the other ranks learn of it, and operations under way end CANCELLED.
   void leave() { Error::check(tutti_leave(get())); }
 
-  // Memory shared with the daemon: never copied. It must not outlive the group's last handle.
+  // Allocates `count` elements of memory shared with the daemon, which operations never copy. The
+  // contents are undefined. Valid until free(), or until the last Group and Work of the job is
+  // gone.
   template <Element T>
   std::span<T> alloc(size_t count) {
     void* memory = tutti_alloc(get(), count * sizeof(T));
     if (memory == nullptr) throw Error(*tutti_last_error());
     return {static_cast<T*>(memory), count};
   }
+  // Frees memory from alloc().
   template <Element T>
   void free(std::span<T> memory) {
     tutti_free(get(), memory.data());
   }
 
-  // The verbs block until the operation is done; what ends in _async gives its Work. In place, or
-  // from `in` to `out` of the same size.
+  // Reduces `x` over all ranks, in place, or `in` into `out` of the same size. Blocks until done;
+  // the _async forms return the operation's Work instead.
   template <Element T>
   void all_reduce(std::span<T> x, tutti_op op = sum, const Options& options = {}) {
-    run(all_reduce_call(std::span<const T>(x), x, op), options);
+    all_reduce(std::span<const T>(x), x, op, options);
   }
   template <Element T>
   void all_reduce(std::span<const T> in, std::span<T> out, tutti_op op = sum,
                   const Options& options = {}) {
-    run(all_reduce_call(in, out, op), options);
+    check_sizes(in.size(), out.size(), "all_reduce");
+    run(options, tutti_all_reduce, in.data(), out.data(), in.size(), dtype_of<T>(), op);
   }
   template <Element T>
   Work all_reduce_async(std::span<T> x, tutti_op op = sum, const Options& options = {}) {
-    return start(all_reduce_call(std::span<const T>(x), x, op), options);
+    return all_reduce_async(std::span<const T>(x), x, op, options);
   }
   template <Element T>
   Work all_reduce_async(std::span<const T> in, std::span<T> out, tutti_op op = sum,
                         const Options& options = {}) {
-    return start(all_reduce_call(in, out, op), options);
+    check_sizes(in.size(), out.size(), "all_reduce");
+    return start(options, tutti_all_reduce, in.data(), out.data(), in.size(), dtype_of<T>(), op);
   }
 
-  // Many tensors at once, in place; all ranks list the same sizes in the same order. Small ones
-  // travel together: see tutti_all_reduce_many().
+  // Reduces a list of tensors over all ranks as one operation, in place or into `outs`. All ranks
+  // list the same sizes in the same order. Thousands of small tensors cost little more than one
+  // large one: see tutti_all_reduce_many(). The vectors may go once the call returns.
   template <Element T>
   void all_reduce_many(const std::vector<std::span<T>>& xs, tutti_op op = sum,
                        const Options& options = {}) {
-    run(all_reduce_many_call(xs, xs, op), options);
+    const TensorList list(xs, xs);
+    run(options, tutti_all_reduce_many, list.ins.data(), list.outs.data(), list.counts.data(),
+        list.counts.size(), dtype_of<T>(), op);
   }
   template <Element T>
   Work all_reduce_many_async(const std::vector<std::span<T>>& xs, tutti_op op = sum,
                              const Options& options = {}) {
-    return start(all_reduce_many_call(xs, xs, op), options);
+    return start_many(TensorList(xs, xs), dtype_of<T>(), op, options);
   }
   template <Element T>
   Work all_reduce_many_async(const std::vector<std::span<const T>>& ins,
                              const std::vector<std::span<T>>& outs, tutti_op op = sum,
                              const Options& options = {}) {
-    return start(all_reduce_many_call(ins, outs, op), options);
+    return start_many(TensorList(ins, outs), dtype_of<T>(), op, options);
   }
 
-  // Only the root's `x` becomes the result; the others' stay as they are.
+  // Reduces `x` over all ranks into the root's `x`; the other ranks' stay as they are. Blocks.
   template <Element T>
   void reduce(std::span<T> x, int root, tutti_op op = sum, const Options& options = {}) {
-    run(
-        [&](const tutti_options* o, tutti_work** work) {
-          return tutti_reduce(get(), x.data(), x.data(), x.size(), dtype_of<T>(), op, root, o,
-                              work);
-        },
-        options);
+    run(options, tutti_reduce, x.data(), x.data(), x.size(), dtype_of<T>(), op, root);
   }
 
+  // Copies the root's `x` to every other rank's. Blocks.
   template <Element T>
   void broadcast(std::span<T> x, int root, const Options& options = {}) {
-    run(
-        [&](const tutti_options* o, tutti_work** work) {
-          return tutti_broadcast(get(), x.data(), x.size(), dtype_of<T>(), root, o, work);
-        },
-        options);
+    run(options, tutti_broadcast, x.data(), x.size(), dtype_of<T>(), root);
   }
 
-  // `out` holds world_size times as many elements as `in`.
+  // Concatenates the inputs of all ranks, by rank, on every rank. `out` has world_size() times as
+  // many elements as `in`, which may be this rank's part of it. Blocks.
   template <Element T>
   void all_gather(std::span<const T> in, std::span<T> out, const Options& options = {}) {
-    same(in.size() * static_cast<size_t>(world_size()), out.size(), "all_gather");
-    run(
-        [&](const tutti_options* o, tutti_work** work) {
-          return tutti_all_gather(get(), in.data(), out.data(), in.size(), dtype_of<T>(), o, work);
-        },
-        options);
+    check_sizes(in.size() * static_cast<size_t>(world_size()), out.size(), "all_gather");
+    run(options, tutti_all_gather, in.data(), out.data(), in.size(), dtype_of<T>());
   }
 
-  // `in` holds world_size times as many elements as `out`.
+  // Reduces `in` over all ranks and gives each rank its part. `in` has world_size() times as many
+  // elements as `out`, which may be this rank's part of it. Blocks.
   template <Element T>
   void reduce_scatter(std::span<const T> in, std::span<T> out, tutti_op op = sum,
                       const Options& options = {}) {
-    same(in.size(), out.size() * static_cast<size_t>(world_size()), "reduce_scatter");
-    run(
-        [&](const tutti_options* o, tutti_work** work) {
-          return tutti_reduce_scatter(get(), in.data(), out.data(), out.size(), dtype_of<T>(), op,
-                                      o, work);
-        },
-        options);
+    check_sizes(in.size(), out.size() * static_cast<size_t>(world_size()), "reduce_scatter");
+    run(options, tutti_reduce_scatter, in.data(), out.data(), out.size(), dtype_of<T>(), op);
   }
 
-  void barrier(const Options& options = {}) {
-    run([&](const tutti_options* o, tutti_work** work) { return tutti_barrier(get(), o, work); },
-        options);
-  }
+  // Returns once every rank has called it.
+  void barrier(const Options& options = {}) { run(options, tutti_barrier); }
 
-  // The C handle, for what this skin does not offer.
+  // The C handle, for calls of C functions. Stays owned by the group.
   tutti_group* get() const { return group_.get(); }
 
  private:
+  // The arrays that tutti_all_reduce_many() takes.
+  struct TensorList {
+    template <class In, class Out>
+    TensorList(const std::vector<std::span<In>>& from, const std::vector<std::span<Out>>& to) {
+      check_sizes(from.size(), to.size(), "all_reduce_many");
+      for (size_t i = 0; i < from.size(); ++i) {
+        check_sizes(from[i].size(), to[i].size(), "all_reduce_many");
+        ins.push_back(from[i].data());
+        outs.push_back(to[i].data());
+        counts.push_back(from[i].size());
+      }
+    }
+    std::vector<const void*> ins;
+    std::vector<void*> outs;
+    std::vector<size_t> counts;
+  };
+
   explicit Group(tutti_group* group) : group_(group) {}
 
   static const char* text(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
-  static void same(size_t in, size_t out, const char* verb) {
+  static void check_sizes(size_t in, size_t out, const char* verb) {
     if (in == out) return;
     const std::string message = std::string(verb) + ": the sizes of in and out do not fit";
     throw Error(tutti_error{TUTTI_INVALID_ARGUMENT, -1, "", message.c_str()});
   }
 
-  // What a verb calls with the options and the place of its work.
-  template <Element T>
-  auto all_reduce_call(std::span<const T> in, std::span<T> out, tutti_op op) const {
-    same(in.size(), out.size(), "all_reduce");
-    return [=, group = get()](const tutti_options* o, tutti_work** work) {
-      return tutti_all_reduce(group, in.data(), out.data(), in.size(), dtype_of<T>(), op, o, work);
-    };
-  }
-
-  template <Element T, class In>
-  auto all_reduce_many_call(const std::vector<std::span<In>>& ins,
-                            const std::vector<std::span<T>>& outs, tutti_op op) const {
-    same(ins.size(), outs.size(), "all_reduce_many");
-    std::vector<const void*> from;
-    std::vector<void*> to;
-    std::vector<size_t> counts;
-    for (size_t i = 0; i < ins.size(); ++i) {
-      same(ins[i].size(), outs[i].size(), "all_reduce_many");
-      from.push_back(ins[i].data());
-      to.push_back(outs[i].data());
-      counts.push_back(ins[i].size());
-    }
-    return [=, group = get(), from = std::move(from), to = std::move(to),
-            counts = std::move(counts)](const tutti_options* o, tutti_work** work) {
-      return tutti_all_reduce_many(group, from.data(), to.data(), counts.data(), counts.size(),
-                                   dtype_of<T>(), op, o, work);
-    };
-  }
-
-  static tutti_options given(const Options& options) {
+  // Calls a collective of tutti.h with its arguments between the group and the options.
+  template <class Function, class... Arguments>
+  tutti_code call(const Options& options, tutti_work** work, Function* function,
+                  Arguments... arguments) const {
     tutti_options given = tutti_defaults();
     given.strategy = text(options.strategy);
     given.timeout_ms = static_cast<int32_t>(options.timeout.count());
-    return given;
+    return function(get(), arguments..., &given, work);
   }
-
-  // Without a work of its own: the library may then pass ordinary memory block by block.
-  template <class Call>
-  static void run(const Call& call, const Options& options) {
-    const tutti_options o = given(options);
-    Error::check(call(&o, nullptr));
+  template <class Function, class... Arguments>
+  void run(const Options& options, Function* function, Arguments... arguments) const {
+    Error::check(call(options, nullptr, function, arguments...));
   }
-
-  template <class Call>
-  static Work start(const Call& call, const Options& options) {
-    const tutti_options o = given(options);
+  template <class Function, class... Arguments>
+  Work start(const Options& options, Function* function, Arguments... arguments) const {
     tutti_work* work = nullptr;
-    Error::check(call(&o, &work));
+    Error::check(call(options, &work, function, arguments...));
     return Work(work);
+  }
+  Work start_many(const TensorList& list, tutti_dtype dtype, tutti_op op,
+                  const Options& options) const {
+    return start(options, tutti_all_reduce_many, list.ins.data(), list.outs.data(),
+                 list.counts.data(), list.counts.size(), dtype, op);
   }
 
   struct Free {

@@ -1,31 +1,33 @@
-// The memory that all ranks of a job on one host share with their worker: where every operation
-// begins, and where the ranks meet.
+// The layout of the board: memory that all ranks of a job on one host share with their worker.
+// Every operation starts here, and the ranks of the host meet here.
 //
-//   0                BoardHeader   what this is; calls to the worker; a line of counters and a
-//                                  mailbox for each seat
-//   kAreasOffset     area 0        the whole job's group
-//   + area_bytes     area 1 ...    sub-groups, as the worker makes them
+//   0                BoardHeader   identification; which areas need the worker; counters and a
+//                                  sub-group request for each seat
+//   kAreasOffset     area 0        the group of the whole job
+//   + area_bytes     area 1 ...    sub-groups, in the order in which the worker creates them
 //
-// A *seat* is a rank's place among the job's ranks on this host, in the order of their ranks.
-// An area serves one group: its header, then kBoardSlots slots with an entry a seat, then a failure
-// a slot. The calls of a rank on one group are numbered 0, 1, 2, ...; call N of every rank meets at
-// slot N % kBoardSlots in turn N / kBoardSlots. A rank writes its request to its entry, stamps the
-// entry with the number, and counts itself in the slot's word. The last to come compares the
-// requests. Where all agree the ranks that wait fold, block by block; whoever finishes the last
-// block ends the operation for everybody by one change of the word.
+// A *seat* is a rank's index among the job's ranks on this host, in ascending order of rank.
+//
+// An area serves one group. It holds its header, then kBoardSlots slots with one entry for each
+// seat, then one failure for each slot. Every rank numbers its operations on a group 0, 1, 2, ...;
+// operation N of all ranks uses slot N % kBoardSlots, in turn N / kBoardSlots + 1 of that slot. A
+// rank writes its request to its entry, stamps the entry with the number, and counts itself in the
+// slot's word. The last rank to arrive compares the requests. Where they agree, waiting ranks fold
+// the tensors block by block; the rank that finishes the last block ends the operation for all
+// ranks with one change of the word.
 //
 //   open ──last arrival, all agree──> folding ──last block──> done ──all settled──> open, next turn
-//     │ └─────anybody──> called ──worker──┘ │                  │                        ↑
+//     │ └────any rank──> called ──worker──┘ │                  │                        ↑
 //     │                    │ └──worker──────┼──────────────────┘                        │
 //     └───────worker───────┴────────────────┴──> failed ────────────────────────────────┘
 //
-// Called: the worker decides what becomes of the operation. Whatever is out of the ordinary (ranks
-// that disagree, are late, or die) is called, and so is what goes on to other hosts. One word
-// holds the verdict, so it is the same for all ranks, whenever they come. A slot is used again only
-// when all members have taken note of its verdict: see BoardSeatProgress::settled.
+// `called` means that the worker decides. Ranks call the worker for every operation that goes on to
+// other hosts, and wherever ranks disagree, are late or die. The outcome is in one word, so all
+// ranks see the same one, however late they arrive. A slot is reused only after all members have
+// read its outcome: see BoardSeatProgress::settled.
 //
 // daemon/board/transitions.h has the rules of every change. The file is a sparse, sealed memfd.
-// Ranks of a job trust each other as threads do; the worker trusts nothing here.
+// Ranks of a job trust each other as threads do; the worker trusts nothing it reads here.
 #pragma once
 
 #include <atomic>
@@ -38,52 +40,56 @@
 namespace tutti {
 
 inline constexpr uint32_t kBoardMagic = 0x44524f42;  // "BORD"
-// Ranks of one job on one host; bounds the descriptors of a welcome, which sendmsg() takes at once.
+// Most ranks of one job on one host: a Welcome carries a descriptor for each in one sendmsg().
 inline constexpr uint32_t kSeatsMax = 240;
 inline constexpr uint32_t kWelcomeDescriptors = 3 + kSeatsMax;
-// Operations of one group that a rank may have under way.
+// Most operations of one group that a rank may have under way.
 inline constexpr uint32_t kBoardSlots = 256;
-// Groups of one epoch, the whole job among them.
+// Most groups of one epoch, including that of the whole job.
 inline constexpr uint32_t kAreasMax = 4096;
-// Blocks of a staged tensor under way: see BoardEntry::ready.
+// Blocks in the window of a staged tensor where all ranks are on this host: see kRequestStaged.
 inline constexpr uint32_t kWindowBlocks = 8;
-// Bytes of a rank's tensor that are folded in one go.
+// Bytes of a rank's tensor that are folded as one block.
 inline constexpr uint64_t kBoardBlockBytes = 128 * 1024;
-// A chunk's part of one of the engine's slices has at least this many bytes: below them a frame's
-// fixed cost shows.
+// Least bytes of one chunk within a slice of the engine: with fewer, the fixed cost of a frame
+// shows.
 inline constexpr uint64_t kSlicePartBytes = 64 * 1024;
-// Bytes of a slice of so many chunks: `slice_bytes`, not 0, times a power of two.
+// Bytes of a slice that spans `chunks` chunks: `slice_bytes`, which must not be 0, times the least
+// power of two that gives each chunk kSlicePartBytes.
 constexpr uint64_t whole_slice_bytes(uint64_t slice_bytes, uint64_t chunks) {
   const uint64_t least = chunks * kSlicePartBytes;
   const uint64_t times = (least + slice_bytes - 1) / slice_bytes;
   return slice_bytes * std::bit_ceil(times == 0 ? 1 : times);
 }
-// Slices of the engine's, before they grow, that BoardHeader::window_bytes holds.
+// Slices, at the configured slice_bytes, that BoardHeader::window_bytes holds.
 inline constexpr uint32_t kWindowSlices = 8;
 inline constexpr size_t kMessageBytes = 448;
 inline constexpr size_t kHostBytes = 48;
 
 // Request::flags.
-inline constexpr uint8_t kRequestBlocking = 1;  // The rank waits: it will take part in the folding.
-// The rank's tensors are ordinary memory that passes through a window of its segment, at in_offset.
-// Where all ranks of the group are on this host it has kWindowBlocks blocks, and a block is used
-// again when it is folded and copied out. Else the tensor's byte b lies at b % window_bytes of the
-// header, and is used again when the worker is through with it and it is copied out.
+inline constexpr uint8_t kRequestBlocking = 1;  // The rank waits, so it will help to fold.
+// The rank's tensors are ordinary memory, which is *staged*: it passes block by block through a
+// *window*, a bounce buffer in the rank's segment at in_offset. Where all ranks of the group are on
+// this host the window has kWindowBlocks blocks; a block's place is reused once the block is folded
+// and copied out. Otherwise byte b of the tensor is at b % BoardHeader::window_bytes of the window,
+// and its place is reused once the worker has returned the result there and the rank has copied it
+// out.
 inline constexpr uint8_t kRequestStaged = 2;
-// Of a list: its tensors lie where `records` ListedTensor records at in_offset say. None is empty,
-// so that there are no more than elements.
+// The request is for a list of tensors, which are where `records` ListedTensor records at in_offset
+// say. No listed tensor is empty, so there are at most `count` records.
 inline constexpr uint8_t kRequestListed = 4;
-// The library refused the call, which keeps its place in the order: the operation fails for all.
-// `root` is the code; `count` bytes at in_offset say why.
+// The client library refused the call. It keeps its place in the order, so the operation fails on
+// all ranks: `root` is the code, and `count` bytes at in_offset are the message.
 inline constexpr uint8_t kRequestRefused = 8;
 
-// Tensors of a list: what its layout can count.
+// Most tensors in a list: what pack_layout() has bits for.
 inline constexpr uint32_t kListedTensorsMax = (uint32_t{1} << 24) - 1;
 
-// Request::*_strategy: kind in the low 8 bits, arity in the upper 24.
+// Request::*_strategy: tutti_strategy_kind in the low 8 bits, arity in the upper 24.
 constexpr uint32_t pack_strategy(uint32_t kind, uint32_t arity) { return kind | arity << 8; }
 
-// How many tensors a list has, and a hash of their counts.
+// Request::layout: the number of tensors in the upper 24 bits, a hash of their counts in the lower
+// 40.
 constexpr uint64_t pack_layout(uint64_t tensors, uint64_t hash) {
   return tensors << 40 | (hash & ((uint64_t{1} << 40) - 1));
 }
@@ -94,111 +100,121 @@ struct Request {
   uint8_t dtype;  // tutti_dtype.
   uint8_t op;     // tutti_op.
   uint8_t flags;
-  uint32_t root;             // Rank within the group; 0 where the collective has none.
+  uint32_t root;             // Rank in the group; 0 where the collective has no root.
   uint64_t count;            // Elements of one rank's input (reduce_scatter: of its output).
-  uint64_t in_offset;        // From the segment's start. Unused sides are 0.
+  uint64_t in_offset;        // From the start of the segment; 0: the rank has no such side.
   uint64_t out_offset;       // May equal in_offset (in place).
-  uint32_t timeout_ms;       // 0: the worker's default.
+  uint32_t timeout_ms;       // 0: the default of the worker.
   uint32_t local_strategy;   // pack_strategy(); 0: auto.
   uint32_t global_strategy;  //
   uint32_t records;          // See kRequestListed.
-  uint64_t layout;           // pack_layout() of a list that is all_reduced as one tensor; else 0.
+  uint64_t layout;           // pack_layout() of a list of tensors; else 0.
 };
 static_assert(sizeof(Request) == 56);
 static_assert(offsetof(Request, count) == 8 && offsetof(Request, timeout_ms) == 32);
 
+// One tensor of a list; offsets are from the start of the segment.
 struct ListedTensor {
   uint64_t in_offset;
   uint64_t out_offset;
   uint64_t count;
 };
 
+// One rank's part of a slot, written by that rank alone.
 struct BoardEntry {
-  alignas(64) std::atomic<uint64_t> arrived;  // Number + 1 of the call whose request follows.
+  alignas(64) std::atomic<uint64_t> arrived;  // Number + 1 of the operation requested below.
   Request request;
-  alignas(64) std::atomic<int64_t> started_ns;  // CLOCK_MONOTONIC, when the rank called.
-  // Staged: blocks this rank is ready for. They are copied in, and what lay in their place is
-  // copied out.
+  alignas(64) std::atomic<int64_t> started_ns;  // CLOCK_MONOTONIC when the rank called; 0: unset.
+  // Staged tensors: how many blocks the rank has copied into its window. Before it copies a block
+  // in, it copies out the earlier block that used the same place.
   std::atomic<uint32_t> ready;
-  // The block it is folding, and one; 0: none. So all can tell whether it died, or stopped, half
-  // way.
+  // Index + 1 of the block that the rank is folding; 0: none. Shows the worker which block a rank
+  // that died or stopped had claimed.
   std::atomic<uint32_t> holding;
 };
 static_assert(sizeof(BoardEntry) == 128);
 
+// One operation at a time. `turn` is the slot's use that a value belongs to; values of an earlier
+// turn count as 0.
 struct BoardSlot {
-  alignas(64) std::atomic<uint64_t> word;     // SlotWord in transitions.h.
-  alignas(64) std::atomic<uint64_t> claimed;  // Turn and how many blocks were ever claimed.
-  std::atomic<uint64_t> blocks;               // Turn and how many there are.
-  std::atomic<uint32_t> worker_holding;       // As BoardEntry::holding.
-  alignas(64) std::atomic<uint64_t> folded;   // Turn and how many blocks are folded.
-  // Turn and how many blocks of every window the worker is through with: results lie there.
+  alignas(64) std::atomic<uint64_t> word;     // SlotWord of daemon/board/word.h.
+  alignas(64) std::atomic<uint64_t> claimed;  // Turn, and the number of blocks claimed so far.
+  std::atomic<uint64_t> blocks;               // Turn, and the number of blocks in all.
+  std::atomic<uint32_t> worker_holding;       // As BoardEntry::holding, for the worker.
+  alignas(64) std::atomic<uint64_t> folded;   // Turn, and the number of blocks folded.
+  // Turn, and the number of blocks whose results the worker has returned to every window.
   std::atomic<uint64_t> passed;
-  // Turn and block + 1, at block % kWindowBlocks: that block is folded.
+  // Staged tensors on one host: element b % kWindowBlocks is the turn and b + 1 once block b is
+  // folded.
   alignas(64) std::atomic<uint64_t> block_folded[kWindowBlocks];
   // BoardEntry entries[seats] follow.
 };
 static_assert(sizeof(BoardSlot) == 256);
 
-// Why an operation failed. Written before the word says so, and kept until its slot's next turn.
+// Why an operation failed. Written before the slot's word becomes `failed`, and valid until the
+// slot's next turn.
 struct BoardFailure {
-  uint64_t number;
-  int32_t code;          // tutti_code.
-  int32_t culprit_rank;  // -1: nobody in particular.
-  char culprit_host[kHostBytes];
-  char message[kMessageBytes];  // NUL-terminated, cut where too long.
+  uint64_t number;                // Of the operation.
+  int32_t code;                   // tutti_code.
+  int32_t culprit_rank;           // The rank to blame; -1: none.
+  char culprit_host[kHostBytes];  // NUL-terminated; "": none.
+  char message[kMessageBytes];    // NUL-terminated, truncated if necessary.
 };
 static_assert(sizeof(BoardFailure) == 512);
 
-// Of one seat in one group; written by that rank, or by the worker once it is gone.
+// One seat's progress in one group, on a cache line of its own. Written by that rank, or by the
+// worker after the rank is gone.
 struct BoardSeatProgress {
-  // All calls below this number are over and their verdicts taken note of: their slots may be used
-  // again.
+  // The rank has read the outcome of every operation below this number, so their slots may be
+  // reused.
   alignas(64) std::atomic<uint64_t> settled;
 };
 
+// The header of one group's area.
 struct BoardArea {
-  // 0: the worker wants every operation called (a rank is gone, failures wait for late callers).
+  // 1: ranks decide by themselves that an operation is folded or done. 0: every operation calls the
+  // worker, because a rank is gone or a failure awaits late ranks.
   alignas(64) std::atomic<uint32_t> ranks_decide;
-  // Bit per slot: the worker is to look at it.
+  // One bit for each slot: the worker must look at it.
   alignas(64) std::atomic<uint64_t> called[kBoardSlots / 64];
-  // BoardSeatProgress settled[seats], BoardSlot with entries [kBoardSlots],
-  // BoardFailure[kBoardSlots].
+  // BoardSeatProgress settled[seats], BoardSlot with entries [kBoardSlots], and
+  // BoardFailure[kBoardSlots] follow.
 };
 
-// A sub-group in the making: one at a time for each seat.
+// A seat's request for a sub-group, one at a time: the rank sets `asked`, the worker `answered`,
+// and the rank `free` again.
 enum class SubgroupRequestState : uint32_t { free = 0, asked = 1, answered = 2 };
 
 struct BoardSubgroupRequest {
-  alignas(64) std::atomic<uint32_t> state;  // SubgroupRequestState; futex.
-  uint32_t ranks;                           // How many the list has.
-  uint64_t list_offset;                     // uint32_t[ranks] in the seat's segment.
-  uint32_t group;                           // The answer: the group's number and area.
-  uint32_t area;
-  BoardFailure failure;  // The answer where code is not 0.
+  alignas(64) std::atomic<uint32_t> state;  // SubgroupRequestState; a futex.
+  uint32_t ranks;                           // Number of ranks in the list.
+  uint64_t list_offset;                     // uint32_t[ranks], from the start of the segment.
+  uint32_t group;                           // The answer: the number of the group.
+  uint32_t area;                            // The answer: its area on this board.
+  BoardFailure failure;                     // The answer instead, where its code is not 0.
 };
 
-// One line a seat, written by its rank alone.
+// One seat's totals over all groups, written by its rank alone.
 struct BoardCounters {
   alignas(64) std::atomic<uint64_t> operations;  // That ended OK.
-  std::atomic<uint64_t> failures;
-  std::atomic<uint64_t> bytes;  // Of the tensors of those that ended OK.
+  std::atomic<uint64_t> failures;                // Operations that ended otherwise.
+  std::atomic<uint64_t> bytes;                   // Of the tensors of operations that ended OK.
 };
 
 struct BoardHeader {
-  uint32_t magic;
+  uint32_t magic;    // kBoardMagic.
   uint32_t version;  // kProtocolVersion.
   uint32_t seats;
-  // Of a staged tensor's window in groups over several hosts: a multiple of kBoardBlockBytes; 0:
-  // there is none.
+  // Size of a staged tensor's window in groups over several hosts, a multiple of kBoardBlockBytes;
+  // 0: such groups have no windows.
   uint64_t window_bytes;
-  // Bit per area: some slot of it is called.
+  // One bit for each area: a bit of its BoardArea::called is set.
   alignas(64) std::atomic<uint64_t> called[kAreasMax / 64];
   BoardCounters counters[kSeatsMax];
   BoardSubgroupRequest subgroup_requests[kSeatsMax];
 };
 
-// ---- Where things lie, for `seats` ranks on the host ----
+// ---- Offsets and sizes in bytes, for a host with `seats` ranks ----
 
 constexpr uint64_t page_up(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 inline constexpr uint64_t kAreasOffset = page_up(sizeof(BoardHeader));

@@ -1,4 +1,4 @@
-// How a link between hosts begins, before its first frame. Little-endian.
+// The handshake of a link between hosts, which precedes its first frame. Little-endian.
 //
 //   dialler                           listener
 //   LinkHelloHead, job, host  ----->
@@ -6,14 +6,14 @@
 //   LinkProof                 ----->
 //                             <-----  LinkAnswerHead, text
 //
-// Over TCP the messages are the first bytes of the connection. Over gRPC they are metadata, since
-// gRPC bounds the size of metadata but reads a message whole before it looks at its size: a first
-// call of Exchange carries the hello and ends with the challenge, a second one carries both and the
-// proof, and is the link once it is answered.
+// Over TCP the messages are the first bytes of the connection. Over gRPC they are metadata, because
+// gRPC limits the size of metadata but reads a message whole before it checks its size. The first
+// call of Exchange carries the hello and ends with the challenge. The second call carries both and
+// the proof, and becomes the link once it is answered.
 //
 // A proof is HMAC-SHA256, keyed with the job's secret, over one letter ('d' from the dialler, 'l'
-// from the listener), the hello and the challenge. So the secret never travels, and no proof fits
-// another link or the other side.
+// from the listener), the hello and the challenge. The secret is never sent, and no proof is valid
+// for another link or for the other side.
 #pragma once
 
 #include <array>
@@ -24,9 +24,9 @@ namespace tutti {
 
 inline constexpr uint64_t kLinkMagic = 0x4B4E494C54545554;  // "TUTTLINK"
 inline constexpr uint32_t kLinkVersion = 1;
-inline constexpr size_t kLinkNameBytesMax = 1024;  // Of a job's or a host's name.
-inline constexpr size_t kLinkTextBytesMax = 1024;  // Of a refusal's words.
-// All that is read of a dialler before it has shown a proof.
+inline constexpr size_t kLinkNameBytesMax = 1024;  // Of the name of a job or host.
+inline constexpr size_t kLinkTextBytesMax = 1024;  // Of the message of a refusal.
+// Most bytes that a listener reads before the dialler has sent a valid proof.
 inline constexpr size_t kLinkHandshakeBytesMax = 4096;
 
 using LinkNonce = std::array<unsigned char, 32>;
@@ -36,7 +36,7 @@ struct LinkHelloHead {
   uint64_t magic = kLinkMagic;
   uint32_t version = kLinkVersion;
   uint32_t epoch = 0;
-  uint32_t silence_ms = 0;  // The shorter of both sides' holds.
+  uint32_t silence_ms = 0;  // A link without frames for this long is dead; the lower one holds.
   uint32_t unused = 0;
   uint32_t job_bytes = 0;
   uint32_t host_bytes = 0;
@@ -53,7 +53,7 @@ struct LinkChallenge {
 static_assert(sizeof(LinkChallenge) == 48);
 
 struct LinkAnswerHead {
-  uint32_t code = 0;  // tutti_code; not 0: refused, for the reason that follows.
+  uint32_t code = 0;  // tutti_code; not 0: refused, and the text says why.
   uint32_t text_bytes = 0;
   LinkProof proof{};
 };

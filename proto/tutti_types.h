@@ -1,11 +1,10 @@
-/* The numbers that cross every boundary of Tutti: the C ABI, shared memory, the wire and the
- * command line. Plain C, so that the C ABI, C++ and ctypes read the same file. Values are frozen:
- * add, never renumber. */
+/* The enumerations shared by the C ABI, shared memory, the wire and the command line. Plain C, so
+ * that C, C++ and bindings read the same file. Values are frozen: add new ones, never renumber. */
 #pragma once
 
 #include <stdint.h>
 
-/* gRPC's canonical status codes. */
+/* What a call returns: gRPC's canonical status codes. */
 typedef enum tutti_code {
   TUTTI_OK = 0,
   TUTTI_CANCELLED = 1,
@@ -26,33 +25,38 @@ typedef enum tutti_code {
   TUTTI_UNAUTHENTICATED = 16
 } tutti_code;
 
+/* The type of a tensor's elements. */
 typedef enum tutti_dtype {
   TUTTI_F32 = 0,
   TUTTI_F64 = 1,
-  TUTTI_F16 = 2,
-  TUTTI_BF16 = 3,
+  TUTTI_F16 = 2,  /* IEEE 754 binary16; sums accumulate in f32. */
+  TUTTI_BF16 = 3, /* The upper half of an f32; sums accumulate in f32. */
   TUTTI_I8 = 4,
   TUTTI_U8 = 5,
   TUTTI_I32 = 6,
   TUTTI_I64 = 7,
-  TUTTI_BOOL = 8, /* A byte: 0 is false, any other is true. */
+  TUTTI_BOOL = 8, /* One byte: 0 is false, any other value is true. */
   TUTTI_I16 = 9,
   TUTTI_U16 = 10,
   TUTTI_U32 = 11,
   TUTTI_U64 = 12,
-  /* No dtype: lets the type hold any number, so that a wrong one can be refused. Likewise below. */
+  /* Not a dtype. It makes the enumeration hold any number, so that the library can refuse a wrong
+   * one. */
   TUTTI_DTYPE_RANGE = 0x7fffffff
 } tutti_dtype;
 
+/* How the elements of the ranks are combined. Integers wrap around and have no MEAN. Of TUTTI_BOOL,
+ * SUM and MAX are true where any element is, PROD and MIN where all are; MEAN is refused. */
 typedef enum tutti_op {
   TUTTI_SUM = 0,
-  TUTTI_MEAN = 1,
+  TUTTI_MEAN = 1, /* The sum divided by the number of ranks. Floating-point dtypes only. */
   TUTTI_MIN = 2,
   TUTTI_MAX = 3,
   TUTTI_PROD = 4,
-  TUTTI_OP_RANGE = 0x7fffffff
+  TUTTI_OP_RANGE = 0x7fffffff /* Not an op; see TUTTI_DTYPE_RANGE. */
 } tutti_op;
 
+/* The collectives, by the names of their functions in tutti.h. */
 typedef enum tutti_collective {
   TUTTI_ALL_REDUCE = 0,
   TUTTI_REDUCE = 1,
@@ -62,6 +66,7 @@ typedef enum tutti_collective {
   TUTTI_BARRIER = 5
 } tutti_collective;
 
+/* How data moves among the contributors of a reduction. */
 typedef enum tutti_strategy_kind {
   TUTTI_AUTO = 0,
   TUTTI_CENTRALIZED = 1,

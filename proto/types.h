@@ -1,5 +1,5 @@
-// The C++ names of tutti_types.h, with their sizes and spellings. One spelling per verb,
-// everywhere.
+// C++ enumerations over tutti_types.h, with their names and properties. Every name is spelled the
+// same way in C, C++, Python, logs and the command line.
 #pragma once
 
 #include <array>
@@ -81,7 +81,7 @@ constexpr std::string_view name_of(Collective c) {
   return kCollectiveNames[static_cast<size_t>(c)];
 }
 
-// The enum whose name is `text`, or nothing. Use: find_name<Dtype>(kDtypeNames, "f32").
+// The value whose name is `text`, or nullopt: find_name<Dtype>(kDtypeNames, "f32").
 template <class Enum, size_t N>
 constexpr std::optional<Enum> find_name(const std::array<std::string_view, N>& names,
                                         std::string_view text) {
@@ -90,12 +90,13 @@ constexpr std::optional<Enum> find_name(const std::array<std::string_view, N>& n
   return std::nullopt;
 }
 
+// Bytes of one element.
 constexpr size_t size_of(Dtype dtype) {
   constexpr std::array<size_t, kDtypes> sizes = {4, 8, 2, 2, 1, 1, 4, 8, 1, 2, 2, 4, 8};
   return sizes[static_cast<size_t>(dtype)];
 }
 
-// The type partial results are kept in: 16-bit floats accumulate, and travel as partials, in f32.
+// The dtype of partial results: 16-bit floats are accumulated, and sent as partial results, in f32.
 constexpr Dtype accumulator_of(Dtype dtype) {
   return dtype == Dtype::f16 || dtype == Dtype::bf16 ? Dtype::f32 : dtype;
 }
@@ -104,14 +105,14 @@ constexpr bool is_floating(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::f64 || dtype == Dtype::f16 || dtype == Dtype::bf16;
 }
 
-// Whether the collective combines contributions (and so has a meaningful Op).
+// Whether the collective combines the ranks' elements, so that its Op matters.
 constexpr bool reduces(Collective c) {
   return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
 }
 constexpr bool has_root(Collective c) {
   return c == Collective::reduce || c == Collective::broadcast;
 }
-// Whether one side is a block of every rank's.
+// Whether the output or the input consists of one part for each rank.
 constexpr bool has_blocks(Collective c) {
   return c == Collective::all_gather || c == Collective::reduce_scatter;
 }

@@ -1,4 +1,4 @@
-"""Ranks as threads over a fake job process, for the package's tests."""
+"""Fixtures: ranks as threads of this process that join a fake_job process."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ FAILING_COUNT = 1313  # tests/support/fake_job.h
 
 @contextlib.contextmanager
 def fake_job(world_size):
-    """Yields (socket path, process)."""
+    """Runs a fake_job process; yields (path of its socket, process)."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "tuttid.sock")
         process = subprocess.Popen([os.environ["TUTTI_FAKE_JOB"], path, str(world_size)],
@@ -29,7 +29,7 @@ def fake_job(world_size):
 
 
 class Dlpack:
-    """A producer that is not NumPy's own, as torch would be."""
+    """A DLPack producer that is no NumPy array, like a torch tensor."""
 
     def __init__(self, array, device=1):
         self.array, self.device = array, device
@@ -43,9 +43,10 @@ class Dlpack:
 
 
 class RanksTest(unittest.TestCase):
-    """Runs a function on every rank of a job at once and hands back what they return, by rank."""
+    """Base of tests that run a function on all ranks of a job at the same time."""
 
     def on_ranks(self, body, world_size=2):
+        """Calls body(group) for every rank; returns the results by rank."""
         results, failures = [None] * world_size, []
 
         def rank_main(path, rank):
@@ -67,6 +68,7 @@ class RanksTest(unittest.TestCase):
         return results
 
     def assert_invalid(self, words, call, *args, **options):
+        """The call raises INVALID_ARGUMENT with `words` in the message."""
         with self.assertRaises(tutti.Error) as caught:
             call(*args, **options)
         self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")

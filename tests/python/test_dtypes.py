@@ -1,4 +1,4 @@
-"""Which dtypes there are, and what is said about those that are none."""
+"""Every dtype, refusals of others with advice, and wrong arguments."""
 
 import unittest
 
@@ -8,11 +8,11 @@ from ranks import Dlpack, RanksTest
 import tutti
 from tutti import _dlpack
 
-_BOOL = 6  # DLPack's code.
+_BOOL = 6  # The type code of DLPack.
 
 
 class FakeTensor(Dlpack):
-    """As torch's, whose memory does not show every bit of it."""
+    """A tensor with lazy operations that its memory does not show, like those of torch."""
 
     def __init__(self, array, conj=False, neg=False, dtype=None):
         super().__init__(array)
@@ -20,7 +20,7 @@ class FakeTensor(Dlpack):
         self.dtype = dtype or array.dtype
 
     def __dlpack__(self, **options):
-        """NumPy's own, where it knows the dtype: bools it may not."""
+        """That of NumPy, except for bools, which older versions of NumPy refuse."""
         if self.array.dtype != bool:
             return super().__dlpack__(**options)
         capsule = self.array.view(np.uint8).__dlpack__()
@@ -35,9 +35,10 @@ class FakeTensor(Dlpack):
 
 
 class Dtypes(RanksTest):
-    def test_integers_of_every_size(self):
+    def test_every_op_on_numbers_of_every_size(self):
         def body(group):
-            for name in ("int16", "uint16", "uint32", "uint64"):
+            for name in ("float32", "float64", "int8", "uint8", "int16", "uint16", "int32",
+                         "uint32", "int64", "uint64"):
                 for op, expected in (("sum", 5), ("min", 2), ("max", 3), ("prod", 6)):
                     x = np.full(7, 2 + group.rank, name)
                     group.all_reduce(x, op=op)
@@ -82,7 +83,7 @@ class Dtypes(RanksTest):
         def body(group):
             x = group.empty((2, 2), "bf16")
             x[...] = 4
-            group.all_reduce(x, op="mean")  # As integers they would have none.
+            group.all_reduce(x, op="mean")  # Integers would have no mean.
             np.testing.assert_array_equal(x, np.full((2, 2), 4))
             group.all_reduce(x[1], op="mean")
             gathered = group.all_gather(x)
@@ -96,7 +97,7 @@ class Dtypes(RanksTest):
 
         self.on_ranks(body)
 
-    def test_what_is_no_dtype_is_told_what_to_do(self):
+    def test_unknown_dtypes_are_refused_with_advice(self):
         def body(group):
             complex_ = np.zeros(3, np.complex64)
             self.assert_invalid("torch.view_as_real(x)", group.all_reduce, complex_)
@@ -186,7 +187,7 @@ class Arguments(RanksTest):
 
         self.on_ranks(body)
 
-    def test_numbers_that_are_none(self):
+    def test_wrong_numbers_are_refused(self):
         def body(group):
             x = np.ones(2)
             for root in ("0", 1.5, None):

@@ -1,4 +1,4 @@
-"""Errors, work under way, joining and leaving."""
+"""Errors, works, deadlines, joining and leaving."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ import tutti
 
 
 class Failures(RanksTest):
-    def test_error_says_code_words_and_culprit(self):
+    def test_error_has_code_message_and_culprit(self):
         def body(group):
             with self.assertRaises(tutti.Error) as caught:
                 group.all_reduce(np.zeros(FAILING_COUNT))
@@ -28,7 +28,7 @@ class Failures(RanksTest):
             self.assertEqual(str(error), "FAILED_PRECONDITION: ranks disagree")
             self.assertEqual(pickle.loads(pickle.dumps(error)).host, "b")
 
-    def test_bad_arguments_are_named(self):
+    def test_wrong_arguments_are_named(self):
         def body(group):
             x = np.zeros(3)
             self.assert_invalid("op 'avg'", group.all_reduce, x, op="avg")
@@ -98,7 +98,7 @@ class Failures(RanksTest):
             process.kill()
             process.wait()
             with self.assertRaises(tutti.Error) as caught:
-                # What one rank does alone needs no worker, whose life is looked at now and then.
+                # One rank alone needs no worker, and checks now and then that it lives.
                 for _ in range(10_000_000):
                     group.barrier()
             self.assertEqual(caught.exception.code, "UNAVAILABLE")
@@ -124,7 +124,7 @@ class Joining(unittest.TestCase):
             tutti.join("demo", 0, 1, socket=path, token="wrong")
         self.assertEqual(caught.exception.code, "UNAUTHENTICATED")
 
-    def test_environment_and_the_end_of_a_program(self):
+    def test_environment_and_exit_with_a_work_under_way(self):
         program = ("import numpy, tutti; g = tutti.join(); x = g.empty(4); x[:] = 2;"
                    "w = g.all_reduce(x, blocking=False); print(g.rank, g.all_reduce(x).sum())")
         with fake_job(1) as (path, _):

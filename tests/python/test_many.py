@@ -1,4 +1,4 @@
-"""Lists of arrays reduced at once."""
+"""all_reduce_many()."""
 
 import threading
 import unittest
@@ -37,7 +37,7 @@ class Many(RanksTest):
 
         self.on_ranks(body)
 
-    def test_lists_of_nothing(self):
+    def test_empty_lists(self):
         def body(group):
             self.assertEqual(group.all_reduce_many([]), [])
             self.assertEqual(group.all_reduce_many([np.zeros(0)])[0].size, 0)
@@ -59,12 +59,12 @@ class Many(RanksTest):
     def test_bf16_by_name(self):
         def body(group):
             xs = [np.array([1, 2], np.uint16), np.array([3], np.uint16)]
-            group.all_reduce_many(xs, dtype="bf16")  # The fake worker adds bits.
+            group.all_reduce_many(xs, dtype="bf16")  # The fake job adds them as integers.
             self.assertEqual([x.tolist() for x in xs], [[2, 4], [6]])
 
         self.on_ranks(body)
 
-    def test_the_first_error_and_the_rest_is_waited_for(self):
+    def test_the_first_error_is_raised_after_all_have_ended(self):
         def body(group):
             xs = [np.zeros(FAILING_COUNT, np.float32), np.ones(3, np.int32)]
             with self.assertRaises(tutti.Error) as caught:
@@ -75,7 +75,7 @@ class Many(RanksTest):
 
         self.on_ranks(body)
 
-    def test_a_wait_that_is_over_can_be_taken_up_again(self):
+    def test_a_work_may_be_waited_for_again_after_a_timeout(self):
         waited = threading.Event()
 
         def body(group):
@@ -93,7 +93,7 @@ class Many(RanksTest):
 
         self.on_ranks(body)
 
-    def test_bad_arguments_are_named(self):
+    def test_wrong_arguments_are_named(self):
         def body(group):
             x = np.zeros(3)
             self.assert_invalid("1 arrays but 2 outputs", group.all_reduce_many, [x], outs=[x, x])

@@ -4,6 +4,9 @@
     group = tutti.join(job="demo", rank=0, world_size=4)  # or all from TUTTI_* in the environment
     group.all_reduce(x, op="mean")                        # NumPy, torch, anything with DLPack
     group.leave()
+
+Every failure raises tutti.Error. Groups and works may be used from several threads at once; all
+ranks must start the operations of a group in the same order.
 """
 
 from tutti._error import Error

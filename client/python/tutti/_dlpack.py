@@ -1,4 +1,4 @@
-"""DLPack capsules, read by hand: NumPy's own reader knows neither bf16 nor writable results."""
+"""Reads DLPack capsules, because numpy.from_dlpack() supports neither bf16 nor writable arrays."""
 
 import ctypes
 from ctypes import (POINTER, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64,
@@ -9,13 +9,13 @@ import numpy
 from tutti._dtype import unknown
 from tutti._error import Error, invalid
 
-_CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost: memory this process may simply touch.
+_CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost: memory that the CPU can access.
 _READ_ONLY = 1
 # By type code and bits.
 _NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (6, 8): "bool",
           (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64", (1, 8): "u8",
           (1, 16): "u16", (1, 32): "u32", (1, 64): "u64"}
-# Bits of a torch tensor that its memory does not show, and what makes them part of it.
+# Lazy operations of torch that a tensor's memory does not show, and how to apply them.
 _LAZY = {"is_conj": "conjugated lazily; pass x.resolve_conj()",
          "is_neg": "negated lazily; pass x.resolve_neg()"}
 
@@ -39,7 +39,7 @@ _get_pointer.restype, _get_pointer.argtypes = c_void_p, [ctypes.py_object, c_cha
 
 
 class _Memory:
-    """Lends a capsule's memory to NumPy and keeps the capsule, and with it the tensor, alive."""
+    """Exposes a capsule's memory to NumPy and keeps the capsule, and so the tensor, alive."""
 
     def __init__(self, capsule, interface):
         self._capsule = capsule
@@ -49,7 +49,7 @@ class _Memory:
 def _capsule_of(x):
     try:
         return x.__dlpack__(max_version=(1, 0))
-    except TypeError:  # A producer from before versions.
+    except TypeError:  # A producer older than DLPack 1.0.
         return x.__dlpack__()
 
 
@@ -62,7 +62,7 @@ def _refuse_lazy(x):
 
 
 def _refuse_dtype(x):
-    """Those that some producers refuse to hand out, without a word on what to do instead."""
+    """Refuses dtypes that some producers refuse as well, but without advice."""
     text = str(getattr(x, "dtype", "")).rsplit(".", 1)[-1]  # torch.complex64
     if text.startswith(("complex", "float8", "float4")):
         raise unknown(text)
@@ -93,7 +93,8 @@ def _strides_of(tensor, itemsize):
 
 
 def view(x):
-    """(NumPy array over the same memory, dtype name). 16-bit floats come as uint16."""
+    """(NumPy array over the memory of x, name of its dtype). The array has unsigned integers of the
+    same width. Raises INVALID_ARGUMENT or UNIMPLEMENTED for tensors that cannot be shared."""
     device = x.__dlpack_device__()[0]
     if device not in _CPU_DEVICES:
         raise Error("UNIMPLEMENTED", f"tensors on DLPack device {device}; move them to the CPU")

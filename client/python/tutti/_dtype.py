@@ -1,10 +1,10 @@
-"""Tutti's dtypes, by the names that users have for them."""
+"""Tutti's dtypes and the names that users may give them."""
 
 import numpy
 
 from tutti._error import invalid
 
-# By number, in the order of client/tutti.h.
+# The numbers of tutti_dtype in proto/tutti_types.h.
 DTYPES = {name: number for number, name in enumerate(
     ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", "bool", "i16", "u16", "u32", "u64"))}
 SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i32": 4, "i64": 8, "bool": 1,
@@ -13,10 +13,10 @@ LONG = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"
         "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool", "int16": "i16",
         "uint16": "u16", "uint32": "u32", "uint64": "u64"}
 _NUMPY = {short: long for long, short in LONG.items()}
-# What NumPy's dtype of an array of 16-bit floats without a name there carries along.
+# Key of the metadata that marks a uint16 dtype as bf16, for which NumPy has no dtype.
 _MARK = "tutti"
 _BF16 = numpy.dtype("uint16", metadata={_MARK: "bf16"})
-_HINTS = {  # By how the name begins.
+_HINTS = {  # By prefix of the name.
     "complex": "pass its real view: x.view('float32') or 'float64', or torch.view_as_real(x)",
     "float8": "convert it to bf16 or f16 and back",
     "float4": "convert it to bf16 or f16 and back",
@@ -27,7 +27,7 @@ _HINTS = {  # By how the name begins.
 
 
 def unknown(text):
-    """The Error about a dtype that is none of Tutti's, with what to do about it."""
+    """The Error about a dtype that Tutti lacks, with advice, to raise."""
     hint = next((hint for start, hint in _HINTS.items() if text.startswith(start)), None)
     return invalid(f"dtype {text!r} is none of {', '.join(DTYPES)}" + (f"; {hint}" if hint else ""))
 
@@ -47,8 +47,8 @@ def dtype_name(dtype):
 
 
 def numpy_dtype(dtype):
-    """The NumPy dtype for new arrays. bf16 is uint16 that remembers it, unless NumPy's own bfloat16
-    is given."""
+    """The NumPy dtype for new arrays. For bf16 it is a uint16 that is marked as bf16, unless a
+    NumPy dtype of that name is given."""
     name = dtype_name(dtype)
     if isinstance(dtype, numpy.dtype):
         return dtype.newbyteorder("=")

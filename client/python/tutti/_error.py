@@ -1,10 +1,12 @@
-"""What a call failed with."""
+"""The exception of the package."""
 
 
 class Error(RuntimeError):
-    """A failure with a canonical code.
+    """Raised by every call that fails.
 
-    code: its name, such as "FAILED_PRECONDITION". rank, host: who is to blame, or None.
+    code: the name of one of gRPC's canonical codes, such as "FAILED_PRECONDITION". message: what
+    failed, where, and what to do about it. rank, host: the rank and the name of the host to blame,
+    or None.
     """
 
     def __init__(self, code, message, rank=None, host=None):
@@ -19,4 +21,5 @@ class Error(RuntimeError):
 
 
 def invalid(message):
+    """An Error about a wrong argument, to raise."""
     return Error("INVALID_ARGUMENT", message)

@@ -18,11 +18,12 @@ from tutti._error import Error, invalid
 from tutti._library import JoinOptions, Options, check, last_error, library
 from tutti._tensor import Tensor
 
-_STEP_MS = 200  # How long a wait keeps the interpreter from seeing Ctrl-C.
+_STEP_MS = 200  # Longest wait in C, during which the interpreter does not handle Ctrl-C.
 _TIMEOUT_MS_MAX = 2**31 - 1
 
 
 def _milliseconds(seconds, default):
+    """A timeout in seconds as milliseconds for C; `default` for None."""
     if seconds is None:
         return default
     if not isinstance(seconds, numbers.Real) or not seconds > 0:
@@ -35,19 +36,28 @@ def _text(value):
 
 
 def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=None):
-    """Joins a job and waits until all its ranks have; returns its Group.
+    """Joins a job, waits until all its ranks have joined, and returns its Group.
 
-    What is not given comes from TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_TIMEOUT (seconds;
-    else 30), TUTTI_SOCKET and TUTTI_TOKEN. `timeout` is also each operation's default.
+    job: name of the job. rank: this rank, from 0. world_size: number of ranks of the job. timeout:
+    seconds to wait for the other ranks, and the default timeout of operations. socket: path of the
+    agent's socket. token: the job's token.
+
+    What is None is taken from TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_TIMEOUT (in seconds;
+    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock) and TUTTI_TOKEN. Ctrl-C ends the wait.
+
+    Raises Error: INVALID_ARGUMENT if an argument is missing or wrong; UNAVAILABLE if no agent
+    listens on the socket; DEADLINE_EXCEEDED if ranks are missing, which the message names;
+    otherwise with the reason for which the agent refuses.
     """
     options = JoinOptions(ctypes.sizeof(JoinOptions), _text(socket), _text(job), _text(token),
                           -1 if rank is None else _whole(rank, "rank"),
                           -1 if world_size is None else _whole(world_size, "world_size"),
                           _milliseconds(timeout, -1))
-    return Group(_interruptible(lambda: _join(options)))
+    return Group(_interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
 
 
 def _whole(number, what):
+    """A whole number from 0 that fits C's int."""
     try:
         whole = operator.index(number)
     except TypeError:
@@ -58,7 +68,7 @@ def _whole(number, what):
 
 
 def _shape(shape):
-    """A shape given as a number or as several."""
+    """A shape, given as a number or as several, as a tuple."""
     try:
         sides = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
         sides = tuple(map(operator.index, sides))
@@ -69,14 +79,15 @@ def _shape(shape):
     return sides
 
 
-def _join(options):
+def _new_handle(function, *arguments):
+    """The handle that a C function stores behind its last argument."""
     handle = ctypes.c_void_p()
-    check(library.tutti_join(ctypes.byref(options), ctypes.byref(handle)))
+    check(function(*arguments, ctypes.byref(handle)))
     return handle
 
 
 def _interruptible(call):
-    """Runs a long call on a thread of its own, so that Ctrl-C ends the wait for it."""
+    """Runs a call that may block on a thread of its own, so that Ctrl-C ends the wait for it."""
     outcome = []
 
     def body():
@@ -96,15 +107,19 @@ def _interruptible(call):
 
 
 class _Handle:
-    """Owns a C handle; frees it when nothing refers to it, or when the interpreter ends."""
+    """Owns a C handle. Frees it when nothing refers to it, or when the interpreter exits."""
 
     def __init__(self, pointer, free):
         self.pointer = pointer
-        self.free = weakref.finalize(self, free, pointer)
+        weakref.finalize(self, free, pointer)
 
 
 class Work:
-    """An operation under way. Keeps its arrays alive; dropping it unwaited is safe."""
+    """An operation under way, returned by collectives with blocking=False.
+
+    It keeps its arrays alive, which must not be accessed until wait() has returned. Dropping it
+    without waiting is safe: the operation goes on, and its result may be lost.
+    """
 
     def __init__(self, handle, tensors, finish):
         self._handle = _Handle(handle, library.tutti_work_free)
@@ -113,12 +128,16 @@ class Work:
         self._result = None
 
     def done(self):
-        """Whether wait() would return at once."""
+        """Whether the operation has ended, so that wait() would not block."""
         return bool(library.tutti_work_done(self._handle.pointer))
 
     def wait(self, timeout=None):
-        """The operation's result, or its Error. After `timeout` seconds DEADLINE_EXCEEDED, while
-        the work goes on and can be waited for again."""
+        """Waits until the operation has ended; returns its result or raises its Error. Later calls
+        return the same.
+
+        timeout: seconds to wait; None: until the operation's own timeout. Raises DEADLINE_EXCEEDED
+        after that; if done() is False then, the operation goes on and may be waited for again.
+        """
         limit = None if timeout is None else time.monotonic() + timeout
         while not self._step(limit):
             if limit is not None and time.monotonic() >= limit:
@@ -129,7 +148,7 @@ class Work:
         return self._result
 
     def _step(self, limit):
-        """Waits a little; whether the operation is done. Raises what it failed with."""
+        """Waits for at most _STEP_MS; whether the operation has ended. Raises its Error."""
         step = _STEP_MS
         if limit is not None:
             step = min(step, max(0, math.ceil((limit - time.monotonic()) * 1000)))
@@ -142,7 +161,7 @@ class Work:
 
 
 class _Block:
-    """Memory shared with the daemon, as NumPy sees it; given back with the last array on it."""
+    """Exposes memory from tutti_alloc() to NumPy. Freed with the last array on it."""
 
     def __init__(self, group, bytes_):
         if bytes_ > sys.maxsize:
@@ -152,24 +171,45 @@ class _Block:
             raise last_error()
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (bytes_,),
                                     "data": (address, False)}
-        # The group's handle must outlive the memory.
-        weakref.finalize(self, _give_back, group, address)
-
-
-def _give_back(group, address):
-    library.tutti_free(group.pointer, address)
+        # The callback keeps the group's handle, which must outlive the memory.
+        weakref.finalize(self, lambda: library.tutti_free(group.pointer, address))
 
 
 class Group:
     """Ranks that run collectives together: a whole job (join) or a part of one (subgroup).
 
-    Arrays are NumPy arrays or anything with DLPack on the CPU, such as torch tensors; results are
-    of the same kind. Arrays from empty() are never copied. They hold floats of 16 to 64 bits,
-    integers of 8 to 64 with or without a sign, or bools; `dtype="bf16"` reads uint16 arrays as
-    bfloat16, which those of empty(..., "bf16") are without being told. `op` is sum, mean (floats
-    only), min, max or prod; of bools sum and max mean "any", prod and min "all". `strategy` is
-    "ring", "tree:K", "centralized", "auto" or a pair for (local, global). With blocking=False a
-    Work is returned, whose wait() gives the result.
+    Attributes: rank, this rank in the group, from 0; world_size, the number of its ranks; epoch,
+    which is higher each time the job's ranks join anew; hosts, the names of the ranks' hosts, by
+    rank. As a context manager it leaves on exit.
+
+    Arrays are NumPy arrays or objects with DLPack in CPU memory, such as torch tensors, of any
+    strides. Inputs may also be numbers and lists. Results are of the kind of the input. Elements
+    are floats of 16 to 64 bits, signed or unsigned integers of 8 to 64 bits, or bools. bfloat16 is
+    that of torch, or a uint16 array that dtype="bf16" declares as such; arrays of empty(...,
+    "bf16") need no declaration. Arrays from empty() are not copied, others are.
+
+    All ranks must call the same collectives in the same order, with the same dtype, op, root,
+    strategy and number of elements. Every rank gets the same bits.
+
+    Parameters of the collectives:
+
+    op: "sum", "mean" (floats only), "min", "max" or "prod". Of bools, "sum" and "max" are true
+    where any is, "prod" and "min" where all are. Integers wrap around.
+
+    strategy: "ring", "tree:K", "centralized", "auto", or a pair of them for the phases within and
+    between hosts. None: the job's strategy.
+
+    out: the array for the result, which may be the input itself. None: see each collective.
+
+    dtype: what to read the input as, such as "bf16" for a uint16 array. None: its own dtype.
+
+    timeout: seconds until the operation fails with DEADLINE_EXCEEDED. None: the timeout of join().
+
+    blocking: if False, the call returns a Work, whose wait() returns the result.
+
+    Errors: INVALID_ARGUMENT for a wrong argument; FAILED_PRECONDITION if ranks disagree or this
+    rank left; DEADLINE_EXCEEDED if a rank has not called in time; UNAVAILABLE if a rank, worker or
+    host is gone: join again.
     """
 
     def __init__(self, handle):
@@ -192,26 +232,28 @@ class Group:
         return f"<tutti.Group rank {self.rank} of {self.world_size}, epoch {self.epoch}>"
 
     def leave(self):
-        """Goes on purpose; the other ranks learn of it. Arrays from empty() stay valid."""
+        """Leaves on purpose. Of the whole job: the other ranks learn of it, and operations under
+        way end CANCELLED. Of a sub-group: only this object refuses further operations. Arrays
+        from empty() stay valid. Raises FAILED_PRECONDITION if the group was left already."""
         self._left = True
         check(library.tutti_leave(self._handle.pointer))
 
     def subgroup(self, ranks):
-        """A group of some of the job's ranks, in this order. Its members, and only they, call
-        it."""
+        """Makes the Group of some ranks of the job; their ranks in it are their positions in
+        `ranks`. All members call this with the same list, on the group of the whole job, and
+        other ranks do not; the call does not wait for the other members. Raises INVALID_ARGUMENT
+        if the list is wrong."""
         ranks = [_whole(rank, "rank") for rank in ranks]
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
-
-        def make():
-            handle = ctypes.c_void_p()
-            check(library.tutti_subgroup(self._handle.pointer, members, len(ranks),
-                                         ctypes.byref(handle)))
-            return handle
-
-        return Group(_interruptible(make))
+        return Group(_interruptible(lambda: _new_handle(
+            library.tutti_subgroup, self._handle.pointer, members, len(ranks))))
 
     def empty(self, shape, dtype="float32"):
-        """A new array in memory shared with the daemon: operations on it copy nothing."""
+        """A new NumPy array, with undefined contents, in memory shared with the daemon:
+        operations on it copy nothing. `shape` is a number or a tuple; `dtype` a name such as
+        "float32", "f32" or "bf16" (an array of uint16 that is read as bfloat16), or a NumPy or
+        torch dtype. The memory is freed with the last array on it. Raises RESOURCE_EXHAUSTED if
+        the segment is full."""
         shape = _shape(shape)
         dtype = numpy_dtype(dtype)
         bytes_ = math.prod(shape) * dtype.itemsize
@@ -221,7 +263,8 @@ class Group:
 
     def all_reduce(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
                    dtype=None):
-        """Every rank gets the reduction of all ranks' x: in x itself, or in `out`."""
+        """Reduces x over all ranks and returns the result, on every rank, in `out`, which has the
+        shape and dtype of x, or in x itself if `out` is None."""
         source, target = self._sides(x, out, dtype)
         return self._run("all_reduce", (source.address, target.address, source.count,
                                         DTYPES[source.dtype], _tensor.op_number(op)),
@@ -229,9 +272,10 @@ class Group:
 
     def all_reduce_many(self, xs, op="sum", strategy=None, outs=None, timeout=None, blocking=True,
                         dtype=None):
-        """all_reduce of a list of arrays at once, in place or into the list `outs`; returns the
-        list of results. Small arrays travel together: thousands cost a few messages. All ranks
-        list arrays of the same sizes and dtypes in the same order."""
+        """Reduces each array of the list xs over all ranks, into the arrays of the list `outs`,
+        or in place if it is None; returns the list of results. Thousands of small arrays cost
+        little more than a large one. All ranks list arrays of the same sizes and dtypes in the
+        same order; dtypes may be mixed."""
         sides = [self._sides(x, out, dtype) for x, out in _many.pair_up(xs, outs)]
         works = [self._start("all_reduce_many", _many.arguments(name, pairs, op), pairs,
                              lambda pairs=pairs: [target.write_back() for _, target in pairs],
@@ -242,8 +286,8 @@ class Group:
 
     def reduce(self, x, root=0, op="sum", strategy=None, out=None, timeout=None, blocking=True,
                dtype=None):
-        """Rank `root` gets the reduction, in x itself or in `out`; the others get None, and their x
-        stays as it is."""
+        """Reduces x over all ranks and returns the result on rank `root`, in `out` or in x
+        itself. The other ranks' x is only read, and they get None."""
         root = _whole(root, "root")
         if self.rank == root:
             source, target = self._sides(x, out, dtype)
@@ -255,7 +299,7 @@ class Group:
                          source, target, strategy, timeout, blocking)
 
     def broadcast(self, x, root=0, strategy=None, timeout=None, blocking=True, dtype=None):
-        """Every rank's x becomes the root's."""
+        """Copies x of rank `root` to every other rank's x; returns x. The root's x is only read."""
         root = _whole(root, "root")
         target = Tensor(x, dtype, writable=self.rank != root)
         return self._run("broadcast", (target.address, target.count,
@@ -264,8 +308,9 @@ class Group:
                          write_back=self.rank != root)
 
     def all_gather(self, x, strategy=None, out=None, timeout=None, blocking=True, dtype=None):
-        """All ranks' x, one after the other along the first axis: of shape (world_size * n, ...)
-        where x has (n, ...). Scalars become (world_size,)."""
+        """Concatenates x of all ranks along the first axis, by rank, and returns the result on
+        every rank: of shape (world_size * n, ...) for x of shape (n, ...), or (world_size,) for
+        scalars; in `out` or in a new array."""
         source = Tensor(x, dtype)
         first, rest = (source.shape or (1,))[0], source.shape[1:]
         target = self._result(source, out, (first * self.world_size, *rest), "all_gather's out")
@@ -275,8 +320,9 @@ class Group:
 
     def reduce_scatter(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
                        dtype=None):
-        """This rank's share of the reduction: of shape (n / world_size, ...) where x has
-        (n, ...)."""
+        """Reduces x over all ranks, cuts the result along the first axis, and returns this
+        rank's part: of shape (n / world_size, ...) for x of shape (n, ...); in `out` or in a new
+        array. n must be a multiple of world_size."""
         source = Tensor(x, dtype)
         if not source.shape or source.shape[0] % self.world_size != 0:
             raise invalid(f"reduce_scatter cannot cut shape {list(source.shape)} into "
@@ -288,12 +334,12 @@ class Group:
                          source, target, strategy, timeout, blocking)
 
     def barrier(self, timeout=None, blocking=True):
-        """Returns when every rank has come."""
+        """Returns None once every rank has called it."""
         return self._run("barrier", (), None, None, None, timeout, blocking)
 
     @staticmethod
     def _sides(x, out, dtype):
-        """The source and the target of an operation that is in place without `out`."""
+        """(source, target) of an operation that is in place if `out` is None."""
         if out is None:
             source = Tensor(x, dtype, writable=True)
             return source, source
@@ -302,7 +348,8 @@ class Group:
 
     @staticmethod
     def _result(source, out, shape, what):
-        """The target of an operation whose result has another shape."""
+        """The target of an operation whose result has another shape than its source: `out`, or a
+        new array."""
         target = Tensor(source.new(shape) if out is None else out, source.dtype, writable=True)
         return target.fits(shape, source.dtype, what)
 
@@ -318,9 +365,9 @@ class Group:
         return work.wait() if blocking else work
 
     def _start(self, verb, arguments, tensors, finish, strategy, timeout):
+        """The Work of a call of `tutti_<verb>`; `finish` gives its result once it has ended."""
         options = Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
                           _milliseconds(timeout, 0))
-        handle = ctypes.c_void_p()
-        call = getattr(library, "tutti_" + verb)
-        check(call(self._handle.pointer, *arguments, ctypes.byref(options), ctypes.byref(handle)))
+        handle = _new_handle(getattr(library, "tutti_" + verb), self._handle.pointer, *arguments,
+                             ctypes.byref(options))
         return Work(handle, tensors, finish)

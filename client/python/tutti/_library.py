@@ -59,10 +59,11 @@ _FUNCTIONS = {
 
 
 def _candidates():
-    """The library in the order of trust: as told, in the build tree or prefix around, as known."""
-    told = os.environ.get("TUTTI_LIBRARY")
-    if told:
-        yield told
+    """Paths of the library to try: TUTTI_LIBRARY alone if set, else the build trees of the
+    checkout or the prefix that this package is in, then the system's search path."""
+    given = os.environ.get("TUTTI_LIBRARY")
+    if given:
+        yield given
         return
     here = pathlib.Path(__file__).resolve()
     checkout, prefix = here.parents[3], here.parents[4]
@@ -75,6 +76,7 @@ def _candidates():
 
 
 def load():
+    """The first library that loads, with its functions declared."""
     tried = []
     for candidate in _candidates():
         try:
@@ -93,7 +95,7 @@ library = load()
 
 
 def last_error():
-    """The failure of this thread's last call, as an Error to raise."""
+    """The last failure of this thread, as an Error to raise."""
     view = library.tutti_last_error().contents
     return Error(library.tutti_code_name(view.code).decode(), view.message.decode(errors="replace"),
                  view.rank if view.rank >= 0 else None,
@@ -101,5 +103,6 @@ def last_error():
 
 
 def check(code):
+    """Raises the last failure of this thread unless `code` is OK."""
     if code != 0:
         raise last_error()

@@ -1,4 +1,4 @@
-"""Lists of tensors: sorted by dtype, handed to the C ABI, and waited for as one work."""
+"""Lists of tensors: grouped by dtype, passed to the C ABI, and waited for as one work."""
 
 import ctypes
 import time
@@ -9,16 +9,17 @@ from tutti._error import Error, invalid
 
 
 def by_dtype(sides):
-    """Pairs of source and target by dtype, in the order of the dtypes' numbers: the same on all
-    ranks. A list of nothing is one of f32, for it is compared with the other ranks', too."""
-    sorted_ = {name: [] for name in DTYPES}
+    """Pairs of source and target by dtype, in the order of the dtypes' numbers, which is the
+    same on all ranks. An empty list is one of f32, because it is compared with the other ranks'
+    lists."""
+    grouped = {name: [] for name in DTYPES}
     for source, target in sides:
-        sorted_[source.dtype].append((source, target))
-    return {name: pairs for name, pairs in sorted_.items() if pairs} or {"f32": []}
+        grouped[source.dtype].append((source, target))
+    return {name: pairs for name, pairs in grouped.items() if pairs} or {"f32": []}
 
 
 def arguments(name, pairs, op):
-    """What tutti_all_reduce_many takes between the group and the options."""
+    """The arguments of tutti_all_reduce_many between the group and the options."""
     pointers = ctypes.c_void_p * len(pairs)
     return (pointers(*(source.address for source, _ in pairs)),
             pointers(*(target.address for _, target in pairs)),
@@ -27,7 +28,7 @@ def arguments(name, pairs, op):
 
 
 def pair_up(xs, outs):
-    """Each array with its output; None: in place."""
+    """Pairs of array and output; the output is None for an array that is reduced in place."""
     xs = list(xs)
     outs = [None] * len(xs) if outs is None else list(outs)
     if len(outs) != len(xs):
@@ -36,19 +37,19 @@ def pair_up(xs, outs):
 
 
 class Works:
-    """Works that are waited for as one; as Work, with a list for a result."""
+    """Several works that are waited for as one. Like Work, with a list for a result."""
 
     def __init__(self, works, results):
         self._works = works
         self._results = results
 
     def done(self):
-        """Whether wait() would return at once."""
+        """Whether all operations have ended, so that wait() would not block."""
         return all(work.done() for work in self._works)
 
     def wait(self, timeout=None):
-        """The list of results, or the first Error; all has ended then. After `timeout` seconds
-        DEADLINE_EXCEEDED, while the work goes on and can be waited for again."""
+        """Waits until all operations have ended; returns the list of results or raises the first
+        Error. Raises DEADLINE_EXCEEDED after `timeout` seconds: see Work.wait()."""
         limit = None if timeout is None else time.monotonic() + timeout
         first = None
         for work in self._works:

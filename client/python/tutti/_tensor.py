@@ -1,4 +1,4 @@
-"""What users hand in, as contiguous memory with a dtype of Tutti's."""
+"""Arguments of collectives: arrays as contiguous memory with a dtype, ops and strategies."""
 
 import numpy
 
@@ -10,13 +10,14 @@ OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4}
 
 
 def op_number(op):
+    """The number of an op given by name."""
     if not isinstance(op, str) or op not in OPS:
         raise invalid(f"op {op!r} is none of {', '.join(OPS)}")
     return OPS[op]
 
 
 def strategy_text(strategy):
-    """One strategy, or a pair for (local, global); None stays None."""
+    """The text of one strategy, or of a pair for (local, global), as bytes; None for None."""
     if strategy is None:
         return None
     if isinstance(strategy, (tuple, list)):
@@ -29,9 +30,10 @@ def strategy_text(strategy):
 
 
 class Tensor:
-    """A user's array `x` and the contiguous memory that stands for it.
+    """A user's array `x` and contiguous memory with its elements.
 
-    Where x is contiguous that memory is x itself; else a copy, which write_back() brings home.
+    If x is contiguous, that memory is x itself. Otherwise it is a copy, which write_back() copies
+    to x.
     """
 
     def __init__(self, x, dtype=None, writable=False):
@@ -62,7 +64,8 @@ class Tensor:
 
     @staticmethod
     def _read_as(view, name, dtype):
-        """Unsigned integers may stand for what NumPy has no name for, such as bf16."""
+        """The dtype to read the array as. Unsigned integers may hold any dtype of their size,
+        such as bf16, which NumPy lacks."""
         wanted = dtype_name(dtype)
         stands_for = view.dtype.kind in "uV" and view.dtype.itemsize == SIZES[wanted]
         if stands_for or LONG.get(str(name), str(name)) == wanted:
@@ -74,17 +77,19 @@ class Tensor:
     address = property(lambda self: self.memory.ctypes.data)
 
     def write_back(self):
+        """Copies the memory to x, unless it is x itself."""
         if self.memory is not self._view:
             self._view[...] = self.memory.reshape(self._view.shape)
 
     def fits(self, shape, dtype, what):
+        """Self, if it has this shape and dtype; raises otherwise, naming it `what`."""
         if self.shape == tuple(shape) and self.dtype == dtype:
             return self
         raise invalid(f"{what} has shape {list(self.shape)} of {self.dtype}, "
                       f"but must have {list(shape)} of {dtype}")
 
     def new(self, shape):
-        """A new array of the same kind and dtype as x."""
+        """A new array of the kind and dtype of x."""
         if hasattr(self.x, "new_empty"):  # torch
             return self.x.new_empty(tuple(shape))
         if isinstance(self.x, numpy.ndarray):
