@@ -25,17 +25,17 @@ Arena::Arena(uint64_t offset, uint64_t bytes, uint64_t warm_bytes_max, OnPages d
 std::optional<uint64_t> Arena::allocate(uint64_t bytes) {
   if (bytes > UINT64_MAX - kAlignment) return std::nullopt;
   const uint64_t size = rounded(bytes);
-  std::optional<uint64_t> block = take(size, true);
-  if (!block) block = take_cold(size);
+  std::optional<uint64_t> block = allocate_from(size, true);
+  if (!block) block = allocate_cold(size);
   if (!block && warm_bytes_ > 0) {
     cool_all();
-    block = take_cold(size);
+    block = allocate_cold(size);
   }
-  if (block) used_.at(*block).asked = bytes;
+  if (block) used_.at(*block).requested = bytes;
   return block;
 }
 
-std::optional<uint64_t> Arena::take(uint64_t bytes, bool warm) {
+std::optional<uint64_t> Arena::allocate_from(uint64_t bytes, bool warm) {
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     auto& [offset, extent] = *it;
     if (extent.warm != warm || extent.bytes < bytes) continue;
@@ -48,25 +48,25 @@ std::optional<uint64_t> Arena::take(uint64_t bytes, bool warm) {
   return std::nullopt;
 }
 
-std::optional<uint64_t> Arena::take_cold(uint64_t bytes) {
-  const std::optional<uint64_t> block = take(bytes, false);
+std::optional<uint64_t> Arena::allocate_cold(uint64_t bytes) {
+  const std::optional<uint64_t> block = allocate_from(bytes, false);
   if (block && populate_) populate_(*block, bytes);
   return block;
 }
 
-Arena::Blocks::const_iterator Arena::around(uint64_t offset) const {
+Arena::Blocks::const_iterator Arena::find_used(uint64_t offset) const {
   const auto behind = used_.upper_bound(offset);
   return behind == used_.begin() ? used_.end() : std::prev(behind);
 }
 
 uint64_t Arena::room_at(uint64_t offset) const {
-  const auto it = around(offset);
-  if (it == used_.end() || offset - it->first > it->second.asked) return 0;
-  return it->second.asked - (offset - it->first);
+  const auto it = find_used(offset);
+  if (it == used_.end() || offset - it->first > it->second.requested) return 0;
+  return it->second.requested - (offset - it->first);
 }
 
 std::optional<uint64_t> Arena::hold(uint64_t offset, uint64_t bytes) {
-  const auto it = around(offset);
+  const auto it = find_used(offset);
   if (it == used_.end() || room_at(offset) < bytes) return std::nullopt;
   ++used_.at(it->first).holders;
   return it->first;
@@ -84,10 +84,10 @@ void Arena::release(uint64_t block) {
   if (warm_bytes_ > warm_bytes_max_) cool(extent);
 }
 
-bool Arena::give_back(uint64_t block) {
+bool Arena::release_first(uint64_t block) {
   const auto it = used_.find(block);
-  if (it == used_.end() || it->second.given_back) return false;
-  it->second.given_back = true;
+  if (it == used_.end() || it->second.first_released) return false;
+  it->second.first_released = true;
   release(block);
   return true;
 }

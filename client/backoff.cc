@@ -7,16 +7,15 @@
 namespace tutti::client {
 namespace {
 
-// Looks of a spinner, a few microseconds in all. Then, or at once where nobody may spin, yields:
-// they cost little where nothing else would run, and else let it run. Together they outlast the
-// waking of a peer, or two ranks could wake each other for ever, each falling asleep just before
-// the other is there.
+// Turns of spinning, a few microseconds in all, then turns of yielding, which let other processes
+// run. Together they last longer than it takes to wake a peer. Otherwise two ranks could wake each
+// other for ever, each falling asleep just before the other is awake.
 constexpr uint32_t kSpins = 200;
 constexpr uint32_t kYields = 400;
-// A yield that nobody took up takes less.
+// A yield during which no other process ran is shorter.
 constexpr std::chrono::nanoseconds kQuickYield{1200};
-// All yields of a wait: where others take them up, each may last as long as a slice of theirs.
-constexpr std::chrono::milliseconds kYielding{2};
+// Limit for all yields of a wait: each may last as long as another process's time slice.
+constexpr std::chrono::milliseconds kYieldingMax{2};
 
 }  // namespace
 
@@ -35,14 +34,14 @@ bool Backoff::pause(Awaited awaited) {
   return true;
 }
 
-// The first of a wait tells whether the core is shared.
+// The first yield of a wait shows whether the core is shared.
 void Backoff::yield() {
   const bool first = turns_ == kSpins + 1;
   if (first) began_ = Clock::now();
   sched_yield();
   const auto yielded = Clock::now() - began_;
   if (first) cores_.shared.store(yielded > kQuickYield, std::memory_order_relaxed);
-  if (yielded > kYielding) turns_ = kSpins + kYields;
+  if (yielded > kYieldingMax) turns_ = kSpins + kYields;
 }
 
 }  // namespace tutti::client

@@ -1,4 +1,4 @@
-// How a trainer waits before it sleeps.
+// How a rank waits before it sleeps: it spins, then yields its core.
 #pragma once
 
 #include <atomic>
@@ -7,29 +7,29 @@
 
 namespace tutti::client {
 
-// Whether the host has a core for each of so many ranks: then a waiting one may spin.
+// Whether this process may run on at least one core for each of `ranks` ranks.
 bool has_cores_for(uint32_t ranks);
 
-// What a process knows of the cores it waits on.
+// What a process knows about the cores that it waits on.
 struct Cores {
-  bool enough = false;               // For all ranks of the host.
-  bool spare = false;                // One more, for their worker.
-  std::atomic<bool> shared = false;  // The last yield let somebody else run.
+  bool enough = false;               // One for each rank of the host, so a rank may spin.
+  bool spare = false;                // And one more for their worker.
+  std::atomic<bool> shared = false;  // The last yield let another process run.
 };
 
-// Waiting without sleeping, for a while: waking a sleeper costs some 30 us, so what is likely to
-// end sooner is worth staying awake for. Where ranks outnumber cores, or something else wants this
-// core, a spinner only keeps the one it waits for from running; then every turn gives the core
-// away.
+// A bounded wait without sleep. To wake a sleeper costs some 30 us, so it pays to stay awake for
+// what is likely to end sooner. If ranks outnumber cores, or another process uses this core, a rank
+// that spins only keeps the awaited one from running: then every turn yields.
 class Backoff {
  public:
-  explicit Backoff(Cores& cores) : cores_(cores) {}
-  // One short wait; false: it has been long enough (some 2 ms at most, and what the last yield
-  // lasts), sleep. Who waits for a worker that has no core of its own sleeps at once: to yield to
-  // it may not work, as a scheduler that divides a core among groups of processes lets who yields
-  // go on.
   enum class Awaited { ranks, worker };
+
+  explicit Backoff(Cores& cores) : cores_(cores) {}
+  // One short wait. False: it has been long enough, so sleep (after at most 2 ms and the duration
+  // of the last yield). Immediately false for a worker without a core of its own: a scheduler that
+  // divides a core among groups of processes may not run the worker when a rank yields.
   bool pause(Awaited awaited = Awaited::ranks);
+  // Starts a new wait.
   void reset() { turns_ = 0; }
 
  private:
@@ -38,7 +38,7 @@ class Backoff {
 
   Cores& cores_;
   uint32_t turns_ = 0;
-  Clock::time_point began_;  // To yield.
+  Clock::time_point began_;  // When the first yield of this wait began.
 };
 
 }  // namespace tutti::client

@@ -20,37 +20,37 @@ constexpr tutti_error kOutOfMemory{TUTTI_RESOURCE_EXHAUSTED, -1, "",
                                    "this process is out of memory"};
 constexpr tutti_error kFault{TUTTI_INTERNAL, -1, "", "a fault inside the client library"};
 
-tutti_code remember_fault(const char* what) noexcept {
+tutti_code set_fault(const char* what) noexcept {
   try {
-    return remember(internal_error(std::string(kFault.message) + ": " + what));
+    return set_last_error(internal_error(std::string(kFault.message) + ": " + what));
   } catch (...) {
     last_error().view = kFault;
     return TUTTI_INTERNAL;
   }
 }
 
-tutti_code remember_no_memory() noexcept {
+tutti_code set_out_of_memory() noexcept {
   last_error().view = kOutOfMemory;
   return TUTTI_RESOURCE_EXHAUSTED;
 }
 
 }  // namespace
 
-tutti_code remember_thrown() noexcept {
+tutti_code set_last_error_to_exception() noexcept {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return remember_no_memory();
+    return set_out_of_memory();
   } catch (const std::length_error&) {
-    return remember_no_memory();
+    return set_out_of_memory();
   } catch (const std::exception& thrown) {
-    return remember_fault(thrown.what());
+    return set_fault(thrown.what());
   } catch (...) {
-    return remember_fault("unknown");
+    return set_fault("unknown");
   }
 }
 
-tutti_code remember(const Status& status) {
+tutti_code set_last_error(const Status& status) {
   const auto code = static_cast<tutti_code>(status.code());
   if (status.ok()) return code;
   LastError& last = last_error();

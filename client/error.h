@@ -1,4 +1,4 @@
-// How failures leave the library: nothing is thrown into C, and the last one is kept.
+// How failures leave the library: exceptions become codes, and each thread's last failure is kept.
 #pragma once
 
 #include <new>
@@ -9,33 +9,33 @@
 
 namespace tutti::client {
 
-// What `make` returns; where memory runs out meanwhile, the code and the culprit without their
-// words: a verdict must not be lost.
+// Returns what `make` does. If that runs out of memory, the Status has the code and the rank, so
+// that an outcome is never lost, but not the message.
 template <class Make>
 Status without_throwing(Code code, const Make& make, int rank = -1) noexcept {
   try {
     return make();
   } catch (const std::bad_alloc&) {
-    return {code, "out of memory", {rank, {}}};  // So few letters need none.
+    return {code, "out of memory", {rank, {}}};  // Short enough to need none.
   }
 }
 
-// Keeps a failure for tutti_last_error() of this thread; returns its code.
-tutti_code remember(const Status& status);
+// Sets this thread's tutti_last_error() if `status` is a failure. Returns its code.
+tutti_code set_last_error(const Status& status);
 
-// For a handler of `catch (...)`: the code of what was thrown, RESOURCE_EXHAUSTED where memory ran
-// out and INTERNAL otherwise, kept as remember() does. Needs no memory.
-tutti_code remember_thrown() noexcept;
+// For a handler of `catch (...)`: sets this thread's last error to RESOURCE_EXHAUSTED if memory ran
+// out, else to INTERNAL. Returns the code. Needs no memory.
+tutti_code set_last_error_to_exception() noexcept;
 
-// The call's result. What it throws ends here, for it must not cross into C: its code then, or
-// nothing (0, NULL).
+// Calls `call` and returns its result. An exception must not cross into C: it becomes a code, or 0
+// or NULL if the result is no code.
 template <class Call>
 auto guarded(const Call& call) noexcept -> decltype(call()) {
   using Result = decltype(call());
   try {
     return call();
   } catch (...) {
-    const tutti_code code = remember_thrown();
+    const tutti_code code = set_last_error_to_exception();
     if constexpr (std::is_same_v<Result, tutti_code>)
       return code;
     else

@@ -25,6 +25,6 @@ ForkGuard::~ForkGuard() {
   if (mark_ != nullptr) munmap(mark_, kPage);
 }
 
-bool ForkGuard::same_process() const { return getpid() == owner_; }
+bool ForkGuard::has_same_pid() const { return getpid() == owner_; }
 
 }  // namespace tutti::client

@@ -1,5 +1,5 @@
-// Whether this is still the process that made an object, or a child that it forked since; where the
-// system can, without a call to it.
+// Tells the process that made an object from its forked children, without a system call where the
+// kernel has MADV_WIPEONFORK.
 #pragma once
 
 #include <sys/types.h>
@@ -15,13 +15,14 @@ class ForkGuard {
   ForkGuard& operator=(const ForkGuard&) = delete;
   ~ForkGuard();
 
-  bool is_here() const { return mark_ != nullptr ? *mark_ != std::byte{0} : same_process(); }
+  // Whether this is the process in which the constructor ran.
+  bool is_own_process() const { return mark_ != nullptr ? *mark_ != std::byte{0} : has_same_pid(); }
 
  private:
-  bool same_process() const;
+  bool has_same_pid() const;
 
   const pid_t owner_;
-  std::byte* mark_ = nullptr;  // A page that reads as 0 in a forked child.
+  std::byte* mark_ = nullptr;  // In a page that reads as 0 in a forked child; nullptr: unsupported.
 };
 
 }  // namespace tutti::client

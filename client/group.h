@@ -1,24 +1,24 @@
-// What the C ABI's handles hold.
+// The handles of the C ABI.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <vector>
 
-#include "client/calls.h"
+#include "client/op_queue.h"
 
 struct tutti_group {
   std::shared_ptr<tutti::client::Connection> connection;
-  std::shared_ptr<tutti::client::Calls> calls;
-  bool is_job = false;          // The whole job, and no sub-group.
+  std::shared_ptr<tutti::client::OpQueue> queue;
+  bool is_job = false;          // The group of the whole job, not a sub-group.
   uint32_t rank = 0;            // This rank within the group.
   std::vector<uint32_t> ranks;  // The job's ranks, in the group's order.
-  uint32_t hosts = 1;           // That they live on.
+  uint32_t hosts = 1;           // Number of hosts of the ranks.
   std::atomic<bool> left = false;
 };
 
 struct tutti_work {
   std::shared_ptr<tutti::client::Connection> connection;
-  std::shared_ptr<tutti::client::Calls> calls;
-  std::shared_ptr<tutti::client::Ticket> ticket;
+  std::shared_ptr<tutti::client::OpQueue> queue;
+  std::shared_ptr<tutti::client::PendingOp> op;
 };

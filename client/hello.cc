@@ -3,7 +3,7 @@
 namespace tutti::client {
 namespace {
 
-// Protobuf's wire types.
+// The wire types of protobuf.
 enum Wire : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 void put_varint(std::string& out, uint64_t value) {
@@ -11,7 +11,7 @@ void put_varint(std::string& out, uint64_t value) {
   out.push_back(static_cast<char>(value));
 }
 
-// proto3 leaves out what is 0 or empty.
+// proto3 omits values that are 0 or empty.
 void put_number(std::string& out, uint32_t field, uint32_t value) {
   if (value == 0) return;
   put_varint(out, field << 3 | kVarint);
@@ -29,72 +29,62 @@ struct Field {
   uint32_t number = 0;
   Wire type = kVarint;
   uint64_t value = 0;     // Of varints.
-  std::string_view text;  // Of length-delimited fields.
+  std::string_view text;  // The bytes of other types.
 };
 
+// Reads the fields of an encoded message in order.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
 
   bool at_end() const { return bytes_.empty(); }
 
+  // nullopt: the bytes are no field.
   std::optional<Field> next() {
-    const std::optional<uint64_t> read = varint();
-    if (!read) return std::nullopt;
-    const auto tag = static_cast<uint32_t>(*read);
-    Field field{.number = tag >> 3, .type = static_cast<Wire>(tag & 7)};
-    if (field.number == 0) return std::nullopt;
-    switch (field.type) {
-      case kVarint:
-        return with_value(field);
-      case kBytes:
-        return with_text(field);
-      case kFixed64:
-        return skip(8) ? std::optional(field) : std::nullopt;
-      case kFixed32:
-        return skip(4) ? std::optional(field) : std::nullopt;
-      default:
-        return std::nullopt;
-    }
+    uint64_t tag = 0;
+    if (!read_varint(tag)) return std::nullopt;
+    Field field{.number = static_cast<uint32_t>(tag) >> 3, .type = static_cast<Wire>(tag & 7)};
+    if (field.number == 0 || !read_value(field)) return std::nullopt;
+    return field;
   }
 
  private:
-  std::optional<uint64_t> varint() {
-    uint64_t value = 0;
+  bool read_value(Field& field) {
+    uint64_t length = 0;
+    switch (field.type) {
+      case kVarint:
+        return read_varint(field.value);
+      case kBytes:
+        return read_varint(length) && read_text(length, field.text);
+      case kFixed64:
+        return read_text(8, field.text);
+      case kFixed32:
+        return read_text(4, field.text);
+    }
+    return false;
+  }
+
+  bool read_varint(uint64_t& value) {
     for (uint32_t shift = 0; shift < 64 && !bytes_.empty(); shift += 7) {
       const auto byte = static_cast<uint8_t>(bytes_.front());
       bytes_.remove_prefix(1);
       value |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) return value;
+      if (byte < 0x80) return true;
     }
-    return std::nullopt;
+    return false;
   }
 
-  std::optional<Field> with_value(Field field) {
-    const std::optional<uint64_t> value = varint();
-    if (!value) return std::nullopt;
-    field.value = *value;
-    return field;
-  }
-
-  std::optional<Field> with_text(Field field) {
-    const std::optional<uint64_t> length = varint();
-    if (!length || *length > bytes_.size()) return std::nullopt;
-    field.text = bytes_.substr(0, *length);
-    bytes_.remove_prefix(*length);
-    return field;
-  }
-
-  bool skip(size_t count) {
-    if (count > bytes_.size()) return false;
-    bytes_.remove_prefix(count);
+  bool read_text(uint64_t length, std::string_view& text) {
+    if (length > bytes_.size()) return false;
+    text = bytes_.substr(0, length);
+    bytes_.remove_prefix(length);
     return true;
   }
 
   std::string_view bytes_;
 };
 
-// As protobuf does, a known number of another type is skipped like an unknown one.
+// Like protobuf, skips a field of a known number but of another type.
 void apply(const Field& field, Welcome& welcome) {
   const bool text = field.number == 2 || field.number == 4 || field.number == 7;
   if (field.type != (text ? kBytes : kVarint)) return;

@@ -1,5 +1,5 @@
-// The two messages of proto/session.proto that a trainer speaks, written and read by hand so that
-// the library needs no protobuf. A test holds this against the real one.
+// The two messages of proto/session.proto that a client exchanges, encoded by hand so that the
+// library needs no protobuf. tests/client/parts_test.cc compares this with protobuf.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct Hello {
 };
 
 struct Welcome {
-  Code code = Code::ok;  // Not OK: refused.
+  Code code = Code::ok;  // Not OK: refused, and only message and culprit are set.
   std::string message;
-  Culprit culprit{0, {}};  // What protobuf leaves out is 0.
+  Culprit culprit{0, {}};  // A rank of 0 is not sent.
   uint32_t version = 0;
   uint32_t epoch = 0;
   std::vector<std::string> hosts;
@@ -33,7 +33,7 @@ struct Welcome {
 };
 
 std::string encode(const Hello& hello);
-// Fields it does not know are skipped; nullopt: not such a message.
+// Unknown fields are skipped. nullopt: the bytes are no such message.
 std::optional<Welcome> decode_welcome(std::string_view bytes);
 
 }  // namespace tutti::client

@@ -7,7 +7,7 @@
 namespace tutti::client {
 namespace {
 
-// Where the system does not say how large the last cache is.
+// Assumed size of the last-level cache if the system does not tell.
 constexpr long kCacheBytes = 32 << 20;
 
 Status map_board(const Fd& board, uint32_t seats, board::View& view) {
@@ -23,10 +23,10 @@ Status map_board(const Fd& board, uint32_t seats, board::View& view) {
 
 }  // namespace
 
-Status HostMemory::open(Fd board, std::vector<Fd> memories, uint32_t seat, const Segment& own,
+Status HostMemory::open(Fd board, std::vector<Fd> segments, uint32_t seat, const MappedSegment& own,
                         std::unique_ptr<HostMemory>& made) {
   made.reset(new HostMemory);
-  const auto seats = static_cast<uint32_t>(memories.size());
+  const auto seats = static_cast<uint32_t>(segments.size());
   if (Status s = map_board(board, seats, made->view_); !s.ok()) return s;
   made->seat_ = seat;
   const BoardHeader& header = made->view_.header();
@@ -36,12 +36,12 @@ Status HostMemory::open(Fd board, std::vector<Fd> memories, uint32_t seat, const
   const long cache_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   made->cache_bytes_ = static_cast<uint64_t>(cache_bytes > 0 ? cache_bytes : kCacheBytes);
   for (uint32_t other = 0; other < seats; ++other) {
-    made->others_.push_back(std::make_unique<Segment>());
+    made->others_.push_back(std::make_unique<MappedSegment>());
     if (other != seat) {
-      Status mapped = made->others_.back()->map(std::move(memories[other]));
+      Status mapped = made->others_.back()->map(std::move(segments[other]));
       if (!mapped.ok()) return mapped;
     }
-    const Segment& segment = other == seat ? own : *made->others_.back();
+    const MappedSegment& segment = other == seat ? own : *made->others_.back();
     made->mapped_.push_back({segment.base(), segment.bytes()});
   }
   return {};

@@ -1,4 +1,4 @@
-// The memory that the ranks of this host share, as mapped here: the board and everybody's segment.
+// The memory that the ranks of this host share: mappings of the board and of every rank's segment.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "client/error.h"
-#include "client/segment.h"
+#include "client/mapped_segment.h"
 #include "daemon/base/fd.h"
 #include "daemon/board/board.h"
 
@@ -14,8 +14,9 @@ namespace tutti::client {
 
 class HostMemory {
  public:
-  // `memories`: a segment for each seat, of which this rank's is `own` already.
-  static Status open(Fd board, std::vector<Fd> memories, uint32_t seat, const Segment& own,
+  // `segments`: memfds by seat. That of this rank, `seat`, is mapped already, as `own`, which must
+  // outlive the object.
+  static Status open(Fd board, std::vector<Fd> segments, uint32_t seat, const MappedSegment& own,
                      std::unique_ptr<HostMemory>& made);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -25,15 +26,16 @@ class HostMemory {
   uint32_t seat() const { return seat_; }
   uint32_t seats() const { return view_.seats(); }
   const board::SegmentView& segment(uint32_t seat) const { return mapped_[seat]; }
-  uint64_t cache_bytes() const { return cache_bytes_; }  // Of the last level.
+  // Size of the last-level cache.
+  uint64_t cache_bytes() const { return cache_bytes_; }
 
  private:
   HostMemory() = default;
 
   board::View view_;
   uint32_t seat_ = 0;
-  std::vector<std::unique_ptr<Segment>> others_;  // By seat; none mapped for this rank.
-  std::vector<board::SegmentView> mapped_;        // By seat.
+  std::vector<std::unique_ptr<MappedSegment>> others_;  // By seat; not mapped for this rank.
+  std::vector<board::SegmentView> mapped_;              // By seat.
   uint64_t cache_bytes_ = 0;
 };
 

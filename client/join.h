@@ -1,40 +1,32 @@
-// The way in: what to join (arguments, then the environment) and the greeting on the agent's
-// socket.
+// Joining a job over the agent's Unix socket: the exchange of Hello and Welcome of
+// proto/session.proto.
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include <chrono>
 #include <vector>
 
-#include "client/error.h"
 #include "client/hello.h"
+#include "client/join_target.h"
 #include "daemon/base/fd.h"
 
 namespace tutti::client {
 
-struct JoinTarget {
-  std::string socket;
-  std::string job;
-  std::string token;
-  uint32_t rank = 0;
-  uint32_t world_size = 1;
-  uint32_t timeout_ms = 30'000;
-};
+using Clock = std::chrono::steady_clock;
+using TimePoint = Clock::time_point;
+using Millis = std::chrono::milliseconds;
 
-// `options` may be null. INVALID_ARGUMENT names what is missing or wrong and its variable.
-Status read_target(const tutti_join_options* options, JoinTarget& target);
-
-struct Greeting {
-  Fd socket;
-  Fd memory;
-  Fd doorbell;
-  Fd board;
-  std::vector<Fd> memories;  // The segments of this host's ranks, by seat.
+// What the job's worker sends to a rank that it admits.
+struct JoinReply {
+  Fd socket;    // Stays open while the rank takes part: end of file means that one died.
+  Fd memory;    // The memfd of this rank's segment.
+  Fd doorbell;  // An eventfd that wakes the worker.
+  Fd board;     // The memfd of the board.
+  std::vector<Fd> segments;  // The memfds of the segments of this host's ranks, by seat.
   Welcome welcome;
 };
 
-// Connects, says hello and waits for the welcome. Blocks at most half a second longer than the
-// target's timeout, so that the daemon's own, better informed, refusal comes first.
-Status greet(const JoinTarget& target, Greeting& greeting);
+// Connects to the agent, sends Hello and waits for Welcome. Blocks at most half a second longer
+// than the target's timeout, so that a refusal by the daemon, which knows the cause, comes first.
+Status join_job(const JoinTarget& target, JoinReply& reply);
 
 }  // namespace tutti::client

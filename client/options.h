@@ -1,4 +1,4 @@
-// The C ABI's structs of options, which begin with their size.
+// Reads option structs of the C ABI, which begin with their size.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace tutti::client {
 
-// What is larger is no size of any release, but a value that nobody set.
+// A larger size is not that of any release, but an uninitialized value.
 inline constexpr size_t kOptionsBytesMax = 4096;
 
-// Copies what the caller's header knows of the struct into `given`, which holds the defaults; NULL:
-// nothing. Of a newer header's struct the fields not known here are ignored. INVALID_ARGUMENT: a
-// size that the struct never had; `least` is that of its first release.
+// Copies the fields that the caller's header has into `given`, which holds the defaults; NULL:
+// none. Fields of a newer header that are unknown here are ignored. INVALID_ARGUMENT: a size that
+// the struct never had; `least` is that of its first release.
 template <class Options>
 Status read_sized(const Options* options, size_t least, const char* defaults, Options& given) {
   if (options == nullptr) return {};

@@ -1,31 +1,24 @@
-// The C ABI: each function is a few lines over the client's rooms.
+// The functions of tutti.h over the other files of the client.
 #include "client/tutti.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string_view>
 
-#include "client/operation.h"
+#include "client/submission.h"
 #include "proto/types.h"
 
-using tutti::failed_precondition;
 using tutti::invalid_argument;
-using tutti::resource_exhausted;
 using tutti::Status;
-using tutti::client::Calls;
+using tutti::client::CollectiveArgs;
 using tutti::client::Connection;
 using tutti::client::guarded;
-using tutti::client::JoinTarget;
-using tutti::client::Operation;
-using tutti::client::remember;
-using tutti::client::TensorList;
-using tutti::client::Ticket;
+using tutti::client::set_last_error;
 
 namespace {
 
 tutti_code invalid(const char* what) {
-  return guarded([what] { return remember(invalid_argument(what)); });
+  return guarded([what] { return set_last_error(invalid_argument(what)); });
 }
 
 tutti_code no_group() { return invalid("the group is NULL; join first"); }
@@ -33,34 +26,37 @@ tutti_code no_group() { return invalid("the group is NULL; join first"); }
 struct FreeWork {
   void operator()(tutti_work* work) const { tutti_work_free(work); }
 };
-// Made before its operation begins: nothing can fail between the call and its handle.
+// Allocated before the operation starts, so that nothing can fail between that and the handle.
 using OwnedWork = std::unique_ptr<tutti_work, FreeWork>;
 
-template <class Asked>
-tutti_code run(tutti_group* group, const Asked& asked, const tutti_options* options,
+template <class Args>
+tutti_code run(tutti_group* group, const Args& args, const tutti_options* options,
                tutti_work** work) {
   if (work != nullptr) *work = nullptr;
   if (group == nullptr) return no_group();
   return guarded([&] {
-    if (work == nullptr) return remember(tutti::client::run(*group, asked, options, nullptr));
-    OwnedWork made(new tutti_work{group->connection, group->calls, nullptr});
-    const Status begun = tutti::client::run(*group, asked, options, &made->ticket);
-    if (!begun.ok()) return remember(begun);
+    if (work == nullptr) return set_last_error(tutti::client::run(*group, args, options, nullptr));
+    OwnedWork made(new tutti_work{group->connection, group->queue, nullptr});
+    const Status started = tutti::client::run(*group, args, options, &made->op);
+    if (!started.ok()) return set_last_error(started);
     *work = made.release();
     return TUTTI_OK;
   });
 }
 
-void make_calls(tutti_group& group, uint32_t area) {
+// Completes a group whose connection, rank and ranks are set.
+void make_queue(tutti_group& group, uint32_t area) {
   Connection& connection = *group.connection;
-  group.calls = std::make_shared<Calls>(connection, area, connection.seats_of(group.ranks),
-                                        static_cast<uint32_t>(group.ranks.size()));
+  group.queue =
+      std::make_shared<tutti::client::OpQueue>(connection, area, connection.seats_of(group.ranks),
+                                               static_cast<uint32_t>(group.ranks.size()));
   std::set<std::string_view> hosts;
   for (const uint32_t rank : group.ranks) hosts.insert(connection.hosts()[rank]);
   group.hosts = static_cast<uint32_t>(hosts.size());
-  connection.add(group.calls);
+  connection.add(group.queue);
 }
 
+// This rank's position in the list of a sub-group's ranks. INVALID_ARGUMENT: the list is wrong.
 Status find_member(const tutti_group& group, const uint32_t* ranks, size_t count,
                    uint32_t& position) {
   if (!group.is_job) return invalid_argument("a sub-group is made from the whole job's group");
@@ -68,7 +64,7 @@ Status find_member(const tutti_group& group, const uint32_t* ranks, size_t count
     return invalid_argument("ranks is NULL; list the job's ranks that form the sub-group");
   if (count > group.ranks.size())
     return invalid_argument("a sub-group of " + std::to_string(count) +
-                            " ranks is larger than the job, which " + "has " +
+                            " ranks is larger than the job, which has " +
                             std::to_string(group.ranks.size()));
   const uint32_t* end = ranks + count;
   const uint32_t* self = std::find(ranks, end, group.rank);
@@ -90,14 +86,14 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
   if (group == nullptr) return invalid("there is no place for the group");
   *group = nullptr;
   return guarded([&] {
-    JoinTarget target;
-    if (Status s = tutti::client::read_target(options, target); !s.ok()) return remember(s);
+    tutti::client::JoinTarget target;
+    if (Status s = tutti::client::read_target(options, target); !s.ok()) return set_last_error(s);
     auto joined = std::make_unique<tutti_group>();
-    if (Status s = Connection::open(target, joined->connection); !s.ok()) return remember(s);
+    if (Status s = Connection::open(target, joined->connection); !s.ok()) return set_last_error(s);
     joined->rank = target.rank;
     joined->is_job = true;
     for (uint32_t rank = 0; rank < target.world_size; ++rank) joined->ranks.push_back(rank);
-    make_calls(*joined, 0);
+    make_queue(*joined, 0);
     *group = joined.release();
     return TUTTI_OK;
   });
@@ -106,7 +102,8 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
 tutti_code tutti_leave(tutti_group* group) {
   if (group == nullptr) return no_group();
   return guarded([group] {
-    if (group->left) return remember(failed_precondition("the group was left already"));
+    if (group->left)
+      return set_last_error(tutti::failed_precondition("the group was left already"));
     if (group->is_job) group->connection->leave();
     group->left = true;
     return TUTTI_OK;
@@ -126,13 +123,12 @@ tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t coun
   if (group == nullptr) return no_group();
   return guarded([&] {
     auto made = std::make_unique<tutti_group>();
-    if (Status s = find_member(*group, ranks, count, made->rank); !s.ok()) return remember(s);
+    if (Status s = find_member(*group, ranks, count, made->rank); !s.ok()) return set_last_error(s);
     made->connection = group->connection;
     made->ranks.assign(ranks, ranks + count);
-    Connection::Subgroup agreed;
-    if (Status s = group->connection->make_subgroup(ranks, count, agreed); !s.ok())
-      return remember(s);
-    make_calls(*made, agreed.area);
+    const tutti::Result<uint32_t> area = group->connection->make_subgroup({ranks, count});
+    if (!area.ok()) return set_last_error(area.status());
+    make_queue(*made, *area);
     *subgroup = made.release();
     return TUTTI_OK;
   });
@@ -163,8 +159,8 @@ void* tutti_alloc(tutti_group* group, size_t bytes) {
   return guarded([&]() -> void* {
     std::byte* memory = group->connection->allocate(bytes);
     if (memory == nullptr)
-      remember(resource_exhausted("the segment has no room for " + std::to_string(bytes) +
-                                  " bytes; raise segment_bytes"));
+      set_last_error(tutti::resource_exhausted(
+          "the segment has no room for " + std::to_string(bytes) + " bytes; raise segment_bytes"));
     return memory;
   });
 }
@@ -180,55 +176,57 @@ void tutti_free(tutti_group* group, void* memory) {
 tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_t count,
                             tutti_dtype dtype, tutti_op op, const tutti_options* options,
                             tutti_work** work) {
-  return run(group, Operation{TUTTI_ALL_REDUCE, in, out, count, dtype, op, 0}, options, work);
+  return run(group, CollectiveArgs{TUTTI_ALL_REDUCE, in, out, count, dtype, op, 0}, options, work);
 }
 
 tutti_code tutti_all_reduce_many(tutti_group* group, const void* const* ins, void* const* outs,
                                  const size_t* counts, size_t size, tutti_dtype dtype, tutti_op op,
                                  const tutti_options* options, tutti_work** work) {
-  return run(group, TensorList{ins, outs, counts, size, dtype, op}, options, work);
+  return run(group, tutti::client::TensorListArgs{ins, outs, counts, size, dtype, op}, options,
+             work);
 }
 
 tutti_code tutti_reduce(tutti_group* group, const void* in, void* out, size_t count,
                         tutti_dtype dtype, tutti_op op, int32_t root, const tutti_options* options,
                         tutti_work** work) {
-  return run(group, Operation{TUTTI_REDUCE, in, out, count, dtype, op, root}, options, work);
+  return run(group, CollectiveArgs{TUTTI_REDUCE, in, out, count, dtype, op, root}, options, work);
 }
 
 tutti_code tutti_broadcast(tutti_group* group, void* buffer, size_t count, tutti_dtype dtype,
                            int32_t root, const tutti_options* options, tutti_work** work) {
-  return run(group, Operation{TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root},
+  return run(group, CollectiveArgs{TUTTI_BROADCAST, buffer, buffer, count, dtype, TUTTI_SUM, root},
              options, work);
 }
 
 tutti_code tutti_all_gather(tutti_group* group, const void* in, void* out, size_t count,
                             tutti_dtype dtype, const tutti_options* options, tutti_work** work) {
-  return run(group, Operation{TUTTI_ALL_GATHER, in, out, count, dtype, TUTTI_SUM, 0}, options,
+  return run(group, CollectiveArgs{TUTTI_ALL_GATHER, in, out, count, dtype, TUTTI_SUM, 0}, options,
              work);
 }
 
 tutti_code tutti_reduce_scatter(tutti_group* group, const void* in, void* out, size_t count,
                                 tutti_dtype dtype, tutti_op op, const tutti_options* options,
                                 tutti_work** work) {
-  return run(group, Operation{TUTTI_REDUCE_SCATTER, in, out, count, dtype, op, 0}, options, work);
+  return run(group, CollectiveArgs{TUTTI_REDUCE_SCATTER, in, out, count, dtype, op, 0}, options,
+             work);
 }
 
 tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti_work** work) {
-  return run(group, Operation{}, options, work);
+  return run(group, CollectiveArgs{}, options, work);
 }
 
 tutti_code tutti_work_wait(tutti_work* work, int32_t timeout_ms) {
   if (work == nullptr) return invalid("the work is NULL");
-  return guarded([&] { return remember(work->calls->wait(*work->ticket, timeout_ms)); });
+  return guarded([&] { return set_last_error(work->queue->wait(*work->op, timeout_ms)); });
 }
 
 int tutti_work_done(tutti_work* work) {
   if (work == nullptr) return 1;
-  return guarded([work] { return work->calls->done(*work->ticket) ? 1 : 0; });
+  return guarded([work] { return work->queue->poll(*work->op) ? 1 : 0; });
 }
 
 void tutti_work_free(tutti_work* work) {
   if (work == nullptr) return;
   const std::unique_ptr<tutti_work> owned(work);
-  if (work->ticket != nullptr) guarded([work] { work->calls->abandon(work->ticket); });
+  if (work->op != nullptr) guarded([work] { work->queue->abandon(work->op); });
 }

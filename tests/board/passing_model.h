@@ -1,7 +1,7 @@
 // A model of ranks of one host whose tensors pass through windows, of the worker that uses them,
 // and of the link that it lends them to. Small enough to run in every interleaving. The ranks and
 // the worker run the procedures of daemon/board, one access of shared memory a step; a rank goes on
-// as client/stage.cc does. The operation may fail whenever the worker is not in a procedure.
+// as client/staged_op.cc does. The operation may fail whenever the worker is not in a procedure.
 #pragma once
 
 #include <cstdint>

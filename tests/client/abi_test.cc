@@ -1,5 +1,5 @@
-// The C ABI against what C programs hand in by mistake: nothing where something is needed, and
-// structs that nobody filled in.
+// The C ABI with wrong arguments: NULL handles and buffers, uninitialized structs, memory that is
+// too small.
 #include <array>
 
 #include "tests/client/fixture.h"
@@ -16,8 +16,8 @@ class ClientAbiTest : public ClientTest {
     EXPECT_EQ(tutti_last_error()->code, TUTTI_INVALID_ARGUMENT);
     EXPECT_THAT(tutti_last_error()->message, HasSubstr(words));
   }
-  // Calls that rank 0 made and that were refused keep their places: the others' fail by its name,
-  // until all meet again.
+  // Operations of rank 0 that were refused keep their places: the other ranks' barriers fail,
+  // naming rank 0, until all ranks meet in one.
   void expect_all_work() {
     each([this](int rank) {
       constexpr int kRefusedMost = 100;
@@ -33,7 +33,7 @@ class ClientAbiTest : public ClientTest {
   float x_ = 1;
 };
 
-TEST_F(ClientAbiTest, NoGroupIsRefused) {
+TEST_F(ClientAbiTest, ANullGroupIsRefused) {
   tutti_work* work = nullptr;
   float* x = &x_;
   const size_t one = 1;
@@ -61,7 +61,7 @@ TEST_F(ClientAbiTest, NoGroupIsRefused) {
   expect_invalid(tutti_last_error()->code, words);
 }
 
-TEST_F(ClientAbiTest, NoGroupHasNoRank) {
+TEST_F(ClientAbiTest, ANullGroupHasNoRank) {
   EXPECT_EQ(tutti_rank(nullptr), -1);
   EXPECT_EQ(tutti_world_size(nullptr), 0);
   EXPECT_EQ(tutti_epoch(nullptr), 0u);
@@ -69,7 +69,7 @@ TEST_F(ClientAbiTest, NoGroupHasNoRank) {
   EXPECT_EQ(tutti_host_of(nullptr, -1), nullptr);
 }
 
-TEST_F(ClientAbiTest, FreeingNothingDoesNothing) {
+TEST_F(ClientAbiTest, FreeingNullDoesNothing) {
   join_all();
   tutti_group_free(nullptr);
   tutti_work_free(nullptr);
@@ -82,7 +82,7 @@ TEST_F(ClientAbiTest, FreeingNothingDoesNothing) {
   expect_all_work();
 }
 
-TEST_F(ClientAbiTest, NoPlaceForAResultIsRefused) {
+TEST_F(ClientAbiTest, ANullPlaceForAResultIsRefused) {
   join_all();
   const tutti_join_options options = tutti_join_defaults();
   expect_invalid(tutti_join(nullptr, nullptr), "no place for the group");
@@ -92,7 +92,7 @@ TEST_F(ClientAbiTest, NoPlaceForAResultIsRefused) {
   expect_all_work();
 }
 
-TEST_F(ClientAbiTest, RanksThatAreNoListAreRefused) {
+TEST_F(ClientAbiTest, WrongListsOfRanksAreRefused) {
   join_all();
   const uint32_t self = 0;
   tutti_group* made = groups[0];
@@ -106,7 +106,7 @@ TEST_F(ClientAbiTest, RanksThatAreNoListAreRefused) {
   expect_all_work();
 }
 
-TEST_F(ClientAbiTest, NoBufferIsRefused) {
+TEST_F(ClientAbiTest, ANullBufferIsRefused) {
   join_all();
   float* x = &x_;
   tutti_group* g = group(0);
@@ -122,30 +122,35 @@ TEST_F(ClientAbiTest, NoBufferIsRefused) {
   expect_all_work();
 }
 
-TEST_F(ClientAbiTest, ListsThatAreNoneAreRefused) {
+TEST_F(ClientAbiTest, WrongListsOfTensorsAreRefused) {
   join_all();
-  const void* in = &x_;
-  void* out = &x_;
-  const void* no_in = nullptr;
-  void* no_out = nullptr;
-  const size_t one = 1;
-  const auto many = [&](const void* const* ins, void* const* outs, const size_t* counts,
-                        size_t size) {
-    return tutti_all_reduce_many(group(0), ins, outs, counts, size, TUTTI_F32, TUTTI_SUM, nullptr,
+  const std::array<const void*, 2> ins = {&x_, &x_};
+  const std::array<const void*, 2> ins_without_second = {&x_, nullptr};
+  const std::array<void*, 2> outs = {&x_, &x_};
+  const std::array<void*, 2> outs_without_first = {nullptr, &x_};
+  const std::array<size_t, 2> ones = {1, 1};
+  const std::array<size_t, 2> huge = {1, SIZE_MAX / 2};
+  const std::array<size_t, 2> huge_in_all = {SIZE_MAX / 4, SIZE_MAX / 4};
+  const auto many = [&](const void* const* in, void* const* out, const size_t* counts,
+                        size_t size = 2) {
+    return tutti_all_reduce_many(group(0), in, out, counts, size, TUTTI_F32, TUTTI_SUM, nullptr,
                                  nullptr);
   };
-  expect_invalid(many(nullptr, &out, &one, 1), "a list of tensors is NULL");
-  expect_invalid(many(&in, nullptr, &one, 1), "a list of tensors is NULL");
-  expect_invalid(many(&in, &out, nullptr, 1), "a list of tensors is NULL");
-  expect_invalid(many(&no_in, &out, &one, 1), "tensor 0 of the list: a buffer is NULL");
-  expect_invalid(many(&in, &no_out, &one, 1), "tensor 0 of the list: a buffer is NULL");
+  expect_invalid(many(nullptr, outs.data(), ones.data()), "a list of tensors is NULL");
+  expect_invalid(many(ins.data(), nullptr, ones.data()), "a list of tensors is NULL");
+  expect_invalid(many(ins.data(), outs.data(), nullptr), "a list of tensors is NULL");
+  expect_invalid(many(ins_without_second.data(), outs.data(), ones.data()),
+                 "tensor 1 of the list: a buffer is NULL");
+  expect_invalid(many(ins.data(), outs_without_first.data(), ones.data()),
+                 "tensor 0 of the list: a buffer is NULL");
+  expect_invalid(many(ins.data(), outs.data(), huge.data()), "tensor 1 of the list: count ");
+  expect_invalid(many(ins.data(), outs.data(), huge_in_all.data()), "more than any memory holds");
   for (const size_t size : {size_t{1} << 24, size_t{1} << 40, SIZE_MAX})
-    expect_invalid(many(&in, &out, &one, size), "at most 16777215");
+    expect_invalid(many(ins.data(), outs.data(), ones.data(), size), "at most 16777215");
   expect_all_work();
 }
 
-// A struct of another size than any release's was never filled in.
-TEST_F(ClientAbiTest, OptionsOfNoSizeAreRefused) {
+TEST_F(ClientAbiTest, UninitializedOptionsAreRefused) {
   join_all();
   tutti_options options = tutti_defaults();
   tutti_join_options join_options = tutti_join_defaults();
@@ -210,7 +215,7 @@ TEST_F(ClientAbiTest, ABlockIsNotOverrun) {
 
 TEST_F(ClientAbiTest, ABlockInAListIsNotOverrun) {
   join_all();
-  for (const size_t count : {size_t{10}, size_t{1} << 17}) {  // Packed, and by itself.
+  for (const size_t count : {size_t{10}, size_t{1} << 17}) {  // Copied as a whole, and staged.
     auto* block = static_cast<float*>(tutti_alloc(group(0), count * sizeof(float)));
     std::vector<float> ordinary(count + 1);
     const size_t more = count + 1;

@@ -1,4 +1,4 @@
-// Lists of tensors through the C ABI: of every shape, in every kind of memory, and how they fail.
+// tutti_all_reduce_many(): lists of many sizes in every kind of memory, and how they fail.
 #include <numeric>
 
 #include "proto/board.h"
@@ -14,7 +14,7 @@ constexpr size_t kBucketMost = (size_t{4} << 20) / sizeof(float);
 
 class BatchTest : public ClientTest {
  protected:
-  // One rank's tensors, every third of them shared where asked, reduced in place or into others.
+  // One rank's tensors. If `shared`, every third input and every second output is shared memory.
   class List {
    public:
     List(tutti_group* group, int rank, const std::vector<size_t>& counts, bool shared,
@@ -60,7 +60,7 @@ class BatchTest : public ClientTest {
   }
 };
 
-TEST_F(BatchTest, ListsOfEveryShapeInEveryMemory) {
+TEST_F(BatchTest, ListsOfManySizesInEveryMemory) {
   join_all();
   const std::vector<std::vector<size_t>> lists = {
       {},
@@ -89,7 +89,7 @@ TEST_F(BatchTest, MoreTensorsThanAGroupHasSlots) {
   reduce_everywhere(std::vector<size_t>(kBoardSlots + 50, 1000));
 }
 
-TEST_F(BatchTest, AnswersLaterWhenAskedTo) {
+TEST_F(BatchTest, WorksCanBeWaitedForInAnyOrder) {
   join_all();
   each([&](int rank) {
     List first(group(rank), rank, {3, kPackedMost * 2, 4}, true, true);
@@ -121,12 +121,12 @@ TEST_F(BatchTest, NothingStaysHeldWhenWorksAreDropped) {
     }
     ASSERT_EQ(tutti_barrier(group(rank), nullptr, nullptr), TUTTI_OK);
     void* after = tutti_alloc(group(rank), 1);
-    EXPECT_EQ(after, before) << "a bucket was not given back";
+    EXPECT_EQ(after, before) << "a copy was not released";
     tutti_free(group(rank), after);
   });
 }
 
-// The part of kFailingCount elements fails; the rest is waited for, and the group goes on.
+// The list has kFailingCount elements, which the fake job refuses. The group stays usable.
 TEST_F(BatchTest, AListThatFailsIsOneFailure) {
   join_all();
   each([&](int rank) {
@@ -138,7 +138,7 @@ TEST_F(BatchTest, AListThatFailsIsOneFailure) {
   reduce_everywhere({1, 2, 3});
 }
 
-TEST_F(BatchTest, WaitingEndsWhenTimeIsUpAndMayBeTakenUpAgain) {
+TEST_F(BatchTest, AWorkMayBeWaitedForAgainAfterATimeout) {
   join_all();
   std::vector<std::unique_ptr<List>> lists;
   for (int rank = 0; rank < kWorld; ++rank)
@@ -180,25 +180,6 @@ TEST_F(BatchTest, AKilledWorkerIsNamed) {
   EXPECT_EQ(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE);
   EXPECT_THAT(tutti_last_error()->message, HasSubstr("the worker of job 'demo' on host a (pid "));
   tutti_work_free(work);
-}
-
-TEST_F(BatchTest, BadListsAreRefusedByName) {
-  join_all();
-  float x = 0;
-  const void* ins[] = {&x, nullptr};
-  void* outs[] = {&x, &x};
-  const size_t counts[] = {1, 1};
-  const size_t huge[] = {1, SIZE_MAX / 2};
-  const auto reduce = [&](const void* const* in, void* const* out, const size_t* count) {
-    return tutti_all_reduce_many(group(0), in, out, count, 2, TUTTI_F32, TUTTI_SUM, nullptr,
-                                 nullptr);
-  };
-  EXPECT_EQ(reduce(nullptr, outs, counts), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(reduce(ins, nullptr, counts), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(reduce(ins, outs, nullptr), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(reduce(ins, outs, huge), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(reduce(ins, outs, counts), TUTTI_INVALID_ARGUMENT);
-  EXPECT_THAT(tutti_last_error()->message, HasSubstr("tensor 1 of the list: a buffer is NULL"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The C ABI's collectives on every kind of memory, and work under way.
+// The C ABI: collectives on every kind of memory, works, sub-groups, and the limit of operations.
 #include <numeric>
 
 #include "proto/board.h"
@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 constexpr size_t kCount = 1000;
 
-TEST_F(ClientTest, JoiningTellsWhoAndWhere) {
+TEST_F(ClientTest, AGroupKnowsItsRanksAndHosts) {
   join_all();
   for (int rank = 0; rank < kWorld; ++rank) {
     EXPECT_EQ(tutti_rank(group(rank)), rank);
@@ -24,7 +24,7 @@ TEST_F(ClientTest, JoiningTellsWhoAndWhere) {
   }
 }
 
-// Where the input and the output of a rank live: shared or ordinary memory, or one buffer.
+// The memory of a rank's input and output: shared or ordinary, separate or in place.
 struct Memory {
   bool in_shared;
   bool out_shared;
@@ -141,7 +141,7 @@ TEST_F(ClientTest, MisalignedMemoryIsCopied) {
   });
 }
 
-TEST_F(ClientTest, EmptyTensorsAndBarriersMeet) {
+TEST_F(ClientTest, EmptyTensorsAndBarriers) {
   join_all();
   std::atomic<int> before = 0;
   each([&](int rank) {
@@ -154,7 +154,7 @@ TEST_F(ClientTest, EmptyTensorsAndBarriersMeet) {
   });
 }
 
-TEST_F(ClientTest, ManyInFlightComeOutRight) {
+TEST_F(ClientTest, ManyOperationsAtOnce) {
   join_all();
   each([&](int rank) {
     std::vector<std::vector<float>> tensors;
@@ -175,8 +175,7 @@ TEST_F(ClientTest, ManyInFlightComeOutRight) {
   });
 }
 
-// A call that gave up would leave its place in the order to the next one.
-TEST_F(ClientTest, ACallBeyondWhatMayBeUnderWayWaitsForRoom) {
+TEST_F(ClientTest, ACallWaitsWhileAllSlotsAreInUse) {
   join_all();
   std::vector<tutti_work*> works(kBoardSlots);
   for (tutti_work*& work : works) ASSERT_EQ(tutti_barrier(group(0), nullptr, &work), TUTTI_OK);
@@ -200,8 +199,8 @@ TEST_F(ClientTest, ACallBeyondWhatMayBeUnderWayWaitsForRoom) {
   }
 }
 
-// Nobody comes: who is so far ahead ends in time, by the name of who keeps it waiting.
-TEST_F(ClientTest, ACallThatFindsNoRoomEndsInTime) {
+// The other ranks never call, so the slots stay in use.
+TEST_F(ClientTest, ACallWithoutAFreeSlotFailsInTime) {
   join_all();
   tutti_options options = tutti_defaults();
   options.timeout_ms = 200;
@@ -217,7 +216,7 @@ TEST_F(ClientTest, ACallThatFindsNoRoomEndsInTime) {
   }
 }
 
-TEST_F(ClientTest, WaitingTooShortlyLosesNothing) {
+TEST_F(ClientTest, AWorkMayBeWaitedForAgainAfterATimeout) {
   join_all();
   std::vector<float> x = input(0, kCount);
   tutti_work* work = nullptr;
@@ -239,7 +238,7 @@ TEST_F(ClientTest, WaitingTooShortlyLosesNothing) {
   tutti_work_free(work);
 }
 
-TEST_F(ClientTest, AbandonedWorkKeepsItsMemoryUntilTheWorkerIsThrough) {
+TEST_F(ClientTest, AFreedWorkKeepsItsMemoryUntilTheOperationEnds) {
   join_all();
   auto* x = static_cast<float*>(tutti_alloc(group(0), kCount * sizeof(float)));
   std::ranges::copy(input(0, kCount), x);
@@ -296,7 +295,7 @@ TEST_F(ClientTest, OneGroupManyThreads) {
   });
 }
 
-// An agent as one that is stopped. The second join does not even get into its queue.
+// The listener never accepts, like an agent that is stopped. The second join waits in connect().
 TEST(ClientJoin, AgentThatDoesNotAnswerIsNamedInTime) {
   const std::string path = testing::TempDir() + "stopped_" + std::to_string(getpid()) + ".sock";
   const Result<Fd> listener = listen_unix(path, SOCK_STREAM, 0600);
@@ -315,7 +314,7 @@ TEST(ClientJoin, AgentThatDoesNotAnswerIsNamedInTime) {
     EXPECT_EQ(tutti_join(&options, &group), TUTTI_DEADLINE_EXCEEDED);
     const auto took = Clock::now() - begin;
     EXPECT_GE(took, Millis(300));
-    EXPECT_LT(took, Millis(300 + 2'500));  // By rights half a second: the machine may be busy.
+    EXPECT_LT(took, Millis(300 + 2'500));  // Half a second of grace, and slack for a busy machine.
     EXPECT_THAT(
         tutti_last_error()->message,
         testing::HasSubstr("the agent at " + who + " did not answer rank 1 of job 'demo' in time"));

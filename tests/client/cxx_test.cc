@@ -1,4 +1,4 @@
-// The C++ skin: values, failures as exceptions, handles that free themselves.
+// tutti.hpp: collectives of every element type, works, shared memory, exceptions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What the C ABI says when things go wrong, and that it says so at once.
+// Failures through the C ABI: their codes, messages and culprits, and that they come in time.
 #include <poll.h>
 #include <sys/wait.h>
 
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 std::string last_message() { return tutti_last_error()->message; }
 
-// Joining from arguments and environment alone; each test sets what it needs.
+// Joins with options and environment variables, which each test sets.
 class JoinTest : public testing::Test {
  protected:
   void TearDown() override {
@@ -94,7 +94,7 @@ TEST_F(JoinTest, PassesOnTheAgentsRefusal) {
   EXPECT_EQ(tutti_last_error()->rank, -1);
 }
 
-// An agent that answers with whatever the test says.
+// Accepts one connection, reads the Hello and answers with `bytes`.
 void answer_with(const Fd& listener, const std::string& bytes) {
   pollfd ready{listener.get(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 30'000), 1);
@@ -111,7 +111,7 @@ std::string framed(const v1::Welcome& welcome) {
   return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + body;
 }
 
-TEST_F(JoinTest, SurvivesStrangeAnswers) {
+TEST_F(JoinTest, RefusesWrongAnswers) {
   v1::Welcome other_version;
   other_version.set_version(kProtocolVersion + 1);
   v1::Welcome no_segment;
@@ -142,7 +142,7 @@ TEST_F(JoinTest, SurvivesStrangeAnswers) {
 
 using ClientFailureTest = ClientTest;
 
-// Of two trainers with the same rank, whichever comes second is refused.
+// Of two trainers with the same rank, the second is refused.
 TEST_F(ClientFailureTest, RankTakenIsRefusedWithTheCulprit) {
   std::counting_semaphore<2> returned{0};
   std::array<tutti_code, 2> codes{};
@@ -190,8 +190,8 @@ TEST_F(ClientFailureTest, MeanOfIntegersFailsForAll) {
   });
 }
 
-// What the library refuses keeps its place in the order: else rank 0's next call would meet the
-// others' present one.
+// A refused call keeps its place in the order. Otherwise rank 0's next call would be matched with
+// the other ranks' current one.
 TEST_F(ClientFailureTest, ACallRefusedInTheLibraryFailsForAllAtOnce) {
   join_all();
   float x = 1;
@@ -231,7 +231,7 @@ TEST_F(ClientFailureTest, ACallRefusedInTheLibraryFailsForAllAtOnce) {
   }
 }
 
-TEST_F(ClientFailureTest, LocalMistakesThatAreNoCallsCostTheOthersNothing) {
+TEST_F(ClientFailureTest, MistakesOutsideOfCollectivesDoNotAffectOthers) {
   join_all();
   const std::array<uint32_t, 2> others = {1, 2};
   tutti_group* subgroup = nullptr;
@@ -249,7 +249,7 @@ TEST_F(ClientFailureTest, OperationEndsAtItsDeadline) {
   EXPECT_EQ(last_message(), "not all ranks came in time");
 }
 
-TEST_F(ClientFailureTest, DeadWorkerIsSeenAtOnceAndForever) {
+TEST_F(ClientFailureTest, ADeadWorkerIsDetectedAtOnce) {
   join_all();
   tutti_work* work = nullptr;
   ASSERT_EQ(tutti_barrier(group(0), nullptr, &work), TUTTI_OK);
@@ -265,7 +265,7 @@ TEST_F(ClientFailureTest, DeadWorkerIsSeenAtOnceAndForever) {
   EXPECT_EQ(tutti_barrier(group(1), nullptr, nullptr), TUTTI_UNAVAILABLE);
 }
 
-TEST_F(ClientFailureTest, WhatWasDoneBeforeTheWorkersDeathIsKept) {
+TEST_F(ClientFailureTest, ResultsFromBeforeTheWorkersDeathAreKept) {
   join_all();
   float x = 1;
   tutti_work* work = nullptr;
@@ -283,10 +283,10 @@ TEST_F(ClientFailureTest, WhatWasDoneBeforeTheWorkersDeathIsKept) {
   tutti_work_free(work);
 }
 
-TEST_F(ClientFailureTest, WorkerThatForgetsIsNotWaitedForForever) {
+TEST_F(ClientFailureTest, AWorkerThatNeverAnswersIsGivenUp) {
   join_all();
   void* staged = tutti_alloc(group(0), kForgottenCount * sizeof(float));
-  tutti_free(group(0), staged);  // The next of its size goes there.
+  tutti_free(group(0), staged);  // The next allocation of this size gets it.
   tutti_options options = tutti_defaults();
   options.timeout_ms = 1;
   std::vector<float> x(kForgottenCount);
@@ -333,7 +333,7 @@ TEST_F(ClientFailureTest, ForkedChildDoesNoHarm) {
   each([&](int rank) { EXPECT_EQ(tutti_barrier(group(rank), nullptr, nullptr), TUTTI_OK); });
 }
 
-TEST_F(ClientFailureTest, NothingIsLeft) {
+TEST_F(ClientFailureTest, NoDescriptorLeaks) {
   join_all();
   for (tutti_group*& group : groups) tutti_group_free(std::exchange(group, nullptr));
   size_t before = 0;

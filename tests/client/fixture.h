@@ -1,4 +1,4 @@
-// Ranks as threads of one process, joined through the C ABI to a fake worker.
+// Fixture: three ranks, as threads of this process, that join a FakeJob through the C ABI.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -39,14 +39,14 @@ class ClientTest : public testing::Test {
           << tutti_last_error()->message;
     });
   }
-  // Runs `body` for every rank at once.
+  // Runs `body` for all ranks at the same time.
   static void each(const std::function<void(int rank)>& body) {
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < kWorld; ++rank) ranks.emplace_back(body, rank);
     for (std::thread& rank : ranks) rank.join();
   }
   tutti_group* group(int rank) const { return groups[static_cast<size_t>(rank)]; }
-  // Element i of rank r's input.
+  // A rank's input: i + 100 * rank. summed(i) is the sum of element i over all ranks.
   static std::vector<float> input(int rank, size_t count) {
     std::vector<float> values(count);
     for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i + 100u * unsigned(rank));
@@ -59,7 +59,7 @@ class ClientTest : public testing::Test {
   std::vector<tutti_group*> groups;
 };
 
-// A tensor of one rank in the kind of memory asked for.
+// A tensor in shared or ordinary memory.
 class Buffer {
  public:
   Buffer(tutti_group* group, bool shared, size_t count)

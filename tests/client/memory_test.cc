@@ -1,5 +1,5 @@
-// Where memory runs out inside a call: a code, never an exception, and the next call goes on. Every
-// allocation of a call fails once, one after the other.
+// Calls that run out of memory return RESOURCE_EXHAUSTED, and the next call works. Each test makes
+// every allocation of a call fail, one after the other.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -35,7 +35,7 @@ class ClientMemoryTest : public ::testing::Test {
     return tutti_join(&options, &group_);
   }
 
-  // With each of its allocations failing in turn; then none fails, and it is OK.
+  // Repeats the call, with its first, second, ... allocation failing, until none is left to fail.
   static void sweep(const char* what, const std::function<tutti_code()>& call) {
     int64_t refused = 0;
     for (int64_t nth = 0; nth < kAllocationsMost; ++nth) {
@@ -48,7 +48,7 @@ class ClientMemoryTest : public ::testing::Test {
         EXPECT_GT(refused, 0) << what << " allocates nothing: this tests nothing";
         return;
       }
-      if (code == TUTTI_OK) continue;  // What failed was no more than tidying up.
+      if (code == TUTTI_OK) continue;  // The failed allocation was optional.
       ++refused;
       EXPECT_EQ(code, TUTTI_RESOURCE_EXHAUSTED) << what << ", allocation " << nth;
       EXPECT_EQ(tutti_last_error()->code, TUTTI_RESOURCE_EXHAUSTED);
@@ -57,7 +57,7 @@ class ClientMemoryTest : public ::testing::Test {
     FAIL() << what << " goes on allocating";
   }
 
-  // What there is room for in all, to the segment's least block.
+  // Free bytes of the segment.
   size_t room() {
     size_t bytes = 0;
     std::vector<void*> blocks;
@@ -98,10 +98,10 @@ TEST_F(ClientMemoryTest, EveryCollective) {
   sweep("reduce_scatter",
         [&] { return tutti_reduce_scatter(group_, x, x, kCount, dtype, sum, nullptr, nullptr); });
   sweep("barrier", [&] { return tutti_barrier(group_, nullptr, nullptr); });
-  EXPECT_EQ(room(), room_before) << "what a failed call held of the segment is given back";
+  EXPECT_EQ(room(), room_before) << "a failed call releases what it held";
 }
 
-TEST_F(ClientMemoryTest, ALists) {
+TEST_F(ClientMemoryTest, AListOfTensors) {
   ASSERT_EQ(join(), TUTTI_OK);
   const std::array<const void*, 2> ins = {x_.data(), x_.data() + 500};
   const std::array<void*, 2> outs = {x_.data(), x_.data() + 500};
@@ -126,7 +126,7 @@ TEST_F(ClientMemoryTest, WorkThatIsWaitedForLater) {
   });
 }
 
-// A list that the segment has no room for is waited for inside the call: its window is given back.
+// A list that the segment has no room for is staged inside the call, which releases its window.
 TEST_F(ClientMemoryTest, AListWithoutRoomThatIsWaitedForLater) {
   ASSERT_EQ(join(), TUTTI_OK);
   std::vector<float> list(size_t{1} << 20, 1.0f);
@@ -149,7 +149,7 @@ TEST_F(ClientMemoryTest, AListWithoutRoomThatIsWaitedForLater) {
   tutti_free(group_, taken);
 }
 
-// A tensor that is held is not given back by tutti_free(): it goes with the last who holds it.
+// Every holder of a tensor must release it, or tutti_free() does not free it.
 TEST_F(ClientMemoryTest, AListOfSharedMemory) {
   ASSERT_EQ(join(), TUTTI_OK);
   const size_t room_before = room();
@@ -185,15 +185,14 @@ TEST_F(ClientMemoryTest, SubGroupsAndSharedMemory) {
   tutti_free(group_, memory);
 }
 
-// A mistake is refused without memory for its words, too.
-TEST_F(ClientMemoryTest, AMistakeIsStillRefused) {
+TEST_F(ClientMemoryTest, AWrongArgumentIsRefusedWithoutMemory) {
   allocations_left = 0;
   const tutti_code code = tutti_barrier(nullptr, nullptr, nullptr);
   allocations_left = -1;
   EXPECT_EQ(code, TUTTI_RESOURCE_EXHAUSTED);
 }
 
-TEST_F(ClientMemoryTest, AnythingElseThatIsThrownIsInternal) {
+TEST_F(ClientMemoryTest, OtherExceptionsAreInternal) {
   ASSERT_EQ(join(), TUTTI_OK);
   throws_something_else = true;
   allocations_left = 0;

@@ -1,4 +1,4 @@
-// The client's insides that need no daemon: greetings byte for byte, the arena.
+// Parts of the client that need no daemon: the encoding of Hello and Welcome, the arena, Backoff.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -17,7 +17,7 @@
 namespace tutti::client {
 namespace {
 
-TEST(ClientHello, IsWhatProtobufWrites) {
+TEST(ClientHello, EncodesAsProtobufDoes) {
   const Hello hello{1, "demo", "sécret", 3, 300, 70'000, 0xffffffff};
   v1::Hello expected;
   ASSERT_TRUE(expected.ParseFromString(encode(hello)));
@@ -32,7 +32,7 @@ TEST(ClientHello, IsWhatProtobufWrites) {
   EXPECT_EQ(encode(Hello{}), "");
 }
 
-TEST(ClientWelcome, IsReadAsProtobufWritesIt) {
+TEST(ClientWelcome, DecodesWhatProtobufEncodes) {
   v1::Welcome sent;
   sent.set_code(9);
   sent.set_message(std::string(1000, 'm'));
@@ -52,7 +52,7 @@ TEST(ClientWelcome, IsReadAsProtobufWritesIt) {
   EXPECT_EQ(welcome->hosts, (std::vector<std::string>{"a", "", "a"}));
 }
 
-TEST(ClientWelcome, SkipsWhatItDoesNotKnow) {
+TEST(ClientWelcome, SkipsUnknownFields) {
   std::string bytes;
   bytes += std::string("\x79\x01\x02\x03\x04\x05\x06\x07\x08", 9);  // Field 15, 8 bytes.
   bytes += std::string("\x7d\x01\x02\x03\x04", 5);                  // Field 15, 4 bytes.
@@ -63,10 +63,10 @@ TEST(ClientWelcome, SkipsWhatItDoesNotKnow) {
   const auto welcome = decode_welcome(bytes);
   ASSERT_TRUE(welcome.has_value());
   EXPECT_EQ(welcome->epoch, 5u);
-  EXPECT_EQ(welcome->culprit.rank, 0) << "protobuf leaves 0 out";
+  EXPECT_EQ(welcome->culprit.rank, 0) << "protobuf does not send 0";
 }
 
-// As protobuf does: what is not of the type that the schema says is none of its fields.
+// Like protobuf: a value of another type than the schema's is not the field's.
 TEST(ClientWelcome, SkipsKnownNumbersOfOtherTypes) {
   const std::string bytes("\x0a\x01x\x3d\x01\x02\x03\x04\x38\x01\x10\x01", 12);
   v1::Welcome real;
@@ -93,7 +93,7 @@ TEST(ClientWelcome, CutShortIsRefusedOrHarmless) {
     for (char& byte : garbage) byte = static_cast<char>(random());
     v1::Welcome real;
     if (decode_welcome(garbage).has_value() || !real.ParseFromString(garbage)) continue;
-    // Only what protobuf keeps as unknown may be too strange for us.
+    // Only bytes that protobuf keeps as unknown fields may be refused here.
     EXPECT_FALSE(real.GetReflection()->GetUnknownFields(real).empty());
   }
 }
@@ -108,7 +108,7 @@ class ArenaTest : public testing::Test {
               [this](uint64_t offset, uint64_t bytes) { discarded.emplace_back(offset, bytes); }};
 };
 
-TEST_F(ArenaTest, FreedBlocksAreTakenAgainFirst) {
+TEST_F(ArenaTest, FreedBlocksAreReusedFirst) {
   const auto a = arena.allocate(1000);
   const auto b = arena.allocate(1000);
   ASSERT_TRUE(a && b);
@@ -128,7 +128,7 @@ TEST_F(ArenaTest, NeighboursMerge) {
   EXPECT_EQ(arena.allocate(4096), kStart);
 }
 
-TEST_F(ArenaTest, WarmthBeyondTheLimitIsGivenBack) {
+TEST_F(ArenaTest, WarmBlocksBeyondTheLimitAreDiscarded) {
   const auto big = arena.allocate(16384);
   arena.release(*big);
   EXPECT_EQ(discarded, (std::vector<std::pair<uint64_t, uint64_t>>{{kStart, 16384}}));
@@ -148,14 +148,14 @@ TEST_F(ArenaTest, WarmAndColdTogetherServeTheLargest) {
 TEST_F(ArenaTest, BlockLivesUntilItsLastHolder) {
   const uint64_t block = *arena.allocate(100);
   EXPECT_EQ(arena.hold(block + 64, 36), block);
-  EXPECT_TRUE(arena.give_back(block));
-  EXPECT_FALSE(arena.give_back(block)) << "twice";
+  EXPECT_TRUE(arena.release_first(block));
+  EXPECT_FALSE(arena.release_first(block)) << "twice";
   EXPECT_NE(arena.allocate(100), block);
   arena.release(block);
   EXPECT_EQ(arena.allocate(100), block);
 }
 
-TEST_F(ArenaTest, HoldRefusesWhatIsNotOneBlock) {
+TEST_F(ArenaTest, HoldRefusesMemoryThatIsNotInOneBlock) {
   const uint64_t block = *arena.allocate(128);
   static_cast<void>(arena.allocate(128));
   EXPECT_FALSE(arena.hold(block + 64, 65).has_value());
@@ -163,16 +163,16 @@ TEST_F(ArenaTest, HoldRefusesWhatIsNotOneBlock) {
   EXPECT_FALSE(arena.hold(0, 1).has_value());
   EXPECT_FALSE(arena.hold(block, ~uint64_t{0}).has_value());
   const uint64_t small = *arena.allocate(40);
-  EXPECT_FALSE(arena.hold(small, 41).has_value()) << "more than was asked for, though rounded up";
+  EXPECT_FALSE(arena.hold(small, 41).has_value()) << "more than was requested, though rounded up";
   EXPECT_EQ(arena.room_at(small), 40u);
   EXPECT_EQ(arena.room_at(small + 30), 10u);
   EXPECT_EQ(arena.room_at(small + 41), 0u);
   EXPECT_EQ(arena.room_at(0), 0u);
   EXPECT_EQ(arena.room_at(kStart + kBytes), 0u);
-  EXPECT_FALSE(arena.give_back(block + 64));
+  EXPECT_FALSE(arena.release_first(block + 64));
 }
 
-// Random use against a plain model: blocks never overlap, and all memory comes back.
+// Random use: blocks in use never overlap, and all memory is free in the end.
 TEST_F(ArenaTest, NeverHandsOutTheSameBytesTwice) {
   std::mt19937_64 random(11);
   std::vector<std::pair<uint64_t, uint64_t>> live;
@@ -197,7 +197,7 @@ TEST_F(ArenaTest, NeverHandsOutTheSameBytesTwice) {
 
 // ---- Waiting ----
 
-// One core for this thread, and for those that it starts.
+// Pins this thread, and those that it starts, to one core.
 void stay_on_this_core() {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -205,7 +205,7 @@ void stay_on_this_core() {
   ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
 }
 
-// Threads that want the core, and never give it up by themselves.
+// Threads that use the core and never yield it.
 class BusyCore {
  public:
   explicit BusyCore(int threads) {
@@ -226,8 +226,8 @@ class BusyCore {
   std::vector<std::thread> threads_;
 };
 
-// A yield may leave the worker where it is.
-TEST(ClientBackoff, WhoWaitsForAWorkerWithoutACoreSleepsAtOnce) {
+// The scheduler may not run the worker when a rank yields.
+TEST(ClientBackoff, EndsAtOnceForAWorkerWithoutACore) {
   Cores cores;
   cores.enough = true;
   EXPECT_FALSE(Backoff(cores).pause(Backoff::Awaited::worker));
@@ -236,8 +236,8 @@ TEST(ClientBackoff, WhoWaitsForAWorkerWithoutACoreSleepsAtOnce) {
   EXPECT_TRUE(Backoff(cores).pause(Backoff::Awaited::worker));
 }
 
-// A yield lasts as long as the others' slices there: few of them end the wait, or it would miss its
-// deadline by a second.
+// There a yield lasts as long as the time slices of other threads, so few yields must end the wait:
+// otherwise it would miss a deadline by a second.
 TEST(ClientBackoff, IsSoonOverOnABusyCore) {
   std::thread waiting([] {
     stay_on_this_core();

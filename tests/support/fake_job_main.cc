@@ -1,5 +1,5 @@
-// The fake job as a program, for tests in other languages: fake_job SOCKET WORLD_SIZE. Says
-// "ready", serves until its input ends.
+// The fake job as a program, for tests in other languages: fake_job SOCKET WORLD_SIZE. Prints
+// "ready", and serves until its standard input ends.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,4 +1,6 @@
-// The greeting with an agent that means harm.
+// join_job() against an agent that sends wrong descriptors.
+#include "client/join.h"
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,24 +9,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <thread>
 #include <vector>
 
-#include "client/join.h"
 #include "daemon/session/session.h"
 #include "proto/board.h"
 #include "proto/session.pb.h"
+#include "tests/session/trainer.h"
 
 namespace tutti::client {
 namespace {
 
-size_t open_descriptors() {
-  using std::filesystem::directory_iterator;
-  return static_cast<size_t>(std::distance(directory_iterator("/proc/self/fd"), {}));
-}
-
-// A message about the descriptors of a welcome of one rank alone, all of them /dev/null's.
+// Sends the Welcome of a job of one rank, with `descriptors` descriptors of /dev/null.
 void send_welcome(int socket, size_t descriptors) {
   v1::Welcome welcome;
   welcome.set_version(kProtocolVersion);
@@ -51,13 +47,13 @@ void send_welcome(int socket, size_t descriptors) {
   EXPECT_EQ(sendmsg(socket, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
 }
 
-Status greet_agent_that_sends(size_t descriptors, Greeting& greeting) {
+Status join_agent_that_sends(size_t descriptors, JoinReply& reply) {
   const std::string path = ::testing::TempDir() + "greet_" + std::to_string(getpid()) + ".sock";
   const Result<tutti::Fd> listener = listen_unix(path, SOCK_STREAM, 0600);
   EXPECT_TRUE(listener.ok());
   const JoinTarget target{path, "job", "", 0, 1, 30'000};
   Status outcome;
-  std::thread trainer([&] { outcome = greet(target, greeting); });
+  std::thread trainer([&] { outcome = join_job(target, reply); });
   tutti::Fd socket;
   while (!socket.valid()) socket.reset(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
   send_welcome(socket.get(), descriptors);
@@ -66,21 +62,21 @@ Status greet_agent_that_sends(size_t descriptors, Greeting& greeting) {
   return outcome;
 }
 
-TEST(ClientGreet, TakesWhatAWelcomeHas) {
-  Greeting greeting;
-  const Status outcome = greet_agent_that_sends(4, greeting);
+TEST(ClientJoinSocket, KeepsTheDescriptorsOfAWelcome) {
+  JoinReply reply;
+  const Status outcome = join_agent_that_sends(4, reply);
   EXPECT_TRUE(outcome.ok()) << outcome.message();
-  EXPECT_EQ(greeting.memories.size(), 1u);
+  EXPECT_EQ(reply.segments.size(), 1u);
 }
 
-// The padding of a message has room for one descriptor more than a welcome has.
-TEST(ClientGreet, DescriptorsBeyondThoseOfAWelcomeAreRefused) {
+// The padding of a control message has room for one descriptor more than a Welcome has.
+TEST(ClientJoinSocket, DescriptorsBeyondThoseOfAWelcomeAreRefused) {
   const size_t before = open_descriptors();
   for (const size_t descriptors :
        {size_t{1}, size_t{3}, size_t{5}, size_t{kWelcomeDescriptors},
         size_t{kWelcomeDescriptors + 1}, size_t{kWelcomeDescriptors + 2}, size_t{253}}) {
-    Greeting greeting;
-    const Status outcome = greet_agent_that_sends(descriptors, greeting);
+    JoinReply reply;
+    const Status outcome = join_agent_that_sends(descriptors, reply);
     EXPECT_EQ(outcome.code(), Code::internal) << descriptors;
     EXPECT_THAT(outcome.message(), ::testing::HasSubstr("sent no segment")) << descriptors;
   }

@@ -1,17 +1,17 @@
-// Ordinary memory's way through a window of the segment, at its end.
-#include "client/stage.h"
+// Staged operations: when the window is released, and when their slots are settled.
+#include "client/staged_op.h"
 
 #include <sys/mman.h>
 
 #include <atomic>
 #include <csignal>
 
-#include "tests/client/board.h"
+#include "tests/client/two_ranks.h"
 
 namespace tutti::client {
 namespace {
 
-// Memory whose first use stops for `on_use`, on the thread that uses it.
+// Calls `on_use` at the first access to the memory, on the thread that accesses it.
 class Trap {
  public:
   Trap(void* memory, size_t bytes, int allowed, std::function<void()> on_use)
@@ -41,11 +41,11 @@ class Trap {
 
 constexpr size_t kPage = 4096;
 
-// A rank's all_reduce of kCount floats through a window, from the window on.
+// A rank's staged all_reduce of kCount floats that it has copied to its window.
 struct StagedCall {
   explicit StagedCall(Rank& by) : rank(by) {
     window = rank.connection->allocate(kWindowBlocks * kBoardBlockBytes);
-    ticket.blocks.push_back(rank.connection->offset_of(window));
+    op.blocks.push_back(rank.connection->offset_of(window));
   }
   Status arrive() {
     Request request{};
@@ -54,39 +54,39 @@ struct StagedCall {
     request.count = kCount;
     request.in_offset = request.out_offset = rank.connection->offset_of(window);
     request.timeout_ms = rank.timeout_ms;
-    return rank.calls->arrive(request, ticket);
+    return rank.queue->submit(request, op);
   }
 
   Rank& rank;
   std::byte* window = nullptr;
-  Ticket ticket;
+  PendingOp op;
 };
 
-// Another call may have the window as soon as it is released.
-TEST_F(ClientBoardTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
+// Another operation may get the window as soon as it is released.
+TEST_F(TwoRanksTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
   StagedCall own(ranks_[0]);
   StagedCall other(ranks_[1]);
   ASSERT_TRUE(own.arrive().ok() && other.arrive().ok());
-  for (Rank& rank : ranks_) rank.calls->feed(0, kBlocks, false);
-  ASSERT_TRUE(calls(1).help(0));
-  ASSERT_EQ(word(0).phase, Phase::done) << "all is left to be copied out";
+  for (Rank& rank : ranks_) rank.queue->set_ready(0, kBlocks, false);
+  ASSERT_TRUE(queue(1).fold_blocks(0));
+  ASSERT_EQ(word(0).phase, Phase::done) << "all blocks are still to be copied out";
   const uint64_t used = ranks_[0].connection->used_bytes();
   uint64_t used_at_copy = 0;
   alignas(kPage) static std::array<std::byte, kCount * sizeof(float)> out;
   const Trap trap(out.data(), kPage, PROT_READ,
                   [&] { used_at_copy = ranks_[0].connection->used_bytes(); });
   const TensorSides tensor{nullptr, out.data(), out.size()};
-  Stage stage(calls(0), own.ticket, {{&tensor, 1}, own.window, kWindowBlocks, kCount, Dtype::f32});
-  EXPECT_TRUE(stage.run(Backoff(ranks_[0].connection->cores())).ok());
+  StagedOp staged(queue(0), own.op, {{&tensor, 1}, own.window, kWindowBlocks, kCount, Dtype::f32});
+  EXPECT_TRUE(staged.run(Backoff(ranks_[0].connection->cores())).ok());
   EXPECT_EQ(used_at_copy, used);
   EXPECT_LT(ranks_[0].connection->used_bytes(), used) << "and not longer";
 }
 
-// A thread of a rank is about to let go of its block when the operation ends for all others: what
-// it writes then must not meet the slot's next operation.
-TEST_F(ClientBoardTest, ASlotIsKeptWhileAThreadOfTheRankFoldsThere) {
-  Ticket a;
-  Ticket b;
+// A thread is about to release its block when the operation ends for all others. The slot must not
+// be reused before that thread has written to it.
+TEST_F(TwoRanksTest, ASlotIsKeptWhileAThreadOfTheRankFoldsThere) {
+  PendingOp a;
+  PendingOp b;
   begin_folding(a, b);
   std::atomic<bool> reached = false;
   std::atomic<bool> go = false;
@@ -95,31 +95,31 @@ TEST_F(ClientBoardTest, ASlotIsKeptWhileAThreadOfTheRankFoldsThere) {
     reached = true;
     while (!go) sched_yield();
   });
-  std::thread folding([&] { calls(0).help(0, 1); });
+  std::thread folding([&] { queue(0).fold_blocks(0, 1); });
   while (!reached) sched_yield();
   set_folded(0, kBlocks);
-  EXPECT_TRUE(calls(1).done(b));
+  EXPECT_TRUE(queue(1).poll(b));
   ASSERT_EQ(word(0).phase, Phase::done);
-  calls(0).settle_finished();  // As another thread of the rank does.
+  queue(0).settle_finished();  // As another thread of the rank may do.
   EXPECT_EQ(area().settled(0).load(), 0u);
   go = true;
   folding.join();
-  calls(0).settle_finished();
+  queue(0).settle_finished();
   EXPECT_EQ(area().settled(0).load(), 1u);
 }
 
-// What a thread still copies into its window is nobody else's to settle.
-TEST_F(ClientBoardTest, ASlotIsKeptWhileItsCallIsStaged) {
+// While a thread copies into the window, no other thread settles its operation.
+TEST_F(TwoRanksTest, ASlotIsKeptWhileItsCallIsStaged) {
   StagedCall own(ranks_[0]);
-  own.ticket.is_staging = true;
+  own.op.is_staging = true;
   ASSERT_TRUE(own.arrive().ok());
   session(0).set_ranks_decide(false);
   drain(loop_);
   session(0).complete(0, 0, unavailable("because"));
-  calls(0).settle_finished();
+  queue(0).settle_finished();
   EXPECT_EQ(area().settled(0).load(), 0u);
-  own.ticket.is_staging = false;
-  calls(0).settle_finished();
+  own.op.is_staging = false;
+  queue(0).settle_finished();
   EXPECT_EQ(area().settled(0).load(), 1u);
 }
 

@@ -1,4 +1,4 @@
-#include "client/segment.h"
+#include "client/mapped_segment.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,11 +10,11 @@
 
 namespace tutti::client {
 
-Segment::~Segment() {
+MappedSegment::~MappedSegment() {
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
-Status Segment::map(Fd memory) {
+Status MappedSegment::map(Fd memory) {
   struct stat info {};
   if (fstat(memory.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) <= kArenaOffset)
     return internal_error("the worker's segment has no size");
@@ -26,7 +26,7 @@ Status Segment::map(Fd memory) {
                               std::strerror(errno) + "; lower the worker's segment_bytes");
   base_ = static_cast<std::byte*>(base);
   bytes_ = bytes;
-  // Huge pages, where the administrator lets shared memory have them (shmem_enabled = advise).
+  // Uses huge pages if the administrator allows them for shared memory (shmem_enabled = advise).
   static_cast<void>(madvise(base_, bytes_, MADV_HUGEPAGE));
   memory_ = std::move(memory);
   const SegmentHeader& h = header();
@@ -35,26 +35,26 @@ Status Segment::map(Fd memory) {
       "the worker's segment is of another version; install the same version of both");
 }
 
-bool Segment::contains(const void* memory, uint64_t bytes) const {
+bool MappedSegment::contains(const void* memory, uint64_t bytes) const {
   const std::less<const std::byte*> before;
   const auto* at = static_cast<const std::byte*>(memory);
   if (before(at, base_ + kArenaOffset) || !before(at, base_ + bytes_)) return false;
   return bytes <= bytes_ - offset_of(memory);
 }
 
-uint64_t Segment::offset_of(const void* memory) const {
+uint64_t MappedSegment::offset_of(const void* memory) const {
   return static_cast<uint64_t>(static_cast<const std::byte*>(memory) - base_);
 }
 
-void Segment::populate(uint64_t offset, uint64_t bytes) const {
+void MappedSegment::populate(uint64_t offset, uint64_t bytes) const {
   constexpr uint64_t kPage = 4096;
   const uint64_t first = offset / kPage * kPage;
-  // Where the system cannot, they come when touched: slower, not wrong.
+  // If this fails, pages appear when touched, which is only slower.
   static_cast<void>(madvise(base_ + first, offset + bytes - first, MADV_POPULATE_WRITE));
 }
 
-void Segment::discard(uint64_t offset, uint64_t bytes) const {
-  // Where the system cannot, the pages stay: slower for others, not wrong.
+void MappedSegment::discard(uint64_t offset, uint64_t bytes) const {
+  // If this fails, the pages stay in use, which is harmless.
   static_cast<void>(fallocate(memory_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                               static_cast<off_t>(offset), static_cast<off_t>(bytes)));
 }

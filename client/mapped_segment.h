@@ -1,4 +1,4 @@
-// The trainer's mapping of the segment of proto/segment.h.
+// A mapping of one rank's segment (proto/segment.h).
 #pragma once
 
 #include <cstddef>
@@ -10,25 +10,26 @@
 
 namespace tutti::client {
 
-class Segment {
+class MappedSegment {
  public:
-  Segment() = default;
-  Segment(const Segment&) = delete;
-  Segment& operator=(const Segment&) = delete;
-  ~Segment();
+  MappedSegment() = default;
+  MappedSegment(const MappedSegment&) = delete;
+  MappedSegment& operator=(const MappedSegment&) = delete;
+  ~MappedSegment();
 
+  // Maps the memfd, once. FAILED_PRECONDITION: it is of another version.
   Status map(Fd memory);
 
   std::byte* base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
-  // Pages are there before they are used: the first touch of one costs ten times what a later one
-  // does.
+  // Makes the pages present, because the first touch of a page costs ten times as much as later
+  // ones.
   void populate(uint64_t offset, uint64_t bytes) const;
-  // Whether all of [memory, memory + bytes) lies in the arena.
+  // Whether [memory, memory + bytes) is in the arena.
   bool contains(const void* memory, uint64_t bytes) const;
   uint64_t offset_of(const void* memory) const;
-  // Gives pages back to the system; they read as 0 until written.
+  // Returns pages to the system; they read as 0 until written.
   void discard(uint64_t offset, uint64_t bytes) const;
 
  private:

@@ -1,4 +1,5 @@
-// The greeting on the agent's Unix socket.
+#include "client/join.h"
+
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -6,21 +7,18 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
-#include "client/join.h"
 #include "proto/board.h"
 
 namespace tutti::client {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Millis = std::chrono::milliseconds;
-
-// How much longer than the trainer's time its answer may take to come. The worker and the
-// coordinator, who know more, answer before this is over.
+// How much longer than the timeout to wait for the answer. The worker and the coordinator, which
+// know which ranks are missing, answer within this time.
 constexpr Millis kGrace{450};
+// How long to wait before joining again after ABORTED.
+constexpr int kRetryMs = 20;
 constexpr uint32_t kWelcomeBytesMax = 16 << 20;
 
 Status no_agent(const std::string& socket, int error) {
@@ -30,7 +28,7 @@ Status no_agent(const std::string& socket, int error) {
                     "); start one with: tuttid --socket " + socket);
 }
 
-// Zero where the kernel does not tell.
+// The process that listens on the socket; 0: unknown.
 pid_t listener_of(const Fd& socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -38,7 +36,7 @@ pid_t listener_of(const Fd& socket) {
   return peer.pid;
 }
 
-Status unanswered(const JoinTarget& target, const Fd& socket) {
+Status no_answer(const JoinTarget& target, const Fd& socket) {
   const pid_t pid = listener_of(socket);
   return deadline_exceeded(
       "the agent at " + target.socket + (pid > 0 ? " (pid " + std::to_string(pid) + ")" : "") +
@@ -46,19 +44,19 @@ Status unanswered(const JoinTarget& target, const Fd& socket) {
       "' in time; is it, or the job's worker, stopped or overloaded?");
 }
 
-Status gone(const JoinTarget& target) {
+Status connection_closed(const JoinTarget& target) {
   return unavailable("the agent at " + target.socket + " closed the connection while rank " +
                      std::to_string(target.rank) +
                      " joined: it, or the job's worker, has ended; join again");
 }
 
-timeval time_until(Clock::time_point limit) {
+timeval time_until(TimePoint limit) {
   const auto left = std::chrono::ceil<std::chrono::microseconds>(limit - Clock::now());
-  const int64_t us = std::max<int64_t>(left.count(), 1);  // 0 would be for ever.
+  const int64_t us = std::max<int64_t>(left.count(), 1);  // 0 would mean no limit.
   return {.tv_sec = us / 1'000'000, .tv_usec = us % 1'000'000};
 }
 
-Status connect_to(const JoinTarget& target, Clock::time_point limit, Fd& socket) {
+Status connect_to(const JoinTarget& target, TimePoint limit, Fd& socket) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (target.socket.size() >= sizeof(address.sun_path))
@@ -66,15 +64,15 @@ Status connect_to(const JoinTarget& target, Clock::time_point limit, Fd& socket)
   std::memcpy(address.sun_path, target.socket.data(), target.socket.size());
   socket = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return no_agent(target.socket, errno);
-  // A connect to an agent whose queue is full must end, too.
+  // Limits connect(), too, which blocks while the queue of the listener is full.
   const timeval left = time_until(limit);
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left));
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
   if (connect(socket.get(), generic, sizeof(address)) == 0) return {};
-  return errno == EAGAIN ? unanswered(target, socket) : no_agent(target.socket, errno);
+  return errno == EAGAIN ? no_answer(target, socket) : no_agent(target.socket, errno);
 }
 
-Status say_hello(const JoinTarget& target, const Fd& socket) {
+Status send_hello(const JoinTarget& target, const Fd& socket) {
   const Hello hello{kProtocolVersion,
                     target.job,
                     target.token,
@@ -87,86 +85,80 @@ Status say_hello(const JoinTarget& target, const Fd& socket) {
   std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
   bytes += body;
   const ssize_t sent = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  return sent == static_cast<ssize_t>(bytes.size()) ? Status{} : gone(target);
+  return sent == static_cast<ssize_t>(bytes.size()) ? Status{} : connection_closed(target);
 }
 
-void keep_descriptors(msghdr& message, Greeting& greeting) {
+// Takes ownership of the descriptors of a message, and keeps them if they are those of a Welcome.
+void keep_descriptors(msghdr& message, JoinReply& reply) {
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return;
-  // Padding has room for one more than was asked for.
+  // Not more than kWelcomeDescriptors and one, for which the padding has room.
   std::vector<int> raw((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
   std::memcpy(raw.data(), CMSG_DATA(header), raw.size() * sizeof(int));
   std::vector<Fd> fds;
   for (const int fd : raw) fds.emplace_back(fd);
-  const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;  // The limit of open files.
-  if (fds.size() < 4 || cut) return;
-  greeting.memory = std::move(fds[0]);
-  greeting.doorbell = std::move(fds[1]);
-  greeting.board = std::move(fds[2]);
-  greeting.memories.assign(std::make_move_iterator(fds.begin() + 3),
-                           std::make_move_iterator(fds.end()));
+  const bool is_truncated = (message.msg_flags & MSG_CTRUNC) != 0;  // By the limit of open files.
+  if (fds.size() < 4 || is_truncated) return;
+  reply.memory = std::move(fds[0]);
+  reply.doorbell = std::move(fds[1]);
+  reply.board = std::move(fds[2]);
+  reply.segments.assign(std::make_move_iterator(fds.begin() + 3),
+                        std::make_move_iterator(fds.end()));
 }
 
-class WelcomeReader {
- public:
-  WelcomeReader(const JoinTarget& target, Clock::time_point limit, Greeting& greeting)
-      : target_(target), greeting_(greeting), limit_(limit) {}
-
-  // Exactly `count` bytes; descriptors come with the first.
-  Status read(char* bytes, size_t count) {
-    for (size_t done = 0; done < count;) {
-      if (Status ready = wait(); !ready.ok()) return ready;
-      const ssize_t got = receive(bytes + done, count - done);
-      if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-      if (got <= 0) return gone(target_);
-      done += static_cast<size_t>(got);
-    }
-    return {};
+// Waits until there is something to read.
+Status await_readable(const JoinTarget& target, TimePoint limit, const Fd& socket) {
+  while (true) {
+    const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
+    if (left <= 0) return no_answer(target, socket);
+    pollfd readable{.fd = socket.get(), .events = POLLIN, .revents = 0};
+    if (poll(&readable, 1, static_cast<int>(left)) > 0) return {};
   }
+}
 
- private:
-  Status wait() const {
-    while (true) {
-      const auto left = std::chrono::ceil<Millis>(limit_ - Clock::now()).count();
-      pollfd socket{.fd = greeting_.socket.get(), .events = POLLIN, .revents = 0};
-      if (left > 0 && poll(&socket, 1, static_cast<int>(left)) > 0) return {};
-      if (left <= 0) return unanswered(target_, greeting_.socket);
-    }
+ssize_t receive(JoinReply& reply, char* bytes, size_t count) {
+  iovec data{.iov_base = bytes, .iov_len = count};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kWelcomeDescriptors * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t got = recvmsg(reply.socket.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (got > 0) keep_descriptors(message, reply);
+  return got;
+}
+
+// Reads exactly `count` bytes. The descriptors come with the first ones.
+Status read_bytes(const JoinTarget& target, TimePoint limit, JoinReply& reply, char* bytes,
+                  size_t count) {
+  for (size_t done = 0; done < count;) {
+    if (Status s = await_readable(target, limit, reply.socket); !s.ok()) return s;
+    const ssize_t got = receive(reply, bytes + done, count - done);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got <= 0) return connection_closed(target);
+    done += static_cast<size_t>(got);
   }
-
-  ssize_t receive(char* bytes, size_t count) {
-    iovec data{.iov_base = bytes, .iov_len = count};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(kWelcomeDescriptors * sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    const ssize_t got = recvmsg(greeting_.socket.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (got > 0) keep_descriptors(message, greeting_);
-    return got;
-  }
-
-  const JoinTarget& target_;
-  Greeting& greeting_;
-  const Clock::time_point limit_;
-};
-
-Status read_welcome(const JoinTarget& target, Clock::time_point limit, Greeting& greeting) {
-  WelcomeReader reader(target, limit, greeting);
-  uint32_t length = 0;
-  if (Status s = reader.read(reinterpret_cast<char*>(&length), sizeof(length)); !s.ok()) return s;
-  std::string bytes(length <= kWelcomeBytesMax ? length : 0, '\0');
-  if (Status s = reader.read(bytes.data(), bytes.size()); !s.ok()) return s;
-  std::optional<Welcome> welcome = decode_welcome(bytes);
-  if (length == 0 || bytes.empty() || !welcome)
-    return internal_error("what answers at " + target.socket + " is no Tutti agent");
-  greeting.welcome = *std::move(welcome);
   return {};
 }
 
-Status check(const JoinTarget& target, const Greeting& greeting) {
-  const Welcome& welcome = greeting.welcome;
+Status read_welcome(const JoinTarget& target, TimePoint limit, JoinReply& reply) {
+  const auto read = [&](void* bytes, size_t count) {
+    return read_bytes(target, limit, reply, static_cast<char*>(bytes), count);
+  };
+  uint32_t length = 0;
+  if (Status s = read(&length, sizeof(length)); !s.ok()) return s;
+  std::string bytes(length <= kWelcomeBytesMax ? length : 0, '\0');
+  if (Status s = read(bytes.data(), bytes.size()); !s.ok()) return s;
+  std::optional<Welcome> welcome = decode_welcome(bytes);
+  if (length == 0 || bytes.empty() || !welcome)
+    return internal_error("what answers at " + target.socket + " is no Tutti agent");
+  reply.welcome = *std::move(welcome);
+  return {};
+}
+
+Status check(const JoinTarget& target, const JoinReply& reply) {
+  const Welcome& welcome = reply.welcome;
   if (welcome.code != Code::ok) return {welcome.code, welcome.message, welcome.culprit};
   if (welcome.version != kProtocolVersion)
     return failed_precondition("the agent at " + target.socket + " speaks protocol " +
@@ -175,33 +167,31 @@ Status check(const JoinTarget& target, const Greeting& greeting) {
                                "; install the same version of both");
   const bool hosts_fit = welcome.hosts.size() == target.world_size;
   const auto here = hosts_fit ? std::ranges::count(welcome.hosts, welcome.hosts[target.rank]) : 0;
-  if (greeting.board.valid() && hosts_fit && std::ssize(greeting.memories) == here) return {};
+  if (reply.board.valid() && hosts_fit && std::ssize(reply.segments) == here) return {};
   return internal_error("the agent at " + target.socket +
                         " sent no segment (is the limit of open files reached?)");
 }
 
-constexpr int kAskAgainMs = 20;
-
-// The hello says how much time is left of the target's.
-Status greet_once(JoinTarget target, Clock::time_point limit, Greeting& greeting) {
-  greeting = {};
-  if (Status s = connect_to(target, limit, greeting.socket); !s.ok()) return s;
+// Joins with the time that is left until `limit`.
+Status join_once(JoinTarget target, TimePoint limit, JoinReply& reply) {
+  reply = {};
+  if (Status s = connect_to(target, limit, reply.socket); !s.ok()) return s;
   const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
   target.timeout_ms = static_cast<uint32_t>(std::max<int64_t>(left, 1));
-  if (Status s = say_hello(target, greeting.socket); !s.ok()) return s;
-  if (Status s = read_welcome(target, limit + kGrace, greeting); !s.ok()) return s;
-  return check(target, greeting);
+  if (Status s = send_hello(target, reply.socket); !s.ok()) return s;
+  if (Status s = read_welcome(target, limit + kGrace, reply); !s.ok()) return s;
+  return check(target, reply);
 }
 
 }  // namespace
 
-// ABORTED: the job's old worker was about to end; the agent starts another for who asks again.
-Status greet(const JoinTarget& target, Greeting& greeting) {
+// After ABORTED, which means that the job's old worker was about to exit, the agent starts another.
+Status join_job(const JoinTarget& target, JoinReply& reply) {
   const auto limit = Clock::now() + Millis(target.timeout_ms);
   for (;;) {
-    Status s = greet_once(target, limit, greeting);
+    Status s = join_once(target, limit, reply);
     if (s.code() != Code::aborted || Clock::now() >= limit) return s;
-    poll(nullptr, 0, kAskAgainMs);
+    poll(nullptr, 0, kRetryMs);
   }
 }
 

@@ -1,7 +1,7 @@
-// How calls end that nobody waits for, that several wait for, or that end where memory is scarce.
+// How operations end: without memory, abandoned, or awaited by several threads.
 #include <gmock/gmock.h>
 
-#include "tests/client/board.h"
+#include "tests/client/two_ranks.h"
 #include "tests/support/scarce_memory.h"
 
 namespace tutti::client {
@@ -11,41 +11,42 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using tutti::testing::NoMemory;
 
-class ClientVerdictTest : public ClientBoardTest {
+class CompletionTest : public TwoRanksTest {
  protected:
-  // Rank 0 asks, with a block of its own, and the worker takes it over.
-  void ask(const std::shared_ptr<Ticket>& ticket) {
+  // Rank 0 submits an operation that holds a block, and the worker takes it over.
+  void submit(const std::shared_ptr<PendingOp>& op) {
     std::byte* block = ranks_[0].connection->allocate(4096);
-    ticket->blocks.push_back(ranks_[0].connection->offset_of(block));
-    ASSERT_TRUE(ranks_[0].arrive(*ticket, 1).ok());
+    op->blocks.push_back(ranks_[0].connection->offset_of(block));
+    ASSERT_TRUE(ranks_[0].arrive(*op, 1).ok());
     session(0).set_ranks_decide(false);
     drain(loop_);
   }
+  // The worker fails the operation.
   void fail() {
     session(0).complete(0, 0, unavailable("what is too long for a short string", {1, "h"}));
   }
   uint64_t used_bytes() { return ranks_[0].connection->used_bytes(); }
 };
 
-TEST_F(ClientVerdictTest, AVerdictIsTakenNoteOfWithoutMemory) {
-  const auto ticket = std::make_shared<Ticket>();
-  ask(ticket);
+TEST_F(CompletionTest, AFailureIsReadWithoutMemory) {
+  const auto op = std::make_shared<PendingOp>();
+  submit(op);
   fail();
   {
     const NoMemory none;
-    EXPECT_TRUE(calls(0).done(*ticket));
+    EXPECT_TRUE(queue(0).poll(*op));
   }
-  EXPECT_EQ(ticket->outcome.code(), Code::unavailable);
-  EXPECT_EQ(ticket->outcome.culprit().rank, 1);
-  EXPECT_EQ(ticket->outcome.message(), "out of memory");
+  EXPECT_EQ(op->outcome.code(), Code::unavailable);
+  EXPECT_EQ(op->outcome.culprit().rank, 1);
+  EXPECT_EQ(op->outcome.message(), "out of memory");
   EXPECT_EQ(area().settled(0).load(), 1u);
 }
 
-TEST_F(ClientVerdictTest, WhatNobodyWaitsForIsCollectedWithoutMemory) {
+TEST_F(CompletionTest, AnAbandonedOperationIsReleasedWithoutMemory) {
   const uint64_t before = used_bytes();
-  const auto ticket = std::make_shared<Ticket>();
-  ask(ticket);
-  calls(0).abandon(ticket);
+  const auto op = std::make_shared<PendingOp>();
+  submit(op);
+  queue(0).abandon(op);
   fail();
   {
     const NoMemory none;
@@ -55,28 +56,28 @@ TEST_F(ClientVerdictTest, WhatNobodyWaitsForIsCollectedWithoutMemory) {
   EXPECT_EQ(area().settled(0).load(), 1u);
 }
 
-TEST_F(ClientVerdictTest, ARankLeavesWithoutMemory) {
-  const auto ticket = std::make_shared<Ticket>();
-  ask(ticket);
+TEST_F(CompletionTest, ARankLeavesWithoutMemory) {
+  const auto op = std::make_shared<PendingOp>();
+  submit(op);
   {
     const NoMemory none;
     ranks_[0].connection->leave();
   }
-  EXPECT_TRUE(ticket->known);
-  EXPECT_EQ(ticket->outcome.code(), Code::cancelled);
+  EXPECT_TRUE(op->has_outcome);
+  EXPECT_EQ(op->outcome.code(), Code::cancelled);
   drain(loop_);
   EXPECT_TRUE(ranks_[0].events.ends == 1);
   EXPECT_TRUE(ranks_[0].events.leaving);
 }
 
-// The handle of its group is gone before the operation is over.
-TEST_F(ClientVerdictTest, AGroupThatIsGoneGivesItsMemoryBack) {
+// The group is freed before its operation ends.
+TEST_F(CompletionTest, AFreedGroupReleasesItsMemory) {
   const uint64_t before = used_bytes();
-  auto ticket = std::make_shared<Ticket>();
-  ask(ticket);
-  calls(0).abandon(ticket);
-  ticket.reset();
-  ranks_[0].calls.reset();
+  auto op = std::make_shared<PendingOp>();
+  submit(op);
+  queue(0).abandon(op);
+  op.reset();
+  ranks_[0].queue.reset();
   EXPECT_GT(used_bytes(), before) << "the worker may use it";
   fail();
   std::byte* more = ranks_[0].connection->allocate(64);
@@ -84,22 +85,22 @@ TEST_F(ClientVerdictTest, AGroupThatIsGoneGivesItsMemoryBack) {
   ranks_[0].connection->free(more);
 }
 
-TEST_F(ClientVerdictTest, SeveralThreadsMayWaitForOneCall) {
+TEST_F(CompletionTest, SeveralThreadsMayWaitForOneOperation) {
   for (uint64_t number = 0; number < 20; ++number) {
-    Ticket a;
-    Ticket b;
+    PendingOp a;
+    PendingOp b;
     ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
     std::vector<std::thread> waiting;
     for (int i = 0; i < 3; ++i)
-      waiting.emplace_back([&] { EXPECT_TRUE(calls(0).wait(a, 60'000).ok()); });
-    for (int i = 0; i < 200; ++i) calls(0).done(a);
+      waiting.emplace_back([&] { EXPECT_TRUE(queue(0).wait(a, 60'000).ok()); });
+    for (int i = 0; i < 200; ++i) queue(0).poll(a);
     ASSERT_TRUE(ranks_[1].arrive(b, 1).ok());
     for (std::thread& thread : waiting) thread.join();
-    ASSERT_TRUE(calls(1).done(b));
+    ASSERT_TRUE(queue(1).poll(b));
   }
 }
 
-// The last operation has a turn of its own; the next one would have that of fresh memory.
+// The last number has a turn of its own. The next would have turn 0, that of fresh memory.
 TEST(BoardNumbers, TheLastHasATurnOfItsOwn) {
   const uint64_t last = board::kNumbersMax - 1;
   EXPECT_EQ(board::turn_of(last), UINT32_MAX);

@@ -1,5 +1,5 @@
-// Two ranks of one host as the client library has them, and the worker's sessions with them, in one
-// process: for moments that are too short to meet from outside.
+// Fixture: two ranks of one host, with the client library's internals, and the worker's sessions
+// with them, in one process. For states that last too short a time to be produced from outside.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "client/calls.h"
+#include "client/op_queue.h"
 #include "tests/session/trainer.h"
 
 namespace tutti::client {
@@ -23,23 +23,23 @@ using board::Phase;
 inline constexpr uint64_t kCount = 2 * kBoardBlockBytes / sizeof(float) + 5;
 inline constexpr uint32_t kBlocks = 3;  // Of kCount floats.
 
-// A rank as the client library has it, and the worker's session with it.
+// One rank: its connection and operations, and the worker's session with it.
 struct Rank {
   std::shared_ptr<Connection> connection;
-  std::shared_ptr<Calls> calls;
+  std::shared_ptr<OpQueue> queue;
   RecordedEvents events;
   std::unique_ptr<Session> session;
   float* in = nullptr;
   float* out = nullptr;
 
   void set_up() {
-    calls = std::make_shared<Calls>(*connection, 0, std::vector<uint32_t>{0, 1}, 2);
-    connection->add(calls);
+    queue = std::make_shared<OpQueue>(*connection, 0, std::vector<uint32_t>{0, 1}, 2);
+    connection->add(queue);
     in = reinterpret_cast<float*>(connection->allocate(kCount * sizeof(float)));
     out = reinterpret_cast<float*>(connection->allocate(kCount * sizeof(float)));
   }
-  // An all_reduce of so many floats, of which the first is `value` and each one more.
-  Status arrive(Ticket& ticket, float value, uint64_t count = 1, uint8_t flags = kRequestBlocking) {
+  // Submits an all_reduce of `count` floats: `value`, `value` + 1, ..., `value` + 99, `value`, ...
+  Status arrive(PendingOp& op, float value, uint64_t count = 1, uint8_t flags = kRequestBlocking) {
     for (uint64_t i = 0; i < count; ++i) in[i] = value + static_cast<float>(i % 100);
     Request request{};
     request.verb = TUTTI_ALL_REDUCE;
@@ -48,15 +48,14 @@ struct Rank {
     request.in_offset = connection->offset_of(in);
     request.out_offset = connection->offset_of(out);
     request.timeout_ms = timeout_ms;
-    return calls->arrive(request, ticket);
+    return queue->submit(request, op);
   }
   uint32_t timeout_ms = 60'000;
 };
 
-// Two ranks of one host that joined through a socket.
-class ClientBoardTest : public ::testing::Test {
+class TwoRanksTest : public ::testing::Test {
  protected:
-  ClientBoardTest() {
+  TwoRanksTest() {
     Result<tutti::Fd> listener = listen_unix(path_, SOCK_STREAM, 0600);
     EXPECT_TRUE(listener.ok());
     std::vector<std::thread> joining;
@@ -72,27 +71,28 @@ class ClientBoardTest : public ::testing::Test {
     for (std::thread& one : joining) one.join();
     for (Rank& rank : ranks_) rank.set_up();
   }
-  ~ClientBoardTest() override {
-    for (Rank& rank : ranks_) rank.calls.reset();
+  ~TwoRanksTest() override {
+    for (Rank& rank : ranks_) rank.queue.reset();
     unlink(path_.c_str());
   }
 
-  Calls& calls(uint32_t rank) { return *ranks_[rank].calls; }
+  OpQueue& queue(uint32_t rank) { return *ranks_[rank].queue; }
   board::Area area() { return ranks_[0].connection->memory().view().area(0); }
   BoardSlot& slot(uint64_t number) { return area().slot_of(number); }
   board::SlotWord word(uint64_t number) { return board::unpack(slot(number).word.load()); }
-  std::vector<uint64_t> taken_of(uint32_t rank) {
+  // Numbers of the requests that the worker's session received from a rank.
+  std::vector<uint64_t> requests_of(uint32_t rank) {
     std::vector<uint64_t> numbers;
     for (const Call& request : ranks_[rank].events.requests) numbers.push_back(request.number);
     return numbers;
   }
-  // Both arrive with kBlocks blocks to fold.
-  void begin_folding(Ticket& a, Ticket& b) {
+  // Both ranks submit an operation of kBlocks blocks, none of which is folded.
+  void begin_folding(PendingOp& a, PendingOp& b) {
     ASSERT_TRUE(ranks_[0].arrive(a, 1, kCount).ok());
     ASSERT_TRUE(ranks_[1].arrive(b, 2, kCount).ok());
     ASSERT_EQ(word(a.number).phase, Phase::folding);
   }
-  // All blocks are claimed, and so many folded.
+  // Sets the slot to: all blocks claimed, and `folded` of them folded.
   void set_folded(uint64_t number, uint32_t folded) {
     const uint32_t turn = board::turn_of(number);
     slot(number).claimed = pack(board::Count{turn, kBlocks});

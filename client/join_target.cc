@@ -1,11 +1,11 @@
-// Arguments, then the environment, then defaults.
+#include "client/join_target.h"
+
 #include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <optional>
 
-#include "client/join.h"
 #include "client/options.h"
 
 namespace tutti::client {

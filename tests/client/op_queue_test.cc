@@ -1,17 +1,17 @@
-// The ranks' side of the board, each step by itself: what a job does at moments that are too short
-// to meet from outside. The worker's side is real sessions.
-#include "tests/client/board.h"
+// OpQueue against the board, one step at a time: arrivals, folding, completion, and the deaths of
+// ranks in between. The worker's side is real sessions.
+#include "tests/client/two_ranks.h"
 
 namespace tutti::client {
 namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(ClientBoardTest, TheLastToArriveFoldsForAll) {
+TEST_F(TwoRanksTest, TheLastToArriveFoldsForAll) {
   for (uint64_t number = 0; number < 3 * kBoardSlots; ++number) {
     const auto value = static_cast<float>(number);
-    Ticket first;
-    Ticket last;
+    PendingOp first;
+    PendingOp last;
     ASSERT_TRUE(ranks_[number % 2].arrive(first, value).ok());
     ASSERT_EQ(first.number, number);
     ASSERT_EQ(word(number), (board::SlotWord{board::turn_of(number), Phase::open, false, 1}));
@@ -19,7 +19,7 @@ TEST_F(ClientBoardTest, TheLastToArriveFoldsForAll) {
     ASSERT_EQ(word(number), (board::SlotWord{board::turn_of(number), Phase::done, false, 2}));
     ASSERT_EQ(*ranks_[0].out, value + 1);
     ASSERT_EQ(*ranks_[1].out, value + 1);
-    ASSERT_TRUE(calls(number % 2).done(first) && calls((number + 1) % 2).done(last));
+    ASSERT_TRUE(queue(number % 2).poll(first) && queue((number + 1) % 2).poll(last));
     ASSERT_TRUE(first.outcome.ok() && last.outcome.ok());
     for (uint32_t rank = 0; rank < 2; ++rank) {
       ASSERT_EQ(area().entry(number, rank).holding.load(), 0u);
@@ -30,103 +30,102 @@ TEST_F(ClientBoardTest, TheLastToArriveFoldsForAll) {
   EXPECT_TRUE(ranks_[0].events.requests.empty()) << "the worker had no part in it";
 }
 
-TEST_F(ClientBoardTest, WhoComesToACalledOperationComesToTheWorker) {
-  Ticket a;
-  Ticket b;
+TEST_F(TwoRanksTest, AnArrivalAtACalledOperationGoesToTheWorker) {
+  PendingOp a;
+  PendingOp b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
-  session(0).set_ranks_decide(false);  // Who arrived before is taken over.
+  session(0).set_ranks_decide(false);  // Calls the worker for ranks that have arrived.
   session(0).set_ranks_decide(true);
   EXPECT_EQ(word(0).phase, Phase::called);
   drain(loop_);
-  EXPECT_EQ(taken_of(0), std::vector<uint64_t>{0});
+  EXPECT_EQ(requests_of(0), std::vector<uint64_t>{0});
   ASSERT_TRUE(ranks_[1].arrive(b, 1).ok());
   EXPECT_EQ(word(0), (board::SlotWord{1, Phase::called, false, 2}));
   drain(loop_);
-  EXPECT_EQ(taken_of(1), std::vector<uint64_t>{0});
+  EXPECT_EQ(requests_of(1), std::vector<uint64_t>{0});
   session(1).complete(0, 0, unavailable("because", {1, "h"}));
-  EXPECT_TRUE(calls(0).done(a) && calls(1).done(b));
-  for (const Ticket* ticket : {&a, &b}) {
-    EXPECT_EQ(ticket->outcome.code(), Code::unavailable);
-    EXPECT_EQ(ticket->outcome.message(), "because");
-    EXPECT_EQ(ticket->outcome.culprit().rank, 1);
-    EXPECT_EQ(ticket->outcome.culprit().host, "h");
+  EXPECT_TRUE(queue(0).poll(a) && queue(1).poll(b));
+  for (const PendingOp* op : {&a, &b}) {
+    EXPECT_EQ(op->outcome.code(), Code::unavailable);
+    EXPECT_EQ(op->outcome.message(), "because");
+    EXPECT_EQ(op->outcome.culprit().rank, 1);
+    EXPECT_EQ(op->outcome.culprit().host, "h");
   }
 }
 
-// It comes when there is a verdict already: the same.
-TEST_F(ClientBoardTest, WhoComesAfterTheVerdictHearsIt) {
-  Ticket a;
-  Ticket b;
+TEST_F(TwoRanksTest, ALateArrivalGetsTheFailure) {
+  PendingOp a;
+  PendingOp b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
   session(0).set_ranks_decide(false);
   drain(loop_);
   session(0).complete(0, 0, unavailable("because", {1, "h"}));
   ASSERT_TRUE(ranks_[1].arrive(b, 1).ok());
-  ASSERT_TRUE(calls(1).done(b) && calls(0).done(a));
+  ASSERT_TRUE(queue(1).poll(b) && queue(0).poll(a));
   EXPECT_EQ(b.outcome.message(), "because");
   EXPECT_EQ(a.outcome.message(), "because");
   drain(loop_);
-  EXPECT_EQ(taken_of(1), std::vector<uint64_t>{});
+  EXPECT_EQ(requests_of(1), std::vector<uint64_t>{});
 }
 
-TEST_F(ClientBoardTest, WhereRanksDoNotDecideNobodyFolds) {
+TEST_F(TwoRanksTest, RanksThatMayNotDecideDoNotFold) {
   session(0).set_ranks_decide(false);
-  Ticket a;
-  Ticket b;
+  PendingOp a;
+  PendingOp b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
   ASSERT_TRUE(ranks_[1].arrive(b, 2).ok());
   EXPECT_EQ(word(0), (board::SlotWord{1, Phase::called, false, 2}));
-  EXPECT_FALSE(calls(0).help(0));
+  EXPECT_FALSE(queue(0).fold_blocks(0));
   drain(loop_);
-  EXPECT_EQ(taken_of(0), std::vector<uint64_t>{0});
-  EXPECT_EQ(taken_of(1), std::vector<uint64_t>{0});
-  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));  // The worker lets them.
-  EXPECT_TRUE(calls(1).wait(b, 30'000).ok());
-  EXPECT_TRUE(calls(0).done(a));
+  EXPECT_EQ(requests_of(0), std::vector<uint64_t>{0});
+  EXPECT_EQ(requests_of(1), std::vector<uint64_t>{0});
+  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));  // The worker permits it.
+  EXPECT_TRUE(queue(1).wait(b, 30'000).ok());
+  EXPECT_TRUE(queue(0).poll(a));
   EXPECT_EQ(*ranks_[0].out, 3);
   EXPECT_EQ(*ranks_[1].out, 3);
 }
 
-TEST_F(ClientBoardTest, RanksThatDisagreeAreTheWorkersBusiness) {
-  Ticket a;
-  Ticket b;
+TEST_F(TwoRanksTest, ADisagreementGoesToTheWorker) {
+  PendingOp a;
+  PendingOp b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1, 2).ok());
   ASSERT_TRUE(ranks_[1].arrive(b, 1, 1).ok());
   EXPECT_EQ(word(0), (board::SlotWord{1, Phase::called, false, 2}));
   drain(loop_);
-  EXPECT_EQ(taken_of(0), std::vector<uint64_t>{0});
-  EXPECT_EQ(taken_of(1), std::vector<uint64_t>{0});
+  EXPECT_EQ(requests_of(0), std::vector<uint64_t>{0});
+  EXPECT_EQ(requests_of(1), std::vector<uint64_t>{0});
   EXPECT_EQ(area().entry(0, 1).holding.load(), 0u);
 }
 
-TEST_F(ClientBoardTest, ARankMayBeSoFarAhead) {
-  std::vector<std::unique_ptr<Ticket>> tickets;
+TEST_F(TwoRanksTest, ARankMayBeAheadByAllSlots) {
+  std::vector<std::unique_ptr<PendingOp>> ops;
   for (uint32_t i = 0; i < kBoardSlots; ++i) {
-    tickets.push_back(std::make_unique<Ticket>());
-    ASSERT_TRUE(ranks_[0].arrive(*tickets.back(), 1).ok());
+    ops.push_back(std::make_unique<PendingOp>());
+    ASSERT_TRUE(ranks_[0].arrive(*ops.back(), 1).ok());
   }
-  Ticket more;
+  PendingOp more;
   std::thread ahead([&] { EXPECT_TRUE(ranks_[0].arrive(more, 1).ok()); });
-  Ticket other;
+  PendingOp other;
   ASSERT_TRUE(ranks_[1].arrive(other, 1).ok());
-  while (!calls(1).done(other)) {
+  while (!queue(1).poll(other)) {
   }
   ahead.join();
-  EXPECT_EQ(more.number, kBoardSlots) << "operation 0 is over, for all";
+  EXPECT_EQ(more.number, kBoardSlots) << "operation 0 is settled by both";
 }
 
-// A rank that takes no note of its verdicts keeps the slots: the others wait for it, and are lost
-// with its name when their time is up, as a call that gave up would leave its place to the next.
-TEST_F(ClientBoardTest, WhoDoesNotSettleIsNamed) {
-  std::vector<std::unique_ptr<Ticket>> tickets;
+// A rank that does not read its outcomes keeps the slots in use. The other rank waits for a slot
+// until its timeout and then loses its connection, because the order of operations is lost.
+TEST_F(TwoRanksTest, ARankThatDoesNotSettleIsNamed) {
+  std::vector<std::unique_ptr<PendingOp>> ops;
   for (uint32_t i = 0; i < kBoardSlots; ++i) {
-    tickets.push_back(std::make_unique<Ticket>());
-    ASSERT_TRUE(ranks_[1].arrive(*tickets.back(), 1).ok());
-    Ticket own;
+    ops.push_back(std::make_unique<PendingOp>());
+    ASSERT_TRUE(ranks_[1].arrive(*ops.back(), 1).ok());
+    PendingOp own;
     ASSERT_TRUE(ranks_[0].arrive(own, 1).ok());
-    ASSERT_TRUE(calls(0).done(own));
+    ASSERT_TRUE(queue(0).poll(own));
   }
-  Ticket more;
+  PendingOp more;
   ranks_[0].timeout_ms = 50;
   const Status full = ranks_[0].arrive(more, 1);
   EXPECT_EQ(full.code(), Code::resource_exhausted);
@@ -134,78 +133,78 @@ TEST_F(ClientBoardTest, WhoDoesNotSettleIsNamed) {
   EXPECT_EQ(ranks_[0].arrive(more, 1).code(), Code::resource_exhausted) << "it is lost";
 }
 
-// ---- Deaths of those who fold ----
+// ---- Ranks that die or stop while they fold ----
 
-TEST_F(ClientBoardTest, WhatADeadRankFoldedIsDone) {
-  Ticket a;
-  Ticket b;
+TEST_F(TwoRanksTest, BlocksThatADeadRankFoldedCount) {
+  PendingOp a;
+  PendingOp b;
   begin_folding(a, b);
   set_folded(0, kBlocks);
-  area().entry(0, 1).holding = kBlocks;  // It died before it could say so.
-  EXPECT_TRUE(calls(0).done(a));
+  area().entry(0, 1).holding = kBlocks;  // It died before it ended the operation.
+  EXPECT_TRUE(queue(0).poll(a));
   EXPECT_TRUE(a.outcome.ok()) << a.outcome.message();
   EXPECT_EQ(word(0).phase, Phase::done);
 }
 
-TEST_F(ClientBoardTest, WhatIsNotFoldedIsNotConcluded) {
-  Ticket a;
-  Ticket b;
+TEST_F(TwoRanksTest, AnUnfoldedBlockPreventsCompletion) {
+  PendingOp a;
+  PendingOp b;
   begin_folding(a, b);
   set_folded(0, kBlocks - 1);
-  EXPECT_FALSE(calls(0).done(a)) << "a block is missing";
+  EXPECT_FALSE(queue(0).poll(a)) << "a block is missing";
   slot(0).folded = pack(board::Count{2, kBlocks});
-  EXPECT_FALSE(calls(0).done(a)) << "of another turn";
+  EXPECT_FALSE(queue(0).poll(a)) << "of another turn";
   EXPECT_EQ(word(0).phase, Phase::folding);
   set_folded(0, kBlocks);
   BoardFailure& why = area().failure(0);
   why.number = 0;
   why.code = TUTTI_UNAVAILABLE;
   slot(0).word = pack(board::SlotWord{1, Phase::failed, false, 2});
-  EXPECT_TRUE(calls(0).done(a) && calls(1).done(b));
-  EXPECT_EQ(a.outcome.code(), Code::unavailable) << "the worker's verdict stays";
+  EXPECT_TRUE(queue(0).poll(a) && queue(1).poll(b));
+  EXPECT_EQ(a.outcome.code(), Code::unavailable) << "the worker's failure stays";
   EXPECT_EQ(b.outcome.code(), Code::unavailable);
 }
 
-TEST_F(ClientBoardTest, SeveralMayConcludeAtOnce) {
+TEST_F(TwoRanksTest, SeveralRanksMayCompleteAtOnce) {
   for (uint64_t number = 0; number < 200; ++number) {
-    Ticket a;
-    Ticket b;
+    PendingOp a;
+    PendingOp b;
     begin_folding(a, b);
     set_folded(number, kBlocks);
-    std::thread other([&] { EXPECT_TRUE(calls(1).done(b)); });
-    EXPECT_TRUE(calls(0).done(a));
+    std::thread other([&] { EXPECT_TRUE(queue(1).poll(b)); });
+    EXPECT_TRUE(queue(0).poll(a));
     other.join();
     ASSERT_TRUE(a.outcome.ok() && b.outcome.ok());
     ASSERT_EQ(word(number).phase, Phase::done);
   }
 }
 
-// A rank that was stopped and goes on must not fold what the worker gave up.
-TEST_F(ClientBoardTest, WhatWasGivenUpIsNotFolded) {
-  Ticket a;
-  Ticket b;
+// A rank that was stopped and resumes must not fold an operation that the worker has stopped.
+TEST_F(TwoRanksTest, AStoppedOperationIsNotFolded) {
+  PendingOp a;
+  PendingOp b;
   begin_folding(a, b);
   slot(0).claimed = pack(board::Count{1, board::kNoMoreBlocks});
-  EXPECT_FALSE(calls(0).help(0));
+  EXPECT_FALSE(queue(0).fold_blocks(0));
   EXPECT_EQ(word(0).phase, Phase::folding);
   slot(0).claimed = pack(board::Count{2, 0});
-  EXPECT_FALSE(calls(0).help(0)) << "of another turn";
+  EXPECT_FALSE(queue(0).fold_blocks(0)) << "of another turn";
   EXPECT_EQ(slot(0).folded.load(), pack(board::Count{1, 0}));
   EXPECT_EQ(area().entry(0, 0).holding.load(), 0u);
 }
 
-TEST_F(ClientBoardTest, HelpersShareTheBlocks) {
-  Ticket a;
-  Ticket b;
+TEST_F(TwoRanksTest, RanksShareTheBlocks) {
+  PendingOp a;
+  PendingOp b;
   begin_folding(a, b);
-  EXPECT_TRUE(calls(0).help(0, 1));
-  EXPECT_TRUE(calls(1).help(0, 1));
+  EXPECT_TRUE(queue(0).fold_blocks(0, 1));
+  EXPECT_TRUE(queue(1).fold_blocks(0, 1));
   EXPECT_EQ(slot(0).folded.load(), pack(board::Count{1, 2}));
   EXPECT_EQ(word(0).phase, Phase::folding);
-  EXPECT_TRUE(calls(0).help(0));
+  EXPECT_TRUE(queue(0).fold_blocks(0));
   EXPECT_EQ(word(0).phase, Phase::done);
-  EXPECT_FALSE(calls(1).help(0));
-  EXPECT_TRUE(calls(0).done(a) && calls(1).done(b));
+  EXPECT_FALSE(queue(1).fold_blocks(0));
+  EXPECT_TRUE(queue(0).poll(a) && queue(1).poll(b));
   for (const Rank& rank : ranks_)
     for (uint64_t i = 0; i < kCount; ++i)
       ASSERT_EQ(rank.out[i], static_cast<float>(2 * (i % 100) + 3)) << i;

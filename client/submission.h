@@ -1,0 +1,44 @@
+// Turns the arguments of a call into a request and submits it: checks them, and decides whether
+// memory is used as it is, copied to the segment, or staged (see staged_op.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "client/group.h"
+#include "client/staged_op.h"
+
+namespace tutti::client {
+
+// The arguments of one collective, as in tutti.h.
+struct CollectiveArgs {
+  tutti_collective collective = TUTTI_BARRIER;
+  const void* in = nullptr;
+  void* out = nullptr;
+  size_t count = 0;
+  tutti_dtype dtype = TUTTI_F32;
+  tutti_op op = TUTTI_SUM;
+  int32_t root = 0;
+};
+
+// The arguments of tutti_all_reduce_many().
+struct TensorListArgs {
+  const void* const* ins = nullptr;
+  void* const* outs = nullptr;
+  const size_t* counts = nullptr;
+  size_t size = 0;
+  tutti_dtype dtype = TUTTI_F32;
+  tutti_op op = TUTTI_SUM;
+};
+
+// Runs an operation of this rank on the group. `options` may be null. If `op` is null, blocks until
+// the operation has ended and returns its outcome; otherwise returns once it has started, and sets
+// `*op`. An operation that is refused keeps its place in the order, and fails on the other ranks.
+Status run(tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
+           std::shared_ptr<PendingOp>* op);
+Status run(tutti_group& group, const TensorListArgs& args, const tutti_options* options,
+           std::shared_ptr<PendingOp>* op);
+
+}  // namespace tutti::client
