@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <climits>
 #include <filesystem>
+#include <future>
 #include <thread>
 
-#include "daemon/agent/ask.h"
 #include "proto/segment.h"
 
 namespace tutti {
@@ -19,13 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSocketMode = 0666;  // Everybody may ask; credentials and token decide.
-constexpr size_t kCallersMax = 1024;
-constexpr Millis kAcceptRest{100};
-constexpr Millis kReportPatience{500};
-constexpr Millis kAskPatience{800};
-constexpr Millis kStopPatience{3'000};
-constexpr Millis kPredecessorPatience{1'000};  // Killed, it holds its lock until it is gone.
+constexpr int kSocketMode = 0666;  // Anybody may connect; credentials and token decide.
+constexpr size_t kPendingHellosMax = 1024;
+constexpr Millis kAcceptPause{100};
+constexpr Millis kWorkerReportTimeout{500};
+constexpr Millis kReportTimeout{800};
+constexpr Millis kStopTimeout{3'000};
+constexpr Millis kLockTimeout{
+    1'000};  // A predecessor that was killed holds its lock until it is gone.
 constexpr Millis kLockPoll{10};
 
 std::string hostname() {
@@ -39,7 +40,7 @@ std::string beside_this_program(const char* name) {
   return fs::read_symlink("/proc/self/exe", error).parent_path() / name;
 }
 
-Settings completed(Settings settings) {
+Settings with_defaults(Settings settings) {
   if (settings.host.empty()) settings.host = hostname();
   if (settings.worker_binary.empty()) settings.worker_binary = beside_this_program("tutti-worker");
   return settings;
@@ -48,17 +49,17 @@ Settings completed(Settings settings) {
 }  // namespace
 
 Agent::Agent(Loop& loop, Settings settings)
-    : loop_(loop), settings_(completed(std::move(settings))) {}
+    : loop_(loop), settings_(with_defaults(std::move(settings))) {}
 
 Agent::~Agent() {
-  control_.reset();  // First: its threads call this object.
-  loop_.cancel(rest_);
+  control_.reset();  // First, because its threads call this object.
+  loop_.cancel(resume_timer_);
   if (listener_.valid()) loop_.unwatch(listener_.get());
 }
 
 Status Agent::start(std::function<void()> on_stop) {
   on_stop_ = std::move(on_stop);
-  Status status = own_run_dir();
+  Status status = lock_run_dir();
   if (!status.ok()) return status;
   Result<std::unique_ptr<ControlServer>> control =
       serve_control({.listen = settings_.listen,
@@ -73,11 +74,11 @@ Status Agent::start(std::function<void()> on_stop) {
   if (settings_.data_address.empty())
     settings_.data_address = address.substr(0, address.rfind(':'));
   workers_ = std::make_unique<Workers>(loop_, settings_);
-  status = workers_->find_live();
+  status = workers_->adopt_running();
   return status.ok() ? serve() : status;
 }
 
-Status Agent::own_run_dir() {
+Status Agent::lock_run_dir() {
   std::error_code error;
   fs::create_directories(settings_.run_dir, error);
   if (!error) fs::create_directories(fs::absolute(settings_.socket).parent_path(), error);
@@ -88,7 +89,7 @@ Status Agent::own_run_dir() {
   const std::string path = settings_.run_dir + "/agent.lock";
   run_dir_lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!run_dir_lock_.valid()) return errno_status("cannot open " + path);
-  const TimePoint until = Clock::now() + kPredecessorPatience;
+  const TimePoint until = Clock::now() + kLockTimeout;
   while (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) != 0 && Clock::now() < until)
     std::this_thread::sleep_for(kLockPoll);
   if (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) == 0) return {};
@@ -117,40 +118,40 @@ void Agent::accept_trainers() {
     if (socket.valid())
       await_hello(std::move(socket));
     else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-      return rest_from_accepting();
+      return pause_accepting();
     else if (errno != EINTR && errno != ECONNABORTED)
       return;
   }
 }
 
-// Without descriptors the listener would be ready for ever, and the loop would spin.
-void Agent::rest_from_accepting() {
+// Without descriptors the listener stays readable, and the loop would spin.
+void Agent::pause_accepting() {
   spdlog::warn("cannot accept trainers: out of descriptors or memory; trying again");
   loop_.unwatch(listener_.get());
-  rest_ = loop_.at(Clock::now() + kAcceptRest, [this] {
+  resume_timer_ = loop_.at(Clock::now() + kAcceptPause, [this] {
     (void)loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_trainers(); });
   });
 }
 
 void Agent::await_hello(Fd socket) {
-  if (callers_.size() >= kCallersMax)
+  if (pending_hellos_.size() >= kPendingHellosMax)
     return refuse_trainer(
         socket.get(),
         resource_exhausted("host " + settings_.host + " is greeting too many trainers; try again"));
-  const auto caller = callers_.insert(callers_.end(), {std::move(socket), nullptr});
+  const auto pending = pending_hellos_.insert(pending_hellos_.end(), {std::move(socket), nullptr});
   const TimePoint deadline = Clock::now() + Millis(settings_.hello_timeout_ms);
-  caller->reader =
-      read_hello(loop_, caller->socket.get(), deadline,
-                 [this, caller](const Result<v1::Hello>& hello) { let_in(caller, hello); });
+  pending->reader =
+      read_hello(loop_, pending->socket.get(), deadline,
+                 [this, pending](const Result<v1::Hello>& hello) { on_hello(pending, hello); });
 }
 
-void Agent::let_in(Callers::iterator caller, const Result<v1::Hello>& hello) {
-  const Status status = hello.ok() ? admit(*hello, caller->socket.get()) : hello.status();
+void Agent::on_hello(PendingHellos::iterator pending, const Result<v1::Hello>& hello) {
+  const Status status = hello.ok() ? admit(*hello, pending->socket.get()) : hello.status();
   if (!status.ok()) {
     spdlog::debug("refused a trainer: {}", status.to_string());
-    refuse_trainer(caller->socket.get(), status);
+    refuse_trainer(pending->socket.get(), status);
   }
-  callers_.erase(caller);
+  pending_hellos_.erase(pending);
 }
 
 Status Agent::admit(const v1::Hello& hello, int socket) {
@@ -175,17 +176,21 @@ Status Agent::check(const v1::Hello& hello) const {
 }
 
 v1::AgentReport Agent::report() {
-  v1::AgentReport report;
-  report.set_state("busy");
-  const auto answer = ask<v1::AgentReport>(loop_, kAskPatience, [this](auto reply) {
-    workers_->report(kReportPatience, [this, reply](const Workers::Reports& workers) {
+  const auto answer = std::make_shared<std::promise<v1::AgentReport>>();
+  std::future<v1::AgentReport> answered = answer->get_future();
+  loop_.post([this, answer] {
+    workers_->report(kWorkerReportTimeout, [this, answer](const Workers::Reports& workers) {
       v1::AgentReport report;
       report.set_state(is_draining_ ? "draining" : "serving");
       report.mutable_workers()->Assign(workers.begin(), workers.end());
-      reply(std::move(report));
+      answer->set_value(std::move(report));
     });
   });
-  if (answer) report = *answer;
+  v1::AgentReport report;
+  if (answered.wait_for(kReportTimeout) == std::future_status::ready)
+    report = answered.get();
+  else
+    report.set_state("busy");
   report.set_host(settings_.host);
   report.set_pid(static_cast<uint32_t>(getpid()));
   report.set_version(TUTTI_VERSION);
@@ -207,7 +212,7 @@ Status Agent::stop(bool jobs) {
     spdlog::info(jobs ? "stopping, and the jobs with it" : "stopping; jobs go on");
     is_draining_ = true;
     if (!jobs) return on_stop_();
-    workers_->stop(kStopPatience, on_stop_);
+    workers_->stop(kStopTimeout, on_stop_);
   });
   return {};
 }

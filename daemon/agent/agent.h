@@ -1,5 +1,5 @@
-// The agent: builds the rooms of one node's control side and joins them. It lets trainers in, hands
-// them to their jobs' workers, and answers the control plane. Its end ends no job.
+// The agent of one node: accepts trainers, hands them to their jobs' workers, and serves the
+// control plane. Jobs keep running when it ends.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ namespace tutti {
 
 class Agent final : public AgentControl {
  public:
-  // `settings` as people gave them; what they left open is filled in.
+  // Fills in the settings that were left open.
   Agent(Loop& loop, Settings settings);
   ~Agent() override;
 
-  // Serves from here on, while the loop runs. `on_stop` is called, on the loop's thread, when the
-  // control plane asks the agent to end.
+  // Starts serving, while the loop runs. `on_stop` is called on the loop's thread when the control
+  // plane asks the agent to end.
   Status start(std::function<void()> on_stop);
 
-  // A child of this process has ended (SIGCHLD).
+  // To be called on SIGCHLD.
   void reap() { workers_->reap(); }
 
   // "socket /run/tutti/tuttid.sock, control plane 127.0.0.1:7601 (coordinator)".
@@ -39,29 +39,29 @@ class Agent final : public AgentControl {
   Status stop(bool jobs) override;
 
  private:
-  // A connection whose hello is awaited.
-  struct Caller {
+  // A connection whose hello has not arrived yet.
+  struct PendingHello {
     Fd socket;
     std::unique_ptr<HelloReader> reader;
   };
-  using Callers = std::list<Caller>;
+  using PendingHellos = std::list<PendingHello>;
 
-  Status own_run_dir();
+  Status lock_run_dir();
   Status serve();
   void accept_trainers();
   void await_hello(Fd socket);
-  void let_in(Callers::iterator caller, const Result<v1::Hello>& hello);
+  void on_hello(PendingHellos::iterator pending, const Result<v1::Hello>& hello);
   Status admit(const v1::Hello& hello, int socket);
   Status check(const v1::Hello& hello) const;
-  void rest_from_accepting();
+  void pause_accepting();
 
   Loop& loop_;
   Settings settings_;
   const TimePoint started_ = Clock::now();
   Fd run_dir_lock_;
   Fd listener_;
-  Callers callers_;
-  Loop::TimerId rest_ = 0;
+  PendingHellos pending_hellos_;
+  Loop::TimerId resume_timer_ = 0;
   bool is_draining_ = false;  // Loop thread only.
   std::function<void()> on_stop_;
   std::unique_ptr<ControlServer> control_;

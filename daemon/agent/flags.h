@@ -1,4 +1,5 @@
-// The agent's command line: one flag a setting, in the order file, environment, flags.
+// The agent's command line: one flag per setting. Flags override the environment, which overrides
+// the settings file.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,7 @@ namespace tutti {
 
 struct CommandLine {
   Settings settings;
-  // Set: the program has said what there is to say (help, version, an error) and ends with this.
+  // Set if the program should exit with this, having printed help, its version or an error.
   std::optional<int> exit_code;
 };
 

@@ -1,4 +1,4 @@
-// tuttid: the node's agent.
+// tuttid, the node's agent: settings, signals and the main loop.
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/signalfd.h>
@@ -25,7 +25,7 @@ sigset_t handled_signals() {
   return set;
 }
 
-// Before any thread starts, so that all threads leave these signals to the loop.
+// Must be called before any thread starts, so that only the loop handles these signals.
 tutti::Fd block_signals() {
   signal(SIGPIPE, SIG_IGN);
   const sigset_t set = handled_signals();
@@ -33,7 +33,7 @@ tutti::Fd block_signals() {
   return tutti::Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// From now on a signal that asks for the end brings it at once.
+// A second signal then ends the process at once.
 void unblock_signals() {
   const sigset_t set = handled_signals();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);

@@ -18,10 +18,10 @@
 namespace tutti {
 namespace {
 
-constexpr int kAboveControl = 10;  // Where the pipe is out of kControlFd's way.
+constexpr int kAboveControl = 10;  // The pipe's descriptor must not be kControlFd.
 
-// What the child needs, made before the fork: between fork and exec a process with threads may not
-// allocate.
+// What the child needs, prepared before the fork: between fork and exec the child of a process with
+// threads must not allocate.
 struct Prepared {
   std::vector<std::string> texts;
   std::vector<char*> argv;
@@ -74,7 +74,7 @@ bool become_user(const Prepared& prepared, const WorkerProgram& program) {
          setresuid(program.uid, program.uid, program.uid) == 0;
 }
 
-// In the child. Only async-signal-safe calls; errno says what failed when it returns.
+// Runs in the child, with async-signal-safe calls only. Returns only on failure, with errno set.
 void become_worker(const WorkerProgram& program, const Prepared& prepared, int control) {
   setsid();
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -88,7 +88,7 @@ void become_worker(const WorkerProgram& program, const Prepared& prepared, int c
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
-  // Opened by the agent's user: the job's may not be let into the folder that Tutti lies in.
+  // Opened before the user changes: the job's user may have no access to the binary's directory.
   const int binary = open(program.binary.c_str(), O_PATH | O_CLOEXEC);
   if (binary < 0) return;
   if (prepared.drops_root && !become_user(prepared, program)) return;
@@ -124,7 +124,7 @@ Result<pid_t> spawn_worker(const WorkerProgram& program, int control) {
   }
   failure->write.reset();
   int error = 0;
-  // Ends at once: exec closes the other end.
+  // Does not block for long: exec closes the other end.
   if (read(failure->read.get(), &error, sizeof(error)) != sizeof(error)) return pid;
   waitpid(pid, nullptr, 0);
   errno = error;

@@ -1,4 +1,4 @@
-// Starting a worker: a process of its own session that outlives the agent.
+// Starts a worker as a process in a session of its own, so that it outlives the agent.
 #pragma once
 
 #include <sys/types.h>
@@ -11,19 +11,19 @@
 
 namespace tutti {
 
-// The descriptor a worker finds its listening socket at.
+// The descriptor of a worker's listening socket.
 inline constexpr int kControlFd = 3;
 
 struct WorkerProgram {
   std::string binary;
   std::vector<std::string> arguments;              // Without the program's name.
-  std::map<std::string, std::string> environment;  // Added to, or in place of, this process's own.
-  uint32_t uid = 0;                                // Whom it runs as, where this process is root.
+  std::map<std::string, std::string> environment;  // Overrides this process's own.
+  uint32_t uid = 0;                                // The user it runs as, if this process is root.
   uint32_t gid = 0;
 };
 
-// Runs it with `control` as descriptor 3 and no other but stdin (/dev/null), stdout and stderr.
-// NOT_FOUND or PERMISSION_DENIED, with the path, where it cannot be run.
+// Runs `program` with `control` as descriptor 3; besides, it has only stdin (/dev/null), stdout and
+// stderr. NOT_FOUND or PERMISSION_DENIED: the binary cannot be run; the message has its path.
 Result<pid_t> spawn_worker(const WorkerProgram& program, int control);
 
 // "ended with exit code 1", "was killed by signal 9 (Killed)".

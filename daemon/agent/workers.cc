@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Millis kFindPatience{2'000};
+constexpr Millis kReportTimeout{2'000};
 constexpr int kWorkerSocketMode = 0600;
 
-// FNV-1a, 64 bits: the same in every run, so that the next agent finds the same file.
+// FNV-1a, 64 bits: the same in every run, so that the next agent finds the file.
 std::string hash_of(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
@@ -44,13 +44,13 @@ std::string bytes_of_adopt(const v1::Hello& hello, const PeerCredentials& peer) 
   v1::AgentToWorker message;
   v1::AgentToWorker::Adopt& adopt = *message.mutable_adopt();
   adopt.set_uid(peer.uid);
-  // 0 where the trainer lives in a process namespace that this one cannot see into.
+  // The pid is 0 if the trainer is in a pid namespace that is not visible from here.
   adopt.set_pid(peer.pid != 0 ? peer.pid : hello.pid());
   *adopt.mutable_hello() = hello;
   return message.SerializeAsString();
 }
 
-void log_left_socket(const std::string& path) {
+void log_stale_socket(const std::string& path) {
   spdlog::info("removed {}, which a dead worker left", path);
 }
 
@@ -74,18 +74,18 @@ std::string Workers::path_of(const std::string& job) const {
   return directory_ + "/" + hash_of(job) + ".sock";
 }
 
-Status Workers::find_live() {
+Status Workers::adopt_running() {
   std::error_code error;
   fs::create_directories(directory_, error);
   fs::permissions(directory_, fs::perms::owner_all, error);
   if (error) return unavailable("cannot use " + directory_ + ": " + error.message());
   for (const fs::directory_entry& file : fs::directory_iterator(directory_, error)) {
     if (file.path().extension() != ".sock" || connect(file.path()).ok()) continue;
-    log_left_socket(file.path());
+    log_stale_socket(file.path());
     fs::remove(file.path(), error);
   }
   bool over = false;
-  report(kFindPatience, [&over](const Reports&) { over = true; });
+  report(kReportTimeout, [&over](const Reports&) { over = true; });
   while (!over) loop_.run_once(TimePoint::max());
   for (const auto& [path, worker] : workers_)
     if (!worker.is_known) spdlog::warn("the worker at {} does not answer", path);
@@ -97,7 +97,7 @@ Status Workers::adopt(const v1::Hello& hello, const PeerCredentials& peer, int s
   if (found != workers_.end()) {
     const Status status = hand_over(found, hello, peer, socket);
     if (status.ok() || !is_hung_up(found->second.socket.get())) return status;
-    lose(found);
+    on_hangup(found);
   }
   const Result<Entry> started = start(hello, peer);
   if (!started.ok()) return started.status();
@@ -116,7 +116,7 @@ Status Workers::hand_over(Entry entry, const v1::Hello& hello, const PeerCredent
                              std::to_string(peer.uid) +
                              " may not join it; choose another job name");
   const Status sent = send_packet(worker.socket.get(), bytes_of_adopt(hello, peer), {&socket, 1});
-  // ABORTED: the client asks again, and meets another worker.
+  // On ABORTED the client joins again, and gets another worker.
   return sent.ok() ? sent
                    : aborted("the worker of job \"" + hello.job() + "\" on host " + settings_.host +
                              " takes no more trainers: " + sent.message() + "; join again");
@@ -173,13 +173,13 @@ void Workers::read_packets(const std::string& path) {
   const Entry entry = workers_.find(path);
   while (true) {
     const Result<std::optional<Packet>> packet = receive_packet(entry->second.socket.get());
-    if (!packet.ok()) return lose(entry);
+    if (!packet.ok()) return on_hangup(entry);
     if (!packet->has_value()) return;
-    take_report(entry->second, (*packet)->bytes);
+    on_report(entry->second, (*packet)->bytes);
   }
 }
 
-void Workers::take_report(Worker& worker, const std::string& bytes) {
+void Workers::on_report(Worker& worker, const std::string& bytes) {
   v1::WorkerReport report;
   if (!report.ParseFromString(bytes)) return;
   if (!worker.is_known) {
@@ -187,14 +187,14 @@ void Workers::take_report(Worker& worker, const std::string& bytes) {
     worker.uid = report.uid();
     spdlog::info("took over job \"{}\": worker pid {}", report.job(), report.pid());
   }
-  // Whose the job is was settled when it started.
+  // The owner was determined when the worker started; the report may not change it.
   report.set_uid(worker.uid);
   worker.last = std::move(report);
-  worker.owes_report = false;
+  worker.report_pending = false;
   check_waits();
 }
 
-void Workers::lose(Entry entry) {
+void Workers::on_hangup(Entry entry) {
   const Worker& worker = entry->second;
   if (worker.child != 0)
     ending_.emplace(worker.child, worker.last.job());
@@ -202,7 +202,7 @@ void Workers::lose(Entry entry) {
     spdlog::error("the worker of job \"{}\" (pid {}) is gone", worker.last.job(),
                   worker.last.pid());
   else
-    log_left_socket(entry->first);
+    log_stale_socket(entry->first);
   loop_.unwatch(worker.socket.get());
   std::error_code ignored;
   fs::remove(entry->first, ignored);
@@ -220,13 +220,13 @@ void Workers::reap() {
   });
 }
 
-void Workers::report(Millis patience, std::function<void(Reports)> done) {
+void Workers::report(Millis timeout, std::function<void(Reports)> done) {
   static const std::string kRequest = bytes_of_report_request();
   for (auto& [path, worker] : workers_)
-    if (!worker.owes_report)
-      worker.owes_report = send_packet(worker.socket.get(), kRequest, {}).ok();
-  when(
-      patience, [this] { return !owe_reports(); },
+    if (!worker.report_pending)
+      worker.report_pending = send_packet(worker.socket.get(), kRequest, {}).ok();
+  call_when(
+      timeout, [this] { return !reports_pending(); },
       [this, done = std::move(done)] {
         Reports reports;
         for (const auto& [path, worker] : workers_)
@@ -236,33 +236,34 @@ void Workers::report(Millis patience, std::function<void(Reports)> done) {
       });
 }
 
-bool Workers::owe_reports() const {
-  return std::ranges::any_of(workers_, [](const auto& entry) { return entry.second.owes_report; });
+bool Workers::reports_pending() const {
+  return std::ranges::any_of(workers_,
+                             [](const auto& entry) { return entry.second.report_pending; });
 }
 
-void Workers::stop(Millis patience, std::function<void()> done) {
+void Workers::stop(Millis timeout, std::function<void()> done) {
   v1::AgentToWorker message;
   message.set_stop(true);
   for (const auto& [path, worker] : workers_)
     (void)send_packet(worker.socket.get(), message.SerializeAsString(), {});
-  when(
-      patience, [this] { return workers_.empty(); }, std::move(done));
+  call_when(
+      timeout, [this] { return workers_.empty(); }, std::move(done));
 }
 
-void Workers::when(Millis patience, std::function<bool()> is_over, std::function<void()> done) {
+void Workers::call_when(Millis timeout, std::function<bool()> is_done, std::function<void()> done) {
   const uint64_t number = ++last_wait_;
-  const Loop::TimerId timer = loop_.at(Clock::now() + patience, [this, number] {
+  const Loop::TimerId timer = loop_.at(Clock::now() + timeout, [this, number] {
     const auto late = waits_.extract(number);
     late.mapped().done();
   });
-  waits_.emplace(number, Wait{timer, std::move(is_over), std::move(done)});
+  waits_.emplace(number, Wait{timer, std::move(is_done), std::move(done)});
   check_waits();
 }
 
 void Workers::check_waits() {
   std::vector<std::function<void()>> over;
   std::erase_if(waits_, [&](auto& entry) {
-    if (!entry.second.is_over()) return false;
+    if (!entry.second.is_done()) return false;
     loop_.cancel(entry.second.timer);
     over.push_back(std::move(entry.second.done));
     return true;

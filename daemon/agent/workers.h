@@ -1,5 +1,5 @@
-// The workers of this node: starting them, finding those an earlier agent started, handing them
-// trainers, noticing their end. All on the loop's thread.
+// The workers of this node: starts them, adopts those that an earlier agent started, hands them
+// trainers, and notices their end. Loop thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -20,42 +20,41 @@ namespace tutti {
 
 class Workers {
  public:
-  // `settings`: what workers are told, all values resolved.
+  // `settings` are passed on to workers, so no value may be left open.
   Workers(Loop& loop, const Settings& settings);
   ~Workers();  // The workers live on.
 
-  // Takes over the workers that are there, waiting a while for each to say what it does.
-  Status find_live();
+  // Connects to the running workers and waits a while for their reports.
+  Status adopt_running();
 
-  // Hands the trainer to its job's worker, which is started where there is none. PERMISSION_DENIED
-  // where the job belongs to another user.
+  // Hands the trainer to its job's worker, starting one if there is none. PERMISSION_DENIED: the
+  // job belongs to another user. ABORTED: the worker is ending; the client should join again.
   Status adopt(const v1::Hello& hello, const PeerCredentials& peer, int socket);
 
-  // Calls `done` once: with every worker's report, the last known for those that do not answer
-  // within `patience`.
+  // Calls `done` once with every worker's report, the last known for those that do not answer
+  // within `timeout`.
   using Reports = std::vector<v1::WorkerReport>;
-  void report(Millis patience, std::function<void(Reports)> done);
+  void report(Millis timeout, std::function<void(Reports)> done);
 
-  // Tells every worker to fail what runs, and end; calls `done` when all have ended, or `patience`
-  // is over.
-  void stop(Millis patience, std::function<void()> done);
+  // Tells every worker to fail its operations and exit; calls `done` once all have, or after
+  // `timeout`.
+  void stop(Millis timeout, std::function<void()> done);
 
-  // A child has ended (SIGCHLD).
+  // To be called on SIGCHLD.
   void reap();
 
  private:
   struct Worker {
-    std::string path;
     Fd socket;
     pid_t child = 0;        // 0: started by an earlier agent.
-    bool is_known = false;  // Whose it is. Until then it is not used.
-    uint32_t uid = 0;       // Who started the job.
-    v1::WorkerReport last;  // At least its job and pid.
-    bool owes_report = false;
+    bool is_known = false;  // Its job and user are known. Until then it is not used.
+    uint32_t uid = 0;       // The job's owner.
+    v1::WorkerReport last;  // Has at least its job and pid.
+    bool report_pending = false;
   };
   struct Wait {
     Loop::TimerId timer;
-    std::function<bool()> is_over;
+    std::function<bool()> is_done;
     std::function<void()> done;
   };
   using Entry = std::map<std::string, Worker>::iterator;  // By socket path.
@@ -66,18 +65,18 @@ class Workers {
   Result<Entry> connect(const std::string& path);
   Status hand_over(Entry entry, const v1::Hello& hello, const PeerCredentials& peer, int socket);
   void read_packets(const std::string& path);
-  void take_report(Worker& worker, const std::string& bytes);
-  void lose(Entry entry);
-  bool owe_reports() const;
-  // Calls `done` once, soon: when `is_over`, or `patience` is.
-  void when(Millis patience, std::function<bool()> is_over, std::function<void()> done);
+  void on_report(Worker& worker, const std::string& bytes);
+  void on_hangup(Entry entry);
+  bool reports_pending() const;
+  // Calls `done` once: when `is_done` returns true, or after `timeout`.
+  void call_when(Millis timeout, std::function<bool()> is_done, std::function<void()> done);
   void check_waits();
 
   Loop& loop_;
   const Settings settings_;
   const std::string directory_;
   std::map<std::string, Worker> workers_;
-  std::map<pid_t, std::string> ending_;  // Children that hung up: pid and job.
+  std::map<pid_t, std::string> ending_;  // Children that hung up, not yet reaped: job by pid.
   std::map<uint64_t, Wait> waits_;
   uint64_t last_wait_ = 0;
 };

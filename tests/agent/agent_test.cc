@@ -1,4 +1,4 @@
-// tuttid at its door: flags, hellos, refusals, readiness, the control plane.
+// tuttid: flags, hellos, refusals, readiness and the control plane.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
@@ -123,7 +123,7 @@ TEST_F(AgentDoor, SecondAgentInOnePlaceIsRefused) {
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
 }
 
-// Whether that agent has the file open.
+// Whether the process has the file open.
 bool opened(pid_t pid, const std::string& path) {
   const std::filesystem::path process = "/proc/" + std::to_string(pid);
   std::error_code gone;

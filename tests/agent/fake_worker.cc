@@ -1,6 +1,6 @@
-// Stands in for tutti-worker in the agent's tests: keeps the contract of descriptor 3, takes
-// trainers in at once, and tells them in their welcome what it sees of itself. A job whose name
-// starts with "die" ends it when a trainer comes; one that starts with "mute" never reports.
+// Replaces tutti-worker in the agent's tests: serves descriptor 3, welcomes trainers at once, and
+// describes itself in the welcome. It exits when a trainer arrives if the job's name starts with
+// "die", and never reports if it starts with "mute".
 #include <dirent.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -22,7 +22,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "-" : value;
 }
 
-// Descriptors above the control socket that were there from the start.
+// Counts the inherited descriptors above the control socket.
 int inherited() {
   DIR* directory = opendir("/proc/self/fd");
   int count = 0;
@@ -74,7 +74,7 @@ struct FakeWorker {
 }  // namespace
 
 int main(int argc, char** argv) {
-  alarm(300);  // Left over by a test that was killed.
+  alarm(300);  // Ends it if its test was killed.
   FakeWorker worker{.inherited_fds = inherited()};
   for (int i = 1; i < argc; ++i)
     if (std::strncmp(argv[i], "--job=", 6) == 0) worker.job = argv[i] + 6;

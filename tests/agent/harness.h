@@ -1,4 +1,4 @@
-// A real tuttid with the fake worker, in a directory of its own; and trainers that greet it.
+// A real tuttid with the fake worker, in a directory of its own, and trainers that connect to it.
 #pragma once
 
 #include <fcntl.h>
@@ -38,13 +38,13 @@ inline std::string read_file(const std::string& path) {
   return text.str();
 }
 
-// Looks again and again; false: not `done` within the patience. Only for states that no descriptor
-// tells of: a log's text, a process's table.
+// Polls until `done`. Returns false if it is not in time. Only for states that no descriptor
+// reports: a log's text, the process table.
 template <class Done>
 bool wait_until(Done done) {
   const TimePoint limit = Clock::now() + Millis(kPatienceMs);
   Loop idle;
-  while (!done() && Clock::now() < limit) idle.turn(Clock::now() + Millis(10));
+  while (!done() && Clock::now() < limit) idle.run_once(Clock::now() + Millis(10));
   return done();
 }
 
@@ -62,7 +62,7 @@ struct Trainer {
     const auto length = static_cast<uint32_t>(bytes.size());
     send_bytes(std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + bytes);
   }
-  // "": the connection ended before so many bytes came.
+  // Returns "" if the connection ended before `count` bytes arrived.
   std::string receive_bytes(size_t count) {
     std::string bytes;
     while (bytes.size() < count) {
@@ -72,7 +72,7 @@ struct Trainer {
     }
     return bytes;
   }
-  // nullopt: the connection ended without one.
+  // Returns nothing if the connection ended without a welcome.
   std::optional<v1::Welcome> welcome() {
     const std::string prefix = receive_bytes(sizeof(uint32_t));
     if (prefix.empty()) return std::nullopt;
@@ -126,7 +126,7 @@ struct AgentTest : testing::Test {
     return text;
   }
 
-  // Runs tuttid with these flags beside the usual ones; its output goes to log().
+  // Starts tuttid with these flags in addition to the usual ones. Its output goes to log().
   pid_t run(const std::vector<std::string>& flags) {
     std::vector<std::string> arguments = {TUTTI_AGENT,
                                           "--socket=" + socket(),
@@ -151,13 +151,13 @@ struct AgentTest : testing::Test {
     running.insert(pid);
     return pid;
   }
-  // run(), and waits until it serves.
+  // Starts tuttid and waits until it serves.
   pid_t start(const std::vector<std::string>& flags = {}) {
     const pid_t pid = run(flags);
     EXPECT_EQ(next_notification(), "READY=1") << log();
     return pid;
   }
-  // The wait status.
+  // Returns the wait status.
   int end(pid_t pid, int signal) {
     int status = 0;
     kill(pid, signal);
@@ -170,7 +170,8 @@ struct AgentTest : testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  // What a trainer of the job is told; "gone" where its connection ended without a word.
+  // Returns the answer to a trainer of the job; its message is "gone" if the connection ended
+  // without.
   v1::Welcome join(const v1::Hello& hello) {
     trainers.emplace_back(socket());
     trainers.back().greet(hello);
@@ -182,7 +183,7 @@ struct AgentTest : testing::Test {
   }
   v1::Welcome join(const std::string& job, uint32_t rank = 0) { return join(hello_of(job, rank)); }
 
-  // "7" of "... name=7 ..." in what the fake worker says.
+  // Returns "7" from "... name=7 ..." in the fake worker's message.
   static std::string field(const v1::Welcome& welcome, const std::string& name) {
     const std::string text = " " + welcome.message();
     const std::string mark = " " + name + "=";
@@ -194,7 +195,7 @@ struct AgentTest : testing::Test {
 
   std::string socket() const { return home + "/tuttid.sock"; }
   std::string log() const { return read_file(home + "/log"); }
-  // Of the agent started last.
+  // The address of the agent started last.
   std::string control() const {
     const std::string text = log();
     const std::string mark = "control plane ";
@@ -216,7 +217,7 @@ struct AgentTest : testing::Test {
   std::map<std::string, std::string> environment;
   std::set<pid_t> running;
   std::set<pid_t> workers;
-  std::vector<Trainer> trainers;  // Kept, so that their connections live.
+  std::vector<Trainer> trainers;  // Keeps their connections open.
 };
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// tuttid and its workers: starting, adopting, losing and stopping them.
+// tuttid and its workers: starting, adopting and stopping them, and their unexpected end.
 #include <gmock/gmock.h>
 
 #include "daemon/mesh/mesh.h"
@@ -17,7 +17,7 @@ struct AgentWorkers : AgentTest {
       return file.path();
     return "none";
   }
-  // As the same or another user.
+  // Joins as this user or another.
   v1::Welcome join_as(uint32_t user, const std::string& job) {
     EXPECT_EQ(setegid(user), 0);
     EXPECT_EQ(seteuid(user), 0);
@@ -149,7 +149,7 @@ TEST_F(AgentWorkers, BelongToTheUserWhoStartedTheJobAsRoot) {
   const v1::Welcome stranger = join_as(1, "theirs");
   EXPECT_EQ(stranger.code(), TUTTI_PERMISSION_DENIED);
   EXPECT_THAT(stranger.message(), HasSubstr("belongs to user 65534, user 1 may not"));
-  EXPECT_EQ(field(join("theirs", 1), "pid"), field(mine, "pid"));  // Root may.
+  EXPECT_EQ(field(join("theirs", 1), "pid"), field(mine, "pid"));  // Root may join any job.
   end(agent, SIGKILL);
   start();
   EXPECT_EQ(join_as(1, "theirs").code(), TUTTI_PERMISSION_DENIED);
