@@ -1,4 +1,5 @@
-// One rank's part in one operation, on its way from its session to its group.
+// One rank's call of a collective, as the worker handles it: what the rank asked for, its memory,
+// and how to answer.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +12,24 @@ namespace tutti {
 
 struct Call {
   uint32_t group = 0;
-  uint64_t number = 0;  // Its place among the rank's calls of the group, from 0.
+  uint64_t number = 0;  // Counts the rank's calls of the group, from 0.
   Signature signature;
-  // Of the sizes that the collective asks for (side_bytes() of daemon/board); nullptr where the
-  // rank has no such side or count is 0.
+  // The rank's input and output, of the sizes that the signature implies; nullptr: it has no such
+  // side, or count is 0.
   std::byte* in = nullptr;
   std::byte* out = nullptr;
   uint32_t timeout_ms = 0;  // 0: the default.
-  // Not OK: refused, but it takes its place in the group's order so that all ranks learn of it.
+  // Not OK: the call is refused. It keeps its place in the group's order, and fails on all ranks.
   Status invalid;
   std::shared_ptr<const void> memory;       // Keeps `in` and `out` while they are in use.
-  std::function<void(const Status&)> done;  // Called once, perhaps from inside Epoch::submit().
-  uint32_t waited_ms = 0;                   // Of `timeout_ms`, before it came.
-  bool blocking = false;                    // The rank does nothing else until it is done.
-  // Not 0: ordinary memory passes through `in` and `out`, byte b of it at b % window_bytes.
+  std::function<void(const Status&)> done;  // Called once, perhaps while the call is submitted.
+  uint32_t waited_ms = 0;                   // The part of `timeout_ms` that has passed already.
+  bool blocking = false;                    // The rank waits for it.
+  // Not 0: `in` and `out` are windows of this size, through which ordinary memory passes: its byte
+  // b lies at b % window_bytes.
   uint64_t window_bytes = 0;
-  std::function<uint64_t()> filled = nullptr;  // Bytes that came so far.
-  bool ranks_only = false;  // The tensors pass through windows, or are many: only ranks can fold.
+  std::function<uint64_t()> filled = nullptr;  // Bytes written to the window so far.
+  bool ranks_only = false;  // Tensors that the worker cannot reach: only the ranks can fold them.
 };
 
 }  // namespace tutti

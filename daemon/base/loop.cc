@@ -11,15 +11,15 @@ namespace tutti {
 
 namespace {
 constexpr TimePoint kNever = TimePoint::max();
-constexpr Micros kCrowded{50};  // A yield that takes longer went to somebody who works.
-constexpr Millis kLeaveBeLeast{1};
-constexpr Millis kLeaveBeMost{2'000};
+constexpr Micros kCrowded{50};  // A longer yield gave the core to another thread.
+constexpr Millis kBackoffMin{1};
+constexpr Millis kBackoffMax{2'000};
 }  // namespace
 
 Loop::Loop()
     : epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      home_(std::this_thread::get_id()) {
+      thread_(std::this_thread::get_id()) {
   require(epoll_.valid() && wake_.valid(), "the system gives no epoll or eventfd");
   epoll_event event{.events = EPOLLIN, .data = {.fd = wake_.get()}};
   require(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) == 0,
@@ -60,11 +60,11 @@ void Loop::post(Task task) {
     first = posted_.empty();
     posted_.push_back(std::move(task));
   }
-  // The loop's own thread looks for tasks before it sleeps.
+  // The loop's own thread checks for tasks before it sleeps.
   if (first && !in_loop_thread()) eventfd_write(wake_.get(), 1);
 }
 
-bool Loop::in_loop_thread() const { return home_ == std::this_thread::get_id(); }
+bool Loop::in_loop_thread() const { return thread_ == std::this_thread::get_id(); }
 
 bool Loop::has_posted() {
   const std::lock_guard lock(mutex_);
@@ -80,8 +80,8 @@ void Loop::run() {
 }
 
 void Loop::run_once(TimePoint until) {
-  home_ = std::this_thread::get_id();
-  Events events;  // Of this turn alone: a callback may take another.
+  thread_ = std::this_thread::get_id();
+  Events events;  // Local: a callback may call run_once().
   const int count = wait(until, events);
   require(count >= 0 || errno == EINTR, "epoll_wait failed");
   if (count > 0 && awake_) last_event_ = Clock::now();
@@ -93,7 +93,7 @@ void Loop::run_once(TimePoint until) {
       continue;
     }
     const auto found = watched_.find(event.data.fd);
-    if (found == watched_.end()) continue;  // Unwatched by an earlier callback of this turn.
+    if (found == watched_.end()) continue;  // Unwatched by an earlier callback.
     const std::shared_ptr<Ready> ready = found->second;
     (*ready)(event.events);
   }
@@ -101,36 +101,36 @@ void Loop::run_once(TimePoint until) {
   run_timers();
 }
 
-// How many happened.
+// Returns the number of events.
 int Loop::wait(TimePoint until, Events& events) {
   const auto most = static_cast<int>(events.size());
   if (has_posted()) return epoll_wait(epoll_.get(), events.data(), most, 0);
-  if (const int count = look_around(until, events); count != 0) return count;
+  if (const int count = poll(until, events); count != 0) return count;
   return epoll_wait(epoll_.get(), events.data(), most, wait_ms(until));
 }
 
-// Without sleeping, as long as stay_awake() allows. 0: nothing happened.
-int Loop::look_around(TimePoint until, Events& events) {
+// Polls without sleeping, for as long as stay_awake() allows. Returns the number of events.
+int Loop::poll(TimePoint until, Events& events) {
   const Micros awake = awake_ ? awake_() : Micros(0);
   if (awake.count() == 0) return 0;
   TimePoint now = Clock::now();
   if (!timers_.empty()) until = std::min(until, timers_.begin()->first.first);
   until = std::min(until, last_event_ + awake);
-  if (now >= until || now < alone_again_) return 0;
+  if (now >= until || now < poll_again_at_) return 0;
   while (now < until) {
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     if (count != 0) {
-      leave_be_ = Millis(0);
+      backoff_ = Millis(0);
       return count;
     }
     sched_yield();
     const TimePoint before = std::exchange(now, Clock::now());
     if (now - before < kCrowded) continue;
-    leave_be_ = std::clamp(2 * leave_be_, kLeaveBeLeast, kLeaveBeMost);
-    alone_again_ = now + leave_be_;
+    backoff_ = std::clamp(2 * backoff_, kBackoffMin, kBackoffMax);
+    poll_again_at_ = now + backoff_;
     return 0;
   }
-  leave_be_ = Millis(0);
+  backoff_ = Millis(0);
   return 0;
 }
 

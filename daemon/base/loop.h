@@ -1,6 +1,5 @@
-// The event loop: descriptors, timers and posted functions, all run on the one thread that calls
-// run(). A worker's whole state lives on its loop's thread, so nothing there takes a lock; other
-// threads only post().
+// The event loop: descriptors, timers and posted tasks, all run on the thread that calls run(). A
+// worker's state belongs to its loop's thread and needs no locks; other threads only post().
 #pragma once
 
 #include <sys/epoll.h>
@@ -44,23 +43,22 @@ class Loop {
   TimerId at(TimePoint when, Task task);
   void cancel(TimerId timer);
 
-  // Any thread: runs `task` soon, in order of posting. Tasks still queued when the loop ends are
-  // dropped. From the loop's own thread it costs no system call.
+  // Runs `task` soon, in the order of posting. Any thread. Tasks that are still queued when the
+  // loop ends are dropped. Makes no system call on the loop's own thread.
   void post(Task task);
-  // Whether this is the thread that turns the loop; before its first turn, the one that made it.
+  // Whether the caller is on the loop's thread: the last that ran it, or else the one that made it.
   bool in_loop_thread() const;
 
-  // For so long after something happened, asked each time, the loop looks for more before it
-  // sleeps, since waking a sleeper takes longer than most of what it is woken for. It yields all
-  // the while, and leaves it be for some time, longer each time in a row, where others want the
-  // core. 0, as at first: it sleeps at once.
+  // Polls for as long as `after` returns after the last event, before it sleeps: waking a sleeping
+  // thread takes longer than most events take. It yields between polls; where other threads want
+  // the core it sleeps at once for a while, which doubles each time in a row. 0, the default: no
+  // polling.
   void stay_awake(std::function<Micros()> after) { awake_ = std::move(after); }
 
   // Runs until stop(), which any thread or signal handler's descriptor may call.
   void run();
   void stop();
-  // One turn: waits at most until `until` for something to do, does it, returns. For tests and
-  // nested waits.
+  // Waits at most until `until` for events, handles them and returns. For tests and nested waits.
   void run_once(TimePoint until);
 
  private:
@@ -70,7 +68,7 @@ class Loop {
   void run_timers();
   bool has_posted();
   int wait(TimePoint until, Events& events);
-  int look_around(TimePoint until, Events& events);
+  int poll(TimePoint until, Events& events);
   int wait_ms(TimePoint until) const;
 
   Fd epoll_;
@@ -82,9 +80,9 @@ class Loop {
   bool stopping_ = false;  // Loop thread only.
   std::function<Micros()> awake_;
   TimePoint last_event_;
-  TimePoint alone_again_;  // Others wanted the core; until then the loop sleeps at once.
-  Millis leave_be_{0};
-  std::atomic<std::thread::id> home_;  // Who turns the loop.
+  TimePoint poll_again_at_;  // Until then it does not poll: other threads wanted the core.
+  Millis backoff_{0};
+  std::atomic<std::thread::id> thread_;
 
   std::mutex mutex_;
   std::vector<Task> posted_;  // Guarded by mutex_.

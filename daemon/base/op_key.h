@@ -1,4 +1,4 @@
-// Names one operation among all that a worker runs.
+// The identity of an operation among all that a worker runs.
 #pragma once
 
 #include <compare>

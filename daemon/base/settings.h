@@ -49,8 +49,8 @@ struct Settings {
   int64_t half_open_links = 256;
 };
 
-// One row: how a setting is called, set, shown and explained. Numbers have a range; some texts have
-// a list of what they may be.
+// One setting: its name, help, member of Settings and allowed values. Exactly one of `text` and
+// `number` is set.
 struct SettingRow {
   std::string_view name;  // snake_case: flag --join-timeout-ms, environment TUTTI_JOIN_TIMEOUT_MS.
   std::string_view help;
@@ -58,7 +58,7 @@ struct SettingRow {
   int64_t Settings::*number = nullptr;
   int64_t least = 0;
   int64_t most = 0;
-  std::string_view choices = {};  // Separated by blanks; empty: any text.
+  std::string_view choices = {};  // Of a text; separated by blanks. Empty: any.
 };
 
 std::span<const SettingRow> setting_rows();
@@ -70,7 +70,7 @@ std::string setting_text(const Settings& settings, const SettingRow& row);
 // "name = value" lines, # comments. NOT_FOUND where there is no such file; errors name file and
 // line.
 Status read_settings_file(Settings& settings, const std::string& path);
-// The lines of a file called `name`.
+// As read_settings_file(); `name` is used in errors.
 Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name);
 // TUTTI_<NAME> for each row; `lookup` is getenv in production.
 Status read_settings_environment(Settings& settings,

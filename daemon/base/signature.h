@@ -1,4 +1,4 @@
-// What a rank asked for: all that the ranks of an operation must agree on before data moves.
+// The signature of a call: everything the ranks of an operation must agree on before data moves.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,19 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
-// Of a rank's tensor; a barrier has none.
+// Bytes of a rank's tensor; 0 for a barrier.
 uint64_t bytes_of(const Signature& signature);
 
 // "reduce f32[1000] sum root=2 strategy=ring", "all_reduce f32[1000] sum of a list of 12 tensors
-// (layout 5d0e)": only what matters to the collective.
+// (layout 5d0e)": the fields that the collective uses.
 std::string to_string(const Signature& signature);
 
-// The signature with the fields its collective does not use cleared, so that they cannot disagree.
+// The signature with all fields cleared that its collective does not use, so that they cannot
+// differ.
 Signature canonical(Signature signature);
 
-// What all hosts of an operation must agree on before data moves, hashed: what is asked for (as
-// canonical() gives it), which strategies run it, how it is cut, and who takes part.
+// A hash of everything the hosts of an operation must agree on before data moves: the canonical()
+// signature, the strategies in force, the slices, and hash_of() the members.
 uint64_t agreement_of(const Signature& signature, const Strategies& strategies,
                       uint64_t slice_bytes, uint64_t members);
 uint64_t hash_of(const std::vector<int>& members);

@@ -1,8 +1,7 @@
-// Errors as values. A Status is OK or a canonical code, a message that names who, what and where,
-// and, where one is to blame, the culprit's rank and host. A Result is a value or the Status that
-// explains its absence.
+// Errors as values. A Status is OK, or a canonical code with a message that names who, what and
+// where, and the culprit's rank and host where there is one. A Result is a value or a Status.
 //
-// A fault of a client, a peer or the system is a Status. A broken promise inside this program is a
+// A fault of a client, a peer or the system is a Status. A broken invariant of this program is a
 // bug: `require`.
 #pragma once
 
@@ -38,10 +37,10 @@ enum class Code : int {
 
 // "FAILED_PRECONDITION" and so on; "UNKNOWN" for a number outside the table.
 std::string_view name_of(Code code);
-// The code of a number that came from outside; `unknown` where it is none of ours.
+// The code of an untrusted number; `unknown` where it is outside the table.
 Code code_of(int number);
 
-// Who is to blame: a rank of the group (-1: nobody in particular) and a host name (may be empty).
+// The rank of the group (-1: none) and the host (empty: none) that caused an error.
 struct Culprit {
   int rank = -1;
   std::string host;
@@ -68,7 +67,7 @@ class [[nodiscard]] Status {
   Culprit culprit_;
 };
 
-// One short constructor for each code in use, so that call sites read as sentences.
+// One constructor for each code in use.
 Status invalid_argument(std::string message, Culprit culprit = {});
 Status deadline_exceeded(std::string message, Culprit culprit = {});
 Status not_found(std::string message);
@@ -84,7 +83,8 @@ Status unauthenticated(std::string message);
 // The last errno as a Status: "cannot bind /run/x.sock: Address already in use".
 Status errno_status(std::string_view what);
 
-// Ends the process with the place and the sentence: for promises only this program can break.
+// Prints `what` and the place in the source, and aborts. For invariants that only this program can
+// break.
 // Not std::source_location: clang-tidy 14 cannot read that.
 [[noreturn]] void fail_requirement(std::string_view what, const char* file = __builtin_FILE(),
                                    int line = __builtin_LINE());

@@ -1,4 +1,5 @@
-// A Status in a message: any with the fields of StatusMessage (proto/status.proto).
+// Reads and writes a Status as fields of a protobuf message: any with those of StatusMessage
+// (proto/status.proto).
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@ inline size_t character_at(const std::string& text, size_t at) {
   return code < kLeast[size] || code > 0x10ffff || surrogate ? 0 : size;
 }
 
-// A message's strings are UTF-8, or nobody can read it; a status may quote what a client sent.
+// Protobuf strings must be UTF-8, and a status may quote what a client sent.
 inline std::string well_formed(std::string text) {
   for (size_t at = 0; at < text.size();) {
     const size_t size = character_at(text, at);

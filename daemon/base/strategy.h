@@ -1,5 +1,5 @@
-// Which strategy an operation runs by: what its text says, and the number that requests and
-// messages carry.
+// The strategies of an operation: their text forms, and the numbers that requests and messages
+// carry.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class StrategyKind : uint8_t {
   ring = TUTTI_RING,
 };
 
-inline constexpr uint32_t kArityMax = (1u << 24) - 1;  // What a packed strategy can hold.
+inline constexpr uint32_t kArityMax = (1u << 24) - 1;  // The most a packed strategy can hold.
 
 struct Strategy {
   StrategyKind kind = StrategyKind::automatic;
@@ -43,7 +43,7 @@ std::string to_string(const Strategies& strategies);  // "ring" where both are t
 
 // As pack_strategy() of proto/board.h.
 uint32_t packed(const Strategy& strategy);
-// INVALID_ARGUMENT: no number of packed().
+// The inverse. INVALID_ARGUMENT: packed() returns no such number.
 Result<Strategy> unpacked(uint32_t packed);
 Result<Strategies> unpacked(uint32_t local, uint32_t global);
 

@@ -1,4 +1,4 @@
-// Text in and out of the command line: sizes, rates, lists, tables and JSON lines. Pure.
+// Parsing and formatting for the command line: sizes, rates, lists, tables and JSON lines. Pure.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ std::string host_name(int index);
 // Four significant digits at most where they fit, never an exponent: "12.34", "1234", "0.05".
 std::string format_number(double value);
 
-// Columns as wide as their widest cell; numbers lean right, words left.
+// Columns are as wide as their widest cell; numbers are aligned right, words left.
 class Table {
  public:
   explicit Table(std::vector<std::string> header);

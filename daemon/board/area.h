@@ -1,6 +1,7 @@
-// Where the parts of a mapped board lie, and the memory of one operation on it.
+// Typed access to a mapped board: its areas, slots and entries, and the memory of one operation.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -12,28 +13,22 @@
 
 namespace tutti::board {
 
-// What lies at `source`, copied out in one pass of whole words: it may change meanwhile.
+using RequestWords = std::array<uint64_t, sizeof(Request) / sizeof(uint64_t)>;
+// Copies a request by relaxed loads of whole words: it may change meanwhile.
 inline Request copy_request(const Request& source) {
-  struct Words {
-    uint64_t at[sizeof(Request) / sizeof(uint64_t)];
-  } words;
+  RequestWords words;
   auto* from = reinterpret_cast<uint64_t*>(const_cast<Request*>(&source));
-  for (size_t i = 0; i < std::size(words.at); ++i)
-    words.at[i] = std::atomic_ref(from[i]).load(std::memory_order_relaxed);
+  for (uint64_t& word : words) word = std::atomic_ref(*from++).load(std::memory_order_relaxed);
   return std::bit_cast<Request>(words);
 }
-// Likewise: others may look at what was there before.
+// Writes by relaxed stores of whole words: others may read the previous request meanwhile.
 inline void write_request(Request& target, const Request& request) {
-  struct Words {
-    uint64_t at[sizeof(Request) / sizeof(uint64_t)];
-  };
-  const auto words = std::bit_cast<Words>(request);
   auto* to = reinterpret_cast<uint64_t*>(&target);
-  for (size_t i = 0; i < std::size(words.at); ++i)
-    std::atomic_ref(to[i]).store(words.at[i], std::memory_order_relaxed);
+  for (const uint64_t word : std::bit_cast<RequestWords>(request))
+    std::atomic_ref(*to++).store(word, std::memory_order_relaxed);
 }
 
-// One group's part of a board.
+// The memory of one group on a board. Borrowed.
 class Area {
  public:
   Area() = default;
@@ -61,7 +56,7 @@ class Area {
   uint32_t seats_ = 0;
 };
 
-// A whole board in this process's memory. Borrowed; every part may change at any moment.
+// A board as mapped in this process. Borrowed; other processes may change it at any moment.
 class View {
  public:
   View() = default;
@@ -83,31 +78,32 @@ class View {
   uint32_t seats_ = 0;
 };
 
-// The seat of the worker, where it folds.
+// Stands for the worker where it folds.
 inline constexpr uint32_t kWorkerSeat = UINT32_MAX;
 
-// Who shares an operation's slot: the group's members on this host, by their order in the group.
+// A group's area and the seats of its members on this host, in the order of the group.
 struct GroupArea {
   Area area;
-  uint32_t index = 0;  // Of the area.
+  uint32_t index = 0;  // Of the area on the board.
   std::span<const uint32_t> seats;
 };
 
-// The memory that the procedures of transitions.h run on. `Host` gives what is not memory:
-// Decision decide(number), void ring(), uint64_t settled_by_all(), const Request& request() and
-// int64_t started_ns() of the arriving rank.
+// The slot of one operation, as the procedures of transitions.h access it. `Context` is the rank or
+// worker that runs them: uint32_t seat(); Decision decide(number), of the last rank to arrive;
+// void ring(), the worker's doorbell; uint64_t settled_by_all(), numbers below which all members
+// are known to have settled; and of the arriving rank const Request& request() and int64_t
+// started_ns().
 //
-// Stores publish with release and loads acquire; an exchange is sequentially consistent, and so are
-// the accesses whose order with another thread's matters without one in between: ranks_decide.
-template <class Host>
+// For the memory orders see transitions.h.
+template <class Context>
 class SlotMemory {
  public:
-  SlotMemory(const View& view, const GroupArea& group_area, uint64_t number, Host& host)
+  SlotMemory(const View& view, const GroupArea& group, uint64_t number, Context& context)
       : view_(view),
-        group_area_(group_area),
+        group_(group),
         number_(number),
-        slot_(group_area.area.slot_of(number)),
-        host_(host) {}
+        slot_(group.area.slot_of(number)),
+        context_(context) {}
 
   uint64_t load_word() const { return slot_.word.load(); }
   bool exchange_word(uint64_t& seen, uint64_t next) {
@@ -124,23 +120,23 @@ class SlotMemory {
     return slot_.folded.compare_exchange_strong(seen, next);
   }
   void write_request() {
-    BoardEntry& own = group_area_.area.entry(number_, host_.seat());
-    board::write_request(own.request, host_.request());
-    own.started_ns.store(host_.started_ns(), std::memory_order_relaxed);
+    BoardEntry& own = group_.area.entry(number_, context_.seat());
+    board::write_request(own.request, context_.request());
+    own.started_ns.store(context_.started_ns(), std::memory_order_relaxed);
     own.ready.store(0, std::memory_order_relaxed);
   }
   void store_arrived(uint32_t seat, uint64_t value) {
-    group_area_.area.entry(number_, seat).arrived.store(value, std::memory_order_release);
+    group_.area.entry(number_, seat).arrived.store(value, std::memory_order_release);
   }
   void store_holding(uint32_t seat, uint32_t value) {
     auto& holding =
-        seat == kWorkerSeat ? slot_.worker_holding : group_area_.area.entry(number_, seat).holding;
+        seat == kWorkerSeat ? slot_.worker_holding : group_.area.entry(number_, seat).holding;
     holding.store(value, std::memory_order_release);
   }
-  // The least of the staged members' ready blocks; `blocks` where none is staged.
+  // The least number of ready blocks over the staged members; `blocks` where no member is staged.
   uint32_t load_ready(uint32_t blocks) const {
-    for (const uint32_t seat : group_area_.seats) {
-      BoardEntry& entry = group_area_.area.entry(number_, seat);
+    for (const uint32_t seat : group_.seats) {
+      BoardEntry& entry = group_.area.entry(number_, seat);
       if ((std::atomic_ref(entry.request.flags).load(std::memory_order_relaxed) & kRequestStaged) !=
           0)
         blocks = std::min(blocks, entry.ready.load(std::memory_order_acquire));
@@ -148,31 +144,31 @@ class SlotMemory {
     return blocks;
   }
   void store_ready(uint32_t seat, uint32_t blocks) {
-    group_area_.area.entry(number_, seat).ready.store(blocks);
+    group_.area.entry(number_, seat).ready.store(blocks);
   }
   uint64_t load_passed() const { return slot_.passed.load(); }
   void store_passed(uint64_t value) { slot_.passed.store(value); }
-  bool all_settled(uint64_t number) const { return host_.settled_by_all() > number; }
+  bool all_settled(uint64_t number) const { return context_.settled_by_all() > number; }
   uint64_t load_settled(uint32_t member) const {
-    return group_area_.area.settled(group_area_.seats[member]).load(std::memory_order_acquire);
+    return group_.area.settled(group_.seats[member]).load(std::memory_order_acquire);
   }
-  bool load_ranks_decide() const { return group_area_.area.header().ranks_decide.load() != 0; }
+  bool load_ranks_decide() const { return group_.area.header().ranks_decide.load() != 0; }
   void mark() {
     const auto slot = static_cast<uint32_t>(number_ % kBoardSlots);
-    group_area_.area.header().called[slot / 64].fetch_or(uint64_t{1} << slot % 64);
+    group_.area.header().called[slot / 64].fetch_or(uint64_t{1} << slot % 64);
   }
   void ring() {
-    view_.header().called[group_area_.index / 64].fetch_or(uint64_t{1} << group_area_.index % 64);
-    host_.ring();
+    view_.header().called[group_.index / 64].fetch_or(uint64_t{1} << group_.index % 64);
+    context_.ring();
   }
-  Decision decide() { return host_.decide(number_); }
+  Decision decide() { return context_.decide(number_); }
 
  private:
   const View& view_;
-  const GroupArea& group_area_;
+  const GroupArea& group_;
   const uint64_t number_;
   BoardSlot& slot_;
-  Host& host_;
+  Context& context_;
 };
 
 }  // namespace tutti::board

@@ -1,12 +1,14 @@
-// A rank arrives at an operation, calls the worker to it, or makes its blocks ready for folding.
+// The procedures that begin an operation: Arrive, and what it consists of. LayOutBlocks and
+// OpenClaims prepare the folding, CallWorker leaves the decision to the worker.
 #pragma once
 
 #include "daemon/board/word.h"
 
 namespace tutti::board {
 
-// Blocks of one operation are laid out for folding, before the word says so. Idempotent; the worker
-// may do it while a rank does. Nobody claims one before they are opened.
+// Sets the number of blocks and resets the count of folded ones, before the word's phase is
+// `folding`. Idempotent; the worker may run it concurrently with a rank. Claims stay closed until
+// OpenClaims.
 template <class Memory>
 class LayOutBlocks {
  public:
@@ -23,7 +25,7 @@ class LayOutBlocks {
         state_ = State::reset;
         return unpack_count(folded_).turn == turn_ ? Step::end : Step::more;
       case State::reset:
-        // Refused: somebody else did it, and blocks may be folded by now.
+        // Where this fails, another has reset it, and blocks may be folded already.
         memory.exchange_folded(folded_, pack(Count{turn_, 0}));
         return Step::end;
     }
@@ -39,8 +41,8 @@ class LayOutBlocks {
   uint64_t folded_ = 0;
 };
 
-// Blocks that are laid out may be claimed, once the word says that ranks fold. Not where the worker
-// has stopped the operation before.
+// Allows claims of the blocks that are laid out, after the word's phase is `folding`. Does nothing
+// where the worker has run StopClaims before.
 template <class Memory>
 class OpenClaims {
  public:
@@ -62,7 +64,7 @@ class OpenClaims {
   uint64_t claimed_ = 0;
 };
 
-// Makes the worker look at a slot. Idempotent; any rank may run it at any time.
+// Makes the worker poll the slot. Idempotent; any rank may run it at any time.
 template <class Memory>
 class CallWorker {
  public:
@@ -95,7 +97,7 @@ class CallWorker {
     state_ = at;
     return Step::more;
   }
-  // What another rank has called, or folds, is looked at, too: it may have stopped before it rang.
+  // Rings as well where another rank called the worker: that rank may have stopped before it rang.
   Step chosen() {
     if (word_.turn != turn_ || is_over(word_.phase)) return Step::end;
     return go(word_.phase == Phase::open ? State::exchange : State::mark);
@@ -106,31 +108,33 @@ class CallWorker {
   SlotWord word_;
 };
 
+// A rank arrives at an operation: it takes the slot where that is free, publishes its request, and
+// counts itself in the word. The last member to arrive decides what follows.
 template <class Memory>
 class Arrive {
  public:
   enum class Result {
     none,
     not_free,  // The slot still serves an operation that some member has not settled.
-    arrived,   // It waits for others, the worker, or the folding.
-    alone,     // It holds the operation: it folds all blocks, runs Ending and lets go.
-    over,      // There is a verdict already.
-    broken,    // No correct program leaves such a word.
+    arrived,   // The operation waits for other ranks, for the worker, or for its blocks.
+    alone,     // The rank holds the operation: it must fold all blocks, run EndOp, and release it.
+    over,      // The operation has a verdict already.
+    broken,    // The word is one that no correct program leaves.
   };
 
-  explicit Arrive(const Participant& part)
-      : self_(part), opening_(part.turn()), call_(part.turn()) {}
+  explicit Arrive(const Participant& self)
+      : self_(self), opening_(self.turn()), call_(self.turn()) {}
   Result result() const { return result_; }
-  // Members that keep the slot: of not_free.
+  // For not_free: the first member that has not settled the slot's last operation.
   uint32_t unsettled() const { return member_; }
-  // Somebody slept when the phase changed.
+  // The phase changed while ranks slept on the word.
   bool must_wake() const { return must_wake_; }
 
   Step step(Memory& memory) {
     switch (state_) {
-      case State::look:
-        return look(memory);
-      case State::settled:
+      case State::load_slot:
+        return load_slot(memory);
+      case State::check_settled:
         return check_settled(memory);
       case State::reopen:
         return reopen(memory);
@@ -156,11 +160,11 @@ class Arrive {
         memory.store_holding(self_.seat, 0);
         return go(State::load);
       case State::open_claims:
-        return opening_.step(memory) == Step::end ? go(State::let_go) : Step::more;
-      case State::let_go:
+        return opening_.step(memory) == Step::end ? go(State::release_opened) : Step::more;
+      case State::release_opened:
         memory.store_holding(self_.seat, 0);
         return end(Result::arrived);
-      case State::look_around:
+      case State::check_ranks_decide:
         return memory.load_ranks_decide() ? end(Result::arrived) : go(State::call);
       case State::call:
         return call_.step(memory) == Step::end ? end(Result::arrived) : Step::more;
@@ -170,8 +174,8 @@ class Arrive {
 
  private:
   enum class State {
-    look,
-    settled,
+    load_slot,
+    check_settled,
     reopen,
     write,
     stamp,
@@ -182,8 +186,8 @@ class Arrive {
     count,
     release,
     open_claims,
-    let_go,
-    look_around,
+    release_opened,
+    check_ranks_decide,
     call
   };
 
@@ -196,7 +200,7 @@ class Arrive {
     return Step::end;
   }
 
-  Step look(Memory& memory) {
+  Step load_slot(Memory& memory) {
     word_ = unpack(memory.load_word());
     if (word_.turn == self_.turn())
       return word_.phase == Phase::failed ? end(Result::over) : go(State::write);
@@ -204,7 +208,8 @@ class Arrive {
     if (word_.turn == 0) return go(State::reopen);
     if (!is_over(word_.phase)) return end(Result::not_free);
     member_ = 0;
-    return go(memory.all_settled(self_.number - self_.slots) ? State::reopen : State::settled);
+    return go(memory.all_settled(self_.number - self_.slots) ? State::reopen
+                                                             : State::check_settled);
   }
 
   Step check_settled(Memory& memory) {
@@ -215,21 +220,21 @@ class Arrive {
   Step reopen(Memory& memory) {
     uint64_t seen = pack(word_);
     memory.exchange_word(seen, pack(reopened(self_.turn())));
-    return go(State::look);
+    return go(State::load_slot);
   }
 
-  // Chooses what the arrival makes of the word just read.
+  // Continues with the word that was read last.
   Step entered() {
     if (word_.turn != self_.turn()) return end(Result::broken);
     if (word_.phase == Phase::failed) return end(Result::over);
-    if (!may_arrive(word_.phase)) return end(Result::arrived);  // The worker counted this rank.
+    if (!may_arrive(word_.phase)) return end(Result::arrived);  // The worker has counted this rank.
     decision_ = {word_.phase, 0, false};
     const bool is_last = word_.arrived + 1 == self_.members;
     return go(word_.phase == Phase::open && is_last ? State::decide : State::count);
   }
 
-  // After the word, not before: the worker clears `ranks_decide`, then calls what somebody arrived
-  // at; who reads a later word reads the later news, too.
+  // Reads ranks_decide after the word: the worker clears it, then calls the operations at which a
+  // rank has arrived. Read before, it could be older than the word.
   Step decide(Memory& memory) {
     decision_ = memory.load_ranks_decide() ? memory.decide() : Decision{};
     if (decision_.next != Phase::folding) return go(State::count);
@@ -249,11 +254,11 @@ class Arrive {
     if (decision_.next == Phase::done) return end(Result::over);
     if (decision_.next == Phase::folding)
       return decision_.alone ? end(Result::alone) : go(State::open_claims);
-    return go(decision_.next == Phase::called ? State::call : State::look_around);
+    return go(decision_.next == Phase::called ? State::call : State::check_ranks_decide);
   }
 
   Participant self_;
-  State state_ = State::look;
+  State state_ = State::load_slot;
   SlotWord word_;
   uint32_t member_ = 0;
   Decision decision_;

@@ -1,6 +1,5 @@
-// The local phase: where the ranks of a host meet, agree and fold (proto/board.h draws the memory).
-// Used by the trainers' library and by the worker; needs nothing of the daemon but strategies
-// and kernels.
+// The local phase: the ranks of a host meet in shared memory, agree on operations and fold them.
+// proto/board.h draws the memory. Used by the client library and by the worker.
 #pragma once
 
 #include "daemon/board/area.h"         // IWYU pragma: export

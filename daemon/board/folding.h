@@ -1,11 +1,12 @@
-// Ranks, or the worker, take blocks of an operation, fold them, and end it with the last.
+// The procedures of folding: a rank, or the worker, claims a block, folds it, counts it, and ends
+// the operation with the last block.
 #pragma once
 
 #include "daemon/board/word.h"
 
 namespace tutti::board {
 
-// Takes a block to fold; the claimer then folds it and runs FinishBlock.
+// Claims the next block that is ready. The claimer must fold it and run FinishBlock.
 template <class Memory>
 class ClaimBlock {
  public:
@@ -59,13 +60,13 @@ class ClaimBlock {
   bool claimed_ = false;
 };
 
-// Ends an operation whose blocks are all folded. Idempotent; anybody may run it concurrently: who
-// folded the last block may have died or stopped.
+// Ends an operation whose blocks are all folded. Idempotent; any rank and the worker may run it
+// concurrently, as the rank that folded the last block may have died or stopped.
 template <class Memory>
 class CompleteOp {
  public:
   explicit CompleteOp(uint32_t turn) : turn_(turn) {}
-  // The operation is over: this, or somebody before, ended it.
+  // The operation is over, whether this call ended it or an earlier one.
   bool completed() const { return completed_; }
   bool must_wake() const { return must_wake_; }
 
@@ -114,7 +115,7 @@ class CompleteOp {
   bool must_wake_ = false;
 };
 
-// A claimed block is folded: counts it, ends the operation with the last, lets go.
+// Counts a folded block, ends the operation with the last one, and then releases the block.
 template <class Memory>
 class FinishBlock {
  public:
@@ -127,8 +128,8 @@ class FinishBlock {
     switch (state_) {
       case State::load:
         folded_ = unpack_count(memory.load_folded());
-        state_ =
-            folded_.turn == turn_ ? State::count : State::release;  // Else the worker gave it up.
+        state_ = folded_.turn == turn_ ? State::count
+                                       : State::release;  // Else the worker ended the operation.
         return Step::more;
       case State::count: {
         uint64_t seen = pack(folded_);

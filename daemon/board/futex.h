@@ -1,4 +1,4 @@
-// Sleeping on a slot's word, or on a sub-group request's state, in memory that processes share.
+// Futexes in memory that processes share: on a slot's word, or on a sub-group request's state.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,7 @@
 
 namespace tutti::board {
 
-// Sleeps while the low half of the word is `low`, at most `timeout_us`.
+// Sleeps while the low half of the word is `low`, at most `timeout_us`. May return early.
 void sleep_on_low_half(std::atomic<uint64_t>& word, uint32_t low, int64_t timeout_us);
 void wake_low_half(std::atomic<uint64_t>& word);
 

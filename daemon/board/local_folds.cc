@@ -23,13 +23,14 @@ void Folds::append() {
   ++count_;
 }
 
-// Members are folded from the last, so each finds its children's values made. An only child's fold
-// is gone on with, being the last: (its value) op x, instead of x op (its value).
+// Folds the heap's members from the last to the first, so that children precede their parents. An
+// only child's fold is the last one made, and is extended: (its value) op x, which has the same
+// bits as x op (its value).
 Folds local_folds(const Strategy& local, int contributions) {
   const int n = contributions, k = arity_of(local, n);
   require(n >= 1 && n <= static_cast<int>(kSeatsMax), "a host has as many ranks as a board");
   Folds folds;
-  std::array<int, kSeatsMax> value;  // As a term: the contribution of a leaf, else a result.
+  std::array<int, kSeatsMax> value;  // By member, as a term: a leaf's contribution, else a result.
   std::iota(value.begin(), value.end(), 0);
   for (int i = n - 1; i >= 0; --i) {
     const int64_t first = int64_t{k} * i + 1;

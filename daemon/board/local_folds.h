@@ -1,6 +1,5 @@
-// The local phase as arithmetic: a local strategy is an order of association, evaluated by folds
-// over memory, block by block. It needs nothing but a kernel, so it serves the worker and the
-// client's library alike.
+// The arithmetic of the local phase: a local strategy is an order of association, evaluated block
+// by block as a sequence of folds over memory.
 #pragma once
 
 #include <algorithm>
@@ -14,24 +13,24 @@
 
 namespace tutti {
 
-// Passes over values, to be made one after the other; the last one's result is the result of all.
-// Of at most kSeatsMax contributions, each of which, as each inner result, is a term once. Needs
-// no memory of its own: it is made where nothing may fail.
+// A sequence of folds; the result of the last one is the result of all. Each of the at most
+// kSeatsMax contributions, and each result but the last, is a term of exactly one fold. Allocates
+// nothing.
 class Folds {
  public:
   size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
-  // The terms of one, combined strictly in this order: t >= 0 is the t-th contribution, else the
-  // result of fold number ~t.
+  // The terms of a fold, combined strictly in this order: t >= 0 is the t-th contribution, t < 0
+  // the result of fold number ~t.
   std::span<const int16_t> operator[](size_t fold) const {
     const size_t from = fold == 0 ? 0 : ends_[fold - 1];
     return {terms_.data() + from, ends_[fold] - from};
   }
 
   void clear() { count_ = 0; }
-  // A new last one, of no terms yet.
+  // Adds a fold without terms.
   void append();
-  // To the last one.
+  // Adds a term to the last fold.
   void append_term(int term) { terms_[ends_[count_ - 1]++] = static_cast<int16_t>(term); }
 
  private:
@@ -40,8 +39,8 @@ class Folds {
   size_t count_ = 0;
 };
 
-// The value of so many contributions, 1 to kSeatsMax, under a local strategy. What they combine is
-// what hosts of one rank each would make of a reduce under that strategy:
+// The folds of `contributions` (1 to kSeatsMax) values under a local strategy. They give the same
+// bits as a reduce under that strategy over hosts of one rank each:
 //   centralized  ((x0 op x1) op x2) ...
 //   tree:K       each member of the K-ary heap folds its own and its children's values, in order
 //   ring         the chain, as tree:1: x0 op (x1 op (x2 ...)), folded from the last to the first,
@@ -50,8 +49,8 @@ class Folds {
 // centralized.
 Folds local_folds(const Strategy& local, int contributions);
 
-// What run_folds() works on: at most kSeatsMax targets. A target may be exactly
-// one of the contributions where there is one fold; with more folds, each contribution is read
+// The input of run_folds(). At most kSeatsMax targets. Where there is one fold, a target may be
+// exactly one of the contributions; with more folds, each element of every contribution is read
 // before that element of any target is written.
 struct FoldWork {
   const Folds& folds;
@@ -65,15 +64,14 @@ struct FoldWork {
   std::span<std::byte> scratch;  // For inner results; see scratch_bytes().
 };
 
-// So many elements of every contribution are folded before the next ones are looked at, fewer where
-// scratch has no room for them.
+// Elements of every contribution that are folded in one go; fewer where scratch is smaller.
 inline constexpr uint64_t kFoldBlock = 4096;
 
 constexpr size_t scratch_bytes(size_t folds, Dtype dtype) {
   return (folds - 1) * kFoldBlock * size_of(accumulator_of(dtype));
 }
 
-// `pass` makes one FoldJob and says whether to go on; false: it did not.
+// Calls `pass` with each FoldJob in order. Returns false once `pass` does.
 template <class Pass>
 bool run_folds(const FoldWork& work, Pass pass) {
   const Dtype inner = accumulator_of(work.dtype);

@@ -9,7 +9,7 @@
 namespace tutti::board {
 namespace {
 
-constexpr size_t kScratchBytes = 64 << 10;  // On the stack: a trainer's thread has room for it.
+constexpr size_t kScratchBytes = 64 << 10;  // On the stack of a trainer's thread.
 // Keeps the number of blocks within 31 bits; no ordinary memory is larger.
 constexpr uint64_t kBlockedCountMost = uint64_t{1} << 44;
 
@@ -20,7 +20,7 @@ uint64_t blocks_of_side(uint64_t count, Dtype dtype) {
   return count / elements + (count % elements != 0 ? 1 : 0);
 }
 
-// Mostly none is asked for.
+// Most requests name no strategy.
 bool is_strategy(uint32_t packed) { return packed == TUTTI_AUTO || unpacked(packed).ok(); }
 
 bool same_question(const Request& a, const Request& b) {
@@ -38,7 +38,7 @@ bool add_listed(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& me
   if (asked.request.records > std::min<uint64_t>(op.count, kListedTensorsMax)) return false;
   if (!is_aligned_in(asked.memory, asked.request.in_offset, records, alignof(ListedTensor)))
     return false;
-  // A list of none is never followed, and may say to lie anywhere.
+  // The offset of an empty list is not checked, and not used.
   const uint64_t at = records != 0 ? asked.request.in_offset : 0;
   member.list = reinterpret_cast<const ListedTensor*>(asked.memory.base + at);
   member.tensors = asked.request.records;
@@ -81,7 +81,7 @@ bool add_part(const MemberRequest& asked, MatchedOp& op, GroupPlace place) {
   return listed ? add_listed(asked, op, member) : add_plain(asked, op, member, place);
 }
 
-// What a rank has from an element of its tensor on, as far as it lies in one piece.
+// A rank's memory from some element of its tensor on, as far as it is contiguous.
 struct Piece {
   const std::byte* in;
   std::byte* out;
@@ -89,7 +89,7 @@ struct Piece {
 };
 constexpr Piece kNoPiece{nullptr, nullptr, 0};
 
-// A record may change at any moment: what it says is copied, and checked each time.
+// Records may change at any moment: each use copies and checks them.
 Piece listed_piece(const MatchedOp& op, MatchedOp::Member& member, uint64_t first) {
   if (first < member.first) member.tensor = 0, member.first = 0;
   for (; member.tensor < member.tensors; ++member.tensor) {
@@ -124,19 +124,19 @@ Piece piece_at(const MatchedOp& op, MatchedOp::Member& member, uint64_t first, u
           member.out != nullptr ? member.out + offset : nullptr, count};
 }
 
-// One pass over runs of memory in the making.
+// Collects the sources and targets of one pass over memory, and runs it.
 class Pass {
  public:
   explicit Pass(MatchedOp& op) : op_(op) {}
 
   void read(const std::byte* data) { sources_[source_count_++] = {data, op_.dtype}; }
   void write(std::byte* data) {
-    // A copy onto itself; but a bool becomes 0 or 1.
+    // Skips a copy onto itself, except of bools, which become 0 or 1.
     const bool itself =
         source_count_ == 1 && sources_[0].data == data && op_.dtype != Dtype::boolean;
     if (!itself) targets_[target_count_++] = {data, op_.dtype};
   }
-  // The op and its division are the operation's where it reduces; else the one source is copied.
+  // Reduces the sources as the operation says, or copies the one source.
   void run(uint64_t count, Kernel kernel) const {
     if (target_count_ == 0 || source_count_ == 0 || count == 0) return;
     const bool combines = reduces(op_.collective);
@@ -175,8 +175,8 @@ class Pass {
   size_t target_count_ = 0;
 };
 
-// All-reduce, reduce and broadcast: the same elements on both sides. A list is folded in runs that
-// lie in one piece on every rank.
+// For all_reduce, reduce and broadcast: both sides have the same elements. A list is folded in runs
+// that are contiguous on every rank.
 void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
   const StagedBlock range = staged_block(op.count, op.dtype, block);
   for (uint64_t done = 0; done < range.count;) {
@@ -186,7 +186,7 @@ void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
       pieces[rank] = piece_at(op, op.members[rank], range.first + done, count, block);
       count = std::min(count, pieces[rank].count);
     }
-    if (count == 0) return;  // A list that is not what it was.
+    if (count == 0) return;  // The list has changed.
     Pass pass(op);
     for (size_t rank = 0; rank < op.members.size(); ++rank)
       if (pieces[rank].in != nullptr) pass.read(pieces[rank].in);
@@ -197,7 +197,7 @@ void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
   }
 }
 
-// A block of what belongs to `owner`: one rank's input for all, or one rank's share of the sum.
+// For all_gather and reduce_scatter: a block of `owner`'s input, or of its share of the result.
 void run_share(MatchedOp& op, uint32_t owner, uint32_t block, Kernel kernel) {
   const StagedBlock range = staged_block(op.count, op.dtype, block);
   const size_t element = size_of(op.dtype);
@@ -260,7 +260,7 @@ bool match(std::span<const MemberRequest> asked, MatchedOp& op) {
   return true;
 }
 
-// So small that the last to arrive folds it by itself.
+// A small operation is folded by the last rank to arrive alone.
 Decision decide(const MatchedOp& op) {
   if (op.blocks == 0) return {Phase::done, 0, false};
   const bool small = op.bytes <= uint64_t{2} * op.members.size() * kBoardBlockBytes;

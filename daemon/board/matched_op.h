@@ -1,5 +1,5 @@
-// An operation that all ranks of a host agree on, and the work of one block of it. Pure: memory in,
-// memory out, and no word to anybody.
+// An operation that all ranks of a host agree on, and the folding of its blocks. Pure: reads and
+// writes tensors, and no state of the board.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,19 @@ struct SegmentView {
   uint64_t bytes = 0;
 };
 
-// What an entry asks for, copied out of shared memory, and where its rank's memory is.
+// A member's request, copied out of shared memory, and its segment.
 struct MemberRequest {
   Request request;
   SegmentView memory;
 };
 
 struct MatchedOp {
-  // A rank's sides as this process sees them; nullptr: it has no such side.
+  // A rank's sides as mapped in this process; nullptr: it has no such side.
   struct Member {
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     bool staged = false;
-    // Of a list that is not staged: its records, and where a search among them stands.
+    // For a list: its records, the record that was used last, and the element it begins with.
     const ListedTensor* list = nullptr;
     uint32_t tensors = 0;
     uint32_t tensor = 0;
@@ -47,23 +47,24 @@ struct MatchedOp {
   uint32_t root = 0;
   uint64_t count = 0;  // As in Request.
   uint32_t blocks = 0;
-  uint64_t bytes = 0;  // Of all sides together.
+  uint64_t bytes = 0;  // Sum over all sides.
   bool listed = false;
   bool any_staged = false;
   bool anyone_waits = false;
-  bool apart = true;            // No output lies where an input does.
+  bool apart = true;            // No rank's output overlaps its input.
   bool past_cache = false;      // See FoldJob; the caller decides.
   std::vector<Member> members;  // By rank.
-  // Of the local strategy, over the ranks, a reduce's root first; empty: in the order of the ranks.
+  // The local strategy's folds of the ranks' contributions, a reduce's root first. Empty: one fold
+  // in the order of the ranks.
   Folds folds;
 };
 
-// Whether ranks can fold what is asked for: everything that the worker need not refuse, in the
-// order of additions that it would choose. `rank` of `ranks` asks.
+// Whether ranks can fold the request, in a group of `ranks`. Else the worker decides, and refuses
+// what is invalid.
 bool can_fold(const Request& request, uint32_t ranks);
 
-// What the ranks ask for together, by rank. False: they disagree, or one of them does not hold in
-// its segment what it must.
+// Matches the requests of all ranks, by rank. False: they disagree, or a rank's tensors do not lie
+// in its segment as they must.
 bool match(std::span<const MemberRequest> asked, MatchedOp& op);
 
 // What follows where all have arrived: see Decision.

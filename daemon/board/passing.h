@@ -1,13 +1,14 @@
-// Tensors of ordinary memory that pass through windows on their way to other hosts: a rank fills a
-// window block by block, the worker uses it and says how far it is through.
+// The procedures of windows, through which tensors in ordinary memory pass on their way to other
+// hosts: a rank fills its window block by block, the worker publishes how many blocks hold results,
+// and the rank sleeps while it can do neither.
 #pragma once
 
 #include "daemon/board/arrival.h"
 
 namespace tutti::board {
 
-// A rank's window holds one more block. The worker is called where the operation has begun and
-// `tells`: else it looks when it begins.
+// Publishes how many blocks of its tensor the rank has written to its window. Calls the worker
+// where `tells` and the worker has the operation already.
 template <class Memory>
 class FillWindow {
  public:
@@ -42,8 +43,9 @@ class FillWindow {
   CallWorker<Memory> call_;
 };
 
-// The worker is through with so many blocks of every window. Who sleeps is woken: the word changes
-// for good, so nobody who looked before falls asleep on it.
+// Publishes that the first `blocks` of every window hold results, and wakes the ranks that sleep.
+// It changes the word's count of wake-ups, so that a rank that read the word before does not fall
+// asleep on it.
 template <class Memory>
 class ReleaseWindow {
  public:
@@ -85,13 +87,13 @@ class ReleaseWindow {
   bool must_wake_ = false;
 };
 
-// A rank wants to sleep until the word changes, or the worker is through with more than `taken`
-// blocks.
+// Prepares a rank to sleep until the word changes. It may not where more than `taken` blocks hold
+// results.
 template <class Memory>
 class PrepareSleep {
  public:
   PrepareSleep(uint32_t turn, uint32_t taken) : turn_(turn), taken_(taken) {}
-  // It may sleep while the word is this.
+  // Whether the rank may sleep, while the word is word().
   bool may_sleep() const { return may_sleep_; }
   uint64_t word() const { return pack(word_); }
 

@@ -1,5 +1,5 @@
-// How much memory each side of a collective takes on a rank, and which memory may be shared by
-// both: what trainers, ranks that fold and the worker must see alike.
+// The memory that the input and the output of a collective take on a rank, and how the two may
+// overlap. The client, ranks that fold and the worker share these rules.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-// A rank's place in the group of a call.
+// A rank of a group, and the group's size.
 struct GroupPlace {
   uint32_t rank = 0;
   uint32_t size = 1;
@@ -21,7 +21,7 @@ struct SideBytes {
   uint64_t out = 0;
 };
 
-// Of `count` elements, as in Request. Nothing where no memory is that large.
+// `count`: elements, as in Request. nullopt: the sizes do not fit 64 bits.
 std::optional<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t count,
                                     uint32_t root, GroupPlace place);
 
@@ -29,7 +29,7 @@ std::optional<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t
 // of an all_gather in its output, the output of a reduce_scatter in its input; 0 elsewhere.
 uint64_t in_place_offset(Collective collective, SideBytes bytes, GroupPlace place);
 
-// Whether sides that begin there are apart, or lie as in place says.
+// Whether the sides at these offsets are disjoint, or overlap as in_place_offset() says.
 bool may_share(Collective collective, uint64_t in, uint64_t out, SideBytes bytes, GroupPlace place);
 
 }  // namespace tutti

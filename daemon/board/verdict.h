@@ -1,11 +1,12 @@
-// What the worker makes of an operation that was called to it, or that must not be folded on.
+// The worker's procedures: it hands a called operation back to the ranks, stops the claims of one
+// that cannot be finished, and ends it. A rank that folds alone uses EndOp as well.
 #pragma once
 
 #include "daemon/board/arrival.h"
 
 namespace tutti::board {
 
-// A called operation whose members all arrived and agree goes back to the ranks.
+// Hands a called operation back to the ranks. All members have arrived and agree.
 template <class Memory>
 class ResumeFolding {
  public:
@@ -61,13 +62,13 @@ class ResumeFolding {
   bool must_wake_ = false;
 };
 
-// Ends an operation that ranks do not fold: the failure is written before. `stop` comes first where
-// they do.
+// Ends an operation that no rank folds. A failure must be written before; where ranks fold,
+// StopClaims and the end of all held blocks come first.
 template <class Memory>
 class EndOp {
  public:
   EndOp(uint32_t turn, Phase verdict) : turn_(turn), verdict_(verdict) {}
-  // False: it was over before.
+  // False: the operation was over before.
   bool ended() const { return ended_; }
   bool must_wake() const { return must_wake_; }
 
@@ -96,8 +97,8 @@ class EndOp {
   bool must_wake_ = false;
 };
 
-// Nobody claims a block of the operation any more, nor opens its claims. Those who hold one finish
-// it.
+// No block of the operation can be claimed afterwards, nor can its claims be opened. Blocks that
+// are held are still folded.
 template <class Memory>
 class StopClaims {
  public:

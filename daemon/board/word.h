@@ -1,4 +1,4 @@
-// What a slot's word and its counts of blocks say, and which changes of them there are.
+// A slot's word and its counts of blocks: their layout, and the pure functions that change them.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ enum class Phase : uint32_t {
 struct SlotWord {
   uint32_t turn = 0;
   Phase phase = Phase::open;
-  bool asleep = false;  // Somebody sleeps on the low half: whoever ends the phase wakes all.
+  bool asleep = false;  // A rank sleeps on the low half; the end of the phase must wake all.
   uint32_t arrived = 0;
-  // Changes with every wake-up that leaves the phase as it is: who looked before does not fall
-  // asleep on the word, though somebody else does.
+  // Counts the wake-ups that leave the phase as it is: a rank that read the word before one must
+  // not fall asleep on it, even where another rank sets `asleep` again.
   uint32_t wakes = 0;
   bool operator==(const SlotWord&) const = default;
 };
@@ -45,7 +45,7 @@ struct Count {
   uint32_t blocks = 0;
   bool operator==(const Count&) const = default;
 };
-inline constexpr uint32_t kNoMoreBlocks = 0x7fffffff;  // Claimed: nobody may claim any more.
+inline constexpr uint32_t kNoMoreBlocks = 0x7fffffff;  // Claimed: no more claims.
 inline constexpr uint32_t kBlocksMax = kNoMoreBlocks - 1;
 constexpr uint64_t pack(const Count& count) { return uint64_t{count.turn} << 32 | count.blocks; }
 constexpr Count unpack_count(uint64_t bits) {
@@ -56,7 +56,7 @@ constexpr Count unpack_count(uint64_t bits) {
 
 // A slot's next turn; all members must have settled the one before.
 constexpr SlotWord reopened(uint32_t turn) { return {turn, Phase::open, false, 0}; }
-// One more has arrived; the last may decide what follows.
+// Another member has arrived; the last one decides the next phase.
 constexpr SlotWord with_arrival(SlotWord word, Phase next) {
   ++word.arrived;
   word.asleep &= next == word.phase;
@@ -76,7 +76,7 @@ constexpr SlotWord ended(SlotWord word, Phase verdict) {
   word.asleep = false;
   return word;
 }
-// Those who have stamped their requests and not counted themselves yet are counted here.
+// Counts the members that have stamped their requests, but not counted themselves yet.
 constexpr SlotWord resumed(SlotWord word, uint32_t members) {
   word.phase = Phase::folding;
   word.asleep = false;
@@ -84,31 +84,31 @@ constexpr SlotWord resumed(SlotWord word, uint32_t members) {
   return word;
 }
 
-// ---- What the members agree on, as whoever arrives last reads it ----
+// ---- What follows when the last member has arrived ----
 
 struct Decision {
   Phase next = Phase::called;  // called, folding, or done where there is nothing to fold.
   uint32_t blocks = 0;
-  bool alone = false;  // The last to arrive folds all blocks by itself.
+  bool alone = false;  // The last member to arrive folds all blocks by itself.
 };
 
-// Turns count from 1, for fresh memory is zero: turn 0 is over in every slot, nothing of it is laid
-// out or may be claimed, and nobody has to settle it.
+// A slot serves operation N in turn N / slots + 1. Fresh memory is zero: in every slot turn 0 is
+// over and settled, and has no blocks.
 constexpr uint32_t turn_of(uint64_t number, uint32_t slots = kBoardSlots) {
   return static_cast<uint32_t>(number / slots + 1);
 }
-// The turn of a number from here on would be another's, too: no group has more operations. At a
-// million a second that is twelve days.
+// Operations of one group: from this number on, turns would wrap. At a million operations a second
+// that takes twelve days.
 inline constexpr uint64_t kNumbersMax = uint64_t{UINT32_MAX} * kBoardSlots;
 constexpr bool is_before(uint32_t turn, uint32_t other) {
   return static_cast<int32_t>(turn - other) < 0;
 }
-// The operation that a slot serves in a turn that is not 0.
+// The operation that a slot serves in a turn; not for turn 0.
 constexpr uint64_t number_of(uint32_t turn, uint32_t slot, uint32_t slots = kBoardSlots) {
   return uint64_t{turn - 1} * slots + slot;
 }
 
-// An operation's place, and one rank's part in it.
+// One member of an operation.
 struct Participant {
   uint64_t number = 0;
   uint32_t slots = kBoardSlots;

@@ -11,11 +11,12 @@
 namespace tutti {
 namespace {
 
-// Memory of its own granule is aligned as Buffer promises, and its IPC handle names nothing else.
+// Memory with a granule of its own is aligned as Buffer states, and its IPC handle covers nothing
+// else.
 constexpr size_t kGranule = size_t{2} << 20;
 
-// Destructors run where an error can no longer be reported; what they could meet, an earlier fault
-// of the process, has been reported by whoever waited.
+// Destructors cannot report errors. The one they could meet is an earlier fault of the process,
+// which a wait has reported.
 class CudaStream : public Stream {
  public:
   explicit CudaStream(cudaStream_t stream) : stream_(stream) {}
@@ -84,8 +85,8 @@ class CudaDevice : public Device {
     return MemoryHandle{.ipc = {first, first + sizeof(ipc)}, .bytes = ours->bytes()};
   }
 
-  // CUDA refuses a handle of the same process, and does not tell how large the memory behind one
-  // is: the handle's word is taken for it.
+  // CUDA refuses a handle of the same process, and does not report the size of the memory: the
+  // handle's size is trusted.
   Result<std::unique_ptr<Buffer>> import_memory(const MemoryHandle& handle) override {
     cudaIpcMemHandle_t ipc;
     if (handle.ipc.size() != sizeof(ipc))

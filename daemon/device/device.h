@@ -1,5 +1,5 @@
-// Memory and the work on it. The host and CUDA stand behind one small interface; one contract suite
-// tests both.
+// Memory, and copies and reductions on it: one interface for the host and for CUDA, with one
+// contract suite for both.
 //
 // Work is queued on a Stream, runs in its order and is complete after wait(). The host device does
 // the work at once, on the calling thread. Pointers belong to the device that made or imported
@@ -49,7 +49,7 @@ struct Reduction {
   size_t count = 0;
   Op op = Op::sum;
   uint32_t divisor = 1;
-  bool past_cache = false;  // The result will not be read soon. A hint, and no target is a source.
+  bool past_cache = false;  // A hint: the result will not be read soon, and no target is a source.
 };
 
 class Device {
@@ -66,8 +66,8 @@ class Device {
   virtual Status wait(Stream& stream, const Event& event) = 0;  // Later work waits for the event.
   virtual Status wait(Stream& stream) = 0;                      // The caller waits for all work.
 
-  // `bytes` from any memory this device can reach (a CUDA device: host memory too) to any other; no
-  // overlap.
+  // Copies between any two regions that this device can reach (a CUDA device: host memory too).
+  // They must not overlap.
   virtual Status copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
 
   // target = (sources[0] op sources[1] op ...) / divisor, element by element, strictly in this
@@ -81,7 +81,7 @@ class Device {
   virtual Status reduce(Stream& stream, std::span<const Target> targets,
                         std::span<const Operand> sources, const Reduction& how) = 0;
 
-  // The last-level cache; what exceeds it had better be stored past it. SIZE_MAX: never mind.
+  // Size of the last-level cache; larger results should be stored past it. SIZE_MAX: unknown.
   virtual size_t cache_bytes() const = 0;
 };
 

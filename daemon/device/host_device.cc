@@ -1,3 +1,4 @@
+// The host device: memory in sealed memfds, work done at once by the processor's kernel.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// Mapped memory. Where owned, the memfd behind it is kept, to be exported.
+// Mapped memory. Where it is owned, its memfd is kept for export_memory().
 class HostBuffer : public Buffer {
  public:
   HostBuffer(void* data, size_t mapped_bytes, size_t bytes, Fd fd)
@@ -46,8 +47,8 @@ bool exceeds_memory(size_t bytes) {
 // A mapping may not be empty.
 size_t mapped_bytes_of(size_t bytes) { return bytes == 0 ? 1 : bytes; }
 
-// The first touch of a memfd's pages is ten times slower than any later one: owned memory is
-// touched when it is allocated.
+// `flags`: MAP_POPULATE for owned memory, as the first touch of a memfd's page is ten times slower
+// than any later one.
 Result<std::unique_ptr<Buffer>> map(Fd owned, int fd, size_t bytes, int flags) {
   const size_t mapped = mapped_bytes_of(bytes);
   void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, 0);
@@ -60,7 +61,7 @@ class HostDevice : public Device {
  public:
   std::string name() const override { return "host"; }
 
-  // A memfd whose size is sealed: whoever imports it can rely on it.
+  // A memfd whose size is sealed, so that importers can rely on it.
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes) override {
     if (exceeds_memory(bytes)) return no_memory(bytes);
     Fd fd(memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -79,7 +80,7 @@ class HostDevice : public Device {
     return MemoryHandle{.fd = ours->fd(), .bytes = buffer.bytes()};
   }
 
-  // Refuses memory whose owner could take it away under our feet.
+  // Refuses memory that its owner could shrink while it is mapped.
   Result<std::unique_ptr<Buffer>> import_memory(const MemoryHandle& handle) override {
     struct stat about = {};
     if (fstat(handle.fd, &about) != 0) return errno_status("cannot import memory");
@@ -121,7 +122,7 @@ class HostDevice : public Device {
     return status;
   }
 
-  // Not every system tells.
+  // Not every system reports it.
   size_t cache_bytes() const override {
     const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return bytes > 0 ? static_cast<size_t>(bytes) : SIZE_MAX;

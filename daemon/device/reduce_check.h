@@ -1,4 +1,4 @@
-// What every device refuses before it reduces.
+// The checks of a reduction that all devices share.
 #pragma once
 
 #include <span>

@@ -1,5 +1,4 @@
-// What an operation does to two values, written once for every device, so that all give the same
-// bits.
+// The operation on two values, written once for every device, so that all give the same bits.
 //
 // Internal linkage on purpose: the host's kernels include this in files compiled for different
 // processors, and the linker must never merge those copies.
@@ -22,7 +21,7 @@ constexpr T combine(T a, T b) {
     const T most = a > b ? a : b;
     return a != a ? a : most;
   } else if constexpr (std::is_integral_v<T>) {
-    // Narrow ones would else be promoted to int, which must not overflow.
+    // Narrow types would be promoted to int, whose overflow is undefined.
     constexpr bool narrow = sizeof(T) < sizeof(unsigned);
     using U = std::conditional_t<narrow, unsigned, std::make_unsigned_t<T>>;
     const U x = static_cast<U>(a);

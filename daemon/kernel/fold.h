@@ -1,11 +1,11 @@
-// The loop behind every host kernel. Each kernel file includes this once and is compiled for its
-// own processor; hence internal linkage, and nothing of the library that could leave a shared copy
-// behind.
+// The loop of every host kernel. Each kernel file includes this once and is compiled for its own
+// processor; hence internal linkage, and no library function that the linker could merge with a
+// copy compiled for another processor.
 //
 // A pack of values is loaded from every source, combined in registers, and stored to every target,
 // before the next pack: memory is passed over once, and a target may be a source.
 //
-// A processor is a class with: kBytes, of a vector register; from_f16, from_bf16, to_f16 and
+// `Processor` is a class with: kBytes, of a vector register; from_f16, from_bf16, to_f16 and
 // to_bf16 between half a register of 16-bit floats and a register of f32; store_past_cache of an
 // aligned register or half a one, and finish_stores, after which others see those.
 #pragma once
@@ -19,7 +19,7 @@
 namespace tutti {
 namespace {
 
-// How much of all sources together is on its way to the first-level cache.
+// Bytes of all sources together that are prefetched ahead.
 constexpr size_t kAheadBytes = 8192;
 
 template <Op op, class V>
@@ -34,7 +34,7 @@ template <class From, class To, Op op, class T>
 struct Fold {
   static constexpr size_t kPack = From::kValues;
 
-  // Values `first` and behind; `Place` is where they are loaded from and stored to.
+  // Folds one pack of values. `Place` loads and stores it.
   template <class Place>
   [[gnu::always_inline]] static void pack(const FoldJob& job, const Place& place) {
     auto result = place.template read<From>(job.sources[0]);
@@ -74,7 +74,7 @@ struct Fold {
     part(job, done, job.count - done);
   }
 
-  // How many values lie before the target's next whole register; none where values lie across.
+  // Values before the target's first aligned register; 0 where no value begins there.
   static size_t values_before(const Target& target, size_t bytes) {
     const size_t before = (bytes - reinterpret_cast<uintptr_t>(target.data) % bytes) % bytes;
     return before % size_of(target.dtype) == 0 ? before / size_of(target.dtype) : 0;
@@ -91,7 +91,7 @@ struct Fold {
   }
 };
 
-// A run-time choice becomes a compile-time one.
+// Selects the fold by the run-time operation.
 template <class T, class From, class To = From>
 void fold_as(const FoldJob& job) {
   switch (job.op) {
@@ -107,7 +107,7 @@ void fold_as(const FoldJob& job) {
   }
 }
 
-// Integers wrap: signs matter to min and max alone.
+// Integers wrap, so signs matter to min and max alone.
 template <class Processor, class T>
 void fold_integers(const FoldJob& job) {
   using Unsigned = std::make_unsigned_t<T>;
@@ -115,7 +115,7 @@ void fold_integers(const FoldJob& job) {
   fold_as<Unsigned, Plain<Processor, Unsigned>>(job);
 }
 
-// True where one is (sum and max), or where all are (prod and min).
+// Bools: true where any is (sum and max), or where all are (prod and min).
 template <class Processor>
 void fold_truths(const FoldJob& job) {
   using Format = Truths<Processor>;
@@ -130,7 +130,7 @@ bool all_are(const FoldJob& job, Dtype dtype) {
   return all;
 }
 
-// A bool is not copied, as any byte but 0 becomes 1.
+// Bools are not copied: any byte but 0 becomes 1.
 bool only_copies(const FoldJob& job) {
   const Dtype from = job.sources[0].dtype;
   return job.source_count == 1 && job.divisor == 1 && all_are(job, from) && from != Dtype::boolean;

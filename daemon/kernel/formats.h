@@ -1,4 +1,4 @@
-// How values lie in memory, and how a pack of them comes into registers and back.
+// Formats of values in memory, and how a pack of them is loaded to registers and stored.
 //
 // Internal linkage on purpose, as in vectors.h.
 #pragma once
@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-// Enough registers to keep a processor busy. By name: an array would not be kept in registers.
+// Four registers keep a processor busy. Members, not an array, so that they stay in registers.
 template <class V>
 struct Pack {
   V a, b, c, d;
@@ -23,7 +23,7 @@ template <class T, size_t bytes>
           load<T, bytes>(from + 3 * bytes)};
 }
 
-// As they are computed.
+// Values that are computed in the type in which they are stored.
 template <class Processor, class T>
 struct Plain : Processor {
   static constexpr size_t kRegister = Processor::kBytes;
@@ -36,8 +36,8 @@ struct Plain : Processor {
   static Stored encode(const Values& values) { return values; }
 };
 
-// Bytes of which any but 0 is true. Their greatest and least are true where one is and where all
-// are; what is stored is 0 or 1.
+// Bools: any byte but 0 is true, and 0 or 1 is stored. Their maximum is true where any is, their
+// minimum where all are.
 template <class Processor>
 struct Truths : Plain<Processor, uint8_t> {
   using typename Plain<Processor, uint8_t>::Values;
@@ -78,7 +78,7 @@ struct Halves : Processor {
   }
 };
 
-// Some are 16-bit floats, others f32. Read only.
+// Sources of which some are 16-bit floats and some f32. Loads only.
 template <class Processor>
 struct Mixed {
   using F32 = Plain<Processor, float>;
@@ -95,8 +95,8 @@ struct Mixed {
   }
 };
 
-// A pack in its place in an operand, whose values begin with `first`. What lies `ahead` bytes
-// behind it is fetched meanwhile: processors do not foresee several sources well by themselves.
+// A whole pack of an operand, from value `first` on. Prefetches the bytes that lie `ahead` of it:
+// processors do not prefetch several sources well by themselves.
 template <bool past_cache>
 struct WholePack {
   size_t first;
@@ -131,7 +131,7 @@ struct WholePack {
   }
 };
 
-// The `count` values before or behind the whole packs, through a pack filled up with zeros.
+// The `count` values before or after the whole packs, through a pack padded with zeros.
 struct PartPack {
   size_t first;
   size_t count;

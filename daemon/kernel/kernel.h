@@ -1,6 +1,5 @@
-// The reduction on the host's processor: one source, compiled for several processors, the best one
-// chosen when the program runs. Also part of the client library: it allocates nothing and needs
-// nothing of the daemon.
+// The reduction on the host's processor: one source compiled for several processors, of which the
+// best is chosen at run time. Allocates nothing. Also part of the client library.
 #pragma once
 
 #include <cfenv>
@@ -11,7 +10,7 @@
 
 namespace tutti {
 
-// Values of one type somewhere. 16-bit floats may meet their f32 accumulators.
+// An array of values. 16-bit floats may be combined with f32.
 struct Operand {
   const void* data;
   Dtype dtype;
@@ -24,7 +23,7 @@ struct Target {
 // target = (sources[0] op sources[1] op ...) / divisor, element by element, strictly in this order,
 // into every target, in one pass over memory. A target may be exactly one of the sources; partial
 // overlap is not allowed, nor are two targets in one place. Any alignment. The arguments are
-// checked by the caller: see Device::reduce for what may meet.
+// checked by the caller; Device::reduce has the rules.
 struct FoldJob {
   const Target* targets;
   size_t target_count;  // At least 1; all of one dtype.
@@ -33,16 +32,16 @@ struct FoldJob {
   size_t count;
   Op op;
   uint32_t divisor;  // 1: no division.
-  // Store past the cache: pays where no target is a source and the whole exceeds the last-level
+  // Use streaming stores: pays where no target is a source and the tensor exceeds the last-level
   // cache.
   bool past_cache;
 };
 
 using Kernel = void (*)(const FoldJob& job);
 
-// While it lives, this thread's floats round to the nearest and keep what is small, whatever mode
-// its program computes in: whoever runs a kernel, the bits are the same. Costs a few nanoseconds
-// where that is the mode already.
+// Sets this thread's floating-point mode to round to nearest and to keep subnormals, and restores
+// it when destroyed, so that results do not depend on the program's mode. Takes a few nanoseconds
+// where the mode is that already.
 class PlainArithmetic {
  public:
   PlainArithmetic();
@@ -58,8 +57,8 @@ class PlainArithmetic {
 // The fastest kernel this processor can run.
 Kernel choose_kernel();
 
-// All that it can run, the fastest first; the last is what every processor of the architecture
-// runs.
+// All kernels that this processor can run, the fastest first. The last one runs on every processor
+// of the architecture.
 constexpr size_t kMostKernels = 3;
 struct Kernels {
   Kernel at[kMostKernels];
@@ -67,9 +66,9 @@ struct Kernels {
 };
 Kernels usable_kernels();
 
-// memcpy() for tensors: as fast wherever they lie. libc copies long runs by `rep movsb`, which on
-// Zen 3 to 5 is seven times slower where the target lies a little further in its page than the
-// source, and malloc's large blocks begin 16 bytes into one.
+// memcpy() for tensors, whose speed does not depend on alignment. libc copies long runs by `rep
+// movsb`, which on Zen 3 to 5 is seven times slower where the target's offset in its page is a
+// little larger than the source's, as it is for malloc's large blocks.
 void copy_bytes(void* to, const void* from, size_t bytes);
 
 }  // namespace tutti

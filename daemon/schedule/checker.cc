@@ -7,32 +7,26 @@ namespace {
 
 enum class Progress { done, waits };
 
-// Runs every actor's list in order, each as far as it goes, until all are through. `take` does one
-// entry: done, waits, or a fault.
-template <class Entry, class Take>
-Status run_all(const std::vector<std::vector<Entry>>& lists, std::string_view actor, Take take) {
-  std::vector<size_t> next(lists.size(), 0);
-  const auto advance = [&](size_t i) -> Result<Progress> {
-    const size_t before = next[i];
-    for (; next[i] < lists[i].size(); ++next[i]) {
-      const Result<Progress> progress = take(static_cast<int>(i), lists[i][next[i]]);
-      if (!progress.ok()) return progress.status();
-      if (*progress == Progress::waits) break;
-    }
-    return next[i] > before ? Progress::done : Progress::waits;
-  };
+// Runs every host's steps in order, each host as far as it goes, until all are done. `take` runs
+// one step: done, waits, or a fault of the schedule.
+template <class Take>
+Status run_all(const Schedule& schedule, Take take) {
+  std::vector<size_t> next(schedule.size(), 0);
   for (bool any = true; any;) {
     any = false;
-    for (size_t i = 0; i < lists.size(); ++i) {
-      const auto progress = advance(i);
-      if (!progress.ok()) return progress.status();
-      any |= *progress == Progress::done;
+    for (size_t host = 0; host < schedule.size(); ++host) {
+      for (; next[host] < schedule[host].size(); ++next[host]) {
+        const Result<Progress> progress = take(static_cast<int>(host), schedule[host][next[host]]);
+        if (!progress.ok()) return progress.status();
+        if (*progress == Progress::waits) break;
+        any = true;
+      }
     }
   }
-  for (size_t i = 0; i < lists.size(); ++i)
-    if (next[i] < lists[i].size())
-      return internal_error("deadlock: " + std::string(actor) + " " + std::to_string(i) +
-                            " waits for ever at entry " + std::to_string(next[i]));
+  for (size_t host = 0; host < schedule.size(); ++host)
+    if (next[host] < schedule[host].size())
+      return internal_error("deadlock: host " + std::to_string(host) + " waits for ever at entry " +
+                            std::to_string(next[host]));
   return {};
 }
 
@@ -86,9 +80,8 @@ Status check(const Plan& plan, const Schedule& schedule) {
   if (schedule.size() != plan.hosts.size())
     return internal_error("a schedule has one list of steps a host");
   Prover prover(plan);
-  Status status = run_all(schedule, "host", [&](int host, const Step& step) {
-    return take_step(plan, prover, host, step);
-  });
+  Status status = run_all(
+      schedule, [&](int host, const Step& step) { return take_step(plan, prover, host, step); });
   if (status.ok()) status = prover.conclude();
   if (!status.ok()) return status;
   const Cost promised = cost_of(plan), found = prover.cost();

@@ -101,7 +101,7 @@ Status Prover::receive(int at, int from, int chunk, bool reduces) {
   return {};
 }
 
-// Chunks that may be empty tell nothing of who has started.
+// A chunk that may be empty proves nothing about the hosts that have started.
 void Prover::learn(int host, const Message& message) {
   Past& mine = past_[host];
   const bool data = message.chunk != kEmpty;

@@ -1,11 +1,11 @@
-// Inside the room: the state of all hosts over symbols, and the rules each step must keep. Who
-// drives it decides the order; every answer but OK is a fault of the schedule.
+// Inside the room: the state of all hosts over symbols, and the rules that each step must keep. The
+// caller chooses the order of steps; every Status but OK is a fault of the schedule.
 //
-// A send lends the memory of its chunk until the receiver has taken it. The lender may change the
+// A send lends the memory of its chunk until the receiver has taken it. The sender may change the
 // chunk only when that is proven: when the value it holds or has just received descends from a
-// value of that chunk which the receiver made after taking. Vector clocks a host and chunk decide
-// it. They follow one chunk alone, which is stricter than a host's order of steps: an engine may
-// move on with one chunk while another waits.
+// value of that chunk which the receiver made after taking. This is decided by vector clocks, one
+// for each host and chunk. A clock follows one chunk alone, which is stricter than a host's order
+// of steps: an engine may move on with one chunk while another waits.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Prover {
 
   Status send(int from, int to, int chunk);
   bool has_message(int from, int to) const;
-  // The next message from `from`, which must be there.
+  // Takes the next message from `from`; has_message() must hold.
   Status receive(int at, int from, int chunk, bool reduces);
   Status finish(int host, int chunk);
   Status notify(int from, int to);
@@ -35,19 +35,20 @@ class Prover {
   Cost cost() const;
 
  private:
-  // A copy that may still be read by `to`. `taken_at`: the receiver's clock after it took it; 0:
-  // not yet.
+  // A send whose memory `to` may still read. `taken_at`: the receiver's clock after it took the
+  // message; 0: not yet.
   struct Loan {
     int to;
     uint32_t taken_at;
   };
   struct Value {
     int expression = Symbols::kNothing;
-    std::vector<uint32_t> clock;  // By host: how many of its changes of this chunk are known of.
+    std::vector<uint32_t>
+        clock;  // By host: how many of its changes of this chunk precede this value.
     std::vector<Loan> loans;
   };
-  // What a host knows by its own steps: the longest chains of messages behind the last one, and who
-  // has started.
+  // What happened before a host's next step: the longest chain of messages, and the hosts that have
+  // started.
   struct Past {
     int depth = 0;
     int data_depth = 0;  // Counting the messages that carry a chunk.

@@ -1,13 +1,13 @@
 // Ring: position p sends to p+1 and hears from p-1 only. The share of position c starts at c+1,
 // gathers a contribution at every stop and is complete, and finished, at c; from there it goes
-// round once more for all_gather. Nobody is the centre and every link carries the same.
+// round once more for all_gather. Every link carries the same load.
 //
 // COST. With m members, C chunks in all, s(p) those in the share of p:
 //   reduce_scatter  m-1 rounds; p sends C - s(p), receives C - s(p-1)
 //   all_gather      m-1 rounds; p sends C - s(p+1), receives C - s(p)
 //   all_reduce      2(m-1) rounds; p sends and receives the sums: 2(m-1) of m chunks
-// The rooted forms of a ring are those of the chain: on a root's side there is nothing to share
-// out, and since the engine keeps slices in flight a chain fills every link just the same.
+// The rooted forms of a ring are those of the chain: there is nothing to scatter, and since the
+// engine keeps slices in flight a chain fills every link as well.
 #include <numeric>
 
 #include "daemon/schedule/strategies.h"

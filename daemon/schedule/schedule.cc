@@ -1,4 +1,4 @@
-// Plans, and what a strategy's form makes of one.
+// Plans, and the steps and costs of a plan under its strategy.
 #include "daemon/schedule/schedule.h"
 
 #include <algorithm>
@@ -70,8 +70,8 @@ Shares shares_of(const Plan& plan, const Level& level) {
   return shares;
 }
 
-// Whom a member of a level works with: the next one of a ring, the parent in a heap (the root:
-// itself).
+// The position that a member of a level works with: the next one of a ring, the parent in a heap
+// (the root: itself).
 int neighbour(const Level& level, int position) {
   const int members = static_cast<int>(level.members.size());
   if (level.forms.splits) return (position + 1) % members;

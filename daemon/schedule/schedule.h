@@ -1,8 +1,8 @@
 // Schedules are data: a strategy is a pure function from a plan and a host to the steps that this
 // host takes.
 //
-// Nothing here knows of bytes, types, links or threads. The engine runs what this room writes; the
-// checker in checker.h proves it over symbols first. To add a strategy: a StrategyKind, one file,
+// This room knows no bytes, types, links or threads. The engine runs the steps; the checker in
+// checker.h proves them over symbols. To add a strategy: a StrategyKind, one file,
 // one line in strategies.cc.
 //
 // CONTRACT OF THE STEPS. Hosts are named by their places in the plan. A host holds, per chunk, a
@@ -14,18 +14,18 @@
 //                over all hosts, before any copy of the complete value leaves. Nothing is finished
 //                where nothing is combined (broadcast, all_gather)
 //   notify       an empty message goes to `peer`; never waits
-//   await        ... is taken
+//   await        takes an empty message of `peer`
 // The k-th send or notify from a to b meets the k-th recv, recv_reduce or await at b from a, of the
 // same kind and chunk. A host never changes a chunk it sent before the receiver has provably taken
 // it, so sends may borrow memory. That holds for each chunk by itself: the proof never leans on
 // another chunk's messages. A host alone has no steps: its local phase ends with the result.
 //
-// AGREEMENT. Hosts start an operation without a word to each other, and compare, with every message
-// they take, what both believe it to be. No host is through with its steps before every host has
-// started, along a chain of such messages; so, hop by hop, all have been compared. While any host
-// has not started, or differs, nobody has completed, and all can still fail. Chunks other than the
-// first may be empty and are then left out: the promise does not lean on them, except where all
-// chunks are of one size (all_gather, reduce_scatter). Where data alone would not keep it (reduce,
+// AGREEMENT. Hosts start an operation without asking each other, and compare its signature with
+// every message that they take. No host finishes its steps before every host has started, along a
+// chain of such messages; so, hop by hop, all signatures have been compared. While any host has not
+// started, or differs, no host has completed, and all can still fail. Chunks other than the first
+// may be empty and are then left out: the promise does not lean on them, except where all chunks
+// are of one size (all_gather, reduce_scatter). Where data alone would not keep it (reduce,
 // broadcast) empty messages do; and no broadcast's data goes to a host that is not ready for it.
 //
 // THE FORMS, with their rounds and the most chunks that one host sends. n: hosts. D: the depth of a

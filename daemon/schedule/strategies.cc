@@ -17,8 +17,8 @@ Forms forms_of(StrategyKind kind) {
   fail_requirement("auto is resolved before a plan is made");
 }
 
-// Centralized is the heap in which everyone is the root's child. Larger arities than that are the
-// same heap, so they are cut here and no product of position and arity overflows.
+// Centralized is the heap in which every member is the root's child. Larger arities than that are
+// the same heap, so they are cut here and no product of position and arity overflows.
 Level level_of(const Strategy& strategy, std::vector<int> members) {
   const uint32_t widest = std::max<uint32_t>(2, members.size()) - 1;
   uint32_t arity = 1;

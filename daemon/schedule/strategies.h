@@ -1,5 +1,5 @@
-// Inside the room: what a strategy is made of. It gives every host its steps, and beside them, in
-// closed form, what they cost.
+// Inside the room: the parts of a strategy. It gives every host its steps and, in closed form,
+// their cost.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,15 @@
 
 namespace tutti {
 
-// The chunks that belong to each member of a level, by position. A member's share travels together.
+// The chunks that belong to each member of a level, by position. A member's chunks travel together.
 using Shares = std::vector<std::vector<int>>;
 
-// How many those are, by position: all that costs depend on.
+// The number of chunks of each share, by position. Costs depend on nothing else of it.
 using Sizes = std::vector<int>;
 
 struct Level;
 
-// The cost so far, by position.
+// The cost of the steps counted so far, by position.
 struct Tally {
   explicit Tally(size_t members) : clock(members), sent(members), received(members) {}
   int empty_rounds = 0;       // Of the longest chain, those that carry no chunk.
@@ -32,8 +32,8 @@ struct Form {
   void (*cost)(const Level& level, const Sizes& sizes, Tally& tally);
 };
 
-// What a strategy can do. `reduce` and `broadcast` are rooted at position 0. Those that combine
-// finish every chunk. All keep the promise of agreement (schedule.h).
+// A strategy: its form of each collective. `reduce` and `broadcast` are rooted at position 0. Forms
+// that combine finish every chunk. All keep the promise of agreement (schedule.h).
 struct Forms {
   Form reduce;          // Everyone's values of all chunks, combined, to position 0.
   Form broadcast;       // All chunks from position 0, whose shares they are, to everyone.

@@ -1,4 +1,4 @@
-// Inside the room: what a value is made of, as expressions. Equal expressions have equal ids, so
+// Inside the room: values as expressions over contributions. Equal expressions have equal ids, so
 // two ranks hold the same bits where they hold the same id.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the ranks and the worker of board_model.h do: an Action is one step of one of them.
+// The ranks and the worker of model.h: an Action is one step of one of them.
 #pragma once
 
 #include <bit>
@@ -8,13 +8,13 @@
 namespace tutti::board::model {
 
 enum class Kind : uint8_t {
-  step,      // Whatever the actor does next.
-  call,      // A rank that waits loses patience.
-  sleep,     // A rank that waits sleeps; its time-outs are steps.
-  die,       //
-  note,      // The worker takes note of a death, of rank `arg`,
-  deadline,  // of a deadline, of the operation in slot `arg`; kSlots: of a call that found no slot,
-  give_up,   // and that who holds a block past its deadline may never let go.
+  step,      // The actor's next step.
+  call,      // A rank that waits calls the worker.
+  sleep,     // A rank that waits falls asleep; its time-outs are steps.
+  die,       // A rank dies.
+  note,      // The worker learns of the death of rank `arg`.
+  deadline,  // The deadline of the operation in slot `arg`; kSlots: of a call that found no slot.
+  give_up,   // The worker waits no longer for a rank that holds a block past the deadline.
 };
 inline constexpr bool is_time(Kind kind) { return kind == Kind::deadline || kind == Kind::give_up; }
 
@@ -37,9 +37,9 @@ class Actors {
   static bool is_late(const Setup& setup, const State& state, uint32_t slot);
   static bool is_enabled(const Setup& setup, const State& state, const Action& action);
   void take(const Action& action);
-  // Bit a rank: while it takes no step some operation cannot end before its deadline.
+  // Bit a rank: some operation needs its steps to end before its deadline.
   static uint32_t needed(const Setup& setup, const State& state);
-  // Nothing is to come: no slot may be lost.
+  // No step is left: no slot may be lost.
   void check_end();
 
  private:
@@ -76,7 +76,7 @@ class Actors {
   uint32_t seat(const Rank& rank) const { return static_cast<uint32_t>(&rank - state_.ranks); }
   static uint32_t slot_of(const Rank& rank) { return rank.waits % kSlots; }
 
-  // A rank's.
+  // Steps of a rank.
   void step(Rank& rank);
   void choose(Rank& rank);
   void bar(Rank& rank);
@@ -90,7 +90,7 @@ class Actors {
   void settle(Rank& rank);
   void claim(Rank& rank);
 
-  // The worker's.
+  // Steps of the worker.
   void step();
   void rest();
   void take_marks();
@@ -150,7 +150,8 @@ inline bool Actors::is_enabled(const Setup& setup, const State& state, const Act
     case Kind::step:
       return is_rank ? lives : worker.at != WorkerAt::rest || worker.todo != 0 || shared.rung;
     case Kind::call:
-      return waits && has(setup.impatient, action.actor) && setup.fault != Fault::no_patience;
+      return waits && has(setup.impatient, action.actor) &&
+             setup.fault != Fault::waiting_never_calls;
     case Kind::sleep:
       return waits && setup.sleepers && !unpack(shared.word[rank.waits % kSlots]).asleep;
     case Kind::die:

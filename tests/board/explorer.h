@@ -1,9 +1,9 @@
-// Explores every interleaving of board_model.h, breadth first, so that the first violation found is
+// Explores every interleaving of model.h, breadth first, so that the first violation found is
 // one of the shortest.
 //
-// Every step is checked as it is taken. That nobody hangs is read off the whole graph: whichever
-// ranks take no more step, from every state the others can come to their ends; a scheduler that is
-// fair to them brings them there.
+// Every step is checked as it is taken. Absence of hangs is checked on the whole graph of states:
+// whichever ranks stop, from every state the others can reach their ends, as they do under a fair
+// scheduler.
 #pragma once
 
 #include <deque>
@@ -16,8 +16,8 @@
 namespace tutti::board::model {
 
 struct Finding {
-  std::string what;   // Empty: nothing.
-  std::string trace;  // How it came to that.
+  std::string what;   // The violation; empty: none.
+  std::string trace;  // The steps to it.
   size_t states = 0;
   size_t steps = 0;
 };
@@ -218,7 +218,7 @@ inline void Explorer::find_hang(uint32_t stopped, bool in_time) {
   }
 }
 
-// Without deadlines, where only ranks stop that the others do not need; with them, whichever do.
+// Without deadlines only ranks stop that the others do not need; with deadlines any rank does.
 inline void Explorer::find_hangs() {
   for (uint32_t stopped = 0; stopped + 1 < 1U << setup_.ranks && finding_.what.empty(); ++stopped) {
     if (stopped == 0 || (setup_.ops <= kSlots && setup_.impatient == 7)) find_hang(stopped, true);
@@ -227,7 +227,7 @@ inline void Explorer::find_hangs() {
   }
 }
 
-// ---- What happened ----
+// ---- Traces ----
 
 inline std::string describe_words(const Shared& shared) {
   static constexpr const char* kPhases[] = {"open", "called", "folding", "done", "failed"};

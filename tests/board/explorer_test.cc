@@ -1,5 +1,5 @@
-// The board's transitions in every interleaving of two and three ranks and the worker, where ranks
-// die at every step, or stop; and with every fault put back that the rules are there for.
+// Explores every interleaving of model.h for two and three ranks and the worker, where ranks die or
+// stop at every step. Mutants, one for each rule, prove the explorer.
 #include "tests/board/explorer.h"
 
 #include <gmock/gmock.h>
@@ -105,10 +105,13 @@ const Mutant kMutants[] = {
      kFailedReuse},
     {"DeadNeverSettle", Fault::dead_never_settle, "a slot is never settled", kDying},
     {"FailureAfterTheWord", Fault::failure_after_the_word, "no failure, or another's", kDying},
-    {"NoLookAround", Fault::no_look_around, kHang, kDying},
-    {"DecidesByOldNews", Fault::decides_by_old_news, "though the worker wants to", kFailedReuse},
+    {"RanksDecideIsNotRead", Fault::ranks_decide_is_not_read, kHang, kDying},
+    {"StaleRanksDecide", Fault::stale_ranks_decide, "though the worker wants to", kFailedReuse},
     {"NoDiversion", Fault::no_diversion, kHang, kDying},
-    {"NoPatience", Fault::no_patience, "a hang until a deadline", {.ops = 1, .diverted = true}},
+    {"WaitingNeverCalls",
+     Fault::waiting_never_calls,
+     "a hang until a deadline",
+     {.ops = 1, .diverted = true}},
 };
 
 class BoardMutantTest : public testing::TestWithParam<Mutant> {};

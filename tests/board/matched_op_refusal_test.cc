@@ -1,5 +1,5 @@
-// What the ranks of a host must not fold, though the board says so: operations they disagree about,
-// and such as do not hold in their segments.
+// Operations that ranks must not fold whatever the board says: the ranks disagree, or a tensor does
+// not lie in its segment.
 #include <random>
 
 #include "tests/board/matched_hosts.h"
@@ -53,7 +53,7 @@ TEST(MatchedOp, WhatTheWorkerMustRefuseIsItsBusiness) {
   }
 }
 
-// Though all others ask for it in a way that could be folded.
+// One bad request is enough.
 TEST(MatchedOp, NoRankListsOrRefusesByItself) {
   for (const Collective collective : {Collective::reduce, Collective::broadcast,
                                       Collective::all_gather, Collective::reduce_scatter})
@@ -130,7 +130,7 @@ TEST(MatchedOp, OnlyWhatCorrespondsIsStaged) {
   EXPECT_FALSE(hosts.read()) << "its window ends behind the segment";
 }
 
-// No segment is that large; the numbers must not wrap into a small operation all the same.
+// Sizes beyond any segment must not wrap around to a small operation.
 TEST(MatchedOp, HugeCounts) {
   for (uint32_t dtype = 0; dtype < kDtypes; ++dtype)
     for (const uint64_t count :
@@ -149,7 +149,7 @@ TEST(MatchedOp, HugeCounts) {
     }
 }
 
-// Entries that are written while they are read: whatever they say, it is refused or holds.
+// Random entries: each is refused, or its tensors lie in their segments.
 TEST(MatchedOp, GarbageIsRefusedOrHolds) {
   std::mt19937_64 random(5);
   int held = 0;

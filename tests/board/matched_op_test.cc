@@ -1,6 +1,5 @@
-// An operation on the board, without a board: what a block of it does to the memory of all ranks.
-// Values against float64 in the plainest way. What is refused:
-// tests/board/matched_op_refusal_test.cc.
+// The folding of matched operations, without a board: values are compared with float64 in the
+// plainest way. For refusals see matched_op_refusal_test.cc.
 #include <cfenv>
 #include <numeric>
 #include <random>
@@ -162,7 +161,7 @@ TEST(MatchedOp, AddsInTheOrderOfItsLocalStrategy) {
       }
 }
 
-// Also where nobody else takes part and nothing moves.
+// Also for a group of one rank, where nothing moves.
 TEST(ClientJoint, ABoolInPlaceBecomesZeroOrOne) {
   for (const uint32_t ranks : {1u, 2u}) {
     Hosts hosts(Collective::all_reduce, Dtype::boolean, Op::sum, ranks, 3);
@@ -253,7 +252,7 @@ TEST(MatchedOp, AListIsFoldedWhereItsTensorsLie) {
     }
 }
 
-// A program may round as it likes: ranks must not differ by who folds.
+// A program may set any rounding mode; the result must not depend on the rank that folds.
 TEST(MatchedOp, TheCallersRoundingChangesNoBits) {
   for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO, FE_TONEAREST}) {
     Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 100);
@@ -271,7 +270,7 @@ TEST(MatchedOp, TheCallersRoundingChangesNoBits) {
   }
 }
 
-// The worker folds with what trainers write: records that lie, or change, touch nothing outside.
+// The worker folds by records that trainers may change: nothing outside the segments is accessed.
 TEST(MatchedOp, RecordsThatLieTouchNothingOutside) {
   std::mt19937_64 random(7);
   for (int i = 0; i < 5'000; ++i) {
@@ -296,7 +295,7 @@ TEST(MatchedOp, RecordsThatLieTouchNothingOutside) {
   EXPECT_TRUE(hosts.read());
 }
 
-// A list of no tensors may say to lie anywhere, at the address 0 too: it is no plain tensor.
+// The offset of an empty list is arbitrary, and may be 0: it must not be taken for a plain tensor.
 TEST(MatchedOp, AListOfNoneFoldsNothing) {
   Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 8);
   hosts.fill();

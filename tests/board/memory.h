@@ -1,4 +1,4 @@
-// The memory that the procedures of transitions.h run on in board_model.h. It checks every change.
+// The model's shared memory, on which the procedures of transitions.h run. Checks every change.
 #pragma once
 
 #include "tests/board/model.h"
@@ -34,7 +34,7 @@ class Memory {
   void write_request() {
     own(shared_.request[slot_][actor_]) = kTorn;
     context_.state.ranks[actor_].decides =
-        setup_.fault == Fault::decides_by_old_news && shared_.ranks_decide;
+        setup_.fault == Fault::stale_ranks_decide && shared_.ranks_decide;
     shared_.came[number_] |= static_cast<uint8_t>(1U << actor_);
   }
   void store_arrived(uint32_t seat, uint64_t value) {
@@ -58,7 +58,7 @@ class Memory {
     shared_.marked |= static_cast<uint8_t>(1U << slot_);
   }
   void ring() { touch(shared_.rung) = true; }
-  // Reads what is stable.
+  // Reads requests that must be stable.
   Decision decide() const {
     if (!agreed(context_.everyone())) return {};
     if (setup_.blocks == 0) return {Phase::done, 0, false};
@@ -66,7 +66,7 @@ class Memory {
   }
   bool agreed(uint32_t members) const;
 
-  // Folding a block reads every request, and nobody may do it twice, or after a failure was told.
+  // Folding a block reads every request; it must not happen twice, or after a failure was seen.
   void check_fold(uint32_t block, bool begins);
 
  private:
@@ -91,7 +91,7 @@ class Memory {
                      "somebody writes to another operation's slot");
   }
   bool has_fault(Fault fault, bool applies) const { return applies && setup_.fault == fault; }
-  // Lays out blocks and opens claims, rather than claims and counts.
+  // The change lays out blocks or opens claims; else it claims or counts a block.
   bool prepares() const {
     if (actor_ == kWorker) return context_.state.worker.at == WorkerAt::resume;
     return context_.state.ranks[actor_].at == RankAt::arrive;
@@ -126,7 +126,7 @@ inline bool Memory::exchange_claimed(uint64_t& seen, uint64_t next) {
   if (has_fault(Fault::claims_open_over_a_stop, prepares()) ||
       has_fault(Fault::claims_by_store, !prepares() && !stops))
     seen = shared_.claimed[slot_];
-  if (!stops) check_turn();  // A late stop of an older turn does no harm.
+  if (!stops) check_turn();  // A late stop of an older turn is harmless.
   return exchange(shared_.claimed[slot_], seen, next);
 }
 
@@ -148,8 +148,8 @@ inline bool Memory::load_ranks_decide() {
   const bool now = touch(shared_.ranks_decide);
   if (actor_ == kWorker) return now;
   const Rank& rank = context_.state.ranks[actor_];
-  if (setup_.fault == Fault::no_look_around && rank.counted) return true;
-  if (setup_.fault == Fault::decides_by_old_news && !rank.counted) return rank.decides;
+  if (setup_.fault == Fault::ranks_decide_is_not_read && rank.counted) return true;
+  if (setup_.fault == Fault::stale_ranks_decide && !rank.counted) return rank.decides;
   return now;
 }
 

@@ -1,10 +1,10 @@
 // A model of one group's board, its ranks and its worker, small enough to run in every
 // interleaving. The ranks and the worker run the procedures of daemon/board/transitions.h, one
-// access of shared memory a step, and ranks may die at every step. board_actors.h says what each
-// does next.
+// access of shared memory a step, and ranks may die at every step. actors.h has
+// their steps.
 //
-// A rank that stops is one that takes no step: every interleaving has it. What follows from it is
-// that deadlines pass, which may be at any moment where Setup::deadlines says so.
+// A rank that stops takes no step, which some interleaving covers at every state. Deadlines may
+// pass at the moments that Setup::deadlines allows.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ inline constexpr uint32_t kSlots = 2;
 inline constexpr uint32_t kOps = 4;
 inline constexpr uint32_t kBlocks = 2;
 inline constexpr uint32_t kWorker = kRanks;
-inline constexpr uint8_t kGone = 0xff;  // Settled: on behalf of a rank that is no more.
+inline constexpr uint8_t kGone = 0xff;  // Settled on behalf of a dead rank.
 inline constexpr uint8_t kOdd =
-    100;  // A request that is not as the others' is this and its number.
+    100;  // A request that disagrees with the others' is this plus its number.
 inline constexpr uint8_t kTorn = 0x7f;  // A request that is being written.
 
-// What all share, and what nobody reads but the checks.
+// Shared memory, and below it state that only the checks read.
 struct Shared {
   uint64_t word[kSlots];
   uint64_t claimed[kSlots];
@@ -44,11 +44,11 @@ struct Shared {
   bool rung;
   bool epoch_over;
 
-  uint8_t came[kOps];            // Bit a rank: it wrote its request.
-  uint8_t begun[kOps][kBlocks];  // How often each block was begun to be folded,
-  uint8_t folds[kOps][kBlocks];  // and folded.
+  uint8_t came[kOps];            // Bit a rank: it has written its request.
+  uint8_t begun[kOps][kBlocks];  // How often the folding of each block began,
+  uint8_t folds[kOps][kBlocks];  // and ended.
   Phase verdict[kOps];           // As the first rank saw it; else open.
-  uint8_t diverted;              // Bit a slot: ranks begin no more folding there.
+  uint8_t diverted;              // Bit a slot: ranks must not begin to fold there.
   uint8_t given_up;  // Bit a rank: it held a block past its deadline, and the epoch ended.
 };
 
@@ -70,7 +70,8 @@ enum class RankAt : uint8_t {
   finished
 };
 
-// One procedure runs at a time; what is not in use is zero, so that equal states have equal bytes.
+// The one procedure that an actor runs. Unused bytes are zero, so that equal states have equal
+// bytes.
 struct alignas(8) Running {
   unsigned char bytes[160];
 
@@ -95,7 +96,7 @@ struct Rank {
   bool solo;      // It folds all blocks by itself.
   bool half;      // Between the two halves of folding a block.
   bool counted;   // It counted itself in.
-  bool decides;   // Of Fault::decides_by_old_news: what it read.
+  bool decides;   // For Fault::stale_ranks_decide: the value that it read.
   uint8_t next;   // The operation it calls next.
   uint8_t waits;  // The oldest that it has not settled.
   uint8_t block;  // That it folds.
@@ -124,8 +125,8 @@ enum class WorkerAt : uint8_t {
 struct Worker {
   WorkerAt at;
   uint8_t todo;  // Bit a slot.
-  uint8_t gone;  // Bit a rank: deaths it has taken note of.
-  bool late;     // The deadline of what it looks at has passed.
+  uint8_t gone;  // Bit a rank: deaths that it has learned of.
+  bool late;     // The deadline of the operation in `slot` has passed.
   bool held;
   bool ends_epoch;
   uint8_t slot;
@@ -145,7 +146,7 @@ static_assert(std::is_trivially_copyable_v<State>);
 inline uint32_t turn_of(uint32_t number) { return board::turn_of(number, kSlots); }
 inline constexpr bool has(uint32_t bits, uint32_t bit) { return (bits >> bit & 1) != 0; }
 
-// One step of one actor: what it runs in, and what went wrong.
+// One step of one actor: the state that it changes, and its first violation.
 struct Context {
   const Setup& setup;
   State& state;

@@ -1,7 +1,8 @@
-// A model of ranks of one host whose tensors pass through windows, of the worker that uses them,
-// and of the link that it lends them to. Small enough to run in every interleaving. The ranks and
-// the worker run the procedures of daemon/board, one access of shared memory a step; a rank goes on
-// as client/staged_op.cc does. The operation may fail whenever the worker is not in a procedure.
+// A model of the ranks of one host whose tensors pass through windows, of the worker that uses the
+// windows, and of the link that reads them. Small enough to run in every interleaving. The ranks
+// and the worker run the procedures of daemon/board, one access of shared memory a step; a rank
+// proceeds as in client/staged_op.cc. The operation may fail whenever the worker is not in a
+// procedure.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +24,23 @@ inline constexpr uint32_t kPlaces = 3;
 
 enum class Fault {
   none,
-  feeds_without_a_word,       // The worker is not called.
-  looks_before_it_is_filled,  // The rank looks at the word, then says what is ready.
-  passes_without_waking,      // The worker does not look who sleeps.
-  wakes_without_a_trace,      // A wake-up leaves the word as it was before anybody slept.
-  sleeps_without_a_look,      // The rank does not look again what is passed.
-  fills_before_it_takes,      // A place is used again as soon as the worker is through with it.
-  passes_for_the_first,       // The worker asks one rank alone what is ready.
-  ends_without_waking,        // Whoever sleeps is not told of the end.
-  ends_while_it_is_lent,      // The end is told while a link still reads the windows.
-  takes_what_failed,          // The rank takes what is left of a failed operation.
+  fills_without_calling,          // The worker is not called.
+  reads_the_word_too_early,       // The rank reads the word, then publishes what is ready.
+  passes_without_waking,          // The worker wakes no sleeper.
+  wakes_without_counting,         // A wake-up leaves the word as it was before the sleep.
+  sleeps_without_reading_passed,  // The rank does not read `passed` again.
+  fills_before_it_takes,          // A place is reused before its result is taken.
+  passes_for_the_first_rank,      // The worker reads what is ready of one rank only.
+  ends_without_waking,            // The end wakes no sleeper.
+  ends_while_a_link_reads,        // The end is published while a link still reads the windows.
+  takes_what_failed,              // The rank takes the results of a failed operation.
 };
 
 struct Setup {
   uint32_t ranks = 1;
   uint32_t blocks = 1;
   uint32_t window = 1;  // In blocks.
-  bool fails = false;   // It may fail at every moment.
+  bool fails = false;   // The operation may fail at any moment.
   Fault fault = Fault::none;
 };
 
@@ -47,9 +48,9 @@ struct Shared {
   uint64_t word;
   uint64_t passed;
   uint32_t ready[kRanksMost];
-  // The block that lies there, and one; kResult where it is its result.
+  // The number of the block in that place plus one; with kResult where it is the block's result.
   uint8_t places[kRanksMost][kPlaces];
-  bool given_back[kRanksMost];  // The window is another call's.
+  bool given_back[kRanksMost];  // The window belongs to another call.
   bool rung;
 };
 
@@ -63,7 +64,7 @@ struct Memory {
       seen = shared.word;
       return false;
     }
-    if (fault == Fault::wakes_without_a_trace) {
+    if (fault == Fault::wakes_without_counting) {
       SlotWord word = unpack(next);
       word.wakes = 0;
       next = pack(word);
@@ -74,18 +75,18 @@ struct Memory {
   void store_ready(uint32_t seat, uint32_t blocks) const { shared.ready[seat] = blocks; }
   void store_passed(uint64_t value) const { shared.passed = value; }
   uint64_t load_passed() const {
-    return fault == Fault::sleeps_without_a_look ? pack(Count{kTurn, 0}) : shared.passed;
+    return fault == Fault::sleeps_without_reading_passed ? pack(Count{kTurn, 0}) : shared.passed;
   }
   void mark() const {}
   void ring() const { shared.rung = true; }
 };
 
-enum class RankAt : uint8_t { look, step, feed, take, fall, doze, asleep, finished };
+enum class RankAt : uint8_t { look, step, fill, take, prepare_sleep, may_sleep, asleep, finished };
 enum class WorkerAt : uint8_t { unbegun, idle, look, lent, pass, end, finished };
 
 struct Rank {
   RankAt at;
-  bool any;  // It has done something since it looked.
+  bool any;  // The rank has made progress since it last read the word.
   uint8_t fed;
   uint8_t taken;
   Running running;
@@ -99,7 +100,7 @@ struct Worker {
   Running running;
 };
 
-// Zeroed before use, and what is not in use is zero, so that equal states are equal bytes.
+// Zeroed before use, and unused bytes are zero, so that equal states have equal bytes.
 struct State {
   Shared shared;
   Rank ranks[kRanksMost];
@@ -107,7 +108,7 @@ struct State {
 };
 static_assert(std::is_trivially_copyable_v<State> && sizeof(State) % 8 == 0);
 
-// Takes one step in a state. What went wrong is in `wrong`.
+// Takes one step in a state. Writes the first violation to `wrong`.
 class Actors {
  public:
   Actors(const Setup& setup, State& state, std::string& wrong)
@@ -123,11 +124,11 @@ class Actors {
     state.shared.word = pack(SlotWord{kTurn, Phase::open, false, 1});
   }
 
-  // False: it can do nothing.
+  // False: it can take no step.
   bool step_rank(uint32_t seat);
   bool step_worker();
   bool fail();
-  // The last member arrives; its tensor needs no window. It calls.
+  // The last member arrives and calls the worker; its tensor needs no window.
   bool arrive();
 
  private:
@@ -170,7 +171,7 @@ class Actors {
   std::string& wrong_;
 };
 
-// ---- A rank, as Stage does ----
+// ---- A rank, as in client/staged_op.cc ----
 
 inline bool Actors::step_rank(uint32_t seat) {
   Rank& rank = state_.ranks[seat];
@@ -181,21 +182,21 @@ inline bool Actors::step_rank(uint32_t seat) {
     case RankAt::step:
       feed(seat);
       return true;
-    case RankAt::feed:
+    case RankAt::fill:
       if (ends<FillWindow<Memory>>(rank.running)) go(rank, RankAt::take);
       return true;
     case RankAt::take:
       take_some(seat);
       return true;
-    case RankAt::fall:
+    case RankAt::prepare_sleep:
       if (ends<PrepareSleep<Memory>>(rank.running)) {
         if (rank.running.as<PrepareSleep<Memory>>().may_sleep())
-          rank.at = RankAt::doze;
+          rank.at = RankAt::may_sleep;
         else
           go(rank, RankAt::look);
       }
       return true;
-    case RankAt::doze: {
+    case RankAt::may_sleep: {
       const auto low = static_cast<uint32_t>(rank.running.as<PrepareSleep<Memory>>().word());
       go(rank, low == static_cast<uint32_t>(shared_.word) ? RankAt::asleep : RankAt::look);
       return true;
@@ -207,7 +208,7 @@ inline bool Actors::step_rank(uint32_t seat) {
   return false;
 }
 
-// Once it is over, what is left is taken, and the window is another call's.
+// When the operation is over the rank takes the remaining results and gives its window back.
 inline void Actors::look(uint32_t seat) {
   Rank& rank = state_.ranks[seat];
   const Phase phase = unpack(shared_.word).phase;
@@ -234,9 +235,9 @@ inline void Actors::fill(uint32_t seat) {
   uint8_t& at = place(seat, rank.fed);
   require(at == 0, "a place is filled that is in use");
   at = ++rank.fed;
-  const bool blind = injects(Fault::looks_before_it_is_filled);
-  const bool tells = !blind && !injects(Fault::feeds_without_a_word);
-  rank.at = RankAt::feed;
+  const bool blind = injects(Fault::reads_the_word_too_early);
+  const bool tells = !blind && !injects(Fault::fills_without_calling);
+  rank.at = RankAt::fill;
   rank.running.begin<FillWindow<Memory>>(kTurn, seat, uint32_t{rank.fed}, tells);
   if (blind) shared_.rung |= unpack(shared_.word).phase == Phase::called;
 }
@@ -248,7 +249,7 @@ inline void Actors::take_some(uint32_t seat) {
     return take(seat);
   }
   if (rank.any) return go(rank, RankAt::look);
-  rank.at = RankAt::fall;
+  rank.at = RankAt::prepare_sleep;
   rank.running.begin<PrepareSleep<Memory>>(kTurn, uint32_t{rank.taken});
 }
 
@@ -312,16 +313,16 @@ inline bool Actors::step_worker() {
   return false;
 }
 
-// What all windows hold is lent to a link.
+// A link starts to read the block that all windows hold.
 inline void Actors::use() {
-  const uint32_t asked = injects(Fault::passes_for_the_first) ? 1 : setup_.ranks;
+  const uint32_t asked = injects(Fault::passes_for_the_first_rank) ? 1 : setup_.ranks;
   for (uint32_t seat = 0; seat < asked; ++seat)
     if (shared_.ready[seat] == worker_.done) return go(WorkerAt::idle);
   worker_.reads = true;
   go(WorkerAt::lent);
 }
 
-// The link has let go; what came back is written out.
+// The link has read the block; the results are written to the windows.
 inline void Actors::sent() {
   read_windows();
   if (worker_.failed) return end(Phase::failed);
@@ -343,7 +344,7 @@ inline bool Actors::fail() {
                    worker_.at == WorkerAt::look || worker_.at == WorkerAt::lent;
   if (!may || worker_.failed) return false;
   worker_.failed = true;
-  const bool waits = worker_.reads && !injects(Fault::ends_while_it_is_lent);
+  const bool waits = worker_.reads && !injects(Fault::ends_while_a_link_reads);
   if (!waits) end(Phase::failed);
   return true;
 }

@@ -1,7 +1,6 @@
-// Every interleaving of ranks whose tensors pass through windows and of the worker that uses them:
-// no place is filled before its result was taken, no result is taken before it is there, nothing
-// reads a window that was given back, and nobody sleeps for ever, whenever the operation fails.
-// Faults put in are found.
+// Explores every interleaving of passing_model.h: no place is filled before its result was taken,
+// no result is taken before it is written, no link reads a window that was given back, and no rank
+// sleeps for ever, whenever the operation fails. Mutants prove the explorer.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -16,7 +15,7 @@ class Explorer {
  public:
   explicit Explorer(const Setup& setup) : setup_(setup) {}
 
-  // What went wrong; "": nothing, ever.
+  // The first violation; "": none in any interleaving.
   std::string explore() {
     State state;
     Actors::begin(state);
@@ -31,7 +30,7 @@ class Explorer {
   size_t states() const { return seen_.size(); }
 
  private:
-  // Of all of a state's bytes; two states that have one key would hide a fault, not make one up.
+  // A hash of all of a state's bytes. A collision would hide a fault, not invent one.
   struct Key {
     uint64_t low;
     uint64_t high;
@@ -41,7 +40,7 @@ class Explorer {
     size_t operator()(const Key& key) const { return key.low; }
   };
 
-  // A failure is nothing to wait for: without one, too, all must come to their ends.
+  // Progress must not depend on a failure: all must end without one, too.
   void expand(const State& state) {
     bool any = advance(state, [](Actors& actors) { return actors.step_worker(); });
     any |= advance(state, [](Actors& actors) { return actors.arrive(); });
@@ -86,7 +85,7 @@ class Explorer {
   std::string wrong_;
 };
 
-// With failures, which includes that there is none.
+// A failure is possible at every moment, and may never come.
 TEST(BoardPassing, EveryInterleavingOfARankEndsWithEveryResultTaken) {
   for (uint32_t window = 1; window <= kPlaces; ++window)
     for (uint32_t blocks = 1; blocks <= 6; ++blocks) {
@@ -106,17 +105,17 @@ TEST(BoardPassing, EveryInterleavingOfTwoRanksEndsWithEveryResultTaken) {
 }
 
 TEST(BoardPassing, FaultsPutInAreFoundWithARank) {
-  for (const Fault fault :
-       {Fault::feeds_without_a_word, Fault::looks_before_it_is_filled, Fault::passes_without_waking,
-        Fault::sleeps_without_a_look, Fault::fills_before_it_takes, Fault::ends_without_waking}) {
+  for (const Fault fault : {Fault::fills_without_calling, Fault::reads_the_word_too_early,
+                            Fault::passes_without_waking, Fault::sleeps_without_reading_passed,
+                            Fault::fills_before_it_takes, Fault::ends_without_waking}) {
     Explorer explorer({1, 5, 2, false, fault});
     EXPECT_NE(explorer.explore(), "") << static_cast<int>(fault);
   }
 }
 
-// One rank alone cannot show them.
+// These faults need two ranks.
 TEST(BoardPassing, FaultsPutInAreFoundWithTwoRanks) {
-  for (const Fault fault : {Fault::wakes_without_a_trace, Fault::passes_for_the_first}) {
+  for (const Fault fault : {Fault::wakes_without_counting, Fault::passes_for_the_first_rank}) {
     Explorer alone({1, 5, 2, false, fault});
     EXPECT_EQ(alone.explore(), "") << static_cast<int>(fault);
     Explorer explorer({2, 2, 1, false, fault});
@@ -125,7 +124,7 @@ TEST(BoardPassing, FaultsPutInAreFoundWithTwoRanks) {
 }
 
 TEST(BoardPassing, FaultsPutInAreFoundWhereItFails) {
-  for (const Fault fault : {Fault::ends_while_it_is_lent, Fault::takes_what_failed}) {
+  for (const Fault fault : {Fault::ends_while_a_link_reads, Fault::takes_what_failed}) {
     Explorer never({1, 3, 2, false, fault});
     EXPECT_EQ(never.explore(), "") << static_cast<int>(fault);
     Explorer explorer({1, 3, 2, true, fault});

@@ -1,4 +1,4 @@
-// A rank of board_model.h: the part of board_actors.h that says what it does.
+// The steps of a rank: part of actors.h.
 #pragma once
 
 #include "tests/board/actors.h"
@@ -56,7 +56,7 @@ inline void Actors::choose(Rank& rank) {
                         Participant{rank.next, kSlots, seat(rank), setup_.ranks});
 }
 
-// The calls that found no slot fail, for all ranks.
+// Calls that found no slot fail on all ranks.
 inline void Actors::bar(Rank& rank) {
   while (rank.waits < setup_.ops) note(rank, Phase::failed), ++rank.waits;
   go(rank, RankAt::finished);

@@ -1,41 +1,41 @@
-// What is explored of the board: how many ranks and operations, who dies, stops or calls, and which
-// fault is put back.
+// The configuration of an exploration: ranks and operations, which ranks may die, stop or call, and
+// the fault that is injected.
 #pragma once
 
 #include <cstdint>
 
 namespace tutti::board::model {
 
-// What a mutant does wrong. The explorer must find each.
+// A fault that is injected. The explorer must find each.
 enum class Fault : uint8_t {
   none,
-  stamps_are_not_compared,     // The worker takes any request for one of the operation it looks at.
-  words_by_store,              // Whatever another made of the word is overwritten.
+  stamps_are_not_compared,     // The worker accepts any request as one of its operation.
+  words_by_store,              // A concurrent change of the word is overwritten.
   claims_by_store,             //
   counts_by_store,             // Of folded blocks.
-  counts_reset_twice,          // Who lays out blocks overwrites what was folded.
-  counts_without_turns,        // Those of an older turn are taken for this one's.
-  claims_open_early,           // Before the word says that the ranks fold.
-  claims_open_over_a_stop,     // Whatever was there is overwritten.
+  counts_reset_twice,          // Laying out blocks twice resets the folded count twice.
+  counts_without_turns,        // Counts of an older turn are taken for this turn's.
+  claims_open_early,           // Before the word's phase is `folding`.
+  claims_open_over_a_stop,     // Opening overwrites the stop.
   stop_leaves_unopened,        // Claims that were not opened yet are not stopped.
   holding_after_the_claim,     //
-  alone_without_holding,       // Who folds all by itself does not say so.
-  lets_go_before_counting,     // A block is not held any more, and not counted yet.
-  holders_are_not_awaited,     // The worker fails what somebody folds.
-  epoch_goes_on,               // Though somebody folds who was given up.
-  completed_by_last_alone,     // Nobody else ends an operation whose blocks are folded.
-  settled_is_not_asked,        // A slot is opened again at once.
+  alone_without_holding,       // A rank that folds alone does not publish it.
+  lets_go_before_counting,     // A block is released before it is counted.
+  holders_are_not_awaited,     // The worker fails an operation while a rank folds.
+  epoch_goes_on,               // Although a rank that was given up may fold.
+  completed_by_last_alone,     // Only the last folder ends the operation.
+  settled_is_not_asked,        // A slot is reopened without reading `settled`.
   settles_at_arrival,          //
-  settles_before_the_failure,  // A rank settles, then reads why it failed.
+  settles_before_the_failure,  // A rank settles, then reads the failure.
   dead_never_settle,           //
   failure_after_the_word,      //
-  no_look_around,              // A rank that arrived does not look whether ranks decide.
-  decides_by_old_news,         // Whether ranks decide is read before the word.
-  no_diversion,                // A death leaves open operations as they are.
-  no_patience,                 // A rank that waits never calls.
+  ranks_decide_is_not_read,    // A rank that arrived does not read ranks_decide.
+  stale_ranks_decide,          // ranks_decide is read before the word.
+  no_diversion,                // The worker does not call open operations after a death.
+  waiting_never_calls,         // Waiting ranks never call the worker.
 };
 
-// When deadlines pass. Whoever does not step is stopped.
+// When deadlines pass. A rank that takes no step has stopped.
 enum class Deadlines : uint8_t {
   never,
   late,  // When all ranks but a slow one wait.

@@ -1,6 +1,5 @@
-// The worker of board_model.h: the part of board_actors.h that says what it does. It looks at the
-// slots that it was called to, one after the other; a death, or the epoch's end, makes it look at
-// all.
+// The steps of the worker: part of actors.h. It handles the slots that were called, one after the
+// other, and all slots after a death or the end of the epoch.
 #pragma once
 
 #include "tests/board/actors.h"
@@ -57,7 +56,7 @@ inline void Actors::take_marks() {
   go(WorkerAt::rest);
 }
 
-// From now on every operation comes to the worker, and those that ranks had begun do, too.
+// Takes the decisions from the ranks: all operations, also those begun before, come to the worker.
 inline void Actors::divert() {
   ++context_.touches;
   shared_.ranks_decide = false;
@@ -96,7 +95,7 @@ inline void Actors::judge(bool all) {
   return all ? go(WorkerAt::clear) : drop();
 }
 
-// What a dead rank held before this was none of the blocks to come.
+// A dead rank's old `holding` does not stand for a block of the resumed operation.
 inline void Actors::clear_gone() {
   const uint32_t member = worker_.member;
   const Decision decision = memory(kWorker, worker_.number).decide();

@@ -1,4 +1,4 @@
-// Sessions of all ranks of a job that share a board, welcomed. Their trainers write on it by hand.
+// Welcomed sessions of all ranks of a job on one board, to which their trainers write directly.
 #pragma once
 
 #include <algorithm>

@@ -51,7 +51,7 @@ TEST_F(BoardTest, WhatIsCalledIsTakenFromThoseWhoArrived) {
   EXPECT_TRUE(trainer(1).is_done(0));
 }
 
-// Called again and again, by all: each request comes once; who arrives later comes later.
+// All ranks call repeatedly: each request is forwarded once, and a later arrival later.
 TEST_F(BoardTest, ARequestComesOnce) {
   arrive(0, 0);
   for (int i = 0; i < 5; ++i) {
@@ -80,7 +80,7 @@ TEST_F(BoardTest, CalledOperationsComeInTheirOrder) {
   EXPECT_EQ(taken_of(0), all);
 }
 
-// What nobody called goes on among the ranks: newer ones than what is called.
+// Operations that no rank called stay with the ranks: those newer than the called one.
 TEST_F(BoardTest, WhatIsNotCalledIsTheRanks) {
   arrive(0, 0);
   arrive(1, 0);
@@ -145,7 +145,7 @@ TEST_F(BoardTest, WhatARankBroughtBeforeItsEndCounts) {
   EXPECT_FALSE(ranks_decide()) << "a rank is missing for good";
 }
 
-// Nobody waits for the dead to take note of verdicts.
+// Slots do not wait for a dead rank to settle.
 TEST_F(BoardTest, AGoneRankHasSettledAll) {
   trainer(1).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
@@ -203,7 +203,7 @@ TEST_F(BoardTest, AFailureWaitsForThoseWhoFold) {
   EXPECT_EQ(failure(0).culprit_rank, 1);
 }
 
-// Who died had folded the last block: the operation is what it is.
+// The rank that died had folded the last block: the operation completes.
 TEST_F(BoardTest, WhatIsFoldedDoesNotFail) {
   begin_folding(0);
   set_folded(0, 1);
@@ -213,7 +213,7 @@ TEST_F(BoardTest, WhatIsFoldedDoesNotFail) {
   EXPECT_TRUE(trainer(0).is_done(0));
 }
 
-// Who folded the last block stopped before it could say so: the others say it.
+// The rank that folded the last block stopped before it ended the operation: another rank ends it.
 TEST_F(BoardTest, WhatIsFoldedIsNotOverdue) {
   begin_folding(0, 2);
   set_folded(0, 2);
@@ -236,7 +236,8 @@ TEST_F(BoardTest, TheLivingFinishWhatTheDeadLeftWhole) {
   EXPECT_EQ(board::unpack_count(slot(0).claimed.load()), (board::Count{1, 0}));
 }
 
-// Its request came, and the others' after its death; what it would have brought never comes.
+// The rank's request came before its death, the others' after it; the rest of its tensor never
+// comes.
 TEST_F(BoardTest, WhatIsFoldedAfterADeathFailsWhereTheDeadMustBring) {
   for (uint32_t rank = 0; rank < 3; ++rank) arrive(rank, 0, kRequestStaged | kRequestBlocking);
   call(0);
@@ -338,7 +339,7 @@ TEST_F(BoardTest, ACallOfAnEarlierTurnHarmsNobody) {
 
 // ---- Verdicts ----
 
-// Whoever comes later reads the same, until all have settled.
+// Late ranks read the same failure, until all have settled.
 TEST_F(BoardTest, WhoComesLateReadsTheSameVerdict) {
   arrive(0, 0);
   arrive(1, 0).request.verb = 200;

@@ -47,7 +47,7 @@ TEST(SessionBreach, WordsThatAreNoCallsHandNothingOn) {
   expect_served(loop, served, 0);
 }
 
-// It is refused by the rank's name, in its place: the epoch goes on.
+// The call is refused in its place of the order, and names the rank; the epoch goes on.
 TEST(SessionBreach, UnknownVerbsFailTheirOperation) {
   Loop loop;
   Served served(loop);
@@ -70,7 +70,7 @@ TEST(SessionBreach, UnknownVerbsFailTheirOperation) {
   }
 }
 
-// A stamp that is not the operation's: nobody has come.
+// A stamp of another operation: no rank has arrived.
 TEST(SessionBreach, StampsThatAreNotTheOperationsHandNothingOn) {
   Loop loop;
   Served served(loop);
@@ -85,7 +85,7 @@ TEST(SessionBreach, StampsThatAreNotTheOperationsHandNothingOn) {
   expect_served(loop, served, 4);
 }
 
-// A request may be called, changed and called again: it comes once.
+// A request that is called, changed and called again is forwarded once.
 TEST(SessionBreach, ARequestComesOnceHoweverOftenItIsWritten) {
   Loop loop;
   Served served(loop);
@@ -114,7 +114,7 @@ TEST(SessionBreach, TurnsWithoutVerdictsHandNothingMoreOn) {
   expect_served(loop, served, 3 + 1000 * kBoardSlots);
 }
 
-// Turn 0 is nobody's, and turns wrap.
+// Turn 0 serves no operation, and turns wrap.
 TEST(SessionBreach, TurnsThatAreNoneHarmNobody) {
   Loop loop;
   Served served(loop);

@@ -1,4 +1,4 @@
-// What may be asked: sides, places, types, strategies; what is refused, and in which words.
+// The checks of requests: sides, places, types and strategies, and the errors of refused ones.
 #include <algorithm>
 #include <span>
 

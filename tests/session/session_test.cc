@@ -104,7 +104,7 @@ TEST_F(SessionTest, VerdictsStay) {
   EXPECT_TRUE(trainer.is_done(4));
 }
 
-// Of another turn, of a slot that nobody began, of a group that is none: nothing changes.
+// Another turn, a slot that no rank has begun, an unknown group: nothing changes.
 TEST_F(SessionTest, WhatIsNotUnderWayIsNotEnded) {
   trainer.submit(5, all_reduce_request());
   take(1);
@@ -126,7 +126,7 @@ TEST_F(SessionTest, LongTextsAreCutAndTerminated) {
   EXPECT_EQ(std::strlen(trainer.failure(0).culprit_host), kHostBytes - 1);
 }
 
-// Slots serve many turns, and each request comes with its number.
+// Slots serve many turns, and each request is forwarded with its number.
 TEST_F(SessionTest, SlotsGoRoundManyTimes) {
   constexpr uint32_t kRounds = 5;
   for (uint32_t i = 0; i < kRounds * kBoardSlots; ++i) {

@@ -1,4 +1,4 @@
-// Unix sockets: who may listen, packets with descriptors, greetings from friend and foe.
+// Unix sockets: listening, packets with descriptors, and hellos, valid and hostile.
 #include <fcntl.h>
 
 #include <fstream>
@@ -213,7 +213,7 @@ TEST_F(HelloTest, RefusalCarriesCodeMessageAndCulprit) {
   EXPECT_EQ(welcome.culprit_rank(), 2);
   EXPECT_EQ(welcome.culprit_host(), "b");
   ends.second.reset();
-  refuse_trainer(ends.first.get(), unavailable("too late"));  // Nobody there: no harm.
+  refuse_trainer(ends.first.get(), unavailable("too late"));  // The trainer is gone: no harm.
 }
 
 }  // namespace

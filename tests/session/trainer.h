@@ -1,4 +1,5 @@
-// The trainer's end of a session, written by hand: it may write anything anywhere.
+// A trainer's end of a session that writes to shared memory directly, so that tests can write
+// anything anywhere.
 #pragma once
 
 #include <gmock/gmock.h>

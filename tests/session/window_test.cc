@@ -43,7 +43,7 @@ TEST_F(WindowTest, TheWorkerIsToldWhatWindowsHold) {
   EXPECT_EQ(slot(0).passed.load(), pack(board::Count{1, 1}));
 }
 
-// Others may have used what it brought: what the rest would be nobody knows.
+// Other hosts may have used the part that was written; the rest is lost, so the epoch ends.
 TEST_F(WindowTest, WhoDiesWithItsWindowHalfFilledEndsTheEpoch) {
   for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
   fill(1, 0, kBlocks - 1);
