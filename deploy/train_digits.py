@@ -66,7 +66,7 @@ class Network:
         return hidden, scores / scores.sum(axis=1, keepdims=True)
 
     def backward(self, images, labels):
-        """The mean loss of these images; its gradient goes to self.gradient."""
+        """Returns the mean loss of these images; writes its gradient to self.gradient."""
         hidden, chances = self.forward(images)
         rows = np.arange(len(labels))
         loss = -np.log(chances[rows, labels]).mean()
@@ -89,7 +89,7 @@ class Network:
 
 
 def train(network, data, epochs, rank, world_size, average, each_epoch):
-    """The mean loss of every epoch. `average` makes a rank's vector the mean over all ranks."""
+    """Returns each epoch's mean loss. `average` replaces a vector by its mean over the ranks."""
     images, labels = data
     curve = []
     for epoch in range(epochs):
@@ -121,7 +121,7 @@ def check_same_weights(group, weights):
     everyone = np.asarray(group.all_gather(weights.view(np.uint8))).reshape(group.world_size, -1)
     for rank in range(group.world_size):
         if not np.array_equal(everyone[rank], everyone[0]):
-            fail(f"rank {rank} holds other weights than rank 0")
+            fail(f"the weights of rank {rank} differ from those of rank 0")
 
 
 def main():
@@ -160,7 +160,8 @@ def main():
         difference = float(np.max(np.abs(curve - alone) / alone))
         if not difference <= TOLERANCE:
             fail(f"the loss differs from training alone by {difference:.1e}: {curve} and {alone}")
-        print(f"same weights on all ranks, bit for bit; loss as alone within {difference:.0e}")
+        print("All ranks hold the same weights, bit for bit; the losses are those of training "
+              f"alone within {difference:.0e}.")
     group.leave()
 
 

@@ -1,7 +1,6 @@
 // tuttid, the node's agent: settings, signals and the main loop.
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/signalfd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -9,6 +8,7 @@
 #include "daemon/agent/agent.h"
 #include "daemon/agent/flags.h"
 #include "daemon/agent/notify.h"
+#include "daemon/base/signal_watch.h"
 
 namespace {
 
@@ -18,37 +18,12 @@ void log_to_stderr(const std::string& level) {
   spdlog::set_level(spdlog::level::from_str(level));
 }
 
-sigset_t handled_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&set, number);
-  return set;
-}
+constexpr std::initializer_list<int> kSignals = {SIGTERM, SIGINT, SIGCHLD};
 
-// Must be called before any thread starts, so that only the loop handles these signals.
-tutti::Fd block_signals() {
-  signal(SIGPIPE, SIG_IGN);
-  const sigset_t set = handled_signals();
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  return tutti::Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
-// A second signal then ends the process at once.
-void unblock_signals() {
-  const sigset_t set = handled_signals();
-  sigprocmask(SIG_UNBLOCK, &set, nullptr);
-}
-
-void handle_signals(int signals, tutti::Loop& loop, tutti::Agent& agent) {
-  signalfd_siginfo info{};
-  while (read(signals, &info, sizeof(info)) == sizeof(info)) {
-    if (info.ssi_signo == SIGCHLD) {
-      agent.reap();
-      continue;
-    }
-    spdlog::info("stopping: signal {}; jobs go on", info.ssi_signo);
-    loop.stop();
-  }
+void on_signal(int signal, tutti::Loop& loop, tutti::Agent& agent) {
+  if (signal == SIGCHLD) return agent.reap();
+  spdlog::info("stopping: signal {}; jobs go on", signal);
+  loop.stop();
 }
 
 }  // namespace
@@ -57,15 +32,15 @@ int main(int argc, char** argv) {
   const tutti::CommandLine line = tutti::read_command_line(argc, argv);
   if (line.exit_code) return *line.exit_code;
   log_to_stderr(line.settings.log_level);
-  const tutti::Fd signals = block_signals();
+  std::signal(SIGPIPE, SIG_IGN);
+  tutti::block_signals(kSignals);
   const char* notify_socket = std::getenv("NOTIFY_SOCKET");
   const std::string manager = notify_socket == nullptr ? "" : notify_socket;
   tutti::Loop loop;
   tutti::Agent agent(loop, line.settings);
-  tutti::Status started = agent.start([&loop] { loop.stop(); });
-  if (started.ok())
-    started = loop.watch(signals.get(), EPOLLIN,
-                         [&](uint32_t) { handle_signals(signals.get(), loop, agent); });
+  const tutti::Status started = agent.start([&loop] { loop.stop(); });
+  const tutti::SignalWatch watch(loop, kSignals,
+                                 [&](int signal) { on_signal(signal, loop, agent); });
   if (!started.ok()) {
     spdlog::error("cannot start: {}", started.message());
     return 1;
@@ -74,6 +49,6 @@ int main(int argc, char** argv) {
   tutti::notify(manager, "READY=1");
   loop.run();
   tutti::notify(manager, "STOPPING=1");
-  unblock_signals();
+  tutti::unblock_signals(kSignals);  // While it stops, another signal ends it at once.
   return 0;
 }

@@ -4,7 +4,10 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
+
+#include "daemon/base/text.h"
 
 namespace tutti {
 namespace {
@@ -15,9 +18,9 @@ constexpr int64_t kTebibyte = int64_t{1} << 40;
 SettingRow text_row(std::string_view name, std::string Settings::*member, std::string_view help) {
   return {.name = name, .help = help, .text = member};
 }
-SettingRow number_row(std::string_view name, int64_t Settings::*member, int64_t least, int64_t most,
+SettingRow number_row(std::string_view name, int64_t Settings::*member, int64_t min, int64_t max,
                       std::string_view help) {
-  return {.name = name, .help = help, .number = member, .least = least, .most = most};
+  return {.name = name, .help = help, .number = member, .min = min, .max = max};
 }
 
 SettingRow choice_row(std::string_view name, std::string Settings::*member,
@@ -38,7 +41,8 @@ const std::array kRows = {
     text_row("worker_binary", &S::worker_binary,
              "path of tutti-worker; empty: beside this program"),
     text_row("token", &S::token, "if set, trainers must show this token to join"),
-    text_row("log_level", &S::log_level, "trace, debug, info, warn, error or off"),
+    choice_row("log_level", &S::log_level, "trace debug info warn error off",
+               "the least severe messages that are logged"),
     number_row("join_timeout_ms", &S::join_timeout_ms, 1, 24 * kHourMs,
                "how long a join waits for the other ranks, unless the trainer says otherwise"),
     number_row("worker_idle_ms", &S::worker_idle_ms, 0, 24 * kHourMs,
@@ -82,14 +86,9 @@ const std::array kRows = {
                "oldest makes room"),
 };
 
-std::string describe_range(const SettingRow& row) {
-  return std::to_string(row.least) + " to " + std::to_string(row.most);
-}
-
-bool is_among(std::string_view choices, std::string_view text) {
-  const std::string all = " " + std::string(choices) + " ";
-  const bool one = !text.empty() && text.find(' ') == std::string_view::npos;
-  return one && all.find(" " + std::string(text) + " ") != std::string::npos;
+bool is_choice(std::string_view text, const SettingRow& row) {
+  const std::vector<std::string> choices = split(row.choices, ' ');
+  return row.choices.empty() || std::ranges::find(choices, text) != choices.end();
 }
 
 std::string_view trim(std::string_view text) {
@@ -105,7 +104,7 @@ std::string_view unquote(std::string_view text) {
 }
 
 // A # inside quotes belongs to the value.
-std::string_view without_comment(std::string_view line) {
+std::string_view strip_comment(std::string_view line) {
   bool quoted = false;
   for (size_t i = 0; i < line.size(); ++i) {
     quoted ^= line[i] == '"';
@@ -114,8 +113,8 @@ std::string_view without_comment(std::string_view line) {
   return line;
 }
 
-Status set_line(Settings& settings, std::string_view line) {
-  line = trim(without_comment(line));
+Status read_line(Settings& settings, std::string_view line) {
+  line = trim(strip_comment(line));
   if (line.empty()) return {};
   const size_t equals = line.find('=');
   if (equals == std::string_view::npos) return invalid_argument("expected: name = value");
@@ -131,7 +130,7 @@ Status set_setting(Settings& settings, std::string_view name, std::string_view t
   const auto row = std::ranges::find(kRows, name, &SettingRow::name);
   if (row == kRows.end()) return not_found("there is no setting '" + std::string(name) + "'");
   if (row->text != nullptr) {
-    if (!row->choices.empty() && !is_among(row->choices, text))
+    if (!is_choice(text, *row))
       return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +
                               "': expected one of: " + std::string(row->choices));
     settings.*row->text = text;
@@ -140,9 +139,10 @@ Status set_setting(Settings& settings, std::string_view name, std::string_view t
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || value < row->least || value > row->most)
+  if (!whole || value < row->min || value > row->max)
     return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +
-                            "': expected a number from " + describe_range(*row));
+                            "': expected a number from " + std::to_string(row->min) + " to " +
+                            std::to_string(row->max));
   settings.*row->number = value;
   return {};
 }
@@ -160,18 +160,17 @@ Status read_settings_file(Settings& settings, const std::string& path) {
 Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name) {
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
-    const Status status = set_line(settings, line);
+    const Status status = read_line(settings, line);
     if (!status.ok())
       return {status.code(), name + ":" + std::to_string(number) + ": " + status.message()};
   }
   return {};
 }
 
-Status read_settings_environment(Settings& settings,
-                                 const std::function<const char*(const std::string&)>& lookup) {
+Status read_settings_environment(Settings& settings) {
   for (const SettingRow& row : kRows) {
     const std::string name = environment_name_of(row);
-    const char* text = lookup(name);
+    const char* text = std::getenv(name.c_str());
     if (text == nullptr) continue;
     const Status status = set_setting(settings, row.name, text);
     if (!status.ok()) return {status.code(), "environment " + name + ": " + status.message()};

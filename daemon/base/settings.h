@@ -1,10 +1,12 @@
-// The one table of settings: every limit and choice has a name, a default, a range and a sentence
-// of help here. Read from a file, then the environment (TUTTI_<NAME>), then flags (--<name> with
-// dashes); the last one wins.
+// The one table of settings: every limit and choice has its name, default, range and sentence of
+// help here. They are read from a file, then the environment (TUTTI_<NAME>), then flags (--<name>
+// with dashes); the last one wins.
+//
+// CLI11 reads files and the environment, too, but there a file overrides the environment, an
+// invalid variable is not named, and errors in a file have no line.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <iosfwd>
 #include <span>
 #include <string>
@@ -49,35 +51,34 @@ struct Settings {
   int64_t half_open_links = 256;
 };
 
-// One setting: its name, help, member of Settings and allowed values. Exactly one of `text` and
-// `number` is set.
+// A row of the table. Numbers have a range, some texts a list of choices.
 struct SettingRow {
   std::string_view name;  // snake_case: flag --join-timeout-ms, environment TUTTI_JOIN_TIMEOUT_MS.
   std::string_view help;
   std::string Settings::*text = nullptr;
   int64_t Settings::*number = nullptr;
-  int64_t least = 0;
-  int64_t most = 0;
-  std::string_view choices = {};  // Of a text; separated by blanks. Empty: any.
+  int64_t min = 0;
+  int64_t max = 0;
+  std::string_view choices = {};  // Separated by spaces; empty: any text.
 };
 
 std::span<const SettingRow> setting_rows();
 
-// INVALID_ARGUMENT naming the setting, the text and what is allowed. NOT_FOUND: no such setting.
+// Sets `name` to `text`. INVALID_ARGUMENT names the setting, the text and the allowed values;
+// NOT_FOUND: there is no such setting.
 Status set_setting(Settings& settings, std::string_view name, std::string_view text);
+// The value as text, as set_setting() takes it.
 std::string setting_text(const Settings& settings, const SettingRow& row);
 
-// "name = value" lines, # comments. NOT_FOUND where there is no such file; errors name file and
-// line.
+// Reads "name = value" lines; # begins a comment, quotes keep spaces. Errors name file and line.
+// NOT_FOUND also where there is no such file.
 Status read_settings_file(Settings& settings, const std::string& path);
-// As read_settings_file(); `name` is used in errors.
+// Reads lines as from a file called `name`.
 Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name);
-// TUTTI_<NAME> for each row; `lookup` is getenv in production.
-Status read_settings_environment(Settings& settings,
-                                 const std::function<const char*(const std::string&)>& lookup);
+// Reads TUTTI_<NAME> of this process's environment for each row. Errors name the variable.
+Status read_settings_environment(Settings& settings);
 
-// Every setting as "--name=value", to hand to a child process.
-std::string flag_of(const SettingRow& row);
-std::string environment_name_of(const SettingRow& row);
+std::string flag_of(const SettingRow& row);              // "--join-timeout-ms"
+std::string environment_name_of(const SettingRow& row);  // "TUTTI_JOIN_TIMEOUT_MS"
 
 }  // namespace tutti

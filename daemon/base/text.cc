@@ -19,32 +19,21 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-struct Quantity {
-  uint64_t number = 0;
-  std::string unit;
-};
-
-Result<Quantity> parse_quantity(std::string_view text, std::string_view expected) {
-  Quantity out;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.number);
-  if (error != std::errc())
-    return invalid_argument("'" + std::string(text) + "': expected " + std::string(expected));
-  out.unit = lower(text.substr(static_cast<size_t>(end - text.data())));
-  return out;
-}
-
 struct Unit {
   std::string_view name;
   uint64_t factor;
 };
 
-Result<uint64_t> scaled(std::string_view text, std::span<const Unit> units,
-                        std::string_view expected) {
-  const Result<Quantity> quantity = parse_quantity(text, expected);
-  if (!quantity.ok()) return quantity.status();
-  const auto unit = std::ranges::find(units, quantity->unit, &Unit::name);
+// Reads a whole number and one of the units, in any case.
+Result<uint64_t> parse_quantity(std::string_view text, std::span<const Unit> units,
+                                std::string_view expected) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string name = lower(text.substr(static_cast<size_t>(end - text.data())));
+  const auto unit = std::ranges::find(units, name, &Unit::name);
   uint64_t value = 0;
-  if (unit == units.end() || __builtin_mul_overflow(quantity->number, unit->factor, &value))
+  if (error != std::errc() || unit == units.end() ||
+      __builtin_mul_overflow(number, unit->factor, &value))
     return invalid_argument("'" + std::string(text) + "': expected " + std::string(expected));
   return value;
 }
@@ -58,8 +47,8 @@ std::string padded(const std::string& cell, size_t width, bool right) {
   return right ? fill + cell : cell + fill;
 }
 
-std::string escaped(std::string_view text) {
-  std::string out;
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
@@ -72,7 +61,7 @@ std::string escaped(std::string_view text) {
       out += c;
     }
   }
-  return out;
+  return out + "\"";
 }
 
 }  // namespace
@@ -87,7 +76,7 @@ Result<uint64_t> parse_byte_size(std::string_view text) {
                                                {"mib", kKi * kKi},
                                                {"g", kKi * kKi * kKi},
                                                {"gib", kKi * kKi * kKi}});
-  return scaled(text, kUnits, "a size such as 4, 64K or 16M");
+  return parse_quantity(text, kUnits, "a size such as 4, 64K or 16M");
 }
 
 std::string format_byte_size(uint64_t bytes) {
@@ -104,7 +93,7 @@ std::string format_byte_size(uint64_t bytes) {
 Result<uint64_t> parse_rate(std::string_view text) {
   constexpr auto kUnits = std::to_array<Unit>(
       {{"bit", 1}, {"kbit", 1'000}, {"mbit", 1'000'000}, {"gbit", 1'000'000'000}});
-  Result<uint64_t> rate = scaled(text, kUnits, "a rate such as 1gbit or 250mbit");
+  Result<uint64_t> rate = parse_quantity(text, kUnits, "a rate such as 1gbit or 250mbit");
   if (rate.ok() && *rate == 0) return invalid_argument("a rate of 0 would let nothing through");
   return rate;
 }
@@ -179,15 +168,15 @@ std::string Table::text() const {
   return out;
 }
 
-void Json::separate() {
+Json& Json::append(std::string_view token) {
   if (!out_.empty() && out_.back() != '{' && out_.back() != '[' && out_.back() != ':') out_ += ',';
+  out_ += token;
+  return *this;
 }
 
 Json& Json::open(char bracket) {
-  separate();
-  out_ += bracket;
   open_ += bracket;
-  return *this;
+  return append({&bracket, 1});
 }
 
 Json& Json::close() {
@@ -197,36 +186,14 @@ Json& Json::close() {
   return *this;
 }
 
-Json& Json::key(std::string_view name) {
-  separate();
-  out_ += "\"" + escaped(name) + "\":";
-  return *this;
-}
+Json& Json::key(std::string_view name) { return append(quoted(name) + ":"); }
 
-Json& Json::text(std::string_view value) {
-  separate();
-  out_ += "\"" + escaped(value) + "\"";
-  return *this;
-}
+Json& Json::value(std::string_view text) { return append(quoted(text)); }
 
-Json& Json::number(uint64_t value) {
-  separate();
-  out_ += std::to_string(value);
-  return *this;
-}
-
-Json& Json::number(double value) {
-  separate();
+Json& Json::value(double number) {
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", std::isfinite(value) ? value : 0.0);
-  out_ += text.data();
-  return *this;
-}
-
-Json& Json::boolean(bool value) {
-  separate();
-  out_ += value ? "true" : "false";
-  return *this;
+  std::snprintf(text.data(), text.size(), "%.6g", std::isfinite(number) ? number : 0.0);
+  return append(text.data());
 }
 
 }  // namespace tutti

@@ -1,35 +1,37 @@
-// Parsing and formatting for the command line: sizes, rates, lists, tables and JSON lines. Pure.
+// Text that the command line reads and prints: sizes, rates, lists, tables and JSON lines. Pure.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "daemon/base/status.h"
 
 namespace tutti {
 
-// "4", "64K", "1MiB", "2g": powers of 1024. INVALID_ARGUMENT naming the text otherwise.
+// Reads "4", "64K", "1MiB", "2g": powers of 1024. INVALID_ARGUMENT names any other text.
 Result<uint64_t> parse_byte_size(std::string_view text);
 std::string format_byte_size(uint64_t bytes);  // "64 KiB", "1.5 GiB".
 
-// "1gbit", "250mbit", "9600kbit", as tc writes them: bits per second, powers of 1000.
+// Reads "1gbit", "250mbit", "9600kbit", as tc writes them: bits per second, powers of 1000.
 Result<uint64_t> parse_rate(std::string_view text);
 
 std::vector<std::string> split(std::string_view text, char separator);
 
-// "3" for each of `hosts`, or one number a host: "3,1". INVALID_ARGUMENT where the counts differ,
-// a number is not 1..1024, or `text` is no such list.
+// Reads the ranks of each host: "3" for all `hosts`, or one number per host: "3,1".
+// INVALID_ARGUMENT where there is another number of hosts, or a number is not 1..1024.
 Result<std::vector<int>> parse_per_host(std::string_view text, int hosts);
 
-// a, b, ... z, aa, ab, ...: the names of an ephemeral mesh's hosts.
+// The names of an ephemeral mesh's hosts: a, b, ... z, aa, ab, ...
 std::string host_name(int index);
 
-// Four significant digits at most where they fit, never an exponent: "12.34", "1234", "0.05".
+// At most two decimals, fewer from 100 on, never an exponent: "0.05", "12.34", "1234".
 std::string format_number(double value);
 
-// Columns are as wide as their widest cell; numbers are aligned right, words left.
+// A table with columns as wide as their widest cell; columns of numbers are aligned right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header);
@@ -40,21 +42,31 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Builds one JSON value on one line. Calls nest; keys come first within an object:
-//   json.open('{').key("host").text("a").key("pid").number(7).close();
+// Writes one JSON value on one line. Calls nest; within an object each value needs a key:
+//   json.open('{').field("host", "a").field("pid", 7).key("ranks").open('[').value(0);
+//   json.close().close();
+//
+// Not protobuf's printer, which quotes 64-bit integers.
 class Json {
  public:
   Json& open(char bracket);  // '{' or '['.
   Json& close();
   Json& key(std::string_view name);
-  Json& text(std::string_view value);
-  Json& number(uint64_t value);
-  Json& number(double value);
-  Json& boolean(bool value);
+  Json& value(std::string_view text);
+  Json& value(double number);
+  template <std::integral T>
+  Json& value(T number) {
+    if constexpr (std::is_same_v<T, bool>) return append(number ? "true" : "false");
+    return append(std::to_string(number));
+  }
+  template <class T>
+  Json& field(std::string_view name, const T& content) {
+    return key(name).value(content);
+  }
   const std::string& line() const { return out_; }
 
  private:
-  void separate();
+  Json& append(std::string_view token);  // After a comma where one is due.
   std::string out_;
   std::string open_;  // Brackets still to close.
 };

@@ -1,6 +1,7 @@
-// What `tutti bench` runs as each rank: cases of collectives, their times, and a check of every
-// result by value (bench_math.h). Rank 0 reports.
+// What `tutti bench` runs as each rank: cases (bench_case.h), their times (bench_rank.h) and the
+// output of rank 0 (bench_report.h).
 #pragma once
 
-#include "daemon/bench/bench_math.h"
+#include "daemon/bench/bench_case.h"
 #include "daemon/bench/bench_rank.h"
+#include "daemon/bench/bench_report.h"

@@ -1,3 +1,4 @@
+// `tutti bench`: reads its options, and runs as a rank or starts the ranks.
 #include "daemon/bench/bench.h"
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace tutti {
 namespace {
 
 template <class Enum, size_t N>
-Result<Enum> named(const std::array<std::string_view, N>& names, const std::string& text,
-                   std::string_view what) {
+Result<Enum> parse_name(const std::array<std::string_view, N>& names, const std::string& text,
+                        std::string_view what) {
   if (const auto value = find_name<Enum>(names, text)) return *value;
   std::string known;
   for (const std::string_view name : names)
@@ -27,7 +28,7 @@ Status read_collectives(BenchPlan& plan, const BenchOptions& options) {
       for (int c = 0; c < kCollectives; ++c) plan.collectives.push_back(static_cast<Collective>(c));
       continue;
     }
-    const auto collective = named<Collective>(kCollectiveNames, name, "--op");
+    const auto collective = parse_name<Collective>(kCollectiveNames, name, "--op");
     if (!collective.ok()) return collective.status();
     plan.collectives.push_back(*collective);
   }
@@ -47,7 +48,7 @@ Status read_sizes(BenchPlan& plan, const BenchOptions& options) {
   return {};
 }
 
-Result<BenchPlan> plan_of(const BenchOptions& options) {
+Result<BenchPlan> parse_plan(const BenchOptions& options) {
   BenchPlan plan{.factor = options.factor,
                  .iterations = options.iterations,
                  .warmup = options.warmup,
@@ -56,8 +57,8 @@ Result<BenchPlan> plan_of(const BenchOptions& options) {
                  .compare = options.compare};
   if (Status status = read_collectives(plan, options); !status.ok()) return status;
   if (Status status = read_sizes(plan, options); !status.ok()) return status;
-  const auto dtype = named<Dtype>(kDtypeNames, options.dtype, "--dtype");
-  const auto op = named<Op>(kOpNames, options.op, "--redop");
+  const auto dtype = parse_name<Dtype>(kDtypeNames, options.dtype, "--dtype");
+  const auto op = parse_name<Op>(kOpNames, options.op, "--redop");
   if (!dtype.ok()) return dtype.status();
   if (!op.ok()) return op.status();
   if (*op == Op::mean && !is_floating(*dtype))
@@ -79,16 +80,13 @@ Result<BenchPlan> plan_of(const BenchOptions& options) {
 
 int bench_command(const BenchOptions& options, RunOptions mesh,
                   std::vector<std::string> arguments) {
-  const Result<BenchPlan> plan = plan_of(options);
-  if (!plan.ok()) return report_failure(plan.status());
-  if (std::getenv("TUTTI_RANK") != nullptr) {
-    const Status status = run_bench_rank(*plan);
-    return status.ok() ? 0 : report_failure(status);
-  }
+  const Result<BenchPlan> plan = parse_plan(options);
+  if (!plan.ok()) return report_status(plan.status());
+  if (std::getenv("TUTTI_RANK") != nullptr) return report_status(run_bench_rank(*plan));
   arguments.insert(arguments.begin(), std::filesystem::read_symlink("/proc/self/exe"));
   mesh.command = std::move(arguments);
   mesh.job = "bench";
-  mesh.announce = false;  // The table says it.
+  mesh.announce = false;  // The table shows the layout.
   return run_command(mesh);
 }
 

@@ -1,8 +1,6 @@
-// The commands of `tutti`. Each returns the process's exit code: 0 OK, 1 failure, 2 usage; `run`
-// that of the rank that failed first. Errors go to standard error, one line, saying what to do
-// next.
-//
-// main.cc reads the command line into these options; nothing else knows CLI11.
+// The commands of `tutti` and their options, which main.cc reads. Each returns the exit code: 0 OK,
+// 1 failure, 2 usage; `run` that of the rank that failed first. An error is one line on standard
+// error that says what to do next.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +14,16 @@ namespace tutti {
 
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kCallTimeoutMs = 10'000;  // Of calls to an agent.
 
 struct RunOptions {
   int hosts = 1;
-  std::string per_host = "1";  // Ranks on each host: "2", or one number a host: "3,1".
+  std::string per_host = "1";  // Ranks on each host: "2", or one number per host: "3,1".
   bool netns = false;
   std::string rate;  // Of a host's link, as tc writes it; empty: no limit.
   bool keep_going = false;
   bool label = false;
-  bool announce = true;  // Say on standard error how to ask the mesh what it does.
+  bool announce = true;  // Print how to ask for the mesh's status.
   std::string job = "run";
   std::string log_dir;
   std::vector<std::string> command;
@@ -43,10 +42,10 @@ struct BenchOptions {
   uint32_t warmup = 5;
   bool zero_copy = true;
   bool json = false;
-  bool compare = false;  // The first strategy with the others, in turn.
+  bool compare = false;  // The first strategy with the others, round by round.
 };
-// With TUTTI_RANK in the environment, as one rank of a job; else on a mesh that `mesh` describes,
-// running this program with the same `arguments` once a rank.
+// Runs as one rank of a job where TUTTI_RANK is set; else starts the mesh that `mesh` describes and
+// this program with the same `arguments` once per rank.
 int bench_command(const BenchOptions& options, RunOptions mesh, std::vector<std::string> arguments);
 
 struct StatusOptions {
@@ -58,7 +57,7 @@ int status_command(const StatusOptions& options);
 struct ExplainOptions {
   std::string address;
   std::string job;
-  bool strategy = true;  // All there is to explain so far.
+  bool strategy = true;  // The only subject so far.
   bool json = false;
 };
 int explain_command(const ExplainOptions& options);
@@ -70,18 +69,14 @@ struct PlanOptions {
   int per_host = 1;
   double link_us = 50;
   double link_gbps = 100;
-  std::string job;  // Takes the links as this job measured them.
+  std::string job;  // If set, use the links that this job measured.
   std::string address;
   bool json = false;
 };
 int plan_command(const PlanOptions& options);
 
-int strategy_command(const std::string& address, const std::string& job, const std::string& text);
-int drain_command(const std::string& address, bool undo);
-int stop_command(const std::string& address, bool jobs);
-
-// Prints "tutti: <message>" and gives the exit code that belongs to the code: 2 for
-// INVALID_ARGUMENT, else 1.
-int report_failure(const Status& status);
+// Returns 0 for OK; else prints "tutti: <message>" and returns 2 for INVALID_ARGUMENT, 1 for
+// others.
+int report_status(const Status& status);
 
 }  // namespace tutti

@@ -10,7 +10,7 @@ std::string collective_of(const v1::StrategyTime& time) {
   return std::string(name_of(static_cast<Collective>(time.collective() % kCollectives)));
 }
 
-// A figure that was not measured is no figure.
+// "-" for a value that was not measured.
 std::string measured(double value) { return value > 0 ? format_number(value) : "-"; }
 
 double gigabytes_a_second(const v1::LinkTime& link) {
@@ -57,22 +57,33 @@ std::string explain_text(const v1::WorkerReport& leader) {
 
 std::string explain_json(const v1::WorkerReport& leader) {
   Json json;
-  json.open('{').key("job").text(leader.job());
-  json.key("epoch").number(uint64_t{leader.epoch()}).key("strategy").text(leader.strategy());
-  json.key("strategies").open('[');
+  json.open('{')
+      .field("job", leader.job())
+      .field("epoch", leader.epoch())
+      .field("strategy", leader.strategy())
+      .key("strategies")
+      .open('[');
   for (const v1::StrategyTime& time : leader.tuning().times()) {
-    json.open('{').key("op").text(collective_of(time)).key("bytes").number(time.bytes());
-    json.key("hosts").number(uint64_t{time.hosts()}).key("ranks").number(uint64_t{time.ranks()});
-    json.key("strategy").text(time.strategy()).key("predicted_us").number(time.predicted_us());
-    json.key("measured_us").number(time.measured_us());
-    json.key("samples").number(uint64_t{time.samples()});
-    json.key("chosen").boolean(time.chosen()).close();
+    json.open('{')
+        .field("op", collective_of(time))
+        .field("bytes", time.bytes())
+        .field("hosts", time.hosts())
+        .field("ranks", time.ranks())
+        .field("strategy", time.strategy())
+        .field("predicted_us", time.predicted_us())
+        .field("measured_us", time.measured_us())
+        .field("samples", time.samples())
+        .field("chosen", time.chosen())
+        .close();
   }
   json.close().key("links").open('[');
   for (const v1::LinkTime& link : leader.tuning().links()) {
-    json.open('{').key("from").text(link.from()).key("to").text(link.to());
-    json.key("latency_us").number(link.message_us());
-    json.key("GBs").number(gigabytes_a_second(link)).close();
+    json.open('{')
+        .field("from", link.from())
+        .field("to", link.to())
+        .field("latency_us", link.message_us())
+        .field("GBs", gigabytes_a_second(link))
+        .close();
   }
   json.close().close();
   return json.line();

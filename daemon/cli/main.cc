@@ -1,4 +1,4 @@
-// The command line: options in, commands of cli.h called. The only file that knows CLI11.
+// The command line of `tutti`: reads options with CLI11 and calls the commands of cli.h.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -19,14 +19,14 @@ using Command = std::function<int()>;
 
 struct CommandLine {
   std::vector<std::string> arguments;  // Without the program's name, up to "--".
-  std::vector<std::string> after;      // Behind "--": the command of `run`.
+  std::vector<std::string> command;    // Behind "--", for `run`.
 };
 
 CommandLine split_at_dashes(int argc, char** argv) {
   CommandLine line;
   line.arguments.assign(argv + 1, argv + argc);
   const auto dashes = std::ranges::find(line.arguments, "--");
-  if (dashes != line.arguments.end()) line.after.assign(dashes + 1, line.arguments.end());
+  if (dashes != line.arguments.end()) line.command.assign(dashes + 1, line.arguments.end());
   line.arguments.erase(dashes, line.arguments.end());
   return line;
 }
@@ -49,7 +49,7 @@ void add_mesh_options(CLI::App& app, RunOptions& options) {
   app.add_option("--rate", options.rate,
                  "limit each host's link in both directions, such as 1gbit; needs --netns");
   app.add_option("--log-dir", options.log_dir,
-                 "keep the daemons' logs there; else shown where something fails");
+                 "keep the daemons' logs there; else shown after a failure");
 }
 
 Command add_run(CLI::App& app, const CommandLine& line) {
@@ -58,13 +58,13 @@ Command add_run(CLI::App& app, const CommandLine& line) {
       app.add_subcommand("run", "Run `-- COMMAND` once per rank on a mesh of this machine");
   add_mesh_options(*run, *options);
   run->add_flag("--keep-going", options->keep_going,
-                "when a rank fails leave the others be (else: 2 s, SIGTERM, 2 s, SIGKILL)");
+                "when a rank fails do not end the others (else: 2 s, SIGTERM, 2 s, SIGKILL)");
   run->add_option("--job", options->job, "the job's name")->capture_default_str();
   run->add_flag("--label", options->label,
                 "put \"[rank] \" before each line, not only before those of standard error");
   run->footer(
       "Each rank finds in its environment:\n"
-      "  TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_JOB         all that tutti.join() wants to know\n"
+      "  TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_JOB         all that tutti.join() needs\n"
       "  TUTTI_SOCKET, TUTTI_HOST, TUTTI_ADDRESS         the agent of its host\n"
       "  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE  its place, as torchrun sets it\n"
       "  MASTER_ADDR, MASTER_PORT                        a free port of rank 0's host\n\n"
@@ -74,7 +74,7 @@ Command add_run(CLI::App& app, const CommandLine& line) {
       "  tutti run --hosts 2 --per-host 2 -- python3 train.py --epochs 3\n"
       "  tutti run --hosts 2 --per-host 3,1 --label -- ./trainer\n"
       "  sudo tutti run --hosts 4 --netns --rate 1gbit -- python3 train.py");
-  return [options, command = line.after] {
+  return [options, command = line.command] {
     options->command = command;
     return tutti::run_command(*options);
   };
@@ -145,7 +145,8 @@ Command add_status(CLI::App& app) {
 }
 
 Command add_explain(CLI::App& app) {
-  CLI::App* explain = app.add_subcommand("explain", "Show what auto knows of a job, and takes");
+  CLI::App* explain =
+      app.add_subcommand("explain", "Show what auto measured in a job, and chooses");
   const auto address = add_address(*explain);
   auto options = std::make_shared<tutti::ExplainOptions>();
   explain->add_option("JOB", options->job, "the job's name")->required();
@@ -197,23 +198,30 @@ Command add_strategy(CLI::App& app) {
   strategy->footer(
       "Operations that name a strategy keep theirs.\n\nExample:\n"
       "  tutti strategy demo ring,tree:2");
-  return [=] { return tutti::strategy_command(*address, *job, *text); };
+  return [=] {
+    return tutti::report_status(
+        tutti::admin_set_strategy(*address, *job, *text, tutti::kCallTimeoutMs));
+  };
 }
 
 Command add_drain(CLI::App& app) {
-  CLI::App* drain = app.add_subcommand("drain", "Let an agent's node take no new joins");
+  CLI::App* drain = app.add_subcommand("drain", "Refuse new joins on an agent's node");
   const auto address = add_address(*drain);
   auto undo = std::make_shared<bool>(false);
-  drain->add_flag("--undo", *undo, "take joins again");
-  return [=] { return tutti::drain_command(*address, *undo); };
+  drain->add_flag("--undo", *undo, "accept joins again");
+  return [=] {
+    return tutti::report_status(tutti::admin_drain(*address, *undo, tutti::kCallTimeoutMs));
+  };
 }
 
 Command add_stop(CLI::App& app) {
   CLI::App* stop = app.add_subcommand("stop", "Stop an agent; its running jobs go on");
   const auto address = add_address(*stop);
   auto jobs = std::make_shared<bool>(false);
-  stop->add_flag("--jobs", *jobs, "end its node's share of all jobs too");
-  return [=] { return tutti::stop_command(*address, *jobs); };
+  stop->add_flag("--jobs", *jobs, "end the jobs' workers on its node, too");
+  return [=] {
+    return tutti::report_status(tutti::admin_stop(*address, *jobs, tutti::kCallTimeoutMs));
+  };
 }
 
 int print_version() {
@@ -221,7 +229,7 @@ int print_version() {
   return 0;
 }
 
-// One line and where to read on, instead of CLI11's own; help is no failure.
+// Prints one line that points to the help, instead of CLI11's own message. --help is no error.
 int report_usage(const CLI::App& app, const CommandLine& line, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);
   const auto chosen = app.get_subcommands();
@@ -237,7 +245,7 @@ int report_usage(const CLI::App& app, const CommandLine& line, const CLI::ParseE
 }  // namespace
 
 int main(int argc, char** argv) {
-  tutti::block_signals();
+  tutti::block_launcher_signals();
   const CommandLine line = split_at_dashes(argc, argv);
   CLI::App app("tutti: collective communication through a daemon on every node", "tutti");
   app.require_subcommand(1);

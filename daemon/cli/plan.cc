@@ -1,4 +1,4 @@
-// `tutti explain` and `tutti plan`: what auto knows of a job, and what a job would take elsewhere.
+// `tutti explain` and `tutti plan`: what auto measured in a job, and predictions for other meshes.
 #include <cstdio>
 
 #include "daemon/base/text.h"
@@ -10,8 +10,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kCallTimeoutMs = 10'000;
-constexpr int kHostsMost = 65'535;
+constexpr int kHostsMax = 65'535;
 
 int print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
@@ -27,7 +26,7 @@ Result<v1::WorkerReport> ask_leader(const std::string& address, const std::strin
   return *leader;
 }
 
-// The measured links of a job, as one: the model's typical one.
+// Returns the typical one of the links that the job measured.
 Result<LinkCost> measured_link(const std::string& address, const std::string& job) {
   const Result<v1::WorkerReport> leader = ask_leader(address, job);
   if (!leader.ok()) return leader.status();
@@ -38,7 +37,7 @@ Result<LinkCost> measured_link(const std::string& address, const std::string& jo
   return tuner.typical_link();
 }
 
-Status take_link(PlanQuestion& question, const PlanOptions& options) {
+Status choose_link(PlanQuestion& question, const PlanOptions& options) {
   const Result<LinkCost> link = options.job.empty()
                                     ? link_cost_of(options.link_us, options.link_gbps)
                                     : measured_link(options.address, options.job);
@@ -48,7 +47,7 @@ Status take_link(PlanQuestion& question, const PlanOptions& options) {
   return {};
 }
 
-Result<PlanQuestion> question_of(const PlanOptions& options) {
+Result<PlanQuestion> parse_question(const PlanOptions& options) {
   PlanQuestion question;
   const auto collective = find_name<Collective>(kCollectiveNames, options.collective);
   if (!collective) return invalid_argument("unknown --op '" + options.collective + "'");
@@ -59,10 +58,10 @@ Result<PlanQuestion> question_of(const PlanOptions& options) {
   question.per_host = options.per_host;
   question.hosts = options.hosts.empty() ? usual_host_counts() : options.hosts;
   for (const int hosts : question.hosts)
-    if (hosts < 1 || hosts > kHostsMost)
+    if (hosts < 1 || hosts > kHostsMax)
       return invalid_argument("--hosts " + std::to_string(hosts) + ": expected 1 to " +
-                              std::to_string(kHostsMost));
-  if (const Status status = take_link(question, options); !status.ok()) return status;
+                              std::to_string(kHostsMax));
+  if (const Status status = choose_link(question, options); !status.ok()) return status;
   return question;
 }
 
@@ -70,13 +69,13 @@ Result<PlanQuestion> question_of(const PlanOptions& options) {
 
 int explain_command(const ExplainOptions& options) {
   const Result<v1::WorkerReport> leader = ask_leader(options.address, options.job);
-  if (!leader.ok()) return report_failure(leader.status());
+  if (!leader.ok()) return report_status(leader.status());
   return print(options.json ? explain_json(*leader) + "\n" : explain_text(*leader));
 }
 
 int plan_command(const PlanOptions& options) {
-  const Result<PlanQuestion> question = question_of(options);
-  if (!question.ok()) return report_failure(question.status());
+  const Result<PlanQuestion> question = parse_question(options);
+  if (!question.ok()) return report_status(question.status());
   const std::vector<PlanRow> rows = plan_rows(*question);
   return print(options.json ? plan_json(*question, rows) + "\n" : plan_text(*question, rows));
 }

@@ -67,19 +67,24 @@ std::string plan_text(const PlanQuestion& question, const std::vector<PlanRow>& 
 
 std::string plan_json(const PlanQuestion& question, const std::vector<PlanRow>& rows) {
   Json json;
-  json.open('{').key("op").text(name_of(question.collective));
-  json.key("bytes").number(question.bytes);
-  json.key("per_host").number(static_cast<uint64_t>(question.per_host));
-  json.key("link_us").number(question.link.message_us);
-  json.key("link_gbps").number(gbps_of(question.link)).key("plans").open('[');
+  json.open('{')
+      .field("op", name_of(question.collective))
+      .field("bytes", question.bytes)
+      .field("per_host", question.per_host)
+      .field("link_us", question.link.message_us)
+      .field("link_gbps", gbps_of(question.link))
+      .key("plans")
+      .open('[');
   for (const PlanRow& row : rows) {
-    json.open('{').key("hosts").number(static_cast<uint64_t>(row.hosts));
-    json.key("ranks").number(static_cast<uint64_t>(row.ranks));
-    json.key("strategy").text(to_string(row.strategy));
-    json.key("predicted_us").number(time_us(row));
-    json.key("rounds").number(static_cast<uint64_t>(row.prediction.rounds));
-    json.key("sent_bytes").number(row.prediction.sent_bytes);
-    json.key("best").boolean(row.best).close();
+    json.open('{')
+        .field("hosts", row.hosts)
+        .field("ranks", row.ranks)
+        .field("strategy", to_string(row.strategy))
+        .field("predicted_us", time_us(row))
+        .field("rounds", row.prediction.rounds)
+        .field("sent_bytes", row.prediction.sent_bytes)
+        .field("best", row.best)
+        .close();
   }
   json.close().close();
   return json.line();

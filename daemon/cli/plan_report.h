@@ -1,4 +1,4 @@
-// What `tutti plan` predicts, and how it shows it. Pure.
+// The predictions of `tutti plan`, and their output. Pure.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ struct PlanRow {
   int ranks = 1;
   Strategy strategy;
   Prediction prediction;
-  bool best = false;  // Of its number of hosts.
+  bool best = false;  // The fastest strategy for this number of hosts.
 };
 
-// 8 to 4,096.
+// The powers of two from 8 to 4,096.
 std::vector<int> usual_host_counts();
-// "50" us and "100" Gbit/s as a cost. INVALID_ARGUMENT where either is not above 0.
+// Converts microseconds and Gbit/s. INVALID_ARGUMENT where either is not above 0.
 Result<LinkCost> link_cost_of(double link_us, double link_gbps);
 
-// By number of hosts, then by time.
+// Returns a row per number of hosts and strategy, in the order of hosts, then time.
 std::vector<PlanRow> plan_rows(const PlanQuestion& question);
 std::string plan_text(const PlanQuestion& question, const std::vector<PlanRow>& rows);
 // One JSON object on one line: {"op":...,"bytes":...,"plans":[{"hosts":8,"strategy":...}]}.

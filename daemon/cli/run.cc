@@ -1,10 +1,7 @@
-#include <sys/signalfd.h>
-#include <unistd.h>
-
+// `tutti run`: a mesh on this machine, and a command run once per rank on it.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <numeric>
 
@@ -15,49 +12,17 @@
 namespace tutti {
 namespace {
 
-// What asks this process to end. The signals are blocked (block_signals), so they wait here.
-class Interrupt {
- public:
-  explicit Interrupt(Loop& loop) : loop_(loop) {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
-    signals_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    require(loop_.watch(signals_.get(), EPOLLIN, [this](uint32_t) { take(); }).ok(),
-            "watching a fresh signalfd");
-  }
-  ~Interrupt() { loop_.unwatch(signals_.get()); }
-
-  int signal() const { return signal_; }  // 0: none yet.
-  // `then` is called for each signal from now on.
-  void on_signal(std::function<void(int)> then) { then_ = std::move(then); }
-
- private:
-  void take() {
-    signalfd_siginfo info;
-    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
-      signal_ = static_cast<int>(info.ssi_signo);
-      if (then_) then_(signal_);
-    }
-  }
-
-  Loop& loop_;
-  Fd signals_;
-  int signal_ = 0;
-  std::function<void(int)> then_;
-};
-
-// Workers know who left the job first, and may be asked when the first process ends: ranks may take
-// their time for that after the last has left.
+// Only the worker knows which rank left the job first, and is asked when the first process ends,
+// which may be long after all ranks have left.
 constexpr Millis kWorkerIdle{600'000};
 
-struct Plan {
+struct Launch {
   LocalMeshOptions mesh;
-  RanksOptions ranks;
+  RankOptions ranks;
 };
 
-Result<Plan> plan_of(const RunOptions& options) {
-  Plan plan;
+Result<Launch> parse_launch(const RunOptions& options) {
+  Launch launch;
   if (options.command.empty())
     return invalid_argument("nothing to run: put -- and the command behind the options");
   const Result<std::vector<int>> per_host = parse_per_host(options.per_host, options.hosts);
@@ -66,18 +31,18 @@ Result<Plan> plan_of(const RunOptions& options) {
     if (!options.netns) return invalid_argument("--rate limits the hosts' links: add --netns");
     const Result<uint64_t> rate = parse_rate(options.rate);
     if (!rate.ok()) return rate.status();
-    plan.mesh.rate_bits_per_s = *rate;
+    launch.mesh.rate_bits_per_s = *rate;
   }
-  plan.mesh.hosts = options.hosts;
-  plan.mesh.netns = options.netns;
-  plan.mesh.log_dir = options.log_dir;
-  plan.mesh.worker_idle = kWorkerIdle;
-  plan.ranks = {.per_host = *per_host,
-                .job = options.job,
-                .command = options.command,
-                .keep_going = options.keep_going,
-                .label = options.label};
-  return plan;
+  launch.mesh.hosts = options.hosts;
+  launch.mesh.netns = options.netns;
+  launch.mesh.log_dir = options.log_dir;
+  launch.mesh.worker_idle = kWorkerIdle;
+  launch.ranks = {.per_host = *per_host,
+                  .job = options.job,
+                  .command = options.command,
+                  .keep_going = options.keep_going,
+                  .label = options.label};
+  return launch;
 }
 
 std::string plural(int count, const std::string& word) {
@@ -95,33 +60,38 @@ std::string layout_of(const std::vector<int>& per_host) {
          list + ")";
 }
 
-// Where one looks what they do.
-void announce(const LocalMesh& mesh, const Plan& plan) {
-  std::fprintf(stderr, "tutti: mesh of %s; %s\n", layout_of(plan.ranks.per_host).c_str(),
+// Says how to ask for the mesh's status while it runs.
+void announce(const LocalMesh& mesh, const std::vector<int>& per_host) {
+  std::fprintf(stderr, "tutti: mesh of %s; %s\n", layout_of(per_host).c_str(),
                mesh.status_command().c_str());
 }
 
 }  // namespace
 
 int run_command(const RunOptions& options) {
-  const Result<Plan> plan = plan_of(options);
-  if (!plan.ok()) return report_failure(plan.status());
-  std::signal(SIGPIPE, SIG_IGN);  // Whoever stops reading the output, all processes are ended.
+  const Result<Launch> launch = parse_launch(options);
+  if (!launch.ok()) return report_status(launch.status());
+  std::signal(SIGPIPE, SIG_IGN);  // A closed output must not keep it from ending its processes.
   Loop loop;
-  ChildProcesses nursery(loop);
-  Interrupt interrupt(loop);
+  ChildProcesses children(loop);
+  int interrupted = 0;
+  RankProcesses* running = nullptr;
+  const SignalWatch watch(loop, {SIGINT, SIGTERM, SIGHUP}, [&](int signal) {
+    interrupted = signal;
+    if (running != nullptr) running->interrupt(signal);
+  });
   const Result<std::unique_ptr<LocalMesh>> mesh =
-      LocalMesh::start(loop, nursery, plan->mesh, [&interrupt] { return interrupt.signal() != 0; });
-  if (interrupt.signal() != 0) return 128 + interrupt.signal();
-  if (!mesh.ok()) return report_failure(mesh.status());
+      LocalMesh::start(loop, children, launch->mesh, [&] { return interrupted != 0; });
+  if (interrupted != 0) return 128 + interrupted;
+  if (!mesh.ok()) return report_status(mesh.status());
 
-  if (options.announce) announce(**mesh, *plan);
-  Ranks ranks(loop, nursery, **mesh, plan->ranks);
-  interrupt.on_signal([&ranks](int signal) { ranks.interrupt(signal); });
+  if (options.announce) announce(**mesh, launch->ranks.per_host);
+  RankProcesses ranks(loop, children, **mesh, launch->ranks);
+  running = &ranks;
   const Result<int> code = ranks.run();
   (*mesh)->stop();
-  if (!code.ok()) return report_failure(code.status());
-  if (*code != 0 && interrupt.signal() == 0 && options.log_dir.empty())
+  if (!code.ok()) return report_status(code.status());
+  if (*code != 0 && interrupted == 0 && options.log_dir.empty())
     std::fputs((*mesh)->log_tails().c_str(), stderr);
   return *code;
 }

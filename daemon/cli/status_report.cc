@@ -45,43 +45,49 @@ std::string jobs_table(const v1::StatusReply& reply) {
 }
 
 void add_rank(Json& json, const v1::RankReport& rank) {
-  json.open('{').key("rank").number(uint64_t{rank.rank()});
-  json.key("pid").number(uint64_t{rank.pid()});
-  json.key("epoch").number(uint64_t{rank.epoch()});
-  json.key("operations").number(uint64_t{rank.operations()});
-  json.key("bytes").number(uint64_t{rank.bytes()}).close();
+  json.open('{')
+      .field("rank", rank.rank())
+      .field("pid", rank.pid())
+      .field("epoch", rank.epoch())
+      .field("operations", rank.operations())
+      .field("bytes", rank.bytes())
+      .close();
 }
 
 void add_worker(Json& json, const v1::WorkerReport& worker) {
-  json.open('{').key("job").text(worker.job());
-  json.key("pid").number(uint64_t{worker.pid()});
-  json.key("uid").number(uint64_t{worker.uid()});
-  json.key("state").text(worker.state());
-  json.key("world_size").number(uint64_t{worker.world_size()});
-  json.key("epoch").number(uint64_t{worker.epoch()});
-  json.key("strategy").text(worker.strategy());
-  json.key("operations").number(uint64_t{worker.operations()});
-  json.key("failures").number(uint64_t{worker.failures()});
-  json.key("bytes").number(uint64_t{worker.bytes()});
-  json.key("sent_bytes").number(uint64_t{worker.sent_bytes()});
-  json.key("sent_frames").number(uint64_t{worker.sent_frames()});
-  json.key("received_bytes").number(uint64_t{worker.received_bytes()});
-  json.key("ranks").open('[');
+  json.open('{')
+      .field("job", worker.job())
+      .field("pid", worker.pid())
+      .field("uid", worker.uid())
+      .field("state", worker.state())
+      .field("world_size", worker.world_size())
+      .field("epoch", worker.epoch())
+      .field("strategy", worker.strategy())
+      .field("operations", worker.operations())
+      .field("failures", worker.failures())
+      .field("bytes", worker.bytes())
+      .field("sent_bytes", worker.sent_bytes())
+      .field("sent_frames", worker.sent_frames())
+      .field("received_bytes", worker.received_bytes())
+      .key("ranks")
+      .open('[');
   for (const v1::RankReport& rank : worker.ranks()) add_rank(json, rank);
   json.close().key("gone").open('[');
-  for (const uint32_t rank : worker.departures().ranks()) json.number(uint64_t{rank});
+  for (const uint32_t rank : worker.departures().ranks()) json.value(rank);
   json.close().close();
 }
 
 void add_agent(Json& json, const v1::AgentReport& agent) {
-  json.open('{').key("host").text(agent.host());
-  json.key("address").text(agent.address());
-  json.key("pid").number(uint64_t{agent.pid()});
-  json.key("state").text(agent.state());
-  json.key("coordinator").boolean(agent.coordinator());
-  json.key("version").text(agent.version());
-  json.key("uptime_ms").number(uint64_t{agent.uptime_ms()});
-  json.key("workers").open('[');
+  json.open('{')
+      .field("host", agent.host())
+      .field("address", agent.address())
+      .field("pid", agent.pid())
+      .field("state", agent.state())
+      .field("coordinator", agent.coordinator())
+      .field("version", agent.version())
+      .field("uptime_ms", agent.uptime_ms())
+      .key("workers")
+      .open('[');
   for (const v1::WorkerReport& worker : agent.workers()) add_worker(json, worker);
   json.close().close();
 }

@@ -1,4 +1,4 @@
-// What `tutti status` shows of an answer, for people and for programs. Pure.
+// The output of `tutti status`, for people and for programs. Pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-// Two tables: agents, then jobs with a line a host.
+// Two tables: agents, then jobs with a line per host.
 std::string status_text(const v1::StatusReply& reply);
 // One JSON object on one line:
 // {"agents":[{"host":...,"workers":[{"job":...,"ranks":[...],"gone":[...]}]}]}.

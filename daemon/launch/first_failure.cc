@@ -9,7 +9,7 @@ namespace tutti {
 JobRecord record_of(const v1::StatusReply& reply, const std::string& job, size_t world_size) {
   JobRecord record;
   for (const v1::AgentReport& agent : reply.agents()) {
-    record.joined |= agent.state() == "busy";  // It does not know of its workers now.
+    record.joined |= agent.state() == "busy";  // Its workers are unknown for now.
     for (const v1::WorkerReport& worker : agent.workers()) {
       if (worker.job() != job) continue;
       record.joined |= worker.state() == "starting";  // It has not answered yet.
@@ -17,7 +17,7 @@ JobRecord record_of(const v1::StatusReply& reply, const std::string& job, size_t
       if (worker.world_size() != world_size || departures.epoch() == 0) continue;
       record.joined = true;
       for (const uint32_t rank : departures.ranks())
-        if (rank < world_size) record.gone.push_back(static_cast<int>(rank));
+        if (rank < world_size) record.departed.push_back(static_cast<int>(rank));
       record.is_aborted = departures.has_cause();
       if (record.is_aborted) record.culprit = departures.cause().culprit_rank();
     }
@@ -26,16 +26,17 @@ JobRecord record_of(const v1::StatusReply& reply, const std::string& job, size_t
 }
 
 std::optional<int> first_failure(std::span<const std::optional<int>> codes,
-                                 std::span<const int> failed, const JobRecord& record, bool now) {
-  for (const int rank : record.gone) {
+                                 std::span<const int> failed, const JobRecord& record,
+                                 bool must_decide) {
+  for (const int rank : record.departed) {
     const std::optional<int>& code = codes[static_cast<size_t>(rank)];
     if (code.value_or(0) != 0) return rank;
-    if (!code && !now) return std::nullopt;
+    if (!code && !must_decide) return std::nullopt;
   }
   if (record.is_aborted && std::ranges::find(failed, record.culprit) != failed.end())
     return record.culprit;
   const bool is_listed_later = record.joined && !record.is_aborted;
-  if (is_listed_later && !now) return std::nullopt;
+  if (is_listed_later && !must_decide) return std::nullopt;
   return failed.front();
 }
 

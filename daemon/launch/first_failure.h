@@ -1,6 +1,6 @@
-// Which rank's failure came first in the job. The order in which processes end does not say it: a
-// rank that raises leaves the job first and ends its process later, perhaps after ranks that failed
-// because it left. Pure.
+// Determines which rank of a job failed first. The order in which the processes end does not tell:
+// a rank that raises an error leaves the job at once, but its process may end after those of ranks
+// that failed because it left. Pure.
 #pragma once
 
 #include <optional>
@@ -14,22 +14,26 @@ namespace v1 {
 class StatusReply;
 }
 
-// How ranks left the job, as the worker of rank 0's host tells it: a rank comes after the one whose
-// going made it go.
+// How ranks left a job, as recorded by the worker on rank 0's host. A rank is listed after the rank
+// whose departure caused its own.
 struct JobRecord {
-  bool joined = false;      // The job came to run, or may have: whoever failed will be listed.
-  std::vector<int> gone;    // The first to go first.
-  bool is_aborted = false;  // By something else; nobody is listed after that.
-  int culprit = -1;         // Of the abort; -1: no rank.
+  bool joined = false;        // The ranks joined, or may have: failed ranks will be listed.
+  std::vector<int> departed;  // In the order of departure.
+  bool is_aborted = false;    // By another cause; ranks that leave later are not listed.
+  int culprit = -1;           // Rank to blame for the abort; -1: none.
 };
 
-// What the agent of rank 0's host says of the job; a job of another size is not this one.
+// Reads the record of `job` from the status of rank 0's agent. A job of that name with another
+// world size is ignored.
 JobRecord record_of(const v1::StatusReply& reply, const std::string& job, size_t world_size);
 
-// `codes`: by rank, how its process ended; nullopt: it runs. `failed`: the ranks that ended with
-// another code than 0, in that order, at least one. nullopt: a rank that went before these may
-// still fail, or their going is not in the record yet. `now`: an answer with what is known.
+// Returns the rank that failed first, or nullopt while it is undecided: a rank that left earlier
+// still runs and may fail, or the departure of the failed ranks is not in the record yet.
+// `codes`: exit codes by rank, nullopt for a running process. `failed`: the ranks with a nonzero
+// code, in the order in which their processes ended, at least one. `must_decide`: returns the best
+// answer so far.
 std::optional<int> first_failure(std::span<const std::optional<int>> codes,
-                                 std::span<const int> failed, const JobRecord& record, bool now);
+                                 std::span<const int> failed, const JobRecord& record,
+                                 bool must_decide);
 
 }  // namespace tutti

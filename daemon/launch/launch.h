@@ -1,11 +1,10 @@
-// An ephemeral mesh on this machine and the processes that run on it: agents, one command per rank,
-// their networks and output, and which failure came first.
+// The launcher: an ephemeral mesh on this machine and the ranks that run on it.
 //
-// LocalMesh (local_mesh.h) starts the agents, Ranks (ranks.h) the ranks; ChildProcesses (process.h)
-// owns what both start and ends it.
+// LocalMesh (local_mesh.h) starts one agent per host, RankProcesses (rank_processes.h) one command
+// per rank; ChildProcesses (child_processes.h) owns all processes and ends them.
 #pragma once
 
+#include "daemon/launch/child_processes.h"
+#include "daemon/launch/host_network.h"
 #include "daemon/launch/local_mesh.h"
-#include "daemon/launch/network.h"
-#include "daemon/launch/process.h"
-#include "daemon/launch/ranks.h"
+#include "daemon/launch/rank_processes.h"

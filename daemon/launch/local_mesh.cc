@@ -14,7 +14,7 @@
 #include <random>
 
 #include "daemon/base/text.h"
-#include "daemon/launch/ready.h"
+#include "daemon/launch/notify_socket.h"
 #include "daemon/mesh/mesh.h"
 
 namespace tutti {
@@ -26,23 +26,22 @@ constexpr Millis kReadyTimeout{20'000};
 constexpr Millis kStopTimeout{5'000};
 constexpr int kCallTimeoutMs = 2'000;
 constexpr int kRecordTimeoutMs = 1'000;
-constexpr int kStartTries = 3;  // A free port may be gone before the agent takes it.
+constexpr int kStartTries = 3;  // A free port may be taken before the agent binds it.
 constexpr size_t kTailLines = 20;
-constexpr const char* kIdleVariable = "TUTTI_WORKER_IDLE_MS";
-// Every host has its own ports there.
+// In network namespaces every host has all ports to itself.
 constexpr const char* kNetnsPort = ":7601";
 constexpr const char* kNetnsRendezvousPort = ":29500";
-// Below those that systems give out by themselves: it is to be free until rank 0 takes it.
+// Below the ephemeral ports, so that the port stays free until rank 0 binds it.
 constexpr int kRendezvousPortMin = 20'000;
 constexpr int kRendezvousPortMax = 32'000;
 constexpr int kRendezvousTries = 100;
 
-// Whether this port of these addresses can be listened at; 0: any port. The port, or a Status.
-Result<int> free_port(in_addr_t addresses, int port) {
+// Returns `port`, or any for 0, if it is free at this address.
+Result<int> free_port(in_addr_t interface, int port) {
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{.sin_family = AF_INET,
                       .sin_port = htons(static_cast<uint16_t>(port)),
-                      .sin_addr = {.s_addr = htonl(addresses)}};
+                      .sin_addr = {.s_addr = htonl(interface)}};
   socklen_t bytes = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (bind(socket.get(), generic, bytes) != 0 || getsockname(socket.get(), generic, &bytes) != 0)
@@ -56,8 +55,8 @@ Result<std::string> free_local_address() {
   return "127.0.0.1:" + std::to_string(*port);
 }
 
-// At random, so that meshes that start at once take different ones.
-Result<std::string> find_rendezvous() {
+// Tries random ports, so that meshes that start at the same time choose different ones.
+Result<std::string> free_rendezvous_address() {
   std::random_device entropy;
   std::uniform_int_distribution<int> ports(kRendezvousPortMin, kRendezvousPortMax);
   Result<int> port = free_port(INADDR_ANY, ports(entropy));
@@ -89,10 +88,10 @@ Result<fs::path> make_directory() {
 
 fs::path program_directory() { return fs::read_symlink("/proc/self/exe").parent_path(); }
 
-Result<std::unique_ptr<LocalMesh>> LocalMesh::start(Loop& loop, ChildProcesses& nursery,
+Result<std::unique_ptr<LocalMesh>> LocalMesh::start(Loop& loop, ChildProcesses& children,
                                                     const LocalMeshOptions& options,
                                                     const std::function<bool()>& interrupted) {
-  std::unique_ptr<LocalMesh> mesh(new LocalMesh(loop, nursery));
+  std::unique_ptr<LocalMesh> mesh(new LocalMesh(loop, children));
   Status status = mesh->prepare(options);
   for (Host& host : mesh->hosts_)
     if (status.ok()) status = mesh->start_agent(host, interrupted);
@@ -110,7 +109,7 @@ LocalMesh::~LocalMesh() {
 Status LocalMesh::prepare(const LocalMeshOptions& options) {
   if (options.netns) {
     Result<std::vector<HostNetwork>> networks =
-        make_networks(options.hosts, options.rate_bits_per_s);
+        create_networks(options.hosts, options.rate_bits_per_s);
     if (!networks.ok()) return networks.status();
     networks_ = std::move(*networks);
   }
@@ -127,11 +126,12 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
     fs::create_directory(directory_ / host.name);
     host.socket = directory_ / host.name / "tuttid.sock";
     host.log = logs / (host.name + ".log");
-    if (options.netns) host.network = networks_[static_cast<size_t>(index)].space.get();
+    if (options.netns) host.netns = networks_[static_cast<size_t>(index)].netns.get();
     hosts_.push_back(std::move(host));
   }
   const Result<std::string> rendezvous =
-      options.netns ? Result(networks_.front().address + kNetnsRendezvousPort) : find_rendezvous();
+      options.netns ? Result(networks_.front().address + kNetnsRendezvousPort)
+                    : free_rendezvous_address();
   if (!rendezvous.ok()) return rendezvous.status();
   rendezvous_ = *rendezvous;
   return {};
@@ -140,7 +140,7 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
 Status LocalMesh::start_agent(Host& host, const std::function<bool()>& interrupted) {
   Status status;
   for (int tries = 0; tries < kStartTries; ++tries) {
-    status = try_agent(host, interrupted);
+    status = try_start_agent(host, interrupted);
     if (status.code() != Code::unavailable) return status;
   }
   return status;
@@ -155,28 +155,28 @@ SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
                      "--host=" + host.name};
   options.environment.set("TUTTI_COORDINATOR", coordinator);
   options.environment.set("NOTIFY_SOCKET", home / "notify");
-  if (worker_idle_ > Millis(0) && options.environment.get(kIdleVariable).empty())
-    options.environment.set(kIdleVariable, std::to_string(worker_idle_.count()));
-  options.network = host.network;
+  if (worker_idle_ > Millis(0))
+    options.environment.set_default("TUTTI_WORKER_IDLE_MS", std::to_string(worker_idle_.count()));
+  options.netns = host.netns;
   options.out = options.err = log;
   return options;
 }
 
-// UNAVAILABLE: it ended before it was ready, worth another try.
-Status LocalMesh::try_agent(Host& host, const std::function<bool()>& interrupted) {
+// UNAVAILABLE: it ended before it was ready; another try may succeed.
+Status LocalMesh::try_start_agent(Host& host, const std::function<bool()>& interrupted) {
   const size_t index = static_cast<size_t>(&host - hosts_.data());
   const Result<std::string> address =
-      host.network >= 0 ? Result<std::string>(networks_[index].address + kNetnsPort)
-                        : free_local_address();
+      host.netns >= 0 ? Result<std::string>(networks_[index].address + kNetnsPort)
+                      : free_local_address();
   if (!address.ok()) return address.status();
   host.address = *address;
-  const Result<Fd> notify = listen_for_ready(directory_ / host.name / "notify");
+  const Result<Fd> notify = bind_notify_socket(directory_ / host.name / "notify");
   if (!notify.ok()) return notify.status();
   const Fd log(open(host.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!log.valid()) return errno_status("cannot write " + host.log);
-  const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   SpawnOptions options = agent_options(host, log.get());
-  options.in = nothing.get();
+  options.in = null.get();
   const Result<pid_t> agent =
       children_.spawn(options, [this, name = host.name](int code) { on_agent_ended(name, code); });
   if (!agent.ok()) return agent.status();
@@ -184,15 +184,15 @@ Status LocalMesh::try_agent(Host& host, const std::function<bool()>& interrupted
 
   bool ready = false;
   Status status = loop_.watch(notify->get(), EPOLLIN,
-                              [&](uint32_t) { ready = says_ready(notify->get()) || ready; });
+                              [&](uint32_t) { ready = receive_ready(notify->get()) || ready; });
   const TimePoint until = Clock::now() + kReadyTimeout;
-  while (!ready && status.ok() && children_.runs(host.agent) && Clock::now() < until) {
+  while (!ready && status.ok() && children_.is_running(host.agent) && Clock::now() < until) {
     if (interrupted()) status = Status(Code::cancelled, "interrupted");
     loop_.run_once(until);
   }
   loop_.unwatch(notify->get());
   if (ready || !status.ok()) return status;
-  if (children_.runs(host.agent))
+  if (children_.is_running(host.agent))
     return deadline_exceeded("agent " + host.name + " does not become ready; its log:\n");
   return unavailable("agent " + host.name + " does not start; its log:\n");
 }
@@ -206,11 +206,11 @@ void LocalMesh::stop() {
   if (stopping_) return;
   stopping_ = true;
   for (const Host& host : hosts_)
-    if (children_.runs(host.agent) && !admin_stop(host.address, true, kCallTimeoutMs).ok())
+    if (children_.is_running(host.agent) && !admin_stop(host.address, true, kCallTimeoutMs).ok())
       children_.signal(host.agent, SIGTERM);
   const TimePoint until = Clock::now() + kStopTimeout;
   for (const Host& host : hosts_)
-    while (children_.runs(host.agent) && Clock::now() < until) loop_.run_once(until);
+    while (children_.is_running(host.agent) && Clock::now() < until) loop_.run_once(until);
   children_.end_all();
 }
 

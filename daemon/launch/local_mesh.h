@@ -1,5 +1,5 @@
-// An ephemeral mesh on this machine: one agent a host, each with its own socket, directory, port
-// and, on demand, network. Host a coordinates. Everything is in one temporary directory.
+// An ephemeral mesh on this machine: one agent per host, each with its own socket, directory, port
+// and, on demand, network namespace. Host a coordinates. All files are in one temporary directory.
 #pragma once
 
 #include <sys/types.h>
@@ -12,9 +12,9 @@
 
 #include "daemon/base/loop.h"
 #include "daemon/base/status.h"
+#include "daemon/launch/child_processes.h"
 #include "daemon/launch/first_failure.h"
-#include "daemon/launch/network.h"
-#include "daemon/launch/process.h"
+#include "daemon/launch/host_network.h"
 
 namespace tutti {
 
@@ -22,46 +22,46 @@ struct LocalMeshOptions {
   int hosts = 1;
   bool netns = false;
   uint64_t rate_bits_per_s = 0;  // 0: no limit. Needs netns.
-  std::string log_dir;           // Empty: logs are kept in the temporary directory.
-  Millis worker_idle{0};         // How long workers outlive their trainers; 0: as settings say.
+  std::string log_dir;           // Of the daemons' logs; empty: the temporary directory.
+  Millis worker_idle{0};         // How long workers outlive their trainers; 0: the default.
 };
 
 class LocalMesh {
  public:
   struct Host {
     std::string name;
-    std::string socket;   // Of its agent, for trainers.
-    std::string address;  // Of its agent's control plane, host:port.
-    std::string log;      // Where its agent and workers write.
-    int network = -1;     // Descriptor of its namespace; -1: this one's.
+    std::string socket;   // The agent's Unix socket, for trainers.
+    std::string address;  // The agent's control plane, host:port.
+    std::string log;      // Path of the log of its agent and workers.
+    int netns = -1;       // Descriptor of its network namespace; -1: this process's.
     pid_t agent = 0;
   };
 
-  // Must be made before this process has other threads (see network.h). `interrupted` is asked
-  // between steps; true ends the start with CANCELLED.
-  static Result<std::unique_ptr<LocalMesh>> start(Loop& loop, ChildProcesses& nursery,
+  // Starts the agents and waits until all are ready. Call it before this process has other threads
+  // (see host_network.h). Returns CANCELLED soon after `interrupted` returns true.
+  static Result<std::unique_ptr<LocalMesh>> start(Loop& loop, ChildProcesses& children,
                                                   const LocalMeshOptions& options,
                                                   const std::function<bool()>& interrupted);
-  ~LocalMesh();  // stop(), and removes the directory.
+  ~LocalMesh();  // Stops it and removes the directory.
 
   const std::vector<Host>& hosts() const { return hosts_; }
-  // Asks the agents to stop with their jobs, waits a few seconds, then kills what is left.
+  // Asks the agents to stop with their jobs, waits a few seconds, then kills all processes left.
   void stop();
-  // What rank 0's host has recorded of a job of so many ranks; `joined` where it does not answer.
-  // Blocks for a second at most.
+  // Asks rank 0's host for its record of a job with `world_size` ranks; only `joined` is set where
+  // it does not answer. Blocks for a second at most.
   JobRecord record_of(const std::string& job, size_t world_size) const;
-  // Where rank 0 may listen for the others (MASTER_ADDR, MASTER_PORT): host:port.
+  // host:port at which rank 0 may listen for the others: MASTER_ADDR and MASTER_PORT.
   const std::string& rendezvous() const { return rendezvous_; }
-  // How one asks from outside what runs here: a line for the shell.
+  // The shell command that shows the mesh's status, from outside.
   std::string status_command() const;
-  // The last lines of every host's log that has any, under its name.
+  // The last lines of each host's log, under the host's name; hosts with an empty log are left out.
   std::string log_tails() const;
 
  private:
-  LocalMesh(Loop& loop, ChildProcesses& nursery) : loop_(loop), children_(nursery) {}
+  LocalMesh(Loop& loop, ChildProcesses& children) : loop_(loop), children_(children) {}
   Status prepare(const LocalMeshOptions& options);
   Status start_agent(Host& host, const std::function<bool()>& interrupted);
-  Status try_agent(Host& host, const std::function<bool()>& interrupted);
+  Status try_start_agent(Host& host, const std::function<bool()>& interrupted);
   SpawnOptions agent_options(const Host& host, int log) const;
   void on_agent_ended(const std::string& name, int code);
 
@@ -72,11 +72,11 @@ class LocalMesh {
   std::vector<HostNetwork> networks_;
   std::vector<Host> hosts_;
   std::string rendezvous_;
-  bool starting_ = true;  // What goes wrong then is told by start().
+  bool starting_ = true;  // Failures are then returned by start().
   bool stopping_ = false;
 };
 
-// The folder of the running program, where tuttid and tutti-worker lie too.
+// The directory of the running program, which also holds tuttid and tutti-worker.
 std::filesystem::path program_directory();
 
 }  // namespace tutti

@@ -2,13 +2,13 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "daemon/base/signal_watch.h"
 #include "daemon/worker/worker.h"
 
 namespace {
@@ -39,17 +39,6 @@ uint32_t job_owner() {
   return text == nullptr ? getuid() : static_cast<uint32_t>(std::strtoul(text, nullptr, 10));
 }
 
-// SIGTERM becomes an event of the loop; a terminal's Ctrl-C is left to the agent.
-tutti::Fd block_signals() {
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGINT, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  return tutti::Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -61,22 +50,19 @@ int main(int argc, char** argv) {
     return 2;
   }
   tutti::Settings settings;
-  const tutti::Status read = tutti::read_settings_environment(
-      settings, [](const std::string& name) { return std::getenv(name.c_str()); });
+  const tutti::Status read = tutti::read_settings_environment(settings);
   log_to_stderr(settings.log_level);
   if (!read.ok()) {
     spdlog::error("{}", read.to_string());
     return 2;
   }
-  const tutti::Fd signals = block_signals();
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGINT, SIG_IGN);  // A terminal's Ctrl-C is for the agent.
+  tutti::block_signals({SIGTERM});
   tutti::Loop loop;
   tutti::Worker worker(loop, settings, arguments.job, job_owner());
-  tutti::Status started = worker.start(tutti::Fd(arguments.control_fd));
-  if (started.ok())
-    started = loop.watch(signals.get(), EPOLLIN, [&](uint32_t) {
-      loop.unwatch(signals.get());  // Its signal is not read.
-      worker.on_stop();
-    });
+  const tutti::Status started = worker.start(tutti::Fd(arguments.control_fd));
+  const tutti::SignalWatch watch(loop, {SIGTERM}, [&](int) { worker.on_stop(); });
   if (!started.ok()) {
     spdlog::error("{}", started.to_string());
     return 1;

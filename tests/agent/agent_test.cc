@@ -176,7 +176,7 @@ TEST_F(AgentDoor, WrongCommandLinesSayWhatIsWrong) {
   EXPECT_EQ(exit_code(run({"--join-timeout-ms=soon"})), 2);
   EXPECT_THAT(log(), HasSubstr("join_timeout_ms = 'soon'"));
   EXPECT_EQ(exit_code(run({"--log-level=loud"})), 2);
-  EXPECT_THAT(log(), HasSubstr("'loud' is none of trace, debug"));
+  EXPECT_THAT(log(), HasSubstr("'loud': expected one of: trace debug"));
   EXPECT_EQ(exit_code(run({"--config=/no/such/file"})), 2);
   EXPECT_THAT(log(), HasSubstr("/no/such/file"));
   EXPECT_EQ(exit_code(run({"--listen=nowhere"})), 1);

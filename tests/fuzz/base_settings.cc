@@ -1,5 +1,5 @@
-// The lines of a settings file. What is read lies in each setting's range, and is the same after it
-// went to a child as flags; what is refused names its line.
+// The lines of a settings file: accepted values are in range and stay the same on their way to a
+// worker as text; errors name the line.
 #include <sstream>
 
 #include "daemon/base/settings.h"
@@ -11,7 +11,7 @@ namespace {
 void check_row(const Settings& settings, const SettingRow& row) {
   if (row.number == nullptr) return;
   const int64_t value = settings.*row.number;
-  require(value >= row.least && value <= row.most, "a number lies in its range");
+  require(value >= row.min && value <= row.max, "a number lies in its range");
 }
 
 void check_flags(const Settings& settings) {

@@ -1,4 +1,4 @@
-// Whose failure `tutti run` reports, and the labels before what ranks write.
+// Which rank's failure `tutti run` reports.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "daemon/launch/first_failure.h"
-#include "daemon/launch/labelled.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {
@@ -16,32 +15,33 @@ using Codes = std::vector<std::optional<int>>;
 constexpr std::nullopt_t kRuns = std::nullopt;
 
 std::optional<int> first(const Codes& codes, const std::vector<int>& failed,
-                         const JobRecord& record, bool now = false) {
-  return first_failure(codes, failed, record, now);
+                         const JobRecord& record, bool must_decide = false) {
+  return first_failure(codes, failed, record, must_decide);
 }
 
 TEST(FirstFailure, OfRanksThatRanNoJobIsTheFirstToEnd) {
   EXPECT_EQ(first({kRuns, 3, 4}, {2, 1}, {}), 2);
 }
 
-TEST(FirstFailure, WhoWentFirstIsNamedHoweverLateItsProcessEnds) {
-  const JobRecord record{.joined = true, .gone = {1, 2, 0}};
+TEST(FirstFailure, TheFirstToLeaveIsNamedHoweverLateItsProcessEnds) {
+  const JobRecord record{.joined = true, .departed = {1, 2, 0}};
   EXPECT_EQ(first({1, 7, 1}, {2, 0, 1}, record), 1);
   EXPECT_EQ(first({1, kRuns, 1}, {2, 0}, record), std::nullopt) << "it may still fail";
   EXPECT_EQ(first({1, kRuns, 1}, {0, 2}, record, true), 2) << "it did not, in time";
 }
 
-TEST(FirstFailure, WhoWentAfterwardsIsNotWaitedFor) {
-  EXPECT_EQ(first({kRuns, 7, kRuns}, {1}, {.joined = true, .gone = {1, 2, 0}}), 1);
+TEST(FirstFailure, RanksThatLeftLaterAreNotWaitedFor) {
+  EXPECT_EQ(first({kRuns, 7, kRuns}, {1}, {.joined = true, .departed = {1, 2, 0}}), 1);
 }
 
-TEST(FirstFailure, WhoWentFirstAndEndedWellIsPassedOver) {
-  EXPECT_EQ(first({5, 0, kRuns}, {0}, {.joined = true, .gone = {1, 0}}), 0);
+TEST(FirstFailure, TheFirstToLeaveIsNotNamedIfItEndedWell) {
+  EXPECT_EQ(first({5, 0, kRuns}, {0}, {.joined = true, .departed = {1, 0}}), 0);
 }
 
-TEST(FirstFailure, TheRecordMayBeBehind) {
+TEST(FirstFailure, ItIsUndecidedWhileTheRecordIsBehind) {
   const JobRecord empty{.joined = true};
-  EXPECT_EQ(first({kRuns, 7}, {1}, empty), std::nullopt) << "who went before is not listed yet";
+  EXPECT_EQ(first({kRuns, 7}, {1}, empty), std::nullopt)
+      << "ranks that left before are not listed yet";
   EXPECT_EQ(first({kRuns, 7}, {1}, empty, true), 1);
 }
 
@@ -51,7 +51,7 @@ TEST(FirstFailure, AfterAnAbortItsCulpritIsNamedWhereItFailed) {
   EXPECT_EQ(first({1, kRuns, kRuns}, {0}, of_two), 0) << "it hangs, and failed nowhere";
   const JobRecord of_nobody{.joined = true, .is_aborted = true};
   EXPECT_EQ(first({1, kRuns, 9}, {2, 0}, of_nobody), 2);
-  const JobRecord after_one{.joined = true, .gone = {1}, .is_aborted = true, .culprit = 0};
+  const JobRecord after_one{.joined = true, .departed = {1}, .is_aborted = true, .culprit = 0};
   EXPECT_EQ(first({1, 4, kRuns}, {0, 1}, after_one), 1);
 }
 
@@ -73,7 +73,7 @@ TEST(JobRecord, IsWhatTheWorkerReports) {
   v1::StatusReply reply = reply_of(4, 2, {3, 9, 1});
   JobRecord record = record_of(reply, "run", 4);
   EXPECT_TRUE(record.joined);
-  EXPECT_EQ(record.gone, (std::vector<int>{3, 1})) << "there is no rank 9";
+  EXPECT_EQ(record.departed, (std::vector<int>{3, 1})) << "there is no rank 9";
   EXPECT_FALSE(record.is_aborted);
   reply.mutable_agents(0)->mutable_workers(1)->mutable_departures()->mutable_cause()->set_code(14);
   reply.mutable_agents(0)
@@ -92,40 +92,13 @@ TEST(JobRecord, OfAJobThatDidNotRunIsEmpty) {
   EXPECT_FALSE(record_of(reply_of(4, 1, {0}), "else", 4).joined) << "no such job";
 }
 
-TEST(JobRecord, OfWhomNobodyAnswersForMayStillCome) {
+TEST(JobRecord, OfAnAgentOrWorkerThatDoesNotAnswerMayStillCome) {
   v1::StatusReply reply;
   reply.add_agents()->set_state("busy");
   EXPECT_TRUE(record_of(reply, "run", 4).joined);
   reply = reply_of(0, 0, {});
   reply.mutable_agents(0)->mutable_workers(1)->set_state("starting");
   EXPECT_TRUE(record_of(reply, "run", 4).joined);
-}
-
-TEST(LabelledLines, ComeWholeHoweverTheyArrive) {
-  Labelled rank(3);
-  EXPECT_EQ(rank.add("one\ntw"), "[3] one\n");
-  EXPECT_EQ(rank.add("o"), "");
-  EXPECT_EQ(rank.add("\n\nthree"), "[3] two\n[3] \n");
-  EXPECT_EQ(rank.finish(), "[3] three\n");
-  EXPECT_EQ(rank.finish(), "");
-}
-
-TEST(LabelledLines, ProgressBarsMove) {
-  Labelled rank(0);
-  EXPECT_EQ(rank.add(" 10%\r 20%"), "[0]  10%\r");
-  EXPECT_EQ(rank.add("\r"), "") << "a \\n may follow";
-  EXPECT_EQ(rank.add("\nEnd\r"), "[0]  20%\r\n");
-  EXPECT_EQ(rank.add("x"), "[0] End\r");
-  EXPECT_EQ(rank.add("\r"), "");
-  EXPECT_EQ(rank.finish(), "[0] x\n");
-}
-
-TEST(LabelledLines, EndlessOnesAreBroken) {
-  Labelled rank(0);
-  const std::string half(kLabelledLineMax / 2, 'x');
-  EXPECT_EQ(rank.add(half), "");
-  EXPECT_EQ(rank.add(half), "[0] " + half + half + "\n");
-  EXPECT_EQ(rank.finish(), "");
 }
 
 }  // namespace

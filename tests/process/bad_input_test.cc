@@ -1,10 +1,10 @@
-// What people and programs get wrong, over real processes: a named error each, and nothing lost by
-// it.
+// Invalid arguments and hostile clients over real processes: each gets a named error, and nothing
+// leaks.
 #include <gtest/gtest.h>
 #include <poll.h>
 
 #include "tests/process/board_fixture.h"
-#include "tests/support/proc_figures.h"
+#include "tests/support/proc_counters.h"
 
 namespace tutti {
 namespace {
@@ -15,12 +15,12 @@ using testing::check_works;
 using testing::descriptors_of;
 using testing::failure_of;
 using testing::mappings_of;
-using testing::ProcessMesh;
-using testing::say;
-using testing::Seat;
-using testing::Signals;
+using testing::RankContext;
+using testing::SharedCounters;
+using testing::TestMesh;
 using testing::Trainer;
 using testing::worker_report;
+using testing::write_line;
 
 void expect_code(tutti_code code, tutti_code wanted, const std::string& part) {
   check(code == wanted, "code " + std::to_string(code) + " for " + part);
@@ -28,7 +28,7 @@ void expect_code(tutti_code code, tutti_code wanted, const std::string& part) {
   check(message.find(part) != std::string::npos, "'" + message + "' does not say '" + part + "'");
 }
 
-// Every mistake in one call, on all ranks alike or on one alone.
+// Each mistake is made in one call, by all ranks or by one.
 void mistakes(Group& group) {
   float x[4] = {};
   int32_t whole[4] = {};
@@ -63,7 +63,8 @@ void full_board(Group& group, const std::string& sign) {
     std::vector<Work> works;
     tensors.reserve(kMost + 1);
     for (int i = 0; i <= kMost; ++i) {
-      if (i == kMost) say("full " + std::to_string(i));  // The next call waits for the other rank.
+      if (i == kMost)
+        write_line("full " + std::to_string(i));  // The next call waits for the other rank.
       tensors.emplace_back(1);
       works.push_back(group.all_reduce_async(std::span(tensors.back())));
     }
@@ -81,51 +82,51 @@ void full_board(Group& group, const std::string& sign) {
 
 class BadInputTest : public ::testing::Test {
  protected:
-  Signals signals_;
-  ProcessMesh mesh_{2};
+  SharedCounters signals_;
+  TestMesh mesh_{2};
 };
 
 TEST_F(BadInputTest, MistakesAreNamedAndNothingIsLost) {
-  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [this](const Seat& seat) {
-    Group group = seat.join();
-    say("joined");
+  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [this](const RankContext& context) {
+    Group group = context.join();
+    write_line("joined");
     signals_.wait_for(0, 1);
     mistakes(group);
     const int descriptors = descriptors_of(getpid());
     const int mappings = mappings_of(getpid());
-    say("warm");
+    write_line("warm");
     for (int i = 0; i < 50; ++i) mistakes(group);
     check(descriptors_of(getpid()) == descriptors, "descriptors of the trainer");
-    // Sanitizers keep freed memory aside; a mapping lost in every round would be 50.
+    // Sanitizers hold back freed memory; one leaked mapping per round would be 50.
     check(mappings_of(getpid()) <= mappings + 16, "mappings of the trainer");
-    say("done");
+    write_line("done");
     pause();
   });
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "joined") << trainer.wait();
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "joined") << trainer.wait();
   const auto worker = static_cast<pid_t>(worker_report(mesh_, 1, "job").pid());
   signals_[0] = 1;  // Not before: while it reports it has a descriptor more.
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "warm") << trainer.wait();
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "warm") << trainer.wait();
   const int descriptors = descriptors_of(worker);
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "done") << trainer.wait();
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "done") << trainer.wait();
   EXPECT_EQ(descriptors_of(worker), descriptors);
 }
 
-// Refused words travel to the other host in a message: one that could not be read ended the epoch.
+// The other host gets refused text in a message; a malformed one must not end the epoch.
 TEST_F(BadInputTest, WordsThatAreNoTextAreRefusedLikeAnyOthers) {
   std::string cut = "xx";  // The library cuts it inside a character.
   for (int i = 0; i < 400; ++i) cut += "\u00e9";
   const std::vector<std::string> words = {"\xff\xfe", "\xc3", "\xed\xa0\x80", cut};
   EXPECT_EQ(mesh_.run("job", {2, 2},
-                      [&](const Seat& seat) {
-                        Group group = seat.join();
+                      [&](const RankContext& context) {
+                        Group group = context.join();
                         for (const std::string& word : words) {
                           for (const int bad : {0, 3}) {
                             const Error error = failure_of([&] {
                               testing::all_reduce_of(
-                                  group, 10, {.strategy = seat.rank == bad ? word : "ring"});
+                                  group, 10, {.strategy = context.rank == bad ? word : "ring"});
                             });
                             check(error.code == TUTTI_INVALID_ARGUMENT, error.what());
-                            check(error.rank == bad || seat.rank == bad, error.what());
+                            check(error.rank == bad || context.rank == bad, error.what());
                           }
                         }
                         check_works(group);
@@ -135,47 +136,47 @@ TEST_F(BadInputTest, WordsThatAreNoTextAreRefusedLikeAnyOthers) {
 
 TEST_F(BadInputTest, AFullBoardPushesBack) {
   const std::string sign = mesh_.host(0).socket + ".full";
-  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [&](const Seat& seat) {
-    Group group = seat.join();
+  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [&](const RankContext& context) {
+    Group group = context.join();
     full_board(group, sign);
   });
-  EXPECT_EQ(trainers[0].line(), "full 256");
+  EXPECT_EQ(trainers[0].read_line(), "full 256");
   std::ofstream(sign) << "full";
-  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  EXPECT_EQ(TestMesh::wait(trainers), "");
 }
 
 TEST_F(BadInputTest, APeerThatNeverJoinsIsNamed) {
-  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const Seat& seat) {
-    if (seat.rank >= 2) return;
-    const Error error = failure_of([&] { (void)seat.join(500); });
+  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const RankContext& context) {
+    if (context.rank >= 2) return;
+    const Error error = failure_of([&] { (void)context.join(500); });
     check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
     check_contains(error, "ranks 2, 3 of 4 have not joined");
     check(error.rank == 2, "the culprit");
   });
-  EXPECT_EQ(ProcessMesh::wait(trainers), "") << mesh_.mesh().log_tails();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.mesh().log_tails();
   EXPECT_EQ(mesh_.run("job", {2, 2},
-                      [](const Seat& seat) {
-                        Group group = seat.join();
+                      [](const RankContext& context) {
+                        Group group = context.join();
                         check_works(group);
                       }),
             "");
 }
 
 TEST_F(BadInputTest, ASecondJoinOfARankThatStillWaitsHarmsNotTheFirst) {
-  const Trainer::Body join_and_work = [](const Seat& seat) {
-    Group group = seat.join();
+  const Trainer::Body join_and_work = [](const RankContext& context) {
+    Group group = context.join();
     check_works(group);
   };
-  const Seat zero{"job", mesh_.host(0).socket, 0, 2};
+  const RankContext zero{"job", mesh_.host(0).socket, 0, 2};
   Trainer first(zero, join_and_work);
   while (worker_report(mesh_, 0, "job").ranks_size() == 0) poll(nullptr, 0, 5);
-  Trainer second(zero, [](const Seat& seat) {
-    const Error error = failure_of([&] { (void)seat.join(5'000); });
+  Trainer second(zero, [](const RankContext& context) {
+    const Error error = failure_of([&] { (void)context.join(5'000); });
     check(error.code == TUTTI_ALREADY_EXISTS, error.what());
     check_contains(error, "rank 0");
   });
   EXPECT_EQ(second.wait(), "");
-  Trainer other(Seat{"job", mesh_.host(1).socket, 1, 2}, join_and_work);
+  Trainer other(RankContext{"job", mesh_.host(1).socket, 1, 2}, join_and_work);
   EXPECT_EQ(first.wait(), "");
   EXPECT_EQ(other.wait(), "");
 }
@@ -183,9 +184,9 @@ TEST_F(BadInputTest, ASecondJoinOfARankThatStillWaitsHarmsNotTheFirst) {
 TEST_F(BadInputTest, TheJoinsTimeoutIsTheOperationsDefault) {
   EXPECT_EQ(
       mesh_.run("job", {1, 1},
-                [](const Seat& seat) {
-                  Group group = seat.join(3'000);
-                  if (seat.rank == 0) {
+                [](const RankContext& context) {
+                  Group group = context.join(3'000);
+                  if (context.rank == 0) {
                     const Error error = failure_of([&] { group.barrier(); });
                     check_contains(error, "timed out after 3000 ms");
                     check(error.rank == 1, "the culprit");
@@ -200,12 +201,12 @@ TEST_F(BadInputTest, TheJoinsTimeoutIsTheOperationsDefault) {
 
 TEST_F(BadInputTest, AnAgentThatIsNotThereIsExplained) {
   EXPECT_EQ(mesh_.run("job", {1},
-                      [](const Seat& given) {
-                        Seat seat = given;
-                        seat.socket += ".nowhere";
-                        const Error error = failure_of([&] { (void)seat.join(1'000); });
+                      [](const RankContext& given) {
+                        RankContext context = given;
+                        context.socket += ".nowhere";
+                        const Error error = failure_of([&] { (void)context.join(1'000); });
                         check(error.code == TUTTI_UNAVAILABLE, error.what());
-                        check_contains(error, seat.socket);
+                        check_contains(error, context.socket);
                         check_contains(error, "tuttid");
                       }),
             "");
@@ -213,20 +214,20 @@ TEST_F(BadInputTest, AnAgentThatIsNotThereIsExplained) {
 
 TEST_F(BadInputTest, ARankThatNeverCallsIsNamedAndTheGroupGoesOn) {
   EXPECT_EQ(mesh_.run("job", {2, 2},
-                      [](const Seat& seat) {
-                        Group group = seat.join();
+                      [](const RankContext& context) {
+                        Group group = context.join();
                         const std::vector<uint32_t> ranks = {0, 1, 2, 3};
                         Group signal = group.subgroup(ranks);
                         const auto late = [&] {
                           group.barrier({.timeout = std::chrono::milliseconds(300)});
                         };
-                        if (seat.rank == 3)
+                        if (context.rank == 3)
                           signal.barrier();  // Calls once the others have given up.
                         const Error error = failure_of(late);
                         check(error.code == TUTTI_DEADLINE_EXCEEDED && error.rank == 3,
                               error.what());
                         check_contains(error, "rank 3 (host b, pid ");
-                        if (seat.rank != 3) signal.barrier();
+                        if (context.rank != 3) signal.barrier();
                         check_works(group);
                       }),
             "");

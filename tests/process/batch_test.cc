@@ -1,9 +1,9 @@
-// Lists of tensors over real agents and workers: values under every strategy, what they cost in
-// messages, and how lists fail.
+// all_reduce_many over real agents and workers: values under every strategy, the messages it costs,
+// and failures.
 #include <gtest/gtest.h>
 
 #include "daemon/mesh/mesh.h"
-#include "tests/support/process_mesh.h"
+#include "tests/support/test_mesh.h"
 
 namespace tutti {
 namespace {
@@ -12,12 +12,12 @@ using testing::check;
 using testing::check_contains;
 using testing::check_works;
 using testing::failure_of;
-using testing::ProcessMesh;
-using testing::say;
-using testing::Seat;
+using testing::RankContext;
+using testing::TestMesh;
 using testing::Trainer;
+using testing::write_line;
 
-// Tensors of one rank, some of them in shared memory: tensor i holds rank + i everywhere.
+// The tensors of one rank, some in shared memory: all elements of tensor i are rank + i.
 class List {
  public:
   List(Group& group, const std::vector<size_t>& counts) : group_(group) {
@@ -64,9 +64,9 @@ void reduce_one_by_one(Group& group, List& list) {
 }
 
 TEST(BatchMesh, ValuesUnderEveryStrategyOnEveryShape) {
-  const ProcessMesh mesh(3);
-  const auto body = [](const Seat& seat) {
-    Group group = seat.join();
+  const TestMesh mesh(3);
+  const auto body = [](const RankContext& context) {
+    Group group = context.join();
     std::vector<size_t> uneven = {0, 1, 70'000, 3, 0, 200'000, 1000, 65'536, 65'537};
     for (size_t i = 0; i < 300; ++i) uneven.push_back(i * 7 % 1500);
     List list(group, uneven);
@@ -82,18 +82,19 @@ TEST(BatchMesh, ValuesUnderEveryStrategyOnEveryShape) {
   EXPECT_EQ(mesh.run("c", {1, 2, 1}, body), "");
 }
 
-// ---- What it costs ----
+// ---- Cost ----
 
-// What a job of 2 hosts x 2 ranks sends between its hosts while it reduces 1,000 tensors of 4 KiB.
-uint64_t frames_of(const ProcessMesh& mesh, void (*reduce)(Group&, List&)) {
-  const std::vector<Trainer> trainers = mesh.start("job", {2, 2}, [reduce](const Seat& seat) {
-    Group group = seat.join();
-    List list(group, std::vector<size_t>(1000, 1024));
-    reduce(group, list);
-    say("reduced");
-    pause();
-  });
-  for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.line(), "reduced");
+// Returns what a job of 2 hosts x 2 ranks sends between its hosts to reduce 1,000 tensors of 4 KiB.
+uint64_t frames_of(const TestMesh& mesh, void (*reduce)(Group&, List&)) {
+  const std::vector<Trainer> trainers =
+      mesh.start("job", {2, 2}, [reduce](const RankContext& context) {
+        Group group = context.join();
+        List list(group, std::vector<size_t>(1000, 1024));
+        reduce(group, list);
+        write_line("reduced");
+        pause();
+      });
+  for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "reduced");
   uint64_t frames = 0;
   const auto status = admin_status(mesh.host(0).address, false, 5'000);
   EXPECT_TRUE(status.ok());
@@ -103,9 +104,9 @@ uint64_t frames_of(const ProcessMesh& mesh, void (*reduce)(Group&, List&)) {
 }
 
 TEST(BatchMesh, AThousandTensorsCostAFractionOfTheMessages) {
-  const uint64_t one_by_one = frames_of(ProcessMesh(2), reduce_one_by_one);
+  const uint64_t one_by_one = frames_of(TestMesh(2), reduce_one_by_one);
   const uint64_t at_once =
-      frames_of(ProcessMesh(2), [](Group& g, List& list) { reduce_at_once(g, list); });
+      frames_of(TestMesh(2), [](Group& g, List& list) { reduce_at_once(g, list); });
   RecordProperty("one_by_one", static_cast<int>(one_by_one));
   RecordProperty("at_once", static_cast<int>(at_once));
   EXPECT_GE(one_by_one, 2000u);
@@ -113,17 +114,17 @@ TEST(BatchMesh, AThousandTensorsCostAFractionOfTheMessages) {
   EXPECT_LE(at_once * 20, one_by_one) << at_once << " at once, " << one_by_one << " one by one";
 }
 
-// ---- How it fails ----
+// ---- Failures ----
 
 TEST(BatchMesh, ListsThatDifferFailForAllByName) {
-  const ProcessMesh mesh(2);
+  const TestMesh mesh(2);
   EXPECT_EQ(
       mesh.run(
           "job", {2, 2},
-          [](const Seat& seat) {
-            Group group = seat.join();
-            // The same number of elements, cut otherwise on one rank.
-            const bool odd = seat.rank == 2;
+          [](const RankContext& context) {
+            Group group = context.join();
+            // The same number of elements, divided into other tensors on one rank.
+            const bool odd = context.rank == 2;
             List list(group, odd ? std::vector<size_t>{10, 20, 30} : std::vector<size_t>{10, 50});
             const Error error = failure_of([&] { group.all_reduce_many(list.tensors()); });
             check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
@@ -135,10 +136,10 @@ TEST(BatchMesh, ListsThatDifferFailForAllByName) {
 }
 
 TEST(BatchMesh, ListsOfDifferentLengthsFailAndTheGroupGoesOn) {
-  const ProcessMesh mesh(2);
-  const auto body = [](const Seat& seat) {
-    Group group = seat.join();
-    List odd(group, std::vector<size_t>(seat.rank == 1 ? 7 : 4, 100'000));
+  const TestMesh mesh(2);
+  const auto body = [](const RankContext& context) {
+    Group group = context.join();
+    List odd(group, std::vector<size_t>(context.rank == 1 ? 7 : 4, 100'000));
     List even(group, std::vector<size_t>(5, 100'000));
     for (int i = 0; i < 3; ++i) {
       const Error error = failure_of([&] { group.all_reduce_many(odd.tensors()); });
@@ -152,18 +153,18 @@ TEST(BatchMesh, ListsOfDifferentLengthsFailAndTheGroupGoesOn) {
 }
 
 TEST(BatchMesh, ARankThatDiesInTheMiddleIsNamed) {
-  const ProcessMesh mesh(2);
-  std::vector<Trainer> trainers = mesh.start("job", {2, 2}, [](const Seat& seat) {
-    Group group = seat.join();
+  const TestMesh mesh(2);
+  std::vector<Trainer> trainers = mesh.start("job", {2, 2}, [](const RankContext& context) {
+    Group group = context.join();
     List list(group, std::vector<size_t>(40, 100'000));
     reduce_at_once(group, list);
-    say("under way");
+    write_line("under way");
     const Error error = failure_of([&] {
       while (true) reduce_at_once(group, list);
     });
     check(error.code == TUTTI_UNAVAILABLE && error.rank == 3, error.what());
   });
-  for (const Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "under way");
+  for (const Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "under way");
   trainers[3].kill(SIGKILL);
   std::string reports;
   for (size_t rank = 0; rank < 3; ++rank) reports += trainers[rank].wait();
@@ -171,11 +172,11 @@ TEST(BatchMesh, ARankThatDiesInTheMiddleIsNamed) {
 }
 
 TEST(BatchMesh, AnAbsentRankIsNamedAtTheDeadline) {
-  const ProcessMesh mesh(2);
-  std::vector<Trainer> trainers = mesh.start("job", {2, 1}, [](const Seat& seat) {
-    Group group = seat.join();
+  const TestMesh mesh(2);
+  std::vector<Trainer> trainers = mesh.start("job", {2, 1}, [](const RankContext& context) {
+    Group group = context.join();
     List list(group, std::vector<size_t>(10, 100'000));
-    if (seat.rank == 2) pause();
+    if (context.rank == 2) pause();
     const Error error = failure_of([&] {
       group.all_reduce_many(list.tensors(), sum, {.timeout = std::chrono::milliseconds(300)});
     });

@@ -1,5 +1,5 @@
-// Trainers on one host that meet on the board: tensors of every kind of memory, checked by value,
-// and words that all processes of a test see.
+// For tests of operations on boards: tensors in every kind of memory, checked by value, and
+// counters that all processes of a test share.
 #pragma once
 
 #include <sched.h>
@@ -18,15 +18,15 @@
 #include <vector>
 
 #include "proto/types.h"
-#include "tests/support/process_mesh.h"
+#include "tests/support/test_mesh.h"
 #include "tests/support/values.h"
 
 namespace tutti::testing {
 
 // Counters that forked processes share. Make them before forking.
-class Signals {
+class SharedCounters {
  public:
-  Signals() {
+  SharedCounters() {
     void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) throw std::runtime_error("no memory");
     words_ = static_cast<std::atomic<int>*>(page);
@@ -83,7 +83,8 @@ inline std::string describe(const Task& task) {
          std::to_string(static_cast<int>(task.way)) + (task.in_place ? ", in place" : "");
 }
 
-// One rank's part of a task: begun, then ended and checked.
+// One rank's part in a task: begin() starts the operation, end() waits for it and checks the
+// result.
 class Part {
  public:
   Part(Group& group, const Task& task)
@@ -219,7 +220,7 @@ inline void check_all(std::span<const float> x, float value) {
     if (element != value) check(false, std::to_string(element) + ", not " + std::to_string(value));
 }
 
-// Rank r brings step + r.
+// The sum over ranks r of step + r.
 inline float sum_at(int world, int step) {
   return static_cast<float>(world * step + world * (world - 1) / 2);
 }
@@ -241,7 +242,7 @@ inline std::span<float> tensor(Group& group, std::vector<float>& own, size_t cou
   return own;
 }
 
-// Operations until one fails.
+// Runs operations until one fails, and returns its error.
 inline Error work_until_failure(Group& group, size_t count, bool shared, const Options& options) {
   std::vector<float> own;
   const std::span<float> x = tensor(group, own, count, shared);
@@ -256,7 +257,7 @@ inline Error work_until_failure(Group& group, size_t count, bool shared, const O
   });
 }
 
-// This process gets the signal after so long.
+// Sends this process the signal after a while.
 inline void signal_myself(int signal, std::chrono::microseconds after) {
   sigevent event{};
   event.sigev_notify = SIGEV_SIGNAL;
@@ -276,9 +277,9 @@ inline size_t shared_bytes() {
   throw std::runtime_error("no RssShmem in /proc/self/status");
 }
 
-// A copy as a whole would take as much shared memory as the tensor.
-inline void check_nothing_is_copied(const Seat& seat) {
-  Group group = seat.join();
+// A copy of the whole tensor would need as much shared memory as the tensor.
+inline void check_nothing_is_copied(const RankContext& context) {
+  Group group = context.join();
   check_works(group);
   const size_t before = shared_bytes();
   std::vector<float> x(size_t{4} << 20, 1.0f);

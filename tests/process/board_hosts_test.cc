@@ -1,9 +1,9 @@
-// Ordinary memory on its way between hosts: it passes through windows, in every collective and
-// layout, and whoever dies or stops on the way is named.
+// Ordinary memory between hosts passes through windows: values in every collective and layout, and
+// named errors when a rank or worker dies or stops.
 #include <gtest/gtest.h>
 
 #include "tests/process/board_fixture.h"
-#include "tests/support/proc_figures.h"
+#include "tests/support/proc_counters.h"
 
 namespace tutti {
 namespace {
@@ -17,42 +17,42 @@ using testing::check_nothing_is_copied;
 using testing::check_works;
 using testing::failure_of;
 using testing::Memory;
-using testing::ProcessMesh;
+using testing::RankContext;
 using testing::run_task;
-using testing::say;
-using testing::Seat;
 using testing::signal_myself;
+using testing::TestMesh;
 using testing::Trainer;
 using testing::Way;
 using testing::work_until_failure;
+using testing::write_line;
 
 const std::vector<std::vector<int>> kLayouts = {{1, 1}, {2, 2}, {1, 3}, {1, 2, 1}};
 
 // Windows of 512 KiB, in segments of 16 MiB: tensors pass through them several times.
 class BoardHosts : public ::testing::Test {
  protected:
-  static ProcessMesh mesh_of_small_windows() {
+  static TestMesh mesh_of_small_windows() {
     setenv("TUTTI_SLICE_BYTES", "65536", 1);
     setenv("TUTTI_SEGMENT_BYTES", "16777216", 1);
-    ProcessMesh mesh(3);
+    TestMesh mesh(3);
     unsetenv("TUTTI_SLICE_BYTES");
     unsetenv("TUTTI_SEGMENT_BYTES");
     return mesh;
   }
-  // Each a job of its own: ranks of one name live on other hosts each time.
+  // A job of its own for each layout, since the ranks are on other hosts.
   std::string run(const std::vector<int>& layout, const Trainer::Body& body) {
     return mesh_.run("job" + std::to_string(jobs_++), layout, body);
   }
 
-  ProcessMesh mesh_ = mesh_of_small_windows();
+  TestMesh mesh_ = mesh_of_small_windows();
   int jobs_ = 0;
 };
 
 TEST_F(BoardHosts, EveryCollectiveOverEveryKindOfMemory) {
   for (const std::vector<int>& layout : kLayouts)
     EXPECT_EQ(run(layout,
-                  [](const Seat& seat) {
-                    Group group = seat.join();
+                  [](const RankContext& context) {
+                    Group group = context.join();
                     for (const Collective collective :
                          {Collective::all_reduce, Collective::reduce, Collective::broadcast})
                       for (const Memory memory :
@@ -69,8 +69,8 @@ TEST_F(BoardHosts, EveryCollectiveOverEveryKindOfMemory) {
 TEST_F(BoardHosts, EveryTypeUnderEveryStrategy) {
   for (const std::vector<int>& layout : kLayouts)
     EXPECT_EQ(run(layout,
-                  [](const Seat& seat) {
-                    Group group = seat.join();
+                  [](const RankContext& context) {
+                    Group group = context.join();
                     for (const Dtype dtype : {Dtype::bf16, Dtype::f64, Dtype::u8})
                       for (const char* strategy : {"centralized", "ring", "tree:1", "ring,tree:2"})
                         for (const Collective collective :
@@ -84,21 +84,21 @@ TEST_F(BoardHosts, EveryTypeUnderEveryStrategy) {
 TEST_F(BoardHosts, ListsPassAsOneTensor) {
   for (const std::vector<int>& layout : kLayouts)
     EXPECT_EQ(run(layout,
-                  [](const Seat& seat) {
-                    Group group = seat.join();
+                  [](const RankContext& context) {
+                    Group group = context.join();
                     for (const bool async : {false, true}) {
                       std::vector<std::vector<float>> tensors;
                       std::vector<std::span<float>> spans;
                       for (size_t i = 0; i < 500; ++i)
                         tensors.emplace_back(i * 37 % 3000, static_cast<float>(i + 1));
                       for (std::vector<float>& tensor : tensors) spans.emplace_back(tensor);
-                      // Half of the ranks do not wait.
-                      if (async && seat.rank % 2 == 0)
+                      // Half of the ranks call it asynchronously.
+                      if (async && context.rank % 2 == 0)
                         group.all_reduce_many_async(spans).wait();
                       else
                         group.all_reduce_many(spans);
                       for (size_t i = 0; i < tensors.size(); ++i)
-                        check_all(tensors[i], static_cast<float>((i + 1) * seat.world_size));
+                        check_all(tensors[i], static_cast<float>((i + 1) * context.world_size));
                     }
                   }),
               "");
@@ -106,8 +106,8 @@ TEST_F(BoardHosts, ListsPassAsOneTensor) {
 
 TEST_F(BoardHosts, ListsLargerThanTheSegment) {
   EXPECT_EQ(run({1, 2},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   for (const bool async : {false, true}) {
                     std::vector<std::vector<float>> tensors(20, std::vector<float>(400'000, 1.0f));
                     std::vector<std::span<float>> spans(tensors.begin(), tensors.end());
@@ -121,7 +121,7 @@ TEST_F(BoardHosts, ListsLargerThanTheSegment) {
             "");
 }
 
-// On 3 x 3 as well: windows hold whole slices of so many hosts, however many the ranks are.
+// Also on 3 x 3: windows hold whole slices for every host, whatever the number of ranks.
 TEST_F(BoardHosts, NothingIsCopiedAsAWhole) {
   EXPECT_EQ(run({1, 1}, check_nothing_is_copied), "");
   EXPECT_EQ(run({3, 3, 3}, check_nothing_is_copied), "");
@@ -131,17 +131,17 @@ TEST_F(BoardHosts, NothingIsCopiedAsAWhole) {
 TEST_F(BoardHosts, WhoDiesHalfWayIsNamedEverywhere) {
   for (const auto after : {1ms, 3ms, 7ms, 20ms}) {
     std::vector<Trainer> trainers =
-        mesh_.start("job" + std::to_string(jobs_++), {2, 2}, [after](const Seat& seat) {
-          Group group = seat.join();
+        mesh_.start("job" + std::to_string(jobs_++), {2, 2}, [after](const RankContext& context) {
+          Group group = context.join();
           check_works(group);
-          if (seat.rank == 3) signal_myself(SIGKILL, after);
+          if (context.rank == 3) signal_myself(SIGKILL, after);
           const Error error = work_until_failure(group, 3'000'000, false, {.timeout = 60s});
           check(error.code == TUTTI_UNAVAILABLE, error.what());
           check(error.rank == 3, error.what());
-          say("named");
+          write_line("named");
         });
     const auto start = std::chrono::steady_clock::now();
-    for (const int rank : {0, 1, 2}) EXPECT_EQ(trainers[rank].line(), "named");
+    for (const int rank : {0, 1, 2}) EXPECT_EQ(trainers[rank].read_line(), "named");
     EXPECT_LT(std::chrono::steady_clock::now() - start, 20s) << "far from the 60 s it might take";
     EXPECT_EQ(trainers[3].wait(), "killed by signal 9");
     for (const int rank : {0, 1, 2}) EXPECT_EQ(trainers[rank].wait(), "");
@@ -151,36 +151,36 @@ TEST_F(BoardHosts, WhoDiesHalfWayIsNamedEverywhere) {
 TEST_F(BoardHosts, WhoStopsHalfWayIsNamedAtTheDeadline) {
   for (const auto after : {1ms, 5ms, 20ms}) {
     std::vector<Trainer> trainers =
-        mesh_.start("job" + std::to_string(jobs_++), {2, 2}, [after](const Seat& seat) {
-          Group group = seat.join();
+        mesh_.start("job" + std::to_string(jobs_++), {2, 2}, [after](const RankContext& context) {
+          Group group = context.join();
           check_works(group);
-          if (seat.rank == 3) signal_myself(SIGSTOP, after);
+          if (context.rank == 3) signal_myself(SIGSTOP, after);
           const Error error = work_until_failure(group, 3'000'000, false, {.timeout = 700ms});
-          if (seat.rank == 3) return;
+          if (context.rank == 3) return;
           check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
           check(error.rank == 3, error.what());
-          say("named");
+          write_line("named");
         });
-    for (const int rank : {0, 1, 2}) EXPECT_EQ(trainers[rank].line(), "named");
+    for (const int rank : {0, 1, 2}) EXPECT_EQ(trainers[rank].read_line(), "named");
     trainers[3].kill(SIGCONT);
-    EXPECT_EQ(ProcessMesh::wait(trainers), "");
+    EXPECT_EQ(TestMesh::wait(trainers), "");
   }
 }
 
-// Its host's ranks and the others, the leader's worker and another's, small tensors and those that
-// are on their way: all are told by the same time, and of the same worker.
+// Ranks of its host and of others, the leader's worker or another, small tensors and tensors under
+// way: all ranks fail by the same time and name the same worker.
 TEST_F(BoardHosts, AWorkerThatStopsIsNamedToAllSoonAfterTheDeadline) {
   constexpr auto kTimeout = 1'000ms;
   constexpr auto kMost = 2'500ms;  // By rights half a second: the machine may be busy.
-  const testing::Signals signals;
+  const testing::SharedCounters signals;
   for (const int stopped : {0, 1}) {
     for (const size_t count : {10u, 3'000'000u}) {
       const std::string job = "job" + std::to_string(jobs_++);
       signals[0] = 0;
-      std::vector<Trainer> trainers = mesh_.start(job, {2, 2}, [&](const Seat& seat) {
-        Group group = seat.join();
+      std::vector<Trainer> trainers = mesh_.start(job, {2, 2}, [&](const RankContext& context) {
+        Group group = context.join();
         check_works(group);
-        say("ready");
+        write_line("ready");
         signals.wait_for(0, 1);
         const auto begin = std::chrono::steady_clock::now();
         const Error error = failure_of([&] { all_reduce_of(group, count, {.timeout = kTimeout}); });
@@ -192,12 +192,12 @@ TEST_F(BoardHosts, AWorkerThatStopsIsNamedToAllSoonAfterTheDeadline) {
         check_contains(error, "does not answer");
         check_contains(error, "join again");
       });
-      for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+      for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
       const auto worker = static_cast<pid_t>(testing::worker_report(mesh_, stopped, job).pid());
       ASSERT_GT(worker, 0);
       kill(worker, SIGSTOP);
       signals[0] = 1;
-      EXPECT_EQ(ProcessMesh::wait(trainers), "");
+      EXPECT_EQ(TestMesh::wait(trainers), "");
       kill(worker, SIGCONT);
     }
   }

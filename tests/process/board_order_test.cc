@@ -1,12 +1,11 @@
-// Ranks of one host that meet on the board and at their worker in turn: every operation keeps its
-// place.
+// The order of operations when ranks of one host meet on the board and at their worker in turn.
 #include <gtest/gtest.h>
 
 #include <mutex>
 #include <thread>
 
 #include "tests/process/board_fixture.h"
-#include "tests/support/proc_figures.h"
+#include "tests/support/proc_counters.h"
 
 namespace tutti {
 namespace {
@@ -18,33 +17,33 @@ using testing::check_works;
 using testing::failure_of;
 using testing::Memory;
 using testing::Part;
-using testing::ProcessMesh;
-using testing::say;
-using testing::Seat;
-using testing::Signals;
+using testing::RankContext;
+using testing::SharedCounters;
 using testing::stream;
 using testing::sum_at;
 using testing::Task;
+using testing::TestMesh;
 using testing::Trainer;
 using testing::Way;
+using testing::write_line;
 
 class BoardOrder : public ::testing::Test {
  protected:
   std::string run(int ranks, const Trainer::Body& body) { return mesh_.run("job", {ranks}, body); }
 
-  Signals signals_;
-  ProcessMesh mesh_{1};
+  SharedCounters signals_;
+  TestMesh mesh_{1};
 };
 
 TEST_F(BoardOrder, StrategiesInTurnKeepTheOrder) {
   EXPECT_EQ(run(3,
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   const char* strategies[] = {"", "ring", "", "", "tree:2", "centralized"};
                   for (int round = 0; round < 20; ++round) {
                     std::deque<Part> parts;
                     for (size_t i = 0; i < 100; ++i) {
-                      // Each of another size: none may take another's place.
+                      // Each has another size, so that no two can be confused.
                       parts.emplace_back(
                           group,
                           Task{Collective::all_reduce, Dtype::f32, Op::sum, 1 + i, Memory::by_rank,
@@ -57,31 +56,31 @@ TEST_F(BoardOrder, StrategiesInTurnKeepTheOrder) {
             "");
 }
 
-// Operations of one size, of which each rank waits at another place: those who wait hand over to
-// the worker what is newer than what others wait for.
+// Operations of one size; each rank waits for another one. A waiting rank hands the operations that
+// are newer than those others wait for to the worker.
 TEST_F(BoardOrder, WhoeverWaitsTheOrderHolds) {
   EXPECT_EQ(run(4,
-                [this](const Seat& seat) {
-                  Group group = seat.join();
+                [this](const RankContext& context) {
+                  Group group = context.join();
                   std::vector<uint32_t> pair = {0, 1};
-                  if (seat.rank >= 2) pair = {2, 3};
+                  if (context.rank >= 2) pair = {2, 3};
                   Group half = group.subgroup(pair);
                   for (int round = 0; round < 5; ++round) {
-                    if (seat.rank == 3) signals_.wait_for(0, round + 1);
+                    if (context.rank == 3) signals_.wait_for(0, round + 1);
                     std::vector<std::vector<float>> tensors;
                     std::deque<Work> works;
                     for (int step = 0; step < 20; ++step)
-                      tensors.emplace_back(10, static_cast<float>(step + seat.rank));
+                      tensors.emplace_back(10, static_cast<float>(step + context.rank));
                     for (auto& tensor : tensors)
                       works.push_back(group.all_reduce_async(std::span(tensor)));
-                    // The patience of those who wait for newer ones ends first.
-                    const auto newest = static_cast<size_t>(19 - seat.rank);
+                    // Ranks that wait for newer operations stop spinning first.
+                    const auto newest = static_cast<size_t>(19 - context.rank);
                     const bool done = works[newest].wait_for(std::chrono::milliseconds(200));
-                    check(seat.rank != 0 || !done, "rank 3 has not come");
-                    if (seat.rank == 0) {
+                    check(context.rank != 0 || !done, "rank 3 has not come");
+                    if (context.rank == 0) {
                       half.all_reduce(std::span(tensors[0].data(), 0));
                       signals_[0] = round + 1;
-                    } else if (seat.rank == 1) {
+                    } else if (context.rank == 1) {
                       half.all_reduce(std::span(tensors[0].data(), 0));
                     }
                     for (Work& work : works) work.wait();
@@ -92,22 +91,22 @@ TEST_F(BoardOrder, WhoeverWaitsTheOrderHolds) {
             "");
 }
 
-// A list of tensors comes in as many operations as it has large tensors; ranks that list different
-// ones meet at the same operation next.
+// A list of tensors becomes as many operations as it has large tensors; ranks with different lists
+// still meet at the same next operation.
 TEST_F(BoardOrder, ListsTakeOnePlaceInTheOrder) {
   EXPECT_EQ(run(2,
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   for (int round = 0; round < 6; ++round) {
                     const bool differ = round % 2 == 1;
-                    const size_t tensors = differ && seat.rank == round % 4 / 2 ? 1 : 4;
+                    const size_t tensors = differ && context.rank == round % 4 / 2 ? 1 : 4;
                     std::vector<std::vector<float>> list(tensors, std::vector<float>(100'000, 1));
                     std::vector<std::span<float>> spans(list.begin(), list.end());
                     Work work = group.all_reduce_many_async(spans);
                     std::vector<std::vector<float>> others;
                     std::deque<Work> works;
                     for (int step = 0; step < 30; ++step)
-                      others.emplace_back(10, static_cast<float>(step + seat.rank));
+                      others.emplace_back(10, static_cast<float>(step + context.rank));
                     for (auto& other : others)
                       works.push_back(group.all_reduce_async(std::span(other)));
                     if (differ)
@@ -126,10 +125,10 @@ TEST_F(BoardOrder, ListsTakeOnePlaceInTheOrder) {
 
 TEST_F(BoardOrder, SubGroupsBeside) {
   EXPECT_EQ(run(4,
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   std::vector<uint32_t> ranks = {0, 2};
-                  if (seat.rank % 2 == 1) ranks = {1, 3};
+                  if (context.rank % 2 == 1) ranks = {1, 3};
                   Group half = group.subgroup(ranks);
                   for (int step = 0; step < 300; ++step) {
                     std::vector<float> a(20, 1.0f), b(20, 2.0f), c(20, 3.0f);
@@ -145,9 +144,9 @@ TEST_F(BoardOrder, SubGroupsBeside) {
 }
 
 TEST_F(BoardOrder, TheStrategyMayChangeMeanwhile) {
-  std::vector<Trainer> trainers = mesh_.start("job", {3}, [this](const Seat& seat) {
-    Group group = seat.join();
-    if (seat.rank == 0) say("ready");
+  std::vector<Trainer> trainers = mesh_.start("job", {3}, [this](const RankContext& context) {
+    Group group = context.join();
+    if (context.rank == 0) write_line("ready");
     for (;;) {
       stream(group, 20, 100, true);
       stream(group, 5, 100'001, false);
@@ -156,26 +155,26 @@ TEST_F(BoardOrder, TheStrategyMayChangeMeanwhile) {
       if (last[0] != 0) break;
     }
   });
-  ASSERT_EQ(trainers[0].line(), "ready");
+  ASSERT_EQ(trainers[0].read_line(), "ready");
   for (int i = 0; i < 40; ++i)
     for (const char* strategy : {"ring", "auto", "tree:2", "centralized"})
       EXPECT_TRUE(admin_set_strategy(mesh_.host(0).address, "job", strategy, 5000).ok());
   signals_[0] = 1;
-  EXPECT_EQ(ProcessMesh::wait(trainers), "") << mesh_.mesh().log_tails();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.mesh().log_tails();
 }
 
-// Two threads take turns in asking, in an order that all ranks keep, and wait beside each other.
+// Two threads call in turn, in the same order on all ranks, and wait at the same time.
 TEST_F(BoardOrder, TwoThreadsOfEachRank) {
   EXPECT_EQ(run(2,
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   std::mutex order;
                   int next = 0;
                   std::string failed;
                   const auto work = [&](int parity) {
                     for (int step = parity; step < 2000; step += 2) {
                       std::vector<float> x(step % 50 == 0 ? 40'001 : 8,
-                                           static_cast<float>(step + seat.rank));
+                                           static_cast<float>(step + context.rank));
                       std::optional<Work> asked;
                       while (!asked) {
                         const std::lock_guard lock(order);
@@ -199,8 +198,8 @@ TEST_F(BoardOrder, TwoThreadsOfEachRank) {
 
 TEST_F(BoardOrder, AForkedChildChangesNothing) {
   EXPECT_EQ(run(2,
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   for (int round = 0; round < 5; ++round) {
                     std::vector<float> x(10, 1.0f);
                     Work work = group.all_reduce_async(std::span(x));
@@ -223,22 +222,22 @@ TEST_F(BoardOrder, AForkedChildChangesNothing) {
             "");
 }
 
-// ---- What is told of it ----
+// ---- Reports ----
 
 TEST_F(BoardOrder, OperationsAndBytesAreCounted) {
-  std::vector<Trainer> trainers = mesh_.start("job", {2}, [this](const Seat& seat) {
-    Group group = seat.join();
+  std::vector<Trainer> trainers = mesh_.start("job", {2}, [this](const RankContext& context) {
+    Group group = context.join();
     stream(group, 100, 10, true);       // By the board, 40 bytes each.
     stream(group, 10, 100'000, false);  // Block by block, 400,000 each.
     all_reduce_of(group, 7, {.strategy = "ring"});
     group.barrier();
-    say("ready");
+    write_line("ready");
     signals_.wait_for(0, 1);
   });
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
   const v1::WorkerReport report = testing::worker_report(mesh_, 0, "job");
   signals_[0] = 1;
-  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  EXPECT_EQ(TestMesh::wait(trainers), "");
   constexpr uint64_t kOperations = 100 + 10 + 1 + 1;
   constexpr uint64_t kBytes = 100 * 40 + 10 * 400'000 + 28;
   ASSERT_EQ(report.ranks_size(), 2);

@@ -1,6 +1,5 @@
-// Ranks of one host that meet on the board: values and bits, with real agents, workers and
-// processes. Order: tests/process/board_order_test.cc. What goes wrong:
-// tests/process/board_faults_test.cc.
+// Values and bits of operations on one host's board, with real agents, workers and processes.
+// Order: tests/process/board_order_test.cc. Faults: tests/process/board_faults_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,14 +17,14 @@ using testing::check_all;
 using testing::check_nothing_is_copied;
 using testing::check_works;
 using testing::Memory;
-using testing::ProcessMesh;
+using testing::RankContext;
 using testing::run_task;
-using testing::Seat;
-using testing::Signals;
+using testing::SharedCounters;
 using testing::stream;
 using testing::sum_at;
 using testing::Task;
 using testing::Tensor;
+using testing::TestMesh;
 using testing::Trainer;
 using testing::Way;
 
@@ -33,8 +32,8 @@ class BoardMesh : public ::testing::Test {
  protected:
   std::string run(int ranks, const Trainer::Body& body) { return mesh_.run("job", {ranks}, body); }
 
-  Signals signals_;
-  ProcessMesh mesh_{1};
+  SharedCounters signals_;
+  TestMesh mesh_{1};
 };
 
 constexpr Collective kAll[] = {Collective::all_reduce,     Collective::reduce,
@@ -54,8 +53,8 @@ void every_kind(Group& group, size_t count) {
 TEST_F(BoardMesh, EveryCollectiveOverEveryKindOfMemory) {
   for (int ranks = 1; ranks <= 4; ++ranks)
     EXPECT_EQ(run(ranks,
-                  [](const Seat& seat) {
-                    Group group = seat.join();
+                  [](const RankContext& context) {
+                    Group group = context.join();
                     for (const size_t count : {0u, 1u, 3u, 1001u, 40'001u})
                       every_kind(group, count);
                   }),
@@ -63,12 +62,11 @@ TEST_F(BoardMesh, EveryCollectiveOverEveryKindOfMemory) {
         << ranks << " ranks";
 }
 
-// Where all tensors of a list are shared memory they are folded as they lie, but by strategies that
-// only the worker knows.
+// Lists of tensors in shared memory are folded in place, unless only the worker knows the strategy.
 TEST_F(BoardMesh, ListsInSharedMemoryUnderEveryStrategy) {
   EXPECT_EQ(run(3,
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   constexpr size_t kCounts[] = {1000, 3, 70'000};
                   for (const char* strategy : {"", "ring", "tree:2", "centralized,ring"}) {
                     std::deque<Tensor> tensors;
@@ -76,7 +74,7 @@ TEST_F(BoardMesh, ListsInSharedMemoryUnderEveryStrategy) {
                     for (const size_t count : kCounts) {
                       tensors.emplace_back(group, count * sizeof(float), true);
                       spans.emplace_back(reinterpret_cast<float*>(tensors.back().data()), count);
-                      std::ranges::fill(spans.back(), static_cast<float>(seat.rank + 1));
+                      std::ranges::fill(spans.back(), static_cast<float>(context.rank + 1));
                     }
                     group.all_reduce_many(spans, tutti::sum, {.strategy = strategy});
                     for (const std::span<float>& tensor : spans)
@@ -86,15 +84,15 @@ TEST_F(BoardMesh, ListsInSharedMemoryUnderEveryStrategy) {
             "");
 }
 
-// The window of a staged call is nobody else's until the last block is copied out of it.
+// No other call may use the window of a staged call before its last block is copied out.
 TEST_F(BoardMesh, TwoThreadsOfARankStageAtOnce) {
   EXPECT_EQ(run(2,
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   Group other = group.subgroup(std::vector<uint32_t>{0, 1});
                   const auto reduce = [&](Group& where, float base) {
                     for (int round = 0; round < 40; ++round) {
-                      const float mine = base + static_cast<float>(round + seat.rank);
+                      const float mine = base + static_cast<float>(round + context.rank);
                       std::vector<float> tensor(300'000, mine);
                       where.all_reduce(std::span(tensor));
                       const float sum = 2 * (base + static_cast<float>(round)) + 1;
@@ -116,17 +114,17 @@ TEST_F(BoardMesh, TwoThreadsOfARankStageAtOnce) {
             "");
 }
 
-// A copy as a whole would take as much shared memory as the tensor.
+// A copy of the whole tensor would need as much shared memory as the tensor.
 TEST_F(BoardMesh, BlockingVerbsOfTheSkinPassOrdinaryMemoryBlockByBlock) {
   EXPECT_EQ(run(2, check_nothing_is_copied), "");
 }
 
-// As many as a board has room for, and one more, which does without.
+// As many ranks as a board holds, and one more, whose job runs without a board.
 TEST_F(BoardMesh, AHostFullOfRanks) {
   for (const int ranks : {8, 32, 33})
     EXPECT_EQ(run(ranks,
-                  [](const Seat& seat) {
-                    Group group = seat.join();
+                  [](const RankContext& context) {
+                    Group group = context.join();
                     for (int i = 0; i < 3; ++i) check_works(group);
                   }),
               "")
@@ -136,8 +134,8 @@ TEST_F(BoardMesh, AHostFullOfRanks) {
 TEST_F(BoardMesh, EveryCollectiveOfSeveralMegabytes) {
   for (const int ranks : {2, 3})
     EXPECT_EQ(run(ranks,
-                  [](const Seat& seat) {
-                    Group group = seat.join();
+                  [](const RankContext& context) {
+                    Group group = context.join();
                     for (const size_t count : {300'007u, 1'200'001u})
                       for (const Collective collective : kAll)
                         for (const Memory memory : kMemories)
@@ -151,7 +149,7 @@ TEST_F(BoardMesh, EveryCollectiveOfSeveralMegabytes) {
         << ranks << " ranks";
 }
 
-// How many bytes all ranks' sides have for each of `count`.
+// Bytes of all ranks' inputs and outputs per element of `count`.
 size_t bytes_each(Collective collective, size_t ranks) {
   switch (collective) {
     case Collective::all_reduce:
@@ -169,12 +167,12 @@ size_t bytes_each(Collective collective, size_t ranks) {
   return SIZE_MAX;
 }
 
-// Where it changes from one rank to several who fold.
+// Sizes around the one from which several ranks fold.
 TEST_F(BoardMesh, SizesAroundWhatOneRankFolds) {
   for (const int ranks : {2, 3, 4})
     EXPECT_EQ(run(ranks,
-                  [=](const Seat& seat) {
-                    Group group = seat.join();
+                  [=](const RankContext& context) {
+                    Group group = context.join();
                     const auto world = static_cast<size_t>(ranks);
                     for (const Collective collective : kAll) {
                       const size_t border =
@@ -191,8 +189,8 @@ TEST_F(BoardMesh, SizesAroundWhatOneRankFolds) {
 
 TEST_F(BoardMesh, EveryDtypeAndOp) {
   EXPECT_EQ(run(2,
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   for (uint32_t dtype = 0; dtype < kDtypes; ++dtype)
                     for (uint32_t op = 0; op < kOps; ++op) {
                       Task task;
@@ -211,7 +209,7 @@ TEST_F(BoardMesh, EveryDtypeAndOp) {
             "");
 }
 
-// ---- The same bits, whoever folds ----
+// ---- The same bits, whichever rank folds ----
 
 std::vector<std::byte> ordinary_values(int rank, Dtype dtype, size_t count) {
   std::mt19937 random(static_cast<unsigned>(rank) + 1);
@@ -248,8 +246,8 @@ void expect_same_bits(Group& group, Group& by_worker, Dtype dtype, size_t count)
 
 TEST_F(BoardMesh, TheBitsAreThoseOfTheWorker) {
   EXPECT_EQ(run(3,
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   const std::vector<uint32_t> everyone = {0, 1, 2};
                   Group by_worker = group.subgroup(everyone);
                   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16})
@@ -259,13 +257,13 @@ TEST_F(BoardMesh, TheBitsAreThoseOfTheWorker) {
             "");
 }
 
-// ---- Many, and far apart ----
+// ---- Many operations, and ranks far apart ----
 
 TEST_F(BoardMesh, ThousandsInARow) {
   for (const int ranks : {2, 4})
     EXPECT_EQ(run(ranks,
-                  [](const Seat& seat) {
-                    Group group = seat.join();
+                  [](const RankContext& context) {
+                    Group group = context.join();
                     for (const bool shared : {true, false}) {
                       stream(group, 5000, 16, shared);
                       stream(group, 300, 40'001, shared);
@@ -276,7 +274,7 @@ TEST_F(BoardMesh, ThousandsInARow) {
 }
 
 // Rank 0 asks for `ahead` operations before the others begin.
-void run_ahead(Group& group, const Signals& signals, int signal, int ahead) {
+void run_ahead(Group& group, const SharedCounters& signals, int signal, int ahead) {
   std::deque<std::vector<float>> tensors;
   std::deque<Work> works;
   int ended = 0;
@@ -301,8 +299,8 @@ void run_ahead(Group& group, const Signals& signals, int signal, int ahead) {
 
 TEST_F(BoardMesh, ARankFarAhead) {
   EXPECT_EQ(run(3,
-                [this](const Seat& seat) {
-                  Group group = seat.join();
+                [this](const RankContext& context) {
+                  Group group = context.join();
                   int signal = 0;
                   for (const int ahead : {1, 63, 64, 65, 128, 129, 250, 300}) {
                     run_ahead(group, signals_, signal++, ahead);

@@ -1,9 +1,8 @@
-// Acceptance: the checks that ask for deaths, departures and traffic. Each test carries its check's
-// number.
+// Acceptance checks about deaths, departures and traffic; each test has its check's number.
 #include <gtest/gtest.h>
 
 #include "daemon/mesh/mesh.h"
-#include "tests/support/process_mesh.h"
+#include "tests/support/test_mesh.h"
 
 namespace tutti {
 namespace {
@@ -13,25 +12,25 @@ using testing::check;
 using testing::check_contains;
 using testing::check_works;
 using testing::failure_of;
-using testing::ProcessMesh;
-using testing::say;
-using testing::Seat;
+using testing::RankContext;
+using testing::TestMesh;
 using testing::Trainer;
+using testing::write_line;
 
 class Deaths : public ::testing::Test {
  protected:
   std::string run(const std::vector<int>& per_host, const Trainer::Body& body) {
     return mesh_.run("job", per_host, body);
   }
-  ProcessMesh mesh_{2};
+  TestMesh mesh_{2};
 };
 
 TEST_F(Deaths, AKilledTrainerIsNamedAndTheJobMayFormAgain) {
-  const auto body = [](const Seat& seat) {
-    Group group = seat.join();
+  const auto body = [](const RankContext& context) {
+    Group group = context.join();
     check_works(group);
-    if (seat.rank == 3) {
-      say("ready");
+    if (context.rank == 3) {
+      write_line("ready");
       pause();
     }
     const Error error =
@@ -39,29 +38,29 @@ TEST_F(Deaths, AKilledTrainerIsNamedAndTheJobMayFormAgain) {
     check(error.code == TUTTI_UNAVAILABLE, error.what());
     check(error.rank == 3 && error.host == "b", "the culprit");
     check_contains(error, "rank 3 (host b, pid ");
-    group = seat.join();
+    group = context.join();
     check(group.epoch() == 2, "the next epoch");
     check_works(group);
   };
   std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, body);
-  ASSERT_EQ(trainers[3].line(), "ready");
+  ASSERT_EQ(trainers[3].read_line(), "ready");
   trainers[3].kill(SIGKILL);
   EXPECT_EQ(trainers[3].wait(), "killed by signal 9");
   trainers.pop_back();
-  Trainer again(Seat{"job", mesh_.host(1).socket, 3, 4}, [](const Seat& seat) {
-    Group group = seat.join();
+  Trainer again(RankContext{"job", mesh_.host(1).socket, 3, 4}, [](const RankContext& context) {
+    Group group = context.join();
     check_works(group);
   });
-  EXPECT_EQ(ProcessMesh::wait(trainers), "") << mesh_.mesh().log_tails();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.mesh().log_tails();
   EXPECT_EQ(again.wait(), "");
 }
 
 TEST_F(Deaths, ATrainerKilledAfterItContributedDoesNoHarm) {
-  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [](const Seat& seat) {
-    Group group = seat.join();
+  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [](const RankContext& context) {
+    Group group = context.join();
     std::span<float> x = group.alloc<float>(1000);
     std::fill(x.begin(), x.end(), 1.0f);
-    if (seat.rank == 1) {
+    if (context.rank == 1) {
       const Work work = group.all_reduce_async(x);
       raise(SIGKILL);
     }
@@ -72,83 +71,83 @@ TEST_F(Deaths, ATrainerKilledAfterItContributedDoesNoHarm) {
   EXPECT_EQ(trainers[0].wait(), "");
 }
 
-// The pids of the job's workers, asked of the mesh.
-pid_t worker_of(const ProcessMesh& mesh, int host) {
+// The pids of the job's workers, from the mesh's status.
+pid_t worker_of(const TestMesh& mesh, int host) {
   const auto status = admin_status(mesh.host(host).address, true, 5'000);
   if (!status.ok() || status->agents(0).workers_size() != 1) return -1;
   return static_cast<pid_t>(status->agents(0).workers(0).pid());
 }
 
-void survive_a_lost_host(const Seat& seat) {
-  Group group = seat.join();
+void survive_a_lost_host(const RankContext& context) {
+  Group group = context.join();
   check_works(group);
-  say("ready");
+  write_line("ready");
   const auto begin = std::chrono::steady_clock::now();
   const Error error = failure_of([&] {
     for (;;)
       all_reduce_of(group, 1'000'000, {.strategy = "ring", .timeout = std::chrono::seconds(60)});
   });
   check(error.code == TUTTI_UNAVAILABLE, error.what());
-  check(seat.rank >= 2 || (error.host == "b" && error.rank == 2), error.what());
+  check(context.rank >= 2 || (error.host == "b" && error.rank == 2), error.what());
   check(std::chrono::steady_clock::now() - begin < std::chrono::seconds(40), "in time");
 }
 
 TEST_F(Deaths, AKilledWorkerMidRingIsNamed) {
   std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, survive_a_lost_host);
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
   const pid_t worker = worker_of(mesh_, 1);
   ASSERT_GT(worker, 0);
   kill(worker, SIGKILL);
-  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  EXPECT_EQ(TestMesh::wait(trainers), "");
 }
 
 TEST_F(Deaths, ATerminatedWorkerSaysThatItWasStopped) {
-  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const Seat& seat) {
-    Group group = seat.join();
+  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const RankContext& context) {
+    Group group = context.join();
     check_works(group);
-    say("ready");
+    write_line("ready");
     const Error error = failure_of([&] {
       for (;;) all_reduce_of(group, 1'000'000, {.timeout = std::chrono::seconds(60)});
     });
     check(error.code == TUTTI_UNAVAILABLE, error.what());
     check_contains(error, "the worker of host b was stopped");
   });
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
   const pid_t worker = worker_of(mesh_, 1);
   ASSERT_GT(worker, 0);
   kill(worker, SIGTERM);
-  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  EXPECT_EQ(TestMesh::wait(trainers), "");
 }
 
 TEST_F(Deaths, AKilledHostMidRingIsNamedAndItsAgentMayComeBack) {
   std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, survive_a_lost_host);
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
   const pid_t worker = worker_of(mesh_, 1);
   ASSERT_GT(worker, 0);
   kill(mesh_.host(1).agent, SIGKILL);
   kill(worker, SIGKILL);
-  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  EXPECT_EQ(TestMesh::wait(trainers), "");
 }
 
 TEST_F(Deaths, AKilledAgentHarmsNoRunningJob) {
-  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const Seat& seat) {
-    Group group = seat.join();
+  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const RankContext& context) {
+    Group group = context.join();
     check_works(group);
-    say("ready");
+    write_line("ready");
     for (int i = 0; i < 200; ++i) check_works(group);
     group.barrier();
   });
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
   kill(mesh_.host(1).agent, SIGKILL);
-  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  EXPECT_EQ(TestMesh::wait(trainers), "");
 }
 
 TEST_F(Deaths, ARankThatIsAheadQueues) {
   EXPECT_EQ(run({2, 1},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   std::vector<float> a(10, 1.0f), b(10, 2.0f);
-                  if (seat.rank == 0) {
+                  if (context.rank == 0) {
                     Work first = group.all_reduce_async(std::span(a));
                     Work second = group.all_reduce_async(std::span(b));
                     second.wait();
@@ -164,10 +163,10 @@ TEST_F(Deaths, ARankThatIsAheadQueues) {
 
 TEST_F(Deaths, ALeaveFailsThoseThatWait) {
   EXPECT_EQ(run({2, 1},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   check_works(group);
-                  if (seat.rank == 1) return group.leave();
+                  if (context.rank == 1) return group.leave();
                   const Error error = failure_of([&] { all_reduce_of(group, 10); });
                   check(error.code == TUTTI_UNAVAILABLE && error.rank == 1, error.what());
                   check_contains(error, "left");
@@ -176,7 +175,7 @@ TEST_F(Deaths, ALeaveFailsThoseThatWait) {
 }
 
 // Bytes that host `index`'s worker sent so far; its job must be running.
-uint64_t sent_by(const ProcessMesh& mesh, int host) {
+uint64_t sent_by(const TestMesh& mesh, int host) {
   const auto status = admin_status(mesh.host(host).address, true, 5'000);
   if (!status.ok() || status->agents(0).workers_size() != 1) return 0;
   return status->agents(0).workers(0).sent_bytes();
@@ -185,29 +184,29 @@ uint64_t sent_by(const ProcessMesh& mesh, int host) {
 TEST(Traffic, RingSendsItsShareAndCentralizedsRootReceivesAll) {
   constexpr int kHosts = 4;
   constexpr size_t kElements = 1'000'000;
-  ProcessMesh mesh(kHosts);
-  std::vector<Trainer> trainers = mesh.start("job", {1, 1, 1, 1}, [](const Seat& seat) {
-    Group group = seat.join();
+  TestMesh mesh(kHosts);
+  std::vector<Trainer> trainers = mesh.start("job", {1, 1, 1, 1}, [](const RankContext& context) {
+    Group group = context.join();
     all_reduce_of(group, kElements, {.strategy = "ring"});
     group.barrier();
-    say("ring");
+    write_line("ring");
     pause();
   });
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ring");
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ring");
   const double share = 2.0 * (kHosts - 1) / kHosts * kElements * 4;
   for (int host = 0; host < kHosts; ++host)
     EXPECT_NEAR(static_cast<double>(sent_by(mesh, host)), share, 0.01 * share) << "host " << host;
   for (Trainer& trainer : trainers) trainer.kill(SIGKILL);
   trainers.clear();
 
-  trainers = mesh.start("other", {1, 1, 1, 1}, [](const Seat& seat) {
-    Group group = seat.join();
+  trainers = mesh.start("other", {1, 1, 1, 1}, [](const RankContext& context) {
+    Group group = context.join();
     all_reduce_of(group, kElements, {.strategy = "centralized"});
     group.barrier();
-    say("centralized");
+    write_line("centralized");
     pause();
   });
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "centralized");
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "centralized");
   const auto status = admin_status(mesh.host(0).address, true, 5'000);
   ASSERT_TRUE(status.ok());
   for (const v1::WorkerReport& worker : status->agents(0).workers()) {

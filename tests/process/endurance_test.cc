@@ -1,10 +1,10 @@
-// Many operations, many deaths: nothing wrong, nothing left behind.
+// Many operations and many deaths: all values are right, and nothing leaks.
 #include <gtest/gtest.h>
 #include <poll.h>
 
 #include <cstring>
 
-#include "tests/support/proc_figures.h"
+#include "tests/support/proc_counters.h"
 
 namespace tutti {
 namespace {
@@ -13,16 +13,16 @@ using testing::check;
 using testing::check_works;
 using testing::descriptors_of;
 using testing::private_mib_of;
-using testing::ProcessMesh;
-using testing::say;
-using testing::Seat;
+using testing::RankContext;
+using testing::TestMesh;
 using testing::Trainer;
 using testing::worker_report;
+using testing::write_line;
 
 constexpr int64_t kGrowthMibMax =
     24;  // Allocators' slack; a leak of one tensor an operation is 100 times this.
 
-// Operation `i` of a fixed programme of sizes and strategies, checked by value on every rank.
+// Runs operation `i` of a fixed sequence of sizes and strategies, and checks the values.
 void operation(Group& group, int i, std::vector<float>& x) {
   constexpr size_t kSizes[] = {1, 1000, 3, 40'000, 0, 17, 250'000, 4096};
   constexpr const char* kStrategies[] = {"ring",        "tree:2",      "centralized",     "auto",
@@ -39,7 +39,7 @@ void operation(Group& group, int i, std::vector<float>& x) {
       check(false, "operation " + std::to_string(i) + " element " + std::to_string(j));
 }
 
-// Sums of fractions, where the order of additions shows in the bits.
+// Sums of fractions, whose bits depend on the order of the additions.
 void same_bits(Group& group, int i) {
   std::vector<float> x(1000);
   for (size_t j = 0; j < x.size(); ++j)
@@ -51,29 +51,29 @@ void same_bits(Group& group, int i) {
     check(std::memcmp(all.data() + rank * x.size(), x.data(), x.size() * 4) == 0, "bits of a rank");
 }
 
-void thousand_operations(const Seat& seat) {
-  Group group = seat.join();
+void thousand_operations(const RankContext& context) {
+  Group group = context.join();
   std::vector<float> x(250'000);
   for (int i = 0; i < 200; ++i) operation(group, i, x);
   const int descriptors = descriptors_of(getpid());
   const int64_t memory = private_mib_of(getpid());
-  say("warm");
+  write_line("warm");
   group.barrier({.timeout = std::chrono::seconds(120)});
   for (int i = 0; i < 1000; ++i) operation(group, i, x);
   for (int i = 0; i < 50; ++i) same_bits(group, i);
   check(descriptors_of(getpid()) == descriptors, "the trainer's descriptors grew");
   check(private_mib_of(getpid()) <= memory + kGrowthMibMax, "the trainer's memory grew");
-  say("done");
+  write_line("done");
   pause();
 }
 
 TEST(Endurance, AThousandOperationsBetweenNetworkNamespacesLeaveNothingBehindAsRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
-  // The address sanitizer keeps freed memory aside, which would look like a leak: only a little.
+  // The address sanitizer holds back freed memory, which looks like a leak: keep it small.
   setenv("ASAN_OPTIONS", "quarantine_size_mb=4", 0);
-  ProcessMesh mesh(2, true);
+  TestMesh mesh(2, true);
   std::vector<Trainer> trainers = mesh.start("endurance", {2, 2}, thousand_operations);
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "warm") << trainer.wait();
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "warm") << trainer.wait();
   std::vector<pid_t> workers;
   std::vector<int> descriptors;
   std::vector<int64_t> memory;
@@ -83,7 +83,7 @@ TEST(Endurance, AThousandOperationsBetweenNetworkNamespacesLeaveNothingBehindAsR
     descriptors.push_back(descriptors_of(workers[host]));
     memory.push_back(private_mib_of(workers[host]));
   }
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "done") << trainer.wait();
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "done") << trainer.wait();
   for (int host = 0; host < 2; ++host) {
     EXPECT_EQ(descriptors_of(workers[host]), descriptors[host]);
     EXPECT_LE(private_mib_of(workers[host]), memory[host] + kGrowthMibMax);
@@ -91,15 +91,15 @@ TEST(Endurance, AThousandOperationsBetweenNetworkNamespacesLeaveNothingBehindAsR
   }
 }
 
-// A worker without trainers ends; who joins just then must not notice.
+// A worker without trainers ends; a trainer that joins at that moment must not notice.
 TEST(Endurance, JobsThatComeAndGoNeverMeetAWorkerThatEnds) {
   setenv("TUTTI_WORKER_IDLE_MS", "20", 1);
-  ProcessMesh mesh(2);
+  TestMesh mesh(2);
   unsetenv("TUTTI_WORKER_IDLE_MS");
   EXPECT_EQ(mesh.run("come-and-go", {1, 1},
-                     [](const Seat& seat) {
+                     [](const RankContext& context) {
                        for (int i = 0; i < 60; ++i) {
-                         Group group = seat.join();
+                         Group group = context.join();
                          group.barrier();
                          group.leave();
                          poll(nullptr, 0, 15 + i % 11);  // About when the worker ends.
@@ -108,34 +108,34 @@ TEST(Endurance, JobsThatComeAndGoNeverMeetAWorkerThatEnds) {
             "");
 }
 
-// Trainers that live until they are killed.
-void victim(const Seat& seat) {
-  Group group = seat.join();
-  say("ready");
+// Trainers that run until they are killed.
+void victim(const RankContext& context) {
+  Group group = context.join();
+  write_line("ready");
   for (;;) check_works(group);
 }
 
-void bystander(const Seat& seat) {
-  Group group = seat.join();
-  say("ready");
+void bystander(const RankContext& context) {
+  Group group = context.join();
+  write_line("ready");
   int32_t over = 0;
   std::vector<float> x;
   for (int i = 0; over == 0; ++i) {
     operation(group, i, x);
-    over = std::filesystem::exists(seat.socket + ".over") ? 1 : 0;
+    over = std::filesystem::exists(context.socket + ".over") ? 1 : 0;
     group.all_reduce(std::span(&over, 1), tutti::max);
   }
 }
 
 TEST(Endurance, AJobRunsUnharmedBesideOneWhoseTrainersAreKilledTwentyTimes) {
-  ProcessMesh mesh(2);
+  TestMesh mesh(2);
   std::vector<Trainer> beside = mesh.start("beside", {2, 2}, bystander);
-  for (Trainer& trainer : beside) ASSERT_EQ(trainer.line(), "ready") << trainer.wait();
+  for (Trainer& trainer : beside) ASSERT_EQ(trainer.read_line(), "ready") << trainer.wait();
   const auto agent_descriptors = [&] { return descriptors_of(mesh.host(1).agent); };
   int before = 0;
   for (int round = 0; round < 20; ++round) {
     std::vector<Trainer> victims = mesh.start("killed", {1, 2}, victim);
-    for (Trainer& trainer : victims) ASSERT_EQ(trainer.line(), "ready") << trainer.wait();
+    for (Trainer& trainer : victims) ASSERT_EQ(trainer.read_line(), "ready") << trainer.wait();
     if (round == 0) before = agent_descriptors();
     victims[static_cast<size_t>(round) % 3].kill(SIGKILL);
     int killed = 0, named = 0;
@@ -154,7 +154,7 @@ TEST(Endurance, AJobRunsUnharmedBesideOneWhoseTrainersAreKilledTwentyTimes) {
     EXPECT_GT(report.operations(), 0u);
     std::ofstream(mesh.host(host).socket + ".over") << "over";
   }
-  EXPECT_EQ(ProcessMesh::wait(beside), "");
+  EXPECT_EQ(TestMesh::wait(beside), "");
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
-// Acceptance: the checks that ask for errors. Each test carries its check's
-// number.
+// Acceptance checks about errors; each test has its check's number.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/process_mesh.h"
+#include "tests/support/test_mesh.h"
 
 namespace tutti {
 namespace {
@@ -13,8 +12,8 @@ using testing::check;
 using testing::check_contains;
 using testing::check_works;
 using testing::failure_of;
-using testing::ProcessMesh;
-using testing::Seat;
+using testing::RankContext;
+using testing::TestMesh;
 using testing::Trainer;
 
 class Faults : public ::testing::Test {
@@ -22,13 +21,13 @@ class Faults : public ::testing::Test {
   std::string run(const std::vector<int>& per_host, const Trainer::Body& body) {
     return mesh_.run("job", per_host, body);
   }
-  ProcessMesh mesh_{2};
+  TestMesh mesh_{2};
 };
 
 TEST_F(Faults, TreeOfArityZeroIsRefusedAndNothingElse) {
   EXPECT_EQ(run({1, 1},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   for (const char* text : {"tree:0", "ring,tree:0", "{\"Tree\":0}"}) {
                     const Error error =
                         failure_of([&] { all_reduce_of(group, 4, {.strategy = text}); });
@@ -43,8 +42,8 @@ TEST_F(Faults, TreeOfArityZeroIsRefusedAndNothingElse) {
 TEST_F(Faults, StrategyTexts) {
   EXPECT_EQ(
       run({1, 1},
-          [](const Seat& seat) {
-            Group group = seat.join();
+          [](const RankContext& context) {
+            Group group = context.join();
             for (const char* text : {"tree:3", "{\"Tree\":3}", "ring", "\"Ring\"", "Centralized",
                                      "centralized", "auto", "tree:2,ring"})
               all_reduce_of(group, 5, {.strategy = text});
@@ -57,8 +56,8 @@ TEST_F(Faults, StrategyTexts) {
       "");
 }
 
-// Rank 0 and the others make different calls: the same named error for all, and a group that goes
-// on.
+// Rank 0 and the others make different calls: all get the same named error, and the group stays
+// usable.
 void disagree(Group& group, const std::function<void()>& mine, const std::string& a,
               const std::string& b) {
   const Error error = failure_of(mine);
@@ -70,9 +69,9 @@ void disagree(Group& group, const std::function<void()>& mine, const std::string
 
 TEST_F(Faults, EveryKindOfMismatchIsToldToBoth) {
   EXPECT_EQ(run({1, 1},
-                [](const Seat& seat) {
-                  Group group = seat.join();
-                  const bool first = seat.rank == 0;
+                [](const RankContext& context) {
+                  Group group = context.join();
+                  const bool first = context.rank == 0;
                   std::vector<float> x(5);
                   std::vector<int32_t> whole(4);
                   const std::span<float> four(x.data(), 4);
@@ -96,30 +95,31 @@ TEST_F(Faults, EveryKindOfMismatchIsToldToBoth) {
 }
 
 TEST_F(Faults, LaterArrivalsAtAMismatchGetItToo) {
-  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const Seat& seat) {
-    Group group = seat.join();
-    check(failure_of([&] { all_reduce_of(group, seat.rank == 1 ? 5 : 4); }).code ==
+  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const RankContext& context) {
+    Group group = context.join();
+    check(failure_of([&] { all_reduce_of(group, context.rank == 1 ? 5 : 4); }).code ==
               TUTTI_FAILED_PRECONDITION,
           "a mismatch");
     check_works(group);
   });
-  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  EXPECT_EQ(TestMesh::wait(trainers), "");
 }
 
 TEST_F(Faults, ReduceToARoot) {
   EXPECT_EQ(
       run({2, 2},
-          [](const Seat& seat) {
-            Group group = seat.join();
+          [](const RankContext& context) {
+            Group group = context.join();
             for (const char* strategy : {"centralized", "tree:2", "ring"}) {
-              std::vector<float> x = {static_cast<float>(seat.rank)};
+              std::vector<float> x = {static_cast<float>(context.rank)};
               group.reduce(std::span(x), 2, sum, {.strategy = strategy});
-              check(x[0] == (seat.rank == 2 ? 6.0f : static_cast<float>(seat.rank)), strategy);
+              check(x[0] == (context.rank == 2 ? 6.0f : static_cast<float>(context.rank)),
+                    strategy);
             }
             std::vector<float> x(1);
             check(failure_of([&] { group.reduce(std::span(x), 9); }).code == TUTTI_INVALID_ARGUMENT,
                   "root 9");
-            check(failure_of([&] { group.reduce(std::span(x), seat.rank % 2); }).code ==
+            check(failure_of([&] { group.reduce(std::span(x), context.rank % 2); }).code ==
                       TUTTI_FAILED_PRECONDITION,
                   "differing roots");
             check_works(group);
@@ -129,15 +129,15 @@ TEST_F(Faults, ReduceToARoot) {
 
 TEST_F(Faults, BroadcastHasOneProvider) {
   EXPECT_EQ(run({2, 2},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   std::vector<float> x = {0, 0};
-                  if (seat.rank == 3) x = {7, 8};
+                  if (context.rank == 3) x = {7, 8};
                   group.broadcast(std::span(x), 3);
                   check(x[0] == 7 && x[1] == 8, "the root's values");
-                  // Two that mean to provide, and (from the others' view) nobody who does.
+                  // Half of the ranks name root 0, the others root 1.
                   const Error two =
-                      failure_of([&] { group.broadcast(std::span(x), seat.rank < 2 ? 0 : 1); });
+                      failure_of([&] { group.broadcast(std::span(x), context.rank < 2 ? 0 : 1); });
                   check(two.code == TUTTI_FAILED_PRECONDITION, two.what());
                   check_contains(two, "root=0");
                   check_contains(two, "root=1");
@@ -148,11 +148,11 @@ TEST_F(Faults, BroadcastHasOneProvider) {
 
 TEST_F(Faults, MembershipMistakes) {
   EXPECT_EQ(run({1, 1},
-                [](const Seat& seat) {
-                  Group group = seat.join();
-                  const Error twice = failure_of([&] { (void)seat.join(2'000); });
+                [](const RankContext& context) {
+                  Group group = context.join();
+                  const Error twice = failure_of([&] { (void)context.join(2'000); });
                   check(twice.code == TUTTI_ALREADY_EXISTS, twice.what());
-                  Seat larger = seat;
+                  RankContext larger = context;
                   larger.world_size = 3;
                   larger.rank = 2;
                   check(failure_of([&] { (void)larger.join(2'000); }).code != TUTTI_OK,
@@ -172,21 +172,21 @@ TEST_F(Faults, MembershipMistakes) {
             "");
 }
 
-// Told at once to both, whoever came first, with both sizes.
+// Both get it at once, whichever came first, with both sizes.
 TEST_F(Faults, WorldSizesThatDiffer) {
   const std::vector<int> layouts[] = {{1, 1}, {2, 0}};  // On two hosts, and on one.
   for (const std::vector<int>& layout : layouts) {
-    std::vector<Trainer> trainers = mesh_.start("job", layout, [](const Seat& given) {
-      Seat seat = given;
-      if (seat.rank == 1) seat.world_size = 3;
+    std::vector<Trainer> trainers = mesh_.start("job", layout, [](const RankContext& given) {
+      RankContext context = given;
+      if (context.rank == 1) context.world_size = 3;
       const auto begin = std::chrono::steady_clock::now();
-      const Error error = failure_of([&] { (void)seat.join(60'000); });
+      const Error error = failure_of([&] { (void)context.join(60'000); });
       check(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30), "at once");
       check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
       check_contains(error, "2 for rank 0 (host a, pid ");
       check_contains(error, "3 for rank 1 (host ");
     });
-    EXPECT_EQ(ProcessMesh::wait(trainers), "");
+    EXPECT_EQ(TestMesh::wait(trainers), "");
   }
 }
 

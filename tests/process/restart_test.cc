@@ -1,11 +1,11 @@
-// Agents that are killed, restarted or stopped while jobs run and trainers join: who comes late is
-// answered in time, and who may go on does.
+// Agents that are killed, restarted or stopped while jobs run and trainers join: running jobs go
+// on, and every join is answered in time.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/prctl.h>
 
-#include "tests/support/process_mesh.h"
+#include "tests/support/test_mesh.h"
 
 namespace tutti {
 namespace {
@@ -14,51 +14,51 @@ using testing::check;
 using testing::check_contains;
 using testing::check_works;
 using testing::failure_of;
-using testing::ProcessMesh;
-using testing::say;
-using testing::Seat;
+using testing::RankContext;
+using testing::TestMesh;
 using testing::Trainer;
+using testing::write_line;
 
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kJoinMs = 2'000;
-// By rights half a second: the machine may be busy.
+// Half a second is promised; the machine may be busy.
 constexpr std::chrono::milliseconds kLateMost{2'500};
 
-// Fails to join, but not later than it asked for.
-Error refused_in_time(const Seat& seat, int timeout_ms = kJoinMs) {
+// The join fails, but within its timeout.
+Error refused_in_time(const RankContext& context, int timeout_ms = kJoinMs) {
   const auto begin = SteadyClock::now();
-  Error error = failure_of([&] { (void)seat.join(timeout_ms); });
+  Error error = failure_of([&] { (void)context.join(timeout_ms); });
   check(SteadyClock::now() - begin < std::chrono::milliseconds(timeout_ms) + kLateMost,
         "in time: " + std::string(error.what()));
   return error;
 }
 
-// While no agent serves the socket, or the coordinator is away, nothing can be joined.
+// Without an agent or a coordinator no join succeeds.
 bool may_try_again(const Error& error, SteadyClock::time_point begin) {
   poll(nullptr, 0, 20);
   return error.code == TUTTI_UNAVAILABLE && SteadyClock::now() < begin + std::chrono::seconds(60);
 }
 
-Group join_once_served(const Seat& seat) {
+Group join_once_served(const RankContext& context) {
   for (const auto begin = SteadyClock::now();;) {
     try {
-      return seat.join(20'000);
+      return context.join(20'000);
     } catch (const Error& error) {
       if (!may_try_again(error, begin)) throw;
     }
   }
 }
 
-Error refused_once_served(const Seat& seat) {
+Error refused_once_served(const RankContext& context) {
   const auto begin = SteadyClock::now();
-  Error error = refused_in_time(seat);
-  while (may_try_again(error, begin)) error = refused_in_time(seat);
+  Error error = refused_in_time(context);
+  while (may_try_again(error, begin)) error = refused_in_time(context);
   return error;
 }
 
-void join_and_work(const Seat& seat) {
-  Group group = join_once_served(seat);
+void join_and_work(const RankContext& context) {
+  Group group = join_once_served(context);
   check_works(group);
 }
 
@@ -66,7 +66,7 @@ class RestartMesh : public ::testing::Test {
  protected:
   explicit RestartMesh(int hosts = 2) : mesh_(hosts) {}
 
-  // In the place of the one that was killed; serves soon.
+  // Starts another agent in place of the killed one.
   void start_agent(int index) const {
     const LocalMesh::Host& host = mesh_.host(index);
     const std::filesystem::path home = std::filesystem::path(host.socket).parent_path();
@@ -92,30 +92,30 @@ class RestartMesh : public ::testing::Test {
     }
   }
 
-  ProcessMesh mesh_;
+  TestMesh mesh_;
 };
 
 struct RestartLoneHost : RestartMesh {
   RestartLoneHost() : RestartMesh(1) {}
 };
 
-// Works with the others until one dies, then forms the next epoch with who comes.
-void outlive_a_rank(const Seat& seat) {
-  Group group = seat.join();
+// Runs operations until a rank dies, then joins the next epoch.
+void outlive_a_rank(const RankContext& context) {
+  Group group = context.join();
   check_works(group);
-  say("ready");
-  if (seat.rank == seat.world_size - 1) pause();
+  write_line("ready");
+  if (context.rank == context.world_size - 1) pause();
   const Error error = failure_of([&] {
     for (;;) check_works(group);
   });
-  check(error.code == TUTTI_UNAVAILABLE && error.rank == seat.world_size - 1, error.what());
-  group = join_once_served(seat);
+  check(error.code == TUTTI_UNAVAILABLE && error.rank == context.world_size - 1, error.what());
+  group = join_once_served(context);
   check(group.epoch() == 2, "epoch " + std::to_string(group.epoch()));
   check_works(group);
 }
 
-void lose_a_rank_and_the_coordinator(const ProcessMesh& mesh, std::vector<Trainer>& trainers) {
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "ready");
+void lose_a_rank_and_the_coordinator(const TestMesh& mesh, std::vector<Trainer>& trainers) {
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
   kill(mesh.host(0).agent, SIGKILL);
   trainers.back().kill(SIGKILL);
   EXPECT_EQ(trainers.back().wait(), "killed by signal 9");
@@ -126,36 +126,37 @@ TEST_F(RestartLoneHost, JobWhoseRankDiedMeanwhileFormsItsNextEpoch) {
   std::vector<Trainer> trainers = mesh_.start("job", {3}, outlive_a_rank);
   lose_a_rank_and_the_coordinator(mesh_, trainers);
   start_agent(0);
-  trainers.emplace_back(Seat{"job", mesh_.host(0).socket, 2, 3}, [](const Seat& seat) {
-    Group group = join_once_served(seat);
-    check(group.epoch() == 2, "epoch " + std::to_string(group.epoch()));
-    check_works(group);
-  });
-  EXPECT_EQ(ProcessMesh::wait(trainers), "") << mesh_.log_tails();
+  trainers.emplace_back(RankContext{"job", mesh_.host(0).socket, 2, 3},
+                        [](const RankContext& context) {
+                          Group group = join_once_served(context);
+                          check(group.epoch() == 2, "epoch " + std::to_string(group.epoch()));
+                          check_works(group);
+                        });
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 
 TEST_F(RestartLoneHost, WhoOutlivesARankThatNeverComesBackIsToldWhoIsMissing) {
-  std::vector<Trainer> trainers = mesh_.start("job", {2}, [](const Seat& seat) {
-    Group group = seat.join();
+  std::vector<Trainer> trainers = mesh_.start("job", {2}, [](const RankContext& context) {
+    Group group = context.join();
     check_works(group);
-    say("ready");
-    if (seat.rank == 1) pause();
+    write_line("ready");
+    if (context.rank == 1) pause();
     (void)failure_of([&] {
       for (;;) check_works(group);
     });
-    say("failed");
+    write_line("failed");
     pause();
   });
   lose_a_rank_and_the_coordinator(mesh_, trainers);
-  ASSERT_EQ(trainers[0].line(), "failed");
+  ASSERT_EQ(trainers[0].read_line(), "failed");
   trainers[0].kill(SIGKILL);
   EXPECT_EQ(trainers[0].wait(), "killed by signal 9");
   start_agent(0);
-  Trainer again(Seat{"job", mesh_.host(0).socket, 0, 2}, [](const Seat& seat) {
-    const Error error = refused_once_served(seat);
+  Trainer again(RankContext{"job", mesh_.host(0).socket, 0, 2}, [](const RankContext& context) {
+    const Error error = refused_once_served(context);
     check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
     check_contains(error, "rank 1 of 2 has not joined");
-    check(refused_in_time(seat).code == TUTTI_DEADLINE_EXCEEDED, "again");
+    check(refused_in_time(context).code == TUTTI_DEADLINE_EXCEEDED, "again");
   });
   EXPECT_EQ(again.wait(), "") << mesh_.log_tails();
 }
@@ -164,32 +165,33 @@ TEST_F(RestartMesh, JobOnTwoHostsWhoseRankDiedMeanwhileFormsItsNextEpoch) {
   std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, outlive_a_rank);
   lose_a_rank_and_the_coordinator(mesh_, trainers);
   start_agent(0);
-  trainers.emplace_back(Seat{"job", mesh_.host(1).socket, 3, 4}, join_and_work);
-  EXPECT_EQ(ProcessMesh::wait(trainers), "") << mesh_.log_tails();
+  trainers.emplace_back(RankContext{"job", mesh_.host(1).socket, 3, 4}, join_and_work);
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 
-// ---- Who joins while an agent is stopped, or dies ----
+// ---- Joins while an agent is stopped, or dies ----
 
 TEST_F(RestartMesh, JoinAtAStoppedAgentFailsInTimeAndNamesIt) {
   const pid_t agent = mesh_.host(1).agent;
   kill(agent, SIGSTOP);
-  Trainer trainer(Seat{"job", mesh_.host(1).socket, 1, 2}, [agent](const Seat& seat) {
-    const Error error = refused_in_time(seat);
-    check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
-    check_contains(error, "(pid " + std::to_string(agent) + ") did not answer rank 1");
-  });
+  Trainer trainer(
+      RankContext{"job", mesh_.host(1).socket, 1, 2}, [agent](const RankContext& context) {
+        const Error error = refused_in_time(context);
+        check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
+        check_contains(error, "(pid " + std::to_string(agent) + ") did not answer rank 1");
+      });
   EXPECT_EQ(trainer.wait(), "");
   kill(agent, SIGCONT);
   EXPECT_EQ(mesh_.run("job", {1, 1}, join_and_work), "");
 }
 
-// The joins are under way when it stops; the worker of the other host answers in its stead.
+// The joins are under way when it stops; the worker of the other host answers instead.
 TEST_F(RestartMesh, JoinsAtAStoppedCoordinatorFailInTimeAndNameIt) {
   const LocalMesh::Host& coordinator = mesh_.host(0);
   ASSERT_EQ(mesh_.run("job", {1, 1}, join_and_work), "");  // Its workers stay for a while.
   kill(coordinator.agent, SIGSTOP);
-  Trainer trainer(Seat{"job", mesh_.host(1).socket, 1, 2}, [&](const Seat& seat) {
-    const Error error = refused_in_time(seat, 500);
+  Trainer trainer(RankContext{"job", mesh_.host(1).socket, 1, 2}, [&](const RankContext& context) {
+    const Error error = refused_in_time(context, 500);
     check(error.code == TUTTI_DEADLINE_EXCEEDED || error.code == TUTTI_UNAVAILABLE, error.what());
     check_contains(error, coordinator.address);
   });
@@ -199,9 +201,9 @@ TEST_F(RestartMesh, JoinsAtAStoppedCoordinatorFailInTimeAndNameIt) {
 }
 
 TEST_F(RestartMesh, JoinsUnderWayWhenAnAgentIsKilledEndInTime) {
-  const auto wait_in_vain = [](const Seat& seat) {  // There is no rank 2.
-    say("joins");
-    const Error error = refused_in_time(seat, 4'000);
+  const auto wait_in_vain = [](const RankContext& context) {  // There is no rank 2.
+    write_line("joins");
+    const Error error = refused_in_time(context, 4'000);
     if (error.code == TUTTI_DEADLINE_EXCEEDED)
       check_contains(error, "of 3 ha");
     else
@@ -210,11 +212,11 @@ TEST_F(RestartMesh, JoinsUnderWayWhenAnAgentIsKilledEndInTime) {
   for (const int killed : {1, 0}) {
     std::vector<Trainer> trainers;
     for (const int rank : {0, 1})
-      trainers.emplace_back(Seat{"job", mesh_.host(rank).socket, rank, 3}, wait_in_vain);
-    for (const Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "joins");
+      trainers.emplace_back(RankContext{"job", mesh_.host(rank).socket, rank, 3}, wait_in_vain);
+    for (const Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "joins");
     kill(mesh_.host(killed).agent, SIGKILL);
     start_agent(killed);
-    EXPECT_EQ(ProcessMesh::wait(trainers), "") << mesh_.log_tails();
+    EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
     EXPECT_EQ(mesh_.run("job", {1, 1}, join_and_work), "");
   }
 }

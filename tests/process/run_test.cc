@@ -1,5 +1,5 @@
-// `tutti run` and its fellows as people call them: real agents, real ranks, exit codes, nothing
-// left.
+// The commands of `tutti` as users call them: output, exit codes, and no process or file left
+// behind.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -38,7 +38,7 @@ std::vector<std::string> sorted_lines(const std::string& text) {
   return lines;
 }
 
-// Without the first line, which says how to ask for the mesh's status.
+// Returns the text after the first line, which announces the mesh.
 std::string after_announcement(const std::string& err) {
   EXPECT_TRUE(err.starts_with("tutti: mesh of ")) << err;
   return err.substr(std::min(err.find('\n'), err.size() - 1) + 1);
@@ -67,7 +67,7 @@ class CliRun : public testing::Test {
     fs::remove_all(directory_);
   }
 
-  // The child is this shell line, or what it execs. Its temporary files go to a folder of its own.
+  // Starts the shell command, with a TMPDIR of its own.
   pid_t start(const std::string& line) const {
     const pid_t pid = fork();
     if (pid != 0) return pid;
@@ -130,7 +130,7 @@ TEST_F(CliRun, StandardErrorNamesItsRankWhereThereAreSeveral) {
   EXPECT_TRUE(after_announcement(one.err).starts_with("Traceback\nEnd")) << one.err;
 }
 
-TEST_F(CliRun, StandardInputIsRankZeros) {
+TEST_F(CliRun, RankZeroReadsStandardInput) {
   const Outcome run =
       wait_for(start("echo hello | \"$TUTTI\" run --per-host 2 -- sh -c 'cat | sed s/^/$RANK:/'"));
   EXPECT_EQ(run.out, "0:hello\n") << run.err;
@@ -147,7 +147,7 @@ TEST_F(CliRun, ExitCodeIsTheFirstFailedRanksAndTheOthersAreEnded) {
   EXPECT_NE(run.err.find("log of host a:"), std::string::npos) << run.err;
 }
 
-// The trainer fails on one rank, whose process ends only after those of all its victims.
+// The process of the rank that fails first ends after those of all its victims.
 TEST_F(CliRun, FirstFailureInTheJobIsNamedWhicheverProcessEndsFirst) {
   for (const char* mesh : {"--hosts 2 --per-host 2", "--hosts 2 --per-host 1,3", "--per-host 4",
                            "--hosts 2 --per-host 2 --keep-going"})
@@ -166,7 +166,7 @@ TEST_F(CliRun, FirstFailureInTheJobIsNamedWhicheverProcessEndsFirst) {
     }
 }
 
-// As an interpreter may that uploads its logs when it ends. It outlasts the two seconds of others.
+// A rank may take long to end, for example to upload logs: here longer than the usual grace of 2 s.
 TEST_F(CliRun, FirstFailureIsNamedEvenIfItIsSlowToEnd) {
   for (const char* mode : {"fail-late", "all-late"}) {
     const Outcome run =
@@ -176,14 +176,14 @@ TEST_F(CliRun, FirstFailureIsNamedEvenIfItIsSlowToEnd) {
   }
 }
 
-// Rank 1 left on purpose and ends well: the failure is its victim's.
+// Rank 1 leaves on purpose and ends with 0: the failure is that of rank 0.
 TEST_F(CliRun, RankThatLeftAndEndsWellIsNotBlamed) {
   const Outcome run = tutti("run --per-host 2 -- \"$TRAINER\" leave-first 1");
   EXPECT_EQ(run.code, 1) << run.err;
   EXPECT_NE(run.err.find("\ntutti: rank 0 (host a, pid "), std::string::npos) << run.err;
 }
 
-TEST_F(CliRun, RankThatHeedsNothingIsKilled) {
+TEST_F(CliRun, RankThatIgnoresSignalsIsKilled) {
   const Outcome run = tutti(
       "run --per-host 2 -- sh -c 'test $RANK = 1 && exit 3; trap \"\" TERM INT; while :; do sleep "
       "600; done'");
@@ -196,8 +196,8 @@ TEST_F(CliRun, KilledRankGives128PlusItsSignal) {
   EXPECT_NE(run.err.find("was killed by SIGKILL"), std::string::npos) << run.err;
 }
 
-// They outlast the two seconds after which they would be ended.
-TEST_F(CliRun, KeepGoingLeavesTheOthersBe) {
+// The others run longer than the two seconds after which they would be ended.
+TEST_F(CliRun, KeepGoingDoesNotEndTheOthers) {
   const Outcome run = tutti(
       "run --per-host 3 --keep-going --label -- sh -c 'test $RANK = 1 && exit 5; sleep 3; echo "
       "done'");

@@ -1,11 +1,11 @@
-// One rank of what cli_run_test has `tutti run` start.
+// A rank that process_run_test starts with `tutti run`.
 //
-//   cli_trainer fail-first RANK   that rank leaves the job, waits for the end of all the others'
+//   run_trainer fail-first RANK   that rank leaves the job, waits for the end of all the others'
 //                                 processes, and ends with code 7; theirs end with 1, saying why
-//   cli_trainer fail-late RANK    the same, but it takes another 3 s to end
-//   cli_trainer all-late RANK     the same, and the others take 4 s to end after they failed
-//   cli_trainer leave-first RANK  the same, but it ends with code 0
-//   cli_trainer meet              rank 0 listens at MASTER_ADDR:MASTER_PORT, the others connect
+//   run_trainer fail-late RANK    the same, but it takes another 3 s to end
+//   run_trainer all-late RANK     the same, and the others take 4 s to end after they failed
+//   run_trainer leave-first RANK  the same, but it ends with code 0
+//   run_trainer meet              rank 0 listens at MASTER_ADDR:MASTER_PORT, the others connect
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -28,7 +28,7 @@ void check(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-// Of all ranks, descriptors that become readable when their processes end.
+// Returns a pidfd of every rank's process: it becomes readable when the process ends.
 std::vector<int> watch_processes(tutti::Group& group) {
   std::vector<int32_t> mine = {getpid()};
   std::vector<int32_t> all(static_cast<size_t>(group.world_size()));
@@ -36,7 +36,7 @@ std::vector<int> watch_processes(tutti::Group& group) {
   std::vector<int> watched;
   for (const int32_t pid : all)
     watched.push_back(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  group.barrier();  // Nobody ends before everybody watches.
+  group.barrier();  // No rank ends before all watch it.
   return watched;
 }
 

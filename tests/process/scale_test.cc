@@ -1,8 +1,8 @@
-// Many hosts: an agent, a worker and a trainer each, all real processes of this machine.
+// Many hosts, each with a real agent, worker and trainer.
 #include <gtest/gtest.h>
 
-#include "tests/support/proc_figures.h"
-#include "tests/support/process_mesh.h"
+#include "tests/support/proc_counters.h"
+#include "tests/support/test_mesh.h"
 
 namespace tutti {
 namespace {
@@ -10,36 +10,38 @@ namespace {
 using testing::all_reduce_of;
 using testing::check;
 using testing::check_works;
-using testing::ProcessMesh;
-using testing::Seat;
+using testing::RankContext;
+using testing::TestMesh;
 
 TEST(ScaleMeshTest, SixtyFourAgentsFormAJobThatWorks) {
   constexpr int kHosts = 64;
-  ProcessMesh mesh(kHosts);
-  const std::string reports = mesh.run("wide", std::vector<int>(kHosts, 1), [](const Seat& seat) {
-    Group group = seat.join();
-    check(group.world_size() == kHosts, "a world of 64");
-    check_works(group);
-    Options options;
-    options.strategy = "tree:4";
-    all_reduce_of(group, 1000, options);
-    group.leave();
-  });
+  TestMesh mesh(kHosts);
+  const std::string reports =
+      mesh.run("wide", std::vector<int>(kHosts, 1), [](const RankContext& context) {
+        Group group = context.join();
+        check(group.world_size() == kHosts, "a world of 64");
+        check_works(group);
+        Options options;
+        options.strategy = "tree:4";
+        all_reduce_of(group, 1000, options);
+        group.leave();
+      });
   EXPECT_EQ(reports, "");
 }
 
-// Two hosts, so that the leader has something to choose: what it learnt is in its report alone.
+// Two hosts, so that the leader has a choice of strategies; only its report has the timings.
 TEST(ScaleMeshTest, TheDecidingWorkerReportsWhatItLearnt) {
-  ProcessMesh mesh(2);
-  std::vector<testing::Trainer> trainers = mesh.start("learn", {1, 1}, [](const Seat& seat) {
-    Group group = seat.join();
-    for (int i = 0; i < 50; ++i) all_reduce_of(group, 50'000);
-    if (seat.rank == 0) testing::say("learnt");
-    group.barrier();
-    all_reduce_of(group, 1);
-    pause();
-  });
-  EXPECT_EQ(trainers[0].line(), "learnt");
+  TestMesh mesh(2);
+  std::vector<testing::Trainer> trainers =
+      mesh.start("learn", {1, 1}, [](const RankContext& context) {
+        Group group = context.join();
+        for (int i = 0; i < 50; ++i) all_reduce_of(group, 50'000);
+        if (context.rank == 0) testing::write_line("learnt");
+        group.barrier();
+        all_reduce_of(group, 1);
+        pause();
+      });
+  EXPECT_EQ(trainers[0].read_line(), "learnt");
   const v1::WorkerReport leader = testing::worker_report(mesh, 0, "learn");
   const v1::WorkerReport member = testing::worker_report(mesh, 1, "learn");
   EXPECT_FALSE(member.has_tuning());

@@ -1,25 +1,24 @@
-// Acceptance: the checks of four known systems that ask for values. Each test carries its check's
-// number.
+// Acceptance checks of four known systems about values; each test has its check's number.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "tests/support/process_mesh.h"
+#include "tests/support/test_mesh.h"
 
 namespace tutti {
 namespace {
 
 using testing::check;
-using testing::ProcessMesh;
-using testing::Seat;
+using testing::RankContext;
+using testing::TestMesh;
 
 const std::vector<std::string> kStrategies = {"centralized", "tree:1", "tree:2", "tree:5", "ring"};
 
-// One mesh for the whole file; jobs are isolated by name.
+// One mesh for the whole file; each test has its own job.
 class Values : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { mesh_ = new ProcessMesh(4); }
+  static void SetUpTestSuite() { mesh_ = new TestMesh(4); }
   static void TearDownTestSuite() { delete std::exchange(mesh_, nullptr); }
 
   static std::string job() {
@@ -29,10 +28,10 @@ class Values : public ::testing::Test {
     return mesh_->run(job(), per_host, body);
   }
 
-  static ProcessMesh* mesh_;
+  static TestMesh* mesh_;
 };
 
-ProcessMesh* Values::mesh_ = nullptr;
+TestMesh* Values::mesh_ = nullptr;
 
 void check_equal(const std::vector<float>& got, const std::vector<float>& want,
                  const std::string& where) {
@@ -41,9 +40,9 @@ void check_equal(const std::vector<float>& got, const std::vector<float>& want,
                                     std::to_string(got[i]) + ", not " + std::to_string(want[i]));
 }
 
-void sum_and_mean(const Seat& seat) {
-  Group group = seat.join();
-  const auto r = static_cast<float>(seat.rank);
+void sum_and_mean(const RankContext& context) {
+  Group group = context.join();
+  const auto r = static_cast<float>(context.rank);
   for (const std::string& strategy : kStrategies) {
     std::vector<float> x = {r, r + 1, r + 2, r + 3};
     group.all_reduce(std::span(x), sum, {.strategy = strategy});
@@ -61,7 +60,7 @@ TEST_F(Values, SumAndMeanOfFourUnderEveryStrategy) {
 
 TEST(ValuesOverGrpc, SumAndMeanOfFourUnderEveryStrategy) {
   setenv("TUTTI_TRANSPORT", "grpc", 1);
-  const ProcessMesh mesh(2);
+  const TestMesh mesh(2);
   unsetenv("TUTTI_TRANSPORT");
   EXPECT_EQ(mesh.run("grpc", {2, 2}, sum_and_mean), "");
   EXPECT_NE(mesh.log_tails().find("at grpc://"), std::string::npos);
@@ -69,8 +68,8 @@ TEST(ValuesOverGrpc, SumAndMeanOfFourUnderEveryStrategy) {
 
 TEST_F(Values, OneRankKeepsItsInput) {
   EXPECT_EQ(run({1},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   for (const std::string& strategy : kStrategies)
                     for (const tutti_op op : {sum, mean}) {
                       std::vector<float> x = {-0.0f, 1e-45f, INFINITY, 3.25f};
@@ -83,33 +82,44 @@ TEST_F(Values, OneRankKeepsItsInput) {
 }
 
 // all_reduce of `count` elements of rank + 1 under ring; the exact sum everywhere.
-void ring_of(const Seat& seat, size_t count, bool ones) {
-  Group group = seat.join();
-  std::vector<float> x(count, ones ? 1.0f : static_cast<float>(seat.rank + 1));
+void ring_of(const RankContext& context, size_t count, bool ones) {
+  Group group = context.join();
+  std::vector<float> x(count, ones ? 1.0f : static_cast<float>(context.rank + 1));
   group.all_reduce(std::span(x), sum, {.strategy = "ring"});
-  const int n = seat.world_size;
+  const int n = context.world_size;
   const auto want = static_cast<float>(ones ? n : n * (n + 1) / 2);
   check_equal(x, std::vector<float>(count, want), std::to_string(n) + " ranks");
 }
 
 TEST_F(Values, RingOfFewerElementsThanRanks) {
-  EXPECT_EQ(mesh_->run("a", {3}, [](const Seat& seat) { ring_of(seat, 3, false); }), "");
-  EXPECT_EQ(mesh_->run("b", {4}, [](const Seat& seat) { ring_of(seat, 3, false); }), "");
-  EXPECT_EQ(mesh_->run("c", {1, 1, 1, 1}, [](const Seat& seat) { ring_of(seat, 3, false); }), "");
+  EXPECT_EQ(mesh_->run("a", {3}, [](const RankContext& context) { ring_of(context, 3, false); }),
+            "");
+  EXPECT_EQ(mesh_->run("b", {4}, [](const RankContext& context) { ring_of(context, 3, false); }),
+            "");
+  EXPECT_EQ(
+      mesh_->run("c", {1, 1, 1, 1}, [](const RankContext& context) { ring_of(context, 3, false); }),
+      "");
 }
 
 TEST_F(Values, RingOfUnevenSlices) {
-  EXPECT_EQ(mesh_->run("a", {2, 2}, [](const Seat& seat) { ring_of(seat, 5, false); }), "");
-  EXPECT_EQ(mesh_->run("b", {2, 2, 2, 2}, [](const Seat& seat) { ring_of(seat, 9, true); }), "");
-  EXPECT_EQ(mesh_->run("c", {1, 1, 1}, [](const Seat& seat) { ring_of(seat, 4, false); }), "");
-  EXPECT_EQ(mesh_->run("d", {3, 3}, [](const Seat& seat) { ring_of(seat, 13, false); }), "");
+  EXPECT_EQ(mesh_->run("a", {2, 2}, [](const RankContext& context) { ring_of(context, 5, false); }),
+            "");
+  EXPECT_EQ(
+      mesh_->run("b", {2, 2, 2, 2}, [](const RankContext& context) { ring_of(context, 9, true); }),
+      "");
+  EXPECT_EQ(
+      mesh_->run("c", {1, 1, 1}, [](const RankContext& context) { ring_of(context, 4, false); }),
+      "");
+  EXPECT_EQ(
+      mesh_->run("d", {3, 3}, [](const RankContext& context) { ring_of(context, 13, false); }), "");
 }
 
 TEST_F(Values, TinyAndEmptyTensors) {
-  EXPECT_EQ(mesh_->run("a", {2, 2}, [](const Seat& seat) { ring_of(seat, 4, false); }), "");
+  EXPECT_EQ(mesh_->run("a", {2, 2}, [](const RankContext& context) { ring_of(context, 4, false); }),
+            "");
   EXPECT_EQ(run({2, 1},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   for (const std::string& strategy : kStrategies) {
                     std::vector<float> empty;
                     group.all_reduce(std::span(empty), sum, {.strategy = strategy});
@@ -120,12 +130,12 @@ TEST_F(Values, TinyAndEmptyTensors) {
 
 TEST_F(Values, TwoDimensionsUnderEveryStrategy) {
   EXPECT_EQ(run({2, 1},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   for (const std::string& strategy : kStrategies) {
                     std::vector<float> x(35), want(35);
                     for (int i = 0; i < 35; ++i) {
-                      x[i] = static_cast<float>(i + seat.rank);
+                      x[i] = static_cast<float>(i + context.rank);
                       want[i] = static_cast<float>(3 * i + 3);
                     }
                     group.all_reduce(std::span(x), sum, {.strategy = strategy});
@@ -137,10 +147,10 @@ TEST_F(Values, TwoDimensionsUnderEveryStrategy) {
 
 TEST_F(Values, MeanIsOverRanksNotHosts) {
   EXPECT_EQ(run({3, 1},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   for (const std::string& strategy : kStrategies) {
-                    std::vector<float> x(10, static_cast<float>(seat.rank));
+                    std::vector<float> x(10, static_cast<float>(context.rank));
                     group.all_reduce(std::span(x), mean, {.strategy = strategy});
                     check_equal(x, std::vector<float>(10, 1.5), strategy);
                   }
@@ -150,13 +160,13 @@ TEST_F(Values, MeanIsOverRanksNotHosts) {
 
 TEST_F(Values, AHundredOperationsInOneSession) {
   EXPECT_EQ(run({2, 2},
-                [](const Seat& seat) {
-                  Group group = seat.join();
+                [](const RankContext& context) {
+                  Group group = context.join();
                   constexpr size_t kSizes[] = {1, 1000, 3, 4096, 0, 100'000, 17};
                   for (int i = 0; i < 100; ++i) {
                     std::vector<int64_t> x(kSizes[i % 7]);
                     for (size_t j = 0; j < x.size(); ++j)
-                      x[j] = static_cast<int64_t>(j) * (seat.rank + 1) + i;
+                      x[j] = static_cast<int64_t>(j) * (context.rank + 1) + i;
                     group.all_reduce(std::span(x), sum, {.strategy = kStrategies[i % 5]});
                     for (size_t j = 0; j < x.size(); ++j)
                       check(x[j] == static_cast<int64_t>(j) * 10 + 4 * i,
@@ -172,15 +182,15 @@ float value16(int rank, size_t i) {
          std::exp(static_cast<float>(rank % 5));
 }
 
-void every_pair(const Seat& seat) {
-  Group group = seat.join(120'000);
+void every_pair(const RankContext& context) {
+  Group group = context.join(120'000);
   std::vector<float> input(kElements16);
   std::vector<double> reference(kElements16, 0.0), magnitude(kElements16, 0.0);
   for (size_t i = 0; i < kElements16; ++i) {
-    input[i] = value16(seat.rank, i);
-    for (int rank = 0; rank < seat.world_size; ++rank) {
-      reference[i] += value16(rank, i) / seat.world_size;
-      magnitude[i] += std::abs(value16(rank, i)) / seat.world_size;
+    input[i] = value16(context.rank, i);
+    for (int rank = 0; rank < context.world_size; ++rank) {
+      reference[i] += value16(rank, i) / context.world_size;
+      magnitude[i] += std::abs(value16(rank, i)) / context.world_size;
     }
   }
   for (const std::string& local : kStrategies)
@@ -192,7 +202,7 @@ void every_pair(const Seat& seat) {
       check(first == second, strategy + ": two runs differ");
       for (size_t i = 0; i < kElements16; ++i)
         check(std::abs(first[i] - reference[i]) <= 1e-5 * magnitude[i], strategy + ": wrong");
-      // Ranks agree bit for bit where the largest and the smallest are the same.
+      // All ranks have the same bits where the largest and the smallest are equal.
       std::vector<int32_t> bits(kElements16), lowest(kElements16);
       std::memcpy(bits.data(), first.data(), kElements16 * 4);
       lowest = bits;

@@ -1,17 +1,17 @@
-// Memory that runs out when a test says so: scarce_memory.cc replaces operator new.
+// Allocation failures on demand: scarce_memory.cc replaces operator new.
 #pragma once
 
 #include <cstdint>
 
 namespace tutti::testing {
 
-// Of this thread alone: the others' allocations go on.
-inline thread_local int64_t allocations_left = -1;  // -1: all succeed.
+// For this thread alone.
+inline thread_local int64_t allocations_left = -1;  // The next one fails; -1: none.
 inline thread_local bool throws_something_else = false;
 inline thread_local bool has_failed = false;
-inline thread_local bool none_left = false;  // All fail.
+inline thread_local bool none_left = false;  // All allocations fail.
 
-// None succeeds meanwhile.
+// While it lives, all allocations fail.
 class NoMemory {
  public:
   NoMemory() { none_left = true; }

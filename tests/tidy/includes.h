@@ -89,7 +89,7 @@ inline const std::vector<Home> kHomes = {
       "tests/client/", "tests/process/"}},
     {"linux/memfd.h", {"daemon/session/", "daemon/device/", "client/", "tests/session/"}},
     {"sys/un.h",
-     {"daemon/agent/notify.", "daemon/launch/ready.", "daemon/session/", "client/",
+     {"daemon/agent/notify.", "daemon/launch/notify_socket.", "daemon/session/", "client/",
       "tests/session/"}},
     {"google/protobuf", {}},
 };

@@ -9,18 +9,18 @@
 #include <thread>
 
 #include "tests/process/board_fixture.h"
-#include "tests/support/proc_figures.h"
+#include "tests/support/proc_counters.h"
 
 namespace tutti {
 namespace {
 
 using testing::check;
 using testing::check_works;
-using testing::ProcessMesh;
-using testing::say;
-using testing::Seat;
-using testing::Signals;
+using testing::RankContext;
+using testing::SharedCounters;
+using testing::TestMesh;
 using testing::Trainer;
+using testing::write_line;
 
 using CoreSet = std::set<int>;
 
@@ -55,7 +55,7 @@ void bind_process(const CoreSet& cores) {
 }
 
 // All threads of the worker must agree.
-CoreSet cores_of_worker(const ProcessMesh& mesh) {
+CoreSet cores_of_worker(const TestMesh& mesh) {
   const uint32_t pid = testing::worker_report(mesh, 0, "job").pid();
   std::set<CoreSet> found;
   for (const pid_t thread : threads_of(std::to_string(pid))) found.insert(cores_of_thread(thread));
@@ -69,8 +69,8 @@ struct WorkerCores : ::testing::Test {
   const CoreSet first = {*all.begin()};
   const CoreSet last = {*all.rbegin()};
   const CoreSet both = {*all.begin(), *all.rbegin()};
-  Signals signals;
-  ProcessMesh mesh{1};
+  SharedCounters signals;
+  TestMesh mesh{1};
 
   void SetUp() override {
     if (all.size() == 1) GTEST_SKIP() << "this machine has one core";
@@ -84,12 +84,12 @@ TEST_F(WorkerCores, AreThoseOfTheTrainersOfTheEpoch) {
   };
   const std::vector<Epoch> epochs = {
       {{last, last}, last}, {{first, last}, both}, {{all, all}, all}, {{last, all}, all}};
-  std::vector<Trainer> trainers = mesh.start("job", {2}, [&](const Seat& seat) {
+  std::vector<Trainer> trainers = mesh.start("job", {2}, [&](const RankContext& context) {
     for (int epoch = 0; const auto& [bound, worker] : epochs) {
-      bind_process(bound[seat.rank]);
-      Group group = seat.join();
+      bind_process(bound[context.rank]);
+      Group group = context.join();
       check_works(group);
-      say("joined");
+      write_line("joined");
       signals.wait_for(0, ++epoch);
       group.leave();
       ++signals[1];
@@ -97,11 +97,11 @@ TEST_F(WorkerCores, AreThoseOfTheTrainersOfTheEpoch) {
     }
   });
   for (const Epoch& epoch : epochs) {
-    for (Trainer& trainer : trainers) ASSERT_EQ(trainer.line(), "joined");
+    for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "joined");
     EXPECT_EQ(cores_of_worker(mesh), epoch.worker);
     ++signals[0];
   }
-  EXPECT_EQ(ProcessMesh::wait(trainers), "");
+  EXPECT_EQ(TestMesh::wait(trainers), "");
 }
 
 TEST_F(WorkerCores, AreSpareWhereTheyOutnumberTheTrainers) {
@@ -117,7 +117,7 @@ TEST_F(WorkerCores, AreSpareWhereTheyOutnumberTheTrainers) {
 
 // OpenMP runtimes may bind each thread to one core.
 TEST_F(WorkerCores, AreThoseOfAllThreadsOfATrainer) {
-  Trainer trainer({"job", mesh.host(0).socket, 0, 1}, [&](const Seat& seat) {
+  Trainer trainer({"job", mesh.host(0).socket, 0, 1}, [&](const RankContext& context) {
     bind_process(last);
     std::jthread helper([&](const std::stop_token& stop) {
       bind(0, first);
@@ -125,11 +125,11 @@ TEST_F(WorkerCores, AreThoseOfAllThreadsOfATrainer) {
       while (!stop.stop_requested()) sched_yield();
     });
     signals.wait_for(1, 1);
-    Group group = seat.join();
-    say("joined");
+    Group group = context.join();
+    write_line("joined");
     signals.wait_for(0, 1);
   });
-  ASSERT_EQ(trainer.line(), "joined");
+  ASSERT_EQ(trainer.read_line(), "joined");
   EXPECT_EQ(cores_of_worker(mesh), both);
   ++signals[0];
   EXPECT_EQ(trainer.wait(), "");

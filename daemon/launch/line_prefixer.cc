@@ -1,11 +1,11 @@
-#include "daemon/launch/labelled.h"
+#include "daemon/launch/line_prefixer.h"
 
 #include <utility>
 
 namespace tutti {
 
-std::string Labelled::add(std::string_view bytes) {
-  // What is pending was searched before; only a \r at its end waits for what follows.
+std::string LinePrefixer::add(std::string_view bytes) {
+  // The pending bytes were searched before; a \r at their end may be half of a \r\n.
   size_t at = pending_.ends_with('\r') ? pending_.size() - 1 : pending_.size();
   pending_ += bytes;
   std::string out;
@@ -14,17 +14,17 @@ std::string Labelled::add(std::string_view bytes) {
     const bool returns = pending_[at] == '\r';
     if (returns && at + 1 == pending_.size()) break;
     at += returns && pending_[at + 1] == '\n' ? 2 : 1;
-    out.append(label_).append(pending_, begin, at - begin);
+    out.append(prefix_).append(pending_, begin, at - begin);
     begin = at;
   }
   pending_.erase(0, begin);
-  return pending_.size() < kLabelledLineMax ? out : out + finish();
+  return pending_.size() < kLineBytesMax ? out : out + finish();
 }
 
-std::string Labelled::finish() {
+std::string LinePrefixer::finish() {
   if (pending_.empty()) return "";
   if (pending_.ends_with('\r')) pending_.pop_back();
-  return label_ + std::exchange(pending_, "") + "\n";
+  return prefix_ + std::exchange(pending_, "") + "\n";
 }
 
 }  // namespace tutti

@@ -1,9 +1,8 @@
-#include "daemon/launch/process.h"
+#include "daemon/launch/child_processes.h"
 
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,13 +17,6 @@
 namespace tutti {
 namespace {
 
-sigset_t signal_set(std::initializer_list<int> signals) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : signals) sigaddset(&set, signal);
-  return set;
-}
-
 std::vector<char*> pointers_to(std::vector<std::string>& lines) {
   std::vector<char*> out;
   for (std::string& line : lines) out.push_back(line.data());
@@ -32,22 +24,23 @@ std::vector<char*> pointers_to(std::vector<std::string>& lines) {
   return out;
 }
 
-// In the child, between fork and exec: system calls only. Returns where one fails.
-void become(const SpawnOptions& options, pid_t parent, char** command, char** environment) {
+// Runs in the child between fork and exec: system calls only. Returns where one fails.
+void exec_child(const SpawnOptions& options, pid_t parent, char** command, char** environment) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // The parent died before prctl took hold.
   setpgid(0, 0);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) ::signal(signal, SIG_DFL);
-  const sigset_t none = signal_set({});
+  sigset_t none;
+  sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (options.network >= 0 && setns(options.network, CLONE_NEWNET) != 0) return;
+  if (options.netns >= 0 && setns(options.netns, CLONE_NEWNET) != 0) return;
   const std::array<int, 3> from = {options.in, options.out, options.err};
   for (int fd = 0; fd < 3; ++fd)
     if (from[static_cast<size_t>(fd)] >= 0 && dup2(from[static_cast<size_t>(fd)], fd) < 0) return;
   execvpe(command[0], command, environment);
 }
 
-// The child's errno, or 0 once it runs the program (the pipe closes on exec).
+// Returns the child's errno, or 0 once it runs the program: the pipe closes on exec.
 int exec_errno(int pipe) {
   int error = 0;
   ssize_t bytes = 0;
@@ -56,10 +49,11 @@ int exec_errno(int pipe) {
   return bytes == sizeof error ? error : 0;
 }
 
-// The fourth field of /proc/PID/stat, after a name that may hold anything.
+// Reads the fourth field of /proc/PID/stat; the second is a name that may hold any character.
 pid_t parent_of(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/stat");
-  std::string text(4096, '\0');  // Of a process that ends meanwhile read() fails; iterators throw.
+  std::string text(4096,
+                   '\0');  // read() fails where the process has just ended; iterators would throw.
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   const size_t name_end = text.rfind(')');
@@ -91,9 +85,8 @@ Environment::Environment() {
   }
 }
 
-Environment& Environment::set(const std::string& name, const std::string& value) {
-  values_[name] = value;
-  return *this;
+void Environment::set_default(const std::string& name, const std::string& value) {
+  if (get(name).empty() && !value.empty()) set(name, value);
 }
 
 std::string Environment::get(const std::string& name) const {
@@ -107,31 +100,17 @@ std::vector<std::string> Environment::lines() const {
   return out;
 }
 
-int exit_code_of(int wait_status) {
-  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
 std::string describe_exit(int code) {
   const char* name = code > 128 ? sigabbrev_np(code - 128) : nullptr;
   return name != nullptr ? std::string("was killed by SIG") + name
                          : "exited with code " + std::to_string(code);
 }
 
-ChildProcesses::ChildProcesses(Loop& loop) : loop_(loop) {
+ChildProcesses::ChildProcesses(Loop& loop) : watch_(loop, {SIGCHLD}, [this](int) { reap(); }) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const sigset_t set = signal_set({SIGCHLD});
-  signals_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  require(signals_.valid(), "signalfd for SIGCHLD");
-  require(loop_.watch(signals_.get(), EPOLLIN, [this](uint32_t) { reap(); }).ok(),
-          "watching a fresh signalfd");
 }
 
-ChildProcesses::~ChildProcesses() {
-  loop_.unwatch(signals_.get());
-  end_all();
-}
-
-Result<pid_t> ChildProcesses::spawn(const SpawnOptions& options, Ended ended) {
+Result<pid_t> ChildProcesses::spawn(const SpawnOptions& options, OnExit on_exit) {
   std::vector<std::string> command = options.command;
   std::vector<std::string> environment = options.environment.lines();
   const std::vector<char*> argv = pointers_to(command);
@@ -144,7 +123,7 @@ Result<pid_t> ChildProcesses::spawn(const SpawnOptions& options, Ended ended) {
   const pid_t pid = fork();
   if (pid < 0) return errno_status("cannot start " + options.command.front());
   if (pid == 0) {
-    become(options, parent, const_cast<char**>(argv.data()), const_cast<char**>(envp.data()));
+    exec_child(options, parent, const_cast<char**>(argv.data()), const_cast<char**>(envp.data()));
     const int error = errno;
     if (write(report.get(), &error, sizeof error) < 0) _exit(126);
     _exit(127);
@@ -154,21 +133,20 @@ Result<pid_t> ChildProcesses::spawn(const SpawnOptions& options, Ended ended) {
     waitpid(pid, nullptr, 0);
     return not_found("cannot run '" + options.command.front() + "': " + strerrordesc_np(error));
   }
-  children_[pid] = std::move(ended);
+  children_[pid] = std::move(on_exit);
   return pid;
 }
 
 void ChildProcesses::signal(pid_t pid, int signal) {
-  if (runs(pid)) ::kill(-pid, signal);
+  if (is_running(pid)) ::kill(-pid, signal);
 }
 
 void ChildProcesses::reap() {
-  signalfd_siginfo ignored;
-  while (read(signals_.get(), &ignored, sizeof ignored) > 0) continue;
   int status = 0;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
     const auto child = children_.extract(pid);
-    if (!child.empty()) child.mapped()(exit_code_of(status));
+    if (!child.empty())
+      child.mapped()(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
   }
 }
 
@@ -181,9 +159,6 @@ void ChildProcesses::end_all() {
     }
 }
 
-void block_signals() {
-  const sigset_t set = signal_set({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-}
+void block_launcher_signals() { block_signals({SIGINT, SIGTERM, SIGHUP, SIGCHLD}); }
 
 }  // namespace tutti

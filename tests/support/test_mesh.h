@@ -1,8 +1,6 @@
-// A mesh of real agents and workers, with trainers as forked processes: for what only processes can
-// show.
+// A mesh of real agents and workers for tests, with trainers as forked processes.
 //
-// Make it before this process has threads; trainers are forked from it and use nothing but the
-// client library.
+// Create it before this process has threads. Trainers use nothing but the client library.
 #pragma once
 
 #include <sys/wait.h>
@@ -24,8 +22,8 @@
 
 namespace tutti::testing {
 
-// What a trainer knows of its place. `join` throws tutti::Error.
-struct Seat {
+// What a trainer needs to join its job. join() throws tutti::Error.
+struct RankContext {
   std::string job;
   std::string socket;
   int rank = 0;
@@ -42,12 +40,12 @@ struct Seat {
   }
 };
 
-// Ends the trainer with the sentence, which the test prints.
+// Unless `holds`, ends the trainer with this sentence as its report.
 inline void check(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("check failed: " + what);
 }
 
-// The failure that `act` must end with; a check fails where it ends well.
+// Returns the error that `act` throws; fails the trainer where it throws none.
 inline Error failure_of(const std::function<void()>& act) {
   try {
     act();
@@ -62,7 +60,7 @@ inline void check_contains(const Error& error, const std::string& part) {
         "'" + std::string(error.what()) + "' does not say '" + part + "'");
 }
 
-// One operation, checked by value.
+// Runs one operation and checks its values.
 inline void check_works(Group& group) {
   std::vector<float> x(100, 1.0f);
   group.all_reduce(std::span(x));
@@ -74,19 +72,19 @@ inline void all_reduce_of(Group& group, size_t count, const Options& options = {
   group.all_reduce(std::span(x), sum, options);
 }
 
-// A forked trainer. Its body's exception, or "", comes back as the report.
+// A forked trainer. Its report is the exception of its body, or "".
 class Trainer {
  public:
-  using Body = std::function<void(const Seat&)>;
-  static constexpr unsigned kPatienceSeconds = 240;  // Then SIGALRM: a hang is a failure.
+  using Body = std::function<void(const RankContext&)>;
+  static constexpr unsigned kTimeoutSeconds = 240;  // Then SIGALRM ends it.
 
-  Trainer(const Seat& seat, const Body& body) {
+  Trainer(const RankContext& context, const Body& body) {
     int ends[2];
     if (pipe(ends) != 0) throw std::runtime_error("no pipe");
     pid_ = fork();
     if (pid_ == 0) {
       close(ends[0]);
-      live(seat, body, ends[1]);
+      run_body(context, body, ends[1]);
     }
     close(ends[1]);
     output_ = Fd(ends[0]);
@@ -100,14 +98,14 @@ class Trainer {
   }
 
   void kill(int signal) const { ::kill(pid_, signal); }
-  // Blocks until the trainer has said a line with say(); "" when it ended instead.
-  std::string line() const {
+  // Blocks until the trainer writes a line with write_line(); "" when it ends instead.
+  std::string read_line() const {
     std::string text;
     char byte = 0;
     while (read(output_.get(), &byte, 1) == 1 && byte != '\n') text += byte;
     return text;
   }
-  // The report, once it has ended: "" where all went well.
+  // Waits until it ends, and returns its report.
   std::string wait() {
     std::string text;
     char buffer[4096];
@@ -120,14 +118,14 @@ class Trainer {
   }
 
  private:
-  [[noreturn]] static void live(const Seat& seat, const Body& body, int output) {
-    alarm(kPatienceSeconds);
+  [[noreturn]] static void run_body(const RankContext& context, const Body& body, int output) {
+    alarm(kTimeoutSeconds);
     report_fd() = output;
     std::string text;
     try {
-      body(seat);
+      body(context);
     } catch (const std::exception& error) {
-      text = "rank " + std::to_string(seat.rank) + ": " + error.what();
+      text = "rank " + std::to_string(context.rank) + ": " + error.what();
     }
     (void)!write(output, text.data(), text.size());
     _exit(text.empty() ? 0 : 1);
@@ -144,16 +142,16 @@ class Trainer {
   Fd output_;
 };
 
-// Inside a trainer: a line for the test's Trainer::line().
-inline void say(const std::string& text) {
+// Called in a trainer: writes a line for Trainer::read_line().
+inline void write_line(const std::string& text) {
   const std::string line = text + "\n";
   (void)!write(Trainer::report_fd(), line.data(), line.size());
 }
 
-class ProcessMesh {
+class TestMesh {
  public:
-  explicit ProcessMesh(int hosts, bool netns = false) {
-    block_signals();
+  explicit TestMesh(int hosts, bool netns = false) {
+    block_launcher_signals();
     loop_ = std::make_unique<Loop>();
     children_ = std::make_unique<ChildProcesses>(*loop_);
     LocalMeshOptions options;
@@ -168,7 +166,7 @@ class ProcessMesh {
   std::string log_tails() const { return mesh_->log_tails(); }
   const LocalMesh::Host& host(int index) const { return mesh_->hosts().at(index); }
 
-  // One trainer a rank, host-major.
+  // Starts one trainer per rank, host by host.
   std::vector<Trainer> start(const std::string& job, const std::vector<int>& per_host,
                              const Trainer::Body& body) const {
     int world_size = 0;
@@ -177,12 +175,13 @@ class ProcessMesh {
     for (size_t host = 0; host < per_host.size(); ++host)
       for (int i = 0; i < per_host[host]; ++i) {
         const int rank = static_cast<int>(trainers.size());
-        trainers.emplace_back(Seat{job, mesh_->hosts()[host].socket, rank, world_size}, body);
+        trainers.emplace_back(RankContext{job, mesh_->hosts()[host].socket, rank, world_size},
+                              body);
       }
     return trainers;
   }
 
-  // All trainers' reports; "" where all went well.
+  // Waits for all, and returns the reports that are not "".
   static std::string wait(std::vector<Trainer>& trainers) {
     std::string reports;
     for (Trainer& trainer : trainers) {

@@ -1,5 +1,5 @@
-// Children that do not outlive their nursery, and networks that vanish with their process.
-#include "daemon/launch/process.h"
+// Child processes that do not outlive their parent, and network namespaces that end with theirs.
+#include "daemon/launch/child_processes.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,18 +11,18 @@
 #include <functional>
 #include <string>
 
-#include "daemon/launch/network.h"
+#include "daemon/launch/host_network.h"
 
 namespace tutti {
 namespace {
 
-constexpr Millis kPatience{30'000};
+constexpr Millis kTestTimeout{30'000};
 
-class CliProcess : public testing::Test {
+class ChildProcessesTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { block_signals(); }
+  static void SetUpTestSuite() { block_launcher_signals(); }
 
-  // Runs a shell script to its end; its exit code as the nursery tells it.
+  // Runs a shell script to its end and returns its exit code.
   int run_script(const std::string& script, SpawnOptions options = {}) {
     options.command = {"sh", "-c", script};
     int code = -1;
@@ -33,7 +33,7 @@ class CliProcess : public testing::Test {
   }
 
   void turn_until(const std::function<bool()>& done) {
-    const TimePoint until = Clock::now() + kPatience;
+    const TimePoint until = Clock::now() + kTestTimeout;
     while (!done() && Clock::now() < until) loop_.run_once(until);
     EXPECT_TRUE(done());
   }
@@ -42,7 +42,7 @@ class CliProcess : public testing::Test {
   ChildProcesses children_{loop_};
 };
 
-// Reads what a script wrote into the pipe it was given as standard output.
+// A pipe for the standard output of a script.
 struct Pipe {
   Pipe() {
     int ends[2];
@@ -50,7 +50,7 @@ struct Pipe {
     read_end.reset(ends[0]);
     write_end.reset(ends[1]);
   }
-  std::string line() const {
+  std::string read_line() const {
     std::string out;
     for (char c = 0; read(read_end.get(), &c, 1) == 1 && c != '\n';) out += c;
     return out;
@@ -58,7 +58,7 @@ struct Pipe {
   Fd read_end, write_end;
 };
 
-TEST_F(CliProcess, ExitCodesAreAShells) {
+TEST_F(ChildProcessesTest, ExitCodesAreAShells) {
   EXPECT_EQ(run_script("exit 0"), 0);
   EXPECT_EQ(run_script("exit 3"), 3);
   EXPECT_EQ(run_script("kill -9 $$"), 128 + SIGKILL);
@@ -66,11 +66,11 @@ TEST_F(CliProcess, ExitCodesAreAShells) {
   EXPECT_EQ(describe_exit(128 + SIGKILL), "was killed by SIGKILL");
 }
 
-TEST_F(CliProcess, ChildrenStartWithNoSignalBlocked) {
+TEST_F(ChildProcessesTest, ChildrenStartWithNoSignalBlocked) {
   EXPECT_EQ(run_script("kill -TERM $$; exit 0"), 128 + SIGTERM);
 }
 
-TEST_F(CliProcess, EnvironmentIsInheritedAndOverridden) {
+TEST_F(ChildProcessesTest, EnvironmentIsInheritedAndOverridden) {
   SpawnOptions options;
   options.environment.set("TUTTI_RANK", "7");
   EXPECT_EQ(run_script("test \"$TUTTI_RANK\" = 7 && test -n \"$PATH\"", options), 0);
@@ -78,51 +78,51 @@ TEST_F(CliProcess, EnvironmentIsInheritedAndOverridden) {
   EXPECT_EQ(options.environment.get("NO_SUCH_NAME"), "");
 }
 
-TEST_F(CliProcess, ProgramThatIsNotThere) {
+TEST_F(ChildProcessesTest, ProgramThatIsNotThere) {
   const Result<pid_t> pid = children_.spawn({.command = {"no-such-program"}}, [](int) { FAIL(); });
   ASSERT_EQ(pid.status().code(), Code::not_found);
   EXPECT_NE(pid.status().message().find("no-such-program"), std::string::npos);
   EXPECT_NE(pid.status().message().find("No such file"), std::string::npos);
 }
 
-TEST_F(CliProcess, SignalsReachTheWholeGroup) {
+TEST_F(ChildProcessesTest, SignalsReachTheWholeGroup) {
   Pipe pipe;
   int code = -1;
   SpawnOptions options{.command = {"sh", "-c", "sleep 600 & echo ready; wait"},
                        .out = pipe.write_end.get()};
   const Result<pid_t> pid = children_.spawn(options, [&code](int ended) { code = ended; });
   ASSERT_TRUE(pid.ok());
-  EXPECT_EQ(pipe.line(), "ready");
+  EXPECT_EQ(pipe.read_line(), "ready");
   pipe.write_end.reset();
   children_.signal(*pid, SIGTERM);
   turn_until([&code] { return code >= 0; });
   EXPECT_EQ(code, 128 + SIGTERM);
-  EXPECT_FALSE(children_.runs(*pid));
-  EXPECT_EQ(pipe.line(), "");  // End of file: the grandchild, too, has let go of the pipe.
+  EXPECT_FALSE(children_.is_running(*pid));
+  EXPECT_EQ(pipe.read_line(), "");  // End of file: the grandchild has closed its end, too.
 }
 
-TEST_F(CliProcess, EndAllFindsOrphansInOtherGroups) {
+TEST_F(ChildProcessesTest, EndAllFindsOrphansInOtherGroups) {
   Pipe pipe;
   SpawnOptions options{.out = pipe.write_end.get()};
   EXPECT_EQ(run_script("setsid sh -c 'echo $$; exec sleep 600' &", options), 0);
   pipe.write_end.reset();
-  const pid_t orphan = std::stoi(pipe.line());
+  const pid_t orphan = std::stoi(pipe.read_line());
   EXPECT_EQ(kill(orphan, 0), 0);
   children_.end_all();
   EXPECT_EQ(kill(orphan, 0), -1);
   EXPECT_EQ(waitpid(-1, nullptr, 0), -1) << "nothing is left to reap";
 }
 
-// make_networks() moves this thread; it goes back at the end.
-TEST_F(CliProcess, HostsHaveNetworksOfTheirOwnAsRoot) {
+// create_networks() moves this thread into a namespace; the test moves it back.
+TEST_F(ChildProcessesTest, HostsHaveNetworksOfTheirOwnAsRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
   const Fd before(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
   {
-    const Result<std::vector<HostNetwork>> networks = make_networks(2, 100'000'000);
+    const Result<std::vector<HostNetwork>> networks = create_networks(2, 100'000'000);
     if (networks.status().code() == Code::not_found || networks.status().code() == Code::internal)
       GTEST_SKIP() << networks.status().message();
     ASSERT_TRUE(networks.ok()) << networks.status().to_string();
-    SpawnOptions on_a{.network = (*networks)[0].space.get()};
+    SpawnOptions on_a{.netns = (*networks)[0].netns.get()};
     EXPECT_EQ(run_script("ip -4 addr show dev eth0 | grep -q " + (*networks)[0].address, on_a), 0);
     EXPECT_EQ(run_script("tc qdisc show dev eth0 | grep -q 'tbf.*rate 100Mbit'", on_a), 0);
     EXPECT_EQ(run_script("ip route get " + (*networks)[1].address + " | grep -q eth0", on_a), 0);

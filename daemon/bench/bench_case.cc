@@ -1,4 +1,4 @@
-#include "daemon/bench/bench_math.h"
+#include "daemon/bench/bench_case.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,109 +10,92 @@
 namespace tutti {
 namespace {
 
-// Prime, so that no chunk, slice or block boundary falls on the same place of the pattern twice.
+// Prime, so that boundaries of chunks, slices and blocks fall on different places of the pattern.
 constexpr uint64_t kPeriod = 1021;
 
-// ---- Numbers of any dtype, one element at a time; only tables of kPeriod go through here. ----
+// ---- Elements of any dtype, one at a time; only tables of kPeriod go through here. ----
 
-uint16_t half_of(float value) {  // Exact for the whole numbers used here; normal range only.
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if (value == 0) return 0;
-  const uint32_t exponent = (bits >> 23 & 0xff) - 127 + 15;
-  return static_cast<uint16_t>(bits >> 16 & 0x8000) |
-         static_cast<uint16_t>(exponent << 10 | (bits >> 13 & 0x3ff));
-}
+// A float's bits without the excess of its exponent over f16's. Exact for the numbers used here,
+// none of which is negative.
+struct F16 {
+  F16() = default;
+  explicit F16(double value)
+      : bits(static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value) * 0x1p-112f) >>
+                                   13)) {}
+  explicit operator double() const {
+    const float size = std::bit_cast<float>((bits & 0x7fffu) << 13) * 0x1p112f;
+    return (bits & 0x8000) != 0 ? -size : size;
+  }
+  uint16_t bits = 0;
+};
 
-float half_to_float(uint16_t half) {
-  const int exponent = half >> 10 & 0x1f;
-  const float fraction = static_cast<float>(half & 0x3ff) / 1024;
-  const float size =
-      exponent == 0 ? std::ldexp(fraction, -14) : std::ldexp(1 + fraction, exponent - 15);
-  return half & 0x8000 ? -size : size;
-}
+struct Bf16 {
+  Bf16() = default;
+  explicit Bf16(double value)
+      : bits(static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16)) {}
+  explicit operator double() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+  uint16_t bits = 0;
+};
 
-template <class T>
-void store_as(T value, std::byte* to) {
-  std::memcpy(to, &value, sizeof value);
-}
-template <class T>
-double load_as(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return static_cast<double>(value);
+struct Bool {
+  Bool() = default;
+  explicit Bool(double value) : byte(value != 0) {}
+  explicit operator double() const { return byte; }
+  uint8_t byte = 0;
+};
+
+// Calls `f` with a zero of the type that holds `dtype`.
+template <class F>
+auto with_element(Dtype dtype, const F& f) {
+  switch (dtype) {
+    case Dtype::f32:
+      return f(float{});
+    case Dtype::f64:
+      return f(double{});
+    case Dtype::f16:
+      return f(F16{});
+    case Dtype::bf16:
+      return f(Bf16{});
+    case Dtype::i8:
+      return f(int8_t{});
+    case Dtype::u8:
+      return f(uint8_t{});
+    case Dtype::i32:
+      return f(int32_t{});
+    case Dtype::i64:
+      return f(int64_t{});
+    case Dtype::boolean:
+      return f(Bool{});
+    case Dtype::i16:
+      return f(int16_t{});
+    case Dtype::u16:
+      return f(uint16_t{});
+    case Dtype::u32:
+      return f(uint32_t{});
+    case Dtype::u64:
+      return f(uint64_t{});
+  }
+  fail_requirement("a case has a dtype");
 }
 
 void store(Dtype dtype, double value, std::byte* to) {
-  const auto single = static_cast<float>(value);
-  switch (dtype) {
-    case Dtype::f32:
-      return store_as(single, to);
-    case Dtype::f64:
-      return store_as(value, to);
-    case Dtype::f16:
-      return store_as(half_of(single), to);
-    case Dtype::bf16:
-      return store_as(static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16), to);
-    case Dtype::i8:
-      return store_as(static_cast<int8_t>(value), to);
-    case Dtype::u8:
-      return store_as(static_cast<uint8_t>(value), to);
-    case Dtype::i32:
-      return store_as(static_cast<int32_t>(value), to);
-    case Dtype::i64:
-      return store_as(static_cast<int64_t>(value), to);
-    case Dtype::boolean:
-      return store_as(static_cast<uint8_t>(value != 0), to);
-    case Dtype::i16:
-      return store_as(static_cast<int16_t>(value), to);
-    case Dtype::u16:
-      return store_as(static_cast<uint16_t>(value), to);
-    case Dtype::u32:
-      return store_as(static_cast<uint32_t>(value), to);
-    case Dtype::u64:
-      return store_as(static_cast<uint64_t>(value), to);
-  }
+  with_element(dtype, [&](auto element) {
+    element = static_cast<decltype(element)>(value);
+    std::memcpy(to, &element, sizeof element);
+  });
 }
 
 double load(Dtype dtype, const std::byte* from) {
-  uint16_t half = 0;
-  switch (dtype) {
-    case Dtype::f32:
-      return load_as<float>(from);
-    case Dtype::f64:
-      return load_as<double>(from);
-    case Dtype::f16:
-      std::memcpy(&half, from, sizeof half);
-      return half_to_float(half);
-    case Dtype::bf16:
-      std::memcpy(&half, from, sizeof half);
-      return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
-    case Dtype::i8:
-      return load_as<int8_t>(from);
-    case Dtype::u8:
-      return load_as<uint8_t>(from);
-    case Dtype::i32:
-      return load_as<int32_t>(from);
-    case Dtype::i64:
-      return load_as<int64_t>(from);
-    case Dtype::boolean:
-      return load_as<uint8_t>(from);
-    case Dtype::i16:
-      return load_as<int16_t>(from);
-    case Dtype::u16:
-      return load_as<uint16_t>(from);
-    case Dtype::u32:
-      return load_as<uint32_t>(from);
-    case Dtype::u64:
-      return load_as<uint64_t>(from);
-  }
-  return 0;
+  return with_element(dtype, [&](auto element) {
+    std::memcpy(&element, from, sizeof element);
+    return static_cast<double>(element);
+  });
 }
 
 // ---- The pattern ----
 
-// 0 or 1 for sums (64 ranks stay within i8 and bf16); 1 or 2 for products, with at most one 2 at a
-// place, so that they stay small.
+// 0 or 1 for sums, so that 64 ranks stay within i8 and bf16; 1 or 2 for products, with at most one
+// 2 among the ranks.
 double input_at(const BenchCase& bench, uint32_t rank, uint64_t index) {
   const uint64_t place = index % kPeriod;
   if (bench.op == Op::prod) return place % (bench.world_size + 1) == rank ? 2 : 1;
@@ -134,9 +117,6 @@ double combine(Op op, double a, double b) {
   }
 }
 
-// A bool holds whether a number is 0: for the numbers used here, what its own reduction yields.
-double held(Dtype dtype, double value) { return dtype == Dtype::boolean ? value != 0 : value; }
-
 double reduced_at(const BenchCase& bench, uint64_t index) {
   double value = input_at(bench, 0, index);
   for (uint32_t r = 1; r < bench.world_size; ++r)
@@ -144,7 +124,7 @@ double reduced_at(const BenchCase& bench, uint64_t index) {
   return bench.op == Op::mean ? value / bench.world_size : value;
 }
 
-// What must stand at `index` of the output of `rank`.
+// The element at `index` of the output of `rank`.
 double expected_at(const BenchCase& bench, uint32_t rank, uint64_t index) {
   switch (bench.collective) {
     case Collective::broadcast:
@@ -158,38 +138,29 @@ double expected_at(const BenchCase& bench, uint32_t rank, uint64_t index) {
   }
 }
 
+// Relative.
 double tolerance(const BenchCase& bench) {
   if (bench.op != Op::mean || !reduces(bench.collective)) return 0;
-  switch (bench.dtype) {
-    case Dtype::bf16:
-      return 1.0 / 128;
-    case Dtype::f16:
-      return 1.0 / 1024;
-    case Dtype::f32:
-      return 1e-6;
-    default:
-      return 1e-14;
-  }
+  if (bench.dtype == Dtype::f64) return 1e-14;
+  if (bench.dtype == Dtype::f32) return 1e-6;
+  return bench.dtype == Dtype::f16 ? 1.0 / 1024 : 1.0 / 128;
 }
 
-// The elements from `begin` on repeat with kPeriod until `end` (all_gather: the end of a block).
+// Elements `begin` to `end`, within one block of an all_gather: the result repeats every kPeriod.
 uint64_t wrong_in_run(const BenchCase& bench, uint32_t rank, std::span<const std::byte> output,
                       uint64_t begin, uint64_t end) {
   const size_t width = size_of(bench.dtype);
-  const double slack = tolerance(bench);
-  std::vector<double> expected;
-  std::vector<std::byte> image(kPeriod * width);
-  for (uint64_t i = 0; i < std::min(kPeriod, end - begin); ++i) {
-    expected.push_back(held(bench.dtype, expected_at(bench, rank, begin + i)));
-    store(bench.dtype, expected.back(), image.data() + i * width);
-  }
+  std::vector<std::byte> expected(kPeriod * width);
+  for (uint64_t i = 0; i < std::min(kPeriod, end - begin); ++i)
+    store(bench.dtype, expected_at(bench, rank, begin + i), expected.data() + i * width);
   uint64_t wrong = 0;
   for (uint64_t i = begin; i < end; i += kPeriod) {
     const uint64_t elements = std::min(kPeriod, end - i);
-    if (std::memcmp(output.data() + i * width, image.data(), elements * width) == 0) continue;
+    if (std::memcmp(output.data() + i * width, expected.data(), elements * width) == 0) continue;
     for (uint64_t e = 0; e < elements; ++e) {
+      const double want = load(bench.dtype, expected.data() + e * width);
       const double got = load(bench.dtype, output.data() + (i + e) * width);
-      if (!(std::fabs(got - expected[e]) <= slack * std::fabs(expected[e]))) ++wrong;
+      if (!(std::fabs(got - want) <= tolerance(bench) * std::fabs(want))) ++wrong;
     }
   }
   return wrong;

@@ -1,4 +1,4 @@
-// What a process holds, read from /proc: to compare before and after.
+// Resources of a process, read from /proc, to find leaks.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "daemon/mesh/mesh.h"
-#include "tests/support/process_mesh.h"
+#include "tests/support/test_mesh.h"
 
 namespace tutti::testing {
 
@@ -29,7 +29,7 @@ inline int mappings_of(pid_t pid) {
   return count;
 }
 
-// Private memory in MiB: what a leak would grow. Shared pages of segments come and go with tensors.
+// Private memory in MiB, without the shared pages of segments, which vary with the tensors.
 inline int64_t private_mib_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);)
@@ -37,8 +37,8 @@ inline int64_t private_mib_of(pid_t pid) {
   return -1;
 }
 
-// The report of a job's worker on a host; empty where it has none.
-inline v1::WorkerReport worker_report(const ProcessMesh& mesh, int host, const std::string& job) {
+// The report of the job's worker on a host; empty where there is none.
+inline v1::WorkerReport worker_report(const TestMesh& mesh, int host, const std::string& job) {
   const auto status = admin_status(mesh.host(host).address, true, 10'000);
   if (status.ok())
     for (const v1::WorkerReport& worker : status->agents(0).workers())

@@ -1,4 +1,4 @@
-#include "daemon/launch/ready.h"
+#include "daemon/launch/notify_socket.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-Result<Fd> listen_for_ready(const std::string& path) {
+Result<Fd> bind_notify_socket(const std::string& path) {
   sockaddr_un address{.sun_family = AF_UNIX};
   if (path.size() >= sizeof address.sun_path)
     return invalid_argument("'" + path + "' is too long for a socket: set TMPDIR to a shorter one");
@@ -22,7 +22,7 @@ Result<Fd> listen_for_ready(const std::string& path) {
   return socket;
 }
 
-bool says_ready(int socket) {
+bool receive_ready(int socket) {
   std::array<char, 4096> text{};
   const ssize_t bytes = recv(socket, text.data(), text.size(), 0);
   const std::string_view message(text.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);

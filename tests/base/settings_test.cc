@@ -1,0 +1,145 @@
+// The table of settings, and reading it from text, files and the environment.
+#include "daemon/base/settings.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <set>
+
+#include "daemon/base/fd.h"
+#include "proto/board.h"
+
+namespace tutti {
+namespace {
+
+const SettingRow& row_of(std::string_view name) {
+  for (const SettingRow& row : setting_rows())
+    if (row.name == name) return row;
+  ADD_FAILURE() << "no row " << name;
+  return setting_rows().front();
+}
+
+class SettingsFile : public testing::Test {
+ protected:
+  SettingsFile() {
+    char name[] = "/tmp/tutti_settings_XXXXXX";
+    const Fd made(mkstemp(name));
+    path_ = name;
+  }
+  ~SettingsFile() override { unlink(path_.c_str()); }
+
+  Status read(const std::string& text) {
+    std::ofstream(path_) << text;
+    return read_settings_file(settings_, path_);
+  }
+
+  std::string path_;
+  Settings settings_;
+};
+
+TEST(Settings, EveryRowHasOneNameHelpAndADefaultInRange) {
+  std::set<std::string_view> names;
+  const Settings defaults;
+  for (const SettingRow& row : setting_rows()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_FALSE(row.help.empty()) << row.name;
+    EXPECT_NE(row.text == nullptr, row.number == nullptr) << row.name;
+    if (row.number == nullptr) continue;
+    EXPECT_LE(row.min, defaults.*row.number) << row.name;
+    EXPECT_GE(row.max, defaults.*row.number) << row.name;
+  }
+}
+
+TEST(Settings, EveryRowTakesItsOwnTextBack) {
+  const Settings defaults;
+  for (const SettingRow& row : setting_rows()) {
+    Settings settings;
+    const std::string text = setting_text(defaults, row);
+    EXPECT_EQ(set_setting(settings, row.name, text), Status());
+    EXPECT_EQ(setting_text(settings, row), text);
+  }
+}
+
+TEST(Settings, RangesEndWhereTheySay) {
+  for (const SettingRow& row : setting_rows()) {
+    if (row.number == nullptr) continue;
+    Settings settings;
+    EXPECT_TRUE(set_setting(settings, row.name, std::to_string(row.min)).ok()) << row.name;
+    EXPECT_TRUE(set_setting(settings, row.name, std::to_string(row.max)).ok()) << row.name;
+    EXPECT_EQ(settings.*row.number, row.max);
+    for (const int64_t outside : {row.min - 1, row.max + 1})
+      EXPECT_EQ(set_setting(settings, row.name, std::to_string(outside)).code(),
+                Code::invalid_argument);
+    EXPECT_EQ(settings.*row.number, row.max) << "a refused value was kept";
+  }
+}
+
+// A host's part of a slice may have nearly twice the least there is, and travels twice as long
+// where its floats have 16 bits.
+TEST(Settings, TheSmallestFramesHoldAnyPartOfASlice) {
+  EXPECT_GE(row_of("frame_bytes_max").min, int64_t{4 * kSlicePartBytes});
+}
+
+TEST(Settings, RefusalsNameTheSettingTheTextAndTheRange) {
+  Settings settings;
+  for (const std::string text :
+       {"", "ten", "200ms", "0x200", " 200", "200 ", "99999999999999999999", "200.5"})
+    EXPECT_EQ(set_setting(settings, "silence_ms", text).message(),
+              "setting silence_ms = '" + text + "': expected a number from 100 to 3600000");
+  for (const std::string text : {"", "udp", "tcp grpc", "tc"})
+    EXPECT_EQ(set_setting(settings, "transport", text).message(),
+              "setting transport = '" + text + "': expected one of: auto tcp grpc");
+  EXPECT_EQ(settings.transport, "auto");
+  EXPECT_EQ(set_setting(settings, "log_level", "loud").message(),
+            "setting log_level = 'loud': expected one of: trace debug info warn error off");
+  EXPECT_EQ(set_setting(settings, "colour", "red"), not_found("there is no setting 'colour'"));
+}
+
+TEST(Settings, FlagsAndEnvironmentAreSpeltFromTheName) {
+  EXPECT_EQ(flag_of(row_of("join_timeout_ms")), "--join-timeout-ms");
+  EXPECT_EQ(environment_name_of(row_of("join_timeout_ms")), "TUTTI_JOIN_TIMEOUT_MS");
+}
+
+TEST_F(SettingsFile, ReadsLinesCommentsAndQuotes) {
+  EXPECT_EQ(read("# a comment\n\n  host = a \nslice_bytes=8192 # why\ntoken = \"x y\"\n"),
+            Status());
+  EXPECT_EQ(settings_.host, "a");
+  EXPECT_EQ(settings_.slice_bytes, 8192);
+  EXPECT_EQ(settings_.token, "x y");
+}
+
+TEST_F(SettingsFile, ErrorsNameFileAndLine) {
+  EXPECT_EQ(read("host = a\n\nslice_bytes = 1\n").message(),
+            path_ + ":3: setting slice_bytes = '1': expected a number from 4096 to 1073741824");
+  EXPECT_EQ(read("host a\n"), invalid_argument(path_ + ":1: expected: name = value"));
+  EXPECT_EQ(read("\ncolour = red\n"), not_found(path_ + ":2: there is no setting 'colour'"));
+}
+
+TEST_F(SettingsFile, AFileThatIsNotThereIsNamed) {
+  EXPECT_EQ(read_settings_file(settings_, "/nowhere/tutti.conf"),
+            not_found("cannot read settings file /nowhere/tutti.conf"));
+}
+
+TEST_F(SettingsFile, TheEnvironmentOverridesTheFile) {
+  ASSERT_TRUE(read("host = a\ntoken = t\n").ok());
+  setenv("TUTTI_HOST", "b", 1);
+  setenv("HOST", "c", 1);
+  EXPECT_EQ(read_settings_environment(settings_), Status());
+  unsetenv("TUTTI_HOST");
+  EXPECT_EQ(settings_.host, "b");
+  EXPECT_EQ(settings_.token, "t");
+}
+
+TEST(Settings, EnvironmentErrorsNameTheVariable) {
+  Settings settings;
+  setenv("TUTTI_SILENCE_MS", "soon", 1);
+  const Status status = read_settings_environment(settings);
+  unsetenv("TUTTI_SILENCE_MS");
+  EXPECT_EQ(status, invalid_argument("environment TUTTI_SILENCE_MS: setting silence_ms = 'soon': "
+                                     "expected a number from 100 to 3600000"));
+}
+
+}  // namespace
+}  // namespace tutti
