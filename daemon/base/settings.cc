@@ -153,7 +153,7 @@ std::string setting_text(const Settings& settings, const SettingRow& row) {
 
 Status read_settings_file(Settings& settings, const std::string& path) {
   std::ifstream file(path);
-  if (!file) return not_found("cannot read settings file " + path);
+  if (!file) return errno_status("cannot read settings file " + path);
   return read_settings_lines(settings, file, path);
 }
 
@@ -162,7 +162,7 @@ Status read_settings_lines(Settings& settings, std::istream& lines, const std::s
   for (int number = 1; std::getline(lines, line); ++number) {
     const Status status = read_line(settings, line);
     if (!status.ok())
-      return {status.code(), name + ":" + std::to_string(number) + ": " + status.message()};
+      return invalid_argument(name + ":" + std::to_string(number) + ": " + status.message());
   }
   return {};
 }

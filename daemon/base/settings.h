@@ -70,8 +70,8 @@ Status set_setting(Settings& settings, std::string_view name, std::string_view t
 // The value as text, as set_setting() takes it.
 std::string setting_text(const Settings& settings, const SettingRow& row);
 
-// Reads "name = value" lines; # begins a comment, quotes keep spaces. Errors name file and line.
-// NOT_FOUND also where there is no such file.
+// Reads "name = value" lines; # begins a comment, quotes keep spaces. INVALID_ARGUMENT names file
+// and line; NOT_FOUND: there is no such file.
 Status read_settings_file(Settings& settings, const std::string& path);
 // Reads lines as from a file called `name`.
 Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name);

@@ -114,12 +114,13 @@ TEST_F(SettingsFile, ErrorsNameFileAndLine) {
   EXPECT_EQ(read("host = a\n\nslice_bytes = 1\n").message(),
             path_ + ":3: setting slice_bytes = '1': expected a number from 4096 to 1073741824");
   EXPECT_EQ(read("host a\n"), invalid_argument(path_ + ":1: expected: name = value"));
-  EXPECT_EQ(read("\ncolour = red\n"), not_found(path_ + ":2: there is no setting 'colour'"));
+  EXPECT_EQ(read("\ncolour = red\n"), invalid_argument(path_ + ":2: there is no setting 'colour'"));
 }
 
-TEST_F(SettingsFile, AFileThatIsNotThereIsNamed) {
+// tuttid does without its default file only for NOT_FOUND.
+TEST_F(SettingsFile, OnlyAFileThatIsNotThereIsNotFound) {
   EXPECT_EQ(read_settings_file(settings_, "/nowhere/tutti.conf"),
-            not_found("cannot read settings file /nowhere/tutti.conf"));
+            not_found("cannot read settings file /nowhere/tutti.conf: No such file or directory"));
 }
 
 TEST_F(SettingsFile, TheEnvironmentOverridesTheFile) {
