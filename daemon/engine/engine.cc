@@ -6,16 +6,15 @@
 #include <set>
 #include <utility>
 
-#include "daemon/engine/past.h"
+#include "daemon/engine/ended_operations.h"
 #include "daemon/engine/rank_tensors.h"
 #include "daemon/engine/slice_run.h"
 
 namespace tutti {
 namespace {
 
-// An operation under way: a window of slices over its geometry. Shared with the release of every
-// frame it sent, so that borrowed memory outlives the operation's end where a link is slow to let
-// go.
+// An operation in flight: a window of slices over its geometry. Shared with the release callback of
+// every frame it sent, so that its memory outlives its end until the links have released it.
 struct Run {
   explicit Run(Operation given)
       : operation(std::move(given)),
@@ -31,179 +30,181 @@ struct Run {
   size_t first_taken = 0;  // Steps of the first slice.
   Mailbox mailbox;
   bool ended = false;
-  Status end;  // Told once the links have let go.
+  Status end;  // Passed to done() once the links have released everything.
 
-  bool is_lent() const {
+  bool has_unreleased() const {
     return std::ranges::any_of(window, [](const auto& slice) { return slice->unreleased != 0; });
   }
 };
 
-class PlainEngine final : public Engine {
+OpKey key_of(const FrameHeader& header) { return {header.epoch, header.group, header.op_seq}; }
+
+class SliceEngine final : public Engine {
  public:
-  PlainEngine(Device& device, Wire& wire, const EngineLimits& limits, Post post)
+  SliceEngine(Device& device, const EngineLimits& limits, Post post)
       : limits_(limits),
         post_(std::move(post)),
         scratch_(device),
         stream_(stream_of(device)),
-        parts_{device, *stream_, wire, scratch_} {}
-  ~PlainEngine() override { *alive_ = false; }
+        parts_{device, *stream_, scratch_} {}
+  ~SliceEngine() override { *alive_ = false; }
 
   void start(Operation operation) override;
-  void poke(const OpKey& key) override {
-    if (find(key) != nullptr) pump();
+  void resume(const OpKey& key) override {
+    if (find(key) != nullptr) advance_all();
   }
   Status on_frame(Frame frame) override;
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override;
-  void wake() override { pump_soon(); }
+  void retry_sends() override { post_advance(); }
   void cancel(const OpKey& key, const Status& cause) override;
   void abort(uint32_t epoch, const Status& cause) override;
-  Waiting waiting(const OpKey& key) const override;
+  Blocker blocker(const OpKey& key) const override;
 
  private:
   using Group = std::pair<uint32_t, uint32_t>;  // Epoch, group.
-  struct Stashed {
+  struct EarlyFrames {
     size_t bytes = 0;
     Mailbox frames;
   };
 
   static std::unique_ptr<Stream> stream_of(Device& device);
-  void pump_soon();
-  void pump();
+  void post_advance();
+  void advance_all();
   bool advance(const std::shared_ptr<Run>& run);
   Result<bool> advance_slices(const std::shared_ptr<Run>& run);
   Result<bool> add_slice(Run& run);
-  std::function<void()> release_for(const std::shared_ptr<Run>& run, SliceRun& slice);
+  std::function<void()> make_release(const std::shared_ptr<Run>& run, SliceRun& slice);
   Status retire_slices(Run& run);
   void release_front(Run& run);
   void end(const std::shared_ptr<Run>& run, Status status);
-  void conclude(const std::shared_ptr<Run>& run);
-  bool is_over(const OpKey& key) const;
-  Status stash(const OpKey& key, const FrameTag& tag, Frame frame);
-  Mailbox unstash(const OpKey& key);
-  void take_early(const std::shared_ptr<Run>& run);
+  void finish(const std::shared_ptr<Run>& run);
+  bool has_ended(const OpKey& key) const;
+  Status keep_early(const OpKey& key, const FrameTag& tag, Frame frame);
+  Mailbox take_early(const OpKey& key);
+  void accept_early(const std::shared_ptr<Run>& run);
   std::shared_ptr<Run> find(const OpKey& key) const;
 
   const EngineLimits limits_;
   const Post post_;
-  Scratch scratch_;
+  ScratchPool scratch_;
   std::unique_ptr<Stream> stream_;
   EngineParts parts_;
   std::map<OpKey, std::shared_ptr<Run>> runs_;
-  std::map<Group, Past> past_;
-  std::map<OpKey, Stashed> stash_;
-  size_t stash_bytes_ = 0;
-  bool pump_posted_ = false;
+  std::map<Group, EndedOperations> ended_;
+  std::map<OpKey, EarlyFrames> early_;
+  size_t early_bytes_ = 0;
+  bool advance_posted_ = false;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
 };
 
-std::unique_ptr<Stream> PlainEngine::stream_of(Device& device) {
+std::unique_ptr<Stream> SliceEngine::stream_of(Device& device) {
   Result<std::unique_ptr<Stream>> stream = device.make_stream();
   require(stream.ok(), "a device that was opened gives streams");
   return std::move(*stream);
 }
 
-void PlainEngine::start(Operation operation) {
+void SliceEngine::start(Operation operation) {
   const OpKey key = operation.key;
-  require(!is_over(key), "an operation that was cancelled does not start");
+  require(!has_ended(key), "an operation that was cancelled does not start");
   const auto run = std::make_shared<Run>(std::move(operation));
   if (run->tensor == nullptr)
     run->tensor = std::make_shared<RankTensors>(parts_.device, parts_.stream, scratch_,
                                                 run->operation, run->geometry);
-  require(runs_.emplace(key, run).second, "an operation's key is its own");
-  take_early(run);
-  pump();
+  require(runs_.emplace(key, run).second, "an operation starts once");
+  accept_early(run);
+  advance_all();
 }
 
-// Of those who disagree each is told of once.
-void PlainEngine::take_early(const std::shared_ptr<Run>& run) {
+// Reports each host whose early frames disagree once.
+void SliceEngine::accept_early(const std::shared_ptr<Run>& run) {
   std::set<int> others;
-  for (auto& [tag, frame] : unstash(run->operation.key))
+  for (auto& [tag, frame] : take_early(run->operation.key))
     if (frame.header.agreement == run->operation.agreement)
       run->mailbox.emplace(tag, std::move(frame));
     else
       others.insert(frame.header.from);
   for (const int from : others)
-    if (!run->ended && run->operation.mismatch) run->operation.mismatch(run->operation.key, from);
+    if (!run->ended && run->operation.mismatch) run->operation.mismatch(from);
 }
 
-Status PlainEngine::on_frame(Frame frame) {
+Status SliceEngine::on_frame(Frame frame) {
   const FrameHeader header = frame.header;
-  const OpKey key{header.epoch, header.group, header.op_seq};
-  const FrameTag tag{header.slice, header.from, header.to, header.ordinal};
+  const OpKey key = key_of(header);
+  const FrameTag tag = tag_of(header);
   const std::shared_ptr<Run> run = find(key);
-  if (run == nullptr) return is_over(key) ? Status() : stash(key, tag, std::move(frame));
+  if (run == nullptr) return has_ended(key) ? Status() : keep_early(key, tag, std::move(frame));
   if (header.agreement != run->operation.agreement) {
-    if (run->operation.mismatch) run->operation.mismatch(key, header.from);
+    if (run->operation.mismatch) run->operation.mismatch(header.from);
     return {};
   }
   if (!run->mailbox.emplace(tag, std::move(frame)).second) return data_loss("a frame came twice");
-  pump();
+  advance_all();
   return {};
 }
 
-std::shared_ptr<RecvBuffer> PlainEngine::recv_buffer_for(const FrameHeader& header) {
-  const std::shared_ptr<Run> run = find({header.epoch, header.group, header.op_seq});
+std::shared_ptr<RecvBuffer> SliceEngine::recv_buffer_for(const FrameHeader& header) {
+  const std::shared_ptr<Run> run = find(key_of(header));
   if (run == nullptr || header.agreement != run->operation.agreement) return nullptr;
   for (const std::unique_ptr<SliceRun>& slice : run->window)
-    if (slice->slice() == header.slice) return slice->land(header);
+    if (slice->slice() == header.slice) return slice->recv_buffer_for(header);
   return nullptr;
 }
 
-Status PlainEngine::stash(const OpKey& key, const FrameTag& tag, Frame frame) {
+Status SliceEngine::keep_early(const OpKey& key, const FrameTag& tag, Frame frame) {
   const size_t bytes = frame.payload.bytes() + sizeof(FrameHeader);
-  if (stash_bytes_ + bytes > limits_.stash_bytes_max)
+  if (early_bytes_ + bytes > limits_.early_bytes_max)
     return resource_exhausted("too many frames for operations that have not started");
-  Stashed& stashed = stash_[key];
-  if (!stashed.frames.emplace(tag, std::move(frame)).second) return data_loss("a frame came twice");
-  stashed.bytes += bytes;
-  stash_bytes_ += bytes;
+  EarlyFrames& early = early_[key];
+  if (!early.frames.emplace(tag, std::move(frame)).second) return data_loss("a frame came twice");
+  early.bytes += bytes;
+  early_bytes_ += bytes;
   return {};
 }
 
-Mailbox PlainEngine::unstash(const OpKey& key) {
-  auto early = stash_.extract(key);
+Mailbox SliceEngine::take_early(const OpKey& key) {
+  auto early = early_.extract(key);
   if (early.empty()) return {};
-  stash_bytes_ -= early.mapped().bytes;
+  early_bytes_ -= early.mapped().bytes;
   return std::move(early.mapped().frames);
 }
 
-std::shared_ptr<Run> PlainEngine::find(const OpKey& key) const {
+std::shared_ptr<Run> SliceEngine::find(const OpKey& key) const {
   const auto found = runs_.find(key);
   return found == runs_.end() ? nullptr : found->second;
 }
 
-bool PlainEngine::is_over(const OpKey& key) const {
-  const auto past = past_.find({key.epoch, key.group});
-  return past != past_.end() && past->second.contains(key.seq);
+bool SliceEngine::has_ended(const OpKey& key) const {
+  const auto past = ended_.find({key.epoch, key.group});
+  return past != ended_.end() && past->second.contains(key.seq);
 }
 
-void PlainEngine::pump_soon() {
-  if (pump_posted_) return;
-  pump_posted_ = true;
+void SliceEngine::post_advance() {
+  if (advance_posted_) return;
+  advance_posted_ = true;
   post_([this, alive = alive_] {
     if (!*alive) return;
-    pump_posted_ = false;
-    pump();
+    advance_posted_ = false;
+    advance_all();
   });
 }
 
-// One pass over the operations under way. Work that could go on at once is posted, so that the loop
-// stays awake to doorbells and deaths between slices.
-void PlainEngine::pump() {
-  std::vector<std::shared_ptr<Run>> under_way;  // A copy: done() may start or end others.
+// One pass over the operations in flight. Work that can continue at once is posted, so that the
+// loop handles doorbells and deaths between slices.
+void SliceEngine::advance_all() {
+  std::vector<std::shared_ptr<Run>> in_flight;  // A copy: done() may start or end others.
   for (auto at = runs_.begin(); at != runs_.end();) {
     const OpKey first = at->first;
     const OpKey last{first.epoch, first.group, UINT64_MAX};
     for (int i = 0; i < limits_.ops_in_flight && at != runs_.end() && at->first <= last; ++i, ++at)
-      under_way.push_back(at->second);
+      in_flight.push_back(at->second);
     at = runs_.upper_bound(last);
   }
-  for (const std::shared_ptr<Run>& run : under_way)
-    if (!run->ended && advance(run)) pump_soon();
+  for (const std::shared_ptr<Run>& run : in_flight)
+    if (!run->ended && advance(run)) post_advance();
 }
 
-// Whether more could be done at once.
-bool PlainEngine::advance(const std::shared_ptr<Run>& run) {
+// Whether the operation can advance further at once.
+bool SliceEngine::advance(const std::shared_ptr<Run>& run) {
   Result<bool> moved = advance_slices(run);
   const bool any = !run->window.empty();
   const Status status = moved.ok() ? retire_slices(*run) : moved.status();
@@ -217,11 +218,11 @@ bool PlainEngine::advance(const std::shared_ptr<Run>& run) {
   return true;
 }
 
-// A slice goes on its way before the next one is looked at, which may cost the tensor work.
-Result<bool> PlainEngine::advance_slices(const std::shared_ptr<Run>& run) {
+// Advances each slice before it asks for the next one, which may take the tensor work.
+Result<bool> SliceEngine::advance_slices(const std::shared_ptr<Run>& run) {
   bool moved = false;
   const SliceRun::Releases releases = [this, &run](SliceRun& slice) {
-    return release_for(run, slice);
+    return make_release(run, slice);
   };
   for (size_t i = 0;; ++i) {
     if (i == run->window.size()) {
@@ -230,16 +231,16 @@ Result<bool> PlainEngine::advance_slices(const std::shared_ptr<Run>& run) {
       if (!*added) return moved;
     }
     SliceRun& slice = *run->window[i];
-    if (slice.is_through()) continue;
+    if (slice.is_complete()) continue;
     Result<Progress> progress = slice.advance(parts_, run->mailbox, releases, run->first_taken);
     if (!progress.ok()) return progress.status();
-    if (slice.slice() == 0) run->first_taken = slice.taken();
+    if (slice.slice() == 0) run->first_taken = slice.steps_taken();
     moved |= *progress == Progress::done;
   }
 }
 
-// Whether the next slice has joined the window.
-Result<bool> PlainEngine::add_slice(Run& run) {
+// Whether the next slice was added to the window.
+Result<bool> SliceEngine::add_slice(Run& run) {
   const bool room = run.window.size() < static_cast<size_t>(limits_.slices_in_flight);
   if (!room || run.next_slice == run.geometry.slices()) return false;
   const Result<bool> ready = run.tensor->ready(run.next_slice);
@@ -249,21 +250,21 @@ Result<bool> PlainEngine::add_slice(Run& run) {
   return true;
 }
 
-// Called by links on any thread, once per frame; the counting happens on the loop.
-std::function<void()> PlainEngine::release_for(const std::shared_ptr<Run>& run, SliceRun& slice) {
+// Links call the result on any thread, once per frame; the loop counts.
+std::function<void()> SliceEngine::make_release(const std::shared_ptr<Run>& run, SliceRun& slice) {
   return [this, post = post_, alive = alive_, run, at = &slice] {
     post([this, alive, run, at] {
       --at->unreleased;
       if (!*alive) return;
-      if (!run->ended) return pump();
-      if (!run->is_lent()) conclude(run);
+      if (!run->ended) return advance_all();
+      if (!run->has_unreleased()) finish(run);
     });
   };
 }
 
-Status PlainEngine::retire_slices(Run& run) {
+Status SliceEngine::retire_slices(Run& run) {
   for (const std::unique_ptr<SliceRun>& slice : run.window) {
-    if (!slice->is_through()) break;
+    if (!slice->is_complete()) break;
     if (std::exchange(slice->finished, true)) continue;
     if (Status status = run.tensor->finished(slice->slice()); !status.ok()) return status;
   }
@@ -272,57 +273,57 @@ Status PlainEngine::retire_slices(Run& run) {
   return {};
 }
 
-void PlainEngine::release_front(Run& run) {
-  run.window.front()->recycle(scratch_);
+void SliceEngine::release_front(Run& run) {
+  run.window.front()->release_scratch(scratch_);
   run.tensor->released(run.window.front()->slice());
   run.window.pop_front();
 }
 
-// From here on nothing of the operation moves, and what still comes of it is dropped.
-void PlainEngine::end(const std::shared_ptr<Run>& run, Status status) {
+// Stops the operation; its later frames are dropped. done() follows when no memory is borrowed.
+void SliceEngine::end(const std::shared_ptr<Run>& run, Status status) {
   const OpKey key = run->operation.key;
   run->ended = true;
   run->end = std::move(status);
   run->mailbox.clear();
-  for (const std::unique_ptr<SliceRun>& slice : run->window) slice->take_back_recv_buffer();
+  for (const std::unique_ptr<SliceRun>& slice : run->window) slice->withdraw_recv_buffer();
   runs_.erase(key);
-  past_[{key.epoch, key.group}].add(key.seq);
-  if (!run->is_lent()) conclude(run);  // Else with the last release.
+  ended_[{key.epoch, key.group}].add(key.seq);
+  if (!run->has_unreleased()) finish(run);  // Else with the last release.
 }
 
-void PlainEngine::conclude(const std::shared_ptr<Run>& run) {
+void SliceEngine::finish(const std::shared_ptr<Run>& run) {
   while (!run->window.empty()) release_front(*run);
   run->operation.done(run->end);
-  if (!runs_.empty()) pump_soon();
+  if (!runs_.empty()) post_advance();
 }
 
-void PlainEngine::cancel(const OpKey& key, const Status& cause) {
-  unstash(key);
-  past_[{key.epoch, key.group}].add(key.seq);
+void SliceEngine::cancel(const OpKey& key, const Status& cause) {
+  take_early(key);
+  ended_[{key.epoch, key.group}].add(key.seq);
   if (const std::shared_ptr<Run> run = find(key)) end(run, cause);
 }
 
-void PlainEngine::abort(uint32_t epoch, const Status& cause) {
-  std::erase_if(stash_, [&](const auto& entry) {
+void SliceEngine::abort(uint32_t epoch, const Status& cause) {
+  std::erase_if(early_, [&](const auto& entry) {
     if (entry.first.epoch != epoch) return false;
-    stash_bytes_ -= entry.second.bytes;
+    early_bytes_ -= entry.second.bytes;
     return true;
   });
   const auto snapshot = runs_;
   for (const auto& [key, run] : snapshot)
     if (key.epoch == epoch && !run->ended) end(run, cause);
-  std::erase_if(past_, [&](const auto& entry) { return entry.first.first == epoch; });
+  std::erase_if(ended_, [&](const auto& entry) { return entry.first.first == epoch; });
 }
 
-Engine::Waiting PlainEngine::waiting(const OpKey& key) const {
+Engine::Blocker SliceEngine::blocker(const OpKey& key) const {
   const std::shared_ptr<Run> run = find(key);
   if (run == nullptr) return {"its turn", -1};
   if (run->window.empty()) {
-    const int rank = run->tensor->missing();
+    const int rank = run->tensor->blocking_rank();
     return {rank < 0 ? "its tensor" : "the tensor of rank " + std::to_string(rank), rank};
   }
   for (const std::unique_ptr<SliceRun>& slice : run->window) {
-    const Step* step = slice->at();
+    const Step* step = slice->current_step();
     if (step == nullptr) continue;
     const bool sending = step->kind == StepKind::send || step->kind == StepKind::notify;
     const int rank = run->operation.execution->plan.hosts[step->peer].front();
@@ -346,9 +347,8 @@ std::shared_ptr<const ExecutionPlan> make_execution_plan(const Plan& plan, int s
   return std::make_shared<const ExecutionPlan>(std::move(execution));
 }
 
-std::unique_ptr<Engine> make_engine(Device& device, Wire& wire, const EngineLimits& limits,
-                                    Engine::Post post) {
-  return std::make_unique<PlainEngine>(device, wire, limits, std::move(post));
+std::unique_ptr<Engine> make_engine(Device& device, const EngineLimits& limits, Engine::Post post) {
+  return std::make_unique<SliceEngine>(device, limits, std::move(post));
 }
 
 }  // namespace tutti

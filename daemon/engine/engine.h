@@ -1,22 +1,22 @@
-// Runs schedules among hosts: any plan, over any links, on any device. It knows hosts only, by
-// their places in the plan; what a host contributes and takes is a HostTensor's business.
+// Runs the schedules of operations among hosts: any plan, over any links, on any device. Hosts are
+// known by their places in the plan; HostTensor is what a host contributes and receives.
 //
-// An operation's tensor is cut into slices (geometry.h), and the strategy's chunks split each
-// slice. Each slice runs the whole list of steps by itself, and several slices (and several
-// operations) are under way at once: that is all the pipelining there is, and no strategy knows of
-// it. While slice i is on the wire, slice i+1 is folded.
+// An operation's tensor is cut into slices (geometry.h), and each slice into the strategy's chunks.
+// Each slice runs the whole list of steps on its own, and several slices of several operations are
+// in flight at once. This is the only pipelining, and no strategy is aware of it: while slice i is
+// on the wire, slice i+1 is folded.
 //
-// One thread (the loop's) makes all calls. Of each group the operations with the lowest numbers are
-// under way, and of each operation slices in ascending order. The oldest unfinished slice of a
-// group can therefore always advance, as long as a link takes what a sender may have under way
-// beyond it: window_bytes() a group. So bounded queues cannot deadlock.
+// One thread (the loop's) makes all calls. The engine runs the operations of a group with the
+// lowest numbers, and the slices of an operation in ascending order. The oldest unfinished slice of
+// a group can therefore always advance, provided that a link accepts what a sender may have in
+// flight beyond it: window_bytes() per group. So bounded queues cannot deadlock.
 //
-// Hosts start an operation without a word to each other. Every frame carries what its sender
-// believes the operation to be (Operation::agreement), and a frame that says otherwise is never
-// used. Frames that come before the operation starts here are kept; those of one that is over are
-// dropped. Nobody completes before all have started and agree (schedule.h). For that an operation
-// without elements sends all its frames, empty; one with elements leaves out empty chunks. The
-// empty messages of a schedule go with the first slice only, and the others wait with it.
+// Hosts start an operation without a handshake. Every frame carries a hash of what its sender runs
+// (Operation::agreement), and a frame with another hash is never used. Frames that arrive before
+// the operation starts here are kept; frames of an ended operation are dropped. No host completes
+// before all have started and agree (schedule.h). To guarantee this, an operation without elements
+// sends all its frames, empty, while one with elements omits empty chunks. The empty messages of a
+// schedule are sent for the first slice only, and later slices wait for them as well.
 #pragma once
 
 #include <cstddef>
@@ -36,73 +36,73 @@
 
 namespace tutti {
 
-// This host's tensor in one operation: what its local phase yields, slice by slice, and takes back.
-// Loop thread only.
+// This host's tensor in one operation: the result of its local phase, slice by slice, and the
+// destination of the operation's result. Loop thread only.
 //
-// A slice is ready, then finished, then released, and slices become so in ascending order; no more
-// than slices_in_flight of them are ready and not released. So a window of so many slices is memory
-// enough for a tensor of any size. Every slice that was ready is released, in an operation that
-// fails too, and before its done().
+// Each slice becomes ready, then finished, then released, and slices do so in ascending order. At
+// most slices_in_flight of them are ready and not released, so a window of that many slices is
+// enough memory for a tensor of any size. Every slice that became ready is released before done(),
+// even if the operation fails.
 class HostTensor {
  public:
   virtual ~HostTensor() = default;
 
-  // Whether the slice's contributions lie at their sources, and its targets may be written. Not
-  // yet: the engine asks again when poked. On a host alone the targets hold the result then;
-  // neither sources nor targets are asked for.
+  // Whether the slice's contributions are available at source() and target() may be written. After
+  // false the engine asks again on resume(). If the plan has one host, the targets hold the result
+  // then, and the engine calls neither source() nor target().
   virtual Result<bool> ready(uint64_t slice) = 0;
 
-  // The host's contribution to the range, in the operation's type, or, where several ranks made a
-  // sum of 16-bit floats, in f32. `scratch`: the same place, where the engine may change it.
+  // The host's contribution to the range, in the operation's type, or in f32 if several ranks made
+  // a sum of 16-bit floats. `scratch`: the same address if the engine may overwrite it, else null.
   struct Source {
     const std::byte* at = nullptr;
     Dtype dtype = Dtype::f32;
     std::byte* scratch = nullptr;
   };
-  // Asked for chunks that the host contributes to, of slices that are ready; never for an empty
-  // range.
+  // Called for non-empty ranges of ready slices, and chunks to which the host contributes.
   virtual Source source(int chunk, const Range& range) = 0;
-  // Where the result goes, in the operation's type; the engine may keep sums that are not complete
-  // there. The same place as the source, or apart from it; null: nowhere. Asked for chunks that the
-  // host wants, likewise.
+  // Destination of the result, in the operation's type; the engine may keep partial sums there. It
+  // equals the source or does not overlap it; null: none. Called for non-empty ranges of ready
+  // slices, and chunks that the host wants.
   virtual std::byte* target(int chunk, const Range& range) = 0;
 
-  // The slice's results lie at their targets, complete: divided, rounded. Links may still read
-  // them, the engine no more writes them.
+  // The slice's results are complete at their targets. The engine no longer writes them, but links
+  // may still read them.
   virtual Status finished(uint64_t slice) = 0;
-  // Nobody reads or writes the slice's memory any more.
+  // The slice's memory is no longer in use.
   virtual void released(uint64_t slice) = 0;
-  // The rank of the plan that the next slice waits for; -1: none.
-  virtual int missing() const { return -1; }
+  // The rank of the plan for whose input ready() waits; -1: none.
+  virtual int blocking_rank() const { return -1; }
 };
 
 // A plan with this host's steps, made once and shared by all operations that use it.
 struct ExecutionPlan {
   Plan plan;
-  int self = 0;  // This host's place in it.
+  int self = 0;  // This host's place in the plan.
   std::vector<Step> steps;
-  std::vector<int>
-      ordinals;  // By step: how many messages between the two went the same way before.
+  std::vector<int> ordinals;  // By step: the number of earlier messages from and to the same hosts.
 };
 std::shared_ptr<const ExecutionPlan> make_execution_plan(const Plan& plan, int self);
 
-// The tensors of one local rank. `in` and `out` may be the same; see Call in base/call.h for
-// their sizes.
+// The tensors of one local rank. `in` and `out` may be equal; see Call in base/call.h for their
+// sizes.
 struct RankBuffers {
   int rank = 0;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  // The tensors pass through `in` and `out`, byte b at b % window_bytes, a multiple of the slice;
-  // 0: they lie there as a whole.
+  // 0: `in` and `out` hold the whole tensors. Else they are windows: byte b of a tensor is at
+  // b % window_bytes, which is a multiple of the slice.
   uint64_t window_bytes = 0;
-  std::function<uint64_t()> filled =
-      nullptr;  // Bytes of the tensor that came to the window so far.
+  std::function<uint64_t()> filled = nullptr;  // Bytes of the input written to the window so far.
 };
 
-// A frame of another agreement than the operation's came from that host of the plan and was
-// dropped. May come several times, and from inside start(), on_frame() or the loop; may cancel the
-// operation.
-using OnMismatch = std::function<void(const OpKey& key, int from)>;
+// Sends the frames of operations to other hosts.
+class FrameSender {
+ public:
+  virtual ~FrameSender() = default;
+  // As Link::send, to a host of the operation's plan.
+  virtual Status send(const OpKey& key, int host, Outgoing frame) = 0;
+};
 
 struct Operation {
   OpKey key;
@@ -111,34 +111,31 @@ struct Operation {
   Op op = Op::sum;
   uint64_t count = 0;
   uint64_t slice_bytes = 0;                         // The same on all hosts.
-  uint64_t agreement = 0;                           // Goes with every frame.
-  std::shared_ptr<HostTensor> tensor;               // Null: the engine makes one, of `local`.
+  uint64_t agreement = 0;                           // Sent with every frame.
+  std::shared_ptr<HostTensor> tensor;               // Null: the engine makes one of `local`.
   std::vector<RankBuffers> local;                   // Every rank of this host that takes part.
   std::vector<std::shared_ptr<const void>> memory;  // Kept until the last byte is released.
-  OnMismatch mismatch;                              // May be empty.
-  // So many bytes of windows hold results, and nobody uses them any more. May be empty.
-  std::function<void(uint64_t bytes)> passed;
-  // Called once, from inside an engine call or the loop, and not before every link has released
-  // what it borrowed of the operation's memory.
+  // Not called after the operation ended. Null only if the plan has one host.
+  FrameSender* sender = nullptr;
+  // A frame with another agreement arrived from that host of the plan and was dropped. Called any
+  // number of times, from inside start(), on_frame() or the loop; may cancel the operation. May be
+  // empty.
+  std::function<void(int from)> mismatch;
+  // The first `bytes` of each windowed tensor are complete and no longer in use. May be empty.
+  std::function<void(uint64_t bytes)> release_window;
+  // Called once, from inside an engine call or the loop, after every link has released what it
+  // borrowed of the operation's memory.
   std::function<void(Status)> done;
-};
-
-// How the engine reaches other hosts; the group's business.
-class Wire {
- public:
-  virtual ~Wire() = default;
-  // As Link::send, to a host of the operation's plan.
-  virtual Status send(const OpKey& key, int host, Outgoing frame) = 0;
 };
 
 struct EngineLimits {
   int slices_in_flight = 4;
-  int ops_in_flight = 4;  // Of each group.
-  size_t stash_bytes_max = size_t{256} << 20;
+  int ops_in_flight = 4;                       // Per group.
+  size_t early_bytes_max = size_t{256} << 20;  // Of frames of operations that have not started.
 };
 
-// The least a link must hold for that: each operation's slices under way, sent at most twice
-// (ring), twice as long where 16-bit floats travel as f32.
+// The least capacity of a link that rules out deadlock: the slices in flight of all operations in
+// flight, each sent at most twice (ring), and twice as long if 16-bit floats travel as f32.
 constexpr size_t window_bytes(const EngineLimits& limits, size_t slice_bytes) {
   return size_t{4} * static_cast<size_t>(limits.ops_in_flight) *
          static_cast<size_t>(limits.slices_in_flight) * slice_bytes;
@@ -149,32 +146,30 @@ class Engine {
   using Post =
       std::function<void(std::function<void()>)>;  // Runs a function on the loop; any thread.
   virtual ~Engine() = default;
-  // The key is new: neither started nor cancelled before.
+  // The key must be new: neither started nor cancelled before.
   virtual void start(Operation operation) = 0;
-  // More of the operation's tensor may be ready now.
-  virtual void poke(const OpKey& key) = 0;
-  // A data frame arrived; its header is untrusted. Not OK: the sender broke the protocol, abort its
-  // epoch.
+  // More of the operation's tensor may be ready. Unknown keys are ignored.
+  virtual void resume(const OpKey& key) = 0;
+  // A data frame with an untrusted header. Not OK: the sender broke the protocol; abort its epoch.
   virtual Status on_frame(Frame frame) = 0;
-  // As LinkHandler's, for data frames; the header is as untrusted.
+  // As LinkHandler::recv_buffer_for, for data frames with untrusted headers.
   virtual std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) = 0;
-  // What Wire::send refused may be taken now.
-  virtual void wake() = 0;
-  // Ends one operation with the cause, where it has not ended; where it has not started it never
-  // will. Its frames, early or late, are dropped.
+  // FrameSender::send may accept frames that it refused before.
+  virtual void retry_sends() = 0;
+  // Ends the operation with the cause unless it has ended; if it has not started, it never will.
+  // Drops its frames, early or late.
   virtual void cancel(const OpKey& key, const Status& cause) = 0;
-  // Ends every operation of the epoch with the cause, and drops its stashed frames.
+  // Ends every operation of the epoch with the cause, and drops its early frames.
   virtual void abort(uint32_t epoch, const Status& cause) = 0;
-  // What the operation waits for ("slice 3: chunk 1 from rank 2"), where a host is called by its
-  // lowest rank, and the rank that it waits for (-1: none), for messages.
-  struct Waiting {
+  // What the operation waits for, for messages: a text ("slice 3: chunk 1 from rank 2", where a
+  // host is named by its lowest rank) and the rank, -1 if none.
+  struct Blocker {
     std::string what;
     int rank = -1;
   };
-  virtual Waiting waiting(const OpKey& key) const = 0;
+  virtual Blocker blocker(const OpKey& key) const = 0;
 };
 
-std::unique_ptr<Engine> make_engine(Device& device, Wire& wire, const EngineLimits& limits,
-                                    Engine::Post post);
+std::unique_ptr<Engine> make_engine(Device& device, const EngineLimits& limits, Engine::Post post);
 
 }  // namespace tutti

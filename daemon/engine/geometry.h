@@ -1,8 +1,9 @@
-// Where the elements of a chunk's slice lie: pure arithmetic, the same on all hosts.
+// The element range of each (chunk, slice) of a tensor: pure arithmetic, the same on all hosts.
 //
-// A tensor is cut into slices, in order, and each slice into the plan's chunks, evenly, the first
-// ones an element longer: so it streams through a small window. In all_gather and reduce_scatter a
-// chunk is a rank's block, and slice s is the s-th part of every block.
+// A tensor is cut into slices in order, and each slice evenly into the plan's chunks, the first
+// chunks one element longer, so that a tensor of any size streams through a small window. In
+// all_gather and reduce_scatter a chunk is a rank's block, and slice s is the s-th part of every
+// block.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +14,25 @@
 namespace tutti {
 
 struct Range {
-  uint64_t first = 0;  // Element, from the start of the tensor, or of all blocks.
+  uint64_t first = 0;  // Element index from the start of the tensor, or of all blocks.
   uint64_t count = 0;
 };
 
 class Geometry {
  public:
-  // `count` as an operation's: of a block in all_gather and reduce_scatter. `slice_bytes`: of all
-  // chunks.
+  // `count`: as Operation::count, that is of one block in all_gather and reduce_scatter.
+  // `slice_bytes`: of all chunks of a slice together.
   Geometry(const Plan& plan, Dtype dtype, uint64_t count, uint64_t slice_bytes);
 
   uint64_t slices() const { return slices_; }  // At least 1.
   int chunks() const { return chunks_; }
   bool is_empty() const { return count_ == 0; }
   Range slice(int chunk, uint64_t slice) const;
-  // Where the tensor's slice ends, in bytes from its start. Not for all_gather and reduce_scatter.
+  // The end of the slice in bytes from the tensor's start. Not for all_gather and reduce_scatter.
   uint64_t end_of(uint64_t slice) const;
 
-  // Of a rank's tensors, as bytes from their start, where its contribution to the range lies and
-  // where its result belongs.
+  // Byte offsets in a rank's input tensor, of its contribution to the range, and in its output
+  // tensor, of the result.
   uint64_t input_offset(int chunk, const Range& range) const;
   uint64_t output_offset(int chunk, const Range& range) const;
 
@@ -40,7 +41,7 @@ class Geometry {
   uint64_t count_;
   uint64_t element_bytes_;
   int chunks_;
-  uint64_t slice_elements_;  // Of all chunks, or of one block.
+  uint64_t slice_elements_;  // Of all chunks together, or of one block.
   uint64_t slices_;
 };
 

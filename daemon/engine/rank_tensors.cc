@@ -11,7 +11,7 @@ uint64_t within(const RankBuffers& rank, uint64_t offset) {
 
 }  // namespace
 
-RankTensors::RankTensors(Device& device, Stream& stream, Scratch& scratch,
+RankTensors::RankTensors(Device& device, Stream& stream, ScratchPool& scratch,
                          const Operation& operation, const Geometry& geometry)
     : device_(device),
       stream_(stream),
@@ -40,25 +40,25 @@ std::vector<const std::byte*> RankTensors::inputs(int chunk, const Range& range)
   return all;
 }
 
-// Where the local ranks' results belong. The first one is the host's target.
-RankTensors::Places RankTensors::homes(int chunk, const Range& range) const {
-  Places all;
+// Output addresses of the local ranks that want the chunk. The first is the host's target.
+RankTensors::Outputs RankTensors::outputs(int chunk, const Range& range) const {
+  Outputs all;
   for (const RankBuffers* rank : ranks_)
     if (rank->out != nullptr && wants(operation_.execution->plan, rank->rank, chunk))
       all.push_back(rank->out + within(*rank, geometry_.output_offset(chunk, range)));
   return all;
 }
 
-// Whether all windows have the slice.
+// Whether every rank's window holds the slice's input.
 Result<bool> RankTensors::is_filled(uint64_t slice) {
-  missing_ = -1;
+  blocking_rank_ = -1;
   for (const RankBuffers* rank : ranks_) {
     if (rank->window_bytes == 0) continue;
     const bool holds_all = geometry_.end_of(geometry_.slices() - 1) <= rank->window_bytes;
     if (!holds_all && rank->window_bytes % geometry_.end_of(0) != 0)
       return invalid_argument("a window that does not hold whole slices");
     if (rank->filled() >= geometry_.end_of(slice)) continue;
-    missing_ = rank->rank;
+    blocking_rank_ = rank->rank;
     return false;
   }
   return true;
@@ -76,13 +76,13 @@ Result<bool> RankTensors::ready(uint64_t slice) {
 
 Status RankTensors::fold(uint64_t slice, int chunk, const Range& range) {
   const std::vector<const std::byte*> from = inputs(chunk, range);
-  const Places homes = this->homes(chunk, range);
+  const Outputs to = outputs(chunk, range);
   const Collective collective = operation_.execution->plan.collective;
-  if (from.empty() || (is_alone() && homes.empty())) return {};
+  if (from.empty() || (is_alone() && to.empty())) return {};
   if (is_alone()) {
-    if (!reduces(collective)) return copy_to(homes, from.front(), range.count);
+    if (!reduces(collective)) return copy_to(to, from.front(), range.count);
     std::vector<Target> targets;
-    for (std::byte* home : homes) targets.push_back({home, operation_.dtype});
+    for (std::byte* output : to) targets.push_back({output, operation_.dtype});
     return combine(slice, from, std::move(targets), range.count);
   }
   Source& source = sources_[{chunk, range.first}];
@@ -90,10 +90,10 @@ Status RankTensors::fold(uint64_t slice, int chunk, const Range& range) {
   if (from.size() == 1) return {};
   source.dtype = accumulator_of(operation_.dtype);
   std::byte* at = nullptr;
-  if (source.dtype == operation_.dtype && !homes.empty()) {
-    at = homes.front();
+  if (source.dtype == operation_.dtype && !to.empty()) {
+    at = to.front();
   } else {
-    const Result<std::byte*> fresh = take(slice, range.count * size_of(source.dtype));
+    const Result<std::byte*> fresh = allocate(slice, range.count * size_of(source.dtype));
     if (!fresh.ok()) return fresh.status();
     at = source.scratch = *fresh;
   }
@@ -101,7 +101,7 @@ Status RankTensors::fold(uint64_t slice, int chunk, const Range& range) {
   return combine(slice, from, {{at, source.dtype}}, range.count);
 }
 
-// One pass over memory, where the local strategy allows it.
+// Takes one pass over memory where the local strategy allows it.
 Status RankTensors::combine(uint64_t slice, const std::vector<const std::byte*>& from,
                             std::vector<Target> to, uint64_t count) {
   const bool mean = is_alone() && operation_.op == Op::mean;
@@ -114,7 +114,8 @@ Status RankTensors::combine(uint64_t slice, const std::vector<const std::byte*>&
                 .divisor = mean ? static_cast<uint32_t>(world_size(operation_.execution->plan)) : 1,
                 .past_cache = is_alone() && past_cache(from, to)};
   if (folds_.size() > 1) {
-    const Result<std::byte*> inner = take(slice, scratch_bytes(folds_.size(), operation_.dtype));
+    const Result<std::byte*> inner =
+        allocate(slice, scratch_bytes(folds_.size(), operation_.dtype));
     if (!inner.ok()) return inner.status();
     work.scratch = {*inner, scratch_bytes(folds_.size(), operation_.dtype)};
   }
@@ -136,10 +137,10 @@ bool RankTensors::past_cache(const std::vector<const std::byte*>& from,
          });
 }
 
-Status RankTensors::copy_to(const Places& homes, const std::byte* from, uint64_t count) {
-  for (std::byte* home : homes) {
-    if (home == from) continue;
-    Status status = device_.copy(stream_, home, from, count * size_of(operation_.dtype));
+Status RankTensors::copy_to(const Outputs& to, const std::byte* from, uint64_t count) {
+  for (std::byte* output : to) {
+    if (output == from) continue;
+    Status status = device_.copy(stream_, output, from, count * size_of(operation_.dtype));
     if (!status.ok()) return status;
   }
   return {};
@@ -147,19 +148,19 @@ Status RankTensors::copy_to(const Places& homes, const std::byte* from, uint64_t
 
 HostTensor::Source RankTensors::source(int chunk, const Range& range) {
   const auto found = sources_.find({chunk, range.first});
-  require(found != sources_.end(), "a source is asked for when its slice is ready");
+  require(found != sources_.end(), "source() is called for ready slices only");
   return found->second;
 }
 
 std::byte* RankTensors::target(int chunk, const Range& range) {
-  const Places all = homes(chunk, range);
+  const Outputs all = outputs(chunk, range);
   return all.empty() ? nullptr : all.front();
 }
 
 Status RankTensors::finished(uint64_t slice) {
   for (int chunk = 0; chunk < geometry_.chunks() && !is_alone(); ++chunk) {
     const Range range = geometry_.slice(chunk, slice);
-    const Places all = homes(chunk, range);
+    const Outputs all = outputs(chunk, range);
     if (range.count == 0 || all.size() < 2) continue;
     if (Status status = copy_to(all, all.front(), range.count); !status.ok()) return status;
   }
@@ -170,16 +171,17 @@ Status RankTensors::finished(uint64_t slice) {
 void RankTensors::released(uint64_t slice) {
   for (int chunk = 0; chunk < geometry_.chunks(); ++chunk)
     sources_.erase({chunk, geometry_.slice(chunk, slice).first});
-  if (operation_.passed && slice < finished_) operation_.passed(geometry_.end_of(slice));
-  const auto taken = taken_.extract(slice);
-  if (taken.empty()) return;
-  for (const Scratch::Block& block : taken.mapped()) scratch_.give_back(block);
+  if (operation_.release_window && slice < finished_)
+    operation_.release_window(geometry_.end_of(slice));
+  const auto blocks = scratch_blocks_.extract(slice);
+  if (blocks.empty()) return;
+  for (const ScratchPool::Block& block : blocks.mapped()) scratch_.give_back(block);
 }
 
-Result<std::byte*> RankTensors::take(uint64_t slice, size_t bytes) {
-  const Result<Scratch::Block> block = scratch_.take(bytes);
+Result<std::byte*> RankTensors::allocate(uint64_t slice, size_t bytes) {
+  const Result<ScratchPool::Block> block = scratch_.take(bytes);
   if (!block.ok()) return block.status();
-  taken_[slice].push_back(*block);
+  scratch_blocks_[slice].push_back(*block);
   return block->data;
 }
 

@@ -1,5 +1,5 @@
-// A HostTensor of the buffers of a host's ranks, folded by the worker itself: for ranks that did
-// not meet and fold before.
+// The HostTensor of an operation whose ranks have not reduced their tensors among themselves: the
+// worker folds the ranks' buffers into the host's contribution, and writes the result to each rank.
 #pragma once
 
 #include <map>
@@ -8,14 +8,14 @@
 
 #include "daemon/board/board.h"
 #include "daemon/engine/engine.h"
-#include "daemon/engine/scratch.h"
+#include "daemon/engine/scratch_pool.h"
 
 namespace tutti {
 
-// `operation` and `geometry` outlive it.
+// All references must outlive it.
 class RankTensors final : public HostTensor {
  public:
-  RankTensors(Device& device, Stream& stream, Scratch& scratch, const Operation& operation,
+  RankTensors(Device& device, Stream& stream, ScratchPool& scratch, const Operation& operation,
               const Geometry& geometry);
 
   Result<bool> ready(uint64_t slice) override;
@@ -23,34 +23,34 @@ class RankTensors final : public HostTensor {
   std::byte* target(int chunk, const Range& range) override;
   Status finished(uint64_t slice) override;
   void released(uint64_t slice) override;
-  int missing() const override { return missing_; }
+  int blocking_rank() const override { return blocking_rank_; }
 
  private:
-  using Places = std::vector<std::byte*>;
+  using Outputs = std::vector<std::byte*>;
 
   Result<bool> is_filled(uint64_t slice);
   bool is_alone() const { return operation_.execution->plan.hosts.size() == 1; }
   const std::byte* input(const RankBuffers& rank, int chunk, const Range& range) const;
   std::vector<const std::byte*> inputs(int chunk, const Range& range) const;
-  Places homes(int chunk, const Range& range) const;
+  Outputs outputs(int chunk, const Range& range) const;
   Status fold(uint64_t slice, int chunk, const Range& range);
   Status combine(uint64_t slice, const std::vector<const std::byte*>& from, std::vector<Target> to,
                  uint64_t count);
-  Status copy_to(const Places& homes, const std::byte* from, uint64_t count);
+  Status copy_to(const Outputs& to, const std::byte* from, uint64_t count);
   bool past_cache(const std::vector<const std::byte*>& from, const std::vector<Target>& to) const;
-  Result<std::byte*> take(uint64_t slice, size_t bytes);
+  Result<std::byte*> allocate(uint64_t slice, size_t bytes);
 
   Device& device_;
   Stream& stream_;
-  Scratch& scratch_;
+  ScratchPool& scratch_;
   const Operation& operation_;
   const Geometry& geometry_;
-  std::vector<const RankBuffers*> ranks_;  // In the order of folding; takers likewise.
+  std::vector<const RankBuffers*> ranks_;  // In folding order.
   Folds folds_;
-  int missing_ = -1;
-  uint64_t finished_ = 0;  // Slices whose results lie at their targets.
-  std::map<std::pair<int, uint64_t>, Source> sources_;     // By chunk and first element.
-  std::map<uint64_t, std::vector<Scratch::Block>> taken_;  // By slice.
+  int blocking_rank_ = -1;
+  uint64_t finished_ = 0;  // Number of slices whose results are written.
+  std::map<std::pair<int, uint64_t>, Source> sources_;  // By chunk and first element.
+  std::map<uint64_t, std::vector<ScratchPool::Block>> scratch_blocks_;  // By slice.
 };
 
 }  // namespace tutti

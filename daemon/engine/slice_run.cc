@@ -6,10 +6,6 @@ namespace tutti {
 
 namespace {
 
-FrameTag tag_of(const FrameHeader& header) {
-  return {header.slice, header.from, header.to, header.ordinal};
-}
-
 bool aligned(const void* data, Dtype dtype) {
   return reinterpret_cast<uintptr_t>(data) % size_of(dtype) == 0;
 }
@@ -18,7 +14,7 @@ bool is_empty_message(const Step& step) {
   return step.kind == StepKind::notify || step.kind == StepKind::await;
 }
 
-// Only inputs are not ours to write, and place() never answers with one.
+// Only ranks' inputs are read-only, and allocate_value() never returns one.
 std::byte* writable(const HostTensor::Source& place) { return const_cast<std::byte*>(place.at); }
 
 }  // namespace
@@ -36,38 +32,38 @@ SliceRun::SliceRun(const Operation& operation, const Geometry& geometry, HostTen
   }
 }
 
-void SliceRun::recycle(Scratch& scratch) {
-  for (const Scratch::Block& block : taken_) scratch.give_back(block);
-  taken_.clear();
+void SliceRun::release_scratch(ScratchPool& scratch) {
+  for (const ScratchPool::Block& block : scratch_blocks_) scratch.give_back(block);
+  scratch_blocks_.clear();
 }
 
-// What no host sends and no host awaits.
-bool SliceRun::is_left_out(const Step& step) const {
+// Whether the step's message is neither sent nor awaited by any host.
+bool SliceRun::is_skipped(const Step& step) const {
   return !is_empty_message(step) && ranges_[step.chunk].count == 0 && !empty_;
 }
 
 Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases,
                                    size_t first) {
-  while (const Step* step = at()) {
+  while (const Step* step = current_step()) {
     const bool with_first = slice_ != 0 && is_empty_message(*step);
     if (with_first && step->kind == StepKind::await && first <= next_) return Progress::blocked;
-    if (!with_first && !is_left_out(*step)) {
-      Result<bool> moved = run(parts, mailbox, *step, releases);
+    if (!with_first && !is_skipped(*step)) {
+      Result<bool> moved = execute(parts, mailbox, *step, releases);
       if (!moved.ok()) return moved.status();
       if (!*moved) return Progress::blocked;
     }
     ++next_;
   }
-  if (!settled_) {
-    if (Status status = settle(parts); !status.ok()) return status;
-    settled_ = true;
+  if (!copied_) {
+    if (Status status = copy_results(parts); !status.ok()) return status;
+    copied_ = true;
   }
   return Progress::done;
 }
 
-// Whether the step could be taken; false: it must wait for a frame or for room on a link.
-Result<bool> SliceRun::run(EngineParts& parts, Mailbox& mailbox, const Step& step,
-                           const Releases& releases) {
+// Whether the step was executed; false: it must wait for a frame or for room on a link.
+Result<bool> SliceRun::execute(EngineParts& parts, Mailbox& mailbox, const Step& step,
+                               const Releases& releases) {
   switch (step.kind) {
     case StepKind::finish: {
       const Status status = finish(parts, step);
@@ -89,10 +85,10 @@ uint32_t SliceRun::divisor() const {
                                    : 1;
 }
 
-Result<std::byte*> SliceRun::take(EngineParts& parts, size_t bytes) {
-  const Result<Scratch::Block> block = parts.scratch.take(bytes);
+Result<std::byte*> SliceRun::allocate(EngineParts& parts, size_t bytes) {
+  const Result<ScratchPool::Block> block = parts.scratch.take(bytes);
   if (!block.ok()) return block.status();
-  taken_.push_back(*block);
+  scratch_blocks_.push_back(*block);
   return block->data;
 }
 
@@ -103,24 +99,24 @@ std::byte* SliceRun::target(int chunk) const {
   return wanted ? tensor_.target(chunk, ranges_[chunk]) : nullptr;
 }
 
-// Memory for a new value of that type: the target where it fits, else scratch.
-Result<SliceRun::Value> SliceRun::place(EngineParts& parts, int chunk, Dtype dtype) {
+// Memory for a new value of that type: the target if the type fits, else scratch.
+Result<SliceRun::Value> SliceRun::allocate_value(EngineParts& parts, int chunk, Dtype dtype) {
   if (dtype == operation_.dtype)
     if (std::byte* at = target(chunk)) return Value{at, dtype, nullptr};
   const Value& now = values_[chunk];
   if (now.scratch != nullptr && now.dtype == dtype) return now;
-  Result<std::byte*> fresh = take(parts, ranges_[chunk].count * size_of(dtype));
+  Result<std::byte*> fresh = allocate(parts, ranges_[chunk].count * size_of(dtype));
   if (!fresh.ok()) return fresh.status();
   return Value{*fresh, dtype, *fresh};
 }
 
-// Whether the value that this step makes is complete at once.
+// Whether the next step finishes the value that this step makes.
 bool SliceRun::completes(size_t step) const {
   return step + 1 < steps().size() && steps()[step + 1].kind == StepKind::finish &&
          steps()[step + 1].chunk == steps()[step].chunk;
 }
 
-// Whether nobody here reads the result again, and all there is does not fit the cache anyway.
+// Whether the result is not read again on this host and the tensors exceed the cache.
 bool SliceRun::past_cache(const EngineParts& parts, const Step& step, const std::byte* to) const {
   const ExecutionPlan& execution = *operation_.execution;
   const uint64_t ranks = execution.plan.hosts[execution.self].size();
@@ -131,12 +127,13 @@ bool SliceRun::past_cache(const EngineParts& parts, const Step& step, const std:
   return values_[step.chunk].at != to && std::none_of(later, steps().end(), again);
 }
 
-// (current op received), in one pass with what makes a complete value of it.
+// Folds the received chunk into the host's value, and finishes it in the same pass if this is the
+// last fold.
 Status SliceRun::combine(EngineParts& parts, const Step& step, const Operand& received) {
   const bool complete = completes(next_);
   const Dtype dtype = complete ? operation_.dtype : accumulator_of(operation_.dtype);
   const Value own = values_[step.chunk];
-  const Result<Value> to = place(parts, step.chunk, dtype);
+  const Result<Value> to = allocate_value(parts, step.chunk, dtype);
   if (!to.ok()) return to.status();
   const Reduction how = {.count = ranges_[step.chunk].count,
                          .op = operation_.op,
@@ -152,7 +149,7 @@ Status SliceRun::combine(EngineParts& parts, const Step& step, const Operand& re
 Status SliceRun::finish(EngineParts& parts, const Step& step) {
   const Value from = values_[step.chunk];
   if (empty_ || (from.dtype == operation_.dtype && divisor() == 1)) return {};
-  Result<Value> to = place(parts, step.chunk, operation_.dtype);
+  Result<Value> to = allocate_value(parts, step.chunk, operation_.dtype);
   if (!to.ok()) return to.status();
   values_[step.chunk] = *to;
   const Operand source{from.at, from.dtype};
@@ -179,32 +176,32 @@ Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases
   if (step.kind == StepKind::send)
     frame.bytes = {own.at, ranges_[step.chunk].count * size_of(own.dtype)};
   frame.released = releases(*this);
-  const Status status = parts.wire.send(operation_.key, step.peer, std::move(frame));
+  const Status status = operation_.sender->send(operation_.key, step.peer, std::move(frame));
   if (status.code() == Code::resource_exhausted) return false;
   if (!status.ok()) return status;
   ++unreleased;
   return true;
 }
 
-// Of the message that this slice waits for.
-FrameTag SliceRun::tag_here() const {
+// The tag of the frame that the current step waits for.
+FrameTag SliceRun::expected_tag() const {
   const ExecutionPlan& execution = *operation_.execution;
   return {static_cast<uint32_t>(slice_), static_cast<uint16_t>(steps()[next_].peer),
           static_cast<uint16_t>(execution.self), static_cast<uint16_t>(execution.ordinals[next_])};
 }
 
 Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step& step) {
-  auto arrived = mailbox.extract(tag_here());
+  auto arrived = mailbox.extract(expected_tag());
   if (arrived.empty()) return false;
   const Status status = accept(parts, step, arrived.mapped());
   return status.ok() ? Result<bool>(true) : Result<bool>(status);
 }
 
-std::shared_ptr<RecvBuffer> SliceRun::land(const FrameHeader& header) {
-  const Step* step = at();
+std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header) {
+  const Step* step = current_step();
   if (step == nullptr || step->kind != StepKind::recv || recv_buffer_ != nullptr) return nullptr;
   const uint64_t bytes = ranges_[step->chunk].count * size_of(operation_.dtype);
-  const bool fits = tag_here() == tag_of(header) &&
+  const bool fits = expected_tag() == tag_of(header) &&
                     header.chunk == static_cast<uint32_t>(step->chunk) &&
                     header.dtype == static_cast<uint8_t>(operation_.dtype) &&
                     header.payload_bytes == bytes && bytes != 0;
@@ -214,7 +211,7 @@ std::shared_ptr<RecvBuffer> SliceRun::land(const FrameHeader& header) {
   return recv_buffer_;
 }
 
-void SliceRun::take_back_recv_buffer() {
+void SliceRun::withdraw_recv_buffer() {
   if (recv_buffer_ != nullptr) recv_buffer_->at = nullptr;
   recv_buffer_ = nullptr;
 }
@@ -235,29 +232,29 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame
     return misfit(step);
   if (count == 0) return {};
   if (step.kind == StepKind::recv) {
-    Result<Value> to = place(parts, step.chunk, dtype);
+    Result<Value> to = allocate_value(parts, step.chunk, dtype);
     if (!to.ok()) return to.status();
     values_[step.chunk] = *to;
     const bool landed = recv_buffer_ != nullptr && frame.payload.fragments[0].data() == to->at;
     if (!landed) frame.payload.copy_to(writable(*to));
-    take_back_recv_buffer();
+    withdraw_recv_buffer();
     return {};
   }
   const std::vector<std::span<const std::byte>>& fragments = frame.payload.fragments;
   const std::byte* received = fragments.size() == 1 ? fragments[0].data() : nullptr;
   if (received == nullptr || !aligned(received, dtype)) {
-    Result<std::byte*> gathered = take(parts, frame.payload.bytes());
+    Result<std::byte*> gathered = allocate(parts, frame.payload.bytes());
     if (!gathered.ok()) return gathered.status();
     frame.payload.copy_to(*gathered);
     received = *gathered;
   }
   Status status = combine(parts, step, {received, dtype});
-  if (status.ok()) status = parts.device.wait(parts.stream);  // The frame's memory goes with it.
+  if (status.ok()) status = parts.device.wait(parts.stream);  // The frame's memory is freed next.
   return status;
 }
 
-// Results that no step put where they belong: a root's, the host's own blocks.
-Status SliceRun::settle(EngineParts& parts) {
+// Copies results that no step wrote to their targets: a root's own, the host's own blocks.
+Status SliceRun::copy_results(EngineParts& parts) {
   for (int chunk = 0; chunk < static_cast<int>(ranges_.size()) && !steps().empty(); ++chunk) {
     const Value& final_value = values_[chunk];
     std::byte* home = target(chunk);

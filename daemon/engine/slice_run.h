@@ -1,4 +1,4 @@
-// One slice of one operation on its way through the steps.
+// Runs one slice of one operation through the steps of its execution plan.
 #pragma once
 
 #include <map>
@@ -8,71 +8,73 @@
 
 #include "daemon/engine/engine.h"
 #include "daemon/engine/geometry.h"
-#include "daemon/engine/scratch.h"
+#include "daemon/engine/scratch_pool.h"
 
 namespace tutti {
 
-// Which message of an operation a frame is: slice, from, to, ordinal.
+// Identifies a frame within its operation: slice, from, to, ordinal.
 using FrameTag = std::tuple<uint32_t, uint16_t, uint16_t, uint16_t>;
+inline FrameTag tag_of(const FrameHeader& header) {
+  return {header.slice, header.from, header.to, header.ordinal};
+}
 using Mailbox = std::map<FrameTag, Frame>;
 
-// What all slices of a worker share.
+// Shared by all slices of an engine.
 struct EngineParts {
   Device& device;
   Stream& stream;
-  Wire& wire;
-  Scratch& scratch;
+  ScratchPool& scratch;
 };
 
 enum class Progress { blocked, done };
 
 class SliceRun {
  public:
-  // The slice is ready in `tensor`.
+  // The slice must be ready in `tensor`. References must outlive this.
   SliceRun(const Operation& operation, const Geometry& geometry, HostTensor& tensor,
            uint64_t slice);
-  ~SliceRun() { take_back_recv_buffer(); }
+  ~SliceRun() { withdraw_recv_buffer(); }
   SliceRun(const SliceRun&) = delete;
   SliceRun& operator=(const SliceRun&) = delete;
 
-  // Makes what is called when a frame of this slice is released.
+  // Makes the function that a link calls when it releases a frame of this slice.
   using Releases = std::function<std::function<void()>(SliceRun&)>;
-  // Takes steps until the list ends or one must wait. `first`: how many the first slice has taken.
+  // Executes steps until the list ends or one must wait. `first`: steps_taken() of the first slice.
   Result<Progress> advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases,
                            size_t first);
-  bool is_through() const { return next_ == steps().size() && settled_; }
-  size_t taken() const { return next_; }
-  // The step it waits at; nullptr: none left.
-  const Step* at() const { return next_ < steps().size() ? &steps()[next_] : nullptr; }
+  bool is_complete() const { return next_ == steps().size() && copied_; }
+  size_t steps_taken() const { return next_; }
+  // The step to be executed next; null: none left.
+  const Step* current_step() const { return next_ < steps().size() ? &steps()[next_] : nullptr; }
   uint64_t slice() const { return slice_; }
-  void recycle(Scratch& scratch);
-  // Where the payload behind this header goes at once, if it is the result that this slice waits
-  // for. Taken back when the slice ends or another frame comes in its stead.
-  std::shared_ptr<RecvBuffer> land(const FrameHeader& header);
-  void take_back_recv_buffer();
+  void release_scratch(ScratchPool& scratch);
+  // The destination of the payload of this header, if it is the result that the current step waits
+  // for; else null. Withdrawn when the slice ends or another frame takes its place.
+  std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header);
+  void withdraw_recv_buffer();
 
-  int unreleased = 0;     // Frames sent and not yet released; the engine counts.
-  bool finished = false;  // The tensor was told.
+  int unreleased = 0;     // Frames sent and not yet released; maintained by the engine.
+  bool finished = false;  // HostTensor::finished() was called; set by the engine.
 
  private:
-  // Where the host's value of a chunk is now.
+  // The current address of the host's value of a chunk.
   using Value = HostTensor::Source;
 
   const std::vector<Step>& steps() const { return operation_.execution->steps; }
-  bool is_left_out(const Step& step) const;
-  FrameTag tag_here() const;
-  Result<bool> run(EngineParts& parts, Mailbox& mailbox, const Step& step,
-                   const Releases& releases);
+  bool is_skipped(const Step& step) const;
+  FrameTag expected_tag() const;
+  Result<bool> execute(EngineParts& parts, Mailbox& mailbox, const Step& step,
+                       const Releases& releases);
   Status combine(EngineParts& parts, const Step& step, const Operand& received);
   Status finish(EngineParts& parts, const Step& step);
   Result<bool> send(EngineParts& parts, const Step& step, const Releases& releases);
   Result<bool> receive(EngineParts& parts, Mailbox& mailbox, const Step& step);
   Status accept(EngineParts& parts, const Step& step, const Frame& frame);
   Status misfit(const Step& step) const;
-  Status settle(EngineParts& parts);
+  Status copy_results(EngineParts& parts);
   std::byte* target(int chunk) const;
-  Result<Value> place(EngineParts& parts, int chunk, Dtype dtype);
-  Result<std::byte*> take(EngineParts& parts, size_t bytes);
+  Result<Value> allocate_value(EngineParts& parts, int chunk, Dtype dtype);
+  Result<std::byte*> allocate(EngineParts& parts, size_t bytes);
   bool completes(size_t step) const;
   bool past_cache(const EngineParts& parts, const Step& step, const std::byte* to) const;
   uint32_t divisor() const;
@@ -80,12 +82,12 @@ class SliceRun {
   const Operation& operation_;
   HostTensor& tensor_;
   uint64_t slice_;
-  bool empty_;  // The whole operation.
+  bool empty_;  // The operation has no elements.
   size_t next_ = 0;
-  bool settled_ = false;
+  bool copied_ = false;
   std::vector<Range> ranges_;  // By chunk.
   std::vector<Value> values_;  // By chunk.
-  std::vector<Scratch::Block> taken_;
+  std::vector<ScratchPool::Block> scratch_blocks_;
   std::shared_ptr<RecvBuffer> recv_buffer_;
 };
 

@@ -1,8 +1,10 @@
-// The leader's dealings with the tuner, for one epoch: what it is asked, told and shown.
+// Connects one epoch's leader with the job's tuner: passes measurements to it, and asks it for the
+// strategy of each operation that leaves it open. Loop thread only.
 //
-// WHAT IS MEASURED. How long operations take on the leader's own host, from where its ranks were
-// ready. Hosts that receive data say how fast it came. The leader asks each member, when it first
-// works with it and again after a minute's rest or when reality drifts, how soon it answers.
+// Measured are the duration of operations on the leader's host from the start of the operation
+// there, the rate of data as reported by the hosts that receive it, and the delay of answers to
+// probes, which the leader sends to each member at the first operation with it, again at least
+// Prober::kAgainAfter later, and when times drift.
 #pragma once
 
 #include <functional>
@@ -21,28 +23,33 @@ namespace tutti {
 
 class Adviser {
  public:
-  using Ask = std::function<void(int host, const v1::Probe& probe)>;
+  using SendProbe = std::function<void(int host, const v1::Probe& probe)>;
   struct Options {
-    bool tries_all = false;     // Also where the bits of a result depend on the strategy.
-    uint64_t padding_most = 0;  // Of a probe.
+    bool tries_all = false;     // Try strategies even if the bits of a result depend on them.
+    uint64_t padding_most = 0;  // Bytes of a probe.
   };
-  Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const Options& options, Ask ask);
+  Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const Options& options,
+          SendProbe send_probe);
 
-  // An operation starts, by this strategy between hosts, which it left open. Answers with the one
-  // that operations of its kind should run by, where that is another and not asked for already.
+  // An operation that left the strategy between hosts open starts with `used`. Returns the strategy
+  // that operations of its kind should use, if that is another one and not recommended already.
+  // `number`: the group's.
   std::optional<Strategy> recommend(uint32_t number, const Communicator& group,
                                     const Signature& signature, const Strategy& used);
-  // It was started; its time is waited for.
-  void started(uint32_t number, uint64_t seq, const Communicator& group, const Signature& signature,
-               const Strategies& used);
-  void took(uint32_t number, uint64_t seq, uint32_t us);
+  // An operation started. `seq`: its number.
+  void on_started(uint32_t number, uint64_t seq, const Communicator& group,
+                  const Signature& signature, const Strategies& used);
+  // It ended, after that many microseconds; 0: not measured.
+  void on_ended(uint32_t number, uint64_t seq, uint32_t us);
 
-  void heard_from(int host, TimePoint now);
-  void answered(int host, const v1::Probe& probe, TimePoint now);
-  // How fast data comes in there; figures that cannot be are not taken. False: of no host.
-  bool learn(int host, const v1::Rates& rates);
+  void probe_if_due(int host, TimePoint now);
+  void on_answer(int host, const v1::Probe& probe, TimePoint now);
+  // The rates of data that the host receives; implausible ones are ignored. False: one is from a
+  // host that does not exist.
+  bool on_rates(int host, const v1::Rates& rates);
 
  private:
+  // An operation whose end is awaited.
   struct Watched {
     uint64_t seq = 0;
     Tuner::Case operation;
@@ -51,17 +58,17 @@ class Adviser {
 
   Tuner::Case case_of(uint32_t number, const Communicator& group, const Signature& signature);
   bool may_try(const Signature& signature, const Communicator& group) const;
-  void ask(int host, const Prober::Question& question);
-  uint64_t padding() const;  // Of probes in a job of this size.
+  void probe(int host, TimePoint now);
+  void send(int host, const Prober::Question& question);
 
   Tuner& tuner_;
   const std::vector<Host>& hosts_;
   const int self_;
   const Options options_;
-  const Ask ask_;
+  const SendProbe send_probe_;
   Prober prober_;
   std::map<uint32_t, int> host_sets_;    // By group.
-  std::map<uint32_t, Watched> watched_;  // By group: its last operation.
+  std::map<uint32_t, Watched> watched_;  // The last operation of each group.
   std::map<std::tuple<uint32_t, Collective, int>, Strategy>
       recommended_;  // By group and size class.
 };

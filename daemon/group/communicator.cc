@@ -58,7 +58,7 @@ bool could_be_group(const std::vector<int>& members, size_t job_ranks) {
 
 Communicator::Communicator(std::vector<int> members, const std::vector<Host>& hosts, int self)
     : members_(std::move(members)), host_of_(members_.size()) {
-  std::vector<int> home;  // Of each rank of the job.
+  std::vector<int> home;  // Host of each rank of the job.
   for (int host = 0; host < static_cast<int>(hosts.size()); ++host)
     for (const int rank : hosts[static_cast<size_t>(host)].ranks) {
       home.resize(std::max(home.size(), static_cast<size_t>(rank) + 1), -1);
@@ -76,7 +76,7 @@ Communicator::Communicator(std::vector<int> members, const std::vector<Host>& ho
       local_ = here[host];
     }
     topology_.push_back(std::move(here[host]));
-    places_.push_back(static_cast<int>(host));
+    hosts_.push_back(static_cast<int>(host));
   }
 }
 
@@ -86,8 +86,8 @@ std::optional<int> Communicator::rank_of(int job_rank) const {
   return static_cast<int>(found - members_.begin());
 }
 
-bool Communicator::is_on(int host) const {
-  return std::ranges::find(places_, host) != places_.end();
+bool Communicator::has_host(int host) const {
+  return std::ranges::find(hosts_, host) != hosts_.end();
 }
 
 }  // namespace tutti

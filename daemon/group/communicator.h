@@ -1,4 +1,4 @@
-// One group of ranks: who they are and where they live. Pure.
+// The hosts of a job, and the groups of its ranks: members, numbers and hosts of each. Pure.
 #pragma once
 
 #include <optional>
@@ -21,18 +21,19 @@ std::vector<Host> hosts_of(const Roster& roster);
 // "the worker of host b (ranks 2, 3)".
 std::string describe_worker(const Host& host);
 
-// The number of the nth group of these ranks of the job (FNV-1a): all its members compute the same.
-// Never 0, which is the whole job.
+// The number of the nth group of these ranks of the job (FNV-1a hash), the same on all hosts. Never
+// 0, which is the whole job.
 uint32_t group_number(const std::vector<int>& members, uint32_t nth);
 
-// The sub-group that `rank` asks for, of a job of so many ranks. INVALID_ARGUMENT where a rank does
-// not exist or is listed twice, or `rank` is not in it.
+// Checks the list of a sub-group that `rank` asks for. INVALID_ARGUMENT if a rank does not exist or
+// is listed twice, or if `rank` is not in it.
 Result<std::vector<int>> subgroup_members(size_t job_ranks, int rank,
                                           const std::vector<uint32_t>& ranks);
 
-// Ranks of a job of so many, each once.
+// Whether these are ranks of a job of that size, each once, and at least one.
 bool could_be_group(const std::vector<int>& members, size_t job_ranks);
 
+// One group of ranks.
 class Communicator {
  public:
   // `members`: ranks of the job in the group's order, each once and in some host. `self`: this
@@ -41,24 +42,25 @@ class Communicator {
 
   const std::vector<int>& members() const { return members_; }
   int size() const { return static_cast<int>(members_.size()); }
-  // The group's rank of a rank of the job.
+  // The rank in the group of a rank of the job.
   std::optional<int> rank_of(int job_rank) const;
-  // Which of the epoch's hosts a rank of the group lives on.
+  // The index, among the epoch's hosts, of the host of a rank of the group.
   int host_of(int rank) const { return host_of_[static_cast<size_t>(rank)]; }
   const std::vector<int>& local_ranks() const { return local_; }  // Of the group, ascending.
-  // Hosts with members, their ranks of the group.
+  // The ranks of the group by host, for hosts that have any.
   const std::vector<std::vector<int>>& topology() const { return topology_; }
-  // Which of the epoch's hosts those are.
-  const std::vector<int>& places() const { return places_; }
-  bool is_on(int host) const;
-  int self_in_topology() const { return self_in_topology_; }  // -1: no member here.
+  // The indices of those hosts among the epoch's.
+  const std::vector<int>& hosts() const { return hosts_; }
+  bool has_host(int host) const;
+  // This host's place in topology() and hosts(); -1: it has no member.
+  int self_in_topology() const { return self_in_topology_; }
 
  private:
   std::vector<int> members_;
   std::vector<int> host_of_;
   std::vector<int> local_;
   std::vector<std::vector<int>> topology_;
-  std::vector<int> places_;
+  std::vector<int> hosts_;
   int self_in_topology_ = -1;
 };
 

@@ -34,17 +34,17 @@ namespace {
 struct Writer {
   v1::Control& to;
 
-  void name(const Key& key, const Members& members) const {
+  void set_operation(const Key& key, const Members& members) const {
     to.set_group(key.group);
     to.set_number(key.number);
     to.mutable_members()->Assign(members.begin(), members.end());
   }
   void operator()(const Announce& message) const {
-    name({message.group, 0}, message.members);
+    set_operation({message.group, 0}, message.members);
     to.mutable_announce();
   }
   void operator()(const Report& message) const {
-    name(message.key, message.members);
+    set_operation(message.key, message.members);
     v1::Report& report = *to.mutable_report();
     report.set_reason(static_cast<uint32_t>(message.reason));
     report.set_phase(static_cast<uint32_t>(message.phase));
@@ -59,19 +59,19 @@ struct Writer {
     write_status(message.status, *report.mutable_status());
   }
   void operator()(const Fence& message) const {
-    name({message.group, message.number}, {});
+    set_operation({message.group, message.number}, {});
     to.mutable_fence()->set_version(message.version);
   }
   void operator()(const Query& message) const {
-    name(message.key, message.members);
+    set_operation(message.key, message.members);
     to.mutable_query();
   }
   void operator()(const Fail& message) const {
-    name(message.key, message.members);
+    set_operation(message.key, message.members);
     write_status(message.status, *to.mutable_fail());
   }
   void operator()(const Propose& message) const {
-    name({message.group, 0}, message.members);
+    set_operation({message.group, 0}, message.members);
     v1::Propose& propose = *to.mutable_propose();
     propose.set_version(message.version);
     propose.set_local_strategy(packed(message.table.job.local));
@@ -84,37 +84,37 @@ struct Writer {
     }
   }
   void operator()(const Adopt& message) const {
-    name({message.group, message.from}, {});
+    set_operation({message.group, message.from}, {});
     to.mutable_adopt()->set_version(message.version);
   }
-  void operator()(const Gone& message) const {
+  void operator()(const RankGone& message) const {
     v1::Gone& gone = *to.mutable_gone();
     gone.set_rank(static_cast<uint32_t>(message.rank));
     write_status(message.cause, *gone.mutable_cause());
-    for (const auto& [group, number] : message.bounds) {
+    for (const auto& [group, number] : message.calls) {
       v1::Bound& bound = *gone.add_bounds();
       bound.set_group(group);
       bound.set_number(number);
     }
   }
   void operator()(const Abort& message) const { write_status(message.cause, *to.mutable_abort()); }
-  void operator()(const Want& message) const {
-    name(message.key, {});
+  void operator()(const WantStarted& message) const {
+    set_operation(message.key, {});
     to.mutable_want();
   }
   void operator()(const Started& message) const {
-    name(message.key, {});
+    set_operation(message.key, {});
     to.mutable_started();
   }
 };
 
-Status nonsense() { return data_loss("a control frame holds numbers that are none of ours"); }
+Status out_of_range() { return data_loss("a control frame holds numbers that are none of ours"); }
 
 Result<Message> read_report(const v1::Report& from, const Key& key, const Members& members) {
   const Result<Signature> signature = read_signature(from.signature());
   const bool known = from.reason() <= static_cast<uint32_t>(Report::Reason::refusal) &&
                      from.phase() <= static_cast<uint32_t>(Report::Phase::gathering);
-  if (!known || !signature.ok()) return nonsense();
+  if (!known || !signature.ok()) return out_of_range();
   Report report;
   report.key = key;
   report.members = members;
@@ -138,13 +138,13 @@ bool is_decided(const Result<Strategy>& strategy) {
 
 Result<Message> read_propose(const v1::Propose& from, uint32_t group, const Members& members) {
   const auto job = unpacked(from.local_strategy(), from.global_strategy());
-  if (!job.ok()) return nonsense();
+  if (!job.ok()) return out_of_range();
   Propose propose{group, members, from.version(), {*job, {}}};
   for (const v1::Measured& measured : from.measured()) {
     const Result<Strategy> strategy = unpacked(measured.strategy());
     if (measured.collective() >= kCollectives || measured.size_class() > 64 ||
         !is_decided(strategy))
-      return nonsense();
+      return out_of_range();
     propose.table.measured[{static_cast<Collective>(measured.collective()),
                             static_cast<int>(measured.size_class())}] = *strategy;
   }
@@ -152,9 +152,9 @@ Result<Message> read_propose(const v1::Propose& from, uint32_t group, const Memb
 }
 
 Result<Message> read_gone(const v1::Gone& from) {
-  if (from.rank() > INT32_MAX) return nonsense();
-  Gone gone{static_cast<int>(from.rank()), read_status(from.cause()), {}};
-  for (const v1::Bound& bound : from.bounds()) gone.bounds[bound.group()] = bound.number();
+  if (from.rank() > INT32_MAX) return out_of_range();
+  RankGone gone{static_cast<int>(from.rank()), read_status(from.cause()), {}};
+  for (const v1::Bound& bound : from.bounds()) gone.calls[bound.group()] = bound.number();
   return Message(gone);
 }
 
@@ -189,11 +189,11 @@ Result<Message> read_message(const v1::Control& from) {
     case v1::Control::kAbort:
       return Message(Abort{read_status(from.abort())});
     case v1::Control::kWant:
-      return Message(Want{key});
+      return Message(WantStarted{key});
     case v1::Control::kStarted:
       return Message(Started{key});
     default:
-      return nonsense();
+      return out_of_range();
   }
 }
 

@@ -1,4 +1,5 @@
-// Control frames as protobuf: messages in and out of their bytes, which are believed in nothing.
+// Encodes messages as control frames (proto/group.proto) and decodes received ones, which are
+// untrusted.
 #pragma once
 
 #include <string>
@@ -11,17 +12,17 @@
 namespace tutti {
 
 v1::Control to_control(const Message& message);
-// DATA_LOSS where it is none (probes and rates are not), or a number is none of ours. Whether it
-// makes sense is for its receiver to say.
+// DATA_LOSS if it is no Message (such as a probe or rates) or a number is out of range. Its meaning
+// is checked by Member and Leader.
 Result<Message> read_message(const v1::Control& from);
 
 void write_signature(const Signature& signature, v1::Signature& to);
-// INVALID_ARGUMENT where a number is none of ours.
+// INVALID_ARGUMENT if a number is out of range.
 Result<Signature> read_signature(const v1::Signature& from);
 
-// A frame that owns its bytes until released.
+// The frame owns its bytes until it is released.
 Outgoing control_frame(uint32_t epoch, const v1::ControlBatch& batch);
-// DATA_LOSS where the payload is not a ControlBatch.
+// DATA_LOSS if the payload is not a ControlBatch.
 Result<v1::ControlBatch> read_controls(const Frame& frame);
 
 }  // namespace tutti

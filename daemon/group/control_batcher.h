@@ -1,5 +1,4 @@
-// Control messages on their way out: those for one host that come up together travel in one frame,
-// in order.
+// Collects outgoing control messages, so that those for one host are sent in one frame, in order.
 #pragma once
 
 #include <functional>
@@ -13,7 +12,7 @@ namespace tutti {
 class ControlBatcher {
  public:
   using Send = std::function<void(int host, const v1::ControlBatch& batch)>;
-  // Of many messages a frame holds no more than `bytes_max`.
+  // `bytes_max`: of one frame.
   ControlBatcher(size_t hosts, uint64_t bytes_max, Send send)
       : bytes_max_(bytes_max), send_(std::move(send)), waiting_(hosts) {}
 
@@ -25,13 +24,14 @@ class ControlBatcher {
     waiting.bytes += bytes;
     any_ = true;
   }
+  // Sends everything.
   void flush() {
     if (!std::exchange(any_, false)) return;
     for (int host = 0; host < static_cast<int>(waiting_.size()); ++host) flush(host);
   }
 
  private:
-  static constexpr uint64_t kMessageExtraBytes = 6;  // Before each, at most: its number and length.
+  static constexpr uint64_t kMessageExtraBytes = 6;  // Protobuf's tag and length, at most.
 
   struct Waiting {
     v1::ControlBatch batch;

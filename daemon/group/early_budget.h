@@ -1,11 +1,12 @@
-// How much may be sent to hosts that have not started an operation. Pure; one host's side.
+// Flow control for data sent to hosts that have not started its operation yet. Pure.
 //
-// A host keeps the data of operations that it has yet to start, so its memory must be guarded: to
-// each host no more than a budget is sent of operations that it is not known to have started. It is
-// known by any data of the operation that comes from there, or by its answer to a Want, which is
-// sent when the budget is spent, and answered as soon as the operation has started or is over. What
-// is known to have started needs no budget: so an operation that all its hosts have started never
-// waits for another, in whatever order the hosts start them.
+// A host stores the data of operations that it has not started, so its memory must be bounded. A
+// sender may have up to a budget of bytes per receiver of operations that the receiver is not known
+// to have started. It learns of the start from any data frame of the operation from that host, or
+// from the answer to a WantStarted message, which it sends when the budget is exhausted and which
+// is answered when the operation has started or ended. Operations known to have started need no
+// budget. So an operation that all its hosts have started never waits for another one, in whatever
+// order the hosts start them.
 #pragma once
 
 #include <cstdint>
@@ -22,74 +23,77 @@ class EarlyBudget {
  public:
   EarlyBudget(size_t hosts, uint64_t budget_bytes) : budget_(budget_bytes), spent_(hosts) {}
 
-  enum class Way : uint8_t {
-    go,
-    ask,   // Not now: send that host a Want.
-    wait,  // Not now.
+  // ---- As the sender ----
+
+  enum class Admission : uint8_t {
+    granted,
+    wait_and_ask,  // Send the host a WantStarted and wait for take_unblocked().
+    wait,          // It has been asked already.
   };
-  // Whether so much of an operation that runs here may be sent.
-  Way admit(int host, const Key& key, uint64_t bytes) {
-    Towards& to = operations_[key][host];
-    if (to.known) return Way::go;
+  // Whether that many bytes of an operation that runs here may be sent to the host.
+  Admission admit(int host, const Key& key, uint64_t bytes) {
+    Peer& peer = operations_[key][host];
+    if (peer.started) return Admission::granted;
     if (spent_[static_cast<size_t>(host)] + bytes <= budget_) {
       spent_[static_cast<size_t>(host)] += bytes;
-      to.spent += bytes;
-      return Way::go;
+      peer.spent += bytes;
+      return Admission::granted;
     }
-    waiting_ = true;
-    return std::exchange(to.asked, true) ? Way::wait : Way::ask;
+    blocked_ = true;
+    return std::exchange(peer.asked, true) ? Admission::wait : Admission::wait_and_ask;
   }
-  // What was admitted could not be sent after all.
-  void take_back(int host, const Key& key, uint64_t bytes) {
-    Towards& to = operations_[key][host];
-    if (to.known) return;
-    to.spent -= bytes;
+  // Undoes an admit() whose frame could not be sent.
+  void refund(int host, const Key& key, uint64_t bytes) {
+    Peer& peer = operations_[key][host];
+    if (peer.started) return;
+    peer.spent -= bytes;
     spent_[static_cast<size_t>(host)] -= bytes;
   }
-  // The host has started it, or drops what comes of it.
-  void known(int host, const Key& key) {
-    Towards& to = operations_[key][host];
-    to.known = true;
-    give_back(host, to);
+  // The host has started the operation, or drops its frames.
+  void on_peer_started(int host, const Key& key) {
+    Peer& peer = operations_[key][host];
+    peer.started = true;
+    release(host, peer);
   }
-  // Here. What was sent of it will be used or dropped.
-  void over(const Key& key) {
-    wanted_.erase(key);
+  // The operation ended here, so every host uses or drops what was sent of it.
+  void on_ended(const Key& key) {
+    waiters_.erase(key);
     auto ended = operations_.extract(key);
     if (ended.empty()) return;
-    for (auto& [host, to] : ended.mapped()) give_back(host, to);
+    for (auto& [host, peer] : ended.mapped()) release(host, peer);
   }
-  // Whether something that had to wait may have to no more. Once.
-  bool take_news() { return std::exchange(news_, false); }
+  // Whether admit() may now grant what it refused. Resets itself.
+  bool take_unblocked() { return std::exchange(unblocked_, false); }
 
-  // ---- As the one who is asked ----
+  // ---- As the receiver ----
 
-  // It has not started here yet.
-  void want(int host, const Key& key) { wanted_[key].insert(host); }
-  // It has now, or is over: whom to tell.
-  std::set<int> take_wanting(const Key& key) {
-    const auto found = wanted_.extract(key);
+  // The host wants to know when this host has started the operation.
+  void add_waiter(int host, const Key& key) { waiters_[key].insert(host); }
+  // Removes and returns the hosts to notify, once the operation has started or ended.
+  std::set<int> take_waiters(const Key& key) {
+    const auto found = waiters_.extract(key);
     return found.empty() ? std::set<int>() : found.mapped();
   }
-  size_t size() const { return operations_.size() + wanted_.size(); }
+  size_t size() const { return operations_.size() + waiters_.size(); }
 
  private:
-  struct Towards {
-    bool known = false;
+  // What is known of a receiver of one operation.
+  struct Peer {
+    bool started = false;
     bool asked = false;
     uint64_t spent = 0;
   };
-  void give_back(int host, Towards& to) {
-    spent_[static_cast<size_t>(host)] -= std::exchange(to.spent, 0);
-    news_ = std::exchange(waiting_, false) || news_;
+  void release(int host, Peer& peer) {
+    spent_[static_cast<size_t>(host)] -= std::exchange(peer.spent, 0);
+    unblocked_ = std::exchange(blocked_, false) || unblocked_;
   }
 
   const uint64_t budget_;
   std::vector<uint64_t> spent_;  // By host.
-  std::map<Key, std::map<int, Towards>> operations_;
-  std::map<Key, std::set<int>> wanted_;
-  bool waiting_ = false;
-  bool news_ = false;
+  std::map<Key, std::map<int, Peer>> operations_;
+  std::map<Key, std::set<int>> waiters_;
+  bool blocked_ = false;
+  bool unblocked_ = false;
 };
 
 }  // namespace tutti

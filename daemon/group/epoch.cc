@@ -7,14 +7,14 @@
 #include <fstream>
 #include <string>
 
+#include "daemon/group/control.h"
 #include "daemon/group/failures.h"
 
 namespace tutti {
 namespace {
 
-// Of an epoch that is over: for its cause to reach the others, and for links to send what they
-// borrowed, before they are cut.
-constexpr Millis kGoodbye{20};
+// How long the links of an ended epoch may still deliver its cause and send what they borrowed.
+constexpr Millis kDrainTime{20};
 
 int find_host(const std::vector<Host>& hosts, const std::string& name) {
   const auto found = std::ranges::find(hosts, name, &Host::name);
@@ -32,10 +32,9 @@ Strategies job_strategies(const Roster& roster) {
 }
 
 constexpr size_t kExecutionPlansMost = 256;
-constexpr Millis kFullLinkPause{1};  // Before a message is offered to it again.
 constexpr uint64_t kProbeBytes = uint64_t{256} << 10;
 
-// The same for all hosts of one machine, whatever their networks and names: it was booted once.
+// The same for all hosts on one machine: derived from its boot id.
 uint64_t machine_number() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -52,18 +51,19 @@ HostEpoch::HostEpoch(EpochParts parts, Roster roster, const std::string& host,
       self_(find_host(hosts_, host)),
       options_(options),
       member_(roster_, hosts_, self_, rules(job_strategies(roster_))),
-      early_(hosts_.size(), options_.early_bytes),
-      rates_(hosts_.size()),
-      batcher_(hosts_.size(), options_.slice_bytes,  // A frame takes one for sure.
+      batcher_(hosts_.size(), options_.slice_bytes,  // Fits a frame.
                [this](int to, const v1::ControlBatch& batch) {
-                 links_->send_control(to, control_frame(roster_.epoch, batch));
-               }) {
-  find_machine();
+                 links_.send_control(to, control_frame(roster_.epoch, batch));
+               }),
+      data_(parts_.loop, parts_.engine, links_, member_, roster_, hosts_, options_.early_bytes),
+      links_(parts_.loop, parts_.transport, roster_, hosts_, self_, *this) {
+  machine_.set_machine(machine_number());
+  machine_.set_cores(static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_ONLN)));  // Not only our own.
   if (self_ == 0) {
     leader_.emplace(roster_, hosts_, job_strategies(roster_));
     make_adviser();
   }
-  links_ = std::make_unique<Links>(parts_.loop, parts_.transport, roster_, hosts_, self_, *this);
+  links_.start();
 }
 
 HostEpoch::~HostEpoch() {
@@ -82,7 +82,10 @@ MemberRules HostEpoch::rules(const Strategies& job) {
   rules.automatic = [](Collective collective, uint64_t bytes, const Communicator& group) {
     return choose({{StrategyKind::centralized}, {}}, collective, bytes, group.topology()).global;
   };
-  rules.waiting = [this](const Key& key) { return waiting(key); };
+  rules.blocker = [this](const Key& key) {
+    const Engine::Blocker blocker = parts_.engine.blocker(engine_key(key));
+    return std::pair(blocker.what, blocker.rank);
+  };
   return rules;
 }
 
@@ -93,34 +96,24 @@ void HostEpoch::submit(int job_rank, Call call) {
   const Communicator* const group = member_.find(number);
   const std::optional<int> rank = group == nullptr ? std::nullopt : group->rank_of(job_rank);
   if (!rank || group->host_of(*rank) != self_)
-    return answer(call, not_found("this rank has no group " + std::to_string(number)));
-  if (!cause().ok()) return answer(call, cause());
+    return call.done(not_found("this rank has no group " + std::to_string(number)));
+  if (!cause().ok()) return call.done(cause());
   const Key key{number, call.number};
   const uint64_t next = member_.next(number, *rank);
   if (call.number < next)
-    return answer(call, invalid_argument(describe_rank(roster_, job_rank) + " makes call #" +
-                                             std::to_string(call.number) + " where #" +
-                                             std::to_string(next) + " is its next",
-                                         {job_rank, name_of_host(self_)}));
-  member_.skip(number, *rank, call.number);
+    return call.done(invalid_argument(describe_rank(roster_, job_rank) + " makes call #" +
+                                          std::to_string(call.number) + " where #" +
+                                          std::to_string(next) + " is its next",
+                                      {job_rank, host(self_).name}));
   const uint32_t timeout_ms = call.timeout_ms != 0 ? call.timeout_ms : options_.op_timeout_ms;
   const TimePoint now = Clock::now();
   const Member::Call asked{call.signature, call.invalid,
-                           now + Millis(left_ms(timeout_ms, call.waited_ms)), timeout_ms};
+                           now + Millis(left_ms(timeout_ms, call.waited_ms)), timeout_ms,
+                           call.number};
   calls_[key].emplace(*rank, std::move(call));
-  tell_rates();
-  member_.arrive(number, *rank, asked, now);
-  pump();
-}
-
-void HostEpoch::answer(const Call& call, const Status& status) {
-  if (status.ok()) {
-    ++stats_.operations;
-    stats_.bytes += bytes_of(call.signature);
-  } else {
-    ++stats_.failures;
-  }
-  call.done(status);
+  send_rates();
+  member_.on_call(number, *rank, asked, now);
+  run_actions();
 }
 
 Result<uint32_t> HostEpoch::subgroup(int rank, const std::vector<uint32_t>& ranks) {
@@ -134,10 +127,10 @@ Result<uint32_t> HostEpoch::subgroup(int rank, const std::vector<uint32_t>& rank
   const bool fresh = std::ranges::all_of(
       asked, [&](const auto& other) { return other.first == rank || other.second <= nth; });
   const uint32_t number = group_number(*members, nth);
-  if (Status made = member_.make(number, *members); !made.ok()) return made;
+  if (Status made = member_.make_group(number, *members); !made.ok()) return made;
   subgroups_ += fresh;
-  take_unmade(number);
-  pump();
+  if (const Status status = data_.on_group_made(number); !status.ok()) member_.abort(status);
+  run_actions();
   return number;
 }
 
@@ -145,95 +138,89 @@ void HostEpoch::leave(int rank, const Status& cause) {
   if (!cause.ok() && !member_.is_gone(rank))
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, cause.message());
   member_.leave(rank, cause);
-  pump();
+  run_actions();
 }
 
 void HostEpoch::abort(const Status& cause) {
   member_.abort(cause);
-  pump();
+  run_actions();
 }
 
 void HostEpoch::set_strategy(const Strategies& strategies) {
   if (leader_) leader_->set_job(strategies);
-  pump();
+  run_actions();
 }
 
 bool HostEpoch::needed() const {
-  return cause().ok() && !over() && (leader_ || member_.pending() != 0);
+  return cause().ok() && !all_ranks_left() && (leader_ || member_.pending() != 0);
 }
 
 EpochStats HostEpoch::stats() const {
-  EpochStats stats = stats_;
-  stats.sent_bytes = links_->sent_bytes();
-  stats.sent_frames = links_->sent_frames();
-  return stats;
+  return {links_.sent_bytes(), links_.sent_frames(), received_bytes_};
 }
 
-// ---- What the core wants done ----
+// ---- Actions of Member and Leader ----
 
-// Doing one thing may bring about the next, from inside: the outermost call does it all.
-void HostEpoch::pump() {
-  if (std::exchange(pumping_, true)) return;
+// Performing an action may cause further ones; only the outermost call runs them, in order.
+void HostEpoch::run_actions() {
+  if (std::exchange(running_actions_, true)) return;
   for (bool more = true; more;) {
     const std::vector<Action> actions = member_.take_actions();
-    const std::vector<Tell> tells = leader_ ? leader_->take_tells() : std::vector<Tell>();
-    more = !actions.empty() || !tells.empty();
-    for (const Tell& tell : tells) deliver(tell);
+    const std::vector<Send> sends = leader_ ? leader_->take_sends() : std::vector<Send>();
+    more = !actions.empty() || !sends.empty();
+    for (const Send& send : sends) send_to_member(send);
     for (const Action& action : actions)
-      std::visit([this](const auto& what) { act(what); }, action);
-    if (early_.take_news()) parts_.engine.wake();
+      std::visit([this](const auto& what) { perform(what); }, action);
+    data_.retry_sends();
   }
-  pumping_ = false;
+  running_actions_ = false;
   batcher_.flush();
   set_alarm();
 }
 
 // From the member to the leader.
-void HostEpoch::act(const Tell& tell) {
-  if (leader_) return take_up(self_, tell.message);
-  batcher_.add(0, to_control(tell.message));
+void HostEpoch::perform(const Send& send) {
+  if (!leader_) return batcher_.add(0, to_control(send.message));
+  if (const Status status = leader_->on_message(self_, send.message, Clock::now()); !status.ok())
+    member_.abort(failures::lost(host(self_), status));
 }
 
-void HostEpoch::deliver(const Tell& tell) {
-  if (tell.host == self_) return take_down(tell.message);
-  batcher_.add(tell.host, to_control(tell.message));
+void HostEpoch::send_to_member(const Send& send) {
+  if (send.host == self_) return handle_as_member(send.message);
+  batcher_.add(send.host, to_control(send.message));
 }
 
-void HostEpoch::take_up(int host, const Message& message) {
-  if (const Status status = leader_->take(host, message, Clock::now()); !status.ok())
-    member_.abort(failures::lost(hosts_[static_cast<size_t>(host)], status));
-}
-
-void HostEpoch::take_down(const Message& message) {
-  const Gone* const gone = std::get_if<Gone>(&message);
+void HostEpoch::handle_as_member(const Message& message) {
+  const RankGone* const gone = std::get_if<RankGone>(&message);
   if (gone != nullptr && !gone->cause.ok() && !member_.is_gone(gone->rank))
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, gone->cause.message());
-  if (const Query* const query = std::get_if<Query>(&message); query != nullptr && parts_.gather)
-    parts_.gather(query->key.group, query->key.number);
-  if (const Status status = member_.take(message, Clock::now()); !status.ok())
+  if (const Query* const query = std::get_if<Query>(&message);
+      query != nullptr && parts_.collect_requests)
+    parts_.collect_requests(query->key.group, query->key.number);
+  if (const Status status = member_.on_message(message, Clock::now()); !status.ok())
     member_.abort(failures::lost(hosts_.front(), status));
 }
 
-void HostEpoch::act(const Answer& what) {
-  const auto ended = calls_.extract(what.key);
+void HostEpoch::perform(const Complete& complete) {
+  const auto ended = calls_.extract(complete.key);
   if (ended.empty()) return;
-  for (const auto& [rank, call] : ended.mapped()) answer(call, what.status);
+  for (const auto& [rank, call] : ended.mapped()) call.done(complete.status);
 }
 
-void HostEpoch::act(const End& end) {
+void HostEpoch::perform(const EndEpoch& end) {
   spdlog::warn("job {} epoch {} is over: {}", roster_.job, roster_.epoch, end.cause.to_string());
   parts_.engine.abort(roster_.epoch, end.cause);
-  unmade_.clear();
-  parts_.loop.at(Clock::now() + kGoodbye, [this, alive = alive_, cause = end.cause] {
-    if (*alive && !calls_.empty()) links_->cut(cause);
+  data_.drop_kept_frames();
+  parts_.loop.at(Clock::now() + kDrainTime, [this, alive = alive_, cause = end.cause] {
+    if (*alive && !calls_.empty()) links_.abort(cause);
   });
   if (parts_.on_over) parts_.on_over(end.cause);
 }
 
-// Deadlines that were met leave the timer as it is: it may wake for nothing, once.
+// The alarm is only ever moved forward, so it may fire once for a timer that was withdrawn.
 void HostEpoch::set_alarm() {
-  std::optional<TimePoint> next = member_.next_wake();
-  const std::optional<TimePoint> other = leader_ ? leader_->next_wake() : std::nullopt;
+  std::optional<TimePoint> next = member_.next_timer();
+  const std::optional<TimePoint> other = leader_ ? leader_->next_timer() : std::nullopt;
   if (other && (!next || *other < *next)) next = other;
   if (!next || (alarm_ != 0 && alarm_at_ <= *next)) return;
   parts_.loop.cancel(alarm_);
@@ -241,9 +228,9 @@ void HostEpoch::set_alarm() {
   alarm_ = parts_.loop.at(*next, [this] {
     alarm_ = 0;
     const TimePoint now = Clock::now();
-    member_.expire(now);
-    if (leader_) leader_->expire(now);
-    pump();
+    member_.on_time(now);
+    if (leader_) leader_->on_time(now);
+    run_actions();
   });
 }
 
@@ -252,40 +239,37 @@ std::unique_ptr<Epoch> make_epoch(const EpochParts& parts, Roster roster, const 
   return std::make_unique<HostEpoch>(parts, std::move(roster), host, options);
 }
 
-// ---- Operations of a Epoch: the ranks' tensors go to the engine, and its end completes their
-// calls.
+// ---- Operations ----
 
-void HostEpoch::act(const Start& start) {
+void HostEpoch::perform(const Start& start) {
   if (calls_.at(start.key).size() != member_.find(start.key.group)->local_ranks().size())
     return member_.abort(
-        internal_error("a rank's call of an operation is missing; the board of "
-                       "host " +
-                       hosts_[self_].name + " was overwritten"));
-  if (fold_here(start)) return;
+        internal_error("a rank's call of an operation is missing; the board of host " +
+                       host(self_).name + " was overwritten"));
+  if (let_ranks_fold(start)) return;
   op_clock_.started({start.key.group, start.key.number}, Clock::now());
-  if (leader_) advise(start);
-  tell_started(start.key);
+  if (leader_) ask_adviser(start);
+  data_.on_started(start.key);
   parts_.engine.start(operation_of(start, calls_.at(start.key)));
 }
 
-// What the ranks fold they end themselves.
-bool HostEpoch::fold_here(const Start& start) {
-  if (member_.find(start.key.group)->places().size() != 1 || !parts_.fold) return false;
+// Hands an operation of ranks of this host alone to them. They complete their calls themselves.
+bool HostEpoch::let_ranks_fold(const Start& start) {
+  if (member_.find(start.key.group)->hosts().size() != 1 || !parts_.let_ranks_fold) return false;
   const Calls& calls = calls_.at(start.key);
   const bool ranks_only =
       std::ranges::any_of(calls, [](const auto& call) { return call.second.ranks_only; });
-  const bool folded = parts_.fold(start.key.group, start.key.number);
+  const bool folded = parts_.let_ranks_fold(start.key.group, start.key.number);
   if (!folded && !ranks_only) return false;
   if (folded) calls_.erase(start.key);
-  member_.finished(start.key, folded ? Status()
-                                     : internal_error("the ranks' requests changed after they "
-                                                      "agreed"));
+  member_.on_finished(start.key, folded ? Status()
+                                        : internal_error("the ranks' requests changed after they "
+                                                         "agreed"));
   return true;
 }
 
-void HostEpoch::act(const Cancel& cancel) {
-  tell_started(cancel.key);
-  early_.over(cancel.key);
+void HostEpoch::perform(const Cancel& cancel) {
+  data_.on_cancelled(cancel.key);
   parts_.engine.cancel(engine_key(cancel.key), cancel.cause);
 }
 
@@ -302,18 +286,19 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   for (const auto& [rank, call] : calls) {
     operation.local.push_back({rank, call.in, call.out, call.window_bytes, call.filled});
     operation.memory.push_back(call.memory);
-    if (call.window_bytes != 0 && !operation.passed)
-      operation.passed = [passed = parts_.passed, key = start.key](uint64_t bytes) {
-        passed(key.group, key.number, bytes);
+    if (call.window_bytes != 0 && !operation.release_window)
+      operation.release_window = [freed = parts_.release_window, key = start.key](uint64_t bytes) {
+        freed(key.group, key.number, bytes);
       };
   }
-  operation.mismatch = [this, alive = alive_, key = start.key](const OpKey&, int from) {
+  operation.sender = &data_;
+  operation.mismatch = [this, alive = alive_, key = start.key](int from) {
     if (!*alive) return;
-    member_.mismatched(key, member_.find(key.group)->places()[static_cast<size_t>(from)]);
-    pump();
+    member_.on_mismatch(key, member_.find(key.group)->hosts()[static_cast<size_t>(from)]);
+    run_actions();
   };
   operation.done = [this, alive = alive_, key = start.key](const Status& status) {
-    if (*alive) finish(key, status);
+    if (*alive) on_done(key, status);
   };
   return operation;
 }
@@ -323,22 +308,22 @@ std::shared_ptr<const ExecutionPlan> HostEpoch::execution(const Start& start) {
   const Plan plan{start.signature.collective, static_cast<int>(start.signature.root),
                   start.strategies, group.topology()};
   if (executions_.size() >= kExecutionPlansMost)
-    executions_.clear();  // Operations under way keep theirs.
+    executions_.clear();  // Operations in progress share ownership of theirs.
   std::shared_ptr<const ExecutionPlan>& cached = executions_[{start.key.group, plan}];
   if (cached == nullptr) cached = make_execution_plan(plan, group.self_in_topology());
   return cached;
 }
 
-void HostEpoch::finish(const Key& key, const Status& status) {
-  op_clock_.ended({key.group, key.number}, Clock::now());
-  if (adviser_) adviser_->took(key.group, key.number, op_clock_.take_us({key.group, key.number}));
-  early_.over(key);
-  member_.finished(key, of_the_job(status, *member_.find(key.group)));
-  pump();
+void HostEpoch::on_done(const Key& key, const Status& status) {
+  const uint32_t us = op_clock_.ended({key.group, key.number}, Clock::now());
+  if (adviser_) adviser_->on_ended(key.group, key.number, us);
+  data_.on_ended(key);
+  member_.on_finished(key, with_job_rank(status, *member_.find(key.group)));
+  run_actions();
 }
 
-// The engine names ranks of the group; people know those of the job.
-Status HostEpoch::of_the_job(const Status& status, const Communicator& group) const {
+// Replaces the culprit, a rank of the group, by the rank of the job.
+Status HostEpoch::with_job_rank(const Status& status, const Communicator& group) const {
   const int rank = status.culprit().rank;
   if (status.ok() || rank < 0 || rank >= group.size()) return status;
   const int job_rank = group.members()[static_cast<size_t>(rank)];
@@ -347,118 +332,29 @@ Status HostEpoch::of_the_job(const Status& status, const Communicator& group) co
           {job_rank, roster_.ranks[static_cast<size_t>(job_rank)].host}};
 }
 
-std::pair<std::string, int> HostEpoch::waiting(const Key& key) const {
-  const Engine::Waiting waiting = parts_.engine.waiting(engine_key(key));
-  return {waiting.what, waiting.rank};
-}
+// ---- Frames. A peer that sends an invalid one ends the epoch, by name. ----
 
-// ---- The frames of a Epoch: data to and from the engine, and messages to and from the core. What
-// a peer says is believed in nothing: what makes no sense ends the epoch, in the peer's name.
-
-void HostEpoch::adopt(const std::string& host, std::shared_ptr<Link> link,
+void HostEpoch::adopt(const std::string& name, std::shared_ptr<Link> link,
                       std::shared_ptr<LoopHandler> handler) {
   for (int index = 0; index < static_cast<int>(hosts_.size()); ++index)
-    if (name_of_host(index) == host && index != self_)
-      return links_->adopt(index, std::move(link), std::move(handler));
-  link->close(unauthenticated("host " + host + " is not in this job's roster"));
+    if (host(index).name == name && index != self_)
+      return links_.adopt(index, std::move(link), std::move(handler));
+  link->close(unauthenticated("host " + name + " is not in this job's roster"));
 }
 
-void HostEpoch::on_frame(int host, Frame frame) {
+void HostEpoch::on_frame(int from, Frame frame) {
   if (!cause().ok()) return;
-  stats_.received_bytes += frame.payload.bytes() + sizeof(FrameHeader);
-  const Status status = frame.header.kind == FrameKind::control ? on_controls(host, frame)
-                                                                : on_data(host, std::move(frame));
-  if (!status.ok()) member_.abort(failures::lost(hosts_[static_cast<size_t>(host)], status));
-  pump();
+  received_bytes_ += frame.payload.bytes() + sizeof(FrameHeader);
+  const Status status = frame.header.kind == FrameKind::control
+                            ? on_controls(from, frame)
+                            : data_.on_frame(from, std::move(frame));
+  if (!status.ok()) member_.abort(failures::lost(host(from), status));
+  run_actions();
 }
 
 void HostEpoch::on_lost(int host, Status cause) {
-  if (member_.lost(host, cause) && leader_) leader_->departed(host);
-  pump();
-}
-
-// ---- Data out ----
-
-Status HostEpoch::send(const OpKey& key, int place, Outgoing frame) {
-  const Key operation{key.group, key.seq};
-  const Communicator& group = *member_.find(key.group);
-  const int host = group.places()[static_cast<size_t>(place)];
-  const uint64_t bytes = frame.bytes.size() + sizeof(FrameHeader);
-  const EarlyBudget::Way way = early_.admit(host, operation, bytes);
-  if (way == EarlyBudget::Way::ask) tell_host(host, Want{operation});
-  if (way != EarlyBudget::Way::go)
-    return resource_exhausted("enough was sent to a host that has not started");
-  Status status = links_->send_data(host, std::move(frame));
-  if (status.ok()) return status;
-  early_.take_back(host, operation, bytes);
-  if (status.code() == Code::resource_exhausted) return status;
-  return unavailable(failures::lost(hosts_[static_cast<size_t>(host)], status).message(),
-                     {group.topology()[static_cast<size_t>(place)].front(), name_of_host(host)});
-}
-
-// Over the link of data, since members have no other. Where that is full, soon again; where it is
-// broken, its loss tells.
-void HostEpoch::tell_host(int host, const Message& message) {
-  v1::ControlBatch batch;
-  *batch.add_controls() = to_control(message);
-  const Status sent = links_->send_data(host, control_frame(roster_.epoch, batch));
-  if (sent.code() != Code::resource_exhausted) return;
-  parts_.loop.at(Clock::now() + kFullLinkPause, [this, alive = alive_, host, message] {
-    if (*alive && cause().ok()) tell_host(host, message);
-  });
-}
-
-// To those who asked, when it has started or is over.
-void HostEpoch::tell_started(const Key& key) {
-  for (const int host : early_.take_wanting(key)) tell_host(host, Started{key});
-}
-
-// ---- Data in ----
-
-// The engine trusts headers to name hosts of the group, and senders to be who they say.
-Status HostEpoch::check_data(int host, const FrameHeader& header) const {
-  const Communicator* const group = member_.find(header.group);
-  if (header.epoch != roster_.epoch || group == nullptr)
-    return data_loss("a frame of another epoch or group");
-  const std::vector<int>& places = group->places();
-  if (header.from >= places.size() || places[header.from] != host)
-    return data_loss("a frame that says it is from another host");
-  return {};
-}
-
-Status HostEpoch::on_data(int host, Frame frame) {
-  const Key key{frame.header.group, frame.header.op_seq};
-  if (frame.header.epoch == roster_.epoch && member_.find(key.group) == nullptr)
-    return keep_unmade(host, std::move(frame));
-  if (Status good = check_data(host, frame.header); !good.ok()) return good;
-  if (member_.is_over(key)) return {};
-  rates_.frame(host, engine_key(key), frame.payload.bytes(), Clock::now());
-  early_.known(host, key);
-  return parts_.engine.on_frame(std::move(frame));
-}
-
-// No more than the budgets of all others allow.
-Status HostEpoch::keep_unmade(int host, Frame frame) {
-  unmade_bytes_ += frame.payload.bytes() + sizeof(FrameHeader);
-  if (unmade_bytes_ > options_.early_bytes * hosts_.size())
-    return data_loss("too many frames of groups that nobody here has made");
-  unmade_[frame.header.group].emplace_back(host, std::move(frame));
-  return {};
-}
-
-void HostEpoch::take_unmade(uint32_t group) {
-  auto kept = unmade_.extract(group);
-  if (kept.empty()) return;
-  for (auto& [host, frame] : kept.mapped()) {
-    unmade_bytes_ -= frame.payload.bytes() + sizeof(FrameHeader);
-    if (const Status status = on_data(host, std::move(frame)); !status.ok())
-      return member_.abort(failures::lost(hosts_[static_cast<size_t>(host)], status));
-  }
-}
-
-std::shared_ptr<RecvBuffer> HostEpoch::recv_buffer_for(int host, const FrameHeader& header) {
-  const bool expected = cause().ok() && check_data(host, header).ok();
-  return expected ? parts_.engine.recv_buffer_for(header) : nullptr;
+  if (member_.on_lost(host, cause) && leader_) leader_->on_host_departed(host);
+  run_actions();
 }
 
 // ---- Messages ----
@@ -469,7 +365,7 @@ Status HostEpoch::on_controls(int host, const Frame& frame) {
   for (const v1::Control& control : read->controls()) {
     if (!cause().ok()) return {};
     if (Status status = on_control(host, control); !status.ok()) return status;
-    pump();
+    run_actions();
   }
   return {};
 }
@@ -477,7 +373,7 @@ Status HostEpoch::on_controls(int host, const Frame& frame) {
 Status HostEpoch::on_control(int host, const v1::Control& control) {
   if (control.has_probe()) return on_probe(host, control.probe());
   if (control.has_rates()) {
-    const bool taken = adviser_ && adviser_->learn(host, control.rates());
+    const bool taken = adviser_ && adviser_->on_rates(host, control.rates());
     return taken ? Status() : data_loss("rates that make no sense here");
   }
   const Result<Message> message = read_message(control);
@@ -485,29 +381,17 @@ Status HostEpoch::on_control(int host, const v1::Control& control) {
 }
 
 Status HostEpoch::on_message(int host, const Message& message) {
-  if (const Want* const want = std::get_if<Want>(&message)) {
-    if (early_.size() > kFailedMost) return data_loss("it wants to know too much");
-    early_.want(host, want->key);
-    if (member_.can_take(want->key)) tell_started(want->key);
-    return {};
-  }
-  if (const Started* const started = std::get_if<Started>(&message)) {
-    if (calls_.contains(started->key) && !member_.is_over(started->key))
-      early_.known(host, started->key);
-    return {};
-  }
-  if (leader_) return leader_->take(host, message, Clock::now());
+  if (const auto* const want = std::get_if<WantStarted>(&message))
+    return data_.on_message(host, *want);
+  if (const auto* const started = std::get_if<Started>(&message))
+    return data_.on_message(host, *started);
+  if (leader_) return leader_->on_message(host, message, Clock::now());
   if (host != 0) return data_loss("a message that only the leader sends");
-  take_down(message);
+  handle_as_member(message);
   return {};
 }
 
-// ---- What a Epoch measures for `auto`, and how the leader gets to know it.
-
-void HostEpoch::find_machine() {
-  machine_.set_machine(machine_number());
-  machine_.set_cores(static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_ONLN)));  // Not only our own.
-}
+// ---- Tuning ----
 
 void HostEpoch::make_adviser() {
   if (parts_.tuner == nullptr)
@@ -521,18 +405,16 @@ void HostEpoch::make_adviser() {
                                          batcher_.add(host, std::move(control));
                                        });
   if (machine_.machine() != 0)
-    parts_.tuner->set_machine(hosts_[static_cast<size_t>(self_)].name, machine_.machine(),
-                              machine_.cores());
+    parts_.tuner->set_machine(host(self_).name, machine_.machine(), machine_.cores());
 }
 
-// What operations of the kind should run by is asked of the tuner as they start; what is wished
-// goes the way of every change.
-void HostEpoch::advise(const Start& start) {
+// Asks for the strategy of operations of this kind; another one is proposed like any change.
+void HostEpoch::ask_adviser(const Start& start) {
   const Communicator& group = *member_.find(start.key.group);
   const uint32_t number = start.key.group;
-  for (const int host : group.places())
-    if (host != self_) adviser_->heard_from(host, Clock::now());
-  adviser_->started(number, start.key.number, group, start.signature, start.strategies);
+  for (const int host : group.hosts())
+    if (host != self_) adviser_->probe_if_due(host, Clock::now());
+  adviser_->on_started(number, start.key.number, group, start.signature, start.strategies);
   const Strategies& named = start.signature.strategies;
   const Strategies asked = named == Strategies() ? member_.table(number).job : named;
   if (asked.global.kind != StrategyKind::automatic) return;
@@ -542,10 +424,10 @@ void HostEpoch::advise(const Start& start) {
                           *recommend);
 }
 
-// A member answers at once, and without the padding; the leader takes the answer.
+// A member answers at once, without the padding; the leader receives the answer.
 Status HostEpoch::on_probe(int host, const v1::Probe& probe) {
   if (leader_) {
-    adviser_->answered(host, probe, Clock::now());
+    adviser_->on_answer(host, probe, Clock::now());
     return {};
   }
   if (host != 0) return data_loss("a probe that is not the leader's");
@@ -556,18 +438,18 @@ Status HostEpoch::on_probe(int host, const v1::Probe& probe) {
   return {};
 }
 
-// With a call, so that an idle job is silent.
-void HostEpoch::tell_rates() {
-  const std::vector<int> news = rates_.take_news(Clock::now());
-  if (news.empty()) return;
+// Called with each call, so that an idle job sends nothing.
+void HostEpoch::send_rates() {
+  const std::vector<int> changed = data_.rates().take_changed(Clock::now());
+  if (changed.empty()) return;
   v1::Control control;
-  for (const int host : news) {
+  for (const int host : changed) {
     v1::Rate& rate = *control.mutable_rates()->add_rates();
     rate.set_from(static_cast<uint32_t>(host));
-    rate.set_byte_us(rates_.byte_us(host));
+    rate.set_byte_us(data_.rates().byte_us(host));
   }
   if (adviser_)
-    adviser_->learn(self_, control.rates());
+    adviser_->on_rates(self_, control.rates());
   else
     batcher_.add(0, std::move(control));
 }

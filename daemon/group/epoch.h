@@ -1,5 +1,5 @@
-// The implementation of group.h's Epoch: links, an engine, timers and a log around Member and, on
-// the first host, Leader. What they want done is done here, in their order.
+// The implementation of group.h's Epoch: performs what Member and, on the first host, Leader
+// decide, with an engine, links, timers, a log and the tuner.
 #pragma once
 
 #include <map>
@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "daemon/group/adviser.h"
-#include "daemon/group/control.h"
 #include "daemon/group/control_batcher.h"
-#include "daemon/group/early_budget.h"
+#include "daemon/group/data_path.h"
 #include "daemon/group/group.h"
 #include "daemon/group/leader.h"
+#include "daemon/group/links.h"
 #include "daemon/group/member.h"
 #include "daemon/tuning/tuning.h"
 
@@ -24,8 +24,8 @@ class HostEpoch final : public Epoch, public Links::Events {
   ~HostEpoch() override;
 
   void submit(int rank, Call call) override;
-  void filled(uint32_t group, uint64_t number) override {
-    parts_.engine.poke(engine_key({group, number}));
+  void on_window_filled(uint32_t group, uint64_t number) override {
+    parts_.engine.resume(engine_key({group, number}));
   }
   Result<uint32_t> subgroup(int rank, const std::vector<uint32_t>& ranks) override;
   void leave(int rank, const Status& cause) override;
@@ -33,11 +33,10 @@ class HostEpoch final : public Epoch, public Links::Events {
   void set_strategy(const Strategies& strategies) override;
   void adopt(const std::string& host, std::shared_ptr<Link> link,
              std::shared_ptr<LoopHandler> handler) override;
-  Status send(const OpKey& key, int place, Outgoing frame) override;
   const Roster& roster() const override { return roster_; }
   bool needed() const override;
-  bool over() const override { return member_.gone() == roster_.ranks.size(); }
-  bool broken() const override { return !cause().ok() || member_.gone() != 0; }
+  bool all_ranks_left() const override { return departures().size() == roster_.ranks.size(); }
+  bool broken() const override { return !cause().ok() || !departures().empty(); }
   const Status& cause() const override { return member_.cause(); }
   const std::vector<int>& departures() const override { return member_.departures(); }
   EpochStats stats() const override;
@@ -46,80 +45,68 @@ class HostEpoch final : public Epoch, public Links::Events {
   using Calls = std::map<int, Call>;  // By local rank of the group.
 
   OpKey engine_key(const Key& key) const { return {roster_.epoch, key.group, key.number}; }
-  const std::string& name_of_host(int host) const { return hosts_[static_cast<size_t>(host)].name; }
+  const Host& host(int index) const { return hosts_[static_cast<size_t>(index)]; }
   MemberRules rules(const Strategies& job);
-  void answer(const Call& call, const Status& status);
 
-  // ---- What the core wants done ----
-  void pump();
-  void act(const Tell& tell);
-  void act(const Start& start);
-  bool fold_here(const Start& start);
-  void act(const Cancel& cancel);
-  void act(const Answer& answer);
-  void act(const End& end);
-  void deliver(const Tell& tell);
-  void take_up(int host, const Message& message);
-  void take_down(const Message& message);
+  // ---- Actions of Member and Leader ----
+  void run_actions();
+  void perform(const Send& send);
+  void perform(const Start& start);
+  void perform(const Cancel& cancel);
+  void perform(const Complete& complete);
+  void perform(const EndEpoch& end);
+  void send_to_member(const Send& send);
+  void handle_as_member(const Message& message);
   void set_alarm();
 
   // ---- Operations ----
+  bool let_ranks_fold(const Start& start);
   Operation operation_of(const Start& start, const Calls& calls);
   std::shared_ptr<const ExecutionPlan> execution(const Start& start);
-  void finish(const Key& key, const Status& status);
-  Status of_the_job(const Status& status, const Communicator& group) const;
-  std::pair<std::string, int> waiting(const Key& key) const;
+  void on_done(const Key& key, const Status& status);
+  Status with_job_rank(const Status& status, const Communicator& group) const;
 
   // ---- Frames ----
   void on_frame(int host, Frame frame) override;
   void on_lost(int host, Status cause) override;
-  std::shared_ptr<RecvBuffer> recv_buffer_for(int host, const FrameHeader& header) override;
-  Status check_data(int host, const FrameHeader& header) const;
-  Status on_data(int host, Frame frame);
-  Status keep_unmade(int host, Frame frame);
-  void take_unmade(uint32_t group);
+  std::shared_ptr<RecvBuffer> recv_buffer_for(int host, const FrameHeader& header) override {
+    return data_.recv_buffer_for(host, header);
+  }
   Status on_controls(int host, const Frame& frame);
   Status on_control(int host, const v1::Control& control);
   Status on_message(int host, const Message& message);
-  void tell_host(int host, const Message& message);
-  void tell_started(const Key& key);
 
   // ---- Tuning ----
-  void find_machine();
   void make_adviser();
-  void advise(const Start& start);
+  void ask_adviser(const Start& start);
   Status on_probe(int host, const v1::Probe& probe);
-  void tell_rates();
+  void send_rates();
 
   EpochParts parts_;
   const Roster roster_;
   const std::vector<Host> hosts_;
-  const int self_;  // This host in hosts_.
+  const int self_;  // This host's index in hosts_.
   const EpochOptions options_;
   Member member_;
   std::optional<Leader> leader_;  // On the first host.
-  EarlyBudget early_;
-  std::map<Key, Calls> calls_;  // Not ended yet.
-  // List, job rank: how often it was asked for.
+  std::map<Key, Calls> calls_;    // Not completed yet.
+  // By members and job rank: how often the rank asked for such a group.
   std::map<std::vector<int>, std::map<int, uint32_t>> subgroup_counts_;
   size_t subgroups_ = 0;
   std::map<std::pair<uint32_t, Plan>, std::shared_ptr<const ExecutionPlan>> executions_;
-  // Data of groups that no rank here has made so far.
-  std::map<uint32_t, std::vector<std::pair<int, Frame>>> unmade_;
-  uint64_t unmade_bytes_ = 0;
-  EpochStats stats_;
+  uint64_t received_bytes_ = 0;
 
   OpClock op_clock_;
-  RateMeter rates_;
-  v1::Probe machine_;                 // This one, as an answer says it.
+  v1::Probe machine_;                 // Describes this host, as an answer to a probe.
   std::unique_ptr<Adviser> adviser_;  // Where leader_.
 
-  bool pumping_ = false;
+  bool running_actions_ = false;
   Loop::TimerId alarm_ = 0;
-  TimePoint alarm_at_{};                                              // Where alarm_ is set.
+  TimePoint alarm_at_{};                                              // If alarm_ is set.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
   ControlBatcher batcher_;
-  std::unique_ptr<Links> links_;
+  DataPath data_;
+  Links links_;  // Destroyed first: its events use all of the above.
 };
 
 }  // namespace tutti

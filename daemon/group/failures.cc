@@ -40,7 +40,7 @@ Status disagreement(const Roster& roster, const Members& members, uint64_t numbe
       one.rank < 0 || other.rank < 0 ? Culprit() : blame(roster, job_rank(members, other.rank)));
 }
 
-Status absence(const Roster& roster, const Gone& gone, const Signature& signature,
+Status absence(const Roster& roster, const RankGone& gone, const Signature& signature,
                uint64_t number) {
   const bool left = gone.cause.ok();
   const std::string what = left ? describe_rank(roster, gone.rank) + " left" : gone.cause.message();

@@ -1,5 +1,5 @@
-// What everyone is told when an operation or an epoch fails: who, what, where, and the remedy.
-// Pure.
+// The statuses of failed operations and epochs: their messages (who, what, where, remedy) and
+// culprits. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,32 @@ namespace tutti::failures {
 // "all_reduce #17".
 std::string operation(const Signature& signature, uint64_t number);
 
-// What a rank of the group asks for.
+// The call of a rank of the group.
 struct Asked {
   int rank = -1;  // -1: not known.
   Signature signature;
 };
-// `one` was there first; the other is named as the culprit.
+// Two calls of one operation differ. `one` came first; the other is the culprit.
 Status disagreement(const Roster& roster, const Members& members, uint64_t number, const Asked& one,
                     const Asked& other);
 
-// A rank of the job is gone and had not called the operation.
-Status absence(const Roster& roster, const Gone& gone, const Signature& signature, uint64_t number);
+// A rank of the job left or died and had not called the operation.
+Status absence(const Roster& roster, const RankGone& gone, const Signature& signature,
+               uint64_t number);
 
-// `late` tells of the deadline; `missing` had not called, ranks of the group; `silent` are workers
-// that do not answer.
+// A deadline passed (`late`) because `missing` ranks of the group had not called the operation, or
+// the workers of `silent` hosts do not answer.
 Status lateness(const Roster& roster, const Members& members, const Report& late,
                 const std::vector<int>& missing, const std::vector<const Host*>& silent);
-// All have started, but data moves too slowly at `host`.
+// A deadline passed although all hosts had started: data is too slow at `host`.
 Status slowness(const Roster& roster, const Members& members, const Report& late,
                 const std::string& host);
-// The worker of a host does not answer a question about a late operation.
+// The worker of a host did not answer a Query about a late operation.
 Status silence(const Report& late, const Host& host);
+// The leader did not react to the report of a deadline.
 Status leader_silence(const Signature& signature, uint64_t number, uint32_t timeout_ms,
                       const Host& leader);
-// The worker of a host is lost to the others.
+// The connection to the worker of a host broke, or it broke the protocol.
 Status lost(const Host& host, const Status& why);
 
 }  // namespace tutti::failures

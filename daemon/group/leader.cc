@@ -28,19 +28,17 @@ Leader::Leader(const Roster& roster, const std::vector<Host>& hosts, const Strat
   groups_[0].table.job = groups_[0].wanted.job = job;
 }
 
-// ---- Who is meant ----
-
 const Members& Leader::members_of(uint32_t group, const Members& named) const {
   return group == 0 ? all_ : named;
 }
 
-std::vector<int> Leader::places(const Members& members) const {
+std::vector<int> Leader::hosts_with(const Members& members) const {
   std::set<int> hosts;
   for (const int rank : members) hosts.insert(home_[static_cast<size_t>(rank)]);
   return {hosts.begin(), hosts.end()};
 }
 
-// Ranks of the job, each once, and the same whoever names the group.
+// Whether the members are ranks of the job, each once, and those known for the number.
 bool Leader::is_group(uint32_t number, const Members& members) const {
   if (number == 0) return members.empty();
   const auto known = groups_.find(number);
@@ -51,7 +49,7 @@ bool Leader::is_group(uint32_t number, const Members& members) const {
 Status Leader::check(int host, const Report& report) const {
   if (!is_group(report.key.group, report.members)) return data_loss("a report of no group");
   const Members& members = members_of(report.key.group, report.members);
-  const std::vector<int> hosts = places(members);
+  const std::vector<int> hosts = hosts_with(members);
   const auto takes_part = [&](int which) { return std::ranges::find(hosts, which) != hosts.end(); };
   const auto is_there = [&](int rank) {
     return rank >= 0 && rank < static_cast<int>(members.size()) &&
@@ -68,33 +66,33 @@ Status Leader::check(int host, const Report& report) const {
   return sound ? Status() : data_loss("a report that makes no sense");
 }
 
-// Somebody is gone who had not called it: that ends it everywhere.
-bool Leader::is_doomed(const Key& key, const Members& members) const {
+// Whether a rank left before it called the operation, so that it fails everywhere.
+bool Leader::is_cut_off(const Key& key, const Members& members) const {
   return std::ranges::any_of(gone_, [&](const auto& entry) {
     if (std::ranges::find(members, entry.first) == members.end()) return false;
-    const auto bound = entry.second.bounds.find(key.group);
-    return bound == entry.second.bounds.end() || key.number >= bound->second;
+    const auto bound = entry.second.calls.find(key.group);
+    return bound == entry.second.calls.end() || key.number >= bound->second;
   });
 }
 
-void Leader::tell_group(const Members& members, const Message& message) {
-  for (const int host : places(members)) tells_.push_back({host, message});
+void Leader::send_to_hosts(const Members& members, const Message& message) {
+  for (const int host : hosts_with(members)) sends_.push_back({host, message});
 }
 
 void Leader::fail(const Key& key, const Members& members, const Status& status) {
   waiting_.erase(key);
-  tell_group(members, Fail{key, key.group == 0 ? Members() : members, status});
+  send_to_hosts(members, Fail{key, key.group == 0 ? Members() : members, status});
 }
 
-void Leader::end(const Status& cause) {
+void Leader::abort(const Status& cause) {
   if (std::exchange(over_, true)) return;
-  inquiries_.clear();
-  tell_group(all_, Abort{cause});
+  queries_.clear();
+  send_to_hosts(all_, Abort{cause});
 }
 
 // ---- From the members ----
 
-Status Leader::take(int host, const Message& message, TimePoint now) {
+Status Leader::on_message(int host, const Message& message, TimePoint now) {
   if (over_) return {};
   return std::visit([&](const auto& kind) { return on(host, kind, now); }, message);
 }
@@ -103,7 +101,7 @@ Status Leader::on(int host, const Announce& announce, TimePoint) {
   const bool room = groups_.size() < kGroupsMost * hosts_.size();
   if (announce.group == 0 || !is_group(announce.group, announce.members) || !room)
     return data_loss("a group that cannot be");
-  const std::vector<int> hosts = places(announce.members);
+  const std::vector<int> hosts = hosts_with(announce.members);
   if (std::ranges::find(hosts, host) == hosts.end()) return data_loss("a group of others");
   const auto [made, fresh] = groups_.try_emplace(announce.group);
   if (!fresh) return {};
@@ -114,29 +112,29 @@ Status Leader::on(int host, const Announce& announce, TimePoint) {
   return {};
 }
 
-Status Leader::on(int host, const Gone& gone, TimePoint) {
+Status Leader::on(int host, const RankGone& gone, TimePoint) {
   if (gone.rank < 0 || gone.rank >= static_cast<int>(all_.size()) ||
       home_[static_cast<size_t>(gone.rank)] != host)
     return data_loss("word of a rank that is not its own");
   if (!gone_.emplace(gone.rank, gone).second) return {};
-  tell_group(all_, gone);
-  std::erase_if(inquiries_,
-                [&](const auto& entry) { return is_doomed(entry.first, entry.second.members); });
+  send_to_hosts(all_, gone);
+  std::erase_if(queries_,
+                [&](const auto& entry) { return is_cut_off(entry.first, entry.second.members); });
   return {};
 }
 
-Status Leader::on(int, const Abort& abort, TimePoint) {
-  if (abort.cause.ok()) return data_loss("an end without a cause");
-  end(abort.cause);
+Status Leader::on(int, const Abort& message, TimePoint) {
+  if (message.cause.ok()) return data_loss("an end without a cause");
+  abort(message.cause);
   return {};
 }
 
 Status Leader::on(int host, const Report& report, TimePoint now) {
   if (Status sound = check(host, report); !sound.ok()) return sound;
   const Members& members = members_of(report.key.group, report.members);
-  if (is_doomed(report.key, members)) return {};
+  if (is_cut_off(report.key, members)) return {};
   if (report.reason == Reason::refusal) {
-    inquiries_.erase(report.key);
+    queries_.erase(report.key);
     fail(report.key, members, report.status);
     return {};
   }
@@ -144,111 +142,111 @@ Status Leader::on(int host, const Report& report, TimePoint now) {
     compare(report, members);
     return {};
   }
-  const bool open = inquiries_.contains(report.key);
+  const bool open = queries_.contains(report.key);
   if (!open && report.reason == Reason::answer) return {};
-  Inquiry& inquiry = inquire(report, now);
-  inquiry.reports[host] = report;
-  if (report.reason == Reason::answer) inquiry.answered.insert(host);
+  PendingQuery& query = open_query(report, now);
+  query.reports[host] = report;
+  if (report.reason == Reason::answer) query.answered.insert(host);
   if (report.reason == Reason::late) {
-    if (inquiry.late.empty()) inquiry.first = report;
-    inquiry.late.push_back(host);
+    if (query.late.empty()) query.first = report;
+    query.late.push_back(host);
   }
-  if (report.reason == Reason::mismatch && inquiry.mismatch < 0) {
-    inquiry.mismatch = host;
-    inquiry.peer = report.peer;
+  if (report.reason == Reason::mismatch && query.mismatch < 0) {
+    query.mismatch = host;
+    query.peer = report.peer;
   }
-  if (is_answered(inquiry)) conclude(inquiries_.find(report.key));
+  if (is_answered(query)) conclude(queries_.find(report.key));
   return {};
 }
 
-// ---- Inquiries ----
+// ---- Queries ----
 
-Leader::Inquiry& Leader::inquire(const Report& report, TimePoint now) {
-  const auto [at, fresh] = inquiries_.try_emplace(report.key);
-  Inquiry& inquiry = at->second;
-  if (!fresh) return inquiry;
-  inquiry.members = members_of(report.key.group, report.members);
-  inquiry.first = report;
-  inquiry.until = now + kHostsAnswer;
-  tell_group(inquiry.members, Query{report.key, report.members});
-  return inquiry;
+Leader::PendingQuery& Leader::open_query(const Report& report, TimePoint now) {
+  const auto [at, fresh] = queries_.try_emplace(report.key);
+  PendingQuery& query = at->second;
+  if (!fresh) return query;
+  query.members = members_of(report.key.group, report.members);
+  query.first = report;
+  query.until = now + kQueryTimeout;
+  send_to_hosts(query.members, Query{report.key, report.members});
+  return query;
 }
 
-bool Leader::is_answered(const Inquiry& inquiry) const {
-  if (inquiry.mismatch >= 0 && inquiry.answered.contains(inquiry.peer)) return true;
-  return std::ranges::all_of(places(inquiry.members), [&](int host) {
-    return inquiry.answered.contains(host) || departed_.contains(host);
+bool Leader::is_answered(const PendingQuery& query) const {
+  if (query.mismatch >= 0 && query.answered.contains(query.peer)) return true;
+  return std::ranges::all_of(hosts_with(query.members), [&](int host) {
+    return query.answered.contains(host) || departed_.contains(host);
   });
 }
 
-void Leader::conclude(Inquiries::iterator at) {
+void Leader::conclude(Queries::iterator at) {
   const Key key = at->first;
-  const Inquiry inquiry = std::move(at->second);
-  inquiries_.erase(at);
+  const PendingQuery query = std::move(at->second);
+  queries_.erase(at);
   const auto is = [&](int host, Phase phase) {
-    const auto found = inquiry.reports.find(host);
-    return found != inquiry.reports.end() && found->second.phase == phase;
+    const auto found = query.reports.find(host);
+    return found != query.reports.end() && found->second.phase == phase;
   };
-  const std::vector<int> hosts = places(inquiry.members);
-  const bool failed_before = inquiry.mismatch >= 0 && is(inquiry.peer, Phase::over);
+  const std::vector<int> hosts = hosts_with(query.members);
+  const bool failed_before = query.mismatch >= 0 && is(query.peer, Phase::over);
   const bool waited_for =
-      (inquiry.mismatch >= 0 && !is(inquiry.mismatch, Phase::over)) ||
-      std::ranges::any_of(inquiry.late, [&](int host) { return !is(host, Phase::over); });
+      (query.mismatch >= 0 && !is(query.mismatch, Phase::over)) ||
+      std::ranges::any_of(query.late, [&](int host) { return !is(host, Phase::over); });
   if (failed_before || !waited_for) return;
   std::vector<const Host*> silent;
   for (const int host : hosts)
-    if (!inquiry.answered.contains(host) && !departed_.contains(host))
+    if (!query.answered.contains(host) && !departed_.contains(host))
       silent.push_back(&hosts_[static_cast<size_t>(host)]);
-  if (inquiry.mismatch >= 0 && is(inquiry.peer, Phase::started) &&
-      inquiry.reports.at(inquiry.peer).agreement == inquiry.reports.at(inquiry.mismatch).agreement)
-    return end(failures::lost(hosts_[static_cast<size_t>(inquiry.peer)],
-                              data_loss("its data bears another agreement than its word")));
-  if (const auto pair = differing(inquiry))
-    return fail(key, inquiry.members,
-                disagreement(inquiry.members, inquiry.reports.at(pair->first),
-                             pair->second < 0 ? Report{} : inquiry.reports.at(pair->second)));
+  if (query.mismatch >= 0 && is(query.peer, Phase::started) &&
+      query.reports.at(query.peer).agreement == query.reports.at(query.mismatch).agreement)
+    return abort(failures::lost(hosts_[static_cast<size_t>(query.peer)],
+                                data_loss("its data bears another agreement than its word")));
+  if (const auto pair = differing(query))
+    return fail(key, query.members,
+                disagreement(query.members, query.reports.at(pair->first),
+                             pair->second < 0 ? Report{} : query.reports.at(pair->second)));
   if (std::ranges::any_of(hosts, [&](int host) { return is(host, Phase::refused); }))
-    return fail(key, inquiry.members, lateness(inquiry, silent));
-  if (!silent.empty()) return end(failures::silence(inquiry.first, *silent.front()));
-  end(slowness(inquiry));
+    return fail(key, query.members, lateness(query, silent));
+  if (!silent.empty()) return abort(failures::silence(query.first, *silent.front()));
+  abort(slowness(query));
 }
 
-// All run it. A host that waits for a rank of its own keeps the others waiting; where there is
-// none, whoever was late first knows for what.
-Status Leader::slowness(const Inquiry& inquiry) const {
+// The status where all hosts run the operation. A host that waits for one of its own ranks delays
+// the others; if there is none, the first late report names what it waits for.
+Status Leader::slowness(const PendingQuery& query) const {
   const auto waits_at_home = [&](const auto& entry) {
     const auto& [host, report] = entry;
     return report.phase == Phase::started && report.waiting_for >= 0 &&
-           home_[static_cast<size_t>(inquiry.members[static_cast<size_t>(report.waiting_for)])] ==
+           home_[static_cast<size_t>(query.members[static_cast<size_t>(report.waiting_for)])] ==
                host;
   };
-  const auto own = std::ranges::find_if(inquiry.reports, waits_at_home);
-  const bool found = own != inquiry.reports.end();
-  const int host = found ? own->first : inquiry.late.front();
-  Report late = inquiry.first;
+  const auto own = std::ranges::find_if(query.reports, waits_at_home);
+  const bool found = own != query.reports.end();
+  const int host = found ? own->first : query.late.front();
+  Report late = query.first;
   if (found) {
     late.waiting = own->second.waiting;
     late.waiting_for = own->second.waiting_for;
   }
-  return failures::slowness(roster_, inquiry.members, late, hosts_[static_cast<size_t>(host)].name);
+  return failures::slowness(roster_, query.members, late, hosts_[static_cast<size_t>(host)].name);
 }
 
-// Two hosts that are known to run different operations; -1: what the other one runs is not known.
-std::optional<std::pair<int, int>> Leader::differing(const Inquiry& inquiry) const {
-  if (inquiry.mismatch >= 0)
-    return std::pair(inquiry.mismatch, inquiry.reports.contains(inquiry.peer) ? inquiry.peer : -1);
+// Two hosts that run different operations; -1: the second one's operation is not known.
+std::optional<std::pair<int, int>> Leader::differing(const PendingQuery& query) const {
+  if (query.mismatch >= 0)
+    return std::pair(query.mismatch, query.reports.contains(query.peer) ? query.peer : -1);
   int first = -1;
-  for (const auto& [host, report] : inquiry.reports) {
+  for (const auto& [host, report] : query.reports) {
     if (report.phase != Phase::started) continue;
     if (first < 0) first = host;
-    if (report.agreement != inquiry.reports.at(first).agreement) return std::pair(first, host);
+    if (report.agreement != query.reports.at(first).agreement) return std::pair(first, host);
   }
   return std::nullopt;
 }
 
-// Hosts that disagree need not meet: by different strategies or roots they may wait for each other
-// without a word, and so may those that wait for ranks of their own. So each that waits for long is
-// compared with the first that did.
+// Hosts that disagree need not exchange a frame: with different strategies or roots they may wait
+// for each other in silence, as may hosts that wait for their own ranks. So each host that waits
+// for long is compared with the first one that did.
 void Leader::compare(const Report& report, const Members& members) {
   if (report.phase != Phase::started && report.phase != Phase::gathering) return;
   const auto found = waiting_.find(report.key);
@@ -265,9 +263,9 @@ void Leader::compare(const Report& report, const Members& members) {
 }
 
 void Leader::remember(const Report& report) {
-  const auto older = [](const auto& a, const auto& b) { return a.second.since < b.second.since; };
+  const auto older = [](const auto& a, const auto& b) { return a.second.order < b.second.order; };
   if (waiting_.size() >= kComparedMost) waiting_.erase(std::ranges::min_element(waiting_, older));
-  waiting_.emplace(report.key, Compared{report, compared_++});
+  waiting_.emplace(report.key, WaitingReport{report, waiting_count_++});
 }
 
 Status Leader::disagreement(const Members& members, const Report& one, const Report& other) const {
@@ -275,43 +273,43 @@ Status Leader::disagreement(const Members& members, const Report& one, const Rep
                                 {other.rank, other.signature});
 }
 
-Status Leader::lateness(const Inquiry& inquiry, const std::vector<const Host*>& silent) const {
+Status Leader::lateness(const PendingQuery& query, const std::vector<const Host*>& silent) const {
   std::set<int> missing;
-  for (const auto& [host, report] : inquiry.reports)
+  for (const auto& [host, report] : query.reports)
     if (report.phase == Phase::refused)
       missing.insert(report.missing.begin(), report.missing.end());
-  return failures::lateness(roster_, inquiry.members, inquiry.first,
-                            {missing.begin(), missing.end()}, silent);
+  return failures::lateness(roster_, query.members, query.first, {missing.begin(), missing.end()},
+                            silent);
 }
 
-void Leader::departed(int host) {
+void Leader::on_host_departed(int host) {
   departed_.insert(host);
   std::vector<Key> answered;
-  for (const auto& [key, inquiry] : inquiries_)
-    if (is_answered(inquiry)) answered.push_back(key);
+  for (const auto& [key, query] : queries_)
+    if (is_answered(query)) answered.push_back(key);
   for (const Key& key : answered)
-    if (const auto at = inquiries_.find(key); at != inquiries_.end()) conclude(at);
+    if (const auto at = queries_.find(key); at != queries_.end()) conclude(at);
   for (auto& [number, group] : groups_) adopt_if_fenced(number, group);
 }
 
-void Leader::expire(TimePoint now) {
+void Leader::on_time(TimePoint now) {
   std::vector<Key> due;
-  for (auto& [key, inquiry] : inquiries_) {
-    if (inquiry.until > now) continue;
-    const bool looked = std::exchange(inquiry.looking, true) && now <= inquiry.until + kLook;
+  for (auto& [key, query] : queries_) {
+    if (query.until > now) continue;
+    const bool looked = std::exchange(query.rechecking, true) && now <= query.until + kRecheck;
     if (looked)
       due.push_back(key);
     else
-      inquiry.until = now + kLook;
+      query.until = now + kRecheck;
   }
   for (const Key& key : due)
-    if (const auto at = inquiries_.find(key); at != inquiries_.end()) conclude(at);
+    if (const auto at = queries_.find(key); at != queries_.end()) conclude(at);
 }
 
-std::optional<TimePoint> Leader::next_wake() const {
+std::optional<TimePoint> Leader::next_timer() const {
   std::optional<TimePoint> next;
-  for (const auto& [key, inquiry] : inquiries_)
-    if (!next || inquiry.until < *next) next = inquiry.until;
+  for (const auto& [key, query] : queries_)
+    if (!next || query.until < *next) next = query.until;
   return next;
 }
 
@@ -333,20 +331,20 @@ void Leader::set_measured(uint32_t number, Collective collective, int size_class
   propose(number, found->second);
 }
 
-// One at a time; what is wanted meanwhile is proposed after it.
-void Leader::propose(uint32_t number, Led& group) {
+// One change at a time; later wishes are proposed after it.
+void Leader::propose(uint32_t number, GroupStrategies& group) {
   if (group.proposing || group.table == group.wanted || over_) return;
   group.proposing = true;
   group.table = group.wanted;
   group.fences.clear();
-  tell_group(group.members, Propose{number, number == 0 ? Members() : group.members,
-                                    ++group.version, group.table});
+  send_to_hosts(group.members, Propose{number, number == 0 ? Members() : group.members,
+                                       ++group.version, group.table});
 }
 
 Status Leader::on(int host, const Fence& fence, TimePoint) {
   const auto found = groups_.find(fence.group);
   if (found == groups_.end()) return data_loss("a fence of no group");
-  Led& group = found->second;
+  GroupStrategies& group = found->second;
   if (!group.proposing || fence.version != group.version)
     return data_loss("a fence that was not asked for");
   group.fences.emplace(host, fence.number);
@@ -354,10 +352,10 @@ Status Leader::on(int host, const Fence& fence, TimePoint) {
   return {};
 }
 
-void Leader::adopt_if_fenced(uint32_t number, Led& group) {
+void Leader::adopt_if_fenced(uint32_t number, GroupStrategies& group) {
   if (!group.proposing) return;
   uint64_t from = 0;
-  for (const int host : places(group.members)) {
+  for (const int host : hosts_with(group.members)) {
     const auto fence = group.fences.find(host);
     if (fence != group.fences.end())
       from = std::max(from, fence->second);
@@ -365,14 +363,14 @@ void Leader::adopt_if_fenced(uint32_t number, Led& group) {
       return;
   }
   group.proposing = false;
-  tell_group(group.members, Adopt{number, group.version, from});
+  send_to_hosts(group.members, Adopt{number, group.version, from});
   propose(number, group);
 }
 
 size_t Leader::pending() const {
   const auto changing =
       std::ranges::count_if(groups_, [](const auto& entry) { return entry.second.proposing; });
-  return inquiries_.size() + static_cast<size_t>(changing);
+  return queries_.size() + static_cast<size_t>(changing);
 }
 
 }  // namespace tutti

@@ -1,7 +1,7 @@
-// The leader's side, on rank 0's host: what is out of the ordinary is decided here, once, for
-// everyone. Pure: the members' messages and the time come in, messages to members go out. What it
-// tells all members of a group reaches each of them in the same order. The rules and why they are
-// safe: group.h.
+// The leader of an epoch, on rank 0's host: decides failures and changes of strategies for all
+// hosts. Pure: the members' messages and the time come in, messages to members come out. All
+// members of a group receive its messages in the same order. group.h states the rules and why they
+// are safe.
 #pragma once
 
 #include <cstdint>
@@ -15,56 +15,57 @@
 
 namespace tutti {
 
-// Operations that hosts wait for, whose descriptions are kept to be compared; the oldest go first.
+// The most waiting operations whose reports are kept for comparison; the oldest are dropped first.
 inline constexpr size_t kComparedMost = 1024;
-// How long the hosts have to say how a late operation stands with them.
-inline constexpr Millis kHostsAnswer{250};
+// How long hosts may take to answer a Query.
+inline constexpr Millis kQueryTimeout{250};
 
 class Leader {
  public:
-  // `job`: the strategies when the epoch began.
+  // `roster` and `hosts` must outlive it. `job`: the strategies when the epoch began.
   Leader(const Roster& roster, const std::vector<Host>& hosts, const Strategies& job);
 
   // Not OK: the host broke the protocol.
-  Status take(int host, const Message& message, TimePoint now);
-  // A host whose ranks have all left has gone for good.
-  void departed(int host);
-  void expire(TimePoint now);
-  std::optional<TimePoint> next_wake() const;
-  std::vector<Tell> take_tells() { return std::exchange(tells_, {}); }
+  Status on_message(int host, const Message& message, TimePoint now);
+  // A host whose ranks have all left closed its links.
+  void on_host_departed(int host);
+  void on_time(TimePoint now);
+  std::optional<TimePoint> next_timer() const;
+  std::vector<Send> take_sends() { return std::exchange(sends_, {}); }
 
-  // ---- Strategies: in force from some operation on, as soon as all hosts have heard ----
+  // ---- Strategies: take effect when all hosts of the group have sent their fence ----
 
-  // The job's, for every group.
+  // The job's strategies, for every group.
   void set_job(const Strategies& job);
-  // What `auto` means in a group for operations of a size.
+  // The meaning of `auto` between hosts in a group, for operations of a size class.
   void set_measured(uint32_t group, Collective collective, int size_class, const Strategy& global);
 
-  // Groups of which something is under way: questions, and changes of strategies.
+  // The number of open queries and changes of strategies.
   size_t pending() const;
 
  private:
-  struct Inquiry {
+  // A late or mismatched operation whose hosts were sent a Query.
+  struct PendingQuery {
     Members members;
-    std::map<int, Report> reports;  // By host, the last of each.
-    std::set<int> answered;         // The Query.
-    std::vector<int> late;          // Hosts, in the order of their reports.
-    Report first;                   // Of those, or the mismatch's.
-    int mismatch = -1;              // The host that reported it, and the one that it met.
-    int peer = -1;
+    std::map<int, Report> reports;  // The last of each host.
+    std::set<int> answered;         // Hosts that answered the Query.
+    std::vector<int> late;          // Hosts that reported it late, in order.
+    Report first;                   // The first such report, or the mismatch's.
+    int mismatch = -1;              // The host that reported a mismatch, and
+    int peer = -1;                  // the host whose frame it was.
     TimePoint until;
-    bool looking = false;  // As a member does before it blames.
+    bool rechecking = false;  // Within kRecheck.
   };
-  // A group as far as strategies are concerned.
-  struct Led {
+  // The strategies of one group.
+  struct GroupStrategies {
     Members members;
-    StrategyTable table;  // As proposed last.
+    StrategyTable table;  // The last proposed.
     StrategyTable wanted;
     uint32_t version = 0;
     bool proposing = false;
     std::map<int, uint64_t> fences;  // By host.
   };
-  using Inquiries = std::map<Key, Inquiry>;
+  using Queries = std::map<Key, PendingQuery>;
 
   template <class Kind>
   Status on(int, const Kind&, TimePoint) {
@@ -73,28 +74,28 @@ class Leader {
   Status on(int host, const Announce& announce, TimePoint now);
   Status on(int host, const Report& report, TimePoint now);
   Status on(int host, const Fence& fence, TimePoint now);
-  Status on(int host, const Gone& gone, TimePoint now);
+  Status on(int host, const RankGone& gone, TimePoint now);
   Status on(int host, const Abort& abort, TimePoint now);
 
   const Members& members_of(uint32_t group, const Members& named) const;
-  std::vector<int> places(const Members& members) const;
+  std::vector<int> hosts_with(const Members& members) const;
   bool is_group(uint32_t number, const Members& members) const;
   Status check(int host, const Report& report) const;
-  bool is_doomed(const Key& key, const Members& members) const;
-  void tell_group(const Members& members, const Message& message);
+  bool is_cut_off(const Key& key, const Members& members) const;
+  void send_to_hosts(const Members& members, const Message& message);
   void fail(const Key& key, const Members& members, const Status& status);
-  void end(const Status& cause);
-  Inquiry& inquire(const Report& report, TimePoint now);
-  bool is_answered(const Inquiry& inquiry) const;
-  void conclude(Inquiries::iterator inquiry);
+  void abort(const Status& cause);
+  PendingQuery& open_query(const Report& report, TimePoint now);
+  bool is_answered(const PendingQuery& query) const;
+  void conclude(Queries::iterator query);
   void compare(const Report& report, const Members& members);
   void remember(const Report& report);
   Status disagreement(const Members& members, const Report& one, const Report& other) const;
-  Status slowness(const Inquiry& inquiry) const;
-  std::optional<std::pair<int, int>> differing(const Inquiry& inquiry) const;
-  Status lateness(const Inquiry& inquiry, const std::vector<const Host*>& silent) const;
-  void propose(uint32_t number, Led& group);
-  void adopt_if_fenced(uint32_t number, Led& group);
+  Status slowness(const PendingQuery& query) const;
+  std::optional<std::pair<int, int>> differing(const PendingQuery& query) const;
+  Status lateness(const PendingQuery& query, const std::vector<const Host*>& silent) const;
+  void propose(uint32_t number, GroupStrategies& group);
+  void adopt_if_fenced(uint32_t number, GroupStrategies& group);
 
   const Roster& roster_;
   const std::vector<Host>& hosts_;
@@ -102,18 +103,19 @@ class Leader {
   std::vector<int> home_;       // Of each rank of the job.
   const Strategies first_job_;  // When the epoch began.
   Strategies job_;
-  std::map<uint32_t, Led> groups_;
-  Inquiries inquiries_;
-  struct Compared {
+  std::map<uint32_t, GroupStrategies> groups_;
+  Queries queries_;
+  // The first `waiting` report of an operation; the others are compared with it.
+  struct WaitingReport {
     Report report;
-    uint64_t since;  // How many came before.
+    uint64_t order;
   };
-  std::map<Key, Compared> waiting_;  // What the first host that waits for it runs.
-  uint64_t compared_ = 0;
-  std::map<int, Gone> gone_;  // By rank.
+  std::map<Key, WaitingReport> waiting_;
+  uint64_t waiting_count_ = 0;    // Ever inserted.
+  std::map<int, RankGone> gone_;  // By rank.
   std::set<int> departed_;
   bool over_ = false;
-  std::vector<Tell> tells_;
+  std::vector<Send> sends_;
 };
 
 }  // namespace tutti

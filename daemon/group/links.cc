@@ -27,11 +27,11 @@ void LoopHandler::end(Status cause) {
 }
 
 std::shared_ptr<RecvBuffer> LoopHandler::recv_buffer_for(const FrameHeader& header) {
-  return bound_ && !dropped_ && place_ ? place_(header) : nullptr;
+  return bound_ && !dropped_ && find_recv_buffer_ ? find_recv_buffer_(header) : nullptr;
 }
 
-void LoopHandler::bind(OnFrame frame, OnClosed closed, Place place) {
-  place_ = std::move(place);
+void LoopHandler::bind(OnFrame frame, OnClosed closed, FindRecvBuffer find) {
+  find_recv_buffer_ = std::move(find);
   frame_ = std::move(frame);
   closed_ = std::move(closed);
   bound_ = true;
@@ -58,9 +58,7 @@ Links::Links(Loop& loop, Transport& transport, const Roster& roster, const std::
       events_(events),
       data_(hosts.size()),
       control_(hosts.size()),
-      undialled_(hosts.size()) {
-  if (self_ != 0) control_[0] = dial(0);
-}
+      queued_control_(hosts.size()) {}
 
 Links::~Links() {
   for (const Open& open : open_) {
@@ -70,29 +68,34 @@ Links::~Links() {
   }
 }
 
-void Links::cut(const Status& cause) {
-  const std::vector<Open> open = open_;  // Its events may change it.
+void Links::abort(const Status& cause) {
+  const std::vector<Open> open = open_;  // A copy: events may change it.
   for (const Open& each : open) each.link->abort(cause);
+}
+
+void Links::start() {
+  if (self_ != 0) control_[0] = dial(0);
 }
 
 std::shared_ptr<Link> Links::dial(int host) {
   auto handler = std::make_shared<LoopHandler>(loop_);
   const LinkHello hello{roster_.job, roster_.epoch, hosts_[self_].name, roster_.secret};
   std::shared_ptr<Link> link = transport_.connect(hosts_[host].address, hello, handler);
-  keep(host, link, handler);
+  attach(host, link, handler);
   return link;
 }
 
 void Links::adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler) {
   const bool first = self_ == 0 && control_[host] == nullptr;  // A member dials control first.
   if (first) control_[host] = link;
-  keep(host, std::move(link), handler);
+  attach(host, std::move(link), handler);
   if (!first) return;
-  for (Outgoing& frame : std::exchange(undialled_[host], {})) send_control(host, std::move(frame));
+  for (Outgoing& frame : std::exchange(queued_control_[host], {}))
+    send_control(host, std::move(frame));
 }
 
-void Links::keep(int host, std::shared_ptr<Link> link,
-                 const std::shared_ptr<LoopHandler>& handler) {
+void Links::attach(int host, std::shared_ptr<Link> link,
+                   const std::shared_ptr<LoopHandler>& handler) {
   open_.push_back({host, std::move(link), handler});
   handler->bind(
       [this, host](Frame frame) { events_.on_frame(host, std::move(frame)); },
@@ -110,10 +113,10 @@ Status Links::send_data(int host, Outgoing frame) {
   return status;
 }
 
-// A full or broken control link means a peer that takes nothing: its loss is reported by on_lost,
-// not here.
+// A full or broken control link means a peer that has stopped reading: it is closed, and on_lost()
+// reports it.
 void Links::send_control(int host, Outgoing frame) {
-  if (control_[host] == nullptr) return undialled_[host].push_back(std::move(frame));
+  if (control_[host] == nullptr) return queued_control_[host].push_back(std::move(frame));
   ++sent_frames_;
   if (Status status = control_[host]->send(std::move(frame)); !status.ok())
     control_[host]->close(std::move(status));

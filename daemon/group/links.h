@@ -1,8 +1,8 @@
 // One epoch's links to the workers of the other hosts. Loop thread only.
 //
-// Every member dials the leader at once and speaks control with it both ways over that link, so a
-// worker's death is seen by the leader, and the leader's by all. Data flows over links dialled at
-// the first frame, one way each.
+// Every member dials the leader at once and exchanges control frames with it over that link, so the
+// leader notices the death of a worker, and all workers that of the leader. Data frames use links
+// of their own, one per direction, dialled at the first frame.
 #pragma once
 
 #include <deque>
@@ -18,8 +18,7 @@
 
 namespace tutti {
 
-// Brings a link's events to the loop, where they do not come on its thread already. Until bind()
-// they wait.
+// Forwards a link's events to the loop thread. Events before bind() are kept until then.
 class LoopHandler final : public LinkHandler, public std::enable_shared_from_this<LoopHandler> {
  public:
   explicit LoopHandler(Loop& loop) : loop_(loop) {}
@@ -29,8 +28,8 @@ class LoopHandler final : public LinkHandler, public std::enable_shared_from_thi
 
   using OnFrame = std::function<void(Frame)>;
   using OnClosed = std::function<void(Status)>;
-  using Place = std::function<std::shared_ptr<RecvBuffer>(const FrameHeader&)>;
-  void bind(OnFrame frame, OnClosed closed, Place place = nullptr);  // Loop thread.
+  using FindRecvBuffer = std::function<std::shared_ptr<RecvBuffer>(const FrameHeader&)>;
+  void bind(OnFrame frame, OnClosed closed, FindRecvBuffer find = nullptr);  // Loop thread.
   void unbind();  // Loop thread; later events are dropped.
 
  private:
@@ -44,7 +43,7 @@ class LoopHandler final : public LinkHandler, public std::enable_shared_from_thi
   std::optional<Status> early_end_;
   OnFrame frame_;
   OnClosed closed_;
-  Place place_;
+  FindRecvBuffer find_recv_buffer_;
 };
 
 class Links {
@@ -61,17 +60,19 @@ class Links {
   Links(Loop& loop, Transport& transport, const Roster& roster, const std::vector<Host>& hosts,
         int self, Events& events);
   ~Links();
+  // A member dials the leader. Once, before anything is sent.
+  void start();
 
   Status send_data(int host, Outgoing frame);
-  // Control goes over the link with the leader; at the leader it waits for a member's first dial.
+  // To or from the leader. At the leader frames are queued until the member has dialled.
   void send_control(int host, Outgoing frame);
-  // Ends all links: what they have borrowed is released.
-  void cut(const Status& cause);
-  // A link that another host dialled, already proven to belong to this epoch.
+  // Aborts all links, so that they release what they have borrowed.
+  void abort(const Status& cause);
+  // Takes over a link that another host dialled and that has shown this epoch's secret.
   void adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler);
 
-  uint64_t sent_bytes() const { return sent_bytes_; }    // Of data.
-  uint64_t sent_frames() const { return sent_frames_; }  // Of data and control.
+  uint64_t sent_bytes() const { return sent_bytes_; }    // Of data frames.
+  uint64_t sent_frames() const { return sent_frames_; }  // Data and control.
 
  private:
   struct Open {
@@ -81,7 +82,7 @@ class Links {
   };
 
   std::shared_ptr<Link> dial(int host);
-  void keep(int host, std::shared_ptr<Link> link, const std::shared_ptr<LoopHandler>& handler);
+  void attach(int host, std::shared_ptr<Link> link, const std::shared_ptr<LoopHandler>& handler);
 
   Loop& loop_;
   Transport& transport_;
@@ -90,9 +91,9 @@ class Links {
   const int self_;
   Events& events_;
   std::vector<Open> open_;
-  std::vector<std::shared_ptr<Link>> data_;       // By host; null until needed.
-  std::vector<std::shared_ptr<Link>> control_;    // By host; a member has one, with the leader.
-  std::vector<std::vector<Outgoing>> undialled_;  // By host: control for members yet to dial.
+  std::vector<std::shared_ptr<Link>> data_;     // By host; null until needed.
+  std::vector<std::shared_ptr<Link>> control_;  // By host; a member has one, with the leader.
+  std::vector<std::vector<Outgoing>> queued_control_;  // By host: until the member has dialled.
   uint64_t sent_bytes_ = 0;
   uint64_t sent_frames_ = 0;
 };

@@ -29,7 +29,8 @@ Member::Member(const Roster& roster, const std::vector<Host>& hosts, int self, M
 
 // ---- Groups ----
 
-// Null: not the group of this number, or one too many.
+// Finds or makes the group. Null: the number has other members, the members are not valid, or there
+// are too many groups.
 Member::Group* Member::group_of(uint32_t number, const Members& members) {
   const auto found = groups_.find(number);
   if (found != groups_.end()) {
@@ -41,21 +42,21 @@ Member::Group* Member::group_of(uint32_t number, const Members& members) {
   auto made = std::make_unique<Group>(number, members, hosts_, self_);
   made->tables[0].job = rules_.job;
   Group& group = *(groups_[number] = std::move(made));
-  for (size_t gone = 0; gone < gone_.size(); ++gone) bind(group, gone);
+  for (size_t gone = 0; gone < gone_.size(); ++gone) cut_off(group, gone);
   for (const int rank : group.who.local_ranks())
-    if (is_gone(group.who.members()[static_cast<size_t>(rank)])) group.ranks.leave(rank);
+    if (is_gone(group.who.members()[static_cast<size_t>(rank)])) group.counts.leave(rank);
   return &group;
 }
 
-Members Member::named(const Group& group) {
+Members Member::named_members(const Group& group) {
   return group.number == 0 ? Members() : group.who.members();
 }
 
-Status Member::make(uint32_t number, const Members& members) {
+Status Member::make_group(uint32_t number, const Members& members) {
   const bool known = groups_.contains(number);
   if (group_of(number, members) == nullptr)
     return resource_exhausted("sub-group: two groups have one number; list the ranks otherwise");
-  if (!known && cause_.ok()) tell(Announce{number, members});
+  if (!known && cause_.ok()) send_to_leader(Announce{number, members});
   return {};
 }
 
@@ -65,95 +66,86 @@ const Communicator* Member::find(uint32_t group) const {
 }
 
 uint64_t Member::next(uint32_t group, int rank) const {
-  return groups_.at(group)->ranks.next(rank);
+  return groups_.at(group)->counts.next(rank);
 }
 
 // ---- Calls of local ranks ----
 
-void Member::skip(uint32_t number, int rank, uint64_t next) {
+void Member::on_call(uint32_t number, int rank, const Call& call, TimePoint now) {
   Group& group = *groups_.at(number);
-  group.ranks.skip(rank, next);
-  prune(group);
-}
-
-void Member::arrive(uint32_t number, int rank, const Call& call, TimePoint now) {
-  Group& group = *groups_.at(number);
-  const Key key{number, group.ranks.take(rank)};
-  if (!cause_.ok()) return act(Answer{key, cause_});
-  if (const std::optional<Status> known = verdict(key, group, call.signature)) {
-    act(Answer{key, *known});
-    return prune(group);
+  group.counts.skip_to(rank, call.number);
+  prune_failures(group);
+  const Key key{number, group.counts.count_call(rank)};
+  if (!cause_.ok()) return emit(Complete{key, cause_});
+  if (const std::optional<Status> known = known_failure(key, group, call.signature)) {
+    emit(Complete{key, *known});
+    return prune_failures(group);
   }
   Operation& operation = group.operations[key.number];
   if (call.deadline < operation.deadline && !operation.late) {
     operation.deadline = call.deadline;
     operation.timeout_ms = call.timeout_ms;
-    wake(key, operation, std::min(operation.wakes, call.deadline));
+    set_timer(key, operation, std::min(operation.timer, call.deadline));
   }
-  if (operation.agreed.rank < 0) compare_soon(key, group, operation, now);
-  const Status refusal = match(key, group, operation, rank, call);
-  if (operation.agreed.rank < 0) operation.agreed = {rank, canonical(call.signature)};
-  if (!refusal.ok() && operation.phase == Operation::Phase::gathering)
-    refuse_for(key, group, operation, refusal);
-  start_what_can(group, now);
+  if (operation.first_call.rank < 0) compare_later(key, group, operation, now);
+  const Status refusal = check_call(key, group, operation, rank, call);
+  if (operation.first_call.rank < 0) operation.first_call = {rank, canonical(call.signature)};
+  if (!refusal.ok() && operation.phase == Operation::Phase::gathering) {
+    refuse(key, group, operation);
+    Report told = report(key, group, Report::Reason::refusal);
+    told.status = refusal;
+    send_to_leader(std::move(told));
+  }
+  start_ready(group, now);
 }
 
-Status Member::match(const Key& key, const Group& group, const Operation& operation, int rank,
-                     const Call& call) const {
+Status Member::check_call(const Key& key, const Group& group, const Operation& operation, int rank,
+                          const Call& call) const {
   if (!call.invalid.ok()) return call.invalid;
   const Signature asked = canonical(call.signature);
-  const Agreed& before = operation.agreed;
-  if (before.rank < 0 || before.signature == asked) return {};
+  const FirstCall& first = operation.first_call;
+  if (first.rank < 0 || first.signature == asked) return {};
   return failures::disagreement(roster_, group.who.members(), key.number,
-                                {before.rank, before.signature}, {rank, asked});
+                                {first.rank, first.signature}, {rank, asked});
 }
 
-// Where it has not started, it never will.
 void Member::refuse(const Key& key, const Group& group, Operation& operation) {
   if (operation.phase != Operation::Phase::gathering) return;
   operation.phase = Operation::Phase::refused;
-  operation.missing = group.ranks.missing(key.number);
+  operation.missing = group.counts.missing_ranks(key.number);
 }
 
-void Member::refuse_for(const Key& key, const Group& group, Operation& operation,
-                        const Status& status) {
-  refuse(key, group, operation);
-  Report refusal = report(key, group, Report::Reason::refusal);
-  refusal.status = status;
-  tell(std::move(refusal));
-}
-
-void Member::start_what_can(Group& group, TimePoint now) {
-  const uint64_t end = std::min(group.ranks.called_by_all(), group.fence);
+void Member::start_ready(Group& group, TimePoint now) {
+  const uint64_t end = std::min(group.counts.called_by_all(), group.fence);
   for (auto at = group.operations.lower_bound(group.started_to);
        at != group.operations.end() && at->first < end; ++at)
     if (at->second.phase == Operation::Phase::gathering) {
       const Key key{group.number, at->first};
       start(key, group, at->second);
-      compare_soon(key, group, at->second, now);
+      compare_later(key, group, at->second, now);
     }
 }
 
-// Unless it is over by then.
-void Member::compare_soon(const Key& key, const Group& group, Operation& operation, TimePoint now) {
-  if (group.who.places().size() == 1) return;
+void Member::compare_later(const Key& key, const Group& group, Operation& operation,
+                           TimePoint now) {
+  if (group.who.hosts().size() == 1) return;
   operation.compared = false;
-  wake(key, operation, std::min(operation.deadline, now + kCompareAfter));
+  set_timer(key, operation, std::min(operation.deadline, now + kCompareAfter));
 }
 
-// From here on this host takes part in the operation, whatever else it hears.
+// From here on this host takes part in the operation, whatever messages arrive.
 void Member::start(const Key& key, Group& group, Operation& operation) {
   operation.phase = Operation::Phase::started;
   group.started_to = key.number + 1;
   while (group.tables.size() > 1 && std::next(group.tables.begin())->first <= key.number)
     group.tables.erase(group.tables.begin());
-  const Signature& signature = operation.agreed.signature;
+  const Signature& signature = operation.first_call.signature;
   const Strategies strategies = resolve(group, table_for(group, key.number), signature);
   operation.agreement = agreement_of(signature, strategies, rules_.slice_bytes, group.hash);
-  act(Start{key, signature, strategies, operation.agreement});
+  emit(Start{key, signature, strategies, operation.agreement});
 }
 
-void Member::finished(const Key& key, const Status& status) {
+void Member::on_finished(const Key& key, const Status& status) {
   Group& group = *groups_.at(key.group);
   const auto found = group.operations.find(key.number);
   require(found != group.operations.end(), "an operation ends once");
@@ -166,11 +158,11 @@ void Member::finished(const Key& key, const Status& status) {
 
 void Member::complete(const Key& key, Group& group, const Status& status) {
   const auto ended = group.operations.extract(key.number);
-  wakes_.erase({ended.mapped().wakes, key});
-  if (ended.mapped().agreed.rank >= 0) act(Answer{key, status});
+  timers_.erase({ended.mapped().timer, key});
+  if (ended.mapped().first_call.rank >= 0) emit(Complete{key, status});
 }
 
-void Member::mismatched(const Key& key, int host) {
+void Member::on_mismatch(const Key& key, int host) {
   if (!cause_.ok()) return;
   const Group& group = *groups_.at(key.group);
   const auto found = groups_.at(key.group)->operations.find(key.number);
@@ -180,28 +172,28 @@ void Member::mismatched(const Key& key, int host) {
   found->second.mismatched = true;
   Report told = report(key, group, Report::Reason::mismatch);
   told.peer = host;
-  tell(std::move(told));
+  send_to_leader(std::move(told));
 }
 
-// ---- Verdicts ----
+// ---- Failures ----
 
-// What this host already knows to become of an operation that it has no part in yet.
-std::optional<Status> Member::verdict(const Key& key, const Group& group,
-                                      const Signature& signature) const {
+// The failure of an operation that was decided before a local rank called it.
+std::optional<Status> Member::known_failure(const Key& key, const Group& group,
+                                            const Signature& signature) const {
   const auto failed = group.failed.find(key.number);
   if (failed != group.failed.end()) return failed->second;
-  for (const Bound& bound : group.bounds)
-    if (key.number >= bound.number)
-      return failures::absence(roster_, gone_[bound.gone], signature, key.number);
+  for (const Cutoff& cutoff : group.cutoffs)
+    if (key.number >= cutoff.number)
+      return failures::absence(roster_, gone_[cutoff.gone], signature, key.number);
   return std::nullopt;
 }
 
 bool Member::is_over(const Group& group, uint64_t number) const {
   const auto found = group.operations.find(number);
   if (found != group.operations.end()) return found->second.phase == Operation::Phase::cancelled;
-  return number < group.ranks.passed() || group.failed.contains(number) ||
-         std::ranges::any_of(group.bounds,
-                             [&](const Bound& bound) { return number >= bound.number; });
+  return number < group.counts.called_by_present() || group.failed.contains(number) ||
+         std::ranges::any_of(group.cutoffs,
+                             [&](const Cutoff& cutoff) { return number >= cutoff.number; });
 }
 
 bool Member::is_over(const Key& key) const {
@@ -209,29 +201,28 @@ bool Member::is_over(const Key& key) const {
   return !cause_.ok() || (found != groups_.end() && is_over(*found->second, key.number));
 }
 
-bool Member::can_take(const Key& key) const {
+bool Member::is_running(const Key& key) const {
   const auto found = groups_.find(key.group);
-  if (!cause_.ok() || found == groups_.end()) return !cause_.ok();
+  if (found == groups_.end()) return false;
   const auto operation = found->second->operations.find(key.number);
-  const bool started = operation != found->second->operations.end() &&
-                       operation->second.phase == Operation::Phase::started;
-  return started || is_over(*found->second, key.number);
+  return operation != found->second->operations.end() &&
+         operation->second.phase == Operation::Phase::started;
 }
 
-void Member::end(const Key& key, Group& group, const Status& status) {
-  act(Cancel{key, status});
+void Member::fail(const Key& key, Group& group, const Status& status) {
+  emit(Cancel{key, status});
   const auto found = group.operations.find(key.number);
   if (found == group.operations.end()) return;
   Operation& operation = found->second;
   if (operation.phase != Operation::Phase::started) return complete(key, group, status);
   operation.phase = Operation::Phase::cancelled;
   operation.end = status;
-  operation.looking = false;
-  wake(key, operation, operation.deadline + kLettingGo);
+  operation.rechecking = false;
+  set_timer(key, operation, operation.deadline + kReleaseTimeout);
 }
 
-void Member::prune(Group& group) {
-  const auto end = group.failed.lower_bound(group.ranks.passed());
+void Member::prune_failures(Group& group) {
+  const auto end = group.failed.lower_bound(group.counts.called_by_present());
   failures_ -= static_cast<size_t>(std::distance(group.failed.begin(), end));
   group.failed.erase(group.failed.begin(), end);
 }
@@ -246,10 +237,6 @@ const StrategyTable& Member::table(uint32_t group) const {
   return table_for(*groups_.at(group), groups_.at(group)->started_to);
 }
 
-Strategies Member::resolve(uint32_t group, const Signature& signature) const {
-  return resolve(*groups_.at(group), table(group), signature);
-}
-
 Strategies Member::resolve(const Group& group, const StrategyTable& table,
                            const Signature& signature) const {
   Strategies chosen = signature.strategies == Strategies{} ? table.job : signature.strategies;
@@ -257,7 +244,7 @@ Strategies Member::resolve(const Group& group, const StrategyTable& table,
   if (chosen.global.kind != StrategyKind::automatic) return chosen;
   chosen.global = chosen.local;
   // A barrier moves nothing, and one host has nobody to move to.
-  if (group.who.places().size() == 1 || signature.collective == Collective::barrier) return chosen;
+  if (group.who.hosts().size() == 1 || signature.collective == Collective::barrier) return chosen;
   const std::pair size{signature.collective, size_class(signature)};
   const auto measured = table.measured.find(size);
   if (measured != table.measured.end()) {
@@ -272,13 +259,14 @@ Strategies Member::resolve(const Group& group, const StrategyTable& table,
   return chosen;
 }
 
-// Some started operation of a group with ranks of that host is not over.
+// Whether a started operation of a group with ranks of that host has not ended.
 bool Member::runs_with(int host) const {
   return std::ranges::any_of(groups_, [&](const auto& entry) {
     const auto started = [](const auto& operation) {
       return operation.second.phase == Operation::Phase::started;
     };
-    return entry.second->who.is_on(host) && std::ranges::any_of(entry.second->operations, started);
+    return entry.second->who.has_host(host) &&
+           std::ranges::any_of(entry.second->operations, started);
   });
 }
 
@@ -298,43 +286,43 @@ void Member::leave(int rank, const Status& cause) {
   if (is_gone(rank)) return;
   departures_.push_back(rank);
   if (!cause_.ok()) return;
-  Gone gone{rank, cause, {}};
+  RankGone gone{rank, cause, {}};
   for (const auto& [number, group] : groups_) {
     const std::optional<int> place = group->who.rank_of(rank);
     if (!place) continue;
-    if (group->ranks.next(*place) > 0) gone.bounds[number] = group->ranks.next(*place);
-    group->ranks.leave(*place);
-    prune(*group);
+    if (group->counts.next(*place) > 0) gone.calls[number] = group->counts.next(*place);
+    group->counts.leave(*place);
+    prune_failures(*group);
   }
-  tell(std::move(gone));
+  send_to_leader(std::move(gone));
 }
 
-Status Member::on(const Gone& gone, TimePoint) {
+Status Member::on(const RankGone& gone, TimePoint) {
   if (gone.rank < 0 || gone.rank >= static_cast<int>(roster_.ranks.size()))
     return data_loss("word of a rank that there is not");
-  if (std::ranges::find(gone_, gone.rank, &Gone::rank) != gone_.end()) return {};
+  if (std::ranges::find(gone_, gone.rank, &RankGone::rank) != gone_.end()) return {};
   if (!is_gone(gone.rank)) departures_.push_back(gone.rank);
   gone_.push_back(gone);
-  for (const auto& [number, group] : groups_) bind(*group, gone_.size() - 1);
+  for (const auto& [number, group] : groups_) cut_off(*group, gone_.size() - 1);
   return {};
 }
 
-void Member::bind(Group& group, size_t gone) {
+void Member::cut_off(Group& group, size_t gone) {
   if (!group.who.rank_of(gone_[gone].rank)) return;
-  const auto listed = gone_[gone].bounds.find(group.number);
-  const uint64_t bound = listed == gone_[gone].bounds.end() ? 0 : listed->second;
-  std::vector<std::pair<uint64_t, Signature>> doomed;
+  const auto listed = gone_[gone].calls.find(group.number);
+  const uint64_t bound = listed == gone_[gone].calls.end() ? 0 : listed->second;
+  std::vector<std::pair<uint64_t, Signature>> failing;
   for (auto at = group.operations.lower_bound(bound); at != group.operations.end(); ++at)
     if (at->second.phase != Operation::Phase::cancelled)
-      doomed.emplace_back(at->first, at->second.agreed.signature);
-  group.bounds.push_back({bound, gone});
-  for (const auto& [number, signature] : doomed)
-    end({group.number, number}, group, failures::absence(roster_, gone_[gone], signature, number));
+      failing.emplace_back(at->first, at->second.first_call.signature);
+  group.cutoffs.push_back({bound, gone});
+  for (const auto& [number, signature] : failing)
+    fail({group.number, number}, group, failures::absence(roster_, gone_[gone], signature, number));
 }
 
 // ---- From the leader ----
 
-Status Member::take(const Message& message, TimePoint now) {
+Status Member::on_message(const Message& message, TimePoint now) {
   if (!cause_.ok()) return {};
   return std::visit([&](const auto& kind) { return on(kind, now); }, message);
 }
@@ -344,20 +332,21 @@ Status Member::on(const Query& query, TimePoint) {
   if (group == nullptr) return data_loss("a question about no group of ours");
   if (!is_over(*group, query.key.number))
     refuse(query.key, *group, group->operations[query.key.number]);
-  tell(report(query.key, *group, Report::Reason::answer));
+  send_to_leader(report(query.key, *group, Report::Reason::answer));
   return {};
 }
 
-Status Member::on(const Fail& fail, TimePoint) {
-  Group* const group = group_of(fail.key.group, fail.members);
-  if (group == nullptr || fail.status.ok()) return data_loss("a failure that cannot be");
-  if (is_over(*group, fail.key.number)) return {};
-  end(fail.key, *group, fail.status);
-  if (group->ranks.passed() > fail.key.number) return {};
-  group->failed.emplace(fail.key.number, fail.status);
-  if (++failures_ > kFailedMost)
+Status Member::on(const Fail& message, TimePoint) {
+  Group* const group = group_of(message.key.group, message.members);
+  if (group == nullptr || message.status.ok()) return data_loss("a failure that cannot be");
+  if (is_over(*group, message.key.number)) return {};
+  fail(message.key, *group, message.status);
+  if (group->counts.called_by_present() > message.key.number) return {};
+  group->failed.emplace(message.key.number, message.status);
+  if (++failures_ > kFailuresMost)
     abort(resource_exhausted("a rank of host " + hosts_[static_cast<size_t>(self_)].name + " is " +
-                             std::to_string(kFailedMost) + " failed operations behind the others"));
+                             std::to_string(kFailuresMost) +
+                             " failed operations behind the others"));
   return {};
 }
 
@@ -366,7 +355,7 @@ Status Member::on(const Propose& propose, TimePoint) {
   if (group == nullptr || group->proposed) return data_loss("a proposal out of order");
   group->proposed = propose;
   group->fence = group->started_to + rules_.fence_ahead;
-  tell(Fence{propose.group, propose.version, group->fence});
+  send_to_leader(Fence{propose.group, propose.version, group->fence});
   return {};
 }
 
@@ -379,7 +368,7 @@ Status Member::on(const Adopt& adopt, TimePoint now) {
   group.tables[adopt.from] = std::move(group.proposed->table);
   group.proposed.reset();
   group.fence = std::numeric_limits<uint64_t>::max();
-  start_what_can(group, now);
+  start_ready(group, now);
   return {};
 }
 
@@ -391,13 +380,13 @@ Status Member::on(const Abort& abort, TimePoint) {
 
 void Member::abort(const Status& cause) {
   if (!cause_.ok()) return;
-  tell(Abort{cause});
+  send_to_leader(Abort{cause});
   end_epoch(cause);
 }
 
-// A host whose ranks have all left may close its links, but not the leader, nor in the middle of an
-// operation.
-bool Member::lost(int host, const Status& why) {
+// A host whose ranks have all left may close its links, unless it leads or an operation with it is
+// in progress.
+bool Member::on_lost(int host, const Status& why) {
   if (!cause_.ok()) return false;
   if (departures_.size() == roster_.ranks.size()) return host != 0;
   const Host& whose = hosts_[static_cast<size_t>(host)];
@@ -407,16 +396,16 @@ bool Member::lost(int host, const Status& why) {
   return false;
 }
 
-// What has started is answered when the engine has let go of it: links may still send from the
+// Started operations complete when the engine has ended them, because links may still read the
 // ranks' memory.
 void Member::end_epoch(const Status& cause) {
   cause_ = cause;
-  act(End{cause});
+  emit(EndEpoch{cause});
   for (const auto& [number, group] : groups_) {
     for (auto& [at, operation] : group->operations) {
       if (operation.phase == Operation::Phase::started) operation.end = cause;
       if (operation.phase >= Operation::Phase::started) continue;
-      if (operation.agreed.rank >= 0) act(Answer{{number, at}, cause});
+      if (operation.first_call.rank >= 0) emit(Complete{{number, at}, cause});
     }
     std::erase_if(group->operations, [](const auto& operation) {
       return operation.second.phase < Operation::Phase::started;
@@ -425,29 +414,29 @@ void Member::end_epoch(const Status& cause) {
     group->failed.clear();
   }
   failures_ = 0;
-  wakes_.clear();
+  timers_.clear();
 }
 
 Report Member::report(const Key& key, const Group& group, Report::Reason reason) const {
   Report report;
   report.key = key;
-  report.members = named(group);
+  report.members = named_members(group);
   report.reason = reason;
   const auto found = group.operations.find(key.number);
   if (is_over(group, key.number)) {
     report.phase = Report::Phase::over;
     return report;
   }
-  require(found != group.operations.end(), "who reports an operation has it");
+  require(found != group.operations.end(), "a reported operation is known");
   const Operation& operation = found->second;
-  report.rank = operation.agreed.rank;
-  report.signature = operation.agreed.signature;
+  report.rank = operation.first_call.rank;
+  report.signature = operation.first_call.signature;
   report.agreement = operation.agreement;
   report.timeout_ms = operation.timeout_ms;
   if (operation.phase == Operation::Phase::started) {
     report.phase = Report::Phase::started;
     if (reason == Report::Reason::late || reason == Report::Reason::answer)
-      std::tie(report.waiting, report.waiting_for) = rules_.waiting(key);
+      std::tie(report.waiting, report.waiting_for) = rules_.blocker(key);
   } else if (operation.phase == Operation::Phase::gathering) {
     report.phase = Report::Phase::gathering;
   } else {
@@ -458,45 +447,49 @@ Report Member::report(const Key& key, const Group& group, Report::Reason reason)
 
 // ---- Deadlines ----
 
-void Member::wake(const Key& key, Operation& operation, TimePoint when) {
-  wakes_.erase({operation.wakes, key});
-  operation.wakes = when;
-  if (when != TimePoint::max()) wakes_.emplace(when, key);
+void Member::set_timer(const Key& key, Operation& operation, TimePoint when) {
+  timers_.erase({operation.timer, key});
+  operation.timer = when;
+  if (when != TimePoint::max()) timers_.emplace(when, key);
 }
 
-std::optional<TimePoint> Member::next_wake() const {
-  if (wakes_.empty()) return std::nullopt;
-  return wakes_.begin()->first;
+std::optional<TimePoint> Member::next_timer() const {
+  if (timers_.empty()) return std::nullopt;
+  return timers_.begin()->first;
 }
 
-void Member::expire(TimePoint now) {
-  while (!wakes_.empty() && wakes_.begin()->first <= now) overdue(Key(wakes_.begin()->second), now);
+void Member::on_time(TimePoint now) {
+  while (!timers_.empty() && timers_.begin()->first <= now)
+    on_timer(Key(timers_.begin()->second), now);
 }
 
-void Member::overdue(const Key& key, TimePoint now) {
+void Member::on_timer(const Key& key, TimePoint now) {
   const Group& group = *groups_.at(key.group);
   Operation& operation = groups_.at(key.group)->operations.at(key.number);
   if (operation.phase == Operation::Phase::cancelled) {
-    if (!std::exchange(operation.looking, true)) return wake(key, operation, now + kLook);
+    if (!std::exchange(operation.rechecking, true))
+      return set_timer(key, operation, now + kRecheck);
     return abort(Status(operation.end));
   }
   if (operation.late) return blame_leader(key, operation, now);
   if (now >= operation.deadline) return report_late(key, group, operation, now);
-  wake(key, operation, operation.deadline);
-  if (!std::exchange(operation.compared, true)) tell(report(key, group, Report::Reason::waiting));
+  set_timer(key, operation, operation.deadline);
+  if (!std::exchange(operation.compared, true))
+    send_to_leader(report(key, group, Report::Reason::waiting));
 }
 
 void Member::report_late(const Key& key, const Group& group, Operation& operation, TimePoint now) {
   operation.late = true;
   refuse(key, group, operation);
-  tell(report(key, group, Report::Reason::late));
-  wake(key, operation, now + kLeaderAnswers);
+  send_to_leader(report(key, group, Report::Reason::late));
+  set_timer(key, operation, now + kLeaderTimeout);
 }
 
 void Member::blame_leader(const Key& key, Operation& operation, TimePoint now) {
-  const bool looked = std::exchange(operation.looking, true) && now <= operation.wakes + kLook;
-  if (!looked) return wake(key, operation, now + kLook);
-  abort(failures::leader_silence(operation.agreed.signature, key.number, operation.timeout_ms,
+  const bool looked =
+      std::exchange(operation.rechecking, true) && now <= operation.timer + kRecheck;
+  if (!looked) return set_timer(key, operation, now + kRecheck);
+  abort(failures::leader_silence(operation.first_call.signature, key.number, operation.timeout_ms,
                                  hosts_.front()));
 }
 

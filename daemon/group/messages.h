@@ -1,5 +1,5 @@
-// What the members and the leader of an epoch tell each other (see group.h). Plain values:
-// control.h makes frames of them, and the simulator none.
+// The messages between the members and the leader of an epoch (see group.h), as plain values.
+// control.h converts them to frames; the simulator passes them as they are.
 #pragma once
 
 #include <compare>
@@ -22,16 +22,15 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-// Groups of one epoch that a host makes; subgroup() refuses more, RESOURCE_EXHAUSTED.
+// The most groups per epoch that a host makes; subgroup() fails beyond it, RESOURCE_EXHAUSTED.
 inline constexpr size_t kGroupsMost = 4096;
 
-// Ranks of the job, in a group's order. Goes with every message about a sub-group, so that a host
-// can hear of one before its own ranks make it. Empty: the whole job, group 0.
+// Ranks of the job, in a group's order. Sent with every message about a sub-group, so that a host
+// can handle it before its own ranks make the group. Empty: the whole job, group 0.
 using Members = std::vector<int>;
 
-// Which strategies are in force: what the job asks for, and what `auto` between hosts means for
-// operations of a collective and size class (the width of their bytes), where measurements say
-// otherwise than the cost model.
+// The strategies in force: the job's, and for `auto` between hosts the measured best one by
+// collective and size class (bit width of the bytes), where it differs from the cost model's.
 struct StrategyTable {
   Strategies job;
   std::map<std::pair<Collective, int>, Strategy> measured;
@@ -47,35 +46,34 @@ struct Announce {
   Members members;
 };
 
-// How an operation stands on a host.
+// The state of an operation on a host.
 struct Report {
   enum class Reason : uint8_t {
     answer,    // To a Query.
-    waiting,   // Called a while ago and not over: do the others ask for the same?
+    waiting,   // The operation was called kCompareAfter ago and has not ended.
     late,      // Its deadline has passed here.
-    mismatch,  // A frame of `peer` had another agreement.
-    refusal,   // It cannot run, because of `status`.
+    mismatch,  // A frame from `peer` had another agreement.
+    refusal,   // It cannot run because of `status`.
   };
   enum class Phase : uint8_t {
-    refused,  // Not started here, and never will be.
-    started,
-    over,       // Completed or failed here.
-    gathering,  // Not all ranks here have called it. Only where waiting.
+    refused,    // Not started, and never will be.
+    started,    //
+    over,       // Completed or failed.
+    gathering,  // Not called by all local ranks yet. Only if `waiting`.
   };
   Key key;
   Members members;
   Reason reason = Reason::answer;
   Phase phase = Phase::refused;
-  std::vector<int> missing;  // Where refused: the local ranks (of the group) that did not call it.
-  int rank = -1;             // A local one that did, and what it asked for; -1: none.
+  std::vector<int> missing;  // If refused: local ranks (of the group) that did not call it.
+  int rank = -1;             // A local rank that called it, -1: none; and what it asked for.
   Signature signature;
-  uint64_t agreement = 0;   // Where started.
-  uint32_t timeout_ms = 0;  // Where late.
-  std::string waiting;      // Where late, or an answer, and started: for what, and for which rank
-                            // of the group.
-  int waiting_for = -1;
-  int peer = -1;  // Where mismatch: a host.
-  Status status;  // Where refusal.
+  uint64_t agreement = 0;   // If started.
+  uint32_t timeout_ms = 0;  // If late.
+  std::string waiting;      // If late or an answer, and started: what it waits for,
+  int waiting_for = -1;     // and for which rank of the group; -1: none.
+  int peer = -1;            // If mismatch: a host.
+  Status status;            // If refusal.
 };
 
 // The host starts no operation at or past `number` until the proposal of this version is adopted.
@@ -87,19 +85,20 @@ struct Fence {
 
 // ---- Leader to members ----
 
-// How does the operation stand? A host that has not started it refuses it from now on.
+// Asks for a Report. A host that has not started the operation refuses it from now on.
 struct Query {
   Key key;
   Members members;
 };
 
-// The operation fails for everyone, with this.
+// The operation fails for everyone, with this status.
 struct Fail {
   Key key;
   Members members;
   Status status;
 };
 
+// Asks for a Fence before this table is adopted.
 struct Propose {
   uint32_t group = 0;
   Members members;
@@ -107,7 +106,7 @@ struct Propose {
   StrategyTable table;
 };
 
-// The table of that version is in force for operations `from` and later.
+// The proposed table of that version is in force for operations `from` and later.
 struct Adopt {
   uint32_t group = 0;
   uint32_t version = 0;
@@ -116,30 +115,31 @@ struct Adopt {
 
 // ---- Member to leader, and leader to all ----
 
-// A rank of the job takes part no more; OK: it left on purpose. It called, of each group listed,
-// the operations below the number, of others none; its host starts no later one.
-struct Gone {
+// A rank of the job died or, if `cause` is OK, left on purpose. It had called the first `calls[g]`
+// operations of group g, none of groups not listed; its host starts no later one.
+struct RankGone {
   int rank = 0;
   Status cause;
-  std::map<uint32_t, uint64_t> bounds;
+  std::map<uint32_t, uint64_t> calls;
 };
 
-// The epoch is over.
+// The epoch ends.
 struct Abort {
   Status cause;
 };
 
 // ---- Host to host ----
 
-// Tell me when you have started it: I have much to send (early.h).
-struct Want {
+// Asks for Started when the operation has started there (see early_budget.h).
+struct WantStarted {
   Key key;
 };
+// The operation has started here, or ended.
 struct Started {
   Key key;
 };
 
-using Message =
-    std::variant<Announce, Report, Fence, Query, Fail, Propose, Adopt, Gone, Abort, Want, Started>;
+using Message = std::variant<Announce, Report, Fence, Query, Fail, Propose, Adopt, RankGone, Abort,
+                             WantStarted, Started>;
 
 }  // namespace tutti

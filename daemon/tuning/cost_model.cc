@@ -12,7 +12,7 @@ bool combines(Collective collective) {
   return reduces(collective) || collective == Collective::barrier;
 }
 
-// One rank a host: the global level alone, which is all that the links see.
+// The global level alone: one rank per host.
 Plan leaders_plan(Collective collective, const Strategy& global, int hosts) {
   Plan plan;
   plan.collective = collective;
@@ -21,7 +21,7 @@ Plan leaders_plan(Collective collective, const Strategy& global, int hosts) {
   return plan;
 }
 
-// Children of a heap's inner member; 1 in a ring.
+// The number of children of an inner host of the tree; 1 in a ring.
 int fan_of(const Strategy& strategy, int hosts) {
   const int widest = std::max(1, hosts - 1);
   if (strategy.kind == StrategyKind::centralized) return widest;
@@ -30,10 +30,10 @@ int fan_of(const Strategy& strategy, int hosts) {
   return 1;
 }
 
-// How the engine cuts the tensor.
+// How the engine cuts the tensor into slices.
 struct Cut {
-  double piece = 0;   // Bytes of a slice of a chunk.
-  double frames = 1;  // Messages in a leader's chunk: a block of each of its ranks.
+  double piece = 0;   // Bytes of one chunk of a slice.
+  double frames = 1;  // Messages per chunk of a host: a block of each of its ranks.
   double slices = 1;
 };
 
@@ -57,7 +57,7 @@ double local_us(const Work& work, const Traffic& traffic, const Cut& cut, const 
   return passes * cut.piece * cut.frames * traffic.chunks * host.fold_byte_us;
 }
 
-// The worker's thread with one slice: what it copies out and in, and folds as it comes.
+// The time of the worker's thread per slice: copying in and out, and folding.
 double busy_us(const Work& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
   const double moved = traffic.sent_chunks + traffic.received_chunks;
   const double combined = combines(work.collective) ? traffic.received_chunks : 0;
@@ -65,7 +65,7 @@ double busy_us(const Work& work, const Traffic& traffic, const Cut& cut, const H
          combined * cut.frames * cut.piece * host.fold_byte_us;
 }
 
-// The same of all hosts, at the machine that the most of them share.
+// The same of all hosts that share a machine, divided by its cores.
 double shared_us(const Work& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
   const double a_host = traffic.all_chunks / work.hosts;
   const double combined = combines(work.collective) ? a_host : 0;
@@ -86,7 +86,7 @@ Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
                   static_cast<double>(cost.sent_chunks_sum),
                   chunk_count(plan)};
   const bool ring = global.kind == StrategyKind::ring && traffic.chunks > 1;
-  // What a heap's root takes in it sends only afterwards.
+  // A tree's root sends only what it has received before.
   traffic.path_chunks = ring ? traffic.rounds
                              : std::max((cost.rounds - cost.empty_rounds) * fan_of(global, hosts),
                                         traffic.sent_chunks + traffic.received_chunks);

@@ -21,30 +21,23 @@ void OpClock::started(const Key& key, TimePoint now) {
   running_[key] = {now, alone};
 }
 
-void OpClock::ended(const Key& key, TimePoint now) {
+uint32_t OpClock::ended(const Key& key, TimePoint now) {
   const auto run = running_.extract(key);
-  if (run.empty()) return;
-  const double us = run.mapped().alone ? us_between(run.mapped().from, now) : 0;
+  if (run.empty() || !run.mapped().alone) return 0;
   const double most = std::numeric_limits<uint32_t>::max();
-  last_[key.first] = {key.second, static_cast<uint32_t>(std::min(std::ceil(us), most))};
-}
-
-uint32_t OpClock::take_us(const Key& key) {
-  const auto last = last_.find(key.first);
-  if (last == last_.end() || last->second.seq != key.second) return 0;
-  return std::exchange(last->second.us, 0);
+  return static_cast<uint32_t>(std::min(std::ceil(us_between(run.mapped().from, now)), most));
 }
 
 // ---- Bytes ----
 
 void RateMeter::frame(int index, const OpKey& key, uint64_t bytes, TimePoint now) {
-  constexpr double kFaster = 0.5, kSlower = 0.05, kNews = 0.2;
+  constexpr double kFaster = 0.5, kSlower = 0.05, kChange = 0.2;
   Host& host = hosts_[static_cast<size_t>(index)];
   if (host.first == TimePoint{} || host.key != key) {
     host.key = key;
     host.first = now;
     host.bytes = 0;
-    return;  // When its first byte came is not known.
+    return;  // The arrival of its first byte is not known.
   }
   host.bytes += bytes;
   if (host.bytes < kWindowBytes) return;
@@ -53,20 +46,20 @@ void RateMeter::frame(int index, const OpKey& key, uint64_t bytes, TimePoint now
   host.byte_us += weight * (sample - host.byte_us);
   host.first = now;
   host.bytes = 0;
-  any_news_ |= std::abs(host.byte_us - host.told) > kNews * host.told;
+  any_changed_ |= std::abs(host.byte_us - host.reported) > kChange * host.reported;
 }
 
-std::vector<int> RateMeter::take_news(TimePoint now) {
-  if (!any_news_ || now - last_news_ < kNewsEvery) return {};
-  any_news_ = false;
-  last_news_ = now;
-  std::vector<int> news;
+std::vector<int> RateMeter::take_changed(TimePoint now) {
+  if (!any_changed_ || now - last_report_ < kReportEvery) return {};
+  any_changed_ = false;
+  last_report_ = now;
+  std::vector<int> changed;
   for (size_t i = 0; i < hosts_.size(); ++i)
-    if (hosts_[i].byte_us != hosts_[i].told) {
-      hosts_[i].told = hosts_[i].byte_us;
-      news.push_back(static_cast<int>(i));
+    if (hosts_[i].byte_us != hosts_[i].reported) {
+      hosts_[i].reported = hosts_[i].byte_us;
+      changed.push_back(static_cast<int>(i));
     }
-  return news;
+  return changed;
 }
 
 // ---- Messages ----
@@ -98,15 +91,15 @@ Prober::Next Prober::answered(int index, uint32_t number, TimePoint now) {
   ++host.step;
   const int steps = kSmall + (host.padding > 0 ? kLarge : 0);
   if (host.step < steps) return {ask(host, now), std::nullopt};
-  return {std::nullopt, findings_of(host)};
+  return {std::nullopt, figures_of(host)};
 }
 
-// There and back is two messages; the padding goes there only.
-Prober::Findings Prober::findings_of(const Host& host) {
-  Findings findings{host.small_us / 2, 0};
+// A question and its answer are two messages; only the question has padding.
+LinkFigures Prober::figures_of(const Host& host) {
+  LinkFigures figures{host.small_us / 2};
   if (host.large_us > host.small_us)
-    findings.byte_us = (host.large_us - host.small_us) / static_cast<double>(host.padding);
-  return findings;
+    figures.byte_us = (host.large_us - host.small_us) / static_cast<double>(host.padding);
+  return figures;
 }
 
 bool Prober::is_due(int index, TimePoint now) const {

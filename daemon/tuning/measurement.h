@@ -1,5 +1,5 @@
-// What a worker measures while operations run, pure: how long they took, how fast bytes came in,
-// how soon a message was answered. Times come in; nothing here asks for them.
+// What a worker measures while operations run: their durations, the rate of incoming bytes, and the
+// delay of answers to probes. Pure: the caller passes all times.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +13,45 @@
 
 namespace tutti {
 
-// How long operations ran on this host. Only those that ran alone count.
+// What was measured of the way from one host to another; 0: not yet.
+struct LinkFigures {
+  double message_us = 0;
+  double byte_us = 0;
+  bool of_data = false;  // byte_us is of data frames, which is more accurate than of probes.
+  bool operator==(const LinkFigures&) const = default;
+};
+
+// Durations of operations on this host. Only operations that ran alone are measured.
 class OpClock {
  public:
-  using Key = std::pair<uint32_t, uint64_t>;  // Group, seq.
+  using Key = std::pair<uint32_t, uint64_t>;  // Group, number.
   void started(const Key& key, TimePoint now);
-  void ended(const Key& key, TimePoint now);
-  // Of the last operation of a group, if it was this one and ran alone; once. 0: not known.
-  uint32_t take_us(const Key& key);
+  // The operation's duration in microseconds; 0: it did not run alone, or was not started.
+  uint32_t ended(const Key& key, TimePoint now);
 
  private:
   struct Run {
     TimePoint from;
     bool alone = true;
   };
-  struct Last {
-    uint64_t seq = 0;
-    uint32_t us = 0;
-  };
   std::map<Key, Run> running_;
-  std::map<uint32_t, Last> last_;  // By group.
 };
 
-// How fast data comes in from each host: the time a byte takes while one operation's frames come
-// one after the other. Quick to believe that a link is faster, slow to believe that it is slower,
-// since a sender that has to wait looks like a slow link.
+// The rate of incoming data from each host: the time per byte between consecutive frames of one
+// operation. It follows a faster rate quickly and a slower one slowly, because a sender that has to
+// wait looks like a slow link.
 class RateMeter {
  public:
   explicit RateMeter(size_t hosts) : hosts_(hosts) {}
   void frame(int host, const OpKey& key, uint64_t bytes, TimePoint now);
-  double byte_us(int host) const {
-    return hosts_[static_cast<size_t>(host)].byte_us;
-  }  // 0: unknown.
-  // The hosts whose figure has moved enough to tell; each is told once, and all no oftener than
-  // kNewsEvery.
-  std::vector<int> take_news(TimePoint now);
+  // 0: unknown.
+  double byte_us(int host) const { return hosts_[static_cast<size_t>(host)].byte_us; }
+  // The hosts whose figure changed since the last call that returned them; empty unless one changed
+  // by a fifth and kReportEvery has passed.
+  std::vector<int> take_changed(TimePoint now);
 
   static constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
-  static constexpr Millis kNewsEvery{250};
+  static constexpr Millis kReportEvery{250};
 
  private:
   struct Host {
@@ -58,15 +59,16 @@ class RateMeter {
     TimePoint first{};
     uint64_t bytes = 0;  // Since `first`.
     double byte_us = 0;
-    double told = 0;
+    double reported = 0;
   };
   std::vector<Host> hosts_;
-  bool any_news_ = false;
-  TimePoint last_news_{};
+  bool any_changed_ = false;
+  TimePoint last_report_{};
 };
 
-// Small questions to other hosts, one after the other: kSmall empty ones, then, where asked,
-// kLarge of `padding` bytes. The least of each kind counts: what took longer met other work.
+// Measures links by probes: for each host a series of kSmall empty questions, then, if `padding` is
+// not 0, kLarge questions of `padding` bytes, each sent when the one before is answered. The least
+// delay of each kind counts, because longer ones include other work.
 class Prober {
  public:
   static constexpr int kSmall = 8;
@@ -77,26 +79,22 @@ class Prober {
     uint32_t number = 0;
     uint64_t padding = 0;
   };
-  struct Findings {
-    double message_us = 0;
-    double byte_us = 0;  // 0: not asked for.
-  };
-
   explicit Prober(size_t hosts) : hosts_(hosts) {}
-  // The first question to a host; nothing while others are open.
+  // Starts a series; returns its first question, or nothing while one is open.
   std::optional<Question> begin(int host, uint64_t padding, TimePoint now);
-  // An answer. What comes next: a question, or the findings; neither where none was awaited.
+  // Handles an answer. Returns the next question, or the figures at the end of the series, or
+  // neither if the answer was not awaited.
   struct Next {
     std::optional<Question> question;
-    std::optional<Findings> findings;
+    std::optional<LinkFigures> figures;
   };
   Next answered(int host, uint32_t number, TimePoint now);
-  // Never asked, or long ago.
+  // No series is open, and the last one began more than kAgainAfter ago.
   bool is_due(int host, TimePoint now) const;
 
  private:
   struct Host {
-    uint32_t number = 0;  // Of the last question.
+    uint32_t number = 0;  // The last question's.
     bool open = false;
     bool asked = false;
     int step = 0;
@@ -106,7 +104,7 @@ class Prober {
     double large_us = 0;
   };
   static Question ask(Host& host, TimePoint now);
-  static Findings findings_of(const Host& host);
+  static LinkFigures figures_of(const Host& host);
 
   std::vector<Host> hosts_;
 };

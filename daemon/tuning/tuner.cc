@@ -7,9 +7,9 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kClassesMost = 4096;   // Past that all is forgotten and learnt again.
-constexpr size_t kCandidatesMost = 16;  // Of a class, with those that calls named.
-constexpr double kNews = 0.10;          // A link's figure that moved less changes no prediction.
+constexpr size_t kClassesMost = 4096;   // Beyond it all are dropped and learnt again.
+constexpr size_t kCandidatesMost = 16;  // Per size class, including those that calls named.
+constexpr double kChange = 0.10;        // A smaller change of a link changes no prediction.
 
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
@@ -17,13 +17,13 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-bool moved(double before, double now) { return std::abs(now - before) > kNews * before; }
+bool moved(double before, double now) { return std::abs(now - before) > kChange * before; }
 
 }  // namespace
 
 bool keeps_bits(const Signature& signature, size_t hosts) {
   if (!reduces(signature.collective) || !is_floating(signature.dtype)) return true;
-  const bool commutes = signature.op != Op::min && signature.op != Op::max;  // Of two zeros, which?
+  const bool commutes = signature.op != Op::min && signature.op != Op::max;  // Not of -0 and 0.
   return hosts <= 2 && commutes;
 }
 
@@ -48,131 +48,131 @@ int Tuner::host_set(const HostSet& host_set) {
 // ---- Choosing ----
 
 Strategy Tuner::choose(const Case& operation, bool may_try) {
-  Class& of = class_of(operation);
-  ++of.operations;
-  if (of.operations % kTrialsAgain == 0) start_trials_anew(of);
-  reconsider(of);
-  if (const std::optional<size_t> trial = next_trial(of); may_try && trial) {
-    ++of.candidates[*trial].trials;
-    return of.candidates[*trial].strategy;
+  SizeClass& sizes = class_of(operation);
+  ++sizes.operations;
+  if (sizes.operations % kTrialsAgain == 0) start_trials_anew(sizes);
+  reconsider(sizes);
+  if (const std::optional<size_t> trial = next_trial(sizes); may_try && trial) {
+    ++sizes.candidates[*trial].trials;
+    return sizes.candidates[*trial].strategy;
   }
-  return of.candidates[of.current].strategy;
+  return sizes.candidates[sizes.current].strategy;
 }
 
-double Tuner::rating(const Class& of, const Candidate& candidate) {
+double Tuner::rating(const SizeClass& sizes, const Candidate& candidate) {
   if (candidate.measured.enough()) return candidate.measured.median();
-  const Candidate& current = of.candidates[of.current];
+  const Candidate& current = sizes.candidates[sizes.current];
   const bool known = current.measured.enough();
   const double correction = known ? current.measured.median() / current.predicted_us : 1;
   return candidate.predicted_us * correction;
 }
 
-void Tuner::reconsider(Class& of) {
+void Tuner::reconsider(SizeClass& sizes) {
   size_t best = 0;
-  for (size_t i = 1; i < of.candidates.size(); ++i)
-    if (rating(of, of.candidates[i]) < rating(of, of.candidates[best])) best = i;
-  const double gain = 1 - rating(of, of.candidates[best]) / rating(of, of.candidates[of.current]);
-  if (best == of.current || gain < kMargin) {
-    of.agreements = 0;
+  for (size_t i = 1; i < sizes.candidates.size(); ++i)
+    if (rating(sizes, sizes.candidates[i]) < rating(sizes, sizes.candidates[best])) best = i;
+  const double gain =
+      1 - rating(sizes, sizes.candidates[best]) / rating(sizes, sizes.candidates[sizes.current]);
+  if (best == sizes.current || gain < kMargin) {
+    sizes.agreements = 0;
     return;
   }
-  of.agreements = best == of.challenger ? of.agreements + 1 : 1;
-  of.challenger = best;
-  if (of.agreements < kAgreements) return;
-  of.current = best;
-  of.agreements = of.drifting = 0;
-  of.usual_us = 0;
+  sizes.agreements = best == sizes.challenger ? sizes.agreements + 1 : 1;
+  sizes.challenger = best;
+  if (sizes.agreements < kAgreements) return;
+  sizes.current = best;
+  sizes.agreements = sizes.drifting = 0;
+  sizes.usual_us = 0;
 }
 
-std::optional<size_t> Tuner::next_trial(const Class& of) const {
-  if (of.operations <= kTrialsAfter) return std::nullopt;
-  double least = of.candidates.front().predicted_us;
-  for (const Candidate& candidate : of.candidates) least = std::min(least, candidate.predicted_us);
-  for (size_t i = 0; i < of.candidates.size(); ++i) {
-    const Candidate& candidate = of.candidates[i];
-    // As often as it takes, and as many again where operations overlap and cannot be measured.
+std::optional<size_t> Tuner::next_trial(const SizeClass& sizes) const {
+  if (sizes.operations <= kTrialsAfter) return std::nullopt;
+  double least = sizes.candidates.front().predicted_us;
+  for (const Candidate& candidate : sizes.candidates)
+    least = std::min(least, candidate.predicted_us);
+  for (size_t i = 0; i < sizes.candidates.size(); ++i) {
+    const Candidate& candidate = sizes.candidates[i];
+    // Up to twice as many trials as samples, because overlapping operations are not measured.
     const bool open = candidate.measured.count() < kEnough && candidate.trials < 2 * kEnough;
     if (open && candidate.predicted_us <= kPlausible * least) return i;
   }
   return std::nullopt;
 }
 
-void Tuner::start_trials_anew(Class& of) {
-  for (Candidate& candidate : of.candidates) {
+void Tuner::start_trials_anew(SizeClass& sizes) {
+  for (Candidate& candidate : sizes.candidates) {
     candidate.trials = 0;
-    if (&candidate != &of.candidates[of.current]) candidate.measured.renew();
+    if (&candidate != &sizes.candidates[sizes.current]) candidate.measured.renew();
   }
 }
 
-// What was measured before a drift says nothing of after.
-void Tuner::forget_others(Class& of) {
-  for (Candidate& candidate : of.candidates) {
+void Tuner::forget_others(SizeClass& sizes) {
+  for (Candidate& candidate : sizes.candidates) {
     candidate.trials = 0;
-    if (&candidate != &of.candidates[of.current]) candidate.measured.clear();
+    if (&candidate != &sizes.candidates[sizes.current]) candidate.measured.clear();
   }
 }
 
 // ---- Learning ----
 
 void Tuner::observe(const Case& operation, const Strategy& used, double us) {
-  Class& of = class_of(operation);
-  auto found = std::ranges::find(of.candidates, used, &Candidate::strategy);
-  if (found == of.candidates.end()) {
-    if (operation.whole || of.candidates.size() >= kCandidatesMost) return;
-    add_candidate(host_sets_[static_cast<size_t>(operation.host_set)], operation.collective, of,
+  SizeClass& sizes = class_of(operation);
+  auto found = std::ranges::find(sizes.candidates, used, &Candidate::strategy);
+  if (found == sizes.candidates.end()) {
+    if (sizes.candidates.size() >= kCandidatesMost) return;
+    add_candidate(host_sets_[static_cast<size_t>(operation.host_set)], operation.collective, sizes,
                   used);
-    of.links_version = 0;
+    sizes.links_version = 0;
     class_of(operation);
-    found = std::prev(of.candidates.end());
+    found = std::prev(sizes.candidates.end());
   }
   if (!std::exchange(found->warmed, true)) return;
   const Work work = work_of(operation.host_set, operation.collective, operation.bytes);
   const double predicted = predict(work, found->traffic, found->link, host_, pipeline_).us;
   found->measured.add(us * found->predicted_us / predicted);
-  if (found - of.candidates.begin() == static_cast<ptrdiff_t>(of.current))
-    watch_for_drift(of, *found);
+  if (found - sizes.candidates.begin() == static_cast<ptrdiff_t>(sizes.current))
+    watch_for_drift(sizes, *found);
 }
 
-void Tuner::watch_for_drift(Class& of, const Candidate& used) {
+void Tuner::watch_for_drift(SizeClass& sizes, const Candidate& used) {
   if (used.measured.count() < kEnough) return;
   const double now = used.measured.median();
-  if (of.usual_us == 0) of.usual_us = now;
-  const bool outside = now > kBand * of.usual_us || now < of.usual_us / kBand;
-  of.drifting = outside ? of.drifting + 1 : 0;
-  if (of.drifting < kDrift) return;
-  of.drifting = 0;
-  of.usual_us = now;
-  forget_others(of);
+  if (sizes.usual_us == 0) sizes.usual_us = now;
+  const bool outside = now > kBand * sizes.usual_us || now < sizes.usual_us / kBand;
+  sizes.drifting = outside ? sizes.drifting + 1 : 0;
+  if (sizes.drifting < kDrift) return;
+  sizes.drifting = 0;
+  sizes.usual_us = now;
+  forget_others(sizes);
   probe_requested_ = true;
 }
 
-Tuner::Class& Tuner::class_of(const Case& operation) {
-  const auto& [host_set, collective, bytes, whole] = operation;
-  const Key key{host_set, collective, std::bit_width(bytes == 0 ? 0 : bytes - 1), whole};
+Tuner::SizeClass& Tuner::class_of(const Case& operation) {
+  const auto& [host_set, collective, bytes] = operation;
+  const Key key{host_set, collective, std::bit_width(bytes == 0 ? 0 : bytes - 1)};
   if (classes_.size() >= kClassesMost && !classes_.contains(key)) classes_.clear();
-  Class& of = classes_[key];
-  const bool fresh = of.candidates.empty();
+  SizeClass& sizes = classes_[key];
+  const bool fresh = sizes.candidates.empty();
   if (fresh) {
     const HostSet& who = host_sets_[static_cast<size_t>(host_set)];
-    of.bytes = bytes == 0 ? 0 : std::bit_ceil(bytes);
+    sizes.bytes = bytes == 0 ? 0 : std::bit_ceil(bytes);
     for (const Strategy& strategy : candidates(collective, static_cast<int>(who.hosts.size())))
-      if (!whole || strategy.kind != StrategyKind::ring)
-        add_candidate(who, collective, of, strategy);
+      add_candidate(who, collective, sizes, strategy);
   }
-  if (of.links_version != links_version_) predict_all(key, of);
+  if (sizes.links_version != links_version_) predict_all(key, sizes);
   if (fresh)
-    of.current =
-        static_cast<size_t>(std::ranges::min_element(of.candidates, {}, &Candidate::predicted_us) -
-                            of.candidates.begin());
-  return of;
+    sizes.current = static_cast<size_t>(
+        std::ranges::min_element(sizes.candidates, {}, &Candidate::predicted_us) -
+        sizes.candidates.begin());
+  return sizes;
 }
 
-void Tuner::add_candidate(const HostSet& host_set, Collective collective, Class& of,
+void Tuner::add_candidate(const HostSet& host_set, Collective collective, SizeClass& sizes,
                           const Strategy& strategy) {
   Candidate candidate;
   candidate.strategy = strategy;
   candidate.traffic = traffic_of(collective, strategy, static_cast<int>(host_set.hosts.size()));
-  of.candidates.push_back(candidate);
+  sizes.candidates.push_back(candidate);
 }
 
 Work Tuner::work_of(int host_set, Collective collective, uint64_t bytes) const {
@@ -180,18 +180,18 @@ Work Tuner::work_of(int host_set, Collective collective, uint64_t bytes) const {
   return {collective, bytes, static_cast<int>(who.hosts.size()), who.ranks, hosts_a_core(who)};
 }
 
-void Tuner::predict_all(const Key& key, Class& of) {
-  const auto [host_set, collective, width, whole] = key;
-  const Work work = work_of(host_set, collective, of.bytes);
-  for (Candidate& candidate : of.candidates) {
+void Tuner::predict_all(const Key& key, SizeClass& sizes) {
+  const auto [host_set, collective, width] = key;
+  const Work work = work_of(host_set, collective, sizes.bytes);
+  for (Candidate& candidate : sizes.candidates) {
     candidate.link =
         worst_link(host_sets_[static_cast<size_t>(host_set)], collective, candidate.strategy);
     candidate.predicted_us = predict(work, candidate.traffic, candidate.link, host_, pipeline_).us;
   }
-  of.links_version = links_version_;
+  sizes.links_version = links_version_;
 }
 
-// Of the machine with the most hosts for its cores; 0 where each has one of its own.
+// Hosts per core of the most loaded machine that several of the hosts share; 0 if none is shared.
 double Tuner::hosts_a_core(const HostSet& host_set) const {
   std::map<uint64_t, int> hosts;
   double most = 0;
@@ -251,7 +251,7 @@ LinkCost Tuner::link(const std::string& from, const std::string& to) const {
   return cost;
 }
 
-// A strategy is as slow as the slowest of the links it uses, in either direction.
+// The costliest figures of the links that the strategy uses, in both directions.
 LinkCost Tuner::worst_link(const HostSet& host_set, Collective collective,
                            const Strategy& strategy) const {
   Plan plan;
@@ -273,14 +273,14 @@ LinkCost Tuner::worst_link(const HostSet& host_set, Collective collective,
 
 std::vector<Tuner::Row> Tuner::rows() const {
   std::vector<Row> rows;
-  for (const auto& [key, of] : classes_)
-    for (size_t i = 0; i < of.candidates.size(); ++i) {
-      const auto& [number, collective, width, whole] = key;
+  for (const auto& [key, sizes] : classes_)
+    for (size_t i = 0; i < sizes.candidates.size(); ++i) {
+      const auto& [number, collective, width] = key;
       const HostSet& host_set = host_sets_[static_cast<size_t>(number)];
-      const Candidate& candidate = of.candidates[i];
-      rows.push_back({static_cast<int>(host_set.hosts.size()), host_set.ranks, collective, of.bytes,
-                      candidate.strategy, candidate.predicted_us, candidate.measured.median(),
-                      candidate.measured.count(), i == of.current});
+      const Candidate& candidate = sizes.candidates[i];
+      rows.push_back({static_cast<int>(host_set.hosts.size()), host_set.ranks, collective,
+                      sizes.bytes, candidate.strategy, candidate.predicted_us,
+                      candidate.measured.median(), candidate.measured.count(), i == sizes.current});
     }
   return rows;
 }

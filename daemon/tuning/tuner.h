@@ -1,23 +1,22 @@
-// What `auto` means, learnt while a job runs. The leader's, and it decides for all ranks. Pure:
-// times come in as numbers. It outlives an epoch: hosts are known by name.
+// Chooses the strategy that `auto` stands for, from predictions and from measurements of a running
+// job. The leader's host has one and decides for all ranks. Pure: times come in as numbers. It
+// outlives epochs: hosts are identified by name.
 //
-// FROM WHAT IT CHOOSES. For each set of hosts, collective and size class (powers of two) it holds
-// the candidates with their predicted time (cost_model.h, over the measured links) and the median
-// of their last measured times. A candidate that was measured often enough counts with that; one
-// that was not, with its prediction, corrected by as much as the prediction of the one in use is
-// off.
+// CANDIDATES. For each set of hosts, collective and size class (powers of two) it holds the
+// candidate strategies with their predicted time (cost_model.h, over the measured links) and the
+// median of their last measured times. A candidate is rated by its median if it was measured often
+// enough, else by its prediction, corrected by the error of the current strategy's prediction.
 //
-// WHEN IT CHANGES ITS MIND. Only for a gain of kMargin, and only after kAgreements operations in a
-// row that say so.
+// CHANGES. The current strategy changes for a gain of at least kMargin, seen in kAgreements
+// consecutive operations.
 //
-// WHAT IT TRIES. Where no bit of a result depends on the strategy (`may_try`), and a size has come
-// kTrialsAfter times, each candidate predicted within kPlausible of the best is run until it was
-// measured, once; and again after kTrialsAgain operations, where what was measured before counts
-// until it was measured again. That is all: at most a few operations a
-// candidate, and none for sizes that come seldom.
+// TRIALS. If no bit of a result depends on the strategy (`may_try`), and a size class has occurred
+// kTrialsAfter times, each candidate predicted within a factor of kPlausible of the best is run
+// until it was measured; and again after kTrialsAgain operations, while the old median counts until
+// there is a new one. So trials cost a few operations per candidate, and nothing for rare sizes.
 //
-// DRIFT. Where the times of the one in use leave a band around what they were, for kDrift
-// operations in a row, all other measurements of that size are forgotten, and the links are
+// DRIFT. If the times of the current strategy leave a band around their former median for kDrift
+// consecutive operations, all other measurements of the size class are dropped and the links are
 // measured again.
 #pragma once
 
@@ -32,39 +31,31 @@
 
 #include "daemon/base/signature.h"
 #include "daemon/tuning/cost_model.h"
+#include "daemon/tuning/measurement.h"
 
 namespace tutti {
 
-// Whether no bit of the result depends on the strategy between so many hosts: nothing is rounded,
-// or sums of two that are the same either way round.
+// Whether no bit of the result depends on the strategy between that many hosts: nothing is rounded,
+// or two operands are combined by a commutative operation.
 bool keeps_bits(const Signature& signature, size_t hosts);
 
-// Who takes part in a group: its hosts by name, in the group's order, and how many ranks they have
-// together.
+// The hosts of a group by name, in the group's order, and their total number of ranks.
 struct HostSet {
   std::vector<std::string> hosts;
   int ranks = 1;
   auto operator<=>(const HostSet&) const = default;
 };
 
-// What was measured of the way from one host to another; 0: not yet.
-struct LinkFigures {
-  double message_us = 0;
-  double byte_us = 0;
-  bool of_data = false;  // byte_us is of data as it came, which is better than a probe's.
-  bool operator==(const LinkFigures&) const = default;
-};
-
 // The median of the last few samples.
 class Samples {
  public:
-  static constexpr uint64_t kEnough = 5;  // To be believed.
+  static constexpr uint64_t kEnough = 5;
 
   void add(double value);
-  uint64_t count() const { return count_; }  // Of all since the last renew().
+  uint64_t count() const { return count_; }  // Since the last renew().
   double median() const { return median_; }  // 0 where there are none.
   bool enough() const { return count_ >= kEnough || holds_; }
-  // Begins anew, but the median holds until there are enough again.
+  // Starts counting anew; the median holds until there are enough samples again.
   void renew() {
     holds_ = enough();
     count_ = 0;
@@ -80,14 +71,14 @@ class Samples {
   std::array<double, kKept> kept_{};
   uint64_t count_ = 0;
   double median_ = 0;
-  bool holds_ = false;  // It is of before renew().
+  bool holds_ = false;  // The median is from before renew().
 };
 
 class Tuner {
  public:
   static constexpr double kMargin = 0.10;
   static constexpr int kAgreements = 8;
-  static constexpr uint64_t kEnough = Samples::kEnough;  // The first of each strategy is not taken.
+  static constexpr uint64_t kEnough = Samples::kEnough;  // After the first, which is skipped.
   static constexpr uint64_t kTrialsAfter = 16;
   static constexpr uint64_t kTrialsAgain = 4096;
   static constexpr double kPlausible = 3;
@@ -96,31 +87,29 @@ class Tuner {
 
   explicit Tuner(const Pipeline& pipeline = {}) : pipeline_(pipeline) {}
 
-  // A number for the host_set, to be used below; the same for the same host_set.
+  // The number by which Case refers to the host set; equal sets have equal numbers.
   int host_set(const HostSet& host_set);
 
-  // An operation that is to run. `whole`: by no strategy that splits the tensor, so that it can run
-  // as one with others.
+  // An operation as far as the choice depends on it.
   struct Case {
     int host_set = 0;
     Collective collective = Collective::all_reduce;
     uint64_t bytes = 0;
-    bool whole = false;
   };
-  // The strategy between hosts for the next operation. `may_try`: no bit of its result depends on
-  // it.
+  // The strategy between hosts for the next operation. `may_try`: see TRIALS.
   Strategy choose(const Case& operation, bool may_try);
-  // How long an operation took, from its start to its end on the last host, while no other ran.
+  // The duration of an operation that ran alone, from its start to its end on the leader's host.
   void observe(const Case& operation, const Strategy& used, double us);
 
-  // A measurement; what is 0 is left as it was, and a figure of data by a probe's.
+  // A measurement. Figures that are 0 change nothing; a probe's byte_us does not replace one of
+  // data.
   void set_link(const std::string& from, const std::string& to, const LinkFigures& figures);
-  // Measured, or typical of those that were, or the model's default.
+  // Each figure as measured, else the median of those measured, else the model's default.
   LinkCost link(const std::string& from, const std::string& to) const;
   LinkCost typical_link() const;
-  // Where a host is: the number of its machine, and how many cores that has.
+  // The number of the machine that a host runs on, and that machine's cores.
   void set_machine(const std::string& host, uint64_t machine, uint32_t cores);
-  // Reality drifted: the links should be probed again. True once for each drift.
+  // Whether the links should be probed again. True once per drift.
   bool take_probe_request() { return std::exchange(probe_requested_, false); }
 
   // ---- For `tutti explain` ----
@@ -128,7 +117,7 @@ class Tuner {
     int hosts = 1;
     int ranks = 1;
     Collective collective = Collective::all_reduce;
-    uint64_t bytes = 0;  // The class: up to this many.
+    uint64_t bytes = 0;  // Upper bound of the size class.
     Strategy strategy;
     double predicted_us = 0;
     double measured_us = 0;  // 0: not yet.
@@ -144,14 +133,13 @@ class Tuner {
     Strategy strategy;
     Traffic traffic;
     LinkCost link;
-    double predicted_us = 0;  // At the class's bytes.
+    double predicted_us = 0;  // For the size class's upper bound.
     Samples measured;
-    bool warmed = false;  // The first time counts for nothing: links were dialled, plans made.
+    bool warmed = false;  // The first time, which includes dialling and planning, was skipped.
     uint64_t trials = 0;
   };
-  using Key =
-      std::tuple<int, Collective, int, bool>;  // HostSet, collective, width of bytes, whole.
-  struct Class {
+  using Key = std::tuple<int, Collective, int>;  // Host set, collective, bit width of bytes.
+  struct SizeClass {
     uint64_t bytes = 0;
     std::vector<Candidate> candidates;
     uint64_t links_version = 0;
@@ -159,30 +147,30 @@ class Tuner {
     size_t challenger = 0;
     int agreements = 0;
     uint64_t operations = 0;
-    double usual_us = 0;  // Of the one in use; 0: not known yet.
+    double usual_us = 0;  // Of the current strategy; 0: not known yet.
     int drifting = 0;
   };
 
-  Class& class_of(const Case& operation);
-  void add_candidate(const HostSet& host_set, Collective collective, Class& of,
+  SizeClass& class_of(const Case& operation);
+  void add_candidate(const HostSet& host_set, Collective collective, SizeClass& sizes,
                      const Strategy& strategy);
   Work work_of(int host_set, Collective collective, uint64_t bytes) const;
-  void predict_all(const Key& key, Class& of);
+  void predict_all(const Key& key, SizeClass& sizes);
   LinkCost worst_link(const HostSet& host_set, Collective collective,
                       const Strategy& strategy) const;
   double hosts_a_core(const HostSet& host_set) const;
-  static double rating(const Class& of, const Candidate& candidate);
-  static void reconsider(Class& of);
-  static void start_trials_anew(Class& of);
-  static void forget_others(Class& of);
-  std::optional<size_t> next_trial(const Class& of) const;
-  void watch_for_drift(Class& of, const Candidate& used);
+  static double rating(const SizeClass& sizes, const Candidate& candidate);
+  static void reconsider(SizeClass& sizes);
+  static void start_trials_anew(SizeClass& sizes);
+  static void forget_others(SizeClass& sizes);
+  std::optional<size_t> next_trial(const SizeClass& sizes) const;
+  void watch_for_drift(SizeClass& sizes, const Candidate& used);
 
   const Pipeline pipeline_;
   const HostCost host_;
   std::vector<HostSet> host_sets_;
   std::map<HostSet, int> numbers_;
-  std::map<Key, Class> classes_;
+  std::map<Key, SizeClass> classes_;
   std::map<Pair, LinkFigures> links_;
   struct Machine {
     uint64_t number = 0;

@@ -1,7 +1,6 @@
-// What `auto` means between hosts: a model of what an operation costs (cost_model.h), what workers
-// measure while operations run (measurement.h), and the choice that both lead to (tuner.h).
-//
-// Pure: times come in as numbers, and nothing here sends, waits or reads a clock.
+// The choice of a strategy between hosts for `auto`: a cost model of operations (cost_model.h),
+// measurements of running operations and links (measurement.h), and the choice based on both
+// (tuner.h). Pure: no IO, no clock; the caller passes all times.
 #pragma once
 
 #include "daemon/tuning/cost_model.h"

@@ -20,7 +20,7 @@ EngineLimits engine_limits(const Settings& settings) {
   EngineLimits limits;
   limits.slices_in_flight = static_cast<int>(settings.slices_in_flight);
   limits.ops_in_flight = static_cast<int>(settings.ops_in_flight);
-  limits.stash_bytes_max = kStashedLinksMax * static_cast<size_t>(settings.link_queue_bytes);
+  limits.early_bytes_max = kStashedLinksMax * static_cast<size_t>(settings.link_queue_bytes);
   return limits;
 }
 
@@ -41,10 +41,13 @@ LinkLimits link_limits(const Settings& settings) {
   return limits;
 }
 
-void add(EpochStats& sum, const EpochStats& more) {
+void add(Session::Counters& sum, const Session::Counters& more) {
   sum.operations += more.operations;
   sum.failures += more.failures;
   sum.bytes += more.bytes;
+}
+
+void add(EpochStats& sum, const EpochStats& more) {
   sum.sent_bytes += more.sent_bytes;
   sum.sent_frames += more.sent_frames;
   sum.received_bytes += more.received_bytes;
@@ -60,28 +63,11 @@ v1::Departures departures_of(const Epoch& epoch) {
   return out;
 }
 
-// A rank's own counters.
-EpochStats counters_of(const Session& session) {
-  const Session::Counters counters = session.counters();
-  EpochStats stats;
-  stats.operations = counters.operations;
-  stats.failures = counters.failures;
-  stats.bytes = counters.bytes;
-  return stats;
-}
-
-// Traffic between hosts only; operations are counted by the ranks.
-EpochStats traffic_of(const Epoch& epoch) {
-  EpochStats stats = epoch.stats();
-  stats.operations = stats.failures = stats.bytes = 0;
-  return stats;
-}
-
 }  // namespace
 
 Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uint32_t owner)
     : loop_(loop), settings_(settings), job_(job), owner_(owner), device_(make_host_device()) {
-  engine_ = make_engine(*device_, *this, engine_limits(settings_),
+  engine_ = make_engine(*device_, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
   link_router_ =
@@ -121,21 +107,22 @@ v1::WorkerReport Worker::on_report() {
   report.set_epoch(epochs_.empty() ? 0 : epochs_.rbegin()->first);
   report.set_strategy(strategy_.empty() ? "auto" : strategy_);
   report.set_state(state());
+  Session::Counters counters = ended_ranks_;
   for (const auto& [number, trainer] : trainers_) {
     v1::RankReport& rank = *report.add_ranks();
     rank.set_rank(trainer.rank);
     rank.set_pid(trainer.pid);
     rank.set_epoch(trainer.epoch);
-    const Session::Counters counters = trainer.session->counters();
-    rank.set_operations(counters.operations);
-    rank.set_bytes(counters.bytes);
+    const Session::Counters own = trainer.session->counters();
+    rank.set_operations(own.operations);
+    rank.set_bytes(own.bytes);
+    add(counters, own);
   }
-  EpochStats stats = ended_;
-  for (const auto& [number, epoch] : epochs_) add(stats, traffic_of(*epoch));
-  for (const auto& [number, trainer] : trainers_) add(stats, counters_of(*trainer.session));
-  report.set_operations(stats.operations);
-  report.set_failures(stats.failures);
-  report.set_bytes(stats.bytes);
+  report.set_operations(counters.operations);
+  report.set_failures(counters.failures);
+  report.set_bytes(counters.bytes);
+  EpochStats stats = ended_epochs_;
+  for (const auto& [number, epoch] : epochs_) add(stats, epoch->stats());
   report.set_sent_bytes(stats.sent_bytes);
   report.set_sent_frames(stats.sent_frames);
   report.set_received_bytes(stats.received_bytes);
@@ -155,7 +142,7 @@ std::string Worker::state() const {
   if (epochs_.empty()) return "joining";
   const Epoch& newest = *epochs_.rbegin()->second;
   if (!newest.cause().ok()) return "failed: " + newest.cause().message();
-  return newest.over() ? "ended" : "running";
+  return newest.all_ranks_left() ? "ended" : "running";
 }
 
 void Worker::on_stop() {
@@ -200,7 +187,7 @@ Session* Worker::session_of(uint32_t epoch) {
 }
 
 void Worker::on_window_filled(Session& session, uint32_t group, uint64_t number) {
-  epochs_.at(trainer_of(session)->second.epoch)->filled(group, number);
+  epochs_.at(trainer_of(session)->second.epoch)->on_window_filled(group, number);
 }
 
 void Worker::on_subgroup_request(Session& session, std::vector<uint32_t> ranks) {
@@ -226,7 +213,7 @@ void Worker::on_stuck(Session& session, Status why) {
 
 void Worker::erase_trainer(uint64_t number) {
   const auto found = trainers_.find(number);
-  if (found != trainers_.end()) add(ended_, counters_of(*found->second.session));
+  if (found != trainers_.end()) add(ended_ranks_, found->second.session->counters());
   trainers_.erase(number);
   drop_finished_epochs();
   start_idle_timer();
@@ -241,8 +228,8 @@ void Worker::drop_finished_epochs() {
       return other.second.epoch == number;
     });
     const bool old = number != epochs_.rbegin()->first;
-    const bool finished = !used && (epoch->over() || (old && !epoch->cause().ok()));
-    if (finished) add(ended_, traffic_of(*epoch));
+    const bool finished = !used && (epoch->all_ranks_left() || (old && !epoch->cause().ok()));
+    if (finished) add(ended_epochs_, epoch->stats());
     if (finished) keep_departures(*epoch);
     return finished;
   });
@@ -294,10 +281,6 @@ void Worker::on_strategy(const std::string& strategy) {
 Epoch* Worker::find_epoch(uint32_t epoch) {
   const auto found = epochs_.find(epoch);
   return found == epochs_.end() ? nullptr : found->second.get();
-}
-
-Status Worker::send(const OpKey& key, int place, Outgoing frame) {
-  return epochs_.at(key.epoch)->send(key, place, std::move(frame));
 }
 
 }  // namespace tutti

@@ -29,7 +29,6 @@ namespace tutti {
 
 class Worker final : public Session::Events,
                      public CoordinatorClient::Events,
-                     public Wire,
                      public AgentChannel::Events,
                      public LinkRouter::Events {
  public:
@@ -71,9 +70,8 @@ class Worker final : public Session::Events,
   void on_aborted(uint32_t epoch, Status cause) override;
   void on_strategy(const std::string& strategy) override;
 
-  // From other workers, and from the engine to them.
+  // From other workers.
   Epoch* find_epoch(uint32_t epoch) override;
-  Status send(const OpKey& key, int place, Outgoing frame) override;
 
   Trainers::iterator trainer_of(const Session& session);
   void leave_broken_epoch(uint32_t rank);
@@ -116,8 +114,9 @@ class Worker final : public Session::Events,
   uint64_t next_trainer_ = 1;
   uint32_t world_size_ = 0;
   std::string strategy_;
-  EpochStats ended_;           // Sums of epochs and trainers that are gone.
-  v1::Departures departures_;  // Of the newest epoch so far.
+  Session::Counters ended_ranks_;  // Of trainers that are gone.
+  EpochStats ended_epochs_;        // Of epochs that were dropped.
+  v1::Departures departures_;      // Of the newest epoch so far.
   Loop::TimerId idle_timer_ = 0;
   bool stopping_ = false;
 };

@@ -1,20 +1,20 @@
-// The engine alone: how tensors are cut, and what it does with frames nobody expects. Values are
-// world_test's.
+// The engine alone: geometry, early, late, repeated and foreign frames, cancellation. The group
+// room's epoch_test.cc checks values.
 #include "daemon/engine/engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/engine/ended_operations.h"
 #include "daemon/engine/geometry.h"
-#include "daemon/engine/past.h"
 
 namespace tutti {
 namespace {
 
 using ::testing::HasSubstr;
 
-std::shared_ptr<const ExecutionPlan> recipe_of(Collective collective, StrategyKind kind,
-                                               int hosts) {
+std::shared_ptr<const ExecutionPlan> execution_plan_of(Collective collective, StrategyKind kind,
+                                                       int hosts) {
   Plan plan;
   plan.collective = collective;
   plan.strategies = {{kind, 0}, {kind, 0}};
@@ -34,7 +34,7 @@ Operation operation_of(std::shared_ptr<const ExecutionPlan> execution, uint64_t 
 class GeometryTest : public ::testing::TestWithParam<uint64_t> {};
 
 Geometry geometry_of(Collective collective, int hosts, uint64_t count) {
-  const auto execution = recipe_of(collective, StrategyKind::ring, hosts);
+  const auto execution = execution_plan_of(collective, StrategyKind::ring, hosts);
   return {execution->plan, Dtype::f32, count, 64 * 1024};
 }
 
@@ -99,8 +99,8 @@ TEST(GeometryTest, BlocksLieWhereTheCollectiveSays) {
   EXPECT_EQ(scatter.output_offset(1, scatter.slice(1, 0)), 0u);
 }
 
-// Keeps what is sent, and can be full.
-class FakeWire : public Wire {
+// Keeps what is sent; refuses frames while `full`.
+class FakeSender : public FrameSender {
  public:
   Status send(const OpKey&, int, Outgoing frame) override {
     if (full) return resource_exhausted("the queue is full");
@@ -128,14 +128,13 @@ class EngineTest : public ::testing::Test {
 
   Operation all_reduce(uint64_t seq) {
     Operation operation =
-        operation_of(recipe_of(Collective::all_reduce, StrategyKind::centralized, 2), 4);
+        operation_of(execution_plan_of(Collective::all_reduce, StrategyKind::centralized, 2), 4);
     operation.key = {1, 0, seq};
+    operation.sender = &sender_;
     auto* tensor = reinterpret_cast<std::byte*>(tensor_.data());
     operation.local = {{0, tensor, tensor}};
     operation.done = [this](const Status& status) { ends_.push_back(status); };
-    operation.mismatch = [this](const OpKey& key, int from) {
-      mismatches_.emplace_back(key.seq, from);
-    };
+    operation.mismatch = [this, seq](int from) { mismatches_.emplace_back(seq, from); };
     return operation;
   }
 
@@ -152,17 +151,17 @@ class EngineTest : public ::testing::Test {
   std::vector<std::pair<uint64_t, int>> mismatches_;
   std::vector<std::function<void()>> posted_;
   std::unique_ptr<Device> device_ = make_host_device();
-  FakeWire wire_;
-  std::unique_ptr<Engine> engine_ = make_engine(*device_, wire_, {.stash_bytes_max = 1000},
+  FakeSender sender_;
+  std::unique_ptr<Engine> engine_ = make_engine(*device_, {.early_bytes_max = 1000},
                                                 [this](auto task) { posted_.push_back(task); });
 };
 
 TEST_F(EngineTest, AnEarlyFrameWaitsForItsOperation) {
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16)).ok());
   engine_->start(all_reduce(0));
-  ASSERT_EQ(wire_.sent.size(), 1u);
+  ASSERT_EQ(sender_.sent.size(), 1u);
   EXPECT_TRUE(ends_.empty()) << "the tensor is still borrowed";
-  wire_.sent[0].released();
+  sender_.sent[0].released();
   run_posted();
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_TRUE(ends_[0].ok());
@@ -174,18 +173,18 @@ TEST_F(EngineTest, TheOldestAreUnderWayAndTheNextFollows) {
   for (uint64_t seq = 0; seq <= next; ++seq) engine_->start(all_reduce(seq));
   ASSERT_TRUE(engine_->on_frame(frame(next, 0, 16)).ok());
   run_posted();
-  EXPECT_TRUE(wire_.sent.empty()) << "it is not its turn";
+  EXPECT_TRUE(sender_.sent.empty()) << "it is not its turn";
   ASSERT_TRUE(engine_->on_frame(frame(1, 0, 16)).ok());
-  ASSERT_EQ(wire_.sent.size(), 1u);
-  EXPECT_EQ(wire_.sent[0].header.op_seq, 1u);
-  wire_.sent[0].released();
+  ASSERT_EQ(sender_.sent.size(), 1u);
+  EXPECT_EQ(sender_.sent[0].header.op_seq, 1u);
+  sender_.sent[0].released();
   run_posted();
-  ASSERT_EQ(wire_.sent.size(), 2u);
-  EXPECT_EQ(wire_.sent[1].header.op_seq, next);
+  ASSERT_EQ(sender_.sent.size(), 2u);
+  EXPECT_EQ(sender_.sent[1].header.op_seq, next);
   EXPECT_EQ(ends_.size(), 1u);
-  EXPECT_EQ(engine_->waiting({1, 0, 0}).rank, 1);
-  EXPECT_EQ(engine_->waiting({1, 0, 1}).what, "its turn");
-  wire_.sent[1].released();
+  EXPECT_EQ(engine_->blocker({1, 0, 0}).rank, 1);
+  EXPECT_EQ(engine_->blocker({1, 0, 1}).what, "its turn");
+  sender_.sent[1].released();
   engine_->abort(1, aborted("test ends"));
   run_posted();
 }
@@ -207,8 +206,8 @@ TEST_F(EngineTest, AFrameThatComesTwiceIsRefused) {
 
 TEST_F(EngineTest, ALyingLengthEndsTheOperationAndNamesTheSender) {
   engine_->start(all_reduce(0));
-  EXPECT_THAT(engine_->waiting({1, 0, 0}).what, HasSubstr("slice 0: chunk 0 from rank 1"));
-  EXPECT_EQ(engine_->waiting({1, 0, 0}).rank, 1);
+  EXPECT_THAT(engine_->blocker({1, 0, 0}).what, HasSubstr("slice 0: chunk 0 from rank 1"));
+  EXPECT_EQ(engine_->blocker({1, 0, 0}).rank, 1);
   EXPECT_TRUE(engine_->on_frame(frame(0, 0, 12)).ok());
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0].code(), Code::data_loss);
@@ -216,15 +215,15 @@ TEST_F(EngineTest, ALyingLengthEndsTheOperationAndNamesTheSender) {
 }
 
 TEST_F(EngineTest, AFullLinkIsTriedAgainAtTheNextEvent) {
-  wire_.full = true;
+  sender_.full = true;
   engine_->start(all_reduce(0));
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16)).ok());
-  EXPECT_TRUE(wire_.sent.empty());
-  wire_.full = false;
+  EXPECT_TRUE(sender_.sent.empty());
+  sender_.full = false;
   ASSERT_TRUE(engine_->on_frame(frame(7, 0, 1)).ok()) << "of another operation";
   engine_->start(all_reduce(1));  // Any event moves all that can move.
-  ASSERT_FALSE(wire_.sent.empty());
-  wire_.sent[0].released();
+  ASSERT_FALSE(sender_.sent.empty());
+  sender_.sent[0].released();
   run_posted();
   EXPECT_EQ(ends_.size(), 1u);
 }
@@ -238,30 +237,30 @@ TEST_F(EngineTest, AnAbortEndsWhatRunsOnceItsMemoryIsFree) {
   engine_->abort(1, unavailable("the peer died"));
   EXPECT_TRUE(ends_.empty()) << "a link may still read it";
   EXPECT_GT(memory.use_count(), 1);
-  wire_.sent[0].released();
-  wire_.sent.clear();
+  sender_.sent[0].released();
+  sender_.sent.clear();
   run_posted();
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0], unavailable("the peer died"));
   EXPECT_EQ(memory.use_count(), 1);
 }
 
-// ---- One operation that is over ----
+// ---- Ended operations ----
 
 TEST_F(EngineTest, ACancelledOperationEndsOnceItsMemoryIsFreeAndNothingElseDoes) {
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16)).ok());
   engine_->start(all_reduce(0));
   engine_->start(all_reduce(1));
-  ASSERT_EQ(wire_.sent.size(), 1u);
+  ASSERT_EQ(sender_.sent.size(), 1u);
   engine_->cancel({1, 0, 0}, unavailable("rank 1 left"));
   EXPECT_TRUE(ends_.empty());
-  EXPECT_EQ(engine_->waiting({1, 0, 0}).what, "its turn") << "it runs no more";
-  wire_.sent[0].released();
+  EXPECT_EQ(engine_->blocker({1, 0, 0}).what, "its turn") << "it runs no more";
+  sender_.sent[0].released();
   run_posted();
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0], unavailable("rank 1 left"));
   ASSERT_TRUE(engine_->on_frame(frame(1, 0, 16)).ok());
-  wire_.sent[1].released();
+  sender_.sent[1].released();
   run_posted();
   ASSERT_EQ(ends_.size(), 2u);
   EXPECT_EQ(ends_[1].to_string(), "OK");
@@ -292,7 +291,7 @@ TEST_F(EngineTest, FramesOfAnOperationThatIsOverAreNotKept) {
 TEST_F(EngineTest, ACompletedOperationsLateFrameIsNotKept) {
   engine_->start(all_reduce(0));
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16)).ok());
-  wire_.sent[0].released();
+  sender_.sent[0].released();
   run_posted();
   ASSERT_EQ(ends_.size(), 1u);
   for (uint32_t slice = 1; slice < 10; ++slice)
@@ -301,7 +300,7 @@ TEST_F(EngineTest, ACompletedOperationsLateFrameIsNotKept) {
 }
 
 TEST(PastTest, NumbersBelowAMarkAndAFewBeyondIt) {
-  Past past;
+  EndedOperations past;
   EXPECT_FALSE(past.contains(0));
   for (const uint64_t number : {1, 2, 5}) past.add(number);
   EXPECT_FALSE(past.contains(0));
@@ -311,14 +310,14 @@ TEST(PastTest, NumbersBelowAMarkAndAFewBeyondIt) {
   EXPECT_FALSE(past.contains(3) || past.contains(4) || past.contains(6));
 }
 
-// Number 0 never comes. That it is forgotten is the price of bounded memory.
+// Number 0 never ends. Bounded memory requires that it is forgotten.
 TEST(PastTest, AGapIsKeptOpenForManyNumbersAndThenNoMore) {
-  Past past;
-  for (uint64_t number = 1; number <= Past::kBeyondMost; ++number) past.add(number);
+  EndedOperations past;
+  for (uint64_t number = 1; number <= EndedOperations::kBeyondMost; ++number) past.add(number);
   EXPECT_FALSE(past.contains(0));
-  past.add(Past::kBeyondMost + 1);
+  past.add(EndedOperations::kBeyondMost + 1);
   EXPECT_TRUE(past.contains(0));
-  EXPECT_FALSE(past.contains(Past::kBeyondMost + 2));
+  EXPECT_FALSE(past.contains(EndedOperations::kBeyondMost + 2));
 }
 
 // ---- Disagreement ----
@@ -333,19 +332,19 @@ TEST_F(EngineTest, AFrameOfAnotherAgreementIsToldAndNeverUsed) {
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16, 9)).ok()) << "and after it";
   EXPECT_EQ(mismatches_.size(), 2u);
   EXPECT_EQ(engine_->recv_buffer_for(frame(0, 0, 16, 9).header), nullptr);
-  EXPECT_TRUE(wire_.sent.empty()) << "nothing was folded";
+  EXPECT_TRUE(sender_.sent.empty()) << "nothing was folded";
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16, 7)).ok());
-  ASSERT_EQ(wire_.sent.size(), 1u);
-  EXPECT_EQ(wire_.sent[0].header.agreement, 7u);
+  ASSERT_EQ(sender_.sent.size(), 1u);
+  EXPECT_EQ(sender_.sent[0].header.agreement, 7u);
   EXPECT_EQ(tensor_, (std::vector<float>{1, 2, 3, 4}));
-  wire_.sent[0].released();
+  sender_.sent[0].released();
   run_posted();
 }
 
 TEST_F(EngineTest, WhoHearsOfAMismatchMayCancelFromInside) {
   Operation operation = all_reduce(0);
   operation.agreement = 7;
-  operation.mismatch = [this](const OpKey& key, int) {
+  operation.mismatch = [this, key = operation.key](int) {
     engine_->cancel(key, failed_precondition("they differ"));
   };
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16, 8)).ok());
@@ -365,9 +364,9 @@ TEST_F(EngineTest, AGroupsOldestNeverWaitForAnotherGroup) {
   Frame arrived = frame(0, 0, 16);
   arrived.header.group = 9;
   ASSERT_TRUE(engine_->on_frame(std::move(arrived)).ok());
-  ASSERT_EQ(wire_.sent.size(), 1u);
-  EXPECT_EQ(wire_.sent[0].header.group, 9u);
-  wire_.sent[0].released();
+  ASSERT_EQ(sender_.sent.size(), 1u);
+  EXPECT_EQ(sender_.sent[0].header.group, 9u);
+  sender_.sent[0].released();
   run_posted();
   EXPECT_EQ(ends_.size(), 1u);
 }

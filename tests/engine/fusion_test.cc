@@ -1,4 +1,4 @@
-// What a host folds, finishes and spreads is one pass over memory, with the values of three.
+// A host folds, finishes and distributes in one pass over memory, with the same values as in three.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-// The host, whose calls are counted; its cache is as large as a test says.
+// Counts the calls of a host device; the test sets the cache size.
 class CountedDevice : public Device {
  public:
   std::string name() const override { return host_->name(); }
@@ -44,11 +44,6 @@ class CountedDevice : public Device {
   std::unique_ptr<Device> host_ = make_host_device();
 };
 
-class NoWire : public Wire {
- public:
-  Status send(const OpKey&, int, Outgoing) override { return internal_error("one host only"); }
-};
-
 constexpr int kRanks = 4;
 constexpr uint64_t kCount = 1000;  // One slice.
 
@@ -74,9 +69,8 @@ class FusionTest : public ::testing::Test {
     }
     Status ended = internal_error("has not ended");
     operation.done = [&](const Status& status) { ended = status; };
-    NoWire wire;
     const std::unique_ptr<Engine> engine =
-        make_engine(device, wire, {}, [](const auto& task) { task(); });
+        make_engine(device, {}, [](const auto& task) { task(); });
     engine->start(std::move(operation));
     EXPECT_EQ(ended.to_string(), "OK");
     expect_means(in_place ? in : out);

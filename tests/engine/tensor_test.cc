@@ -1,5 +1,5 @@
-// Hosts as engines on one thread: tensors that become ready bit by bit, in a window of memory; and
-// nobody is through before all have started.
+// Several engines on one thread: tensors that become ready slice by slice in a window of memory;
+// and no host completes before all have started.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -76,19 +76,24 @@ class WindowTensor final : public HostTensor {
   uint64_t released_ = 0;
 };
 
-// The engines of so many hosts. Frames and releases wait until run() delivers them.
+// The engines of several hosts. Frames and releases are queued until run().
 class Net {
  public:
   explicit Net(int hosts) : device_(make_host_device()) {
     for (int host = 0; host < hosts; ++host) {
-      wires_.push_back(std::make_unique<QueueWire>(*this, host));
-      engines_.push_back(make_engine(*device_, *wires_.back(), {},
-                                     [this](auto task) { tasks_.push_back(std::move(task)); }));
+      senders_.push_back(std::make_unique<QueueSender>(*this, host));
+      engines_.push_back(
+          make_engine(*device_, {}, [this](auto task) { tasks_.push_back(std::move(task)); }));
     }
   }
   Engine& engine(int host) { return *engines_[static_cast<size_t>(host)]; }
 
-  // Delivers until nothing moves any more.
+  void start(int host, Operation operation) {
+    operation.sender = senders_[static_cast<size_t>(host)].get();
+    engine(host).start(std::move(operation));
+  }
+
+  // Delivers frames and runs tasks until there are none.
   void run() {
     while (!tasks_.empty()) {
       const auto task = std::move(tasks_.front());
@@ -98,8 +103,8 @@ class Net {
   }
 
  private:
-  struct QueueWire final : Wire {
-    QueueWire(Net& its_net, int its_host) : net(its_net), host(its_host) {}
+  struct QueueSender final : FrameSender {
+    QueueSender(Net& its_net, int its_host) : net(its_net), host(its_host) {}
     Status send(const OpKey&, int to, Outgoing frame) override {
       EXPECT_EQ(frame.header.from, host);
       const auto bytes =
@@ -119,7 +124,7 @@ class Net {
 
   std::unique_ptr<Device> device_;
   std::deque<std::function<void()>> tasks_;
-  std::vector<std::unique_ptr<QueueWire>> wires_;
+  std::vector<std::unique_ptr<QueueSender>> senders_;
   std::vector<std::unique_ptr<Engine>> engines_;
 };
 
@@ -146,8 +151,8 @@ Operation operation_of(const Plan& plan, int host, uint64_t count, Status& end) 
 
 const Status kUnderWay = internal_error("has not ended");
 
-// The worker believes no trainer about its window: a tensor that does not fit must not be used
-// beyond it, though it has one slice only.
+// A trainer's window is untrusted: a tensor that does not fit must not be accessed beyond it, even
+// if it has only one slice.
 TEST(RankTensorsTest, AWindowThatDoesNotHoldWholeSlicesIsRefused) {
   const Plan plan = plan_of(Collective::all_reduce, {StrategyKind::ring}, 3);
   constexpr uint64_t kWindowBytes = 2 * kSlicePartBytes;
@@ -160,7 +165,7 @@ TEST(RankTensorsTest, AWindowThatDoesNotHoldWholeSlicesIsRefused) {
     operation.slice_bytes = 4096;
     operation.local.push_back(
         {0, window.data(), window.data(), kWindowBytes, [] { return uint64_t{1} << 40; }});
-    net.engine(0).start(std::move(operation));
+    net.start(0, std::move(operation));
     net.run();
     const bool fits = count * 4 <= kWindowBytes;
     EXPECT_EQ(end.code(), fits ? kUnderWay.code() : Code::invalid_argument) << count;
@@ -180,8 +185,8 @@ TEST(RankTensorsTest, NothingOfACancelledOperationIsPassed) {
   const OpKey key = operation.key;
   operation.local.push_back(
       {0, window.data(), window.data(), uint64_t{1} << 30, [&] { return window.size(); }});
-  operation.passed = [&](uint64_t bytes) { passed += bytes; };
-  net.engine(0).start(std::move(operation));
+  operation.release_window = [&](uint64_t bytes) { passed += bytes; };
+  net.start(0, std::move(operation));
   net.run();
   ASSERT_EQ(end, kUnderWay);
   net.engine(0).cancel(key, aborted("for all"));
@@ -190,7 +195,7 @@ TEST(RankTensorsTest, NothingOfACancelledOperationIsPassed) {
   EXPECT_EQ(passed, 0u);
 }
 
-// Slices leave for the wire while later ones are still to come, and a window is memory enough.
+// Slices are sent before later ones are ready, and a window is enough memory.
 TEST(HostTensorTest, SlicesStreamThroughAWindow) {
   constexpr int kHosts = 3;
   constexpr uint64_t kCount = 17 * kSliceBytes / 4 + 5;
@@ -205,7 +210,7 @@ TEST(HostTensorTest, SlicesStreamThroughAWindow) {
       Operation operation = operation_of(plan, host, kCount, end);
       tensors.push_back(std::make_shared<WindowTensor>(plan, host, kCount));
       operation.tensor = tensors.back();
-      net.engine(host).start(std::move(operation));
+      net.start(host, std::move(operation));
     }
     const uint64_t slices = tensors.front()->slices();
     ASSERT_GT(slices, 3u);
@@ -217,7 +222,7 @@ TEST(HostTensorTest, SlicesStreamThroughAWindow) {
         EXPECT_EQ(tensor->released_slices(), slice);
         EXPECT_EQ(ends[static_cast<size_t>(host)], kUnderWay);
         tensor->may_fold = slice + 1 == slices ? slices : slice + 1;
-        net.engine(host).poke({1, 0, 0});
+        net.engine(host).resume({1, 0, 0});
       }
     }
     net.run();
@@ -241,7 +246,7 @@ TEST(HostTensorTest, AllReadyAtOnceNeverUsesMoreThanTheWindow) {
       const auto tensor = std::make_shared<WindowTensor>(plan, host, kCount);
       tensor->may_fold = UINT64_MAX;
       operation.tensor = tensor;
-      net.engine(host).start(std::move(operation));
+      net.start(host, std::move(operation));
     }
     net.run();
     EXPECT_EQ(ends[0].to_string(), "OK");
@@ -257,7 +262,7 @@ TEST(HostTensorTest, ACancelledOperationReleasesWhatWasReady) {
   const auto tensor = std::make_shared<WindowTensor>(plan, 1, 40 * kSliceBytes / 4);
   tensor->may_fold = 3;
   operation.tensor = tensor;
-  net.engine(1).start(std::move(operation));
+  net.start(1, std::move(operation));
   EXPECT_EQ(tensor->released_slices(), 0u);
   net.engine(1).cancel({1, 0, 0}, unavailable("rank 0 left"));
   EXPECT_EQ(end, kUnderWay) << "three frames are under way";
@@ -267,8 +272,8 @@ TEST(HostTensorTest, ACancelledOperationReleasesWhatWasReady) {
   EXPECT_EQ(tensor->finished_slices(), 0u);
 }
 
-// The schedules' promise of agreement, as it comes out of the engine: for every collective and
-// size, whichever host starts last.
+// No engine completes before all hosts have started, for every collective and size, whichever host
+// starts last.
 TEST(AgreementTest, NobodyIsThroughBeforeAllHaveStarted) {
   constexpr int kHosts = 4;
   for (const Collective collective :
@@ -287,7 +292,7 @@ TEST(AgreementTest, NobodyIsThroughBeforeAllHaveStarted) {
             Operation operation = operation_of(plan, host, count, ends[static_cast<size_t>(host)]);
             auto* data = reinterpret_cast<std::byte*>(tensors[static_cast<size_t>(host)].data());
             operation.local = {{host, data, data}};
-            net.engine(host).start(std::move(operation));
+            net.start(host, std::move(operation));
           };
           for (int host = 0; host < kHosts; ++host)
             if (host != last) start(host);

@@ -1,4 +1,5 @@
-// Two hosts' Members and a Leader whose messages arrive at once; the engines are the test.
+// A fixture of two hosts' Members and a Leader whose messages arrive at once; the test plays the
+// engines.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ class AgreementTest : public ::testing::Test {
     rules.automatic = [](Collective, uint64_t, const Communicator&) {
       return Strategy{StrategyKind::ring, 0};
     };
-    rules.waiting = [](const Key&) { return std::pair(std::string("data"), 2); };
+    rules.blocker = [](const Key&) { return std::pair(std::string("data"), 2); };
     for (int host = 0; host < 2; ++host)
       members_.push_back(std::make_unique<Member>(roster_, hosts_, host, rules));
   }
@@ -43,8 +44,8 @@ class AgreementTest : public ::testing::Test {
   // A rank of the whole job makes its next call.
   void call(int rank, const Signature& signature, int timeout_ms = 1000, Status invalid = {}) {
     const auto ms = static_cast<uint32_t>(timeout_ms);
-    member_of(rank).arrive(0, rank, {signature, std::move(invalid), now_ + Millis(timeout_ms), ms},
-                           now_);
+    member_of(rank).on_call(0, rank, {signature, std::move(invalid), now_ + Millis(timeout_ms), ms},
+                            now_);
     run();
   }
   void call_all(const Signature& signature) {
@@ -54,25 +55,25 @@ class AgreementTest : public ::testing::Test {
 
   // The engines of both hosts end the operation, OK.
   void complete(uint64_t number) {
-    for (const auto& member : members_) member->finished({0, number}, {});
+    for (const auto& member : members_) member->on_finished({0, number}, {});
     run();
   }
   // The engine of host b meets a frame of host a.
   void meet(uint64_t number) {
-    if (starts_[0].at(number) != starts_[1].at(number)) members_[1]->mismatched({0, number}, 0);
+    if (starts_[0].at(number) != starts_[1].at(number)) members_[1]->on_mismatch({0, number}, 0);
     run();
   }
   void pass(int ms) {
     now_ += Millis(ms);
-    for (const auto& member : members_) member->expire(now_);
-    leader_.expire(now_);
+    for (const auto& member : members_) member->on_time(now_);
+    leader_.on_time(now_);
     run();
   }
   void leave(int rank, const Status& cause) {
     member_of(rank).leave(rank, cause);
     run();
   }
-  // What the last call of that number was told, on both hosts alike.
+  // The status of the operation, which must be the same on both hosts.
   Status told(uint64_t number) {
     EXPECT_EQ(answers_[0].at(number).to_string(), answers_[1].at(number).to_string());
     return answers_[0].at(number);
@@ -87,20 +88,21 @@ class AgreementTest : public ::testing::Test {
       for (int host = 0; host < 2; ++host)
         for (const Action& action : members_[static_cast<size_t>(host)]->take_actions()) {
           more = true;
-          act(host, action);
+          perform(host, action);
         }
-      for (const Tell& tell : leader_.take_tells()) {
+      for (const Send& send : leader_.take_sends()) {
         more = true;
-        if (tell.host == silent_) continue;
-        const Status taken = members_[static_cast<size_t>(tell.host)]->take(tell.message, now_);
+        if (send.host == silent_) continue;
+        const Status taken =
+            members_[static_cast<size_t>(send.host)]->on_message(send.message, now_);
         EXPECT_TRUE(taken.ok()) << taken.to_string();
       }
     }
   }
-  void act(int host, const Action& action) {
+  void perform(int host, const Action& action) {
     const auto at = static_cast<size_t>(host);
-    if (const Tell* tell = std::get_if<Tell>(&action); tell != nullptr && host != silent_) {
-      const Status taken = leader_.take(host, tell->message, now_);
+    if (const Send* send = std::get_if<Send>(&action); send != nullptr && host != silent_) {
+      const Status taken = leader_.on_message(host, send->message, now_);
       EXPECT_TRUE(taken.ok()) << taken.to_string();
     }
     if (const Start* start = std::get_if<Start>(&action)) {
@@ -109,12 +111,12 @@ class AgreementTest : public ::testing::Test {
     }
     if (const Cancel* cancel = std::get_if<Cancel>(&action))
       if (starts_[at].contains(cancel->key.number))
-        members_[at]->finished(cancel->key, cancel->cause);
-    if (const End* end = std::get_if<End>(&action))
+        members_[at]->on_finished(cancel->key, cancel->cause);
+    if (const EndEpoch* end = std::get_if<EndEpoch>(&action))
       for (const auto& [number, agreement] : starts_[at])
-        if (!answers_[at].contains(number)) members_[at]->finished({0, number}, end->cause);
-    if (const Answer* answer = std::get_if<Answer>(&action))
-      answers_[at][answer->key.number] = answer->status;
+        if (!answers_[at].contains(number)) members_[at]->on_finished({0, number}, end->cause);
+    if (const Complete* complete = std::get_if<Complete>(&action))
+      answers_[at][complete->key.number] = complete->status;
   }
 
   const Roster roster_ = roster_of(4);
@@ -122,7 +124,7 @@ class AgreementTest : public ::testing::Test {
   std::vector<std::unique_ptr<Member>> members_;
   Leader leader_{roster_, hosts_, {}};
   TimePoint now_{};
-  int silent_ = -1;                         // A host that hears and says nothing.
+  int silent_ = -1;                         // A host that neither sends nor receives.
   std::map<uint64_t, uint64_t> starts_[2];  // By host: number, agreement.
   std::map<uint64_t, Strategies> strategies_[2];
   std::map<uint64_t, Status> answers_[2];

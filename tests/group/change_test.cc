@@ -1,5 +1,5 @@
-// The rules of Member and Leader one by one: who is gone, which strategies are in force, what is
-// not believed, and how much is sent ahead. Pure, without links or threads.
+// The rules of Member and Leader one by one: departures, changes of strategies, invalid messages;
+// and the budget for data sent ahead. Pure, without links or threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,10 +42,10 @@ TEST_F(AgreementTest, OfTwoWhoAreGoneTheFirstToldIsToBlameEverywhere) {
 
 TEST_F(AgreementTest, AGroupWithoutTheDeadGoesOn) {
   leave(3, unavailable("rank 3 died"));
-  for (const int host : {0, 1}) ASSERT_TRUE(members_[host]->make(77, {2, 0}).ok());
+  for (const int host : {0, 1}) ASSERT_TRUE(members_[host]->make_group(77, {2, 0}).ok());
   run();
-  members_[1]->arrive(77, 0, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
-  members_[0]->arrive(77, 1, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
+  members_[1]->on_call(77, 0, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
+  members_[0]->on_call(77, 1, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
   run();
   EXPECT_TRUE(started(0));
 }
@@ -68,13 +68,15 @@ TEST_F(AgreementTest, AChangeOfStrategiesIsInForceFromOneOperationOnEverywhere) 
 }
 
 TEST_F(AgreementTest, EveryLevelIsDecidedAndWhatIsAskedForIsKept) {
-  const Member& member = *members_[0];
   Signature signature = all_reduce_of(4);
   const Strategy central{StrategyKind::centralized, 0};
-  EXPECT_EQ(member.resolve(0, signature), (Strategies{central, {StrategyKind::ring, 0}}));
-  EXPECT_EQ(member.resolve(0, Signature()), (Strategies{central, central}));  // A barrier.
+  call_all(signature);
+  EXPECT_EQ(strategies_[0].at(0), (Strategies{central, {StrategyKind::ring, 0}}));
+  call_all(Signature());  // A barrier.
+  EXPECT_EQ(strategies_[0].at(1), (Strategies{central, central}));
   signature.strategies = {{StrategyKind::tree, 3}, {StrategyKind::ring}};
-  EXPECT_EQ(member.resolve(0, signature), signature.strategies);
+  call_all(signature);
+  EXPECT_EQ(strategies_[0].at(2), signature.strategies);
 }
 
 TEST_F(AgreementTest, WhatWasMeasuredDecidesForOperationsOfItsSizeAlone) {
@@ -95,7 +97,7 @@ TEST_F(AgreementTest, NoHostStartsPastItsFenceBeforeTheChangeIsAdopted) {
   EXPECT_EQ(starts_[0].size(), kFenceAhead);
 }
 
-// Each breaks one rule. Believed, it would be looked up where there is nothing.
+// Each breaks one rule and, if accepted, would be looked up where there is nothing.
 TEST_F(AgreementTest, ReportsThatMakeNoSenseAreRefused) {
   Report sound;  // Of host b, which has ranks 2 and 3.
   sound.key = {0, 7};
@@ -103,12 +105,12 @@ TEST_F(AgreementTest, ReportsThatMakeNoSenseAreRefused) {
   sound.phase = Report::Phase::gathering;
   sound.rank = 2;
   sound.signature = all_reduce_of(4);
-  EXPECT_TRUE(leader_.take(1, sound, now_).ok());
+  EXPECT_TRUE(leader_.on_message(1, sound, now_).ok());
   const auto refused = [&](const char* what, const auto& spoil) {
     Report report = sound;
     spoil(report);
-    EXPECT_EQ(leader_.take(1, report, now_).code(), Code::data_loss) << what;
-    EXPECT_THAT(leader_.take_tells(), IsEmpty()) << what;
+    EXPECT_EQ(leader_.on_message(1, report, now_).code(), Code::data_loss) << what;
+    EXPECT_THAT(leader_.take_sends(), IsEmpty()) << what;
   };
   for (const Members& members : {Members{0, 99}, {-1, 2}, {2, 2}, {0, 1}, {}})
     refused("no group, or one of others", [&](Report& report) {
@@ -136,12 +138,14 @@ TEST_F(AgreementTest, ReportsThatMakeNoSenseAreRefused) {
     });
 }
 
-// A peer's message is believed in nothing: each of these is refused.
+// Messages are untrusted: each of these is refused.
 TEST_F(AgreementTest, MessagesToTheLeaderThatMakeNoSenseAreRefused) {
-  const auto taken = [&](const Message& message) { return leader_.take(1, message, now_).ok(); };
+  const auto taken = [&](const Message& message) {
+    return leader_.on_message(1, message, now_).ok();
+  };
   EXPECT_FALSE(taken(Query{}));
   EXPECT_FALSE(taken(Abort{}));
-  for (const int rank : {-5, 0, 4}) EXPECT_FALSE(taken(Gone{rank, {}, {}})) << rank;
+  for (const int rank : {-5, 0, 4}) EXPECT_FALSE(taken(RankGone{rank, {}, {}})) << rank;
   for (const Members& members : {Members{}, {2, 2}, {2, 99}, {0, 1}})
     EXPECT_FALSE(taken(Announce{5, members}));
   EXPECT_FALSE(taken(Announce{0, {}}));
@@ -154,16 +158,18 @@ TEST_F(AgreementTest, MessagesToTheLeaderThatMakeNoSenseAreRefused) {
 TEST_F(AgreementTest, GroupsThatAreAnnouncedAreBounded) {
   const auto most = static_cast<uint32_t>(kGroupsMost * hosts_.size());
   for (uint32_t group = 1; group < most; ++group)
-    ASSERT_TRUE(leader_.take(1, Announce{group, {2}}, now_).ok()) << group;
-  EXPECT_FALSE(leader_.take(1, Announce{most, {2}}, now_).ok());
+    ASSERT_TRUE(leader_.on_message(1, Announce{group, {2}}, now_).ok()) << group;
+  EXPECT_FALSE(leader_.on_message(1, Announce{most, {2}}, now_).ok());
 }
 
 TEST_F(AgreementTest, MessagesToAMemberThatMakeNoSenseAreRefused) {
-  const auto taken = [&](const Message& message) { return members_[1]->take(message, now_).ok(); };
+  const auto taken = [&](const Message& message) {
+    return members_[1]->on_message(message, now_).ok();
+  };
   const Status cause = unavailable("it is gone");
   EXPECT_FALSE(taken(Report{}));
   EXPECT_FALSE(taken(Abort{}));
-  EXPECT_FALSE(taken(Gone{77, {}, {}}));
+  EXPECT_FALSE(taken(RankGone{77, {}, {}}));
   EXPECT_FALSE(taken(Query{{7, 0}, {0, 99}}));
   EXPECT_FALSE(taken(Fail{{7, 0}, {0, 99}, cause}));
   EXPECT_FALSE(taken(Fail{{0, 0}, {}, {}}));
@@ -180,44 +186,44 @@ TEST_F(AgreementTest, MessagesToAMemberThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(AgreementTest, ARankFarBehindEndsTheEpochAtANamedNumberOfFailures) {
-  for (uint64_t number = 0; number <= kFailedMost; ++number) {
+  for (uint64_t number = 0; number <= kFailuresMost; ++number) {
     ASSERT_TRUE(members_[1]->cause().ok());
     const Fail fail{{0, number}, {}, invalid_argument("nonsense")};
-    EXPECT_TRUE(members_[1]->take(fail, now_).ok());
+    EXPECT_TRUE(members_[1]->on_message(fail, now_).ok());
   }
   EXPECT_EQ(members_[1]->cause().code(), Code::resource_exhausted);
   EXPECT_EQ(members_[1]->pending(), 0u);
 }
 
-// ---- How much is sent ahead ----
+// ---- The budget for data sent ahead ----
 
 TEST(EarlyTest, WhatIsKnownToHaveStartedNeedsNoBudget) {
   EarlyBudget early(2, 100);
-  EXPECT_EQ(early.admit(1, {0, 5}, 60), EarlyBudget::Way::go);
-  EXPECT_EQ(early.admit(1, {0, 6}, 60), EarlyBudget::Way::ask);
-  EXPECT_EQ(early.admit(1, {0, 6}, 60), EarlyBudget::Way::wait);
-  EXPECT_FALSE(early.take_news());
-  early.known(1, {0, 6});
-  EXPECT_TRUE(early.take_news());
-  EXPECT_EQ(early.admit(1, {0, 6}, 1'000'000), EarlyBudget::Way::go);
-  EXPECT_EQ(early.admit(1, {0, 7}, 60), EarlyBudget::Way::ask);
-  early.over({0, 5});
-  EXPECT_TRUE(early.take_news());
-  EXPECT_EQ(early.admit(1, {0, 7}, 60), EarlyBudget::Way::go);
-  early.take_back(1, {0, 7}, 60);
-  EXPECT_EQ(early.admit(1, {0, 8}, 100), EarlyBudget::Way::go);
-  for (const uint64_t number : {6, 7, 8}) early.over({0, number});
+  EXPECT_EQ(early.admit(1, {0, 5}, 60), EarlyBudget::Admission::granted);
+  EXPECT_EQ(early.admit(1, {0, 6}, 60), EarlyBudget::Admission::wait_and_ask);
+  EXPECT_EQ(early.admit(1, {0, 6}, 60), EarlyBudget::Admission::wait);
+  EXPECT_FALSE(early.take_unblocked());
+  early.on_peer_started(1, {0, 6});
+  EXPECT_TRUE(early.take_unblocked());
+  EXPECT_EQ(early.admit(1, {0, 6}, 1'000'000), EarlyBudget::Admission::granted);
+  EXPECT_EQ(early.admit(1, {0, 7}, 60), EarlyBudget::Admission::wait_and_ask);
+  early.on_ended({0, 5});
+  EXPECT_TRUE(early.take_unblocked());
+  EXPECT_EQ(early.admit(1, {0, 7}, 60), EarlyBudget::Admission::granted);
+  early.refund(1, {0, 7}, 60);
+  EXPECT_EQ(early.admit(1, {0, 8}, 100), EarlyBudget::Admission::granted);
+  for (const uint64_t number : {6, 7, 8}) early.on_ended({0, number});
   EXPECT_EQ(early.size(), 0u);
 }
 
 TEST(EarlyTest, EachHostHasABudgetAndIsToldOnce) {
   EarlyBudget early(3, 100);
-  EXPECT_EQ(early.admit(1, {0, 5}, 100), EarlyBudget::Way::go);
-  EXPECT_EQ(early.admit(2, {0, 5}, 100), EarlyBudget::Way::go);
-  early.want(1, {0, 9});
-  early.want(2, {0, 9});
-  EXPECT_EQ(early.take_wanting({0, 9}), (std::set<int>{1, 2}));
-  EXPECT_TRUE(early.take_wanting({0, 9}).empty());
+  EXPECT_EQ(early.admit(1, {0, 5}, 100), EarlyBudget::Admission::granted);
+  EXPECT_EQ(early.admit(2, {0, 5}, 100), EarlyBudget::Admission::granted);
+  early.add_waiter(1, {0, 9});
+  early.add_waiter(2, {0, 9});
+  EXPECT_EQ(early.take_waiters({0, 9}), (std::set<int>{1, 2}));
+  EXPECT_TRUE(early.take_waiters({0, 9}).empty());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Hosts as threads: every collective, by value, over in-process and gRPC links.
+// Several hosts as threads: the values of every collective, over in-process and gRPC links.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -27,7 +27,7 @@ struct Shape {
   std::string transport = "local";
 };
 
-class WorldTest : public ::testing::TestWithParam<Shape> {
+class EpochTest : public ::testing::TestWithParam<Shape> {
  protected:
   static ClusterOptions options() {
     ClusterOptions options;
@@ -44,7 +44,7 @@ class WorldTest : public ::testing::TestWithParam<Shape> {
   Cluster cluster_{GetParam().ranks_per_host, options()};
 };
 
-TEST_P(WorldTest, EveryCollectiveUnderEveryPairOfStrategies) {
+TEST_P(EpochTest, EveryCollectiveUnderEveryPairOfStrategies) {
   uint32_t root = 0;
   for (const Collective collective : kAll)
     for (const Strategy& local : kStrategies)
@@ -58,7 +58,7 @@ TEST_P(WorldTest, EveryCollectiveUnderEveryPairOfStrategies) {
         }
 }
 
-TEST_P(WorldTest, EveryDtypeAndOp) {
+TEST_P(EpochTest, EveryDtypeAndOp) {
   for (int dtype = 0; dtype < kDtypes; ++dtype)
     for (int op = 0; op < kOps; ++op) {
       const auto type = static_cast<Dtype>(dtype);
@@ -76,7 +76,7 @@ TEST_P(WorldTest, EveryDtypeAndOp) {
     }
 }
 
-TEST_P(WorldTest, ManySlicesInPlace) {
+TEST_P(EpochTest, ManySlicesInPlace) {
   for (const Strategy& strategy : kStrategies) {
     Tensors tensors(cluster_,
                     {Collective::all_reduce, Dtype::f32, Op::sum, 300'001, 0, {strategy, strategy}},
@@ -86,7 +86,7 @@ TEST_P(WorldTest, ManySlicesInPlace) {
   }
 }
 
-TEST_P(WorldTest, ManySlicesOfBlocksAndRootedCollectives) {
+TEST_P(EpochTest, ManySlicesOfBlocksAndRootedCollectives) {
   const auto last = static_cast<uint32_t>(cluster_.size() - 1);
   for (const Collective collective : kAll) {
     Tensors tensors(
@@ -97,7 +97,7 @@ TEST_P(WorldTest, ManySlicesOfBlocksAndRootedCollectives) {
   }
 }
 
-TEST_P(WorldTest, ManyOperationsInFlightEndInOrderAndRight) {
+TEST_P(EpochTest, ManyOperationsInFlightEndInOrderAndRight) {
   constexpr int kOperations = 64;
   std::vector<std::unique_ptr<Tensors>> tensors;
   std::vector<std::future<Status>> futures;
@@ -118,7 +118,7 @@ TEST_P(WorldTest, ManyOperationsInFlightEndInOrderAndRight) {
   for (auto& tensor : tensors) tensor->check();
 }
 
-TEST_P(WorldTest, SixteenBitPartialSumsKeepTheirPrecision) {
+TEST_P(EpochTest, SixteenBitPartialSumsKeepTheirPrecision) {
   Tensors tensors(cluster_,
                   {Collective::all_reduce, Dtype::bf16, Op::sum, 5, 0, {tree(1), tree(1)}});
   for (int rank = 0; rank < cluster_.size(); ++rank)
@@ -134,7 +134,7 @@ TEST_P(WorldTest, SixteenBitPartialSumsKeepTheirPrecision) {
     EXPECT_EQ(testing::get(tensors.result(rank), Dtype::bf16, 4), rounded);
 }
 
-TEST_P(WorldTest, FloatSumsAreTheSameBitsOnEveryRankAndInEveryRun) {
+TEST_P(EpochTest, FloatSumsAreTheSameBitsOnEveryRankAndInEveryRun) {
   for (const Strategy& strategy : kStrategies) {
     std::vector<Bytes> first;
     for (int run = 0; run < 2; ++run) {
@@ -156,7 +156,7 @@ TEST_P(WorldTest, FloatSumsAreTheSameBitsOnEveryRankAndInEveryRun) {
   }
 }
 
-TEST_P(WorldTest, SubgroupsRunBesideTheWhole) {
+TEST_P(EpochTest, SubgroupsRunBesideTheWhole) {
   const auto size = static_cast<uint32_t>(std::min(2, cluster_.size()));
   std::vector<uint32_t> ranks = {static_cast<uint32_t>(cluster_.size() - 1), 0};
   ranks.resize(size);
@@ -183,7 +183,7 @@ TEST_P(WorldTest, SubgroupsRunBesideTheWhole) {
       ASSERT_EQ(testing::get(tensor, Dtype::i32, i), size == 1 ? i : 2.0 * i + 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, WorldTest,
+INSTANTIATE_TEST_SUITE_P(Shapes, EpochTest,
                          ::testing::Values(Shape{{1}}, Shape{{2}}, Shape{{4}}, Shape{{1, 1}},
                                            Shape{{2, 2}}, Shape{{3, 1}}, Shape{{1, 1, 1}},
                                            Shape{{2, 1, 3}}, Shape{{2, 2}, "grpc"},

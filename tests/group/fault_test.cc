@@ -1,4 +1,4 @@
-// What goes wrong among hosts, and what everyone is told: disagreement, absence, death, lost hosts,
+// Faults among hosts and the statuses of all ranks: disagreement, absence, death, lost hosts,
 // hostile frames.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ Signature all_reduce_of(uint64_t count) {
   return {Collective::all_reduce, Dtype::f32, Op::sum, count, 0, {}};
 }
 
-class WorldFaultTest : public ::testing::Test {
+class EpochFaultTest : public ::testing::Test {
  protected:
   Call call(uint64_t count, uint32_t timeout_ms = 0) {
     auto memory = std::make_shared<testing::Bytes>(count * 4);
@@ -45,7 +45,7 @@ class WorldFaultTest : public ::testing::Test {
   Cluster cluster_{{2, 2}};
 };
 
-TEST_F(WorldFaultTest, DisagreementIsTheSameErrorForAllAndTheGroupGoesOn) {
+TEST_F(EpochFaultTest, DisagreementIsTheSameErrorForAllAndTheGroupGoesOn) {
   const std::vector<Status> statuses =
       cluster_.all([&](int rank) { return call(rank == 2 ? 5 : 4); });
   for (const Status& status : statuses) {
@@ -57,7 +57,7 @@ TEST_F(WorldFaultTest, DisagreementIsTheSameErrorForAllAndTheGroupGoesOn) {
   expect_usable();
 }
 
-TEST_F(WorldFaultTest, LateCallersOfAFailedOperationGetItsFailure) {
+TEST_F(EpochFaultTest, LateCallersOfAFailedOperationGetItsFailure) {
   auto first = cluster_.submit(0, call(4, 600'000));
   auto second = cluster_.submit(3, call(5, 600'000));
   const Status status = first.get();
@@ -69,7 +69,7 @@ TEST_F(WorldFaultTest, LateCallersOfAFailedOperationGetItsFailure) {
   expect_usable();
 }
 
-TEST_F(WorldFaultTest, AnAbsentRankIsNamedAtTheDeadline) {
+TEST_F(EpochFaultTest, AnAbsentRankIsNamedAtTheDeadline) {
   std::vector<std::future<Status>> waiting;
   for (const int rank : {0, 1, 3}) waiting.push_back(cluster_.submit(rank, call(4, 100)));
   for (auto& future : waiting) {
@@ -82,7 +82,7 @@ TEST_F(WorldFaultTest, AnAbsentRankIsNamedAtTheDeadline) {
   expect_usable();
 }
 
-TEST_F(WorldFaultTest, ADeadRankFailsWhatItHadNotReachedAtOnce) {
+TEST_F(EpochFaultTest, ADeadRankFailsWhatItHadNotReachedAtOnce) {
   auto reached = cluster_.submit(3, call(4));
   std::vector<std::future<Status>> first, second;
   for (const int rank : {0, 1}) first.push_back(cluster_.submit(rank, call(4)));
@@ -99,9 +99,9 @@ TEST_F(WorldFaultTest, ADeadRankFailsWhatItHadNotReachedAtOnce) {
   EXPECT_EQ(cluster_.submit(2, call(4)).get().culprit().rank, 3);
 }
 
-// The first of the two fails alone; the other, whose host had not even made the group, gets the
-// same.
-TEST_F(WorldFaultTest, AFailureOfASubgroupWaitsForThoseWhoMakeItLater) {
+// The first rank's operation fails before the other rank's host has made the group; the other rank
+// gets the same status.
+TEST_F(EpochFaultTest, AFailureOfASubgroupWaitsForThoseWhoMakeItLater) {
   for (const std::vector<uint32_t>& ranks : {std::vector<uint32_t>{0, 2}, {3, 1}}) {
     std::vector<Status> statuses;
     for (const uint32_t member : ranks) {
@@ -120,7 +120,7 @@ TEST_F(WorldFaultTest, AFailureOfASubgroupWaitsForThoseWhoMakeItLater) {
   expect_usable();
 }
 
-TEST_F(WorldFaultTest, GroupsHaveNumbersOfTheirOwnAndALimit) {
+TEST_F(EpochFaultTest, GroupsHaveNumbersOfTheirOwnAndALimit) {
   std::set<uint32_t> numbers = {0};
   uint32_t made = 1;
   Status last;
@@ -136,15 +136,15 @@ TEST_F(WorldFaultTest, GroupsHaveNumbersOfTheirOwnAndALimit) {
   expect_usable();
 }
 
-TEST_F(WorldFaultTest, ARankThatLeftIsSaidToHaveLeft) {
+TEST_F(EpochFaultTest, ARankThatLeftIsSaidToHaveLeft) {
   leave(1, {});
   const Status status = cluster_.submit(2, call(4)).get();
   EXPECT_EQ(status.code(), Code::unavailable);
   EXPECT_THAT(status.message(), HasSubstr("rank 1 (host a, pid 1001) left"));
 }
 
-// A rank that goes because another went comes after it, at the host that tells of both.
-TEST_F(WorldFaultTest, TheLeaderListsDeparturesInTheirOrder) {
+// A rank that leaves because another one died is listed after it on the leader's host.
+TEST_F(EpochFaultTest, TheLeaderListsDeparturesInTheirOrder) {
   const auto departures = [this] {
     std::vector<int> ranks;
     cluster_.hosts[0]->run([&] { ranks = cluster_.hosts[0]->epoch->departures(); });
@@ -160,7 +160,7 @@ TEST_F(WorldFaultTest, TheLeaderListsDeparturesInTheirOrder) {
   EXPECT_THAT(departures(), ::testing::ElementsAre(3, 0, 2));
 }
 
-TEST_F(WorldFaultTest, ALostHostEndsTheEpochForAllByName) {
+TEST_F(EpochFaultTest, ALostHostEndsTheEpochForAllByName) {
   auto waiting = cluster_.submit(0, call(4));
   cluster_.hosts[1]->transport.reset();
   const Status status = waiting.get();
@@ -171,7 +171,7 @@ TEST_F(WorldFaultTest, ALostHostEndsTheEpochForAllByName) {
   EXPECT_EQ(cluster_.submit(2, call(4)).get().code(), Code::unavailable);
 }
 
-TEST_F(WorldFaultTest, AnAbortIsToldToEveryHostOnceAndToWhoeverUsesTheWorld) {
+TEST_F(EpochFaultTest, AnAbortIsToldToEveryHostOnceAndToWhoeverUsesTheEpoch) {
   auto waiting = cluster_.submit(0, call(4));
   const Status cause = unavailable("host b was stopped", {2, "b"});
   cluster_.hosts[1]->run([&] { cluster_.hosts[1]->epoch->abort(cause); });
@@ -181,7 +181,7 @@ TEST_F(WorldFaultTest, AnAbortIsToldToEveryHostOnceAndToWhoeverUsesTheWorld) {
     host->run([&] { EXPECT_EQ(host->ends, std::vector<Status>{cause}); });
 }
 
-TEST_F(WorldFaultTest, ACallOutOfOrderIsRefusedAndChangesNothing) {
+TEST_F(EpochFaultTest, ACallOutOfOrderIsRefusedAndChangesNothing) {
   expect_usable();
   const Status status = cluster_.submit_as_numbered(1, call(4)).get();
   EXPECT_EQ(status.code(), Code::invalid_argument);
@@ -190,7 +190,7 @@ TEST_F(WorldFaultTest, ACallOutOfOrderIsRefusedAndChangesNothing) {
   expect_usable();
 }
 
-TEST_F(WorldFaultTest, HostsThatWaitForEachOtherByDifferentRootsAreToldSoon) {
+TEST_F(EpochFaultTest, HostsThatWaitForEachOtherByDifferentRootsAreToldSoon) {
   std::vector<Status> statuses = cluster_.all([&](int rank) {
     Call asked = call(4, 60'000);
     asked.signature.collective = Collective::broadcast;
@@ -212,7 +212,7 @@ const Signature kNext = {Collective::all_reduce,
                          0,
                          {{StrategyKind::centralized, 0}, {StrategyKind::centralized, 0}}};
 
-// A frame of host b (rank 1) that breaks the rules in the `kind`-th way.
+// A frame of host b (rank 1) that is invalid in the `kind`-th way.
 Outgoing hostile_data(int kind) {
   static const testing::Bytes bytes(12, std::byte{0xff});
   Outgoing frame;
@@ -244,8 +244,8 @@ Outgoing hostile_control(int kind) {
   return control_frame(1, batch);
 }
 
-// A peer's bytes: each of these frames must end the epoch, by name, and never the process. (1: of a
-// group that nobody has made, and more than is kept of such.)
+// Each of these frames must end the epoch, by name, and never the process. (1: a frame of a group
+// that no rank has made, beyond the limit of such frames.)
 class HostileFrameTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(HostileFrameTest, EndsTheEpochByNameAndNothingElse) {
@@ -276,9 +276,9 @@ TEST_P(HostileFrameTest, EndsTheEpochByNameAndNothingElse) {
 
 INSTANTIATE_TEST_SUITE_P(Frames, HostileFrameTest, ::testing::Range(0, 14));
 
-// A frame of another agreement is somebody's disagreement: nothing of it is used, and where the
-// others agree without it, it may come too late to matter. By the rank that calls first: host b's
-// word can be held against its data only where b has started the operation when it is asked.
+// A frame with another agreement is never used, and may come too late to matter. The parameter is
+// the rank that calls first: the leader can hold host b's answer against its data only if b has
+// started the operation when it is asked.
 class AgreementFrameTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(AgreementFrameTest, AFrameOfAnotherAgreementIsNeverUsed) {
@@ -319,7 +319,7 @@ TEST_P(AgreementFrameTest, AFrameOfAnotherAgreementIsNeverUsed) {
 
 INSTANTIATE_TEST_SUITE_P(FirstCaller, AgreementFrameTest, ::testing::Range(0, 2));
 
-TEST(DoorTest, ALinkWithoutTheSecretIsTurnedAway) {
+TEST(LinkRouterTest, ALinkWithoutTheSecretIsTurnedAway) {
   Cluster cluster({1, 1});
   for (const LinkHello& hello :
        {LinkHello{"demo", 1, "b", "guess"}, LinkHello{"demo", 1, "b", ""},

@@ -1,9 +1,8 @@
-// The rules of Member and Leader one by one: who agrees, who does not, who is late; and how `auto`
-// chooses. Pure, without links or threads.
+// The rules of Member and Leader one by one: who agrees, who does not, who is late. Pure, without
+// links or threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/tuning/tuning.h"
 #include "proto/board.h"
 #include "tests/group/agreement.h"
 
@@ -129,7 +128,7 @@ TEST_F(AgreementTest, ARefusedRequestFailsTheOperationForAll) {
   EXPECT_EQ(told(0), refused);
 }
 
-// A host's words are not believed: of an operation that nobody knows it says that it met another.
+// Reports are untrusted: this one claims a mismatch in an operation that no rank has called.
 TEST_F(AgreementTest, ADisagreementAboutNothingBlamesNobody) {
   Report mismatch;
   mismatch.key = {0, 7};
@@ -137,10 +136,10 @@ TEST_F(AgreementTest, ADisagreementAboutNothingBlamesNobody) {
   mismatch.phase = Report::Phase::started;
   mismatch.rank = 2;
   mismatch.peer = 0;
-  EXPECT_TRUE(leader_.take(1, mismatch, now_).ok());
+  EXPECT_TRUE(leader_.on_message(1, mismatch, now_).ok());
   Report answer;
   answer.key = mismatch.key;
-  EXPECT_TRUE(leader_.take(1, answer, now_).ok());
+  EXPECT_TRUE(leader_.on_message(1, answer, now_).ok());
   run();
   for (uint64_t number = 0; number < 7; ++number) {
     call_all(all_reduce_of(4));
@@ -151,10 +150,10 @@ TEST_F(AgreementTest, ADisagreementAboutNothingBlamesNobody) {
   EXPECT_EQ(told(7).culprit(), Culprit());
 }
 
-// What hosts that wait tell the leader.
+// The leader's comparison of `waiting` reports.
 class ComparisonTest : public AgreementTest {
  protected:
-  // That host waits for an operation that its ranks have called with so many elements.
+  // The host reports that its ranks wait for an operation of that many elements.
   void wait(int host, uint64_t number, uint64_t count) {
     Report report;
     report.key = {0, number};
@@ -162,19 +161,19 @@ class ComparisonTest : public AgreementTest {
     report.phase = Report::Phase::gathering;
     report.rank = host == 0 ? 0 : 2;
     report.signature = all_reduce_of(count);
-    EXPECT_TRUE(leader_.take(host, report, now_).ok());
+    EXPECT_TRUE(leader_.on_message(host, report, now_).ok());
   }
-  // The operations that have failed since.
+  // The operations that have failed since the last call.
   std::vector<uint64_t> failed() {
     std::vector<uint64_t> numbers;
-    for (const Tell& tell : leader_.take_tells())
-      if (const Fail* fail = std::get_if<Fail>(&tell.message); fail != nullptr && tell.host == 0)
+    for (const Send& send : leader_.take_sends())
+      if (const Fail* fail = std::get_if<Fail>(&send.message); fail != nullptr && send.host == 0)
         numbers.push_back(fail->key.number);
     return numbers;
   }
 };
 
-// Whoever waited first is forgotten first, whatever the operations' numbers.
+// The oldest report is dropped first, whatever the operations' numbers.
 TEST_F(ComparisonTest, WhatIsComparedMakesRoomByItsAge) {
   for (uint64_t number = 1; number <= kComparedMost; ++number) wait(0, number, 4);
   wait(0, 0, 4);                  // Number 1 makes room.
@@ -187,37 +186,37 @@ TEST_F(ComparisonTest, WhatIsComparedMakesRoomByItsAge) {
   EXPECT_THAT(failed(), IsEmpty()) << "these were forgotten";
 }
 
-// It has its verdict: another would be of no use, and what is kept of it would keep others out.
+// A failed operation needs no second status, and its report would take the room of others.
 TEST_F(ComparisonTest, WhatHasFailedIsComparedNoMore) {
   wait(0, 0, 4);
   Report refusal;
   refusal.key = {0, 0};
   refusal.reason = Report::Reason::refusal;
   refusal.status = invalid_argument("rank 2 asked for nonsense");
-  EXPECT_TRUE(leader_.take(1, refusal, now_).ok());
+  EXPECT_TRUE(leader_.on_message(1, refusal, now_).ok());
   EXPECT_THAT(failed(), ElementsAre(0));
   wait(1, 0, 5);
   EXPECT_THAT(failed(), IsEmpty());
 }
 
-// Links may still send from the ranks' memory.
+// Links may still read the ranks' memory when the epoch ends.
 TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
   Member& member = *members_[0];
   for (const int rank : {0, 1})
-    member.arrive(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
-  member.arrive(0, 0, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+    member.on_call(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+  member.on_call(0, 0, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
   member.abort(unavailable("host b was lost"));
   std::vector<Key> answered;
   const auto look = [&] {
     for (const Action& action : member.take_actions())
-      if (const Answer* answer = std::get_if<Answer>(&action)) {
-        answered.push_back(answer->key);
-        EXPECT_EQ(answer->status, unavailable("host b was lost"));
+      if (const Complete* complete = std::get_if<Complete>(&action)) {
+        answered.push_back(complete->key);
+        EXPECT_EQ(complete->status, unavailable("host b was lost"));
       }
   };
   look();
   EXPECT_EQ(answered, (std::vector<Key>{{0, 1}})) << "what has not started";
-  member.finished({0, 0}, aborted("a link was cut"));
+  member.on_finished({0, 0}, aborted("a link was cut"));
   look();
   EXPECT_EQ(answered, (std::vector<Key>{{0, 1}, {0, 0}}));
 }
@@ -225,41 +224,41 @@ TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
 TEST_F(AgreementTest, WhatTheEngineFailsEndsTheEpochAndIsAnswered) {
   Member& member = *members_[0];
   for (const int rank : {0, 1})
-    member.arrive(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+    member.on_call(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
   member.take_actions();
   const Status broken = unavailable("host b was lost", {2, "b"});
-  member.finished({0, 0}, broken);
+  member.on_finished({0, 0}, broken);
   EXPECT_EQ(member.cause(), broken);
-  std::vector<Answer> answers;
+  std::vector<Complete> answers;
   for (const Action& action : member.take_actions())
-    if (const Answer* answer = std::get_if<Answer>(&action)) answers.push_back(*answer);
+    if (const Complete* complete = std::get_if<Complete>(&action)) answers.push_back(*complete);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].key, (Key{0, 0}));
   EXPECT_EQ(answers[0].status, broken);
 }
 
-// Its links wait for a receiver that has stopped: it could keep the ranks' memory for ever.
+// A receiver that has stopped would keep the links, and so the ranks' memory, for ever.
 TEST_F(AgreementTest, WhatFailedAndIsNotLetGoEndsTheEpochSoonAfterItsDeadline) {
   for (const int rank : {0, 1}) call(rank, all_reduce_of(4));
   for (const int rank : {2, 3}) call(rank, all_reduce_of(5));
-  members_[1]->mismatched({0, 0}, 0);
+  members_[1]->on_mismatch({0, 0}, 0);
   Member& member = *members_[0];
-  ASSERT_TRUE(member.take(Fail{{0, 0}, {}, failed_precondition("they disagree")}, now_).ok());
-  const std::optional<TimePoint> wake = member.next_wake();
+  ASSERT_TRUE(member.on_message(Fail{{0, 0}, {}, failed_precondition("they disagree")}, now_).ok());
+  const std::optional<TimePoint> wake = member.next_timer();
   ASSERT_TRUE(wake.has_value());
   EXPECT_LE(*wake, now_ + Millis(1000 + 400));
-  member.expire(*wake - Millis(1));
+  member.on_time(*wake - Millis(1));
   EXPECT_TRUE(member.cause().ok());
-  member.expire(*wake);
+  member.on_time(*wake);
   EXPECT_TRUE(member.cause().ok()) << "the failure may have come just now: links get a moment";
-  member.expire(*wake + kLook);
+  member.on_time(*wake + kRecheck);
   EXPECT_EQ(member.cause(), failed_precondition("they disagree"));
-  member.finished({0, 0}, aborted("a link was cut"));
+  member.on_finished({0, 0}, aborted("a link was cut"));
   bool answered = false;
   for (const Action& action : member.take_actions())
-    if (const Answer* answer = std::get_if<Answer>(&action)) {
+    if (const Complete* complete = std::get_if<Complete>(&action)) {
       answered = true;
-      EXPECT_EQ(answer->status, failed_precondition("they disagree"));
+      EXPECT_EQ(complete->status, failed_precondition("they disagree"));
     }
   EXPECT_TRUE(answered);
 }
@@ -267,7 +266,7 @@ TEST_F(AgreementTest, WhatFailedAndIsNotLetGoEndsTheEpochSoonAfterItsDeadline) {
 TEST_F(AgreementTest, TheEarliestDeadlineNamesWhoIsMissingOnEveryHost) {
   call(0, all_reduce_of(4), 1000);
   call(2, all_reduce_of(4), 500);
-  EXPECT_EQ(members_[1]->next_wake(), now_ + kCompareAfter);
+  EXPECT_EQ(members_[1]->next_timer(), now_ + kCompareAfter);
   pass(499);
   EXPECT_FALSE(answers_[1].contains(0));
   pass(1);
@@ -277,7 +276,7 @@ TEST_F(AgreementTest, TheEarliestDeadlineNamesWhoIsMissingOnEveryHost) {
   EXPECT_THAT(status.message(), HasSubstr("rank 1 (host a, pid 4701)"));
   EXPECT_THAT(status.message(), HasSubstr("rank 3 (host b, pid 4703)"));
   EXPECT_EQ(status.culprit(), (Culprit{1, "a"}));
-  EXPECT_FALSE(members_[1]->next_wake().has_value());
+  EXPECT_FALSE(members_[1]->next_timer().has_value());
   EXPECT_TRUE(members_[0]->cause().ok());
 }
 
@@ -330,26 +329,11 @@ TEST_F(AgreementTest, WhoLooksTooLateWasStoppedItselfAndLooksAgain) {
   silent_ = 1;
   pass(100);
   pass(900);
-  pass(1000);  // Far past kLeaderAnswers: a look,
+  pass(1000);  // Far past kLeaderTimeout: a look,
   pass(500);   // which ends late, hence another.
   EXPECT_TRUE(members_[1]->cause().ok());
   pass(20);
   EXPECT_EQ(members_[1]->cause().culprit(), (Culprit{0, "a"}));
-}
-
-TEST(CostModelTest, AutoIsDecidedByBytesAndNeverLeftOpen) {
-  const std::vector<std::vector<int>> hosts = {{0, 1}, {2, 3}, {4}, {5}, {6}, {7}, {8}, {9}};
-  const Strategies small = choose({}, Collective::all_reduce, 4, hosts);
-  const Strategies large = choose({}, Collective::all_reduce, uint64_t{256} << 20, hosts);
-  EXPECT_EQ(small.local.kind, StrategyKind::centralized);
-  EXPECT_NE(small.global.kind, StrategyKind::ring);
-  EXPECT_NE(small.global.kind, StrategyKind::automatic);
-  EXPECT_EQ(large.global.kind, StrategyKind::ring);
-}
-
-TEST(CostModelTest, WhatIsAskedForIsKept) {
-  const Strategies asked{{StrategyKind::tree, 3}, {StrategyKind::ring, 0}};
-  EXPECT_EQ(choose(asked, Collective::broadcast, 10, {{0}, {1}}), asked);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a simulated job must keep to, by what is known of its script and of what happened.
+// The checks of a simulated job against its script and its history.
 #include <algorithm>
 
 #include "tests/group/simulated_job.h"
@@ -12,7 +12,7 @@ std::string name(const Key& key) {
   return std::to_string(key.group) + "#" + std::to_string(key.number);
 }
 
-// Without the name of the collective, which is what the rank that is told called.
+// The status without the collective's name, which is that of the called rank's own call.
 std::string essence(const Status& status) {
   std::string text = status.to_string();
   const size_t during = text.find(" during "), number = text.find(" #", during);
@@ -26,10 +26,9 @@ std::string essence(const Status& status) {
 const HostPlan& host_plan(const Signature& signature, const Strategy& among,
                           const Communicator& group) {
   const Collective collective = signature.collective;
-  const int hosts = static_cast<int>(group.places().size());
+  const int hosts = static_cast<int>(group.hosts().size());
   const int home = group.host_of(static_cast<int>(signature.root));
-  const int root =
-      static_cast<int>(std::ranges::find(group.places(), home) - group.places().begin());
+  const int root = static_cast<int>(std::ranges::find(group.hosts(), home) - group.hosts().begin());
   static std::map<std::tuple<Collective, int, Strategy, int>, HostPlan> plans;
   HostPlan& made = plans[{collective, root, among, hosts}];
   if (!made.moves.empty()) return made;
@@ -52,7 +51,7 @@ const Members& Job::members(uint32_t group) const {
   return script_.groups[group == 0 ? 0 : group - 100];
 }
 
-// What a rank brings to a chunk: a number that no other sum of them has.
+// A rank's contribution to a chunk: random, so that every sum is unique.
 uint64_t Job::contribution(const Key& key, int rank, int chunk, int slice) const {
   return Random(key.group * 1'000'003 + key.number * 10'007 + static_cast<uint64_t>(rank) * 101 +
                 static_cast<uint64_t>(chunk) * 7 + static_cast<uint64_t>(slice))
@@ -140,7 +139,7 @@ void Job::check_verdict(const Key& key, const Truth& truth, const Status& status
     wrong(name(key) + " was late where nothing was: " + status.to_string());
 }
 
-// Who is blamed had not called when the first deadline passed, or its worker was stopped.
+// The blamed rank must not have called before the first deadline, or its worker was stopped.
 void Job::check_lateness(const Key& key, const Truth& truth, const Status& status) {
   Us first = Script::kNever;
   for (const auto& [rank, called] : truth.calls) first = std::min(first, called.deadline);
@@ -157,7 +156,7 @@ void Job::check_lateness(const Key& key, const Truth& truth, const Status& statu
   if (!absent && !stopped) wrong(name(key) + ": who is blamed had called: " + status.to_string());
 }
 
-// The epoch may end only where a worker was stopped or lost, or data moved too slowly.
+// The epoch may end only if a worker was stopped or lost, or data was too slow.
 void Job::check_end(const Status& cause) {
   const bool slow = cause.message().find(", waiting for ") != std::string::npos;
   if (script_.only_disagrees) return wrong("the epoch ended: " + cause.to_string());
@@ -169,7 +168,7 @@ void Job::check_end(const Status& cause) {
   if (!away) wrong("a worker is blamed that was never away: " + cause.to_string());
 }
 
-// ---- When all is over ----
+// ---- At the end ----
 
 void Job::check_rest() {
   if (now_ >= kLatestEnd) return wrong("it does not end");

@@ -1,5 +1,5 @@
-// An engine made of the real schedules and nothing else: the moves of one host run over messages
-// that carry a number where a real frame carries a tensor's slice.
+// Stands in for the engine of one host: runs the steps of the real schedules over messages that
+// carry a number in place of a tensor's slice.
 #pragma once
 
 #include <algorithm>
@@ -43,9 +43,9 @@ class Engine {
   struct Hooks {
     std::function<bool(int host, const Frame& frame)> send;  // False: not now.
     std::function<void(const Key& key, int from)> mismatch;
-    // An own contribution to a chunk.
+    // This host's contribution to a chunk.
     std::function<uint64_t(const Key& key, int chunk, int slice)> contribution;
-    // All slices have run; their values by slice, then chunk.
+    // All slices have run. `values`: by slice, then chunk.
     std::function<void(const Key& key, const std::vector<std::vector<uint64_t>>& values)> done;
   };
   Engine(Hooks hooks, int window) : hooks_(std::move(hooks)), window_(window) {}
@@ -78,7 +78,7 @@ class Engine {
     mail_.erase(key);
   }
 
-  // What ran, which a link may still send.
+  // Returns the operations that ran; a link may still send their data.
   std::vector<Key> abort() {
     std::vector<Key> lent;
     for (const auto& [key, run] : runs_) lent.push_back(key);
@@ -87,7 +87,7 @@ class Engine {
     return lent;
   }
 
-  // Runs what can, of each group's oldest operations.
+  // Runs each group's oldest operations as far as possible.
   void pump() {
     for (bool more = true; more;) {
       more = false;
@@ -108,7 +108,7 @@ class Engine {
     }
   }
 
-  std::pair<std::string, int> waiting(const Key& key) const {
+  std::pair<std::string, int> blocker(const Key& key) const {
     const auto found = runs_.find(key);
     if (found == runs_.end()) return {"its turn", -1};
     for (const int next : found->second.next) {
@@ -137,7 +137,7 @@ class Engine {
     return run.plan->moves[static_cast<size_t>(run.group->self_in_topology())];
   }
 
-  // True: nothing is left to do.
+  // Whether all steps are done.
   bool advance(const Key& key, Run& run) {
     bool all = true;
     for (int slice = 0; slice < kSlices; ++slice) {
@@ -154,7 +154,7 @@ class Engine {
   bool take_move(const Key& key, Run& run, int slice, const Move& move) {
     if (move.kind == StepKind::finish) return true;
     uint64_t& value = run.values[static_cast<size_t>(slice)][static_cast<size_t>(move.chunk)];
-    const auto& places = run.group->places();
+    const auto& places = run.group->hosts();
     const int peer = places[static_cast<size_t>(move.peer)];
     if (move.kind == StepKind::send || move.kind == StepKind::notify)
       return hooks_.send(peer, {key, places[static_cast<size_t>(run.group->self_in_topology())],

@@ -22,9 +22,9 @@ struct Describe {
   }
   std::string operator()(const Propose& m) const { return "Propose " + std::to_string(m.version); }
   std::string operator()(const Adopt& m) const { return "Adopt from " + std::to_string(m.from); }
-  std::string operator()(const Gone& m) const { return "Gone " + std::to_string(m.rank); }
+  std::string operator()(const RankGone& m) const { return "RankGone " + std::to_string(m.rank); }
   std::string operator()(const Abort& m) const { return "Abort " + m.cause.to_string(); }
-  std::string operator()(const Want& m) const { return "Want" + name(m.key); }
+  std::string operator()(const WantStarted& m) const { return "WantStarted" + name(m.key); }
   std::string operator()(const Started& m) const { return "Started" + name(m.key); }
   static std::string name(const Key& key) {
     return " " + std::to_string(key.group) + "#" + std::to_string(key.number);
@@ -53,7 +53,7 @@ Job::Job(const Script& script, uint64_t seed, const Tampering& tampering, bool t
     rules.automatic = [](Collective, uint64_t, const Communicator&) {
       return Strategy{StrategyKind::ring, 0};
     };
-    rules.waiting = [engine = host.engine.get()](const Key& key) { return engine->waiting(key); };
+    rules.blocker = [engine = host.engine.get()](const Key& key) { return engine->blocker(key); };
     host.member = std::make_unique<Member>(script.roster, homes_, static_cast<int>(index), rules);
     host.early = std::make_unique<EarlyBudget>(hosts_.size(), script.budget_frames);
     host.made.resize(script.groups.size());
@@ -125,7 +125,7 @@ void Job::call(int rank) {
   if (!here.member->cause().ok()) return;  // The epoch is over: it would join the next.
   const uint32_t group = Script::number(what.group);
   if (group != 0 && !here.made[what.group])
-    if (!here.member->make(group, script_.groups[what.group]).ok()) wrong("no group");
+    if (!here.member->make_group(group, script_.groups[what.group]).ok()) wrong("no group");
   here.made[what.group] = true;
   const int place = *here.member->find(group)->rank_of(rank);
   const Key key{group, here.member->next(group, place)};
@@ -135,8 +135,8 @@ void Job::call(int rank) {
   say(home, "rank " + std::to_string(rank) + " calls " + std::to_string(group) + "#" +
                 std::to_string(key.number) + " " + to_string(what.signature));
   if (mine.waits) state.waits = key;
-  here.member->arrive(group, place, {what.signature, what.invalid, time(deadline), what.timeout_ms},
-                      time(now_));
+  here.member->on_call(group, place,
+                       {what.signature, what.invalid, time(deadline), what.timeout_ms}, time(now_));
   if (!mine.waits) schedule_call(rank, now_);
 }
 
@@ -159,8 +159,8 @@ void Job::stop(const Script::Stop& stop) {
   for (int other = 0; other < static_cast<int>(hosts_.size()); ++other)
     if (other != stop.host)
       at(now_ + noticed + random_.below(20'000), other, [this, other, whose = stop.host] {
-        const bool missed = !host(other).member->lost(whose, unavailable("the link broke"));
-        if (!missed && host(other).leader) host(other).leader->departed(whose);
+        const bool missed = !host(other).member->on_lost(whose, unavailable("the link broke"));
+        if (!missed && host(other).leader) host(other).leader->on_host_departed(whose);
       });
 }
 
@@ -179,11 +179,11 @@ void Job::drain(int index) {
   while (wrong_.empty()) {
     for (Action& action : here.member->take_actions()) {
       if (tampering_.action && !tampering_.action(index, action)) continue;
-      std::visit([&](const auto& what) { act(index, what); }, action);
+      std::visit([&](const auto& what) { perform(index, what); }, action);
     }
     if (here.leader)
-      for (const Tell& tell : here.leader->take_tells()) deliver(0, tell.host, false, tell.message);
-    if (here.early->take_news()) here.engine->pump();
+      for (const Send& send : here.leader->take_sends()) deliver(0, send.host, false, send.message);
+    if (here.early->take_unblocked()) here.engine->pump();
     if (!here.member->has_actions()) break;
   }
   set_alarm(index);
@@ -191,9 +191,9 @@ void Job::drain(int index) {
 
 void Job::set_alarm(int index) {
   SimHost& here = host(index);
-  std::optional<TimePoint> next = here.member->next_wake();
+  std::optional<TimePoint> next = here.member->next_timer();
   if (here.leader)
-    if (const auto other = here.leader->next_wake(); other && (!next || *other < *next))
+    if (const auto other = here.leader->next_timer(); other && (!next || *other < *next))
       next = other;
   if (!next) return;
   const Us when =
@@ -203,12 +203,12 @@ void Job::set_alarm(int index) {
   at(std::max(when, now_), index, [this, index] {
     SimHost& here = host(index);
     here.wakes = Script::kNever;
-    here.member->expire(time(now_));
-    if (here.leader) here.leader->expire(time(now_));
+    here.member->on_time(time(now_));
+    if (here.leader) here.leader->on_time(time(now_));
   });
 }
 
-void Job::act(int index, const Tell& tell) { deliver(index, tell.host, true, tell.message); }
+void Job::perform(int index, const Send& send) { deliver(index, send.host, true, send.message); }
 
 // `up`: from a member to the leader.
 void Job::deliver(int from, int to, bool up, const Message& message) {
@@ -220,7 +220,7 @@ void Job::deliver(int from, int to, bool up, const Message& message) {
   post(from, to, false, [this, from, to, up, sent = std::move(sent)] { hear(from, to, up, sent); });
 }
 
-// In the order of the calls, for each channel.
+// Messages of one channel arrive in order.
 void Job::post(int from, int to, bool data, std::function<void()> run) {
   Us& busy = busy_[{from, to, data}];
   const int most = static_cast<int>(script_.link_delay_most);
@@ -230,12 +230,12 @@ void Job::post(int from, int to, bool data, std::function<void()> run) {
 
 void Job::hear(int from, int to, bool up, const Message& message) {
   SimHost& here = host(to);
-  const Status status =
-      up ? here.leader->take(from, message, time(now_)) : here.member->take(message, time(now_));
+  const Status status = up ? here.leader->on_message(from, message, time(now_))
+                           : here.member->on_message(message, time(now_));
   if (!status.ok()) wrong("a message was refused: " + status.to_string());
 }
 
-void Job::act(int index, const Start& start) {
+void Job::perform(int index, const Start& start) {
   SimHost& here = host(index);
   say(index, "starts" + Describe::name(start.key) + " by " + to_string(start.strategies));
   Truth& truth = truths_[start.key];
@@ -247,37 +247,37 @@ void Job::act(int index, const Start& start) {
     wrong("two hosts run" + Describe::name(start.key) + " by different strategies");
   truth.strategies = start.strategies;
   here.engine->start(start, group, host_plan(start.signature, start.strategies.global, group));
-  free_to_send(index, start.key);
+  notify_waiters(index, start.key);
   here.engine->pump();
 }
 
-void Job::act(int index, const Cancel& cancel) {
+void Job::perform(int index, const Cancel& cancel) {
   SimHost& here = host(index);
   say(index, "cancels" + Describe::name(cancel.key));
   const bool ran = here.engine->runs(cancel.key);
   here.engine->forget(cancel.key);
-  here.early->over(cancel.key);
-  free_to_send(index, cancel.key);
-  if (ran) here.member->finished(cancel.key, cancel.cause);
+  here.early->on_ended(cancel.key);
+  notify_waiters(index, cancel.key);
+  if (ran) here.member->on_finished(cancel.key, cancel.cause);
   here.engine->pump();
 }
 
-void Job::act(int index, const Answer& answer) {
-  if (lent_.contains({index, answer.key}))
-    wrong("ranks are told of" + Describe::name(answer.key) + " whose memory a link still reads");
-  const Communicator& group = *host(index).member->find(answer.key.group);
-  for (auto& [place, called] : truths_[answer.key].calls)
+void Job::perform(int index, const Complete& complete) {
+  if (lent_.contains({index, complete.key}))
+    wrong("ranks are told of" + Describe::name(complete.key) + " whose memory a link still reads");
+  const Communicator& group = *host(index).member->find(complete.key.group);
+  for (auto& [place, called] : truths_[complete.key].calls)
     if (group.host_of(place) == index && !called.end)
-      judge(index, answer.key, called, answer.status);
+      judge(index, complete.key, called, complete.status);
 }
 
-void Job::act(int index, const End& end) {
+void Job::perform(int index, const EndEpoch& end) {
   say(index, "ends the epoch: " + end.cause.to_string());
   for (const Key& key : host(index).engine->abort()) {
     lent_.insert({index, key});
     at(now_ + 1 + random_.below(2'000), index, [this, index, key, cause = end.cause] {
       lent_.erase({index, key});
-      host(index).member->finished(key, cause);
+      host(index).member->on_finished(key, cause);
     });
   }
   if (counts_.epochs_ended++ == 0) check_end(end.cause);
@@ -289,7 +289,7 @@ Engine::Hooks Job::hooks(int index) {
   Engine::Hooks hooks;
   hooks.send = [this, index](int to, const Frame& frame) { return send(index, to, frame); };
   hooks.mismatch = [this, index](const Key& key, int from) {
-    host(index).member->mismatched(key, from);
+    host(index).member->on_mismatch(key, from);
   };
   hooks.contribution = [this, index](const Key& key, int chunk, int slice) {
     const Communicator& group = *host(index).member->find(key.group);
@@ -303,39 +303,39 @@ Engine::Hooks Job::hooks(int index) {
 
 // The budget is in frames here.
 bool Job::send(int from, int to, const Frame& frame) {
-  const EarlyBudget::Way way = host(from).early->admit(to, frame.key, 1);
-  if (way == EarlyBudget::Way::ask) {
-    say(from, "wants" + Describe::name(frame.key));
+  const EarlyBudget::Admission admission = host(from).early->admit(to, frame.key, 1);
+  if (admission == EarlyBudget::Admission::wait_and_ask) {
+    say(from, "wants started" + Describe::name(frame.key));
     post(from, to, true, [this, from, to, key = frame.key] {
       SimHost& here = host(to);
-      here.early->want(from, key);
-      if (here.member->can_take(key)) free_to_send(to, key);
+      here.early->add_waiter(from, key);
+      if (here.member->accepts_data(key)) notify_waiters(to, key);
     });
   }
-  if (way != EarlyBudget::Way::go) return false;
+  if (admission != EarlyBudget::Admission::granted) return false;
   post(from, to, true, [this, to, frame] { hear(to, frame); });
   return true;
 }
 
-void Job::free_to_send(int index, const Key& key) {
-  for (const int to : host(index).early->take_wanting(key))
+void Job::notify_waiters(int index, const Key& key) {
+  for (const int to : host(index).early->take_waiters(key))
     post(index, to, true, [this, index, to, key] {
-      if (!host(to).member->is_over(key)) host(to).early->known(index, key);
+      if (!host(to).member->is_over(key)) host(to).early->on_peer_started(index, key);
     });
 }
 
 void Job::hear(int to, const Frame& frame) {
   SimHost& here = host(to);
   if (here.member->is_over(frame.key)) return;
-  here.early->known(frame.from, frame.key);
+  here.early->on_peer_started(frame.from, frame.key);
   here.engine->take(frame);
   here.engine->pump();
 }
 
 void Job::completed(int index, const Key& key, const std::vector<std::vector<uint64_t>>& values) {
   check_values(index, key, values);
-  host(index).early->over(key);
-  host(index).member->finished(key, {});
+  host(index).early->on_ended(key);
+  host(index).member->on_finished(key, {});
 }
 
 }  // namespace tutti::simulated

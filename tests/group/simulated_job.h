@@ -1,6 +1,6 @@
-// One job in simulated time: every host's Member, the Leader, and an engine over links that delay,
-// and that keep the order of each pair of hosts only. Follows a script and checks, all the way,
-// that what everybody is told is true.
+// One job in simulated time: every host's Member, the Leader, and a simulated engine, over links
+// that delay messages and keep the order per pair of hosts. Follows a script and checks all along
+// that what ranks are told is true.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@
 
 namespace tutti::simulated {
 
-// A fault that a test puts in, to see that it is found: changes what goes from host to host
-// (Messages), or what a member orders (Starts and so on). False: it is dropped.
+// A fault that a test injects to see that it is found: changes messages between hosts or a member's
+// actions. False: the message or action is dropped.
 struct Tampering {
   std::function<bool(int from, int to, Message& message)> message;
   std::function<bool(int host, Action& action)> action;
@@ -32,7 +32,7 @@ class Job {
   static constexpr Us kLatestEnd = 60'000'000;
 
   Job(const Script& script, uint64_t seed, const Tampering& tampering = {}, bool traces = false);
-  // Empty, or the first thing that is not as promised.
+  // Returns an empty string, or the first broken promise.
   std::string run();
   const std::vector<std::string>& trace() const { return trace_; }
   struct Counts {
@@ -50,8 +50,8 @@ class Job {
     std::unique_ptr<Engine> engine;
     std::unique_ptr<EarlyBudget> early;
     Us stopped_until = 0;
-    Us last_stop = -1;     // When it began, and
-    Us last_stop_end = 0;  // when it ended or will.
+    Us last_stop = -1;     // Begin of the last stop.
+    Us last_stop_end = 0;  // Its end, which may lie ahead.
     bool dead = false;
     bool was_stopped = false;
     Us wakes = Script::kNever;
@@ -104,16 +104,16 @@ class Job {
 
   // Hosts.
   void drain(int index);
-  void act(int index, const Tell& tell);
-  void act(int index, const Start& start);
-  void act(int index, const Cancel& cancel);
-  void act(int index, const Answer& answer);
-  void act(int index, const End& end);
+  void perform(int index, const Send& send);
+  void perform(int index, const Start& start);
+  void perform(int index, const Cancel& cancel);
+  void perform(int index, const Complete& complete);
+  void perform(int index, const EndEpoch& end);
   void deliver(int from, int to, bool up, const Message& message);
   void hear(int from, int to, bool up, const Message& message);
   bool send(int from, int to, const Frame& frame);
   void hear(int to, const Frame& frame);
-  void free_to_send(int index, const Key& key);
+  void notify_waiters(int index, const Key& key);
   void post(int from, int to, bool data, std::function<void()> run);
   void set_alarm(int index);
   Engine::Hooks hooks(int index);
@@ -139,7 +139,7 @@ class Job {
   std::vector<SimHost> hosts_;
   std::vector<RankState> ranks_;
   std::map<Key, Truth> truths_;
-  std::set<std::pair<int, Key>> lent_;  // Hosts, operations: aborted, and a link still sends.
+  std::set<std::pair<int, Key>> lent_;  // Hosts and aborted operations that a link still sends.
   std::priority_queue<Event> events_;
   std::map<Channel, Us> busy_;
   uint64_t order_ = 0;

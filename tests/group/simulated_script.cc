@@ -60,7 +60,7 @@ Signature draw_signature(Random& random) {
   return signature;
 }
 
-// Every group's calls keep their order; how the groups' calls mix may differ from rank to rank.
+// Shuffles calls of different groups per rank; each group's calls keep their order.
 void draw_calls(Random& random, Script& script) {
   std::vector<Script::Call> all;
   for (int i = random.between(1, 9); i > 0; --i) {
@@ -123,7 +123,7 @@ void spoil_call(Random& random, Script& script) {
   }
 }
 
-// It calls no more from somewhere on, and is silent, leaves or dies.
+// From some call on the rank makes no more, and is silent, leaves or dies.
 void end_rank(Random& random, Script& script) {
   const int which = random.below(static_cast<int>(script.ranks.size()));
   Script::Rank& rank = script.ranks[static_cast<size_t>(which)];
@@ -156,7 +156,7 @@ void change_strategy(Random& random, Script& script) {
   script.changes.push_back(change);
 }
 
-// Time enough for everybody, so that nothing is late.
+// Raises all time-outs so that nothing is late.
 void relax(Script& script) {
   for (Script::Rank& rank : script.ranks)
     for (Script::Call& call : rank.calls) call.timeout_ms = 10'000;

@@ -1,5 +1,5 @@
-// What happens in one simulated history, all of it drawn from its seed: the job, what every rank
-// calls and when, and what goes wrong.
+// The script of one simulated history, drawn from a seed: the job, every rank's calls and their
+// times, and the faults.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +36,15 @@ struct Script {
     size_t group = 0;  // Index in `groups`.
     Signature signature;
     Status invalid;
-    Us after = 0;  // The call before, or its end where `waits`.
+    Us after = 0;  // Since the call before, or since its end if `waits`.
     uint32_t timeout_ms = 0;
   };
   struct Rank {
     std::vector<Call> calls;
     bool waits = false;  // For the end of each call before the next.
-    bool goes = false;   // After its calls.
+    bool goes = false;   // Leaves or dies after its calls.
     Us goes_after = 0;
-    Status cause;  // Of that; OK: it leaves.
+    Status cause;  // OK: it leaves.
   };
   struct Stop {
     int host = 0;
@@ -70,7 +70,7 @@ struct Script {
   uint64_t budget_frames = 0;  // Of EarlyBudget.
   int window = 4;
   uint64_t fence_ahead = 0;
-  bool only_disagrees = false;  // Nothing worse happens: whatever all agree about must be OK.
+  bool only_disagrees = false;  // No other faults: operations on which all agree must end OK.
 
   static uint32_t number(size_t group) {
     return group == 0 ? 0 : 100 + static_cast<uint32_t>(group);

@@ -19,7 +19,7 @@ uint64_t number_from(const char* variable, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// The first seed at or after `from` whose history is not as promised, or nothing.
+// The first seed in [from, to) whose history breaks a promise, or nothing.
 std::optional<uint64_t> first_wrong(uint64_t from, uint64_t to, const Tampering& tampering,
                                     std::string& what, Job::Counts& sum) {
   for (uint64_t seed = from; seed < to; ++seed) {
@@ -63,14 +63,14 @@ TEST(GroupSimulationTest, RandomHistoriesKeepThePromises) {
   EXPECT_FALSE(seed) << trace_of(*seed);
 }
 
-// ---- Faults put in, to see that they are found ----
+// ---- Injected faults must be found ----
 
 struct Fault {
   const char* name;
   Tampering tampering;
 };
 
-// A change of one kind of message on its way.
+// Changes one kind of message on its way.
 template <class Kind>
 Tampering change(std::function<bool(int to, Kind& message)> how) {
   Tampering tampering;
@@ -107,8 +107,8 @@ bool tell_host_1_otherwise(int to, Fail& fail) {
   return true;
 }
 
-bool one_call_more(int, Gone& gone) {
-  for (auto& [group, bound] : gone.bounds) ++bound;
+bool one_call_more(int, RankGone& gone) {
+  for (auto& [group, bound] : gone.calls) ++bound;
   return true;
 }
 
@@ -119,8 +119,8 @@ const std::vector<Fault>& faults() {
       {"BlamesAnother", change<Fail>(blame_another)},
       {"TwoVerdicts", change<Fail>(tell_host_1_otherwise)},
       {"FailNotToHost1", change<Fail>([](int to, Fail&) { return to != 1; })},
-      {"GoneNotToHost1", change<Gone>([](int to, Gone&) { return to != 1; })},
-      {"OneCallMoreOfTheGone", change<Gone>(one_call_more)},
+      {"GoneNotToHost1", change<RankGone>([](int to, RankGone&) { return to != 1; })},
+      {"OneCallMoreOfTheGone", change<RankGone>(one_call_more)},
       {"FenceForgotten", change<Adopt>([](int to, Adopt& adopt) {
          adopt.from += to == 1;
          return true;
@@ -141,9 +141,9 @@ const std::vector<Fault>& faults() {
          return true;
        })},
       {"CancelForgotten", order<Cancel>([](int, Cancel&) { return false; })},
-      {"AnswersForgotten", order<Answer>([](int host, Answer&) { return host != 1; })},
-      {"OkForAll", order<Answer>([](int, Answer& answer) {
-         answer.status = {};
+      {"AnswersForgotten", order<Complete>([](int host, Complete&) { return host != 1; })},
+      {"OkForAll", order<Complete>([](int, Complete& complete) {
+         complete.status = {};
          return true;
        })},
   };

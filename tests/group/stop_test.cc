@@ -1,5 +1,5 @@
-// Workers that stop, and others that must not wait for them; windows and budgets that must not
-// stop anybody.
+// Workers that stop and must not block the others, and budgets and changes that must not block
+// anything.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ Signature all_reduce_of(uint64_t count) {
   return {Collective::all_reduce, Dtype::f32, Op::sum, count, 0, {}};
 }
 
-// Keeps a host's worker from doing anything, as a stopped process.
+// Blocks a host's loop thread, like a stopped process.
 class Stopped {
  public:
   explicit Stopped(ClusterHost& host) {
@@ -67,8 +67,8 @@ TEST_P(StopTest, TheStoppedWorkerIsBlamedSoonAfterTheDeadlineAndNobodyElse) {
 
 INSTANTIATE_TEST_SUITE_P(Hosts, StopTest, ::testing::Range(0, 3));
 
-// A worker that is stopped reads nothing more, so links go on borrowing the ranks' memory. Whoever
-// waits when the epoch ends is told soon all the same, and not when a silence is noticed.
+// A stopped worker reads nothing, so links keep borrowing the ranks' memory. When the epoch ends,
+// its calls must end soon all the same, long before the silence of a link is noticed.
 TEST(CutTest, AnEpochThatEndsDoesNotWaitForLinksThatAreStuck) {
   ClusterOptions options;
   options.transport = "tcp";
@@ -90,7 +90,7 @@ TEST(CutTest, AnEpochThatEndsDoesNotWaitForLinksThatAreStuck) {
   EXPECT_EQ(end.get(), cause);
 }
 
-// Sockets are full of a tensor whose receiver has stopped; its sender's memory is in them.
+// The receiver of a large tensor has stopped while the sockets are full of it.
 TEST(StoppedReceiverTest, IsBlamedSoonAfterTheDeadlineOfALargeTensor) {
   constexpr Millis kTimeout{1000};
   ClusterOptions options;
@@ -112,7 +112,7 @@ TEST(StoppedReceiverTest, IsBlamedSoonAfterTheDeadlineOfALargeTensor) {
   EXPECT_LT(Clock::now() - before, kTimeout + Millis(3000));
 }
 
-// Of group 1 and 2, the same two ranks, the hosts start operations in opposite orders.
+// Two groups of the same two ranks, whose hosts start operations in opposite orders.
 TEST(BudgetTest, TwoGroupsInOppositeOrdersDoNotWaitForEachOther) {
   ClusterOptions options;
   options.epoch.early_bytes = 100'000;
@@ -149,7 +149,7 @@ TEST(BudgetTest, TwoGroupsInOppositeOrdersDoNotWaitForEachOther) {
   for (const auto& tensor : tensors) tensor->check();
 }
 
-// What is kept for a group that this host makes later.
+// Frames of a group that this host makes later are kept.
 TEST(BudgetTest, DataOfAGroupThatComesBeforeItIsMadeIsKept) {
   Cluster cluster({1, 1});
   Tensors tensors(cluster, all_reduce_of(1000));
@@ -188,7 +188,7 @@ TEST(ChangeTest, StrategiesChangeInTheMiddleOfAThousandOperations) {
   for (const auto& tensor : tensors) tensor->check();
 }
 
-// While all agree, hosts say nothing to each other but data.
+// While all ranks agree, hosts exchange data frames only.
 TEST(SilenceTest, AThousandOperationsTakeTheirDataFramesAndFewMore) {
   const Strategies central{{StrategyKind::centralized, 0}, {StrategyKind::centralized, 0}};
   const Signature sum{Collective::all_reduce, Dtype::f32, Op::sum, 1000, 0, central};

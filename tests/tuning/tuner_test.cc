@@ -1,4 +1,4 @@
-// The cost model and what `auto` makes of it, with times as numbers.
+// The tuner's choices by predictions, and by measurements that the test passes.
 #include "daemon/tuning/tuner.h"
 
 #include <gmock/gmock.h>
@@ -12,110 +12,34 @@ constexpr Strategy kRing{StrategyKind::ring};
 constexpr Strategy tree(uint32_t arity) { return {StrategyKind::tree, arity}; }
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-double us_of(const Work& work, const Strategy& strategy, const LinkCost& link,
-             const HostCost& host = {}) {
-  return predict(work, traffic_of(work.collective, strategy, work.hosts), link, host).us;
+TEST(KeepsBits, WhereNothingIsRoundedOrTwoAreAdded) {
+  Signature signature{Collective::all_reduce, Dtype::f32, Op::sum, 1, 0, {}};
+  EXPECT_TRUE(keeps_bits(signature, 2));
+  EXPECT_FALSE(keeps_bits(signature, 3));
+  signature.op = Op::max;
+  EXPECT_FALSE(keeps_bits(signature, 2));
+  signature.dtype = Dtype::i32;
+  EXPECT_TRUE(keeps_bits(signature, 3));
+  signature = {Collective::all_gather, Dtype::f32, Op::sum, 1, 0, {}};
+  EXPECT_TRUE(keeps_bits(signature, 64));
 }
-
-// A host whose own work costs nothing: what is left can be counted.
-constexpr HostCost kNoHost{0, 0, 0, 0};
-
-TEST(Predict, CountsTheMessagesOfASmallTensor) {
-  const LinkCost link{10, 0};
-  EXPECT_DOUBLE_EQ(us_of({Collective::all_reduce, 4, 8, 8}, kCentral, link, kNoHost), 20);
-  EXPECT_DOUBLE_EQ(us_of({Collective::all_reduce, 4, 8, 8}, tree(2), link, kNoHost), 60);
-  EXPECT_DOUBLE_EQ(us_of({Collective::all_reduce, 4, 8, 8}, kRing, link, kNoHost), 140);
-  EXPECT_DOUBLE_EQ(us_of({Collective::broadcast, 4, 8, 8}, kCentral, link, kNoHost), 10 + 10)
-      << "that all are ready, and the tensor";
-  EXPECT_DOUBLE_EQ(us_of({Collective::barrier, 0, 1, 4}, kCentral, link, kNoHost), 0);
-}
-
-TEST(Predict, TheStartIsTwoMessagesAndTheTrainersHops) {
-  HostCost host = kNoHost;
-  host.hop_us = 3;
-  const auto start_us = [&](int hosts) {
-    const Work work{Collective::all_reduce, 4, hosts, hosts};
-    return predict(work, traffic_of(work.collective, kCentral, hosts), {10, 0}, host).start_us;
-  };
-  EXPECT_DOUBLE_EQ(start_us(8), 26);
-  EXPECT_DOUBLE_EQ(start_us(1), 6);
-}
-
-TEST(Predict, CountsTheBytesOfALargeTensor) {
-  const LinkCost link{0, 0.001};
-  const auto us = [&](const Strategy& strategy) {
-    return us_of({Collective::all_reduce, 256 * kMiB, 4, 4}, strategy, link, kNoHost);
-  };
-  const double tensor_us = 256 * kMiB * 0.001;
-  EXPECT_NEAR(us(kRing), 1.5 * tensor_us, 0.01 * tensor_us);   // 2 (n-1) / n.
-  EXPECT_NEAR(us(kCentral), 3 * tensor_us, 0.02 * tensor_us);  // The root takes in three.
-  EXPECT_NEAR(us(tree(1)), 2 * tensor_us, 0.02 * tensor_us);   // The chain's inner hosts send two.
-}
-
-TEST(Predict, HostsOfOneMachineShareItsCores) {
-  HostCost host = kNoHost;
-  host.frame_us = 10;
-  const LinkCost link{0, 0};
-  Work work{Collective::all_reduce, 4, 4, 4};
-  // A frame is made and taken: 6 of the star's, 24 of the ring's.
-  EXPECT_DOUBLE_EQ(us_of(work, kRing, link, host), 6 * 10);
-  work.hosts_a_core = 2;
-  EXPECT_DOUBLE_EQ(us_of(work, kCentral, link, host), 6 * 2 * 10 / 2.0);
-  EXPECT_DOUBLE_EQ(us_of(work, kRing, link, host), 24 * 2 * 10 / 2.0);
-}
-
-TEST(Predict, BlocksCountWhole) {
-  const LinkCost link{0, 0.001};
-  // A block of 1 MiB from each of 8 ranks on 4 hosts: every host takes in six.
-  const Prediction ring = predict({Collective::all_gather, kMiB, 4, 8},
-                                  traffic_of(Collective::all_gather, kRing, 4), link, kNoHost);
-  EXPECT_EQ(ring.sent_bytes, 6 * kMiB);
-  EXPECT_NEAR(ring.us, 6 * kMiB * 0.001, 1);
-}
-
-TEST(Predict, TheWorkersThreadCanBeTheLimit) {
-  HostCost host = kNoHost;
-  host.copy_byte_us = 0.01;
-  const Work work{Collective::all_reduce, 256 * kMiB, 2, 2};
-  const double both_ways = 2 * 256 * kMiB * 0.01;
-  EXPECT_NEAR(us_of(work, kRing, {0, 0.0001}, host), both_ways, 0.05 * both_ways);
-}
-
-TEST(Predict, ThousandsOfHostsCostNoTimeWorthNaming) {
-  const Work work{Collective::all_reduce, 1024 * kMiB, 4096, 8 * 4096};
-  const LinkCost link{50, 0.00008};
-  EXPECT_LT(us_of(work, tree(2), link), us_of(work, kCentral, link));
-  EXPECT_GT(us_of(work, kRing, link), 2 * 4095 * 50);
-}
-
-TEST(Candidates, AreThoseThatDiffer) {
-  using ::testing::ElementsAre;
-  EXPECT_THAT(candidates(Collective::all_reduce, 1), ElementsAre(kCentral));
-  EXPECT_THAT(candidates(Collective::all_reduce, 2), ElementsAre(kCentral, kRing));
-  EXPECT_THAT(candidates(Collective::all_reduce, 4),
-              ElementsAre(tree(2), tree(1), kCentral, kRing));
-  EXPECT_THAT(candidates(Collective::broadcast, 8),
-              ElementsAre(tree(2), tree(4), tree(1), kCentral));
-}
-
-// ---- The tuner ----
 
 class TunerTest : public ::testing::Test {
  protected:
   static constexpr auto kCollective = Collective::all_reduce;
 
   Strategy choose(bool may_try = false) {
-    return tuner_.choose({party_, kCollective, bytes_}, may_try);
+    return tuner_.choose({host_set_, kCollective, bytes_}, may_try);
   }
   void observe(const Strategy& strategy, double us) {
-    tuner_.observe({party_, kCollective, bytes_}, strategy, us);
+    tuner_.observe({host_set_, kCollective, bytes_}, strategy, us);
   }
-  // As many operations of each, in turn, as are believed.
+  // Observes enough operations of each strategy, in turn.
   void measure(const std::vector<std::pair<Strategy, double>>& times) {
     for (uint64_t i = 0; i <= Tuner::kEnough; ++i)
       for (const auto& [strategy, us] : times) observe(strategy, us);
   }
-  // Operations until the choice is `strategy`; -1: not within a thousand.
+  // The number of operations until the choice is `strategy`; -1: more than a thousand.
   int operations_until(const Strategy& strategy) {
     for (int i = 1; i <= 1000; ++i)
       if (choose() == strategy) return i;
@@ -128,7 +52,7 @@ class TunerTest : public ::testing::Test {
   }
 
   Tuner tuner_;
-  const int party_ = tuner_.host_set({{"a", "b", "c", "d"}, 4});
+  const int host_set_ = tuner_.host_set({{"a", "b", "c", "d"}, 4});
   uint64_t bytes_ = 64 * kMiB;
 };
 
@@ -139,9 +63,9 @@ TEST_F(TunerTest, BeginsWithThePrediction) {
 }
 
 TEST_F(TunerTest, OnePartyHasOneNumber) {
-  EXPECT_EQ(tuner_.host_set({{"a", "b", "c", "d"}, 4}), party_);
-  EXPECT_NE(tuner_.host_set({{"a", "b", "c", "d"}, 8}), party_);
-  EXPECT_NE(tuner_.host_set({{"b", "a", "c", "d"}, 4}), party_);
+  EXPECT_EQ(tuner_.host_set({{"a", "b", "c", "d"}, 4}), host_set_);
+  EXPECT_NE(tuner_.host_set({{"a", "b", "c", "d"}, 8}), host_set_);
+  EXPECT_NE(tuner_.host_set({{"b", "a", "c", "d"}, 4}), host_set_);
 }
 
 TEST_F(TunerTest, MeasuredTimesBeatPredictionsAfterEnoughAgreement) {
@@ -281,18 +205,6 @@ TEST_F(TunerTest, AStrategyThatCallsNameIsLearntToo) {
   choose();
   measure({{kRing, 50'000}, {tree(3), 50'000}, {tree(7), 10'000}});
   EXPECT_EQ(operations_until(tree(7)), Tuner::kAgreements);
-}
-
-TEST_F(TunerTest, WhatIsToStayWholeIsNotSplitWhateverItIsMeasured) {
-  const Tuner::Case whole{party_, kCollective, bytes_, true};
-  const Strategy first = tuner_.choose(whole, false);
-  EXPECT_NE(first, kRing);
-  for (int i = 0; i < 100; ++i) {
-    tuner_.observe(whole, first, 10'000);
-    tuner_.observe(whole, kRing, 10);
-    EXPECT_EQ(tuner_.choose(whole, true).kind == StrategyKind::ring, false);
-  }
-  EXPECT_EQ(choose(), kRing);
 }
 
 }  // namespace

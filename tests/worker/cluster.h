@@ -1,5 +1,5 @@
-// Workers' insides as threads of one process: each host has its loop, transport, engine and epoch,
-// as in a real worker, without sessions and agents.
+// A fixture of several hosts as threads of one process: each has its loop, transport, engine and
+// epoch as in a real worker, without sessions and agents.
 #pragma once
 
 #include <future>
@@ -24,7 +24,7 @@ struct ClusterOptions {
   std::shared_ptr<Tuner> tuner;     // The first host's; null: one of its own.
 };
 
-class ClusterHost : public Wire, public LinkRouter::Events {
+class ClusterHost : public LinkRouter::Events {
  public:
   ClusterHost(std::string name, const ClusterOptions& options,
               const std::shared_ptr<LocalNetwork>& network)
@@ -32,10 +32,10 @@ class ClusterHost : public Wire, public LinkRouter::Events {
     transport = options.transport == "local"
                     ? make_local_transport(network, options.links)
                     : make_network_transport(loop, options.transport, options.links);
-    engine = make_engine(*device, *this, options.engine, [this](auto task) { loop.post(task); });
-    door = std::make_unique<LinkRouter>(loop, "demo", Millis(10'000), *this);
+    engine = make_engine(*device, options.engine, [this](auto task) { loop.post(task); });
+    link_router = std::make_unique<LinkRouter>(loop, "demo", Millis(10'000), *this);
     const std::string at = dynamic_address(*transport, host);
-    address = *transport->listen(at, door->acceptor());
+    address = *transport->listen(at, link_router->acceptor());
     thread = std::thread([this] { loop.run(); });
   }
 
@@ -56,9 +56,6 @@ class ClusterHost : public Wire, public LinkRouter::Events {
     ran.get_future().wait();
   }
 
-  Status send(const OpKey& key, int place, Outgoing frame) override {
-    return epoch->send(key, place, std::move(frame));
-  }
   Epoch* find_epoch(uint32_t number) override {
     return epoch != nullptr && epoch->roster().epoch == number ? epoch.get() : nullptr;
   }
@@ -69,7 +66,7 @@ class ClusterHost : public Wire, public LinkRouter::Events {
   std::unique_ptr<Device> device;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<LinkRouter> door;
+  std::unique_ptr<LinkRouter> link_router;
   std::unique_ptr<Epoch> epoch;
   std::vector<Status> ends;  // Of the epoch, as on_over told.
   std::thread thread;
@@ -104,7 +101,7 @@ class Cluster {
             make_epoch({host->loop, *host->transport, *host->engine, tuner, nullptr, nullptr,
                         nullptr, [&host](const Status& cause) { host->ends.push_back(cause); }},
                        roster, host->host, options.epoch);
-        host->door->on_epoch_formed(roster.epoch);
+        host->link_router->on_epoch_formed(roster.epoch);
       });
   }
 

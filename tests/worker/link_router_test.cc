@@ -28,14 +28,13 @@ struct FakeEpoch final : Epoch {
   const Roster& roster() const override { return made_of; }
 
   void submit(int, Call) override {}
-  void filled(uint32_t, uint64_t) override {}
+  void on_window_filled(uint32_t, uint64_t) override {}
   Result<uint32_t> subgroup(int, const std::vector<uint32_t>&) override { return 0; }
   void leave(int, const Status&) override {}
   void abort(const Status&) override {}
   void set_strategy(const Strategies&) override {}
-  Status send(const OpKey&, int, Outgoing) override { return {}; }
   bool needed() const override { return false; }
-  bool over() const override { return false; }
+  bool all_ranks_left() const override { return false; }
   bool broken() const override { return false; }
   const Status& cause() const override { return none; }
   const std::vector<int>& departures() const override { return nobody; }

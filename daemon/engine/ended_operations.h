@@ -1,5 +1,5 @@
-// Which operations of a group are over, in bounded memory: all numbers below a mark, and a few past
-// it.
+// The numbers of a group's ended operations, in bounded memory: all below a mark, and a set of
+// those above it.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace tutti {
 
-class Past {
+class EndedOperations {
  public:
-  // Numbers that never come at all would hold the mark back for ever: past so many it moves on.
-  // That is more than the failures that the group keeps for ranks that are behind, so that what
-  // they may yet call is never taken for over.
+  // A number that never ends would hold the mark back for ever, so the mark skips it once the set
+  // exceeds this size. The limit is larger than the group room's kFailuresMost: an operation that a
+  // slow rank may still call is never reported as ended.
   static constexpr size_t kBeyondMost = 131'072;
 
   void add(uint64_t number) {

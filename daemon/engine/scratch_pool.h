@@ -1,5 +1,5 @@
-// Warm memory for partial results: blocks come back and are used again, since touching fresh pages
-// costs ten times what the work on them does.
+// A pool of memory blocks for partial results. Blocks are reused, because the first touch of a page
+// costs ten times as much as the reduction that uses it.
 #pragma once
 
 #include <bit>
@@ -11,17 +11,18 @@
 
 namespace tutti {
 
-class Scratch {
+class ScratchPool {
  public:
   struct Block {
     std::byte* data = nullptr;
     size_t bytes = 0;  // A power of two.
   };
 
-  explicit Scratch(Device& device) : device_(device) {}
+  explicit ScratchPool(Device& device) : device_(device) {}
 
-  // Blocks are cut from a few large slabs, because a device's buffer may cost a descriptor. Slabs
-  // stay until the end: their sum is the most that was ever under way at once.
+  // At least `bytes`; fails as Device::allocate(). Blocks are cut from large slabs, because each
+  // device buffer may cost a descriptor. Slabs are freed with the pool: their sum is the peak
+  // demand.
   Result<Block> take(size_t bytes) {
     const size_t size = std::bit_ceil(std::max(bytes, kLeastBytes));
     std::vector<std::byte*>& spare = spare_[size];

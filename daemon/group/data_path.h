@@ -1,0 +1,73 @@
+// The data frames of one epoch, on their way between the engine and the links: sends within the
+// budget of early_budget.h, checks what arrives, and keeps frames of groups that no local rank has
+// made yet. Loop thread only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "daemon/engine/engine.h"
+#include "daemon/group/early_budget.h"
+#include "daemon/group/links.h"
+#include "daemon/group/member.h"
+#include "daemon/tuning/tuning.h"
+
+namespace tutti {
+
+class DataPath final : public FrameSender {
+ public:
+  // References must outlive it. `early_bytes`: the budget per receiving host.
+  DataPath(Loop& loop, Engine& engine, Links& links, const Member& member, const Roster& roster,
+           const std::vector<Host>& hosts, uint64_t early_bytes);
+  ~DataPath() override { *alive_ = false; }
+
+  // `place`: of a host in the group's plans.
+  Status send(const OpKey& key, int place, Outgoing frame) override;
+
+  // A data frame from that host, untrusted. Not OK: the host broke the protocol.
+  Status on_frame(int host, Frame frame);
+  // As LinkHandler::recv_buffer_for.
+  std::shared_ptr<RecvBuffer> recv_buffer_for(int host, const FrameHeader& header);
+  // A group was made here: handles the frames kept for it. Not OK: the status to end the epoch
+  // with.
+  Status on_group_made(uint32_t group);
+
+  // An operation started, or ended, on this host.
+  void on_started(const Key& key) { notify_waiters(key); }
+  void on_ended(const Key& key) { early_.on_ended(key); }
+  void on_cancelled(const Key& key);
+  // Messages from other hosts. Not OK: as on_frame().
+  Status on_message(int host, const WantStarted& want);
+  Status on_message(int host, const Started& started);
+  // Lets the engine send what the budget refused, if the budget allows it now.
+  void retry_sends();
+  void drop_kept_frames() { unknown_.clear(); }
+
+  RateMeter& rates() { return rates_; }
+
+ private:
+  const std::string& name_of(int host) const { return hosts_[static_cast<size_t>(host)].name; }
+  OpKey engine_key(const Key& key) const { return {roster_.epoch, key.group, key.number}; }
+  Status check(int host, const FrameHeader& header) const;
+  Status keep(int host, Frame frame);
+  void send_message(int host, const Message& message);
+  void notify_waiters(const Key& key);
+
+  Loop& loop_;
+  Engine& engine_;
+  Links& links_;
+  const Member& member_;
+  const Roster& roster_;
+  const std::vector<Host>& hosts_;
+  const uint64_t early_bytes_;
+  EarlyBudget early_;
+  RateMeter rates_;
+  // Frames by group that no local rank has made, with the host each came from.
+  std::map<uint32_t, std::vector<std::pair<int, Frame>>> unknown_;
+  uint64_t unknown_bytes_ = 0;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace tutti
