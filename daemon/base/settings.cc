@@ -56,8 +56,6 @@ const std::array kRows = {
     number_row("slice_bytes", &S::slice_bytes, 4096, int64_t{1} << 30,
                "what the engine moves at a time, rounded down to a power of two; the same on all "
                "hosts of a mesh"),
-    number_row("auto_explore", &S::auto_explore, 0, 1,
-               "1: auto may also try strategies where the last bits of a float sum depend on it"),
     number_row("slices_in_flight", &S::slices_in_flight, 1, 64,
                "slices of one operation under way at once"),
     number_row("stay_awake_us", &S::stay_awake_us, 0, 1'000'000,

@@ -35,7 +35,6 @@ struct Settings {
   int64_t op_timeout_ms = 30'000;
   int64_t segment_bytes = int64_t{64} << 30;
   int64_t slice_bytes = int64_t{1} << 20;
-  int64_t auto_explore = 0;
   int64_t slices_in_flight = 4;
   int64_t ops_in_flight = 4;
   int64_t stay_awake_us = 200;

@@ -8,12 +8,12 @@ constexpr double kByteUsMost = 1000;    // Slower rates are taken for pauses of 
 
 }  // namespace
 
-Adviser::Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const Options& options,
+Adviser::Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, uint64_t padding_most,
                  SendProbe send_probe)
     : tuner_(tuner),
       hosts_(hosts),
       self_(self),
-      options_(options),
+      padding_most_(padding_most),
       send_probe_(std::move(send_probe)),
       prober_(hosts.size()) {}
 
@@ -30,10 +30,6 @@ Tuner::Case Adviser::case_of(uint32_t number, const Communicator& group,
   return {known->second, signature.collective, bytes_of(signature)};
 }
 
-bool Adviser::may_try(const Signature& signature, const Communicator& group) const {
-  return options_.tries_all || keeps_bits(signature, group.hosts().size());
-}
-
 // While a recommended strategy is not in force yet, nothing further is recommended for its kind.
 std::optional<Strategy> Adviser::recommend(uint32_t number, const Communicator& group,
                                            const Signature& signature, const Strategy& used) {
@@ -41,7 +37,7 @@ std::optional<Strategy> Adviser::recommend(uint32_t number, const Communicator& 
   const std::tuple kind{number, signature.collective, size_class(signature)};
   const auto recommended = recommended_.find(kind);
   if (recommended != recommended_.end() && recommended->second != used) return std::nullopt;
-  const Strategy best = tuner_.choose(case_of(number, group, signature), may_try(signature, group));
+  const Strategy best = tuner_.choose(case_of(number, group, signature));
   if (best == used) return std::nullopt;
   recommended_[kind] = best;
   return best;
@@ -62,9 +58,6 @@ void Adviser::on_ended(uint32_t number, uint64_t seq, uint32_t us) {
   if (us == 0 || found == watched_.end() || found->second.seq != seq) return;
   tuner_.observe(found->second.operation, found->second.used, us);
   watched_.erase(found);
-  if (!tuner_.take_probe_request()) return;
-  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host)
-    if (host != self_) probe(host, Clock::now());
 }
 
 void Adviser::probe_if_due(int host, TimePoint now) {
@@ -72,7 +65,7 @@ void Adviser::probe_if_due(int host, TimePoint now) {
 }
 
 void Adviser::probe(int host, TimePoint now) {
-  const uint64_t padding = hosts_.size() <= kPaddedHostsMost ? options_.padding_most : 0;
+  const uint64_t padding = hosts_.size() <= kPaddedHostsMost ? padding_most_ : 0;
   if (const auto question = prober_.begin(host, padding, now)) send(host, *question);
 }
 

@@ -3,8 +3,8 @@
 //
 // Measured are the duration of operations on the leader's host from the start of the operation
 // there, the rate of data as reported by the hosts that receive it, and the delay of answers to
-// probes, which the leader sends to each member at the first operation with it, again at least
-// Prober::kAgainAfter later, and when times drift.
+// probes, which the leader sends to each member at the first operation with it, and again at least
+// Prober::kAgainAfter later.
 #pragma once
 
 #include <functional>
@@ -24,11 +24,8 @@ namespace tutti {
 class Adviser {
  public:
   using SendProbe = std::function<void(int host, const v1::Probe& probe)>;
-  struct Options {
-    bool tries_all = false;     // Try strategies even if the bits of a result depend on them.
-    uint64_t padding_most = 0;  // Bytes of a probe.
-  };
-  Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, const Options& options,
+  // `padding_most`: bytes of a probe.
+  Adviser(Tuner& tuner, const std::vector<Host>& hosts, int self, uint64_t padding_most,
           SendProbe send_probe);
 
   // An operation that left the strategy between hosts open starts with `used`. Returns the strategy
@@ -57,14 +54,13 @@ class Adviser {
   };
 
   Tuner::Case case_of(uint32_t number, const Communicator& group, const Signature& signature);
-  bool may_try(const Signature& signature, const Communicator& group) const;
   void probe(int host, TimePoint now);
   void send(int host, const Prober::Question& question);
 
   Tuner& tuner_;
   const std::vector<Host>& hosts_;
   const int self_;
-  const Options options_;
+  const uint64_t padding_most_;
   const SendProbe send_probe_;
   Prober prober_;
   std::map<uint32_t, int> host_sets_;    // By group.

@@ -396,9 +396,8 @@ Status HostEpoch::on_message(int host, const Message& message) {
 void HostEpoch::make_adviser() {
   if (parts_.tuner == nullptr)
     parts_.tuner = std::make_shared<Tuner>(Pipeline{.slice_bytes = options_.slice_bytes});
-  const Adviser::Options options{options_.auto_tries_all,
-                                 std::min(kProbeBytes, options_.slice_bytes)};
-  adviser_ = std::make_unique<Adviser>(*parts_.tuner, hosts_, self_, options,
+  const uint64_t padding_most = std::min(kProbeBytes, options_.slice_bytes);
+  adviser_ = std::make_unique<Adviser>(*parts_.tuner, hosts_, self_, padding_most,
                                        [this](int host, const v1::Probe& probe) {
                                          v1::Control control;
                                          *control.mutable_probe() = probe;

@@ -68,7 +68,6 @@ struct EpochOptions {
   uint32_t op_timeout_ms = 30'000;
   uint64_t slice_bytes = uint64_t{1} << 20;
   uint64_t early_bytes = uint64_t{8} << 20;  // Per receiver, of operations it has not started.
-  bool auto_tries_all = false;  // Try strategies even if the bits of a result depend on them.
 };
 
 struct EpochStats {

@@ -110,7 +110,7 @@ Prediction predict(const Work& work, const Traffic& traffic, const LinkCost& lin
   const double chunk_bytes = cut.frames * static_cast<double>(work.bytes) /
                              (has_blocks(work.collective) ? 1 : traffic.chunks);
   Prediction prediction;
-  prediction.start_us = 2 * host.hop_us + 2 * link.message_us;  // To the leader, and from it.
+  prediction.start_us = 2 * host.hop_us;
   prediction.us = first + (cut.slices - 1) * interval;
   prediction.rounds = traffic.rounds;
   prediction.sent_bytes = traffic.sent_chunks * chunk_bytes;

@@ -60,7 +60,7 @@ struct Traffic {
 Traffic traffic_of(Collective collective, const Strategy& global, int hosts);
 
 struct Prediction {
-  double start_us = 0;  // The trainers' hops, and a round trip to the leader.
+  double start_us = 0;  // From the trainers to their workers, and back.
   double us = 0;        // From then on, to the last host's end.
   int rounds = 0;
   double sent_bytes = 0;  // By the host that sends most, to other hosts.

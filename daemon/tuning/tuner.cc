@@ -21,17 +21,9 @@ bool moved(double before, double now) { return std::abs(now - before) > kChange 
 
 }  // namespace
 
-bool keeps_bits(const Signature& signature, size_t hosts) {
-  if (!reduces(signature.collective) || !is_floating(signature.dtype)) return true;
-  const bool commutes = signature.op != Op::min && signature.op != Op::max;  // Not of -0 and 0.
-  return hosts <= 2 && commutes;
-}
-
 void Samples::add(double value) {
   kept_[count_ % kKept] = value;
   ++count_;
-  if (holds_ && count_ < kEnough) return;
-  holds_ = false;
   std::array<double, kKept> sorted = kept_;
   const auto end = sorted.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(count_, kKept));
   const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
@@ -47,15 +39,9 @@ int Tuner::host_set(const HostSet& host_set) {
 
 // ---- Choosing ----
 
-Strategy Tuner::choose(const Case& operation, bool may_try) {
+Strategy Tuner::choose(const Case& operation) {
   SizeClass& sizes = class_of(operation);
-  ++sizes.operations;
-  if (sizes.operations % kTrialsAgain == 0) start_trials_anew(sizes);
   reconsider(sizes);
-  if (const std::optional<size_t> trial = next_trial(sizes); may_try && trial) {
-    ++sizes.candidates[*trial].trials;
-    return sizes.candidates[*trial].strategy;
-  }
   return sizes.candidates[sizes.current].strategy;
 }
 
@@ -81,36 +67,7 @@ void Tuner::reconsider(SizeClass& sizes) {
   sizes.challenger = best;
   if (sizes.agreements < kAgreements) return;
   sizes.current = best;
-  sizes.agreements = sizes.drifting = 0;
-  sizes.usual_us = 0;
-}
-
-std::optional<size_t> Tuner::next_trial(const SizeClass& sizes) const {
-  if (sizes.operations <= kTrialsAfter) return std::nullopt;
-  double least = sizes.candidates.front().predicted_us;
-  for (const Candidate& candidate : sizes.candidates)
-    least = std::min(least, candidate.predicted_us);
-  for (size_t i = 0; i < sizes.candidates.size(); ++i) {
-    const Candidate& candidate = sizes.candidates[i];
-    // Up to twice as many trials as samples, because overlapping operations are not measured.
-    const bool open = candidate.measured.count() < kEnough && candidate.trials < 2 * kEnough;
-    if (open && candidate.predicted_us <= kPlausible * least) return i;
-  }
-  return std::nullopt;
-}
-
-void Tuner::start_trials_anew(SizeClass& sizes) {
-  for (Candidate& candidate : sizes.candidates) {
-    candidate.trials = 0;
-    if (&candidate != &sizes.candidates[sizes.current]) candidate.measured.renew();
-  }
-}
-
-void Tuner::forget_others(SizeClass& sizes) {
-  for (Candidate& candidate : sizes.candidates) {
-    candidate.trials = 0;
-    if (&candidate != &sizes.candidates[sizes.current]) candidate.measured.clear();
-  }
+  sizes.agreements = 0;
 }
 
 // ---- Learning ----
@@ -130,21 +87,6 @@ void Tuner::observe(const Case& operation, const Strategy& used, double us) {
   const Work work = work_of(operation.host_set, operation.collective, operation.bytes);
   const double predicted = predict(work, found->traffic, found->link, host_, pipeline_).us;
   found->measured.add(us * found->predicted_us / predicted);
-  if (found - sizes.candidates.begin() == static_cast<ptrdiff_t>(sizes.current))
-    watch_for_drift(sizes, *found);
-}
-
-void Tuner::watch_for_drift(SizeClass& sizes, const Candidate& used) {
-  if (used.measured.count() < kEnough) return;
-  const double now = used.measured.median();
-  if (sizes.usual_us == 0) sizes.usual_us = now;
-  const bool outside = now > kBand * sizes.usual_us || now < sizes.usual_us / kBand;
-  sizes.drifting = outside ? sizes.drifting + 1 : 0;
-  if (sizes.drifting < kDrift) return;
-  sizes.drifting = 0;
-  sizes.usual_us = now;
-  forget_others(sizes);
-  probe_requested_ = true;
 }
 
 Tuner::SizeClass& Tuner::class_of(const Case& operation) {

@@ -8,16 +8,10 @@
 // enough, else by its prediction, corrected by the error of the current strategy's prediction.
 //
 // CHANGES. The current strategy changes for a gain of at least kMargin, seen in kAgreements
-// consecutive operations.
-//
-// TRIALS. If no bit of a result depends on the strategy (`may_try`), and a size class has occurred
-// kTrialsAfter times, each candidate predicted within a factor of kPlausible of the best is run
-// until it was measured; and again after kTrialsAgain operations, while the old median counts until
-// there is a new one. So trials cost a few operations per candidate, and nothing for rare sizes.
-//
-// DRIFT. If the times of the current strategy leave a band around their former median for kDrift
-// consecutive operations, all other measurements of the size class are dropped and the links are
-// measured again.
+// consecutive operations. The tuner never runs a strategy only to measure it: what calls name and
+// what was in force before is measured, and everything else is predicted. Trials of other
+// strategies, and measuring anew where times drift, were built and compared with this: they were no
+// faster, and slower while they ran.
 #pragma once
 
 #include <array>
@@ -35,10 +29,6 @@
 
 namespace tutti {
 
-// Whether no bit of the result depends on the strategy between that many hosts: nothing is rounded,
-// or two operands are combined by a commutative operation.
-bool keeps_bits(const Signature& signature, size_t hosts);
-
 // The hosts of a group by name, in the group's order, and their total number of ranks.
 struct HostSet {
   std::vector<std::string> hosts;
@@ -52,26 +42,15 @@ class Samples {
   static constexpr uint64_t kEnough = 5;
 
   void add(double value);
-  uint64_t count() const { return count_; }  // Since the last renew().
+  uint64_t count() const { return count_; }  // Of all that were added.
   double median() const { return median_; }  // 0 where there are none.
-  bool enough() const { return count_ >= kEnough || holds_; }
-  // Starts counting anew; the median holds until there are enough samples again.
-  void renew() {
-    holds_ = enough();
-    count_ = 0;
-  }
-  void clear() {
-    holds_ = false;
-    count_ = 0;
-    median_ = 0;
-  }
+  bool enough() const { return count_ >= kEnough; }
 
  private:
   static constexpr size_t kKept = 9;
   std::array<double, kKept> kept_{};
   uint64_t count_ = 0;
   double median_ = 0;
-  bool holds_ = false;  // The median is from before renew().
 };
 
 class Tuner {
@@ -79,11 +58,6 @@ class Tuner {
   static constexpr double kMargin = 0.10;
   static constexpr int kAgreements = 8;
   static constexpr uint64_t kEnough = Samples::kEnough;  // After the first, which is skipped.
-  static constexpr uint64_t kTrialsAfter = 16;
-  static constexpr uint64_t kTrialsAgain = 4096;
-  static constexpr double kPlausible = 3;
-  static constexpr int kDrift = 16;
-  static constexpr double kBand = 2;  // From half to double.
 
   explicit Tuner(const Pipeline& pipeline = {}) : pipeline_(pipeline) {}
 
@@ -96,8 +70,8 @@ class Tuner {
     Collective collective = Collective::all_reduce;
     uint64_t bytes = 0;
   };
-  // The strategy between hosts for the next operation. `may_try`: see TRIALS.
-  Strategy choose(const Case& operation, bool may_try);
+  // The strategy between hosts for the next operation.
+  Strategy choose(const Case& operation);
   // The duration of an operation that ran alone, from its start to its end on the leader's host.
   void observe(const Case& operation, const Strategy& used, double us);
 
@@ -109,8 +83,6 @@ class Tuner {
   LinkCost typical_link() const;
   // The number of the machine that a host runs on, and that machine's cores.
   void set_machine(const std::string& host, uint64_t machine, uint32_t cores);
-  // Whether the links should be probed again. True once per drift.
-  bool take_probe_request() { return std::exchange(probe_requested_, false); }
 
   // ---- For `tutti explain` ----
   struct Row {
@@ -136,7 +108,6 @@ class Tuner {
     double predicted_us = 0;  // For the size class's upper bound.
     Samples measured;
     bool warmed = false;  // The first time, which includes dialling and planning, was skipped.
-    uint64_t trials = 0;
   };
   using Key = std::tuple<int, Collective, int>;  // Host set, collective, bit width of bytes.
   struct SizeClass {
@@ -146,9 +117,6 @@ class Tuner {
     size_t current = 0;
     size_t challenger = 0;
     int agreements = 0;
-    uint64_t operations = 0;
-    double usual_us = 0;  // Of the current strategy; 0: not known yet.
-    int drifting = 0;
   };
 
   SizeClass& class_of(const Case& operation);
@@ -161,10 +129,6 @@ class Tuner {
   double hosts_a_core(const HostSet& host_set) const;
   static double rating(const SizeClass& sizes, const Candidate& candidate);
   static void reconsider(SizeClass& sizes);
-  static void start_trials_anew(SizeClass& sizes);
-  static void forget_others(SizeClass& sizes);
-  std::optional<size_t> next_trial(const SizeClass& sizes) const;
-  void watch_for_drift(SizeClass& sizes, const Candidate& used);
 
   const Pipeline pipeline_;
   const HostCost host_;
@@ -179,7 +143,6 @@ class Tuner {
   std::map<std::string, Machine> machines_;  // By host.
   mutable std::optional<LinkCost> typical_;
   uint64_t links_version_ = 1;
-  bool probe_requested_ = false;
 };
 
 }  // namespace tutti

@@ -18,7 +18,7 @@ uint64_t slice_bytes(const Settings& settings) {
 
 EpochOptions epoch_options(const Settings& settings) {
   return {static_cast<uint32_t>(settings.op_timeout_ms), slice_bytes(settings),
-          static_cast<uint64_t>(settings.early_bytes), settings.auto_explore != 0};
+          static_cast<uint64_t>(settings.early_bytes)};
 }
 
 std::vector<std::string> host_names(const Roster& roster) {

@@ -86,7 +86,7 @@ void talk(fuzz::Input& input) {
     require(worker.asked == asked, "what was asked for, and nothing else, is done");
     require(answered == asked.reports, "a report is an answer");
   }
-  channel.close_for_good();
+  channel.close();
 }
 
 }  // namespace

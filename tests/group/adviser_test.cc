@@ -34,9 +34,8 @@ class AdviserTest : public ::testing::Test {
   const Communicator group_{{0, 1, 2, 3}, hosts_, 0};
   Tuner tuner_;
   std::vector<std::pair<int, v1::Probe>> asked_;
-  Adviser adviser_{tuner_, hosts_, 0, {false, 1000}, [this](int host, const v1::Probe& probe) {
-                     asked_.emplace_back(host, probe);
-                   }};
+  Adviser adviser_{tuner_, hosts_, 0, 1000,
+                   [this](int host, const v1::Probe& probe) { asked_.emplace_back(host, probe); }};
 };
 
 TEST_F(AdviserTest, WishesForWhatIsBetterOnceUntilItIsInForce) {
@@ -102,17 +101,6 @@ TEST_F(AdviserTest, AProbeCorrectsAProbeButNotWhatWasMeasuredOfData) {
   EXPECT_TRUE(adviser_.on_rates(2, rates));
   EXPECT_EQ(probe(240), 0.002);
   EXPECT_EQ(tuner_.links().at({"c", "a"}).byte_us, 0.2);
-}
-
-TEST_F(AdviserTest, ADriftIsFollowedByProbesOfBytesToo) {
-  uint64_t seq = 0;
-  for (int i = 0; i < 20; ++i, ++seq) run(seq, 100);
-  adviser_.recommend(0, group_, kSignature, kRing);
-  for (int i = 0; i < 40 && asked_.empty(); ++i, ++seq) run(seq, 900);
-  ASSERT_EQ(asked_.size(), 2u);
-  for (int i = 0; i < Prober::kSmall; ++i)
-    adviser_.on_answer(1, v1::Probe(i == 0 ? asked_[0].second : asked_.back().second), kStart);
-  EXPECT_EQ(asked_.back().second.padding().size(), 1000u);
 }
 
 TEST_F(AdviserTest, LearnsWhoSharesAMachine) {

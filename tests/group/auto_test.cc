@@ -37,7 +37,6 @@ TEST(AutoBitsTest, OnTwoHostsTheyAreTheSameUnderEveryStrategy) {
   Cluster cluster({2, 3});
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16})
     for (const Op op : {Op::sum, Op::mean, Op::prod}) {
-      ASSERT_TRUE(keeps_bits({Collective::all_reduce, dtype, op, 1, 0, {}}, 2));
       EXPECT_EQ(result_of(cluster, dtype, op, kRing), result_of(cluster, dtype, op, kCentral))
           << name_of(dtype) << " " << name_of(op);
     }
@@ -45,7 +44,6 @@ TEST(AutoBitsTest, OnTwoHostsTheyAreTheSameUnderEveryStrategy) {
 
 TEST(AutoBitsTest, OnMoreHostsTheyAreNot) {
   Cluster cluster({1, 1, 1, 1});
-  ASSERT_FALSE(keeps_bits({Collective::all_reduce, Dtype::f32, Op::sum, 1, 0, {}}, 4));
   EXPECT_NE(result_of(cluster, Dtype::f32, Op::sum, kRing),
             result_of(cluster, Dtype::f32, Op::sum, kCentral));
 }
@@ -70,21 +68,19 @@ class AutoTest : public ::testing::Test {
   ClusterOptions options_;
 };
 
-TEST_F(AutoTest, LearnsEveryPlausibleCandidatesTimeAndEveryMembersLink) {
+TEST_F(AutoTest, LearnsTheChosenStrategysTimeAndEveryMembersLink) {
   {
     Cluster cluster({1, 2, 1}, options_);
     EXPECT_TRUE(run_until(cluster, [](const Tuner& tuner) {
       const std::vector<Tuner::Row> rows = tuner.rows();
-      const double least = std::ranges::min(rows, {}, &Tuner::Row::predicted_us).predicted_us;
-      const bool all_measured = std::ranges::all_of(rows, [&](const Tuner::Row& row) {
-        return row.samples >= Tuner::kEnough || row.predicted_us > Tuner::kPlausible * least;
-      });
+      const bool is_timed = std::ranges::any_of(
+          rows, [&](const Tuner::Row& row) { return row.chosen && row.samples >= Tuner::kEnough; });
       const auto is_measured = [&](const char* from, const char* to) {
         const auto link = tuner.links().find({from, to});
         return link != tuner.links().end() && link->second.message_us > 0;
       };
-      return all_measured && is_measured("a", "b") && is_measured("b", "a") &&
-             is_measured("a", "c") && is_measured("c", "a");
+      return is_timed && is_measured("a", "b") && is_measured("b", "a") && is_measured("a", "c") &&
+             is_measured("c", "a");
     }));
   }
   const std::vector<Tuner::Row> rows = options_.tuner->rows();
