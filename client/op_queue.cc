@@ -184,9 +184,9 @@ void OpQueue::await_free_slot(TimePoint& next_call) {
   }
   if (fold_blocks(number) || complete_if_folded(number)) return;
   const TimePoint now = Clock::now();
-  if (next_call == TimePoint()) next_call = now + kPatience;
+  if (next_call == TimePoint()) next_call = now + kCallWorkerAfter;
   if (now >= next_call) {
-    next_call = now + kPatience;
+    next_call = now + kCallWorkerAfter;
     connection_.check_worker();
     call_worker(number);
   }
@@ -216,7 +216,7 @@ bool OpQueue::match_requests(uint64_t number, Match& match) const {
                          connection_.memory().segment(seats_[i])};
   board::MatchedOp& op = match.op;
   if (!board::match(match.requests, op)) return false;
-  op.past_cache = op.apart && !op.any_staged && op.bytes > connection_.memory().cache_bytes();
+  op.past_cache = op.disjoint && !op.any_staged && op.bytes > connection_.memory().cache_bytes();
   return true;
 }
 
@@ -335,9 +335,9 @@ void OpQueue::make_progress(PendingOp& op) {
   const TimePoint deadline = op.started.load() + op.timeout;
   const bool is_folding = word_of(op.number).phase == board::Phase::folding;
   if (is_folding && (complete_if_folded(op.number) || now < deadline)) return;
-  const bool is_late = now > std::min(op.started.load() + kPatience, deadline);
+  const bool is_late = now > std::min(op.started.load() + kCallWorkerAfter, deadline);
   if (!is_late || now < op.next_call.load()) return;
-  op.next_call = now + kPatience;
+  op.next_call = now + kCallWorkerAfter;
   call_worker(op.number);
 }
 
@@ -382,7 +382,7 @@ Status OpQueue::await_outcome(PendingOp& op, int64_t timeout_ms) {
         limit == TimePoint::max() ? kWorkerCheck : std::chrono::ceil<Millis>(limit - Clock::now());
     if (left.count() <= 0)
       return deadline_exceeded("not done after " + std::to_string(timeout_ms) +
-                               " ms; the work goes on");
+                               " ms; the operation is still running");
     connection_.settle_all();
     sleep(op, std::min(left, sleep_limit(op)));
     while (spin_once(op, backoff)) continue;

@@ -22,7 +22,7 @@ namespace tutti::client {
 // A worker ends every operation within this time after its deadline; one that does not has failed.
 inline constexpr Millis kAnswerGrace{450};
 // How long ranks wait for other ranks before they call the worker, and between two such calls.
-inline constexpr Millis kPatience{50};
+inline constexpr Millis kCallWorkerAfter{50};
 
 // The Status that a failure on the board describes. Without its message if memory runs out.
 Status read_failure(const BoardFailure& failure) noexcept;

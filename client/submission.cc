@@ -31,14 +31,14 @@ Status read_options(const tutti_options* options, Request& request) {
 }
 
 Status fill(const tutti_group& group, const CollectiveArgs& op, Request& request) {
-  request.verb = static_cast<uint8_t>(op.collective);
+  request.collective = static_cast<uint8_t>(op.collective);
   if (op.root < 0 || static_cast<size_t>(op.root) >= group.ranks.size())
     return invalid_argument("root " + std::to_string(op.root) + " is no rank of a group of " +
                             std::to_string(group.ranks.size()));
   if (static_cast<uint32_t>(op.dtype) >= kDtypes)
-    return invalid_argument("dtype " + std::to_string(op.dtype) + " is none");
+    return invalid_argument("unknown dtype " + std::to_string(op.dtype));
   if (static_cast<uint32_t>(op.op) >= kOps)
-    return invalid_argument("op " + std::to_string(op.op) + " is none");
+    return invalid_argument("unknown op " + std::to_string(op.op));
   request.dtype = static_cast<uint8_t>(op.dtype);
   request.op = static_cast<uint8_t>(op.op);
   request.root = static_cast<uint32_t>(op.root);
@@ -153,7 +153,7 @@ class Submission {
  private:
   Request refusal(Code code) const {
     Request refused{};
-    refused.verb = request_.verb;
+    refused.collective = request_.collective;
     refused.flags = kRequestRefused | kRequestBlocking;
     refused.timeout_ms = request_.timeout_ms;
     refused.root = static_cast<uint32_t>(code);

@@ -96,9 +96,9 @@ constexpr uint64_t pack_layout(uint64_t tensors, uint64_t hash) {
 constexpr uint64_t tensors_of_layout(uint64_t layout) { return layout >> 40; }
 
 struct Request {
-  uint8_t verb;   // tutti_collective.
-  uint8_t dtype;  // tutti_dtype.
-  uint8_t op;     // tutti_op.
+  uint8_t collective;  // tutti_collective.
+  uint8_t dtype;       // tutti_dtype.
+  uint8_t op;          // tutti_op.
   uint8_t flags;
   uint32_t root;             // Rank in the group; 0 where the collective has no root.
   uint64_t count;            // Elements of one rank's input (reduce_scatter: of its output).

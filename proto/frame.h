@@ -1,7 +1,7 @@
 // The header of every frame between two workers, on any transport; the payload follows it.
 //
-// Little-endian, 64 bytes. A data frame carries one slice of one chunk from one rank to another; a
-// control frame carries a ControlBatch of group.proto.
+// Little-endian, 64 bytes. A data frame carries one host's part of an operation for another: the
+// elements of one slice and one chunk. A control frame carries a ControlBatch of group.proto.
 #pragma once
 
 #include <cstddef>
@@ -28,11 +28,13 @@ struct FrameHeader {
   uint32_t group = 0;
   uint64_t op_seq = 0;     // Number of the operation in its group and epoch.
   uint64_t agreement = 0;  // Hash of what the hosts must agree on; compared before a byte is used.
-  uint32_t slice = 0;      // Index of the slice within the chunk.
-  uint32_t chunk = 0;      // Index of the chunk within the plan.
-  uint16_t from = 0;       // Rank in the group.
-  uint16_t to = 0;         // Rank in the group.
-  uint16_t ordinal = 0;    // Index of this message among those from `from` to `to` in the plan.
+  // A tensor is cut into slices and each slice into the plan's chunks. In all_gather and
+  // reduce_scatter a chunk is a rank's block, and every block is cut into slices.
+  uint32_t slice = 0;
+  uint32_t chunk = 0;
+  uint16_t from = 0;     // Index of the sending host in the plan.
+  uint16_t to = 0;       // Index of the receiving host in the plan.
+  uint16_t ordinal = 0;  // Index of this message among those from `from` to `to` in the plan.
   // tutti_dtype of the payload: that of the tensor, or of its accumulator for partial results.
   uint8_t dtype = 0;
   uint8_t reserved = 0;

@@ -135,9 +135,9 @@ void Agent::pause_accepting() {
 
 void Agent::await_hello(Fd socket) {
   if (pending_hellos_.size() >= kPendingHellosMax)
-    return refuse_trainer(
-        socket.get(),
-        resource_exhausted("host " + settings_.host + " is greeting too many trainers; try again"));
+    return refuse_trainer(socket.get(),
+                          resource_exhausted("host " + settings_.host +
+                                             " has too many joins in progress; try again"));
   const auto pending = pending_hellos_.insert(pending_hellos_.end(), {std::move(socket), nullptr});
   const TimePoint deadline = Clock::now() + Millis(settings_.hello_timeout_ms);
   pending->reader =

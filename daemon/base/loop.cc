@@ -11,7 +11,7 @@ namespace tutti {
 
 namespace {
 constexpr TimePoint kNever = TimePoint::max();
-constexpr Micros kCrowded{50};  // A longer yield gave the core to another thread.
+constexpr Micros kContendedYield{50};  // A longer yield gave the core to another thread.
 constexpr Millis kBackoffMin{1};
 constexpr Millis kBackoffMax{2'000};
 }  // namespace
@@ -125,7 +125,7 @@ int Loop::poll(TimePoint until, Events& events) {
     }
     sched_yield();
     const TimePoint before = std::exchange(now, Clock::now());
-    if (now - before < kCrowded) continue;
+    if (now - before < kContendedYield) continue;
     backoff_ = std::clamp(2 * backoff_, kBackoffMin, kBackoffMax);
     poll_again_at_ = now + backoff_;
     return 0;

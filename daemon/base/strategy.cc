@@ -103,7 +103,7 @@ uint32_t packed(const Strategy& strategy) {
 Result<Strategy> unpacked(uint32_t packed) {
   const uint32_t kind = packed & 0xff;
   const Strategy strategy{static_cast<StrategyKind>(kind), packed >> 8};
-  if (kind > TUTTI_RING) return invalid_argument("strategy " + std::to_string(kind) + " is none");
+  if (kind > TUTTI_RING) return invalid_argument("unknown strategy " + std::to_string(kind));
   if (kind == TUTTI_TREE && strategy.arity == 0)
     return invalid_argument("a tree's arity must be >= 1");
   if (kind != TUTTI_TREE && strategy.arity != 0)

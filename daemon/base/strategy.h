@@ -11,7 +11,9 @@
 namespace tutti {
 
 enum class StrategyKind : uint8_t {
-  automatic = TUTTI_AUTO,  // Resolved by the group's leader before a plan is made; never in a Plan.
+  // Never in a Plan. Each host resolves it by the group's table, the same on every host, which the
+  // leader changes; without an entry by the automatic rule.
+  automatic = TUTTI_AUTO,
   centralized = TUTTI_CENTRALIZED,
   tree = TUTTI_TREE,
   ring = TUTTI_RING,

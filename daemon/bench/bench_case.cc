@@ -15,8 +15,9 @@ constexpr uint64_t kPeriod = 1021;
 
 // ---- Elements of any dtype, one at a time; only tables of kPeriod go through here. ----
 
-// A float's bits without the excess of its exponent over f16's. Exact for the numbers used here,
-// none of which is negative.
+// IEEE half precision. Scaling by 2^-112 changes f32's exponent bias (127) to f16's (15); then the
+// f16 bits are bits 13 to 28 of the f32. Exact for the numbers used here, none of which is
+// negative.
 struct F16 {
   F16() = default;
   explicit F16(double value)

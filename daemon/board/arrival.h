@@ -1,5 +1,6 @@
-// The procedures that begin an operation: Arrive, and what it consists of. LayOutBlocks and
-// OpenClaims prepare the folding, CallWorker leaves the decision to the worker.
+// The procedures that begin an operation on the board. Arrive publishes a rank's request; the last
+// rank to arrive decides what follows. LayOutBlocks and OpenClaims prepare the folding by ranks,
+// CallWorker leaves the decision to the worker.
 #pragma once
 
 #include "daemon/board/word.h"

@@ -21,7 +21,7 @@ class Folds {
   size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
   // The terms of a fold, combined strictly in this order: t >= 0 is the t-th contribution, t < 0
-  // the result of fold number ~t.
+  // the result of fold number ~t (bitwise not: -1 is fold 0, -2 is fold 1).
   std::span<const int16_t> operator[](size_t fold) const {
     const size_t from = fold == 0 ? 0 : ends_[fold - 1];
     return {terms_.data() + from, ends_[fold] - from};

@@ -24,7 +24,7 @@ uint64_t blocks_of_side(uint64_t count, Dtype dtype) {
 bool is_strategy(uint32_t packed) { return packed == TUTTI_AUTO || unpacked(packed).ok(); }
 
 bool same_question(const Request& a, const Request& b) {
-  return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+  return a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          a.count == b.count && a.layout == b.layout && a.local_strategy == b.local_strategy &&
          a.global_strategy == b.global_strategy;
 }
@@ -44,7 +44,7 @@ bool add_listed(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& me
   member.tensors = asked.request.records;
   op.listed = true;
   op.bytes += 2 * op.count * size_of(op.dtype);
-  op.apart = false;
+  op.disjoint = false;
   return true;
 }
 
@@ -66,7 +66,7 @@ bool add_plain(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& mem
   member.out = sides->out != 0 ? asked.memory.base + out : nullptr;
   op.bytes += sides->in + sides->out;
   const bool both = sides->in != 0 && sides->out != 0;
-  op.apart &= !both || in + sides->in <= out || out + sides->out <= in;
+  op.disjoint &= !both || in + sides->in <= out || out + sides->out <= in;
   return true;
 }
 
@@ -222,8 +222,8 @@ void choose_folds(uint32_t local, MatchedOp& op) {
 bool can_fold(const Request& request, uint32_t ranks) {
   if ((request.flags & kRequestRefused) != 0) return false;
   if (!is_strategy(request.local_strategy) || !is_strategy(request.global_strategy)) return false;
-  if (request.verb >= kCollectives || request.dtype >= kDtypes) return false;
-  const auto collective = static_cast<Collective>(request.verb);
+  if (request.collective >= kCollectives || request.dtype >= kDtypes) return false;
+  const auto collective = static_cast<Collective>(request.collective);
   if (collective == Collective::barrier) return true;
   const auto dtype = static_cast<Dtype>(request.dtype);
   if (has_root(collective) && request.root >= ranks) return false;
@@ -240,14 +240,14 @@ bool match(std::span<const MemberRequest> asked, MatchedOp& op) {
   const Request& first = asked.front().request;
   const auto ranks = static_cast<uint32_t>(asked.size());
   if (!can_fold(first, ranks)) return false;
-  op.collective = static_cast<Collective>(first.verb);
+  op.collective = static_cast<Collective>(first.collective);
   op.dtype = static_cast<Dtype>(first.dtype);
   op.op = static_cast<Op>(first.op);
   op.root = first.root;
   op.count = op.collective == Collective::barrier ? 0 : first.count;
   op.bytes = 0;
   op.listed = op.any_staged = op.anyone_waits = op.past_cache = false;
-  op.apart = true;
+  op.disjoint = true;
   op.members.resize(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     const Request& own = asked[rank].request;

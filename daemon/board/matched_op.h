@@ -51,8 +51,8 @@ struct MatchedOp {
   bool listed = false;
   bool any_staged = false;
   bool anyone_waits = false;
-  bool apart = true;            // No rank's output overlaps its input.
-  bool past_cache = false;      // See FoldJob; the caller decides.
+  bool disjoint = true;         // No rank's output overlaps its input.
+  bool past_cache = false;      // Fold with streaming stores (see FoldJob); the caller decides.
   std::vector<Member> members;  // By rank.
   // The local strategy's folds of the ranks' contributions, a reduce's root first. Empty: one fold
   // in the order of the ranks.

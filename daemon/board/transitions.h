@@ -19,9 +19,8 @@
 // turn's count is not taken for this one's, and each is opened once, from an older turn.
 //
 // WHAT THE WORKER MUST DO, besides its procedures:
-//   - It clears a mark before it reads what the mark announces: the area's before the slot's, and
-//   it
-//     reads the word before the stamps. It learns of deaths before it reads the stamps.
+//   - It clears a mark before it reads what the mark announces, the area's mark before the slot's.
+//     It reads the word before the stamps, and learns of deaths before it reads the stamps.
 //   - It writes a failure before EndOp. Where ranks fold it runs StopClaims first, then waits until
 //     no live rank holds a block, then runs CompleteOp where all blocks are folded after all, else
 //     fails the operation. A rank that it does not wait for past a deadline may go on writing: then
@@ -39,10 +38,9 @@
 // WHAT MEMORY MUST GUARANTEE. The explorer's memory is sequentially consistent. The real one is
 // equivalent where
 //   - exchange_word, load_word, load_ranks_decide and the worker's store of ranks_decide are
-//   seq_cst,
-//     and so are store_ready, store_passed and load_passed (passing.h), for the same reason:
-//     "arrive, then read ranks_decide" against "clear ranks_decide, then read who arrived" is
-//     store-then-load on both sides. x86 reorders it where the worker's store is plain, ARM also
+//     seq_cst, and so are store_ready, store_passed and load_passed (passing.h), for the same
+//     reason: "arrive, then read ranks_decide" against "clear ranks_decide, then read who arrived"
+//     is store-then-load on both sides. x86 reorders it where the worker's store is plain, ARM also
 //     where the rank's exchange is acquire-release;
 //   - the other exchanges are acquire-release, their failures and all loads acquire, all stores
 //     release. claimed and folded change by exchange alone, so that each change continues the

@@ -13,8 +13,9 @@
 namespace tutti {
 namespace {
 
-// An operation in flight: a window of slices over its geometry. Shared with the release callback of
-// every frame it sent, so that its memory outlives its end until the links have released it.
+// An operation that was started: its slices in flight, and how far it is. Shared with the release
+// callback of every frame it sent, so that its memory outlives its end until the links have
+// released it.
 struct Run {
   explicit Run(Operation given)
       : operation(std::move(given)),
@@ -25,7 +26,7 @@ struct Run {
   const Operation operation;
   const Geometry geometry;
   std::shared_ptr<HostTensor> tensor;
-  std::deque<std::unique_ptr<SliceRun>> window;
+  std::deque<std::unique_ptr<SliceRun>> in_flight;  // Slices, ascending.
   uint64_t next_slice = 0;
   size_t first_taken = 0;  // Steps of the first slice.
   Mailbox mailbox;
@@ -33,7 +34,7 @@ struct Run {
   Status end;  // Passed to done() once the links have released everything.
 
   bool has_unreleased() const {
-    return std::ranges::any_of(window, [](const auto& slice) { return slice->unreleased != 0; });
+    return std::ranges::any_of(in_flight, [](const auto& slice) { return slice->unreleased != 0; });
   }
 };
 
@@ -145,14 +146,14 @@ Status SliceEngine::on_frame(Frame frame) {
 std::shared_ptr<RecvBuffer> SliceEngine::recv_buffer_for(const FrameHeader& header) {
   const std::shared_ptr<Run> run = find(key_of(header));
   if (run == nullptr || header.agreement != run->operation.agreement) return nullptr;
-  for (const std::unique_ptr<SliceRun>& slice : run->window)
+  for (const std::unique_ptr<SliceRun>& slice : run->in_flight)
     if (slice->slice() == header.slice) return slice->recv_buffer_for(header);
   return nullptr;
 }
 
 Status SliceEngine::keep_early(const OpKey& key, const FrameTag& tag, Frame frame) {
   const size_t bytes = frame.payload.bytes() + sizeof(FrameHeader);
-  if (early_bytes_ + bytes > limits_.early_bytes_max)
+  if (early_bytes_ + bytes > limits_.kept_early_bytes_max)
     return resource_exhausted("too many frames for operations that have not started");
   EarlyFrames& early = early_[key];
   if (!early.frames.emplace(tag, std::move(frame)).second) return data_loss("a frame came twice");
@@ -191,28 +192,28 @@ void SliceEngine::post_advance() {
 // One pass over the operations in flight. Work that can continue at once is posted, so that the
 // loop handles doorbells and deaths between slices.
 void SliceEngine::advance_all() {
-  std::vector<std::shared_ptr<Run>> in_flight;  // A copy: done() may start or end others.
+  std::vector<std::shared_ptr<Run>> runs;  // A copy: done() may start or end others.
   for (auto at = runs_.begin(); at != runs_.end();) {
     const OpKey first = at->first;
     const OpKey last{first.epoch, first.group, UINT64_MAX};
     for (int i = 0; i < limits_.ops_in_flight && at != runs_.end() && at->first <= last; ++i, ++at)
-      in_flight.push_back(at->second);
+      runs.push_back(at->second);
     at = runs_.upper_bound(last);
   }
-  for (const std::shared_ptr<Run>& run : in_flight)
+  for (const std::shared_ptr<Run>& run : runs)
     if (!run->ended && advance(run)) post_advance();
 }
 
 // Whether the operation can advance further at once.
 bool SliceEngine::advance(const std::shared_ptr<Run>& run) {
   Result<bool> moved = advance_slices(run);
-  const bool any = !run->window.empty();
+  const bool any = !run->in_flight.empty();
   const Status status = moved.ok() ? retire_slices(*run) : moved.status();
   if (!status.ok()) {
     end(run, status);
     return true;
   }
-  if (any && !run->window.empty()) return *moved;
+  if (any && !run->in_flight.empty()) return *moved;
   if (run->next_slice < run->geometry.slices()) return any;
   end(run, {});
   return true;
@@ -225,12 +226,12 @@ Result<bool> SliceEngine::advance_slices(const std::shared_ptr<Run>& run) {
     return make_release(run, slice);
   };
   for (size_t i = 0;; ++i) {
-    if (i == run->window.size()) {
+    if (i == run->in_flight.size()) {
       const Result<bool> added = add_slice(*run);
       if (!added.ok()) return added.status();
       if (!*added) return moved;
     }
-    SliceRun& slice = *run->window[i];
+    SliceRun& slice = *run->in_flight[i];
     if (slice.is_complete()) continue;
     Result<Progress> progress = slice.advance(parts_, run->mailbox, releases, run->first_taken);
     if (!progress.ok()) return progress.status();
@@ -239,13 +240,13 @@ Result<bool> SliceEngine::advance_slices(const std::shared_ptr<Run>& run) {
   }
 }
 
-// Whether the next slice was added to the window.
+// Whether the next slice was put in flight.
 Result<bool> SliceEngine::add_slice(Run& run) {
-  const bool room = run.window.size() < static_cast<size_t>(limits_.slices_in_flight);
+  const bool room = run.in_flight.size() < static_cast<size_t>(limits_.slices_in_flight);
   if (!room || run.next_slice == run.geometry.slices()) return false;
   const Result<bool> ready = run.tensor->ready(run.next_slice);
   if (!ready.ok() || !*ready) return ready;
-  run.window.push_back(
+  run.in_flight.push_back(
       std::make_unique<SliceRun>(run.operation, run.geometry, *run.tensor, run.next_slice++));
   return true;
 }
@@ -263,20 +264,21 @@ std::function<void()> SliceEngine::make_release(const std::shared_ptr<Run>& run,
 }
 
 Status SliceEngine::retire_slices(Run& run) {
-  for (const std::unique_ptr<SliceRun>& slice : run.window) {
+  for (const std::unique_ptr<SliceRun>& slice : run.in_flight) {
     if (!slice->is_complete()) break;
     if (std::exchange(slice->finished, true)) continue;
     if (Status status = run.tensor->finished(slice->slice()); !status.ok()) return status;
   }
-  while (!run.window.empty() && run.window.front()->finished && run.window.front()->unreleased == 0)
+  while (!run.in_flight.empty() && run.in_flight.front()->finished &&
+         run.in_flight.front()->unreleased == 0)
     release_front(run);
   return {};
 }
 
 void SliceEngine::release_front(Run& run) {
-  run.window.front()->release_scratch(scratch_);
-  run.tensor->released(run.window.front()->slice());
-  run.window.pop_front();
+  run.in_flight.front()->release_scratch(scratch_);
+  run.tensor->released(run.in_flight.front()->slice());
+  run.in_flight.pop_front();
 }
 
 // Stops the operation; its later frames are dropped. done() follows when no memory is borrowed.
@@ -285,14 +287,14 @@ void SliceEngine::end(const std::shared_ptr<Run>& run, Status status) {
   run->ended = true;
   run->end = std::move(status);
   run->mailbox.clear();
-  for (const std::unique_ptr<SliceRun>& slice : run->window) slice->withdraw_recv_buffer();
+  for (const std::unique_ptr<SliceRun>& slice : run->in_flight) slice->withdraw_recv_buffer();
   runs_.erase(key);
   ended_[{key.epoch, key.group}].add(key.seq);
   if (!run->has_unreleased()) finish(run);  // Else with the last release.
 }
 
 void SliceEngine::finish(const std::shared_ptr<Run>& run) {
-  while (!run->window.empty()) release_front(*run);
+  while (!run->in_flight.empty()) release_front(*run);
   run->operation.done(run->end);
   if (!runs_.empty()) post_advance();
 }
@@ -317,12 +319,12 @@ void SliceEngine::abort(uint32_t epoch, const Status& cause) {
 
 Engine::Blocker SliceEngine::blocker(const OpKey& key) const {
   const std::shared_ptr<Run> run = find(key);
-  if (run == nullptr) return {"its turn", -1};
-  if (run->window.empty()) {
+  if (run == nullptr) return {"an earlier operation", -1};
+  if (run->in_flight.empty()) {
     const int rank = run->tensor->blocking_rank();
-    return {rank < 0 ? "its tensor" : "the tensor of rank " + std::to_string(rank), rank};
+    return {rank < 0 ? "a rank's input" : "the input of rank " + std::to_string(rank), rank};
   }
-  for (const std::unique_ptr<SliceRun>& slice : run->window) {
+  for (const std::unique_ptr<SliceRun>& slice : run->in_flight) {
     const Step* step = slice->current_step();
     if (step == nullptr) continue;
     const bool sending = step->kind == StepKind::send || step->kind == StepKind::notify;

@@ -9,7 +9,7 @@
 // One thread (the loop's) makes all calls. The engine runs the operations of a group with the
 // lowest numbers, and the slices of an operation in ascending order. The oldest unfinished slice of
 // a group can therefore always advance, provided that a link accepts what a sender may have in
-// flight beyond it: window_bytes() per group. So bounded queues cannot deadlock.
+// flight beyond it: min_link_capacity() per group. So bounded queues cannot deadlock.
 //
 // Hosts start an operation without a handshake. Every frame carries a hash of what its sender runs
 // (Operation::agreement), and a frame with another hash is never used. Frames that arrive before
@@ -130,21 +130,24 @@ struct Operation {
 
 struct EngineLimits {
   int slices_in_flight = 4;
-  int ops_in_flight = 4;                       // Per group.
-  size_t early_bytes_max = size_t{256} << 20;  // Of frames of operations that have not started.
+  int ops_in_flight = 4;  // Per group.
+  // Of frames kept on receipt because their operation has not started. The setting early_bytes
+  // limits senders.
+  size_t kept_early_bytes_max = size_t{256} << 20;
 };
 
-// The least capacity of a link that rules out deadlock: the slices in flight of all operations in
-// flight, each sent at most twice (ring), and twice as long if 16-bit floats travel as f32.
-constexpr size_t window_bytes(const EngineLimits& limits, size_t slice_bytes) {
+// The least capacity of a link, in bytes, that rules out deadlock: the slices in flight of all
+// operations in flight, each sent at most twice (ring), and twice as long if 16-bit floats travel
+// as f32.
+constexpr size_t min_link_capacity(const EngineLimits& limits, size_t slice_bytes) {
   return size_t{4} * static_cast<size_t>(limits.ops_in_flight) *
          static_cast<size_t>(limits.slices_in_flight) * slice_bytes;
 }
 
 class Engine {
  public:
-  using Post =
-      std::function<void(std::function<void()>)>;  // Runs a function on the loop; any thread.
+  // Runs a function on the loop; any thread.
+  using Post = std::function<void(std::function<void()>)>;
   virtual ~Engine() = default;
   // The key must be new: neither started nor cancelled before.
   virtual void start(Operation operation) = 0;

@@ -1,5 +1,6 @@
-// The HostTensor of an operation whose ranks have not reduced their tensors among themselves: the
-// worker folds the ranks' buffers into the host's contribution, and writes the result to each rank.
+// What a host contributes to an operation, and where its results go: a HostTensor over the buffers
+// of the host's ranks. The worker folds the ranks' inputs into the host's contribution, and writes
+// the result to each rank's output.
 #pragma once
 
 #include <map>

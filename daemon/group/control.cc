@@ -17,7 +17,7 @@ Result<Signature> read_signature(const v1::Signature& from) {
   const auto strategies = unpacked(from.local_strategy(), from.global_strategy());
   if (!strategies.ok()) return strategies.status();
   if (from.collective() >= kCollectives || from.dtype() >= kDtypes || from.op() >= kOps)
-    return invalid_argument("a signature holds numbers that are none of ours");
+    return invalid_argument("a signature with an unknown collective, dtype or op");
   return Signature{static_cast<Collective>(from.collective()),
                    static_cast<Dtype>(from.dtype()),
                    static_cast<Op>(from.op()),
@@ -108,7 +108,7 @@ struct Writer {
   }
 };
 
-Status out_of_range() { return data_loss("a control frame holds numbers that are none of ours"); }
+Status out_of_range() { return data_loss("a control frame with a field out of range"); }
 
 Result<Message> read_report(const v1::Report& from, const Key& key, const Members& members) {
   const Result<Signature> signature = read_signature(from.signature());

@@ -1,6 +1,7 @@
 // The data frames of one epoch, on their way between the engine and the links: sends within the
-// budget of early_budget.h, checks what arrives, and keeps frames of groups that no local rank has
-// made yet. Loop thread only.
+// budget of early_budget.h, exchanging WantStarted and Started messages for it; checks what
+// arrives; keeps frames of groups that no local rank has made yet; and measures the rate at which
+// data arrives from each host. Loop thread only.
 #pragma once
 
 #include <map>

@@ -156,7 +156,9 @@ bool HostEpoch::needed() const {
 }
 
 EpochStats HostEpoch::stats() const {
-  return {links_.sent_bytes(), links_.sent_frames(), received_bytes_};
+  return {.sent_bytes = links_.sent_bytes(),
+          .sent_frames = links_.sent_frames(),
+          .received_bytes = received_bytes_};
 }
 
 // ---- Actions of Member and Leader ----
@@ -374,7 +376,8 @@ Status HostEpoch::on_control(int host, const v1::Control& control) {
   if (control.has_probe()) return on_probe(host, control.probe());
   if (control.has_rates()) {
     const bool taken = adviser_ && adviser_->on_rates(host, control.rates());
-    return taken ? Status() : data_loss("rates that make no sense here");
+    return taken ? Status()
+                 : data_loss("Rates of an unknown host, or sent to a host that is not the leader");
   }
   const Result<Message> message = read_message(control);
   return message.ok() ? on_message(host, *message) : message.status();

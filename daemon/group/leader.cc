@@ -47,7 +47,8 @@ bool Leader::is_group(uint32_t number, const Members& members) const {
 }
 
 Status Leader::check(int host, const Report& report) const {
-  if (!is_group(report.key.group, report.members)) return data_loss("a report of no group");
+  if (!is_group(report.key.group, report.members))
+    return data_loss("a Report with an invalid group number or member list");
   const Members& members = members_of(report.key.group, report.members);
   const std::vector<int> hosts = hosts_with(members);
   const auto takes_part = [&](int which) { return std::ranges::find(hosts, which) != hosts.end(); };
@@ -57,13 +58,19 @@ Status Leader::check(int host, const Report& report) const {
   };
   const bool asked = report.rank == -1 || is_there(report.rank);
   const bool needs_rank = report.reason != Reason::answer && report.reason != Reason::refusal;
-  const bool sound =
-      takes_part(host) && asked && std::ranges::all_of(report.missing, is_there) &&
-      (!needs_rank || report.phase == Phase::over || report.rank >= 0) &&
-      report.waiting_for < static_cast<int>(members.size()) &&
-      (report.reason != Reason::refusal || !report.status.ok()) &&
-      (report.reason != Reason::mismatch || (takes_part(report.peer) && report.peer != host));
-  return sound ? Status() : data_loss("a report that makes no sense");
+  const auto invalid = [](const std::string& field) {
+    return data_loss("a Report with an invalid " + field);
+  };
+  if (!takes_part(host)) return invalid("sender");
+  if (!asked || (needs_rank && report.phase != Phase::over && report.rank < 0))
+    return invalid("rank");
+  if (!std::ranges::all_of(report.missing, is_there)) return invalid("list of missing ranks");
+  if (report.waiting_for >= static_cast<int>(members.size()))
+    return invalid("rank that it waits for");
+  if (report.reason == Reason::refusal && report.status.ok()) return invalid("status");
+  if (report.reason == Reason::mismatch && (!takes_part(report.peer) || report.peer == host))
+    return invalid("peer");
+  return {};
 }
 
 // Whether a rank left before it called the operation, so that it fails everywhere.
@@ -98,11 +105,13 @@ Status Leader::on_message(int host, const Message& message, TimePoint now) {
 }
 
 Status Leader::on(int host, const Announce& announce, TimePoint) {
-  const bool room = groups_.size() < kGroupsMost * hosts_.size();
-  if (announce.group == 0 || !is_group(announce.group, announce.members) || !room)
-    return data_loss("a group that cannot be");
+  if (groups_.size() >= kGroupsMost * hosts_.size())
+    return data_loss("an Announce beyond the most groups allowed");
+  if (announce.group == 0 || !is_group(announce.group, announce.members))
+    return data_loss("an Announce with an invalid group number or member list");
   const std::vector<int> hosts = hosts_with(announce.members);
-  if (std::ranges::find(hosts, host) == hosts.end()) return data_loss("a group of others");
+  if (std::ranges::find(hosts, host) == hosts.end())
+    return data_loss("an Announce from a host without a rank in the group");
   const auto [made, fresh] = groups_.try_emplace(announce.group);
   if (!fresh) return {};
   made->second.members = announce.members;
@@ -115,7 +124,7 @@ Status Leader::on(int host, const Announce& announce, TimePoint) {
 Status Leader::on(int host, const RankGone& gone, TimePoint) {
   if (gone.rank < 0 || gone.rank >= static_cast<int>(all_.size()) ||
       home_[static_cast<size_t>(gone.rank)] != host)
-    return data_loss("word of a rank that is not its own");
+    return data_loss("the departure of rank " + std::to_string(gone.rank) + " of another host");
   if (!gone_.emplace(gone.rank, gone).second) return {};
   send_to_hosts(all_, gone);
   std::erase_if(queries_,
@@ -124,7 +133,7 @@ Status Leader::on(int host, const RankGone& gone, TimePoint) {
 }
 
 Status Leader::on(int, const Abort& message, TimePoint) {
-  if (message.cause.ok()) return data_loss("an end without a cause");
+  if (message.cause.ok()) return data_loss("an Abort without a cause");
   abort(message.cause);
   return {};
 }
@@ -199,8 +208,9 @@ void Leader::conclude(Queries::iterator at) {
       silent.push_back(&hosts_[static_cast<size_t>(host)]);
   if (query.mismatch >= 0 && is(query.peer, Phase::started) &&
       query.reports.at(query.peer).agreement == query.reports.at(query.mismatch).agreement)
-    return abort(failures::lost(hosts_[static_cast<size_t>(query.peer)],
-                                data_loss("its data bears another agreement than its word")));
+    return abort(failures::lost(
+        hosts_[static_cast<size_t>(query.peer)],
+        data_loss("its data frames and its report carry different agreement hashes")));
   if (const auto pair = differing(query))
     return fail(key, query.members,
                 disagreement(query.members, query.reports.at(pair->first),
@@ -343,7 +353,7 @@ void Leader::propose(uint32_t number, GroupStrategies& group) {
 
 Status Leader::on(int host, const Fence& fence, TimePoint) {
   const auto found = groups_.find(fence.group);
-  if (found == groups_.end()) return data_loss("a fence of no group");
+  if (found == groups_.end()) return data_loss("a Fence for an unknown group");
   GroupStrategies& group = found->second;
   if (!group.proposing || fence.version != group.version)
     return data_loss("a fence that was not asked for");

@@ -299,7 +299,7 @@ void Member::leave(int rank, const Status& cause) {
 
 Status Member::on(const RankGone& gone, TimePoint) {
   if (gone.rank < 0 || gone.rank >= static_cast<int>(roster_.ranks.size()))
-    return data_loss("word of a rank that there is not");
+    return data_loss("the departure of unknown rank " + std::to_string(gone.rank));
   if (std::ranges::find(gone_, gone.rank, &RankGone::rank) != gone_.end()) return {};
   if (!is_gone(gone.rank)) departures_.push_back(gone.rank);
   gone_.push_back(gone);
@@ -329,7 +329,7 @@ Status Member::on_message(const Message& message, TimePoint now) {
 
 Status Member::on(const Query& query, TimePoint) {
   Group* const group = group_of(query.key.group, query.members);
-  if (group == nullptr) return data_loss("a question about no group of ours");
+  if (group == nullptr) return data_loss("a Query with an invalid group number or member list");
   if (!is_over(*group, query.key.number))
     refuse(query.key, *group, group->operations[query.key.number]);
   send_to_leader(report(query.key, *group, Report::Reason::answer));
@@ -338,7 +338,8 @@ Status Member::on(const Query& query, TimePoint) {
 
 Status Member::on(const Fail& message, TimePoint) {
   Group* const group = group_of(message.key.group, message.members);
-  if (group == nullptr || message.status.ok()) return data_loss("a failure that cannot be");
+  if (group == nullptr) return data_loss("a Fail with an invalid group number or member list");
+  if (message.status.ok()) return data_loss("a Fail without a cause");
   if (is_over(*group, message.key.number)) return {};
   fail(message.key, *group, message.status);
   if (group->counts.called_by_present() > message.key.number) return {};

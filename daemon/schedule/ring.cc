@@ -1,6 +1,6 @@
-// Ring: position p sends to p+1 and hears from p-1 only. The share of position c starts at c+1,
-// gathers a contribution at every stop and is complete, and finished, at c; from there it goes
-// round once more for all_gather. Every link carries the same load.
+// Ring: position p sends to p+1 and receives from p-1 only. Reduce-scatter: the share of position c
+// starts at c+1, each position on the way adds its contribution, and the share is complete, and
+// finished, at c. All-gather: from c it goes round once more. Every link carries the same load.
 //
 // COST. With m members, C chunks in all, s(p) those in the share of p:
 //   reduce_scatter  m-1 rounds; p sends C - s(p), receives C - s(p-1)

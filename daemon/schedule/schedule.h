@@ -30,20 +30,21 @@
 //
 // THE FORMS, with their rounds and the most chunks that one host sends. n: hosts. D: the depth of a
 // k-ary heap of n, which is in the order of the hosts' lowest ranks, the root's first; 1 for
-// Centralized, where k = n-1, and n-1 for Tree(1), the chain.
+// Centralized, where k = n-1, and n-1 for Tree(1), the chain. A collective without a ring form runs
+// as a chain under Ring.
 //
 //   collective      Centralized and Tree(k)                   Ring
 //   all_reduce      1 chunk, up and down the heap:            n chunks, reduce-scatter ring, then
 //                   2D rounds, at most k+1 chunks             all-gather ring: 2(n-1), 2(n-1)
-//   reduce          1 chunk, up the heap, then "complete"     nearest: the chain: 2(n-1), 1
+//   reduce          1 chunk, up the heap, then "complete"     no ring form; chain: 2(n-1), 1
 //                   down it: 2D, 1
-//   broadcast       "ready" up the heap, then 1 chunk         nearest: the chain: 2(n-1), 1
+//   broadcast       "ready" up the heap, then 1 chunk         no ring form; chain: 2(n-1), 1
 //                   down it: 2D, at most k
-//   all_gather      a chunk a rank; nearest: blocks up the    a chunk a rank, all-gather ring: n-1,
-//                   heap, and down what a subtree lacks: 2D   all but the next host's
-//   reduce_scatter  a chunk a rank; nearest: all up the heap, a chunk a rank, reduce-scatter ring:
+//   all_gather      a chunk a rank: blocks up the heap, and   a chunk a rank, all-gather ring: n-1,
+//                   down what a subtree lacks: 2D             all but the next host's
+//   reduce_scatter  a chunk a rank: all up the heap,          a chunk a rank, reduce-scatter ring:
 //                   and down each its block: 2D               n-1, all but its own
-//   barrier         1 empty chunk, as all_reduce: 2D          nearest: the chain: 2(n-1), 2
+//   barrier         1 empty chunk, as all_reduce: 2D          no ring form; chain: 2(n-1), 2
 //
 // A host's blocks travel together. Exact costs: beside the forms, in tree.cc and ring.cc.
 //

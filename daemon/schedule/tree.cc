@@ -8,10 +8,10 @@
 //   gather     D rounds; every member but the root sends S(i) to its parent
 //   down       D rounds; i sends C - S(child) to each of its children
 //   scatter    D rounds; i sends S(child) to each of its children, S(i) - s(i) in all
-//   word       D rounds up, or D down, of empty messages
+//   notify     D rounds up, or D down, of empty messages
 // The forms are two of these each, 2 D rounds: all_reduce and barrier up and down, all_gather
-// gather and down, reduce_scatter up and scatter, reduce up and word down ("it is complete"),
-// broadcast word up ("I am ready") and down.
+// gather and down, reduce_scatter up and scatter, reduce up and notify down ("it is
+// complete"), broadcast notify up ("I am ready") and down.
 #include <algorithm>
 #include <numeric>
 
@@ -99,13 +99,13 @@ void finish_at_root(int self, const Shares& shares, Steps& out) {
     for (int chunk : share) out.push_back({StepKind::finish, -1, chunk});
 }
 
-void word_up_steps(const Level& level, int self, Steps& out) {
+void notify_up_steps(const Level& level, int self, Steps& out) {
   for (int child : children_of(level, self))
     out.push_back({StepKind::await, level.members[child], 0});
   if (self > 0) out.push_back({StepKind::notify, level.members[parent_of(level, self)], 0});
 }
 
-void word_down_steps(const Level& level, int self, Steps& out) {
+void notify_down_steps(const Level& level, int self, Steps& out) {
   if (self > 0) out.push_back({StepKind::await, level.members[parent_of(level, self)], 0});
   for (int child : children_of(level, self))
     out.push_back({StepKind::notify, level.members[child], 0});
@@ -114,11 +114,11 @@ void word_down_steps(const Level& level, int self, Steps& out) {
 void reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
   up_steps(level, self, shares, out);
   finish_at_root(self, shares, out);
-  word_down_steps(level, self, out);
+  notify_down_steps(level, self, out);
 }
 
 void broadcast_steps(const Level& level, int self, const Shares& shares, Steps& out) {
-  word_up_steps(level, self, out);
+  notify_up_steps(level, self, out);
   down_steps(level, self, shares, out);
 }
 

@@ -54,9 +54,10 @@ void take_bits(std::atomic<uint64_t> (&words)[N], const Use& use) {
   }
 }
 
-inline std::string name_of_verb(const Request& request) {
-  return request.verb < kCollectives ? std::string(name_of(static_cast<Collective>(request.verb)))
-                                     : "operation";
+inline std::string name_of_collective(const Request& request) {
+  return request.collective < kCollectives
+             ? std::string(name_of(static_cast<Collective>(request.collective)))
+             : "operation";
 }
 
 }  // namespace tutti

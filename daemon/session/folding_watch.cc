@@ -118,7 +118,7 @@ void FoldingWatch::on_overdue(const BoardOp& op, uint32_t timeout_ms) {
   const RankSession& late = *ops_.session(*culprit);
   const Status why =
       late.blame(Code::deadline_exceeded,
-                 name_of_verb(board::copy_request(op.entry(*culprit).request)) + " #" +
+                 name_of_collective(board::copy_request(op.entry(*culprit).request)) + " #" +
                      std::to_string(op.number) + " timed out after " + std::to_string(timeout_ms) +
                      " ms: " + late.describe() + " has not folded its part");
   ops_.run<board::StopClaims>(op);

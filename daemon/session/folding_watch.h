@@ -1,5 +1,6 @@
-// Ends the operations that ranks fold and cannot finish: a member died half way, or a member does
-// not fold its part before the deadline.
+// Watches the operations that ranks fold. Ends those that they cannot finish, because a member died
+// half way or does not fold its part before the deadline; and has the worker fold an overdue
+// operation where no member is to blame or none waits for it.
 //
 // Outputs must not change after a failure is published. So no further block may be claimed first;
 // then the watch polls until no live rank, but for one that exceeds its grace period, holds a

@@ -24,10 +24,10 @@ Status check_side(std::string_view name, uint64_t offset, uint64_t bytes, uint64
 
 Status read_types(const Request& request, Signature& asked) {
   if (request.dtype >= kDtypes)
-    return invalid_argument("dtype " + std::to_string(request.dtype) + " is none");
+    return invalid_argument("unknown dtype " + std::to_string(request.dtype));
   asked.dtype = static_cast<Dtype>(request.dtype);
   if (!reduces(asked.collective)) return {};
-  if (request.op >= kOps) return invalid_argument("op " + std::to_string(request.op) + " is none");
+  if (request.op >= kOps) return invalid_argument("unknown op " + std::to_string(request.op));
   asked.op = static_cast<Op>(request.op);
   if (asked.op == Op::mean && !is_floating(asked.dtype))
     return invalid_argument("MEAN needs a floating-point dtype; use SUM and divide");
@@ -56,10 +56,10 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
   if (!bytes)
     return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
   if (call.ranks_only) return {};
-  const std::string verb(name_of(collective));
+  const std::string name(name_of(collective));
   if (call.window_bytes != 0) {
     if (has_blocks(collective))
-      return invalid_argument("tensors of " + verb + " do not pass through windows");
+      return invalid_argument("tensors of " + name + " do not pass through windows");
     bytes = {std::min(bytes->in, call.window_bytes), std::min(bytes->out, call.window_bytes)};
   }
   const uint64_t in = request.in_offset;
@@ -67,7 +67,7 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
   if (Status s = check_side("input", in, bytes->in, segment_bytes, dtype); !s.ok()) return s;
   if (Status s = check_side("output", out, bytes->out, segment_bytes, dtype); !s.ok()) return s;
   if (!may_share(collective, in, out, *bytes, place))
-    return invalid_argument("the input and the output of " + verb +
+    return invalid_argument("the input and the output of " + name +
                             " overlap in part; use separate buffers or the very same one");
   call.in = bytes->in == 0 ? nullptr : base + in;
   call.out = bytes->out == 0 ? nullptr : base + out;
@@ -91,9 +91,9 @@ Status read_refusal(const Request& request, const std::byte* base, uint64_t segm
 Status read_fields(const Request& request, GroupPlace place, std::byte* base,
                    uint64_t segment_bytes, Call& call) {
   Signature& asked = call.signature;
-  if (request.verb >= kCollectives)
-    return invalid_argument("verb " + std::to_string(request.verb) + " is none");
-  asked.collective = static_cast<Collective>(request.verb);
+  if (request.collective >= kCollectives)
+    return invalid_argument("unknown collective " + std::to_string(request.collective));
+  asked.collective = static_cast<Collective>(request.collective);
   if ((request.flags & kRequestRefused) != 0) return read_refusal(request, base, segment_bytes);
   const auto strategies = unpacked(request.local_strategy, request.global_strategy);
   if (!strategies.ok()) return strategies.status();

@@ -81,7 +81,7 @@ Result<std::string> DiallerHandshake::prove(const std::string& challenge) {
 
 Status DiallerHandshake::check(const std::string& answer) const {
   if (const auto whole = answer_size(answer); !whole.ok() || *whole != answer.size())
-    return unavailable(peer_ + " answers the link in words that make no sense");
+    return unavailable(peer_ + " sent an invalid handshake answer");
   const auto head = from_bytes<LinkAnswerHead>(answer);
   if (head.code != 0)
     return {code_of(static_cast<int>(head.code)), answer.substr(sizeof(LinkAnswerHead))};

@@ -94,7 +94,7 @@ void LinkCore::start_open_timer(const std::string& failure) {
 void LinkCore::on_open_timeout() {
   close_with(deadline_exceeded(peer_ + " " + open_failure_ + " within " +
                                std::to_string(transport_->limits.connect_timeout_ms) + " ms"),
-             unavailable("the link was not let in in time"));
+             unavailable("the link was not accepted in time"));
 }
 
 void LinkCore::offer_to(const Acceptor& acceptor, const std::string& transcript,

@@ -47,6 +47,8 @@ class NetworkTransport final : public Transport {
 
 std::unique_ptr<Transport> make_network_transport(Loop& loop, const std::string& kind,
                                                   const LinkLimits& limits) {
+  require(kind == "auto" || kind == "tcp" || kind == "grpc",
+          "a transport between hosts is auto, tcp or grpc");
   return std::make_unique<NetworkTransport>(loop, kind == "grpc", limits);
 }
 

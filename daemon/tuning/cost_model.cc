@@ -13,7 +13,7 @@ bool combines(Collective collective) {
 }
 
 // The global level alone: one rank per host.
-Plan leaders_plan(Collective collective, const Strategy& global, int hosts) {
+Plan one_rank_per_host_plan(Collective collective, const Strategy& global, int hosts) {
   Plan plan;
   plan.collective = collective;
   plan.strategies = {{StrategyKind::centralized}, global};
@@ -77,7 +77,7 @@ double shared_us(const Work& work, const Traffic& traffic, const Cut& cut, const
 }  // namespace
 
 Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
-  const Plan plan = leaders_plan(collective, global, hosts);
+  const Plan plan = one_rank_per_host_plan(collective, global, hosts);
   const Cost cost = cost_of(plan);
   Traffic traffic{cost.rounds,
                   cost.sent_chunks_max,

@@ -12,15 +12,15 @@ namespace tutti {
 namespace {
 
 constexpr Millis kShutdownGrace{200};  // For the last frames and answers to be sent.
-constexpr size_t kStashedLinksMax =
-    64;  // Peers that may fill their links before an operation starts.
+// The engine keeps as many bytes of early frames as this many full link queues hold.
+constexpr size_t kKeptLinkQueues = 64;
 constexpr size_t kDeparturesMax = 1024;  // A report must fit a packet.
 
 EngineLimits engine_limits(const Settings& settings) {
   EngineLimits limits;
   limits.slices_in_flight = static_cast<int>(settings.slices_in_flight);
   limits.ops_in_flight = static_cast<int>(settings.ops_in_flight);
-  limits.early_bytes_max = kStashedLinksMax * static_cast<size_t>(settings.link_queue_bytes);
+  limits.kept_early_bytes_max = kKeptLinkQueues * static_cast<size_t>(settings.link_queue_bytes);
   return limits;
 }
 
@@ -32,7 +32,7 @@ LinkLimits link_limits(const Settings& settings) {
   LinkLimits limits;
   limits.frame_bytes_max = static_cast<size_t>(settings.frame_bytes_max);
   const size_t window =
-      window_bytes(engine_limits(settings), static_cast<size_t>(settings.slice_bytes));
+      min_link_capacity(engine_limits(settings), static_cast<size_t>(settings.slice_bytes));
   limits.queue_bytes_max = std::max(window, static_cast<size_t>(settings.link_queue_bytes));
   limits.connect_timeout_ms = static_cast<int>(settings.connect_timeout_ms);
   limits.silence_ms = static_cast<int>(settings.silence_ms);

@@ -85,7 +85,7 @@ class Hosts {
  private:
   void ask(Request& request) {
     request = {};
-    request.verb = static_cast<uint8_t>(collective_);
+    request.collective = static_cast<uint8_t>(collective_);
     request.dtype = static_cast<uint8_t>(dtype_);
     request.op = static_cast<uint8_t>(op_);
     request.root = root();

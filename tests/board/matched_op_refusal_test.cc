@@ -9,7 +9,7 @@ namespace {
 
 TEST(MatchedOp, RanksThatDisagreeAreRefused) {
   const std::vector<std::function<void(Request&)>> changes = {
-      [](Request& r) { r.verb = TUTTI_REDUCE; },
+      [](Request& r) { r.collective = TUTTI_REDUCE; },
       [](Request& r) { r.dtype = TUTTI_F64; },
       [](Request& r) { r.op = TUTTI_MAX; },
       [](Request& r) { r.root = 1; },
@@ -33,12 +33,12 @@ TEST(MatchedOp, RanksThatDisagreeAreRefused) {
 
 TEST(MatchedOp, WhatTheWorkerMustRefuseIsItsBusiness) {
   const std::vector<std::function<void(Request&)>> changes = {
-      [](Request& r) { r.verb = kCollectives; },
+      [](Request& r) { r.collective = kCollectives; },
       [](Request& r) { r.flags = kRequestRefused; },
       [](Request& r) { r.dtype = kDtypes; },
       [](Request& r) { r.op = kOps; },
       [](Request& r) { r.dtype = TUTTI_I32, r.op = TUTTI_MEAN; },
-      [](Request& r) { r.verb = TUTTI_REDUCE, r.root = 2; },
+      [](Request& r) { r.collective = TUTTI_REDUCE, r.root = 2; },
       [](Request& r) { r.local_strategy = TUTTI_RING + 1; },
       [](Request& r) { r.local_strategy = TUTTI_TREE; },
       [](Request& r) { r.global_strategy = pack_strategy(TUTTI_TREE, 0); },
@@ -156,7 +156,7 @@ TEST(MatchedOp, GarbageIsRefusedOrHolds) {
   for (int i = 0; i < 50'000; ++i) {
     static Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 8);
     Request request{};
-    request.verb = static_cast<uint8_t>(random() % 8);
+    request.collective = static_cast<uint8_t>(random() % 8);
     request.dtype = static_cast<uint8_t>(random() % 10);
     request.op = static_cast<uint8_t>(random() % 6);
     request.root = static_cast<uint32_t>(random() % 3);

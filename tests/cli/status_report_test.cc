@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace tutti {
 namespace {
@@ -20,14 +23,47 @@ v1::StatusReply example_status() {
   agent->set_uptime_ms(61'000);
   v1::WorkerReport* worker = agent->add_workers();
   worker->set_job("demo");
+  worker->set_pid(21);
   worker->set_world_size(2);
-  worker->set_epoch(1);
+  worker->set_epoch(5);
   worker->set_state("running");
+  worker->set_strategy("ring");
   worker->set_operations(12);
+  worker->set_failures(3);
   worker->set_bytes(4096);
+  worker->set_sent_bytes(7168);
+  worker->set_sent_frames(9);
+  worker->set_received_bytes(6144);
   worker->add_ranks()->set_rank(0);
   worker->mutable_departures()->add_ranks(1);
   return reply;
+}
+
+// The cells of each line; columns are separated by two spaces or more.
+std::vector<std::vector<std::string>> cells_of(const std::string& text) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::vector<std::string>& row = rows.emplace_back();
+    for (size_t at = 0; (at = line.find_first_not_of(' ', at)) != std::string::npos;) {
+      const size_t end = std::min(line.find("  ", at), line.find_last_not_of(' ') + 1);
+      row.push_back(line.substr(at, end - at));
+      at = end;
+    }
+  }
+  return rows;
+}
+
+TEST(StatusReport, EveryColumnHoldsItsValue) {
+  using Row = std::vector<std::string>;
+  const std::vector<Row> rows = cells_of(status_text(example_status()));
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[0], (Row{"HOST", "ADDRESS", "PID", "STATE", "JOBS", "UP", "VERSION"}));
+  EXPECT_EQ(rows[1], (Row{"a*", "127.0.0.1:7601", "11", "serving", "1", "61 s", "0.1.0"}));
+  EXPECT_EQ(rows[4], (Row{"JOB", "HOST", "RANKS", "EPOCH", "STATE", "STRATEGY", "OPERATIONS",
+                          "FAILED", "BYTES", "SENT", "FRAMES", "RECEIVED", "PID"}));
+  EXPECT_EQ(rows[5], (Row{"demo", "a", "0 of 2", "5", "running", "ring", "12", "3", "4 KiB",
+                          "7 KiB", "9", "6 KiB", "21"}));
 }
 
 TEST(StatusReport, ForPeople) {

@@ -49,7 +49,7 @@ struct StagedCall {
   }
   Status arrive() {
     Request request{};
-    request.verb = TUTTI_ALL_REDUCE;
+    request.collective = TUTTI_ALL_REDUCE;
     request.flags = kRequestBlocking | kRequestStaged;
     request.count = kCount;
     request.in_offset = request.out_offset = rank.connection->offset_of(window);

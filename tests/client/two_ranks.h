@@ -42,7 +42,7 @@ struct Rank {
   Status arrive(PendingOp& op, float value, uint64_t count = 1, uint8_t flags = kRequestBlocking) {
     for (uint64_t i = 0; i < count; ++i) in[i] = value + static_cast<float>(i % 100);
     Request request{};
-    request.verb = TUTTI_ALL_REDUCE;
+    request.collective = TUTTI_ALL_REDUCE;
     request.flags = flags;
     request.count = count;
     request.in_offset = connection->offset_of(in);

@@ -17,6 +17,7 @@ using Bytes = std::vector<std::byte>;
 
 inline Result<std::unique_ptr<Device>> make_device(const std::string& kind) {
   if (kind == "cuda") return make_cuda_device(0);
+  require(kind == "host", "a device that the fixture knows");
   return make_host_device();
 }
 

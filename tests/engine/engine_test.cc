@@ -152,7 +152,7 @@ class EngineTest : public ::testing::Test {
   std::vector<std::function<void()>> posted_;
   std::unique_ptr<Device> device_ = make_host_device();
   FakeSender sender_;
-  std::unique_ptr<Engine> engine_ = make_engine(*device_, {.early_bytes_max = 1000},
+  std::unique_ptr<Engine> engine_ = make_engine(*device_, {.kept_early_bytes_max = 1000},
                                                 [this](auto task) { posted_.push_back(task); });
 };
 
@@ -183,7 +183,7 @@ TEST_F(EngineTest, TheOldestAreUnderWayAndTheNextFollows) {
   EXPECT_EQ(sender_.sent[1].header.op_seq, next);
   EXPECT_EQ(ends_.size(), 1u);
   EXPECT_EQ(engine_->blocker({1, 0, 0}).rank, 1);
-  EXPECT_EQ(engine_->blocker({1, 0, 1}).what, "its turn");
+  EXPECT_EQ(engine_->blocker({1, 0, 1}).what, "an earlier operation");
   sender_.sent[1].released();
   engine_->abort(1, aborted("test ends"));
   run_posted();
@@ -254,7 +254,7 @@ TEST_F(EngineTest, ACancelledOperationEndsOnceItsMemoryIsFreeAndNothingElseDoes)
   ASSERT_EQ(sender_.sent.size(), 1u);
   engine_->cancel({1, 0, 0}, unavailable("rank 1 left"));
   EXPECT_TRUE(ends_.empty());
-  EXPECT_EQ(engine_->blocker({1, 0, 0}).what, "its turn") << "it runs no more";
+  EXPECT_EQ(engine_->blocker({1, 0, 0}).what, "an earlier operation") << "it runs no more";
   sender_.sent[0].released();
   run_posted();
   ASSERT_EQ(ends_.size(), 1u);

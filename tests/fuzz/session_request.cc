@@ -28,8 +28,8 @@ Ask take_ask(fuzz::Input& input) {
   ask.segment_bytes = kArenaOffset + input.take<uint16_t>();
   ask.window_bytes = input.take<uint16_t>() % 32 * 512;
   ask.request = input.take<Request>();
-  const bool known = ask.request.verb < kCollectives;
-  ask.collective = known ? static_cast<Collective>(ask.request.verb) : Collective::barrier;
+  const bool known = ask.request.collective < kCollectives;
+  ask.collective = known ? static_cast<Collective>(ask.request.collective) : Collective::barrier;
   return ask;
 }
 
@@ -82,11 +82,11 @@ void check_strategy(const Strategy& strategy, uint32_t packed) {
 void check_accepted(const Ask& ask, const Call& op) {
   check_strategy(op.signature.strategies.local, ask.request.local_strategy);
   check_strategy(op.signature.strategies.global, ask.request.global_strategy);
-  require(ask.request.verb < kCollectives, "verbs are ours");
+  require(ask.request.collective < kCollectives, "the collective is known");
   require((ask.request.flags & kRequestRefused) == 0, "what the library refused stays so");
   if (ask.collective == Collective::barrier) return;
   require(ask.request.dtype < kDtypes && op.signature.dtype == Dtype{ask.request.dtype},
-          "dtypes are ours");
+          "the dtype is known");
   const bool reduced = reduces(ask.collective);
   require(!reduced || (ask.request.op < kOps && op.signature.op == Op{ask.request.op}),
           "ops are ours");
@@ -132,7 +132,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Ask ask = take_ask(input);
   const Call op =
       read_request(ask.request, ask.place, segment.data(), ask.segment_bytes, ask.window_bytes);
-  require(op.signature.collective == ask.collective, "a verb is what was asked for");
+  require(op.signature.collective == ask.collective, "the collective is the one asked for");
   if (op.invalid.ok()) {
     check_accepted(ask, op);
     return 0;

@@ -38,7 +38,7 @@ class AdviserTest : public ::testing::Test {
                    [this](int host, const v1::Probe& probe) { asked_.emplace_back(host, probe); }};
 };
 
-TEST_F(AdviserTest, WishesForWhatIsBetterOnceUntilItIsInForce) {
+TEST_F(AdviserTest, RecommendsABetterStrategyOnceUntilItIsInForce) {
   const Strategy slow{StrategyKind::tree, 1};
   const std::optional<Strategy> better = recommend(slow);
   ASSERT_TRUE(better.has_value());
@@ -51,7 +51,7 @@ TEST_F(AdviserTest, WishesForWhatIsBetterOnceUntilItIsInForce) {
   EXPECT_EQ(adviser_.recommend(5, alone, kSignature, kCentral), std::nullopt);
 }
 
-TEST_F(AdviserTest, AnOperationsTimeIsTheOneMeasuredHere) {
+TEST_F(AdviserTest, RecordsTheTimeMeasuredOnTheLeadersHost) {
   run(0, 10);  // The first of a strategy counts for nothing.
   run(1, 300);
   EXPECT_EQ(samples(kRing), 1u);
@@ -59,14 +59,14 @@ TEST_F(AdviserTest, AnOperationsTimeIsTheOneMeasuredHere) {
     EXPECT_EQ(row.measured_us, row.strategy == kRing ? 300 : 0);
 }
 
-TEST_F(AdviserTest, ATimeThatIsNotKnownIsNone) {
+TEST_F(AdviserTest, IgnoresAnOperationWithoutAMeasuredTime) {
   run(0, 10);
   run(1, 0);
   adviser_.on_ended(0, 0, 50);  // Of another operation.
   EXPECT_EQ(samples(kRing), 0u);
 }
 
-TEST_F(AdviserTest, AsksAHostOnceItIsHeardFromAndLearnsTheWayThereAndBack) {
+TEST_F(AdviserTest, ProbesAHostOnceAndLearnsBothDirections) {
   adviser_.probe_if_due(2, kStart);
   adviser_.probe_if_due(2, kStart);
   TimePoint now = kStart;
@@ -82,7 +82,7 @@ TEST_F(AdviserTest, AsksAHostOnceItIsHeardFromAndLearnsTheWayThereAndBack) {
   EXPECT_EQ(tuner_.links().at({"c", "a"}), (LinkFigures{20, 0.05}));
 }
 
-TEST_F(AdviserTest, AProbeCorrectsAProbeButNotWhatWasMeasuredOfData) {
+TEST_F(AdviserTest, AProbeReplacesAProbeButNotARateOfData) {
   TimePoint now = kStart;
   const auto probe = [&](int large_us) {
     now += 2 * Prober::kAgainAfter;
@@ -103,7 +103,7 @@ TEST_F(AdviserTest, AProbeCorrectsAProbeButNotWhatWasMeasuredOfData) {
   EXPECT_EQ(tuner_.links().at({"c", "a"}).byte_us, 0.2);
 }
 
-TEST_F(AdviserTest, LearnsWhoSharesAMachine) {
+TEST_F(AdviserTest, LearnsWhichHostsShareAMachine) {
   const Strategy best = recommend(kRing).value_or(kRing);
   const double alone = tuner_.rows().back().predicted_us;
   tuner_.set_machine("a", 5, 1);
@@ -119,12 +119,12 @@ TEST_F(AdviserTest, LearnsWhoSharesAMachine) {
   EXPECT_GT(tuner_.rows().back().predicted_us, alone);
 }
 
-TEST_F(AdviserTest, ABarrierHasNothingToChoose) {
+TEST_F(AdviserTest, RecommendsNothingForABarrier) {
   EXPECT_EQ(adviser_.recommend(0, group_, Signature(), kCentral), std::nullopt);
   EXPECT_TRUE(tuner_.rows().empty());
 }
 
-TEST_F(AdviserTest, LearnsRatesThatMakeSense) {
+TEST_F(AdviserTest, IgnoresImplausibleRates) {
   v1::Rates rates;
   v1::Rate& rate = *rates.add_rates();
   rate.set_from(1);

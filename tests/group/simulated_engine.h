@@ -110,7 +110,7 @@ class Engine {
 
   std::pair<std::string, int> blocker(const Key& key) const {
     const auto found = runs_.find(key);
-    if (found == runs_.end()) return {"its turn", -1};
+    if (found == runs_.end()) return {"an earlier operation", -1};
     for (const int next : found->second.next) {
       const std::vector<Move>& moves = moves_of(found->second);
       if (static_cast<size_t>(next) == moves.size()) continue;
@@ -118,7 +118,7 @@ class Engine {
       if (peer >= 0)
         return {"data", found->second.group->topology()[static_cast<size_t>(peer)].front()};
     }
-    return {"its turn", -1};
+    return {"an earlier operation", -1};
   }
   bool runs(const Key& key) const { return runs_.contains(key); }
   size_t size() const { return runs_.size() + mail_.size(); }

@@ -1,4 +1,5 @@
-// Acceptance checks of four known systems about values; each test has its check's number.
+// Acceptance checks, over real agents, workers and ranks: each collective's values under every
+// strategy, for even and uneven sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>

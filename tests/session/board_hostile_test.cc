@@ -9,7 +9,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST_F(BoardTest, EntriesThatMakeNoSenseAreTheirRanksAndEndNobody) {
-  arrive(0, 0).request.verb = 200;
+  arrive(0, 0).request.collective = 200;
   arrive(1, 0).arrived = 0xdeadbeef;
   arrive(2, 0).started_ns = INT64_MIN;
   call(0);
@@ -17,7 +17,7 @@ TEST_F(BoardTest, EntriesThatMakeNoSenseAreTheirRanksAndEndNobody) {
   ASSERT_EQ(taken_of(0), Numbers{0});
   EXPECT_EQ(taken_of(1), Numbers{}) << "its stamp is another call's";
   ASSERT_EQ(taken_of(2), Numbers{0});
-  EXPECT_THAT(events(0).requests[0].invalid.message(), HasSubstr("verb 200 is none"));
+  EXPECT_THAT(events(0).requests[0].invalid.message(), HasSubstr("unknown collective 200"));
   EXPECT_EQ(events(0).requests[0].invalid.culprit(), (Culprit{0, "here"}));
   EXPECT_TRUE(events(2).requests[0].invalid.ok());
   EXPECT_EQ(events(2).requests[0].waited_ms, 0u);
@@ -26,12 +26,13 @@ TEST_F(BoardTest, EntriesThatMakeNoSenseAreTheirRanksAndEndNobody) {
 
 // Blocks that the tensors do not have: how many there are is what the requests say.
 TEST_F(BoardTest, BlocksThatAreNoneAreNotFolded) {
-  const uint8_t verbs[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER, TUTTI_BARRIER};
+  const uint8_t collectives[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER,
+                                 TUTTI_BARRIER};
   uint64_t number = 0;
-  for (const uint8_t verb : verbs)
+  for (const uint8_t collective : collectives)
     for (const uint32_t first : {1u, 3u, 1u << 20, board::kBlocksMax - 1}) {
       Request request = request_of(number, 0);
-      request.verb = verb;
+      request.collective = collective;
       request.out_offset = kArenaOffset + 4096;
       for (uint32_t rank = 0; rank < 3; ++rank) {
         std::memset(trainer(rank).at(kArenaOffset), 0, kTestSegmentBytes - kArenaOffset);
@@ -39,12 +40,13 @@ TEST_F(BoardTest, BlocksThatAreNoneAreNotFolded) {
       }
       slot(number).blocks = pack(board::Count{1, board::kBlocksMax});
       slot(number).claimed =
-          pack(board::Count{1, first == 1 && verb != TUTTI_ALL_REDUCE ? 3 : first});
+          pack(board::Count{1, first == 1 && collective != TUTTI_ALL_REDUCE ? 3 : first});
       slot(number).folded = pack(board::Count{1, 0});
       trainer(0).set_word(number, Phase::folding, 3);
       call(number);
       drain(loop_);
-      EXPECT_EQ(slot(number).folded.load(), pack(board::Count{1, 0})) << int{verb} << " " << first;
+      EXPECT_EQ(slot(number).folded.load(), pack(board::Count{1, 0}))
+          << int{collective} << " " << first;
       ++number;
     }
 }
@@ -88,7 +90,7 @@ void scramble(std::mt19937_64& random, FakeTrainer& trainer) {
   auto* bytes = reinterpret_cast<unsigned char*>(&entry.request);
   for (int i = 0; i < 8; ++i)
     bytes[random() % sizeof(Request)] = static_cast<unsigned char>(random());
-  entry.request.verb = static_cast<uint8_t>(random() % 7);
+  entry.request.collective = static_cast<uint8_t>(random() % 7);
   entry.started_ns = static_cast<int64_t>(random());
   entry.ready = static_cast<uint32_t>(random() % 3);
   entry.holding = static_cast<uint32_t>(random() % 3);

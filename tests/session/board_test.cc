@@ -342,12 +342,12 @@ TEST_F(BoardTest, ACallOfAnEarlierTurnHarmsNobody) {
 // Late ranks read the same failure, until all have settled.
 TEST_F(BoardTest, WhoComesLateReadsTheSameVerdict) {
   arrive(0, 0);
-  arrive(1, 0).request.verb = 200;
+  arrive(1, 0).request.collective = 200;
   call(0);
   drain(loop_);
   ASSERT_EQ(taken_of(1), Numbers{0});
   const Status invalid = events(1).requests[0].invalid;
-  EXPECT_THAT(invalid.message(), HasSubstr("verb 200 is none"));
+  EXPECT_THAT(invalid.message(), HasSubstr("unknown collective 200"));
   session(0).complete(0, 0, invalid);
   const BoardFailure first = failure(0);
   EXPECT_EQ(first.culprit_rank, 1);
@@ -360,10 +360,10 @@ TEST_F(BoardTest, WhoComesLateReadsTheSameVerdict) {
   EXPECT_TRUE(trainer(2).has_failed(0));
 }
 
-// A rank that writes an unknown verb and is gone at once: its request counts, by its name.
+// A rank that writes an unknown collective and is gone at once: its request counts, by its name.
 TEST_F(BoardTest, AnUnknownVerbOfARankThatExitsIsThatRanks) {
   arrive(0, 0);
-  arrive(1, 0).request.verb = 200;
+  arrive(1, 0).request.collective = 200;
   trainer(1).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
   ASSERT_EQ(taken_of(1), Numbers{0});
@@ -452,7 +452,7 @@ TEST_F(FoldTest, WhatIsNotCalledOrNotAgreedIsNotFolded) {
 TEST_F(FoldTest, WhatIsEmptyIsDoneAtOnce) {
   for (uint32_t rank = 0; rank < 3; ++rank) {
     Request barrier = request_of(0);
-    barrier.verb = TUTTI_BARRIER;
+    barrier.collective = TUTTI_BARRIER;
     arrive(rank, 0, barrier);
   }
   call(0);

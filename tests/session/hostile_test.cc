@@ -52,15 +52,15 @@ TEST(SessionBreach, UnknownVerbsFailTheirOperation) {
   Loop loop;
   Served served(loop);
   uint64_t number = 0;
-  for (const uint8_t verb : {6, 63, 65, 200, 255}) {
+  for (const uint8_t collective : {6, 63, 65, 200, 255}) {
     Request request = all_reduce_request();
-    request.verb = verb;
+    request.collective = collective;
     served.trainer.submit(number, request);
     ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == 1; }));
     const Status invalid = served.events.requests[0].invalid;
     EXPECT_EQ(invalid.code(), Code::invalid_argument);
     EXPECT_EQ(invalid.culprit(), (Culprit{1, "a"}));
-    EXPECT_THAT(invalid.message(), HasSubstr("verb " + std::to_string(verb) + " is none"));
+    EXPECT_THAT(invalid.message(), HasSubstr("unknown collective " + std::to_string(collective)));
     served.session->complete(0, number, invalid);
     EXPECT_TRUE(served.trainer.has_failed(number));
     EXPECT_EQ(served.events.ends, 0);
@@ -234,7 +234,7 @@ class Storm {
  private:
   Request careless() {
     Request request{};
-    request.verb = static_cast<uint8_t>(random_() % 7);
+    request.collective = static_cast<uint8_t>(random_() % 7);
     request.dtype = static_cast<uint8_t>(random_() % 9);
     request.op = static_cast<uint8_t>(random_() % 6);
     request.flags = static_cast<uint8_t>(random_() % 4 == 0 ? random_() : 0);

@@ -34,9 +34,9 @@ class RequestTest : public testing::Test {
     EXPECT_EQ(op.in, nullptr);
     EXPECT_EQ(op.out, nullptr);
   }
-  static Request of(tutti_collective verb, uint64_t in, uint64_t out) {
+  static Request of(tutti_collective collective, uint64_t in, uint64_t out) {
     Request request = all_reduce_request();
-    request.verb = static_cast<uint8_t>(verb);
+    request.collective = static_cast<uint8_t>(collective);
     request.in_offset = in;
     request.out_offset = out;
     return request;
@@ -61,10 +61,10 @@ TEST_F(RequestTest, RefusesUnknownNumbers) {
   request = all_reduce_request();
   request.op = 5;
   expect_refused(request, "op 5");
-  for (const uint8_t verb : {6, 63, 65, 200, 255}) {
+  for (const uint8_t collective : {6, 63, 65, 200, 255}) {
     request = all_reduce_request();
-    request.verb = verb;
-    expect_refused(request, "verb " + std::to_string(verb) + " is none");
+    request.collective = collective;
+    expect_refused(request, "unknown collective " + std::to_string(collective));
   }
 }
 
@@ -136,7 +136,7 @@ TEST_F(RequestTest, RefusesRootsOutsideTheGroup) {
   Request request = of(TUTTI_REDUCE, kArenaOffset, 0);
   request.root = 4;
   expect_refused(request, "root 4 is no rank of a group of 4");
-  request.verb = TUTTI_BROADCAST;
+  request.collective = TUTTI_BROADCAST;
   expect_refused(request, "root 4");
   request = all_reduce_request();
   request.root = 4;

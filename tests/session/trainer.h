@@ -251,7 +251,7 @@ struct Served {
 // A well-formed all_reduce of 8 floats, out of place.
 inline Request all_reduce_request() {
   Request request{};
-  request.verb = TUTTI_ALL_REDUCE;
+  request.collective = TUTTI_ALL_REDUCE;
   request.count = 8;
   request.in_offset = kArenaOffset;
   request.out_offset = kArenaOffset + 64;

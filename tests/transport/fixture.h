@@ -216,6 +216,7 @@ inline std::unique_ptr<Transport> make_transport(const std::string& kind, const 
                                                  const std::shared_ptr<LocalNetwork>& network) {
   if (kind == "local") return make_local_transport(network, limits);
   if (kind == "grpc") return make_grpc_transport(limits);
+  require(kind == "tcp", "a transport that the fixture knows");
   return std::make_unique<LoopTransport>(limits);
 }
 
