@@ -152,7 +152,8 @@ SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
   SpawnOptions options;
   options.command = {program_directory() / "tuttid", "--socket=" + host.socket,
                      "--run-dir=" + (home / "run").string(), "--listen=" + host.address,
-                     "--host=" + host.name};
+                     "--host=" + host.name,
+                     "--config=/dev/null"};  // Not the settings of this machine's own agent.
   options.environment.set("TUTTI_COORDINATOR", coordinator);
   options.environment.set("NOTIFY_SOCKET", home / "notify");
   if (worker_idle_ > Millis(0))

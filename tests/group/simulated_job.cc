@@ -320,7 +320,7 @@ bool Job::send(int from, int to, const Frame& frame) {
 void Job::notify_waiters(int index, const Key& key) {
   for (const int to : host(index).early->take_waiters(key))
     post(index, to, true, [this, index, to, key] {
-      if (!host(to).member->is_over(key)) host(to).early->on_peer_started(index, key);
+      if (host(to).member->is_running(key)) host(to).early->on_peer_started(index, key);
     });
 }
 

@@ -1,6 +1,9 @@
-// Acceptance checks about errors; each test has its check's number.
+// Acceptance checks about errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
 
 #include "tests/support/test_mesh.h"
 
@@ -188,6 +191,13 @@ TEST_F(Faults, WorldSizesThatDiffer) {
     });
     EXPECT_EQ(TestMesh::wait(trainers), "");
   }
+}
+
+// The machine's own agent may have a token, or settings that only root may read.
+TEST_F(Faults, AnEphemeralMeshReadsNoSettingsFileOfTheMachine) {
+  std::ifstream file("/proc/" + std::to_string(mesh_.host(0).agent) + "/cmdline");
+  const std::string command{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(command.find("--config=/dev/null"), std::string::npos) << command;
 }
 
 }  // namespace
