@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -126,7 +127,8 @@ std::span<const SettingRow> setting_rows() { return kRows; }
 
 Status set_setting(Settings& settings, std::string_view name, std::string_view text) {
   const auto row = std::ranges::find(kRows, name, &SettingRow::name);
-  if (row == kRows.end()) return not_found("there is no setting '" + std::string(name) + "'");
+  if (row == kRows.end())
+    return not_found("there is no setting '" + std::string(name) + "'; tuttid --help lists them");
   if (row->text != nullptr) {
     if (!is_choice(text, *row))
       return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +
@@ -152,7 +154,9 @@ std::string setting_text(const Settings& settings, const SettingRow& row) {
 Status read_settings_file(Settings& settings, const std::string& path) {
   std::ifstream file(path);
   if (!file) return errno_status("cannot read settings file " + path);
-  return read_settings_lines(settings, file, path);
+  errno = 0;
+  const Status status = read_settings_lines(settings, file, path);
+  return status.ok() && file.bad() ? errno_status("cannot read settings file " + path) : status;
 }
 
 Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name) {

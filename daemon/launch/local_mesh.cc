@@ -150,8 +150,10 @@ SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
   const fs::path home = directory_ / host.name;
   const std::string coordinator = &host == &hosts_.front() ? "" : hosts_.front().address;
   SpawnOptions options;
-  options.command = {program_directory() / "tuttid", "--socket=" + host.socket,
-                     "--run-dir=" + (home / "run").string(), "--listen=" + host.address,
+  options.command = {program_directory() / "tuttid",
+                     "--socket=" + host.socket,
+                     "--run-dir=" + (home / "run").string(),
+                     "--listen=" + host.address,
                      "--host=" + host.name,
                      "--config=/dev/null"};  // Not the settings of this machine's own agent.
   options.environment.set("TUTTI_COORDINATOR", coordinator);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -94,7 +95,8 @@ TEST(Settings, RefusalsNameTheSettingTheTextAndTheRange) {
   EXPECT_EQ(settings.transport, "auto");
   EXPECT_EQ(set_setting(settings, "log_level", "loud").message(),
             "setting log_level = 'loud': expected one of: trace debug info warn error off");
-  EXPECT_EQ(set_setting(settings, "colour", "red"), not_found("there is no setting 'colour'"));
+  EXPECT_EQ(set_setting(settings, "colour", "red"),
+            not_found("there is no setting 'colour'; tuttid --help lists them"));
 }
 
 TEST(Settings, FlagsAndEnvironmentAreSpeltFromTheName) {
@@ -114,13 +116,20 @@ TEST_F(SettingsFile, ErrorsNameFileAndLine) {
   EXPECT_EQ(read("host = a\n\nslice_bytes = 1\n").message(),
             path_ + ":3: setting slice_bytes = '1': expected a number from 4096 to 1073741824");
   EXPECT_EQ(read("host a\n"), invalid_argument(path_ + ":1: expected: name = value"));
-  EXPECT_EQ(read("\ncolour = red\n"), invalid_argument(path_ + ":2: there is no setting 'colour'"));
+  EXPECT_EQ(read("\ncolour = red\n"),
+            invalid_argument(path_ + ":2: there is no setting 'colour'; tuttid --help lists them"));
 }
 
 // tuttid does without its default file only for NOT_FOUND.
 TEST_F(SettingsFile, OnlyAFileThatIsNotThereIsNotFound) {
   EXPECT_EQ(read_settings_file(settings_, "/nowhere/tutti.conf"),
             not_found("cannot read settings file /nowhere/tutti.conf: No such file or directory"));
+}
+
+TEST_F(SettingsFile, ADirectoryIsNoSettingsFile) {
+  const std::string directory = std::filesystem::temp_directory_path();
+  EXPECT_EQ(read_settings_file(settings_, directory).message(),
+            "cannot read settings file " + directory + ": Is a directory");
 }
 
 TEST_F(SettingsFile, TheEnvironmentOverridesTheFile) {
