@@ -41,8 +41,9 @@ Cut cut_of(const Work& work, const Traffic& traffic, const Pipeline& pipeline) {
   const bool blocks = has_blocks(work.collective);
   const int chunks = blocks ? work.ranks : traffic.chunks;
   const double chunk = static_cast<double>(work.bytes) / (blocks ? 1 : chunks);
-  const auto slice = static_cast<double>(
-      whole_slice_bytes(pipeline.slice_bytes, static_cast<uint64_t>(chunks)) / chunks);
+  const auto parts = static_cast<uint64_t>(chunks);
+  const uint64_t part_bytes = whole_slice_bytes(pipeline.slice_bytes, parts) / parts;
+  const auto slice = static_cast<double>(part_bytes);
   Cut cut;
   cut.piece = std::min(chunk, slice);
   cut.frames = blocks ? static_cast<double>(work.ranks) / work.hosts : 1;
