@@ -308,8 +308,7 @@ std::optional<Status> submit_listed(Submission& submission, Connection& connecti
 }
 
 // Copies the tensors of a list, concatenated, to the segment.
-Status concatenate(Submission& submission, Connection& connection,
-                   std::span<const TensorSides> tensors) {
+Status concatenate(Submission& submission, std::span<const TensorSides> tensors) {
   uint64_t bytes = 0;
   for (const TensorSides& tensor : tensors) bytes += tensor.bytes;
   Request& request = submission.request();
@@ -372,7 +371,7 @@ Status submit(tutti_group& group, const TensorListArgs& args, const tutti_option
   };
   if (submission.blocks())
     if (std::optional<Status> outcome = run_staged()) return *outcome;
-  const Status copied = concatenate(submission, *group.connection, tensors);
+  const Status copied = concatenate(submission, tensors);
   if (copied.ok()) return submission.submit();
   // The segment has no room for the whole list, so it is staged, and this call blocks.
   if (std::optional<Status> outcome = run_staged()) return *outcome;
