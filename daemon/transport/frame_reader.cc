@@ -48,7 +48,7 @@ Status FrameReader::parse_header(LinkHandler* handler) {
   FrameHeader header;
   consume(reinterpret_cast<std::byte*>(&header), sizeof(header));
   if (Status good = checker_.check(header, header.payload_bytes); !good.ok()) return good;
-  incoming_.emplace().header = header;
+  incoming_ = Incoming{header, nullptr, nullptr, 0};
   const bool placed = header.kind == FrameKind::data && header.payload_bytes >= kPlacedBytesMin;
   if (placed && handler != nullptr) incoming_->recv_buffer = handler->recv_buffer_for(header);
   return {};

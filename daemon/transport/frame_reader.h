@@ -38,7 +38,7 @@ class FrameReader {
     FrameHeader header;
     std::shared_ptr<RecvBuffer> recv_buffer;  // Null: none was offered.
     BufferPool::Buffer buffer;                // Null while recv_buffer is used.
-    size_t received = 0;                      // Bytes of the payload.
+    size_t received;                          // Bytes of the payload.
   };
 
   static constexpr size_t kReadAheadBytes = 16 << 10;
