@@ -18,7 +18,8 @@
 namespace tutti {
 
 // Used on one loop's thread, where its events are called. The destructor ends the stream and waits
-// until gRPC has released it, so the loop may be destroyed afterwards.
+// until gRPC has released it, so the loop may be destroyed afterwards. No thread of gRPC's releases
+// a call: a channel whose last reference went there would be freed under that thread (gRPC 1.51).
 template <class Out, class In>
 class ReconnectingStream {
  public:
@@ -38,7 +39,6 @@ class ReconnectingStream {
   ~ReconnectingStream() {
     alive_.reset();
     loop_.cancel(redial_);
-    if (stream_ == nullptr) return;
     stream_->context.TryCancel();
     stream_->done.wait();
   }
@@ -50,8 +50,8 @@ class ReconnectingStream {
   void send(Out message) { (void)stream_->writer.send(std::move(message)); }
 
  private:
-  // One call. Its reactions run on gRPC's threads and only post to the loop. It owns itself until
-  // the call is done.
+  // One call. Its reactions run on gRPC's threads and only post to the loop. Destroyed on the
+  // loop's thread, after `done`, which is the last that gRPC's threads touch.
   struct Stream final : Reactor {
     Stream(Loop& loop, std::weak_ptr<ReconnectingStream*> alive)
         : loop(loop), alive(std::move(alive)) {}
@@ -77,7 +77,6 @@ class ReconnectingStream {
     }
     void OnWriteDone(bool ok) override { writer.write_done(ok); }
     void OnDone(const grpc::Status& status) override {
-      const std::shared_ptr<Stream> last = std::move(self);
       const std::string why = status.ok() ? "it closed the stream" : status.error_message();
       post([why](ReconnectingStream& owner) { owner.on_broken(why); });
       done.count_down();
@@ -89,12 +88,11 @@ class ReconnectingStream {
     StreamWriter<Reactor, Out> writer{*this};
     In in;
     std::latch done{1};
-    std::shared_ptr<Stream> self;
   };
 
   void connect() {
-    stream_ = std::make_shared<Stream>(loop_, alive_);
-    stream_->self = stream_;
+    if (stream_ != nullptr) stream_->done.wait();  // It is about to be: on_broken() was posted.
+    stream_ = std::make_unique<Stream>(loop_, alive_);
     begin_(&stream_->context, stream_.get());
     // The hold keeps the call open for writes from outside of reactions.
     stream_->AddHold();
@@ -115,7 +113,7 @@ class ReconnectingStream {
   const Begin begin_;
   const Events events_;
   std::shared_ptr<ReconnectingStream*> alive_ = std::make_shared<ReconnectingStream*>(this);
-  std::shared_ptr<Stream> stream_;
+  std::unique_ptr<Stream> stream_;
   Loop::TimerId redial_ = 0;
   bool is_open_ = false;
 };
