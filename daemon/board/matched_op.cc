@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kScratchBytes = 64 << 10;  // On the stack of a trainer's thread.
 // Keeps the number of blocks within 31 bits; no ordinary memory is larger.
-constexpr uint64_t kBlockedCountMost = uint64_t{1} << 44;
+constexpr uint64_t kBlockedCountMax = uint64_t{1} << 44;
 
 uint64_t elements_of_block(Dtype dtype) { return kBoardBlockBytes / size_of(dtype); }
 
@@ -232,7 +232,7 @@ bool can_fold(const Request& request, uint32_t ranks) {
   const bool listed = (request.flags & kRequestListed) != 0;
   if (listed && collective != Collective::all_reduce) return false;
   uint64_t all = 0;
-  return request.count <= kBlockedCountMost / ranks &&
+  return request.count <= kBlockedCountMax / ranks &&
          !__builtin_mul_overflow(request.count, size_of(dtype) * ranks, &all);
 }
 

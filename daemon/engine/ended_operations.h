@@ -11,13 +11,13 @@ namespace tutti {
 class EndedOperations {
  public:
   // A number that never ends would hold the mark back for ever, so the mark skips it once the set
-  // exceeds this size. The limit is larger than the group room's kFailuresMost: an operation that a
+  // exceeds this size. The limit is larger than the group room's kFailuresMax: an operation that a
   // slow rank may still call is never reported as ended.
-  static constexpr size_t kBeyondMost = 131'072;
+  static constexpr size_t kBeyondMax = 131'072;
 
   void add(uint64_t number) {
     if (number >= below_) beyond_.insert(number);
-    if (beyond_.size() > kBeyondMost) below_ = *beyond_.begin();
+    if (beyond_.size() > kBeyondMax) below_ = *beyond_.begin();
     while (!beyond_.empty() && *beyond_.begin() == below_) {
       beyond_.erase(beyond_.begin());
       ++below_;

@@ -3,8 +3,8 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kPaddedHostsMost = 8;  // In larger jobs probes have no padding.
-constexpr double kByteUsMost = 1000;    // Slower rates are taken for pauses of the sender.
+constexpr size_t kPaddedHostsMax = 8;  // In larger jobs probes have no padding.
+constexpr double kByteUsMax = 1000;    // Slower rates are taken for pauses of the sender.
 
 }  // namespace
 
@@ -65,7 +65,7 @@ void Adviser::probe_if_due(int host, TimePoint now) {
 }
 
 void Adviser::probe(int host, TimePoint now) {
-  const uint64_t padding = hosts_.size() <= kPaddedHostsMost ? padding_most_ : 0;
+  const uint64_t padding = hosts_.size() <= kPaddedHostsMax ? padding_most_ : 0;
   if (const auto question = prober_.begin(host, padding, now)) send(host, *question);
 }
 
@@ -92,7 +92,7 @@ void Adviser::on_answer(int host, const v1::Probe& probe, TimePoint now) {
 bool Adviser::on_rates(int host, const v1::Rates& rates) {
   for (const v1::Rate& rate : rates.rates()) {
     if (rate.from() >= hosts_.size()) return false;
-    if (!(rate.byte_us() > 0) || rate.byte_us() > kByteUsMost) continue;
+    if (!(rate.byte_us() > 0) || rate.byte_us() > kByteUsMax) continue;
     tuner_.set_link(hosts_[rate.from()].name, hosts_[static_cast<size_t>(host)].name,
                     {0, rate.byte_us(), true});
   }

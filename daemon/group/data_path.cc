@@ -65,7 +65,7 @@ void DataPath::on_cancelled(const Key& key) {
 }
 
 Status DataPath::on_message(int host, const WantStarted& want) {
-  if (early_.size() > kFailuresMost) return data_loss("too many open WantStarted requests");
+  if (early_.size() > kFailuresMax) return data_loss("too many open WantStarted requests");
   early_.add_waiter(host, want.key);
   if (member_.accepts_data(want.key)) notify_waiters(want.key);
   return {};

@@ -31,7 +31,7 @@ Strategies job_strategies(const Roster& roster) {
   return set.ok() ? *set : Strategies();
 }
 
-constexpr size_t kExecutionPlansMost = 256;
+constexpr size_t kExecutionPlansMax = 256;
 constexpr uint64_t kProbeBytes = uint64_t{256} << 10;
 
 // The same for all hosts on one machine: derived from its boot id.
@@ -119,8 +119,8 @@ void HostEpoch::submit(int job_rank, Call call) {
 Result<uint32_t> HostEpoch::subgroup(int rank, const std::vector<uint32_t>& ranks) {
   const Result<Members> members = subgroup_members(roster_.ranks.size(), rank, ranks);
   if (!members.ok()) return members.status();
-  if (subgroups_ + 1 >= kGroupsMost)
-    return resource_exhausted("sub-group: this epoch has " + std::to_string(kGroupsMost) +
+  if (subgroups_ + 1 >= kGroupsMax)
+    return resource_exhausted("sub-group: this epoch has " + std::to_string(kGroupsMax) +
                               " groups already; make them once and keep them");
   std::map<int, uint32_t>& asked = subgroup_counts_[*members];
   const uint32_t nth = asked[rank]++;
@@ -309,7 +309,7 @@ std::shared_ptr<const ExecutionPlan> HostEpoch::execution(const Start& start) {
   const Communicator& group = *member_.find(start.key.group);
   const Plan plan{start.signature.collective, static_cast<int>(start.signature.root),
                   start.strategies, group.topology()};
-  if (executions_.size() >= kExecutionPlansMost)
+  if (executions_.size() >= kExecutionPlansMax)
     executions_.clear();  // Operations in progress share ownership of theirs.
   std::shared_ptr<const ExecutionPlan>& cached = executions_[{start.key.group, plan}];
   if (cached == nullptr) cached = make_execution_plan(plan, group.self_in_topology());

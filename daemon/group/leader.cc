@@ -105,7 +105,7 @@ Status Leader::on_message(int host, const Message& message, TimePoint now) {
 }
 
 Status Leader::on(int host, const Announce& announce, TimePoint) {
-  if (groups_.size() >= kGroupsMost * hosts_.size())
+  if (groups_.size() >= kGroupsMax * hosts_.size())
     return data_loss("an Announce beyond the most groups allowed");
   if (announce.group == 0 || !is_group(announce.group, announce.members))
     return data_loss("an Announce with an invalid group number or member list");
@@ -274,7 +274,7 @@ void Leader::compare(const Report& report, const Members& members) {
 
 void Leader::remember(const Report& report) {
   const auto older = [](const auto& a, const auto& b) { return a.second.order < b.second.order; };
-  if (waiting_.size() >= kComparedMost) waiting_.erase(std::ranges::min_element(waiting_, older));
+  if (waiting_.size() >= kComparedMax) waiting_.erase(std::ranges::min_element(waiting_, older));
   waiting_.emplace(report.key, WaitingReport{report, waiting_count_++});
 }
 

@@ -16,7 +16,7 @@
 namespace tutti {
 
 // The most waiting operations whose reports are kept for comparison; the oldest are dropped first.
-inline constexpr size_t kComparedMost = 1024;
+inline constexpr size_t kComparedMax = 1024;
 // How long hosts may take to answer a Query.
 inline constexpr Millis kQueryTimeout{250};
 

@@ -38,7 +38,7 @@ Member::Group* Member::group_of(uint32_t number, const Members& members) {
     return same ? found->second.get() : nullptr;
   }
   if (!could_be_group(members, roster_.ranks.size())) return nullptr;
-  if (groups_.size() >= 2 * kGroupsMost) return nullptr;
+  if (groups_.size() >= 2 * kGroupsMax) return nullptr;
   auto made = std::make_unique<Group>(number, members, hosts_, self_);
   made->tables[0].job = rules_.job;
   Group& group = *(groups_[number] = std::move(made));
@@ -344,9 +344,9 @@ Status Member::on(const Fail& message, TimePoint) {
   fail(message.key, *group, message.status);
   if (group->counts.called_by_present() > message.key.number) return {};
   group->failed.emplace(message.key.number, message.status);
-  if (++failures_ > kFailuresMost)
+  if (++failures_ > kFailuresMax)
     abort(resource_exhausted("a rank of host " + hosts_[static_cast<size_t>(self_)].name + " is " +
-                             std::to_string(kFailuresMost) +
+                             std::to_string(kFailuresMax) +
                              " failed operations behind the others"));
   return {};
 }

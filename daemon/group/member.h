@@ -38,7 +38,7 @@ inline constexpr Millis kRecheck{20};
 inline constexpr uint64_t kFenceAhead = 32;
 // The most failures kept for local ranks that have not called those operations yet; beyond it the
 // epoch ends.
-inline constexpr size_t kFailuresMost = 65'536;
+inline constexpr size_t kFailuresMax = 65'536;
 
 // ---- Actions ----
 

@@ -23,7 +23,7 @@ struct Key {
 };
 
 // The most groups per epoch that a host makes; subgroup() fails beyond it, RESOURCE_EXHAUSTED.
-inline constexpr size_t kGroupsMost = 4096;
+inline constexpr size_t kGroupsMax = 4096;
 
 // Ranks of the job, in a group's order. Sent with every message about a sub-group, so that a host
 // can handle it before its own ranks make the group. Empty: the whole job, group 0.

@@ -15,7 +15,7 @@ constexpr Millis kGrace{300};
 
 }  // namespace
 
-void FoldingWatch::poll_soon() {
+void FoldingWatch::start_polling() {
   if (timer_ == 0) poll();
 }
 

@@ -31,7 +31,7 @@ class FoldingWatch {
   void check(const BoardOp& op);
   // Some rank is gone: from now on, polls for operations that it left half done. Does nothing where
   // it polls already.
-  void poll_soon();
+  void start_polling();
 
  private:
   // An operation past its deadline; its claims are stopped.

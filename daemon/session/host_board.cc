@@ -88,7 +88,7 @@ void HostBoard::remove_rank(uint32_t seat, const Status& why) {
   check_unfilled_windows(seat, why);
   ops_.set_session(seat, nullptr);
   ops_.settle_all(seat);
-  watch_.poll_soon();
+  watch_.start_polling();
 }
 
 // Other hosts wait for the rest of a tensor that will never come: the epoch must end.
@@ -319,7 +319,7 @@ bool HostBoard::let_ranks_fold(uint32_t group, uint64_t number) {
   if (!ops_.run<board::ResumeFolding>(*op, members, decision).resumed()) return false;
   clear_running(group, number);
   if (!matched.anyone_waits) folding_.add(*op);
-  if (!ops_.gone().empty()) watch_.poll_soon();
+  if (!ops_.gone().empty()) watch_.start_polling();
   return true;
 }
 

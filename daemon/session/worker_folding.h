@@ -21,18 +21,18 @@ class WorkerFolding {
   void add(const BoardOp& op);
 
  private:
-  struct Job {
+  struct FoldingOp {
     uint64_t number = 0;
     board::MatchedOp matched;
   };
-  using Place = std::pair<uint32_t, uint32_t>;  // Area and slot.
+  using SlotId = std::pair<uint32_t, uint32_t>;  // Area and slot.
 
   void fold_next();
-  bool fold_blocks(const BoardOp& op, Job& job);
+  bool fold_blocks(const BoardOp& op, FoldingOp& folding);
 
   BoardOps& ops_;
-  std::map<Place, Job> jobs_;
-  Place last_;  // The job that was folded last.
+  std::map<SlotId, FoldingOp> folding_;
+  SlotId last_;  // The folding that was folded last.
   const Kernel kernel_ = choose_kernel();
 };
 

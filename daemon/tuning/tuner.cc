@@ -7,9 +7,9 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kClassesMost = 4096;   // Beyond it all are dropped and learnt again.
-constexpr size_t kCandidatesMost = 16;  // Per size class, including those that calls named.
-constexpr double kChange = 0.10;        // A smaller change of a link changes no prediction.
+constexpr size_t kClassesMax = 4096;   // Beyond it all are dropped and learnt again.
+constexpr size_t kCandidatesMax = 16;  // Per size class, including those that calls named.
+constexpr double kChange = 0.10;       // A smaller change of a link changes no prediction.
 
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
@@ -76,7 +76,7 @@ void Tuner::observe(const Case& operation, const Strategy& used, double us) {
   SizeClass& sizes = class_of(operation);
   auto found = std::ranges::find(sizes.candidates, used, &Candidate::strategy);
   if (found == sizes.candidates.end()) {
-    if (sizes.candidates.size() >= kCandidatesMost) return;
+    if (sizes.candidates.size() >= kCandidatesMax) return;
     add_candidate(host_sets_[static_cast<size_t>(operation.host_set)], operation.collective, sizes,
                   used);
     sizes.links_version = 0;
@@ -92,7 +92,7 @@ void Tuner::observe(const Case& operation, const Strategy& used, double us) {
 Tuner::SizeClass& Tuner::class_of(const Case& operation) {
   const auto& [host_set, collective, bytes] = operation;
   const Key key{host_set, collective, std::bit_width(bytes == 0 ? 0 : bytes - 1)};
-  if (classes_.size() >= kClassesMost && !classes_.contains(key)) classes_.clear();
+  if (classes_.size() >= kClassesMax && !classes_.contains(key)) classes_.clear();
   SizeClass& sizes = classes_[key];
   const bool fresh = sizes.candidates.empty();
   if (fresh) {

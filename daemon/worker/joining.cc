@@ -85,16 +85,16 @@ void Worker::leave_broken_epoch(uint32_t rank) {
 void Worker::on_roster(const Roster& roster) {
   std::unique_ptr<Epoch>& epoch = epochs_[roster.epoch];
   if (epoch != nullptr) return;
-  const auto let_ranks_fold = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
-    Session* any = session_of(epoch);
+  const auto let_ranks_fold = [this, of = roster.epoch](uint32_t group, uint64_t number) {
+    Session* any = session_of(of);
     return any != nullptr && any->let_ranks_fold(group, number);
   };
-  const auto release_window = [this, epoch = roster.epoch](uint32_t group, uint64_t number,
-                                                           uint64_t bytes) {
-    if (Session* any = session_of(epoch); any != nullptr) any->release_window(group, number, bytes);
+  const auto release_window = [this, of = roster.epoch](uint32_t group, uint64_t number,
+                                                        uint64_t bytes) {
+    if (Session* any = session_of(of); any != nullptr) any->release_window(group, number, bytes);
   };
-  const auto collect_requests = [this, epoch = roster.epoch](uint32_t group, uint64_t number) {
-    if (Session* any = session_of(epoch); any != nullptr) any->collect_requests(group, number);
+  const auto collect_requests = [this, of = roster.epoch](uint32_t group, uint64_t number) {
+    if (Session* any = session_of(of); any != nullptr) any->collect_requests(group, number);
   };
   const auto on_over = [this](const Status&) { update_ranks_decide(); };
   epoch = make_epoch({loop_, *transport_, *engine_, tuner_, let_ranks_fold, release_window,

@@ -139,7 +139,11 @@ bool Worker::hosts_leader() const {
 }
 
 std::string Worker::state() const {
-  if (epochs_.empty()) return "joining";
+  if (epochs_.empty()) {
+    const auto joins = [](const auto& other) { return other.second.epoch == 0; };
+    const bool ended = departures_.epoch() != 0 && std::ranges::none_of(trainers_, joins);
+    return ended ? "ended" : "joining";
+  }
   const Epoch& newest = *epochs_.rbegin()->second;
   if (!newest.cause().ok()) return "failed: " + newest.cause().message();
   return newest.all_ranks_left() ? "ended" : "running";

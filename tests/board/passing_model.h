@@ -19,7 +19,7 @@ using model::Running;
 
 inline constexpr uint32_t kTurn = 1;
 inline constexpr uint8_t kResult = 0x80;
-inline constexpr uint32_t kRanksMost = 2;
+inline constexpr uint32_t kRanksMax = 2;
 inline constexpr uint32_t kPlaces = 3;
 
 enum class Fault {
@@ -47,10 +47,10 @@ struct Setup {
 struct Shared {
   uint64_t word;
   uint64_t passed;
-  uint32_t ready[kRanksMost];
+  uint32_t ready[kRanksMax];
   // The number of the block in that place plus one; with kResult where it is the block's result.
-  uint8_t places[kRanksMost][kPlaces];
-  bool given_back[kRanksMost];  // The window belongs to another call.
+  uint8_t places[kRanksMax][kPlaces];
+  bool given_back[kRanksMax];  // The window belongs to another call.
   bool rung;
 };
 
@@ -103,7 +103,7 @@ struct Worker {
 // Zeroed before use, and unused bytes are zero, so that equal states have equal bytes.
 struct State {
   Shared shared;
-  Rank ranks[kRanksMost];
+  Rank ranks[kRanksMax];
   Worker worker;
 };
 static_assert(std::is_trivially_copyable_v<State> && sizeof(State) % 8 == 0);

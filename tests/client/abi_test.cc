@@ -20,9 +20,9 @@ class ClientAbiTest : public ClientTest {
   // naming rank 0, until all ranks meet in one.
   void expect_all_work() {
     each([this](int rank) {
-      constexpr int kRefusedMost = 100;
+      constexpr int kRefusedMax = 100;
       tutti_code code = tutti_barrier(group(rank), nullptr, nullptr);
-      for (int i = 0; rank != 0 && code == TUTTI_INVALID_ARGUMENT && i < kRefusedMost; ++i) {
+      for (int i = 0; rank != 0 && code == TUTTI_INVALID_ARGUMENT && i < kRefusedMax; ++i) {
         EXPECT_EQ(tutti_last_error()->rank, 0);
         code = tutti_barrier(group(rank), nullptr, nullptr);
       }

@@ -9,8 +9,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr size_t kPackedMost = (size_t{256} << 10) / sizeof(float);
-constexpr size_t kBucketMost = (size_t{4} << 20) / sizeof(float);
+constexpr size_t kPackedMax = (size_t{256} << 10) / sizeof(float);
+constexpr size_t kBucketMax = (size_t{4} << 20) / sizeof(float);
 
 class BatchTest : public ClientTest {
  protected:
@@ -68,11 +68,11 @@ TEST_F(BatchTest, ListsOfManySizesInEveryMemory) {
       {1},
       {0, 0, 0},
       {5, 0, 1, 1000, 3},
-      {kPackedMost, kPackedMost + 1, 7},
-      {kPackedMost + 1},
-      std::vector<size_t>(9, kPackedMost),
-      {kPackedMost - 1, kPackedMost, kPackedMost, kPackedMost, 1, 1},
-      {1, kBucketMost * 2, 2, kBucketMost * 3, 3},
+      {kPackedMax, kPackedMax + 1, 7},
+      {kPackedMax + 1},
+      std::vector<size_t>(9, kPackedMax),
+      {kPackedMax - 1, kPackedMax, kPackedMax, kPackedMax, 1, 1},
+      {1, kBucketMax * 2, 2, kBucketMax * 3, 3},
   };
   for (const std::vector<size_t>& counts : lists) reduce_everywhere(counts);
 }
@@ -92,7 +92,7 @@ TEST_F(BatchTest, MoreTensorsThanAGroupHasSlots) {
 TEST_F(BatchTest, WorksCanBeWaitedForInAnyOrder) {
   join_all();
   each([&](int rank) {
-    List first(group(rank), rank, {3, kPackedMost * 2, 4}, true, true);
+    List first(group(rank), rank, {3, kPackedMax * 2, 4}, true, true);
     List second(group(rank), rank, {100, 200}, false, false);
     tutti_work* works[2];
     ASSERT_EQ(first.reduce(group(rank), &works[0]), TUTTI_OK);
@@ -114,7 +114,7 @@ TEST_F(BatchTest, NothingStaysHeldWhenWorksAreDropped) {
     void* before = tutti_alloc(group(rank), 1);
     tutti_free(group(rank), before);
     for (int i = 0; i < 20; ++i) {
-      List list(group(rank), rank, {3, 4, kPackedMost * 2}, false, true);
+      List list(group(rank), rank, {3, 4, kPackedMax * 2}, false, true);
       tutti_work* work = nullptr;
       ASSERT_EQ(list.reduce(group(rank), &work), TUTTI_OK);
       tutti_work_free(work);
@@ -173,7 +173,7 @@ TEST_F(BatchTest, AMissingRankEndsItByTheDeadline) {
 
 TEST_F(BatchTest, AKilledWorkerIsNamed) {
   join_all();
-  List list(group(0), 0, {1, kPackedMost * 2, 3}, false, true);
+  List list(group(0), 0, {1, kPackedMax * 2, 3}, false, true);
   tutti_work* work = nullptr;
   ASSERT_EQ(list.reduce(group(0), &work), TUTTI_OK);
   job.kill();

@@ -19,7 +19,7 @@ using testing::allocations_left;
 using testing::has_failed;
 using testing::throws_something_else;
 
-constexpr int64_t kAllocationsMost = 2000;
+constexpr int64_t kAllocationsMax = 2000;
 constexpr size_t kCount = 1000;
 
 class ClientMemoryTest : public ::testing::Test {
@@ -38,7 +38,7 @@ class ClientMemoryTest : public ::testing::Test {
   // Repeats the call, with its first, second, ... allocation failing, until none is left to fail.
   static void sweep(const char* what, const std::function<tutti_code()>& call) {
     int64_t refused = 0;
-    for (int64_t nth = 0; nth < kAllocationsMost; ++nth) {
+    for (int64_t nth = 0; nth < kAllocationsMax; ++nth) {
       has_failed = false;
       allocations_left = nth;
       const tutti_code code = call();

@@ -313,11 +313,11 @@ TEST(PastTest, NumbersBelowAMarkAndAFewBeyondIt) {
 // Number 0 never ends. Bounded memory requires that it is forgotten.
 TEST(PastTest, AGapIsKeptOpenForManyNumbersAndThenNoMore) {
   EndedOperations past;
-  for (uint64_t number = 1; number <= EndedOperations::kBeyondMost; ++number) past.add(number);
+  for (uint64_t number = 1; number <= EndedOperations::kBeyondMax; ++number) past.add(number);
   EXPECT_FALSE(past.contains(0));
-  past.add(EndedOperations::kBeyondMost + 1);
+  past.add(EndedOperations::kBeyondMax + 1);
   EXPECT_TRUE(past.contains(0));
-  EXPECT_FALSE(past.contains(EndedOperations::kBeyondMost + 2));
+  EXPECT_FALSE(past.contains(EndedOperations::kBeyondMax + 2));
 }
 
 // ---- Disagreement ----

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kHelloBytesMost = 64 * 1024;
+constexpr size_t kHelloBytesMax = 64 * 1024;
 
 Loop& loop() {
   static Loop the_loop;
@@ -42,7 +42,7 @@ void check(const Result<v1::Hello>& answer, std::string_view stream, size_t left
   uint32_t length = 0;
   if (stream.size() >= sizeof(length)) std::memcpy(&length, stream.data(), sizeof(length));
   const bool has_length = stream.size() >= sizeof(length);
-  if (has_length && length > kHelloBytesMost)
+  if (has_length && length > kHelloBytesMax)
     return require(answer.status().code() == Code::invalid_argument, "too long is refused");
   if (!has_length || stream.size() - sizeof(length) < length)
     return require(answer.status().code() == Code::unavailable, "too short is a hang-up");

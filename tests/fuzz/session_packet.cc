@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kDescriptorsMost = kWelcomeDescriptors + 8;
+constexpr size_t kDescriptorsMax = kWelcomeDescriptors + 8;
 
 void check_packet(const fuzz::SocketPair& sockets, std::string_view bytes, size_t descriptors) {
   const Result<std::optional<Packet>> packet = receive_packet(sockets.ours.get());
@@ -23,7 +23,7 @@ void check_packet(const fuzz::SocketPair& sockets, std::string_view bytes, size_
 void exchange(fuzz::Input& input) {
   const fuzz::SocketPair sockets = fuzz::socket_pair(SOCK_SEQPACKET);
   while (!input.at_end()) {
-    const size_t descriptors = input.take<uint8_t>() % kDescriptorsMost;
+    const size_t descriptors = input.take<uint8_t>() % kDescriptorsMax;
     const std::string_view bytes = input.take_text(input.take<uint8_t>());
     fuzz::send_with(sockets.theirs, bytes, descriptors);
     if (bytes.empty())

@@ -11,7 +11,7 @@ namespace tutti {
 namespace {
 
 constexpr size_t kFrameBytesMax = 24 * 1024;
-constexpr size_t kStreamBytesMost = 128 * 1024;
+constexpr size_t kStreamBytesMax = 128 * 1024;
 
 // What an input does to a frame.
 enum Deed : uint8_t { lie_head = 1, lie_order = 2, lie_length = 4, cut = 8, place = 16, take = 32 };
@@ -23,7 +23,7 @@ struct Script {
 
 Script take_script(fuzz::Input& input) {
   Script script;
-  for (uint64_t seq = 0; !input.at_end() && script.stream.size() < kStreamBytesMost; ++seq) {
+  for (uint64_t seq = 0; !input.at_end() && script.stream.size() < kStreamBytesMax; ++seq) {
     const auto deed = input.take<uint8_t>();
     auto header = input.take<FrameHeader>();
     if ((deed & lie_head) == 0) {

@@ -156,7 +156,7 @@ TEST_F(AgreementTest, MessagesToTheLeaderThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(AgreementTest, GroupsThatAreAnnouncedAreBounded) {
-  const auto most = static_cast<uint32_t>(kGroupsMost * hosts_.size());
+  const auto most = static_cast<uint32_t>(kGroupsMax * hosts_.size());
   for (uint32_t group = 1; group < most; ++group)
     ASSERT_TRUE(leader_.on_message(1, Announce{group, {2}}, now_).ok()) << group;
   EXPECT_FALSE(leader_.on_message(1, Announce{most, {2}}, now_).ok());
@@ -186,7 +186,7 @@ TEST_F(AgreementTest, MessagesToAMemberThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(AgreementTest, ARankFarBehindEndsTheEpochAtANamedNumberOfFailures) {
-  for (uint64_t number = 0; number <= kFailuresMost; ++number) {
+  for (uint64_t number = 0; number <= kFailuresMax; ++number) {
     ASSERT_TRUE(members_[1]->cause().ok());
     const Fail fail{{0, number}, {}, invalid_argument("nonsense")};
     EXPECT_TRUE(members_[1]->on_message(fail, now_).ok());

@@ -132,7 +132,7 @@ TEST_F(EpochFaultTest, GroupsHaveNumbersOfTheirOwnAndALimit) {
     }
   });
   EXPECT_EQ(last.code(), Code::resource_exhausted);
-  EXPECT_EQ(numbers.size(), kGroupsMost);
+  EXPECT_EQ(numbers.size(), kGroupsMax);
   expect_usable();
 }
 

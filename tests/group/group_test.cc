@@ -175,13 +175,13 @@ class ComparisonTest : public AgreementTest {
 
 // The oldest report is dropped first, whatever the operations' numbers.
 TEST_F(ComparisonTest, WhatIsComparedMakesRoomByItsAge) {
-  for (uint64_t number = 1; number <= kComparedMost; ++number) wait(0, number, 4);
-  wait(0, 0, 4);                  // Number 1 makes room.
-  wait(0, kComparedMost + 1, 4);  // Number 2 makes room, which is not the lowest.
+  for (uint64_t number = 1; number <= kComparedMax; ++number) wait(0, number, 4);
+  wait(0, 0, 4);                 // Number 1 makes room.
+  wait(0, kComparedMax + 1, 4);  // Number 2 makes room, which is not the lowest.
   EXPECT_THAT(failed(), IsEmpty());
-  for (const uint64_t number : {uint64_t{0}, uint64_t{3}, kComparedMost, kComparedMost + 1})
+  for (const uint64_t number : {uint64_t{0}, uint64_t{3}, kComparedMax, kComparedMax + 1})
     wait(1, number, 5);
-  EXPECT_THAT(failed(), ElementsAre(0, 3, kComparedMost, kComparedMost + 1));
+  EXPECT_THAT(failed(), ElementsAre(0, 3, kComparedMax, kComparedMax + 1));
   for (const uint64_t number : {1, 2}) wait(1, number, 5);
   EXPECT_THAT(failed(), IsEmpty()) << "these were forgotten";
 }

@@ -9,18 +9,7 @@
 namespace tutti {
 namespace {
 
-using testing::check;
-using testing::check_contains;
-using testing::check_works;
-using testing::descriptors_of;
-using testing::failure_of;
-using testing::mappings_of;
-using testing::RankContext;
-using testing::SharedCounters;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::worker_report;
-using testing::write_line;
+using namespace testing;
 
 void expect_code(tutti_code code, tutti_code wanted, const std::string& part) {
   check(code == wanted, "code " + std::to_string(code) + " for " + part);

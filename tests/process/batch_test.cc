@@ -8,14 +8,7 @@
 namespace tutti {
 namespace {
 
-using testing::check;
-using testing::check_contains;
-using testing::check_works;
-using testing::failure_of;
-using testing::RankContext;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::write_line;
+using namespace testing;
 
 // The tensors of one rank, some in shared memory: all elements of tensor i are rank + i.
 class List {

@@ -13,19 +13,7 @@
 namespace tutti {
 namespace {
 
-using testing::all_reduce_of;
-using testing::check;
-using testing::check_contains;
-using testing::check_works;
-using testing::failure_of;
-using testing::RankContext;
-using testing::SharedCounters;
-using testing::signal_myself;
-using testing::tensor;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::work_until_failure;
-using testing::write_line;
+using namespace testing;
 using namespace std::chrono_literals;
 
 class BoardFaults : public ::testing::Test {

@@ -9,22 +9,7 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::all_reduce_of;
-using testing::check;
-using testing::check_all;
-using testing::check_contains;
-using testing::check_nothing_is_copied;
-using testing::check_works;
-using testing::failure_of;
-using testing::Memory;
-using testing::RankContext;
-using testing::run_task;
-using testing::signal_myself;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::Way;
-using testing::work_until_failure;
-using testing::write_line;
+using namespace testing;
 
 const std::vector<std::vector<int>> kLayouts = {{1, 1}, {2, 2}, {1, 3}, {1, 2, 1}};
 

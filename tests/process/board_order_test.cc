@@ -10,22 +10,7 @@
 namespace tutti {
 namespace {
 
-using testing::all_reduce_of;
-using testing::check;
-using testing::check_all;
-using testing::check_works;
-using testing::failure_of;
-using testing::Memory;
-using testing::Part;
-using testing::RankContext;
-using testing::SharedCounters;
-using testing::stream;
-using testing::sum_at;
-using testing::Task;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::Way;
-using testing::write_line;
+using namespace testing;
 
 class BoardOrder : public ::testing::Test {
  protected:

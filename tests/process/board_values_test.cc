@@ -12,21 +12,7 @@
 namespace tutti {
 namespace {
 
-using testing::check;
-using testing::check_all;
-using testing::check_nothing_is_copied;
-using testing::check_works;
-using testing::Memory;
-using testing::RankContext;
-using testing::run_task;
-using testing::SharedCounters;
-using testing::stream;
-using testing::sum_at;
-using testing::Task;
-using testing::Tensor;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::Way;
+using namespace testing;
 
 class BoardMesh : public ::testing::Test {
  protected:

@@ -1,4 +1,4 @@
-// Acceptance checks about deaths, departures and traffic; each test has its check's number.
+// Acceptance checks about deaths, departures and traffic.
 #include <gtest/gtest.h>
 
 #include "daemon/mesh/mesh.h"
@@ -7,23 +7,9 @@
 namespace tutti {
 namespace {
 
-using testing::all_reduce_of;
-using testing::check;
-using testing::check_contains;
-using testing::check_works;
-using testing::failure_of;
-using testing::RankContext;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::write_line;
+using namespace testing;
 
-class Deaths : public ::testing::Test {
- protected:
-  std::string run(const std::vector<int>& per_host, const Trainer::Body& body) {
-    return mesh_.run("job", per_host, body);
-  }
-  TestMesh mesh_{2};
-};
+class Deaths : public TwoHostsTest {};
 
 TEST_F(Deaths, AKilledTrainerIsNamedAndTheJobMayFormAgain) {
   const auto body = [](const RankContext& context) {
@@ -179,6 +165,27 @@ uint64_t sent_by(const TestMesh& mesh, int host) {
   const auto status = admin_status(mesh.host(host).address, true, 5'000);
   if (!status.ok() || status->agents(0).workers_size() != 1) return 0;
   return status->agents(0).workers(0).sent_bytes();
+}
+
+// The worker stays for a while after its ranks have left.
+TEST_F(Deaths, AJobWhoseRanksHaveLeftIsShownAsEnded) {
+  EXPECT_EQ(run({2},
+                [](const RankContext& context) {
+                  Group group = context.join();
+                  check_works(group);
+                  group.leave();
+                }),
+            "");
+  const auto deadline = Clock::now() + std::chrono::seconds(30);
+  std::string state = "running";
+  while (state == "running" && Clock::now() < deadline) {
+    const Result<v1::StatusReply> reply = admin_status(mesh_.host(0).address, true, 10'000);
+    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+    ASSERT_EQ(reply->agents_size(), 1);
+    ASSERT_EQ(reply->agents(0).workers_size(), 1);
+    state = reply->agents(0).workers(0).state();
+  }
+  EXPECT_EQ(state, "ended");
 }
 
 TEST(Traffic, RingSendsItsShareAndCentralizedsRootReceivesAll) {

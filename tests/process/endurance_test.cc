@@ -9,15 +9,7 @@
 namespace tutti {
 namespace {
 
-using testing::check;
-using testing::check_works;
-using testing::descriptors_of;
-using testing::private_mib_of;
-using testing::RankContext;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::worker_report;
-using testing::write_line;
+using namespace testing;
 
 constexpr int64_t kGrowthMibMax =
     24;  // Allocators' slack; a leak of one tensor an operation is 100 times this.

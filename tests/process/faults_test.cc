@@ -10,22 +10,9 @@
 namespace tutti {
 namespace {
 
-using testing::all_reduce_of;
-using testing::check;
-using testing::check_contains;
-using testing::check_works;
-using testing::failure_of;
-using testing::RankContext;
-using testing::TestMesh;
-using testing::Trainer;
+using namespace testing;
 
-class Faults : public ::testing::Test {
- protected:
-  std::string run(const std::vector<int>& per_host, const Trainer::Body& body) {
-    return mesh_.run("job", per_host, body);
-  }
-  TestMesh mesh_{2};
-};
+class Faults : public TwoHostsTest {};
 
 TEST_F(Faults, TreeOfArityZeroIsRefusedAndNothingElse) {
   EXPECT_EQ(run({1, 1},

@@ -10,26 +10,19 @@
 namespace tutti {
 namespace {
 
-using testing::check;
-using testing::check_contains;
-using testing::check_works;
-using testing::failure_of;
-using testing::RankContext;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::write_line;
+using namespace testing;
 
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kJoinMs = 2'000;
 // Half a second is promised; the machine may be busy.
-constexpr std::chrono::milliseconds kLateMost{2'500};
+constexpr std::chrono::milliseconds kLateMax{2'500};
 
 // The join fails, but within its timeout.
 Error refused_in_time(const RankContext& context, int timeout_ms = kJoinMs) {
   const auto begin = SteadyClock::now();
   Error error = failure_of([&] { (void)context.join(timeout_ms); });
-  check(SteadyClock::now() - begin < std::chrono::milliseconds(timeout_ms) + kLateMost,
+  check(SteadyClock::now() - begin < std::chrono::milliseconds(timeout_ms) + kLateMax,
         "in time: " + std::string(error.what()));
   return error;
 }

@@ -7,11 +7,7 @@
 namespace tutti {
 namespace {
 
-using testing::all_reduce_of;
-using testing::check;
-using testing::check_works;
-using testing::RankContext;
-using testing::TestMesh;
+using namespace testing;
 
 TEST(ScaleMeshTest, SixtyFourAgentsFormAJobThatWorks) {
   constexpr int kHosts = 64;

@@ -10,9 +10,7 @@
 namespace tutti {
 namespace {
 
-using testing::check;
-using testing::RankContext;
-using testing::TestMesh;
+using namespace testing;
 
 const std::vector<std::string> kStrategies = {"centralized", "tree:1", "tree:2", "tree:5", "ring"};
 

@@ -3,6 +3,7 @@
 // Create it before this process has threads. Trainers use nothing but the client library.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -202,6 +203,15 @@ class TestMesh {
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<ChildProcesses> children_;
   std::unique_ptr<LocalMesh> mesh_;
+};
+
+// A mesh of the hosts a and b.
+class TwoHostsTest : public ::testing::Test {
+ protected:
+  std::string run(const std::vector<int>& per_host, const Trainer::Body& body) {
+    return mesh_.run("job", per_host, body);
+  }
+  TestMesh mesh_{2};
 };
 
 }  // namespace tutti::testing

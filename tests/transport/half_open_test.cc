@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kFloodBytes = 256 * kMiB;
 // HTTP/2 receives 64 KiB of a stream before anybody reads it; the rest is protocol overhead.
-constexpr size_t kReadMost = 128 << 10;
+constexpr size_t kReadMax = 128 << 10;
 
 int port_at(int descriptor, bool of_peer) {
   sockaddr_in name{};
@@ -126,7 +126,7 @@ TEST_P(HalfOpen, AFloodIsNotRead) {
   Flooder flooder(GetParam(), door.address);
   flooder.wait_stuck();
   expect_open(door);
-  EXPECT_LE(read_at(door.address), kReadMost);
+  EXPECT_LE(read_at(door.address), kReadMax);
   EXPECT_EQ(door.parked->closed_code(), Code::deadline_exceeded);
   EXPECT_EQ(door.parked->count(), 0u);
 }

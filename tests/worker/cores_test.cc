@@ -14,13 +14,7 @@
 namespace tutti {
 namespace {
 
-using testing::check;
-using testing::check_works;
-using testing::RankContext;
-using testing::SharedCounters;
-using testing::TestMesh;
-using testing::Trainer;
-using testing::write_line;
+using namespace testing;
 
 using CoreSet = std::set<int>;
 

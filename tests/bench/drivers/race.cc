@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kAlignment = 2 << 20;
 constexpr double kIterationsLeast = 3;
-constexpr double kIterationsMost = 5000;
+constexpr double kIterationsMax = 5000;
 constexpr int kTrialOperations = 2;
 
 using Clock = std::chrono::steady_clock;
@@ -127,7 +127,7 @@ double Bout::choose_iterations(double seconds, float* scratch) {
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < kTrialOperations; ++i) operate();
   const double each = since_s(start) / kTrialOperations;
-  const double fitting = std::clamp(seconds / each, kIterationsLeast, kIterationsMost);
+  const double fitting = std::clamp(seconds / each, kIterationsLeast, kIterationsMax);
   return agree(peer_, scratch, std::floor(fitting));
 }
 
