@@ -231,7 +231,8 @@ inline Acceptor take_all(std::shared_ptr<LinkHandler> handler) {
 // Two transports of one kind ("local", "grpc" or "tcp"); `there` listens.
 class Pair {
  public:
-  explicit Pair(const std::string& kind, LinkLimits limits = {})
+  // By default no link is given up for its silence, however loaded the machine is.
+  explicit Pair(const std::string& kind, LinkLimits limits = {.silence_ms = 3'600'000})
       : kind_(kind), limits_(limits), network_(make_local_network()) {
     here = make();
     there = make();
