@@ -188,8 +188,30 @@ Status segment_full(uint64_t bytes) {
       " bytes more; wait for operations, free buffers, or raise segment_bytes");
 }
 
-// Chooses the shared memory for both sides of a tensor: the caller's own, or else a copy, which
-// both sides share as if the call were in place.
+// The sides of a tensor that are not in shared memory, so that they need a copy there.
+struct Copies {
+  bool in = false;
+  bool out = false;
+};
+
+// Allocates the copies. Where the collective may be in place, they overlap as if the call were, and
+// an input that is no larger is copied to the output's memory.
+Status allocate_copies(Submission& submission, Copies copies, SideBytes bytes, GroupPlace place) {
+  Request& request = submission.request();
+  const auto collective = static_cast<Collective>(request.collective);
+  const uint64_t within = in_place_offset(collective, bytes, place);
+  const bool in_in_out = copies.in && bytes.in <= bytes.out && has_in_place(collective);
+  const bool out_in_in = copies.in && copies.out && !in_in_out && has_in_place(collective);
+  if (copies.in && !in_in_out && submission.allocate(bytes.in, request.in_offset) == nullptr)
+    return segment_full(bytes.in);
+  if (copies.out && !out_in_in && submission.allocate(bytes.out, request.out_offset) == nullptr)
+    return segment_full(bytes.out);
+  if (in_in_out) request.in_offset = request.out_offset + within;
+  if (out_in_in) request.out_offset = request.in_offset + within;
+  return {};
+}
+
+// Chooses the shared memory for both sides of a tensor: the caller's own, or else a copy.
 Status place_sides(Submission& submission, Connection& connection, const CollectiveArgs& args,
                    SideBytes bytes, GroupPlace place) {
   Request& request = submission.request();
@@ -198,22 +220,13 @@ Status place_sides(Submission& submission, Connection& connection, const Collect
     needs_copy = side_bytes != 0 && !submission.hold(memory, side_bytes, offset);
     return needs_copy ? connection.check_block(side, memory, side_bytes) : Status();
   };
-  bool copies_in = false;
-  bool copies_out = false;
-  Status found = find("the input", args.in, bytes.in, request.in_offset, copies_in);
-  if (found.ok()) found = find("the output", args.out, bytes.out, request.out_offset, copies_out);
+  Copies copies;
+  Status found = find("the input", args.in, bytes.in, request.in_offset, copies.in);
+  if (found.ok()) found = find("the output", args.out, bytes.out, request.out_offset, copies.out);
   if (!found.ok()) return found;
-  const uint64_t within = in_place_offset(static_cast<Collective>(args.collective), bytes, place);
-  const bool in_is_larger = bytes.in > bytes.out;
-  if (copies_in && in_is_larger && submission.allocate(bytes.in, request.in_offset) == nullptr)
-    return segment_full(bytes.in);
-  if (copies_out && in_is_larger && copies_in)
-    request.out_offset = request.in_offset + within;
-  else if (copies_out && submission.allocate(bytes.out, request.out_offset) == nullptr)
-    return segment_full(bytes.out);
-  if (copies_in && !in_is_larger) request.in_offset = request.out_offset + within;
-  if (copies_in) copy_bytes(connection.at(request.in_offset), args.in, bytes.in);
-  if (copies_out)
+  if (Status s = allocate_copies(submission, copies, bytes, place); !s.ok()) return s;
+  if (copies.in) copy_bytes(connection.at(request.in_offset), args.in, bytes.in);
+  if (copies.out)
     submission.op().copies.push_back({args.out, connection.at(request.out_offset), bytes.out});
   return {};
 }

@@ -211,6 +211,26 @@ tutti_code tutti_reduce_scatter(tutti_group* group, const void* in, void* out, s
              work);
 }
 
+tutti_code tutti_gather(tutti_group* group, const void* in, void* out, size_t count,
+                        tutti_dtype dtype, int32_t root, const tutti_options* options,
+                        tutti_work** work) {
+  return run(group, CollectiveArgs{TUTTI_GATHER, in, out, count, dtype, TUTTI_SUM, root}, options,
+             work);
+}
+
+tutti_code tutti_scatter(tutti_group* group, const void* in, void* out, size_t count,
+                         tutti_dtype dtype, int32_t root, const tutti_options* options,
+                         tutti_work** work) {
+  return run(group, CollectiveArgs{TUTTI_SCATTER, in, out, count, dtype, TUTTI_SUM, root}, options,
+             work);
+}
+
+tutti_code tutti_all_to_all(tutti_group* group, const void* in, void* out, size_t count,
+                            tutti_dtype dtype, const tutti_options* options, tutti_work** work) {
+  return run(group, CollectiveArgs{TUTTI_ALL_TO_ALL, in, out, count, dtype, TUTTI_SUM, 0}, options,
+             work);
+}
+
 tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti_work** work) {
   return run(group, CollectiveArgs{}, options, work);
 }

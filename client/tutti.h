@@ -224,6 +224,26 @@ tutti_code tutti_reduce_scatter(tutti_group* group, const void* in, void* out, s
                                 tutti_dtype dtype, tutti_op op, const tutti_options* options,
                                 tutti_work** work);
 
+/* Concatenates the inputs of all ranks on rank `root`. `in` has `count` elements; `out` has
+ * count * world_size, with the input of rank r at r * count, and is ignored on other ranks, where
+ * it may be NULL. In place at the root: in == out + root * count. */
+tutti_code tutti_gather(tutti_group* group, const void* in, void* out, size_t count,
+                        tutti_dtype dtype, int32_t root, const tutti_options* options,
+                        tutti_work** work);
+
+/* Gives each rank its part of rank `root`'s input. `in` has count * world_size elements, those of
+ * rank r at r * count, and is ignored on other ranks, where it may be NULL; `out` has `count`. In
+ * place at the root: out == in + root * count. */
+tutti_code tutti_scatter(tutti_group* group, const void* in, void* out, size_t count,
+                         tutti_dtype dtype, int32_t root, const tutti_options* options,
+                         tutti_work** work);
+
+/* Sends a part of each rank's input to each rank: both buffers have count * world_size elements;
+ * `in` has those for rank r at r * count, and `out` gets those from rank r at r * count. Buffers
+ * from tutti_alloc() must not overlap. The strategy makes no difference between hosts. */
+tutti_code tutti_all_to_all(tutti_group* group, const void* in, void* out, size_t count,
+                            tutti_dtype dtype, const tutti_options* options, tutti_work** work);
+
 /* Ends once every rank has called it. */
 tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti_work** work);
 

@@ -245,6 +245,34 @@ class Group {
     run(options, tutti_reduce_scatter, in.data(), out.data(), out.size(), dtype_of<T>(), op);
   }
 
+  // Concatenates the inputs of all ranks, by rank, on the root. There `out` has world_size() times
+  // as many elements as `in`, which may be this rank's part of it; elsewhere it is ignored. Blocks.
+  template <Element T>
+  void gather(std::span<const T> in, std::span<T> out, int root, const Options& options = {}) {
+    if (rank() == root)
+      check_sizes(in.size() * static_cast<size_t>(world_size()), out.size(), "gather");
+    run(options, tutti_gather, in.data(), out.data(), in.size(), dtype_of<T>(), root);
+  }
+
+  // Gives each rank its part of the root's `in`. There `in` has world_size() times as many elements
+  // as `out`, which may be this rank's part of it; elsewhere it is ignored. Blocks.
+  template <Element T>
+  void scatter(std::span<const T> in, std::span<T> out, int root, const Options& options = {}) {
+    if (rank() == root)
+      check_sizes(in.size(), out.size() * static_cast<size_t>(world_size()), "scatter");
+    run(options, tutti_scatter, in.data(), out.data(), out.size(), dtype_of<T>(), root);
+  }
+
+  // Sends part r of `in` to rank r, and receives its part for this rank as part r of `out`. Both
+  // have world_size() parts of one size, and do not overlap. Blocks.
+  template <Element T>
+  void all_to_all(std::span<const T> in, std::span<T> out, const Options& options = {}) {
+    const size_t count = in.size() / static_cast<size_t>(world_size());
+    check_sizes(in.size(), out.size(), "all_to_all");
+    check_sizes(in.size(), count * static_cast<size_t>(world_size()), "all_to_all");
+    run(options, tutti_all_to_all, in.data(), out.data(), count, dtype_of<T>());
+  }
+
   // Returns once every rank has called it.
   void barrier(const Options& options = {}) { run(options, tutti_barrier); }
 

@@ -63,7 +63,10 @@ typedef enum tutti_collective {
   TUTTI_BROADCAST = 2,
   TUTTI_ALL_GATHER = 3,
   TUTTI_REDUCE_SCATTER = 4,
-  TUTTI_BARRIER = 5
+  TUTTI_BARRIER = 5,
+  TUTTI_GATHER = 6,
+  TUTTI_SCATTER = 7,
+  TUTTI_ALL_TO_ALL = 8
 } tutti_collective;
 
 /* How data moves among the contributors of a reduction. */

@@ -45,8 +45,15 @@ enum class Collective : uint8_t {
   all_gather = TUTTI_ALL_GATHER,
   reduce_scatter = TUTTI_REDUCE_SCATTER,
   barrier = TUTTI_BARRIER,
+  gather = TUTTI_GATHER,
+  scatter = TUTTI_SCATTER,
+  all_to_all = TUTTI_ALL_TO_ALL,
 };
-inline constexpr int kCollectives = 6;
+inline constexpr int kCollectives = 9;
+inline constexpr std::array<Collective, kCollectives> kEveryCollective = {
+    Collective::all_reduce, Collective::reduce,         Collective::broadcast,
+    Collective::all_gather, Collective::reduce_scatter, Collective::barrier,
+    Collective::gather,     Collective::scatter,        Collective::all_to_all};
 
 // By tutti_code.
 inline constexpr std::array<std::string_view, 17> kCodeNames = {
@@ -73,7 +80,8 @@ inline constexpr std::array<std::string_view, kDtypes> kDtypeNames = {
 inline constexpr std::array<std::string_view, kOps> kOpNames = {"sum", "mean", "min", "max",
                                                                 "prod"};
 inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
-    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"};
+    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
+    "barrier",    "gather", "scatter",   "all_to_all"};
 
 constexpr std::string_view name_of(Dtype dtype) { return kDtypeNames[static_cast<size_t>(dtype)]; }
 constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<size_t>(op)]; }
@@ -110,11 +118,17 @@ constexpr bool reduces(Collective c) {
   return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
 }
 constexpr bool has_root(Collective c) {
-  return c == Collective::reduce || c == Collective::broadcast;
+  return c == Collective::reduce || c == Collective::broadcast || c == Collective::gather ||
+         c == Collective::scatter;
 }
-// Whether the output or the input consists of one part for each rank.
-constexpr bool has_blocks(Collective c) {
-  return c == Collective::all_gather || c == Collective::reduce_scatter;
+// Whether the input, and whether the output, consists of one block for each rank: at the root
+// alone in a scatter, and in a gather.
+constexpr bool has_input_blocks(Collective c) {
+  return c == Collective::reduce_scatter || c == Collective::scatter || c == Collective::all_to_all;
 }
+constexpr bool has_output_blocks(Collective c) {
+  return c == Collective::all_gather || c == Collective::gather || c == Collective::all_to_all;
+}
+constexpr bool has_blocks(Collective c) { return has_input_blocks(c) || has_output_blocks(c); }
 
 }  // namespace tutti

@@ -131,7 +131,13 @@ double expected_at(const BenchCase& bench, uint32_t rank, uint64_t index) {
     case Collective::broadcast:
       return input_at(bench, bench.root, index);
     case Collective::all_gather:
+    case Collective::gather:
       return input_at(bench, static_cast<uint32_t>(index / bench.count), index % bench.count);
+    case Collective::scatter:
+      return input_at(bench, bench.root, rank * bench.count + index);
+    case Collective::all_to_all:
+      return input_at(bench, static_cast<uint32_t>(index / bench.count),
+                      rank * bench.count + index % bench.count);
     case Collective::reduce_scatter:
       return reduced_at(bench, rank * bench.count + index);
     default:
@@ -147,7 +153,7 @@ double tolerance(const BenchCase& bench) {
   return bench.dtype == Dtype::f16 ? 1.0 / 1024 : 1.0 / 128;
 }
 
-// Elements `begin` to `end`, within one block of an all_gather: the result repeats every kPeriod.
+// Elements `begin` to `end`, within one block of the output: the result repeats every kPeriod.
 uint64_t wrong_in_run(const BenchCase& bench, uint32_t rank, std::span<const std::byte> output,
                       uint64_t begin, uint64_t end) {
   const size_t width = size_of(bench.dtype);
@@ -182,17 +188,18 @@ uint64_t bench_bytes(const BenchCase& bench) {
 }
 
 uint64_t input_elements(const BenchCase& bench) {
-  return bench.collective == Collective::reduce_scatter ? bench.count * bench.world_size
-                                                        : bench.count;
+  return bench.count * (has_input_blocks(bench.collective) ? bench.world_size : 1);
 }
 
 uint64_t output_elements(const BenchCase& bench) {
-  return bench.collective == Collective::all_gather ? bench.count * bench.world_size : bench.count;
+  return bench.count * (has_output_blocks(bench.collective) ? bench.world_size : 1);
 }
 
 bool has_output(const BenchCase& bench, uint32_t rank) {
   if (bench.collective == Collective::barrier) return false;
-  return bench.collective != Collective::reduce || rank == bench.root;
+  const bool at_root =
+      bench.collective == Collective::reduce || bench.collective == Collective::gather;
+  return !at_root || rank == bench.root;
 }
 
 double bus_factor(Collective collective, uint32_t world_size) {
@@ -202,6 +209,9 @@ double bus_factor(Collective collective, uint32_t world_size) {
       return 2 * (n - 1) / n;
     case Collective::all_gather:
     case Collective::reduce_scatter:
+    case Collective::gather:
+    case Collective::scatter:
+    case Collective::all_to_all:
       return (n - 1) / n;
     default:
       return 1;
@@ -228,7 +238,7 @@ uint64_t count_wrong(const BenchCase& bench, uint32_t rank, std::span<const std:
   if (!has_output(bench, rank)) return 0;
   const uint64_t elements = output_elements(bench);
   require(output.size() == elements * size_of(bench.dtype), "the output has its elements");
-  const uint64_t run = bench.collective == Collective::all_gather ? bench.count : elements;
+  const uint64_t run = has_output_blocks(bench.collective) ? bench.count : elements;
   uint64_t wrong = 0;
   for (uint64_t begin = 0; begin < elements; begin += run)
     wrong += wrong_in_run(bench, rank, output, begin, begin + run);

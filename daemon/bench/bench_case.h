@@ -21,8 +21,8 @@ struct BenchCase {
   uint32_t world_size = 1;
 };
 
-// As in nccl-tests, `bytes` is the size of the whole tensor: for all_gather and reduce_scatter a
-// rank's block is 1/world_size of it, at least one element.
+// As in nccl-tests, `bytes` is the size of the whole tensor: where there are blocks, one is
+// 1/world_size of it, at least one element.
 BenchCase bench_case(Collective collective, Dtype dtype, Op op, uint64_t bytes,
                      uint32_t world_size);
 uint64_t bench_bytes(const BenchCase& bench);  // The size reported, after rounding to elements.
@@ -30,7 +30,7 @@ uint64_t bench_bytes(const BenchCase& bench);  // The size reported, after round
 // Elements of a rank's input and output.
 uint64_t input_elements(const BenchCase& bench);
 uint64_t output_elements(const BenchCase& bench);
-// Whether `rank` gets a result; in a reduce only the root does.
+// Whether `rank` gets a result; in a reduce or gather only the root does.
 bool has_output(const BenchCase& bench, uint32_t rank);
 
 // Bus bandwidth divided by algorithm bandwidth, as nccl-tests defines it.

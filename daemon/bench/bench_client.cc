@@ -24,6 +24,12 @@ tutti_code call(tutti_group* group, const BenchCase& bench, const tutti_options&
       return tutti_all_gather(group, in, out, count, dtype, &options, nullptr);
     case Collective::reduce_scatter:
       return tutti_reduce_scatter(group, in, out, count, dtype, op, &options, nullptr);
+    case Collective::gather:
+      return tutti_gather(group, in, out, count, dtype, root, &options, nullptr);
+    case Collective::scatter:
+      return tutti_scatter(group, in, out, count, dtype, root, &options, nullptr);
+    case Collective::all_to_all:
+      return tutti_all_to_all(group, in, out, count, dtype, &options, nullptr);
     case Collective::barrier:
       return tutti_barrier(group, &options, nullptr);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "daemon/base/blocks.h"
 #include "daemon/board/area.h"
 #include "daemon/board/sides.h"
 
@@ -197,17 +198,24 @@ void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
   }
 }
 
-// For all_gather and reduce_scatter: a block of `owner`'s input, or of its share of the result.
-void run_share(MatchedOp& op, uint32_t owner, uint32_t block, Kernel kernel) {
-  const StagedBlock range = staged_block(op.count, op.dtype, block);
+Blocks blocks_of(const MatchedOp& op) {
+  return {op.collective, op.root, static_cast<uint32_t>(op.members.size())};
+}
+
+// For collectives with blocks: a part of one of them.
+void run_share(MatchedOp& op, uint32_t share, uint32_t part, Kernel kernel) {
+  const Blocks blocks = blocks_of(op);
+  const StagedBlock range = staged_block(op.count, op.dtype, part);
   const size_t element = size_of(op.dtype);
-  const uint64_t within_all = (owner * op.count + range.first) * element;
-  const bool gathers = op.collective == Collective::all_gather;
+  const uint64_t in = (blocks.index_in_input(share) * op.count + range.first) * element;
+  const uint64_t out = (blocks.index_in_output(share) * op.count + range.first) * element;
+  const RankRange senders = blocks.senders(share);
+  const RankRange receivers = blocks.receivers(share);
   Pass pass(op);
-  if (gathers) pass.read(op.members[owner].in + range.first * element);
-  for (const MatchedOp::Member& member : op.members)
-    gathers ? pass.write(member.out + within_all) : pass.read(member.in + within_all);
-  if (!gathers) pass.write(op.members[owner].out + range.first * element);
+  for (uint32_t rank = senders.begin; rank < senders.end; ++rank)
+    pass.read(op.members[rank].in + in);
+  for (uint32_t rank = receivers.begin; rank < receivers.end; ++rank)
+    pass.write(op.members[rank].out + out);
   pass.run(range.count, kernel);
 }
 
@@ -232,7 +240,8 @@ bool can_fold(const Request& request, uint32_t ranks) {
   const bool listed = (request.flags & kRequestListed) != 0;
   if (listed && collective != Collective::all_reduce) return false;
   uint64_t all = 0;
-  return request.count <= kBlockedCountMax / ranks &&
+  const uint64_t shares = has_blocks(collective) ? Blocks{collective, 0, ranks}.count() : 1;
+  return request.count <= kBlockedCountMax / std::max<uint64_t>(ranks, shares) &&
          !__builtin_mul_overflow(request.count, size_of(dtype) * ranks, &all);
 }
 
@@ -255,7 +264,7 @@ bool match(std::span<const MemberRequest> asked, MatchedOp& op) {
     if (!add_part(asked[rank], op, {rank, ranks})) return false;
   }
   choose_folds(first.local_strategy, op);
-  const uint64_t shares = has_blocks(op.collective) ? ranks : 1;
+  const uint64_t shares = has_blocks(op.collective) ? blocks_of(op).count() : 1;
   op.blocks = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype) * shares);
   return true;
 }

@@ -25,8 +25,10 @@ struct SideBytes {
 std::optional<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t count,
                                     uint32_t root, GroupPlace place);
 
-// Where the smaller side lies within the larger one when the call is in place, in bytes: the input
-// of an all_gather in its output, the output of a reduce_scatter in its input; 0 elsewhere.
+// Whether a call may be in place. An all_to_all may not: its input and output are disjoint.
+bool has_in_place(Collective collective);
+// Where the smaller side lies within the larger one when the call is in place, in bytes: a rank's
+// own block among the blocks of the other side; 0 where neither side has blocks.
 uint64_t in_place_offset(Collective collective, SideBytes bytes, GroupPlace place);
 
 // Whether the sides at these offsets are disjoint, or overlap as in_place_offset() says.

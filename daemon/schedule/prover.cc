@@ -60,7 +60,9 @@ Status Prover::may_leave(int from, int chunk) const {
 
 Status Prover::send(int from, int to, int chunk) {
   if (Status status = may_leave(from, chunk); !status.ok()) return status;
-  if (plan_.collective == Collective::broadcast && !past_[from].started[to])
+  const bool from_root =
+      plan_.collective == Collective::broadcast || plan_.collective == Collective::scatter;
+  if (from_root && !past_[from].started[to])
     return internal_error(whose(from, chunk) + "it is sent before host " + std::to_string(to) +
                           " is ready");
   Value& mine = value(from, chunk);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "daemon/base/blocks.h"
 #include "daemon/schedule/strategies.h"
 
 namespace tutti {
@@ -54,13 +55,20 @@ Form Forms::*form_of(Collective collective) {
       return &Forms::reduce_scatter;
     case Collective::barrier:
       return &Forms::barrier;
+    case Collective::gather:
+      return &Forms::gather;
+    case Collective::scatter:
+      return &Forms::scatter;
+    case Collective::all_to_all:
+      return &Forms::all_to_all;
     case Collective::all_reduce:
       break;
   }
   return &Forms::all_reduce;
 }
 
-// A host's blocks, or the chunk that a splitting strategy gives each host.
+// A host's ranks, which are its blocks but in an all_to_all, or the chunk that a splitting strategy
+// gives each host.
 Shares shares_of(const Plan& plan, const Level& level) {
   Shares shares(level.members.size());
   if (has_blocks(plan.collective))
@@ -76,6 +84,11 @@ int neighbour(const Level& level, int position) {
   const int members = static_cast<int>(level.members.size());
   if (level.forms.splits) return (position + 1) % members;
   return position == 0 ? 0 : (position - 1) / level.arity;
+}
+
+Blocks blocks_of(const Plan& plan) {
+  return {plan.collective, static_cast<uint32_t>(plan.root),
+          static_cast<uint32_t>(world_size(plan))};
 }
 
 int most(const std::vector<int>& values) { return *std::max_element(values.begin(), values.end()); }
@@ -98,20 +111,26 @@ int host_of(const Plan& plan, int rank) {
 }
 
 int chunk_count(const Plan& plan) {
-  if (has_blocks(plan.collective)) return world_size(plan);
+  if (has_blocks(plan.collective)) return static_cast<int>(blocks_of(plan).count());
   const bool splits =
       plan.collective == Collective::all_reduce && forms_of(plan.strategies.global.kind).splits;
   return splits ? static_cast<int>(plan.hosts.size()) : 1;
 }
 
 bool contributes(const Plan& plan, int rank, int chunk) {
-  if (plan.collective == Collective::broadcast) return rank == plan.root;
-  return plan.collective != Collective::all_gather || rank == chunk;
+  if (has_blocks(plan.collective))
+    return blocks_of(plan)
+        .senders(static_cast<uint32_t>(chunk))
+        .contains(static_cast<uint32_t>(rank));
+  return plan.collective != Collective::broadcast || rank == plan.root;
 }
 
 bool wants(const Plan& plan, int rank, int chunk) {
-  if (plan.collective == Collective::reduce) return rank == plan.root;
-  return plan.collective != Collective::reduce_scatter || rank == chunk;
+  if (has_blocks(plan.collective))
+    return blocks_of(plan)
+        .receivers(static_cast<uint32_t>(chunk))
+        .contains(static_cast<uint32_t>(rank));
+  return plan.collective != Collective::reduce || rank == plan.root;
 }
 
 bool host_contributes(const Plan& plan, int host, int chunk) {
@@ -153,6 +172,11 @@ Cost cost_of(const Plan& plan) {
 std::vector<std::pair<int, int>> host_pairs(const Plan& plan) {
   const Level level = level_among_hosts(plan);
   std::vector<std::pair<int, int>> pairs;
+  if (plan.collective == Collective::all_to_all) {
+    for (int one = 0; one < static_cast<int>(plan.hosts.size()); ++one)
+      for (int other = 0; other < one; ++other) pairs.emplace_back(one, other);
+    return pairs;
+  }
   for (int position = 0; position < static_cast<int>(level.members.size()); ++position) {
     const int next = neighbour(level, position);
     if (next != position) pairs.emplace_back(level.members[position], level.members[next]);

@@ -12,7 +12,7 @@
 //   recv_reduce  the current value of `chunk` becomes (current op received), in this order
 //   finish       this host's value of `chunk` is complete: divide (MEAN) and round; once per chunk
 //                over all hosts, before any copy of the complete value leaves. Nothing is finished
-//                where nothing is combined (broadcast, all_gather)
+//                where nothing is combined (broadcast, all_gather, gather, scatter, all_to_all)
 //   notify       an empty message goes to `peer`; never waits
 //   await        takes an empty message of `peer`
 // The k-th send or notify from a to b meets the k-th recv, recv_reduce or await at b from a, of the
@@ -24,9 +24,10 @@
 // every message that they take. No host finishes its steps before every host has started, along a
 // chain of such messages; so, hop by hop, all signatures have been compared. While any host has not
 // started, or differs, no host has completed, and all can still fail. Chunks other than the first
-// may be empty and are then left out: the promise does not lean on them, except where all chunks
-// are of one size (all_gather, reduce_scatter). Where data alone would not keep it (reduce,
-// broadcast) empty messages do; and no broadcast's data goes to a host that is not ready for it.
+// may be empty and are then left out: the promise does not lean on them, except where chunks are
+// ranks' blocks, which are sent, once, even if they are empty. Where data alone would not keep it
+// (reduce, gather, broadcast, scatter) empty messages do; and no data of a broadcast or scatter
+// goes to a host that is not ready for it.
 //
 // THE FORMS, with their rounds and the most chunks that one host sends. n: hosts. D: the depth of a
 // k-ary heap of n, which is in the order of the hosts' lowest ranks, the root's first; 1 for
@@ -45,6 +46,12 @@
 //   reduce_scatter  a chunk a rank: all up the heap,          a chunk a rank, reduce-scatter ring:
 //                   and down each its block: 2D               n-1, all but its own
 //   barrier         1 empty chunk, as all_reduce: 2D          no ring form; chain: 2(n-1), 2
+//   gather          a chunk a rank: blocks up the heap,       no ring form; chain: 2(n-1), all but
+//                   then "complete" down it: 2D               the root's
+//   scatter         "ready" up the heap, then down it each    no ring form; chain: 2(n-1), all but
+//                   rank's block, a chunk each: 2D            the root's
+//   all_to_all      a chunk for each pair of ranks, from      the same
+//                   host to host directly: 1
 //
 // A host's blocks travel together. Exact costs: beside the forms, in tree.cc and ring.cc.
 //
@@ -65,7 +72,7 @@ namespace tutti {
 // ranks ascending, no host empty.
 struct Plan {
   Collective collective = Collective::all_reduce;
-  int root = 0;  // For reduce and broadcast.
+  int root = 0;  // Where the collective has one.
   Strategies strategies;
   std::vector<std::vector<int>> hosts;
   auto operator<=>(const Plan&) const = default;
@@ -74,9 +81,9 @@ struct Plan {
 int world_size(const Plan& plan);
 int host_of(const Plan& plan, int rank);
 
-// How many chunks the tensor is cut into. all_gather and reduce_scatter: one per rank, chunk r
-// being rank r's block. Elsewhere it is split evenly (first chunks one element longer), and chunks
-// may be empty: one chunk a host where Ring does an all_reduce, else one in all.
+// How many chunks the tensor is cut into. Where it consists of blocks, they are the chunks
+// (base/blocks.h). Elsewhere it is split evenly (first chunks one element longer), and chunks may
+// be empty: one chunk a host where Ring does an all_reduce, else one in all.
 int chunk_count(const Plan& plan);
 
 // Whether the rank has a contribution to / must end with the complete value of the chunk.
@@ -112,7 +119,7 @@ struct Cost {
 Cost cost_of(const Plan& plan);
 
 // The hosts that work with each other: for a ring each and the next one, for a heap each and its
-// parent. Empty where there is one host only.
+// parent, for an all_to_all all. Empty where there is one host only.
 std::vector<std::pair<int, int>> host_pairs(const Plan& plan);
 
 // ---- The local phase ----

@@ -32,8 +32,8 @@ struct Form {
   void (*cost)(const Level& level, const Sizes& sizes, Tally& tally);
 };
 
-// A strategy: its form of each collective. `reduce` and `broadcast` are rooted at position 0. Forms
-// that combine finish every chunk. All keep the promise of agreement (schedule.h).
+// A strategy: its form of each collective. Those with a root are rooted at position 0. Forms that
+// combine finish every chunk. All keep the promise of agreement (schedule.h).
 struct Forms {
   Form reduce;          // Everyone's values of all chunks, combined, to position 0.
   Form broadcast;       // All chunks from position 0, whose shares they are, to everyone.
@@ -41,6 +41,9 @@ struct Forms {
   Form all_gather;      // All shares to everyone.
   Form reduce_scatter;  // Its share, combined, to each member.
   Form barrier;         // As all_reduce, of a single chunk.
+  Form gather;          // All shares to position 0.
+  Form scatter;         // Its share from position 0 to each member.
+  Form all_to_all;      // From each member to each other one, the blocks of their ranks.
   bool splits = false;  // Whether all_reduce wants one chunk a member; else it wants one in all.
 };
 
@@ -53,6 +56,7 @@ struct Level {
 
 Forms tree_forms();
 Forms ring_forms();
+Form exchange_form();
 Forms forms_of(StrategyKind kind);
 Level level_of(const Strategy& strategy, std::vector<int> members);
 

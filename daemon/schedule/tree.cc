@@ -10,8 +10,8 @@
 //   scatter    D rounds; i sends S(child) to each of its children, S(i) - s(i) in all
 //   notify     D rounds up, or D down, of empty messages
 // The forms are two of these each, 2 D rounds: all_reduce and barrier up and down, all_gather
-// gather and down, reduce_scatter up and scatter, reduce up and notify down ("it is
-// complete"), broadcast notify up ("I am ready") and down.
+// gather and down, reduce_scatter up and scatter; reduce up and gather gather, then notify down
+// ("it is complete"); broadcast and scatter notify up ("I am ready"), then down or scatter.
 #include <algorithm>
 #include <numeric>
 
@@ -139,6 +139,16 @@ void reduce_scatter_steps(const Level& level, int self, const Shares& shares, St
   scatter_steps(level, self, shares, out);
 }
 
+void rooted_gather_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  gather_steps(level, self, shares, out);
+  notify_down_steps(level, self, out);
+}
+
+void rooted_scatter_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  notify_up_steps(level, self, out);
+  scatter_steps(level, self, shares, out);
+}
+
 std::vector<int> depths_of(const Level& level) {
   std::vector<int> depth(level.members.size(), 0);
   for (int i = 1; i < size_of(level); ++i) depth[i] = depth[parent_of(level, i)] + 1;
@@ -220,6 +230,18 @@ void reduce_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   scatter_cost(level, sizes, tally);
 }
 
+void rooted_gather_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+  gather_cost(level, sizes, tally);
+  clock_down(level, tally);
+  tally.empty_rounds = depth_of(level);
+}
+
+void rooted_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+  clock_up(level, tally);
+  scatter_cost(level, sizes, tally);
+  tally.empty_rounds = depth_of(level);
+}
+
 }  // namespace
 
 Forms tree_forms() {
@@ -228,7 +250,10 @@ Forms tree_forms() {
           .all_reduce = {all_reduce_steps, all_reduce_cost},
           .all_gather = {all_gather_steps, all_gather_cost},
           .reduce_scatter = {reduce_scatter_steps, reduce_scatter_cost},
-          .barrier = {all_reduce_steps, all_reduce_cost}};
+          .barrier = {all_reduce_steps, all_reduce_cost},
+          .gather = {rooted_gather_steps, rooted_gather_cost},
+          .scatter = {rooted_scatter_steps, rooted_scatter_cost},
+          .all_to_all = exchange_form()};
 }
 
 }  // namespace tutti

@@ -33,20 +33,22 @@ int fan_of(const Strategy& strategy, int hosts) {
 // How the engine cuts the tensor into slices.
 struct Cut {
   double piece = 0;   // Bytes of one chunk of a slice.
-  double frames = 1;  // Messages per chunk of a host: a block of each of its ranks.
+  double frames = 1;  // Messages per chunk of a host: a block of each of its ranks or their pairs.
   double slices = 1;
 };
 
 Cut cut_of(const Work& work, const Traffic& traffic, const Pipeline& pipeline) {
   const bool blocks = has_blocks(work.collective);
-  const int chunks = blocks ? work.ranks : traffic.chunks;
+  const double ranks = static_cast<double>(work.ranks) / work.hosts;
+  const bool pairs = work.collective == Collective::all_to_all;
+  const int chunks = blocks ? work.ranks * (pairs ? work.ranks : 1) : traffic.chunks;
   const double chunk = static_cast<double>(work.bytes) / (blocks ? 1 : chunks);
   const auto parts = static_cast<uint64_t>(chunks);
   const uint64_t part_bytes = whole_slice_bytes(pipeline.slice_bytes, parts) / parts;
   const auto slice = static_cast<double>(part_bytes);
   Cut cut;
   cut.piece = std::min(chunk, slice);
-  cut.frames = blocks ? static_cast<double>(work.ranks) / work.hosts : 1;
+  cut.frames = (blocks ? ranks : 1) * (pairs ? ranks : 1);
   cut.slices = std::max(1.0, std::ceil(chunk / slice));
   return cut;
 }
@@ -123,7 +125,10 @@ std::vector<Strategy> candidates(Collective collective, int hosts) {
   for (const uint32_t arity : {2u, 4u, 1u})
     if (arity < static_cast<uint32_t>(hosts - 1)) list.push_back({StrategyKind::tree, arity});
   list.push_back({StrategyKind::centralized});
-  const bool is_ring = collective == Collective::all_reduce || has_blocks(collective);
+  if (collective == Collective::all_to_all) return {{StrategyKind::centralized}};
+  const bool is_ring = collective == Collective::all_reduce ||
+                       collective == Collective::all_gather ||
+                       collective == Collective::reduce_scatter;
   if (is_ring && hosts > 1) list.push_back({StrategyKind::ring});
   return list;
 }

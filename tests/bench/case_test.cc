@@ -12,6 +12,9 @@ TEST(BenchCase, BusFactorsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 4), 1.5);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_gather, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce_scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::gather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_to_all, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 4), 1);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce, 4), 1);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 1), 0);
@@ -76,6 +79,21 @@ TEST(BenchCase, GathersEveryBlock) {
   EXPECT_GT(count_wrong(bench, 1, std::as_bytes(std::span(output))), bench.count / 4);
 }
 
+// Block s of rank 1's output is block 1 of rank s's input.
+TEST(BenchCase, ExchangesEveryBlock) {
+  const BenchCase bench = bench_case(Collective::all_to_all, Dtype::f64, Op::sum, 48 << 10, 3);
+  std::vector<double> input(input_elements(bench));
+  std::vector<double> output(output_elements(bench));
+  ASSERT_EQ(input.size(), output.size());
+  const auto block = static_cast<ptrdiff_t>(bench.count);
+  for (uint32_t r = 0; r < 3; ++r) {
+    fill_input(bench, r, std::as_writable_bytes(std::span(input)));
+    std::copy_n(input.begin() + block, block, output.begin() + r * block);
+  }
+  EXPECT_EQ(count_wrong(bench, 1, std::as_bytes(std::span(output))), 0u);
+  EXPECT_GT(count_wrong(bench, 2, std::as_bytes(std::span(output))), bench.count / 4);
+}
+
 TEST(BenchCase, RanksDiffer) {
   for (int op = 0; op < kOps; ++op) {
     const BenchCase bench =
@@ -124,9 +142,12 @@ TEST(BenchCase, BoolsAreAnyOrAll) {
   }
 }
 
-TEST(BenchCase, OnlyTheRootOfAReduceHasAResult) {
+TEST(BenchCase, OnlyTheRootOfAReduceOrGatherHasAResult) {
   BenchCase bench = bench_case(Collective::reduce, Dtype::f32, Op::sum, 64, 4);
   bench.root = 2;
+  EXPECT_TRUE(has_output(bench, 2));
+  EXPECT_FALSE(has_output(bench, 0));
+  bench.collective = Collective::gather;
   EXPECT_TRUE(has_output(bench, 2));
   EXPECT_FALSE(has_output(bench, 0));
   EXPECT_TRUE(has_output(bench_case(Collective::broadcast, Dtype::f32, Op::sum, 64, 4), 0));

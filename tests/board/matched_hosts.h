@@ -60,9 +60,9 @@ class Hosts {
   void in_place() {
     each([this](uint32_t rank, Request& request) {
       const uint64_t one = count_ * size_of(dtype_);
-      if (collective_ == Collective::all_gather)
+      if (has_output_blocks(collective_))
         request.in_offset = request.out_offset + rank * one;
-      else if (collective_ == Collective::reduce_scatter)
+      else if (has_input_blocks(collective_))
         request.out_offset = request.in_offset + rank * one;
       else
         request.out_offset = request.in_offset;
@@ -96,14 +96,17 @@ class Hosts {
   uint32_t root() const { return ranks_ - 1; }
   uint64_t in_elements(uint32_t rank) const {
     if (collective_ == Collective::barrier) return 0;
-    if (collective_ == Collective::broadcast && rank != root()) return 0;
-    return count_ * (collective_ == Collective::reduce_scatter ? ranks_ : 1);
+    const bool from_root =
+        collective_ == Collective::broadcast || collective_ == Collective::scatter;
+    if (from_root && rank != root()) return 0;
+    return count_ * (has_input_blocks(collective_) ? ranks_ : 1);
   }
   uint64_t out_elements(uint32_t rank) const {
     if (collective_ == Collective::barrier) return 0;
-    if (collective_ == Collective::reduce && rank != root()) return 0;
+    const bool to_root = collective_ == Collective::reduce || collective_ == Collective::gather;
+    if (to_root && rank != root()) return 0;
     if (collective_ == Collective::broadcast && rank == root()) return 0;
-    return count_ * (collective_ == Collective::all_gather ? ranks_ : 1);
+    return count_ * (has_output_blocks(collective_) ? ranks_ : 1);
   }
 
   void check_rank(uint32_t rank) {
@@ -117,7 +120,8 @@ class Hosts {
           << " ranks, count " << count_ << ", rank " << rank << ", element " << i;
     }
     const std::byte* behind = out + count * size_of(dtype_);
-    const bool apart = request(rank).out_offset == kOutOffset;
+    const bool apart = request(rank).out_offset == kOutOffset &&
+                       (count != 0 || request(rank).in_offset < kOutOffset);
     for (int i = 0; apart && i < 64; ++i)
       ASSERT_EQ(behind[i], std::byte{0}) << "written behind the output";
   }
@@ -125,8 +129,11 @@ class Hosts {
   double wanted(uint32_t rank, uint64_t i) const {
     const int world = static_cast<int>(ranks_);
     if (collective_ == Collective::broadcast) return contribution(op_, world - 1, i);
-    if (collective_ == Collective::all_gather)
-      return contribution(op_, static_cast<int>(i / count_), i % count_);
+    if (collective_ == Collective::scatter) return contribution(op_, world - 1, rank * count_ + i);
+    if (has_output_blocks(collective_)) {
+      const uint64_t first = collective_ == Collective::all_to_all ? rank * count_ : 0;
+      return contribution(op_, static_cast<int>(i / count_), first + i % count_);
+    }
     return expected(op_, world, collective_ == Collective::reduce_scatter ? rank * count_ + i : i);
   }
 

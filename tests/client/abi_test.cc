@@ -51,6 +51,9 @@ TEST_F(ClientAbiTest, ANullGroupIsRefused) {
     expect_invalid(tutti_broadcast(nullptr, x, 1, dtype, 0, nullptr, asked), words);
     expect_invalid(tutti_all_gather(nullptr, x, x, 1, dtype, nullptr, asked), words);
     expect_invalid(tutti_reduce_scatter(nullptr, x, x, 1, dtype, TUTTI_SUM, nullptr, asked), words);
+    expect_invalid(tutti_gather(nullptr, x, x, 1, dtype, 0, nullptr, asked), words);
+    expect_invalid(tutti_scatter(nullptr, x, x, 1, dtype, 0, nullptr, asked), words);
+    expect_invalid(tutti_all_to_all(nullptr, x, x, 1, dtype, nullptr, asked), words);
     expect_invalid(tutti_barrier(nullptr, nullptr, asked), words);
     EXPECT_EQ(work, nullptr);
   }
@@ -119,6 +122,9 @@ TEST_F(ClientAbiTest, ANullBufferIsRefused) {
   expect_invalid(tutti_broadcast(g, nullptr, 1, dtype, 0, nullptr, nullptr), words);
   expect_invalid(tutti_all_gather(g, x, nullptr, 1, dtype, nullptr, nullptr), words);
   expect_invalid(tutti_reduce_scatter(g, nullptr, x, 1, dtype, sum, nullptr, nullptr), words);
+  expect_invalid(tutti_gather(g, x, nullptr, 1, dtype, 0, nullptr, nullptr), words);
+  expect_invalid(tutti_scatter(g, nullptr, x, 1, dtype, 0, nullptr, nullptr), words);
+  expect_invalid(tutti_all_to_all(g, x, nullptr, 1, dtype, nullptr, nullptr), words);
   expect_all_work();
 }
 

@@ -124,6 +124,60 @@ TEST_F(ClientTest, ReduceScatterInEveryMemory) {
   }
 }
 
+// The root's own block may lie within the other side. Other ranks have no such side.
+TEST_F(ClientTest, GatherAndScatterInEveryMemory) {
+  join_all();
+  constexpr int kRoot = 1;
+  for (const Memory& memory : kMemories) {
+    each([&](int rank) {
+      const bool root = rank == kRoot;
+      Buffer own(group(rank), memory.in_shared, kCount);
+      Buffer all(group(rank), memory.out_shared, root ? kCount * kWorld : 0);
+      const bool in_place = root && memory.in_place;
+      float* part = in_place ? all.data() + size_t(rank) * kCount : own.data();
+      std::ranges::copy(input(rank, kCount), part);
+      ASSERT_EQ(tutti_gather(group(rank), part, root ? all.data() : nullptr, kCount, TUTTI_F32,
+                             kRoot, nullptr, nullptr),
+                TUTTI_OK)
+          << tutti_last_error()->message;
+      for (int r = 0; root && r < kWorld; ++r)
+        for (size_t i = 0; i < kCount; ++i)
+          ASSERT_EQ(all.data()[size_t(r) * kCount + i], input(r, kCount)[i]);
+      for (size_t i = 0; !in_place && i < kCount; ++i) part[i] = -1;
+      ASSERT_EQ(tutti_scatter(group(rank), root ? all.data() : nullptr, part, kCount, TUTTI_F32,
+                              kRoot, nullptr, nullptr),
+                TUTTI_OK)
+          << tutti_last_error()->message;
+      for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(part[i], input(rank, kCount)[i]);
+    });
+  }
+}
+
+TEST_F(ClientTest, AllToAllInEveryMemory) {
+  join_all();
+  for (const Memory& memory : kMemories) {
+    each([&](int rank) {
+      Buffer in(group(rank), memory.in_shared, kCount * kWorld);
+      Buffer separate(group(rank), memory.out_shared, kCount * kWorld);
+      in.fill(input(rank, kCount * kWorld));
+      const bool shared = memory.in_shared && memory.in_place;
+      float* out = memory.in_place ? in.data() : separate.data();
+      const tutti_code code =
+          tutti_all_to_all(group(rank), in.data(), out, kCount, TUTTI_F32, nullptr, nullptr);
+      if (shared) {
+        EXPECT_EQ(code, TUTTI_INVALID_ARGUMENT);
+        EXPECT_THAT(tutti_last_error()->message, testing::HasSubstr("overlap"));
+        return;
+      }
+      ASSERT_EQ(code, TUTTI_OK) << tutti_last_error()->message;
+      for (int r = 0; r < kWorld; ++r)
+        for (size_t i = 0; i < kCount; ++i)
+          ASSERT_EQ(out[size_t(r) * kCount + i],
+                    input(r, kCount * kWorld)[size_t(rank) * kCount + i]);
+    });
+  }
+}
+
 TEST_F(ClientTest, MisalignedMemoryIsCopied) {
   join_all();
   each([&](int rank) {

@@ -51,6 +51,17 @@ TEST(ClientCxx, RunsEveryCollective) {
     std::vector<double> scattered(1);
     group.reduce_scatter(std::span<const double>(gathered), std::span(scattered), tutti::max);
     EXPECT_EQ(scattered[0], rank * 0.5);
+    std::vector<double> at_root(rank == 1 ? 2 : 0);
+    group.gather(std::span(one), std::span(at_root), 1);
+    if (rank == 1) {
+      EXPECT_THAT(at_root, ElementsAre(0.0, 0.5));
+    }
+    group.scatter(std::span<const double>(at_root), std::span(scattered), 1);
+    EXPECT_EQ(scattered[0], rank * 0.5);
+    const std::vector<int> sent = {10 * rank, 10 * rank + 1};
+    std::vector<int> received(2);
+    group.all_to_all(std::span(sent), std::span(received));
+    EXPECT_THAT(received, ElementsAre(rank, 10 + rank));
     group.barrier();
   });
 }
@@ -124,6 +135,10 @@ TEST(ClientCxx, FailuresAreErrors) {
     }
     const std::vector<float> three(3);
     EXPECT_THROW(group.all_gather(std::span(three), std::span(x)), Error);
+    EXPECT_THROW(group.gather(std::span(three), std::span(x), group.rank()), Error);
+    EXPECT_THROW(group.scatter(std::span(three), std::span(x), group.rank()), Error);
+    std::vector<float> other(3);
+    EXPECT_THROW(group.all_to_all(std::span(three), std::span(other)), Error);
   });
   EXPECT_THROW(Group::join({.socket = "/nonexistent", .job = "j", .rank = 0, .world_size = 1}),
                Error);

@@ -97,6 +97,10 @@ TEST_F(ClientMemoryTest, EveryCollective) {
         [&] { return tutti_all_gather(group_, x, x, kCount, dtype, nullptr, nullptr); });
   sweep("reduce_scatter",
         [&] { return tutti_reduce_scatter(group_, x, x, kCount, dtype, sum, nullptr, nullptr); });
+  sweep("gather", [&] { return tutti_gather(group_, x, x, kCount, dtype, 0, nullptr, nullptr); });
+  sweep("scatter", [&] { return tutti_scatter(group_, x, x, kCount, dtype, 0, nullptr, nullptr); });
+  sweep("all_to_all",
+        [&] { return tutti_all_to_all(group_, x, x, kCount, dtype, nullptr, nullptr); });
   sweep("barrier", [&] { return tutti_barrier(group_, nullptr, nullptr); });
   EXPECT_EQ(room(), room_before) << "a failed call releases what it held";
 }

@@ -276,9 +276,7 @@ TEST(HostTensorTest, ACancelledOperationReleasesWhatWasReady) {
 // starts last.
 TEST(AgreementTest, NobodyIsThroughBeforeAllHaveStarted) {
   constexpr int kHosts = 4;
-  for (const Collective collective :
-       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::all_gather,
-        Collective::reduce_scatter, Collective::barrier})
+  for (const Collective collective : kEveryCollective)
     for (const Strategy& strategy : kStrategies)
       for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{3}, uint64_t{100'000}})
         for (int last = 0; last < kHosts; ++last) {

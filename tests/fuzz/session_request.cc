@@ -36,14 +36,22 @@ Ask take_ask(fuzz::Input& input) {
 // How many bytes a side has, by the collectives' definition.
 Wide in_bytes(const Ask& ask, Wide one) {
   if (ask.collective == Collective::barrier) return 0;
-  if (ask.collective == Collective::broadcast && ask.request.root != ask.place.rank) return 0;
-  return ask.collective == Collective::reduce_scatter ? one * ask.place.size : one;
+  const bool from_root =
+      ask.collective == Collective::broadcast || ask.collective == Collective::scatter;
+  if (from_root && ask.request.root != ask.place.rank) return 0;
+  const bool all = ask.collective == Collective::reduce_scatter ||
+                   ask.collective == Collective::scatter ||
+                   ask.collective == Collective::all_to_all;
+  return all ? one * ask.place.size : one;
 }
 
 Wide out_bytes(const Ask& ask, Wide one) {
   if (ask.collective == Collective::barrier) return 0;
-  if (ask.collective == Collective::reduce && ask.request.root != ask.place.rank) return 0;
-  return ask.collective == Collective::all_gather ? one * ask.place.size : one;
+  const bool to_root = ask.collective == Collective::reduce || ask.collective == Collective::gather;
+  if (to_root && ask.request.root != ask.place.rank) return 0;
+  const bool all = ask.collective == Collective::all_gather ||
+                   ask.collective == Collective::gather || ask.collective == Collective::all_to_all;
+  return all ? one * ask.place.size : one;
 }
 
 bool lies_inside(const std::byte* side, Wide bytes, const Ask& ask, size_t alignment) {
@@ -63,13 +71,17 @@ bool overlap(const Call& op, Wide in, Wide out) {
 // Where its own part of the longer side is the shorter one.
 bool is_in_place(const Call& op, const Ask& ask, Wide one) {
   const auto shift = static_cast<ptrdiff_t>(one * ask.place.rank);
-  if (ask.collective == Collective::all_gather) return op.in - op.out == shift;
-  if (ask.collective == Collective::reduce_scatter) return op.out - op.in == shift;
+  if (ask.collective == Collective::all_to_all) return false;
+  if (ask.collective == Collective::all_gather || ask.collective == Collective::gather)
+    return op.in - op.out == shift;
+  if (ask.collective == Collective::reduce_scatter || ask.collective == Collective::scatter)
+    return op.out - op.in == shift;
   return op.in == op.out;
 }
 
 bool is_by_rank(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::reduce_scatter;
+  return collective != Collective::all_reduce && collective != Collective::reduce &&
+         collective != Collective::broadcast && collective != Collective::barrier;
 }
 
 void check_strategy(const Strategy& strategy, uint32_t packed) {

@@ -18,9 +18,6 @@ constexpr Strategy kRing{StrategyKind::ring, 0};
 constexpr Strategy tree(uint32_t arity) { return {StrategyKind::tree, arity}; }
 
 const std::vector<Strategy> kStrategies = {{}, kCentralized, tree(1), tree(2), tree(5), kRing};
-const std::vector<Collective> kAll = {Collective::all_reduce,     Collective::reduce,
-                                      Collective::broadcast,      Collective::all_gather,
-                                      Collective::reduce_scatter, Collective::barrier};
 
 struct Shape {
   std::vector<int> ranks_per_host;
@@ -46,7 +43,7 @@ class EpochTest : public ::testing::TestWithParam<Shape> {
 
 TEST_P(EpochTest, EveryCollectiveUnderEveryPairOfStrategies) {
   uint32_t root = 0;
-  for (const Collective collective : kAll)
+  for (const Collective collective : kEveryCollective)
     for (const Strategy& local : kStrategies)
       for (const Strategy& global : kStrategies)
         for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{3}, uint64_t{1000}}) {
@@ -88,7 +85,7 @@ TEST_P(EpochTest, ManySlicesInPlace) {
 
 TEST_P(EpochTest, ManySlicesOfBlocksAndRootedCollectives) {
   const auto last = static_cast<uint32_t>(cluster_.size() - 1);
-  for (const Collective collective : kAll) {
+  for (const Collective collective : kEveryCollective) {
     Tensors tensors(
         cluster_,
         {collective, Dtype::f64, Op::sum, 50'001, has_root(collective) ? last : 0, {kRing, kRing}});
@@ -102,7 +99,7 @@ TEST_P(EpochTest, ManyOperationsInFlightEndInOrderAndRight) {
   std::vector<std::unique_ptr<Tensors>> tensors;
   std::vector<std::future<Status>> futures;
   for (int i = 0; i < kOperations; ++i) {
-    const auto collective = kAll[static_cast<size_t>(i) % kAll.size()];
+    const auto collective = kEveryCollective[static_cast<size_t>(i) % kEveryCollective.size()];
     const Strategy& strategy = kStrategies[static_cast<size_t>(i / 5) % kStrategies.size()];
     tensors.push_back(
         std::make_unique<Tensors>(cluster_, Signature{collective,

@@ -10,9 +10,7 @@ const std::vector<Strategy> kStrategies = {{StrategyKind::centralized, 0},
                                            {StrategyKind::ring, 0},
                                            {StrategyKind::tree, 1},
                                            {StrategyKind::tree, 2}};
-const std::vector<Collective> kCollectives = {Collective::all_reduce,     Collective::all_gather,
-                                              Collective::reduce_scatter, Collective::barrier,
-                                              Collective::reduce,         Collective::broadcast};
+const std::vector<Collective> kCollectives(kEveryCollective.begin(), kEveryCollective.end());
 
 template <class T>
 const T& one_of(Random& random, const std::vector<T>& values) {

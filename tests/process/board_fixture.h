@@ -89,13 +89,13 @@ class Part {
  public:
   Part(Group& group, const Task& task)
       : group_(group),
-        task_(task),
+        task_(possible(task)),
         world_(group.world_size()),
         rank_(group.rank()),
         root_(world_ - 1),
-        in_(group, bytes(std::max(in_elements(), task.in_place ? out_elements() : 0)),
+        in_(group, bytes(std::max(in_elements(), task_.in_place ? out_elements() : 0)),
             is_shared(false)),
-        out_(group, bytes(task.in_place ? 0 : out_elements()), is_shared(true)) {
+        out_(group, bytes(task_.in_place ? 0 : out_elements()), is_shared(true)) {
     for (size_t i = 0; i < in_elements(); ++i)
       put_at(in_side(), i, contribution(task.op, rank_, i));
   }
@@ -124,6 +124,11 @@ class Part {
   }
 
  private:
+  // An all_to_all is never in place.
+  static Task possible(Task task) {
+    task.in_place &= task.collective != Collective::all_to_all;
+    return task;
+  }
   size_t bytes(size_t elements) const { return elements * size_of(task_.dtype); }
   bool is_shared(bool output) const {
     if (task_.memory == Memory::by_rank) return rank_ % 2 == 1;
@@ -132,26 +137,32 @@ class Part {
   }
   size_t in_elements() const {
     if (task_.collective == Collective::barrier) return 0;
-    if (task_.collective == Collective::broadcast && rank_ != root_) return 0;
-    const bool all = task_.collective == Collective::reduce_scatter;
+    const bool from_root =
+        task_.collective == Collective::broadcast || task_.collective == Collective::scatter;
+    if (from_root && rank_ != root_) return 0;
+    const bool all = has_input_blocks(task_.collective);
     return task_.count * static_cast<size_t>(all ? world_ : 1);
   }
   size_t out_elements() const {
     if (task_.collective == Collective::barrier) return 0;
-    if (task_.collective == Collective::reduce && rank_ != root_) return 0;
-    const bool all = task_.collective == Collective::all_gather;
+    const bool to_root =
+        task_.collective == Collective::reduce || task_.collective == Collective::gather;
+    if (to_root && rank_ != root_) return 0;
+    const bool all = has_output_blocks(task_.collective);
     return task_.count * static_cast<size_t>(all ? world_ : 1);
   }
   bool one_buffer() const { return task_.in_place || task_.collective == Collective::broadcast; }
   std::byte* in_side() const {
-    const bool within = task_.in_place && task_.collective == Collective::all_gather;
+    const bool at_root = task_.collective == Collective::gather && rank_ == root_;
+    const bool within = task_.in_place && (at_root || task_.collective == Collective::all_gather);
     return in_.data() + (within ? bytes(task_.count) * static_cast<size_t>(rank_) : 0);
   }
   std::byte* out_side() const {
     if (!task_.in_place && task_.collective == Collective::broadcast)
       return rank_ == root_ ? in_.data() : out_.data();
     if (!task_.in_place) return out_.data();
-    const bool within = task_.collective == Collective::reduce_scatter;
+    const bool at_root = task_.collective == Collective::scatter && rank_ == root_;
+    const bool within = at_root || task_.collective == Collective::reduce_scatter;
     return in_.data() + (within ? bytes(task_.count) * static_cast<size_t>(rank_) : 0);
   }
   void put_at(std::byte* side, size_t i, double value) {
@@ -182,6 +193,15 @@ class Part {
       case Collective::reduce_scatter:
         return tutti_reduce_scatter(group_.get(), in_side(), out_side(), task_.count, dtype, op,
                                     &options, work);
+      case Collective::gather:
+        return tutti_gather(group_.get(), in_side(), out_side(), task_.count, dtype, root_,
+                            &options, work);
+      case Collective::scatter:
+        return tutti_scatter(group_.get(), in_side(), out_side(), task_.count, dtype, root_,
+                             &options, work);
+      case Collective::all_to_all:
+        return tutti_all_to_all(group_.get(), in_side(), out_side(), task_.count, dtype, &options,
+                                work);
       case Collective::barrier:
         return tutti_barrier(group_.get(), &options, work);
     }
@@ -194,7 +214,13 @@ class Part {
       case Collective::broadcast:
         return contribution(task_.op, root_, i);
       case Collective::all_gather:
+      case Collective::gather:
         return contribution(task_.op, static_cast<int>(i / task_.count), i % task_.count);
+      case Collective::scatter:
+        return contribution(task_.op, root_, rank * task_.count + i);
+      case Collective::all_to_all:
+        return contribution(task_.op, static_cast<int>(i / task_.count),
+                            rank * task_.count + i % task_.count);
       case Collective::reduce_scatter:
         return expected(task_.op, world_, rank * task_.count + i);
       default:

@@ -22,14 +22,11 @@ class BoardMesh : public ::testing::Test {
   TestMesh mesh_{1};
 };
 
-constexpr Collective kAll[] = {Collective::all_reduce,     Collective::reduce,
-                               Collective::broadcast,      Collective::all_gather,
-                               Collective::reduce_scatter, Collective::barrier};
 constexpr Memory kMemories[] = {Memory::ordinary, Memory::shared, Memory::by_rank, Memory::by_side};
 constexpr Way kWays[] = {Way::blocking, Way::async, Way::by_rank};
 
 void every_kind(Group& group, size_t count) {
-  for (const Collective collective : kAll)
+  for (const Collective collective : kEveryCollective)
     for (const Memory memory : kMemories)
       for (const Way way : kWays)
         for (const bool in_place : {true, false})
@@ -123,7 +120,7 @@ TEST_F(BoardMesh, EveryCollectiveOfSeveralMegabytes) {
                   [](const RankContext& context) {
                     Group group = context.join();
                     for (const size_t count : {300'007u, 1'200'001u})
-                      for (const Collective collective : kAll)
+                      for (const Collective collective : kEveryCollective)
                         for (const Memory memory : kMemories)
                           run_task(group, {collective, Dtype::f32, Op::sum, count, memory,
                                            Way::blocking, true, ""});
@@ -147,6 +144,11 @@ size_t bytes_each(Collective collective, size_t ranks) {
     case Collective::all_gather:
     case Collective::reduce_scatter:
       return ranks * (ranks + 1);
+    case Collective::gather:
+    case Collective::scatter:
+      return 2 * ranks;
+    case Collective::all_to_all:
+      return 2 * ranks * ranks;
     case Collective::barrier:
       break;
   }
@@ -160,7 +162,7 @@ TEST_F(BoardMesh, SizesAroundWhatOneRankFolds) {
                   [=](const RankContext& context) {
                     Group group = context.join();
                     const auto world = static_cast<size_t>(ranks);
-                    for (const Collective collective : kAll) {
+                    for (const Collective collective : kEveryCollective) {
                       const size_t border =
                           2 * world * kBoardBlockBytes / bytes_each(collective, world);
                       for (size_t count = border; count < border + 5; ++count)

@@ -114,6 +114,40 @@ class Collectives(RanksTest):
 
         self.on_ranks(body)
 
+    def test_gather_and_scatter(self):
+        def body(group):
+            x = np.full((2, 3), group.rank, np.float32)
+            y = group.gather(x, root=1)
+            if group.rank == 0:
+                self.assertIsNone(y)
+                out = np.zeros((2, 3), np.float32)
+                self.assertIs(group.scatter(None, root=1, out=out), out)
+                np.testing.assert_array_equal(out, 0 * x)
+                self.assert_invalid("out on every rank but the root", group.scatter, None, root=1)
+            else:
+                self.assertEqual(y.shape, (4, 3))
+                np.testing.assert_array_equal(y[:2], 0 * x)
+                np.testing.assert_array_equal(y[2:], x)
+                np.testing.assert_array_equal(group.scatter(y, root=1), x)
+                self.assert_invalid("cut shape [3]", group.scatter, np.zeros(3), root=1)
+
+        self.on_ranks(body)
+
+    def test_all_to_all(self):
+        def body(group):
+            x = np.arange(8, dtype=np.int64).reshape(4, 2) + 100 * group.rank
+            y = group.all_to_all(x)
+            mine = slice(2 * group.rank, 2 * group.rank + 2)
+            own = np.arange(8).reshape(4, 2)
+            np.testing.assert_array_equal(y[:2], own[mine])
+            np.testing.assert_array_equal(y[2:], own[mine] + 100)
+            np.testing.assert_array_equal(x, own + 100 * group.rank)
+            self.assertIs(group.all_to_all(x, out=x), x)  # Copied, as it is no shared memory.
+            np.testing.assert_array_equal(x, y)
+            self.assert_invalid("cut shape [3]", group.all_to_all, np.zeros(3))
+
+        self.on_ranks(body)
+
     def test_barrier_and_subgroup(self):
         def body(group):
             group.barrier()

@@ -103,7 +103,7 @@ void retarget(Schedule& schedule, size_t at, size_t index) {
 
 void rechunk(Schedule& schedule, size_t at, size_t index, int chunks) {
   Step& step = schedule[at][index];
-  step.chunk = (step.chunk + 1) % chunks;
+  if (!is_empty_message(step)) step.chunk = (step.chunk + 1) % chunks;
 }
 
 void swap_kind(Schedule& schedule, size_t at, size_t index) {
@@ -137,12 +137,14 @@ void swap_content(Schedule& schedule, size_t at, size_t index) {
 }
 
 // Only where the order matters: the same chunk in different ways, or two messages of one link. The
-// order in which a host finishes and says so does not.
-void swap_with_next(Schedule& schedule, size_t at, size_t index) {
+// order in which a host finishes and says so does not, nor that of an empty message and one of
+// several chunks, as a later chunk tells as much.
+void swap_with_next(Schedule& schedule, size_t at, size_t index, int chunks) {
   if (index + 1 == schedule[at].size()) return;
   Step &a = schedule[at][index], &b = schedule[at][index + 1];
   const bool says_so = a.kind == StepKind::finish && b.kind == StepKind::notify;
-  const bool one_chunk = a.chunk == b.chunk && a.kind != b.kind && !says_so;
+  const bool tells = chunks > 1 && is_empty_message(a) != is_empty_message(b);
+  const bool one_chunk = a.chunk == b.chunk && a.kind != b.kind && !says_so && !tells;
   const bool one_link = a.chunk != b.chunk && a.kind == b.kind && a.peer == b.peer && a.peer >= 0;
   if (one_chunk || one_link) std::swap(a, b);
 }
@@ -182,7 +184,7 @@ int refuse_mutants(const Plan& plan) {
          refuse("rechunk", with_chunks(rechunk)) +
          refuse("rechunk_message", with_chunks(rechunk_message)) + refuse("retarget", retarget) +
          refuse("swap_kind", swap_kind) + refuse("swap_content", swap_content) +
-         refuse("turn_round", turn_round) + refuse("swap_with_next", swap_with_next) +
+         refuse("turn_round", turn_round) + refuse("swap_with_next", with_chunks(swap_with_next)) +
          refuse("finish_elsewhere", finish_elsewhere) + refuse("finish_last", finish_last);
 }
 

@@ -19,9 +19,6 @@ inline Strategy tree(uint32_t arity) { return {StrategyKind::tree, arity}; }
 
 inline const std::vector<Strategy> kEveryStrategy = {kCentral, tree(1), tree(2),
                                                      tree(3),  tree(5), kRing};
-inline const std::vector<Collective> kEveryCollective = {
-    Collective::all_reduce, Collective::reduce,         Collective::broadcast,
-    Collective::all_gather, Collective::reduce_scatter, Collective::barrier};
 
 // Ranks 0..n-1 dealt to hosts of these sizes, in order.
 inline Hosts hosts_of(const std::vector<int>& sizes) {

@@ -57,8 +57,7 @@ TEST(ScheduleProof, FinishIsTakenOncePerChunkByReducersAlone) {
       for (const auto& steps : schedule_of(plan))
         finishes += static_cast<int>(std::count_if(
             steps.begin(), steps.end(), [](const Step& s) { return s.kind == StepKind::finish; }));
-      const bool combines =
-          plan.collective != Collective::broadcast && plan.collective != Collective::all_gather;
+      const bool combines = reduces(plan.collective) || plan.collective == Collective::barrier;
       EXPECT_EQ(finishes, combines ? chunk_count(plan) : 0) << describe(plan);
     }
 }

@@ -66,6 +66,28 @@ TEST(Plan, ChunksContributionsAndWants) {
   EXPECT_TRUE(contributes(scatter, 1, 2));
 }
 
+// The block from rank s to rank r is chunk s * 4 + r of an all_to_all.
+TEST(Plan, BlocksOfRootedCollectivesAndOfPairs) {
+  const Plan gather = plan_of(Collective::gather, {kRing, kRing}, hosts_of({3, 1}), 2);
+  EXPECT_EQ(chunk_count(gather), 4);
+  EXPECT_TRUE(contributes(gather, 1, 1));
+  EXPECT_FALSE(contributes(gather, 2, 1));
+  EXPECT_TRUE(wants(gather, 2, 1));
+  EXPECT_FALSE(wants(gather, 1, 1));
+  const Plan scatter = plan_of(Collective::scatter, {kRing, kRing}, hosts_of({3, 1}), 2);
+  EXPECT_EQ(chunk_count(scatter), 4);
+  EXPECT_TRUE(contributes(scatter, 2, 1));
+  EXPECT_FALSE(contributes(scatter, 1, 1));
+  EXPECT_TRUE(wants(scatter, 1, 1));
+  EXPECT_FALSE(wants(scatter, 2, 1));
+  const Plan pairs = plan_of(Collective::all_to_all, {kRing, kRing}, hosts_of({3, 1}));
+  EXPECT_EQ(chunk_count(pairs), 16);
+  EXPECT_TRUE(contributes(pairs, 1, 7));
+  EXPECT_FALSE(contributes(pairs, 3, 7));
+  EXPECT_TRUE(wants(pairs, 3, 7));
+  EXPECT_FALSE(wants(pairs, 1, 7));
+}
+
 TEST(Steps, RingOf3AllReduce) {
   const Plan plan = flat(Collective::all_reduce, kRing, 3);
   EXPECT_THAT(steps_of(plan, 0),
@@ -90,6 +112,14 @@ TEST(Steps, TreeOf7AllReduce) {
   for (int leaf = 3; leaf < 7; ++leaf)
     EXPECT_THAT(steps_of(plan, leaf),
                 ElementsAre(send((leaf - 1) / 2, 0), recv((leaf - 1) / 2, 0)));
+}
+
+TEST(Steps, AllToAllSendsEachPairsBlockDirectly) {
+  const Plan plan = plan_of(Collective::all_to_all, {kCentral, kRing}, hosts_of({1, 2, 1}));
+  EXPECT_THAT(steps_of(plan, 0),
+              ElementsAre(send(1, 1), send(1, 2), send(2, 3), recv(2, 12), recv(1, 4), recv(1, 8)));
+  EXPECT_THAT(steps_of(plan, 2), ElementsAre(send(0, 12), send(1, 13), send(1, 14), recv(1, 7),
+                                             recv(1, 11), recv(0, 3)));
 }
 
 TEST(Steps, RootComesFirstInTheHeap) {
@@ -144,6 +174,15 @@ TEST(Cost, CentralizedLoadsItsCentre) {
   expect_cost(flat(Collective::broadcast, kCentral, 8), 1 + 1, 7);
   expect_cost(flat(Collective::all_gather, kCentral, 8), 2, 49);     // 7 ranks lack 7 blocks.
   expect_cost(flat(Collective::reduce_scatter, kCentral, 8), 2, 8);  // A leaf sends all 8.
+  expect_cost(flat(Collective::gather, kCentral, 8), 1 + 1, 1);
+  expect_cost(flat(Collective::scatter, kCentral, 8), 1 + 1, 7);
+}
+
+TEST(Cost, AllToAllIsOneRoundUnderEveryStrategy) {
+  for (const Strategy& strategy : kEveryStrategy) {
+    expect_cost(flat(Collective::all_to_all, strategy, 8), 1, 7);
+    expect_cost(plan_of(Collective::all_to_all, {kCentral, strategy}, hosts_of({3, 1})), 1, 3);
+  }
 }
 
 TEST(Cost, TreeGoesUpAndDownItsDepth) {
@@ -162,6 +201,8 @@ TEST(Cost, WordThatCarriesNoDataIsCountedApart) {
   };
   EXPECT_EQ(empty_rounds(Collective::reduce, tree(2)), 3);
   EXPECT_EQ(empty_rounds(Collective::broadcast, kRing), 7);
+  EXPECT_EQ(empty_rounds(Collective::gather, kRing), 7);
+  EXPECT_EQ(empty_rounds(Collective::scatter, tree(2)), 3);
   EXPECT_EQ(empty_rounds(Collective::broadcast, kCentral), 1);
   for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
                                       Collective::reduce_scatter, Collective::barrier})

@@ -90,7 +90,7 @@ void scramble(std::mt19937_64& random, FakeTrainer& trainer) {
   auto* bytes = reinterpret_cast<unsigned char*>(&entry.request);
   for (int i = 0; i < 8; ++i)
     bytes[random() % sizeof(Request)] = static_cast<unsigned char>(random());
-  entry.request.collective = static_cast<uint8_t>(random() % 7);
+  entry.request.collective = static_cast<uint8_t>(random() % (kCollectives + 1));
   entry.started_ns = static_cast<int64_t>(random());
   entry.ready = static_cast<uint32_t>(random() % 3);
   entry.holding = static_cast<uint32_t>(random() % 3);

@@ -52,7 +52,7 @@ TEST(SessionBreach, UnknownVerbsFailTheirOperation) {
   Loop loop;
   Served served(loop);
   uint64_t number = 0;
-  for (const uint8_t collective : {6, 63, 65, 200, 255}) {
+  for (const uint8_t collective : {kCollectives, 63, 65, 200, 255}) {
     Request request = all_reduce_request();
     request.collective = collective;
     served.trainer.submit(number, request);
@@ -234,7 +234,7 @@ class Storm {
  private:
   Request careless() {
     Request request{};
-    request.collective = static_cast<uint8_t>(random_() % 7);
+    request.collective = static_cast<uint8_t>(random_() % (kCollectives + 1));
     request.dtype = static_cast<uint8_t>(random_() % 9);
     request.op = static_cast<uint8_t>(random_() % 6);
     request.flags = static_cast<uint8_t>(random_() % 4 == 0 ? random_() : 0);

@@ -61,7 +61,7 @@ TEST_F(RequestTest, RefusesUnknownNumbers) {
   request = all_reduce_request();
   request.op = 5;
   expect_refused(request, "op 5");
-  for (const uint8_t collective : {6, 63, 65, 200, 255}) {
+  for (const uint8_t collective : {kCollectives, 63, 65, 200, 255}) {
     request = all_reduce_request();
     request.collective = collective;
     expect_refused(request, "unknown collective " + std::to_string(collective));
@@ -173,6 +173,30 @@ TEST_F(RequestTest, RefusesEndsThatOverflow) {
   const Call op = ask_of(alone, request);
   EXPECT_THAT(op.invalid.message(), HasSubstr("outside the segment"));
   EXPECT_EQ(op.in, nullptr);
+}
+
+TEST_F(RequestTest, RootedCollectivesHaveBlocksAtTheRootAlone) {
+  Request request = of(TUTTI_GATHER, kArenaOffset, 0);
+  EXPECT_EQ(ask(request).out, nullptr) << "rank 1 is no root";
+  request.root = 1;
+  expect_refused(request, "output side");
+  request.out_offset = kEnd - 4 * 32;
+  EXPECT_TRUE(ask(request).invalid.ok());
+  request.in_offset = request.out_offset + 32;  // In place: rank 1's block.
+  EXPECT_TRUE(ask(request).invalid.ok());
+  request.in_offset = request.out_offset + 64;
+  expect_refused(request, "overlap in part");
+  request = of(TUTTI_SCATTER, 0, kArenaOffset);
+  EXPECT_EQ(ask(request).in, nullptr);
+  request.root = 1;
+  request.in_offset = kEnd - 4 * 32 + 4;
+  expect_refused(request, "input side");
+}
+
+TEST_F(RequestTest, AnAllToAllIsNeverInPlace) {
+  expect_refused(of(TUTTI_ALL_TO_ALL, kArenaOffset, kArenaOffset), "overlap in part");
+  expect_refused(of(TUTTI_ALL_TO_ALL, kArenaOffset, kArenaOffset + 4 * 32 - 4), "overlap in part");
+  EXPECT_TRUE(ask(of(TUTTI_ALL_TO_ALL, kArenaOffset, kArenaOffset + 4 * 32)).invalid.ok());
 }
 
 TEST_F(RequestTest, RefusesMisalignedSides) {

@@ -112,15 +112,23 @@ inline void compute(const Contributions& contributions) {
   const Call& any = contributions.begin()->second.request;
   if (any.signature.count == 0) return;
   if (reduces(any.signature.collective)) return reduce(contributions);
+  const Collective collective = any.signature.collective;
   const size_t bytes = any.signature.count * size_of(any.signature.dtype);
+  const size_t ranks = contributions.size();
+  const size_t in_bytes = bytes * (has_input_blocks(collective) ? ranks : 1);
   // Copied first, because in-place sides overlap.
   std::string all;
   for (const auto& [rank, contribution] : contributions)
     if (contribution.request.in != nullptr)
-      all.append(reinterpret_cast<const char*>(contribution.request.in), bytes);
-  for (const auto& [rank, contribution] : contributions)
-    if (contribution.request.out != nullptr)
-      std::memcpy(contribution.request.out, all.data(), all.size());
+      all.append(reinterpret_cast<const char*>(contribution.request.in), in_bytes);
+  for (const auto& [rank, contribution] : contributions) {
+    std::byte* out = contribution.request.out;
+    if (out == nullptr) continue;
+    if (!has_input_blocks(collective)) std::memcpy(out, all.data(), all.size());
+    for (size_t from = rank * bytes; has_input_blocks(collective) && from < all.size();
+         from += in_bytes, out += bytes)
+      std::memcpy(out, all.data() + from, bytes);
+  }
 }
 
 class FakeJob : public Session::Events {

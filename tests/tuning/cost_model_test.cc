@@ -73,6 +73,16 @@ TEST(Predict, BlocksCountWhole) {
   EXPECT_NEAR(ring.us, 6 * kMiB * 0.001, 1);
 }
 
+// 8 ranks on 4 hosts: a host sends the blocks of its 2 ranks for the 6 others.
+TEST(Predict, PairsSendTheirBlocksOnce) {
+  const Prediction pairs =
+      predict({Collective::all_to_all, kMiB, 4, 8}, traffic_of(Collective::all_to_all, kRing, 4),
+              {0, 0.001}, kNoHost);
+  EXPECT_EQ(pairs.sent_bytes, 2 * 6 * kMiB);
+  EXPECT_NEAR(pairs.us, 2 * 6 * kMiB * 0.001, 1);
+  EXPECT_EQ(candidates(Collective::all_to_all, 4).size(), 1u);
+}
+
 TEST(Predict, TheWorkersThreadCanBeTheLimit) {
   HostCost host = kNoHost;
   host.copy_byte_us = 0.01;

@@ -16,8 +16,8 @@ class Tensors {
   Tensors(Cluster& cluster, Signature signature, bool in_place = false)
       : cluster_(cluster), signature_(signature), world_(cluster.size()) {
     const Collective c = signature.collective;
-    const size_t in_blocks = c == Collective::reduce_scatter ? world_ : 1;
-    const size_t out_blocks = c == Collective::all_gather ? world_ : 1;
+    const size_t in_blocks = has_input_blocks(c) ? world_ : 1;
+    const size_t out_blocks = has_output_blocks(c) ? world_ : 1;
     for (int rank = 0; rank < world_; ++rank) {
       in_.push_back(filled(rank, signature.count * in_blocks));
       out_.push_back(in_place ? Bytes() : Bytes(signature.count * out_blocks * element()));
@@ -30,7 +30,8 @@ class Tensors {
     call.in = in_[rank].data();
     call.out = out_[rank].empty() ? in_[rank].data() : out_[rank].data();
     const int root = static_cast<int>(signature_.root);
-    if (signature_.collective == Collective::reduce && rank != root) call.out = nullptr;
+    if (ends_at_root() && rank != root) call.out = nullptr;
+    if (signature_.collective == Collective::scatter && rank != root) call.in = nullptr;
     return call;
   }
 
@@ -49,6 +50,10 @@ class Tensors {
   Bytes& input(int rank) { return in_[rank]; }
 
  private:
+  bool ends_at_root() const {
+    return signature_.collective == Collective::reduce ||
+           signature_.collective == Collective::gather;
+  }
   size_t element() const { return size_of(signature_.dtype); }
 
   Bytes filled(int rank, size_t count) const {
@@ -62,7 +67,7 @@ class Tensors {
     const Collective c = signature_.collective;
     const int root = static_cast<int>(signature_.root);
     if (c == Collective::barrier) return;
-    if (c == Collective::reduce && rank != root) {
+    if (ends_at_root() && rank != root) {
       ASSERT_EQ(in_[rank], filled(rank, signature_.count)) << "an input was changed";
       return;
     }
@@ -80,7 +85,14 @@ class Tensors {
       case Collective::broadcast:
         return contribution(signature_.op, static_cast<int>(signature_.root), i);
       case Collective::all_gather:
+      case Collective::gather:
         return contribution(signature_.op, static_cast<int>(i / block), i % block);
+      case Collective::scatter:
+        return contribution(signature_.op, static_cast<int>(signature_.root),
+                            static_cast<size_t>(rank) * block + i);
+      case Collective::all_to_all:
+        return contribution(signature_.op, static_cast<int>(i / block),
+                            static_cast<size_t>(rank) * block + i % block);
       case Collective::reduce_scatter:
         return expected(signature_.op, world_, static_cast<size_t>(rank) * block + i);
       default:

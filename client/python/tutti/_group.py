@@ -324,18 +324,65 @@ class Group:
         rank's part: of shape (n / world_size, ...) for x of shape (n, ...); in `out` or in a new
         array. n must be a multiple of world_size."""
         source = Tensor(x, dtype)
-        if not source.shape or source.shape[0] % self.world_size != 0:
-            raise invalid(f"reduce_scatter cannot cut shape {list(source.shape)} into "
-                          f"{self.world_size} along its first axis")
-        shape = (source.shape[0] // self.world_size, *source.shape[1:])
+        shape = self._part_shape(source, "reduce_scatter")
         target = self._result(source, out, shape, "reduce_scatter's out")
         return self._run("reduce_scatter", (source.address, target.address, target.count,
                                             DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking)
 
+    def gather(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None):
+        """Concatenates x of all ranks along the first axis, by rank, and returns the result on
+        rank `root`, of the shape that all_gather has, in `out` or in a new array. The other ranks
+        get None."""
+        root = _whole(root, "root")
+        source, target = Tensor(x, dtype), None
+        if self.rank == root:
+            first, rest = (source.shape or (1,))[0], source.shape[1:]
+            target = self._result(source, out, (first * self.world_size, *rest), "gather's out")
+        return self._run("gather", (source.address, target.address if target else None,
+                                    source.count, DTYPES[source.dtype], root),
+                         source, target, strategy, timeout, blocking)
+
+    def scatter(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None):
+        """Cuts x of rank `root` along the first axis and returns this rank's part: of shape
+        (n / world_size, ...) for x of shape (n, ...), in `out` or, at the root, in a new array.
+        The other ranks' x is ignored and may be None, and they must give `out`. n must be a
+        multiple of world_size."""
+        root = _whole(root, "root")
+        source = None
+        if self.rank == root:
+            source = Tensor(x, dtype)
+            shape = self._part_shape(source, "scatter")
+            target = self._result(source, out, shape, "scatter's out")
+        elif out is None:
+            raise invalid("scatter needs out on every rank but the root")
+        else:
+            target = Tensor(out, dtype, writable=True)
+        return self._run("scatter", (source.address if source else None, target.address,
+                                     target.count, DTYPES[target.dtype], root),
+                         source, target, strategy, timeout, blocking)
+
+    def all_to_all(self, x, strategy=None, out=None, timeout=None, blocking=True, dtype=None):
+        """Cuts x along the first axis into world_size parts, sends part r to rank r, and returns
+        the parts that the ranks sent to this one, concatenated by rank: of the shape of x, in
+        `out`, which does not overlap x, or in a new array."""
+        source = Tensor(x, dtype)
+        part = self._part_shape(source, "all_to_all")
+        target = self._result(source, out, source.shape, "all_to_all's out")
+        return self._run("all_to_all", (source.address, target.address, math.prod(part),
+                                        DTYPES[source.dtype]),
+                         source, target, strategy, timeout, blocking)
+
     def barrier(self, timeout=None, blocking=True):
         """Returns None once every rank has called it."""
         return self._run("barrier", (), None, None, None, timeout, blocking)
+
+    def _part_shape(self, source, verb):
+        """The shape of each rank's part of the tensor, cut along its first axis."""
+        if not source.shape or source.shape[0] % self.world_size != 0:
+            raise invalid(f"{verb} cannot cut shape {list(source.shape)} into "
+                          f"{self.world_size} along its first axis")
+        return (source.shape[0] // self.world_size, *source.shape[1:])
 
     @staticmethod
     def _sides(x, out, dtype):
