@@ -5,11 +5,12 @@
 #include <memory>
 #include <vector>
 
-#include "client/op_queue.h"
+#include "client/completer.h"
 
 struct tutti_group {
   std::shared_ptr<tutti::client::Connection> connection;
   std::shared_ptr<tutti::client::OpQueue> queue;
+  std::shared_ptr<tutti::client::Completer> completer;
   bool is_job = false;          // The group of the whole job, not a sub-group.
   uint32_t rank = 0;            // This rank within the group.
   std::vector<uint32_t> ranks;  // The job's ranks, in the group's order.
@@ -21,4 +22,7 @@ struct tutti_work {
   std::shared_ptr<tutti::client::Connection> connection;
   std::shared_ptr<tutti::client::OpQueue> queue;
   std::shared_ptr<tutti::client::PendingOp> op;
+  std::shared_ptr<tutti::client::Completer> completer;  // Of the group.
+  // An eventfd that tutti_work_fd() made. The completer writes to it, perhaps after the handle.
+  std::shared_ptr<const tutti::Fd> ended;
 };

@@ -1,7 +1,11 @@
 // The functions of tutti.h over the other files of the client.
 #include "client/tutti.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <set>
 #include <string_view>
 
@@ -36,7 +40,8 @@ tutti_code run(tutti_group* group, const Args& args, const tutti_options* option
   if (group == nullptr) return no_group();
   return guarded([&] {
     if (work == nullptr) return set_last_error(tutti::client::run(*group, args, options, nullptr));
-    OwnedWork made(new tutti_work{group->connection, group->queue, nullptr});
+    OwnedWork made(
+        new tutti_work{group->connection, group->queue, nullptr, group->completer, nullptr});
     const Status started = tutti::client::run(*group, args, options, &made->op);
     if (!started.ok()) return set_last_error(started);
     *work = made.release();
@@ -50,6 +55,7 @@ void make_queue(tutti_group& group, uint32_t area) {
   group.queue =
       std::make_shared<tutti::client::OpQueue>(connection, area, connection.seats_of(group.ranks),
                                                static_cast<uint32_t>(group.ranks.size()));
+  group.completer = std::make_shared<tutti::client::Completer>();
   std::set<std::string_view> hosts;
   for (const uint32_t rank : group.ranks) hosts.insert(connection.hosts()[rank]);
   group.hosts = static_cast<uint32_t>(hosts.size());
@@ -73,6 +79,13 @@ Status find_member(const tutti_group& group, const uint32_t* ranks, size_t count
                             " is not of the sub-group; only its members make it");
   position = static_cast<uint32_t>(self - ranks);
   return {};
+}
+
+tutti_code notify(tutti_work& work, std::function<void()> done) {
+  if (const Status usable = work.connection->usable(); !work.connection->is_own_process())
+    return set_last_error(usable);
+  return set_last_error(
+      work.completer->add({work.connection, work.queue, work.op, std::move(done)}));
 }
 
 }  // namespace
@@ -243,6 +256,27 @@ tutti_code tutti_work_wait(tutti_work* work, int32_t timeout_ms) {
 int tutti_work_done(tutti_work* work) {
   if (work == nullptr) return 1;
   return guarded([work] { return work->queue->poll(*work->op) ? 1 : 0; });
+}
+
+tutti_code tutti_work_notify(tutti_work* work, void (*done)(void* argument), void* argument) {
+  if (work == nullptr) return invalid("the work is NULL");
+  if (done == nullptr) return invalid("there is no function to call");
+  return guarded([&] { return notify(*work, [done, argument] { done(argument); }); });
+}
+
+int tutti_work_fd(tutti_work* work) {
+  if (work == nullptr) return invalid("the work is NULL"), -1;
+  const tutti_code code = guarded([work] {
+    if (work->ended != nullptr) return TUTTI_OK;
+    auto ended = std::make_shared<const tutti::Fd>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!ended->valid())
+      return set_last_error(tutti::resource_exhausted(std::string("no descriptor can be made: ") +
+                                                      std::strerror(errno)));
+    const tutti_code added = notify(*work, [ended] { eventfd_write(ended->get(), 1); });
+    if (added == TUTTI_OK) work->ended = std::move(ended);
+    return added;
+  });
+  return code == TUTTI_OK ? work->ended->get() : -1;
 }
 
 void tutti_work_free(tutti_work* work) {

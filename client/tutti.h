@@ -257,6 +257,17 @@ tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti
 tutti_code tutti_work_wait(tutti_work* work, int32_t timeout_ms);
 /* 1 if the operation has ended, so that tutti_work_wait() would not block, else 0. 1 for NULL. */
 int tutti_work_done(tutti_work* work);
+/* Calls done(argument) once, on a thread of the library, when the operation has ended and its
+ * result is in the output: tutti_work_wait() then returns at once. Functions of one group are
+ * called one after the other, in the order of these calls, also where a later operation ended
+ * first. They may call the library, and should not block. They are called even if the handle was
+ * freed meanwhile. FAILED_PRECONDITION: this is a forked child. RESOURCE_EXHAUSTED: no thread can
+ * be started. */
+tutti_code tutti_work_notify(tutti_work* work, void (*done)(void* argument), void* argument);
+/* A descriptor that becomes, and stays, readable when tutti_work_notify() would call: for poll(),
+ * epoll and event loops. The same at each call. It belongs to the work, which closes it. -1 on
+ * failure: see tutti_work_notify(). */
+int tutti_work_fd(tutti_work* work);
 /* Frees the handle. An operation that was not waited for goes on, and its result reaches only
  * output memory from tutti_alloc(). NULL is allowed. */
 void tutti_work_free(tutti_work* work);

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -107,8 +108,25 @@ class Work {
   }
   // Whether the operation has ended, so that wait() would not block.
   bool done() { return tutti_work_done(work_.get()) != 0; }
+  // Calls `done` once, on a thread of the library, when wait() would no longer block: see
+  // tutti_work_notify(). It must not throw.
+  void notify(std::function<void()> done) {
+    auto call = std::make_unique<std::function<void()>>(std::move(done));
+    Error::check(tutti_work_notify(work_.get(), run_once, call.get()));
+    static_cast<void>(call.release());
+  }
+  // A descriptor that is readable once wait() would no longer block. It belongs to the work.
+  int fd() {
+    const int fd = tutti_work_fd(work_.get());
+    if (fd < 0) throw Error(*tutti_last_error());
+    return fd;
+  }
 
  private:
+  static void run_once(void* call) {
+    const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(call));
+    (*owned)();
+  }
   struct Free {
     void operator()(tutti_work* work) const { tutti_work_free(work); }
   };

@@ -45,8 +45,9 @@ int main(int argc, char** argv) {
     spdlog::error("cannot start: {}", started.message());
     return 1;
   }
-  spdlog::info("tuttid " TUTTI_VERSION " serves: {}", agent.describe());
-  tutti::notify(manager, "READY=1");
+  const std::string serves = "serves: " + agent.describe();
+  spdlog::info("tuttid " TUTTI_VERSION " {}", serves);
+  tutti::notify(manager, "READY=1\nSTATUS=" + serves);
   loop.run();
   tutti::notify(manager, "STOPPING=1");
   tutti::unblock_signals(kSignals);  // While it stops, another signal ends it at once.

@@ -1,6 +1,7 @@
 """Results of the collectives, for every kind of array."""
 
 import gc
+import select
 import threading
 import unittest
 
@@ -145,6 +146,18 @@ class Collectives(RanksTest):
             self.assertIs(group.all_to_all(x, out=x), x)  # Copied, as it is no shared memory.
             np.testing.assert_array_equal(x, y)
             self.assert_invalid("cut shape [3]", group.all_to_all, np.zeros(3))
+
+        self.on_ranks(body)
+
+    def test_a_work_can_be_selected(self):
+        def body(group):
+            x = np.full(3, group.rank + 1.0)
+            work = group.all_reduce(x, blocking=False)
+            readable, _, _ = select.select([work], [], [], 20)
+            self.assertEqual(readable, [work])
+            self.assertTrue(work.done())
+            np.testing.assert_array_equal(work.wait(), [3, 3, 3])
+            self.assertEqual(work.fileno(), work.fileno())
 
         self.on_ranks(body)
 

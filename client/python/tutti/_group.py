@@ -131,6 +131,14 @@ class Work:
         """Whether the operation has ended, so that wait() would not block."""
         return bool(library.tutti_work_done(self._handle.pointer))
 
+    def fileno(self):
+        """A descriptor that becomes, and stays, readable once wait() would not block: for select,
+        poll and event loops. It belongs to the Work, and is closed with it."""
+        fd = library.tutti_work_fd(self._handle.pointer)
+        if fd < 0:
+            raise last_error()
+        return fd
+
     def wait(self, timeout=None):
         """Waits until the operation has ended; returns its result or raises its Error. Later calls
         return the same.

@@ -60,6 +60,7 @@ _FUNCTIONS = {
     "tutti_barrier": (c_int, [c_void_p, POINTER(Options), _WORK]),
     "tutti_work_wait": (c_int, [c_void_p, c_int32]),
     "tutti_work_done": (c_int, [c_void_p]),
+    "tutti_work_fd": (c_int, [c_void_p]),
     "tutti_work_free": (None, [c_void_p]),
 }
 
@@ -98,6 +99,11 @@ def load():
 
 
 library = load()
+
+
+def library_path():
+    """The path of the library, or its name where the system's search path has it."""
+    return library._name
 
 
 def last_error():
