@@ -39,8 +39,9 @@ bool StagedOp::make_progress() {
 // False: all blocks are copied in, or the next one's place in the window is in use.
 bool StagedOp::copy_in() {
   if (copied_in_ == blocks_ || copied_in_ == copied_out_ + staged_.window_blocks) return false;
-  const auto copy = [](const TensorSides& tensor, size_t offset, std::byte* window, size_t bytes) {
-    if (tensor.in != nullptr) copy_bytes(window, tensor.in + offset, bytes);
+  const auto copy = [this](const TensorSides& tensor, size_t offset, std::byte* window,
+                           size_t bytes) {
+    if (tensor.in != nullptr) staged_.input_copy(window, tensor.in + offset, bytes);
   };
   for_each_piece(in_, copied_in_, copy);
   ++copied_in_;

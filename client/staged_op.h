@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "client/input_copy.h"
 #include "client/op_queue.h"
 
 namespace tutti::client {
@@ -25,6 +26,7 @@ struct StagedTensors {
   uint32_t window_blocks = 0;
   uint64_t count = 0;  // Elements of all tensors.
   Dtype dtype = Dtype::f32;
+  InputCopy input_copy;
 };
 
 class StagedOp {

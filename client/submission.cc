@@ -17,10 +17,11 @@ constexpr uint64_t kCopiedBytesMax = 2 * kBoardBlockBytes;
 const std::byte* bytes_at(const void* memory) { return static_cast<const std::byte*>(memory); }
 std::byte* bytes_at(void* memory) { return static_cast<std::byte*>(memory); }
 
-Status read_options(const tutti_options* options, Request& request) {
+Status read_options(const tutti_options* options, Request& request, double& factor) {
   tutti_options given = tutti_defaults();
   constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(given.timeout_ms);
   if (Status s = read_sized(options, kLeast, "tutti_defaults()", given); !s.ok()) return s;
+  factor = given.factor;
   if (given.timeout_ms > 0) request.timeout_ms = static_cast<uint32_t>(given.timeout_ms);
   if (given.strategy == nullptr) return {};
   const Result<Strategies> strategies = parse_strategies(given.strategy);
@@ -69,6 +70,7 @@ class Submission {
   Submission& operator=(const Submission&) = delete;
 
   Request& request() { return request_; }
+  InputCopy& input_copy() { return input_copy_; }
   PendingOp& op() { return shared_ != nullptr ? *shared_ : own_; }
   bool blocks() const { return asynchronous_ == nullptr; }
 
@@ -114,9 +116,12 @@ class Submission {
     request_.in_offset = has_in ? offset : 0;
     request_.out_offset = has_out ? offset : 0;
     if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
-    const StagedTensors staged{tensors, window,
+    const StagedTensors staged{tensors,
+                               window,
                                static_cast<uint32_t>(window_bytes / kBoardBlockBytes),
-                               request_.count, static_cast<Dtype>(request_.dtype)};
+                               request_.count,
+                               static_cast<Dtype>(request_.dtype),
+                               input_copy_};
     const Status outcome = StagedOp(queue_, op(), staged).run(Backoff(connection_.cores()));
     if (blocks()) return outcome;
     *asynchronous_ = std::move(shared_);
@@ -180,7 +185,20 @@ class Submission {
   std::shared_ptr<PendingOp> shared_;
   PendingOp own_;
   Request request_{};
+  InputCopy input_copy_;
 };
+
+// Reads the arguments that all operations have.
+Status read_args(const tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
+                 Submission& submission) {
+  double factor = 1;
+  if (Status s = read_options(options, submission.request(), factor); !s.ok()) return s;
+  if (Status s = fill(group, args, submission.request()); !s.ok()) return s;
+  const auto dtype = static_cast<Dtype>(args.dtype);
+  if (args.op == TUTTI_PREMUL_SUM && is_floating(dtype))
+    submission.input_copy() = InputCopy(dtype, factor);
+  return {};
+}
 
 Status segment_full(uint64_t bytes) {
   return resource_exhausted(
@@ -211,21 +229,27 @@ Status allocate_copies(Submission& submission, Copies copies, SideBytes bytes, G
   return {};
 }
 
-// Chooses the shared memory for both sides of a tensor: the caller's own, or else a copy.
+// Chooses the shared memory for both sides of a tensor: the caller's own, or else a copy. An input
+// that is scaled is copied, too: to the output's memory, which may be its own. If it overlaps the
+// output in part, it is left as it is, and the call is refused like any other.
 Status place_sides(Submission& submission, Connection& connection, const CollectiveArgs& args,
                    SideBytes bytes, GroupPlace place) {
   Request& request = submission.request();
+  const auto collective = static_cast<Collective>(args.collective);
+  const InputCopy& copy_input = submission.input_copy();
   const auto find = [&](const char* side, const void* memory, uint64_t side_bytes, uint64_t& offset,
                         bool& needs_copy) {
-    needs_copy = side_bytes != 0 && !submission.hold(memory, side_bytes, offset);
+    needs_copy = side_bytes != 0 && (needs_copy || !submission.hold(memory, side_bytes, offset));
     return needs_copy ? connection.check_block(side, memory, side_bytes) : Status();
   };
   Copies copies;
+  copies.in = copy_input.scales() && may_share(collective, reinterpret_cast<uintptr_t>(args.in),
+                                               reinterpret_cast<uintptr_t>(args.out), bytes, place);
   Status found = find("the input", args.in, bytes.in, request.in_offset, copies.in);
   if (found.ok()) found = find("the output", args.out, bytes.out, request.out_offset, copies.out);
   if (!found.ok()) return found;
   if (Status s = allocate_copies(submission, copies, bytes, place); !s.ok()) return s;
-  if (copies.in) copy_bytes(connection.at(request.in_offset), args.in, bytes.in);
+  if (copies.in) copy_input(connection.at(request.in_offset), bytes_at(args.in), bytes.in);
   if (copies.out)
     submission.op().copies.push_back({args.out, connection.at(request.out_offset), bytes.out});
   return {};
@@ -293,8 +317,8 @@ Status read_list(Connection& connection, const TensorListArgs& list,
   return {};
 }
 
-// Submits a list whose tensors are all aligned shared memory, as records of their offsets. nullopt:
-// they are not, or there is no room for the records.
+// Submits a list whose tensors are all aligned shared memory, as records of their offsets; inputs
+// that are scaled, in their outputs. nullopt: they are not, or there is no room for the records.
 std::optional<Status> submit_listed(Submission& submission, Connection& connection,
                                     std::span<const TensorSides> tensors) {
   Request& request = submission.request();
@@ -312,9 +336,13 @@ std::optional<Status> submit_listed(Submission& submission, Connection& connecti
     return std::nullopt;
   }
   auto* record = reinterpret_cast<ListedTensor*>(memory);
-  for (const TensorSides& tensor : tensors)
-    *record++ = {connection.offset_of(tensor.in), connection.offset_of(tensor.out),
+  const InputCopy& copy_input = submission.input_copy();
+  for (const TensorSides& tensor : tensors) {
+    if (copy_input.scales()) copy_input(tensor.out, tensor.in, tensor.bytes);
+    const std::byte* in = copy_input.scales() ? tensor.out : tensor.in;
+    *record++ = {connection.offset_of(in), connection.offset_of(tensor.out),
                  tensor.bytes / size_of(static_cast<Dtype>(request.dtype))};
+  }
   request.flags |= kRequestListed;
   request.records = static_cast<uint32_t>(tensors.size());
   return submission.submit();
@@ -332,7 +360,7 @@ Status concatenate(Submission& submission, std::span<const TensorSides> tensors)
   if (memory == nullptr) return segment_full(bytes);
   request.out_offset = request.in_offset;
   for (const TensorSides& tensor : tensors) {
-    copy_bytes(memory, tensor.in, tensor.bytes);
+    submission.input_copy()(memory, tensor.in, tensor.bytes);
     submission.op().copies.push_back({tensor.out, memory, tensor.bytes});
     memory += tensor.bytes;
   }
@@ -341,10 +369,8 @@ Status concatenate(Submission& submission, std::span<const TensorSides> tensors)
 
 Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
               Submission& submission) {
-  Request& request = submission.request();
   SideBytes bytes;
-  if (Status s = read_options(options, request); !s.ok()) return submission.refuse(s);
-  if (Status s = fill(group, args, request); !s.ok()) return submission.refuse(s);
+  if (Status s = read_args(group, args, options, submission); !s.ok()) return submission.refuse(s);
   if (Status s = read_sides(group, args, bytes); !s.ok()) return submission.refuse(s);
   submission.op().bytes = args.count * tutti_dtype_size(args.dtype);
   Connection& connection = *group.connection;
@@ -368,8 +394,8 @@ Status submit(tutti_group& group, const TensorListArgs& args, const tutti_option
   Request& request = submission.request();
   std::vector<TensorSides> tensors;
   const CollectiveArgs all_reduce{TUTTI_ALL_REDUCE, nullptr, nullptr, 0, args.dtype, args.op, 0};
-  if (Status s = read_options(options, request); !s.ok()) return submission.refuse(s);
-  if (Status s = fill(group, all_reduce, request); !s.ok()) return submission.refuse(s);
+  if (Status s = read_args(group, all_reduce, options, submission); !s.ok())
+    return submission.refuse(s);
   if (Status s = read_list(*group.connection, args, tensors, request.count); !s.ok())
     return submission.refuse(s);
   request.layout = layout_of(args);

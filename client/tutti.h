@@ -19,10 +19,11 @@
  *
  * BUFFERS. Any memory may be an input or an output. Ordinary memory is copied to memory shared with
  * the daemon before the call returns, and back when its work is waited for: an ordinary output must
- * stay valid until then. Memory from tutti_alloc() is shared already and is never copied; it must
- * not be read or written until the operation has ended. `in` and `out` may be the same buffer where
- * they have the same size (in place); other overlaps are allowed only where a collective says so.
- * The contents of an output are undefined after a failure.
+ * stay valid until then. Memory from tutti_alloc() is shared already and is never copied, except as
+ * the factor of tutti_options says; it must not be read or written until the operation has ended.
+ * `in` and `out` may be the same buffer where they have the same size (in place); other overlaps
+ * are allowed only where a collective says so. The contents of an output are undefined after a
+ * failure.
  *
  * WORK. If `work` is NULL, a collective blocks until the operation is done and returns its result.
  * Otherwise it returns once the operation has started, sets `*work`, and the caller must free that
@@ -156,11 +157,16 @@ typedef struct tutti_options {
    * give the same. */
   const char* strategy;
   int32_t timeout_ms; /* In milliseconds, from this call. <= 0: the timeout of the join. */
+  /* TUTTI_PREMUL_SUM multiplies this rank's input by it before the sum: in f64 for TUTTI_F64, else
+   * in f32, and 16-bit floats are rounded once. Ranks may give different ones, also infinities and
+   * NaN. Unless it is 1, every input is brought to the output's shared memory or copied, also
+   * memory from tutti_alloc(); it changes only if the call is in place. */
+  double factor;
 } tutti_options;
 
-/* Options of an operation with the job's strategy and timeout. */
+/* Options of an operation with the job's strategy and timeout, and the factor 1. */
 static inline tutti_options tutti_defaults(void) {
-  const tutti_options options = {sizeof(tutti_options), NULL, 0};
+  const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0};
   return options;
 }
 
@@ -170,9 +176,9 @@ static inline tutti_options tutti_defaults(void) {
  *
  * Every rank gets the same bits, in every run with the same strategy.
  *
- * INVALID_ARGUMENT: a buffer, dtype, op, root or option is wrong, or MEAN is asked of integers or
- * bools. FAILED_PRECONDITION: the ranks disagree about collective, dtype, op, root, count or
- * strategy, and the message lists both sides; or this rank left the group. DEADLINE_EXCEEDED: a
+ * INVALID_ARGUMENT: a buffer, dtype, op, root or option is wrong, or the op is not for the dtype
+ * (see tutti_op). FAILED_PRECONDITION: the ranks disagree about collective, dtype, op, root, count
+ * or strategy, and the message lists both sides; or this rank left the group. DEADLINE_EXCEEDED: a
  * rank has not called in time, and the message names it. UNAVAILABLE: a rank, worker or host is
  * gone. CANCELLED: this rank left meanwhile. RESOURCE_EXHAUSTED: the segment has no room for a
  * copy, or the group has no room for another operation. The group stays usable, unless the message

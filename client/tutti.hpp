@@ -23,12 +23,17 @@
 
 namespace tutti {
 
-// The reductions. Only floating-point elements have a mean.
+// The reductions. mean and premul_sum are of floating-point elements only, band, bor and bxor of
+// integers and bools.
 inline constexpr tutti_op sum = TUTTI_SUM;
 inline constexpr tutti_op mean = TUTTI_MEAN;
 inline constexpr tutti_op min = TUTTI_MIN;
 inline constexpr tutti_op max = TUTTI_MAX;
 inline constexpr tutti_op prod = TUTTI_PROD;
+inline constexpr tutti_op band = TUTTI_BAND;
+inline constexpr tutti_op bor = TUTTI_BOR;
+inline constexpr tutti_op bxor = TUTTI_BXOR;
+inline constexpr tutti_op premul_sum = TUTTI_PREMUL_SUM;  // By Options::factor.
 
 // Thrown by every call that fails. what() is the name of the code and the message.
 class Error : public std::runtime_error {
@@ -88,6 +93,7 @@ struct Options {
   // job's strategy.
   std::string strategy;
   std::chrono::milliseconds timeout{0};  // From the call; 0: the timeout of the join.
+  double factor = 1;  // What premul_sum multiplies this rank's input by; see tutti_options.
 };
 
 // An operation under way. Its buffers must stay valid, and must not be accessed, until wait()
@@ -332,6 +338,7 @@ class Group {
     tutti_options given = tutti_defaults();
     given.strategy = text(options.strategy);
     given.timeout_ms = static_cast<int32_t>(options.timeout.count());
+    given.factor = options.factor;
     return function(get(), arguments..., &given, work);
   }
   template <class Function, class... Arguments>

@@ -45,14 +45,20 @@ typedef enum tutti_dtype {
   TUTTI_DTYPE_RANGE = 0x7fffffff
 } tutti_dtype;
 
-/* How the elements of the ranks are combined. Integers wrap around and have no MEAN. Of TUTTI_BOOL,
- * SUM and MAX are true where any element is, PROD and MIN where all are; MEAN is refused. */
+/* How the elements of the ranks are combined. Integers wrap around. Of TUTTI_BOOL, SUM, MAX and BOR
+ * are true where any element is, PROD, MIN and BAND where all are, BXOR where an odd number is. */
 typedef enum tutti_op {
   TUTTI_SUM = 0,
   TUTTI_MEAN = 1, /* The sum divided by the number of ranks. Floating-point dtypes only. */
   TUTTI_MIN = 2,
   TUTTI_MAX = 3,
   TUTTI_PROD = 4,
+  TUTTI_BAND = 5, /* Bitwise and; this and the next two of integers and bools only. */
+  TUTTI_BOR = 6,  /* Bitwise or. */
+  TUTTI_BXOR = 7, /* Bitwise exclusive or. */
+  /* The sum of the inputs, each multiplied by its rank's tutti_options.factor. Floating-point
+   * dtypes only. */
+  TUTTI_PREMUL_SUM = 8,
   TUTTI_OP_RANGE = 0x7fffffff /* Not an op; see TUTTI_DTYPE_RANGE. */
 } tutti_op;
 

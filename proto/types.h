@@ -35,8 +35,12 @@ enum class Op : uint8_t {
   min = TUTTI_MIN,
   max = TUTTI_MAX,
   prod = TUTTI_PROD,
+  band = TUTTI_BAND,
+  bor = TUTTI_BOR,
+  bxor = TUTTI_BXOR,
+  premul_sum = TUTTI_PREMUL_SUM,
 };
-inline constexpr int kOps = 5;
+inline constexpr int kOps = 9;
 
 enum class Collective : uint8_t {
   all_reduce = TUTTI_ALL_REDUCE,
@@ -77,8 +81,8 @@ inline constexpr std::array<std::string_view, 17> kCodeNames = {
 };
 inline constexpr std::array<std::string_view, kDtypes> kDtypeNames = {
     "f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", "bool", "i16", "u16", "u32", "u64"};
-inline constexpr std::array<std::string_view, kOps> kOpNames = {"sum", "mean", "min", "max",
-                                                                "prod"};
+inline constexpr std::array<std::string_view, kOps> kOpNames = {
+    "sum", "mean", "min", "max", "prod", "band", "bor", "bxor", "premul_sum"};
 inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
     "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
     "barrier",    "gather", "scatter",   "all_to_all"};
@@ -111,6 +115,15 @@ constexpr Dtype accumulator_of(Dtype dtype) {
 
 constexpr bool is_floating(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::f64 || dtype == Dtype::f16 || dtype == Dtype::bf16;
+}
+
+constexpr bool is_bitwise(Op op) { return op == Op::band || op == Op::bor || op == Op::bxor; }
+
+// Whether elements of the dtype have this reduction: floats have no bitwise ones, and only floats
+// have a mean and a sum after multiplication.
+constexpr bool applies_to(Op op, Dtype dtype) {
+  if (op == Op::mean || op == Op::premul_sum) return is_floating(dtype);
+  return !is_bitwise(op) || !is_floating(dtype);
 }
 
 // Whether the collective combines the ranks' elements, so that its Op matters.

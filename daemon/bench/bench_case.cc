@@ -95,17 +95,21 @@ double load(Dtype dtype, const std::byte* from) {
 
 // ---- The pattern ----
 
-// 0 or 1 for sums, so that 64 ranks stay within i8 and bf16; 1 or 2 for products, with at most one
-// 2 among the ranks.
+// 0 or 1 for sums, so that 64 ranks stay within i8 and bf16, and for bools; 1 or 2 for products,
+// with at most one 2 among the ranks.
 double input_at(const BenchCase& bench, uint32_t rank, uint64_t index) {
   const uint64_t place = index % kPeriod;
   if (bench.op == Op::prod) return place % (bench.world_size + 1) == rank ? 2 : 1;
-  if (bench.op == Op::min || bench.op == Op::max)
+  const bool is_bits = is_bitwise(bench.op) && bench.dtype != Dtype::boolean;
+  if (bench.op == Op::min || bench.op == Op::max || is_bits)
     return static_cast<double>((place * 7 + rank * 31) % 100);
   return static_cast<double>(((place + 1) * (2 * rank + 3) >> 2) & 1);
 }
 
+// Of numbers that are not negative.
 double combine(Op op, double a, double b) {
+  const auto x = static_cast<uint64_t>(a);
+  const auto y = static_cast<uint64_t>(b);
   switch (op) {
     case Op::min:
       return std::min(a, b);
@@ -113,15 +117,23 @@ double combine(Op op, double a, double b) {
       return std::max(a, b);
     case Op::prod:
       return a * b;
+    case Op::band:
+      return static_cast<double>(x & y);
+    case Op::bor:
+      return static_cast<double>(x | y);
+    case Op::bxor:
+      return static_cast<double>(x ^ y);
     default:
       return a + b;
   }
 }
 
 double reduced_at(const BenchCase& bench, uint64_t index) {
-  double value = input_at(bench, 0, index);
-  for (uint32_t r = 1; r < bench.world_size; ++r)
-    value = combine(bench.op, value, input_at(bench, r, index));
+  const auto term = [&](uint32_t rank) {
+    return factor_of(bench, rank) * input_at(bench, rank, index);
+  };
+  double value = term(0);
+  for (uint32_t r = 1; r < bench.world_size; ++r) value = combine(bench.op, value, term(r));
   return bench.op == Op::mean ? value / bench.world_size : value;
 }
 
@@ -223,6 +235,10 @@ double percentile(std::vector<double> samples, double percent) {
   std::ranges::sort(samples);
   const double rank = std::ceil(percent / 100 * static_cast<double>(samples.size()));
   return samples[static_cast<size_t>(std::max(rank, 1.0)) - 1];
+}
+
+double factor_of(const BenchCase& bench, uint32_t rank) {
+  return bench.op == Op::premul_sum && reduces(bench.collective) ? 1 + rank % 2 : 1;
 }
 
 void fill_input(const BenchCase& bench, uint32_t rank, std::span<std::byte> input) {

@@ -39,6 +39,9 @@ double bus_factor(Collective collective, uint32_t world_size);
 // The nearest-rank percentile (0..100) of unsorted samples; 0 without samples.
 double percentile(std::vector<double> samples, double percent);
 
+// The factor of premul_sum with which a rank calls: 1 or 2.
+double factor_of(const BenchCase& bench, uint32_t rank);
+
 // Fills a rank's input with small whole numbers of period 1021 that differ by rank. Results are
 // exact in every dtype up to 64 ranks.
 void fill_input(const BenchCase& bench, uint32_t rank, std::span<std::byte> input);

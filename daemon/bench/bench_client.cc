@@ -70,6 +70,7 @@ void run_once(tutti_group* group, const BenchCase& bench, const std::string& str
               Tensors& tensors) {
   tutti_options options = tutti_defaults();
   options.strategy = strategy.c_str();
+  options.factor = factor_of(bench, static_cast<uint32_t>(tutti_rank(group)));
   check(call(group, bench, options, tensors.in.data(), tensors.out.data()));
 }
 

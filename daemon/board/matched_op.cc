@@ -236,7 +236,7 @@ bool can_fold(const Request& request, uint32_t ranks) {
   const auto dtype = static_cast<Dtype>(request.dtype);
   if (has_root(collective) && request.root >= ranks) return false;
   if (reduces(collective) && request.op >= kOps) return false;
-  if (reduces(collective) && request.op == TUTTI_MEAN && !is_floating(dtype)) return false;
+  if (reduces(collective) && !applies_to(static_cast<Op>(request.op), dtype)) return false;
   const bool listed = (request.flags & kRequestListed) != 0;
   if (listed && collective != Collective::all_reduce) return false;
   uint64_t all = 0;

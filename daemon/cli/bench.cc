@@ -61,8 +61,10 @@ Result<BenchPlan> parse_plan(const BenchOptions& options) {
   const auto op = parse_name<Op>(kOpNames, options.op, "--redop");
   if (!dtype.ok()) return dtype.status();
   if (!op.ok()) return op.status();
-  if (*op == Op::mean && !is_floating(*dtype))
-    return invalid_argument("--redop mean needs a floating-point --dtype");
+  if (!applies_to(*op, *dtype))
+    return invalid_argument("--redop " + options.op + " needs " +
+                            (is_bitwise(*op) ? "an integer or bool" : "a floating-point") +
+                            " --dtype");
   plan.dtype = *dtype;
   plan.op = *op;
   for (std::string strategy : options.strategies) {

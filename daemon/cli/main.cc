@@ -92,7 +92,8 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--dtype", options.dtype,
                  "f32, f64, f16, bf16, bool, i8, u8, i16, u16, i32, u32, i64 or u64")
       ->capture_default_str();
-  app.add_option("--redop", options.op, "sum, mean, min, max or prod")->capture_default_str();
+  app.add_option("--redop", options.op, "sum, mean, min, max, prod, band, bor, bxor or premul_sum")
+      ->capture_default_str();
   app.add_option("--strategy", options.strategies,
                  "any of centralized, tree:K, ring, auto; LOCAL+GLOBAL for a pair")
       ->delimiter(',')

@@ -25,11 +25,12 @@ struct Job {
   uint32_t divisor;
 };
 
-// How a bool is stored: any byte but 0 becomes 1.
+// A stored bool: any byte but 0 is loaded as 1.
 struct Truth {
   uint8_t byte;
 };
 
+__device__ inline uint8_t widened(Truth value) { return value.byte != 0; }
 __device__ inline float widened(__half value) { return __half2float(value); }
 __device__ inline float widened(__nv_bfloat16 value) { return __bfloat162float(value); }
 template <class T>
@@ -37,7 +38,6 @@ __device__ T widened(T value) {
   return value;
 }
 
-__device__ inline void narrow(uint8_t value, Truth& to) { to.byte = value != 0; }
 __device__ inline void narrow(float value, __half& to) { to = __float2half_rn(value); }
 __device__ inline void narrow(float value, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
 template <class T>
@@ -86,6 +86,8 @@ __device__ void load(T (&to)[width], const Operand& from, size_t pack) {
     if (from.dtype == Dtype::f16) return load_as<__half>(to, from.data, pack);
     if (from.dtype == Dtype::bf16) return load_as<__nv_bfloat16>(to, from.data, pack);
   }
+  if constexpr (std::is_same_v<T, uint8_t>)
+    if (from.dtype == Dtype::boolean) return load_as<Truth>(to, from.data, pack);
   load_as<T>(to, from.data, pack);
 }
 
@@ -95,8 +97,6 @@ __device__ void store(const T (&from)[width], const Target& to, size_t pack) {
     if (to.dtype == Dtype::f16) return store_as<__half>(from, to.data, pack);
     if (to.dtype == Dtype::bf16) return store_as<__nv_bfloat16>(from, to.data, pack);
   }
-  if constexpr (std::is_same_v<T, uint8_t>)
-    if (to.dtype == Dtype::boolean) return store_as<Truth>(from, to.data, pack);
   store_as<T>(from, to.data, pack);
 }
 
@@ -163,19 +163,37 @@ cudaError_t launch_op(cudaStream_t stream, const Job& job, Op op) {
       return launch<Op::prod, T>(stream, job);
     case Op::sum:
     case Op::mean:
+    case Op::premul_sum:
       return launch<Op::sum, T>(stream, job);
+    case Op::band:
+    case Op::bor:
+    case Op::bxor:
+      break;
   }
   return cudaErrorInvalidValue;
 }
 
-// True where one is (sum and max), or where all are (prod and min): the greatest or least byte.
+// Of bits the width of a value does not matter: bytes are combined.
+cudaError_t launch_bits(cudaStream_t stream, Job job, Op op) {
+  job.count *= size_of(job.targets[0].dtype);
+  if (op == Op::band) return launch<Op::band, uint8_t>(stream, job);
+  if (op == Op::bor) return launch<Op::bor, uint8_t>(stream, job);
+  return launch<Op::bxor, uint8_t>(stream, job);
+}
+
+// True where one is (sum, max and bor), where all are (prod, min and band), or where an odd number
+// is (bxor). As numbers 0 and 1 they are combined by their bits.
 cudaError_t launch_truths(cudaStream_t stream, const Job& job, Op op) {
-  const bool all = op == Op::prod || op == Op::min;
-  return all ? launch<Op::min, uint8_t>(stream, job) : launch<Op::max, uint8_t>(stream, job);
+  const bool all = op == Op::prod || op == Op::min || op == Op::band;
+  if (op != Op::bxor) op = all ? Op::band : Op::bor;
+  return launch_bits(stream, job, op);
 }
 
 cudaError_t launch_type(cudaStream_t stream, const Job& job, Op op) {
-  switch (job.targets[0].dtype) {
+  const Dtype dtype = job.targets[0].dtype;
+  if (is_bitwise(op) && is_floating(dtype)) return cudaErrorInvalidValue;
+  if (is_bitwise(op) && dtype != Dtype::boolean) return launch_bits(stream, job, op);
+  switch (dtype) {
     case Dtype::f64:
       return launch_op<double>(stream, job, op);
     case Dtype::i8:

@@ -73,11 +73,12 @@ class Device {
   // target = (sources[0] op sources[1] op ...) / divisor, element by element, strictly in this
   // order, into every target (>= 1, all of one type). One pass over memory whatever the number of
   // sources (>= 1) and targets. A target may be one of the sources, exactly; partial overlap is not
-  // allowed. `op` mean sums; divisor 1 means no division; others need floating targets. 16-bit
-  // floats are accumulated and divided in f32 and rounded once, to nearest even, when stored as 16
-  // bits; sources and targets may mix a 16-bit type with f32. Integers wrap. Bools: sum and max are
-  // true where any source is, prod and min where all are; stored as 0 or 1. min/max: a NaN in any
-  // source gives NaN. With one source this converts, divides or copies.
+  // allowed. `op` mean and premul_sum sum; bitwise ones need targets that are not floating;
+  // divisor 1 means no division; others need floating targets. 16-bit floats are accumulated and
+  // divided in f32 and rounded once, to nearest even, when stored as 16 bits; sources and targets
+  // may mix a 16-bit type with f32. Integers wrap. Bools: sum, max and bor are true where any
+  // source is, prod, min and band where all are, bxor where an odd number is; stored as 0 or 1.
+  // min/max: a NaN in any source gives NaN. With one source this converts, divides or copies.
   virtual Status reduce(Stream& stream, std::span<const Target> targets,
                         std::span<const Operand> sources, const Reduction& how) = 0;
 

@@ -35,6 +35,9 @@ Status check_reduce(std::span<const Target> targets, std::span<const Operand> so
     if (!can_meet(narrow, source.dtype)) return refuse_types(narrow, source.dtype);
     if (narrow == Dtype::f32) narrow = source.dtype;
   }
+  if (is_bitwise(how.op) && is_floating(stored))
+    return invalid_argument("cannot reduce " + std::string(name_of(stored)) + " with " +
+                            std::string(name_of(how.op)));
   if (how.divisor == 0 || (how.divisor != 1 && !is_floating(stored)))
     return invalid_argument("cannot divide " + std::string(name_of(stored)) + " by " +
                             std::to_string(how.divisor));

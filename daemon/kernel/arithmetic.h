@@ -11,7 +11,8 @@
 namespace tutti {
 namespace {
 
-// Integers wrap: they are computed as unsigned. A NaN on either side gives NaN. Op::mean sums.
+// Integers wrap: they are computed as unsigned. A NaN on either side gives NaN. Op::mean and
+// Op::premul_sum sum. The bitwise operations are not for floats.
 template <Op op, class T>
 constexpr T combine(T a, T b) {
   if constexpr (op == Op::min) {
@@ -20,6 +21,12 @@ constexpr T combine(T a, T b) {
   } else if constexpr (op == Op::max) {
     const T most = a > b ? a : b;
     return a != a ? a : most;
+  } else if constexpr (op == Op::band) {
+    return static_cast<T>(a & b);
+  } else if constexpr (op == Op::bor) {
+    return static_cast<T>(a | b);
+  } else if constexpr (op == Op::bxor) {
+    return static_cast<T>(a ^ b);
   } else if constexpr (std::is_integral_v<T>) {
     // Narrow types would be promoted to int, whose overflow is undefined.
     constexpr bool narrow = sizeof(T) < sizeof(unsigned);

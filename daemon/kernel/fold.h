@@ -77,7 +77,8 @@ struct Fold {
   // Values before the target's first aligned register; 0 where no value begins there.
   static size_t values_before(const Target& target, size_t bytes) {
     const size_t before = (bytes - reinterpret_cast<uintptr_t>(target.data) % bytes) % bytes;
-    return before % size_of(target.dtype) == 0 ? before / size_of(target.dtype) : 0;
+    const size_t size = To::size(target.dtype);
+    return before % size == 0 ? before / size : 0;
   }
 
   // Whether every target is aligned to registers where the first is, and that one can be.
@@ -85,13 +86,13 @@ struct Fold {
     const auto place = [&](size_t t) {
       return reinterpret_cast<uintptr_t>(job.targets[t].data) % bytes;
     };
-    bool alike = place(0) % size_of(job.targets[0].dtype) == 0;
+    bool alike = place(0) % To::size(job.targets[0].dtype) == 0;
     for (size_t t = 1; t < job.target_count; ++t) alike &= place(t) == place(0);
     return alike && job.count >= 2 * kPack;
   }
 };
 
-// Selects the fold by the run-time operation.
+// Selects the fold by the run-time operation, of those that are not bitwise.
 template <class T, class From, class To = From>
 void fold_as(const FoldJob& job) {
   switch (job.op) {
@@ -103,25 +104,40 @@ void fold_as(const FoldJob& job) {
       return Fold<From, To, Op::prod, T>::all(job);
     case Op::sum:
     case Op::mean:
+    case Op::premul_sum:
       return Fold<From, To, Op::sum, T>::all(job);
+    case Op::band:
+    case Op::bor:
+    case Op::bxor:
+      return;
   }
 }
 
-// Integers wrap, so signs matter to min and max alone.
+// Selects the bitwise fold of bytes. `size`: bytes of a value.
+template <class Bytes>
+void fold_bits(FoldJob job, size_t size) {
+  job.count *= size;
+  if (job.op == Op::band) return Fold<Bytes, Bytes, Op::band, uint8_t>::all(job);
+  if (job.op == Op::bor) return Fold<Bytes, Bytes, Op::bor, uint8_t>::all(job);
+  Fold<Bytes, Bytes, Op::bxor, uint8_t>::all(job);
+}
+
+// Integers wrap, so signs matter to min and max alone. Of bits not even the width matters.
 template <class Processor, class T>
 void fold_integers(const FoldJob& job) {
   using Unsigned = std::make_unsigned_t<T>;
+  if (is_bitwise(job.op)) return fold_bits<Plain<Processor, uint8_t>>(job, sizeof(T));
   if (job.op == Op::min || job.op == Op::max) return fold_as<T, Plain<Processor, T>>(job);
   fold_as<Unsigned, Plain<Processor, Unsigned>>(job);
 }
 
-// Bools: true where any is (sum and max), or where all are (prod and min).
+// Bools: true where any is (sum, max and bor), where all are (prod, min and band), or where an odd
+// number is (bxor). As numbers 0 and 1 they are combined by their bits.
 template <class Processor>
-void fold_truths(const FoldJob& job) {
-  using Format = Truths<Processor>;
-  const bool all = job.op == Op::prod || job.op == Op::min;
-  if (all) return Fold<Format, Format, Op::min, uint8_t>::all(job);
-  Fold<Format, Format, Op::max, uint8_t>::all(job);
+void fold_truths(FoldJob job) {
+  const bool all = job.op == Op::prod || job.op == Op::min || job.op == Op::band;
+  if (job.op != Op::bxor) job.op = all ? Op::band : Op::bor;
+  fold_bits<Truths<Processor>>(job, 1);
 }
 
 bool all_are(const FoldJob& job, Dtype dtype) {

@@ -36,17 +36,16 @@ struct Plain : Processor {
   static Stored encode(const Values& values) { return values; }
 };
 
-// Bools: any byte but 0 is true, and 0 or 1 is stored. Their maximum is true where any is, their
-// minimum where all are.
+// Bools: any byte but 0 is true, and is loaded as 1.
 template <class Processor>
 struct Truths : Plain<Processor, uint8_t> {
   using typename Plain<Processor, uint8_t>::Values;
-  using typename Plain<Processor, uint8_t>::Stored;
 
-  static Stored encode(const Values& values) {
-    const auto one = decltype(values.a){} + 1;
-    return {combine<Op::min>(values.a, one), combine<Op::min>(values.b, one),
-            combine<Op::min>(values.c, one), combine<Op::min>(values.d, one)};
+  static Values decode(const std::byte* from, Dtype dtype) {
+    const Values bytes = Plain<Processor, uint8_t>::decode(from, dtype);
+    const auto one = decltype(bytes.a){} + 1;
+    return {combine<Op::min>(bytes.a, one), combine<Op::min>(bytes.b, one),
+            combine<Op::min>(bytes.c, one), combine<Op::min>(bytes.d, one)};
   }
 };
 

@@ -22,6 +22,16 @@ Status check_side(std::string_view name, uint64_t offset, uint64_t bytes, uint64
   return {};
 }
 
+Status check_op(Op op, Dtype dtype) {
+  if (applies_to(op, dtype)) return {};
+  if (op == Op::mean)
+    return invalid_argument("MEAN needs a floating-point dtype; use SUM and divide");
+  if (op == Op::premul_sum)
+    return invalid_argument("PREMUL_SUM needs a floating-point dtype; multiply and use SUM");
+  const char* name = op == Op::band ? "BAND" : op == Op::bor ? "BOR" : "BXOR";
+  return invalid_argument(std::string(name) + " needs integers or bools");
+}
+
 Status read_types(const Request& request, Signature& asked) {
   if (request.dtype >= kDtypes)
     return invalid_argument("unknown dtype " + std::to_string(request.dtype));
@@ -29,9 +39,7 @@ Status read_types(const Request& request, Signature& asked) {
   if (!reduces(asked.collective)) return {};
   if (request.op >= kOps) return invalid_argument("unknown op " + std::to_string(request.op));
   asked.op = static_cast<Op>(request.op);
-  if (asked.op == Op::mean && !is_floating(asked.dtype))
-    return invalid_argument("MEAN needs a floating-point dtype; use SUM and divide");
-  return {};
+  return check_op(asked.op, asked.dtype);
 }
 
 Status read_root(const Request& request, GroupPlace place, Signature& asked) {

@@ -77,6 +77,20 @@ double shared_us(const Work& work, const Traffic& traffic, const Cut& cut, const
           combined * cut.piece * host.fold_byte_us);
 }
 
+// The collectives that Ring does not do as a chain.
+bool has_ring(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::all_gather ||
+         collective == Collective::reduce_scatter;
+}
+
+int path_chunks(Collective collective, const Strategy& global, int hosts, const Cost& cost) {
+  if (collective == Collective::all_to_all) return cost.sent_chunks_max;
+  if (global.kind == StrategyKind::ring && has_ring(collective) && hosts > 1) return cost.rounds;
+  // A tree's root sends only what it has received before.
+  return std::max((cost.rounds - cost.empty_rounds) * fan_of(global, hosts),
+                  cost.sent_chunks_max + cost.received_chunks_max);
+}
+
 }  // namespace
 
 Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
@@ -88,11 +102,7 @@ Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
                   0,
                   static_cast<double>(cost.sent_chunks_sum),
                   chunk_count(plan)};
-  const bool ring = global.kind == StrategyKind::ring && traffic.chunks > 1;
-  // A tree's root sends only what it has received before.
-  traffic.path_chunks = ring ? traffic.rounds
-                             : std::max((cost.rounds - cost.empty_rounds) * fan_of(global, hosts),
-                                        traffic.sent_chunks + traffic.received_chunks);
+  traffic.path_chunks = path_chunks(collective, global, hosts, cost);
   return traffic;
 }
 
@@ -126,10 +136,7 @@ std::vector<Strategy> candidates(Collective collective, int hosts) {
     if (arity < static_cast<uint32_t>(hosts - 1)) list.push_back({StrategyKind::tree, arity});
   list.push_back({StrategyKind::centralized});
   if (collective == Collective::all_to_all) return {{StrategyKind::centralized}};
-  const bool is_ring = collective == Collective::all_reduce ||
-                       collective == Collective::all_gather ||
-                       collective == Collective::reduce_scatter;
-  if (is_ring && hosts > 1) list.push_back({StrategyKind::ring});
+  if (has_ring(collective) && hosts > 1) list.push_back({StrategyKind::ring});
   return list;
 }
 

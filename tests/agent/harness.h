@@ -154,7 +154,7 @@ struct AgentTest : testing::Test {
   // Starts tuttid and waits until it serves.
   pid_t start(const std::vector<std::string>& flags = {}) {
     const pid_t pid = run(flags);
-    EXPECT_EQ(next_notification(), "READY=1") << log();
+    EXPECT_TRUE(next_notification().starts_with("READY=1\nSTATUS=serves: socket ")) << log();
     return pid;
   }
   // Returns the wait status.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "daemon/bench/bench.h"
 
@@ -120,20 +121,53 @@ TEST(BenchCase, SixteenBitFloatsCarryTheSameNumbers) {
   EXPECT_EQ(f16[9], 0x427c);  // 63
 }
 
-// Or, and; as bytes of 0 or 1.
-TEST(BenchCase, BoolsAreAnyOrAll) {
+// A result written again here, element by element, of bitwise and premultiplied reductions.
+template <class T>
+void expect_counted(Op op, Dtype dtype, const std::function<T(T, T)>& combine) {
+  const BenchCase bench = bench_case(Collective::all_reduce, dtype, op, 64 << 10, 4);
+  std::vector<T> output(bench.count);
+  for (uint32_t r = 0; r < 4; ++r) {
+    std::vector<T> input(bench.count);
+    fill_input(bench, r, std::as_writable_bytes(std::span(input)));
+    const auto factor = static_cast<T>(factor_of(bench, r));
+    for (size_t i = 0; i < output.size(); ++i)
+      output[i] = r == 0 ? static_cast<T>(factor * input[i])
+                         : combine(output[i], static_cast<T>(factor * input[i]));
+  }
+  EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 0u) << name_of(op);
+  EXPECT_GT(std::ranges::max(output), std::ranges::min(output)) << name_of(op);
+  output[5] += 1;
+  EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 1u) << name_of(op);
+}
+
+TEST(BenchCase, BitwiseAndPremultipliedResultsAreExact) {
+  expect_counted<int32_t>(Op::band, Dtype::i32, std::bit_and());
+  expect_counted<uint8_t>(Op::bor, Dtype::u8, std::bit_or());
+  expect_counted<int64_t>(Op::bxor, Dtype::i64, std::bit_xor());
+  expect_counted<float>(Op::premul_sum, Dtype::f32, std::plus());
+  const BenchCase sum = bench_case(Collective::all_reduce, Dtype::f32, Op::sum, 64, 4);
+  const BenchCase premul = bench_case(Collective::all_reduce, Dtype::f32, Op::premul_sum, 64, 4);
+  EXPECT_EQ(factor_of(sum, 1), 1);
+  EXPECT_NE(factor_of(premul, 0), factor_of(premul, 1));
+}
+
+// Or, and, exclusive or; as bytes of 0 or 1.
+TEST(BenchCase, BoolsAreAnyOrAllOrParity) {
   for (int op = 0; op < kOps; ++op) {
-    if (static_cast<Op>(op) == Op::mean) continue;
+    if (!applies_to(static_cast<Op>(op), Dtype::boolean)) continue;
     const BenchCase bench =
         bench_case(Collective::all_reduce, Dtype::boolean, static_cast<Op>(op), 5000, 3);
-    const bool all = bench.op == Op::prod || bench.op == Op::min;
+    const bool all = bench.op == Op::prod || bench.op == Op::min || bench.op == Op::band;
     std::vector<uint8_t> output(5000, all ? 1 : 0);
     for (uint32_t r = 0; r < 3; ++r) {
       std::vector<uint8_t> input(5000);
       fill_input(bench, r, std::as_writable_bytes(std::span(input)));
       EXPECT_LE(std::ranges::max(input), 1);
       for (size_t i = 0; i < 5000; ++i)
-        output[i] = all ? output[i] & input[i] : output[i] | input[i];
+        if (bench.op == Op::bxor)
+          output[i] ^= input[i];
+        else
+          output[i] = all ? output[i] & input[i] : output[i] | input[i];
     }
     EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 0u) << op;
     output[7] ^= 1;

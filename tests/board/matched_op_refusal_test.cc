@@ -38,6 +38,10 @@ TEST(MatchedOp, WhatTheWorkerMustRefuseIsItsBusiness) {
       [](Request& r) { r.dtype = kDtypes; },
       [](Request& r) { r.op = kOps; },
       [](Request& r) { r.dtype = TUTTI_I32, r.op = TUTTI_MEAN; },
+      [](Request& r) { r.dtype = TUTTI_BOOL, r.op = TUTTI_PREMUL_SUM; },
+      [](Request& r) { r.dtype = TUTTI_F32, r.op = TUTTI_BAND; },
+      [](Request& r) { r.dtype = TUTTI_F64, r.op = TUTTI_BOR; },
+      [](Request& r) { r.dtype = TUTTI_BF16, r.op = TUTTI_BXOR; },
       [](Request& r) { r.collective = TUTTI_REDUCE, r.root = 2; },
       [](Request& r) { r.local_strategy = TUTTI_RING + 1; },
       [](Request& r) { r.local_strategy = TUTTI_TREE; },
@@ -158,7 +162,7 @@ TEST(MatchedOp, GarbageIsRefusedOrHolds) {
     Request request{};
     request.collective = static_cast<uint8_t>(random() % 8);
     request.dtype = static_cast<uint8_t>(random() % 10);
-    request.op = static_cast<uint8_t>(random() % 6);
+    request.op = static_cast<uint8_t>(random() % (kOps + 1));
     request.root = static_cast<uint32_t>(random() % 3);
     request.count = random() >> random() % 64;
     hosts.each([&](uint32_t rank, Request& own) {

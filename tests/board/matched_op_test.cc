@@ -19,10 +19,11 @@ void run_case(Collective collective, Dtype dtype, Op op, uint32_t ranks, uint64_
   hosts.check();
 }
 
-// A mean over three ranks need not be exact in 16 bits.
+// Whether there is such a reduction and its values are exact: a mean over three ranks need not be
+// in 16 bits.
 bool is_exact(Dtype dtype, Op op, uint32_t ranks) {
-  if (op != Op::mean) return true;
-  return is_floating(dtype) && (size_of(dtype) >= 4 || ranks != 3);
+  if (!applies_to(op, dtype)) return false;
+  return op != Op::mean || size_of(dtype) >= 4 || ranks != 3;
 }
 
 TEST(MatchedOp, EveryCollectiveDtypeAndOp) {

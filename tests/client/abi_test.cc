@@ -188,6 +188,78 @@ TEST_F(ClientAbiTest, OptionsOfANewerHeaderAreRead) {
   });
 }
 
+// The struct ended with `timeout_ms` before it had a factor, which then is 1.
+TEST_F(ClientAbiTest, OptionsOfAnOlderHeaderAreRead) {
+  join_all();
+  struct Older {
+    size_t size;
+    const char* strategy;
+    int32_t timeout_ms;
+  };
+  each([this](int rank) {
+    struct {
+      Older known{sizeof(Older), "ring", 0};
+      double behind = 7;
+    } older;
+    static_assert(sizeof(Older) == offsetof(tutti_options, factor));
+    std::array<float, 2> x = {1, 2};
+    const auto* options = reinterpret_cast<const tutti_options*>(&older);
+    EXPECT_EQ(tutti_all_reduce(group(rank), x.data(), x.data(), 2, TUTTI_F32, TUTTI_PREMUL_SUM,
+                               options, nullptr),
+              TUTTI_OK);
+    EXPECT_EQ(x, (std::array<float, 2>{3, 6}));
+  });
+}
+
+TEST_F(ClientAbiTest, OnlyPremulSumHasAFactorAndItsDefaultIsOne) {
+  join_all();
+  each([this](int rank) {
+    tutti_options options = tutti_defaults();
+    const auto reduced = [&](tutti_op op, const tutti_options* how) {
+      float x = 1;
+      EXPECT_EQ(tutti_all_reduce(group(rank), &x, &x, 1, TUTTI_F32, op, how, nullptr), TUTTI_OK);
+      return x;
+    };
+    EXPECT_EQ(reduced(TUTTI_PREMUL_SUM, nullptr), 3);
+    EXPECT_EQ(reduced(TUTTI_PREMUL_SUM, &options), 3);
+    options.factor = 1 + rank;
+    EXPECT_EQ(reduced(TUTTI_PREMUL_SUM, &options), 6);
+    EXPECT_EQ(reduced(TUTTI_SUM, &options), 3);
+  });
+}
+
+// Sides in shared memory that overlap in part are refused before anything is multiplied.
+TEST_F(ClientAbiTest, NothingIsMultipliedWhereSidesOverlapInPart) {
+  join_all();
+  each([this](int rank) {
+    auto* x = static_cast<float*>(tutti_alloc(group(rank), 12 * sizeof(float)));
+    std::fill(x, x + 12, 5.0f);
+    tutti_options options = tutti_defaults();
+    options.factor = 2;
+    expect_invalid(
+        tutti_all_reduce(group(rank), x, x + 4, 8, TUTTI_F32, TUTTI_PREMUL_SUM, &options, nullptr),
+        "overlap in part");
+    EXPECT_EQ(std::vector<float>(x, x + 12), std::vector<float>(12, 5.0f));
+    tutti_free(group(rank), x);
+  });
+}
+
+// A refused operation leaves shared memory as it was, though the call is in place.
+TEST_F(ClientAbiTest, NothingIsMultipliedWhereTheDtypeHasNoFactor) {
+  join_all();
+  each([this](int rank) {
+    auto* x = static_cast<int32_t*>(tutti_alloc(group(rank), sizeof(int32_t)));
+    *x = 5;
+    tutti_options options = tutti_defaults();
+    options.factor = 2;
+    expect_invalid(
+        tutti_all_reduce(group(rank), x, x, 1, TUTTI_I32, TUTTI_PREMUL_SUM, &options, nullptr),
+        "PREMUL_SUM needs a floating-point dtype");
+    EXPECT_EQ(*x, 5);
+    tutti_free(group(rank), x);
+  });
+}
+
 // ---- Memory of tutti_alloc() ----
 
 TEST_F(ClientAbiTest, ABlockIsNotOverrun) {
@@ -209,6 +281,11 @@ TEST_F(ClientAbiTest, ABlockIsNotOverrun) {
   expect_invalid(tutti_broadcast(g, block, 20, TUTTI_F32, 0, nullptr, nullptr), words);
   expect_invalid(tutti_all_gather(g, block, block, 10, TUTTI_F32, nullptr, nullptr),
                  "the output has 120 bytes");
+  tutti_options scaling = tutti_defaults();
+  scaling.factor = 2;
+  expect_invalid(
+      tutti_all_reduce(g, block, block, 20, TUTTI_F32, TUTTI_PREMUL_SUM, &scaling, nullptr),
+      "the input has " + words);
   EXPECT_EQ(std::vector<float>(next, next + 10), std::vector<float>(10, 7.0f));
   expect_all_work();
   each([&](int rank) {

@@ -30,15 +30,23 @@ class BatchTest : public ClientTest {
       }
     }
 
-    tutti_code reduce(tutti_group* group, tutti_work** work = nullptr) {
+    tutti_code reduce(tutti_group* group, tutti_work** work = nullptr, tutti_op op = TUTTI_SUM,
+                      const tutti_options* options = nullptr) {
       return tutti_all_reduce_many(group, from_.data(), to_.data(), counts_.data(), counts_.size(),
-                                   TUTTI_F32, TUTTI_SUM, nullptr, work);
+                                   TUTTI_F32, op, options, work);
     }
-    void check() {
+    void check(float factor = 1) {
       for (size_t i = 0; i < counts_.size(); ++i)
         for (size_t at = 0; at < counts_[i]; ++at)
-          ASSERT_EQ(static_cast<float*>(to_[i])[at], ClientTest::summed(at))
+          ASSERT_EQ(static_cast<float*>(to_[i])[at], ClientTest::summed(at) * factor)
               << i << "[" << at << "]";
+    }
+    // Whether the inputs are what they were made of.
+    bool unchanged(int rank) {
+      bool same = true;
+      for (size_t i = 0; i < counts_.size(); ++i)
+        same &= ins_[i]->values() == ClientTest::input(rank, counts_[i]);
+      return same;
     }
 
    private:
@@ -75,6 +83,31 @@ TEST_F(BatchTest, ListsOfManySizesInEveryMemory) {
       {1, kBucketMax * 2, 2, kBucketMax * 3, 3},
   };
   for (const std::vector<size_t>& counts : lists) reduce_everywhere(counts);
+}
+
+// Ordinary, shared and mixed lists; copied as a whole and block by block.
+TEST_F(BatchTest, EachTensorIsMultipliedOnce) {
+  join_all();
+  const std::vector<std::vector<size_t>> lists = {{0, 5, 1000, 3}, {1, kBucketMax + 1, 2, 77}};
+  for (const std::vector<size_t>& counts : lists)
+    for (const bool shared : {false, true})
+      for (const bool in_place : {false, true})
+        for (const bool async : {false, true})
+          each([&](int rank) {
+            List list(group(rank), rank, counts, shared, in_place);
+            tutti_options options = tutti_defaults();
+            options.factor = 0.5;
+            tutti_work* work = nullptr;
+            ASSERT_EQ(list.reduce(group(rank), async ? &work : nullptr, TUTTI_PREMUL_SUM, &options),
+                      TUTTI_OK)
+                << tutti_last_error()->message;
+            if (async) {
+              EXPECT_EQ(tutti_work_wait(work, -1), TUTTI_OK);
+            }
+            tutti_work_free(work);
+            list.check(0.5);
+            EXPECT_TRUE(in_place || list.unchanged(rank));
+          });
 }
 
 TEST_F(BatchTest, FiveThousandTensors) {

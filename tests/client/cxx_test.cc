@@ -66,6 +66,28 @@ TEST(ClientCxx, RunsEveryCollective) {
   });
 }
 
+TEST(ClientCxx, SumsOfInputsWithFactors) {
+  on_two_ranks([](Group& group) {
+    const Options half_or_double = {.factor = group.rank() == 0 ? 0.5 : 2.0};
+    std::vector<float> x = {2, 4};
+    std::vector<float> out(2);
+    group.all_reduce(std::span<const float>(x), std::span(out), premul_sum, half_or_double);
+    EXPECT_THAT(x, ElementsAre(2.0f, 4.0f));
+    EXPECT_THAT(out, ElementsAre(5.0f, 10.0f));
+    std::vector<float> part(1);
+    group.reduce_scatter(std::span<const float>(x), std::span(part), premul_sum, half_or_double);
+    EXPECT_EQ(part[0], group.rank() == 0 ? 5 : 10);
+    group.all_reduce_many(std::vector{std::span(out)}, premul_sum, half_or_double);
+    EXPECT_THAT(out, ElementsAre(12.5f, 25.0f));
+    std::span<double> shared = group.alloc<double>(2);
+    std::ranges::fill(shared, 1);
+    group.reduce(shared, 1, premul_sum, half_or_double);
+    EXPECT_THAT(shared, Each(group.rank() == 1 ? 2.5 : 1.0));
+    group.all_reduce(shared, premul_sum);
+    EXPECT_THAT(shared, Each(3.5));
+  });
+}
+
 template <class T>
 void expect_reduced(Group& group, tutti_dtype dtype, T mine, tutti_op op, T expected) {
   EXPECT_EQ(dtype_of<T>(), dtype);
@@ -86,6 +108,10 @@ TEST(ClientCxx, EveryElementHasItsDtype) {
     expect_reduced<uint64_t>(group, TUTTI_U64, rank == 1 ? UINT64_MAX : 1, tutti::max, UINT64_MAX);
     expect_reduced<int8_t>(group, TUTTI_I8, -1, tutti::sum, -2);
     expect_reduced<uint8_t>(group, TUTTI_U8, 100, tutti::sum, 200);
+    expect_reduced<uint16_t>(group, TUTTI_U16, rank == 1 ? 0xff0 : 0xff, tutti::band, 0xf0);
+    expect_reduced<int32_t>(group, TUTTI_I32, rank == 1 ? -8 : 3, tutti::bor, -5);
+    expect_reduced<uint8_t>(group, TUTTI_U8, rank == 1 ? 6 : 3, tutti::bxor, 5);
+    expect_reduced<bool>(group, TUTTI_BOOL, true, tutti::bxor, false);
   });
 }
 

@@ -7,7 +7,10 @@
 namespace tutti {
 namespace {
 
-constexpr std::array kAllOps = {Op::sum, Op::mean, Op::min, Op::max, Op::prod};
+constexpr std::array kFloatOps = {Op::sum, Op::mean, Op::min, Op::max, Op::prod, Op::premul_sum};
+constexpr std::array kAllOps = {Op::sum,  Op::mean, Op::min,  Op::max,       Op::prod,
+                                Op::band, Op::bor,  Op::bxor, Op::premul_sum};
+static_assert(kAllOps.size() == kOps);
 constexpr std::array<size_t, 5> kCounts = {0, 1, 3, 1000, 65537};
 constexpr size_t kMostSources = 9;
 
@@ -50,7 +53,9 @@ class ReduceTest : public DeviceTest {
     return result_of(targets, what.in_place.size(), bytes);
   }
 
+  // Floats have no bitwise operations.
   void check(const Case& what) {
+    if (is_bitwise(what.op) && is_floating(what.target)) return;
     const Result<Values> result = reduce(what);
     ASSERT_TRUE(result.ok()) << result.status().to_string();
     const Values expected = reference(what.target, what.sources, what.count, what.op, what.divisor);
@@ -106,7 +111,7 @@ TEST_P(ReduceTest, ATargetMayBeAnySource) {
     for (const size_t n : {1, 2, 3, 4, 5, 9}) {
       const auto dtype = static_cast<Dtype>(d);
       const std::vector<Values> sources = random_sources(dtype, n, 5001);
-      for (const Op op : {Op::sum, Op::max})
+      for (const Op op : {Op::sum, Op::max, Op::bxor})
         for (size_t source = 0; source < n; ++source)
           for (const size_t apart : {0, 2})
             check({.target = dtype,
@@ -203,10 +208,12 @@ TEST_P(ReduceTest, AnyAlignment) {
     for (const size_t offset : {1, 2, 4, 12, 4097, (1 << 20) + 3}) {
       const auto dtype = static_cast<Dtype>(d);
       for (const size_t n : {1, 2, 6})
-        check({.target = dtype,
-               .sources = random_sources(dtype, n, 4001),
-               .count = 4001,
-               .offset = offset});
+        for (const Op op : {Op::sum, Op::bxor})
+          check({.target = dtype,
+                 .sources = random_sources(dtype, n, 4001),
+                 .count = 4001,
+                 .op = op,
+                 .offset = offset});
     }
 }
 
@@ -267,7 +274,7 @@ TEST_P(ReduceTest, SixteenBitSumsAreRoundedOnce) {
 
 TEST_P(ReduceTest, ANaNInAnySourceWins) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16})
-    for (const Op op : kAllOps)
+    for (const Op op : kFloatOps)
       for (size_t place = 0; place < 3; ++place) {
         std::vector<Values> sources(3, Values{dtype, Bytes(33 * size_of(dtype))});
         for (size_t i = 0; i < 33; ++i) put_float(sources[place], i, std::nan(""));
@@ -311,6 +318,9 @@ TEST_P(ReduceTest, RefusesWhatCannotBe) {
   EXPECT_EQ(message({.target = Dtype::i32, .sources = {i32}, .count = 4, .divisor = 2}),
             "cannot divide i32 by 2");
   EXPECT_EQ(message({.sources = {f32}, .count = 4, .divisor = 0}), "cannot divide f32 by 0");
+  EXPECT_EQ(message({.sources = {f32}, .count = 4, .op = Op::bxor}), "cannot reduce f32 with bxor");
+  EXPECT_EQ(message({.target = Dtype::bf16, .sources = {bf16}, .count = 4, .op = Op::band}),
+            "cannot reduce bf16 with band");
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, ReduceTest, kDevices, device_name);

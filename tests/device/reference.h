@@ -108,6 +108,9 @@ T combine_integers(Op op, T a, T b) {
   if (op == Op::max) return std::max(a, b);
   const auto x = static_cast<uint64_t>(a);
   const auto y = static_cast<uint64_t>(b);
+  if (op == Op::band) return static_cast<T>(x & y);
+  if (op == Op::bor) return static_cast<T>(x | y);
+  if (op == Op::bxor) return static_cast<T>(x ^ y);
   return static_cast<T>(op == Op::prod ? x * y : x + y);
 }
 
@@ -137,8 +140,9 @@ inline void reference_truths(Values& target, const std::vector<Values>& sources,
   for (size_t i = 0; i < count; ++i) {
     size_t truths = 0;
     for (const Values& source : sources) truths += source.bytes[i] != std::byte{0};
-    const bool all = op == Op::prod || op == Op::min;
-    put(target.bytes, i, all ? truths == sources.size() : truths > 0);
+    const bool all = op == Op::prod || op == Op::min || op == Op::band;
+    const bool any_or_odd = op == Op::bxor ? truths % 2 != 0 : truths > 0;
+    put(target.bytes, i, all ? truths == sources.size() : any_or_odd);
   }
 }
 

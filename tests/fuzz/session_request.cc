@@ -102,8 +102,7 @@ void check_accepted(const Ask& ask, const Call& op) {
   const bool reduced = reduces(ask.collective);
   require(!reduced || (ask.request.op < kOps && op.signature.op == Op{ask.request.op}),
           "ops are ours");
-  require(!reduced || op.signature.op != Op::mean || is_floating(op.signature.dtype),
-          "no mean of integers");
+  require(!reduced || applies_to(op.signature.op, op.signature.dtype), "ops are for the dtype");
   require(!has_root(ask.collective) || ask.request.root < ask.place.size, "a root is a rank");
   require(op.signature.count == ask.request.count, "a count is what was asked for");
   const bool staged = (ask.request.flags & kRequestStaged) != 0;

@@ -156,6 +156,7 @@ TEST(Kernels, EveryTypeOperationAndCountIntoSeveralTargets) {
       for (const size_t count : kCounts)
         for (const size_t sources : {1, 2, 3, 9}) {
           const auto type = static_cast<Dtype>(dtype);
+          if (is_bitwise(static_cast<Op>(op)) && is_floating(type)) continue;
           check({.from = type,
                  .to = type,
                  .op = static_cast<Op>(op),
@@ -169,10 +170,17 @@ TEST(Kernels, EveryTypeOperationAndCountIntoSeveralTargets) {
 TEST(Kernels, AnyAlignmentAlsoPastTheCache) {
   for (int dtype = 0; dtype < kDtypes; ++dtype)
     for (const size_t offset : {0, 1, 2, 4, 8, 12, 16, 32, 61})
-      for (const size_t apart : {1, 3}) {
-        const auto type = static_cast<Dtype>(dtype);
-        check({.from = type, .to = type, .apart = apart, .past_cache = true, .offset = offset});
-      }
+      for (const size_t apart : {1, 3})
+        for (const Op op : {Op::sum, Op::bxor}) {
+          const auto type = static_cast<Dtype>(dtype);
+          if (!applies_to(op, type)) continue;
+          check({.from = type,
+                 .to = type,
+                 .op = op,
+                 .apart = apart,
+                 .past_cache = true,
+                 .offset = offset});
+        }
 }
 
 TEST(Kernels, TargetsOfSeveralAlignments) {
@@ -228,6 +236,9 @@ void expect_unsigned(Dtype dtype) {
   expect_folds<T>(dtype, Op::prod, sources, {most - 1, half, half, 0, 15});
   expect_folds<T>(dtype, Op::min, sources, {2, 1, 1, 0, 3});
   expect_folds<T>(dtype, Op::max, sources, {most, half, half, most, 5});
+  expect_folds<T>(dtype, Op::band, sources, {2, 0, 0, 0, 1});
+  expect_folds<T>(dtype, Op::bor, sources, {most, half + 1, half + 1, most, 7});
+  expect_folds<T>(dtype, Op::bxor, sources, {most - 2, half + 1, half + 1, most, 6});
 }
 
 TEST(Kernels, UnsignedIntegersWrapAndTheirGreatestExceedTheSignedOnes) {
@@ -243,17 +254,23 @@ TEST(Kernels, SixteenBitIntegersHaveASign) {
   expect_folds<int16_t>(Dtype::i16, Op::prod, sources, {32767, -2, -2100, 0, 0});
   expect_folds<int16_t>(Dtype::i16, Op::min, sources, {1, -1, -300, -5, 256});
   expect_folds<int16_t>(Dtype::i16, Op::max, sources, {32767, 2, 7, 0, 256});
+  expect_folds<int16_t>(Dtype::i16, Op::band, sources, {1, 2, 4, 0, 256});
+  expect_folds<int16_t>(Dtype::i16, Op::bor, sources, {32767, -1, -297, -5, 256});
+  expect_folds<int16_t>(Dtype::i16, Op::bxor, sources, {32766, -3, -301, -5, 0});
 }
 
 // Whichever bytes stand for true.
 TEST(Kernels, ResultsOfBoolsAreZeroOrOne) {
   const std::vector<std::vector<uint8_t>> sources = {
       {0, 0, 1, 2, 255, 128}, {0, 1, 0, 4, 1, 0}, {0, 64, 0, 8, 255, 0}};
-  for (const Op op : {Op::sum, Op::max})
+  for (const Op op : {Op::sum, Op::max, Op::bor})
     expect_folds<uint8_t>(Dtype::boolean, op, sources, {0, 1, 1, 1, 1, 1});
-  for (const Op op : {Op::prod, Op::min})
+  for (const Op op : {Op::prod, Op::min, Op::band})
     expect_folds<uint8_t>(Dtype::boolean, op, sources, {0, 0, 0, 1, 1, 0});
-  expect_folds<uint8_t>(Dtype::boolean, Op::sum, {sources[0]}, {0, 0, 1, 1, 1, 1});
+  expect_folds<uint8_t>(Dtype::boolean, Op::bxor, sources, {0, 0, 1, 1, 1, 1});
+  expect_folds<uint8_t>(Dtype::boolean, Op::bxor, {sources[0], sources[1]}, {0, 1, 1, 0, 0, 1});
+  for (const Op op : {Op::sum, Op::band, Op::bxor})
+    expect_folds<uint8_t>(Dtype::boolean, op, {sources[0]}, {0, 0, 1, 1, 1, 1});
 }
 
 TEST(CopyBytes, CopiesAnyLengthFromAnywhereAndNothingElse) {

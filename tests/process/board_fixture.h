@@ -96,8 +96,7 @@ class Part {
         in_(group, bytes(std::max(in_elements(), task_.in_place ? out_elements() : 0)),
             is_shared(false)),
         out_(group, bytes(task_.in_place ? 0 : out_elements()), is_shared(true)) {
-    for (size_t i = 0; i < in_elements(); ++i)
-      put_at(in_side(), i, contribution(task.op, rank_, i));
+    for (size_t i = 0; i < in_elements(); ++i) put_at(in_side(), i, mine(i));
   }
 
   void begin() {
@@ -105,6 +104,7 @@ class Part {
     tutti_work* work = nullptr;
     tutti_options options = tutti_defaults();
     if (!task_.strategy.empty()) options.strategy = task_.strategy.c_str();
+    options.factor = factor();
     Error::check(call(options, async ? &work : nullptr));
     if (work != nullptr) work_.emplace(work);
   }
@@ -117,6 +117,10 @@ class Part {
       check(false, describe(task_) + ": element " + std::to_string(i) + " is " +
                        std::to_string(got) + ", not " + std::to_string(want));
     }
+    if (!one_buffer())
+      for (size_t i = 0; i < in_elements(); ++i)
+        check(get_at(in_side(), i) == held(task_.dtype, mine(i)),
+              describe(task_) + ": the input changed");
   }
   void run() {
     begin();
@@ -129,6 +133,12 @@ class Part {
     task.in_place &= task.collective != Collective::all_to_all;
     return task;
   }
+  // A power of two that the input is divided by, so that results are those of a sum.
+  double factor() const {
+    if (task_.op != Op::premul_sum) return 1;
+    return rank_ % 2 == 1 ? 2 : 0.25;
+  }
+  double mine(size_t i) const { return contribution(task_.op, rank_, i) / factor(); }
   size_t bytes(size_t elements) const { return elements * size_of(task_.dtype); }
   bool is_shared(bool output) const {
     if (task_.memory == Memory::by_rank) return rank_ % 2 == 1;

@@ -175,6 +175,44 @@ TEST_F(BoardMesh, SizesAroundWhatOneRankFolds) {
         << ranks << " ranks";
 }
 
+// With factors 2 ^ -rank of inputs i * 2 ^ rank. One list is small, the other is staged where it
+// may be.
+void check_premultiplied_list(Group& group, Memory memory, bool in_place, bool async) {
+  const int rank = group.rank();
+  const auto shared = [&](bool output, size_t tensor) {
+    if (memory == Memory::by_rank) return rank % 2 == 1;
+    if (memory == Memory::by_side) return in_place ? tensor % 2 == 1 : output;
+    return memory == Memory::shared;
+  };
+  const auto value = [](size_t i) { return static_cast<float>(i % 1000); };
+  for (const size_t last : {5u, 200'003u}) {
+    const std::vector<size_t> counts = {1000, 0, 3, last};
+    std::deque<Tensor> tensors;
+    std::vector<const void*> ins;
+    std::vector<void*> outs;
+    for (size_t t = 0; t < counts.size(); ++t) {
+      auto* in = tensors.emplace_back(group, counts[t] * 4, shared(false, t)).data();
+      ins.push_back(in);
+      outs.push_back(in_place ? in
+                              : tensors.emplace_back(group, counts[t] * 4, shared(true, t)).data());
+      for (size_t i = 0; i < counts[t]; ++i) put_as(in + 4 * i, std::ldexp(value(i), rank));
+    }
+    tutti_options options = tutti_defaults();
+    options.factor = std::ldexp(1, -rank);
+    tutti_work* work = nullptr;
+    Error::check(tutti_all_reduce_many(group.get(), ins.data(), outs.data(), counts.data(),
+                                       counts.size(), TUTTI_F32, TUTTI_PREMUL_SUM, &options,
+                                       async ? &work : nullptr));
+    if (async) Work(work).wait();
+    for (size_t t = 0; t < counts.size(); ++t)
+      for (size_t i = 0; i < counts[t]; ++i) {
+        const auto* in = static_cast<const float*>(ins[t]);
+        check(static_cast<const float*>(outs[t])[i] == value(i) * 3, "a premultiplied sum");
+        check(in_place || in[i] == std::ldexp(value(i), rank), "the input is as it was");
+      }
+  }
+}
+
 TEST_F(BoardMesh, EveryDtypeAndOp) {
   EXPECT_EQ(run(2,
                 [](const RankContext& context) {
@@ -184,7 +222,7 @@ TEST_F(BoardMesh, EveryDtypeAndOp) {
                       Task task;
                       task.dtype = static_cast<Dtype>(dtype);
                       task.op = static_cast<Op>(op);
-                      if (task.op == Op::mean && !is_floating(task.dtype)) continue;
+                      if (!applies_to(task.op, task.dtype)) continue;
                       for (const size_t count : {33u, 150'001u}) {
                         task.count = count;
                         run_task(group, task);
@@ -193,6 +231,44 @@ TEST_F(BoardMesh, EveryDtypeAndOp) {
                         task.collective = Collective::all_reduce;
                       }
                     }
+                }),
+            "");
+}
+
+// Inputs are multiplied wherever they are: in their output's memory, in a copy, or in a window.
+TEST_F(BoardMesh, PremultipliedSumsOverEveryKindOfMemory) {
+  EXPECT_EQ(
+      run(3,
+          [](const RankContext& context) {
+            Group group = context.join();
+            for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16})
+              for (const bool in_place : {true, false})
+                for (const Collective collective :
+                     {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+                  Task task{collective, dtype, Op::premul_sum};
+                  task.in_place = in_place;
+                  task.count = 2 * kBoardBlockBytes / size_of(dtype) + 1001;
+                  run_task(group, task);
+                  for (const size_t count : {0u, 33u, 5001u})
+                    for (const Memory memory : kMemories)
+                      for (const Way way : kWays) {
+                        task.count = count, task.memory = memory, task.way = way;
+                        run_task(group, task);
+                      }
+                }
+          }),
+      "");
+}
+
+// Likewise lists, in ordinary, shared and mixed memory.
+TEST_F(BoardMesh, PremultipliedSumsOfLists) {
+  EXPECT_EQ(run(3,
+                [](const RankContext& context) {
+                  Group group = context.join();
+                  for (const Memory memory : kMemories)
+                    for (const bool in_place : {true, false})
+                      for (const bool async : {true, false})
+                        check_premultiplied_list(group, memory, in_place, async);
                 }),
             "");
 }

@@ -239,13 +239,26 @@ TEST_F(CliRun, ClosedOutputFailsTheRanksAndLeavesNothing) {
 }
 
 TEST_F(CliRun, UsageErrorsAreOneLineAndCodeTwo) {
-  for (const char* arguments :
-       {"", "bogus", "run", "run --", "run --hosts 0 -- true", "run --hosts two -- true",
-        "run --per-host 0 -- true", "run --hosts 2 --per-host 1,2,3 -- true",
-        "run --rate 1gbit -- true", "run --netns --rate fast -- true", "run --bogus -- true",
-        "bench --op bogus", "bench --dtype f8", "bench --redop xor", "bench --min 8 --max 4",
-        "bench --min 0", "bench --strategy tree:0", "bench --redop mean --dtype i32",
-        "strategy j"}) {
+  for (const char* arguments : {"",
+                                "bogus",
+                                "run",
+                                "run --",
+                                "run --hosts 0 -- true",
+                                "run --hosts two -- true",
+                                "run --per-host 0 -- true",
+                                "run --hosts 2 --per-host 1,2,3 -- true",
+                                "run --rate 1gbit -- true",
+                                "run --netns --rate fast -- true",
+                                "run --bogus -- true",
+                                "bench --op bogus",
+                                "bench --dtype f8",
+                                "bench --redop xor",
+                                "bench --min 8 --max 4",
+                                "bench --min 0",
+                                "bench --strategy tree:0",
+                                "bench --redop mean --dtype i32",
+                                "bench --redop band --dtype f32",
+                                "strategy j"}) {
     const Outcome run = tutti(arguments);
     EXPECT_EQ(run.code, 2) << arguments;
     EXPECT_TRUE(run.err.starts_with("tutti: ")) << arguments << ": " << run.err;

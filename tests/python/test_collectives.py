@@ -34,6 +34,28 @@ class Collectives(RanksTest):
 
         self.on_ranks(body)
 
+    def test_premul_sum_multiplies_inputs(self):
+        def body(group):
+            half_or_double = {"op": "premul_sum", "factor": 2 if group.rank == 1 else 0.5}
+            x = np.array([2, 4], np.float32)
+            out = group.all_reduce(x, out=np.zeros(2, np.float32), **half_or_double)
+            self.assertEqual((x.tolist(), out.tolist()), ([2, 4], [5, 10]))
+            self.assertEqual(group.reduce_scatter(x, **half_or_double).tolist(),
+                             [[5], [10]][group.rank])
+            shared = group.empty(3, "float64")
+            shared[...] = 1
+            group.reduce(shared, root=1, **half_or_double)
+            self.assertEqual(shared.tolist(), [[1] * 3, [2.5] * 3][group.rank])
+            ys = group.all_reduce_many([out, np.ones(2)], blocking=False, **half_or_double).wait()
+            self.assertEqual([y.tolist() for y in ys], [[12.5, 25], [2.5, 2.5]])
+            self.assertEqual(group.all_reduce(x, op="premul_sum").tolist(), [4, 8])
+            self.assert_invalid('factor= is for op="premul_sum"', group.all_reduce, x, factor=2)
+            self.assert_invalid("no real number", group.all_reduce, x, op="premul_sum", factor="2")
+            self.assert_invalid("PREMUL_SUM needs a floating-point dtype", group.all_reduce,
+                                np.zeros(2, np.int32), op="premul_sum", factor=2)
+
+        self.on_ranks(body)
+
     def test_bf16_by_name(self):
         def body(group):
             x = np.array([1, 2, 3], np.uint16)  # The fake job adds 16-bit floats as integers.

@@ -43,6 +43,14 @@ class Dtypes(RanksTest):
                     x = np.full(7, 2 + group.rank, name)
                     group.all_reduce(x, op=op)
                     np.testing.assert_array_equal(x, np.full(7, expected, name))
+            for name in ("int8", "uint16", "int32", "uint64"):
+                for op, expected in (("band", 4), ("bor", 7), ("bxor", 3)):
+                    x = np.full(7, 5 + group.rank, name)
+                    group.all_reduce(x, op=op)
+                    np.testing.assert_array_equal(x, np.full(7, expected, name))
+            for op in ("band", "bor", "bxor"):
+                self.assert_invalid(op.upper() + " needs integers or bools", group.all_reduce,
+                                    np.zeros(3), op=op)
             large = np.array([2**63 + group.rank, 2**64 - 1], np.uint64)
             group.all_reduce(large, op="max")
             self.assertEqual(large.tolist(), [2**63 + 1, 2**64 - 1])
@@ -56,7 +64,9 @@ class Dtypes(RanksTest):
     def test_bools_are_any_or_all(self):
         def body(group):
             for op, expected in (("sum", [False, True, True]), ("max", [False, True, True]),
-                                 ("prod", [False, False, True]), ("min", [False, False, True])):
+                                 ("prod", [False, False, True]), ("min", [False, False, True]),
+                                 ("band", [False, False, True]), ("bor", [False, True, True]),
+                                 ("bxor", [False, True, False])):
                 x = np.array([False, group.rank == 1, True])
                 self.assertIs(group.all_reduce(x, op=op), x)
                 self.assertEqual((x.dtype, x.tolist()), (np.dtype(bool), expected))

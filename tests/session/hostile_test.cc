@@ -236,7 +236,7 @@ class Storm {
     Request request{};
     request.collective = static_cast<uint8_t>(random_() % (kCollectives + 1));
     request.dtype = static_cast<uint8_t>(random_() % 9);
-    request.op = static_cast<uint8_t>(random_() % 6);
+    request.op = static_cast<uint8_t>(random_() % (kOps + 1));
     request.flags = static_cast<uint8_t>(random_() % 4 == 0 ? random_() : 0);
     request.root = static_cast<uint32_t>(random_() % 5);
     request.count = random_() >> (random_() % 64);

@@ -59,8 +59,8 @@ TEST_F(RequestTest, RefusesUnknownNumbers) {
   request.dtype = kDtypes;
   expect_refused(request, "dtype 13");
   request = all_reduce_request();
-  request.op = 5;
-  expect_refused(request, "op 5");
+  request.op = kOps;
+  expect_refused(request, "op 9");
   for (const uint8_t collective : {kCollectives, 63, 65, 200, 255}) {
     request = all_reduce_request();
     request.collective = collective;
@@ -119,6 +119,28 @@ TEST_F(RequestTest, RefusesMeanOfIntegers) {
   }
   request.dtype = TUTTI_BF16;
   EXPECT_TRUE(ask(request).invalid.ok());
+}
+
+TEST_F(RequestTest, RefusesOpsThatAreNotForTheDtype) {
+  Request request = all_reduce_request();
+  request.op = TUTTI_PREMUL_SUM;
+  for (const auto dtype : {TUTTI_I8, TUTTI_U64, TUTTI_BOOL}) {
+    request.dtype = static_cast<uint8_t>(dtype);
+    expect_refused(request, "PREMUL_SUM needs a floating-point dtype; multiply and use SUM");
+  }
+  const std::map<tutti_op, std::string> bitwise = {
+      {TUTTI_BAND, "BAND"}, {TUTTI_BOR, "BOR"}, {TUTTI_BXOR, "BXOR"}};
+  for (const auto& [op, name] : bitwise) {
+    request.op = static_cast<uint8_t>(op);
+    for (const auto dtype : {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16}) {
+      request.dtype = static_cast<uint8_t>(dtype);
+      expect_refused(request, name + " needs integers or bools");
+    }
+    for (const auto dtype : {TUTTI_I8, TUTTI_U64, TUTTI_BOOL}) {
+      request.dtype = static_cast<uint8_t>(dtype);
+      EXPECT_TRUE(ask(request).invalid.ok()) << name << " " << dtype;
+    }
+  }
 }
 
 TEST_F(RequestTest, RefusesStrategiesThatAreNone) {

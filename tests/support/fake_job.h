@@ -30,6 +30,11 @@ using Contributions = std::map<uint32_t, Contribution>;  // By rank in the group
 
 template <class T>
 T combine(Op op, T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    if (op == Op::band) return static_cast<T>(a & b);
+    if (op == Op::bor) return static_cast<T>(a | b);
+    if (op == Op::bxor) return static_cast<T>(a ^ b);
+  }
   switch (op) {
     case Op::min:
       return std::min(a, b);
@@ -44,7 +49,7 @@ T combine(Op op, T a, T b) {
 
 // The op that computes `op` on elements of the dtype: SUM of bools is MAX, PROD is MIN.
 inline Op op_on(Dtype dtype, Op op) {
-  if (dtype != Dtype::boolean || op == Op::min) return op;
+  if (dtype != Dtype::boolean || (op != Op::sum && op != Op::prod)) return op;
   return op == Op::prod ? Op::min : Op::max;
 }
 

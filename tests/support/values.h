@@ -118,8 +118,10 @@ inline double get(const Bytes& tensor, Dtype dtype, size_t index) {
   return NAN;
 }
 
-// What rank `rank` holds at `index`: 0..3, or 1..2 for products.
+// What rank `rank` holds at `index`: 0..3, or 1..2 for products. Bitwise, 0 or a number that all
+// ranks share, so that the same results say which bools are true.
 inline double contribution(Op op, int rank, size_t index) {
+  if (is_bitwise(op)) return static_cast<double>((index * 37 >> rank % 6 & 1) * (1 + index % 100));
   const size_t mixed = index * 7 + static_cast<size_t>(rank) * 5 + index / 11;
   return op == Op::prod ? 1 + static_cast<double>(mixed % 16 == 0) : static_cast<double>(mixed % 4);
 }
@@ -127,11 +129,16 @@ inline double contribution(Op op, int rank, size_t index) {
 inline double combined(Op op, double a, double b) {
   if (op == Op::min) return std::min(a, b);
   if (op == Op::max) return std::max(a, b);
+  const auto x = static_cast<uint64_t>(a);
+  const auto y = static_cast<uint64_t>(b);
+  if (op == Op::band) return static_cast<double>(x & y);
+  if (op == Op::bor) return static_cast<double>(x | y);
+  if (op == Op::bxor) return static_cast<double>(x ^ y);
   return op == Op::prod ? a * b : a + b;
 }
 
-// How the dtype holds a result: f32 rounds a mean, and of truths sum, max, prod and min say whether
-// theirs of small numbers is 0.
+// How the dtype holds a result: f32 rounds a mean, and of truths every reduction says whether that
+// of small numbers is 0.
 inline double held(Dtype dtype, double value) {
   if (dtype == Dtype::boolean) return value != 0;
   return dtype == Dtype::f32 ? static_cast<float>(value) : value;

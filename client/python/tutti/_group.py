@@ -201,8 +201,13 @@ class Group:
 
     Parameters of the collectives:
 
-    op: "sum", "mean" (floats only), "min", "max" or "prod". Of bools, "sum" and "max" are true
-    where any is, "prod" and "min" where all are. Integers wrap around.
+    op: "sum", "min", "max" or "prod"; of floats also "mean" and "premul_sum"; of integers and
+    bools also the bitwise "band", "bor" and "bxor". Of bools, "sum", "max" and "bor" are true where
+    any is, "prod", "min" and "band" where all are, "bxor" where an odd number is. Integers wrap
+    around.
+
+    factor: the number by which "premul_sum" multiplies this rank's input before the sum; ranks may
+    give different ones. The input changes only if the call is in place. None: 1.
 
     strategy: "ring", "tree:K", "centralized", "auto", or a pair of them for the phases within and
     between hosts. None: the job's strategy.
@@ -270,30 +275,32 @@ class Group:
         return numpy.asarray(_Block(self._handle, bytes_)).view(dtype).reshape(shape)
 
     def all_reduce(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-                   dtype=None):
+                   dtype=None, factor=None):
         """Reduces x over all ranks and returns the result, on every rank, in `out`, which has the
         shape and dtype of x, or in x itself if `out` is None."""
         source, target = self._sides(x, out, dtype)
         return self._run("all_reduce", (source.address, target.address, source.count,
                                         DTYPES[source.dtype], _tensor.op_number(op)),
-                         source, target, strategy, timeout, blocking)
+                         source, target, strategy, timeout, blocking,
+                         factor=_tensor.factor_of(op, factor))
 
     def all_reduce_many(self, xs, op="sum", strategy=None, outs=None, timeout=None, blocking=True,
-                        dtype=None):
+                        dtype=None, factor=None):
         """Reduces each array of the list xs over all ranks, into the arrays of the list `outs`,
         or in place if it is None; returns the list of results. Thousands of small arrays cost
         little more than a large one. All ranks list arrays of the same sizes and dtypes in the
         same order; dtypes may be mixed."""
+        factor = _tensor.factor_of(op, factor)
         sides = [self._sides(x, out, dtype) for x, out in _many.pair_up(xs, outs)]
         works = [self._start("all_reduce_many", _many.arguments(name, pairs, op), pairs,
                              lambda pairs=pairs: [target.write_back() for _, target in pairs],
-                             strategy, timeout)
+                             strategy, timeout, factor)
                  for name, pairs in _many.by_dtype(sides).items()]
         work = _many.Works(works, [target.x for _, target in sides])
         return work.wait() if blocking else work
 
     def reduce(self, x, root=0, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-               dtype=None):
+               dtype=None, factor=None):
         """Reduces x over all ranks and returns the result on rank `root`, in `out` or in x
         itself. The other ranks' x is only read, and they get None."""
         root = _whole(root, "root")
@@ -304,7 +311,8 @@ class Group:
         return self._run("reduce", (source.address, target.address if target else None,
                                     source.count, DTYPES[source.dtype],
                                     _tensor.op_number(op), root),
-                         source, target, strategy, timeout, blocking)
+                         source, target, strategy, timeout, blocking,
+                         factor=_tensor.factor_of(op, factor))
 
     def broadcast(self, x, root=0, strategy=None, timeout=None, blocking=True, dtype=None):
         """Copies x of rank `root` to every other rank's x; returns x. The root's x is only read."""
@@ -327,7 +335,7 @@ class Group:
                          source, target, strategy, timeout, blocking)
 
     def reduce_scatter(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-                       dtype=None):
+                       dtype=None, factor=None):
         """Reduces x over all ranks, cuts the result along the first axis, and returns this
         rank's part: of shape (n / world_size, ...) for x of shape (n, ...); in `out` or in a new
         array. n must be a multiple of world_size."""
@@ -336,7 +344,8 @@ class Group:
         target = self._result(source, out, shape, "reduce_scatter's out")
         return self._run("reduce_scatter", (source.address, target.address, target.count,
                                             DTYPES[source.dtype], _tensor.op_number(op)),
-                         source, target, strategy, timeout, blocking)
+                         source, target, strategy, timeout, blocking,
+                         factor=_tensor.factor_of(op, factor))
 
     def gather(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None):
         """Concatenates x of all ranks along the first axis, by rank, and returns the result on
@@ -408,7 +417,8 @@ class Group:
         target = Tensor(source.new(shape) if out is None else out, source.dtype, writable=True)
         return target.fits(shape, source.dtype, what)
 
-    def _run(self, verb, arguments, source, target, strategy, timeout, blocking, write_back=True):
+    def _run(self, verb, arguments, source, target, strategy, timeout, blocking, write_back=True,
+             factor=1.0):
         def finish():
             if target is None:
                 return None
@@ -416,13 +426,14 @@ class Group:
                 target.write_back()
             return target.x
 
-        work = self._start(verb, arguments, (source, target), finish, strategy, timeout)
+        work = self._start(verb, arguments, (source, target), finish, strategy, timeout,
+                           factor)
         return work.wait() if blocking else work
 
-    def _start(self, verb, arguments, tensors, finish, strategy, timeout):
+    def _start(self, verb, arguments, tensors, finish, strategy, timeout, factor):
         """The Work of a call of `tutti_<verb>`; `finish` gives its result once it has ended."""
         options = Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
-                          _milliseconds(timeout, 0))
+                          _milliseconds(timeout, 0), factor)
         handle = _new_handle(getattr(library, "tutti_" + verb), self._handle.pointer, *arguments,
                              ctypes.byref(options))
         return Work(handle, tensors, finish)

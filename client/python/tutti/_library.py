@@ -4,7 +4,7 @@ import ctypes
 import ctypes.util
 import os
 import pathlib
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_void_p
 
 from tutti._error import Error
 
@@ -21,7 +21,8 @@ class JoinOptions(ctypes.Structure):
 
 
 class Options(ctypes.Structure):
-    _fields_ = [("size", c_size_t), ("strategy", c_char_p), ("timeout_ms", c_int32)]
+    _fields_ = [("size", c_size_t), ("strategy", c_char_p), ("timeout_ms", c_int32),
+                ("factor", c_double)]
 
 
 _WORK = POINTER(c_void_p)

@@ -1,12 +1,15 @@
 """Arguments of collectives: arrays as contiguous memory with a dtype, ops and strategies."""
 
+import numbers
+
 import numpy
 
 from tutti import _dlpack
 from tutti._dtype import LONG, SIZES, dtype_name, numpy_dtype
 from tutti._error import invalid
 
-OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4}
+OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7,
+       "premul_sum": 8}
 
 
 def op_number(op):
@@ -14,6 +17,17 @@ def op_number(op):
     if not isinstance(op, str) or op not in OPS:
         raise invalid(f"op {op!r} is none of {', '.join(OPS)}")
     return OPS[op]
+
+
+def factor_of(op, factor):
+    """The factor for C, 1 for None; raises if the op has none."""
+    if factor is None:
+        return 1.0
+    if op != "premul_sum":
+        raise invalid(f"factor= is for op=\"premul_sum\", not for op {op!r}")
+    if not isinstance(factor, numbers.Real):
+        raise invalid(f"factor {factor!r} is no real number; convert it with float()")
+    return float(factor)
 
 
 def strategy_text(strategy):
