@@ -25,4 +25,5 @@ struct tutti_work {
   std::shared_ptr<tutti::client::Completer> completer;  // Of the group.
   // An eventfd that tutti_work_fd() made. The completer writes to it, perhaps after the handle.
   std::shared_ptr<const tutti::Fd> ended;
+  std::mutex ended_mutex{};  // Guards `ended`.
 };

@@ -266,6 +266,7 @@ tutti_code tutti_work_notify(tutti_work* work, void (*done)(void* argument), voi
 
 int tutti_work_fd(tutti_work* work) {
   if (work == nullptr) return invalid("the work is NULL"), -1;
+  const std::lock_guard lock(work->ended_mutex);
   const tutti_code code = guarded([work] {
     if (work->ended != nullptr) return TUTTI_OK;
     auto ended = std::make_shared<const tutti::Fd>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

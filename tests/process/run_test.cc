@@ -341,10 +341,10 @@ TEST_F(CliRun, BenchMeasuresAndVerifies) {
       "bench --hosts 2 --per-host 2 --op all --strategy ring,centralized+tree:2 --min 64K --max "
       "64K --iters 3 --json");
   EXPECT_EQ(run.code, 0) << run.err;
-  EXPECT_EQ(occurrences(run.out, "\"wrong\":0,"), 12u) << run.out;
-  EXPECT_EQ(occurrences(run.out, "\"strategy\":\"centralized,tree:2\""), 6u) << run.out;
-  EXPECT_EQ(occurrences(run.out, "\"transport\":\"tcp\",\"hosts\":2,\"per_host\":2"), 12u);
-  EXPECT_EQ(occurrences(run.out, "\"bytes\":65536,"), 10u) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"wrong\":0,"), 18u) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"strategy\":\"centralized,tree:2\""), 9u) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"transport\":\"tcp\",\"hosts\":2,\"per_host\":2"), 18u);
+  EXPECT_EQ(occurrences(run.out, "\"bytes\":65536,"), 16u) << run.out;
 }
 
 TEST_F(CliRun, BenchForPeople) {

@@ -20,7 +20,8 @@ _DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16:
 _U8 = 5
 _REDUCE_OPS = {dist.ReduceOp.SUM: 0, dist.ReduceOp.AVG: 1, dist.ReduceOp.MIN: 2,
                dist.ReduceOp.MAX: 3, dist.ReduceOp.PRODUCT: 4, dist.ReduceOp.BAND: 5,
-               dist.ReduceOp.BOR: 6, dist.ReduceOp.BXOR: 7}
+               dist.ReduceOp.BOR: 6, dist.ReduceOp.BXOR: 7, dist.ReduceOp.PREMUL_SUM: 8}
+_PREMUL_SUM = 8
 
 
 def _invalid(message):
@@ -37,7 +38,6 @@ class TuttiBackend(_Base):
         self._options = options
         self._completer = Completer()
         self._sequence = 0
-        self._subgroups = 0
 
     # ---- What it is ----
 
@@ -68,27 +68,43 @@ class TuttiBackend(_Base):
     # ---- Collectives ----
 
     def allreduce(self, tensors, opts):
-        return self._all("allreduce", tensors, opts, self._all_reduce)
+        run = self._run(opts)
+        for tensor in tensors:
+            flat = run.in_place(tensor)
+            run.call("all_reduce", flat.data_ptr(), flat.data_ptr(), flat.numel(), _dtype_of(flat),
+                     run.op(opts.reduceOp))
+        return run.work(tensors)
 
     def allreduce_coalesced(self, tensors, opts):
-        return self._all("allreduce", tensors, opts, self._all_reduce_many)
+        run = self._run(opts)
+        by_dtype = defaultdict(list)
+        for tensor in tensors:
+            by_dtype[_dtype_of(tensor)].append(run.in_place(tensor))
+        for dtype, flats in by_dtype.items():
+            addresses = (ctypes.c_void_p * len(flats))(*[flat.data_ptr() for flat in flats])
+            counts = (ctypes.c_size_t * len(flats))(*[flat.numel() for flat in flats])
+            run.call("all_reduce_many", addresses, addresses, counts, len(flats), dtype,
+                     run.op(opts.reduceOp))
+        return run.work(tensors)
 
     def reduce(self, tensors, opts):
-        def start(call, flat, dtype):
+        run = self._run(opts)
+        for tensor in tensors:
+            flat = run.in_place(tensor)
             out = flat.data_ptr() if self.rank() == opts.rootRank else None
-            call("reduce", flat.data_ptr(), out, flat.numel(), dtype, self._op(opts.reduceOp, flat),
-                 opts.rootRank)
-
-        return self._all("reduce", tensors, opts, start)
+            run.call("reduce", flat.data_ptr(), out, flat.numel(), _dtype_of(flat),
+                     run.op(opts.reduceOp), opts.rootRank)
+        return run.work(tensors)
 
     def broadcast(self, tensors, opts):
-        def start(call, flat, _):
-            call("broadcast", flat.data_ptr(), *_bytes_of(flat), opts.rootRank)
-
-        return self._all("broadcast", tensors, opts, start)
+        run = self._run(opts)
+        for tensor in tensors:
+            flat = run.in_place(tensor)
+            run.call("broadcast", flat.data_ptr(), *_bytes_of(flat), opts.rootRank)
+        return run.work(tensors)
 
     def allgather(self, outputs, inputs, opts):
-        run = self._run("allgather", opts)
+        run = self._run(opts)
         for output, source in zip(outputs, inputs):
             flat = run.joined(output, source, self.size())
             run.call("all_gather", *run.sides(source, flat), *_bytes_of(source))
@@ -98,14 +114,14 @@ class TuttiBackend(_Base):
         return self.all_gather_single_coalesced([output], [source], opts)
 
     def all_gather_single_coalesced(self, outputs, inputs, opts):
-        run = self._run("all_gather_single", opts)
+        run = self._run(opts)
         for output, source in zip(outputs, inputs):
             _check_size(output, source.numel() * self.size(), "the output of all_gather")
             run.call("all_gather", *run.sides(source, output), *_bytes_of(source))
         return run.work(outputs)
 
     def gather(self, outputs, inputs, opts):
-        run = self._run("gather", opts)
+        run = self._run(opts)
         for i, source in enumerate(inputs):
             at_root = self.rank() == opts.rootRank
             flat = run.joined(outputs[i], source, self.size()) if at_root else None
@@ -113,7 +129,7 @@ class TuttiBackend(_Base):
         return run.work([t for output in outputs for t in output])
 
     def scatter(self, outputs, inputs, opts):
-        run = self._run("scatter", opts)
+        run = self._run(opts)
         for i, output in enumerate(outputs):
             at_root = self.rank() == opts.rootRank
             flat = _concatenated(inputs[i], output, self.size()) if at_root else None
@@ -129,16 +145,16 @@ class TuttiBackend(_Base):
         return self.reduce_scatter_single_coalesced([output], [source], opts)
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
-        run = self._run("reduce_scatter", opts)
+        run = self._run(opts)
         for output, source in zip(outputs, inputs):
             _check_size(source, output.numel() * self.size(), "the input of reduce_scatter")
             dtype = _dtype_of(output)
             run.call("reduce_scatter", *run.sides(source, output), output.numel(), dtype,
-                     self._op(opts.reduceOp, output))
+                     run.op(opts.reduceOp))
         return run.work(outputs)
 
     def alltoall(self, outputs, inputs, opts):
-        run = self._run("alltoall", opts)
+        run = self._run(opts)
         source = _concatenated(inputs, inputs[0], self.size())
         flat = run.joined(outputs, inputs[0], self.size())
         run.call("all_to_all", *run.sides(source, flat), *_bytes_of(inputs[0]))
@@ -149,13 +165,13 @@ class TuttiBackend(_Base):
             if len(set(splits)) > 1:
                 raise BackendError("UNIMPLEMENTED", "all_to_all_single takes no uneven splits yet")
         _check_size(output, source.numel(), "the output of all_to_all_single")
-        run = self._run("all_to_all_single", opts)
+        run = self._run(opts)
         count, dtype = _bytes_of(source)
         run.call("all_to_all", *run.sides(source, output), count // self.size(), dtype)
         return run.work([output])
 
     def barrier(self, opts):
-        run = self._run("barrier", opts)
+        run = self._run(opts)
         run.call("barrier")
         return run.work([])
 
@@ -180,45 +196,9 @@ class TuttiBackend(_Base):
 
     # ---- Inside ----
 
-    def _run(self, verb, opts):
+    def _run(self, opts):
         self._sequence += 1
         return _Run(self, opts)
-
-    def _all(self, verb, tensors, opts, start):
-        """An operation on each tensor, in place."""
-        run = self._run(verb, opts)
-        if start == self._all_reduce_many:
-            start(run, tensors, opts)
-            return run.work(tensors)
-        for tensor in tensors:
-            flat = run.in_place(tensor)
-            if start == self._all_reduce:
-                start(run.call, flat, opts)
-            else:
-                start(run.call, flat, _DTYPES.get(flat.dtype))
-        return run.work(tensors)
-
-    def _all_reduce(self, call, flat, opts):
-        call("all_reduce", flat.data_ptr(), flat.data_ptr(), flat.numel(), _dtype_of(flat),
-             self._op(opts.reduceOp, flat))
-
-    def _all_reduce_many(self, run, tensors, opts):
-        by_dtype = defaultdict(list)
-        for tensor in tensors:
-            by_dtype[_dtype_of(tensor)].append(run.in_place(tensor))
-        for dtype, flats in by_dtype.items():
-            addresses = (ctypes.c_void_p * len(flats))(*[flat.data_ptr() for flat in flats])
-            counts = (ctypes.c_size_t * len(flats))(*[flat.numel() for flat in flats])
-            run.call("all_reduce_many", addresses, addresses, counts, len(flats), dtype,
-                     self._op(opts.reduceOp, flats[0]))
-
-    @staticmethod
-    def _op(reduce_op, tensor):
-        op = getattr(reduce_op, "op", reduce_op)
-        if op not in _REDUCE_OPS:
-            raise _invalid(f"{op} is not supported; use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR or "
-                           "BXOR")
-        return _REDUCE_OPS[op]
 
 
 class _Run:
@@ -231,7 +211,7 @@ class _Run:
         if seconds < 0:
             seconds = backend._options._timeout.total_seconds()
         self._options = Options(ctypes.sizeof(Options), None,
-                                min(max(1, round(seconds * 1000)), 2**31 - 1))
+                                min(max(1, round(seconds * 1000)), 2**31 - 1), 1.0)
         self._asynchronous = opts.asyncOp
         self._handles = []
         self._keep = []
@@ -245,6 +225,16 @@ class _Run:
                        ctypes.byref(work) if self._asynchronous else None))
         if self._asynchronous:
             self._handles.append(Handle(work))
+
+    def op(self, reduce_op):
+        """The number of the reduction."""
+        number = _REDUCE_OPS.get(getattr(reduce_op, "op", reduce_op))
+        if number is None:
+            raise _invalid(f"{reduce_op} is not supported; use SUM, AVG, MIN, MAX, PRODUCT, BAND, "
+                           "BOR, BXOR or PREMUL_SUM")
+        if number == _PREMUL_SUM:
+            self._options.factor = float(reduce_op.factor)
+        return number
 
     def in_place(self, tensor):
         """Contiguous memory with the tensor's elements, written back if it is a copy."""
@@ -329,9 +319,6 @@ def _concatenated(parts, like, count):
 
 
 # ---- Process groups ----
-
-_jobs = {}  # The Group of the job, by the id of the store's default process group.
-
 
 def create(opts, backend_options):
     """The backend of a new process group; called by torch.distributed."""

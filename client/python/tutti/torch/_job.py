@@ -68,10 +68,17 @@ def _agent(store, rank, hosts, job):
         coordinator = None
         if leader != 0:
             coordinator = store.get("tutti/agent0").decode().split(" ")[1]
-        agent = PrivateAgent(store, mine["host"].split("/")[0], coordinator, job["token"],
+        agent = PrivateAgent(store, _host_name(names, leader), coordinator, job["token"],
                              several=len(set(names)) > 1)
         store.set(f"tutti/agent{leader}", f"{agent.socket} {agent.address}")
     return store.get(f"tutti/agent{leader}").decode().split(" ")[0], job["token"]
+
+
+def _host_name(hosts, leader):
+    """The name of the leader's host in rosters and messages: its hostname, made unique."""
+    name = hosts[leader].split("/")[0]
+    namesakes = {host for host in hosts if host.split("/")[0] == name}
+    return name if len(namesakes) == 1 else f"{name}-{leader}"
 
 
 class PrivateAgent:

@@ -1,0 +1,70 @@
+"""Runs the bodies of bodies.py as the ranks of a torch.distributed job, as torchrun does."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+_HERE = pathlib.Path(__file__).parent
+_SECONDS = 180
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Ranks:
+    """The processes of one run, each with the standard error of its own."""
+
+    def __init__(self, body, size, backend):
+        self._logs = [tempfile.TemporaryFile(mode="w+") for _ in range(size)]
+        port = str(free_port())
+        self.processes = []
+        for rank, log in enumerate(self._logs):
+            environment = os.environ | {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size),
+                "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                "OMP_NUM_THREADS": "1", "TUTTI_SOCKET": "/nonexistent/tuttid.sock"}
+            self.processes.append(subprocess.Popen(
+                [sys.executable, str(_HERE / "bodies.py"), body, backend], env=environment,
+                stdout=subprocess.PIPE, stderr=log, text=True))
+
+    def results(self):
+        """What each body returned; raises with the standard errors where one failed."""
+        results = []
+        for rank, process in enumerate(self.processes):
+            out, _ = process.communicate(timeout=_SECONDS)
+            killed = process.returncode == -signal.SIGKILL
+            if process.returncode != 0 and not killed:
+                raise AssertionError(f"rank {rank} ended with {process.returncode}:\n{self.log(rank)}")
+            results.append(None if killed else json.loads(out.splitlines()[-1]))
+        return results
+
+    def log(self, rank):
+        self._logs[rank].seek(0)
+        return self._logs[rank].read()
+
+    def end(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            process.stdout.close()
+        for log in self._logs:
+            log.close()
+
+
+class RanksTest(unittest.TestCase):
+    """A test whose bodies run in processes of their own."""
+
+    def run_ranks(self, body, size=2, backend="tutti"):
+        ranks = Ranks(body, size, backend)
+        self.addCleanup(ranks.end)
+        return ranks.results()
