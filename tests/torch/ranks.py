@@ -43,7 +43,8 @@ class Ranks:
             out, _ = process.communicate(timeout=_SECONDS)
             killed = process.returncode == -signal.SIGKILL
             if process.returncode != 0 and not killed:
-                raise AssertionError(f"rank {rank} ended with {process.returncode}:\n{self.log(rank)}")
+                raise AssertionError(f"rank {rank} ended with {process.returncode}:\n"
+                                     + self.log(rank))
             results.append(None if killed else json.loads(out.splitlines()[-1]))
         return results
 
