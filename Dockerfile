@@ -5,7 +5,8 @@
 FROM debian:12 AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends \
       build-essential cmake ninja-build pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler \
-      protobuf-compiler-grpc libspdlog-dev libcli11-dev libssl-dev && rm -rf /var/lib/apt/lists/*
+      protobuf-compiler-grpc libspdlog-dev libcli11-dev libssl-dev \
+      nlohmann-json3-dev && rm -rf /var/lib/apt/lists/*
 COPY . /src
 RUN cmake -S /src -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_TESTS=OFF \
       -DCMAKE_INSTALL_PREFIX=/usr/local && cmake --build /build && DESTDIR=/out cmake --install /build

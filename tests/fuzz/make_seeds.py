@@ -311,6 +311,24 @@ def agents():
     )
 
 
+def clusters():
+    write(
+        "distribute_slurm",
+        hosts="n[1-2],m5,o[3-4,6,7-9]",
+        padded="n[008-011]",
+        open="n[1",
+        tasks="3(x2),2,1",
+    )
+    write(
+        "distribute_tf_config",
+        chief='{"cluster":{"chief":["a:1"],"worker":["b:1","c:1"]},'
+        '"task":{"type":"worker","index":1},"rpc_layer":"grpc"}',
+        gaps='{"cluster":{"worker":{"0":"a:1","4":"e:1"}},"task":{"type":"worker","index":"0"}}',
+        session='{"session_master":"a:1","task":{"type":"evaluator","index":0}}',
+        cut='{"cluster":{"worker":',
+    )
+
+
 def main():
     settings()
     greetings()
@@ -324,6 +342,7 @@ def main():
     handshakes()
     messages()
     agents()
+    clusters()
 
 
 main()

@@ -81,6 +81,7 @@ inline const std::vector<Home> kHomes = {
     {"openssl/", {"daemon/transport/"}},
     {"spdlog/", {"daemon/group/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
+    {"nlohmann/", {"client/distribute/tf_config_resolver.cc", "tests/distribute/"}},
     {"gtest/", {"tests/"}},
     {"gmock/", {"tests/"}},
     {"benchmark/", {"tests/"}},
