@@ -118,7 +118,7 @@ TEST_F(TunerTest, RunsNothingOnlyToMeasureIt) {
 TEST_F(TunerTest, ASlowCurrentStrategyMakesNoPredictionLookBetter) {
   EXPECT_EQ(choose(), kRing);
   measure({{kRing, 1e6}});
-  EXPECT_EQ(operations_until(kCentral), -1);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(choose(), kRing);
 }
 
 TEST_F(TunerTest, SlowLinksChangeThePredictionAndWithItTheChoice) {
