@@ -180,6 +180,11 @@ def wrong():
     told = []
     for call in (
             lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(5)),
+            lambda: dist.all_gather_into_tensor(torch.empty(10, dtype=torch.float64),
+                                                torch.empty(5)),
+            lambda: dist.reduce_scatter_tensor(torch.empty(5, dtype=torch.float64),
+                                               torch.empty(10)),
+            lambda: dist.all_to_all_single(torch.empty(3, 2), torch.empty(3, 2)),
             lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), op=dist.ReduceOp.AVG),
             lambda: dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND),
             lambda: dist.all_reduce(torch.empty(2, dtype=torch.float8_e4m3fn))):

@@ -30,8 +30,12 @@ class Backend(RanksTest):
 
     def test_wrong_calls_are_refused_with_a_remedy(self):
         for told in self.run_ranks("wrong"):
-            self.assertEqual(len(told), 4)
-            for words, sentence in zip(("has 1 elements, but must have 10", "use SUM and divide",
+            self.assertEqual(len(told), 7)
+            for words, sentence in zip(("has 1 elements, but must have 10",
+                                        "is of torch.float32, but the output of torch.float64",
+                                        "is of torch.float32, but the output of torch.float64",
+                                        "cannot be cut into 2 along its first axis",
+                                        "use SUM and divide",
                                         "BAND needs integers or bools", "cannot be reduced"), told):
                 self.assertIn(words, str(sentence))
 
