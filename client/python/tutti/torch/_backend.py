@@ -167,8 +167,8 @@ class TuttiBackend(_Base):
         _check_size(output, source.numel(), "the output of all_to_all_single")
         for tensor in (source, output):
             if not tensor.dim() or tensor.shape[0] % self.size() != 0:
-                raise _invalid(f"all_to_all_single: a tensor of shape {list(tensor.shape)} cannot be "
-                               f"cut into {self.size()} along its first axis")
+                raise _invalid(f"all_to_all_single: shape {list(tensor.shape)} cannot be cut into "
+                               f"{self.size()} along its first axis")
         run = self._run(opts)
         count, dtype = _bytes_of(source)
         run.call("all_to_all", *run.sides(source, output), count // self.size(), dtype)
@@ -249,7 +249,7 @@ class _Run:
         return flat
 
     def sides(self, source, output):
-        """The addresses of both sides, of one dtype; those that are not contiguous are copied."""
+        """The addresses of both sides, which have one dtype; what is not contiguous is copied."""
         if source is not None and output is not None and source.dtype != output.dtype:
             raise _invalid(f"the input is of {source.dtype}, but the output of {output.dtype}")
         flat = None if source is None else _source_of(source)
