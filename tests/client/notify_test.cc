@@ -49,6 +49,7 @@ struct Told {
 
   static void tell(void* argument) {
     Told& told = *static_cast<Told*>(argument);
+    EXPECT_EQ(tutti_work_done(told.work), 1);
     const tutti_code code = tutti_work_wait(told.work, 0);
     told.value.set_value(code == TUTTI_OK ? told.result[1] : -static_cast<float>(code));
   }
@@ -60,7 +61,8 @@ TEST_F(NotifyTest, TheFunctionIsCalledWhenTheResultIsThere) {
   Told told{start(0, x), x.data(), {}};
   std::future<float> value = told.value.get_future();
   ASSERT_EQ(tutti_work_notify(told.work, Told::tell, &told), TUTTI_OK);
-  EXPECT_EQ(value.wait_for(std::chrono::milliseconds(0)), std::future_status::timeout);
+  // Enough for a thread that does not wait for the operation.
+  EXPECT_EQ(value.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   others(1, 1000);
   ASSERT_EQ(value.wait_for(kPatience), std::future_status::ready);
   EXPECT_EQ(value.get(), summed(1));
