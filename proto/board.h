@@ -82,14 +82,19 @@ inline constexpr uint8_t kRequestListed = 4;
 // all ranks: `root` is the code, and `count` bytes at in_offset are the message.
 inline constexpr uint8_t kRequestRefused = 8;
 
-// Most tensors in a list: what pack_layout() has bits for.
+// The blocks of the tensors have counts of their own (daemon/base/block_sizes.h): a uint64_t for
+// each block, at the offset that `count` has, in the rank's segment. `layout` is that of the
+// counts.
+inline constexpr uint8_t kRequestCounts = 16;
+
+// Most tensors in a list, and most blocks with counts: what pack_layout() has bits for.
 inline constexpr uint32_t kListedTensorsMax = (uint32_t{1} << 24) - 1;
 
 // Request::*_strategy: tutti_strategy_kind in the low 8 bits, arity in the upper 24.
 constexpr uint32_t pack_strategy(uint32_t kind, uint32_t arity) { return kind | arity << 8; }
 
-// Request::layout: the number of tensors in the upper 24 bits, a hash of their counts in the lower
-// 40.
+// Request::layout: the number of tensors or blocks in the upper 24 bits, a hash of their counts in
+// the lower 40.
 constexpr uint64_t pack_layout(uint64_t tensors, uint64_t hash) {
   return tensors << 40 | (hash & ((uint64_t{1} << 40) - 1));
 }
@@ -101,14 +106,14 @@ struct Request {
   uint8_t op;          // tutti_op.
   uint8_t flags;
   uint32_t root;             // Rank in the group; 0 where the collective has no root.
-  uint64_t count;            // Elements of one rank's input (reduce_scatter: of its output).
+  uint64_t count;            // Elements of one rank's tensor, or of one block. See also the flags.
   uint64_t in_offset;        // From the start of the segment; 0: the rank has no such side.
   uint64_t out_offset;       // May equal in_offset (in place).
   uint32_t timeout_ms;       // 0: the default of the worker.
   uint32_t local_strategy;   // pack_strategy(); 0: auto.
   uint32_t global_strategy;  //
   uint32_t records;          // See kRequestListed.
-  uint64_t layout;           // pack_layout() of a list of tensors; else 0.
+  uint64_t layout;           // pack_layout() of a list of tensors or of counts; else 0.
 };
 static_assert(sizeof(Request) == 56);
 static_assert(offsetof(Request, count) == 8 && offsetof(Request, timeout_ms) == 32);
@@ -189,9 +194,13 @@ struct BoardSubgroupRequest {
   alignas(64) std::atomic<uint32_t> state;  // SubgroupRequestState; a futex.
   uint32_t ranks;                           // Number of ranks in the list.
   uint64_t list_offset;                     // uint32_t[ranks], from the start of the segment.
-  uint32_t group;                           // The answer: the number of the group.
-  uint32_t area;                            // The answer: its area on this board.
-  BoardFailure failure;                     // The answer instead, where its code is not 0.
+  // Not 0: the list has two ranks, and the new group carries the messages that the first sends to
+  // the second as ranks of the group with this number + 1. There is one such group, however often
+  // it is requested.
+  uint64_t channel;
+  uint32_t group;        // The answer: the number of the group.
+  uint32_t area;         // The answer: its area on this board.
+  BoardFailure failure;  // The answer instead, where its code is not 0.
 };
 
 // One seat's totals over all groups, written by its rank alone.

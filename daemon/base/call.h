@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "daemon/base/signature.h"
 
@@ -14,8 +15,10 @@ struct Call {
   uint32_t group = 0;
   uint64_t number = 0;  // Counts the rank's calls of the group, from 0.
   Signature signature;
-  // The rank's input and output, of the sizes that the signature implies; nullptr: it has no such
-  // side, or count is 0.
+  // Of each block, where the blocks have counts of their own; else null.
+  std::shared_ptr<const std::vector<uint64_t>> counts;
+  // The rank's input and output, of the sizes that signature and counts imply; nullptr: it has no
+  // such side, or count is 0.
   std::byte* in = nullptr;
   std::byte* out = nullptr;
   uint32_t timeout_ms = 0;  // 0: the default.

@@ -7,12 +7,15 @@
 namespace tutti {
 namespace {
 
-std::string list_text(uint64_t layout) {
+std::string layout_text(const Signature& signature) {
   char hash[17];
   std::snprintf(hash, sizeof hash, "%llx",
-                static_cast<unsigned long long>(layout & pack_layout(0, ~uint64_t{0})));
-  return " of a list of " + std::to_string(tensors_of_layout(layout)) + " tensors (layout " + hash +
-         ")";
+                static_cast<unsigned long long>(signature.layout & pack_layout(0, ~uint64_t{0})));
+  const std::string what =
+      has_blocks(signature.collective)
+          ? " with counts"
+          : " of a list of " + std::to_string(tensors_of_layout(signature.layout)) + " tensors";
+  return what + " (layout " + hash + ")";
 }
 
 // One round of a 64-bit mixer (splitmix64): the same on every host.
@@ -31,6 +34,16 @@ uint64_t mix(uint64_t hash, const Strategies& strategies) {
 
 }  // namespace
 
+// FNV-1a over whole words.
+uint64_t layout_of(std::span<const uint64_t> counts) {
+  uint64_t hash = 14695981039346656037ull;
+  for (const uint64_t count : counts) {
+    hash = (hash ^ count) * 1099511628211ull;
+    hash ^= hash >> 32;
+  }
+  return pack_layout(counts.size(), hash);
+}
+
 std::string to_string(const Signature& signature) {
   std::string text(name_of(signature.collective));
   if (signature.collective == Collective::barrier) return text;
@@ -38,7 +51,7 @@ std::string to_string(const Signature& signature) {
   if (reduces(signature.collective)) text += " " + std::string(name_of(signature.op));
   if (has_root(signature.collective)) text += " root=" + std::to_string(signature.root);
   if (signature.strategies != Strategies{}) text += " strategy=" + to_string(signature.strategies);
-  if (signature.layout != 0) text += list_text(signature.layout);
+  if (signature.layout != 0) text += layout_text(signature);
   return text;
 }
 

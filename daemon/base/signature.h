@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ struct Signature {
   Collective collective = Collective::barrier;
   Dtype dtype = Dtype::f32;
   Op op = Op::sum;
-  uint64_t count = 0;
+  uint64_t count = 0;  // Of the largest block, where the blocks have counts of their own.
   uint32_t root = 0;
   Strategies strategies;
   uint64_t layout = 0;  // pack_layout() of proto/board.h.
@@ -24,8 +25,13 @@ struct Signature {
 // Bytes of a rank's tensor; 0 for a barrier.
 uint64_t bytes_of(const Signature& signature);
 
+// The layout of a list of tensors, or of blocks, with these counts. Counts that differ give layouts
+// that differ, except by chance or malice: memory safety must not depend on it.
+uint64_t layout_of(std::span<const uint64_t> counts);
+
 // "reduce f32[1000] sum root=2 strategy=ring", "all_reduce f32[1000] sum of a list of 12 tensors
-// (layout 5d0e)": the fields that the collective uses.
+// (layout 5d0e)", "all_gather f32[1000] with counts (layout 5d0e)": the fields that the collective
+// uses.
 std::string to_string(const Signature& signature);
 
 // The signature with all fields cleared that its collective does not use, so that they cannot

@@ -52,6 +52,19 @@ Status data_loss(std::string message, Culprit culprit) {
 }
 Status unauthenticated(std::string message) { return {Code::unauthenticated, std::move(message)}; }
 
+namespace {
+constexpr std::string_view kLeftDuring = " left during ";
+}
+
+Status rank_left(const std::string& rank, const std::string& what, Culprit culprit) {
+  return unavailable(rank + std::string(kLeftDuring) + what, std::move(culprit));
+}
+
+bool is_rank_left(const Status& status) {
+  return status.code() == Code::unavailable &&
+         status.message().find(kLeftDuring) != std::string::npos;
+}
+
 Status errno_status(std::string_view what) {
   const int error = errno;
   const Code code = error == EACCES || error == EPERM ? Code::permission_denied

@@ -80,6 +80,10 @@ Status internal_error(std::string message);
 Status unavailable(std::string message, Culprit culprit = {});
 Status data_loss(std::string message, Culprit culprit = {});
 Status unauthenticated(std::string message);
+// UNAVAILABLE because a rank left on purpose, during the operation that `what` names.
+Status rank_left(const std::string& rank, const std::string& what, Culprit culprit);
+// Whether the status is of rank_left(), by its message: codes and culprits are those of a death.
+bool is_rank_left(const Status& status);
 // The last errno as a Status: "cannot bind /run/x.sock: Address already in use".
 Status errno_status(std::string_view what);
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "daemon/base/blocks.h"
+#include "daemon/base/signature.h"
 #include "daemon/board/area.h"
 #include "daemon/board/sides.h"
 
@@ -24,9 +24,12 @@ uint64_t blocks_of_side(uint64_t count, Dtype dtype) {
 // Most requests name no strategy.
 bool is_strategy(uint32_t packed) { return packed == TUTTI_AUTO || unpacked(packed).ok(); }
 
+bool has_counts(const Request& request) { return (request.flags & kRequestCounts) != 0; }
+
 bool same_question(const Request& a, const Request& b) {
+  const bool same_count = has_counts(a) == has_counts(b) && (has_counts(a) || a.count == b.count);
   return a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         a.count == b.count && a.layout == b.layout && a.local_strategy == b.local_strategy &&
+         same_count && a.layout == b.layout && a.local_strategy == b.local_strategy &&
          a.global_strategy == b.global_strategy;
 }
 
@@ -51,17 +54,19 @@ bool add_listed(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& me
 
 bool add_plain(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& member,
                GroupPlace place) {
-  std::optional<SideBytes> sides = side_bytes(op.collective, op.dtype, op.count, op.root, place);
+  std::optional<SideBytes> sides =
+      has_blocks(op.collective) ? side_bytes(op.sizes, op.dtype, place.rank)
+                                : side_bytes(op.collective, op.dtype, op.count, op.root, place);
   if (!sides) return false;
   const uint64_t window = kWindowBlocks * kBoardBlockBytes;
   if (member.staged && has_blocks(op.collective)) return false;
-  if (member.staged) sides = {std::min(sides->in, window), std::min(sides->out, window)};
+  if (member.staged) sides = {std::min(sides->in, window), std::min(sides->out, window), 0};
   const uint64_t in = asked.request.in_offset;
   const uint64_t out = asked.request.out_offset;
   const size_t alignment = size_of(op.dtype);
   if (!is_aligned_in(asked.memory, in, sides->in, alignment) ||
       !is_aligned_in(asked.memory, out, sides->out, alignment) ||
-      !may_share(op.collective, in, out, *sides, place))
+      !may_share(op.collective, in, out, *sides))
     return false;
   member.in = sides->in != 0 ? asked.memory.base + in : nullptr;
   member.out = sides->out != 0 ? asked.memory.base + out : nullptr;
@@ -198,17 +203,13 @@ void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
   }
 }
 
-Blocks blocks_of(const MatchedOp& op) {
-  return {op.collective, op.root, static_cast<uint32_t>(op.members.size())};
-}
-
 // For collectives with blocks: a part of one of them.
 void run_share(MatchedOp& op, uint32_t share, uint32_t part, Kernel kernel) {
-  const Blocks blocks = blocks_of(op);
-  const StagedBlock range = staged_block(op.count, op.dtype, part);
+  const Blocks& blocks = op.sizes.blocks();
+  const StagedBlock range = staged_block(op.sizes.count(share), op.dtype, part);
   const size_t element = size_of(op.dtype);
-  const uint64_t in = (blocks.index_in_input(share) * op.count + range.first) * element;
-  const uint64_t out = (blocks.index_in_output(share) * op.count + range.first) * element;
+  const uint64_t in = (op.sizes.first_in_input(share) + range.first) * element;
+  const uint64_t out = (op.sizes.first_in_output(share) + range.first) * element;
   const RankRange senders = blocks.senders(share);
   const RankRange receivers = blocks.receivers(share);
   Pass pass(op);
@@ -217,6 +218,39 @@ void run_share(MatchedOp& op, uint32_t share, uint32_t part, Kernel kernel) {
   for (uint32_t rank = receivers.begin; rank < receivers.end; ++rank)
     pass.write(op.members[rank].out + out);
   pass.run(range.count, kernel);
+}
+
+// Copies the counts of the blocks. Another process may change them meanwhile; false, unless they
+// have the layout.
+bool read_counts(const MemberRequest& asked, const Blocks& blocks, MatchedOp& op) {
+  if (uint64_t{blocks.ranks} * blocks.ranks > kListedTensorsMax) return false;
+  const uint64_t bytes = uint64_t{blocks.count()} * sizeof(uint64_t);
+  if (!is_aligned_in(asked.memory, asked.request.count, bytes, sizeof(uint64_t))) return false;
+  const auto* counts = reinterpret_cast<const uint64_t*>(asked.memory.base + asked.request.count);
+  op.sizes.assign(blocks, {counts, blocks.count()});
+  if (layout_of(op.sizes.counts()) != asked.request.layout) return false;
+  op.count = op.sizes.largest();
+  uint64_t parts = 0;
+  for (const uint64_t count : op.sizes.counts()) {
+    parts += std::min(blocks_of_side(count, op.dtype), kBlockedCountMax);
+    op.part_ends.push_back(static_cast<uint32_t>(parts));
+    if (parts > INT32_MAX) return false;
+  }
+  op.blocks = static_cast<uint32_t>(parts);
+  return true;
+}
+
+// Reads the sizes of the tensors, and so the number of blocks to fold, from one member's request.
+bool read_count(const MemberRequest& asked, uint32_t ranks, MatchedOp& op) {
+  const Request& request = asked.request;
+  const Blocks blocks{op.collective, op.root, ranks};
+  op.part_ends.clear();
+  if (has_blocks(op.collective) && has_counts(request)) return read_counts(asked, blocks, op);
+  op.count = op.collective == Collective::barrier ? 0 : request.count;
+  op.sizes.assign(blocks, op.count);
+  const uint64_t shares = has_blocks(op.collective) ? blocks.count() : 1;
+  op.blocks = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype) * shares);
+  return true;
 }
 
 void choose_folds(uint32_t local, MatchedOp& op) {
@@ -239,6 +273,7 @@ bool can_fold(const Request& request, uint32_t ranks) {
   if (reduces(collective) && !applies_to(static_cast<Op>(request.op), dtype)) return false;
   const bool listed = (request.flags & kRequestListed) != 0;
   if (listed && collective != Collective::all_reduce) return false;
+  if (has_counts(request)) return has_blocks(collective) && !listed;
   uint64_t all = 0;
   const uint64_t shares = has_blocks(collective) ? Blocks{collective, 0, ranks}.count() : 1;
   return request.count <= kBlockedCountMax / std::max<uint64_t>(ranks, shares) &&
@@ -253,19 +288,17 @@ bool match(std::span<const MemberRequest> asked, MatchedOp& op) {
   op.dtype = static_cast<Dtype>(first.dtype);
   op.op = static_cast<Op>(first.op);
   op.root = first.root;
-  op.count = op.collective == Collective::barrier ? 0 : first.count;
   op.bytes = 0;
   op.listed = op.any_staged = op.anyone_waits = op.past_cache = false;
   op.disjoint = true;
   op.members.resize(ranks);
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    const Request& own = asked[rank].request;
-    if (!same_question(own, first) || !can_fold(own, ranks)) return false;
+  const auto agrees = [&](const MemberRequest& other) {
+    return same_question(other.request, first) && can_fold(other.request, ranks);
+  };
+  if (!std::ranges::all_of(asked, agrees) || !read_count(asked.front(), ranks, op)) return false;
+  for (uint32_t rank = 0; rank < ranks; ++rank)
     if (!add_part(asked[rank], op, {rank, ranks})) return false;
-  }
   choose_folds(first.local_strategy, op);
-  const uint64_t shares = has_blocks(op.collective) ? blocks_of(op).count() : 1;
-  op.blocks = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype) * shares);
   return true;
 }
 
@@ -279,8 +312,13 @@ Decision decide(const MatchedOp& op) {
 void run_block(MatchedOp& op, uint32_t block, Kernel kernel) {
   const PlainArithmetic plain;
   if (!has_blocks(op.collective)) return run_common(op, block, kernel);
-  const auto each = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype));
-  run_share(op, block / each, block % each, kernel);
+  if (op.part_ends.empty()) {
+    const auto each = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype));
+    return run_share(op, block / each, block % each, kernel);
+  }
+  const auto share = std::ranges::upper_bound(op.part_ends, block) - op.part_ends.begin();
+  const uint32_t first = share == 0 ? 0 : op.part_ends[static_cast<size_t>(share) - 1];
+  run_share(op, static_cast<uint32_t>(share), block - first, kernel);
 }
 
 StagedBlock staged_block(uint64_t count, Dtype dtype, uint32_t block) {

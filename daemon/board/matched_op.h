@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "daemon/base/block_sizes.h"
 #include "daemon/board/local_folds.h"
 #include "daemon/board/transitions.h"
 #include "daemon/kernel/kernel.h"
@@ -45,7 +46,12 @@ struct MatchedOp {
   Dtype dtype = Dtype::f32;
   Op op = Op::sum;
   uint32_t root = 0;
-  uint64_t count = 0;  // As in Request.
+  uint64_t count = 0;  // As in Signature.
+  // Of collectives with blocks: their sizes and, where they have counts of their own, the parts
+  // that are folded, as blocks of the board: those of block b of the tensors end before
+  // part_ends[b].
+  BlockSizes sizes{{}, 0};
+  std::vector<uint32_t> part_ends;
   uint32_t blocks = 0;
   uint64_t bytes = 0;  // Sum over all sides.
   bool listed = false;
@@ -57,6 +63,12 @@ struct MatchedOp {
   // The local strategy's folds of the ranks' contributions, a reduce's root first. Empty: one fold
   // in the order of the ranks.
   Folds folds;
+
+  // Afterwards match() needs no memory for operations with so many counts.
+  void reserve_counts(size_t counts) {
+    sizes.reserve(counts);
+    part_ends.reserve(counts);
+  }
 };
 
 // Whether ranks can fold the request, in a group of `ranks`. Else the worker decides, and refuses

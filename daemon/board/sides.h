@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "daemon/base/block_sizes.h"
 #include "proto/types.h"
 
 namespace tutti {
@@ -19,19 +20,21 @@ struct GroupPlace {
 struct SideBytes {
   uint64_t in = 0;
   uint64_t out = 0;
+  // Where the smaller side lies within the larger one when the call is in place: a rank's own block
+  // among the blocks of the other side; 0 where neither side has blocks.
+  uint64_t own_block = 0;
 };
 
 // `count`: elements, as in Request. nullopt: the sizes do not fit 64 bits.
 std::optional<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t count,
                                     uint32_t root, GroupPlace place);
+// Of a collective with blocks.
+std::optional<SideBytes> side_bytes(const BlockSizes& sizes, Dtype dtype, uint32_t rank);
 
 // Whether a call may be in place. An all_to_all may not: its input and output are disjoint.
 bool has_in_place(Collective collective);
-// Where the smaller side lies within the larger one when the call is in place, in bytes: a rank's
-// own block among the blocks of the other side; 0 where neither side has blocks.
-uint64_t in_place_offset(Collective collective, SideBytes bytes, GroupPlace place);
 
-// Whether the sides at these offsets are disjoint, or overlap as in_place_offset() says.
-bool may_share(Collective collective, uint64_t in, uint64_t out, SideBytes bytes, GroupPlace place);
+// Whether the sides at these offsets are disjoint, or overlap as SideBytes::own_block says.
+bool may_share(Collective collective, uint64_t in, uint64_t out, const SideBytes& bytes);
 
 }  // namespace tutti

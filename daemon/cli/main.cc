@@ -225,8 +225,12 @@ Command add_stop(CLI::App& app) {
   };
 }
 
+std::string version() {
+  return "tutti " TUTTI_VERSION " (protocol " + std::to_string(tutti::kProtocolVersion) + ")";
+}
+
 int print_version() {
-  std::printf("tutti %s (protocol %u)\n", TUTTI_VERSION, tutti::kProtocolVersion);
+  std::puts(version().c_str());
   return 0;
 }
 
@@ -250,6 +254,7 @@ int main(int argc, char** argv) {
   const CommandLine line = split_at_dashes(argc, argv);
   CLI::App app("tutti: collective communication through a daemon on every node", "tutti");
   app.require_subcommand(1);
+  app.set_version_flag("--version", version());
   std::vector<std::pair<std::string, Command>> commands = {
       {"run", add_run(app, line)},     {"bench", add_bench(app, line)}, {"status", add_status(app)},
       {"strategy", add_strategy(app)}, {"drain", add_drain(app)},       {"stop", add_stop(app)},

@@ -19,8 +19,9 @@ namespace {
 struct Run {
   explicit Run(Operation given)
       : operation(std::move(given)),
-        geometry(operation.execution->plan, operation.dtype, operation.count,
-                 operation.slice_bytes),
+        geometry(operation.execution->plan, operation.dtype, operation.count, operation.slice_bytes,
+                 operation.counts != nullptr ? std::span<const uint64_t>(*operation.counts)
+                                             : std::span<const uint64_t>()),
         tensor(operation.tensor) {}
 
   const Operation operation;

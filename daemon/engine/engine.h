@@ -15,8 +15,9 @@
 // (Operation::agreement), and a frame with another hash is never used. Frames that arrive before
 // the operation starts here are kept; frames of an ended operation are dropped. No host completes
 // before all have started and agree (schedule.h). To guarantee this, an operation without elements
-// sends all its frames, empty, while one with elements omits empty chunks. The empty messages of a
-// schedule are sent for the first slice only, and later slices wait for them as well.
+// sends all its frames, empty, while one with elements omits empty chunks, except for the first
+// slice of blocks with counts of their own. The empty messages of a schedule are sent for the first
+// slice only, and later slices wait for them as well.
 #pragma once
 
 #include <cstddef>
@@ -109,7 +110,9 @@ struct Operation {
   std::shared_ptr<const ExecutionPlan> execution;
   Dtype dtype = Dtype::f32;
   Op op = Op::sum;
-  uint64_t count = 0;
+  uint64_t count = 0;  // Of the largest block, where there are blocks.
+  // Where the blocks have counts of their own: of each block; else null.
+  std::shared_ptr<const std::vector<uint64_t>> counts;
   uint64_t slice_bytes = 0;                         // The same on all hosts.
   uint64_t agreement = 0;                           // Sent with every frame.
   std::shared_ptr<HostTensor> tensor;               // Null: the engine makes one of `local`.

@@ -21,7 +21,10 @@ std::byte* writable(const HostTensor::Source& place) { return const_cast<std::by
 
 SliceRun::SliceRun(const Operation& operation, const Geometry& geometry, HostTensor& tensor,
                    uint64_t slice)
-    : operation_(operation), tensor_(tensor), slice_(slice), empty_(geometry.is_empty()) {
+    : operation_(operation),
+      tensor_(tensor),
+      slice_(slice),
+      sends_empty_(geometry.is_empty() || (slice == 0 && geometry.sends_empty_blocks())) {
   const ExecutionPlan& execution = *operation.execution;
   for (int chunk = 0; chunk < geometry.chunks(); ++chunk) {
     const Range range = geometry.slice(chunk, slice);
@@ -39,7 +42,7 @@ void SliceRun::release_scratch(ScratchPool& scratch) {
 
 // Whether the step's message is neither sent nor awaited by any host.
 bool SliceRun::is_skipped(const Step& step) const {
-  return !is_empty_message(step) && ranges_[step.chunk].count == 0 && !empty_;
+  return !is_empty_message(step) && ranges_[step.chunk].count == 0 && !sends_empty_;
 }
 
 Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases,
@@ -148,7 +151,8 @@ Status SliceRun::combine(EngineParts& parts, const Step& step, const Operand& re
 
 Status SliceRun::finish(EngineParts& parts, const Step& step) {
   const Value from = values_[step.chunk];
-  if (empty_ || (from.dtype == operation_.dtype && divisor() == 1)) return {};
+  const bool is_empty = ranges_[step.chunk].count == 0;
+  if (is_empty || (from.dtype == operation_.dtype && divisor() == 1)) return {};
   Result<Value> to = allocate_value(parts, step.chunk, operation_.dtype);
   if (!to.ok()) return to.status();
   values_[step.chunk] = *to;

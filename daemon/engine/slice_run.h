@@ -82,7 +82,7 @@ class SliceRun {
   const Operation& operation_;
   HostTensor& tensor_;
   uint64_t slice_;
-  bool empty_;  // The operation has no elements.
+  bool sends_empty_;  // Chunks of this slice without elements are sent, too.
   size_t next_ = 0;
   bool copied_ = false;
   std::vector<Range> ranges_;  // By chunk.

@@ -119,15 +119,38 @@ void HostEpoch::submit(int job_rank, Call call) {
 Result<uint32_t> HostEpoch::subgroup(int rank, const std::vector<uint32_t>& ranks) {
   const Result<Members> members = subgroup_members(roster_.ranks.size(), rank, ranks);
   if (!members.ok()) return members.status();
-  if (subgroups_ + 1 >= kGroupsMax)
-    return resource_exhausted("sub-group: this epoch has " + std::to_string(kGroupsMax) +
-                              " groups already; make them once and keep them");
+  if (Status s = check_room_for_group(); !s.ok()) return s;
   std::map<int, uint32_t>& asked = subgroup_counts_[*members];
   const uint32_t nth = asked[rank]++;
   const bool fresh = std::ranges::all_of(
       asked, [&](const auto& other) { return other.first == rank || other.second <= nth; });
-  const uint32_t number = group_number(*members, nth);
-  if (Status made = member_.make_group(number, *members); !made.ok()) return made;
+  return make_group(group_number(*members, nth), *members, fresh);
+}
+
+Result<uint32_t> HostEpoch::channel(int rank, const std::vector<uint32_t>& ranks,
+                                    uint64_t channel) {
+  const Result<Members> members = subgroup_members(roster_.ranks.size(), rank, ranks);
+  if (!members.ok()) return members.status();
+  if (members->size() != 2)
+    return invalid_argument("messages are between two ranks, not " +
+                            std::to_string(members->size()));
+  const uint32_t number = channel_number(*members, channel);
+  const bool fresh = !channels_.contains(number);
+  if (Status s = check_room_for_group(); fresh && !s.ok()) return s;
+  channels_.insert(number);
+  return make_group(number, *members, fresh);
+}
+
+Status HostEpoch::check_room_for_group() const {
+  if (subgroups_ + 1 < kGroupsMax) return {};
+  return resource_exhausted("this epoch has " + std::to_string(kGroupsMax) +
+                            " groups already, of which each sub-group is one, and each pair of "
+                            "ranks of which one sends to the other; make sub-groups once and keep "
+                            "them");
+}
+
+Result<uint32_t> HostEpoch::make_group(uint32_t number, const Members& members, bool fresh) {
+  if (Status made = member_.make_group(number, members); !made.ok()) return made;
   subgroups_ += fresh;
   if (const Status status = data_.on_group_made(number); !status.ok()) member_.abort(status);
   run_actions();
@@ -249,10 +272,23 @@ void HostEpoch::perform(const Start& start) {
         internal_error("a rank's call of an operation is missing; the board of host " +
                        host(self_).name + " was overwritten"));
   if (let_ranks_fold(start)) return;
+  if (!have_equal_counts(calls_.at(start.key)))
+    return member_.on_finished(
+        start.key, internal_error("the ranks' counts differ though their layouts agree"));
   op_clock_.started({start.key.group, start.key.number}, Clock::now());
   if (leader_) ask_adviser(start);
   data_.on_started(start.key);
   parts_.engine.start(operation_of(start, calls_.at(start.key)));
+}
+
+// A layout is a hash: the tensors of one rank must not be used with the counts of another unless
+// those are the same.
+bool HostEpoch::have_equal_counts(const Calls& calls) const {
+  const auto& first = calls.begin()->second.counts;
+  return std::ranges::all_of(calls, [&](const auto& call) {
+    const auto& counts = call.second.counts;
+    return (counts == nullptr) == (first == nullptr) && (first == nullptr || *counts == *first);
+  });
 }
 
 // Hands an operation of ranks of this host alone to them. They complete their calls themselves.
@@ -283,6 +319,7 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   operation.dtype = signature.dtype;
   operation.op = signature.op;
   operation.count = signature.collective == Collective::barrier ? 0 : signature.count;
+  operation.counts = calls.begin()->second.counts;
   operation.slice_bytes = options_.slice_bytes;
   operation.agreement = start.agreement;
   for (const auto& [rank, call] : calls) {

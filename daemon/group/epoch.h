@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "daemon/group/adviser.h"
@@ -28,6 +29,7 @@ class HostEpoch final : public Epoch, public Links::Events {
     parts_.engine.resume(engine_key({group, number}));
   }
   Result<uint32_t> subgroup(int rank, const std::vector<uint32_t>& ranks) override;
+  Result<uint32_t> channel(int rank, const std::vector<uint32_t>& ranks, uint64_t channel) override;
   void leave(int rank, const Status& cause) override;
   void abort(const Status& cause) override;
   void set_strategy(const Strategies& strategies) override;
@@ -59,7 +61,12 @@ class HostEpoch final : public Epoch, public Links::Events {
   void handle_as_member(const Message& message);
   void set_alarm();
 
+  // ---- Groups ----
+  Status check_room_for_group() const;
+  Result<uint32_t> make_group(uint32_t number, const Members& members, bool fresh);
+
   // ---- Operations ----
+  bool have_equal_counts(const Calls& calls) const;
   bool let_ranks_fold(const Start& start);
   Operation operation_of(const Start& start, const Calls& calls);
   std::shared_ptr<const ExecutionPlan> execution(const Start& start);
@@ -92,7 +99,8 @@ class HostEpoch final : public Epoch, public Links::Events {
   std::map<Key, Calls> calls_;    // Not completed yet.
   // By members and job rank: how often the rank asked for such a group.
   std::map<std::vector<int>, std::map<int, uint32_t>> subgroup_counts_;
-  size_t subgroups_ = 0;
+  std::set<uint32_t> channels_;  // Groups that carry messages.
+  size_t subgroups_ = 0;         // Groups but that of the whole job.
   std::map<std::pair<uint32_t, Plan>, std::shared_ptr<const ExecutionPlan>> executions_;
   uint64_t received_bytes_ = 0;
 

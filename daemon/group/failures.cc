@@ -42,11 +42,10 @@ Status disagreement(const Roster& roster, const Members& members, uint64_t numbe
 
 Status absence(const Roster& roster, const RankGone& gone, const Signature& signature,
                uint64_t number) {
-  const bool left = gone.cause.ok();
-  const std::string what = left ? describe_rank(roster, gone.rank) + " left" : gone.cause.message();
-  return {left ? Code::unavailable : gone.cause.code(),
-          what + " during " + operation(signature, number) + "; join again to form a new group",
-          blame(roster, gone.rank)};
+  const std::string what = operation(signature, number) + "; join again to form a new group";
+  if (gone.cause.ok())
+    return rank_left(describe_rank(roster, gone.rank), what, blame(roster, gone.rank));
+  return {gone.cause.code(), gone.cause.message() + " during " + what, blame(roster, gone.rank)};
 }
 
 Status lateness(const Roster& roster, const Members& members, const Report& late,

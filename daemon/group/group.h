@@ -90,6 +90,11 @@ class Epoch {
   // one of them, and returns its number. The n-th request of each member for the same list returns
   // the same number. INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
   virtual Result<uint32_t> subgroup(int rank, const std::vector<uint32_t>& ranks) = 0;
+  // Makes the group of two ranks of the job that carries messages from the first to the second, for
+  // local rank `rank`, which is one of them, and returns its number. Groups of different `channel`
+  // are different; requests for the same one return the same number. As subgroup() otherwise.
+  virtual Result<uint32_t> channel(int rank, const std::vector<uint32_t>& ranks,
+                                   uint64_t channel) = 0;
   // A local rank died or, if `cause` is OK, left on purpose.
   virtual void leave(int rank, const Status& cause) = 0;
   virtual void abort(const Status& cause) = 0;

@@ -23,9 +23,10 @@ constexpr int kReadsMax = 16;  // In a row, before other events get their turn.
 
 // The Python package of the installed prefix, or of the source tree this was built in.
 std::string python_directory() {
-  const fs::path bin = program_directory();
-  for (const fs::path& path : {bin / TUTTI_PYTHON_FROM_BIN, fs::path(TUTTI_PYTHON_SOURCE)})
+  for (const char* folder : {TUTTI_PYTHON_INSTALLED, TUTTI_PYTHON_SOURCE}) {
+    const fs::path path = program_directory() / folder;
     if (fs::exists(path / "tutti" / "__init__.py")) return fs::weakly_canonical(path);
+  }
   return "";
 }
 

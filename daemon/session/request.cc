@@ -57,10 +57,39 @@ Status check_broadcast(const Request& request, SideBytes bytes) {
   return invalid_argument("the root of a broadcast has one buffer, not two");
 }
 
+// Copies the counts of the blocks, and checks that they are those of the signature.
+Status read_counts(const Request& request, GroupPlace place, const std::byte* base,
+                   uint64_t segment_bytes, Call& call) {
+  Signature& asked = call.signature;
+  const Blocks blocks{asked.collective, asked.root, place.size};
+  if (!has_blocks(asked.collective))
+    return invalid_argument(std::string(name_of(asked.collective)) + " has no counts");
+  if (uint64_t{place.size} * place.size > kListedTensorsMax)
+    return invalid_argument("a group of " + std::to_string(place.size) +
+                            " ranks is too large for counts");
+  const uint64_t bytes = uint64_t{blocks.count()} * sizeof(uint64_t);
+  if (!in_arena(request.count, bytes, segment_bytes) || request.count % sizeof(uint64_t) != 0)
+    return invalid_argument("the counts lie outside the segment");
+  const auto* counts = reinterpret_cast<const uint64_t*>(base + request.count);
+  call.counts = std::make_shared<const std::vector<uint64_t>>(counts, counts + blocks.count());
+  if (layout_of(*call.counts) != asked.layout)
+    return invalid_argument("the counts are not those of the layout");
+  asked.count = std::ranges::max(*call.counts);
+  return {};
+}
+
+std::optional<SideBytes> sides_of(const Call& call, GroupPlace place) {
+  const Signature& asked = call.signature;
+  if (call.counts == nullptr)
+    return side_bytes(asked.collective, asked.dtype, asked.count, asked.root, place);
+  return side_bytes(BlockSizes({asked.collective, asked.root, place.size}, *call.counts),
+                    asked.dtype, place.rank);
+}
+
 Status read_sides(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
                   Call& call) {
   const auto& [collective, dtype, op, count, root, strategies, layout] = call.signature;
-  std::optional<SideBytes> bytes = side_bytes(collective, dtype, count, root, place);
+  std::optional<SideBytes> bytes = sides_of(call, place);
   if (!bytes)
     return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
   if (call.ranks_only) return {};
@@ -68,13 +97,13 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
   if (call.window_bytes != 0) {
     if (has_blocks(collective))
       return invalid_argument("tensors of " + name + " do not pass through windows");
-    bytes = {std::min(bytes->in, call.window_bytes), std::min(bytes->out, call.window_bytes)};
+    bytes = {std::min(bytes->in, call.window_bytes), std::min(bytes->out, call.window_bytes), 0};
   }
   const uint64_t in = request.in_offset;
   const uint64_t out = request.out_offset;
   if (Status s = check_side("input", in, bytes->in, segment_bytes, dtype); !s.ok()) return s;
   if (Status s = check_side("output", out, bytes->out, segment_bytes, dtype); !s.ok()) return s;
-  if (!may_share(collective, in, out, *bytes, place))
+  if (!may_share(collective, in, out, *bytes))
     return invalid_argument("the input and the output of " + name +
                             " overlap in part; use separate buffers or the very same one");
   call.in = bytes->in == 0 ? nullptr : base + in;
@@ -110,6 +139,8 @@ Status read_fields(const Request& request, GroupPlace place, std::byte* base,
   asked.count = request.count;
   if (Status s = read_types(request, asked); !s.ok()) return s;
   if (Status s = read_root(request, place, asked); !s.ok()) return s;
+  if ((request.flags & kRequestCounts) != 0)
+    if (Status s = read_counts(request, place, base, segment_bytes, call); !s.ok()) return s;
   return read_sides(request, place, base, segment_bytes, call);
 }
 

@@ -1,5 +1,5 @@
 // Checks a trainer's request and turns it into a Call. Pure: it works on a copy of the request, and
-// reads shared memory only for the message of a refused call.
+// reads shared memory only for the message of a refused call, and for counts, which it copies.
 #pragma once
 
 #include <cstddef>

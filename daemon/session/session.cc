@@ -157,7 +157,8 @@ void SocketSession::on_subgroup_request(const BoardSubgroupRequest& request) {
   Result<std::vector<uint32_t>> ranks =
       read_ranks(std::atomic_ref(const_cast<uint32_t&>(request.ranks)).load(),
                  std::atomic_ref(const_cast<uint64_t&>(request.list_offset)).load());
-  if (ranks.ok()) return events_.on_subgroup_request(*this, *std::move(ranks));
+  const uint64_t channel = std::atomic_ref(const_cast<uint64_t&>(request.channel)).load();
+  if (ranks.ok()) return events_.on_subgroup_request(*this, *std::move(ranks), channel);
   answer_subgroup(
       blame(ranks.status().code(), describe() + " asked for subgroup: " + ranks.status().message()),
       {});

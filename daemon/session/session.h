@@ -77,8 +77,10 @@ class Session {
     virtual void on_request(Session& session, Call call) = 0;
     // More of the operation's tensor is in its window.
     virtual void on_window_filled(Session& session, uint32_t group, uint64_t number) = 0;
-    // The rank asks for a sub-group of these ranks of the job. Answer with answer_subgroup(), once.
-    virtual void on_subgroup_request(Session& session, std::vector<uint32_t> ranks) = 0;
+    // The rank asks for a sub-group of these ranks of the job; `channel` is as in
+    // BoardSubgroupRequest. Answer with answer_subgroup(), once.
+    virtual void on_subgroup_request(Session& session, std::vector<uint32_t> ranks,
+                                     uint64_t channel) = 0;
     // The trainer is gone: `leaving` on purpose, else it died or broke the protocol (`why` says
     // how). The session makes no further call.
     virtual void on_end(Session& session, bool leaving, Status why) = 0;

@@ -194,10 +194,12 @@ void Worker::on_window_filled(Session& session, uint32_t group, uint64_t number)
   epochs_.at(trainer_of(session)->second.epoch)->on_window_filled(group, number);
 }
 
-void Worker::on_subgroup_request(Session& session, std::vector<uint32_t> ranks) {
+void Worker::on_subgroup_request(Session& session, std::vector<uint32_t> ranks, uint64_t channel) {
   const Trainer& trainer = trainer_of(session)->second;
   const auto rank = static_cast<int>(trainer.rank);
-  session.answer_subgroup(epochs_.at(trainer.epoch)->subgroup(rank, ranks), ranks);
+  Epoch& epoch = *epochs_.at(trainer.epoch);
+  session.answer_subgroup(
+      channel == 0 ? epoch.subgroup(rank, ranks) : epoch.channel(rank, ranks, channel), ranks);
 }
 
 void Worker::on_end(Session& session, bool leaving, Status why) {

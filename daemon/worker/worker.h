@@ -60,7 +60,8 @@ class Worker final : public Session::Events,
   // From trainers.
   void on_request(Session& session, Call call) override;
   void on_window_filled(Session& session, uint32_t group, uint64_t number) override;
-  void on_subgroup_request(Session& session, std::vector<uint32_t> ranks) override;
+  void on_subgroup_request(Session& session, std::vector<uint32_t> ranks,
+                           uint64_t channel) override;
   void on_end(Session& session, bool leaving, Status why) override;
   void on_stuck(Session& session, Status why) override;
 

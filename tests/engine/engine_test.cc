@@ -61,13 +61,13 @@ TEST_P(GeometryTest, SlicesCoverEveryBlockOnce) {
   for (const int hosts : {1, 2, 3, 7}) {
     const Geometry geometry = geometry_of(Collective::all_gather, hosts, GetParam());
     for (int chunk = 0; chunk < hosts; ++chunk) {
-      uint64_t next = static_cast<uint64_t>(chunk) * GetParam();
+      uint64_t next = 0;
       for (uint64_t slice = 0; slice < geometry.slices(); ++slice) {
         const Range range = geometry.slice(chunk, slice);
         ASSERT_EQ(range.first, next);
         next += range.count;
       }
-      EXPECT_EQ(next, static_cast<uint64_t>(chunk + 1) * GetParam());
+      EXPECT_EQ(next, GetParam());
     }
   }
 }
@@ -97,6 +97,27 @@ TEST(GeometryTest, BlocksLieWhereTheCollectiveSays) {
   const Geometry scatter = geometry_of(Collective::reduce_scatter, 3, 10);
   EXPECT_EQ(scatter.input_offset(2, scatter.slice(2, 0)), 2u * 10 * 4);
   EXPECT_EQ(scatter.output_offset(1, scatter.slice(1, 0)), 0u);
+}
+
+TEST(GeometryTest, BlocksWithCountsEndWhereTheyEnd) {
+  const auto execution = execution_plan_of(Collective::all_gather, StrategyKind::ring, 3);
+  const std::vector<uint64_t> counts = {40'000, 0, 70'001};
+  const Geometry gather(execution->plan, Dtype::f32, 70'001, 64 * 1024, counts);
+  EXPECT_GT(gather.slices(), 2u);
+  EXPECT_FALSE(gather.is_empty());
+  EXPECT_TRUE(gather.sends_empty_blocks());
+  for (int chunk = 0; chunk < 3; ++chunk) {
+    uint64_t next = 0;
+    for (uint64_t slice = 0; slice < gather.slices(); ++slice) {
+      const Range range = gather.slice(chunk, slice);
+      ASSERT_EQ(range.first, next);
+      next += range.count;
+    }
+    EXPECT_EQ(next, counts[static_cast<size_t>(chunk)]);
+  }
+  const Range second = gather.slice(2, 1);
+  EXPECT_EQ(gather.output_offset(2, second), (40'000 + second.first) * 4);
+  EXPECT_EQ(gather.input_offset(2, second), second.first * 4);
 }
 
 // Keeps what is sent; refuses frames while `full`.

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 
+#include "daemon/base/signature.h"
 #include "daemon/board/board.h"
 #include "tests/fuzz/input.h"
 
@@ -11,6 +12,16 @@ namespace {
 
 constexpr uint64_t kSegmentBytes = kArenaOffset + 64 * 1024;
 constexpr uint64_t kStagedBytes = kArenaOffset + kWindowBlocks * kBoardBlockBytes;
+
+// Gives requests with counts the layout of what lies where they say.
+void set_layout(board::MemberRequest& asked) {
+  Request& request = asked.request;
+  if ((request.flags & kRequestCounts) == 0) return;
+  const uint64_t counts = request.collective == TUTTI_ALL_TO_ALL ? 4 : 2;
+  request.count = kArenaOffset + request.count % 64 * sizeof(uint64_t);
+  const auto* at = reinterpret_cast<const uint64_t*>(asked.memory.base + request.count);
+  request.layout = layout_of({at, counts});
+}
 
 void fold(board::MatchedOp& op) {
   constexpr uint32_t kBlocksMax = 64;  // Staged tensors may be of any length.
@@ -34,6 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     segments.push_back(std::make_unique<std::byte[]>(bytes));
     std::memcpy(segments.back().get() + kArenaOffset, records.data(), records.size());
     one.memory = {segments.back().get(), bytes};
+    set_layout(one);
   }
   board::MatchedOp op;
   if (!board::match(asked, op)) return 0;

@@ -2,6 +2,8 @@
 // segment and is what was asked for; what must be refused is.
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <vector>
 
 #include "daemon/session/request.h"
 #include "tests/fuzz/input.h"
@@ -19,7 +21,28 @@ struct Ask {
   uint64_t window_bytes;  // 0: none.
   Request request;
   Collective collective;
+  std::vector<uint64_t> counts;  // Of the blocks; empty: they have none of their own.
 };
+
+bool is_by_rank(Collective collective) {
+  return collective != Collective::all_reduce && collective != Collective::reduce &&
+         collective != Collective::broadcast && collective != Collective::barrier;
+}
+
+// Writes sound counts to the segment, if the request is for some and they fit.
+void write_counts(fuzz::Input& input, Ask& ask) {
+  if ((ask.request.flags & kRequestCounts) == 0 || !is_by_rank(ask.collective)) return;
+  ask.place.size = ask.place.size % 6 + 1;
+  ask.place.rank %= ask.place.size;
+  const bool pairs = ask.collective == Collective::all_to_all;
+  for (uint32_t i = 0; i < ask.place.size * (pairs ? ask.place.size : 1); ++i)
+    ask.counts.push_back(input.take<uint16_t>() >> input.take<uint8_t>() % 16);
+  const uint64_t offset = ask.request.count = ask.request.count % segment.size();
+  const uint64_t bytes = ask.counts.size() * sizeof(uint64_t);
+  if (offset + bytes <= segment.size())
+    std::memcpy(segment.data() + offset, ask.counts.data(), bytes);
+  if (input.take<uint8_t>() % 8 != 0) ask.request.layout = layout_of(ask.counts);
+}
 
 Ask take_ask(fuzz::Input& input) {
   Ask ask;
@@ -30,10 +53,29 @@ Ask take_ask(fuzz::Input& input) {
   ask.request = input.take<Request>();
   const bool known = ask.request.collective < kCollectives;
   ask.collective = known ? static_cast<Collective>(ask.request.collective) : Collective::barrier;
+  write_counts(input, ask);
   return ask;
 }
 
-// How many bytes a side has, by the collectives' definition.
+// The sum of every `step`-th count from `first` on.
+Wide sum_of_counts(const Ask& ask, size_t first, size_t step, size_t number) {
+  Wide sum = 0;
+  for (size_t i = 0; i < number; ++i) sum += ask.counts[first + i * step];
+  return sum;
+}
+
+// Elements of a side whose blocks have counts; `blocks`: it has a block for each rank.
+Wide uneven_elements(const Ask& ask, bool blocks, bool is_input) {
+  const size_t ranks = ask.place.size;
+  const size_t rank = ask.place.rank;
+  if (!blocks) return ask.counts[rank];
+  if (ask.collective != Collective::all_to_all) return sum_of_counts(ask, 0, 1, ranks);
+  return is_input ? sum_of_counts(ask, rank * ranks, 1, ranks)
+                  : sum_of_counts(ask, rank, ranks, ranks);
+}
+
+// How many bytes a side has, by the collectives' definition. `one`: of a tensor, or of a block; of
+// an element where blocks have counts.
 Wide in_bytes(const Ask& ask, Wide one) {
   if (ask.collective == Collective::barrier) return 0;
   const bool from_root =
@@ -42,6 +84,7 @@ Wide in_bytes(const Ask& ask, Wide one) {
   const bool all = ask.collective == Collective::reduce_scatter ||
                    ask.collective == Collective::scatter ||
                    ask.collective == Collective::all_to_all;
+  if (!ask.counts.empty()) return one * uneven_elements(ask, all, true);
   return all ? one * ask.place.size : one;
 }
 
@@ -51,6 +94,7 @@ Wide out_bytes(const Ask& ask, Wide one) {
   if (to_root && ask.request.root != ask.place.rank) return 0;
   const bool all = ask.collective == Collective::all_gather ||
                    ask.collective == Collective::gather || ask.collective == Collective::all_to_all;
+  if (!ask.counts.empty()) return one * uneven_elements(ask, all, false);
   return all ? one * ask.place.size : one;
 }
 
@@ -70,18 +114,15 @@ bool overlap(const Call& op, Wide in, Wide out) {
 
 // Where its own part of the longer side is the shorter one.
 bool is_in_place(const Call& op, const Ask& ask, Wide one) {
-  const auto shift = static_cast<ptrdiff_t>(one * ask.place.rank);
+  const Wide before =
+      ask.counts.empty() ? ask.place.rank : sum_of_counts(ask, 0, 1, ask.place.rank);
+  const auto shift = static_cast<ptrdiff_t>(one * before);
   if (ask.collective == Collective::all_to_all) return false;
   if (ask.collective == Collective::all_gather || ask.collective == Collective::gather)
     return op.in - op.out == shift;
   if (ask.collective == Collective::reduce_scatter || ask.collective == Collective::scatter)
     return op.out - op.in == shift;
   return op.in == op.out;
-}
-
-bool is_by_rank(Collective collective) {
-  return collective != Collective::all_reduce && collective != Collective::reduce &&
-         collective != Collective::broadcast && collective != Collective::barrier;
 }
 
 void check_strategy(const Strategy& strategy, uint32_t packed) {
@@ -104,7 +145,11 @@ void check_accepted(const Ask& ask, const Call& op) {
           "ops are ours");
   require(!reduced || applies_to(op.signature.op, op.signature.dtype), "ops are for the dtype");
   require(!has_root(ask.collective) || ask.request.root < ask.place.size, "a root is a rank");
-  require(op.signature.count == ask.request.count, "a count is what was asked for");
+  const bool uneven = (ask.request.flags & kRequestCounts) != 0;
+  require(uneven == (op.counts != nullptr), "counts are what was asked for");
+  require(!uneven || *op.counts == ask.counts, "counts are copied");
+  require(op.signature.count == (uneven ? std::ranges::max(ask.counts) : ask.request.count),
+          "a count is what was asked for");
   const bool staged = (ask.request.flags & kRequestStaged) != 0;
   const bool listed = (ask.request.flags & kRequestListed) != 0;
   require(op.window_bytes == (staged ? ask.window_bytes : 0), "a window is what both agreed on");
@@ -112,7 +157,8 @@ void check_accepted(const Ask& ask, const Call& op) {
   require(op.ranks_only == by_ranks, "lists and windows of no size are the ranks'");
   if (by_ranks) return require(op.in == nullptr && op.out == nullptr, "they are not followed here");
   require(op.window_bytes == 0 || !is_by_rank(ask.collective), "no windows of shares");
-  const Wide all = Wide{op.signature.count} * size_of(op.signature.dtype);
+  const Wide elements = uneven ? 1 : op.signature.count;
+  const Wide all = elements * size_of(op.signature.dtype);
   const Wide one = op.window_bytes != 0 ? std::min<Wide>(all, op.window_bytes) : all;
   const Wide in = in_bytes(ask, one);
   const bool at_root =

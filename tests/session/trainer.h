@@ -51,7 +51,7 @@ class RecordedEvents : public Session::Events {
     requests.push_back(std::move(request));
     if (then) then();
   }
-  void on_subgroup_request(Session&, std::vector<uint32_t> ranks) override {
+  void on_subgroup_request(Session&, std::vector<uint32_t> ranks, uint64_t) override {
     subgroups.push_back(std::move(ranks));
   }
   void on_end(Session&, bool is_leaving, Status status) override {

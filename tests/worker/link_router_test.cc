@@ -30,6 +30,7 @@ struct FakeEpoch final : Epoch {
   void submit(int, Call) override {}
   void on_window_filled(uint32_t, uint64_t) override {}
   Result<uint32_t> subgroup(int, const std::vector<uint32_t>&) override { return 0; }
+  Result<uint32_t> channel(int, const std::vector<uint32_t>&, uint64_t) override { return 0u; }
   void leave(int, const Status&) override {}
   void abort(const Status&) override {}
   void set_strategy(const Strategies&) override {}
