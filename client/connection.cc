@@ -172,7 +172,8 @@ void Connection::mark_lost(const Status& why) {
 
 void Connection::ring_worker() const { eventfd_write(doorbell_.get(), 1); }
 
-Result<uint32_t> Connection::make_subgroup(std::span<const uint32_t> ranks) {
+Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t> ranks,
+                                                       uint64_t channel) {
   if (Status s = usable(); !s.ok()) return s;
   std::byte* list = allocate(ranks.size_bytes());
   if (list == nullptr) return resource_exhausted("the segment is full");
@@ -184,15 +185,16 @@ Result<uint32_t> Connection::make_subgroup(std::span<const uint32_t> ranks) {
   };
   request.ranks = static_cast<uint32_t>(ranks.size());
   request.list_offset = offset_of(list);
+  request.channel = channel;
   set_state(SubgroupRequestState::asked);
   ring_worker();
   Status answered = await_answer(request, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
-  const uint32_t area = request.area;
+  const Subgroup made{request.group, request.area};
   if (answered.ok() && request.failure.code != TUTTI_OK) answered = read_failure(request.failure);
   set_state(SubgroupRequestState::free);
   free(list);
   if (!answered.ok()) return answered;
-  return area;
+  return made;
 }
 
 Status Connection::await_answer(BoardSubgroupRequest& request, TimePoint limit) {

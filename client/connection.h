@@ -67,9 +67,13 @@ class Connection {
   // Seats of those of a group's ranks that are on this host, in the order of the group.
   std::vector<uint32_t> seats_of(const std::vector<uint32_t>& ranks) const;
 
-  // Makes a sub-group, without waiting for its other members. Returns its area on this host's
-  // board.
-  Result<uint32_t> make_subgroup(std::span<const uint32_t> ranks);
+  // The number of a group, the same on all hosts, and its area on this host's board.
+  struct Subgroup {
+    uint32_t number = 0;
+    uint32_t area = 0;
+  };
+  // Makes a sub-group, without waiting for its other members. `channel`: see BoardSubgroupRequest.
+  Result<Subgroup> make_subgroup(std::span<const uint32_t> ranks, uint64_t channel = 0);
 
   // ---- Memory ----
 

@@ -5,13 +5,21 @@
 #include <memory>
 #include <vector>
 
-#include "client/completer.h"
+#include "client/awaitable.h"
+#include "client/task_thread.h"
+
+namespace tutti::client {
+class Messenger;
+}
 
 struct tutti_group {
   std::shared_ptr<tutti::client::Connection> connection;
   std::shared_ptr<tutti::client::OpQueue> queue;
-  std::shared_ptr<tutti::client::Completer> completer;
+  std::shared_ptr<tutti::client::TaskThread> completer;  // Calls functions after operations.
+  std::shared_ptr<tutti::client::TaskThread> passer;     // Passes tensors: see passing.h.
+  std::shared_ptr<tutti::client::Messenger> messenger;   // Null where no rank sends messages.
   bool is_job = false;          // The group of the whole job, not a sub-group.
+  uint32_t number = 0;          // The same on all hosts; 0: of the whole job.
   uint32_t rank = 0;            // This rank within the group.
   std::vector<uint32_t> ranks;  // The job's ranks, in the group's order.
   uint32_t hosts = 1;           // Number of hosts of the ranks.
@@ -20,10 +28,16 @@ struct tutti_group {
 
 struct tutti_work {
   std::shared_ptr<tutti::client::Connection> connection;
-  std::shared_ptr<tutti::client::OpQueue> queue;
-  std::shared_ptr<tutti::client::PendingOp> op;
-  std::shared_ptr<tutti::client::Completer> completer;  // Of the group.
+  std::shared_ptr<tutti::client::TaskThread> completer;  // Of the group.
+  std::shared_ptr<tutti::client::Awaitable> awaited;
   // An eventfd that tutti_work_fd() made. The completer writes to it, perhaps after the handle.
   std::shared_ptr<const tutti::Fd> ended;
   std::mutex ended_mutex{};  // Guards `ended`.
 };
+
+namespace tutti::client {
+
+// Completes a group whose connection, rank and ranks are set, without a messenger.
+void complete_group(tutti_group& group, const Connection::Subgroup& subgroup);
+
+}  // namespace tutti::client

@@ -41,6 +41,11 @@ Status read_failure(const BoardFailure& failure) noexcept {
   return without_throwing(code, read, rank);
 }
 
+Status still_running(int64_t timeout_ms) {
+  return deadline_exceeded("not done after " + std::to_string(timeout_ms) +
+                           " ms; the operation is still running");
+}
+
 // What a rank's procedures on the board need besides memory: see board::SlotMemory.
 class OpQueue::Host {
  public:
@@ -113,6 +118,7 @@ bool OpQueue::complete_if_folded(uint64_t number) {
 Status OpQueue::submit(const Request& request, PendingOp& op) {
   op.timeout = Millis(request.timeout_ms);
   if (!(request.flags & kRequestBlocking)) op.started = Clock::now();
+  if ((request.flags & kRequestCounts) != 0) reserve_counts(tensors_of_layout(request.layout));
   Backoff backoff(connection_.cores());
   TimePoint next_call;
   for (;;) {
@@ -126,6 +132,13 @@ Status OpQueue::submit(const Request& request, PendingOp& op) {
     }
     if (!backoff.pause()) await_free_slot(next_call);
   }
+}
+
+bool OpQueue::has_free_slot() {
+  const std::lock_guard lock(mutex_);
+  PendingOp* const place = ops_[next_ % kBoardSlots];
+  if (place != nullptr && !settle_unless_staging(*place)) return false;
+  return next_ < kBoardSlots || load_settled_by_all() > next_ - kBoardSlots;
 }
 
 // Arrives unless the slot is in use: `unsettled` is then the index in seats_ of a member that has
@@ -207,6 +220,13 @@ Status OpQueue::no_free_slot(uint32_t unsettled) const {
                                 : connection_.rank_name(seats_[unsettled]) +
                                       " has not taken note of " + slots +
                                       " operations before this one; join again");
+}
+
+// What runs out of memory while an operation is under way would leave it half done.
+void OpQueue::reserve_counts(size_t counts) {
+  const std::scoped_lock lock(fold_mutex_, mutex_);
+  deciding_.op.reserve_counts(counts);
+  folding_.op.reserve_counts(counts);
 }
 
 // False: the requests do not agree.
@@ -380,9 +400,7 @@ Status OpQueue::await_outcome(PendingOp& op, int64_t timeout_ms) {
   while (!poll(op)) {
     const auto left =
         limit == TimePoint::max() ? kWorkerCheck : std::chrono::ceil<Millis>(limit - Clock::now());
-    if (left.count() <= 0)
-      return deadline_exceeded("not done after " + std::to_string(timeout_ms) +
-                               " ms; the operation is still running");
+    if (left.count() <= 0) return still_running(timeout_ms);
     connection_.settle_all();
     sleep(op, std::min(left, sleep_limit(op)));
     while (spin_once(op, backoff)) continue;

@@ -27,6 +27,9 @@ inline constexpr Millis kCallWorkerAfter{50};
 // The Status that a failure on the board describes. Without its message if memory runs out.
 Status read_failure(const BoardFailure& failure) noexcept;
 
+// What a wait returns that was shorter than the operation.
+Status still_running(int64_t timeout_ms);
+
 // An operation that was submitted. OpQueue owns the fields, except `copies`, which the submitter
 // fills before the arrival.
 struct PendingOp {
@@ -71,6 +74,8 @@ class OpQueue {
   // kBoardSlots operations are under way, on this or another rank. RESOURCE_EXHAUSTED: they did not
   // end within the timeout; the connection is lost then, because the order of operations is.
   Status submit(const Request& request, PendingOp& op);
+  // Whether submit() would not wait for a free slot, unless another thread comes first.
+  bool has_free_slot();
   // Blocks until the operation has an outcome, copies its result out, releases its blocks and
   // returns the outcome. `timeout_ms` < 0: until its own timeout. DEADLINE_EXCEEDED without an
   // outcome: it may be waited for again.
@@ -135,6 +140,7 @@ class OpQueue {
   Status no_free_slot(uint32_t unsettled) const;
 
   board::Decision decide(uint64_t number);
+  void reserve_counts(size_t counts);
   bool match_requests(uint64_t number, Match& match) const;
   void fold_alone(uint64_t number, Memory& memory);
   bool fold_claimed(uint64_t number, const board::ClaimBlock<Memory>& claim);

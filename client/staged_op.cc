@@ -10,15 +10,17 @@ constexpr uint32_t kFoldBlocks = 2;
 
 }  // namespace
 
-Status StagedOp::run(Backoff backoff) {
+Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
+  const auto must_stop = [stops] { return stops != nullptr && *stops; };
   bool under_way = true;
-  while (under_way && queue_.is_under_way(op_)) {
+  while (under_way && !must_stop() && queue_.is_under_way(op_)) {
     if (make_progress())
       backoff.reset();
     else
       under_way = queue_.pause(op_, backoff);
   }
   op_.is_staging = false;
+  if (must_stop()) return {Code::cancelled, "the operation was freed before it had ended"};
   const Status outcome = queue_.await_outcome(op_, -1);
   while (outcome.ok() && copied_out_ < blocks_) copy_out();
   queue_.release(op_);  // Not earlier, because another operation may get the window then.

@@ -3,6 +3,7 @@
 // block is copied in, folded and copied out. A list of tensors passes as if it were concatenated.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -39,8 +40,8 @@ class StagedOp {
         blocks_(board::staged_blocks(staged.count, staged.dtype)) {}
 
   // Blocks until the operation has an outcome, copies out, releases the window, and returns the
-  // outcome.
-  Status run(Backoff backoff);
+  // outcome. CANCELLED: `stops` became true before; the window is still held.
+  Status run(Backoff backoff, const std::atomic<bool>* stops = nullptr);
 
  private:
   // A position in the list of tensors.

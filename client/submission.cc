@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "client/options.h"
+#include "client/passing.h"
+#include "daemon/base/signature.h"
 #include "daemon/base/strategy.h"
 #include "proto/types.h"
 
@@ -13,15 +15,15 @@ namespace {
 
 // In groups on one host, tensors of at most this size are copied as a whole.
 constexpr uint64_t kCopiedBytesMax = 2 * kBoardBlockBytes;
+// And where the caller does not wait, tensors of at most this size: to wake a thread costs more.
+constexpr uint64_t kUnpassedBytesMax = 8 * kBoardBlockBytes;
 
 const std::byte* bytes_at(const void* memory) { return static_cast<const std::byte*>(memory); }
 std::byte* bytes_at(void* memory) { return static_cast<std::byte*>(memory); }
 
-Status read_options(const tutti_options* options, Request& request, double& factor) {
-  tutti_options given = tutti_defaults();
+Status read_options(const tutti_options* options, Request& request, tutti_options& given) {
   constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(given.timeout_ms);
   if (Status s = read_sized(options, kLeast, "tutti_defaults()", given); !s.ok()) return s;
-  factor = given.factor;
   if (given.timeout_ms > 0) request.timeout_ms = static_cast<uint32_t>(given.timeout_ms);
   if (given.strategy == nullptr) return {};
   const Result<Strategies> strategies = parse_strategies(given.strategy);
@@ -50,9 +52,15 @@ Status fill(const tutti_group& group, const CollectiveArgs& op, Request& request
 // One operation until it is submitted: its request, and the memory that it holds.
 class Submission {
  public:
-  // `asynchronous`: where to store the operation; null: the caller waits for it here.
-  Submission(tutti_group& group, std::shared_ptr<PendingOp>* asynchronous)
-      : queue_(*group.queue), connection_(*group.connection), asynchronous_(asynchronous) {
+  // `asynchronous`: where to store the operation; null: the caller waits for it here. `passing`:
+  // where to store one whose tensors a thread passes; null: it must not.
+  Submission(tutti_group& group, std::shared_ptr<PendingOp>* asynchronous,
+             std::shared_ptr<Awaitable>* passing)
+      : group_(group),
+        queue_(*group.queue),
+        connection_(*group.connection),
+        asynchronous_(asynchronous),
+        passing_(passing) {
     if (asynchronous_ != nullptr) shared_ = std::make_shared<PendingOp>();
     request_.timeout_ms = connection_.target().timeout_ms;
     op().blocks.reserve(3);  // One allocation for what most operations hold.
@@ -71,7 +79,13 @@ class Submission {
 
   Request& request() { return request_; }
   InputCopy& input_copy() { return input_copy_; }
+  void set_buffers_stay(bool stay) { buffers_stay_ = stay; }
+  // Whether large tensors may be staged: by the caller, who waits here, or by a thread.
+  bool may_stage() const {
+    return blocks() || (passing_ != nullptr && buffers_stay_ && op().bytes > kUnpassedBytesMax);
+  }
   PendingOp& op() { return shared_ != nullptr ? *shared_ : own_; }
+  const PendingOp& op() const { return shared_ != nullptr ? *shared_ : own_; }
   bool blocks() const { return asynchronous_ == nullptr; }
 
   // Allocates memory of the segment for as long as the operation needs it; nullptr: there is no
@@ -94,8 +108,12 @@ class Submission {
     return offset % size_of(static_cast<Dtype>(request_.dtype)) == 0;
   }
 
-  // Submits the complete request, and waits for it if the call blocks.
+  // Submits the complete request, and waits for it if the call blocks. Where its caller will wait
+  // soon, a small operation is left to the ranks that wait: the worker, which may have no core of
+  // its own, need not be woken.
   Status submit() {
+    if (buffers_stay_ && queue_.is_local() && op().bytes <= kUnpassedBytesMax)
+      request_.flags |= kRequestBlocking;
     if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
     if (blocks()) return queue_.wait(op(), -1);
     *asynchronous_ = std::move(shared_);
@@ -115,13 +133,14 @@ class Submission {
     request_.flags |= kRequestStaged | kRequestBlocking;
     request_.in_offset = has_in ? offset : 0;
     request_.out_offset = has_out ? offset : 0;
-    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
     const StagedTensors staged{tensors,
                                window,
                                static_cast<uint32_t>(window_bytes / kBoardBlockBytes),
                                request_.count,
                                static_cast<Dtype>(request_.dtype),
                                input_copy_};
+    if (!blocks() && may_stage()) return start_passing(staged);
+    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
     const Status outcome = StagedOp(queue_, op(), staged).run(Backoff(connection_.cores()));
     if (blocks()) return outcome;
     *asynchronous_ = std::move(shared_);
@@ -156,6 +175,18 @@ class Submission {
   }
 
  private:
+  // Submits the request, and lets the group's thread pass the tensors.
+  Status start_passing(const StagedTensors& staged) {
+    auto passing = std::make_shared<Passing>(group_.connection, group_.queue, shared_, staged);
+    std::function<void()> task = [passing] { passing->run(); };
+    op().started = Clock::now();
+    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
+    shared_.reset();
+    if (!group_.passer->add(std::move(task)).ok()) passing->run();  // Without a thread: here.
+    *passing_ = std::move(passing);
+    return {};
+  }
+
   Request refusal(Code code) const {
     Request refused{};
     refused.collective = request_.collective;
@@ -179,9 +210,12 @@ class Submission {
     return block.has_value();
   }
 
+  tutti_group& group_;
   OpQueue& queue_;
   Connection& connection_;
   std::shared_ptr<PendingOp>* const asynchronous_;
+  std::shared_ptr<Awaitable>* const passing_;
+  bool buffers_stay_ = false;
   std::shared_ptr<PendingOp> shared_;
   PendingOp own_;
   Request request_{};
@@ -191,12 +225,14 @@ class Submission {
 // Reads the arguments that all operations have.
 Status read_args(const tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
                  Submission& submission) {
-  double factor = 1;
-  if (Status s = read_options(options, submission.request(), factor); !s.ok()) return s;
+  tutti_options given = tutti_defaults();
+  if (args.fault != nullptr) return invalid_argument(args.fault);
+  if (Status s = read_options(options, submission.request(), given); !s.ok()) return s;
+  submission.set_buffers_stay(given.buffers_stay != 0);
   if (Status s = fill(group, args, submission.request()); !s.ok()) return s;
   const auto dtype = static_cast<Dtype>(args.dtype);
   if (args.op == TUTTI_PREMUL_SUM && is_floating(dtype))
-    submission.input_copy() = InputCopy(dtype, factor);
+    submission.input_copy() = InputCopy(dtype, given.factor);
   return {};
 }
 
@@ -214,18 +250,17 @@ struct Copies {
 
 // Allocates the copies. Where the collective may be in place, they overlap as if the call were, and
 // an input that is no larger is copied to the output's memory.
-Status allocate_copies(Submission& submission, Copies copies, SideBytes bytes, GroupPlace place) {
+Status allocate_copies(Submission& submission, Copies copies, const SideBytes& bytes) {
   Request& request = submission.request();
   const auto collective = static_cast<Collective>(request.collective);
-  const uint64_t within = in_place_offset(collective, bytes, place);
   const bool in_in_out = copies.in && bytes.in <= bytes.out && has_in_place(collective);
   const bool out_in_in = copies.in && copies.out && !in_in_out && has_in_place(collective);
   if (copies.in && !in_in_out && submission.allocate(bytes.in, request.in_offset) == nullptr)
     return segment_full(bytes.in);
   if (copies.out && !out_in_in && submission.allocate(bytes.out, request.out_offset) == nullptr)
     return segment_full(bytes.out);
-  if (in_in_out) request.in_offset = request.out_offset + within;
-  if (out_in_in) request.out_offset = request.in_offset + within;
+  if (in_in_out) request.in_offset = request.out_offset + bytes.own_block;
+  if (out_in_in) request.out_offset = request.in_offset + bytes.own_block;
   return {};
 }
 
@@ -233,7 +268,7 @@ Status allocate_copies(Submission& submission, Copies copies, SideBytes bytes, G
 // that is scaled is copied, too: to the output's memory, which may be its own. If it overlaps the
 // output in part, it is left as it is, and the call is refused like any other.
 Status place_sides(Submission& submission, Connection& connection, const CollectiveArgs& args,
-                   SideBytes bytes, GroupPlace place) {
+                   const SideBytes& bytes) {
   Request& request = submission.request();
   const auto collective = static_cast<Collective>(args.collective);
   const InputCopy& copy_input = submission.input_copy();
@@ -244,27 +279,50 @@ Status place_sides(Submission& submission, Connection& connection, const Collect
   };
   Copies copies;
   copies.in = copy_input.scales() && may_share(collective, reinterpret_cast<uintptr_t>(args.in),
-                                               reinterpret_cast<uintptr_t>(args.out), bytes, place);
+                                               reinterpret_cast<uintptr_t>(args.out), bytes);
   Status found = find("the input", args.in, bytes.in, request.in_offset, copies.in);
   if (found.ok()) found = find("the output", args.out, bytes.out, request.out_offset, copies.out);
   if (!found.ok()) return found;
-  if (Status s = allocate_copies(submission, copies, bytes, place); !s.ok()) return s;
+  if (Status s = allocate_copies(submission, copies, bytes); !s.ok()) return s;
   if (copies.in) copy_input(connection.at(request.in_offset), bytes_at(args.in), bytes.in);
   if (copies.out)
     submission.op().copies.push_back({args.out, connection.at(request.out_offset), bytes.out});
   return {};
 }
 
+// Copies the counts of blocks to the segment, and completes the request with them.
+Status place_counts(Submission& submission, const CollectiveArgs& args) {
+  if (args.counts.empty()) return {};
+  Request& request = submission.request();
+  std::byte* memory = submission.allocate(args.counts.size_bytes(), request.count);
+  if (memory == nullptr) return segment_full(args.counts.size_bytes());
+  std::memcpy(memory, args.counts.data(), args.counts.size_bytes());
+  request.flags |= kRequestCounts;
+  request.layout = layout_of(args.counts);
+  return {};
+}
+
+std::optional<SideBytes> sides_of(const tutti_group& group, const CollectiveArgs& op) {
+  const auto collective = static_cast<Collective>(op.collective);
+  const auto dtype = static_cast<Dtype>(op.dtype);
+  const auto root = static_cast<uint32_t>(op.root);
+  const auto ranks = static_cast<uint32_t>(group.ranks.size());
+  if (op.counts.empty()) return side_bytes(collective, dtype, op.count, root, {group.rank, ranks});
+  return side_bytes(BlockSizes({collective, root, ranks}, op.counts), dtype, group.rank);
+}
+
+std::string count_text(const CollectiveArgs& op) {
+  if (op.counts.empty()) return "count " + std::to_string(op.count);
+  return "the sum of the counts";
+}
+
 // The sizes of this rank's sides. INVALID_ARGUMENT: a side is NULL or too large.
 Status read_sides(const tutti_group& group, const CollectiveArgs& op, SideBytes& bytes) {
   if (op.collective == TUTTI_BARRIER) return {};
-  const std::optional<SideBytes> sides = side_bytes(
-      static_cast<Collective>(op.collective), static_cast<Dtype>(op.dtype), op.count,
-      static_cast<uint32_t>(op.root), {group.rank, static_cast<uint32_t>(group.ranks.size())});
-  if (!sides)
-    return invalid_argument("count " + std::to_string(op.count) + " is more than any memory holds");
+  const std::optional<SideBytes> sides = sides_of(group, op);
+  if (!sides) return invalid_argument(count_text(op) + " is more than any memory holds");
   if ((sides->in != 0 && op.in == nullptr) || (sides->out != 0 && op.out == nullptr))
-    return invalid_argument("a buffer is NULL though count is " + std::to_string(op.count));
+    return invalid_argument("a buffer is NULL though " + count_text(op) + " is not 0");
   bytes = *sides;
   return {};
 }
@@ -275,16 +333,6 @@ bool can_stage(const tutti_group& group, uint64_t bytes) {
   if (group.queue->is_local()) return bytes > kCopiedBytesMax;
   const uint64_t window_bytes = group.queue->window_bytes();
   return bytes > window_bytes / kWindowSlices && group.hosts * kSlicePartBytes <= window_bytes;
-}
-
-// The layout of a list: its size and a hash of its counts, FNV-1a over whole words.
-uint64_t layout_of(const TensorListArgs& list) {
-  uint64_t hash = 14695981039346656037ull;
-  for (size_t i = 0; i < list.size; ++i) {
-    hash = (hash ^ list.counts[i]) * 1099511628211ull;
-    hash ^= hash >> 32;
-  }
-  return pack_layout(list.size, hash);
 }
 
 // The tensors of a list that have elements, and the number of their elements.
@@ -372,11 +420,12 @@ Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_option
   SideBytes bytes;
   if (Status s = read_args(group, args, options, submission); !s.ok()) return submission.refuse(s);
   if (Status s = read_sides(group, args, bytes); !s.ok()) return submission.refuse(s);
-  submission.op().bytes = args.count * tutti_dtype_size(args.dtype);
+  submission.op().bytes = args.counts.empty() ? args.count * tutti_dtype_size(args.dtype)
+                                              : std::min(bytes.in, bytes.out);
   Connection& connection = *group.connection;
   const auto collective = static_cast<Collective>(args.collective);
   const bool is_elementwise = !has_blocks(collective) && collective != Collective::barrier;
-  if (is_elementwise && submission.blocks() && can_stage(group, std::max(bytes.in, bytes.out)) &&
+  if (is_elementwise && submission.may_stage() && can_stage(group, std::max(bytes.in, bytes.out)) &&
       !connection.is_shared(args.in) && !connection.is_shared(args.out)) {
     const TensorSides tensor{bytes.in != 0 ? bytes_at(args.in) : nullptr,
                              bytes.out != 0 ? bytes_at(args.out) : nullptr, submission.op().bytes};
@@ -384,8 +433,8 @@ Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_option
             submission.run_staged({&tensor, 1}, bytes.in != 0, bytes.out != 0))
       return *outcome;
   }
-  const GroupPlace place{group.rank, static_cast<uint32_t>(group.ranks.size())};
-  Status placed = place_sides(submission, connection, args, bytes, place);
+  Status placed = place_sides(submission, connection, args, bytes);
+  if (placed.ok()) placed = place_counts(submission, args);
   return placed.ok() ? submission.submit() : submission.refuse(placed);
 }
 
@@ -398,7 +447,7 @@ Status submit(tutti_group& group, const TensorListArgs& args, const tutti_option
     return submission.refuse(s);
   if (Status s = read_list(*group.connection, args, tensors, request.count); !s.ok())
     return submission.refuse(s);
-  request.layout = layout_of(args);
+  request.layout = layout_of({args.counts, args.size});
   const uint64_t bytes = request.count * tutti_dtype_size(args.dtype);
   submission.op().bytes = bytes;
   if (group.queue->is_local() && bytes != 0)
@@ -408,7 +457,7 @@ Status submit(tutti_group& group, const TensorListArgs& args, const tutti_option
     if (!can_stage(group, bytes)) return std::nullopt;
     return submission.run_staged(tensors, true, true);
   };
-  if (submission.blocks())
+  if (submission.may_stage())
     if (std::optional<Status> outcome = run_staged()) return *outcome;
   const Status copied = concatenate(submission, tensors);
   if (copied.ok()) return submission.submit();
@@ -420,10 +469,10 @@ Status submit(tutti_group& group, const TensorListArgs& args, const tutti_option
 // If an exception is thrown, because memory ran out, the operation fails on the other ranks, too.
 template <class Args>
 Status run_any(tutti_group& group, const Args& args, const tutti_options* options,
-               std::shared_ptr<PendingOp>* op) {
+               std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
   if (group.left) return failed_precondition("this rank left the group; join again");
   if (Status s = group.connection->usable(); !s.ok()) return s;
-  Submission submission(group, op);
+  Submission submission(group, op, passing);
   try {
     return submit(group, args, options, submission);
   } catch (...) {
@@ -435,13 +484,13 @@ Status run_any(tutti_group& group, const Args& args, const tutti_options* option
 }  // namespace
 
 Status run(tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
-           std::shared_ptr<PendingOp>* op) {
-  return run_any(group, args, options, op);
+           std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
+  return run_any(group, args, options, op, passing);
 }
 
 Status run(tutti_group& group, const TensorListArgs& args, const tutti_options* options,
-           std::shared_ptr<PendingOp>* op) {
-  return run_any(group, args, options, op);
+           std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
+  return run_any(group, args, options, op, passing);
 }
 
 }  // namespace tutti::client

@@ -21,6 +21,9 @@ struct CollectiveArgs {
   tutti_dtype dtype = TUTTI_F32;
   tutti_op op = TUTTI_SUM;
   int32_t root = 0;
+  // Where the blocks have counts of their own: of each block (daemon/base/blocks.h); else empty.
+  std::span<const uint64_t> counts = {};
+  const char* fault = nullptr;  // Why the call is refused, where its function knows.
 };
 
 // The arguments of tutti_all_reduce_many().
@@ -35,10 +38,11 @@ struct TensorListArgs {
 
 // Runs an operation of this rank on the group. `options` may be null. If `op` is null, blocks until
 // the operation has ended and returns its outcome; otherwise returns once it has started, and sets
-// `*op`. An operation that is refused keeps its place in the order, and fails on the other ranks.
+// `*op`, or `*passing` if a thread passes its tensors, which the options must allow.
+// An operation that is refused keeps its place in the order, and fails on the other ranks.
 Status run(tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
-           std::shared_ptr<PendingOp>* op);
+           std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing = nullptr);
 Status run(tutti_group& group, const TensorListArgs& args, const tutti_options* options,
-           std::shared_ptr<PendingOp>* op);
+           std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing = nullptr);
 
 }  // namespace tutti::client

@@ -6,17 +6,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <set>
-#include <string_view>
 
+#include "client/exchange.h"
+#include "client/messages.h"
 #include "client/submission.h"
 #include "proto/types.h"
 
 using tutti::invalid_argument;
 using tutti::Status;
+using tutti::client::Awaitable;
 using tutti::client::CollectiveArgs;
 using tutti::client::Connection;
 using tutti::client::guarded;
+using tutti::client::Messenger;
 using tutti::client::set_last_error;
 
 namespace {
@@ -40,9 +42,37 @@ tutti_code run(tutti_group* group, const Args& args, const tutti_options* option
   if (group == nullptr) return no_group();
   return guarded([&] {
     if (work == nullptr) return set_last_error(tutti::client::run(*group, args, options, nullptr));
-    OwnedWork made(
-        new tutti_work{group->connection, group->queue, nullptr, group->completer, nullptr});
-    const Status started = tutti::client::run(*group, args, options, &made->op);
+    auto op = std::make_shared<tutti::client::StartedOp>(group->connection, group->queue);
+    OwnedWork made(new tutti_work{group->connection, group->completer, nullptr, nullptr});
+    const Status started = tutti::client::run(*group, args, options, op->op(), &made->awaited);
+    if (!started.ok()) return set_last_error(started);
+    if (made->awaited == nullptr) made->awaited = std::move(op);
+    *work = made.release();
+    return TUTTI_OK;
+  });
+}
+
+// Runs a collective with a count for each rank.
+tutti_code run_with_counts(tutti_group* group, CollectiveArgs args, const size_t* counts,
+                           const tutti_options* options, tutti_work** work) {
+  if (counts == nullptr)
+    args.fault = "counts is NULL; give the number of elements of each rank";
+  else if (group != nullptr)
+    args.counts = {counts, group->ranks.size()};
+  return run(group, args, options, work);
+}
+
+// Sends or receives: `call` is given where to store the work, or null.
+template <class Call>
+tutti_code run_message(tutti_group* group, tutti_work** work, const Call& call) {
+  if (work != nullptr) *work = nullptr;
+  if (group == nullptr) return no_group();
+  return guarded([&] {
+    if (group->left)
+      return set_last_error(tutti::failed_precondition("this rank left the group; join again"));
+    if (work == nullptr) return set_last_error(call(*group->messenger, nullptr));
+    OwnedWork made(new tutti_work{group->connection, group->completer, nullptr, nullptr});
+    const Status started = call(*group->messenger, &made->awaited);
     if (!started.ok()) return set_last_error(started);
     *work = made.release();
     return TUTTI_OK;
@@ -50,16 +80,9 @@ tutti_code run(tutti_group* group, const Args& args, const tutti_options* option
 }
 
 // Completes a group whose connection, rank and ranks are set.
-void make_queue(tutti_group& group, uint32_t area) {
-  Connection& connection = *group.connection;
-  group.queue =
-      std::make_shared<tutti::client::OpQueue>(connection, area, connection.seats_of(group.ranks),
-                                               static_cast<uint32_t>(group.ranks.size()));
-  group.completer = std::make_shared<tutti::client::Completer>();
-  std::set<std::string_view> hosts;
-  for (const uint32_t rank : group.ranks) hosts.insert(connection.hosts()[rank]);
-  group.hosts = static_cast<uint32_t>(hosts.size());
-  connection.add(group.queue);
+void complete(tutti_group& group, const Connection::Subgroup& subgroup) {
+  tutti::client::complete_group(group, subgroup);
+  group.messenger = std::make_shared<tutti::client::Messenger>(group);
 }
 
 // This rank's position in the list of a sub-group's ranks. INVALID_ARGUMENT: the list is wrong.
@@ -84,8 +107,10 @@ Status find_member(const tutti_group& group, const uint32_t* ranks, size_t count
 tutti_code notify(tutti_work& work, std::function<void()> done) {
   if (const Status usable = work.connection->usable(); !work.connection->is_own_process())
     return set_last_error(usable);
-  return set_last_error(
-      work.completer->add({work.connection, work.queue, work.op, std::move(done)}));
+  return set_last_error(work.completer->add([awaited = work.awaited, done = std::move(done)] {
+    static_cast<void>(awaited->wait(-1));
+    done();
+  }));
 }
 
 }  // namespace
@@ -106,7 +131,7 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
     joined->rank = target.rank;
     joined->is_job = true;
     for (uint32_t rank = 0; rank < target.world_size; ++rank) joined->ranks.push_back(rank);
-    make_queue(*joined, 0);
+    complete(*joined, {});
     *group = joined.release();
     return TUTTI_OK;
   });
@@ -139,9 +164,9 @@ tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t coun
     if (Status s = find_member(*group, ranks, count, made->rank); !s.ok()) return set_last_error(s);
     made->connection = group->connection;
     made->ranks.assign(ranks, ranks + count);
-    const tutti::Result<uint32_t> area = group->connection->make_subgroup({ranks, count});
-    if (!area.ok()) return set_last_error(area.status());
-    make_queue(*made, *area);
+    const auto numbers = group->connection->make_subgroup({ranks, count});
+    if (!numbers.ok()) return set_last_error(numbers.status());
+    complete(*made, *numbers);
     *subgroup = made.release();
     return TUTTI_OK;
   });
@@ -244,24 +269,64 @@ tutti_code tutti_all_to_all(tutti_group* group, const void* in, void* out, size_
              work);
 }
 
+tutti_code tutti_all_gather_v(tutti_group* group, const void* in, void* out, const size_t* counts,
+                              tutti_dtype dtype, const tutti_options* options, tutti_work** work) {
+  return run_with_counts(group, {TUTTI_ALL_GATHER, in, out, 0, dtype, TUTTI_SUM, 0}, counts,
+                         options, work);
+}
+
+tutti_code tutti_reduce_scatter_v(tutti_group* group, const void* in, void* out,
+                                  const size_t* counts, tutti_dtype dtype, tutti_op op,
+                                  const tutti_options* options, tutti_work** work) {
+  return run_with_counts(group, {TUTTI_REDUCE_SCATTER, in, out, 0, dtype, op, 0}, counts, options,
+                         work);
+}
+
+tutti_code tutti_all_to_all_v(tutti_group* group, const void* in, const size_t* in_counts,
+                              void* out, const size_t* out_counts, tutti_dtype dtype,
+                              const tutti_options* options, tutti_work** work) {
+  return run(group, tutti::client::ExchangeArgs{in, in_counts, out, out_counts, dtype}, options,
+             work);
+}
+
 tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti_work** work) {
   return run(group, CollectiveArgs{}, options, work);
 }
 
+tutti_code tutti_send(tutti_group* group, const void* in, size_t count, tutti_dtype dtype,
+                      int32_t destination, uint64_t tag, const tutti_options* options,
+                      tutti_work** work) {
+  return run_message(group, work, [&](Messenger& messenger, std::shared_ptr<Awaitable>* started) {
+    return messenger.send({in, count, dtype, destination, tag}, options, started);
+  });
+}
+
+tutti_code tutti_recv(tutti_group* group, void* out, size_t count, tutti_dtype dtype,
+                      int32_t source, uint64_t tag, const tutti_options* options,
+                      tutti_work** work) {
+  return run_message(group, work, [&](Messenger& messenger, std::shared_ptr<Awaitable>* started) {
+    return messenger.receive({out, count, dtype, source, tag}, options, started);
+  });
+}
+
 tutti_code tutti_work_wait(tutti_work* work, int32_t timeout_ms) {
   if (work == nullptr) return invalid("the work is NULL");
-  return guarded([&] { return set_last_error(work->queue->wait(*work->op, timeout_ms)); });
+  return guarded([&] { return set_last_error(work->awaited->wait(timeout_ms)); });
 }
 
 int tutti_work_done(tutti_work* work) {
   if (work == nullptr) return 1;
-  return guarded([work] { return work->queue->poll(*work->op) ? 1 : 0; });
+  return guarded([work] { return work->awaited->poll() ? 1 : 0; });
 }
 
 tutti_code tutti_work_notify(tutti_work* work, void (*done)(void* argument), void* argument) {
   if (work == nullptr) return invalid("the work is NULL");
   if (done == nullptr) return invalid("there is no function to call");
   return guarded([&] { return notify(*work, [done, argument] { done(argument); }); });
+}
+
+int32_t tutti_work_source(tutti_work* work) {
+  return work == nullptr ? -1 : work->awaited->source();
 }
 
 int tutti_work_fd(tutti_work* work) {
@@ -283,5 +348,5 @@ int tutti_work_fd(tutti_work* work) {
 void tutti_work_free(tutti_work* work) {
   if (work == nullptr) return;
   const std::unique_ptr<tutti_work> owned(work);
-  if (work->op != nullptr) guarded([work] { work->queue->abandon(work->op); });
+  if (work->awaited != nullptr) guarded([work] { work->awaited->abandon(); });
 }

@@ -19,11 +19,11 @@
  *
  * BUFFERS. Any memory may be an input or an output. Ordinary memory is copied to memory shared with
  * the daemon before the call returns, and back when its work is waited for: an ordinary output must
- * stay valid until then. Memory from tutti_alloc() is shared already and is never copied, except as
- * the factor of tutti_options says; it must not be read or written until the operation has ended.
- * `in` and `out` may be the same buffer where they have the same size (in place); other overlaps
- * are allowed only where a collective says so. The contents of an output are undefined after a
- * failure.
+ * stay valid until then. (See also `buffers_stay` of tutti_options.) Memory from tutti_alloc() is
+ * shared already and is never copied, except as the factor of tutti_options says; it must not be
+ * read or written until the operation has ended. `in` and `out` may be the same buffer where they
+ * have the same size (in place); other overlaps are allowed only where a collective says so. The
+ * contents of an output are undefined after a failure.
  *
  * WORK. If `work` is NULL, a collective blocks until the operation is done and returns its result.
  * Otherwise it returns once the operation has started, sets `*work`, and the caller must free that
@@ -68,6 +68,8 @@ const tutti_error* tutti_last_error(void);
 const char* tutti_code_name(tutti_code code);
 /* The size of one element in bytes; 0 for a number that is no dtype. */
 size_t tutti_dtype_size(tutti_dtype dtype);
+/* The version of this library, such as "0.1.0". Static. */
+const char* tutti_version(void);
 
 /* ---- Joining and leaving ---- */
 
@@ -162,11 +164,20 @@ typedef struct tutti_options {
    * NaN. Unless it is 1, every input is brought to the output's shared memory or copied, also
    * memory from tutti_alloc(); it changes only if the call is in place. */
   double factor;
+  /* Not 0: with `work`, ordinary buffers stay as they are until the operation has ended, and the
+   * caller soon waits, polls or asks for a notification. A large all_reduce, reduce or broadcast is
+   * then not copied as a whole: a thread of the library passes it block by block, which takes half
+   * the time. If its work is freed before its end, the buffers are left alone from then on: the
+   * other ranks may miss a part of the input, and then the operation fails at its deadline, naming
+   * this rank, and all join again. A small one is done by the ranks that wait, and its timeout may
+   * begin with the wait. */
+  int32_t buffers_stay;
 } tutti_options;
 
-/* Options of an operation with the job's strategy and timeout, and the factor 1. */
+/* Options of an operation with the job's strategy and timeout, and the factor 1, whose buffers are
+ * copied. */
 static inline tutti_options tutti_defaults(void) {
-  const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0};
+  const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0, 0};
   return options;
 }
 
@@ -250,8 +261,66 @@ tutti_code tutti_scatter(tutti_group* group, const void* in, void* out, size_t c
 tutti_code tutti_all_to_all(tutti_group* group, const void* in, void* out, size_t count,
                             tutti_dtype dtype, const tutti_options* options, tutti_work** work);
 
+/* Like tutti_all_gather, with a count for each rank: `in` has counts[rank] elements, and `out` has
+ * those of all ranks, one after the other. `counts` has world_size elements, the same on all ranks,
+ * and may be freed when the call returns. In place: `in` is this rank's part of `out`.
+ * INVALID_ARGUMENT, here and below: the group has more than 4095 ranks. */
+tutti_code tutti_all_gather_v(tutti_group* group, const void* in, void* out, const size_t* counts,
+                              tutti_dtype dtype, const tutti_options* options, tutti_work** work);
+
+/* Like tutti_reduce_scatter, with a count for each rank: `in` has the parts of all ranks, one after
+ * the other, and `out` has counts[rank] elements. `counts` is as in tutti_all_gather_v. In place:
+ * `out` is this rank's part of `in`. */
+tutti_code tutti_reduce_scatter_v(tutti_group* group, const void* in, void* out,
+                                  const size_t* counts, tutti_dtype dtype, tutti_op op,
+                                  const tutti_options* options, tutti_work** work);
+
+/* Like tutti_all_to_all, with a count for each pair of ranks: `in` has the parts for all ranks, one
+ * after the other, of in_counts[r] elements for rank r, and `out` gets those from all ranks, of
+ * out_counts[r] elements from rank r. Both arrays have world_size elements, and may be freed when
+ * the call returns. FAILED_PRECONDITION on every rank: a rank sends more or fewer elements than the
+ * other one expects; the message names both. The ranks exchange their counts first, by an
+ * all_gather: the call blocks until all ranks have called, also with `work`. */
+tutti_code tutti_all_to_all_v(tutti_group* group, const void* in, const size_t* in_counts,
+                              void* out, const size_t* out_counts, tutti_dtype dtype,
+                              const tutti_options* options, tutti_work** work);
+
 /* Ends once every rank has called it. */
 tutti_code tutti_barrier(tutti_group* group, const tutti_options* options, tutti_work** work);
+
+/* ---- Messages between two ranks ---- */
+
+/* tutti_recv(): a message of any rank. */
+enum { TUTTI_ANY_RANK = -1 };
+
+/* Sends `count` elements to rank `destination` of the group, which receives them by tutti_recv()
+ * with the same tag, count and dtype. Messages of one rank to another with the same tag are
+ * received in the order in which they were sent. If `work` is NULL, the call blocks until the
+ * receiving process has the message, having called tutti_recv() for a message of this rank or of
+ * any (a message of at most 4072 bytes may be taken for a later call, too); otherwise the message
+ * is copied, and the call blocks only if the segment has no room. Messages need no order among the
+ * group's collectives.
+ *
+ * The first message of a rank to another makes one of the job's 4096 groups. Only `timeout_ms` of
+ * the options is used.
+ *
+ * INVALID_ARGUMENT: an argument is wrong, or `destination` is this rank; nothing was sent.
+ * DEADLINE_EXCEEDED: the receiver has not called in time; the message is lost.
+ * RESOURCE_EXHAUSTED: no room for a copy, or for another group. UNAVAILABLE, FAILED_PRECONDITION
+ * and CANCELLED: see the collectives. */
+tutti_code tutti_send(tutti_group* group, const void* in, size_t count, tutti_dtype dtype,
+                      int32_t destination, uint64_t tag, const tutti_options* options,
+                      tutti_work** work);
+
+/* Receives the next message with this tag from rank `source`, or from any rank if that is
+ * TUTTI_ANY_RANK: see tutti_work_source(). Messages with other tags stay for other calls. With
+ * `work`, the message is received also while nobody waits for it.
+ *
+ * DEADLINE_EXCEEDED: no such message came in time. FAILED_PRECONDITION: the message has another
+ * count or dtype, which the error names; it is lost. Otherwise see tutti_send(). */
+tutti_code tutti_recv(tutti_group* group, void* out, size_t count, tutti_dtype dtype,
+                      int32_t source, uint64_t tag, const tutti_options* options,
+                      tutti_work** work);
 
 /* ---- Work ---- */
 
@@ -274,6 +343,8 @@ tutti_code tutti_work_notify(tutti_work* work, void (*done)(void* argument), voi
  * epoll and event loops. The same at each call. It belongs to the work, which closes it. -1 on
  * failure: see tutti_work_notify(). */
 int tutti_work_fd(tutti_work* work);
+/* The rank whose message a tutti_recv() has received, once that was waited for; else -1. */
+int32_t tutti_work_source(tutti_work* work);
 /* Frees the handle. An operation that was not waited for goes on, and its result reaches only
  * output memory from tutti_alloc(). NULL is allowed. */
 void tutti_work_free(tutti_work* work);

@@ -93,7 +93,8 @@ struct Options {
   // job's strategy.
   std::string strategy;
   std::chrono::milliseconds timeout{0};  // From the call; 0: the timeout of the join.
-  double factor = 1;  // What premul_sum multiplies this rank's input by; see tutti_options.
+  double factor = 1;          // What premul_sum multiplies this rank's input by; see tutti_options.
+  bool buffers_stay = false;  // Until the operation has ended; faster if large: see tutti_options.
 };
 
 // An operation under way. Its buffers must stay valid, and must not be accessed, until wait()
@@ -121,6 +122,8 @@ class Work {
     Error::check(tutti_work_notify(work_.get(), run_once, call.get()));
     static_cast<void>(call.release());
   }
+  // The rank whose message was received, after wait(); -1: it is no receive.
+  int source() { return tutti_work_source(work_.get()); }
   // A descriptor that is readable once wait() would no longer block. It belongs to the work.
   int fd() {
     const int fd = tutti_work_fd(work_.get());
@@ -297,6 +300,60 @@ class Group {
     run(options, tutti_all_to_all, in.data(), out.data(), count, dtype_of<T>());
   }
 
+  // all_gather with a count for each rank, the same list on all: `in` has counts[rank()] elements,
+  // `out` those of all ranks. Blocks.
+  template <Element T>
+  void all_gather_v(std::span<const T> in, std::span<T> out, std::span<const size_t> counts,
+                    const Options& options = {}) {
+    check_counts(counts, out.size(), "all_gather_v");
+    check_sizes(in.size(), counts[static_cast<size_t>(rank())], "all_gather_v");
+    run(options, tutti_all_gather_v, in.data(), out.data(), counts.data(), dtype_of<T>());
+  }
+
+  // reduce_scatter with a count for each rank, the same list on all: `in` has the parts of all
+  // ranks, `out` counts[rank()] elements. Blocks.
+  template <Element T>
+  void reduce_scatter_v(std::span<const T> in, std::span<T> out, std::span<const size_t> counts,
+                        tutti_op op = sum, const Options& options = {}) {
+    check_counts(counts, in.size(), "reduce_scatter_v");
+    check_sizes(counts[static_cast<size_t>(rank())], out.size(), "reduce_scatter_v");
+    run(options, tutti_reduce_scatter_v, in.data(), out.data(), counts.data(), dtype_of<T>(), op);
+  }
+
+  // all_to_all with a count for each pair of ranks: `in` has in_counts[r] elements for rank r, and
+  // `out` gets out_counts[r] from rank r. Throws on every rank if two ranks disagree. Blocks.
+  template <Element T>
+  void all_to_all_v(std::span<const T> in, std::span<const size_t> in_counts, std::span<T> out,
+                    std::span<const size_t> out_counts, const Options& options = {}) {
+    check_counts(in_counts, in.size(), "all_to_all_v");
+    check_counts(out_counts, out.size(), "all_to_all_v");
+    run(options, tutti_all_to_all_v, in.data(), in_counts.data(), out.data(), out_counts.data(),
+        dtype_of<T>());
+  }
+
+  // Sends `x` to rank `destination`; returns once that has taken it: see tutti_send().
+  template <Element T>
+  void send(std::span<const T> x, int destination, uint64_t tag = 0, const Options& options = {}) {
+    run(options, tutti_send, x.data(), x.size(), dtype_of<T>(), destination, tag);
+  }
+  template <Element T>
+  Work send_async(std::span<const T> x, int destination, uint64_t tag = 0,
+                  const Options& options = {}) {
+    return start(options, tutti_send, x.data(), x.size(), dtype_of<T>(), destination, tag);
+  }
+  // Receives a message of rank `source`, or of any rank if TUTTI_ANY_RANK: see tutti_recv().
+  // Returns the sender's rank; the _async form's Work::source() has it after wait().
+  template <Element T>
+  int recv(std::span<T> x, int source, uint64_t tag = 0, const Options& options = {}) {
+    Work work = recv_async(x, source, tag, options);
+    work.wait();
+    return work.source();
+  }
+  template <Element T>
+  Work recv_async(std::span<T> x, int source, uint64_t tag = 0, const Options& options = {}) {
+    return start(options, tutti_recv, x.data(), x.size(), dtype_of<T>(), source, tag);
+  }
+
   // Returns once every rank has called it.
   void barrier(const Options& options = {}) { run(options, tutti_barrier); }
 
@@ -325,6 +382,12 @@ class Group {
 
   static const char* text(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
+  void check_counts(std::span<const size_t> counts, size_t elements, const char* verb) const {
+    size_t sum = 0;
+    for (const size_t count : counts) sum += count;
+    check_sizes(counts.size(), static_cast<size_t>(world_size()), verb);
+    check_sizes(sum, elements, verb);
+  }
   static void check_sizes(size_t in, size_t out, const char* verb) {
     if (in == out) return;
     const std::string message = std::string(verb) + ": the sizes of in and out do not fit";
@@ -339,6 +402,7 @@ class Group {
     given.strategy = text(options.strategy);
     given.timeout_ms = static_cast<int32_t>(options.timeout.count());
     given.factor = options.factor;
+    given.buffers_stay = options.buffers_stay ? 1 : 0;
     return function(get(), arguments..., &given, work);
   }
   template <class Function, class... Arguments>

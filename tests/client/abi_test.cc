@@ -54,6 +54,12 @@ TEST_F(ClientAbiTest, ANullGroupIsRefused) {
     expect_invalid(tutti_gather(nullptr, x, x, 1, dtype, 0, nullptr, asked), words);
     expect_invalid(tutti_scatter(nullptr, x, x, 1, dtype, 0, nullptr, asked), words);
     expect_invalid(tutti_all_to_all(nullptr, x, x, 1, dtype, nullptr, asked), words);
+    expect_invalid(tutti_all_gather_v(nullptr, x, x, &one, dtype, nullptr, asked), words);
+    expect_invalid(tutti_reduce_scatter_v(nullptr, x, x, &one, dtype, TUTTI_SUM, nullptr, asked),
+                   words);
+    expect_invalid(tutti_all_to_all_v(nullptr, x, &one, x, &one, dtype, nullptr, asked), words);
+    expect_invalid(tutti_send(nullptr, x, 1, dtype, 0, 0, nullptr, asked), words);
+    expect_invalid(tutti_recv(nullptr, x, 1, dtype, 0, 0, nullptr, asked), words);
     expect_invalid(tutti_barrier(nullptr, nullptr, asked), words);
     EXPECT_EQ(work, nullptr);
   }

@@ -31,6 +31,27 @@ void on_two_ranks(const std::function<void(Group&)>& body) {
   for (std::thread& rank : ranks) rank.join();
 }
 
+// On two ranks.
+void check_collectives_with_counts(Group& group) {
+  const int rank = group.rank();
+  const std::vector<size_t> counts = {1, 2};
+  const std::vector<int> mine(counts[static_cast<size_t>(rank)], rank);
+  std::vector<int> all(3);
+  group.all_gather_v(std::span(mine), std::span(all), counts);
+  EXPECT_THAT(all, ElementsAre(0, 1, 1));
+  std::vector<int> part(mine.size());
+  group.reduce_scatter_v(std::span<const int>(all), std::span(part), counts, tutti::max);
+  EXPECT_EQ(part, mine);
+  const std::vector<size_t> sent =
+      rank == 0 ? std::vector<size_t>{1, 2} : std::vector<size_t>{0, 3};
+  const std::vector<size_t> got = rank == 0 ? std::vector<size_t>{1, 0} : std::vector<size_t>{2, 3};
+  std::vector<int> received(rank == 0 ? 1 : 5);
+  const std::vector<int> numbers = {10 * rank, 10 * rank + 1, 10 * rank + 2};
+  group.all_to_all_v(std::span(numbers), sent, std::span(received), got);
+  EXPECT_EQ(received, rank == 0 ? std::vector{0} : (std::vector{1, 2, 10, 11, 12}));
+  EXPECT_THROW(group.all_gather_v(std::span(numbers), std::span(all), counts), Error);
+}
+
 TEST(ClientCxx, RunsEveryCollective) {
   on_two_ranks([](Group& group) {
     const int rank = group.rank();
@@ -62,6 +83,14 @@ TEST(ClientCxx, RunsEveryCollective) {
     std::vector<int> received(2);
     group.all_to_all(std::span(sent), std::span(received));
     EXPECT_THAT(received, ElementsAre(rank, 10 + rank));
+    check_collectives_with_counts(group);
+    const std::vector<int> word = {rank + 5};
+    std::vector<int> answer(1);
+    tutti::Work message = group.send_async(std::span(word), 1 - rank, 9);
+    EXPECT_EQ(group.recv(std::span(answer), TUTTI_ANY_RANK, 9), 1 - rank);
+    EXPECT_THAT(answer, ElementsAre(6 - rank));
+    message.wait();
+    EXPECT_EQ(message.source(), -1);
     group.barrier();
   });
 }

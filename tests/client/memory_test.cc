@@ -101,6 +101,15 @@ TEST_F(ClientMemoryTest, EveryCollective) {
   sweep("scatter", [&] { return tutti_scatter(group_, x, x, kCount, dtype, 0, nullptr, nullptr); });
   sweep("all_to_all",
         [&] { return tutti_all_to_all(group_, x, x, kCount, dtype, nullptr, nullptr); });
+  const size_t counts[] = {kCount};
+  sweep("all_gather_v",
+        [&] { return tutti_all_gather_v(group_, x, x, counts, dtype, nullptr, nullptr); });
+  sweep("reduce_scatter_v",
+        [&] { return tutti_reduce_scatter_v(group_, x, x, counts, dtype, sum, nullptr, nullptr); });
+  std::vector<float> y(kCount);
+  sweep("all_to_all_v", [&] {
+    return tutti_all_to_all_v(group_, x, counts, y.data(), counts, dtype, nullptr, nullptr);
+  });
   sweep("barrier", [&] { return tutti_barrier(group_, nullptr, nullptr); });
   EXPECT_EQ(room(), room_before) << "a failed call releases what it held";
 }

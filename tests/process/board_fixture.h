@@ -63,7 +63,9 @@ class Tensor {
 };
 
 enum class Memory { ordinary, shared, by_rank, by_side };
-enum class Way { blocking, async, by_rank };
+// `passing`: asynchronous, with buffers that stay. by_rank: even ranks are asynchronous, the others
+// block. by_three: ranks in turn pass, block and are asynchronous.
+enum class Way { blocking, async, passing, by_rank, by_three };
 
 struct Task {
   Collective collective = Collective::all_reduce;
@@ -100,9 +102,11 @@ class Part {
   }
 
   void begin() {
-    const bool async = task_.way == Way::async || (task_.way == Way::by_rank && rank_ % 2 == 0);
+    const Way way = own_way();
+    const bool async = way != Way::blocking;
     tutti_work* work = nullptr;
     tutti_options options = tutti_defaults();
+    options.buffers_stay = way == Way::passing ? 1 : 0;
     if (!task_.strategy.empty()) options.strategy = task_.strategy.c_str();
     options.factor = factor();
     Error::check(call(options, async ? &work : nullptr));
@@ -128,6 +132,11 @@ class Part {
   }
 
  private:
+  Way own_way() const {
+    if (task_.way == Way::by_rank) return rank_ % 2 == 0 ? Way::async : Way::blocking;
+    constexpr Way kThree[] = {Way::passing, Way::blocking, Way::async};
+    return task_.way == Way::by_three ? kThree[rank_ % 3] : task_.way;
+  }
   // An all_to_all is never in place.
   static Task possible(Task task) {
     task.in_place &= task.collective != Collective::all_to_all;

@@ -35,20 +35,21 @@ class BoardHosts : public ::testing::Test {
 
 TEST_F(BoardHosts, EveryCollectiveOverEveryKindOfMemory) {
   for (const std::vector<int>& layout : kLayouts)
-    EXPECT_EQ(run(layout,
-                  [](const RankContext& context) {
-                    Group group = context.join();
-                    for (const Collective collective :
-                         {Collective::all_reduce, Collective::reduce, Collective::broadcast})
-                      for (const Memory memory :
-                           {Memory::ordinary, Memory::shared, Memory::by_rank, Memory::by_side})
-                        for (const Way way : {Way::blocking, Way::by_rank})
-                          for (const bool in_place : {true, false})
-                            for (const size_t count : {16'385u, 300'001u})
-                              run_task(group, {collective, Dtype::f32, Op::sum, count, memory, way,
-                                               in_place, ""});
-                  }),
-              "");
+    EXPECT_EQ(
+        run(layout,
+            [](const RankContext& context) {
+              Group group = context.join();
+              for (const Collective collective :
+                   {Collective::all_reduce, Collective::reduce, Collective::broadcast})
+                for (const Memory memory :
+                     {Memory::ordinary, Memory::shared, Memory::by_rank, Memory::by_side})
+                  for (const Way way : {Way::blocking, Way::passing, Way::by_rank, Way::by_three})
+                    for (const bool in_place : {true, false})
+                      for (const size_t count : {16'385u, 300'001u})
+                        run_task(group, {collective, Dtype::f32, Op::sum, count, memory, way,
+                                         in_place, ""});
+            }),
+        "");
 }
 
 TEST_F(BoardHosts, EveryTypeUnderEveryStrategy) {

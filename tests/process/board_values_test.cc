@@ -23,7 +23,7 @@ class BoardMesh : public ::testing::Test {
 };
 
 constexpr Memory kMemories[] = {Memory::ordinary, Memory::shared, Memory::by_rank, Memory::by_side};
-constexpr Way kWays[] = {Way::blocking, Way::async, Way::by_rank};
+constexpr Way kWays[] = {Way::blocking, Way::async, Way::passing, Way::by_rank, Way::by_three};
 
 void every_kind(Group& group, size_t count) {
   for (const Collective collective : kEveryCollective)

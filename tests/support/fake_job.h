@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/base/block_sizes.h"
 #include "daemon/base/loop.h"
 #include "daemon/session/session.h"
 
@@ -71,17 +72,27 @@ std::vector<T> reduced(const Contributions& contributions, uint64_t elements) {
   return total;
 }
 
+// Of a collective with blocks.
+inline BlockSizes sizes_of(const Contributions& contributions) {
+  const Call& any = contributions.begin()->second.request;
+  const Blocks blocks{any.signature.collective, any.signature.root,
+                      static_cast<uint32_t>(contributions.size())};
+  return any.counts != nullptr ? BlockSizes(blocks, *any.counts)
+                               : BlockSizes(blocks, any.signature.count);
+}
+
 template <class T>
 void reduce_as(const Contributions& contributions) {
   const Call& any = contributions.begin()->second.request;
   const bool scatter = any.signature.collective == Collective::reduce_scatter;
+  const BlockSizes sizes = sizes_of(contributions);
   const std::vector<T> total =
-      reduced<T>(contributions, any.signature.count * (scatter ? contributions.size() : 1));
+      reduced<T>(contributions, scatter ? sizes.input_elements(0) : any.signature.count);
   for (const auto& [rank, contribution] : contributions)
     if (contribution.request.out != nullptr)
       std::memcpy(contribution.request.out,
-                  total.data() + (scatter ? rank * any.signature.count : 0),
-                  any.signature.count * sizeof(T));
+                  total.data() + (scatter ? sizes.first_in_input(rank) : 0),
+                  (scatter ? sizes.count(rank) : any.signature.count) * sizeof(T));
 }
 
 // Adds 16-bit floats as integers: tests of the real daemon cover their arithmetic.
@@ -113,27 +124,34 @@ inline void reduce(const Contributions& contributions) {
   }
 }
 
+inline void move_blocks(const Contributions& contributions) {
+  const BlockSizes sizes = sizes_of(contributions);
+  const size_t element = size_of(contributions.begin()->second.request.signature.dtype);
+  std::map<uint32_t, std::string> inputs;  // Copied first, because in-place sides overlap.
+  for (const auto& [rank, contribution] : contributions)
+    if (contribution.request.in != nullptr)
+      inputs[rank].assign(reinterpret_cast<const char*>(contribution.request.in),
+                          sizes.input_elements(rank) * element);
+  for (uint32_t block = 0; block < sizes.blocks().count(); ++block) {
+    const std::string& from = inputs[sizes.blocks().senders(block).begin];
+    const RankRange to = sizes.blocks().receivers(block);
+    for (uint32_t rank = to.begin; rank < to.end && sizes.count(block) != 0; ++rank)
+      std::memcpy(contributions.at(rank).request.out + sizes.first_in_output(block) * element,
+                  from.data() + sizes.first_in_input(block) * element,
+                  sizes.count(block) * element);
+  }
+}
+
 inline void compute(const Contributions& contributions) {
   const Call& any = contributions.begin()->second.request;
   if (any.signature.count == 0) return;
   if (reduces(any.signature.collective)) return reduce(contributions);
-  const Collective collective = any.signature.collective;
-  const size_t bytes = any.signature.count * size_of(any.signature.dtype);
-  const size_t ranks = contributions.size();
-  const size_t in_bytes = bytes * (has_input_blocks(collective) ? ranks : 1);
-  // Copied first, because in-place sides overlap.
-  std::string all;
+  if (has_blocks(any.signature.collective)) return move_blocks(contributions);
+  const std::byte* root = contributions.at(any.signature.root).request.in;
   for (const auto& [rank, contribution] : contributions)
-    if (contribution.request.in != nullptr)
-      all.append(reinterpret_cast<const char*>(contribution.request.in), in_bytes);
-  for (const auto& [rank, contribution] : contributions) {
-    std::byte* out = contribution.request.out;
-    if (out == nullptr) continue;
-    if (!has_input_blocks(collective)) std::memcpy(out, all.data(), all.size());
-    for (size_t from = rank * bytes; has_input_blocks(collective) && from < all.size();
-         from += in_bytes, out += bytes)
-      std::memcpy(out, all.data() + from, bytes);
-  }
+    if (contribution.request.out != nullptr && contribution.request.out != root)
+      std::memcpy(contribution.request.out, root,
+                  any.signature.count * size_of(any.signature.dtype));
 }
 
 class FakeJob : public Session::Events {
@@ -169,10 +187,12 @@ class FakeJob : public Session::Events {
     if (contributions.size() == groups_.at(group).size()) run(group, number);
   }
 
-  void on_subgroup_request(Session& session, std::vector<uint32_t> ranks) override {
+  // Of channels, one for each pair of ranks.
+  void on_subgroup_request(Session& session, std::vector<uint32_t> ranks,
+                           uint64_t channel) override {
     const auto self = std::ranges::find(ranks, places_.at(&session).at(0));
     const auto place = static_cast<uint32_t>(self - ranks.begin());
-    uint32_t number = 1;
+    uint32_t number = channel == 0 ? 1 : 1'000'000;
     while (groups_.contains(number) && groups_[number] != ranks) ++number;
     groups_[number] = ranks;
     places_[&session][number] = place;

@@ -7,7 +7,7 @@
 namespace tutti::testing {
 
 static void* allocate(size_t bytes) {
-  if (none_left || (allocations_left >= 0 && allocations_left-- == 0)) {
+  if (none_left || bytes > bytes_max || (allocations_left >= 0 && allocations_left-- == 0)) {
     has_failed = true;
     if (throws_something_else) throw std::runtime_error("a test's own");
     throw std::bad_alloc();
