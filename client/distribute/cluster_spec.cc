@@ -55,6 +55,11 @@ Result<std::string> ClusterSpec::task_address(const std::string& job, int index)
   return task->second;
 }
 
+std::string endpoint(const std::string& host, int port) {
+  const bool ipv6 = host.find(':') != std::string::npos && !host.starts_with('[');
+  return (ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
 bool is_dense(const ClusterSpec::Tasks& tasks) {
   return tasks.empty() ||
          (tasks.begin()->first == 0 && tasks.rbegin()->first == static_cast<int>(tasks.size()) - 1);

@@ -61,6 +61,9 @@ class ClusterSpec {
   Jobs jobs_;
 };
 
+// "host:port", with brackets around an IPv6 address that has none.
+std::string endpoint(const std::string& host, int port);
+
 // Whether the indices are 0, 1, 2 ... without a gap: such tasks are a list in Python, others a
 // dict.
 bool is_dense(const ClusterSpec::Tasks& tasks);

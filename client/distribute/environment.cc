@@ -1,9 +1,9 @@
 #include "client/distribute/environment.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -46,9 +46,18 @@ Result<int> read_number(const Environment& environment, const std::string& name,
   return parse_number(*value, name);
 }
 
+std::optional<std::vector<std::string>> visible_gpus(const Environment& environment) {
+  const std::optional<std::string> list = environment("CUDA_VISIBLE_DEVICES");
+  if (!list) return std::nullopt;
+  std::vector<std::string> gpus;
+  std::istringstream entries(*list);
+  for (std::string entry; std::getline(entries, entry, ',') && !entry.empty() && entry[0] != '-';)
+    gpus.push_back(entry);
+  return gpus;
+}
+
 int count_gpus(const Environment& environment, const std::string& driver_folder) {
-  if (const std::optional<std::string> visible = environment("CUDA_VISIBLE_DEVICES"))
-    return visible->empty() ? 0 : 1 + static_cast<int>(std::ranges::count(*visible, ','));
+  if (const auto visible = visible_gpus(environment)) return static_cast<int>(visible->size());
   namespace fs = std::filesystem;
   int gpus = 0;
   std::error_code none;  // No folder: no driver, no GPUs.

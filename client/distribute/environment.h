@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/base/status.h"
 
@@ -30,8 +31,12 @@ Result<int> read_number(const Environment& environment, const std::string& name,
 // A decimal number of 0 to 2^31 - 1 without sign and blanks. INVALID_ARGUMENT names `what`.
 Result<int> parse_number(const std::string& text, const std::string& what);
 
-// The GPUs that this process may use: the entries of CUDA_VISIBLE_DEVICES where that is set (0
-// where it is empty), else the GPUs that the NVIDIA driver lists in `driver_folder`.
+// The entries of CUDA_VISIBLE_DEVICES, as CUDA reads it: an empty entry, and a negative one such as
+// "-1", ends the list. Nothing where the variable is not set.
+std::optional<std::vector<std::string>> visible_gpus(const Environment& environment);
+
+// How many GPUs this process may use: visible_gpus(), else those that the NVIDIA driver lists in
+// `driver_folder`.
 int count_gpus(const Environment& environment,
                const std::string& driver_folder = "/proc/driver/nvidia/gpus");
 

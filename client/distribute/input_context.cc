@@ -1,5 +1,7 @@
 #include "client/distribute/input_context.h"
 
+#include <algorithm>
+
 namespace tutti::distribute {
 
 Result<int64_t> get_per_replica_batch_size(int64_t global_batch_size, int num_replicas_in_sync) {
@@ -10,6 +12,17 @@ Result<int64_t> get_per_replica_batch_size(int64_t global_batch_size, int num_re
   if (global_batch_size % num_replicas_in_sync == 0)
     return global_batch_size / num_replicas_in_sync;
   return invalid_argument(batch + " is not divisible by " + replicas + "; use a multiple");
+}
+
+Result<Rows> rows_of_replica(int64_t rows, const ValueContext& replica) {
+  const int64_t id = replica.replica_id_in_sync_group;
+  const int64_t replicas = replica.num_replicas_in_sync;
+  if (rows < 0 || id < 0 || id >= replicas)
+    return invalid_argument("rows=" + std::to_string(rows) + " of replica " + std::to_string(id) +
+                            " of " + std::to_string(replicas) + ": pass at least 0 rows, and a " +
+                            "replica that exists");
+  const int64_t each = rows / replicas + (rows % replicas == 0 ? 0 : 1);
+  return Rows{std::min(id * each, rows), std::min((id + 1) * each, rows)};
 }
 
 }  // namespace tutti::distribute

@@ -29,4 +29,16 @@ struct ValueContext {
   int num_replicas_in_sync = 1;
 };
 
+// Rows of a batch: begin to end - 1.
+struct Rows {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const Rows&) const = default;
+};
+
+// A replica's rows of a global batch of `rows`: each replica gets as many as the first, as long as
+// there are any; the last ones may get fewer, or none. INVALID_ARGUMENT: negative rows; a replica
+// that is not below num_replicas_in_sync.
+Result<Rows> rows_of_replica(int64_t rows, const ValueContext& replica);
+
 }  // namespace tutti::distribute

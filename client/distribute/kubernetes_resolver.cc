@@ -11,11 +11,6 @@
 namespace tutti::distribute {
 namespace {
 
-std::string endpoint(const std::string& address, int port) {
-  const bool ipv6 = address.find(':') != std::string::npos;
-  return (ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
-}
-
 std::string numeric(const addrinfo& found) {
   std::array<char, NI_MAXHOST> text = {};
   const int failed = getnameinfo(found.ai_addr, found.ai_addrlen, text.data(), text.size(), nullptr,

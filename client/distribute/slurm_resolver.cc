@@ -143,10 +143,20 @@ Result<ClusterSpec> deal(const std::map<std::string, int>& jobs, const std::vect
   return ClusterSpec::create(std::move(dealt));
 }
 
-std::string share_of_gpus(int local_id, int gpus) {
+// The GPUs of a node: the entries of CUDA_VISIBLE_DEVICES, if they are enough, else numbers.
+std::vector<std::string> gpus_of_node(const Environment& variables, int count) {
+  if (auto visible = visible_gpus(variables);
+      visible && visible->size() >= static_cast<size_t>(count))
+    return *std::move(visible);
+  std::vector<std::string> numbers;
+  for (int gpu = 0; gpu < count; ++gpu) numbers.push_back(std::to_string(gpu));
+  return numbers;
+}
+
+std::string share_of(const std::vector<std::string>& gpus, int local_id, int count) {
   std::string share;
-  for (int gpu = local_id * gpus; gpu < (local_id + 1) * gpus; ++gpu)
-    share += (share.empty() ? "" : ",") + std::to_string(gpu);
+  for (int gpu = local_id * count; gpu < (local_id + 1) * count; ++gpu)
+    share += (share.empty() ? "" : ",") + gpus[static_cast<size_t>(gpu)];
   return share;
 }
 
@@ -175,7 +185,8 @@ Result<SlurmResolver> SlurmResolver::create(const SlurmOptions& options) {
   if (!spec.ok()) return spec.status();
   resolver.spec_ = *std::move(spec);
   resolver.gpus_ = *gpus;
-  resolver.visible_devices_ = share_of_gpus(seats[static_cast<size_t>(*rank)].local_id, *gpus);
+  resolver.visible_devices_ = share_of(gpus_of_node(options.variables, most_tasks(*nodes) * *gpus),
+                                       seats[static_cast<size_t>(*rank)].local_id, *gpus);
   resolver.rpc_layer_ = options.rpc_layer;
   return resolver;
 }

@@ -10,9 +10,11 @@ namespace tutti::distribute {
 
 // The order in which nodes get their tasks' ranks.
 enum class NodeOrder {
-  by_name,    // As strings, as TensorFlow: n10 comes before n2.
-  as_listed,  // As in SLURM_STEP_NODELIST: Slurm numbers the tasks of a step so (block
-              // distribution).
+  // As in SLURM_STEP_NODELIST: so Slurm numbers the tasks of a step (block distribution).
+  as_listed,
+  // As strings, as TensorFlow does: n10 comes before n2, and an address may then be that of another
+  // task. For clusters of which TensorFlow's processes are part.
+  by_name,
 };
 
 // What is not set is read from the environment.
@@ -23,7 +25,7 @@ struct SlurmOptions {
   std::optional<int> gpus_per_task;          // Else gpus_per_node / most tasks of a node.
   std::optional<int> tasks_per_node;         // The same on all nodes.
   std::map<std::string, int> tasks_by_node;  // Or of each node by name; goes before tasks_per_node.
-  NodeOrder node_order = NodeOrder::by_name;  // `tasks_by_node` is always by name.
+  NodeOrder node_order = NodeOrder::as_listed;  // `tasks_by_node` is always by name.
   std::string rpc_layer = "grpc";
   Environment variables = process_environment();
 };
@@ -44,8 +46,9 @@ class SlurmResolver : public Resolver {
   Result<Accelerators> num_accelerators() const override { return Accelerators{{"GPU", gpus_}}; }
   Result<std::string> rpc_layer() const override { return rpc_layer_; }
 
-  // This task's share of its node's GPUs, "2,3", for CUDA_VISIBLE_DEVICES; empty without GPUs.
-  // TensorFlow sets the variable itself; here the caller does, before CUDA starts.
+  // This task's share of its node's GPUs, "2,3", for CUDA_VISIBLE_DEVICES; empty without GPUs. If
+  // the variable is set, the share is of its entries. TensorFlow sets the variable itself, and
+  // counts from 0 always; here the caller does, before CUDA starts.
   const std::string& visible_devices() const { return visible_devices_; }
 
  private:

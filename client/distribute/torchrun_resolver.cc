@@ -19,7 +19,7 @@ Result<ClusterSpec> TorchrunResolver::cluster_spec() const {
   if (!address.ok()) return address.status();
   const Result<int> port = read_number(options_.variables, "MASTER_PORT", kLauncher);
   if (!port.ok()) return port.status();
-  return workers_of(*own, *address + ":" + std::to_string(*port));
+  return workers_of(*own, endpoint(*address, *port));
 }
 
 Result<Task> TorchrunResolver::task() const {

@@ -51,6 +51,9 @@ TEST(TorchrunResolver, EveryRankIsAWorker) {
   EXPECT_EQ(*resolver.rpc_layer(), "grpc");
   EXPECT_EQ(resolver.run_id(), "job7");
   EXPECT_EQ(*resolver.restart_count(), 2);
+  EXPECT_EQ(*torchrun(with(kTorchrun, "MASTER_ADDR", "fe80::1")).master(),
+            "grpc://[fe80::1]:29500");
+  EXPECT_EQ(*torchrun(with(kTorchrun, "MASTER_ADDR", "[::1]")).master(), "grpc://[::1]:29500");
 }
 
 TEST(TorchrunResolver, KnowsNoAddressButTheMasters) {
@@ -138,6 +141,8 @@ TEST(Environment, CountsVisibleGpus) {
   EXPECT_EQ(count_gpus(environment_of({{"CUDA_VISIBLE_DEVICES", "0"}})), 1);
   EXPECT_EQ(count_gpus(environment_of({{"CUDA_VISIBLE_DEVICES", "2,GPU-8a,5"}})), 3);
   EXPECT_EQ(count_gpus(environment_of({{"CUDA_VISIBLE_DEVICES", ""}})), 0);
+  EXPECT_EQ(count_gpus(environment_of({{"CUDA_VISIBLE_DEVICES", "-1"}})), 0);
+  EXPECT_EQ(count_gpus(environment_of({{"CUDA_VISIBLE_DEVICES", "1,0,-1,2"}})), 2);
 }
 
 TEST(Environment, ElseCountsWhatTheDriverLists) {

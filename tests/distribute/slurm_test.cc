@@ -115,6 +115,9 @@ TEST(SlurmResolver, SharesOutTheGpusOfANode) {
   EXPECT_EQ(make(found).visible_devices(), "4,5");
   found.gpus_per_task = 1;
   EXPECT_EQ(make(found).visible_devices(), "2");
+  variables["CUDA_VISIBLE_DEVICES"] = "4,GPU-8a,6,7,1,3";
+  found.variables = environment_of(variables);
+  EXPECT_EQ(make(found).visible_devices(), "6");
 }
 
 TEST(SlurmResolver, DealsRanksToJobsByName) {
@@ -129,9 +132,9 @@ TEST(SlurmResolver, OrdersNodesAsAsked) {
   Variables variables = step();
   variables["SLURM_STEP_NODELIST"] = "n[2,10]";
   SlurmOptions nodes = options(variables);
-  EXPECT_EQ(*make(nodes).cluster_spec()->task_address("worker", 0), "n10:8888");
-  nodes.node_order = NodeOrder::as_listed;
   EXPECT_EQ(*make(nodes).cluster_spec()->task_address("worker", 0), "n2:8888");
+  nodes.node_order = NodeOrder::by_name;
+  EXPECT_EQ(*make(nodes).cluster_spec()->task_address("worker", 0), "n10:8888");
 }
 
 TEST(SlurmResolver, TakesTasksPerNodeFromTheCaller) {

@@ -181,6 +181,7 @@ TEST(RecordedFromTensorflow, TasksPerNode) {
 SlurmOptions slurm_options_of(const Json& of) {
   SlurmOptions options;
   if (!of.at("jobs").is_null()) options.jobs = of.at("jobs").get<std::map<std::string, int>>();
+  options.node_order = NodeOrder::by_name;
   options.port_base = of.at("port").get<int>();
   options.gpus_per_node = of.at("gpus").get<int>();
   options.gpus_per_task = optional_of<int>(of.at("gpus_per_task"));

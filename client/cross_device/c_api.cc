@@ -1,0 +1,224 @@
+// The C ABI of cross-device operations: c_api.h.
+#include "client/cross_device/c_api.h"
+
+#include "client/cross_device/c_values.h"
+#include "client/cross_device/cross_device_ops.h"
+#include "client/frameworks/last_error.h"
+#include "client/frameworks/require_given.h"
+
+struct tutti_cross_device {
+  tutti::cross_device::CrossDeviceOps ops;
+};
+
+namespace tutti::cross_device {
+namespace {
+
+using frameworks::Given;
+using frameworks::no_throw;
+using frameworks::require_given;
+
+Result<CommunicationOptions> options_of(const tutti_communication_options* given) {
+  if (given == nullptr) return CommunicationOptions();
+  CommunicationOptions options{.bytes_per_pack = given->bytes_per_pack};
+  if (given->has_timeout != 0) options.timeout_seconds = given->timeout_seconds;
+  const Result<Implementation> implementation =
+      parse_implementation(text_of(given->implementation));
+  if (!implementation.ok()) return implementation.status();
+  options.implementation = *implementation;
+  return options;
+}
+
+Result<Destinations> destinations_of(const tutti_devices& given) {
+  if (given.names == nullptr && given.count != 0)
+    return invalid_argument("the names of the destinations are NULL; give a list of devices");
+  std::vector<std::string> names;
+  for (size_t i = 0; i < given.count; ++i) names.push_back(text_of(given.names[i]));
+  Result<std::vector<DeviceName>> devices = parse_devices(names);
+  if (!devices.ok()) return devices.status();
+  return Destinations(*std::move(devices));
+}
+
+Result<CrossDeviceOps::Pair> pair_of(const tutti_reduction& reduction) {
+  Result<PerReplica> value = per_replica_of(reduction.components, reduction.count);
+  if (!value.ok()) return value.status();
+  Result<Destinations> destinations = destinations_of(reduction.destinations);
+  if (!destinations.ok()) return destinations.status();
+  return CrossDeviceOps::Pair{*std::move(value), *std::move(destinations)};
+}
+
+// The arguments of a reduction, or of a batch of them.
+struct Reductions {
+  ReduceOp op = ReduceOp::sum;
+  std::vector<CrossDeviceOps::Pair> pairs;
+  CommunicationOptions options;
+};
+
+Result<Reductions> reductions_of(const char* op, const tutti_reduction* given, size_t count,
+                                 const tutti_communication_options* options) {
+  const Result<ReduceOp> how = parse_reduce_op(text_of(op));
+  if (!how.ok()) return how.status();
+  Result<CommunicationOptions> with = options_of(options);
+  if (!with.ok()) return with.status();
+  Reductions reductions{*how, {}, *std::move(with)};
+  for (size_t i = 0; i < count; ++i) {
+    Result<CrossDeviceOps::Pair> pair = pair_of(given[i]);
+    if (!pair.ok()) return pair.status();
+    reductions.pairs.push_back(*std::move(pair));
+  }
+  return reductions;
+}
+
+// The arguments of a broadcast but the root.
+struct Copies {
+  Value value;
+  Destinations destinations;
+  CommunicationOptions options;
+};
+
+Result<Copies> copies_of(const tutti_component& component, const tutti_devices& destinations,
+                         const tutti_communication_options* options) {
+  Result<CommunicationOptions> with = options_of(options);
+  if (!with.ok()) return with.status();
+  Result<Value> value = value_of(component);
+  if (!value.ok()) return value.status();
+  Result<Destinations> where = destinations_of(destinations);
+  if (!where.ok()) return where.status();
+  return Copies{*std::move(value), *std::move(where), *std::move(with)};
+}
+
+// What `read` makes of a call's arguments, unless a pointer of `given` is NULL. A failure is told
+// to the other ranks, which wait for this one in the same call.
+template <class Read>
+auto arguments_of(const CrossDeviceOps& ops, std::initializer_list<Given> given, const Read& read)
+    -> decltype(read()) {
+  auto arguments = no_throw([&]() -> decltype(read()) {
+    if (const Status all = require_given(given); !all.ok()) return all;
+    return read();
+  });
+  if (arguments.ok()) return arguments;
+  return ops.refuse(arguments.status());
+}
+
+// Stores the object for the caller.
+template <class Class>
+Status store(Result<Class> made, tutti_cross_device** ops) {
+  if (!made.ok()) return made.status();
+  *ops = new tutti_cross_device{*std::move(made)};
+  return {};
+}
+
+Status store(Result<std::vector<Mirrored>> values, tutti_mirrored** results) {
+  if (!values.ok()) return values.status();
+  *results = new tutti_mirrored(*std::move(values));
+  return {};
+}
+
+Status store(Result<Mirrored> value, tutti_mirrored** results) {
+  if (!value.ok()) return value.status();
+  return store(std::vector<Mirrored>{*std::move(value)}, results);
+}
+
+}  // namespace
+}  // namespace tutti::cross_device
+
+using namespace tutti::cross_device;  // NOLINT: the functions of C are in no namespace.
+using tutti::Result;
+using tutti::Status;
+using tutti::frameworks::guarded;
+using tutti::frameworks::require_given;
+
+tutti_code tutti_communication_options_check(const tutti_communication_options* options) {
+  return guarded([&]() -> Status {
+    const Result<CommunicationOptions> given = options_of(options);
+    return given.ok() ? given->check() : given.status();
+  });
+}
+
+tutti_code tutti_communication_options_merge(const tutti_communication_options* own,
+                                             const tutti_communication_options* other,
+                                             tutti_communication_options* merged) {
+  return guarded([&]() -> Status {
+    if (Status given = require_given({{"merged", merged}}); !given.ok()) return given;
+    const Result<CommunicationOptions> first = options_of(own);
+    const Result<CommunicationOptions> second = options_of(other);
+    if (!first.ok()) return first.status();
+    if (!second.ok()) return second.status();
+    const CommunicationOptions options = first->merge(*second);
+    *merged = {options.bytes_per_pack, options.timeout_seconds.has_value() ? 1 : 0,
+               options.timeout_seconds.value_or(0), name_of(options.implementation).data()};
+    return {};
+  });
+}
+
+tutti_code tutti_hierarchical_copy_create(const int64_t* num_packs, tutti_group* group,
+                                          tutti_cross_device** ops) {
+  return guarded([&]() -> Status {
+    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+    const auto packs = num_packs == nullptr ? std::nullopt : std::optional<int64_t>(*num_packs);
+    return store(HierarchicalCopyAllReduce::create(packs, group), ops);
+  });
+}
+
+tutti_code tutti_reduction_to_one_device_create(const char* reduce_to_device, tutti_group* group,
+                                                tutti_cross_device** ops) {
+  return guarded([&]() -> Status {
+    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+    return store(ReductionToOneDevice::create(text_of(reduce_to_device), group), ops);
+  });
+}
+
+void tutti_cross_device_free(tutti_cross_device* ops) { delete ops; }
+
+tutti_code tutti_cross_device_reduce(const tutti_cross_device* ops, const char* op,
+                                     const tutti_reduction* reduction,
+                                     const tutti_communication_options* options,
+                                     tutti_mirrored** results) {
+  return guarded([&]() -> Status {
+    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+    const Result<Reductions> one =
+        arguments_of(ops->ops, {{"reduction", reduction}, {"results", results}},
+                     [&] { return reductions_of(op, reduction, 1, options); });
+    if (!one.ok()) return one.status();
+    const auto& [value, destinations] = one->pairs[0];
+    return store(ops->ops.reduce(one->op, value, destinations, one->options), results);
+  });
+}
+
+tutti_code tutti_cross_device_batch_reduce(const tutti_cross_device* ops, const char* op,
+                                           const tutti_reduction* reductions, size_t count,
+                                           const tutti_communication_options* options,
+                                           tutti_mirrored** results) {
+  return guarded([&]() -> Status {
+    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+    const tutti_reduction none{};
+    const tutti_reduction* first = count == 0 ? &none : reductions;
+    const Result<Reductions> all =
+        arguments_of(ops->ops, {{"reductions", first}, {"results", results}},
+                     [&] { return reductions_of(op, reductions, count, options); });
+    if (!all.ok()) return all.status();
+    return store(ops->ops.batch_reduce(all->op, all->pairs, all->options), results);
+  });
+}
+
+tutti_code tutti_cross_device_broadcast(const tutti_cross_device* ops,
+                                        const tutti_component* component,
+                                        const tutti_devices* destinations, int32_t root,
+                                        const tutti_communication_options* options,
+                                        tutti_mirrored** results) {
+  return guarded([&]() -> Status {
+    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+    const Result<Copies> copies = arguments_of(
+        ops->ops, {{"component", component}, {"destinations", destinations}, {"results", results}},
+        [&] { return copies_of(*component, *destinations, options); });
+    if (!copies.ok()) return copies.status();
+    return store(ops->ops.broadcast(copies->value, copies->destinations, root, copies->options),
+                 results);
+  });
+}
+
+tutti_code tutti_cross_device_refuse(const tutti_cross_device* ops, const char* message) {
+  return guarded([&]() -> Status {
+    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+    return ops->ops.refuse(tutti::invalid_argument(text_of(message)));
+  });
+}

@@ -1,0 +1,102 @@
+/* The C ABI of tutti::cross_device, for language bindings: see cross_device_ops.h for what the
+ * calls do, and client/frameworks/c_api.h for errors. Pointers that are passed are only read, and
+ * only until the call returns. Where one is wrong, the other ranks of the group learn of it. */
+#pragma once
+
+#include "client/frameworks/c_api.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* A tensor in C order in host memory. */
+typedef struct tutti_tensor_view {
+  const void* data; /* NULL only without elements. */
+  const int64_t* shape;
+  size_t rank; /* Number of sizes in `shape`. */
+  int32_t dtype;
+} tutti_tensor_view;
+
+/* One component of a value that is on several devices. */
+typedef struct tutti_component {
+  tutti_tensor_view elements; /* The tensor, or the values of slices. */
+  int32_t is_sparse;
+  tutti_tensor_view indices;  /* Of slices. */
+  const int64_t* dense_shape; /* Of slices; NULL: not known. */
+  size_t dense_rank;
+  const char* device;
+} tutti_component;
+
+typedef struct tutti_devices {
+  const char* const* names;
+  size_t count;
+} tutti_devices;
+
+/* A value and where its sum goes. */
+typedef struct tutti_reduction {
+  const tutti_component* components;
+  size_t count;
+  tutti_devices destinations;
+} tutti_reduction;
+
+/* tf.distribute's CommunicationOptions. */
+typedef struct tutti_communication_options {
+  int64_t bytes_per_pack;
+  int32_t has_timeout;
+  double timeout_seconds;
+  const char* implementation;
+} tutti_communication_options;
+
+/* INVALID_ARGUMENT: a field is wrong. */
+tutti_code tutti_communication_options_check(const tutti_communication_options* options);
+/* `merged` gets `own` with the fields of `other` that are not the default; its text is static. */
+tutti_code tutti_communication_options_merge(const tutti_communication_options* own,
+                                             const tutti_communication_options* other,
+                                             tutti_communication_options* merged);
+
+/* An object of one of the classes. It does not own `group`, which may be NULL. */
+typedef struct tutti_cross_device tutti_cross_device;
+/* `num_packs` NULL: no packing. */
+tutti_code tutti_hierarchical_copy_create(const int64_t* num_packs, tutti_group* group,
+                                          tutti_cross_device** ops);
+/* `reduce_to_device` NULL: the first destination. */
+tutti_code tutti_reduction_to_one_device_create(const char* reduce_to_device, tutti_group* group,
+                                                tutti_cross_device** ops);
+void tutti_cross_device_free(tutti_cross_device* ops);
+
+/* The results of a call: a list of values with a component for each device of this process. */
+typedef struct tutti_mirrored tutti_mirrored;
+size_t tutti_mirrored_size(const tutti_mirrored* results);
+size_t tutti_mirrored_components(const tutti_mirrored* results, size_t value);
+/* A component, whose pointers are valid until `results` is freed; its elements may be written to.
+ * OUT_OF_RANGE: there is no such component. */
+tutti_code tutti_mirrored_get(const tutti_mirrored* results, size_t value, size_t component,
+                              tutti_component* view);
+void tutti_mirrored_free(tutti_mirrored* results);
+
+/* `op`: "sum" or "mean", in letters of either case. */
+tutti_code tutti_cross_device_reduce(const tutti_cross_device* ops, const char* op,
+                                     const tutti_reduction* reduction,
+                                     const tutti_communication_options* options,
+                                     tutti_mirrored** results);
+tutti_code tutti_cross_device_batch_reduce(const tutti_cross_device* ops, const char* op,
+                                           const tutti_reduction* reductions, size_t count,
+                                           const tutti_communication_options* options,
+                                           tutti_mirrored** results);
+/* The component's device is ignored. */
+tutti_code tutti_cross_device_broadcast(const tutti_cross_device* ops,
+                                        const tutti_component* component,
+                                        const tutti_devices* destinations, int32_t root,
+                                        const tutti_communication_options* options,
+                                        tutti_mirrored** results);
+
+/* What a binding calls in place of one of the three where it refuses the arguments itself, before
+ * it raises: of a group the other ranks fail that call with INVALID_ARGUMENT, `message` and this
+ * rank's number, and all stay in step. Returns INVALID_ARGUMENT with `message`. */
+tutti_code tutti_cross_device_refuse(const tutti_cross_device* ops, const char* message);
+
+#pragma GCC visibility pop
+#if defined(__cplusplus)
+}
+#endif

@@ -1,0 +1,38 @@
+// How a reduction is asked for: tf.distribute's ReduceOp and CommunicationOptions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "daemon/base/status.h"
+
+namespace tutti::cross_device {
+
+enum class ReduceOp { sum, mean };
+// "sum" or "mean" in letters of either case. INVALID_ARGUMENT for any other text.
+Result<ReduceOp> parse_reduce_op(std::string_view text);
+std::string_view name_of(ReduceOp op);  // "SUM" or "MEAN".
+
+enum class Implementation { automatic, ring, nccl };
+// "AUTO", "RING" or "NCCL" in letters of either case. INVALID_ARGUMENT for any other text.
+Result<Implementation> parse_implementation(std::string_view text);
+std::string_view name_of(Implementation implementation);
+
+struct CommunicationOptions {
+  // Values of a batch are combined into packs of at least this many bytes; 0: see num_packs.
+  int64_t bytes_per_pack = 0;
+  // For the whole call, in a group; not given or 0: the timeout of the join.
+  std::optional<double> timeout_seconds;
+  // `ring` runs a group's reductions as a ring; the other two mean the class's own order.
+  Implementation implementation = Implementation::automatic;
+
+  // INVALID_ARGUMENT: a number is negative or not finite.
+  Status check() const;
+  // These options, with those of `other` that are not the default in their place.
+  CommunicationOptions merge(const CommunicationOptions& other) const;
+  bool operator==(const CommunicationOptions&) const = default;
+};
+
+}  // namespace tutti::cross_device

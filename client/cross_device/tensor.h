@@ -1,0 +1,72 @@
+// Tensors in host memory, and sparse ones as indexed slices.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "proto/types.h"
+
+namespace tutti::cross_device {
+
+using Shape = std::vector<int64_t>;
+
+// "[2,3]".
+std::string to_string(const Shape& shape);
+
+// The number of elements of a shape. INVALID_ARGUMENT: a negative size, or more bytes of `dtype`
+// than an address space has.
+Result<size_t> count_of(const Shape& shape, Dtype dtype);
+
+// Elements in C order. Copies of a Tensor share the elements; clone() does not.
+class Tensor {
+ public:
+  Tensor() : Tensor(Dtype::f32, {0}, 0, nullptr) {}
+  // New memory with undefined contents. The shape must be one that count_of() accepts.
+  static Tensor allocate(Dtype dtype, Shape shape);
+  // The caller's memory, which must outlive the tensor. It is only read, unless the tensor is where
+  // something is written to. The shape as above.
+  static Tensor view(Dtype dtype, Shape shape, const void* data);
+
+  Dtype dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  size_t count() const { return count_; }
+  size_t bytes() const { return count_ * size_of(dtype_); }
+  std::byte* data() const { return data_.get(); }
+  Tensor clone() const;
+
+ private:
+  Tensor(Dtype dtype, Shape shape, size_t count, std::shared_ptr<std::byte[]> data)
+      : dtype_(dtype), shape_(std::move(shape)), count_(count), data_(std::move(data)) {}
+
+  Dtype dtype_;
+  Shape shape_;
+  size_t count_;
+  std::shared_ptr<std::byte[]> data_;
+};
+
+// Rows of a tensor: values[i] is a part of row indices[i]. A row may occur several times, which
+// stands for the sum of its parts.
+struct IndexedSlices {
+  Tensor values;                     // [rows, ...]
+  Tensor indices;                    // [rows], i32 or i64.
+  std::optional<Shape> dense_shape;  // Of the whole tensor.
+};
+
+using Value = std::variant<Tensor, IndexedSlices>;
+
+inline bool is_sparse(const Value& value) { return std::holds_alternative<IndexedSlices>(value); }
+// The tensor, or the values of the slices.
+const Tensor& elements_of(const Value& value);
+// "f32 [2,3]", or "sparse f32 [rows,3] by i64 of [5,3]".
+std::string describe(const Value& value);
+Value clone(const Value& value);
+
+// INVALID_ARGUMENT: values and indices do not belong together, or the dtype cannot be summed.
+Status check_value(const Value& value);
+
+}  // namespace tutti::cross_device
