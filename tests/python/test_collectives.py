@@ -156,6 +156,67 @@ class Collectives(RanksTest):
 
         self.on_ranks(body)
 
+    def test_all_gather_v(self):
+        def body(group):
+            x = np.full((1 + group.rank, 3), group.rank, np.float32)
+            y = group.all_gather_v(x, [1, 2])
+            self.assertEqual((y[:, 0].tolist(), y.shape), ([0, 1, 1], (3, 3)))
+            mine = [7] if group.rank == 0 else np.zeros(0, np.int64)
+            self.assertEqual(group.all_gather_v(mine, [1, 0]).tolist(), [7])
+            self.assert_invalid("give one for each of the 2 ranks", group.all_gather_v, x, [1])
+            self.assert_invalid("does not begin with sizes[rank], 5", group.all_gather_v, x, [5, 5])
+            self.assert_invalid("out of range", group.all_gather_v, x, [1, -2])
+
+        self.on_ranks(body)
+
+    def test_reduce_scatter_v(self):
+        def body(group):
+            x = np.arange(6, dtype=np.int32).reshape(3, 2)
+            y = group.reduce_scatter_v(x, [2, 1], op="max")
+            np.testing.assert_array_equal(y, [x[:2], x[2:]][group.rank])
+            self.assert_invalid("sum(sizes), 4", group.reduce_scatter_v, x, [2, 2])
+
+        self.on_ranks(body)
+
+    def test_all_to_all_v(self):
+        def body(group):
+            x = np.arange(4, dtype=np.float64) + 10 * group.rank
+            sent, received = [([1, 3], [1, 0]), ([0, 4], [3, 4])][group.rank]
+            work = group.all_to_all_v(x, sent, received, blocking=False)
+            self.assertEqual(work.wait().tolist(), [[0], [1, 2, 3, 10, 11, 12, 13]][group.rank])
+            with self.assertRaisesRegex(tutti.Error, "rank 0 sends 3 elements to rank 1, which "
+                                                     "expects 2"):
+                group.all_to_all_v(x, sent, [1, 0] if group.rank == 0 else [2, 4])
+            self.assert_invalid("sum(in_sizes), 5", group.all_to_all_v, x, [1, 4], received)
+
+        self.on_ranks(body)
+
+    def test_messages(self):
+        def body(group):
+            other = 1 - group.rank
+            x = np.arange(6, dtype=np.float64).reshape(2, 3)[:, ::2]
+            if group.rank == 0:
+                group.send(x, 1, tag=7)
+                self.assertIsNone(group.send(x + 1, 1, blocking=False).wait())
+            else:
+                into = np.zeros((2, 4))[:, ::2]
+                self.assertEqual(group.recv(into), 0)
+                np.testing.assert_array_equal(into, x + 1)
+                self.assertEqual(group.recv(into, source=0, tag=7), 0)
+                np.testing.assert_array_equal(into, x)
+            work = group.recv(got := np.zeros(4, np.int32), source=other, blocking=False)
+            group.send(np.full(4, group.rank, np.int32), other)
+            self.assertEqual((work.wait(), got.tolist()), (other, [other] * 4))
+            with self.assertRaisesRegex(tutti.Error, "rank 1 .*no such message within 50 ms"
+                                        if group.rank == 0 else "rank 0"):
+                group.recv(np.zeros(1), source=other, tag=3, timeout=0.05)
+            self.assert_invalid("is this rank itself", group.send, x, group.rank)
+            self.assert_invalid("destination 2 is no rank", group.send, x, 2)
+            self.assert_invalid("out of range", group.send, x, other, tag=-1)
+            group.barrier()
+
+        self.on_ranks(body)
+
     def test_all_to_all(self):
         def body(group):
             x = np.arange(8, dtype=np.int64).reshape(4, 2) + 100 * group.rank

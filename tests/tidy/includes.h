@@ -29,9 +29,9 @@ inline bool is_door(const std::string& include) {
 }
 
 // The doors to what the client's library links as well.
-inline const std::set<std::string> kForClients = {"daemon/base/fd.h", "daemon/base/status.h",
-                                                  "daemon/base/strategy.h",
-                                                  "daemon/kernel/kernel.h", "daemon/board/board.h"};
+inline const std::set<std::string> kForClients = {
+    "daemon/base/fd.h",       "daemon/base/signature.h", "daemon/base/status.h",
+    "daemon/base/strategy.h", "daemon/kernel/kernel.h",  "daemon/board/board.h"};
 // What an operation does to two values, for the kernels of other processors.
 constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
 
@@ -81,7 +81,9 @@ inline const std::vector<Home> kHomes = {
     {"openssl/", {"daemon/transport/"}},
     {"spdlog/", {"daemon/group/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
-    {"nlohmann/", {"client/distribute/tf_config_resolver.cc", "tests/distribute/"}},
+    {"nlohmann/",
+     {"client/distribute/tf_config_resolver.cc", "client/distribute/json_api.cc",
+      "tests/distribute/", "tests/cross_device/"}},
     {"gtest/", {"tests/"}},
     {"gmock/", {"tests/"}},
     {"benchmark/", {"tests/"}},

@@ -9,7 +9,9 @@ Every failure raises tutti.Error. Groups and works may be used from several thre
 ranks must start the operations of a group in the same order.
 """
 
+import tutti._library as _library
 from tutti._error import Error
 from tutti._group import Group, Work, join
 
 __all__ = ["Error", "Group", "Work", "join"]
+__version__: str = _library.library.tutti_version().decode()

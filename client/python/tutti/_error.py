@@ -9,7 +9,8 @@ class Error(RuntimeError):
     or None.
     """
 
-    def __init__(self, code, message, rank=None, host=None):
+    def __init__(self, code: str, message: str, rank: int | None = None,
+                 host: str | None = None) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
@@ -17,7 +18,7 @@ class Error(RuntimeError):
         self.host = host
 
     def __reduce__(self):
-        return Error, (self.code, self.message, self.rank, self.host)
+        return type(self), (self.code, self.message, self.rank, self.host)
 
 
 def invalid(message):

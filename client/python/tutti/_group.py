@@ -67,6 +67,17 @@ def _whole(number, what):
     return whole
 
 
+def _tag(tag):
+    """A message's tag, which fits 64 bits."""
+    try:
+        whole = operator.index(tag)
+    except TypeError:
+        raise invalid(f"tag {tag!r} is no whole number") from None
+    if not 0 <= whole < 2**64:
+        raise invalid(f"tag {tag} is out of range")
+    return whole
+
+
 def _shape(shape):
     """A shape, given as a number or as several, as a tuple."""
     try:
@@ -87,13 +98,16 @@ def _new_handle(function, *arguments):
 
 
 def _interruptible(call):
-    """Runs a call that may block on a thread of its own, so that Ctrl-C ends the wait for it."""
+    """Runs a call that may block such that Ctrl-C ends the wait for it: on a thread of its own
+    where this is the main thread, the only one that signals reach. Raises what the call raises."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
     outcome = []
 
     def body():
         try:
             outcome.append((call(), None))
-        except Error as error:
+        except BaseException as error:  # Raised where the caller waits.
             outcome.append((None, error))
 
     thread = threading.Thread(target=body, daemon=True)
@@ -154,6 +168,10 @@ class Work:
             self._result = self._finish()
             self._finish = self._tensors = None
         return self._result
+
+    def _source(self):
+        """The sender's rank, of a receive that has ended."""
+        return library.tutti_work_source(self._handle.pointer)
 
     def _step(self, limit):
         """Waits for at most _STEP_MS; whether the operation has ended. Raises its Error."""
@@ -390,9 +408,89 @@ class Group:
                                         DTYPES[source.dtype]),
                          source, target, strategy, timeout, blocking)
 
+    def all_gather_v(self, x, sizes, strategy=None, out=None, timeout=None, blocking=True,
+                     dtype=None):
+        """all_gather of parts whose first axes differ: that of rank r has sizes[r], the same list
+        on all ranks. The result is of shape (sum(sizes), ...)."""
+        source = Tensor(x, dtype)
+        counts = self._counts(sizes, source, "sizes")
+        self._check_first_axis(source, sizes[self.rank], "all_gather_v", "sizes[rank]")
+        target = self._result(source, out, (sum(sizes), *source.shape[1:]), "all_gather_v's out")
+        return self._run("all_gather_v", (source.address, target.address, counts,
+                                          DTYPES[source.dtype]),
+                         source, target, strategy, timeout, blocking)
+
+    def reduce_scatter_v(self, x, sizes, op="sum", strategy=None, out=None, timeout=None,
+                         blocking=True, dtype=None, factor=None):
+        """reduce_scatter into parts whose first axes differ: rank r's has sizes[r], the same list
+        on all ranks. x is of shape (sum(sizes), ...)."""
+        source = Tensor(x, dtype)
+        counts = self._counts(sizes, source, "sizes")
+        self._check_first_axis(source, sum(sizes), "reduce_scatter_v", "sum(sizes)")
+        shape = (sizes[self.rank], *source.shape[1:])
+        target = self._result(source, out, shape, "reduce_scatter_v's out")
+        return self._run("reduce_scatter_v", (source.address, target.address, counts,
+                                              DTYPES[source.dtype], _tensor.op_number(op)),
+                         source, target, strategy, timeout, blocking,
+                         factor=_tensor.factor_of(op, factor))
+
+    def all_to_all_v(self, x, in_sizes, out_sizes, strategy=None, out=None, timeout=None,
+                     blocking=True, dtype=None):
+        """all_to_all of parts whose first axes differ: x is cut into parts of in_sizes[r] for
+        rank r, and the result, of shape (sum(out_sizes), ...), has out_sizes[r] from rank r.
+        Raises FAILED_PRECONDITION on every rank if a rank sends another size than its receiver
+        expects. Waits until all ranks have called, also if blocking is False."""
+        source = Tensor(x, dtype)
+        in_counts = self._counts(in_sizes, source, "in_sizes")
+        out_counts = self._counts(out_sizes, source, "out_sizes")
+        self._check_first_axis(source, sum(in_sizes), "all_to_all_v", "sum(in_sizes)")
+        shape = (sum(out_sizes), *source.shape[1:])
+        target = self._result(source, out, shape, "all_to_all_v's out")
+        return self._run("all_to_all_v", (source.address, in_counts, target.address, out_counts,
+                                          DTYPES[source.dtype]),
+                         source, target, strategy, timeout, blocking)
+
+    def send(self, x, destination, tag=0, timeout=None, blocking=True, dtype=None):
+        """Sends x to rank `destination`, which receives it by recv() with the same tag, number of
+        elements and dtype. Messages of one rank to another with the same tag arrive in order. If
+        blocking, returns once the receiver has taken the message. Messages need no order among
+        the collectives. Raises DEADLINE_EXCEEDED if the receiver has not called in time: then the
+        message is lost. The first message of a rank to another makes one of the job's 4096
+        groups."""
+        source = Tensor(x, dtype)
+        return self._run("send", (source.address, source.count, DTYPES[source.dtype],
+                                  _whole(destination, "destination"), _tag(tag)),
+                         source, None, None, timeout, blocking)
+
+    def recv(self, x, source=None, tag=0, timeout=None, blocking=True, dtype=None):
+        """Receives the next message with this tag from rank `source`, or from any rank if None,
+        into x; returns the sender's rank. Raises FAILED_PRECONDITION if the message has another
+        number of elements or dtype: then it is lost."""
+        target = Tensor(x, dtype, writable=True)
+        source = -1 if source is None else _whole(source, "source")
+        work = self._start("recv", (target.address, target.count, DTYPES[target.dtype], source,
+                                    _tag(tag)),
+                           target, None, None, timeout, 1.0)
+        work._finish = lambda: (target.write_back(), work._source())[1]
+        return work.wait() if blocking else work
+
     def barrier(self, timeout=None, blocking=True):
         """Returns None once every rank has called it."""
         return self._run("barrier", (), None, None, None, timeout, blocking)
+
+    def _counts(self, sizes, source, what):
+        """Sizes of parts along the first axis of the tensor, as numbers of elements for C."""
+        if len(sizes) != self.world_size:
+            raise invalid(f"{what} has {len(sizes)} entries; give one for each of the "
+                          f"{self.world_size} ranks")
+        row = math.prod(source.shape[1:])
+        counts = [_whole(size, what) * row for size in sizes]
+        return (ctypes.c_size_t * len(counts))(*counts)
+
+    @staticmethod
+    def _check_first_axis(source, size, verb, what):
+        if not source.shape or source.shape[0] != size:
+            raise invalid(f"{verb}: shape {list(source.shape)} does not begin with {what}, {size}")
 
     def _part_shape(self, source, verb):
         """The shape of each rank's part of the tensor, cut along its first axis."""

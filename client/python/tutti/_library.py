@@ -4,7 +4,8 @@ import ctypes
 import ctypes.util
 import os
 import pathlib
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_void_p
+from ctypes import (POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64,
+                    c_void_p)
 
 from tutti._error import Error
 
@@ -22,13 +23,14 @@ class JoinOptions(ctypes.Structure):
 
 class Options(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("strategy", c_char_p), ("timeout_ms", c_int32),
-                ("factor", c_double)]
+                ("factor", c_double), ("buffers_stay", c_int32)]
 
 
 _WORK = POINTER(c_void_p)
 _FUNCTIONS = {
     "tutti_last_error": (POINTER(ErrorView), []),
     "tutti_code_name": (c_char_p, [c_int]),
+    "tutti_version": (c_char_p, []),
     "tutti_join": (c_int, [POINTER(JoinOptions), POINTER(c_void_p)]),
     "tutti_leave": (c_int, [c_void_p]),
     "tutti_group_free": (None, [c_void_p]),
@@ -58,7 +60,18 @@ _FUNCTIONS = {
                               POINTER(Options), _WORK]),
     "tutti_all_to_all": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t, c_int, POINTER(Options),
                                  _WORK]),
+    "tutti_all_gather_v": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(c_size_t), c_int,
+                                   POINTER(Options), _WORK]),
+    "tutti_reduce_scatter_v": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(c_size_t), c_int,
+                                       c_int, POINTER(Options), _WORK]),
+    "tutti_all_to_all_v": (c_int, [c_void_p, c_void_p, POINTER(c_size_t), c_void_p,
+                                   POINTER(c_size_t), c_int, POINTER(Options), _WORK]),
     "tutti_barrier": (c_int, [c_void_p, POINTER(Options), _WORK]),
+    "tutti_send": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int32, c_uint64,
+                           POINTER(Options), _WORK]),
+    "tutti_recv": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int32, c_uint64,
+                           POINTER(Options), _WORK]),
+    "tutti_work_source": (c_int32, [c_void_p]),
     "tutti_work_wait": (c_int, [c_void_p, c_int32]),
     "tutti_work_done": (c_int, [c_void_p]),
     "tutti_work_fd": (c_int, [c_void_p]),
@@ -67,13 +80,17 @@ _FUNCTIONS = {
 
 
 def _candidates():
-    """Paths of the library to try: TUTTI_LIBRARY alone if set, else the build trees of the
-    checkout or the prefix that this package is in, then the system's search path."""
+    """Paths of the library to try: TUTTI_LIBRARY alone if set, else that of the wheel, the build
+    trees of the checkout or the prefix that this package is in, then the system's search path."""
     given = os.environ.get("TUTTI_LIBRARY")
     if given:
         yield given
         return
     here = pathlib.Path(__file__).resolve()
+    wheel = here.parent / "_native" / "lib" / _NAME
+    if wheel.exists():
+        yield str(wheel)
+        return
     checkout, prefix = here.parents[3], here.parents[4]
     builds = sorted(checkout.glob(f"build/*/lib/{_NAME}"), key=lambda p: p.parts[-3] != "release")
     yield from map(str, builds)

@@ -11,6 +11,11 @@ Tensors are in CPU memory. Failures are torch.distributed.DistBackendError and t
 and name the rank and the host to blame.
 """
 
+import torch as _torch
+
+if tuple(map(int, _torch.__version__.split(".")[:2])) < (2, 14):
+    raise ImportError(f"tutti.torch needs torch 2.14 or newer, but this is {_torch.__version__}")
+
 from tutti.torch._backend import TuttiBackend, create, register
 from tutti.torch._work import BackendError
 

@@ -1,48 +1,92 @@
 """The backend: torch.distributed's collectives over those of tutti.h."""
 
 import ctypes
-from collections import defaultdict
+import functools
+import weakref
 
 import torch
 import torch.distributed as dist
 
-from tutti._error import Error
-from tutti._library import Options, library
-from tutti.torch import _job
-from tutti.torch._work import BackendError, Completer, Handle, TuttiWork, check
+from tutti._library import library
+from tutti.torch import _barrier, _job, _sparse
+from tutti.torch._operation import TIMEOUT_UNSET, Operation, options_of
+from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_size, dtype_of, invalid, splits_of,
+                                 unit_of)
+from tutti.torch._work import BackendError, Completer, TuttiWork, Works, last_failure
 
 _Base = getattr(dist, "BackendBase", None) or torch._C._distributed_c10d.Backend
-
-# By tutti_dtype. Other dtypes are moved, not reduced, as bytes.
-_DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4,
-           torch.uint8: 5, torch.int32: 6, torch.int64: 7, torch.bool: 8, torch.int16: 9,
-           torch.uint16: 10, torch.uint32: 11, torch.uint64: 12}
-_U8 = 5
-_REDUCE_OPS = {dist.ReduceOp.SUM: 0, dist.ReduceOp.AVG: 1, dist.ReduceOp.MIN: 2,
-               dist.ReduceOp.MAX: 3, dist.ReduceOp.PRODUCT: 4, dist.ReduceOp.BAND: 5,
-               dist.ReduceOp.BOR: 6, dist.ReduceOp.BXOR: 7, dist.ReduceOp.PREMUL_SUM: 8}
-_PREMUL_SUM = 8
+_ErrorType = torch._C._distributed_c10d.ErrorType
+_ANY_RANK = -1
+# What allreduce() looks up at each call.
+_STRIDED = torch.strided
+_SUM = dist.ReduceOp.SUM
+_profiler_enabled = torch.autograd._profiler_enabled
+_tutti_all_reduce = library.tutti_all_reduce
 
 
-def _invalid(message):
-    return BackendError("INVALID_ARGUMENT", message)
+def _collective(title, calls=None):
+    """A method that starts the operation of torch that its body prepares: body(self, operation,
+    arguments of torch) returns the input tensors and the outputs. title: for the profiler. calls:
+    how many calls of the C ABI the method makes, by its arguments; without: one."""
+    def decorate(prepare):
+        def start(self, operation, arguments):
+            try:
+                inputs, outputs = prepare(self, operation, *arguments)
+            except Exception:
+                operation.refuse(1 if calls is None else calls(*arguments))
+                raise
+            return operation.start(self._title + title, inputs, outputs)
+
+        @functools.wraps(prepare)
+        def method(self, *arguments):
+            opts = arguments[-1]
+            operation = Operation(self, self.collectives, opts.timeout,
+                                  opts.asyncOp or self._coalesced is not None)
+            self._sequence += 1
+            return self._started(start, self, operation, arguments)
+
+        return method
+
+    return decorate
+
+
+def _one_for_each(tensors, *_):
+    return len(tensors)
+
+
+def _one_for_each_dtype(tensors, *_):
+    return len({tensor.dtype for tensor in tensors})
 
 
 class TuttiBackend(_Base):
-    """One process group. Made by create(), which init_process_group() and new_group() call."""
+    """One process group. Made by create(), which init_process_group() and new_group() call.
 
-    def __init__(self, group, options):
-        super().__init__(group.rank, group.world_size)
-        self._group = group
-        self._pointer = group._handle.pointer
+    members: a _job.Members, this group of the job's ranks. store: torch's, for this group alone.
+    """
+
+    def __init__(self, members, store, options, name):
+        super().__init__(members.group.rank, members.group.world_size)
+        self.members = members
+        self.pointer = members.group._handle.pointer
+        # Apart, because a message may be waited for while many collectives end.
+        self.collectives = Completer(ordered=True)
+        self.messages = Completer(ordered=False)
+        self._unfinished = self.collectives.unfinished
+        self._store = store
         self._options = options
-        self._completer = Completer()
+        self._name = name
+        self._title = name + ":"
         self._sequence = 0
+        self._barriers = 0
+        self._coalesced = None
+        self._aborted = None
+        self._error = _ErrorType.SUCCESS
+        self.set_timeout(options._timeout)
 
     # ---- What it is ----
 
-    supports_coalescing = property(lambda self: False)
-    supports_splitting = property(lambda self: False)
+    supports_coalescing = property(lambda self: True)
+    supports_splitting = property(lambda self: True)
     supports_shrinking = property(lambda self: False)
     supports_reconfigure = property(lambda self: False)
     supports_window = property(lambda self: False)
@@ -50,12 +94,13 @@ class TuttiBackend(_Base):
     options = property(lambda self: self._options)
 
     def getBackendName(self):
-        return "tutti"
+        return self._name
 
     name = getBackendName
 
     def set_timeout(self, timeout):
         self._options._timeout = timeout
+        self.options_pointer = ctypes.byref(options_of(timeout))
 
     _set_default_timeout = set_timeout
 
@@ -63,288 +108,380 @@ class TuttiBackend(_Base):
         return self._sequence
 
     def _set_sequence_number_for_group(self):
-        self._sequence = 0
+        """Numbers begin at 0 on every rank."""
+
+    def get_error(self):
+        """How the last failure of an operation of this group is classed; SUCCESS: none failed."""
+        return self._error
 
     # ---- Collectives ----
 
     def allreduce(self, tensors, opts):
-        run = self._run(opts)
-        for tensor in tensors:
-            flat = run.in_place(tensor)
-            run.call("all_reduce", flat.data_ptr(), flat.data_ptr(), flat.numel(), _dtype_of(flat),
-                     run.op(opts.reduceOp))
-        return run.work(tensors)
+        """The most frequent call, a blocking sum of one tensor, goes without an Operation, which
+        would cost more than the sum of a small tensor."""
+        tensor = tensors[0] if tensors else None
+        if (opts.asyncOp or len(tensors) != 1 or not tensor.is_cpu or tensor.layout is not _STRIDED
+                or not tensor.is_contiguous() or opts.timeout != TIMEOUT_UNSET
+                or opts.reduceOp != _SUM or self._coalesced is not None
+                or self._aborted is not None or _profiler_enabled()):
+            return self._all_reduce_any(tensors, opts)
+        dtype = DTYPES.get(tensor.dtype)
+        if dtype is None:
+            return self._all_reduce_any(tensors, opts)
+        self._sequence += 1
+        address = tensor.data_ptr()
+        if _tutti_all_reduce(self.pointer, address, address, tensor.numel(), dtype, SUM,
+                             self.options_pointer, None) != 0:
+            failure = last_failure()
+            self.note_failure(failure)
+            raise failure
+        if self._unfinished:
+            self.collectives.settle()
+        return None
 
-    def allreduce_coalesced(self, tensors, opts):
-        run = self._run(opts)
-        by_dtype = defaultdict(list)
+    def _all_reduce_any(self, tensors, opts):
+        if tensors and tensors[0].layout is torch.sparse_coo:
+            return self.allreduce_sparse(tensors, opts)
+        return self._all_reduce_dense(tensors, opts)
+
+    @_collective("all_reduce", _one_for_each)
+    def _all_reduce_dense(self, operation, tensors, opts):
+        op = operation.op(opts.reduceOp)
         for tensor in tensors:
-            by_dtype[_dtype_of(tensor)].append(run.in_place(tensor))
-        for dtype, flats in by_dtype.items():
+            flat = operation.in_place(tensor)
+            address = flat.data_ptr()
+            operation.call("all_reduce", address, address, flat.numel(), dtype_of(flat), op)
+        return tensors, tensors
+
+    @_collective("all_reduce", _one_for_each_dtype)
+    def allreduce_coalesced(self, operation, tensors, opts):
+        op = operation.op(opts.reduceOp)
+        by_dtype = {}
+        for tensor in tensors:
+            by_dtype.setdefault(dtype_of(tensor), []).append(operation.in_place(tensor))
+        for dtype, flats in sorted(by_dtype.items()):
             addresses = (ctypes.c_void_p * len(flats))(*[flat.data_ptr() for flat in flats])
             counts = (ctypes.c_size_t * len(flats))(*[flat.numel() for flat in flats])
-            run.call("all_reduce_many", addresses, addresses, counts, len(flats), dtype,
-                     run.op(opts.reduceOp))
-        return run.work(tensors)
+            operation.call("all_reduce_many", addresses, addresses, counts, len(flats), dtype, op)
+        return tensors, tensors
 
-    def reduce(self, tensors, opts):
-        run = self._run(opts)
+    def allreduce_sparse(self, tensors, opts):
+        """Sums sparse COO tensors. Blocks, because the ranks first tell how much they have."""
+        region, self._coalesced = self._coalesced, None
+        try:
+            outputs = _sparse.all_reduce(self, tensors, opts)
+        finally:
+            self._coalesced = region
+        return self._started(TuttiWork, self, self.collectives, outputs)
+
+    @_collective("reduce", _one_for_each)
+    def reduce(self, operation, tensors, opts):
+        op = operation.op(opts.reduceOp)
         for tensor in tensors:
-            flat = run.in_place(tensor)
-            out = flat.data_ptr() if self.rank() == opts.rootRank else None
-            run.call("reduce", flat.data_ptr(), out, flat.numel(), _dtype_of(flat),
-                     run.op(opts.reduceOp), opts.rootRank)
-        return run.work(tensors)
+            flat = operation.in_place(tensor)
+            address = flat.data_ptr()
+            operation.call("reduce", address, address if self.rank() == opts.rootRank else None,
+                           flat.numel(), dtype_of(flat), op, opts.rootRank)
+        return tensors, tensors
 
-    def broadcast(self, tensors, opts):
-        run = self._run(opts)
+    @_collective("broadcast", _one_for_each)
+    def broadcast(self, operation, tensors, opts):
         for tensor in tensors:
-            flat = run.in_place(tensor)
-            run.call("broadcast", flat.data_ptr(), *_bytes_of(flat), opts.rootRank)
-        return run.work(tensors)
+            flat = operation.in_place(tensor)
+            operation.call("broadcast", flat.data_ptr(), *bytes_of(flat), opts.rootRank)
+        return tensors, tensors
 
-    def allgather(self, outputs, inputs, opts):
-        run = self._run(opts)
-        for output, source in zip(outputs, inputs):
-            flat = run.joined(output, source, self.size())
-            run.call("all_gather", *run.sides(source, flat), *_bytes_of(source))
-        return run.work([t for output in outputs for t in output])
+    @_collective("all_gather", _one_for_each)
+    def allgather(self, operation, outputs, inputs, opts):
+        for parts, source in zip(outputs, inputs):
+            self._gather_parts(operation, parts, source)
+        return inputs, [part for parts in outputs for part in parts]
+
+    def _gather_parts(self, operation, parts, source):
+        flat = operation.joined(parts, source.dtype, fill=False)
+        check_size(parts[self.rank()], source.numel(), "this rank's output of all_gather")
+        sides = (operation.source(source), flat.data_ptr())
+        if len({part.numel() for part in parts}) == 1:
+            operation.call("all_gather", *sides, *bytes_of(source))
+            return
+        dtype, units = unit_of(source)
+        operation.call("all_gather_v", *sides, self._counts(part.numel() * units
+                                                            for part in parts), dtype)
+
+    def allgather_coalesced(self, outputs, inputs, opts):
+        """outputs[r][i] becomes rank r's inputs[i]."""
+        return self.allgather([list(parts) for parts in zip(*outputs)], inputs, opts)
 
     def all_gather_single(self, output, source, opts):
         return self.all_gather_single_coalesced([output], [source], opts)
 
-    def all_gather_single_coalesced(self, outputs, inputs, opts):
-        run = self._run(opts)
+    @_collective("all_gather", _one_for_each)
+    def all_gather_single_coalesced(self, operation, outputs, inputs, opts):
         for output, source in zip(outputs, inputs):
-            _check_size(output, source.numel() * self.size(), "the output of all_gather")
-            run.call("all_gather", *run.sides(source, output), *_bytes_of(source))
-        return run.work(outputs)
+            check_size(output, source.numel() * self.size(), "the output of all_gather")
+            operation.call("all_gather", *operation.sides(source, output), *bytes_of(source))
+        return inputs, outputs
 
-    def gather(self, outputs, inputs, opts):
-        run = self._run(opts)
+    @_collective("gather", lambda outputs, inputs, opts: len(inputs))
+    def gather(self, operation, outputs, inputs, opts):
         for i, source in enumerate(inputs):
-            at_root = self.rank() == opts.rootRank
-            flat = run.joined(outputs[i], source, self.size()) if at_root else None
-            run.call("gather", *run.sides(source, flat), *_bytes_of(source), opts.rootRank)
-        return run.work([t for output in outputs for t in output])
+            out = None
+            if self.rank() == opts.rootRank:
+                out = operation.equal_parts(outputs[i], source, fill=False).data_ptr()
+            operation.call("gather", operation.source(source), out, *bytes_of(source),
+                           opts.rootRank)
+        return inputs, [part for parts in outputs for part in parts]
 
-    def scatter(self, outputs, inputs, opts):
-        run = self._run(opts)
+    @_collective("scatter", _one_for_each)
+    def scatter(self, operation, outputs, inputs, opts):
         for i, output in enumerate(outputs):
-            at_root = self.rank() == opts.rootRank
-            flat = _concatenated(inputs[i], output, self.size()) if at_root else None
-            run.call("scatter", *run.sides(flat, output), *_bytes_of(output), opts.rootRank)
-        return run.work(outputs)
+            source = None
+            if self.rank() == opts.rootRank:
+                flat = operation.equal_parts(inputs[i], output, fill=True)
+                source = operation.source(flat)
+            operation.call("scatter", source, operation.target(output), *bytes_of(output),
+                           opts.rootRank)
+        return [part for parts in inputs for part in parts], outputs
 
-    def reduce_scatter(self, outputs, inputs, opts):
-        flats = [_concatenated(parts, output, self.size())
-                 for output, parts in zip(outputs, inputs)]
-        return self.reduce_scatter_single_coalesced(outputs, flats, opts)
+    @_collective("reduce_scatter", _one_for_each)
+    def reduce_scatter(self, operation, outputs, inputs, opts):
+        op = operation.op(opts.reduceOp)
+        for output, parts in zip(outputs, inputs):
+            flat = operation.joined(parts, output.dtype, fill=True)
+            check_size(output, parts[self.rank()].numel(), "the output of reduce_scatter")
+            if len({part.numel() for part in parts}) == 1:
+                operation.reduced(flat, output, "reduce_scatter", op)
+                continue
+            operation.call("reduce_scatter_v", *operation.sides(flat, output),
+                           self._counts(part.numel() for part in parts), dtype_of(output), op)
+        return [part for parts in inputs for part in parts], outputs
 
     def reduce_scatter_single(self, output, source, opts):
         return self.reduce_scatter_single_coalesced([output], [source], opts)
 
-    def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
-        run = self._run(opts)
+    @_collective("reduce_scatter", _one_for_each)
+    def reduce_scatter_single_coalesced(self, operation, outputs, inputs, opts):
+        op = operation.op(opts.reduceOp)
         for output, source in zip(outputs, inputs):
-            _check_size(source, output.numel() * self.size(), "the input of reduce_scatter")
-            dtype = _dtype_of(output)
-            run.call("reduce_scatter", *run.sides(source, output), output.numel(), dtype,
-                     run.op(opts.reduceOp))
-        return run.work(outputs)
+            check_size(source, output.numel() * self.size(), "the input of reduce_scatter")
+            operation.reduced(source, output, "reduce_scatter", op)
+        return inputs, outputs
 
-    def alltoall(self, outputs, inputs, opts):
-        run = self._run(opts)
-        source = _concatenated(inputs, inputs[0], self.size())
-        flat = run.joined(outputs, inputs[0], self.size())
-        run.call("all_to_all", *run.sides(source, flat), *_bytes_of(inputs[0]))
-        return run.work(outputs)
+    @_collective("all_to_all")
+    def alltoall(self, operation, outputs, inputs, opts):
+        dtype = inputs[0].dtype if inputs else None
+        source = operation.joined(inputs, dtype, fill=True)
+        flat = operation.joined(outputs, dtype, fill=False)
+        counts = [[part.numel() for part in parts] for parts in (inputs, outputs)]
+        self._exchange(operation, source, flat, counts, even=False)
+        return inputs, outputs
 
-    def all_to_all_single(self, output, source, output_splits, input_splits, opts):
-        for splits in (output_splits, input_splits):
-            if len(set(splits)) > 1:
-                raise BackendError("UNIMPLEMENTED", "all_to_all_single takes no uneven splits yet")
-        _check_size(output, source.numel(), "the output of all_to_all_single")
-        for tensor in (source, output):
-            if not tensor.dim() or tensor.shape[0] % self.size() != 0:
-                raise _invalid(f"all_to_all_single: shape {list(tensor.shape)} cannot be cut into "
-                               f"{self.size()} along its first axis")
-        run = self._run(opts)
-        count, dtype = _bytes_of(source)
-        run.call("all_to_all", *run.sides(source, output), count // self.size(), dtype)
-        return run.work([output])
+    @_collective("all_to_all")
+    def all_to_all_single(self, operation, output, source, output_splits, input_splits, opts):
+        given, even_in = splits_of(source, input_splits, self.size(), "input")
+        taken, even_out = splits_of(output, output_splits, self.size(), "output")
+        even = even_in and even_out and not input_splits and not output_splits
+        if even:
+            check_size(output, source.numel(), "the output of all_to_all_single")
+        self._exchange(operation, source, output, [given, taken], even)
+        return [source], [output]
 
-    def barrier(self, opts):
-        run = self._run(opts)
-        run.call("barrier")
-        return run.work([])
+    def _exchange(self, operation, source, output, counts, even):
+        """all_to_all of flat tensors, whose parts have these counts of elements. even: on every
+        rank, so that the call needs no counts."""
+        sides = operation.sides(source, output)
+        dtype, units = unit_of(source)
+        if even:
+            operation.call("all_to_all", *sides, counts[0][0] * units, dtype)
+            return
+        given, taken = (self._counts(count * units for count in part) for part in counts)
+        operation.call("all_to_all_v", sides[0], given, sides[1], taken, dtype)
+
+    def _counts(self, numbers):
+        return (ctypes.c_size_t * self.size())(*numbers)
+
+    @_collective("barrier")
+    def barrier(self, operation, opts):
+        """Ends after this rank's earlier collectives, also those that nobody waits for."""
+        operation.call("barrier")
+        operation.follow(list(self._unfinished))
+        return (), []
+
+    def monitored_barrier(self, opts, wait_all_ranks=False):
+        """Waits for all ranks. Rank 0 names the first rank that is missing, or with wait_all_ranks
+        all of them. Goes through torch's store, so that it works while ranks are stuck elsewhere.
+        """
+        timeout = opts.timeout.total_seconds()
+        self._barriers += 1
+        _barrier.MonitoredBarrier(self._store, self._barriers, self.rank(), self.size(),
+                                  timeout).run(wait_all_ranks)
+
+    # ---- Between two ranks ----
 
     def send(self, tensors, dst, tag=0):
-        raise BackendError("UNIMPLEMENTED", "send and recv are not there yet")
+        return self._transfer("send", tensors, dst, tag)
 
-    recv = recv_anysource = send
+    def recv(self, tensors, src, tag=0):
+        return self._transfer("recv", tensors, src, tag)
+
+    def recv_anysource(self, tensors, tag=0):
+        return self._transfer("recv", tensors, _ANY_RANK, tag, "recvAnySource")
+
+    def _transfer(self, verb, tensors, peer, tag, title=None):
+        operation = Operation(self, self.messages, TIMEOUT_UNSET, asynchronous=True)
+        self._sequence += 1
+
+        def start():
+            for tensor in tensors:
+                side = operation.source if verb == "send" else operation.target
+                operation.call(verb, side(tensor), *bytes_of(tensor), peer, tag)
+            return operation.start(self._title + (title or verb), tensors, tensors)
+
+        return self._started(start)
+
+    # ---- Coalescing ----
+
+    def start_coalescing(self):
+        """Until end_coalescing() all operations are asynchronous."""
+        self._coalesced = []
+
+    def end_coalescing(self):
+        works, self._coalesced = self._coalesced, None
+        completers = {work.completer for work in works}
+        return Works(self, self.messages if self.messages in completers else self.collectives,
+                     works)
+
+    def _started(self, start, *arguments):
+        """The work that start() returns. A failure in a region fails the region's work: torch 2.15
+        never leaves a region that an exception has passed through."""
+        if self._coalesced is None:
+            return start(*arguments)
+        try:
+            work = start(*arguments)
+        except Exception as error:
+            self._coalesced.append(TuttiWork(self, self.collectives, [], error=error))
+            return None
+        if work is not None:
+            self._coalesced.append(work)
+        return work
+
+    # ---- Sub-groups ----
+
+    def split(self, store, ranks, opts):
+        """The backend of some ranks of this group. Refused on the others: torch 2.15 crashes if a
+        Python backend returns None there."""
+        if self.rank() not in ranks:
+            raise invalid(f"split_group: rank {self.rank()} is in none of the new groups; list "
+                          "every rank, or use new_group()")
+        options = _copy_of(opts or self._options, self._name)
+        return TuttiBackend(self.members.subgroup(ranks), store, options, self._name)
+
+    def perform_nocolor_split(self, _device):
+        """Ranks outside of a new group need do nothing."""
+
+    def eager_connect_single_device(self, _device):
+        """The group is connected from the beginning."""
+
+    # ---- Memory ----
+
+    def supports_tensor_alloc(self, device):
+        return isinstance(device, torch.device) and device.type == "cpu"
+
+    def allocate_tensor(self, size, *, dtype, device=None):
+        """A tensor of `size` elements in memory shared with the daemon, which operations do not
+        copy; in ordinary memory if the segment is full. Freed with the last tensor on it."""
+        bytes_ = size * dtype.itemsize
+        address = library.tutti_alloc(self.pointer, bytes_) if bytes_ else None
+        if address is None:
+            return torch.empty(size, dtype=dtype)
+        block = (ctypes.c_char * bytes_).from_address(address)
+        # The finalizer also keeps the group's handle, without which the memory is unmapped.
+        weakref.finalize(block, _free, self.members.group._handle, address).atexit = False
+        return torch.frombuffer(block, dtype=dtype, count=size)
 
     # ---- Ends ----
 
     def shutdown(self):
-        """Ends the completer; the job is left with the last process group."""
-        self._completer.close()
+        """Leaves the group: the default one is the job, which the last group of it ends."""
+        self._end("the process group was destroyed")
 
     def abort(self):
-        """Ends every operation under way CANCELLED, on this rank's groups of the job."""
-        try:
-            self._group.leave()
-        except Error:
-            pass
-        self._completer.close()
+        """Ends this rank's operations under way CANCELLED, and refuses further ones. Of the
+        default group: on all groups of the job, and the other ranks' operations fail and name
+        this rank. Of another group: on that alone, within 0.1 s, but for a call that blocks in
+        another thread until its deadline; the others are not told."""
+        self._end("the process group was aborted")
 
-    # ---- Inside ----
+    def _end(self, why):
+        if self._aborted is None:
+            self._aborted = why
+            self.members.leave()
+        self.collectives.close()
+        self.messages.close()
 
-    def _run(self, opts):
-        self._sequence += 1
-        return _Run(self, opts)
+    # ---- For operations ----
 
+    def check_aborted(self):
+        if self._aborted is not None:
+            raise BackendError("CANCELLED", f"{self._aborted}; make a new one")
 
-class _Run:
-    """The calls of one operation of torch: they block if it does."""
-
-    def __init__(self, backend, opts):
-        self._backend = backend
-        timeout = opts.timeout
-        seconds = timeout.total_seconds()
-        if seconds < 0:
-            seconds = backend._options._timeout.total_seconds()
-        self._options = Options(ctypes.sizeof(Options), None,
-                                min(max(1, round(seconds * 1000)), 2**31 - 1), 1.0)
-        self._asynchronous = opts.asyncOp
-        self._handles = []
-        self._keep = []
-        self._finish = []
-
-    def call(self, verb, *arguments):
-        """Calls tutti_<verb> with the arguments between the group and the options."""
-        function = getattr(library, "tutti_" + verb)
-        work = ctypes.c_void_p()
-        check(function(self._backend._pointer, *arguments, ctypes.byref(self._options),
-                       ctypes.byref(work) if self._asynchronous else None))
-        if self._asynchronous:
-            self._handles.append(Handle(work))
-
-    def op(self, reduce_op):
-        """The number of the reduction."""
-        number = _REDUCE_OPS.get(getattr(reduce_op, "op", reduce_op))
-        if number is None:
-            raise _invalid(f"{reduce_op} is not supported; use SUM, AVG, MIN, MAX, PRODUCT, BAND, "
-                           "BOR, BXOR or PREMUL_SUM")
-        if number == _PREMUL_SUM:
-            self._options.factor = float(reduce_op.factor)
-        return number
-
-    def in_place(self, tensor):
-        """Contiguous memory with the tensor's elements, written back if it is a copy."""
-        flat = _source_of(tensor)
-        self._keep.append(flat)
-        if flat is not tensor:
-            self._finish.append(lambda: tensor.copy_(flat))
-        return flat
-
-    def sides(self, source, output):
-        """The addresses of both sides, which have one dtype; what is not contiguous is copied."""
-        if source is not None and output is not None and source.dtype != output.dtype:
-            raise _invalid(f"the input is of {source.dtype}, but the output of {output.dtype}")
-        flat = None if source is None else _source_of(source)
-        out = None if output is None else _target_of(output)
-        self._keep.append((flat, out))
-        if out is not output:
-            self._finish.append(lambda: output.copy_(out.view(output.shape)))
-        return (None if flat is None else flat.data_ptr(), None if out is None else out.data_ptr())
-
-    def joined(self, outputs, like, parts):
-        """A tensor whose parts are copied to the outputs when it is filled."""
-        if len(outputs) != parts:
-            raise _invalid(f"there are {len(outputs)} outputs for {parts} ranks")
-        for output in outputs:
-            _check_size(output, like.numel(), "an output")
-        flat = torch.empty(parts * like.numel(), dtype=like.dtype)
-
-        def finish():
-            for i, output in enumerate(outputs):
-                output.copy_(flat[i * like.numel():(i + 1) * like.numel()].view(output.shape))
-
-        self._finish.append(finish)
-        return flat
-
-    def work(self, outputs):
-        finishes = self._finish
-
-        def finish():
-            for function in finishes:
-                function()
-
-        return TuttiWork(self._backend._completer, outputs, self._handles, self._keep, finish)
+    def note_failure(self, error):
+        """Classes a failure, unless it is a wrong call, after which the group goes on."""
+        code = getattr(error, "code", "")
+        if code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
+            return
+        if code == "DEADLINE_EXCEEDED":
+            self._error = _ErrorType.TIMEOUT
+        elif getattr(error, "rank", None) in (None, self.members.job_rank):
+            self._error = _ErrorType.COMM_ERROR
+        else:
+            self._error = _ErrorType.REMOTE_ERROR
 
 
-def _source_of(tensor):
-    if tensor.device.type != "cpu":
-        raise BackendError("UNIMPLEMENTED", f"tensors on {tensor.device} are not supported yet; "
-                                            "use a CPU tensor")
-    if tensor.is_sparse:
-        raise _invalid("a sparse tensor is not supported; use to_dense()")
-    return tensor.contiguous()
-
-
-def _target_of(tensor):
-    _source_of(tensor[:0] if tensor.dim() else tensor)
-    return tensor if tensor.is_contiguous() else torch.empty(tensor.shape, dtype=tensor.dtype)
-
-
-def _dtype_of(tensor):
-    if tensor.dtype not in _DTYPES:
-        raise _invalid(f"{tensor.dtype} cannot be reduced; convert the tensor")
-    return _DTYPES[tensor.dtype]
-
-
-def _bytes_of(tensor):
-    """The count and dtype with which a tensor's elements are moved."""
-    if tensor.dtype in _DTYPES and tensor.dtype != torch.bool:
-        return tensor.numel(), _DTYPES[tensor.dtype]
-    return tensor.numel() * tensor.element_size(), _U8
-
-
-def _check_size(tensor, count, what):
-    if tensor.numel() != count:
-        raise _invalid(f"{what} has {tensor.numel()} elements, but must have {count}")
-
-
-def _concatenated(parts, like, count):
-    if len(parts) != count:
-        raise _invalid(f"there are {len(parts)} inputs for {count} ranks")
-    for part in parts:
-        _check_size(part, like.numel(), "an input")
-    return torch.cat([part.reshape(-1) for part in parts])
+def _free(handle, address):
+    library.tutti_free(handle.pointer, address)
 
 
 # ---- Process groups ----
 
-def create(opts, backend_options):
+def create(opts, backend_options, name="tutti"):
     """The backend of a new process group; called by torch.distributed."""
-    options = backend_options or _Base.Options("tutti", timeout=opts.timeout)
+    options = _copy_of(backend_options, name)
     options._timeout = opts.timeout
     options.group_name = opts.group_id
     options.global_ranks_in_group = opts.global_ranks_in_group
-    whole = _default_group()
-    if whole is not None and opts.global_ranks_in_group:
-        return TuttiBackend(whole.subgroup(opts.global_ranks_in_group), options)
-    group = _job.join(opts.store, opts.group_rank, opts.group_size, opts.timeout)
-    return TuttiBackend(group, options)
+    whole = _default_backend() if opts.global_ranks_in_group else None
+    if whole is not None:
+        members = whole.members.subgroup(opts.global_ranks_in_group)
+    else:
+        members = _job.join(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+    backend = TuttiBackend(members, opts.store, options, name)
+    if opts.process_group is not None:
+        # torch's wrapper for TORCH_DISTRIBUTED_DEBUG=DETAIL does not keep the Python object.
+        weakref.finalize(opts.process_group, getattr, backend, "name").atexit = False
+    return backend
 
 
-def _default_group():
-    """The Group of the default process group, if that is ours."""
-    if not dist.is_initialized():
+def _copy_of(options, name):
+    """torch's options for a backend of one's own: those given are the caller's, for any group."""
+    copy = _Base.Options(name)
+    if options is not None:
+        copy._timeout = options._timeout
+        copy.group_name = options.group_name
+        copy.global_ranks_in_group = options.global_ranks_in_group
+    return copy
+
+
+def _default_backend():
+    """The backend of the default process group, if it is Tutti's."""
+    cpu = torch.device("cpu")
+    if not dist.is_initialized() or cpu not in dist.group.WORLD._device_types:
         return None
-    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
-    return backend._group if isinstance(backend, TuttiBackend) else None
+    backend = dist.group.WORLD._get_backend(cpu)
+    wrapper = getattr(dist.distributed_c10d, "_ProcessGroupWrapper", None)
+    while wrapper is not None and isinstance(backend, wrapper):
+        backend = backend.wrapped_pg
+    return backend if isinstance(backend, TuttiBackend) else None
 
 
 def register():

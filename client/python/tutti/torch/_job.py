@@ -1,48 +1,134 @@
 """How the processes of a process group become a job: through torch's store."""
 
-import atexit
-import ctypes
 import json
 import os
 import pathlib
-import re
 import secrets
-import shutil
-import signal
 import socket
-import subprocess
-import tempfile
+import time
+from datetime import timedelta
 
 import tutti
-from tutti._library import library_path
+from tutti._error import Error
+from tutti.torch import _address
+from tutti.torch._agent import PrivateAgent
+from tutti.torch._work import BackendError, backend_error
 
 _SOCKET = "/run/tutti/tuttid.sock"
-_START_SECONDS = 30
-_PR_SET_PDEATHSIG = 1
+_CONNECT_SECONDS = 2
+
+
+class Members:
+    """The ranks of a process group: its tutti.Group, and their ranks in the job. agent: the private
+    agent that this process started for the job, or None."""
+
+    def __init__(self, group, ranks, whole=None, agent=None):
+        self.group = group
+        self._ranks = ranks
+        self._whole = whole or group
+        self._agent = agent
+
+    @property
+    def job_rank(self):
+        """This rank's number in the job, by which failures name ranks."""
+        return self._whole.rank
+
+    def subgroup(self, ranks):
+        """The Members of some of these ranks."""
+        ranks = [self._ranks[rank] for rank in ranks]
+        try:
+            group = self._whole.subgroup(ranks)
+        except Error as error:
+            raise backend_error(error) from None
+        return Members(group, ranks, self._whole)
+
+    def leave(self):
+        """Leaves the group; the last thing that is done with it. Ends the private agent."""
+        try:
+            self.group.leave()
+        except Error:
+            pass  # It was left already, with the job.
+        if self._agent is not None:
+            self._agent.end()
 
 
 def join(store, rank, size, timeout):
-    """The Group of a new job of `size` ranks that share the store."""
-    _publish(store, rank)
-    hosts = [json.loads(store.get(f"tutti/rank{r}")) for r in range(size)]
+    """The Members of a new job of `size` ranks that share the store. Every rank must call this as
+    often as the others: the number of calls tells one job from the next on the same store."""
+    board = _Board(store, store.add(f"tutti/joins{rank}", 1), timeout)
+    board.write(f"rank{rank}", _own_place(store))
     if rank == 0:
-        store.set("tutti/job", json.dumps({"job": "torch-" + secrets.token_hex(8),
-                                           "token": secrets.token_hex(16)}))
-    job = json.loads(store.get("tutti/job"))
-    path, token = _agent(store, rank, hosts, job)
-    seconds = timeout.total_seconds()
-    return tutti.join(job=job["job"], rank=rank, world_size=size, timeout=seconds, socket=path,
-                      token=token)
+        board.write("job", {"job": "torch-" + secrets.token_hex(8),
+                            "token": secrets.token_hex(16), "places": board.places(size)})
+    job = board.read_job(size)
+    agent, path, token = _find_agent(board, rank, job)
+    try:
+        group = tutti.join(job=job["job"], rank=rank, world_size=size,
+                           timeout=board.seconds_left(), socket=path, token=token)
+    except Error as error:
+        if agent is not None:
+            agent.end()
+        raise backend_error(error) from None
+    return Members(group, list(range(size)), agent=agent)
 
 
-def _publish(store, rank):
+class _Board:
+    """What the ranks tell each other for one job, before one deadline: JSON under names."""
+
+    def __init__(self, store, number, timeout):
+        self._store = store
+        self._prefix = f"tutti/{number}/"
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout.total_seconds()
+
+    def seconds_left(self):
+        return max(0.001, self._deadline - time.monotonic())
+
+    def write(self, name, value):
+        self._store.set(self._prefix + name, json.dumps(value))
+
+    def read(self, name, missing):
+        """The value that another rank writes; raises its failure, or `missing` at the deadline."""
+        try:
+            self._store.wait([self._prefix + name], timedelta(seconds=self.seconds_left()))
+        except RuntimeError:  # FileStore raises no DistStoreError.
+            raise BackendError("DEADLINE_EXCEEDED",
+                               f"{missing} within {self._timeout.total_seconds():g} s") from None
+        value = json.loads(self._store.get(self._prefix + name))
+        if "error" in value:
+            raise BackendError(**value["error"])
+        return value
+
+    def write_failure(self, name, error):
+        self.write(name, {"error": {"code": error.code, "message": error.message}})
+
+    def places(self, size):
+        """Where all ranks are, which rank 0 gathers for the others."""
+        return [self.read(f"rank{rank}", _absent(rank)) for rank in range(size)]
+
+    def read_job(self, size):
+        """What rank 0 writes once it knows where all ranks are."""
+        try:
+            return self.read("job", "rank 0 did not name the job")
+        except BackendError:
+            for rank in range(size):
+                if not self._store.check([f"{self._prefix}rank{rank}"]):
+                    self.read(f"rank{rank}", _absent(rank))
+            raise
+
+
+def _absent(rank):
+    return f"rank {rank} has not called init_process_group"
+
+
+def _own_place(store):
     path = os.environ.get("TUTTI_SOCKET", _SOCKET)
-    store.set(f"tutti/rank{rank}", json.dumps({"host": _host(), "socket": path,
-                                               "served": _is_served(path)}))
+    return {"host": host(), "socket": path, "served": _is_served(path),
+            "address": _address.toward_store(store)}
 
 
-def _host():
-    """Tells hosts apart, and network namespaces of one host."""
+def host():
+    """Tells hosts apart, and network namespaces of one host. Begins with the hostname and "/"."""
     namespace = os.stat("/proc/self/ns/net").st_ino
     boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{socket.gethostname()}/{boot}/{namespace}"
@@ -50,105 +136,54 @@ def _host():
 
 def _is_served(path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_CONNECT_SECONDS)
         try:
             probe.connect(path)
             return True
-        except OSError:
+        except OSError:  # Also where the path is too long.
             return False
 
 
-def _agent(store, rank, hosts, job):
-    """The agent's socket and its token, as join() takes them."""
-    mine = hosts[rank]
-    if all(other["served"] for other in hosts):
-        return mine["socket"], os.environ.get("TUTTI_TOKEN")
-    names = [other["host"] for other in hosts]
-    leader = names.index(mine["host"])
+def _find_agent(board, rank, job):
+    """The private agent that this process started, if it did; the agent's socket, and its token as
+    join() takes it. The lowest rank of a host starts its agent; rank 0's is the coordinator."""
+    places, mine = job["places"], job["places"][rank]
+    if all(place["served"] for place in places):
+        return None, mine["socket"], os.environ.get("TUTTI_TOKEN")
+    leader = [place["host"] for place in places].index(mine["host"])
+    agent = None
     if rank == leader:
-        coordinator = None
-        if leader != 0:
-            coordinator = store.get("tutti/agent0").decode().split(" ")[1]
-        agent = PrivateAgent(store, _host_name(names, leader), coordinator, job["token"],
-                             several=len(set(names)) > 1)
-        store.set(f"tutti/agent{leader}", f"{agent.socket} {agent.address}")
-    return store.get(f"tutti/agent{leader}").decode().split(" ")[0], job["token"]
+        try:
+            agent = _start_agent(board, places, leader, job)
+        except Exception as error:  # The host's other ranks wait for this one.
+            error = _failure_of_agent(error, mine)
+            board.write_failure(f"agent{leader}", error)
+            raise error from None
+        board.write(f"agent{leader}", {"socket": agent.socket, "address": agent.address})
+    found = board.read(f"agent{leader}", f"rank {leader}, the lowest of its host, did not start "
+                                         "an agent")
+    return agent, found["socket"], job["token"]
+
+
+def _failure_of_agent(error, place):
+    if isinstance(error, Error):
+        return backend_error(error)
+    host_name = place["host"].split("/")[0]
+    return BackendError("UNAVAILABLE", f"the private agent of host {host_name} did not start: "
+                                       f"{type(error).__name__}: {error}")
+
+
+def _start_agent(board, places, leader, job):
+    coordinator = None
+    if leader != 0:
+        coordinator = board.read("agent0", "rank 0 did not start an agent")["address"]
+    hosts = [place["host"] for place in places]
+    return PrivateAgent(_host_name(hosts, leader), coordinator, job["token"],
+                        _address.to_listen_at(places, leader))
 
 
 def _host_name(hosts, leader):
     """The name of the leader's host in rosters and messages: its hostname, made unique."""
     name = hosts[leader].split("/")[0]
-    namesakes = {host for host in hosts if host.split("/")[0] == name}
+    namesakes = {other for other in hosts if other.split("/")[0] == name}
     return name if len(namesakes) == 1 else f"{name}-{leader}"
-
-
-class PrivateAgent:
-    """An agent for this run alone. It ends with this process, however that ends."""
-
-    def __init__(self, store, name, coordinator, token, several):
-        self._dir = tempfile.mkdtemp(prefix="tutti-torch-")
-        notify = os.path.join(self._dir, "notify")
-        self.socket = os.path.join(self._dir, "tuttid.sock")
-        settings = pathlib.Path(self._dir, "tuttid.conf")
-        settings.touch(mode=0o600)
-        settings.write_text("".join(f"{key} = {value}\n" for key, value in {
-            "socket": self.socket, "run_dir": self._dir, "host": name, "token": token,
-            "listen": f"{_own_address(store) if several else '127.0.0.1'}:0",
-            "coordinator": coordinator or "", "log_level": "warn", "worker_idle_ms": 1000,
-        }.items() if value != ""))
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
-            ready.bind(notify)
-            environment = {name: value for name, value in os.environ.items()
-                           if not name.startswith("TUTTI_")} | {"NOTIFY_SOCKET": notify}
-            self._process = subprocess.Popen([_program("tuttid"), "--config", str(settings)],
-                                             stdin=subprocess.DEVNULL, env=environment,
-                                             preexec_fn=_die_with_parent)
-            atexit.register(self.end)
-            self.address = self._read_address(ready)
-
-    def _read_address(self, ready):
-        """Waits until the agent serves; the address of its control plane."""
-        ready.settimeout(0.2)
-        for _ in range(5 * _START_SECONDS):
-            try:
-                found = re.search(r"control plane (\S+)", ready.recv(4096).decode())
-            except TimeoutError:
-                if self._process.poll() is not None:
-                    break
-                continue
-            if found:
-                return found.group(1).rstrip(",")
-        raise tutti.Error("UNAVAILABLE", "the private tuttid did not start; its messages, on "
-                                         "standard error, say why")
-
-    def end(self):
-        self._process.terminate()
-        try:
-            self._process.wait(_START_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        shutil.rmtree(self._dir, ignore_errors=True)
-
-
-def _own_address(store):
-    """The address of this host towards the store's."""
-    host = getattr(store, "host", None) or os.environ.get("MASTER_ADDR", "127.0.0.1")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, 9))
-        return probe.getsockname()[0]
-
-
-def _program(name):
-    """The path of a program of Tutti: beside the library, else in PATH."""
-    library = pathlib.Path(library_path())
-    for directory in (library.parent.parent / "bin", library.parent):
-        if (directory / name).exists():
-            return str(directory / name)
-    found = shutil.which(name)
-    if found is None:
-        raise tutti.Error("NOT_FOUND", f"{name} is neither beside {library} nor in PATH; install "
-                                       "Tutti, or start an agent on every node")
-    return found
-
-
-def _die_with_parent():
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -9,95 +9,162 @@ import torch.distributed as dist
 from tutti._error import Error
 from tutti._library import last_error, library
 
-_FOREVER = -1
+_STEP_MS = 100  # Longest wait in C, during which neither abort() nor Ctrl-C is noticed.
+# Operations of up to so many bytes are first waited for that long.
+_SMALL_BYTES = 2**20
+_SOON_MS = 1
+_KEPT_MAX = 8  # Works that may have ended without anybody having taken their outcomes.
+_TIMED_OUT = "Timed out waiting: "  # The words that torch's users look for.
 
 
 class BackendError(dist.DistBackendError, Error):
     """A failed operation: see tutti.Error for its code, message, rank and host."""
 
+    def __init__(self, code, message, rank=None, host=None):
+        if code == "DEADLINE_EXCEEDED" and not message.startswith(_TIMED_OUT):
+            message = _TIMED_OUT + message
+        super().__init__(code, message, rank, host)
 
-def raise_last_error():
-    """Raises this thread's last failure of the library as a BackendError."""
-    error = last_error()
-    raise BackendError(error.code, error.message, error.rank, error.host)
+    def __reduce__(self):
+        return BackendError, (self.code, self.message, self.rank, self.host)
 
 
-def check(code):
-    """Raises the last failure of this thread unless `code` is OK."""
-    if code != 0:
-        raise_last_error()
+def backend_error(error):
+    """An Error as a BackendError."""
+    return BackendError(error.code, error.message, error.rank, error.host)
+
+
+def last_failure():
+    """This thread's last failure of the library, to raise."""
+    return backend_error(last_error())
 
 
 class Handle:
     """Owns a tutti_work."""
 
+    __slots__ = ("pointer",)
+
     def __init__(self, pointer):
         self.pointer = pointer
 
-    def __del__(self):
-        library.tutti_work_free(self.pointer)
+    def __del__(self, free=library.tutti_work_free):
+        free(self.pointer)
 
 
 class TuttiWork(dist._Work):
-    """One operation: several handles, or none if it has ended.
+    """One operation of torch: several of Tutti's, or none if it has ended.
 
-    outputs: the tensors that it fills, its result. finish: called once, after the last handle
-    ended, to copy results to where they belong. completer: calls back when it ends.
+    backend: whose state is used. completer: keeps the work until it has ended. outputs: its result.
+    handles: what is under way. finish: called once, after the last handle ended, to copy results to
+    where they belong. record: the profiler's record, which ends with the operation. error: of an
+    operation that could not be started.
     """
 
-    def __init__(self, completer, outputs, handles=(), keep=(), finish=None, source=-1):
+    def __init__(self, backend, completer, outputs, handles=(), keep=(), finish=None, record=None,
+                 error=None):
         super().__init__()
-        self._completer = completer
-        self._outputs = list(outputs)
-        self._handles = list(handles)
+        self._backend = backend
+        self.completer = completer
+        self._outputs = outputs
+        self._handles = handles
         self._keep = keep
         self._finish = finish
-        self._source = source
         self._lock = threading.Lock()
-        self._error = None
-        self._ended = False
+        self._error = error
+        self._ended = error is not None
+        self._promise = None
         self._future = None
-        if not self._handles:
-            self._end()
+        self._source = -1
+        self._record = record
+        if handles:
+            completer.keep(self)
+        if record is not None:
+            self.get_future()
 
-    def _end(self):
-        """Takes the outcome of operations that have ended. Idempotent."""
+    def end(self):
+        """Waits until the operation has ended, and takes its outcome. Idempotent."""
         with self._lock:
             if self._ended:
                 return
             try:
                 for handle in self._handles:
-                    check(library.tutti_work_wait(handle.pointer, _FOREVER))
+                    self._wait_for(handle)
                 if self._finish is not None:
                     self._finish()
+                self._source = self._source_of_receive()
             except Exception as error:
                 self._error = error
-            self._handles, self._keep, self._finish = [], None, None
+                self._backend.note_failure(error)
+            self._handles, self._keep, self._finish = (), None, None
             self._ended = True
+            self.completer.let_go(self)
+
+    def _wait_for(self, handle):
+        pointer = handle.pointer
+        while True:
+            code = library.tutti_work_wait(pointer, _STEP_MS)
+            if code == 0:
+                return
+            if library.tutti_work_done(pointer):
+                if library.tutti_work_wait(pointer, 0) != 0:
+                    raise last_failure()
+                return
+            self._backend.check_aborted()
+
+    def _source_of_receive(self):
+        return library.tutti_work_source(self._handles[-1].pointer) if self._handles else -1
+
+    def end_record(self):
+        """Ends the profiler's record, if there is one. On another thread than it began: so it is
+        asynchronous."""
+        with self._lock:
+            if self._record is not None:
+                torch._C._autograd._record_function_with_args_exit(self._record)
+                self._record = None
 
     def wait(self, timeout=None):
-        """Blocks until the operation has ended; raises its BackendError. True."""
-        limit = _FOREVER if timeout is None else round(timeout.total_seconds() * 1000)
+        """Blocks until the operation has ended; raises its BackendError. True. Then earlier
+        collectives of the group, which all ranks have called, have ended, too: nobody else may wait
+        for them."""
+        limit = 0 if timeout is None else round(timeout.total_seconds() * 1000)
         if limit > 0:
             self._wait_until(limit)
-        self._end()
+        earlier = self.completer.before(self)
+        self.end()
+        if self._record is not None:
+            ending = threading.Thread(target=self.end_record)
+            ending.start()
+            ending.join()
         if self._error is not None:
             raise self._error
+        for work in earlier:
+            work.end()
         return True
 
     def _wait_until(self, limit_ms):
-        for handle in list(self._handles):
+        for handle in self._handles:
             code = library.tutti_work_wait(handle.pointer, limit_ms)
             if code != 0 and not library.tutti_work_done(handle.pointer):
-                raise_last_error()
+                raise last_failure()
 
     def is_completed(self):
-        return self._ended or all(library.tutti_work_done(h.pointer) for h in list(self._handles))
+        for handle in self._handles:
+            if not library.tutti_work_done(handle.pointer):
+                return False
+        return True
+
+    def ends_soon(self):
+        """Whether it has ended, after a short wait if it is small: to hand that to another thread
+        would cost more."""
+        if sum(output.nbytes for output in self._outputs) <= _SMALL_BYTES:
+            for handle in self._handles:
+                library.tutti_work_wait(handle.pointer, _SOON_MS)
+        return self.is_completed()
 
     def is_success(self):
         if not self.is_completed():
             return False
-        self._end()
+        self.end()
         return self._error is None
 
     def exception(self):
@@ -110,6 +177,8 @@ class TuttiWork(dist._Work):
         self.wait()
 
     def source_rank(self):
+        """The sender, after a receive has ended."""
+        self.end()
         return self._source
 
     _source_rank = source_rank
@@ -117,13 +186,20 @@ class TuttiWork(dist._Work):
     def get_future(self):
         """A Future of the outputs. Does not block: a thread waits for the operation. A failure is
         raised inside of then(), because DDP takes a Future's exception for a tensor."""
-        with self._lock:
-            if self._future is not None:
-                return self._future
-            ended = torch.futures.Future()
-            self._future = ended.then(self._outcome)
-        self._completer.add(self, ended)
+        if self._future is None:
+            self.completer.add(self)
         return self._future
+
+    def make_future(self):
+        """Makes the Future, which complete() completes."""
+        self._promise = torch.futures.Future()
+        self._future = self._promise.then(self._outcome)
+
+    def complete(self):
+        """Ends the work, then its record, then its Future. Called once."""
+        self.end()
+        self.end_record()
+        self._promise.set_result(None)
 
     def _outcome(self, _):
         if self._error is not None:
@@ -131,24 +207,80 @@ class TuttiWork(dist._Work):
         return self._outputs
 
 
-class Completer:
-    """A thread that waits for works, in the order in which they were added, and then completes
-    their futures."""
+class Works(TuttiWork):
+    """Several works as one, in the order of their calls."""
 
-    def __init__(self):
+    def __init__(self, backend, completer, works):
+        super().__init__(backend, completer, [output for work in works for output in work.result()])
+        self._works = works
+
+    def end(self):
+        with self._lock:
+            for work in [] if self._ended else self._works:
+                work.end()
+                self._error = self._error or work._error
+            self._ended = True
+
+    def _wait_until(self, limit_ms):
+        for work in self._works:
+            work._wait_until(limit_ms)
+
+    def is_completed(self):
+        return all(work.is_completed() for work in self._works)
+
+
+class Completer:
+    """Keeps works until they have ended, also those that nobody refers to any longer: until then
+    the library reads and writes their tensors. Has a thread that waits for works with a Future, in
+    the order in which these were asked for, and completes them. ordered: all ranks start the works
+    in the same order."""
+
+    def __init__(self, ordered):
+        self._ordered = ordered
         self._changed = threading.Condition()
+        self.unfinished = {}  # In the order of their start.
         self._works = deque()
         self._thread = None
         self._closed = False
 
-    def add(self, work, ended):
-        """Completes `ended` once `work` has ended."""
-        if work.is_completed():
-            work._end()
-            ended.set_result(None)
+    def keep(self, work):
+        """Keeps a work until it has ended."""
+        if len(self.unfinished) >= _KEPT_MAX:
+            self.settle()
+        self.unfinished[work] = None
+
+    def let_go(self, work):
+        self.unfinished.pop(work, None)
+
+    def before(self, work):
+        """Unfinished works that were started before this one; none if they have no order."""
+        earlier = []
+        for unfinished in list(self.unfinished) if self._ordered else ():
+            if unfinished is work:
+                return earlier
+            earlier.append(unfinished)
+        return ()
+
+    def settle(self):
+        """Takes the outcomes of works that have ended, up to the first that has not."""
+        for work in list(self.unfinished):
+            if not work.is_completed():
+                return
+            work.end()
+
+    def add(self, work):
+        """Gives the work its Future, unless it has one. On the thread itself, hence in a function
+        that hangs on another Future, waits for the work: that function may wait for its Future."""
+        with self._changed:
+            if work._future is not None:
+                return
+            work.make_future()
+        if work._record is None and (work.ends_soon()
+                                     or threading.current_thread() is self._thread):
+            work.complete()
             return
         with self._changed:
-            self._works.append((work, ended))
+            self._works.append(work)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tutti-completer",
                                                 daemon=True)
@@ -156,7 +288,8 @@ class Completer:
             self._changed.notify()
 
     def close(self):
-        """Ends the thread after the last work."""
+        """Lets all works go, and ends the thread after the last one."""
+        self.unfinished.clear()
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -166,7 +299,8 @@ class Completer:
             with self._changed:
                 self._changed.wait_for(lambda: self._works or self._closed)
                 if not self._works:
+                    self._thread = None
                     return
-                work, ended = self._works.popleft()
-            work._end()
-            ended.set_result(None)
+                work = self._works.popleft()
+            work.complete()
+            del work

@@ -1,0 +1,150 @@
+"""Values between Python and the C ABI of client/cross_device: arrays and slices with their devices,
+as structures of C, and results as arrays over the library's memory."""
+
+import ctypes
+import operator
+import sys
+import weakref
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from typing import Any, Iterable, SupportsIndex
+
+import numpy
+
+from tutti import _frameworks
+from tutti._dtype import DTYPES, numpy_dtype
+from tutti._tensor import Tensor
+
+Array = Any  # Of NumPy, torch or anything else with DLPack, in the host's memory; or a number.
+INT32 = (-2**31, 2**31 - 1)  # Bounds for whole().
+INT64 = (-2**63, 2**63 - 1)
+_NAMES = {number: name for name, number in DTYPES.items()}
+
+
+def whole(number, what, low, high):
+    """`number` as an int. Raises InvalidArgument, naming it `what`, if it is no whole number from
+    `low` to `high`: ctypes would cut it silently."""
+    try:
+        value = operator.index(number)
+    except TypeError:
+        raise _frameworks.invalid(
+            f"{what} {number!r} is no whole number; convert it with int()") from None
+    if not low <= value <= high:
+        raise _frameworks.invalid(f"{what} {value} is out of range; give one from {low} to {high}")
+    return value
+
+
+class IndexedSlices:
+    """Rows of a tensor, as tf.IndexedSlices: values[i] is a part of row indices[i]; a row may occur
+    several times, which stands for the sum of its parts. dense_shape is that of the whole tensor,
+    or None."""
+
+    def __init__(self, values: Array, indices: Array,
+                 dense_shape: Iterable[SupportsIndex] | None = None) -> None:
+        self.values = values
+        self.indices = indices
+        self.dense_shape = None if dense_shape is None else tuple(
+            whole(size, "a size of dense_shape", 0, INT64[1]) for size in dense_shape)
+
+    def __repr__(self):
+        return (f"IndexedSlices(values={self.values!r}, indices={self.indices!r}, "
+                f"dense_shape={self.dense_shape!r})")
+
+
+class TensorView(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("shape", POINTER(c_int64)), ("rank", c_size_t),
+                ("dtype", c_int32)]
+
+
+class Component(ctypes.Structure):
+    _fields_ = [("elements", TensorView), ("is_sparse", c_int32), ("indices", TensorView),
+                ("dense_shape", POINTER(c_int64)), ("dense_rank", c_size_t), ("device", c_char_p)]
+
+
+_frameworks.declare({
+    "tutti_mirrored_size": (c_size_t, [c_void_p]),
+    "tutti_mirrored_components": (c_size_t, [c_void_p, c_size_t]),
+    "tutti_mirrored_get": (c_int, [c_void_p, c_size_t, c_size_t, POINTER(Component)]),
+    "tutti_mirrored_free": (None, [c_void_p]),
+})
+
+
+def _sizes(shape):
+    return (c_int64 * len(shape))(*shape)
+
+
+class Views:
+    """Makes structures of C from values, and keeps what they point to."""
+
+    def __init__(self):
+        self._kept = []
+
+    def tensor(self, x):
+        tensor = Tensor(x)
+        shape = _sizes(tensor.shape)
+        self._kept += [tensor, shape]
+        return TensorView(tensor.address, shape, len(shape), DTYPES[tensor.dtype])
+
+    def component(self, value, device=None):
+        """The component of an array, a number or IndexedSlices. Raises InvalidArgument for what is
+        none."""
+        name = None if device is None else device.encode()
+        if not isinstance(value, IndexedSlices):
+            return Component(self.tensor(value), 0, TensorView(), None, 0, name)
+        shape = None if value.dense_shape is None else _sizes(value.dense_shape)
+        self._kept.append(shape)
+        return Component(self.tensor(value.values), 1, self.tensor(value.indices), shape,
+                         0 if shape is None else len(shape), name)
+
+
+class _Memory:
+    """Memory of a result, for NumPy. Keeps the result alive."""
+
+    def __init__(self, owner, address, bytes_):
+        self._owner = owner
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (bytes_,),
+                                    "data": (address, False)}
+
+
+class Results:
+    """Owns what a call returned."""
+
+    def __init__(self, handle):
+        self._handle = handle
+        weakref.finalize(self, _frameworks.library.tutti_mirrored_free, handle)
+
+    def __len__(self):
+        return _frameworks.library.tutti_mirrored_size(self._handle)
+
+    def components(self, index, like):
+        """[(value, device)] of a value, of the kind of `like`: torch tensors where that is one or
+        has one, else NumPy arrays."""
+        count = _frameworks.library.tutti_mirrored_components(self._handle, index)
+        return [self._component(index, at, like) for at in range(count)]
+
+    def _component(self, index, at, like):
+        view = Component()
+        _frameworks.check(_frameworks.library.tutti_mirrored_get(self._handle, index, at,
+                                                                 ctypes.byref(view)))
+        return self._value(view, like), view.device.decode()
+
+    def _value(self, view, like):
+        values, indices = ((like.values, like.indices) if isinstance(like, IndexedSlices)
+                           else (like, like))
+        elements = self._array(view.elements, values)
+        if not view.is_sparse:
+            return elements
+        shape = tuple(view.dense_shape[:view.dense_rank]) if view.dense_shape else None
+        return IndexedSlices(elements, self._array(view.indices, indices), shape)
+
+    def _array(self, view, like):
+        shape = tuple(view.shape[:view.rank])
+        dtype = numpy_dtype(_NAMES[view.dtype])
+        bytes_ = int(numpy.prod(shape, dtype=numpy.int64)) * dtype.itemsize
+        torch = sys.modules.get("torch")
+        is_torch = torch is not None and isinstance(like, torch.Tensor)
+        if bytes_ == 0:
+            return torch.empty(shape, dtype=like.dtype) if is_torch else numpy.empty(shape, dtype)
+        memory = numpy.asarray(_Memory(self, view.data, bytes_))
+        if is_torch:
+            return torch.from_numpy(memory).view(like.dtype).reshape(shape)
+        return memory.view(dtype).reshape(shape)

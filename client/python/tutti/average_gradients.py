@@ -1,0 +1,193 @@
+"""The mean of the gradients that several towers (replicas) computed for the same variables.
+
+    from tutti.average_gradients import average_gradients
+    tower_grads = [[(grad, var), ...], ...]     # One list for each tower.
+    means = average_gradients(tower_grads)      # [(mean, var of tower 0), ...]
+
+    means = average_gradients(own_grads, group=tutti.join())  # One process a tower.
+
+docs/average_gradients.md compares with the variants of this function.
+"""
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_void_p
+from typing import Any, Iterable
+
+from tutti import _frameworks
+from tutti._frameworks import check, invalid, library, told_to_others
+from tutti._group import Group, _interruptible
+from tutti._tensor import strategy_text
+from tutti._values import Component, IndexedSlices, Results, Views
+
+__all__ = ["IndexedSlices", "average_gradients"]
+
+
+class _Gradient(ctypes.Structure):
+    _fields_ = [("value", POINTER(Component)), ("variable", c_char_p)]
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [("none", c_char_p), ("strict", c_int32), ("sum_duplicates", c_int32),
+                ("compare_variables", c_int32), ("clip_norm", POINTER(c_double)),
+                ("clip_global_norm", POINTER(c_double)), ("timeout_seconds", POINTER(c_double)),
+                ("strategy", c_char_p)]
+
+
+_frameworks.declare({
+    "tutti_average_gradients": (c_int, [POINTER(_Gradient), POINTER(c_size_t), c_size_t,
+                                        POINTER(_Options), c_void_p, POINTER(c_void_p)]),
+    "tutti_average_gradients_refuse": (c_int, [c_void_p, c_char_p]),
+})
+
+
+def _list_of(gradients, what):
+    if isinstance(gradients, (list, tuple, zip, map)) or hasattr(gradients, "__next__"):
+        return list(gradients)
+    raise invalid(f"{what} must be a list, not {type(gradients).__name__}")
+
+
+def _towers_of(gradients, group):
+    """The towers of this process: in a group also a single one, given without a list around."""
+    gradients = _list_of(gradients, "the gradients")
+    is_one = group is not None and not (gradients and isinstance(gradients[0], list))
+    return [gradients] if is_one else [_tower_of(tower) for tower in gradients]
+
+
+def _tower_of(tower):
+    if isinstance(tower, tuple):  # The pairs of a single tower would each be taken for one.
+        raise invalid("a tower must be a list, not a tuple: to average the pairs of one tower over "
+                      "the ranks pass group=; of towers in this process pass a list of lists")
+    return _list_of(tower, "a tower")
+
+
+def _split(item):
+    """(gradient, variable, whether they came as a pair)."""
+    if not isinstance(item, tuple):
+        return item, None, False
+    if len(item) == 2 and isinstance(item[0], tuple):
+        raise invalid("a gradient must be an array, not a tuple; a tower must be a list")
+    if len(item) != 2:
+        raise invalid(f"a tuple of a gradient and a variable has two items, not {len(item)}")
+    return (*item, True)
+
+
+def _text_of(variable):
+    """The text that stands for a variable: itself, or its name."""
+    if isinstance(variable, str):
+        return variable
+    name = getattr(variable, "name", None)
+    return name if isinstance(name, str) else ""
+
+
+def _gradient(views, kept, item):
+    gradient, variable, _ = _split(item)
+    component = None
+    if gradient is not None:
+        component = ctypes.pointer(views.component(gradient))
+        kept.append(component)
+    return _Gradient(component, _text_of(variable).encode())
+
+
+def _number(value, what):
+    if value is None:
+        return None
+    try:
+        return ctypes.pointer(c_double(value))
+    except TypeError:
+        raise invalid(f"{what} {value!r} is no number") from None
+
+
+def _like(towers, index):
+    """The first gradient of a variable that is there."""
+    gradients = (_split(tower[index])[0] for tower in towers)
+    return next(gradient for gradient in gradients if gradient is not None)
+
+
+def _result(towers, index, components):
+    """The mean in the form of the input: with tower 0's variable, or alone."""
+    _, variable, is_pair = _split(towers[0][index])
+    mean = components[0][0] if components else None
+    return (mean, variable) if is_pair else mean
+
+
+class _Call:
+    """The arguments of a call, read: as structures of C, and what these point to."""
+
+    def __init__(self, tower_grads, group, options):
+        self.towers = _towers_of(tower_grads, group)
+        self._views, self._kept = Views(), []
+        gradients = [_gradient(self._views, self._kept, item)
+                     for tower in self.towers for item in tower]
+        self._arguments = ((_Gradient * len(gradients))(*gradients),
+                           (c_size_t * len(self.towers))(*map(len, self.towers)),
+                           len(self.towers), ctypes.byref(options), _pointer(group))
+
+    def run(self):
+        """The handle of the results."""
+        handle = ctypes.c_void_p()
+        check(library.tutti_average_gradients(*self._arguments, ctypes.byref(handle)))
+        return handle
+
+
+def _pointer(group):
+    return None if group is None else group._handle.pointer
+
+
+def _options(none, strict, sum_duplicates, compare_variables, norms, timeout, strategy):
+    if not isinstance(none, str):
+        raise invalid(f"none {none!r} is no policy for None; give 'error', 'skip' or 'zeros'")
+    return _Options(none.encode(), bool(strict), bool(sum_duplicates), bool(compare_variables),
+                    _number(norms[0], "clip_norm"), _number(norms[1], "clip_global_norm"),
+                    _number(timeout, "timeout"), strategy_text(strategy))
+
+
+def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, none: str = "error",
+                      strict: bool = True, clip_norm: float | None = None,
+                      clip_global_norm: float | None = None, sum_duplicates: bool = True,
+                      compare_variables: bool = True, timeout: float | None = None,
+                      strategy: str | tuple[str, str] | list[str] | None = None) -> list[Any]:
+    """The mean of each variable's gradients over all towers: a list of (mean, variable of tower 0),
+    or of means where gradients come without variables.
+
+    tower_grads: a list of towers, each a list of (gradient, variable) or of gradients, in the same
+    order. With a group: the towers of this process, or the list of its only one. Gradients are
+    NumPy arrays, torch tensors, anything else with DLPack, numbers, IndexedSlices, or None.
+
+    group: a tutti.Group; the mean is over the towers of all ranks, and the same bits on each. All
+    ranks make the same calls in the same order. If they disagree, or one of them refuses its
+    arguments, all raise ValueError, and the next call works.
+
+    none: "error", or what to do about a variable for which some towers have None: "skip" takes the
+    mean of the others, "zeros" counts None as zeros. Where all have None, so has the result.
+
+    strict: if False, towers may be of different lengths, and the shortest counts.
+
+    clip_norm: scales each gradient of each tower with a larger norm down to this norm, before the
+    mean. clip_global_norm: scales all means down so that their global norm is at most this.
+
+    sum_duplicates: of IndexedSlices, sums the rows of one index, in order of the indices.
+
+    compare_variables: whether the ranks of a group must give the same variables, by name (.name, or
+    a text in the variable's place).
+
+    timeout, strategy: as in Group's collectives.
+
+    Raises a tutti.Error, which is a ValueError for wrong arguments: towers of different lengths,
+    None without a policy, different shapes or dtypes, integers, which have no mean.
+    """
+    if group is not None and not isinstance(group, Group):
+        raise invalid(f"group {group!r} is no tutti.Group")
+    with told_to_others(group, lambda text: library.tutti_average_gradients_refuse(
+            _pointer(group), text)):
+        options = _options(none, strict, sum_duplicates, compare_variables,
+                           (clip_norm, clip_global_norm), timeout, strategy)
+        call = _Call(tower_grads, group, options)
+    results = Results(call.run() if group is None else _interruptible(call.run))
+    return [_result(call.towers, i, _components(results, call.towers, i))
+            for i in range(len(results))]
+
+
+def _components(results, towers, index):
+    """The components of a mean: of the kind of the first gradient that this process has."""
+    has_any = any(_split(tower[index])[0] is not None for tower in towers)
+    return results.components(index, _like(towers, index) if has_any else None)

@@ -1,0 +1,225 @@
+"""The C ABI of client/distribute/c_api.h."""
+
+import contextlib
+import ctypes
+import json
+import math
+import numbers
+import operator
+import weakref
+from ctypes import (CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t,
+                    c_void_p)
+
+import numpy
+
+from tutti import _error
+from tutti._dtype import DTYPES, numpy_dtype
+from tutti._frameworks import check, declare, error_of, library
+from tutti._tensor import Tensor
+
+_NAMES = {number: name for name, number in DTYPES.items()}
+_TIMEOUT_MS_MAX = 2**31 - 1
+
+
+class View(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("dtype", c_int32), ("rank", c_int32),
+                ("shape", POINTER(c_int64))]
+
+
+class _Call(ctypes.Structure):
+    _fields_ = [("structure", c_char_p), ("timeout_ms", c_int32)]
+
+
+RunFunction = CFUNCTYPE(c_int, c_void_p, c_void_p)
+MergeFunction = CFUNCTYPE(c_int, c_void_p)
+_HANDLE, _VIEWS, _CALL = POINTER(c_void_p), POINTER(View), POINTER(_Call)
+_PREFIX = "tutti_distribute_"
+declare({_PREFIX + name: signature for name, signature in {
+    "resolver_create": (c_int, [c_char_p, POINTER(c_void_p), c_size_t, _HANDLE]),
+    "resolver_free": (None, [c_void_p]),
+    "resolver_ask": (c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
+    "ask": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "free_text": (None, [c_void_p]),
+    "tensors_count": (c_size_t, [c_void_p]),
+    "tensors_at": (None, [c_void_p, c_size_t, _VIEWS]),
+    "tensors_free": (None, [c_void_p]),
+    "strategy_create": (c_int, [c_char_p, c_void_p, c_void_p, _HANDLE]),
+    "strategy_free": (None, [c_void_p]),
+    "strategy_describe": (c_int, [c_void_p, POINTER(c_void_p)]),
+    "strategy_enter": (c_int, [c_void_p]),
+    "strategy_leave": (c_int, [c_void_p]),
+    "current_strategy": (c_void_p, []),
+    "current_replica": (c_void_p, []),
+    "strategy_require_cross_replica": (c_int, [c_void_p, c_char_p]),
+    "strategy_create_refuse": (c_int, [c_void_p, c_char_p]),
+    "refuse": (c_int, [c_void_p, c_char_p]),
+    "strategy_run": (c_int, [c_void_p, RunFunction, c_void_p]),
+    "strategy_reduce": (c_int, [c_void_p, c_char_p, _VIEWS, c_size_t, POINTER(c_int64), c_size_t,
+                                _CALL, _HANDLE]),
+    "strategy_gather": (c_int, [c_void_p, c_int64, _VIEWS, c_size_t, _CALL, _HANDLE]),
+    "strategy_broadcast": (c_int, [c_void_p, c_int, _VIEWS, c_size_t, _CALL, _HANDLE]),
+    "split": (c_int, [_VIEWS, POINTER(c_int64), c_size_t, c_int, _HANDLE]),
+    "replica_index": (c_int, [c_void_p]),
+    "replica_all_reduce": (c_int, [c_void_p, c_char_p, _VIEWS, c_size_t, _CALL, _HANDLE]),
+    "replica_all_gather": (c_int, [c_void_p, c_int64, _VIEWS, c_size_t, _CALL, _HANDLE]),
+    "replica_merge": (c_int, [c_void_p, c_char_p, MergeFunction, c_void_p]),
+    "variable_create": (c_int, [c_void_p, _VIEWS, c_char_p, c_char_p, c_char_p, _HANDLE]),
+    "variable_free": (None, [c_void_p]),
+    "variable_update": (c_int, [c_void_p, c_char_p, _VIEWS, c_size_t]),
+    "variable_refuse": (c_int, [c_void_p, c_char_p]),
+    "variable_value": (c_int, [c_void_p, _HANDLE]),
+    "variable_copies": (c_int, [c_void_p, _HANDLE]),
+}.items()})
+
+
+def function(name):
+    """The function of the library with this name behind its prefix."""
+    return getattr(library, _PREFIX + name)
+
+
+@contextlib.contextmanager
+def telling(name, handle):
+    """What is raised within is told to the other ranks by a function of the library, so that their
+    call fails as well, and none is a call ahead of the others. On this thread, because the library
+    must know the replica: Ctrl-C waits for the others, at most for the timeout."""
+    try:
+        yield
+    except Exception as error:
+        text = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
+        function(name)(handle, text.encode(errors="replace"))
+        raise
+
+
+class Handle:
+    """Owns what a function of the library stores behind its last argument. Functions are given as
+    such, or by name."""
+
+    def __init__(self, create, free, *arguments):
+        pointer = c_void_p()
+        create, free = (function(f) if isinstance(f, str) else f for f in (create, free))
+        check(create(*arguments, byref(pointer)))
+        self.pointer = pointer.value
+        weakref.finalize(self, free, self.pointer)
+
+
+def ask(name, *arguments):
+    """The answer, from JSON, that a function stores behind its last argument."""
+    text = c_void_p()
+    check(function(name)(*arguments, byref(text)))
+    try:
+        return json.loads(ctypes.string_at(text))
+    finally:
+        function("free_text")(text)
+
+
+def to_json(value):
+    """JSON as the library takes it."""
+    try:
+        return json.dumps(value).encode()
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{value!r} has a part of a wrong type: {error}") from None
+
+
+def per_replica_batch_size(global_batch_size, replicas):
+    """The batch of each replica."""
+    question = {"get": "per_replica_batch_size", "replicas": replicas,
+                "global_batch_size": whole(global_batch_size, "global_batch_size")}
+    return ask("ask", to_json(question))
+
+
+def rows_of_replica(rows, replica, replicas):
+    """(begin, end) of a replica's rows of a global batch."""
+    return ask("ask", to_json({"get": "rows", "rows": rows, "replica": replica,
+                               "replicas": replicas}))
+
+
+def whole(number, argument, bits=64):
+    """A whole number that fits so many bits; TypeError or ValueError name the argument."""
+    try:
+        whole_number = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{argument}={number!r} must be a whole number") from None
+    if not -2**(bits - 1) <= whole_number < 2**(bits - 1):
+        raise ValueError(f"{argument}={number!r} must be {-2**(bits - 1)} to {2**(bits - 1) - 1}")
+    return whole_number
+
+
+def milliseconds(seconds, default):
+    """A timeout in seconds for C; `default` for None."""
+    if seconds is None:
+        return default
+    if not isinstance(seconds, numbers.Real) or not seconds > 0:
+        raise ValueError(f"timeout {seconds!r} must be a number of seconds above 0")
+    return math.ceil(min(seconds * 1000, _TIMEOUT_MS_MAX))
+
+
+def call_of(structure="", options=None):
+    """The structure of a call, and the timeout of CommunicationOptions or the like: None and 0 mean
+    the default."""
+    if options is not None and not hasattr(options, "timeout_seconds"):
+        raise TypeError(f"options={options!r} must be CommunicationOptions, or None")
+    return byref(_Call(structure.encode(),
+                       milliseconds(options and options.timeout_seconds or None, 0)))
+
+
+def tensor_of(value):
+    """A leaf as contiguous memory. Raises ValueError if it has none."""
+    if value is None:
+        raise ValueError("None is no tensor; leave it out of the structure")
+    try:
+        return Tensor(value)
+    except _error.Error as error:
+        raise error_of(error.code, error.message) from None
+
+
+def views_of(tensors):
+    """The tensors as C takes them. They stay alive for as long as this does."""
+    shapes = [(c_int64 * len(tensor.shape))(*tensor.shape) for tensor in tensors]
+    views = (View * len(tensors))(*(
+        View(tensor.address, DTYPES[tensor.dtype], len(shape), shape)
+        for tensor, shape in zip(tensors, shapes)))
+    views.tensors = tensors
+    return views
+
+
+class _Memory:
+    """Exposes a result's memory to NumPy, and keeps all results of its call alive."""
+
+    def __init__(self, owner, view, shape, dtype):
+        self._owner = owner
+        self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape,
+                                    "data": (view.data, False)}
+
+
+class Results(Handle):
+    """Tensors that a function of the library returns."""
+
+    def __init__(self, name, *arguments):
+        super().__init__(name, "tensors_free", *arguments)
+
+    def __len__(self):
+        return function("tensors_count")(self.pointer)
+
+    def copy_to(self, index, target):
+        """Copies a result to the array of a Tensor of its shape and dtype."""
+        view = View()
+        function("tensors_at")(self.pointer, index, byref(view))
+        if not target.memory.flags.writeable:
+            raise ValueError(f"the array {target.x!r} is read-only; pass a writable one")
+        ctypes.memmove(target.address, view.data, target.memory.nbytes)
+        target.write_back()
+
+    def like(self, index, source):
+        """A result as an array of the kind of `source`, a Tensor; of NumPy's if that is None."""
+        view = View()
+        function("tensors_at")(self.pointer, index, byref(view))
+        shape = tuple(view.shape[i] for i in range(view.rank))
+        if source is None or not hasattr(source.x, "new_empty"):
+            dtype = numpy_dtype(_NAMES[view.dtype]) if source is None else source.new(()).dtype
+            if 0 in shape:
+                return numpy.empty(shape, dtype)
+            return numpy.asarray(_Memory(self, view, shape, dtype)).view(dtype)
+        made = source.new(shape)  # torch
+        target = Tensor(made)
+        ctypes.memmove(target.address, view.data, made.nbytes)
+        return made

@@ -1,0 +1,126 @@
+"""Variables of which every replica has a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from tutti._frameworks import check
+from tutti.distribute import _api
+from tutti.distribute._values import (PerReplica, VariableAggregation, VariableSynchronization,
+                                      name_of)
+
+if TYPE_CHECKING:
+    from tutti.distribute._strategy import Strategy
+
+
+class Variable(numpy.lib.mixins.NDArrayOperatorsMixin):
+    """A variable of the current strategy: create it within strategy.scope(), on every process. All
+    copies begin with the initial value (or what it returns, if it can be called) of replica 0's
+    process.
+
+    Within a replica's function: with synchronization ON_WRITE (AUTO) and aggregation SUM or MEAN,
+    an assignment updates all copies by the reduction of the replicas' values; with
+    ONLY_FIRST_REPLICA by the value of replica 0; all replicas must make it. With NONE, and with
+    ON_READ, it updates the replica's own copy. Reading gives that copy.
+
+    Outside: an assignment updates all copies of this process; a PerReplica gives each its own
+    value. Reading gives the first copy with ON_WRITE, and with ON_READ the aggregate of all
+    replicas, for which all processes must read; an assigned value is then the aggregate, too, of
+    which with SUM each copy gets a part.
+
+    In NumPy's functions and operators it stands for its value. Wrong values raise ValueError.
+    """
+
+    strategy: Strategy
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def __init__(self, initial_value: Any, trainable: bool = True, name: str = "Variable",
+                 dtype: Any = None,
+                 synchronization: VariableSynchronization | str = VariableSynchronization.AUTO,
+                 aggregation: VariableAggregation | str = VariableAggregation.NONE) -> None:
+        from tutti.distribute._strategy import get_strategy  # Which imports this module.
+        self.strategy = get_strategy()
+        self.trainable, self.name = trainable, name
+        self.synchronization, self.aggregation = synchronization, aggregation
+        self.strategy.require_cross_replica("Variable()")
+        with self.strategy.telling():
+            if not isinstance(name, str):
+                raise TypeError(f"name={name!r} must be a text")
+            value = initial_value() if callable(initial_value) else initial_value
+            initial = _api.tensor_of(value if dtype is None else numpy.asarray(value, dtype))
+            names = (name.encode(),
+                     name_of(synchronization, VariableSynchronization, "synchronization"),
+                     name_of(aggregation, VariableAggregation, "aggregation"))
+        views = _api.views_of([initial])
+        self._handle = self.strategy.wait(lambda: _api.Handle(
+            "variable_create", "variable_free", self.strategy.handle.pointer, views, *names))
+        self._source = initial
+        self.shape = tuple(initial.shape)
+        self.dtype = getattr(initial.x, "dtype", numpy.asarray(initial.x).dtype)
+
+    def __repr__(self) -> str:
+        return f"<Variable {self.name!r} of shape {self.shape}, {self.dtype}>"
+
+    def assign(self, value: Any) -> Variable:
+        """Sets the variable: see the class. Returns it."""
+        return self._update(b"assign", value)
+
+    def assign_add(self, value: Any) -> Variable:
+        """Adds to the variable: see the class. Returns it."""
+        return self._update(b"assign_add", value)
+
+    def assign_sub(self, value: Any) -> Variable:
+        """Subtracts from the variable: see the class. Returns it."""
+        return self._update(b"assign_sub", value)
+
+    def value(self) -> Any:
+        """Its value, as a new array: see the class."""
+        def read():
+            return _api.Results("variable_value", self._handle.pointer)
+
+        together = _api.function("current_replica")() is None
+        if together:
+            self.strategy.require_cross_replica("value()")
+        return (self.strategy.wait(read) if together else read()).like(0, self._source)
+
+    read_value = value
+
+    def numpy(self) -> Any:
+        """Its value as a NumPy array."""
+        return numpy.asarray(self.value())
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Copies of the copies of this process's replicas."""
+        results = _api.Results("variable_copies", self._handle.pointer)
+        return tuple(results.like(i, self._source) for i in range(len(results)))
+
+    def __array__(self, dtype=None, copy=None):
+        del copy  # Always a new array.
+        return numpy.asarray(self.value(), dtype)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        inputs = (numpy.asarray(x) if isinstance(x, Variable) else x for x in inputs)
+        return getattr(ufunc, method)(*inputs, **options)
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def _tensor(self, value):
+        """A value as it is; numbers and lists in the variable's dtype."""
+        if isinstance(value, Variable):
+            value = value.value()
+        if isinstance(value, (bool, int, float, list, tuple)):
+            value = numpy.asarray(value, self._source.memory.dtype)
+        return _api.tensor_of(value)
+
+    def _update(self, update, value):
+        with _api.telling("variable_refuse", self._handle.pointer):
+            values = value.values if isinstance(value, PerReplica) else (value,)
+            tensors = [self._tensor(one) for one in values]
+        check(_api.function("variable_update")(self._handle.pointer, update,
+                                               _api.views_of(tensors), len(tensors)))
+        return self

@@ -1,0 +1,174 @@
+"""One operation of torch.distributed: it prepares all calls of the C ABI, then makes them."""
+
+import ctypes
+import functools
+from datetime import timedelta
+
+import torch
+
+from tutti._library import Options, library
+from tutti.torch._tensor import (PREMUL_SUM, adjacent, check_device, check_parts, check_size,
+                                 copy_parts, dtype_of, invalid, op_of)
+from tutti.torch._work import Handle, TuttiWork, last_failure
+
+TIMEOUT_UNSET = timedelta(milliseconds=-1)
+_MILLISECONDS_MAX = 2**31 - 1
+
+
+def options_of(timeout, factor=1.0):
+    """The C ABI's options with a timeout of torch."""
+    milliseconds = min(max(1, round(timeout.total_seconds() * 1000)), _MILLISECONDS_MAX)
+    return Options(ctypes.sizeof(Options), None, milliseconds, factor, buffers_stay=1)
+
+
+class Operation:
+    """Its call blocks if the operation of torch does, there is one, and no profiler watches.
+    Nothing is called before start(), so that a refusal leaves no call half made."""
+
+    __slots__ = ("_backend", "_completer", "_options", "_blocks", "_calls", "_keep", "_finish")
+
+    def __init__(self, backend, completer, timeout, asynchronous):
+        self._backend = backend
+        self._completer = completer
+        self._options = (backend.options_pointer if timeout == TIMEOUT_UNSET
+                         else ctypes.byref(options_of(timeout)))
+        self._blocks = not asynchronous
+        self._calls = []
+        self._keep = []
+        self._finish = []
+
+    # ---- Preparation ----
+
+    def call(self, verb, *arguments):
+        """Prepares tutti_<verb> with the arguments between the group and the options."""
+        self._calls.append((getattr(library, "tutti_" + verb), arguments))
+
+    def op(self, reduce_op):
+        """The number of the reduction."""
+        number = op_of(reduce_op)
+        if number == PREMUL_SUM:
+            given = self._options._obj
+            self._options = ctypes.byref(Options(given.size, None, given.timeout_ms,
+                                                 float(reduce_op.factor), given.buffers_stay))
+        return number
+
+    def in_place(self, tensor):
+        """Contiguous memory with the tensor's elements, written back if it is a copy."""
+        check_device(tensor)
+        if tensor.is_contiguous():
+            self._keep.append(tensor)
+            return tensor
+        flat = tensor.contiguous()
+        self._keep.append(flat)
+        self._finish.append(lambda: tensor.copy_(flat))
+        return flat
+
+    def source(self, tensor):
+        """The address of the tensor's elements, or of a contiguous copy of them."""
+        check_device(tensor)
+        flat = tensor.contiguous()
+        self._keep.append(flat)
+        return flat.data_ptr()
+
+    def target(self, tensor):
+        """The address of memory for the tensor's elements, copied to it at the end."""
+        check_device(tensor)
+        if tensor.is_contiguous():
+            self._keep.append(tensor)
+            return tensor.data_ptr()
+        flat = torch.empty(tensor.shape, dtype=tensor.dtype)
+        self._finish.append(lambda: tensor.copy_(flat))
+        self._keep.append(flat)
+        return flat.data_ptr()
+
+    def sides(self, source, output):
+        """The addresses of both sides, which have one dtype."""
+        if source.dtype != output.dtype:
+            raise invalid(f"the input is of {source.dtype}, but the output of {output.dtype}")
+        return self.source(source), self.target(output)
+
+    def joined(self, tensors, dtype, fill):
+        """One flat tensor for a list with a tensor for each rank: the memory of the list itself,
+        if they are adjacent. fill: True: the list is the input, whose elements it gets; False: the
+        list is the output, to which its elements are copied at the end."""
+        what = "input" if fill else "output"
+        check_parts(tensors, self._backend.size(), dtype, what)
+        count = sum(tensor.numel() for tensor in tensors)
+        if adjacent(tensors):
+            self._keep.append(tensors)
+            return torch.as_strided(tensors[0], (count,), (1,))
+        if fill:
+            return torch.cat([tensor.reshape(-1) for tensor in tensors])
+        flat = torch.empty(count, dtype=dtype)
+        self._finish.append(lambda: copy_parts(flat, tensors))
+        return flat
+
+    def reduced(self, source, output, verb, op):
+        """Prepares a reduction of `source` whose result is `output`."""
+        self.call(verb, *self.sides(source, output), output.numel(), dtype_of(output), op)
+
+    def equal_parts(self, tensors, like, fill):
+        """Like joined(), of tensors of one size."""
+        for tensor in tensors:
+            check_size(tensor, like.numel(), "an input" if fill else "an output")
+        return self.joined(tensors, like.dtype, fill)
+
+    def follow(self, works):
+        """The operation ends after these works, whatever their outcome."""
+        self._finish.extend(work.end for work in works)
+
+    # ---- The calls ----
+
+    def start(self, title, inputs, outputs):
+        """Makes the calls. The TuttiWork, which torch waits for if its operation blocks, or None if
+        the call blocked: several at once end by one deadline."""
+        backend = self._backend
+        backend.check_aborted()
+        record = None
+        if torch.autograd._profiler_enabled():
+            record = torch._C._autograd._record_function_with_args_enter(title, *inputs)
+        if self._blocks and record is None and len(self._calls) < 2:
+            self._raise(self._make_calls(None))
+            _run_all(self._finish)
+            self._completer.settle()
+            return None
+        handles = []
+        failure = self._make_calls(handles)
+        finish = functools.partial(_run_all, self._finish)
+        # Also after a failure: the other ranks need what is under way.
+        work = TuttiWork(backend, self._completer, outputs, handles, self._keep, finish, record)
+        self._raise(failure)
+        return work
+
+    def _raise(self, failure):
+        if failure is not None:
+            self._backend.note_failure(failure)
+            raise failure
+
+    def _make_calls(self, handles):
+        """Makes all calls, also after one failed, because the other ranks make them. The first
+        failure, or None. handles: gets what is under way; None: the calls block."""
+        failure = None
+        group, options = self._backend.pointer, self._options
+        for function, arguments in self._calls:
+            work = None if handles is None else ctypes.c_void_p()
+            code = function(group, *arguments, options, work if work is None else
+                            ctypes.byref(work))
+            if code != 0 and failure is None:
+                failure = last_failure()
+            elif code == 0 and work is not None:
+                handles.append(Handle(work))
+        return failure
+
+    def refuse(self, calls):
+        """Fails the calls that were not made, on all ranks: the library refuses them by name."""
+        for _ in range(calls):
+            library.tutti_all_reduce(self._backend.pointer, None, None, 1, 0, 0, self._options,
+                                     None)
+
+
+def _run_all(functions):
+    if functions:
+        with torch.no_grad():
+            for function in functions:
+                function()
