@@ -16,5 +16,6 @@ run(${PROJECT}/consumer_c)
 run(${PROJECT}/consumer_cxx)
 if(PYTHON)
   run(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=${PREFIX}/share/tutti/python ${PYTHON} -c
-      "import tutti, tutti._library as l; assert l.library._name.startswith('${PREFIX}'), l.library._name")
+      "import tutti._library as a, tutti._frameworks as b
+for name in (a.library._name, b.library._name): assert name.startswith('${PREFIX}'), name")
 endif()

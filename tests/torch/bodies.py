@@ -1,10 +1,11 @@
 """What the ranks of the torch tests do: each function is one rank's part, and returns JSON."""
 
-import hashlib
 import json
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 from datetime import timedelta
 
@@ -12,10 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-
-def check(right, what):
-    if not right:
-        raise AssertionError(what)
+from details import details  # noqa: F401: a body.
+from features import features  # noqa: F401: a body.
+from training import check, model
 
 
 def collectives():
@@ -105,61 +105,6 @@ def subgroups():
 whole_works = []
 
 
-def model():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
-
-
-def train(module, parameters, steps=3):
-    """The hash of the parameters after some steps, the same data whatever the backend."""
-    optimizer = torch.optim.SGD(parameters, 0.1, momentum=0.9)
-    for step in range(steps):
-        torch.manual_seed(100 * step + dist.get_rank())
-        loss = module(torch.randn(4, 3, 8, 8)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-def digest(tensors):
-    whole = hashlib.sha256()
-    for tensor in tensors:
-        whole.update(tensor.detach().contiguous().view(torch.uint8).numpy().tobytes())
-    return whole.hexdigest()
-
-
-def ddp():
-    module = model()
-    train(nn.parallel.DistributedDataParallel(module), module.parameters())
-    return digest(module.parameters())
-
-
-def ddp_unused():
-    class Half(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.used, self.unused = model(), nn.Linear(3, 3)
-
-        def forward(self, x):
-            return self.used(x)
-
-    torch.manual_seed(1)
-    module = Half()
-    train(nn.parallel.DistributedDataParallel(module, find_unused_parameters=True,
-                                              gradient_as_bucket_view=True),
-          module.parameters())
-    return digest(module.parameters())
-
-
-def fsdp2():
-    from torch.distributed.fsdp import fully_shard
-
-    module = model()
-    fully_shard(module)
-    train(module, module.parameters())
-    return digest([p.full_tensor() for p in module.parameters()])
-
-
 def dies():
     """Rank 1 is killed in the third step; the others tell how their backward() failed."""
     module = nn.parallel.DistributedDataParallel(model())
@@ -197,6 +142,312 @@ def wrong():
     dist.all_reduce(x)
     check(x.eq(world).all(), x)
     return told
+
+
+def refused_alone():
+    """Rank 0 alone makes a wrong call: it fails on all ranks, and the group goes on."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    begin, told = time.monotonic(), None
+    try:
+        dist.all_gather_into_tensor(torch.empty(5 * world), torch.empty(3 if rank == 0 else 5))
+    except RuntimeError as error:
+        told = str(error)
+    x = torch.ones(2)
+    dist.all_reduce(x)
+    check(x.eq(world).all(), x)
+    return {"error": told, "seconds": time.monotonic() - begin}
+
+
+def again():
+    """The default group is destroyed and made anew, twice; each on the store of the first."""
+    told = []
+    for _ in range(3):
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        told.append(x.item())
+        store, rank, world = dist.distributed_c10d._get_default_store(), dist.get_rank(), \
+            dist.get_world_size()
+        dist.destroy_process_group()
+        dist.init_process_group("tutti", store=store, rank=rank, world_size=world)
+    return told
+
+
+def from_a_thread():
+    """The private agent does not end with the thread that started it."""
+    store, rank, world = dist.distributed_c10d._get_default_store(), dist.get_rank(), \
+        dist.get_world_size()
+    dist.destroy_process_group()
+    thread = threading.Thread(target=lambda: dist.init_process_group(
+        "tutti", store=store, rank=rank, world_size=world))
+    thread.start()
+    thread.join()
+    agent = dist.distributed_c10d._get_default_group()._get_backend(
+        torch.device("cpu")).members._agent
+    dist.barrier()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        if agent is not None:
+            probe.connect(agent.socket)
+    return agent is not None
+
+
+def killed():
+    """All ranks are killed at once."""
+    dist.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def recovers():
+    """Rank 2 dies; the others make a group of two on a new store."""
+    rank = dist.get_rank()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.ones(1))
+    except RuntimeError:
+        error_type = dist.distributed_c10d._get_default_group()._get_backend(
+            torch.device("cpu")).get_error()
+    dist.destroy_process_group()
+    store = dist.FileStore(os.environ["TUTTI_TEST_FILE"], 2)
+    dist.init_process_group("tutti", store=store, rank=rank, world_size=2)
+    x = torch.full((3,), rank + 1.0)
+    dist.all_reduce(x)
+    return {"sum": x.tolist(), "error": error_type.name}
+
+
+def monitored():
+    """Ranks 1 and 3 of 4 miss a barrier; the next one is passed by all."""
+    rank, told = dist.get_rank(), None
+    if rank not in (1, 3):
+        try:
+            dist.monitored_barrier(timeout=timedelta(seconds=1), wait_all_ranks=True)
+        except RuntimeError as error:
+            told = str(error)
+    else:
+        try:
+            dist.distributed_c10d._get_default_store().wait(["told"])
+            dist.monitored_barrier(timeout=timedelta(seconds=30))
+        except RuntimeError as error:
+            told = str(error)
+    if rank == 0:
+        dist.distributed_c10d._get_default_store().set("told", "")
+    dist.monitored_barrier(timeout=timedelta(seconds=30))
+    return told
+
+
+def aborts():
+    """A sub-group is aborted while an operation on it waits; the default group goes on, until rank
+    0 aborts it, too. What that does to each rank's operation."""
+    rank = dist.get_rank()
+    group = dist.new_group()
+    told = None
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        threading.Timer(0.2, lambda: group._get_backend(torch.device("cpu")).abort()).start()
+        begin = time.monotonic()
+        try:
+            work.wait()
+        except RuntimeError as error:
+            told = [str(error), time.monotonic() - begin]
+    x = torch.ones(2)
+    dist.all_reduce(x)
+    check(x.eq(dist.get_world_size()).all(), x)
+    work = dist.all_reduce(torch.ones(1), async_op=True) if rank == 1 else None
+    if rank == 0:
+        dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+        work = dist.group.WORLD
+    try:
+        work.wait() if rank == 1 else dist.all_reduce(x)
+    except dist.DistBackendError as error:
+        return [told, str(error)]
+    return None
+
+
+def splits():
+    """Sub-groups of sub-groups by split_group(), in several orders of ranks."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    halves = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+    x = torch.tensor([float(rank)])
+    dist.all_reduce(x, group=halves)
+    check(x.item() == (1 if rank < 2 else 5), x)
+    told = [None] * 2
+    dist.all_gather_object(told, rank, group=halves)
+    check(told == [rank // 2 * 2, rank // 2 * 2 + 1], told)
+    three = dist.split_group(split_ranks=[[0, 1, 3], [2]])
+    if rank == 2:
+        return
+    told = [None] * 3
+    dist.all_gather_object(told, rank, group=three)
+    check(told == [0, 1, 3], told)
+    pair = dist.split_group(parent_pg=three, split_ranks=[[0, 2], [1]])
+    if rank != 1:
+        told = [None] * 2
+        dist.all_gather_object(told, rank, group=pair)
+        check(told == [0, 3], told)
+    check(world == 4, world)
+    try:
+        dist.split_group(parent_pg=three, split_ranks=[[0, 1]])
+        check(rank != 3, "rank 3 is not in the group")
+    except RuntimeError as error:
+        check(rank == 3 and "rank 2 is in none of the new groups" in str(error), error)
+
+
+def coalesced():
+    """Operations in a coalescing region are one work."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    device = torch.device("cpu")
+    with dist.distributed_c10d._coalescing_manager(device=device, async_ops=True) as region:
+        x, y = torch.ones(3), torch.full((2,), float(rank))
+        dist.all_reduce(x)
+        dist.all_reduce(y)
+    region.wait()
+    check(x.eq(world).all() and y.eq(world * (world - 1) / 2).all(), (x, y))
+    with dist.distributed_c10d._coalescing_manager(device=device):
+        flat = torch.empty(world)
+        dist.all_gather_into_tensor(flat, torch.tensor([float(rank)]))
+    check(flat.tolist() == list(range(world)), flat)
+    with dist.distributed_c10d._coalescing_manager(device=device, async_ops=True) as region:
+        x = torch.full((2,), float(rank))
+        dist.broadcast(x, src=1)
+        dist.broadcast(y, src=0)
+    region.wait()
+    check(x.eq(1).all() and len(region.works) == 1, x)
+
+
+def timeouts():
+    """Deadlines of a group, of one wait, of a group whose timeout was changed, and of a list of
+    tensors: the seconds that each took, and what was raised."""
+    from tutti.torch import BackendError
+    rank, told = dist.get_rank(), []
+    group, changed = (dist.new_group(timeout=timedelta(seconds=s)) for s in (1, 60))
+    changed._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=1))
+
+    def run(group, wait, several=False):
+        begin = time.monotonic()
+        try:
+            if several:
+                opts = dist.BroadcastOptions()
+                opts.rootRank, opts.asyncOp = 1, False
+                work = group.broadcast([torch.ones(1) for _ in range(4)], opts)
+            else:
+                work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+            wait(work)
+        except dist.DistBackendError as error:
+            check(isinstance(error, BackendError), type(error))
+            told.append([time.monotonic() - begin, str(error)])
+
+    if rank == 0:
+        run(group, lambda work: work.wait())
+        run(group, lambda work: work.wait(timedelta(seconds=0.5)))
+        run(changed, lambda work: work.wait())
+        run(changed, lambda work: work.wait(), several=True)
+    dist.barrier()
+    return told
+
+
+def allocates():
+    """Tensors in shared memory: their values, and that they outlive the group."""
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    check(backend.supports_tensor_alloc(torch.device("cpu")), "supported")
+    world = dist.get_world_size()
+    for _ in range(50):  # 50 times what the segment holds at once, were they not freed.
+        x = backend.allocate_tensor(1 << 20, dtype=torch.float32, device=torch.device("cpu"))
+        x.fill_(dist.get_rank() + 1)
+        dist.all_reduce(x)
+        check(x.eq(world * (world + 1) / 2).all(), x)
+    empty = backend.allocate_tensor(0, dtype=torch.float32, device=torch.device("cpu"))
+    check(empty.numel() == 0, empty)
+    part = x[3:5]
+    del x, backend
+    store, rank = dist.distributed_c10d._get_default_store(), dist.get_rank()
+    dist.destroy_process_group()
+    check(part.eq(world * (world + 1) / 2).all(), part)
+    dist.init_process_group("tutti", store=store, rank=rank, world_size=world)
+
+
+def sparse():
+    """Sums of sparse tensors with different numbers of values."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for rows in (0, rank, 3):
+        indices = torch.arange(rows).unsqueeze(0)
+        x = torch.sparse_coo_tensor(indices, torch.ones(rows, 2) * (rank + 1), (4, 2))
+        dense = x.to_dense()
+        dist.all_reduce(dense)
+        dist.all_reduce(x)
+        check(x.to_dense().eq(dense).all(), (x, dense))
+    check(world > 1, world)
+
+
+def uneven():
+    """Rank r has r + 1 rows for rank 0, r + 2 for rank 1, and so on."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    given = [rank + r + 1 for r in range(world)]
+    taken = [r + rank + 1 for r in range(world)]
+    source = torch.cat([torch.full((n, 3), 10 * rank + r) for r, n in enumerate(given)])
+    wanted = torch.cat([torch.full((n, 3), 10 * r + rank) for r, n in enumerate(taken)])
+    out = torch.empty(sum(taken), 3, dtype=torch.int64)
+    dist.all_to_all_single(out, source, taken, given)
+    check(out.eq(wanted).all(), out)
+    parts = [torch.empty(n, 3, dtype=torch.int64) for n in taken]
+    dist.all_to_all(parts, list(source.split(given)))
+    check(torch.cat(parts).eq(wanted).all(), parts)
+    parts = [torch.empty(r) for r in range(world)]
+    dist.all_gather(parts, torch.full((rank,), float(rank)))
+    check(all(part.eq(r).all() for r, part in enumerate(parts)), parts)
+    out = torch.empty(rank + 1)
+    dist.reduce_scatter(out, [torch.full((r + 1,), float(r)) for r in range(world)])
+    check(out.eq(world * rank).all(), out)
+
+
+def messages():
+    """A ring of messages, tags out of order, and a receiver that takes what comes."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    after, before = (rank + 1) % world, (rank - 1) % world
+    sent = [dist.isend(torch.full((4,), float(10 * rank + tag)), after, tag=tag)
+            for tag in range(3)]
+    for tag in (2, 0, 1):
+        x = torch.empty(4)
+        dist.recv(x, before, tag=tag)
+        check(x.eq(10 * before + tag).all(), x)
+    for work in sent:
+        work.wait()
+    columns = torch.zeros(3, 4)[:, ::2]
+    received = dist.irecv(columns, before)
+    dist.send(torch.full((3, 2), float(rank)), after)
+    received.wait()
+    check(columns.eq(before).all(), columns)
+    if rank == 0:
+        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        x, sources = torch.empty(1), []
+        for _ in range(1, world):
+            work = backend.recv_anysource([x], 7)
+            work.wait()
+            check(x.item() == work.source_rank(), x)
+            sources.append(work.source_rank())
+        check(sorted(sources) == list(range(1, world)), sources)
+    else:
+        dist.send(torch.tensor([float(rank)]), 0, tag=7)
+    dist.barrier()
+
+
+def forks():
+    """A forked child holds this process's descriptors while the group ends: the seconds that takes.
+    """
+    store, rank, world = dist.distributed_c10d._get_default_store(), dist.get_rank(), \
+        dist.get_world_size()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        signal.alarm(30)  # Where the parent waits for it.
+        os.read(reading, 1)
+        os._exit(0)
+    begin = time.monotonic()
+    dist.destroy_process_group()
+    seconds = time.monotonic() - begin
+    os.close(writing)
+    os.waitpid(child, 0)
+    dist.init_process_group("tutti", store=store, rank=rank, world_size=world)
+    return seconds
 
 
 def main():

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 _HERE = pathlib.Path(__file__).parent
@@ -23,7 +24,7 @@ def free_port():
 class Ranks:
     """The processes of one run, each with the standard error of its own."""
 
-    def __init__(self, body, size, backend):
+    def __init__(self, body, size, backend, variables):
         self._logs = [tempfile.TemporaryFile(mode="w+") for _ in range(size)]
         port = str(free_port())
         self.processes = []
@@ -31,7 +32,7 @@ class Ranks:
             environment = os.environ | {
                 "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size),
                 "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-                "OMP_NUM_THREADS": "1", "TUTTI_SOCKET": "/nonexistent/tuttid.sock"}
+                "OMP_NUM_THREADS": "1", "TUTTI_SOCKET": "/nonexistent/tuttid.sock"} | variables
             self.processes.append(subprocess.Popen(
                 [sys.executable, str(_HERE / "bodies.py"), body, backend], env=environment,
                 stdout=subprocess.PIPE, stderr=log, text=True))
@@ -65,7 +66,20 @@ class Ranks:
 class RanksTest(unittest.TestCase):
     """A test whose bodies run in processes of their own."""
 
-    def run_ranks(self, body, size=2, backend="tutti"):
-        ranks = Ranks(body, size, backend)
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+
+    def run_ranks(self, body, size=2, backend="tutti", **variables):
+        """What the bodies return, by rank; None for those that were killed."""
+        ranks = Ranks(body, size, backend, {
+            "TMPDIR": self.directory, "TUTTI_TEST_FILE": self.directory + "/store"} | variables)
         self.addCleanup(ranks.end)
         return ranks.results()
+
+    def wait_until(self, condition):
+        limit = time.monotonic() + _SECONDS
+        while not condition():
+            self.assertLess(time.monotonic(), limit)
+            time.sleep(0.05)

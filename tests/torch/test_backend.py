@@ -3,11 +3,12 @@
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import unittest
 
-from ranks import RanksTest
+from ranks import Ranks, RanksTest
 
 if importlib.util.find_spec("torch") is None:
     raise unittest.SkipTest("torch is not installed; run tests/run --with torch")
@@ -40,23 +41,60 @@ class Backend(RanksTest):
                 self.assertIn(words, str(sentence))
 
 
-class Training(RanksTest):
-    """The same parameters, bit for bit, as under Gloo."""
+    def test_a_call_that_one_rank_refuses_fails_on_all(self):
+        first, second = self.run_ranks("refused_alone")
+        self.assertIn("has 10 elements, but must have 6", first["error"])
+        self.assertRegex(second["error"], r"rank 0 \(host .*, pid \d+\)")
+        self.assertLess(second["seconds"], 20)
 
-    def compare(self, body):
-        under_gloo = self.run_ranks(body, backend="gloo")
-        under_tutti = self.run_ranks(body)
-        self.assertEqual(under_gloo, under_tutti)
-        self.assertEqual(under_tutti[0], under_tutti[1])
+    def test_the_default_group_is_made_anew(self):
+        self.assertEqual(self.run_ranks("again"), [[2.0, 2.0, 2.0]] * 2)
 
-    def test_ddp(self):
-        self.compare("ddp")
+    def test_monitored_barrier_names_all_that_are_missing(self):
+        first, missing, third, _ = self.run_ranks("monitored", 4)
+        for told in (first, missing, third):
+            self.assertIn("Ranks 1, 3 failed to pass monitoredBarrier in 1000 ms", told)
 
-    def test_ddp_with_unused_parameters(self):
-        self.compare("ddp_unused")
+    def test_abort_of_a_subgroup_ends_it_alone_and_of_the_default_group_all(self):
+        ((error, seconds), first), (_, second) = self.run_ranks("aborts")
+        self.assertIn("CANCELLED: the process group was aborted", error)
+        self.assertLess(seconds, 10)
+        self.assertIn("CANCELLED: the process group was aborted", first)
+        self.assertRegex(second, r"UNAVAILABLE: rank 0 \(host .*\) left")
 
-    def test_fsdp2(self):
-        self.compare("fsdp2")
+    def test_split_group(self):
+        self.run_ranks("splits", 4)
+
+    def test_coalescing(self):
+        self.run_ranks("coalesced")
+
+    def test_timeouts(self):
+        (of_group, of_wait, changed, of_list), _ = self.run_ranks("timeouts")
+        for seconds, error in (of_group, changed, of_list):
+            self.assertGreaterEqual(seconds, 0.9)
+            self.assertLess(seconds, 10)
+            self.assertRegex(error, "DEADLINE_EXCEEDED: Timed out waiting: .*rank 1")
+        self.assertLess(of_list[0], 3)  # One deadline for its four tensors.
+        self.assertGreaterEqual(of_wait[0], 0.5)
+        self.assertIn("Timed out waiting", of_wait[1])
+
+    def test_details(self):
+        self.assertEqual(self.run_ranks("details"), [{}, {}])
+
+    def test_uneven_parts(self):
+        for size in (1, 2, 3):
+            self.run_ranks("uneven", size)
+
+    def test_messages(self):
+        for size in (2, 3):
+            self.run_ranks("messages", size)
+
+    def test_tensors_in_shared_memory(self):
+        self.run_ranks("allocates")
+
+    def test_sparse_tensors(self):
+        for size in (2, 3):
+            self.run_ranks("sparse", size)
 
 
 class Deaths(RanksTest):
@@ -67,12 +105,51 @@ class Deaths(RanksTest):
             self.assertRegex(told["error"], r"UNAVAILABLE: rank 1 \(host .*, pid \d+\) died")
             self.assertLess(told["seconds"], 20)
 
-    def test_the_private_agent_ends_with_the_run(self):
-        self.run_ranks("objects", 2)
-        agents = subprocess.run(["pgrep", "-f", "tutti-torch-.*tuttid.conf"], text=True,
-                                stdout=subprocess.PIPE, check=False).stdout
-        self.assertEqual(agents, "")
-        self.assertEqual(list(pathlib.Path("/tmp").glob("tutti-torch-*")), [])
+    def test_the_others_form_a_new_group(self):
+        first, second, dead = self.run_ranks("recovers", 3)
+        self.assertIsNone(dead)
+        for told in (first, second):
+            self.assertEqual(told, {"sum": [3.0, 3.0, 3.0], "error": "REMOTE_ERROR"})
+
+
+class PrivateAgents(RanksTest):
+    def test_it_ends_with_the_run(self):
+        self.run_ranks("objects")
+        self.assert_nothing_is_left()
+
+    def test_it_ends_when_the_ranks_are_killed(self):
+        self.run_ranks("killed")
+        self.assert_nothing_is_left()
+
+    def assert_nothing_is_left(self):
+        self.wait_until(lambda: not list(pathlib.Path(self.directory).glob("tutti-torch-*")))
+        self.wait_until(lambda: subprocess.run(["pgrep", "-f", self.directory], check=False,
+                                               stdout=subprocess.DEVNULL).returncode != 0)
+
+    def test_it_ends_while_a_forked_child_lives(self):
+        for seconds in self.run_ranks("forks"):
+            self.assertLess(seconds, 15)
+
+    def test_it_outlives_the_thread_that_started_it(self):
+        self.assertEqual(self.run_ranks("from_a_thread"), [True, False])
+
+    def test_a_long_TMPDIR_is_avoided(self):
+        long = pathlib.Path(self.directory, "a" * 120)
+        long.mkdir()
+        self.run_ranks("objects", TMPDIR=str(long))
+
+    def test_all_ranks_learn_that_it_cannot_start(self):
+        ranks = Ranks("objects", 2, "tutti", {"TUTTI_LIBRARY": self.library_alone(), "PATH": ""})
+        self.addCleanup(ranks.end)
+        for rank, process in enumerate(ranks.processes):
+            self.assertEqual(process.wait(60), 1)
+            self.assertIn("tuttid is neither beside", ranks.log(rank))
+
+    def library_alone(self):
+        """A copy of the library without programs beside it."""
+        copy = pathlib.Path(self.directory, "libtutti.so")
+        shutil.copy(os.environ["TUTTI_LIBRARY"], copy)
+        return str(copy)
 
 
 class Hosts(unittest.TestCase):
@@ -92,7 +169,9 @@ class Hosts(unittest.TestCase):
 
     @unittest.skipUnless(os.geteuid() == 0, "network namespaces need root")
     def test_private_agents_find_each_other(self):
-        self.run_hosts("--netns", "--", "env", "TUTTI_SOCKET=/nonexistent/tuttid.sock")
+        """Rank 0's host knows itself by a loopback address, as Debian's /etc/hosts has it."""
+        self.run_hosts("--netns", "--", "env", "TUTTI_SOCKET=/nonexistent/tuttid.sock", "sh", "-c",
+                       '[ "$RANK" -ge 2 ] || export MASTER_ADDR=127.0.0.1; exec "$@"', "sh")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,175 @@
+"""What ranks of the torch tests check of one group in one run: wrong calls inside of coalescing
+regions, works that are dropped, the profiler, and the like."""
+
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from training import batch, check, model
+
+
+def default_backend():
+    return dist.group.WORLD._get_backend(torch.device("cpu"))
+
+
+def check_usable():
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    check(x.eq(dist.get_world_size()).all(), x)
+
+
+def check_raises(words, call):
+    """The error that call() raises in time, with these words."""
+    begin = time.monotonic()
+    try:
+        call()
+    except RuntimeError as error:
+        check(words in str(error), error)
+        check(time.monotonic() - begin < 20, "it was late")
+        return error
+    raise AssertionError(f"no error: {words}")
+
+
+def batched_messages():
+    """A message of a batch that is refused fails the batch, and nothing after it."""
+    rank = dist.get_rank()
+    peer = 1 - rank
+    for to_self in (False, True):
+        x, y = torch.full((3,), float(rank)), torch.empty(3)
+        ops = [dist.P2POp(dist.isend, x, peer), dist.P2POp(dist.irecv, y, peer)]
+        if to_self:
+            ops.insert(1, dist.P2POp(dist.isend, x, rank))
+        work, = dist.batch_isend_irecv(ops)
+        if to_self:
+            check_raises("this rank", work.wait)
+        else:
+            work.wait()
+        check(y.eq(peer).all(), y)
+        check_usable()
+    check(default_backend().get_error().name == "SUCCESS", "a wrong call is no failure")
+
+
+def sparse_refused():
+    """One rank gives an op that sparse tensors do not have; and a sum inside of a region."""
+    def ones():
+        return torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1), (4,))
+
+    op = dist.ReduceOp.MAX if dist.get_rank() == 0 else dist.ReduceOp.SUM
+    check_raises("use to_dense()" if dist.get_rank() == 0 else "rank 0",
+                 lambda: dist.all_reduce(ones(), op=op))
+    x = ones()
+    with dist.distributed_c10d._coalescing_manager(device=torch.device("cpu"),
+                                                   async_ops=True) as region:
+        opts = dist.AllreduceOptions()
+        opts.asyncOp = True
+        dist.group.WORLD.allreduce([x], opts)
+    region.wait()
+    check(x.to_dense().tolist() == [0, dist.get_world_size(), 0, 0], x)
+
+
+def dropped():
+    """Operations whose works nobody keeps end all the same, before a barrier does."""
+    world = dist.get_world_size()
+    large = [torch.full((2 << 20,), float(i)) for i in range(4)]
+    columns = torch.ones(4, 6)[:, ::2]
+    for x in [*large, columns]:
+        dist.all_reduce(x, async_op=True)
+    dist.barrier()
+    for i, x in enumerate(large):
+        check(x.eq(i * world).all(), (i, x))
+    check(columns.eq(world).all(), columns)
+    check(not default_backend().collectives.unfinished, "all have ended")
+    for count in (1, 1000, 2 << 20):
+        tensors = [torch.full((count,), float(i)) for i in range(6)]
+        for x in tensors:
+            last = dist.all_reduce(x, async_op=True)
+        last.wait()
+        for i, x in enumerate(tensors):
+            check(x.eq(i * world).all(), f"{count}: who waits for the last one has waited for {i}")
+
+
+def profiled():
+    """Under the profiler a wait is for one operation alone."""
+    rank = dist.get_rank()
+    received = torch.empty(2)
+    with torch.autograd.profiler.profile() as profile:
+        if rank == 0:
+            work = dist.irecv(received, 1)
+            future = work.get_future()
+            check(not work.get_future().done() and not future.done(), "it is not sent yet")
+        check_usable()
+        dist.barrier()
+        if rank == 1:
+            dist.send(torch.ones(2), 0)
+        else:
+            work.wait()
+            check(received.eq(1).all(), received)
+    names = [event.name for event in profile.function_events]
+    for name in ("all_reduce", "barrier", "send" if rank else "recv"):
+        check(f"tutti:{name}" in names, names)
+    module = DistributedDataParallel(model())
+    module.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    with torch.autograd.profiler.profile():
+        module(batch(0)).square().mean().backward()
+    mine = torch.cat([p.grad.reshape(-1) for p in module.parameters()])
+    theirs = mine.clone()
+    dist.broadcast(theirs, 0)
+    check(mine.equal(theirs), "gradients differ")
+
+
+def own_options():
+    """Making a group leaves the caller's options as they are."""
+    options = torch._C._distributed_c10d.Backend.Options("tutti", timeout=timedelta(seconds=77))
+    dist.new_group(timeout=timedelta(seconds=5), pg_options=options)
+    check(options._timeout == timedelta(seconds=77) and options.group_name != "tutti", options)
+
+
+def barrier_keys():
+    """A monitored barrier leaves little behind in the store."""
+    backend = default_backend()
+    for _ in range(3):
+        dist.monitored_barrier()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        for key in ("barrier1/rank1", "barrier3/rank1", "barrier2/outcome"):
+            check(not backend._store.check([f"tutti/{key}"]), key)
+    dist.barrier()
+
+
+class _Nothing(torch._C._distributed_c10d.Backend):
+    """A backend of a device that is not used."""
+
+    def getBackendName(self):
+        return "nothing"
+
+
+def without_cpu():
+    """A group beside a default group that has no backend for CPU tensors."""
+    store, rank, world = dist.distributed_c10d._get_default_store(), dist.get_rank(), \
+        dist.get_world_size()
+    dist.destroy_process_group()
+    dist.Backend.register_backend("nothing", lambda opts, _: _Nothing(opts.group_rank,
+                                                                       opts.group_size),
+                                  extended_api=True, devices=["cuda"])
+    dist.init_process_group("nothing", store=dist.PrefixStore("nothing", store), rank=rank,
+                            world_size=world)
+    group = dist.new_group(backend="tutti")
+    x = torch.ones(2)
+    dist.all_reduce(x, group=group)
+    check(x.eq(world).all(), x)
+
+
+def details():
+    """The failures, by name."""
+    told = {}
+    for part in (batched_messages, sparse_refused, dropped, profiled, own_options, barrier_keys,
+                 without_cpu):
+        try:
+            part()
+        except Exception as error:  # noqa: BLE001: the test shows it.
+            told[part.__name__] = f"{type(error).__name__}: {error}"
+    return told

@@ -1,0 +1,39 @@
+"""tutti.average_gradients with torch tensors: gradients of parameters, dtypes, rounding."""
+
+import unittest
+
+import torch
+
+from tutti.average_gradients import average_gradients
+
+
+class Torch(unittest.TestCase):
+    def test_gradients_of_parameters(self):
+        model = torch.nn.Linear(3, 2)
+        towers = []
+        for batch in (torch.ones(4, 3), torch.full((4, 3), 3.0)):
+            model.zero_grad()
+            model(batch).sum().backward()
+            towers.append([(p.grad.clone(), p) for p in model.parameters()])
+        means = average_gradients(towers)
+        self.assertTrue(torch.equal(means[0][0], torch.full((2, 3), 8.0)))
+        for (_, parameter), own in zip(means, model.parameters()):
+            self.assertIs(parameter, own)
+
+    def test_bf16_is_rounded_to_even(self):
+        towers = [[torch.tensor([1.0], dtype=torch.bfloat16)],
+                  [torch.tensor([1.0078125], dtype=torch.bfloat16)]]
+        mean, = average_gradients(towers)
+        self.assertTrue(torch.equal(mean, torch.tensor([1.0], dtype=torch.bfloat16)))
+
+    def test_empty_and_missing_gradients(self):
+        towers = [[torch.ones(0, 3), None, torch.tensor(2.0)],
+                  [torch.ones(0, 3), torch.ones(2), torch.tensor(4.0)]]
+        empty, half, scalar = average_gradients(towers, none="zeros")
+        self.assertEqual(empty.shape, (0, 3))
+        self.assertTrue(torch.equal(half, torch.full((2,), 0.5)))
+        self.assertEqual(scalar, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
