@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 if importlib.util.find_spec("torch") is None:
@@ -43,13 +44,16 @@ class Suite(unittest.TestCase):
     def check(self, ranks, hosts=1):
         names = names_for(ranks)
         self.assertGreater(len(names), 80)
-        run = subprocess.run([sys.executable, _SUITE / "suite.py", "--backend", "tutti",
-                              "--ranks", str(ranks), "--hosts", str(hosts), *names],
-                             env=os.environ | {"TUTTI_SOCKET": "/nonexistent/tuttid.sock"},
-                             text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                             timeout=_SECONDS, check=False)
+        with tempfile.TemporaryFile("w+") as errors:
+            run = subprocess.run([sys.executable, _SUITE / "suite.py", "--backend", "tutti",
+                                  "--ranks", str(ranks), "--hosts", str(hosts), *names],
+                                 env=os.environ | {"TUTTI_SOCKET": "/nonexistent/tuttid.sock"},
+                                 text=True, stdout=subprocess.PIPE, stderr=errors,
+                                 timeout=_SECONDS, check=False)
+            errors.seek(0)
+            said = errors.read()[-4000:]
         outcomes = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
-        self.assertEqual([outcome["name"] for outcome in outcomes], names)
+        self.assertEqual([outcome["name"] for outcome in outcomes], names, said)
         failed = {outcome["name"]: outcome["reason"][-1500:] for outcome in outcomes
                   if outcome["outcome"] != "passed"}
         for name, why in _LIMITS_OF_TORCH.items():
