@@ -1,10 +1,12 @@
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string>
 
-#include "daemon/device/cuda_reduce.h"
+#include "daemon/device/cuda_job.h"
+#include "daemon/device/cuda_kernels.h"
 #include "daemon/device/device.h"
 #include "daemon/device/reduce_check.h"
 
@@ -14,229 +16,470 @@ namespace {
 // Memory with a granule of its own is aligned as Buffer states, and its IPC handle covers nothing
 // else.
 constexpr size_t kGranule = size_t{2} << 20;
+constexpr size_t kBlocksMax = 2048;  // Enough to fill any device; each thread strides on.
+
+cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Pointer>(memory); }
+void* memory_at(cuda::Pointer address) { return reinterpret_cast<void*>(address); }
+
+// The device's context, kept by the device and everything made of it.
+class PrimaryContext {
+ public:
+  PrimaryContext(const cuda::Driver& driver, cuda::DeviceId device, cuda::Context context)
+      : driver(driver), device(device), handle(context) {}
+  PrimaryContext(const PrimaryContext&) = delete;
+  PrimaryContext& operator=(const PrimaryContext&) = delete;
+  ~PrimaryContext() { driver.device_primary_ctx_release(device); }
+
+  const cuda::Driver& driver;
+  const cuda::DeviceId device;
+  const cuda::Context handle;
+};
+using ContextPtr = std::shared_ptr<const PrimaryContext>;
 
 // Destructors cannot report errors. The one they could meet is an earlier fault of the process,
 // which a wait has reported.
 class CudaStream : public Stream {
  public:
-  explicit CudaStream(cudaStream_t stream) : stream_(stream) {}
-  ~CudaStream() override { (void)cudaStreamDestroy(stream_); }
-  cudaStream_t get() const { return stream_; }
+  CudaStream(ContextPtr context, cuda::Stream stream)
+      : context_(std::move(context)), stream_(stream) {}
+  ~CudaStream() override {
+    const cuda::Current current(context_->driver, context_->handle);
+    context_->driver.stream_destroy(stream_);
+  }
+  cuda::Stream get() const { return stream_; }
+  const uint64_t* cancelled = nullptr;
 
  private:
-  cudaStream_t stream_;
+  const ContextPtr context_;
+  const cuda::Stream stream_;
 };
 
 class CudaEvent : public Event {
  public:
-  explicit CudaEvent(cudaEvent_t event) : event_(event) {}
-  ~CudaEvent() override { (void)cudaEventDestroy(event_); }
-  cudaEvent_t get() const { return event_; }
+  CudaEvent(ContextPtr context, cuda::Event event) : context_(std::move(context)), event_(event) {}
+  ~CudaEvent() override {
+    const cuda::Current current(context_->driver, context_->handle);
+    context_->driver.event_destroy(event_);
+  }
+  cuda::Event get() const { return event_; }
 
  private:
-  cudaEvent_t event_;
+  const ContextPtr context_;
+  const cuda::Event event_;
 };
 
+// Memory, and what to do with it at last.
 class CudaBuffer : public Buffer {
  public:
-  CudaBuffer(void* data, size_t bytes, bool imported)
-      : data_(data), bytes_(bytes), imported_(imported) {}
-  ~CudaBuffer() override { (void)(imported_ ? cudaIpcCloseMemHandle(data_) : cudaFree(data_)); }
-  std::byte* data() const override { return static_cast<std::byte*>(data_); }
+  using Free = std::function<void(const cuda::Driver&)>;
+  CudaBuffer(ContextPtr context, void* data, size_t bytes, bool exportable, Free free)
+      : context_(std::move(context)),
+        data_(static_cast<std::byte*>(data)),
+        bytes_(bytes),
+        exportable_(exportable),
+        free_(std::move(free)) {}
+  ~CudaBuffer() override {
+    const cuda::Current current(context_->driver, context_->handle);
+    free_(context_->driver);
+  }
+  std::byte* data() const override { return data_; }
   size_t bytes() const override { return bytes_; }
-  bool imported() const { return imported_; }
+  bool exportable() const { return exportable_; }
 
  private:
-  void* data_;
-  size_t bytes_;
-  bool imported_;
+  const ContextPtr context_;
+  std::byte* const data_;
+  const size_t bytes_;
+  const bool exportable_;
+  const Free free_;
 };
 
-cudaStream_t raw(Stream& stream) { return static_cast<CudaStream&>(stream).get(); }
+cuda::Stream raw(Stream& stream) { return static_cast<CudaStream&>(stream).get(); }
 
-// CUDA's current device belongs to the thread, and any thread may call: each call that depends on
-// it sets it first.
-class CudaDevice : public Device {
+void run_and_delete(void* function) {
+  const std::unique_ptr<std::function<void()>> then(static_cast<std::function<void()>*>(function));
+  (*then)();
+}
+
+bool aligned(const void* data, Dtype dtype, int width) {
+  const size_t alignment = std::min<size_t>(size_of(dtype) * static_cast<size_t>(width), 16);
+  return address_of(data) % alignment == 0;
+}
+
+bool all_aligned(const CudaJob& job, int width) {
+  return std::all_of(job.targets, job.targets + job.target_count,
+                     [&](const Target& t) { return aligned(t.data, t.dtype, width); }) &&
+         std::all_of(job.sources, job.sources + job.source_count,
+                     [&](const Operand& s) { return aligned(s.data, s.dtype, width); });
+}
+
+// The kernel for a reduction, and the job as that kernel takes it.
+CudaKernel choose(CudaJob& job, Op op) {
+  const Dtype dtype = job.targets[0].dtype;
+  job.op = op == Op::mean || op == Op::premul_sum ? Op::sum : op;
+  if (dtype == Dtype::boolean) {
+    // True where one is (sum, max and bor), where all are (prod, min and band), or where an odd
+    // number is (bxor). As numbers 0 and 1 they are combined by their bits.
+    const bool all = op == Op::prod || op == Op::min || op == Op::band;
+    if (op != Op::bxor) job.op = all ? Op::band : Op::bor;
+  } else if (is_bitwise(op)) {
+    job.count *= size_of(dtype);  // Of bits the width of a value does not matter.
+    for (uint32_t i = 0; i < job.target_count; ++i) job.targets[i].dtype = Dtype::u8;
+    for (uint32_t i = 0; i < job.source_count; ++i) job.sources[i].dtype = Dtype::u8;
+    return kCudaBits;
+  }
+  return cuda_kernel(accumulator_of(dtype));
+}
+
+// The context is made current for each call, because it belongs to the thread and any thread may
+// call.
+class CudaDevice : public Gpu {
  public:
-  CudaDevice(int index, std::string model)
-      : index_(index), place_("cuda:" + std::to_string(index)), model_(std::move(model)) {}
+  CudaDevice(ContextPtr context, int index, const std::string& model)
+      : context_(std::move(context)),
+        driver_(context_->driver),
+        place_("cuda:" + std::to_string(index)),
+        model_(model) {}
+  ~CudaDevice() override {
+    const cuda::Current current(driver_, context_->handle);
+    if (module_ != nullptr) driver_.module_unload(module_);
+  }
 
   std::string name() const override { return place_ + " (" + model_ + ")"; }
+
+  Status load_kernels() {
+    const std::span<const char> kernels = cuda_kernels();
+    const char nothing[1] = {};
+    const char* image = kernels.empty() ? nothing : kernels.data();
+    const cuda::Error error = in_context([&] { return driver_.module_load_data(&module_, image); });
+    if (error != cuda::kSuccess && kernels.empty())
+      return unavailable(
+          "this build of Tutti has no CUDA kernels; build it where nvcc is found, "
+          "with -DTUTTI_CUDA=ON");
+    return check(error, "load its kernels");
+  }
+
+  Status reach(Gpu& peer) override {
+    const PrimaryContext& other = *static_cast<CudaDevice&>(peer).context_;
+    int reachable = 0;
+    const cuda::Error asked =
+        driver_.device_can_access_peer(&reachable, context_->device, other.device);
+    if (asked != cuda::kSuccess) return check(asked, "look for peers");
+    if (reachable == 0) return {};
+    const cuda::Error error =
+        in_context([&] { return driver_.ctx_enable_peer_access(other.handle, 0); });
+    return error == cuda::kPeerAccessAlreadyEnabled ? Status() : check(error, "reach a peer");
+  }
+
+  // ---- Memory ----
 
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes) override {
     if (bytes > SIZE_MAX - kGranule) return resource_exhausted(place_ + " has no such memory");
     const size_t granules = std::max<size_t>((bytes + kGranule - 1) / kGranule, 1);
-    void* data = nullptr;
-    Status status = enter();
-    if (status.ok()) status = check(cudaMalloc(&data, granules * kGranule), "allocate");
-    if (!status.ok()) return status;
-    return std::unique_ptr<Buffer>(std::make_unique<CudaBuffer>(data, bytes, false));
+    cuda::Pointer data = 0;
+    const cuda::Error error =
+        in_context([&] { return driver_.mem_alloc(&data, granules * kGranule); });
+    if (error != cuda::kSuccess) return check(error, "allocate");
+    return buffer(memory_at(data), bytes, true,
+                  [data](const cuda::Driver& driver) { driver.mem_free(data); });
   }
 
-  Result<MemoryHandle> export_memory(const Buffer& buffer) override {
-    const auto* ours = dynamic_cast<const CudaBuffer*>(&buffer);
-    if (ours == nullptr || ours->imported())
+  Result<std::unique_ptr<Buffer>> allocate_pinned(size_t bytes) override {
+    void* data = nullptr;
+    const cuda::Error error = in_context([&] {
+      return driver_.mem_host_alloc(&data, std::max<size_t>(bytes, 1),
+                                    cuda::kHostPortable | cuda::kHostDeviceMap);
+    });
+    if (error != cuda::kSuccess) return check(error, "allocate pinned memory");
+    return buffer(data, bytes, false,
+                  [data](const cuda::Driver& driver) { driver.mem_free_host(data); });
+  }
+
+  Result<std::unique_ptr<Buffer>> pin(std::byte* data, size_t bytes) override {
+    const cuda::Error error = in_context([&] {
+      return driver_.mem_host_register(data, bytes, cuda::kHostPortable | cuda::kHostDeviceMap);
+    });
+    if (error != cuda::kSuccess) return check(error, "pin host memory");
+    return buffer(data, bytes, false,
+                  [data](const cuda::Driver& driver) { driver.mem_host_unregister(data); });
+  }
+
+  Result<MemoryHandle> export_memory(const Buffer& exported) override {
+    const auto* ours = dynamic_cast<const CudaBuffer*>(&exported);
+    if (ours == nullptr || !ours->exportable())
       return failed_precondition("only memory that " + place_ + " allocated can be exported");
-    cudaIpcMemHandle_t ipc;
-    Status status = enter();
-    if (status.ok()) status = check(cudaIpcGetMemHandle(&ipc, ours->data()), "export memory");
-    if (!status.ok()) return status;
+    cuda::IpcHandle ipc{};
+    const cuda::Error error =
+        in_context([&] { return driver_.ipc_get_mem_handle(&ipc, address_of(ours->data())); });
+    if (error != cuda::kSuccess) return check(error, "export memory");
     const auto* first = reinterpret_cast<const std::byte*>(&ipc);
     return MemoryHandle{.ipc = {first, first + sizeof(ipc)}, .bytes = ours->bytes()};
   }
 
-  // CUDA refuses a handle of the same process, and does not report the size of the memory: the
-  // handle's size is trusted.
   Result<std::unique_ptr<Buffer>> import_memory(const MemoryHandle& handle) override {
-    cudaIpcMemHandle_t ipc;
-    if (handle.ipc.size() != sizeof(ipc))
-      return invalid_argument("a CUDA memory handle has " + std::to_string(sizeof(ipc)) +
-                              " bytes, not " + std::to_string(handle.ipc.size()));
-    std::memcpy(&ipc, handle.ipc.data(), sizeof(ipc));
-    void* data = nullptr;
-    Status status = enter();
-    if (status.ok())
-      status =
-          check(cudaIpcOpenMemHandle(&data, ipc, cudaIpcMemLazyEnablePeerAccess), "import memory");
-    if (!status.ok()) return status;
-    return std::unique_ptr<Buffer>(std::make_unique<CudaBuffer>(data, handle.bytes, true));
+    return handle.chunks.empty() ? import_ipc(handle) : import_chunks(handle);
   }
 
+  // ---- Order ----
+
   Result<std::unique_ptr<Stream>> make_stream() override {
-    cudaStream_t stream = nullptr;
-    Status status = enter();
-    if (status.ok())
-      status = check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-    if (!status.ok()) return status;
-    return std::unique_ptr<Stream>(std::make_unique<CudaStream>(stream));
+    cuda::Stream stream = nullptr;
+    const cuda::Error error =
+        in_context([&] { return driver_.stream_create(&stream, cuda::kStreamNonBlocking); });
+    if (error != cuda::kSuccess) return check(error, "make a stream");
+    return std::unique_ptr<Stream>(std::make_unique<CudaStream>(context_, stream));
   }
 
   Result<std::unique_ptr<Event>> record(Stream& stream) override {
-    cudaEvent_t event = nullptr;
-    Status status = enter();
-    if (status.ok())
-      status = check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
-    if (!status.ok()) return status;
-    std::unique_ptr<Event> owned = std::make_unique<CudaEvent>(event);
-    status = check(cudaEventRecord(event, raw(stream)), "record an event");
-    if (!status.ok()) return status;
+    cuda::Event event = nullptr;
+    cuda::Error error =
+        in_context([&] { return driver_.event_create(&event, cuda::kEventDisableTiming); });
+    if (error != cuda::kSuccess) return check(error, "make an event");
+    std::unique_ptr<Event> owned = std::make_unique<CudaEvent>(context_, event);
+    error = in_context([&] { return driver_.event_record(event, raw(stream)); });
+    if (error != cuda::kSuccess) return check(error, "record an event");
     return Result(std::move(owned));
   }
 
   Status wait(Stream& stream, const Event& event) override {
-    const cudaEvent_t raw_event = static_cast<const CudaEvent&>(event).get();
-    return check(cudaStreamWaitEvent(raw(stream), raw_event, 0), "wait for an event");
+    const cuda::Event awaited = static_cast<const CudaEvent&>(event).get();
+    return check(in_context([&] { return driver_.stream_wait_event(raw(stream), awaited, 0); }),
+                 "wait for an event");
   }
 
   Status wait(Stream& stream) override {
-    return check(cudaStreamSynchronize(raw(stream)), "finish queued work");
+    return check(in_context([&] { return driver_.stream_synchronize(raw(stream)); }),
+                 "finish queued work");
   }
+
+  Status wait(Stream& stream, const void* word, uint64_t value) override {
+    return check(in_context([&] {
+                   return driver_.stream_wait_value(raw(stream), device_address(word), value,
+                                                    cuda::kWaitGreaterOrEqual);
+                 }),
+                 "wait for a word");
+  }
+
+  Status store(Stream& stream, void* word, uint64_t value) override {
+    return check(in_context([&] {
+                   return driver_.stream_write_value(raw(stream), device_address(word), value, 0);
+                 }),
+                 "store a word");
+  }
+
+  Status call(Stream& stream, std::function<void()> then) override {
+    auto owned = std::make_unique<std::function<void()>>(std::move(then));
+    const cuda::Error error = in_context(
+        [&] { return driver_.launch_host_func(raw(stream), run_and_delete, owned.get()); });
+    if (error == cuda::kSuccess) static_cast<void>(owned.release());
+    return check(error, "call a function");
+  }
+
+  Result<bool> is_done(const Event& event) override {
+    const cuda::Event asked = static_cast<const CudaEvent&>(event).get();
+    const cuda::Error error = in_context([&] { return driver_.event_query(asked); });
+    if (error == cuda::kNotReady) return false;
+    if (error != cuda::kSuccess) return check(error, "finish queued work");
+    return true;
+  }
+
+  void set_cancel_word(Stream& stream, const void* word) override {
+    static_cast<CudaStream&>(stream).cancelled = static_cast<const uint64_t*>(word);
+  }
+
+  // ---- Work ----
 
   Status copy(Stream& stream, void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return {};
-    Status status = enter();
-    if (!status.ok()) return status;
-    return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, raw(stream)), "copy");
+    return check(in_context([&] {
+                   return driver_.memcpy_async(address_of(to), address_of(from), bytes,
+                                               raw(stream));
+                 }),
+                 "copy");
   }
 
   Status reduce(Stream& stream, std::span<const Target> targets, std::span<const Operand> sources,
                 const Reduction& how) override {
-    Status status = check_reduce(targets, sources, how);
-    if (status.ok()) status = enter();
-    if (!status.ok()) return status;
-    return cuda_reduce(raw(stream), targets, sources, how);
+    if (Status s = check_reduce(targets, sources, how); !s.ok()) return s;
+    if (how.count == 0) return {};
+    if (sources.size() > kCudaSourcesMax || targets.size() > kCudaTargetsMax)
+      return invalid_argument("a CUDA device reduces at most " + std::to_string(kCudaSourcesMax) +
+                              " sources into " + std::to_string(kCudaTargetsMax) +
+                              " targets at once, not " + std::to_string(sources.size()) + " into " +
+                              std::to_string(targets.size()));
+    CudaJob job{};
+    std::ranges::copy(targets, job.targets);
+    std::ranges::copy(sources, job.sources);
+    job.target_count = static_cast<uint32_t>(targets.size());
+    job.source_count = static_cast<uint32_t>(sources.size());
+    job.count = how.count;
+    job.divisor = how.divisor;
+    job.cancelled = static_cast<CudaStream&>(stream).cancelled;
+    return launch(raw(stream), job, choose(job, how.op));
   }
 
   size_t cache_bytes() const override { return SIZE_MAX; }
 
-  // Peers this device can reach directly; those it cannot are copied to through the host.
-  Status open_peers(int count) {
-    Status status = enter();
-    for (int peer = 0; status.ok() && peer < count; ++peer) {
-      int reachable = 0;
-      if (peer == index_) continue;
-      status = check(cudaDeviceCanAccessPeer(&reachable, index_, peer), "look for peers");
-      if (status.ok() && reachable != 0) status = open_peer(peer);
-    }
-    return status;
-  }
-
  private:
-  Status enter() const { return check(cudaSetDevice(index_), "use the device"); }
-
-  Status open_peer(int peer) const {
-    const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
-    if (error != cudaErrorPeerAccessAlreadyEnabled) return check(error, "reach a peer");
-    (void)cudaGetLastError();  // An earlier Device of this process opened it.
-    return {};
+  template <class Function>
+  cuda::Error in_context(const Function& function) const {
+    const cuda::Current current(driver_, context_->handle);
+    return current.error() != cuda::kSuccess ? current.error() : function();
   }
 
-  Status check(cudaError_t error, const char* what) const {
-    if (error == cudaSuccess) return {};
-    return cuda_status(error, place_ + " cannot " + what);
+  Status check(cuda::Error error, const char* what) const {
+    if (error == cuda::kSuccess) return {};
+    return cuda::status_of(driver_, error, place_ + " cannot " + what);
   }
 
-  const int index_;
+  std::unique_ptr<Buffer> buffer(void* data, size_t bytes, bool exportable,
+                                 CudaBuffer::Free free) const {
+    return std::make_unique<CudaBuffer>(context_, data, bytes, exportable, std::move(free));
+  }
+
+  // Of a word in pinned memory; that of device memory is its own.
+  cuda::Pointer device_address(const void* word) const {
+    cuda::Pointer address = 0;
+    const bool is_pinned =
+        driver_.mem_host_get_device_pointer(&address, const_cast<void*>(word), 0) == cuda::kSuccess;
+    return is_pinned ? address : address_of(word);
+  }
+
+  // CUDA refuses a handle of the same process, and does not report the size of the memory: the
+  // handle's size is trusted.
+  Result<std::unique_ptr<Buffer>> import_ipc(const MemoryHandle& handle) {
+    cuda::IpcHandle ipc{};
+    if (handle.ipc.size() != sizeof(ipc))
+      return invalid_argument("a CUDA memory handle has " + std::to_string(sizeof(ipc)) +
+                              " bytes, not " + std::to_string(handle.ipc.size()));
+    std::memcpy(&ipc, handle.ipc.data(), sizeof(ipc));
+    cuda::Pointer data = 0;
+    const cuda::Error error = in_context(
+        [&] { return driver_.ipc_open_mem_handle(&data, ipc, cuda::kIpcLazyPeerAccess); });
+    if (error != cuda::kSuccess) return check(error, "import memory");
+    return buffer(memory_at(data), handle.bytes, false,
+                  [data](const cuda::Driver& driver) { driver.ipc_close_mem_handle(data); });
+  }
+
+  // Maps the chunks one behind the other. The mapping keeps them alive, not the descriptors.
+  Result<std::unique_ptr<Buffer>> import_chunks(const MemoryHandle& handle) {
+    size_t bytes = 0;
+    for (const MemoryHandle::Chunk& chunk : handle.chunks) bytes += chunk.bytes;
+    if (bytes < handle.bytes) return invalid_argument("the chunks are smaller than the memory");
+    cuda::Pointer base = 0;
+    cuda::Error error =
+        in_context([&] { return driver_.mem_address_reserve(&base, bytes, 0, 0, 0); });
+    if (error != cuda::kSuccess) return check(error, "reserve addresses");
+    size_t mapped = 0;
+    for (const MemoryHandle::Chunk& chunk : handle.chunks) {
+      error = in_context([&] { return map_chunk(base + mapped, chunk); });
+      if (error != cuda::kSuccess) break;
+      mapped += chunk.bytes;
+    }
+    const cuda::Access access{{cuda::kLocationDevice, context_->device}, cuda::kAccessReadWrite};
+    if (error == cuda::kSuccess)
+      error = in_context([&] { return driver_.mem_set_access(base, bytes, &access, 1); });
+    auto made = buffer(memory_at(base), handle.bytes, false,
+                       [base, bytes, mapped](const cuda::Driver& driver) {
+                         if (mapped != 0) driver.mem_unmap(base, mapped);
+                         driver.mem_address_free(base, bytes);
+                       });
+    if (error != cuda::kSuccess) return check(error, "import memory");
+    return Result(std::move(made));
+  }
+
+  cuda::Error map_chunk(cuda::Pointer at, const MemoryHandle::Chunk& chunk) const {
+    cuda::Allocation allocation = 0;
+    void* descriptor = reinterpret_cast<void*>(static_cast<intptr_t>(chunk.fd));
+    const cuda::Error imported =
+        driver_.mem_import_from_shareable_handle(&allocation, descriptor, cuda::kHandleDescriptor);
+    if (imported != cuda::kSuccess) return imported;
+    const cuda::Error error = driver_.mem_map(at, chunk.bytes, 0, allocation, 0);
+    driver_.mem_release(allocation);
+    return error;
+  }
+
+  Result<cuda::Function> function(const CudaKernel& kernel) {
+    const std::lock_guard lock(mutex_);
+    cuda::Function& found = functions_[kernel.name];
+    if (found != nullptr) return found;
+    const cuda::Error error =
+        in_context([&] { return driver_.module_get_function(&found, module_, kernel.name); });
+    if (error != cuda::kSuccess) return check(error, "find a kernel");
+    return found;
+  }
+
+  Status launch(cuda::Stream stream, CudaJob& job, const CudaKernel& kernel) {
+    const Result<cuda::Function> found = function(kernel);
+    if (!found.ok()) return found.status();
+    const auto width = static_cast<size_t>(kernel.width);
+    size_t packs = all_aligned(job, kernel.width) ? job.count / width : 0;
+    const size_t work = std::max(packs, job.count - packs * width);
+    const auto blocks =
+        static_cast<unsigned>(std::min((work + kCudaThreads - 1) / kCudaThreads, kBlocksMax));
+    std::array<void*, 2> arguments = {&job, &packs};
+    return check(in_context([&] {
+                   return driver_.launch_kernel(*found, blocks, 1, 1, kCudaThreads, 1, 1, 0, stream,
+                                                arguments.data(), nullptr);
+                 }),
+                 "reduce");
+  }
+
+  const ContextPtr context_;
+  const cuda::Driver& driver_;
   const std::string place_;
   const std::string model_;
+  cuda::Module module_ = nullptr;
+  std::mutex mutex_;
+  std::map<std::string, cuda::Function> functions_;
 };
 
-Code code_of_cuda(cudaError_t error) {
-  switch (error) {
-    case cudaErrorMemoryAllocation:
-      return Code::resource_exhausted;
-    case cudaErrorInvalidValue:
-    case cudaErrorInvalidDevicePointer:
-    case cudaErrorInvalidResourceHandle:
-      return Code::invalid_argument;
-    case cudaErrorNoDevice:
-    case cudaErrorInsufficientDriver:
-    case cudaErrorInitializationError:
-    case cudaErrorSystemDriverMismatch:
-    case cudaErrorSystemNotReady:
-    case cudaErrorDevicesUnavailable:
-    case cudaErrorInvalidDevice:
-      return Code::unavailable;
-    default:
-      return Code::internal;
-  }
-}
-
-Status count_devices(int& count) {
-  count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) count = 0;
-  return cuda_status(error, "no CUDA device can be used");
+Result<ContextPtr> open_context(const cuda::Driver& driver, int index) {
+  cuda::DeviceId device = 0;
+  cuda::Context context = nullptr;
+  cuda::Error error = driver.device_get(&device, index);
+  if (error == cuda::kSuccess) error = driver.device_primary_ctx_retain(&context, device);
+  const std::string what = "GPU " + std::to_string(index) + " cannot be opened";
+  if (error != cuda::kSuccess) return unavailable(cuda::status_of(driver, error, what).message());
+  return ContextPtr(std::make_shared<PrimaryContext>(driver, device, context));
 }
 
 }  // namespace
 
-Status cuda_status(cudaError_t error, std::string_view what) {
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return {code_of_cuda(error), std::string(what) + ": " + cudaGetErrorString(error) + " (" +
-                                   cudaGetErrorName(error) + ")"};
+Result<std::vector<GpuName>> list_gpus(const cuda::Driver& driver) {
+  int count = 0;
+  const cuda::Error error = driver.device_get_count(&count);
+  if (error != cuda::kSuccess)
+    return unavailable(cuda::status_of(driver, error, "no GPU can be used").message());
+  std::vector<GpuName> gpus(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    GpuName& gpu = gpus[static_cast<size_t>(i)];
+    cuda::DeviceId device = 0;
+    std::array<char, 128> model{};
+    cuda::Error asked = driver.device_get(&device, i);
+    if (asked == cuda::kSuccess)
+      asked = driver.device_get_name(model.data(), static_cast<int>(model.size()) - 1, device);
+    if (asked == cuda::kSuccess) asked = driver.device_get_uuid(&gpu.uuid, device);
+    if (asked == cuda::kSuccess) asked = driver.device_total_mem(&gpu.bytes, device);
+    if (asked != cuda::kSuccess)
+      return cuda::status_of(driver, asked, "cannot look at GPU " + std::to_string(i));
+    gpu.model = model.data();
+  }
+  return gpus;
 }
 
-int cuda_device_count() {
-  int count = 0;
-  return count_devices(count).ok() ? count : 0;
-}
-
-Result<std::unique_ptr<Device>> make_cuda_device(int index) {
-  int count = 0;
-  Status status = count_devices(count);
-  if (!status.ok()) return unavailable(status.message());
-  if (index < 0 || index >= count)
-    return unavailable("there is no CUDA device " + std::to_string(index) + ", only " +
-                       std::to_string(count) + " of them, from 0");
-  cudaDeviceProp about;
-  status = cuda_status(cudaGetDeviceProperties(&about, index), "cannot look at a CUDA device");
-  if (!status.ok()) return unavailable(status.message());
-  auto device = std::make_unique<CudaDevice>(index, about.name);
-  status = device->open_peers(count);
-  if (!status.ok()) return status;
-  return std::unique_ptr<Device>(std::move(device));
+Result<std::unique_ptr<Gpu>> make_gpu(const cuda::Driver& driver, int index) {
+  const Result<std::vector<GpuName>> gpus = list_gpus(driver);
+  if (!gpus.ok()) return gpus.status();
+  if (index < 0 || index >= static_cast<int>(gpus->size()))
+    return unavailable("there is no GPU " + std::to_string(index) + ", only " +
+                       std::to_string(gpus->size()) + " of them, from 0");
+  Result<ContextPtr> context = open_context(driver, index);
+  if (!context.ok()) return context.status();
+  auto gpu =
+      std::make_unique<CudaDevice>(*context, index, (*gpus)[static_cast<size_t>(index)].model);
+  if (Status loaded = gpu->load_kernels(); !loaded.ok()) return loaded;
+  return std::unique_ptr<Gpu>(std::move(gpu));
 }
 
 }  // namespace tutti

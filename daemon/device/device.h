@@ -8,12 +8,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/cuda/cuda.h"
 #include "daemon/kernel/kernel.h"
 #include "proto/types.h"
 
@@ -37,11 +39,16 @@ class Buffer {
   virtual size_t bytes() const = 0;
 };
 
-// How another process names exported memory: a descriptor on the host (borrowed), an IPC handle on
-// CUDA.
+// How another process names exported memory: a descriptor on the host; on CUDA an IPC handle, or
+// the descriptors of consecutive chunks. Descriptors are borrowed.
 struct MemoryHandle {
+  struct Chunk {
+    int fd = -1;
+    size_t bytes = 0;
+  };
   int fd = -1;
   std::vector<std::byte> ipc;
+  std::vector<Chunk> chunks;
   size_t bytes = 0;
 };
 
@@ -88,10 +95,43 @@ class Device {
 
 std::unique_ptr<Device> make_host_device();
 
-// How many CUDA devices can be used here: 0 without a driver, or where Tutti was built without
-// CUDA.
-int cuda_device_count();
-// UNAVAILABLE, saying why, where there is no such device.
-Result<std::unique_ptr<Device>> make_cuda_device(int index);
+// A GPU: a device whose work runs beside the processor, in order with the work of other processes.
+// What orders it are words of 64 bits in host memory that both sides have pinned.
+class Gpu : public Device {
+ public:
+  // Later work of the stream waits until the word is `value` or more, as a signed difference.
+  // Anyone may store the word, so a stream that waits can always be released.
+  virtual Status wait(Stream& stream, const void* word, uint64_t value) = 0;
+  // Stores the word once all earlier work of the stream is done.
+  virtual Status store(Stream& stream, void* word, uint64_t value) = 0;
+  // Calls `then` on a thread of the driver once all earlier work of the stream is done; never, if
+  // the GPU fails before. It must not use the device.
+  virtual Status call(Stream& stream, std::function<void()> then) = 0;
+  virtual Result<bool> is_done(const Event& event) = 0;
+  // Reductions queued from now on do nothing if the word, in this device's memory, is not 0 when
+  // they start. Null: no such word.
+  virtual void set_cancel_word(Stream& stream, const void* word) = 0;
+
+  // Lets work of this device reach the memory of another one, if the machine can; else the driver
+  // copies through the host, and reductions over both fail.
+  virtual Status reach(Gpu& peer) = 0;
+
+  // Host memory that the device reaches.
+  virtual Result<std::unique_ptr<Buffer>> allocate_pinned(size_t bytes) = 0;
+  // Makes host memory such memory for as long as the Buffer lives.
+  virtual Result<std::unique_ptr<Buffer>> pin(std::byte* data, size_t bytes) = 0;
+};
+
+// A GPU by which it is known in every process: its place in lists differs.
+struct GpuName {
+  std::string model;
+  cuda::Uuid uuid;
+  size_t bytes = 0;  // Of its memory.
+};
+// The GPUs that this process can use, without making a context on any.
+Result<std::vector<GpuName>> list_gpus(const cuda::Driver& driver);
+// Opens one of them, which makes a context there. UNAVAILABLE, saying why, where there is no such
+// GPU, or where Tutti was built without nvcc.
+Result<std::unique_ptr<Gpu>> make_gpu(const cuda::Driver& driver, int index);
 
 }  // namespace tutti

@@ -167,18 +167,5 @@ TEST_F(HostDeviceTest, RefusesToImportMemoryThatCanShrink) {
   close(fd);
 }
 
-// ---- CUDA that is not there.
-
-TEST(CudaDevice, OneThatIsNotThereIsUnavailableAndSaysWhy) {
-  const Status status = make_cuda_device(cuda_device_count()).status();
-  EXPECT_EQ(status.code(), Code::unavailable);
-  EXPECT_NE(status.message().find("CUDA"), std::string::npos) << status.message();
-}
-
-TEST(CudaDevice, NegativeOnesAreUnavailable) {
-  EXPECT_GE(cuda_device_count(), 0);
-  EXPECT_EQ(make_cuda_device(-1).status().code(), Code::unavailable);
-}
-
 }  // namespace
 }  // namespace tutti

@@ -15,10 +15,18 @@ namespace tutti {
 
 using Bytes = std::vector<std::byte>;
 
+// "cuda": a GPU, "fake": the same code over a driver of host threads and memory.
+inline std::string driver_library(const std::string& kind) {
+  return kind == "fake" ? TUTTI_FAKE_CUDA : cuda::kDriverLibrary;
+}
+
 inline Result<std::unique_ptr<Device>> make_device(const std::string& kind) {
-  if (kind == "cuda") return make_cuda_device(0);
-  require(kind == "host", "a device that the fixture knows");
-  return make_host_device();
+  if (kind == "host") return make_host_device();
+  const auto driver = cuda::load_driver(driver_library(kind));
+  if (!driver.ok()) return driver.status();
+  Result<std::unique_ptr<Gpu>> gpu = make_gpu(**driver, 0);
+  if (!gpu.ok()) return gpu.status();
+  return std::unique_ptr<Device>(*std::move(gpu));
 }
 
 class DeviceTest : public testing::TestWithParam<std::string> {
@@ -55,7 +63,7 @@ class DeviceTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<Stream> stream;
 };
 
-inline const auto kDevices = testing::Values("host", "cuda");
+inline const auto kDevices = testing::Values("host", "cuda", "fake");
 inline std::string device_name(const testing::TestParamInfo<std::string>& of) { return of.param; }
 
 // Bytes that differ from neighbour to neighbour and from seed to seed.

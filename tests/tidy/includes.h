@@ -9,9 +9,9 @@ namespace tutti::tidy {
 
 // The floors of the house. A room includes only rooms of lower floors.
 inline const std::map<std::string, int> kFloors = {
-    {"kernel", 1},    {"base", 1},   {"board", 2}, {"schedule", 2}, {"device", 3}, {"tuning", 3},
-    {"transport", 4}, {"engine", 5}, {"group", 6}, {"session", 7},  {"mesh", 7},   {"worker", 8},
-    {"agent", 8},     {"launch", 8}, {"bench", 8}, {"cli", 9}};
+    {"kernel", 1}, {"base", 1},      {"board", 2},  {"schedule", 2}, {"cuda", 2},    {"device", 3},
+    {"tuning", 3}, {"transport", 4}, {"engine", 5}, {"group", 6},    {"session", 7}, {"mesh", 7},
+    {"worker", 8}, {"agent", 8},     {"launch", 8}, {"bench", 8},    {"cli", 9}};
 
 // The room a file belongs to: daemon/<room>/..., and its tests and fuzzers, tests/<room>/... and
 // tests/fuzz/<room>_...
@@ -31,12 +31,14 @@ inline bool is_door(const std::string& include) {
 // The doors to what the client's library links as well.
 inline const std::set<std::string> kForClients = {
     "daemon/base/fd.h",       "daemon/base/signature.h", "daemon/base/status.h",
-    "daemon/base/strategy.h", "daemon/kernel/kernel.h",  "daemon/board/board.h"};
+    "daemon/base/strategy.h", "daemon/kernel/kernel.h",  "daemon/board/board.h",
+    "daemon/cuda/cuda.h"};
 // What an operation does to two values, for the kernels of other processors.
 constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
 
-// Second doors, for tests alone: the proof of schedules.
-inline const std::set<std::string> kForTests = {"daemon/schedule/checker.h"};
+// Second doors, for tests alone: the proof of schedules, and what a driver passes to its kernels.
+inline const std::set<std::string> kForTests = {"daemon/schedule/checker.h",
+                                                "daemon/device/cuda_job.h"};
 
 // Why `source` may not include the daemon's header, or "".
 inline std::string refuse_daemon(const Source& source, const std::string& include) {
@@ -77,7 +79,8 @@ inline const std::vector<Home> kHomes = {
     {"grpc",
      {"daemon/transport/", "daemon/mesh/", "tests/transport/", "tests/fuzz/transport_",
       "tests/mesh/", "tests/bench/"}},
-    {"cuda", {"daemon/device/"}},
+    {"cuda", {"daemon/device/cuda_reduce.cu", "tests/cuda/"}},
+    {"dlfcn.h", {"daemon/cuda/", "tests/"}},
     {"openssl/", {"daemon/transport/"}},
     {"spdlog/", {"daemon/group/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
@@ -89,8 +92,9 @@ inline const std::vector<Home> kHomes = {
     {"benchmark/", {"tests/"}},
     {"sys/mman.h",
      {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/bench/",
-      "tests/client/", "tests/process/"}},
-    {"linux/memfd.h", {"daemon/session/", "daemon/device/", "client/", "tests/session/"}},
+      "tests/client/", "tests/process/", "tests/cuda/"}},
+    {"linux/memfd.h",
+     {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/cuda/"}},
     {"sys/un.h",
      {"daemon/agent/notify.", "daemon/launch/notify_socket.", "daemon/session/", "client/",
       "tests/session/"}},
@@ -125,7 +129,8 @@ inline void check_includes(const Source& source, Findings& findings) {
 // A memfd has its home as its header would, had it one of its own.
 inline void check_memfd(const Source& source, Findings& findings) {
   const bool home = source.under("daemon/session/") || source.under("daemon/device/") ||
-                    source.under("client/") || source.under("tests/session/");
+                    source.under("client/") || source.under("tests/session/") ||
+                    source.under("tests/cuda/");
   static const std::regex kCall("\\bmemfd_create\\(");
   if (!home) find_lines(source, kCall, "this is not the home of memfd", findings);
 }

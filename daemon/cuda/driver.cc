@@ -1,0 +1,164 @@
+#include <dlfcn.h>
+
+#include <map>
+#include <mutex>
+
+#include "daemon/cuda/cuda.h"
+
+namespace tutti::cuda {
+namespace {
+
+// Fills the table from a library, and notes the first function that it lacks.
+class Loader {
+ public:
+  explicit Loader(void* library) : library_(library) {}
+  const std::string& missing() const { return missing_; }
+
+  template <class Member>
+  void operator()(Member& member, const char* name) {
+    void* found = dlsym(library_, name);
+    if (found == nullptr && missing_.empty()) missing_ = name;
+    member = reinterpret_cast<Member>(found);
+  }
+
+ private:
+  void* const library_;
+  std::string missing_;
+};
+
+void load_devices(Loader& load, Driver& d) {
+  load(d.init, "cuInit");
+  load(d.driver_get_version, "cuDriverGetVersion");
+  load(d.get_error_name, "cuGetErrorName");
+  load(d.get_error_string, "cuGetErrorString");
+  load(d.device_get_count, "cuDeviceGetCount");
+  load(d.device_get, "cuDeviceGet");
+  load(d.device_get_name, "cuDeviceGetName");
+  load(d.device_get_uuid, "cuDeviceGetUuid_v2");
+  load(d.device_total_mem, "cuDeviceTotalMem_v2");
+  load(d.device_can_access_peer, "cuDeviceCanAccessPeer");
+  load(d.device_primary_ctx_retain, "cuDevicePrimaryCtxRetain");
+  load(d.device_primary_ctx_release, "cuDevicePrimaryCtxRelease_v2");
+  load(d.ctx_push_current, "cuCtxPushCurrent_v2");
+  load(d.ctx_pop_current, "cuCtxPopCurrent_v2");
+  load(d.ctx_enable_peer_access, "cuCtxEnablePeerAccess");
+}
+
+void load_memory(Loader& load, Driver& d) {
+  load(d.mem_alloc, "cuMemAlloc_v2");
+  load(d.mem_free, "cuMemFree_v2");
+  load(d.mem_host_alloc, "cuMemHostAlloc");
+  load(d.mem_free_host, "cuMemFreeHost");
+  load(d.mem_host_register, "cuMemHostRegister_v2");
+  load(d.mem_host_unregister, "cuMemHostUnregister");
+  load(d.mem_host_get_device_pointer, "cuMemHostGetDevicePointer_v2");
+  load(d.pointer_get_attribute, "cuPointerGetAttribute");
+  load(d.mem_get_address_range, "cuMemGetAddressRange_v2");
+  load(d.ipc_get_mem_handle, "cuIpcGetMemHandle");
+  load(d.ipc_open_mem_handle, "cuIpcOpenMemHandle_v2");
+  load(d.ipc_close_mem_handle, "cuIpcCloseMemHandle");
+  load(d.memcpy_async, "cuMemcpyAsync");
+}
+
+void load_virtual_memory(Loader& load, Driver& d) {
+  load(d.mem_create, "cuMemCreate");
+  load(d.mem_release, "cuMemRelease");
+  load(d.mem_retain_allocation_handle, "cuMemRetainAllocationHandle");
+  load(d.mem_export_to_shareable_handle, "cuMemExportToShareableHandle");
+  load(d.mem_import_from_shareable_handle, "cuMemImportFromShareableHandle");
+  load(d.mem_get_allocation_properties, "cuMemGetAllocationPropertiesFromHandle");
+  load(d.mem_address_reserve, "cuMemAddressReserve");
+  load(d.mem_address_free, "cuMemAddressFree");
+  load(d.mem_map, "cuMemMap");
+  load(d.mem_unmap, "cuMemUnmap");
+  load(d.mem_set_access, "cuMemSetAccess");
+}
+
+void load_streams(Loader& load, Driver& d) {
+  load(d.stream_create, "cuStreamCreate");
+  load(d.stream_destroy, "cuStreamDestroy_v2");
+  load(d.stream_synchronize, "cuStreamSynchronize");
+  load(d.stream_query, "cuStreamQuery");
+  load(d.stream_get_ctx, "cuStreamGetCtx");
+  load(d.stream_wait_event, "cuStreamWaitEvent");
+  load(d.stream_wait_value, "cuStreamWaitValue64_v2");
+  load(d.stream_write_value, "cuStreamWriteValue64_v2");
+  load(d.launch_host_func, "cuLaunchHostFunc");
+  load(d.event_create, "cuEventCreate");
+  load(d.event_destroy, "cuEventDestroy_v2");
+  load(d.event_record, "cuEventRecord");
+  load(d.event_query, "cuEventQuery");
+  load(d.module_load_data, "cuModuleLoadData");
+  load(d.module_unload, "cuModuleUnload");
+  load(d.module_get_function, "cuModuleGetFunction");
+  load(d.launch_kernel, "cuLaunchKernel");
+}
+
+Status load_table(const std::string& library, Driver& driver) {
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr)
+    return unavailable("there is no CUDA driver here: " + std::string(dlerror()));
+  Loader load(handle);
+  load_devices(load, driver);
+  load_memory(load, driver);
+  load_virtual_memory(load, driver);
+  load_streams(load, driver);
+  if (!load.missing().empty())
+    return unavailable(library + " lacks " + load.missing() + "; install driver 525 or later");
+  const Status status = status_of(driver, driver.init(0), "the CUDA driver does not start");
+  return status.ok() ? status : unavailable(status.message());
+}
+
+Code code_of_error(Error error) {
+  switch (error) {
+    case kSuccess:
+      return Code::ok;
+    case kOutOfMemory:
+      return Code::resource_exhausted;
+    case kInvalidValue:
+    case kInvalidContext:
+    case kInvalidHandle:
+      return Code::invalid_argument;
+    case kNotInitialized:
+    case kDeinitialized:
+    case kNoDevice:
+    case kInvalidDevice:
+    case kNotSupported:
+      return Code::unavailable;
+    default:
+      return Code::internal;
+  }
+}
+
+}  // namespace
+
+// Every process has one driver. The table lives until its end, as the driver's own threads do.
+tutti::Result<const Driver*> load_driver(const std::string& library) {
+  static std::mutex mutex;
+  static auto& tables = *new std::map<std::string, Driver>();
+  const std::lock_guard lock(mutex);
+  if (const auto found = tables.find(library); found != tables.end()) return &found->second;
+  Driver driver{};
+  if (Status status = load_table(library, driver); !status.ok()) return status;
+  return &tables.emplace(library, driver).first->second;
+}
+
+Status status_of(const Driver& driver, Error error, const std::string& what) {
+  if (error == kSuccess) return {};
+  const char* name = nullptr;
+  const char* text = nullptr;
+  driver.get_error_name(error, &name);
+  driver.get_error_string(error, &text);
+  return {code_of_error(error), what + ": " + (text != nullptr ? text : "unknown error") + " (" +
+                                    (name != nullptr ? name : std::to_string(error)) + ")"};
+}
+
+Current::Current(const Driver& driver, Context context)
+    : driver_(driver), error_(driver.ctx_push_current(context)) {}
+
+Current::~Current() {
+  Context popped = nullptr;
+  if (error_ == kSuccess) driver_.ctx_pop_current(&popped);
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,68 @@
+// What a kernel of cuda_reduce.cu is given: its one argument beside the number of packs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/kernel/kernel.h"
+#include "proto/types.h"
+
+namespace tutti {
+
+// With 16 bytes each, below the 4 KiB of a kernel's arguments.
+inline constexpr size_t kCudaSourcesMax = 128;
+inline constexpr size_t kCudaTargetsMax = 64;
+inline constexpr int kCudaThreads = 256;
+
+struct CudaJob {
+  Target targets[kCudaTargetsMax];
+  Operand sources[kCudaSourcesMax];
+  uint32_t target_count;
+  uint32_t source_count;
+  size_t count;  // In elements.
+  uint32_t divisor;
+  Op op;  // sum, prod, min or max; of tutti_reduce_bits: band, bor or bxor.
+  // In the device's memory; null: none. If it is not 0 when the kernel starts, the kernel does
+  // nothing.
+  const uint64_t* cancelled;
+};
+static_assert(sizeof(CudaJob) + sizeof(size_t) <= 4096);
+
+// The kernel for values of this type, and how many neighbouring values a thread takes at once where
+// all memory is aligned for it.
+struct CudaKernel {
+  const char* name;
+  int width;
+};
+constexpr CudaKernel kCudaBits = {"tutti_reduce_bits", 16};
+constexpr CudaKernel cuda_kernel(Dtype accumulator) {
+  switch (accumulator) {
+    case Dtype::f64:
+      return {"tutti_reduce_f64", 2};
+    case Dtype::i8:
+      return {"tutti_reduce_i8", 16};
+    case Dtype::u8:
+      return {"tutti_reduce_u8", 16};
+    case Dtype::i16:
+      return {"tutti_reduce_i16", 8};
+    case Dtype::u16:
+      return {"tutti_reduce_u16", 8};
+    case Dtype::i32:
+      return {"tutti_reduce_i32", 4};
+    case Dtype::u32:
+      return {"tutti_reduce_u32", 4};
+    case Dtype::i64:
+      return {"tutti_reduce_i64", 2};
+    case Dtype::u64:
+      return {"tutti_reduce_u64", 2};
+    case Dtype::boolean:
+      return kCudaBits;
+    case Dtype::f32:
+    case Dtype::f16:
+    case Dtype::bf16:
+      break;
+  }
+  return {"tutti_reduce_f32", 8};  // f32 may stand for 16-bit floats, of which 8 are 16 bytes.
+}
+
+}  // namespace tutti

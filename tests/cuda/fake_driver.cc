@@ -1,0 +1,516 @@
+// A CUDA driver of host threads and memory: a library with the names of libcuda.so.1, for tests of
+// everything above the driver on machines without a GPU. It checks what a GPU would punish: device
+// memory is not readable by the host, words in host memory must be registered, a process cannot
+// import its own memory, a kernel cannot leave its allocations.
+//
+// FAKE_CUDA_GPUS in the environment is the number of GPUs (2). FAKE_CUDA_REFUSES names one function
+// that fails with CUDA_ERROR_NOT_SUPPORTED, such as "cuIpcOpenMemHandle_v2".
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "daemon/cuda/cuda.h"
+#include "daemon/device/cuda_job.h"
+#include "daemon/kernel/kernel.h"
+#include "tests/cuda/fake_memory.h"
+#include "tests/cuda/fake_streams.h"
+
+namespace tutti::cuda {
+
+struct ContextTag {
+  int gpu = 0;
+};
+struct StreamTag {
+  explicit StreamTag(int gpu) : thread(gpu) {}
+  fake::StreamThread thread;
+};
+struct EventTag {
+  std::shared_ptr<fake::Mark> mark;
+};
+struct ModuleTag {};
+struct FunctionTag {
+  std::string name;
+};
+
+}  // namespace tutti::cuda
+
+namespace tutti::fake {
+namespace {
+
+using namespace tutti::cuda;  // NOLINT: the driver's own types.
+
+constexpr int kGpusMax = 8;
+
+// All state of the driver. It lives until the process ends, as the driver's does.
+struct State {
+  AddressSpace addresses;
+  Registered registered;
+  std::vector<ContextTag> contexts = std::vector<ContextTag>(kGpusMax);
+  std::vector<std::unique_ptr<StreamTag>> default_streams =
+      std::vector<std::unique_ptr<StreamTag>>(kGpusMax);
+  std::mutex mutex;
+  std::map<cuda::Allocation, std::shared_ptr<const fake::Allocation>> handles;
+  cuda::Allocation next_handle = 1;
+};
+
+State& state() {
+  static State& only = *new State();
+  return only;
+}
+
+int gpus() {
+  const char* given = std::getenv("FAKE_CUDA_GPUS");
+  return given != nullptr ? std::atoi(given) : 2;
+}
+
+bool refuses(const char* function) {
+  const char* given = std::getenv("FAKE_CUDA_REFUSES");
+  return given != nullptr && std::string_view(given) == function;
+}
+
+std::vector<Context>& current() {
+  static thread_local std::vector<Context> stack;
+  return stack;
+}
+
+int current_gpu() { return current().empty() ? -1 : current().back()->gpu; }
+
+StreamThread* thread_of(Stream stream) {
+  if (stream != nullptr) return &stream->thread;
+  if (current().empty()) return nullptr;
+  const std::lock_guard lock(state().mutex);
+  std::unique_ptr<StreamTag>& made = state().default_streams[static_cast<size_t>(current_gpu())];
+  if (made == nullptr) made = std::make_unique<StreamTag>(current_gpu());
+  return &made->thread;
+}
+
+void* at(Pointer address) { return reinterpret_cast<void*>(address); }
+Pointer address_of(const void* memory) { return reinterpret_cast<Pointer>(memory); }
+
+// What an IPC handle holds.
+struct IpcName {
+  pid_t pid;
+  int fd;
+  int gpu;
+  size_t bytes;
+};
+static_assert(sizeof(IpcName) <= sizeof(IpcHandle));
+
+std::optional<Mapped> mapped_at(Pointer address) { return state().addresses.find(address); }
+
+Error map_allocation(std::shared_ptr<const fake::Allocation> allocation, bool imported,
+                     Pointer* made) {
+  const Pointer reserved = state().addresses.reserve(allocation->bytes);
+  if (reserved == 0) return kOutOfMemory;
+  const size_t bytes = allocation->bytes;
+  if (!state().addresses.map({.at = reserved,
+                              .bytes = bytes,
+                              .allocation = std::move(allocation),
+                              .is_imported = imported}))
+    return kOutOfMemory;
+  *made = reserved;
+  return kSuccess;
+}
+
+Error unmap_and_free(Pointer address, bool imported) {
+  const std::optional<Mapped> mapped = mapped_at(address);
+  if (!mapped || mapped->at != address || mapped->is_virtual || mapped->is_imported != imported)
+    return kInvalidValue;
+  state().addresses.unmap(address);
+  state().addresses.free(address, mapped->bytes);
+  return kSuccess;
+}
+
+// ---- Kernels ----
+
+size_t bytes_of(const CudaJob& job, Dtype dtype) { return job.count * size_of(dtype); }
+
+// Does what the kernel of this name does, with the processor's.
+void run_kernel(CudaJob job) {
+  if (job.cancelled != nullptr) {
+    const std::byte* word = state().addresses.resolve(address_of(job.cancelled), sizeof(uint64_t));
+    if (std::atomic_ref(*reinterpret_cast<uint64_t*>(const_cast<std::byte*>(word))).load() != 0)
+      return;
+  }
+  for (uint32_t i = 0; i < job.source_count; ++i) {
+    Operand& source = job.sources[i];
+    source.data = state().addresses.resolve(address_of(source.data), bytes_of(job, source.dtype));
+    require(source.data != nullptr, "a kernel reads memory that is mapped");
+  }
+  for (uint32_t i = 0; i < job.target_count; ++i) {
+    Target& target = job.targets[i];
+    target.data = state().addresses.resolve(address_of(target.data), bytes_of(job, target.dtype));
+    require(target.data != nullptr, "a kernel writes memory that is mapped");
+  }
+  choose_kernel()({.targets = job.targets,
+                   .target_count = job.target_count,
+                   .sources = job.sources,
+                   .source_count = job.source_count,
+                   .count = job.count,
+                   .op = job.op,
+                   .divisor = job.divisor,
+                   .past_cache = false});
+}
+
+void run_bits(CudaJob job) {
+  for (uint32_t i = 0; i < job.source_count; ++i)
+    if (job.sources[i].dtype != Dtype::boolean) job.sources[i].dtype = Dtype::u8;
+  for (uint32_t i = 0; i < job.target_count; ++i)
+    if (job.targets[i].dtype != Dtype::boolean) job.targets[i].dtype = Dtype::u8;
+  run_kernel(job);
+}
+
+}  // namespace
+}  // namespace tutti::fake
+
+// NOLINTBEGIN(readability-identifier-naming): the driver's names.
+#pragma GCC visibility push(default)
+extern "C" {
+
+using namespace tutti::cuda;  // NOLINT
+using namespace tutti::fake;  // NOLINT
+
+// ---- Devices and contexts ----
+
+Error cuInit(unsigned) { return gpus() == 0 ? kNoDevice : kSuccess; }
+Error cuDriverGetVersion(int* version) { return *version = 13000, kSuccess; }
+Error cuGetErrorName(Error error, const char** name) {
+  *name = error == kOutOfMemory      ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == kInvalidValue   ? "CUDA_ERROR_INVALID_VALUE"
+          : error == kInvalidContext ? "CUDA_ERROR_INVALID_CONTEXT"
+          : error == kNoDevice       ? "CUDA_ERROR_NO_DEVICE"
+          : error == kNotSupported   ? "CUDA_ERROR_NOT_SUPPORTED"
+                                     : "CUDA_ERROR_OF_THE_FAKE";
+  return kSuccess;
+}
+Error cuGetErrorString(Error error, const char** text) {
+  *text = error == kOutOfMemory      ? "out of memory"
+          : error == kInvalidValue   ? "invalid argument"
+          : error == kInvalidContext ? "invalid device context"
+          : error == kNoDevice       ? "no CUDA-capable device is detected"
+          : error == kNotSupported   ? "operation not supported"
+                                     : "error of the fake driver";
+  return kSuccess;
+}
+Error cuDeviceGetCount(int* count) { return *count = gpus(), kSuccess; }
+Error cuDeviceGet(DeviceId* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= gpus()) return kInvalidDevice;
+  return *device = ordinal, kSuccess;
+}
+Error cuDeviceGetName(char* name, int bytes, DeviceId) {
+  std::strncpy(name, "Fake GPU", static_cast<size_t>(bytes));
+  return kSuccess;
+}
+Error cuDeviceGetUuid_v2(Uuid* uuid, DeviceId device) {
+  std::memset(uuid, 0, sizeof(*uuid));
+  uuid->bytes[0] = 'f';
+  uuid->bytes[15] = static_cast<char>(device + 1);
+  return kSuccess;
+}
+Error cuDeviceTotalMem_v2(size_t* bytes, DeviceId) { return *bytes = kGpuBytes, kSuccess; }
+Error cuDeviceCanAccessPeer(int* can, DeviceId, DeviceId) { return *can = 1, kSuccess; }
+Error cuDevicePrimaryCtxRetain(Context* context, DeviceId device) {
+  if (device < 0 || device >= gpus()) return kInvalidDevice;
+  *context = &state().contexts[static_cast<size_t>(device)];
+  (*context)->gpu = device;
+  return kSuccess;
+}
+Error cuDevicePrimaryCtxRelease_v2(DeviceId) { return kSuccess; }
+Error cuCtxPushCurrent_v2(Context context) {
+  if (context == nullptr) return kInvalidContext;
+  current().push_back(context);
+  return kSuccess;
+}
+Error cuCtxPopCurrent_v2(Context* context) {
+  if (current().empty()) return kInvalidContext;
+  *context = current().back();
+  current().pop_back();
+  return kSuccess;
+}
+Error cuCtxEnablePeerAccess(Context, unsigned) { return kSuccess; }
+
+// ---- Memory ----
+
+Error cuMemAlloc_v2(Pointer* made, size_t bytes) {
+  if (current_gpu() < 0) return kInvalidContext;
+  if (bytes == 0) return kInvalidValue;
+  const auto allocation =
+      bytes > kGpuBytes ? nullptr : make_allocation(granules(bytes), current_gpu());
+  return allocation == nullptr ? kOutOfMemory : map_allocation(allocation, false, made);
+}
+Error cuMemFree_v2(Pointer address) { return unmap_and_free(address, false); }
+Error cuMemHostAlloc(void** made, size_t bytes, unsigned) {
+  *made = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  if (*made == nullptr) return kOutOfMemory;
+  state().registered.add(*made, bytes);
+  return kSuccess;
+}
+Error cuMemFreeHost(void* memory) {
+  if (!state().registered.remove(memory)) return kInvalidValue;
+  std::free(memory);
+  return kSuccess;
+}
+Error cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
+  if (refuses("cuMemHostRegister_v2")) return kNotSupported;
+  return state().registered.add(memory, bytes) ? kSuccess : kHostMemoryAlreadyRegistered;
+}
+Error cuMemHostUnregister(void* memory) {
+  return state().registered.remove(memory) ? kSuccess : kInvalidValue;
+}
+Error cuMemHostGetDevicePointer_v2(Pointer* device, void* host, unsigned) {
+  if (!state().registered.contains(address_of(host), 1)) return kInvalidValue;
+  return *device = address_of(host), kSuccess;
+}
+Error cuPointerGetAttribute(void* value, int attribute, Pointer address) {
+  const std::optional<Mapped> mapped = mapped_at(address);
+  const bool is_host = !mapped && state().registered.contains(address, 1);
+  if (!mapped && !is_host) return kInvalidValue;
+  switch (attribute) {
+    case kPointerMemoryType:
+      *static_cast<unsigned*>(value) = mapped ? kMemoryTypeDevice : kMemoryTypeHost;
+      return kSuccess;
+    case kPointerBufferId:
+      *static_cast<uint64_t*>(value) = mapped ? mapped->buffer_id : 0;
+      return kSuccess;
+    case kPointerIsManaged:
+      *static_cast<unsigned*>(value) = 0;
+      return kSuccess;
+    case kPointerDeviceOrdinal:
+      *static_cast<int*>(value) = mapped ? mapped->allocation->gpu : 0;
+      return kSuccess;
+    default:
+      return kInvalidValue;
+  }
+}
+Error cuMemGetAddressRange_v2(Pointer* base, size_t* bytes, Pointer address) {
+  const std::optional<Mapped> mapped = mapped_at(address);
+  if (!mapped) return kNotFound;
+  *base = mapped->at;
+  *bytes = mapped->bytes;
+  return kSuccess;
+}
+
+// ---- Memory of other processes ----
+
+Error cuIpcGetMemHandle(IpcHandle* handle, Pointer address) {
+  const std::optional<Mapped> mapped = mapped_at(address);
+  if (!mapped || mapped->at != address || mapped->is_virtual || mapped->is_imported)
+    return kInvalidValue;
+  const IpcName name{getpid(), mapped->allocation->memory.get(), mapped->allocation->gpu,
+                     mapped->bytes};
+  std::memset(handle, 0, sizeof(*handle));
+  std::memcpy(handle, &name, sizeof(name));
+  return kSuccess;
+}
+Error cuIpcOpenMemHandle_v2(Pointer* made, IpcHandle handle, unsigned) {
+  if (refuses("cuIpcOpenMemHandle_v2")) return kNotSupported;
+  IpcName name{};
+  std::memcpy(&name, &handle, sizeof(name));
+  if (name.pid == getpid()) return kInvalidContext;
+  const std::string path = "/proc/" + std::to_string(name.pid) + "/fd/" + std::to_string(name.fd);
+  auto imported = std::make_shared<tutti::fake::Allocation>();
+  imported->memory = tutti::Fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!imported->memory.valid()) return kInvalidValue;
+  imported->bytes = name.bytes;
+  imported->gpu = name.gpu;
+  return map_allocation(imported, true, made);
+}
+Error cuIpcCloseMemHandle(Pointer address) { return unmap_and_free(address, true); }
+
+// ---- Virtual memory ----
+
+Error cuMemCreate(tutti::cuda::Allocation* made, size_t bytes, const AllocationProperties* how,
+                  unsigned long long) {  // NOLINT
+  if (bytes == 0 || bytes % kGranule != 0) return kInvalidValue;
+  const auto allocation = make_allocation(bytes, how->location.id);
+  if (allocation == nullptr) return kOutOfMemory;
+  allocation->has_descriptor = how->handle_types == kHandleDescriptor;
+  const std::lock_guard lock(state().mutex);
+  state().handles.emplace(*made = state().next_handle++, allocation);
+  return kSuccess;
+}
+Error cuMemRelease(tutti::cuda::Allocation handle) {
+  const std::lock_guard lock(state().mutex);
+  return state().handles.erase(handle) != 0 ? kSuccess : kInvalidValue;
+}
+Error cuMemRetainAllocationHandle(tutti::cuda::Allocation* handle, void* address) {
+  const std::optional<Mapped> mapped = mapped_at(address_of(address));
+  if (!mapped || !mapped->is_virtual) return kInvalidValue;
+  const std::lock_guard lock(state().mutex);
+  state().handles.emplace(*handle = state().next_handle++, mapped->allocation);
+  return kSuccess;
+}
+Error cuMemExportToShareableHandle(void* fd, tutti::cuda::Allocation handle, int type,
+                                   unsigned long long) {  // NOLINT
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().handles.find(handle);
+  if (found == state().handles.end() || type != kHandleDescriptor) return kInvalidValue;
+  if (!found->second->has_descriptor) return kNotSupported;
+  *static_cast<int*>(fd) = fcntl(found->second->memory.get(), F_DUPFD_CLOEXEC, 0);
+  return kSuccess;
+}
+Error cuMemImportFromShareableHandle(tutti::cuda::Allocation* made, void* handle, int) {
+  if (refuses("cuMemImportFromShareableHandle")) return kNotSupported;
+  auto imported = std::make_shared<tutti::fake::Allocation>();
+  imported->memory =
+      tutti::Fd(fcntl(static_cast<int>(reinterpret_cast<intptr_t>(handle)), F_DUPFD_CLOEXEC, 0));
+  const off_t bytes = lseek(imported->memory.get(), 0, SEEK_END);
+  if (bytes <= 0) return kInvalidValue;
+  imported->bytes = static_cast<size_t>(bytes);
+  const std::lock_guard lock(state().mutex);
+  state().handles.emplace(*made = state().next_handle++, imported);
+  return kSuccess;
+}
+Error cuMemGetAllocationPropertiesFromHandle(AllocationProperties* how,
+                                             tutti::cuda::Allocation handle) {
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().handles.find(handle);
+  if (found == state().handles.end()) return kInvalidValue;
+  *how = {};
+  how->type = kAllocationPinned;
+  how->handle_types = found->second->has_descriptor ? kHandleDescriptor : 0;
+  how->location = {kLocationDevice, found->second->gpu};
+  return kSuccess;
+}
+Error cuMemAddressReserve(Pointer* made, size_t bytes, size_t, Pointer,
+                          unsigned long long) {  // NOLINT
+  *made = state().addresses.reserve(bytes);
+  return *made != 0 ? kSuccess : kOutOfMemory;
+}
+Error cuMemAddressFree(Pointer address, size_t bytes) {
+  state().addresses.free(address, bytes);
+  return kSuccess;
+}
+Error cuMemMap(Pointer address, size_t bytes, size_t offset, tutti::cuda::Allocation handle,
+               unsigned long long) {  // NOLINT
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().handles.find(handle);
+  if (found == state().handles.end() || offset != 0 || bytes != found->second->bytes)
+    return kInvalidValue;
+  const bool mapped = state().addresses.map(
+      {.at = address, .bytes = bytes, .allocation = found->second, .is_virtual = true});
+  return mapped ? kSuccess : kOutOfMemory;
+}
+Error cuMemUnmap(Pointer address, size_t bytes) {
+  for (Pointer next = address; next < address + bytes;) {
+    const std::optional<Mapped> mapped = state().addresses.unmap(next);
+    if (!mapped) return kInvalidValue;
+    next += mapped->bytes;
+  }
+  return kSuccess;
+}
+Error cuMemSetAccess(Pointer, size_t, const Access*, size_t) { return kSuccess; }
+
+// ---- Streams ----
+
+Error cuStreamCreate(Stream* made, unsigned) {
+  if (current_gpu() < 0) return kInvalidContext;
+  return *made = new StreamTag(current_gpu()), kSuccess;
+}
+Error cuStreamDestroy_v2(Stream stream) {
+  delete stream;
+  return kSuccess;
+}
+Error cuStreamSynchronize(Stream stream) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  thread->mark()->wait();
+  return kSuccess;
+}
+Error cuStreamQuery(Stream stream) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  return thread->is_idle() ? kSuccess : kNotReady;
+}
+Error cuStreamGetCtx(Stream stream, Context* context) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  *context = &state().contexts[static_cast<size_t>(thread->gpu())];
+  return kSuccess;
+}
+Error cuStreamWaitEvent(Stream stream, Event event, unsigned) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  if (event->mark != nullptr) thread->add([mark = event->mark] { mark->wait(); });
+  return kSuccess;
+}
+Error cuStreamWaitValue64_v2(Stream stream, Pointer address, uint64_t value, unsigned) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  if (!state().registered.contains(address, sizeof(value))) return kInvalidValue;
+  thread->wait_until(static_cast<const volatile uint64_t*>(at(address)), value);
+  return kSuccess;
+}
+Error cuStreamWriteValue64_v2(Stream stream, Pointer address, uint64_t value, unsigned) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  const bool is_device = state().addresses.is_device(address);
+  if (!is_device && !state().registered.contains(address, sizeof(value))) return kInvalidValue;
+  std::byte* word = state().addresses.resolve(address, sizeof(value));
+  if (word == nullptr) return kInvalidValue;
+  thread->add([word, value] { std::atomic_ref(*reinterpret_cast<uint64_t*>(word)).store(value); });
+  return kSuccess;
+}
+Error cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  thread->add([function, argument] { function(argument); });
+  return kSuccess;
+}
+Error cuEventCreate(Event* made, unsigned) { return *made = new EventTag(), kSuccess; }
+Error cuEventDestroy_v2(Event event) {
+  delete event;
+  return kSuccess;
+}
+Error cuEventRecord(Event event, Stream stream) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  event->mark = thread->mark();
+  return kSuccess;
+}
+Error cuEventQuery(Event event) {
+  return event->mark == nullptr || event->mark->is_set() ? kSuccess : kNotReady;
+}
+Error cuMemcpyAsync(Pointer to, Pointer from, size_t bytes, Stream stream) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  if (bytes == 0) return kSuccess;
+  std::byte* target = state().addresses.resolve(to, bytes);
+  const std::byte* source = state().addresses.resolve(from, bytes);
+  if (target == nullptr || source == nullptr) return kInvalidValue;
+  thread->add([target, source, bytes] { std::memcpy(target, source, bytes); });
+  return kSuccess;
+}
+
+// ---- Kernels ----
+
+Error cuModuleLoadData(Module* made, const void*) { return *made = new ModuleTag(), kSuccess; }
+Error cuModuleUnload(Module module) {
+  delete module;
+  return kSuccess;
+}
+Error cuModuleGetFunction(Function* found, Module, const char* name) {
+  static auto& functions = *new std::map<std::string, FunctionTag>();
+  const std::lock_guard lock(state().mutex);
+  if (!std::string_view(name).starts_with("tutti_reduce_")) return kNotFound;
+  *found = &functions.try_emplace(name, FunctionTag{name}).first->second;
+  return kSuccess;
+}
+Error cuLaunchKernel(Function function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     unsigned, Stream stream, void** parameters, void**) {
+  StreamThread* thread = thread_of(stream);
+  if (thread == nullptr) return kInvalidContext;
+  const tutti::CudaJob job = *static_cast<const tutti::CudaJob*>(parameters[0]);
+  thread->add([job, bits = function->name == tutti::kCudaBits.name] {
+    bits ? run_bits(job) : run_kernel(job);
+  });
+  return kSuccess;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop
+// NOLINTEND(readability-identifier-naming)
