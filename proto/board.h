@@ -87,6 +87,9 @@ inline constexpr uint8_t kRequestRefused = 8;
 // counts.
 inline constexpr uint8_t kRequestCounts = 16;
 
+// The tensors are in the memory of a GPU, as the DeviceRequest at in_offset says; out_offset is 0.
+inline constexpr uint8_t kRequestDevice = 32;
+
 // Most tensors in a list, and most blocks with counts: what pack_layout() has bits for.
 inline constexpr uint32_t kListedTensorsMax = (uint32_t{1} << 24) - 1;
 
@@ -123,6 +126,24 @@ struct ListedTensor {
   uint64_t in_offset;
   uint64_t out_offset;
   uint64_t count;
+};
+
+// A tensor in memory that the rank has offered to the worker.
+struct DeviceSide {
+  uint64_t memory;  // MemoryOffer::number; 0: the rank has no such side.
+  uint64_t offset;  // From the start of that memory.
+};
+
+// Of a request for device memory. `ready` and `done` are the offsets of two words in the memory
+// that the rank offered for words. The rank's stream stores `value` in the first when it reaches
+// the operation, and goes on when the second is `value` or more, as a signed difference; the worker
+// sees to that, whatever comes of the operation.
+struct DeviceRequest {
+  DeviceSide in;
+  DeviceSide out;
+  uint64_t ready_offset;  // From the start of the segment.
+  uint64_t done_offset;
+  uint64_t value;
 };
 
 // One rank's part of a slot, written by that rank alone.
@@ -203,6 +224,34 @@ struct BoardSubgroupRequest {
   BoardFailure failure;  // The answer instead, where its code is not 0.
 };
 
+// What a rank offers to the worker: memory of a GPU, for tensors, or a part of its segment for
+// words that streams store and wait for.
+enum class OfferKind : uint32_t {
+  ipc = 0,     // An allocation, by the driver's IPC handle.
+  chunks = 1,  // Consecutive chunks, whose descriptors the rank has sent on its socket, in order.
+  words = 2,   // [offset, offset + bytes) of the segment, of whole pages. Once.
+  forget = 3,  // The memory with this number is not used any more.
+};
+inline constexpr uint32_t kOfferedChunksMax = 4096;
+
+// The record of an offer. `chunk_bytes` follows: a uint64_t for each chunk.
+struct MemoryOffer {
+  uint32_t kind;    // OfferKind.
+  uint32_t chunks;  // Number of them.
+  uint64_t number;  // By which requests name the memory; from 1, never used again.
+  uint64_t bytes;
+  uint64_t offset;
+  char gpu[16];  // UUID.
+  char ipc[64];
+};
+
+// A seat's offer, one at a time, by the states of a sub-group's request.
+struct BoardOffer {
+  alignas(64) std::atomic<uint32_t> state;  // SubgroupRequestState; a futex.
+  uint64_t offer_offset;                    // Of the MemoryOffer, from the start of the segment.
+  BoardFailure failure;                     // The answer; code 0: the worker has the memory.
+};
+
 // One seat's totals over all groups, written by its rank alone.
 struct BoardCounters {
   alignas(64) std::atomic<uint64_t> operations;  // That ended OK.
@@ -221,6 +270,7 @@ struct BoardHeader {
   alignas(64) std::atomic<uint64_t> called[kAreasMax / 64];
   BoardCounters counters[kSeatsMax];
   BoardSubgroupRequest subgroup_requests[kSeatsMax];
+  BoardOffer offers[kSeatsMax];
 };
 
 // ---- Offsets and sizes in bytes, for a host with `seats` ranks ----

@@ -2,14 +2,46 @@
 // and how to answer.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "daemon/base/signature.h"
+#include "proto/board.h"
 
 namespace tutti {
+
+// Words in a rank's shared memory that order an operation with a stream of the rank: the stream
+// stores `ready` when it reaches the operation, and waits until `done` is stored. A word has been
+// passed when it is `value` or more, as a signed difference.
+struct StreamWords {
+  std::atomic<uint64_t>* ready = nullptr;
+  std::atomic<uint64_t>* done = nullptr;
+  uint64_t value = 0;
+
+  static bool is_passed(const std::atomic<uint64_t>& word, uint64_t value) {
+    return static_cast<int64_t>(word.load(std::memory_order_acquire) - value) >= 0;
+  }
+  bool is_ready() const { return is_passed(*ready, value); }
+  // For what the processor does in place of a stream. Never takes a word back.
+  static void pass(std::atomic<uint64_t>& word, uint64_t value) {
+    uint64_t seen = word.load();
+    while (static_cast<int64_t>(seen - value) < 0 && !word.compare_exchange_weak(seen, value)) {
+    }
+  }
+};
+
+// The tensors of a call that are in device memory.
+struct DeviceCall {
+  DeviceRequest asked;  // As the rank wrote it; checked as far as its session can.
+  uint64_t in_bytes = 0;
+  uint64_t out_bytes = 0;
+  int gpu = -1;  // Whose memory the tensors are in, as the worker numbers GPUs.
+  StreamWords words;
+};
 
 struct Call {
   uint32_t group = 0;
@@ -31,7 +63,8 @@ struct Call {
   // Not 0: `in` and `out` are windows of this size, through which ordinary memory passes: its byte
   // b lies at b % window_bytes.
   uint64_t window_bytes = 0;
-  std::function<uint64_t()> filled = nullptr;  // Bytes written to the window so far.
+  std::function<uint64_t()> filled = nullptr;       // Bytes written to the window so far.
+  std::optional<DeviceCall> device = std::nullopt;  // `in` and `out` are device addresses.
   bool ranks_only = false;  // Tensors that the worker cannot reach: only the ranks can fold them.
 };
 

@@ -52,6 +52,7 @@ std::string to_string(const Signature& signature) {
   if (has_root(signature.collective)) text += " root=" + std::to_string(signature.root);
   if (signature.strategies != Strategies{}) text += " strategy=" + to_string(signature.strategies);
   if (signature.layout != 0) text += layout_text(signature);
+  if (signature.on_device) text += " in GPU memory";
   return text;
 }
 
@@ -72,7 +73,9 @@ uint64_t agreement_of(const Signature& signature, const Strategies& strategies,
   uint64_t hash = mix(0, static_cast<uint64_t>(signature.collective) << 32 |
                              static_cast<uint64_t>(signature.dtype) << 16 |
                              static_cast<uint64_t>(signature.op));
-  for (const uint64_t word : {signature.count, uint64_t{signature.root}, signature.layout})
+  const uint64_t place = signature.on_device ? 1 : 0;
+  for (const uint64_t word :
+       {signature.count, uint64_t{signature.root} | place << 32, signature.layout})
     hash = mix(hash, word);
   return mix(mix(mix(mix(hash, signature.strategies), strategies), slice_bytes), members);
 }

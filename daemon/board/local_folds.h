@@ -49,6 +49,9 @@ class Folds {
 // centralized.
 Folds local_folds(const Strategy& local, int contributions);
 
+// Elements of every contribution that are folded in one go; fewer where scratch is smaller.
+inline constexpr uint64_t kFoldBlock = 4096;
+
 // The input of run_folds(). At most kSeatsMax targets. Where there is one fold, a target may be
 // exactly one of the contributions; with more folds, each element of every contribution is read
 // before that element of any target is written.
@@ -62,10 +65,8 @@ struct FoldWork {
   uint32_t divisor = 1;
   bool past_cache = false;
   std::span<std::byte> scratch;  // For inner results; see scratch_bytes().
+  uint64_t block = kFoldBlock;   // Most elements of every contribution that are folded in one go.
 };
-
-// Elements of every contribution that are folded in one go; fewer where scratch is smaller.
-inline constexpr uint64_t kFoldBlock = 4096;
 
 constexpr size_t scratch_bytes(size_t folds, Dtype dtype) {
   return (folds - 1) * kFoldBlock * size_of(accumulator_of(dtype));
@@ -79,7 +80,7 @@ bool run_folds(const FoldWork& work, Pass pass) {
   const size_t inner_folds = work.folds.size() - 1;
   const uint64_t block =
       inner_folds == 0 ? work.count
-                       : std::min(kFoldBlock, work.scratch.size() / (inner_folds * size_of(inner)));
+                       : std::min(work.block, work.scratch.size() / (inner_folds * size_of(inner)));
   const auto inner_result = [&](size_t fold) {
     return work.scratch.data() + fold * block * size_of(inner);
   };

@@ -262,7 +262,7 @@ void choose_folds(uint32_t local, MatchedOp& op) {
 }  // namespace
 
 bool can_fold(const Request& request, uint32_t ranks) {
-  if ((request.flags & kRequestRefused) != 0) return false;
+  if ((request.flags & (kRequestRefused | kRequestDevice)) != 0) return false;
   if (!is_strategy(request.local_strategy) || !is_strategy(request.global_strategy)) return false;
   if (request.collective >= kCollectives || request.dtype >= kDtypes) return false;
   const auto collective = static_cast<Collective>(request.collective);

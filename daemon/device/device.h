@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -99,6 +100,7 @@ std::unique_ptr<Device> make_host_device();
 // What orders it are words of 64 bits in host memory that both sides have pinned.
 class Gpu : public Device {
  public:
+  using Device::wait;
   // Later work of the stream waits until the word is `value` or more, as a signed difference.
   // Anyone may store the word, so a stream that waits can always be released.
   virtual Status wait(Stream& stream, const void* word, uint64_t value) = 0;
@@ -133,5 +135,53 @@ Result<std::vector<GpuName>> list_gpus(const cuda::Driver& driver);
 // Opens one of them, which makes a context there. UNAVAILABLE, saying why, where there is no such
 // GPU, or where Tutti was built without nvcc.
 Result<std::unique_ptr<Gpu>> make_gpu(const cuda::Driver& driver, int index);
+
+// The GPUs that this process has opened, and what operations use of them. The loop's thread alone.
+class GpuSet {
+ public:
+  // What one operation uses of a GPU. Its memory and streams are used again by later ones.
+  struct Lane {
+    int gpu = 0;
+    std::unique_ptr<Stream> stream;   // Its work does nothing once cancel() was called.
+    std::unique_ptr<Stream> control;  // Never waits for a rank.
+    std::unique_ptr<Buffer> cancel_word;
+    bool is_cancelled = false;
+  };
+  struct Pinned {
+    std::byte* data = nullptr;
+    size_t bytes = 0;  // A power of two.
+  };
+
+  explicit GpuSet(const cuda::Driver& driver) : driver_(driver) {}
+  ~GpuSet();
+  GpuSet(const GpuSet&) = delete;
+  GpuSet& operator=(const GpuSet&) = delete;
+
+  // The number by which the set knows this GPU; opens it if it is not open. NOT_FOUND: there is
+  // none. Otherwise as make_gpu().
+  Result<int> open(const cuda::Uuid& uuid);
+  Gpu& gpu(int number) { return *gpus_.at(number); }
+  // How many are open.
+  size_t size() const { return gpus_.size(); }
+
+  Result<std::unique_ptr<Lane>> take_lane(int gpu);
+  // Reductions on the lane's stream that have not started do nothing. Blocks for some microseconds.
+  Status cancel(Lane& lane);
+  // The lane's work must be done.
+  void give_back(std::unique_ptr<Lane> lane);
+
+  // Pinned host memory that all open GPUs reach.
+  Result<Pinned> take_pinned(size_t bytes);
+  void give_back(const Pinned& pinned) { spare_pinned_[pinned.bytes].push_back(pinned.data); }
+
+ private:
+  static constexpr size_t kLeastPinnedBytes = 4096;
+
+  const cuda::Driver& driver_;
+  std::map<int, std::unique_ptr<Gpu>> gpus_;
+  std::map<int, std::vector<std::unique_ptr<Lane>>> spare_lanes_;  // By GPU.
+  std::vector<std::unique_ptr<Buffer>> pinned_;
+  std::map<size_t, std::vector<std::byte*>> spare_pinned_;  // By size.
+};
 
 }  // namespace tutti

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "daemon/engine/device_tensors.h"
 #include "daemon/engine/ended_operations.h"
 #include "daemon/engine/rank_tensors.h"
 #include "daemon/engine/slice_run.h"
@@ -52,9 +53,7 @@ class SliceEngine final : public Engine {
   ~SliceEngine() override { *alive_ = false; }
 
   void start(Operation operation) override;
-  void resume(const OpKey& key) override {
-    if (find(key) != nullptr) advance_all();
-  }
+  void resume(const OpKey& key) override;
   Status on_frame(Frame frame) override;
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override;
   void retry_sends() override { post_advance(); }
@@ -70,6 +69,7 @@ class SliceEngine final : public Engine {
   };
 
   static std::unique_ptr<Stream> stream_of(Device& device);
+  std::shared_ptr<HostTensor> make_tensor(const Run& run);
   void post_advance();
   void advance_all();
   bool advance(const std::shared_ptr<Run>& run);
@@ -92,6 +92,7 @@ class SliceEngine final : public Engine {
   std::unique_ptr<Stream> stream_;
   EngineParts parts_;
   std::map<OpKey, std::shared_ptr<Run>> runs_;
+  std::map<OpKey, std::shared_ptr<Run>> unsettled_;  // Ended, while GPUs still work for them.
   std::map<Group, EndedOperations> ended_;
   std::map<OpKey, EarlyFrames> early_;
   size_t early_bytes_ = 0;
@@ -109,12 +110,31 @@ void SliceEngine::start(Operation operation) {
   const OpKey key = operation.key;
   require(!has_ended(key), "an operation that was cancelled does not start");
   const auto run = std::make_shared<Run>(std::move(operation));
-  if (run->tensor == nullptr)
-    run->tensor = std::make_shared<RankTensors>(parts_.device, parts_.stream, scratch_,
-                                                run->operation, run->geometry);
+  if (run->tensor == nullptr) run->tensor = make_tensor(*run);
   require(runs_.emplace(key, run).second, "an operation starts once");
   accept_early(run);
   advance_all();
+}
+
+std::shared_ptr<HostTensor> SliceEngine::make_tensor(const Run& run) {
+  if (run.operation.gpus == nullptr)
+    return std::make_shared<RankTensors>(parts_.device, parts_.stream, scratch_, run.operation,
+                                         run.geometry);
+  const auto wake = [this, post = post_, alive = alive_, key = run.operation.key] {
+    post([this, alive, key] {
+      if (*alive) resume(key);
+    });
+  };
+  return std::make_shared<DeviceTensors>(*run.operation.gpus, wake, run.operation, run.geometry);
+}
+
+void SliceEngine::resume(const OpKey& key) {
+  if (find(key) != nullptr) return advance_all();
+  const auto unsettled = unsettled_.find(key);
+  if (unsettled == unsettled_.end() || !unsettled->second->tensor->settled()) return;
+  const std::shared_ptr<Run> run = unsettled->second;
+  unsettled_.erase(unsettled);
+  if (!run->has_unreleased()) finish(run);
 }
 
 // Reports each host whose early frames disagree once.
@@ -259,7 +279,7 @@ std::function<void()> SliceEngine::make_release(const std::shared_ptr<Run>& run,
       --at->unreleased;
       if (!*alive) return;
       if (!run->ended) return advance_all();
-      if (!run->has_unreleased()) finish(run);
+      if (!run->has_unreleased() && !unsettled_.contains(run->operation.key)) finish(run);
     });
   };
 }
@@ -291,7 +311,9 @@ void SliceEngine::end(const std::shared_ptr<Run>& run, Status status) {
   for (const std::unique_ptr<SliceRun>& slice : run->in_flight) slice->withdraw_recv_buffer();
   runs_.erase(key);
   ended_[{key.epoch, key.group}].add(key.seq);
-  if (!run->has_unreleased()) finish(run);  // Else with the last release.
+  if (!run->end.ok()) run->tensor->cancel();
+  if (!run->tensor->settled()) unsettled_[key] = run;
+  if (!run->has_unreleased() && !unsettled_.contains(key)) finish(run);  // Else later.
 }
 
 void SliceEngine::finish(const std::shared_ptr<Run>& run) {

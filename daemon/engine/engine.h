@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/call.h"
 #include "daemon/base/op_key.h"
 #include "daemon/base/status.h"
 #include "daemon/device/device.h"
@@ -72,6 +73,12 @@ class HostTensor {
   virtual Status finished(uint64_t slice) = 0;
   // The slice's memory is no longer in use.
   virtual void released(uint64_t slice) = 0;
+  // The operation ends before its time: what has not begun on the ranks' memory must not begin any
+  // more. Called at most once, before released().
+  virtual void cancel() {}
+  // Whether all work on the ranks' memory has ended, after the last slice was finished or after
+  // cancel(). After false the engine asks again on resume().
+  virtual bool settled() { return true; }
   // The rank of the plan for whose input ready() waits; -1: none.
   virtual int blocking_rank() const { return -1; }
 };
@@ -95,6 +102,9 @@ struct RankBuffers {
   // b % window_bytes, which is a multiple of the slice.
   uint64_t window_bytes = 0;
   std::function<uint64_t()> filled = nullptr;  // Bytes of the input written to the window so far.
+  // Of an operation on GPUs: whose memory the tensors are in, and the words of the rank's stream.
+  int gpu = -1;
+  StreamWords words = {};
 };
 
 // Sends the frames of operations to other hosts.
@@ -116,6 +126,7 @@ struct Operation {
   uint64_t slice_bytes = 0;                         // The same on all hosts.
   uint64_t agreement = 0;                           // Sent with every frame.
   std::shared_ptr<HostTensor> tensor;               // Null: the engine makes one of `local`.
+  GpuSet* gpus = nullptr;                           // Not null: `local` are device addresses.
   std::vector<RankBuffers> local;                   // Every rank of this host that takes part.
   std::vector<std::shared_ptr<const void>> memory;  // Kept until the last byte is released.
   // Not called after the operation ended. Null only if the plan has one host.

@@ -3,56 +3,19 @@
 #include <algorithm>
 
 namespace tutti {
-namespace {
-
-uint64_t within(const RankBuffers& rank, uint64_t offset) {
-  return rank.window_bytes == 0 ? offset : offset % rank.window_bytes;
-}
-
-}  // namespace
-
 RankTensors::RankTensors(Device& device, Stream& stream, ScratchPool& scratch,
                          const Operation& operation, const Geometry& geometry)
     : device_(device),
       stream_(stream),
       scratch_(scratch),
       operation_(operation),
-      geometry_(geometry) {
-  const ExecutionPlan& execution = *operation.execution;
-  const std::vector<int>& here = execution.plan.hosts[execution.self];
-  for (const int place : fold_order(execution.plan, execution.self)) {
-    const auto found = std::ranges::find(operation.local, here[place], &RankBuffers::rank);
-    if (found != operation.local.end()) ranks_.push_back(&*found);
-  }
-  folds_ = local_folds(execution.plan.strategies.local, static_cast<int>(ranks_.size()));
-}
-
-const std::byte* RankTensors::input(const RankBuffers& rank, int chunk, const Range& range) const {
-  if (rank.in == nullptr || !contributes(operation_.execution->plan, rank.rank, chunk))
-    return nullptr;
-  return rank.in + within(rank, geometry_.input_offset(chunk, range));
-}
-
-std::vector<const std::byte*> RankTensors::inputs(int chunk, const Range& range) const {
-  std::vector<const std::byte*> all;
-  for (const RankBuffers* rank : ranks_)
-    if (const std::byte* in = input(*rank, chunk, range)) all.push_back(in);
-  return all;
-}
-
-// Output addresses of the local ranks that want the chunk. The first is the host's target.
-RankTensors::Outputs RankTensors::outputs(int chunk, const Range& range) const {
-  Outputs all;
-  for (const RankBuffers* rank : ranks_)
-    if (rank->out != nullptr && wants(operation_.execution->plan, rank->rank, chunk))
-      all.push_back(rank->out + within(*rank, geometry_.output_offset(chunk, range)));
-  return all;
-}
+      geometry_(geometry),
+      ranks_(operation, geometry) {}
 
 // Whether every rank's window holds the slice's input.
 Result<bool> RankTensors::is_filled(uint64_t slice) {
   blocking_rank_ = -1;
-  for (const RankBuffers* rank : ranks_) {
+  for (const RankBuffers* rank : ranks_.all()) {
     if (rank->window_bytes == 0) continue;
     const bool holds_all = geometry_.end_of(geometry_.slices() - 1) <= rank->window_bytes;
     if (!holds_all && rank->window_bytes % geometry_.end_of(0) != 0)
@@ -75,11 +38,11 @@ Result<bool> RankTensors::ready(uint64_t slice) {
 }
 
 Status RankTensors::fold(uint64_t slice, int chunk, const Range& range) {
-  const std::vector<const std::byte*> from = inputs(chunk, range);
-  const Outputs to = outputs(chunk, range);
+  const std::vector<const std::byte*> from = ranks_.inputs(chunk, range);
+  const Outputs to = ranks_.outputs(chunk, range);
   const Collective collective = operation_.execution->plan.collective;
-  if (from.empty() || (is_alone() && to.empty())) return {};
-  if (is_alone()) {
+  if (from.empty() || (ranks_.are_alone() && to.empty())) return {};
+  if (ranks_.are_alone()) {
     if (!reduces(collective)) return copy_to(to, from.front(), range.count);
     std::vector<Target> targets;
     for (std::byte* output : to) targets.push_back({output, operation_.dtype});
@@ -104,20 +67,19 @@ Status RankTensors::fold(uint64_t slice, int chunk, const Range& range) {
 // Takes one pass over memory where the local strategy allows it.
 Status RankTensors::combine(uint64_t slice, const std::vector<const std::byte*>& from,
                             std::vector<Target> to, uint64_t count) {
-  const bool mean = is_alone() && operation_.op == Op::mean;
-  FoldWork work{.folds = folds_,
+  FoldWork work{.folds = ranks_.folds(),
                 .contributions = from,
                 .targets = to,
                 .dtype = operation_.dtype,
                 .op = operation_.op,
                 .count = count,
-                .divisor = mean ? static_cast<uint32_t>(world_size(operation_.execution->plan)) : 1,
-                .past_cache = is_alone() && past_cache(from, to)};
-  if (folds_.size() > 1) {
+                .divisor = ranks_.divisor(),
+                .past_cache = ranks_.are_alone() && past_cache(from, to)};
+  if (ranks_.folds().size() > 1) {
     const Result<std::byte*> inner =
-        allocate(slice, scratch_bytes(folds_.size(), operation_.dtype));
+        allocate(slice, scratch_bytes(ranks_.folds().size(), operation_.dtype));
     if (!inner.ok()) return inner.status();
-    work.scratch = {*inner, scratch_bytes(folds_.size(), operation_.dtype)};
+    work.scratch = {*inner, scratch_bytes(ranks_.folds().size(), operation_.dtype)};
   }
   Status status;
   run_folds(work, [&](const FoldJob& job) {
@@ -131,7 +93,7 @@ Status RankTensors::combine(uint64_t slice, const std::vector<const std::byte*>&
 
 bool RankTensors::past_cache(const std::vector<const std::byte*>& from,
                              const std::vector<Target>& to) const {
-  const uint64_t bytes = operation_.count * size_of(operation_.dtype) * ranks_.size();
+  const uint64_t bytes = operation_.count * size_of(operation_.dtype) * ranks_.all().size();
   return bytes >= device_.cache_bytes() && std::ranges::none_of(to, [&](const Target& target) {
            return std::ranges::find(from, target.data) != from.end();
          });
@@ -153,14 +115,14 @@ HostTensor::Source RankTensors::source(int chunk, const Range& range) {
 }
 
 std::byte* RankTensors::target(int chunk, const Range& range) {
-  const Outputs all = outputs(chunk, range);
+  const Outputs all = ranks_.outputs(chunk, range);
   return all.empty() ? nullptr : all.front();
 }
 
 Status RankTensors::finished(uint64_t slice) {
-  for (int chunk = 0; chunk < geometry_.chunks() && !is_alone(); ++chunk) {
+  for (int chunk = 0; chunk < geometry_.chunks() && !ranks_.are_alone(); ++chunk) {
     const Range range = geometry_.slice(chunk, slice);
-    const Outputs all = outputs(chunk, range);
+    const Outputs all = ranks_.outputs(chunk, range);
     if (range.count == 0 || all.size() < 2) continue;
     if (Status status = copy_to(all, all.front(), range.count); !status.ok()) return status;
   }

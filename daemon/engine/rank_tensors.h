@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/board/board.h"
-#include "daemon/engine/engine.h"
+#include "daemon/engine/local_ranks.h"
 #include "daemon/engine/scratch_pool.h"
 
 namespace tutti {
@@ -30,10 +29,6 @@ class RankTensors final : public HostTensor {
   using Outputs = std::vector<std::byte*>;
 
   Result<bool> is_filled(uint64_t slice);
-  bool is_alone() const { return operation_.execution->plan.hosts.size() == 1; }
-  const std::byte* input(const RankBuffers& rank, int chunk, const Range& range) const;
-  std::vector<const std::byte*> inputs(int chunk, const Range& range) const;
-  Outputs outputs(int chunk, const Range& range) const;
   Status fold(uint64_t slice, int chunk, const Range& range);
   Status combine(uint64_t slice, const std::vector<const std::byte*>& from, std::vector<Target> to,
                  uint64_t count);
@@ -46,8 +41,7 @@ class RankTensors final : public HostTensor {
   ScratchPool& scratch_;
   const Operation& operation_;
   const Geometry& geometry_;
-  std::vector<const RankBuffers*> ranks_;  // In folding order.
-  Folds folds_;
+  const LocalRanks ranks_;
   int blocking_rank_ = -1;
   uint64_t finished_ = 0;  // Number of slices whose results are written.
   std::map<std::pair<int, uint64_t>, Source> sources_;  // By chunk and first element.

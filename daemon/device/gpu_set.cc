@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "daemon/device/device.h"
+
+namespace tutti {
+
+// Lanes first: their streams belong to the GPUs.
+GpuSet::~GpuSet() {
+  spare_lanes_.clear();
+  pinned_.clear();
+}
+
+Result<int> GpuSet::open(const cuda::Uuid& uuid) {
+  const Result<std::vector<GpuName>> names = list_gpus(driver_);
+  if (!names.ok()) return names.status();
+  const auto same = [&](const GpuName& name) {
+    return std::memcmp(name.uuid.bytes, uuid.bytes, sizeof(uuid.bytes)) == 0;
+  };
+  const auto found = std::ranges::find_if(*names, same);
+  if (found == names->end())
+    return not_found(
+        "the worker does not see this GPU; give tuttid the GPUs that trainers use, for example "
+        "with NVIDIA_VISIBLE_DEVICES=all");
+  const auto number = static_cast<int>(found - names->begin());
+  if (gpus_.contains(number)) return number;
+  Result<std::unique_ptr<Gpu>> made = make_gpu(driver_, number);
+  if (!made.ok()) return made.status();
+  for (const auto& [other, gpu] : gpus_) {
+    Status reached = (*made)->reach(*gpu);
+    if (reached.ok()) reached = gpu->reach(**made);
+    if (!reached.ok()) return reached;
+  }
+  gpus_.emplace(number, *std::move(made));
+  return number;
+}
+
+Result<std::unique_ptr<GpuSet::Lane>> GpuSet::take_lane(int gpu) {
+  std::vector<std::unique_ptr<Lane>>& spare = spare_lanes_[gpu];
+  if (!spare.empty()) {
+    std::unique_ptr<Lane> lane = std::move(spare.back());
+    spare.pop_back();
+    return lane;
+  }
+  Gpu& device = this->gpu(gpu);
+  auto lane = std::make_unique<Lane>();
+  lane->gpu = gpu;
+  Result<std::unique_ptr<Stream>> stream = device.make_stream();
+  if (!stream.ok()) return stream.status();
+  Result<std::unique_ptr<Stream>> control = device.make_stream();
+  if (!control.ok()) return control.status();
+  Result<std::unique_ptr<Buffer>> word = device.allocate(sizeof(uint64_t));
+  if (!word.ok()) return word.status();
+  lane->stream = *std::move(stream);
+  lane->control = *std::move(control);
+  lane->cancel_word = *std::move(word);
+  Status cleared = device.store(*lane->control, lane->cancel_word->data(), 0);
+  if (cleared.ok()) cleared = device.wait(*lane->control);
+  if (!cleared.ok()) return cleared;
+  device.set_cancel_word(*lane->stream, lane->cancel_word->data());
+  return lane;
+}
+
+Status GpuSet::cancel(Lane& lane) {
+  lane.is_cancelled = true;
+  Status stored = gpu(lane.gpu).store(*lane.control, lane.cancel_word->data(), 1);
+  return stored.ok() ? gpu(lane.gpu).wait(*lane.control) : stored;
+}
+
+// A lane that was cancelled is not used again: that is rare, and its word need not be cleared.
+void GpuSet::give_back(std::unique_ptr<Lane> lane) {
+  if (!lane->is_cancelled) spare_lanes_[lane->gpu].push_back(std::move(lane));
+}
+
+Result<GpuSet::Pinned> GpuSet::take_pinned(size_t bytes) {
+  const size_t size = std::bit_ceil(std::max(bytes, kLeastPinnedBytes));
+  std::vector<std::byte*>& spare = spare_pinned_[size];
+  if (!spare.empty()) {
+    std::byte* data = spare.back();
+    spare.pop_back();
+    return Pinned{data, size};
+  }
+  require(!gpus_.empty(), "pinned memory is for GPUs that are open");
+  Result<std::unique_ptr<Buffer>> made = gpus_.begin()->second->allocate_pinned(size);
+  if (!made.ok()) return made.status();
+  pinned_.push_back(*std::move(made));
+  return Pinned{pinned_.back()->data(), size};
+}
+
+}  // namespace tutti

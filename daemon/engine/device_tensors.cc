@@ -1,0 +1,302 @@
+#include "daemon/engine/device_tensors.h"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+// Slices whose folding is queued before the engine asks for them.
+constexpr uint64_t kSlicesAhead = 4;
+// Elements that are folded in one go where a strategy needs inner results.
+constexpr uint64_t kInnerBlock = uint64_t{1} << 20;
+
+// The i-th of n parts of [0, count), on a bound that keeps every type aligned.
+Range part_of(uint64_t count, size_t i, size_t n) {
+  constexpr uint64_t kGrain = 128;
+  const auto bound = [&](size_t at) { return at == n ? count : count / n * at / kGrain * kGrain; };
+  return {bound(i), bound(i + 1) - bound(i)};
+}
+
+template <class Byte>
+std::vector<Byte*> shifted(std::vector<Byte*> addresses, uint64_t bytes) {
+  for (Byte*& address : addresses) address += bytes;
+  return addresses;
+}
+
+}  // namespace
+
+DeviceTensors::DeviceTensors(GpuSet& gpus, std::function<void()> wake, const Operation& operation,
+                             const Geometry& geometry)
+    : gpus_(gpus),
+      wake_(std::move(wake)),
+      operation_(operation),
+      geometry_(geometry),
+      ranks_(operation, geometry) {}
+
+// The streams of ranks that still wait are released, whatever happened.
+DeviceTensors::~DeviceTensors() {
+  if (!settled()) cancel();
+  for (const std::unique_ptr<Lane>& lane : lanes_)
+    if (!settled()) static_cast<void>(gpu(*lane).wait(*lane->stream));
+  for (const RankBuffers* rank : ranks_.all()) {
+    StreamWords::pass(*rank->words.done, rank->words.value);
+  }
+  for (const auto& [slice, blocks] : pinned_)
+    for (const GpuSet::Pinned& block : blocks) gpus_.give_back(block);
+  for (const auto& [pending, blocks] : copied_out_)
+    for (const GpuSet::Pinned& block : blocks) gpus_.give_back(block);
+  for (std::unique_ptr<Lane>& lane : lanes_) gpus_.give_back(std::move(lane));
+}
+
+// ---- Beginning and end ----
+
+// Takes a lane of each GPU that holds a tensor, and lets it wait for all ranks' streams.
+Status DeviceTensors::begin() {
+  begun_ = true;
+  for (const RankBuffers* rank : ranks_.all()) {
+    const auto has_lane = [&](const auto& lane) { return lane->gpu == rank->gpu; };
+    if (std::ranges::any_of(lanes_, has_lane)) continue;
+    Result<std::unique_ptr<Lane>> lane = gpus_.take_lane(rank->gpu);
+    if (!lane.ok()) return lane.status();
+    lanes_.push_back(*std::move(lane));
+    for (const RankBuffers* other : ranks_.all()) {
+      const StreamWords& words = other->words;
+      Status waits = gpu(*lanes_.back()).wait(*lanes_.back()->stream, words.ready, words.value);
+      if (!waits.ok()) return waits;
+    }
+  }
+  return {};
+}
+
+// Lets the ranks' streams go on when the work of all lanes so far is done.
+Status DeviceTensors::pass_streams() {
+  Lane& first = *lanes_.front();
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    if (lane.get() == &first) continue;
+    Result<std::unique_ptr<Event>> event = gpu(*lane).record(*lane->stream);
+    if (!event.ok()) return event.status();
+    if (Status s = gpu(first).wait(*first.stream, **event); !s.ok()) return s;
+  }
+  for (const RankBuffers* rank : ranks_.all())
+    if (Status s = gpu(first).store(*first.stream, rank->words.done, rank->words.value); !s.ok())
+      return s;
+  return {};
+}
+
+// Asks every lane to tell when what was queued so far is done.
+Result<DeviceTensors::Pending> DeviceTensors::notify() {
+  auto pending = std::make_shared<std::atomic<int>>(static_cast<int>(lanes_.size()));
+  pending_.push_back(pending);
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    Status asked = gpu(*lane).call(*lane->stream, [pending, wake = wake_] {
+      if (--*pending == 0) wake();
+    });
+    if (asked.ok()) continue;
+    *pending = 0;  // What was asked before may still come, and finds it negative.
+    return asked;
+  }
+  return pending;
+}
+
+// Lanes wait for words alone, so once these are stored their streams run to the end.
+void DeviceTensors::cancel() {
+  cancelled_ = true;
+  for (const std::unique_ptr<Lane>& lane : lanes_) static_cast<void>(gpus_.cancel(*lane));
+  for (const RankBuffers* rank : ranks_.all())
+    StreamWords::pass(*rank->words.ready, rank->words.value);
+  static_cast<void>(notify());  // Fails where a GPU has failed: then nothing runs there any more.
+}
+
+bool DeviceTensors::settled() {
+  return std::ranges::all_of(pending_, [](const Pending& pending) { return *pending <= 0; });
+}
+
+int DeviceTensors::blocking_rank() const {
+  for (const RankBuffers* rank : ranks_.all())
+    if (!rank->words.is_ready()) return rank->rank;
+  return -1;
+}
+
+// ---- From the ranks ----
+
+Result<bool> DeviceTensors::ready(uint64_t slice) {
+  if (!begun_)
+    if (Status begun = begin(); !begun.ok()) return begun;
+  const uint64_t ahead = std::min(geometry_.slices(), slice + kSlicesAhead);
+  for (; folded_ < ahead; ++folded_)
+    if (Status folded = fold_slice(folded_); !folded.ok()) return folded;
+  return *folding_.at(slice) == 0;
+}
+
+Status DeviceTensors::fold_slice(uint64_t slice) {
+  for (int chunk = 0; chunk < geometry_.chunks(); ++chunk) {
+    const Range range = geometry_.slice(chunk, slice);
+    if (range.count == 0) continue;
+    Status folded =
+        ranks_.are_alone() ? fold_to_outputs(chunk, range) : fold_to_host(slice, chunk, range);
+    if (!folded.ok()) return folded;
+  }
+  if (ranks_.are_alone() && slice + 1 == geometry_.slices())
+    if (Status passed = pass_streams(); !passed.ok()) return passed;
+  Result<Pending> pending = notify();
+  if (!pending.ok()) return pending.status();
+  folding_[slice] = *pending;
+  return {};
+}
+
+Status DeviceTensors::fold_to_outputs(int chunk, const Range& range) {
+  const Addresses from = ranks_.inputs(chunk, range);
+  const std::vector<std::byte*> outputs = ranks_.outputs(chunk, range);
+  if (from.empty() || outputs.empty()) return {};
+  const size_t element = size_of(operation_.dtype);
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Range part = part_of(range.count, i, lanes_.size());
+    const uint64_t at = part.first * element;
+    if (part.count == 0) continue;
+    if (!reduces(operation_.execution->plan.collective)) {
+      Status copied =
+          copy(*lanes_[i], from.front() + at, shifted(outputs, at), part.count * element);
+      if (!copied.ok()) return copied;
+      continue;
+    }
+    std::vector<Target> to;
+    for (std::byte* output : outputs) to.push_back({output, operation_.dtype});
+    if (Status s = fold(*lanes_[i], from, to, part, ranks_.divisor()); !s.ok()) return s;
+  }
+  return {};
+}
+
+Status DeviceTensors::fold_to_host(uint64_t slice, int chunk, const Range& range) {
+  const Addresses from = ranks_.inputs(chunk, range);
+  const size_t element = size_of(operation_.dtype);
+  Staged& staged = staged_[{chunk, range.first}];
+  const bool sums = from.size() > 1 && reduces(operation_.execution->plan.collective);
+  staged.dtype = sums ? accumulator_of(operation_.dtype) : operation_.dtype;
+  Result<GpuSet::Pinned> place = stage(slice, range.count * size_of(staged.dtype));
+  if (!place.ok()) return place.status();
+  staged.contribution = *place;
+  if (staged.dtype != operation_.dtype && !ranks_.outputs(chunk, range).empty()) {
+    Result<GpuSet::Pinned> result = stage(slice, range.count * element);
+    if (!result.ok()) return result.status();
+    staged.result = *result;
+  }
+  for (size_t i = 0; i < lanes_.size() && !from.empty(); ++i) {
+    const Range part = part_of(range.count, i, lanes_.size());
+    if (part.count == 0) continue;
+    const uint64_t at = part.first * element;
+    Status done =
+        sums ? fold(*lanes_[i], from, {{place->data, staged.dtype}}, part, 1)
+             : copy(*lanes_[i], from.front() + at, {place->data + at}, part.count * element);
+    if (!done.ok()) return done;
+  }
+  return {};
+}
+
+// One pass over memory where the local strategy allows it.
+Status DeviceTensors::fold(Lane& lane, const Addresses& from, const std::vector<Target>& to,
+                           const Range& part, uint32_t divisor) {
+  std::vector<Target> targets = to;
+  for (Target& target : targets)
+    target.data = static_cast<std::byte*>(target.data) + part.first * size_of(target.dtype);
+  const Addresses parts = shifted(from, part.first * size_of(operation_.dtype));
+  FoldWork work{.folds = ranks_.folds(),
+                .contributions = parts,
+                .targets = targets,
+                .dtype = operation_.dtype,
+                .op = operation_.op,
+                .count = part.count,
+                .divisor = divisor,
+                .block = kInnerBlock};
+  if (ranks_.folds().size() > 1) {
+    const size_t bytes =
+        (ranks_.folds().size() - 1) * kInnerBlock * size_of(accumulator_of(operation_.dtype));
+    Result<std::unique_ptr<Buffer>> inner = gpu(lane).allocate(bytes);
+    if (!inner.ok()) return inner.status();
+    work.scratch = {(*inner)->data(), bytes};
+    inner_.push_back(*std::move(inner));
+  }
+  Status status;
+  run_folds(work, [&](const FoldJob& job) {
+    status = gpu(lane).reduce(*lane.stream, {job.targets, job.target_count},
+                              {job.sources, job.source_count}, {job.count, job.op, job.divisor});
+    return status.ok();
+  });
+  return status;
+}
+
+// As a reduction of one source, so that it can be cancelled; of bytes, which every value keeps.
+Status DeviceTensors::copy(Lane& lane, const std::byte* from, const std::vector<std::byte*>& to,
+                           uint64_t bytes) {
+  std::vector<Target> targets;
+  for (std::byte* output : to)
+    if (output != from) targets.push_back({output, Dtype::u8});
+  const Operand source{from, Dtype::u8};
+  if (targets.empty()) return {};
+  return gpu(lane).reduce(*lane.stream, targets, {&source, 1}, {.count = bytes});
+}
+
+Result<GpuSet::Pinned> DeviceTensors::stage(uint64_t slice, uint64_t bytes) {
+  Result<GpuSet::Pinned> block = gpus_.take_pinned(bytes);
+  if (block.ok()) pinned_[slice].push_back(*block);
+  return block;
+}
+
+// ---- To and from other hosts ----
+
+HostTensor::Source DeviceTensors::source(int chunk, const Range& range) {
+  const Staged& staged = staged_.at({chunk, range.first});
+  return {staged.contribution.data, staged.dtype, staged.contribution.data};
+}
+
+std::byte* DeviceTensors::target(int chunk, const Range& range) {
+  if (ranks_.outputs(chunk, range).empty()) return nullptr;
+  const Staged& staged = staged_.at({chunk, range.first});
+  return staged.result.data != nullptr ? staged.result.data : staged.contribution.data;
+}
+
+Status DeviceTensors::finished(uint64_t slice) {
+  if (ranks_.are_alone()) return {};
+  for (int chunk = 0; chunk < geometry_.chunks(); ++chunk) {
+    const Range range = geometry_.slice(chunk, slice);
+    if (range.count == 0) continue;
+    if (const std::byte* from = target(chunk, range); from != nullptr)
+      if (Status copied = copy_out(chunk, range, from); !copied.ok()) return copied;
+  }
+  if (slice + 1 == geometry_.slices())
+    if (Status passed = pass_streams(); !passed.ok()) return passed;
+  Result<Pending> pending = notify();
+  if (!pending.ok()) return pending.status();
+  copying_out_[slice] = *pending;
+  return {};
+}
+
+// Each GPU fetches what its ranks want, once.
+Status DeviceTensors::copy_out(int chunk, const Range& range, const std::byte* from) {
+  const uint64_t bytes = range.count * size_of(operation_.dtype);
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    std::vector<std::byte*> to;
+    for (const RankBuffers* rank : ranks_.all())
+      if (std::byte* out = ranks_.output(*rank, chunk, range); out && rank->gpu == lane->gpu)
+        to.push_back(out);
+    if (Status copied = copy(*lane, from, to, bytes); !copied.ok()) return copied;
+  }
+  return {};
+}
+
+// Links no longer read the slice's memory; GPUs may.
+void DeviceTensors::released(uint64_t slice) {
+  for (int chunk = 0; chunk < geometry_.chunks(); ++chunk)
+    staged_.erase({chunk, geometry_.slice(chunk, slice).first});
+  auto blocks = pinned_.extract(slice);
+  const auto copying = copying_out_.extract(slice);
+  if (!blocks.empty())
+    copied_out_.emplace_back(copying.empty() ? pending_.back() : copying.mapped(),
+                             std::move(blocks.mapped()));
+  std::erase_if(copied_out_, [this](const auto& entry) {
+    if (*entry.first != 0) return false;
+    for (const GpuSet::Pinned& block : entry.second) gpus_.give_back(block);
+    return true;
+  });
+}
+
+}  // namespace tutti

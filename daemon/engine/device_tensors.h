@@ -1,0 +1,82 @@
+// A HostTensor whose ranks have their tensors in the memory of GPUs. GPUs fold them, in the order
+// of the ranks' streams; between hosts slices pass through pinned host memory.
+//
+// Each GPU that holds a tensor of the operation works on a part of it, in a lane of its own: it
+// reads all ranks' inputs and writes all outputs, of other GPUs as well. Over peers' mappings this
+// is a reduce-scatter and an all-gather in one pass. The parts' bounds never change a bit.
+//
+// A lane waits on the GPU until the streams of all ranks have reached the operation; the processor
+// learns of ended work by a call from the driver, and never waits. Loop thread only.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "daemon/engine/local_ranks.h"
+
+namespace tutti {
+
+class DeviceTensors final : public HostTensor {
+ public:
+  // References must outlive it. `wake`: has the engine ask again; called on any thread.
+  DeviceTensors(GpuSet& gpus, std::function<void()> wake, const Operation& operation,
+                const Geometry& geometry);
+  ~DeviceTensors() override;
+
+  Result<bool> ready(uint64_t slice) override;
+  Source source(int chunk, const Range& range) override;
+  std::byte* target(int chunk, const Range& range) override;
+  Status finished(uint64_t slice) override;
+  void released(uint64_t slice) override;
+  void cancel() override;
+  bool settled() override;
+  int blocking_rank() const override;
+
+ private:
+  using Lane = GpuSet::Lane;
+  using Addresses = std::vector<const std::byte*>;
+  // Work of one slice in one direction: in how many lanes it is not done.
+  using Pending = std::shared_ptr<std::atomic<int>>;
+  // Where a chunk of a slice lies in host memory; one place for both, if there is no `result`.
+  struct Staged {
+    GpuSet::Pinned contribution;
+    Dtype dtype = Dtype::f32;
+    GpuSet::Pinned result;
+  };
+
+  Status begin();
+  Status fold_slice(uint64_t slice);
+  Status fold_to_outputs(int chunk, const Range& range);
+  Status fold_to_host(uint64_t slice, int chunk, const Range& range);
+  Status fold(Lane& lane, const Addresses& from, const std::vector<Target>& to, const Range& part,
+              uint32_t divisor);
+  Status copy(Lane& lane, const std::byte* from, const std::vector<std::byte*>& to, uint64_t bytes);
+  Status copy_out(int chunk, const Range& range, const std::byte* from);
+  Status pass_streams();
+  Result<Pending> notify();
+  Result<GpuSet::Pinned> stage(uint64_t slice, uint64_t bytes);
+  Gpu& gpu(const Lane& lane) { return gpus_.gpu(lane.gpu); }
+
+  GpuSet& gpus_;
+  const std::function<void()> wake_;
+  const Operation& operation_;
+  const Geometry& geometry_;
+  const LocalRanks ranks_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<Buffer>> inner_;         // By lane: for inner results of folds.
+  uint64_t folded_ = 0;                                // Number of slices whose folding was queued.
+  std::map<uint64_t, Pending> folding_;                // By slice.
+  std::vector<Pending> pending_;                       // All that was queued.
+  std::map<std::pair<int, uint64_t>, Staged> staged_;  // By chunk and first element.
+  std::map<uint64_t, std::vector<GpuSet::Pinned>> pinned_;                   // By slice.
+  std::vector<std::pair<Pending, std::vector<GpuSet::Pinned>>> copied_out_;  // Of finished slices.
+  std::map<uint64_t, Pending> copying_out_;                                  // By slice.
+  bool begun_ = false;
+  bool cancelled_ = false;
+};
+
+}  // namespace tutti

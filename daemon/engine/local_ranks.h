@@ -1,0 +1,41 @@
+// The ranks of a host that take part in an operation: what each contributes to a range, where its
+// result goes, and in which order contributions are folded.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/board/board.h"
+#include "daemon/engine/engine.h"
+#include "daemon/engine/geometry.h"
+
+namespace tutti {
+
+// Both references must outlive it.
+class LocalRanks {
+ public:
+  LocalRanks(const Operation& operation, const Geometry& geometry);
+
+  // In folding order.
+  const std::vector<const RankBuffers*>& all() const { return ranks_; }
+  const Folds& folds() const { return folds_; }
+  // Whether the plan has no other host.
+  bool are_alone() const { return operation_.execution->plan.hosts.size() == 1; }
+  // What the results are divided by.
+  uint32_t divisor() const;
+  std::vector<const std::byte*> inputs(int chunk, const Range& range) const;
+  // Output addresses of the ranks that want the chunk. The first is the host's target.
+  std::vector<std::byte*> outputs(int chunk, const Range& range) const;
+  // As outputs(), of one rank; null: it does not want the chunk.
+  std::byte* output(const RankBuffers& rank, int chunk, const Range& range) const;
+
+ private:
+  const std::byte* input(const RankBuffers& rank, int chunk, const Range& range) const;
+
+  const Operation& operation_;
+  const Geometry& geometry_;
+  std::vector<const RankBuffers*> ranks_;
+  Folds folds_;
+};
+
+}  // namespace tutti

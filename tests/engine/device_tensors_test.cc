@@ -1,0 +1,319 @@
+// Operations on GPUs give the same bits as on the host, strategy by strategy, and wait for the
+// ranks' streams; those are released whatever happens. Over the fake driver, and a GPU where there
+// is one.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "daemon/base/loop.h"
+#include "daemon/board/board.h"
+#include "daemon/engine/engine.h"
+#include "tests/device/fixture.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kSliceBytes = 64 * 1024;
+constexpr std::chrono::seconds kPatience{60};
+
+struct Job {
+  Collective collective = Collective::all_reduce;
+  Dtype dtype = Dtype::f32;
+  Op op = Op::sum;
+  uint64_t count = 1000;
+  int root = 0;
+  Strategies strategies = {{StrategyKind::centralized}, {StrategyKind::tree, 2}};
+  std::vector<std::vector<int>> hosts = {{0, 1, 2, 3}};
+  bool in_place = false;
+};
+
+int ranks_of(const Job& job) {
+  size_t ranks = 0;
+  for (const auto& host : job.hosts) ranks += host.size();
+  return static_cast<int>(ranks);
+}
+
+SideBytes sides_of(const Job& job, int rank) {
+  return *side_bytes(job.collective, job.dtype, job.count, static_cast<uint32_t>(job.root),
+                     {static_cast<uint32_t>(rank), static_cast<uint32_t>(ranks_of(job))});
+}
+
+// Small numbers, so that no type overflows to a NaN, whose bits may differ.
+Bytes input_of(const Job& job, int rank) {
+  const size_t count = sides_of(job, rank).in / size_of(job.dtype);
+  Bytes bytes(count * size_of(job.dtype));
+  std::mt19937 random(static_cast<unsigned>(rank) * 7919 + 1);
+  for (size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<int>(random() % 4000) - 2000;
+    const float real = static_cast<float>(value) / 7;
+    std::byte* to = bytes.data() + i * size_of(job.dtype);
+    if (job.dtype == Dtype::f32) std::memcpy(to, &real, 4);
+    if (job.dtype == Dtype::i32) std::memcpy(to, &value, 4);
+    const double wide = real;
+    if (job.dtype == Dtype::f64) std::memcpy(to, &wide, 8);
+    if (job.dtype == Dtype::bf16) std::memcpy(to, reinterpret_cast<const char*>(&real) + 2, 2);
+    if (job.dtype == Dtype::boolean) *to = static_cast<std::byte>(value % 3 == 0);
+  }
+  return bytes;
+}
+
+// Hosts with an engine each on one loop. Where `gpus` are given, tensors are in their memory.
+class Cluster {
+ public:
+  Cluster(const Job& job, const cuda::Driver* driver) : job_(job), device_(make_host_device()) {
+    for (size_t host = 0; host < job.hosts.size(); ++host) {
+      senders_.push_back(std::make_unique<LoopSender>(*this, static_cast<int>(host)));
+      if (driver != nullptr) sets_.push_back(open_gpus(*driver));
+      engines_.push_back(
+          make_engine(*device_, {}, [this](auto task) { loop_.post(std::move(task)); }));
+    }
+    if (driver != nullptr) words_ = *sets_[0]->take_pinned(4096);
+    if (driver != nullptr) std::memset(words_.data, 0, 4096);
+    for (int rank = 0; rank < ranks_of(job); ++rank) place(rank);
+  }
+
+  // Starts the operation on every host.
+  void start() {
+    for (size_t host = 0; host < job_.hosts.size(); ++host) {
+      Operation operation = operation_of(static_cast<int>(host));
+      engines_[host]->start(std::move(operation));
+    }
+  }
+
+  void arrive(int rank) { word(rank, 0).store(1); }
+  bool is_released(int rank) { return word(rank, 1).load() != 0; }
+  void cancel() {
+    for (const auto& engine : engines_) engine->cancel({1, 0, 0}, deadline_exceeded("too late"));
+  }
+  Engine& engine(int host) { return *engines_[static_cast<size_t>(host)]; }
+
+  // Runs the loop until all hosts have ended; the status of the first.
+  Status await_end() {
+    const TimePoint until = Clock::now() + kPatience;
+    while (ended_.size() < job_.hosts.size() && Clock::now() < until) loop_.run_once(until);
+    return ended_.empty() ? internal_error("has not ended") : ended_.front();
+  }
+  // Handles what there is now.
+  void turn() { loop_.run_once(Clock::now()); }
+  bool has_ended() const { return !ended_.empty(); }
+
+  Bytes output(int rank) {
+    const RankMemory& memory = memory_[static_cast<size_t>(rank)];
+    Bytes read(sides_of(job_, rank).out);
+    if (sets_.empty()) {
+      std::memcpy(read.data(), memory.out, read.size());
+      return read;
+    }
+    Gpu& gpu = sets_[0]->gpu(memory.gpu);
+    const std::unique_ptr<Stream> stream = *gpu.make_stream();
+    EXPECT_TRUE(gpu.copy(*stream, read.data(), memory.out, read.size()).ok());
+    EXPECT_TRUE(gpu.wait(*stream).ok());
+    return read;
+  }
+
+ private:
+  struct RankMemory {
+    int gpu = -1;
+    std::unique_ptr<Buffer> in_buffer, out_buffer;
+    std::byte* in = nullptr;
+    std::byte* out = nullptr;
+  };
+
+  struct LoopSender final : FrameSender {
+    LoopSender(Cluster& its_cluster, int its_host) : cluster(its_cluster), host(its_host) {}
+    Status send(const OpKey&, int to, Outgoing frame) override {
+      const auto bytes =
+          std::make_shared<std::vector<std::byte>>(frame.bytes.begin(), frame.bytes.end());
+      frame.header.payload_bytes = bytes->size();
+      cluster.loop_.post([this, to, bytes, header = frame.header, free = frame.released] {
+        Frame arrived{header, {{}, bytes}};
+        if (!bytes->empty()) arrived.payload.fragments = {*bytes};
+        EXPECT_TRUE(cluster.engine(to).on_frame(std::move(arrived)).ok());
+        free();
+      });
+      return {};
+    }
+    Cluster& cluster;
+    const int host;
+  };
+
+  static std::unique_ptr<GpuSet> open_gpus(const cuda::Driver& driver) {
+    auto set = std::make_unique<GpuSet>(driver);
+    const auto names = list_gpus(driver);
+    for (const GpuName& name : *names) EXPECT_TRUE(set->open(name.uuid).ok());
+    return set;
+  }
+
+  std::atomic<uint64_t>& word(int rank, int which) {
+    return reinterpret_cast<std::atomic<uint64_t>*>(words_.data)[rank * 2 + which];
+  }
+
+  // Ranks take the GPUs in turn.
+  void place(int rank) {
+    RankMemory& memory = memory_.emplace_back();
+    const SideBytes sides = sides_of(job_, rank);
+    const Bytes input = input_of(job_, rank);
+    Device* device = device_.get();
+    if (!sets_.empty()) {
+      memory.gpu = rank % static_cast<int>(sets_[0]->size());
+      device = &sets_[0]->gpu(memory.gpu);
+    }
+    const bool one = job_.in_place || job_.collective == Collective::broadcast;
+    const std::unique_ptr<Stream> stream = *device->make_stream();
+    if (sides.in != 0 || one) {
+      memory.in_buffer = *device->allocate(std::max(sides.in, sides.out));
+      memory.in = memory.in_buffer->data();
+      EXPECT_TRUE(device->copy(*stream, memory.in, input.data(), input.size()).ok());
+    }
+    if (one) {
+      memory.out = memory.in;
+    } else if (sides.out != 0) {
+      memory.out_buffer = *device->allocate(sides.out);
+      memory.out = memory.out_buffer->data();
+    }
+    EXPECT_TRUE(device->wait(*stream).ok());
+    if (sides.in == 0) memory.in = nullptr;
+    if (sides.out == 0) memory.out = nullptr;
+  }
+
+  Operation operation_of(int host) {
+    Operation operation;
+    operation.key = {1, 0, 0};
+    operation.execution =
+        make_execution_plan({job_.collective, job_.root, job_.strategies, job_.hosts}, host);
+    operation.dtype = job_.dtype;
+    operation.op = job_.op;
+    operation.count = job_.count;
+    operation.slice_bytes = kSliceBytes;
+    operation.sender = senders_[static_cast<size_t>(host)].get();
+    operation.gpus = sets_.empty() ? nullptr : sets_[static_cast<size_t>(host)].get();
+    for (const int rank : job_.hosts[static_cast<size_t>(host)]) {
+      const RankMemory& memory = memory_[static_cast<size_t>(rank)];
+      RankBuffers buffers{rank, memory.in, memory.out};
+      buffers.gpu = memory.gpu;
+      if (!sets_.empty()) buffers.words = {&word(rank, 0), &word(rank, 1), 1};
+      operation.local.push_back(buffers);
+    }
+    operation.done = [this](const Status& status) { ended_.push_back(status); };
+    return operation;
+  }
+
+  const Job job_;
+  Loop loop_;
+  std::unique_ptr<Device> device_;
+  std::vector<std::unique_ptr<GpuSet>> sets_;  // By host; each opens the same GPUs.
+  GpuSet::Pinned words_;
+  std::vector<RankMemory> memory_;
+  std::vector<Status> ended_;
+  std::vector<std::unique_ptr<LoopSender>> senders_;
+  std::vector<std::unique_ptr<Engine>> engines_;  // Destroyed first.
+};
+
+class DeviceTensorsTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const auto loaded = cuda::load_driver(driver_library(GetParam()));
+    if (!loaded.ok()) GTEST_SKIP() << "no CUDA device here: " << loaded.status().to_string();
+    driver = *loaded;
+  }
+
+  void expect_same_bits(const Job& job) {
+    Cluster on_host(job, nullptr);
+    on_host.start();
+    ASSERT_EQ(on_host.await_end().to_string(), "OK");
+    Cluster on_gpus(job, driver);
+    on_gpus.start();
+    for (int rank = 0; rank < ranks_of(job); ++rank) on_gpus.arrive(rank);
+    ASSERT_EQ(on_gpus.await_end().to_string(), "OK");
+    for (int rank = 0; rank < ranks_of(job); ++rank) {
+      EXPECT_EQ(on_host.output(rank), on_gpus.output(rank)) << "rank " << rank;
+      EXPECT_TRUE(on_gpus.is_released(rank));
+    }
+  }
+
+  const cuda::Driver* driver = nullptr;
+};
+
+INSTANTIATE_TEST_SUITE_P(Gpus, DeviceTensorsTest, testing::Values("cuda", "fake"), device_name);
+
+const std::vector<Strategy> kStrategies = {
+    {StrategyKind::centralized}, {StrategyKind::tree, 2}, {StrategyKind::ring}};
+const std::vector<std::vector<std::vector<int>>> kLayouts = {
+    {{0}}, {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0, 1, 2}, {3}}};
+
+TEST_P(DeviceTensorsTest, EveryStrategyLayoutAndSizeGivesTheBitsOfTheHost) {
+  for (const auto& layout : kLayouts)
+    for (const Strategy& strategy : kStrategies)
+      for (const uint64_t count : {0, 1, 1000, 40'001})
+        for (const Op op : {Op::sum, Op::mean}) {
+          SCOPED_TRACE(std::to_string(layout.size()) + " hosts, " + to_string(strategy) + ", " +
+                       std::to_string(count));
+          expect_same_bits(
+              {.op = op, .count = count, .strategies = {strategy, strategy}, .hosts = layout});
+        }
+}
+
+TEST_P(DeviceTensorsTest, EveryCollectiveGivesTheBitsOfTheHost) {
+  for (int collective = 0; collective < static_cast<int>(kCollectives); ++collective) {
+    const auto which = static_cast<Collective>(collective);
+    if (which == Collective::barrier) continue;
+    for (const auto& layout : kLayouts)
+      for (const Dtype dtype : {Dtype::bf16, Dtype::i32}) {
+        SCOPED_TRACE(std::string(name_of(which)) + ", " + std::to_string(layout.size()) + " hosts");
+        const int root = ranks_of({.hosts = layout}) - 1;
+        expect_same_bits({.collective = which,
+                          .dtype = dtype,
+                          .count = 3001,
+                          .root = root,
+                          .strategies = {{StrategyKind::centralized}, {StrategyKind::ring}},
+                          .hosts = layout});
+      }
+  }
+}
+
+TEST_P(DeviceTensorsTest, EveryOperationInPlace) {
+  for (const Op op : {Op::sum, Op::min, Op::max, Op::prod})
+    for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::boolean})
+      for (const auto& layout : kLayouts)
+        expect_same_bits(
+            {.dtype = dtype, .op = op, .count = 777, .hosts = layout, .in_place = true});
+}
+
+TEST_P(DeviceTensorsTest, NothingBeginsBeforeAllStreamsHaveArrived) {
+  Cluster cluster({}, driver);
+  cluster.start();
+  for (const int rank : {0, 1, 3}) cluster.arrive(rank);
+  for (int turns = 0; turns < 100; ++turns) cluster.turn();
+  EXPECT_FALSE(cluster.has_ended());
+  EXPECT_FALSE(cluster.is_released(0));
+  EXPECT_EQ(cluster.engine(0).blocker({1, 0, 0}).rank, 2);
+  cluster.arrive(2);
+  EXPECT_EQ(cluster.await_end().to_string(), "OK");
+}
+
+TEST_P(DeviceTensorsTest, AnOperationThatIsCancelledReleasesStreamsAndWritesNothing) {
+  for (const auto& layout : kLayouts) {
+    const Job job{.hosts = layout, .in_place = true};
+    Cluster cluster(job, driver);
+    cluster.start();
+    for (int rank = 1; rank < ranks_of(job); ++rank) cluster.arrive(rank);
+    cluster.turn();
+    cluster.cancel();
+    EXPECT_EQ(cluster.await_end().to_string(), "DEADLINE_EXCEEDED: too late");
+    for (int rank = 0; rank < ranks_of(job); ++rank) {
+      EXPECT_TRUE(cluster.is_released(rank));
+      EXPECT_EQ(cluster.output(rank), input_of(job, rank));
+    }
+  }
+}
+
+// The engine may be destroyed at any time.
+TEST_P(DeviceTensorsTest, AnEngineThatEndsMeanwhileReleasesStreams) {
+  Cluster cluster({}, driver);
+  cluster.start();
+  cluster.arrive(1);
+}
+
+}  // namespace
+}  // namespace tutti
