@@ -8,6 +8,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "client/device_memory.h"
 #include "client/op_queue.h"
 
 namespace tutti::client {
@@ -31,7 +32,8 @@ std::vector<uint32_t> seats_by_rank(const std::vector<std::string>& hosts, uint3
 
 }  // namespace
 
-Connection::Connection(JoinTarget target) : target_(std::move(target)) {}
+Connection::Connection(JoinTarget target)
+    : target_(std::move(target)), device_memory_(std::make_unique<DeviceMemory>(*this)) {}
 
 Status Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& connection) {
   JoinReply reply;
@@ -188,7 +190,8 @@ Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t>
   request.channel = channel;
   set_state(SubgroupRequestState::asked);
   ring_worker();
-  Status answered = await_answer(request, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
+  Status answered =
+      await_answer(request.state, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
   const Subgroup made{request.group, request.area};
   if (answered.ok() && request.failure.code != TUTTI_OK) answered = read_failure(request.failure);
   set_state(SubgroupRequestState::free);
@@ -197,16 +200,57 @@ Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t>
   return made;
 }
 
-Status Connection::await_answer(BoardSubgroupRequest& request, TimePoint limit) {
+Status Connection::offer(uint64_t offer_offset, std::span<const int> descriptors) {
+  if (Status s = usable(); !s.ok()) return s;
+  const std::lock_guard lock(offer_mutex_);
+  if (Status s = send_descriptors(descriptors); !s.ok()) return s;
+  BoardOffer& offer = memory_->view().offer(memory_->seat());
+  offer.offer_offset = offer_offset;
+  offer.state.store(static_cast<uint32_t>(SubgroupRequestState::asked), std::memory_order_release);
+  ring_worker();
+  Status answered =
+      await_answer(offer.state, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
+  if (answered.ok() && offer.failure.code != TUTTI_OK) answered = read_failure(offer.failure);
+  offer.state.store(static_cast<uint32_t>(SubgroupRequestState::free), std::memory_order_release);
+  return answered;
+}
+
+// Each message has one byte and as many descriptors as Linux lets it carry.
+Status Connection::send_descriptors(std::span<const int> descriptors) const {
+  constexpr size_t kMost = 253;
+  while (!descriptors.empty()) {
+    const std::span<const int> some = descriptors.first(std::min(kMost, descriptors.size()));
+    char byte = 0;
+    iovec part = {&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(kMost * sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(some.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(some.size_bytes());
+    std::memcpy(CMSG_DATA(header), some.data(), some.size_bytes());
+    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return errno_status("cannot send descriptors to " + worker_name());
+    descriptors = descriptors.subspan(some.size());
+  }
+  return {};
+}
+
+Status Connection::await_answer(std::atomic<uint32_t>& state, TimePoint limit) {
   constexpr auto kAsked = static_cast<uint32_t>(SubgroupRequestState::asked);
-  while (request.state.load(std::memory_order_acquire) == kAsked) {
+  while (state.load(std::memory_order_acquire) == kAsked) {
     if (Status s = usable(); !s.ok()) return s;
     if (!check_worker()) continue;
     if (Clock::now() > limit) {
       mark_lost(worker_timeout());
       return worker_timeout();
     }
-    board::sleep_on(request.state, kAsked, std::chrono::microseconds(kWorkerCheck).count());
+    board::sleep_on(state, kAsked, std::chrono::microseconds(kWorkerCheck).count());
   }
   return {};
 }

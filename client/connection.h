@@ -22,6 +22,7 @@
 
 namespace tutti::client {
 
+class DeviceMemory;
 class OpQueue;
 
 class Connection {
@@ -54,6 +55,12 @@ class Connection {
   // "rank 3 (host a)".
   std::string rank_name(uint32_t seat) const;
   void ring_worker() const;
+
+  // Offers memory to the worker, which lies as a MemoryOffer at this offset of the segment, and
+  // waits for its answer. `descriptors`: of chunks, borrowed.
+  Status offer(uint64_t offer_offset, std::span<const int> descriptors);
+  // Of this rank's memory on GPUs.
+  DeviceMemory& device_memory() { return *device_memory_; }
 
   // Leaves the job: operations under way end CANCELLED. Idempotent. No thread of this rank folds
   // when it returns.
@@ -97,7 +104,8 @@ class Connection {
   void close_socket();
   template <class Function>
   void for_each_queue(const Function& function);
-  Status await_answer(BoardSubgroupRequest& request, TimePoint limit);
+  Status await_answer(std::atomic<uint32_t>& state, TimePoint limit);
+  Status send_descriptors(std::span<const int> descriptors) const;
 
   const JoinTarget target_;
   const ForkGuard fork_guard_;
@@ -110,6 +118,7 @@ class Connection {
   std::vector<uint32_t> seat_of_rank_;  // Of the job; UINT32_MAX: on another host.
   uint32_t worker_pid_ = 0;
   uint32_t epoch_ = 0;
+  std::mutex offer_mutex_;     // Held while this rank's offer is in use.
   std::mutex subgroup_mutex_;  // Held while this rank's sub-group request is in use.
 
   mutable std::mutex mutex_;  // Guards what follows.
@@ -119,6 +128,7 @@ class Connection {
   std::atomic<bool> is_lost_ = false;
   std::atomic<int> abandoned_ = 0;
   std::atomic<int64_t> next_check_ms_ = 0;
+  std::unique_ptr<DeviceMemory> device_memory_;  // Last: it uses all of the above.
 };
 
 }  // namespace tutti::client

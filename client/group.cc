@@ -3,6 +3,8 @@
 #include <set>
 #include <string_view>
 
+#include "client/device_memory.h"
+
 namespace tutti::client {
 
 void complete_group(tutti_group& group, const Connection::Subgroup& subgroup) {
@@ -12,6 +14,7 @@ void complete_group(tutti_group& group, const Connection::Subgroup& subgroup) {
       std::make_shared<OpQueue>(connection, subgroup.area, connection.seats_of(group.ranks),
                                 static_cast<uint32_t>(group.ranks.size()));
   group.completer = std::make_shared<TaskThread>("tutti-completer");
+  group.stream_failure = std::make_shared<StreamFailure>();
   group.passer = std::make_shared<TaskThread>("tutti-passer");
   std::set<std::string_view> hosts;
   for (const uint32_t rank : group.ranks) hosts.insert(connection.hosts()[rank]);

@@ -25,6 +25,13 @@
  * have the same size (in place); other overlaps are allowed only where a collective says so. The
  * contents of an output are undefined after a failure.
  *
+ * GPUS. Buffers may lie in the memory of a GPU, also at an offset in an allocation, and made by any
+ * allocator whose memory the driver shares with other processes. All ranks of an operation must
+ * then pass GPU memory (FAILED_PRECONDITION), and both buffers of a call (INVALID_ARGUMENT). It is
+ * never copied as a whole: the worker's GPUs reduce it in place. A call without a stream begins
+ * when the default stream reaches it, and its result is there when the call, or the wait for its
+ * work, returns. Lists of tensors and factors are not for GPU memory (UNIMPLEMENTED).
+ *
  * WORK. If `work` is NULL, a collective blocks until the operation is done and returns its result.
  * Otherwise it returns once the operation has started, sets `*work`, and the caller must free that
  * with tutti_work_free(); `*work` is NULL after a failure. A group has at most 256 operations under
@@ -172,12 +179,18 @@ typedef struct tutti_options {
    * this rank, and all join again. A small one is done by the ranks that wait, and its timeout may
    * begin with the wait. */
   int32_t buffers_stay;
+  /* Not 0: the operation, on GPU memory, starts when `stream` reaches this place, and the stream
+   * goes on when it is done or has failed; the call does not wait for it, also without `work`. The
+   * error is what waiting for `work` returns; without `work` the next call on the group is refused
+   * with it, on every rank. */
+  int32_t on_stream;
+  void* stream; /* A cudaStream_t or CUstream of this process; NULL: the default stream. */
 } tutti_options;
 
 /* Options of an operation with the job's strategy and timeout, and the factor 1, whose buffers are
  * copied. */
 static inline tutti_options tutti_defaults(void) {
-  const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0, 0};
+  const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0, 0, 0, NULL};
   return options;
 }
 

@@ -39,7 +39,8 @@ struct DeviceCall {
   DeviceRequest asked;  // As the rank wrote it; checked as far as its session can.
   uint64_t in_bytes = 0;
   uint64_t out_bytes = 0;
-  int gpu = -1;  // Whose memory the tensors are in, as the worker numbers GPUs.
+  uint64_t own_block = 0;  // Of SideBytes.
+  int gpu = -1;            // Whose memory the tensors are in, as the worker numbers GPUs.
   StreamWords words;
 };
 

@@ -67,6 +67,8 @@ const std::array kRows = {
     number_row("ops_in_flight", &S::ops_in_flight, 1, 64, "operations of one worker run at once"),
     number_row("early_bytes", &S::early_bytes, 0, int64_t{1} << 40,
                "what a worker sends to a host of operations that have not started there"),
+    text_row("cuda_driver", &S::cuda_driver,
+             "library of the CUDA driver; loaded when a rank first offers GPU memory"),
     choice_row(
         "transport", &S::transport, "auto tcp grpc",
         "how other hosts' workers reach this host's: tcp, which auto is, or grpc for proxies"),

@@ -40,6 +40,8 @@ struct Settings {
   int64_t stay_awake_us = 200;
   std::string worker_cores = "trainers";
   int64_t early_bytes = 8 << 20;
+  // GPUs.
+  std::string cuda_driver = "libcuda.so.1";
   // Links.
   std::string transport = "auto";
   std::string tcp_congestion = "cubic";

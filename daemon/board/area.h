@@ -64,6 +64,7 @@ class View {
 
   BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(base_); }
   BoardCounters& counters(uint32_t seat) const { return header().counters[seat]; }
+  BoardOffer& offer(uint32_t seat) const { return header().offers[seat]; }
   BoardSubgroupRequest& subgroup_request(uint32_t seat) const {
     return header().subgroup_requests[seat];
   }

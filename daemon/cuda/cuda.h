@@ -6,6 +6,7 @@
 // headers are found. The functions are documented there: members are named after them.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -163,6 +164,21 @@ inline constexpr const char* kDriverLibrary = "libcuda.so.1";
 // later calls return the same table. Any thread. UNAVAILABLE: there is no such library, it lacks a
 // function, or it finds no device it can use.
 tutti::Result<const Driver*> load_driver(const std::string& library);
+
+// Finds the driver that this process has loaded already, by whatever library of it: the memory of a
+// GPU cannot come from elsewhere. Any thread.
+class DriverWatch {
+ public:
+  explicit DriverWatch(std::string library) : library_(std::move(library)) {}
+  // Null: there is none yet. Some 50 ns where nothing was loaded since the last call. Does not
+  // initialise the driver.
+  const Driver* find();
+
+ private:
+  const std::string library_;
+  std::atomic<uint64_t> loaded_libraries_ = 0;  // When it was looked for last.
+  std::atomic<const Driver*> found_ = nullptr;
+};
 
 // OK, or "WHAT: out of memory (CUDA_ERROR_OUT_OF_MEMORY)" with the code that fits the error.
 Status status_of(const Driver& driver, Error error, const std::string& what);

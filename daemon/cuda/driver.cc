@@ -1,6 +1,8 @@
 #include <dlfcn.h>
+#include <link.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "daemon/cuda/cuda.h"
@@ -94,10 +96,7 @@ void load_streams(Loader& load, Driver& d) {
   load(d.launch_kernel, "cuLaunchKernel");
 }
 
-Status load_table(const std::string& library, Driver& driver) {
-  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr)
-    return unavailable("there is no CUDA driver here: " + std::string(dlerror()));
+Status fill_table(void* handle, const std::string& library, Driver& driver) {
   Loader load(handle);
   load_devices(load, driver);
   load_memory(load, driver);
@@ -105,6 +104,14 @@ Status load_table(const std::string& library, Driver& driver) {
   load_streams(load, driver);
   if (!load.missing().empty())
     return unavailable(library + " lacks " + load.missing() + "; install driver 525 or later");
+  return {};
+}
+
+Status load_table(const std::string& library, Driver& driver) {
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr)
+    return unavailable("there is no CUDA driver here: " + std::string(dlerror()));
+  if (Status filled = fill_table(handle, library, driver); !filled.ok()) return filled;
   const Status status = status_of(driver, driver.init(0), "the CUDA driver does not start");
   return status.ok() ? status : unavailable(status.message());
 }
@@ -141,6 +148,24 @@ tutti::Result<const Driver*> load_driver(const std::string& library) {
   Driver driver{};
   if (Status status = load_table(library, driver); !status.ok()) return status;
   return &tables.emplace(library, driver).first->second;
+}
+
+const Driver* DriverWatch::find() {
+  if (const Driver* found = found_.load(std::memory_order_acquire); found != nullptr) return found;
+  uint64_t loaded = 0;
+  const auto read = [](dl_phdr_info* info, size_t, void* into) {
+    *static_cast<uint64_t*>(into) = info->dlpi_adds;
+    return 1;  // The first entry says it.
+  };
+  dl_iterate_phdr(read, &loaded);
+  if (loaded_libraries_.exchange(loaded) == loaded) return nullptr;
+  void* handle = dlopen(library_.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (handle == nullptr) return nullptr;
+  auto driver = std::make_unique<Driver>();
+  if (!fill_table(handle, library_, *driver).ok()) return nullptr;
+  const Driver* expected = nullptr;
+  if (found_.compare_exchange_strong(expected, driver.get())) return driver.release();
+  return expected;
 }
 
 Status status_of(const Driver& driver, Error error, const std::string& what) {

@@ -161,8 +161,9 @@ class GpuSet {
   // none. Otherwise as make_gpu().
   Result<int> open(const cuda::Uuid& uuid);
   Gpu& gpu(int number) { return *gpus_.at(number); }
-  // How many are open.
+  // How many are open, and the least number of one; -1: none.
   size_t size() const { return gpus_.size(); }
+  int first() const { return gpus_.empty() ? -1 : gpus_.begin()->first; }
 
   Result<std::unique_ptr<Lane>> take_lane(int gpu);
   // Reductions on the lane's stream that have not started do nothing. Blocks for some microseconds.

@@ -11,6 +11,7 @@ void write_signature(const Signature& signature, v1::Signature& to) {
   to.set_local_strategy(packed(signature.strategies.local));
   to.set_global_strategy(packed(signature.strategies.global));
   to.set_layout(signature.layout);
+  to.set_on_device(signature.on_device);
 }
 
 Result<Signature> read_signature(const v1::Signature& from) {
@@ -24,7 +25,8 @@ Result<Signature> read_signature(const v1::Signature& from) {
                    from.count(),
                    from.root(),
                    *strategies,
-                   from.layout()};
+                   from.layout(),
+                   from.on_device()};
 }
 
 // ---- Messages ----

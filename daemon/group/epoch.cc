@@ -31,6 +31,7 @@ Strategies job_strategies(const Roster& roster) {
   return set.ok() ? *set : Strategies();
 }
 
+constexpr uint64_t kOneSlice = uint64_t{1} << 62;
 constexpr size_t kExecutionPlansMax = 256;
 constexpr uint64_t kProbeBytes = uint64_t{256} << 10;
 
@@ -324,12 +325,20 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   operation.agreement = start.agreement;
   for (const auto& [rank, call] : calls) {
     operation.local.push_back({rank, call.in, call.out, call.window_bytes, call.filled});
+    if (call.device) {
+      operation.local.back().gpu = call.device->gpu;
+      operation.local.back().words = call.device->words;
+    }
     operation.memory.push_back(call.memory);
     if (call.window_bytes != 0 && !operation.release_window)
       operation.release_window = [freed = parts_.release_window, key = start.key](uint64_t bytes) {
         freed(key.group, key.number, bytes);
       };
   }
+  if (signature.on_device) operation.gpus = parts_.gpus();
+  // A GPU needs no slices; other hosts do.
+  if (signature.on_device && operation.execution->plan.hosts.size() == 1)
+    operation.slice_bytes = kOneSlice;
   operation.sender = &data_;
   operation.mismatch = [this, alive = alive_, key = start.key](int from) {
     if (!*alive) return;

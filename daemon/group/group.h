@@ -133,6 +133,8 @@ struct EpochParts {
   // The epoch was aborted, here or elsewhere. Called once, possibly from inside another call,
   // before the ranks' calls end.
   std::function<void(const Status& cause)> on_over = nullptr;
+  // The GPUs that calls for device memory name; asked at each such operation.
+  std::function<GpuSet*()> gpus = nullptr;
 };
 // `host` must be in the roster.
 std::unique_ptr<Epoch> make_epoch(const EpochParts& parts, Roster roster, const std::string& host,

@@ -30,6 +30,8 @@ class RankSession {
   // The window of some rank holds more of the operation's tensor.
   virtual void on_window_filled(uint32_t group, uint64_t number) = 0;
   virtual void on_subgroup_request(const BoardSubgroupRequest& request) = 0;
+  // The offer that lies at this offset of the rank's segment.
+  virtual void on_offer(uint64_t offset) = 0;
   // The rank stopped while it folded, and may still write to other ranks' memory: the epoch must
   // end.
   virtual void on_stuck(const Status& why) = 0;

@@ -40,7 +40,8 @@ HostBoard::HostBoard(Loop& loop, SealedMemory memory, std::span<const uint32_t> 
                stuck_ = true;
                update_ranks_decide();
              }),
-      subgroup_requested_(ranks.size()) {
+      subgroup_requested_(ranks.size()),
+      offered_(ranks.size()) {
   BoardHeader& header = ops_.view().header();
   header.magic = kBoardMagic;
   header.version = kProtocolVersion;
@@ -91,15 +92,19 @@ void HostBoard::remove_rank(uint32_t seat, const Status& why) {
   watch_.start_polling();
 }
 
-// Other hosts wait for the rest of a tensor that will never come: the epoch must end.
+// Other hosts wait for the rest of a tensor that will never come, or GPUs may read memory that is
+// gone: the epoch must end.
 void HostBoard::check_unfilled_windows(uint32_t seat, const Status& why) {
   for (const std::unique_ptr<BoardGroup>& group : ops_.groups()) {
     const bool is_member = std::ranges::find(group->seats, seat) != group->seats.end();
-    for (uint32_t slot = 0; is_member && !group->is_local() && slot < kBoardSlots; ++slot) {
+    for (uint32_t slot = 0; is_member && slot < kBoardSlots; ++slot) {
       const BoardOp op = ops_.read(*group, slot);
-      if (op.word.phase != board::Phase::called || !is_running(op) || !ops_.is_staged(op, seat))
-        continue;
+      if (op.word.phase != board::Phase::called || !is_running(op)) continue;
       const Request request = board::copy_request(op.entry(seat).request);
+      const bool arrived = op.entry(seat).arrived.load() == op.number + 1;
+      if (arrived && (request.flags & kRequestDevice) != 0)
+        return ops_.session(seat)->on_stuck(why);
+      if (group->is_local() || !ops_.is_staged(op, seat)) continue;
       const uint64_t bytes = request.count * size_of(static_cast<Dtype>(request.dtype % kDtypes));
       if (filled_bytes(group->number, op.number, seat) < bytes)
         return ops_.session(seat)->on_stuck(why);
@@ -149,6 +154,7 @@ void HostBoard::poll() {
   polling_ = true;
   for (int pass = 0; pass < kPassesMax && std::exchange(poll_again_, false); ++pass) {
     poll_subgroup_requests();
+    poll_offers();
     take_bits(ops_.view().header().called, [this](uint32_t area) {
       if (area < ops_.groups().size()) poll_area(area);
     });
@@ -171,6 +177,27 @@ void HostBoard::poll_subgroup_requests() {
     subgroup_requested_[seat] = true;
     ops_.session(seat)->on_subgroup_request(request);
   }
+}
+
+void HostBoard::poll_offers() {
+  constexpr auto kAsked = static_cast<uint32_t>(SubgroupRequestState::asked);
+  for (uint32_t seat = 0; seat < ops_.view().seats(); ++seat) {
+    BoardOffer& offer = ops_.view().offer(seat);
+    if (offer.state.load(std::memory_order_acquire) != kAsked || !is_attached(seat) ||
+        offered_[seat])
+      continue;
+    offered_[seat] = true;
+    ops_.session(seat)->on_offer(std::atomic_ref(offer.offer_offset).load());
+  }
+}
+
+void HostBoard::answer_offer(uint32_t seat, const Status& status) {
+  BoardOffer& offer = ops_.view().offer(seat);
+  offered_[seat] = false;
+  write_failure(offer.failure, 0, status);
+  offer.state.store(static_cast<uint32_t>(SubgroupRequestState::answered),
+                    std::memory_order_release);
+  board::wake_all(offer.state);
 }
 
 void HostBoard::poll_area(uint32_t area) {

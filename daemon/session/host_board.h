@@ -53,6 +53,9 @@ class HostBoard {
   void answer_subgroup(uint32_t seat, const Result<uint32_t>& group,
                        const std::vector<uint32_t>& ranks);
 
+  // Answers RankSession::on_offer().
+  void answer_offer(uint32_t seat, const Status& status);
+
   // ---- Operations ----
 
   // Handles what the ranks called the worker to.
@@ -93,6 +96,7 @@ class HostBoard {
   bool is_attached(uint32_t seat) const { return ops_.session(seat) != nullptr; }
   void poll_soon();
   void poll_subgroup_requests();
+  void poll_offers();
   void poll_area(uint32_t area);
   void forward_requests(const BoardOp& op);
   void forward_member(BoardGroup& group, size_t member, uint64_t number);
@@ -112,6 +116,7 @@ class HostBoard {
   FoldingWatch watch_;
   std::vector<Forwarded> forwarded_;      // By area.
   std::vector<bool> subgroup_requested_;  // By seat: the session was told, and has not answered.
+  std::vector<bool> offered_;             // By seat: likewise, of an offer.
   bool ranks_decide_ = true;              // As set.
   bool stuck_ = false;                    // A rank may go on writing: the epoch is over.
   bool polling_ = false;

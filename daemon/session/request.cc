@@ -1,6 +1,7 @@
 #include "daemon/session/request.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 namespace tutti {
@@ -86,13 +87,30 @@ std::optional<SideBytes> sides_of(const Call& call, GroupPlace place) {
                     asked.dtype, place.rank);
 }
 
+// Copies the record of a request for device memory once. Whether the memory is what it says, the
+// worker finds out.
+Status read_device(const Request& request, const std::byte* base, uint64_t segment_bytes,
+                   SideBytes bytes, Call& call) {
+  DeviceCall device;
+  if (!in_arena(request.in_offset, sizeof(device.asked), segment_bytes) ||
+      request.in_offset % alignof(DeviceRequest) != 0)
+    return invalid_argument("the record of device memory lies outside the segment");
+  std::memcpy(&device.asked, base + request.in_offset, sizeof(device.asked));
+  device.in_bytes = bytes.in;
+  device.out_bytes = bytes.out;
+  device.own_block = bytes.own_block;
+  call.device = device;
+  return {};
+}
+
 Status read_sides(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
                   Call& call) {
-  const auto& [collective, dtype, op, count, root, strategies, layout] = call.signature;
+  const auto& [collective, dtype, op, count, root, strategies, layout, on_device] = call.signature;
   std::optional<SideBytes> bytes = sides_of(call, place);
   if (!bytes)
     return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
   if (call.ranks_only) return {};
+  if (on_device) return read_device(request, base, segment_bytes, *bytes, call);
   const std::string name(name_of(collective));
   if (call.window_bytes != 0) {
     if (has_blocks(collective))
@@ -136,6 +154,9 @@ Status read_fields(const Request& request, GroupPlace place, std::byte* base,
   if (!strategies.ok()) return strategies.status();
   asked.strategies = *strategies;
   if (asked.collective == Collective::barrier) return {};
+  asked.on_device = (request.flags & kRequestDevice) != 0;
+  if (asked.on_device && (request.flags & (kRequestStaged | kRequestListed)) != 0)
+    return invalid_argument("device memory passes through no window and is in no list");
   asked.count = request.count;
   if (Status s = read_types(request, asked); !s.ok()) return s;
   if (Status s = read_root(request, place, asked); !s.ok()) return s;

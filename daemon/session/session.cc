@@ -12,6 +12,7 @@
 
 #include "daemon/base/status_message.h"
 #include "daemon/session/message.h"
+#include "daemon/session/offer.h"
 #include "daemon/session/request.h"
 #include "daemon/session/socket_session.h"
 #include "proto/session.pb.h"
@@ -68,16 +69,14 @@ Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& ho
   return sent;
 }
 
-// After the hello a trainer sends nothing: the socket only shows that it ended.
+// After the hello a trainer sends descriptors of memory that it offers, and nothing else.
 void SocketSession::read_socket() {
+  if (receive_descriptors(socket_.get(), received_)) return;
   char byte = 0;
-  const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got > 0)
-    return end(false, invalid_argument(
-                          describe() +
-                          " broke the protocol: it sent bytes on its socket after the hello"));
-  on_hang_up();
+  const ssize_t left = recv(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+  if (left == 0 || (left < 0 && errno != EAGAIN && errno != EINTR)) return on_hang_up();
+  end(false, invalid_argument(describe() +
+                              " broke the protocol: it sent bytes on its socket after the hello"));
 }
 
 void SocketSession::poll_end() {
@@ -163,6 +162,17 @@ void SocketSession::on_subgroup_request(const BoardSubgroupRequest& request) {
       blame(ranks.status().code(), describe() + " asked for subgroup: " + ranks.status().message()),
       {});
 }
+
+void SocketSession::on_offer(uint64_t offset) {
+  read_socket();
+  if (stopped_) return;
+  Result<OfferedMemory> offer = read_offer(mapping_, offset, received_);
+  if (offer.ok()) return events_.on_offer(*this, *std::move(offer));
+  answer_offer(
+      blame(offer.status().code(), describe() + " offers memory: " + offer.status().message()));
+}
+
+void SocketSession::answer_offer(const Status& status) { board_->answer_offer(seat_, status); }
 
 Result<std::vector<uint32_t>> SocketSession::read_ranks(uint32_t count, uint64_t offset) const {
   if (count == 0 || count > world_size_)

@@ -6,6 +6,7 @@
 // copy is used.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "daemon/base/call.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
+#include "proto/board.h"
 #include "proto/session.pb.h"
 #include "proto/types.h"
 
@@ -66,6 +68,21 @@ void refuse_trainer(int socket, const Status& status);
 
 // ---- The session ----
 
+// Memory that a rank offers to its worker, as in MemoryOffer of proto/board.h; copied and checked
+// as far as that goes without a driver.
+struct OfferedMemory {
+  OfferKind kind = OfferKind::ipc;
+  uint64_t number = 0;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;  // Of words: from the start of the segment.
+  std::array<char, sizeof(MemoryOffer::gpu)> gpu{};
+  std::vector<std::byte> ipc;
+  std::vector<uint64_t> chunk_bytes;
+  std::vector<Fd> descriptors;        // Of the chunks.
+  std::byte* words = nullptr;         // Of words: as mapped here.
+  std::shared_ptr<const void> keeps;  // What `words` lies in.
+};
+
 class Session {
  public:
   // Called on the loop's thread. A session must not be destroyed inside its own event: post that.
@@ -81,6 +98,9 @@ class Session {
     // BoardSubgroupRequest. Answer with answer_subgroup(), once.
     virtual void on_subgroup_request(Session& session, std::vector<uint32_t> ranks,
                                      uint64_t channel) = 0;
+    // The rank offers memory. Answer with answer_offer(), once. In requests, device memory is named
+    // by the offers' numbers, and words by their offsets from the start of the segment.
+    virtual void on_offer(Session& session, OfferedMemory offer) = 0;
     // The trainer is gone: `leaving` on purpose, else it died or broke the protocol (`why` says
     // how). The session makes no further call.
     virtual void on_end(Session& session, bool leaving, Status why) = 0;
@@ -122,6 +142,8 @@ class Session {
   // Answers on_subgroup_request(): the new group and its ranks, or why there is none.
   virtual void answer_subgroup(const Result<uint32_t>& group,
                                const std::vector<uint32_t>& ranks) = 0;
+  // Answers on_offer().
+  virtual void answer_offer(const Status& status) = 0;
 };
 
 // Makes a segment and watches the socket for an early end, but serves nothing until welcome().

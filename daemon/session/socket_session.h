@@ -42,6 +42,7 @@ class SocketSession : public Session, public RankSession {
   void collect_requests(uint32_t group, uint64_t number) override;
   bool let_ranks_fold(uint32_t group, uint64_t number) override;
   void answer_subgroup(const Result<uint32_t>& group, const std::vector<uint32_t>& ranks) override;
+  void answer_offer(const Status& status) override;
 
   // RankSession.
   void on_request(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
@@ -50,6 +51,7 @@ class SocketSession : public Session, public RankSession {
     events_.on_window_filled(*this, group, number);
   }
   void on_subgroup_request(const BoardSubgroupRequest& request) override;
+  void on_offer(uint64_t offset) override;
   void on_stuck(const Status& why) override { events_.on_stuck(*this, why); }
   std::string describe() const override;
   Status blame(Code code, const std::string& what) const override;
@@ -70,6 +72,7 @@ class SocketSession : public Session, public RankSession {
   std::shared_ptr<const Mapping> mapping_;
   Fd doorbell_;
   Events& events_;
+  std::vector<Fd> received_;  // Descriptors of chunks that the next offers name.
   std::shared_ptr<HostBoard> board_;
   uint32_t seat_ = 0;
   uint32_t rank_ = 0;

@@ -98,7 +98,7 @@ void Worker::on_roster(const Roster& roster) {
   };
   const auto on_over = [this](const Status&) { update_ranks_decide(); };
   epoch = make_epoch({loop_, *transport_, *engine_, tuner_, let_ranks_fold, release_window,
-                      collect_requests, on_over},
+                      collect_requests, on_over, [this] { return gpu_memory_.gpus(); }},
                      roster, settings_.host, epoch_options(settings_));
   strategy_ = roster.strategy;
   link_router_->on_epoch_formed(roster.epoch);

@@ -66,7 +66,12 @@ v1::Departures departures_of(const Epoch& epoch) {
 }  // namespace
 
 Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uint32_t owner)
-    : loop_(loop), settings_(settings), job_(job), owner_(owner), device_(make_host_device()) {
+    : loop_(loop),
+      settings_(settings),
+      job_(job),
+      owner_(owner),
+      device_(make_host_device()),
+      gpu_memory_(settings.cuda_driver) {
   engine_ = make_engine(*device_, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
@@ -170,11 +175,33 @@ Worker::Trainers::iterator Worker::trainer_of(const Session& session) {
 
 void Worker::on_request(Session& session, Call call) {
   const Trainer& trainer = trainer_of(session)->second;
-  call.done = [this, epoch = trainer.epoch, group = call.group, number = call.number,
+  if (call.device && call.invalid.ok()) resolve_device_memory(trainer, call);
+  const StreamWords words = call.device ? call.device->words : StreamWords();
+  call.done = [this, epoch = trainer.epoch, group = call.group, number = call.number, words,
+               keeps = call.memory,
                waits = call.blocking ? blocking_calls_ : nullptr](const Status& status) {
+    if (words.done != nullptr) StreamWords::pass(*words.done, words.value);
     if (Session* any = session_of(epoch); any != nullptr) any->complete(group, number, status);
   };
   epochs_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), std::move(call));
+}
+
+void Worker::resolve_device_memory(const Trainer& trainer, Call& call) {
+  const Status resolved = gpu_memory_.resolve(trainer.offered, call);
+  if (resolved.ok()) return;
+  const int rank = static_cast<int>(trainer.rank);
+  call.in = call.out = nullptr;
+  call.invalid =
+      Status(resolved.code(),
+             describe_rank(epochs_.at(trainer.epoch)->roster(), rank) + " asked for " +
+                 std::string(name_of(call.signature.collective)) + ": " + resolved.message(),
+             {rank, settings_.host});
+}
+
+void Worker::on_offer(Session& session, OfferedMemory offer) {
+  const Status taken = gpu_memory_.take(trainer_of(session)->second.offered, std::move(offer));
+  if (!taken.ok()) spdlog::info("job {}: a rank's memory is not used: {}", job_, taken.message());
+  session.answer_offer(taken);
 }
 
 // A rank in a blocking call leaves its core to this worker; one that computes needs it.

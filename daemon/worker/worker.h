@@ -22,6 +22,7 @@
 #include "daemon/transport/transport.h"
 #include "daemon/worker/agent_channel.h"
 #include "daemon/worker/cores.h"
+#include "daemon/worker/gpu_memory.h"
 #include "daemon/worker/link_router.h"
 #include "proto/session.pb.h"
 
@@ -45,6 +46,7 @@ class Worker final : public Session::Events,
   // A trainer from its adoption to its end.
   struct Trainer {
     std::unique_ptr<Session> session;
+    OfferedByTrainer offered;
     uint32_t rank = 0;
     uint32_t world_size = 0;
     uint32_t pid = 0;
@@ -62,6 +64,7 @@ class Worker final : public Session::Events,
   void on_window_filled(Session& session, uint32_t group, uint64_t number) override;
   void on_subgroup_request(Session& session, std::vector<uint32_t> ranks,
                            uint64_t channel) override;
+  void on_offer(Session& session, OfferedMemory offer) override;
   void on_end(Session& session, bool leaving, Status why) override;
   void on_stuck(Session& session, Status why) override;
 
@@ -74,6 +77,7 @@ class Worker final : public Session::Events,
   // From other workers.
   Epoch* find_epoch(uint32_t epoch) override;
 
+  void resolve_device_memory(const Trainer& trainer, Call& call);
   Trainers::iterator trainer_of(const Session& session);
   void leave_broken_epoch(uint32_t rank);
   Trainers::iterator find_joining(uint32_t rank);
@@ -104,6 +108,7 @@ class Worker final : public Session::Events,
   // Each blocking call of a rank holds a copy until it ends.
   const std::shared_ptr<const bool> blocking_calls_ = std::make_shared<const bool>();
   std::unique_ptr<Device> device_;
+  GpuMemory gpu_memory_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<LinkRouter> link_router_;
   std::unique_ptr<Transport> transport_;

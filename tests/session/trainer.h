@@ -54,6 +54,7 @@ class RecordedEvents : public Session::Events {
   void on_subgroup_request(Session&, std::vector<uint32_t> ranks, uint64_t) override {
     subgroups.push_back(std::move(ranks));
   }
+  void on_offer(Session&, OfferedMemory offer) override { offers.push_back(std::move(offer)); }
   void on_end(Session&, bool is_leaving, Status status) override {
     ++ends;
     leaving = is_leaving;
@@ -63,6 +64,7 @@ class RecordedEvents : public Session::Events {
   void on_stuck(Session&, Status status) override { stuck.push_back(std::move(status)); }
 
   std::vector<Call> requests;
+  std::vector<OfferedMemory> offers;
   std::function<void()> then;  // After each.
   std::vector<std::vector<uint32_t>> subgroups;
   std::vector<Status> stuck;

@@ -199,6 +199,9 @@ class FakeJob : public Session::Events {
     session.answer_subgroup(number, ranks);
   }
 
+  void on_offer(Session& session, OfferedMemory) override {
+    session.answer_offer(unavailable("the fake job has no GPUs"));
+  }
   void on_window_filled(Session&, uint32_t, uint64_t) override {}
   void on_stuck(Session&, Status) override {}
   void on_end(Session& session, bool leaving, Status) override {

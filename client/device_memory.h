@@ -1,0 +1,109 @@
+// This rank's memory on GPUs, as its worker knows it, and the words that order operations with the
+// rank's streams. Safe from any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "client/connection.h"
+#include "client/task_thread.h"
+#include "daemon/cuda/cuda.h"
+#include "proto/board.h"
+
+namespace tutti::client {
+
+struct PendingOp;
+
+// The first failure of operations on a stream whose callers hold no work.
+struct StreamFailure {
+  std::mutex mutex;
+  Status first;
+};
+
+// A pair of words in the segment, for one operation at a time.
+struct Words {
+  uint64_t offset = 0;  // Of `ready`; `done` follows.
+  uint64_t value = 0;
+};
+
+// An operation on device memory that was submitted.
+struct DeviceOperation {
+  std::shared_ptr<OpQueue> queue;
+  std::shared_ptr<PendingOp> op;
+  Words words;
+  std::shared_ptr<StreamFailure> failure;  // Null: somebody waits for the operation.
+};
+
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(Connection& connection);
+  ~DeviceMemory();
+
+  // Whether a GPU holds the memory, and programs may not read it.
+  bool is_device(const void* memory);
+  // The driver's name for the memory, which is offered to the worker where it has not been.
+  // INVALID_ARGUMENT: the memory is smaller. Otherwise the driver's or the worker's reason.
+  Status find(const char* side, const void* memory, uint64_t bytes, DeviceSide& found);
+
+  // RESOURCE_EXHAUSTED: too many operations are under way.
+  Status take_words(const void* memory, Words& words);
+  // Has the stream store `ready`, then, apart from that, wait for `done`. INVALID_ARGUMENT: it is
+  // no stream of this process. `memory`: on the GPU whose default stream nullptr is.
+  Status store_ready(cuda::Stream stream, const void* memory, const Words& words);
+  Status wait_for_done(cuda::Stream stream, const void* memory, const Words& words);
+  // Sees to the end of the operation: releases the stream if it fails, whoever is gone, and uses
+  // its words again. `self`: the connection.
+  void watch(const std::shared_ptr<Connection>& self, DeviceOperation operation);
+
+ private:
+  // An allocation, or a run of chunks, that the worker has.
+  struct Offered {
+    uint64_t number = 0;
+    uint64_t bytes = 0;
+    std::vector<uint64_t> buffer_ids;  // Of the chunks, by which a reused address is known.
+    std::vector<uint64_t> bases;
+  };
+
+  struct Chunks {
+    std::vector<cuda::Pointer> bases;
+    std::vector<uint64_t> sizes;
+    std::vector<uint64_t> buffer_ids;
+  };
+
+  const cuda::Driver& driver() { return *watch_.find(); }
+  Status describe(const void* memory, uint64_t bytes, Chunks& chunks);
+  bool is_current(const Offered& offered);
+  Status offer_memory(const void* memory, const Chunks& chunks, Offered& offered);
+  Status offer_ipc(const Chunks& chunks, MemoryOffer& offer);
+  Status offer_chunks(const Chunks& chunks, MemoryOffer& offer);
+  Status send(const MemoryOffer& offer, std::span<const uint64_t> chunk_bytes,
+              std::span<const int> descriptors);
+  void forget(uint64_t number);
+  Status name_gpu(const void* memory, MemoryOffer& offer);
+  Status prepare_words(const void* memory);
+  cuda::Context context_of(cuda::Stream stream, const void* memory);
+  cuda::Pointer word_address(uint64_t offset);
+  std::atomic<uint64_t>& word(uint64_t offset);
+  void sweep();
+  void run_watch();
+
+  Connection& connection_;
+  cuda::DriverWatch watch_;
+  std::mutex memory_mutex_;                   // Guards what follows.
+  std::map<cuda::Pointer, Offered> offered_;  // By the first address.
+  uint64_t next_number_ = 1;
+  std::mutex words_mutex_;     // Guards what follows.
+  uint64_t words_offset_ = 0;  // 0: not prepared.
+  std::vector<Words> spare_words_;
+  std::mutex watch_mutex_;  // Guards what follows.
+  std::condition_variable changed_;
+  std::vector<DeviceOperation> watched_;
+  bool is_watching_ = false;
+  TaskThread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace tutti::client

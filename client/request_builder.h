@@ -1,0 +1,229 @@
+// Builds the request of one operation, holds the memory that it needs, and submits it.
+#pragma once
+
+#include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "client/device_memory.h"
+#include "client/group.h"
+#include "client/input_copy.h"
+#include "client/passing.h"
+#include "proto/types.h"
+
+namespace tutti::client {
+
+// Where the caller does not wait, tensors of at most this size are copied as a whole: to wake a
+// thread costs more.
+inline constexpr uint64_t kUnpassedBytesMax = 8 * kBoardBlockBytes;
+
+// One operation until it is submitted: its request, and the memory that it holds.
+class RequestBuilder {
+ public:
+  // `asynchronous`: where to store the operation; null: the caller waits for it here. `passing`:
+  // where to store one whose tensors a thread passes; null: it must not.
+  RequestBuilder(tutti_group& group, std::shared_ptr<PendingOp>* asynchronous,
+                 std::shared_ptr<Awaitable>* passing)
+      : group_(group),
+        queue_(*group.queue),
+        connection_(*group.connection),
+        asynchronous_(asynchronous),
+        passing_(passing) {
+    if (asynchronous_ != nullptr) shared_ = std::make_shared<PendingOp>();
+    request_.timeout_ms = connection_.target().timeout_ms;
+    op().blocks.reserve(3);  // One allocation for what most operations hold.
+    if (blocks()) request_.flags = kRequestBlocking;
+  }
+
+  // Releases what an operation that did not arrive holds. Detaches one that did and that nobody
+  // waits for, because an exception was thrown.
+  ~RequestBuilder() {
+    if (!op().has_arrived) connection_.release(op().blocks);
+    if (own_.has_arrived) queue_.detach(own_);
+    if (shared_ != nullptr && shared_->has_arrived) queue_.detach(*shared_);
+  }
+  RequestBuilder(const RequestBuilder&) = delete;
+  RequestBuilder& operator=(const RequestBuilder&) = delete;
+
+  Request& request() { return request_; }
+  InputCopy& input_copy() { return input_copy_; }
+  void set_options(const tutti_options& given) {
+    buffers_stay_ = given.buffers_stay != 0;
+    if (given.on_stream != 0) stream_ = static_cast<cuda::Stream>(given.stream);
+  }
+  // Whether large tensors may be staged: by the caller, who waits here, or by a thread.
+  bool may_stage() const {
+    return blocks() || (passing_ != nullptr && buffers_stay_ && op().bytes > kUnpassedBytesMax);
+  }
+  PendingOp& op() { return shared_ != nullptr ? *shared_ : own_; }
+  const PendingOp& op() const { return shared_ != nullptr ? *shared_ : own_; }
+  bool blocks() const { return asynchronous_ == nullptr; }
+
+  // Allocates memory of the segment for as long as the operation needs it; nullptr: there is no
+  // room.
+  std::byte* allocate(uint64_t bytes, uint64_t& offset) {
+    std::byte* memory = nullptr;
+    add_block([&]() -> std::optional<uint64_t> {
+      memory = connection_.allocate(bytes);
+      if (memory == nullptr) return std::nullopt;
+      return offset = connection_.offset_of(memory);
+    });
+    return memory;
+  }
+
+  // Holds shared memory of the caller for as long as the operation needs it. False: the memory is
+  // not in one block of the segment, or is not aligned.
+  bool hold(const void* memory, uint64_t bytes, uint64_t& offset) {
+    if (!add_block([&] { return connection_.hold(memory, bytes); })) return false;
+    offset = connection_.offset_of(memory);
+    return offset % size_of(static_cast<Dtype>(request_.dtype)) == 0;
+  }
+
+  // Submits the complete request, and waits for it if the call blocks. Where its caller will wait
+  // soon, a small operation is left to the ranks that wait: the worker, which may have no core of
+  // its own, need not be woken.
+  Status submit() {
+    if (buffers_stay_ && queue_.is_local() && op().bytes <= kUnpassedBytesMax)
+      request_.flags |= kRequestBlocking;
+    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
+    if (blocks()) return queue_.wait(op(), -1);
+    *asynchronous_ = std::move(shared_);
+    return {};
+  }
+
+  void set_on_gpu() { is_on_gpu_ = true; }
+  bool is_on_gpu() const { return is_on_gpu_; }
+  bool is_on_stream() const { return stream_.has_value(); }
+  // Nobody will wait for the operation, which goes on with a stream: its failure is kept.
+  void keep_failure() { keeps_failure_ = true; }
+
+  // Submits a request whose tensors are in the memory of GPUs. `memory`: some of it, or null.
+  Status submit_device(const DeviceRequest& sides, const void* memory) {
+    DeviceMemory& device = connection_.device_memory();
+    const cuda::Stream stream = stream_.value_or(nullptr);
+    Words words;
+    if (Status s = device.take_words(memory, words); !s.ok()) return refuse(s);
+    std::byte* record = allocate(sizeof(DeviceRequest), request_.in_offset);
+    if (record == nullptr) return refuse(resource_exhausted("the segment is full"));
+    DeviceRequest placed = sides;
+    placed.ready_offset = words.offset;
+    placed.done_offset = words.offset + sizeof(uint64_t);
+    placed.value = words.value;
+    std::memcpy(record, &placed, sizeof(placed));
+    request_.flags |= kRequestDevice;
+    if (Status s = device.store_ready(stream, memory, words); !s.ok()) return refuse(s);
+    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
+    *asynchronous_ = shared_;
+    device.watch(group_.connection, {group_.queue, std::move(shared_), words,
+                                     keeps_failure_ ? group_.stream_failure : nullptr});
+    return is_on_stream() ? device.wait_for_done(stream, memory, words) : Status();
+  }
+
+  // Submits the request with tensors that pass through a window, and waits for it. nullopt: the
+  // segment has no room for a window.
+  std::optional<Status> run_staged(std::span<const TensorSides> tensors, bool has_in,
+                                   bool has_out) {
+    const uint64_t window_bytes = queue_.window_bytes();
+    uint64_t offset = 0;
+    std::byte* window = allocate(std::min(window_bytes, op().bytes), offset);
+    if (window == nullptr) return std::nullopt;
+    op().is_staging = true;
+    op().copied_out = 0;
+    request_.flags |= kRequestStaged | kRequestBlocking;
+    request_.in_offset = has_in ? offset : 0;
+    request_.out_offset = has_out ? offset : 0;
+    const StagedTensors staged{tensors,
+                               window,
+                               static_cast<uint32_t>(window_bytes / kBoardBlockBytes),
+                               request_.count,
+                               static_cast<Dtype>(request_.dtype),
+                               input_copy_};
+    if (!blocks() && may_stage()) return start_passing(staged);
+    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
+    const Status outcome = StagedOp(queue_, op(), staged).run(Backoff(connection_.cores()));
+    if (blocks()) return outcome;
+    *asynchronous_ = std::move(shared_);
+    return Status();
+  }
+
+  // Submits a request that fails on all ranks with `why`, and returns that. Without it the other
+  // ranks would match this rank's next operation with this one.
+  Status refuse(const Status& why) {
+    connection_.release(std::exchange(op().blocks, {}));
+    const std::string message = why.message().substr(0, kMessageBytes - 1);
+    Request refused = refusal(why.code());
+    if (std::byte* text = connection_.allocate(message.size()); text != nullptr) {
+      std::memcpy(text, message.data(), message.size());
+      refused.in_offset = connection_.offset_of(text);
+      refused.count = message.size();
+    }
+    auto op = std::make_shared<PendingOp>();
+    if (refused.count != 0) op->blocks.push_back(refused.in_offset);
+    if (queue_.submit(refused, *op).ok())
+      queue_.abandon(op);
+    else
+      connection_.release(op->blocks);
+    return why;
+  }
+
+  // Likewise after memory has run out: allocates nothing and sends no message.
+  void refuse_without_memory() {
+    if (op().has_arrived) return;
+    connection_.release(std::exchange(op().blocks, {}));
+    static_cast<void>(queue_.submit(refusal(Code::resource_exhausted), own_));
+  }
+
+ private:
+  // Submits the request, and lets the group's thread pass the tensors.
+  Status start_passing(const StagedTensors& staged) {
+    auto passing = std::make_shared<Passing>(group_.connection, group_.queue, shared_, staged);
+    std::function<void()> task = [passing] { passing->run(); };
+    op().started = Clock::now();
+    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
+    shared_.reset();
+    if (!group_.passer->add(std::move(task)).ok()) passing->run();  // Without a thread: here.
+    *passing_ = std::move(passing);
+    return {};
+  }
+
+  Request refusal(Code code) const {
+    Request refused{};
+    refused.collective = request_.collective;
+    refused.flags = kRequestRefused | kRequestBlocking;
+    refused.timeout_ms = request_.timeout_ms;
+    refused.root = static_cast<uint32_t>(code);
+    return refused;
+  }
+
+  // Adds the block that `get` returns. Makes room for it first, so that no block is lost if memory
+  // runs out.
+  template <class Get>
+  bool add_block(const Get& get) {
+    std::vector<uint64_t>& blocks = op().blocks;
+    blocks.push_back(0);
+    const std::optional<uint64_t> block = get();
+    if (block)
+      blocks.back() = *block;
+    else
+      blocks.pop_back();
+    return block.has_value();
+  }
+
+  tutti_group& group_;
+  OpQueue& queue_;
+  Connection& connection_;
+  std::shared_ptr<PendingOp>* const asynchronous_;
+  std::shared_ptr<Awaitable>* const passing_;
+  bool buffers_stay_ = false;
+  bool keeps_failure_ = false;
+  bool is_on_gpu_ = false;
+  std::optional<cuda::Stream> stream_;
+  std::shared_ptr<PendingOp> shared_;
+  PendingOp own_;
+  Request request_{};
+  InputCopy input_copy_;
+};
+
+}  // namespace tutti::client

@@ -1,0 +1,109 @@
+#include "daemon/session/offer.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <numeric>
+
+namespace tutti {
+namespace {
+
+constexpr size_t kDescriptorsPerMessage = 253;  // What Linux allows.
+
+Status check_words(const MemoryOffer& offer, const Mapping& segment) {
+  if (page_up(offer.offset) != offer.offset || page_up(offer.bytes) != offer.bytes ||
+      offer.bytes == 0 || !in_arena(offer.offset, offer.bytes, segment.bytes()))
+    return invalid_argument("words lie in whole pages of the segment");
+  return {};
+}
+
+Status read_chunks(const MemoryOffer& offer, const Mapping& segment, uint64_t at,
+                   std::vector<Fd>& received, OfferedMemory& memory) {
+  const uint64_t bytes = uint64_t{offer.chunks} * sizeof(uint64_t);
+  if (offer.chunks == 0 || offer.chunks > kOfferedChunksMax ||
+      !in_arena(at, bytes, segment.bytes()))
+    return invalid_argument("an offer has from 1 to " + std::to_string(kOfferedChunksMax) +
+                            " chunks, not " + std::to_string(offer.chunks));
+  if (received.size() < offer.chunks)
+    return invalid_argument("an offer of " + std::to_string(offer.chunks) + " chunks came with " +
+                            std::to_string(received.size()) + " descriptors");
+  memory.chunk_bytes.resize(offer.chunks);
+  std::memcpy(memory.chunk_bytes.data(), segment.base() + at, bytes);
+  uint64_t sum = 0;
+  for (const uint64_t chunk : memory.chunk_bytes)
+    if (__builtin_add_overflow(sum, chunk, &sum)) return invalid_argument("chunks are too large");
+  if (sum < offer.bytes) return invalid_argument("the chunks are smaller than the memory");
+  const auto end = received.begin() + static_cast<std::ptrdiff_t>(offer.chunks);
+  std::move(received.begin(), end, std::back_inserter(memory.descriptors));
+  received.erase(received.begin(), end);
+  return {};
+}
+
+}  // namespace
+
+Result<OfferedMemory> read_offer(const std::shared_ptr<const Mapping>& segment, uint64_t offset,
+                                 std::vector<Fd>& received) {
+  MemoryOffer offer;
+  if (!in_arena(offset, sizeof(offer), segment->bytes()) || offset % alignof(MemoryOffer) != 0)
+    return invalid_argument("the offer lies outside the segment");
+  std::memcpy(&offer, segment->base() + offset, sizeof(offer));
+  OfferedMemory memory;
+  memory.kind = static_cast<OfferKind>(offer.kind);
+  memory.number = offer.number;
+  memory.bytes = offer.bytes;
+  memory.offset = offer.offset;
+  std::ranges::copy(offer.gpu, memory.gpu.begin());
+  const auto* ipc = reinterpret_cast<const std::byte*>(offer.ipc);
+  switch (memory.kind) {
+    case OfferKind::ipc:
+      memory.ipc.assign(ipc, ipc + sizeof(offer.ipc));
+      return memory;
+    case OfferKind::chunks:
+      if (Status s = read_chunks(offer, *segment, offset + sizeof(offer), received, memory);
+          !s.ok())
+        return s;
+      return memory;
+    case OfferKind::words:
+      if (Status s = check_words(offer, *segment); !s.ok()) return s;
+      memory.words = segment->base() + offer.offset;
+      memory.keeps = segment;
+      return memory;
+    case OfferKind::forget:
+      return memory;
+  }
+  return invalid_argument("unknown kind of offer " + std::to_string(offer.kind));
+}
+
+bool receive_descriptors(int socket, std::vector<Fd>& received) {
+  for (;;) {
+    char byte = 0;
+    iovec part = {&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsPerMessage * sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got < 0 && errno == EAGAIN;
+    const size_t before = received.size();
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < count; ++i) {
+        int fd = -1;
+        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
+        received.emplace_back(fd);
+      }
+    }
+    if (received.size() == before || received.size() > kOfferedChunksMax) return false;
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,21 @@
+// Reads a rank's offer of memory from its segment.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "daemon/session/mapping.h"
+#include "daemon/session/session.h"
+
+namespace tutti {
+
+// Copies the record at `offset` once and checks the copy. Takes the descriptors of the chunks from
+// the front of `received`. INVALID_ARGUMENT: what lies there is no offer.
+Result<OfferedMemory> read_offer(const std::shared_ptr<const Mapping>& segment, uint64_t offset,
+                                 std::vector<Fd>& received);
+
+// Receives descriptors that came on a trainer's socket, each message with a byte. False: the socket
+// has ended or brought anything else, or more than kOfferedChunksMax are waiting.
+bool receive_descriptors(int socket, std::vector<Fd>& received);
+
+}  // namespace tutti

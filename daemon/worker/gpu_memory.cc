@@ -1,0 +1,122 @@
+#include "daemon/worker/gpu_memory.h"
+
+#include <cstring>
+#include <vector>
+
+#include "daemon/board/board.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t kOffersMax = 65'536;  // Of one trainer.
+
+MemoryHandle handle_of(const OfferedMemory& offer) {
+  MemoryHandle handle{.ipc = offer.ipc, .bytes = offer.bytes};
+  for (size_t i = 0; i < offer.descriptors.size(); ++i)
+    handle.chunks.push_back({offer.descriptors[i].get(), offer.chunk_bytes[i]});
+  return handle;
+}
+
+// The address of a side; null: the rank has none, or it has no bytes.
+Result<std::byte*> find_side(const OfferedByTrainer& trainer, const char* side,
+                             const DeviceSide& asked, uint64_t bytes, int& gpu,
+                             std::vector<std::shared_ptr<const void>>& keeps) {
+  if (bytes == 0) return static_cast<std::byte*>(nullptr);
+  const auto found = trainer.memory.find(asked.memory);
+  if (found == trainer.memory.end())
+    return invalid_argument("the " + std::string(side) + " is in memory that was not offered");
+  const OfferedByTrainer::Memory& memory = found->second;
+  if (asked.offset > memory.bytes || bytes > memory.bytes - asked.offset)
+    return invalid_argument("the " + std::string(side) + " (" + std::to_string(bytes) +
+                            " bytes at offset " + std::to_string(asked.offset) +
+                            ") exceeds its memory of " + std::to_string(memory.bytes) + " bytes");
+  gpu = memory.gpu;
+  keeps.push_back(memory.buffer);
+  return memory.buffer->data() + asked.offset;
+}
+
+Result<std::atomic<uint64_t>*> find_word(const OfferedByTrainer& trainer, uint64_t offset,
+                                         uint64_t words_offset) {
+  const OfferedMemory& words = trainer.words->offer;
+  if (offset % alignof(uint64_t) != 0 || offset < words_offset ||
+      offset - words_offset > words.bytes - sizeof(uint64_t))
+    return invalid_argument("a word lies outside the memory for words");
+  return reinterpret_cast<std::atomic<uint64_t>*>(words.words + (offset - words_offset));
+}
+
+}  // namespace
+
+Result<int> GpuMemory::open(const OfferedMemory& offer) {
+  if (gpus_ == nullptr) {
+    const Result<const cuda::Driver*> driver = cuda::load_driver(library_);
+    if (!driver.ok())
+      return unavailable(driver.status().message() +
+                         "; the worker needs the driver and the GPUs that trainers use");
+    gpus_ = std::make_unique<GpuSet>(**driver);
+  }
+  cuda::Uuid uuid{};
+  std::memcpy(uuid.bytes, offer.gpu.data(), sizeof(uuid.bytes));
+  return gpus_->open(uuid);
+}
+
+Status GpuMemory::take(OfferedByTrainer& trainer, OfferedMemory offer) {
+  if (offer.kind == OfferKind::forget) {
+    trainer.memory.erase(offer.number);
+    return {};
+  }
+  if (offer.kind == OfferKind::words) return take_words(trainer, std::move(offer));
+  if (offer.number == 0 || trainer.memory.contains(offer.number))
+    return invalid_argument("an offer needs a number of its own");
+  if (trainer.memory.size() >= kOffersMax)
+    return resource_exhausted("a rank offers at most " + std::to_string(kOffersMax) +
+                              " pieces of memory");
+  const Result<int> gpu = open(offer);
+  if (!gpu.ok()) return gpu.status();
+  Result<std::unique_ptr<Buffer>> imported = gpus_->gpu(*gpu).import_memory(handle_of(offer));
+  if (!imported.ok()) return imported.status();
+  trainer.memory[offer.number] = {*gpu, offer.bytes, *std::move(imported)};
+  return {};
+}
+
+Status GpuMemory::take_words(OfferedByTrainer& trainer, OfferedMemory offer) {
+  if (trainer.words != nullptr) return invalid_argument("a rank offers memory for words once");
+  const Result<int> gpu = open(offer);
+  if (!gpu.ok()) return gpu.status();
+  Result<std::unique_ptr<Buffer>> pinned = gpus_->gpu(*gpu).pin(offer.words, offer.bytes);
+  if (!pinned.ok()) return pinned.status();
+  trainer.words = std::make_shared<OfferedByTrainer::Words>();
+  trainer.words->offer = std::move(offer);
+  trainer.words->pinned = *std::move(pinned);
+  return {};
+}
+
+Status GpuMemory::resolve(const OfferedByTrainer& trainer, Call& call) {
+  DeviceCall& device = *call.device;
+  if (trainer.words == nullptr) return invalid_argument("the rank offered no memory for words");
+  const uint64_t words_offset = trainer.words->offer.offset;
+  const auto ready = find_word(trainer, device.asked.ready_offset, words_offset);
+  if (!ready.ok()) return ready.status();
+  const auto done = find_word(trainer, device.asked.done_offset, words_offset);
+  if (!done.ok()) return done.status();
+  device.words = {*ready, *done, device.asked.value};
+  std::vector<std::shared_ptr<const void>> keeps = {call.memory, trainer.words};
+  const auto in = find_side(trainer, "input", device.asked.in, device.in_bytes, device.gpu, keeps);
+  if (!in.ok()) return in.status();
+  const auto out =
+      find_side(trainer, "output", device.asked.out, device.out_bytes, device.gpu, keeps);
+  if (!out.ok()) return out.status();
+  const Collective collective = call.signature.collective;
+  call.in = *in;
+  call.out = *out;
+  if (collective == Collective::broadcast && call.in != nullptr) call.out = call.in;
+  if (!may_share(collective, reinterpret_cast<uintptr_t>(*in), reinterpret_cast<uintptr_t>(*out),
+                 {device.in_bytes, device.out_bytes, device.own_block}))
+    return invalid_argument(
+        "the input and the output overlap in part; use separate buffers or "
+        "the very same one");
+  if (device.gpu < 0) device.gpu = gpus_->first();
+  call.memory = std::make_shared<std::vector<std::shared_ptr<const void>>>(std::move(keeps));
+  return {};
+}
+
+}  // namespace tutti

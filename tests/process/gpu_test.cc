@@ -1,0 +1,319 @@
+// Operations on the memory of GPUs, through real agents and workers, over the fake driver.
+#include "daemon/mesh/mesh.h"
+#include "tests/process/gpu_fixture.h"
+
+namespace tutti {
+namespace {
+
+using namespace testing;
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuMesh,
+                         ::testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
+                                           std::vector{1, 1}, std::vector{3, 2}));
+
+std::vector<float> ramp(size_t count, float base) {
+  std::vector<float> tensor(count);
+  for (size_t i = 0; i < count; ++i) tensor[i] = base + static_cast<float>(i % 100);
+  return tensor;
+}
+
+// The sum over all ranks of ramp(count, rank).
+std::vector<float> sum_of_ramps(size_t count, int ranks) {
+  std::vector<float> sum(count);
+  for (size_t i = 0; i < count; ++i)
+    sum[i] = static_cast<float>(ranks * (ranks - 1) / 2) +
+             static_cast<float>(ranks) * static_cast<float>(i % 100);
+  return sum;
+}
+
+void all_reduce(CGroup& group, void* in, void* out, size_t count,
+                const tutti_options* options = nullptr, tutti_work** work = nullptr) {
+  CGroup::expect(
+      tutti_all_reduce(group.get(), in, out, count, TUTTI_F32, TUTTI_SUM, options, work));
+}
+
+TEST_P(GpuMesh, ACallThatBlocks) {
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        for (const size_t count : {1, 1000, 300'001, 2'000'000}) {
+          const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
+          cuda.write(in.data(), ramp(count, static_cast<float>(context.rank)));
+          for (int round = 0; round < 3; ++round) {
+            all_reduce(group, in.data(), out.data(), count);
+            check(cuda.read<float>(out.data(), count) == sum_of_ramps(count, context.world_size),
+                  "a right sum of " + std::to_string(count));
+          }
+          all_reduce(group, in.data(), in.data(), count);
+          check(cuda.read<float>(in.data(), count) == sum_of_ramps(count, context.world_size),
+                "in place");
+        }
+      }),
+      "");
+}
+
+// Views at any offset, of memory that is freed and allocated again at the same address.
+TEST_P(GpuMesh, MemoryIsKnownByItsBufferAndNotByItsAddress) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              for (int round = 0; round < 20; ++round) {
+                const size_t offset = static_cast<size_t>(round) * 12;
+                const GpuMemory memory(cuda, 1 << 20);
+                std::byte* view = memory.data() + offset;
+                cuda.write(view, ramp(1000, static_cast<float>(context.rank)));
+                all_reduce(group, view, view, 1000);
+                check(cuda.read<float>(view, 1000) == sum_of_ramps(1000, context.world_size),
+                      "a right sum in round " + std::to_string(round));
+              }
+            }),
+            "");
+}
+
+TEST_P(GpuMesh, ATensorOverManyChunks) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              auto* memory = static_cast<std::byte*>(cuda.allocate_chunks(40));
+              const size_t count = (size_t{79} << 20) / 4;
+              std::byte* view = memory + 4000;
+              std::vector<float> values(count, 1);
+              cuda.write(view, values);
+              all_reduce(group, view, view, count);
+              values.assign(count, static_cast<float>(context.world_size));
+              check(cuda.read<float>(view, count) == values, "a right sum");
+              const size_t within = size_t{2} << 20;
+              cuda.write(memory + within, std::vector<float>(10, 2));
+              all_reduce(group, memory + within, memory + within, 10);
+              check(cuda.read<float>(memory + within, 10) ==
+                        std::vector<float>(10, 2.0f * static_cast<float>(context.world_size)),
+                    "a part of one chunk");
+            }),
+            "");
+}
+
+TEST_P(GpuMesh, EveryCollective) {
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        const auto ranks = static_cast<size_t>(context.world_size);
+        const auto self = static_cast<float>(context.rank);
+        const size_t n = 5000;
+        const GpuMemory in(cuda, n * ranks * 4), out(cuda, n * ranks * 4);
+        tutti_group* g = group.get();
+        cuda.write(in.data(), ramp(n, self));
+        CGroup::expect(tutti_all_gather(g, in.data(), out.data(), n, TUTTI_F32, nullptr, nullptr));
+        for (size_t r = 0; r < ranks; ++r)
+          check(cuda.read<float>(out.data() + r * n * 4, n) == ramp(n, static_cast<float>(r)),
+                "all_gather");
+        CGroup::expect(tutti_broadcast(g, in.data(), n, TUTTI_F32, 0, nullptr, nullptr));
+        check(cuda.read<float>(in.data(), n) == ramp(n, 0), "broadcast");
+        for (size_t r = 0; r < ranks; ++r)
+          cuda.write(in.data() + r * n * 4, ramp(n, static_cast<float>(r) + self));
+        CGroup::expect(tutti_reduce_scatter(g, in.data(), out.data(), n, TUTTI_F32, TUTTI_MAX,
+                                            nullptr, nullptr));
+        check(cuda.read<float>(out.data(), n) == ramp(n, self + static_cast<float>(ranks) - 1),
+              "reduce_scatter");
+        CGroup::expect(tutti_all_to_all(g, in.data(), out.data(), n, TUTTI_F32, nullptr, nullptr));
+        for (size_t r = 0; r < ranks; ++r)
+          check(
+              cuda.read<float>(out.data() + r * n * 4, n) == ramp(n, self + static_cast<float>(r)),
+              "all_to_all");
+        CGroup::expect(tutti_barrier(g, nullptr, nullptr));
+      }),
+      "");
+}
+
+// The host runs ahead: it starts many operations before a stream reaches the first.
+TEST_P(GpuMesh, AStreamKeepsItsOrderAndTheHostDoesNotWait) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const size_t n = 1000;
+              const GpuMemory x(cuda, n * 4);
+              cuda.write(x.data(), ramp(n, static_cast<float>(context.rank)));
+              const cuda::Stream stream = cuda.stream();
+              const tutti_options options = on_stream(stream);
+              uint64_t* gate = cuda.pinned();
+              cuda.hold(stream, gate);
+              const int rounds = 50;
+              for (int i = 0; i < rounds; ++i)
+                CGroup::expect(tutti_all_reduce(group.get(), x.data(), x.data(), n, TUTTI_F32,
+                                                TUTTI_MEAN, &options, nullptr));
+              std::atomic_ref(*gate).store(1);
+              cuda.synchronize(stream);
+              std::vector<float> mean = sum_of_ramps(n, context.world_size);
+              for (float& value : mean) value /= static_cast<float>(context.world_size);
+              check(cuda.read<float>(x.data(), n, stream) == mean, "a right mean");
+            }),
+            "");
+}
+
+TEST_P(GpuMesh, WorkIsWaitedFor) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              cuda.write(x.data(), ramp(1000, static_cast<float>(context.rank)));
+              const tutti_options options = on_stream(cuda.stream());
+              tutti_work* work = nullptr;
+              all_reduce(group, x.data(), x.data(), 1000, &options, &work);
+              CGroup::expect(tutti_work_wait(work, -1));
+              tutti_work_free(work);
+              check(cuda.read<float>(x.data(), 1000) == sum_of_ramps(1000, context.world_size),
+                    "a right sum");
+            }),
+            "");
+}
+
+// ---- Refusals ----
+
+void check_refused(tutti_code code, tutti_code expected, const std::string& part) {
+  const std::string message = tutti_last_error()->message;
+  check(code == expected, std::string(tutti_code_name(code)) + ": " + message);
+  check(message.find(part) != std::string::npos, "'" + message + "' does not say '" + part + "'");
+}
+
+TEST_P(GpuMesh, WhatIsWrongIsRefusedOnAllRanksAndTheGroupGoesOn) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              std::vector<float> host(1000);
+              const auto reduce = [&](void* in, void* out, size_t count) {
+                return tutti_all_reduce(group.get(), in, out, count, TUTTI_F32, TUTTI_SUM, nullptr,
+                                        nullptr);
+              };
+              check_refused(reduce(x.data(), host.data(), 1000), TUTTI_INVALID_ARGUMENT,
+                            "not in the memory of a GPU");
+              check_refused(reduce(x.data(), x.data(), size_t{4} << 20), TUTTI_INVALID_ARGUMENT,
+                            "its memory ends after");
+              void* freed = cuda.allocate(4000);
+              cuda.free(freed);
+              tutti_options options = on_stream(nullptr);
+              check_refused(tutti_all_reduce(group.get(), host.data(), host.data(), 1000, TUTTI_F32,
+                                             TUTTI_SUM, &options, nullptr),
+                            TUTTI_INVALID_ARGUMENT, "not in the memory of a GPU");
+              void* hidden = cuda.allocate_chunks(1, false);
+              check_refused(reduce(hidden, hidden, 1000), TUTTI_UNAVAILABLE, "does not export it");
+              cuda.write(x.data(), std::vector<float>(1000, 1));
+              all_reduce(group, x.data(), x.data(), 1000);
+              check(cuda.read<float>(x.data(), 1)[0] == static_cast<float>(context.world_size),
+                    "the group goes on");
+            }),
+            "");
+}
+
+TEST_P(GpuMesh, RanksThatDisagreeWhereTheTensorIsAreTold) {
+  if (ranks() == 1) return;
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              std::vector<float> host(1000, 1);
+              void* mine = context.rank == 0 ? static_cast<void*>(host.data()) : x.data();
+              check_refused(tutti_all_reduce(group.get(), mine, mine, 1000, TUTTI_F32, TUTTI_SUM,
+                                             nullptr, nullptr),
+                            TUTTI_FAILED_PRECONDITION, "in GPU memory");
+              cuda.write(x.data(), std::vector<float>(1000, 1));
+              all_reduce(group, x.data(), x.data(), 1000);
+            }),
+            "");
+}
+
+// ---- Failures ----
+
+// A rank whose stream never arrives: the others' streams are released by the deadline.
+TEST_P(GpuMesh, ADeadlineReleasesStreams) {
+  if (ranks() == 1) return;
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              const cuda::Stream stream = cuda.stream();
+              tutti_options options = on_stream(stream);
+              options.timeout_ms = 1000;
+              uint64_t* gate = cuda.pinned();
+              if (context.rank == 0) cuda.hold(stream, gate);
+              tutti_work* work = nullptr;
+              all_reduce(group, x.data(), x.data(), 1000, &options, &work);
+              const tutti_code code = tutti_work_wait(work, -1);
+              check(code == TUTTI_DEADLINE_EXCEEDED || code == TUTTI_UNAVAILABLE,
+                    tutti_last_error()->message);
+              std::atomic_ref(*gate).store(1);
+              cuda.synchronize(stream);
+              tutti_work_free(work);
+            }),
+            "");
+}
+
+// A rank dies before its stream arrives: all others are told its name, and their streams go on.
+TEST_P(GpuMesh, ADeathReleasesStreamsByName) {
+  if (ranks() == 1) return;
+  std::vector<Trainer> trainers = start([](const RankContext& context) {
+    const CudaProgram cuda(context.rank % 2);
+    CGroup group(context);
+    const GpuMemory x(cuda, 4000);
+    all_reduce(group, x.data(), x.data(), 1000);
+    const cuda::Stream stream = cuda.stream();
+    const tutti_options options = on_stream(stream);
+    uint64_t* gate = cuda.pinned();
+    const bool dies = context.rank == context.world_size - 1;
+    if (dies) cuda.hold(stream, gate);
+    tutti_work* work = nullptr;
+    all_reduce(group, x.data(), x.data(), 1000, &options, &work);
+    write_line("started");
+    check_refused(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE,
+                  "rank " + std::to_string(context.world_size - 1));
+    cuda.synchronize(stream);
+    tutti_work_free(work);
+  });
+  for (Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "started");
+  trainers.back().kill(SIGKILL);
+  for (size_t i = 0; i + 1 < trainers.size(); ++i) EXPECT_EQ(trainers[i].wait(), "");
+}
+
+// The worker of a host, from the mesh's status.
+pid_t worker_of(const TestMesh& mesh, int host) {
+  const auto status = admin_status(mesh.host(host).address, true, 5'000);
+  if (!status.ok() || status->agents(0).workers_size() != 1) return -1;
+  return static_cast<pid_t>(status->agents(0).workers(0).pid());
+}
+
+// The worker dies: the streams that wait for it are released, and the job forms anew.
+TEST_P(GpuMesh, AWorkerThatIsKilledReleasesStreams) {
+  if (ranks() == 1) return;
+  std::vector<Trainer> trainers = start([](const RankContext& context) {
+    const CudaProgram cuda(context.rank % 2);
+    const GpuMemory x(cuda, 4000);
+    {
+      CGroup group(context);
+      all_reduce(group, x.data(), x.data(), 1000);
+      const cuda::Stream stream = cuda.stream();
+      const tutti_options options = on_stream(stream);
+      uint64_t* gate = cuda.pinned();
+      if (context.rank == 0) cuda.hold(stream, gate);
+      tutti_work* work = nullptr;
+      all_reduce(group, x.data(), x.data(), 1000, &options, &work);
+      write_line("started");
+      check_refused(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE, "worker");
+      tutti_work_free(work);
+      std::atomic_ref(*gate).store(1);
+      cuda.synchronize(stream);
+    }
+    CGroup again(context);
+    cuda.write(x.data(), std::vector<float>(1000, 1));
+    all_reduce(again, x.data(), x.data(), 1000);
+    check(cuda.read<float>(x.data(), 1)[0] == static_cast<float>(context.world_size), "a sum");
+  });
+  for (Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "started");
+  const pid_t worker = worker_of(mesh_, 0);
+  ASSERT_GT(worker, 0);
+  kill(worker, SIGKILL);
+  EXPECT_EQ(TestMesh::wait(trainers), "");
+}
+
+}  // namespace
+}  // namespace tutti
