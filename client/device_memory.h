@@ -43,6 +43,8 @@ class DeviceMemory {
   explicit DeviceMemory(Connection& connection);
   ~DeviceMemory();
 
+  // Whether this process has loaded the driver: otherwise it has no memory on GPUs.
+  bool has_driver() { return watch_.find() != nullptr; }
   // Whether a GPU holds the memory, and programs may not read it.
   bool is_device(const void* memory);
   // The driver's name for the memory, which is offered to the worker where it has not been.

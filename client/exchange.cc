@@ -48,6 +48,12 @@ Status gather_counts(tutti_group& group, const ExchangeArgs& args, const tutti_o
                      CountTable& table) {
   const size_t ranks = group.ranks.size();
   std::vector<uint64_t> own(2 * ranks);
+  // Counts are in the host's memory, whatever the tensors are in.
+  constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(int32_t);
+  tutti_options on_host = tutti_defaults();
+  const bool is_sound = read_sized(options, kLeast, "tutti_defaults()", on_host).ok();
+  on_host.size = sizeof(on_host);
+  on_host.on_stream = 0;
   CollectiveArgs gather{TUTTI_ALL_GATHER, own.data(), table.data(), own.size(), TUTTI_U64,
                         TUTTI_SUM,        0};
   if (args.in_counts == nullptr || args.out_counts == nullptr) {
@@ -56,7 +62,7 @@ Status gather_counts(tutti_group& group, const ExchangeArgs& args, const tutti_o
     std::copy_n(args.in_counts, ranks, own.begin());
     std::copy_n(args.out_counts, ranks, own.begin() + static_cast<ptrdiff_t>(ranks));
   }
-  return run(group, gather, options, nullptr);
+  return run(group, gather, is_sound ? &on_host : options, nullptr);
 }
 
 // The options, which are valid, with what is left of their timeout since `start`.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "client/device_memory.h"
 #include "client/options.h"
 #include "client/submission.h"
 #include "proto/types.h"
@@ -48,6 +49,9 @@ Status check_args(const Members& members, const char* peer_name, int32_t peer, c
     return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
   if (count != 0 && data == nullptr)
     return invalid_argument("the buffer is NULL though count is " + std::to_string(count));
+  if (members.connection->device_memory().is_device(data))
+    return Status(Code::unimplemented,
+                  "messages are not for GPU memory; copy the tensor to the host, or broadcast it");
   return members.connection->check_block("the buffer", data, bytes);
 }
 

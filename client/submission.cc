@@ -290,8 +290,11 @@ bool is_for_gpu(tutti_group& group, const CollectiveArgs& args, const tutti_opti
 }
 
 bool is_for_gpu(tutti_group& group, const TensorListArgs& args, const tutti_options*) {
-  const bool has_any = args.size != 0 && args.ins != nullptr && args.ins[0] != nullptr;
-  return has_any && group.connection->device_memory().is_device(args.ins[0]);
+  DeviceMemory& device = group.connection->device_memory();
+  if (args.ins == nullptr || args.outs == nullptr || !device.has_driver()) return false;
+  const auto is_device = [&](const void* memory) { return device.is_device(memory); };
+  return std::any_of(args.ins, args.ins + args.size, is_device) ||
+         std::any_of(args.outs, args.outs + args.size, is_device);
 }
 
 // A failure of an earlier operation on a stream of which nobody was told.

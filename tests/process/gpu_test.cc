@@ -206,6 +206,42 @@ TEST_P(GpuMesh, WhatIsWrongIsRefusedOnAllRanksAndTheGroupGoesOn) {
             "");
 }
 
+// What would read the memory with the processor.
+TEST_P(GpuMesh, MessagesListsAndFactorsAreRefused) {
+  if (ranks() == 1) return;
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(0);
+        CGroup group(context);
+        const GpuMemory x(cuda, 4000);
+        std::vector<float> host(10);
+        const int peer = context.rank == 0 ? 1 : 0;
+        check_refused(tutti_send(group.get(), x.data(), 10, TUTTI_F32, peer, 0, nullptr, nullptr),
+                      TUTTI_UNIMPLEMENTED, "not for GPU memory");
+        check_refused(tutti_recv(group.get(), x.data(), 10, TUTTI_F32, peer, 0, nullptr, nullptr),
+                      TUTTI_UNIMPLEMENTED, "not for GPU memory");
+        const void* ins[] = {host.data(), x.data()};
+        void* outs[] = {host.data(), x.data()};
+        const size_t counts[] = {10, 10};
+        check_refused(tutti_all_reduce_many(group.get(), ins, outs, counts, 2, TUTTI_F32, TUTTI_SUM,
+                                            nullptr, nullptr),
+                      TUTTI_UNIMPLEMENTED, "lists of tensors");
+        tutti_options options = tutti_defaults();
+        options.factor = 0.5;
+        check_refused(tutti_all_reduce(group.get(), x.data(), x.data(), 10, TUTTI_F32,
+                                       TUTTI_PREMUL_SUM, &options, nullptr),
+                      TUTTI_UNIMPLEMENTED, "a factor is not for GPU memory");
+        const auto ranks = static_cast<size_t>(context.world_size);
+        const std::vector<size_t> all(ranks, 10);
+        tutti_options streamed = on_stream(cuda.stream());
+        const GpuMemory out(cuda, 4000);
+        CGroup::expect(tutti_all_to_all_v(group.get(), x.data(), all.data(), out.data(), all.data(),
+                                          TUTTI_F32, &streamed, nullptr));
+        cuda.synchronize(static_cast<cuda::Stream>(streamed.stream));
+      }),
+      "");
+}
+
 TEST_P(GpuMesh, RanksThatDisagreeWhereTheTensorIsAreTold) {
   if (ranks() == 1) return;
   EXPECT_EQ(run([](const RankContext& context) {

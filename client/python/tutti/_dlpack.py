@@ -9,7 +9,8 @@ import numpy
 from tutti._dtype import unknown
 from tutti._error import Error, invalid
 
-_CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost: memory that the CPU can access.
+_DEVICES = (1, 2, 3)  # kDLCPU, kDLCUDA, kDLCUDAHost.
+_CUDA = 2
 _READ_ONLY = 1
 # By type code and bits.
 _NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (6, 8): "bool",
@@ -92,11 +93,17 @@ def _strides_of(tensor, itemsize):
     return tuple(tensor.strides[i] * itemsize for i in range(tensor.ndim))
 
 
+def is_on_gpu(x):
+    """Whether x is in the memory of a CUDA device."""
+    return x.__dlpack_device__()[0] == _CUDA
+
+
 def view(x):
     """(NumPy array over the memory of x, name of its dtype). The array has unsigned integers of the
-    same width. Raises INVALID_ARGUMENT or UNIMPLEMENTED for tensors that cannot be shared."""
+    same width. Of memory on a GPU it shows the place and must not be read. Raises INVALID_ARGUMENT
+    or UNIMPLEMENTED for tensors that cannot be shared."""
     device = x.__dlpack_device__()[0]
-    if device not in _CPU_DEVICES:
+    if device not in _DEVICES:
         raise Error("UNIMPLEMENTED", f"tensors on DLPack device {device}; move them to the CPU")
     _refuse_lazy(x)
     _refuse_dtype(x)

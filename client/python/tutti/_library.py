@@ -23,7 +23,8 @@ class JoinOptions(ctypes.Structure):
 
 class Options(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("strategy", c_char_p), ("timeout_ms", c_int32),
-                ("factor", c_double), ("buffers_stay", c_int32)]
+                ("factor", c_double), ("buffers_stay", c_int32), ("on_stream", c_int32),
+                ("stream", c_void_p)]
 
 
 _WORK = POINTER(c_void_p)

@@ -6,7 +6,7 @@ import numpy
 
 from tutti import _dlpack
 from tutti._dtype import LONG, SIZES, dtype_name, numpy_dtype
-from tutti._error import invalid
+from tutti._error import Error, invalid
 
 OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7,
        "premul_sum": 8}
@@ -57,7 +57,30 @@ class Tensor:
         if writable and not view.flags.writeable:
             raise invalid("the array to write to is read-only; give a writable one, or out=")
         self._view = view
+        self.on_gpu = self._is_on_gpu(x)
+        if self.on_gpu and not view.flags.c_contiguous:
+            raise invalid("the array is on a GPU and not contiguous; pass a contiguous copy")
         self.memory = view if view.flags.c_contiguous else numpy.ascontiguousarray(view)
+
+    @staticmethod
+    def _is_on_gpu(x):
+        if isinstance(x, numpy.ndarray):
+            return False
+        if hasattr(x, "__dlpack_device__"):
+            return _dlpack.is_on_gpu(x)
+        return hasattr(x, "__cuda_array_interface__")
+
+    @staticmethod
+    def _view_cuda(x):
+        """A NumPy array that shows where a CUDA array is, and must not be read."""
+        class Place:
+            owner = x
+            __array_interface__ = {
+                key: x.__cuda_array_interface__[key] for key in ("shape", "typestr", "data")
+            } | {"strides": x.__cuda_array_interface__.get("strides"), "version": 3}
+
+        view = numpy.asarray(Place())
+        return view, view.dtype
 
     @staticmethod
     def _view(x):
@@ -74,6 +97,8 @@ class Tensor:
             view = numpy.asarray(x)
             view.flags.writeable = False
             return view, view.dtype
+        if hasattr(x, "__cuda_array_interface__"):
+            return Tensor._view_cuda(x)
         raise invalid(f"{type(x).__name__} is neither a NumPy array nor has it DLPack")
 
     @staticmethod
@@ -108,4 +133,16 @@ class Tensor:
             return self.x.new_empty(tuple(shape))
         if isinstance(self.x, numpy.ndarray):
             return numpy.empty(shape, self.x.dtype)
+        if self.on_gpu:
+            raise invalid(f"the result of a {type(self.x).__name__} on a GPU needs a place; give "
+                          "out=")
         return numpy.empty(shape, numpy_dtype(self.dtype))
+
+
+class HostTensor(Tensor):
+    """A Tensor that is not in the memory of a GPU; raises if it is."""
+
+    def __init__(self, x, dtype=None, writable=False):
+        super().__init__(x, dtype, writable)
+        if self.on_gpu:
+            raise Error("UNIMPLEMENTED", f"this {type(x).__name__} is on a GPU; move it to the CPU")

@@ -12,7 +12,7 @@ import numpy
 
 from tutti import _frameworks
 from tutti._dtype import DTYPES, numpy_dtype
-from tutti._tensor import Tensor
+from tutti._tensor import HostTensor
 
 Array = Any  # Of NumPy, torch or anything else with DLPack, in the host's memory; or a number.
 INT32 = (-2**31, 2**31 - 1)  # Bounds for whole().
@@ -79,7 +79,7 @@ class Views:
         self._kept = []
 
     def tensor(self, x):
-        tensor = Tensor(x)
+        tensor = HostTensor(x)
         shape = _sizes(tensor.shape)
         self._kept += [tensor, shape]
         return TensorView(tensor.address, shape, len(shape), DTYPES[tensor.dtype])

@@ -15,7 +15,7 @@ import numpy
 from tutti import _error
 from tutti._dtype import DTYPES, numpy_dtype
 from tutti._frameworks import check, declare, error_of, library
-from tutti._tensor import Tensor
+from tutti._tensor import HostTensor
 
 _NAMES = {number: name for name, number in DTYPES.items()}
 _TIMEOUT_MS_MAX = 2**31 - 1
@@ -167,7 +167,7 @@ def tensor_of(value):
     if value is None:
         raise ValueError("None is no tensor; leave it out of the structure")
     try:
-        return Tensor(value)
+        return HostTensor(value)
     except _error.Error as error:
         raise error_of(error.code, error.message) from None
 
@@ -220,6 +220,6 @@ class Results(Handle):
                 return numpy.empty(shape, dtype)
             return numpy.asarray(_Memory(self, view, shape, dtype)).view(dtype)
         made = source.new(shape)  # torch
-        target = Tensor(made)
+        target = HostTensor(made)
         ctypes.memmove(target.address, view.data, made.nbytes)
         return made

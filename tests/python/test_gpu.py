@@ -1,0 +1,75 @@
+"""Arrays on GPUs, over real agents and workers, and the fake driver."""
+
+import os
+import subprocess
+import sys
+import unittest
+
+_RANK = '''
+import ctypes, os, sys
+driver = ctypes.CDLL(os.environ["TUTTI_CUDA_DRIVER"])
+import numpy, tutti
+
+class Gpu:
+    """An array as CuPy's and Numba's are, by __cuda_array_interface__."""
+    def __init__(self, values, strides=None):
+        context, self.at = ctypes.c_void_p(), ctypes.c_uint64()
+        assert driver.cuInit(0) == 0
+        assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert driver.cuCtxPushCurrent_v2(context) == 0
+        assert driver.cuMemAlloc_v2(ctypes.byref(self.at), ctypes.c_size_t(values.nbytes)) == 0
+        self.copy(self.at.value, values.ctypes.data, values.nbytes)
+        self.shape, self.typestr, self.strides = values.shape, values.dtype.str, strides
+        self.nbytes, self.dtype = values.nbytes, values.dtype
+    @staticmethod
+    def copy(to, source, size):
+        assert driver.cuMemcpyAsync(ctypes.c_uint64(to), ctypes.c_uint64(source),
+                                    ctypes.c_size_t(size), None) == 0
+        assert driver.cuStreamSynchronize(None) == 0
+    def read(self):
+        values = numpy.empty(self.shape, self.dtype)
+        self.copy(values.ctypes.data, self.at.value, self.nbytes)
+        return values
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": self.shape, "typestr": self.typestr, "strides": self.strides,
+                "data": (self.at.value, False), "version": 3}
+
+group = tutti.join()
+x = Gpu(numpy.full((3, 5), group.rank + 1, "float32"))
+assert group.all_reduce(x) is x
+assert (x.read() == 3).all(), x.read()
+mine = Gpu(numpy.full(4, group.rank, "int64"))
+both = Gpu(numpy.zeros(8, "int64"))
+group.all_gather(mine, out=both)
+assert both.read().tolist() == [0] * 4 + [1] * 4, both.read()
+work = group.all_reduce(x, op="mean", blocking=False)
+work.wait()
+assert (x.read() == 3).all()
+for wrong, words in ((lambda: group.all_gather(mine), "give out="),
+                     (lambda: group.all_reduce(Gpu(numpy.zeros((2, 2), "f4"), (4, 8))),
+                      "not contiguous"),
+                     (lambda: group.all_reduce(x, out=numpy.zeros((3, 5), "f4")),
+                      "not in the memory of a GPU")):
+    try:
+        wrong()
+    except tutti.Error as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+group.leave()
+'''
+
+
+@unittest.skipUnless("TUTTI_FAKE_CUDA" in os.environ, "there is no fake driver")
+class GpuTest(unittest.TestCase):
+    def test_arrays_with_the_cuda_array_interface(self):
+        program = os.path.join(os.path.dirname(os.environ["TUTTI_FAKE_JOB"]), "tutti")
+        run = subprocess.run([program, "run", "--per-host", "2", "--", sys.executable, "-c", _RANK],
+                             env=os.environ | {"TUTTI_CUDA_DRIVER": os.environ["TUTTI_FAKE_CUDA"]},
+                             text=True, capture_output=True, timeout=120, check=False)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
