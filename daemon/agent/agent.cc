@@ -49,7 +49,7 @@ Settings with_defaults(Settings settings) {
 }  // namespace
 
 Agent::Agent(Loop& loop, Settings settings)
-    : loop_(loop), settings_(with_defaults(std::move(settings))) {}
+    : loop_(loop), settings_(with_defaults(std::move(settings))), gpus_(loop) {}
 
 Agent::~Agent() {
   control_.reset();  // First, because its threads call this object.
@@ -75,6 +75,7 @@ Status Agent::start(std::function<void()> on_stop) {
     settings_.data_address = address.substr(0, address.rfind(':'));
   workers_ = std::make_unique<Workers>(loop_, settings_);
   status = workers_->adopt_running();
+  if (status.ok()) gpus_.find(settings_.nvml_library);
   return status.ok() ? serve() : status;
 }
 
@@ -183,6 +184,7 @@ v1::AgentReport Agent::report() {
       v1::AgentReport report;
       report.set_state(is_draining_ ? "draining" : "serving");
       report.mutable_workers()->Assign(workers.begin(), workers.end());
+      gpus_.report(report);
       answer->set_value(std::move(report));
     });
   });

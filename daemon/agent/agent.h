@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/agent/gpus.h"
 #include "daemon/agent/workers.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
@@ -66,6 +67,7 @@ class Agent final : public AgentControl {
   std::function<void()> on_stop_;
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Workers> workers_;
+  Gpus gpus_;
 };
 
 }  // namespace tutti

@@ -44,6 +44,8 @@ const std::array kRows = {
     text_row("token", &S::token, "if set, trainers must show this token to join"),
     choice_row("log_level", &S::log_level, "trace debug info warn error off",
                "the least severe messages that are logged"),
+    text_row("nvml_library", &S::nvml_library,
+             "library that tells of the node's GPUs; where it is absent there are none"),
     number_row("join_timeout_ms", &S::join_timeout_ms, 1, 24 * kHourMs,
                "how long a join waits for the other ranks, unless the trainer says otherwise"),
     number_row("worker_idle_ms", &S::worker_idle_ms, 0, 24 * kHourMs,

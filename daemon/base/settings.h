@@ -27,6 +27,7 @@ struct Settings {
   std::string worker_binary;
   std::string token;
   std::string log_level = "info";
+  std::string nvml_library = "libnvidia-ml.so.1";
   // Joining.
   int64_t join_timeout_ms = 30'000;
   int64_t worker_idle_ms = 3'000;

@@ -1,5 +1,9 @@
 #include "daemon/cli/status_report.h"
 
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
 #include "daemon/base/text.h"
 
 namespace tutti {
@@ -26,6 +30,65 @@ std::string agents_table(const v1::StatusReply& reply) {
                std::to_string(agent.pid()), agent.state(), std::to_string(agent.workers_size()),
                duration(agent.uptime_ms()), agent.version()});
   return table.text();
+}
+
+// "1-3,5", ascending.
+std::string indices_of(std::vector<uint32_t> indices) {
+  std::ranges::sort(indices);
+  std::string out;
+  for (size_t first = 0, next = 0; first < indices.size(); first = next) {
+    for (next = first + 1; next < indices.size() && indices[next] == indices[next - 1] + 1;) ++next;
+    out += (out.empty() ? "" : ",") + std::to_string(indices[first]);
+    if (next - first > 1) out += "-" + std::to_string(indices[next - 1]);
+  }
+  return out;
+}
+
+// "NV18: 1-3, SYS: 4-7", the nearest first.
+std::string peers_of(const v1::Gpu& gpu) {
+  std::string out;
+  for (int first = 0, end = 0; first < gpu.peers_size(); first = end) {
+    const std::string& path = gpu.peers(first).path();
+    std::vector<uint32_t> indices;
+    for (end = first; end < gpu.peers_size() && gpu.peers(end).path() == path; ++end)
+      indices.push_back(gpu.peers(end).index());
+    out += (out.empty() ? "" : ", ") + path + ": " + indices_of(std::move(indices));
+  }
+  return out.empty() ? "-" : out;
+}
+
+// "0000:3b:00.0", as lspci and sysfs have it, of NVML's "00000000:3B:00.0".
+std::string short_bus_id(std::string id) {
+  std::ranges::transform(id, id.begin(), [](unsigned char c) { return std::tolower(c); });
+  return id.size() == 16 && id.starts_with("0000") ? id.substr(4) : id;
+}
+
+void add_gpu(Table& table, const std::string& host, const v1::Gpu& gpu) {
+  std::vector<std::string> row = {gpu.name(),
+                                  short_bus_id(gpu.pci_bus_id()),
+                                  format_byte_size(gpu.memory_bytes()),
+                                  format_byte_size(gpu.used_bytes()),
+                                  std::to_string(gpu.nvlinks()),
+                                  peers_of(gpu),
+                                  std::to_string(gpu.ecc_errors()),
+                                  gpu.mig() ? "on" : "off"};
+  if (gpu.uuid().empty()) std::ranges::fill(row, "-");  // It could not be opened.
+  row.insert(row.begin(), {host, std::to_string(gpu.index())});
+  row.push_back(gpu.state());
+  table.add(std::move(row));
+}
+
+// Empty where no host has GPUs.
+std::string gpus_table(const v1::StatusReply& reply) {
+  Table table({"HOST", "GPU", "NAME", "PCI", "MEMORY", "USED", "NVLINKS", "PEERS", "ECC ERRORS",
+               "MIG", "STATE"});
+  bool any = false;
+  for (const v1::AgentReport& agent : reply.agents())
+    for (const v1::Gpu& gpu : agent.gpus()) {
+      any = true;
+      add_gpu(table, agent.host(), gpu);
+    }
+  return any ? table.text() + "\n" : "";
 }
 
 std::string jobs_table(const v1::StatusReply& reply) {
@@ -77,6 +140,27 @@ void add_worker(Json& json, const v1::WorkerReport& worker) {
   json.close().close();
 }
 
+void add_gpu(Json& json, const v1::Gpu& gpu) {
+  json.open('{')
+      .field("index", gpu.index())
+      .field("name", gpu.name())
+      .field("uuid", gpu.uuid())
+      .field("pci_bus_id", gpu.pci_bus_id())
+      .field("memory_bytes", gpu.memory_bytes())
+      .field("used_bytes", gpu.used_bytes())
+      .field("mig", gpu.mig())
+      .field("ecc_errors", gpu.ecc_errors())
+      .field("nvlinks", gpu.nvlinks())
+      .field("state", gpu.state())
+      .field("failed", gpu.failed())
+      .field("xid", gpu.xid())
+      .key("peers")
+      .open('[');
+  for (const v1::GpuPeer& peer : gpu.peers())
+    json.open('{').field("index", peer.index()).field("path", peer.path()).close();
+  json.close().close();
+}
+
 void add_agent(Json& json, const v1::AgentReport& agent) {
   json.open('{')
       .field("host", agent.host())
@@ -89,13 +173,15 @@ void add_agent(Json& json, const v1::AgentReport& agent) {
       .key("workers")
       .open('[');
   for (const v1::WorkerReport& worker : agent.workers()) add_worker(json, worker);
+  json.close().key("gpus").open('[');
+  for (const v1::Gpu& gpu : agent.gpus()) add_gpu(json, gpu);
   json.close().close();
 }
 
 }  // namespace
 
 std::string status_text(const v1::StatusReply& reply) {
-  return agents_table(reply) + "* coordinator\n\n" + jobs_table(reply);
+  return agents_table(reply) + "* coordinator\n\n" + gpus_table(reply) + jobs_table(reply);
 }
 
 std::string status_json(const v1::StatusReply& reply) {

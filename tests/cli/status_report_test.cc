@@ -39,6 +39,44 @@ v1::StatusReply example_status() {
   return reply;
 }
 
+v1::Gpu& add_gpu(v1::AgentReport& agent) {
+  v1::Gpu& gpu = *agent.add_gpus();
+  const auto index = static_cast<uint32_t>(agent.gpus_size() - 1);
+  gpu.set_index(index);
+  gpu.set_name("NVIDIA H200");
+  gpu.set_uuid("GPU-" + std::to_string(index));
+  gpu.set_pci_bus_id("00000000:3B:00.0");
+  gpu.set_memory_bytes(uint64_t{141} << 30);
+  gpu.set_used_bytes(uint64_t{3} << 29);
+  gpu.set_ecc_errors(7);
+  gpu.set_nvlinks(18);
+  gpu.set_state("OK");
+  return gpu;
+}
+
+void add_peer(v1::Gpu& gpu, uint32_t index, const std::string& path) {
+  v1::GpuPeer& peer = *gpu.add_peers();
+  peer.set_index(index);
+  peer.set_path(path);
+}
+
+v1::StatusReply example_gpus() {
+  v1::StatusReply reply = example_status();
+  v1::AgentReport& agent = *reply.mutable_agents(0);
+  v1::Gpu& linked = add_gpu(agent);
+  for (const uint32_t peer : {1, 2, 3, 5}) add_peer(linked, peer, "NV18");
+  add_peer(linked, 4, "SYS");
+  v1::Gpu& failed = add_gpu(agent);
+  failed.set_mig(true);
+  failed.set_failed(true);
+  failed.set_xid(79);
+  failed.set_state("failed: XID 79 (GPU has fallen off the bus)");
+  v1::Gpu& unknown = *agent.add_gpus();
+  unknown.set_index(2);
+  unknown.set_state("failed: GPU is lost");
+  return reply;
+}
+
 // The cells of each line; columns are separated by two spaces or more.
 std::vector<std::vector<std::string>> cells_of(const std::string& text) {
   std::vector<std::vector<std::string>> rows;
@@ -64,6 +102,35 @@ TEST(StatusReport, EveryColumnHoldsItsValue) {
                           "FAILED", "BYTES", "SENT", "FRAMES", "RECEIVED", "PID"}));
   EXPECT_EQ(rows[5], (Row{"demo", "a", "0 of 2", "5", "running", "ring", "12", "3", "4 KiB",
                           "7 KiB", "9", "6 KiB", "21"}));
+}
+
+TEST(StatusReport, GpusHaveATableOfTheirOwn) {
+  using Row = std::vector<std::string>;
+  const std::vector<Row> rows = cells_of(status_text(example_gpus()));
+  ASSERT_EQ(rows.size(), 11u);
+  EXPECT_EQ(rows[4], (Row{"HOST", "GPU", "NAME", "PCI", "MEMORY", "USED", "NVLINKS", "PEERS",
+                          "ECC ERRORS", "MIG", "STATE"}));
+  EXPECT_EQ(rows[5], (Row{"a", "0", "NVIDIA H200", "0000:3b:00.0", "141 GiB", "1.50 GiB", "18",
+                          "NV18: 1-3,5, SYS: 4", "7", "off", "OK"}));
+  EXPECT_EQ(rows[6], (Row{"a", "1", "NVIDIA H200", "0000:3b:00.0", "141 GiB", "1.50 GiB", "18", "-",
+                          "7", "on", "failed: XID 79 (GPU has fallen off the bus)"}));
+  EXPECT_EQ(rows[7],
+            (Row{"a", "2", "-", "-", "-", "-", "-", "-", "-", "-", "failed: GPU is lost"}));
+  EXPECT_TRUE(rows[8].empty());
+  EXPECT_EQ(rows[9][0], "JOB");
+}
+
+TEST(StatusReport, GpusForPrograms) {
+  const std::string json = status_json(example_gpus());
+  EXPECT_NE(json.find(R"("gpus":[{"index":0,"name":"NVIDIA H200","uuid":"GPU-0",)"
+                      R"("pci_bus_id":"00000000:3B:00.0","memory_bytes":151397597184,)"
+                      R"("used_bytes":1610612736,"mig":false,"ecc_errors":7,"nvlinks":18,)"
+                      R"("state":"OK","failed":false,"xid":0,"peers":[{"index":1,"path":"NV18"},)"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("failed":true,"xid":79,"peers":[]})"), std::string::npos) << json;
+  EXPECT_NE(status_json(example_status()).find(R"("gpus":[])"), std::string::npos);
+  EXPECT_EQ(std::ranges::count(json, '{'), std::ranges::count(json, '}'));
 }
 
 TEST(StatusReport, ForPeople) {
