@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ struct RunOptions {
   int hosts = 1;
   std::string per_host = "1";  // Ranks on each host: "2", or one number per host: "3,1".
   bool netns = false;
-  std::string rate;  // Of a host's link, as tc writes it; empty: no limit.
+  std::string rate;                 // Of a host's link, as tc writes it; empty: no limit.
+  std::optional<std::string> gpus;  // Of each rank: "2" or "auto"; else all that are visible.
   bool keep_going = false;
   bool label = false;
   bool announce = true;  // Print how to ask for the mesh's status.

@@ -57,6 +57,8 @@ Command add_run(CLI::App& app, const CommandLine& line) {
   CLI::App* run =
       app.add_subcommand("run", "Run `-- COMMAND` once per rank on a mesh of this machine");
   add_mesh_options(*run, *options);
+  run->add_option("--gpus", options->gpus,
+                  "GPUs of this machine for each rank, in order of rank; auto divides them evenly");
   run->add_flag("--keep-going", options->keep_going,
                 "when a rank fails do not end the others (else: 2 s, SIGTERM, 2 s, SIGKILL)");
   run->add_option("--job", options->job, "the job's name")->capture_default_str();
@@ -67,12 +69,15 @@ Command add_run(CLI::App& app, const CommandLine& line) {
       "  TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_JOB         all that tutti.join() needs\n"
       "  TUTTI_SOCKET, TUTTI_HOST, TUTTI_ADDRESS         the agent of its host\n"
       "  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE  its place, as torchrun sets it\n"
-      "  MASTER_ADDR, MASTER_PORT                        a free port of rank 0's host\n\n"
+      "  MASTER_ADDR, MASTER_PORT                        a free port of rank 0's host\n"
+      "  CUDA_VISIBLE_DEVICES                            with --gpus: its GPUs, of those that the\n"
+      "                                                  caller's names, else of all\n\n"
       "The exit code is that of the rank that failed first in the job, whichever process ended\n"
       "first (128 + signal if it was killed).\n\n"
       "Examples:\n"
       "  tutti run --hosts 2 --per-host 2 -- python3 train.py --epochs 3\n"
       "  tutti run --hosts 2 --per-host 3,1 --label -- ./trainer\n"
+      "  tutti run --per-host 8 --gpus 1 -- python3 train.py\n"
       "  sudo tutti run --hosts 4 --netns --rate 1gbit -- python3 train.py");
   return [options, command = line.command] {
     options->command = command;

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 
+#include "daemon/base/settings.h"
 #include "daemon/base/text.h"
 #include "daemon/cli/cli.h"
 #include "daemon/launch/launch.h"
@@ -20,6 +22,22 @@ struct Launch {
   LocalMeshOptions mesh;
   RankOptions ranks;
 };
+
+// CUDA_VISIBLE_DEVICES of each rank, of the GPUs that this machine has now.
+Result<std::vector<std::string>> divide_gpus(const std::string& each, int ranks) {
+  const Result<int> wanted = parse_gpus(each);
+  if (!wanted.ok()) return wanted.status();
+  Settings settings;
+  if (Status status = read_settings_environment(settings); !status.ok()) return status;
+  const Result<std::unique_ptr<GpuInventory>> found = GpuInventory::open(settings.nvml_library);
+  if (!found.ok())
+    return unavailable("there is no GPU for --gpus: " + found.status().message() +
+                       "; leave out --gpus to run without");
+  const char* set = std::getenv("CUDA_VISIBLE_DEVICES");
+  const Result<UsableGpus> usable = usable_gpus(
+      (*found)->gpus(), set == nullptr ? std::nullopt : std::optional<std::string>(set));
+  return usable.ok() ? share_gpus(*usable, *wanted, ranks) : usable.status();
+}
 
 Result<Launch> parse_launch(const RunOptions& options) {
   Launch launch;
@@ -42,6 +60,11 @@ Result<Launch> parse_launch(const RunOptions& options) {
                   .command = options.command,
                   .keep_going = options.keep_going,
                   .label = options.label};
+  if (!options.gpus) return launch;
+  Result<std::vector<std::string>> gpus =
+      divide_gpus(*options.gpus, std::reduce(per_host->begin(), per_host->end()));
+  if (!gpus.ok()) return gpus.status();
+  launch.ranks.gpus = *std::move(gpus);
   return launch;
 }
 

@@ -113,6 +113,8 @@ Status RankProcesses::start(const LocalMesh::Host& host, const RankPlace& place)
   const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   SpawnOptions options{.command = options_.command, .netns = host.netns};
   options.environment = rank_environment(host, options_.job, place, mesh_.rendezvous());
+  if (!options_.gpus.empty())
+    options.environment.set("CUDA_VISIBLE_DEVICES", options_.gpus[static_cast<size_t>(place.rank)]);
   options.in = input_of(place.rank, null.get());
   Fd write_end;
   if (Status status = connect_output(place.rank, options, write_end); !status.ok()) return status;

@@ -19,6 +19,8 @@ struct RankOptions {
   std::vector<int> per_host;
   std::string job;
   std::vector<std::string> command;
+  // CUDA_VISIBLE_DEVICES of each rank; empty: that of this process for all.
+  std::vector<std::string> gpus;
   bool keep_going = false;  // Do not end the others when a rank fails.
   bool label = false;       // Put "[rank] " before each line, not only those of standard error.
 };

@@ -147,6 +147,42 @@ TEST_F(CliRun, ExitCodeIsTheFirstFailedRanksAndTheOthersAreEnded) {
   EXPECT_NE(run.err.find("log of host a:"), std::string::npos) << run.err;
 }
 
+TEST_F(CliRun, RanksSeeTheGpusThatAreTheirs) {
+  const std::string nvml = "TUTTI_NVML_LIBRARY=" TUTTI_FAKE_NVML " FAKE_NVML_GPUS=4 ";
+  const auto gpu = [](int index) {
+    return "GPU-" + std::to_string(index) + "0000000-1111-2222-3333-444444444444";
+  };
+  const std::string echo = " -- sh -c 'echo $RANK $CUDA_VISIBLE_DEVICES'";
+  const auto run = [&](const std::string& variable, const std::string& options) {
+    return wait_for(start("unset CUDA_VISIBLE_DEVICES\n" + nvml + variable +
+                          " exec \"$TUTTI\" run " + options));
+  };
+  const Outcome two = run("", "--hosts 2 --gpus 2" + echo);
+  EXPECT_EQ(two.code, 0) << two.err;
+  EXPECT_EQ(sorted_lines(two.out),
+            (std::vector<std::string>{"0 " + gpu(0) + "," + gpu(1), "1 " + gpu(2) + "," + gpu(3)}));
+  const Outcome shared = run("CUDA_VISIBLE_DEVICES=3,1", "--per-host 3 --gpus auto" + echo);
+  EXPECT_EQ(sorted_lines(shared.out),
+            (std::vector<std::string>{"0 " + gpu(3), "1 " + gpu(1), "2 " + gpu(3)}));
+  EXPECT_EQ(run("CUDA_VISIBLE_DEVICES=3", echo).out, "0 3\n") << "without --gpus it is kept";
+  const Outcome few = run("", "--per-host 3 --gpus 2" + echo);
+  EXPECT_EQ(few.code, 1);
+  EXPECT_EQ(few.err,
+            "tutti: --gpus 2 needs 6 GPUs for 3 ranks, and there are 4; start fewer ranks, or let "
+            "--gpus auto divide what there is\n");
+  EXPECT_EQ(run("", "--gpus some" + echo).code, 2);
+  EXPECT_EQ(run("", "--gpus ''" + echo).code, 2);
+}
+
+TEST_F(CliRun, GpusWithoutNvmlAreRefused) {
+  const Outcome none = wait_for(start(
+      "TUTTI_NVML_LIBRARY=libnvml-that-is-not-there.so exec \"$TUTTI\" run --gpus auto -- true"));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_TRUE(none.err.starts_with("tutti: there is no GPU for --gpus: there is no NVML here: "))
+      << none.err;
+  EXPECT_TRUE(none.err.ends_with("; leave out --gpus to run without\n")) << none.err;
+}
+
 // The process of the rank that fails first ends after those of all its victims.
 TEST_F(CliRun, FirstFailureInTheJobIsNamedWhicheverProcessEndsFirst) {
   for (const char* mesh : {"--hosts 2 --per-host 2", "--hosts 2 --per-host 1,3", "--per-host 4",
