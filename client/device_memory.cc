@@ -149,8 +149,9 @@ Status DeviceMemory::offer_chunks(const Chunks& chunks, MemoryOffer& offer) {
   for (const cuda::Pointer base : chunks.bases) {
     cuda::Allocation allocation = 0;
     int fd = -1;
-    cuda::Error error =
-        driver().mem_retain_allocation_handle(&allocation, reinterpret_cast<void*>(base));
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
+    void* const at = reinterpret_cast<void*>(base);
+    cuda::Error error = driver().mem_retain_allocation_handle(&allocation, at);
     if (error == cuda::kSuccess) {
       error = driver().mem_export_to_shareable_handle(&fd, allocation, cuda::kHandleDescriptor, 0);
       driver().mem_release(allocation);

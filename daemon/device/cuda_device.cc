@@ -19,6 +19,7 @@ constexpr size_t kGranule = size_t{2} << 20;
 constexpr size_t kBlocksMax = 2048;  // Enough to fill any device; each thread strides on.
 
 cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Pointer>(memory); }
+// NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
 void* memory_at(cuda::Pointer address) { return reinterpret_cast<void*>(address); }
 
 // The device's context, kept by the device and everything made of it.
@@ -390,6 +391,7 @@ class CudaDevice : public Gpu {
 
   cuda::Error map_chunk(cuda::Pointer at, const MemoryHandle::Chunk& chunk) const {
     cuda::Allocation allocation = 0;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): so the driver takes descriptors.
     void* descriptor = reinterpret_cast<void*>(static_cast<intptr_t>(chunk.fd));
     const cuda::Error imported =
         driver_.mem_import_from_shareable_handle(&allocation, descriptor, cuda::kHandleDescriptor);
