@@ -222,6 +222,7 @@ Status DeviceMemory::take_words(const void* memory, Words& words) {
       const std::lock_guard lock(words_mutex_);
       if (words_offset_ == 0)
         if (Status s = prepare_words(memory); !s.ok()) return s;
+      if (spare_words_.empty()) reuse_retired();
       if (!spare_words_.empty()) {
         words = spare_words_.back();
         spare_words_.pop_back();
@@ -294,7 +295,7 @@ void DeviceMemory::run_watch() {
   for (;;) {
     sweep();
     std::unique_lock lock(watch_mutex_);
-    if (watched_.empty()) {
+    if (watched_.empty() && sweeps_ == 0) {
       is_watching_ = false;
       return;
     }
@@ -302,33 +303,50 @@ void DeviceMemory::run_watch() {
   }
 }
 
-// Words of an operation that failed are not used again: its stream may still store `ready`.
+// Sees to operations that have ended, and forgets them.
 void DeviceMemory::sweep() {
   std::vector<DeviceOperation> all;
   {
     const std::lock_guard lock(watch_mutex_);
     all.swap(watched_);
+    ++sweeps_;
   }
-  const auto has_ended = [&](const DeviceOperation& operation) {
-    if (!operation.queue->poll(*operation.op)) return false;
-    operation.queue->release(*operation.op);
-    const Status& outcome = operation.op->outcome;
-    const Words& words = operation.words;
-    if (!outcome.ok()) {
-      word(words.offset + sizeof(uint64_t)).store(words.value);
-      if (operation.failure == nullptr) return true;
-      const std::lock_guard lock(operation.failure->mutex);
-      if (operation.failure->first.ok()) operation.failure->first = outcome;
-      return true;
-    }
-    const std::lock_guard lock(words_mutex_);
-    spare_words_.push_back(words);
-    return true;
-  };
-  std::erase_if(all, has_ended);
+  std::erase_if(all, [this](const DeviceOperation& operation) { return has_ended(operation); });
   const std::lock_guard lock(watch_mutex_);
+  --sweeps_;
   watched_.insert(watched_.end(), std::make_move_iterator(all.begin()),
                   std::make_move_iterator(all.end()));
+}
+
+bool DeviceMemory::has_ended(const DeviceOperation& operation) {
+  if (!operation.queue->poll(*operation.op)) return false;
+  operation.queue->release(*operation.op);
+  const Status& outcome = operation.op->outcome;
+  const Words& words = operation.words;
+  if (!outcome.ok()) word(words.offset + sizeof(uint64_t)).store(words.value);
+  {
+    const std::lock_guard lock(words_mutex_);
+    (outcome.ok() ? spare_words_ : retired_words_).push_back(words);
+  }
+  if (outcome.ok() || operation.failure == nullptr) return true;
+  const std::lock_guard lock(operation.failure->mutex);
+  if (operation.failure->first.ok()) operation.failure->first = outcome;
+  return true;
+}
+
+// Streams that have passed no longer touch their words.
+void DeviceMemory::reuse_retired() {
+  std::erase_if(retired_words_, [this](const Words& words) {
+    const uint64_t stored = word(words.offset).load(std::memory_order_acquire);
+    if (static_cast<int64_t>(stored - words.value) < 0) return false;
+    spare_words_.push_back(words);
+    return true;
+  });
+}
+
+void DeviceMemory::give_back(const Words& words) {
+  const std::lock_guard lock(words_mutex_);
+  spare_words_.push_back(words);
 }
 
 }  // namespace tutti::client

@@ -53,6 +53,8 @@ class DeviceMemory {
 
   // RESOURCE_EXHAUSTED: too many operations are under way.
   Status take_words(const void* memory, Words& words);
+  // Of an operation that was not submitted, whose stream was not asked to store anything.
+  void give_back(const Words& words);
   // Has the stream store `ready`, then, apart from that, wait for `done`. INVALID_ARGUMENT: it is
   // no stream of this process. `memory`: on the GPU whose default stream nullptr is.
   Status store_ready(cuda::Stream stream, const void* memory, const Words& words);
@@ -90,6 +92,8 @@ class DeviceMemory {
   cuda::Context context_of(cuda::Stream stream, const void* memory);
   cuda::Pointer word_address(uint64_t offset);
   std::atomic<uint64_t>& word(uint64_t offset);
+  bool has_ended(const DeviceOperation& operation);
+  void reuse_retired();
   void sweep();
   void run_watch();
 
@@ -101,9 +105,12 @@ class DeviceMemory {
   std::mutex words_mutex_;     // Guards what follows.
   uint64_t words_offset_ = 0;  // 0: not prepared.
   std::vector<Words> spare_words_;
+  // Of operations that failed: their streams may still store `ready`.
+  std::vector<Words> retired_words_;
   std::mutex watch_mutex_;  // Guards what follows.
   std::condition_variable changed_;
   std::vector<DeviceOperation> watched_;
+  int sweeps_ = 0;  // That hold what is watched.
   bool is_watching_ = false;
   TaskThread thread_;  // Last: it uses all of the above.
 };

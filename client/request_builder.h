@@ -106,14 +106,20 @@ class RequestBuilder {
     Words words;
     if (Status s = device.take_words(memory, words); !s.ok()) return refuse(s);
     std::byte* record = allocate(sizeof(DeviceRequest), request_.in_offset);
-    if (record == nullptr) return refuse(resource_exhausted("the segment is full"));
+    if (record == nullptr) {
+      device.give_back(words);
+      return refuse(resource_exhausted("the segment is full"));
+    }
     DeviceRequest placed = sides;
     placed.ready_offset = words.offset;
     placed.done_offset = words.offset + sizeof(uint64_t);
     placed.value = words.value;
     std::memcpy(record, &placed, sizeof(placed));
     request_.flags |= kRequestDevice;
-    if (Status s = device.store_ready(stream, memory, words); !s.ok()) return refuse(s);
+    if (Status s = device.store_ready(stream, memory, words); !s.ok()) {
+      device.give_back(words);
+      return refuse(s);
+    }
     if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
     *asynchronous_ = shared_;
     device.watch(group_.connection, {group_.queue, std::move(shared_), words,

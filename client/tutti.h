@@ -28,7 +28,8 @@
  * GPUS. Buffers may lie in the memory of a GPU, also at an offset in an allocation, and made by any
  * allocator whose memory the driver shares with other processes. All ranks of an operation must
  * then pass GPU memory (FAILED_PRECONDITION), and both buffers of a call (INVALID_ARGUMENT). It is
- * never copied as a whole: the worker's GPUs reduce it in place. A call without a stream begins
+ * never copied as a whole: the worker's GPUs reduce it in place, so it must not be freed before the
+ * operation has ended, also where its work was freed. A call without a stream begins
  * when the default stream reaches it, and its result is there when the call, or the wait for its
  * work, returns. Lists of tensors and factors are not for GPU memory (UNIMPLEMENTED).
  *

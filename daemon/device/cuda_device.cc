@@ -346,8 +346,8 @@ class CudaDevice : public Gpu {
     return is_pinned ? address : address_of(word);
   }
 
-  // CUDA refuses a handle of the same process, and does not report the size of the memory: the
-  // handle's size is trusted.
+  // CUDA refuses a handle of the same process. The handle's size is another process's word: the
+  // driver knows better, where it says.
   Result<std::unique_ptr<Buffer>> import_ipc(const MemoryHandle& handle) {
     cuda::IpcHandle ipc{};
     if (handle.ipc.size() != sizeof(ipc))
@@ -358,8 +358,17 @@ class CudaDevice : public Gpu {
     const cuda::Error error = in_context(
         [&] { return driver_.ipc_open_mem_handle(&data, ipc, cuda::kIpcLazyPeerAccess); });
     if (error != cuda::kSuccess) return check(error, "import memory");
-    return buffer(memory_at(data), handle.bytes, false,
-                  [data](const cuda::Driver& driver) { driver.ipc_close_mem_handle(data); });
+    auto made = buffer(memory_at(data), handle.bytes, false,
+                       [data](const cuda::Driver& driver) { driver.ipc_close_mem_handle(data); });
+    cuda::Pointer base = 0;
+    size_t bytes = 0;
+    const bool is_known = in_context([&] {
+                            return driver_.mem_get_address_range(&base, &bytes, data);
+                          }) == cuda::kSuccess;
+    if (is_known && bytes - (data - base) < handle.bytes)
+      return invalid_argument("the memory has " + std::to_string(bytes) + " bytes, not " +
+                              std::to_string(handle.bytes));
+    return Result(std::move(made));
   }
 
   // Maps the chunks one behind the other. The mapping keeps them alive, not the descriptors.

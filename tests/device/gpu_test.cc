@@ -1,6 +1,10 @@
 // What a GPU has beyond the contract of devices: order by words, pinned memory, many chunks.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
 
 #include "daemon/base/fd.h"
@@ -172,6 +176,37 @@ TEST_P(GpuTest, ChunksAreMappedOneBehindTheOther) {
   EXPECT_EQ(download((*swapped)->data(), kChunk), Bytes(sent.begin() + kChunk, sent.end()));
   handle.bytes = 3 * kChunk;
   EXPECT_EQ(device->import_memory(handle).status().code(), Code::invalid_argument);
+}
+
+// A rank could say that its memory is larger than it is, and a kernel would leave it.
+TEST(FakeGpu, RefusesToImportMoreThanTheMemoryHas) {
+  const cuda::Driver& driver = **cuda::load_driver(TUTTI_FAKE_CUDA);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {  // Exports memory of one granule, and keeps it until it is killed.
+    cuda::Context context = nullptr;
+    cuda::Pointer memory = 0;
+    cuda::IpcHandle handle{};
+    driver.device_primary_ctx_retain(&context, 0);
+    driver.ctx_push_current(context);
+    driver.mem_alloc(&memory, size_t{2} << 20);
+    driver.ipc_get_mem_handle(&handle, memory);
+    (void)!write(ends[1], &handle, sizeof(handle));
+    for (;;) pause();
+  }
+  std::byte ipc[sizeof(cuda::IpcHandle)];
+  ASSERT_EQ(read(ends[0], ipc, sizeof(ipc)), static_cast<ssize_t>(sizeof(ipc)));
+  const auto gpu = *make_gpu(driver, 0);
+  MemoryHandle handle{.ipc = {ipc, ipc + sizeof(ipc)}, .bytes = size_t{2} << 20};
+  EXPECT_EQ(gpu->import_memory(handle).status().to_string(), "OK");
+  ++handle.bytes;
+  EXPECT_EQ(gpu->import_memory(handle).status().to_string(),
+            "INVALID_ARGUMENT: the memory has 2097152 bytes, not 2097153");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace

@@ -285,6 +285,29 @@ TEST_P(GpuMesh, ADeadlineReleasesStreams) {
             "");
 }
 
+// The words of operations that failed serve later ones.
+TEST_P(GpuMesh, ManyFailuresUseNothingUp) {
+  if (ranks() == 1) return;
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              const cuda::Stream stream = cuda.stream();
+              const tutti_options options = on_stream(stream);
+              for (int i = 0; i < 1100; ++i) {
+                const size_t count = context.rank == 0 ? 10 : 11;
+                tutti_work* work = nullptr;
+                all_reduce(group, x.data(), x.data(), count, &options, &work);
+                check_refused(tutti_work_wait(work, -1), TUTTI_FAILED_PRECONDITION, "disagree");
+                tutti_work_free(work);
+              }
+              cuda.synchronize(stream);
+              all_reduce(group, x.data(), x.data(), 10, &options);
+              cuda.synchronize(stream);
+            }),
+            "");
+}
+
 // A rank dies before its stream arrives: all others are told its name, and their streams go on.
 TEST_P(GpuMesh, ADeathReleasesStreamsByName) {
   if (ranks() == 1) return;
