@@ -192,11 +192,13 @@ class Mapped {
   Mapped()
       : memory_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
   }
-  std::span<float> floats() const { return {static_cast<float*>(memory_), kLarge}; }
+  std::span<float> floats() const { return {static_cast<float*>(memory_), kCount}; }
   void unmap() const { check(mprotect(memory_, kBytes, PROT_NONE) == 0, "memory of no use"); }
 
  private:
-  static constexpr size_t kBytes = (kLarge * sizeof(float) + 4095) / 4096 * 4096;
+  // More than a window between hosts holds, which a rank fills without the others.
+  static constexpr size_t kCount = 3'000'001;
+  static constexpr size_t kBytes = (kCount * sizeof(float) + 4095) / 4096 * 4096;
   void* const memory_;
 };
 

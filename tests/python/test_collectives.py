@@ -268,7 +268,7 @@ class Arrays(RanksTest):
             self.assertEqual(group.all_gather(columns).tolist(), [2, 8, 2, 8])
             self.assert_invalid("none of", group.all_reduce, Dlpack(np.zeros(2, np.complex64)))
             with self.assertRaises(tutti.Error) as caught:
-                group.all_reduce(Dlpack(np.zeros(2), device=2))
+                group.all_reduce(Dlpack(np.zeros(2), device=8))  # kDLMetal
             self.assertEqual(caught.exception.code, "UNIMPLEMENTED")
 
         self.on_ranks(body)
