@@ -284,7 +284,13 @@ TEST_P(DeviceTensorsTest, NothingBeginsBeforeAllStreamsHaveArrived) {
   Cluster cluster({}, driver);
   cluster.start();
   for (const int rank : {0, 1, 3}) cluster.arrive(rank);
-  for (int turns = 0; turns < 100; ++turns) cluster.turn();
+  for (int i = 0; i < 3; ++i) {  // Others begin later and end meanwhile.
+    Cluster other({.count = 100'000}, driver);
+    other.start();
+    for (const int rank : {0, 1, 2, 3}) other.arrive(rank);
+    EXPECT_EQ(other.await_end().to_string(), "OK");
+    cluster.turn();
+  }
   EXPECT_FALSE(cluster.has_ended());
   EXPECT_FALSE(cluster.is_released(0));
   EXPECT_EQ(cluster.engine(0).blocker({1, 0, 0}).rank, 2);
