@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -95,6 +96,9 @@ struct Options {
   std::chrono::milliseconds timeout{0};  // From the call; 0: the timeout of the join.
   double factor = 1;          // What premul_sum multiplies this rank's input by; see tutti_options.
   bool buffers_stay = false;  // Until the operation has ended; faster if large: see tutti_options.
+  // A stream of a GPU, or nullptr for the default one: the operation, on GPU memory, goes with it.
+  // See on_stream of tutti_options.
+  std::optional<void*> stream = std::nullopt;
 };
 
 // An operation under way. Its buffers must stay valid, and must not be accessed, until wait()
@@ -403,6 +407,8 @@ class Group {
     given.timeout_ms = static_cast<int32_t>(options.timeout.count());
     given.factor = options.factor;
     given.buffers_stay = options.buffers_stay ? 1 : 0;
+    given.on_stream = options.stream.has_value() ? 1 : 0;
+    given.stream = options.stream.value_or(nullptr);
     return function(get(), arguments..., &given, work);
   }
   template <class Function, class... Arguments>

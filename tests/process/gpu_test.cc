@@ -153,6 +153,24 @@ TEST_P(GpuMesh, AStreamKeepsItsOrderAndTheHostDoesNotWait) {
             "");
 }
 
+TEST_P(GpuMesh, CxxTakesSpansOfDeviceMemoryAndAStream) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              Group group = context.join();
+              const GpuMemory memory(cuda, 4000);
+              const std::span x(reinterpret_cast<float*>(memory.data()), 1000);
+              cuda.write(memory.data(), ramp(1000, static_cast<float>(context.rank)));
+              const cuda::Stream stream = cuda.stream();
+              group.all_reduce(x, sum, {.stream = stream});
+              check(cuda.read<float>(memory.data(), 1000, stream) ==
+                        sum_of_ramps(1000, context.world_size),
+                    "a sum in the stream's order");
+              group.all_reduce_async(x, max).wait();
+              group.barrier();
+            }),
+            "");
+}
+
 TEST_P(GpuMesh, WorkIsWaitedFor) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(context.rank % 2);
