@@ -138,6 +138,18 @@ class CGroup {
   tutti_group* group_ = nullptr;
 };
 
+// Joins a job whose worker has just died: the agent may hand the rank to it once more.
+inline std::unique_ptr<CGroup> join_again(const RankContext& context) {
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return std::make_unique<CGroup>(context);
+    } catch (const std::exception& error) {
+      const bool is_over = std::string(error.what()).find("join again") == std::string::npos;
+      if (is_over || attempt == 100) throw;
+    }
+  }
+}
+
 inline tutti_options on_stream(cuda::Stream stream) {
   tutti_options options = tutti_defaults();
   options.on_stream = 1;

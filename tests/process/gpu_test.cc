@@ -427,9 +427,9 @@ TEST_P(GpuMesh, AWorkerThatIsKilledReleasesStreams) {
       std::atomic_ref(*gate).store(1);
       cuda.synchronize(stream);
     }
-    CGroup again(context);
+    const std::unique_ptr<CGroup> again = join_again(context);
     cuda.write(x.data(), std::vector<float>(1000, 1));
-    all_reduce(again, x.data(), x.data(), 1000);
+    all_reduce(*again, x.data(), x.data(), 1000);
     check(cuda.read<float>(x.data(), 1)[0] == static_cast<float>(context.world_size), "a sum");
   });
   for (Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "started");
