@@ -176,12 +176,28 @@ Status DeviceMemory::send(const MemoryOffer& offer, std::span<const uint64_t> ch
   return answered;
 }
 
-// Best effort: the worker keeps memory that it is not told of until the rank ends.
+// Operations that began before may still name the memory.
 void DeviceMemory::forget(uint64_t number) {
-  MemoryOffer offer{};
-  offer.kind = static_cast<uint32_t>(OfferKind::forget);
-  offer.number = number;
-  static_cast<void>(send(offer, {}, {}));
+  const std::lock_guard lock(words_mutex_);
+  forgotten_.emplace_back(number, next_serial_);
+}
+
+// Best effort: the worker keeps memory that it is not told of until the rank ends.
+void DeviceMemory::send_forgotten() {
+  const std::lock_guard memory_lock(memory_mutex_);
+  uint64_t oldest = 0;
+  {
+    const std::lock_guard lock(words_mutex_);
+    oldest = under_way_.empty() ? next_serial_ : *under_way_.begin();
+  }
+  std::erase_if(forgotten_, [&](const auto& entry) {
+    if (entry.second > oldest) return false;
+    MemoryOffer offer{};
+    offer.kind = static_cast<uint32_t>(OfferKind::forget);
+    offer.number = entry.first;
+    static_cast<void>(send(offer, {}, {}));
+    return true;
+  });
 }
 
 // ---- Words ----
@@ -212,7 +228,7 @@ Status DeviceMemory::prepare_words(const void* memory) {
   }
   words_offset_ = offset;
   for (uint64_t at = 0; at < kWordsBytes; at += kPairBytes)
-    spare_words_.push_back({offset + at, 0});
+    spare_words_.push_back({offset + at, 0, 0});
   return {};
 }
 
@@ -226,7 +242,9 @@ Status DeviceMemory::take_words(const void* memory, Words& words) {
       if (!spare_words_.empty()) {
         words = spare_words_.back();
         spare_words_.pop_back();
-        ++words.value;
+        words.value += 2;
+        words.serial = next_serial_++;
+        under_way_.insert(words.serial);
         return {};
       }
     }
@@ -311,7 +329,9 @@ void DeviceMemory::sweep() {
     all.swap(watched_);
     ++sweeps_;
   }
-  std::erase_if(all, [this](const DeviceOperation& operation) { return has_ended(operation); });
+  const size_t ended =
+      std::erase_if(all, [this](const DeviceOperation& operation) { return has_ended(operation); });
+  if (ended != 0) send_forgotten();
   const std::lock_guard lock(watch_mutex_);
   --sweeps_;
   watched_.insert(watched_.end(), std::make_move_iterator(all.begin()),
@@ -326,6 +346,7 @@ bool DeviceMemory::has_ended(const DeviceOperation& operation) {
   if (!outcome.ok()) word(words.offset + sizeof(uint64_t)).store(words.value);
   {
     const std::lock_guard lock(words_mutex_);
+    under_way_.erase(words.serial);
     (outcome.ok() ? spare_words_ : retired_words_).push_back(words);
   }
   if (outcome.ok() || operation.failure == nullptr) return true;
@@ -334,11 +355,10 @@ bool DeviceMemory::has_ended(const DeviceOperation& operation) {
   return true;
 }
 
-// Streams that have passed no longer touch their words.
+// A stream that has stored its word no longer touches it; what the worker stored differs.
 void DeviceMemory::reuse_retired() {
   std::erase_if(retired_words_, [this](const Words& words) {
-    const uint64_t stored = word(words.offset).load(std::memory_order_acquire);
-    if (static_cast<int64_t>(stored - words.value) < 0) return false;
+    if (word(words.offset).load(std::memory_order_acquire) != words.value) return false;
     spare_words_.push_back(words);
     return true;
   });
@@ -346,6 +366,7 @@ void DeviceMemory::reuse_retired() {
 
 void DeviceMemory::give_back(const Words& words) {
   const std::lock_guard lock(words_mutex_);
+  under_way_.erase(words.serial);
   spare_words_.push_back(words);
 }
 

@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "client/connection.h"
@@ -27,7 +29,8 @@ struct StreamFailure {
 // A pair of words in the segment, for one operation at a time.
 struct Words {
   uint64_t offset = 0;  // Of `ready`; `done` follows.
-  uint64_t value = 0;
+  uint64_t value = 0;   // See DeviceRequest.
+  uint64_t serial = 0;  // Of the operation, among all of this rank on GPUs.
 };
 
 // An operation on device memory that was submitted.
@@ -47,13 +50,14 @@ class DeviceMemory {
   bool has_driver() { return watch_.find() != nullptr; }
   // Whether a GPU holds the memory, and programs may not read it.
   bool is_device(const void* memory);
-  // The driver's name for the memory, which is offered to the worker where it has not been.
+  // How a request names the memory, which is offered to the worker where it has not been. For an
+  // operation that has words: the worker keeps the memory until that ends.
   // INVALID_ARGUMENT: the memory is smaller. Otherwise the driver's or the worker's reason.
   Status find(const char* side, const void* memory, uint64_t bytes, DeviceSide& found);
 
-  // RESOURCE_EXHAUSTED: too many operations are under way.
+  // Begins an operation. RESOURCE_EXHAUSTED: too many are under way.
   Status take_words(const void* memory, Words& words);
-  // Of an operation that was not submitted, whose stream was not asked to store anything.
+  // Ends an operation that was not submitted, whose stream was not asked to store anything.
   void give_back(const Words& words);
   // Has the stream store `ready`, then, apart from that, wait for `done`. INVALID_ARGUMENT: it is
   // no stream of this process. `memory`: on the GPU whose default stream nullptr is.
@@ -87,6 +91,7 @@ class DeviceMemory {
   Status send(const MemoryOffer& offer, std::span<const uint64_t> chunk_bytes,
               std::span<const int> descriptors);
   void forget(uint64_t number);
+  void send_forgotten();
   Status name_gpu(const void* memory, MemoryOffer& offer);
   Status prepare_words(const void* memory);
   cuda::Context context_of(cuda::Stream stream, const void* memory);
@@ -102,8 +107,12 @@ class DeviceMemory {
   std::mutex memory_mutex_;                   // Guards what follows.
   std::map<cuda::Pointer, Offered> offered_;  // By the first address.
   uint64_t next_number_ = 1;
-  std::mutex words_mutex_;     // Guards what follows.
-  uint64_t words_offset_ = 0;  // 0: not prepared.
+  // Numbers of memory, each with the serial of the first operation that does not name it.
+  std::vector<std::pair<uint64_t, uint64_t>> forgotten_;
+  std::mutex words_mutex_;  // Guards what follows. May be taken while memory_mutex_ is held.
+  uint64_t next_serial_ = 1;
+  std::set<uint64_t> under_way_;  // Serials.
+  uint64_t words_offset_ = 0;     // 0: not prepared.
   std::vector<Words> spare_words_;
   // Of operations that failed: their streams may still store `ready`.
   std::vector<Words> retired_words_;

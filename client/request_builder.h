@@ -99,16 +99,18 @@ class RequestBuilder {
   // Nobody will wait for the operation, which goes on with a stream: its failure is kept.
   void keep_failure() { keeps_failure_ = true; }
 
-  // Submits a request whose tensors are in the memory of GPUs. `memory`: some of it, or null.
-  Status submit_device(const DeviceRequest& sides, const void* memory) {
+  // Submits a request whose tensors are in the memory of GPUs. `memory`: some of it, or null. Gives
+  // the words back where the call is refused.
+  Status submit_device(const DeviceRequest& sides, const void* memory, const Words& words) {
     DeviceMemory& device = connection_.device_memory();
     const cuda::Stream stream = stream_.value_or(nullptr);
-    Words words;
-    if (Status s = device.take_words(memory, words); !s.ok()) return refuse(s);
     std::byte* record = allocate(sizeof(DeviceRequest), request_.in_offset);
-    if (record == nullptr) {
+    Status status =
+        record != nullptr ? Status() : resource_exhausted("the segment has no room for a record");
+    if (status.ok()) status = device.store_ready(stream, memory, words);
+    if (!status.ok()) {
       device.give_back(words);
-      return refuse(resource_exhausted("the segment is full"));
+      return refuse(status);
     }
     DeviceRequest placed = sides;
     placed.ready_offset = words.offset;
@@ -116,11 +118,7 @@ class RequestBuilder {
     placed.value = words.value;
     std::memcpy(record, &placed, sizeof(placed));
     request_.flags |= kRequestDevice;
-    if (Status s = device.store_ready(stream, memory, words); !s.ok()) {
-      device.give_back(words);
-      return refuse(s);
-    }
-    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
+    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;  // The connection is lost.
     *asynchronous_ = shared_;
     device.watch(group_.connection, {group_.queue, std::move(shared_), words,
                                      keeps_failure_ ? group_.stream_failure : nullptr});

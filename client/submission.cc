@@ -267,15 +267,21 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
   if (builder.input_copy().scales())
     return builder.refuse(
         Status(Code::unimplemented, "a factor is not for GPU memory; multiply, and use SUM"));
+  DeviceMemory& device = connection.device_memory();
+  if (!device.has_driver())
+    return builder.refuse(invalid_argument(
+        "a stream is for GPU memory, but this program has not loaded the CUDA driver"));
+  const void* memory = bytes.in != 0 ? args.in : bytes.out != 0 ? args.out : nullptr;
+  Words words;
+  if (Status s = device.take_words(memory, words); !s.ok()) return builder.refuse(s);
   DeviceRequest sides{};
   Status found = find_device_side(connection, "the input", args.in, bytes.in, sides.in);
   if (found.ok())
     found = find_device_side(connection, "the output", args.out, bytes.out, sides.out);
   if (found.ok()) found = place_counts(builder, args);
-  if (!found.ok()) return builder.refuse(found);
-  return builder.submit_device(sides, bytes.in != 0    ? args.in
-                                      : bytes.out != 0 ? args.out
-                                                       : nullptr);
+  if (found.ok()) return builder.submit_device(sides, memory, words);
+  device.give_back(words);
+  return builder.refuse(found);
 }
 
 // Whether the call is for GPU memory. A call without elements is not, on any rank.

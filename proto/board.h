@@ -137,7 +137,8 @@ struct DeviceSide {
 // Of a request for device memory. `ready` and `done` are the offsets of two words in the memory
 // that the rank offered for words. The rank's stream stores `value` in the first when it reaches
 // the operation, and goes on when the second is `value` or more, as a signed difference; the worker
-// sees to that, whatever comes of the operation.
+// sees to that, whatever comes of the operation. Values are even: what is stored in place of a
+// stream is one more.
 struct DeviceRequest {
   DeviceSide in;
   DeviceSide out;

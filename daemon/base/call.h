@@ -16,7 +16,9 @@ namespace tutti {
 
 // Words in a rank's shared memory that order an operation with a stream of the rank: the stream
 // stores `ready` when it reaches the operation, and waits until `done` is stored. A word has been
-// passed when it is `value` or more, as a signed difference.
+// passed when it is `value` or more, as a signed difference. Values are even: what the processor
+// stores in place of a stream is one more, by which the rank knows that its stream may still store
+// the word.
 struct StreamWords {
   std::atomic<uint64_t>* ready = nullptr;
   std::atomic<uint64_t>* done = nullptr;
@@ -26,10 +28,10 @@ struct StreamWords {
     return static_cast<int64_t>(word.load(std::memory_order_acquire) - value) >= 0;
   }
   bool is_ready() const { return is_passed(*ready, value); }
-  // For what the processor does in place of a stream. Never takes a word back.
-  static void pass(std::atomic<uint64_t>& word, uint64_t value) {
+  // What the processor does in place of a stream. Never takes a word back.
+  static void release(std::atomic<uint64_t>& word, uint64_t value) {
     uint64_t seen = word.load();
-    while (static_cast<int64_t>(seen - value) < 0 && !word.compare_exchange_weak(seen, value)) {
+    while (static_cast<int64_t>(seen - value) < 0 && !word.compare_exchange_weak(seen, value + 1)) {
     }
   }
 };

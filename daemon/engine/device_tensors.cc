@@ -39,7 +39,7 @@ DeviceTensors::~DeviceTensors() {
   for (const std::unique_ptr<Lane>& lane : lanes_)
     if (!settled()) static_cast<void>(gpu(*lane).wait(*lane->stream));
   for (const RankBuffers* rank : ranks_.all()) {
-    StreamWords::pass(*rank->words.done, rank->words.value);
+    StreamWords::release(*rank->words.done, rank->words.value);
   }
   for (const auto& [slice, blocks] : pinned_)
     for (const GpuSet::Pinned& block : blocks) gpus_.give_back(block);
@@ -100,10 +100,9 @@ Result<DeviceTensors::Pending> DeviceTensors::notify() {
 
 // Lanes wait for words alone, so once these are stored their streams run to the end.
 void DeviceTensors::cancel() {
-  cancelled_ = true;
   for (const std::unique_ptr<Lane>& lane : lanes_) static_cast<void>(gpus_.cancel(*lane));
   for (const RankBuffers* rank : ranks_.all())
-    StreamWords::pass(*rank->words.ready, rank->words.value);
+    StreamWords::release(*rank->words.ready, rank->words.value);
   static_cast<void>(notify());  // Fails where a GPU has failed: then nothing runs there any more.
 }
 
@@ -210,10 +209,13 @@ Status DeviceTensors::fold(Lane& lane, const Addresses& from, const std::vector<
   if (ranks_.folds().size() > 1) {
     const size_t bytes =
         (ranks_.folds().size() - 1) * kInnerBlock * size_of(accumulator_of(operation_.dtype));
-    Result<std::unique_ptr<Buffer>> inner = gpu(lane).allocate(bytes);
-    if (!inner.ok()) return inner.status();
-    work.scratch = {(*inner)->data(), bytes};
-    inner_.push_back(*std::move(inner));
+    std::unique_ptr<Buffer>& inner = inner_[lane.gpu];  // A lane does one fold after the other.
+    if (inner == nullptr) {
+      Result<std::unique_ptr<Buffer>> made = gpu(lane).allocate(bytes);
+      if (!made.ok()) return made.status();
+      inner = *std::move(made);
+    }
+    work.scratch = {inner->data(), bytes};
   }
   Status status;
   run_folds(work, [&](const FoldJob& job) {

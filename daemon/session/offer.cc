@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
-#include <numeric>
+#include <utility>
 
 namespace tutti {
 namespace {
@@ -28,7 +27,7 @@ Status read_chunks(const MemoryOffer& offer, const Mapping& segment, uint64_t at
       !in_arena(at, bytes, segment.bytes()))
     return invalid_argument("an offer has from 1 to " + std::to_string(kOfferedChunksMax) +
                             " chunks, not " + std::to_string(offer.chunks));
-  if (received.size() < offer.chunks)
+  if (received.size() != offer.chunks)
     return invalid_argument("an offer of " + std::to_string(offer.chunks) + " chunks came with " +
                             std::to_string(received.size()) + " descriptors");
   memory.chunk_bytes.resize(offer.chunks);
@@ -37,9 +36,7 @@ Status read_chunks(const MemoryOffer& offer, const Mapping& segment, uint64_t at
   for (const uint64_t chunk : memory.chunk_bytes)
     if (__builtin_add_overflow(sum, chunk, &sum)) return invalid_argument("chunks are too large");
   if (sum < offer.bytes) return invalid_argument("the chunks are smaller than the memory");
-  const auto end = received.begin() + static_cast<std::ptrdiff_t>(offer.chunks);
-  std::move(received.begin(), end, std::back_inserter(memory.descriptors));
-  received.erase(received.begin(), end);
+  memory.descriptors = std::exchange(received, {});
   return {};
 }
 

@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-// Copies the record at `offset` once and checks the copy. Takes the descriptors of the chunks from
-// the front of `received`. INVALID_ARGUMENT: what lies there is no offer.
+// Copies the record at `offset` once and checks the copy. Takes `received`, which must be the
+// descriptors of the chunks. INVALID_ARGUMENT: what lies there is no offer.
 Result<OfferedMemory> read_offer(const std::shared_ptr<const Mapping>& segment, uint64_t offset,
                                  std::vector<Fd>& received);
 

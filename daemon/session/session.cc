@@ -167,6 +167,7 @@ void SocketSession::on_offer(uint64_t offset) {
   read_socket();
   if (stopped_) return;
   Result<OfferedMemory> offer = read_offer(mapping_, offset, received_);
+  received_.clear();  // Those of a refused offer serve no other.
   if (offer.ok()) return events_.on_offer(*this, *std::move(offer));
   answer_offer(
       blame(offer.status().code(), describe() + " offers memory: " + offer.status().message()));

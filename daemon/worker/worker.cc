@@ -180,7 +180,7 @@ void Worker::on_request(Session& session, Call call) {
   call.done = [this, epoch = trainer.epoch, group = call.group, number = call.number, words,
                keeps = call.memory,
                waits = call.blocking ? blocking_calls_ : nullptr](const Status& status) {
-    if (words.done != nullptr) StreamWords::pass(*words.done, words.value);
+    if (words.done != nullptr) StreamWords::release(*words.done, words.value);
     if (Session* any = session_of(epoch); any != nullptr) any->complete(group, number, status);
   };
   epochs_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), std::move(call));

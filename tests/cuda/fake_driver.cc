@@ -3,6 +3,7 @@
 // memory is not readable by the host, words in host memory must be registered, a process cannot
 // import its own memory, a kernel cannot leave its allocations.
 //
+// FAKE_CUDA_BYTES in the environment is how much memory the GPUs have together (without a limit).
 // FAKE_CUDA_GPUS in the environment is the number of GPUs (2). FAKE_CUDA_REFUSES names one function
 // that fails with CUDA_ERROR_NOT_SUPPORTED, such as "cuIpcOpenMemHandle_v2".
 #include <fcntl.h>
@@ -238,6 +239,9 @@ Error cuCtxEnablePeerAccess(Context, unsigned) { return kSuccess; }
 Error cuMemAlloc_v2(Pointer* made, size_t bytes) {
   if (current_gpu() < 0) return kInvalidContext;
   if (bytes == 0) return kInvalidValue;
+  const char* limit = std::getenv("FAKE_CUDA_BYTES");
+  if (limit != nullptr && state().addresses.mapped_bytes() + granules(bytes) > std::stoul(limit))
+    return kOutOfMemory;
   const auto allocation =
       bytes > kGpuBytes ? nullptr : make_allocation(granules(bytes), current_gpu());
   return allocation == nullptr ? kOutOfMemory : map_allocation(allocation, false, made);

@@ -71,6 +71,13 @@ std::optional<Mapped> AddressSpace::find(uint64_t address) {
   return mapped;
 }
 
+size_t AddressSpace::mapped_bytes() {
+  const std::lock_guard lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& [at, mapped] : mapped_) bytes += mapped.bytes;
+  return bytes;
+}
+
 std::byte* AddressSpace::resolve(uint64_t address, size_t bytes) {
   if (!is_device(address)) return static_cast<std::byte*>(pointer(address));
   for (uint64_t at = address; at < address + bytes;) {

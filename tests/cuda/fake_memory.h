@@ -51,6 +51,7 @@ class AddressSpace {
   bool map(Mapped mapped);
   std::optional<Mapped> unmap(uint64_t at);
   std::optional<Mapped> find(uint64_t address);
+  size_t mapped_bytes();
   // The memory behind [address, address + bytes); null: some of it has none. An address beyond the
   // device's stands for itself.
   std::byte* resolve(uint64_t address, size_t bytes);

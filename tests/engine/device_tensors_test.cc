@@ -280,6 +280,22 @@ TEST_P(DeviceTensorsTest, EveryOperationInPlace) {
             {.dtype = dtype, .op = op, .count = 777, .hosts = layout, .in_place = true});
 }
 
+// Inner results of a strategy take the memory of one slice, however many there are.
+TEST(DeviceTensorsMemory, InnerResultsOfAllSlicesShareTheirMemory) {
+  const cuda::Driver& driver = **cuda::load_driver(TUTTI_FAKE_CUDA);
+  setenv("FAKE_CUDA_BYTES", "67108864", 1);
+  const Job job{.count = 1'000'000,
+                .strategies = {{StrategyKind::tree, 2}, {StrategyKind::ring}},
+                .hosts = {{0, 1, 2, 3}, {4}}};
+  {
+    Cluster cluster(job, &driver);
+    cluster.start();
+    for (int rank = 0; rank < 5; ++rank) cluster.arrive(rank);
+    EXPECT_EQ(cluster.await_end().to_string(), "OK");
+  }
+  unsetenv("FAKE_CUDA_BYTES");
+}
+
 TEST_P(DeviceTensorsTest, NothingBeginsBeforeAllStreamsHaveArrived) {
   Cluster cluster({}, driver);
   cluster.start();

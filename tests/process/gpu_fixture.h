@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "daemon/cuda/cuda.h"
-#include "tests/support/test_mesh.h"
+#include "tests/process/board_fixture.h"
 
 namespace tutti::testing {
 
@@ -170,6 +170,7 @@ class GpuMesh : public ::testing::TestWithParam<std::vector<int>> {
     return all;
   }
 
+  SharedCounters arrived_;
   // Before the mesh starts: its workers load the fake driver.
   const int set_ = setenv("TUTTI_CUDA_DRIVER", TUTTI_FAKE_CUDA, 1);
   TestMesh mesh_{static_cast<int>(GetParam().size())};

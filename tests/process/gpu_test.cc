@@ -226,6 +226,42 @@ TEST_P(GpuMesh, WhatIsWrongIsRefusedOnAllRanksAndTheGroupGoesOn) {
             "");
 }
 
+// A larger tensor replaces the run of chunks that the worker has of a smaller one, whose operation
+// other ranks have not called yet.
+TEST_P(GpuMesh, MemoryIsKeptWhileAnOperationNeedsIt) {
+  if (ranks() == 1) return;
+  EXPECT_EQ(run([this](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              auto* memory = static_cast<std::byte*>(cuda.allocate_chunks(2));
+              const size_t chunk = (size_t{2} << 20) / 4;
+              cuda.write(memory, std::vector<float>(2 * chunk, 1));
+              if (context.rank != 0) arrived_.wait_for(0, 1);
+              tutti_work* works[2] = {};
+              all_reduce(group, memory, memory, 10, nullptr, &works[0]);
+              all_reduce(group, memory + 400, memory + 400, 2 * chunk - 100, nullptr, &works[1]);
+              if (context.rank == 0) ++arrived_[0];
+              for (tutti_work* work : works) {
+                CGroup::expect(tutti_work_wait(work, -1));
+                tutti_work_free(work);
+              }
+            }),
+            "");
+}
+
+// Of a rank whose part is empty, in a program without CUDA.
+TEST_P(GpuMesh, AStreamWithoutADriverIsRefused) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              CGroup group(context);
+              const std::vector<size_t> none(static_cast<size_t>(context.world_size));
+              const tutti_options options = on_stream(nullptr);
+              check_refused(tutti_all_gather_v(group.get(), nullptr, nullptr, none.data(),
+                                               TUTTI_F32, &options, nullptr),
+                            TUTTI_INVALID_ARGUMENT, "has not loaded the CUDA driver");
+            }),
+            "");
+}
+
 // What would read the memory with the processor.
 TEST_P(GpuMesh, MessagesListsAndFactorsAreRefused) {
   if (ranks() == 1) return;
