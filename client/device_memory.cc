@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "client/op_queue.h"
@@ -13,6 +14,7 @@ namespace {
 constexpr uint64_t kWordsBytes = 64 << 10;
 constexpr uint64_t kPairBytes = 64;  // A cache line, so that no two streams share one.
 constexpr Millis kWatchPause{5};
+constexpr Millis kMemoryPause{1};  // Between two looks for memory that operations use.
 
 cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Pointer>(memory); }
 
@@ -24,12 +26,16 @@ std::string driver_library() {
 }  // namespace
 
 DeviceMemory::DeviceMemory(Connection& connection)
-    : connection_(connection), watch_(driver_library()), thread_("tutti-stream") {}
+    : connection_(connection),
+      watch_(driver_library()),
+      offers_(connection, watch_),
+      thread_("tutti-stream") {}
 
 // Memory that streams may still write to stays pinned.
 DeviceMemory::~DeviceMemory() {
-  if (words_offset_ != 0 && connection_.is_own_process())
-    driver().mem_host_unregister(connection_.at(words_offset_));
+  if (!connection_.is_own_process()) return;
+  if (words_offset_ != 0) driver().mem_host_unregister(connection_.at(words_offset_));
+  if (staging_ != nullptr) staging_->close();
 }
 
 bool DeviceMemory::is_device(const void* memory) {
@@ -70,11 +76,12 @@ Status DeviceMemory::describe(const void* memory, uint64_t bytes, Chunks& chunks
 }
 
 bool DeviceMemory::is_current(const Offered& offered) {
-  for (size_t i = 0; i < offered.bases.size(); ++i) {
+  const Chunks& chunks = offered.chunks;
+  for (size_t i = 0; i < chunks.bases.size(); ++i) {
     uint64_t id = 0;
     const cuda::Error error =
-        driver().pointer_get_attribute(&id, cuda::kPointerBufferId, offered.bases[i]);
-    if (error != cuda::kSuccess || id != offered.buffer_ids[i]) return false;
+        driver().pointer_get_attribute(&id, cuda::kPointerBufferId, chunks.bases[i]);
+    if (error != cuda::kSuccess || id != chunks.buffer_ids[i]) return false;
   }
   return true;
 }
@@ -94,90 +101,41 @@ Status DeviceMemory::find(const char* side, const void* memory, uint64_t bytes, 
     forget(known->second.number);  // Freed since, or a part of what follows now.
     after = offered_.erase(known);
   }
-  Chunks chunks;
+  Offered offered;
+  Chunks& chunks = offered.chunks;
   if (Status s = describe(memory, bytes, chunks); !s.ok())
     return Status(s.code(), std::string(side) + " " + s.message());
-  Offered offered;
-  if (Status s = offer_memory(memory, chunks, offered); !s.ok())
-    return Status(s.code(),
-                  std::string(side) + " cannot be shared with the worker: " + s.message());
+  for (const uint64_t size : chunks.sizes) offered.bytes += size;
+  if (!offers_.offer(chunks, offered.number).ok()) offered.number = 0;
   found = {offered.number, at - chunks.bases.front()};
   offered_[chunks.bases.front()] = std::move(offered);
   return {};
 }
 
-Status DeviceMemory::name_gpu(const void* memory, MemoryOffer& offer) {
-  int ordinal = 0;
-  cuda::DeviceId device = 0;
-  cuda::Uuid uuid{};
-  cuda::Error error = cuda::kSuccess;
-  if (memory != nullptr)
-    error =
-        driver().pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address_of(memory));
-  if (error == cuda::kSuccess) error = driver().device_get(&device, ordinal);
-  if (error == cuda::kSuccess) error = driver().device_get_uuid(&uuid, device);
-  std::memcpy(offer.gpu, uuid.bytes, sizeof(offer.gpu));
-  return cuda::status_of(driver(), error, "the memory's GPU has no name");
+std::shared_ptr<StagingPool> DeviceMemory::staging() {
+  const std::lock_guard lock(memory_mutex_);
+  if (staging_ == nullptr) staging_ = std::make_shared<StagingPool>(connection_, driver(), offers_);
+  return staging_;
 }
 
-// An IPC handle covers one allocation; memory of the virtual memory functions has none.
-Status DeviceMemory::offer_memory(const void* memory, const Chunks& chunks, Offered& offered) {
-  MemoryOffer offer{};
-  offered.number = offer.number = next_number_++;
-  for (const uint64_t size : chunks.sizes) offer.bytes += size;
-  offered.bytes = offer.bytes;
-  offered.bases.assign(chunks.bases.begin(), chunks.bases.end());
-  offered.buffer_ids = chunks.buffer_ids;
-  if (Status s = name_gpu(memory, offer); !s.ok()) return s;
-  const cuda::Current current(driver(), context_of(nullptr, memory));
-  cuda::IpcHandle handle{};
-  const bool has_ipc = chunks.bases.size() == 1 &&
-                       driver().ipc_get_mem_handle(&handle, chunks.bases[0]) == cuda::kSuccess;
-  if (!has_ipc) return offer_chunks(chunks, offer);
-  offer.kind = static_cast<uint32_t>(OfferKind::ipc);
-  std::memcpy(offer.ipc, handle.bytes, sizeof(offer.ipc));
-  return send(offer, {}, {});
-}
-
-Status DeviceMemory::offer_chunks(const Chunks& chunks, MemoryOffer& offer) {
-  if (chunks.bases.size() > kOfferedChunksMax)
-    return resource_exhausted("it has more than " + std::to_string(kOfferedChunksMax) + " chunks");
-  offer.kind = static_cast<uint32_t>(OfferKind::chunks);
-  offer.chunks = static_cast<uint32_t>(chunks.bases.size());
-  std::vector<Fd> owned;
-  std::vector<int> descriptors;
-  for (const cuda::Pointer base : chunks.bases) {
-    cuda::Allocation allocation = 0;
-    int fd = -1;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
-    void* const at = reinterpret_cast<void*>(base);
-    cuda::Error error = driver().mem_retain_allocation_handle(&allocation, at);
-    if (error == cuda::kSuccess) {
-      error = driver().mem_export_to_shareable_handle(&fd, allocation, cuda::kHandleDescriptor, 0);
-      driver().mem_release(allocation);
-    }
-    if (error != cuda::kSuccess)
-      return cuda::status_of(driver(), error, "the driver does not export it");
-    owned.emplace_back(fd);
-    descriptors.push_back(fd);
+Status DeviceMemory::stage(cuda::Stream stream, const StagedSides::Side& in,
+                           const StagedSides::Side& out, TimePoint limit, DeviceRequest& sides,
+                           std::shared_ptr<StagedSides>& staged) {
+  const std::shared_ptr<StagingPool> pool = staging();
+  for (;;) {
+    staged = std::make_shared<StagedSides>(pool, stream);
+    Status prepared = staged->prepare(in, out, sides);
+    if (prepared.code() != Code::resource_exhausted) return prepared;
+    staged.reset();
+    if (!pool->has_blocks() || Clock::now() >= limit) return prepared;
+    std::this_thread::sleep_for(kMemoryPause);
+    sweep();
   }
-  return send(offer, chunks.sizes, descriptors);
-}
-
-Status DeviceMemory::send(const MemoryOffer& offer, std::span<const uint64_t> chunk_bytes,
-                          std::span<const int> descriptors) {
-  std::byte* record = connection_.allocate(sizeof(offer) + chunk_bytes.size_bytes());
-  if (record == nullptr) return resource_exhausted("the segment is full");
-  std::memcpy(record, &offer, sizeof(offer));
-  if (!chunk_bytes.empty())
-    std::memcpy(record + sizeof(offer), chunk_bytes.data(), chunk_bytes.size_bytes());
-  Status answered = connection_.offer(connection_.offset_of(record), descriptors);
-  connection_.free(record);
-  return answered;
 }
 
 // Operations that began before may still name the memory.
 void DeviceMemory::forget(uint64_t number) {
+  if (number == 0) return;
   const std::lock_guard lock(words_mutex_);
   forgotten_.emplace_back(number, next_serial_);
 }
@@ -192,10 +150,7 @@ void DeviceMemory::send_forgotten() {
   }
   std::erase_if(forgotten_, [&](const auto& entry) {
     if (entry.second > oldest) return false;
-    MemoryOffer offer{};
-    offer.kind = static_cast<uint32_t>(OfferKind::forget);
-    offer.number = entry.first;
-    static_cast<void>(send(offer, {}, {}));
+    static_cast<void>(offers_.forget(entry.first));
     return true;
   });
 }
@@ -210,17 +165,13 @@ Status DeviceMemory::prepare_words(const void* memory) {
   const uint64_t offset = (connection_.offset_of(block) + kPage - 1) / kPage * kPage;
   std::byte* words = connection_.at(offset);
   std::memset(words, 0, kWordsBytes);
-  const cuda::Current current(driver(), context_of(nullptr, memory));
+  const cuda::Current current(driver(), offers_.context_of(nullptr, memory));
   const cuda::Error error =
       driver().mem_host_register(words, kWordsBytes, cuda::kHostPortable | cuda::kHostDeviceMap);
   if (error != cuda::kSuccess)
     return cuda::status_of(driver(), error, "memory for words cannot be pinned");
-  MemoryOffer offer{};
-  offer.kind = static_cast<uint32_t>(OfferKind::words);
-  offer.bytes = kWordsBytes;
-  offer.offset = offset;
-  Status taken = name_gpu(memory, offer);
-  if (taken.ok()) taken = send(offer, {}, {});
+  uint64_t number = 0;
+  const Status taken = offers_.offer_pinned(OfferKind::words, memory, offset, kWordsBytes, number);
   if (!taken.ok()) {
     driver().mem_host_unregister(words);
     connection_.free(block);
@@ -263,25 +214,8 @@ cuda::Pointer DeviceMemory::word_address(uint64_t offset) {
   return address;
 }
 
-// The stream's own context, or that of the memory's GPU. Null: the stream is none.
-cuda::Context DeviceMemory::context_of(cuda::Stream stream, const void* memory) {
-  cuda::Context context = nullptr;
-  if (stream != nullptr) {
-    driver().stream_get_ctx(stream, &context);
-    return context;
-  }
-  int ordinal = 0;
-  cuda::DeviceId device = 0;
-  driver().pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address_of(memory));
-  driver().device_get(&device, ordinal);
-  // The program that allocated there keeps the context.
-  if (driver().device_primary_ctx_retain(&context, device) == cuda::kSuccess)
-    driver().device_primary_ctx_release(device);
-  return context;
-}
-
 Status DeviceMemory::store_ready(cuda::Stream stream, const void* memory, const Words& words) {
-  const cuda::Current current(driver(), context_of(stream, memory));
+  const cuda::Current current(driver(), offers_.context_of(stream, memory));
   const cuda::Error error =
       current.error() != cuda::kSuccess
           ? current.error()
@@ -292,7 +226,7 @@ Status DeviceMemory::store_ready(cuda::Stream stream, const void* memory, const 
 }
 
 Status DeviceMemory::wait_for_done(cuda::Stream stream, const void* memory, const Words& words) {
-  const cuda::Current current(driver(), context_of(stream, memory));
+  const cuda::Current current(driver(), offers_.context_of(stream, memory));
   const cuda::Error error =
       driver().stream_wait_value(stream, word_address(words.offset + sizeof(uint64_t)), words.value,
                                  cuda::kWaitGreaterOrEqual);
@@ -340,10 +274,11 @@ void DeviceMemory::sweep() {
 
 bool DeviceMemory::has_ended(const DeviceOperation& operation) {
   if (!operation.queue->poll(*operation.op)) return false;
-  operation.queue->release(*operation.op);
+  static_cast<void>(operation.queue->release(*operation.op));  // Its waiter is told.
   const Status& outcome = operation.op->outcome;
   const Words& words = operation.words;
   if (!outcome.ok()) word(words.offset + sizeof(uint64_t)).store(words.value);
+  if (!outcome.ok() && operation.staged != nullptr) operation.staged->fail();
   {
     const std::lock_guard lock(words_mutex_);
     under_way_.erase(words.serial);

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "client/connection.h"
+#include "client/memory_offers.h"
+#include "client/staging.h"
 #include "client/task_thread.h"
 #include "daemon/cuda/cuda.h"
 #include "proto/board.h"
@@ -39,6 +41,7 @@ struct DeviceOperation {
   std::shared_ptr<PendingOp> op;
   Words words;
   std::shared_ptr<StreamFailure> failure;  // Null: somebody waits for the operation.
+  std::shared_ptr<StagedSides> staged;     // Null: its tensors are not.
 };
 
 class DeviceMemory {
@@ -51,9 +54,14 @@ class DeviceMemory {
   // Whether a GPU holds the memory, and programs may not read it.
   bool is_device(const void* memory);
   // How a request names the memory, which is offered to the worker where it has not been. For an
-  // operation that has words: the worker keeps the memory until that ends.
-  // INVALID_ARGUMENT: the memory is smaller. Otherwise the driver's or the worker's reason.
+  // operation that has words: the worker keeps the memory until that ends. `found.memory` 0: the
+  // driver does not export it, or the worker cannot map it; it must be staged.
+  // INVALID_ARGUMENT: the memory is smaller.
   Status find(const char* side, const void* memory, uint64_t bytes, DeviceSide& found);
+  // Stages tensors of an operation on this stream. Waits for memory that others use, until `limit`.
+  // RESOURCE_EXHAUSTED: there is none; otherwise the driver's reason.
+  Status stage(cuda::Stream stream, const StagedSides::Side& in, const StagedSides::Side& out,
+               TimePoint limit, DeviceRequest& sides, std::shared_ptr<StagedSides>& staged);
 
   // Begins an operation. RESOURCE_EXHAUSTED: too many are under way.
   Status take_words(const void* memory, Words& words);
@@ -68,45 +76,33 @@ class DeviceMemory {
   void watch(const std::shared_ptr<Connection>& self, DeviceOperation operation);
 
  private:
-  // An allocation, or a run of chunks, that the worker has.
+  // Memory that the worker was offered.
   struct Offered {
-    uint64_t number = 0;
+    Chunks chunks;
     uint64_t bytes = 0;
-    std::vector<uint64_t> buffer_ids;  // Of the chunks, by which a reused address is known.
-    std::vector<uint64_t> bases;
-  };
-
-  struct Chunks {
-    std::vector<cuda::Pointer> bases;
-    std::vector<uint64_t> sizes;
-    std::vector<uint64_t> buffer_ids;
+    uint64_t number = 0;  // 0: it was refused.
   };
 
   const cuda::Driver& driver() { return *watch_.find(); }
   Status describe(const void* memory, uint64_t bytes, Chunks& chunks);
   bool is_current(const Offered& offered);
-  Status offer_memory(const void* memory, const Chunks& chunks, Offered& offered);
-  Status offer_ipc(const Chunks& chunks, MemoryOffer& offer);
-  Status offer_chunks(const Chunks& chunks, MemoryOffer& offer);
-  Status send(const MemoryOffer& offer, std::span<const uint64_t> chunk_bytes,
-              std::span<const int> descriptors);
   void forget(uint64_t number);
   void send_forgotten();
-  Status name_gpu(const void* memory, MemoryOffer& offer);
   Status prepare_words(const void* memory);
-  cuda::Context context_of(cuda::Stream stream, const void* memory);
   cuda::Pointer word_address(uint64_t offset);
   std::atomic<uint64_t>& word(uint64_t offset);
   bool has_ended(const DeviceOperation& operation);
   void reuse_retired();
+  std::shared_ptr<StagingPool> staging();
   void sweep();
   void run_watch();
 
   Connection& connection_;
   cuda::DriverWatch watch_;
+  MemoryOffers offers_;
   std::mutex memory_mutex_;                   // Guards what follows.
   std::map<cuda::Pointer, Offered> offered_;  // By the first address.
-  uint64_t next_number_ = 1;
+  std::shared_ptr<StagingPool> staging_;      // Null: nothing was staged yet.
   // Numbers of memory, each with the serial of the first operation that does not name it.
   std::vector<std::pair<uint64_t, uint64_t>> forgotten_;
   std::mutex words_mutex_;  // Guards what follows. May be taken while memory_mutex_ is held.

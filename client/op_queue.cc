@@ -388,8 +388,9 @@ Millis OpQueue::sleep_limit(const PendingOp& op) const {
 
 Status OpQueue::wait(PendingOp& op, int64_t timeout_ms) {
   Status outcome = await_outcome(op, timeout_ms);
-  if (op.has_outcome || !connection_.is_own_process()) release(op);
-  return outcome;
+  if (!op.has_outcome && connection_.is_own_process()) return outcome;
+  const Status copied = release(op);
+  return outcome.ok() ? copied : outcome;
 }
 
 Status OpQueue::await_outcome(PendingOp& op, int64_t timeout_ms) {
@@ -492,12 +493,16 @@ void OpQueue::cancel() {
 }
 
 // Copies without the lock of the queue: outputs may be large.
-void OpQueue::release(PendingOp& op) {
+Status OpQueue::release(PendingOp& op) {
   const std::lock_guard lock(op.release_mutex);
-  if (std::exchange(op.is_released, true)) return;
-  if (op.outcome.ok())
+  if (std::exchange(op.is_released, true)) return op.copied;
+  if (op.outcome.ok()) {
     for (const PendingOp::CopyOut& copy : op.copies) copy_bytes(copy.to, copy.from, copy.bytes);
+    if (op.copy_last) op.copied = op.copy_last();
+  }
+  op.copy_last = nullptr;
   connection_.release(op.blocks);
+  return op.copied;
 }
 
 void OpQueue::detach(PendingOp& op) {

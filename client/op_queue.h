@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <bitset>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,8 +31,8 @@ Status read_failure(const BoardFailure& failure) noexcept;
 // What a wait returns that was shorter than the operation.
 Status still_running(int64_t timeout_ms);
 
-// An operation that was submitted. OpQueue owns the fields, except `copies`, which the submitter
-// fills before the arrival.
+// An operation that was submitted. OpQueue owns the fields, except `copies` and `copy_last`, which
+// the submitter fills before the arrival.
 struct PendingOp {
   PendingOp() = default;
   PendingOp(const PendingOp&) = delete;
@@ -60,7 +61,9 @@ struct PendingOp {
   std::atomic<TimePoint> next_call = TimePoint();
   std::vector<uint64_t> blocks;  // Held blocks of the segment.
   std::vector<CopyOut> copies;
+  std::function<Status()> copy_last;  // Called once, after the copies; empty: nothing.
   std::mutex release_mutex;
+  Status copied;  // Outcome of copy_last.
 };
 
 class OpQueue {
@@ -84,8 +87,9 @@ class OpQueue {
   Status await_outcome(PendingOp& op, int64_t timeout_ms);
   // Does what a waiting rank does, once, without blocking. True: there is an outcome.
   bool poll(PendingOp& op);
-  // Copies the result of an operation with an outcome out and releases its blocks. Idempotent.
-  void release(PendingOp& op);
+  // Copies the result of an operation with an outcome out and releases its blocks. Idempotent. Not
+  // OK: the result could not be copied.
+  Status release(PendingOp& op);
   // Nobody waits for the operation any more: releases its blocks once it has an outcome.
   void abandon(const std::shared_ptr<PendingOp>& op);
   // Forgets `op`, which may be destroyed then, even if it has no outcome. Its slot stays in use

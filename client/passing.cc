@@ -50,7 +50,7 @@ bool Passing::has_ended() {
   const bool is_late = Clock::now() > op_->started.load() + op_->timeout;
   if (state_ == State::waits && is_late && queue_->poll(*op_)) {
     op_->is_staging = false;
-    queue_->release(*op_);
+    static_cast<void>(queue_->release(*op_));
     end(op_->outcome);
   }
   return state_ == State::ended;

@@ -99,15 +99,17 @@ class RequestBuilder {
   // Nobody will wait for the operation, which goes on with a stream: its failure is kept.
   void keep_failure() { keeps_failure_ = true; }
 
-  // Submits a request whose tensors are in the memory of GPUs. `memory`: some of it, or null. Gives
-  // the words back where the call is refused.
-  Status submit_device(const DeviceRequest& sides, const void* memory, const Words& words) {
+  cuda::Stream stream() const { return stream_.value_or(nullptr); }
+  // Submits a request whose tensors are in the memory of GPUs. `memory`: some of it, or null.
+  // `staged`: null: no tensor is. Gives the words back where the call is refused.
+  Status submit_device(const DeviceRequest& sides, const void* memory, const Words& words,
+                       std::shared_ptr<StagedSides> staged) {
     DeviceMemory& device = connection_.device_memory();
-    const cuda::Stream stream = stream_.value_or(nullptr);
     std::byte* record = allocate(sizeof(DeviceRequest), request_.in_offset);
     Status status =
         record != nullptr ? Status() : resource_exhausted("the segment has no room for a record");
-    if (status.ok()) status = device.store_ready(stream, memory, words);
+    if (status.ok() && staged != nullptr) status = staged->copy_in();
+    if (status.ok()) status = device.store_ready(stream(), memory, words);
     if (!status.ok()) {
       device.give_back(words);
       return refuse(status);
@@ -118,11 +120,15 @@ class RequestBuilder {
     placed.value = words.value;
     std::memcpy(record, &placed, sizeof(placed));
     request_.flags |= kRequestDevice;
+    if (staged != nullptr && !is_on_stream())
+      op().copy_last = [staged] { return staged->copy_out_now(); };
     if (Status s = queue_.submit(request_, op()); !s.ok()) return s;  // The connection is lost.
     *asynchronous_ = shared_;
     device.watch(group_.connection, {group_.queue, std::move(shared_), words,
-                                     keeps_failure_ ? group_.stream_failure : nullptr});
-    return is_on_stream() ? device.wait_for_done(stream, memory, words) : Status();
+                                     keeps_failure_ ? group_.stream_failure : nullptr, staged});
+    if (!is_on_stream()) return {};
+    Status waits = device.wait_for_done(stream(), memory, words);
+    return waits.ok() && staged != nullptr ? staged->copy_out() : waits;
   }
 
   // Submits the request with tensors that pass through a window, and waits for it. nullopt: the

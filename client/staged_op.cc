@@ -23,7 +23,8 @@ Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
   if (must_stop()) return {Code::cancelled, "the operation was freed before it had ended"};
   const Status outcome = queue_.await_outcome(op_, -1);
   while (outcome.ok() && copied_out_ < blocks_) copy_out();
-  queue_.release(op_);  // Not earlier, because another operation may get the window then.
+  static_cast<void>(
+      queue_.release(op_));  // Not earlier, because another operation may get the window then.
   return outcome;
 }
 

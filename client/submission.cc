@@ -250,7 +250,7 @@ Status concatenate(RequestBuilder& builder, std::span<const TensorSides> tensors
   return {};
 }
 
-// Where a tensor in the memory of a GPU is, as the worker knows it.
+// Where a tensor in the memory of a GPU is, as the worker knows it; see DeviceMemory::find().
 Status find_device_side(Connection& connection, const char* side, const void* memory,
                         uint64_t bytes, DeviceSide& found) {
   if (bytes == 0) return {};
@@ -259,6 +259,21 @@ Status find_device_side(Connection& connection, const char* side, const void* me
   return invalid_argument(std::string(side) +
                           " is not in the memory of a GPU, as the call's other buffer or stream "
                           "says; pass both from one place");
+}
+
+// Stages the tensors that the worker does not have.
+Status stage_sides(RequestBuilder& builder, DeviceMemory& device, const CollectiveArgs& args,
+                   const SideBytes& bytes, DeviceRequest& sides,
+                   std::shared_ptr<StagedSides>& staged) {
+  const StagedSides::Side in{args.in, sides.in.memory == 0 ? bytes.in : 0};
+  const StagedSides::Side out{args.out, sides.out.memory == 0 ? bytes.out : 0};
+  if (in.bytes == 0 && out.bytes == 0) return {};
+  const TimePoint limit = Clock::now() + Millis(builder.request().timeout_ms);
+  const Status prepared = device.stage(builder.stream(), in, out, limit, sides, staged);
+  if (prepared.ok()) return {};
+  return Status(
+      prepared.code(),
+      "the worker can neither map the tensor's memory nor have it staged: " + prepared.message());
 }
 
 Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideBytes& bytes,
@@ -275,11 +290,13 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
   Words words;
   if (Status s = device.take_words(memory, words); !s.ok()) return builder.refuse(s);
   DeviceRequest sides{};
+  std::shared_ptr<StagedSides> staged;
   Status found = find_device_side(connection, "the input", args.in, bytes.in, sides.in);
   if (found.ok())
     found = find_device_side(connection, "the output", args.out, bytes.out, sides.out);
+  if (found.ok()) found = stage_sides(builder, device, args, bytes, sides, staged);
   if (found.ok()) found = place_counts(builder, args);
-  if (found.ok()) return builder.submit_device(sides, memory, words);
+  if (found.ok()) return builder.submit_device(sides, memory, words, std::move(staged));
   device.give_back(words);
   return builder.refuse(found);
 }

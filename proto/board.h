@@ -231,7 +231,10 @@ enum class OfferKind : uint32_t {
   ipc = 0,     // An allocation, by the driver's IPC handle.
   chunks = 1,  // Consecutive chunks, whose descriptors the rank has sent on its socket, in order.
   words = 2,   // [offset, offset + bytes) of the segment, of whole pages. Once.
-  forget = 3,  // The memory with this number is not used any more.
+  forget = 3,  // The memory with this number is not used any more; refused while staging is.
+  // [offset, offset + bytes) of the segment, of whole pages: for tensors in memory of a GPU that
+  // the worker cannot map.
+  staging = 4,
 };
 inline constexpr uint32_t kOfferedChunksMax = 4096;
 

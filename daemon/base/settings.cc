@@ -71,6 +71,10 @@ const std::array kRows = {
                "what a worker sends to a host of operations that have not started there"),
     text_row("cuda_driver", &S::cuda_driver,
              "library of the CUDA driver; loaded when a rank first offers GPU memory"),
+    number_row("gpu_staging_bytes", &S::gpu_staging_bytes, 0, kTebibyte,
+               "pinned memory through which tensors of one rank pass that are in GPU memory which "
+               "the worker cannot map"),
+    number_row("gpu_ranks", &S::gpu_ranks, 1, 4096, "ranks of one job that may use one GPU"),
     choice_row(
         "transport", &S::transport, "auto tcp grpc",
         "how other hosts' workers reach this host's: tcp, which auto is, or grpc for proxies"),

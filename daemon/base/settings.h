@@ -43,6 +43,8 @@ struct Settings {
   int64_t early_bytes = 8 << 20;
   // GPUs.
   std::string cuda_driver = "libcuda.so.1";
+  int64_t gpu_staging_bytes = int64_t{8} << 30;
+  int64_t gpu_ranks = 64;
   // Links.
   std::string transport = "auto";
   std::string tcp_congestion = "cubic";

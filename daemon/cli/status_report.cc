@@ -107,6 +107,19 @@ std::string jobs_table(const v1::StatusReply& reply) {
   return any ? table.text() : "no jobs\n";
 }
 
+// A line for each job whose tensors are staged; it starts with an empty line.
+std::string staging_notes(const v1::StatusReply& reply) {
+  std::string notes;
+  for (const v1::AgentReport& agent : reply.agents())
+    for (const v1::WorkerReport& worker : agent.workers())
+      if (worker.gpu_staging_bytes() != 0)
+        notes += "\n" + worker.job() + " on " + agent.host() +
+                 ": GPU memory that the worker cannot map is staged through " +
+                 format_byte_size(worker.gpu_staging_bytes()) +
+                 " of pinned memory, which is slower\n";
+  return notes;
+}
+
 void add_rank(Json& json, const v1::RankReport& rank) {
   json.open('{')
       .field("rank", rank.rank())
@@ -132,6 +145,7 @@ void add_worker(Json& json, const v1::WorkerReport& worker) {
       .field("sent_bytes", worker.sent_bytes())
       .field("sent_frames", worker.sent_frames())
       .field("received_bytes", worker.received_bytes())
+      .field("gpu_staging_bytes", worker.gpu_staging_bytes())
       .key("ranks")
       .open('[');
   for (const v1::RankReport& rank : worker.ranks()) add_rank(json, rank);
@@ -181,7 +195,8 @@ void add_agent(Json& json, const v1::AgentReport& agent) {
 }  // namespace
 
 std::string status_text(const v1::StatusReply& reply) {
-  return agents_table(reply) + "* coordinator\n\n" + gpus_table(reply) + jobs_table(reply);
+  return agents_table(reply) + "* coordinator\n\n" + gpus_table(reply) + jobs_table(reply) +
+         staging_notes(reply);
 }
 
 std::string status_json(const v1::StatusReply& reply) {

@@ -13,10 +13,10 @@ namespace {
 
 constexpr size_t kDescriptorsPerMessage = 253;  // What Linux allows.
 
-Status check_words(const MemoryOffer& offer, const Mapping& segment) {
+Status check_pages(const MemoryOffer& offer, const Mapping& segment) {
   if (page_up(offer.offset) != offer.offset || page_up(offer.bytes) != offer.bytes ||
       offer.bytes == 0 || !in_arena(offer.offset, offer.bytes, segment.bytes()))
-    return invalid_argument("words lie in whole pages of the segment");
+    return invalid_argument("memory of the segment is offered in whole pages");
   return {};
 }
 
@@ -65,8 +65,9 @@ Result<OfferedMemory> read_offer(const std::shared_ptr<const Mapping>& segment, 
         return s;
       return memory;
     case OfferKind::words:
-      if (Status s = check_words(offer, *segment); !s.ok()) return s;
-      memory.words = segment->base() + offer.offset;
+    case OfferKind::staging:
+      if (Status s = check_pages(offer, *segment); !s.ok()) return s;
+      memory.pinned = segment->base() + offer.offset;
       memory.keeps = segment;
       return memory;
     case OfferKind::forget:

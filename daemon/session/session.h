@@ -74,13 +74,13 @@ struct OfferedMemory {
   OfferKind kind = OfferKind::ipc;
   uint64_t number = 0;
   uint64_t bytes = 0;
-  uint64_t offset = 0;  // Of words: from the start of the segment.
+  uint64_t offset = 0;  // Of words and staging: from the start of the segment.
   std::array<char, sizeof(MemoryOffer::gpu)> gpu{};
   std::vector<std::byte> ipc;
   std::vector<uint64_t> chunk_bytes;
   std::vector<Fd> descriptors;        // Of the chunks.
-  std::byte* words = nullptr;         // Of words: as mapped here.
-  std::shared_ptr<const void> keeps;  // What `words` lies in.
+  std::byte* pinned = nullptr;        // Words and staging, as mapped here.
+  std::shared_ptr<const void> keeps;  // What `pinned` lies in.
 };
 
 class Session {

@@ -1,5 +1,6 @@
 #include "daemon/worker/gpu_memory.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -31,8 +32,8 @@ Result<std::byte*> find_side(const OfferedByTrainer& trainer, const char* side,
                             " bytes at offset " + std::to_string(asked.offset) +
                             ") exceeds its memory of " + std::to_string(memory.bytes) + " bytes");
   gpu = memory.gpu;
-  keeps.push_back(memory.buffer);
-  return memory.buffer->data() + asked.offset;
+  keeps.push_back(memory.owner);
+  return memory.data + asked.offset;
 }
 
 Result<std::atomic<uint64_t>*> find_word(const OfferedByTrainer& trainer, uint64_t offset,
@@ -41,14 +42,20 @@ Result<std::atomic<uint64_t>*> find_word(const OfferedByTrainer& trainer, uint64
   if (offset % alignof(uint64_t) != 0 || offset < words_offset ||
       offset - words_offset > words.bytes - sizeof(uint64_t))
     return invalid_argument("a word lies outside the memory for words");
-  return reinterpret_cast<std::atomic<uint64_t>*>(words.words + (offset - words_offset));
+  return reinterpret_cast<std::atomic<uint64_t>*>(words.pinned + (offset - words_offset));
 }
 
 }  // namespace
 
+uint64_t OfferedByTrainer::staging_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [number, piece] : memory) bytes += piece.is_staging ? piece.bytes : 0;
+  return bytes;
+}
+
 Result<int> GpuMemory::open(const OfferedMemory& offer) {
   if (gpus_ == nullptr) {
-    const Result<const cuda::Driver*> driver = cuda::load_driver(library_);
+    const Result<const cuda::Driver*> driver = cuda::load_driver(settings_.cuda_driver);
     if (!driver.ok())
       return unavailable(driver.status().message() +
                          "; the worker needs the driver and the GPUs that trainers use");
@@ -59,12 +66,27 @@ Result<int> GpuMemory::open(const OfferedMemory& offer) {
   return gpus_->open(uuid);
 }
 
+Status GpuMemory::take_seat(OfferedByTrainer& trainer, int gpu) {
+  if (trainer.seats.contains(gpu)) return {};
+  std::shared_ptr<const bool>& seats = seats_[gpu];
+  if (seats == nullptr) seats = std::make_shared<const bool>();
+  if (seats.use_count() > settings_.gpu_ranks)
+    return resource_exhausted("GPU " + std::to_string(gpu) + " has " +
+                              std::to_string(settings_.gpu_ranks) +
+                              " ranks of this job already; raise gpu_ranks of tuttid");
+  trainer.seats[gpu] = seats;
+  return {};
+}
+
 Status GpuMemory::take(OfferedByTrainer& trainer, OfferedMemory offer) {
   if (offer.kind == OfferKind::forget) {
-    trainer.memory.erase(offer.number);
+    const auto found = trainer.memory.find(offer.number);
+    if (found == trainer.memory.end()) return {};
+    if (found->second.is_staging && found->second.owner.use_count() > 1)
+      return failed_precondition("operations use this memory");
+    trainer.memory.erase(found);
     return {};
   }
-  if (offer.kind == OfferKind::words) return take_words(trainer, std::move(offer));
   if (offer.number == 0 || trainer.memory.contains(offer.number))
     return invalid_argument("an offer needs a number of its own");
   if (trainer.memory.size() >= kOffersMax)
@@ -72,22 +94,45 @@ Status GpuMemory::take(OfferedByTrainer& trainer, OfferedMemory offer) {
                               " pieces of memory");
   const Result<int> gpu = open(offer);
   if (!gpu.ok()) return gpu.status();
-  Result<std::unique_ptr<Buffer>> imported = gpus_->gpu(*gpu).import_memory(handle_of(offer));
+  if (Status s = take_seat(trainer, *gpu); !s.ok()) return s;
+  const bool is_pinned = offer.kind == OfferKind::words || offer.kind == OfferKind::staging;
+  return is_pinned ? take_pinned(trainer, *gpu, std::move(offer)) : import(trainer, *gpu, offer);
+}
+
+Status GpuMemory::import(OfferedByTrainer& trainer, int gpu, const OfferedMemory& offer) {
+  Result<std::unique_ptr<Buffer>> imported = gpus_->gpu(gpu).import_memory(handle_of(offer));
   if (!imported.ok()) return imported.status();
-  trainer.memory[offer.number] = {*gpu, offer.bytes, *std::move(imported)};
+  std::byte* const data = (*imported)->data();
+  trainer.memory[offer.number] = {gpu, offer.bytes, data,
+                                  std::shared_ptr<const void>(*std::move(imported))};
   return {};
 }
 
-Status GpuMemory::take_words(OfferedByTrainer& trainer, OfferedMemory offer) {
-  if (trainer.words != nullptr) return invalid_argument("a rank offers memory for words once");
-  const Result<int> gpu = open(offer);
-  if (!gpu.ok()) return gpu.status();
-  Result<std::unique_ptr<Buffer>> pinned = gpus_->gpu(*gpu).pin(offer.words, offer.bytes);
+Status GpuMemory::take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory offer) {
+  const bool is_staging = offer.kind == OfferKind::staging;
+  if (!is_staging && trainer.words != nullptr)
+    return invalid_argument("a rank offers memory for words once");
+  const auto limit = static_cast<uint64_t>(settings_.gpu_staging_bytes);
+  if (is_staging && offer.bytes > limit - std::min(limit, trainer.staging_bytes()))
+    return resource_exhausted("a rank may have " + std::to_string(limit) +
+                              " bytes of memory for staging; raise gpu_staging_bytes of tuttid");
+  const uint64_t number = offer.number;
+  Result<Pinned> pinned = pin(gpu, std::move(offer));
   if (!pinned.ok()) return pinned.status();
-  trainer.words = std::make_shared<OfferedByTrainer::Words>();
-  trainer.words->offer = std::move(offer);
-  trainer.words->pinned = *std::move(pinned);
+  if (is_staging)
+    trainer.memory[number] = {gpu, (*pinned)->offer.bytes, (*pinned)->offer.pinned, *pinned, true};
+  else
+    trainer.words = *pinned;
   return {};
+}
+
+Result<GpuMemory::Pinned> GpuMemory::pin(int gpu, OfferedMemory offer) {
+  Result<std::unique_ptr<Buffer>> pinned = gpus_->gpu(gpu).pin(offer.pinned, offer.bytes);
+  if (!pinned.ok()) return pinned.status();
+  auto made = std::make_shared<OfferedByTrainer::Pinned>();
+  made->offer = std::move(offer);
+  made->pinned = *std::move(pinned);
+  return Pinned(std::move(made));
 }
 
 Status GpuMemory::resolve(const OfferedByTrainer& trainer, Call& call) {

@@ -4,9 +4,9 @@
 
 #include <map>
 #include <memory>
-#include <string>
 
 #include "daemon/base/call.h"
+#include "daemon/base/settings.h"
 #include "daemon/device/device.h"
 #include "daemon/session/session.h"
 
@@ -16,27 +16,34 @@ namespace tutti {
 // when its trainer is gone and they have ended.
 class OfferedByTrainer {
  public:
+  // A pinned part of the trainer's segment.
+  struct Pinned {
+    OfferedMemory offer;
+    std::unique_ptr<Buffer> pinned;  // Destroyed before what it pins.
+  };
   struct Memory {
     int gpu = 0;
     uint64_t bytes = 0;
-    std::shared_ptr<Buffer> buffer;
-  };
-  struct Words {
-    std::shared_ptr<Buffer> pinned;  // Destroyed before what it pins.
-    OfferedMemory offer;
+    std::byte* data = nullptr;
+    std::shared_ptr<const void> owner;  // Operations that use the memory hold it as well.
+    bool is_staging = false;
   };
 
+  uint64_t staging_bytes() const;
+
   std::map<uint64_t, Memory> memory;  // By number.
-  std::shared_ptr<Words> words;
+  std::shared_ptr<const Pinned> words;
+  bool was_refused = false;                          // An offer, which was logged.
+  std::map<int, std::shared_ptr<const bool>> seats;  // By the GPUs that it has offered memory of.
 };
 
 class GpuMemory {
  public:
-  // `library`: of the driver.
-  explicit GpuMemory(std::string library) : library_(std::move(library)) {}
+  explicit GpuMemory(const Settings& settings) : settings_(settings) {}
 
-  // Takes the trainer's offer. UNAVAILABLE: no driver or GPU can be used here. INVALID_ARGUMENT and
-  // others: the driver refuses the memory.
+  // Takes the trainer's offer. UNAVAILABLE: no driver or GPU can be used here. RESOURCE_EXHAUSTED:
+  // a limit of the settings. FAILED_PRECONDITION: operations use the staging memory that should be
+  // forgotten. INVALID_ARGUMENT and others: the driver refuses the memory.
   Status take(OfferedByTrainer& trainer, OfferedMemory offer);
   // Completes a call whose tensors are in device memory: addresses, GPU and words.
   // INVALID_ARGUMENT: they are not in what the trainer has offered. `base`: of the trainer's
@@ -46,11 +53,17 @@ class GpuMemory {
   GpuSet* gpus() { return gpus_.get(); }
 
  private:
+  using Pinned = std::shared_ptr<const OfferedByTrainer::Pinned>;
   Result<int> open(const OfferedMemory& offer);
-  Status take_words(OfferedByTrainer& trainer, OfferedMemory offer);
+  Status take_seat(OfferedByTrainer& trainer, int gpu);
+  Result<Pinned> pin(int gpu, OfferedMemory offer);
+  Status take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory offer);
+  Status import(OfferedByTrainer& trainer, int gpu, const OfferedMemory& offer);
 
-  const std::string library_;
+  const Settings& settings_;
   std::unique_ptr<GpuSet> gpus_;
+  // By GPU; each trainer with memory there holds a copy.
+  std::map<int, std::shared_ptr<const bool>> seats_;
 };
 
 }  // namespace tutti

@@ -71,7 +71,7 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
       job_(job),
       owner_(owner),
       device_(make_host_device()),
-      gpu_memory_(settings.cuda_driver) {
+      gpu_memory_(settings_) {
   engine_ = make_engine(*device_, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
@@ -113,7 +113,9 @@ v1::WorkerReport Worker::on_report() {
   report.set_strategy(strategy_.empty() ? "auto" : strategy_);
   report.set_state(state());
   Session::Counters counters = ended_ranks_;
+  uint64_t staging_bytes = 0;
   for (const auto& [number, trainer] : trainers_) {
+    staging_bytes += trainer.offered.staging_bytes();
     v1::RankReport& rank = *report.add_ranks();
     rank.set_rank(trainer.rank);
     rank.set_pid(trainer.pid);
@@ -126,6 +128,7 @@ v1::WorkerReport Worker::on_report() {
   report.set_operations(counters.operations);
   report.set_failures(counters.failures);
   report.set_bytes(counters.bytes);
+  report.set_gpu_staging_bytes(staging_bytes);
   EpochStats stats = ended_epochs_;
   for (const auto& [number, epoch] : epochs_) add(stats, epoch->stats());
   report.set_sent_bytes(stats.sent_bytes);
@@ -199,8 +202,11 @@ void Worker::resolve_device_memory(const Trainer& trainer, Call& call) {
 }
 
 void Worker::on_offer(Session& session, OfferedMemory offer) {
-  const Status taken = gpu_memory_.take(trainer_of(session)->second.offered, std::move(offer));
-  if (!taken.ok()) spdlog::info("job {}: a rank's memory is not used: {}", job_, taken.message());
+  Trainer& trainer = trainer_of(session)->second;
+  const Status taken = gpu_memory_.take(trainer.offered, std::move(offer));
+  if (!taken.ok() && !std::exchange(trainer.offered.was_refused, true))
+    spdlog::info("job {}: memory of rank {} is not mapped: {}", job_, trainer.rank,
+                 taken.message());
   session.answer_offer(taken);
 }
 

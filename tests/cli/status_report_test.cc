@@ -142,6 +142,16 @@ TEST(StatusReport, ForPeople) {
   EXPECT_NE(status_text({}).find("no jobs"), std::string::npos);
 }
 
+TEST(StatusReport, MemoryThatIsStagedIsNamed) {
+  v1::StatusReply reply = example_status();
+  EXPECT_EQ(status_text(reply).find("staged"), std::string::npos);
+  reply.mutable_agents(0)->mutable_workers(0)->set_gpu_staging_bytes(65536);
+  EXPECT_NE(status_text(reply).find("cannot map is staged through 64 KiB of pinned memory"),
+            std::string::npos)
+      << status_text(reply);
+  EXPECT_NE(status_json(reply).find(R"("gpu_staging_bytes":65536)"), std::string::npos);
+}
+
 TEST(StatusReport, ForPrograms) {
   const std::string json = status_json(example_status());
   EXPECT_NE(json.find(R"("host":"a","address":"127.0.0.1:7601","pid":11)"), std::string::npos);

@@ -157,6 +157,18 @@ inline tutti_options on_stream(cuda::Stream stream) {
   return options;
 }
 
+inline void all_reduce(CGroup& group, const void* in, void* out, size_t count,
+                       const tutti_options* options = nullptr, tutti_work** work = nullptr) {
+  CGroup::expect(
+      tutti_all_reduce(group.get(), in, out, count, TUTTI_F32, TUTTI_SUM, options, work));
+}
+
+inline void check_refused(tutti_code code, tutti_code expected, const std::string& part) {
+  const std::string message = tutti_last_error()->message;
+  check(code == expected, std::string(tutti_code_name(code)) + ": " + message);
+  check(message.find(part) != std::string::npos, "'" + message + "' does not say '" + part + "'");
+}
+
 // On one host with several ranks a GPU and several GPUs, and on two hosts.
 class GpuMesh : public ::testing::TestWithParam<std::vector<int>> {
  protected:

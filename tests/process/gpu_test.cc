@@ -28,12 +28,6 @@ std::vector<float> sum_of_ramps(size_t count, int ranks) {
   return sum;
 }
 
-void all_reduce(CGroup& group, void* in, void* out, size_t count,
-                const tutti_options* options = nullptr, tutti_work** work = nullptr) {
-  CGroup::expect(
-      tutti_all_reduce(group.get(), in, out, count, TUTTI_F32, TUTTI_SUM, options, work));
-}
-
 TEST_P(GpuMesh, ACallThatBlocks) {
   EXPECT_EQ(
       run([](const RankContext& context) {
@@ -190,12 +184,6 @@ TEST_P(GpuMesh, WorkIsWaitedFor) {
 
 // ---- Refusals ----
 
-void check_refused(tutti_code code, tutti_code expected, const std::string& part) {
-  const std::string message = tutti_last_error()->message;
-  check(code == expected, std::string(tutti_code_name(code)) + ": " + message);
-  check(message.find(part) != std::string::npos, "'" + message + "' does not say '" + part + "'");
-}
-
 TEST_P(GpuMesh, WhatIsWrongIsRefusedOnAllRanksAndTheGroupGoesOn) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(0);
@@ -216,8 +204,6 @@ TEST_P(GpuMesh, WhatIsWrongIsRefusedOnAllRanksAndTheGroupGoesOn) {
               check_refused(tutti_all_reduce(group.get(), host.data(), host.data(), 1000, TUTTI_F32,
                                              TUTTI_SUM, &options, nullptr),
                             TUTTI_INVALID_ARGUMENT, "not in the memory of a GPU");
-              void* hidden = cuda.allocate_chunks(1, false);
-              check_refused(reduce(hidden, hidden, 1000), TUTTI_UNAVAILABLE, "does not export it");
               cuda.write(x.data(), std::vector<float>(1000, 1));
               all_reduce(group, x.data(), x.data(), 1000);
               check(cuda.read<float>(x.data(), 1)[0] == static_cast<float>(context.world_size),
@@ -409,6 +395,14 @@ int gpu_descriptors(pid_t process) {
   return found;
 }
 
+// Likewise, once there are no more than `most`, or after 30 s: the worker learns of the ends of its
+// ranks one by one.
+int gpu_descriptors(pid_t process, int most) {
+  const TimePoint limit = Clock::now() + Millis(30'000);
+  while (gpu_descriptors(process) > most && Clock::now() < limit) std::this_thread::yield();
+  return gpu_descriptors(process);
+}
+
 // Deaths in the middle of operations leave nothing mapped in the worker, which serves on.
 TEST_P(GpuMesh, DeathsLeaveNoMemoryBehind) {
   if (GetParam().size() != 1 || ranks() == 1) return;
@@ -428,7 +422,6 @@ TEST_P(GpuMesh, DeathsLeaveNoMemoryBehind) {
                   "rank " + std::to_string(context.world_size - 1));
     cuda.synchronize(stream);
   };
-  std::vector<int> held;
   for (int round = 0; round < 12; ++round) {
     std::vector<Trainer> trainers = start(body);
     for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "started");
@@ -436,10 +429,9 @@ TEST_P(GpuMesh, DeathsLeaveNoMemoryBehind) {
     ASSERT_GT(worker, 0);
     trainers.back().kill(SIGKILL);
     for (size_t i = 0; i + 1 < trainers.size(); ++i) ASSERT_EQ(trainers[i].wait(), "");
-    held.push_back(gpu_descriptors(worker));
+    // A spare lane of each of the two GPUs keeps a word; the ranks' tensors were eight.
+    EXPECT_LE(gpu_descriptors(worker, 4), 4) << "round " << round;
   }
-  // A spare lane of each of the two GPUs keeps a word; the ranks' tensors were eight.
-  EXPECT_LE(held.back(), 4) << ::testing::PrintToString(held);
 }
 
 // The worker dies: the streams that wait for it are released, and the job forms anew.

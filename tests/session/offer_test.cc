@@ -117,13 +117,16 @@ TEST_F(OfferTest, WhatIsNoOfferIsRefused) {
   EXPECT_THAT(ask(chunks(2, 301), {100, 200}).message(), HasSubstr("smaller than the memory"));
   send_descriptors(2);
   EXPECT_THAT(ask(chunks(2, 1), {~uint64_t{0}, 2}).message(), HasSubstr("too large"));
-  MemoryOffer words{};
-  words.kind = static_cast<uint32_t>(OfferKind::words);
+  MemoryOffer pinned{};
   for (const auto& [offset, bytes] : std::vector<std::pair<uint64_t, uint64_t>>{
            {kRecord, 0}, {kRecord + 8, 4096}, {kRecord, 100}, {end, 4096}, {0, 4096}}) {
-    words.offset = offset;
-    words.bytes = bytes;
-    EXPECT_THAT(ask(words).message(), HasSubstr("whole pages of the segment")) << offset;
+    pinned.offset = offset;
+    pinned.bytes = bytes;
+    for (const OfferKind kind : {OfferKind::words, OfferKind::staging}) {
+      pinned.kind = static_cast<uint32_t>(kind);
+      EXPECT_THAT(ask(pinned).message(), HasSubstr("the segment is offered in whole pages"))
+          << offset;
+    }
   }
   EXPECT_TRUE(served.events.offers.empty());
   EXPECT_EQ(served.events.ends, 0);

@@ -1,0 +1,113 @@
+// Tensors in GPU memory that the worker cannot map pass through pinned memory of the rank's
+// segment: the rank's stream copies inputs there before the operation, and results back after it.
+// The worker's GPU reads and writes that memory like any other. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "client/connection.h"
+#include "client/memory_offers.h"
+
+namespace tutti::client {
+
+// A pinned block of the segment that the worker has. One operation uses it at a time.
+struct StagingBlock {
+  uint64_t number = 0;  // By which requests name it.
+  std::byte* data = nullptr;
+  uint64_t bytes = 0;
+  std::byte* allocation = nullptr;  // What `data` lies in.
+  cuda::Context context = nullptr;  // Of the streams that copy.
+  cuda::Event last_copy = nullptr;  // Once it is done, no stream touches the block.
+};
+
+class StagingPool {
+ public:
+  StagingPool(Connection& connection, const cuda::Driver& driver, MemoryOffers& offers)
+      : connection_(connection), driver_(driver), offers_(offers) {}
+  StagingPool(const StagingPool&) = delete;
+  StagingPool& operator=(const StagingPool&) = delete;
+
+  // A block of at least `bytes`, for this context and the GPU that holds `memory`.
+  // RESOURCE_EXHAUSTED: the worker's gpu_staging_bytes or the segment has no room; otherwise the
+  // driver's reason.
+  Status take(cuda::Context context, const void* memory, uint64_t bytes,
+              std::unique_ptr<StagingBlock>& block);
+  cuda::Context context_of(cuda::Stream stream, const void* memory) {
+    return offers_.context_of(stream, memory);
+  }
+  // `failed`: of an operation that failed, so that the worker's GPU may still write there.
+  void give_back(std::unique_ptr<StagingBlock> block, bool failed);
+  // Whether there are blocks, which may be free later.
+  bool has_blocks();
+  // Before the segment is unmapped. Blocks that streams may still touch stay pinned.
+  void close();
+
+  const cuda::Driver& driver() const { return driver_; }
+
+ private:
+  using Blocks = std::vector<std::unique_ptr<StagingBlock>>;
+  std::unique_ptr<StagingBlock> take_spare(cuda::Context context, uint64_t bytes);
+  Status make(cuda::Context context, const void* memory, uint64_t bytes,
+              std::unique_ptr<StagingBlock>& made);
+  bool is_idle(const StagingBlock& block) const;
+  void free_idle(Blocks& blocks);
+  void unpin(StagingBlock& block);
+
+  Connection& connection_;
+  const cuda::Driver& driver_;
+  MemoryOffers& offers_;
+  std::mutex mutex_;   // Guards what follows.
+  size_t blocks_ = 0;  // All of them.
+  Blocks spare_;
+  Blocks retired_;
+};
+
+// The tensors of one operation that are staged, until it has ended.
+class StagedSides {
+ public:
+  // A tensor of the rank; without bytes where it is not staged.
+  struct Side {
+    const void* memory = nullptr;
+    uint64_t bytes = 0;
+  };
+  // `stream`: what copies are queued on; null: the default stream of the tensors' GPU.
+  StagedSides(std::shared_ptr<StagingPool> pool, cuda::Stream stream)
+      : pool_(std::move(pool)), stream_(stream) {}
+  StagedSides(const StagedSides&) = delete;
+  StagedSides& operator=(const StagedSides&) = delete;
+  ~StagedSides();
+
+  // Takes blocks, and tells where in them the tensors are: overlapping ones overlap there, too.
+  // Errors as StagingPool::take().
+  Status prepare(const Side& in, const Side& out, DeviceRequest& sides);
+  Status copy_in() { return queue(in_, false, stream_); }
+  Status copy_out() { return queue(out_, true, stream_); }
+  // Copies results out beside what the stream does, and waits until that is done.
+  Status copy_out_now();
+  // The operation failed.
+  void fail() { failed_ = true; }
+
+ private:
+  struct Part {
+    Side side;
+    StagingBlock* block = nullptr;
+    uint64_t offset = 0;
+  };
+  Status take_block(const void* first, const void* end, StagingBlock*& block);
+  Status queue(const Part& part, bool outwards, cuda::Stream stream);
+
+  const std::shared_ptr<StagingPool> pool_;
+  const cuda::Stream stream_;
+  std::vector<std::unique_ptr<StagingBlock>> blocks_;
+  Part in_;
+  Part out_;
+  std::atomic<bool> failed_ = false;
+};
+
+}  // namespace tutti::client

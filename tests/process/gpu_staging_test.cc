@@ -1,0 +1,226 @@
+// Tensors in GPU memory that the worker cannot map, through real agents and workers.
+#include <numeric>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/process/gpu_fixture.h"
+
+namespace tutti {
+namespace {
+
+using namespace testing;
+
+// Set for as long as it lives, and inherited by the processes of a mesh that starts then.
+struct Variable {
+  Variable(const char* given, const char* value) : name(given) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name); }
+  const char* name;
+};
+
+// The worker can map no memory of a rank by a handle of the driver's.
+struct NothingIsMapped {
+  const Variable refused{"FAKE_CUDA_REFUSES", "cuIpcOpenMemHandle_v2"};
+};
+class GpuStaging : public NothingIsMapped, public GpuMesh {};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuStaging,
+                         ::testing::Values(std::vector{1}, std::vector{2}, std::vector{1, 1},
+                                           std::vector{3, 2}));
+
+std::vector<float> ramp(size_t count, float base) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), base);
+  return values;
+}
+
+// The sum over all ranks of ramp(count, rank).
+std::vector<float> sum_of_ramps(size_t count, int ranks) {
+  std::vector<float> sum = ramp(count, 0);
+  for (float& value : sum) value = value * float(ranks) + float(ranks * (ranks - 1) / 2);
+  return sum;
+}
+
+// Bytes of memory for staging that the job's workers have.
+uint64_t staging_bytes(const std::string& address) {
+  const auto status = admin_status(address, true, 5'000);
+  uint64_t bytes = 0;
+  if (status.ok())
+    for (const auto& agent : status->agents())
+      for (const auto& worker : agent.workers()) bytes += worker.gpu_staging_bytes();
+  return bytes;
+}
+
+TEST_P(GpuStaging, CallsThatBlockAndWork) {
+  const std::string address = mesh_.host(0).address;
+  EXPECT_EQ(run([&](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              for (const size_t count : {1, 1000, 300'001, 1'000'000}) {
+                const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
+                const std::vector<float> sum = sum_of_ramps(count, context.world_size);
+                cuda.write(in.data(), ramp(count, float(context.rank)));
+                for (int round = 0; round < 3; ++round) {
+                  cuda.write(out.data(), std::vector<float>(count, -1));
+                  all_reduce(group, in.data(), out.data(), count);
+                  check(cuda.read<float>(out.data(), count) == sum, "a right sum");
+                }
+                tutti_work* work = nullptr;
+                all_reduce(group, in.data(), in.data(), count, nullptr, &work);
+                CGroup::expect(tutti_work_wait(work, -1));
+                tutti_work_free(work);
+                check(cuda.read<float>(in.data(), count) == sum, "a right sum in place");
+              }
+              check(staging_bytes(address) != 0, "the status says so");
+            }),
+            "");
+}
+
+// The host starts operations on several tensors before the stream reaches the first.
+TEST_P(GpuStaging, TheOrderOfAStream) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const size_t n = 5000;
+              const GpuMemory x(cuda, n * 4), y(cuda, n * 4);
+              cuda.write(x.data(), ramp(n, float(context.rank)));
+              const cuda::Stream stream = cuda.stream();
+              const tutti_options options = on_stream(stream);
+              uint64_t* gate = cuda.pinned();
+              cuda.hold(stream, gate);
+              all_reduce(group, x.data(), y.data(), n, &options);
+              all_reduce(group, y.data(), y.data(), n, &options);
+              all_reduce(group, y.data(), x.data(), n, &options);
+              std::atomic_ref(*gate).store(1);
+              cuda.synchronize(stream);
+              const auto ranks = float(context.world_size);
+              std::vector<float> sum = sum_of_ramps(n, context.world_size);
+              for (float& value : sum) value *= ranks * ranks;
+              check(cuda.read<float>(x.data(), n) == sum, "a right sum of sums");
+            }),
+            "");
+}
+
+TEST_P(GpuStaging, OtherCollectives) {
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        const auto ranks = static_cast<size_t>(context.world_size);
+        const size_t n = 3000;
+        const GpuMemory all(cuda, n * ranks * 4), one(cuda, n * 4);
+        std::byte* own = all.data() + static_cast<size_t>(context.rank) * n * 4;
+        cuda.write(own, ramp(n, float(context.rank)));
+        CGroup::expect(tutti_all_gather(group.get(), own, all.data(), n, TUTTI_F32, nullptr,
+                                        nullptr));  // In place.
+        for (size_t r = 0; r < ranks; ++r)
+          check(cuda.read<float>(all.data() + r * n * 4, n) == ramp(n, float(r)), "a block");
+        CGroup::expect(tutti_reduce_scatter(group.get(), all.data(), one.data(), n, TUTTI_F32,
+                                            TUTTI_MAX, nullptr, nullptr));
+        check(cuda.read<float>(one.data(), n) == ramp(n, float(context.rank)), "a part");
+        CGroup::expect(tutti_broadcast(group.get(), one.data(), n, TUTTI_F32, 0, nullptr, nullptr));
+        check(cuda.read<float>(one.data(), n) == ramp(n, 0), "the root's");
+        cuda.write(one.data(), ramp(n, 5));
+        CGroup::expect(tutti_reduce(group.get(), one.data(), one.data(), n, TUTTI_F32, TUTTI_SUM, 0,
+                                    nullptr, nullptr));
+        std::vector<float> sum = ramp(n, 5);
+        for (float& value : sum) value *= context.rank == 0 ? float(ranks) : 1;
+        check(cuda.read<float>(one.data(), n) == sum, "the sum at the root alone");
+      }),
+      "");
+}
+
+// Memory that the driver does not export, of one rank; the others' is mapped.
+TEST_P(GpuMesh, OneTensorThatIsNotExportedIsStaged) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const size_t n = 700'000;
+              auto* x = static_cast<std::byte*>(cuda.allocate_chunks(2, context.rank != 0));
+              const GpuMemory y(cuda, n * 4);
+              const tutti_options options = on_stream(cuda.stream());
+              const std::vector<float> sum = sum_of_ramps(n, context.world_size);
+              for (int round = 0; round < 5; ++round) {
+                cuda.write(x + 400, ramp(n, float(context.rank)));
+                all_reduce(group, x + 400, y.data(), n, &options);
+                cuda.synchronize(static_cast<cuda::Stream>(options.stream));
+                check(cuda.read<float>(y.data(), n) == sum, "out of hidden memory");
+                all_reduce(group, x + 400, x + 400, n);
+                check(cuda.read<float>(x + 400, n) == sum, "in place");
+              }
+            }),
+            "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuMesh,
+                         ::testing::Values(std::vector{1}, std::vector{2}, std::vector{1, 1}));
+
+// ---- Failures and limits ----
+
+// Blocks of operations that failed are freed once nobody uses them.
+struct LittleStaging : NothingIsMapped {
+  const Variable limit{"TUTTI_GPU_STAGING_BYTES", "300000"};
+};
+class GpuStagingLimit : public LittleStaging, public GpuMesh {};
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuStagingLimit,
+                         ::testing::Values(std::vector{2}, std::vector{1, 1}));
+
+TEST_P(GpuStagingLimit, ManyFailuresUseNothingUp) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              const tutti_options options = on_stream(cuda.stream());
+              for (int i = 0; i < 30; ++i) {
+                tutti_work* work = nullptr;
+                all_reduce(group, x.data(), x.data(), context.rank == 0 ? 10 : 11, &options, &work);
+                check_refused(tutti_work_wait(work, -1), TUTTI_FAILED_PRECONDITION, "disagree");
+                tutti_work_free(work);
+              }
+              all_reduce(group, x.data(), x.data(), 10, &options);
+              cuda.synchronize(static_cast<cuda::Stream>(options.stream));
+            }),
+            "");
+}
+
+TEST_P(GpuStagingLimit, WhatExceedsItIsRefusedByName) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 2 << 20), y(cuda, 200'000);
+              cuda.write(y.data(), std::vector<float>(50'000, 1));
+              for (int round = 0; round < 3; ++round) {
+                check_refused(tutti_all_reduce(group.get(), x.data(), x.data(), 100'000, TUTTI_F32,
+                                               TUTTI_SUM, nullptr, nullptr),
+                              TUTTI_RESOURCE_EXHAUSTED, "gpu_staging_bytes");
+                // A larger block takes the place of the smaller one.
+                all_reduce(group, x.data(), x.data(), 10);
+                all_reduce(group, y.data(), y.data(), 50'000);
+              }
+              const auto ranks = float(context.world_size);
+              check(cuda.read<float>(y.data(), 1)[0] == ranks * ranks * ranks, "a right sum");
+            }),
+            "");
+}
+
+struct OneRank {
+  const Variable limit{"TUTTI_GPU_RANKS", "1"};
+};
+class GpuRanksLimit : public OneRank, public GpuMesh {};
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuRanksLimit, ::testing::Values(std::vector{2}));
+
+TEST_P(GpuRanksLimit, RanksAGpuAreLimited) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              CGroup group(context);
+              for (const bool share : {false, true}) {
+                const CudaProgram cuda(share ? 0 : context.rank);
+                const GpuMemory x(cuda, 4000);
+                const tutti_code code = tutti_all_reduce(group.get(), x.data(), x.data(), 10,
+                                                         TUTTI_F32, TUTTI_SUM, nullptr, nullptr);
+                if (share) check_refused(code, TUTTI_RESOURCE_EXHAUSTED, "gpu_ranks");
+                if (!share) CGroup::expect(code);
+              }
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace tutti
