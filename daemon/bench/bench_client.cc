@@ -7,6 +7,17 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
+void* allocate(const Place& place, size_t bytes) {
+  const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
+  if (place.gpu != nullptr) return place.gpu->allocate(rounded);
+  void* memory =
+      place.shared ? tutti_alloc(place.group, rounded) : std::aligned_alloc(kAlignment, rounded);
+  if (memory == nullptr)
+    throw BenchError{resource_exhausted("no memory for tensors of " + std::to_string(bytes) +
+                                        " bytes: lower --max")};
+  return memory;
+}
+
 tutti_code call(tutti_group* group, const BenchCase& bench, const tutti_options& options,
                 const void* in, void* out) {
   const auto dtype = static_cast<tutti_dtype>(bench.dtype);
@@ -45,33 +56,53 @@ void check(tutti_code code) {
       Status(code_of(code), error->message, {.rank = error->rank, .host = error->host})};
 }
 
-Tensor::Tensor(tutti_group* group, size_t bytes, bool shared)
-    : group_(shared ? group : nullptr), bytes_(bytes) {
-  const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
-  memory_ = shared ? tutti_alloc(group, rounded) : std::aligned_alloc(kAlignment, rounded);
-  if (memory_ == nullptr)
-    throw BenchError{resource_exhausted("no memory for tensors of " + std::to_string(bytes) +
-                                        " bytes: lower --max")};
-}
+Tensor::Tensor(const Place& place, size_t bytes)
+    : place_(place), bytes_(bytes), memory_(allocate(place, bytes)) {}
 
 Tensor::~Tensor() {
-  if (group_ != nullptr) {
-    tutti_free(group_, memory_);
+  if (place_.gpu != nullptr) {
+    place_.gpu->free(memory_);
+  } else if (place_.shared) {
+    tutti_free(place_.group, memory_);
   } else {
     std::free(memory_);
   }
 }
 
-Tensors::Tensors(tutti_group* group, const BenchCase& bench, bool shared)
-    : in(group, input_elements(bench) * size_of(bench.dtype), shared),
-      out(group, output_elements(bench) * size_of(bench.dtype), shared) {}
+std::span<std::byte> Tensor::bytes() {
+  if (place_.gpu == nullptr) return {static_cast<std::byte*>(memory_), bytes_};
+  copy_.resize(bytes_);
+  return copy_;
+}
 
-void run_once(tutti_group* group, const BenchCase& bench, const std::string& strategy,
-              Tensors& tensors) {
+void Tensor::upload() {
+  if (place_.gpu == nullptr || bytes_ == 0) return;
+  place_.gpu->copy(memory_, bytes().data(), bytes_);
+  place_.gpu->synchronize();
+}
+
+void Tensor::download() {
+  if (place_.gpu == nullptr || bytes_ == 0) return;
+  place_.gpu->copy(bytes().data(), memory_, bytes_);
+  place_.gpu->synchronize();
+}
+
+Tensors::Tensors(const Place& where, const BenchCase& bench)
+    : place(where),
+      in(where, input_elements(bench) * size_of(bench.dtype)),
+      out(where, output_elements(bench) * size_of(bench.dtype)) {}
+
+void run_once(const BenchCase& bench, const std::string& strategy, Tensors& tensors) {
+  const Place& place = tensors.place;
   tutti_options options = tutti_defaults();
   options.strategy = strategy.c_str();
-  options.factor = factor_of(bench, static_cast<uint32_t>(tutti_rank(group)));
-  check(call(group, bench, options, tensors.in.data(), tensors.out.data()));
+  options.factor = factor_of(bench, static_cast<uint32_t>(tutti_rank(place.group)));
+  if (place.gpu != nullptr) {
+    options.on_stream = 1;
+    options.stream = place.gpu->stream();
+  }
+  check(call(place.group, bench, options, tensors.in.data(), tensors.out.data()));
+  if (place.gpu != nullptr) place.gpu->synchronize();
 }
 
 }  // namespace tutti

@@ -4,14 +4,15 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 
 #include "daemon/base/settings.h"
 #include "daemon/bench/bench_client.h"
+#include "daemon/bench/bench_floor.h"
 #include "daemon/bench/bench_report.h"
 #include "daemon/mesh/mesh.h"
 
@@ -60,6 +61,9 @@ class BenchRank {
     for (uint32_t r = 0; r < world_size(); ++r) hosts.insert(host_of(r));
     hosts_ = static_cast<uint32_t>(hosts.size());
     find_daemons();
+    if (plan_.device == BenchDevice::host) return;
+    gpu_.emplace(rank());
+    floor_.emplace(group_.get(), *gpu_);
   }
 
   void run_all();
@@ -71,6 +75,9 @@ class BenchRank {
     return tutti_host_of(group_.get(), static_cast<int32_t>(rank));
   }
   void find_daemons();
+  Place place() {
+    return {.group = group_.get(), .shared = plan_.zero_copy, .gpu = gpu_ ? &*gpu_ : nullptr};
+  }
   // Measures each size, and prints its row.
   template <class Measure>
   void run_sizes(Collective collective, const Measure& measure);
@@ -78,6 +85,7 @@ class BenchRank {
   CompareRow compare(const BenchCase& bench);
   uint64_t verify(const BenchCase& bench, const std::string& strategy, Tensors& tensors);
   void time_iterations(BenchRow& row, Tensors& tensors);
+  void time_copies(BenchRow& row);
   uint32_t choose_iterations(const BenchRow& row, Tensors& tensors);
   void time_rounds(CompareRow& row, Tensors& tensors);
   std::vector<double> run_rounds(const CompareRow& row, size_t rounds, Tensors& tensors);
@@ -85,7 +93,9 @@ class BenchRank {
   void reduce(std::span<double> values, tutti_op op);
   double cpu_now() const;
 
+  std::optional<BenchGpu> gpu_;  // Where the tensors are; none: on the host. Outlives the group.
   Group group_;
+  std::optional<BenchFloor> floor_;
   const BenchPlan& plan_;
   uint32_t hosts_ = 1;
   std::vector<pid_t> daemons_;  // Whose CPU time this rank counts.
@@ -135,7 +145,7 @@ void BenchRank::run_sizes(Collective collective, const Measure& measure) {
 }
 
 BenchRow BenchRank::measure(const BenchCase& bench, const std::string& strategy) {
-  Tensors tensors(group_.get(), bench, plan_.zero_copy);
+  Tensors tensors(place(), bench);
   BenchRow row{.bench = bench,
                .strategy = strategy,
                .hosts = hosts_,
@@ -143,11 +153,20 @@ BenchRow BenchRank::measure(const BenchCase& bench, const std::string& strategy)
                .zero_copy = plan_.zero_copy};
   row.wrong = verify(bench, strategy, tensors);
   time_iterations(row, tensors);
+  if (floor_) time_copies(row);
   return row;
 }
 
+void BenchRank::time_copies(BenchRow& row) {
+  row.gpus = static_cast<uint32_t>(floor_->gpus());
+  row.gpu_model = gpu_->model();
+  check(tutti_barrier(group_.get(), nullptr, nullptr));
+  row.copy_us = floor_->copy_us(bench_bytes(row.bench));
+  reduce({&row.copy_us, 1}, TUTTI_MAX);
+}
+
 CompareRow BenchRank::compare(const BenchCase& bench) {
-  Tensors tensors(group_.get(), bench, plan_.zero_copy);
+  Tensors tensors(place(), bench);
   CompareRow row{.bench = bench, .hosts = hosts_, .strategies = plan_.strategies};
   for (const std::string& strategy : row.strategies) row.wrong += verify(bench, strategy, tensors);
   time_rounds(row, tensors);
@@ -157,10 +176,13 @@ CompareRow BenchRank::compare(const BenchCase& bench) {
 // Returns the number of wrong elements over all ranks.
 uint64_t BenchRank::verify(const BenchCase& bench, const std::string& strategy, Tensors& tensors) {
   fill_input(bench, rank(), tensors.in.bytes());
-  std::memset(tensors.out.data(), 0xff, tensors.out.bytes().size());
+  std::ranges::fill(tensors.out.bytes(), std::byte{0xff});
   if (bench.collective == Collective::broadcast && rank() == bench.root)
     fill_input(bench, rank(), tensors.out.bytes());
-  run_once(group_.get(), bench, strategy, tensors);
+  tensors.in.upload();
+  tensors.out.upload();
+  run_once(bench, strategy, tensors);
+  tensors.out.download();
   auto wrong = static_cast<double>(count_wrong(bench, rank(), tensors.out.bytes()));
   reduce({&wrong, 1}, TUTTI_SUM);
   return static_cast<uint64_t>(wrong);
@@ -173,7 +195,7 @@ void BenchRank::time_iterations(BenchRow& row, Tensors& tensors) {
   const double cpu_before = cpu_now();
   for (double& sample : micros) {
     const TimePoint start = Clock::now();
-    run_once(group_.get(), row.bench, row.strategy, tensors);
+    run_once(row.bench, row.strategy, tensors);
     sample = micros_since(start);
   }
   double cpu = cpu_now() - cpu_before;
@@ -188,7 +210,7 @@ void BenchRank::time_iterations(BenchRow& row, Tensors& tensors) {
 uint32_t BenchRank::choose_iterations(const BenchRow& row, Tensors& tensors) {
   const uint32_t warmup = std::max(plan_.warmup, 1U);
   const TimePoint start = Clock::now();
-  for (uint32_t i = 0; i < warmup; ++i) run_once(group_.get(), row.bench, row.strategy, tensors);
+  for (uint32_t i = 0; i < warmup; ++i) run_once(row.bench, row.strategy, tensors);
   double micros = micros_since(start) / warmup;
   reduce({&micros, 1}, TUTTI_MAX);
   if (plan_.iterations > 0) return plan_.iterations;
@@ -219,7 +241,7 @@ std::vector<double> BenchRank::run_rounds(const CompareRow& row, size_t rounds, 
     std::ranges::shuffle(order, random);
     for (const size_t i : order) {
       const TimePoint start = Clock::now();
-      run_once(group_.get(), row.bench, row.strategies[i], tensors);
+      run_once(row.bench, row.strategies[i], tensors);
       micros[i * rounds + round] = micros_since(start);
     }
   }
@@ -239,6 +261,10 @@ double BenchRank::cpu_now() const {
 }
 
 }  // namespace
+
+Status check_bench_device(const BenchPlan& plan) {
+  return plan.device == BenchDevice::cuda ? bench_driver().status() : Status();
+}
 
 Status run_bench_rank(const BenchPlan& plan) {
   try {

@@ -9,8 +9,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::array<size_t, 9> kWidths = {12, 13, 6, 7, 6,
-                                           11, 9,  9, 8};  // As nccl-tests has them.
+// As nccl-tests has them; the last two are of GPUs.
+constexpr std::array<size_t, 11> kWidths = {12, 13, 6, 7, 6, 11, 9, 9, 8, 10, 9};
 constexpr size_t kCompareWidth = 13;
 
 // In GB/s, powers of 1000.
@@ -20,6 +20,21 @@ double algorithm_bandwidth(const BenchRow& row) {
 
 double bus_bandwidth(const BenchRow& row) {
   return algorithm_bandwidth(row) * bus_factor(row.bench.collective, row.bench.world_size);
+}
+
+// In GB/s, with which the GPUs read and wrote the tensors of all ranks.
+double copy_bandwidth(const BenchRow& row) {
+  const double moved = 2.0 * row.bench.world_size * static_cast<double>(bench_bytes(row.bench));
+  return row.copy_us > 0 ? moved / row.copy_us / 1e3 : 0;
+}
+
+// 1: as fast as a copy.
+double share_of_copy(const BenchRow& row) { return row.p50_us > 0 ? row.copy_us / row.p50_us : 0; }
+
+std::string buffers_of(const BenchRow& row) {
+  if (row.gpus == 0) return row.zero_copy ? "shared buffers" : "ordinary buffers";
+  return "buffers on " + std::to_string(row.gpus) + (row.gpus == 1 ? " GPU (" : " GPUs (") +
+         row.gpu_model + ")";
 }
 
 // Aligns the cells right, after a space at least.
@@ -40,24 +55,36 @@ size_t best_other(const CompareRow& row) {
 }  // namespace
 
 std::string bench_heading(const BenchRow& row) {
+  std::vector<std::string> names = {"size", "count", "type",  "redop", "root",
+                                    "time", "algbw", "busbw", "#wrong"};
+  std::vector<std::string> units = {"(B)",  "(elements)", "",       "", "",
+                                    "(us)", "(GB/s)",     "(GB/s)", ""};
+  if (row.gpus > 0) {
+    names.insert(names.end(), {"copy", "of copy"});
+    units.insert(units.end(), {"(GB/s)", ""});
+  }
   return "# " + std::string(name_of(row.bench.collective)) + ", strategy " + row.strategy + ", " +
          std::to_string(row.bench.world_size) + " ranks on " + std::to_string(row.hosts) +
-         (row.hosts == 1 ? " host, " : " hosts, ") +
-         (row.zero_copy ? "shared buffers" : "ordinary buffers") + "\n" +
-         columns({"size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"},
-                 kWidths) +
-         columns({"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""}, kWidths);
+         (row.hosts == 1 ? " host, " : " hosts, ") + buffers_of(row) + "\n" +
+         columns(names, kWidths) + columns(units, kWidths);
 }
 
 std::string bench_line(const BenchRow& row) {
   const Collective collective = row.bench.collective;
   const std::string op = reduces(collective) ? std::string(name_of(row.bench.op)) : "none";
-  return columns({std::to_string(bench_bytes(row.bench)), std::to_string(row.bench.count),
-                  std::string(name_of(row.bench.dtype)), op,
-                  has_root(collective) ? std::to_string(row.bench.root) : "-1",
-                  format_number(row.p50_us), format_number(algorithm_bandwidth(row)),
-                  format_number(bus_bandwidth(row)), std::to_string(row.wrong)},
-                 kWidths);
+  std::vector<std::string> cells = {std::to_string(bench_bytes(row.bench)),
+                                    std::to_string(row.bench.count),
+                                    std::string(name_of(row.bench.dtype)),
+                                    op,
+                                    has_root(collective) ? std::to_string(row.bench.root) : "-1",
+                                    format_number(row.p50_us),
+                                    format_number(algorithm_bandwidth(row)),
+                                    format_number(bus_bandwidth(row)),
+                                    std::to_string(row.wrong)};
+  if (row.gpus > 0)
+    cells.insert(cells.end(),
+                 {format_number(copy_bandwidth(row)), format_number(share_of_copy(row))});
+  return columns(cells, kWidths);
 }
 
 std::string bench_json(const BenchRow& row) {
@@ -77,9 +104,17 @@ std::string bench_json(const BenchRow& row) {
       .field("cpu_s_per_op", row.cpu_s_per_op)
       .field("wrong", row.wrong)
       .field("redop", reduces(row.bench.collective) ? name_of(row.bench.op) : "none")
-      .field("buffers", row.zero_copy ? "zero_copy" : "staged")
-      .field("iterations", row.iterations)
-      .close();
+      .field("buffers", row.gpus > 0    ? "cuda"
+                        : row.zero_copy ? "zero_copy"
+                                        : "staged")
+      .field("iterations", row.iterations);
+  if (row.gpus > 0)
+    json.field("gpus", row.gpus)
+        .field("gpu", row.gpu_model)
+        .field("copy_us", row.copy_us)
+        .field("copy_GBs", copy_bandwidth(row))
+        .field("of_copy", share_of_copy(row));
+  json.close();
   return json.line() + "\n";
 }
 

@@ -48,6 +48,16 @@ Status read_sizes(BenchPlan& plan, const BenchOptions& options) {
   return {};
 }
 
+Status read_device(BenchPlan& plan, const BenchOptions& options) {
+  if (options.device == "host") return {};
+  if (options.device != "cuda")
+    return invalid_argument("unknown --device '" + options.device + "': expected host or cuda");
+  if (!options.zero_copy)
+    return invalid_argument("--staged is for tensors on the host: leave it out with --device cuda");
+  plan.device = BenchDevice::cuda;
+  return {};
+}
+
 Result<BenchPlan> parse_plan(const BenchOptions& options) {
   BenchPlan plan{.factor = options.factor,
                  .iterations = options.iterations,
@@ -57,6 +67,7 @@ Result<BenchPlan> parse_plan(const BenchOptions& options) {
                  .compare = options.compare};
   if (Status status = read_collectives(plan, options); !status.ok()) return status;
   if (Status status = read_sizes(plan, options); !status.ok()) return status;
+  if (Status status = read_device(plan, options); !status.ok()) return status;
   const auto dtype = parse_name<Dtype>(kDtypeNames, options.dtype, "--dtype");
   const auto op = parse_name<Op>(kOpNames, options.op, "--redop");
   if (!dtype.ok()) return dtype.status();
@@ -84,6 +95,7 @@ int bench_command(const BenchOptions& options, RunOptions mesh,
                   std::vector<std::string> arguments) {
   const Result<BenchPlan> plan = parse_plan(options);
   if (!plan.ok()) return report_status(plan.status());
+  if (Status status = check_bench_device(*plan); !status.ok()) return report_status(status);
   if (std::getenv("TUTTI_RANK") != nullptr) return report_status(run_bench_rank(*plan));
   arguments.insert(arguments.begin(), std::filesystem::read_symlink("/proc/self/exe"));
   mesh.command = std::move(arguments);

@@ -42,6 +42,7 @@ struct BenchOptions {
   uint32_t factor = 4;
   uint32_t iterations = 0;  // 0: as many as half a second takes, 5 to 1000.
   uint32_t warmup = 5;
+  std::string device = "host";  // Where the tensors are: "host" or "cuda".
   bool zero_copy = true;
   bool json = false;
   bool compare = false;  // The first strategy with the others, round by round.

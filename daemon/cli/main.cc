@@ -50,6 +50,8 @@ void add_mesh_options(CLI::App& app, RunOptions& options) {
                  "limit each host's link in both directions, such as 1gbit; needs --netns");
   app.add_option("--log-dir", options.log_dir,
                  "keep the daemons' logs there; else shown after a failure");
+  app.add_option("--gpus", options.gpus,
+                 "GPUs of this machine for each rank, in order of rank; auto divides them evenly");
 }
 
 Command add_run(CLI::App& app, const CommandLine& line) {
@@ -57,8 +59,6 @@ Command add_run(CLI::App& app, const CommandLine& line) {
   CLI::App* run =
       app.add_subcommand("run", "Run `-- COMMAND` once per rank on a mesh of this machine");
   add_mesh_options(*run, *options);
-  run->add_option("--gpus", options->gpus,
-                  "GPUs of this machine for each rank, in order of rank; auto divides them evenly");
   run->add_flag("--keep-going", options->keep_going,
                 "when a rank fails do not end the others (else: 2 s, SIGTERM, 2 s, SIGKILL)");
   run->add_option("--job", options->job, "the job's name")->capture_default_str();
@@ -106,6 +106,9 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--iters", options.iterations, "timed operations a size; 0: half a second's worth")
       ->capture_default_str();
   app.add_option("--warmup", options.warmup, "operations before those")->capture_default_str();
+  app.add_option("--device", options.device,
+                 "where the tensors are: host, or cuda: the ranks take the GPUs in turn")
+      ->capture_default_str();
   app.add_flag("--zero-copy,!--staged", options.zero_copy,
                "tensors in the daemon's shared memory (default), or ordinary ones");
   app.add_flag("--json", options.json, "one JSON object a line");
@@ -123,12 +126,15 @@ Command add_bench(CLI::App& app, const CommandLine& line) {
   add_bench_options(*bench, *options);
   bench->footer(
       "Columns as in nccl-tests: time is the median over iterations of the slowest rank's,\n"
-      "algbw = size / time, busbw = algbw x the collective's share of the bus.\n"
+      "algbw = size / time, busbw = algbw x the collective's share of the bus. On GPUs also:\n"
+      "copy, what they read and write when they only copy the tensor once a rank, and of copy,\n"
+      "that copy's time over the collective's.\n"
       "Inside `tutti run` or with TUTTI_RANK set it is one rank of that job.\n\n"
       "Examples:\n"
       "  tutti bench --hosts 2 --per-host 2 --strategy ring,tree:2,centralized\n"
       "  tutti bench --per-host 4 --op all --min 1M --max 1M --json\n"
       "  tutti bench --hosts 4 --per-host 1 --compare --strategy auto,centralized,tree:2,ring\n"
+      "  tutti bench --per-host 4 --device cuda --min 1M --max 256M\n"
       "  sudo tutti bench --hosts 4 --per-host 1 --netns --rate 10gbit");
   return [=] { return tutti::bench_command(*options, *mesh, line.arguments); };
 }

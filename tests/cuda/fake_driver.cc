@@ -5,7 +5,8 @@
 //
 // FAKE_CUDA_BYTES in the environment is how much memory the GPUs have together (without a limit).
 // FAKE_CUDA_GPUS in the environment is the number of GPUs (2). FAKE_CUDA_REFUSES names one function
-// that fails with CUDA_ERROR_NOT_SUPPORTED, such as "cuIpcOpenMemHandle_v2".
+// that fails with CUDA_ERROR_NOT_SUPPORTED, such as "cuIpcOpenMemHandle_v2". With FAKE_CUDA_ERRS
+// set, kernels get the last byte of what they write wrong.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -155,6 +156,9 @@ void run_kernel(CudaJob job) {
                    .op = job.op,
                    .divisor = job.divisor,
                    .past_cache = false});
+  const Target& first = job.targets[0];
+  if (std::getenv("FAKE_CUDA_ERRS") != nullptr && job.count > 0)
+    static_cast<std::byte*>(first.data)[bytes_of(job, first.dtype) - 1] ^= std::byte{1};
 }
 
 void run_bits(CudaJob job) {

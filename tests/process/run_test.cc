@@ -395,6 +395,59 @@ TEST_F(CliRun, BenchForPeople) {
   }
 }
 
+// Over the fake driver.
+class CliBenchOnGpus : public CliRun {
+ protected:
+  Outcome bench(const std::string& environment, const std::string& options) const {
+    return wait_for(start("TUTTI_CUDA_DRIVER=" TUTTI_FAKE_CUDA " " + environment +
+                          " exec \"$TUTTI\" bench --device cuda " + options));
+  }
+};
+
+TEST_F(CliBenchOnGpus, EveryCollectiveIsMeasuredAndVerified) {
+  const Outcome run =
+      bench("", "--hosts 2 --per-host 2 --op all --min 64K --max 64K --iters 3 --json");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(occurrences(run.out, "\"wrong\":0,"), 9u) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"buffers\":\"cuda\""), 9u) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"gpus\":2,\"gpu\":\"Fake GPU\",\"copy_us\":"), 9u) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"copy_us\":0,"), 1u) << "a barrier copies nothing\n" << run.out;
+}
+
+TEST_F(CliBenchOnGpus, ForPeople) {
+  const Outcome run = bench("FAKE_CUDA_GPUS=3", "--per-host 4 --min 1K --max 1M --factor 32");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("4 ranks on 1 host, buffers on 3 GPUs (Fake GPU)\n"), std::string::npos)
+      << run.out;
+  EXPECT_EQ(occurrences(run.out, "of copy\n"), 1u) << run.out;
+  EXPECT_EQ(occurrences(run.out, " f32    sum "), 3u) << run.out;
+}
+
+TEST_F(CliBenchOnGpus, StrategiesInTurn) {
+  const Outcome run = bench("", "--compare --strategy ring,centralized --min 1K --max 1K");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(occurrences(run.out, "ring/best"), 1u) << run.out;
+}
+
+TEST_F(CliBenchOnGpus, WrongResultsFailIt) {
+  const Outcome run = bench("FAKE_CUDA_ERRS=1", "--min 64K --max 64K --iters 3 --json");
+  EXPECT_EQ(run.code, 1) << run.out;
+  EXPECT_EQ(occurrences(run.out, "\"wrong\":0,"), 0u) << run.out;
+  EXPECT_NE(run.err.find("elements of results were wrong"), std::string::npos) << run.err;
+}
+
+TEST_F(CliBenchOnGpus, WithoutADriverItSaysWhatToDo) {
+  const Outcome run = wait_for(
+      start("TUTTI_CUDA_DRIVER=libcuda-that-is-not-there.so exec \"$TUTTI\" bench --device cuda"));
+  EXPECT_EQ(run.code, 1);
+  EXPECT_TRUE(run.err.starts_with("tutti: there is no CUDA driver here: libcuda-that-is-not-"))
+      << run.err;
+  EXPECT_TRUE(run.err.ends_with("or leave out --device cuda to measure on host memory\n"))
+      << run.err;
+  EXPECT_EQ(bench("", "--staged").code, 2);
+  EXPECT_EQ(tutti("bench --device tpu").code, 2);
+}
+
 TEST_F(CliRun, HostsHaveNetworksOfTheirOwnAsRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
   const Outcome run = tutti(
