@@ -1,18 +1,51 @@
 // The table of the driver's functions, and what is said where there is no driver.
 #include <gtest/gtest.h>
 
-#include "daemon/cuda/cuda.h"
+#include <cstdio>
+#include <cstring>
+
+#include "tests/support/cuda_driver.h"
 
 namespace tutti::cuda {
 namespace {
 
+std::string uuid_text(const Uuid& uuid) {
+  std::string text;
+  for (const char byte : uuid.bytes) {
+    char two[3];
+    std::snprintf(two, sizeof(two), "%02x", static_cast<unsigned char>(byte));
+    text += two;
+  }
+  return text;
+}
+
+// tests/gpu/run reads what it prints.
+TEST(Driver, NamesItsGpus) {
+  const auto loaded = load_driver(driver_under_test());
+  if (!loaded.ok()) std::printf("there is no GPU: %s\n", loaded.status().message().c_str());
+  if (!loaded.ok()) GTEST_SKIP() << loaded.status().to_string();
+  const Driver& driver = **loaded;
+  EXPECT_GT(gpus_of(driver), 0);
+  for (int gpu = 0; gpu < gpus_of(driver); ++gpu) {
+    DeviceId device = 0;
+    ASSERT_EQ(driver.device_get(&device, gpu), kSuccess);
+    char name[128] = "";
+    Uuid uuid{};
+    size_t bytes = 0;
+    EXPECT_EQ(driver.device_get_name(name, sizeof(name), device), kSuccess);
+    EXPECT_EQ(driver.device_get_uuid(&uuid, device), kSuccess);
+    EXPECT_EQ(driver.device_total_mem(&bytes, device), kSuccess);
+    EXPECT_NE(std::strlen(name), 0u);
+    EXPECT_GT(bytes, 0u);
+    std::printf("GPU %d: %s, %zu MiB, %s\n", gpu, name, bytes >> 20, uuid_text(uuid).c_str());
+  }
+}
+
 TEST(Driver, IsLoadedOnce) {
-  const auto first = load_driver(TUTTI_FAKE_CUDA);
+  const auto first = load_driver(driver_under_test());
   ASSERT_EQ(first.status().to_string(), "OK");
-  EXPECT_EQ(*first, *load_driver(TUTTI_FAKE_CUDA));
-  int gpus = 0;
-  EXPECT_EQ((*first)->device_get_count(&gpus), kSuccess);
-  EXPECT_EQ(gpus, 2);
+  EXPECT_EQ(*first, *load_driver(driver_under_test()));
+  EXPECT_TRUE(!is_fake_under_test() || gpus_of(**first) == 2);
 }
 
 TEST(Driver, OneThatIsNotThereIsUnavailableAndSaysWhere) {
@@ -28,7 +61,7 @@ TEST(Driver, ALibraryThatIsNoDriverIsNamedWithWhatItLacks) {
 }
 
 TEST(Driver, ErrorsHaveTextAndCode) {
-  const Driver& driver = **load_driver(TUTTI_FAKE_CUDA);
+  const Driver& driver = **load_driver(driver_under_test());
   EXPECT_EQ(status_of(driver, kSuccess, "x").to_string(), "OK");
   const Status status = status_of(driver, kOutOfMemory, "cannot allocate");
   EXPECT_EQ(status.code(), Code::resource_exhausted);
@@ -36,9 +69,10 @@ TEST(Driver, ErrorsHaveTextAndCode) {
 }
 
 TEST(Driver, AContextIsCurrentForAScope) {
-  const Driver& driver = **load_driver(TUTTI_FAKE_CUDA);
+  const Driver& driver = **load_driver(driver_under_test());
   Context context = nullptr;
-  ASSERT_EQ(driver.device_primary_ctx_retain(&context, 1), kSuccess);
+  const int last = gpus_of(driver) - 1;
+  ASSERT_EQ(driver.device_primary_ctx_retain(&context, last), kSuccess);
   Pointer memory = 0;
   EXPECT_EQ(driver.mem_alloc(&memory, 16), kInvalidContext);
   {
@@ -48,8 +82,11 @@ TEST(Driver, AContextIsCurrentForAScope) {
   }
   int gpu = -1;
   EXPECT_EQ(driver.pointer_get_attribute(&gpu, kPointerDeviceOrdinal, memory), kSuccess);
-  EXPECT_EQ(gpu, 1);
-  EXPECT_EQ(driver.mem_free(memory), kSuccess);
+  EXPECT_EQ(gpu, last);
+  {
+    const Current current(driver, context);
+    EXPECT_EQ(driver.mem_free(memory), kSuccess);
+  }
   EXPECT_EQ(Current(driver, nullptr).error(), kInvalidContext);
 }
 

@@ -23,8 +23,9 @@ std::string to_hex(std::span<const std::byte> bytes) {
 
 // Runs the child of the import test to its end; its exit code, or -1.
 int run_child(const std::string& device, const MemoryHandle& handle) {
-  std::array<std::string, 5> texts = {TUTTI_IMPORT_CHILD, device, std::to_string(handle.bytes),
-                                      std::to_string(kChildFd), to_hex(handle.ipc)};
+  std::array<std::string, 5> texts = {beside_this_test("device_import_child"), device,
+                                      std::to_string(handle.bytes), std::to_string(kChildFd),
+                                      to_hex(handle.ipc)};
   std::array<char*, 6> arguments = {};
   for (size_t i = 0; i < texts.size(); ++i) arguments[i] = texts[i].data();
   posix_spawn_file_actions_t actions;

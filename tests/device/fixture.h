@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/device/device.h"
+#include "tests/support/cuda_driver.h"
 
 namespace tutti {
 
@@ -17,7 +18,7 @@ using Bytes = std::vector<std::byte>;
 
 // "cuda": a GPU, "fake": the same code over a driver of host threads and memory.
 inline std::string driver_library(const std::string& kind) {
-  return kind == "fake" ? TUTTI_FAKE_CUDA : cuda::kDriverLibrary;
+  return kind == "fake" ? TUTTI_FAKE_CUDA : driver_under_test(cuda::kDriverLibrary);
 }
 
 inline Result<std::unique_ptr<Device>> make_device(const std::string& kind) {

@@ -1,4 +1,5 @@
-// Trainers with memory on GPUs: those of the fake driver, which their workers load as well.
+// Trainers with memory on GPUs, of the driver that their workers load as well: the fake one, or
+// that of TUTTI_TEST_CUDA_DRIVER.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,20 +10,22 @@
 
 #include "daemon/cuda/cuda.h"
 #include "tests/process/board_fixture.h"
+#include "tests/support/cuda_driver.h"
 
 namespace tutti::testing {
 
-// The driver as a program of CUDA uses it, in the context of one GPU.
+// The driver as a program of CUDA uses it, in the context of one GPU. Where there are fewer GPUs,
+// counting starts anew.
 class CudaProgram {
  public:
   explicit CudaProgram(int gpu) {
-    const auto loaded = cuda::load_driver(TUTTI_FAKE_CUDA);
+    const auto loaded = cuda::load_driver(driver_under_test());
     check(loaded.ok(), loaded.status().to_string());
     driver_ = *loaded;
+    gpu_ = gpu % std::max(gpus_of(*driver_), 1);
     cuda::Context context = nullptr;
-    expect(driver_->device_primary_ctx_retain(&context, gpu));
+    expect(driver_->device_primary_ctx_retain(&context, gpu_));
     expect(driver_->ctx_push_current(context));
-    gpu_ = gpu;
   }
 
   const cuda::Driver& driver() const { return *driver_; }
@@ -50,6 +53,8 @@ class CudaProgram {
       expect(driver_->mem_map(base + i * kChunk, kChunk, 0, chunk, 0));
       expect(driver_->mem_release(chunk));
     }
+    const cuda::Access access{{cuda::kLocationDevice, gpu_}, cuda::kAccessReadWrite};
+    expect(driver_->mem_set_access(base, kChunk * count, &access, 1));
     return at(base);
   }
 
@@ -183,8 +188,8 @@ class GpuMesh : public ::testing::TestWithParam<std::vector<int>> {
   }
 
   SharedCounters arrived_;
-  // Before the mesh starts: its workers load the fake driver.
-  const int set_ = setenv("TUTTI_CUDA_DRIVER", TUTTI_FAKE_CUDA, 1);
+  // Before the mesh starts: its workers load this driver.
+  const int set_ = setenv("TUTTI_CUDA_DRIVER", driver_under_test().c_str(), 1);
   TestMesh mesh_{static_cast<int>(GetParam().size())};
 };
 

@@ -1,4 +1,7 @@
-"""Arrays on GPUs, over real agents and workers, and the fake driver."""
+"""Arrays on GPUs, over real agents and workers, and the fake driver.
+
+TUTTI_TEST_CUDA_DRIVER names another driver: tests/gpu/run.
+"""
 
 import os
 import subprocess
@@ -61,12 +64,16 @@ group.leave()
 '''
 
 
-@unittest.skipUnless("TUTTI_FAKE_CUDA" in os.environ, "there is no fake driver")
+_DRIVER = os.environ.get("TUTTI_TEST_CUDA_DRIVER", os.environ.get("TUTTI_FAKE_CUDA"))
+
+
+@unittest.skipUnless(_DRIVER, "there is no fake driver")
 class GpuTest(unittest.TestCase):
     def test_arrays_with_the_cuda_array_interface(self):
-        program = os.path.join(os.path.dirname(os.environ["TUTTI_FAKE_JOB"]), "tutti")
+        programs = os.environ.get("TUTTI_BIN") or os.path.dirname(os.environ["TUTTI_FAKE_JOB"])
+        program = os.path.join(programs, "tutti")
         run = subprocess.run([program, "run", "--per-host", "2", "--", sys.executable, "-c", _RANK],
-                             env=os.environ | {"TUTTI_CUDA_DRIVER": os.environ["TUTTI_FAKE_CUDA"]},
+                             env=os.environ | {"TUTTI_CUDA_DRIVER": _DRIVER},
                              text=True, capture_output=True, timeout=120, check=False)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
