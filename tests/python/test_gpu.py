@@ -49,7 +49,35 @@ assert both.read().tolist() == [0] * 4 + [1] * 4, both.read()
 work = group.all_reduce(x, op="mean", blocking=False)
 work.wait()
 assert (x.read() == 3).all()
-for wrong, words in ((lambda: group.all_gather(mine), "give out="),
+class Stream:
+    """A stream of CUDA, by the protocol that libraries share."""
+    def __init__(self):
+        self.handle = ctypes.c_void_p()
+        assert driver.cuStreamCreate(ctypes.byref(self.handle), ctypes.c_uint(1)) == 0
+    def __cuda_stream__(self):
+        return 0, self.handle.value
+    def finish(self):
+        assert driver.cuStreamSynchronize(self.handle) == 0
+
+stream = Stream()
+gate = ctypes.c_void_p()
+assert driver.cuMemHostAlloc(ctypes.byref(gate), ctypes.c_size_t(4096), ctypes.c_uint(1)) == 0
+word = ctypes.c_uint64.from_address(gate.value)
+word.value = 0
+assert driver.cuStreamWaitValue64_v2(stream.handle, gate, ctypes.c_uint64(1), 0) == 0
+work = group.all_reduce(x, blocking=False, stream=stream)
+assert group.all_reduce(x, stream=stream.handle.value) is x
+assert not work.done(), "the stream has not reached the operation"
+word.value = 1
+work.wait()
+stream.finish()
+assert (x.read() == 12).all(), x.read()
+group.all_reduce(x, op="mean", stream=0)
+assert driver.cuStreamSynchronize(None) == 0
+assert (x.read() == 12).all(), x.read()
+
+for wrong, words in ((lambda: group.all_reduce(x, stream="s"), "no stream of CUDA"),
+                     (lambda: group.all_gather(mine), "give out="),
                      (lambda: group.all_reduce(Gpu(numpy.zeros((2, 2), "f4"), (4, 8))),
                       "not contiguous"),
                      (lambda: group.all_reduce(x, out=numpy.zeros((3, 5), "f4")),

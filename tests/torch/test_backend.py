@@ -55,6 +55,15 @@ class Backend(RanksTest):
         for told in (first, missing, third):
             self.assertIn("Ranks 1, 3 failed to pass monitoredBarrier in 1000 ms", told)
 
+    @unittest.skipUnless("TUTTI_FAKE_CUDA" in os.environ, "there is no fake driver")
+    def test_tensors_on_gpus(self):
+        driver = {"TUTTI_CUDA_DRIVER": os.environ["TUTTI_FAKE_CUDA"]}
+        self.run_ranks("gpus", 2, **driver)
+        first, second = self.run_ranks("gpu_failures", 2, **driver)
+        self.assertIn("disagree", first[0])
+        self.assertIn("disagree", second[0])
+        self.assertRegex(second[1], r"rank 0 \(host .*, pid \d+\)")
+
     def test_abort_of_a_subgroup_ends_it_alone_and_of_the_default_group_all(self):
         ((error, seconds), first), (_, second) = self.run_ranks("aborts")
         self.assertIn("CANCELLED: the process group was aborted", error)

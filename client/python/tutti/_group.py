@@ -12,7 +12,7 @@ import weakref
 
 import numpy
 
-from tutti import _many, _tensor
+from tutti import _many, _stream, _tensor
 from tutti._dtype import DTYPES, numpy_dtype
 from tutti._error import Error, invalid
 from tutti._library import JoinOptions, Options, check, last_error, library
@@ -209,10 +209,11 @@ class Group:
     rank. As a context manager it leaves on exit.
 
     Arrays are NumPy arrays or objects with DLPack in CPU memory, such as torch tensors, of any
-    strides. Inputs may also be numbers and lists. Results are of the kind of the input. Elements
-    are floats of 16 to 64 bits, signed or unsigned integers of 8 to 64 bits, or bools. bfloat16 is
-    that of torch, or a uint16 array that dtype="bf16" declares as such; arrays of empty(...,
-    "bf16") need no declaration. Arrays from empty() are not copied, others are.
+    strides, or contiguous ones on a GPU, with DLPack or __cuda_array_interface__. Inputs may also
+    be numbers and lists. Results are of the kind of the input. Elements are floats of 16 to 64
+    bits, signed or unsigned integers of 8 to 64 bits, or bools. bfloat16 is that of torch, or a
+    uint16 array that dtype="bf16" declares as such; arrays of empty(..., "bf16") need no
+    declaration. Arrays from empty() are not copied, others are.
 
     All ranks must call the same collectives in the same order, with the same dtype, op, root,
     strategy and number of elements. Every rank gets the same bits.
@@ -237,6 +238,12 @@ class Group:
     timeout: seconds until the operation fails with DEADLINE_EXCEEDED. None: the timeout of join().
 
     blocking: if False, the call returns a Work, whose wait() returns the result.
+
+    stream: of arrays on a GPU, a stream of CUDA in whose order the operation goes: the call returns
+    at once; the operation starts when the stream reaches it, and the stream goes on when it is
+    done. The arrays must stay until then. A failure is raised by wait() of the Work, or without one
+    by the next call. A stream is given as its handle, an int, or as an object of CUDA's protocol
+    __cuda_stream__, of torch, CuPy or Numba. None: the call waits for the result.
 
     Errors: INVALID_ARGUMENT for a wrong argument; FAILED_PRECONDITION if ranks disagree or this
     rank left; DEADLINE_EXCEEDED if a rank has not called in time; UNAVAILABLE if a rank, worker or
@@ -293,14 +300,14 @@ class Group:
         return numpy.asarray(_Block(self._handle, bytes_)).view(dtype).reshape(shape)
 
     def all_reduce(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-                   dtype=None, factor=None):
+                   dtype=None, factor=None, stream=None):
         """Reduces x over all ranks and returns the result, on every rank, in `out`, which has the
         shape and dtype of x, or in x itself if `out` is None."""
         source, target = self._sides(x, out, dtype)
         return self._run("all_reduce", (source.address, target.address, source.count,
                                         DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking,
-                         factor=_tensor.factor_of(op, factor))
+                         factor=_tensor.factor_of(op, factor), stream=stream)
 
     def all_reduce_many(self, xs, op="sum", strategy=None, outs=None, timeout=None, blocking=True,
                         dtype=None, factor=None):
@@ -318,7 +325,7 @@ class Group:
         return work.wait() if blocking else work
 
     def reduce(self, x, root=0, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-               dtype=None, factor=None):
+               dtype=None, factor=None, stream=None):
         """Reduces x over all ranks and returns the result on rank `root`, in `out` or in x
         itself. The other ranks' x is only read, and they get None."""
         root = _whole(root, "root")
@@ -330,18 +337,20 @@ class Group:
                                     source.count, DTYPES[source.dtype],
                                     _tensor.op_number(op), root),
                          source, target, strategy, timeout, blocking,
-                         factor=_tensor.factor_of(op, factor))
+                         factor=_tensor.factor_of(op, factor), stream=stream)
 
-    def broadcast(self, x, root=0, strategy=None, timeout=None, blocking=True, dtype=None):
+    def broadcast(self, x, root=0, strategy=None, timeout=None, blocking=True, dtype=None,
+                  stream=None):
         """Copies x of rank `root` to every other rank's x; returns x. The root's x is only read."""
         root = _whole(root, "root")
         target = Tensor(x, dtype, writable=self.rank != root)
         return self._run("broadcast", (target.address, target.count,
                                        DTYPES[target.dtype], root),
                          target, target, strategy, timeout, blocking,
-                         write_back=self.rank != root)
+                         write_back=self.rank != root, stream=stream)
 
-    def all_gather(self, x, strategy=None, out=None, timeout=None, blocking=True, dtype=None):
+    def all_gather(self, x, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
+                   stream=None):
         """Concatenates x of all ranks along the first axis, by rank, and returns the result on
         every rank: of shape (world_size * n, ...) for x of shape (n, ...), or (world_size,) for
         scalars; in `out` or in a new array."""
@@ -350,10 +359,10 @@ class Group:
         target = self._result(source, out, (first * self.world_size, *rest), "all_gather's out")
         return self._run("all_gather", (source.address, target.address, source.count,
                                         DTYPES[source.dtype]),
-                         source, target, strategy, timeout, blocking)
+                         source, target, strategy, timeout, blocking, stream=stream)
 
     def reduce_scatter(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-                       dtype=None, factor=None):
+                       dtype=None, factor=None, stream=None):
         """Reduces x over all ranks, cuts the result along the first axis, and returns this
         rank's part: of shape (n / world_size, ...) for x of shape (n, ...); in `out` or in a new
         array. n must be a multiple of world_size."""
@@ -363,9 +372,10 @@ class Group:
         return self._run("reduce_scatter", (source.address, target.address, target.count,
                                             DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking,
-                         factor=_tensor.factor_of(op, factor))
+                         factor=_tensor.factor_of(op, factor), stream=stream)
 
-    def gather(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None):
+    def gather(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
+               stream=None):
         """Concatenates x of all ranks along the first axis, by rank, and returns the result on
         rank `root`, of the shape that all_gather has, in `out` or in a new array. The other ranks
         get None."""
@@ -376,9 +386,10 @@ class Group:
             target = self._result(source, out, (first * self.world_size, *rest), "gather's out")
         return self._run("gather", (source.address, target.address if target else None,
                                     source.count, DTYPES[source.dtype], root),
-                         source, target, strategy, timeout, blocking)
+                         source, target, strategy, timeout, blocking, stream=stream)
 
-    def scatter(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None):
+    def scatter(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
+                stream=None):
         """Cuts x of rank `root` along the first axis and returns this rank's part: of shape
         (n / world_size, ...) for x of shape (n, ...), in `out` or, at the root, in a new array.
         The other ranks' x is ignored and may be None, and they must give `out`. n must be a
@@ -395,9 +406,10 @@ class Group:
             target = Tensor(out, dtype, writable=True)
         return self._run("scatter", (source.address if source else None, target.address,
                                      target.count, DTYPES[target.dtype], root),
-                         source, target, strategy, timeout, blocking)
+                         source, target, strategy, timeout, blocking, stream=stream)
 
-    def all_to_all(self, x, strategy=None, out=None, timeout=None, blocking=True, dtype=None):
+    def all_to_all(self, x, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
+                   stream=None):
         """Cuts x along the first axis into world_size parts, sends part r to rank r, and returns
         the parts that the ranks sent to this one, concatenated by rank: of the shape of x, in
         `out`, which does not overlap x, or in a new array."""
@@ -406,10 +418,10 @@ class Group:
         target = self._result(source, out, source.shape, "all_to_all's out")
         return self._run("all_to_all", (source.address, target.address, math.prod(part),
                                         DTYPES[source.dtype]),
-                         source, target, strategy, timeout, blocking)
+                         source, target, strategy, timeout, blocking, stream=stream)
 
     def all_gather_v(self, x, sizes, strategy=None, out=None, timeout=None, blocking=True,
-                     dtype=None):
+                     dtype=None, stream=None):
         """all_gather of parts whose first axes differ: that of rank r has sizes[r], the same list
         on all ranks. The result is of shape (sum(sizes), ...)."""
         source = Tensor(x, dtype)
@@ -418,10 +430,10 @@ class Group:
         target = self._result(source, out, (sum(sizes), *source.shape[1:]), "all_gather_v's out")
         return self._run("all_gather_v", (source.address, target.address, counts,
                                           DTYPES[source.dtype]),
-                         source, target, strategy, timeout, blocking)
+                         source, target, strategy, timeout, blocking, stream=stream)
 
     def reduce_scatter_v(self, x, sizes, op="sum", strategy=None, out=None, timeout=None,
-                         blocking=True, dtype=None, factor=None):
+                         blocking=True, dtype=None, factor=None, stream=None):
         """reduce_scatter into parts whose first axes differ: rank r's has sizes[r], the same list
         on all ranks. x is of shape (sum(sizes), ...)."""
         source = Tensor(x, dtype)
@@ -432,10 +444,10 @@ class Group:
         return self._run("reduce_scatter_v", (source.address, target.address, counts,
                                               DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking,
-                         factor=_tensor.factor_of(op, factor))
+                         factor=_tensor.factor_of(op, factor), stream=stream)
 
     def all_to_all_v(self, x, in_sizes, out_sizes, strategy=None, out=None, timeout=None,
-                     blocking=True, dtype=None):
+                     blocking=True, dtype=None, stream=None):
         """all_to_all of parts whose first axes differ: x is cut into parts of in_sizes[r] for
         rank r, and the result, of shape (sum(out_sizes), ...), has out_sizes[r] from rank r.
         Raises FAILED_PRECONDITION on every rank if a rank sends another size than its receiver
@@ -448,7 +460,7 @@ class Group:
         target = self._result(source, out, shape, "all_to_all_v's out")
         return self._run("all_to_all_v", (source.address, in_counts, target.address, out_counts,
                                           DTYPES[source.dtype]),
-                         source, target, strategy, timeout, blocking)
+                         source, target, strategy, timeout, blocking, stream=stream)
 
     def send(self, x, destination, tag=0, timeout=None, blocking=True, dtype=None):
         """Sends x to rank `destination`, which receives it by recv() with the same tag, number of
@@ -516,7 +528,7 @@ class Group:
         return target.fits(shape, source.dtype, what)
 
     def _run(self, verb, arguments, source, target, strategy, timeout, blocking, write_back=True,
-             factor=1.0):
+             factor=1.0, stream=None):
         def finish():
             if target is None:
                 return None
@@ -524,14 +536,27 @@ class Group:
                 target.write_back()
             return target.x
 
+        if stream is not None and blocking:  # Nobody waits: the stream does.
+            options = self._options(strategy, timeout, factor, stream)
+            check(self._call(verb, arguments, options, None))
+            return finish()
         work = self._start(verb, arguments, (source, target), finish, strategy, timeout,
-                           factor)
+                           factor, stream)
         return work.wait() if blocking else work
 
-    def _start(self, verb, arguments, tensors, finish, strategy, timeout, factor):
+    def _start(self, verb, arguments, tensors, finish, strategy, timeout, factor, stream=None):
         """The Work of a call of `tutti_<verb>`; `finish` gives its result once it has ended."""
-        options = Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
-                          _milliseconds(timeout, 0), factor)
-        handle = _new_handle(getattr(library, "tutti_" + verb), self._handle.pointer, *arguments,
-                             ctypes.byref(options))
+        options = self._options(strategy, timeout, factor, stream)
+        handle = ctypes.c_void_p()
+        check(self._call(verb, arguments, options, ctypes.byref(handle)))
         return Work(handle, tensors, finish)
+
+    def _call(self, verb, arguments, options, work):
+        return getattr(library, "tutti_" + verb)(self._handle.pointer, *arguments,
+                                                 ctypes.byref(options), work)
+
+    @staticmethod
+    def _options(strategy, timeout, factor, stream):
+        return Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
+                       _milliseconds(timeout, 0), factor, on_stream=stream is not None,
+                       stream=_stream.handle_of(stream))

@@ -13,6 +13,7 @@ import tempfile
 from tutti._error import Error
 from tutti._library import library_path
 
+_SHARED = ("TUTTI_CUDA_DRIVER", "TUTTI_NVML_LIBRARY")  # Settings of the agent, as of this program.
 _START_SECONDS = 30
 _END_SECONDS = 40  # Its keeper takes at most 30.
 # The longest directory whose sockets' paths still fit into a socket's address, of 108 bytes.
@@ -49,7 +50,8 @@ class PrivateAgent:
         the trainer handles."""
         keeper = pathlib.Path(__file__).with_name("_keep_agent.py")
         environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith("TUTTI_")} | {"NOTIFY_SOCKET": notify}
+                       if not name.startswith("TUTTI_") or name in _SHARED}
+        environment["NOTIFY_SOCKET"] = notify
         return subprocess.Popen([sys.executable, "-I", "-S", str(keeper), str(os.getpid()),
                                  self._dir, program, "--config", str(settings)],
                                 stdin=subprocess.PIPE, env=environment, start_new_session=True)

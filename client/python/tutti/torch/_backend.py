@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from tutti._library import library
-from tutti.torch import _barrier, _job, _sparse
+from tutti.torch import _barrier, _gpu, _job, _sparse
 from tutti.torch._operation import TIMEOUT_UNSET, Operation, options_of
 from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_size, dtype_of, invalid, splits_of,
                                  unit_of)
@@ -81,6 +81,8 @@ class TuttiBackend(_Base):
         self._coalesced = None
         self._aborted = None
         self._error = _ErrorType.SUCCESS
+        self._unseen = None  # A failure on a GPU that nobody was told of.
+        self._streams = {}  # By GPU.
         self.set_timeout(options._timeout)
 
     # ---- What it is ----
@@ -153,8 +155,13 @@ class TuttiBackend(_Base):
             operation.call("all_reduce", address, address, flat.numel(), dtype_of(flat), op)
         return tensors, tensors
 
+    def allreduce_coalesced(self, tensors, opts):
+        if any(_gpu.device_of(tensor) is not None for tensor in tensors):
+            return self._all_reduce_dense(tensors, opts)
+        return self._all_reduce_listed(tensors, opts)
+
     @_collective("all_reduce", _one_for_each_dtype)
-    def allreduce_coalesced(self, operation, tensors, opts):
+    def _all_reduce_listed(self, operation, tensors, opts):
         op = operation.op(opts.reduceOp)
         by_dtype = {}
         for tensor in tensors:
@@ -333,8 +340,8 @@ class TuttiBackend(_Base):
 
         def start():
             for tensor in tensors:
-                side = operation.source if verb == "send" else operation.target
-                operation.call(verb, side(tensor), *bytes_of(tensor), peer, tag)
+                operation.call(verb, operation.host_side(tensor, verb == "recv"),
+                               *bytes_of(tensor), peer, tag)
             return operation.start(self._title + (title or verb), tensors, tensors)
 
         return self._started(start)
@@ -421,6 +428,24 @@ class TuttiBackend(_Base):
 
     # ---- For operations ----
 
+    def stream_of(self, device):
+        """The group's own stream of a GPU."""
+        if device not in self._streams:
+            self._streams[device] = _gpu.make_stream(device)
+        return self._streams[device]
+
+    def note_unseen(self, error):
+        """Keeps a failure that perhaps no wait() will raise."""
+        self._unseen = self._unseen or error
+
+    def note_seen(self, error):
+        if self._unseen is error:
+            self._unseen = None
+
+    def take_unseen(self):
+        error, self._unseen = self._unseen, None
+        return error
+
     def check_aborted(self):
         if self._aborted is not None:
             raise BackendError("CANCELLED", f"{self._aborted}; make a new one")
@@ -487,4 +512,5 @@ def _default_backend():
 def register():
     """Registers the backend "tutti"; the entry point of torch.distributed.backends."""
     if not hasattr(dist.Backend, "TUTTI"):
-        dist.Backend.register_backend("tutti", create, extended_api=True, devices=["cpu"])
+        devices = ["cpu", "cuda"] if _gpu.is_available() else ["cpu"]
+        dist.Backend.register_backend("tutti", create, extended_api=True, devices=devices)

@@ -7,9 +7,10 @@ from datetime import timedelta
 import torch
 
 from tutti._library import Options, library
+from tutti.torch import _gpu
 from tutti.torch._tensor import (PREMUL_SUM, adjacent, check_device, check_parts, check_size,
                                  copy_parts, dtype_of, invalid, op_of)
-from tutti.torch._work import Handle, TuttiWork, last_failure
+from tutti.torch._work import GpuWork, Handle, TuttiWork, last_failure
 
 TIMEOUT_UNSET = timedelta(milliseconds=-1)
 _MILLISECONDS_MAX = 2**31 - 1
@@ -22,10 +23,12 @@ def options_of(timeout, factor=1.0):
 
 
 class Operation:
-    """Its call blocks if the operation of torch does, there is one, and no profiler watches.
-    Nothing is called before start(), so that a refusal leaves no call half made."""
+    """Its call blocks if the operation of torch does, there is one, and no profiler watches. On a
+    GPU no call blocks: see _gpu. Nothing is called before start(), so that a refusal leaves no call
+    half made."""
 
-    __slots__ = ("_backend", "_completer", "_options", "_blocks", "_calls", "_keep", "_finish")
+    __slots__ = ("_backend", "_completer", "_options", "_blocks", "_calls", "_keep", "_finish",
+                 "_device", "_has_tensors")
 
     def __init__(self, backend, completer, timeout, asynchronous):
         self._backend = backend
@@ -36,8 +39,19 @@ class Operation:
         self._calls = []
         self._keep = []
         self._finish = []
+        self._device = None  # The tensors' GPU; None: the host.
+        self._has_tensors = False
 
     # ---- Preparation ----
+
+    def accept(self, tensor):
+        """Raises for a tensor that the operation cannot take."""
+        check_device(tensor)
+        device = _gpu.device_of(tensor)
+        if self._has_tensors and device != self._device:
+            raise invalid(f"tensors on {tensor.device} and on {self._device or 'cpu'} are in one "
+                          "operation; move them to one device")
+        self._device, self._has_tensors = device, True
 
     def call(self, verb, *arguments):
         """Prepares tutti_<verb> with the arguments between the group and the options."""
@@ -54,7 +68,7 @@ class Operation:
 
     def in_place(self, tensor):
         """Contiguous memory with the tensor's elements, written back if it is a copy."""
-        check_device(tensor)
+        self.accept(tensor)
         if tensor.is_contiguous():
             self._keep.append(tensor)
             return tensor
@@ -65,20 +79,32 @@ class Operation:
 
     def source(self, tensor):
         """The address of the tensor's elements, or of a contiguous copy of them."""
-        check_device(tensor)
+        self.accept(tensor)
         flat = tensor.contiguous()
         self._keep.append(flat)
         return flat.data_ptr()
 
     def target(self, tensor):
         """The address of memory for the tensor's elements, copied to it at the end."""
-        check_device(tensor)
+        self.accept(tensor)
         if tensor.is_contiguous():
             self._keep.append(tensor)
             return tensor.data_ptr()
-        flat = torch.empty(tensor.shape, dtype=tensor.dtype)
+        flat = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         self._finish.append(lambda: tensor.copy_(flat))
         self._keep.append(flat)
+        return flat.data_ptr()
+
+    def host_side(self, tensor, is_output):
+        """Like target() or source(), in the host's memory: that of a GPU is copied there, and the
+        call waits for that."""
+        check_device(tensor)
+        if _gpu.device_of(tensor) is None:
+            return self.target(tensor) if is_output else self.source(tensor)
+        flat = torch.empty(tensor.shape, dtype=tensor.dtype) if is_output else tensor.cpu()
+        self._keep.append(flat)
+        if is_output:
+            self._finish.append(lambda: tensor.copy_(flat))
         return flat.data_ptr()
 
     def sides(self, source, output):
@@ -98,9 +124,11 @@ class Operation:
             self._keep.append(tensors)
             return torch.as_strided(tensors[0], (count,), (1,))
         if fill:
-            return torch.cat([tensor.reshape(-1) for tensor in tensors])
-        flat = torch.empty(count, dtype=dtype)
-        self._finish.append(lambda: copy_parts(flat, tensors))
+            flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        else:
+            flat = torch.empty(count, dtype=dtype, device=tensors[0].device)
+            self._finish.append(lambda: copy_parts(flat, tensors))
+        self._keep.append(flat)
         return flat
 
     def reduced(self, source, output, verb, op):
@@ -124,6 +152,8 @@ class Operation:
         the call blocked: several at once end by one deadline."""
         backend = self._backend
         backend.check_aborted()
+        if self._device is not None:
+            return self._start_on_gpu(outputs)
         record = None
         if torch.autograd._profiler_enabled():
             record = torch._C._autograd._record_function_with_args_enter(title, *inputs)
@@ -138,6 +168,33 @@ class Operation:
         # Also after a failure: the other ranks need what is under way.
         work = TuttiWork(backend, self._completer, outputs, handles, self._keep, finish, record)
         self._raise(failure)
+        return work
+
+    def _start_on_gpu(self, outputs):
+        """Makes the calls on the group's stream of the GPU, after what the current stream has."""
+        backend, device = self._backend, self._device
+        self._completer.settle()
+        unseen = backend.take_unseen()
+        if unseen is not None:
+            self.refuse(len(self._calls))  # Other ranks may learn of it later.
+            raise unseen
+        stream = backend.stream_of(device)
+        stream.wait_stream(_gpu.current_stream(device))
+        given = self._options._obj
+        self._options = ctypes.byref(Options(given.size, None, given.timeout_ms, given.factor,
+                                             given.buffers_stay, 1, stream.cuda_stream))
+        handles = []
+        failure = self._make_calls(handles)
+        with _gpu.on_stream(stream):
+            _run_all(self._finish)
+        for kept in [*self._keep, outputs]:
+            for tensor in kept if isinstance(kept, list) else [kept]:
+                _gpu.keep(tensor, stream)
+        work = GpuWork(backend, self._completer, outputs, handles, self._keep, device, stream)
+        self._raise(failure)
+        if self._blocks:
+            work.wait()
+            return None
         return work
 
     def _raise(self, failure):

@@ -58,9 +58,9 @@ def unit_of(tensor):
 
 def check_device(tensor):
     """Raises for a tensor whose memory the C ABI cannot take."""
-    if not tensor.is_cpu:
-        raise BackendError("UNIMPLEMENTED", f"tensors on {tensor.device} are not supported yet; "
-                                            "use a CPU tensor")
+    if not tensor.is_cpu and not tensor.is_cuda:
+        raise BackendError("UNIMPLEMENTED", f"tensors on {tensor.device} are not supported; "
+                                            "use one of the CPU or of CUDA")
     if tensor.layout is not torch.strided:
         raise invalid("a sparse tensor is supported by all_reduce alone; use to_dense()")
 

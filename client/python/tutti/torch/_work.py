@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from tutti._error import Error
 from tutti._library import last_error, library
+from tutti.torch import _gpu
 
 _STEP_MS = 100  # Longest wait in C, during which neither abort() nor Ctrl-C is noticed.
 # Operations of up to so many bytes are first waited for that long.
@@ -207,12 +208,62 @@ class TuttiWork(dist._Work):
         return self._outputs
 
 
+class GpuWork(TuttiWork):
+    """An operation on GPU tensors, on a stream of the group's own.
+
+    Its Future is complete from the beginning, and wait() returns at once: both have the program's
+    current stream wait. So a later failure has nobody to raise it for; the group's next call does.
+    """
+
+    def __init__(self, backend, completer, outputs, handles, keep, device, stream):
+        self.device = device
+        self.stream = stream
+        self._event = stream.record_event()
+        super().__init__(backend, completer, outputs, handles, keep)
+        self._future = _gpu.future_of(outputs, device, stream)
+
+    def wait(self, timeout=None):
+        """Has the current stream wait. Raises the BackendError of an operation that has failed."""
+        if TuttiWork.is_completed(self):
+            self.end()
+        if self._error is not None:
+            self._backend.note_seen(self._error)
+            raise self._error
+        _gpu.current_stream(self.device).wait_event(self._event)
+        return True
+
+    def end(self):
+        if self._ended:
+            return
+        super().end()
+        self._event.synchronize()
+        if self._error is not None:
+            self._backend.note_unseen(self._error)
+
+    def is_completed(self):
+        return super().is_completed() and self._event.query()
+
+    def ends_soon(self):
+        return False
+
+
 class Works(TuttiWork):
     """Several works as one, in the order of their calls."""
 
     def __init__(self, backend, completer, works):
         super().__init__(backend, completer, [output for work in works for output in work.result()])
         self._works = works
+        self._gpu_works = [work for work in works if isinstance(work, GpuWork)]
+        if self._gpu_works:
+            last = self._gpu_works[-1]
+            self._future = _gpu.future_of(self._outputs, last.device, last.stream)
+
+    def wait(self, timeout=None):
+        if len(self._gpu_works) < len(self._works):
+            super().wait(timeout)
+        for work in self._gpu_works:
+            work.wait(timeout)
+        return True
 
     def end(self):
         with self._lock:
