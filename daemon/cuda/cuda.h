@@ -30,16 +30,32 @@ inline constexpr Error kInvalidValue = 1;
 inline constexpr Error kOutOfMemory = 2;
 inline constexpr Error kNotInitialized = 3;
 inline constexpr Error kDeinitialized = 4;
+inline constexpr Error kDeviceUnavailable = 46;
 inline constexpr Error kNoDevice = 100;
 inline constexpr Error kInvalidDevice = 101;
 inline constexpr Error kInvalidContext = 201;
+inline constexpr Error kEccUncorrectable = 214;
 inline constexpr Error kPeerAccessUnsupported = 217;
+inline constexpr Error kNvlinkUncorrectable = 220;
+inline constexpr Error kContained = 226;
 inline constexpr Error kInvalidHandle = 400;
 inline constexpr Error kNotFound = 500;
 inline constexpr Error kNotReady = 600;
+inline constexpr Error kIllegalAddress = 700;
+inline constexpr Error kLaunchTimeout = 702;
 inline constexpr Error kPeerAccessAlreadyEnabled = 704;
+inline constexpr Error kAssert = 710;
 inline constexpr Error kHostMemoryAlreadyRegistered = 712;
+inline constexpr Error kHardwareStackError = 714;
+inline constexpr Error kIllegalInstruction = 715;
+inline constexpr Error kMisalignedAddress = 716;
+inline constexpr Error kInvalidAddressSpace = 717;
+inline constexpr Error kInvalidPc = 718;
+inline constexpr Error kLaunchFailed = 719;
+inline constexpr Error kTensorMemoryLeak = 721;
 inline constexpr Error kNotSupported = 801;
+inline constexpr Error kMpsClientTerminated = 810;
+inline constexpr Error kExternalDevice = 911;
 
 // CUpointer_attribute.
 inline constexpr int kPointerMemoryType = 2;
@@ -179,6 +195,13 @@ class DriverWatch {
   std::atomic<uint64_t> loaded_libraries_ = 0;  // When it was looked for last.
   std::atomic<const Driver*> found_ = nullptr;
 };
+
+// Whether the process can do no more work on the GPU after this error: by the driver's
+// documentation, all further calls return it, and only a new process can use CUDA again.
+bool is_sticky(Error error);
+
+// "GPU-5f9c...", as nvidia-smi and NVML write it.
+std::string text_of(const Uuid& uuid);
 
 // OK, or "WHAT: out of memory (CUDA_ERROR_OUT_OF_MEMORY)" with the code that fits the error.
 Status status_of(const Driver& driver, Error error, const std::string& what);

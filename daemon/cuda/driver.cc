@@ -1,6 +1,9 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -166,6 +169,27 @@ const Driver* DriverWatch::find() {
   const Driver* expected = nullptr;
   if (found_.compare_exchange_strong(expected, driver.get())) return driver.release();
   return expected;
+}
+
+// ECC and NVLink errors are documented without a word on what follows them; the context is lost.
+bool is_sticky(Error error) {
+  constexpr std::array kSticky = {kEccUncorrectable,    kNvlinkUncorrectable, kContained,
+                                  kIllegalAddress,      kLaunchTimeout,       kAssert,
+                                  kHardwareStackError,  kIllegalInstruction,  kMisalignedAddress,
+                                  kInvalidAddressSpace, kInvalidPc,           kLaunchFailed,
+                                  kTensorMemoryLeak,    kMpsClientTerminated, kExternalDevice};
+  return std::ranges::find(kSticky, error) != kSticky.end();
+}
+
+std::string text_of(const Uuid& uuid) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    const bool begins_part = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    text += (begins_part ? "-" : "") + std::string(digits.data());
+  }
+  return text;
 }
 
 Status status_of(const Driver& driver, Error error, const std::string& what) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -25,27 +26,36 @@ void* memory_at(cuda::Pointer address) { return reinterpret_cast<void*>(address)
 // The device's context, kept by the device and everything made of it.
 class PrimaryContext {
  public:
-  PrimaryContext(const cuda::Driver& driver, cuda::DeviceId device, cuda::Context context)
-      : driver(driver), device(device), handle(context) {}
+  PrimaryContext(const cuda::Driver& driver, cuda::DeviceId device, cuda::Context context,
+                 std::shared_ptr<GpuFault> fault)
+      : driver(driver), device(device), handle(context), fault(std::move(fault)) {}
   PrimaryContext(const PrimaryContext&) = delete;
   PrimaryContext& operator=(const PrimaryContext&) = delete;
-  ~PrimaryContext() { driver.device_primary_ctx_release(device); }
+  ~PrimaryContext() {
+    if (!fault->is_set()) driver.device_primary_ctx_release(device);
+  }
+  // For destructors, which cannot report errors. After a fault they leave all to the process's end.
+  template <class Function>
+  void free_by(const Function& function) const {
+    if (fault->is_set()) return;
+    const cuda::Current current(driver, handle);
+    function(driver);
+  }
 
   const cuda::Driver& driver;
   const cuda::DeviceId device;
   const cuda::Context handle;
+  const std::shared_ptr<GpuFault> fault;
+  mutable std::atomic<cuda::Error> sticky = cuda::kSuccess;  // Of this context, which is lost.
 };
 using ContextPtr = std::shared_ptr<const PrimaryContext>;
 
-// Destructors cannot report errors. The one they could meet is an earlier fault of the process,
-// which a wait has reported.
 class CudaStream : public Stream {
  public:
   CudaStream(ContextPtr context, cuda::Stream stream)
       : context_(std::move(context)), stream_(stream) {}
   ~CudaStream() override {
-    const cuda::Current current(context_->driver, context_->handle);
-    context_->driver.stream_destroy(stream_);
+    context_->free_by([&](const cuda::Driver& driver) { driver.stream_destroy(stream_); });
   }
   cuda::Stream get() const { return stream_; }
   const uint64_t* cancelled = nullptr;
@@ -59,8 +69,7 @@ class CudaEvent : public Event {
  public:
   CudaEvent(ContextPtr context, cuda::Event event) : context_(std::move(context)), event_(event) {}
   ~CudaEvent() override {
-    const cuda::Current current(context_->driver, context_->handle);
-    context_->driver.event_destroy(event_);
+    context_->free_by([&](const cuda::Driver& driver) { driver.event_destroy(event_); });
   }
   cuda::Event get() const { return event_; }
 
@@ -79,10 +88,7 @@ class CudaBuffer : public Buffer {
         bytes_(bytes),
         exportable_(exportable),
         free_(std::move(free)) {}
-  ~CudaBuffer() override {
-    const cuda::Current current(context_->driver, context_->handle);
-    free_(context_->driver);
-  }
+  ~CudaBuffer() override { context_->free_by(free_); }
   std::byte* data() const override { return data_; }
   size_t bytes() const override { return bytes_; }
   bool exportable() const { return exportable_; }
@@ -136,14 +142,16 @@ CudaKernel choose(CudaJob& job, Op op) {
 // call.
 class CudaDevice : public Gpu {
  public:
-  CudaDevice(ContextPtr context, int index, const std::string& model)
+  CudaDevice(ContextPtr context, int index, const GpuName& name)
       : context_(std::move(context)),
         driver_(context_->driver),
         place_("cuda:" + std::to_string(index)),
-        model_(model) {}
+        model_(name.model),
+        title_("GPU " + std::to_string(index) + " (" + model_ + ", " + cuda::text_of(name.uuid) +
+               ")") {}
   ~CudaDevice() override {
-    const cuda::Current current(driver_, context_->handle);
-    if (module_ != nullptr) driver_.module_unload(module_);
+    if (module_ == nullptr) return;
+    context_->free_by([&](const cuda::Driver& driver) { driver.module_unload(module_); });
   }
 
   std::string name() const override { return place_ + " (" + model_ + ")"; }
@@ -284,6 +292,18 @@ class CudaDevice : public Gpu {
     return true;
   }
 
+  Result<bool> is_done(Stream& stream) override {
+    const cuda::Error error = in_context([&] { return driver_.stream_query(raw(stream)); });
+    if (error == cuda::kNotReady) return false;
+    if (error != cuda::kSuccess) return check(error, "finish queued work");
+    return true;
+  }
+
+  void give_up(const std::string& what) override {
+    context_->sticky = cuda::kDeviceUnavailable;
+    context_->fault->set(what);
+  }
+
   void set_cancel_word(Stream& stream, const void* word) override {
     static_cast<CudaStream&>(stream).cancelled = static_cast<const uint64_t*>(word);
   }
@@ -324,13 +344,24 @@ class CudaDevice : public Gpu {
  private:
   template <class Function>
   cuda::Error in_context(const Function& function) const {
+    if (const cuda::Error lost = context_->sticky; lost != cuda::kSuccess) return lost;
     const cuda::Current current(driver_, context_->handle);
     return current.error() != cuda::kSuccess ? current.error() : function();
   }
 
   Status check(cuda::Error error, const char* what) const {
     if (error == cuda::kSuccess) return {};
+    if (context_->sticky != cuda::kSuccess) return context_->fault->status();
+    if (cuda::is_sticky(error)) return note_fault(error);
     return cuda::status_of(driver_, error, place_ + " cannot " + what);
+  }
+
+  Status note_fault(cuda::Error error) const {
+    context_->sticky = error;
+    context_->fault->set(cuda::status_of(driver_, error, title_).message() +
+                         "; join again, which starts a new worker; if that ends as well, look for "
+                         "this GPU's XIDs in the kernel's log");
+    return context_->fault->status();
   }
 
   std::unique_ptr<Buffer> buffer(void* data, size_t bytes, bool exportable,
@@ -440,19 +471,21 @@ class CudaDevice : public Gpu {
   const cuda::Driver& driver_;
   const std::string place_;
   const std::string model_;
+  const std::string title_;  // For people, who know GPUs by their UUIDs.
   cuda::Module module_ = nullptr;
   std::mutex mutex_;
   std::map<std::string, cuda::Function> functions_;
 };
 
-Result<ContextPtr> open_context(const cuda::Driver& driver, int index) {
+Result<ContextPtr> open_context(const cuda::Driver& driver, int index,
+                                std::shared_ptr<GpuFault> fault) {
   cuda::DeviceId device = 0;
   cuda::Context context = nullptr;
   cuda::Error error = driver.device_get(&device, index);
   if (error == cuda::kSuccess) error = driver.device_primary_ctx_retain(&context, device);
   const std::string what = "GPU " + std::to_string(index) + " cannot be opened";
   if (error != cuda::kSuccess) return unavailable(cuda::status_of(driver, error, what).message());
-  return ContextPtr(std::make_shared<PrimaryContext>(driver, device, context));
+  return ContextPtr(std::make_shared<PrimaryContext>(driver, device, context, std::move(fault)));
 }
 
 }  // namespace
@@ -479,16 +512,16 @@ Result<std::vector<GpuName>> list_gpus(const cuda::Driver& driver) {
   return gpus;
 }
 
-Result<std::unique_ptr<Gpu>> make_gpu(const cuda::Driver& driver, int index) {
+Result<std::unique_ptr<Gpu>> make_gpu(const cuda::Driver& driver, int index,
+                                      std::shared_ptr<GpuFault> fault) {
   const Result<std::vector<GpuName>> gpus = list_gpus(driver);
   if (!gpus.ok()) return gpus.status();
   if (index < 0 || index >= static_cast<int>(gpus->size()))
     return unavailable("there is no GPU " + std::to_string(index) + ", only " +
                        std::to_string(gpus->size()) + " of them, from 0");
-  Result<ContextPtr> context = open_context(driver, index);
+  Result<ContextPtr> context = open_context(driver, index, std::move(fault));
   if (!context.ok()) return context.status();
-  auto gpu =
-      std::make_unique<CudaDevice>(*context, index, (*gpus)[static_cast<size_t>(index)].model);
+  auto gpu = std::make_unique<CudaDevice>(*context, index, (*gpus)[static_cast<size_t>(index)]);
   if (Status loaded = gpu->load_kernels(); !loaded.ok()) return loaded;
   return std::unique_ptr<Gpu>(std::move(gpu));
 }

@@ -6,11 +6,14 @@
 // them. Streams are used by one thread at a time; a Device by any.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -96,8 +99,31 @@ class Device {
 
 std::unique_ptr<Device> make_host_device();
 
+// The first error after which this process can do no more work on its GPUs. By the driver's
+// documentation only a new process can; so nothing of the GPUs is freed any more, since the driver
+// might wait for ever for work that never ends. Any thread.
+class GpuFault {
+ public:
+  // `on_set` is called once, from inside a call of a device. `who`: for the message, as "the worker
+  // of host a".
+  explicit GpuFault(std::string who = "this process", std::function<void()> on_set = nullptr)
+      : who_(std::move(who)), on_set_(std::move(on_set)) {}
+  bool is_set() const { return is_set_; }
+  Status status() const;  // OK: there was none.
+  // `what` says which GPU, what happened to it, and what to do. Later ones change nothing.
+  void set(const std::string& what);
+
+ private:
+  const std::string who_;
+  const std::function<void()> on_set_;
+  mutable std::mutex mutex_;
+  Status status_;
+  std::atomic<bool> is_set_ = false;
+};
+
 // A GPU: a device whose work runs beside the processor, in order with the work of other processes.
-// What orders it are words of 64 bits in host memory that both sides have pinned.
+// What orders it are words of 64 bits in host memory that both sides have pinned. Once a GpuFault
+// is set by this device, its functions return that and call the driver no more.
 class Gpu : public Device {
  public:
   using Device::wait;
@@ -110,9 +136,13 @@ class Gpu : public Device {
   // the GPU fails before. It must not use the device.
   virtual Status call(Stream& stream, std::function<void()> then) = 0;
   virtual Result<bool> is_done(const Event& event) = 0;
+  virtual Result<bool> is_done(Stream& stream) = 0;  // All that was queued so far.
   // Reductions queued from now on do nothing if the word, in this device's memory, is not 0 when
   // they start. Null: no such word.
   virtual void set_cancel_word(Stream& stream, const void* word) = 0;
+
+  // Another one says that the device has failed; sets its GpuFault. Calls the driver no more.
+  virtual void give_up(const std::string& what) = 0;
 
   // Lets work of this device reach the memory of another one, if the machine can; else the driver
   // copies through the host, and reductions over both fail.
@@ -133,8 +163,10 @@ struct GpuName {
 // The GPUs that this process can use, without making a context on any.
 Result<std::vector<GpuName>> list_gpus(const cuda::Driver& driver);
 // Opens one of them, which makes a context there. UNAVAILABLE, saying why, where there is no such
-// GPU, or where Tutti was built without nvcc.
-Result<std::unique_ptr<Gpu>> make_gpu(const cuda::Driver& driver, int index);
+// GPU, or where Tutti was built without nvcc. `fault` is shared by all GPUs of a process.
+Result<std::unique_ptr<Gpu>> make_gpu(
+    const cuda::Driver& driver, int index,
+    std::shared_ptr<GpuFault> fault = std::make_shared<GpuFault>());
 
 // The GPUs that this process has opened, and what operations use of them. The loop's thread alone.
 class GpuSet {
@@ -152,7 +184,9 @@ class GpuSet {
     size_t bytes = 0;  // A power of two.
   };
 
-  explicit GpuSet(const cuda::Driver& driver) : driver_(driver) {}
+  explicit GpuSet(const cuda::Driver& driver,
+                  std::shared_ptr<GpuFault> fault = std::make_shared<GpuFault>())
+      : driver_(driver), fault_(std::move(fault)) {}
   ~GpuSet();
   GpuSet(const GpuSet&) = delete;
   GpuSet& operator=(const GpuSet&) = delete;
@@ -165,8 +199,17 @@ class GpuSet {
   size_t size() const { return gpus_.size(); }
   int first() const { return gpus_.empty() ? -1 : gpus_.begin()->first; }
 
+  // The GPU has failed, as another one says, who knows it by its UUID ("GPU-..."). Nothing happens
+  // if it is not open.
+  void give_up(const std::string& uuid, const std::string& what);
+  // Asks the driver whether the lanes that operations use have met a fault, which nothing else
+  // tells while the processor waits for them.
+  void look_for_faults();
+  const GpuFault& fault() const { return *fault_; }
+
   Result<std::unique_ptr<Lane>> take_lane(int gpu);
-  // Reductions on the lane's stream that have not started do nothing. Blocks for some microseconds.
+  // Reductions on the lane's stream that have not started do nothing. Blocks for some microseconds,
+  // and not after a fault.
   Status cancel(Lane& lane);
   // The lane's work must be done.
   void give_back(std::unique_ptr<Lane> lane);
@@ -179,7 +222,10 @@ class GpuSet {
   static constexpr size_t kLeastPinnedBytes = 4096;
 
   const cuda::Driver& driver_;
+  const std::shared_ptr<GpuFault> fault_;
   std::map<int, std::unique_ptr<Gpu>> gpus_;
+  std::map<std::string, int> numbers_;  // By UUID.
+  std::set<Lane*> lanes_in_use_;
   std::map<int, std::vector<std::unique_ptr<Lane>>> spare_lanes_;  // By GPU.
   std::vector<std::unique_ptr<Buffer>> pinned_;
   std::map<size_t, std::vector<std::byte*>> spare_pinned_;  // By size.

@@ -6,6 +6,21 @@
 
 namespace tutti {
 
+Status GpuFault::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void GpuFault::set(const std::string& what) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status_.ok()) return;
+    status_ = unavailable(who_ + " can do no more work on GPUs and ends: " + what);
+  }
+  is_set_ = true;
+  if (on_set_) on_set_();
+}
+
 // Lanes first: their streams belong to the GPUs.
 GpuSet::~GpuSet() {
   spare_lanes_.clear();
@@ -13,6 +28,7 @@ GpuSet::~GpuSet() {
 }
 
 Result<int> GpuSet::open(const cuda::Uuid& uuid) {
+  if (fault_->is_set()) return fault_->status();
   const Result<std::vector<GpuName>> names = list_gpus(driver_);
   if (!names.ok()) return names.status();
   const auto same = [&](const GpuName& name) {
@@ -25,7 +41,7 @@ Result<int> GpuSet::open(const cuda::Uuid& uuid) {
         "with NVIDIA_VISIBLE_DEVICES=all");
   const auto number = static_cast<int>(found - names->begin());
   if (gpus_.contains(number)) return number;
-  Result<std::unique_ptr<Gpu>> made = make_gpu(driver_, number);
+  Result<std::unique_ptr<Gpu>> made = make_gpu(driver_, number, fault_);
   if (!made.ok()) return made.status();
   for (const auto& [other, gpu] : gpus_) {
     Status reached = (*made)->reach(*gpu);
@@ -33,6 +49,7 @@ Result<int> GpuSet::open(const cuda::Uuid& uuid) {
     if (!reached.ok()) return reached;
   }
   gpus_.emplace(number, *std::move(made));
+  numbers_.emplace(cuda::text_of(uuid), number);
   return number;
 }
 
@@ -41,6 +58,7 @@ Result<std::unique_ptr<GpuSet::Lane>> GpuSet::take_lane(int gpu) {
   if (!spare.empty()) {
     std::unique_ptr<Lane> lane = std::move(spare.back());
     spare.pop_back();
+    lanes_in_use_.insert(lane.get());
     return lane;
   }
   Gpu& device = this->gpu(gpu);
@@ -59,17 +77,30 @@ Result<std::unique_ptr<GpuSet::Lane>> GpuSet::take_lane(int gpu) {
   if (cleared.ok()) cleared = device.wait(*lane->control);
   if (!cleared.ok()) return cleared;
   device.set_cancel_word(*lane->stream, lane->cancel_word->data());
+  lanes_in_use_.insert(lane.get());
   return lane;
+}
+
+void GpuSet::give_up(const std::string& uuid, const std::string& what) {
+  const auto found = numbers_.find(uuid);
+  if (found != numbers_.end()) gpu(found->second).give_up(what);
+}
+
+void GpuSet::look_for_faults() {
+  for (const Lane* lane : lanes_in_use_)
+    if (!fault_->is_set()) static_cast<void>(gpu(lane->gpu).is_done(*lane->stream));
 }
 
 Status GpuSet::cancel(Lane& lane) {
   lane.is_cancelled = true;
   Status stored = gpu(lane.gpu).store(*lane.control, lane.cancel_word->data(), 1);
+  if (fault_->is_set()) return fault_->status();
   return stored.ok() ? gpu(lane.gpu).wait(*lane.control) : stored;
 }
 
 // A lane that was cancelled is not used again: that is rare, and its word need not be cleared.
 void GpuSet::give_back(std::unique_ptr<Lane> lane) {
+  lanes_in_use_.erase(lane.get());
   if (!lane->is_cancelled) spare_lanes_[lane->gpu].push_back(std::move(lane));
 }
 

@@ -98,15 +98,19 @@ Result<DeviceTensors::Pending> DeviceTensors::notify() {
   return pending;
 }
 
-// Lanes wait for words alone, so once these are stored their streams run to the end.
+// Lanes wait for words alone, so once these are stored their streams run to the end. After a fault
+// they may wait for each other, for ever: then they are not let go on.
 void DeviceTensors::cancel() {
   for (const std::unique_ptr<Lane>& lane : lanes_) static_cast<void>(gpus_.cancel(*lane));
+  if (gpus_.fault().is_set()) return;
   for (const RankBuffers* rank : ranks_.all())
     StreamWords::release(*rank->words.ready, rank->words.value);
-  static_cast<void>(notify());  // Fails where a GPU has failed: then nothing runs there any more.
+  static_cast<void>(notify());
 }
 
+// After a fault the driver tells of no end any more, and the process's own is near.
 bool DeviceTensors::settled() {
+  if (gpus_.fault().is_set()) return true;
   return std::ranges::all_of(pending_, [](const Pending& pending) { return *pending <= 0; });
 }
 

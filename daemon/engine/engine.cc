@@ -337,6 +337,9 @@ void SliceEngine::abort(uint32_t epoch, const Status& cause) {
   const auto snapshot = runs_;
   for (const auto& [key, run] : snapshot)
     if (key.epoch == epoch && !run->ended) end(run, cause);
+  const auto unsettled = unsettled_;
+  for (const auto& [key, run] : unsettled)
+    if (key.epoch == epoch) resume(key);
   std::erase_if(ended_, [&](const auto& entry) { return entry.first.first == epoch; });
 }
 

@@ -176,7 +176,8 @@ class Engine {
   // Ends the operation with the cause unless it has ended; if it has not started, it never will.
   // Drops its frames, early or late.
   virtual void cancel(const OpKey& key, const Status& cause) = 0;
-  // Ends every operation of the epoch with the cause, and drops its early frames.
+  // Ends every operation of the epoch with the cause, and drops its early frames. Asks those that
+  // have ended whether they are settled.
   virtual void abort(uint32_t epoch, const Status& cause) = 0;
   // What the operation waits for, for messages: a text ("slice 3: chunk 1 from rank 2", where a
   // host is named by its lowest rank) and the rank, -1 if none.

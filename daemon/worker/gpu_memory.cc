@@ -59,7 +59,7 @@ Result<int> GpuMemory::open(const OfferedMemory& offer) {
     if (!driver.ok())
       return unavailable(driver.status().message() +
                          "; the worker needs the driver and the GPUs that trainers use");
-    gpus_ = std::make_unique<GpuSet>(**driver);
+    gpus_ = std::make_unique<GpuSet>(**driver, fault_);
   }
   cuda::Uuid uuid{};
   std::memcpy(uuid.bytes, offer.gpu.data(), sizeof(uuid.bytes));

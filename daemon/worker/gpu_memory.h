@@ -39,7 +39,8 @@ class OfferedByTrainer {
 
 class GpuMemory {
  public:
-  explicit GpuMemory(const Settings& settings) : settings_(settings) {}
+  GpuMemory(const Settings& settings, std::shared_ptr<GpuFault> fault)
+      : settings_(settings), fault_(std::move(fault)) {}
 
   // Takes the trainer's offer. UNAVAILABLE: no driver or GPU can be used here. RESOURCE_EXHAUSTED:
   // a limit of the settings. FAILED_PRECONDITION: operations use the staging memory that should be
@@ -61,6 +62,7 @@ class GpuMemory {
   Status import(OfferedByTrainer& trainer, int gpu, const OfferedMemory& offer);
 
   const Settings& settings_;
+  const std::shared_ptr<GpuFault> fault_;
   std::unique_ptr<GpuSet> gpus_;
   // By GPU; each trainer with memory there holds a copy.
   std::map<int, std::shared_ptr<const bool>> seats_;

@@ -11,7 +11,6 @@
 namespace tutti {
 namespace {
 
-constexpr Millis kShutdownGrace{200};  // For the last frames and answers to be sent.
 // The engine keeps as many bytes of early frames as this many full link queues hold.
 constexpr size_t kKeptLinkQueues = 64;
 constexpr size_t kDeparturesMax = 1024;  // A report must fit a packet.
@@ -71,7 +70,10 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
       job_(job),
       owner_(owner),
       device_(make_host_device()),
-      gpu_memory_(settings_) {
+      gpu_fault_(
+          std::make_shared<GpuFault>("the worker of job " + job + " on host " + settings.host,
+                                     [this] { loop_.post([this] { on_gpu_fault(); }); })),
+      gpu_memory_(settings_, gpu_fault_) {
   engine_ = make_engine(*device_, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
@@ -83,6 +85,7 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
 
 Worker::~Worker() {
   loop_.cancel(idle_timer_);
+  loop_.cancel(gpu_timer_);
   trainers_.clear();
   epochs_.clear();
   coordinator_.reset();
@@ -179,9 +182,10 @@ Worker::Trainers::iterator Worker::trainer_of(const Session& session) {
 void Worker::on_request(Session& session, Call call) {
   const Trainer& trainer = trainer_of(session)->second;
   if (call.device && call.invalid.ok()) resolve_device_memory(trainer, call);
+  if (call.device) watch_gpus();
   const StreamWords words = call.device ? call.device->words : StreamWords();
   call.done = [this, epoch = trainer.epoch, group = call.group, number = call.number, words,
-               keeps = call.memory,
+               keeps = call.memory, on_gpus = call.device ? gpu_calls_ : nullptr,
                waits = call.blocking ? blocking_calls_ : nullptr](const Status& status) {
     if (words.done != nullptr) StreamWords::release(*words.done, words.value);
     if (Session* any = session_of(epoch); any != nullptr) any->complete(group, number, status);

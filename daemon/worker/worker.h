@@ -41,6 +41,8 @@ class Worker final : public Session::Events,
   Status start(Fd control);
   // Fails all epochs, naming this worker, and stops the loop soon after. Idempotent.
   void on_stop() override;
+  // Whether a GPU has failed under this process: it must end without waiting for the driver.
+  bool has_gpu_fault() const { return gpu_fault_->is_set(); }
 
  private:
   // A trainer from its adoption to its end.
@@ -54,6 +56,8 @@ class Worker final : public Session::Events,
     bool ended = false;  // Dead, left or refused; about to be erased.
   };
   using Trainers = std::map<uint64_t, Trainer>;  // By a serial number.
+  // For the last frames and answers to be sent.
+  static constexpr Millis kShutdownGrace{200};
 
   // From the agent.
   void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) override;
@@ -78,6 +82,9 @@ class Worker final : public Session::Events,
   Epoch* find_epoch(uint32_t epoch) override;
 
   void resolve_device_memory(const Trainer& trainer, Call& call);
+  void watch_gpus();
+  void on_gpu_fault();
+  void refuse_joining(const Status& why);
   Trainers::iterator trainer_of(const Session& session);
   void leave_broken_epoch(uint32_t rank);
   Trainers::iterator find_joining(uint32_t rank);
@@ -108,6 +115,10 @@ class Worker final : public Session::Events,
   // Each blocking call of a rank holds a copy until it ends.
   const std::shared_ptr<const bool> blocking_calls_ = std::make_shared<const bool>();
   std::unique_ptr<Device> device_;
+  const std::shared_ptr<GpuFault> gpu_fault_;
+  // As blocking_calls_, for calls whose tensors are in the memory of GPUs.
+  const std::shared_ptr<const bool> gpu_calls_ = std::make_shared<const bool>();
+  Loop::TimerId gpu_timer_ = 0;
   GpuMemory gpu_memory_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<LinkRouter> link_router_;

@@ -32,6 +32,21 @@ static_assert(kPeerAccessUnsupported == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
 static_assert(kPeerAccessAlreadyEnabled == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 static_assert(kHostMemoryAlreadyRegistered == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
 static_assert(kNotSupported == CUDA_ERROR_NOT_SUPPORTED);
+static_assert(kDeviceUnavailable == CUDA_ERROR_DEVICE_UNAVAILABLE);
+
+static_assert(kEccUncorrectable == CUDA_ERROR_ECC_UNCORRECTABLE);
+static_assert(kNvlinkUncorrectable == CUDA_ERROR_NVLINK_UNCORRECTABLE);
+static_assert(kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS);
+static_assert(kLaunchTimeout == CUDA_ERROR_LAUNCH_TIMEOUT && kAssert == CUDA_ERROR_ASSERT);
+static_assert(kHardwareStackError == CUDA_ERROR_HARDWARE_STACK_ERROR);
+static_assert(kIllegalInstruction == CUDA_ERROR_ILLEGAL_INSTRUCTION);
+static_assert(kMisalignedAddress == CUDA_ERROR_MISALIGNED_ADDRESS);
+static_assert(kInvalidAddressSpace == CUDA_ERROR_INVALID_ADDRESS_SPACE);
+static_assert(kInvalidPc == CUDA_ERROR_INVALID_PC && kLaunchFailed == CUDA_ERROR_LAUNCH_FAILED);
+static_assert(kMpsClientTerminated == CUDA_ERROR_MPS_CLIENT_TERMINATED);
+static_assert(kExternalDevice == CUDA_ERROR_EXTERNAL_DEVICE);
+// Newer than the oldest headers that serve here.
+static_assert(CUDA_VERSION < 13000 || (kContained == 226 && kTensorMemoryLeak == 721));
 
 static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(kPointerBufferId == CU_POINTER_ATTRIBUTE_BUFFER_ID);

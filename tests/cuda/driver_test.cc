@@ -68,6 +68,22 @@ TEST(Driver, ErrorsHaveTextAndCode) {
   EXPECT_EQ(status.message(), "cannot allocate: out of memory (CUDA_ERROR_OUT_OF_MEMORY)");
 }
 
+// What fails for want of something, or is asked wrongly, leaves the process as it was.
+TEST(Driver, SomeErrorsAreTheEndOfAProcessOnItsGpu) {
+  for (const Error error : {kEccUncorrectable, kNvlinkUncorrectable, kContained, kIllegalAddress,
+                            kAssert, kHardwareStackError, kLaunchFailed, kMpsClientTerminated})
+    EXPECT_TRUE(is_sticky(error)) << error;
+  for (const Error error : {kSuccess, kInvalidValue, kOutOfMemory, kInvalidContext, kNotReady,
+                            kPeerAccessAlreadyEnabled, kNotSupported})
+    EXPECT_FALSE(is_sticky(error)) << error;
+}
+
+TEST(Driver, AUuidIsWrittenAsNvidiaSmiDoes) {
+  Uuid uuid{};
+  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) uuid.bytes[i] = static_cast<char>(i * 0x11);
+  EXPECT_EQ(text_of(uuid), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+}
+
 TEST(Driver, AContextIsCurrentForAScope) {
   const Driver& driver = **load_driver(driver_under_test());
   Context context = nullptr;

@@ -6,7 +6,7 @@
 // FAKE_CUDA_BYTES in the environment is how much memory the GPUs have together (without a limit).
 // FAKE_CUDA_GPUS in the environment is the number of GPUs (2). FAKE_CUDA_REFUSES names one function
 // that fails with CUDA_ERROR_NOT_SUPPORTED, such as "cuIpcOpenMemHandle_v2". With FAKE_CUDA_ERRS
-// set, kernels get the last byte of what they write wrong.
+// set, kernels get the last byte of what they write wrong. FAKE_CUDA_POISON: see fake_poison.h.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,6 +19,7 @@
 #include "daemon/device/cuda_job.h"
 #include "daemon/kernel/kernel.h"
 #include "tests/cuda/fake_memory.h"
+#include "tests/cuda/fake_poison.h"
 #include "tests/cuda/fake_streams.h"
 
 namespace tutti::cuda {
@@ -189,6 +190,7 @@ Error cuGetErrorName(Error error, const char** name) {
           : error == kInvalidContext ? "CUDA_ERROR_INVALID_CONTEXT"
           : error == kNoDevice       ? "CUDA_ERROR_NO_DEVICE"
           : error == kNotSupported   ? "CUDA_ERROR_NOT_SUPPORTED"
+          : error == kIllegalAddress ? "CUDA_ERROR_ILLEGAL_ADDRESS"
                                      : "CUDA_ERROR_OF_THE_FAKE";
   return kSuccess;
 }
@@ -198,6 +200,7 @@ Error cuGetErrorString(Error error, const char** text) {
           : error == kInvalidContext ? "invalid device context"
           : error == kNoDevice       ? "no CUDA-capable device is detected"
           : error == kNotSupported   ? "operation not supported"
+          : error == kIllegalAddress ? "an illegal memory access was encountered"
                                      : "error of the fake driver";
   return kSuccess;
 }
@@ -236,11 +239,16 @@ Error cuCtxPopCurrent_v2(Context* context) {
   current().pop_back();
   return kSuccess;
 }
-Error cuCtxEnablePeerAccess(Context, unsigned) { return kSuccess; }
+Error cuCtxEnablePeerAccess(Context, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+  return kSuccess;
+}
 
 // ---- Memory ----
 
 Error cuMemAlloc_v2(Pointer* made, size_t bytes) {
+  if (is_poisoned()) return kIllegalAddress;
+
   if (current_gpu() < 0) return kInvalidContext;
   if (bytes == 0) return kInvalidValue;
   const char* limit = std::getenv("FAKE_CUDA_BYTES");
@@ -250,26 +258,39 @@ Error cuMemAlloc_v2(Pointer* made, size_t bytes) {
       bytes > kGpuBytes ? nullptr : make_allocation(granules(bytes), current_gpu());
   return allocation == nullptr ? kOutOfMemory : map_allocation(allocation, false, made);
 }
-Error cuMemFree_v2(Pointer address) { return unmap_and_free(address, false); }
+Error cuMemFree_v2(Pointer address) {
+  if (is_poisoned()) return kIllegalAddress;
+  return unmap_and_free(address, false);
+}
 Error cuMemHostAlloc(void** made, size_t bytes, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+
   *made = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (*made == nullptr) return kOutOfMemory;
   state().registered.add(*made, bytes);
   return kSuccess;
 }
 Error cuMemFreeHost(void* memory) {
+  if (is_poisoned()) return kIllegalAddress;
+
   if (!state().registered.remove(memory)) return kInvalidValue;
   std::free(memory);
   return kSuccess;
 }
 Error cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+
   if (refuses("cuMemHostRegister_v2")) return kNotSupported;
   return state().registered.add(memory, bytes) ? kSuccess : kHostMemoryAlreadyRegistered;
 }
 Error cuMemHostUnregister(void* memory) {
+  if (is_poisoned()) return kIllegalAddress;
+
   return state().registered.remove(memory) ? kSuccess : kInvalidValue;
 }
 Error cuMemHostGetDevicePointer_v2(Pointer* device, void* host, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+
   if (!state().registered.contains(address_of(host), 1)) return kInvalidValue;
   return *device = address_of(host), kSuccess;
 }
@@ -315,6 +336,8 @@ Error cuIpcGetMemHandle(IpcHandle* handle, Pointer address) {
   return kSuccess;
 }
 Error cuIpcOpenMemHandle_v2(Pointer* made, IpcHandle handle, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+
   if (refuses("cuIpcOpenMemHandle_v2")) return kNotSupported;
   IpcName name{};
   std::memcpy(&name, &handle, sizeof(name));
@@ -327,7 +350,10 @@ Error cuIpcOpenMemHandle_v2(Pointer* made, IpcHandle handle, unsigned) {
   imported->gpu = name.gpu;
   return map_allocation(imported, true, made);
 }
-Error cuIpcCloseMemHandle(Pointer address) { return unmap_and_free(address, true); }
+Error cuIpcCloseMemHandle(Pointer address) {
+  if (is_poisoned()) return kIllegalAddress;
+  return unmap_and_free(address, true);
+}
 
 // ---- Virtual memory ----
 
@@ -362,6 +388,8 @@ Error cuMemExportToShareableHandle(void* fd, tutti::cuda::Allocation handle, int
   return kSuccess;
 }
 Error cuMemImportFromShareableHandle(tutti::cuda::Allocation* made, void* handle, int) {
+  if (is_poisoned()) return kIllegalAddress;
+
   if (refuses("cuMemImportFromShareableHandle")) return kNotSupported;
   auto imported = std::make_shared<tutti::fake::Allocation>();
   imported->memory =
@@ -384,17 +412,22 @@ Error cuMemGetAllocationPropertiesFromHandle(AllocationProperties* how,
   how->location = {kLocationDevice, found->second->gpu};
   return kSuccess;
 }
-Error cuMemAddressReserve(Pointer* made, size_t bytes, size_t, Pointer,
-                          unsigned long long) {  // NOLINT
+Error cuMemAddressReserve(Pointer* made, size_t bytes, size_t, Pointer, unsigned long long) {
+  if (is_poisoned()) return kIllegalAddress;
+  // NOLINT
   *made = state().addresses.reserve(bytes);
   return *made != 0 ? kSuccess : kOutOfMemory;
 }
 Error cuMemAddressFree(Pointer address, size_t bytes) {
+  if (is_poisoned()) return kIllegalAddress;
+
   state().addresses.free(address, bytes);
   return kSuccess;
 }
 Error cuMemMap(Pointer address, size_t bytes, size_t offset, tutti::cuda::Allocation handle,
-               unsigned long long) {  // NOLINT
+               unsigned long long) {
+  if (is_poisoned()) return kIllegalAddress;
+  // NOLINT
   const std::lock_guard lock(state().mutex);
   const auto found = state().handles.find(handle);
   if (found == state().handles.end() || offset != 0 || bytes != found->second->bytes)
@@ -404,6 +437,8 @@ Error cuMemMap(Pointer address, size_t bytes, size_t offset, tutti::cuda::Alloca
   return mapped ? kSuccess : kOutOfMemory;
 }
 Error cuMemUnmap(Pointer address, size_t bytes) {
+  if (is_poisoned()) return kIllegalAddress;
+
   for (Pointer next = address; next < address + bytes;) {
     const std::optional<Mapped> mapped = state().addresses.unmap(next);
     if (!mapped) return kInvalidValue;
@@ -411,25 +446,38 @@ Error cuMemUnmap(Pointer address, size_t bytes) {
   }
   return kSuccess;
 }
-Error cuMemSetAccess(Pointer, size_t, const Access*, size_t) { return kSuccess; }
+Error cuMemSetAccess(Pointer, size_t, const Access*, size_t) {
+  if (is_poisoned()) return kIllegalAddress;
+  return kSuccess;
+}
 
 // ---- Streams ----
 
 Error cuStreamCreate(Stream* made, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+
   if (current_gpu() < 0) return kInvalidContext;
   return *made = new StreamTag(current_gpu()), kSuccess;
 }
 Error cuStreamDestroy_v2(Stream stream) {
+  if (is_poisoned()) return kIllegalAddress;
+
   delete stream;
   return kSuccess;
 }
 Error cuStreamSynchronize(Stream stream) {
+  if (is_poisoned()) return kIllegalAddress;
+
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
-  thread->mark()->wait();
+  const auto mark = thread->mark();
+  while (!mark->wait_a_while())
+    if (is_poisoned()) return kIllegalAddress;
   return kSuccess;
 }
 Error cuStreamQuery(Stream stream) {
+  if (is_poisoned()) return kIllegalAddress;
+
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   return thread->is_idle() ? kSuccess : kNotReady;
@@ -441,12 +489,16 @@ Error cuStreamGetCtx(Stream stream, Context* context) {
   return kSuccess;
 }
 Error cuStreamWaitEvent(Stream stream, Event event, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   if (event->mark != nullptr) thread->add([mark = event->mark] { mark->wait(); });
   return kSuccess;
 }
 Error cuStreamWaitValue64_v2(Stream stream, Pointer address, uint64_t value, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   if (!state().registered.contains(address, sizeof(value))) return kInvalidValue;
@@ -454,6 +506,8 @@ Error cuStreamWaitValue64_v2(Stream stream, Pointer address, uint64_t value, uns
   return kSuccess;
 }
 Error cuStreamWriteValue64_v2(Stream stream, Pointer address, uint64_t value, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   const bool is_device = state().addresses.is_device(address);
@@ -464,26 +518,39 @@ Error cuStreamWriteValue64_v2(Stream stream, Pointer address, uint64_t value, un
   return kSuccess;
 }
 Error cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {
+  if (is_poisoned()) return kIllegalAddress;
+
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   thread->add([function, argument] { function(argument); });
   return kSuccess;
 }
-Error cuEventCreate(Event* made, unsigned) { return *made = new EventTag(), kSuccess; }
+Error cuEventCreate(Event* made, unsigned) {
+  if (is_poisoned()) return kIllegalAddress;
+  return *made = new EventTag(), kSuccess;
+}
 Error cuEventDestroy_v2(Event event) {
+  if (is_poisoned()) return kIllegalAddress;
+
   delete event;
   return kSuccess;
 }
 Error cuEventRecord(Event event, Stream stream) {
+  if (is_poisoned()) return kIllegalAddress;
+
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   event->mark = thread->mark();
   return kSuccess;
 }
 Error cuEventQuery(Event event) {
+  if (is_poisoned()) return kIllegalAddress;
+
   return event->mark == nullptr || event->mark->is_set() ? kSuccess : kNotReady;
 }
 Error cuMemcpyAsync(Pointer to, Pointer from, size_t bytes, Stream stream) {
+  if (is_poisoned()) return kIllegalAddress;
+
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   if (bytes == 0) return kSuccess;
@@ -496,12 +563,19 @@ Error cuMemcpyAsync(Pointer to, Pointer from, size_t bytes, Stream stream) {
 
 // ---- Kernels ----
 
-Error cuModuleLoadData(Module* made, const void*) { return *made = new ModuleTag(), kSuccess; }
+Error cuModuleLoadData(Module* made, const void*) {
+  if (is_poisoned()) return kIllegalAddress;
+  return *made = new ModuleTag(), kSuccess;
+}
 Error cuModuleUnload(Module module) {
+  if (is_poisoned()) return kIllegalAddress;
+
   delete module;
   return kSuccess;
 }
 Error cuModuleGetFunction(Function* found, Module, const char* name) {
+  if (is_poisoned()) return kIllegalAddress;
+
   static auto& functions = *new std::map<std::string, FunctionTag>();
   const std::lock_guard lock(state().mutex);
   if (!std::string_view(name).starts_with("tutti_reduce_")) return kNotFound;
@@ -510,6 +584,8 @@ Error cuModuleGetFunction(Function* found, Module, const char* name) {
 }
 Error cuLaunchKernel(Function function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                      unsigned, Stream stream, void** parameters, void**) {
+  if (is_poisoned()) return kIllegalAddress;
+
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   const tutti::CudaJob job = *static_cast<const tutti::CudaJob*>(parameters[0]);

@@ -1,10 +1,14 @@
 #include "tests/cuda/fake_streams.h"
 
+#include "tests/cuda/fake_poison.h"
+
 namespace tutti::fake {
 namespace {
 
 // Between two looks at a word in memory that another process writes.
 constexpr std::chrono::microseconds kLook{20};
+constexpr int kLooksBetweenFaults = 100;  // These are slower: they read a file.
+constexpr std::chrono::milliseconds kWhile{1};
 
 }  // namespace
 
@@ -22,6 +26,11 @@ bool Mark::is_set() {
 void Mark::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return is_set_; });
+}
+
+bool Mark::wait_a_while() {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kWhile, [this] { return is_set_; });
 }
 
 StreamThread::~StreamThread() {
@@ -51,8 +60,12 @@ void StreamThread::wait_until(const volatile uint64_t* word, uint64_t value) {
     std::mutex mutex;
     std::condition_variable never;
     std::unique_lock lock(mutex);
-    while (static_cast<int64_t>(std::atomic_ref(*shared).load() - value) < 0)
+    for (int looks = 1; static_cast<int64_t>(std::atomic_ref(*shared).load() - value) < 0;
+         ++looks) {
       never.wait_for(lock, kLook);
+      if (looks % kLooksBetweenFaults == 0) stop_if_poisoned();
+    }
+    stop_if_poisoned();
   });
 }
 
@@ -70,6 +83,7 @@ void StreamThread::run() {
     work_.pop_front();
     is_busy_ = true;
     lock.unlock();
+    stop_if_poisoned();
     next();
     lock.lock();
     is_busy_ = false;

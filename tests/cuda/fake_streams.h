@@ -18,6 +18,7 @@ class Mark {
   void set();
   bool is_set();
   void wait();
+  bool wait_a_while();  // Whether it is set.
 
  private:
   std::mutex mutex_;

@@ -1,0 +1,53 @@
+// The part of Worker that ends it after a fault of a GPU. By the driver's documentation only a new
+// process can use CUDA then; the agent starts one when a rank joins.
+#include <spdlog/spdlog.h>
+
+#include "daemon/worker/worker.h"
+
+namespace tutti {
+namespace {
+
+// How often the driver is asked while operations are under way on GPUs, of which it may never tell
+// the end.
+constexpr Millis kGpuLookInterval{100};
+
+}  // namespace
+
+void Worker::watch_gpus() {
+  if (gpu_timer_ != 0) return;
+  gpu_timer_ = loop_.at(Clock::now() + kGpuLookInterval, [this] {
+    gpu_timer_ = 0;
+    if (GpuSet* gpus = gpu_memory_.gpus(); gpus != nullptr) gpus->look_for_faults();
+    if (gpu_calls_.use_count() > 1) watch_gpus();
+  });
+}
+
+// Epochs that ended before may have operations left that are settled only now.
+void Worker::on_gpu_fault() {
+  stopping_ = true;
+  const Status fault = gpu_fault_->status();
+  const Status cause(fault.code(), fault.message(), {-1, settings_.host});
+  spdlog::error("{}", cause.message());
+  for (auto& [number, epoch] : epochs_) {
+    epoch->abort(cause);
+    engine_->abort(number, cause);
+  }
+  update_ranks_decide();
+  refuse_joining(aborted("the worker of job " + job_ + " is ending; join again"));
+  for (const auto& [number, trainer] : trainers_)
+    if (!trainer.ended) coordinator_->report_gone(trainer.epoch, trainer.rank, cause);
+  loop_.at(Clock::now() + kShutdownGrace, [this] {
+    agent_->close();
+    loop_.stop();
+  });
+}
+
+void Worker::refuse_joining(const Status& why) {
+  for (auto& [number, trainer] : trainers_) {
+    if (trainer.epoch != 0 || trainer.ended) continue;
+    coordinator_->report_gone(0, trainer.rank, {});
+    refuse_join(number, trainer, why);
+  }
+}
+
+}  // namespace tutti

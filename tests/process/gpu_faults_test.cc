@@ -1,0 +1,205 @@
+// Faults of GPUs, through real agents and workers, over the fake driver and the fake NVML: they end
+// the jobs that use the GPU, by name, and nothing else.
+#include <filesystem>
+#include <fstream>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/process/gpu_fixture.h"
+
+namespace tutti {
+namespace {
+
+using namespace testing;
+
+constexpr size_t kCount = 1000;
+
+// A rank's tensor of ones, and its sum over all ranks.
+class Ones {
+ public:
+  explicit Ones(const RankContext& context)
+      : cuda(context.rank % 2), memory_(cuda, kCount * sizeof(float)), ranks_(context.world_size) {}
+
+  tutti_code reduce(CGroup& group, const tutti_options* options = nullptr,
+                    tutti_work** work = nullptr) const {
+    return tutti_all_reduce(group.get(), memory_.data(), memory_.data(), kCount, TUTTI_F32,
+                            TUTTI_SUM, options, work);
+  }
+  void check_sum(CGroup& group) const {
+    cuda.write(memory_.data(), std::vector<float>(kCount, 1));
+    CGroup::expect(reduce(group));
+    check(cuda.read<float>(memory_.data(), kCount) ==
+              std::vector<float>(kCount, static_cast<float>(ranks_)),
+          "a right sum");
+  }
+
+  const CudaProgram cuda;
+
+ private:
+  const GpuMemory memory_;
+  const int ranks_;
+};
+
+// What trainers wait for without using a core. Make it before forking.
+class Gate {
+ public:
+  Gate() {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    read_ = Fd(ends[0]);
+    write_ = Fd(ends[1]);
+  }
+  void wait() const {
+    char byte = 0;
+    (void)!read(read_.get(), &byte, 1);
+  }
+  void open_for(size_t trainers) const {
+    (void)!write(write_.get(), std::string(trainers, ' ').data(), trainers);
+  }
+
+ private:
+  Fd read_;
+  Fd write_;
+};
+
+class GpuFaults : public ::testing::TestWithParam<std::vector<int>> {
+ protected:
+  GpuFaults() {
+    setenv("TUTTI_CUDA_DRIVER", TUTTI_FAKE_CUDA, 1);
+    setenv("FAKE_CUDA_POISON", (directory_ / "poison").c_str(), 1);
+    mesh_.emplace(static_cast<int>(GetParam().size()));
+  }
+  ~GpuFaults() override {
+    mesh_.reset();
+    unsetenv("FAKE_CUDA_POISON");
+    std::filesystem::remove_all(directory_);
+  }
+
+  // The worker of a job on the first host, from the mesh's status; -1: there is none.
+  pid_t worker_of(const std::string& job) const {
+    const auto status = admin_status(mesh_->host(0).address, true, 5'000);
+    if (!status.ok()) return -1;
+    for (const v1::WorkerReport& worker : status->agents(0).workers())
+      if (worker.job() == job) return static_cast<pid_t>(worker.pid());
+    return -1;
+  }
+  void poison(pid_t process) const {
+    std::ofstream(directory_ / "poison", std::ios::app) << process << std::endl;
+  }
+  std::vector<Trainer> start(const std::string& job, const Trainer::Body& body) const {
+    return mesh_->start(job, GetParam(), body);
+  }
+  static void await_lines(const std::vector<Trainer>& trainers, const std::string& line) {
+    for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), line);
+  }
+
+  const Gate gate_;
+
+ private:
+  static std::filesystem::path make_directory() {
+    std::string path = ::testing::TempDir() + "tutti-gpu-faults-XXXXXX";
+    return mkdtemp(path.data());
+  }
+
+ protected:
+  const std::filesystem::path directory_ = make_directory();
+  std::optional<TestMesh> mesh_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuFaults,
+                         ::testing::Values(std::vector{2}, std::vector{4}, std::vector{1, 1},
+                                           std::vector{2, 1}));
+
+// The stream of the last rank is late, so the GPUs wait, and no call of the driver fails.
+void fail_in_an_operation_and_join_again(const RankContext& context) {
+  const Ones ones(context);
+  {
+    CGroup group(context);
+    ones.check_sum(group);
+    const cuda::Stream stream = ones.cuda.stream();
+    const tutti_options options = on_stream(stream);
+    uint64_t* gate = ones.cuda.pinned();
+    if (context.rank == context.world_size - 1) ones.cuda.hold(stream, gate);
+    tutti_work* work = nullptr;
+    CGroup::expect(ones.reduce(group, &options, &work));
+    write_line("started");
+    check_refused(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE, "(Fake GPU, GPU-");
+    check_refused(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE, "CUDA_ERROR_ILLEGAL_ADDRESS");
+    tutti_work_free(work);
+    std::atomic_ref(*gate).store(1);
+    ones.cuda.synchronize(stream);
+  }
+  ones.check_sum(*join_again(context));
+}
+
+TEST_P(GpuFaults, APoisonedContextEndsItsJobByNameAndNoOther) {
+  std::vector<Trainer> others = start("other", [this](const RankContext& context) {
+    const Ones ones(context);
+    CGroup group(context);
+    ones.check_sum(group);
+    write_line("works");
+    gate_.wait();
+    for (int i = 0; i < 10; ++i) ones.check_sum(group);
+  });
+  await_lines(others, "works");
+  const pid_t other = worker_of("other");
+  std::vector<Trainer> trainers = start("job", fail_in_an_operation_and_join_again);
+  await_lines(trainers, "started");
+  const pid_t worker = worker_of("job");
+  ASSERT_GT(worker, 0);
+  poison(worker);
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+  EXPECT_EQ(worker_of("other"), other);
+  gate_.open_for(others.size());
+  EXPECT_EQ(TestMesh::wait(others), "") << mesh_->log_tails();
+}
+
+// Nothing is under way when it happens: the next call of the driver meets it.
+TEST_P(GpuFaults, AContextThatIsPoisonedWhileIdleEndsTheNextOperationByName) {
+  std::vector<Trainer> trainers = start("job", [this](const RankContext& context) {
+    const Ones ones(context);
+    {
+      CGroup group(context);
+      ones.check_sum(group);
+      write_line("idle");
+      gate_.wait();
+      check_refused(ones.reduce(group), TUTTI_UNAVAILABLE, "(Fake GPU, GPU-");
+    }
+    ones.check_sum(*join_again(context));
+  });
+  await_lines(trainers, "idle");
+  poison(worker_of("job"));
+  gate_.open_for(trainers.size());
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+}
+
+// An operation without a handle: the worker is gone when the rank asks next.
+TEST_P(GpuFaults, AStreamWithoutWorkGoesOnAndTheNextCallIsRefusedByName) {
+  std::vector<Trainer> trainers = start("job", [this](const RankContext& context) {
+    const Ones ones(context);
+    CGroup group(context);
+    ones.check_sum(group);
+    const cuda::Stream stream = ones.cuda.stream();
+    const tutti_options options = on_stream(stream);
+    uint64_t* gate = ones.cuda.pinned();
+    const bool is_late = context.rank == context.world_size - 1;
+    if (is_late) ones.cuda.hold(stream, gate);
+    CGroup::expect(ones.reduce(group, &options));
+    write_line("started");
+    if (!is_late) ones.cuda.synchronize(stream);
+    gate_.wait();
+    check_refused(tutti_barrier(group.get(), nullptr, nullptr), TUTTI_UNAVAILABLE,
+                  "(Fake GPU, GPU-");
+    std::atomic_ref(*gate).store(1);
+    ones.cuda.synchronize(stream);
+  });
+  await_lines(trainers, "started");
+  const pid_t worker = worker_of("job");
+  ASSERT_GT(worker, 0);
+  poison(worker);
+  while (worker_of("job") == worker) sched_yield();
+  gate_.open_for(trainers.size());
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+}
+
+}  // namespace
+}  // namespace tutti
