@@ -97,6 +97,8 @@ class Connection {
   bool is_shared(const void* memory) const { return segment_.contains(memory, 0); }
   uint64_t offset_of(const void* memory) const { return segment_.offset_of(memory); }
   std::byte* at(uint64_t offset) const { return segment_.base() + offset; }
+  // The rank's memory outlives this.
+  void keep_memory() { segment_.keep(); }
   uint64_t used_bytes();
 
  private:

@@ -31,11 +31,16 @@ DeviceMemory::DeviceMemory(Connection& connection)
       offers_(connection, watch_),
       thread_("tutti-stream") {}
 
-// Memory that streams may still write to stays pinned.
+// Memory that streams may still write to stays mapped and pinned.
 DeviceMemory::~DeviceMemory() {
   if (!connection_.is_own_process()) return;
-  if (words_offset_ != 0) driver().mem_host_unregister(connection_.at(words_offset_));
-  if (staging_ != nullptr) staging_->close();
+  if (staging_ != nullptr && !staging_->close()) connection_.keep_memory();
+  if (words_offset_ == 0) return;
+  reuse_retired();
+  if (!retired_words_.empty())
+    connection_.keep_memory();
+  else
+    driver().mem_host_unregister(connection_.at(words_offset_));
 }
 
 bool DeviceMemory::is_device(const void* memory) {

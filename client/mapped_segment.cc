@@ -11,7 +11,7 @@
 namespace tutti::client {
 
 MappedSegment::~MappedSegment() {
-  if (base_ != nullptr) munmap(base_, bytes_);
+  if (base_ != nullptr && !is_kept_) munmap(base_, bytes_);
 }
 
 Status MappedSegment::map(Fd memory) {

@@ -26,6 +26,8 @@ class MappedSegment {
   // Makes the pages present, because the first touch of a page costs ten times as much as later
   // ones.
   void populate(uint64_t offset, uint64_t bytes) const;
+  // It stays mapped until the process ends.
+  void keep() { is_kept_ = true; }
   // Whether [memory, memory + bytes) is in the arena.
   bool contains(const void* memory, uint64_t bytes) const;
   uint64_t offset_of(const void* memory) const;
@@ -36,6 +38,7 @@ class MappedSegment {
   Fd memory_;
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0;
+  bool is_kept_ = false;
 };
 
 }  // namespace tutti::client

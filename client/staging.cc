@@ -98,11 +98,16 @@ bool StagingPool::has_blocks() {
   return blocks_ != 0;
 }
 
-void StagingPool::close() {
+bool StagingPool::close() {
   const std::lock_guard lock(mutex_);
+  bool all_idle = true;
   for (Blocks* blocks : {&spare_, &retired_})
     for (const std::unique_ptr<StagingBlock>& block : *blocks)
-      if (is_idle(*block)) driver_.mem_host_unregister(block->data);
+      if (is_idle(*block))
+        driver_.mem_host_unregister(block->data);
+      else
+        all_idle = false;
+  return all_idle;
 }
 
 // ---- One operation ----

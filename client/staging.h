@@ -45,8 +45,8 @@ class StagingPool {
   void give_back(std::unique_ptr<StagingBlock> block, bool failed);
   // Whether there are blocks, which may be free later.
   bool has_blocks();
-  // Before the segment is unmapped. Blocks that streams may still touch stay pinned.
-  void close();
+  // Before the segment is unmapped. False: it must stay, because streams may still touch blocks.
+  bool close();
 
   const cuda::Driver& driver() const { return driver_; }
 

@@ -327,6 +327,30 @@ TEST_P(GpuMesh, ADeadlineReleasesStreams) {
             "");
 }
 
+// The stream gets to the operation when that has failed and the group is gone.
+TEST_P(GpuMesh, AStreamThatIsLateOutlivesItsGroup) {
+  if (ranks() == 1) return;
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              const GpuMemory x(cuda, 4000);
+              const cuda::Stream stream = cuda.stream();
+              tutti_options options = on_stream(stream);
+              options.timeout_ms = 500;
+              uint64_t* gate = cuda.pinned();
+              cuda.hold(stream, gate);
+              {
+                CGroup group(context);
+                tutti_work* work = nullptr;
+                all_reduce(group, x.data(), x.data(), 1000, &options, &work);
+                check(tutti_work_wait(work, -1) != TUTTI_OK, "it fails");
+                tutti_work_free(work);
+              }
+              std::atomic_ref(*gate).store(1);
+              cuda.synchronize(stream);
+            }),
+            "");
+}
+
 // The words of operations that failed serve later ones.
 TEST_P(GpuMesh, ManyFailuresUseNothingUp) {
   if (ranks() == 1) return;
