@@ -49,7 +49,9 @@ Settings with_defaults(Settings settings) {
 }  // namespace
 
 Agent::Agent(Loop& loop, Settings settings)
-    : loop_(loop), settings_(with_defaults(std::move(settings))), gpus_(loop) {}
+    : loop_(loop),
+      settings_(with_defaults(std::move(settings))),
+      gpus_(loop, [this](const auto& failed) { workers_->set_failed_gpus(failed); }) {}
 
 Agent::~Agent() {
   control_.reset();  // First, because its threads call this object.

@@ -13,12 +13,15 @@ std::string describe(const GpuInfo& gpu) {
   return number + " (" + gpu.name + ", " + gpu.uuid + ", " + gpu.pci_bus_id + ")";
 }
 
+std::string describe_failure(const GpuInfo& gpu) {
+  return describe(gpu) + " " + gpu.state() + "; reset it or restart the node, then restart tuttid";
+}
+
 void log_state(const GpuInfo& gpu) {
   if (gpu.fault.empty())
     spdlog::warn("{}: {}; the GPU itself works", describe(gpu), describe_xid(gpu.xid));
   else
-    spdlog::error("{} {}; reset it or restart the node, then restart tuttid", describe(gpu),
-                  gpu.state());
+    spdlog::error("{}", describe_failure(gpu));
 }
 
 void log_found(const GpuInfo& gpu) {
@@ -57,13 +60,26 @@ void Gpus::find(const std::string& library) {
   inventory_ = *std::move(found);
   inventory_->watch();
   for (const GpuInfo& gpu : inventory_->gpus()) log_found(gpu);
+  tell_failed();
   poll();
 }
 
 void Gpus::poll() {
-  for (const int index : inventory_->poll())
-    log_state(inventory_->gpus()[static_cast<size_t>(index)]);
+  const std::vector<int> changed = inventory_->poll();
+  for (const int index : changed) log_state(inventory_->gpus()[static_cast<size_t>(index)]);
+  if (!changed.empty()) tell_failed();
   timer_ = loop_.at(Clock::now() + kPollInterval, [this] { poll(); });
+}
+
+// One that cannot be opened has no UUID; CUDA does not see it either.
+void Gpus::tell_failed() {
+  v1::AgentToWorker::FailedGpus failed;
+  for (const GpuInfo& gpu : inventory_->gpus()) {
+    if (gpu.fault.empty() || gpu.uuid.empty()) continue;
+    failed.add_gpus()->set_uuid(gpu.uuid);
+    failed.mutable_gpus()->rbegin()->set_what(describe_failure(gpu));
+  }
+  if (failed.gpus_size() != 0) on_failed_(failed);
 }
 
 void Gpus::report(v1::AgentReport& report) {

@@ -3,19 +3,24 @@
 // nothing is asked.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "daemon/base/loop.h"
 #include "daemon/nvml/nvml.h"
 #include "proto/mesh.pb.h"
+#include "proto/session.pb.h"
 
 namespace tutti {
 
 // Loop thread only.
 class Gpus {
  public:
-  explicit Gpus(Loop& loop) : loop_(loop) {}
+  // `on_failed` is called with all GPUs that have failed when there are some, and when there are
+  // more.
+  using OnFailed = std::function<void(const v1::AgentToWorker::FailedGpus&)>;
+  Gpus(Loop& loop, OnFailed on_failed) : loop_(loop), on_failed_(std::move(on_failed)) {}
   Gpus(const Gpus&) = delete;
   Gpus& operator=(const Gpus&) = delete;
   ~Gpus() { loop_.cancel(timer_); }
@@ -27,8 +32,10 @@ class Gpus {
 
  private:
   void poll();
+  void tell_failed();
 
   Loop& loop_;
+  const OnFailed on_failed_;
   Loop::TimerId timer_ = 0;
   std::unique_ptr<GpuInventory> inventory_;  // Null where there are no GPUs.
 };

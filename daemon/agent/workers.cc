@@ -50,6 +50,12 @@ std::string bytes_of_adopt(const v1::Hello& hello, const PeerCredentials& peer) 
   return message.SerializeAsString();
 }
 
+std::string bytes_of_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) {
+  v1::AgentToWorker message;
+  *message.mutable_failed_gpus() = failed;
+  return message.SerializeAsString();
+}
+
 void log_stale_socket(const std::string& path) {
   spdlog::info("removed {}, which a dead worker left", path);
 }
@@ -63,7 +69,10 @@ void log_end(const std::string& job, pid_t pid, int wait_status) {
 }  // namespace
 
 Workers::Workers(Loop& loop, const Settings& settings)
-    : loop_(loop), settings_(settings), directory_(settings.run_dir + "/workers") {}
+    : loop_(loop),
+      settings_(settings),
+      directory_(settings.run_dir + "/workers"),
+      failed_gpus_(bytes_of_failed_gpus({})) {}
 
 Workers::~Workers() {
   for (auto& [path, worker] : workers_) loop_.unwatch(worker.socket.get());
@@ -164,6 +173,7 @@ Result<Workers::Entry> Workers::connect(const std::string& path) {
   const Status watched =
       loop_.watch(socket->get(), EPOLLIN, [this, path](uint32_t) { read_packets(path); });
   if (!watched.ok()) return watched;
+  (void)send_packet(socket->get(), failed_gpus_, {});
   Worker worker;
   worker.socket = *std::move(socket);
   return workers_.insert_or_assign(path, std::move(worker)).first;
@@ -248,6 +258,12 @@ void Workers::stop(Millis timeout, std::function<void()> done) {
     (void)send_packet(worker.socket.get(), message.SerializeAsString(), {});
   call_when(
       timeout, [this] { return workers_.empty(); }, std::move(done));
+}
+
+void Workers::set_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) {
+  failed_gpus_ = bytes_of_failed_gpus(failed);
+  for (const auto& [path, worker] : workers_)
+    (void)send_packet(worker.socket.get(), failed_gpus_, {});
 }
 
 void Workers::call_when(Millis timeout, std::function<bool()> is_done, std::function<void()> done) {

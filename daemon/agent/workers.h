@@ -40,6 +40,9 @@ class Workers {
   // `timeout`.
   void stop(Millis timeout, std::function<void()> done);
 
+  // Tells all workers, now and when they start, which GPUs have failed.
+  void set_failed_gpus(const v1::AgentToWorker::FailedGpus& failed);
+
   // To be called on SIGCHLD.
   void reap();
 
@@ -75,6 +78,7 @@ class Workers {
   Loop& loop_;
   const Settings settings_;
   const std::string directory_;
+  std::string failed_gpus_;  // As a message.
   std::map<std::string, Worker> workers_;
   std::map<pid_t, std::string> ending_;  // Children that hung up, not yet reaped: job by pid.
   std::map<uint64_t, Wait> waits_;

@@ -10,6 +10,7 @@
 #include "daemon/base/text.h"
 #include "daemon/cli/cli.h"
 #include "daemon/launch/launch.h"
+#include "daemon/mesh/mesh.h"
 
 namespace tutti {
 namespace {
@@ -18,10 +19,24 @@ namespace {
 // which may be long after all ranks have left.
 constexpr Millis kWorkerIdle{600'000};
 
+constexpr int kAskAgentTimeoutMs = 2'000;
+
 struct Launch {
   LocalMeshOptions mesh;
   RankOptions ranks;
 };
+
+// Adds the failures that the node's agent, if there is one, has seen since it started: NVML does
+// not tell of those before us.
+std::vector<GpuInfo> with_failures(std::vector<GpuInfo> gpus) {
+  const Result<v1::StatusReply> seen = admin_status(default_address(), true, kAskAgentTimeoutMs);
+  if (!seen.ok()) return gpus;
+  for (const v1::Gpu& failed : seen->agents(0).gpus())
+    for (GpuInfo& gpu : gpus)
+      if (failed.failed() && gpu.fault.empty() && gpu.uuid == failed.uuid())
+        gpu.fault = failed.xid() == 0 ? "lost" : describe_xid(failed.xid());
+  return gpus;
+}
 
 // CUDA_VISIBLE_DEVICES of each rank, of the GPUs that this machine has now.
 Result<std::vector<std::string>> divide_gpus(const std::string& each, int ranks) {
@@ -34,8 +49,9 @@ Result<std::vector<std::string>> divide_gpus(const std::string& each, int ranks)
     return unavailable("there is no GPU for --gpus: " + found.status().message() +
                        "; leave out --gpus to run without");
   const char* set = std::getenv("CUDA_VISIBLE_DEVICES");
-  const Result<UsableGpus> usable = usable_gpus(
-      (*found)->gpus(), set == nullptr ? std::nullopt : std::optional<std::string>(set));
+  const Result<UsableGpus> usable =
+      usable_gpus(with_failures((*found)->gpus()),
+                  set == nullptr ? std::nullopt : std::optional<std::string>(set));
   return usable.ok() ? share_gpus(*usable, *wanted, ranks) : usable.status();
 }
 

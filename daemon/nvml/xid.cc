@@ -15,8 +15,11 @@ struct Xid {
 };
 
 constexpr std::array kXids = {
+    Xid{8, "the work of an application came to a halt", false},
+    Xid{11, "an application sent corrupt commands", false},
     Xid{13, "graphics engine exception of an application", false},
     Xid{31, "an application accessed memory that is not mapped", false},
+    Xid{41, "copy engine exception of an application", false},
     Xid{43, "the work of an application was stopped", false},
     Xid{45, "the work of an application was removed", false},
     Xid{48, "uncorrectable double bit ECC error", true},
@@ -32,6 +35,7 @@ constexpr std::array kXids = {
     Xid{109, "the work of an application took too long to switch", false},
     Xid{119, "the GPU's system processor does not answer", true},
     Xid{120, "error of the GPU's system processor", true},
+    Xid{154, "the driver advises another way to recover", false},
 };
 
 const Xid* find_xid(uint64_t number) {

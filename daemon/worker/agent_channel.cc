@@ -54,6 +54,8 @@ void AgentChannel::handle(Packet packet) {
     (void)send_packet(agent_.get(), events_.on_report().SerializeAsString(), {});
   else if (message.stop())
     events_.on_stop();
+  else if (message.has_failed_gpus())
+    events_.on_failed_gpus(message.failed_gpus());
 }
 
 void AgentChannel::close() {

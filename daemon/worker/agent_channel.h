@@ -17,6 +17,7 @@ class AgentChannel {
     virtual void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) = 0;
     virtual v1::WorkerReport on_report() = 0;
     virtual void on_stop() = 0;
+    virtual void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) = 0;
   };
 
   AgentChannel(Loop& loop, Fd listener, Events& events);

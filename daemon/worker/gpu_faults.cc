@@ -1,5 +1,6 @@
-// The part of Worker that ends it after a fault of a GPU. By the driver's documentation only a new
-// process can use CUDA then; the agent starts one when a rank joins.
+// The part of Worker that ends it after a fault of a GPU, which the driver tells it, or the agent.
+// By the driver's documentation only a new process can use CUDA then; the agent starts one when a
+// rank joins.
 #include <spdlog/spdlog.h>
 
 #include "daemon/worker/worker.h"
@@ -20,6 +21,12 @@ void Worker::watch_gpus() {
     if (GpuSet* gpus = gpu_memory_.gpus(); gpus != nullptr) gpus->look_for_faults();
     if (gpu_calls_.use_count() > 1) watch_gpus();
   });
+}
+
+void Worker::on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) {
+  std::map<std::string, std::string> gpus;
+  for (const auto& gpu : failed.gpus()) gpus.emplace(gpu.uuid(), gpu.what());
+  gpu_memory_.set_failed(std::move(gpus));
 }
 
 // Epochs that ended before may have operations left that are settled only now.

@@ -53,7 +53,17 @@ uint64_t OfferedByTrainer::staging_bytes() const {
   return bytes;
 }
 
+void GpuMemory::set_failed(std::map<std::string, std::string> gpus) {
+  failed_ = std::move(gpus);
+  if (gpus_ == nullptr) return;
+  for (const auto& [uuid, what] : failed_) gpus_->give_up(uuid, what);
+}
+
 Result<int> GpuMemory::open(const OfferedMemory& offer) {
+  cuda::Uuid uuid{};
+  std::memcpy(uuid.bytes, offer.gpu.data(), sizeof(uuid.bytes));
+  const auto failed = failed_.find(cuda::text_of(uuid));
+  if (failed != failed_.end()) return unavailable(failed->second);
   if (gpus_ == nullptr) {
     const Result<const cuda::Driver*> driver = cuda::load_driver(settings_.cuda_driver);
     if (!driver.ok())
@@ -61,8 +71,6 @@ Result<int> GpuMemory::open(const OfferedMemory& offer) {
                          "; the worker needs the driver and the GPUs that trainers use");
     gpus_ = std::make_unique<GpuSet>(**driver, fault_);
   }
-  cuda::Uuid uuid{};
-  std::memcpy(uuid.bytes, offer.gpu.data(), sizeof(uuid.bytes));
   return gpus_->open(uuid);
 }
 

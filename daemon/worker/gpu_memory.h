@@ -50,6 +50,9 @@ class GpuMemory {
   // INVALID_ARGUMENT: they are not in what the trainer has offered. `base`: of the trainer's
   // segment.
   Status resolve(const OfferedByTrainer& trainer, Call& call);
+  // By UUID, the GPUs of this node that have failed, and what to say of each. Offers of memory on
+  // them are refused; one that is open sets the GpuFault.
+  void set_failed(std::map<std::string, std::string> gpus);
   // Null: none was opened.
   GpuSet* gpus() { return gpus_.get(); }
 
@@ -63,6 +66,7 @@ class GpuMemory {
 
   const Settings& settings_;
   const std::shared_ptr<GpuFault> fault_;
+  std::map<std::string, std::string> failed_;
   std::unique_ptr<GpuSet> gpus_;
   // By GPU; each trainer with memory there holds a copy.
   std::map<int, std::shared_ptr<const bool>> seats_;

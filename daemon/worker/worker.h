@@ -62,6 +62,7 @@ class Worker final : public Session::Events,
   // From the agent.
   void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) override;
   v1::WorkerReport on_report() override;
+  void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) override;
 
   // From trainers.
   void on_request(Session& session, Call call) override;

@@ -214,9 +214,8 @@ Error cuDeviceGetName(char* name, int bytes, DeviceId) {
   return kSuccess;
 }
 Error cuDeviceGetUuid_v2(Uuid* uuid, DeviceId device) {
-  std::memset(uuid, 0, sizeof(*uuid));
-  uuid->bytes[0] = 'f';
-  uuid->bytes[15] = static_cast<char>(device + 1);
+  std::memcpy(uuid->bytes, "\0\0\0\0\x11\x11\x22\x22\x33\x33\x44\x44\x44\x44\x44\x44", 16);
+  uuid->bytes[0] = static_cast<char>(device << 4);  // As the fake NVML has it.
   return kSuccess;
 }
 Error cuDeviceTotalMem_v2(size_t* bytes, DeviceId) { return *bytes = kGpuBytes, kSuccess; }

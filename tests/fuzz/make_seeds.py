@@ -306,6 +306,7 @@ def agents():
         adopt_without=packet(0, adopt) + packet(2, adopt),
         report=packet(0, report) * 2 + packet(1, report),
         stop=packet(0, stop),
+        failed_gpus=packet(0, message((4, message((1, message((1, "GPU-1"), (2, "XID 79"))))))),
         neither=packet(0, message((2, 0))) + packet(1, message((3, 0))),
         unknown=packet(3, message((9, "x"))) + packet(1, b"\xff"),
     )

@@ -14,6 +14,7 @@ struct Asked {
   size_t adoptions = 0;
   size_t reports = 0;
   size_t stops = 0;
+  size_t failed_gpus = 0;
   bool operator==(const Asked&) const = default;
 };
 
@@ -29,6 +30,10 @@ class Worker final : public AgentChannel::Events {
     return {};
   }
   void on_stop() override { ++asked.stops; }
+  void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) override {
+    ++asked.failed_gpus;
+    (void)failed.ByteSizeLong();
+  }
   Asked asked;
 };
 
@@ -45,6 +50,9 @@ void expect(std::string_view bytes, size_t descriptors, Asked& asked) {
       break;
     case v1::AgentToWorker::kStop:
       asked.stops += message.stop() ? 1 : 0;
+      break;
+    case v1::AgentToWorker::kFailedGpus:
+      ++asked.failed_gpus;
       break;
     default:
       break;

@@ -16,8 +16,9 @@ constexpr size_t kCount = 1000;
 // A rank's tensor of ones, and its sum over all ranks.
 class Ones {
  public:
-  explicit Ones(const RankContext& context)
-      : cuda(context.rank % 2), memory_(cuda, kCount * sizeof(float)), ranks_(context.world_size) {}
+  explicit Ones(const RankContext& context) : Ones(context, context.rank % 2) {}
+  Ones(const RankContext& context, int gpu)
+      : cuda(gpu), memory_(cuda, kCount * sizeof(float)), ranks_(context.world_size) {}
 
   tutti_code reduce(CGroup& group, const tutti_options* options = nullptr,
                     tutti_work** work = nullptr) const {
@@ -66,11 +67,14 @@ class GpuFaults : public ::testing::TestWithParam<std::vector<int>> {
   GpuFaults() {
     setenv("TUTTI_CUDA_DRIVER", TUTTI_FAKE_CUDA, 1);
     setenv("FAKE_CUDA_POISON", (directory_ / "poison").c_str(), 1);
+    setenv("TUTTI_NVML_LIBRARY", TUTTI_FAKE_NVML, 1);
+    setenv("FAKE_NVML_EVENTS", (directory_ / "events").c_str(), 1);
     mesh_.emplace(static_cast<int>(GetParam().size()));
   }
   ~GpuFaults() override {
     mesh_.reset();
-    unsetenv("FAKE_CUDA_POISON");
+    for (const char* name : {"FAKE_CUDA_POISON", "TUTTI_NVML_LIBRARY", "FAKE_NVML_EVENTS"})
+      unsetenv(name);
     std::filesystem::remove_all(directory_);
   }
 
@@ -85,9 +89,13 @@ class GpuFaults : public ::testing::TestWithParam<std::vector<int>> {
   void poison(pid_t process) const {
     std::ofstream(directory_ / "poison", std::ios::app) << process << std::endl;
   }
+  void report_xid(int gpu, int xid) const {
+    std::ofstream(directory_ / "events", std::ios::app) << gpu << ' ' << xid << std::endl;
+  }
   std::vector<Trainer> start(const std::string& job, const Trainer::Body& body) const {
     return mesh_->start(job, GetParam(), body);
   }
+  void go_on(const RankContext& context) const;
   static void await_lines(const std::vector<Trainer>& trainers, const std::string& line) {
     for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), line);
   }
@@ -109,40 +117,46 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuFaults,
                          ::testing::Values(std::vector{2}, std::vector{4}, std::vector{1, 1},
                                            std::vector{2, 1}));
 
-// The stream of the last rank is late, so the GPUs wait, and no call of the driver fails.
-void fail_in_an_operation_and_join_again(const RankContext& context) {
-  const Ones ones(context);
-  {
-    CGroup group(context);
-    ones.check_sum(group);
-    const cuda::Stream stream = ones.cuda.stream();
-    const tutti_options options = on_stream(stream);
-    uint64_t* gate = ones.cuda.pinned();
-    if (context.rank == context.world_size - 1) ones.cuda.hold(stream, gate);
-    tutti_work* work = nullptr;
-    CGroup::expect(ones.reduce(group, &options, &work));
-    write_line("started");
-    check_refused(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE, "(Fake GPU, GPU-");
-    check_refused(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE, "CUDA_ERROR_ILLEGAL_ADDRESS");
-    tutti_work_free(work);
-    std::atomic_ref(*gate).store(1);
-    ones.cuda.synchronize(stream);
-  }
-  ones.check_sum(*join_again(context));
+// Starts an operation for which the last rank's stream is late, so that the GPUs wait and no call
+// of the driver fails; it ends UNAVAILABLE, saying this.
+void fail_in_an_operation(const RankContext& context, const Ones& ones,
+                          const std::vector<std::string>& says) {
+  CGroup group(context);
+  ones.check_sum(group);
+  const cuda::Stream stream = ones.cuda.stream();
+  const tutti_options options = on_stream(stream);
+  uint64_t* gate = ones.cuda.pinned();
+  if (context.rank == context.world_size - 1) ones.cuda.hold(stream, gate);
+  tutti_work* work = nullptr;
+  CGroup::expect(ones.reduce(group, &options, &work));
+  write_line("started");
+  for (const std::string& part : says)
+    check_refused(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE, part);
+  tutti_work_free(work);
+  std::atomic_ref(*gate).store(1);
+  ones.cuda.synchronize(stream);
+}
+
+// A job that goes on beside others until it is told to end.
+void GpuFaults::go_on(const RankContext& context) const {
+  const Ones ones(context, 0);
+  CGroup group(context);
+  ones.check_sum(group);
+  write_line("works");
+  gate_.wait();
+  for (int i = 0; i < 10; ++i) ones.check_sum(group);
 }
 
 TEST_P(GpuFaults, APoisonedContextEndsItsJobByNameAndNoOther) {
-  std::vector<Trainer> others = start("other", [this](const RankContext& context) {
-    const Ones ones(context);
-    CGroup group(context);
-    ones.check_sum(group);
-    write_line("works");
-    gate_.wait();
-    for (int i = 0; i < 10; ++i) ones.check_sum(group);
-  });
+  const auto go_on_beside = [this](const RankContext& context) { go_on(context); };
+  std::vector<Trainer> others = start("other", go_on_beside);
   await_lines(others, "works");
   const pid_t other = worker_of("other");
-  std::vector<Trainer> trainers = start("job", fail_in_an_operation_and_join_again);
+  std::vector<Trainer> trainers = start("job", [](const RankContext& context) {
+    const Ones ones(context);
+    fail_in_an_operation(context, ones, {"(Fake GPU, GPU-", "CUDA_ERROR_ILLEGAL_ADDRESS"});
+    ones.check_sum(*join_again(context));
+  });
   await_lines(trainers, "started");
   const pid_t worker = worker_of("job");
   ASSERT_GT(worker, 0);
@@ -197,6 +211,51 @@ TEST_P(GpuFaults, AStreamWithoutWorkGoesOnAndTheNextCallIsRefusedByName) {
   ASSERT_GT(worker, 0);
   poison(worker);
   while (worker_of("job") == worker) sched_yield();
+  gate_.open_for(trainers.size());
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+}
+
+// ---- XIDs ----
+
+// It is refused until the agent is restarted; another GPU is not.
+TEST_P(GpuFaults, AGpuWithAFatalXidEndsTheJobsThatUseItByNameAndIsRefused) {
+  std::vector<Trainer> others =
+      start("other", [this](const RankContext& context) { go_on(context); });
+  await_lines(others, "works");
+  const pid_t other = worker_of("other");
+  std::vector<Trainer> trainers = start("job", [](const RankContext& context) {
+    const std::string gpu = "GPU 1 (NVIDIA H100, GPU-10000000-1111-2222-3333-444444444444, ";
+    const std::string xid = "failed: XID 79 (GPU has fallen off the bus); reset it or restart";
+    const Ones ones(context, 1);
+    fail_in_an_operation(context, ones, {gpu, xid});
+    const std::unique_ptr<CGroup> again = join_again(context);
+    check_refused(ones.reduce(*again), TUTTI_UNAVAILABLE, gpu);
+    check_refused(ones.reduce(*again), TUTTI_UNAVAILABLE, xid);
+    Ones(context, 0).check_sum(*again);
+  });
+  await_lines(trainers, "started");
+  report_xid(1, 79);
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+  EXPECT_EQ(worker_of("other"), other);
+  gate_.open_for(others.size());
+  EXPECT_EQ(TestMesh::wait(others), "") << mesh_->log_tails();
+  const auto status = admin_status(mesh_->host(0).address, true, 5'000);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->agents(0).gpus(1).state(), "failed: XID 79 (GPU has fallen off the bus)");
+  EXPECT_EQ(status->agents(0).gpus(0).state(), "OK");
+}
+
+// An XID of an application, such as the one of the worker's own fault, takes no GPU out.
+TEST_P(GpuFaults, AnXidOfAnApplicationTakesNoGpuOut) {
+  std::vector<Trainer> trainers =
+      start("job", [this](const RankContext& context) { go_on(context); });
+  await_lines(trainers, "works");
+  report_xid(0, 31);
+  const auto xid = [this] {
+    const auto status = admin_status(mesh_->host(0).address, true, 5'000);
+    return status.ok() ? status->agents(0).gpus(0).xid() : 0;
+  };
+  while (xid() != 31) sched_yield();
   gate_.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
 }

@@ -15,6 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "daemon/mesh/mesh.h"
+#include "tests/support/test_mesh.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,6 +175,27 @@ TEST_F(CliRun, RanksSeeTheGpusThatAreTheirs) {
             "--gpus auto divide what there is\n");
   EXPECT_EQ(run("", "--gpus some" + echo).code, 2);
   EXPECT_EQ(run("", "--gpus ''" + echo).code, 2);
+}
+
+// NVML does not tell of XIDs that came before a program asked, but the node's agent knows them.
+TEST_F(CliRun, AGpuThatTheNodesAgentHasSeenFailIsNotUsed) {
+  const fs::path events = directory_ / "events";
+  setenv("TUTTI_NVML_LIBRARY", TUTTI_FAKE_NVML, 1);
+  setenv("FAKE_NVML_EVENTS", events.c_str(), 1);
+  const tutti::testing::TestMesh mesh(1);
+  std::ofstream(events) << "0 48" << std::endl;
+  const std::string address = mesh.host(0).address;
+  const auto has_failed = [&] {
+    const auto status = tutti::admin_status(address, true, 5'000);
+    return status.ok() && status->agents(0).gpus(0).failed();
+  };
+  while (!has_failed()) sched_yield();
+  unsetenv("FAKE_NVML_EVENTS");
+  const Outcome run = wait_for(start("unset CUDA_VISIBLE_DEVICES\nTUTTI_ADDRESS=" + address +
+                                     " exec \"$TUTTI\" run --gpus auto -- sh -c "
+                                     "'echo $CUDA_VISIBLE_DEVICES'"));
+  EXPECT_EQ(run.out, "GPU-10000000-1111-2222-3333-444444444444\n") << run.err;
+  unsetenv("TUTTI_NVML_LIBRARY");
 }
 
 TEST_F(CliRun, GpusWithoutNvmlAreRefused) {
