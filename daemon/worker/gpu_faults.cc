@@ -3,6 +3,8 @@
 // rank joins.
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "daemon/worker/worker.h"
 
 namespace tutti {
@@ -32,6 +34,7 @@ void Worker::on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) {
 // Epochs that ended before may have operations left that are settled only now.
 void Worker::on_gpu_fault() {
   stopping_ = true;
+  loop_.cancel(std::exchange(idle_timer_, 0));
   const Status fault = gpu_fault_->status();
   const Status cause(fault.code(), fault.message(), {-1, settings_.host});
   spdlog::error("{}", cause.message());

@@ -283,7 +283,7 @@ void Worker::keep_departures(const Epoch& epoch) {
 }
 
 void Worker::start_idle_timer() {
-  if (!trainers_.empty() || idle_timer_ != 0) return;
+  if (stopping_ || !trainers_.empty() || idle_timer_ != 0) return;
   idle_timer_ =
       loop_.at(Clock::now() + Millis(settings_.worker_idle_ms), [this] { on_idle_timeout(); });
 }
