@@ -10,7 +10,8 @@ import unittest
 RUN = pathlib.Path(__file__).with_name("run")
 BUILD = pathlib.Path(os.environ["TUTTI_BIN"]).parent
 FAKE = os.environ["TUTTI_FAKE_CUDA"]
-CHECKS = ["gpus", "driver", "device", "engine", "process", "python", "sanitizer", "bench", "memory"]
+CHECKS = ["gpus", "driver", "device", "engine", "process", "python", "torch", "sanitizer", "bench",
+          "memory"]
 
 
 class RunTest(unittest.TestCase):
@@ -50,7 +51,7 @@ class RunTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             for check in CHECKS:
                 self.assertRegex(done.stdout, rf"(?m)^{check} +SKIP  .*{why}")
-            self.assertIn("0 passed, 0 failed, 9 skipped", done.stdout)
+            self.assertIn("0 passed, 0 failed, 10 skipped", done.stdout)
 
     def test_wrong_arguments_are_refused(self):
         for arguments in (["--bogus"], ["bogus"], ["--build", "/"]):
