@@ -108,7 +108,6 @@ struct Access {  // CUmemAccessDesc
 // NOLINTBEGIN(google-runtime-int): the sizes of CUDA's own declarations.
 struct Driver {
   Error (*init)(unsigned);
-  Error (*driver_get_version)(int*);
   Error (*get_error_name)(Error, const char**);
   Error (*get_error_string)(Error, const char**);
 
@@ -143,7 +142,6 @@ struct Driver {
   Error (*mem_retain_allocation_handle)(Allocation*, void*);
   Error (*mem_export_to_shareable_handle)(void*, Allocation, int, unsigned long long);
   Error (*mem_import_from_shareable_handle)(Allocation*, void*, int);
-  Error (*mem_get_allocation_properties)(AllocationProperties*, Allocation);
   Error (*mem_address_reserve)(Pointer*, size_t, size_t, Pointer, unsigned long long);
   Error (*mem_address_free)(Pointer, size_t);
   Error (*mem_map)(Pointer, size_t, size_t, Allocation, unsigned long long);

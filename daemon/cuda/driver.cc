@@ -33,7 +33,6 @@ class Loader {
 
 void load_devices(Loader& load, Driver& d) {
   load(d.init, "cuInit");
-  load(d.driver_get_version, "cuDriverGetVersion");
   load(d.get_error_name, "cuGetErrorName");
   load(d.get_error_string, "cuGetErrorString");
   load(d.device_get_count, "cuDeviceGetCount");
@@ -71,7 +70,6 @@ void load_virtual_memory(Loader& load, Driver& d) {
   load(d.mem_retain_allocation_handle, "cuMemRetainAllocationHandle");
   load(d.mem_export_to_shareable_handle, "cuMemExportToShareableHandle");
   load(d.mem_import_from_shareable_handle, "cuMemImportFromShareableHandle");
-  load(d.mem_get_allocation_properties, "cuMemGetAllocationPropertiesFromHandle");
   load(d.mem_address_reserve, "cuMemAddressReserve");
   load(d.mem_address_free, "cuMemAddressFree");
   load(d.mem_map, "cuMemMap");

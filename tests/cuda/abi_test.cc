@@ -89,7 +89,6 @@ constexpr bool same_shape(Theirs, Ours) {
 TEST(CudaAbi, FunctionsTakeWhatTheHeaderSays) {
   const Driver d{};
   EXPECT_TRUE(same_shape(&cuInit, d.init));
-  EXPECT_TRUE(same_shape(&cuDriverGetVersion, d.driver_get_version));
   EXPECT_TRUE(same_shape(&cuGetErrorName, d.get_error_name));
   EXPECT_TRUE(same_shape(&cuGetErrorString, d.get_error_string));
   EXPECT_TRUE(same_shape(&cuDeviceGetCount, d.device_get_count));
@@ -124,7 +123,6 @@ TEST(CudaAbi, FunctionsOfMemoryTakeWhatTheHeaderSays) {
   EXPECT_TRUE(same_shape(&cuMemRetainAllocationHandle, d.mem_retain_allocation_handle));
   EXPECT_TRUE(same_shape(&cuMemExportToShareableHandle, d.mem_export_to_shareable_handle));
   EXPECT_TRUE(same_shape(&cuMemImportFromShareableHandle, d.mem_import_from_shareable_handle));
-  EXPECT_TRUE(same_shape(&cuMemGetAllocationPropertiesFromHandle, d.mem_get_allocation_properties));
   EXPECT_TRUE(same_shape(&cuMemAddressReserve, d.mem_address_reserve));
   EXPECT_TRUE(same_shape(&cuMemAddressFree, d.mem_address_free));
   EXPECT_TRUE(same_shape(&cuMemMap, d.mem_map));

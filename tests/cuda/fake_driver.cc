@@ -183,7 +183,6 @@ using namespace tutti::fake;  // NOLINT
 // ---- Devices and contexts ----
 
 Error cuInit(unsigned) { return gpus() == 0 ? kNoDevice : kSuccess; }
-Error cuDriverGetVersion(int* version) { return *version = 13000, kSuccess; }
 Error cuGetErrorName(Error error, const char** name) {
   *name = error == kOutOfMemory      ? "CUDA_ERROR_OUT_OF_MEMORY"
           : error == kInvalidValue   ? "CUDA_ERROR_INVALID_VALUE"
@@ -398,17 +397,6 @@ Error cuMemImportFromShareableHandle(tutti::cuda::Allocation* made, void* handle
   imported->bytes = static_cast<size_t>(bytes);
   const std::lock_guard lock(state().mutex);
   state().handles.emplace(*made = state().next_handle++, imported);
-  return kSuccess;
-}
-Error cuMemGetAllocationPropertiesFromHandle(AllocationProperties* how,
-                                             tutti::cuda::Allocation handle) {
-  const std::lock_guard lock(state().mutex);
-  const auto found = state().handles.find(handle);
-  if (found == state().handles.end()) return kInvalidValue;
-  *how = {};
-  how->type = kAllocationPinned;
-  how->handle_types = found->second->has_descriptor ? kHandleDescriptor : 0;
-  how->location = {kLocationDevice, found->second->gpu};
   return kSuccess;
 }
 Error cuMemAddressReserve(Pointer* made, size_t bytes, size_t, Pointer, unsigned long long) {
