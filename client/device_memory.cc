@@ -37,10 +37,10 @@ DeviceMemory::~DeviceMemory() {
   if (staging_ != nullptr && !staging_->close()) connection_.keep_memory();
   if (words_offset_ == 0) return;
   reuse_retired();
-  if (!retired_words_.empty())
+  const cuda::Current current(driver(), words_context_);
+  if (!retired_words_.empty() ||
+      driver().mem_host_unregister(connection_.at(words_offset_)) != cuda::kSuccess)
     connection_.keep_memory();
-  else
-    driver().mem_host_unregister(connection_.at(words_offset_));
 }
 
 bool DeviceMemory::is_device(const void* memory) {
@@ -55,11 +55,21 @@ bool DeviceMemory::is_device(const void* memory) {
   return managed == 0;
 }
 
+bool DeviceMemory::is_captured(cuda::Stream stream) {
+  int status = 0;
+  return stream != nullptr && driver().stream_is_capturing(stream, &status) == cuda::kSuccess &&
+         status != 0;
+}
+
 // ---- Memory ----
 
 // The allocations that the tensor lies in, from the first to the last.
 Status DeviceMemory::describe(const void* memory, uint64_t bytes, Chunks& chunks) {
   const cuda::Pointer end = address_of(memory) + std::max<uint64_t>(bytes, 1);
+  const cuda::Current current(driver(), offers_.context_of(nullptr, memory));
+  if (current.error() != cuda::kSuccess)
+    return invalid_argument("cannot be used: " +
+                            cuda::status_of(driver(), current.error(), "its GPU").message());
   for (cuda::Pointer at = address_of(memory); at < end;) {
     cuda::Pointer base = 0;
     size_t size = 0;
@@ -170,11 +180,14 @@ Status DeviceMemory::prepare_words(const void* memory) {
   const uint64_t offset = (connection_.offset_of(block) + kPage - 1) / kPage * kPage;
   std::byte* words = connection_.at(offset);
   std::memset(words, 0, kWordsBytes);
-  const cuda::Current current(driver(), offers_.context_of(nullptr, memory));
+  words_context_ = offers_.context_of(nullptr, memory);
+  const cuda::Current current(driver(), words_context_);
   const cuda::Error error =
       driver().mem_host_register(words, kWordsBytes, cuda::kHostPortable | cuda::kHostDeviceMap);
-  if (error != cuda::kSuccess)
+  if (error != cuda::kSuccess) {
+    connection_.free(block);
     return cuda::status_of(driver(), error, "memory for words cannot be pinned");
+  }
   uint64_t number = 0;
   const Status taken = offers_.offer_pinned(OfferKind::words, memory, offset, kWordsBytes, number);
   if (!taken.ok()) {
@@ -188,8 +201,8 @@ Status DeviceMemory::prepare_words(const void* memory) {
   return {};
 }
 
-Status DeviceMemory::take_words(const void* memory, Words& words) {
-  for (int attempt = 0; attempt < 2; ++attempt) {
+Status DeviceMemory::take_words(const void* memory, TimePoint limit, Words& words) {
+  for (;;) {
     {
       const std::lock_guard lock(words_mutex_);
       if (words_offset_ == 0)
@@ -205,8 +218,10 @@ Status DeviceMemory::take_words(const void* memory, Words& words) {
       }
     }
     sweep();
+    if (Clock::now() >= limit)
+      return resource_exhausted("too many operations on streams are under way; wait for some");
+    std::this_thread::sleep_for(kMemoryPause);
   }
-  return resource_exhausted("too many operations on streams are under way; wait for some");
 }
 
 std::atomic<uint64_t>& DeviceMemory::word(uint64_t offset) {

@@ -63,8 +63,10 @@ class DeviceMemory {
   Status stage(cuda::Stream stream, const StagedSides::Side& in, const StagedSides::Side& out,
                TimePoint limit, DeviceRequest& sides, std::shared_ptr<StagedSides>& staged);
 
-  // Begins an operation. RESOURCE_EXHAUSTED: too many are under way.
-  Status take_words(const void* memory, Words& words);
+  // Whether what the stream is given goes into a graph, for later: an operation cannot.
+  bool is_captured(cuda::Stream stream);
+  // Begins an operation. Waits until `limit` while too many are under way, then RESOURCE_EXHAUSTED.
+  Status take_words(const void* memory, TimePoint limit, Words& words);
   // Ends an operation that was not submitted, whose stream was not asked to store anything.
   void give_back(const Words& words);
   // Has the stream store `ready`, then, apart from that, wait for `done`. INVALID_ARGUMENT: it is
@@ -109,6 +111,7 @@ class DeviceMemory {
   uint64_t next_serial_ = 1;
   std::set<uint64_t> under_way_;  // Serials.
   uint64_t words_offset_ = 0;     // 0: not prepared.
+  cuda::Context words_context_ = nullptr;
   std::vector<Words> spare_words_;
   // Of operations that failed: their streams may still store `ready`.
   std::vector<Words> retired_words_;

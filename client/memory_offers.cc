@@ -20,6 +20,10 @@ cuda::Context MemoryOffers::context_of(cuda::Stream stream, const void* memory) 
     driver().stream_get_ctx(stream, &context);
     return context;
   }
+  // Memory of the virtual memory functions belongs to no context.
+  const cuda::Error asked =
+      driver().pointer_get_attribute(&context, cuda::kPointerContext, address_of(memory));
+  if (asked == cuda::kSuccess && context != nullptr) return context;
   int ordinal = 0;
   cuda::DeviceId device = 0;
   driver().pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address_of(memory));

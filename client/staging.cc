@@ -102,11 +102,11 @@ bool StagingPool::close() {
   const std::lock_guard lock(mutex_);
   bool all_idle = true;
   for (Blocks* blocks : {&spare_, &retired_})
-    for (const std::unique_ptr<StagingBlock>& block : *blocks)
-      if (is_idle(*block))
-        driver_.mem_host_unregister(block->data);
-      else
+    for (const std::unique_ptr<StagingBlock>& block : *blocks) {
+      const cuda::Current current(driver_, block->context);
+      if (!is_idle(*block) || driver_.mem_host_unregister(block->data) != cuda::kSuccess)
         all_idle = false;
+    }
   return all_idle;
 }
 

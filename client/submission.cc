@@ -263,12 +263,11 @@ Status find_device_side(Connection& connection, const char* side, const void* me
 
 // Stages the tensors that the worker does not have.
 Status stage_sides(RequestBuilder& builder, DeviceMemory& device, const CollectiveArgs& args,
-                   const SideBytes& bytes, DeviceRequest& sides,
+                   const SideBytes& bytes, TimePoint limit, DeviceRequest& sides,
                    std::shared_ptr<StagedSides>& staged) {
   const StagedSides::Side in{args.in, sides.in.memory == 0 ? bytes.in : 0};
   const StagedSides::Side out{args.out, sides.out.memory == 0 ? bytes.out : 0};
   if (in.bytes == 0 && out.bytes == 0) return {};
-  const TimePoint limit = Clock::now() + Millis(builder.request().timeout_ms);
   const Status prepared = device.stage(builder.stream(), in, out, limit, sides, staged);
   if (prepared.ok()) return {};
   return Status(
@@ -286,15 +285,20 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
   if (!device.has_driver())
     return builder.refuse(invalid_argument(
         "a stream is for GPU memory, but this program has not loaded the CUDA driver"));
+  if (device.is_captured(builder.stream()))
+    return builder.refuse(failed_precondition(
+        "the stream is being captured into a CUDA graph, which cannot hold operations; call outside"
+        " of the capture"));
   const void* memory = bytes.in != 0 ? args.in : bytes.out != 0 ? args.out : nullptr;
+  const TimePoint limit = Clock::now() + Millis(builder.request().timeout_ms);
   Words words;
-  if (Status s = device.take_words(memory, words); !s.ok()) return builder.refuse(s);
+  if (Status s = device.take_words(memory, limit, words); !s.ok()) return builder.refuse(s);
   DeviceRequest sides{};
   std::shared_ptr<StagedSides> staged;
   Status found = find_device_side(connection, "the input", args.in, bytes.in, sides.in);
   if (found.ok())
     found = find_device_side(connection, "the output", args.out, bytes.out, sides.out);
-  if (found.ok()) found = stage_sides(builder, device, args, bytes, sides, staged);
+  if (found.ok()) found = stage_sides(builder, device, args, bytes, limit, sides, staged);
   if (found.ok()) found = place_counts(builder, args);
   if (found.ok()) return builder.submit_device(sides, memory, words, std::move(staged));
   device.give_back(words);

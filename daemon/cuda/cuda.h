@@ -58,6 +58,7 @@ inline constexpr Error kMpsClientTerminated = 810;
 inline constexpr Error kExternalDevice = 911;
 
 // CUpointer_attribute.
+inline constexpr int kPointerContext = 1;
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerBufferId = 7;
 inline constexpr int kPointerIsManaged = 8;
@@ -153,6 +154,7 @@ struct Driver {
   Error (*stream_synchronize)(Stream);
   Error (*stream_query)(Stream);
   Error (*stream_get_ctx)(Stream, Context*);
+  Error (*stream_is_capturing)(Stream, int*);  // CUstreamCaptureStatus
   Error (*stream_wait_event)(Stream, Event, unsigned);
   Error (*stream_wait_value)(Stream, Pointer, uint64_t, unsigned);
   Error (*stream_write_value)(Stream, Pointer, uint64_t, unsigned);

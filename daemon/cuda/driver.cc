@@ -83,6 +83,7 @@ void load_streams(Loader& load, Driver& d) {
   load(d.stream_synchronize, "cuStreamSynchronize");
   load(d.stream_query, "cuStreamQuery");
   load(d.stream_get_ctx, "cuStreamGetCtx");
+  load(d.stream_is_capturing, "cuStreamIsCapturing");
   load(d.stream_wait_event, "cuStreamWaitEvent");
   load(d.stream_wait_value, "cuStreamWaitValue64_v2");
   load(d.stream_write_value, "cuStreamWriteValue64_v2");

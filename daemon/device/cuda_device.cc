@@ -174,7 +174,11 @@ class CudaDevice : public Gpu {
     const cuda::Error asked =
         driver_.device_can_access_peer(&reachable, context_->device, other.device);
     if (asked != cuda::kSuccess) return check(asked, "look for peers");
-    if (reachable == 0) return {};
+    if (reachable == 0)
+      return unavailable(title_ + " does not reach the memory of " +
+                         static_cast<CudaDevice&>(peer).title_ +
+                         "; give the job's ranks of this host one GPU, or such as nvidia-smi topo "
+                         "-p2p r shows to reach each other");
     const cuda::Error error =
         in_context([&] { return driver_.ctx_enable_peer_access(other.handle, 0); });
     return error == cuda::kPeerAccessAlreadyEnabled ? Status() : check(error, "reach a peer");
@@ -417,16 +421,39 @@ class CudaDevice : public Gpu {
       if (error != cuda::kSuccess) break;
       mapped += chunk.bytes;
     }
-    const cuda::Access access{{cuda::kLocationDevice, context_->device}, cuda::kAccessReadWrite};
+    const std::vector<cuda::Access> access = access_of_all();
     if (error == cuda::kSuccess)
-      error = in_context([&] { return driver_.mem_set_access(base, bytes, &access, 1); });
+      error = in_context(
+          [&] { return driver_.mem_set_access(base, bytes, access.data(), access.size()); });
     auto made = buffer(memory_at(base), handle.bytes, false,
-                       [base, bytes, mapped](const cuda::Driver& driver) {
-                         if (mapped != 0) driver.mem_unmap(base, mapped);
+                       [base, bytes, mapped, handle](const cuda::Driver& driver) {
+                         size_t at = 0;
+                         for (const MemoryHandle::Chunk& chunk : handle.chunks) {
+                           if (at < mapped) driver.mem_unmap(base + at, chunk.bytes);
+                           at += chunk.bytes;
+                         }
                          driver.mem_address_free(base, bytes);
                        });
     if (error != cuda::kSuccess) return check(error, "import memory");
     return Result(std::move(made));
+  }
+
+  // Of this GPU and of all that reach its memory, also those that no rank uses yet: what peers are
+  // enabled later does not extend to mapped chunks.
+  std::vector<cuda::Access> access_of_all() const {
+    std::vector<cuda::Access> all;
+    int count = 0;
+    driver_.device_get_count(&count);
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+      cuda::DeviceId device = 0;
+      int reaches = 0;
+      if (driver_.device_get(&device, ordinal) != cuda::kSuccess) continue;
+      if (device != context_->device)
+        driver_.device_can_access_peer(&reaches, device, context_->device);
+      if (device == context_->device || reaches != 0)
+        all.push_back({{cuda::kLocationDevice, device}, cuda::kAccessReadWrite});
+    }
+    return all;
   }
 
   cuda::Error map_chunk(cuda::Pointer at, const MemoryHandle::Chunk& chunk) const {

@@ -144,8 +144,7 @@ class Gpu : public Device {
   // Another one says that the device has failed; sets its GpuFault. Calls the driver no more.
   virtual void give_up(const std::string& what) = 0;
 
-  // Lets work of this device reach the memory of another one, if the machine can; else the driver
-  // copies through the host, and reductions over both fail.
+  // Lets work of this device reach the memory of another one. UNAVAILABLE: the machine cannot.
   virtual Status reach(Gpu& peer) = 0;
 
   // Host memory that the device reaches.
@@ -177,6 +176,7 @@ class GpuSet {
     std::unique_ptr<Stream> stream;   // Its work does nothing once cancel() was called.
     std::unique_ptr<Stream> control;  // Never waits for a rank.
     std::unique_ptr<Buffer> cancel_word;
+    std::unique_ptr<Buffer> scratch;  // Null: nothing needed it yet.
     bool is_cancelled = false;
   };
   struct Pinned {
@@ -213,6 +213,11 @@ class GpuSet {
   Status cancel(Lane& lane);
   // The lane's work must be done.
   void give_back(std::unique_ptr<Lane> lane);
+  // At least `bytes` of memory for the lane's work, one piece at a time.
+  Result<std::byte*> scratch(Lane& lane, size_t bytes);
+  // Frees what the driver gave once no lane is in use: to free, it may wait for all streams, and
+  // lanes wait for ranks, which may wait for this thread.
+  void free_later(std::shared_ptr<const void> resource);
 
   // Pinned host memory that all open GPUs reach.
   Result<Pinned> take_pinned(size_t bytes);
@@ -220,6 +225,11 @@ class GpuSet {
 
  private:
   static constexpr size_t kLeastPinnedBytes = 4096;
+  // Made when a GPU is opened: to make one, the driver may wait for all streams.
+  static constexpr size_t kFirstLanes = 4;
+
+  Status make_lanes(int gpu);
+  Result<std::unique_ptr<Lane>> make_lane(int gpu);
 
   const cuda::Driver& driver_;
   const std::shared_ptr<GpuFault> fault_;
@@ -229,6 +239,7 @@ class GpuSet {
   std::map<int, std::vector<std::unique_ptr<Lane>>> spare_lanes_;  // By GPU.
   std::vector<std::unique_ptr<Buffer>> pinned_;
   std::map<size_t, std::vector<std::byte*>> spare_pinned_;  // By size.
+  std::vector<std::shared_ptr<const void>> freed_later_;
 };
 
 }  // namespace tutti

@@ -23,6 +23,7 @@ void GpuFault::set(const std::string& what) {
 
 // Lanes first: their streams belong to the GPUs.
 GpuSet::~GpuSet() {
+  freed_later_.clear();
   spare_lanes_.clear();
   pinned_.clear();
 }
@@ -50,7 +51,18 @@ Result<int> GpuSet::open(const cuda::Uuid& uuid) {
   }
   gpus_.emplace(number, *std::move(made));
   numbers_.emplace(cuda::text_of(uuid), number);
+  if (Status lanes = make_lanes(number); !lanes.ok()) return lanes;
   return number;
+}
+
+Status GpuSet::make_lanes(int gpu) {
+  std::vector<std::unique_ptr<Lane>>& spare = spare_lanes_[gpu];
+  while (spare.size() < kFirstLanes) {
+    Result<std::unique_ptr<Lane>> lane = make_lane(gpu);
+    if (!lane.ok()) return lane.status();
+    spare.push_back(*std::move(lane));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<GpuSet::Lane>> GpuSet::take_lane(int gpu) {
@@ -61,6 +73,12 @@ Result<std::unique_ptr<GpuSet::Lane>> GpuSet::take_lane(int gpu) {
     lanes_in_use_.insert(lane.get());
     return lane;
   }
+  Result<std::unique_ptr<Lane>> made = make_lane(gpu);
+  if (made.ok()) lanes_in_use_.insert(made->get());
+  return made;
+}
+
+Result<std::unique_ptr<GpuSet::Lane>> GpuSet::make_lane(int gpu) {
   Gpu& device = this->gpu(gpu);
   auto lane = std::make_unique<Lane>();
   lane->gpu = gpu;
@@ -77,7 +95,6 @@ Result<std::unique_ptr<GpuSet::Lane>> GpuSet::take_lane(int gpu) {
   if (cleared.ok()) cleared = device.wait(*lane->control);
   if (!cleared.ok()) return cleared;
   device.set_cancel_word(*lane->stream, lane->cancel_word->data());
-  lanes_in_use_.insert(lane.get());
   return lane;
 }
 
@@ -101,7 +118,25 @@ Status GpuSet::cancel(Lane& lane) {
 // A lane that was cancelled is not used again: that is rare, and its word need not be cleared.
 void GpuSet::give_back(std::unique_ptr<Lane> lane) {
   lanes_in_use_.erase(lane.get());
-  if (!lane->is_cancelled) spare_lanes_[lane->gpu].push_back(std::move(lane));
+  if (!lane->is_cancelled)
+    spare_lanes_[lane->gpu].push_back(std::move(lane));
+  else
+    free_later(std::move(lane));
+  if (lanes_in_use_.empty()) freed_later_.clear();
+}
+
+Result<std::byte*> GpuSet::scratch(Lane& lane, size_t bytes) {
+  if (lane.scratch == nullptr || lane.scratch->bytes() < bytes) {
+    Result<std::unique_ptr<Buffer>> made = gpu(lane.gpu).allocate(bytes);
+    if (!made.ok()) return made.status();
+    if (lane.scratch != nullptr) free_later(std::move(lane.scratch));
+    lane.scratch = *std::move(made);
+  }
+  return lane.scratch->data();
+}
+
+void GpuSet::free_later(std::shared_ptr<const void> resource) {
+  if (!lanes_in_use_.empty()) freed_later_.push_back(std::move(resource));
 }
 
 Result<GpuSet::Pinned> GpuSet::take_pinned(size_t bytes) {

@@ -92,7 +92,8 @@ Result<DeviceTensors::Pending> DeviceTensors::notify() {
       if (--*pending == 0) wake();
     });
     if (asked.ok()) continue;
-    *pending = 0;  // What was asked before may still come, and finds it negative.
+    // Nobody would learn of the end of what was queued.
+    gpu(*lane).give_up("work of a GPU cannot be waited for: " + asked.message());
     return asked;
   }
   return pending;
@@ -213,13 +214,9 @@ Status DeviceTensors::fold(Lane& lane, const Addresses& from, const std::vector<
   if (ranks_.folds().size() > 1) {
     const size_t bytes =
         (ranks_.folds().size() - 1) * kInnerBlock * size_of(accumulator_of(operation_.dtype));
-    std::unique_ptr<Buffer>& inner = inner_[lane.gpu];  // A lane does one fold after the other.
-    if (inner == nullptr) {
-      Result<std::unique_ptr<Buffer>> made = gpu(lane).allocate(bytes);
-      if (!made.ok()) return made.status();
-      inner = *std::move(made);
-    }
-    work.scratch = {inner->data(), bytes};
+    const Result<std::byte*> scratch = gpus_.scratch(lane, bytes);  // For one fold after the other.
+    if (!scratch.ok()) return scratch.status();
+    work.scratch = {*scratch, bytes};
   }
   Status status;
   run_folds(work, [&](const FoldJob& job) {

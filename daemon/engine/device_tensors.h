@@ -67,7 +67,6 @@ class DeviceTensors final : public HostTensor {
   const Geometry& geometry_;
   const LocalRanks ranks_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::map<int, std::unique_ptr<Buffer>> inner_;       // By GPU: for inner results of folds.
   uint64_t folded_ = 0;                                // Number of slices whose folding was queued.
   std::map<uint64_t, Pending> folding_;                // By slice.
   std::vector<Pending> pending_;                       // All that was queued.

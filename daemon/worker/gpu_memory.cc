@@ -69,7 +69,7 @@ Result<int> GpuMemory::open(const OfferedMemory& offer) {
     if (!driver.ok())
       return unavailable(driver.status().message() +
                          "; the worker needs the driver and the GPUs that trainers use");
-    gpus_ = std::make_unique<GpuSet>(**driver, fault_);
+    gpus_ = std::make_shared<GpuSet>(**driver, fault_);
   }
   return gpus_->open(uuid);
 }
@@ -111,9 +111,16 @@ Status GpuMemory::import(OfferedByTrainer& trainer, int gpu, const OfferedMemory
   Result<std::unique_ptr<Buffer>> imported = gpus_->gpu(gpu).import_memory(handle_of(offer));
   if (!imported.ok()) return imported.status();
   std::byte* const data = (*imported)->data();
-  trainer.memory[offer.number] = {gpu, offer.bytes, data,
-                                  std::shared_ptr<const void>(*std::move(imported))};
+  trainer.memory[offer.number] = {gpu, offer.bytes, data, share(*std::move(imported))};
   return {};
+}
+
+std::shared_ptr<const void> GpuMemory::share(std::shared_ptr<const void> resource) const {
+  const void* const address = resource.get();
+  return {address, [resource = std::move(resource),
+                    gpus = std::weak_ptr<GpuSet>(gpus_)](const void*) mutable {
+            if (const auto set = gpus.lock()) set->free_later(std::move(resource));
+          }};
 }
 
 Status GpuMemory::take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory offer) {
@@ -140,7 +147,8 @@ Result<GpuMemory::Pinned> GpuMemory::pin(int gpu, OfferedMemory offer) {
   auto made = std::make_shared<OfferedByTrainer::Pinned>();
   made->offer = std::move(offer);
   made->pinned = *std::move(pinned);
-  return Pinned(std::move(made));
+  const OfferedByTrainer::Pinned* const address = made.get();
+  return Pinned(share(std::move(made)), address);
 }
 
 Status GpuMemory::resolve(const OfferedByTrainer& trainer, Call& call) {

@@ -59,6 +59,8 @@ class GpuMemory {
  private:
   using Pinned = std::shared_ptr<const OfferedByTrainer::Pinned>;
   Result<int> open(const OfferedMemory& offer);
+  // Owned by operations as well; freed by the GPUs' rule.
+  std::shared_ptr<const void> share(std::shared_ptr<const void> resource) const;
   Status take_seat(OfferedByTrainer& trainer, int gpu);
   Result<Pinned> pin(int gpu, OfferedMemory offer);
   Status take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory offer);
@@ -67,7 +69,7 @@ class GpuMemory {
   const Settings& settings_;
   const std::shared_ptr<GpuFault> fault_;
   std::map<std::string, std::string> failed_;
-  std::unique_ptr<GpuSet> gpus_;
+  std::shared_ptr<GpuSet> gpus_;
   // By GPU; each trainer with memory there holds a copy.
   std::map<int, std::shared_ptr<const bool>> seats_;
 };

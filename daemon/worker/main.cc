@@ -44,6 +44,11 @@ uint32_t job_owner() {
 int main(int argc, char** argv) {
   tutti::keep_malloc_memory();
   prctl(PR_SET_NAME, "tutti-worker");  // It was executed from a descriptor, which has no name.
+  // For the CUDA driver. To load a kernel it may wait for all streams, and streams wait for ranks;
+  // so kernels are loaded at once. Streams that share a hardware queue wait for each other; 32 is
+  // the most that there are.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const Arguments arguments = parse(argc, argv);
   if (arguments.job.empty() || arguments.control_fd < 0) {
     std::fputs("tutti-worker is started by tuttid; see tuttid --help\n", stderr);

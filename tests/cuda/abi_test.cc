@@ -48,6 +48,7 @@ static_assert(kExternalDevice == CUDA_ERROR_EXTERNAL_DEVICE);
 // Newer than the oldest headers that serve here.
 static_assert(CUDA_VERSION < 13000 || (kContained == 226 && kTensorMemoryLeak == 721));
 
+static_assert(kPointerContext == CU_POINTER_ATTRIBUTE_CONTEXT);
 static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(kPointerBufferId == CU_POINTER_ATTRIBUTE_BUFFER_ID);
 static_assert(kPointerIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
@@ -138,6 +139,7 @@ TEST(CudaAbi, FunctionsOfStreamsTakeWhatTheHeaderSays) {
   EXPECT_TRUE(same_shape(&cuStreamSynchronize, d.stream_synchronize));
   EXPECT_TRUE(same_shape(&cuStreamQuery, d.stream_query));
   EXPECT_TRUE(same_shape(&cuStreamGetCtx, d.stream_get_ctx));
+  EXPECT_TRUE(same_shape(&cuStreamIsCapturing, d.stream_is_capturing));
   EXPECT_TRUE(same_shape(&cuStreamWaitEvent, d.stream_wait_event));
   EXPECT_TRUE(same_shape(&cuStreamWaitValue64, d.stream_wait_value));
   EXPECT_TRUE(same_shape(&cuStreamWriteValue64, d.stream_write_value));

@@ -4,7 +4,8 @@
 // import its own memory, a kernel cannot leave its allocations.
 //
 // FAKE_CUDA_BYTES in the environment is how much memory the GPUs have together (without a limit).
-// FAKE_CUDA_GPUS in the environment is the number of GPUs (2). FAKE_CUDA_REFUSES names one function
+// FAKE_CUDA_GPUS in the environment is the number of GPUs (2); with FAKE_CUDA_NO_PEERS they do not
+// reach each other's memory. FAKE_CUDA_REFUSES names one function
 // that fails with CUDA_ERROR_NOT_SUPPORTED, such as "cuIpcOpenMemHandle_v2". With FAKE_CUDA_ERRS
 // set, kernels get the last byte of what they write wrong. FAKE_CUDA_POISON: see fake_poison.h.
 #include <fcntl.h>
@@ -30,6 +31,7 @@ struct ContextTag {
 struct StreamTag {
   explicit StreamTag(int gpu) : thread(gpu) {}
   fake::StreamThread thread;
+  bool is_capturing = false;
 };
 struct EventTag {
   std::shared_ptr<fake::Mark> mark;
@@ -82,6 +84,12 @@ std::vector<Context>& current() {
 
 int current_gpu() { return current().empty() ? -1 : current().back()->gpu; }
 
+// Of functions that need a context that is current.
+Error usable() {
+  if (is_poisoned()) return kIllegalAddress;
+  return current().empty() ? kInvalidContext : kSuccess;
+}
+
 StreamThread* thread_of(Stream stream) {
   if (stream != nullptr) return &stream->thread;
   if (current().empty()) return nullptr;
@@ -133,7 +141,7 @@ Error unmap_and_free(Pointer address, bool imported) {
 size_t bytes_of(const CudaJob& job, Dtype dtype) { return job.count * size_of(dtype); }
 
 // Does what the kernel of this name does, with the processor's.
-void run_kernel(CudaJob job) {
+void run_kernel(CudaJob job, int gpu) {
   if (job.cancelled != nullptr) {
     const std::byte* word = state().addresses.resolve(address_of(job.cancelled), sizeof(uint64_t));
     if (std::atomic_ref(*reinterpret_cast<uint64_t*>(const_cast<std::byte*>(word))).load() != 0)
@@ -141,12 +149,14 @@ void run_kernel(CudaJob job) {
   }
   for (uint32_t i = 0; i < job.source_count; ++i) {
     Operand& source = job.sources[i];
-    source.data = state().addresses.resolve(address_of(source.data), bytes_of(job, source.dtype));
+    source.data =
+        state().addresses.resolve(address_of(source.data), bytes_of(job, source.dtype), gpu);
     require(source.data != nullptr, "a kernel reads memory that is mapped");
   }
   for (uint32_t i = 0; i < job.target_count; ++i) {
     Target& target = job.targets[i];
-    target.data = state().addresses.resolve(address_of(target.data), bytes_of(job, target.dtype));
+    target.data =
+        state().addresses.resolve(address_of(target.data), bytes_of(job, target.dtype), gpu);
     require(target.data != nullptr, "a kernel writes memory that is mapped");
   }
   choose_kernel()({.targets = job.targets,
@@ -162,12 +172,12 @@ void run_kernel(CudaJob job) {
     static_cast<std::byte*>(first.data)[bytes_of(job, first.dtype) - 1] ^= std::byte{1};
 }
 
-void run_bits(CudaJob job) {
+void run_bits(CudaJob job, int gpu) {
   for (uint32_t i = 0; i < job.source_count; ++i)
     if (job.sources[i].dtype != Dtype::boolean) job.sources[i].dtype = Dtype::u8;
   for (uint32_t i = 0; i < job.target_count; ++i)
     if (job.targets[i].dtype != Dtype::boolean) job.targets[i].dtype = Dtype::u8;
-  run_kernel(job);
+  run_kernel(job, gpu);
 }
 
 }  // namespace
@@ -218,7 +228,9 @@ Error cuDeviceGetUuid_v2(Uuid* uuid, DeviceId device) {
   return kSuccess;
 }
 Error cuDeviceTotalMem_v2(size_t* bytes, DeviceId) { return *bytes = kGpuBytes, kSuccess; }
-Error cuDeviceCanAccessPeer(int* can, DeviceId, DeviceId) { return *can = 1, kSuccess; }
+Error cuDeviceCanAccessPeer(int* can, DeviceId, DeviceId) {
+  return *can = std::getenv("FAKE_CUDA_NO_PEERS") == nullptr ? 1 : 0, kSuccess;
+}
 Error cuDevicePrimaryCtxRetain(Context* context, DeviceId device) {
   if (device < 0 || device >= gpus()) return kInvalidDevice;
   *context = &state().contexts[static_cast<size_t>(device)];
@@ -246,7 +258,6 @@ Error cuCtxEnablePeerAccess(Context, unsigned) {
 
 Error cuMemAlloc_v2(Pointer* made, size_t bytes) {
   if (is_poisoned()) return kIllegalAddress;
-
   if (current_gpu() < 0) return kInvalidContext;
   if (bytes == 0) return kInvalidValue;
   const char* limit = std::getenv("FAKE_CUDA_BYTES");
@@ -257,38 +268,33 @@ Error cuMemAlloc_v2(Pointer* made, size_t bytes) {
   return allocation == nullptr ? kOutOfMemory : map_allocation(allocation, false, made);
 }
 Error cuMemFree_v2(Pointer address) {
-  if (is_poisoned()) return kIllegalAddress;
+  if (const Error error = usable(); error != kSuccess) return error;
   return unmap_and_free(address, false);
 }
 Error cuMemHostAlloc(void** made, size_t bytes, unsigned) {
-  if (is_poisoned()) return kIllegalAddress;
-
+  if (const Error error = usable(); error != kSuccess) return error;
   *made = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (*made == nullptr) return kOutOfMemory;
   state().registered.add(*made, bytes);
   return kSuccess;
 }
 Error cuMemFreeHost(void* memory) {
-  if (is_poisoned()) return kIllegalAddress;
-
+  if (const Error error = usable(); error != kSuccess) return error;
   if (!state().registered.remove(memory)) return kInvalidValue;
   std::free(memory);
   return kSuccess;
 }
 Error cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
-  if (is_poisoned()) return kIllegalAddress;
-
+  if (const Error error = usable(); error != kSuccess) return error;
   if (refuses("cuMemHostRegister_v2")) return kNotSupported;
   return state().registered.add(memory, bytes) ? kSuccess : kHostMemoryAlreadyRegistered;
 }
 Error cuMemHostUnregister(void* memory) {
-  if (is_poisoned()) return kIllegalAddress;
-
+  if (const Error error = usable(); error != kSuccess) return error;
   return state().registered.remove(memory) ? kSuccess : kInvalidValue;
 }
 Error cuMemHostGetDevicePointer_v2(Pointer* device, void* host, unsigned) {
-  if (is_poisoned()) return kIllegalAddress;
-
+  if (const Error error = usable(); error != kSuccess) return error;
   if (!state().registered.contains(address_of(host), 1)) return kInvalidValue;
   return *device = address_of(host), kSuccess;
 }
@@ -297,6 +303,12 @@ Error cuPointerGetAttribute(void* value, int attribute, Pointer address) {
   const bool is_host = !mapped && state().registered.contains(address, 1);
   if (!mapped && !is_host) return kInvalidValue;
   switch (attribute) {
+    case kPointerContext: {
+      const bool has_one = mapped && !mapped->is_virtual;
+      const auto gpu = mapped ? static_cast<size_t>(mapped->allocation->gpu) : 0;
+      *static_cast<Context*>(value) = has_one ? &state().contexts[gpu] : nullptr;
+      return kSuccess;
+    }
     case kPointerMemoryType:
       *static_cast<unsigned*>(value) = mapped ? kMemoryTypeDevice : kMemoryTypeHost;
       return kSuccess;
@@ -314,6 +326,7 @@ Error cuPointerGetAttribute(void* value, int attribute, Pointer address) {
   }
 }
 Error cuMemGetAddressRange_v2(Pointer* base, size_t* bytes, Pointer address) {
+  if (const Error error = usable(); error != kSuccess) return error;
   const std::optional<Mapped> mapped = mapped_at(address);
   if (!mapped) return kNotFound;
   *base = mapped->at;
@@ -324,6 +337,7 @@ Error cuMemGetAddressRange_v2(Pointer* base, size_t* bytes, Pointer address) {
 // ---- Memory of other processes ----
 
 Error cuIpcGetMemHandle(IpcHandle* handle, Pointer address) {
+  if (const Error error = usable(); error != kSuccess) return error;
   const std::optional<Mapped> mapped = mapped_at(address);
   if (!mapped || mapped->at != address || mapped->is_virtual || mapped->is_imported)
     return kInvalidValue;
@@ -334,8 +348,7 @@ Error cuIpcGetMemHandle(IpcHandle* handle, Pointer address) {
   return kSuccess;
 }
 Error cuIpcOpenMemHandle_v2(Pointer* made, IpcHandle handle, unsigned) {
-  if (is_poisoned()) return kIllegalAddress;
-
+  if (const Error error = usable(); error != kSuccess) return error;
   if (refuses("cuIpcOpenMemHandle_v2")) return kNotSupported;
   IpcName name{};
   std::memcpy(&name, &handle, sizeof(name));
@@ -349,7 +362,7 @@ Error cuIpcOpenMemHandle_v2(Pointer* made, IpcHandle handle, unsigned) {
   return map_allocation(imported, true, made);
 }
 Error cuIpcCloseMemHandle(Pointer address) {
-  if (is_poisoned()) return kIllegalAddress;
+  if (const Error error = usable(); error != kSuccess) return error;
   return unmap_and_free(address, true);
 }
 
@@ -387,7 +400,6 @@ Error cuMemExportToShareableHandle(void* fd, tutti::cuda::Allocation handle, int
 }
 Error cuMemImportFromShareableHandle(tutti::cuda::Allocation* made, void* handle, int) {
   if (is_poisoned()) return kIllegalAddress;
-
   if (refuses("cuMemImportFromShareableHandle")) return kNotSupported;
   auto imported = std::make_shared<tutti::fake::Allocation>();
   imported->memory =
@@ -407,7 +419,6 @@ Error cuMemAddressReserve(Pointer* made, size_t bytes, size_t, Pointer, unsigned
 }
 Error cuMemAddressFree(Pointer address, size_t bytes) {
   if (is_poisoned()) return kIllegalAddress;
-
   state().addresses.free(address, bytes);
   return kSuccess;
 }
@@ -420,12 +431,11 @@ Error cuMemMap(Pointer address, size_t bytes, size_t offset, tutti::cuda::Alloca
   if (found == state().handles.end() || offset != 0 || bytes != found->second->bytes)
     return kInvalidValue;
   const bool mapped = state().addresses.map(
-      {.at = address, .bytes = bytes, .allocation = found->second, .is_virtual = true});
+      {.at = address, .bytes = bytes, .allocation = found->second, .is_virtual = true, .gpus = 0});
   return mapped ? kSuccess : kOutOfMemory;
 }
 Error cuMemUnmap(Pointer address, size_t bytes) {
   if (is_poisoned()) return kIllegalAddress;
-
   for (Pointer next = address; next < address + bytes;) {
     const std::optional<Mapped> mapped = state().addresses.unmap(next);
     if (!mapped) return kInvalidValue;
@@ -433,28 +443,27 @@ Error cuMemUnmap(Pointer address, size_t bytes) {
   }
   return kSuccess;
 }
-Error cuMemSetAccess(Pointer, size_t, const Access*, size_t) {
+Error cuMemSetAccess(Pointer address, size_t bytes, const Access* access, size_t count) {
   if (is_poisoned()) return kIllegalAddress;
-  return kSuccess;
+  unsigned gpus = 0;
+  for (size_t i = 0; i < count; ++i) gpus |= 1u << access[i].location.id;
+  return state().addresses.set_access(address, bytes, gpus) ? kSuccess : kInvalidValue;
 }
 
 // ---- Streams ----
 
 Error cuStreamCreate(Stream* made, unsigned) {
   if (is_poisoned()) return kIllegalAddress;
-
   if (current_gpu() < 0) return kInvalidContext;
   return *made = new StreamTag(current_gpu()), kSuccess;
 }
 Error cuStreamDestroy_v2(Stream stream) {
   if (is_poisoned()) return kIllegalAddress;
-
   delete stream;
   return kSuccess;
 }
 Error cuStreamSynchronize(Stream stream) {
   if (is_poisoned()) return kIllegalAddress;
-
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   const auto mark = thread->mark();
@@ -464,7 +473,6 @@ Error cuStreamSynchronize(Stream stream) {
 }
 Error cuStreamQuery(Stream stream) {
   if (is_poisoned()) return kIllegalAddress;
-
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   return thread->is_idle() ? kSuccess : kNotReady;
@@ -475,9 +483,12 @@ Error cuStreamGetCtx(Stream stream, Context* context) {
   *context = &state().contexts[static_cast<size_t>(thread->gpu())];
   return kSuccess;
 }
+Error cuStreamBeginCapture_v2(Stream stream, int) { return stream->is_capturing = true, kSuccess; }
+Error cuStreamIsCapturing(Stream stream, int* status) {
+  return *status = stream->is_capturing ? 1 : 0, kSuccess;
+}
 Error cuStreamWaitEvent(Stream stream, Event event, unsigned) {
   if (is_poisoned()) return kIllegalAddress;
-
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   if (event->mark != nullptr) thread->add([mark = event->mark] { mark->wait(); });
@@ -485,7 +496,6 @@ Error cuStreamWaitEvent(Stream stream, Event event, unsigned) {
 }
 Error cuStreamWaitValue64_v2(Stream stream, Pointer address, uint64_t value, unsigned) {
   if (is_poisoned()) return kIllegalAddress;
-
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   if (!state().registered.contains(address, sizeof(value))) return kInvalidValue;
@@ -494,7 +504,6 @@ Error cuStreamWaitValue64_v2(Stream stream, Pointer address, uint64_t value, uns
 }
 Error cuStreamWriteValue64_v2(Stream stream, Pointer address, uint64_t value, unsigned) {
   if (is_poisoned()) return kIllegalAddress;
-
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   const bool is_device = state().addresses.is_device(address);
@@ -506,7 +515,6 @@ Error cuStreamWriteValue64_v2(Stream stream, Pointer address, uint64_t value, un
 }
 Error cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {
   if (is_poisoned()) return kIllegalAddress;
-
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   thread->add([function, argument] { function(argument); });
@@ -518,13 +526,11 @@ Error cuEventCreate(Event* made, unsigned) {
 }
 Error cuEventDestroy_v2(Event event) {
   if (is_poisoned()) return kIllegalAddress;
-
   delete event;
   return kSuccess;
 }
 Error cuEventRecord(Event event, Stream stream) {
   if (is_poisoned()) return kIllegalAddress;
-
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   event->mark = thread->mark();
@@ -532,12 +538,10 @@ Error cuEventRecord(Event event, Stream stream) {
 }
 Error cuEventQuery(Event event) {
   if (is_poisoned()) return kIllegalAddress;
-
   return event->mark == nullptr || event->mark->is_set() ? kSuccess : kNotReady;
 }
 Error cuMemcpyAsync(Pointer to, Pointer from, size_t bytes, Stream stream) {
   if (is_poisoned()) return kIllegalAddress;
-
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   if (bytes == 0) return kSuccess;
@@ -556,13 +560,11 @@ Error cuModuleLoadData(Module* made, const void*) {
 }
 Error cuModuleUnload(Module module) {
   if (is_poisoned()) return kIllegalAddress;
-
   delete module;
   return kSuccess;
 }
 Error cuModuleGetFunction(Function* found, Module, const char* name) {
   if (is_poisoned()) return kIllegalAddress;
-
   static auto& functions = *new std::map<std::string, FunctionTag>();
   const std::lock_guard lock(state().mutex);
   if (!std::string_view(name).starts_with("tutti_reduce_")) return kNotFound;
@@ -572,13 +574,11 @@ Error cuModuleGetFunction(Function* found, Module, const char* name) {
 Error cuLaunchKernel(Function function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                      unsigned, Stream stream, void** parameters, void**) {
   if (is_poisoned()) return kIllegalAddress;
-
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
   const tutti::CudaJob job = *static_cast<const tutti::CudaJob*>(parameters[0]);
-  thread->add([job, bits = function->name == tutti::kCudaBits.name] {
-    bits ? run_bits(job) : run_kernel(job);
-  });
+  const bool bits = function->name == tutti::kCudaBits.name;
+  thread->add([job, bits, gpu = thread->gpu()] { (bits ? run_bits : run_kernel)(job, gpu); });
   return kSuccess;
 }
 

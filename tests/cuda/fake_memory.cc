@@ -78,11 +78,22 @@ size_t AddressSpace::mapped_bytes() {
   return bytes;
 }
 
-std::byte* AddressSpace::resolve(uint64_t address, size_t bytes) {
+bool AddressSpace::set_access(uint64_t address, size_t bytes, unsigned gpus) {
+  const std::lock_guard lock(mutex_);
+  for (uint64_t at = address; at < address + bytes;) {
+    const auto found = mapped_.find(at);
+    if (found == mapped_.end()) return false;
+    found->second.gpus = gpus;
+    at += found->second.bytes;
+  }
+  return true;
+}
+
+std::byte* AddressSpace::resolve(uint64_t address, size_t bytes, int gpu) {
   if (!is_device(address)) return static_cast<std::byte*>(pointer(address));
   for (uint64_t at = address; at < address + bytes;) {
     const std::optional<Mapped> mapped = find(at);
-    if (!mapped) return nullptr;
+    if (!mapped || (gpu >= 0 && (mapped->gpus >> gpu & 1) == 0)) return nullptr;
     at = mapped->at + mapped->bytes;
   }
   return static_cast<std::byte*>(pointer(address + kWindow));

@@ -35,6 +35,7 @@ struct Mapped {
   uint64_t buffer_id = 0;
   bool is_virtual = false;   // Made by the virtual memory functions.
   bool is_imported = false;  // Made of an IPC handle.
+  unsigned gpus = ~0u;       // A bit for each GPU whose kernels may use it.
 };
 
 // The device addresses of this process. Any thread.
@@ -52,9 +53,11 @@ class AddressSpace {
   std::optional<Mapped> unmap(uint64_t at);
   std::optional<Mapped> find(uint64_t address);
   size_t mapped_bytes();
-  // The memory behind [address, address + bytes); null: some of it has none. An address beyond the
-  // device's stands for itself.
-  std::byte* resolve(uint64_t address, size_t bytes);
+  // False: some of it is not mapped.
+  bool set_access(uint64_t address, size_t bytes, unsigned gpus);
+  // The memory behind [address, address + bytes), for kernels of the GPU; null: some of it has
+  // none. An address beyond the device's stands for itself. `gpu` -1: for any.
+  std::byte* resolve(uint64_t address, size_t bytes, int gpu = -1);
   bool is_device(uint64_t address) const { return address - base_ < kWindow; }
 
  private:

@@ -284,7 +284,7 @@ TEST_P(DeviceTensorsTest, EveryOperationInPlace) {
 TEST(DeviceTensorsMemory, InnerResultsOfAllSlicesShareTheirMemory) {
   if (!is_fake_under_test()) GTEST_SKIP() << "limits the fake driver's memory";
   const cuda::Driver& driver = **cuda::load_driver(driver_under_test());
-  setenv("FAKE_CUDA_BYTES", "67108864", 1);
+  setenv("FAKE_CUDA_BYTES", "100663296", 1);
   const Job job{.count = 1'000'000,
                 .strategies = {{StrategyKind::tree, 2}, {StrategyKind::ring}},
                 .hosts = {{0, 1, 2, 3}, {4}}};

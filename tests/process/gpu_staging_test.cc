@@ -231,5 +231,29 @@ TEST_P(GpuRanksLimit, RanksAGpuAreLimited) {
             "");
 }
 
+// ---- GPUs that do not reach each other ----
+
+struct NoPeers {
+  const Variable refused{"FAKE_CUDA_NO_PEERS", "1"};
+};
+class GpuNoPeers : public NoPeers, public GpuMesh {};
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuNoPeers, ::testing::Values(std::vector{2}));
+
+TEST_P(GpuNoPeers, AreRefusedByName) {
+  if (!is_fake_under_test()) GTEST_SKIP() << "needs two GPUs";
+  EXPECT_EQ(run([](const RankContext& context) {
+              CGroup group(context);
+              for (const bool share : {true, false, true}) {
+                const CudaProgram cuda(share ? 0 : context.rank);
+                const GpuMemory x(cuda, 4000);
+                const tutti_code code = tutti_all_reduce(group.get(), x.data(), x.data(), 10,
+                                                         TUTTI_F32, TUTTI_SUM, nullptr, nullptr);
+                if (share) CGroup::expect(code);
+                if (!share) check_refused(code, TUTTI_UNAVAILABLE, "does not reach the memory of");
+              }
+            }),
+            "");
+}
+
 }  // namespace
 }  // namespace tutti

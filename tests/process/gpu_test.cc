@@ -1,5 +1,8 @@
 // Operations on the memory of GPUs, through real agents and workers.
+#include <dlfcn.h>
+
 #include <filesystem>
+#include <thread>
 
 #include "daemon/mesh/mesh.h"
 #include "tests/process/gpu_fixture.h"
@@ -85,6 +88,29 @@ TEST_P(GpuMesh, ATensorOverManyChunks) {
               check(cuda.read<float>(memory + within, 10) ==
                         std::vector<float>(10, 2.0f * static_cast<float>(context.world_size)),
                     "a part of one chunk");
+            }),
+            "");
+}
+
+// A context belongs to a thread; calls come from any.
+TEST_P(GpuMesh, CallsFromAThreadWithoutAContext) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              auto group = std::make_unique<CGroup>(context);
+              const GpuMemory x(cuda, 4000);
+              cuda.write(x.data(), std::vector<float>(1000, 1));
+              std::string failed;
+              std::thread([&] {
+                try {
+                  all_reduce(*group, x.data(), x.data(), 1000);
+                  group.reset();
+                } catch (const std::exception& error) {
+                  failed = error.what();
+                }
+              }).join();
+              check(failed.empty(), failed);
+              check(cuda.read<float>(x.data(), 1)[0] == static_cast<float>(context.world_size),
+                    "a right sum");
             }),
             "");
 }
@@ -244,6 +270,27 @@ TEST_P(GpuMesh, AStreamWithoutADriverIsRefused) {
               check_refused(tutti_all_gather_v(group.get(), nullptr, nullptr, none.data(),
                                                TUTTI_F32, &options, nullptr),
                             TUTTI_INVALID_ARGUMENT, "has not loaded the CUDA driver");
+            }),
+            "");
+}
+
+TEST_P(GpuMesh, AStreamThatIsCapturedIsRefused) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              const cuda::Stream stream = cuda.stream();
+              const tutti_options options = on_stream(stream);
+              all_reduce(group, x.data(), x.data(), 10, &options);
+              cuda.synchronize(stream);
+              using Begin = cuda::Error (*)(cuda::Stream, int);
+              void* driver = dlopen(driver_under_test().c_str(), RTLD_NOW);
+              const auto begin = reinterpret_cast<Begin>(dlsym(driver, "cuStreamBeginCapture_v2"));
+              constexpr int kThreadLocal = 1;
+              cuda.expect(begin(stream, kThreadLocal));
+              check_refused(tutti_all_reduce(group.get(), x.data(), x.data(), 10, TUTTI_F32,
+                                             TUTTI_SUM, &options, nullptr),
+                            TUTTI_FAILED_PRECONDITION, "captured into a CUDA graph");
             }),
             "");
 }

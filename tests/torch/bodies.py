@@ -15,7 +15,7 @@ from torch import nn
 
 from details import details  # noqa: F401: a body.
 from features import features  # noqa: F401: a body.
-from gpus import gpu_failures, gpus  # noqa: F401: bodies.
+from gpus import gpu_ends, gpu_failures, gpus  # noqa: F401: bodies.
 from training import check, model
 
 

@@ -5,6 +5,7 @@ tensors of the CPU, whose memory nobody can read. They take the place of torch.c
 import contextlib
 import ctypes
 import os
+import threading
 
 import torch
 import torch.distributed as dist
@@ -209,6 +210,27 @@ def gpu_failures():
     y = gpu.tensor(torch.ones(10))
     dist.all_reduce(y, async_op=True).wait()
     check(gpu.read(y).eq(dist.get_world_size()).all(), gpu.read(y))
+    return told
+
+
+def gpu_ends():
+    """Operations end before the group does; a failure that nobody was told of is raised then."""
+    gpu = _install()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    store = dist.distributed_c10d._get_default_store()
+    told = []
+    for count in (10, 10 - rank):
+        x = gpu.tensor(torch.full((10,), 2.0))
+        word = gpu.current.hold()
+        threading.Timer(0.2, setattr, (word, "value", 1)).start()
+        try:
+            dist.all_reduce(x[:count], op=dist.ReduceOp.PRODUCT)
+            dist.destroy_process_group()
+            told.append(gpu.read(x).tolist())
+        except Exception as error:
+            told.append(str(error))
+            dist.destroy_process_group()
+        dist.init_process_group("tutti", store=store, rank=rank, world_size=world)
     return told
 
 

@@ -59,6 +59,9 @@ class Backend(RanksTest):
     def test_tensors_on_gpus(self):
         driver = {"TUTTI_CUDA_DRIVER": os.environ["TUTTI_FAKE_CUDA"]}
         self.run_ranks("gpus", 2, **driver)
+        for told in self.run_ranks("gpu_ends", 2, **driver):
+            self.assertEqual(told[0], [4.0] * 10)
+            self.assertIn("disagree", told[1])
         first, second = self.run_ranks("gpu_failures", 2, **driver)
         self.assertIn("disagree", first[0])
         self.assertIn("disagree", second[0])

@@ -11,6 +11,7 @@ from tutti._error import Error, invalid
 
 _DEVICES = (1, 2, 3)  # kDLCPU, kDLCUDA, kDLCUDAHost.
 _CUDA = 2
+_DEFAULT_STREAM = 1  # CUDA's legacy one, as DLPack numbers it.
 _READ_ONLY = 1
 # By type code and bits.
 _NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (6, 8): "bool",
@@ -48,10 +49,13 @@ class _Memory:
 
 
 def _capsule_of(x):
+    """On a GPU, the default stream waits for what the producer has queued for x: operations that
+    are given no stream begin there."""
+    stream = {"stream": _DEFAULT_STREAM} if is_on_gpu(x) else {}
     try:
-        return x.__dlpack__(max_version=(1, 0))
+        return x.__dlpack__(max_version=(1, 0), **stream)
     except TypeError:  # A producer older than DLPack 1.0.
-        return x.__dlpack__()
+        return x.__dlpack__(**stream)
 
 
 def _refuse_lazy(x):

@@ -12,7 +12,8 @@ from tutti.torch import _barrier, _gpu, _job, _sparse
 from tutti.torch._operation import TIMEOUT_UNSET, Operation, options_of
 from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_size, dtype_of, invalid, splits_of,
                                  unit_of)
-from tutti.torch._work import BackendError, Completer, TuttiWork, Works, last_failure
+from tutti.torch._work import (BackendError, Completer, GpuWork, TuttiWork, Works,
+                               last_failure)
 
 _Base = getattr(dist, "BackendBase", None) or torch._C._distributed_c10d.Backend
 _ErrorType = torch._C._distributed_c10d.ErrorType
@@ -82,6 +83,7 @@ class TuttiBackend(_Base):
         self._aborted = None
         self._error = _ErrorType.SUCCESS
         self._unseen = None  # A failure on a GPU that nobody was told of.
+        self._was_told = False  # Of any failure on a GPU.
         self._streams = {}  # By GPU.
         self.set_timeout(options._timeout)
 
@@ -310,6 +312,7 @@ class TuttiBackend(_Base):
     @_collective("barrier")
     def barrier(self, operation, opts):
         """Ends after this rank's earlier collectives, also those that nobody waits for."""
+        self.end_gpu_works()
         operation.call("barrier")
         operation.follow(list(self._unfinished))
         return (), []
@@ -409,8 +412,17 @@ class TuttiBackend(_Base):
     # ---- Ends ----
 
     def shutdown(self):
-        """Leaves the group: the default one is the job, which the last group of it ends."""
-        self._end("the process group was destroyed")
+        """Leaves the group: the default one is the job, which the last group of it ends. Operations
+        on GPUs end first, because the program takes them for done. The failure of one is raised
+        unless the program was told of a failure before."""
+        was_told = self._was_told
+        try:
+            self.end_gpu_works()
+        except BackendError:
+            if not was_told:
+                raise
+        finally:
+            self._end("the process group was destroyed")
 
     def abort(self):
         """Ends this rank's operations under way CANCELLED, and refuses further ones. Of the
@@ -434,16 +446,27 @@ class TuttiBackend(_Base):
             self._streams[device] = _gpu.make_stream(device)
         return self._streams[device]
 
+    def end_gpu_works(self):
+        """Waits for the operations on GPUs, and raises a failure that nobody was told of."""
+        for work in list(self._unfinished):
+            if isinstance(work, GpuWork):
+                work.finish()
+        error = self.take_unseen()
+        if error is not None:
+            raise error
+
     def note_unseen(self, error):
         """Keeps a failure that perhaps no wait() will raise."""
         self._unseen = self._unseen or error
 
     def note_seen(self, error):
+        self._was_told = True
         if self._unseen is error:
             self._unseen = None
 
     def take_unseen(self):
         error, self._unseen = self._unseen, None
+        self._was_told = self._was_told or error is not None
         return error
 
     def check_aborted(self):

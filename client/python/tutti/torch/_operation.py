@@ -200,6 +200,7 @@ class Operation:
     def _raise(self, failure):
         if failure is not None:
             self._backend.note_failure(failure)
+            self._backend.note_seen(failure)
             raise failure
 
     def _make_calls(self, handles):

@@ -236,9 +236,13 @@ class GpuWork(TuttiWork):
         if self._ended:
             return
         super().end()
-        self._event.synchronize()
         if self._error is not None:
             self._backend.note_unseen(self._error)
+
+    def finish(self):
+        """Ends the operation, and waits until its results are where they belong."""
+        self.end()
+        self._event.synchronize()
 
     def is_completed(self):
         return super().is_completed() and self._event.query()
