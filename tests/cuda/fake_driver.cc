@@ -13,6 +13,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,11 +61,17 @@ struct State {
   std::mutex mutex;
   std::map<cuda::Allocation, std::shared_ptr<const fake::Allocation>> handles;
   cuda::Allocation next_handle = 1;
+  std::set<void*> objects;  // Events and modules, which a process with a fault leaves behind.
 };
 
 State& state() {
   static State& only = *new State();
   return only;
+}
+
+void note(void* object, bool lives) {
+  const std::lock_guard lock(state().mutex);
+  lives ? void(state().objects.insert(object)) : void(state().objects.erase(object));
 }
 
 int gpus() {
@@ -522,10 +529,11 @@ Error cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {
 }
 Error cuEventCreate(Event* made, unsigned) {
   if (is_poisoned()) return kIllegalAddress;
-  return *made = new EventTag(), kSuccess;
+  return note(*made = new EventTag(), true), kSuccess;
 }
 Error cuEventDestroy_v2(Event event) {
   if (is_poisoned()) return kIllegalAddress;
+  note(event, false);
   delete event;
   return kSuccess;
 }
@@ -556,10 +564,11 @@ Error cuMemcpyAsync(Pointer to, Pointer from, size_t bytes, Stream stream) {
 
 Error cuModuleLoadData(Module* made, const void*) {
   if (is_poisoned()) return kIllegalAddress;
-  return *made = new ModuleTag(), kSuccess;
+  return note(*made = new ModuleTag(), true), kSuccess;
 }
 Error cuModuleUnload(Module module) {
   if (is_poisoned()) return kIllegalAddress;
+  note(module, false);
   delete module;
   return kSuccess;
 }

@@ -217,17 +217,28 @@ TEST_P(GpuFaults, AStreamWithoutWorkGoesOnAndTheNextCallIsRefusedByName) {
 
 // ---- XIDs ----
 
+// Waits until all agents know that their GPU 1 has failed: they learn it one by one.
+void await_failed_gpus(const std::string& address) {
+  const auto knows = [](const v1::AgentReport& agent) { return agent.gpus(1).failed(); };
+  for (;;) {
+    const auto status = admin_status(address, true, 5'000);
+    if (status.ok() && std::ranges::all_of(status->agents(), knows)) return;
+  }
+}
+
 // It is refused until the agent is restarted; another GPU is not.
 TEST_P(GpuFaults, AGpuWithAFatalXidEndsTheJobsThatUseItByNameAndIsRefused) {
   std::vector<Trainer> others =
       start("other", [this](const RankContext& context) { go_on(context); });
   await_lines(others, "works");
   const pid_t other = worker_of("other");
-  std::vector<Trainer> trainers = start("job", [](const RankContext& context) {
+  const std::string address = mesh_->host(0).address;
+  std::vector<Trainer> trainers = start("job", [&address](const RankContext& context) {
     const std::string gpu = "GPU 1 (NVIDIA H100, GPU-10000000-1111-2222-3333-444444444444, ";
     const std::string xid = "failed: XID 79 (GPU has fallen off the bus); reset it or restart";
     const Ones ones(context, 1);
     fail_in_an_operation(context, ones, {gpu, xid});
+    await_failed_gpus(address);
     const std::unique_ptr<CGroup> again = join_again(context);
     check_refused(ones.reduce(*again), TUTTI_UNAVAILABLE, gpu);
     check_refused(ones.reduce(*again), TUTTI_UNAVAILABLE, xid);

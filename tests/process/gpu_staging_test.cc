@@ -43,39 +43,44 @@ std::vector<float> sum_of_ramps(size_t count, int ranks) {
   return sum;
 }
 
-// Bytes of memory for staging that the job's workers have.
-uint64_t staging_bytes(const std::string& address) {
-  const auto status = admin_status(address, true, 5'000);
-  uint64_t bytes = 0;
-  if (status.ok())
+// Waits, for at most 60 s, until the status of the mesh tells of memory for staging.
+bool status_tells(const std::string& address) {
+  const TimePoint limit = Clock::now() + Millis(60'000);
+  while (Clock::now() < limit) {
+    const auto status = admin_status(address, true, 5'000);
+    if (!status.ok()) continue;
     for (const auto& agent : status->agents())
-      for (const auto& worker : agent.workers()) bytes += worker.gpu_staging_bytes();
-  return bytes;
+      for (const auto& worker : agent.workers())
+        if (worker.gpu_staging_bytes() != 0) return true;
+  }
+  return false;
 }
 
 TEST_P(GpuStaging, CallsThatBlockAndWork) {
   const std::string address = mesh_.host(0).address;
-  EXPECT_EQ(run([&](const RankContext& context) {
-              const CudaProgram cuda(context.rank % 2);
-              CGroup group(context);
-              for (const size_t count : {1, 1000, 300'001, 1'000'000}) {
-                const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
-                const std::vector<float> sum = sum_of_ramps(count, context.world_size);
-                cuda.write(in.data(), ramp(count, float(context.rank)));
-                for (int round = 0; round < 3; ++round) {
-                  cuda.write(out.data(), std::vector<float>(count, -1));
-                  all_reduce(group, in.data(), out.data(), count);
-                  check(cuda.read<float>(out.data(), count) == sum, "a right sum");
-                }
-                tutti_work* work = nullptr;
-                all_reduce(group, in.data(), in.data(), count, nullptr, &work);
-                CGroup::expect(tutti_work_wait(work, -1));
-                tutti_work_free(work);
-                check(cuda.read<float>(in.data(), count) == sum, "a right sum in place");
-              }
-              check(staging_bytes(address) != 0, "the status says so");
-            }),
-            "");
+  EXPECT_EQ(
+      run([&](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        for (const size_t count : {1, 1000, 300'001, 1'000'000}) {
+          const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
+          const std::vector<float> sum = sum_of_ramps(count, context.world_size);
+          cuda.write(in.data(), ramp(count, float(context.rank)));
+          for (int round = 0; round < 3; ++round) {
+            cuda.write(out.data(), std::vector<float>(count, -1));
+            all_reduce(group, in.data(), out.data(), count);
+            check(cuda.read<float>(out.data(), count) == sum, "a right sum");
+          }
+          tutti_work* work = nullptr;
+          all_reduce(group, in.data(), in.data(), count, nullptr, &work);
+          CGroup::expect(tutti_work_wait(work, -1));
+          tutti_work_free(work);
+          check(cuda.read<float>(in.data(), count) == sum, "a right sum in place");
+        }
+        check(status_tells(address), "the status says so");
+        CGroup::expect(tutti_barrier(group.get(), nullptr, nullptr));  // Nobody leaves before.
+      }),
+      "");
 }
 
 // The host starts operations on several tensors before the stream reaches the first.
