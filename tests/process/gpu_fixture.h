@@ -162,6 +162,21 @@ inline tutti_options on_stream(cuda::Stream stream) {
   return options;
 }
 
+inline std::vector<float> ramp(size_t count, float base) {
+  std::vector<float> tensor(count);
+  for (size_t i = 0; i < count; ++i) tensor[i] = base + static_cast<float>(i % 100);
+  return tensor;
+}
+
+// The sum over all ranks of ramp(count, rank).
+inline std::vector<float> sum_of_ramps(size_t count, int ranks) {
+  std::vector<float> sum(count);
+  for (size_t i = 0; i < count; ++i)
+    sum[i] = static_cast<float>(ranks * (ranks - 1) / 2) +
+             static_cast<float>(ranks) * static_cast<float>(i % 100);
+  return sum;
+}
+
 inline void all_reduce(CGroup& group, const void* in, void* out, size_t count,
                        const tutti_options* options = nullptr, tutti_work** work = nullptr) {
   CGroup::expect(

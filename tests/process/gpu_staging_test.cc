@@ -1,6 +1,4 @@
 // Tensors in GPU memory that the worker cannot map, through real agents and workers.
-#include <numeric>
-
 #include "daemon/mesh/mesh.h"
 #include "tests/process/gpu_fixture.h"
 
@@ -29,19 +27,6 @@ class GpuStaging : public NothingIsMapped, public GpuMesh {
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuStaging,
                          ::testing::Values(std::vector{1}, std::vector{2}, std::vector{1, 1},
                                            std::vector{3, 2}));
-
-std::vector<float> ramp(size_t count, float base) {
-  std::vector<float> values(count);
-  std::iota(values.begin(), values.end(), base);
-  return values;
-}
-
-// The sum over all ranks of ramp(count, rank).
-std::vector<float> sum_of_ramps(size_t count, int ranks) {
-  std::vector<float> sum = ramp(count, 0);
-  for (float& value : sum) value = value * float(ranks) + float(ranks * (ranks - 1) / 2);
-  return sum;
-}
 
 // Waits, for at most 60 s, until the status of the mesh tells of memory for staging.
 bool status_tells(const std::string& address) {

@@ -16,21 +16,6 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuMesh,
                          ::testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
                                            std::vector{1, 1}, std::vector{3, 2}));
 
-std::vector<float> ramp(size_t count, float base) {
-  std::vector<float> tensor(count);
-  for (size_t i = 0; i < count; ++i) tensor[i] = base + static_cast<float>(i % 100);
-  return tensor;
-}
-
-// The sum over all ranks of ramp(count, rank).
-std::vector<float> sum_of_ramps(size_t count, int ranks) {
-  std::vector<float> sum(count);
-  for (size_t i = 0; i < count; ++i)
-    sum[i] = static_cast<float>(ranks * (ranks - 1) / 2) +
-             static_cast<float>(ranks) * static_cast<float>(i % 100);
-  return sum;
-}
-
 TEST_P(GpuMesh, ACallThatBlocks) {
   EXPECT_EQ(
       run([](const RankContext& context) {

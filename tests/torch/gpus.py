@@ -214,12 +214,14 @@ def gpu_failures():
 
 
 def gpu_ends():
-    """Operations end before the group does; a failure that nobody was told of is raised then."""
+    """Operations end before the group does; a failure that nobody was told of is raised then, also
+    after one on tensors of the host."""
     gpu = _install()
     rank, world = dist.get_rank(), dist.get_world_size()
     store = dist.distributed_c10d._get_default_store()
     told = []
     for count in (10, 10 - rank):
+        _fail_on_the_host()
         x = gpu.tensor(torch.full((10,), 2.0))
         word = gpu.current.hold()
         threading.Timer(0.2, setattr, (word, "value", 1)).start()
@@ -232,6 +234,15 @@ def gpu_ends():
             dist.destroy_process_group()
         dist.init_process_group("tutti", store=store, rank=rank, world_size=world)
     return told
+
+
+def _fail_on_the_host():
+    try:
+        dist.all_reduce(torch.ones(3 + dist.get_rank()), op=dist.ReduceOp.MAX)
+    except Exception as error:
+        check("disagree" in str(error), error)
+    else:
+        raise AssertionError("ranks that disagree are refused")
 
 
 def _wait_for_failure(work, told):

@@ -5,7 +5,7 @@ from typing import Any, Generic, Literal, Sequence, SupportsIndex, TypeVar, over
 
 import numpy
 
-_Array = TypeVar("_Array")  # NumPy, torch, or anything else with DLPack in CPU memory.
+_Array = TypeVar("_Array")  # NumPy, torch, or anything else with DLPack.
 _Result = TypeVar("_Result", covariant=True)
 _Strategy = str | tuple[str, str] | list[str] | None
 

@@ -200,7 +200,8 @@ class Operation:
     def _raise(self, failure):
         if failure is not None:
             self._backend.note_failure(failure)
-            self._backend.note_seen(failure)
+            if self._device is not None:
+                self._backend.note_seen(failure)
             raise failure
 
     def _make_calls(self, handles):
