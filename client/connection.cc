@@ -20,6 +20,8 @@ constexpr uint64_t kWarmBytesMax = uint64_t{1} << 30;
 constexpr Millis kWorkerCheck{50};
 // How often check_worker_if_due() does.
 constexpr int64_t kBusyCheckMs = 10;
+// How long after the end of a worker's socket its GPUs may go on.
+constexpr Millis kLastKernels{10};
 constexpr uint32_t kElsewhere = UINT32_MAX;
 
 // Seats by rank of the job: those on the host of rank `own` have one each, in ascending order.
@@ -72,19 +74,20 @@ void Connection::close_socket() {
 }
 
 void Connection::leave() {
-  if (!is_own_process()) return;
+  if (!is_own_process() || !socket_.valid()) return;
   {
     const std::lock_guard lock(mutex_);
-    if (!socket_.valid()) return;
-    if (lost_) return close_socket();
-    lost_ = without_throwing(Code::cancelled, [this] {
-      return Status(Code::cancelled, "rank " + std::to_string(target_.rank) + " left job '" +
-                                         target_.job + "'; join it anew");
-    });
+    if (!lost_)
+      lost_ = without_throwing(Code::cancelled, [this] {
+        return Status(Code::cancelled, "rank " + std::to_string(target_.rank) + " left job '" +
+                                           target_.job + "'; join it anew");
+      });
     is_lost_ = true;
   }
-  for_each_queue([](OpQueue& queue) { queue.cancel(); });
+  const TimePoint limit = Clock::now() + kLeaveTime;
+  for_each_queue([limit](OpQueue& queue) { queue.cancel(limit); });
   close_socket();
+  device_memory_->close(limit);
 }
 
 // Calls `function` without the lock. Allocates nothing.
@@ -149,10 +152,23 @@ std::string Connection::rank_name(uint32_t seat) const {
   return "rank " + std::to_string(rank) + " (host " + hosts_[target_.rank] + ")";
 }
 
-bool Connection::check_worker() {
+bool Connection::is_worker_there() {
   char byte = 0;
   const ssize_t got = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return true;
+  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+// After close_socket() nothing tells.
+bool Connection::has_worker_ended() {
+  if (worker_died_.load() == TimePoint::max()) {
+    if (is_worker_there() || segment_.header().leaving.load() != 0) return false;
+    worker_died_ = Clock::now();
+  }
+  return Clock::now() >= worker_died_.load() + kLastKernels;
+}
+
+bool Connection::check_worker() {
+  if (is_worker_there()) return true;
   mark_lost(unavailable(worker_name() + " died; join again", {-1, hosts_[target_.rank]}));
   return false;
 }

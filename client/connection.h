@@ -25,6 +25,9 @@ namespace tutti::client {
 class DeviceMemory;
 class OpQueue;
 
+// How long leaving waits for GPUs that are at work on the rank's memory.
+inline constexpr Millis kLeaveTime{2'000};
+
 class Connection {
  public:
   // Joins the job and maps the memory. Blocks like join_job().
@@ -46,6 +49,8 @@ class Connection {
   // Likewise, at most once in 10 ms, in a few nanoseconds otherwise. Ranks of one host can run
   // operations without their worker, but the job has ended with it.
   void check_worker_if_due();
+  // Whether the worker has died, and its GPUs have had the time to end what they were at.
+  bool has_worker_ended();
   // Makes usable() return `why` from now on; the first reason stays.
   void mark_lost(const Status& why);
   // "the worker of job 'j' on host a (pid 7)".
@@ -63,7 +68,8 @@ class Connection {
   DeviceMemory& device_memory() { return *device_memory_; }
 
   // Leaves the job: operations under way end CANCELLED. Idempotent. No thread of this rank folds
-  // when it returns.
+  // when it returns, and no GPU touches memory of this rank for an operation: it waits for that,
+  // but no longer than kLeaveTime.
   void leave();
   // Keeps the queue of a new group until the group is gone and none of its operations holds memory.
   void add(const std::shared_ptr<OpQueue>& queue);
@@ -104,6 +110,7 @@ class Connection {
  private:
   explicit Connection(JoinTarget target);
   void close_socket();
+  bool is_worker_there();
   template <class Function>
   void for_each_queue(const Function& function);
   Status await_answer(std::atomic<uint32_t>& state, TimePoint limit);
@@ -130,7 +137,8 @@ class Connection {
   std::atomic<bool> is_lost_ = false;
   std::atomic<int> abandoned_ = 0;
   std::atomic<int64_t> next_check_ms_ = 0;
-  std::unique_ptr<DeviceMemory> device_memory_;  // Last: it uses all of the above.
+  std::atomic<TimePoint> worker_died_ = TimePoint::max();  // When that was seen.
+  std::unique_ptr<DeviceMemory> device_memory_;            // Last: it uses all of the above.
 };
 
 }  // namespace tutti::client

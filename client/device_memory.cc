@@ -12,9 +12,10 @@ namespace tutti::client {
 namespace {
 
 constexpr uint64_t kWordsBytes = 64 << 10;
-constexpr uint64_t kPairBytes = 64;  // A cache line, so that no two streams share one.
+constexpr uint64_t kSetBytes = 64;  // A cache line, so that no two streams share one.
 constexpr Millis kWatchPause{5};
-constexpr Millis kMemoryPause{1};  // Between two looks for memory that operations use.
+constexpr Millis kFreedPause{1000};  // Between two looks for memory that was freed.
+constexpr Millis kMemoryPause{1};    // Between two looks for memory that operations use.
 
 cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Pointer>(memory); }
 
@@ -29,18 +30,11 @@ DeviceMemory::DeviceMemory(Connection& connection)
     : connection_(connection),
       watch_(driver_library()),
       offers_(connection, watch_),
+      tasks_("tutti-memory"),
       thread_("tutti-stream") {}
 
-// Memory that streams may still write to stays mapped and pinned.
 DeviceMemory::~DeviceMemory() {
-  if (!connection_.is_own_process()) return;
-  if (staging_ != nullptr && !staging_->close()) connection_.keep_memory();
-  if (words_offset_ == 0) return;
-  reuse_retired();
-  const cuda::Current current(driver(), words_context_);
-  if (!retired_words_.empty() ||
-      driver().mem_host_unregister(connection_.at(words_offset_)) != cuda::kSuccess)
-    connection_.keep_memory();
+  if (connection_.is_own_process()) close(Clock::now() + kLeaveTime);
 }
 
 bool DeviceMemory::is_device(const void* memory) {
@@ -116,14 +110,18 @@ Status DeviceMemory::find(const char* side, const void* memory, uint64_t bytes, 
     forget(known->second.number);  // Freed since, or a part of what follows now.
     after = offered_.erase(known);
   }
+  forget_freed();
   Offered offered;
   Chunks& chunks = offered.chunks;
   if (Status s = describe(memory, bytes, chunks); !s.ok())
     return Status(s.code(), std::string(side) + " " + s.message());
   for (const uint64_t size : chunks.sizes) offered.bytes += size;
-  if (!offers_.offer(chunks, offered.number).ok()) offered.number = 0;
+  const Status answer = offers_.offer(chunks, offered.number);
+  if (!answer.ok()) offered.number = 0;
   found = {offered.number, at - chunks.bases.front()};
-  offered_[chunks.bases.front()] = std::move(offered);
+  // There may be room later.
+  if (answer.code() != Code::resource_exhausted)
+    offered_[chunks.bases.front()] = std::move(offered);
   return {};
 }
 
@@ -133,19 +131,34 @@ std::shared_ptr<StagingPool> DeviceMemory::staging() {
   return staging_;
 }
 
-Status DeviceMemory::stage(cuda::Stream stream, const StagedSides::Side& in,
-                           const StagedSides::Side& out, TimePoint limit, DeviceRequest& sides,
-                           std::shared_ptr<StagedSides>& staged) {
+template <class Prepare>
+Status DeviceMemory::stage_by(cuda::Stream stream, const void* memory, TimePoint limit,
+                              std::shared_ptr<StagedSides>& staged, const Prepare& prepare) {
   const std::shared_ptr<StagingPool> pool = staging();
+  const cuda::Context context = offers_.context_of(stream, memory);
   for (;;) {
-    staged = std::make_shared<StagedSides>(pool, stream);
-    Status prepared = staged->prepare(in, out, sides);
+    staged = std::make_shared<StagedSides>(pool, stream, context);
+    Status prepared = prepare(*staged);
     if (prepared.code() != Code::resource_exhausted) return prepared;
     staged.reset();
     if (!pool->has_blocks() || Clock::now() >= limit) return prepared;
     std::this_thread::sleep_for(kMemoryPause);
     sweep();
   }
+}
+
+Status DeviceMemory::stage(cuda::Stream stream, const void* memory, const StagedSides::Side& in,
+                           const StagedSides::Side& out, TimePoint limit, DeviceRequest& sides,
+                           std::shared_ptr<StagedSides>& staged) {
+  return stage_by(stream, memory, limit, staged,
+                  [&](StagedSides& made) { return made.prepare(in, out, sides); });
+}
+
+Status DeviceMemory::stage(cuda::Stream stream, const void* memory,
+                           std::span<const TensorSides> tensors, TimePoint limit,
+                           std::span<DeviceSide> places, std::shared_ptr<StagedSides>& staged) {
+  return stage_by(stream, memory, limit, staged,
+                  [&](StagedSides& made) { return made.prepare(tensors, places); });
 }
 
 // Operations that began before may still name the memory.
@@ -155,32 +168,77 @@ void DeviceMemory::forget(uint64_t number) {
   forgotten_.emplace_back(number, next_serial_);
 }
 
-// Best effort: the worker keeps memory that it is not told of until the rank ends.
-void DeviceMemory::send_forgotten() {
-  const std::lock_guard memory_lock(memory_mutex_);
-  uint64_t oldest = 0;
-  {
-    const std::lock_guard lock(words_mutex_);
-    oldest = under_way_.empty() ? next_serial_ : *under_way_.begin();
-  }
-  std::erase_if(forgotten_, [&](const auto& entry) {
-    if (entry.second > oldest) return false;
-    static_cast<void>(offers_.forget(entry.first));
+// Of what the program has freed the worker's mapping keeps the memory in use, until it is told.
+// memory_mutex_ is held.
+void DeviceMemory::forget_freed() {
+  std::erase_if(offered_, [this](const auto& entry) {
+    if (is_current(entry.second)) return false;
+    forget(entry.second.number);
     return true;
   });
+}
+
+// The serial below which operations have ended. words_mutex_ is held.
+uint64_t DeviceMemory::oldest_under_way() const {
+  return under_way_.empty() ? next_serial_ : *under_way_.begin();
+}
+
+// On a thread of its own: the worker, which answers, may be busy.
+void DeviceMemory::start_forgetting() {
+  const std::lock_guard lock(words_mutex_);
+  const auto is_due = [oldest = oldest_under_way()](const auto& entry) {
+    return entry.second <= oldest;
+  };
+  const bool looks = Clock::now() >= next_look_;
+  if (is_forgetting_ || (!looks && std::ranges::none_of(forgotten_, is_due))) return;
+  is_forgetting_ = run_task([this, looks] {
+    if (looks) find_freed();
+    send_forgotten();
+  });
+}
+
+void DeviceMemory::find_freed() {
+  const std::lock_guard lock(memory_mutex_);
+  forget_freed();
+  const std::lock_guard words_lock(words_mutex_);
+  next_look_ = Clock::now() + kFreedPause;
+}
+
+// What is not forgotten now is later; the worker keeps it until then, or until the rank ends.
+void DeviceMemory::send_forgotten() {
+  std::vector<std::pair<uint64_t, uint64_t>> due;
+  {
+    const std::lock_guard lock(words_mutex_);
+    const uint64_t oldest = oldest_under_way();
+    std::erase_if(forgotten_, [&](const auto& entry) {
+      if (entry.second <= oldest) due.push_back(entry);
+      return entry.second <= oldest;
+    });
+  }
+  std::erase_if(due, [this](const auto& entry) { return offers_.forget(entry.first).ok(); });
+  const std::lock_guard lock(words_mutex_);
+  forgotten_.insert(forgotten_.end(), due.begin(), due.end());
+  is_forgetting_ = false;
+}
+
+// False: there is no thread.
+bool DeviceMemory::run_task(const std::function<void()>& task) {
+  const std::lock_guard lock(watch_mutex_);
+  const std::shared_ptr<Connection> self = self_.lock();
+  return self != nullptr && tasks_.add([self, task] { task(); }).ok();
 }
 
 // ---- Words ----
 
 // Pins memory for words in this process and in the worker.
-Status DeviceMemory::prepare_words(const void* memory) {
+Status DeviceMemory::prepare_words(cuda::Stream stream, const void* memory) {
   constexpr uint64_t kPage = 4096;
   std::byte* block = connection_.allocate(kWordsBytes + kPage);
   if (block == nullptr) return resource_exhausted("the segment is full");
   const uint64_t offset = (connection_.offset_of(block) + kPage - 1) / kPage * kPage;
   std::byte* words = connection_.at(offset);
   std::memset(words, 0, kWordsBytes);
-  words_context_ = offers_.context_of(nullptr, memory);
+  words_context_ = offers_.context_of(stream, memory);
   const cuda::Current current(driver(), words_context_);
   const cuda::Error error =
       driver().mem_host_register(words, kWordsBytes, cuda::kHostPortable | cuda::kHostDeviceMap);
@@ -196,17 +254,18 @@ Status DeviceMemory::prepare_words(const void* memory) {
     return taken;
   }
   words_offset_ = offset;
-  for (uint64_t at = 0; at < kWordsBytes; at += kPairBytes)
+  for (uint64_t at = 0; at < kWordsBytes; at += kSetBytes)
     spare_words_.push_back({offset + at, 0, 0});
   return {};
 }
 
-Status DeviceMemory::take_words(const void* memory, TimePoint limit, Words& words) {
+Status DeviceMemory::take_words(cuda::Stream stream, const void* memory, TimePoint limit,
+                                Words& words) {
   for (;;) {
     {
       const std::lock_guard lock(words_mutex_);
       if (words_offset_ == 0)
-        if (Status s = prepare_words(memory); !s.ok()) return s;
+        if (Status s = prepare_words(stream, memory); !s.ok()) return s;
       if (spare_words_.empty()) reuse_retired();
       if (!spare_words_.empty()) {
         words = spare_words_.back();
@@ -234,6 +293,24 @@ cuda::Pointer DeviceMemory::word_address(uint64_t offset) {
   return address;
 }
 
+void DeviceMemory::place(const Words& words, DeviceRequest& request) {
+  request.ready_offset = words.offset;
+  request.done_offset = words.offset + Words::kDone;
+  request.passed_offset = words.offset + Words::kPassed;
+  request.value = words.value;
+}
+
+bool DeviceMemory::holds(const Words& words, uint64_t which) {
+  return word(words.offset + which).load(std::memory_order_acquire) == words.value;
+}
+
+// A worker that has not taken the request when the operation has failed never will.
+bool DeviceMemory::is_in_use(const Words& words, bool has_failed) {
+  const uint64_t passed = word(words.offset + Words::kPassed).load(std::memory_order_acquire);
+  if (passed == words.value || (has_failed && passed != words.value - 1)) return false;
+  return !connection_.has_worker_ended();
+}
+
 Status DeviceMemory::store_ready(cuda::Stream stream, const void* memory, const Words& words) {
   const cuda::Current current(driver(), offers_.context_of(stream, memory));
   const cuda::Error error =
@@ -247,16 +324,23 @@ Status DeviceMemory::store_ready(cuda::Stream stream, const void* memory, const 
 
 Status DeviceMemory::wait_for_done(cuda::Stream stream, const void* memory, const Words& words) {
   const cuda::Current current(driver(), offers_.context_of(stream, memory));
-  const cuda::Error error =
-      driver().stream_wait_value(stream, word_address(words.offset + sizeof(uint64_t)), words.value,
-                                 cuda::kWaitGreaterOrEqual);
+  const cuda::Error error = driver().stream_wait_value(
+      stream, word_address(words.offset + Words::kDone), words.value, cuda::kWaitGreaterOrEqual);
   return cuda::status_of(driver(), error, "the stream cannot wait");
+}
+
+Status DeviceMemory::store_resumed(cuda::Stream stream, const void* memory, const Words& words) {
+  const cuda::Current current(driver(), offers_.context_of(stream, memory));
+  const cuda::Error error = driver().stream_write_value(
+      stream, word_address(words.offset + Words::kResumed), words.value, 0);
+  return cuda::status_of(driver(), error, "the stream cannot store a word");
 }
 
 // ---- Watching ----
 
 void DeviceMemory::watch(const std::shared_ptr<Connection>& self, DeviceOperation operation) {
   const std::lock_guard lock(watch_mutex_);
+  self_ = self;
   watched_.push_back(std::move(operation));
   if (std::exchange(is_watching_, true)) return;
   if (!thread_.add([self] { self->device_memory().run_watch(); }).ok()) is_watching_ = false;
@@ -283,9 +367,8 @@ void DeviceMemory::sweep() {
     all.swap(watched_);
     ++sweeps_;
   }
-  const size_t ended =
-      std::erase_if(all, [this](const DeviceOperation& operation) { return has_ended(operation); });
-  if (ended != 0) send_forgotten();
+  std::erase_if(all, [this](const DeviceOperation& operation) { return has_ended(operation); });
+  start_forgetting();
   const std::lock_guard lock(watch_mutex_);
   --sweeps_;
   watched_.insert(watched_.end(), std::make_move_iterator(all.begin()),
@@ -294,35 +377,90 @@ void DeviceMemory::sweep() {
 
 bool DeviceMemory::has_ended(const DeviceOperation& operation) {
   if (!operation.queue->poll(*operation.op)) return false;
-  static_cast<void>(operation.queue->release(*operation.op));  // Its waiter is told.
+  release(operation);
   const Status& outcome = operation.op->outcome;
-  const Words& words = operation.words;
-  if (!outcome.ok()) word(words.offset + sizeof(uint64_t)).store(words.value);
-  if (!outcome.ok() && operation.staged != nullptr) operation.staged->fail();
-  {
-    const std::lock_guard lock(words_mutex_);
-    under_way_.erase(words.serial);
-    (outcome.ok() ? spare_words_ : retired_words_).push_back(words);
-  }
+  Words words = operation.words;
+  words.is_passed = outcome.ok() || !is_in_use(words, true);
+  if (!outcome.ok()) word(words.offset + Words::kDone).store(words.value + 1);
+  if (!words.is_passed && operation.staged != nullptr) operation.staged->fail();
+  retire(words);
   if (outcome.ok() || operation.failure == nullptr) return true;
   const std::lock_guard lock(operation.failure->mutex);
   if (operation.failure->first.ok()) operation.failure->first = outcome;
   return true;
 }
 
-// A stream that has stored its word no longer touches it; what the worker stored differs.
+// What is copied out may take long, and streams must not wait for it. Its waiter is told of errors.
+void DeviceMemory::release(const DeviceOperation& operation) {
+  const auto release = [queue = operation.queue, op = operation.op] {
+    static_cast<void>(queue->release(*op));
+  };
+  const bool copies = operation.staged != nullptr && !operation.words.resumes;
+  if (!copies || !run_task(release)) release();
+}
+
+void DeviceMemory::retire(const Words& words) {
+  const std::lock_guard lock(words_mutex_);
+  under_way_.erase(words.serial);
+  retired_words_.push_back(words);
+}
+
+// A stream that has stored its last word no longer touches them; what a processor stored differs.
+bool DeviceMemory::is_free(const Words& words) {
+  return holds(words, 0) && (!words.resumes || has_resumed(words)) &&
+         (words.is_passed || !is_in_use(words, false));
+}
+
 void DeviceMemory::reuse_retired() {
   std::erase_if(retired_words_, [this](const Words& words) {
-    if (word(words.offset).load(std::memory_order_acquire) != words.value) return false;
-    spare_words_.push_back(words);
+    if (!is_free(words)) return false;
+    spare_words_.push_back({words.offset, words.value, 0});
     return true;
   });
+}
+
+void DeviceMemory::release(const Words& words) {
+  word(words.offset + Words::kDone).store(words.value + 1);
+  retire(words);
 }
 
 void DeviceMemory::give_back(const Words& words) {
   const std::lock_guard lock(words_mutex_);
   under_way_.erase(words.serial);
   spare_words_.push_back(words);
+}
+
+// ---- Ending ----
+
+// Whether every operation has ended, and no stream touches the segment any more.
+bool DeviceMemory::is_idle() {
+  {
+    const std::lock_guard lock(words_mutex_);
+    reuse_retired();
+    if (!under_way_.empty() || !retired_words_.empty()) return false;
+  }
+  const std::lock_guard lock(memory_mutex_);
+  return staging_ == nullptr || staging_->is_idle();
+}
+
+void DeviceMemory::close(TimePoint limit) {
+  {
+    const std::lock_guard lock(watch_mutex_);
+    if (std::exchange(is_closed_, true)) return;
+  }
+  for (sweep(); !is_idle(); sweep()) {
+    if (Clock::now() > limit) return connection_.keep_memory();
+    std::this_thread::sleep_for(kMemoryPause);
+  }
+  if (!release_pinned()) connection_.keep_memory();
+}
+
+bool DeviceMemory::release_pinned() {
+  const std::scoped_lock lock(memory_mutex_, words_mutex_);
+  if (staging_ != nullptr && !staging_->close()) return false;
+  if (words_offset_ == 0) return true;
+  const cuda::Current current(driver(), words_context_);
+  return driver().mem_host_unregister(connection_.at(words_offset_)) == cuda::kSuccess;
 }
 
 }  // namespace tutti::client

@@ -11,12 +11,12 @@ namespace tutti::client {
 class InputCopy {
  public:
   InputCopy() = default;  // Copies the bytes.
-  // Multiplies elements of a floating dtype, as IEEE 754 says: f64 in f64, the others in f32.
-  // 16-bit floats are rounded once.
+  // Multiplies elements of a floating dtype, as scale() of daemon/kernel/kernel.h.
   InputCopy(Dtype dtype, double factor) : dtype_(dtype), factor_(factor) {}
 
   // Whether values change, so that an input must not be used where it is.
   bool scales() const { return factor_ != 1; }
+  double factor() const { return factor_; }
 
   // Writes `bytes` bytes: where it scales, whole elements at any alignment, and `to` may be `from`.
   void operator()(std::byte* to, const std::byte* from, size_t bytes) const;

@@ -20,29 +20,39 @@ cuda::Context MemoryOffers::context_of(cuda::Stream stream, const void* memory) 
     driver().stream_get_ctx(stream, &context);
     return context;
   }
+  cuda::DeviceId device = 0;
+  if (memory == nullptr && driver().ctx_get_device(&device) == cuda::kSuccess)
+    return primary_context(device);
   // Memory of the virtual memory functions belongs to no context.
   const cuda::Error asked =
       driver().pointer_get_attribute(&context, cuda::kPointerContext, address_of(memory));
   if (asked == cuda::kSuccess && context != nullptr) return context;
   int ordinal = 0;
-  cuda::DeviceId device = 0;
   driver().pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address_of(memory));
   driver().device_get(&device, ordinal);
-  // The program that allocated there keeps the context.
+  return primary_context(device);
+}
+
+// The program that works there keeps it.
+cuda::Context MemoryOffers::primary_context(cuda::DeviceId device) {
+  cuda::Context context = nullptr;
   if (driver().device_primary_ctx_retain(&context, device) == cuda::kSuccess)
     driver().device_primary_ctx_release(device);
   return context;
 }
 
-Status MemoryOffers::name_gpu(const void* memory, MemoryOffer& offer) {
+int MemoryOffers::gpu_of(const void* memory) {
   int ordinal = 0;
+  if (memory != nullptr)
+    driver().pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address_of(memory));
+  return ordinal;
+}
+
+Status MemoryOffers::name_gpu(const void* memory, MemoryOffer& offer) {
   cuda::DeviceId device = 0;
   cuda::Uuid uuid{};
-  cuda::Error error = cuda::kSuccess;
-  if (memory != nullptr)
-    error =
-        driver().pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address_of(memory));
-  if (error == cuda::kSuccess) error = driver().device_get(&device, ordinal);
+  cuda::Error error = memory == nullptr ? driver().ctx_get_device(&device)
+                                        : driver().device_get(&device, gpu_of(memory));
   if (error == cuda::kSuccess) error = driver().device_get_uuid(&uuid, device);
   std::memcpy(offer.gpu, uuid.bytes, sizeof(offer.gpu));
   return cuda::status_of(driver(), error, "the memory's GPU has no name");
@@ -108,13 +118,17 @@ Status MemoryOffers::forget(uint64_t number) {
 
 Status MemoryOffers::send(const MemoryOffer& offer, std::span<const uint64_t> chunk_bytes,
                           std::span<const int> descriptors) {
-  std::byte* record = connection_.allocate(sizeof(offer) + chunk_bytes.size_bytes());
+  const std::lock_guard lock(mutex_);
+  if (record_ == nullptr) record_ = connection_.allocate(sizeof(offer));
+  std::byte* record = chunk_bytes.empty()
+                          ? record_
+                          : connection_.allocate(sizeof(offer) + chunk_bytes.size_bytes());
   if (record == nullptr) return resource_exhausted("the segment is full");
   std::memcpy(record, &offer, sizeof(offer));
   if (!chunk_bytes.empty())
     std::memcpy(record + sizeof(offer), chunk_bytes.data(), chunk_bytes.size_bytes());
   Status answered = connection_.offer(connection_.offset_of(record), descriptors);
-  connection_.free(record);
+  if (record != record_) connection_.free(record);
   return answered;
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -29,17 +30,21 @@ class MemoryOffers {
   // the driver does not export it, or the worker does not take it.
   Status offer(const Chunks& chunks, uint64_t& number);
   // Offers [offset, offset + bytes) of the segment, which is pinned. `memory`: of the GPU that uses
-  // it.
+  // it; null: that of the current context.
   Status offer_pinned(OfferKind kind, const void* memory, uint64_t offset, uint64_t bytes,
                       uint64_t& number);
   // Of staging memory, FAILED_PRECONDITION: the worker still uses it.
   Status forget(uint64_t number);
 
-  // The stream's own context, or that of the memory's GPU. Null: the stream is none.
+  // The stream's own context, or that of the memory's GPU, or without memory that of the current
+  // one. Null: the stream is none.
   cuda::Context context_of(cuda::Stream stream, const void* memory);
+  // Which GPU holds the memory; null: the first.
+  int gpu_of(const void* memory);
 
  private:
   const cuda::Driver& driver() { return *watch_.find(); }
+  cuda::Context primary_context(cuda::DeviceId device);
   Status name_gpu(const void* memory, MemoryOffer& offer);
   Status offer_chunks(const Chunks& chunks, MemoryOffer& offer);
   Status send(const MemoryOffer& offer, std::span<const uint64_t> chunk_bytes = {},
@@ -48,6 +53,8 @@ class MemoryOffers {
   Connection& connection_;
   cuda::DriverWatch& watch_;
   std::atomic<uint64_t> next_number_ = 1;
+  std::mutex mutex_;             // Guards what follows, and is held while an offer is answered.
+  std::byte* record_ = nullptr;  // Kept, since memory must be forgotten where the segment is full.
 };
 
 }  // namespace tutti::client

@@ -1,13 +1,10 @@
 #include "client/messages.h"
 
-#include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <string>
+#include <utility>
 
 #include "client/device_memory.h"
 #include "client/options.h"
-#include "client/submission.h"
 #include "proto/types.h"
 
 namespace tutti::client {
@@ -28,11 +25,6 @@ class PendingReceive final : public Awaitable {
   const std::shared_ptr<Receive> receive_;
 };
 
-Status with_prefix(const std::string& what, const Status& status) {
-  if (status.ok()) return status;
-  return Status(status.code(), what + ": " + status.message(), status.culprit());
-}
-
 // The other rank must be one of the group; the buffer must have a known dtype.
 Status check_args(const Members& members, const char* peer_name, int32_t peer, const void* data,
                   size_t count, tutti_dtype dtype) {
@@ -49,131 +41,128 @@ Status check_args(const Members& members, const char* peer_name, int32_t peer, c
     return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
   if (count != 0 && data == nullptr)
     return invalid_argument("the buffer is NULL though count is " + std::to_string(count));
-  if (members.connection->device_memory().is_device(data))
-    return Status(Code::unimplemented,
-                  "messages are not for GPU memory; copy the tensor to the host, or broadcast it");
   return members.connection->check_block("the buffer", data, bytes);
 }
 
-Status read_timeout(const Members& members, const tutti_options* options, uint32_t& timeout_ms) {
-  tutti_options given = tutti_defaults();
-  constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(given.timeout_ms);
-  if (Status s = read_sized(options, kLeast, "tutti_defaults()", given); !s.ok()) return s;
-  timeout_ms = given.timeout_ms > 0 ? static_cast<uint32_t>(given.timeout_ms)
-                                    : members.connection->target().timeout_ms;
-  return {};
-}
-
-tutti_options options_with(int64_t timeout_ms) {
-  tutti_options options = tutti_defaults();
-  options.timeout_ms =
-      static_cast<int32_t>(std::clamp<int64_t>(timeout_ms, kLeastPartMs, INT32_MAX));
-  return options;
-}
-
-// The message's time is over: the part fails on both sides, which so stay in step.
-Status refuse_part(tutti_group& channel, CollectiveArgs part, const tutti_options& options) {
-  part.fault = "the message has taken longer than its timeout";
-  const Status refused = run(channel, part, &options, nullptr);
-  return Status(Code::deadline_exceeded, refused.message());
+cuda::Stream stream_of(const tutti_options& given) {
+  return given.on_stream != 0 ? static_cast<cuda::Stream>(given.stream) : nullptr;
 }
 
 }  // namespace
 
 Messenger::Messenger(const tutti_group& group)
     : members_{group.connection, group.number, group.rank, group.ranks},
-      inbox_(std::make_shared<Inbox>(members_)) {}
+      failure_(group.stream_failure),
+      inbox_(std::make_shared<Inbox>(members_)),
+      outbox_(std::make_shared<Outbox>(members_)),
+      device_messages_(std::make_shared<DeviceMessages>()) {}
 
 Messenger::~Messenger() { inbox_->close(); }
 
-// ---- Sending ----
-
-Result<Messenger::Outgoing*> Messenger::outgoing(uint32_t destination) {
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<Outgoing>& found = outgoing_[destination];
-  if (found != nullptr) return found.get();
-  Result<std::unique_ptr<tutti_group>> channel = make_channel(members_, members_.rank, destination);
-  if (!channel.ok()) return channel.status();
-  auto made = std::make_unique<Outgoing>();
-  made->channel = *std::move(channel);
-  found = std::move(made);
-  return found.get();
+// A message on a stream that nobody waits for has failed: this call tells.
+Status Messenger::check_call(const tutti_options* options, tutti_options& given,
+                             MessageTime& time) {
+  constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(given.timeout_ms);
+  given = tutti_defaults();
+  if (Status s = read_sized(options, kLeast, "tutti_defaults()", given); !s.ok()) return s;
+  time.timeout_ms = given.timeout_ms > 0 ? static_cast<uint32_t>(given.timeout_ms)
+                                         : members_.connection->target().timeout_ms;
+  time.deadline = Clock::now() + Millis(time.timeout_ms);
+  const std::lock_guard lock(failure_->mutex);
+  return std::exchange(failure_->first, Status());
 }
+
+bool Messenger::is_device(const void* data, size_t count) {
+  return count != 0 && !members_.connection->is_shared(data) &&
+         members_.connection->device_memory().is_device(data);
+}
+
+// A stream is for GPU memory.
+Status Messenger::check_place(const void* data, size_t count, const tutti_options& given) {
+  if (is_device(data, count)) {
+    if (!members_.connection->device_memory().is_captured(stream_of(given))) return {};
+    return failed_precondition(
+        "the stream is being captured into a CUDA graph, which cannot hold messages; call outside "
+        "of the capture");
+  }
+  if (given.on_stream == 0 || count == 0) return {};
+  return invalid_argument("the buffer is not in the memory of a GPU, as the call's stream says");
+}
+
+// ---- Sending ----
 
 Status Messenger::send(const SendArgs& args, const tutti_options* options,
                        std::shared_ptr<Awaitable>* work) {
+  tutti_options given;
+  MessageTime time;
   if (Status s = members_.connection->usable(); !s.ok()) return s;
   if (Status s =
           check_args(members_, "destination", args.destination, args.in, args.count, args.dtype);
       !s.ok())
     return s;
-  const std::string what = "send to rank " + std::to_string(args.destination) + " (tag " +
-                           std::to_string(args.tag) + ")";
-  uint32_t timeout_ms = 0;
-  if (Status s = read_timeout(members_, options, timeout_ms); !s.ok()) return s;
-  const TimePoint deadline = Clock::now() + Millis(timeout_ms);
-  const Result<Outgoing*> to = outgoing(static_cast<uint32_t>(args.destination));
-  if (!to.ok()) return with_prefix(what, to.status());
-  const std::unique_lock lock((*to)->order, deadline);
-  if (!lock)
-    return with_prefix(what, deadline_exceeded("messages of other threads to that rank took all of "
-                                               "the " +
-                                               std::to_string(timeout_ms) + " ms"));
-  return with_prefix(what, send_parts(**to, args, deadline, work));
+  if (Status s = check_call(options, given, time); !s.ok()) return s;
+  if (Status s = check_place(args.in, args.count, given); !s.ok()) return s;
+  if (is_device(args.in, args.count)) return send_from_device(args, given, time, work);
+  device_messages_->await_starts(args.destination, time.deadline);
+  return outbox_->send(args, time, work);
 }
 
-// Sends the header and the parts. All but the last broadcast are not waited for if they are copied.
-Status Messenger::send_parts(Outgoing& to, const SendArgs& args, TimePoint deadline,
-                             std::shared_ptr<Awaitable>* work) {
-  tutti_group& channel = *to.channel;
-  const auto broadcast = [&](const void* data, uint64_t bytes, tutti_dtype dtype, bool is_last) {
-    const CollectiveArgs part{TUTTI_BROADCAST, data, const_cast<void*>(data), bytes, dtype};
-    const auto left = std::chrono::ceil<Millis>(deadline - Clock::now()).count();
-    const tutti_options options = options_with(left);
-    if (dtype == kPartDtype && left <= 0) return refuse_part(channel, part, options);
-    if (work == nullptr && (is_last || bytes == kMessagePartBytes))
-      return run(channel, part, &options, nullptr);
-    auto started = std::make_shared<StartedOp>(channel.connection, channel.queue);
-    Status status = run(channel, part, &options, started->op());
-    if (status.ok() && is_last)
-      *work = std::move(started);
-    else if (status.ok())
-      started->abandon();
-    return status;
+Status Messenger::stage(const tutti_options& given, const StagedSides::Side& in,
+                        const StagedSides::Side& out, DeviceMessage::Parts& parts) {
+  DeviceRequest places{};
+  const void* memory = in.bytes != 0 ? in.memory : out.memory;
+  const Status staged = members_.connection->device_memory().stage(
+      stream_of(given), memory, in, out, parts.deadline, places, parts.staged);
+  if (staged.ok()) return {};
+  return Status(staged.code(), "there is no pinned memory for the message: " + staged.message());
+}
+
+Status Messenger::send_from_device(const SendArgs& args, const tutti_options& given,
+                                   const MessageTime& time, std::shared_ptr<Awaitable>* work) {
+  const uint64_t bytes = args.count * tutti_dtype_size(args.dtype);
+  DeviceMessage::Parts parts{.connection = members_.connection,
+                             .staged = nullptr,
+                             .deadline = time.deadline,
+                             .on_stream = given.on_stream != 0,
+                             .destination = args.destination};
+  if (Status s = stage(given, {args.in, bytes}, {}, parts); !s.ok()) return s;
+  if (Status s = parts.staged->copy_in(); !s.ok()) return s;
+  SendArgs copy = args;
+  copy.in = parts.staged->input();
+  parts.start = [outbox = outbox_, copy, time](std::shared_ptr<Awaitable>* started) {
+    return outbox->send(copy, time, started);
   };
-  MessageHeader header{};
-  header.shape = {MessageHeader::kMagic, static_cast<uint32_t>(args.dtype), args.count, args.tag};
-  const uint64_t bytes = header.shape.bytes();
-  const bool has_all = bytes <= header.data.size();
-  if (has_all && bytes != 0) std::memcpy(header.data.data(), args.in, bytes);
-  Status status = broadcast(&header, sizeof(header), kHeaderDtype, has_all);
-  const auto* data = static_cast<const std::byte*>(args.in);
-  for (uint64_t done = 0; status.ok() && !has_all && done < bytes;) {
-    const uint64_t part = part_bytes(bytes, done);
-    status = broadcast(data + done, part, kPartDtype, done + part == bytes);
-    done += part;
-  }
-  return status;
+  return begin(std::move(parts), work);
 }
 
 // ---- Receiving ----
 
 Status Messenger::receive(const ReceiveArgs& args, const tutti_options* options,
                           std::shared_ptr<Awaitable>* work) {
+  tutti_options given;
+  MessageTime time;
   if (Status s = members_.connection->usable(); !s.ok()) return s;
   const int32_t peer = args.source == kAnyRank && members_.ranks.size() > 1
                            ? (members_.rank == 0 ? 1 : 0)
                            : args.source;
   if (Status s = check_args(members_, "source", peer, args.out, args.count, args.dtype); !s.ok())
     return s;
+  if (Status s = check_call(options, given, time); !s.ok()) return s;
+  if (Status s = check_place(args.out, args.count, given); !s.ok()) return s;
+  if (is_device(args.out, args.count)) return receive_on_device(args, given, time, work);
+  return receive_on_host(args, time, work);
+}
+
+Status Messenger::receive_on_host(const ReceiveArgs& args, const MessageTime& time,
+                                  std::shared_ptr<Awaitable>* work) {
   auto receive = std::make_shared<Receive>();
-  if (Status s = read_timeout(members_, options, receive->timeout_ms); !s.ok()) return s;
   receive->source = args.source;
   receive->tag = args.tag;
   receive->out = static_cast<std::byte*>(args.out);
   receive->count = args.count;
   receive->dtype = static_cast<uint32_t>(args.dtype);
-  receive->deadline = Clock::now() + Millis(receive->timeout_ms);
+  receive->timeout_ms = time.timeout_ms;
+  receive->deadline = time.deadline;
   auto pending = std::make_shared<PendingReceive>(inbox_, receive);
   if (Status s = inbox_->add(receive, work != nullptr); !s.ok()) return s;
   if (work == nullptr) {
@@ -186,6 +175,43 @@ Status Messenger::receive(const ReceiveArgs& args, const tutti_options* options,
   }
   *work = std::move(pending);
   return {};
+}
+
+// The receive is under way before the stream is asked to wait for it: what fails later ends it.
+Status Messenger::receive_on_device(const ReceiveArgs& args, const tutti_options& given,
+                                    const MessageTime& time, std::shared_ptr<Awaitable>* work) {
+  DeviceMemory& device = members_.connection->device_memory();
+  const cuda::Stream stream = stream_of(given);
+  DeviceMessage::Parts parts{.connection = members_.connection,
+                             .staged = nullptr,
+                             .deadline = time.deadline,
+                             .on_stream = given.on_stream != 0};
+  const uint64_t bytes = args.count * tutti_dtype_size(args.dtype);
+  if (Status s = stage(given, {}, {args.out, bytes}, parts); !s.ok()) return s;
+  if (Status s = device.take_words(stream, args.out, time.deadline, parts.words); !s.ok()) return s;
+  ReceiveArgs copy = args;
+  copy.out = parts.staged->output();
+  Status status = device.store_ready(stream, args.out, parts.words);
+  if (!status.ok()) return device.give_back(parts.words), status;
+  status = receive_on_host(copy, time, &parts.moving);
+  if (status.ok() && parts.on_stream) status = device.wait_for_done(stream, args.out, parts.words);
+  if (status.ok() && parts.on_stream) status = parts.staged->copy_out();
+  if (status.ok() && parts.on_stream) status = device.store_resumed(stream, args.out, parts.words);
+  parts.words.resumes = status.ok() && parts.on_stream;
+  if (status.ok()) return begin(std::move(parts), work);
+  if (parts.moving != nullptr) parts.moving->abandon();
+  device.release(parts.words);
+  return status;
+}
+
+// Lets the group's thread see to the message, and waits for it where the call does.
+Status Messenger::begin(DeviceMessage::Parts parts, std::shared_ptr<Awaitable>* work) {
+  const bool waits = work == nullptr && !parts.on_stream;
+  if (work == nullptr && parts.on_stream) parts.failure = failure_;
+  auto message = std::make_shared<DeviceMessage>(std::move(parts));
+  device_messages_->add(message);
+  if (work != nullptr) *work = message;
+  return waits ? message->wait(-1) : Status();
 }
 
 }  // namespace tutti::client

@@ -11,24 +11,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 
 #include "client/awaitable.h"
+#include "client/device_messages.h"
 #include "client/group.h"
 #include "client/inbox.h"
+#include "client/outbox.h"
 
 namespace tutti::client {
-
-// The arguments of tutti_send().
-struct SendArgs {
-  const void* in = nullptr;
-  size_t count = 0;
-  tutti_dtype dtype = TUTTI_F32;
-  int32_t destination = 0;
-  uint64_t tag = 0;
-};
 
 // The arguments of tutti_recv().
 struct ReceiveArgs {
@@ -56,20 +47,24 @@ class Messenger {
                  std::shared_ptr<Awaitable>* work);
 
  private:
-  // A channel on which this rank sends.
-  struct Outgoing {
-    std::unique_ptr<tutti_group> channel;
-    std::timed_mutex order;  // Held from a message's first broadcast to its last.
-  };
-
-  Result<Outgoing*> outgoing(uint32_t destination);
-  Status send_parts(Outgoing& to, const SendArgs& args, TimePoint deadline,
-                    std::shared_ptr<Awaitable>* work);
+  Status check_call(const tutti_options* options, tutti_options& given, MessageTime& time);
+  Status check_place(const void* data, size_t count, const tutti_options& given);
+  bool is_device(const void* data, size_t count);
+  Status receive_on_host(const ReceiveArgs& args, const MessageTime& time,
+                         std::shared_ptr<Awaitable>* work);
+  Status stage(const tutti_options& given, const StagedSides::Side& in,
+               const StagedSides::Side& out, DeviceMessage::Parts& parts);
+  Status send_from_device(const SendArgs& args, const tutti_options& given, const MessageTime& time,
+                          std::shared_ptr<Awaitable>* work);
+  Status receive_on_device(const ReceiveArgs& args, const tutti_options& given,
+                           const MessageTime& time, std::shared_ptr<Awaitable>* work);
+  Status begin(DeviceMessage::Parts parts, std::shared_ptr<Awaitable>* work);
 
   const Members members_;
+  const std::shared_ptr<StreamFailure> failure_;
   const std::shared_ptr<Inbox> inbox_;
-  std::mutex mutex_;  // Guards outgoing_.
-  std::map<uint32_t, std::unique_ptr<Outgoing>> outgoing_;
+  const std::shared_ptr<Outbox> outbox_;
+  const std::shared_ptr<DeviceMessages> device_messages_;
 };
 
 }  // namespace tutti::client

@@ -318,8 +318,10 @@ bool OpQueue::check_outcome(PendingOp& op) {
     return true;
   }
   const std::lock_guard lock(mutex_);
-  if (settle(op)) return true;
   Status fault = connection_.usable();
+  // Asked before the board is: what ended on GPUs has ended on the board.
+  const bool is_held = !fault.ok() && this->is_held(op, PendingOp::OnBoard::under_way);
+  if (settle(op)) return true;
   const bool is_timed = op.started.load() != TimePoint();
   const auto is_in_time = [&] {
     return !is_timed || Clock::now() <= op.started.load() + op.timeout + kAnswerGrace;
@@ -328,7 +330,7 @@ bool OpQueue::check_outcome(PendingOp& op) {
     fault = connection_.worker_timeout();
     connection_.mark_lost(fault);
   }
-  if (fault.ok()) return false;
+  if (fault.ok() || is_held) return false;
   if (complete_if_folded(op.number) && settle(op)) return true;
   // Ranks that fold finish first: after a failure the caller may reuse tensors that they read.
   const bool is_folding = word_of(op.number).phase == board::Phase::folding;
@@ -374,6 +376,8 @@ bool OpQueue::spin_once(PendingOp& op, Backoff& backoff) {
 // Sleeps until the slot's word changes. The word has a flag for sleepers, so that a rank makes a
 // system call to wake others only if any sleeps.
 void OpQueue::sleep(const PendingOp& op, Millis timeout) {
+  if (op.is_on_gpus && (is_over(word_of(op.number).phase) || !connection_.usable().ok()))
+    return std::this_thread::sleep_for(kNap);  // Its outcome is held back.
   const auto falling = run_procedure<board::PrepareSleep<Memory>>(op.number, op.copied_out);
   if (!falling.may_sleep()) return;
   board::sleep_on_low_half(slot(op.number).word, static_cast<uint32_t>(falling.word()),
@@ -425,12 +429,21 @@ bool OpQueue::pause(PendingOp& op, Backoff& backoff) {
 
 // ---- Settling ----
 
+// Whether the outcome must wait for GPUs.
+bool OpQueue::is_held(const PendingOp& op, PendingOp::OnBoard board) const {
+  if (!op.is_on_gpus || !op.is_on_gpus(board)) return false;
+  const TimePoint limit = op.started.load() + op.timeout + kAnswerGrace;
+  return Clock::now() <= std::min(limit, held_until_.load());
+}
+
 // Reads the outcome from the board if there is one.
 bool OpQueue::settle(PendingOp& op) {
   if (op.has_outcome) return true;
   const board::SlotWord word = word_of(op.number);
   const bool is_here = word.turn == board::turn_of(op.number);
   if (is_here && !is_over(word.phase)) return false;
+  const bool is_done = is_here && word.phase == board::Phase::done;
+  if (is_held(op, is_done ? PendingOp::OnBoard::done : PendingOp::OnBoard::failed)) return false;
   const BoardFailure& failure = group_area_.area.failure(op.number);
   if (is_here && word.phase == board::Phase::failed && failure.number == op.number)
     op.outcome = read_failure(failure);
@@ -480,12 +493,14 @@ void OpQueue::add_to_counters(const PendingOp& op) {
 
 // ---- Ending ----
 
-void OpQueue::cancel() {
+void OpQueue::cancel(TimePoint limit) {
   is_cancelled_ = true;
+  held_until_ = limit;
   const std::lock_guard folding(fold_mutex_);
   const std::lock_guard lock(mutex_);
   for (PendingOp* op : ops_) {
-    if (op == nullptr || settle(*op)) continue;
+    const bool is_held = op != nullptr && this->is_held(*op, PendingOp::OnBoard::under_way);
+    if (op == nullptr || settle(*op) || is_held) continue;
     op->outcome = connection_.usable();
     op->blocks.clear();  // Other ranks may still read that memory.
     set_settled(*op);

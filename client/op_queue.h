@@ -64,6 +64,12 @@ struct PendingOp {
   std::function<Status()> copy_last;  // Called once, after the copies; empty: nothing.
   std::mutex release_mutex;
   Status copied;  // Outcome of copy_last.
+  // Of an operation on GPUs: whether one may still touch its memory, by what the board says of it,
+  // or has yet to copy the result out.
+  // It has no outcome meanwhile, until kAnswerGrace after its deadline. Called with the queue's
+  // lock; empty: never.
+  enum class OnBoard : uint8_t { under_way, done, failed };
+  std::function<bool(OnBoard)> is_on_gpus;
 };
 
 class OpQueue {
@@ -95,9 +101,9 @@ class OpQueue {
   // Forgets `op`, which may be destroyed then, even if it has no outcome. Its slot stays in use
   // until the operation ends.
   void detach(PendingOp& op);
-  // The rank leaves: gives every operation under way an outcome. No thread of this rank folds when
-  // it returns.
-  void cancel();
+  // The rank leaves: gives every operation under way an outcome, except those on GPUs, which have
+  // one at `limit` at the latest. No thread of this rank folds when it returns.
+  void cancel(TimePoint limit);
   // Settles the operations that ended, so that their slots may be reused.
   void settle_finished();
   // Whether abandoned operations without an outcome hold memory.
@@ -159,6 +165,7 @@ class OpQueue {
   void sleep(const PendingOp& op, Millis timeout);
   Millis sleep_limit(const PendingOp& op) const;
 
+  bool is_held(const PendingOp& op, PendingOp::OnBoard board) const;
   bool settle(PendingOp& op);
   bool settle_unless_staging(PendingOp& op) { return !op.is_staging && settle(op); }
   void set_settled(PendingOp& op);
@@ -193,6 +200,7 @@ class OpQueue {
   // holds, is not given up.
   std::atomic<uint64_t> folding_number_ = kNone;
   std::atomic<bool> is_cancelled_ = false;
+  std::atomic<TimePoint> held_until_ = TimePoint::max();  // No outcome is held back for longer.
 };
 
 }  // namespace tutti::client

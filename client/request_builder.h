@@ -102,10 +102,11 @@ class RequestBuilder {
   cuda::Stream stream() const { return stream_.value_or(nullptr); }
   // Submits a request whose tensors are in the memory of GPUs. `memory`: some of it, or null.
   // `staged`: null: no tensor is. Gives the words back where the call is refused.
-  Status submit_device(const DeviceRequest& sides, const void* memory, const Words& words,
-                       std::shared_ptr<StagedSides> staged) {
+  // `listed`: of a list, whose tensors these are; else empty.
+  Status submit_device(DeviceRequest request, std::span<const ListedDeviceTensor> listed,
+                       const void* memory, Words words, std::shared_ptr<StagedSides> staged) {
     DeviceMemory& device = connection_.device_memory();
-    std::byte* record = allocate(sizeof(DeviceRequest), request_.in_offset);
+    std::byte* record = allocate(sizeof(DeviceRequest) + listed.size_bytes(), request_.in_offset);
     Status status =
         record != nullptr ? Status() : resource_exhausted("the segment has no room for a record");
     if (status.ok() && staged != nullptr) status = staged->copy_in();
@@ -114,21 +115,31 @@ class RequestBuilder {
       device.give_back(words);
       return refuse(status);
     }
-    DeviceRequest placed = sides;
-    placed.ready_offset = words.offset;
-    placed.done_offset = words.offset + sizeof(uint64_t);
-    placed.value = words.value;
-    std::memcpy(record, &placed, sizeof(placed));
+    DeviceMemory::place(words, request);
+    request.factor = input_copy_.factor();
+    std::memcpy(record, &request, sizeof(request));
     request_.flags |= kRequestDevice;
+    if (!listed.empty()) {
+      std::memcpy(record + sizeof(request), listed.data(), listed.size_bytes());
+      request_.flags |= kRequestListed;
+      request_.records = static_cast<uint32_t>(listed.size());
+    }
     if (staged != nullptr && !is_on_stream())
       op().copy_last = [staged] { return staged->copy_out_now(); };
-    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;  // The connection is lost.
+    const bool is_copied_out = staged != nullptr && is_on_stream();  // By the stream.
+    op().is_on_gpus = [&device, words, is_copied_out](PendingOp::OnBoard board) {
+      if (board == PendingOp::OnBoard::done) return is_copied_out && !device.has_resumed(words);
+      return device.is_in_use(words, board == PendingOp::OnBoard::failed);
+    };
+    if (Status s = queue_.submit(request_, op()); !s.ok()) {  // The connection is lost.
+      device.retire(words);
+      return s;
+    }
+    words.resumes = is_on_stream();
     *asynchronous_ = shared_;
     device.watch(group_.connection, {group_.queue, std::move(shared_), words,
                                      keeps_failure_ ? group_.stream_failure : nullptr, staged});
-    if (!is_on_stream()) return {};
-    Status waits = device.wait_for_done(stream(), memory, words);
-    return waits.ok() && staged != nullptr ? staged->copy_out() : waits;
+    return is_on_stream() ? resume_stream(memory, words, staged.get()) : Status();
   }
 
   // Submits the request with tensors that pass through a window, and waits for it. nullopt: the
@@ -186,6 +197,14 @@ class RequestBuilder {
   }
 
  private:
+  // What the stream does when the operation has ended.
+  Status resume_stream(const void* memory, const Words& words, StagedSides* staged) {
+    DeviceMemory& device = connection_.device_memory();
+    Status status = device.wait_for_done(stream(), memory, words);
+    if (status.ok() && staged != nullptr) status = staged->copy_out();
+    return status.ok() ? device.store_resumed(stream(), memory, words) : status;
+  }
+
   // Submits the request, and lets the group's thread pass the tensors.
   Status start_passing(const StagedTensors& staged) {
     auto passing = std::make_shared<Passing>(group_.connection, group_.queue, shared_, staged);

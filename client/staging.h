@@ -13,6 +13,7 @@
 
 #include "client/connection.h"
 #include "client/memory_offers.h"
+#include "client/staged_op.h"
 
 namespace tutti::client {
 
@@ -23,6 +24,7 @@ struct StagingBlock {
   uint64_t bytes = 0;
   std::byte* allocation = nullptr;  // What `data` lies in.
   cuda::Context context = nullptr;  // Of the streams that copy.
+  int gpu = 0;                      // That works on it, as this process numbers them.
   cuda::Event last_copy = nullptr;  // Once it is done, no stream touches the block.
 };
 
@@ -38,24 +40,24 @@ class StagingPool {
   // driver's reason.
   Status take(cuda::Context context, const void* memory, uint64_t bytes,
               std::unique_ptr<StagingBlock>& block);
-  cuda::Context context_of(cuda::Stream stream, const void* memory) {
-    return offers_.context_of(stream, memory);
-  }
   // `failed`: of an operation that failed, so that the worker's GPU may still write there.
   void give_back(std::unique_ptr<StagingBlock> block, bool failed);
   // Whether there are blocks, which may be free later.
   bool has_blocks();
-  // Before the segment is unmapped. False: it must stay, because streams may still touch blocks.
+  // Whether no operation has blocks, and no stream touches any.
+  bool is_idle();
+  // Unpins the blocks of a pool that is idle. False: the driver does not.
   bool close();
 
   const cuda::Driver& driver() const { return driver_; }
+  // Whether no stream touches the block any more.
+  bool is_idle(const StagingBlock& block) const;
 
  private:
   using Blocks = std::vector<std::unique_ptr<StagingBlock>>;
-  std::unique_ptr<StagingBlock> take_spare(cuda::Context context, uint64_t bytes);
+  std::unique_ptr<StagingBlock> take_spare(cuda::Context context, int gpu, uint64_t bytes);
   Status make(cuda::Context context, const void* memory, uint64_t bytes,
               std::unique_ptr<StagingBlock>& made);
-  bool is_idle(const StagingBlock& block) const;
   void free_idle(Blocks& blocks);
   void unpin(StagingBlock& block);
 
@@ -76,9 +78,10 @@ class StagedSides {
     const void* memory = nullptr;
     uint64_t bytes = 0;
   };
-  // `stream`: what copies are queued on; null: the default stream of the tensors' GPU.
-  StagedSides(std::shared_ptr<StagingPool> pool, cuda::Stream stream)
-      : pool_(std::move(pool)), stream_(stream) {}
+  // `stream`: what copies are queued on; null: the default stream of `context`, which is its own
+  // otherwise.
+  StagedSides(std::shared_ptr<StagingPool> pool, cuda::Stream stream, cuda::Context context)
+      : pool_(std::move(pool)), stream_(stream), context_(context) {}
   StagedSides(const StagedSides&) = delete;
   StagedSides& operator=(const StagedSides&) = delete;
   ~StagedSides();
@@ -86,10 +89,17 @@ class StagedSides {
   // Takes blocks, and tells where in them the tensors are: overlapping ones overlap there, too.
   // Errors as StagingPool::take().
   Status prepare(const Side& in, const Side& out, DeviceRequest& sides);
-  Status copy_in() { return queue(in_, false, stream_); }
-  Status copy_out() { return queue(out_, true, stream_); }
+  // Likewise of a list of tensors, each of which is one place in a block that all share.
+  Status prepare(std::span<const TensorSides> tensors, std::span<DeviceSide> places);
+  Status copy_in() { return queue(ins_, false, stream_); }
+  Status copy_out() { return queue(outs_, true, stream_); }
   // Copies results out beside what the stream does, and waits until that is done.
   Status copy_out_now();
+  // Whether no stream touches the staged tensors any more.
+  bool is_idle() const;
+  // Where the first of the staged inputs, or outputs, is.
+  std::byte* input() const { return ins_.front().block->data + ins_.front().offset; }
+  std::byte* output() const { return outs_.front().block->data + outs_.front().offset; }
   // The operation failed.
   void fail() { failed_ = true; }
 
@@ -100,13 +110,15 @@ class StagedSides {
     uint64_t offset = 0;
   };
   Status take_block(const void* first, const void* end, StagingBlock*& block);
+  Status queue(const std::vector<Part>& parts, bool outwards, cuda::Stream stream);
   Status queue(const Part& part, bool outwards, cuda::Stream stream);
 
   const std::shared_ptr<StagingPool> pool_;
   const cuda::Stream stream_;
+  const cuda::Context context_;
   std::vector<std::unique_ptr<StagingBlock>> blocks_;
-  Part in_;
-  Part out_;
+  std::vector<Part> ins_;
+  std::vector<Part> outs_;
   std::atomic<bool> failed_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "client/options.h"
@@ -15,6 +16,8 @@ namespace {
 
 // In groups on one host, tensors of at most this size are copied as a whole.
 constexpr uint64_t kCopiedBytesMax = 2 * kBoardBlockBytes;
+// How long a call that fails waits for the failure of an earlier operation on a stream.
+constexpr Millis kReasonTime{100};
 
 const std::byte* bytes_at(const void* memory) { return static_cast<const std::byte*>(memory); }
 std::byte* bytes_at(void* memory) { return static_cast<std::byte*>(memory); }
@@ -261,6 +264,11 @@ Status find_device_side(Connection& connection, const char* side, const void* me
                           "says; pass both from one place");
 }
 
+Status cannot_stage(const Status& why) {
+  return Status(why.code(), "the worker can neither map the tensor's memory nor have it staged: " +
+                                why.message());
+}
+
 // Stages the tensors that the worker does not have.
 Status stage_sides(RequestBuilder& builder, DeviceMemory& device, const CollectiveArgs& args,
                    const SideBytes& bytes, TimePoint limit, DeviceRequest& sides,
@@ -268,31 +276,33 @@ Status stage_sides(RequestBuilder& builder, DeviceMemory& device, const Collecti
   const StagedSides::Side in{args.in, sides.in.memory == 0 ? bytes.in : 0};
   const StagedSides::Side out{args.out, sides.out.memory == 0 ? bytes.out : 0};
   if (in.bytes == 0 && out.bytes == 0) return {};
-  const Status prepared = device.stage(builder.stream(), in, out, limit, sides, staged);
-  if (prepared.ok()) return {};
-  return Status(
-      prepared.code(),
-      "the worker can neither map the tensor's memory nor have it staged: " + prepared.message());
+  const void* memory = bytes.in != 0 ? args.in : args.out;
+  const Status prepared = device.stage(builder.stream(), memory, in, out, limit, sides, staged);
+  return prepared.ok() ? Status() : cannot_stage(prepared);
+}
+
+// Begins an operation: an error refuses it.
+Status take_words(DeviceMemory& device, cuda::Stream stream, const void* memory, TimePoint limit,
+                  Words& words) {
+  if (!device.has_driver())
+    return invalid_argument(
+        "a stream is for GPU memory, but this program has not loaded the CUDA driver");
+  if (device.is_captured(stream))
+    return failed_precondition(
+        "the stream is being captured into a CUDA graph, which cannot hold operations; call outside"
+        " of the capture");
+  return device.take_words(stream, memory, limit, words);
 }
 
 Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideBytes& bytes,
                      RequestBuilder& builder) {
   Connection& connection = *group.connection;
-  if (builder.input_copy().scales())
-    return builder.refuse(
-        Status(Code::unimplemented, "a factor is not for GPU memory; multiply, and use SUM"));
   DeviceMemory& device = connection.device_memory();
-  if (!device.has_driver())
-    return builder.refuse(invalid_argument(
-        "a stream is for GPU memory, but this program has not loaded the CUDA driver"));
-  if (device.is_captured(builder.stream()))
-    return builder.refuse(failed_precondition(
-        "the stream is being captured into a CUDA graph, which cannot hold operations; call outside"
-        " of the capture"));
   const void* memory = bytes.in != 0 ? args.in : bytes.out != 0 ? args.out : nullptr;
   const TimePoint limit = Clock::now() + Millis(builder.request().timeout_ms);
   Words words;
-  if (Status s = device.take_words(memory, limit, words); !s.ok()) return builder.refuse(s);
+  if (Status s = take_words(device, builder.stream(), memory, limit, words); !s.ok())
+    return builder.refuse(s);
   DeviceRequest sides{};
   std::shared_ptr<StagedSides> staged;
   Status found = find_device_side(connection, "the input", args.in, bytes.in, sides.in);
@@ -300,7 +310,61 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
     found = find_device_side(connection, "the output", args.out, bytes.out, sides.out);
   if (found.ok()) found = stage_sides(builder, device, args, bytes, limit, sides, staged);
   if (found.ok()) found = place_counts(builder, args);
-  if (found.ok()) return builder.submit_device(sides, memory, words, std::move(staged));
+  if (found.ok()) return builder.submit_device(sides, {}, memory, words, std::move(staged));
+  device.give_back(words);
+  return builder.refuse(found);
+}
+
+// Where the tensors of a list are, as the worker knows them. `number`: of the tensor in the list.
+Status find_listed(Connection& connection, const TensorSides& tensor, size_t number,
+                   ListedDeviceTensor& found) {
+  Status status = find_device_side(connection, "the input", tensor.in, tensor.bytes, found.in);
+  if (status.ok())
+    status = find_device_side(connection, "the output", tensor.out, tensor.bytes, found.out);
+  if (status.ok()) return {};
+  return Status(status.code(),
+                "tensor " + std::to_string(number) + " of the list: " + status.message());
+}
+
+// Stages the tensors of which the worker does not have both sides.
+Status stage_listed(RequestBuilder& builder, DeviceMemory& device,
+                    std::span<const TensorSides> tensors, TimePoint limit,
+                    std::span<ListedDeviceTensor> records, std::shared_ptr<StagedSides>& staged) {
+  std::vector<TensorSides> hidden;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (records[i].in.memory == 0 || records[i].out.memory == 0) hidden.push_back(tensors[i]);
+  if (hidden.empty()) return {};
+  std::vector<DeviceSide> places(hidden.size());
+  Status prepared =
+      device.stage(builder.stream(), tensors.front().in, hidden, limit, places, staged);
+  if (!prepared.ok()) return cannot_stage(prepared);
+  auto place = places.begin();
+  for (ListedDeviceTensor& record : records)
+    if (record.in.memory == 0 || record.out.memory == 0) record.in = record.out = *place++;
+  return {};
+}
+
+Status submit_device(tutti_group& group, const TensorListArgs& args,
+                     std::span<const TensorSides> tensors, RequestBuilder& builder) {
+  Connection& connection = *group.connection;
+  DeviceMemory& device = connection.device_memory();
+  const void* memory = tensors.front().in;
+  const TimePoint limit = Clock::now() + Millis(builder.request().timeout_ms);
+  Words words;
+  if (Status s = take_words(device, builder.stream(), memory, limit, words); !s.ok())
+    return builder.refuse(s);
+  std::vector<ListedDeviceTensor> records(tensors.size());
+  std::shared_ptr<StagedSides> staged;
+  Status found;
+  size_t next = 0;
+  for (size_t i = 0; i < args.size && found.ok(); ++i) {
+    if (args.counts[i] == 0) continue;
+    records[next].count = args.counts[i];
+    found = find_listed(connection, tensors[next], i, records[next]);
+    ++next;
+  }
+  if (found.ok()) found = stage_listed(builder, device, tensors, limit, records, staged);
+  if (found.ok()) return builder.submit_device({}, records, memory, words, std::move(staged));
   device.give_back(words);
   return builder.refuse(found);
 }
@@ -316,18 +380,33 @@ bool is_for_gpu(tutti_group& group, const CollectiveArgs& args, const tutti_opti
   return is_device(args.in) || is_device(args.out) || is_on_stream(options);
 }
 
-bool is_for_gpu(tutti_group& group, const TensorListArgs& args, const tutti_options*) {
+// What is wrong with the list is found later.
+bool is_for_gpu(tutti_group& group, const TensorListArgs& args, const tutti_options* options) {
+  if (args.ins == nullptr || args.outs == nullptr || args.counts == nullptr) return false;
+  if (std::all_of(args.counts, args.counts + args.size, [](size_t n) { return n == 0; }))
+    return false;
   DeviceMemory& device = group.connection->device_memory();
-  if (args.ins == nullptr || args.outs == nullptr || !device.has_driver()) return false;
   const auto is_device = [&](const void* memory) { return device.is_device(memory); };
-  return std::any_of(args.ins, args.ins + args.size, is_device) ||
-         std::any_of(args.outs, args.outs + args.size, is_device);
+  return is_on_stream(options) ||
+         (device.has_driver() && (std::any_of(args.ins, args.ins + args.size, is_device) ||
+                                  std::any_of(args.outs, args.outs + args.size, is_device)));
 }
 
 // A failure of an earlier operation on a stream of which nobody was told.
 Status take_stream_failure(tutti_group& group) {
   const std::lock_guard lock(group.stream_failure->mutex);
   return std::exchange(group.stream_failure->first, Status());
+}
+
+// Why a call fails. Where the connection is lost, an operation on a stream may have been told why,
+// or be about to be.
+Status first_failure(tutti_group& group, Status status) {
+  if (status.ok() || group.connection->usable().ok()) return status;
+  const TimePoint limit = Clock::now() + kReasonTime;
+  while (group.stream_failure.use_count() > 1 && Clock::now() < limit)
+    std::this_thread::sleep_for(Millis(1));
+  Status first = take_stream_failure(group);
+  return first.ok() ? status : first;
 }
 
 Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
@@ -356,10 +435,6 @@ Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_option
 
 Status submit(tutti_group& group, const TensorListArgs& args, const tutti_options* options,
               RequestBuilder& builder) {
-  if (builder.is_on_gpu())
-    return builder.refuse(
-        Status(Code::unimplemented,
-               "lists of tensors are not for GPU memory; call tutti_all_reduce for each of them"));
   Request& request = builder.request();
   std::vector<TensorSides> tensors;
   const CollectiveArgs all_reduce{TUTTI_ALL_REDUCE, nullptr, nullptr, 0, args.dtype, args.op, 0};
@@ -369,6 +444,7 @@ Status submit(tutti_group& group, const TensorListArgs& args, const tutti_option
   request.layout = layout_of({args.counts, args.size});
   const uint64_t bytes = request.count * tutti_dtype_size(args.dtype);
   builder.op().bytes = bytes;
+  if (builder.is_on_gpu()) return submit_device(group, args, tensors, builder);
   if (group.queue->is_local() && bytes != 0)
     if (std::optional<Status> outcome = submit_listed(builder, *group.connection, tensors))
       return *outcome;
@@ -390,7 +466,7 @@ template <class Args>
 Status run_any(tutti_group& group, const Args& args, const tutti_options* options,
                std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
   if (group.left) return failed_precondition("this rank left the group; join again");
-  if (Status s = group.connection->usable(); !s.ok()) return s;
+  if (Status s = group.connection->usable(); !s.ok()) return first_failure(group, s);
   // An operation on a GPU is watched by a thread, whether or not the caller waits here.
   const bool is_on_gpu = is_for_gpu(group, args, options);
   std::shared_ptr<PendingOp> own;
@@ -399,7 +475,7 @@ Status run_any(tutti_group& group, const Args& args, const tutti_options* option
   if (op == nullptr && is_on_stream(options)) builder.keep_failure();
   try {
     if (Status s = take_stream_failure(group); !s.ok()) return builder.refuse(s);
-    Status status = submit(group, args, options, builder);
+    Status status = first_failure(group, submit(group, args, options, builder));
     if (!status.ok() || own == nullptr || is_on_stream(options)) return status;
     return group.queue->wait(*own, -1);
   } catch (...) {

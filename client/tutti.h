@@ -31,7 +31,7 @@
  * never copied as a whole: the worker's GPUs reduce it in place, so it must not be freed before the
  * operation has ended, also where its work was freed. A call without a stream begins
  * when the default stream reaches it, and its result is there when the call, or the wait for its
- * work, returns. Lists of tensors and factors are not for GPU memory (UNIMPLEMENTED).
+ * work, returns.
  *
  * WORK. If `work` is NULL, a collective blocks until the operation is done and returns its result.
  * Otherwise it returns once the operation has started, sets `*work`, and the caller must free that
@@ -118,7 +118,8 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group);
  * FAILED_PRECONDITION or CANCELLED. Of a sub-group: only this handle refuses further operations.
  * The other members are not told, and operations under way go on; operations that the others start
  * later fail at their deadline and name this rank. The handle and memory from tutti_alloc() stay
- * valid. FAILED_PRECONDITION: the group was left already. */
+ * valid. Where operations are under way on GPUs, it blocks until those no longer touch this rank's
+ * memory, for at most 2 s. FAILED_PRECONDITION: the group was left already. */
 tutti_code tutti_leave(tutti_group* group);
 
 /* Frees the handle, after leaving the group if that has not happened. NULL is allowed. Memory from
@@ -315,8 +316,14 @@ enum { TUTTI_ANY_RANK = -1 };
  * is copied, and the call blocks only if the segment has no room. Messages need no order among the
  * group's collectives.
  *
- * The first message of a rank to another makes one of the job's 4096 groups. Only `timeout_ms` of
- * the options is used.
+ * The first message of a rank to another makes one of the job's 4096 groups. Only `timeout_ms`,
+ * `on_stream` and `stream` of the options are used.
+ *
+ * A message may be sent from GPU memory and received to the host's, and the other way round. It
+ * passes through pinned memory. On a stream both calls return at once. A stream goes on when it has
+ * copied what is sent; the message is sent then. A stream that receives waits until the message is
+ * there, and copies it: the result is in its order, also after tutti_work_wait(). A message from
+ * the host's memory first waits for those from GPU memory that were to be sent to that rank before.
  *
  * INVALID_ARGUMENT: an argument is wrong, or `destination` is this rank; nothing was sent.
  * DEADLINE_EXCEEDED: the receiver has not called in time; the message is lost.

@@ -346,7 +346,8 @@ class Group {
     return start(options, tutti_send, x.data(), x.size(), dtype_of<T>(), destination, tag);
   }
   // Receives a message of rank `source`, or of any rank if TUTTI_ANY_RANK: see tutti_recv().
-  // Returns the sender's rank; the _async form's Work::source() has it after wait().
+  // Returns the sender's rank; the _async form's Work::source() has it after wait(). Waits for the
+  // message also where a stream does.
   template <Element T>
   int recv(std::span<T> x, int source, uint64_t tag = 0, const Options& options = {}) {
     Work work = recv_async(x, source, tag, options);

@@ -88,6 +88,8 @@ inline constexpr uint8_t kRequestRefused = 8;
 inline constexpr uint8_t kRequestCounts = 16;
 
 // The tensors are in the memory of a GPU, as the DeviceRequest at in_offset says; out_offset is 0.
+// With kRequestListed `records` ListedDeviceTensor follow the DeviceRequest, whose own sides do not
+// count.
 inline constexpr uint8_t kRequestDevice = 32;
 
 // Most tensors in a list, and most blocks with counts: what pack_layout() has bits for.
@@ -134,17 +136,29 @@ struct DeviceSide {
   uint64_t offset;  // From the start of that memory.
 };
 
-// Of a request for device memory. `ready` and `done` are the offsets of two words in the memory
-// that the rank offered for words. The rank's stream stores `value` in the first when it reaches
-// the operation, and goes on when the second is `value` or more, as a signed difference; the worker
-// sees to that, whatever comes of the operation. Values are even: what is stored in place of a
-// stream is one more.
+// One tensor of a list in device memory.
+struct ListedDeviceTensor {
+  DeviceSide in;
+  DeviceSide out;
+  uint64_t count;
+};
+
+// Of a request for device memory. The offsets are those of three words in the memory that the rank
+// offered for words; `value` is even.
+//   ready    the rank's stream stores `value` when it reaches the operation;
+//   done     the worker's GPU stores `value` when its work for the operation has ended, and the
+//            rank's stream goes on when the word is `value` or more, as a signed difference;
+//   passed   the worker stores value - 1 when it takes the request, and `value` when none of its
+//            GPUs touches the operation's memory any more, whatever came of the operation.
+// What a processor stores in place of a stream is value + 1.
 struct DeviceRequest {
   DeviceSide in;
   DeviceSide out;
   uint64_t ready_offset;  // From the start of the segment.
   uint64_t done_offset;
+  uint64_t passed_offset;
   uint64_t value;
+  double factor;  // Of premul_sum: what the input is multiplied by; else it does not count.
 };
 
 // One rank's part of a slot, written by that rank alone.

@@ -5,11 +5,13 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
 #include <filesystem>
 #include <future>
+#include <map>
 #include <thread>
 
 #include "proto/segment.h"
@@ -20,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSocketMode = 0666;  // Anybody may connect; credentials and token decide.
-constexpr size_t kPendingHellosMax = 1024;
 constexpr Millis kAcceptPause{100};
 constexpr Millis kWorkerReportTimeout{500};
 constexpr Millis kReportTimeout{800};
@@ -137,15 +138,31 @@ void Agent::pause_accepting() {
 }
 
 void Agent::await_hello(Fd socket) {
-  if (pending_hellos_.size() >= kPendingHellosMax)
-    return refuse_trainer(socket.get(),
-                          resource_exhausted("host " + settings_.host +
-                                             " has too many joins in progress; try again"));
-  const auto pending = pending_hellos_.insert(pending_hellos_.end(), {std::move(socket), nullptr});
+  const Result<PeerCredentials> peer = peer_credentials(socket.get());
+  if (!peer.ok()) return refuse_trainer(socket.get(), peer.status());
+  if (pending_hellos_.size() >= static_cast<size_t>(settings_.half_open_hellos))
+    make_room_for_hello();
+  const auto pending =
+      pending_hellos_.insert(pending_hellos_.end(), {std::move(socket), peer->uid, nullptr});
   const TimePoint deadline = Clock::now() + Millis(settings_.hello_timeout_ms);
   pending->reader =
       read_hello(loop_, pending->socket.get(), deadline,
                  [this, pending](const Result<v1::Hello>& hello) { on_hello(pending, hello); });
+}
+
+// The oldest of the user who has the most: others' joins go on, and so do this user's own, because
+// trainers send their hello at once.
+void Agent::make_room_for_hello() {
+  std::map<uint32_t, size_t> counts;
+  for (const PendingHello& pending : pending_hellos_) ++counts[pending.uid];
+  const uint32_t most =
+      std::ranges::max_element(counts, {}, [](auto& entry) { return entry.second; })->first;
+  const auto oldest = std::ranges::find(pending_hellos_, most, &PendingHello::uid);
+  refuse_trainer(oldest->socket.get(),
+                 resource_exhausted("host " + settings_.host + " has " +
+                                    std::to_string(settings_.half_open_hellos) +
+                                    " connections that have not said who they are; try again"));
+  pending_hellos_.erase(oldest);
 }
 
 void Agent::on_hello(PendingHellos::iterator pending, const Result<v1::Hello>& hello) {

@@ -43,6 +43,7 @@ class Agent final : public AgentControl {
   // A connection whose hello has not arrived yet.
   struct PendingHello {
     Fd socket;
+    uint32_t uid = 0;
     std::unique_ptr<HelloReader> reader;
   };
   using PendingHellos = std::list<PendingHello>;
@@ -51,6 +52,7 @@ class Agent final : public AgentControl {
   Status serve();
   void accept_trainers();
   void await_hello(Fd socket);
+  void make_room_for_hello();
   void on_hello(PendingHellos::iterator pending, const Result<v1::Hello>& hello);
   Status admit(const v1::Hello& hello, int socket);
   Status check(const v1::Hello& hello) const;

@@ -4,16 +4,19 @@
 #include <grp.h>
 #include <linux/close_range.h>
 #include <pwd.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/text.h"
 
 namespace tutti {
 namespace {
@@ -40,24 +43,19 @@ std::vector<gid_t> groups_of(uid_t uid, gid_t gid) {
   return groups;
 }
 
-std::map<std::string, std::string> merged_environment(const WorkerProgram& program) {
-  std::map<std::string, std::string> merged = program.environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (equals != std::string::npos)
-      merged.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  merged.erase("NOTIFY_SOCKET");
-  return merged;
+bool is_listed(std::string_view name, const std::vector<std::string>& patterns) {
+  return std::ranges::any_of(patterns, [name](std::string_view pattern) {
+    if (!pattern.ends_with('*')) return name == pattern;
+    return name.starts_with(pattern.substr(0, pattern.size() - 1));
+  });
 }
 
 Prepared prepare(const WorkerProgram& program) {
-  const auto environment = merged_environment(program);
   Prepared prepared;
   prepared.texts.push_back(program.binary);
   for (const std::string& argument : program.arguments) prepared.texts.push_back(argument);
-  for (const auto& [name, value] : environment) prepared.texts.push_back(name + "=" + value);
+  for (const auto& [name, value] : program.environment)
+    prepared.texts.push_back(name + "=" + value);
   const size_t arguments = 1 + program.arguments.size();
   for (size_t i = 0; i < prepared.texts.size(); ++i)
     (i < arguments ? prepared.argv : prepared.envp).push_back(prepared.texts[i].data());
@@ -74,6 +72,12 @@ bool become_user(const Prepared& prepared, const WorkerProgram& program) {
          setresuid(program.uid, program.uid, program.uid) == 0;
 }
 
+// The agent's may be protected (OOMScoreAdjust= of its unit); to give that up is always allowed.
+void become_ordinary_for_oom() {
+  const int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (score >= 0) (void)!write(score, "0", 1);
+}
+
 // Runs in the child, with async-signal-safe calls only. Returns only on failure, with errno set.
 void become_worker(const WorkerProgram& program, const Prepared& prepared, int control) {
   setsid();
@@ -88,6 +92,8 @@ void become_worker(const WorkerProgram& program, const Prepared& prepared, int c
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
+  become_ordinary_for_oom();
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return;
   // Opened before the user changes: the job's user may have no access to the binary's directory.
   const int binary = open(program.binary.c_str(), O_PATH | O_CLOEXEC);
   if (binary < 0) return;
@@ -109,6 +115,18 @@ Result<Pipe> make_pipe() {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> inherited_environment(std::string_view names) {
+  const std::vector<std::string> patterns = split(names, ' ');
+  std::map<std::string, std::string> inherited;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos || !is_listed(text.substr(0, equals), patterns)) continue;
+    inherited.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return inherited;
+}
 
 Result<pid_t> spawn_worker(const WorkerProgram& program, int control) {
   const Prepared prepared = prepare(program);

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/base/status.h"
@@ -17,13 +18,18 @@ inline constexpr int kControlFd = 3;
 struct WorkerProgram {
   std::string binary;
   std::vector<std::string> arguments;              // Without the program's name.
-  std::map<std::string, std::string> environment;  // Overrides this process's own.
+  std::map<std::string, std::string> environment;  // All of it.
   uint32_t uid = 0;                                // The user it runs as, if this process is root.
   uint32_t gid = 0;
 };
 
+// Variables of this process whose names are in the list: names with spaces between them, of which
+// one that ends with * stands for all that begin so.
+std::map<std::string, std::string> inherited_environment(std::string_view names);
+
 // Runs `program` with `control` as descriptor 3; besides, it has only stdin (/dev/null), stdout and
-// stderr. NOT_FOUND or PERMISSION_DENIED: the binary cannot be run; the message has its path.
+// stderr. It gains no privileges by what it executes, and ends for lack of memory before this
+// process does. NOT_FOUND or PERMISSION_DENIED: the binary cannot be run; the message has its path.
 Result<pid_t> spawn_worker(const WorkerProgram& program, int control);
 
 // "ended with exit code 1", "was killed by signal 9 (Killed)".

@@ -56,6 +56,20 @@ std::string bytes_of_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) {
   return message.SerializeAsString();
 }
 
+// The worker's user can read it. So another user's worker has of the agent's own what is listed,
+// and none is told the token: that is for those who ask to join.
+std::map<std::string, std::string> environment_of_worker(const Settings& settings, uint32_t uid) {
+  const std::string everything = "*";
+  std::map<std::string, std::string> environment =
+      inherited_environment(uid == geteuid() ? everything : settings.worker_environment);
+  for (const SettingRow& row : setting_rows())
+    environment[environment_name_of(row)] = setting_text(settings, row);
+  environment.erase("TUTTI_TOKEN");
+  environment.erase("NOTIFY_SOCKET");
+  environment["TUTTI_WORKER_UID"] = std::to_string(uid);
+  return environment;
+}
+
 void log_stale_socket(const std::string& path) {
   spdlog::info("removed {}, which a dead worker left", path);
 }
@@ -161,9 +175,7 @@ Result<pid_t> Workers::spawn(const std::string& job, const PeerCredentials& peer
                         .arguments = {"--job=" + job, "--control-fd=" + std::to_string(kControlFd)},
                         .uid = peer.uid,
                         .gid = peer.gid};
-  for (const SettingRow& row : setting_rows())
-    program.environment[environment_name_of(row)] = setting_text(settings_, row);
-  program.environment["TUTTI_WORKER_UID"] = std::to_string(peer.uid);
+  program.environment = environment_of_worker(settings_, peer.uid);
   return spawn_worker(program, listener);
 }
 

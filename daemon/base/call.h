@@ -14,14 +14,13 @@
 
 namespace tutti {
 
-// Words in a rank's shared memory that order an operation with a stream of the rank: the stream
-// stores `ready` when it reaches the operation, and waits until `done` is stored. A word has been
-// passed when it is `value` or more, as a signed difference. Values are even: what the processor
-// stores in place of a stream is one more, by which the rank knows that its stream may still store
-// the word.
+// Words in a rank's shared memory that order an operation with a stream of the rank, as
+// DeviceRequest says. What the processor stores in place of a stream is one more than `value`, by
+// which the rank knows that its stream may still store the word.
 struct StreamWords {
   std::atomic<uint64_t>* ready = nullptr;
   std::atomic<uint64_t>* done = nullptr;
+  std::atomic<uint64_t>* passed = nullptr;
   uint64_t value = 0;
 
   static bool is_passed(const std::atomic<uint64_t>& word, uint64_t value) {
@@ -30,10 +29,30 @@ struct StreamWords {
   bool is_ready() const { return is_passed(*ready, value); }
   // What the processor does in place of a stream. Never takes a word back.
   static void release(std::atomic<uint64_t>& word, uint64_t value) {
+    advance(word, value, value + 1);
+  }
+  // The worker has the request.
+  void take() const { advance(*passed, value - 1, value - 1); }
+  // No GPU touches the operation's memory any more: the rank's stream and its program may go on.
+  void pass() const {
+    release(*done, value);
+    advance(*passed, value, value);
+  }
+
+ private:
+  static void advance(std::atomic<uint64_t>& word, uint64_t below, uint64_t to) {
     uint64_t seen = word.load();
-    while (static_cast<int64_t>(seen - value) < 0 && !word.compare_exchange_weak(seen, value + 1)) {
+    while (static_cast<int64_t>(seen - below) < 0 && !word.compare_exchange_weak(seen, to)) {
     }
   }
+};
+
+// One tensor of a list in device memory, `begin` bytes behind the start of their concatenation.
+struct ListedSides {
+  uint64_t begin = 0;
+  uint64_t bytes = 0;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
 };
 
 // The tensors of a call that are in device memory.
@@ -44,6 +63,9 @@ struct DeviceCall {
   uint64_t own_block = 0;  // Of SideBytes.
   int gpu = -1;            // Whose memory the tensors are in, as the worker numbers GPUs.
   StreamWords words;
+  // Of a list: its records, as the rank wrote them; and the tensors, in order and without a gap.
+  std::vector<ListedDeviceTensor> listed;
+  std::shared_ptr<const std::vector<ListedSides>> tensors;  // Null: no list.
 };
 
 struct Call {
@@ -59,7 +81,9 @@ struct Call {
   uint32_t timeout_ms = 0;  // 0: the default.
   // Not OK: the call is refused. It keeps its place in the group's order, and fails on all ranks.
   Status invalid;
-  std::shared_ptr<const void> memory;       // Keeps `in` and `out` while they are in use.
+  // Keeps `in` and `out`: held by all that use them, and by nobody when the rank may have them
+  // back.
+  std::shared_ptr<const void> memory;
   std::function<void(const Status&)> done;  // Called once, perhaps while the call is submitted.
   uint32_t waited_ms = 0;                   // The part of `timeout_ms` that has passed already.
   bool blocking = false;                    // The rank waits for it.

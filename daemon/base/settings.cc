@@ -41,6 +41,9 @@ const std::array kRows = {
              "address the workers' data links listen on; empty: the host part of listen"),
     text_row("worker_binary", &S::worker_binary,
              "path of tutti-worker; empty: beside this program"),
+    text_row("worker_environment", &S::worker_environment,
+             "variables of its own environment that tuttid hands to other users' workers; * at the "
+             "end stands for any rest"),
     text_row("token", &S::token, "if set, trainers must show this token to join"),
     choice_row("log_level", &S::log_level, "trace debug info warn error off",
                "the least severe messages that are logged"),
@@ -48,10 +51,13 @@ const std::array kRows = {
              "library that tells of the node's GPUs; where it is absent there are none"),
     number_row("join_timeout_ms", &S::join_timeout_ms, 1, 24 * kHourMs,
                "how long a join waits for the other ranks, unless the trainer says otherwise"),
-    number_row("worker_idle_ms", &S::worker_idle_ms, 0, 24 * kHourMs,
+    number_row("worker_idle_ms", &S::worker_idle_ms, 1, 24 * kHourMs,
                "how long a worker without trainers stays"),
     number_row("hello_timeout_ms", &S::hello_timeout_ms, 1, kHourMs,
                "how long a connection may take to say who it is"),
+    number_row("half_open_hellos", &S::half_open_hellos, 1, 65'536,
+               "connections of trainers that have not said yet who they are; the oldest of the "
+               "user who has most makes room"),
     number_row("op_timeout_ms", &S::op_timeout_ms, 1, 24 * kHourMs,
                "deadline of an operation, unless the trainer says otherwise"),
     number_row("segment_bytes", &S::segment_bytes, 1 << 20, 64 * kTebibyte,
@@ -75,6 +81,16 @@ const std::array kRows = {
                "pinned memory through which tensors of one rank pass that are in GPU memory which "
                "the worker cannot map"),
     number_row("gpu_ranks", &S::gpu_ranks, 1, 4096, "ranks of one job that may use one GPU"),
+    choice_row("gpu_link", &S::gpu_link, "auto host nccl",
+               "how operations on GPUs go between hosts: through host memory; by nccl where all "
+               "hosts of the job can, with one GPU each; auto is nccl, without a warning where it "
+               "cannot be. host is the default because nothing of nccl has run on a GPU yet"),
+    text_row("nccl_library", &S::nccl_library,
+             "library of NCCL, 2.18 or later, the same on all hosts; loaded when gpu_link asks for "
+             "it"),
+    number_row("nccl_timeout_ms", &S::nccl_timeout_ms, 100, kHourMs,
+               "how long NCCL may take to make, or to end, what connects the hosts; a worker whose "
+               "NCCL does not end it ends itself"),
     choice_row(
         "transport", &S::transport, "auto tcp grpc",
         "how other hosts' workers reach this host's: tcp, which auto is, or grpc for proxies"),

@@ -25,6 +25,7 @@ struct Settings {
   std::string host;
   std::string data_address;
   std::string worker_binary;
+  std::string worker_environment = "PATH LANG LC_* TZ LD_LIBRARY_PATH CUDA_* NVIDIA_* NCCL_*";
   std::string token;
   std::string log_level = "info";
   std::string nvml_library = "libnvidia-ml.so.1";
@@ -32,6 +33,7 @@ struct Settings {
   int64_t join_timeout_ms = 30'000;
   int64_t worker_idle_ms = 3'000;
   int64_t hello_timeout_ms = 5'000;
+  int64_t half_open_hellos = 1'024;
   // Operations.
   int64_t op_timeout_ms = 30'000;
   int64_t segment_bytes = int64_t{64} << 30;
@@ -45,6 +47,9 @@ struct Settings {
   std::string cuda_driver = "libcuda.so.1";
   int64_t gpu_staging_bytes = int64_t{8} << 30;
   int64_t gpu_ranks = 64;
+  std::string gpu_link = "host";
+  std::string nccl_library = "libnccl.so.2";
+  int64_t nccl_timeout_ms = 30'000;
   // Links.
   std::string transport = "auto";
   std::string tcp_congestion = "cubic";

@@ -69,11 +69,11 @@ uint64_t bytes_of(const Signature& signature) {
 }
 
 uint64_t agreement_of(const Signature& signature, const Strategies& strategies,
-                      uint64_t slice_bytes, uint64_t members) {
+                      uint64_t slice_bytes, uint64_t members, bool by_nccl) {
   uint64_t hash = mix(0, static_cast<uint64_t>(signature.collective) << 32 |
                              static_cast<uint64_t>(signature.dtype) << 16 |
                              static_cast<uint64_t>(signature.op));
-  const uint64_t place = signature.on_device ? 1 : 0;
+  const uint64_t place = (signature.on_device ? 1 : 0) + (by_nccl ? 2 : 0);
   for (const uint64_t word :
        {signature.count, uint64_t{signature.root} | place << 32, signature.layout})
     hash = mix(hash, word);

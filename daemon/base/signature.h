@@ -40,9 +40,10 @@ std::string to_string(const Signature& signature);
 Signature canonical(Signature signature);
 
 // A hash of everything the hosts of an operation must agree on before data moves: the canonical()
-// signature, the strategies in force, the slices, and hash_of() the members.
+// signature, the strategies in force, the slices, hash_of() the members, and whether the values go
+// by NCCL.
 uint64_t agreement_of(const Signature& signature, const Strategies& strategies,
-                      uint64_t slice_bytes, uint64_t members);
+                      uint64_t slice_bytes, uint64_t members, bool by_nccl = false);
 uint64_t hash_of(const std::vector<int>& members);
 
 }  // namespace tutti

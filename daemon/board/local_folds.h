@@ -66,10 +66,18 @@ struct FoldWork {
   bool past_cache = false;
   std::span<std::byte> scratch;  // For inner results; see scratch_bytes().
   uint64_t block = kFoldBlock;   // Most elements of every contribution that are folded in one go.
+  std::span<const double> factors = {};  // Of the contributions; empty: none.
 };
 
 constexpr size_t scratch_bytes(size_t folds, Dtype dtype) {
   return (folds - 1) * kFoldBlock * size_of(accumulator_of(dtype));
+}
+
+// The factors of a fold's terms; inner results have none.
+inline void copy_factors(const FoldWork& work, size_t fold, std::span<double> to) {
+  size_t t = 0;
+  for (const int term : work.folds[fold])
+    to[t++] = term < 0 ? 1 : work.factors[static_cast<size_t>(term)];
 }
 
 // Calls `pass` with each FoldJob in order. Returns false once `pass` does.
@@ -86,6 +94,7 @@ bool run_folds(const FoldWork& work, Pass pass) {
   };
   std::array<Operand, kSeatsMax> sources;  // NOLINT: filled as far as it is used.
   std::array<Target, kSeatsMax> targets;   // NOLINT
+  std::array<double, kSeatsMax> factors;   // NOLINT
   const size_t target_count = work.targets.size();
   std::copy(work.targets.begin(), work.targets.end(), targets.begin());
   for (uint64_t first = 0; first < work.count; first += block) {
@@ -99,6 +108,7 @@ bool run_folds(const FoldWork& work, Pass pass) {
                      : Operand{work.contributions[static_cast<size_t>(term)] + first * element,
                                work.dtype};
       }
+      if (!work.factors.empty()) copy_factors(work, i, factors);
       const bool last = i + 1 == work.folds.size();
       const Target within{inner_result(i), inner};
       for (size_t t = 0; last && t < target_count; ++t)
@@ -106,7 +116,7 @@ bool run_folds(const FoldWork& work, Pass pass) {
             static_cast<std::byte*>(work.targets[t].data) + first * size_of(work.targets[t].dtype);
       if (!pass(FoldJob{last ? targets.data() : &within, last ? target_count : 1, sources.data(),
                         source_count, count, work.op, last ? work.divisor : 1,
-                        last && work.past_cache}))
+                        last && work.past_cache, work.factors.empty() ? nullptr : factors.data()}))
         return false;
     }
   }

@@ -120,6 +120,20 @@ std::string staging_notes(const v1::StatusReply& reply) {
   return notes;
 }
 
+// A line for each job with operations on GPUs between hosts; it starts with an empty line.
+std::string gpu_link_notes(const v1::StatusReply& reply) {
+  std::string notes;
+  for (const v1::AgentReport& agent : reply.agents())
+    for (const v1::WorkerReport& worker : agent.workers()) {
+      if (worker.gpu_link().empty()) continue;
+      const bool by_nccl = worker.gpu_link() == "nccl";
+      notes += "\n" + worker.job() + " on " + agent.host() +
+               ": operations on GPUs go between hosts " +
+               (by_nccl ? "by NCCL" : "through host memory: " + worker.gpu_link_why()) + "\n";
+    }
+  return notes;
+}
+
 void add_rank(Json& json, const v1::RankReport& rank) {
   json.open('{')
       .field("rank", rank.rank())
@@ -146,6 +160,8 @@ void add_worker(Json& json, const v1::WorkerReport& worker) {
       .field("sent_frames", worker.sent_frames())
       .field("received_bytes", worker.received_bytes())
       .field("gpu_staging_bytes", worker.gpu_staging_bytes())
+      .field("gpu_link", worker.gpu_link())
+      .field("gpu_link_why", worker.gpu_link_why())
       .key("ranks")
       .open('[');
   for (const v1::RankReport& rank : worker.ranks()) add_rank(json, rank);
@@ -196,7 +212,7 @@ void add_agent(Json& json, const v1::AgentReport& agent) {
 
 std::string status_text(const v1::StatusReply& reply) {
   return agents_table(reply) + "* coordinator\n\n" + gpus_table(reply) + jobs_table(reply) +
-         staging_notes(reply);
+         staging_notes(reply) + gpu_link_notes(reply);
 }
 
 std::string status_json(const v1::StatusReply& reply) {

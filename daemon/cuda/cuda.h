@@ -122,6 +122,7 @@ struct Driver {
   Error (*device_primary_ctx_release)(DeviceId);
   Error (*ctx_push_current)(Context);
   Error (*ctx_pop_current)(Context*);
+  Error (*ctx_get_device)(DeviceId*);
   Error (*ctx_enable_peer_access)(Context, unsigned);
 
   Error (*mem_alloc)(Pointer*, size_t);
@@ -192,7 +193,7 @@ class DriverWatch {
 
  private:
   const std::string library_;
-  std::atomic<uint64_t> loaded_libraries_ = 0;  // When it was looked for last.
+  std::atomic<uint64_t> loaded_libraries_ = 0;  // Among which it was not.
   std::atomic<const Driver*> found_ = nullptr;
 };
 

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <mutex>
 
 #include "daemon/cuda/cuda.h"
@@ -45,6 +44,7 @@ void load_devices(Loader& load, Driver& d) {
   load(d.device_primary_ctx_release, "cuDevicePrimaryCtxRelease_v2");
   load(d.ctx_push_current, "cuCtxPushCurrent_v2");
   load(d.ctx_pop_current, "cuCtxPopCurrent_v2");
+  load(d.ctx_get_device, "cuCtxGetDevice");
   load(d.ctx_enable_peer_access, "cuCtxEnablePeerAccess");
 }
 
@@ -109,13 +109,26 @@ Status fill_table(void* handle, const std::string& library, Driver& driver) {
   return {};
 }
 
-Status load_table(const std::string& library, Driver& driver) {
-  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr)
-    return unavailable("there is no CUDA driver here: " + std::string(dlerror()));
+// The library's functions. The table lives until the process's end, as the driver's own threads do.
+tutti::Result<const Driver*> table_of(void* handle, const std::string& library) {
+  static std::mutex mutex;
+  static auto& tables = *new std::map<std::string, Driver>();
+  const std::lock_guard lock(mutex);
+  if (const auto found = tables.find(library); found != tables.end()) return &found->second;
+  Driver driver{};
   if (Status filled = fill_table(handle, library, driver); !filled.ok()) return filled;
-  const Status status = status_of(driver, driver.init(0), "the CUDA driver does not start");
-  return status.ok() ? status : unavailable(status.message());
+  return &tables.emplace(library, driver).first->second;
+}
+
+// All that this process has loaded so far, whether it has unloaded them or not.
+uint64_t count_loaded_libraries() {
+  uint64_t loaded = 0;
+  const auto read = [](dl_phdr_info* info, size_t, void* into) {
+    *static_cast<uint64_t*>(into) = info->dlpi_adds;
+    return 1;  // The first entry says it.
+  };
+  dl_iterate_phdr(read, &loaded);
+  return loaded;
 }
 
 Code code_of_error(Error error) {
@@ -141,33 +154,29 @@ Code code_of_error(Error error) {
 
 }  // namespace
 
-// Every process has one driver. The table lives until its end, as the driver's own threads do.
 tutti::Result<const Driver*> load_driver(const std::string& library) {
-  static std::mutex mutex;
-  static auto& tables = *new std::map<std::string, Driver>();
-  const std::lock_guard lock(mutex);
-  if (const auto found = tables.find(library); found != tables.end()) return &found->second;
-  Driver driver{};
-  if (Status status = load_table(library, driver); !status.ok()) return status;
-  return &tables.emplace(library, driver).first->second;
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr)
+    return unavailable("there is no CUDA driver here: " + std::string(dlerror()));
+  const auto table = table_of(handle, library);
+  if (!table.ok()) return table;
+  const Status started = status_of(**table, (*table)->init(0), "the CUDA driver does not start");
+  if (!started.ok()) return unavailable(started.message());
+  return table;
 }
 
 const Driver* DriverWatch::find() {
   if (const Driver* found = found_.load(std::memory_order_acquire); found != nullptr) return found;
-  uint64_t loaded = 0;
-  const auto read = [](dl_phdr_info* info, size_t, void* into) {
-    *static_cast<uint64_t*>(into) = info->dlpi_adds;
-    return 1;  // The first entry says it.
-  };
-  dl_iterate_phdr(read, &loaded);
-  if (loaded_libraries_.exchange(loaded) == loaded) return nullptr;
+  const uint64_t loaded = count_loaded_libraries();
+  if (loaded_libraries_.load() == loaded) return nullptr;
   void* handle = dlopen(library_.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  if (handle == nullptr) return nullptr;
-  auto driver = std::make_unique<Driver>();
-  if (!fill_table(handle, library_, *driver).ok()) return nullptr;
-  const Driver* expected = nullptr;
-  if (found_.compare_exchange_strong(expected, driver.get())) return driver.release();
-  return expected;
+  if (handle != nullptr)
+    if (const auto table = table_of(handle, library_); table.ok()) {
+      found_.store(*table, std::memory_order_release);
+      return *table;
+    }
+  loaded_libraries_ = loaded;  // As it was before the look: what came since is looked for again.
+  return nullptr;
 }
 
 // ECC and NVLink errors are documented without a word on what follows them; the context is lost.

@@ -121,9 +121,10 @@ bool all_aligned(const CudaJob& job, int width) {
 }
 
 // The kernel for a reduction, and the job as that kernel takes it.
-CudaKernel choose(CudaJob& job, Op op) {
+CudaKernel choose(CudaJob& job, Op op, bool has_factors) {
   const Dtype dtype = job.targets[0].dtype;
-  job.op = op == Op::mean || op == Op::premul_sum ? Op::sum : op;
+  const bool sums = op == Op::mean || (op == Op::premul_sum && !has_factors);
+  job.op = sums ? Op::sum : op;
   if (dtype == Dtype::boolean) {
     // True where one is (sum, max and bor), where all are (prod, min and band), or where an odd
     // number is (bxor). As numbers 0 and 1 they are combined by their bits.
@@ -303,13 +304,22 @@ class CudaDevice : public Gpu {
     return true;
   }
 
+  cuda::Context context() const override { return context_->handle; }
+  cuda::Stream native(Stream& stream) const override { return raw(stream); }
+
+  void discard_by(std::function<void(std::shared_ptr<const void>)> discard) override {
+    discard_ = std::move(discard);
+  }
+
   void give_up(const std::string& what) override {
     context_->sticky = cuda::kDeviceUnavailable;
     context_->fault->set(what);
   }
 
   void set_cancel_word(Stream& stream, const void* word) override {
-    static_cast<CudaStream&>(stream).cancelled = static_cast<const uint64_t*>(word);
+    cuda::Pointer address = 0;
+    if (word != nullptr) in_context([&] { return address = device_address(word), cuda::kSuccess; });
+    static_cast<CudaStream&>(stream).cancelled = static_cast<const uint64_t*>(memory_at(address));
   }
 
   // ---- Work ----
@@ -335,12 +345,13 @@ class CudaDevice : public Gpu {
     CudaJob job{};
     std::ranges::copy(targets, job.targets);
     std::ranges::copy(sources, job.sources);
+    std::ranges::copy(how.factors, job.factors);
     job.target_count = static_cast<uint32_t>(targets.size());
     job.source_count = static_cast<uint32_t>(sources.size());
     job.count = how.count;
     job.divisor = how.divisor;
     job.cancelled = static_cast<CudaStream&>(stream).cancelled;
-    return launch(raw(stream), job, choose(job, how.op));
+    return launch(raw(stream), job, choose(job, how.op, !how.factors.empty()));
   }
 
   size_t cache_bytes() const override { return SIZE_MAX; }
@@ -401,8 +412,9 @@ class CudaDevice : public Gpu {
                             return driver_.mem_get_address_range(&base, &bytes, data);
                           }) == cuda::kSuccess;
     if (is_known && bytes - (data - base) < handle.bytes)
-      return invalid_argument("the memory has " + std::to_string(bytes) + " bytes, not " +
-                              std::to_string(handle.bytes));
+      return refuse(std::move(made),
+                    invalid_argument("the memory has " + std::to_string(bytes) + " bytes, not " +
+                                     std::to_string(handle.bytes)));
     return Result(std::move(made));
   }
 
@@ -434,8 +446,13 @@ class CudaDevice : public Gpu {
                          }
                          driver.mem_address_free(base, bytes);
                        });
-    if (error != cuda::kSuccess) return check(error, "import memory");
+    if (error != cuda::kSuccess) return refuse(std::move(made), check(error, "import memory"));
     return Result(std::move(made));
+  }
+
+  Status refuse(std::unique_ptr<Buffer> mapped, Status why) const {
+    if (discard_) discard_(std::move(mapped));
+    return why;
   }
 
   // Of this GPU and of all that reach its memory, also those that no rank uses yet: what peers are
@@ -500,6 +517,7 @@ class CudaDevice : public Gpu {
   const std::string model_;
   const std::string title_;  // For people, who know GPUs by their UUIDs.
   cuda::Module module_ = nullptr;
+  std::function<void(std::shared_ptr<const void>)> discard_;
   std::mutex mutex_;
   std::map<std::string, cuda::Function> functions_;
 };

@@ -9,21 +9,24 @@
 
 namespace tutti {
 
-// With 16 bytes each, below the 4 KiB of a kernel's arguments.
-inline constexpr size_t kCudaSourcesMax = 128;
+// With 24 bytes for a source and 16 for a target, below the 4 KiB of a kernel's arguments.
+inline constexpr size_t kCudaSourcesMax = 112;
 inline constexpr size_t kCudaTargetsMax = 64;
 inline constexpr int kCudaThreads = 256;
 
 struct CudaJob {
   Target targets[kCudaTargetsMax];
   Operand sources[kCudaSourcesMax];
+  double factors[kCudaSourcesMax];  // Of premul_sum: of each source.
   uint32_t target_count;
   uint32_t source_count;
   size_t count;  // In elements.
   uint32_t divisor;
-  Op op;  // sum, prod, min or max; of tutti_reduce_bits: band, bor or bxor.
-  // In the device's memory; null: none. If it is not 0 when the kernel starts, the kernel does
-  // nothing.
+  // sum, prod, min or max; of floats premul_sum, if there are factors; of tutti_reduce_bits: band,
+  // bor or bxor.
+  Op op;
+  // In pinned host memory, as the device sees it; null: none. The processor stores it while kernels
+  // are queued: a block of threads that finds it other than 0 when it starts does nothing.
   const uint64_t* cancelled;
 };
 static_assert(sizeof(CudaJob) + sizeof(size_t) <= 4096);

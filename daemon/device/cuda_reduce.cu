@@ -84,14 +84,33 @@ __device__ void store(const T (&from)[width], const Target& to, size_t pack) {
   store_as<T>(from, to.data, pack);
 }
 
+// The value as a memory of this type would keep it.
+__device__ inline float rounded(float value, Dtype stored) {
+  if (stored == Dtype::f16) return __half2float(__float2half_rn(value));
+  if (stored == Dtype::bf16) return __bfloat162float(__float2bfloat16_rn(value));
+  return value;
+}
+__device__ inline double rounded(double value, Dtype) { return value; }
+
+// Loads a source, multiplied by its factor where it has one: see scale() of kernel.h.
+template <Op op, class T, int width>
+__device__ void load_source(T (&to)[width], const CudaJob& job, uint32_t source, size_t pack) {
+  load(to, job.sources[source], pack);
+  if constexpr (op == Op::premul_sum)
+    if (const double factor = job.factors[source]; factor != 1)
+#pragma unroll
+      for (int i = 0; i < width; ++i)
+        to[i] = rounded(to[i] * static_cast<T>(factor), job.sources[source].dtype);
+}
+
 template <Op op, class T, int width>
 __device__ void reduce_pack(const CudaJob& job, size_t pack) {
   T result[width];
-  load(result, job.sources[0], pack);
+  load_source<op>(result, job, 0, pack);
 #pragma unroll 4
   for (uint32_t s = 1; s < job.source_count; ++s) {
     T next[width];
-    load(next, job.sources[s], pack);
+    load_source<op>(next, job, s, pack);
 #pragma unroll
     for (int i = 0; i < width; ++i) result[i] = combine<op>(result[i], next[i]);
   }
@@ -111,8 +130,11 @@ __device__ void reduce(const CudaJob& job, size_t packs) {
   for (size_t i = packs * width + self; i < job.count; i += stride) reduce_pack<op, T, 1>(job, i);
 }
 
+// The word is read over PCIe, so once a block; volatile, since the processor stores it meanwhile.
 __device__ bool is_cancelled(const CudaJob& job) {
-  return job.cancelled != nullptr && *job.cancelled != 0;
+  const bool reads = threadIdx.x == 0 && job.cancelled != nullptr;
+  const volatile uint64_t* word = job.cancelled;
+  return __syncthreads_or(reads && *word != 0) != 0;
 }
 
 template <class T, Dtype dtype>
@@ -126,6 +148,10 @@ __device__ void reduce_numbers(const CudaJob& job, size_t packs) {
       return reduce<Op::max, T, width>(job, packs);
     case Op::prod:
       return reduce<Op::prod, T, width>(job, packs);
+    case Op::premul_sum:
+      if constexpr (std::is_floating_point_v<T>)
+        return reduce<Op::premul_sum, T, width>(job, packs);
+      [[fallthrough]];
     default:
       return reduce<Op::sum, T, width>(job, packs);
   }

@@ -61,6 +61,7 @@ struct Reduction {
   Op op = Op::sum;
   uint32_t divisor = 1;
   bool past_cache = false;  // A hint: the result will not be read soon, and no target is a source.
+  std::span<const double> factors = {};  // Of premul_sum: of each source; empty: none.
 };
 
 class Device {
@@ -90,6 +91,7 @@ class Device {
   // may mix a 16-bit type with f32. Integers wrap. Bools: sum, max and bor are true where any
   // source is, prod, min and band where all are, bxor where an odd number is; stored as 0 or 1.
   // min/max: a NaN in any source gives NaN. With one source this converts, divides or copies.
+  // Factors multiply the sources before, as scale() of kernel.h does: 16-bit floats are rounded.
   virtual Status reduce(Stream& stream, std::span<const Target> targets,
                         std::span<const Operand> sources, const Reduction& how) = 0;
 
@@ -137,9 +139,17 @@ class Gpu : public Device {
   virtual Status call(Stream& stream, std::function<void()> then) = 0;
   virtual Result<bool> is_done(const Event& event) = 0;
   virtual Result<bool> is_done(Stream& stream) = 0;  // All that was queued so far.
-  // Reductions queued from now on do nothing if the word, in this device's memory, is not 0 when
-  // they start. Null: no such word.
+  // Reductions queued from now on do nothing if the word, in pinned memory, is not 0 when they
+  // start. Null: no such word.
   virtual void set_cancel_word(Stream& stream, const void* word) = 0;
+
+  // For libraries that queue work of their own on a stream of this device.
+  virtual cuda::Context context() const = 0;
+  virtual cuda::Stream native(Stream& stream) const = 0;
+
+  // Who frees memory that import_memory() refuses when it is mapped, since the driver may wait for
+  // all streams then. Otherwise it is freed at once.
+  virtual void discard_by(std::function<void(std::shared_ptr<const void>)> discard) = 0;
 
   // Another one says that the device has failed; sets its GpuFault. Calls the driver no more.
   virtual void give_up(const std::string& what) = 0;
@@ -167,17 +177,17 @@ Result<std::unique_ptr<Gpu>> make_gpu(
     const cuda::Driver& driver, int index,
     std::shared_ptr<GpuFault> fault = std::make_shared<GpuFault>());
 
+class FreeingThread;
+
 // The GPUs that this process has opened, and what operations use of them. The loop's thread alone.
 class GpuSet {
  public:
   // What one operation uses of a GPU. Its memory and streams are used again by later ones.
   struct Lane {
     int gpu = 0;
-    std::unique_ptr<Stream> stream;   // Its work does nothing once cancel() was called.
-    std::unique_ptr<Stream> control;  // Never waits for a rank.
-    std::unique_ptr<Buffer> cancel_word;
-    std::unique_ptr<Buffer> scratch;  // Null: nothing needed it yet.
-    bool is_cancelled = false;
+    std::unique_ptr<Stream> stream;  // Its work does nothing once cancel() was called.
+    std::atomic<uint64_t>* cancel_word = nullptr;  // Pinned; the set's.
+    std::unique_ptr<Buffer> scratch;               // Null: nothing needed it yet.
   };
   struct Pinned {
     std::byte* data = nullptr;
@@ -185,8 +195,7 @@ class GpuSet {
   };
 
   explicit GpuSet(const cuda::Driver& driver,
-                  std::shared_ptr<GpuFault> fault = std::make_shared<GpuFault>())
-      : driver_(driver), fault_(std::move(fault)) {}
+                  std::shared_ptr<GpuFault> fault = std::make_shared<GpuFault>());
   ~GpuSet();
   GpuSet(const GpuSet&) = delete;
   GpuSet& operator=(const GpuSet&) = delete;
@@ -195,9 +204,8 @@ class GpuSet {
   // none. Otherwise as make_gpu().
   Result<int> open(const cuda::Uuid& uuid);
   Gpu& gpu(int number) { return *gpus_.at(number); }
-  // How many are open, and the least number of one; -1: none.
+  // How many are open.
   size_t size() const { return gpus_.size(); }
-  int first() const { return gpus_.empty() ? -1 : gpus_.begin()->first; }
 
   // The GPU has failed, as another one says, who knows it by its UUID ("GPU-..."). Nothing happens
   // if it is not open.
@@ -206,18 +214,28 @@ class GpuSet {
   // tells while the processor waits for them.
   void look_for_faults();
   const GpuFault& fault() const { return *fault_; }
+  const cuda::Driver& driver() const { return driver_; }
 
   Result<std::unique_ptr<Lane>> take_lane(int gpu);
-  // Reductions on the lane's stream that have not started do nothing. Blocks for some microseconds,
-  // and not after a fault.
-  Status cancel(Lane& lane);
-  // The lane's work must be done.
+  // Reductions on the lane's stream that have not started do nothing. Asks nothing of the driver,
+  // so a GPU that is busy or hangs does not delay it.
+  static void cancel(Lane& lane) { lane.cancel_word->store(1); }
+  // The lane's work must be done; its stream is used again.
   void give_back(std::unique_ptr<Lane> lane);
+  // Instead, where its work does not end: nothing of the GPUs is freed any more, and `used`, which
+  // it may go on using, is kept until the process ends.
+  void abandon(std::unique_ptr<Lane> lane, std::vector<std::shared_ptr<const void>> used);
+  bool has_abandoned() const { return has_abandoned_; }
   // At least `bytes` of memory for the lane's work, one piece at a time.
   Result<std::byte*> scratch(Lane& lane, size_t bytes);
-  // Frees what the driver gave once no lane is in use: to free, it may wait for all streams, and
-  // lanes wait for ranks, which may wait for this thread.
+  // Frees what the driver gave once no lane is in use, on a thread of its own: to free, the driver
+  // may wait for all streams, and lanes wait for ranks, which may wait for this thread. After a
+  // fault it is kept until the process ends.
   void free_later(std::shared_ptr<const void> resource);
+  // Frees everything, within FreeingThread::kEndBound; no GPU can be used afterwards. False: a
+  // fault is set, or the GPUs still work, so the driver is left alone and may hold up the process's
+  // end: use _Exit().
+  bool close();
 
   // Pinned host memory that all open GPUs reach.
   Result<Pinned> take_pinned(size_t bytes);
@@ -225,11 +243,13 @@ class GpuSet {
 
  private:
   static constexpr size_t kLeastPinnedBytes = 4096;
+  static constexpr size_t kCancelWordBytes = 64;  // A cache line each.
   // Made when a GPU is opened: to make one, the driver may wait for all streams.
   static constexpr size_t kFirstLanes = 4;
 
   Status make_lanes(int gpu);
   Result<std::unique_ptr<Lane>> make_lane(int gpu);
+  Result<std::atomic<uint64_t>*> take_cancel_word();
 
   const cuda::Driver& driver_;
   const std::shared_ptr<GpuFault> fault_;
@@ -239,7 +259,10 @@ class GpuSet {
   std::map<int, std::vector<std::unique_ptr<Lane>>> spare_lanes_;  // By GPU.
   std::vector<std::unique_ptr<Buffer>> pinned_;
   std::map<size_t, std::vector<std::byte*>> spare_pinned_;  // By size.
+  std::vector<std::atomic<uint64_t>*> spare_cancel_words_;
   std::vector<std::shared_ptr<const void>> freed_later_;
+  bool has_abandoned_ = false;
+  const std::unique_ptr<FreeingThread> freeing_;
 };
 
 }  // namespace tutti

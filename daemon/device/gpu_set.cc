@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "daemon/device/device.h"
+#include "daemon/device/freeing_thread.h"
 
 namespace tutti {
 
@@ -21,11 +24,27 @@ void GpuFault::set(const std::string& what) {
   if (on_set_) on_set_();
 }
 
-// Lanes first: their streams belong to the GPUs.
-GpuSet::~GpuSet() {
-  freed_later_.clear();
-  spare_lanes_.clear();
-  pinned_.clear();
+GpuSet::GpuSet(const cuda::Driver& driver, std::shared_ptr<GpuFault> fault)
+    : driver_(driver), fault_(std::move(fault)), freeing_(std::make_unique<FreeingThread>()) {}
+
+GpuSet::~GpuSet() { close(); }
+
+bool GpuSet::close() {
+  struct All {  // Destroyed from the last to the first: streams belong to GPUs.
+    decltype(gpus_) gpus;
+    decltype(pinned_) pinned;
+    decltype(spare_lanes_) lanes;
+    decltype(freed_later_) freed_later;
+  };
+  auto all =
+      std::make_shared<All>(All{std::exchange(gpus_, {}), std::exchange(pinned_, {}),
+                                std::exchange(spare_lanes_, {}), std::exchange(freed_later_, {})});
+  if (fault_->is_set() || has_abandoned_) {
+    keep_until_exit(std::move(all));
+    return false;
+  }
+  freeing_->free(std::move(all));
+  return freeing_->end();
 }
 
 Result<int> GpuSet::open(const cuda::Uuid& uuid) {
@@ -49,6 +68,7 @@ Result<int> GpuSet::open(const cuda::Uuid& uuid) {
     if (reached.ok()) reached = gpu->reach(**made);
     if (!reached.ok()) return reached;
   }
+  (*made)->discard_by([this](auto refused) { free_later(std::move(refused)); });
   gpus_.emplace(number, *std::move(made));
   numbers_.emplace(cuda::text_of(uuid), number);
   if (Status lanes = make_lanes(number); !lanes.ok()) return lanes;
@@ -84,18 +104,24 @@ Result<std::unique_ptr<GpuSet::Lane>> GpuSet::make_lane(int gpu) {
   lane->gpu = gpu;
   Result<std::unique_ptr<Stream>> stream = device.make_stream();
   if (!stream.ok()) return stream.status();
-  Result<std::unique_ptr<Stream>> control = device.make_stream();
-  if (!control.ok()) return control.status();
-  Result<std::unique_ptr<Buffer>> word = device.allocate(sizeof(uint64_t));
+  const Result<std::atomic<uint64_t>*> word = take_cancel_word();
   if (!word.ok()) return word.status();
   lane->stream = *std::move(stream);
-  lane->control = *std::move(control);
-  lane->cancel_word = *std::move(word);
-  Status cleared = device.store(*lane->control, lane->cancel_word->data(), 0);
-  if (cleared.ok()) cleared = device.wait(*lane->control);
-  if (!cleared.ok()) return cleared;
-  device.set_cancel_word(*lane->stream, lane->cancel_word->data());
+  lane->cancel_word = *word;
+  device.set_cancel_word(*lane->stream, lane->cancel_word);
   return lane;
+}
+
+Result<std::atomic<uint64_t>*> GpuSet::take_cancel_word() {
+  if (spare_cancel_words_.empty()) {
+    const Result<Pinned> page = take_pinned(kLeastPinnedBytes);
+    if (!page.ok()) return page.status();
+    for (size_t at = 0; at < page->bytes; at += kCancelWordBytes)
+      spare_cancel_words_.push_back(new (page->data + at) std::atomic<uint64_t>(0));
+  }
+  std::atomic<uint64_t>* word = spare_cancel_words_.back();
+  spare_cancel_words_.pop_back();
+  return word;
 }
 
 void GpuSet::give_up(const std::string& uuid, const std::string& what) {
@@ -108,21 +134,20 @@ void GpuSet::look_for_faults() {
     if (!fault_->is_set()) static_cast<void>(gpu(lane->gpu).is_done(*lane->stream));
 }
 
-Status GpuSet::cancel(Lane& lane) {
-  lane.is_cancelled = true;
-  Status stored = gpu(lane.gpu).store(*lane.control, lane.cancel_word->data(), 1);
-  if (fault_->is_set()) return fault_->status();
-  return stored.ok() ? gpu(lane.gpu).wait(*lane.control) : stored;
-}
-
-// A lane that was cancelled is not used again: that is rare, and its word need not be cleared.
+// After a fault a lane's work may not be done: then it stays cancelled, and what was freed is kept.
 void GpuSet::give_back(std::unique_ptr<Lane> lane) {
   lanes_in_use_.erase(lane.get());
-  if (!lane->is_cancelled)
-    spare_lanes_[lane->gpu].push_back(std::move(lane));
-  else
-    free_later(std::move(lane));
-  if (lanes_in_use_.empty()) freed_later_.clear();
+  if (!fault_->is_set()) lane->cancel_word->store(0);
+  spare_lanes_[lane->gpu].push_back(std::move(lane));
+  if (!lanes_in_use_.empty()) return;
+  for (std::shared_ptr<const void>& resource : std::exchange(freed_later_, {}))
+    free_later(std::move(resource));
+}
+
+void GpuSet::abandon(std::unique_ptr<Lane> lane, std::vector<std::shared_ptr<const void>> used) {
+  has_abandoned_ = true;
+  keep_until_exit(std::move(lane));
+  for (std::shared_ptr<const void>& resource : used) keep_until_exit(std::move(resource));
 }
 
 Result<std::byte*> GpuSet::scratch(Lane& lane, size_t bytes) {
@@ -136,7 +161,12 @@ Result<std::byte*> GpuSet::scratch(Lane& lane, size_t bytes) {
 }
 
 void GpuSet::free_later(std::shared_ptr<const void> resource) {
-  if (!lanes_in_use_.empty()) freed_later_.push_back(std::move(resource));
+  if (fault_->is_set())
+    keep_until_exit(std::move(resource));
+  else if (!lanes_in_use_.empty())
+    freed_later_.push_back(std::move(resource));
+  else
+    freeing_->free(std::move(resource));
 }
 
 Result<GpuSet::Pinned> GpuSet::take_pinned(size_t bytes) {

@@ -110,15 +110,20 @@ class HostDevice : public Device {
   Status reduce(Stream&, std::span<const Target> targets, std::span<const Operand> sources,
                 const Reduction& how) override {
     Status status = check_reduce(targets, sources, how);
-    if (status.ok() && how.count != 0)
-      kernel_({.targets = targets.data(),
-               .target_count = targets.size(),
-               .sources = sources.data(),
-               .source_count = sources.size(),
-               .count = how.count,
-               .op = how.op,
-               .divisor = how.divisor,
-               .past_cache = how.past_cache});
+    if (!status.ok() || how.count == 0) return status;
+    const FoldJob job{.targets = targets.data(),
+                      .target_count = targets.size(),
+                      .sources = sources.data(),
+                      .source_count = sources.size(),
+                      .count = how.count,
+                      .op = how.op,
+                      .divisor = how.divisor,
+                      .past_cache = how.past_cache,
+                      .factors = how.factors.data()};
+    if (how.factors.empty())
+      kernel_(job);
+    else
+      fold_scaled(kernel_, job);
     return status;
   }
 

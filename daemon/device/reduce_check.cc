@@ -38,6 +38,12 @@ Status check_reduce(std::span<const Target> targets, std::span<const Operand> so
   if (is_bitwise(how.op) && is_floating(stored))
     return invalid_argument("cannot reduce " + std::string(name_of(stored)) + " with " +
                             std::string(name_of(how.op)));
+  if (!how.factors.empty() && (how.op != Op::premul_sum || !is_floating(stored)))
+    return invalid_argument("factors are for premul_sum of floating types, not for " +
+                            std::string(name_of(how.op)) + " of " + std::string(name_of(stored)));
+  if (!how.factors.empty() && how.factors.size() != sources.size())
+    return invalid_argument("there are " + std::to_string(how.factors.size()) +
+                            " factors, not one for each source");
   if (how.divisor == 0 || (how.divisor != 1 && !is_floating(stored)))
     return invalid_argument("cannot divide " + std::string(name_of(stored)) + " by " +
                             std::to_string(how.divisor));

@@ -1,6 +1,8 @@
 #include "daemon/engine/device_tensors.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace tutti {
 namespace {
@@ -9,12 +11,19 @@ namespace {
 constexpr uint64_t kSlicesAhead = 4;
 // Elements that are folded in one go where a strategy needs inner results.
 constexpr uint64_t kInnerBlock = uint64_t{1} << 20;
+// How long an operation's end waits for lanes, where it cannot come back later.
+constexpr std::chrono::seconds kEndBound{2};
+constexpr std::chrono::milliseconds kEndPause{1};
 
 // The i-th of n parts of [0, count), on a bound that keeps every type aligned.
 Range part_of(uint64_t count, size_t i, size_t n) {
   constexpr uint64_t kGrain = 128;
   const auto bound = [&](size_t at) { return at == n ? count : count / n * at / kGrain * kGrain; };
   return {bound(i), bound(i + 1) - bound(i)};
+}
+
+std::span<const double> factors_of(const FoldJob& job) {
+  return {job.factors, job.factors == nullptr ? 0 : job.source_count};
 }
 
 template <class Byte>
@@ -33,37 +42,51 @@ DeviceTensors::DeviceTensors(GpuSet& gpus, std::function<void()> wake, const Ope
       geometry_(geometry),
       ranks_(operation, geometry) {}
 
-// The streams of ranks that still wait are released, whatever happened.
+// The streams of ranks that still wait are released by who holds their memory: Call::memory.
 DeviceTensors::~DeviceTensors() {
-  if (!settled()) cancel();
-  for (const std::unique_ptr<Lane>& lane : lanes_)
-    if (!settled()) static_cast<void>(gpu(*lane).wait(*lane->stream));
-  for (const RankBuffers* rank : ranks_.all()) {
-    StreamWords::release(*rank->words.done, rank->words.value);
-  }
+  const bool ended = await_end();
+  for (std::unique_ptr<Lane>& lane : lanes_)
+    ended ? gpus_.give_back(std::move(lane)) : gpus_.abandon(std::move(lane), operation_.memory);
+  if (!ended) return;
   for (const auto& [slice, blocks] : pinned_)
     for (const GpuSet::Pinned& block : blocks) gpus_.give_back(block);
   for (const auto& [pending, blocks] : copied_out_)
     for (const GpuSet::Pinned& block : blocks) gpus_.give_back(block);
-  for (std::unique_ptr<Lane>& lane : lanes_) gpus_.give_back(std::move(lane));
+}
+
+// Whether no lane works any more. A process that ends is not held up by GPUs that hang.
+bool DeviceTensors::await_end() {
+  if (settled()) return true;
+  if (!is_cancelled_) cancel();
+  const auto limit = std::chrono::steady_clock::now() + kEndBound;
+  while (!settled()) {
+    if (gpus_.has_abandoned() || std::chrono::steady_clock::now() >= limit) return false;
+    std::this_thread::sleep_for(kEndPause);
+  }
+  return true;
 }
 
 // ---- Beginning and end ----
 
-// Takes a lane of each GPU that holds a tensor, and lets it wait for all ranks' streams.
+// Takes a lane of each GPU that holds a tensor.
 Status DeviceTensors::begin() {
   begun_ = true;
   for (const RankBuffers* rank : ranks_.all()) {
     const auto has_lane = [&](const auto& lane) { return lane->gpu == rank->gpu; };
     if (std::ranges::any_of(lanes_, has_lane)) continue;
-    Result<std::unique_ptr<Lane>> lane = gpus_.take_lane(rank->gpu);
-    if (!lane.ok()) return lane.status();
-    lanes_.push_back(*std::move(lane));
-    for (const RankBuffers* other : ranks_.all()) {
-      const StreamWords& words = other->words;
-      Status waits = gpu(*lanes_.back()).wait(*lanes_.back()->stream, words.ready, words.value);
-      if (!waits.ok()) return waits;
-    }
+    if (Status added = add_lane(rank->gpu); !added.ok()) return added;
+  }
+  return {};
+}
+
+Status DeviceTensors::add_lane(int gpu) {
+  Result<std::unique_ptr<Lane>> lane = gpus_.take_lane(gpu);
+  if (!lane.ok()) return lane.status();
+  lanes_.push_back(*std::move(lane));
+  for (const RankBuffers* rank : ranks_.all()) {
+    const StreamWords& words = rank->words;
+    Status waits = this->gpu(*lanes_.back()).wait(*lanes_.back()->stream, words.ready, words.value);
+    if (!waits.ok()) return waits;
   }
   return {};
 }
@@ -102,17 +125,26 @@ Result<DeviceTensors::Pending> DeviceTensors::notify() {
 // Lanes wait for words alone, so once these are stored their streams run to the end. After a fault
 // they may wait for each other, for ever: then they are not let go on.
 void DeviceTensors::cancel() {
-  for (const std::unique_ptr<Lane>& lane : lanes_) static_cast<void>(gpus_.cancel(*lane));
+  is_cancelled_ = true;
+  for (const std::unique_ptr<Lane>& lane : lanes_) GpuSet::cancel(*lane);
   if (gpus_.fault().is_set()) return;
-  for (const RankBuffers* rank : ranks_.all())
-    StreamWords::release(*rank->words.ready, rank->words.value);
+  let_lanes_go_on();
   static_cast<void>(notify());
 }
 
-// After a fault the driver tells of no end any more, and the process's own is near.
+void DeviceTensors::let_lanes_go_on() {
+  for (const RankBuffers* rank : ranks_.all())
+    StreamWords::release(*rank->words.ready, rank->words.value);
+}
+
+// After a fault the driver tells of no end any more, and the process's own is near. A rank may have
+// taken back the word that cancel() stored, since its memory holds it, before a lane has seen it.
 bool DeviceTensors::settled() {
   if (gpus_.fault().is_set()) return true;
-  return std::ranges::all_of(pending_, [](const Pending& pending) { return *pending <= 0; });
+  const auto is_done = [](const Pending& pending) { return *pending <= 0; };
+  if (std::ranges::all_of(pending_, is_done)) return true;
+  if (is_cancelled_) let_lanes_go_on();
+  return false;
 }
 
 int DeviceTensors::blocking_rank() const {
@@ -149,9 +181,15 @@ Status DeviceTensors::fold_slice(uint64_t slice) {
 }
 
 Status DeviceTensors::fold_to_outputs(int chunk, const Range& range) {
-  const Addresses from = ranks_.inputs(chunk, range);
+  for (const Range& piece : ranks_.pieces(chunk, range))
+    if (Status folded = fold_piece_to_outputs(chunk, piece); !folded.ok()) return folded;
+  return {};
+}
+
+Status DeviceTensors::fold_piece_to_outputs(int chunk, const Range& range) {
+  const Inputs from = inputs(chunk, range);
   const std::vector<std::byte*> outputs = ranks_.outputs(chunk, range);
-  if (from.empty() || outputs.empty()) return {};
+  if (from.at.empty() || outputs.empty()) return {};
   const size_t element = size_of(operation_.dtype);
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const Range part = part_of(range.count, i, lanes_.size());
@@ -159,7 +197,7 @@ Status DeviceTensors::fold_to_outputs(int chunk, const Range& range) {
     if (part.count == 0) continue;
     if (!reduces(operation_.execution->plan.collective)) {
       Status copied =
-          copy(*lanes_[i], from.front() + at, shifted(outputs, at), part.count * element);
+          copy(*lanes_[i], from.at.front() + at, shifted(outputs, at), part.count * element);
       if (!copied.ok()) return copied;
       continue;
     }
@@ -171,38 +209,50 @@ Status DeviceTensors::fold_to_outputs(int chunk, const Range& range) {
 }
 
 Status DeviceTensors::fold_to_host(uint64_t slice, int chunk, const Range& range) {
-  const Addresses from = ranks_.inputs(chunk, range);
-  const size_t element = size_of(operation_.dtype);
+  const std::vector<Range> pieces = ranks_.pieces(chunk, range);
+  const size_t inputs = ranks_.inputs(chunk, pieces.front()).size();
   Staged& staged = staged_[{chunk, range.first}];
-  const bool sums = from.size() > 1 && reduces(operation_.execution->plan.collective);
+  const bool sums = inputs > 1 && reduces(operation_.execution->plan.collective);
   staged.dtype = sums ? accumulator_of(operation_.dtype) : operation_.dtype;
   Result<GpuSet::Pinned> place = stage(slice, range.count * size_of(staged.dtype));
   if (!place.ok()) return place.status();
   staged.contribution = *place;
-  if (staged.dtype != operation_.dtype && !ranks_.outputs(chunk, range).empty()) {
-    Result<GpuSet::Pinned> result = stage(slice, range.count * element);
+  if (staged.dtype != operation_.dtype && !ranks_.outputs(chunk, pieces.front()).empty()) {
+    Result<GpuSet::Pinned> result = stage(slice, range.count * size_of(operation_.dtype));
     if (!result.ok()) return result.status();
     staged.result = *result;
   }
-  for (size_t i = 0; i < lanes_.size() && !from.empty(); ++i) {
+  for (const Range& piece : pieces) {
+    std::byte* to = place->data + (piece.first - range.first) * size_of(staged.dtype);
+    if (Status s = fold_piece_to_host(chunk, piece, {to, staged.dtype}); !s.ok()) return s;
+  }
+  return {};
+}
+
+Status DeviceTensors::fold_piece_to_host(int chunk, const Range& range, const Target& to) {
+  const Inputs from = inputs(chunk, range);
+  const size_t element = size_of(operation_.dtype);
+  const bool sums = from.at.size() > 1 && reduces(operation_.execution->plan.collective);
+  for (size_t i = 0; i < lanes_.size() && !from.at.empty(); ++i) {
     const Range part = part_of(range.count, i, lanes_.size());
     if (part.count == 0) continue;
     const uint64_t at = part.first * element;
-    Status done =
-        sums ? fold(*lanes_[i], from, {{place->data, staged.dtype}}, part, 1)
-             : copy(*lanes_[i], from.front() + at, {place->data + at}, part.count * element);
+    Status done = sums || !from.factors.empty()
+                      ? fold(*lanes_[i], from, {to}, part, 1)
+                      : copy(*lanes_[i], from.at.front() + at,
+                             {static_cast<std::byte*>(to.data) + at}, part.count * element);
     if (!done.ok()) return done;
   }
   return {};
 }
 
 // One pass over memory where the local strategy allows it.
-Status DeviceTensors::fold(Lane& lane, const Addresses& from, const std::vector<Target>& to,
+Status DeviceTensors::fold(Lane& lane, const Inputs& from, const std::vector<Target>& to,
                            const Range& part, uint32_t divisor) {
   std::vector<Target> targets = to;
   for (Target& target : targets)
     target.data = static_cast<std::byte*>(target.data) + part.first * size_of(target.dtype);
-  const Addresses parts = shifted(from, part.first * size_of(operation_.dtype));
+  const Addresses parts = shifted(from.at, part.first * size_of(operation_.dtype));
   FoldWork work{.folds = ranks_.folds(),
                 .contributions = parts,
                 .targets = targets,
@@ -210,7 +260,8 @@ Status DeviceTensors::fold(Lane& lane, const Addresses& from, const std::vector<
                 .op = operation_.op,
                 .count = part.count,
                 .divisor = divisor,
-                .block = kInnerBlock};
+                .block = kInnerBlock,
+                .factors = from.factors};
   if (ranks_.folds().size() > 1) {
     const size_t bytes =
         (ranks_.folds().size() - 1) * kInnerBlock * size_of(accumulator_of(operation_.dtype));
@@ -221,7 +272,8 @@ Status DeviceTensors::fold(Lane& lane, const Addresses& from, const std::vector<
   Status status;
   run_folds(work, [&](const FoldJob& job) {
     status = gpu(lane).reduce(*lane.stream, {job.targets, job.target_count},
-                              {job.sources, job.source_count}, {job.count, job.op, job.divisor});
+                              {job.sources, job.source_count},
+                              {job.count, job.op, job.divisor, false, factors_of(job)});
     return status.ok();
   });
   return status;
@@ -275,6 +327,14 @@ Status DeviceTensors::finished(uint64_t slice) {
 
 // Each GPU fetches what its ranks want, once.
 Status DeviceTensors::copy_out(int chunk, const Range& range, const std::byte* from) {
+  for (const Range& piece : ranks_.pieces(chunk, range)) {
+    const uint64_t at = (piece.first - range.first) * size_of(operation_.dtype);
+    if (Status copied = copy_piece_out(chunk, piece, from + at); !copied.ok()) return copied;
+  }
+  return {};
+}
+
+Status DeviceTensors::copy_piece_out(int chunk, const Range& range, const std::byte* from) {
   const uint64_t bytes = range.count * size_of(operation_.dtype);
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     std::vector<std::byte*> to;

@@ -20,7 +20,7 @@
 
 namespace tutti {
 
-class DeviceTensors final : public HostTensor {
+class DeviceTensors : public HostTensor {
  public:
   // References must outlive it. `wake`: has the engine ask again; called on any thread.
   DeviceTensors(GpuSet& gpus, std::function<void()> wake, const Operation& operation,
@@ -36,11 +36,37 @@ class DeviceTensors final : public HostTensor {
   bool settled() override;
   int blocking_rank() const override;
 
- private:
+ protected:
   using Lane = GpuSet::Lane;
   using Addresses = std::vector<const std::byte*>;
+  struct Inputs {
+    Addresses at;
+    std::vector<double> factors;  // As LocalRanks::factors().
+  };
   // Work of one slice in one direction: in how many lanes it is not done.
   using Pending = std::shared_ptr<std::atomic<int>>;
+
+  // Takes a lane of the GPU, which waits for all ranks' streams.
+  Status add_lane(int gpu);
+  Inputs inputs(int chunk, const Range& range) const {
+    return {ranks_.inputs(chunk, range), ranks_.factors(chunk, range)};
+  }
+  // One part of the elements from every address, into every target. Divides by `divisor`.
+  Status fold(Lane& lane, const Inputs& from, const std::vector<Target>& to, const Range& part,
+              uint32_t divisor);
+  Status copy(Lane& lane, const std::byte* from, const std::vector<std::byte*>& to, uint64_t bytes);
+  Status pass_streams();
+  Result<Pending> notify();
+  Gpu& gpu(const Lane& lane) { return gpus_.gpu(lane.gpu); }
+
+  GpuSet& gpus_;
+  const std::function<void()> wake_;
+  const Operation& operation_;
+  const Geometry& geometry_;
+  const LocalRanks ranks_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+
+ private:
   // Where a chunk of a slice lies in host memory; one place for both, if there is no `result`.
   struct Staged {
     GpuSet::Pinned contribution;
@@ -51,22 +77,15 @@ class DeviceTensors final : public HostTensor {
   Status begin();
   Status fold_slice(uint64_t slice);
   Status fold_to_outputs(int chunk, const Range& range);
+  Status fold_piece_to_outputs(int chunk, const Range& range);
   Status fold_to_host(uint64_t slice, int chunk, const Range& range);
-  Status fold(Lane& lane, const Addresses& from, const std::vector<Target>& to, const Range& part,
-              uint32_t divisor);
-  Status copy(Lane& lane, const std::byte* from, const std::vector<std::byte*>& to, uint64_t bytes);
+  Status fold_piece_to_host(int chunk, const Range& range, const Target& to);
   Status copy_out(int chunk, const Range& range, const std::byte* from);
-  Status pass_streams();
-  Result<Pending> notify();
+  Status copy_piece_out(int chunk, const Range& range, const std::byte* from);
+  void let_lanes_go_on();
+  bool await_end();
   Result<GpuSet::Pinned> stage(uint64_t slice, uint64_t bytes);
-  Gpu& gpu(const Lane& lane) { return gpus_.gpu(lane.gpu); }
 
-  GpuSet& gpus_;
-  const std::function<void()> wake_;
-  const Operation& operation_;
-  const Geometry& geometry_;
-  const LocalRanks ranks_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
   uint64_t folded_ = 0;                                // Number of slices whose folding was queued.
   std::map<uint64_t, Pending> folding_;                // By slice.
   std::vector<Pending> pending_;                       // All that was queued.
@@ -75,6 +94,7 @@ class DeviceTensors final : public HostTensor {
   std::vector<std::pair<Pending, std::vector<GpuSet::Pinned>>> copied_out_;  // Of finished slices.
   std::map<uint64_t, Pending> copying_out_;                                  // By slice.
   bool begun_ = false;
+  bool is_cancelled_ = false;
 };
 
 }  // namespace tutti

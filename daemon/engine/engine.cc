@@ -3,16 +3,33 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "daemon/engine/device_tensors.h"
 #include "daemon/engine/ended_operations.h"
+#include "daemon/engine/nccl_tensors.h"
 #include "daemon/engine/rank_tensors.h"
 #include "daemon/engine/slice_run.h"
 
 namespace tutti {
 namespace {
+
+// Where NCCL moves the values, frames carry none of them.
+Geometry frames_of(const Operation& operation) {
+  return {operation.execution->plan, operation.dtype,
+          operation.nccl != nullptr ? 0 : operation.count, operation.slice_bytes,
+          operation.counts != nullptr ? std::span<const uint64_t>(*operation.counts)
+                                      : std::span<const uint64_t>()};
+}
+
+// The tensor in one chunk, in pieces for NCCL.
+Geometry pieces_of(const Operation& operation) {
+  Plan plan = operation.execution->plan;
+  plan.strategies.global = {StrategyKind::centralized};
+  return {plan, operation.dtype, operation.count, NcclTensors::kPieceBytes};
+}
 
 // An operation that was started: its slices in flight, and how far it is. Shared with the release
 // callback of every frame it sent, so that its memory outlives its end until the links have
@@ -20,13 +37,13 @@ namespace {
 struct Run {
   explicit Run(Operation given)
       : operation(std::move(given)),
-        geometry(operation.execution->plan, operation.dtype, operation.count, operation.slice_bytes,
-                 operation.counts != nullptr ? std::span<const uint64_t>(*operation.counts)
-                                             : std::span<const uint64_t>()),
+        geometry(frames_of(operation)),
+        pieces(operation.nccl != nullptr ? std::optional(pieces_of(operation)) : std::nullopt),
         tensor(operation.tensor) {}
 
   const Operation operation;
   const Geometry geometry;
+  const std::optional<Geometry> pieces;  // Where NCCL moves the values.
   std::shared_ptr<HostTensor> tensor;
   std::deque<std::unique_ptr<SliceRun>> in_flight;  // Slices, ascending.
   uint64_t next_slice = 0;
@@ -50,7 +67,7 @@ class SliceEngine final : public Engine {
         scratch_(device),
         stream_(stream_of(device)),
         parts_{device, *stream_, scratch_} {}
-  ~SliceEngine() override { *alive_ = false; }
+  ~SliceEngine() override;
 
   void start(Operation operation) override;
   void resume(const OpKey& key) override;
@@ -58,6 +75,7 @@ class SliceEngine final : public Engine {
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override;
   void retry_sends() override { post_advance(); }
   void cancel(const OpKey& key, const Status& cause) override;
+  bool settle() override;
   void abort(uint32_t epoch, const Status& cause) override;
   Blocker blocker(const OpKey& key) const override;
 
@@ -81,6 +99,8 @@ class SliceEngine final : public Engine {
   void end(const std::shared_ptr<Run>& run, Status status);
   void finish(const std::shared_ptr<Run>& run);
   bool has_ended(const OpKey& key) const;
+  static void cancel_unsettled(Run& run, const Status& cause);
+  static Blocker input_of(const Run& run, const char* otherwise);
   Status keep_early(const OpKey& key, const FrameTag& tag, Frame frame);
   Mailbox take_early(const OpKey& key);
   void accept_early(const std::shared_ptr<Run>& run);
@@ -89,6 +109,8 @@ class SliceEngine final : public Engine {
   const EngineLimits limits_;
   const Post post_;
   ScratchPool scratch_;
+  GpuSet* gpus_ = nullptr;                                   // The one that operations have.
+  std::map<int, std::shared_ptr<ScratchPool>> gpu_scratch_;  // By GPU.
   std::unique_ptr<Stream> stream_;
   EngineParts parts_;
   std::map<OpKey, std::shared_ptr<Run>> runs_;
@@ -99,6 +121,14 @@ class SliceEngine final : public Engine {
   bool advance_posted_ = false;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
 };
+
+// Operations use the pools, and GPUs may use them longer.
+SliceEngine::~SliceEngine() {
+  *alive_ = false;
+  unsettled_.clear();
+  runs_.clear();
+  for (auto& [gpu, scratch] : gpu_scratch_) gpus_->free_later(std::move(scratch));
+}
 
 std::unique_ptr<Stream> SliceEngine::stream_of(Device& device) {
   Result<std::unique_ptr<Stream>> stream = device.make_stream();
@@ -125,7 +155,13 @@ std::shared_ptr<HostTensor> SliceEngine::make_tensor(const Run& run) {
       if (*alive) resume(key);
     });
   };
-  return std::make_shared<DeviceTensors>(*run.operation.gpus, wake, run.operation, run.geometry);
+  GpuSet& gpus = *(gpus_ = run.operation.gpus);
+  if (run.operation.nccl == nullptr)
+    return std::make_shared<DeviceTensors>(gpus, wake, run.operation, run.geometry);
+  const int gpu = run.operation.nccl->gpu;
+  std::shared_ptr<ScratchPool>& scratch = gpu_scratch_[gpu];
+  if (scratch == nullptr) scratch = std::make_shared<ScratchPool>(gpus.gpu(gpu));
+  return std::make_shared<NcclTensors>(gpus, wake, run.operation, *run.pieces, *scratch);
 }
 
 void SliceEngine::resume(const OpKey& key) {
@@ -328,6 +364,12 @@ void SliceEngine::cancel(const OpKey& key, const Status& cause) {
   if (const std::shared_ptr<Run> run = find(key)) end(run, cause);
 }
 
+bool SliceEngine::settle() {
+  const auto unsettled = unsettled_;  // A copy: done() may start or end others.
+  for (const auto& [key, run] : unsettled) resume(key);
+  return !unsettled_.empty();
+}
+
 void SliceEngine::abort(uint32_t epoch, const Status& cause) {
   std::erase_if(early_, [&](const auto& entry) {
     if (entry.first.epoch != epoch) return false;
@@ -338,18 +380,33 @@ void SliceEngine::abort(uint32_t epoch, const Status& cause) {
   for (const auto& [key, run] : snapshot)
     if (key.epoch == epoch && !run->ended) end(run, cause);
   const auto unsettled = unsettled_;
-  for (const auto& [key, run] : unsettled)
-    if (key.epoch == epoch) resume(key);
+  for (const auto& [key, run] : unsettled) {
+    if (key.epoch != epoch) continue;
+    cancel_unsettled(*run, cause);
+    resume(key);
+  }
   std::erase_if(ended_, [&](const auto& entry) { return entry.first.first == epoch; });
 }
 
+// The rank for whose input the tensor waits, or `otherwise`.
+Engine::Blocker SliceEngine::input_of(const Run& run, const char* otherwise) {
+  const int rank = run.tensor->blocking_rank();
+  return {rank < 0 ? otherwise : "the input of rank " + std::to_string(rank), rank};
+}
+
+// Of an operation whose frames have all come, while GPUs still work for it.
+void SliceEngine::cancel_unsettled(Run& run, const Status& cause) {
+  if (!run.end.ok()) return;
+  run.end = cause;
+  run.tensor->cancel();
+}
+
 Engine::Blocker SliceEngine::blocker(const OpKey& key) const {
+  const auto unsettled = unsettled_.find(key);
+  if (unsettled != unsettled_.end()) return input_of(*unsettled->second, "work of GPUs");
   const std::shared_ptr<Run> run = find(key);
   if (run == nullptr) return {"an earlier operation", -1};
-  if (run->in_flight.empty()) {
-    const int rank = run->tensor->blocking_rank();
-    return {rank < 0 ? "a rank's input" : "the input of rank " + std::to_string(rank), rank};
-  }
+  if (run->in_flight.empty()) return input_of(*run, "a rank's input");
   for (const std::unique_ptr<SliceRun>& slice : run->in_flight) {
     const Step* step = slice->current_step();
     if (step == nullptr) continue;

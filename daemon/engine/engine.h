@@ -32,6 +32,7 @@
 #include "daemon/base/status.h"
 #include "daemon/device/device.h"
 #include "daemon/engine/geometry.h"
+#include "daemon/nccl/nccl.h"
 #include "daemon/schedule/schedule.h"
 #include "daemon/transport/transport.h"
 #include "proto/types.h"
@@ -77,7 +78,7 @@ class HostTensor {
   // more. Called at most once, before released().
   virtual void cancel() {}
   // Whether all work on the ranks' memory has ended, after the last slice was finished or after
-  // cancel(). After false the engine asks again on resume().
+  // cancel(). After false the engine asks again on resume() and settle().
   virtual bool settled() { return true; }
   // The rank of the plan for whose input ready() waits; -1: none.
   virtual int blocking_rank() const { return -1; }
@@ -105,6 +106,10 @@ struct RankBuffers {
   // Of an operation on GPUs: whose memory the tensors are in, and the words of the rank's stream.
   int gpu = -1;
   StreamWords words = {};
+  double factor = 1;  // Of premul_sum there: what the input is multiplied by.
+  // Of a list there: its tensors, in place of `in` and `out`. Ranks may have cut theirs otherwise,
+  // though not if they are sound.
+  std::shared_ptr<const std::vector<ListedSides>> listed;
 };
 
 // Sends the frames of operations to other hosts.
@@ -115,6 +120,20 @@ class FrameSender {
   virtual Status send(const OpKey& key, int host, Outgoing frame) = 0;
 };
 
+// NCCL among all hosts of a group: what moves the values of operations on GPUs in place of frames.
+// Shared by the operations; the loop's thread alone.
+struct NcclLink {
+  explicit NcclLink(const nccl::CommunicatorParts& parts) : communicator(parts) {}
+
+  // Operations that have memory on the GPU for this at once.
+  static constexpr int kOpsAtOnce = 4;
+  nccl::Communicator communicator;
+  nccl::Turns turns{kOpsAtOnce};
+  int gpu = -1;  // Of the operations' GpuSet: the communicator's.
+  // An operation's work has failed on this host. Must end the epoch, but not from inside.
+  std::function<void(const Status&)> on_failed;
+};
+
 struct Operation {
   OpKey key;
   std::shared_ptr<const ExecutionPlan> execution;
@@ -123,10 +142,13 @@ struct Operation {
   uint64_t count = 0;  // Of the largest block, where there are blocks.
   // Where the blocks have counts of their own: of each block; else null.
   std::shared_ptr<const std::vector<uint64_t>> counts;
-  uint64_t slice_bytes = 0;                         // The same on all hosts.
-  uint64_t agreement = 0;                           // Sent with every frame.
-  std::shared_ptr<HostTensor> tensor;               // Null: the engine makes one of `local`.
-  GpuSet* gpus = nullptr;                           // Not null: `local` are device addresses.
+  uint64_t slice_bytes = 0;            // The same on all hosts.
+  uint64_t agreement = 0;              // Sent with every frame.
+  std::shared_ptr<HostTensor> tensor;  // Null: the engine makes one of `local`.
+  GpuSet* gpus = nullptr;              // Not null: `local` are device addresses.
+  // Not null: hosts exchange values by NCCL, once an exchange of empty frames has told that all
+  // have started the operation and agree. For what nccl::supports() alone, in group order.
+  std::shared_ptr<NcclLink> nccl;
   std::vector<RankBuffers> local;                   // Every rank of this host that takes part.
   std::vector<std::shared_ptr<const void>> memory;  // Kept until the last byte is released.
   // Not called after the operation ended. Null only if the plan has one host.
@@ -176,6 +198,9 @@ class Engine {
   // Ends the operation with the cause unless it has ended; if it has not started, it never will.
   // Drops its frames, early or late.
   virtual void cancel(const OpKey& key, const Status& cause) = 0;
+  // Asks operations that have ended whether they are settled. Whether some are not: call it again
+  // soon, since a rank may hold one back by what it writes to its memory.
+  virtual bool settle() = 0;
   // Ends every operation of the epoch with the cause, and drops its early frames. Asks those that
   // have ended whether they are settled.
   virtual void abort(uint32_t epoch, const Status& cause) = 0;

@@ -27,10 +27,39 @@ uint32_t LocalRanks::divisor() const {
   return divides ? static_cast<uint32_t>(world_size(operation_.execution->plan)) : 1;
 }
 
+// The tensor of the rank's list that holds this byte of the concatenation.
+const ListedSides* LocalRanks::listed(const RankBuffers& rank, uint64_t offset) const {
+  return &*std::prev(std::ranges::upper_bound(*rank.listed, offset, {}, &ListedSides::begin));
+}
+
+std::vector<Range> LocalRanks::pieces(int chunk, const Range& range) const {
+  const auto is_list = [](const RankBuffers* rank) { return rank->listed != nullptr; };
+  if (std::ranges::none_of(ranks_, is_list)) return {range};
+  std::vector<Range> all;
+  const uint64_t element = size_of(operation_.dtype);
+  const uint64_t start = geometry_.input_offset(chunk, range) / element;
+  for (uint64_t done = 0; done < range.count;) {
+    uint64_t count = range.count - done;
+    for (const RankBuffers* rank : ranks_) {
+      if (!is_list(rank)) continue;
+      const ListedSides* tensor = listed(*rank, (start + done) * element);
+      count = std::min(count, (tensor->begin + tensor->bytes) / element - (start + done));
+    }
+    all.push_back({range.first + done, count});
+    done += count;
+  }
+  return all;
+}
+
 const std::byte* LocalRanks::input(const RankBuffers& rank, int chunk, const Range& range) const {
+  const uint64_t offset = geometry_.input_offset(chunk, range);
+  if (rank.listed != nullptr) {
+    const ListedSides* tensor = listed(rank, offset);
+    return tensor->in + (offset - tensor->begin);
+  }
   if (rank.in == nullptr || !contributes(operation_.execution->plan, rank.rank, chunk))
     return nullptr;
-  return rank.in + within(rank, geometry_.input_offset(chunk, range));
+  return rank.in + within(rank, offset);
 }
 
 std::vector<const std::byte*> LocalRanks::inputs(int chunk, const Range& range) const {
@@ -40,9 +69,23 @@ std::vector<const std::byte*> LocalRanks::inputs(int chunk, const Range& range) 
   return all;
 }
 
+std::vector<double> LocalRanks::factors(int chunk, const Range& range) const {
+  std::vector<double> all;
+  if (operation_.op != Op::premul_sum) return all;
+  for (const RankBuffers* rank : ranks_)
+    if (input(*rank, chunk, range) != nullptr) all.push_back(rank->factor);
+  return std::ranges::all_of(all, [](double factor) { return factor == 1; }) ? std::vector<double>()
+                                                                             : all;
+}
+
 std::byte* LocalRanks::output(const RankBuffers& rank, int chunk, const Range& range) const {
+  const uint64_t offset = geometry_.output_offset(chunk, range);
+  if (rank.listed != nullptr) {
+    const ListedSides* tensor = listed(rank, offset);
+    return tensor->out + (offset - tensor->begin);
+  }
   if (rank.out == nullptr || !wants(operation_.execution->plan, rank.rank, chunk)) return nullptr;
-  return rank.out + within(rank, geometry_.output_offset(chunk, range));
+  return rank.out + within(rank, offset);
 }
 
 std::vector<std::byte*> LocalRanks::outputs(int chunk, const Range& range) const {

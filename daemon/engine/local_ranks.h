@@ -16,6 +16,9 @@ class LocalRanks {
  public:
   LocalRanks(const Operation& operation, const Geometry& geometry);
 
+  // The parts of the range, in order, that are contiguous in the tensors of every rank: one, if
+  // there are no lists. The addresses below are for such parts.
+  std::vector<Range> pieces(int chunk, const Range& range) const;
   // In folding order.
   const std::vector<const RankBuffers*>& all() const { return ranks_; }
   const Folds& folds() const { return folds_; }
@@ -24,12 +27,15 @@ class LocalRanks {
   // What the results are divided by.
   uint32_t divisor() const;
   std::vector<const std::byte*> inputs(int chunk, const Range& range) const;
+  // What inputs() are multiplied by, one for each; empty: nothing.
+  std::vector<double> factors(int chunk, const Range& range) const;
   // Output addresses of the ranks that want the chunk. The first is the host's target.
   std::vector<std::byte*> outputs(int chunk, const Range& range) const;
   // As outputs(), of one rank; null: it does not want the chunk.
   std::byte* output(const RankBuffers& rank, int chunk, const Range& range) const;
 
  private:
+  const ListedSides* listed(const RankBuffers& rank, uint64_t offset) const;
   const std::byte* input(const RankBuffers& rank, int chunk, const Range& range) const;
 
   const Operation& operation_;

@@ -84,6 +84,7 @@ struct Writer {
       measured.set_size_class(static_cast<uint32_t>(size.second));
       measured.set_strategy(packed(strategy));
     }
+    propose.set_nccl(message.table.nccl);
   }
   void operator()(const Adopt& message) const {
     set_operation({message.group, message.from}, {});
@@ -141,7 +142,7 @@ bool is_decided(const Result<Strategy>& strategy) {
 Result<Message> read_propose(const v1::Propose& from, uint32_t group, const Members& members) {
   const auto job = unpacked(from.local_strategy(), from.global_strategy());
   if (!job.ok()) return out_of_range();
-  Propose propose{group, members, from.version(), {*job, {}}};
+  Propose propose{group, members, from.version(), {*job, {}, from.nccl()}};
   for (const v1::Measured& measured : from.measured()) {
     const Result<Strategy> strategy = unpacked(measured.strategy());
     if (measured.collective() >= kCollectives || measured.size_class() > 64 ||

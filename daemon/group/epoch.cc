@@ -57,6 +57,7 @@ HostEpoch::HostEpoch(EpochParts parts, Roster roster, const std::string& host,
                  links_.send_control(to, control_frame(roster_.epoch, batch));
                }),
       data_(parts_.loop, parts_.engine, links_, member_, roster_, hosts_, options_.early_bytes),
+      gpu_link_(gpu_link_parts()),
       links_(parts_.loop, parts_.transport, roster_, hosts_, self_, *this) {
   machine_.set_machine(machine_number());
   machine_.set_cores(static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_ONLN)));  // Not only our own.
@@ -70,7 +71,9 @@ HostEpoch::HostEpoch(EpochParts parts, Roster roster, const std::string& host,
 HostEpoch::~HostEpoch() {
   *alive_ = false;
   const Status ended = cause().ok() ? aborted("the epoch has ended") : cause();
+  const bool is_idle = member_.pending() == 0;
   parts_.engine.abort(roster_.epoch, ended);
+  if (!is_idle) gpu_link_.abort();
   for (const auto& [key, calls] : std::exchange(calls_, {}))
     for (const auto& [rank, call] : calls) call.done(ended);
   parts_.loop.cancel(alarm_);
@@ -236,6 +239,7 @@ void HostEpoch::perform(const Complete& complete) {
 void HostEpoch::perform(const EndEpoch& end) {
   spdlog::warn("job {} epoch {} is over: {}", roster_.job, roster_.epoch, end.cause.to_string());
   parts_.engine.abort(roster_.epoch, end.cause);
+  gpu_link_.abort();  // After it: work that NCCL lets go on finds that it is cancelled.
   data_.drop_kept_frames();
   parts_.loop.at(Clock::now() + kDrainTime, [this, alive = alive_, cause = end.cause] {
     if (*alive && !calls_.empty()) links_.abort(cause);
@@ -276,8 +280,12 @@ void HostEpoch::perform(const Start& start) {
   if (!have_equal_counts(calls_.at(start.key)))
     return member_.on_finished(
         start.key, internal_error("the ranks' counts differ though their layouts agree"));
+  if (start.by_nccl && gpu_link_.link() == nullptr)
+    return member_.on_finished(start.key,
+                               internal_error("the leader asks for NCCL, which is not set up"));
   op_clock_.started({start.key.group, start.key.number}, Clock::now());
   if (leader_) ask_adviser(start);
+  if (start.signature.on_device) offer_gpus(start);
   data_.on_started(start.key);
   parts_.engine.start(operation_of(start, calls_.at(start.key)));
 }
@@ -328,6 +336,8 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
     if (call.device) {
       operation.local.back().gpu = call.device->gpu;
       operation.local.back().words = call.device->words;
+      operation.local.back().factor = call.device->asked.factor;
+      operation.local.back().listed = call.device->tensors;
     }
     operation.memory.push_back(call.memory);
     if (call.window_bytes != 0 && !operation.release_window)
@@ -336,6 +346,7 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
       };
   }
   if (signature.on_device) operation.gpus = parts_.gpus();
+  if (start.by_nccl) operation.nccl = gpu_link_.link();
   // A GPU needs no slices; other hosts do.
   if (signature.on_device && operation.execution->plan.hosts.size() == 1)
     operation.slice_bytes = kOneSlice;
@@ -420,6 +431,7 @@ Status HostEpoch::on_controls(int host, const Frame& frame) {
 
 Status HostEpoch::on_control(int host, const v1::Control& control) {
   if (control.has_probe()) return on_probe(host, control.probe());
+  if (control.has_nccl()) return gpu_link_.on_message(host, control.nccl());
   if (control.has_rates()) {
     const bool taken = adviser_ && adviser_->on_rates(host, control.rates());
     return taken ? Status()
@@ -438,6 +450,44 @@ Status HostEpoch::on_message(int host, const Message& message) {
   if (host != 0) return data_loss("a message that only the leader sends");
   handle_as_member(message);
   return {};
+}
+
+// ---- NCCL ----
+
+GpuLink::Parts HostEpoch::gpu_link_parts() {
+  const auto send = [this](int to, const v1::Nccl& message) {
+    v1::Control control;
+    *control.mutable_nccl() = message;
+    batcher_.add(to, std::move(control));
+    run_actions();
+  };
+  const auto adopt = [this] {
+    leader_->use_nccl();
+    run_actions();
+  };
+  const auto fail = [this](const Status& cause) {
+    member_.abort(cause);
+    run_actions();
+  };
+  return {.loop = parts_.loop,
+          .job = roster_.job,
+          .hosts = hosts_,
+          .self = self_,
+          .choice = options_.gpu_link,
+          .nccl = parts_.nccl,
+          .failure = parts_.nccl_failure,
+          .send = send,
+          .adopt = adopt,
+          .fail = fail};
+}
+
+// With the first operation on GPUs of the whole job each host says whether it can use NCCL.
+void HostEpoch::offer_gpus(const Start& start) {
+  if (start.key.group != 0 || hosts_.size() == 1) return;
+  std::set<int> gpus;
+  for (const auto& [rank, call] : calls_.at(start.key))
+    if (call.device) gpus.insert(call.device->gpu);
+  gpu_link_.offer(parts_.gpus(), gpus);
 }
 
 // ---- Tuning ----

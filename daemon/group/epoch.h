@@ -11,6 +11,7 @@
 #include "daemon/group/adviser.h"
 #include "daemon/group/control_batcher.h"
 #include "daemon/group/data_path.h"
+#include "daemon/group/gpu_link.h"
 #include "daemon/group/group.h"
 #include "daemon/group/leader.h"
 #include "daemon/group/links.h"
@@ -42,6 +43,7 @@ class HostEpoch final : public Epoch, public Links::Events {
   const Status& cause() const override { return member_.cause(); }
   const std::vector<int>& departures() const override { return member_.departures(); }
   EpochStats stats() const override;
+  GpuLinkState gpu_link() const override { return gpu_link_.state(member_.table(0).nccl); }
 
  private:
   using Calls = std::map<int, Call>;  // By local rank of the group.
@@ -83,6 +85,10 @@ class HostEpoch final : public Epoch, public Links::Events {
   Status on_control(int host, const v1::Control& control);
   Status on_message(int host, const Message& message);
 
+  // ---- NCCL ----
+  GpuLink::Parts gpu_link_parts();
+  void offer_gpus(const Start& start);
+
   // ---- Tuning ----
   void make_adviser();
   void ask_adviser(const Start& start);
@@ -114,6 +120,7 @@ class HostEpoch final : public Epoch, public Links::Events {
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
   ControlBatcher batcher_;
   DataPath data_;
+  GpuLink gpu_link_;
   Links links_;  // Destroyed first: its events use all of the above.
 };
 

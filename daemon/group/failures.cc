@@ -73,7 +73,8 @@ Status slowness(const Roster& roster, const Members& members, const Report& late
   Culprit culprit;
   if (late.waiting_for >= 0) culprit = blame(roster, job_rank(members, late.waiting_for));
   return deadline_exceeded(timed_out(late) + " on host " + host + ", waiting for " + late.waiting +
-                               (culprit.host.empty() ? "" : " (host " + culprit.host + ")"),
+                               (culprit.host.empty() ? "" : " (host " + culprit.host + ")") +
+                               "; join again to form a new group",
                            culprit);
 }
 

@@ -38,6 +38,9 @@
 // the change is adopted; the new table is adopted from the highest fence on. So every host runs
 // each operation by the same table, and none pauses as long as all answer soon.
 //
+// NCCL among the hosts, for operations on GPUs, is such a change, too, once the leader knows that
+// all hosts can and have made a communicator (gpu_link.h).
+//
 // MEMORY is bounded: data sent to a host that has not started its operation has a budget
 // (early_budget.h).
 //
@@ -68,12 +71,18 @@ struct EpochOptions {
   uint32_t op_timeout_ms = 30'000;
   uint64_t slice_bytes = uint64_t{1} << 20;
   uint64_t early_bytes = uint64_t{8} << 20;  // Per receiver, of operations it has not started.
+  std::string gpu_link = "host";             // The setting; others need EpochParts::nccl.
 };
 
 struct EpochStats {
   uint64_t sent_bytes = 0;   // Of data frames.
   uint64_t sent_frames = 0;  // Of data and control.
   uint64_t received_bytes = 0;
+};
+
+struct GpuLinkState {
+  std::string name;  // "nccl", "host".
+  std::string why;   // If host: why not nccl.
 };
 
 class Epoch {
@@ -114,6 +123,8 @@ class Epoch {
   // The ranks that left or died, in the order in which this host learned of it.
   virtual const std::vector<int>& departures() const = 0;
   virtual EpochStats stats() const = 0;
+  // By what operations on GPUs go between hosts. Empty: there was none.
+  virtual GpuLinkState gpu_link() const = 0;
 };
 
 // What an epoch is built from. References must outlive it; null functions are not called.
@@ -135,6 +146,11 @@ struct EpochParts {
   std::function<void(const Status& cause)> on_over = nullptr;
   // The GPUs that calls for device memory name; asked at each such operation.
   std::function<GpuSet*()> gpus = nullptr;
+  // How communicators are made. Null: NCCL is not used.
+  std::shared_ptr<const nccl::CommunicatorParts> nccl = nullptr;
+  // What went wrong on this host with a communicator that was made; later epochs do without. Shared
+  // by the job's epochs; null: not kept.
+  std::shared_ptr<Status> nccl_failure = nullptr;
 };
 // `host` must be in the roster.
 std::unique_ptr<Epoch> make_epoch(const EpochParts& parts, Roster roster, const std::string& host,

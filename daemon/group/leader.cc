@@ -341,6 +341,11 @@ void Leader::set_measured(uint32_t number, Collective collective, int size_class
   propose(number, found->second);
 }
 
+void Leader::use_nccl() {
+  groups_.at(0).wanted.nccl = true;
+  propose(0, groups_.at(0));
+}
+
 // One change at a time; later wishes are proposed after it.
 void Leader::propose(uint32_t number, GroupStrategies& group) {
   if (group.proposing || group.table == group.wanted || over_) return;

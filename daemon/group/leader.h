@@ -40,6 +40,9 @@ class Leader {
   // The meaning of `auto` between hosts in a group, for operations of a size class.
   void set_measured(uint32_t group, Collective collective, int size_class, const Strategy& global);
 
+  // The hosts have made a communicator of NCCL, for the group of the whole job.
+  void use_nccl();
+
   // The number of open queries and changes of strategies.
   size_t pending() const;
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "daemon/group/failures.h"
+#include "daemon/nccl/nccl.h"
 
 namespace tutti {
 namespace {
@@ -140,9 +141,12 @@ void Member::start(const Key& key, Group& group, Operation& operation) {
   while (group.tables.size() > 1 && std::next(group.tables.begin())->first <= key.number)
     group.tables.erase(group.tables.begin());
   const Signature& signature = operation.first_call.signature;
-  const Strategies strategies = resolve(group, table_for(group, key.number), signature);
-  operation.agreement = agreement_of(signature, strategies, rules_.slice_bytes, group.hash);
-  emit(Start{key, signature, strategies, operation.agreement});
+  const StrategyTable& table = table_for(group, key.number);
+  const Strategies strategies = resolve(group, table, signature);
+  const bool by_nccl = goes_by_nccl(group, table, signature);
+  operation.agreement =
+      agreement_of(signature, strategies, rules_.slice_bytes, group.hash, by_nccl);
+  emit(Start{key, signature, strategies, operation.agreement, by_nccl});
 }
 
 void Member::on_finished(const Key& key, const Status& status) {
@@ -257,6 +261,14 @@ Strategies Member::resolve(const Group& group, const StrategyTable& table,
         size.first, size.second == 0 ? 0 : uint64_t{1} << std::min(size.second, 63), group.who);
   chosen.global = known->second;
   return chosen;
+}
+
+// Lists and blocks of unequal size go by links, as does what NCCL would do otherwise.
+bool Member::goes_by_nccl(const Group& group, const StrategyTable& table,
+                          const Signature& signature) {
+  return table.nccl && group.number == 0 && group.who.hosts().size() > 1 && signature.on_device &&
+         signature.layout == 0 && signature.count != 0 &&
+         nccl::supports(signature.collective, signature.dtype, signature.op);
 }
 
 // Whether a started operation of a group with ranks of that host has not ended.

@@ -51,6 +51,7 @@ struct Start {  // In the engine.
   Signature signature;  // Canonical.
   Strategies strategies;
   uint64_t agreement = 0;
+  bool by_nccl = false;
 };
 struct Cancel {  // In the engine, whether the operation was started or not.
   Key key;
@@ -210,6 +211,8 @@ class Member {
   static const StrategyTable& table_for(const Group& group, uint64_t number);
   Strategies resolve(const Group& group, const StrategyTable& table,
                      const Signature& signature) const;
+  static bool goes_by_nccl(const Group& group, const StrategyTable& table,
+                           const Signature& signature);
   void cut_off(Group& group, size_t gone);
   bool runs_with(int host) const;
   void end_epoch(const Status& cause);

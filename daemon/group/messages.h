@@ -34,6 +34,7 @@ using Members = std::vector<int>;
 struct StrategyTable {
   Strategies job;
   std::map<std::pair<Collective, int>, Strategy> measured;
+  bool nccl = false;  // Values of operations on GPUs go between hosts by NCCL, if it can do that.
   bool operator==(const StrategyTable&) const = default;
 };
 int size_class(const Signature& signature);

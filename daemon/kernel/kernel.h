@@ -35,6 +35,9 @@ struct FoldJob {
   // Use streaming stores: pays where no target is a source and the tensor exceeds the last-level
   // cache.
   bool past_cache;
+  // What each source is multiplied by before it is folded; null: nothing. Not for kernels: see
+  // fold_scaled().
+  const double* factors = nullptr;
 };
 
 using Kernel = void (*)(const FoldJob& job);
@@ -65,6 +68,14 @@ struct Kernels {
   size_t count;
 };
 Kernels usable_kernels();
+
+// Multiplies `count` values of a floating type by the factor, as TUTTI_PREMUL_SUM does: f64 in f64,
+// the others in f32, and 16-bit floats are rounded once. Any alignment; `to` may be `from`.
+void scale(Dtype dtype, void* to, const void* from, size_t count, double factor);
+
+// As the kernel, of sources that scale() has multiplied by job.factors; a factor of 1 changes
+// nothing. Allocates some KiB.
+void fold_scaled(Kernel kernel, const FoldJob& job);
 
 // memcpy() for tensors, whose speed does not depend on alignment. libc copies long runs by `rep
 // movsb`, which on Zen 3 to 5 is seven times slower where the target's offset in its page is a

@@ -81,7 +81,8 @@ class BoardOps {
   // nullptr: it has ended.
   RankSession* session(uint32_t seat) const { return sessions_[seat]; }
   void set_session(uint32_t seat, RankSession* session) { sessions_[seat] = session; }
-  // The memory of the seat's rank.
+  // The memory of the seat's rank; null: it never had any.
+  const Mapping* mapping(uint32_t seat) const { return mappings_[seat].get(); }
   void set_mapping(uint32_t seat, std::shared_ptr<const Mapping> mapping) {
     mappings_[seat] = std::move(mapping);
   }

@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kHelloBytesMax = 64 * 1024;
+constexpr uint32_t kHelloBytesMax = 4096;
 
 class SocketHelloReader : public HelloReader {
  public:

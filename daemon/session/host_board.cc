@@ -1,6 +1,7 @@
 #include "daemon/session/host_board.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -11,6 +12,21 @@ namespace {
 
 // Passes over all that is called, in one turn of the loop.
 constexpr int kPassesMax = 4;
+
+// Whether GPUs of this worker may still touch the rank's memory for the operation. Once one has
+// stored `done` they do not, and the operation ends by itself.
+bool is_on_gpus(const Request& request, const Mapping* memory) {
+  if ((request.flags & kRequestDevice) == 0) return false;
+  DeviceRequest asked{};
+  if (memory == nullptr || !in_arena(request.in_offset, sizeof(asked), memory->bytes()))
+    return true;
+  std::memcpy(&asked, memory->base() + request.in_offset, sizeof(asked));
+  if (!in_arena(asked.done_offset, sizeof(uint64_t), memory->bytes()) ||
+      asked.done_offset % alignof(uint64_t) != 0)
+    return true;
+  auto& done = *reinterpret_cast<std::atomic<uint64_t>*>(memory->base() + asked.done_offset);
+  return done.load() != asked.value;
+}
 
 }  // namespace
 
@@ -102,7 +118,7 @@ void HostBoard::check_unfilled_windows(uint32_t seat, const Status& why) {
       if (op.word.phase != board::Phase::called || !is_running(op)) continue;
       const Request request = board::copy_request(op.entry(seat).request);
       const bool arrived = op.entry(seat).arrived.load() == op.number + 1;
-      if (arrived && (request.flags & kRequestDevice) != 0)
+      if (arrived && is_on_gpus(request, ops_.mapping(seat)))
         return ops_.session(seat)->on_stuck(why);
       if (group->is_local() || !ops_.is_staged(op, seat)) continue;
       const uint64_t bytes = request.count * size_of(static_cast<Dtype>(request.dtype % kDtypes));

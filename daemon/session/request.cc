@@ -87,18 +87,36 @@ std::optional<SideBytes> sides_of(const Call& call, GroupPlace place) {
                     asked.dtype, place.rank);
 }
 
+// Copies the records of a list in device memory once: tensors that have `count` elements together.
+Status read_listed(const Request& request, const std::byte* base, uint64_t segment_bytes,
+                   DeviceCall& device) {
+  if (static_cast<Collective>(request.collective) != Collective::all_reduce)
+    return invalid_argument("lists of tensors are for all_reduce");
+  const uint64_t offset = request.in_offset + sizeof(DeviceRequest);
+  const uint64_t bytes = uint64_t{request.records} * sizeof(ListedDeviceTensor);
+  if (request.records == 0 || request.records > request.count ||
+      request.records > kListedTensorsMax || !in_arena(offset, bytes, segment_bytes))
+    return invalid_argument("the records of a list lie outside the segment");
+  device.listed.resize(request.records);
+  std::memcpy(device.listed.data(), base + offset, bytes);
+  uint64_t count = 0;
+  for (const ListedDeviceTensor& tensor : device.listed)
+    if (tensor.count == 0 || __builtin_add_overflow(count, tensor.count, &count))
+      return invalid_argument("a tensor of the list has no count");
+  if (count == request.count) return {};
+  return invalid_argument("the list's tensors have " + std::to_string(count) +
+                          " elements together, not " + std::to_string(request.count));
+}
+
 // Copies the record of a request for device memory once. Whether the memory is what it says, the
 // worker finds out.
 Status read_device(const Request& request, const std::byte* base, uint64_t segment_bytes,
-                   SideBytes bytes, Call& call) {
+                   Call& call) {
   DeviceCall device;
   if (!in_arena(request.in_offset, sizeof(device.asked), segment_bytes) ||
       request.in_offset % alignof(DeviceRequest) != 0)
     return invalid_argument("the record of device memory lies outside the segment");
   std::memcpy(&device.asked, base + request.in_offset, sizeof(device.asked));
-  device.in_bytes = bytes.in;
-  device.out_bytes = bytes.out;
-  device.own_block = bytes.own_block;
   call.device = device;
   return {};
 }
@@ -110,7 +128,13 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
   if (!bytes)
     return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
   if (call.ranks_only) return {};
-  if (on_device) return read_device(request, base, segment_bytes, *bytes, call);
+  if (on_device) {
+    call.device->in_bytes = bytes->in;
+    call.device->out_bytes = bytes->out;
+    call.device->own_block = bytes->own_block;
+    const bool listed = (request.flags & kRequestListed) != 0;
+    return listed ? read_listed(request, base, segment_bytes, *call.device) : Status();
+  }
   const std::string name(name_of(collective));
   if (call.window_bytes != 0) {
     if (has_blocks(collective))
@@ -150,13 +174,17 @@ Status read_fields(const Request& request, GroupPlace place, std::byte* base,
     return invalid_argument("unknown collective " + std::to_string(request.collective));
   asked.collective = static_cast<Collective>(request.collective);
   if ((request.flags & kRequestRefused) != 0) return read_refusal(request, base, segment_bytes);
+  asked.on_device =
+      (request.flags & kRequestDevice) != 0 && asked.collective != Collective::barrier;
+  // First: the rank's stream waits, whatever else is wrong.
+  if (asked.on_device)
+    if (Status s = read_device(request, base, segment_bytes, call); !s.ok()) return s;
   const auto strategies = unpacked(request.local_strategy, request.global_strategy);
   if (!strategies.ok()) return strategies.status();
   asked.strategies = *strategies;
   if (asked.collective == Collective::barrier) return {};
-  asked.on_device = (request.flags & kRequestDevice) != 0;
-  if (asked.on_device && (request.flags & (kRequestStaged | kRequestListed)) != 0)
-    return invalid_argument("device memory passes through no window and is in no list");
+  if (asked.on_device && (request.flags & kRequestStaged) != 0)
+    return invalid_argument("device memory passes through no window");
   asked.count = request.count;
   if (Status s = read_types(request, asked); !s.ok()) return s;
   if (Status s = read_root(request, place, asked); !s.ok()) return s;
@@ -175,7 +203,9 @@ Call read_request(const Request& request, GroupPlace place, std::byte* base, uin
   call.blocking = (request.flags & kRequestBlocking) != 0;
   const bool staged = (request.flags & kRequestStaged) != 0;
   const bool windowed = staged && window_bytes != 0;
-  call.ranks_only = (request.flags & kRequestListed) != 0 || (staged && !windowed);
+  const bool on_device = (request.flags & kRequestDevice) != 0;
+  const bool listed = (request.flags & kRequestListed) != 0;
+  call.ranks_only = (listed && !on_device) || (staged && !windowed);
   if (windowed) call.window_bytes = window_bytes;
   call.invalid = read_fields(request, place, base, segment_bytes, call);
   if (!call.invalid.ok()) call.in = call.out = nullptr;

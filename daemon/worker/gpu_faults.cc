@@ -11,7 +11,7 @@ namespace tutti {
 namespace {
 
 // How often the driver is asked while operations are under way on GPUs, of which it may never tell
-// the end.
+// the end, and the engine whether those that failed are settled.
 constexpr Millis kGpuLookInterval{100};
 
 }  // namespace
@@ -21,7 +21,8 @@ void Worker::watch_gpus() {
   gpu_timer_ = loop_.at(Clock::now() + kGpuLookInterval, [this] {
     gpu_timer_ = 0;
     if (GpuSet* gpus = gpu_memory_.gpus(); gpus != nullptr) gpus->look_for_faults();
-    if (gpu_calls_.use_count() > 1) watch_gpus();
+    const bool any_unsettled = engine_->settle();
+    if (any_unsettled || gpu_calls_.use_count() > 1) watch_gpus();
   });
 }
 

@@ -9,7 +9,8 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kOffersMax = 65'536;  // Of one trainer.
+constexpr size_t kOffersMax = 65'536;                   // Of one trainer.
+constexpr uint64_t kWordsBytesMax = uint64_t{1} << 20;  // It is pinned, without another limit.
 
 MemoryHandle handle_of(const OfferedMemory& offer) {
   MemoryHandle handle{.ipc = offer.ipc, .bytes = offer.bytes};
@@ -18,13 +19,18 @@ MemoryHandle handle_of(const OfferedMemory& offer) {
   return handle;
 }
 
+Status overlaps_in_part() {
+  return invalid_argument(
+      "the input and the output overlap in part; use separate buffers or the very same one");
+}
+
 // The address of a side; null: the rank has none, or it has no bytes.
 Result<std::byte*> find_side(const OfferedByTrainer& trainer, const char* side,
                              const DeviceSide& asked, uint64_t bytes, int& gpu,
                              std::vector<std::shared_ptr<const void>>& keeps) {
   if (bytes == 0) return static_cast<std::byte*>(nullptr);
   const auto found = trainer.memory.find(asked.memory);
-  if (found == trainer.memory.end())
+  if (found == trainer.memory.end() || found->second.owner == nullptr)
     return invalid_argument("the " + std::string(side) + " is in memory that was not offered");
   const OfferedByTrainer::Memory& memory = found->second;
   if (asked.offset > memory.bytes || bytes > memory.bytes - asked.offset)
@@ -32,8 +38,31 @@ Result<std::byte*> find_side(const OfferedByTrainer& trainer, const char* side,
                             " bytes at offset " + std::to_string(asked.offset) +
                             ") exceeds its memory of " + std::to_string(memory.bytes) + " bytes");
   gpu = memory.gpu;
-  keeps.push_back(memory.owner);
+  if (keeps.empty() || keeps.back() != memory.owner) keeps.push_back(memory.owner);
   return memory.data + asked.offset;
+}
+
+// The tensors of a list.
+Status find_listed(const OfferedByTrainer& trainer, Call& call,
+                   std::vector<std::shared_ptr<const void>>& keeps) {
+  DeviceCall& device = *call.device;
+  auto tensors = std::make_shared<std::vector<ListedSides>>();
+  tensors->reserve(device.listed.size());
+  uint64_t begin = 0;
+  for (const ListedDeviceTensor& asked : device.listed) {
+    const uint64_t bytes = asked.count * size_of(call.signature.dtype);
+    const auto in = find_side(trainer, "input", asked.in, bytes, device.gpu, keeps);
+    if (!in.ok()) return in.status();
+    const auto out = find_side(trainer, "output", asked.out, bytes, device.gpu, keeps);
+    if (!out.ok()) return out.status();
+    if (!may_share(Collective::all_reduce, reinterpret_cast<uintptr_t>(*in),
+                   reinterpret_cast<uintptr_t>(*out), {bytes, bytes, 0}))
+      return overlaps_in_part();
+    tensors->push_back({begin, bytes, *in, *out});
+    begin += bytes;
+  }
+  device.tensors = std::move(tensors);
+  return {};
 }
 
 Result<std::atomic<uint64_t>*> find_word(const OfferedByTrainer& trainer, uint64_t offset,
@@ -45,11 +74,47 @@ Result<std::atomic<uint64_t>*> find_word(const OfferedByTrainer& trainer, uint64
   return reinterpret_cast<std::atomic<uint64_t>*>(words.pinned + (offset - words_offset));
 }
 
+// What an operation keeps of a rank. After a fault of a GPU others may still be at work, and only
+// the end of this process, which is near, tells the rank that they are not.
+class KeptMemory {
+ public:
+  KeptMemory(const StreamWords& words, std::vector<std::shared_ptr<const void>> keeps,
+             std::shared_ptr<const GpuFault> fault)
+      : words_(words), fault_(std::move(fault)), keeps_(std::move(keeps)) {}
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+  ~KeptMemory() {
+    if (!fault_->is_set()) words_.pass();
+  }
+
+ private:
+  const StreamWords words_;
+  const std::shared_ptr<const GpuFault> fault_;
+  const std::vector<std::shared_ptr<const void>> keeps_;
+};
+
+// The driver refuses to pin memory twice.
+Status check_apart(const OfferedByTrainer& trainer, const OfferedMemory& offer) {
+  const auto overlaps = [&](const std::byte* data, uint64_t bytes) {
+    return offer.pinned < data + bytes && data < offer.pinned + offer.bytes;
+  };
+  const auto is_in_the_way = [&](const auto& entry) {
+    return !entry.second.is_pinned.expired() && overlaps(entry.second.data, entry.second.bytes);
+  };
+  const OfferedMemory* const words = trainer.words == nullptr ? nullptr : &trainer.words->offer;
+  if ((words == nullptr || !overlaps(words->pinned, words->bytes)) &&
+      std::ranges::none_of(trainer.memory, is_in_the_way))
+    return {};
+  return invalid_argument("the memory (" + std::to_string(offer.bytes) + " bytes at offset " +
+                          std::to_string(offer.offset) +
+                          " of the segment) overlaps what the rank has offered; offer it once");
+}
+
 }  // namespace
 
 uint64_t OfferedByTrainer::staging_bytes() const {
   uint64_t bytes = 0;
-  for (const auto& [number, piece] : memory) bytes += piece.is_staging ? piece.bytes : 0;
+  for (const auto& [number, piece] : memory) bytes += piece.is_pinned.expired() ? 0 : piece.bytes;
   return bytes;
 }
 
@@ -87,14 +152,7 @@ Status GpuMemory::take_seat(OfferedByTrainer& trainer, int gpu) {
 }
 
 Status GpuMemory::take(OfferedByTrainer& trainer, OfferedMemory offer) {
-  if (offer.kind == OfferKind::forget) {
-    const auto found = trainer.memory.find(offer.number);
-    if (found == trainer.memory.end()) return {};
-    if (found->second.is_staging && found->second.owner.use_count() > 1)
-      return failed_precondition("operations use this memory");
-    trainer.memory.erase(found);
-    return {};
-  }
+  if (offer.kind == OfferKind::forget) return forget(trainer, offer.number);
   if (offer.number == 0 || trainer.memory.contains(offer.number))
     return invalid_argument("an offer needs a number of its own");
   if (trainer.memory.size() >= kOffersMax)
@@ -107,11 +165,26 @@ Status GpuMemory::take(OfferedByTrainer& trainer, OfferedMemory offer) {
   return is_pinned ? take_pinned(trainer, *gpu, std::move(offer)) : import(trainer, *gpu, offer);
 }
 
+// The rank may use a piece of its segment anew once it is told that the piece is forgotten.
+Status GpuMemory::forget(OfferedByTrainer& trainer, uint64_t number) {
+  const auto found = trainer.memory.find(number);
+  if (found == trainer.memory.end()) return {};
+  OfferedByTrainer::Memory& memory = found->second;
+  if (memory.is_staging && memory.owner.use_count() > 1)
+    return failed_precondition("operations use this memory; ask again when they have ended");
+  memory.owner.reset();
+  if (!memory.is_pinned.expired())
+    return failed_precondition("this memory is being unpinned; ask again soon");
+  trainer.memory.erase(found);
+  return {};
+}
+
 Status GpuMemory::import(OfferedByTrainer& trainer, int gpu, const OfferedMemory& offer) {
   Result<std::unique_ptr<Buffer>> imported = gpus_->gpu(gpu).import_memory(handle_of(offer));
   if (!imported.ok()) return imported.status();
   std::byte* const data = (*imported)->data();
-  trainer.memory[offer.number] = {gpu, offer.bytes, data, share(*std::move(imported))};
+  trainer.memory[offer.number] = {
+      .gpu = gpu, .bytes = offer.bytes, .data = data, .owner = share(*std::move(imported))};
   return {};
 }
 
@@ -127,6 +200,10 @@ Status GpuMemory::take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory 
   const bool is_staging = offer.kind == OfferKind::staging;
   if (!is_staging && trainer.words != nullptr)
     return invalid_argument("a rank offers memory for words once");
+  if (!is_staging && offer.bytes > kWordsBytesMax)
+    return invalid_argument("a rank offers at most " + std::to_string(kWordsBytesMax) +
+                            " bytes for words, not " + std::to_string(offer.bytes));
+  if (Status apart = check_apart(trainer, offer); !apart.ok()) return apart;
   const auto limit = static_cast<uint64_t>(settings_.gpu_staging_bytes);
   if (is_staging && offer.bytes > limit - std::min(limit, trainer.staging_bytes()))
     return resource_exhausted("a rank may have " + std::to_string(limit) +
@@ -135,7 +212,12 @@ Status GpuMemory::take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory 
   Result<Pinned> pinned = pin(gpu, std::move(offer));
   if (!pinned.ok()) return pinned.status();
   if (is_staging)
-    trainer.memory[number] = {gpu, (*pinned)->offer.bytes, (*pinned)->offer.pinned, *pinned, true};
+    trainer.memory[number] = {.gpu = gpu,
+                              .bytes = (*pinned)->offer.bytes,
+                              .data = (*pinned)->offer.pinned,
+                              .owner = *pinned,
+                              .is_staging = true,
+                              .is_pinned = (*pinned)->is_pinned};
   else
     trainer.words = *pinned;
   return {};
@@ -145,22 +227,41 @@ Result<GpuMemory::Pinned> GpuMemory::pin(int gpu, OfferedMemory offer) {
   Result<std::unique_ptr<Buffer>> pinned = gpus_->gpu(gpu).pin(offer.pinned, offer.bytes);
   if (!pinned.ok()) return pinned.status();
   auto made = std::make_shared<OfferedByTrainer::Pinned>();
+  made->gpu = gpu;
+  made->is_pinned = std::make_shared<const bool>(true);
   made->offer = std::move(offer);
   made->pinned = *std::move(pinned);
   const OfferedByTrainer::Pinned* const address = made.get();
   return Pinned(share(std::move(made)), address);
 }
 
-Status GpuMemory::resolve(const OfferedByTrainer& trainer, Call& call) {
-  DeviceCall& device = *call.device;
+Status GpuMemory::take_words(const OfferedByTrainer& trainer, Call& call) const {
+  const DeviceRequest& asked = call.device->asked;
   if (trainer.words == nullptr) return invalid_argument("the rank offered no memory for words");
   const uint64_t words_offset = trainer.words->offer.offset;
-  const auto ready = find_word(trainer, device.asked.ready_offset, words_offset);
+  const auto ready = find_word(trainer, asked.ready_offset, words_offset);
   if (!ready.ok()) return ready.status();
-  const auto done = find_word(trainer, device.asked.done_offset, words_offset);
+  const auto done = find_word(trainer, asked.done_offset, words_offset);
   if (!done.ok()) return done.status();
-  device.words = {*ready, *done, device.asked.value};
+  const auto passed = find_word(trainer, asked.passed_offset, words_offset);
+  if (!passed.ok()) return passed.status();
+  const StreamWords words{*ready, *done, *passed, asked.value};
+  words.take();
+  call.device->words = words;
   std::vector<std::shared_ptr<const void>> keeps = {call.memory, trainer.words};
+  call.memory = std::make_shared<const KeptMemory>(words, std::move(keeps), fault_);
+  return {};
+}
+
+Status GpuMemory::resolve(const OfferedByTrainer& trainer, Call& call) {
+  DeviceCall& device = *call.device;
+  std::vector<std::shared_ptr<const void>> keeps;
+  if (!device.listed.empty()) {
+    if (Status s = find_listed(trainer, call, keeps); !s.ok()) return s;
+    keeps.push_back(std::move(call.memory));
+    call.memory = std::make_shared<std::vector<std::shared_ptr<const void>>>(std::move(keeps));
+    return {};
+  }
   const auto in = find_side(trainer, "input", device.asked.in, device.in_bytes, device.gpu, keeps);
   if (!in.ok()) return in.status();
   const auto out =
@@ -172,10 +273,9 @@ Status GpuMemory::resolve(const OfferedByTrainer& trainer, Call& call) {
   if (collective == Collective::broadcast && call.in != nullptr) call.out = call.in;
   if (!may_share(collective, reinterpret_cast<uintptr_t>(*in), reinterpret_cast<uintptr_t>(*out),
                  {device.in_bytes, device.out_bytes, device.own_block}))
-    return invalid_argument(
-        "the input and the output overlap in part; use separate buffers or "
-        "the very same one");
-  if (device.gpu < 0) device.gpu = gpus_->first();
+    return overlaps_in_part();
+  if (device.gpu < 0) device.gpu = trainer.words->gpu;
+  keeps.push_back(std::move(call.memory));
   call.memory = std::make_shared<std::vector<std::shared_ptr<const void>>>(std::move(keeps));
   return {};
 }

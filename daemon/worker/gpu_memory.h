@@ -18,6 +18,8 @@ class OfferedByTrainer {
  public:
   // A pinned part of the trainer's segment.
   struct Pinned {
+    int gpu = 0;
+    std::shared_ptr<const bool> is_pinned;  // Destroyed last.
     OfferedMemory offer;
     std::unique_ptr<Buffer> pinned;  // Destroyed before what it pins.
   };
@@ -25,10 +27,12 @@ class OfferedByTrainer {
     int gpu = 0;
     uint64_t bytes = 0;
     std::byte* data = nullptr;
-    std::shared_ptr<const void> owner;  // Operations that use the memory hold it as well.
+    std::shared_ptr<const void> owner;  // Operations that use it hold it as well. Null: forgotten.
     bool is_staging = false;
+    std::weak_ptr<const bool> is_pinned;  // Of staging: not expired before it is unpinned.
   };
 
+  // Of all that is pinned, forgotten memory included.
   uint64_t staging_bytes() const;
 
   std::map<uint64_t, Memory> memory;  // By number.
@@ -44,23 +48,31 @@ class GpuMemory {
 
   // Takes the trainer's offer. UNAVAILABLE: no driver or GPU can be used here. RESOURCE_EXHAUSTED:
   // a limit of the settings. FAILED_PRECONDITION: operations use the staging memory that should be
-  // forgotten. INVALID_ARGUMENT and others: the driver refuses the memory.
+  // forgotten, or it is being unpinned; to be asked again. INVALID_ARGUMENT and others: the driver
+  // refuses the memory.
   Status take(OfferedByTrainer& trainer, OfferedMemory offer);
-  // Completes a call whose tensors are in device memory: addresses, GPU and words.
-  // INVALID_ARGUMENT: they are not in what the trainer has offered. `base`: of the trainer's
-  // segment.
+  // Finds the words of a call whose tensors are in device memory, and lets the rank know that the
+  // call was taken. When nobody holds call.memory any more, the rank's stream goes on and the rank
+  // is told that its memory is not in use. INVALID_ARGUMENT: the words are not in what the trainer
+  // has offered; nothing is told then.
+  Status take_words(const OfferedByTrainer& trainer, Call& call) const;
+  // Completes a call that has its words: addresses and GPU. INVALID_ARGUMENT: they are not in what
+  // the trainer has offered.
   Status resolve(const OfferedByTrainer& trainer, Call& call);
   // By UUID, the GPUs of this node that have failed, and what to say of each. Offers of memory on
   // them are refused; one that is open sets the GpuFault.
   void set_failed(std::map<std::string, std::string> gpus);
   // Null: none was opened.
   GpuSet* gpus() { return gpus_.get(); }
+  // As GpuSet::close().
+  bool close() { return gpus_ == nullptr || gpus_->close(); }
 
  private:
   using Pinned = std::shared_ptr<const OfferedByTrainer::Pinned>;
   Result<int> open(const OfferedMemory& offer);
   // Owned by operations as well; freed by the GPUs' rule.
   std::shared_ptr<const void> share(std::shared_ptr<const void> resource) const;
+  static Status forget(OfferedByTrainer& trainer, uint64_t number);
   Status take_seat(OfferedByTrainer& trainer, int gpu);
   Result<Pinned> pin(int gpu, OfferedMemory offer);
   Status take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory offer);

@@ -18,7 +18,7 @@ uint64_t slice_bytes(const Settings& settings) {
 
 EpochOptions epoch_options(const Settings& settings) {
   return {static_cast<uint32_t>(settings.op_timeout_ms), slice_bytes(settings),
-          static_cast<uint64_t>(settings.early_bytes)};
+          static_cast<uint64_t>(settings.early_bytes), settings.gpu_link};
 }
 
 std::vector<std::string> host_names(const Roster& roster) {
@@ -97,9 +97,10 @@ void Worker::on_roster(const Roster& roster) {
     if (Session* any = session_of(of); any != nullptr) any->collect_requests(group, number);
   };
   const auto on_over = [this](const Status&) { update_ranks_decide(); };
-  epoch = make_epoch({loop_, *transport_, *engine_, tuner_, let_ranks_fold, release_window,
-                      collect_requests, on_over, [this] { return gpu_memory_.gpus(); }},
-                     roster, settings_.host, epoch_options(settings_));
+  epoch = make_epoch(
+      {loop_, *transport_, *engine_, tuner_, let_ranks_fold, release_window, collect_requests,
+       on_over, [this] { return gpu_memory_.gpus(); }, nccl_, nccl_failure_},
+      roster, settings_.host, epoch_options(settings_));
   strategy_ = roster.strategy;
   link_router_->on_epoch_formed(roster.epoch);
   const Status shared = create_board(roster);

@@ -73,6 +73,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   loop.run();
-  if (worker.has_gpu_fault()) std::_Exit(1);  // The driver's own end might wait for the GPU.
+  if (!worker.close()) std::_Exit(1);
   return 0;
 }

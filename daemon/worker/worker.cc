@@ -14,6 +14,8 @@ namespace {
 // The engine keeps as many bytes of early frames as this many full link queues hold.
 constexpr size_t kKeptLinkQueues = 64;
 constexpr size_t kDeparturesMax = 1024;  // A report must fit a packet.
+// How long communicators of NCCL may end after the loop has.
+constexpr Millis kNcclEndTime{2'000};
 
 EngineLimits engine_limits(const Settings& settings) {
   EngineLimits limits;
@@ -73,6 +75,11 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
       gpu_fault_(
           std::make_shared<GpuFault>("the worker of job " + job + " on host " + settings.host,
                                      [this] { loop_.post([this] { on_gpu_fault(); }); })),
+      nccl_(std::make_shared<nccl::CommunicatorParts>(nccl::CommunicatorParts{
+          .loop = loop,
+          .library = settings.nccl_library,
+          .timeout = Millis(settings.nccl_timeout_ms),
+          .on_hang = [fault = gpu_fault_](const std::string& what) { fault->set(what); }})),
       gpu_memory_(settings_, gpu_fault_) {
   engine_ = make_engine(*device_, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
@@ -90,6 +97,18 @@ Worker::~Worker() {
   epochs_.clear();
   coordinator_.reset();
   transport_.reset();
+}
+
+bool Worker::close() {
+  if (gpu_fault_->is_set()) return false;
+  trainers_.clear();
+  epochs_.clear();
+  engine_.reset();
+  const TimePoint limit = Clock::now() + kNcclEndTime;
+  while (*nccl_->running != 0 && Clock::now() < limit) loop_.run_once(Clock::now() + Millis(1));
+  const bool closed = *nccl_->running == 0 && gpu_memory_.close();
+  if (!closed) spdlog::warn("job {}: work on GPUs does not end; the worker does not wait", job_);
+  return closed;
 }
 
 Status Worker::start(Fd control) {
@@ -132,6 +151,9 @@ v1::WorkerReport Worker::on_report() {
   report.set_failures(counters.failures);
   report.set_bytes(counters.bytes);
   report.set_gpu_staging_bytes(staging_bytes);
+  const GpuLinkState link = epochs_.empty() ? GpuLinkState() : epochs_.rbegin()->second->gpu_link();
+  report.set_gpu_link(link.name);
+  report.set_gpu_link_why(link.why);
   EpochStats stats = ended_epochs_;
   for (const auto& [number, epoch] : epochs_) add(stats, epoch->stats());
   report.set_sent_bytes(stats.sent_bytes);
@@ -164,8 +186,9 @@ void Worker::on_stop() {
   if (stopping_) return;
   stopping_ = true;
   for (auto& [number, epoch] : epochs_)
-    epoch->abort(
-        unavailable("the worker of host " + settings_.host + " was stopped", {-1, settings_.host}));
+    epoch->abort(unavailable(
+        "the worker of host " + settings_.host + " was stopped; join again to form a new group",
+        {-1, settings_.host}));
   update_ranks_decide();
   loop_.at(Clock::now() + kShutdownGrace, [this] { loop_.stop(); });
 }
@@ -181,20 +204,20 @@ Worker::Trainers::iterator Worker::trainer_of(const Session& session) {
 
 void Worker::on_request(Session& session, Call call) {
   const Trainer& trainer = trainer_of(session)->second;
-  if (call.device && call.invalid.ok()) resolve_device_memory(trainer, call);
+  if (call.device) resolve_device_memory(trainer, call);
   if (call.device) watch_gpus();
-  const StreamWords words = call.device ? call.device->words : StreamWords();
-  call.done = [this, epoch = trainer.epoch, group = call.group, number = call.number, words,
-               keeps = call.memory, on_gpus = call.device ? gpu_calls_ : nullptr,
+  call.done = [this, epoch = trainer.epoch, group = call.group, number = call.number,
+               on_gpus = call.device ? gpu_calls_ : nullptr,
                waits = call.blocking ? blocking_calls_ : nullptr](const Status& status) {
-    if (words.done != nullptr) StreamWords::release(*words.done, words.value);
     if (Session* any = session_of(epoch); any != nullptr) any->complete(group, number, status);
   };
   epochs_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), std::move(call));
 }
 
 void Worker::resolve_device_memory(const Trainer& trainer, Call& call) {
-  const Status resolved = gpu_memory_.resolve(trainer.offered, call);
+  Status resolved = gpu_memory_.take_words(trainer.offered, call);
+  if (!call.invalid.ok()) return;
+  if (resolved.ok()) resolved = gpu_memory_.resolve(trainer.offered, call);
   if (resolved.ok()) return;
   const int rank = static_cast<int>(trainer.rank);
   call.in = call.out = nullptr;
@@ -282,10 +305,13 @@ void Worker::keep_departures(const Epoch& epoch) {
   if (epoch.roster().epoch >= departures_.epoch()) departures_ = departures_of(epoch);
 }
 
+// The first trainer is on its way while the worker starts.
 void Worker::start_idle_timer() {
   if (stopping_ || !trainers_.empty() || idle_timer_ != 0) return;
-  idle_timer_ =
-      loop_.at(Clock::now() + Millis(settings_.worker_idle_ms), [this] { on_idle_timeout(); });
+  const bool had_trainers = next_trainer_ != 1;
+  const int64_t least_ms = had_trainers ? 0 : settings_.hello_timeout_ms;
+  const Millis idle(std::max(settings_.worker_idle_ms, least_ms));
+  idle_timer_ = loop_.at(Clock::now() + idle, [this] { on_idle_timeout(); });
 }
 
 // A trainer handed over just now gets ABORTED, and its client joins again through the agent.

@@ -18,6 +18,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/group/group.h"
 #include "daemon/mesh/mesh.h"
+#include "daemon/nccl/nccl.h"
 #include "daemon/session/session.h"
 #include "daemon/transport/transport.h"
 #include "daemon/worker/agent_channel.h"
@@ -41,8 +42,9 @@ class Worker final : public Session::Events,
   Status start(Fd control);
   // Fails all epochs, naming this worker, and stops the loop soon after. Idempotent.
   void on_stop() override;
-  // Whether a GPU has failed under this process: it must end without waiting for the driver.
-  bool has_gpu_fault() const { return gpu_fault_->is_set(); }
+  // Ends everything, once the loop has stopped. False: a GPU has failed or hangs, and the process
+  // must end by _Exit(), because the driver's own end might wait for it.
+  bool close();
 
  private:
   // A trainer from its adoption to its end.
@@ -120,6 +122,8 @@ class Worker final : public Session::Events,
   // As blocking_calls_, for calls whose tensors are in the memory of GPUs.
   const std::shared_ptr<const bool> gpu_calls_ = std::make_shared<const bool>();
   Loop::TimerId gpu_timer_ = 0;
+  const std::shared_ptr<const nccl::CommunicatorParts> nccl_;
+  const std::shared_ptr<Status> nccl_failure_ = std::make_shared<Status>();
   GpuMemory gpu_memory_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<LinkRouter> link_router_;

@@ -49,6 +49,43 @@ TEST_F(AgentDoor, SilentCallerIsSentAwayInTime) {
   EXPECT_EQ(answer->code(), TUTTI_DEADLINE_EXCEEDED);
 }
 
+TEST_F(AgentDoor, OfSilentCallersTheOldestMakesRoom) {
+  start({"--half-open-hellos=3"});
+  Trainer oldest(socket());
+  Trainer second(socket());
+  Trainer third(socket());
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+  const auto answer = oldest.welcome();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->code(), TUTTI_RESOURCE_EXHAUSTED);
+  EXPECT_THAT(answer->message(), HasSubstr("3 connections that have not said who they are"));
+  second.greet(hello_of("demo", 1));
+  EXPECT_EQ(second.welcome()->code(), TUTTI_OK);
+}
+
+TEST_F(AgentDoor, OfSilentCallersTheUserWithMostMakesRoom) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
+  start({"--half-open-hellos=3"});
+  Trainer mine(socket());
+  EXPECT_EQ(seteuid(65'534), 0);
+  Trainer theirs(socket());
+  Trainer more(socket());
+  Trainer too_many(socket());
+  EXPECT_EQ(seteuid(0), 0);
+  EXPECT_EQ(theirs.welcome()->code(), TUTTI_RESOURCE_EXHAUSTED);
+  mine.greet(hello_of("demo"));
+  EXPECT_EQ(mine.welcome()->code(), TUTTI_OK);
+}
+
+TEST_F(AgentDoor, AHelloThatIsTooLongIsRefusedBeforeItIsRead) {
+  start();
+  Trainer longwinded(socket());
+  longwinded.send_bytes(std::string("\x01\x10\x00\x00", 4));
+  const auto answer = longwinded.welcome();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->code(), TUTTI_INVALID_ARGUMENT);
+}
+
 TEST_F(AgentDoor, AnotherVersionNamesBoth) {
   start();
   v1::Hello hello = hello_of("demo");

@@ -3,10 +3,12 @@
 // "die", and never reports if it starts with "mute".
 #include <dirent.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,12 @@ using tutti::Fd;
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "-" : value;
+}
+
+std::string oom_score_adjustment() {
+  std::string score;
+  std::ifstream("/proc/self/oom_score_adj") >> score;
+  return score;
 }
 
 // Counts the inherited descriptors above the control socket.
@@ -48,7 +56,11 @@ struct FakeWorker {
         " inherited=" + std::to_string(inherited_fds) +
         " coordinator=" + variable("TUTTI_COORDINATOR") + " host=" + variable("TUTTI_HOST") +
         " data=" + variable("TUTTI_DATA_ADDRESS") + " notify=" + variable("NOTIFY_SOCKET") +
-        " owner=" + variable("TUTTI_WORKER_UID") + " slice=" + variable("TUTTI_SLICE_BYTES") + " ");
+        " owner=" + variable("TUTTI_WORKER_UID") + " slice=" + variable("TUTTI_SLICE_BYTES") +
+        " token=" + variable("TUTTI_TOKEN") + " secret=" + variable("CLOUD_SECRET") +
+        " locale=" + variable("LC_TIME") +
+        " no_new_privileges=" + std::to_string(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)) +
+        " oom=" + oom_score_adjustment() + " ");
     const std::string bytes = welcome.SerializeAsString();
     const auto length = static_cast<uint32_t>(bytes.size());
     const std::string frame =

@@ -42,6 +42,7 @@ TEST_F(AgentWorkers, StartAsTheContractSays) {
   EXPECT_EQ(field(welcome, "notify"), "-");
   EXPECT_EQ(field(welcome, "leads"), "1");
   EXPECT_EQ(field(welcome, "inherited"), "0");
+  EXPECT_EQ(field(welcome, "no_new_privileges"), "1");
 }
 
 TEST_F(AgentWorkers, RanksOfAJobShareOneAndJobsDoNot) {
@@ -153,6 +154,41 @@ TEST_F(AgentWorkers, BelongToTheUserWhoStartedTheJobAsRoot) {
   end(agent, SIGKILL);
   start();
   EXPECT_EQ(join_as(1, "theirs").code(), TUTTI_PERMISSION_DENIED);
+}
+
+// The job's user can read the environment of its worker.
+TEST_F(AgentWorkers, OfOtherUsersHaveOfTheEnvironmentWhatIsListed) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
+  environment = {{"CLOUD_SECRET", "hunter2"}, {"LC_TIME", "C.UTF-8"}};
+  start();
+  const v1::Welcome theirs = join_as(kNobody, "theirs");
+  EXPECT_EQ(field(theirs, "secret"), "-");
+  EXPECT_EQ(field(theirs, "locale"), "C.UTF-8");
+  EXPECT_EQ(field(join("own"), "secret"), "hunter2");
+}
+
+TEST_F(AgentWorkers, AreGivenTheVariablesThatTheSettingNames) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
+  environment = {{"CLOUD_SECRET", "hunter2"}, {"LC_TIME", "C.UTF-8"}};
+  start({"--worker-environment=PATH CLOUD_*"});
+  const v1::Welcome theirs = join_as(kNobody, "theirs");
+  EXPECT_EQ(field(theirs, "secret"), "hunter2");
+  EXPECT_EQ(field(theirs, "locale"), "-");
+}
+
+TEST_F(AgentWorkers, AreNotToldTheToken) {
+  environment = {{"TUTTI_TOKEN", "sesame"}};
+  start();
+  v1::Hello hello = hello_of("demo");
+  hello.set_token("sesame");
+  EXPECT_EQ(field(join(hello), "token"), "-");
+}
+
+TEST_F(AgentWorkers, AreNotProtectedFromLackOfMemoryAsTheAgentIs) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to change the protection";
+  const pid_t agent = start();
+  std::ofstream("/proc/" + std::to_string(agent) + "/oom_score_adj") << 300;
+  EXPECT_EQ(field(join("demo"), "oom"), "0");
 }
 
 TEST_F(AgentWorkers, ManyJoinsLeakNoDescriptors) {

@@ -152,6 +152,23 @@ TEST(StatusReport, MemoryThatIsStagedIsNamed) {
   EXPECT_NE(status_json(reply).find(R"("gpu_staging_bytes":65536)"), std::string::npos);
 }
 
+TEST(StatusReport, TheLinkOfOperationsOnGpusIsNamed) {
+  v1::StatusReply reply = example_status();
+  EXPECT_EQ(status_text(reply).find("between hosts"), std::string::npos);
+  v1::WorkerReport& worker = *reply.mutable_agents(0)->mutable_workers(0);
+  worker.set_gpu_link("nccl");
+  EXPECT_NE(status_text(reply).find("operations on GPUs go between hosts by NCCL\n"),
+            std::string::npos);
+  worker.set_gpu_link("host");
+  worker.set_gpu_link_why("host b: there is no NCCL");
+  EXPECT_NE(
+      status_text(reply).find("go between hosts through host memory: host b: there is no NCCL\n"),
+      std::string::npos);
+  EXPECT_NE(
+      status_json(reply).find(R"("gpu_link":"host","gpu_link_why":"host b: there is no NCCL")"),
+      std::string::npos);
+}
+
 TEST(StatusReport, ForPrograms) {
   const std::string json = status_json(example_status());
   EXPECT_NE(json.find(R"("host":"a","address":"127.0.0.1:7601","pid":11)"), std::string::npos);

@@ -102,6 +102,7 @@ TEST(CudaAbi, FunctionsTakeWhatTheHeaderSays) {
   EXPECT_TRUE(same_shape(&cuDevicePrimaryCtxRelease, d.device_primary_ctx_release));
   EXPECT_TRUE(same_shape(&cuCtxPushCurrent, d.ctx_push_current));
   EXPECT_TRUE(same_shape(&cuCtxPopCurrent, d.ctx_pop_current));
+  EXPECT_TRUE(same_shape(&cuCtxGetDevice, d.ctx_get_device));
   EXPECT_TRUE(same_shape(&cuCtxEnablePeerAccess, d.ctx_enable_peer_access));
 }
 

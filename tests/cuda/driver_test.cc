@@ -1,8 +1,11 @@
 // The table of the driver's functions, and what is said where there is no driver.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "tests/support/cuda_driver.h"
 
@@ -58,6 +61,34 @@ TEST(Driver, ALibraryThatIsNoDriverIsNamedWithWhatItLacks) {
   const Status status = load_driver("libm.so.6").status();
   EXPECT_EQ(status.code(), Code::unavailable);
   EXPECT_EQ(status.message(), "libm.so.6 lacks cuInit; install driver 525 or later");
+}
+
+TEST(DriverWatch, FindsWhatIsLoadedAndNothingElse) {
+  DriverWatch watch("libcuda-that-is-not-there.so");
+  EXPECT_EQ(watch.find(), nullptr);
+  EXPECT_EQ(watch.find(), nullptr);
+}
+
+// A thread looks for the driver while others ask for it, which was loaded before.
+TEST(DriverWatch, EveryThreadFindsADriverThatWasLoaded) {
+  ASSERT_NE(dlopen(driver_under_test().c_str(), RTLD_NOW), nullptr);
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 500;
+  std::vector<std::unique_ptr<DriverWatch>> watches;
+  for (int round = 0; round < kRounds; ++round)
+    watches.push_back(std::make_unique<DriverWatch>(driver_under_test()));
+  std::barrier start(kThreads);
+  std::atomic<int> missed = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([&] {
+      for (const auto& watch : watches) {
+        start.arrive_and_wait();
+        missed += watch->find() == nullptr ? 1 : 0;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(missed, 0);
 }
 
 TEST(Driver, ErrorsHaveTextAndCode) {

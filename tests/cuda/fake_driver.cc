@@ -1,13 +1,15 @@
 // A CUDA driver of host threads and memory: a library with the names of libcuda.so.1, for tests of
 // everything above the driver on machines without a GPU. It checks what a GPU would punish: device
 // memory is not readable by the host, words in host memory must be registered, a process cannot
-// import its own memory, a kernel cannot leave its allocations.
+// import its own memory, a kernel cannot leave its allocations. What frees or unpins memory waits
+// for the streams of its context.
 //
 // FAKE_CUDA_BYTES in the environment is how much memory the GPUs have together (without a limit).
 // FAKE_CUDA_GPUS in the environment is the number of GPUs (2); with FAKE_CUDA_NO_PEERS they do not
-// reach each other's memory. FAKE_CUDA_REFUSES names one function
-// that fails with CUDA_ERROR_NOT_SUPPORTED, such as "cuIpcOpenMemHandle_v2". With FAKE_CUDA_ERRS
-// set, kernels get the last byte of what they write wrong. FAKE_CUDA_POISON: see fake_poison.h.
+// reach each other's memory. FAKE_CUDA_REFUSES names one function that fails with
+// CUDA_ERROR_NOT_SUPPORTED, such as "cuIpcOpenMemHandle_v2". With FAKE_CUDA_ERRS, kernels get the
+// last byte of what they write wrong. FAKE_CUDA_POISON and FAKE_CUDA_HANG: see fake_poison.h;
+// FAKE_CUDA_SLOW_...: see fake_delays.h.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,20 +22,13 @@
 #include "daemon/cuda/cuda.h"
 #include "daemon/device/cuda_job.h"
 #include "daemon/kernel/kernel.h"
+#include "tests/cuda/fake_contexts.h"
+#include "tests/cuda/fake_delays.h"
 #include "tests/cuda/fake_memory.h"
 #include "tests/cuda/fake_poison.h"
-#include "tests/cuda/fake_streams.h"
 
 namespace tutti::cuda {
 
-struct ContextTag {
-  int gpu = 0;
-};
-struct StreamTag {
-  explicit StreamTag(int gpu) : thread(gpu) {}
-  fake::StreamThread thread;
-  bool is_capturing = false;
-};
 struct EventTag {
   std::shared_ptr<fake::Mark> mark;
 };
@@ -49,15 +44,10 @@ namespace {
 
 using namespace tutti::cuda;  // NOLINT: the driver's own types.
 
-constexpr int kGpusMax = 8;
-
 // All state of the driver. It lives until the process ends, as the driver's does.
 struct State {
   AddressSpace addresses;
   Registered registered;
-  std::vector<ContextTag> contexts = std::vector<ContextTag>(kGpusMax);
-  std::vector<std::unique_ptr<StreamTag>> default_streams =
-      std::vector<std::unique_ptr<StreamTag>>(kGpusMax);
   std::mutex mutex;
   std::map<cuda::Allocation, std::shared_ptr<const fake::Allocation>> handles;
   cuda::Allocation next_handle = 1;
@@ -84,26 +74,17 @@ bool refuses(const char* function) {
   return given != nullptr && std::string_view(given) == function;
 }
 
-std::vector<Context>& current() {
-  static thread_local std::vector<Context> stack;
-  return stack;
-}
-
-int current_gpu() { return current().empty() ? -1 : current().back()->gpu; }
-
 // Of functions that need a context that is current.
 Error usable() {
   if (is_poisoned()) return kIllegalAddress;
   return current().empty() ? kInvalidContext : kSuccess;
 }
 
-StreamThread* thread_of(Stream stream) {
-  if (stream != nullptr) return &stream->thread;
-  if (current().empty()) return nullptr;
-  const std::lock_guard lock(state().mutex);
-  std::unique_ptr<StreamTag>& made = state().default_streams[static_cast<size_t>(current_gpu())];
-  if (made == nullptr) made = std::make_unique<StreamTag>(current_gpu());
-  return &made->thread;
+// Of functions that free memory, which wait for the work of the current context.
+Error usable_and_done() {
+  const Error error = usable();
+  if (error != kSuccess) return error;
+  return wait_for_streams() ? kSuccess : kIllegalAddress;
 }
 
 void* at(Pointer address) { return reinterpret_cast<void*>(address); }
@@ -150,10 +131,11 @@ size_t bytes_of(const CudaJob& job, Dtype dtype) { return job.count * size_of(dt
 // Does what the kernel of this name does, with the processor's.
 void run_kernel(CudaJob job, int gpu) {
   if (job.cancelled != nullptr) {
-    const std::byte* word = state().addresses.resolve(address_of(job.cancelled), sizeof(uint64_t));
-    if (std::atomic_ref(*reinterpret_cast<uint64_t*>(const_cast<std::byte*>(word))).load() != 0)
-      return;
+    const bool is_pinned = state().registered.contains(address_of(job.cancelled), sizeof(uint64_t));
+    require(is_pinned, "a kernel reads host memory that is pinned");
+    if (std::atomic_ref(*const_cast<uint64_t*>(job.cancelled)).load() != 0) return;
   }
+  begin_kernel();
   for (uint32_t i = 0; i < job.source_count; ++i) {
     Operand& source = job.sources[i];
     source.data =
@@ -166,17 +148,16 @@ void run_kernel(CudaJob job, int gpu) {
         state().addresses.resolve(address_of(target.data), bytes_of(job, target.dtype), gpu);
     require(target.data != nullptr, "a kernel writes memory that is mapped");
   }
-  choose_kernel()({.targets = job.targets,
-                   .target_count = job.target_count,
-                   .sources = job.sources,
-                   .source_count = job.source_count,
-                   .count = job.count,
-                   .op = job.op,
-                   .divisor = job.divisor,
-                   .past_cache = false});
+  const FoldJob fold{job.targets, job.target_count, job.sources, job.source_count, job.count,
+                     job.op,      job.divisor,      false,       job.factors};
+  if (job.op == Op::premul_sum)
+    fold_scaled(choose_kernel(), fold);
+  else
+    choose_kernel()(fold);
   const Target& first = job.targets[0];
   if (std::getenv("FAKE_CUDA_ERRS") != nullptr && job.count > 0)
     static_cast<std::byte*>(first.data)[bytes_of(job, first.dtype) - 1] ^= std::byte{1};
+  end_kernel();
 }
 
 void run_bits(CudaJob job, int gpu) {
@@ -240,9 +221,7 @@ Error cuDeviceCanAccessPeer(int* can, DeviceId, DeviceId) {
 }
 Error cuDevicePrimaryCtxRetain(Context* context, DeviceId device) {
   if (device < 0 || device >= gpus()) return kInvalidDevice;
-  *context = &state().contexts[static_cast<size_t>(device)];
-  (*context)->gpu = device;
-  return kSuccess;
+  return *context = context_of(device), kSuccess;
 }
 Error cuDevicePrimaryCtxRelease_v2(DeviceId) { return kSuccess; }
 Error cuCtxPushCurrent_v2(Context context) {
@@ -255,6 +234,10 @@ Error cuCtxPopCurrent_v2(Context* context) {
   *context = current().back();
   current().pop_back();
   return kSuccess;
+}
+Error cuCtxGetDevice(DeviceId* device) {
+  if (current().empty()) return kInvalidContext;
+  return *device = current_gpu(), kSuccess;
 }
 Error cuCtxEnablePeerAccess(Context, unsigned) {
   if (is_poisoned()) return kIllegalAddress;
@@ -275,7 +258,7 @@ Error cuMemAlloc_v2(Pointer* made, size_t bytes) {
   return allocation == nullptr ? kOutOfMemory : map_allocation(allocation, false, made);
 }
 Error cuMemFree_v2(Pointer address) {
-  if (const Error error = usable(); error != kSuccess) return error;
+  if (const Error error = usable_and_done(); error != kSuccess) return error;
   return unmap_and_free(address, false);
 }
 Error cuMemHostAlloc(void** made, size_t bytes, unsigned) {
@@ -286,7 +269,7 @@ Error cuMemHostAlloc(void** made, size_t bytes, unsigned) {
   return kSuccess;
 }
 Error cuMemFreeHost(void* memory) {
-  if (const Error error = usable(); error != kSuccess) return error;
+  if (const Error error = usable_and_done(); error != kSuccess) return error;
   if (!state().registered.remove(memory)) return kInvalidValue;
   std::free(memory);
   return kSuccess;
@@ -297,7 +280,7 @@ Error cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
   return state().registered.add(memory, bytes) ? kSuccess : kHostMemoryAlreadyRegistered;
 }
 Error cuMemHostUnregister(void* memory) {
-  if (const Error error = usable(); error != kSuccess) return error;
+  if (const Error error = usable_and_done(); error != kSuccess) return error;
   return state().registered.remove(memory) ? kSuccess : kInvalidValue;
 }
 Error cuMemHostGetDevicePointer_v2(Pointer* device, void* host, unsigned) {
@@ -312,8 +295,7 @@ Error cuPointerGetAttribute(void* value, int attribute, Pointer address) {
   switch (attribute) {
     case kPointerContext: {
       const bool has_one = mapped && !mapped->is_virtual;
-      const auto gpu = mapped ? static_cast<size_t>(mapped->allocation->gpu) : 0;
-      *static_cast<Context*>(value) = has_one ? &state().contexts[gpu] : nullptr;
+      *static_cast<Context*>(value) = has_one ? context_of(mapped->allocation->gpu) : nullptr;
       return kSuccess;
     }
     case kPointerMemoryType:
@@ -360,6 +342,7 @@ Error cuIpcOpenMemHandle_v2(Pointer* made, IpcHandle handle, unsigned) {
   IpcName name{};
   std::memcpy(&name, &handle, sizeof(name));
   if (name.pid == getpid()) return kInvalidContext;
+  wait_for_import(name.bytes);
   const std::string path = "/proc/" + std::to_string(name.pid) + "/fd/" + std::to_string(name.fd);
   auto imported = std::make_shared<tutti::fake::Allocation>();
   imported->memory = tutti::Fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -369,7 +352,7 @@ Error cuIpcOpenMemHandle_v2(Pointer* made, IpcHandle handle, unsigned) {
   return map_allocation(imported, true, made);
 }
 Error cuIpcCloseMemHandle(Pointer address) {
-  if (const Error error = usable(); error != kSuccess) return error;
+  if (const Error error = usable_and_done(); error != kSuccess) return error;
   return unmap_and_free(address, true);
 }
 
@@ -462,11 +445,11 @@ Error cuMemSetAccess(Pointer address, size_t bytes, const Access* access, size_t
 Error cuStreamCreate(Stream* made, unsigned) {
   if (is_poisoned()) return kIllegalAddress;
   if (current_gpu() < 0) return kInvalidContext;
-  return *made = new StreamTag(current_gpu()), kSuccess;
+  return *made = make_stream(), kSuccess;
 }
 Error cuStreamDestroy_v2(Stream stream) {
   if (is_poisoned()) return kIllegalAddress;
-  delete stream;
+  destroy_stream(stream);
   return kSuccess;
 }
 Error cuStreamSynchronize(Stream stream) {
@@ -487,8 +470,7 @@ Error cuStreamQuery(Stream stream) {
 Error cuStreamGetCtx(Stream stream, Context* context) {
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
-  *context = &state().contexts[static_cast<size_t>(thread->gpu())];
-  return kSuccess;
+  return *context = context_of(thread->gpu()), kSuccess;
 }
 Error cuStreamBeginCapture_v2(Stream stream, int) { return stream->is_capturing = true, kSuccess; }
 Error cuStreamIsCapturing(Stream stream, int* status) {
@@ -524,7 +506,7 @@ Error cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {
   if (is_poisoned()) return kIllegalAddress;
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
-  thread->add([function, argument] { function(argument); });
+  thread->add([function, argument] { wait_for_call(), function(argument); });
   return kSuccess;
 }
 Error cuEventCreate(Event* made, unsigned) {
@@ -556,7 +538,10 @@ Error cuMemcpyAsync(Pointer to, Pointer from, size_t bytes, Stream stream) {
   std::byte* target = state().addresses.resolve(to, bytes);
   const std::byte* source = state().addresses.resolve(from, bytes);
   if (target == nullptr || source == nullptr) return kInvalidValue;
-  thread->add([target, source, bytes] { std::memcpy(target, source, bytes); });
+  thread->add([target, source, bytes, is_write = state().addresses.is_device(to)] {
+    if (is_write) wait_for_write();
+    std::memcpy(target, source, bytes);
+  });
   return kSuccess;
 }
 

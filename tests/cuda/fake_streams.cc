@@ -1,5 +1,6 @@
 #include "tests/cuda/fake_streams.h"
 
+#include "tests/cuda/fake_delays.h"
 #include "tests/cuda/fake_poison.h"
 
 namespace tutti::fake {
@@ -60,12 +61,13 @@ void StreamThread::wait_until(const volatile uint64_t* word, uint64_t value) {
     std::mutex mutex;
     std::condition_variable never;
     std::unique_lock lock(mutex);
+    const std::chrono::microseconds look = delay_of("FAKE_CUDA_SLOW_WAITS");
     for (int looks = 1; static_cast<int64_t>(std::atomic_ref(*shared).load() - value) < 0;
          ++looks) {
-      never.wait_for(lock, kLook);
-      if (looks % kLooksBetweenFaults == 0) stop_if_poisoned();
+      never.wait_for(lock, std::max(kLook, look));
+      if (looks % kLooksBetweenFaults == 0) stop_if_lost();
     }
-    stop_if_poisoned();
+    stop_if_lost();
   });
 }
 
@@ -83,7 +85,7 @@ void StreamThread::run() {
     work_.pop_front();
     is_busy_ = true;
     lock.unlock();
-    stop_if_poisoned();
+    stop_if_lost();
     next();
     lock.lock();
     is_busy_ = false;

@@ -24,7 +24,8 @@ struct Case {
   std::vector<size_t> in_place = {};  // Sources that are targets, in this order.
   size_t apart = 0;                   // Further targets; one where no source is.
   bool past_cache = false;
-  size_t offset = 0;  // Bytes behind an aligned address, of every operand.
+  size_t offset = 0;                 // Bytes behind an aligned address, of every operand.
+  std::vector<double> factors = {};  // Of the sources; empty: none.
 };
 
 class ReduceTest : public DeviceTest {
@@ -46,8 +47,9 @@ class ReduceTest : public DeviceTest {
       buffers.push_back(upload(Bytes(bytes + 2 * kGuard, kFill), what.offset));
       targets.push_back({buffers.back()->data() + what.offset + kGuard, what.target});
     }
-    Status status = device->reduce(*stream, targets, operands,
-                                   {what.count, what.op, what.divisor, what.past_cache});
+    Status status =
+        device->reduce(*stream, targets, operands,
+                       {what.count, what.op, what.divisor, what.past_cache, what.factors});
     if (status.ok()) status = device->wait(*stream);
     if (!status.ok()) return status;
     return result_of(targets, what.in_place.size(), bytes);
@@ -58,7 +60,9 @@ class ReduceTest : public DeviceTest {
     if (is_bitwise(what.op) && is_floating(what.target)) return;
     const Result<Values> result = reduce(what);
     ASSERT_TRUE(result.ok()) << result.status().to_string();
-    const Values expected = reference(what.target, what.sources, what.count, what.op, what.divisor);
+    std::vector<Values> sources = what.sources;
+    for (size_t s = 0; s < what.factors.size(); ++s) scale_slowly(sources[s], what.factors[s]);
+    const Values expected = reference(what.target, sources, what.count, what.op, what.divisor);
     size_t wrong = 0;
     for (size_t i = 0; i < what.count; ++i) wrong += !same_value(*result, expected, i);
     EXPECT_EQ(wrong, 0u) << name_of(what.target) << " " << name_of(what.op) << ", "
@@ -184,6 +188,47 @@ TEST_P(ReduceTest, FloatsAreDividedAfterTheLastSource) {
                .count = 3001,
                .op = Op::mean,
                .divisor = divisor});
+}
+
+constexpr std::array kFloats = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16};
+
+TEST_P(ReduceTest, FactorsMultiplyEachSource) {
+  const std::vector<double> factors = {1.0 / 3, 1, -2.5, 0, 1e-30, 7e37, 1.0 + 0x1p-40};
+  for (const Dtype dtype : kFloats)
+    for (const size_t count : kCounts)
+      for (const size_t n : {size_t{1}, size_t{2}, factors.size()})
+        for (const size_t offset : {0, 2})
+          check({.target = dtype,
+                 .sources = random_sources(dtype, n, count),
+                 .count = count,
+                 .op = Op::premul_sum,
+                 .apart = 2,
+                 .offset = offset,
+                 .factors = {factors.begin(), factors.begin() + static_cast<ptrdiff_t>(n)}});
+}
+
+TEST_P(ReduceTest, FactorsWhereASourceIsTheTarget) {
+  for (const Dtype dtype : kFloats)
+    check({.target = dtype,
+           .sources = random_sources(dtype, 3, 5000),
+           .count = 5000,
+           .op = Op::premul_sum,
+           .in_place = {1},
+           .factors = {0.1, 0.3, 0.7}});
+}
+
+// 1 + 2^-10 and 3 / 2 give a tie of f16, which goes to the even neighbour before the sum.
+TEST_P(ReduceTest, AScaledSixteenBitFloatIsRoundedBeforeTheSum) {
+  std::vector<Values> sources(2, Values{Dtype::f16, Bytes(2)});
+  put_float(sources[0], 0, 1 + 0x1p-10);
+  put_float(sources[1], 0, 0x1p-11);
+  const Result<Values> sum = reduce({.target = Dtype::f32,
+                                     .sources = sources,
+                                     .count = 1,
+                                     .op = Op::premul_sum,
+                                     .factors = {1.5, 1}});
+  ASSERT_TRUE(sum.ok());
+  EXPECT_EQ(float_at(*sum, 0), 1.5 + 0x2p-10 + 0x1p-11);
 }
 
 TEST_P(ReduceTest, SixteenBitFloatsMeetF32) {
@@ -319,6 +364,16 @@ TEST_P(ReduceTest, RefusesWhatCannotBe) {
             "cannot divide i32 by 2");
   EXPECT_EQ(message({.sources = {f32}, .count = 4, .divisor = 0}), "cannot divide f32 by 0");
   EXPECT_EQ(message({.sources = {f32}, .count = 4, .op = Op::bxor}), "cannot reduce f32 with bxor");
+  EXPECT_EQ(message({.sources = {f32}, .count = 4, .factors = {2}}),
+            "factors are for premul_sum of floating types, not for sum of f32");
+  EXPECT_EQ(message({.target = Dtype::i32,
+                     .sources = {i32},
+                     .count = 4,
+                     .op = Op::premul_sum,
+                     .factors = {2}}),
+            "factors are for premul_sum of floating types, not for premul_sum of i32");
+  EXPECT_EQ(message({.sources = {f32}, .count = 4, .op = Op::premul_sum, .factors = {2, 3}}),
+            "there are 2 factors, not one for each source");
   EXPECT_EQ(message({.target = Dtype::bf16, .sources = {bf16}, .count = 4, .op = Op::band}),
             "cannot reduce bf16 with band");
 }

@@ -94,6 +94,17 @@ inline void put_integer(Values& values, size_t index, uint64_t value) {
   std::memcpy(values.bytes.data() + index * size, &value, size);
 }
 
+// Each product is rounded to the type's accumulator and then to the type.
+inline void scale_slowly(Values& values, double factor) {
+  if (factor == 1) return;
+  for (size_t i = 0; i < values.bytes.size() / size_of(values.dtype); ++i) {
+    const double value = float_at(values, i);
+    const bool is_f64 = values.dtype == Dtype::f64;
+    put_float(values, i,
+              is_f64 ? value * factor : static_cast<float>(value) * static_cast<float>(factor));
+  }
+}
+
 template <class T>
 T combine_floats(Op op, T a, T b) {
   const bool nan = std::isnan(a) || std::isnan(b);

@@ -136,6 +136,9 @@ def wrong_settings(page):
     listed = dict(re.findall(r"(?m)^  --([a-z-]+) (?:TEXT|NUMBER|\{[^}]*\})(?:=(\S+))?", text))
     rows = re.findall(r"(?m)^\| `(\w+)` \| (?:`([^`]*)`|empty)[^|]*\| (?:`|text)", page.prose)
     said = {name.replace("_", "-"): default for name, default in rows}
+    for name, default in said.items():  # Of several words: help, if any, is on the next line.
+        if " " in default and f"  --{name} TEXT={default}\n" in text:
+            listed[name] = default
     for name in sorted(listed.keys() | said.keys()):
         if listed.get(name) != said.get(name):
             yield f"{page.path}: {name}: {said.get(name)}, in fact {listed.get(name)}"

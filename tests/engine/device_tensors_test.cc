@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <latch>
+#include <optional>
 #include <random>
 
 #include "daemon/base/loop.h"
@@ -81,8 +83,10 @@ class Cluster {
     }
   }
 
-  void arrive(int rank) { word(rank, 0).store(1); }
+  void arrive(int rank) { word(rank, 0).store(2); }
+  void take_back(int rank) { word(rank, 0).store(0); }
   bool is_released(int rank) { return word(rank, 1).load() != 0; }
+  bool is_passed(int rank) { return word(rank, 2).load() == 2; }
   void cancel() {
     for (const auto& engine : engines_) engine->cancel({1, 0, 0}, deadline_exceeded("too late"));
   }
@@ -146,7 +150,7 @@ class Cluster {
   }
 
   std::atomic<uint64_t>& word(int rank, int which) {
-    return reinterpret_cast<std::atomic<uint64_t>*>(words_.data)[rank * 2 + which];
+    return reinterpret_cast<std::atomic<uint64_t>*>(words_.data)[rank * 3 + which];
   }
 
   // Ranks take the GPUs in turn.
@@ -192,7 +196,11 @@ class Cluster {
       const RankMemory& memory = memory_[static_cast<size_t>(rank)];
       RankBuffers buffers{rank, memory.in, memory.out};
       buffers.gpu = memory.gpu;
-      if (!sets_.empty()) buffers.words = {&word(rank, 0), &word(rank, 1), 1};
+      if (!sets_.empty()) {
+        buffers.words = {&word(rank, 0), &word(rank, 1), &word(rank, 2), 2};
+        operation.memory.emplace_back(nullptr,
+                                      [words = buffers.words](const void*) { words.pass(); });
+      }
       operation.local.push_back(buffers);
     }
     operation.done = [this](const Status& status) { ended_.push_back(status); };
@@ -229,6 +237,7 @@ class DeviceTensorsTest : public testing::TestWithParam<std::string> {
     for (int rank = 0; rank < ranks_of(job); ++rank) {
       EXPECT_EQ(on_host.output(rank), on_gpus.output(rank)) << "rank " << rank;
       EXPECT_TRUE(on_gpus.is_released(rank));
+      EXPECT_TRUE(on_gpus.is_passed(rank));
     }
   }
 
@@ -301,15 +310,17 @@ TEST_P(DeviceTensorsTest, NothingBeginsBeforeAllStreamsHaveArrived) {
   Cluster cluster({}, driver);
   cluster.start();
   for (const int rank : {0, 1, 3}) cluster.arrive(rank);
-  for (int i = 0; i < 3; ++i) {  // Others begin later and end meanwhile.
-    Cluster other({.count = 100'000}, driver);
-    other.start();
-    for (const int rank : {0, 1, 2, 3}) other.arrive(rank);
-    EXPECT_EQ(other.await_end().to_string(), "OK");
+  std::vector<std::unique_ptr<Cluster>> others;  // To free their memory waits for all streams.
+  for (int i = 0; i < 3; ++i) {                  // They begin later and end meanwhile.
+    others.push_back(std::make_unique<Cluster>(Job{.count = 100'000}, driver));
+    others.back()->start();
+    for (const int rank : {0, 1, 2, 3}) others.back()->arrive(rank);
+    EXPECT_EQ(others.back()->await_end().to_string(), "OK");
     cluster.turn();
   }
   EXPECT_FALSE(cluster.has_ended());
   EXPECT_FALSE(cluster.is_released(0));
+  EXPECT_FALSE(cluster.is_passed(0));
   EXPECT_EQ(cluster.engine(0).blocker({1, 0, 0}).rank, 2);
   cluster.arrive(2);
   EXPECT_EQ(cluster.await_end().to_string(), "OK");
@@ -326,9 +337,49 @@ TEST_P(DeviceTensorsTest, AnOperationThatIsCancelledReleasesStreamsAndWritesNoth
     EXPECT_EQ(cluster.await_end().to_string(), "DEADLINE_EXCEEDED: too late");
     for (int rank = 0; rank < ranks_of(job); ++rank) {
       EXPECT_TRUE(cluster.is_released(rank));
+      EXPECT_TRUE(cluster.is_passed(rank));
       EXPECT_EQ(cluster.output(rank), input_of(job, rank));
     }
   }
+}
+
+// What streams are given from now on waits until the gate opens.
+class GatedDriver {
+ public:
+  explicit GatedDriver(const cuda::Driver& given) : driver(given) {
+    wait_value = given.stream_wait_value;
+    host_func = given.launch_host_func;
+    gate.emplace(1);
+    driver.stream_wait_value = [](auto stream, auto address, auto value, auto flags) {
+      host_func(
+          stream, [](void*) { gate->wait(); }, nullptr);
+      return wait_value(stream, address, value, flags);
+    };
+  }
+  static void open() { gate->count_down(); }
+
+  cuda::Driver driver;
+
+ private:
+  static inline decltype(cuda::Driver::stream_wait_value) wait_value;
+  static inline decltype(cuda::Driver::launch_host_func) host_func;
+  static inline std::optional<std::latch> gate;
+};
+
+// A rank that takes back the word by which cancel() lets the lanes go on holds them no longer than
+// until the engine is asked to settle.
+TEST_P(DeviceTensorsTest, ARankThatTakesItsWordBackHoldsNoLane) {
+  GatedDriver gated(*driver);
+  Cluster cluster({.hosts = {{0}}}, &gated.driver);
+  cluster.start();
+  cluster.cancel();
+  EXPECT_TRUE(cluster.engine(0).settle());
+  cluster.take_back(0);
+  GatedDriver::open();
+  const TimePoint until = Clock::now() + kPatience;
+  while (cluster.engine(0).settle() && Clock::now() < until) cluster.turn();
+  EXPECT_TRUE(cluster.has_ended());
+  EXPECT_EQ(cluster.await_end().to_string(), "DEADLINE_EXCEEDED: too late");
 }
 
 // The engine may be destroyed at any time.

@@ -132,6 +132,15 @@ void check_strategy(const Strategy& strategy, uint32_t packed) {
   require((strategy.kind == StrategyKind::tree) == (strategy.arity >= 1), "trees have an arity");
 }
 
+// Where the tensors are the worker finds out.
+void check_device(const Ask& ask, const Call& op) {
+  require(op.in == nullptr && op.out == nullptr, "an address is not the session's to give");
+  uint64_t count = 0;
+  for (const ListedDeviceTensor& tensor : op.device->listed) count += tensor.count;
+  const bool listed = (ask.request.flags & kRequestListed) != 0;
+  require(listed ? count == op.signature.count : op.device->listed.empty(), "a list is whole");
+}
+
 void check_accepted(const Ask& ask, const Call& op) {
   check_strategy(op.signature.strategies.local, ask.request.local_strategy);
   check_strategy(op.signature.strategies.global, ask.request.global_strategy);
@@ -153,9 +162,12 @@ void check_accepted(const Ask& ask, const Call& op) {
   const bool staged = (ask.request.flags & kRequestStaged) != 0;
   const bool listed = (ask.request.flags & kRequestListed) != 0;
   require(op.window_bytes == (staged ? ask.window_bytes : 0), "a window is what both agreed on");
-  const bool by_ranks = listed || (staged && ask.window_bytes == 0);
+  const bool on_device = (ask.request.flags & kRequestDevice) != 0;
+  const bool by_ranks = (listed && !on_device) || (staged && ask.window_bytes == 0);
   require(op.ranks_only == by_ranks, "lists and windows of no size are the ranks'");
   if (by_ranks) return require(op.in == nullptr && op.out == nullptr, "they are not followed here");
+  require(on_device == op.device.has_value(), "device memory is what was asked for");
+  if (on_device) return check_device(ask, op);
   require(op.window_bytes == 0 || !is_by_rank(ask.collective), "no windows of shares");
   const Wide elements = uneven ? 1 : op.signature.count;
   const Wide all = elements * size_of(op.signature.dtype);

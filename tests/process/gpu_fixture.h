@@ -9,10 +9,22 @@
 #include <vector>
 
 #include "daemon/cuda/cuda.h"
+#include "daemon/mesh/mesh.h"
 #include "tests/process/board_fixture.h"
 #include "tests/support/cuda_driver.h"
 
 namespace tutti::testing {
+
+// Set for as long as it lives, and inherited by the processes of a mesh that starts then.
+struct Variable {
+  Variable(const char* given, const std::string& value) : name(given) {
+    setenv(name, value.c_str(), 1);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { unsetenv(name); }
+  const char* const name;
+};
 
 // The driver as a program of CUDA uses it, in the context of one GPU. Where there are fewer GPUs,
 // counting starts anew.
@@ -153,6 +165,13 @@ inline std::unique_ptr<CGroup> join_again(const RankContext& context) {
       if (is_over || attempt == 100) throw;
     }
   }
+}
+
+// The worker of a host, from the mesh's status; -1: there is none, or more than one.
+inline pid_t worker_of(const TestMesh& mesh, int host) {
+  const auto status = admin_status(mesh.host(host).address, true, 5'000);
+  if (!status.ok() || status->agents(0).workers_size() != 1) return -1;
+  return static_cast<pid_t>(status->agents(0).workers(0).pid());
 }
 
 inline tutti_options on_stream(cuda::Stream stream) {

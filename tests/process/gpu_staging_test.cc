@@ -1,18 +1,10 @@
 // Tensors in GPU memory that the worker cannot map, through real agents and workers.
-#include "daemon/mesh/mesh.h"
 #include "tests/process/gpu_fixture.h"
 
 namespace tutti {
 namespace {
 
 using namespace testing;
-
-// Set for as long as it lives, and inherited by the processes of a mesh that starts then.
-struct Variable {
-  Variable(const char* given, const char* value) : name(given) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name); }
-  const char* name;
-};
 
 // The worker can map no memory of a rank by a handle of the driver's.
 struct NothingIsMapped {
@@ -89,6 +81,58 @@ TEST_P(GpuStaging, TheOrderOfAStream) {
               std::vector<float> sum = sum_of_ramps(n, context.world_size);
               for (float& value : sum) value *= ranks * ranks;
               check(cuda.read<float>(x.data(), n) == sum, "a right sum of sums");
+            }),
+            "");
+}
+
+TEST_P(GpuStaging, TheResultIsThereWhenAWaitReturns) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const Variable slow("FAKE_CUDA_SLOW_WRITES", "100");
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const size_t n = 5000;
+              const GpuMemory x(cuda, n * 4);
+              const tutti_options streamed = on_stream(cuda.stream());
+              for (const tutti_options* options : {&streamed, (const tutti_options*)nullptr}) {
+                cuda.write(x.data(), ramp(n, float(context.rank)));
+                tutti_work* work = nullptr;
+                all_reduce(group, x.data(), x.data(), n, options, &work);
+                CGroup::expect(tutti_work_wait(work, -1));
+                tutti_work_free(work);
+                check(cuda.read<float>(x.data(), n) == sum_of_ramps(n, context.world_size),
+                      "a right sum");
+              }
+            }),
+            "");
+}
+
+// The tensors of one process lie on both, and pass through the same memory.
+TEST_P(GpuStaging, TwoGpusOfAProcess) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram first(0);
+              const size_t n = 5000;
+              const GpuMemory x(first, n * 4);
+              const cuda::Stream of_first = first.stream();
+              const CudaProgram second(1);
+              const GpuMemory y(second, n * 4);
+              const cuda::Stream of_second = second.stream();
+              CGroup group(context);
+              const std::vector<float> sum = sum_of_ramps(n, context.world_size);
+              const auto reduce = [&](const GpuMemory& in, const GpuMemory& out, cuda::Stream on) {
+                const tutti_options streamed = on_stream(on);
+                for (const tutti_options* options : {&streamed, (const tutti_options*)nullptr}) {
+                  second.write(in.data(), ramp(n, float(context.rank)));
+                  tutti_work* work = nullptr;
+                  all_reduce(group, in.data(), out.data(), n, options, &work);
+                  CGroup::expect(tutti_work_wait(work, -1));
+                  tutti_work_free(work);
+                  check(second.read<float>(out.data(), n) == sum, "a right sum");
+                }
+              };
+              for (int round = 0; round < 3; ++round)
+                for (const cuda::Stream stream : {of_first, of_second, cuda::Stream()})
+                  for (const GpuMemory* in : {&x, &y})
+                    for (const GpuMemory* out : {&x, &y}) reduce(*in, *out, stream);
             }),
             "");
 }
@@ -195,6 +239,36 @@ TEST_P(GpuStagingLimit, WhatExceedsItIsRefusedByName) {
               }
               const auto ranks = float(context.world_size);
               check(cuda.read<float>(y.data(), 1)[0] == ranks * ranks * ranks, "a right sum");
+            }),
+            "");
+}
+
+// A segment that the program has filled.
+struct SmallSegment : NothingIsMapped {
+  const Variable limit{"TUTTI_SEGMENT_BYTES", "8388608"};
+};
+class GpuSmallSegment : public SmallSegment, public GpuMesh {
+  void SetUp() override {
+    if (!is_fake_under_test()) GTEST_SKIP() << "a real driver maps what it exports";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuSmallSegment,
+                         ::testing::Values(std::vector{2}, std::vector{1, 1}));
+
+TEST_P(GpuSmallSegment, MemoryForStagingThatIsNotUsedMakesRoom) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 400'000);
+              cuda.write(x.data(), std::vector<float>(100'000, 1));
+              all_reduce(group, x.data(), x.data(), 100'000);
+              for (size_t bytes = 1 << 20; bytes >= 64; bytes /= 2)
+                while (tutti_alloc(group.get(), bytes) != nullptr) continue;
+              tutti_options options = tutti_defaults();
+              options.timeout_ms = 5000;
+              all_reduce(group, x.data(), x.data(), 10, &options);
+              const auto ranks = float(context.world_size);
+              check(cuda.read<float>(x.data(), 1)[0] == ranks * ranks, "a right sum");
             }),
             "");
 }

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "daemon/mesh/mesh.h"
 #include "tests/process/gpu_fixture.h"
 
 namespace tutti {
@@ -280,40 +279,25 @@ TEST_P(GpuMesh, AStreamThatIsCapturedIsRefused) {
             "");
 }
 
-// What would read the memory with the processor.
-TEST_P(GpuMesh, MessagesListsAndFactorsAreRefused) {
-  if (ranks() == 1) return;
-  EXPECT_EQ(
-      run([](const RankContext& context) {
-        const CudaProgram cuda(0);
-        CGroup group(context);
-        const GpuMemory x(cuda, 4000);
-        std::vector<float> host(10);
-        const int peer = context.rank == 0 ? 1 : 0;
-        check_refused(tutti_send(group.get(), x.data(), 10, TUTTI_F32, peer, 0, nullptr, nullptr),
-                      TUTTI_UNIMPLEMENTED, "not for GPU memory");
-        check_refused(tutti_recv(group.get(), x.data(), 10, TUTTI_F32, peer, 0, nullptr, nullptr),
-                      TUTTI_UNIMPLEMENTED, "not for GPU memory");
-        const void* ins[] = {host.data(), x.data()};
-        void* outs[] = {host.data(), x.data()};
-        const size_t counts[] = {10, 10};
-        check_refused(tutti_all_reduce_many(group.get(), ins, outs, counts, 2, TUTTI_F32, TUTTI_SUM,
-                                            nullptr, nullptr),
-                      TUTTI_UNIMPLEMENTED, "lists of tensors");
-        tutti_options options = tutti_defaults();
-        options.factor = 0.5;
-        check_refused(tutti_all_reduce(group.get(), x.data(), x.data(), 10, TUTTI_F32,
-                                       TUTTI_PREMUL_SUM, &options, nullptr),
-                      TUTTI_UNIMPLEMENTED, "a factor is not for GPU memory");
-        const auto ranks = static_cast<size_t>(context.world_size);
-        const std::vector<size_t> all(ranks, 10);
-        tutti_options streamed = on_stream(cuda.stream());
-        const GpuMemory out(cuda, 4000);
-        CGroup::expect(tutti_all_to_all_v(group.get(), x.data(), all.data(), out.data(), all.data(),
-                                          TUTTI_F32, &streamed, nullptr));
-        cuda.synchronize(static_cast<cuda::Stream>(streamed.stream));
-      }),
-      "");
+TEST_P(GpuMesh, AllToAllWithCountsOnAStream) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const auto ranks = static_cast<size_t>(context.world_size);
+              const std::vector<size_t> all(ranks, 10);
+              const GpuMemory in(cuda, ranks * 40), out(cuda, ranks * 40);
+              cuda.write(in.data(),
+                         std::vector<float>(10 * ranks, static_cast<float>(context.rank)));
+              const tutti_options options = on_stream(cuda.stream());
+              CGroup::expect(tutti_all_to_all_v(group.get(), in.data(), all.data(), out.data(),
+                                                all.data(), TUTTI_F32, &options, nullptr));
+              cuda.synchronize(static_cast<cuda::Stream>(options.stream));
+              for (size_t r = 0; r < ranks; ++r)
+                check(cuda.read<float>(out.data() + 40 * r, 10) ==
+                          std::vector<float>(10, static_cast<float>(r)),
+                      "the part of rank " + std::to_string(r));
+            }),
+            "");
 }
 
 TEST_P(GpuMesh, RanksThatDisagreeWhereTheTensorIsAreTold) {
@@ -430,13 +414,6 @@ TEST_P(GpuMesh, ADeathReleasesStreamsByName) {
   for (Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "started");
   trainers.back().kill(SIGKILL);
   for (size_t i = 0; i + 1 < trainers.size(); ++i) EXPECT_EQ(trainers[i].wait(), "");
-}
-
-// The worker of a host, from the mesh's status.
-pid_t worker_of(const TestMesh& mesh, int host) {
-  const auto status = admin_status(mesh.host(host).address, true, 5'000);
-  if (!status.ok() || status->agents(0).workers_size() != 1) return -1;
-  return static_cast<pid_t>(status->agents(0).workers(0).pid());
 }
 
 // How many descriptors of GPU memory the process holds.

@@ -72,12 +72,55 @@ word.value = 1
 work.wait()
 stream.finish()
 assert (x.read() == 12).all(), x.read()
+class Produced(Gpu):
+    """An array whose values a stream makes."""
+    stream = None
+    @property
+    def __cuda_array_interface__(self):
+        return super().__cuda_array_interface__ | {"stream": self.stream}
+
+word.value = 0
+assert driver.cuStreamWaitValue64_v2(stream.handle, gate, ctypes.c_uint64(1), 0) == 0
+late = Produced(numpy.zeros(5, "int64"))
+ones = numpy.ones(5, "int64")
+assert driver.cuMemcpyAsync(late.at, ctypes.c_uint64(ones.ctypes.data), ctypes.c_size_t(40),
+                            stream.handle) == 0
+late.stream = stream.handle.value
+work = group.all_reduce(late, blocking=False)
+group.all_reduce(x, op="mean")
+assert not work.done(), "the stream has not made the values"
+word.value = 1
+assert work.wait() is late
+assert (late.read() == 2).all(), late.read()
+other = Produced(numpy.zeros(5, "int64"))
+other.stream = 1
 group.all_reduce(x, op="mean", stream=0)
 assert driver.cuStreamSynchronize(None) == 0
 assert (x.read() == 12).all(), x.read()
 
+group.all_reduce(x, op="premul_sum", factor=[0.5, 0.25][group.rank], stream=stream)
+stream.finish()
+assert (x.read() == 9).all(), x.read()
+
+pair = [Gpu(numpy.full(3, group.rank + 1, "float32")), Gpu(numpy.full(5, 2, "int64"))]
+group.all_reduce_many(pair)
+group.all_reduce_many(pair, stream=stream)
+stream.finish()
+assert pair[0].read().tolist() == [6] * 3 and pair[1].read().tolist() == [8] * 5
+
+peer, back = 1 - group.rank, Stream()
+sent, came = Gpu(numpy.full(2000, group.rank, "float32")), Gpu(numpy.zeros(2000, "float32"))
+assert group.recv(came, peer, stream=back) is None
+group.send(sent, peer, stream=stream)
+back.finish()
+assert (came.read() == peer).all()
+work = group.send(sent, peer, tag=1, blocking=False)
+assert group.recv(came, tag=1) == peer
+work.wait()
+
 for wrong, words in ((lambda: group.all_reduce(x, stream="s"), "no stream of CUDA"),
                      (lambda: group.all_gather(mine), "give out="),
+                     (lambda: group.all_reduce(late, out=other), "give stream="),
                      (lambda: group.all_reduce(Gpu(numpy.zeros((2, 2), "f4"), (4, 8))),
                       "not contiguous"),
                      (lambda: group.all_reduce(x, out=numpy.zeros((3, 5), "f4")),

@@ -1,5 +1,6 @@
 // The checks of requests: sides, places, types and strategies, and the errors of refused ones.
 #include <algorithm>
+#include <array>
 #include <span>
 
 #include "tests/session/trainer.h"
@@ -107,6 +108,45 @@ TEST_F(RequestTest, StagedAndListedTensorsAreTheRanks) {
     EXPECT_EQ(op.out, nullptr);
   }
   EXPECT_FALSE(ask(all_reduce_request()).ranks_only);
+}
+
+// A list in device memory: the records are copied, and must be those of the count.
+TEST_F(RequestTest, ListsInDeviceMemoryAreCopiedAndCounted) {
+  Request request = of(TUTTI_ALL_REDUCE, kArenaOffset, 0);
+  request.flags = kRequestDevice | kRequestListed;
+  request.count = 30;
+  request.records = 2;
+  const DeviceRequest asked{.value = 2, .factor = 0.5};
+  std::array<ListedDeviceTensor, 2> tensors = {{{{7, 8}, {9, 0}, 10}, {{7, 0}, {7, 0}, 20}}};
+  const auto place = [&] {
+    std::memcpy(served.trainer.at(kArenaOffset), &asked, sizeof(asked));
+    std::memcpy(served.trainer.at(kArenaOffset + sizeof(asked)), tensors.data(), sizeof(tensors));
+  };
+  place();
+  const Call op = ask(request);
+  ASSERT_EQ(op.invalid.to_string(), "OK");
+  EXPECT_FALSE(op.ranks_only);
+  ASSERT_EQ(op.device->listed.size(), 2u);
+  EXPECT_EQ(op.device->listed[0].in.offset, 8u);
+  EXPECT_EQ(op.device->listed[1].count, 20u);
+  EXPECT_EQ(op.device->asked.factor, 0.5);
+  for (const uint64_t wrong : {uint64_t{0}, uint64_t{19}, ~uint64_t{0}}) {
+    tensors[1].count = wrong;
+    place();
+    expect_refused(request, wrong == 19 ? "29 elements together, not 30" : "has no count");
+  }
+  for (const uint32_t records : {uint32_t{0}, uint32_t{31}, ~uint32_t{0}}) {
+    request.records = records;
+    expect_refused(request, "the records of a list lie outside");
+  }
+  request.records = 2;
+  request.in_offset = kEnd - sizeof(asked);
+  expect_refused(request, "the records of a list lie outside");
+  request.in_offset = kArenaOffset;
+  request.collective = TUTTI_REDUCE;
+  expect_refused(request, "lists of tensors are for all_reduce");
+  request.flags = kRequestDevice | kRequestStaged;
+  expect_refused(request, "device memory passes through no window");
 }
 
 TEST_F(RequestTest, RefusesMeanOfIntegers) {

@@ -9,9 +9,10 @@ namespace tutti::tidy {
 
 // The floors of the house. A room includes only rooms of lower floors.
 inline const std::map<std::string, int> kFloors = {
-    {"kernel", 1}, {"base", 1},   {"board", 2},     {"schedule", 2}, {"cuda", 2},  {"nvml", 2},
-    {"device", 3}, {"tuning", 3}, {"transport", 4}, {"engine", 5},   {"group", 6}, {"session", 7},
-    {"mesh", 7},   {"worker", 8}, {"agent", 8},     {"launch", 8},   {"bench", 8}, {"cli", 9}};
+    {"kernel", 1}, {"base", 1},   {"board", 2},   {"schedule", 2}, {"cuda", 2},
+    {"nvml", 2},   {"nccl", 3},   {"device", 3},  {"tuning", 3},   {"transport", 4},
+    {"engine", 5}, {"group", 6},  {"session", 7}, {"mesh", 7},     {"worker", 8},
+    {"agent", 8},  {"launch", 8}, {"bench", 8},   {"cli", 9}};
 
 // The room a file belongs to: daemon/<room>/..., and its tests and fuzzers, tests/<room>/... and
 // tests/fuzz/<room>_...
@@ -81,7 +82,8 @@ inline const std::vector<Home> kHomes = {
       "tests/mesh/", "tests/bench/"}},
     {"cuda", {"daemon/device/cuda_reduce.cu", "tests/cuda/"}},
     {"nvml", {"tests/nvml/"}},
-    {"dlfcn.h", {"daemon/cuda/", "daemon/nvml/", "tests/"}},
+    {"nccl.h", {"tests/nccl/"}},
+    {"dlfcn.h", {"daemon/cuda/", "daemon/nvml/", "daemon/nccl/", "tests/"}},
     {"openssl/", {"daemon/transport/"}},
     {"spdlog/", {"daemon/group/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
@@ -93,7 +95,7 @@ inline const std::vector<Home> kHomes = {
     {"benchmark/", {"tests/"}},
     {"sys/mman.h",
      {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/bench/",
-      "tests/client/", "tests/process/", "tests/cuda/"}},
+      "tests/client/", "tests/process/", "tests/cuda/", "tests/nccl/"}},
     {"linux/memfd.h",
      {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/cuda/"}},
     {"sys/un.h",

@@ -40,6 +40,7 @@ struct FakeEpoch final : Epoch {
   const Status& cause() const override { return none; }
   const std::vector<int>& departures() const override { return nobody; }
   EpochStats stats() const override { return {}; }
+  GpuLinkState gpu_link() const override { return {}; }
 
   Roster made_of;
   Status none;

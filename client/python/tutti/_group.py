@@ -243,7 +243,8 @@ class Group:
     at once; the operation starts when the stream reaches it, and the stream goes on when it is
     done. The arrays must stay until then. A failure is raised by wait() of the Work, or without one
     by the next call. A stream is given as its handle, an int, or as an object of CUDA's protocol
-    __cuda_stream__, of torch, CuPy or Numba. None: the call waits for the result.
+    __cuda_stream__, of torch, CuPy or Numba. None: the call waits for the result, and begins when
+    the stream that the arrays' __cuda_array_interface__ names, or the default stream, reaches it.
 
     Errors: INVALID_ARGUMENT for a wrong argument; FAILED_PRECONDITION if ranks disagree or this
     rank left; DEADLINE_EXCEEDED if a rank has not called in time; UNAVAILABLE if a rank, worker or
@@ -310,18 +311,28 @@ class Group:
                          factor=_tensor.factor_of(op, factor), stream=stream)
 
     def all_reduce_many(self, xs, op="sum", strategy=None, outs=None, timeout=None, blocking=True,
-                        dtype=None, factor=None):
+                        dtype=None, factor=None, stream=None):
         """Reduces each array of the list xs over all ranks, into the arrays of the list `outs`,
         or in place if it is None; returns the list of results. Thousands of small arrays cost
         little more than a large one. All ranks list arrays of the same sizes and dtypes in the
         same order; dtypes may be mixed."""
         factor = _tensor.factor_of(op, factor)
         sides = [self._sides(x, out, dtype) for x, out in _many.pair_up(xs, outs)]
-        works = [self._start("all_reduce_many", _many.arguments(name, pairs, op), pairs,
-                             lambda pairs=pairs: [target.write_back() for _, target in pairs],
-                             strategy, timeout, factor)
+        calls = [(_many.arguments(name, pairs, op), pairs)
                  for name, pairs in _many.by_dtype(sides).items()]
-        work = _many.Works(works, [target.x for _, target in sides])
+        results = [target.x for _, target in sides]
+        if stream is not None and blocking:  # Nobody waits: the stream does.
+            options = self._options(strategy, timeout, factor, stream)
+            for arguments, _ in calls:
+                check(self._call("all_reduce_many", arguments, options, None))
+            return results
+        if stream is None:
+            stream = _stream.producer_of([side for pair in sides for side in pair])
+        works = [self._start("all_reduce_many", arguments, pairs,
+                             lambda pairs=pairs: [target.write_back() for _, target in pairs],
+                             strategy, timeout, factor, stream)
+                 for arguments, pairs in calls]
+        work = _many.Works(works, results)
         return work.wait() if blocking else work
 
     def reduce(self, x, root=0, op="sum", strategy=None, out=None, timeout=None, blocking=True,
@@ -462,7 +473,7 @@ class Group:
                                           DTYPES[source.dtype]),
                          source, target, strategy, timeout, blocking, stream=stream)
 
-    def send(self, x, destination, tag=0, timeout=None, blocking=True, dtype=None):
+    def send(self, x, destination, tag=0, timeout=None, blocking=True, dtype=None, stream=None):
         """Sends x to rank `destination`, which receives it by recv() with the same tag, number of
         elements and dtype. Messages of one rank to another with the same tag arrive in order. If
         blocking, returns once the receiver has taken the message. Messages need no order among
@@ -472,17 +483,22 @@ class Group:
         source = Tensor(x, dtype)
         return self._run("send", (source.address, source.count, DTYPES[source.dtype],
                                   _whole(destination, "destination"), _tag(tag)),
-                         source, None, None, timeout, blocking)
+                         source, None, None, timeout, blocking, stream=stream)
 
-    def recv(self, x, source=None, tag=0, timeout=None, blocking=True, dtype=None):
+    def recv(self, x, source=None, tag=0, timeout=None, blocking=True, dtype=None, stream=None):
         """Receives the next message with this tag from rank `source`, or from any rank if None,
-        into x; returns the sender's rank. Raises FAILED_PRECONDITION if the message has another
-        number of elements or dtype: then it is lost."""
+        into x; returns the sender's rank, or None at once if blocking with a stream. Raises
+        FAILED_PRECONDITION if the message has another number of elements or dtype: then it is
+        lost."""
         target = Tensor(x, dtype, writable=True)
         source = -1 if source is None else _whole(source, "source")
-        work = self._start("recv", (target.address, target.count, DTYPES[target.dtype], source,
-                                    _tag(tag)),
-                           target, None, None, timeout, 1.0)
+        arguments = (target.address, target.count, DTYPES[target.dtype], source, _tag(tag))
+        if stream is not None and blocking:  # Nobody waits: the stream does.
+            check(self._call("recv", arguments, self._options(None, timeout, 1.0, stream), None))
+            return None
+        if stream is None:
+            stream = _stream.producer_of((target,))
+        work = self._start("recv", arguments, target, None, None, timeout, 1.0, stream)
         work._finish = lambda: (target.write_back(), work._source())[1]
         return work.wait() if blocking else work
 
@@ -540,8 +556,9 @@ class Group:
             options = self._options(strategy, timeout, factor, stream)
             check(self._call(verb, arguments, options, None))
             return finish()
-        work = self._start(verb, arguments, (source, target), finish, strategy, timeout,
-                           factor, stream)
+        tensors = (source, target)
+        work = self._start(verb, arguments, tensors, finish, strategy, timeout, factor,
+                           _stream.producer_of(tensors) if stream is None else stream)
         return work.wait() if blocking else work
 
     def _start(self, verb, arguments, tensors, finish, strategy, timeout, factor, stream=None):

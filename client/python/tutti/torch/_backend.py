@@ -157,13 +157,8 @@ class TuttiBackend(_Base):
             operation.call("all_reduce", address, address, flat.numel(), dtype_of(flat), op)
         return tensors, tensors
 
-    def allreduce_coalesced(self, tensors, opts):
-        if any(_gpu.device_of(tensor) is not None for tensor in tensors):
-            return self._all_reduce_dense(tensors, opts)
-        return self._all_reduce_listed(tensors, opts)
-
     @_collective("all_reduce", _one_for_each_dtype)
-    def _all_reduce_listed(self, operation, tensors, opts):
+    def allreduce_coalesced(self, operation, tensors, opts):
         op = operation.op(opts.reduceOp)
         by_dtype = {}
         for tensor in tensors:

@@ -1,0 +1,157 @@
+#include "daemon/engine/nccl_tensors.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti {
+
+NcclTensors::NcclTensors(GpuSet& gpus, std::function<void()> wake, const Operation& operation,
+                         const Geometry& pieces, ScratchPool& scratch)
+    : DeviceTensors(gpus, std::move(wake), operation, pieces),
+      link_(*operation.nccl),
+      scratch_(scratch),
+      ticket_(link_.turns.add([this] {
+        if (Status begun = begin(); !begun.ok()) return fail(begun);
+        go_on();
+      })) {}
+
+NcclTensors::~NcclTensors() {
+  *alive_ = false;
+  is_over_ = true;
+  if (settled() && piece_memory_.data != nullptr) scratch_.give_back(piece_memory_);
+  for (int i = 0; i < launches_; ++i) link_.communicator.settled();
+  leave();
+}
+
+// ---- Beginning and end ----
+
+Status NcclTensors::finished(uint64_t) {
+  link_.turns.set_ready(ticket_);
+  return {};
+}
+
+Status NcclTensors::begin() {
+  if (Status added = add_lane(link_.gpu); !added.ok()) return added;
+  const uint64_t bytes = operation_.count * size_of(operation_.dtype);
+  const Result<ScratchPool::Block> memory = scratch_.take(std::min(bytes, kPieceBytes));
+  if (!memory.ok()) return memory.status();
+  piece_memory_ = *memory;
+  return {};
+}
+
+Status NcclTensors::finish() {
+  if (Status passed = pass_streams(); !passed.ok()) return passed;
+  is_over_ = true;
+  const Status notified = notify().status();
+  link_.turns.pass(ticket_);
+  return notified;
+}
+
+void NcclTensors::cancel() {
+  is_over_ = true;
+  has_failed_ = false;
+  DeviceTensors::cancel();
+  leave();
+}
+
+// The engine ends this operation when the epoch ends.
+void NcclTensors::fail(const Status& cause) {
+  is_over_ = has_failed_ = true;
+  link_.on_failed(cause);
+}
+
+void NcclTensors::leave() {
+  if (!std::exchange(has_left_, true)) link_.turns.leave(ticket_);
+}
+
+bool NcclTensors::settled() {
+  if (gpus_.fault().is_set()) return true;
+  return is_over_ && !is_launching_ && !has_failed_ && DeviceTensors::settled();
+}
+
+// ---- Piece by piece ----
+
+void NcclTensors::go_on() {
+  if (next_piece_ == geometry_.slices()) {
+    if (Status finished = finish(); !finished.ok()) fail(finished);
+    return;
+  }
+  const Range piece = geometry_.slice(0, next_piece_);
+  if (Status folded = fold_piece(piece); !folded.ok()) return fail(folded);
+  launch(piece);
+}
+
+// The host's contribution, in the operation's own type.
+Status NcclTensors::fold_piece(const Range& piece) {
+  for (const Range& part : ranks_.pieces(0, piece))
+    if (Status s = fold_part(part, place_of(part, piece)); !s.ok()) return s;
+  return {};
+}
+
+Status NcclTensors::fold_part(const Range& part, std::byte* to) {
+  Lane& lane = *lanes_.front();
+  const Inputs from = inputs(0, part);
+  if (from.at.empty()) return {};
+  if (from.at.size() == 1 && from.factors.empty())
+    return copy(lane, from.at.front(), {to}, part.count * size_of(operation_.dtype));
+  return fold(lane, from, {{to, operation_.dtype}}, {0, part.count}, 1);
+}
+
+// Where a part of the piece lies in the piece's memory.
+std::byte* NcclTensors::place_of(const Range& part, const Range& piece) const {
+  return piece_memory_.data + (part.first - piece.first) * size_of(operation_.dtype);
+}
+
+void NcclTensors::launch(const Range& piece) {
+  const Plan& plan = operation_.execution->plan;
+  Lane& lane = *lanes_.front();
+  is_launching_ = true;
+  ++launches_;
+  link_.communicator.launch({.collective = plan.collective,
+                             .dtype = operation_.dtype,
+                             .op = operation_.op,
+                             .root = has_root(plan.collective) ? host_of(plan, plan.root) : 0,
+                             .from = piece_memory_.data,
+                             .to = piece_memory_.data,
+                             .count = piece.count,
+                             .stream = gpu(lane).native(*lane.stream)},
+                            [this, alive = alive_](const Status& queued) {
+                              if (*alive) on_launched(queued);
+                            });
+}
+
+void NcclTensors::on_launched(const Status& queued) {
+  is_launching_ = false;
+  if (is_over_) {  // What cancel() asked for may be told before this has run.
+    static_cast<void>(notify());
+    return wake_();
+  }
+  if (!queued.ok()) return fail(queued);
+  if (Status written = write_results(geometry_.slice(0, next_piece_)); !written.ok())
+    return fail(written);
+  ++next_piece_;
+  go_on();
+}
+
+Status NcclTensors::write_results(const Range& piece) {
+  for (const Range& part : ranks_.pieces(0, piece))
+    if (Status s = write_part(part, place_of(part, piece)); !s.ok()) return s;
+  return {};
+}
+
+Status NcclTensors::write_part(const Range& part, const std::byte* from) {
+  Lane& lane = *lanes_.front();
+  const Plan& plan = operation_.execution->plan;
+  const std::vector<std::byte*> outputs = ranks_.outputs(0, part);
+  if (outputs.empty()) return {};
+  if (operation_.op != Op::mean || !reduces(plan.collective))
+    return copy(lane, from, outputs, part.count * size_of(operation_.dtype));
+  std::vector<Target> targets;
+  for (std::byte* output : outputs) targets.push_back({output, operation_.dtype});
+  const Operand sum{from, operation_.dtype};
+  return gpu(lane).reduce(
+      *lane.stream, targets, {&sum, 1},
+      {.count = part.count, .divisor = static_cast<uint32_t>(world_size(plan))});
+}
+
+}  // namespace tutti

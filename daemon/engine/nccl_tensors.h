@@ -1,0 +1,62 @@
+// DeviceTensors whose hosts exchange values by NCCL. The frames of the operation are empty: they
+// tell that all hosts have started it and agree. Then the tensor passes piece by piece through
+// memory of the communicator's GPU, all in the order of one stream there: the ranks' inputs are
+// folded, NCCL combines the hosts' values, and the result is written to the ranks' outputs.
+//
+// NCCL never works on memory of the ranks, so nothing of theirs is touched once the stream's work
+// was cancelled, whatever NCCL still does. Loop thread only.
+#pragma once
+
+#include "daemon/engine/device_tensors.h"
+#include "daemon/engine/scratch_pool.h"
+
+namespace tutti {
+
+class NcclTensors final : public DeviceTensors {
+ public:
+  // What NCCL is given at once; a piece of each operation that has begun takes this much memory.
+  static constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
+
+  // `pieces`: the tensor, of one chunk, cut into slices of kPieceBytes. `scratch`: of the
+  // communicator's GPU. References must outlive it.
+  NcclTensors(GpuSet& gpus, std::function<void()> wake, const Operation& operation,
+              const Geometry& pieces, ScratchPool& scratch);
+  ~NcclTensors() override;
+
+  Result<bool> ready(uint64_t) override { return true; }
+  Source source(int, const Range&) override { return {}; }
+  std::byte* target(int, const Range&) override { return nullptr; }
+  // All hosts have started the operation and agree.
+  Status finished(uint64_t) override;
+  void released(uint64_t) override {}
+  void cancel() override;
+  bool settled() override;
+
+ private:
+  Status begin();
+  void go_on();
+  Status fold_piece(const Range& piece);
+  Status fold_part(const Range& part, std::byte* to);
+  void launch(const Range& piece);
+  void on_launched(const Status& queued);
+  Status write_results(const Range& piece);
+  Status write_part(const Range& part, const std::byte* from);
+  std::byte* place_of(const Range& part, const Range& piece) const;
+  Status finish();
+  void fail(const Status& cause);
+  void leave();
+
+  NcclLink& link_;
+  ScratchPool& scratch_;
+  const nccl::Turns::Ticket ticket_;
+  ScratchPool::Block piece_memory_;
+  uint64_t next_piece_ = 0;
+  int launches_ = 0;  // All.
+  bool is_launching_ = false;
+  bool is_over_ = false;     // Nothing more is queued: all is, or it was cancelled or has failed.
+  bool has_failed_ = false;  // And was not cancelled yet.
+  bool has_left_ = false;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace tutti

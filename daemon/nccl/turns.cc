@@ -1,0 +1,42 @@
+#include "daemon/nccl/turns.h"
+
+#include <utility>
+
+namespace tutti::nccl {
+
+Turns::Ticket Turns::add(std::function<void()> go) {
+  waiting_.emplace(next_, Waiting{std::move(go)});
+  begun_.emplace(next_, false);
+  return next_++;
+}
+
+void Turns::set_ready(Ticket ticket) {
+  const auto found = waiting_.find(ticket);
+  if (found == waiting_.end()) return;
+  found->second.is_ready = true;
+  run();
+}
+
+void Turns::pass(Ticket ticket) {
+  waiting_.erase(ticket);
+  run();
+}
+
+void Turns::leave(Ticket ticket) {
+  const auto left = begun_.extract(ticket);
+  if (!left.empty() && left.mapped()) ++room_;
+  pass(ticket);
+}
+
+void Turns::run() {
+  while (!waiting_.empty() && room_ > 0) {
+    auto& [ticket, first] = *waiting_.begin();
+    if (!first.is_ready || std::exchange(first.has_begun, true)) return;
+    --room_;
+    begun_.at(ticket) = true;
+    const auto go = std::move(first.go);  // It may pass or leave.
+    go();
+  }
+}
+
+}  // namespace tutti::nccl

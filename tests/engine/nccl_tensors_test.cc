@@ -1,0 +1,369 @@
+// Operations whose hosts exchange values by NCCL, over the fake driver and the fake NCCL: values,
+// the order of streams and of operations, and what happens to those that end before their time.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "daemon/base/loop.h"
+#include "daemon/engine/engine.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr uint64_t kByLinks = 1;  // Agreements.
+constexpr uint64_t kByNccl = 2;
+using Layout = std::vector<std::vector<int>>;
+
+struct Job {
+  Collective collective = Collective::all_reduce;
+  Dtype dtype = Dtype::f32;
+  Op op = Op::sum;
+  uint64_t count = 1000;
+  int root = 0;
+};
+
+// Hosts with an engine each on one loop, all of whose ranks have an input and an output on GPU 0.
+class Cluster {
+ public:
+  explicit Cluster(Layout hosts, uint64_t bytes = 1 << 16)
+      : hosts_(std::move(hosts)), driver_(**cuda::load_driver(TUTTI_FAKE_CUDA)), bytes_(bytes) {
+    for (size_t host = 0; host < hosts_.size(); ++host) add_host(static_cast<int>(host));
+    for (const auto& ranks : hosts_) ranks_ += static_cast<int>(ranks.size());
+    words_ = *sets_[0]->take_pinned(4096);
+    std::memset(words_.data, 0, 4096);
+    for (int rank = 0; rank < 2 * ranks_; ++rank) memory_.push_back(*gpu().allocate(bytes));
+    make_communicators();
+  }
+
+  int ranks() const { return ranks_; }
+  Engine& engine(int host) { return *engines_[static_cast<size_t>(host)]; }
+  NcclLink& link(int host) { return *links_[static_cast<size_t>(host)]; }
+
+  template <class T>
+  void write(int rank, const std::vector<T>& values) {
+    copy(input(rank), values.data(), values.size() * sizeof(T));
+    std::vector<std::byte> nothing(bytes_);
+    copy(output(rank), nothing.data(), nothing.size());
+  }
+  template <class T>
+  std::vector<T> read(int rank, size_t count) {
+    std::vector<T> values(count);
+    copy(values.data(), output(rank), count * sizeof(T));
+    return values;
+  }
+
+  void start(int host, uint64_t seq, const Job& job, bool by_nccl = true) {
+    engine(host).start(operation_of(host, seq, job, by_nccl));
+  }
+  void start(uint64_t seq, const Job& job) {
+    for (size_t host = 0; host < hosts_.size(); ++host) start(static_cast<int>(host), seq, job);
+  }
+  void arrive(int rank, uint64_t seq) { word(rank, 0).store(value_of(seq)); }
+  void arrive_all(uint64_t seq) {
+    for (int rank = 0; rank < ranks_; ++rank) arrive(rank, seq);
+  }
+  bool is_released(int rank, uint64_t seq) { return word(rank, 1).load() >= value_of(seq); }
+
+  void await(const std::function<bool()>& done) {
+    const TimePoint until = Clock::now() + kPatience;
+    while (!done() && Clock::now() < until) loop_.run_once(Clock::now() + Millis(1));
+    EXPECT_TRUE(done());
+  }
+  // The status with which the host's operation ended.
+  Status await_end(int host, uint64_t seq) {
+    await([&] { return ended_.contains({host, seq}); });
+    return ended_[{host, seq}];
+  }
+  void await_all(uint64_t seq) {
+    for (size_t host = 0; host < hosts_.size(); ++host)
+      EXPECT_EQ(await_end(static_cast<int>(host), seq).to_string(), "OK");
+  }
+  bool has_ended(int host, uint64_t seq) const { return ended_.contains({host, seq}); }
+  void run(uint64_t seq, const Job& job) {
+    start(seq, job);
+    arrive_all(seq);
+    await_all(seq);
+  }
+  void turn() { loop_.run_once(Clock::now()); }
+  void abort(int host) {
+    engine(host).abort(1, unavailable("over"));
+    link(host).communicator.abort();
+  }
+  const std::vector<Status>& failures() const { return failures_; }
+
+ private:
+  struct LoopSender final : FrameSender {
+    LoopSender(Cluster& its_cluster, int its_host) : cluster(its_cluster), host(its_host) {}
+    Status send(const OpKey&, int to, Outgoing frame) override {
+      const bool by_nccl = frame.header.agreement == kByNccl;
+      EXPECT_TRUE(frame.bytes.empty() || !by_nccl);
+      const auto bytes =
+          std::make_shared<std::vector<std::byte>>(frame.bytes.begin(), frame.bytes.end());
+      frame.header.payload_bytes = bytes->size();
+      cluster.loop_.post([this, to, bytes, header = frame.header, free = frame.released] {
+        Frame arrived{header, {{}, bytes}};
+        if (!bytes->empty()) arrived.payload.fragments = {*bytes};
+        EXPECT_TRUE(cluster.engine(to).on_frame(std::move(arrived)).ok());
+        free();
+      });
+      return {};
+    }
+    Cluster& cluster;
+    const int host;
+  };
+
+  void add_host(int host) {
+    senders_.push_back(std::make_unique<LoopSender>(*this, host));
+    sets_.push_back(std::make_unique<GpuSet>(driver_));
+    EXPECT_TRUE(sets_.back()->open(list_gpus(driver_)->front().uuid).ok());
+    engines_.push_back(
+        make_engine(*device_, {}, [this](auto task) { loop_.post(std::move(task)); }));
+    links_.push_back(std::make_shared<NcclLink>(
+        nccl::CommunicatorParts{.loop = loop_, .library = TUTTI_FAKE_NCCL, .on_hang = nullptr}));
+    links_.back()->gpu = 0;
+    links_.back()->on_failed = [this](const Status& status) { failures_.push_back(status); };
+  }
+  void make_communicators() {
+    size_t made = 0;
+    std::optional<nccl::UniqueId> id;
+    for (const auto& link : links_)
+      link->communicator.load([&](const Result<int>& version) { made += version.ok(); });
+    await([&] { return made == links_.size(); });
+    links_[0]->communicator.make_id([&](const Result<nccl::UniqueId>& given) { id = *given; });
+    await([&] { return id.has_value(); });
+    for (size_t host = 0; host < links_.size(); ++host)
+      links_[host]->communicator.begin(
+          *id, {&driver_, gpu().context(), static_cast<int>(links_.size()), static_cast<int>(host)},
+          [&](const Status& status) { made += status.ok(); },
+          [this](const Status& status) { failures_.push_back(status); });
+    await([&] { return made == 2 * links_.size(); });
+  }
+
+  Gpu& gpu() { return sets_[0]->gpu(0); }
+  std::byte* input(int rank) { return memory_[static_cast<size_t>(rank)]->data(); }
+  std::byte* output(int rank) { return memory_[static_cast<size_t>(ranks_ + rank)]->data(); }
+  void copy(void* to, const void* from, size_t bytes) {
+    const std::unique_ptr<Stream> stream = *gpu().make_stream();
+    EXPECT_TRUE(gpu().copy(*stream, to, from, bytes).ok());
+    EXPECT_TRUE(gpu().wait(*stream).ok());
+  }
+  static uint64_t value_of(uint64_t seq) { return 2 * (seq + 1); }
+  std::atomic<uint64_t>& word(int rank, int which) {
+    return reinterpret_cast<std::atomic<uint64_t>*>(words_.data)[rank * 3 + which];
+  }
+
+  Operation operation_of(int host, uint64_t seq, const Job& job, bool by_nccl) {
+    Operation operation;
+    operation.key = {1, 0, seq};
+    operation.execution = make_execution_plan(
+        {job.collective, job.root, {{StrategyKind::centralized}, {StrategyKind::ring}}, hosts_},
+        host);
+    operation.dtype = job.dtype;
+    operation.op = job.op;
+    operation.count = job.count;
+    operation.slice_bytes = 1 << 16;
+    operation.agreement = by_nccl ? kByNccl : kByLinks;
+    operation.sender = senders_[static_cast<size_t>(host)].get();
+    operation.gpus = sets_[static_cast<size_t>(host)].get();
+    if (by_nccl) operation.nccl = links_[static_cast<size_t>(host)];
+    for (const int rank : hosts_[static_cast<size_t>(host)]) {
+      RankBuffers buffers{rank, input(rank), output(rank)};
+      if (job.collective == Collective::broadcast) buffers.out = input(rank);
+      buffers.gpu = 0;
+      buffers.words = {&word(rank, 0), &word(rank, 1), &word(rank, 2), value_of(seq)};
+      operation.memory.emplace_back(nullptr,
+                                    [words = buffers.words](const void*) { words.pass(); });
+      operation.local.push_back(buffers);
+    }
+    operation.mismatch = [this, seq](int) {  // As the leader does.
+      loop_.post([this, seq] {
+        for (const auto& engine : engines_)
+          engine->cancel({1, 0, seq}, failed_precondition("they disagree"));
+      });
+    };
+    operation.done = [this, host, seq](const Status& status) { ended_[{host, seq}] = status; };
+    return operation;
+  }
+
+  const Layout hosts_;
+  const cuda::Driver& driver_;
+  const uint64_t bytes_;
+  int ranks_ = 0;
+  Loop loop_;
+  std::unique_ptr<Device> device_ = make_host_device();
+  std::vector<std::unique_ptr<GpuSet>> sets_;  // By host; all on one GPU.
+  GpuSet::Pinned words_;
+  std::vector<std::unique_ptr<Buffer>> memory_;
+  std::map<std::pair<int, uint64_t>, Status> ended_;
+  std::vector<Status> failures_;
+  std::vector<std::unique_ptr<LoopSender>> senders_;
+  std::vector<std::shared_ptr<NcclLink>> links_;
+  std::vector<std::unique_ptr<Engine>> engines_;  // Destroyed first.
+};
+
+const Layout kLayouts[] = {{{0}, {1}}, {{0, 1, 2}, {3}}, {{0, 1}, {2, 3}, {4}}};
+
+template <class T>
+void expect_all(Cluster& cluster, uint64_t seq, const Job& job, T result) {
+  for (int rank = 0; rank < cluster.ranks(); ++rank)
+    cluster.write(rank, std::vector<T>(job.count, static_cast<T>(rank + 1)));
+  cluster.run(seq, job);
+  for (int rank = 0; rank < cluster.ranks(); ++rank)
+    EXPECT_EQ(cluster.read<T>(rank, job.count), std::vector<T>(job.count, result));
+}
+
+TEST(NcclTensors, AllReduceOfEveryKind) {
+  for (const Layout& layout : kLayouts) {
+    Cluster cluster(layout);
+    const int n = cluster.ranks();
+    const int sum = n * (n + 1) / 2;
+    int factorial = 1;
+    for (int i = 2; i <= n; ++i) factorial *= i;
+    expect_all<float>(cluster, 0, {}, static_cast<float>(sum));
+    expect_all<float>(cluster, 1, {.op = Op::mean}, static_cast<float>(sum) / n);
+    expect_all<double>(cluster, 2, {.dtype = Dtype::f64, .op = Op::prod}, factorial);
+    expect_all<int>(cluster, 3, {.dtype = Dtype::i32, .op = Op::max}, n);
+    expect_all<uint8_t>(cluster, 4, {.dtype = Dtype::u8, .op = Op::min}, 1);
+    expect_all<int64_t>(cluster, 5, {.dtype = Dtype::i64, .count = 1}, sum);
+  }
+}
+
+TEST(NcclTensors, ReduceAndBroadcastOfEveryRoot) {
+  for (const Layout& layout : kLayouts) {
+    Cluster cluster(layout);
+    const int n = cluster.ranks();
+    uint64_t seq = 0;
+    for (int root = 0; root < n; ++root) {
+      for (int rank = 0; rank < n; ++rank) cluster.write(rank, std::vector<int>(100, rank + 1));
+      cluster.run(seq++, {Collective::reduce, Dtype::i32, Op::sum, 100, root});
+      for (int rank = 0; rank < n; ++rank)
+        EXPECT_EQ(cluster.read<int>(rank, 100),
+                  std::vector<int>(100, rank == root ? n * (n + 1) / 2 : 0));
+      cluster.run(seq++, {Collective::broadcast, Dtype::boolean, Op::sum, 400, root});
+      cluster.run(seq++, {.dtype = Dtype::i32, .op = Op::max, .count = 100});
+      EXPECT_EQ(cluster.read<int>(0, 100), std::vector<int>(100, root + 1));
+    }
+  }
+}
+
+// Halves are rounded once for each host, and by NCCL: 2048 + 1 is 2048 there.
+TEST(NcclTensors, HalvesAreNcclsOwn) {
+  constexpr uint16_t k2048 = 0x6800;
+  constexpr uint16_t kOne = 0x3c00;
+  Cluster cluster({{0}, {1, 2}});
+  cluster.write(0, std::vector<uint16_t>(10, k2048));
+  cluster.write(1, std::vector<uint16_t>(10, kOne));
+  cluster.write(2, std::vector<uint16_t>(10, kOne));
+  cluster.run(0, {.dtype = Dtype::f16, .count = 10});
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(cluster.read<uint16_t>(rank, 10), std::vector<uint16_t>(10, k2048 + 1));
+}
+
+// A piece takes 32 MiB.
+TEST(NcclTensors, ATensorOfSeveralPieces) {
+  constexpr uint64_t kCount = (uint64_t{20} << 20) + 7;
+  Cluster cluster({{0}, {1}}, kCount * sizeof(float));
+  std::vector<float> input(kCount);
+  for (size_t i = 0; i < kCount; ++i) input[i] = static_cast<float>(i % 1000);
+  for (int rank = 0; rank < 2; ++rank) cluster.write(rank, input);
+  cluster.run(0, {.count = kCount});
+  for (float& value : input) value *= 2;
+  for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(cluster.read<float>(rank, kCount) == input);
+}
+
+TEST(NcclTensors, NothingBeginsBeforeTheStreamsHaveArrived) {
+  Cluster cluster({{0, 1}, {2}});
+  for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<float>(10, 1));
+  cluster.start(0, {.count = 10});
+  for (const int rank : {0, 2}) cluster.arrive(rank, 0);
+  cluster.await([&] { return cluster.engine(0).blocker({1, 0, 0}).what == "the input of rank 1"; });
+  EXPECT_EQ(cluster.engine(0).blocker({1, 0, 0}).rank, 1);
+  EXPECT_FALSE(cluster.is_released(0, 0));
+  EXPECT_FALSE(cluster.is_released(2, 0));
+  cluster.arrive(1, 0);
+  cluster.await_all(0);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(cluster.is_released(rank, 0));
+}
+
+// Hosts start in one order; streams arrive in another one on each host.
+TEST(NcclTensors, ManyOperationsLaunchInTheOrderOfTheirNumbers) {
+  constexpr uint64_t kOps = 20;
+  Cluster cluster({{0}, {1}, {2}});
+  for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<int>(100, rank));
+  for (const int host : {2, 0, 1})
+    for (uint64_t seq = 0; seq < kOps; ++seq)
+      cluster.start(host, seq, {.dtype = Dtype::i32, .count = 100});
+  for (uint64_t seq = 0; seq < kOps; ++seq)
+    for (int rank = 0; rank < 3; ++rank) cluster.arrive(rank, seq);
+  for (uint64_t seq = 0; seq < kOps; ++seq) cluster.await_all(seq);
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(cluster.read<int>(rank, 100), std::vector<int>(100, 3));
+}
+
+TEST(NcclTensors, HostsThatDisagreeOnTheLinkAreToldAndNobodyHangs) {
+  Cluster cluster(Layout{{0}, {1}});
+  cluster.start(0, 0, {});
+  cluster.start(1, 0, {}, false);
+  cluster.arrive_all(0);
+  for (int host = 0; host < 2; ++host)
+    EXPECT_EQ(cluster.await_end(host, 0).message(), "they disagree");
+  EXPECT_TRUE(cluster.is_released(0, 0));
+  expect_all<float>(cluster, 1, {}, 3);  // The next one does not wait for it.
+}
+
+TEST(NcclTensors, AnOperationThatIsCancelledWritesNothing) {
+  Cluster cluster(Layout{{0}, {1}});
+  for (int rank = 0; rank < 2; ++rank) cluster.write(rank, std::vector<float>(10, 1));
+  cluster.start(0, {.count = 10});
+  cluster.arrive(0, 0);
+  for (int i = 0; i < 20; ++i) cluster.turn();
+  for (int host = 0; host < 2; ++host) cluster.abort(host);
+  for (int host = 0; host < 2; ++host)
+    EXPECT_EQ(cluster.await_end(host, 0).to_string(), "UNAVAILABLE: over");
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(cluster.is_released(rank, 0));
+    EXPECT_EQ(cluster.read<float>(rank, 10), std::vector<float>(10, 0));
+  }
+}
+
+// The other host has started it, and is gone before its stream arrives.
+TEST(NcclTensors, AnEndWhileNcclWaitsForAPeerReleasesStreams) {
+  Cluster cluster(Layout{{0}, {1}});
+  for (int rank = 0; rank < 2; ++rank) cluster.write(rank, std::vector<float>(10, 1));
+  cluster.start(0, {.count = 10});
+  cluster.arrive(0, 0);
+  cluster.await([&] { return cluster.engine(0).blocker({1, 0, 0}).what == "work of GPUs"; });
+  cluster.abort(0);
+  EXPECT_EQ(cluster.await_end(0, 0).to_string(), "UNAVAILABLE: over");
+  EXPECT_TRUE(cluster.is_released(0, 0));
+  EXPECT_EQ(cluster.read<float>(0, 10), std::vector<float>(10, 0));
+  cluster.abort(1);
+  EXPECT_EQ(cluster.await_end(1, 0).to_string(), "UNAVAILABLE: over");
+}
+
+TEST(NcclTensors, WorkThatNcclRefusesIsToldAndEndsWithTheEpoch) {
+  const std::filesystem::path faults = ::testing::TempDir() + "engine_nccl_tensors_test.faults";
+  setenv("FAKE_NCCL_FAULTS", faults.c_str(), 1);
+  {
+    Cluster cluster(Layout{{0}, {1}});
+    std::ofstream(faults) << "launch_fails 0" << std::endl;
+    cluster.start(0, {});
+    cluster.arrive_all(0);
+    cluster.await([&] { return !cluster.failures().empty(); });
+    EXPECT_EQ(cluster.failures()[0].message(), "work was not queued: internal error (NCCL)");
+    cluster.engine(0).settle();
+    EXPECT_FALSE(cluster.has_ended(0, 0));
+    for (int host = 0; host < 2; ++host) cluster.abort(host);
+    for (int host = 0; host < 2; ++host)
+      EXPECT_EQ(cluster.await_end(host, 0).to_string(), "UNAVAILABLE: over");
+  }
+  unsetenv("FAKE_NCCL_FAULTS");
+  std::filesystem::remove(faults);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,151 @@
+// What workers hold of GPUs, and for how long, through real agents and workers over the fake
+// driver.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <list>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/process/gpu_fixture.h"
+
+namespace tutti {
+namespace {
+
+using namespace testing;
+
+constexpr size_t kCount = 1000;
+
+// Names the file of processes whose GPUs hang, before the mesh starts.
+struct HangingGpus {
+  HangingGpus() { setenv("FAKE_CUDA_HANG", file.c_str(), 1); }
+  ~HangingGpus() {
+    unsetenv("FAKE_CUDA_HANG");
+    std::filesystem::remove(file);
+  }
+  void hang(pid_t process) const { std::ofstream(file, std::ios::app) << process << std::endl; }
+
+  const std::string file = ::testing::TempDir() + "tutti-hang-" + std::to_string(getpid());
+};
+
+class GpuWorkers : public HangingGpus, public GpuMesh {
+ protected:
+  void SetUp() override {
+    if (!is_fake_under_test()) GTEST_SKIP() << "needs what only the fake driver does";
+  }
+  // The job's worker on the first host.
+  pid_t worker() const {
+    const auto status = admin_status(mesh_.host(0).address, true, 5'000);
+    if (!status.ok()) return -1;
+    for (const v1::WorkerReport& worker : status->agents(0).workers())
+      if (worker.job() == "job") return static_cast<pid_t>(worker.pid());
+    return -1;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuWorkers, ::testing::Values(std::vector{2}, std::vector{1, 1}));
+
+// How many allocations of the fake driver's a process has: its own, and those that it maps.
+int allocations_of(pid_t process) {
+  int count = 0;
+  const std::filesystem::path all = "/proc/" + std::to_string(process) + "/fd";
+  std::error_code gone;  // A descriptor may be closed meanwhile.
+  for (const auto& descriptor : std::filesystem::directory_iterator(all, gone)) {
+    const std::string target = std::filesystem::read_symlink(descriptor, gone);
+    count += target.starts_with("/memfd:fake-gpu") ? 1 : 0;
+  }
+  return count;
+}
+
+// What torch's empty_cache() gives back is free then, though its addresses are not used again.
+TEST_P(GpuWorkers, MemoryThatAProgramFreesIsUnmapped) {
+  std::vector<Trainer> trainers = start([this](const RankContext& context) {
+    const CudaProgram cuda(context.rank % 2);
+    CGroup group(context);
+    const GpuMemory kept(cuda, kCount * 4);
+    {
+      std::list<GpuMemory> freed;
+      for (int i = 0; i < 5; ++i) {
+        freed.emplace_back(cuda, kCount * 4);
+        all_reduce(group, freed.back().data(), freed.back().data(), kCount);
+      }
+      write_line("has five pieces");
+      arrived_.wait_for(0, 1);
+    }
+    for (float stop = 0; stop == 0;) {  // Until all know that one shall.
+      cuda.write(kept.data(), std::vector<float>{static_cast<float>(arrived_[1])});
+      all_reduce(group, kept.data(), kept.data(), 1);
+      stop = cuda.read<float>(kept.data(), 1)[0];
+    }
+  });
+  for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "has five pieces");
+  const pid_t process = worker();
+  const int ranks_here = GetParam().front();
+  EXPECT_EQ(allocations_of(process), 5 * ranks_here);
+  ++arrived_[0];
+  const TimePoint limit = Clock::now() + Millis(60'000);
+  while (allocations_of(process) > ranks_here && Clock::now() < limit) sched_yield();
+  EXPECT_EQ(allocations_of(process), ranks_here);
+  ++arrived_[1];
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
+}
+
+// GPUs that do not reach each other: a rank must not have one opened that it does not use.
+struct NoPeers {
+  NoPeers() { setenv("FAKE_CUDA_NO_PEERS", "1", 1); }
+  ~NoPeers() { unsetenv("FAKE_CUDA_NO_PEERS"); }
+};
+class GpusApart : public NoPeers, public GpuMesh {};
+INSTANTIATE_TEST_SUITE_P(Layouts, GpusApart, ::testing::Values(std::vector{2}));
+
+TEST_P(GpusApart, ACallWithoutElementsIsForTheGpuOfItsStream) {
+  if (!is_fake_under_test()) GTEST_SKIP() << "needs two GPUs";
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(1);
+              CGroup group(context);
+              const std::vector<size_t> none(2);
+              // The default stream is that of the context that is current.
+              const cuda::Stream stream = context.rank == 0 ? cuda.stream() : nullptr;
+              const tutti_options options = on_stream(stream);
+              CGroup::expect(tutti_all_gather_v(group.get(), nullptr, nullptr, none.data(),
+                                                TUTTI_F32, &options, nullptr));
+              cuda.synchronize(stream);
+              const GpuMemory x(cuda, 40);
+              cuda.write(x.data(), ramp(10, static_cast<float>(context.rank)));
+              all_reduce(group, x.data(), x.data(), 10);
+              check(cuda.read<float>(x.data(), 10) == sum_of_ramps(10, 2), "a right sum");
+            }),
+            "");
+}
+
+// The worker's own thread does not wait for the GPU, nor does its end.
+TEST_P(GpuWorkers, AGpuThatHangsHoldsUpNeitherTheWorkerNorItsEnd) {
+  std::vector<Trainer> trainers = start([this](const RankContext& context) {
+    const CudaProgram cuda(context.rank % 2);
+    CGroup group(context);
+    const GpuMemory x(cuda, kCount * 4);
+    all_reduce(group, x.data(), x.data(), kCount);
+    write_line("works");
+    arrived_.wait_for(0, 1);
+    tutti_options options = tutti_defaults();
+    options.timeout_ms = 1000;
+    check_refused(tutti_all_reduce(group.get(), x.data(), x.data(), kCount, TUTTI_F32, TUTTI_SUM,
+                                   &options, nullptr),
+                  TUTTI_DEADLINE_EXCEEDED, "");
+    write_line("was told");
+    arrived_.wait_for(1, 1);
+  });
+  for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "works");
+  const pid_t hung = worker();
+  ASSERT_GT(hung, 0);
+  hang(hung);
+  ++arrived_[0];
+  for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "was told");
+  EXPECT_EQ(worker(), hung);  // It answers.
+  kill(hung, SIGTERM);
+  while (kill(hung, 0) == 0) sched_yield();
+  ++arrived_[1];
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,231 @@
+// Messages from and to the memory of GPUs, with and without streams, on one host and over two.
+#include <thread>
+
+#include "tests/process/gpu_fixture.h"
+
+namespace tutti {
+namespace {
+
+using namespace testing;
+
+// Elements around what one broadcast and one part of a message carry.
+constexpr std::array<size_t, 6> kCounts = {1, 1018, 1019, 5000, 1 << 20, 3'000'001};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuMesh,
+                         ::testing::Values(std::vector{2}, std::vector{4}, std::vector{1, 1},
+                                           std::vector{3, 2}));
+
+// The ranks in a ring.
+int next_of(const RankContext& context) { return (context.rank + 1) % context.world_size; }
+int previous_of(const RankContext& context) {
+  return (context.rank + context.world_size - 1) % context.world_size;
+}
+
+tutti_code send(CGroup& group, const void* in, size_t count, int to, uint64_t tag = 0,
+                const tutti_options* options = nullptr, tutti_work** work = nullptr) {
+  return tutti_send(group.get(), in, count, TUTTI_F32, to, tag, options, work);
+}
+tutti_code receive(CGroup& group, void* out, size_t count, int from, uint64_t tag = 0,
+                   const tutti_options* options = nullptr, tutti_work** work = nullptr) {
+  return tutti_recv(group.get(), out, count, TUTTI_F32, from, tag, options, work);
+}
+void finish(tutti_work* work) {
+  CGroup::expect(tutti_work_wait(work, -1));
+  tutti_work_free(work);
+}
+
+TEST_P(GpuMesh, MessagesThatBlockAndThatDoNot) {
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        for (const size_t count : kCounts) {
+          const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
+          const auto from = static_cast<float>(previous_of(context));
+          for (int round = 0; round < 3; ++round) {
+            const auto base = static_cast<float>(round);
+            cuda.write(in.data(), ramp(count, base + static_cast<float>(context.rank)));
+            cuda.write(out.data(), std::vector<float>(count, -1));
+            tutti_work* sent = nullptr;
+            CGroup::expect(send(group, in.data(), count, next_of(context), 7, nullptr, &sent));
+            if (round == 0) {
+              CGroup::expect(receive(group, out.data(), count, previous_of(context), 7));
+            } else {
+              tutti_work* received = nullptr;
+              CGroup::expect(receive(group, out.data(), count,
+                                     round == 1 ? -1 : previous_of(context), 7, nullptr,
+                                     &received));
+              CGroup::expect(tutti_work_wait(received, -1));
+              check(tutti_work_source(received) == previous_of(context), "the sender");
+              tutti_work_free(received);
+            }
+            check(cuda.read<float>(out.data(), count) == ramp(count, base + from), "a message");
+            finish(sent);
+          }
+        }
+      }),
+      "");
+}
+
+// A program that runs ahead: its stream computes between messages.
+TEST_P(GpuMesh, MessagesInTheOrderOfAStream) {
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        const size_t count = 100'000;
+        const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
+        const cuda::Stream stream = cuda.stream();
+        const tutti_options options = on_stream(stream);
+        uint64_t* gate = cuda.pinned();
+        const std::vector<float> late = ramp(count, 1 + static_cast<float>(context.rank));
+        cuda.hold(stream, gate);
+        cuda.expect(cuda.driver().memcpy_async(
+            CudaProgram::address(in.data()), CudaProgram::address(late.data()), count * 4, stream));
+        for (uint64_t tag = 0; tag < 10; ++tag) {
+          CGroup::expect(send(group, in.data(), count, next_of(context), tag, &options));
+          CGroup::expect(receive(group, out.data(), count, previous_of(context), tag, &options));
+          all_reduce(group, out.data(), out.data(), count, &options);
+        }
+        std::atomic_ref(*gate).store(1);
+        std::vector<float> sum = sum_of_ramps(count, context.world_size);
+        for (float& value : sum) value += static_cast<float>(context.world_size);
+        check(cuda.read<float>(out.data(), count, stream) == sum, "the sum of what came");
+      }),
+      "");
+}
+
+// A receive that the stream waits for does not hold up a send on another stream, nor the caller.
+TEST_P(GpuMesh, AReceiveDoesNotHoldUpASend) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const size_t count = 5000;
+              const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
+              cuda.write(in.data(), ramp(count, static_cast<float>(context.rank)));
+              const cuda::Stream one = cuda.stream(), other = cuda.stream();
+              const tutti_options first = on_stream(one), second = on_stream(other);
+              tutti_work* received = nullptr;
+              CGroup::expect(
+                  receive(group, out.data(), count, previous_of(context), 0, &first, &received));
+              check(tutti_work_done(received) == 0, "nobody has sent");
+              CGroup::expect(tutti_barrier(group.get(), nullptr, nullptr));
+              tutti_work* sent = nullptr;
+              CGroup::expect(send(group, in.data(), count, next_of(context), 0, &second, &sent));
+              finish(sent);
+              finish(received);
+              check(cuda.read<float>(out.data(), count, one) ==
+                        ramp(count, static_cast<float>(previous_of(context))),
+                    "a message");
+            }),
+            "");
+}
+
+// Messages of one tag keep the order of their calls, wherever their tensors are.
+TEST_P(GpuMesh, HostAndGpuMessagesKeepTheirOrder) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const size_t count = 2000;
+              const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
+              std::vector<float> host = ramp(count, 50);
+              cuda.write(in.data(), ramp(count, static_cast<float>(context.rank)));
+              const cuda::Stream stream = cuda.stream();
+              const tutti_options options = on_stream(stream);
+              uint64_t* gate = cuda.pinned();
+              cuda.hold(stream, gate);
+              CGroup::expect(send(group, in.data(), count, next_of(context), 0, &options));
+              std::thread opens([gate] { std::atomic_ref(*gate).store(1); });
+              tutti_work* sent = nullptr;
+              CGroup::expect(send(group, host.data(), count, next_of(context), 0, nullptr, &sent));
+              opens.join();
+              std::vector<float> first(count);
+              CGroup::expect(receive(group, first.data(), count, previous_of(context)));
+              check(first == ramp(count, static_cast<float>(previous_of(context))), "from a GPU");
+              CGroup::expect(receive(group, out.data(), count, previous_of(context)));
+              check(cuda.read<float>(out.data(), count) == host, "to a GPU");
+              finish(sent);
+            }),
+            "");
+}
+
+// ---- Refusals and failures ----
+
+TEST_P(GpuMesh, MessagesThatAreWrongAreRefused) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              std::vector<float> host(1000);
+              const tutti_options options = on_stream(cuda.stream());
+              check_refused(send(group, host.data(), 10, next_of(context), 0, &options),
+                            TUTTI_INVALID_ARGUMENT, "not in the memory of a GPU");
+              check_refused(receive(group, host.data(), 10, -1, 0, &options),
+                            TUTTI_INVALID_ARGUMENT, "not in the memory of a GPU");
+              tutti_work* sent = nullptr;
+              CGroup::expect(send(group, x.data(), 20, next_of(context), 0, nullptr, &sent));
+              check_refused(receive(group, x.data() + 400, 10, previous_of(context)),
+                            TUTTI_FAILED_PRECONDITION, "f32[20]");
+              finish(sent);
+              CGroup::expect(send(group, x.data(), 0, next_of(context), 1, nullptr, &sent));
+              CGroup::expect(receive(group, x.data(), 0, previous_of(context), 1));
+              finish(sent);
+            }),
+            "");
+}
+
+// The stream goes on; who waits is told; otherwise the next call is.
+TEST_P(GpuMesh, AMessageThatDoesNotComeReleasesTheStream) {
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        const GpuMemory x(cuda, 4000);
+        const cuda::Stream stream = cuda.stream();
+        tutti_options options = on_stream(stream);
+        options.timeout_ms = 300;
+        tutti_work* work = nullptr;
+        CGroup::expect(receive(group, x.data(), 10, previous_of(context), 0, &options, &work));
+        check_refused(tutti_work_wait(work, -1), TUTTI_DEADLINE_EXCEEDED, "rank");
+        tutti_work_free(work);
+        cuda.synchronize(stream);
+        CGroup::expect(receive(group, x.data(), 10, previous_of(context), 0, &options));
+        cuda.synchronize(stream);
+        check_refused(send(group, x.data(), 10, next_of(context)), TUTTI_DEADLINE_EXCEEDED, "rank");
+        uint64_t* gate = cuda.pinned();
+        cuda.hold(stream, gate);
+        CGroup::expect(send(group, x.data(), 10, next_of(context), 0, &options, &work));
+        check_refused(tutti_work_wait(work, -1), TUTTI_DEADLINE_EXCEEDED,
+                      "the stream has not reached the message");
+        tutti_work_free(work);
+        std::atomic_ref(*gate).store(1);
+        cuda.synchronize(stream);
+      }),
+      "");
+}
+
+TEST_P(GpuMesh, ADeathEndsAMessageByName) {
+  std::vector<Trainer> trainers = start([](const RankContext& context) {
+    const CudaProgram cuda(context.rank % 2);
+    CGroup group(context);
+    const int last = context.world_size - 1;
+    const size_t count = 3'000'000;
+    const GpuMemory x(cuda, count * 4);
+    const cuda::Stream stream = cuda.stream();
+    const tutti_options options = on_stream(stream);
+    tutti_work* work = nullptr;
+    if (context.rank != last)
+      CGroup::expect(receive(group, x.data(), count, last, 0, &options, &work));
+    write_line("started");
+    if (context.rank == last) return cuda.hold(nullptr, cuda.pinned()), cuda.synchronize(nullptr);
+    check_refused(tutti_work_wait(work, -1), TUTTI_UNAVAILABLE, "rank " + std::to_string(last));
+    tutti_work_free(work);
+    cuda.synchronize(stream);
+  });
+  for (Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "started");
+  trainers.back().kill(SIGKILL);
+  for (size_t i = 0; i + 1 < trainers.size(); ++i) EXPECT_EQ(trainers[i].wait(), "");
+}
+
+}  // namespace
+}  // namespace tutti
