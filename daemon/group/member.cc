@@ -263,11 +263,11 @@ Strategies Member::resolve(const Group& group, const StrategyTable& table,
   return chosen;
 }
 
-// Lists and blocks of unequal size go by links, as does what NCCL would do otherwise.
+// What NCCL would do otherwise goes by links.
 bool Member::goes_by_nccl(const Group& group, const StrategyTable& table,
                           const Signature& signature) {
   return table.nccl && group.number == 0 && group.who.hosts().size() > 1 && signature.on_device &&
-         signature.layout == 0 && signature.count != 0 &&
+         signature.count != 0 &&
          nccl::supports(signature.collective, signature.dtype, signature.op);
 }
 

@@ -52,6 +52,7 @@ std::optional<int> op_of(Op op, Dtype dtype) {
   switch (op) {
     case Op::sum:
     case Op::mean:
+    case Op::premul_sum:
       return kSum;
     case Op::prod:
       return kProd;
@@ -61,7 +62,6 @@ std::optional<int> op_of(Op op, Dtype dtype) {
     case Op::max:
       if (!is_floating(dtype)) return kMax;
       break;
-    case Op::premul_sum:
     case Op::band:
     case Op::bor:
     case Op::bxor:

@@ -35,7 +35,7 @@ bool supports(Collective collective, Dtype dtype, Op op);
 struct Work {
   Collective collective = Collective::all_reduce;  // One that `supports` allows, or broadcast.
   Dtype dtype = Dtype::f32;
-  Op op = Op::sum;  // Mean sums.
+  Op op = Op::sum;  // A mean, or a sum of what was multiplied, is a sum here.
   int root = 0;     // A host.
   const std::byte* from = nullptr;
   std::byte* to = nullptr;

@@ -24,7 +24,12 @@ struct Job {
   Op op = Op::sum;
   uint64_t count = 1000;
   int root = 0;
+  std::vector<double> factors = {};   // By rank, of premul_sum.
+  std::vector<uint64_t> listed = {};  // Values of each tensor of a list; empty: one tensor.
 };
+
+// The list's tensors lie with gaps between them.
+constexpr uint64_t kGapBytes = 64;
 
 // Hosts with an engine each on one loop, all of whose ranks have an input and an output on GPU 0.
 class Cluster {
@@ -174,6 +179,8 @@ class Cluster {
       RankBuffers buffers{rank, input(rank), output(rank)};
       if (job.collective == Collective::broadcast) buffers.out = input(rank);
       buffers.gpu = 0;
+      if (!job.factors.empty()) buffers.factor = job.factors[static_cast<size_t>(rank)];
+      if (!job.listed.empty()) buffers.listed = list_of(job, buffers);
       buffers.words = {&word(rank, 0), &word(rank, 1), &word(rank, 2), value_of(seq)};
       operation.memory.emplace_back(nullptr,
                                     [words = buffers.words](const void*) { words.pass(); });
@@ -187,6 +194,19 @@ class Cluster {
     };
     operation.done = [this, host, seq](const Status& status) { ended_[{host, seq}] = status; };
     return operation;
+  }
+
+  static std::shared_ptr<const std::vector<ListedSides>> list_of(const Job& job,
+                                                                 const RankBuffers& buffers) {
+    std::vector<ListedSides> sides;
+    uint64_t begin = 0;
+    for (const uint64_t values : job.listed) {
+      const uint64_t bytes = values * size_of(job.dtype);
+      const uint64_t at = begin + sides.size() * kGapBytes;
+      sides.push_back({begin, bytes, buffers.in + at, buffers.out + at});
+      begin += bytes;
+    }
+    return std::make_shared<const std::vector<ListedSides>>(std::move(sides));
   }
 
   const Layout hosts_;
@@ -261,6 +281,35 @@ TEST(NcclTensors, HalvesAreNcclsOwn) {
   cluster.run(0, {.dtype = Dtype::f16, .count = 10});
   for (int rank = 0; rank < 3; ++rank)
     EXPECT_EQ(cluster.read<uint16_t>(rank, 10), std::vector<uint16_t>(10, k2048 + 1));
+}
+
+// Each host multiplies what its ranks give; NCCL sums.
+TEST(NcclTensors, EachInputIsMultipliedByItsRanksFactor) {
+  Cluster cluster({{0}, {1, 2}});
+  for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<float>(100, rank + 1.0F));
+  cluster.run(0, {.op = Op::premul_sum, .count = 100, .factors = {0.5, 2, -1}});
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(cluster.read<float>(rank, 100), std::vector<float>(100, 0.5F + 4 - 3));
+}
+
+// Rank by rank, the values of a list of 3, 1 and 96, with gaps between them that nothing touches.
+TEST(NcclTensors, TheTensorsOfAListAreReducedWhereTheyLie) {
+  const std::vector<uint64_t> listed = {3, 1, 96};
+  constexpr uint64_t kGap = kGapBytes / sizeof(float);
+  Cluster cluster({{0, 1}, {2}});
+  for (int rank = 0; rank < 3; ++rank) {
+    std::vector<float> values(100 + 2 * kGap);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * (rank + 1));
+    cluster.write(rank, values);
+  }
+  cluster.run(0, {.count = 100, .listed = listed});
+  std::vector<float> expected(100 + 2 * kGap);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const bool is_gap = (i >= 3 && i < 3 + kGap) || (i >= 4 + kGap && i < 4 + 2 * kGap);
+    if (!is_gap) expected[i] = static_cast<float>(6 * i);
+  }
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(cluster.read<float>(rank, expected.size()), expected);
 }
 
 // A piece takes 32 MiB.

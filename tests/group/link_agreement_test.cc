@@ -107,8 +107,8 @@ TEST_F(AgreementTest, WhatNcclDoesNotDoGoesByLinks) {
       {on_gpus(8, Dtype::f32, Op::max), false},
       {on_gpus(8, Dtype::i16), false},
       {on_gpus(8, Dtype::u8, Op::bor), false},
-      {on_gpus(8, Dtype::f32, Op::premul_sum), false},
-      {listed, false},
+      {on_gpus(8, Dtype::f32, Op::premul_sum), true},
+      {listed, true},
       {gathered, false}};
   for (const auto& [signature, by_nccl] : all) call_all(signature);
   leader_.use_nccl();

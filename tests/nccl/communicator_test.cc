@@ -221,13 +221,13 @@ TEST_F(CommunicatorTest, VersionsReadAsPeopleWriteThem) {
 TEST_F(CommunicatorTest, WhatItDoesIsATable) {
   EXPECT_TRUE(supports(Collective::all_reduce, Dtype::f32, Op::sum));
   EXPECT_TRUE(supports(Collective::all_reduce, Dtype::bf16, Op::mean));
+  EXPECT_TRUE(supports(Collective::all_reduce, Dtype::f32, Op::premul_sum));
   EXPECT_TRUE(supports(Collective::reduce, Dtype::i32, Op::max));
   EXPECT_TRUE(supports(Collective::broadcast, Dtype::boolean, Op::sum));
   EXPECT_FALSE(supports(Collective::all_reduce, Dtype::f32, Op::max));  // It passes NaNs over.
   EXPECT_FALSE(supports(Collective::all_reduce, Dtype::i16, Op::sum));
   EXPECT_FALSE(supports(Collective::all_reduce, Dtype::boolean, Op::sum));
   EXPECT_FALSE(supports(Collective::all_reduce, Dtype::u8, Op::band));
-  EXPECT_FALSE(supports(Collective::all_reduce, Dtype::f32, Op::premul_sum));
   EXPECT_FALSE(supports(Collective::all_gather, Dtype::f32, Op::sum));
   EXPECT_FALSE(supports(Collective::barrier, Dtype::f32, Op::sum));
 }

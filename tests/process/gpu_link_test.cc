@@ -62,6 +62,25 @@ void check_every_kind(const GpuRank& rank, CGroup& group) {
   check_reduced<int64_t>(rank, group, TUTTI_I64, TUTTI_SUM, sum);
 }
 
+// Of three tensors, each input multiplied by its rank's factor.
+void check_list(const GpuRank& rank, CGroup& group) {
+  constexpr std::array<size_t, 3> kCounts = {3, 1, 97};
+  rank.cuda.write(rank.data(), std::vector<float>(120, static_cast<float>(rank.rank + 1)));
+  void* const data = rank.data();
+  const auto at = [&](size_t value) { return static_cast<float*>(data) + value; };
+  const std::array<void*, 3> tensors = {at(0), at(10), at(20)};
+  tutti_options options = tutti_defaults();
+  options.factor = 0.5;
+  CGroup::expect(tutti_all_reduce_many(group.get(), tensors.data(), tensors.data(), kCounts.data(),
+                                       kCounts.size(), TUTTI_F32, TUTTI_PREMUL_SUM, &options,
+                                       nullptr));
+  const auto sum = static_cast<float>(rank.ranks * (rank.ranks + 1)) / 4;
+  std::vector<float> expected(120, static_cast<float>(rank.rank + 1));
+  for (size_t i = 0; i < kCounts.size(); ++i)
+    std::fill_n(expected.begin() + static_cast<ptrdiff_t>(10 * i), kCounts[i], sum);
+  check(rank.cuda.read<float>(rank.data(), 120) == expected, "a right list");
+}
+
 void check_roots(const GpuRank& rank, CGroup& group) {
   for (int root = 0; root < rank.ranks; ++root) {
     rank.cuda.write(rank.data(), std::vector<int>(100, rank.rank + 1));
@@ -82,10 +101,12 @@ TEST_P(GpuLink, EveryKindGivesTheSameValues) {
               rank.reduce_until(group, [this] { return nccl_was_used(); });
               for (int i = 0; i < 3; ++i) check_every_kind(rank, group);
               check_roots(rank, group);
+              check_list(rank, group);
             }),
             "");
   const std::string log = nccl_log();
-  for (const char* used : {"all_reduce f64 100", "all_reduce i32 100", "broadcast", "reduce i32"})
+  for (const char* used : {"all_reduce f64 100", "all_reduce i32 100", "all_reduce f32 101",
+                           "broadcast", "reduce i32"})
     EXPECT_NE(log.find(used), std::string::npos) << used;
   EXPECT_EQ(log.find("i16"), std::string::npos);
 }
