@@ -74,6 +74,7 @@ class SliceEngine final : public Engine {
   Status on_frame(Frame frame) override;
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override;
   void retry_sends() override { post_advance(); }
+  Status reserve(GpuSet& gpus, const NcclLink& link) override;
   void cancel(const OpKey& key, const Status& cause) override;
   bool settle() override;
   void abort(uint32_t epoch, const Status& cause) override;
@@ -88,6 +89,7 @@ class SliceEngine final : public Engine {
 
   static std::unique_ptr<Stream> stream_of(Device& device);
   std::shared_ptr<HostTensor> make_tensor(const Run& run);
+  ScratchPool& scratch_of(GpuSet& gpus, int gpu);
   void post_advance();
   void advance_all();
   bool advance(const std::shared_ptr<Run>& run);
@@ -158,10 +160,28 @@ std::shared_ptr<HostTensor> SliceEngine::make_tensor(const Run& run) {
   GpuSet& gpus = *(gpus_ = run.operation.gpus);
   if (run.operation.nccl == nullptr)
     return std::make_shared<DeviceTensors>(gpus, wake, run.operation, run.geometry);
-  const int gpu = run.operation.nccl->gpu;
+  ScratchPool& scratch = scratch_of(gpus, run.operation.nccl->gpu);
+  return std::make_shared<NcclTensors>(gpus, wake, run.operation, *run.pieces, scratch);
+}
+
+ScratchPool& SliceEngine::scratch_of(GpuSet& gpus, int gpu) {
+  gpus_ = &gpus;
   std::shared_ptr<ScratchPool>& scratch = gpu_scratch_[gpu];
   if (scratch == nullptr) scratch = std::make_shared<ScratchPool>(gpus.gpu(gpu));
-  return std::make_shared<NcclTensors>(gpus, wake, run.operation, *run.pieces, *scratch);
+  return *scratch;
+}
+
+Status SliceEngine::reserve(GpuSet& gpus, const NcclLink& link) {
+  ScratchPool& scratch = scratch_of(gpus, link.gpu);
+  std::vector<ScratchPool::Block> taken;
+  Status status;
+  while (status.ok() && taken.size() < NcclLink::kOpsAtOnce) {
+    const Result<ScratchPool::Block> block = scratch.take(NcclTensors::kPieceBytes);
+    if (block.ok()) taken.push_back(*block);
+    status = block.status();
+  }
+  for (const ScratchPool::Block& block : taken) scratch.give_back(block);
+  return status;
 }
 
 void SliceEngine::resume(const OpKey& key) {

@@ -130,7 +130,9 @@ struct NcclLink {
   nccl::Communicator communicator;
   nccl::Turns turns{kOpsAtOnce};
   int gpu = -1;  // Of the operations' GpuSet: the communicator's.
-  // An operation's work has failed on this host. Must end the epoch, but not from inside.
+  // NCCL did not take an operation's work; a GPU of this host failed it. Both must end the epoch,
+  // but not from inside.
+  std::function<void(const Status&)> on_refused;
   std::function<void(const Status&)> on_failed;
 };
 
@@ -185,6 +187,8 @@ class Engine {
   // Runs a function on the loop; any thread.
   using Post = std::function<void(std::function<void()>)>;
   virtual ~Engine() = default;
+  // Takes the GPU memory that operations by this link will use, so that none lacks it later.
+  virtual Status reserve(GpuSet& gpus, const NcclLink& link) = 0;
   // The key must be new: neither started nor cancelled before.
   virtual void start(Operation operation) = 0;
   // More of the operation's tensor may be ready. Unknown keys are ignored.

@@ -32,8 +32,7 @@ Status NcclTensors::finished(uint64_t) {
 
 Status NcclTensors::begin() {
   if (Status added = add_lane(link_.gpu); !added.ok()) return added;
-  const uint64_t bytes = operation_.count * size_of(operation_.dtype);
-  const Result<ScratchPool::Block> memory = scratch_.take(std::min(bytes, kPieceBytes));
+  const Result<ScratchPool::Block> memory = scratch_.take(kPieceBytes);  // As Engine::reserve.
   if (!memory.ok()) return memory.status();
   piece_memory_ = *memory;
   return {};
@@ -55,9 +54,9 @@ void NcclTensors::cancel() {
 }
 
 // The engine ends this operation when the epoch ends.
-void NcclTensors::fail(const Status& cause) {
+void NcclTensors::fail(const Status& cause, const std::function<void(const Status&)>& tell) {
   is_over_ = has_failed_ = true;
-  link_.on_failed(cause);
+  tell(cause);
 }
 
 void NcclTensors::leave() {
@@ -81,6 +80,14 @@ void NcclTensors::go_on() {
   launch(piece);
 }
 
+bool NcclTensors::is_mean() const {
+  return operation_.op == Op::mean && reduces(operation_.execution->plan.collective);
+}
+
+uint32_t NcclTensors::world() const {
+  return static_cast<uint32_t>(world_size(operation_.execution->plan));
+}
+
 // The host's contribution, in the operation's own type.
 Status NcclTensors::fold_piece(const Range& piece) {
   for (const Range& part : ranks_.pieces(0, piece))
@@ -92,9 +99,10 @@ Status NcclTensors::fold_part(const Range& part, std::byte* to) {
   Lane& lane = *lanes_.front();
   const Inputs from = inputs(0, part);
   if (from.at.empty()) return {};
-  if (from.at.size() == 1 && from.factors.empty())
+  const uint32_t divisor = divides_first() ? world() : 1;
+  if (from.at.size() == 1 && from.factors.empty() && divisor == 1)
     return copy(lane, from.at.front(), {to}, part.count * size_of(operation_.dtype));
-  return fold(lane, from, {{to, operation_.dtype}}, {0, part.count}, 1);
+  return fold(lane, from, {{to, operation_.dtype}}, {0, part.count}, divisor);
 }
 
 // Where a part of the piece lies in the piece's memory.
@@ -122,11 +130,11 @@ void NcclTensors::launch(const Range& piece) {
 
 void NcclTensors::on_launched(const Status& queued) {
   is_launching_ = false;
-  if (is_over_) {  // What cancel() asked for may be told before this has run.
+  if (is_over_) {  // NCCL's work came behind what cancel() asked the lane to tell.
     static_cast<void>(notify());
     return wake_();
   }
-  if (!queued.ok()) return fail(queued);
+  if (!queued.ok()) return fail(queued, link_.on_refused);
   if (Status written = write_results(geometry_.slice(0, next_piece_)); !written.ok())
     return fail(written);
   ++next_piece_;
@@ -141,17 +149,15 @@ Status NcclTensors::write_results(const Range& piece) {
 
 Status NcclTensors::write_part(const Range& part, const std::byte* from) {
   Lane& lane = *lanes_.front();
-  const Plan& plan = operation_.execution->plan;
   const std::vector<std::byte*> outputs = ranks_.outputs(0, part);
   if (outputs.empty()) return {};
-  if (operation_.op != Op::mean || !reduces(plan.collective))
+  if (!is_mean() || divides_first())
     return copy(lane, from, outputs, part.count * size_of(operation_.dtype));
   std::vector<Target> targets;
   for (std::byte* output : outputs) targets.push_back({output, operation_.dtype});
   const Operand sum{from, operation_.dtype};
-  return gpu(lane).reduce(
-      *lane.stream, targets, {&sum, 1},
-      {.count = part.count, .divisor = static_cast<uint32_t>(world_size(plan))});
+  return gpu(lane).reduce(*lane.stream, targets, {&sum, 1},
+                          {.count = part.count, .divisor = world()});
 }
 
 }  // namespace tutti

@@ -33,6 +33,10 @@ class NcclTensors final : public DeviceTensors {
   bool settled() override;
 
  private:
+  bool is_mean() const;
+  // Means of 16-bit floats, whose sums may not be finite though the means are.
+  bool divides_first() const { return is_mean() && size_of(operation_.dtype) == 2; }
+  uint32_t world() const;
   Status begin();
   void go_on();
   Status fold_piece(const Range& piece);
@@ -43,7 +47,8 @@ class NcclTensors final : public DeviceTensors {
   Status write_part(const Range& part, const std::byte* from);
   std::byte* place_of(const Range& part, const Range& piece) const;
   Status finish();
-  void fail(const Status& cause);
+  void fail(const Status& cause) { fail(cause, link_.on_failed); }
+  void fail(const Status& cause, const std::function<void(const Status&)>& tell);
   void leave();
 
   NcclLink& link_;
@@ -54,7 +59,7 @@ class NcclTensors final : public DeviceTensors {
   int launches_ = 0;  // All.
   bool is_launching_ = false;
   bool is_over_ = false;     // Nothing more is queued: all is, or it was cancelled or has failed.
-  bool has_failed_ = false;  // And was not cancelled yet.
+  bool has_failed_ = false;  // The epoch has not cancelled it yet.
   bool has_left_ = false;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

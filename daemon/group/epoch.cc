@@ -72,6 +72,7 @@ HostEpoch::~HostEpoch() {
   *alive_ = false;
   const Status ended = cause().ok() ? aborted("the epoch has ended") : cause();
   const bool is_idle = member_.pending() == 0;
+  gpu_link_.close();
   parts_.engine.abort(roster_.epoch, ended);
   if (!is_idle) gpu_link_.abort();
   for (const auto& [key, calls] : std::exchange(calls_, {}))
@@ -238,6 +239,7 @@ void HostEpoch::perform(const Complete& complete) {
 
 void HostEpoch::perform(const EndEpoch& end) {
   spdlog::warn("job {} epoch {} is over: {}", roster_.job, roster_.epoch, end.cause.to_string());
+  gpu_link_.close();
   parts_.engine.abort(roster_.epoch, end.cause);
   gpu_link_.abort();  // After it: work that NCCL lets go on finds that it is cancelled.
   data_.drop_kept_frames();
@@ -284,7 +286,7 @@ void HostEpoch::perform(const Start& start) {
     return member_.on_finished(start.key,
                                internal_error("the leader asks for NCCL, which is not set up"));
   op_clock_.started({start.key.group, start.key.number}, Clock::now());
-  if (leader_) ask_adviser(start);
+  if (leader_ && !start.signature.on_device) ask_adviser(start);
   if (start.signature.on_device) offer_gpus(start);
   data_.on_started(start.key);
   parts_.engine.start(operation_of(start, calls_.at(start.key)));
@@ -476,6 +478,8 @@ GpuLink::Parts HostEpoch::gpu_link_parts() {
           .choice = options_.gpu_link,
           .nccl = parts_.nccl,
           .failure = parts_.nccl_failure,
+          .reserve =
+              [this](const NcclLink& link) { return parts_.engine.reserve(*parts_.gpus(), link); },
           .send = send,
           .adopt = adopt,
           .fail = fail};

@@ -28,7 +28,7 @@ GpuLink::GpuLink(Parts parts) : parts_(std::move(parts)) {
   if (leads()) agreement_.emplace(names_of(parts_.hosts));
 }
 
-// Answers of the communicator, and what must not happen from inside a call.
+// Runs the task later, unless the epoch is gone by then.
 void GpuLink::post(std::function<void()> task) {
   parts_.loop.post([alive = alive_, task = std::move(task)] {
     if (*alive) task();
@@ -48,7 +48,7 @@ Status GpuLink::check(const std::set<int>& gpus) const {
 }
 
 void GpuLink::offer(GpuSet* set, const std::set<int>& gpus) {
-  if (std::exchange(has_offered_, true)) return;
+  if (std::exchange(has_offered_, true) || is_refused_) return;
   const Status can = check(gpus);
   if (!can.ok()) return send_offer({can, 0});
   set_ = set;
@@ -59,8 +59,12 @@ void GpuLink::offer(GpuSet* set, const std::set<int>& gpus) {
 void GpuLink::make_link(int gpu) {
   link_ = std::make_shared<NcclLink>(*parts_.nccl);
   link_->gpu = gpu;
+  link_->on_refused = [this, alive = alive_](const Status& cause) {
+    if (*alive) post([this, cause] { on_refused(cause); });
+  };
   link_->on_failed = [this, alive = alive_](const Status& cause) {
-    if (*alive) post([this, cause] { fail(cause, cause.code() != Code::aborted); });
+    if (!*alive) return;
+    post([this, cause] { end_epoch("host " + own_name(), cause, {-1, own_name()}); });
   };
 }
 
@@ -160,6 +164,10 @@ Status GpuLink::begin(const std::string& id) {
       std::exchange(has_begun_, true))
     return data_loss("a communicator of NCCL that was not offered");
   std::ranges::copy(id, taken.begin());
+  if (Status reserved = parts_.reserve(*link_); !reserved.ok()) {
+    on_made(reserved);
+    return {};
+  }
   link_->communicator.begin(
       taken,
       {&set_->driver(), set_->gpu(link_->gpu).context(), static_cast<int>(parts_.hosts.size()),
@@ -168,7 +176,7 @@ Status GpuLink::begin(const std::string& id) {
         if (*alive) on_made(made);
       },
       [this, alive = alive_](const Status& cause) {
-        if (*alive) fail(cause, false);
+        if (*alive) on_peer_error(cause);
       });
   return {};
 }
@@ -194,12 +202,25 @@ void GpuLink::refuse(const std::string& why) {
               parts_.job, why);
 }
 
-// `is_ours`: this host's own NCCL has failed, which another epoch would meet as well.
-void GpuLink::fail(const Status& cause, bool is_ours) {
-  const std::string& host = parts_.hosts[static_cast<size_t>(parts_.self)].name;
-  if (is_ours && parts_.failure != nullptr && parts_.failure->ok())
+// This host's NCCL does not do its work, and would not in another epoch.
+void GpuLink::on_refused(const Status& cause) {
+  if (cause.code() == Code::aborted) return on_peer_error(cause);
+  if (parts_.failure != nullptr && parts_.failure->ok())
     *parts_.failure = failed_precondition("NCCL has failed there before: " + cause.message());
-  parts_.fail(unavailable("NCCL on host " + host + ": " + cause.message(), {-1, host}));
+  end_epoch("NCCL on host " + own_name(), cause, {-1, own_name()});
+}
+
+// NCCL does not say which.
+void GpuLink::on_peer_error(const Status& cause) {
+  end_epoch("NCCL, as host " + own_name() + " sees it", cause, {});
+}
+
+void GpuLink::end_epoch(const std::string& what, const Status& cause, const Culprit& culprit) {
+  parts_.fail(unavailable(what + ": " + cause.message(), culprit));
+}
+
+void GpuLink::close() {
+  if (link_ != nullptr) link_->turns.close();
 }
 
 void GpuLink::abort() {

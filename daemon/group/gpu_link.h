@@ -27,7 +27,8 @@ class GpuLink {
     int self = 0;
     std::string choice;  // The setting gpu_link.
     std::shared_ptr<const nccl::CommunicatorParts> nccl;
-    std::shared_ptr<Status> failure;  // As EpochParts::nccl_failure.
+    std::shared_ptr<Status> failure;                 // As EpochParts::nccl_failure.
+    std::function<Status(const NcclLink&)> reserve;  // Engine::reserve.
     // To another host. None of these is called from inside offer().
     std::function<void(int host, const v1::Nccl& message)> send;
     std::function<void()> adopt;  // By the leader: all hosts have made a communicator.
@@ -44,6 +45,8 @@ class GpuLink {
   Status on_message(int host, const v1::Nccl& message);
   // The communicator; null: none is made.
   std::shared_ptr<NcclLink> link() const { return is_made_ ? link_ : nullptr; }
+  // The epoch ends: no operation begins to use NCCL any more.
+  void close();
   // The epoch has ended; work is not waited for.
   void abort();
   // `is_adopted`: the table in force has NCCL.
@@ -64,7 +67,12 @@ class GpuLink {
   Status begin(const std::string& id);
   void on_made(const Status& made);
   void refuse(const std::string& why);
-  void fail(const Status& cause, bool is_ours);
+  void on_refused(const Status& cause);
+  void on_peer_error(const Status& cause);
+  void end_epoch(const std::string& what, const Status& cause, const Culprit& culprit);
+  const std::string& own_name() const {
+    return parts_.hosts[static_cast<size_t>(parts_.self)].name;
+  }
 
   const Parts parts_;
   std::optional<LinkAgreement> agreement_;  // On the leader.

@@ -157,7 +157,7 @@ void Communicator::Thread::run() {
   end();
 }
 
-// Null: it was aborted.
+// None: it was aborted.
 std::optional<Communicator::Thread::Task> Communicator::Thread::next() {
   std::unique_lock lock(mutex_);
   const auto wakes = [this] { return is_aborted_ || !tasks_.empty(); };

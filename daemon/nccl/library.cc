@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include "daemon/nccl/nccl.h"
+
 namespace tutti::nccl {
 namespace {
 

@@ -82,9 +82,6 @@ struct Library {
 // there is none, or it is older than 2.18.
 tutti::Result<const Library*> load_library(const std::string& name);
 
-// "2.18.3" of 21803.
-std::string version_text(int version);
-
 // OK, or "WHAT: unhandled system error (NCCL)". ABORTED: another host has failed; else UNAVAILABLE.
 Status status_of(const Library& library, Return returned, const std::string& what);
 

@@ -29,7 +29,7 @@ void Turns::leave(Ticket ticket) {
 }
 
 void Turns::run() {
-  while (!waiting_.empty() && room_ > 0) {
+  while (!waiting_.empty() && room_ > 0 && !is_closed_) {
     auto& [ticket, first] = *waiting_.begin();
     if (!first.is_ready || std::exchange(first.has_begun, true)) return;
     --room_;

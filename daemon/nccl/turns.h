@@ -21,6 +21,8 @@ class Turns {
   void pass(Ticket ticket);
   // Its work has ended, or never begins. Once for each ticket.
   void leave(Ticket ticket);
+  // Nothing begins any more.
+  void close() { is_closed_ = true; }
 
  private:
   struct Waiting {
@@ -31,6 +33,7 @@ class Turns {
   void run();
 
   int room_;
+  bool is_closed_ = false;
   Ticket next_ = 0;
   std::map<Ticket, Waiting> waiting_;  // Those that have not passed.
   std::map<Ticket, bool> begun_;       // Those that have not left: whether they have begun.

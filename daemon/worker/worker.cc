@@ -101,11 +101,17 @@ Worker::~Worker() {
 
 bool Worker::close() {
   if (gpu_fault_->is_set()) return false;
+  // Whatever would use the engine, while the loop runs below.
+  loop_.cancel(std::exchange(idle_timer_, 0));
+  loop_.cancel(std::exchange(gpu_timer_, 0));
   trainers_.clear();
   epochs_.clear();
+  coordinator_.reset();
+  agent_.reset();
   engine_.reset();
+  const auto ends = [this] { return *nccl_->running != 0 && !gpu_fault_->is_set(); };
   const TimePoint limit = Clock::now() + kNcclEndTime;
-  while (*nccl_->running != 0 && Clock::now() < limit) loop_.run_once(Clock::now() + Millis(1));
+  while (ends() && Clock::now() < limit) loop_.run_once(Clock::now() + Millis(1));
   const bool closed = *nccl_->running == 0 && gpu_memory_.close();
   if (!closed) spdlog::warn("job {}: work on GPUs does not end; the worker does not wait", job_);
   return closed;

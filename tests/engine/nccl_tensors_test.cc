@@ -130,7 +130,8 @@ class Cluster {
     links_.push_back(std::make_shared<NcclLink>(
         nccl::CommunicatorParts{.loop = loop_, .library = TUTTI_FAKE_NCCL, .on_hang = nullptr}));
     links_.back()->gpu = 0;
-    links_.back()->on_failed = [this](const Status& status) { failures_.push_back(status); };
+    links_.back()->on_refused =
+        links_.back()->on_failed = [this](const Status& status) { failures_.push_back(status); };
   }
   void make_communicators() {
     size_t made = 0;
@@ -281,6 +282,16 @@ TEST(NcclTensors, HalvesAreNcclsOwn) {
   cluster.run(0, {.dtype = Dtype::f16, .count = 10});
   for (int rank = 0; rank < 3; ++rank)
     EXPECT_EQ(cluster.read<uint16_t>(rank, 10), std::vector<uint16_t>(10, k2048 + 1));
+}
+
+// The sum of three is no finite 16-bit float.
+TEST(NcclTensors, TheMeanOfLargeHalvesIsFinite) {
+  constexpr uint16_t k30000 = 0x7753;
+  Cluster cluster({{0}, {1, 2}});
+  for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<uint16_t>(10, k30000));
+  cluster.run(0, {.dtype = Dtype::f16, .op = Op::mean, .count = 10});
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(cluster.read<uint16_t>(rank, 10), std::vector<uint16_t>(10, k30000));
 }
 
 // Each host multiplies what its ranks give; NCCL sums.

@@ -8,7 +8,7 @@
 //   launch_fails     collectives are refused
 //   remote_error     ncclCommGetAsyncError says that a peer has failed
 //   finalize_hangs   a communicator does not end by itself
-//   abort_is_slow    ncclCommAbort takes a second
+//   abort_is_slow    ncclCommAbort takes three seconds
 //   abort_hangs      ncclCommAbort does not return
 #pragma once
 

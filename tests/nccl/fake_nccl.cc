@@ -6,6 +6,7 @@
 // a line to that file for each collective. FAKE_NCCL_FAULTS: see fake_faults.h.
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -224,6 +225,9 @@ struct CommTag {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kSlowAbort{3};
+
 [[noreturn]] void hang() {
   for (;;) pause();
 }
@@ -289,7 +293,8 @@ Return ncclCommDestroy(Comm comm) {
 Return ncclCommAbort(Comm comm) {
   if (has_fault("abort_hangs", comm->rank)) hang();
   if (has_fault("abort_is_slow", comm->rank))
-    for (int i = 0; i < 20'000; ++i) tutti::fake::look_away();
+    for (const auto begun = Clock::now(); Clock::now() - begun < kSlowAbort;)
+      tutti::fake::look_away();
   if (comm->meeting != nullptr) comm->meeting->abort();
   comm->end();
   return kSuccess;

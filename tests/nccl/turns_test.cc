@@ -38,6 +38,18 @@ TEST_F(TurnsTest, WhatNeverBeginsMakesWay) {
   EXPECT_EQ(began_, Began{2});
 }
 
+// When all end, one after the other, those behind must not begin in between.
+TEST_F(TurnsTest, NothingBeginsOnceTheyAreClosed) {
+  const auto one = add(1);
+  const auto two = add(2);
+  turns_.set_ready(one);
+  turns_.set_ready(two);
+  turns_.close();
+  turns_.leave(one);
+  turns_.leave(two);
+  EXPECT_EQ(began_, Began{1});
+}
+
 TEST_F(TurnsTest, WhatEndsInTheMiddleMakesWay) {
   const auto one = add(1);
   const auto two = add(2);

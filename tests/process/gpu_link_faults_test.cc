@@ -12,6 +12,10 @@ using namespace testing;
 class GpuLinkFaults : public GpuLinkMesh {
  protected:
   void fail_in_an_operation(const RankContext& context, const std::string& part);
+  bool has_logged(int host, const std::string& text) const {
+    std::ifstream log(mesh_->host(host).log);
+    return std::string{std::istreambuf_iterator<char>(log), {}}.find(text) != std::string::npos;
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuLinkFaults,
@@ -151,11 +155,29 @@ TEST_P(GpuLinkFaults, WorkThatNcclRefusesIsNamedAndTheNextEpochUsesLinks) {
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
 }
 
+// It waits for NCCL, while nothing of it is used any more.
+TEST_P(GpuLinkFaults, AWorkerThatIsStoppedInAnOperationEndsOfItself) {
+  std::vector<Trainer> trainers =
+      start([this](const RankContext& context) { fail_in_an_operation(context, "host a"); });
+  await_lines(trainers, "started");
+  const auto report = worker(0);
+  ASSERT_TRUE(report);
+  set_fault("abort_is_slow 0");
+  kill(static_cast<pid_t>(report->pid()), SIGTERM);
+  await_lines(trainers, "failed");
+  while (!has_logged(0, "(pid " + std::to_string(report->pid()) + ") ended with exit code"))
+    ASSERT_FALSE(has_logged(0, "was killed by signal")) << mesh_->log_tails();
+  clear_faults();
+  gate_.open_for(trainers.size());
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+}
+
 // The worker whose NCCL does not come back ends, and the next join starts another one.
 TEST_P(GpuLinkFaults, AnAbortThatDoesNotReturnEndsTheWorkerByName) {
   environment_.set("TUTTI_NCCL_TIMEOUT_MS", "2000");
-  std::vector<Trainer> trainers = start(
-      [this](const RankContext& context) { fail_in_an_operation(context, "NCCL on host a"); });
+  std::vector<Trainer> trainers = start([this](const RankContext& context) {
+    fail_in_an_operation(context, "NCCL, as host a sees it");
+  });
   await_lines(trainers, "started");
   const auto first = worker(0);
   ASSERT_TRUE(first);
@@ -166,9 +188,7 @@ TEST_P(GpuLinkFaults, AnAbortThatDoesNotReturnEndsTheWorkerByName) {
   clear_faults();
   gate_.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
-  std::ifstream log(mesh_->host(0).log);
-  const std::string text{std::istreambuf_iterator<char>(log), {}};
-  EXPECT_NE(text.find("NCCL did not end a communicator within 2000 ms"), std::string::npos);
+  EXPECT_TRUE(has_logged(0, "NCCL did not end a communicator within 2000 ms"));
 }
 
 }  // namespace

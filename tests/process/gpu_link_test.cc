@@ -219,6 +219,12 @@ TEST_P(GpuLink, ACommunicatorThatIsNotMadeInTimeIsTold) {
   expect_host_links("NCCL made no communicator within 1000 ms");
 }
 
+// Ranks and worker need a little; what NCCL works on does not fit.
+TEST_P(GpuLink, AGpuWithoutMemoryForItUsesLinks) {
+  environment_.set("FAKE_CUDA_BYTES", std::to_string(100 << 20));
+  expect_host_links("out of memory");
+}
+
 TEST_P(GpuLink, SeveralGpusOfAHostUseLinks) {
   if (GetParam().front() != 2) GTEST_SKIP() << "the first host has one rank";
   environment_.set("TUTTI_GPU_LINK", "auto");
