@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-// Slices whose folding is queued before the engine asks for them.
+// Slices whose folding is in the queue before the engine asks for them.
 constexpr uint64_t kSlicesAhead = 4;
 // Elements that are folded in one go where a strategy needs inner results.
 constexpr uint64_t kInnerBlock = uint64_t{1} << 20;
@@ -106,26 +106,42 @@ Status DeviceTensors::pass_streams() {
   return {};
 }
 
-// Asks every lane to tell when what was queued so far is done.
+// Asks every lane to tell when what was launched so far is done.
 Result<DeviceTensors::Pending> DeviceTensors::notify() {
-  auto pending = std::make_shared<std::atomic<int>>(static_cast<int>(lanes_.size()));
+  const auto pending = std::make_shared<std::atomic<int>>(static_cast<int>(lanes_.size()));
+  const Status asked = notify(pending);
+  if (!asked.ok()) return asked;
+  return pending;
+}
+
+Status DeviceTensors::notify(const Pending& pending) {
   pending_.push_back(pending);
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     Status asked = gpu(*lane).call(*lane->stream, [pending, wake = wake_] {
       if (--*pending == 0) wake();
     });
     if (asked.ok()) continue;
-    // Nobody would learn of the end of what was queued.
+    // Nobody would learn of the end of what was launched.
     gpu(*lane).give_up("work of a GPU cannot be waited for: " + asked.message());
     return asked;
   }
-  return pending;
+  return {};
+}
+
+Status DeviceTensors::launch_some() {
+  return launches_.run([this] { return notify(); });
+}
+
+// The operation has ended already for the engine: its results cannot be taken back.
+void DeviceTensors::on_launch_failed(const Status& cause) {
+  gpu(*lanes_.front()).give_up("work of a GPU cannot be launched: " + cause.message());
 }
 
 // Lanes wait for words alone, so once these are stored their streams run to the end. After a fault
 // they may wait for each other, for ever: then they are not let go on.
 void DeviceTensors::cancel() {
   is_cancelled_ = true;
+  launches_.clear();
   for (const std::unique_ptr<Lane>& lane : lanes_) GpuSet::cancel(*lane);
   if (gpus_.fault().is_set()) return;
   let_lanes_go_on();
@@ -141,8 +157,13 @@ void DeviceTensors::let_lanes_go_on() {
 // taken back the word that cancel() stored, since its memory holds it, before a lane has seen it.
 bool DeviceTensors::settled() {
   if (gpus_.fault().is_set()) return true;
+  if (const Status launched = launch_some(); !launched.ok()) {
+    launches_.clear();
+    on_launch_failed(launched);
+    return false;
+  }
   const auto is_done = [](const Pending& pending) { return *pending <= 0; };
-  if (std::ranges::all_of(pending_, is_done)) return true;
+  if (launches_.is_empty() && std::ranges::all_of(pending_, is_done)) return true;
   if (is_cancelled_) let_lanes_go_on();
   return false;
 }
@@ -161,6 +182,7 @@ Result<bool> DeviceTensors::ready(uint64_t slice) {
   const uint64_t ahead = std::min(geometry_.slices(), slice + kSlicesAhead);
   for (; folded_ < ahead; ++folded_)
     if (Status folded = fold_slice(folded_); !folded.ok()) return folded;
+  if (Status launched = launch_some(); !launched.ok()) return launched;
   return *folding_.at(slice) == 0;
 }
 
@@ -168,22 +190,38 @@ Status DeviceTensors::fold_slice(uint64_t slice) {
   for (int chunk = 0; chunk < geometry_.chunks(); ++chunk) {
     const Range range = geometry_.slice(chunk, slice);
     if (range.count == 0) continue;
-    Status folded =
-        ranks_.are_alone() ? fold_to_outputs(chunk, range) : fold_to_host(slice, chunk, range);
-    if (!folded.ok()) return folded;
+    if (ranks_.are_alone())
+      fold_to_outputs(chunk, range);
+    else if (Status folded = fold_to_host(slice, chunk, range); !folded.ok())
+      return folded;
   }
-  if (ranks_.are_alone() && slice + 1 == geometry_.slices())
-    if (Status passed = pass_streams(); !passed.ok()) return passed;
-  Result<Pending> pending = notify();
-  if (!pending.ok()) return pending.status();
-  folding_[slice] = *pending;
+  folding_[slice] = end_slice(ranks_.are_alone() && slice + 1 == geometry_.slices());
   return {};
 }
 
-Status DeviceTensors::fold_to_outputs(int chunk, const Range& range) {
-  for (const Range& piece : ranks_.pieces(chunk, range))
-    if (Status folded = fold_piece_to_outputs(chunk, piece); !folded.ok()) return folded;
-  return {};
+// Behind all that is launched for the slice. After the last one, ranks' streams go on.
+DeviceTensors::Pending DeviceTensors::end_slice(bool is_last) {
+  const auto pending = std::make_shared<std::atomic<int>>(static_cast<int>(lanes_.size()));
+  if (is_last) launches_.add([this] { return pass_streams(); }, ranks_.all().size());
+  launches_.add([this, pending] { return notify(pending); });
+  return pending;
+}
+
+std::vector<Range> DeviceTensors::pieces_to_fold(int chunk, const Range& range) const {
+  const std::vector<Range> pieces = ranks_.pieces(chunk, range);
+  if (ranks_.folds().size() == 1) return pieces;
+  const uint64_t most = kInnerBlock * lanes_.size();
+  std::vector<Range> cut;
+  for (const Range& piece : pieces)
+    for (uint64_t at = 0; at < piece.count; at += most)
+      cut.push_back({piece.first + at, std::min(most, piece.count - at)});
+  return cut;
+}
+
+void DeviceTensors::fold_to_outputs(int chunk, const Range& range) {
+  for (const Range& piece : pieces_to_fold(chunk, range))
+    launches_.add([this, chunk, piece] { return fold_piece_to_outputs(chunk, piece); },
+                  ranks_.folds().size());
 }
 
 Status DeviceTensors::fold_piece_to_outputs(int chunk, const Range& range) {
@@ -209,7 +247,7 @@ Status DeviceTensors::fold_piece_to_outputs(int chunk, const Range& range) {
 }
 
 Status DeviceTensors::fold_to_host(uint64_t slice, int chunk, const Range& range) {
-  const std::vector<Range> pieces = ranks_.pieces(chunk, range);
+  const std::vector<Range> pieces = pieces_to_fold(chunk, range);
   const size_t inputs = ranks_.inputs(chunk, pieces.front()).size();
   Staged& staged = staged_[{chunk, range.first}];
   const bool sums = inputs > 1 && reduces(operation_.execution->plan.collective);
@@ -223,8 +261,10 @@ Status DeviceTensors::fold_to_host(uint64_t slice, int chunk, const Range& range
     staged.result = *result;
   }
   for (const Range& piece : pieces) {
-    std::byte* to = place->data + (piece.first - range.first) * size_of(staged.dtype);
-    if (Status s = fold_piece_to_host(chunk, piece, {to, staged.dtype}); !s.ok()) return s;
+    const Target to{place->data + (piece.first - range.first) * size_of(staged.dtype),
+                    staged.dtype};
+    launches_.add([this, chunk, piece, to] { return fold_piece_to_host(chunk, piece, to); },
+                  ranks_.folds().size());
   }
   return {};
 }
@@ -314,24 +354,19 @@ Status DeviceTensors::finished(uint64_t slice) {
   for (int chunk = 0; chunk < geometry_.chunks(); ++chunk) {
     const Range range = geometry_.slice(chunk, slice);
     if (range.count == 0) continue;
-    if (const std::byte* from = target(chunk, range); from != nullptr)
-      if (Status copied = copy_out(chunk, range, from); !copied.ok()) return copied;
+    if (const std::byte* from = target(chunk, range); from != nullptr) copy_out(chunk, range, from);
   }
-  if (slice + 1 == geometry_.slices())
-    if (Status passed = pass_streams(); !passed.ok()) return passed;
-  Result<Pending> pending = notify();
-  if (!pending.ok()) return pending.status();
-  copying_out_[slice] = *pending;
-  return {};
+  copying_out_[slice] = end_slice(slice + 1 == geometry_.slices());
+  return launch_some();
 }
 
 // Each GPU fetches what its ranks want, once.
-Status DeviceTensors::copy_out(int chunk, const Range& range, const std::byte* from) {
+void DeviceTensors::copy_out(int chunk, const Range& range, const std::byte* from) {
   for (const Range& piece : ranks_.pieces(chunk, range)) {
     const uint64_t at = (piece.first - range.first) * size_of(operation_.dtype);
-    if (Status copied = copy_piece_out(chunk, piece, from + at); !copied.ok()) return copied;
+    launches_.add(
+        [this, chunk, piece, from, at] { return copy_piece_out(chunk, piece, from + at); });
   }
-  return {};
 }
 
 Status DeviceTensors::copy_piece_out(int chunk, const Range& range, const std::byte* from) {

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/engine/launch_queue.h"
 #include "daemon/engine/local_ranks.h"
 
 namespace tutti {
@@ -43,8 +44,7 @@ class DeviceTensors : public HostTensor {
     Addresses at;
     std::vector<double> factors;  // As LocalRanks::factors().
   };
-  // Work of one slice in one direction: in how many lanes it is not done.
-  using Pending = std::shared_ptr<std::atomic<int>>;
+  using Pending = LaunchQueue::Pending;  // In how many lanes work is not done.
 
   // Takes a lane of the GPU, which waits for all ranks' streams.
   Status add_lane(int gpu);
@@ -55,8 +55,15 @@ class DeviceTensors : public HostTensor {
   Status fold(Lane& lane, const Inputs& from, const std::vector<Target>& to, const Range& part,
               uint32_t divisor);
   Status copy(Lane& lane, const std::byte* from, const std::vector<std::byte*>& to, uint64_t bytes);
+  // As LocalRanks::pieces(), no longer than what a lane folds by as many kernels as there are
+  // folds.
+  std::vector<Range> pieces_to_fold(int chunk, const Range& range) const;
   Status pass_streams();
   Result<Pending> notify();
+  // Launches what there is room for. The rest follows as the lanes go on: settled() sees to it.
+  Status launch_some();
+  // What settled() could not launch.
+  virtual void on_launch_failed(const Status& cause);
   Gpu& gpu(const Lane& lane) { return gpus_.gpu(lane.gpu); }
 
   GpuSet& gpus_;
@@ -65,6 +72,7 @@ class DeviceTensors : public HostTensor {
   const Geometry& geometry_;
   const LocalRanks ranks_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  LaunchQueue launches_;
 
  private:
   // Where a chunk of a slice lies in host memory; one place for both, if there is no `result`.
@@ -76,21 +84,23 @@ class DeviceTensors : public HostTensor {
 
   Status begin();
   Status fold_slice(uint64_t slice);
-  Status fold_to_outputs(int chunk, const Range& range);
+  Pending end_slice(bool is_last);
+  Status notify(const Pending& pending);
+  void fold_to_outputs(int chunk, const Range& range);
   Status fold_piece_to_outputs(int chunk, const Range& range);
   Status fold_to_host(uint64_t slice, int chunk, const Range& range);
   Status fold_piece_to_host(int chunk, const Range& range, const Target& to);
-  Status copy_out(int chunk, const Range& range, const std::byte* from);
+  void copy_out(int chunk, const Range& range, const std::byte* from);
   Status copy_piece_out(int chunk, const Range& range, const std::byte* from);
   void let_lanes_go_on();
   bool await_end();
   Result<GpuSet::Pinned> stage(uint64_t slice, uint64_t bytes);
 
-  uint64_t folded_ = 0;                                // Number of slices whose folding was queued.
-  std::map<uint64_t, Pending> folding_;                // By slice.
-  std::vector<Pending> pending_;                       // All that was queued.
-  std::map<std::pair<int, uint64_t>, Staged> staged_;  // By chunk and first element.
-  std::map<uint64_t, std::vector<GpuSet::Pinned>> pinned_;                   // By slice.
+  uint64_t folded_ = 0;                                     // Number of slices in launches_ so far.
+  std::map<uint64_t, Pending> folding_;                     // By slice.
+  std::vector<Pending> pending_;                            // All that was launched.
+  std::map<std::pair<int, uint64_t>, Staged> staged_;       // By chunk and first element.
+  std::map<uint64_t, std::vector<GpuSet::Pinned>> pinned_;  // By slice.
   std::vector<std::pair<Pending, std::vector<GpuSet::Pinned>>> copied_out_;  // Of finished slices.
   std::map<uint64_t, Pending> copying_out_;                                  // By slice.
   bool begun_ = false;

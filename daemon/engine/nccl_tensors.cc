@@ -19,7 +19,7 @@ NcclTensors::~NcclTensors() {
   *alive_ = false;
   is_over_ = true;
   if (settled() && piece_memory_.data != nullptr) scratch_.give_back(piece_memory_);
-  for (int i = 0; i < launches_; ++i) link_.communicator.settled();
+  for (int i = 0; i < works_; ++i) link_.communicator.settled();
   leave();
 }
 
@@ -56,6 +56,7 @@ void NcclTensors::cancel() {
 // The engine ends this operation when the epoch ends.
 void NcclTensors::fail(const Status& cause, const std::function<void(const Status&)>& tell) {
   is_over_ = has_failed_ = true;
+  launches_.clear();
   tell(cause);
 }
 
@@ -65,19 +66,18 @@ void NcclTensors::leave() {
 
 bool NcclTensors::settled() {
   if (gpus_.fault().is_set()) return true;
-  return is_over_ && !is_launching_ && !has_failed_ && DeviceTensors::settled();
+  const bool is_done = DeviceTensors::settled();
+  return is_done && is_over_ && !is_launching_ && !has_failed_;
 }
 
 // ---- Piece by piece ----
 
 void NcclTensors::go_on() {
-  if (next_piece_ == geometry_.slices()) {
-    if (Status finished = finish(); !finished.ok()) fail(finished);
-    return;
-  }
-  const Range piece = geometry_.slice(0, next_piece_);
-  if (Status folded = fold_piece(piece); !folded.ok()) return fail(folded);
-  launch(piece);
+  if (next_piece_ == geometry_.slices())
+    launches_.add([this] { return finish(); }, ranks_.all().size());
+  else
+    reduce_piece(geometry_.slice(0, next_piece_));
+  if (Status launched = launch_some(); !launched.ok()) fail(launched);
 }
 
 bool NcclTensors::is_mean() const {
@@ -89,10 +89,14 @@ uint32_t NcclTensors::world() const {
 }
 
 // The host's contribution, in the operation's own type.
-Status NcclTensors::fold_piece(const Range& piece) {
-  for (const Range& part : ranks_.pieces(0, piece))
-    if (Status s = fold_part(part, place_of(part, piece)); !s.ok()) return s;
-  return {};
+void NcclTensors::reduce_piece(const Range& piece) {
+  for (const Range& part : pieces_to_fold(0, piece))
+    launches_.add([this, part, to = place_of(part, piece)] { return fold_part(part, to); },
+                  ranks_.folds().size());
+  launches_.add([this, piece] {
+    launch(piece);
+    return Status();
+  });
 }
 
 Status NcclTensors::fold_part(const Range& part, std::byte* to) {
@@ -114,7 +118,7 @@ void NcclTensors::launch(const Range& piece) {
   const Plan& plan = operation_.execution->plan;
   Lane& lane = *lanes_.front();
   is_launching_ = true;
-  ++launches_;
+  ++works_;
   link_.communicator.launch({.collective = plan.collective,
                              .dtype = operation_.dtype,
                              .op = operation_.op,
@@ -135,16 +139,10 @@ void NcclTensors::on_launched(const Status& queued) {
     return wake_();
   }
   if (!queued.ok()) return fail(queued, link_.on_refused);
-  if (Status written = write_results(geometry_.slice(0, next_piece_)); !written.ok())
-    return fail(written);
-  ++next_piece_;
-  go_on();
-}
-
-Status NcclTensors::write_results(const Range& piece) {
+  const Range piece = geometry_.slice(0, next_piece_++);
   for (const Range& part : ranks_.pieces(0, piece))
-    if (Status s = write_part(part, place_of(part, piece)); !s.ok()) return s;
-  return {};
+    launches_.add([this, part, from = place_of(part, piece)] { return write_part(part, from); });
+  go_on();
 }
 
 Status NcclTensors::write_part(const Range& part, const std::byte* from) {

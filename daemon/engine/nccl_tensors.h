@@ -39,11 +39,11 @@ class NcclTensors final : public DeviceTensors {
   uint32_t world() const;
   Status begin();
   void go_on();
-  Status fold_piece(const Range& piece);
+  void on_launch_failed(const Status& cause) override { fail(cause); }
+  void reduce_piece(const Range& piece);
   Status fold_part(const Range& part, std::byte* to);
   void launch(const Range& piece);
   void on_launched(const Status& queued);
-  Status write_results(const Range& piece);
   Status write_part(const Range& part, const std::byte* from);
   std::byte* place_of(const Range& part, const Range& piece) const;
   Status finish();
@@ -56,7 +56,7 @@ class NcclTensors final : public DeviceTensors {
   const nccl::Turns::Ticket ticket_;
   ScratchPool::Block piece_memory_;
   uint64_t next_piece_ = 0;
-  int launches_ = 0;  // All.
+  int works_ = 0;  // That NCCL was given.
   bool is_launching_ = false;
   bool is_over_ = false;     // Nothing more is queued: all is, or it was cancelled or has failed.
   bool has_failed_ = false;  // The epoch has not cancelled it yet.

@@ -10,6 +10,7 @@ namespace {
 constexpr std::chrono::microseconds kLook{20};
 constexpr int kLooksBetweenFaults = 100;  // These are slower: they read a file.
 constexpr std::chrono::milliseconds kWhile{1};
+constexpr size_t kQueued = 1'000;  // Who adds more waits, as with CUDA's own driver.
 
 }  // namespace
 
@@ -44,7 +45,8 @@ StreamThread::~StreamThread() {
 }
 
 void StreamThread::add(std::function<void()> work) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return work_.size() < kQueued; });
   work_.push_back(std::move(work));
   changed_.notify_all();
 }
@@ -84,6 +86,7 @@ void StreamThread::run() {
     const std::function<void()> next = std::move(work_.front());
     work_.pop_front();
     is_busy_ = true;
+    changed_.notify_all();
     lock.unlock();
     stop_if_lost();
     next();

@@ -28,6 +28,7 @@ struct Job {
   Strategies strategies = {{StrategyKind::centralized}, {StrategyKind::tree, 2}};
   std::vector<std::vector<int>> hosts = {{0, 1, 2, 3}};
   bool in_place = false;
+  uint64_t listed = 0;  // Values of each tensor of a list; 0: one tensor.
 };
 
 int ranks_of(const Job& job) {
@@ -201,10 +202,21 @@ class Cluster {
         operation.memory.emplace_back(nullptr,
                                       [words = buffers.words](const void*) { words.pass(); });
       }
+      if (job_.listed != 0) buffers.listed = list_of(buffers);
       operation.local.push_back(buffers);
     }
     operation.done = [this](const Status& status) { ended_.push_back(status); };
     return operation;
+  }
+
+  // Tensors that lie one behind the other.
+  std::shared_ptr<const std::vector<ListedSides>> list_of(const RankBuffers& buffers) const {
+    std::vector<ListedSides> sides;
+    const uint64_t size = size_of(job_.dtype);
+    for (uint64_t at = 0; at < job_.count; at += job_.listed)
+      sides.push_back({at * size, std::min(job_.listed, job_.count - at) * size,
+                       buffers.in + at * size, buffers.out + at * size});
+    return std::make_shared<const std::vector<ListedSides>>(std::move(sides));
   }
 
   const Job job_;
@@ -324,6 +336,23 @@ TEST_P(DeviceTensorsTest, NothingBeginsBeforeAllStreamsHaveArrived) {
   EXPECT_EQ(cluster.engine(0).blocker({1, 0, 0}).rank, 2);
   cluster.arrive(2);
   EXPECT_EQ(cluster.await_end().to_string(), "OK");
+}
+
+// A stream takes some 1,000 commands; whoever adds more waits for it, which the loop must not.
+TEST_P(DeviceTensorsTest, AListLongerThanAStreamsQueueDoesNotBlockTheLoop) {
+  for (const auto& layout : kLayouts) {
+    const Job job{.count = 9'000, .hosts = layout, .listed = 3};
+    Cluster on_host({.count = 9'000, .hosts = layout}, nullptr);
+    on_host.start();
+    ASSERT_EQ(on_host.await_end().to_string(), "OK");
+    Cluster on_gpus(job, driver);
+    on_gpus.start();
+    on_gpus.turn();  // No stream has arrived.
+    for (int rank = 0; rank < ranks_of(job); ++rank) on_gpus.arrive(rank);
+    ASSERT_EQ(on_gpus.await_end().to_string(), "OK");
+    for (int rank = 0; rank < ranks_of(job); ++rank)
+      EXPECT_EQ(on_host.output(rank), on_gpus.output(rank)) << "rank " << rank;
+  }
 }
 
 TEST_P(DeviceTensorsTest, AnOperationThatIsCancelledReleasesStreamsAndWritesNothing) {
