@@ -33,7 +33,8 @@ Geometry pieces_of(const Operation& operation) {
 
 // An operation that was started: its slices in flight, and how far it is. Shared with the release
 // callback of every frame it sent, so that its memory outlives its end until the links have
-// released it.
+// released it. Links may drop the last reference on a thread of theirs; by then finish() has freed,
+// on the loop, what only the loop may free.
 struct Run {
   explicit Run(Operation given)
       : operation(std::move(given)),
@@ -41,7 +42,7 @@ struct Run {
         pieces(operation.nccl != nullptr ? std::optional(pieces_of(operation)) : std::nullopt),
         tensor(operation.tensor) {}
 
-  const Operation operation;
+  Operation operation;
   const Geometry geometry;
   const std::optional<Geometry> pieces;  // Where NCCL moves the values.
   std::shared_ptr<HostTensor> tensor;
@@ -375,6 +376,9 @@ void SliceEngine::end(const std::shared_ptr<Run>& run, Status status) {
 void SliceEngine::finish(const std::shared_ptr<Run>& run) {
   while (!run->in_flight.empty()) release_front(*run);
   run->operation.done(run->end);
+  run->tensor.reset();
+  run->operation.memory.clear();
+  run->operation.nccl.reset();
   if (!runs_.empty()) post_advance();
 }
 

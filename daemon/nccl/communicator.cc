@@ -289,10 +289,7 @@ void Communicator::Thread::end() {
 // ---- The loop's thread ----
 
 Communicator::Communicator(const CommunicatorParts& parts)
-    : loop_(parts.loop),
-      timeout_(parts.timeout),
-      on_hang_(parts.on_hang),
-      thread_(std::make_shared<Thread>(parts)) {
+    : parts_(parts), thread_(std::make_shared<Thread>(parts)) {
   ++*parts.running;
   std::thread([thread = thread_] { thread->run(); }).detach();
 }
@@ -326,9 +323,9 @@ void Communicator::begin(const UniqueId& id, const Place& place, std::function<v
         thread->post([answer, made = thread->begin(id, place, on_failed)] { answer(made); });
       });
   const Status late =
-      deadline_exceeded("NCCL made no communicator within " + std::to_string(timeout_.count()) +
-                        " ms (nccl_timeout_ms of tuttid)");
-  loop_.at(Clock::now() + timeout_, [once, answer, late, thread = thread_] {
+      deadline_exceeded("NCCL made no communicator within " +
+                        std::to_string(parts_.timeout.count()) + " ms (nccl_timeout_ms of tuttid)");
+  parts_.loop.at(Clock::now() + parts_.timeout, [once, answer, late, thread = thread_] {
     if (*once != nullptr) thread->abort();
     answer(late);
   });
@@ -346,21 +343,24 @@ void Communicator::settled() { --thread_->under_way; }
 void Communicator::finish() {
   if (is_aborted_ || std::exchange(is_finishing_, true)) return;
   thread_->add([thread = thread_] { thread->finish(); });
-  loop_.at(Clock::now() + timeout_, [thread = thread_] { thread->abort(); });
-  watch_end(2 * timeout_);
+  parts_.loop.at(Clock::now() + parts_.timeout, [thread = thread_] { thread->abort(); });
+  watch_end(parts_, thread_, 2 * parts_.timeout);
 }
 
 void Communicator::abort() {
   if (std::exchange(is_aborted_, true)) return;
   thread_->abort();
-  watch_end(timeout_);
+  watch_end(parts_, thread_, parts_.timeout);
 }
 
-void Communicator::watch_end(Millis within) {
-  loop_.at(Clock::now() + within, [thread = thread_, on_hang = on_hang_, timeout = timeout_] {
-    if (thread->is_ended() || !on_hang) return;
-    on_hang("NCCL did not end a communicator within " + std::to_string(timeout.count()) +
-            " ms (nccl_timeout_ms of tuttid)");
+// Outlives the communicator.
+void Communicator::watch_end(const CommunicatorParts& parts, const std::shared_ptr<Thread>& thread,
+                             Millis within) {
+  parts.loop.at(Clock::now() + within, [parts, thread] {
+    if (thread->is_ended() || !parts.on_hang) return;
+    if (parts.streams_wait && parts.streams_wait()) return watch_end(parts, thread, parts.timeout);
+    parts.on_hang("NCCL did not end a communicator within " +
+                  std::to_string(parts.timeout.count()) + " ms (nccl_timeout_ms of tuttid)");
   });
 }
 

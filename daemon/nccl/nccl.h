@@ -51,6 +51,9 @@ struct CommunicatorParts {
   // Ended communicators count here until NCCL has ended them: the process must not end its normal
   // way before.
   std::shared_ptr<std::atomic<int>> running = std::make_shared<std::atomic<int>>(0);
+  // Whether streams of this process wait for ranks. The driver may have NCCL wait for those as
+  // well, when it frees memory; its time to end begins anew then.
+  std::function<bool()> streams_wait = nullptr;
   // The thread does not come back: this process must end. Called on the loop, at most once.
   std::function<void(const std::string& what)> on_hang;
 };
@@ -105,11 +108,10 @@ class Communicator {
       if (*alive) then(std::move(argument));
     };
   }
-  void watch_end(Millis within);
+  static void watch_end(const CommunicatorParts& parts, const std::shared_ptr<Thread>& thread,
+                        Millis within);
 
-  Loop& loop_;
-  const Millis timeout_;
-  const std::function<void(const std::string&)> on_hang_;
+  const CommunicatorParts parts_;
   const std::shared_ptr<Thread> thread_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool is_finishing_ = false;
