@@ -129,6 +129,9 @@ struct NcclLink {
   static constexpr int kOpsAtOnce = 4;
   nccl::Communicator communicator;
   nccl::Turns turns{kOpsAtOnce};
+  // On the GPU, behind the work that was launched last. NCCL does not promise that work on several
+  // streams is done in the order of its launches, which all hosts have in common.
+  std::unique_ptr<Event> last;
   int gpu = -1;  // Of the operations' GpuSet: the communicator's.
   // NCCL did not take an operation's work; a GPU of this host failed it. Both must end the epoch,
   // but not from inside.

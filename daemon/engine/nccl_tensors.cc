@@ -93,10 +93,7 @@ void NcclTensors::reduce_piece(const Range& piece) {
   for (const Range& part : pieces_to_fold(0, piece))
     launches_.add([this, part, to = place_of(part, piece)] { return fold_part(part, to); },
                   ranks_.folds().size());
-  launches_.add([this, piece] {
-    launch(piece);
-    return Status();
-  });
+  launches_.add([this, piece] { return launch(piece); });
 }
 
 Status NcclTensors::fold_part(const Range& part, std::byte* to) {
@@ -114,9 +111,12 @@ std::byte* NcclTensors::place_of(const Range& part, const Range& piece) const {
   return piece_memory_.data + (part.first - piece.first) * size_of(operation_.dtype);
 }
 
-void NcclTensors::launch(const Range& piece) {
+// Behind the work of the operation before.
+Status NcclTensors::launch(const Range& piece) {
   const Plan& plan = operation_.execution->plan;
   Lane& lane = *lanes_.front();
+  if (link_.last != nullptr)
+    if (Status waits = gpu(lane).wait(*lane.stream, *link_.last); !waits.ok()) return waits;
   is_launching_ = true;
   ++works_;
   link_.communicator.launch({.collective = plan.collective,
@@ -130,6 +130,7 @@ void NcclTensors::launch(const Range& piece) {
                             [this, alive = alive_](const Status& queued) {
                               if (*alive) on_launched(queued);
                             });
+  return {};
 }
 
 void NcclTensors::on_launched(const Status& queued) {
@@ -139,6 +140,10 @@ void NcclTensors::on_launched(const Status& queued) {
     return wake_();
   }
   if (!queued.ok()) return fail(queued, link_.on_refused);
+  Lane& lane = *lanes_.front();
+  Result<std::unique_ptr<Event>> launched = gpu(lane).record(*lane.stream);
+  if (!launched.ok()) return fail(launched.status());
+  link_.last = *std::move(launched);
   const Range piece = geometry_.slice(0, next_piece_++);
   for (const Range& part : ranks_.pieces(0, piece))
     launches_.add([this, part, from = place_of(part, piece)] { return write_part(part, from); });

@@ -42,7 +42,7 @@ class NcclTensors final : public DeviceTensors {
   void on_launch_failed(const Status& cause) override { fail(cause); }
   void reduce_piece(const Range& piece);
   Status fold_part(const Range& part, std::byte* to);
-  void launch(const Range& piece);
+  Status launch(const Range& piece);
   void on_launched(const Status& queued);
   Status write_part(const Range& part, const std::byte* from);
   std::byte* place_of(const Range& part, const Range& piece) const;

@@ -15,6 +15,7 @@ namespace {
 // Between two looks at what NCCL does by itself: while a call is in progress, and while work is
 // under way that a peer's end would never let end.
 constexpr std::chrono::microseconds kLook{50};
+constexpr std::chrono::microseconds kRareLook{2'000};  // When it takes long.
 constexpr Millis kLookForErrors{100};
 
 std::optional<int> type_of(Dtype dtype) {
@@ -217,14 +218,15 @@ Status Communicator::Thread::begin(const UniqueId& id, const Place& place,
 
 // A call that does not block goes on by itself; nothing may follow it before its end.
 Status Communicator::Thread::await(Return returned, const char* what) {
-  while (returned == kInProgress && comm_ != nullptr) {
+  for (auto pause = kLook; returned == kInProgress && comm_ != nullptr;) {
     if (is_aborted()) return aborted("the communicator has ended");
     Return state = kSuccess;
     const Return asked = library_->comm_get_async_error(comm_, &state);
     returned = asked == kSuccess ? state : asked;
     if (returned != kInProgress) break;
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kLook, [this] { return is_aborted_; });
+    changed_.wait_for(lock, pause, [this] { return is_aborted_; });
+    pause = std::min(kRareLook, pause + pause / 8);
   }
   return status_of(*library_, returned, what);
 }
@@ -358,7 +360,6 @@ void Communicator::watch_end(const CommunicatorParts& parts, const std::shared_p
                              Millis within) {
   parts.loop.at(Clock::now() + within, [parts, thread] {
     if (thread->is_ended() || !parts.on_hang) return;
-    if (parts.streams_wait && parts.streams_wait()) return watch_end(parts, thread, parts.timeout);
     parts.on_hang("NCCL did not end a communicator within " +
                   std::to_string(parts.timeout.count()) + " ms (nccl_timeout_ms of tuttid)");
   });

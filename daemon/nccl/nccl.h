@@ -51,9 +51,6 @@ struct CommunicatorParts {
   // Ended communicators count here until NCCL has ended them: the process must not end its normal
   // way before.
   std::shared_ptr<std::atomic<int>> running = std::make_shared<std::atomic<int>>(0);
-  // Whether streams of this process wait for ranks. The driver may have NCCL wait for those as
-  // well, when it frees memory; its time to end begins anew then.
-  std::function<bool()> streams_wait = nullptr;
   // The thread does not come back: this process must end. Called on the loop, at most once.
   std::function<void(const std::string& what)> on_hang;
 };

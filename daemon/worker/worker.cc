@@ -79,7 +79,6 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
           .loop = loop,
           .library = settings.nccl_library,
           .timeout = Millis(settings.nccl_timeout_ms),
-          .streams_wait = [calls = std::weak_ptr(gpu_calls_)] { return calls.use_count() > 1; },
           .on_hang = [fault = gpu_fault_](const std::string& what) { fault->set(what); }})),
       gpu_memory_(settings_, gpu_fault_) {
   engine_ = make_engine(*device_, engine_limits(settings_),

@@ -24,6 +24,7 @@ struct Job {
   Op op = Op::sum;
   uint64_t count = 1000;
   int root = 0;
+  int stream = 0;                     // Of each rank.
   std::vector<double> factors = {};   // By rank, of premul_sum.
   std::vector<uint64_t> listed = {};  // Values of each tensor of a list; empty: one tensor.
 };
@@ -67,7 +68,9 @@ class Cluster {
   void start(uint64_t seq, const Job& job) {
     for (size_t host = 0; host < hosts_.size(); ++host) start(static_cast<int>(host), seq, job);
   }
-  void arrive(int rank, uint64_t seq) { word(rank, 0).store(value_of(seq)); }
+  void arrive(int rank, uint64_t seq, int stream = 0) {
+    word(rank, 0, stream).store(value_of(seq));
+  }
   void arrive_all(uint64_t seq) {
     for (int rank = 0; rank < ranks_; ++rank) arrive(rank, seq);
   }
@@ -158,8 +161,8 @@ class Cluster {
     EXPECT_TRUE(gpu().wait(*stream).ok());
   }
   static uint64_t value_of(uint64_t seq) { return 2 * (seq + 1); }
-  std::atomic<uint64_t>& word(int rank, int which) {
-    return reinterpret_cast<std::atomic<uint64_t>*>(words_.data)[rank * 3 + which];
+  std::atomic<uint64_t>& word(int rank, int which, int stream = 0) {
+    return reinterpret_cast<std::atomic<uint64_t>*>(words_.data)[(rank + 10 * stream) * 3 + which];
   }
 
   Operation operation_of(int host, uint64_t seq, const Job& job, bool by_nccl) {
@@ -182,7 +185,8 @@ class Cluster {
       buffers.gpu = 0;
       if (!job.factors.empty()) buffers.factor = job.factors[static_cast<size_t>(rank)];
       if (!job.listed.empty()) buffers.listed = list_of(job, buffers);
-      buffers.words = {&word(rank, 0), &word(rank, 1), &word(rank, 2), value_of(seq)};
+      buffers.words = {&word(rank, 0, job.stream), &word(rank, 1, job.stream),
+                       &word(rank, 2, job.stream), value_of(seq)};
       operation.memory.emplace_back(nullptr,
                                     [words = buffers.words](const void*) { words.pass(); });
       operation.local.push_back(buffers);
@@ -362,6 +366,28 @@ TEST(NcclTensors, ManyOperationsLaunchInTheOrderOfTheirNumbers) {
   for (uint64_t seq = 0; seq < kOps; ++seq) cluster.await_all(seq);
   for (int rank = 0; rank < 3; ++rank)
     EXPECT_EQ(cluster.read<int>(rank, 100), std::vector<int>(100, 3));
+}
+
+// The streams of one host reach the second operation before the first.
+TEST(NcclTensors, WorkOfSeveralStreamsIsDoneInTheSameOrderEverywhere) {
+  Cluster cluster(Layout{{0}, {1}});
+  const Job sum{.dtype = Dtype::i32, .count = 100};
+  const Job most{.dtype = Dtype::i32, .op = Op::max, .count = 100, .stream = 1};
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t seq = 2 * static_cast<uint64_t>(round);
+    for (int rank = 0; rank < 2; ++rank) cluster.write(rank, std::vector<int>(100, rank + 5));
+    cluster.start(seq, sum);
+    cluster.start(seq + 1, most);
+    cluster.arrive(0, seq + 1, 1);
+    cluster.arrive(1, seq);
+    for (int i = 0; i < 100; ++i) cluster.turn();
+    cluster.arrive(0, seq);
+    cluster.arrive(1, seq + 1, 1);
+    cluster.await_all(seq);
+    cluster.await_all(seq + 1);
+    for (int rank = 0; rank < 2; ++rank)
+      ASSERT_EQ(cluster.read<int>(rank, 100), std::vector<int>(100, 6)) << round;
+  }
 }
 
 TEST(NcclTensors, HostsThatDisagreeOnTheLinkAreToldAndNobodyHangs) {

@@ -348,19 +348,6 @@ TEST_F(CommunicatorTest, ASlowAbortKeepsNobodyWaiting) {
   EXPECT_EQ(hung_, "");
 }
 
-// The driver may have it wait for streams that wait for ranks, which is nobody's fault.
-TEST_F(CommunicatorTest, AnAbortMayWaitAsLongAsStreamsDo) {
-  int asked = 0;
-  parts_.timeout = Millis(100);
-  parts_.streams_wait = [&] { return ++asked < 4; };
-  make(1);
-  set_fault("abort_hangs");
-  expected_to_hang_ = 1;
-  communicators_[0]->abort();
-  await([this] { return !hung_.empty(); });
-  EXPECT_EQ(asked, 4);
-}
-
 TEST_F(CommunicatorTest, AnAbortThatDoesNotReturnIsTold) {
   parts_.timeout = Millis(300);
   make(1);
