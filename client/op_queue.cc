@@ -21,6 +21,16 @@ Status overwritten() noexcept {
   });
 }
 
+// Of an operation that is done, whose result is not in the output though its time is over.
+// `usable`: of the connection; it is lost where the rank has left.
+Status result_missing(const Status& usable) noexcept {
+  if (!usable.ok()) return usable;
+  return without_throwing(Code::deadline_exceeded, [] {
+    return deadline_exceeded(
+        "the stream has not copied the result to the output in its time; give it more");
+  });
+}
+
 template <size_t N>
 std::string text_of(const char (&text)[N]) {
   return std::string(text, strnlen(text, N));
@@ -447,8 +457,10 @@ bool OpQueue::settle(PendingOp& op) {
   const BoardFailure& failure = group_area_.area.failure(op.number);
   if (is_here && word.phase == board::Phase::failed && failure.number == op.number)
     op.outcome = read_failure(failure);
-  else if (!is_here || word.phase != board::Phase::done)
+  else if (!is_done)
     op.outcome = overwritten();
+  else if (op.is_on_gpus && op.is_on_gpus(PendingOp::OnBoard::done))
+    op.outcome = result_missing(connection_.usable());
   set_settled(op);
   add_to_counters(op);
   return true;

@@ -106,6 +106,31 @@ TEST_P(GpuStaging, TheResultIsThereWhenAWaitReturns) {
             "");
 }
 
+TEST_P(GpuStaging, AResultThatIsCopiedLateIsAFailure) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const size_t n = 5000;
+              const GpuMemory x(cuda, n * 4);
+              all_reduce(group, x.data(), x.data(), n);
+              tutti_options options = on_stream(cuda.stream());
+              options.timeout_ms = 2000;
+              const Variable slow("FAKE_CUDA_SLOW_WRITES", "4000");
+              tutti_work* work = nullptr;
+              all_reduce(group, x.data(), x.data(), n, &options, &work);
+              check_refused(tutti_work_wait(work, -1), TUTTI_DEADLINE_EXCEEDED,
+                            "has not copied the result");
+              tutti_work_free(work);
+              cuda.synchronize(static_cast<cuda::Stream>(options.stream));
+              unsetenv("FAKE_CUDA_SLOW_WRITES");
+              cuda.write(x.data(), ramp(n, float(context.rank)));
+              all_reduce(group, x.data(), x.data(), n);
+              check(cuda.read<float>(x.data(), n) == sum_of_ramps(n, context.world_size),
+                    "the group goes on");
+            }),
+            "");
+}
+
 // The tensors of one process lie on both, and pass through the same memory.
 TEST_P(GpuStaging, TwoGpusOfAProcess) {
   EXPECT_EQ(run([](const RankContext& context) {
