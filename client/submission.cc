@@ -380,16 +380,18 @@ bool is_for_gpu(tutti_group& group, const CollectiveArgs& args, const tutti_opti
   return is_device(args.in) || is_device(args.out) || is_on_stream(options);
 }
 
-// What is wrong with the list is found later.
+// What is wrong with the list is found later. Of a tensor without elements, nothing counts.
 bool is_for_gpu(tutti_group& group, const TensorListArgs& args, const tutti_options* options) {
   if (args.ins == nullptr || args.outs == nullptr || args.counts == nullptr) return false;
   if (std::all_of(args.counts, args.counts + args.size, [](size_t n) { return n == 0; }))
     return false;
+  if (is_on_stream(options)) return true;
   DeviceMemory& device = group.connection->device_memory();
-  const auto is_device = [&](const void* memory) { return device.is_device(memory); };
-  return is_on_stream(options) ||
-         (device.has_driver() && (std::any_of(args.ins, args.ins + args.size, is_device) ||
-                                  std::any_of(args.outs, args.outs + args.size, is_device)));
+  if (!device.has_driver()) return false;
+  for (size_t i = 0; i < args.size; ++i)
+    if (args.counts[i] != 0 && (device.is_device(args.ins[i]) || device.is_device(args.outs[i])))
+      return true;
+  return false;
 }
 
 // A failure of an earlier operation on a stream of which nobody was told.

@@ -195,6 +195,23 @@ TEST_P(GpuMesh, AMixedListIsRefusedAndTheGroupGoesOn) {
             "");
 }
 
+// An empty tensor may lie anywhere.
+TEST_P(GpuMesh, AListOfTheHostWithAnEmptyTensorOnAGpu) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              std::vector<float> host(10, 1);
+              const size_t counts[] = {10, 0};
+              void* both[] = {host.data(), x.data()};
+              CGroup::expect(tutti_all_reduce_many(group.get(), both, both, counts, 2, TUTTI_F32,
+                                                   TUTTI_SUM, nullptr, nullptr));
+              check(host == std::vector<float>(10, static_cast<float>(context.world_size)),
+                    "a right sum");
+            }),
+            "");
+}
+
 TEST_P(GpuMesh, RanksThatListOtherTensorsAreTold) {
   if (ranks() == 1) return;
   EXPECT_EQ(run([](const RankContext& context) {
