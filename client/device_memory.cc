@@ -384,9 +384,7 @@ bool DeviceMemory::has_ended(const DeviceOperation& operation) {
   if (!outcome.ok()) word(words.offset + Words::kDone).store(words.value + 1);
   if (!words.is_passed && operation.staged != nullptr) operation.staged->fail();
   retire(words);
-  if (outcome.ok() || operation.failure == nullptr) return true;
-  const std::lock_guard lock(operation.failure->mutex);
-  if (operation.failure->first.ok()) operation.failure->first = outcome;
+  if (operation.failure != nullptr) operation.failure->keep(outcome);
   return true;
 }
 

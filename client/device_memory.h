@@ -15,6 +15,7 @@
 #include "client/connection.h"
 #include "client/memory_offers.h"
 #include "client/staging.h"
+#include "client/stream_failure.h"
 #include "client/task_thread.h"
 #include "daemon/cuda/cuda.h"
 #include "proto/board.h"
@@ -22,12 +23,6 @@
 namespace tutti::client {
 
 struct PendingOp;
-
-// The first failure of operations on a stream whose callers hold no work.
-struct StreamFailure {
-  std::mutex mutex;
-  Status first;
-};
 
 // The words of DeviceRequest in the segment, for one operation at a time, and one more: `resumed`,
 // where the rank's stream stores the value once it has gone on.

@@ -74,10 +74,7 @@ bool DeviceMessage::finish() {
 void DeviceMessage::end(const Status& outcome) {
   has_started_ = true;
   if (is_received()) parts_.connection->device_memory().release(parts_.words);
-  if (!outcome.ok() && parts_.failure != nullptr) {
-    const std::lock_guard lock(parts_.failure->mutex);
-    if (parts_.failure->first.ok()) parts_.failure->first = outcome;
-  }
+  if (parts_.failure != nullptr) parts_.failure->keep(outcome);
   parts_.staged.reset();
   const std::lock_guard lock(mutex_);
   if (is_received() && parts_.moving != nullptr) source_ = parts_.moving->source();

@@ -3,7 +3,7 @@
 #include <set>
 #include <string_view>
 
-#include "client/device_memory.h"
+#include "client/stream_failure.h"
 
 namespace tutti::client {
 

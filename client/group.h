@@ -10,7 +10,7 @@
 
 namespace tutti::client {
 class Messenger;
-struct StreamFailure;
+class StreamFailure;
 }  // namespace tutti::client
 
 struct tutti_group {

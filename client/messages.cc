@@ -68,8 +68,7 @@ Status Messenger::check_call(const tutti_options* options, tutti_options& given,
   time.timeout_ms = given.timeout_ms > 0 ? static_cast<uint32_t>(given.timeout_ms)
                                          : members_.connection->target().timeout_ms;
   time.deadline = Clock::now() + Millis(time.timeout_ms);
-  const std::lock_guard lock(failure_->mutex);
-  return std::exchange(failure_->first, Status());
+  return failure_->take();
 }
 
 bool Messenger::is_device(const void* data, size_t count) {
@@ -93,6 +92,11 @@ Status Messenger::check_place(const void* data, size_t count, const tutti_option
 
 Status Messenger::send(const SendArgs& args, const tutti_options* options,
                        std::shared_ptr<Awaitable>* work) {
+  return failure_->first_failure(*members_.connection, send_any(args, options, work));
+}
+
+Status Messenger::send_any(const SendArgs& args, const tutti_options* options,
+                           std::shared_ptr<Awaitable>* work) {
   tutti_options given;
   MessageTime time;
   if (Status s = members_.connection->usable(); !s.ok()) return s;
@@ -139,6 +143,11 @@ Status Messenger::send_from_device(const SendArgs& args, const tutti_options& gi
 
 Status Messenger::receive(const ReceiveArgs& args, const tutti_options* options,
                           std::shared_ptr<Awaitable>* work) {
+  return failure_->first_failure(*members_.connection, receive_any(args, options, work));
+}
+
+Status Messenger::receive_any(const ReceiveArgs& args, const tutti_options* options,
+                              std::shared_ptr<Awaitable>* work) {
   tutti_options given;
   MessageTime time;
   if (Status s = members_.connection->usable(); !s.ok()) return s;
@@ -207,7 +216,7 @@ Status Messenger::receive_on_device(const ReceiveArgs& args, const tutti_options
 // Lets the group's thread see to the message, and waits for it where the call does.
 Status Messenger::begin(DeviceMessage::Parts parts, std::shared_ptr<Awaitable>* work) {
   const bool waits = work == nullptr && !parts.on_stream;
-  if (work == nullptr && parts.on_stream) parts.failure = failure_;
+  if (work == nullptr && parts.on_stream) parts.failure = failure_->begin();
   auto message = std::make_shared<DeviceMessage>(std::move(parts));
   device_messages_->add(message);
   if (work != nullptr) *work = message;

@@ -47,6 +47,10 @@ class Messenger {
                  std::shared_ptr<Awaitable>* work);
 
  private:
+  Status send_any(const SendArgs& args, const tutti_options* options,
+                  std::shared_ptr<Awaitable>* work);
+  Status receive_any(const ReceiveArgs& args, const tutti_options* options,
+                     std::shared_ptr<Awaitable>* work);
   Status check_call(const tutti_options* options, tutti_options& given, MessageTime& time);
   Status check_place(const void* data, size_t count, const tutti_options& given);
   bool is_device(const void* data, size_t count);

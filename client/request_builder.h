@@ -137,8 +137,9 @@ class RequestBuilder {
     }
     words.resumes = is_on_stream();
     *asynchronous_ = shared_;
-    device.watch(group_.connection, {group_.queue, std::move(shared_), words,
-                                     keeps_failure_ ? group_.stream_failure : nullptr, staged});
+    device.watch(group_.connection,
+                 {group_.queue, std::move(shared_), words,
+                  keeps_failure_ ? group_.stream_failure->begin() : nullptr, staged});
     return is_on_stream() ? resume_stream(memory, words, staged.get()) : Status();
   }
 

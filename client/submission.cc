@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "client/options.h"
@@ -16,8 +15,6 @@ namespace {
 
 // In groups on one host, tensors of at most this size are copied as a whole.
 constexpr uint64_t kCopiedBytesMax = 2 * kBoardBlockBytes;
-// How long a call that fails waits for the failure of an earlier operation on a stream.
-constexpr Millis kReasonTime{100};
 
 const std::byte* bytes_at(const void* memory) { return static_cast<const std::byte*>(memory); }
 std::byte* bytes_at(void* memory) { return static_cast<std::byte*>(memory); }
@@ -394,23 +391,6 @@ bool is_for_gpu(tutti_group& group, const TensorListArgs& args, const tutti_opti
   return false;
 }
 
-// A failure of an earlier operation on a stream of which nobody was told.
-Status take_stream_failure(tutti_group& group) {
-  const std::lock_guard lock(group.stream_failure->mutex);
-  return std::exchange(group.stream_failure->first, Status());
-}
-
-// Why a call fails. Where the connection is lost, an operation on a stream may have been told why,
-// or be about to be.
-Status first_failure(tutti_group& group, Status status) {
-  if (status.ok() || group.connection->usable().ok()) return status;
-  const TimePoint limit = Clock::now() + kReasonTime;
-  while (group.stream_failure.use_count() > 1 && Clock::now() < limit)
-    std::this_thread::sleep_for(Millis(1));
-  Status first = take_stream_failure(group);
-  return first.ok() ? status : first;
-}
-
 Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
               RequestBuilder& builder) {
   SideBytes bytes;
@@ -468,7 +448,9 @@ template <class Args>
 Status run_any(tutti_group& group, const Args& args, const tutti_options* options,
                std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
   if (group.left) return failed_precondition("this rank left the group; join again");
-  if (Status s = group.connection->usable(); !s.ok()) return first_failure(group, s);
+  StreamFailure& failure = *group.stream_failure;
+  Connection& connection = *group.connection;
+  if (Status s = connection.usable(); !s.ok()) return failure.first_failure(connection, s);
   // An operation on a GPU is watched by a thread, whether or not the caller waits here.
   const bool is_on_gpu = is_for_gpu(group, args, options);
   std::shared_ptr<PendingOp> own;
@@ -476,8 +458,8 @@ Status run_any(tutti_group& group, const Args& args, const tutti_options* option
   if (is_on_gpu) builder.set_on_gpu();
   if (op == nullptr && is_on_stream(options)) builder.keep_failure();
   try {
-    if (Status s = take_stream_failure(group); !s.ok()) return builder.refuse(s);
-    Status status = first_failure(group, submit(group, args, options, builder));
+    if (Status s = failure.take(); !s.ok()) return builder.refuse(s);
+    Status status = failure.first_failure(connection, submit(group, args, options, builder));
     if (!status.ok() || own == nullptr || is_on_stream(options)) return status;
     return group.queue->wait(*own, -1);
   } catch (...) {

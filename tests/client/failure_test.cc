@@ -265,6 +265,16 @@ TEST_F(ClientFailureTest, ADeadWorkerIsDetectedAtOnce) {
   EXPECT_EQ(tutti_barrier(group(1), nullptr, nullptr), TUTTI_UNAVAILABLE);
 }
 
+TEST_F(ClientFailureTest, CallsAfterTheWorkersDeathFailWithoutDelay) {
+  join_all();
+  job.kill();
+  EXPECT_EQ(tutti_barrier(group(0), nullptr, nullptr), TUTTI_UNAVAILABLE);
+  const TimePoint start = Clock::now();
+  for (int call = 0; call < 100; ++call)
+    EXPECT_EQ(tutti_barrier(group(0), nullptr, nullptr), TUTTI_UNAVAILABLE);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+}
+
 TEST_F(ClientFailureTest, ResultsFromBeforeTheWorkersDeathAreKept) {
   join_all();
   float x = 1;
