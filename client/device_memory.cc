@@ -417,8 +417,12 @@ void DeviceMemory::reuse_retired() {
   });
 }
 
-void DeviceMemory::release(const Words& words) {
+void DeviceMemory::resume(const Words& words) {
   word(words.offset + Words::kDone).store(words.value + 1);
+}
+
+void DeviceMemory::release(const Words& words) {
+  resume(words);
   retire(words);
 }
 

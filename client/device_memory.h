@@ -92,7 +92,9 @@ class DeviceMemory {
   // says, which was asked before.
   bool is_in_use(const Words& words, bool has_failed);
   bool is_ready(const Words& words) { return holds(words, 0); }
-  // Stores `done` in place of the worker, and ends the operation, which was not submitted.
+  // Stores `done` in place of the worker: the stream goes on.
+  void resume(const Words& words);
+  // Likewise, and ends the operation, which was not submitted.
   void release(const Words& words);
   // Sees to the end of the operation: releases the stream if it fails, whoever is gone, and uses
   // its words again. `self`: the connection.

@@ -1,6 +1,7 @@
 // Messages whose tensors are in the memory of a GPU. They pass through pinned memory of the segment
 // (staging.h): a stream copies what is sent there, and what was received from there. A thread of
-// the group sees to the rest, so no caller waits for a stream.
+// the group sees to the rest, so no caller waits for a stream. The thread itself waits for nothing,
+// so no message holds up another one, but for earlier ones to the same rank.
 //
 //   send     the stream copies the tensor, and goes on; then the thread sends the copy
 //   receive  the call waits for the message at once, as on the host; the stream waits until it is
@@ -9,9 +10,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,26 +21,25 @@
 
 #include "client/awaitable.h"
 #include "client/device_memory.h"
+#include "client/outbox.h"
 #include "client/task_thread.h"
 
 namespace tutti::client {
 
 class DeviceMessage final : public Awaitable {
  public:
-  using Start = std::function<Status(std::shared_ptr<Awaitable>*)>;
-
   struct Parts {
     std::shared_ptr<Connection> connection;
     std::shared_ptr<StagedSides> staged;
     TimePoint deadline;
     bool on_stream = false;
-    std::shared_ptr<StreamFailure> failure;  // Null: somebody waits for the message.
-    // Of a message that is sent: where to, and what begins that.
+    std::shared_ptr<StreamFailure> failure = nullptr;  // Null: somebody waits for the message.
+    // Of a message that is sent.
     int32_t destination = -1;
-    Start start = nullptr;
+    std::unique_ptr<Sending> sending = nullptr;
     // Of one that is received: the receive under way, and words whose `ready` the stream stores.
     std::shared_ptr<Awaitable> moving = nullptr;
-    Words words;
+    Words words = {};
   };
   explicit DeviceMessage(Parts parts) : parts_(std::move(parts)) {}
 
@@ -50,19 +50,24 @@ class DeviceMessage final : public Awaitable {
 
   // ---- For the thread ----
 
-  // Does what can be done now. `may_start`: no earlier message to the same rank still has to.
-  // False: nothing.
+  // Does what can be done now. `may_start`: no earlier message to the same rank still has to be
+  // sent. False: nothing.
   bool advance(bool may_start);
   // The rank that it still has to be sent to; -1: none. Any thread.
   int32_t destination() const { return has_started_ ? -1 : parts_.destination; }
-  void end(const Status& outcome);
+  void end(Status outcome);
 
  private:
   bool is_received() const { return parts_.destination < 0; }
-  bool start();
+  bool is_over(const Status& usable) const;
+  bool expire(bool may_start);
+  bool send(bool may_start);
   bool finish();
+  bool copy_on_stream();
+  bool copy_beside_stream();
 
-  Parts parts_;                            // The thread's alone, but for what never changes.
+  Parts parts_;              // The thread's alone, but for what never changes.
+  bool is_resumed_ = false;  // The thread's: the stream was told that the message is there.
   std::atomic<bool> has_started_ = false;  // To be sent, or it never will.
   std::atomic<bool> has_ended_ = false;
   mutable std::mutex mutex_;  // Guards what follows.
@@ -77,16 +82,18 @@ class DeviceMessages : public std::enable_shared_from_this<DeviceMessages> {
   DeviceMessages() : thread_("tutti-messages") {}
   // Sees to the message until it has ended.
   void add(const std::shared_ptr<DeviceMessage>& message);
-  // Waits until no earlier message still has to be sent to this rank, or until `limit`.
-  void await_starts(int32_t destination, TimePoint limit);
+  // Waits until no earlier message still has to be sent to this rank. False: until `limit`.
+  bool await_starts(int32_t destination, TimePoint limit);
 
  private:
   void run();
-  bool advance_all();
+  bool advance_all() noexcept;
+  void pause(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;  // Guards what follows.
   std::condition_variable changed_;
   std::vector<std::shared_ptr<DeviceMessage>> messages_;  // In the order of their calls.
+  std::chrono::microseconds pause_{0};                    // Before the next look at them.
   bool is_running_ = false;
   TaskThread thread_;  // Last: it uses all of the above.
 };

@@ -107,8 +107,18 @@ Status Messenger::send_any(const SendArgs& args, const tutti_options* options,
   if (Status s = check_call(options, given, time); !s.ok()) return s;
   if (Status s = check_place(args.in, args.count, given); !s.ok()) return s;
   if (is_device(args.in, args.count)) return send_from_device(args, given, time, work);
-  device_messages_->await_starts(args.destination, time.deadline);
-  return outbox_->send(args, time, work);
+  return send_from_host(args, time, work);
+}
+
+// Not before messages from GPUs that this rank was to send earlier.
+Status Messenger::send_from_host(const SendArgs& args, const MessageTime& time,
+                                 std::shared_ptr<Awaitable>* work) {
+  if (device_messages_->await_starts(args.destination, time.deadline))
+    return outbox_->send(args, time, work);
+  return with_name_of(
+      args, deadline_exceeded("earlier messages from GPU memory to that rank took all of the " +
+                              std::to_string(time.timeout_ms) +
+                              " ms: their streams have yet to reach them"));
 }
 
 Status Messenger::stage(const tutti_options& given, const StagedSides::Side& in,
@@ -130,12 +140,10 @@ Status Messenger::send_from_device(const SendArgs& args, const tutti_options& gi
                              .on_stream = given.on_stream != 0,
                              .destination = args.destination};
   if (Status s = stage(given, {args.in, bytes}, {}, parts); !s.ok()) return s;
-  if (Status s = parts.staged->copy_in(); !s.ok()) return s;
   SendArgs copy = args;
   copy.in = parts.staged->input();
-  parts.start = [outbox = outbox_, copy, time](std::shared_ptr<Awaitable>* started) {
-    return outbox->send(copy, time, started);
-  };
+  if (Status s = outbox_->prepare(copy, time, parts.sending); !s.ok()) return s;
+  if (Status s = parts.staged->copy_in(); !s.ok()) return s;
   return begin(std::move(parts), work);
 }
 

@@ -54,6 +54,8 @@ class Messenger {
   Status check_call(const tutti_options* options, tutti_options& given, MessageTime& time);
   Status check_place(const void* data, size_t count, const tutti_options& given);
   bool is_device(const void* data, size_t count);
+  Status send_from_host(const SendArgs& args, const MessageTime& time,
+                        std::shared_ptr<Awaitable>* work);
   Status receive_on_host(const ReceiveArgs& args, const MessageTime& time,
                          std::shared_ptr<Awaitable>* work);
   Status stage(const tutti_options& given, const StagedSides::Side& in,

@@ -55,69 +55,115 @@ Status with_name_of(const SendArgs& args, const Status& status) {
   return Status(status.code(), what + status.message(), status.culprit());
 }
 
-Result<Outbox::Outgoing*> Outbox::outgoing(uint32_t destination) {
+// ---- One message ----
+
+Sending::Sending(std::shared_ptr<Outgoing> to, const SendArgs& args, const MessageTime& time,
+                 bool waits)
+    : to_(std::move(to)),
+      args_(args),
+      time_(time),
+      waits_(waits),
+      is_shared_(to_->channel->connection->is_shared(args.in)),
+      bytes_(args.count * tutti_dtype_size(args.dtype)),
+      order_(to_->order, std::defer_lock) {}
+
+Sending::~Sending() {
+  for (const std::shared_ptr<StartedOp>& part : parts_) part->abandon();
+}
+
+Status Sending::send_all() {
+  if (!order_.try_lock_until(time_.deadline))
+    return deadline_exceeded("messages of other threads to that rank took all of the " +
+                             std::to_string(time_.timeout_ms) + " ms");
+  Status status;
+  while (status.ok() && !is_all_sent()) status = send_next();
+  order_.unlock();
+  return status;
+}
+
+Status Sending::send_some(bool& any) {
+  if (!order_.owns_lock() && !order_.try_lock()) return {};
+  Status status;
+  while (status.ok() && !is_all_sent() && to_->channel->queue->has_free_slot()) {
+    status = send_next();
+    any = true;
+  }
+  // Until the header is sent, another message may as well be.
+  if (!status.ok() || is_all_sent() || !has_header_) order_.unlock();
+  return status;
+}
+
+std::shared_ptr<Awaitable> Sending::take_parts() {
+  return std::make_shared<StartedParts>(std::exchange(parts_, {}));
+}
+
+Status Sending::send_next() {
+  if (!has_header_) return send_header();
+  const std::byte* next = static_cast<const std::byte*>(args_.in) + done_;
+  const uint64_t bytes = part_bytes(bytes_, done_);
+  done_ += bytes;
+  return broadcast(next, bytes, kPartDtype);
+}
+
+Status Sending::send_header() {
+  MessageHeader header{};
+  header.shape = {MessageHeader::kMagic, static_cast<uint32_t>(args_.dtype), args_.count,
+                  args_.tag};
+  has_header_ = true;
+  if (bytes_ <= header.data.size()) {
+    if (bytes_ != 0) std::memcpy(header.data.data(), args_.in, bytes_);
+    done_ = bytes_;
+  }
+  return broadcast(&header, sizeof(header), kHeaderDtype);
+}
+
+// Waits for the last broadcast alone, and for those that are not copied.
+Status Sending::broadcast(const void* data, uint64_t bytes, tutti_dtype dtype) {
+  tutti_group& channel = *to_->channel;
+  const CollectiveArgs part{TUTTI_BROADCAST, data, const_cast<void*>(data), bytes, dtype};
+  const auto left = std::chrono::ceil<Millis>(time_.deadline - Clock::now()).count();
+  const tutti_options options = options_with(left);
+  if (dtype == kPartDtype && left <= 0) return refuse_part(channel, part, options);
+  if (waits_ && (is_all_sent() || bytes == kMessagePartBytes))
+    return run(channel, part, &options, nullptr);
+  auto started = std::make_shared<StartedOp>(channel.connection, channel.queue);
+  if (Status s = run(channel, part, &options, started->op()); !s.ok()) return s;
+  if (is_shared_ || is_all_sent())
+    parts_.push_back(std::move(started));
+  else
+    started->abandon();
+  return {};
+}
+
+// ---- All of a rank ----
+
+Result<std::shared_ptr<Outgoing>> Outbox::outgoing(uint32_t destination) {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<Outgoing>& found = outgoing_[destination];
-  if (found != nullptr) return found.get();
+  std::shared_ptr<Outgoing>& found = outgoing_[destination];
+  if (found != nullptr) return found;
   Result<std::unique_ptr<tutti_group>> channel = make_channel(members_, members_.rank, destination);
   if (!channel.ok()) return channel.status();
-  auto made = std::make_unique<Outgoing>();
+  auto made = std::make_shared<Outgoing>();
   made->channel = *std::move(channel);
-  found = std::move(made);
-  return found.get();
+  return found = std::move(made);
 }
 
 Status Outbox::send(const SendArgs& args, const MessageTime& time,
                     std::shared_ptr<Awaitable>* work) {
-  const Result<Outgoing*> to = outgoing(static_cast<uint32_t>(args.destination));
+  const Result<std::shared_ptr<Outgoing>> to = outgoing(static_cast<uint32_t>(args.destination));
   if (!to.ok()) return with_name_of(args, to.status());
-  const std::unique_lock lock((*to)->order, time.deadline);
-  if (!lock)
-    return with_name_of(args,
-                        deadline_exceeded("messages of other threads to that rank took all of "
-                                          "the " +
-                                          std::to_string(time.timeout_ms) + " ms"));
-  return with_name_of(args, send_parts(**to, args, time.deadline, work));
+  Sending sending(*to, args, time, work == nullptr);
+  if (Status s = sending.send_all(); !s.ok()) return with_name_of(args, s);
+  if (work != nullptr) *work = sending.take_parts();
+  return {};
 }
 
-// Sends the header and the parts. All but the last broadcast are not waited for if they are copied.
-Status Outbox::send_parts(Outgoing& to, const SendArgs& args, TimePoint deadline,
-                          std::shared_ptr<Awaitable>* work) {
-  tutti_group& channel = *to.channel;
-  const bool is_shared = members_.connection->is_shared(args.in);
-  std::vector<std::shared_ptr<StartedOp>> parts;
-  const auto broadcast = [&](const void* data, uint64_t bytes, tutti_dtype dtype, bool is_last) {
-    const CollectiveArgs part{TUTTI_BROADCAST, data, const_cast<void*>(data), bytes, dtype};
-    const auto left = std::chrono::ceil<Millis>(deadline - Clock::now()).count();
-    const tutti_options options = options_with(left);
-    if (dtype == kPartDtype && left <= 0) return refuse_part(channel, part, options);
-    if (work == nullptr && (is_last || bytes == kMessagePartBytes))
-      return run(channel, part, &options, nullptr);
-    auto started = std::make_shared<StartedOp>(channel.connection, channel.queue);
-    Status status = run(channel, part, &options, started->op());
-    if (!status.ok()) return status;
-    if (is_shared || is_last)
-      parts.push_back(std::move(started));
-    else
-      started->abandon();
-    if (is_last) *work = std::make_shared<StartedParts>(std::move(parts));
-    return status;
-  };
-  MessageHeader header{};
-  header.shape = {MessageHeader::kMagic, static_cast<uint32_t>(args.dtype), args.count, args.tag};
-  const uint64_t bytes = header.shape.bytes();
-  const bool has_all = bytes <= header.data.size();
-  if (has_all && bytes != 0) std::memcpy(header.data.data(), args.in, bytes);
-  Status status = broadcast(&header, sizeof(header), kHeaderDtype, has_all);
-  const auto* data = static_cast<const std::byte*>(args.in);
-  for (uint64_t done = 0; status.ok() && !has_all && done < bytes;) {
-    const uint64_t part = part_bytes(bytes, done);
-    status = broadcast(data + done, part, kPartDtype, done + part == bytes);
-    done += part;
-  }
-  if (!status.ok())
-    for (const std::shared_ptr<StartedOp>& part : parts) part->abandon();
-  return status;
+Status Outbox::prepare(const SendArgs& args, const MessageTime& time,
+                       std::unique_ptr<Sending>& sending) {
+  const Result<std::shared_ptr<Outgoing>> to = outgoing(static_cast<uint32_t>(args.destination));
+  if (!to.ok()) return with_name_of(args, to.status());
+  sending = std::make_unique<Sending>(*to, args, time, false);
+  return {};
 }
 
 }  // namespace tutti::client

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "client/awaitable.h"
 #include "client/channel.h"
@@ -30,6 +31,50 @@ struct MessageTime {
 // "send to rank 3 (tag 7): " before the message of an error.
 Status with_name_of(const SendArgs& args, const Status& status);
 
+// A channel on which this rank sends.
+struct Outgoing {
+  std::unique_ptr<tutti_group> channel;
+  std::timed_mutex order;  // Held from a message's first broadcast to its last.
+};
+
+// A message to be sent: the header, then parts of what does not fit that. For one thread.
+class Sending {
+ public:
+  // `waits`: for the receiver.
+  Sending(std::shared_ptr<Outgoing> to, const SendArgs& args, const MessageTime& time, bool waits);
+  Sending(const Sending&) = delete;
+  Sending& operator=(const Sending&) = delete;
+  // What is on its way goes on, but nobody waits for it.
+  ~Sending();
+
+  // Sends all of it; blocks until messages of other threads to that rank are sent, and where the
+  // channel has no room.
+  Status send_all();
+  // Sends what it can without blocking; `any`: something. A failure ends the message.
+  Status send_some(bool& any);
+  bool has_begun() const { return has_header_; }
+  bool is_all_sent() const { return has_header_ && done_ == bytes_; }
+  // What ends when the receiver has the message, of which all is sent; without `waits`.
+  std::shared_ptr<Awaitable> take_parts();
+  const SendArgs& args() const { return args_; }
+
+ private:
+  Status send_next();
+  Status send_header();
+  Status broadcast(const void* data, uint64_t bytes, tutti_dtype dtype);
+
+  const std::shared_ptr<Outgoing> to_;
+  const SendArgs args_;
+  const MessageTime time_;
+  const bool waits_;
+  const bool is_shared_;
+  const uint64_t bytes_;
+  uint64_t done_ = 0;  // Bytes that are on their way.
+  bool has_header_ = false;
+  std::vector<std::shared_ptr<StartedOp>> parts_;
+  std::unique_lock<std::timed_mutex> order_;
+};
+
 // Safe from any thread. Keep in a shared_ptr.
 class Outbox {
  public:
@@ -38,21 +83,15 @@ class Outbox {
   // Sends memory of the host; the arguments are valid. If `work` is null, blocks until the receiver
   // has the message, or it is lost. Otherwise returns once it is on its way, and sets `*work`.
   Status send(const SendArgs& args, const MessageTime& time, std::shared_ptr<Awaitable>* work);
+  // A message that is to be sent later. Waits for the worker if it is the first one to that rank.
+  Status prepare(const SendArgs& args, const MessageTime& time, std::unique_ptr<Sending>& sending);
 
  private:
-  // A channel on which this rank sends.
-  struct Outgoing {
-    std::unique_ptr<tutti_group> channel;
-    std::timed_mutex order;  // Held from a message's first broadcast to its last.
-  };
-
-  Result<Outgoing*> outgoing(uint32_t destination);
-  Status send_parts(Outgoing& to, const SendArgs& args, TimePoint deadline,
-                    std::shared_ptr<Awaitable>* work);
+  Result<std::shared_ptr<Outgoing>> outgoing(uint32_t destination);
 
   const Members members_;
   std::mutex mutex_;  // Guards outgoing_.
-  std::map<uint32_t, std::unique_ptr<Outgoing>> outgoing_;
+  std::map<uint32_t, std::shared_ptr<Outgoing>> outgoing_;
 };
 
 }  // namespace tutti::client

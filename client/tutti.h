@@ -320,13 +320,17 @@ enum { TUTTI_ANY_RANK = -1 };
  * `on_stream` and `stream` of the options are used.
  *
  * A message may be sent from GPU memory and received to the host's, and the other way round. It
- * passes through pinned memory. On a stream both calls return at once. A stream goes on when it has
- * copied what is sent; the message is sent then. A stream that receives waits until the message is
- * there, and copies it: the result is in its order, also after tutti_work_wait(). A message from
- * the host's memory first waits for those from GPU memory that were to be sent to that rank before.
+ * passes through pinned memory. On a stream both calls wait neither for the stream nor for the
+ * other rank; they wait for the worker where a group is made, and for room, at most for the
+ * timeout, where pinned memory is used up or the rank has 1024 operations on GPUs under way. A
+ * stream goes on when it has copied what is sent; the message is sent then. A stream that receives
+ * waits until the message is there, and copies it; tutti_work_wait() waits for that, too. A message
+ * from the host's memory, also with `work`, first waits for those from GPU memory that were to be
+ * sent to that rank before: DEADLINE_EXCEEDED if their streams do not get there in its time.
  *
  * INVALID_ARGUMENT: an argument is wrong, or `destination` is this rank; nothing was sent.
- * DEADLINE_EXCEEDED: the receiver has not called in time; the message is lost.
+ * DEADLINE_EXCEEDED: the receiver has not called in time, or the stream has not reached the
+ * message; it is lost.
  * RESOURCE_EXHAUSTED: no room for a copy, or for another group. UNAVAILABLE, FAILED_PRECONDITION
  * and CANCELLED: see the collectives. */
 tutti_code tutti_send(tutti_group* group, const void* in, size_t count, tutti_dtype dtype,
@@ -337,8 +341,9 @@ tutti_code tutti_send(tutti_group* group, const void* in, size_t count, tutti_dt
  * TUTTI_ANY_RANK: see tutti_work_source(). Messages with other tags stay for other calls. With
  * `work`, the message is received also while nobody waits for it.
  *
- * DEADLINE_EXCEEDED: no such message came in time. FAILED_PRECONDITION: the message has another
- * count or dtype, which the error names; it is lost. Otherwise see tutti_send(). */
+ * DEADLINE_EXCEEDED: no such message came in time, or the stream has not copied it.
+ * FAILED_PRECONDITION: the message has another count or dtype, which the error names; it is lost.
+ * Otherwise see tutti_send(). */
 tutti_code tutti_recv(tutti_group* group, void* out, size_t count, tutti_dtype dtype,
                       int32_t source, uint64_t tag, const tutti_options* options,
                       tutti_work** work);

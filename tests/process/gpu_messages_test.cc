@@ -1,4 +1,11 @@
 // Messages from and to the memory of GPUs, with and without streams, on one host and over two.
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
 #include <thread>
 
 #include "tests/process/gpu_fixture.h"
@@ -32,6 +39,16 @@ tutti_code receive(CGroup& group, void* out, size_t count, int from, uint64_t ta
 void finish(tutti_work* work) {
   CGroup::expect(tutti_work_wait(work, -1));
   tutti_work_free(work);
+}
+void finish(tutti_work* work, tutti_code code, const std::string& part) {
+  check_refused(tutti_work_wait(work, 30'000), code, part);
+  tutti_work_free(work);
+}
+// Before a rank leaves: others may still be at work.
+void await_all(CGroup& group) { CGroup::expect(tutti_barrier(group.get(), nullptr, nullptr)); }
+tutti_options within(int timeout_ms, tutti_options options = tutti_defaults()) {
+  options.timeout_ms = timeout_ms;
+  return options;
 }
 
 TEST_P(GpuMesh, MessagesThatBlockAndThatDoNot) {
@@ -149,6 +166,32 @@ TEST_P(GpuMesh, HostAndGpuMessagesKeepTheirOrder) {
             "");
 }
 
+// The program reads beside the stream what it was told is there.
+TEST_P(GpuMesh, AMessageIsThereWhenAWaitReturns) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const size_t count = 2000;
+              const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
+              cuda.write(in.data(), ramp(count, static_cast<float>(context.rank)));
+              cuda.write(out.data(), std::vector<float>(count, -1));
+              const cuda::Stream stream = cuda.stream();
+              const tutti_options options = on_stream(stream);
+              tutti_work* sent = nullptr;
+              CGroup::expect(send(group, in.data(), count, next_of(context), 0, nullptr, &sent));
+              const Variable slow("FAKE_CUDA_SLOW_WRITES", "300");
+              tutti_work* received = nullptr;
+              CGroup::expect(
+                  receive(group, out.data(), count, previous_of(context), 0, &options, &received));
+              finish(received);
+              check(cuda.read<float>(out.data(), count) ==
+                        ramp(count, static_cast<float>(previous_of(context))),
+                    "a message");
+              finish(sent);
+            }),
+            "");
+}
+
 // ---- Refusals and failures ----
 
 TEST_P(GpuMesh, MessagesThatAreWrongAreRefused) {
@@ -202,6 +245,223 @@ TEST_P(GpuMesh, AMessageThatDoesNotComeReleasesTheStream) {
         cuda.synchronize(stream);
       }),
       "");
+}
+
+TEST_P(GpuMesh, AMessageThatIsCopiedLateHasFailed) {
+  if (!is_fake_under_test()) GTEST_SKIP() << "slows the fake driver down";
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        const GpuMemory x(cuda, 4000);
+        const cuda::Stream stream = cuda.stream();
+        const tutti_options options = within(2000, on_stream(stream));
+        tutti_work *sent = nullptr, *received = nullptr;
+        CGroup::expect(send(group, x.data(), 10, next_of(context), 0, nullptr, &sent));
+        const Variable slow("FAKE_CUDA_SLOW_WRITES", "4000");
+        CGroup::expect(receive(group, x.data(), 10, previous_of(context), 0, &options, &received));
+        finish(received, TUTTI_DEADLINE_EXCEEDED, "has not copied the message");
+        cuda.synchronize(stream);
+        finish(sent);
+        await_all(group);
+      }),
+      "");
+}
+
+// ---- Many messages at once ----
+
+// How often a thread of this process has slept; -1: there is none of that name.
+int64_t sleeps_of(const std::string& name) {
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(thread.path() / "status");
+    bool is_it = false;
+    for (std::string line; std::getline(file, line);) {
+      is_it |= line == "Name:\t" + name;
+      if (is_it && line.starts_with("voluntary_ctxt_switches:")) return std::stoll(line.substr(24));
+    }
+  }
+  return -1;
+}
+
+// One rank: a thread of it is held by a receiver that does not come.
+TEST_P(GpuMesh, ASendThatIsHeldUpHoldsUpNoOther) {
+  EXPECT_EQ(run([this](const RankContext& context) {
+              const CudaProgram cuda(context.rank % 2);
+              CGroup group(context);
+              const size_t count = 2000;
+              const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
+              std::vector<float> host = ramp(count, 5);
+              cuda.write(in.data(), ramp(count, 7));
+              if (context.rank == 1) {
+                CGroup::expect(receive(group, host.data(), 1, 0));
+                arrived_.wait_for(0, 1);
+                CGroup::expect(receive(group, host.data(), count, 0));
+                check(host == ramp(count, 5), "the first");
+                CGroup::expect(receive(group, host.data(), count, 0));
+                check(host == ramp(count, 7), "the second");
+              }
+              if (context.rank != 0) return await_all(group);
+              const tutti_options longer = within(20'000);
+              CGroup::expect(send(group, host.data(), 1, 1));  // Makes the channel.
+              std::string failure;
+              std::jthread held([&] {
+                pthread_setname_np(pthread_self(), "held");
+                if (send(group, host.data(), count, 1, 0, &longer) != TUTTI_OK)
+                  failure = tutti_last_error()->message;
+              });
+              const TimePoint limit = Clock::now() + Millis(20'000);
+              while (sleeps_of("held") < 3 && Clock::now() < limit) sched_yield();
+              tutti_work* sent = nullptr;
+              CGroup::expect(send(group, in.data(), count, 1, 0, &longer, &sent));
+              const cuda::Stream stream = cuda.stream();
+              const tutti_options options = within(500, on_stream(stream));
+              tutti_work* received = nullptr;
+              CGroup::expect(receive(group, out.data(), count, 1, 0, &options, &received));
+              const TimePoint began = Clock::now();
+              cuda.synchronize(stream);
+              const bool is_in_time = Clock::now() < began + Millis(10'000);
+              ++arrived_[0];
+              check(is_in_time, "the stream goes on by its deadline");
+              held.join();
+              check(failure.empty(), failure);
+              finish(sent);
+              finish(received, TUTTI_DEADLINE_EXCEEDED, "has sent no such message");
+              await_all(group);
+            }),
+            "");
+}
+
+// A rank whose stream reaches a message to the next rank when it is told to.
+struct Late {
+  explicit Late(const RankContext& context)
+      : cuda(context.rank % 2), group(context), in(cuda, kBytes), out(cuda, kBytes) {
+    cuda.write(in.data(), ramp(kCount, static_cast<float>(context.rank)));
+    cuda.hold(stream, gate);
+    const tutti_options options = within(60'000, on_stream(stream));
+    CGroup::expect(send(group, in.data(), kCount, next_of(context), 0, &options, &sent));
+  }
+  Late(const Late&) = delete;
+  Late& operator=(const Late&) = delete;
+  ~Late() { std::atomic_ref(*gate).store(1); }  // Else no process could end.
+  // The first message that the rank receives is the late one.
+  void pass(const RankContext& context) {
+    std::atomic_ref(*gate).store(1);
+    CGroup::expect(receive(group, out.data(), kCount, previous_of(context)));
+    check(cuda.read<float>(out.data(), kCount) ==
+              ramp(kCount, static_cast<float>(previous_of(context))),
+          "the late message");
+    finish(sent);
+    await_all(group);
+  }
+
+  static constexpr size_t kCount = 1000;
+  static constexpr size_t kBytes = kCount * sizeof(float);
+  const CudaProgram cuda;
+  CGroup group;
+  const GpuMemory in, out;
+  const cuda::Stream stream = cuda.stream();
+  uint64_t* const gate = cuda.pinned();
+  tutti_work* sent = nullptr;
+};
+
+TEST_P(GpuMesh, WhatIsBehindALateMessageEndsByItsOwnTime) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              Late late(context);
+              const tutti_options options = within(100, on_stream(late.cuda.stream()));
+              tutti_work* behind = nullptr;
+              CGroup::expect(send(late.group, late.in.data(), Late::kCount, next_of(context), 0,
+                                  &options, &behind));
+              finish(behind, TUTTI_DEADLINE_EXCEEDED, "sent to that rank before");
+              late.pass(context);
+            }),
+            "");
+}
+
+TEST_P(GpuMesh, AMessageOfTheHostDoesNotOvertakeALateOne) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              Late late(context);
+              const std::vector<float> host = ramp(Late::kCount, 50);
+              const tutti_options options = within(100);
+              tutti_work* behind = nullptr;
+              check_refused(send(late.group, host.data(), Late::kCount, next_of(context), 0,
+                                 &options, &behind),
+                            TUTTI_DEADLINE_EXCEEDED, "earlier messages from GPU memory");
+              late.pass(context);
+            }),
+            "");
+}
+
+TEST_P(GpuMesh, AMessageThatIsWaitedForCostsNothing) {
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        const GpuMemory x(cuda, 4000);
+        const tutti_options options = within(2000, on_stream(cuda.stream()));
+        tutti_work* work = nullptr;
+        CGroup::expect(receive(group, x.data(), 10, previous_of(context), 0, &options, &work));
+        finish(work, TUTTI_DEADLINE_EXCEEDED, "has sent no such message");
+        const int64_t sleeps = sleeps_of("tutti-messages");
+        check(sleeps > 0 && sleeps < 1000, std::to_string(sleeps) + " looks in 2 s");
+        await_all(group);
+      }),
+      "");
+}
+
+TEST_P(GpuMesh, AForkedChildWaitsForNoMessage) {
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        const GpuMemory x(cuda, 4000);
+        const tutti_options options = on_stream(cuda.stream());
+        tutti_work* work = nullptr;
+        CGroup::expect(receive(group, x.data(), 10, previous_of(context), 0, &options, &work));
+        const pid_t child = fork();
+        if (child == 0) {
+          alarm(20);
+          const bool is_refused = tutti_work_wait(work, -1) == TUTTI_FAILED_PRECONDITION;
+          _exit(is_refused && tutti_work_done(work) == 1 ? 0 : 1);
+        }
+        int status = -1;
+        check(waitpid(child, &status, 0) == child && status == 0, "the child is told");
+        tutti_work* sent = nullptr;
+        CGroup::expect(send(group, x.data(), 10, next_of(context), 0, nullptr, &sent));
+        finish(sent);
+        finish(work);
+        await_all(group);
+      }),
+      "");
+}
+
+// The call that finds its worker gone says what had failed before.
+TEST_P(GpuMesh, AMessageTellsOfAnEarlierFailureThoughTheWorkerIsGone) {
+  std::vector<Trainer> trainers = start([this](const RankContext& context) {
+    const CudaProgram cuda(context.rank % 2);
+    CGroup group(context);
+    const GpuMemory x(cuda, 4000);
+    std::vector<uint32_t> all(static_cast<size_t>(context.world_size));
+    std::iota(all.begin(), all.end(), 0);
+    tutti_group* part = nullptr;
+    CGroup::expect(tutti_subgroup(group.get(), all.data(), all.size(), &part));
+    const cuda::Stream stream = cuda.stream();
+    const tutti_options options = within(100, on_stream(stream));
+    CGroup::expect(receive(group, x.data(), 10, previous_of(context), 3, &options));
+    cuda.synchronize(stream);
+    CGroup::expect(tutti_barrier(part, nullptr, nullptr));
+    write_line("failed");
+    arrived_.wait_for(0, 1);
+    while (tutti_barrier(part, nullptr, nullptr) == TUTTI_OK) continue;  // The worker is gone.
+    check_refused(send(group, x.data(), 10, next_of(context)), TUTTI_DEADLINE_EXCEEDED, "(tag 3)");
+    check(send(group, x.data(), 10, next_of(context)) == TUTTI_UNAVAILABLE, "it is told once");
+    tutti_group_free(part);
+  });
+  for (Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "failed");
+  const pid_t worker = worker_of(mesh_, 0);
+  ASSERT_GT(worker, 0);
+  kill(worker, SIGKILL);
+  ++arrived_[0];
+  EXPECT_EQ(TestMesh::wait(trainers), "");
 }
 
 TEST_P(GpuMesh, ADeathEndsAMessageByName) {

@@ -117,6 +117,14 @@ assert (came.read() == peer).all()
 work = group.send(sent, peer, tag=1, blocking=False)
 assert group.recv(came, tag=1) == peer
 work.wait()
+work = group.send(sent, peer, tag=2, blocking=False)
+arrives = Produced(numpy.zeros(2000, "float32"))
+arrives.stream = back.handle.value
+os.environ["FAKE_CUDA_SLOW_WRITES"] = "300"
+assert group.recv(arrives, tag=2) == peer
+assert (arrives.read() == peer).all(), "a call without stream= waits for the result"
+del os.environ["FAKE_CUDA_SLOW_WRITES"]
+work.wait()
 
 for wrong, words in ((lambda: group.all_reduce(x, stream="s"), "no stream of CUDA"),
                      (lambda: group.all_gather(mine), "give out="),

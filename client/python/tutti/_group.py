@@ -239,12 +239,13 @@ class Group:
 
     blocking: if False, the call returns a Work, whose wait() returns the result.
 
-    stream: of arrays on a GPU, a stream of CUDA in whose order the operation goes: the call returns
-    at once; the operation starts when the stream reaches it, and the stream goes on when it is
-    done. The arrays must stay until then. A failure is raised by wait() of the Work, or without one
-    by the next call. A stream is given as its handle, an int, or as an object of CUDA's protocol
-    __cuda_stream__, of torch, CuPy or Numba. None: the call waits for the result, and begins when
-    the stream that the arrays' __cuda_array_interface__ names, or the default stream, reaches it.
+    stream: of arrays on a GPU, a stream of CUDA in whose order the operation goes: the call does
+    not wait for it; the operation starts when the stream reaches it, and the stream goes on when it
+    is done. The arrays must stay until then. A failure is raised by wait() of the Work, or without
+    one by the next call. A stream is given as its handle, an int, or as an object of CUDA's
+    protocol __cuda_stream__, of torch, CuPy or Numba. None: the call waits for the result, and
+    begins when the stream that the arrays' __cuda_array_interface__ names, or the default stream,
+    reaches it.
 
     Errors: INVALID_ARGUMENT for a wrong argument; FAILED_PRECONDITION if ranks disagree or this
     rank left; DEADLINE_EXCEEDED if a rank has not called in time; UNAVAILABLE if a rank, worker or
@@ -487,9 +488,9 @@ class Group:
 
     def recv(self, x, source=None, tag=0, timeout=None, blocking=True, dtype=None, stream=None):
         """Receives the next message with this tag from rank `source`, or from any rank if None,
-        into x; returns the sender's rank, or None at once if blocking with a stream. Raises
-        FAILED_PRECONDITION if the message has another number of elements or dtype: then it is
-        lost."""
+        into x; returns the sender's rank, or None if blocking with a stream: then the stream waits
+        for the message, and the call does not. Raises FAILED_PRECONDITION if the message has
+        another number of elements or dtype: then it is lost."""
         target = Tensor(x, dtype, writable=True)
         source = -1 if source is None else _whole(source, "source")
         arguments = (target.address, target.count, DTYPES[target.dtype], source, _tag(tag))
