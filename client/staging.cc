@@ -34,8 +34,8 @@ Status StagingPool::take(cuda::Context context, const void* memory, uint64_t byt
 std::unique_ptr<StagingBlock> StagingPool::take_spare(cuda::Context context, int gpu,
                                                       uint64_t bytes) {
   const auto fits = [&](const auto& block) {
-    return block->context == context && block->gpu == gpu && block->bytes == bytes &&
-           is_idle(*block);
+    return !block->is_leaving && block->context == context && block->gpu == gpu &&
+           block->bytes == bytes && is_idle(*block);
   };
   const auto found = std::ranges::find_if(spare_, fits);
   if (found == spare_.end()) return nullptr;
@@ -81,10 +81,13 @@ bool StagingPool::is_idle(const StagingBlock& block) const {
   return driver_.event_query(block.last_copy) == cuda::kSuccess;
 }
 
-// Those that neither a stream of the rank nor the worker uses.
+// Those that neither a stream of the rank nor the worker uses. The worker may take its time to
+// unpin one, which it does not know any more meanwhile: it is asked again then.
 void StagingPool::free_idle(Blocks& blocks) {
   std::erase_if(blocks, [this](const std::unique_ptr<StagingBlock>& block) {
-    if (!is_idle(*block) || !offers_.forget(block->number).ok()) return false;
+    if (!is_idle(*block)) return false;
+    block->is_leaving = true;
+    if (!offers_.forget(block->number).ok()) return false;
     const cuda::Current current(driver_, block->context);
     unpin(*block);
     --blocks_;

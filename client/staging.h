@@ -26,6 +26,7 @@ struct StagingBlock {
   cuda::Context context = nullptr;  // Of the streams that copy.
   int gpu = 0;                      // That works on it, as this process numbers them.
   cuda::Event last_copy = nullptr;  // Once it is done, no stream touches the block.
+  bool is_leaving = false;          // The worker was asked to forget it: nobody may use it again.
 };
 
 class StagingPool {

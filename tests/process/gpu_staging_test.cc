@@ -236,7 +236,7 @@ TEST_P(GpuStagingLimit, ManyFailuresUseNothingUp) {
               CGroup group(context);
               const GpuMemory x(cuda, 4000);
               const tutti_options options = on_stream(cuda.stream());
-              for (int i = 0; i < 30; ++i) {
+              for (int i = 0; i < 1000; ++i) {
                 tutti_work* work = nullptr;
                 all_reduce(group, x.data(), x.data(), context.rank == 0 ? 10 : 11, &options, &work);
                 check_refused(tutti_work_wait(work, -1), TUTTI_FAILED_PRECONDITION, "disagree");
