@@ -65,6 +65,7 @@ bool is_sound(const v1::Control& from) {
     case v1::Control::KIND_NOT_SET:
     case v1::Control::kProbe:
     case v1::Control::kRates:
+    case v1::Control::kNccl:  // GpuLink reads it.
       return false;
     case v1::Control::kReport:
       return from.report().reason() <= 4 && from.report().phase() <= 3 &&
@@ -140,6 +141,11 @@ void check_control(const v1::Control& control) {
   if (control.has_fail()) check_status(control.fail());
   if (control.has_abort()) check_status(control.abort());
   if (control.has_gone()) check_status(control.gone().cause());
+  if (control.has_nccl()) {
+    check_status(control.nccl().offer().status());
+    check_status(control.nccl().made());
+    check_status(control.nccl().refused());
+  }
   check_message(control);
 }
 

@@ -214,6 +214,11 @@ def control_kinds():
         "adopt": (14, message((1, 3))),
         "want": (15, b""),
         "started": (16, b""),
+        "nccl_offer": (17, message((1, message((1, status(14)), (2, 21803))))),
+        "nccl_begin": (17, message((2, bytes(128)))),
+        "nccl_made": (17, message((3, status(0)))),
+        "nccl_refused": (17, message((4, status(14)))),
+        "propose_nccl": (12, message((1, 3), *strategies, (5, 1))),
     }
 
 
