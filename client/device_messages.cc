@@ -34,6 +34,12 @@ Status DeviceMessage::wait(int64_t timeout_ms) {
 
 bool DeviceMessage::poll() { return has_ended_ || !parts_.connection->is_own_process(); }
 
+void DeviceMessage::abandon() {
+  if (!is_received() || parts_.on_stream || !parts_.connection->is_own_process()) return;
+  const std::lock_guard lock(writing_);
+  is_abandoned_ = true;
+}
+
 int32_t DeviceMessage::source() const {
   if (!parts_.connection->is_own_process()) return -1;
   const std::lock_guard lock(mutex_);
@@ -110,9 +116,11 @@ bool DeviceMessage::copy_on_stream() {
 bool DeviceMessage::copy_beside_stream() {
   const bool has_reached = parts_.connection->device_memory().is_ready(parts_.words);
   if (!has_reached && Clock::now() < parts_.deadline) return false;
-  end(has_reached ? parts_.staged->copy_out_now()
-                  : deadline_exceeded("the default stream has not reached the message in its time; "
-                                      "give it more"));
+  const std::lock_guard lock(writing_);
+  end(is_abandoned_ ? aborted("its work was freed before the message came")
+      : has_reached ? parts_.staged->copy_out_now()
+                    : deadline_exceeded("the default stream has not reached the message in its "
+                                        "time; give it more"));
   return true;
 }
 

@@ -45,7 +45,8 @@ class DeviceMessage final : public Awaitable {
 
   Status wait(int64_t timeout_ms) override;
   bool poll() override;
-  void abandon() override {}  // A stream may wait for it: it goes on.
+  // A stream may wait for it, so it goes on; without one, the tensor is not written any more.
+  void abandon() override;
   int32_t source() const override;
 
   // ---- For the thread ----
@@ -70,6 +71,8 @@ class DeviceMessage final : public Awaitable {
   bool is_resumed_ = false;  // The thread's: the stream was told that the message is there.
   std::atomic<bool> has_started_ = false;  // To be sent, or it never will.
   std::atomic<bool> has_ended_ = false;
+  std::mutex writing_;  // Held while the thread writes the tensor without a stream.
+  bool is_abandoned_ = false;
   mutable std::mutex mutex_;  // Guards what follows.
   std::condition_variable changed_;
   std::optional<Status> outcome_;

@@ -319,6 +319,8 @@ enum { TUTTI_ANY_RANK = -1 };
  * The first message of a rank to another makes one of the job's 4096 groups. Only `timeout_ms`,
  * `on_stream` and `stream` of the options are used.
  *
+ * Messages that their receivers have not taken are lost when this rank leaves the group.
+ *
  * A message may be sent from GPU memory and received to the host's, and the other way round. It
  * passes through pinned memory. On a stream both calls wait neither for the stream nor for the
  * other rank; they wait for the worker where a group is made, and for room, at most for the

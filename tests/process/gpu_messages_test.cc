@@ -408,6 +408,34 @@ TEST_P(GpuMesh, AMessageThatIsWaitedForCostsNothing) {
       "");
 }
 
+// The message comes, and is taken; nobody wants it any more.
+TEST_P(GpuMesh, AReceiveWhoseWorkIsFreedWritesNothing) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              constexpr size_t kElements = 5000;
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory data(cuda, kElements * 4);
+              cuda.write(data.data(), ramp(kElements, static_cast<float>(context.rank)));
+              if (context.rank == 0) {
+                const GpuMemory next(cuda, kElements * 4);
+                tutti_work* work = nullptr;
+                CGroup::expect(receive(group, data.data(), kElements, 1, 0, nullptr, &work));
+                tutti_work_free(work);
+                await_all(group);
+                CGroup::expect(receive(group, next.data(), kElements, 1, 1));
+                check(cuda.read<float>(next.data(), kElements) == ramp(kElements, 1), "the other");
+                check(cuda.read<float>(data.data(), kElements) == ramp(kElements, 0), "untouched");
+              } else {
+                await_all(group);
+                for (const uint64_t tag : {0, 1})
+                  if (context.rank == 1)
+                    CGroup::expect(send(group, data.data(), kElements, 0, tag));
+              }
+              await_all(group);
+            }),
+            "");
+}
+
 TEST_P(GpuMesh, AForkedChildWaitsForNoMessage) {
   EXPECT_EQ(
       run([](const RankContext& context) {
