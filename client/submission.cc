@@ -261,6 +261,26 @@ Status find_device_side(Connection& connection, const char* side, const void* me
                           "says; pass both from one place");
 }
 
+// What the worker refuses, on the program's own addresses: memory in two offers, as chunks may be,
+// has two addresses there. A tensor that is not aligned would end the worker by a fault.
+Status check_device_sides(RequestBuilder& builder, const void* in, const void* out,
+                          const SideBytes& bytes) {
+  const Request& request = builder.request();
+  const auto dtype = static_cast<Dtype>(request.dtype);
+  const auto is_aligned = [&](const void* side) {
+    return reinterpret_cast<uintptr_t>(side) % size_of(dtype) == 0;
+  };
+  const bool in_fits = bytes.in == 0 || is_aligned(in);
+  if (!in_fits || (bytes.out != 0 && !is_aligned(out)))
+    return invalid_argument(std::string(in_fits ? "the output" : "the input") +
+                            " is not aligned for " + std::string(name_of(dtype)));
+  if (may_share(static_cast<Collective>(request.collective), reinterpret_cast<uintptr_t>(in),
+                reinterpret_cast<uintptr_t>(out), bytes))
+    return {};
+  return invalid_argument(
+      "the input and the output overlap in part; use separate buffers or the very same one");
+}
+
 Status cannot_stage(const Status& why) {
   return Status(why.code(), "the worker can neither map the tensor's memory nor have it staged: " +
                                 why.message());
@@ -305,6 +325,7 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
   Status found = find_device_side(connection, "the input", args.in, bytes.in, sides.in);
   if (found.ok())
     found = find_device_side(connection, "the output", args.out, bytes.out, sides.out);
+  if (found.ok()) found = check_device_sides(builder, args.in, args.out, bytes);
   if (found.ok()) found = stage_sides(builder, device, args, bytes, limit, sides, staged);
   if (found.ok()) found = place_counts(builder, args);
   if (found.ok()) return builder.submit_device(sides, {}, memory, words, std::move(staged));
@@ -313,11 +334,13 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
 }
 
 // Where the tensors of a list are, as the worker knows them. `number`: of the tensor in the list.
-Status find_listed(Connection& connection, const TensorSides& tensor, size_t number,
-                   ListedDeviceTensor& found) {
+Status find_listed(RequestBuilder& builder, Connection& connection, const TensorSides& tensor,
+                   size_t number, ListedDeviceTensor& found) {
   Status status = find_device_side(connection, "the input", tensor.in, tensor.bytes, found.in);
   if (status.ok())
     status = find_device_side(connection, "the output", tensor.out, tensor.bytes, found.out);
+  if (status.ok())
+    status = check_device_sides(builder, tensor.in, tensor.out, {tensor.bytes, tensor.bytes, 0});
   if (status.ok()) return {};
   return Status(status.code(),
                 "tensor " + std::to_string(number) + " of the list: " + status.message());
@@ -357,7 +380,7 @@ Status submit_device(tutti_group& group, const TensorListArgs& args,
   for (size_t i = 0; i < args.size && found.ok(); ++i) {
     if (args.counts[i] == 0) continue;
     records[next].count = args.counts[i];
-    found = find_listed(connection, tensors[next], i, records[next]);
+    found = find_listed(builder, connection, tensors[next], i, records[next]);
     ++next;
   }
   if (found.ok()) found = stage_listed(builder, device, tensors, limit, records, staged);

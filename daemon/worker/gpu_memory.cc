@@ -26,7 +26,7 @@ Status overlaps_in_part() {
 
 // The address of a side; null: the rank has none, or it has no bytes.
 Result<std::byte*> find_side(const OfferedByTrainer& trainer, const char* side,
-                             const DeviceSide& asked, uint64_t bytes, int& gpu,
+                             const DeviceSide& asked, uint64_t bytes, Dtype dtype, int& gpu,
                              std::vector<std::shared_ptr<const void>>& keeps) {
   if (bytes == 0) return static_cast<std::byte*>(nullptr);
   const auto found = trainer.memory.find(asked.memory);
@@ -37,6 +37,10 @@ Result<std::byte*> find_side(const OfferedByTrainer& trainer, const char* side,
     return invalid_argument("the " + std::string(side) + " (" + std::to_string(bytes) +
                             " bytes at offset " + std::to_string(asked.offset) +
                             ") exceeds its memory of " + std::to_string(memory.bytes) + " bytes");
+  if (reinterpret_cast<uintptr_t>(memory.data + asked.offset) % size_of(dtype) != 0)
+    return invalid_argument("the " + std::string(side) + " (" + std::to_string(bytes) +
+                            " bytes at offset " + std::to_string(asked.offset) +
+                            ") is not aligned for " + std::string(name_of(dtype)));
   gpu = memory.gpu;
   if (keeps.empty() || keeps.back() != memory.owner) keeps.push_back(memory.owner);
   return memory.data + asked.offset;
@@ -50,10 +54,11 @@ Status find_listed(const OfferedByTrainer& trainer, Call& call,
   tensors->reserve(device.listed.size());
   uint64_t begin = 0;
   for (const ListedDeviceTensor& asked : device.listed) {
-    const uint64_t bytes = asked.count * size_of(call.signature.dtype);
-    const auto in = find_side(trainer, "input", asked.in, bytes, device.gpu, keeps);
+    const Dtype dtype = call.signature.dtype;
+    const uint64_t bytes = asked.count * size_of(dtype);
+    const auto in = find_side(trainer, "input", asked.in, bytes, dtype, device.gpu, keeps);
     if (!in.ok()) return in.status();
-    const auto out = find_side(trainer, "output", asked.out, bytes, device.gpu, keeps);
+    const auto out = find_side(trainer, "output", asked.out, bytes, dtype, device.gpu, keeps);
     if (!out.ok()) return out.status();
     if (!may_share(Collective::all_reduce, reinterpret_cast<uintptr_t>(*in),
                    reinterpret_cast<uintptr_t>(*out), {bytes, bytes, 0}))
@@ -262,10 +267,12 @@ Status GpuMemory::resolve(const OfferedByTrainer& trainer, Call& call) {
     call.memory = std::make_shared<std::vector<std::shared_ptr<const void>>>(std::move(keeps));
     return {};
   }
-  const auto in = find_side(trainer, "input", device.asked.in, device.in_bytes, device.gpu, keeps);
+  const Dtype dtype = call.signature.dtype;
+  const auto in =
+      find_side(trainer, "input", device.asked.in, device.in_bytes, dtype, device.gpu, keeps);
   if (!in.ok()) return in.status();
   const auto out =
-      find_side(trainer, "output", device.asked.out, device.out_bytes, device.gpu, keeps);
+      find_side(trainer, "output", device.asked.out, device.out_bytes, dtype, device.gpu, keeps);
   if (!out.ok()) return out.status();
   const Collective collective = call.signature.collective;
   call.in = *in;

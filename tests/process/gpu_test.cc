@@ -132,6 +132,49 @@ TEST_P(GpuMesh, EveryCollective) {
       "");
 }
 
+// Chunks that two offers hold are known to the worker by two addresses.
+TEST_P(GpuMesh, TensorsThatOverlapInPartAreRefused) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              constexpr size_t kChunk = size_t{2} << 20;
+              auto* base = static_cast<std::byte*>(cuda.allocate_chunks(4));
+              for (const size_t first : {2, 1})
+                all_reduce(group, base + first * kChunk, base + first * kChunk, 2 * kChunk / 4);
+              const size_t count = kChunk / 4;
+              const void* in = base + kChunk + kChunk / 2;
+              void* out = base + 2 * kChunk;
+              check_refused(tutti_all_reduce(group.get(), in, out, count, TUTTI_F32, TUTTI_SUM,
+                                             nullptr, nullptr),
+                            TUTTI_INVALID_ARGUMENT, "overlap in part");
+              check_refused(tutti_all_reduce_many(group.get(), &in, &out, &count, 1, TUTTI_F32,
+                                                  TUTTI_SUM, nullptr, nullptr),
+                            TUTTI_INVALID_ARGUMENT, "overlap in part");
+            }),
+            "");
+}
+
+// On a GPU it would be a fault that ends the worker.
+TEST_P(GpuMesh, TensorsThatAreNotAlignedAreRefused) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const CudaProgram cuda(0);
+              CGroup group(context);
+              const GpuMemory x(cuda, 4000);
+              const void* in = x.data() + 1;
+              void* out = x.data() + 2;
+              const size_t count = 10;
+              check_refused(tutti_all_reduce(group.get(), x.data() + 1, x.data() + 1, count,
+                                             TUTTI_F32, TUTTI_SUM, nullptr, nullptr),
+                            TUTTI_INVALID_ARGUMENT, "is not aligned for f32");
+              check_refused(tutti_all_reduce_many(group.get(), &in, &out, &count, 1, TUTTI_F32,
+                                                  TUTTI_SUM, nullptr, nullptr),
+                            TUTTI_INVALID_ARGUMENT, "is not aligned for f32");
+              CGroup::expect(tutti_all_reduce(group.get(), in, x.data() + 1, count, TUTTI_U8,
+                                              TUTTI_SUM, nullptr, nullptr));
+            }),
+            "");
+}
+
 // The host runs ahead: it starts many operations before a stream reaches the first.
 TEST_P(GpuMesh, AStreamKeepsItsOrderAndTheHostDoesNotWait) {
   EXPECT_EQ(run([](const RankContext& context) {

@@ -145,6 +145,17 @@ TEST_F(GpuMemoryTest, OperationsKeepStaging) {
   forget_until_it_is(1);
 }
 
+// A kernel's fault would end the worker.
+TEST_F(GpuMemoryTest, TensorsMustBeAligned) {
+  expect_taken(words(0, kPage));
+  expect_taken(staging(1, kPage, kPage));
+  Call odd = call(1, kPage / 2);
+  odd.signature.dtype = Dtype::f32;
+  odd.device->asked.in.offset = odd.device->asked.out.offset = 2;
+  EXPECT_EQ(memory.resolve(trainer, odd).to_string(),
+            "INVALID_ARGUMENT: the input (2048 bytes at offset 2) is not aligned for f32");
+}
+
 // Not another one, which its host may not even let it reach.
 TEST_F(GpuMemoryTest, ARankWithoutElementsIsOnTheGpuOfItsWords) {
   OfferedByTrainer other;
