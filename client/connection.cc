@@ -41,14 +41,14 @@ Status Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& c
   JoinReply reply;
   if (Status s = join_job(target, reply); !s.ok()) return s;
   std::shared_ptr<Connection> made(new Connection(target));
-  if (Status s = made->segment_.map(std::move(reply.memory)); !s.ok()) return s;
+  if (Status s = made->segment_->map(std::move(reply.memory)); !s.ok()) return s;
   made->socket_ = std::move(reply.socket);
   made->doorbell_ = std::move(reply.doorbell);
   made->hosts_ = std::move(reply.welcome.hosts);
   made->epoch_ = reply.welcome.epoch;
   made->worker_pid_ = reply.welcome.worker_pid;
   made->seat_of_rank_ = seats_by_rank(made->hosts_, target.rank);
-  const MappedSegment& segment = made->segment_;
+  const MappedSegment& segment = *made->segment_;
   made->arena_.emplace(
       kArenaOffset, segment.bytes() - kArenaOffset, kWarmBytesMax,
       [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); },
@@ -69,7 +69,7 @@ Connection::~Connection() {
 }
 
 void Connection::close_socket() {
-  segment_.header().leaving.store(1, std::memory_order_release);
+  segment_->header().leaving.store(1, std::memory_order_release);
   shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -161,7 +161,7 @@ bool Connection::is_worker_there() {
 // After close_socket() nothing tells.
 bool Connection::has_worker_ended() {
   if (worker_died_.load() == TimePoint::max()) {
-    if (is_worker_there() || segment_.header().leaving.load() != 0) return false;
+    if (is_worker_there() || segment_->header().leaving.load() != 0) return false;
     worker_died_ = Clock::now();
   }
   return Clock::now() >= worker_died_.load() + kLastKernels;
@@ -278,26 +278,26 @@ std::byte* Connection::allocate(uint64_t bytes) {
   if (abandoned_ != 0) settle_all();
   const std::lock_guard lock(mutex_);
   const std::optional<uint64_t> block = arena_->allocate(bytes);
-  return block ? segment_.base() + *block : nullptr;
+  return block ? segment_->base() + *block : nullptr;
 }
 
 bool Connection::free(const void* memory) {
-  if (!segment_.contains(memory, 0)) return false;
+  if (!segment_->contains(memory, 0)) return false;
   if (!is_own_process()) return true;
   const std::lock_guard lock(mutex_);
-  return arena_->release_first(segment_.offset_of(memory));
+  return arena_->release_first(segment_->offset_of(memory));
 }
 
 std::optional<uint64_t> Connection::hold(const void* memory, uint64_t bytes) {
-  if (!segment_.contains(memory, bytes) || !is_own_process()) return std::nullopt;
+  if (!segment_->contains(memory, bytes) || !is_own_process()) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  return arena_->hold(segment_.offset_of(memory), bytes);
+  return arena_->hold(segment_->offset_of(memory), bytes);
 }
 
 Status Connection::check_block(const char* side, const void* memory, uint64_t bytes) {
   if (bytes == 0 || !is_shared(memory)) return {};
   const std::lock_guard lock(mutex_);
-  const uint64_t room = arena_->room_at(segment_.offset_of(memory));
+  const uint64_t room = arena_->room_at(segment_->offset_of(memory));
   if (bytes <= room) return {};
   return invalid_argument(std::string(side) + " has " + std::to_string(bytes) +
                           " bytes, but its block of tutti_alloc() has only " +

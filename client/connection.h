@@ -1,7 +1,7 @@
 // One joined rank: its shared memory, the allocation of it, and the state of its worker.
 //
-// Safe from any thread. Shared by the handles of the job's groups and works; the memory is unmapped
-// with the last of them.
+// Safe from any thread. Shared by the handles of the job's groups and works, and by tasks of its
+// threads; the memory is unmapped with the last of them, or once the driver has unpinned it.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class OpQueue;
 // How long leaving waits for GPUs that are at work on the rank's memory.
 inline constexpr Millis kLeaveTime{2'000};
 
-class Connection {
+class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // Joins the job and maps the memory. Blocks like join_job().
   static Status open(const JoinTarget& target, std::shared_ptr<Connection>& connection);
@@ -100,11 +100,13 @@ class Connection {
   void release(const std::vector<uint64_t>& blocks);
   // INVALID_ARGUMENT: memory of the segment that exceeds its block. `side` names it in the message.
   Status check_block(const char* side, const void* memory, uint64_t bytes);
-  bool is_shared(const void* memory) const { return segment_.contains(memory, 0); }
-  uint64_t offset_of(const void* memory) const { return segment_.offset_of(memory); }
-  std::byte* at(uint64_t offset) const { return segment_.base() + offset; }
+  bool is_shared(const void* memory) const { return segment_->contains(memory, 0); }
+  uint64_t offset_of(const void* memory) const { return segment_->offset_of(memory); }
+  std::byte* at(uint64_t offset) const { return segment_->base() + offset; }
   // The rank's memory outlives this.
-  void keep_memory() { segment_.keep(); }
+  void keep_memory() { segment_->keep(); }
+  // The memory stays mapped for as long as somebody has this.
+  std::shared_ptr<MappedSegment> segment() const { return segment_; }
   uint64_t used_bytes();
 
  private:
@@ -120,7 +122,7 @@ class Connection {
   const ForkGuard fork_guard_;
   Fd socket_;
   Fd doorbell_;  // An eventfd that wakes the worker.
-  MappedSegment segment_;
+  const std::shared_ptr<MappedSegment> segment_ = std::make_shared<MappedSegment>();
   std::unique_ptr<HostMemory> memory_;
   Cores cores_;
   std::vector<std::string> hosts_;

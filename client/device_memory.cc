@@ -16,8 +16,13 @@ constexpr uint64_t kSetBytes = 64;  // A cache line, so that no two streams shar
 constexpr Millis kWatchPause{5};
 constexpr Millis kFreedPause{1000};  // Between two looks for memory that was freed.
 constexpr Millis kMemoryPause{1};    // Between two looks for memory that operations use.
+constexpr Millis kLongestPause{50};  // Between two looks for memory for staging, which take more.
+constexpr Millis kUnpinTime{200};    // How long leaving waits for the driver to unpin memory.
 
 cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Pointer>(memory); }
+
+// NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
+const void* pointer_to(cuda::Pointer address) { return reinterpret_cast<const void*>(address); }
 
 std::string driver_library() {
   const char* given = std::getenv("TUTTI_CUDA_DRIVER");
@@ -95,7 +100,19 @@ bool DeviceMemory::is_current(const Offered& offered) {
   return true;
 }
 
-Status DeviceMemory::find(const char* side, const void* memory, uint64_t bytes, DeviceSide& found) {
+Status DeviceMemory::find(const char* side, const void* memory, uint64_t bytes, TimePoint limit,
+                          DeviceSide& found) {
+  if (find_known(memory, bytes, found)) return {};
+  Chunks chunks;
+  if (Status s = describe(memory, bytes, chunks); !s.ok())
+    return Status(s.code(), std::string(side) + " " + s.message());
+  const Status asked = offers_.ask(limit, [this, chunks] { return offer(chunks), Status(); });
+  if (!asked.ok()) return asked;
+  if (!find_known(memory, bytes, found)) found = {};
+  return {};
+}
+
+bool DeviceMemory::find_known(const void* memory, uint64_t bytes, DeviceSide& found) {
   const std::lock_guard lock(memory_mutex_);
   const cuda::Pointer at = address_of(memory);
   auto after = offered_.upper_bound(at);
@@ -104,25 +121,29 @@ Status DeviceMemory::find(const char* side, const void* memory, uint64_t bytes, 
     const bool holds_all = at + bytes <= known->first + known->second.bytes;
     if (holds_all && is_current(known->second)) {
       found = {known->second.number, at - known->first};
-      return {};
+      return true;
     }
     if (at >= known->first + known->second.bytes) break;
     forget(known->second.number);  // Freed since, or a part of what follows now.
     after = offered_.erase(known);
   }
   forget_freed();
-  Offered offered;
-  Chunks& chunks = offered.chunks;
-  if (Status s = describe(memory, bytes, chunks); !s.ok())
-    return Status(s.code(), std::string(side) + " " + s.message());
+  return false;
+}
+
+// Whatever becomes of the call: the next one finds the memory known. On the thread that asks.
+void DeviceMemory::offer(const Chunks& chunks) {
+  DeviceSide known;
+  Offered offered{.chunks = chunks};
   for (const uint64_t size : chunks.sizes) offered.bytes += size;
+  const void* const first = pointer_to(chunks.bases.front());
+  if (find_known(first, offered.bytes, known)) return;  // Another call offered it meanwhile.
   const Status answer = offers_.offer(chunks, offered.number);
   if (!answer.ok()) offered.number = 0;
-  found = {offered.number, at - chunks.bases.front()};
+  const std::lock_guard lock(memory_mutex_);
   // There may be room later.
   if (answer.code() != Code::resource_exhausted)
     offered_[chunks.bases.front()] = std::move(offered);
-  return {};
 }
 
 std::shared_ptr<StagingPool> DeviceMemory::staging() {
@@ -136,13 +157,18 @@ Status DeviceMemory::stage_by(cuda::Stream stream, const void* memory, TimePoint
                               std::shared_ptr<StagedSides>& staged, const Prepare& prepare) {
   const std::shared_ptr<StagingPool> pool = staging();
   const cuda::Context context = offers_.context_of(stream, memory);
-  for (;;) {
-    staged = std::make_shared<StagedSides>(pool, stream, context);
+  for (Millis pause = kMemoryPause;; pause = std::min(2 * pause, kLongestPause)) {
+    uint64_t changes = pool->changes();
+    staged = std::make_shared<StagedSides>(pool, stream, context, limit);
     Status prepared = prepare(*staged);
+    if (prepared.code() == Code::out_of_range) return resource_exhausted(prepared.message());
     if (prepared.code() != Code::resource_exhausted) return prepared;
+    const bool is_alone = pool->has_only(staged->blocks(), changes);
+    changes += staged->blocks();
     staged.reset();
-    if (!pool->has_blocks() || Clock::now() >= limit) return prepared;
-    std::this_thread::sleep_for(kMemoryPause);
+    const TimePoint now = Clock::now();
+    if (is_alone || now >= limit) return prepared;
+    pool->await_change(changes, std::min(limit, now + pause));
     sweep();
   }
 }
@@ -191,7 +217,7 @@ void DeviceMemory::start_forgetting() {
   };
   const bool looks = Clock::now() >= next_look_;
   if (is_forgetting_ || (!looks && std::ranges::none_of(forgotten_, is_due))) return;
-  is_forgetting_ = run_task([this, looks] {
+  is_forgetting_ = offers_.ask_later([this, looks] {
     if (looks) find_freed();
     send_forgotten();
   });
@@ -230,16 +256,21 @@ bool DeviceMemory::run_task(const std::function<void()>& task) {
 
 // ---- Words ----
 
-// Pins memory for words in this process and in the worker.
-Status DeviceMemory::prepare_words(cuda::Stream stream, const void* memory) {
+bool DeviceMemory::has_words() {
+  const std::lock_guard lock(words_mutex_);
+  return words_offset_ != 0;
+}
+
+// Pins memory for words in this process and in the worker. On the thread that asks.
+Status DeviceMemory::prepare_words(cuda::Context context, const void* memory) {
   constexpr uint64_t kPage = 4096;
+  if (has_words()) return {};
   std::byte* block = connection_.allocate(kWordsBytes + kPage);
   if (block == nullptr) return resource_exhausted("the segment is full");
   const uint64_t offset = (connection_.offset_of(block) + kPage - 1) / kPage * kPage;
   std::byte* words = connection_.at(offset);
   std::memset(words, 0, kWordsBytes);
-  words_context_ = offers_.context_of(stream, memory);
-  const cuda::Current current(driver(), words_context_);
+  const cuda::Current current(driver(), context);
   const cuda::Error error =
       driver().mem_host_register(words, kWordsBytes, cuda::kHostPortable | cuda::kHostDeviceMap);
   if (error != cuda::kSuccess) {
@@ -248,11 +279,14 @@ Status DeviceMemory::prepare_words(cuda::Stream stream, const void* memory) {
   }
   uint64_t number = 0;
   const Status taken = offers_.offer_pinned(OfferKind::words, memory, offset, kWordsBytes, number);
-  if (!taken.ok()) {
-    driver().mem_host_unregister(words);
-    connection_.free(block);
-    return taken;
+  const std::lock_guard lock(words_mutex_);
+  if (!taken.ok() || has_released_words_) {
+    offers_.unpin(context, words, [connection = connection_.weak_from_this(), block] {
+      if (const auto held = connection.lock()) held->free(block);
+    });
+    return taken.ok() ? connection_.usable() : taken;
   }
+  words_context_ = context;
   words_offset_ = offset;
   for (uint64_t at = 0; at < kWordsBytes; at += kSetBytes)
     spare_words_.push_back({offset + at, 0, 0});
@@ -261,11 +295,14 @@ Status DeviceMemory::prepare_words(cuda::Stream stream, const void* memory) {
 
 Status DeviceMemory::take_words(cuda::Stream stream, const void* memory, TimePoint limit,
                                 Words& words) {
+  if (!has_words()) {
+    const cuda::Context context = offers_.context_of(stream, memory);
+    const auto prepare = [this, context, memory] { return prepare_words(context, memory); };
+    if (Status s = offers_.ask(limit, prepare); !s.ok()) return s;
+  }
   for (;;) {
     {
       const std::lock_guard lock(words_mutex_);
-      if (words_offset_ == 0)
-        if (Status s = prepare_words(stream, memory); !s.ok()) return s;
       if (spare_words_.empty()) reuse_retired();
       if (!spare_words_.empty()) {
         words = spare_words_.back();
@@ -454,15 +491,37 @@ void DeviceMemory::close(TimePoint limit) {
     if (Clock::now() > limit) return connection_.keep_memory();
     std::this_thread::sleep_for(kMemoryPause);
   }
-  if (!release_pinned()) connection_.keep_memory();
+  release_pinned(std::min(limit, Clock::now() + kUnpinTime));
 }
 
-bool DeviceMemory::release_pinned() {
-  const std::scoped_lock lock(memory_mutex_, words_mutex_);
-  if (staging_ != nullptr && !staging_->close()) return false;
-  if (words_offset_ == 0) return true;
-  const cuda::Current current(driver(), words_context_);
-  return driver().mem_host_unregister(connection_.at(words_offset_)) == cuda::kSuccess;
+void DeviceMemory::release_pinned(TimePoint limit) {
+  struct Pieces {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t left = 0;
+  };
+  const auto pieces = std::make_shared<Pieces>();
+  const auto unpin = [&](cuda::Context context, std::byte* data) {
+    {
+      const std::lock_guard lock(pieces->mutex);
+      ++pieces->left;
+    }
+    offers_.unpin(context, data, [pieces] {
+      const std::lock_guard lock(pieces->mutex);
+      --pieces->left;
+      pieces->changed.notify_one();
+    });
+  };
+  {
+    const std::scoped_lock lock(memory_mutex_, words_mutex_);
+    has_released_words_ = true;
+    if (staging_ != nullptr)
+      for (const std::unique_ptr<StagingBlock>& block : staging_->close())
+        if (block->is_pinned) unpin(block->context, block->data);
+    if (words_offset_ != 0) unpin(words_context_, connection_.at(words_offset_));
+  }
+  std::unique_lock lock(pieces->mutex);
+  pieces->changed.wait_until(lock, limit, [&] { return pieces->left == 0; });
 }
 
 }  // namespace tutti::client

@@ -59,11 +59,14 @@ class DeviceMemory {
   // How a request names the memory, which is offered to the worker where it has not been. For an
   // operation that has words: the worker keeps the memory until that ends. `found.memory` 0: the
   // driver does not export it, or the worker cannot map it; it must be staged.
-  // INVALID_ARGUMENT: the memory is smaller.
-  Status find(const char* side, const void* memory, uint64_t bytes, DeviceSide& found);
+  // INVALID_ARGUMENT: the memory is smaller. DEADLINE_EXCEEDED: the worker has not taken it by
+  // `limit`; it may later.
+  Status find(const char* side, const void* memory, uint64_t bytes, TimePoint limit,
+              DeviceSide& found);
   // Stages tensors of an operation on this stream, or the default stream of the GPU that holds
-  // `memory`. Waits for memory that others use, until `limit`.
-  // RESOURCE_EXHAUSTED: there is none; otherwise the driver's reason.
+  // `memory`. Waits for the worker, and for memory that others use, until `limit`.
+  // RESOURCE_EXHAUSTED: there is none, at once where no wait would help; otherwise the driver's
+  // reason.
   Status stage(cuda::Stream stream, const void* memory, const StagedSides::Side& in,
                const StagedSides::Side& out, TimePoint limit, DeviceRequest& sides,
                std::shared_ptr<StagedSides>& staged);
@@ -73,7 +76,8 @@ class DeviceMemory {
 
   // Whether what the stream is given goes into a graph, for later: an operation cannot.
   bool is_captured(cuda::Stream stream);
-  // Begins an operation. Waits until `limit` while too many are under way, then RESOURCE_EXHAUSTED.
+  // Begins an operation. Waits until `limit` while too many are under way, then RESOURCE_EXHAUSTED,
+  // or for the worker to take the memory for words, then DEADLINE_EXCEEDED.
   Status take_words(cuda::Stream stream, const void* memory, TimePoint limit, Words& words);
   // Ends an operation that was not submitted, whose stream was not asked to store anything.
   void give_back(const Words& words);
@@ -100,8 +104,9 @@ class DeviceMemory {
   // its words again. `self`: the connection.
   void watch(const std::shared_ptr<Connection>& self, DeviceOperation operation);
   // The rank leaves, and every operation has an outcome at `limit`. Waits until then for GPUs and
-  // streams that touch the rank's memory; if they do for longer, the segment stays mapped.
-  // Idempotent.
+  // streams that touch the rank's memory; if they do for longer, the segment stays mapped. It is
+  // unpinned then, which waits for all streams of the program: but a moment of it here, the rest on
+  // a thread. Idempotent.
   void close(TimePoint limit);
 
  private:
@@ -115,6 +120,8 @@ class DeviceMemory {
   const cuda::Driver& driver() { return *watch_.find(); }
   Status describe(const void* memory, uint64_t bytes, Chunks& chunks);
   bool is_current(const Offered& offered);
+  bool find_known(const void* memory, uint64_t bytes, DeviceSide& found);
+  void offer(const Chunks& chunks);
   void forget(uint64_t number);
   void forget_freed();
   void find_freed();
@@ -122,7 +129,8 @@ class DeviceMemory {
   void start_forgetting();
   void send_forgotten();
   bool run_task(const std::function<void()>& task);
-  Status prepare_words(cuda::Stream stream, const void* memory);
+  bool has_words();
+  Status prepare_words(cuda::Context context, const void* memory);
   bool holds(const Words& words, uint64_t which);
   cuda::Pointer word_address(uint64_t offset);
   std::atomic<uint64_t>& word(uint64_t offset);
@@ -132,7 +140,7 @@ class DeviceMemory {
   void reuse_retired();
   std::shared_ptr<StagingPool> staging();
   bool is_idle();
-  bool release_pinned();
+  void release_pinned(TimePoint limit);
   template <class Prepare>
   Status stage_by(cuda::Stream stream, const void* memory, TimePoint limit,
                   std::shared_ptr<StagedSides>& staged, const Prepare& prepare);
@@ -154,6 +162,7 @@ class DeviceMemory {
   uint64_t next_serial_ = 1;
   std::set<uint64_t> under_way_;  // Serials.
   uint64_t words_offset_ = 0;     // 0: not prepared.
+  bool has_released_words_ = false;
   cuda::Context words_context_ = nullptr;
   std::vector<Words> spare_words_;
   // Of operations that have ended: their streams may still touch them.
@@ -165,7 +174,7 @@ class DeviceMemory {
   int sweeps_ = 0;  // That hold what is watched.
   bool is_watching_ = false;
   bool is_closed_ = false;
-  TaskThread tasks_;   // That may wait for the worker or a GPU.
+  TaskThread tasks_;   // That may wait for a GPU.
   TaskThread thread_;  // Last: both use all of the above.
 };
 

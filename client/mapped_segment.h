@@ -1,6 +1,7 @@
 // A mapping of one rank's segment (proto/segment.h).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,7 +27,7 @@ class MappedSegment {
   // Makes the pages present, because the first touch of a page costs ten times as much as later
   // ones.
   void populate(uint64_t offset, uint64_t bytes) const;
-  // It stays mapped until the process ends.
+  // It stays mapped until the process ends. Any thread.
   void keep() { is_kept_ = true; }
   // Whether [memory, memory + bytes) is in the arena.
   bool contains(const void* memory, uint64_t bytes) const;
@@ -38,7 +39,7 @@ class MappedSegment {
   Fd memory_;
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0;
-  bool is_kept_ = false;
+  std::atomic<bool> is_kept_ = false;
 };
 
 }  // namespace tutti::client

@@ -1,6 +1,11 @@
 #include "client/memory_offers.h"
 
+#include <condition_variable>
 #include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "daemon/base/fd.h"
 
@@ -12,7 +17,57 @@ cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Poi
 // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
 void* pointer_to(cuda::Pointer address) { return reinterpret_cast<void*>(address); }
 
+// What a thread cannot pass on.
+Status guarded(const std::function<Status()>& question) {
+  try {
+    return question();
+  } catch (const std::exception&) {
+    return resource_exhausted("this process is out of memory");
+  }
+}
+
 }  // namespace
+
+// ---- Threads ----
+
+Status MemoryOffers::ask(TimePoint limit, std::function<Status()> question) {
+  struct Answer {
+    std::mutex mutex;
+    std::condition_variable given;
+    std::optional<Status> status;
+  };
+  auto answer = std::make_shared<Answer>();
+  const bool is_asked = ask_later([answer, question] {
+    Status status = guarded(question);
+    const std::lock_guard lock(answer->mutex);
+    answer->status = std::move(status);
+    answer->given.notify_one();
+  });
+  if (!is_asked) return question();
+  std::unique_lock lock(answer->mutex);
+  if (answer->given.wait_until(lock, limit, [&] { return answer->status.has_value(); }))
+    return *answer->status;
+  return deadline_exceeded(connection_.worker_name() +
+                           " has not taken the call's memory in its time; give it more");
+}
+
+bool MemoryOffers::ask_later(std::function<void()> question) {
+  std::shared_ptr<Connection> self = connection_.weak_from_this().lock();
+  if (self == nullptr) return false;
+  return asks_.add([self = std::move(self), question = std::move(question)] { question(); }).ok();
+}
+
+void MemoryOffers::unpin(cuda::Context context, std::byte* data, std::function<void()> then) {
+  const auto unpin = [driver = &driver(), segment = connection_.segment(), context, data,
+                      then = std::move(then)] {
+    const cuda::Current current(*driver, context);
+    if (driver->mem_host_unregister(data) != cuda::kSuccess) return segment->keep();
+    then();
+  };
+  if (!unpins_.add(unpin).ok()) connection_.keep_memory();
+}
+
+// ---- Offers ----
 
 cuda::Context MemoryOffers::context_of(cuda::Stream stream, const void* memory) {
   cuda::Context context = nullptr;

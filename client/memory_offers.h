@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include "client/connection.h"
+#include "client/task_thread.h"
 #include "daemon/cuda/cuda.h"
 #include "proto/board.h"
 
@@ -24,13 +26,27 @@ struct Chunks {
 class MemoryOffers {
  public:
   MemoryOffers(Connection& connection, cuda::DriverWatch& watch)
-      : connection_(connection), watch_(watch) {}
+      : connection_(connection), watch_(watch), asks_("tutti-offers"), unpins_("tutti-unpin") {}
+
+  // Asks the worker on a thread of the library, and waits for that, but not longer than `limit`:
+  // then DEADLINE_EXCEEDED, and the question goes on. `question` keeps alive what it needs besides
+  // the connection.
+  Status ask(TimePoint limit, std::function<Status()> question);
+  // Likewise, without a wait. False: there is no thread.
+  bool ask_later(std::function<void()> question);
+  // Unpins memory of the segment on a thread of the library, since the driver may wait for all
+  // streams of the context. The segment stays mapped until then, and for good if the driver refuses
+  // it. `then`: called when it is done; the connection may be gone.
+  void unpin(cuda::Context context, std::byte* data, std::function<void()> then);
+
+  // What follows waits for the worker for as long as the job's timeout lets it.
 
   // Offers memory of a GPU, by an IPC handle or by descriptors; `number` is its name then. Not OK:
   // the driver does not export it, or the worker does not take it.
   Status offer(const Chunks& chunks, uint64_t& number);
   // Offers [offset, offset + bytes) of the segment, which is pinned. `memory`: of the GPU that uses
-  // it; null: that of the current context.
+  // it; null: that of the current context. OUT_OF_RANGE: more for staging than the rank may have;
+  // RESOURCE_EXHAUSTED: more than there is now.
   Status offer_pinned(OfferKind kind, const void* memory, uint64_t offset, uint64_t bytes,
                       uint64_t& number);
   // Of staging memory, FAILED_PRECONDITION: the worker still uses it.
@@ -55,6 +71,8 @@ class MemoryOffers {
   std::atomic<uint64_t> next_number_ = 1;
   std::mutex mutex_;             // Guards what follows, and is held while an offer is answered.
   std::byte* record_ = nullptr;  // Kept, since memory must be forgotten where the segment is full.
+  TaskThread asks_;              // That waits for the worker.
+  TaskThread unpins_;            // That waits for streams.
 };
 
 }  // namespace tutti::client

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 namespace tutti::client {
@@ -18,34 +19,36 @@ cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Poi
 
 // ---- Blocks ----
 
-Status StagingPool::take(cuda::Context context, const void* memory, uint64_t bytes,
+Status StagingPool::take(cuda::Context context, const void* memory, uint64_t bytes, TimePoint limit,
                          std::unique_ptr<StagingBlock>& block) {
   const uint64_t size = std::bit_ceil(std::max(bytes, kLeastBytes));
-  const std::lock_guard lock(mutex_);
-  block = take_spare(context, offers_.gpu_of(memory), size);
-  if (block != nullptr) return {};
+  const int gpu = offers_.gpu_of(memory);
+  if (take_spare(context, gpu, size, block)) return {};
   free_idle(retired_);
-  Status made = make(context, memory, size, block);
-  if (made.code() != Code::resource_exhausted) return made;
-  free_idle(spare_);
-  return make(context, memory, size, block);
+  Status made = offers_.ask(limit, [pool = shared_from_this(), context, memory, size] {
+    return pool->make(context, memory, size);
+  });
+  if (made.code() == Code::resource_exhausted) free_idle(spare_);
+  if (!made.ok() || take_spare(context, gpu, size, block)) return made;
+  return resource_exhausted("other calls took the memory for staging");
 }
 
-std::unique_ptr<StagingBlock> StagingPool::take_spare(cuda::Context context, int gpu,
-                                                      uint64_t bytes) {
-  const auto fits = [&](const auto& block) {
-    return !block->is_leaving && block->context == context && block->gpu == gpu &&
-           block->bytes == bytes && is_idle(*block);
-  };
-  const auto found = std::ranges::find_if(spare_, fits);
-  if (found == spare_.end()) return nullptr;
-  std::unique_ptr<StagingBlock> block = std::move(*found);
+bool StagingPool::take_spare(cuda::Context context, int gpu, uint64_t bytes,
+                             std::unique_ptr<StagingBlock>& block) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(spare_, [&](const auto& spare) {
+    return spare->context == context && spare->gpu == gpu && spare->bytes == bytes &&
+           is_idle(*spare);
+  });
+  if (found == spare_.end()) return false;
+  block = std::move(*found);
   spare_.erase(found);
-  return block;
+  ++in_use_;
+  return true;
 }
 
-Status StagingPool::make(cuda::Context context, const void* memory, uint64_t bytes,
-                         std::unique_ptr<StagingBlock>& made) {
+// Adds a spare block. The worker is asked first: what it refuses need not be unpinned.
+Status StagingPool::make(cuda::Context context, const void* memory, uint64_t bytes) {
   auto block = std::make_unique<StagingBlock>();
   block->allocation = connection_.allocate(bytes + kPage);
   if (block->allocation == nullptr) return resource_exhausted("the segment is full");
@@ -54,72 +57,117 @@ Status StagingPool::make(cuda::Context context, const void* memory, uint64_t byt
   block->bytes = bytes;
   block->context = context;
   block->gpu = offers_.gpu_of(memory);
-  const cuda::Current current(driver_, block->context);
-  cuda::Error error =
-      driver_.mem_host_register(block->data, bytes, cuda::kHostPortable | cuda::kHostDeviceMap);
-  if (error == cuda::kSuccess) {
-    error = driver_.event_create(&block->last_copy, cuda::kEventDisableTiming);
-    Status taken = cuda::status_of(driver_, error, "no event can be made");
-    if (taken.ok())
-      taken = offers_.offer_pinned(OfferKind::staging, memory, offset, bytes, block->number);
-    if (taken.ok()) return ++blocks_, made = std::move(block), Status();
-    unpin(*block);
-    return taken;
+  Status taken = offers_.offer_pinned(OfferKind::staging, memory, offset, bytes, block->number);
+  if (!taken.ok()) return connection_.free(block->allocation), taken;
+  taken = pin(*block);
+  {
+    const std::lock_guard lock(mutex_);
+    ++blocks_;
   }
-  connection_.free(block->allocation);
+  if (!add(taken.ok() ? spare_ : retired_, block)) unpin(*block);
+  return taken;
+}
+
+Status StagingPool::pin(StagingBlock& block) {
+  const cuda::Current current(driver_, block.context);
+  cuda::Error error = driver_.event_create(&block.last_copy, cuda::kEventDisableTiming);
+  if (error != cuda::kSuccess) return cuda::status_of(driver_, error, "no event can be made");
+  error = driver_.mem_host_register(block.data, block.bytes,
+                                    cuda::kHostPortable | cuda::kHostDeviceMap);
+  block.is_pinned = error == cuda::kSuccess;
   return cuda::status_of(driver_, error, "memory for staging cannot be pinned");
 }
 
-void StagingPool::unpin(StagingBlock& block) {
-  if (block.last_copy != nullptr) driver_.event_destroy(block.last_copy);
-  driver_.mem_host_unregister(block.data);
-  connection_.free(block.allocation);
-}
-
 bool StagingPool::is_idle(const StagingBlock& block) const {
+  if (block.last_copy == nullptr) return true;
   const cuda::Current current(driver_, block.context);
   return driver_.event_query(block.last_copy) == cuda::kSuccess;
 }
 
-// Those that neither a stream of the rank nor the worker uses. The worker may take its time to
-// unpin one, which it does not know any more meanwhile: it is asked again then.
+// False: the pool is closed.
+bool StagingPool::add(Blocks& blocks, std::unique_ptr<StagingBlock>& block) {
+  const std::lock_guard lock(mutex_);
+  if (is_closed_) return false;
+  blocks.push_back(std::move(block));
+  return true;
+}
+
+// Those that no stream of the rank uses, once the worker does not either.
 void StagingPool::free_idle(Blocks& blocks) {
-  std::erase_if(blocks, [this](const std::unique_ptr<StagingBlock>& block) {
-    if (!is_idle(*block)) return false;
-    block->is_leaving = true;
-    if (!offers_.forget(block->number).ok()) return false;
-    const cuda::Current current(driver_, block->context);
-    unpin(*block);
-    --blocks_;
-    return true;
+  auto due = std::make_shared<Blocks>();
+  const std::lock_guard lock(mutex_);
+  for (std::unique_ptr<StagingBlock>& block : blocks)
+    if (is_idle(*block)) due->push_back(std::move(block));
+  std::erase(blocks, nullptr);
+  if (due->empty()) return;
+  const bool is_asked = offers_.ask_later([pool = shared_from_this(), due] {
+    for (std::unique_ptr<StagingBlock>& block : *due) pool->free(std::move(block));
   });
+  if (!is_asked) std::ranges::move(*due, std::back_inserter(retired_));
+}
+
+// The worker may take its time to unpin a block, which it does not know any more meanwhile: nobody
+// uses it again, and the worker is asked again later.
+void StagingPool::free(std::unique_ptr<StagingBlock> block) {
+  if (!offers_.forget(block->number).ok() && add(retired_, block)) return;
+  unpin(*block);
+}
+
+void StagingPool::unpin(const StagingBlock& block) {
+  const auto free = [pool = shared_from_this(), connection = connection_.weak_from_this(),
+                     allocation = block.allocation] {
+    if (const auto held = connection.lock()) held->free(allocation);
+    pool->count_freed();
+  };
+  if (block.last_copy != nullptr) {
+    const cuda::Current current(driver_, block.context);
+    driver_.event_destroy(block.last_copy);
+  }
+  block.is_pinned ? offers_.unpin(block.context, block.data, free) : free();
+}
+
+void StagingPool::count_freed() {
+  const std::lock_guard lock(mutex_);
+  --blocks_;
+  ++changes_;
+  changed_.notify_all();
 }
 
 void StagingPool::give_back(std::unique_ptr<StagingBlock> block, bool failed) {
   const std::lock_guard lock(mutex_);
   (failed ? retired_ : spare_).push_back(std::move(block));
+  --in_use_;
+  ++changes_;
+  changed_.notify_all();
 }
 
-bool StagingPool::has_blocks() {
+uint64_t StagingPool::changes() {
   const std::lock_guard lock(mutex_);
-  return blocks_ != 0;
+  return changes_;
+}
+
+void StagingPool::await_change(uint64_t changes, TimePoint limit) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, limit, [&] { return changes_ > changes; });
+}
+
+bool StagingPool::has_only(size_t blocks, uint64_t changes) {
+  const std::lock_guard lock(mutex_);
+  return blocks_ == blocks && changes_ == changes;
 }
 
 bool StagingPool::is_idle() {
   const std::lock_guard lock(mutex_);
   const auto idle = [this](const auto& block) { return is_idle(*block); };
-  return spare_.size() + retired_.size() == blocks_ && std::ranges::all_of(spare_, idle) &&
-         std::ranges::all_of(retired_, idle);
+  return in_use_ == 0 && std::ranges::all_of(spare_, idle) && std::ranges::all_of(retired_, idle);
 }
 
-bool StagingPool::close() {
+std::vector<std::unique_ptr<StagingBlock>> StagingPool::close() {
   const std::lock_guard lock(mutex_);
-  bool all = true;
-  for (Blocks* blocks : {&spare_, &retired_})
-    for (const std::unique_ptr<StagingBlock>& block : *blocks) {
-      const cuda::Current current(driver_, block->context);
-      all &= driver_.mem_host_unregister(block->data) == cuda::kSuccess;
-    }
+  is_closed_ = true;
+  Blocks all = std::exchange(spare_, {});
+  std::ranges::move(retired_, std::back_inserter(all));
+  retired_.clear();
   return all;
 }
 
@@ -178,8 +226,8 @@ Status StagedSides::prepare(std::span<const TensorSides> tensors, std::span<Devi
 
 Status StagedSides::take_block(const void* first, const void* end, StagingBlock*& block) {
   std::unique_ptr<StagingBlock> taken;
-  if (Status s = pool_->take(context_, first, address_of(end) - address_of(first), taken); !s.ok())
-    return s;
+  const uint64_t bytes = address_of(end) - address_of(first);
+  if (Status s = pool_->take(context_, first, bytes, limit_, taken); !s.ok()) return s;
   block = taken.get();
   blocks_.push_back(std::move(taken));
   return {};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,30 +26,39 @@ struct StagingBlock {
   std::byte* allocation = nullptr;  // What `data` lies in.
   cuda::Context context = nullptr;  // Of the streams that copy.
   int gpu = 0;                      // That works on it, as this process numbers them.
-  cuda::Event last_copy = nullptr;  // Once it is done, no stream touches the block.
-  bool is_leaving = false;          // The worker was asked to forget it: nobody may use it again.
+  cuda::Event last_copy =
+      nullptr;             // Once it is done, no stream touches the block. Null: none does.
+  bool is_pinned = false;  // In this process.
 };
 
-class StagingPool {
+// Asks the worker, pins and unpins on threads of the library, and holds no lock meanwhile: what is
+// given back may be what a stream waits for that the driver waits for. Keep in a shared_ptr.
+class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:
   StagingPool(Connection& connection, const cuda::Driver& driver, MemoryOffers& offers)
       : connection_(connection), driver_(driver), offers_(offers) {}
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
 
-  // A block of at least `bytes`, for this context and the GPU that holds `memory`.
-  // RESOURCE_EXHAUSTED: the worker's gpu_staging_bytes or the segment has no room; otherwise the
-  // driver's reason.
-  Status take(cuda::Context context, const void* memory, uint64_t bytes,
+  // A block of at least `bytes`, for this context and the GPU that holds `memory`. Waits for the
+  // worker until `limit`, then DEADLINE_EXCEEDED. RESOURCE_EXHAUSTED: the worker's
+  // gpu_staging_bytes or the segment has no room now, but what is not used is being freed.
+  // OUT_OF_RANGE: it is more than gpu_staging_bytes. Otherwise the driver's reason.
+  Status take(cuda::Context context, const void* memory, uint64_t bytes, TimePoint limit,
               std::unique_ptr<StagingBlock>& block);
   // `failed`: of an operation that failed, so that the worker's GPU may still write there.
   void give_back(std::unique_ptr<StagingBlock> block, bool failed);
-  // Whether there are blocks, which may be free later.
-  bool has_blocks();
+  // How many blocks were given back or freed so far.
+  uint64_t changes();
+  // Waits until there are more changes than these, or until `limit`.
+  void await_change(uint64_t changes, TimePoint limit);
+  // Whether there are so many blocks, those included that are being freed, and have been since
+  // there were so many changes.
+  bool has_only(size_t blocks, uint64_t changes);
   // Whether no operation has blocks, and no stream touches any.
   bool is_idle();
-  // Unpins the blocks of a pool that is idle. False: the driver does not.
-  bool close();
+  // The blocks of a pool that is idle, which the caller unpins. The pool makes no others.
+  std::vector<std::unique_ptr<StagingBlock>> close();
 
   const cuda::Driver& driver() const { return driver_; }
   // Whether no stream touches the block any more.
@@ -56,17 +66,25 @@ class StagingPool {
 
  private:
   using Blocks = std::vector<std::unique_ptr<StagingBlock>>;
-  std::unique_ptr<StagingBlock> take_spare(cuda::Context context, int gpu, uint64_t bytes);
-  Status make(cuda::Context context, const void* memory, uint64_t bytes,
-              std::unique_ptr<StagingBlock>& made);
+  bool take_spare(cuda::Context context, int gpu, uint64_t bytes,
+                  std::unique_ptr<StagingBlock>& block);
+  Status make(cuda::Context context, const void* memory, uint64_t bytes);
+  Status pin(StagingBlock& block);
+  bool add(Blocks& blocks, std::unique_ptr<StagingBlock>& block);
   void free_idle(Blocks& blocks);
-  void unpin(StagingBlock& block);
+  void free(std::unique_ptr<StagingBlock> block);
+  void unpin(const StagingBlock& block);
+  void count_freed();
 
   Connection& connection_;
   const cuda::Driver& driver_;
   MemoryOffers& offers_;
-  std::mutex mutex_;   // Guards what follows.
-  size_t blocks_ = 0;  // All of them.
+  std::mutex mutex_;  // Guards what follows.
+  std::condition_variable changed_;
+  uint64_t changes_ = 0;
+  size_t blocks_ = 0;  // All of them, until they are unpinned.
+  size_t in_use_ = 0;  // Of operations.
+  bool is_closed_ = false;
   Blocks spare_;
   Blocks retired_;
 };
@@ -80,9 +98,10 @@ class StagedSides {
     uint64_t bytes = 0;
   };
   // `stream`: what copies are queued on; null: the default stream of `context`, which is its own
-  // otherwise.
-  StagedSides(std::shared_ptr<StagingPool> pool, cuda::Stream stream, cuda::Context context)
-      : pool_(std::move(pool)), stream_(stream), context_(context) {}
+  // otherwise. `limit`: until when blocks are waited for.
+  StagedSides(std::shared_ptr<StagingPool> pool, cuda::Stream stream, cuda::Context context,
+              TimePoint limit)
+      : pool_(std::move(pool)), stream_(stream), context_(context), limit_(limit) {}
   StagedSides(const StagedSides&) = delete;
   StagedSides& operator=(const StagedSides&) = delete;
   ~StagedSides();
@@ -96,6 +115,8 @@ class StagedSides {
   Status copy_out() { return queue(outs_, true, stream_); }
   // Copies results out beside what the stream does, and waits until that is done.
   Status copy_out_now();
+  // How many it has.
+  size_t blocks() const { return blocks_.size(); }
   // Whether no stream touches the staged tensors any more.
   bool is_idle() const;
   // Where the first of the staged inputs, or outputs, is.
@@ -117,6 +138,7 @@ class StagedSides {
   const std::shared_ptr<StagingPool> pool_;
   const cuda::Stream stream_;
   const cuda::Context context_;
+  const TimePoint limit_;
   std::vector<std::unique_ptr<StagingBlock>> blocks_;
   std::vector<Part> ins_;
   std::vector<Part> outs_;

@@ -252,10 +252,10 @@ Status concatenate(RequestBuilder& builder, std::span<const TensorSides> tensors
 
 // Where a tensor in the memory of a GPU is, as the worker knows it; see DeviceMemory::find().
 Status find_device_side(Connection& connection, const char* side, const void* memory,
-                        uint64_t bytes, DeviceSide& found) {
+                        uint64_t bytes, TimePoint limit, DeviceSide& found) {
   if (bytes == 0) return {};
   DeviceMemory& device = connection.device_memory();
-  if (device.is_device(memory)) return device.find(side, memory, bytes, found);
+  if (device.is_device(memory)) return device.find(side, memory, bytes, limit, found);
   return invalid_argument(std::string(side) +
                           " is not in the memory of a GPU, as the call's other buffer or stream "
                           "says; pass both from one place");
@@ -322,9 +322,9 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
     return builder.refuse(s);
   DeviceRequest sides{};
   std::shared_ptr<StagedSides> staged;
-  Status found = find_device_side(connection, "the input", args.in, bytes.in, sides.in);
+  Status found = find_device_side(connection, "the input", args.in, bytes.in, limit, sides.in);
   if (found.ok())
-    found = find_device_side(connection, "the output", args.out, bytes.out, sides.out);
+    found = find_device_side(connection, "the output", args.out, bytes.out, limit, sides.out);
   if (found.ok()) found = check_device_sides(builder, args.in, args.out, bytes);
   if (found.ok()) found = stage_sides(builder, device, args, bytes, limit, sides, staged);
   if (found.ok()) found = place_counts(builder, args);
@@ -335,12 +335,12 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
 
 // Where the tensors of a list are, as the worker knows them. `number`: of the tensor in the list.
 Status find_listed(RequestBuilder& builder, Connection& connection, const TensorSides& tensor,
-                   size_t number, ListedDeviceTensor& found) {
-  Status status = find_device_side(connection, "the input", tensor.in, tensor.bytes, found.in);
+                   size_t number, TimePoint limit, ListedDeviceTensor& found) {
+  const size_t bytes = tensor.bytes;
+  Status status = find_device_side(connection, "the input", tensor.in, bytes, limit, found.in);
   if (status.ok())
-    status = find_device_side(connection, "the output", tensor.out, tensor.bytes, found.out);
-  if (status.ok())
-    status = check_device_sides(builder, tensor.in, tensor.out, {tensor.bytes, tensor.bytes, 0});
+    status = find_device_side(connection, "the output", tensor.out, bytes, limit, found.out);
+  if (status.ok()) status = check_device_sides(builder, tensor.in, tensor.out, {bytes, bytes, 0});
   if (status.ok()) return {};
   return Status(status.code(),
                 "tensor " + std::to_string(number) + " of the list: " + status.message());
@@ -380,7 +380,7 @@ Status submit_device(tutti_group& group, const TensorListArgs& args,
   for (size_t i = 0; i < args.size && found.ok(); ++i) {
     if (args.counts[i] == 0) continue;
     records[next].count = args.counts[i];
-    found = find_listed(builder, connection, tensors[next], i, records[next]);
+    found = find_listed(builder, connection, tensors[next], i, limit, records[next]);
     ++next;
   }
   if (found.ok()) found = stage_listed(builder, device, tensors, limit, records, staged);

@@ -27,11 +27,12 @@
  *
  * GPUS. Buffers may lie in the memory of a GPU, also at an offset in an allocation, and made by any
  * allocator whose memory the driver shares with other processes. All ranks of an operation must
- * then pass GPU memory (FAILED_PRECONDITION), and both buffers of a call (INVALID_ARGUMENT). It is
- * never copied as a whole: the worker's GPUs reduce it in place, so it must not be freed before the
- * operation has ended, also where its work was freed. A call without a stream begins
- * when the default stream reaches it, and its result is there when the call, or the wait for its
- * work, returns.
+ * then pass GPU memory (FAILED_PRECONDITION), and both buffers of a call, which must be aligned for
+ * their dtype (INVALID_ARGUMENT). The first call there has the worker open the GPU, which its time
+ * must allow (DEADLINE_EXCEEDED). GPU memory is never copied as a whole: the worker's GPUs reduce
+ * it in place, so it must not be freed before the operation has ended, also where its work was
+ * freed. A call without a stream begins when the default stream reaches it, and its result is there
+ * when the call, or the wait for its work, returns.
  *
  * WORK. If `work` is NULL, a collective blocks until the operation is done and returns its result.
  * Otherwise it returns once the operation has started, sets `*work`, and the caller must free that

@@ -201,6 +201,16 @@ std::shared_ptr<const void> GpuMemory::share(std::shared_ptr<const void> resourc
           }};
 }
 
+// What others leave is less than the limit, so no wait helps what exceeds that alone: the codes
+// tell the rank.
+Status GpuMemory::check_limit(const OfferedByTrainer& trainer, uint64_t bytes) const {
+  const auto limit = static_cast<uint64_t>(settings_.gpu_staging_bytes);
+  if (bytes <= limit - std::min(limit, trainer.staging_bytes())) return {};
+  return Status(bytes > limit ? Code::out_of_range : Code::resource_exhausted,
+                "a rank may have " + std::to_string(limit) +
+                    " bytes of memory for staging; raise gpu_staging_bytes of tuttid");
+}
+
 Status GpuMemory::take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory offer) {
   const bool is_staging = offer.kind == OfferKind::staging;
   if (!is_staging && trainer.words != nullptr)
@@ -209,10 +219,8 @@ Status GpuMemory::take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory 
     return invalid_argument("a rank offers at most " + std::to_string(kWordsBytesMax) +
                             " bytes for words, not " + std::to_string(offer.bytes));
   if (Status apart = check_apart(trainer, offer); !apart.ok()) return apart;
-  const auto limit = static_cast<uint64_t>(settings_.gpu_staging_bytes);
-  if (is_staging && offer.bytes > limit - std::min(limit, trainer.staging_bytes()))
-    return resource_exhausted("a rank may have " + std::to_string(limit) +
-                              " bytes of memory for staging; raise gpu_staging_bytes of tuttid");
+  if (is_staging)
+    if (Status s = check_limit(trainer, offer.bytes); !s.ok()) return s;
   const uint64_t number = offer.number;
   Result<Pinned> pinned = pin(gpu, std::move(offer));
   if (!pinned.ok()) return pinned.status();

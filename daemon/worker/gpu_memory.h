@@ -47,7 +47,8 @@ class GpuMemory {
       : settings_(settings), fault_(std::move(fault)) {}
 
   // Takes the trainer's offer. UNAVAILABLE: no driver or GPU can be used here. RESOURCE_EXHAUSTED:
-  // a limit of the settings. FAILED_PRECONDITION: operations use the staging memory that should be
+  // a limit of the settings. OUT_OF_RANGE: more staging memory than that limit; nothing that others
+  // give back helps. FAILED_PRECONDITION: operations use the staging memory that should be
   // forgotten, or it is being unpinned; to be asked again. INVALID_ARGUMENT and others: the driver
   // refuses the memory.
   Status take(OfferedByTrainer& trainer, OfferedMemory offer);
@@ -75,6 +76,7 @@ class GpuMemory {
   static Status forget(OfferedByTrainer& trainer, uint64_t number);
   Status take_seat(OfferedByTrainer& trainer, int gpu);
   Result<Pinned> pin(int gpu, OfferedMemory offer);
+  Status check_limit(const OfferedByTrainer& trainer, uint64_t bytes) const;
   Status take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory offer);
   Status import(OfferedByTrainer& trainer, int gpu, const OfferedMemory& offer);
 

@@ -64,6 +64,26 @@ TEST_P(GpuMesh, AGroupThatIsFreedWithoutAWaitLeavesItsStreamsTheirWords) {
             "");
 }
 
+// Memory that a GPU uses is unpinned once all streams have passed, the program's own included.
+TEST_P(GpuMesh, ALeaveDoesNotWaitForStreamsOfTheProgram) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              const Ones ones(context);
+              const cuda::Stream other = ones.cuda.stream();
+              uint64_t* gate = ones.cuda.pinned();
+              {
+                CGroup group(context);
+                tutti_work* work = ones.start(group);
+                CGroup::expect(tutti_work_wait(work, -1));
+                tutti_work_free(work);
+                ones.cuda.synchronize(ones.stream);
+                ones.cuda.hold(other, gate);
+              }
+              std::atomic_ref(*gate).store(1);
+              ones.cuda.synchronize(other);
+            }),
+            "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuMesh,
                          ::testing::Values(std::vector{1}, std::vector{3}, std::vector{2, 1}));
 
@@ -252,6 +272,34 @@ TEST_P(GpuSlowCalls, AWorkerThatIsStoppedHoldsNobody) {
   ++arrived_[0];
   EXPECT_EQ(TestMesh::wait(trainers), "");
   kill(worker, SIGCONT);
+}
+
+// Nor does one whose memory the worker has yet to be offered.
+TEST_P(GpuSlowCalls, AWorkerThatIsStoppedHoldsNoCallWithNewMemory) {
+  std::vector<Trainer> trainers = start([this](const RankContext& context) {
+    const Ones ones(context), others(context);
+    CGroup group(context);
+    tutti_work_free(ones.start(group));
+    ones.cuda.synchronize(ones.stream);
+    write_line("works");
+    arrived_.wait_for(0, 1);
+    tutti_options options = on_stream(others.stream);
+    options.timeout_ms = 500;
+    const TimePoint began = Clock::now();
+    void* memory = others.memory.data();
+    check_refused(tutti_all_reduce(group.get(), memory, memory, kCount, TUTTI_F32, TUTTI_SUM,
+                                   &options, nullptr),
+                  TUTTI_DEADLINE_EXCEEDED, "the worker of job");
+    check(Clock::now() < began + Millis(30'000), "it does not wait for the group's timeout");
+  });
+  for (Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "works");
+  std::vector<pid_t> workers;
+  for (size_t host = 0; host < GetParam().size(); ++host)
+    workers.push_back(worker_of(mesh_, static_cast<int>(host)));
+  for (const pid_t worker : workers) kill(worker, SIGSTOP);
+  ++arrived_[0];
+  EXPECT_EQ(TestMesh::wait(trainers), "");
+  for (const pid_t worker : workers) kill(worker, SIGCONT);
 }
 
 }  // namespace

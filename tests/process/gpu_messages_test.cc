@@ -224,6 +224,7 @@ TEST_P(GpuMesh, AMessageThatDoesNotComeReleasesTheStream) {
         const CudaProgram cuda(context.rank % 2);
         CGroup group(context);
         const GpuMemory x(cuda, 4000);
+        all_reduce(group, x.data(), x.data(), 10);  // The worker opens its GPUs.
         const cuda::Stream stream = cuda.stream();
         tutti_options options = on_stream(stream);
         options.timeout_ms = 300;

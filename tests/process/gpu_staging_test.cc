@@ -268,6 +268,84 @@ TEST_P(GpuStagingLimit, WhatExceedsItIsRefusedByName) {
             "");
 }
 
+// Messages wait for memory of others, and no stream for a call that waits.
+struct SmallStaging {
+  const Variable limit{"TUTTI_GPU_STAGING_BYTES", "1048576"};
+};
+class GpuMessageStaging : public SmallStaging, public GpuMesh {
+ protected:
+  static constexpr size_t kHalf = (size_t{512} << 10) / sizeof(float);  // Of the limit.
+
+  static tutti_work* receive(CGroup& group, void* out, size_t count, uint64_t tag,
+                             const tutti_options& options) {
+    tutti_work* work = nullptr;
+    CGroup::expect(tutti_recv(group.get(), out, count, TUTTI_F32, 1, tag, &options, &work));
+    return work;
+  }
+  static void send(CGroup& group, size_t count, uint64_t tag) {
+    const std::vector<float> host(count, static_cast<float>(tag));
+    CGroup::expect(
+        tutti_send(group.get(), host.data(), count, TUTTI_F32, 0, tag, nullptr, nullptr));
+  }
+  static void finish(const CudaProgram& cuda, cuda::Stream stream, tutti_work* work) {
+    cuda.synchronize(stream);
+    CGroup::expect(tutti_work_wait(work, -1));
+    tutti_work_free(work);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuMessageStaging,
+                         ::testing::Values(std::vector{2}, std::vector{1, 1}));
+
+TEST_P(GpuMessageStaging, WhatExceedsTheLimitIsRefusedAtOnceAndHoldsNoStream) {
+  EXPECT_EQ(run([this](const RankContext& context) {
+              CGroup group(context);
+              if (context.rank == 1) {
+                arrived_.wait_for(0, 1);
+                for (const uint64_t tag : {5, 6}) send(group, 1000, tag);
+                return;
+              }
+              const CudaProgram cuda(0);
+              const GpuMemory x(cuda, 2 << 20);
+              const cuda::Stream first = cuda.stream(), second = cuda.stream();
+              tutti_work* const one = receive(group, x.data(), 1000, 5, on_stream(first));
+              tutti_work* const other = receive(group, x.data() + 4096, 1000, 6, on_stream(second));
+              const TimePoint began = Clock::now();
+              check_refused(
+                  tutti_recv(group.get(), x.data(), 4 * kHalf, TUTTI_F32, 1, 9, nullptr, nullptr),
+                  TUTTI_RESOURCE_EXHAUSTED, "gpu_staging_bytes");
+              check(Clock::now() < began + Millis(30'000), "it does not wait for its timeout");
+              ++arrived_[0];
+              finish(cuda, first, one);
+              finish(cuda, second, other);
+              check(cuda.read<float>(x.data() + 4096, 1000) == std::vector<float>(1000, 6), "6");
+            }),
+            "");
+}
+
+TEST_P(GpuMessageStaging, ACallWaitsForMemoryThatOthersUse) {
+  EXPECT_EQ(run([this](const RankContext& context) {
+              CGroup group(context);
+              if (context.rank == 1) {
+                arrived_.wait_for(0, 1);
+                for (const uint64_t tag : {5, 6}) send(group, kHalf, tag);
+                return send(group, 2 * kHalf, 7);
+              }
+              const CudaProgram cuda(0);
+              const GpuMemory x(cuda, 2 << 20), y(cuda, 1 << 20);
+              const cuda::Stream first = cuda.stream(), second = cuda.stream();
+              tutti_work* const one = receive(group, x.data(), kHalf, 5, on_stream(first));
+              tutti_work* const other =
+                  receive(group, x.data() + (1 << 20), kHalf, 6, on_stream(second));
+              ++arrived_[0];
+              CGroup::expect(
+                  tutti_recv(group.get(), y.data(), 2 * kHalf, TUTTI_F32, 1, 7, nullptr, nullptr));
+              check(cuda.read<float>(y.data(), 2 * kHalf) == std::vector<float>(2 * kHalf, 7), "7");
+              finish(cuda, first, one);
+              finish(cuda, second, other);
+            }),
+            "");
+}
+
 // A segment that the program has filled.
 struct SmallSegment : NothingIsMapped {
   const Variable limit{"TUTTI_SEGMENT_BYTES", "8388608"};

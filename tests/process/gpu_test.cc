@@ -373,6 +373,7 @@ TEST_P(GpuMesh, ADeadlineReleasesStreams) {
               tutti_options options = on_stream(stream);
               options.timeout_ms = 1000;
               uint64_t* gate = cuda.pinned();
+              all_reduce(group, x.data(), x.data(), 1000);  // The worker opens its GPUs.
               if (context.rank == 0) cuda.hold(stream, gate);
               tutti_work* work = nullptr;
               all_reduce(group, x.data(), x.data(), 1000, &options, &work);
@@ -396,9 +397,10 @@ TEST_P(GpuMesh, AStreamThatIsLateOutlivesItsGroup) {
               tutti_options options = on_stream(stream);
               options.timeout_ms = 500;
               uint64_t* gate = cuda.pinned();
-              cuda.hold(stream, gate);
               {
                 CGroup group(context);
+                all_reduce(group, x.data(), x.data(), 1000);  // The worker opens its GPUs.
+                cuda.hold(stream, gate);
                 tutti_work* work = nullptr;
                 all_reduce(group, x.data(), x.data(), 1000, &options, &work);
                 check(tutti_work_wait(work, -1) != TUTTI_OK, "it fails");

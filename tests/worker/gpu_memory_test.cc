@@ -156,6 +156,13 @@ TEST_F(GpuMemoryTest, TensorsMustBeAligned) {
             "INVALID_ARGUMENT: the input (2048 bytes at offset 2) is not aligned for f32");
 }
 
+// No wait helps what exceeds the limit alone.
+TEST_F(GpuMemoryTest, StagingThatIsTooLargeIsToldFromWhatFindsNoRoom) {
+  expect_refused(staging(1, 0, 5 * kPage), Code::out_of_range, "gpu_staging_bytes");
+  expect_taken(staging(1, 0, kPage));
+  expect_refused(staging(2, kPage, 4 * kPage), Code::resource_exhausted, "gpu_staging_bytes");
+}
+
 // Not another one, which its host may not even let it reach.
 TEST_F(GpuMemoryTest, ARankWithoutElementsIsOnTheGpuOfItsWords) {
   OfferedByTrainer other;
