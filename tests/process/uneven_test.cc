@@ -156,7 +156,7 @@ TEST(UnevenMesh, RanksThatDisagreeAreTold) {
   TestMesh mesh(2);
   for (const std::vector<int>& ranks : {std::vector{3, 0}, {2, 1}})
     EXPECT_EQ(
-        mesh.run("job", ranks,
+        mesh.run("job " + std::to_string(ranks[0]), ranks,
                  [&](const RankContext& context) {
                    Group group = context.join();
                    std::vector<float> x(100), y(100);
