@@ -260,7 +260,10 @@ TEST_P(GpuSlowCalls, AWorkerThatIsStoppedHoldsNobody) {
       write_line("works");
       arrived_.wait_for(0, 1);
       tutti_work* work = ones.start(group, 500);
-      check_refused(tutti_work_wait(work, -1), TUTTI_DEADLINE_EXCEEDED, "join again");
+      const tutti_code ended = tutti_work_wait(work, -1);
+      check(
+          ended == TUTTI_DEADLINE_EXCEEDED || ended == TUTTI_UNAVAILABLE,  // Others gave up first.
+          std::string("it fails, not: ") + tutti_last_error()->message);
       tutti_work_free(work);
     }
     ones.cuda.synchronize(ones.stream);
