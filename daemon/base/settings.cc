@@ -44,7 +44,7 @@ const std::array kRows = {
     text_row("worker_environment", &S::worker_environment,
              "variables of its own environment that tuttid hands to other users' workers; * at the "
              "end stands for any rest"),
-    text_row("token", &S::token, "if set, trainers must show this token to join"),
+    text_row("token", &S::token, "if set, trainers, agents and the tutti command must show this token"),
     choice_row("log_level", &S::log_level, "trace debug info warn error off",
                "the least severe messages that are logged"),
     text_row("nvml_library", &S::nvml_library,

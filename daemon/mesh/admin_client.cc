@@ -18,6 +18,8 @@ template <class Request, class Reply>
 Status call(const std::string& address, int timeout_ms, Method<Request, Reply> method,
             const Request& request, Reply& reply) {
   grpc::ClientContext context;
+  const char* token = std::getenv("TUTTI_TOKEN");
+  show_token(context, token == nullptr ? "" : token);
   context.set_deadline(std::chrono::system_clock::now() + Millis(timeout_ms));
   const auto stub = v1::Admin::NewStub(make_channel(address));
   return from_grpc((*stub.*method)(&context, request, &reply), address);

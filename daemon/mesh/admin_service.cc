@@ -13,11 +13,6 @@ constexpr Millis kForwardMs{3'000};
 // not forward it back and forth.
 constexpr const char* kForwarded = "tutti-forwarded";
 
-void prepare_forward(grpc::ClientContext& context, Millis timeout) {
-  context.set_deadline(std::chrono::system_clock::now() + timeout);
-  context.AddMetadata(kForwarded, "1");
-}
-
 bool is_forwarded(const grpc::ServerContext& context) {
   return context.client_metadata().contains(kForwarded);
 }
@@ -35,7 +30,6 @@ v1::AgentReport unreachable(const std::string& host, const std::string& address,
 struct StatusQuery {
   explicit StatusQuery(v1::AgentMessage asked)
       : agent(std::move(asked)), stub(v1::Admin::NewStub(make_channel(agent.address()))) {
-    prepare_forward(context, kAgentMs);
     request.set_local_only(true);
   }
   v1::AgentReport answer() const {
@@ -65,6 +59,7 @@ const AdminService::Addresses& AdminService::addresses() const {
 
 grpc::Status AdminService::Status(grpc::ServerContext* context, const v1::StatusRequest* request,
                                   v1::StatusReply* reply) {
+  if (grpc::Status checked = check(*context); !checked.ok()) return checked;
   if (request->local_only())
     *reply->add_agents() = own_report();
   else if (addresses().coordinates())
@@ -74,6 +69,17 @@ grpc::Status AdminService::Status(grpc::ServerContext* context, const v1::Status
   else
     forward_to_coordinator(*reply);
   return grpc::Status::OK;
+}
+
+grpc::Status AdminService::check(const grpc::ServerContext& context) const {
+  return check_token(context, token_, addresses().address);
+}
+
+// Agents of one mesh have the same token.
+void AdminService::prepare_forward(grpc::ClientContext& context, Millis timeout) const {
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  context.AddMetadata(kForwarded, "1");
+  show_token(context, token_);
 }
 
 grpc::Status AdminService::not_the_coordinator() const {
@@ -92,7 +98,7 @@ v1::AgentReport AdminService::own_report() {
 void AdminService::ask_all_agents(v1::StatusReply& reply) {
   std::vector<std::unique_ptr<StatusQuery>> queries;
   for (const v1::AgentMessage& agent : coordinator_.agents())
-    queries.push_back(std::make_unique<StatusQuery>(agent));
+    prepare_forward(queries.emplace_back(std::make_unique<StatusQuery>(agent))->context, kAgentMs);
   std::latch open(static_cast<ptrdiff_t>(queries.size()));
   for (const auto& query : queries)
     query->stub->async()->Status(&query->context, &query->request, &query->reply,
@@ -121,6 +127,7 @@ void AdminService::forward_to_coordinator(v1::StatusReply& reply) {
 grpc::Status AdminService::SetStrategy(grpc::ServerContext* context,
                                        const v1::SetStrategyRequest* request,
                                        v1::AdminReply* reply) {
+  if (grpc::Status checked = check(*context); !checked.ok()) return checked;
   if (addresses().coordinates())
     return to_grpc(coordinator_.set_strategy(request->job(), request->strategy()));
   if (is_forwarded(*context)) return not_the_coordinator();
@@ -130,13 +137,15 @@ grpc::Status AdminService::SetStrategy(grpc::ServerContext* context,
   return to_grpc(from_grpc(stub->SetStrategy(&forward, *request, reply), addresses().coordinator));
 }
 
-grpc::Status AdminService::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
+grpc::Status AdminService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                                  v1::AdminReply*) {
+  if (grpc::Status checked = check(*context); !checked.ok()) return checked;
   return to_grpc(agent_.drain(request->undo()));
 }
 
-grpc::Status AdminService::Stop(grpc::ServerContext*, const v1::StopRequest* request,
+grpc::Status AdminService::Stop(grpc::ServerContext* context, const v1::StopRequest* request,
                                 v1::AdminReply*) {
+  if (grpc::Status checked = check(*context); !checked.ok()) return checked;
   return to_grpc(agent_.stop(request->jobs()));
 }
 

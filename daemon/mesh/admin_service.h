@@ -18,8 +18,9 @@ class AdminService final : public v1::Admin::Service {
     std::string coordinator;  // The same if this agent coordinates.
     bool coordinates() const { return address == coordinator; }
   };
-  AdminService(AgentControl& agent, Coordinator& coordinator)
-      : agent_(agent), coordinator_(coordinator) {}
+  // If `token` is not empty, every call must show it.
+  AdminService(AgentControl& agent, Coordinator& coordinator, std::string token)
+      : agent_(agent), coordinator_(coordinator), token_(std::move(token)) {}
   // Called once, when the port is known; earlier calls wait for it.
   void set_addresses(Addresses addresses);
 
@@ -34,6 +35,8 @@ class AdminService final : public v1::Admin::Service {
 
  private:
   const Addresses& addresses() const;
+  grpc::Status check(const grpc::ServerContext& context) const;
+  void prepare_forward(grpc::ClientContext& context, Millis timeout) const;
   grpc::Status not_the_coordinator() const;
   v1::AgentReport own_report();
   void ask_all_agents(v1::StatusReply& reply);
@@ -42,6 +45,7 @@ class AdminService final : public v1::Admin::Service {
 
   AgentControl& agent_;
   Coordinator& coordinator_;
+  const std::string token_;
   Addresses addresses_;
   std::latch addresses_known_{1};
 };

@@ -4,11 +4,14 @@
 
 #include <cstdlib>
 
+#include "daemon/mesh/mesh.h"
+
 namespace tutti {
 namespace {
 
 constexpr int kConnectMs = 5'000;
-constexpr int kMessageBytesMax = 64 << 20;  // A roster of 65,535 ranks fits.
+constexpr const char* kTokenKey = "tutti-token-bin";  // gRPC passes any bytes in it.
+constexpr int kMessageBytesMax = 64 << 20;            // A roster of 65,535 ranks fits.
 
 }  // namespace
 
@@ -38,6 +41,22 @@ void set_keepalive(grpc::ServerBuilder& builder) {
                              kPingEveryMs / 3);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+}
+
+void show_token(grpc::ClientContext& context, const std::string& token) {
+  if (!token.empty()) context.AddMetadata(kTokenKey, token);
+}
+
+grpc::Status check_token(const grpc::ServerContextBase& context, const std::string& token,
+                         const std::string& address) {
+  if (token.empty()) return grpc::Status::OK;
+  const auto& shown = context.client_metadata();
+  const auto found = shown.find(kTokenKey);
+  if (found != shown.end() &&
+      same_token(token, std::string(found->second.data(), found->second.size())))
+    return grpc::Status::OK;
+  return {grpc::StatusCode::UNAUTHENTICATED,
+          "tuttid at " + address + " has a token, which this call does not show; set TUTTI_TOKEN"};
 }
 
 std::string unreachable_text(const std::string& address, const std::string& why) {

@@ -22,6 +22,13 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address);
 // Applies the same settings to a server, and keeps a second server from sharing its port.
 void set_keepalive(grpc::ServerBuilder& builder);
 
+// A call shows the token to agents that have one. Does nothing if it is empty.
+void show_token(grpc::ClientContext& context, const std::string& token);
+// UNAUTHENTICATED: `token`, the one of the agent at `address`, is not empty, and the call does not
+// show it.
+grpc::Status check_token(const grpc::ServerContextBase& context, const std::string& token,
+                         const std::string& address);
+
 std::string unreachable_text(const std::string& address, const std::string& why);
 // Converts gRPC's status; that of an unreachable peer says how to start a daemon there.
 Status from_grpc(const grpc::Status& status, const std::string& address);

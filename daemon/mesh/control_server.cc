@@ -23,11 +23,15 @@ constexpr Millis kShutdownGrace{300};  // For calls in progress when the server 
 // Keeps this agent in the coordinator's list.
 class AgentRegistration {
  public:
-  AgentRegistration(Loop& loop, const std::string& coordinator, v1::AgentMessage self)
+  AgentRegistration(Loop& loop, const std::string& coordinator, v1::AgentMessage self,
+                    const std::string& token)
       : self_(std::move(self)),
         stub_(v1::Mesh::NewStub(make_channel(coordinator))),
         stream_(loop,
-                [this](auto* context, auto* reactor) { stub_->async()->Enlist(context, reactor); },
+                [this, token](auto* context, auto* reactor) {
+                  show_token(*context, token);
+                  stub_->async()->Enlist(context, reactor);
+                },
                 {.on_open = [this] { stream_.send(self_); },
                  .on_message = [](const v1::AgentAnswer&) {},
                  .on_broken = [](const std::string&) {}}) {}
@@ -46,8 +50,9 @@ class GrpcControlServer final : public ControlServer {
       : host_(options.host),
         remote_coordinator_(remote_coordinator),
         coordinator_(options.token, [this] { schedule_expiry(); }),
-        mesh_(coordinator_, remote_coordinator),
-        admin_(agent, coordinator_) {}
+        mesh_(coordinator_, remote_coordinator, options.token),
+        admin_(agent, coordinator_, options.token),
+        token_(options.token) {}
 
   ~GrpcControlServer() override {
     coordinator_.mute();
@@ -92,7 +97,7 @@ class GrpcControlServer final : public ControlServer {
     self.set_host(host_);
     self.set_address(address_);
     self.set_version(kProtocolVersion);
-    registration_.emplace(loop_, remote_coordinator_, std::move(self));
+    registration_.emplace(loop_, remote_coordinator_, std::move(self), token_);
   }
 
   // Any thread. Expires joins at the next deadline, which may have changed.
@@ -117,6 +122,7 @@ class GrpcControlServer final : public ControlServer {
   Coordinator coordinator_;
   MeshService mesh_;
   AdminService admin_;
+  const std::string token_;
   std::optional<AgentRegistration> registration_;  // If another agent coordinates.
   std::unique_ptr<grpc::Server> server_;
   std::thread thread_;

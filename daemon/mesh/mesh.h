@@ -85,7 +85,7 @@ struct ControlOptions {
   std::string listen;       // host:port; port 0: any.
   std::string coordinator;  // Empty: this agent coordinates.
   std::string host;
-  std::string token;  // If not empty, joins must show it.
+  std::string token;  // If not empty, joins, agents and calls of Admin must show it.
 };
 
 // Serves Mesh, Admin, health and reflection, and registers this agent at the coordinator. The
@@ -103,7 +103,7 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
 
 // All calls block, and return UNAVAILABLE if no agent answers at `address`. Status (unless
 // `local_only`) and strategies concern the whole mesh, whichever agent is asked; drain and stop
-// concern that agent.
+// concern that agent. They show the token in TUTTI_TOKEN; UNAUTHENTICATED: it is not the agent's.
 
 // Returns TUTTI_ADDRESS if set, otherwise the default of `listen`.
 std::string default_address();

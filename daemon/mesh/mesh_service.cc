@@ -1,5 +1,6 @@
 #include "daemon/mesh/mesh_service.h"
 
+#include "daemon/mesh/channel.h"
 #include "daemon/mesh/stream_writer.h"
 
 namespace tutti {
@@ -68,28 +69,33 @@ class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
 template <class In, class Out>
 class RefusedStream final : public grpc::ServerBidiReactor<In, Out> {
  public:
-  explicit RefusedStream(const std::string& remote_coordinator) {
-    this->Finish({grpc::StatusCode::FAILED_PRECONDITION,
-                  "this agent does not coordinate; the coordinator is " + remote_coordinator});
-  }
+  explicit RefusedStream(const grpc::Status& why) { this->Finish(why); }
 
  private:
   void OnDone() override { delete this; }
 };
+
+grpc::Status coordinates_not(const std::string& remote_coordinator) {
+  return {grpc::StatusCode::FAILED_PRECONDITION,
+          "this agent does not coordinate; the coordinator is " + remote_coordinator};
+}
 
 }  // namespace
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService::Attend(
     grpc::CallbackServerContext* context) {
   if (!remote_coordinator_.empty())
-    return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(remote_coordinator_);
+    return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(
+        coordinates_not(remote_coordinator_));
   return new AttendStream(*context, coordinator_);
 }
 
 grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer>* MeshService::Enlist(
-    grpc::CallbackServerContext*) {
-  if (!remote_coordinator_.empty())
-    return new RefusedStream<v1::AgentMessage, v1::AgentAnswer>(remote_coordinator_);
+    grpc::CallbackServerContext* context) {
+  using Refused = RefusedStream<v1::AgentMessage, v1::AgentAnswer>;
+  if (!remote_coordinator_.empty()) return new Refused(coordinates_not(remote_coordinator_));
+  if (const grpc::Status shown = check_token(*context, token_, "the coordinator"); !shown.ok())
+    return new Refused(shown);
   return new EnlistStream(coordinator_);
 }
 

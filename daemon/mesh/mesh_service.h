@@ -10,9 +10,12 @@ namespace tutti {
 
 class MeshService final : public v1::Mesh::CallbackService {
  public:
-  // If another agent coordinates, `remote_coordinator` is its address and streams are refused.
-  MeshService(Coordinator& coordinator, std::string remote_coordinator)
-      : coordinator_(coordinator), remote_coordinator_(std::move(remote_coordinator)) {}
+  // If another agent coordinates, `remote_coordinator` is its address and streams are refused. If
+  // `token` is not empty, agents must show it; workers do so for each rank.
+  MeshService(Coordinator& coordinator, std::string remote_coordinator, std::string token)
+      : coordinator_(coordinator),
+        remote_coordinator_(std::move(remote_coordinator)),
+        token_(std::move(token)) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Attend(
       grpc::CallbackServerContext* context) override;
@@ -22,6 +25,7 @@ class MeshService final : public v1::Mesh::CallbackService {
  private:
   Coordinator& coordinator_;
   const std::string remote_coordinator_;
+  const std::string token_;
 };
 
 }  // namespace tutti

@@ -181,6 +181,57 @@ TEST(MeshAdmin, DrainAndStopReachTheAgent) {
   EXPECT_EQ(node.agent.stopped, 2);
 }
 
+// TUTTI_TOKEN, while it lives.
+struct ShownToken {
+  explicit ShownToken(const char* token) { setenv("TUTTI_TOKEN", token, 1); }
+  ~ShownToken() { unsetenv("TUTTI_TOKEN"); }
+};
+
+TEST(MeshAdmin, EveryCallNeedsTheTokenOfAnAgentThatHasOne) {
+  Node node("a", "", "127.0.0.1:0", "secret");
+  const auto expect_refused = [&] {
+    for (const Status& status :
+         {admin_status(node.address(), true, 5'000).status(),
+          admin_status(node.address(), false, 5'000).status(),
+          admin_set_strategy(node.address(), "demo", "ring", 5'000),
+          admin_drain(node.address(), false, 5'000), admin_stop(node.address(), true, 5'000)}) {
+      EXPECT_EQ(status.code(), Code::unauthenticated) << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr("set TUTTI_TOKEN"));
+    }
+  };
+  expect_refused();
+  {
+    const ShownToken wrong("secret2");
+    expect_refused();
+  }
+  EXPECT_FALSE(node.agent.draining);
+  EXPECT_EQ(node.agent.stopped, 0);
+  const ShownToken right("secret");
+  EXPECT_TRUE(admin_status(node.address(), false, 5'000).ok());
+  EXPECT_EQ(admin_set_strategy(node.address(), "demo", "ring", 5'000).code(), Code::not_found);
+  EXPECT_TRUE(admin_drain(node.address(), false, 5'000).ok());
+  EXPECT_TRUE(admin_stop(node.address(), false, 5'000).ok());
+}
+
+// Any bytes; a node asks the others with its own.
+TEST(MeshAdmin, AgentsWithATokenListEachOtherAndNobodyElse) {
+  const std::string token = "t\x01\xff \n";
+  Node first("a", "", "127.0.0.1:0", token);
+  Node second("b", first.address(), "127.0.0.1:0", token);
+  Node stranger("c", first.address(), "127.0.0.1:0", "another");
+  const ShownToken shown(token.c_str());
+  for (const Node* asked : {&first, &second}) {
+    Loop loop;
+    Result<v1::StatusReply> reply = v1::StatusReply();
+    ASSERT_TRUE(turn_until(loop, [&] {
+      reply = admin_status(asked->address(), false, 5'000);
+      return reply.ok() && reply->agents_size() == 2;
+    }));
+    EXPECT_EQ(reply->agents(1).host(), "b");
+    EXPECT_EQ(reply->agents(1).state(), "serving");
+  }
+}
+
 TEST(MeshAdmin, NobodyThereSaysHowToStart) {
   const Status status = admin_drain("127.0.0.1:1", false, 5'000);
   EXPECT_EQ(status.code(), Code::unavailable);
