@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "client/options.h"
+#include "daemon/base/token.h"
 
 namespace tutti::client {
 namespace {
@@ -69,7 +70,9 @@ Status read_target(const tutti_join_options* options, JoinTarget& target) {
   if (!sized.ok()) return sized;
   target.socket = text_or(given.socket, "TUTTI_SOCKET", kDefaultSocket);
   target.job = text_or(given.job, "TUTTI_JOB", "");
-  target.token = text_or(given.token, "TUTTI_TOKEN", "");
+  Result<std::string> token = given.token != nullptr ? given.token : token_of_environment();
+  if (!token.ok()) return token.status();
+  target.token = *std::move(token);
   Status rank = number_or(given.rank, "rank", "TUTTI_RANK", target.rank);
   if (!rank.ok()) return rank;
   Status world = number_or(given.world_size, "world size", "TUTTI_WORLD_SIZE", target.world_size);

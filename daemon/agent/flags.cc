@@ -5,6 +5,8 @@
 #include <map>
 #include <string>
 
+#include "daemon/base/token.h"
+
 namespace tutti {
 namespace {
 
@@ -51,6 +53,13 @@ Status read_all(Settings& settings, const Flags& flags) {
   return status;
 }
 
+Status read_token(Settings& settings) {
+  if (!settings.token.empty() || settings.token_file.empty()) return {};
+  Result<std::string> token = read_token_file(settings.token_file);
+  if (token.ok()) settings.token = *std::move(token);
+  return token.status();
+}
+
 }  // namespace
 
 CommandLine read_command_line(int argc, char** argv) {
@@ -67,7 +76,8 @@ CommandLine read_command_line(int argc, char** argv) {
     result.exit_code = app.exit(error) == 0 ? 0 : kUsageError;
     return result;
   }
-  const Status status = read_all(result.settings, flags);
+  Status status = read_all(result.settings, flags);
+  if (status.ok()) status = read_token(result.settings);
   if (status.ok()) return result;
   std::fprintf(stderr, "tuttid: %s\n", status.message().c_str());
   result.exit_code = kUsageError;

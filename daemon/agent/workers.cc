@@ -65,6 +65,7 @@ std::map<std::string, std::string> environment_of_worker(const Settings& setting
   for (const SettingRow& row : setting_rows())
     environment[environment_name_of(row)] = setting_text(settings, row);
   environment.erase("TUTTI_TOKEN");
+  environment.erase("TUTTI_TOKEN_FILE");
   environment.erase("NOTIFY_SOCKET");
   environment["TUTTI_WORKER_UID"] = std::to_string(uid);
   return environment;

@@ -44,7 +44,13 @@ const std::array kRows = {
     text_row("worker_environment", &S::worker_environment,
              "variables of its own environment that tuttid hands to other users' workers; * at the "
              "end stands for any rest"),
-    text_row("token", &S::token, "if set, trainers, agents and the tutti command must show this token"),
+    text_row("token", &S::token,
+             "if set, trainers, agents and the tutti command must show this token; visible in ps "
+             "where it is a flag"),
+    text_row(
+        "token_file", &S::token_file,
+        "file whose first line is the token, unless token is set; only its owner and group may "
+        "read it"),
     choice_row("log_level", &S::log_level, "trace debug info warn error off",
                "the least severe messages that are logged"),
     text_row("nvml_library", &S::nvml_library,

@@ -27,6 +27,7 @@ struct Settings {
   std::string worker_binary;
   std::string worker_environment = "PATH LANG LC_* TZ LD_LIBRARY_PATH CUDA_* NVIDIA_* NCCL_*";
   std::string token;
+  std::string token_file;
   std::string log_level = "info";
   std::string nvml_library = "libnvidia-ml.so.1";
   // Joining.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "daemon/base/settings.h"
+#include "daemon/base/token.h"
 #include "daemon/mesh/channel.h"
 #include "daemon/mesh/mesh.h"
 #include "proto/mesh.grpc.pb.h"
@@ -18,8 +19,9 @@ template <class Request, class Reply>
 Status call(const std::string& address, int timeout_ms, Method<Request, Reply> method,
             const Request& request, Reply& reply) {
   grpc::ClientContext context;
-  const char* token = std::getenv("TUTTI_TOKEN");
-  show_token(context, token == nullptr ? "" : token);
+  const Result<std::string> token = token_of_environment();
+  if (!token.ok()) return token.status();
+  show_token(context, *token);
   context.set_deadline(std::chrono::system_clock::now() + Millis(timeout_ms));
   const auto stub = v1::Admin::NewStub(make_channel(address));
   return from_grpc((*stub.*method)(&context, request, &reply), address);

@@ -103,7 +103,7 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
 
 // All calls block, and return UNAVAILABLE if no agent answers at `address`. Status (unless
 // `local_only`) and strategies concern the whole mesh, whichever agent is asked; drain and stop
-// concern that agent. They show the token in TUTTI_TOKEN; UNAUTHENTICATED: it is not the agent's.
+// concern that agent. They show token_of_environment(); UNAUTHENTICATED: it is not the agent's.
 
 // Returns TUTTI_ADDRESS if set, otherwise the default of `listen`.
 std::string default_address();

@@ -2,8 +2,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "daemon/mesh/mesh.h"
 #include "tests/agent/harness.h"
@@ -106,6 +108,20 @@ TEST_F(AgentDoor, OnlyTheRightTokenOpens) {
   EXPECT_EQ(join(hello).code(), TUTTI_UNAUTHENTICATED);
   hello.set_token("sesame");
   EXPECT_EQ(join(hello).code(), TUTTI_OK);
+}
+
+TEST_F(AgentDoor, ATokenMayBeInAFileThatOthersCannotRead) {
+  const std::string path = ::testing::TempDir() + "agent_test.token." + std::to_string(getpid());
+  std::ofstream(path) << "sesame\n";
+  environment["TUTTI_TOKEN_FILE"] = path;
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  start();
+  std::filesystem::remove(path);
+  EXPECT_EQ(join("demo").code(), TUTTI_UNAUTHENTICATED);
+  v1::Hello hello = hello_of("demo");
+  hello.set_token("sesame");
+  EXPECT_EQ(join(hello).code(), TUTTI_OK);
+  EXPECT_EQ(admin_drain(control(), false, kPatienceMs).code(), Code::unauthenticated);
 }
 
 TEST_F(AgentDoor, JobsAndRanksThatCannotBeAreInvalid) {

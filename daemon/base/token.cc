@@ -1,0 +1,67 @@
+#include "daemon/base/token.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "daemon/base/fd.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t kTokenBytesMax = 1024;
+constexpr mode_t kTooOpen = S_IWGRP | S_IRWXO;
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Of the open file, so that nobody exchanges it between the look and the read.
+Status check_file(int file, const std::string& path) {
+  struct stat info {};
+  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
+    return failed_precondition("the token's file " + path + " is no file");
+  if (info.st_uid != geteuid() && info.st_uid != 0)
+    return failed_precondition("the token's file " + path + " belongs to user " +
+                               std::to_string(info.st_uid) + "; give it to root or to this user");
+  if ((info.st_mode & kTooOpen) == 0) return {};
+  return failed_precondition("the token's file " + path +
+                             " is open to other users; run: chmod 600 " + path);
+}
+
+}  // namespace
+
+Result<std::string> read_token_file(const std::string& path) {
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid())
+    return not_found("the token's file " + path + " cannot be read: " + std::strerror(errno));
+  if (Status checked = check_file(file.get(), path); !checked.ok()) return checked;
+  std::array<char, kTokenBytesMax + 2> bytes{};
+  const ssize_t count = read(file.get(), bytes.data(), bytes.size());
+  if (count < 0)
+    return not_found("the token's file " + path + " cannot be read: " + std::strerror(errno));
+  const std::string_view text(bytes.data(), static_cast<size_t>(count));
+  const std::string token(text.substr(0, text.find('\n')));
+  if (!token.empty() && token.size() <= kTokenBytesMax) return token;
+  return failed_precondition("the token's file " + path + " has " +
+                             (token.empty() ? "no token" : "a token that is too long") +
+                             " in its first line; it may have 1 to " +
+                             std::to_string(kTokenBytesMax) + " bytes");
+}
+
+Result<std::string> token_of_environment() {
+  if (const std::string_view token = variable("TUTTI_TOKEN"); !token.empty())
+    return std::string(token);
+  const std::string_view path = variable("TUTTI_TOKEN_FILE");
+  if (path.empty()) return std::string();
+  return read_token_file(std::string(path));
+}
+
+}  // namespace tutti

@@ -1,0 +1,98 @@
+// Tokens from files and from the environment.
+#include "daemon/base/token.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "daemon/base/fd.h"
+
+namespace tutti {
+namespace {
+
+class TokenFile : public testing::Test {
+ protected:
+  TokenFile() {
+    std::string name = testing::TempDir() + "tutti_token_XXXXXX";
+    const Fd made(mkstemp(name.data()));
+    path_ = name;
+  }
+  ~TokenFile() override {
+    for (const char* name : {"TUTTI_TOKEN", "TUTTI_TOKEN_FILE"}) unsetenv(name);
+    std::filesystem::remove(path_);
+  }
+  void write(const std::string& text, mode_t mode = 0600) const {
+    std::ofstream(path_) << text;
+    EXPECT_EQ(chmod(path_.c_str(), mode), 0);
+  }
+  void expect_refused(Code code, const std::string& part) const {
+    const Status status = read_token_file(path_).status();
+    EXPECT_EQ(status.code(), code) << status.to_string();
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(path_), std::string::npos) << status.message();
+  }
+
+  std::string path_;
+};
+
+TEST_F(TokenFile, TheFirstLineIsTheToken) {
+  for (const char* text : {"sesame", "sesame\n", "sesame\nand more\n"}) {
+    write(text);
+    const Result<std::string> token = read_token_file(path_);
+    ASSERT_TRUE(token.ok()) << token.status().to_string();
+    EXPECT_EQ(*token, "sesame");
+  }
+  write(std::string(1024, 'x'));
+  EXPECT_EQ(read_token_file(path_).status().to_string(), "OK");
+}
+
+TEST_F(TokenFile, OneThatOthersCanReadOrItsGroupCanWriteIsRefused) {
+  for (const mode_t mode : {0604, 0602, 0601, 0620, 0666}) {
+    write("sesame", mode);
+    expect_refused(Code::failed_precondition, "run: chmod 600 " + path_);
+  }
+  for (const mode_t mode : {0600, 0400, 0440, 0640}) {
+    write("sesame", mode);
+    EXPECT_EQ(read_token_file(path_).status().to_string(), "OK") << mode;
+  }
+}
+
+TEST_F(TokenFile, OneOfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs to be root";
+  write("sesame");
+  ASSERT_EQ(chown(path_.c_str(), 65534, 65534), 0);
+  expect_refused(Code::failed_precondition, "belongs to user 65534");
+}
+
+TEST_F(TokenFile, WhatHoldsNoTokenIsRefused) {
+  for (const std::string& text : {std::string(), std::string("\nsesame"), std::string(1025, 'x')}) {
+    write(text);
+    expect_refused(Code::failed_precondition, "in its first line");
+  }
+  std::filesystem::remove(path_);
+  expect_refused(Code::not_found, "cannot be read: No such file");
+  std::filesystem::create_directory(path_);
+  expect_refused(Code::failed_precondition, "is no file");
+  std::filesystem::remove(path_);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  expect_refused(Code::failed_precondition, "is no file");
+}
+
+TEST_F(TokenFile, TheEnvironmentNamesATokenOrAFile) {
+  EXPECT_EQ(*token_of_environment(), "");
+  write("from a file\n");
+  setenv("TUTTI_TOKEN_FILE", path_.c_str(), 1);
+  EXPECT_EQ(*token_of_environment(), "from a file");
+  setenv("TUTTI_TOKEN", "sesame", 1);
+  EXPECT_EQ(*token_of_environment(), "sesame");
+  setenv("TUTTI_TOKEN", "", 1);
+  setenv("TUTTI_TOKEN_FILE", "/no/such/file", 1);
+  EXPECT_EQ(token_of_environment().status().code(), Code::not_found);
+}
+
+}  // namespace
+}  // namespace tutti
