@@ -70,7 +70,8 @@ Status read_target(const tutti_join_options* options, JoinTarget& target) {
   if (!sized.ok()) return sized;
   target.socket = text_or(given.socket, "TUTTI_SOCKET", kDefaultSocket);
   target.job = text_or(given.job, "TUTTI_JOB", "");
-  Result<std::string> token = given.token != nullptr ? given.token : token_of_environment();
+  Result<std::string> token =
+      given.token != nullptr ? Result<std::string>(given.token) : token_of_environment();
   if (!token.ok()) return token.status();
   target.token = *std::move(token);
   Status rank = number_or(given.rank, "rank", "TUTTI_RANK", target.rank);
