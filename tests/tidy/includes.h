@@ -33,7 +33,7 @@ inline bool is_door(const std::string& include) {
 inline const std::set<std::string> kForClients = {
     "daemon/base/fd.h",       "daemon/base/signature.h", "daemon/base/status.h",
     "daemon/base/strategy.h", "daemon/kernel/kernel.h",  "daemon/board/board.h",
-    "daemon/cuda/cuda.h"};
+    "daemon/base/token.h",    "daemon/cuda/cuda.h"};
 // What an operation does to two values, for the kernels of other processors.
 constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
 
