@@ -56,8 +56,9 @@ Status read_all(Settings& settings, const Flags& flags) {
 Status read_token(Settings& settings) {
   if (!settings.token.empty() || settings.token_file.empty()) return {};
   Result<std::string> token = read_token_file(settings.token_file);
-  if (token.ok()) settings.token = *std::move(token);
-  return token.status();
+  if (!token.ok()) return token.status();
+  settings.token = *std::move(token);
+  return {};
 }
 
 }  // namespace
