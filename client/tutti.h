@@ -89,7 +89,7 @@ typedef struct tutti_join_options {
   size_t size;
   const char* socket; /* The agent's. NULL: TUTTI_SOCKET, or /run/tutti/tuttid.sock. */
   const char* job;    /* Name of the job. NULL: TUTTI_JOB. */
-  const char* token;  /* The job's token. NULL: TUTTI_TOKEN, or none. */
+  const char* token;  /* The agents'. NULL: TUTTI_TOKEN, TUTTI_TOKEN_FILE, or none. */
   int32_t rank;       /* This rank, from 0. -1: TUTTI_RANK. */
   int32_t world_size; /* Number of ranks of the job. -1: TUTTI_WORLD_SIZE. */
   /* How long to wait for the other ranks, and the default timeout of the job's operations, in
