@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -487,11 +488,22 @@ void DeviceMemory::close(TimePoint limit) {
     const std::lock_guard lock(watch_mutex_);
     if (std::exchange(is_closed_, true)) return;
   }
+  if (!was_used()) return;
   for (sweep(); !is_idle(); sweep()) {
     if (Clock::now() > limit) return connection_.keep_memory();
     std::this_thread::sleep_for(kMemoryPause);
   }
-  release_pinned(std::min(limit, Clock::now() + kUnpinTime));
+  try {
+    release_pinned(std::min(limit, Clock::now() + kUnpinTime));
+  } catch (const std::exception&) {
+    connection_.keep_memory();  // This process is out of memory.
+  }
+}
+
+// Whether the worker was offered anything.
+bool DeviceMemory::was_used() {
+  const std::lock_guard lock(memory_mutex_);
+  return staging_ != nullptr || !offered_.empty() || has_words();
 }
 
 void DeviceMemory::release_pinned(TimePoint limit) {

@@ -140,6 +140,7 @@ class DeviceMemory {
   void reuse_retired();
   std::shared_ptr<StagingPool> staging();
   bool is_idle();
+  bool was_used();
   void release_pinned(TimePoint limit);
   template <class Prepare>
   Status stage_by(cuda::Stream stream, const void* memory, TimePoint limit,

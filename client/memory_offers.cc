@@ -54,7 +54,11 @@ Status MemoryOffers::ask(TimePoint limit, std::function<Status()> question) {
 bool MemoryOffers::ask_later(std::function<void()> question) {
   std::shared_ptr<Connection> self = connection_.weak_from_this().lock();
   if (self == nullptr) return false;
-  return asks_.add([self = std::move(self), question = std::move(question)] { question(); }).ok();
+  try {
+    return asks_.add([self = std::move(self), question = std::move(question)] { question(); }).ok();
+  } catch (const std::exception&) {
+    return false;  // Out of memory.
+  }
 }
 
 void MemoryOffers::unpin(cuda::Context context, std::byte* data, std::function<void()> then) {

@@ -32,7 +32,7 @@ class MemoryOffers {
   // then DEADLINE_EXCEEDED, and the question goes on. `question` keeps alive what it needs besides
   // the connection.
   Status ask(TimePoint limit, std::function<Status()> question);
-  // Likewise, without a wait. False: there is no thread.
+  // Likewise, without a wait. False: there is no thread, or no memory.
   bool ask_later(std::function<void()> question);
   // Unpins memory of the segment on a thread of the library, since the driver may wait for all
   // streams of the context. The segment stays mapped until then, and for good if the driver refuses

@@ -243,13 +243,15 @@ TEST(ClientBackoff, IsSoonOverOnABusyCore) {
     stay_on_this_core();
     const BusyCore busy(3);
     Cores cores;
-    for (int round = 0; round < 5; ++round) {
+    bool was_shared = false;  // The scheduler may return from a single yield at once.
+    for (int round = 0; round < 5 || (!was_shared && round < 100); ++round) {
       Backoff backoff(cores);
       int turns = 0;
       while (backoff.pause()) ++turns;
       EXPECT_LT(turns, 100) << "round " << round;
+      was_shared |= cores.shared;
     }
-    EXPECT_TRUE(cores.shared);
+    EXPECT_TRUE(was_shared);
   });
   waiting.join();
 }
