@@ -6,12 +6,21 @@
 
 namespace tutti::fake {
 
+namespace {
+
+using Contexts = std::array<cuda::ContextTag, kGpusMax>;
+
+Contexts& make_contexts() {
+  auto& contexts = *new Contexts();
+  for (size_t gpu = 0; gpu < contexts.size(); ++gpu) contexts[gpu].gpu = static_cast<int>(gpu);
+  return contexts;
+}
+
+}  // namespace
+
 cuda::Context context_of(int gpu) {
-  static auto& contexts = *new std::array<cuda::ContextTag, kGpusMax>();
-  cuda::Context found = &contexts[static_cast<size_t>(gpu)];
-  const std::lock_guard lock(found->mutex);
-  found->gpu = gpu;
-  return found;
+  static Contexts& contexts = make_contexts();
+  return &contexts[static_cast<size_t>(gpu)];
 }
 
 std::vector<cuda::Context>& current() {

@@ -24,11 +24,12 @@ struct Job {
   Op op = Op::sum;
   uint64_t count = 1000;
   int root = 0;
-  int stream = 0;                     // Of each rank.
+  int stream = 0;                     // Of each rank; its operations have outputs of their own.
   std::vector<double> factors = {};   // By rank, of premul_sum.
   std::vector<uint64_t> listed = {};  // Values of each tensor of a list; empty: one tensor.
 };
 
+constexpr size_t kOutputBytes = 1024;  // Of a stream, where there are several.
 // The list's tensors lie with gaps between them.
 constexpr uint64_t kGapBytes = 64;
 
@@ -56,9 +57,9 @@ class Cluster {
     copy(output(rank), nothing.data(), nothing.size());
   }
   template <class T>
-  std::vector<T> read(int rank, size_t count) {
+  std::vector<T> read(int rank, size_t count, size_t stream = 0) {
     std::vector<T> values(count);
-    copy(values.data(), output(rank), count * sizeof(T));
+    copy(values.data(), output(rank, stream), count * sizeof(T));
     return values;
   }
 
@@ -154,7 +155,9 @@ class Cluster {
 
   Gpu& gpu() { return sets_[0]->gpu(0); }
   std::byte* input(int rank) { return memory_[static_cast<size_t>(rank)]->data(); }
-  std::byte* output(int rank) { return memory_[static_cast<size_t>(ranks_ + rank)]->data(); }
+  std::byte* output(int rank, size_t stream = 0) {
+    return memory_[static_cast<size_t>(ranks_ + rank)]->data() + stream * kOutputBytes;
+  }
   void copy(void* to, const void* from, size_t bytes) {
     const std::unique_ptr<Stream> stream = *gpu().make_stream();
     EXPECT_TRUE(gpu().copy(*stream, to, from, bytes).ok());
@@ -180,7 +183,7 @@ class Cluster {
     operation.gpus = sets_[static_cast<size_t>(host)].get();
     if (by_nccl) operation.nccl = links_[static_cast<size_t>(host)];
     for (const int rank : hosts_[static_cast<size_t>(host)]) {
-      RankBuffers buffers{rank, input(rank), output(rank)};
+      RankBuffers buffers{rank, input(rank), output(rank, static_cast<size_t>(job.stream))};
       if (job.collective == Collective::broadcast) buffers.out = input(rank);
       buffers.gpu = 0;
       if (!job.factors.empty()) buffers.factor = job.factors[static_cast<size_t>(rank)];
@@ -385,8 +388,10 @@ TEST(NcclTensors, WorkOfSeveralStreamsIsDoneInTheSameOrderEverywhere) {
     cluster.arrive(1, seq + 1, 1);
     cluster.await_all(seq);
     cluster.await_all(seq + 1);
-    for (int rank = 0; rank < 2; ++rank)
-      ASSERT_EQ(cluster.read<int>(rank, 100), std::vector<int>(100, 6)) << round;
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_EQ(cluster.read<int>(rank, 100), std::vector<int>(100, 11)) << round;
+      ASSERT_EQ(cluster.read<int>(rank, 100, 1), std::vector<int>(100, 6)) << round;
+    }
   }
 }
 
