@@ -7,30 +7,13 @@
 #include <map>
 #include <mutex>
 
+#include "daemon/base/function_table.h"
 #include "daemon/cuda/cuda.h"
 
 namespace tutti::cuda {
 namespace {
 
-// Fills the table from a library, and notes the first function that it lacks.
-class Loader {
- public:
-  explicit Loader(void* library) : library_(library) {}
-  const std::string& missing() const { return missing_; }
-
-  template <class Member>
-  void operator()(Member& member, const char* name) {
-    void* found = dlsym(library_, name);
-    if (found == nullptr && missing_.empty()) missing_ = name;
-    member = reinterpret_cast<Member>(found);
-  }
-
- private:
-  void* const library_;
-  std::string missing_;
-};
-
-void load_devices(Loader& load, Driver& d) {
+void load_devices(FunctionLoader& load, Driver& d) {
   load(d.init, "cuInit");
   load(d.get_error_name, "cuGetErrorName");
   load(d.get_error_string, "cuGetErrorString");
@@ -48,7 +31,7 @@ void load_devices(Loader& load, Driver& d) {
   load(d.ctx_enable_peer_access, "cuCtxEnablePeerAccess");
 }
 
-void load_memory(Loader& load, Driver& d) {
+void load_memory(FunctionLoader& load, Driver& d) {
   load(d.mem_alloc, "cuMemAlloc_v2");
   load(d.mem_free, "cuMemFree_v2");
   load(d.mem_host_alloc, "cuMemHostAlloc");
@@ -64,7 +47,7 @@ void load_memory(Loader& load, Driver& d) {
   load(d.memcpy_async, "cuMemcpyAsync");
 }
 
-void load_virtual_memory(Loader& load, Driver& d) {
+void load_virtual_memory(FunctionLoader& load, Driver& d) {
   load(d.mem_create, "cuMemCreate");
   load(d.mem_release, "cuMemRelease");
   load(d.mem_retain_allocation_handle, "cuMemRetainAllocationHandle");
@@ -77,7 +60,7 @@ void load_virtual_memory(Loader& load, Driver& d) {
   load(d.mem_set_access, "cuMemSetAccess");
 }
 
-void load_streams(Loader& load, Driver& d) {
+void load_streams(FunctionLoader& load, Driver& d) {
   load(d.stream_create, "cuStreamCreate");
   load(d.stream_destroy, "cuStreamDestroy_v2");
   load(d.stream_synchronize, "cuStreamSynchronize");
@@ -99,7 +82,7 @@ void load_streams(Loader& load, Driver& d) {
 }
 
 Status fill_table(void* handle, const std::string& library, Driver& driver) {
-  Loader load(handle);
+  FunctionLoader load([handle](const char* name) { return dlsym(handle, name); });
   load_devices(load, driver);
   load_memory(load, driver);
   load_virtual_memory(load, driver);

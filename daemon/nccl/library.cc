@@ -5,30 +5,14 @@
 #include <map>
 #include <mutex>
 
+#include "daemon/base/function_table.h"
 #include "daemon/nccl/nccl.h"
 
 namespace tutti::nccl {
 namespace {
 
-// Fills the table, and notes the first function that the library lacks.
-class Loader {
- public:
-  explicit Loader(void* library) : library_(library) {}
-  const std::string& missing() const { return missing_; }
-
-  template <class Member>
-  void operator()(Member& member, const char* name) {
-    member = reinterpret_cast<Member>(dlsym(library_, name));
-    if (member == nullptr && missing_.empty()) missing_ = name;
-  }
-
- private:
-  void* const library_;
-  std::string missing_;
-};
-
 std::string fill_table(void* handle, Library& table) {
-  Loader load(handle);
+  FunctionLoader load([handle](const char* name) { return dlsym(handle, name); });
   load(table.get_version, "ncclGetVersion");
   load(table.get_error_string, "ncclGetErrorString");
   load(table.get_unique_id, "ncclGetUniqueId");

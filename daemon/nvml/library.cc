@@ -2,33 +2,12 @@
 
 #include <dlfcn.h>
 
+#include "daemon/base/function_table.h"
+
 namespace tutti::nvml {
 namespace {
 
-template <class Member>
-void find(void* library, Member& member, const char* name) {
-  member = reinterpret_cast<Member>(dlsym(library, name));
-}
-
-// Notes the first function that the library lacks.
-class Required {
- public:
-  explicit Required(void* library) : library_(library) {}
-  const std::string& missing() const { return missing_; }
-
-  template <class Member>
-  void operator()(Member& member, const char* name) {
-    find(library_, member, name);
-    if (member == nullptr && missing_.empty()) missing_ = name;
-  }
-
- private:
-  void* const library_;
-  std::string missing_;
-};
-
-std::string load_required(void* library, Library& table) {
-  Required load(library);
+std::string load_required(FunctionLoader& load, Library& table) {
   load(table.init, "nvmlInit_v2");
   load(table.shutdown, "nvmlShutdown");
   load(table.error_string, "nvmlErrorString");
@@ -41,17 +20,17 @@ std::string load_required(void* library, Library& table) {
   return load.missing();
 }
 
-void load_optional(void* library, Library& table) {
-  find(library, table.device_get_mig_mode, "nvmlDeviceGetMigMode");
-  find(library, table.device_get_total_ecc_errors, "nvmlDeviceGetTotalEccErrors");
-  find(library, table.device_get_nvlink_state, "nvmlDeviceGetNvLinkState");
-  find(library, table.device_get_nvlink_remote_pci_info, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
-  find(library, table.device_get_topology_common_ancestor, "nvmlDeviceGetTopologyCommonAncestor");
-  find(library, table.device_get_p2p_status, "nvmlDeviceGetP2PStatus");
-  find(library, table.event_set_create, "nvmlEventSetCreate");
-  find(library, table.event_set_free, "nvmlEventSetFree");
-  find(library, table.event_set_wait, "nvmlEventSetWait_v2");
-  find(library, table.device_register_events, "nvmlDeviceRegisterEvents");
+void load_optional(const FunctionLoader& load, Library& table) {
+  load.optional(table.device_get_mig_mode, "nvmlDeviceGetMigMode");
+  load.optional(table.device_get_total_ecc_errors, "nvmlDeviceGetTotalEccErrors");
+  load.optional(table.device_get_nvlink_state, "nvmlDeviceGetNvLinkState");
+  load.optional(table.device_get_nvlink_remote_pci_info, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+  load.optional(table.device_get_topology_common_ancestor, "nvmlDeviceGetTopologyCommonAncestor");
+  load.optional(table.device_get_p2p_status, "nvmlDeviceGetP2PStatus");
+  load.optional(table.event_set_create, "nvmlEventSetCreate");
+  load.optional(table.event_set_free, "nvmlEventSetFree");
+  load.optional(table.event_set_wait, "nvmlEventSetWait_v2");
+  load.optional(table.device_register_events, "nvmlDeviceRegisterEvents");
 }
 
 }  // namespace
@@ -60,10 +39,11 @@ Result<Library> load_library(const std::string& name) {
   void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return unavailable("there is no NVML here: " + std::string(dlerror()));
   Library table{};
-  const std::string missing = load_required(handle, table);
+  FunctionLoader load([handle](const char* name) { return dlsym(handle, name); });
+  const std::string missing = load_required(load, table);
   if (!missing.empty())
     return unavailable(name + " lacks " + missing + "; install driver 450 or later");
-  load_optional(handle, table);
+  load_optional(load, table);
   return table;
 }
 

@@ -40,28 +40,6 @@ class Ones {
   const int ranks_;
 };
 
-// What trainers wait for without using a core. Make it before forking.
-class Gate {
- public:
-  Gate() {
-    int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
-    read_ = Fd(ends[0]);
-    write_ = Fd(ends[1]);
-  }
-  void wait() const {
-    char byte = 0;
-    (void)!read(read_.get(), &byte, 1);
-  }
-  void open_for(size_t trainers) const {
-    (void)!write(write_.get(), std::string(trainers, ' ').data(), trainers);
-  }
-
- private:
-  Fd read_;
-  Fd write_;
-};
-
 class GpuFaults : public ::testing::TestWithParam<std::vector<int>> {
  protected:
   GpuFaults() {

@@ -29,28 +29,6 @@ class Environment {
   std::vector<const char*> names_;
 };
 
-// What trainers wait for without using a core. Make it before forking.
-class Gate {
- public:
-  Gate() {
-    int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
-    read_ = Fd(ends[0]);
-    write_ = Fd(ends[1]);
-  }
-  void wait() const {
-    char byte = 0;
-    (void)!read(read_.get(), &byte, 1);
-  }
-  void open_for(size_t trainers) const {
-    (void)!write(write_.get(), std::string(trainers, ' ').data(), trainers);
-  }
-
- private:
-  Fd read_;
-  Fd write_;
-};
-
 // A rank of such a job: its GPU, its group, and tensors of kCount floats.
 class GpuRank {
  public:
