@@ -45,14 +45,28 @@ const std::array kRows = {
              "variables of its own environment that tuttid hands to other users' workers; * at the "
              "end stands for any rest"),
     text_row("token", &S::token,
-             "if set, trainers, agents and the tutti command must show this token; visible in ps "
-             "where it is a flag"),
-    text_row(
-        "token_file", &S::token_file,
-        "file whose first line is the token, unless token is set; only its owner and group may "
-        "read it"),
+             "if set, trainers and agents must show this token; better a token_file, because users "
+             "may see flags and environments"),
+    text_row("token_file", &S::token_file,
+             "file of the tokens, unless token is set, one a line: TOKEN [role=trainer,agent,admin] "
+             "[jobs=PATTERN] [subject=NAME]; only its owner and group may read it"),
+    text_row("admin_group", &S::admin_group,
+             "group whose members may administer through the socket, besides root and tuttid's own "
+             "user; empty: none"),
+    choice_row("trust_network", &S::trust_network, "no yes",
+               "yes: without tokens and TLS, believe whoever reaches the control plane to be an "
+               "agent or a worker of this mesh"),
+    choice_row("tls", &S::tls, "off require",
+               "require: encrypt control plane and links, and prove hosts by their certificates"),
+    text_row("tls_dir", &S::tls_dir,
+             "directory of tls.crt, tls.key and ca.crt of this host, read again when they change"),
+    text_row("tls_admin", &S::tls_admin,
+             "name in the certificate of those who may administer from other hosts"),
     choice_row("log_level", &S::log_level, "trace debug info warn error off",
                "the least severe messages that are logged"),
+    number_row("log_lines", &S::log_lines, 16, 1 << 20,
+               "lines that wait to be written to the log; while so many do, new ones are dropped "
+               "and counted"),
     text_row("nvml_library", &S::nvml_library,
              "library that tells of the node's GPUs; where it is absent there are none"),
     number_row("join_timeout_ms", &S::join_timeout_ms, 1, 24 * kHourMs,
@@ -64,6 +78,13 @@ const std::array kRows = {
     number_row("half_open_hellos", &S::half_open_hellos, 1, 65'536,
                "connections of trainers that have not said yet who they are; the oldest of the "
                "user who has most makes room"),
+    number_row("jobs_max", &S::jobs_max, 1, 65'536, "jobs on this node, each with a worker"),
+    number_row("user_jobs_max", &S::user_jobs_max, 1, 65'536, "jobs of one user on this node"),
+    number_row("user_ranks_max", &S::user_ranks_max, 1, 65'536,
+               "ranks of one user on this node, joined or joining"),
+    number_row("user_memory_bytes", &S::user_memory_bytes, 1 << 20, 64 * kTebibyte,
+               "memory that the segments of one user's ranks have touched, beyond which the user's "
+               "joins are refused"),
     number_row("op_timeout_ms", &S::op_timeout_ms, 1, 24 * kHourMs,
                "deadline of an operation, unless the trainer says otherwise"),
     number_row("segment_bytes", &S::segment_bytes, 1 << 20, 64 * kTebibyte,
@@ -113,6 +134,9 @@ const std::array kRows = {
     number_row("half_open_links", &S::half_open_links, 1, 65'536,
                "links of other hosts that have not proven yet that they know the job's secret; the "
                "oldest makes room"),
+    number_row("parked_links", &S::parked_links, 1, 65'536,
+               "links that wait for an epoch that this worker has not heard of yet; the oldest of "
+               "the address that has most makes room"),
 };
 
 bool is_choice(std::string_view text, const SettingRow& row) {

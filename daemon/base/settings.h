@@ -28,13 +28,23 @@ struct Settings {
   std::string worker_environment = "PATH LANG LC_* TZ LD_LIBRARY_PATH CUDA_* NVIDIA_* NCCL_*";
   std::string token;
   std::string token_file;
+  std::string admin_group;
+  std::string trust_network = "no";
+  std::string tls = "off";
+  std::string tls_dir = "/etc/tutti/tls";
+  std::string tls_admin = "tutti-admin";
   std::string log_level = "info";
+  int64_t log_lines = 8'192;
   std::string nvml_library = "libnvidia-ml.so.1";
   // Joining.
   int64_t join_timeout_ms = 30'000;
   int64_t worker_idle_ms = 3'000;
   int64_t hello_timeout_ms = 5'000;
   int64_t half_open_hellos = 1'024;
+  int64_t jobs_max = 256;
+  int64_t user_jobs_max = 64;
+  int64_t user_ranks_max = 1'024;
+  int64_t user_memory_bytes = int64_t{1} << 40;
   // Operations.
   int64_t op_timeout_ms = 30'000;
   int64_t segment_bytes = int64_t{64} << 30;
@@ -59,6 +69,7 @@ struct Settings {
   int64_t connect_timeout_ms = 10'000;
   int64_t silence_ms = 5'000;
   int64_t half_open_links = 256;
+  int64_t parked_links = 256;
 };
 
 // A row of the table. Numbers have a range, some texts a list of choices.
