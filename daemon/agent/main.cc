@@ -1,5 +1,4 @@
 // tuttid, the node's agent: settings, signals and the main loop.
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <csignal>
@@ -8,15 +7,10 @@
 #include "daemon/agent/agent.h"
 #include "daemon/agent/flags.h"
 #include "daemon/agent/notify.h"
+#include "daemon/base/log.h"
 #include "daemon/base/signal_watch.h"
 
 namespace {
-
-void log_to_stderr(const std::string& level) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("tuttid"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ tuttid[%P] %v");
-  spdlog::set_level(spdlog::level::from_str(level));
-}
 
 constexpr std::initializer_list<int> kSignals = {SIGTERM, SIGINT, SIGCHLD};
 
@@ -31,7 +25,7 @@ void on_signal(int signal, tutti::Loop& loop, tutti::Agent& agent) {
 int main(int argc, char** argv) {
   const tutti::CommandLine line = tutti::read_command_line(argc, argv);
   if (line.exit_code) return *line.exit_code;
-  log_to_stderr(line.settings.log_level);
+  const tutti::Log log("tuttid", line.settings);
   std::signal(SIGPIPE, SIG_IGN);
   tutti::block_signals(kSignals);
   const char* notify_socket = std::getenv("NOTIFY_SOCKET");

@@ -48,8 +48,9 @@ const std::array kRows = {
              "if set, trainers and agents must show this token; better a token_file, because users "
              "may see flags and environments"),
     text_row("token_file", &S::token_file,
-             "file of the tokens, unless token is set, one a line: TOKEN [role=trainer,agent,admin] "
-             "[jobs=PATTERN] [subject=NAME]; only its owner and group may read it"),
+             "file of the tokens, unless token is set, one a line: TOKEN "
+             "[role=trainer,agent,admin] [jobs=PATTERN] [subject=NAME]; only its owner and group "
+             "may read it"),
     text_row("admin_group", &S::admin_group,
              "group whose members may administer through the socket, besides root and tuttid's own "
              "user; empty: none"),

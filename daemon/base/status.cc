@@ -1,5 +1,8 @@
 #include "daemon/base/status.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +11,12 @@
 #include "proto/types.h"
 
 namespace tutti {
+namespace {
+
+constexpr int kReaderPatienceMs = 1'000;
+
+}  // namespace
+
 Code code_of(int number) {
   return number >= 0 && number < static_cast<int>(kCodeNames.size()) ? static_cast<Code>(number)
                                                                      : Code::unknown;
@@ -75,7 +84,10 @@ Status errno_status(std::string_view what) {
   return {code, std::string(what) + ": " + std::strerror(error)};
 }
 
+// Whoever does not read stderr must not keep a broken process alive.
 void fail_requirement(std::string_view what, const char* file, int line) {
+  pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (poll(&room, 1, kReaderPatienceMs) == 0) std::abort();
   std::fprintf(stderr, "tutti: bug at %s:%d: %.*s\n", file, line, static_cast<int>(what.size()),
                what.data());
   std::abort();

@@ -1,5 +1,4 @@
 // tutti-worker: the data plane of one job on one node. Started by the agent, never by hand.
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 
@@ -8,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "daemon/base/log.h"
 #include "daemon/base/signal_watch.h"
 #include "daemon/worker/worker.h"
 
@@ -26,12 +26,6 @@ Arguments parse(int argc, char** argv) {
     if (text.starts_with("--control-fd=")) arguments.control_fd = std::atoi(argv[i] + 13);
   }
   return arguments;
-}
-
-void log_to_stderr(const std::string& level) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("worker"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ worker[%P] %v");
-  spdlog::set_level(spdlog::level::from_str(level));
 }
 
 uint32_t job_owner() {
@@ -56,7 +50,7 @@ int main(int argc, char** argv) {
   }
   tutti::Settings settings;
   const tutti::Status read = tutti::read_settings_environment(settings);
-  log_to_stderr(settings.log_level);
+  const tutti::Log log("worker", settings);
   if (!read.ok()) {
     spdlog::error("{}", read.to_string());
     return 2;
@@ -73,6 +67,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   loop.run();
-  if (!worker.close()) std::_Exit(1);
-  return 0;
+  if (worker.close()) return 0;
+  log.close();
+  std::_Exit(1);
 }

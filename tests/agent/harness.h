@@ -126,7 +126,8 @@ struct AgentTest : testing::Test {
     return text;
   }
 
-  // Starts tuttid with these flags in addition to the usual ones. Its output goes to log().
+  // Starts tuttid with these flags in addition to the usual ones. Its output goes to log(), unless
+  // there is another descriptor for it.
   pid_t run(const std::vector<std::string>& flags) {
     std::vector<std::string> arguments = {TUTTI_AGENT,
                                           "--socket=" + socket(),
@@ -142,7 +143,7 @@ struct AgentTest : testing::Test {
     if (pid == 0) {
       const int log = open((home + "/log").c_str(), O_CREAT | O_WRONLY | O_APPEND, 0644);
       dup2(log, STDOUT_FILENO);
-      dup2(log, STDERR_FILENO);
+      dup2(output.valid() ? output.get() : log, STDERR_FILENO);
       setenv("NOTIFY_SOCKET", (home + "/notify").c_str(), 1);
       for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
       execv(argv[0], argv.data());
@@ -151,10 +152,13 @@ struct AgentTest : testing::Test {
     running.insert(pid);
     return pid;
   }
-  // Starts tuttid and waits until it serves.
+  // Starts tuttid and waits until it serves, and says so.
   pid_t start(const std::vector<std::string>& flags = {}) {
+    const size_t before = count_in_log("serves: socket ");
     const pid_t pid = run(flags);
     EXPECT_TRUE(next_notification().starts_with("READY=1\nSTATUS=serves: socket ")) << log();
+    EXPECT_TRUE(output.valid() ||
+                wait_until([&] { return count_in_log("serves: socket ") > before; }));
     return pid;
   }
   // Returns the wait status.
@@ -214,6 +218,7 @@ struct AgentTest : testing::Test {
 
   std::string home;
   Fd notify_socket;
+  Fd output;  // tuttid's stderr, if not the log's file.
   std::map<std::string, std::string> environment;
   std::set<pid_t> running;
   std::set<pid_t> workers;

@@ -50,7 +50,7 @@ TEST_F(AgentWorkers, RanksOfAJobShareOneAndJobsDoNot) {
   const std::string red = field(join("red"), "pid");
   EXPECT_EQ(field(join("red", 1), "pid"), red);
   EXPECT_NE(field(join("blue"), "pid"), red);
-  EXPECT_EQ(count_in_log("started for user"), 2u);
+  EXPECT_TRUE(wait_until([&] { return count_in_log("started for user") == 2; })) << log();
 }
 
 TEST_F(AgentWorkers, DeathIsLoggedOnceAndTheNextJoinStartsAnother) {

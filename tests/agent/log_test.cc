@@ -1,0 +1,79 @@
+// The log of tuttid and of its workers, while nobody reads it.
+#include <gmock/gmock.h>
+
+#include <array>
+
+#include "tests/agent/harness.h"
+
+namespace tutti {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+// tuttid whose stderr is a pipe that is full.
+struct AgentLog : AgentTest {
+  AgentLog() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+    reader.reset(ends[0]);
+    output.reset(ends[1]);
+    fcntl(output.get(), F_SETPIPE_SZ, 4096);
+    fcntl(output.get(), F_SETFL, O_NONBLOCK);
+    while (write(output.get(), "x", 1) == 1) continue;
+    fcntl(output.get(), F_SETFL, 0);
+  }
+  void refuse(int hellos) {
+    for (int i = 0; i < hellos; ++i) {
+      EXPECT_EQ(join("demo", 9).code(), TUTTI_INVALID_ARGUMENT);
+      trainers.clear();
+    }
+  }
+  // What is written until `words` are.
+  std::string read_until(const std::string& words) {
+    std::string text;
+    std::array<char, 1000> part;
+    while (text.find(words) == std::string::npos && wait_readable(reader.get())) {
+      const ssize_t count = read(reader.get(), part.data(), part.size());
+      if (count <= 0) break;
+      text.append(part.data(), static_cast<size_t>(count));
+    }
+    return text;
+  }
+  Fd reader;
+};
+
+TEST_F(AgentLog, ThatIsNotReadHoldsUpNothing) {
+  const pid_t agent = start({"--log-level=debug", "--log-lines=16"});
+  refuse(100);
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+  EXPECT_EQ(join("other").code(), TUTTI_OK);
+  EXPECT_EQ(end(agent, SIGTERM), 0);
+}
+
+TEST_F(AgentLog, TellsHowManyLinesWereDropped) {
+  start({"--log-level=debug", "--log-lines=16"});
+  refuse(100);
+  // One is being written, or they would be 16: of a hundred and the one that says it serves.
+  const std::string text = read_until("lines are missing here");
+  EXPECT_THAT(text, HasSubstr("] tuttid 0."));
+  EXPECT_THAT(text, ContainsRegex("warning tuttid.[0-9]+. 8[4-5] lines are missing here: "
+                                  "log_lines = 16 waited to be written"));
+  refuse(1);
+  EXPECT_THAT(read_until("refused a trainer"), HasSubstr("debug tuttid["));
+}
+
+TEST_F(AgentLog, ThatIsNotReadDoesNotHoldUpWorkersEither) {
+  const std::string worker = std::filesystem::path(TUTTI_AGENT).parent_path() / "tutti-worker";
+  start({"--worker-binary=" + worker, "--worker-idle-ms=1"});
+  v1::Hello hello = hello_of("demo");
+  hello.set_world_size(1);
+  const v1::Welcome welcome = join(hello);
+  EXPECT_EQ(welcome.code(), TUTTI_OK);
+  EXPECT_EQ(kill(static_cast<pid_t>(welcome.worker_pid()), 0), 0);
+  trainers.clear();
+  EXPECT_TRUE(wait_until([&] { return kill(static_cast<pid_t>(welcome.worker_pid()), 0) != 0; }));
+}
+
+}  // namespace
+}  // namespace tutti
