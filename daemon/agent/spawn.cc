@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "daemon/agent/capabilities.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/text.h"
 
@@ -97,7 +98,10 @@ void become_worker(const WorkerProgram& program, const Prepared& prepared, int c
   // Opened before the user changes: the job's user may have no access to the binary's directory.
   const int binary = open(program.binary.c_str(), O_PATH | O_CLOEXEC);
   if (binary < 0) return;
+  const Keep keep = program.uid == 0 ? Keep::what_root_uses : Keep::nothing;
+  bound_capabilities(keep);
   if (prepared.drops_root && !become_user(prepared, program)) return;
+  if (!drop_capabilities(keep)) return;
   execveat(binary, "", prepared.argv.data(), prepared.envp.data(), AT_EMPTY_PATH);
 }
 
