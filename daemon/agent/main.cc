@@ -6,6 +6,7 @@
 
 #include "daemon/agent/agent.h"
 #include "daemon/agent/flags.h"
+#include "daemon/agent/hide_token.h"
 #include "daemon/agent/notify.h"
 #include "daemon/base/log.h"
 #include "daemon/base/signal_watch.h"
@@ -24,6 +25,7 @@ void on_signal(int signal, tutti::Loop& loop, tutti::Agent& agent) {
 
 int main(int argc, char** argv) {
   const tutti::CommandLine line = tutti::read_command_line(argc, argv);
+  tutti::hide_token(argc, argv);
   if (line.exit_code) return *line.exit_code;
   const tutti::Log log("tuttid", line.settings);
   std::signal(SIGPIPE, SIG_IGN);
