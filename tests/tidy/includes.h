@@ -84,7 +84,7 @@ inline const std::vector<Home> kHomes = {
     {"nvml", {"tests/nvml/"}},
     {"nccl.h", {"tests/nccl/"}},
     {"dlfcn.h", {"daemon/cuda/", "daemon/nvml/", "daemon/nccl/", "tests/"}},
-    {"openssl/", {"daemon/transport/"}},
+    {"openssl/", {"daemon/transport/", "daemon/mesh/certificates.", "tests/support/test_ca."}},
     {"spdlog/", {"daemon/group/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
     {"nlohmann/",
