@@ -1,14 +1,11 @@
 #include "daemon/transport/frame_reader.h"
 
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
 #include <cstring>
 
 namespace tutti {
 
-ssize_t FrameReader::fill(int fd) {
+ssize_t FrameReader::fill(Wire& wire) {
   std::memmove(ahead_.data(), ahead_.data() + ahead_begin_, unparsed());
   ahead_end_ = unparsed();
   ahead_begin_ = 0;
@@ -16,13 +13,9 @@ ssize_t FrameReader::fill(int fd) {
   std::array<iovec, 2> parts{};
   if (missing > 0) parts[0] = {payload() + incoming_->received, missing};
   parts[1] = {ahead_.data() + ahead_end_, ahead_.size() - ahead_end_};
-  msghdr message{};
-  message.msg_iov = missing > 0 ? parts.data() : parts.data() + 1;
-  message.msg_iovlen = missing > 0 ? 2 : 1;
-  const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+  const ssize_t got = wire.read(std::span(parts).subspan(missing > 0 ? 0 : 1));
   if (got <= 0) return got;
   const auto bytes = static_cast<size_t>(got);
-  short_read_ = bytes < missing + parts[1].iov_len;
   const size_t direct = std::min(bytes, missing);
   if (incoming_) incoming_->received += direct;
   ahead_end_ += bytes - direct;

@@ -1,9 +1,7 @@
-// Splits the bytes of a socket into frames. A payload is read straight into its final memory: the
-// handler's RecvBuffer, or a pooled buffer. Only bytes that arrived along with its header are
+// Splits the bytes of a connection into frames. A payload is read straight into its final memory:
+// the handler's RecvBuffer, or a pooled buffer. Only bytes that arrived along with its header are
 // copied.
 #pragma once
-
-#include <sys/types.h>
 
 #include <array>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "daemon/transport/buffer_pool.h"
 #include "daemon/transport/frame_codec.h"
 #include "daemon/transport/transport.h"
+#include "daemon/transport/wire.h"
 
 namespace tutti {
 
@@ -21,11 +20,8 @@ class FrameReader {
   FrameReader(std::shared_ptr<BufferPool> pool, size_t frame_bytes_max)
       : pool_(std::move(pool)), checker_(frame_bytes_max) {}
 
-  // Reads once from a non-blocking socket and returns recvmsg's result. Call it when next() has no
-  // whole frame.
-  ssize_t fill(int fd);
-  // Whether the last read returned less than it asked for, so that the socket is empty.
-  bool was_short() const { return short_read_; }
+  // Reads once and returns what Wire::read() did. Call it when next() has no whole frame.
+  ssize_t fill(Wire& wire);
 
   // Returns the next whole frame, or nothing if more must be read. After an error, which is
   // FrameChecker's, the rest of the stream cannot be parsed. `handler` may offer memory for large
@@ -56,7 +52,6 @@ class FrameReader {
   size_t ahead_begin_ = 0;  // The unparsed bytes of ahead_ are [ahead_begin_, ahead_end_).
   size_t ahead_end_ = 0;
   std::optional<Incoming> incoming_;
-  bool short_read_ = false;
 };
 
 }  // namespace tutti

@@ -3,8 +3,10 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include "daemon/transport/endpoint.h"
 #include "daemon/transport/grpc_link.h"
 #include "daemon/transport/grpc_options.h"
+#include "daemon/transport/grpc_tls.h"
 #include "daemon/transport/handshake.h"
 
 namespace tutti {
@@ -18,12 +20,18 @@ class ClientLink final : public GrpcLink,
   ClientLink(std::shared_ptr<TransportCore> transport, const std::string& address,
              const LinkHello& hello, std::shared_ptr<LinkHandler> handler)
       : GrpcLink(std::move(transport), address, std::move(handler)),
-        handshake_(hello, transport_->limits, address),
-        stub_(std::make_unique<grpc::GenericStub>(
-            grpc::CreateCustomChannel("dns:" + address, grpc::InsecureChannelCredentials(),
-                                      channel_arguments(transport_->limits)))) {}
+        handshake_(hello, transport_->limits, address) {}
 
-  void start() {
+  void start(const Result<Endpoint>& endpoint) {
+    if (!endpoint.ok()) return close_stream(endpoint.status());
+    grpc::ChannelArguments arguments = channel_arguments(transport_->limits);
+    std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+    if (!endpoint->fingerprint.empty()) {
+      credentials = tls_channel_credentials(endpoint->fingerprint, met_another_);
+      arguments.SetSslTargetNameOverride(kTlsName);
+    }
+    stub_ = std::make_unique<grpc::GenericStub>(
+        grpc::CreateCustomChannel("dns:" + endpoint->address, credentials, arguments));
     start_open_timer("did not accept the link");
     call({});
   }
@@ -94,6 +102,9 @@ class ClientLink final : public GrpcLink,
       const Status words = handshake_.check(refusal);
       if (!words.ok()) return words;
     }
+    if (*met_another_)
+      return unauthenticated(
+          peer_ + ": it is not the worker of the roster: its certificate is another one");
     const std::string why = "the link to " + peer_ + " failed: " + status.error_message();
     return code_of(status.error_code()) == Code::resource_exhausted ? invalid_argument(why)
                                                                     : unavailable(why);
@@ -107,6 +118,7 @@ class ClientLink final : public GrpcLink,
 
   DiallerHandshake handshake_;  // Loop thread only.
   bool challenged_ = false;     // Loop thread only.
+  const std::shared_ptr<std::atomic<bool>> met_another_ = std::make_shared<std::atomic<bool>>();
   std::unique_ptr<grpc::GenericStub> stub_;
   std::unique_ptr<grpc::ClientContext> context_;
   bool held_ = false;  // Guarded by mutex_.
@@ -115,11 +127,14 @@ class ClientLink final : public GrpcLink,
 }  // namespace
 
 std::shared_ptr<Link> dial_grpc(std::shared_ptr<TransportCore> transport,
-                                const std::string& address, const LinkHello& hello,
+                                const std::string& endpoint, const LinkHello& hello,
                                 std::shared_ptr<LinkHandler> handler) {
-  auto link = std::make_shared<ClientLink>(transport, address, hello, std::move(handler));
+  const std::string peer = endpoint.substr(0, endpoint.find('#'));
+  auto link = std::make_shared<ClientLink>(transport, peer, hello, std::move(handler));
   require(transport->add(link), "connect() on a transport that ends");
-  transport->loop.post([link] { link->start(); });
+  transport->loop.post([link, endpoint = parse_endpoint(endpoint, transport->limits.tls)] {
+    link->start(endpoint);
+  });
   return link;
 }
 

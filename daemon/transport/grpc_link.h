@@ -72,9 +72,10 @@ class GrpcLink : public LinkCore {
   bool finishing_ = false;      // finish_stream() was called.
 };
 
-// Dials on a channel of its own. `transport` keeps the link alive until it is closed.
+// Dials `endpoint` (endpoint.h) on a channel of its own. `transport` keeps the link alive until it
+// is closed.
 std::shared_ptr<Link> dial_grpc(std::shared_ptr<TransportCore> transport,
-                                const std::string& address, const LinkHello& hello,
+                                const std::string& endpoint, const LinkHello& hello,
                                 std::shared_ptr<LinkHandler> handler);
 
 // Returns the Data service of proto/mesh.proto. It must outlive the server it is registered with.

@@ -5,8 +5,10 @@
 
 #include <chrono>
 
+#include "daemon/transport/endpoint.h"
 #include "daemon/transport/grpc_link.h"
 #include "daemon/transport/grpc_options.h"
+#include "daemon/transport/grpc_tls.h"
 #include "daemon/transport/loop_thread.h"
 
 namespace tutti {
@@ -17,7 +19,8 @@ class GrpcTransport : public Transport {
   // Initializes gRPC for the rest of the process: without a user left it would end its threads, and
   // wait up to 10 s for one that polls.
   explicit GrpcTransport(const LinkLimits& limits)
-      : core_(std::make_shared<TransportCore>(thread_.loop, limits)) {
+      : core_(std::make_shared<TransportCore>(thread_.loop, limits)),
+        tls_(limits.tls ? std::make_unique<TlsIdentity>() : nullptr) {
     grpc_init();
   }
 
@@ -30,7 +33,7 @@ class GrpcTransport : public Transport {
     core_->pending_frames->wait_zero();
   }
 
-  std::string name() const override { return "grpc"; }
+  std::string name() const override { return tls_ ? "grpc+tls" : "grpc"; }
 
   Result<std::string> listen(const std::string& address, Acceptor acceptor) override {
     if (server_) return failed_precondition("this transport listens already");
@@ -41,13 +44,15 @@ class GrpcTransport : public Transport {
     int port = 0;
     grpc::ServerBuilder builder;
     set_server_options(core_->limits, builder);
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(
+        address, tls_ ? tls_server_credentials(*tls_) : grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     if (!server_)
       return unavailable("cannot listen at " + address +
                          ": the port is taken or the address is not this machine's");
-    return address.substr(0, colon + 1) + std::to_string(port);
+    return to_string(
+        {address.substr(0, colon + 1) + std::to_string(port), tls_ ? tls_->fingerprint() : ""});
   }
 
   std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
@@ -58,7 +63,8 @@ class GrpcTransport : public Transport {
  private:
   LoopThread thread_;  // Its loop opens and closes the links.
   const std::shared_ptr<TransportCore> core_;
-  std::unique_ptr<grpc::Service> service_;  // Outlives server_.
+  const std::unique_ptr<const TlsIdentity> tls_;  // Null: all links are plain.
+  std::unique_ptr<grpc::Service> service_;        // Outlives server_.
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -1,33 +1,36 @@
 // The transport between hosts. A host listens over TCP or gRPC and names it in its address,
-// "tcp://10.0.0.1:7000"; it is dialled that way, however the dialling host listens.
+// "tcp://10.0.0.1:7000", or "tcp+tls://10.0.0.1:7000#fingerprint"; it is dialled that way, however
+// the dialling host listens.
 #include "daemon/transport/transport.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::string_view kTcp = "tcp://";
-constexpr std::string_view kGrpc = "grpc://";
+constexpr std::string_view kSchemeEnd = "://";
 
 class NetworkTransport final : public Transport {
  public:
   NetworkTransport(Loop& loop, bool over_grpc, const LinkLimits& limits)
       : over_grpc_(over_grpc), limits_(limits), tcp_(make_tcp_transport(loop, limits)) {}
 
-  std::string name() const override { return over_grpc_ ? "grpc" : "tcp"; }
+  std::string name() const override {
+    return std::string(over_grpc_ ? "grpc" : "tcp") + (limits_.tls ? "+tls" : "");
+  }
 
   Result<std::string> listen(const std::string& address, Acceptor acceptor) override {
     Transport& own = over_grpc_ ? grpc() : *tcp_;
     Result<std::string> where = own.listen(address, std::move(acceptor));
     if (!where.ok()) return where;
-    return std::string(over_grpc_ ? kGrpc : kTcp) + *where;
+    return name().append(kSchemeEnd) + *where;
   }
 
   std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
                                 std::shared_ptr<LinkHandler> handler) override {
-    if (address.starts_with(kGrpc))
-      return grpc().connect(address.substr(kGrpc.size()), hello, std::move(handler));
-    const size_t scheme = address.starts_with(kTcp) ? kTcp.size() : 0;
-    return tcp_->connect(address.substr(scheme), hello, std::move(handler));
+    const size_t end = address.find(kSchemeEnd);
+    const std::string scheme = end == std::string::npos ? "" : address.substr(0, end);
+    Transport& theirs = scheme.starts_with("grpc") ? grpc() : *tcp_;
+    const size_t begin = scheme.empty() ? 0 : end + kSchemeEnd.size();
+    return theirs.connect(address.substr(begin), hello, std::move(handler));
   }
 
  private:

@@ -1,8 +1,10 @@
-// The dialling side of TCP links: name lookup, connect and handshake.
+// The dialling side of TCP links: name lookup, connect, TLS and handshake.
 #include <cstring>
 
+#include "daemon/transport/endpoint.h"
 #include "daemon/transport/handshake.h"
 #include "daemon/transport/tcp_link.h"
+#include "daemon/transport/tls_wire.h"
 
 namespace tutti {
 namespace {
@@ -11,22 +13,24 @@ namespace {
 class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
  public:
   TcpDialler(std::shared_ptr<TcpTransportCore> transport, std::shared_ptr<TcpLink> link,
-             const std::string& address, const LinkHello& hello)
+             Endpoint endpoint, const LinkHello& hello)
       : transport_(std::move(transport)),
         link_(std::move(link)),
-        address_(address),
-        handshake_(hello, transport_->limits, address) {}
+        address_(std::move(endpoint.address)),
+        fingerprint_(std::move(endpoint.fingerprint)),
+        handshake_(hello, transport_->limits, address_) {}
 
   void start();
   void stop();
 
  private:
-  enum class Stage { connecting, challenge, answer };
+  enum class Stage { connecting, tls, challenge, answer };
 
   void on_resolved(Result<std::vector<SocketAddress>> addresses);
   void try_next(const std::string& last_error);
   void on_connected();
   void on_readable();
+  bool say_hello();
   void on_message();
   void on_challenge();
   void on_answer();
@@ -35,10 +39,12 @@ class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
   const std::shared_ptr<TcpTransportCore> transport_;
   std::shared_ptr<TcpLink> link_;  // Null once the dial has succeeded or stopped.
   const std::string address_;
+  const std::string fingerprint_;  // Of a listener that takes TLS.
   DiallerHandshake handshake_;
   std::vector<SocketAddress> addresses_;
   size_t next_address_ = 0;
-  Fd socket_;
+  Fd socket_;                   // While it connects,
+  std::unique_ptr<Wire> wire_;  // and from then on.
   Stage stage_ = Stage::connecting;
   std::string received_;
 };
@@ -60,7 +66,9 @@ void TcpDialler::start() {
 void TcpDialler::stop() {
   link_.reset();
   if (socket_.valid()) transport_->loop.unwatch(socket_.get());
+  if (wire_ != nullptr) transport_->loop.unwatch(wire_->descriptor());
   socket_.reset();
+  wire_.reset();
 }
 
 // Fails the link, which calls stop().
@@ -91,19 +99,36 @@ void TcpDialler::try_next(const std::string& last_error) {
 
 void TcpDialler::on_connected() {
   if (const int error = connect_error(socket_); error != 0) return try_next(std::strerror(error));
-  if (!write_at_once(socket_, handshake_.hello())) return try_next("it takes no hello");
-  stage_ = Stage::challenge;
+  wire_ = fingerprint_.empty()
+              ? make_plain_wire(std::move(socket_))
+              : make_tls_dialler_wire(std::move(socket_), *transport_->tls, fingerprint_);
+  stage_ = Stage::tls;
   const Status watched = transport_->loop.watch(
-      socket_.get(), EPOLLIN, [self = shared_from_this()](uint32_t) { self->on_readable(); });
-  if (!watched.ok()) fail(watched);
+      wire_->descriptor(), EPOLLIN, [self = shared_from_this()](uint32_t) { self->on_readable(); });
+  watched.ok() ? on_readable() : fail(watched);
+}
+
+// Returns false if it must wait for TLS, or has failed.
+bool TcpDialler::say_hello() {
+  const Result<bool> secured = wire_->secure();
+  if (!secured.ok()) {
+    fail({secured.status().code(), address_ + ": " + secured.status().message()});
+    return false;
+  }
+  if (!*secured) return false;
+  stage_ = Stage::challenge;
+  if (write_at_once(*wire_, handshake_.hello())) return true;
+  fail(unavailable(address_ + " takes no hello"));
+  return false;
 }
 
 void TcpDialler::on_readable() {
-  while (socket_.valid()) {
+  if (stage_ == Stage::tls && !say_hello()) return;
+  while (wire_ != nullptr) {
     const bool first = stage_ == Stage::challenge;
     const auto wanted = first ? Result<size_t>(sizeof(LinkChallenge)) : answer_size(received_);
     if (!wanted.ok()) return fail(unavailable(address_ + ": " + wanted.status().message()));
-    const ReadResult result = read_exactly(socket_, received_, *wanted);
+    const ReadResult result = read_exactly(*wire_, received_, *wanted);
     if (result == ReadResult::partial) return;
     if (result == ReadResult::broken)
       return fail(unavailable(address_ + " hung up before it had accepted the link"));
@@ -120,23 +145,26 @@ void TcpDialler::on_message() {
 void TcpDialler::on_challenge() {
   const Result<std::string> proof = handshake_.prove(received_);
   if (!proof.ok()) return fail(proof.status());
-  if (!write_at_once(socket_, *proof)) return fail(unavailable(address_ + " takes no proof"));
+  if (!write_at_once(*wire_, *proof)) return fail(unavailable(address_ + " takes no proof"));
   stage_ = Stage::answer;
   received_.clear();
 }
 
 void TcpDialler::on_answer() {
   if (const Status accepted = handshake_.check(received_); !accepted.ok()) return fail(accepted);
-  transport_->loop.unwatch(socket_.get());
-  link_->open(std::move(socket_), handshake_.silence_ms());
+  transport_->loop.unwatch(wire_->descriptor());
+  link_->open(std::move(wire_), handshake_.silence_ms());
   link_.reset();
 }
 
 }  // namespace
 
 void dial_tcp(std::shared_ptr<TcpTransportCore> transport, std::shared_ptr<TcpLink> link,
-              const std::string& address, const LinkHello& hello) {
-  const auto dial = std::make_shared<TcpDialler>(std::move(transport), link, address, hello);
+              const std::string& endpoint, const LinkHello& hello) {
+  Result<Endpoint> parsed = parse_endpoint(endpoint, transport->limits.tls);
+  if (!parsed.ok()) return link->fail(parsed.status());
+  const auto dial =
+      std::make_shared<TcpDialler>(std::move(transport), link, *std::move(parsed), hello);
   if (link->set_dial([dial] { dial->stop(); })) dial->start();
 }
 

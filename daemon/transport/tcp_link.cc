@@ -62,38 +62,38 @@ bool TcpLink::set_dial(std::function<void()> stop_dial) {
 }
 
 Status TcpLink::watch(uint32_t events) {
-  return transport_->loop.watch(socket_.get(), events,
+  return transport_->loop.watch(wire_->descriptor(), events,
                                 [self = std::static_pointer_cast<TcpLink>(shared_from_this())](
                                     uint32_t what) { self->on_ready(what); });
 }
 
-bool TcpLink::await_acceptance(Fd socket) {
-  socket_ = std::move(socket);
+bool TcpLink::await_acceptance(std::unique_ptr<Wire> wire) {
+  wire_ = std::move(wire);
   return watch(EPOLLRDHUP).ok();
 }
 
-void TcpLink::open(Fd socket, int silence_ms) {
+void TcpLink::open(std::unique_ptr<Wire> wire, int silence_ms) {
   stop_dial_ = nullptr;
   if (!set_open(silence_ms)) return;
-  socket_ = std::move(socket);
+  wire_ = std::move(wire);
   const Status watched = watch(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
   if (!watched.ok()) fail(watched);
 }
 
 void TcpLink::welcome(const std::string& answer) {
-  if (!write_at_once(socket_, answer)) return fail(broken("it takes no answer"));
-  open(std::move(socket_), silence_ms());
+  if (!write_at_once(*wire_, answer)) return fail(broken("it takes no answer"));
+  open(std::move(wire_), silence_ms());
 }
 
 void TcpLink::refuse(const Status& why) {
-  if (socket_.valid()) (void)write_at_once(socket_, write_refusal(why));
+  if (wire_ != nullptr) (void)write_at_once(*wire_, write_refusal(why));
   close_wire();
 }
 
 void TcpLink::close_wire() {
   if (const auto stop_dial = std::exchange(stop_dial_, nullptr)) stop_dial();
-  if (socket_.valid()) transport_->loop.unwatch(socket_.get());
-  socket_.reset();
+  if (wire_ != nullptr) transport_->loop.unwatch(wire_->descriptor());
+  wire_.reset();
   std::exchange(writing_, {}).clear();
   on_wire_closed(broken("it was closed"));
 }
@@ -103,7 +103,7 @@ void TcpLink::on_ready(uint32_t events) {
   if (!is_open()) return hung_up_ ? fail(broken("its dialler hung up")) : void();
   if ((events & EPOLLOUT) != 0) {
     write_blocked_ = false;
-    if (socket_.valid()) write_some();
+    if (wire_ != nullptr) write_some();
   }
   drained_ = false;
   read_some();
@@ -120,7 +120,7 @@ void TcpLink::flush() {
     const std::lock_guard lock(mutex_);
     flush_posted_ = false;
   }
-  if (socket_.valid() && is_open()) write_some();
+  if (wire_ != nullptr && is_open()) write_some();
   if (is_shutting_down()) post_read();
 }
 
@@ -138,7 +138,7 @@ bool TcpLink::refill() {
 
 void TcpLink::write_some() {
   size_t sum = 0;
-  while (!write_blocked_ && refill()) {
+  while (!write_blocked_ && (refill() || wire_->has_unsent())) {
     if (sum >= kWriteBytes) {
       const std::lock_guard lock(mutex_);
       return wake_writer_locked();
@@ -154,7 +154,8 @@ void TcpLink::write_some() {
       on_written(static_cast<size_t>(wrote));
     }
   }
-  if (is_shutting_down() && writing_.empty() && socket_.valid()) shutdown(socket_.get(), SHUT_WR);
+  const bool all_sent = writing_.empty() && wire_ != nullptr && !wire_->has_unsent();
+  if (is_shutting_down() && all_sent) shutdown(wire_->descriptor(), SHUT_WR);
 }
 
 // The peer may have said why: what it sent is read before the link fails.
@@ -176,7 +177,7 @@ ssize_t TcpLink::write_once() {
     skip -= skipped;
     const size_t left = std::min(bytes - skipped, kWriteBytes - sum);
     if (left == 0) return;
-    // The iovec is mutable, but sendmsg only reads from it.
+    // The iovec is mutable, but write() only reads from it.
     parts[count++] = {const_cast<char*>(static_cast<const char*>(data)) + skipped, left};
     sum += left;
   };
@@ -185,10 +186,7 @@ ssize_t TcpLink::write_once() {
     add(&frame->header, sizeof(frame->header));
     add(frame->bytes().data(), frame->bytes().size());
   }
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  return sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return wire_->write(std::span(parts).first(count));
 }
 
 void TcpLink::on_written(size_t bytes) {
@@ -213,7 +211,7 @@ void TcpLink::post_read() {
 
 void TcpLink::read_some() {
   size_t sum = 0;
-  while (socket_.valid() && is_open()) {
+  while (wire_ != nullptr && is_open()) {
     if (is_shutting_down()) return discard_some();
     reading_paused_ = pause_reading_if_full();
     if (reading_paused_) return;
@@ -232,11 +230,11 @@ void TcpLink::read_some() {
 // Reads once. Returns true if there may be something to parse or to read now.
 bool TcpLink::fill() {
   if (drained_) return false;
-  const ssize_t got = reader_.fill(socket_.get());
+  const ssize_t got = reader_.fill(*wire_);
   if (got > 0) {
     note_received();
     // After a hang-up the end of the stream follows the last byte.
-    drained_ = reader_.was_short() && !hung_up_;
+    drained_ = wire_->is_drained() && !hung_up_;
     return true;
   }
   if (got < 0 && errno == EINTR) return true;
@@ -251,7 +249,7 @@ bool TcpLink::fill() {
 void TcpLink::discard_some() {
   std::array<std::byte, 16 << 10> ignored;
   for (size_t sum = 0; sum < kTurnBytes;) {
-    const ssize_t got = recv(socket_.get(), ignored.data(), ignored.size(), MSG_DONTWAIT);
+    const ssize_t got = wire_->read(std::array{iovec{ignored.data(), ignored.size()}});
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) return close_wire();
     sum += static_cast<size_t>(got);
@@ -263,7 +261,7 @@ void TcpLink::discard_some() {
 bool TcpLink::peer_is_alive() const {
   tcp_info info{};
   socklen_t size = sizeof(info);
-  if (!reading_paused_ || getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+  if (!reading_paused_ || getsockopt(descriptor(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
     return false;
   return info.tcpi_unacked == 0 || Millis(info.tcpi_last_ack_recv) < Millis(silence_ms());
 }

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "daemon/transport/handshake.h"
+#include "daemon/transport/tls_wire.h"
 
 namespace tutti {
 namespace {
@@ -16,8 +17,8 @@ constexpr Millis kAcceptPause{100};  // When descriptors have run out.
 // worker.
 class IncomingConnection : public std::enable_shared_from_this<IncomingConnection> {
  public:
-  IncomingConnection(TcpListener& listener, Fd socket)
-      : listener_(&listener), socket_(std::move(socket)) {}
+  IncomingConnection(TcpListener& listener, std::unique_ptr<Wire> wire)
+      : listener_(&listener), wire_(std::move(wire)) {}
 
   void start();
   void end();
@@ -27,8 +28,8 @@ class IncomingConnection : public std::enable_shared_from_this<IncomingConnectio
   void send_challenge();
   void on_proof();
 
-  TcpListener* listener_;  // Null once ended.
-  Fd socket_;
+  TcpListener* listener_;       // Null once ended.
+  std::unique_ptr<Wire> wire_;  // Null once ended.
   Loop::TimerId timer_ = 0;
   std::string transcript_;  // The hello and the challenge; empty until the challenge is sent.
   std::string received_;    // Of the current message.
@@ -38,7 +39,7 @@ void IncomingConnection::start() {
   Loop& loop = listener_->transport_->loop;
   timer_ = loop.at(Clock::now() + Millis(listener_->transport_->limits.connect_timeout_ms),
                    [self = shared_from_this()] { self->end(); });
-  const Status watched = loop.watch(socket_.get(), EPOLLIN,
+  const Status watched = loop.watch(wire_->descriptor(), EPOLLIN,
                                     [self = shared_from_this()](uint32_t) { self->on_readable(); });
   if (!watched.ok()) end();
 }
@@ -48,8 +49,8 @@ void IncomingConnection::end() {
   const std::shared_ptr<IncomingConnection> self = shared_from_this();
   TcpListener& listener = *std::exchange(listener_, nullptr);
   listener.transport_->loop.cancel(timer_);
-  if (socket_.valid()) listener.transport_->loop.unwatch(socket_.get());
-  socket_.reset();
+  if (wire_ != nullptr) listener.transport_->loop.unwatch(wire_->descriptor());
+  wire_.reset();
   listener.connections_.remove(self);
 }
 
@@ -58,7 +59,7 @@ void IncomingConnection::on_readable() {
     const auto wanted =
         transcript_.empty() ? hello_size(received_) : Result<size_t>(sizeof(LinkProof));
     if (!wanted.ok()) return end();
-    const ReadResult result = read_exactly(socket_, received_, *wanted);
+    const ReadResult result = read_exactly(*wire_, received_, *wanted);
     if (result == ReadResult::partial) return;
     if (result == ReadResult::broken) return end();
     if (!transcript_.empty()) return on_proof();
@@ -69,19 +70,20 @@ void IncomingConnection::on_readable() {
 
 void IncomingConnection::send_challenge() {
   const std::string words = write_challenge(listener_->transport_->limits);
-  if (!write_at_once(socket_, words)) return end();
+  if (!write_at_once(*wire_, words)) return end();
   transcript_ = std::exchange(received_, {}) + words;
 }
 
 // From here on the dialler sends frames, which are not read before the link is open.
 void IncomingConnection::on_proof() {
   TcpListener& listener = *listener_;
-  listener.transport_->loop.unwatch(socket_.get());
-  const std::string from = "host " + host_of(transcript_) + " at " + name_of_peer(socket_);
+  listener.transport_->loop.unwatch(wire_->descriptor());
+  const std::string from =
+      "host " + host_of(transcript_) + " at " + name_of_peer(wire_->descriptor());
   const auto link = std::make_shared<TcpLink>(listener.transport_, from, nullptr);
-  Fd socket = std::move(socket_);
+  std::unique_ptr<Wire> wire = std::move(wire_);
   end();
-  if (listener.transport_->add(link) && link->await_acceptance(std::move(socket)))
+  if (listener.transport_->add(link) && link->await_acceptance(std::move(wire)))
     link->offer_to(listener.acceptor_, transcript_, from_bytes<LinkProof>(received_));
   else
     link->fail(unavailable("the listener ends"));
@@ -112,7 +114,10 @@ void TcpListener::accept_some() {
       return none_left ? pause_accepting() : void();
     }
     if (connections_.size() >= transport_->limits.half_open_max) connections_.front()->end();
-    connections_.push_back(std::make_shared<IncomingConnection>(*this, std::move(socket)));
+    const auto& tls = transport_->tls;
+    connections_.push_back(std::make_shared<IncomingConnection>(
+        *this, tls == nullptr ? make_plain_wire(std::move(socket))
+                              : make_tls_listener_wire(std::move(socket), *tls)));
     connections_.back()->start();
   }
 }

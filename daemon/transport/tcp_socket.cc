@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -74,11 +73,11 @@ int port_of(const Fd& socket) {
                   : reinterpret_cast<const sockaddr_in*>(&name.storage)->sin_port);
 }
 
-std::string name_of_peer(const Fd& socket) {
+std::string name_of_peer(int socket) {
   SocketAddress from{.bytes = sizeof(sockaddr_storage)};
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
-  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.bytes) != 0 ||
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&from.storage), &from.bytes) != 0 ||
       getnameinfo(from.get(), from.bytes, host.data(), host.size(), port.data(), port.size(),
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     return "an unknown address";
@@ -98,24 +97,6 @@ int connect_error(const Fd& socket) {
   socklen_t size = sizeof(error);
   getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   return error;
-}
-
-ReadResult read_exactly(const Fd& socket, std::string& into, size_t wanted) {
-  while (into.size() < wanted) {
-    const size_t had = into.size();
-    into.resize(wanted);
-    const ssize_t got = recv(socket.get(), into.data() + had, wanted - had, MSG_DONTWAIT);
-    into.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (got > 0 || (got < 0 && errno == EINTR)) continue;
-    return got < 0 && errno == EAGAIN ? ReadResult::partial : ReadResult::broken;
-  }
-  return ReadResult::whole;
-}
-
-bool write_at_once(const Fd& socket, const std::string& bytes) {
-  const ssize_t wrote =
-      ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  return wrote == static_cast<ssize_t>(bytes.size());
 }
 
 }  // namespace tutti

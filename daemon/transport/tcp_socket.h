@@ -1,4 +1,4 @@
-// Sockets of TCP links: addresses, options, connecting and short blocking-free reads and writes.
+// Sockets of TCP links: addresses, options and connecting.
 #pragma once
 
 #include <sys/socket.h>
@@ -27,17 +27,10 @@ Result<std::vector<SocketAddress>> resolve(const std::string& address, bool name
 // (bbr) leaves its pacing in effect when it is replaced later.
 Result<Fd> listen_at(const SocketAddress& address, const std::string& congestion);
 int port_of(const Fd& socket);
-std::string name_of_peer(const Fd& socket);
+std::string name_of_peer(int socket);
 // Returns a non-blocking socket with the same options and starts its connect.
 Result<Fd> begin_connect(const SocketAddress& to, const std::string& congestion);
 // Returns the errno of a failed connect, or 0.
 int connect_error(const Fd& socket);
-
-// Reads until `into` has `wanted` bytes, and never more. Does not block: `partial` means call
-// again.
-enum class ReadResult { whole, partial, broken };
-ReadResult read_exactly(const Fd& socket, std::string& into, size_t wanted);
-// Returns false unless the socket took all bytes at once, as a fresh one always does.
-bool write_at_once(const Fd& socket, const std::string& bytes);
 
 }  // namespace tutti

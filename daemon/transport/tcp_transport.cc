@@ -2,6 +2,7 @@
 #include <future>
 #include <optional>
 
+#include "daemon/transport/endpoint.h"
 #include "daemon/transport/tcp_listener.h"
 
 namespace tutti {
@@ -13,7 +14,7 @@ class TcpTransport final : public Transport {
       : loop_(loop), core_(std::make_shared<TcpTransportCore>(loop, limits)) {}
   ~TcpTransport() override;
 
-  std::string name() const override { return "tcp"; }
+  std::string name() const override { return core_->tls ? "tcp+tls" : "tcp"; }
   Result<std::string> listen(const std::string& address, Acceptor acceptor) override;
   std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
                                 std::shared_ptr<LinkHandler> handler) override;
@@ -59,12 +60,14 @@ Result<std::string> TcpTransport::listen(const std::string& address, Acceptor ac
   listener_ = std::make_unique<TcpListener>(core_, *std::move(socket), std::move(acceptor));
   Status started;
   run([&] { started = listener_->start(); });
-  return started.ok() ? Result<std::string>(where) : started;
+  if (!started.ok()) return started;
+  return to_string({where, core_->tls ? core_->tls->fingerprint() : ""});
 }
 
 std::shared_ptr<Link> TcpTransport::connect(const std::string& address, const LinkHello& hello,
                                             std::shared_ptr<LinkHandler> handler) {
-  auto link = std::make_shared<TcpLink>(core_, address, std::move(handler));
+  const std::string peer = address.substr(0, address.find('#'));
+  auto link = std::make_shared<TcpLink>(core_, peer, std::move(handler));
   require(core_->add(link), "a transport that ends dials nobody");
   loop_.post([core = core_, link, address, hello] { dial_tcp(core, link, address, hello); });
   return link;

@@ -31,6 +31,7 @@ struct LinkLimits {
   int silence_ms = 5'000;
   size_t half_open_max = 256;  // Unauthenticated diallers; past it the oldest is disconnected.
   std::string congestion = "cubic";  // TCP_CONGESTION, if the kernel allows it; empty: its default.
+  bool tls = false;  // Between processes: encrypt all links, and take no plain ones.
 };
 
 // Received bytes, in fragments that `owner` keeps alive.
@@ -120,11 +121,13 @@ class Transport {
   // not be called from a handler or from `released`.
   virtual ~Transport() = default;
   virtual std::string name() const = 0;
-  // Starts accepting at `address` ("host:port"; port 0: any free one). Returns the address to dial.
+  // Starts accepting at `address` ("host:port"; port 0: any free one). Returns the address to dial,
+  // which with TLS also holds the fingerprint of the certificate that the dialler must find there.
   virtual Result<std::string> listen(const std::string& address, Acceptor acceptor) = 0;
   // Returns at once. Frames may be sent at once and go out when the peer has accepted. If it does
   // not, the link closes: with the acceptor's code and message if it refused, UNAVAILABLE if nobody
-  // listens, DEADLINE_EXCEEDED after connect_timeout_ms.
+  // listens, DEADLINE_EXCEEDED after connect_timeout_ms, FAILED_PRECONDITION if one side has TLS
+  // and the other has not, UNAUTHENTICATED if what listens has another certificate.
   virtual std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
                                         std::shared_ptr<LinkHandler> handler) = 0;
 };

@@ -281,6 +281,43 @@ def handshakes():
     )
 
 
+def client_hello():
+    """The first words of TLS 1.3 (RFC 8446, 4.1.2), in one record."""
+
+    def counted(width, body):
+        return len(body).to_bytes(width, "big") + body
+
+    def extension(number, body):
+        return struct.pack(">H", number) + counted(2, body)
+
+    extensions = extension(43, b"\2\3\4")  # TLS 1.3
+    extensions += extension(10, counted(2, b"\0\x1d"))  # X25519
+    extensions += extension(13, counted(2, b"\4\3"))  # ECDSA on P-256 with SHA-256
+    extensions += extension(51, counted(2, b"\0\x1d" + counted(2, b"\t" + bytes(31))))
+    body = b"\3\3" + bytes(32) + counted(1, bytes(32)) + counted(2, b"\x13\1") + b"\1\0"
+    return b"\x16\3\1" + counted(2, b"\1" + counted(3, body + counted(2, extensions)))
+
+
+def secured():
+    hello = client_hello()
+    changed = [struct.pack("<HBHB", start, 255, 100, 1) for start in (0, 60, 300, 400)]
+    write(
+        "transport_tls",
+        hello=b"\0\xff\x0f" + hello,
+        one_by_one=b"\0\0\0" + hello,
+        twice=b"\0\xff\x0f" + hello * 2,
+        older=b"\0\xff\x0f" + hello.replace(b"\0\x2b\0\3", b"\0\xaa\0\3"),
+        plain=b"\0\xff\x0fTUTTLINK" + bytes(100),
+        data=b"\0\xff\x0f\x17\3\3\0\x20" + bytes(32),
+        alert=b"\0\xff\x0f\x15\3\3\0\2\2\0",
+        undisturbed=b"\1\0\0",
+        first_byte=b"\1" + changed[0],
+        hello_changed=b"\1" + changed[1],
+        finish_changed=b"\1" + changed[2],
+        words_changed=b"\1" + changed[3],
+    )
+
+
 def messages():
     def sized(payload_bytes, *cuts):
         bytes_ = frame(1, 0, payload_bytes) + bytes(range(payload_bytes))
@@ -346,6 +383,7 @@ def main():
     rosters()
     packets()
     handshakes()
+    secured()
     messages()
     agents()
     clusters()

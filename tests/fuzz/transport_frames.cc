@@ -131,11 +131,12 @@ void read_frames(Case& run) {
 
 void feed(Case& run, size_t piece) {
   fuzz::SocketPair sockets = fuzz::socket_pair(SOCK_STREAM);
+  const std::unique_ptr<Wire> wire = make_plain_wire(std::move(sockets.ours));
   std::string_view left = run.script.stream;
   while (!left.empty() && !run.broken) {
     fuzz::send_all(sockets.theirs, left.substr(0, piece));
     left.remove_prefix(std::min(left.size(), piece));
-    while (!run.broken && run.reader.fill(sockets.ours.get()) > 0) read_frames(run);
+    while (!run.broken && run.reader.fill(*wire) > 0) read_frames(run);
   }
 }
 

@@ -1,16 +1,19 @@
-// Bare sockets that play the peer of a TCP link, and a transport that listens for them.
+// Bare sockets that play the peer of a TCP link, plain or in TLS, and a transport that listens for
+// them.
 #pragma once
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include <atomic>
 #include <future>
 
 #include "daemon/base/fd.h"
+#include "daemon/transport/endpoint.h"
 #include "daemon/transport/frame_codec.h"
 #include "daemon/transport/handshake.h"
+#include "daemon/transport/tls_wire.h"
 #include "tests/transport/fixture.h"
 
 namespace tutti {
@@ -29,54 +32,87 @@ inline sockaddr_in loopback(int port) {
   return {AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
 }
 
-// A blocking socket that sends and receives what a test wants.
+inline Fd connect_to(const std::string& address) {
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in to = loopback(std::stoi(address.substr(address.rfind(':') + 1)));
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  return socket;
+}
+
+// A connection that sends and receives what a test wants, and blocks meanwhile.
 class Bare {
  public:
-  explicit Bare(Fd socket) : socket_(std::move(socket)) {
-    const timeval patience{kPatience.count(), 0};
-    ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  }
+  explicit Bare(std::unique_ptr<Wire> wire) : wire_(std::move(wire)) {}
+  explicit Bare(Fd socket) : Bare(make_plain_wire(std::move(socket))) {}
+  // In TLS if the address has a fingerprint.
   static Bare dial(const std::string& address) {
-    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const sockaddr_in to = loopback(std::stoi(address.substr(address.rfind(':') + 1)));
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
-    return Bare(std::move(socket));
+    const size_t mark = address.find('#');
+    if (mark == std::string::npos) return Bare(connect_to(address));
+    Bare made(make_tls_dialler_wire(connect_to(address), TlsIdentity(), address.substr(mark + 1)));
+    made.secure();
+    return made;
   }
-  void say(const Bytes& bytes) const {
-    (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  void secure() const {
+    for (;;) {
+      const Result<bool> secured = wire_->secure();
+      EXPECT_TRUE(secured.ok()) << secured.status().to_string();
+      if (!secured.ok() || *secured || !wait(POLLIN)) return;
+    }
   }
+  void say(const Bytes& bytes) const { (void)say_all(bytes, kPatience); }
   // Sends `words` repeatedly, `bytes` in all; calls `stuck` once if the peer reads nothing for a
   // second. Returns when the peer hangs up.
   void say_patiently(const Bytes& words, size_t bytes, const std::function<void()>& stuck) const {
-    const timeval moment{.tv_sec = 1, .tv_usec = 0};
-    ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &moment, sizeof(moment));
     bool told = false;
-    for (size_t sum = 0; sum < bytes;) {
-      const ssize_t part = ::send(socket_.get(), words.data(), words.size(), MSG_NOSIGNAL);
-      if (part > 0) sum += static_cast<size_t>(part);
-      if (part < 0 && errno != EAGAIN) break;
-      if (part < 0 && !std::exchange(told, true)) stuck();
+    for (size_t sum = 0; sum < bytes; sum += words.size()) {
+      if (say_all(words, std::chrono::seconds(1), [&] {
+            if (!std::exchange(told, true)) stuck();
+          }))
+        continue;
+      break;
     }
     if (!told) stuck();
   }
   // Receives this many bytes, or fewer if the peer hung up.
   Bytes hear(size_t bytes) const {
-    Bytes heard(bytes, '\0');
-    size_t got = 0;
-    while (got < bytes) {
-      const ssize_t part = ::recv(socket_.get(), heard.data() + got, bytes - got, 0);
-      if (part <= 0) break;
-      got += static_cast<size_t>(part);
-    }
-    heard.resize(got);
+    Bytes heard;
+    while (read_exactly(*wire_, heard, bytes) == ReadResult::partial && wait(POLLIN)) continue;
     return heard;
   }
   bool hung_up() const { return hear(1).empty(); }
+  // Whether the peer hangs up, after no more than so many bytes.
+  bool hangs_up_after(size_t most) const {
+    Bytes heard;
+    ReadResult result = ReadResult::partial;
+    do {
+      result = read_exactly(*wire_, heard, most + 1);
+    } while (result == ReadResult::partial && wait(POLLIN));
+    return result == ReadResult::broken;
+  }
   // Closes without a goodbye, as a killed process does.
-  void vanish() { socket_.reset(); }
+  void vanish() { wire_.reset(); }
 
  private:
-  Fd socket_;
+  bool wait(short events, std::chrono::milliseconds limit = kPatience) const {
+    pollfd ready{wire_->descriptor(), events, 0};
+    return ::poll(&ready, 1, static_cast<int>(limit.count())) > 0;
+  }
+  // Calls `stuck` whenever nothing can be sent for `limit`. Returns false if the peer hung up.
+  bool say_all(
+      const Bytes& bytes, std::chrono::milliseconds limit,
+      const std::function<void()>& stuck = [] {}) const {
+    size_t sum = 0;
+    while (sum < bytes.size() || wire_->has_unsent()) {
+      const iovec rest{const_cast<char*>(bytes.data()) + sum, bytes.size() - sum};
+      const ssize_t part = wire_->write({&rest, 1});
+      if (part >= 0) sum += static_cast<size_t>(part);
+      if (part < 0 && errno != EAGAIN) return false;
+      if (part < 0 && !wait(POLLOUT, limit)) stuck();
+    }
+    return true;
+  }
+
+  std::unique_ptr<Wire> wire_;
 };
 
 inline Bytes hello_of(const std::string& secret) {

@@ -165,10 +165,10 @@ std::string name_of(const testing::TestParamInfo<LinkEnd::ParamType>& each) {
                                    "PeerTransport", "RefusedLink",  "RefusedFrame"};
   constexpr const char* kBusy[] = {"NobodyBusy", "SelfBusy", "PeerBusy"};
   const auto [kind, way, busy] = each.param;
-  return std::string(kind) + kWays[static_cast<int>(way)] + kBusy[static_cast<int>(busy)];
+  return name_of_kind(kind) + kWays[static_cast<int>(way)] + kBusy[static_cast<int>(busy)];
 }
 
-constexpr auto kTransports = {"local", "grpc", "tcp"};
+constexpr auto kTransports = {"local", "grpc", "tcp", "grpc+tls", "tcp+tls"};
 
 INSTANTIATE_TEST_SUITE_P(Transports, LinkEnd,
                          testing::Combine(testing::ValuesIn(kTransports),
@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(Refusals, LinkEnd,
                                           testing::Values(Busy::nobody, Busy::self)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Transports, LinkAfterItsTransport, testing::ValuesIn(kTransports),
-                         [](const auto& each) { return std::string(each.param); });
+                         [](const auto& each) { return name_of_kind(each.param); });
 
 }  // namespace
 }  // namespace tutti

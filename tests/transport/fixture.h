@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -212,12 +213,25 @@ class LoopTransport final : public Transport {
   std::thread thread_;
 };
 
-inline std::unique_ptr<Transport> make_transport(const std::string& kind, const LinkLimits& limits,
+// `kind` is "local", or "grpc" or "tcp" with or without "+tls".
+inline std::unique_ptr<Transport> make_transport(const std::string& kind, LinkLimits limits,
                                                  const std::shared_ptr<LocalNetwork>& network) {
   if (kind == "local") return make_local_transport(network, limits);
-  if (kind == "grpc") return make_grpc_transport(limits);
-  require(kind == "tcp", "a transport that the fixture knows");
+  limits.tls = kind.ends_with("+tls");
+  if (kind.starts_with("grpc")) return make_grpc_transport(limits);
+  require(kind.starts_with("tcp"), "a transport that the fixture knows");
   return std::make_unique<LoopTransport>(limits);
+}
+
+// A kind as a part of a test's name.
+inline std::string name_of_kind(std::string kind) {
+  std::ranges::replace(kind, '+', '_');
+  return kind;
+}
+
+// An address without the fingerprint of TLS.
+inline std::string host_and_port(const std::string& address) {
+  return address.substr(0, address.find('#'));
 }
 
 // Accepts every link whose secret is empty.
@@ -228,7 +242,7 @@ inline Acceptor take_all(std::shared_ptr<LinkHandler> handler) {
   };
 }
 
-// Two transports of one kind ("local", "grpc" or "tcp"); `there` listens.
+// Two transports of one kind; `there` listens.
 class Pair {
  public:
   // By default no link is given up for its silence, however loaded the machine is.

@@ -47,7 +47,7 @@ size_t read_at(const std::string& address) {
 class Flooder {
  public:
   Flooder(const std::string& kind, const std::string& address)
-      : thread_([=, this] { kind == "grpc" ? over_grpc(address) : over_tcp(address); }) {}
+      : thread_([=, this] { kind.starts_with("grpc") ? over_grpc(address) : over_tcp(address); }) {}
   ~Flooder() { thread_.join(); }
   // Until it blocks because the listener reads no more.
   void wait_stuck() { stuck_.get_future().wait(); }
@@ -160,8 +160,9 @@ TEST_P(HalfOpen, TheOldestOfTooManyMakesRoom) {
   EXPECT_FALSE(newest->closed(std::chrono::milliseconds(100)).has_value());
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, HalfOpen, testing::Values("grpc", "tcp"),
-                         [](const auto& each) { return std::string(each.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, HalfOpen,
+                         testing::Values("grpc", "tcp", "grpc+tls", "tcp+tls"),
+                         [](const auto& each) { return name_of_kind(each.param); });
 
 }  // namespace
 }  // namespace tutti

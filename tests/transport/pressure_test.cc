@@ -90,7 +90,9 @@ TEST(TcpPressure, CountsWhatKeepingAFrameTakes) {
   EXPECT_TRUE(keeper->monitor.wait([&] { return keeper->delivered == kFrames; }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, LinkPressure, testing::Values("local", "grpc", "tcp"));
+INSTANTIATE_TEST_SUITE_P(Transports, LinkPressure,
+                         testing::Values("local", "grpc", "tcp", "grpc+tls", "tcp+tls"),
+                         [](const auto& each) { return name_of_kind(each.param); });
 
 }  // namespace
 }  // namespace tutti

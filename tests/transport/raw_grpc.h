@@ -5,7 +5,9 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include "daemon/transport/endpoint.h"
 #include "daemon/transport/grpc_link.h"
+#include "daemon/transport/grpc_tls.h"
 #include "tests/transport/bare.h"
 
 namespace tutti {
@@ -24,7 +26,8 @@ class RawCall {
  public:
   using Metadata = std::vector<std::pair<const char*, Bytes>>;
   RawCall(const std::string& address, const Metadata& metadata)
-      : stub_(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), alone())) {
+      : stub_(
+            grpc::CreateCustomChannel(host_and_port(address), credentials_for(address), alone())) {
     for (const auto& [key, value] : metadata) context_.AddMetadata(key, value);
     call_ = stub_.PrepareCall(&context_, kExchangeMethod, &queue_);
     call_->StartCall(this);
@@ -71,6 +74,11 @@ class RawCall {
   Bytes heard;
 
  private:
+  static std::shared_ptr<grpc::ChannelCredentials> credentials_for(const std::string& address) {
+    const size_t mark = address.find('#');
+    if (mark == std::string::npos) return grpc::InsecureChannelCredentials();
+    return tls_channel_credentials(address.substr(mark + 1), std::make_shared<std::atomic<bool>>());
+  }
   static grpc::ChannelArguments alone() {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -31,7 +31,8 @@ class Proxy {
     EXPECT_EQ(::listen(listener_.get(), 1), 0);
     socklen_t size = sizeof(name);
     ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &size);
-    address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+    const std::string fingerprint = target.substr(host_and_port(target).size());
+    address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port)) + fingerprint;
     thread_ = std::thread([this] { run(); });
   }
   ~Proxy() { stop(); }
@@ -157,10 +158,11 @@ TEST_P(Silence, OfAStoppedPeerDoesNotDelayTheEnd) {
   EXPECT_EQ(sender_.released(), sender_.sent());
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, TcpSilence, testing::Values("tcp"));
+INSTANTIATE_TEST_SUITE_P(Transports, TcpSilence, testing::Values("tcp", "tcp+tls"),
+                         [](const auto& each) { return name_of_kind(each.param); });
 
-INSTANTIATE_TEST_SUITE_P(Transports, Silence, testing::Values("grpc", "tcp"),
-                         [](const auto& each) { return std::string(each.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, Silence, testing::Values("grpc", "tcp", "grpc+tls", "tcp+tls"),
+                         [](const auto& each) { return name_of_kind(each.param); });
 
 }  // namespace
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// What a network can do to TCP links: peers on either end that do not authenticate, send invalid
-// frames, stall or impersonate a worker, played by bare sockets.
+// What a network can do to TCP links, plain or in TLS: peers on either end that do not
+// authenticate, send invalid frames, stall or impersonate a worker, played by bare sockets.
 #include "daemon/transport/frame_reader.h"
 #include "tests/transport/bare.h"
 
@@ -7,6 +7,8 @@ namespace tutti {
 namespace {
 
 // ---- At the listener ----
+
+struct TcpListener : testing::TestWithParam<const char*> {};
 
 struct Lie {
   const char* name;
@@ -30,9 +32,9 @@ std::vector<Lie> lies() {
           {"says far more", frame(stamped(~size_t{0}), 4), Code::invalid_argument}};
 }
 
-TEST(TcpListener, ClosesOnFramesThatLie) {
+TEST_P(TcpListener, ClosesOnFramesThatLie) {
   for (const Lie& lie : lies()) {
-    Listener listener;
+    Listener listener({.frame_bytes_max = kMax}, nullptr, GetParam());
     const Bare liar = Bare::dial(listener.address);
     EXPECT_EQ(introduce(liar, kSecret).code, 0u);
     liar.say(lie.bytes);
@@ -43,8 +45,8 @@ TEST(TcpListener, ClosesOnFramesThatLie) {
   }
 }
 
-TEST(TcpListener, ProvesThatItKnowsTheSecretToo) {
-  Listener listener;
+TEST_P(TcpListener, ProvesThatItKnowsTheSecretToo) {
+  Listener listener({.frame_bytes_max = kMax}, nullptr, GetParam());
   const Bare client = Bare::dial(listener.address);
   const Bytes hello = hello_of(kSecret);
   client.say(hello);
@@ -55,8 +57,8 @@ TEST(TcpListener, ProvesThatItKnowsTheSecretToo) {
   EXPECT_FALSE(equal_proofs(answer.proof, prove(kSecret, "d" + said)));
 }
 
-TEST(TcpListener, TurnsAwayAWrongProof) {
-  Listener listener;
+TEST_P(TcpListener, TurnsAwayAWrongProof) {
+  Listener listener({.frame_bytes_max = kMax}, nullptr, GetParam());
   const Bare client = Bare::dial(listener.address);
   const LinkAnswerHead answer = introduce(client, "a guess");
   EXPECT_EQ(answer.code, static_cast<uint32_t>(Code::unauthenticated));
@@ -64,8 +66,8 @@ TEST(TcpListener, TurnsAwayAWrongProof) {
   EXPECT_TRUE(client.hung_up());
 }
 
-TEST(TcpListener, WelcomesNobodyWhoseKnowledgeItHasNotAskedFor) {
-  Listener listener({.connect_timeout_ms = 200});
+TEST_P(TcpListener, WelcomesNobodyWhoseKnowledgeItHasNotAskedFor) {
+  Listener listener({.connect_timeout_ms = 200}, nullptr, GetParam());
   listener.lets_wait = true;
   const Bare stranger = Bare::dial(listener.address);
   stranger.say(hello_of(""));
@@ -77,13 +79,13 @@ TEST(TcpListener, WelcomesNobodyWhoseKnowledgeItHasNotAskedFor) {
   EXPECT_EQ(listener.end->closed_code(), Code::deadline_exceeded);
 }
 
-TEST(TcpListener, HangsUpOnStrangersUnasked) {
+TEST_P(TcpListener, HangsUpOnStrangersUnasked) {
   LinkHelloHead newer, wordy;
   newer.version = 9;
   wordy.job_bytes = ~uint32_t{0};
   for (const Bytes& words : {Bytes(64, 'x'), Bytes("GET / HTTP/1.1\r\n") + Bytes(64, ' '),
                              to_bytes(newer), to_bytes(wordy)}) {
-    Listener listener;
+    Listener listener({.frame_bytes_max = kMax}, nullptr, GetParam());
     const Bare stranger = Bare::dial(listener.address);
     stranger.say(words);
     EXPECT_TRUE(stranger.hung_up());
@@ -91,8 +93,8 @@ TEST(TcpListener, HangsUpOnStrangersUnasked) {
   }
 }
 
-TEST(TcpListener, WaitsForDawdlersOnlySoLong) {
-  Listener listener({.connect_timeout_ms = 200});
+TEST_P(TcpListener, WaitsForDawdlersOnlySoLong) {
+  Listener listener({.connect_timeout_ms = 200}, nullptr, GetParam());
   const Bare silent = Bare::dial(listener.address);
   const Bare slow = Bare::dial(listener.address);
   slow.say("T");
@@ -107,8 +109,8 @@ TEST(TcpListener, WaitsForDawdlersOnlySoLong) {
   EXPECT_EQ(listener.end->next().value().bytes.size(), 4u);
 }
 
-TEST(TcpListener, HasRoomForAWorkerAmongStrangers) {
-  Listener listener;
+TEST_P(TcpListener, HasRoomForAWorkerAmongStrangers) {
+  Listener listener({.frame_bytes_max = kMax}, nullptr, GetParam());
   std::vector<Bare> strangers;
   for (int i = 0; i < 400; ++i) strangers.push_back(Bare::dial(listener.address));
   const Bare worker = Bare::dial(listener.address);
@@ -116,8 +118,8 @@ TEST(TcpListener, HasRoomForAWorkerAmongStrangers) {
   EXPECT_TRUE(strangers.front().hung_up()) << "the oldest makes room";
 }
 
-TEST(TcpListener, StrangersDoNotCrowdOutAWorkerThatWaits) {
-  Listener listener;
+TEST_P(TcpListener, StrangersDoNotCrowdOutAWorkerThatWaits) {
+  Listener listener({.frame_bytes_max = kMax}, nullptr, GetParam());
   listener.lets_wait = true;
   const Bare worker = Bare::dial(listener.address);
   const Bytes hello = hello_of(kSecret);
@@ -134,8 +136,8 @@ TEST(TcpListener, StrangersDoNotCrowdOutAWorkerThatWaits) {
   EXPECT_EQ(from_bytes<LinkAnswerHead>(answer).code, 0u);
 }
 
-TEST(TcpListener, NoticesAPeerThatVanishes) {
-  Listener listener;
+TEST_P(TcpListener, NoticesAPeerThatVanishes) {
+  Listener listener({.frame_bytes_max = kMax}, nullptr, GetParam());
   Bare client = Bare::dial(listener.address);
   introduce(client, kSecret);
   client.say(frame(stamped(100), 40));  // In the middle of a frame.
@@ -143,8 +145,8 @@ TEST(TcpListener, NoticesAPeerThatVanishes) {
   EXPECT_EQ(listener.end->closed_code(), Code::unavailable);
 }
 
-TEST(TcpListener, TakesFramesThatCameBeforeItsAnswer) {
-  Listener listener;
+TEST_P(TcpListener, TakesFramesThatCameBeforeItsAnswer) {
+  Listener listener({.frame_bytes_max = kMax}, nullptr, GetParam());
   const Bare eager = Bare::dial(listener.address);
   const Bytes hello = hello_of(kSecret);
   eager.say(hello);
@@ -177,15 +179,17 @@ class Placer : public Recorder {
   const std::shared_ptr<RecvBuffer> recv_buffer = std::make_shared<RecvBuffer>();
 };
 
+struct TcpRecvBuffer : testing::TestWithParam<const char*> {};
+
 Bytes data_frame(uint64_t op_seq, size_t bytes) {
   FrameHeader header;
   header.op_seq = op_seq;
   return frame(FrameStamper().stamp(header, bytes), bytes);
 }
 
-TEST(TcpRecvBuffer, PayloadsComeWhereTheHandlerWants) {
+TEST_P(TcpRecvBuffer, PayloadsComeWhereTheHandlerWants) {
   const auto placer = std::make_shared<Placer>();
-  Listener listener({}, placer);
+  Listener listener({}, placer, GetParam());
   const Bare client = Bare::dial(listener.address);
   introduce(client, kSecret);
   client.say(data_frame(1, Placer::kBytes));
@@ -194,9 +198,9 @@ TEST(TcpRecvBuffer, PayloadsComeWhereTheHandlerWants) {
   EXPECT_EQ(placer->memory, std::vector<std::byte>(Placer::kBytes, std::byte{'x'}));
 }
 
-TEST(TcpRecvBuffer, TakenBackItIsNotTouchedAgain) {
+TEST_P(TcpRecvBuffer, TakenBackItIsNotTouchedAgain) {
   const auto placer = std::make_shared<Placer>();
-  Listener listener({}, placer);
+  Listener listener({}, placer, GetParam());
   const Bare a = Bare::dial(listener.address), b = Bare::dial(listener.address);
   introduce(a, kSecret);
   introduce(b, kSecret);
@@ -212,16 +216,17 @@ TEST(TcpRecvBuffer, TakenBackItIsNotTouchedAgain) {
 }
 
 // As happens if the link pauses between the last byte and the delivery of the frame.
-TEST(TcpRecvBuffer, TakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
+TEST(FrameReader, WithABufferTakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
   Placer placer;
   FrameReader reader(std::make_shared<BufferPool>(0), Placer::kBytes);
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
-  const Fd near(ends[0]), far(ends[1]);
+  const std::unique_ptr<Wire> near = make_plain_wire(Fd(ends[0]));
+  const Fd far(ends[1]);
   const Bytes bytes = data_frame(1, 8'000);
   const auto read = [&](size_t begin, size_t end) {
     EXPECT_EQ(::send(far.get(), &bytes[begin], end - begin, 0), static_cast<ssize_t>(end - begin));
-    EXPECT_EQ(reader.fill(near.get()), static_cast<ssize_t>(end - begin));
+    EXPECT_EQ(reader.fill(*near), static_cast<ssize_t>(end - begin));
   };
   read(0, sizeof(FrameHeader));
   EXPECT_FALSE(reader.next(&placer)->has_value());
@@ -237,25 +242,36 @@ TEST(TcpRecvBuffer, TakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn) {
 
 // ---- At the dialler ----
 
+struct TcpDialler : testing::TestWithParam<const char*> {};
+
 // A bare listener, and a link that dials it.
 class Impostor {
  public:
-  explicit Impostor(const LinkLimits& limits = {}) : transport(limits) {
+  explicit Impostor(const std::string& kind, const LinkLimits& limits = {})
+      : has_tls_(kind.ends_with("+tls")), transport(make_transport(kind, limits, nullptr)) {
     listener_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in name = loopback(0);
     EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
     EXPECT_EQ(::listen(listener_.get(), 1), 0);
     socklen_t size = sizeof(name);
     ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &size);
-    link = transport.connect("127.0.0.1:" + std::to_string(ntohs(name.sin_port)),
-                             {"demo", 7, "a", kSecret}, end);
+    const std::string address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+    link = transport->connect(to_string({address, has_tls_ ? tls_.fingerprint() : ""}),
+                              {"demo", 7, "a", kSecret}, end);
     EXPECT_TRUE(link->send({{}, {}, nullptr}).ok());
   }
   Bare answer() const {
-    return Bare(Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    return has_tls_ ? Bare(make_tls_listener_wire(std::move(socket), tls_))
+                    : Bare(std::move(socket));
   }
 
-  LoopTransport transport;
+ private:
+  const bool has_tls_;
+  const TlsIdentity tls_;
+
+ public:
+  const std::unique_ptr<Transport> transport;
   const std::shared_ptr<Recorder> end = std::make_shared<Recorder>();
   std::shared_ptr<Link> link;
 
@@ -263,8 +279,8 @@ class Impostor {
   Fd listener_;
 };
 
-TEST(TcpDialler, TellsNobodyTheSecretAndSendsNothingToAnImpostor) {
-  Impostor impostor;
+TEST_P(TcpDialler, TellsNobodyTheSecretAndSendsNothingToAnImpostor) {
+  Impostor impostor(GetParam());
   const Bare peer = impostor.answer();
   Bytes heard = peer.hear(hello_of(kSecret).size());
   peer.say(to_bytes(LinkChallenge()));
@@ -275,7 +291,7 @@ TEST(TcpDialler, TellsNobodyTheSecretAndSendsNothingToAnImpostor) {
   EXPECT_EQ(heard.find(kSecret), Bytes::npos);
 }
 
-TEST(TcpDialler, GivesUpWhatIsNoListener) {
+TEST_P(TcpDialler, GivesUpWhatIsNoListener) {
   LinkChallenge newer;
   newer.version = 2;
   LinkAnswerHead wordy;
@@ -284,7 +300,7 @@ TEST(TcpDialler, GivesUpWhatIsNoListener) {
   const Bytes good = to_bytes(LinkChallenge());
   for (const Bytes& words : {Bytes("SSH-2.0-OpenSSH") + Bytes(64, ' '), to_bytes(newer), Bytes("T"),
                              good, good + to_bytes(wordy)}) {
-    Impostor impostor;
+    Impostor impostor(GetParam());
     Bare peer = impostor.answer();
     (void)peer.hear(hello_of(kSecret).size());
     peer.say(words);
@@ -293,33 +309,42 @@ TEST(TcpDialler, GivesUpWhatIsNoListener) {
   }
 }
 
-TEST(TcpDialler, GivesUpASilentListenerInTime) {
-  Impostor impostor({.connect_timeout_ms = 100});
+TEST_P(TcpDialler, GivesUpASilentListenerInTime) {
+  Impostor impostor(GetParam(), {.connect_timeout_ms = 100});
   const Bare peer = impostor.answer();
   EXPECT_EQ(impostor.end->closed_code(), Code::deadline_exceeded);
 }
 
-TEST(TcpDialler, FindsHostsByName) {
-  LoopTransport there({}), here({});
+TEST_P(TcpDialler, FindsHostsByName) {
+  const auto there = make_transport(GetParam(), {}, nullptr);
+  const auto here = make_transport(GetParam(), {}, nullptr);
   const auto end = std::make_shared<Recorder>();
-  const auto address = there.listen("localhost:0", take_all(end));
+  const auto address = there->listen("localhost:0", take_all(end));
   ASSERT_TRUE(address.ok());
   ASSERT_TRUE(address->starts_with("localhost:"));
-  const auto link = here.connect(*address, {}, std::make_shared<Recorder>());
+  const auto link = here->connect(*address, {}, std::make_shared<Recorder>());
   ASSERT_TRUE(link->send({{.op_seq = 4}, {}, nullptr}).ok());
   EXPECT_EQ(end->next().value().header.op_seq, 4u);
 }
 
-TEST(TcpDialler, NamesAddressesThatLeadNowhere) {
-  LoopTransport transport({});
+TEST_P(TcpDialler, NamesAddressesThatLeadNowhere) {
+  const auto transport = make_transport(GetParam(), {}, nullptr);
+  const std::string fingerprint =
+      std::string(GetParam()).ends_with("+tls") ? "#" + std::string(64, 'a') : "";
   for (const auto& [address, code] : {std::pair("nonsense", Code::invalid_argument),
                                       std::pair("no-such-host.invalid:7", Code::unavailable)}) {
     const auto end = std::make_shared<Recorder>();
-    const auto link = transport.connect(address, {}, end);
+    const auto link = transport->connect(address + fingerprint, {}, end);
     EXPECT_EQ(end->closed_code(), code);
     EXPECT_NE(end->closed()->message().find(address), std::string::npos);
   }
 }
+
+const auto kKinds = testing::Values("tcp", "tcp+tls");
+const auto kName = [](const auto& each) { return name_of_kind(each.param); };
+INSTANTIATE_TEST_SUITE_P(Transports, TcpListener, kKinds, kName);
+INSTANTIATE_TEST_SUITE_P(Transports, TcpRecvBuffer, kKinds, kName);
+INSTANTIATE_TEST_SUITE_P(Transports, TcpDialler, kKinds, kName);
 
 }  // namespace
 }  // namespace tutti

@@ -115,7 +115,8 @@ TEST_P(LinkContract, SaysAtOnceThatNobodyListens) {
   Joined link = pair.dial();
   (void)sender.send(*link.near, 10, 0);
   EXPECT_EQ(link.near_end->closed_code(), Code::unavailable);
-  EXPECT_NE(link.near_end->closed()->message().find(pair.address), std::string::npos);
+  EXPECT_NE(link.near_end->closed()->message().find(host_and_port(pair.address)),
+            std::string::npos);
 }
 
 TEST_P(LinkContract, TellsTheDiallerWhyItIsRefused) {
@@ -278,7 +279,8 @@ TEST_P(LinkContract, SaysThatAnAddressIsTaken) {
   Pair pair(GetParam());
   auto accept = [](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(aborted("no")); };
   EXPECT_EQ(pair.there->listen("127.0.0.1:0", accept).status().code(), Code::failed_precondition);
-  EXPECT_EQ(pair.make()->listen(pair.address, accept).status().code(), Code::unavailable);
+  EXPECT_EQ(pair.make()->listen(host_and_port(pair.address), accept).status().code(),
+            Code::unavailable);
 }
 
 // Closing races with sending, receiving, accepting and the other end's closing.
@@ -306,8 +308,9 @@ TEST_P(LinkContract, SurvivesClosesAtAnyMoment) {
   EXPECT_EQ(sender.released(), sender.sent());
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, LinkContract, testing::Values("local", "grpc", "tcp"),
-                         [](const auto& each) { return std::string(each.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, LinkContract,
+                         testing::Values("local", "grpc", "tcp", "grpc+tls", "tcp+tls"),
+                         [](const auto& each) { return name_of_kind(each.param); });
 
 }  // namespace
 }  // namespace tutti
