@@ -39,6 +39,7 @@ LinkLimits link_limits(const Settings& settings) {
   limits.silence_ms = static_cast<int>(settings.silence_ms);
   limits.half_open_max = static_cast<size_t>(settings.half_open_links);
   limits.congestion = settings.tcp_congestion;
+  limits.tls = settings.tls == "require";
   return limits;
 }
 

@@ -28,7 +28,9 @@ class EpochTest : public ::testing::TestWithParam<Shape> {
  protected:
   static ClusterOptions options() {
     ClusterOptions options;
-    options.transport = GetParam().transport;
+    const std::string& kind = GetParam().transport;
+    options.transport = kind.substr(0, kind.find('+'));
+    options.links.tls = kind.ends_with("+tls");
     options.epoch.slice_bytes = 64 * 1024;
     return options;
   }
@@ -185,11 +187,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EpochTest,
                                            Shape{{2, 2}}, Shape{{3, 1}}, Shape{{1, 1, 1}},
                                            Shape{{2, 1, 3}}, Shape{{2, 2}, "grpc"},
                                            Shape{{1, 2, 1}, "grpc"}, Shape{{2, 2}, "tcp"},
-                                           Shape{{1, 2, 1}, "tcp"}, Shape{{1, 1, 1, 1}, "tcp"}),
+                                           Shape{{1, 2, 1}, "tcp"}, Shape{{1, 1, 1, 1}, "tcp"},
+                                           Shape{{1, 2, 1}, "tcp+tls"}, Shape{{2, 2}, "grpc+tls"}),
                          [](const auto& info) {
                            std::string name = info.param.transport;
                            for (const int ranks : info.param.ranks_per_host)
                              name += "_" + std::to_string(ranks);
+                           std::ranges::replace(name, '+', '_');
                            return name;
                          });
 
