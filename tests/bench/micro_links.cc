@@ -129,7 +129,7 @@ void round_trip(benchmark::State& state, const std::string& kind) {
 
 const bool kAdded = [] {
   keep_malloc_memory();
-  for (const char* kind : {"local", "grpc", "tcp"}) {
+  for (const char* kind : {"local", "grpc", "grpc+tls", "tcp", "tcp+tls"}) {
     benchmark::RegisterBenchmark(("link_one_way/" + std::string(kind)).c_str(), one_way, kind)
         ->ArgName("KiB")
         ->Arg(64)
