@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string_view>
 
 #include "daemon/base/fd.h"
@@ -15,6 +15,7 @@
 namespace tutti {
 namespace {
 
+constexpr size_t kFileBytesMax = 64 << 10;
 constexpr size_t kTokenBytesMax = 1024;
 constexpr mode_t kTooOpen = S_IWGRP | S_IRWXO;
 
@@ -36,24 +37,41 @@ Status check_file(int file, const std::string& path) {
                              " is open to other users; run: chmod 600 " + path);
 }
 
+// Of the first line that is not a comment.
+std::string first_word(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::string word;
+    if (std::istringstream(line) >> word && word[0] != '#') return word;
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<std::string> read_token_file(const std::string& path) {
+Result<std::string> read_secret_file(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid())
     return not_found("the token's file " + path + " cannot be read: " + std::strerror(errno));
   if (Status checked = check_file(file.get(), path); !checked.ok()) return checked;
-  std::array<char, kTokenBytesMax + 2> bytes{};
+  std::string bytes(kFileBytesMax + 1, '\0');
   const ssize_t count = read(file.get(), bytes.data(), bytes.size());
   if (count < 0)
     return not_found("the token's file " + path + " cannot be read: " + std::strerror(errno));
-  const std::string_view text(bytes.data(), static_cast<size_t>(count));
-  const std::string token(text.substr(0, text.find('\n')));
+  bytes.resize(static_cast<size_t>(count));
+  if (bytes.size() <= kFileBytesMax) return bytes;
+  return failed_precondition("the token's file " + path + " has more than " +
+                             std::to_string(kFileBytesMax) + " bytes");
+}
+
+Result<std::string> read_token_file(const std::string& path) {
+  const Result<std::string> text = read_secret_file(path);
+  if (!text.ok()) return text;
+  const std::string token = first_word(*text);
   if (!token.empty() && token.size() <= kTokenBytesMax) return token;
-  return failed_precondition("the token's file " + path + " has " +
+  return failed_precondition("the token's file " + path + " begins with " +
                              (token.empty() ? "no token" : "a token that is too long") +
-                             " in its first line; it may have 1 to " +
-                             std::to_string(kTokenBytesMax) + " bytes");
+                             "; it may have 1 to " + std::to_string(kTokenBytesMax) + " bytes");
 }
 
 Result<std::string> token_of_environment() {

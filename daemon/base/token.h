@@ -7,9 +7,12 @@
 
 namespace tutti {
 
-// The file's first line. The file must belong to this process's user or to root, and nobody else
-// may write it, nor others but its group read it. FAILED_PRECONDITION: it is not so, or holds no
-// token; NOT_FOUND: it cannot be read.
+// What a file holds that must belong to this process's user or to root, and that nobody else may
+// write, nor others but its group read. FAILED_PRECONDITION: it is not so, or longer than 64 KiB;
+// NOT_FOUND: it cannot be read. Errors name the file.
+Result<std::string> read_secret_file(const std::string& path);
+// The first word of such a file, but for lines that begin with #: what to show where an agent has a
+// file of tokens (credentials.h). FAILED_PRECONDITION: there is none, or it is too long.
 Result<std::string> read_token_file(const std::string& path);
 
 // TUTTI_TOKEN, else what the file in TUTTI_TOKEN_FILE holds; empty: neither is set.

@@ -39,8 +39,9 @@ class TokenFile : public testing::Test {
   std::string path_;
 };
 
-TEST_F(TokenFile, TheFirstLineIsTheToken) {
-  for (const char* text : {"sesame", "sesame\n", "sesame\nand more\n"}) {
+TEST_F(TokenFile, TheFirstWordIsTheTokenButForComments) {
+  for (const char* text : {"sesame", "sesame\n", "sesame\nand more\n", "sesame role=admin # x\n",
+                           "# whose\n\n  sesame\r\n"}) {
     write(text);
     const Result<std::string> token = read_token_file(path_);
     ASSERT_TRUE(token.ok()) << token.status().to_string();
@@ -69,10 +70,12 @@ TEST_F(TokenFile, OneOfAnotherUserIsRefused) {
 }
 
 TEST_F(TokenFile, WhatHoldsNoTokenIsRefused) {
-  for (const std::string& text : {std::string(), std::string("\nsesame"), std::string(1025, 'x')}) {
+  for (const std::string& text : {std::string(), std::string("# none\n"), std::string(1025, 'x')}) {
     write(text);
-    expect_refused(Code::failed_precondition, "in its first line");
+    expect_refused(Code::failed_precondition, "it may have 1 to 1024 bytes");
   }
+  write(std::string((64 << 10) + 1, '\n'));
+  expect_refused(Code::failed_precondition, "has more than 65536 bytes");
   std::filesystem::remove(path_);
   expect_refused(Code::not_found, "cannot be read: No such file");
   std::filesystem::create_directory(path_);
@@ -84,9 +87,9 @@ TEST_F(TokenFile, WhatHoldsNoTokenIsRefused) {
 
 TEST_F(TokenFile, TheEnvironmentNamesATokenOrAFile) {
   EXPECT_EQ(*token_of_environment(), "");
-  write("from a file\n");
+  write("of-a-file\n");
   setenv("TUTTI_TOKEN_FILE", path_.c_str(), 1);
-  EXPECT_EQ(*token_of_environment(), "from a file");
+  EXPECT_EQ(*token_of_environment(), "of-a-file");
   setenv("TUTTI_TOKEN", "sesame", 1);
   EXPECT_EQ(*token_of_environment(), "sesame");
   setenv("TUTTI_TOKEN", "", 1);
