@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <map>
 #include <thread>
 
+#include "daemon/base/token.h"
 #include "proto/segment.h"
 
 namespace tutti {
@@ -22,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSocketMode = 0666;  // Anybody may connect; credentials and token decide.
+constexpr size_t kKeyBytes = 32;
 constexpr Millis kAcceptPause{100};
 constexpr Millis kWorkerReportTimeout{500};
 constexpr Millis kReportTimeout{800};
@@ -41,6 +44,33 @@ std::string beside_this_program(const char* name) {
   return fs::read_symlink("/proc/self/exe", error).parent_path() / name;
 }
 
+std::string random_key() {
+  std::array<unsigned char, kKeyBytes> bytes{};
+  require(getrandom(bytes.data(), bytes.size(), 0) == ssize_t(bytes.size()),
+          "the kernel gives no random bytes");
+  std::string key;
+  for (const unsigned char byte : bytes) {
+    key += "0123456789abcdef"[byte >> 4];
+    key += "0123456789abcdef"[byte & 15];
+  }
+  return key;
+}
+
+// The key with which agents of this host sign, one after the other: running workers show what an
+// earlier agent signed. The caller holds the lock of the directory.
+Result<std::string> read_or_make_key(const std::string& path) {
+  if (fs::exists(path)) return read_token_file(path);
+  const std::string made = path + ".new";
+  std::error_code none_there;
+  fs::remove(made, none_there);
+  const std::string key = random_key();
+  const Fd file(open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file.valid() || write(file.get(), key.data(), key.size()) != ssize_t(key.size()) ||
+      rename(made.c_str(), path.c_str()) != 0)
+    return errno_status("cannot write " + path);
+  return key;
+}
+
 Settings with_defaults(Settings settings) {
   if (settings.host.empty()) settings.host = hostname();
   if (settings.worker_binary.empty()) settings.worker_binary = beside_this_program("tutti-worker");
@@ -49,13 +79,15 @@ Settings with_defaults(Settings settings) {
 
 }  // namespace
 
-Agent::Agent(Loop& loop, Settings settings)
+Agent::Agent(Loop& loop, Settings settings, Credentials credentials)
     : loop_(loop),
       settings_(with_defaults(std::move(settings))),
+      credentials_(std::move(credentials)),
       gpus_(loop, [this](const auto& failed) { workers_->set_failed_gpus(failed); }) {}
 
 Agent::~Agent() {
-  control_.reset();  // First, because its threads call this object.
+  admin_door_.reset();
+  control_.reset();  // Before the rest, because its threads call this object.
   loop_.cancel(resume_timer_);
   if (listener_.valid()) loop_.unwatch(listener_.get());
 }
@@ -64,11 +96,28 @@ Status Agent::start(std::function<void()> on_stop) {
   on_stop_ = std::move(on_stop);
   Status status = lock_run_dir();
   if (!status.ok()) return status;
+  Result<std::string> key = read_or_make_key(settings_.run_dir + "/mesh.key");
+  if (!key.ok()) return key.status();
+  credentials_.own_key = *std::move(key);
+  status = serve_control_plane();
+  if (!status.ok()) return status;
+  workers_ = std::make_unique<Workers>(loop_, settings_, credentials_);
+  status = workers_->adopt_running();
+  if (!status.ok()) return status;
+  Result<std::unique_ptr<AdminDoor>> door =
+      AdminDoor::open(loop_, *control_, credentials_, settings_.admin_group);
+  if (!door.ok()) return door.status();
+  admin_door_ = *std::move(door);
+  gpus_.find(settings_.nvml_library);
+  return serve();
+}
+
+Status Agent::serve_control_plane() {
   Result<std::unique_ptr<ControlServer>> control =
       serve_control({.listen = settings_.listen,
                      .coordinator = settings_.coordinator,
                      .host = settings_.host,
-                     .token = settings_.token},
+                     .credentials = credentials_},
                     *this);
   if (!control.ok()) return control.status();
   control_ = *std::move(control);
@@ -76,10 +125,7 @@ Status Agent::start(std::function<void()> on_stop) {
   settings_.coordinator = control_->coordinator();
   if (settings_.data_address.empty())
     settings_.data_address = address.substr(0, address.rfind(':'));
-  workers_ = std::make_unique<Workers>(loop_, settings_);
-  status = workers_->adopt_running();
-  if (status.ok()) gpus_.find(settings_.nvml_library);
-  return status.ok() ? serve() : status;
+  return {};
 }
 
 Status Agent::lock_run_dir() {
@@ -166,33 +212,50 @@ void Agent::make_room_for_hello() {
 }
 
 void Agent::on_hello(PendingHellos::iterator pending, const Result<v1::Hello>& hello) {
-  const Status status = hello.ok() ? admit(*hello, pending->socket.get()) : hello.status();
-  if (!status.ok()) {
-    spdlog::debug("refused a trainer: {}", status.to_string());
-    refuse_trainer(pending->socket.get(), status);
-  }
+  Fd socket = std::move(pending->socket);
   pending_hellos_.erase(pending);
+  Status status = hello.ok() ? check_version(*hello) : hello.status();
+  if (status.ok() && !hello->admin().empty()) return admin_door_->answer(std::move(socket), *hello);
+  if (status.ok()) status = admit(*hello, socket.get());
+  if (!status.ok()) refuse(socket.get(), status);
+}
+
+void Agent::refuse(int socket, const Status& why) {
+  spdlog::debug("refused a trainer: {}", why.to_string());
+  refuse_trainer(socket, why);
 }
 
 Status Agent::admit(const v1::Hello& hello, int socket) {
-  const Status status = check(hello);
-  if (!status.ok()) return status;
+  if (is_draining_) return unavailable("host " + settings_.host + " is draining");
+  const Status valid = check_job(hello.job(), hello.rank(), hello.world_size());
+  if (!valid.ok()) return valid;
   const Result<PeerCredentials> peer = peer_credentials(socket);
   if (!peer.ok()) return peer.status();
-  return workers_->adopt(hello, *peer, socket);
+  const Result<v1::Pass> pass = pass_of(hello, *peer);
+  if (!pass.ok()) return pass.status();
+  return workers_->adopt(hello, *pass, *peer, socket);
 }
 
-Status Agent::check(const v1::Hello& hello) const {
+Result<v1::Pass> Agent::pass_of(const v1::Hello& hello, const PeerCredentials& peer) const {
+  Result<std::string> subject =
+      admit_trainer(credentials_, hello.token(), hello.job(), settings_.host);
+  if (!subject.ok()) return subject.status();
+  v1::Pass pass;
+  pass.set_job(hello.job());
+  pass.set_uid(peer.uid);
+  pass.set_subject(*std::move(subject));
+  pass.set_host(settings_.host);
+  sign_pass(pass, credentials_.agent_token());
+  return pass;
+}
+
+Status Agent::check_version(const v1::Hello& hello) const {
   if (hello.version() != kProtocolVersion)
     return failed_precondition("the trainer's library speaks protocol version " +
                                std::to_string(hello.version()) + ", tuttid on host " +
                                settings_.host + " version " + std::to_string(kProtocolVersion) +
                                "; install the same release");
-  if (!settings_.token.empty() && !same_token(settings_.token, hello.token()))
-    return unauthenticated("the token is wrong; set TUTTI_TOKEN to the one of tuttid on host " +
-                           settings_.host);
-  if (is_draining_) return unavailable("host " + settings_.host + " is draining");
-  return check_job(hello.job(), hello.rank(), hello.world_size());
+  return {};
 }
 
 v1::AgentReport Agent::report() {

@@ -8,8 +8,10 @@
 #include <memory>
 #include <string>
 
+#include "daemon/agent/admin_door.h"
 #include "daemon/agent/gpus.h"
 #include "daemon/agent/workers.h"
+#include "daemon/base/credentials.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
@@ -21,7 +23,7 @@ namespace tutti {
 class Agent final : public AgentControl {
  public:
   // Fills in the settings that were left open.
-  Agent(Loop& loop, Settings settings);
+  Agent(Loop& loop, Settings settings, Credentials credentials);
   ~Agent() override;
 
   // Starts serving, while the loop runs. `on_stop` is called on the loop's thread when the control
@@ -49,17 +51,21 @@ class Agent final : public AgentControl {
   using PendingHellos = std::list<PendingHello>;
 
   Status lock_run_dir();
+  Status serve_control_plane();
   Status serve();
   void accept_trainers();
   void await_hello(Fd socket);
   void make_room_for_hello();
   void on_hello(PendingHellos::iterator pending, const Result<v1::Hello>& hello);
+  void refuse(int socket, const Status& why);
+  Status check_version(const v1::Hello& hello) const;
   Status admit(const v1::Hello& hello, int socket);
-  Status check(const v1::Hello& hello) const;
+  Result<v1::Pass> pass_of(const v1::Hello& hello, const PeerCredentials& peer) const;
   void pause_accepting();
 
   Loop& loop_;
   Settings settings_;
+  Credentials credentials_;
   const TimePoint started_ = Clock::now();
   Fd run_dir_lock_;
   Fd listener_;
@@ -69,6 +75,7 @@ class Agent final : public AgentControl {
   std::function<void()> on_stop_;
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<Workers> workers_;
+  std::unique_ptr<AdminDoor> admin_door_;
   Gpus gpus_;
 };
 

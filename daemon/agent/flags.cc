@@ -53,12 +53,18 @@ Status read_all(Settings& settings, const Flags& flags) {
   return status;
 }
 
-Status read_token(Settings& settings) {
-  if (!settings.token.empty() || settings.token_file.empty()) return {};
-  Result<std::string> token = read_token_file(settings.token_file);
-  if (!token.ok()) return token.status();
-  settings.token = *std::move(token);
-  return {};
+Status read_credentials(const Settings& settings, Credentials& credentials) {
+  credentials.trust_network = settings.trust_network == "yes";
+  if (!settings.token.empty()) {
+    credentials.tokens = {plain_token(settings.token)};
+    return {};
+  }
+  if (settings.token_file.empty()) return {};
+  const Result<std::string> lines = read_secret_file(settings.token_file);
+  if (!lines.ok()) return lines.status();
+  Result<std::vector<Token>> tokens = parse_tokens(*lines, settings.token_file);
+  if (tokens.ok()) credentials.tokens = *std::move(tokens);
+  return tokens.status();
 }
 
 }  // namespace
@@ -78,7 +84,7 @@ CommandLine read_command_line(int argc, char** argv) {
     return result;
   }
   Status status = read_all(result.settings, flags);
-  if (status.ok()) status = read_token(result.settings);
+  if (status.ok()) status = read_credentials(result.settings, result.credentials);
   if (status.ok()) return result;
   std::fprintf(stderr, "tuttid: %s\n", status.message().c_str());
   result.exit_code = kUsageError;

@@ -4,12 +4,14 @@
 
 #include <optional>
 
+#include "daemon/base/credentials.h"
 #include "daemon/base/settings.h"
 
 namespace tutti {
 
 struct CommandLine {
   Settings settings;
+  Credentials credentials;  // Of its tokens; the agent adds its own key.
   // Set if the program should exit with this, having printed help, its version or an error.
   std::optional<int> exit_code;
 };

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   const char* notify_socket = std::getenv("NOTIFY_SOCKET");
   const std::string manager = notify_socket == nullptr ? "" : notify_socket;
   tutti::Loop loop;
-  tutti::Agent agent(loop, line.settings);
+  tutti::Agent agent(loop, line.settings, line.credentials);
   const tutti::Status started = agent.start([&loop] { loop.stop(); });
   const tutti::SignalWatch watch(loop, kSignals,
                                  [&](int signal) { on_signal(signal, loop, agent); });

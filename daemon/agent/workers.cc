@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "daemon/agent/spawn.h"
+#include "daemon/mesh/mesh.h"
 
 namespace tutti {
 namespace {
@@ -40,13 +41,17 @@ std::string bytes_of_report_request() {
   return message.SerializeAsString();
 }
 
-std::string bytes_of_adopt(const v1::Hello& hello, const PeerCredentials& peer) {
+// Without the token: the worker's user need not have it.
+std::string bytes_of_adopt(const v1::Hello& hello, const v1::Pass& pass,
+                           const PeerCredentials& peer) {
   v1::AgentToWorker message;
   v1::AgentToWorker::Adopt& adopt = *message.mutable_adopt();
   adopt.set_uid(peer.uid);
   // The pid is 0 if the trainer is in a pid namespace that is not visible from here.
   adopt.set_pid(peer.pid != 0 ? peer.pid : hello.pid());
   *adopt.mutable_hello() = hello;
+  adopt.mutable_hello()->clear_token();
+  *adopt.mutable_pass() = pass;
   return message.SerializeAsString();
 }
 
@@ -83,9 +88,10 @@ void log_end(const std::string& job, pid_t pid, int wait_status) {
 
 }  // namespace
 
-Workers::Workers(Loop& loop, const Settings& settings)
+Workers::Workers(Loop& loop, const Settings& settings, const Credentials& credentials)
     : loop_(loop),
       settings_(settings),
+      credentials_(credentials),
       directory_(settings.run_dir + "/workers"),
       failed_gpus_(bytes_of_failed_gpus({})) {}
 
@@ -94,8 +100,11 @@ Workers::~Workers() {
   for (auto& [number, wait] : waits_) loop_.cancel(wait.timer);
 }
 
-std::string Workers::path_of(const std::string& job) const {
-  return directory_ + "/" + hash_of(job) + ".sock";
+// The user stands in the name itself, so that nobody can choose a job whose worker has the path of
+// another user's.
+std::string Workers::path_of(const v1::Pass& pass) const {
+  return directory_ + "/" + std::to_string(pass.uid()) + "-" +
+         hash_of(pass.subject() + "\n" + pass.job()) + ".sock";
 }
 
 Status Workers::adopt_running() {
@@ -112,47 +121,46 @@ Status Workers::adopt_running() {
   report(kReportTimeout, [&over](const Reports&) { over = true; });
   while (!over) loop_.run_once(TimePoint::max());
   for (const auto& [path, worker] : workers_)
-    if (!worker.is_known) spdlog::warn("the worker at {} does not answer", path);
+    if (!worker.is_known)
+      spdlog::warn("the worker at {} does not answer, or shows no pass of this agent", path);
   return {};
 }
 
-Status Workers::adopt(const v1::Hello& hello, const PeerCredentials& peer, int socket) {
-  const Entry found = workers_.find(path_of(hello.job()));
+Status Workers::adopt(const v1::Hello& hello, const v1::Pass& pass, const PeerCredentials& peer,
+                      int socket) {
+  const Entry found = workers_.find(path_of(pass));
   if (found != workers_.end()) {
-    const Status status = hand_over(found, hello, peer, socket);
+    const Status status = hand_over(found, hello, pass, peer, socket);
     if (status.ok() || !is_hung_up(found->second.socket.get())) return status;
     on_hangup(found);
   }
-  const Result<Entry> started = start(hello, peer);
+  const Result<Entry> started = start(pass, peer);
   if (!started.ok()) return started.status();
-  return hand_over(*started, hello, peer, socket);
+  return hand_over(*started, hello, pass, peer, socket);
 }
 
-Status Workers::hand_over(Entry entry, const v1::Hello& hello, const PeerCredentials& peer,
-                          int socket) {
+Status Workers::hand_over(Entry entry, const v1::Hello& hello, const v1::Pass& pass,
+                          const PeerCredentials& peer, int socket) {
   const Worker& worker = entry->second;
-  if (!worker.is_known || worker.last.job() != hello.job())
+  const bool same = worker.pass.job() == pass.job() && worker.pass.subject() == pass.subject();
+  if (!worker.is_known || !same)
     return unavailable("the worker of job \"" + hello.job() + "\" on host " + settings_.host +
                        " does not answer; try again, or end it");
-  if (peer.uid != worker.uid && peer.uid != 0)
-    return permission_denied("job \"" + hello.job() + "\" on host " + settings_.host +
-                             " belongs to user " + std::to_string(worker.uid) + ", user " +
-                             std::to_string(peer.uid) +
-                             " may not join it; choose another job name");
-  const Status sent = send_packet(worker.socket.get(), bytes_of_adopt(hello, peer), {&socket, 1});
+  const Status sent =
+      send_packet(worker.socket.get(), bytes_of_adopt(hello, pass, peer), {&socket, 1});
   // On ABORTED the client joins again, and gets another worker.
   return sent.ok() ? sent
                    : aborted("the worker of job \"" + hello.job() + "\" on host " + settings_.host +
                              " takes no more trainers: " + sent.message() + "; join again");
 }
 
-Result<Workers::Entry> Workers::start(const v1::Hello& hello, const PeerCredentials& peer) {
-  const std::string path = path_of(hello.job());
+Result<Workers::Entry> Workers::start(const v1::Pass& pass, const PeerCredentials& peer) {
+  const std::string path = path_of(pass);
   const Result<Fd> listener = listen_unix(path, SOCK_SEQPACKET, kWorkerSocketMode);
   if (!listener.ok()) return listener.status();
-  const Result<pid_t> pid = spawn(hello.job(), peer, listener->get());
+  const Result<pid_t> pid = spawn(pass, peer, listener->get());
   if (!pid.ok()) {
-    spdlog::error("job \"{}\" cannot start: {}", hello.job(), pid.status().message());
+    spdlog::error("job \"{}\" cannot start: {}", pass.job(), pid.status().message());
     fs::remove(path);
     return pid.status();
   }
@@ -160,22 +168,23 @@ Result<Workers::Entry> Workers::start(const v1::Hello& hello, const PeerCredenti
   if (!entry.ok()) return entry;
   Worker& worker = (*entry)->second;
   worker.child = *pid;
-  worker.uid = peer.uid;
+  worker.pass = pass;
   worker.is_known = true;
-  worker.last.set_job(hello.job());
+  worker.last.set_job(pass.job());
   worker.last.set_pid(static_cast<uint32_t>(*pid));
   worker.last.set_uid(peer.uid);
   worker.last.set_state("starting");
-  spdlog::info("job \"{}\" started for user {}: worker pid {}", hello.job(), peer.uid, *pid);
+  spdlog::info("job \"{}\" started for user {}: worker pid {}", pass.job(), peer.uid, *pid);
   return entry;
 }
 
-Result<pid_t> Workers::spawn(const std::string& job, const PeerCredentials& peer,
+Result<pid_t> Workers::spawn(const v1::Pass& pass, const PeerCredentials& peer,
                              int listener) const {
-  WorkerProgram program{.binary = settings_.worker_binary,
-                        .arguments = {"--job=" + job, "--control-fd=" + std::to_string(kControlFd)},
-                        .uid = peer.uid,
-                        .gid = peer.gid};
+  WorkerProgram program{
+      .binary = settings_.worker_binary,
+      .arguments = {"--job=" + pass.job(), "--control-fd=" + std::to_string(kControlFd)},
+      .uid = peer.uid,
+      .gid = peer.gid};
   program.environment = environment_of_worker(settings_, peer.uid);
   return spawn_worker(program, listener);
 }
@@ -198,20 +207,28 @@ void Workers::read_packets(const std::string& path) {
     const Result<std::optional<Packet>> packet = receive_packet(entry->second.socket.get());
     if (!packet.ok()) return on_hangup(entry);
     if (!packet->has_value()) return;
-    on_report(entry->second, (*packet)->bytes);
+    on_report(entry, (*packet)->bytes);
   }
 }
 
-void Workers::on_report(Worker& worker, const std::string& bytes) {
+bool Workers::is_ours(const std::string& path, const v1::Pass& pass) const {
+  return path_of(pass) == path && pass.host() == settings_.host &&
+         check_pass(pass, credentials_.agent_keys()).ok();
+}
+
+void Workers::on_report(Entry entry, const std::string& bytes) {
+  Worker& worker = entry->second;
   v1::WorkerReport report;
   if (!report.ParseFromString(bytes)) return;
-  if (!worker.is_known) {
+  if (!worker.is_known && is_ours(entry->first, report.pass())) {
     worker.is_known = true;
-    worker.uid = report.uid();
+    worker.pass = report.pass();
     spdlog::info("took over job \"{}\": worker pid {}", report.job(), report.pid());
   }
-  // The owner was determined when the worker started; the report may not change it.
-  report.set_uid(worker.uid);
+  // The worker's user may make it say anything. Whose it is was settled when it started.
+  report.set_uid(worker.pass.uid());
+  report.set_job(worker.pass.job());
+  report.clear_pass();
   worker.last = std::move(report);
   worker.report_pending = false;
   check_waits();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/credentials.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
@@ -20,16 +21,18 @@ namespace tutti {
 
 class Workers {
  public:
-  // `settings` are passed on to workers, so no value may be left open.
-  Workers(Loop& loop, const Settings& settings);
+  // `settings` are passed on to workers, so no value may be left open. `credentials` say by which
+  // passes workers of earlier agents are known again.
+  Workers(Loop& loop, const Settings& settings, const Credentials& credentials);
   ~Workers();  // The workers live on.
 
   // Connects to the running workers and waits a while for their reports.
   Status adopt_running();
 
-  // Hands the trainer to its job's worker, starting one if there is none. PERMISSION_DENIED: the
-  // job belongs to another user. ABORTED: the worker is ending; the client should join again.
-  Status adopt(const v1::Hello& hello, const PeerCredentials& peer, int socket);
+  // Hands the trainer to the worker of its pass (job, user, subject), starting one if there is
+  // none. ABORTED: the worker is ending; the client should join again.
+  Status adopt(const v1::Hello& hello, const v1::Pass& pass, const PeerCredentials& peer,
+               int socket);
 
   // Calls `done` once with every worker's report, the last known for those that do not answer
   // within `timeout`.
@@ -50,8 +53,8 @@ class Workers {
   struct Worker {
     Fd socket;
     pid_t child = 0;        // 0: started by an earlier agent.
-    bool is_known = false;  // Its job and user are known. Until then it is not used.
-    uint32_t uid = 0;       // The job's owner.
+    bool is_known = false;  // Its pass is known. Until then it is not used.
+    v1::Pass pass;          // Whose it is.
     v1::WorkerReport last;  // Has at least its job and pid.
     bool report_pending = false;
   };
@@ -62,13 +65,15 @@ class Workers {
   };
   using Entry = std::map<std::string, Worker>::iterator;  // By socket path.
 
-  std::string path_of(const std::string& job) const;
-  Result<Entry> start(const v1::Hello& hello, const PeerCredentials& peer);
-  Result<pid_t> spawn(const std::string& job, const PeerCredentials& peer, int listener) const;
+  std::string path_of(const v1::Pass& pass) const;
+  Result<Entry> start(const v1::Pass& pass, const PeerCredentials& peer);
+  Result<pid_t> spawn(const v1::Pass& pass, const PeerCredentials& peer, int listener) const;
   Result<Entry> connect(const std::string& path);
-  Status hand_over(Entry entry, const v1::Hello& hello, const PeerCredentials& peer, int socket);
+  Status hand_over(Entry entry, const v1::Hello& hello, const v1::Pass& pass,
+                   const PeerCredentials& peer, int socket);
   void read_packets(const std::string& path);
-  void on_report(Worker& worker, const std::string& bytes);
+  void on_report(Entry entry, const std::string& bytes);
+  bool is_ours(const std::string& path, const v1::Pass& pass) const;
   void on_hangup(Entry entry);
   bool reports_pending() const;
   // Calls `done` once: when `is_done` returns true, or after `timeout`.
@@ -77,6 +82,7 @@ class Workers {
 
   Loop& loop_;
   const Settings settings_;
+  const Credentials credentials_;
   const std::string directory_;
   std::string failed_gpus_;  // As a message.
   std::map<std::string, Worker> workers_;

@@ -141,7 +141,8 @@ Command add_bench(CLI::App& app, const CommandLine& line) {
 
 std::shared_ptr<std::string> add_address(CLI::App& app) {
   auto address = std::make_shared<std::string>(tutti::default_address());
-  app.add_option("--address", *address, "an agent's control plane, host:port (TUTTI_ADDRESS)")
+  app.add_option("--address", *address,
+                 "an agent's Unix socket, unix:PATH, or control plane, host:port (TUTTI_ADDRESS)")
       ->capture_default_str();
   return address;
 }

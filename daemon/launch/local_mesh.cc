@@ -28,6 +28,7 @@ constexpr int kCallTimeoutMs = 2'000;
 constexpr int kRecordTimeoutMs = 1'000;
 constexpr int kStartTries = 3;  // A free port may be taken before the agent binds it.
 constexpr size_t kTailLines = 20;
+constexpr int kTokenWords = 8;  // Of 32 random bits.
 // In network namespaces every host has all ports to itself.
 constexpr const char* kNetnsPort = ":7601";
 constexpr const char* kNetnsRendezvousPort = ":29500";
@@ -116,6 +117,7 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
   Result<fs::path> directory = make_directory();
   if (!directory.ok()) return directory.status();
   directory_ = *directory;
+  if (const Status written = write_token(); !written.ok()) return written;
   worker_idle_ = options.worker_idle;
   const fs::path logs = options.log_dir.empty() ? directory_ : fs::path(options.log_dir);
   std::error_code error;
@@ -125,6 +127,7 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
     Host host{.name = host_name(index)};
     fs::create_directory(directory_ / host.name);
     host.socket = directory_ / host.name / "tuttid.sock";
+    host.address = "unix:" + host.socket;
     host.log = logs / (host.name + ".log");
     if (options.netns) host.netns = networks_[static_cast<size_t>(index)].netns.get();
     hosts_.push_back(std::move(host));
@@ -135,6 +138,19 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
   if (!rendezvous.ok()) return rendezvous.status();
   rendezvous_ = *rendezvous;
   return {};
+}
+
+// The agents know each other by it. Trainers need none.
+Status LocalMesh::write_token() const {
+  const std::string path = token_file();
+  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  std::random_device entropy;
+  std::string token;
+  for (int words = 0; words < kTokenWords; ++words) token += std::to_string(entropy()) + "-";
+  const std::string line = token + " role=agent\n";
+  if (file.valid() && write(file.get(), line.data(), line.size()) == ssize_t(line.size()))
+    return {};
+  return errno_status("cannot write " + path);
 }
 
 Status LocalMesh::start_agent(Host& host, const std::function<bool()>& interrupted) {
@@ -148,13 +164,14 @@ Status LocalMesh::start_agent(Host& host, const std::function<bool()>& interrupt
 
 SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
   const fs::path home = directory_ / host.name;
-  const std::string coordinator = &host == &hosts_.front() ? "" : hosts_.front().address;
+  const std::string coordinator = &host == &hosts_.front() ? "" : hosts_.front().control;
   SpawnOptions options;
   options.command = {program_directory() / "tuttid",
                      "--socket=" + host.socket,
                      "--run-dir=" + (home / "run").string(),
-                     "--listen=" + host.address,
+                     "--listen=" + host.control,
                      "--host=" + host.name,
+                     "--token-file=" + token_file().string(),
                      "--config=/dev/null"};  // Not the settings of this machine's own agent.
   options.environment.set("TUTTI_COORDINATOR", coordinator);
   options.environment.set("NOTIFY_SOCKET", home / "notify");
@@ -168,11 +185,11 @@ SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
 // UNAVAILABLE: it ended before it was ready; another try may succeed.
 Status LocalMesh::try_start_agent(Host& host, const std::function<bool()>& interrupted) {
   const size_t index = static_cast<size_t>(&host - hosts_.data());
-  const Result<std::string> address =
+  const Result<std::string> control =
       host.netns >= 0 ? Result<std::string>(networks_[index].address + kNetnsPort)
                       : free_local_address();
-  if (!address.ok()) return address.status();
-  host.address = *address;
+  if (!control.ok()) return control.status();
+  host.control = *control;
   const Result<Fd> notify = bind_notify_socket(directory_ / host.name / "notify");
   if (!notify.ok()) return notify.status();
   const Fd log(open(host.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
@@ -224,9 +241,7 @@ JobRecord LocalMesh::record_of(const std::string& job, size_t world_size) const 
 }
 
 std::string LocalMesh::status_command() const {
-  const std::string command = "tutti status --address " + hosts_.front().address;
-  if (networks_.empty()) return command;
-  return "nsenter --target " + std::to_string(getpid()) + " --net " + command;
+  return "tutti status --address " + hosts_.front().address;
 }
 
 std::string LocalMesh::log_tails() const {

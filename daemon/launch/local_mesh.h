@@ -31,7 +31,8 @@ class LocalMesh {
   struct Host {
     std::string name;
     std::string socket;   // The agent's Unix socket, for trainers.
-    std::string address;  // The agent's control plane, host:port.
+    std::string control;  // The agent's control plane, host:port.
+    std::string address;  // Where people and tools ask it: its Unix socket, "unix:PATH".
     std::string log;      // Path of the log of its agent and workers.
     int netns = -1;       // Descriptor of its network namespace; -1: this process's.
     pid_t agent = 0;
@@ -60,9 +61,11 @@ class LocalMesh {
  private:
   LocalMesh(Loop& loop, ChildProcesses& children) : loop_(loop), children_(children) {}
   Status prepare(const LocalMeshOptions& options);
+  Status write_token() const;
   Status start_agent(Host& host, const std::function<bool()>& interrupted);
   Status try_start_agent(Host& host, const std::function<bool()>& interrupted);
   SpawnOptions agent_options(const Host& host, int log) const;
+  std::filesystem::path token_file() const { return directory_ / "token"; }
   void on_agent_ended(const std::string& name, int code);
 
   Loop& loop_;

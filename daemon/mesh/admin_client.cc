@@ -1,10 +1,11 @@
-// Blocking calls of the Admin service.
+// Blocking calls of people and tools, over an agent's Unix socket or its control plane.
 #include <grpcpp/grpcpp.h>
 
 #include <cstdlib>
 
 #include "daemon/base/settings.h"
 #include "daemon/base/token.h"
+#include "daemon/mesh/admin_socket.h"
 #include "daemon/mesh/channel.h"
 #include "daemon/mesh/mesh.h"
 #include "proto/mesh.grpc.pb.h"
@@ -12,58 +13,86 @@
 namespace tutti {
 namespace {
 
-template <class Request, class Reply>
-using Method = grpc::Status (v1::Admin::Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+constexpr std::string_view kUnix = "unix:";
 
-template <class Request, class Reply>
-Status call(const std::string& address, int timeout_ms, Method<Request, Reply> method,
-            const Request& request, Reply& reply) {
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+grpc::Status call_service(v1::Admin::Stub& stub, grpc::ClientContext& context,
+                          const v1::AdminRequest& request, v1::AdminAnswer& answer) {
+  v1::AdminReply nothing;
+  if (request.has_set_strategy())
+    return stub.SetStrategy(&context, request.set_strategy(), &nothing);
+  if (request.has_drain()) return stub.Drain(&context, request.drain(), &nothing);
+  if (request.has_stop()) return stub.Stop(&context, request.stop(), &nothing);
+  return stub.Status(&context, request.status(), answer.mutable_status());
+}
+
+Status ask_control_plane(const std::string& address, const v1::AdminRequest& request,
+                         const std::string& token, int timeout_ms, v1::AdminAnswer& answer) {
   grpc::ClientContext context;
-  const Result<std::string> token = token_of_environment();
-  if (!token.ok()) return token.status();
-  show_token(context, *token);
+  show_token(context, token);
   context.set_deadline(std::chrono::system_clock::now() + Millis(timeout_ms));
   const auto stub = v1::Admin::NewStub(make_channel(address));
-  return from_grpc((*stub.*method)(&context, request, &reply), address);
+  return from_grpc(call_service(*stub, context, request, answer), address);
+}
+
+Status ask(const std::string& address, int timeout_ms, const v1::AdminRequest& request,
+           v1::AdminAnswer& answer) {
+  const Result<std::string> token = token_of_environment();
+  if (!token.ok()) return token.status();
+  if (!address.starts_with(kUnix))
+    return ask_control_plane(address, request, *token, timeout_ms, answer);
+  Result<v1::AdminAnswer> said =
+      ask_socket(address.substr(kUnix.size()), request, *token, timeout_ms);
+  if (!said.ok()) return said.status();
+  answer = *std::move(said);
+  return {code_of(answer.code()), answer.message()};
+}
+
+Status ask(const std::string& address, int timeout_ms, const v1::AdminRequest& request) {
+  v1::AdminAnswer answer;
+  return ask(address, timeout_ms, request, answer);
 }
 
 }  // namespace
 
 std::string default_address() {
-  const char* address = std::getenv("TUTTI_ADDRESS");
-  return address != nullptr && *address != 0 ? address : Settings().listen;
+  if (const std::string_view address = variable("TUTTI_ADDRESS"); !address.empty())
+    return std::string(address);
+  const std::string_view socket = variable("TUTTI_SOCKET");
+  return std::string(kUnix) + (socket.empty() ? Settings().socket : std::string(socket));
 }
 
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms) {
-  v1::StatusRequest request;
-  request.set_local_only(local_only);
-  v1::StatusReply reply;
-  const Status status = call(address, timeout_ms, &v1::Admin::Stub::Status, request, reply);
+  v1::AdminRequest request;
+  request.mutable_status()->set_local_only(local_only);
+  v1::AdminAnswer answer;
+  const Status status = ask(address, timeout_ms, request, answer);
   if (!status.ok()) return status;
-  return reply;
+  return answer.status();
 }
 
 Status admin_set_strategy(const std::string& address, const std::string& job,
                           const std::string& strategy, int timeout_ms) {
-  v1::SetStrategyRequest request;
-  request.set_job(job);
-  request.set_strategy(strategy);
-  v1::AdminReply reply;
-  return call(address, timeout_ms, &v1::Admin::Stub::SetStrategy, request, reply);
+  v1::AdminRequest request;
+  request.mutable_set_strategy()->set_job(job);
+  request.mutable_set_strategy()->set_strategy(strategy);
+  return ask(address, timeout_ms, request);
 }
 
 Status admin_drain(const std::string& address, bool undo, int timeout_ms) {
-  v1::DrainRequest request;
-  request.set_undo(undo);
-  v1::AdminReply reply;
-  return call(address, timeout_ms, &v1::Admin::Stub::Drain, request, reply);
+  v1::AdminRequest request;
+  request.mutable_drain()->set_undo(undo);
+  return ask(address, timeout_ms, request);
 }
 
 Status admin_stop(const std::string& address, bool jobs, int timeout_ms) {
-  v1::StopRequest request;
-  request.set_jobs(jobs);
-  v1::AdminReply reply;
-  return call(address, timeout_ms, &v1::Admin::Stub::Stop, request, reply);
+  v1::AdminRequest request;
+  request.mutable_stop()->set_jobs(jobs);
+  return ask(address, timeout_ms, request);
 }
 
 }  // namespace tutti

@@ -4,14 +4,13 @@
 
 #include <cstdlib>
 
-#include "daemon/mesh/mesh.h"
-
 namespace tutti {
 namespace {
 
 constexpr int kConnectMs = 5'000;
 constexpr const char* kTokenKey = "tutti-token-bin";  // gRPC passes any bytes in it.
-constexpr int kMessageBytesMax = 64 << 20;            // A roster of 65,535 ranks fits.
+constexpr const char* kForwarded = "tutti-forwarded";
+constexpr int kMessageBytesMax = 64 << 20;  // A roster of 65,535 ranks fits.
 
 }  // namespace
 
@@ -47,16 +46,30 @@ void show_token(grpc::ClientContext& context, const std::string& token) {
   if (!token.empty()) context.AddMetadata(kTokenKey, token);
 }
 
-grpc::Status check_token(const grpc::ServerContextBase& context, const std::string& token,
-                         const std::string& address) {
-  if (token.empty()) return grpc::Status::OK;
+Caller caller_of(const grpc::ServerContextBase& context, const Credentials& credentials,
+                 Caller::Kind role) {
+  using Kind = Caller::Kind;
+  const std::string peer = context.peer();  // "ipv4:10.0.0.7:40312"
   const auto& shown = context.client_metadata();
   const auto found = shown.find(kTokenKey);
-  if (found != shown.end() &&
-      same_token(token, std::string(found->second.data(), found->second.size())))
-    return grpc::Status::OK;
-  return {grpc::StatusCode::UNAUTHENTICATED,
-          "tuttid at " + address + " has a token, which this call does not show; set TUTTI_TOKEN"};
+  if (found == shown.end()) {
+    const bool trusted = credentials.trust_network && !credentials.has_agent_token();
+    return trusted ? Caller{.kind = Kind::agent, .name = peer + " (trust_network)"}
+                   : Caller{.name = peer + " without a token"};
+  }
+  const std::string_view text(found->second.data(), found->second.size());
+  const Token* token = find_token(credentials.tokens, text);
+  if (token == nullptr) return {.name = peer + " with a wrong token"};
+  if (token->admin && (role == Kind::admin || !token->agent))
+    return {.kind = Kind::admin, .name = peer + " with an administrator's token"};
+  if (token->agent) return {.kind = Kind::agent, .name = peer + " with an agent's token"};
+  return {.name = peer + " with a trainer's token"};
+}
+
+void mark_forwarded(grpc::ClientContext& context) { context.AddMetadata(kForwarded, "1"); }
+
+bool is_forwarded(const grpc::ServerContextBase& context) {
+  return context.client_metadata().contains(kForwarded);
 }
 
 std::string unreachable_text(const std::string& address, const std::string& why) {

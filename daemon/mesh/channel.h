@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "daemon/base/credentials.h"
 #include "daemon/base/status.h"
+#include "daemon/mesh/mesh.h"
 
 namespace tutti {
 
@@ -22,12 +24,16 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address);
 // Applies the same settings to a server, and keeps a second server from sharing its port.
 void set_keepalive(grpc::ServerBuilder& builder);
 
-// A call shows the token to agents that have one. Does nothing if it is empty.
+// A call shows this token. Does nothing if it is empty.
 void show_token(grpc::ClientContext& context, const std::string& token);
-// UNAUTHENTICATED: `token`, the one of the agent at `address`, is not empty, and the call does not
-// show it.
-grpc::Status check_token(const grpc::ServerContextBase& context, const std::string& token,
-                         const std::string& address);
+// Who calls: an admin or agent by its token, else anybody. Of a token for both, `role` counts.
+Caller caller_of(const grpc::ServerContextBase& context, const Credentials& credentials,
+                 Caller::Kind role);
+
+// Marks a call that an agent passes on, so that two agents that each believe the other to be the
+// coordinator do not pass it back and forth.
+void mark_forwarded(grpc::ClientContext& context);
+bool is_forwarded(const grpc::ServerContextBase& context);
 
 std::string unreachable_text(const std::string& address, const std::string& why);
 // Converts gRPC's status; that of an unreachable peer says how to start a daemon there.

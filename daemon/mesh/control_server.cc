@@ -3,11 +3,13 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <spdlog/spdlog.h>
 
 #include <optional>
 #include <thread>
 
 #include "daemon/mesh/address.h"
+#include "daemon/mesh/admin_calls.h"
 #include "daemon/mesh/admin_service.h"
 #include "daemon/mesh/channel.h"
 #include "daemon/mesh/mesh.h"
@@ -20,24 +22,36 @@ namespace {
 
 constexpr Millis kShutdownGrace{300};  // For calls in progress when the server shuts down.
 
-// Keeps this agent in the coordinator's list.
+// Keeps this agent in the coordinator's list. Logs why it is not, once for each reason.
 class AgentRegistration {
  public:
   AgentRegistration(Loop& loop, const std::string& coordinator, v1::AgentMessage self,
                     const std::string& token)
       : self_(std::move(self)),
+        coordinator_(coordinator),
         stub_(v1::Mesh::NewStub(make_channel(coordinator))),
         stream_(loop,
                 [this, token](auto* context, auto* reactor) {
                   show_token(*context, token);
                   stub_->async()->Enlist(context, reactor);
                 },
-                {.on_open = [this] { stream_.send(self_); },
+                {.on_open = [this] { on_open(); },
                  .on_message = [](const v1::AgentAnswer&) {},
-                 .on_broken = [](const std::string&) {}}) {}
+                 .on_broken = [this](const std::string& why) { on_broken(why); }}) {}
 
  private:
+  void on_open() {
+    why_.clear();
+    stream_.send(self_);
+  }
+  void on_broken(const std::string& why) {
+    if (why != why_) spdlog::warn("not registered at the coordinator {}: {}", coordinator_, why);
+    why_ = why;
+  }
+
   const v1::AgentMessage self_;
+  const std::string coordinator_;
+  std::string why_;
   const std::unique_ptr<v1::Mesh::Stub> stub_;
   ReconnectingStream<v1::AgentMessage, v1::AgentAnswer> stream_;
 };
@@ -49,10 +63,11 @@ class GrpcControlServer final : public ControlServer {
                     AgentControl& agent)
       : host_(options.host),
         remote_coordinator_(remote_coordinator),
-        coordinator_(options.token, [this] { schedule_expiry(); }),
-        mesh_(coordinator_, remote_coordinator, options.token),
-        admin_(agent, coordinator_, options.token),
-        token_(options.token) {}
+        credentials_(options.credentials),
+        coordinator_(credentials_, [this] { schedule_expiry(); }),
+        mesh_(coordinator_, remote_coordinator, credentials_),
+        calls_(agent, coordinator_, credentials_),
+        admin_(calls_, credentials_) {}
 
   ~GrpcControlServer() override {
     coordinator_.mute();
@@ -80,7 +95,7 @@ class GrpcControlServer final : public ControlServer {
                          "; is another tuttid running there? Choose another with --listen");
     listen.port = static_cast<uint16_t>(port);
     address_ = reachable(listen, remote_coordinator_).to_string();
-    admin_.set_addresses({address_, coordinator()});
+    calls_.set_addresses({address_, coordinator()});
     if (!remote_coordinator_.empty()) register_agent();
     thread_ = std::thread([this] { loop_.run(); });
     return {};
@@ -90,6 +105,9 @@ class GrpcControlServer final : public ControlServer {
   std::string coordinator() const override {
     return remote_coordinator_.empty() ? address_ : remote_coordinator_;
   }
+  v1::AdminAnswer admin(const v1::AdminRequest& request, const Caller& caller) override {
+    return calls_.call(request, caller, false);
+  }
 
  private:
   void register_agent() {
@@ -97,7 +115,8 @@ class GrpcControlServer final : public ControlServer {
     self.set_host(host_);
     self.set_address(address_);
     self.set_version(kProtocolVersion);
-    registration_.emplace(loop_, remote_coordinator_, std::move(self), token_);
+    registration_.emplace(loop_, remote_coordinator_, std::move(self),
+                          credentials_.has_agent_token() ? credentials_.agent_token() : "");
   }
 
   // Any thread. Expires joins at the next deadline, which may have changed.
@@ -119,14 +138,24 @@ class GrpcControlServer final : public ControlServer {
   std::string address_;  // Set by start().
   Loop loop_;
   Loop::TimerId timer_ = 0;  // Loop thread only.
+  const Credentials credentials_;
   Coordinator coordinator_;
   MeshService mesh_;
+  AdminCalls calls_;
   AdminService admin_;
-  const std::string token_;
   std::optional<AgentRegistration> registration_;  // If another agent coordinates.
   std::unique_ptr<grpc::Server> server_;
   std::thread thread_;
 };
+
+// Without either anybody on the network could be the coordinator, or an agent.
+Status check_trust(const ControlOptions& options, const std::string& coordinator) {
+  if (options.credentials.has_agent_token() || options.credentials.trust_network) return {};
+  return failed_precondition("the coordinator is " + coordinator +
+                             ", and nothing proves to it that this is an agent of its mesh; give "
+                             "the agents of all hosts the same token (token_file, see "
+                             "SECURITY.md), or set trust_network = yes");
+}
 
 }  // namespace
 
@@ -140,6 +169,8 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
     if (!coordinator.ok()) return coordinator.status();
     if (is_self(*coordinator, *listen)) remote_coordinator.clear();
   }
+  if (!remote_coordinator.empty())
+    if (Status trusted = check_trust(options, remote_coordinator); !trusted.ok()) return trusted;
   auto server = std::make_unique<GrpcControlServer>(options, remote_coordinator, agent);
   const Status status = server->start(*listen);
   if (!status.ok()) return status;

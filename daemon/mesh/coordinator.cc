@@ -61,12 +61,13 @@ void Coordinator::mute() {
   muted_ = true;
 }
 
-Status Coordinator::set_strategy(const std::string& job, const std::string& text) {
+Status Coordinator::set_strategy(const std::string& job, const std::string& text,
+                                 const v1::Owner* owner) {
   const Result<Strategies> strategies = parse_strategies(text);
   if (!strategies.ok()) return strategies.status();
   const std::lock_guard lock(mutex_);
   const Result<Membership::Messages> messages =
-      membership_.set_strategy(job, to_string(*strategies));
+      membership_.set_strategy(job, to_string(*strategies), owner);
   if (messages.ok()) deliver_locked(*messages);
   return messages.status();
 }

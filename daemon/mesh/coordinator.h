@@ -18,8 +18,8 @@ class Coordinator {
   using Send = std::function<void(const v1::CoordinatorMessage&)>;
 
   // `on_deadline_changed` is called when next_deadline() may have become earlier.
-  Coordinator(std::string token, std::function<void()> on_deadline_changed)
-      : on_deadline_changed_(std::move(on_deadline_changed)), membership_(std::move(token)) {}
+  Coordinator(const Credentials& credentials, std::function<void()> on_deadline_changed)
+      : on_deadline_changed_(std::move(on_deadline_changed)), membership_(credentials) {}
 
   Membership::Worker attach(Send send);
   void receive(Membership::Worker worker, const v1::WorkerMessage& message);
@@ -31,8 +31,9 @@ class Coordinator {
   // Stops sending, so that workers detached at shutdown are not reported as dead.
   void mute();
 
-  // INVALID_ARGUMENT: not a strategy. NOT_FOUND: no rank is in the job.
-  Status set_strategy(const std::string& job, const std::string& text);
+  // INVALID_ARGUMENT: not a strategy. NOT_FOUND: no rank is in the job, or it is not `owner`'s,
+  // unless that is null.
+  Status set_strategy(const std::string& job, const std::string& text, const v1::Owner* owner);
 
   void enlist(uint64_t agent, const v1::AgentMessage& message);
   void delist(uint64_t agent);

@@ -85,8 +85,8 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     join.set_host(options_.host);
     join.set_address(options_.data_address);
     join.set_timeout_ms(static_cast<uint32_t>(std::max<int64_t>(left, 1)));
-    join.set_token(pending.request.token);
-    token_ = pending.request.token;
+    *join.mutable_pass() = pending.request.pass;
+    pass_ = pending.request.pass;
     join.set_version(kProtocolVersion);
     join.set_last_epoch(last_epoch_);
     join.set_number(pending.number);
@@ -117,7 +117,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     resume.set_job(options_.job);
     resume.set_host(options_.host);
     resume.set_epoch(newest_->roster.epoch);
-    resume.set_token(token_);
+    *resume.mutable_pass() = pass_;
     *resume.mutable_roster() = to_message(newest_->roster);
     for (const uint32_t rank : newest_->ranks) resume.add_ranks(rank);
     if (!newest_->broken.ok()) write_status(newest_->broken, *resume.mutable_broken());
@@ -222,7 +222,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   Events& events_;
   std::map<uint32_t, PendingJoin> pending_joins_;  // By rank.
   std::optional<NewestEpoch> newest_;
-  std::string token_;        // Of the last join.
+  v1::Pass pass_;            // Of the last join.
   uint32_t join_count_ = 0;  // Numbers the joins.
   uint32_t last_epoch_ = 0;  // The highest number that this worker has seen.
   std::string last_error_ = "still connecting";

@@ -28,11 +28,4 @@ Status check_job(const std::string& job, uint32_t rank, uint32_t world_size) {
   return {};
 }
 
-bool same_token(const std::string& expected, const std::string& shown) {
-  unsigned char difference = expected.size() == shown.size() ? 0 : 1;
-  for (size_t i = 0; i < shown.size(); ++i)
-    difference |= static_cast<unsigned char>(shown[i] ^ (i < expected.size() ? expected[i] : 0));
-  return difference == 0;
-}
-
 }  // namespace tutti

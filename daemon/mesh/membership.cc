@@ -25,6 +25,24 @@ std::string describe(const v1::JoinRank& join) {
   return "rank " + std::to_string(join.rank()) + " " + location_of(join);
 }
 
+// `Who` is an Owner or a Pass.
+template <class Who>
+std::string name_of(const Who& who) {
+  const std::string user = "user " + std::to_string(who.uid());
+  return who.subject().empty() ? user : user + " (subject " + who.subject() + ")";
+}
+
+template <class Who>
+bool is_owner(const v1::Owner& owner, const Who& who) {
+  return owner.uid() == who.uid() && owner.subject() == who.subject();
+}
+
+// Under which the last epoch of a job is kept: what one user says of a job never counts for
+// another's of the same name.
+std::string key_of(const v1::Owner& owner, const std::string& job) {
+  return std::to_string(owner.uid()) + "\n" + owner.subject() + "\n" + job;
+}
+
 bool is_valid(const v1::Resume& resume) {
   const auto& ranks = resume.ranks();
   const int world_size = resume.roster().ranks_size();
@@ -48,7 +66,7 @@ Membership::Messages Membership::join(Worker worker, const v1::JoinRank& join,
     out.push_back(refusal(pending, status));
     return out;
   }
-  Job& job = find_or_create(join.job());
+  Job& job = find_or_create(join.job(), join.pass());
   if (join.last_epoch() > job.last.number) job.last = {join.last_epoch(), EpochEnd::unknown};
   if (same_world_size(job, join)) {
     job.pending_joins.emplace(join.rank(), pending);
@@ -68,16 +86,28 @@ Status Membership::check(const v1::JoinRank& join) const {
                                    std::to_string(kProtocolVersion) +
                                    "; install the same release on every host",
                                {.host = join.host()});
-  if (!token_.empty() && !same_token(token_, join.token()))
-    return unauthenticated("rank " + std::to_string(join.rank()) + " of " + quoted(join.job()) +
-                           " " + location_of(join) +
-                           " showed a wrong token; set TUTTI_TOKEN to the agents' token");
   if (join.last_epoch() > kEpochMax)
     return invalid_argument("rank " + std::to_string(join.rank()) + " of " + quoted(join.job()) +
                             " " + location_of(join) + " claims to know epoch " +
                             std::to_string(join.last_epoch()) + "; there is none beyond " +
                             std::to_string(kEpochMax));
-  return check_job(join.job(), join.rank(), join.world_size());
+  const Status valid = check_job(join.job(), join.rank(), join.world_size());
+  return valid.ok() ? check_pass_for(join.pass(), join.job(), join.host()) : valid;
+}
+
+Status Membership::check_pass_for(const v1::Pass& pass, const std::string& job,
+                                  const std::string& host) const {
+  const bool trusted = credentials_.trust_network && !credentials_.has_agent_token();
+  if (!trusted)
+    if (Status known = check_pass(pass, credentials_.agent_keys()); !known.ok()) return known;
+  if (pass.job() != job || pass.host() != host)
+    return permission_denied("a pass for " + quoted(pass.job()) + " on host " + pass.host() +
+                             " was shown for " + quoted(job) + " on host " + host);
+  const auto known = jobs_.find(job);
+  if (known == jobs_.end() || is_owner(known->second.owner, pass)) return {};
+  return permission_denied(quoted(job) + " belongs to " + name_of(known->second.owner) + ", and " +
+                           name_of(pass) + " on host " + host +
+                           " may not join it; choose another job name");
 }
 
 // A worker whose stream broke reconnects, and may join over the new stream before the end of the
@@ -150,10 +180,15 @@ void Membership::refuse_world_size(Job& job, const PendingJoin& late, Messages& 
   job.pending_joins.clear();
 }
 
-Membership::Job& Membership::find_or_create(const std::string& name) {
+// `pass` is genuine.
+Membership::Job& Membership::find_or_create(const std::string& name, const v1::Pass& pass) {
   const auto [entry, is_new] = jobs_.try_emplace(name);
-  if (is_new) entry->second.last = last_epochs_.take(name);
-  return entry->second;
+  Job& job = entry->second;
+  if (!is_new) return job;
+  job.owner.set_uid(pass.uid());
+  job.owner.set_subject(pass.subject());
+  job.last = last_epochs_.take(key_of(job.owner, name));
+  return job;
 }
 
 void Membership::advance(const std::string& name, Messages& out) {
@@ -167,7 +202,7 @@ void Membership::advance(const std::string& name, Messages& out) {
       job.pending_joins.size() == job.pending_joins.begin()->second.join.world_size();
   if (complete && !job.running) start_epoch(job, name, out);
   if (job.running || !job.pending_joins.empty()) return;
-  if (job.last.number != 0) last_epochs_.keep(name, job.last);
+  if (job.last.number != 0) last_epochs_.keep(key_of(job.owner, name), job.last);
   jobs_.erase(found);
 }
 
@@ -329,9 +364,10 @@ TimePoint Membership::next_deadline() const {
 }
 
 Result<Membership::Messages> Membership::set_strategy(const std::string& job,
-                                                      const std::string& strategy) {
+                                                      const std::string& strategy,
+                                                      const v1::Owner* owner) {
   const auto found = jobs_.find(job);
-  if (found == jobs_.end())
+  if (found == jobs_.end() || (owner != nullptr && !is_owner(found->second.owner, *owner)))
     return not_found("there is no " + quoted(job) + "; `tutti status` lists the jobs");
   found->second.strategy = strategy;
   std::set<Worker> workers;
@@ -349,10 +385,13 @@ Result<Membership::Messages> Membership::set_strategy(const std::string& job,
 
 Membership::Messages Membership::resume(Worker worker, const v1::Resume& resume) {
   Messages out;
-  const bool unauthenticated = !token_.empty() && !same_token(token_, resume.token());
-  if (unauthenticated || !is_valid(resume)) return out;
+  if (!is_valid(resume)) return out;
   const std::string& name = resume.job();
-  Job& job = find_or_create(name);
+  if (const Status shown = check_pass_for(resume.pass(), name, resume.host()); !shown.ok()) {
+    send_to(out, {worker}, aborted_message(name, resume.epoch(), shown));
+    return out;
+  }
+  Job& job = find_or_create(name, resume.pass());
   const LastEpoch heard_of{resume.epoch(), EpochEnd::unknown};
   if (resume.epoch() > job.last.number || job.last == heard_of)
     adopt_epoch(job, worker, resume, out);

@@ -9,6 +9,8 @@
 // An epoch's number is one more than the highest that the coordinator or a worker has seen, so that
 // numbers are not reused after a coordinator has lost its state. Ranks that wait for the same epoch
 // but disagree on the world size are all refused at once: none of them can be proven right.
+//
+// A job belongs to the user and subject that began it, on every host, until no rank is in it.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/credentials.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/status.h"
 #include "daemon/mesh/last_epochs.h"
@@ -34,8 +37,8 @@ class Membership {
   };
   using Messages = std::vector<Message>;
 
-  // If `token` is not empty, joins must show it.
-  explicit Membership(std::string token) : token_(std::move(token)) {}
+  // Says whose signatures under passes are believed.
+  explicit Membership(Credentials credentials) : credentials_(std::move(credentials)) {}
 
   // An epoch's secret is that of the last join before it starts.
   Messages join(Worker worker, const v1::JoinRank& join, const std::string& secret, TimePoint now);
@@ -47,8 +50,10 @@ class Membership {
   // Refuses the joins whose time is up. To be called once `now` has reached next_deadline().
   Messages expire(TimePoint now);
   TimePoint next_deadline() const;  // TimePoint::max(): no rank waits.
-  // NOT_FOUND: no rank is in the job. `strategy` is not checked.
-  Result<Messages> set_strategy(const std::string& job, const std::string& strategy);
+  // NOT_FOUND: no rank is in the job, or it is not `owner`'s, unless that is null. `strategy` is
+  // not checked.
+  Result<Messages> set_strategy(const std::string& job, const std::string& strategy,
+                                const v1::Owner* owner = nullptr);
 
   size_t jobs() const { return jobs_.size(); }  // Jobs that have ranks.
 
@@ -68,6 +73,7 @@ class Membership {
     std::vector<Member> members;  // Index: rank.
   };
   struct Job {
+    v1::Owner owner;  // Who began it.
     LastEpoch last;
     std::string strategy;
     std::map<uint32_t, PendingJoin> pending_joins;  // By rank.
@@ -77,11 +83,14 @@ class Membership {
   };
 
   Status check(const v1::JoinRank& join) const;
+  // Whether the pass is genuine, and of the job's owner, for the job on this host.
+  Status check_pass_for(const v1::Pass& pass, const std::string& job,
+                        const std::string& host) const;
   Messages end_former_stream(Worker worker, const v1::JoinRank& join);
   static Status check_rank_is_free(const Job& job, const v1::JoinRank& join);
   static Status check_host(const Job& job, const v1::JoinRank& join);
   static bool same_world_size(const Job& job, const v1::JoinRank& join);
-  Job& find_or_create(const std::string& name);
+  Job& find_or_create(const std::string& name, const v1::Pass& pass);
   // Called after every change of a job: starts the next epoch if it is complete, and erases the job
   // if it is empty, which invalidates references to it.
   void advance(const std::string& name, Messages& out);
@@ -107,7 +116,7 @@ class Membership {
   static void reattach(Job& job, Worker worker, const v1::Resume& resume);
   static void remove_worker(Job& job, Worker worker, const std::string& name, Messages& out);
 
-  std::string token_;
+  Credentials credentials_;
   std::map<std::string, Job> jobs_;
   LastEpochs last_epochs_{10'000};
 };

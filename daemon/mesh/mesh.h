@@ -1,14 +1,17 @@
 // The control plane between nodes: joining jobs, rosters, aborts, and the Admin service that people
 // and tools call. With daemon/transport/ the only room that uses gRPC.
 //
-// The coordinator's rules are a pure state machine (membership.h).
+// The coordinator's rules are a pure state machine (membership.h). Who may call what is one table
+// (rules.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "daemon/base/credentials.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/roster.h"
 #include "daemon/base/status.h"
@@ -21,8 +24,20 @@ namespace tutti {
 // Returns INVALID_ARGUMENT unless the job's name has 1 to 128 bytes and no control characters, the
 // world size is from 1 to 65535, and the rank is below it.
 Status check_job(const std::string& job, uint32_t rank, uint32_t world_size);
-// Compares in constant time.
-bool same_token(const std::string& expected, const std::string& shown);
+
+// Signs all other fields with `key`: HMAC-SHA256 (RFC 2104).
+void sign_pass(v1::Pass& pass, const std::string& key);
+// UNAUTHENTICATED: it was not signed with any of `keys`.
+Status check_pass(const v1::Pass& pass, const std::vector<std::string>& keys);
+
+// Who calls, as far as it is proven.
+struct Caller {
+  enum class Kind { anybody, user, agent, admin };
+  Kind kind = Kind::anybody;
+  uint32_t uid = 0;     // Of a user, or of an admin on this host.
+  std::string subject;  // Of a user.
+  std::string name;     // For the log: "user 1000", "10.0.0.7 with an agent's token".
+};
 
 // ---- The worker's side ----
 
@@ -32,7 +47,7 @@ struct JoinRequest {
   uint32_t world_size = 0;
   uint32_t pid = 0;
   uint32_t timeout_ms = 0;
-  std::string token;
+  v1::Pass pass;
 };
 
 // A worker's connection to the job's coordinator. It reconnects by itself (every second) and then
@@ -85,16 +100,20 @@ struct ControlOptions {
   std::string listen;       // host:port; port 0: any.
   std::string coordinator;  // Empty: this agent coordinates.
   std::string host;
-  std::string token;  // If not empty, joins, agents and calls of Admin must show it.
+  Credentials credentials;
 };
 
 // Serves Mesh, Admin, health and reflection, and registers this agent at the coordinator. The
-// destructor stops all of it.
+// destructor stops all of it. FAILED_PRECONDITION: the coordinator is another host, and neither a
+// token for agents nor trust_network says why it and this agent should believe each other.
 class ControlServer {
  public:
   virtual ~ControlServer() = default;
   virtual std::string address() const = 0;      // host:port, as others dial it.
   virtual std::string coordinator() const = 0;  // address() if this agent coordinates.
+  // Answers a request that came over the agent's Unix socket. Any thread; blocks for seconds where
+  // other agents must be asked.
+  virtual v1::AdminAnswer admin(const v1::AdminRequest& request, const Caller& caller) = 0;
 };
 Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,
                                                      AgentControl& agent);
@@ -103,9 +122,12 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
 
 // All calls block, and return UNAVAILABLE if no agent answers at `address`. Status (unless
 // `local_only`) and strategies concern the whole mesh, whichever agent is asked; drain and stop
-// concern that agent. They show token_of_environment(); UNAUTHENTICATED: it is not the agent's.
+// concern that agent. `address` is an agent's Unix socket, "unix:PATH", where the caller's user
+// decides what is allowed, or its control plane, host:port, where token_of_environment() does.
+// UNAUTHENTICATED, PERMISSION_DENIED: it is not allowed; the message says to whom it is.
 
-// Returns TUTTI_ADDRESS if set, otherwise the default of `listen`.
+// Returns TUTTI_ADDRESS if set, otherwise the Unix socket in TUTTI_SOCKET or the default of
+// `socket`.
 std::string default_address();
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms);
 Status admin_set_strategy(const std::string& address, const std::string& job,

@@ -1,6 +1,7 @@
 #include "daemon/mesh/mesh_service.h"
 
 #include "daemon/mesh/channel.h"
+#include "daemon/mesh/rules.h"
 #include "daemon/mesh/stream_writer.h"
 
 namespace tutti {
@@ -94,8 +95,9 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer>* MeshService::Enlist(
     grpc::CallbackServerContext* context) {
   using Refused = RefusedStream<v1::AgentMessage, v1::AgentAnswer>;
   if (!remote_coordinator_.empty()) return new Refused(coordinates_not(remote_coordinator_));
-  if (const grpc::Status shown = check_token(*context, token_, "the coordinator"); !shown.ok())
-    return new Refused(shown);
+  const Caller caller = caller_of(*context, credentials_, Caller::Kind::agent);
+  if (const Status allowed = permit(Rpc::enlist, caller, "the coordinator"); !allowed.ok())
+    return new Refused(to_grpc(allowed));
   return new EnlistStream(coordinator_);
 }
 

@@ -10,12 +10,12 @@ namespace tutti {
 
 class MeshService final : public v1::Mesh::CallbackService {
  public:
-  // If another agent coordinates, `remote_coordinator` is its address and streams are refused. If
-  // `token` is not empty, agents must show it; workers do so for each rank.
-  MeshService(Coordinator& coordinator, std::string remote_coordinator, std::string token)
+  // If another agent coordinates, `remote_coordinator` is its address and streams are refused.
+  MeshService(Coordinator& coordinator, std::string remote_coordinator,
+              const Credentials& credentials)
       : coordinator_(coordinator),
         remote_coordinator_(std::move(remote_coordinator)),
-        token_(std::move(token)) {}
+        credentials_(credentials) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Attend(
       grpc::CallbackServerContext* context) override;
@@ -25,7 +25,7 @@ class MeshService final : public v1::Mesh::CallbackService {
  private:
   Coordinator& coordinator_;
   const std::string remote_coordinator_;
-  const std::string token_;
+  const Credentials& credentials_;
 };
 
 }  // namespace tutti

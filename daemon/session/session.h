@@ -50,6 +50,8 @@ struct PeerCredentials {
   uint32_t pid = 0;
 };
 Result<PeerCredentials> peer_credentials(int socket);  // SO_PEERCRED
+// Its supplementary groups when it connected (SO_PEERGROUPS).
+Result<std::vector<uint32_t>> peer_groups(int socket);
 
 // Reads one hello from a new connection without blocking the loop. Calls `done` once, with the
 // hello or an error (no hello, too long, closed, past `deadline`), unless the reader is destroyed

@@ -155,4 +155,17 @@ Result<PeerCredentials> peer_credentials(int socket) {
   return PeerCredentials{peer.uid, peer.gid, static_cast<uint32_t>(peer.pid)};
 }
 
+Result<std::vector<uint32_t>> peer_groups(int socket) {
+  std::vector<uint32_t> groups(64);
+  for (int tries = 0; tries < 2; ++tries) {
+    auto size = static_cast<socklen_t>(groups.size() * sizeof(uint32_t));
+    const bool read = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) == 0;
+    const bool too_small = !read && errno == ERANGE;
+    if (!read && !too_small) break;
+    groups.resize(size / sizeof(uint32_t));
+    if (read) return groups;
+  }
+  return errno_status("cannot ask for the groups of the peer");
+}
+
 }  // namespace tutti

@@ -68,8 +68,8 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   const auto timeout_ms = hello.timeout_ms() != 0
                               ? hello.timeout_ms()
                               : static_cast<uint32_t>(settings_.join_timeout_ms);
-  coordinator_->join(
-      {job_, hello.rank(), hello.world_size(), adopt.pid(), timeout_ms, hello.token()});
+  pass_ = adopt.pass();
+  coordinator_->join({job_, hello.rank(), hello.world_size(), adopt.pid(), timeout_ms, pass_});
 }
 
 // A rank that joins again after its epoch broke has left it, even if its old socket is still open

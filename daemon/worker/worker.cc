@@ -141,6 +141,7 @@ v1::WorkerReport Worker::on_report() {
   report.set_epoch(epochs_.empty() ? 0 : epochs_.rbegin()->first);
   report.set_strategy(strategy_.empty() ? "auto" : strategy_);
   report.set_state(state());
+  *report.mutable_pass() = pass_;
   Session::Counters counters = ended_ranks_;
   uint64_t staging_bytes = 0;
   for (const auto& [number, trainer] : trainers_) {

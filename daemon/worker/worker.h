@@ -135,6 +135,7 @@ class Worker final : public Session::Events,
   Trainers trainers_;
   uint64_t next_trainer_ = 1;
   uint32_t world_size_ = 0;
+  v1::Pass pass_;  // The newest from the agent.
   std::string strategy_;
   Session::Counters ended_ranks_;  // Of trainers that are gone.
   EpochStats ended_epochs_;        // Of epochs that were dropped.

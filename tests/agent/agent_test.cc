@@ -136,12 +136,12 @@ TEST_F(AgentDoor, JobsAndRanksThatCannotBeAreInvalid) {
 
 TEST_F(AgentDoor, DrainingRefusesNewJoinsUntilUndone) {
   start();
-  ASSERT_TRUE(admin_drain(control(), false, kPatienceMs).ok());
+  ASSERT_TRUE(admin_drain(address(), false, kPatienceMs).ok());
   const v1::Welcome refused = join("demo");
   EXPECT_EQ(refused.code(), TUTTI_UNAVAILABLE);
   EXPECT_EQ(refused.message(), "host a is draining");
-  EXPECT_EQ(admin_status(control(), true, kPatienceMs)->agents(0).state(), "draining");
-  ASSERT_TRUE(admin_drain(control(), true, kPatienceMs).ok());
+  EXPECT_EQ(admin_status(address(), true, kPatienceMs)->agents(0).state(), "draining");
+  ASSERT_TRUE(admin_drain(address(), true, kPatienceMs).ok());
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
 }
 
@@ -149,7 +149,7 @@ TEST_F(AgentDoor, StatusTellsOfTheAgentAndItsWorkers) {
   const pid_t agent = start();
   join("red", 2);
   join("blue");
-  const auto reply = admin_status(control(), false, kPatienceMs);
+  const auto reply = admin_status(address(), false, kPatienceMs);
   ASSERT_TRUE(reply.ok()) << reply.status().to_string();
   const v1::AgentReport& report = reply->agents(0);
   EXPECT_EQ(report.host(), "a");
@@ -199,14 +199,15 @@ TEST_F(AgentDoor, WaitsForAKilledPredecessorToBeGone) {
 }
 
 TEST_F(AgentDoor, StoppedAgentIsNoticedByItsCoordinator) {
-  start();
+  const std::string tokens = "--token-file=" + write_tokens("sesame role=agent\n");
+  start({tokens});
   const std::string coordinator = control();
   const auto agents = [&] {
-    const auto reply = admin_status(coordinator, false, kPatienceMs);
+    const auto reply = admin_status(address(), false, kPatienceMs);
     return reply.ok() ? reply->agents_size() : 0;
   };
   const pid_t second = start({"--socket=" + home + "/b.sock", "--run-dir=" + home + "/b",
-                              "--host=b", "--coordinator=" + coordinator});
+                              "--host=b", "--coordinator=" + coordinator, tokens});
   EXPECT_TRUE(wait_until([&] { return agents() == 2; }));
   kill(second, SIGSTOP);
   EXPECT_TRUE(wait_until([&] { return agents() == 1; }));

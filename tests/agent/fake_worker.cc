@@ -1,6 +1,7 @@
 // Replaces tutti-worker in the agent's tests: serves descriptor 3, welcomes trainers at once, and
 // describes itself in the welcome. It exits when a trainer arrives if the job's name starts with
-// "die", and never reports if it starts with "mute".
+// "die", never reports if it starts with "mute", reports a pass that was changed if it starts with
+// "forge", and another job and user if it starts with "lie".
 #include <dirent.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -76,6 +77,12 @@ struct FakeWorker {
       (void)tutti::send_packet(agent, report.SerializeAsString(), {});
     if (!message.has_adopt()) return;
     if (job.starts_with("die")) std::_Exit(3);
+    *report.mutable_pass() = message.adopt().pass();
+    if (job.starts_with("forge")) report.mutable_pass()->set_uid(42);
+    if (job.starts_with("lie")) {
+      report.set_uid(0);
+      report.set_job("another");
+    }
     report.add_ranks()->set_rank(message.adopt().hello().rank());
     report.mutable_ranks()->rbegin()->set_pid(message.adopt().pid());
     trainers.push_back(std::move(packet.descriptors.at(0)));

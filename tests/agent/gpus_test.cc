@@ -17,7 +17,7 @@ struct AgentGpus : AgentTest {
     environment["FAKE_NVML_EVENTS"] = home + "/events";
   }
   v1::AgentReport report() const {
-    const auto reply = admin_status(control(), true, kPatienceMs);
+    const auto reply = admin_status(address(), true, kPatienceMs);
     EXPECT_TRUE(reply.ok()) << reply.status().to_string();
     return reply->agents(0);
   }

@@ -198,6 +198,14 @@ struct AgentTest : testing::Test {
   }
 
   std::string socket() const { return home + "/tuttid.sock"; }
+  std::string address() const { return "unix:" + socket(); }
+  // Returns the path of a file that holds them.
+  std::string write_tokens(const std::string& lines) const {
+    const std::string path = home + "/tokens";
+    std::ofstream(path) << lines;
+    std::filesystem::permissions(path, std::filesystem::perms(0600));
+    return path;
+  }
   std::string log() const { return read_file(home + "/log"); }
   // The address of the agent started last.
   std::string control() const {

@@ -181,45 +181,82 @@ TEST(MeshAdmin, DrainAndStopReachTheAgent) {
   EXPECT_EQ(node.agent.stopped, 2);
 }
 
-// TUTTI_TOKEN, while it lives.
-struct ShownToken {
-  explicit ShownToken(const char* token) { setenv("TUTTI_TOKEN", token, 1); }
-  ~ShownToken() { unsetenv("TUTTI_TOKEN"); }
-};
+Credentials credentials_of(const std::string& lines) {
+  return {.tokens = *parse_tokens(lines, "tokens")};
+}
 
-TEST(MeshAdmin, EveryCallNeedsTheTokenOfAnAgentThatHasOne) {
-  Node node("a", "", "127.0.0.1:0", "secret");
-  const auto expect_refused = [&] {
-    for (const Status& status :
-         {admin_status(node.address(), true, 5'000).status(),
-          admin_status(node.address(), false, 5'000).status(),
-          admin_set_strategy(node.address(), "demo", "ring", 5'000),
-          admin_drain(node.address(), false, 5'000), admin_stop(node.address(), true, 5'000)}) {
+// All calls, and whether each is allowed.
+std::vector<Status> try_all(const std::string& address) {
+  return {admin_status(address, true, 5'000).status(), admin_status(address, false, 5'000).status(),
+          admin_set_strategy(address, "demo", "ring", 5'000), admin_drain(address, false, 5'000),
+          admin_stop(address, true, 5'000)};
+}
+
+TEST(MeshAdmin, WhoShowsNoTokenOrAWrongOneMayNothing) {
+  Node node("a", "", "127.0.0.1:0", credentials_of("boss role=admin\nrank role=trainer"));
+  for (const std::string token : {"", "bos", "boss2", "rank"}) {
+    const ShownToken shown(token);
+    for (const Status& status : try_all(node.address())) {
       EXPECT_EQ(status.code(), Code::unauthenticated) << status.to_string();
-      EXPECT_THAT(status.message(), HasSubstr("set TUTTI_TOKEN"));
+      EXPECT_THAT(status.message(), HasSubstr("set TUTTI_TOKEN to a token with role=admin"));
     }
-  };
-  expect_refused();
-  {
-    const ShownToken wrong("secret2");
-    expect_refused();
   }
   EXPECT_FALSE(node.agent.draining);
   EXPECT_EQ(node.agent.stopped, 0);
-  const ShownToken right("secret");
+}
+
+TEST(MeshAdmin, WithoutTokensNobodyOnTheNetworkMayAnything) {
+  Node node("a", "", "127.0.0.1:0", {.own_key = "own"});
+  for (const std::string token : {"", "own"}) {
+    const ShownToken shown(token);
+    for (const Status& status : try_all(node.address()))
+      EXPECT_EQ(status.code(), Code::unauthenticated) << status.to_string();
+  }
+  EXPECT_EQ(node.agent.stopped, 0);
+}
+
+TEST(MeshAdmin, AnAgentMayLookAndPassOnButNotDrainOrStop) {
+  Node node("a", "", "127.0.0.1:0", credentials_of("peer role=agent"));
+  const ShownToken shown("peer");
+  EXPECT_TRUE(admin_status(node.address(), false, 5'000).ok());
+  EXPECT_EQ(admin_set_strategy(node.address(), "demo", "ring", 5'000).code(), Code::not_found);
+  EXPECT_EQ(admin_drain(node.address(), false, 5'000).code(), Code::permission_denied);
+  EXPECT_EQ(admin_stop(node.address(), true, 5'000).code(), Code::permission_denied);
+  EXPECT_FALSE(node.agent.draining);
+  EXPECT_EQ(node.agent.stopped, 0);
+}
+
+TEST(MeshAdmin, AnAdministratorMayAll) {
+  Node node("a", "", "127.0.0.1:0", credentials_of("boss role=admin"));
+  const ShownToken shown("boss");
   EXPECT_TRUE(admin_status(node.address(), false, 5'000).ok());
   EXPECT_EQ(admin_set_strategy(node.address(), "demo", "ring", 5'000).code(), Code::not_found);
   EXPECT_TRUE(admin_drain(node.address(), false, 5'000).ok());
   EXPECT_TRUE(admin_stop(node.address(), false, 5'000).ok());
 }
 
+TEST(MeshAdmin, WhoTrustsTheNetworkTakesAllForAgents) {
+  Node node("a", "", "127.0.0.1:0", {.trust_network = true});
+  const ShownToken none("");
+  EXPECT_TRUE(admin_status(node.address(), false, 5'000).ok());
+  EXPECT_EQ(admin_drain(node.address(), false, 5'000).code(), Code::permission_denied);
+  Node second("b", node.address(), "127.0.0.1:0", {.trust_network = true});
+  Loop loop;
+  EXPECT_TRUE(turn_until(loop, [&] {
+    const auto reply = admin_status(second.address(), false, 5'000);
+    return reply.ok() && reply->agents_size() == 2;
+  }));
+  const ShownToken wrong("wrong");
+  EXPECT_EQ(admin_status(node.address(), false, 5'000).status().code(), Code::unauthenticated);
+}
+
 // Any bytes; a node asks the others with its own.
 TEST(MeshAdmin, AgentsWithATokenListEachOtherAndNobodyElse) {
   const std::string token = "t\x01\xff \n";
-  Node first("a", "", "127.0.0.1:0", token);
-  Node second("b", first.address(), "127.0.0.1:0", token);
-  Node stranger("c", first.address(), "127.0.0.1:0", "another");
-  const ShownToken shown(token.c_str());
+  Node first("a", "", "127.0.0.1:0", test_credentials(token));
+  Node second("b", first.address(), "127.0.0.1:0", test_credentials(token));
+  Node stranger("c", first.address(), "127.0.0.1:0", test_credentials("another"));
+  const ShownToken shown(token);
   for (const Node* asked : {&first, &second}) {
     Loop loop;
     Result<v1::StatusReply> reply = v1::StatusReply();
@@ -230,6 +267,73 @@ TEST(MeshAdmin, AgentsWithATokenListEachOtherAndNobodyElse) {
     EXPECT_EQ(reply->agents(1).host(), "b");
     EXPECT_EQ(reply->agents(1).state(), "serving");
   }
+}
+
+TEST(MeshAdmin, WithoutATokenForAgentsACoordinatorElsewhereIsRefused) {
+  FakeAgent agent("b");
+  const auto server = serve_control({.listen = "127.0.0.1:0",
+                                     .coordinator = "192.0.2.1:7601",
+                                     .host = "b",
+                                     .credentials = credentials_of("x role=trainer")},
+                                    agent);
+  EXPECT_EQ(server.status().code(), Code::failed_precondition);
+  EXPECT_THAT(server.status().message(), HasSubstr("set trust_network = yes"));
+}
+
+// What a user asks through the Unix socket.
+struct AsUser {
+  ControlServer& server;
+  Caller caller{.kind = Caller::Kind::user, .uid = 1'000, .name = "user 1000"};
+
+  v1::AdminAnswer status() {
+    v1::AdminRequest request;
+    request.mutable_status();
+    return server.admin(request, caller);
+  }
+  Code set_strategy(const std::string& job) {
+    v1::AdminRequest request;
+    request.mutable_set_strategy()->set_job(job);
+    request.mutable_set_strategy()->set_strategy("ring");
+    request.mutable_set_strategy()->mutable_owner()->set_uid(0);  // As if.
+    return code_of(server.admin(request, caller).code());
+  }
+  Code stop() {
+    v1::AdminRequest request;
+    request.mutable_stop()->set_jobs(true);
+    return code_of(server.admin(request, caller).code());
+  }
+};
+
+TEST(MeshAdmin, UsersSeeAndChangeTheirOwnJobsOnly) {
+  Node first("a");
+  Node second("b", first.address());
+  first.agent.uids = {1'000, 1'001, 0};
+  Loop loop;
+  FakeWorkerClient worker(loop, first.address(), "a");
+  worker.join(0, 2);
+  for (const Node* asked : {&first, &second}) {
+    AsUser user{*asked->server};
+    ASSERT_TRUE(turn_until(loop, [&] { return user.set_strategy("demo") == Code::ok; }));
+    ASSERT_TRUE(turn_until(loop, [&] { return user.status().status().agents_size() == 2; }));
+    const v1::StatusReply seen = user.status().status();
+    ASSERT_EQ(seen.agents(0).workers_size(), 1);
+    EXPECT_EQ(seen.agents(0).workers(0).uid(), 1'000u);
+    EXPECT_EQ(user.stop(), Code::permission_denied);
+    AsUser other{*asked->server};
+    other.caller.uid = 1'001;
+    EXPECT_EQ(other.set_strategy("demo"), Code::not_found);
+    AsUser other_subject{*asked->server};
+    other_subject.caller.subject = "vision";
+    EXPECT_EQ(other_subject.set_strategy("demo"), Code::not_found);
+  }
+  EXPECT_EQ(first.agent.stopped + second.agent.stopped, 0);
+}
+
+TEST(MeshAdmin, RequestsForNothingAreInvalid) {
+  Node node("a");
+  const v1::AdminAnswer answer =
+      node.server->admin({}, {.kind = Caller::Kind::admin, .name = "root"});
+  EXPECT_EQ(code_of(answer.code()), Code::invalid_argument);
 }
 
 TEST(MeshAdmin, NobodyThereSaysHowToStart) {

@@ -118,13 +118,14 @@ TEST_F(MeshAttendance, EpochWhoseNumberWasThereBeforeIsRefused) {
 TEST_F(MeshAttendance, ResumeTellsWhatBecameOfTheEpoch) {
   FakeCoordinator coordinator({5});
   FakeWorkerClient a(loop, coordinator.address(), "a");
-  a.join(0, 1, 60'000, "sesame");
+  const v1::Pass pass = pass_of("a", "demo", 42);
+  a.join(0, 1, 60'000, &pass);
   ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
   coordinator.end_streams();
   ASSERT_TRUE(hears(coordinator, 1));
   EXPECT_THAT(words_of(coordinator.said()), ElementsAre("resume 5 at a with 0"));
   EXPECT_EQ(coordinator.said()[0].resume().roster().secret(), "secret");
-  EXPECT_EQ(coordinator.said()[0].resume().token(), "sesame");
+  EXPECT_EQ(coordinator.said()[0].resume().pass().uid(), 42u);
   a.client->report_gone(5, 0, unavailable("rank 0 died"));
   ASSERT_TRUE(hears(coordinator, 2));
   for (int times = 0; times < 2; ++times) {  // It cannot know which coordinator received it.

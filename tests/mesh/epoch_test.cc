@@ -26,6 +26,7 @@ struct MeshEpoch : testing::Test, MembershipTest {
       who.set_host(rank < 2 ? "a" : "b");
     }
     resume.mutable_ranks()->Add(ranks.begin(), ranks.end());
+    *resume.mutable_pass() = pass_of(resume.host());
     return resume;
   }
   // One of the worker's ranks died.
@@ -105,23 +106,35 @@ TEST_F(MeshEpoch, RestartedCoordinatorLearnsFromResume) {
   EXPECT_THAT(words_of(join_four()), ElementsAre("1: roster 6", "2: roster 6"));
 }
 
-TEST_F(MeshEpoch, WhoShowsNoTokenIsNotBelievedAboutEpochs) {
-  Membership guarded("sesame");
-  v1::JoinRank joins = join_of(0, 1);
-  joins.set_token("sesame");
-  EXPECT_THAT(words_of(guarded.join(1, joins, "secret", now)), ElementsAre("1: roster 1"));
+TEST_F(MeshEpoch, WhoShowsNoPassOfTheJobsOwnerIsNotBelievedAboutEpochs) {
+  EXPECT_THAT(words_of(join(1, join_of(0, 1))), ElementsAre("1: roster 1"));
   v1::Resume stranger = resume_of(99, {0});
-  for (const char* token : {"", "wrong"}) {
-    stranger.set_token(token);
-    EXPECT_THAT(guarded.resume(2, stranger), IsEmpty());
+  for (const v1::Pass& pass :
+       {v1::Pass(), pass_of("a", "demo", 1'000, "wrong"), pass_of("a", "demo", 1'001), pass_of("b"),
+        pass_of("a", "another")}) {
+    *stranger.mutable_pass() = pass;
+    const auto answers = membership.resume(2, stranger);
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_EQ(answers[0].to, 2u) << "only who asked is told";
+    EXPECT_FALSE(status_of(answers).ok());
   }
   stranger.set_job("another");
-  guarded.resume(2, stranger);
-  EXPECT_EQ(guarded.jobs(), 1u) << "nothing is kept of them";
-  EXPECT_THAT(guarded.worker_gone(2), IsEmpty());
-  stranger.set_job("demo");
-  stranger.set_token("sesame");
-  EXPECT_THAT(words_of(guarded.resume(2, stranger)), ElementsAre("1: aborted 1 ABORTED"));
+  *stranger.mutable_pass() = pass_of("a");
+  membership.resume(2, stranger);
+  EXPECT_EQ(membership.jobs(), 1u) << "nothing is kept of them";
+  EXPECT_THAT(membership.worker_gone(2), IsEmpty());
+  EXPECT_THAT(words_of(membership.resume(2, resume_of(99, {0}))),
+              ElementsAre("1: aborted 1 ABORTED"));
+}
+
+// Else whoever used a name before could spoil it for others.
+TEST_F(MeshEpoch, NumbersOfOneUsersEpochsDoNotCountForAnothers) {
+  v1::JoinRank theirs = join_of(0, 1);
+  theirs.set_last_epoch(kEpochMax);
+  *theirs.mutable_pass() = pass_of("a", "demo", 1'001);
+  EXPECT_THAT(words_of(join(1, theirs)), ElementsAre("1: roster " + std::to_string(kEpochMax + 1)));
+  membership.worker_gone(1);
+  EXPECT_THAT(words_of(join(2, join_of(0, 1))), ElementsAre("2: roster 1"));
 }
 
 TEST_F(MeshEpoch, NextEpochWaitsForTheLastOfTheOld) {

@@ -137,16 +137,50 @@ TEST_F(MeshJoin, AnotherProtocolVersionNamesBoth) {
               HasSubstr("version " + std::to_string(kProtocolVersion) + ";"));
 }
 
-TEST_F(MeshJoin, OnlyTheWholeTokenIsRight) {
-  membership = Membership("open sesame");
-  for (const std::string wrong : {"", "open", "open sesamE", "open sesame!", "xpen sesame"}) {
+TEST_F(MeshJoin, OnlyAPassThatAnAgentSignedForThisJobAndHostAdmits) {
+  const std::vector<std::pair<v1::Pass, std::string>> wrong = {
+      {v1::Pass(), "UNAUTHENTICATED"},
+      {pass_of("a", "demo", 1'000, "another key"), "UNAUTHENTICATED"},
+      {pass_of("b"), "PERMISSION_DENIED"},
+      {pass_of("a", "another"), "PERMISSION_DENIED"}};
+  for (const auto& [pass, code] : wrong) {
     v1::JoinRank shown = join_of(0, 1);
-    shown.set_token(wrong);
-    EXPECT_THAT(words_of(join(1, shown)), ElementsAre("1: refused 0 UNAUTHENTICATED")) << wrong;
+    *shown.mutable_pass() = pass;
+    EXPECT_THAT(words_of(join(1, shown)), ElementsAre("1: refused 0 " + code));
+    EXPECT_EQ(membership.jobs(), 0u);
   }
-  v1::JoinRank right = join_of(0, 1);
-  right.set_token("open sesame");
-  EXPECT_THAT(words_of(join(1, right)), ElementsAre("1: roster 1"));
+  EXPECT_THAT(words_of(join(1, join_of(0, 1))), ElementsAre("1: roster 1"));
+}
+
+TEST_F(MeshJoin, AJobBelongsToTheUserAndSubjectThatBeganIt) {
+  join(1, join_of(0, 2));
+  v1::JoinRank other = join_of(1, 2, "b");
+  *other.mutable_pass() = pass_of("b", "demo", 1'001);
+  const auto answers = join(2, other);
+  EXPECT_THAT(words_of(answers), ElementsAre("2: refused 1 PERMISSION_DENIED"));
+  EXPECT_EQ(status_of(answers).message(),
+            "job \"demo\" belongs to user 1000, and user 1001 on host b may not join it; choose "
+            "another job name");
+  other.mutable_pass()->set_uid(1'000);
+  other.mutable_pass()->set_subject("vision");
+  sign_pass(*other.mutable_pass(), kMeshToken);
+  EXPECT_THAT(words_of(join(2, other)), ElementsAre("2: refused 1 PERMISSION_DENIED"));
+  EXPECT_THAT(words_of(join(2, join_of(1, 2, "b"))), ElementsAre("1: roster 1", "2: roster 1"));
+  membership.worker_gone(1);
+  membership.worker_gone(2);
+  *other.mutable_pass() = pass_of("b", "demo", 1'001);
+  other.set_rank(0);
+  other.set_world_size(1);
+  EXPECT_THAT(words_of(join(3, other)), ElementsAre("3: roster 1"));  // It is over, and free.
+}
+
+TEST_F(MeshJoin, WhoTrustsTheNetworkAsksForNoSignature) {
+  membership = Membership({.trust_network = true});
+  v1::JoinRank shown = join_of(0, 1);
+  *shown.mutable_pass() = pass_of("a", "demo", 1'000, "anything");
+  EXPECT_THAT(words_of(join(1, shown)), ElementsAre("1: roster 1"));
+  shown.mutable_pass()->set_uid(1'001);
+  EXPECT_THAT(words_of(join(2, shown)), ElementsAre("2: refused 0 PERMISSION_DENIED"));
 }
 
 TEST_F(MeshJoin, LateJoinsAreRefusedNamingTheMissing) {

@@ -7,6 +7,7 @@
 #include "daemon/mesh/membership.h"
 #include "daemon/mesh/roster_message.h"
 #include "proto/segment.h"
+#include "tests/mesh/credentials.h"
 
 namespace tutti {
 
@@ -25,10 +26,12 @@ inline v1::JoinRank join_of(uint32_t rank, uint32_t world_size, const std::strin
 
 // A Membership and a clock that advances only by hand.
 struct MembershipTest {
-  Membership membership{""};
+  Membership membership{test_credentials()};
   TimePoint now{};
 
-  Membership::Messages join(Membership::Worker worker, const v1::JoinRank& join) {
+  // With a pass of the same user for all, unless there is one.
+  Membership::Messages join(Membership::Worker worker, v1::JoinRank join) {
+    if (!join.has_pass()) *join.mutable_pass() = pass_of(join.host(), join.job());
     return membership.join(worker, join, "secret", now);
   }
   // Ranks 0 and 1 on host a (worker 1), 2 and 3 on host b (worker 2).

@@ -240,13 +240,14 @@ TEST_F(Mesh, JoinWithoutACoordinatorFailsInTimeAndSaysHowToStartOne) {
   EXPECT_THAT(lone.refused[0].second.message(), HasSubstr("tuttid --listen 127.0.0.1:1"));
 }
 
-TEST_F(Mesh, WrongTokenIsUnauthenticated) {
-  Node guarded("g", "", "127.0.0.1:0", "sesame");
-  FakeWorkerClient guest(loop, guarded.address(), "guest");
-  guest.join(0, 1, 60'000, "please");
+TEST_F(Mesh, AWorkerWithoutAPassOfAnAgentIsUnauthenticated) {
+  FakeWorkerClient guest(loop, node.address(), "guest");
+  const v1::Pass forged = pass_of("guest", "demo", 1'000, "another key");
+  guest.join(0, 1, 60'000, &forged);
   ASSERT_TRUE(turn_until(loop, [&] { return !guest.refused.empty(); }));
   EXPECT_EQ(guest.refused[0].second.code(), Code::unauthenticated);
-  guest.join(0, 1, 60'000, "sesame");
+  EXPECT_THAT(guest.refused[0].second.message(), HasSubstr("host guest did not sign"));
+  guest.join(0, 1, 60'000);
   ASSERT_TRUE(turn_until(loop, [&] { return guest.rosters.size() == 1; }));
 }
 

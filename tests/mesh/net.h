@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/mesh/mesh.h"
+#include "tests/mesh/credentials.h"
 
 namespace tutti {
 
@@ -20,6 +22,7 @@ struct FakeAgent final : AgentControl {
     v1::AgentReport report;
     report.set_host(host);
     report.set_state(draining ? "draining" : "serving");
+    for (const uint32_t uid : uids) report.add_workers()->set_uid(uid);
     return report;
   }
   Status drain(bool undo) override {
@@ -32,17 +35,30 @@ struct FakeAgent final : AgentControl {
   }
 
   const std::string host;
+  std::vector<uint32_t> uids;  // Of the workers that it reports.
   std::atomic<bool> draining = false;
   std::atomic<int> stopped = 0;  // 2: and its jobs.
 };
 
+// TUTTI_TOKEN, while it lives; empty: none.
+struct ShownToken {
+  explicit ShownToken(const std::string& token) {
+    token.empty() ? unsetenv("TUTTI_TOKEN") : setenv("TUTTI_TOKEN", token.c_str(), 1);
+  }
+  ~ShownToken() { setenv("TUTTI_TOKEN", kMeshToken, 1); }
+};
+// The tests ask as administrators, but where they say otherwise.
+inline const bool kIsAdmin = setenv("TUTTI_TOKEN", kMeshToken, 1) == 0;
+
 // One agent's control plane.
 struct Node {
   explicit Node(const std::string& host, const std::string& coordinator = "",
-                const std::string& listen = "127.0.0.1:0", const std::string& token = "")
+                const std::string& listen = "127.0.0.1:0",
+                const Credentials& credentials = test_credentials())
       : agent(host) {
     auto result = serve_control(
-        {.listen = listen, .coordinator = coordinator, .host = host, .token = token}, agent);
+        {.listen = listen, .coordinator = coordinator, .host = host, .credentials = credentials},
+        agent);
     EXPECT_TRUE(result.ok()) << result.status().to_string();
     if (result.ok()) server = std::move(*result);
   }
@@ -56,6 +72,7 @@ struct Node {
 struct FakeWorkerClient final : CoordinatorClient::Events {
   FakeWorkerClient(Loop& loop, const std::string& coordinator, const std::string& host)
       : loop(loop),
+        host(host),
         client(connect_coordinator(
             loop,
             {.coordinator = coordinator, .job = "demo", .host = host, .data_address = host + ":9"},
@@ -67,16 +84,17 @@ struct FakeWorkerClient final : CoordinatorClient::Events {
   void on_strategy(const std::string& strategy) override { strategies.push_back(strategy); }
 
   void join(uint32_t rank, uint32_t world_size, uint32_t timeout_ms = 60'000,
-            const std::string& token = "") {
+            const v1::Pass* pass = nullptr) {
     client->join({.job = "demo",
                   .rank = rank,
                   .world_size = world_size,
                   .pid = 100 + rank,
                   .timeout_ms = timeout_ms,
-                  .token = token});
+                  .pass = pass != nullptr ? *pass : pass_of(host)});
   }
 
   Loop& loop;
+  const std::string host;
   std::vector<Roster> rosters;
   std::vector<std::pair<uint32_t, Status>> refused;
   std::vector<std::pair<uint32_t, Status>> aborted;

@@ -63,12 +63,14 @@ class RestartMesh : public ::testing::Test {
   void start_agent(int index) const {
     const LocalMesh::Host& host = mesh_.host(index);
     const std::filesystem::path home = std::filesystem::path(host.socket).parent_path();
-    const std::vector<std::string> command = {program_directory() / "tuttid",
-                                              "--socket=" + host.socket,
-                                              "--run-dir=" + (home / "run").string(),
-                                              "--listen=" + host.address,
-                                              "--host=" + host.name,
-                                              "--coordinator=" + mesh_.host(0).address};
+    const std::vector<std::string> command = {
+        program_directory() / "tuttid",
+        "--socket=" + host.socket,
+        "--run-dir=" + (home / "run").string(),
+        "--listen=" + host.control,
+        "--host=" + host.name,
+        "--coordinator=" + mesh_.host(0).control,
+        "--token-file=" + (home.parent_path() / "token").string()};
     if (fork() == 0) {
       std::vector<char*> arguments;
       for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -186,7 +188,7 @@ TEST_F(RestartMesh, JoinsAtAStoppedCoordinatorFailInTimeAndNameIt) {
   Trainer trainer(RankContext{"job", mesh_.host(1).socket, 1, 2}, [&](const RankContext& context) {
     const Error error = refused_in_time(context, 500);
     check(error.code == TUTTI_DEADLINE_EXCEEDED || error.code == TUTTI_UNAVAILABLE, error.what());
-    check_contains(error, coordinator.address);
+    check_contains(error, coordinator.control);
   });
   EXPECT_EQ(trainer.wait(), "");
   kill(coordinator.agent, SIGCONT);

@@ -1,0 +1,209 @@
+#include "daemon/mesh/admin_calls.h"
+
+#include <grpcpp/grpcpp.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "daemon/mesh/channel.h"
+#include "proto/mesh.grpc.pb.h"
+
+namespace tutti {
+namespace {
+
+constexpr Millis kAgentMs{1'000};
+constexpr Millis kForwardMs{3'000};
+constexpr size_t kLoggedBytesMax = 256;  // Of what a caller wrote.
+
+v1::AgentReport unreachable(const std::string& host, const std::string& address,
+                            const grpc::Status& why) {
+  v1::AgentReport report;
+  report.set_host(host);
+  report.set_address(address);
+  report.set_state("unreachable: " + why.error_message());
+  return report;
+}
+
+// A Status call to one agent, in progress.
+struct StatusQuery {
+  explicit StatusQuery(v1::AgentMessage asked)
+      : agent(std::move(asked)), stub(v1::Admin::NewStub(make_channel(agent.address()))) {
+    request.set_local_only(true);
+  }
+  v1::AgentReport answer() const {
+    if (status.ok() && reply.agents_size() == 1) return reply.agents(0);
+    return unreachable(agent.host(), agent.address(), status);
+  }
+
+  v1::AgentMessage agent;
+  std::unique_ptr<v1::Admin::Stub> stub;
+  grpc::ClientContext context;
+  v1::StatusRequest request;
+  v1::StatusReply reply;
+  grpc::Status status;
+};
+
+// Users see their own jobs only.
+void keep_jobs_of(uint32_t uid, v1::StatusReply& reply) {
+  for (v1::AgentReport& agent : *reply.mutable_agents()) {
+    auto& workers = *agent.mutable_workers();
+    workers.erase(std::remove_if(workers.begin(), workers.end(),
+                                 [uid](const auto& worker) { return worker.uid() != uid; }),
+                  workers.end());
+  }
+}
+
+Rpc rpc_of(const v1::AdminRequest& request) {
+  if (request.has_set_strategy()) return Rpc::set_strategy;
+  if (request.has_drain()) return Rpc::drain;
+  return request.has_stop() ? Rpc::stop : Rpc::status;
+}
+
+// A line of the log may not end where a caller wants it to.
+std::string printable(std::string text) {
+  if (text.size() > kLoggedBytesMax) text.resize(kLoggedBytesMax);
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
+std::string describe(const v1::AdminRequest& request) {
+  switch (rpc_of(request)) {
+    case Rpc::set_strategy:
+      return "set the strategy of job \"" + request.set_strategy().job() + "\" to " +
+             request.set_strategy().strategy();
+    case Rpc::drain:
+      return request.drain().undo() ? "end draining" : "drain";
+    case Rpc::stop:
+      return request.stop().jobs() ? "stop the agent and its jobs" : "stop the agent";
+    default:
+      return "show the status";
+  }
+}
+
+void audit(const v1::AdminRequest& request, const Caller& caller, const Status& outcome) {
+  if (outcome.ok() && request.has_status()) return;
+  spdlog::info("audit: {}: {}: {}", printable(caller.name), printable(describe(request)),
+               printable(outcome.to_string()));
+}
+
+}  // namespace
+
+void AdminCalls::set_addresses(Addresses addresses) {
+  addresses_ = std::move(addresses);
+  addresses_known_.count_down();
+}
+
+const AdminCalls::Addresses& AdminCalls::addresses() const {
+  addresses_known_.wait();
+  return addresses_;
+}
+
+v1::AdminAnswer AdminCalls::call(const v1::AdminRequest& request, const Caller& caller,
+                                 bool forwarded) {
+  v1::AdminAnswer answer;
+  Status status = request.kind_case() == v1::AdminRequest::KIND_NOT_SET
+                      ? invalid_argument("the request asks for nothing that this release knows")
+                      : permit(rpc_of(request), caller, addresses().address);
+  if (status.ok()) status = act(request, caller, forwarded, *answer.mutable_status());
+  audit(request, caller, status);
+  answer.set_code(static_cast<int32_t>(status.code()));
+  answer.set_message(status.message());
+  return answer;
+}
+
+Status AdminCalls::act(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
+                       v1::StatusReply& reply) {
+  switch (rpc_of(request)) {
+    case Rpc::set_strategy:
+      return set_strategy(request.set_strategy(), caller, forwarded);
+    case Rpc::drain:
+      return agent_.drain(request.drain().undo());
+    case Rpc::stop:
+      return agent_.stop(request.stop().jobs());
+    default:
+      return status(request.status(), caller, forwarded, reply);
+  }
+}
+
+Status AdminCalls::status(const v1::StatusRequest& request, const Caller& caller, bool forwarded,
+                          v1::StatusReply& reply) {
+  if (request.local_only())
+    *reply.add_agents() = own_report();
+  else if (addresses().coordinates())
+    ask_all_agents(reply);
+  else if (forwarded)
+    return not_the_coordinator();
+  else
+    forward_to_coordinator(reply);
+  if (caller.kind == Caller::Kind::user) keep_jobs_of(caller.uid, reply);
+  return {};
+}
+
+void AdminCalls::prepare_forward(grpc::ClientContext& context, Millis timeout) const {
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  mark_forwarded(context);
+  if (credentials_.has_agent_token()) show_token(context, credentials_.agent_token());
+}
+
+Status AdminCalls::not_the_coordinator() const {
+  return failed_precondition(addresses().address + " does not coordinate; the coordinator is " +
+                             addresses().coordinator);
+}
+
+v1::AgentReport AdminCalls::own_report() {
+  v1::AgentReport report = agent_.report();
+  report.set_address(addresses().address);
+  report.set_coordinator(addresses().coordinates());
+  return report;
+}
+
+void AdminCalls::ask_all_agents(v1::StatusReply& reply) {
+  std::vector<std::unique_ptr<StatusQuery>> queries;
+  for (const v1::AgentMessage& agent : coordinator_.agents())
+    prepare_forward(queries.emplace_back(std::make_unique<StatusQuery>(agent))->context, kAgentMs);
+  std::latch open(static_cast<ptrdiff_t>(queries.size()));
+  for (const auto& query : queries)
+    query->stub->async()->Status(&query->context, &query->request, &query->reply,
+                                 [&open, sent = query.get()](const grpc::Status& status) {
+                                   sent->status = status;
+                                   open.count_down();
+                                 });
+  *reply.add_agents() = own_report();
+  open.wait();
+  for (const auto& query : queries) *reply.add_agents() = query->answer();
+}
+
+void AdminCalls::forward_to_coordinator(v1::StatusReply& reply) {
+  grpc::ClientContext context;
+  prepare_forward(context, kForwardMs);
+  const grpc::Status status =
+      v1::Admin::NewStub(make_channel(addresses().coordinator))->Status(&context, {}, &reply);
+  if (status.ok()) return;
+  reply.Clear();
+  v1::AgentReport coordinator = unreachable("", addresses().coordinator, status);
+  coordinator.set_coordinator(true);
+  *reply.add_agents() = coordinator;
+  *reply.add_agents() = own_report();
+}
+
+// The coordinator knows whose a job is; an agent says for which of its users it asks. An owner in a
+// request only narrows what it may change, so it counts whoever sent it.
+Status AdminCalls::set_strategy(v1::SetStrategyRequest request, const Caller& caller,
+                                bool forwarded) {
+  if (caller.kind == Caller::Kind::user) {
+    request.mutable_owner()->set_uid(caller.uid);
+    request.mutable_owner()->set_subject(caller.subject);
+  }
+  if (addresses().coordinates())
+    return coordinator_.set_strategy(request.job(), request.strategy(),
+                                     request.has_owner() ? &request.owner() : nullptr);
+  if (forwarded) return not_the_coordinator();
+  grpc::ClientContext forward;
+  prepare_forward(forward, kForwardMs);
+  v1::AdminReply reply;
+  const auto stub = v1::Admin::NewStub(make_channel(addresses().coordinator));
+  return from_grpc(stub->SetStrategy(&forward, request, &reply), addresses().coordinator);
+}
+
+}  // namespace tutti

@@ -1,0 +1,56 @@
+// What people and tools ask of a node, and through it of the mesh: the one implementation behind
+// the Admin service and the agent's Unix socket. Thread-safe; calls block while other agents are
+// asked.
+#pragma once
+
+#include <latch>
+#include <string>
+
+#include "daemon/mesh/coordinator.h"
+#include "daemon/mesh/mesh.h"
+#include "daemon/mesh/rules.h"
+
+namespace grpc {
+class ClientContext;
+}
+
+namespace tutti {
+
+class AdminCalls {
+ public:
+  struct Addresses {
+    std::string address;      // Of this agent.
+    std::string coordinator;  // The same if this agent coordinates.
+    bool coordinates() const { return address == coordinator; }
+  };
+  AdminCalls(AgentControl& agent, Coordinator& coordinator, const Credentials& credentials)
+      : agent_(agent), coordinator_(coordinator), credentials_(credentials) {}
+  // Called once, when the port is known; earlier calls wait for it.
+  void set_addresses(Addresses addresses);
+  const Addresses& addresses() const;
+
+  // Checks the rule of the request and does it. Logs who did what, unless it only looked.
+  // `forwarded`: an agent passed the request on.
+  v1::AdminAnswer call(const v1::AdminRequest& request, const Caller& caller, bool forwarded);
+
+ private:
+  Status act(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
+             v1::StatusReply& reply);
+  Status status(const v1::StatusRequest& request, const Caller& caller, bool forwarded,
+                v1::StatusReply& reply);
+  Status set_strategy(v1::SetStrategyRequest request, const Caller& caller, bool forwarded);
+  void prepare_forward(grpc::ClientContext& context, Millis timeout) const;
+  Status not_the_coordinator() const;
+  v1::AgentReport own_report();
+  void ask_all_agents(v1::StatusReply& reply);
+  // Replies with the coordinator's answer, or with this agent's own report and the error.
+  void forward_to_coordinator(v1::StatusReply& reply);
+
+  AgentControl& agent_;
+  Coordinator& coordinator_;
+  const Credentials& credentials_;
+  Addresses addresses_;
+  mutable std::latch addresses_known_{1};
+};
+
+}  // namespace tutti

@@ -1,0 +1,102 @@
+#include "daemon/mesh/rules.h"
+
+#include <array>
+
+namespace tutti {
+namespace {
+
+using Kind = Caller::Kind;
+
+constexpr unsigned bit(Kind kind) { return 1U << static_cast<unsigned>(kind); }
+constexpr unsigned kAnybody =
+    bit(Kind::anybody) | bit(Kind::user) | bit(Kind::agent) | bit(Kind::admin);
+constexpr unsigned kUsersAndAbove = bit(Kind::user) | bit(Kind::agent) | bit(Kind::admin);
+
+struct RpcRule {
+  Rpc rpc;
+  unsigned kinds;  // Bits of the kinds of callers that may.
+  Rule rule;
+};
+
+// By Rpc.
+constexpr std::array kRpcs = {
+    RpcRule{Rpc::attend,
+            kAnybody,
+            {"Mesh.Attend", "anybody; each message in it has a rule of its own", "none"}},
+    RpcRule{Rpc::enlist,
+            bit(Kind::agent),
+            {"Mesh.Enlist", "agents of this mesh", "a token for agents"}},
+    RpcRule{Rpc::status,
+            kUsersAndAbove,
+            {"Admin.Status", "administrators and agents: all; users: their own jobs",
+             "Unix socket: the process's user and groups; control plane: a token"}},
+    RpcRule{Rpc::set_strategy,
+            kUsersAndAbove,
+            {"Admin.SetStrategy", "administrators and agents: any job; users: their own",
+             "Unix socket: the process's user and groups; control plane: a token"}},
+    RpcRule{Rpc::drain,
+            bit(Kind::admin),
+            {"Admin.Drain", "administrators",
+             "Unix socket: the process's user and groups; control plane: a token"}},
+    RpcRule{Rpc::stop,
+            bit(Kind::admin),
+            {"Admin.Stop", "administrators",
+             "Unix socket: the process's user and groups; control plane: a token"}},
+    RpcRule{Rpc::health, kAnybody, {"grpc.health.v1.Health", "anybody", "none"}},
+    RpcRule{Rpc::reflection, kAnybody, {"grpc.reflection", "anybody", "none"}},
+};
+
+constexpr std::array kOthers = {
+    Rule{"JoinRank", "a worker of the job's owner, from the host that it names", "a signed pass"},
+    Rule{"Resume", "a worker of the job's owner, from the host that it names", "a signed pass"},
+    Rule{"RankGone", "the worker whose rank it is", "the stream on which the rank joined"},
+    Rule{"hello", "users of this host; with tokens for trainers, those who have one",
+         "the process's user; a token"},
+    Rule{"admin request on the Unix socket", "users of this host", "the process's user and groups"},
+    Rule{"worker's control socket", "the agent of this host",
+         "a directory that only the agent's user may enter"},
+    Rule{"trainer's socket (descriptor to the worker)",
+         "the worker of the trainer's own user and "
+         "subject",
+         "a signed pass in the same message"},
+    Rule{"a rank's segment, board and eventfd (descriptors to trainers)",
+         "ranks of the same job, user and host", "a hello that was admitted"},
+    Rule{"Data.Exchange and TCP links", "workers of the same epoch of the job",
+         "HMAC with the epoch's secret, both ways"},
+    Rule{"run_dir", "the agent's user", "file modes"},
+};
+
+constexpr auto make_rules() {
+  std::array<Rule, kRpcs.size() + kOthers.size()> all{};
+  size_t next = 0;
+  for (const RpcRule& row : kRpcs) all[next++] = row.rule;
+  for (const Rule& row : kOthers) all[next++] = row;
+  return all;
+}
+constexpr auto kRules = make_rules();
+
+const RpcRule& rule_of(Rpc rpc) { return kRpcs.at(static_cast<size_t>(rpc)); }
+
+// What a caller may do about it.
+std::string remedy(Rpc rpc, const std::string& agent) {
+  if (rpc == Rpc::enlist)
+    return "show a token for agents: the same token_file on all hosts, see SECURITY.md";
+  return "ask through the Unix socket of tuttid on " + agent +
+         " as root or a member of its admin_group, or set TUTTI_TOKEN to a token with role=admin";
+}
+
+}  // namespace
+
+std::span<const Rule> rules() { return kRules; }
+
+std::string_view name_of(Rpc rpc) { return rule_of(rpc).rule.door; }
+
+Status permit(Rpc rpc, const Caller& caller, const std::string& agent) {
+  const RpcRule& row = rule_of(rpc);
+  if ((row.kinds & bit(caller.kind)) != 0) return {};
+  const std::string why = std::string(row.rule.door) + " is for " + std::string(row.rule.who) +
+                          ", not for " + caller.name + "; " + remedy(rpc, agent);
+  return caller.kind == Kind::anybody ? unauthenticated(why) : permission_denied(why);
+}
+
+}  // namespace tutti

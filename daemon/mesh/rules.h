@@ -1,0 +1,27 @@
+// Who may do what: one row for each call and each descriptor that crosses a border of trust. Every
+// check of the control plane goes through permit(); SECURITY.md shows the same rows.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "daemon/mesh/mesh.h"
+
+namespace tutti {
+
+enum class Rpc { attend, enlist, status, set_strategy, drain, stop, health, reflection };
+
+struct Rule {
+  std::string_view door;   // "Mesh.Enlist", "hello", "a rank's segment (memfd)".
+  std::string_view who;    // May pass.
+  std::string_view proof;  // Of who it is.
+};
+std::span<const Rule> rules();
+
+// PERMISSION_DENIED or, if the caller is not known at all, UNAUTHENTICATED, saying who may. `agent`
+// is this agent's address, for messages.
+Status permit(Rpc rpc, const Caller& caller, const std::string& agent);
+std::string_view name_of(Rpc rpc);  // "Mesh.Enlist"
+
+}  // namespace tutti

@@ -1,0 +1,90 @@
+// The table of who may do what: each row with the right and the wrong caller, and its copy in
+// SECURITY.md. Rows whose subject is not the control plane are tried in other rooms; here they are
+// only counted, so that no row comes without a test.
+#include "daemon/mesh/rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/mesh/credentials.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+using Kind = Caller::Kind;
+
+struct Row {
+  Rpc rpc;
+  std::string name;
+  std::string may;  // Letters of the kinds: nobody in particular, user, agent, Admin.
+};
+const std::vector<Row> kRows = {
+    {Rpc::attend, "Mesh.Attend", "nuaA"},
+    {Rpc::enlist, "Mesh.Enlist", "a"},
+    {Rpc::status, "Admin.Status", "uaA"},
+    {Rpc::set_strategy, "Admin.SetStrategy", "uaA"},
+    {Rpc::drain, "Admin.Drain", "A"},
+    {Rpc::stop, "Admin.Stop", "A"},
+    {Rpc::health, "grpc.health.v1.Health", "nuaA"},
+    {Rpc::reflection, "grpc.reflection", "nuaA"},
+};
+constexpr std::string_view kKinds = "nuaA";
+
+TEST(MeshRules, EachCallAdmitsTheRightCallersAndRefusesTheOthers) {
+  for (const Row& row : kRows) {
+    EXPECT_EQ(name_of(row.rpc), row.name);
+    for (size_t kind = 0; kind < kKinds.size(); ++kind) {
+      const Caller caller{.kind = static_cast<Kind>(kind), .uid = 7, .name = "somebody"};
+      const Status status = permit(row.rpc, caller, "a:1");
+      const bool may = row.may.find(kKinds[kind]) != std::string::npos;
+      EXPECT_EQ(status.ok(), may) << row.name << " " << kKinds[kind];
+      if (may) continue;
+      EXPECT_EQ(status.code(),
+                caller.kind == Kind::anybody ? Code::unauthenticated : Code::permission_denied);
+      EXPECT_THAT(status.message(), HasSubstr(row.name + " is for "));
+      EXPECT_THAT(status.message(), HasSubstr("not for somebody; "));
+    }
+  }
+}
+
+TEST(MeshRules, EveryRowStandsInSecurityMd) {
+  std::ostringstream text;
+  text << std::ifstream(TUTTI_SOURCE_DIR "/SECURITY.md").rdbuf();
+  size_t rows = 0;
+  for (const Rule& rule : rules()) {
+    const std::string row = "| " + std::string(rule.door) + " | " + std::string(rule.who) + " | " +
+                            std::string(rule.proof) + " |\n";
+    EXPECT_THAT(text.str(), HasSubstr(row));
+    ++rows;
+  }
+  EXPECT_EQ(rows, kRows.size() + 10) << "add a test of the new row, then change this number";
+}
+
+TEST(MeshRules, APassHoldsForWhatItSaysAlone) {
+  const v1::Pass good = pass_of("a");
+  EXPECT_TRUE(check_pass(good, {"another", kMeshToken}).ok());
+  EXPECT_EQ(check_pass(good, {"another"}).code(), Code::unauthenticated);
+  EXPECT_EQ(check_pass(good, {}).code(), Code::unauthenticated);
+  std::vector<v1::Pass> forged(6, good);
+  forged[0].set_job("demo2");
+  forged[1].set_uid(0);
+  forged[2].set_subject("vision");
+  forged[3].set_host("b");
+  forged[4].clear_signature();
+  forged[5].mutable_signature()->back() ^= 1;
+  for (const v1::Pass& pass : forged)
+    EXPECT_EQ(check_pass(pass, {kMeshToken}).code(), Code::unauthenticated)
+        << pass.ShortDebugString();
+  // The border between two fields is part of what is signed.
+  v1::Pass moved = good;
+  moved.set_subject("x\n1 a");
+  moved.set_host("");
+  EXPECT_FALSE(check_pass(moved, {kMeshToken}).ok());
+}
+
+}  // namespace
+}  // namespace tutti
