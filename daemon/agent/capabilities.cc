@@ -9,7 +9,8 @@ namespace tutti {
 namespace {
 
 constexpr bool is_used_by_root(unsigned long capability) {
-  return capability == CAP_DAC_OVERRIDE || capability == CAP_IPC_LOCK;
+  return capability == CAP_DAC_OVERRIDE || capability == CAP_IPC_LOCK ||
+         capability == CAP_SYS_PTRACE;
 }
 
 }  // namespace

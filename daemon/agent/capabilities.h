@@ -6,7 +6,8 @@ namespace tutti {
 
 enum class Keep {
   nothing,         // For a process that becomes an ordinary user.
-  what_root_uses,  // Root's way to files in others' folders, and locked memory for RDMA.
+  what_root_uses,  // Root's way to files in others' folders, locked memory for RDMA, and what
+                   // root's processes share with each other by /proc, as drivers of GPUs do.
 };
 
 // Takes capabilities from those that this process, and whatever it executes, may ever gain. Best

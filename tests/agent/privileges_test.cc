@@ -10,7 +10,8 @@ using testing::HasSubstr;
 
 constexpr uint32_t kNobody = 65'534;
 
-constexpr uint64_t kUsedByRoot = 1 << 1 | 1 << 14;  // CAP_DAC_OVERRIDE, CAP_IPC_LOCK.
+// CAP_DAC_OVERRIDE, CAP_IPC_LOCK, CAP_SYS_PTRACE.
+constexpr uint64_t kUsedByRoot = 1 << 1 | 1 << 14 | 1 << 19;
 
 // "CapBnd" and so on, of what /proc says of a process.
 uint64_t capabilities(const std::string& status, const std::string& set) {
