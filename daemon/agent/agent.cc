@@ -113,11 +113,17 @@ Status Agent::start(std::function<void()> on_stop) {
 }
 
 Status Agent::serve_control_plane() {
+  Result<Tls> tls =
+      settings_.tls == "require" ? open_agent_tls(settings_.tls_dir) : Result<Tls>(Tls());
+  if (!tls.ok()) return tls.status();
   Result<std::unique_ptr<ControlServer>> control =
       serve_control({.listen = settings_.listen,
                      .coordinator = settings_.coordinator,
                      .host = settings_.host,
-                     .credentials = credentials_},
+                     .credentials = credentials_,
+                     .tls = *std::move(tls),
+                     .tls_admin = settings_.tls_admin,
+                     .tls_published = settings_.run_dir + "/tls"},
                     *this);
   if (!control.ok()) return control.status();
   control_ = *std::move(control);

@@ -26,8 +26,9 @@ v1::AgentReport unreachable(const std::string& host, const std::string& address,
 
 // A Status call to one agent, in progress.
 struct StatusQuery {
-  explicit StatusQuery(v1::AgentMessage asked)
-      : agent(std::move(asked)), stub(v1::Admin::NewStub(make_channel(agent.address()))) {
+  StatusQuery(v1::AgentMessage asked, const Tls& tls)
+      : agent(std::move(asked)),
+        stub(v1::Admin::NewStub(make_channel(agent.address(), tls, agent.host()))) {
     request.set_local_only(true);
   }
   v1::AgentReport answer() const {
@@ -161,7 +162,8 @@ v1::AgentReport AdminCalls::own_report() {
 void AdminCalls::ask_all_agents(v1::StatusReply& reply) {
   std::vector<std::unique_ptr<StatusQuery>> queries;
   for (const v1::AgentMessage& agent : coordinator_.agents())
-    prepare_forward(queries.emplace_back(std::make_unique<StatusQuery>(agent))->context, kAgentMs);
+    prepare_forward(queries.emplace_back(std::make_unique<StatusQuery>(agent, tls_))->context,
+                    kAgentMs);
   std::latch open(static_cast<ptrdiff_t>(queries.size()));
   for (const auto& query : queries)
     query->stub->async()->Status(&query->context, &query->request, &query->reply,
@@ -178,7 +180,7 @@ void AdminCalls::forward_to_coordinator(v1::StatusReply& reply) {
   grpc::ClientContext context;
   prepare_forward(context, kForwardMs);
   const grpc::Status status =
-      v1::Admin::NewStub(make_channel(addresses().coordinator))->Status(&context, {}, &reply);
+      v1::Admin::NewStub(make_channel(addresses().coordinator, tls_))->Status(&context, {}, &reply);
   if (status.ok()) return;
   reply.Clear();
   v1::AgentReport coordinator = unreachable("", addresses().coordinator, status);
@@ -202,8 +204,8 @@ Status AdminCalls::set_strategy(v1::SetStrategyRequest request, const Caller& ca
   grpc::ClientContext forward;
   prepare_forward(forward, kForwardMs);
   v1::AdminReply reply;
-  const auto stub = v1::Admin::NewStub(make_channel(addresses().coordinator));
-  return from_grpc(stub->SetStrategy(&forward, request, &reply), addresses().coordinator);
+  const auto stub = v1::Admin::NewStub(make_channel(addresses().coordinator, tls_));
+  return from_grpc(stub->SetStrategy(&forward, request, &reply), addresses().coordinator, tls_);
 }
 
 }  // namespace tutti

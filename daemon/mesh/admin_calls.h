@@ -23,8 +23,8 @@ class AdminCalls {
     std::string coordinator;  // The same if this agent coordinates.
     bool coordinates() const { return address == coordinator; }
   };
-  AdminCalls(AgentControl& agent, Coordinator& coordinator, const Credentials& credentials)
-      : agent_(agent), coordinator_(coordinator), credentials_(credentials) {}
+  AdminCalls(AgentControl& agent, Coordinator& coordinator, const Credentials& credentials, Tls tls)
+      : agent_(agent), coordinator_(coordinator), credentials_(credentials), tls_(std::move(tls)) {}
   // Called once, when the port is known; earlier calls wait for it.
   void set_addresses(Addresses addresses);
   const Addresses& addresses() const;
@@ -49,6 +49,7 @@ class AdminCalls {
   AgentControl& agent_;
   Coordinator& coordinator_;
   const Credentials& credentials_;
+  const Tls tls_;
   Addresses addresses_;
   mutable std::latch addresses_known_{1};
 };

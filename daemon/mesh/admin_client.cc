@@ -1,7 +1,9 @@
 // Blocking calls of people and tools, over an agent's Unix socket or its control plane.
 #include <grpcpp/grpcpp.h>
 
+#include <array>
 #include <cstdlib>
+#include <utility>
 
 #include "daemon/base/settings.h"
 #include "daemon/base/token.h"
@@ -30,13 +32,29 @@ grpc::Status call_service(v1::Admin::Stub& stub, grpc::ClientContext& context,
   return stub.Status(&context, request.status(), answer.mutable_status());
 }
 
+// As the environment sets it for agents and tools alike.
+Result<Tls> tls_of_environment() {
+  Settings settings;
+  const std::array variables = {std::pair("tls", "TUTTI_TLS"),
+                                std::pair("tls_dir", "TUTTI_TLS_DIR")};
+  for (const auto& [setting, name] : variables) {
+    const std::string_view value = variable(name);
+    if (value.empty()) continue;
+    if (Status set = set_setting(settings, setting, value); !set.ok()) return set;
+  }
+  if (settings.tls != "require") return Tls();
+  return open_client_tls(settings.tls_dir);
+}
+
 Status ask_control_plane(const std::string& address, const v1::AdminRequest& request,
                          const std::string& token, int timeout_ms, v1::AdminAnswer& answer) {
+  const Result<Tls> tls = tls_of_environment();
+  if (!tls.ok()) return tls.status();
   grpc::ClientContext context;
   show_token(context, token);
   context.set_deadline(std::chrono::system_clock::now() + Millis(timeout_ms));
-  const auto stub = v1::Admin::NewStub(make_channel(address));
-  return from_grpc(call_service(*stub, context, request, answer), address);
+  const auto stub = v1::Admin::NewStub(make_channel(address, *tls));
+  return from_grpc(call_service(*stub, context, request, answer), address, *tls);
 }
 
 Status ask(const std::string& address, int timeout_ms, const v1::AdminRequest& request,

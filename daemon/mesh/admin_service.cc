@@ -13,7 +13,7 @@ grpc::Status status_of(const v1::AdminAnswer& answer) {
 
 v1::AdminAnswer AdminService::call(const grpc::ServerContext& context,
                                    const v1::AdminRequest& request) {
-  return calls_.call(request, caller_of(context, credentials_, Caller::Kind::admin),
+  return calls_.call(request, caller_of(context, credentials_, tls_, Caller::Kind::admin),
                      is_forwarded(context));
 }
 

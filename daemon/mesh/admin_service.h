@@ -2,6 +2,7 @@
 #pragma once
 
 #include "daemon/mesh/admin_calls.h"
+#include "daemon/mesh/tls.h"
 #include "proto/mesh.grpc.pb.h"
 
 namespace tutti {
@@ -9,8 +10,8 @@ namespace tutti {
 // Handlers block on gRPC's own thread pool: calls are rare, and each waits for other agents.
 class AdminService final : public v1::Admin::Service {
  public:
-  AdminService(AdminCalls& calls, const Credentials& credentials)
-      : calls_(calls), credentials_(credentials) {}
+  AdminService(AdminCalls& calls, const Credentials& credentials, const ServerTls& tls)
+      : calls_(calls), credentials_(credentials), tls_(tls) {}
 
   grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,
                       v1::StatusReply* reply) override;
@@ -26,6 +27,7 @@ class AdminService final : public v1::Admin::Service {
 
   AdminCalls& calls_;
   const Credentials& credentials_;
+  const ServerTls& tls_;
 };
 
 }  // namespace tutti

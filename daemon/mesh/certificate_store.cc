@@ -1,6 +1,7 @@
 #include "daemon/mesh/certificate_store.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstring>
 
 #include "daemon/base/fd.h"
+#include "daemon/mesh/mesh.h"
 
 namespace tutti {
 namespace {
@@ -91,6 +93,8 @@ Status write_public(const std::string& path, const std::string& text) {
   return {};
 }
 
+void log_warning(const std::string& text) { spdlog::warn("{}", text); }
+
 }  // namespace
 
 Result<std::shared_ptr<CertificateStore>> CertificateStore::open(const std::string& directory,
@@ -145,6 +149,13 @@ void CertificateStore::warn_once(const std::string& text) {
   if (warned_ == text) return;
   warned_ = text;
   warn_(text);
+}
+
+Result<Tls> open_agent_tls(const std::string& directory) {
+  return CertificateStore::open(directory, CertificateUse::server_and_client, log_warning);
+}
+Result<Tls> open_client_tls(const std::string& directory) {
+  return CertificateStore::open(directory, CertificateUse::client, log_warning);
 }
 
 Status publish_certificates(const CertificateFiles& files, const std::string& directory) {

@@ -191,6 +191,13 @@ std::string normal_host(const std::string& host) {
   return lower(host);
 }
 
+// A name that both have. An empty one is that of a name that could not be read.
+bool have_common(const std::vector<std::string>& some, const std::vector<std::string>& others) {
+  return std::ranges::any_of(some, [&others](const std::string& name) {
+    return !name.empty() && std::ranges::count(others, name) != 0;
+  });
+}
+
 bool is_named(const CertificateNames& names, const std::string& host) {
   const std::string name = normal_host(host);
   return !name.empty() && (std::ranges::count(names.dns, name) != 0 ||
@@ -236,20 +243,25 @@ Result<Certificates> check_certificates(const CertificateFiles& files, Certifica
   return checked;
 }
 
-bool names_server(const CertificateNames& names, const std::string& host, const std::string& own) {
-  return is_named(names, host) || !end_of_sibling(names.spiffe_id, own).empty();
+bool names_server(const CertificateNames& names, const std::string& host,
+                  const CertificateNames& own) {
+  return is_named(names, host) || have_common(names.dns, own.dns) ||
+         have_common(names.addresses, own.addresses) ||
+         !end_of_sibling(names.spiffe_id, own.spiffe_id).empty();
 }
 
-bool names_host(const CertificateNames& names, const std::string& host, const std::string& own) {
+bool names_host(const CertificateNames& names, const std::string& host,
+                const CertificateNames& own) {
   if (is_named(names, host)) return true;
-  const std::string_view end = end_of_sibling(names.spiffe_id, own);
-  return !end.empty() && (end == host || names.spiffe_id == own);
+  const std::string_view end = end_of_sibling(names.spiffe_id, own.spiffe_id);
+  return !end.empty() && (end == host || names.spiffe_id == own.spiffe_id);
 }
 
-bool names_admin(const CertificateNames& names, const std::string& admin, const std::string& own) {
+bool names_admin(const CertificateNames& names, const std::string& admin,
+                 const CertificateNames& own) {
   if (admin.empty()) return false;
   return names.common_name == admin || std::ranges::count(names.dns, lower(admin)) != 0 ||
-         names.spiffe_id == admin || end_of_sibling(names.spiffe_id, own) == admin;
+         names.spiffe_id == admin || end_of_sibling(names.spiffe_id, own.spiffe_id) == admin;
 }
 
 }  // namespace tutti

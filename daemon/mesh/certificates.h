@@ -48,18 +48,22 @@ enum class CertificateUse { server_and_client, client };
 Result<Certificates> check_certificates(const CertificateFiles& files, CertificateUse use,
                                         const std::string& directory);
 
-// In the rules below `own` is the SPIFFE ID of this side's certificate, or empty. Two IDs are
-// siblings if they differ at most in the last part of their paths, for example
-// spiffe://x/ns/tutti/sa/agent and spiffe://x/ns/tutti/sa/admin.
+// In the rules below `own` are the names of this side's certificate. Two SPIFFE IDs are siblings if
+// they differ at most in the last part of their paths, for example spiffe://x/ns/tutti/sa/agent and
+// spiffe://x/ns/tutti/sa/admin.
 
 // Whether a server with these names may be what was dialled as `host`: a DNS name or an address is
-// equal to it, or the SPIFFE ID is a sibling.
-bool names_server(const CertificateNames& names, const std::string& host, const std::string& own);
+// equal to it, or to one of `own`, because this host may be dialled by an address that its
+// certificate does not name; or the SPIFFE ID is a sibling.
+bool names_server(const CertificateNames& names, const std::string& host,
+                  const CertificateNames& own);
 // Whether an agent with these names may call itself `host`: a DNS name or an address is equal to
-// it, the SPIFFE ID is a sibling that ends with it, or is `own`: agents that share an ID vouch for
-// their names themselves.
-bool names_host(const CertificateNames& names, const std::string& host, const std::string& own);
+// it, the SPIFFE ID is a sibling that ends with it, or the same as in `own`: agents that share an
+// ID vouch for their names themselves.
+bool names_host(const CertificateNames& names, const std::string& host,
+                const CertificateNames& own);
 // Whether `admin` is the common name, a DNS name, the SPIFFE ID, or the end of a sibling.
-bool names_admin(const CertificateNames& names, const std::string& admin, const std::string& own);
+bool names_admin(const CertificateNames& names, const std::string& admin,
+                 const CertificateNames& own);
 
 }  // namespace tutti

@@ -12,9 +12,30 @@ constexpr const char* kTokenKey = "tutti-token-bin";  // gRPC passes any bytes i
 constexpr const char* kForwarded = "tutti-forwarded";
 constexpr int kMessageBytesMax = 64 << 20;  // A roster of 65,535 ranks fits.
 
+Caller caller_by_token(const grpc::ServerContextBase& context, const Credentials& credentials,
+                       Caller::Kind role) {
+  using Kind = Caller::Kind;
+  const std::string peer = context.peer();  // "ipv4:10.0.0.7:40312"
+  const auto& shown = context.client_metadata();
+  const auto found = shown.find(kTokenKey);
+  if (found == shown.end()) {
+    const bool trusted = credentials.trust_network && !credentials.has_agent_token();
+    return trusted ? Caller{.kind = Kind::agent, .name = peer + " (trust_network)"}
+                   : Caller{.name = peer + " without a token"};
+  }
+  const std::string_view text(found->second.data(), found->second.size());
+  const Token* token = find_token(credentials.tokens, text);
+  if (token == nullptr) return {.name = peer + " with a wrong token"};
+  if (token->admin && (role == Kind::admin || !token->agent))
+    return {.kind = Kind::admin, .name = peer + " with an administrator's token"};
+  if (token->agent) return {.kind = Kind::agent, .name = peer + " with an agent's token"};
+  return {.name = peer + " with a trainer's token"};
+}
+
 }  // namespace
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tls& tls,
+                                            const std::string& host) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
@@ -25,7 +46,9 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const auto credentials = tls == nullptr ? grpc::InsecureChannelCredentials()
+                                          : tls_channel_credentials(*tls, address, host);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 void set_keepalive(grpc::ServerBuilder& builder) {
@@ -47,23 +70,17 @@ void show_token(grpc::ClientContext& context, const std::string& token) {
 }
 
 Caller caller_of(const grpc::ServerContextBase& context, const Credentials& credentials,
-                 Caller::Kind role) {
+                 const ServerTls& tls, Caller::Kind role) {
   using Kind = Caller::Kind;
-  const std::string peer = context.peer();  // "ipv4:10.0.0.7:40312"
-  const auto& shown = context.client_metadata();
-  const auto found = shown.find(kTokenKey);
-  if (found == shown.end()) {
-    const bool trusted = credentials.trust_network && !credentials.has_agent_token();
-    return trusted ? Caller{.kind = Kind::agent, .name = peer + " (trust_network)"}
-                   : Caller{.name = peer + " without a token"};
-  }
-  const std::string_view text(found->second.data(), found->second.size());
-  const Token* token = find_token(credentials.tokens, text);
-  if (token == nullptr) return {.name = peer + " with a wrong token"};
-  if (token->admin && (role == Kind::admin || !token->agent))
-    return {.kind = Kind::admin, .name = peer + " with an administrator's token"};
-  if (token->agent) return {.kind = Kind::agent, .name = peer + " with an agent's token"};
-  return {.name = peer + " with a trainer's token"};
+  Caller caller = caller_by_token(context, credentials, role);
+  const std::optional<CertificateNames> names = peer_names(*context.auth_context());
+  if (tls.store != nullptr && !names && caller.kind == Kind::agent)
+    return {.name = caller.name + " and no certificate"};
+  if (!names) return caller;
+  if (role == Kind::admin && names_admin(*names, tls.admin, tls.store->current()->names))
+    caller.kind = Kind::admin;
+  caller.name += ", certificate of " + names->to_string();
+  return caller;
 }
 
 void mark_forwarded(grpc::ClientContext& context) { context.AddMetadata(kForwarded, "1"); }
@@ -72,17 +89,20 @@ bool is_forwarded(const grpc::ServerContextBase& context) {
   return context.client_metadata().contains(kForwarded);
 }
 
-std::string unreachable_text(const std::string& address, const std::string& why) {
+std::string unreachable_text(const std::string& address, const std::string& why, const Tls& tls) {
+  const std::string remedy = tls_remedy(why, tls.get());
+  if (!remedy.empty())
+    return "cannot speak with tuttid at " + address + " (" + why + "): " + remedy;
   return "no tuttid answers at " + address + " (" + why + "); start one there: tuttid --listen " +
          address;
 }
 
-Status from_grpc(const grpc::Status& status, const std::string& address) {
+Status from_grpc(const grpc::Status& status, const std::string& address, const Tls& tls) {
   if (status.ok()) return {};
   const Code code = code_of(status.error_code());
   const bool silent = code == Code::unavailable || code == Code::deadline_exceeded;
   return {silent ? Code::unavailable : code,
-          silent ? unreachable_text(address, status.error_message()) : status.error_message()};
+          silent ? unreachable_text(address, status.error_message(), tls) : status.error_message()};
 }
 
 grpc::Status to_grpc(const Status& status) {

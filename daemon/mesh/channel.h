@@ -9,6 +9,7 @@
 #include "daemon/base/credentials.h"
 #include "daemon/base/status.h"
 #include "daemon/mesh/mesh.h"
+#include "daemon/mesh/tls.h"
 
 namespace tutti {
 
@@ -19,25 +20,28 @@ inline constexpr int kPingTimeoutMs = 3'000;
 inline constexpr int kRedialMs = 1'000;
 
 // Returns a channel with a connection of its own, opened on first use. It ignores proxies and
-// reconnects quickly.
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address);
+// reconnects quickly. With TLS it shows the certificates of this moment for good; `host` is the
+// name of the agent at `address`, if it is known.
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tls& tls,
+                                            const std::string& host = {});
 // Applies the same settings to a server, and keeps a second server from sharing its port.
 void set_keepalive(grpc::ServerBuilder& builder);
 
 // A call shows this token. Does nothing if it is empty.
 void show_token(grpc::ClientContext& context, const std::string& token);
-// Who calls: an admin or agent by its token, else anybody. Of a token for both, `role` counts.
+// Who calls: an admin or agent by its token, else anybody. Of a token for both, `role` counts. With
+// TLS, an agent must have shown a certificate as well, and an admin's certificate needs no token.
 Caller caller_of(const grpc::ServerContextBase& context, const Credentials& credentials,
-                 Caller::Kind role);
+                 const ServerTls& tls, Caller::Kind role);
 
 // Marks a call that an agent passes on, so that two agents that each believe the other to be the
 // coordinator do not pass it back and forth.
 void mark_forwarded(grpc::ClientContext& context);
 bool is_forwarded(const grpc::ServerContextBase& context);
 
-std::string unreachable_text(const std::string& address, const std::string& why);
+std::string unreachable_text(const std::string& address, const std::string& why, const Tls& tls);
 // Converts gRPC's status; that of an unreachable peer says how to start a daemon there.
-Status from_grpc(const grpc::Status& status, const std::string& address);
+Status from_grpc(const grpc::Status& status, const std::string& address, const Tls& tls);
 grpc::Status to_grpc(const Status& status);
 
 }  // namespace tutti

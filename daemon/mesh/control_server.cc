@@ -20,19 +20,21 @@
 namespace tutti {
 namespace {
 
+constexpr Millis kRenewCertificates{5'000};
 constexpr Millis kShutdownGrace{300};  // For calls in progress when the server shuts down.
 
 // Keeps this agent in the coordinator's list. Logs why it is not, once for each reason.
 class AgentRegistration {
  public:
   AgentRegistration(Loop& loop, const std::string& coordinator, v1::AgentMessage self,
-                    const std::string& token)
+                    const std::string& token, const Tls& tls)
       : self_(std::move(self)),
         coordinator_(coordinator),
-        stub_(v1::Mesh::NewStub(make_channel(coordinator))),
+        tls_(tls),
         stream_(loop,
                 [this, token](auto* context, auto* reactor) {
                   show_token(*context, token);
+                  stub_ = v1::Mesh::NewStub(make_channel(coordinator_, tls_));
                   stub_->async()->Enlist(context, reactor);
                 },
                 {.on_open = [this] { on_open(); },
@@ -45,14 +47,18 @@ class AgentRegistration {
     stream_.send(self_);
   }
   void on_broken(const std::string& why) {
-    if (why != why_) spdlog::warn("not registered at the coordinator {}: {}", coordinator_, why);
+    const std::string remedy = tls_remedy(why, tls_.get());
+    if (why != why_)
+      spdlog::warn("not registered at the coordinator {}: {}{}", coordinator_, why,
+                   remedy.empty() ? "" : ": " + remedy);
     why_ = why;
   }
 
   const v1::AgentMessage self_;
   const std::string coordinator_;
   std::string why_;
-  const std::unique_ptr<v1::Mesh::Stub> stub_;
+  const Tls tls_;
+  std::unique_ptr<v1::Mesh::Stub> stub_;  // Of the newest stream; its channel keeps certificates.
   ReconnectingStream<v1::AgentMessage, v1::AgentAnswer> stream_;
 };
 
@@ -64,10 +70,14 @@ class GrpcControlServer final : public ControlServer {
       : host_(options.host),
         remote_coordinator_(remote_coordinator),
         credentials_(options.credentials),
+        tls_{options.tls, options.tls_admin},
+        tls_published_(options.tls_published),
+        server_credentials_(options.tls == nullptr ? grpc::InsecureServerCredentials()
+                                                   : tls_server_credentials(options.tls)),
         coordinator_(credentials_, [this] { schedule_expiry(); }),
-        mesh_(coordinator_, remote_coordinator, credentials_),
-        calls_(agent, coordinator_, credentials_),
-        admin_(calls_, credentials_) {}
+        mesh_(coordinator_, remote_coordinator, credentials_, tls_),
+        calls_(agent, coordinator_, credentials_, options.tls),
+        admin_(calls_, credentials_, tls_) {}
 
   ~GrpcControlServer() override {
     coordinator_.mute();
@@ -81,6 +91,7 @@ class GrpcControlServer final : public ControlServer {
   }
 
   Status start(Address listen) {
+    if (Status published = renew_certificates(); !published.ok()) return published;
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
@@ -88,7 +99,7 @@ class GrpcControlServer final : public ControlServer {
     builder.RegisterService(&mesh_);
     builder.RegisterService(&admin_);
     int port = 0;
-    builder.AddListeningPort(listen.to_string(), grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(listen.to_string(), server_credentials_, &port);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0)
       return unavailable("cannot listen on " + listen.to_string() +
@@ -116,7 +127,22 @@ class GrpcControlServer final : public ControlServer {
     self.set_address(address_);
     self.set_version(kProtocolVersion);
     registration_.emplace(loop_, remote_coordinator_, std::move(self),
-                          credentials_.has_agent_token() ? credentials_.agent_token() : "");
+                          credentials_.has_agent_token() ? credentials_.agent_token() : "",
+                          tls_.store);
+  }
+
+  // Looks for new certificates even if nobody connects, and publishes them.
+  Status renew_certificates() {
+    if (tls_.store == nullptr) return {};
+    loop_.at(Clock::now() + kRenewCertificates, [this] {
+      if (const Status renewed = renew_certificates(); !renewed.ok())
+        spdlog::warn("{}", renewed.message());
+    });
+    const std::shared_ptr<const Certificates> now = tls_.store->current();
+    if (tls_published_.empty() || now == published_) return {};
+    Status status = publish_certificates(now->files, tls_published_);
+    if (status.ok()) published_ = now;
+    return status;
   }
 
   // Any thread. Expires joins at the next deadline, which may have changed.
@@ -139,6 +165,10 @@ class GrpcControlServer final : public ControlServer {
   Loop loop_;
   Loop::TimerId timer_ = 0;  // Loop thread only.
   const Credentials credentials_;
+  const ServerTls tls_;
+  const std::string tls_published_;
+  std::shared_ptr<const Certificates> published_;  // Null: none yet.
+  const std::shared_ptr<grpc::ServerCredentials> server_credentials_;
   Coordinator coordinator_;
   MeshService mesh_;
   AdminCalls calls_;
@@ -150,6 +180,11 @@ class GrpcControlServer final : public ControlServer {
 
 // Without either anybody on the network could be the coordinator, or an agent.
 Status check_trust(const ControlOptions& options, const std::string& coordinator) {
+  if (options.tls != nullptr && options.credentials.trust_network)
+    return invalid_argument(
+        "tls = require and trust_network = yes contradict each other: remove "
+        "trust_network, and give the agents of all hosts the same token");
+  if (coordinator.empty()) return {};
   if (options.credentials.has_agent_token() || options.credentials.trust_network) return {};
   return failed_precondition("the coordinator is " + coordinator +
                              ", and nothing proves to it that this is an agent of its mesh; give "
@@ -169,8 +204,7 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
     if (!coordinator.ok()) return coordinator.status();
     if (is_self(*coordinator, *listen)) remote_coordinator.clear();
   }
-  if (!remote_coordinator.empty())
-    if (Status trusted = check_trust(options, remote_coordinator); !trusted.ok()) return trusted;
+  if (Status trusted = check_trust(options, remote_coordinator); !trusted.ok()) return trusted;
   auto server = std::make_unique<GrpcControlServer>(options, remote_coordinator, agent);
   const Status status = server->start(*listen);
   if (!status.ok()) return status;

@@ -24,9 +24,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
       : loop_(loop),
         options_(options),
         events_(events),
-        stub_(v1::Mesh::NewStub(make_channel(options.coordinator))),
-        stream_(loop,
-                [this](auto* context, auto* reactor) { stub_->async()->Attend(context, reactor); },
+        stream_(loop, [this](auto* context, auto* reactor) { attend(context, reactor); },
                 {.on_open = [this] { on_open(); },
                  .on_message = [this](const v1::CoordinatorMessage& m) { on_message(m); },
                  .on_broken = [this](const std::string& why) { on_broken(why); }}) {}
@@ -66,6 +64,13 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     std::set<uint32_t> ranks;  // Those of this worker that are still in the epoch.
     Status broken;             // Not OK: one of them died; the first cause.
   };
+
+  // Each stream has a channel of its own, because a channel keeps its certificates.
+  template <class Reactor>
+  void attend(grpc::ClientContext* context, Reactor* reactor) {
+    stub_ = v1::Mesh::NewStub(make_channel(options_.coordinator, options_.tls));
+    stub_->async()->Attend(context, reactor);
+  }
 
   void erase_join(uint32_t rank) {
     const auto found = pending_joins_.find(rank);
@@ -131,13 +136,14 @@ class StreamCoordinatorClient final : public CoordinatorClient {
       if (pending.sent) lost.push_back(rank);
     for (const uint32_t rank : lost)
       refuse(rank, unavailable("the coordinator was lost while rank " + std::to_string(rank) +
-                               " waited to join: " + unreachable_text(options_.coordinator, why)));
+                               " waited to join: " +
+                               unreachable_text(options_.coordinator, why, options_.tls)));
   }
 
   void on_unsent_timeout(uint32_t rank) {
     refuse(rank, unavailable("rank " + std::to_string(rank) + " of job \"" + options_.job +
                              "\" cannot reach the coordinator: " +
-                             unreachable_text(options_.coordinator, last_error_)));
+                             unreachable_text(options_.coordinator, last_error_, options_.tls)));
   }
 
   // Withdraws the join, so that a coordinator that was only suspended does not apply it later.
@@ -226,7 +232,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   uint32_t join_count_ = 0;  // Numbers the joins.
   uint32_t last_epoch_ = 0;  // The highest number that this worker has seen.
   std::string last_error_ = "still connecting";
-  const std::unique_ptr<v1::Mesh::Stub> stub_;
+  std::unique_ptr<v1::Mesh::Stub> stub_;  // Of the newest stream.
   ReconnectingStream<v1::WorkerMessage, v1::CoordinatorMessage>
       stream_;  // Last: its events use the other members.
 };

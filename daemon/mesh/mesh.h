@@ -39,6 +39,15 @@ struct Caller {
   std::string name;     // For the log: "user 1000", "10.0.0.7 with an agent's token".
 };
 
+// The certificates of one side of the control plane, read again when they change. Null: no TLS.
+class CertificateStore;
+using Tls = std::shared_ptr<CertificateStore>;
+// An agent's: tls.crt, tls.key and ca.crt in `directory`. NOT_FOUND, FAILED_PRECONDITION: one of
+// them is missing or not valid, see certificate_store.h.
+Result<Tls> open_agent_tls(const std::string& directory);
+// A worker's or a tool's: ca.crt, and the others if they are there and may be read.
+Result<Tls> open_client_tls(const std::string& directory);
+
 // ---- The worker's side ----
 
 struct JoinRequest {
@@ -79,6 +88,7 @@ struct CoordinatorClientOptions {
   std::string job;
   std::string host;          // This host's name.
   std::string data_address;  // Peers dial this worker's data links here.
+  Tls tls = nullptr;
 };
 std::unique_ptr<CoordinatorClient> connect_coordinator(Loop& loop,
                                                        const CoordinatorClientOptions& options,
@@ -101,11 +111,15 @@ struct ControlOptions {
   std::string coordinator;  // Empty: this agent coordinates.
   std::string host;
   Credentials credentials;
+  Tls tls = nullptr;          // With it, callers and the coordinator must speak TLS as well.
+  std::string tls_admin;      // The name in the certificates of administrators.
+  std::string tls_published;  // A directory: what is public of the certificates is kept there.
 };
 
 // Serves Mesh, Admin, health and reflection, and registers this agent at the coordinator. The
 // destructor stops all of it. FAILED_PRECONDITION: the coordinator is another host, and neither a
-// token for agents nor trust_network says why it and this agent should believe each other.
+// token for agents nor trust_network says why it and this agent should believe each other; or
+// trust_network is set in spite of TLS.
 class ControlServer {
  public:
   virtual ~ControlServer() = default;
@@ -123,7 +137,8 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
 // All calls block, and return UNAVAILABLE if no agent answers at `address`. Status (unless
 // `local_only`) and strategies concern the whole mesh, whichever agent is asked; drain and stop
 // concern that agent. `address` is an agent's Unix socket, "unix:PATH", where the caller's user
-// decides what is allowed, or its control plane, host:port, where token_of_environment() does.
+// decides what is allowed, or its control plane, host:port, where token_of_environment() does, or
+// the certificate in TUTTI_TLS_DIR if TUTTI_TLS is "require".
 // UNAUTHENTICATED, PERMISSION_DENIED: it is not allowed; the message says to whom it is.
 
 // Returns TUTTI_ADDRESS if set, otherwise the Unix socket in TUTTI_SOCKET or the default of

@@ -44,25 +44,32 @@ class AttendStream final
 
 class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer> {
  public:
-  explicit EnlistStream(Coordinator& coordinator)
-      : coordinator_(coordinator), agent_(coordinator.next_agent()) {
+  EnlistStream(Coordinator& coordinator, const ServerTls& tls,
+               std::optional<CertificateNames> caller)
+      : coordinator_(coordinator),
+        tls_(tls),
+        caller_(std::move(caller)),
+        agent_(coordinator.next_agent()) {
     StartSendInitialMetadata();
     StartRead(&in_);
   }
 
  private:
   void OnReadDone(bool ok) override {
-    if (ok) {
+    const Status named = ok ? check_host_name(tls_, caller_, in_.host()) : Status();
+    if (ok && named.ok()) {
       coordinator_.enlist(agent_, in_);
       StartRead(&in_);
       return;
     }
     coordinator_.delist(agent_);
-    Finish(grpc::Status::OK);
+    Finish(to_grpc(named));
   }
   void OnDone() override { delete this; }
 
   Coordinator& coordinator_;
+  const ServerTls& tls_;
+  const std::optional<CertificateNames> caller_;
   const uint64_t agent_;
   v1::AgentMessage in_;
 };
@@ -95,10 +102,10 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer>* MeshService::Enlist(
     grpc::CallbackServerContext* context) {
   using Refused = RefusedStream<v1::AgentMessage, v1::AgentAnswer>;
   if (!remote_coordinator_.empty()) return new Refused(coordinates_not(remote_coordinator_));
-  const Caller caller = caller_of(*context, credentials_, Caller::Kind::agent);
+  const Caller caller = caller_of(*context, credentials_, tls_, Caller::Kind::agent);
   if (const Status allowed = permit(Rpc::enlist, caller, "the coordinator"); !allowed.ok())
     return new Refused(to_grpc(allowed));
-  return new EnlistStream(coordinator_);
+  return new EnlistStream(coordinator_, tls_, peer_names(*context->auth_context()));
 }
 
 }  // namespace tutti

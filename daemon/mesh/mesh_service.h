@@ -4,6 +4,7 @@
 #include <string>
 
 #include "daemon/mesh/coordinator.h"
+#include "daemon/mesh/tls.h"
 #include "proto/mesh.grpc.pb.h"
 
 namespace tutti {
@@ -12,10 +13,11 @@ class MeshService final : public v1::Mesh::CallbackService {
  public:
   // If another agent coordinates, `remote_coordinator` is its address and streams are refused.
   MeshService(Coordinator& coordinator, std::string remote_coordinator,
-              const Credentials& credentials)
+              const Credentials& credentials, const ServerTls& tls)
       : coordinator_(coordinator),
         remote_coordinator_(std::move(remote_coordinator)),
-        credentials_(credentials) {}
+        credentials_(credentials),
+        tls_(tls) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Attend(
       grpc::CallbackServerContext* context) override;
@@ -26,6 +28,7 @@ class MeshService final : public v1::Mesh::CallbackService {
   Coordinator& coordinator_;
   const std::string remote_coordinator_;
   const Credentials& credentials_;
+  const ServerTls& tls_;
 };
 
 }  // namespace tutti

@@ -18,6 +18,10 @@ struct RpcRule {
   Rule rule;
 };
 
+constexpr std::string_view kAdminProof =
+    "Unix socket: the process's user and groups; control plane: a token or an administrator's "
+    "certificate";
+
 // By Rpc.
 constexpr std::array kRpcs = {
     RpcRule{Rpc::attend,
@@ -25,23 +29,17 @@ constexpr std::array kRpcs = {
             {"Mesh.Attend", "anybody; each message in it has a rule of its own", "none"}},
     RpcRule{Rpc::enlist,
             bit(Kind::agent),
-            {"Mesh.Enlist", "agents of this mesh", "a token for agents"}},
+            {"Mesh.Enlist", "agents of this mesh",
+             "a token for agents; with TLS, the host's certificate, too"}},
     RpcRule{Rpc::status,
             kUsersAndAbove,
-            {"Admin.Status", "administrators and agents: all; users: their own jobs",
-             "Unix socket: the process's user and groups; control plane: a token"}},
-    RpcRule{Rpc::set_strategy,
-            kUsersAndAbove,
-            {"Admin.SetStrategy", "administrators and agents: any job; users: their own",
-             "Unix socket: the process's user and groups; control plane: a token"}},
-    RpcRule{Rpc::drain,
-            bit(Kind::admin),
-            {"Admin.Drain", "administrators",
-             "Unix socket: the process's user and groups; control plane: a token"}},
-    RpcRule{Rpc::stop,
-            bit(Kind::admin),
-            {"Admin.Stop", "administrators",
-             "Unix socket: the process's user and groups; control plane: a token"}},
+            {"Admin.Status", "administrators and agents: all; users: their own jobs", kAdminProof}},
+    RpcRule{
+        Rpc::set_strategy,
+        kUsersAndAbove,
+        {"Admin.SetStrategy", "administrators and agents: any job; users: their own", kAdminProof}},
+    RpcRule{Rpc::drain, bit(Kind::admin), {"Admin.Drain", "administrators", kAdminProof}},
+    RpcRule{Rpc::stop, bit(Kind::admin), {"Admin.Stop", "administrators", kAdminProof}},
     RpcRule{Rpc::health, kAnybody, {"grpc.health.v1.Health", "anybody", "none"}},
     RpcRule{Rpc::reflection, kAnybody, {"grpc.reflection", "anybody", "none"}},
 };
@@ -80,9 +78,11 @@ const RpcRule& rule_of(Rpc rpc) { return kRpcs.at(static_cast<size_t>(rpc)); }
 // What a caller may do about it.
 std::string remedy(Rpc rpc, const std::string& agent) {
   if (rpc == Rpc::enlist)
-    return "show a token for agents: the same token_file on all hosts, see SECURITY.md";
+    return "show a token for agents, the same token_file on all hosts, and with tls = require "
+           "also this host's certificate; see SECURITY.md";
   return "ask through the Unix socket of tuttid on " + agent +
-         " as root or a member of its admin_group, or set TUTTI_TOKEN to a token with role=admin";
+         " as root or a member of its admin_group, set TUTTI_TOKEN to a token with role=admin, or "
+         "show a certificate of the name tls_admin";
 }
 
 }  // namespace

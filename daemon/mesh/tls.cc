@@ -57,25 +57,28 @@ class StoreServerCredentials final : public grpc::ServerCredentials {
 
 class NameVerifier final : public ExternalCertificateVerifier {
  public:
-  NameVerifier(std::string host, std::string own_spiffe_id)
-      : host_(std::move(host)), own_spiffe_id_(std::move(own_spiffe_id)) {}
+  NameVerifier(std::string dialled, std::string host, CertificateNames own)
+      : dialled_(std::move(dialled)), host_(std::move(host)), own_(std::move(own)) {}
 
   // After the chain was verified. Always answers at once.
   bool Verify(TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* answer) override {
     const grpc::string_ref pem = request->peer_cert();
     const Result<CertificateNames> names = certificate_names({pem.data(), pem.size()});
-    if (!names.ok() || !names_server(*names, host_, own_spiffe_id_))
-      *answer = {grpc::StatusCode::UNAUTHENTICATED,
-                 "its certificate is for " + (names.ok() ? names->to_string() : "nobody") +
-                     ", not for " + host_};
+    if (names.ok() && (names_server(*names, dialled_, own_) ||
+                       (!host_.empty() && names_host(*names, host_, own_))))
+      return true;
+    *answer = {grpc::StatusCode::UNAUTHENTICATED,
+               "its certificate is for " + (names.ok() ? names->to_string() : "nobody") +
+                   ", not for " + dialled_ + (host_.empty() ? "" : " or " + host_)};
     return true;
   }
   void Cancel(TlsCustomVerificationCheckRequest*) override {}
 
  private:
+  const std::string dialled_;
   const std::string host_;
-  const std::string own_spiffe_id_;
+  const CertificateNames own_;
 };
 
 }  // namespace
@@ -86,7 +89,8 @@ std::shared_ptr<grpc::ServerCredentials> tls_server_credentials(
 }
 
 std::shared_ptr<grpc::ChannelCredentials> tls_channel_credentials(CertificateStore& store,
-                                                                  const std::string& address) {
+                                                                  const std::string& address,
+                                                                  const std::string& host) {
   const std::shared_ptr<const Certificates> now = store.current();
   const Result<Address> target = parse_address(address);
   const CertificateFiles& files = now->files;
@@ -97,7 +101,7 @@ std::shared_ptr<grpc::ChannelCredentials> tls_channel_credentials(CertificateSto
   options.watch_root_certs();
   if (!own.empty()) options.watch_identity_key_cert_pairs();
   options.set_certificate_verifier(ExternalCertificateVerifier::Create<NameVerifier>(
-      target.ok() ? target->host : address, now->names.spiffe_id));
+      target.ok() ? target->host : address, host, now->names));
   options.set_check_call_host(false);
   return grpc::experimental::TlsCredentials(options);
 }
@@ -115,6 +119,16 @@ std::string tls_remedy(const std::string& why, const CertificateStore* store) {
   if (!closed) return {};
   return "if it refuses the certificate " + directory + "/tls.crt, add the authority that issued " +
          "this to its ca.crt";
+}
+
+Status check_host_name(const ServerTls& tls, const std::optional<CertificateNames>& caller,
+                       const std::string& host) {
+  if (tls.store == nullptr) return {};
+  if (caller && names_host(*caller, host, tls.store->current()->names)) return {};
+  return permission_denied(
+      "an agent calls itself host " + host + ", but " +
+      (caller ? "its certificate is for " + caller->to_string() : "shows no certificate") +
+      "; issue one with the DNS name " + host + ", or set host to what it names");
 }
 
 std::optional<CertificateNames> peer_names(const grpc::AuthContext& peer) {

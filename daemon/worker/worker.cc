@@ -122,8 +122,12 @@ Status Worker::start(Fd control) {
   Result<std::string> address =
       transport_->listen(settings_.data_address + ":0", link_router_->acceptor());
   if (!address.ok()) return address.status();
-  coordinator_ =
-      connect_coordinator(loop_, {settings_.coordinator, job_, settings_.host, *address}, *this);
+  // The agent's certificates without their key, which the job's user may not read.
+  Result<Tls> tls =
+      settings_.tls == "require" ? open_client_tls(settings_.run_dir + "/tls") : Result<Tls>(Tls());
+  if (!tls.ok()) return tls.status();
+  coordinator_ = connect_coordinator(
+      loop_, {settings_.coordinator, job_, settings_.host, *address, *tls}, *this);
   agent_ = std::make_unique<AgentChannel>(loop_, std::move(control), *this);
   spdlog::info("job {}: worker of host {} at {}", job_, settings_.host, *address);
   start_idle_timer();

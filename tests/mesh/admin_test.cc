@@ -29,7 +29,7 @@ std::string serialized(const grpc::ByteBuffer& buffer) {
 // Calls `method` with one message and returns the first answer.
 std::string call(const std::string& address, const std::string& method,
                  const std::string& request) {
-  grpc::GenericStub stub(make_channel(address));
+  grpc::GenericStub stub(make_channel(address, nullptr));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
   grpc::CompletionQueue queue;

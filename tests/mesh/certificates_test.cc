@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "daemon/base/loop.h"
 #include "daemon/mesh/certificate_store.h"
@@ -136,17 +137,17 @@ TEST_F(MeshCertificates, ClientsNeedTheAuthorityAlone) {
 }
 
 CertificateNames spiffe(const std::string& id) { return {.spiffe_id = id}; }
-const std::string kOwn = "spiffe://x/ns/tutti/sa/agent";
+const CertificateNames kOwn = spiffe("spiffe://x/ns/tutti/sa/agent");
 
 TEST(MeshCertificateNames, ServerIsKnownByWhatWasDialled) {
   const CertificateNames b{
       .dns = {"b", "b.x"}, .addresses = {"10.0.0.1", "fe80::1"}, .common_name = "c"};
   for (const char* host : {"b", "B", "b.X", "10.0.0.1", "fe80::1", "FE80:0::1"})
-    EXPECT_TRUE(names_server(b, host, "")) << host;
+    EXPECT_TRUE(names_server(b, host, {})) << host;
   for (const char* host : {"", "c", "b.", "x", "10.0.0.2", "*"})
-    EXPECT_FALSE(names_server(b, host, "")) << host;
-  EXPECT_FALSE(names_server({.dns = {""}}, "", ""));
-  EXPECT_FALSE(names_server({.dns = {"*.x"}}, "b.x", ""));
+    EXPECT_FALSE(names_server(b, host, {})) << host;
+  EXPECT_FALSE(names_server({.dns = {""}}, "", {.dns = {""}}));
+  EXPECT_FALSE(names_server({.dns = {"*.x"}}, "b.x", {}));
 }
 
 TEST(MeshCertificateNames, ServerMayBeASibling) {
@@ -156,30 +157,45 @@ TEST(MeshCertificateNames, ServerMayBeASibling) {
                          "spiffe://x/ns/tutti/sa/agent/2", "spiffe://x/ns/tutti/sa/",
                          "spiffe://x/ns/tutti/sa", "spiffe://x/agent", ""}) {
     EXPECT_FALSE(names_server(spiffe(id), "10.0.0.1", kOwn)) << id;
-    EXPECT_FALSE(names_server(spiffe(id), "10.0.0.1", "")) << id;
+    EXPECT_FALSE(names_server(spiffe(id), "10.0.0.1", {})) << id;
   }
   // Without a path there are no siblings: every trust domain would be one.
-  EXPECT_FALSE(names_server(spiffe("spiffe://y"), "10.0.0.1", "spiffe://x"));
+  EXPECT_FALSE(names_server(spiffe("spiffe://y"), "10.0.0.1", spiffe("spiffe://x")));
+}
+
+TEST(MeshCertificateNames, ServerMayBeThisHost) {
+  const CertificateNames b{.dns = {"b"}, .addresses = {"10.0.0.1"}};
+  EXPECT_TRUE(names_server(b, "127.0.0.1", {.dns = {"c", "b"}}));
+  EXPECT_TRUE(names_server(b, "127.0.0.1", {.addresses = {"10.0.0.1"}}));
+  EXPECT_FALSE(names_server(b, "127.0.0.1", {.dns = {"c"}, .common_name = "b"}));
 }
 
 TEST(MeshCertificateNames, HostIsBoundToItsName) {
-  EXPECT_TRUE(names_host({.dns = {"b"}}, "b", ""));
-  EXPECT_FALSE(names_host({.dns = {"b"}, .common_name = "a"}, "a", ""));
-  EXPECT_TRUE(names_host(spiffe("spiffe://x/tutti/b"), "b", "spiffe://x/tutti/a"));
-  EXPECT_FALSE(names_host(spiffe("spiffe://x/tutti/b"), "c", "spiffe://x/tutti/a"));
-  EXPECT_FALSE(names_host(spiffe("spiffe://x/else/b"), "b", "spiffe://x/tutti/a"));
-  EXPECT_FALSE(names_host(spiffe("spiffe://x/tutti/b"), "b", ""));
-  EXPECT_TRUE(names_host(spiffe(kOwn), "any", kOwn));
+  EXPECT_TRUE(names_host({.dns = {"b"}}, "b", {}));
+  EXPECT_FALSE(names_host({.dns = {"b"}, .common_name = "a"}, "a", {}));
+  EXPECT_TRUE(names_host(spiffe("spiffe://x/tutti/b"), "b", spiffe("spiffe://x/tutti/a")));
+  EXPECT_FALSE(names_host(spiffe("spiffe://x/tutti/b"), "c", spiffe("spiffe://x/tutti/a")));
+  EXPECT_FALSE(names_host(spiffe("spiffe://x/else/b"), "b", spiffe("spiffe://x/tutti/a")));
+  EXPECT_FALSE(names_host(spiffe("spiffe://x/tutti/b"), "b", {}));
+  EXPECT_TRUE(names_host(kOwn, "any", kOwn));
 }
 
 TEST(MeshCertificateNames, AdministratorIsNamed) {
-  EXPECT_TRUE(names_admin({.common_name = "tutti-admin"}, "tutti-admin", ""));
-  EXPECT_TRUE(names_admin({.dns = {"tutti-admin"}}, "tutti-admin", ""));
-  EXPECT_TRUE(names_admin(spiffe("spiffe://x/ops/ann"), "spiffe://x/ops/ann", ""));
+  EXPECT_TRUE(names_admin({.common_name = "tutti-admin"}, "tutti-admin", {}));
+  EXPECT_TRUE(names_admin({.dns = {"tutti-admin"}}, "tutti-admin", {}));
+  EXPECT_TRUE(names_admin(spiffe("spiffe://x/ops/ann"), "spiffe://x/ops/ann", {}));
   EXPECT_TRUE(names_admin(spiffe("spiffe://x/ns/tutti/sa/tutti-admin"), "tutti-admin", kOwn));
   EXPECT_FALSE(names_admin(spiffe("spiffe://x/ns/evil/sa/tutti-admin"), "tutti-admin", kOwn));
-  EXPECT_FALSE(names_admin({.common_name = "tutti-admin2"}, "tutti-admin", ""));
-  EXPECT_FALSE(names_admin({}, "", ""));
+  EXPECT_FALSE(names_admin({.common_name = "tutti-admin2"}, "tutti-admin", {}));
+  EXPECT_FALSE(names_admin({}, "", {}));
+}
+
+std::string first_block_of(const std::string& page) {
+  std::ostringstream text;
+  text << std::ifstream(page).rdbuf();
+  const std::string fence = "```sh\n";
+  const size_t begin = text.str().find(fence) + fence.size();
+  return text.str().substr(begin, text.str().find("```", begin) - begin);
 }
 
 struct MeshCertificateStore : testing::Test {
@@ -248,6 +264,16 @@ TEST_F(MeshCertificateStore, PlainFilesDo) {
   std::ofstream(directory + "/tls.key") << issued.key;
   ASSERT_EQ(chmod((directory + "/tls.key").c_str(), 0600), 0);
   EXPECT_EQ(name_of(*open()), "b");
+}
+
+TEST_F(MeshCertificateStore, CommandsOfThePageMakeFilesThatDo) {
+  if (std::system("openssl version > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no openssl";
+  std::ofstream(directory + "/commands") << first_block_of(TUTTI_SOURCE_DIR "/docs/tls.md");
+  const std::string run = "cd " + directory + " && sh -e commands > log 2>&1";
+  ASSERT_EQ(std::system(run.c_str()), 0);
+  directory += "/a";
+  EXPECT_EQ(open()->current()->names.to_string(), "DNS a, IP 10.0.0.1, CN a");
+  directory.resize(directory.size() - 2);
 }
 
 TEST_F(MeshCertificateStore, ChangedFilesAreTaken) {

@@ -70,13 +70,17 @@ struct Node {
 
 // One worker's CoordinatorClient, recording all events.
 struct FakeWorkerClient final : CoordinatorClient::Events {
-  FakeWorkerClient(Loop& loop, const std::string& coordinator, const std::string& host)
+  FakeWorkerClient(Loop& loop, const std::string& coordinator, const std::string& host,
+                   const Tls& tls = nullptr)
       : loop(loop),
         host(host),
-        client(connect_coordinator(
-            loop,
-            {.coordinator = coordinator, .job = "demo", .host = host, .data_address = host + ":9"},
-            *this)) {}
+        client(connect_coordinator(loop,
+                                   {.coordinator = coordinator,
+                                    .job = "demo",
+                                    .host = host,
+                                    .data_address = host + ":9",
+                                    .tls = tls},
+                                   *this)) {}
 
   void on_roster(const Roster& roster) override { rosters.push_back(roster); }
   void on_refused(uint32_t rank, Status why) override { refused.emplace_back(rank, why); }

@@ -82,10 +82,12 @@ struct MeshTls : testing::Test {
   std::shared_ptr<grpc::ServerCredentials> server_of(const std::string& names) {
     return tls_server_credentials(store_of("server", names, CertificateUse::server_and_client));
   }
-  static std::shared_ptr<grpc::Channel> dial(CertificateStore& store, const std::string& address) {
+  static std::shared_ptr<grpc::Channel> dial(CertificateStore& store, const std::string& address,
+                                             const std::string& host = {}) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return grpc::CreateCustomChannel(address, tls_channel_credentials(store, address), arguments);
+    return grpc::CreateCustomChannel(address, tls_channel_credentials(store, address, host),
+                                     arguments);
   }
   // Whom the server takes us for, or the error. `server`: the common name of its certificate.
   static std::string call(const std::shared_ptr<grpc::Channel>& channel,
@@ -126,6 +128,14 @@ TEST_F(MeshTls, ServerOfAnotherNameIsRefusedByName) {
   const std::string error = call(*client, server.address());
   EXPECT_THAT(error, HasSubstr("its certificate is for DNS localhost, IP 10.0.0.1, CN server, not "
                                "for 127.0.0.1"));
+}
+
+TEST_F(MeshTls, ServerMayBeKnownByItsHostsName) {
+  const NamingServer server(server_of("DNS:a"));
+  const auto client = store_of("b", "DNS:b");
+  EXPECT_EQ(call(dial(*client, server.address(), "a")), "DNS b, CN b");
+  EXPECT_THAT(call(dial(*client, server.address(), "c")),
+              HasSubstr("its certificate is for DNS a, CN server, not for 127.0.0.1 or c"));
 }
 
 TEST_F(MeshTls, ServerWithASiblingsSpiffeIdIsTaken) {
