@@ -119,6 +119,7 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
   directory_ = *directory;
   if (const Status written = write_token(); !written.ok()) return written;
   worker_idle_ = options.worker_idle;
+  agent_flags_ = options.agent_flags;
   const fs::path logs = options.log_dir.empty() ? directory_ : fs::path(options.log_dir);
   std::error_code error;
   fs::create_directories(logs, error);
@@ -172,7 +173,9 @@ SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
                      "--listen=" + host.control,
                      "--host=" + host.name,
                      "--token-file=" + token_file().string(),
-                     "--config=/dev/null"};  // Not the settings of this machine's own agent.
+                     "--config=/dev/null",  // Not the settings of this machine's own agent,
+                     "--tls=off"};          // nor those with which tools reach others.
+  options.command.insert(options.command.end(), agent_flags_.begin(), agent_flags_.end());
   options.environment.set("TUTTI_COORDINATOR", coordinator);
   options.environment.set("NOTIFY_SOCKET", home / "notify");
   if (worker_idle_ > Millis(0))

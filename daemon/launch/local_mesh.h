@@ -21,9 +21,10 @@ namespace tutti {
 struct LocalMeshOptions {
   int hosts = 1;
   bool netns = false;
-  uint64_t rate_bits_per_s = 0;  // 0: no limit. Needs netns.
-  std::string log_dir;           // Of the daemons' logs; empty: the temporary directory.
-  Millis worker_idle{0};         // How long workers outlive their trainers; 0: the default.
+  uint64_t rate_bits_per_s = 0;          // 0: no limit. Needs netns.
+  std::string log_dir;                   // Of the daemons' logs; empty: the temporary directory.
+  Millis worker_idle{0};                 // How long workers outlive their trainers; 0: the default.
+  std::vector<std::string> agent_flags;  // More flags of tuttid, for all hosts.
 };
 
 class LocalMesh {
@@ -72,6 +73,7 @@ class LocalMesh {
   ChildProcesses& children_;
   std::filesystem::path directory_;
   Millis worker_idle_{0};
+  std::vector<std::string> agent_flags_;
   std::vector<HostNetwork> networks_;
   std::vector<Host> hosts_;
   std::string rendezvous_;

@@ -151,13 +151,12 @@ inline void write_line(const std::string& text) {
 
 class TestMesh {
  public:
-  explicit TestMesh(int hosts, bool netns = false) {
+  explicit TestMesh(int hosts, bool netns = false)
+      : TestMesh(LocalMeshOptions{.hosts = hosts, .netns = netns}) {}
+  explicit TestMesh(const LocalMeshOptions& options) {
     block_launcher_signals();
     loop_ = std::make_unique<Loop>();
     children_ = std::make_unique<ChildProcesses>(*loop_);
-    LocalMeshOptions options;
-    options.hosts = hosts;
-    options.netns = netns;
     auto mesh = LocalMesh::start(*loop_, *children_, options, [] { return false; });
     if (!mesh.ok()) throw std::runtime_error("no mesh: " + mesh.status().to_string());
     mesh_ = *std::move(mesh);
