@@ -108,14 +108,19 @@ Result<std::shared_ptr<CertificateStore>> CertificateStore::open(const std::stri
 std::shared_ptr<const Certificates> CertificateStore::current() {
   const std::lock_guard lock(mutex_);
   const Status renewed = renew();
-  if (!renewed.ok())
-    warn_once(renewed.message() + "; the certificates read before stay in use");
-  else if (current_->expires != 0 && current_->expires < std::time(nullptr))
-    warn_once("the certificate " + directory_ +
-              "/tls.crt has expired, so that others refuse it; renew it");
-  else
-    warned_.clear();
+  warn_once(renewed.ok() ? overdue()
+                         : renewed.message() + "; the certificates read before stay in use");
   return current_;
+}
+
+// Why the certificate should be renewed, or "".
+std::string CertificateStore::overdue() const {
+  const std::time_t now = std::time(nullptr);
+  if (use_ == CertificateUse::client || now < current_->renewal) return {};
+  const std::string which = "the certificate " + directory_ + "/tls.crt ";
+  if (now < current_->expires)
+    return which + "expires at " + format_time(current_->expires) + " and is not renewed yet";
+  return which + "has expired, so that others refuse it; renew it";
 }
 
 Status CertificateStore::renew() {
@@ -148,7 +153,7 @@ Result<CertificateFiles> CertificateStore::read() const {
 void CertificateStore::warn_once(const std::string& text) {
   if (warned_ == text) return;
   warned_ = text;
-  warn_(text);
+  if (!text.empty()) warn_(text);
 }
 
 Result<Tls> open_agent_tls(const std::string& directory) {

@@ -22,7 +22,7 @@ class CertificateStore {
                                                         CertificateUse use, Warn warn);
 
   // Reads the files again and returns the newest that have passed the checks. Files that do not
-  // pass, and a certificate that has expired, cause one warning each.
+  // pass, and a server's certificate that is to be renewed or has expired, cause one warning each.
   std::shared_ptr<const Certificates> current();
 
   const std::string& directory() const { return directory_; }
@@ -32,7 +32,8 @@ class CertificateStore {
       : directory_(std::move(directory)), use_(use), warn_(std::move(warn)) {}
   Result<CertificateFiles> read() const;
   Status renew();
-  void warn_once(const std::string& text);
+  std::string overdue() const;
+  void warn_once(const std::string& text);  // "": all is well.
 
   const std::string directory_;
   const CertificateUse use_;

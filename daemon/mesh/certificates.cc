@@ -109,9 +109,9 @@ CertificateNames names_of(const X509* certificate) {
   return names;
 }
 
-std::time_t expiry_of(const X509* certificate) {
+std::time_t time_of(const ASN1_TIME* text) {
   std::tm time{};
-  return ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &time) == 1 ? timegm(&time) : 0;
+  return ASN1_TIME_to_tm(text, &time) == 1 ? timegm(&time) : 0;
 }
 
 // X509_V_OK or why not. The flags are those of gRPC.
@@ -218,6 +218,13 @@ std::string CertificateNames::to_string() const {
   return text.empty() ? "no names" : text;
 }
 
+std::string format_time(std::time_t time) {
+  std::tm parts{};
+  std::array<char, 32> text{};
+  (void)std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&time, &parts));
+  return text.data();
+}
+
 Result<CertificateNames> certificate_names(const std::string& pem) {
   const std::vector<Certificate> chain = parse_certificates(pem);
   if (chain.empty()) return invalid_argument("this is no certificate in PEM");
@@ -235,7 +242,9 @@ Result<Certificates> check_certificates(const CertificateFiles& files, Certifica
   const std::string path = directory + "/tls.crt";
   if (chain.empty()) return failed_precondition(path + " holds no certificates in PEM" + kDocs);
   checked.names = names_of(chain.front().get());
-  checked.expires = expiry_of(chain.front().get());
+  checked.expires = time_of(X509_get0_notAfter(chain.front().get()));
+  const std::time_t begins = time_of(X509_get0_notBefore(chain.front().get()));
+  checked.renewal = checked.expires - (checked.expires - begins) / 10;
   if (use == CertificateUse::client && files.key.empty()) return checked;
   Status status = check_key(files.key, chain.front().get(), directory);
   if (status.ok()) status = check_chain(chain, authorities, use, path);

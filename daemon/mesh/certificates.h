@@ -35,8 +35,10 @@ struct CertificateFiles {
 struct Certificates {
   CertificateFiles files;
   CertificateNames names;   // Of tls.crt.
+  std::time_t renewal = 0;  // By when tls.crt should be renewed: a tenth of its time is left.
   std::time_t expires = 0;  // When tls.crt does. 0: there is none.
 };
+std::string format_time(std::time_t time);  // "2026-11-23T18:05:42Z"
 
 // What a certificate is used for. A client may do without one, or have one without its key: then it
 // shows none.

@@ -139,10 +139,14 @@ class GrpcControlServer final : public ControlServer {
         spdlog::warn("{}", renewed.message());
     });
     const std::shared_ptr<const Certificates> now = tls_.store->current();
-    if (tls_published_.empty() || now == published_) return {};
-    Status status = publish_certificates(now->files, tls_published_);
-    if (status.ok()) published_ = now;
-    return status;
+    if (now == published_) return {};
+    if (!tls_published_.empty())
+      if (Status status = publish_certificates(now->files, tls_published_); !status.ok())
+        return status;
+    published_ = now;
+    spdlog::info("uses the certificate {}/tls.crt for {}, which expires at {}",
+                 tls_.store->directory(), now->names.to_string(), format_time(now->expires));
+    return {};
   }
 
   // Any thread. Expires joins at the next deadline, which may have changed.

@@ -56,6 +56,8 @@ TEST_F(MeshCertificates, NamesAreRead) {
   const auto now = std::time(nullptr);
   EXPECT_GT(checked->expires, now + 3'000);
   EXPECT_LE(checked->expires, now + 3'600);
+  EXPECT_EQ(checked->expires - checked->renewal, 720);  // Of two hours.
+  EXPECT_EQ(format_time(1'700'000'000), "2023-11-14T22:13:20Z");
 }
 
 TEST_F(MeshCertificates, SpiffeIdIsTheOnlyUri) {
@@ -309,15 +311,18 @@ TEST_F(MeshCertificateStore, FilesThatDoNotFitAreLeftAndWarnedOfOnce) {
   EXPECT_EQ(warnings.size(), 4u);
 }
 
-TEST_F(MeshCertificateStore, ExpiryIsWarnedOfOnce) {
-  mount_secret(directory, ca.issue({.common_name = "b", .ends_s = 2}), ca.certificate());
+TEST_F(MeshCertificateStore, ExpiryIsWarnedOfBeforeAndAfterItOnce) {
+  mount_secret(directory, ca.issue({.common_name = "b", .ends_s = 3}), ca.certificate());
   const auto store = open();
   const TimePoint limit = Clock::now() + Millis(30'000);
-  while (warnings.empty() && Clock::now() < limit) (void)store->current();
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_THAT(warnings[0], HasSubstr("/tls.crt has expired"));
+  while (warnings.size() < 2 && Clock::now() < limit) (void)store->current();
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_THAT(warnings[0],
+              HasSubstr("/tls.crt expires at " + format_time(store->current()->expires) +
+                        " and is not renewed yet"));
+  EXPECT_THAT(warnings[1], HasSubstr("/tls.crt has expired"));
   (void)store->current();
-  EXPECT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings.size(), 2u);
   mount("c");
   EXPECT_EQ(name_of(*store), "c");
 }

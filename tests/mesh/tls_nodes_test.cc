@@ -130,6 +130,26 @@ TEST_F(MeshTlsNodes, AgentIsKnownByItsNameAtAnyAddress) {
               HasSubstr("its certificate is for DNS b, CN b, not for 127.0.0.1"));
 }
 
+// As csi-driver-spiffe issues them to the pods of one service account.
+TEST_F(MeshTlsNodes, AgentsMayShareASpiffeId) {
+  const std::string shared = "URI:spiffe://x/ns/tutti/sa/agent";
+  const TlsNode first("a", mount("a", shared), published_of("a"));
+  const TlsNode second("b", mount("b", shared), published_of("b"), first.address());
+  const ShownToken none("");
+  const ToolEnvironment tool("require", mount("t", "URI:spiffe://x/ns/tutti/sa/tutti-admin"));
+  Result<v1::StatusReply> reply = v1::StatusReply();
+  Loop loop;
+  ASSERT_TRUE(turn_until(loop, [&] {
+    reply = admin_status(second.address(), false, kCallMs);
+    return reply.ok() && reply->agents_size() == 2;
+  })) << reply.status().to_string();
+  EXPECT_EQ(reply->agents(1).host(), "b");
+  EXPECT_EQ(reply->agents(1).state(), "serving");
+  const ToolEnvironment other("require", mount("u", "URI:spiffe://x/ns/else/sa/tutti-admin"));
+  EXPECT_THAT(admin_status(second.address(), false, kCallMs).status().message(),
+              HasSubstr("its certificate is for URI spiffe://x/ns/tutti/sa/agent"));
+}
+
 TEST_F(MeshTlsNodes, AgentIsRegisteredUnderTheNameOfItsCertificateAlone) {
   const TlsNode first = make_coordinator();
   const std::string b = mount("b", "DNS:b");

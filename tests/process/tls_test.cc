@@ -2,6 +2,7 @@
 // or another's.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
@@ -19,6 +20,7 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 constexpr int kCallMs = 10'000;
+constexpr uid_t kNobody = 65'534;
 constexpr Millis kPatience{60'000};
 const std::string kHostNames = "DNS:a,DNS:b,IP:127.0.0.1";
 
@@ -100,6 +102,11 @@ class TlsMesh : public ::testing::Test {
     execv(arguments[0], arguments.data());
     _exit(127);
   }
+  static std::string text_of(const std::string& path) {
+    std::ostringstream all;
+    all << std::ifstream(path).rdbuf();
+    return all.str();
+  }
   // Waits until the file has this text. Returns all that it has.
   static std::string await_text(const std::string& path, const std::string& text) {
     Loop idle;
@@ -107,9 +114,7 @@ class TlsMesh : public ::testing::Test {
     std::string found;
     while (found.find(text) == std::string::npos && Clock::now() < limit) {
       idle.run_once(Clock::now() + Millis(20));
-      std::ostringstream all;
-      all << std::ifstream(path).rdbuf();
-      found = all.str();
+      found = text_of(path);
     }
     return found;
   }
@@ -169,6 +174,20 @@ TEST_F(TlsMesh, AgentWithTheCertificateOfAnotherIsNotRegistered) {
   std::string hosts;
   for (const v1::AgentReport& agent : reply->agents()) hosts += agent.host() + " ";
   EXPECT_EQ(hosts, "a b ");
+}
+
+TEST_F(TlsMesh, WorkersOfOtherUsersNeedNoKeyAsRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may start processes of other users";
+  const std::string log =
+      start_agent("c", files_.mount("c", "DNS:c", files_.ca, files_.ca.certificate()));
+  ASSERT_THAT(await_text(log, "serves"), HasSubstr("serves"));
+  Trainer trainer({"job", files_.root + "/home-c/sock", 0, 1}, [](const RankContext& context) {
+    check(setgroups(0, nullptr) == 0 && setgid(kNobody) == 0 && setuid(kNobody) == 0,
+          "another user");
+    Group group = context.join();
+    check_works(group);
+  });
+  EXPECT_EQ(trainer.wait(), "") << text_of(log);
 }
 
 TEST_F(TlsMesh, CertificatesOfAdministratorsAloneAdminister) {
