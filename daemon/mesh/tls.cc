@@ -108,7 +108,9 @@ std::shared_ptr<grpc::ChannelCredentials> tls_channel_credentials(CertificateSto
 
 std::string tls_remedy(const std::string& why, const CertificateStore* store) {
   const auto says = [&why](const char* part) { return why.find(part) != std::string::npos; };
-  const bool closed = says("Socket closed");  // A refusal by the other side looks so.
+  // A refusal by the other side looks so, but so does a connection that was lost later.
+  const bool closed =
+      says("failed to connect") && (says("Socket closed") || says("Connection reset by peer"));
   if (store == nullptr)
     return closed ? "if tuttid there has tls = require, set it here, too (TUTTI_TLS=require)" : "";
   const std::string& directory = store->directory();

@@ -180,6 +180,9 @@ TEST_F(MeshTls, OnlyOneSideWithTlsSaysSo) {
   EXPECT_EQ(tls_remedy(call(*client, plain.address()), client.get()),
             "tuttid there does not speak TLS: set tls = require there");
   EXPECT_EQ(tls_remedy(call(*client, "127.0.0.1:1"), client.get()), "");
+  // A connection that was lost later.
+  EXPECT_EQ(tls_remedy("Socket closed", nullptr), "");
+  EXPECT_EQ(tls_remedy("Socket closed", client.get()), "");
 }
 
 TEST_F(MeshTls, NewCertificatesAreUsedWhileStreamsGoOn) {
