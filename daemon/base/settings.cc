@@ -134,7 +134,7 @@ const std::array kRows = {
                "a peer that answers nothing for so long is gone"),
     number_row("half_open_links", &S::half_open_links, 1, 65'536,
                "links of other hosts that have not proven yet that they know the job's secret; the "
-               "oldest makes room"),
+               "oldest of the address that has most makes room"),
     number_row("parked_links", &S::parked_links, 1, 65'536,
                "links that wait for an epoch that this worker has not heard of yet; the oldest of "
                "the address that has most makes room"),

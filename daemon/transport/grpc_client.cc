@@ -61,7 +61,12 @@ class ClientLink final : public GrpcLink,
   }
   // The handshake cannot carry a cause to the listener.
   void welcome(const std::string&) override {}
-  void refuse(const Status&) override { context_ ? close_wire() : on_wire_closed({}); }
+  void refuse(const Status&) override { close_wire(); }
+  void close_wire() override {
+    if (context_) return GrpcLink::close_wire();
+    transport_->loop.cancel(redial_timer_);
+    on_wire_closed(unavailable("the link to " + peer_ + " was closed"));
+  }
 
   void OnReadInitialMetadataDone(bool ok) override {
     const std::string answer =
@@ -89,19 +94,38 @@ class ClientLink final : public GrpcLink,
 
   void on_call_done(const grpc::Status& status) {
     const std::string challenge = metadata_of(context_->GetServerTrailingMetadata(), kChallengeKey);
+    const Status refusal = refusal_of_listener();
+    if (refusal.code() == Code::resource_exhausted && state() == State::connecting)
+      return redial(refusal);
     if (challenge.empty() || std::exchange(challenged_, true) || state() != State::connecting)
       return close_stream(cause_of(status));
     const Result<std::string> proof = handshake_.prove(challenge);
     proof.ok() ? call(challenge + *proof) : close_stream(proof.status());
   }
 
+  // Returns OK if it sent none.
+  Status refusal_of_listener() const {
+    const std::string refusal = metadata_of(context_->GetServerTrailingMetadata(), kAnswerKey);
+    return refusal.empty() ? Status() : handshake_.check(refusal);
+  }
+
+  // The listener had to make room, or has none yet.
+  void redial(const Status& refusal) {
+    note_refusal(refusal);
+    context_.reset();
+    challenged_ = false;
+    {
+      const std::lock_guard lock(mutex_);
+      restart_locked();
+    }
+    redial_timer_ = transport_->loop.at(
+        Clock::now() + kRedialPause,
+        [link = std::static_pointer_cast<ClientLink>(shared_from_this())] { link->call({}); });
+  }
+
   // Returns the listener's refusal if it sent one, otherwise gRPC's error.
   Status cause_of(const grpc::Status& status) {
-    const std::string refusal = metadata_of(context_->GetServerTrailingMetadata(), kAnswerKey);
-    if (!refusal.empty()) {
-      const Status words = handshake_.check(refusal);
-      if (!words.ok()) return words;
-    }
+    if (const Status refusal = refusal_of_listener(); !refusal.ok()) return refusal;
     if (*met_another_)
       return unauthenticated(
           peer_ + ": it is not the worker of the roster: its certificate is another one");
@@ -118,6 +142,7 @@ class ClientLink final : public GrpcLink,
 
   DiallerHandshake handshake_;  // Loop thread only.
   bool challenged_ = false;     // Loop thread only.
+  Loop::TimerId redial_timer_ = 0;
   const std::shared_ptr<std::atomic<bool>> met_another_ = std::make_shared<std::atomic<bool>>();
   std::unique_ptr<grpc::GenericStub> stub_;
   std::unique_ptr<grpc::ClientContext> context_;

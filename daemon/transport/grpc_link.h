@@ -56,6 +56,8 @@ class GrpcLink : public LinkCore {
   void on_stream_closed(Status cause);
   void close_wire() override;
   bool is_finishing() const { return finishing_; }
+  // For a dialler that begins anew on another stream.
+  void restart_locked() { write_stopped_ = finishing_ = false; }
 
  private:
   void wake_writer_locked() override;

@@ -2,8 +2,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <algorithm>
-
+#include "daemon/base/fair_queue.h"
 #include "daemon/transport/grpc_link.h"
 #include "daemon/transport/handshake.h"
 #include "proto/mesh.grpc.pb.h"
@@ -31,24 +30,29 @@ class RejectedStream final : public ServerReactor {
   void OnDone() override { delete this; }
 };
 
+// "10.0.0.2" of "ipv4:10.0.0.2:7000", for links of the same machine to be counted.
+std::string address_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
+
 // Issued challenges. Each is valid once and for connect_timeout_ms; of more than half_open_max the
-// oldest is dropped. Thread-safe.
+// oldest of the address that has most is dropped. Thread-safe.
 class Challenges {
  public:
   explicit Challenges(const LinkLimits& limits) : limits_(limits) {}
 
-  std::string issue(const std::string& hello) {
+  std::string issue(const std::string& hello, const std::string& address) {
     const std::string challenge = write_challenge(limits_);
+    const TimePoint until = Clock::now() + Millis(limits_.connect_timeout_ms);
     const std::lock_guard lock(mutex_);
-    if (issued_.size() >= limits_.half_open_max) issued_.pop_front();
-    issued_.push_back({hello + challenge, Clock::now() + Millis(limits_.connect_timeout_ms)});
+    issued_.push(address, {hello + challenge, until});
+    (void)issued_.pop_beyond(limits_.half_open_max);
     return challenge;
   }
   bool redeem(const std::string& transcript) {
+    const TimePoint now = Clock::now();
     const std::lock_guard lock(mutex_);
-    std::erase_if(issued_, [](const Issued& each) { return each.until < Clock::now(); });
-    return std::erase_if(issued_,
-                         [&](const Issued& each) { return each.transcript == transcript; }) > 0;
+    while (issued_.remove_if([&](const Issued& each) { return each.until < now; })) continue;
+    return issued_.remove_if([&](const Issued& each) { return each.transcript == transcript; })
+        .has_value();
   }
 
  private:
@@ -58,7 +62,7 @@ class Challenges {
   };
   const LinkLimits limits_;
   std::mutex mutex_;
-  std::list<Issued> issued_;  // Guarded by mutex_.
+  FairQueue<Issued> issued_;  // Guarded by mutex_.
 };
 
 class ServerLink final : public GrpcLink, public ServerReactor {
@@ -125,7 +129,8 @@ class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Se
     const Result<size_t> whole = hello_size(hello);
     if (!whole.ok() || *whole != hello.size())
       return new RejectedStream(*context, invalid_argument("a data link begins with its hello"));
-    if (proof.empty()) return new RejectedStream(*context, challenges_.issue(hello));
+    if (proof.empty())
+      return new RejectedStream(*context, challenges_.issue(hello, address_of(context->peer())));
     const std::string transcript = hello + proof.substr(0, sizeof(LinkChallenge));
     if (proof.size() != sizeof(LinkChallenge) + sizeof(LinkProof) ||
         !challenges_.redeem(transcript))
@@ -135,8 +140,9 @@ class DataService : public v1::Data::WithRawCallbackMethod_Exchange<v1::Data::Se
     if (!transport_->add(link))
       return new RejectedStream(*context, unavailable("the listener ends"));
     transport_->loop.post([link, acceptor = acceptor_, transcript,
+                           address = address_of(context->peer()),
                            proof = from_bytes<LinkProof>(proof.substr(sizeof(LinkChallenge)))] {
-      link->offer_to(acceptor, transcript, proof);
+      link->offer_to(acceptor, transcript, proof, address);
     });
     return link.get();
   }

@@ -121,12 +121,14 @@ std::string host_of(const std::string& transcript) {
 }
 
 IncomingLink incoming_link(const std::string& transcript, const LinkProof& proof,
+                           const std::string& address,
                            std::function<void(std::string welcome)> on_verified) {
   const auto head = from_bytes<LinkHelloHead>(transcript);
   IncomingLink incoming;
   incoming.job = transcript.substr(sizeof(LinkHelloHead), head.job_bytes);
   incoming.epoch = head.epoch;
   incoming.host = host_of(transcript);
+  incoming.address = address;
   incoming.verify_secret = [transcript, proof,
                             on_verified = std::move(on_verified)](const std::string& secret) {
     if (!equal_proofs(proof, prove(secret, "d" + transcript))) return false;

@@ -65,9 +65,10 @@ Result<size_t> answer_size(std::string_view received);
 Result<size_t> hello_size(std::string_view received);
 std::string write_challenge(const LinkLimits& limits);
 // Describes the dialler to the acceptor. `transcript` is a whole hello and the challenge behind it;
-// `proof` is what the dialler answered. `on_verified` is called with the answer to send, on
-// whatever thread calls verify_secret() with the secret that the dialler proved.
+// `proof` is what the dialler answered, `address` where it is. `on_verified` is called with the
+// answer to send, on whatever thread calls verify_secret() with the secret that the dialler proved.
 IncomingLink incoming_link(const std::string& transcript, const LinkProof& proof,
+                           const std::string& address,
                            std::function<void(std::string welcome)> on_verified);
 std::string host_of(const std::string& transcript);
 std::string write_welcome(const LinkProof& proof);

@@ -38,7 +38,8 @@ Status LinkCore::send(Outgoing frame) {
 }
 
 void LinkCore::close(Status cause) {
-  Status peer_cause = unavailable("the peer closed the link: " + cause.message());
+  const bool waits = state() == State::connecting;
+  Status peer_cause = waits ? cause : unavailable("the peer closed the link: " + cause.message());
   close_with(std::move(cause), std::move(peer_cause));
 }
 
@@ -92,13 +93,14 @@ void LinkCore::start_open_timer(const std::string& failure) {
 }
 
 void LinkCore::on_open_timeout() {
-  close_with(deadline_exceeded(peer_ + " " + open_failure_ + " within " +
-                               std::to_string(transport_->limits.connect_timeout_ms) + " ms"),
-             unavailable("the link was not accepted in time"));
+  close_with(
+      deadline_exceeded(peer_ + " " + open_failure_ + " within " +
+                        std::to_string(transport_->limits.connect_timeout_ms) + " ms" + refusal_),
+      unavailable("the link was not accepted in time"));
 }
 
 void LinkCore::offer_to(const Acceptor& acceptor, const std::string& transcript,
-                        const LinkProof& proof) {
+                        const LinkProof& proof, const std::string& address) {
   if (state() == State::closed) return;
   silence_ms_ = agreed_silence_ms(transcript, transport_->limits);
   const auto on_verified = [weak = weak_from_this()](std::string answer) {
@@ -108,9 +110,9 @@ void LinkCore::offer_to(const Acceptor& acceptor, const std::string& transcript,
       if (link->state() == State::connecting) link->welcome(answer);
     });
   };
-  transport_->add_half_open(shared_from_this());
+  transport_->add_half_open(address, shared_from_this());
   start_open_timer("was not let in");
-  (void)call_acceptor(acceptor, incoming_link(transcript, proof, on_verified));
+  (void)call_acceptor(acceptor, incoming_link(transcript, proof, address, on_verified));
 }
 
 bool LinkCore::call_acceptor(const Acceptor& acceptor, const IncomingLink& incoming) {

@@ -33,6 +33,9 @@
 
 namespace tutti {
 
+// Before a dialler tries again whom the listener had no room for.
+inline constexpr Millis kRedialPause{100};
+
 class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
  public:
   Status send(Outgoing frame) final;
@@ -43,10 +46,14 @@ class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
 
   // All that follows is called on the loop unless stated otherwise.
 
-  // The listening side: offers the link to the acceptor, and calls welcome() once the dialler's
-  // `proof` over `transcript` is verified; closes the link if that takes longer than
-  // connect_timeout_ms.
-  void offer_to(const Acceptor& acceptor, const std::string& transcript, const LinkProof& proof);
+  // The listening side: offers the link of a dialler at `address` to the acceptor, and calls
+  // welcome() once its `proof` over `transcript` is verified; closes the link if that takes longer
+  // than connect_timeout_ms.
+  void offer_to(const Acceptor& acceptor, const std::string& transcript, const LinkProof& proof,
+                const std::string& address);
+  // The dialling side: the listener refuses for now. The dialler tries again after kRedialPause;
+  // if the link never opens, its cause says why.
+  void note_refusal(const Status& why) { refusal_ = ": " + why.message(); }
   // Closes the link without telling the peer.
   void fail(Status cause);
   // Drops the queue, and sends a goodbye behind the frame that is being sent. Idempotent.
@@ -143,6 +150,7 @@ class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
   // Loop thread only.
   bool opened_ = false;
   std::string open_failure_;
+  std::string refusal_;  // The last one.
   int silence_ms_ = 0;
   Millis tick_{0};  // A quarter of silence_ms_.
   int silent_ticks_ = 0;

@@ -45,7 +45,7 @@ std::shared_ptr<LocalLink> LocalLink::dial(const std::shared_ptr<TransportCore>&
 
 void LocalLink::accept(const Acceptor& acceptor, const LinkHello& hello) {
   const auto knows = [shown = hello.secret](const std::string& secret) { return secret == shown; };
-  if (call_acceptor(acceptor, {hello.job, hello.epoch, hello.host, knows}))
+  if (call_acceptor(acceptor, {hello.job, hello.epoch, hello.host, hello.host, knows}))
     (void)set_open(kNoSilenceLimitMs);
 }
 

@@ -1,5 +1,6 @@
 // The dialling side of TCP links: name lookup, connect, TLS and handshake.
 #include <cstring>
+#include <optional>
 
 #include "daemon/transport/endpoint.h"
 #include "daemon/transport/handshake.h"
@@ -18,7 +19,7 @@ class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
         link_(std::move(link)),
         address_(std::move(endpoint.address)),
         fingerprint_(std::move(endpoint.fingerprint)),
-        handshake_(hello, transport_->limits, address_) {}
+        hello_(hello) {}
 
   void start();
   void stop();
@@ -27,6 +28,8 @@ class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
   enum class Stage { connecting, tls, challenge, answer };
 
   void on_resolved(Result<std::vector<SocketAddress>> addresses);
+  void dial();
+  void hang_up();
   void try_next(const std::string& last_error);
   void on_connected();
   void on_readable();
@@ -34,19 +37,22 @@ class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
   void on_message();
   void on_challenge();
   void on_answer();
+  void redial(const Status& refusal);
   void fail(Status cause) const;
 
   const std::shared_ptr<TcpTransportCore> transport_;
   std::shared_ptr<TcpLink> link_;  // Null once the dial has succeeded or stopped.
   const std::string address_;
   const std::string fingerprint_;  // Of a listener that takes TLS.
-  DiallerHandshake handshake_;
+  const LinkHello hello_;
+  std::optional<DiallerHandshake> handshake_;  // A new one for each attempt.
   std::vector<SocketAddress> addresses_;
   size_t next_address_ = 0;
   Fd socket_;                   // While it connects,
   std::unique_ptr<Wire> wire_;  // and from then on.
   Stage stage_ = Stage::connecting;
   std::string received_;
+  Loop::TimerId redial_timer_ = 0;
 };
 
 void TcpDialler::start() {
@@ -65,6 +71,11 @@ void TcpDialler::start() {
 
 void TcpDialler::stop() {
   link_.reset();
+  transport_->loop.cancel(redial_timer_);
+  hang_up();
+}
+
+void TcpDialler::hang_up() {
   if (socket_.valid()) transport_->loop.unwatch(socket_.get());
   if (wire_ != nullptr) transport_->loop.unwatch(wire_->descriptor());
   socket_.reset();
@@ -80,6 +91,14 @@ void TcpDialler::on_resolved(Result<std::vector<SocketAddress>> addresses) {
   if (link_ == nullptr) return;
   if (!addresses.ok()) return fail(addresses.status());
   addresses_ = *std::move(addresses);
+  dial();
+}
+
+void TcpDialler::dial() {
+  handshake_.emplace(hello_, transport_->limits, address_);
+  stage_ = Stage::connecting;
+  next_address_ = 0;
+  received_.clear();
   try_next("it has no address");
 }
 
@@ -117,7 +136,7 @@ bool TcpDialler::say_hello() {
   }
   if (!*secured) return false;
   stage_ = Stage::challenge;
-  if (write_at_once(*wire_, handshake_.hello())) return true;
+  if (write_at_once(*wire_, handshake_->hello())) return true;
   fail(unavailable(address_ + " takes no hello"));
   return false;
 }
@@ -143,7 +162,7 @@ void TcpDialler::on_message() {
 }
 
 void TcpDialler::on_challenge() {
-  const Result<std::string> proof = handshake_.prove(received_);
+  const Result<std::string> proof = handshake_->prove(received_);
   if (!proof.ok()) return fail(proof.status());
   if (!write_at_once(*wire_, *proof)) return fail(unavailable(address_ + " takes no proof"));
   stage_ = Stage::answer;
@@ -151,10 +170,22 @@ void TcpDialler::on_challenge() {
 }
 
 void TcpDialler::on_answer() {
-  if (const Status accepted = handshake_.check(received_); !accepted.ok()) return fail(accepted);
+  const Status accepted = handshake_->check(received_);
+  if (accepted.code() == Code::resource_exhausted) return redial(accepted);
+  if (!accepted.ok()) return fail(accepted);
   transport_->loop.unwatch(wire_->descriptor());
-  link_->open(std::move(wire_), handshake_.silence_ms());
+  link_->open(std::move(wire_), handshake_->silence_ms());
   link_.reset();
+}
+
+// The listener had to make room, or has none yet.
+void TcpDialler::redial(const Status& refusal) {
+  link_->note_refusal(refusal);
+  hang_up();
+  redial_timer_ = transport_->loop.at(Clock::now() + kRedialPause, [self = shared_from_this()] {
+    self->redial_timer_ = 0;
+    self->dial();
+  });
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ void IncomingConnection::end() {
   listener.transport_->loop.cancel(timer_);
   if (wire_ != nullptr) listener.transport_->loop.unwatch(wire_->descriptor());
   wire_.reset();
-  listener.connections_.remove(self);
+  (void)listener.connections_.remove_if([&](const auto& each) { return each == self; });
 }
 
 void IncomingConnection::on_readable() {
@@ -81,10 +81,11 @@ void IncomingConnection::on_proof() {
   const std::string from =
       "host " + host_of(transcript_) + " at " + name_of_peer(wire_->descriptor());
   const auto link = std::make_shared<TcpLink>(listener.transport_, from, nullptr);
+  const std::string address = address_of_peer(wire_->descriptor());
   std::unique_ptr<Wire> wire = std::move(wire_);
   end();
   if (listener.transport_->add(link) && link->await_acceptance(std::move(wire)))
-    link->offer_to(listener.acceptor_, transcript_, from_bytes<LinkProof>(received_));
+    link->offer_to(listener.acceptor_, transcript_, from_bytes<LinkProof>(received_), address);
   else
     link->fail(unavailable("the listener ends"));
 }
@@ -99,7 +100,7 @@ TcpListener::TcpListener(std::shared_ptr<TcpTransportCore> transport, Fd socket,
 TcpListener::~TcpListener() {
   transport_->loop.cancel(resume_timer_);
   transport_->loop.unwatch(socket_.get());
-  while (!connections_.empty()) connections_.front()->end();
+  while (const auto* oldest = connections_.oldest()) std::shared_ptr(*oldest)->end();
 }
 
 Status TcpListener::start() {
@@ -113,12 +114,15 @@ void TcpListener::accept_some() {
       const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
       return none_left ? pause_accepting() : void();
     }
-    if (connections_.size() >= transport_->limits.half_open_max) connections_.front()->end();
+    const std::string address = address_of_peer(socket.get());
     const auto& tls = transport_->tls;
-    connections_.push_back(std::make_shared<IncomingConnection>(
+    const auto connection = std::make_shared<IncomingConnection>(
         *this, tls == nullptr ? make_plain_wire(std::move(socket))
-                              : make_tls_listener_wire(std::move(socket), *tls)));
-    connections_.back()->start();
+                              : make_tls_listener_wire(std::move(socket), *tls));
+    connections_.push(address, connection);
+    connection->start();
+    if (const auto evicted = connections_.pop_beyond(transport_->limits.half_open_max))
+      (*evicted)->end();
   }
 }
 

@@ -2,7 +2,6 @@
 // and offers the links to the acceptor.
 #pragma once
 
-#include <list>
 #include <memory>
 
 #include "daemon/transport/tcp_link.h"
@@ -29,7 +28,7 @@ class TcpListener {
   const std::shared_ptr<TcpTransportCore> transport_;
   const Fd socket_;
   const Acceptor acceptor_;
-  std::list<std::shared_ptr<IncomingConnection>> connections_;  // Oldest first.
+  FairQueue<std::shared_ptr<IncomingConnection>> connections_;
   Loop::TimerId resume_timer_ = 0;
 };
 

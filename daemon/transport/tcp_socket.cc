@@ -8,11 +8,13 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 namespace tutti {
 namespace {
 
 constexpr int kBacklog = 1024;
+constexpr const char* kNobody = "an unknown address";
 
 void switch_on(const Fd& socket, int level, int option) {
   const int on = 1;
@@ -28,6 +30,21 @@ Result<Fd> make_socket(int family, const std::string& congestion) {
     setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, congestion.data(),
                static_cast<socklen_t>(congestion.size()));
   return socket;
+}
+
+struct PeerName {
+  std::string host, port;
+};
+
+std::optional<PeerName> find_peer(int socket) {
+  SocketAddress from{.bytes = sizeof(sockaddr_storage)};
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&from.storage), &from.bytes) != 0 ||
+      getnameinfo(from.get(), from.bytes, host.data(), host.size(), port.data(), port.size(),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return std::nullopt;
+  return PeerName{host.data(), port.data()};
 }
 
 }  // namespace
@@ -74,14 +91,13 @@ int port_of(const Fd& socket) {
 }
 
 std::string name_of_peer(int socket) {
-  SocketAddress from{.bytes = sizeof(sockaddr_storage)};
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
-  if (getpeername(socket, reinterpret_cast<sockaddr*>(&from.storage), &from.bytes) != 0 ||
-      getnameinfo(from.get(), from.bytes, host.data(), host.size(), port.data(), port.size(),
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-    return "an unknown address";
-  return std::string(host.data()) + ":" + port.data();
+  const std::optional<PeerName> name = find_peer(socket);
+  return name ? name->host + ":" + name->port : kNobody;
+}
+
+std::string address_of_peer(int socket) {
+  const std::optional<PeerName> name = find_peer(socket);
+  return name ? name->host : kNobody;
 }
 
 Result<Fd> begin_connect(const SocketAddress& to, const std::string& congestion) {

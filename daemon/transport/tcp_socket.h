@@ -27,7 +27,9 @@ Result<std::vector<SocketAddress>> resolve(const std::string& address, bool name
 // (bbr) leaves its pacing in effect when it is replaced later.
 Result<Fd> listen_at(const SocketAddress& address, const std::string& congestion);
 int port_of(const Fd& socket);
+// "10.0.0.2:7000", and "10.0.0.2".
 std::string name_of_peer(int socket);
+std::string address_of_peer(int socket);
 // Returns a non-blocking socket with the same options and starts its connect.
 Result<Fd> begin_connect(const SocketAddress& to, const std::string& congestion);
 // Returns the errno of a failed connect, or 0.

@@ -29,7 +29,9 @@ struct LinkLimits {
   size_t queue_bytes_max = size_t{64} << 20;  // Accepted by send() and not yet released.
   int connect_timeout_ms = 10'000;
   int silence_ms = 5'000;
-  size_t half_open_max = 256;  // Unauthenticated diallers; past it the oldest is disconnected.
+  // Unauthenticated diallers. Past it the oldest of the address that has most is disconnected, with
+  // RESOURCE_EXHAUSTED.
+  size_t half_open_max = 256;
   std::string congestion = "cubic";  // TCP_CONGESTION, if the kernel allows it; empty: its default.
   bool tls = false;  // Between processes: encrypt all links, and take no plain ones.
 };
@@ -66,7 +68,8 @@ class Link {
   // the frame is not taken and `released` is not called.
   virtual Status send(Outgoing frame) = 0;
   // Closes both ends. This side's handler gets `cause`; the peer's gets UNAVAILABLE with the
-  // message of `cause` if it can still be told. Idempotent. Any thread.
+  // message of `cause` if it can still be told, or a dialler that is not accepted yet `cause`
+  // itself. Idempotent. Any thread.
   virtual void close(Status cause) = 0;
   // Closes without waiting for frames that are being sent; the peer sees a broken link. Any thread.
   virtual void abort(Status cause) = 0;
@@ -105,7 +108,8 @@ struct LinkHello {
 struct IncomingLink {
   std::string job;
   uint32_t epoch = 0;
-  std::string host;
+  std::string host;     // As it says.
+  std::string address;  // As the network says, without a port; behind a proxy, the proxy's.
   // Any thread, as long as the link lives.
   std::function<bool(const std::string& secret)> verify_secret;
 };
@@ -127,7 +131,8 @@ class Transport {
   // Returns at once. Frames may be sent at once and go out when the peer has accepted. If it does
   // not, the link closes: with the acceptor's code and message if it refused, UNAVAILABLE if nobody
   // listens, DEADLINE_EXCEEDED after connect_timeout_ms, FAILED_PRECONDITION if one side has TLS
-  // and the other has not, UNAUTHENTICATED if what listens has another certificate.
+  // and the other has not, UNAUTHENTICATED if what listens has another certificate. A dialler that
+  // is refused with RESOURCE_EXHAUSTED tries again until that time has passed.
   virtual std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,
                                         std::shared_ptr<LinkHandler> handler) = 0;
 };

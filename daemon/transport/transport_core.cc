@@ -34,14 +34,17 @@ void TransportCore::wait_no_links() {
   removed_.wait(lock, [this] { return links_.empty(); });
 }
 
-void TransportCore::add_half_open(std::shared_ptr<LinkCore> link) {
-  half_open_.push_back(std::move(link));
-  if (half_open_.size() <= limits.half_open_max) return;
-  const std::shared_ptr<LinkCore> oldest = half_open_.front();
-  half_open_.pop_front();
+void TransportCore::add_half_open(const std::string& address, std::shared_ptr<LinkCore> link) {
+  half_open_.push(address, std::move(link));
+  const auto evicted = half_open_.pop_beyond(limits.half_open_max);
+  if (!evicted) return;
   const Status full = resource_exhausted("too many links wait to be let in");
-  oldest->close_with(full, full);
-  oldest->shut_down();
+  (*evicted)->close_with(full, full);
+  (*evicted)->shut_down();
+}
+
+void TransportCore::remove_half_open(const std::shared_ptr<LinkCore>& link) {
+  (void)half_open_.remove_if([&](const auto& each) { return each == link; });
 }
 
 }  // namespace tutti

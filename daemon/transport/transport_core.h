@@ -3,11 +3,11 @@
 #pragma once
 
 #include <condition_variable>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
 
+#include "daemon/base/fair_queue.h"
 #include "daemon/base/loop.h"
 #include "daemon/transport/pending_frame.h"
 #include "daemon/transport/transport.h"
@@ -31,10 +31,10 @@ class TransportCore {
   // Blocks until no link is left. Must not be called on the loop's thread.
   void wait_no_links();
 
-  // Links whose diallers' proofs the acceptor has not verified yet. If they are more than
-  // half_open_max, the oldest is closed.
-  void add_half_open(std::shared_ptr<LinkCore> link);
-  void remove_half_open(const std::shared_ptr<LinkCore>& link) { half_open_.remove(link); }
+  // Links whose diallers' proofs the acceptor has not verified yet, with their addresses. If they
+  // are more than half_open_max, the oldest of the address that has most is closed.
+  void add_half_open(const std::string& address, std::shared_ptr<LinkCore> link);
+  void remove_half_open(const std::shared_ptr<LinkCore>& link);
 
   Loop& loop;
   const LinkLimits limits;
@@ -45,7 +45,7 @@ class TransportCore {
   std::condition_variable removed_;
   bool closing_ = false;                            // Guarded by mutex_.
   LinkSet links_;                                   // Guarded by mutex_.
-  std::list<std::shared_ptr<LinkCore>> half_open_;  // Oldest first. Loop thread only.
+  FairQueue<std::shared_ptr<LinkCore>> half_open_;  // Loop thread only.
 };
 
 }  // namespace tutti

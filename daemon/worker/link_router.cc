@@ -1,11 +1,8 @@
 #include "daemon/worker/link_router.h"
 
-#include <algorithm>
-
 namespace tutti {
 namespace {
 
-constexpr size_t kWaitingMax = 256;
 constexpr size_t kSecretsMax = 1024;  // Those of the newest epochs are kept.
 
 }  // namespace
@@ -30,13 +27,18 @@ class LinkRouter::ClosingObserver final : public LinkHandler {
   std::function<void()> on_close_;
 };
 
-LinkRouter::LinkRouter(Loop& loop, std::string job, Millis wait_timeout, Events& events)
-    : loop_(loop), job_(std::move(job)), wait_timeout_(wait_timeout), events_(events) {}
+LinkRouter::LinkRouter(Loop& loop, std::string job, Millis wait_timeout, size_t waiting_max,
+                       Events& events)
+    : loop_(loop),
+      job_(std::move(job)),
+      wait_timeout_(wait_timeout),
+      waiting_max_(waiting_max),
+      events_(events) {}
 
 LinkRouter::~LinkRouter() {
   *alive_ = false;
   loop_.cancel(timer_);
-  for (const Incoming& incoming : waiting_) incoming.handler->unbind();
+  while (const auto incoming = waiting_.pop()) incoming->handler->unbind();
 }
 
 Acceptor LinkRouter::acceptor() {
@@ -66,10 +68,11 @@ void LinkRouter::route(Incoming incoming) {
   if (is_over(hello))
     return refuse(incoming, failed_precondition("epoch " + std::to_string(hello.epoch) +
                                                 " of job " + job_ + " is over"));
-  if (waiting_.size() >= kWaitingMax)
-    return refuse(incoming, resource_exhausted("too many links wait for epochs to come"));
-  waiting_.push_back(std::move(incoming));
-  if (timer_ == 0) timer_ = loop_.at(waiting_.back().deadline, [this] { expire_waiting(); });
+  if (timer_ == 0) timer_ = loop_.at(incoming.deadline, [this] { expire_waiting(); });
+  const std::string from = hello.address;
+  waiting_.push(from, std::move(incoming));
+  if (const auto evicted = waiting_.pop_beyond(waiting_max_))
+    refuse(*evicted, resource_exhausted("too many links wait for epochs to come"));
 }
 
 void LinkRouter::refuse(const Incoming& incoming, const Status& cause) {
@@ -83,27 +86,28 @@ bool LinkRouter::is_over(const IncomingLink& hello) const {
 }
 
 void LinkRouter::remove_waiting(const LoopHandler* handler) {
-  const auto found = std::ranges::find_if(
-      waiting_, [&](const Incoming& each) { return each.handler.get() == handler; });
-  if (found == waiting_.end()) return;
-  found->handler->unbind();
-  waiting_.erase(found);
+  const auto is_it = [&](const Incoming& each) { return each.handler.get() == handler; };
+  if (const auto closed = waiting_.remove_if(is_it)) closed->handler->unbind();
 }
 
 void LinkRouter::on_epoch_formed(uint32_t number) {
   if (const Epoch* epoch = events_.find_epoch(number)) secrets_[number] = epoch->roster().secret;
   if (secrets_.size() > kSecretsMax) secrets_.erase(secrets_.begin());
-  for (Incoming& incoming : std::exchange(waiting_, {})) route(std::move(incoming));
+  FairQueue<Incoming> waiting = std::exchange(waiting_, {});
+  while (auto incoming = waiting.pop()) route(*std::move(incoming));
 }
 
 void LinkRouter::expire_waiting() {
   timer_ = 0;
   const TimePoint now = Clock::now();
-  while (!waiting_.empty() && waiting_.front().deadline <= now) {
-    refuse(waiting_.front(), unauthenticated("this worker knows of no such epoch of job " + job_));
-    waiting_.pop_front();
+  const Status unknown = unauthenticated("this worker knows of no such epoch of job " + job_);
+  while (const Incoming* oldest = waiting_.oldest()) {
+    if (oldest->deadline > now) {
+      timer_ = loop_.at(oldest->deadline, [this] { expire_waiting(); });
+      return;
+    }
+    refuse(*waiting_.pop(), unknown);
   }
-  if (!waiting_.empty()) timer_ = loop_.at(waiting_.front().deadline, [this] { expire_waiting(); });
 }
 
 }  // namespace tutti

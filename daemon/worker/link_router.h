@@ -1,16 +1,18 @@
 // Routes the links that other workers dial: each goes to the epoch it belongs to, or is refused.
 //
 // A link may arrive before this worker's own roster does. It then waits for its epoch until it
-// closes or a timeout passes. A link is closed if its epoch is over or it does not prove the
-// epoch's secret. Its epoch is over if it proves the secret of one that this worker has had; a
-// number alone does not tell, because it may be used again.
+// closes, a timeout passes, or it makes room: of more than a number of links that wait, the oldest
+// of the address that has most is refused with RESOURCE_EXHAUSTED, and its dialler tries again. A
+// link is closed if its epoch is over or it does not prove the epoch's secret. Its epoch is over if
+// it proves the secret of one that this worker has had; a number alone does not tell, because it
+// may be used again.
 #pragma once
 
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "daemon/base/fair_queue.h"
 #include "daemon/base/loop.h"
 #include "daemon/group/group.h"
 #include "daemon/transport/transport.h"
@@ -27,7 +29,7 @@ class LinkRouter {
     virtual Epoch* find_epoch(uint32_t epoch) = 0;
   };
 
-  LinkRouter(Loop& loop, std::string job, Millis wait_timeout, Events& events);
+  LinkRouter(Loop& loop, std::string job, Millis wait_timeout, size_t waiting_max, Events& events);
   ~LinkRouter();
 
   // For Transport::listen. May be called on any thread, and after the router's end.
@@ -54,8 +56,9 @@ class LinkRouter {
   Loop& loop_;
   const std::string job_;
   const Millis wait_timeout_;
+  const size_t waiting_max_;
   Events& events_;
-  std::list<Incoming> waiting_;              // By deadline.
+  FairQueue<Incoming> waiting_;              // By deadline.
   std::map<uint32_t, std::string> secrets_;  // Of the epochs that this worker has had.
   Loop::TimerId timer_ = 0;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.

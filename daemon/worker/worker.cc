@@ -85,8 +85,8 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
   engine_ = make_engine(*device_, engine_limits(settings_),
                         [&loop](std::function<void()> task) { loop.post(std::move(task)); });
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
-  link_router_ =
-      std::make_unique<LinkRouter>(loop_, job_, Millis(settings_.connect_timeout_ms), *this);
+  link_router_ = std::make_unique<LinkRouter>(loop_, job_, Millis(settings_.connect_timeout_ms),
+                                              static_cast<size_t>(settings_.parked_links), *this);
   loop_.stay_awake([this] { return stay_awake_time(); });
   transport_ = make_network_transport(loop_, settings_.transport, link_limits(settings_));
 }

@@ -50,7 +50,7 @@ std::string listen_to(const std::string& said, const LinkProof& shown, bool righ
   const auto head = from_bytes<LinkHelloHead>(said);
   std::string welcome;
   const IncomingLink guest =
-      incoming_link(said, shown, [&](std::string words) { welcome = words; });
+      incoming_link(said, shown, "10.0.0.1", [&](std::string words) { welcome = words; });
   require(guest.job.size() == head.job_bytes && guest.epoch == head.epoch, "the job that was said");
   require(guest.host.size() == head.host_bytes, "the host that was said");
   require(said.find(guest.job + guest.host, sizeof(head)) == sizeof(head), "their names");

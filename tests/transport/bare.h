@@ -32,8 +32,11 @@ inline sockaddr_in loopback(int port) {
   return {AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
 }
 
-inline Fd connect_to(const std::string& address) {
+// From another address of this machine, "127.0.0.2", where one is given.
+inline Fd connect_to(const std::string& address, const std::string& from = "127.0.0.1") {
   Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in own{AF_INET, 0, {::inet_addr(from.c_str())}, {}};
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
   const sockaddr_in to = loopback(std::stoi(address.substr(address.rfind(':') + 1)));
   EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
   return socket;
@@ -45,10 +48,11 @@ class Bare {
   explicit Bare(std::unique_ptr<Wire> wire) : wire_(std::move(wire)) {}
   explicit Bare(Fd socket) : Bare(make_plain_wire(std::move(socket))) {}
   // In TLS if the address has a fingerprint.
-  static Bare dial(const std::string& address) {
+  static Bare dial(const std::string& address, const std::string& from = "127.0.0.1") {
     const size_t mark = address.find('#');
-    if (mark == std::string::npos) return Bare(connect_to(address));
-    Bare made(make_tls_dialler_wire(connect_to(address), TlsIdentity(), address.substr(mark + 1)));
+    if (mark == std::string::npos) return Bare(connect_to(address, from));
+    Bare made(
+        make_tls_dialler_wire(connect_to(address, from), TlsIdentity(), address.substr(mark + 1)));
     made.secure();
     return made;
   }

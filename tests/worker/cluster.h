@@ -33,7 +33,7 @@ class ClusterHost : public LinkRouter::Events {
                     ? make_local_transport(network, options.links)
                     : make_network_transport(loop, options.transport, options.links);
     engine = make_engine(*device, options.engine, [this](auto task) { loop.post(task); });
-    link_router = std::make_unique<LinkRouter>(loop, "demo", Millis(10'000), *this);
+    link_router = std::make_unique<LinkRouter>(loop, "demo", Millis(10'000), 256, *this);
     const std::string at = dynamic_address(*transport, host);
     address = *transport->listen(at, link_router->acceptor());
     thread = std::thread([this] { loop.run(); });

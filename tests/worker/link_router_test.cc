@@ -68,9 +68,9 @@ struct FakeLink : Link {
 };
 
 struct LinkRouting : testing::Test {
-  static constexpr int kWaitingMax = 256;
+  static constexpr int kWaitingMax = 8;
 
-  // A link that host b dials, and the handler that the router gave it.
+  // A link that host b dials from an address, and the handler that the router gave it.
   struct Dialled {
     std::shared_ptr<FakeLink> link = std::make_shared<FakeLink>();
     std::shared_ptr<LinkHandler> handler;
@@ -88,10 +88,11 @@ struct LinkRouting : testing::Test {
     void hang_up() const { handler->on_closed(unavailable("it hung up")); }
   };
 
-  Dialled dial(uint32_t epoch, const std::string& secret = "secret") {
+  Dialled dial(uint32_t epoch, const std::string& secret = "secret",
+               const std::string& address = "10.0.0.2") {
     Dialled dialled;
     const auto verify = [secret](const std::string& asked) { return asked == secret; };
-    auto handler = accept({"demo", epoch, "b", verify}, dialled.link);
+    auto handler = accept({"demo", epoch, "b", address, verify}, dialled.link);
     EXPECT_TRUE(handler.ok()) << handler.status().to_string();
     if (handler.ok()) dialled.handler = *handler;
     loop.run_once(Clock::now());
@@ -112,7 +113,7 @@ struct LinkRouting : testing::Test {
     while (dialled.is_open() && Clock::now() < limit) loop.run_once(limit);
   }
   void build_router(Millis wait_timeout) {
-    router = std::make_unique<LinkRouter>(loop, "demo", wait_timeout, epochs);
+    router = std::make_unique<LinkRouter>(loop, "demo", wait_timeout, kWaitingMax, epochs);
     accept = router->acceptor();
   }
   void SetUp() override { build_router(std::chrono::hours(1)); }
@@ -227,20 +228,34 @@ TEST_F(LinkRouting, LinkWithoutTheSecretIsRefused) {
 
 TEST_F(LinkRouting, LinkOfAnotherJobIsRefusedByTheAcceptor) {
   const auto link = std::make_shared<FakeLink>();
-  const auto handler = accept({"other", 1, "b", [](const std::string&) { return true; }}, link);
+  const auto handler =
+      accept({"other", 1, "b", "10.0.0.2", [](const std::string&) { return true; }}, link);
   EXPECT_EQ(handler.status(), not_found("this worker serves job demo, not other"));
   EXPECT_THAT(link->closed, IsEmpty()) << "the transport closes what an acceptor refuses";
   loop.run_once(Clock::now());
   EXPECT_EQ(link.use_count(), 1) << "the router keeps it";
 }
 
-TEST_F(LinkRouting, LinksBeyondTheLimitAreRefused) {
+TEST_F(LinkRouting, BeyondTheLimitTheOldestMakesRoom) {
   std::vector<Dialled> waiting;
-  for (int i = 0; i < kWaitingMax; ++i) waiting.push_back(dial(9));
-  expect_refused(dial(9), too_many);
-  for (const Dialled& one : waiting) EXPECT_TRUE(one.is_open());
+  for (int i = 0; i <= kWaitingMax; ++i) waiting.push_back(dial(9));
+  expect_refused(waiting[0], too_many);
+  for (int i = 1; i <= kWaitingMax; ++i) EXPECT_TRUE(waiting[i].is_open());
   EXPECT_EQ(form_epoch(9).links.size(), size_t{kWaitingMax});
   EXPECT_TRUE(dial(10).is_open());  // None waits any more.
+}
+
+// A stranger may say any host, epoch and proof.
+TEST_F(LinkRouting, OneAddressDoesNotDriveOutAnother) {
+  const Dialled honest = dial(9, "secret", "10.0.0.3");
+  std::vector<Dialled> flood;
+  for (int i = 0; i < 5 * kWaitingMax; ++i) flood.push_back(dial(4'000'000'000, "a guess"));
+  const Dialled later = dial(9, "secret", "10.0.0.4");
+  EXPECT_TRUE(honest.is_open());
+  EXPECT_TRUE(later.is_open());
+  expect_refused(flood[0], too_many);
+  EXPECT_TRUE(flood.back().is_open());
+  EXPECT_THAT(form_epoch(9).links, ElementsAre(honest.link, later.link));
 }
 
 TEST_F(LinkRouting, WaitingLinkThatClosesMakesRoomForAnother) {
@@ -252,7 +267,9 @@ TEST_F(LinkRouting, WaitingLinkThatClosesMakesRoomForAnother) {
   EXPECT_TRUE(waiting[7].is_open()) << "the router closed a link that had closed";
   EXPECT_TRUE(payload.expired()) << "a closed link's frames are kept";
   EXPECT_TRUE(dial(9).is_open());
-  expect_refused(dial(9), too_many);
+  EXPECT_TRUE(waiting[0].is_open());
+  dial(9);
+  expect_refused(waiting[0], too_many);
   const FakeEpoch& epoch = form_epoch(9);
   EXPECT_EQ(epoch.links.size(), size_t{kWaitingMax});
   EXPECT_THAT(epoch.links, testing::Not(testing::Contains(waiting[7].link)));
@@ -265,7 +282,7 @@ TEST_F(LinkRouting, NothingReachesARouterThatIsGone) {
   const auto payload = waiting.receive(1);
   const auto unrouted = std::make_shared<FakeLink>();
   const auto verify = [](const std::string&) { return true; };
-  ASSERT_TRUE(accept({"demo", 9, "b", verify}, unrouted).ok());
+  ASSERT_TRUE(accept({"demo", 9, "b", "10.0.0.2", verify}, unrouted).ok());
   router.reset();
   EXPECT_TRUE(payload.expired()) << "a waiting link's frames outlive the router";
   EXPECT_TRUE(waiting.receive(2).expired());
