@@ -11,7 +11,6 @@
 namespace tutti {
 namespace {
 
-using grpc::experimental::CertificateVerifier;
 using grpc::experimental::ExternalCertificateVerifier;
 using grpc::experimental::StaticDataCertificateProvider;
 using grpc::experimental::TlsCustomVerificationCheckRequest;
