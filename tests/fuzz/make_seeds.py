@@ -248,6 +248,36 @@ def rosters():
     )
 
 
+def calls():
+    def frame_of(kind, flags, stream, payload):
+        head = struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream)
+        return head + payload
+
+    def call(path, body=b"", **more):
+        fields = {":method": "POST", ":scheme": "http", ":path": "/tutti.v1." + path}
+        fields |= {":authority": "a", "content-type": "application/grpc", "te": "trailers"} | more
+        text = b""
+        for name, value in fields.items():
+            text += b"\0" + bytes([len(name)]) + name.encode()
+            text += bytes([len(value)]) + value.encode()
+        body = b"\0" + struct.pack(">I", len(body)) + body
+        return frame_of(1, 4, 1, text) + frame_of(0, 1, 1, body)
+
+    greets = b"\1\xff\xff"
+    windows = frame_of(4, 0, 0, struct.pack(">HI", 4, 0x7FFFFFFF))
+    write(
+        "mesh_port",
+        status=greets + call("Admin/Status"),
+        attend=greets + call("Mesh/Attend", **{"tutti-pass-bin": "CgRkZW1v"}),
+        enlist=greets + call("Mesh/Enlist", **{"tutti-token-bin": "b3Blbg"}),
+        stop=greets + call("Admin/Stop", b"\x08\1", **{"tutti-token-bin": "aw"}),
+        in_two=b"\1\x40\0" + call("Admin/Drain", b"\x08\1"),
+        long_message=greets + call("Admin/Status")[:-5] + b"\0\xff\xff\xff\xff",
+        no_greeting=b"\0\xff\xffGET / HTTP/1.1\r\n\r\n",
+        settings=greets + windows + frame_of(8, 0, 0, b"\x7f\xff\xff\xff"),
+    )
+
+
 def packets():
     write(
         "session_packet",
@@ -381,6 +411,7 @@ def main():
     frames()
     controls()
     rosters()
+    calls()
     packets()
     handshakes()
     secured()
