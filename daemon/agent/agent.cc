@@ -1,6 +1,7 @@
 #include "daemon/agent/agent.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -26,6 +27,9 @@ namespace fs = std::filesystem;
 constexpr int kSocketMode = 0666;  // Anybody may connect; credentials and token decide.
 constexpr size_t kKeyBytes = 32;
 constexpr Millis kAcceptPause{100};
+constexpr int kAcceptsAtOnce = 64;
+constexpr size_t kFreeBytesKept = size_t{16} << 20;
+constexpr Millis kTrimEvery{10'000};
 constexpr Millis kWorkerReportTimeout{500};
 constexpr Millis kReportTimeout{800};
 constexpr Millis kStopTimeout{3'000};
@@ -89,6 +93,7 @@ Agent::~Agent() {
   admin_door_.reset();
   control_.reset();  // Before the rest, because its threads call this object.
   loop_.cancel(resume_timer_);
+  loop_.cancel(trim_timer_);
   if (listener_.valid()) loop_.unwatch(listener_.get());
 }
 
@@ -109,6 +114,7 @@ Status Agent::start(std::function<void()> on_stop) {
   if (!door.ok()) return door.status();
   admin_door_ = *std::move(door);
   gpus_.find(settings_.nvml_library);
+  trim_memory();
   return serve();
 }
 
@@ -123,7 +129,8 @@ Status Agent::serve_control_plane() {
                      .credentials = credentials_,
                      .tls = *std::move(tls),
                      .tls_admin = settings_.tls_admin,
-                     .tls_published = settings_.run_dir + "/tls"},
+                     .tls_published = settings_.run_dir + "/tls",
+                     .hello_timeout_ms = static_cast<int>(settings_.hello_timeout_ms)},
                     *this);
   if (!control.ok()) return control.status();
   control_ = *std::move(control);
@@ -168,8 +175,9 @@ std::string Agent::describe() const {
          (coordinates ? " (coordinator)" : ", coordinator " + control_->coordinator());
 }
 
+// A few at once: those that were accepted earlier get their turn before others displace them.
 void Agent::accept_trainers() {
-  while (true) {
+  for (int accepted = 0; accepted < kAcceptsAtOnce; ++accepted) {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid())
       await_hello(std::move(socket));
@@ -189,6 +197,12 @@ void Agent::pause_accepting() {
   });
 }
 
+// Gives back what a crowd of connections has left behind, which glibc keeps by itself.
+void Agent::trim_memory() {
+  if (mallinfo2().fordblks > kFreeBytesKept) malloc_trim(0);
+  trim_timer_ = loop_.at(Clock::now() + kTrimEvery, [this] { trim_memory(); });
+}
+
 void Agent::await_hello(Fd socket) {
   const Result<PeerCredentials> peer = peer_credentials(socket.get());
   if (!peer.ok()) return refuse_trainer(socket.get(), peer.status());
@@ -203,17 +217,17 @@ void Agent::await_hello(Fd socket) {
 }
 
 // The oldest of the user who has the most: others' joins go on, and so do this user's own, because
-// trainers send their hello at once.
+// trainers send their hello at once, and join again where they are told so.
 void Agent::make_room_for_hello() {
   std::map<uint32_t, size_t> counts;
   for (const PendingHello& pending : pending_hellos_) ++counts[pending.uid];
   const uint32_t most =
       std::ranges::max_element(counts, {}, [](auto& entry) { return entry.second; })->first;
   const auto oldest = std::ranges::find(pending_hellos_, most, &PendingHello::uid);
-  refuse_trainer(oldest->socket.get(),
-                 resource_exhausted("host " + settings_.host + " has " +
-                                    std::to_string(settings_.half_open_hellos) +
-                                    " connections that have not said who they are; try again"));
+  refuse_trainer(
+      oldest->socket.get(),
+      aborted("host " + settings_.host + " has " + std::to_string(settings_.half_open_hellos) +
+              " connections that have not said who they are; join again"));
   pending_hellos_.erase(oldest);
 }
 

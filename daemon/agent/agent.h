@@ -62,6 +62,7 @@ class Agent final : public AgentControl {
   Status admit(const v1::Hello& hello, int socket);
   Result<v1::Pass> pass_of(const v1::Hello& hello, const PeerCredentials& peer) const;
   void pause_accepting();
+  void trim_memory();
 
   Loop& loop_;
   Settings settings_;
@@ -71,6 +72,7 @@ class Agent final : public AgentControl {
   Fd listener_;
   PendingHellos pending_hellos_;
   Loop::TimerId resume_timer_ = 0;
+  Loop::TimerId trim_timer_ = 0;
   bool is_draining_ = false;  // Loop thread only.
   std::function<void()> on_stop_;
   std::unique_ptr<ControlServer> control_;

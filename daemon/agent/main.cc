@@ -1,5 +1,7 @@
 // tuttid, the node's agent: settings, signals and the main loop.
+#include <malloc.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -21,6 +23,14 @@ void on_signal(int signal, tutti::Loop& loop, tutti::Agent& agent) {
   loop.stop();
 }
 
+// The default of 1,024 is there for programs that use select(). Workers inherit it.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -29,6 +39,8 @@ int main(int argc, char** argv) {
   if (line.exit_code) return *line.exit_code;
   const tutti::Log log("tuttid", line.settings);
   std::signal(SIGPIPE, SIG_IGN);
+  raise_descriptor_limit();
+  mallopt(M_ARENA_MAX, 2);  // It computes little: what is freed shall be free for all threads.
   tutti::block_signals(kSignals);
   const char* notify_socket = std::getenv("NOTIFY_SOCKET");
   const std::string manager = notify_socket == nullptr ? "" : notify_socket;

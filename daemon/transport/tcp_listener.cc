@@ -9,6 +9,7 @@ namespace tutti {
 namespace {
 
 constexpr Millis kAcceptPause{100};  // When descriptors have run out.
+constexpr int kAcceptsAtOnce = 16;
 
 }  // namespace
 
@@ -107,8 +108,9 @@ Status TcpListener::start() {
   return transport_->loop.watch(socket_.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
 }
 
+// A few at once: those that were accepted earlier get their turn before others displace them.
 void TcpListener::accept_some() {
-  for (;;) {
+  for (int accepted = 0; accepted < kAcceptsAtOnce; ++accepted) {
     Fd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
       const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOMEM;

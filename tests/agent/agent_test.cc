@@ -59,7 +59,7 @@ TEST_F(AgentDoor, OfSilentCallersTheOldestMakesRoom) {
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
   const auto answer = oldest.welcome();
   ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->code(), TUTTI_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(answer->code(), TUTTI_ABORTED);
   EXPECT_THAT(answer->message(), HasSubstr("3 connections that have not said who they are"));
   second.greet(hello_of("demo", 1));
   EXPECT_EQ(second.welcome()->code(), TUTTI_OK);
@@ -74,7 +74,7 @@ TEST_F(AgentDoor, OfSilentCallersTheUserWithMostMakesRoom) {
   Trainer more(socket());
   Trainer too_many(socket());
   EXPECT_EQ(seteuid(0), 0);
-  EXPECT_EQ(theirs.welcome()->code(), TUTTI_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(theirs.welcome()->code(), TUTTI_ABORTED);
   mine.greet(hello_of("demo"));
   EXPECT_EQ(mine.welcome()->code(), TUTTI_OK);
 }
