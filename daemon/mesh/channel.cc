@@ -9,7 +9,13 @@ namespace {
 
 constexpr int kConnectMs = 5'000;
 constexpr const char* kTokenKey = "tutti-token-bin";  // gRPC passes any bytes in it.
+constexpr const char* kPassKey = "tutti-pass-bin";
 constexpr const char* kForwarded = "tutti-forwarded";
+// Of all connections together: past it gRPC reads no more until some is released.
+constexpr size_t kServerBytesMax = size_t{1} << 30;
+constexpr int kServerThreadsMax = 64;       // Of calls that block, such as Admin's.
+constexpr int kMetadataBytesMax = 8 << 10;  // Token or pass, and what gRPC adds.
+constexpr int kStreamsMax = 64;             // Of one connection.
 constexpr int kMessageBytesMax = 64 << 20;  // A roster of 65,535 ranks fits.
 
 Caller caller_by_token(const grpc::ServerContextBase& context, const Credentials& credentials,
@@ -51,7 +57,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tl
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
-void set_keepalive(grpc::ServerBuilder& builder) {
+void set_server_options(grpc::ServerBuilder& builder, int hello_timeout_ms) {
   // gRPC prints what we return as a Status; GRPC_VERBOSITY restores its output.
   if (std::getenv("GRPC_VERBOSITY") == nullptr)
     gpr_set_log_verbosity(static_cast<gpr_log_severity>(GPR_LOG_SEVERITY_ERROR + 1));
@@ -62,7 +68,15 @@ void set_keepalive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kPingEveryMs / 3);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, hello_timeout_ms);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, hello_timeout_ms);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);  // Costs memory for each connection.
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  grpc::ResourceQuota quota("control plane");
+  quota.Resize(kServerBytesMax).SetMaxThreads(kServerThreadsMax);
+  builder.SetResourceQuota(quota);
 }
 
 void show_token(grpc::ClientContext& context, const std::string& token) {
@@ -81,6 +95,20 @@ Caller caller_of(const grpc::ServerContextBase& context, const Credentials& cred
     caller.kind = Kind::admin;
   caller.name += ", certificate of " + names->to_string();
   return caller;
+}
+
+void show_pass(grpc::ClientContext& context, const v1::Pass& pass) {
+  context.AddMetadata(kPassKey, pass.SerializeAsString());
+}
+
+Status check_shown_pass(const grpc::ServerContextBase& context, const Credentials& credentials) {
+  const auto& shown = context.client_metadata();
+  const auto found = shown.find(kPassKey);
+  v1::Pass pass;
+  if (found == shown.end() ||
+      !pass.ParseFromArray(found->second.data(), static_cast<int>(found->second.size())))
+    return unauthenticated(context.peer() + " shows no pass; workers are started by their agents");
+  return check_pass(pass, credentials);
 }
 
 void mark_forwarded(grpc::ClientContext& context) { context.AddMetadata(kForwarded, "1"); }

@@ -24,8 +24,9 @@ inline constexpr int kRedialMs = 1'000;
 // name of the agent at `address`, if it is known.
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tls& tls,
                                             const std::string& host = {});
-// Applies the same settings to a server, and keeps a second server from sharing its port.
-void set_keepalive(grpc::ServerBuilder& builder);
+// Applies the same settings to a server, keeps a second server from sharing its port, and bounds
+// what a caller may cost before and after it is known.
+void set_server_options(grpc::ServerBuilder& builder, int hello_timeout_ms);
 
 // A call shows this token. Does nothing if it is empty.
 void show_token(grpc::ClientContext& context, const std::string& token);
@@ -33,6 +34,11 @@ void show_token(grpc::ClientContext& context, const std::string& token);
 // TLS, an agent must have shown a certificate as well, and an admin's certificate needs no token.
 Caller caller_of(const grpc::ServerContextBase& context, const Credentials& credentials,
                  const ServerTls& tls, Caller::Kind role);
+
+// A worker shows its pass before it says anything.
+void show_pass(grpc::ClientContext& context, const v1::Pass& pass);
+// UNAUTHENTICATED: the call shows no pass that these credentials accept.
+Status check_shown_pass(const grpc::ServerContextBase& context, const Credentials& credentials);
 
 // Marks a call that an agent passes on, so that two agents that each believe the other to be the
 // coordinator do not pass it back and forth.

@@ -39,7 +39,7 @@ class AgentRegistration {
                 },
                 {.on_open = [this] { on_open(); },
                  .on_message = [](const v1::AgentAnswer&) {},
-                 .on_broken = [this](const std::string& why) { on_broken(why); }}) {}
+                 .on_broken = [this](const Status& why) { on_broken(why.message()); }}) {}
 
  private:
   void on_open() {
@@ -68,6 +68,7 @@ class GrpcControlServer final : public ControlServer {
   GrpcControlServer(const ControlOptions& options, const std::string& remote_coordinator,
                     AgentControl& agent)
       : host_(options.host),
+        hello_timeout_ms_(options.hello_timeout_ms),
         remote_coordinator_(remote_coordinator),
         credentials_(options.credentials),
         tls_{options.tls, options.tls_admin},
@@ -95,7 +96,7 @@ class GrpcControlServer final : public ControlServer {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    set_keepalive(builder);
+    set_server_options(builder, hello_timeout_ms_);
     builder.RegisterService(&mesh_);
     builder.RegisterService(&admin_);
     int port = 0;
@@ -164,6 +165,7 @@ class GrpcControlServer final : public ControlServer {
   }
 
   const std::string host_;
+  const int hello_timeout_ms_;
   const std::string remote_coordinator_;
   std::string address_;  // Set by start().
   Loop loop_;

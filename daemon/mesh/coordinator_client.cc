@@ -19,15 +19,11 @@ namespace {
 constexpr Millis kAnswerGrace{300};
 
 class StreamCoordinatorClient final : public CoordinatorClient {
+  using Stream = ReconnectingStream<v1::WorkerMessage, v1::CoordinatorMessage>;
+
  public:
   StreamCoordinatorClient(Loop& loop, const CoordinatorClientOptions& options, Events& events)
-      : loop_(loop),
-        options_(options),
-        events_(events),
-        stream_(loop, [this](auto* context, auto* reactor) { attend(context, reactor); },
-                {.on_open = [this] { on_open(); },
-                 .on_message = [this](const v1::CoordinatorMessage& m) { on_message(m); },
-                 .on_broken = [this](const std::string& why) { on_broken(why); }}) {}
+      : loop_(loop), options_(options), events_(events) {}
 
   ~StreamCoordinatorClient() override {
     for (const auto& [rank, pending] : pending_joins_) loop_.cancel(pending.timer);
@@ -38,7 +34,9 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     PendingJoin& pending = pending_joins_[request.rank];
     loop_.cancel(pending.timer);
     pending = {.request = request, .deadline = deadline, .number = ++join_count_};
-    if (stream_.is_open()) return send_join(pending);
+    pass_ = request.pass;
+    if (!stream_) connect();
+    if (is_open()) return send_join(pending);
     pending.timer = loop_.at(deadline, [this, rank = request.rank] { on_unsent_timeout(rank); });
   }
 
@@ -48,10 +46,22 @@ class StreamCoordinatorClient final : public CoordinatorClient {
       newest_->ranks.erase(rank);
       if (newest_->broken.ok()) newest_->broken = cause;
     }
-    if (stream_.is_open()) send_gone(epoch, rank, cause);
+    if (is_open()) send_gone(epoch, rank, cause);
   }
 
  private:
+  // Before the first join there is no pass to show.
+  void connect() {
+    const auto begin = [this](auto* context, auto* reactor) { attend(context, reactor); };
+    stream_.emplace(
+        loop_, begin,
+        Stream::Events{.on_open = [this] { on_open(); },
+                       .on_message = [this](const v1::CoordinatorMessage& m) { on_message(m); },
+                       .on_broken = [this](const Status& why) { on_broken(why); }});
+  }
+
+  bool is_open() const { return stream_ && stream_->is_open(); }
+
   struct PendingJoin {
     JoinRequest request;
     TimePoint deadline;
@@ -68,6 +78,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   // Each stream has a channel of its own, because a channel keeps its certificates.
   template <class Reactor>
   void attend(grpc::ClientContext* context, Reactor* reactor) {
+    show_pass(*context, pass_);
     stub_ = v1::Mesh::NewStub(make_channel(options_.coordinator, options_.tls));
     stub_->async()->Attend(context, reactor);
   }
@@ -91,7 +102,6 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     join.set_address(options_.data_address);
     join.set_timeout_ms(static_cast<uint32_t>(std::max<int64_t>(left, 1)));
     *join.mutable_pass() = pending.request.pass;
-    pass_ = pending.request.pass;
     join.set_version(kProtocolVersion);
     join.set_last_epoch(last_epoch_);
     join.set_number(pending.number);
@@ -99,7 +109,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     pending.sent = true;
     pending.timer = loop_.at(pending.deadline + kAnswerGrace,
                              [this, rank = pending.request.rank] { on_unanswered_timeout(rank); });
-    stream_.send(std::move(message));
+    stream_->send(std::move(message));
   }
 
   void send_gone(uint32_t epoch, uint32_t rank, const Status& cause) {
@@ -108,7 +118,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     message.mutable_gone()->set_epoch(epoch);
     message.mutable_gone()->set_rank(rank);
     write_status(cause, *message.mutable_gone()->mutable_cause());
-    stream_.send(std::move(message));
+    stream_->send(std::move(message));
   }
 
   void on_open() {
@@ -126,18 +136,31 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     *resume.mutable_roster() = to_message(newest_->roster);
     for (const uint32_t rank : newest_->ranks) resume.add_ranks(rank);
     if (!newest_->broken.ok()) write_status(newest_->broken, *resume.mutable_broken());
-    stream_.send(std::move(message));
+    stream_->send(std::move(message));
   }
 
-  void on_broken(const std::string& why) {
-    last_error_ = why;
+  void on_broken(const Status& why) {
+    if (why.code() == Code::unauthenticated) return on_unknown(why);
+    last_error_ = why.message();
     std::vector<uint32_t> lost;
     for (const auto& [rank, pending] : pending_joins_)
       if (pending.sent) lost.push_back(rank);
     for (const uint32_t rank : lost)
-      refuse(rank, unavailable("the coordinator was lost while rank " + std::to_string(rank) +
-                               " waited to join: " +
-                               unreachable_text(options_.coordinator, why, options_.tls)));
+      refuse(rank,
+             unavailable("the coordinator was lost while rank " + std::to_string(rank) +
+                         " waited to join: " +
+                         unreachable_text(options_.coordinator, why.message(), options_.tls)));
+  }
+
+  // The coordinator does not accept this worker's pass, and will not the next time.
+  void on_unknown(const Status& why) {
+    std::vector<uint32_t> ranks;
+    for (const auto& [rank, pending] : pending_joins_) ranks.push_back(rank);
+    for (const uint32_t rank : ranks) refuse(rank, why);
+    if (!newest_) return;
+    const uint32_t epoch = newest_->roster.epoch;
+    newest_.reset();
+    events_.on_aborted(epoch, why);
   }
 
   void on_unsent_timeout(uint32_t rank) {
@@ -148,7 +171,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
 
   // Withdraws the join, so that a coordinator that was only suspended does not apply it later.
   void on_unanswered_timeout(uint32_t rank) {
-    if (stream_.is_open()) send_gone(0, rank, {});
+    if (is_open()) send_gone(0, rank, {});
     refuse(rank, deadline_exceeded("the coordinator at " + options_.coordinator +
                                    " did not answer in time while rank " + std::to_string(rank) +
                                    " of job \"" + options_.job +
@@ -228,13 +251,12 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   Events& events_;
   std::map<uint32_t, PendingJoin> pending_joins_;  // By rank.
   std::optional<NewestEpoch> newest_;
-  v1::Pass pass_;            // Of the last join.
+  v1::Pass pass_;            // Of the last join; all have the same owner.
   uint32_t join_count_ = 0;  // Numbers the joins.
   uint32_t last_epoch_ = 0;  // The highest number that this worker has seen.
   std::string last_error_ = "still connecting";
   std::unique_ptr<v1::Mesh::Stub> stub_;  // Of the newest stream.
-  ReconnectingStream<v1::WorkerMessage, v1::CoordinatorMessage>
-      stream_;  // Last: its events use the other members.
+  std::optional<Stream> stream_;          // Last: its events use the other members.
 };
 
 }  // namespace

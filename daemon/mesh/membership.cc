@@ -97,9 +97,7 @@ Status Membership::check(const v1::JoinRank& join) const {
 
 Status Membership::check_pass_for(const v1::Pass& pass, const std::string& job,
                                   const std::string& host) const {
-  const bool trusted = credentials_.trust_network && !credentials_.has_agent_token();
-  if (!trusted)
-    if (Status known = check_pass(pass, credentials_.agent_keys()); !known.ok()) return known;
+  if (Status known = check_pass(pass, credentials_); !known.ok()) return known;
   if (pass.job() != job || pass.host() != host)
     return permission_denied("a pass for " + quoted(pass.job()) + " on host " + pass.host() +
                              " was shown for " + quoted(job) + " on host " + host);

@@ -29,6 +29,9 @@ Status check_job(const std::string& job, uint32_t rank, uint32_t world_size);
 void sign_pass(v1::Pass& pass, const std::string& key);
 // UNAUTHENTICATED: it was not signed with any of `keys`.
 Status check_pass(const v1::Pass& pass, const std::vector<std::string>& keys);
+// The same for the keys that these credentials accept; who trusts the network asks for no
+// signature.
+Status check_pass(const v1::Pass& pass, const Credentials& credentials);
 
 // Who calls, as far as it is proven.
 struct Caller {
@@ -111,9 +114,10 @@ struct ControlOptions {
   std::string coordinator;  // Empty: this agent coordinates.
   std::string host;
   Credentials credentials;
-  Tls tls = nullptr;          // With it, callers and the coordinator must speak TLS as well.
-  std::string tls_admin;      // The name in the certificates of administrators.
-  std::string tls_published;  // A directory: what is public of the certificates is kept there.
+  Tls tls = nullptr;             // With it, callers and the coordinator must speak TLS as well.
+  std::string tls_admin;         // The name in the certificates of administrators.
+  std::string tls_published;     // A directory: what is public of the certificates is kept there.
+  int hello_timeout_ms = 5'000;  // For a connection to say what it wants.
 };
 
 // Serves Mesh, Admin, health and reflection, and registers this agent at the coordinator. The

@@ -95,6 +95,8 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService:
   if (!remote_coordinator_.empty())
     return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(
         coordinates_not(remote_coordinator_));
+  if (const Status shown = check_shown_pass(*context, credentials_); !shown.ok())
+    return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(to_grpc(shown));
   return new AttendStream(*context, coordinator_);
 }
 

@@ -46,4 +46,9 @@ Status check_pass(const v1::Pass& pass, const std::vector<std::string>& keys) {
                          "\"; give the agents of all hosts the same token (token_file)");
 }
 
+Status check_pass(const v1::Pass& pass, const Credentials& credentials) {
+  if (credentials.trust_network && !credentials.has_agent_token()) return {};
+  return check_pass(pass, credentials.agent_keys());
+}
+
 }  // namespace tutti

@@ -29,7 +29,7 @@ class ReconnectingStream {
   struct Events {
     std::function<void()> on_open;
     std::function<void(const In&)> on_message;
-    std::function<void(const std::string& why)> on_broken;  // Also if it never opened.
+    std::function<void(const Status& why)> on_broken;  // Also if it never opened. Never OK.
   };
 
   ReconnectingStream(Loop& loop, Begin begin, Events events)
@@ -77,7 +77,8 @@ class ReconnectingStream {
     }
     void OnWriteDone(bool ok) override { writer.write_done(ok); }
     void OnDone(const grpc::Status& status) override {
-      const std::string why = status.ok() ? "it closed the stream" : status.error_message();
+      const Status why = status.ok() ? unavailable("it closed the stream")
+                                     : Status(code_of(status.error_code()), status.error_message());
       post([why](ReconnectingStream& owner) { owner.on_broken(why); });
       done.count_down();
     }
@@ -103,7 +104,7 @@ class ReconnectingStream {
     is_open_ = true;
     events_.on_open();
   }
-  void on_broken(const std::string& why) {
+  void on_broken(const Status& why) {
     is_open_ = false;
     redial_ = loop_.at(Clock::now() + Millis(kRedialMs), [this] { connect(); });
     events_.on_broken(why);

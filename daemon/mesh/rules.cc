@@ -25,8 +25,9 @@ constexpr std::string_view kAdminProof =
 // By Rpc.
 constexpr std::array kRpcs = {
     RpcRule{Rpc::attend,
-            kAnybody,
-            {"Mesh.Attend", "anybody; each message in it has a rule of its own", "none"}},
+            0,  // check_shown_pass() decides: workers have no token.
+            {"Mesh.Attend", "workers of this mesh; each message in it has a rule of its own",
+             "a signed pass"}},
     RpcRule{Rpc::enlist,
             bit(Kind::agent),
             {"Mesh.Enlist", "agents of this mesh",

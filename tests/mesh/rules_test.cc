@@ -23,7 +23,7 @@ struct Row {
   std::string may;  // Letters of the kinds: nobody in particular, user, agent, Admin.
 };
 const std::vector<Row> kRows = {
-    {Rpc::attend, "Mesh.Attend", "nuaA"},
+    {Rpc::attend, "Mesh.Attend", ""},
     {Rpc::enlist, "Mesh.Enlist", "a"},
     {Rpc::status, "Admin.Status", "uaA"},
     {Rpc::set_strategy, "Admin.SetStrategy", "uaA"},
@@ -68,7 +68,7 @@ TEST(MeshRules, APassHoldsForWhatItSaysAlone) {
   const v1::Pass good = pass_of("a");
   EXPECT_TRUE(check_pass(good, {"another", kMeshToken}).ok());
   EXPECT_EQ(check_pass(good, {"another"}).code(), Code::unauthenticated);
-  EXPECT_EQ(check_pass(good, {}).code(), Code::unauthenticated);
+  EXPECT_EQ(check_pass(good, std::vector<std::string>()).code(), Code::unauthenticated);
   std::vector<v1::Pass> forged(6, good);
   forged[0].set_job("demo2");
   forged[1].set_uid(0);

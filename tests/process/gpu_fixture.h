@@ -227,26 +227,4 @@ class GpuMesh : public ::testing::TestWithParam<std::vector<int>> {
   TestMesh mesh_{static_cast<int>(GetParam().size())};
 };
 
-// What trainers wait for without using a core. Make it before forking.
-class Gate {
- public:
-  Gate() {
-    int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
-    read_ = Fd(ends[0]);
-    write_ = Fd(ends[1]);
-  }
-  void wait() const {
-    char byte = 0;
-    (void)!read(read_.get(), &byte, 1);
-  }
-  void open_for(size_t trainers) const {
-    (void)!write(write_.get(), std::string(trainers, ' ').data(), trainers);
-  }
-
- private:
-  Fd read_;
-  Fd write_;
-};
-
 }  // namespace tutti::testing
