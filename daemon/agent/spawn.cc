@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/close_range.h>
-#include <pwd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -30,19 +29,8 @@ struct Prepared {
   std::vector<std::string> texts;
   std::vector<char*> argv;
   std::vector<char*> envp;
-  std::vector<gid_t> groups;
   bool drops_root = false;
 };
-
-std::vector<gid_t> groups_of(uid_t uid, gid_t gid) {
-  const passwd* user = getpwuid(uid);
-  if (user == nullptr) return {gid};
-  std::vector<gid_t> groups(256);
-  int count = static_cast<int>(groups.size());
-  if (getgrouplist(user->pw_name, gid, groups.data(), &count) < 0) return {gid};
-  groups.resize(static_cast<size_t>(count));
-  return groups;
-}
 
 bool is_listed(std::string_view name, const std::vector<std::string>& patterns) {
   return std::ranges::any_of(patterns, [name](std::string_view pattern) {
@@ -63,12 +51,11 @@ Prepared prepare(const WorkerProgram& program) {
   prepared.argv.push_back(nullptr);
   prepared.envp.push_back(nullptr);
   prepared.drops_root = geteuid() == 0 && program.uid != 0;
-  if (prepared.drops_root) prepared.groups = groups_of(program.uid, program.gid);
   return prepared;
 }
 
-bool become_user(const Prepared& prepared, const WorkerProgram& program) {
-  return setgroups(prepared.groups.size(), prepared.groups.data()) == 0 &&
+bool become_user(const WorkerProgram& program) {
+  return setgroups(program.groups.size(), program.groups.data()) == 0 &&
          setresgid(program.gid, program.gid, program.gid) == 0 &&
          setresuid(program.uid, program.uid, program.uid) == 0;
 }
@@ -100,7 +87,7 @@ void become_worker(const WorkerProgram& program, const Prepared& prepared, int c
   if (binary < 0) return;
   const Keep keep = program.uid == 0 ? Keep::what_root_uses : Keep::nothing;
   bound_capabilities(keep);
-  if (prepared.drops_root && !become_user(prepared, program)) return;
+  if (prepared.drops_root && !become_user(program)) return;
   if (!drop_capabilities(keep)) return;
   execveat(binary, "", prepared.argv.data(), prepared.envp.data(), AT_EMPTY_PATH);
 }

@@ -76,6 +76,14 @@ std::map<std::string, std::string> environment_of_worker(const Settings& setting
   return environment;
 }
 
+// The kernel knows them: a worker has the groups of the trainer that it is started for, and nobody
+// waits for a directory service that does not answer. The primary one alone where a kernel does not
+// tell.
+std::vector<uint32_t> groups_of(int socket, const PeerCredentials& peer) {
+  Result<std::vector<uint32_t>> groups = peer_groups(socket);
+  return groups.ok() ? *std::move(groups) : std::vector{peer.gid};
+}
+
 void log_stale_socket(const std::string& path) {
   spdlog::info("removed {}, which a dead worker left", path);
 }
@@ -134,7 +142,7 @@ Status Workers::adopt(const v1::Hello& hello, const v1::Pass& pass, const PeerCr
     if (status.ok() || !is_hung_up(found->second.socket.get())) return status;
     on_hangup(found);
   }
-  const Result<Entry> started = start(pass, peer);
+  const Result<Entry> started = start(pass, peer, groups_of(socket, peer));
   if (!started.ok()) return started.status();
   return hand_over(*started, hello, pass, peer, socket);
 }
@@ -154,11 +162,12 @@ Status Workers::hand_over(Entry entry, const v1::Hello& hello, const v1::Pass& p
                              " takes no more trainers: " + sent.message() + "; join again");
 }
 
-Result<Workers::Entry> Workers::start(const v1::Pass& pass, const PeerCredentials& peer) {
+Result<Workers::Entry> Workers::start(const v1::Pass& pass, const PeerCredentials& peer,
+                                      std::vector<uint32_t> groups) {
   const std::string path = path_of(pass);
   const Result<Fd> listener = listen_unix(path, SOCK_SEQPACKET, kWorkerSocketMode);
   if (!listener.ok()) return listener.status();
-  const Result<pid_t> pid = spawn(pass, peer, listener->get());
+  const Result<pid_t> pid = spawn(pass, peer, std::move(groups), listener->get());
   if (!pid.ok()) {
     spdlog::error("job \"{}\" cannot start: {}", pass.job(), pid.status().message());
     fs::remove(path);
@@ -179,12 +188,13 @@ Result<Workers::Entry> Workers::start(const v1::Pass& pass, const PeerCredential
 }
 
 Result<pid_t> Workers::spawn(const v1::Pass& pass, const PeerCredentials& peer,
-                             int listener) const {
+                             std::vector<uint32_t> groups, int listener) const {
   WorkerProgram program{
       .binary = settings_.worker_binary,
       .arguments = {"--job=" + pass.job(), "--control-fd=" + std::to_string(kControlFd)},
       .uid = peer.uid,
-      .gid = peer.gid};
+      .gid = peer.gid,
+      .groups = std::move(groups)};
   program.environment = environment_of_worker(settings_, peer.uid);
   return spawn_worker(program, listener);
 }

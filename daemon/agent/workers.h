@@ -66,8 +66,10 @@ class Workers {
   using Entry = std::map<std::string, Worker>::iterator;  // By socket path.
 
   std::string path_of(const v1::Pass& pass) const;
-  Result<Entry> start(const v1::Pass& pass, const PeerCredentials& peer);
-  Result<pid_t> spawn(const v1::Pass& pass, const PeerCredentials& peer, int listener) const;
+  Result<Entry> start(const v1::Pass& pass, const PeerCredentials& peer,
+                      std::vector<uint32_t> groups);
+  Result<pid_t> spawn(const v1::Pass& pass, const PeerCredentials& peer,
+                      std::vector<uint32_t> groups, int listener) const;
   Result<Entry> connect(const std::string& path);
   Status hand_over(Entry entry, const v1::Hello& hello, const v1::Pass& pass,
                    const PeerCredentials& peer, int socket);

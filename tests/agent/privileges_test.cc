@@ -1,5 +1,8 @@
 // What workers may do: as other users nothing beyond these users, as root little more.
 #include <gmock/gmock.h>
+#include <grp.h>
+
+#include <array>
 
 #include "tests/agent/harness.h"
 
@@ -41,6 +44,20 @@ TEST_F(AgentPrivileges, OtherUsersWorkersHaveNoneAsRoot) {
   for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"})
     EXPECT_EQ(capabilities(status, set), 0u) << set;
   EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1\n"));
+}
+
+// No user database was asked: it knows neither the user nor the groups.
+TEST_F(AgentPrivileges, OtherUsersWorkersHaveTheGroupsOfTheirTrainerAsRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
+  start();
+  std::array<gid_t, 64> before{};
+  const int count = getgroups(int(before.size()), before.data());
+  const std::array<gid_t, 2> groups = {471'100, 471'200};
+  ASSERT_EQ(setgroups(groups.size(), groups.data()), 0);
+  const std::string status = status_of_worker(4'711);
+  ASSERT_EQ(setgroups(static_cast<size_t>(count), before.data()), 0);
+  EXPECT_THAT(status, HasSubstr("Uid:\t4711\t4711\t4711\t4711\n"));
+  EXPECT_THAT(status, HasSubstr("Groups:\t471100 471200 \n"));
 }
 
 TEST_F(AgentPrivileges, RootsWorkersKeepWhatTheyUseAsRoot) {
