@@ -107,6 +107,28 @@ std::string jobs_table(const v1::StatusReply& reply) {
   return any ? table.text() : "no jobs\n";
 }
 
+// "3 of 64", or "3" where there is no limit.
+std::string of_limit(uint64_t use, uint64_t limit, std::string (*text)(uint64_t)) {
+  return limit == 0 ? text(use) : text(use) + " of " + text(limit);
+}
+
+std::string to_text(uint64_t number) { return std::to_string(number); }
+
+// What users have of the hosts; empty where there are no jobs, else it starts with an empty line.
+std::string users_table(const v1::StatusReply& reply) {
+  Table table({"USER", "HOST", "JOBS", "RANKS", "MEMORY"});
+  bool any = false;
+  for (const v1::AgentReport& agent : reply.agents())
+    for (const v1::UserReport& user : agent.users()) {
+      any = true;
+      table.add({std::to_string(user.uid()), agent.host(),
+                 of_limit(user.jobs(), user.jobs_max(), to_text),
+                 of_limit(user.ranks(), user.ranks_max(), to_text),
+                 of_limit(user.memory_bytes(), user.memory_bytes_max(), format_byte_size)});
+    }
+  return any ? "\n" + table.text() : "";
+}
+
 // A line for each job whose tensors are staged; it starts with an empty line.
 std::string staging_notes(const v1::StatusReply& reply) {
   std::string notes;
@@ -159,6 +181,7 @@ void add_worker(Json& json, const v1::WorkerReport& worker) {
       .field("sent_bytes", worker.sent_bytes())
       .field("sent_frames", worker.sent_frames())
       .field("received_bytes", worker.received_bytes())
+      .field("memory_bytes", worker.memory_bytes())
       .field("gpu_staging_bytes", worker.gpu_staging_bytes())
       .field("gpu_link", worker.gpu_link())
       .field("gpu_link_why", worker.gpu_link_why())
@@ -191,6 +214,18 @@ void add_gpu(Json& json, const v1::Gpu& gpu) {
   json.close().close();
 }
 
+void add_user(Json& json, const v1::UserReport& user) {
+  json.open('{')
+      .field("uid", user.uid())
+      .field("jobs", user.jobs())
+      .field("jobs_max", user.jobs_max())
+      .field("ranks", user.ranks())
+      .field("ranks_max", user.ranks_max())
+      .field("memory_bytes", user.memory_bytes())
+      .field("memory_bytes_max", user.memory_bytes_max())
+      .close();
+}
+
 void add_agent(Json& json, const v1::AgentReport& agent) {
   json.open('{')
       .field("host", agent.host())
@@ -205,6 +240,8 @@ void add_agent(Json& json, const v1::AgentReport& agent) {
   for (const v1::WorkerReport& worker : agent.workers()) add_worker(json, worker);
   json.close().key("gpus").open('[');
   for (const v1::Gpu& gpu : agent.gpus()) add_gpu(json, gpu);
+  json.close().key("users").open('[');
+  for (const v1::UserReport& user : agent.users()) add_user(json, user);
   json.close().close();
 }
 
@@ -212,7 +249,7 @@ void add_agent(Json& json, const v1::AgentReport& agent) {
 
 std::string status_text(const v1::StatusReply& reply) {
   return agents_table(reply) + "* coordinator\n\n" + gpus_table(reply) + jobs_table(reply) +
-         staging_notes(reply) + gpu_link_notes(reply);
+         users_table(reply) + staging_notes(reply) + gpu_link_notes(reply);
 }
 
 std::string status_json(const v1::StatusReply& reply) {

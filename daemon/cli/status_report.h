@@ -7,10 +7,12 @@
 
 namespace tutti {
 
-// Tables: agents, their GPUs where any has some, and jobs with a line per host.
+// Tables: agents, their GPUs where any has some, jobs with a line per host, and what their users
+// have of each host beside their limits.
 std::string status_text(const v1::StatusReply& reply);
 // One JSON object on one line:
-// {"agents":[{"host":...,"workers":[{"job":...,"ranks":[...],"gone":[...]}],"gpus":[...]}]}.
+// {"agents":[{"host":...,"workers":[{"job":...,"ranks":[...],"gone":[...]}],"gpus":[...],
+// "users":[...]}]}.
 std::string status_json(const v1::StatusReply& reply);
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -19,6 +20,8 @@
 
 namespace tutti {
 namespace {
+
+constexpr uint64_t kStatBlockBytes = 512;  // See stat(3type).
 
 // A pidfd, which becomes readable when the process ends; the socket alone does not show that, as a
 // forked child may hold it open. An empty Fd where the process is not visible from here (pid 0, or
@@ -64,7 +67,6 @@ Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& ho
   std::ranges::copy(board_->descriptors(), std::back_inserter(descriptors));
   Status sent = send_packet(socket_.get(), framed(message), descriptors);
   welcomed_ = sent.ok();
-  segment_.reset();
   board_->on_descriptors_sent();
   return sent;
 }
@@ -108,6 +110,12 @@ Session::Counters SocketSession::counters() const {
   if (board_ == nullptr) return {};
   const BoardCounters& own = board_->counters(seat_);
   return {own.operations.load(), own.failures.load(), own.bytes.load()};
+}
+
+uint64_t SocketSession::memory_bytes() const {
+  struct stat segment {};
+  if (fstat(segment_.get(), &segment) != 0) return 0;
+  return static_cast<uint64_t>(segment.st_blocks) * kStatBlockBytes;
 }
 
 void SocketSession::complete(uint32_t group, uint64_t number, const Status& status) {

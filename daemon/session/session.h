@@ -125,6 +125,8 @@ class Session {
     uint64_t bytes = 0;  // Of the tensors of operations that ended OK.
   };
   virtual Counters counters() const = 0;
+  // Of the segment: what has been touched.
+  virtual uint64_t memory_bytes() const = 0;
   // Sends the trainer its descriptors and starts serving it. `hosts`: by rank of the job. Call
   // once, after create_board().
   virtual Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) = 0;

@@ -37,6 +37,7 @@ class SocketSession : public Session, public RankSession {
   void refuse(const Status& why) override { refuse_trainer(socket_.get(), why); }
   void set_ranks_decide(bool let) override;
   Counters counters() const override;
+  uint64_t memory_bytes() const override;
   void complete(uint32_t group, uint64_t number, const Status& status) override;
   void release_window(uint32_t group, uint64_t number, uint64_t bytes) override;
   void collect_requests(uint32_t group, uint64_t number) override;
@@ -68,7 +69,7 @@ class SocketSession : public Session, public RankSession {
   Fd socket_;
   pid_t pid_ = 0;
   Fd process_;  // A pidfd; none where the process is not visible from here.
-  Fd segment_;  // Until it was sent.
+  Fd segment_;
   std::shared_ptr<const Mapping> mapping_;
   Fd doorbell_;
   Events& events_;

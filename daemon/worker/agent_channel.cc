@@ -51,11 +51,15 @@ void AgentChannel::handle(Packet packet) {
   if (message.has_adopt() && packet.descriptors.size() == 1)
     events_.on_adopt(message.adopt(), std::move(packet.descriptors[0]));
   else if (message.report())
-    (void)send_packet(agent_.get(), events_.on_report().SerializeAsString(), {});
+    send_report();
   else if (message.stop())
     events_.on_stop();
   else if (message.has_failed_gpus())
     events_.on_failed_gpus(message.failed_gpus());
+}
+
+void AgentChannel::send_report() {
+  if (agent_.valid()) (void)send_packet(agent_.get(), events_.on_report().SerializeAsString(), {});
 }
 
 void AgentChannel::close() {

@@ -23,6 +23,8 @@ class AgentChannel {
   AgentChannel(Loop& loop, Fd listener, Events& events);
   ~AgentChannel();
   Status start();
+  // Sends the agent, where there is one, a report that it did not ask for.
+  void send_report();
   // Handles what the agent has already sent, then accepts nothing more. An agent that sends later
   // gets an error at once, so that it starts another worker.
   void close();

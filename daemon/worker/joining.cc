@@ -31,6 +31,8 @@ std::vector<std::string> host_names(const Roster& roster) {
 
 void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   const v1::Hello& hello = adopt.hello();
+  ++adopted_;
+  report_soon();
   const int raw = socket.get();
   if (stopping_)
     return refuse_trainer(raw, aborted("the worker of job " + job_ + " is ending; join again"));

@@ -148,8 +148,10 @@ v1::WorkerReport Worker::on_report() {
   *report.mutable_pass() = pass_;
   Session::Counters counters = ended_ranks_;
   uint64_t staging_bytes = 0;
+  uint64_t memory_bytes = 0;
   for (const auto& [number, trainer] : trainers_) {
     staging_bytes += trainer.offered.staging_bytes();
+    memory_bytes += trainer.session->memory_bytes();
     v1::RankReport& rank = *report.add_ranks();
     rank.set_rank(trainer.rank);
     rank.set_pid(trainer.pid);
@@ -163,6 +165,8 @@ v1::WorkerReport Worker::on_report() {
   report.set_failures(counters.failures);
   report.set_bytes(counters.bytes);
   report.set_gpu_staging_bytes(staging_bytes);
+  report.set_memory_bytes(memory_bytes);
+  report.set_adopted(adopted_);
   const GpuLinkState link = epochs_.empty() ? GpuLinkState() : epochs_.rbegin()->second->gpu_link();
   report.set_gpu_link(link.name);
   report.set_gpu_link_why(link.why);
@@ -293,8 +297,17 @@ void Worker::erase_trainer(uint64_t number) {
   const auto found = trainers_.find(number);
   if (found != trainers_.end()) add(ended_ranks_, found->second.session->counters());
   trainers_.erase(number);
+  report_soon();
   drop_finished_epochs();
   start_idle_timer();
+}
+
+void Worker::report_soon() {
+  if (std::exchange(reporting_, true)) return;
+  loop_.post([this] {
+    reporting_ = false;
+    if (agent_ != nullptr) agent_->send_report();
+  });
 }
 
 // Erases epochs without local trainers if all their ranks are gone, or if they failed and are not

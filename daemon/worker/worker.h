@@ -103,6 +103,8 @@ class Worker final : public Session::Events,
   void refuse_join(uint64_t number, Trainer& trainer, const Status& why);
   Session* session_of(uint32_t epoch);
   void erase_trainer(uint64_t number);
+  // Tells the agent of trainers that came or went, once for those of one turn of the loop.
+  void report_soon();
   void drop_finished_epochs();
   void keep_departures(const Epoch& epoch);
   void start_idle_timer();
@@ -134,6 +136,8 @@ class Worker final : public Session::Events,
   std::map<uint32_t, std::unique_ptr<Epoch>> epochs_;  // By epoch.
   Trainers trainers_;
   uint64_t next_trainer_ = 1;
+  uint64_t adopted_ = 0;
+  bool reporting_ = false;  // A report is about to be sent.
   uint32_t world_size_ = 0;
   v1::Pass pass_;  // The newest from the agent.
   std::string strategy_;

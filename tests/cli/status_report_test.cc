@@ -142,6 +142,31 @@ TEST(StatusReport, ForPeople) {
   EXPECT_NE(status_text({}).find("no jobs"), std::string::npos);
 }
 
+TEST(StatusReport, WhatUsersHaveIsBesideTheirLimits) {
+  using Row = std::vector<std::string>;
+  v1::StatusReply reply = example_status();
+  v1::UserReport& ann = *reply.mutable_agents(0)->add_users();
+  ann.set_uid(1000);
+  ann.set_jobs(2);
+  ann.set_jobs_max(64);
+  ann.set_ranks(12);
+  ann.set_ranks_max(1024);
+  ann.set_memory_bytes(3 << 20);
+  ann.set_memory_bytes_max(uint64_t{1} << 40);
+  v1::UserReport& root = *reply.mutable_agents(0)->add_users();
+  root.set_jobs(1);
+  const std::vector<Row> rows = cells_of(status_text(reply));
+  ASSERT_EQ(rows.size(), 10u);
+  EXPECT_TRUE(rows[6].empty());
+  EXPECT_EQ(rows[7], (Row{"USER", "HOST", "JOBS", "RANKS", "MEMORY"}));
+  EXPECT_EQ(rows[8], (Row{"1000", "a", "2 of 64", "12 of 1024", "3 MiB of 1 TiB"}));
+  EXPECT_EQ(rows[9], (Row{"0", "a", "1", "0", "0 B"}));
+  EXPECT_NE(status_json(reply).find(
+                R"("users":[{"uid":1000,"jobs":2,"jobs_max":64,"ranks":12,"ranks_max":1024,)"
+                R"("memory_bytes":3145728,"memory_bytes_max":1099511627776},{"uid":0,"jobs":1,)"),
+            std::string::npos);
+}
+
 TEST(StatusReport, MemoryThatIsStagedIsNamed) {
   v1::StatusReply reply = example_status();
   EXPECT_EQ(status_text(reply).find("staged"), std::string::npos);

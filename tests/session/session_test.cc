@@ -45,6 +45,14 @@ TEST_F(SessionTest, SegmentIsSealedAndDescribed) {
   EXPECT_EQ(fcntl(trainer.memory(), F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 }
 
+TEST_F(SessionTest, MemoryIsWhatWasTouchedOfTheSegment) {
+  const uint64_t before = served.session->memory_bytes();
+  EXPECT_LT(before, kTestSegmentBytes / 2);
+  constexpr uint64_t kBytes = kTestSegmentBytes / 4;
+  std::memset(trainer.at(kTestSegmentBytes - kBytes), 1, kBytes);
+  EXPECT_EQ(served.session->memory_bytes(), before + kBytes);
+}
+
 TEST_F(SessionTest, RequestArrivesAsItWasAsked) {
   Request request = all_reduce_request();
   request.dtype = TUTTI_F64;
