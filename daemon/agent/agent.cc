@@ -286,6 +286,7 @@ v1::AgentReport Agent::report() {
       v1::AgentReport report;
       report.set_state(is_draining_ ? "draining" : "serving");
       report.mutable_workers()->Assign(workers.begin(), workers.end());
+      workers_->quotas().report(report);
       gpus_.report(report);
       answer->set_value(std::move(report));
     });

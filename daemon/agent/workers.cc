@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr Millis kReportTimeout{2'000};
 constexpr int kWorkerSocketMode = 0600;
+constexpr int kPacketsAtOnce = 16;
 
 // FNV-1a, 64 bits: the same in every run, so that the next agent finds the file.
 std::string hash_of(const std::string& text) {
@@ -137,6 +138,9 @@ Status Workers::adopt_running() {
 Status Workers::adopt(const v1::Hello& hello, const v1::Pass& pass, const PeerCredentials& peer,
                       int socket) {
   const Entry found = workers_.find(path_of(pass));
+  const Status allowed = quotas().check_join(pass.uid(), found == workers_.end());
+  ask_workers_of(pass.uid());  // For the next join.
+  if (!allowed.ok()) return allowed;
   if (found != workers_.end()) {
     const Status status = hand_over(found, hello, pass, peer, socket);
     if (status.ok() || !is_hung_up(found->second.socket.get())) return status;
@@ -149,13 +153,14 @@ Status Workers::adopt(const v1::Hello& hello, const v1::Pass& pass, const PeerCr
 
 Status Workers::hand_over(Entry entry, const v1::Hello& hello, const v1::Pass& pass,
                           const PeerCredentials& peer, int socket) {
-  const Worker& worker = entry->second;
+  Worker& worker = entry->second;
   const bool same = worker.pass.job() == pass.job() && worker.pass.subject() == pass.subject();
   if (!worker.is_known || !same)
     return unavailable("the worker of job \"" + hello.job() + "\" on host " + settings_.host +
                        " does not answer; try again, or end it");
   const Status sent =
       send_packet(worker.socket.get(), bytes_of_adopt(hello, pass, peer), {&socket, 1});
+  if (sent.ok()) ++worker.handed_over;
   // On ABORTED the client joins again, and gets another worker.
   return sent.ok() ? sent
                    : aborted("the worker of job \"" + hello.job() + "\" on host " + settings_.host +
@@ -211,9 +216,10 @@ Result<Workers::Entry> Workers::connect(const std::string& path) {
   return workers_.insert_or_assign(path, std::move(worker)).first;
 }
 
+// A few at once: one that sends without end does not keep the others waiting.
 void Workers::read_packets(const std::string& path) {
   const Entry entry = workers_.find(path);
-  while (true) {
+  for (int packets = 0; packets < kPacketsAtOnce; ++packets) {
     const Result<std::optional<Packet>> packet = receive_packet(entry->second.socket.get());
     if (!packet.ok()) return on_hangup(entry);
     if (!packet->has_value()) return;
@@ -233,6 +239,7 @@ void Workers::on_report(Entry entry, const std::string& bytes) {
   if (!worker.is_known && is_ours(entry->first, report.pass())) {
     worker.is_known = true;
     worker.pass = report.pass();
+    worker.handed_over = report.adopted();
     spdlog::info("took over job \"{}\": worker pid {}", report.job(), report.pid());
   }
   // The worker's user may make it say anything. Whose it is was settled when it started.
@@ -271,10 +278,7 @@ void Workers::reap() {
 }
 
 void Workers::report(Millis timeout, std::function<void(Reports)> done) {
-  static const std::string kRequest = bytes_of_report_request();
-  for (auto& [path, worker] : workers_)
-    if (!worker.report_pending)
-      worker.report_pending = send_packet(worker.socket.get(), kRequest, {}).ok();
+  for (auto& [path, worker] : workers_) ask(worker);
   call_when(
       timeout, [this] { return !reports_pending(); },
       [this, done = std::move(done)] {
@@ -284,6 +288,31 @@ void Workers::report(Millis timeout, std::function<void(Reports)> done) {
         std::ranges::sort(reports, {}, [](const auto& report) { return report.job(); });
         done(std::move(reports));
       });
+}
+
+void Workers::ask(Worker& worker) {
+  static const std::string kRequest = bytes_of_report_request();
+  if (!worker.report_pending)
+    worker.report_pending = send_packet(worker.socket.get(), kRequest, {}).ok();
+}
+
+void Workers::ask_workers_of(uint32_t uid) {
+  for (auto& [path, worker] : workers_)
+    if (worker.pass.uid() == uid) ask(worker);
+}
+
+// Its user controls a worker, so it may say less than it has, but not less than none.
+uint64_t Workers::Worker::ranks() const {
+  const auto reported = static_cast<uint64_t>(last.ranks_size());
+  return reported + handed_over - std::min(handed_over, last.adopted());
+}
+
+Quotas Workers::quotas() const {
+  Quotas quotas(settings_, geteuid());
+  for (const auto& [path, worker] : workers_)
+    if (worker.is_known)
+      quotas.count_job(worker.pass.uid(), worker.ranks(), worker.last.memory_bytes());
+  return quotas;
 }
 
 bool Workers::reports_pending() const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/agent/quotas.h"
 #include "daemon/base/credentials.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
@@ -30,7 +31,8 @@ class Workers {
   Status adopt_running();
 
   // Hands the trainer to the worker of its pass (job, user, subject), starting one if there is
-  // none. ABORTED: the worker is ending; the client should join again.
+  // none. ABORTED: the worker is ending; the client should join again. RESOURCE_EXHAUSTED: the user
+  // or the node has as much as it may.
   Status adopt(const v1::Hello& hello, const v1::Pass& pass, const PeerCredentials& peer,
                int socket);
 
@@ -38,6 +40,9 @@ class Workers {
   // within `timeout`.
   using Reports = std::vector<v1::WorkerReport>;
   void report(Millis timeout, std::function<void(Reports)> done);
+
+  // What users have of this node, as far as their workers have told.
+  Quotas quotas() const;
 
   // Tells every worker to fail its operations and exit; calls `done` once all have, or after
   // `timeout`.
@@ -57,6 +62,8 @@ class Workers {
     v1::Pass pass;          // Whose it is.
     v1::WorkerReport last;  // Has at least its job and pid.
     bool report_pending = false;
+    uint64_t handed_over = 0;  // Trainers that it was sent, by all agents.
+    uint64_t ranks() const;    // That it has, or is about to have.
   };
   struct Wait {
     Loop::TimerId timer;
@@ -77,6 +84,8 @@ class Workers {
   void on_report(Entry entry, const std::string& bytes);
   bool is_ours(const std::string& path, const v1::Pass& pass) const;
   void on_hangup(Entry entry);
+  void ask_workers_of(uint32_t uid);
+  static void ask(Worker& worker);
   bool reports_pending() const;
   // Calls `done` once: when `is_done` returns true, or after `timeout`.
   void call_when(Millis timeout, std::function<bool()> is_done, std::function<void()> done);

@@ -44,13 +44,17 @@ struct StatusQuery {
   grpc::Status status;
 };
 
-// Users see their own jobs only.
-void keep_jobs_of(uint32_t uid, v1::StatusReply& reply) {
+// Users see what is their own only.
+void keep_own_of(uint32_t uid, v1::StatusReply& reply) {
   for (v1::AgentReport& agent : *reply.mutable_agents()) {
     auto& workers = *agent.mutable_workers();
     workers.erase(std::remove_if(workers.begin(), workers.end(),
                                  [uid](const auto& worker) { return worker.uid() != uid; }),
                   workers.end());
+    auto& users = *agent.mutable_users();
+    users.erase(std::remove_if(users.begin(), users.end(),
+                               [uid](const auto& user) { return user.uid() != uid; }),
+                users.end());
   }
 }
 
@@ -137,7 +141,7 @@ Status AdminCalls::status(const v1::StatusRequest& request, const Caller& caller
     return not_the_coordinator();
   else
     forward_to_coordinator(reply);
-  if (caller.kind == Caller::Kind::user) keep_jobs_of(caller.uid, reply);
+  if (caller.kind == Caller::Kind::user) keep_own_of(caller.uid, reply);
   return {};
 }
 

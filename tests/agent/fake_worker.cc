@@ -85,6 +85,7 @@ struct FakeWorker {
     }
     report.add_ranks()->set_rank(message.adopt().hello().rank());
     report.mutable_ranks()->rbegin()->set_pid(message.adopt().pid());
+    report.set_adopted(static_cast<uint64_t>(report.ranks_size()));
     trainers.push_back(std::move(packet.descriptors.at(0)));
     welcome(trainers.back());
   }

@@ -162,6 +162,41 @@ TEST_F(AgentRules, ATokenFileThatCannotBeReadIsNamedWithItsLine) {
   EXPECT_EQ(log().find("sesame"), std::string::npos);
 }
 
+TEST_F(AgentRules, AUserHasNoMoreJobsThanAllowedAndOthersGoOnAsRoot) {
+  start({"--user-jobs-max=3"});
+  std::vector<v1::Welcome> jobs;
+  for (int i = 0; i < 10; ++i) jobs.push_back(join_as(kNobody, "job" + std::to_string(i)));
+  for (size_t i = 0; i < jobs.size(); ++i)
+    EXPECT_EQ(jobs[i].code(), i < 3 ? TUTTI_OK : TUTTI_RESOURCE_EXHAUSTED) << i;
+  EXPECT_THAT(jobs[3].message(), HasSubstr("user 65534 has 3 jobs on host a"));
+  EXPECT_EQ(jobs_seen_by(kNobody).size(), 3u);
+  EXPECT_EQ(join_as(kNobody, "job0").code(), TUTTI_OK) << "of a job that there is";
+  EXPECT_EQ(join_as(kDaemon, "job5").code(), TUTTI_OK);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(join("ours" + std::to_string(i)).code(), TUTTI_OK);
+  kill(std::stoi(field(jobs[0], "pid")), SIGKILL);
+  EXPECT_TRUE(wait_until([&] { return join_as(kNobody, "job7").code() == TUTTI_OK; }));
+}
+
+TEST_F(AgentRules, AUserHasNoMoreRanksThanAllowedAsRoot) {
+  start({"--user-ranks-max=2"});
+  EXPECT_EQ(join_as(kNobody, "red").code(), TUTTI_OK);
+  EXPECT_EQ(join_as(kNobody, "blue").code(), TUTTI_OK);
+  EXPECT_EQ(join_as(kNobody, "red").code(), TUTTI_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(join_as(kDaemon, "red").code(), TUTTI_OK);
+  const As nobody(kNobody);
+  const auto reply = admin_status(address(), true, kPatienceMs);
+  ASSERT_TRUE(reply.ok());
+  ASSERT_EQ(reply->agents(0).users_size(), 1) << "of others they see nothing";
+  EXPECT_EQ(reply->agents(0).users(0).ranks(), 2u);
+  EXPECT_EQ(reply->agents(0).users(0).ranks_max(), 2u);
+}
+
+TEST_F(AgentRules, TheNodeHasNoMoreJobsThanAllowed) {
+  start({"--jobs-max=2"});
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(join("job" + std::to_string(i)).code(), i < 2 ? TUTTI_OK : TUTTI_RESOURCE_EXHAUSTED);
+}
+
 mode_t mode_of(const std::string& path) {
   struct stat info {};
   EXPECT_EQ(stat(path.c_str(), &info), 0) << path;
