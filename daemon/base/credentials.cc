@@ -68,7 +68,8 @@ Result<Token> parse_line(const std::vector<std::string_view>& words) {
   Token token{.text = std::string(words[0])};
   for (size_t i = 1; i < words.size(); ++i)
     if (Status status = add_attribute(token, words[i]); !status.ok()) return status;
-  if (!token.trainer && !token.agent && !token.admin) token.trainer = token.agent = true;
+  if (!token.trainer && !token.agent && !token.admin)
+    return invalid_argument("say what the token is for: role=trainer, role=agent or role=admin");
   const bool restricted = token.jobs != "*" || !token.subject.empty();
   if (restricted && !token.trainer)
     return invalid_argument("jobs= and subject= are for trainers, which this token is not for");

@@ -19,7 +19,7 @@ struct Token {
 };
 
 // Reads lines "TOKEN [role=trainer,agent,admin] [jobs=PATTERN] [subject=NAME]"; # begins a comment.
-// Without role=, a token is for trainers and agents. `name` is the file's, for messages.
+// role= must be there. `name` is the file's, for messages.
 // INVALID_ARGUMENT names the line and what is wrong with it, without the token.
 Result<std::vector<Token>> parse_tokens(std::string_view lines, const std::string& name);
 // The token of a setting, which has no roles: for trainers and agents.

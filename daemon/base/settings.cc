@@ -45,11 +45,11 @@ const std::array kRows = {
              "variables of its own environment that tuttid hands to other users' workers; * at the "
              "end stands for any rest"),
     text_row("token", &S::token,
-             "if set, trainers and agents must show this token; better a token_file, because users "
-             "may see flags and environments"),
+             "if set, trainers and agents must show this token, and whoever has it may act as an "
+             "agent; better a token_file"),
     text_row("token_file", &S::token_file,
              "file of the tokens, unless token is set, one a line: TOKEN "
-             "[role=trainer,agent,admin] [jobs=PATTERN] [subject=NAME]; only its owner and group "
+             "role=trainer,agent,admin [jobs=PATTERN] [subject=NAME]; only its owner and group "
              "may read it"),
     text_row("admin_group", &S::admin_group,
              "group whose members may administer through the socket, besides root and tuttid's own "

@@ -112,7 +112,7 @@ TEST_F(AgentDoor, OnlyTheRightTokenOpens) {
 
 TEST_F(AgentDoor, ATokenMayBeInAFileThatOthersCannotRead) {
   const std::string path = ::testing::TempDir() + "agent_test.token." + std::to_string(getpid());
-  std::ofstream(path) << "sesame\n";
+  std::ofstream(path) << "sesame role=trainer\n";
   environment["TUTTI_TOKEN_FILE"] = path;
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   start();

@@ -21,8 +21,9 @@ void expect_refused(const std::string& lines, const std::string& part) {
 
 TEST(Credentials, LinesAreReadWithTheirRoles) {
   const Credentials read = credentials_of(
-      "# ours\n\n one\ntwo\trole=admin # for people\r\n"
-      "three role=trainer jobs=train-* subject=vision\nfour role=trainer,agent,admin\nfi#ve");
+      "# ours\n\n one role=agent,trainer\ntwo\trole=admin # for people\r\n"
+      "three role=trainer jobs=train-* subject=vision\nfour role=trainer,agent,admin\nfi#ve "
+      "role=agent");
   ASSERT_EQ(read.tokens.size(), 5u);
   const auto roles = [&](size_t i) {
     const Token& token = read.tokens[i];
@@ -40,12 +41,15 @@ TEST(Credentials, LinesAreReadWithTheirRoles) {
 }
 
 TEST(Credentials, LinesThatCannotBeReadAreNamedWithoutTheToken) {
-  expect_refused("ok\nsesame role=king", "tokens:2: 'king' is no role");
+  expect_refused("sesame", "tokens:1: say what the token is for: role=trainer");
+  expect_refused("sesame subject=x", "say what the token is for");
+  expect_refused("ok role=agent\nsesame role=king", "tokens:2: 'king' is no role");
   expect_refused("sesame role=", "tokens:1: expected role=, jobs= or subject=");
   expect_refused("sesame admin", "expected role=");
   expect_refused("sesame job=x", "expected role=");
-  expect_refused("sesame\nsesame role=admin", "tokens:2: the token stands in an earlier line");
-  expect_refused("sesame jobs=x", "role=trainer");
+  expect_refused("sesame role=agent\nsesame role=admin",
+                 "tokens:2: the token stands in an earlier line");
+  expect_refused("sesame role=trainer,agent jobs=x", "role=trainer");
   expect_refused("sesame role=admin subject=x", "which this token is not for");
   expect_refused(std::string(1025, 'x'), "longer than 1024 bytes");
   expect_refused("x role=trainer subject=" + std::string(129, 'y'), "longer than 128 bytes");
@@ -59,8 +63,8 @@ TEST(Credentials, WithoutTokensForTrainersAllAreAdmitted) {
 }
 
 TEST(Credentials, TokensAdmitTrainersToTheirJobsAsTheirSubject) {
-  const Credentials some =
-      credentials_of("all\nsome role=trainer jobs=train-* subject=vision\nboss role=admin");
+  const Credentials some = credentials_of(
+      "all role=trainer\nsome role=trainer jobs=train-* subject=vision\nboss role=admin");
   EXPECT_EQ(*admit_trainer(some, "all", "demo", "a"), "");
   EXPECT_EQ(*admit_trainer(some, "some", "train-7/x", "a"), "vision");
   const Status other = admit_trainer(some, "some", "demo", "a").status();
@@ -74,7 +78,7 @@ TEST(Credentials, TokensAdmitTrainersToTheirJobsAsTheirSubject) {
 }
 
 TEST(Credentials, AnAgentSignsWithTheFirstTokenForAgentsElseWithItsOwnKey) {
-  Credentials some = credentials_of("boss role=admin\nfirst\nsecond role=agent");
+  Credentials some = credentials_of("boss role=admin\nfirst role=trainer,agent\nsecond role=agent");
   some.own_key = "own";
   EXPECT_EQ(some.agent_token(), "first");
   EXPECT_EQ(some.agent_keys(), (std::vector<std::string>{"first", "second", "own"}));
