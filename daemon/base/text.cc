@@ -146,6 +146,9 @@ Table::Table(std::vector<std::string> header) : rows_{std::move(header)} {}
 
 void Table::add(std::vector<std::string> row) {
   require(row.size() == rows_.front().size(), "a row has as many cells as the header");
+  for (std::string& cell : row)
+    std::ranges::replace_if(
+        cell, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   rows_.push_back(std::move(row));
 }
 

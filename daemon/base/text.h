@@ -35,7 +35,8 @@ std::string format_number(double value);
 class Table {
  public:
   explicit Table(std::vector<std::string> header);
-  void add(std::vector<std::string> row);  // As many cells as the header has.
+  // As many cells as the header has. Control characters become '?': others may have chosen them.
+  void add(std::vector<std::string> row);
   std::string text() const;
 
  private:
