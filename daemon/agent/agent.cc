@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -60,17 +61,38 @@ std::string random_key() {
   return key;
 }
 
+// Others must not be able to put files, or links, where the agent keeps its own.
+Status check_directory(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return errno_status("cannot look at " + path);
+  if (info.st_uid != geteuid() && info.st_uid != 0)
+    return permission_denied(path + " belongs to user " + std::to_string(info.st_uid) +
+                             "; give it to root, or choose another --run-dir");
+  const bool is_open = (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  if (is_open && chmod(path.c_str(), info.st_mode & 0755) != 0)
+    return permission_denied("others may write to " + path + "; run: chmod go-w " + path);
+  if (fs::is_symlink(path + "/workers"))
+    return permission_denied(path + "/workers is a link; remove it");
+  return {};
+}
+
 // The key with which agents of this host sign, one after the other: running workers show what an
 // earlier agent signed. The caller holds the lock of the directory.
 Result<std::string> read_or_make_key(const std::string& path) {
-  if (fs::exists(path)) return read_token_file(path);
+  if (fs::exists(path)) {
+    Result<std::string> key = read_token_file(path);
+    if (key.ok() && key->size() == 2 * kKeyBytes) return key;
+    return failed_precondition("the key " + path + " cannot be used" +
+                               (key.ok() ? "" : ": " + key.status().message()) +
+                               "; end the jobs of this node, then remove it");
+  }
   const std::string made = path + ".new";
   std::error_code none_there;
   fs::remove(made, none_there);
   const std::string key = random_key();
   const Fd file(open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid() || write(file.get(), key.data(), key.size()) != ssize_t(key.size()) ||
-      rename(made.c_str(), path.c_str()) != 0)
+      fsync(file.get()) != 0 || rename(made.c_str(), path.c_str()) != 0)
     return errno_status("cannot write " + path);
   return key;
 }
@@ -149,6 +171,7 @@ Status Agent::lock_run_dir() {
     return permission_denied("cannot make the directories of " + settings_.run_dir + " and " +
                              settings_.socket + ": " + error.message() +
                              "; choose others with --run-dir and --socket");
+  if (Status safe = check_directory(settings_.run_dir); !safe.ok()) return safe;
   const std::string path = settings_.run_dir + "/agent.lock";
   run_dir_lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!run_dir_lock_.valid()) return errno_status("cannot open " + path);

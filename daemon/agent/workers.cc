@@ -85,6 +85,12 @@ std::vector<uint32_t> groups_of(int socket, const PeerCredentials& peer) {
   return groups.ok() ? *std::move(groups) : std::vector{peer.gid};
 }
 
+// For reports, which more people see than the job's user.
+v1::Pass without_signature(v1::Pass pass) {
+  pass.clear_signature();
+  return pass;
+}
+
 void log_stale_socket(const std::string& path) {
   spdlog::info("removed {}, which a dead worker left", path);
 }
@@ -185,6 +191,7 @@ Result<Workers::Entry> Workers::start(const v1::Pass& pass, const PeerCredential
   worker.pass = pass;
   worker.is_known = true;
   worker.last.set_job(pass.job());
+  *worker.last.mutable_pass() = without_signature(pass);
   worker.last.set_pid(static_cast<uint32_t>(*pid));
   worker.last.set_uid(peer.uid);
   worker.last.set_state("starting");
@@ -240,12 +247,12 @@ void Workers::on_report(Entry entry, const std::string& bytes) {
     worker.is_known = true;
     worker.pass = report.pass();
     worker.handed_over = report.adopted();
-    spdlog::info("took over job \"{}\": worker pid {}", report.job(), report.pid());
+    spdlog::info("took over job \"{}\": worker pid {}", worker.pass.job(), report.pid());
   }
   // The worker's user may make it say anything. Whose it is was settled when it started.
   report.set_uid(worker.pass.uid());
   report.set_job(worker.pass.job());
-  report.clear_pass();
+  *report.mutable_pass() = without_signature(worker.pass);
   worker.last = std::move(report);
   worker.report_pending = false;
   check_waits();

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
+#include <syslog.h>
 
 #include <algorithm>
 
@@ -14,6 +15,7 @@ namespace {
 constexpr Millis kAgentMs{1'000};
 constexpr Millis kForwardMs{3'000};
 constexpr size_t kLoggedBytesMax = 256;  // Of what a caller wrote.
+constexpr int kRefusalsLogged = 20;      // In a second, so that they do not drive out other lines.
 
 v1::AgentReport unreachable(const std::string& host, const std::string& address,
                             const grpc::Status& why) {
@@ -45,11 +47,15 @@ struct StatusQuery {
 };
 
 // Users see what is their own only.
-void keep_own_of(uint32_t uid, v1::StatusReply& reply) {
+void keep_own_of(const Caller& caller, v1::StatusReply& reply) {
+  const uint32_t uid = caller.uid;
   for (v1::AgentReport& agent : *reply.mutable_agents()) {
     auto& workers = *agent.mutable_workers();
     workers.erase(std::remove_if(workers.begin(), workers.end(),
-                                 [uid](const auto& worker) { return worker.uid() != uid; }),
+                                 [&](const auto& worker) {
+                                   return worker.uid() != uid ||
+                                          worker.pass().subject() != caller.subject;
+                                 }),
                   workers.end());
     auto& users = *agent.mutable_users();
     users.erase(std::remove_if(users.begin(), users.end(),
@@ -88,8 +94,11 @@ std::string describe(const v1::AdminRequest& request) {
 
 void audit(const v1::AdminRequest& request, const Caller& caller, const Status& outcome) {
   if (outcome.ok() && request.has_status()) return;
-  spdlog::info("audit: {}: {}: {}", printable(caller.name), printable(describe(request)),
-               printable(outcome.to_string()));
+  const std::string line = printable(caller.name) + ": " + printable(describe(request)) + ": " +
+                           printable(outcome.to_string());
+  spdlog::info("audit: {}", line);
+  // The agent's log can be written by workers, and its lines may be dropped.
+  syslog(LOG_AUTHPRIV | LOG_INFO, "tuttid: audit: %s", line.c_str());
 }
 
 }  // namespace
@@ -111,10 +120,22 @@ v1::AdminAnswer AdminCalls::call(const v1::AdminRequest& request, const Caller& 
                       ? invalid_argument("the request asks for nothing that this release knows")
                       : permit(rpc_of(request), caller, addresses().address);
   if (status.ok()) status = act(request, caller, forwarded, *answer.mutable_status());
-  audit(request, caller, status);
+  if (status.ok() || may_log_refusal()) audit(request, caller, status);
   answer.set_code(static_cast<int32_t>(status.code()));
   answer.set_message(status.message());
   return answer;
+}
+
+bool AdminCalls::may_log_refusal() {
+  const std::lock_guard lock(refusals_mutex_);
+  const TimePoint now = Clock::now();
+  if (now >= refusals_since_ + Millis(1'000)) {
+    if (refusals_ > kRefusalsLogged)
+      spdlog::warn("audit: {} more requests were refused", refusals_ - kRefusalsLogged);
+    refusals_since_ = now;
+    refusals_ = 0;
+  }
+  return ++refusals_ <= kRefusalsLogged;
 }
 
 Status AdminCalls::act(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
@@ -141,7 +162,7 @@ Status AdminCalls::status(const v1::StatusRequest& request, const Caller& caller
     return not_the_coordinator();
   else
     forward_to_coordinator(reply);
-  if (caller.kind == Caller::Kind::user) keep_own_of(caller.uid, reply);
+  if (caller.kind == Caller::Kind::user) keep_own_of(caller, reply);
   return {};
 }
 

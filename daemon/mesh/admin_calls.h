@@ -4,6 +4,7 @@
 #pragma once
 
 #include <latch>
+#include <mutex>
 #include <string>
 
 #include "daemon/mesh/coordinator.h"
@@ -46,12 +47,17 @@ class AdminCalls {
   // Replies with the coordinator's answer, or with this agent's own report and the error.
   void forward_to_coordinator(v1::StatusReply& reply);
 
+  bool may_log_refusal();
+
   AgentControl& agent_;
   Coordinator& coordinator_;
   const Credentials& credentials_;
   const Tls tls_;
   Addresses addresses_;
   mutable std::latch addresses_known_{1};
+  std::mutex refusals_mutex_;  // Guards what follows.
+  TimePoint refusals_since_{};
+  int refusals_ = 0;
 };
 
 }  // namespace tutti

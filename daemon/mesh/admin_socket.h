@@ -9,7 +9,8 @@
 
 namespace tutti {
 
-// Blocks for at most the timeout. `token` may be empty. UNAVAILABLE: no agent answers at `path`.
+// Each step (sending, each part of the answer) takes at most the timeout. `token` may be empty.
+// UNAVAILABLE: no agent answers at `path`.
 Result<v1::AdminAnswer> ask_socket(const std::string& path, const v1::AdminRequest& request,
                                    const std::string& token, int timeout_ms);
 

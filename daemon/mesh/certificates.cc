@@ -194,7 +194,8 @@ std::string normal_host(const std::string& host) {
 // A name that both have. An empty one is that of a name that could not be read.
 bool have_common(const std::vector<std::string>& some, const std::vector<std::string>& others) {
   return std::ranges::any_of(some, [&others](const std::string& name) {
-    return !name.empty() && std::ranges::count(others, name) != 0;
+    const bool is_wildcard = name.starts_with("*");
+    return !name.empty() && !is_wildcard && std::ranges::count(others, name) != 0;
   });
 }
 

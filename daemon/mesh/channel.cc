@@ -15,8 +15,8 @@ constexpr const char* kForwarded = "tutti-forwarded";
 constexpr size_t kServerBytesMax = size_t{1} << 30;
 constexpr int kServerThreadsMax = 64;       // Of calls that block, such as Admin's.
 constexpr int kMetadataBytesMax = 8 << 10;  // Token or pass, and what gRPC adds.
-constexpr int kStreamsMax = 64;             // Of one connection.
-constexpr int kMessageBytesMax = 64 << 20;  // A roster of 65,535 ranks fits.
+constexpr int kStreamsMax = 16;             // Of one connection.
+constexpr int kRequestBytesMax = 16 << 10;  // What a server holds of a caller before it knows who.
 
 Caller caller_by_token(const grpc::ServerContextBase& context, const Credentials& credentials,
                        Caller::Kind role) {
@@ -73,7 +73,7 @@ void set_server_options(grpc::ServerBuilder& builder, int hello_timeout_ms) {
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);  // Costs memory for each connection.
-  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetMaxReceiveMessageSize(kRequestBytesMax);
   grpc::ResourceQuota quota("control plane");
   quota.Resize(kServerBytesMax).SetMaxThreads(kServerThreadsMax);
   builder.SetResourceQuota(quota);

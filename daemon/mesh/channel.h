@@ -18,6 +18,9 @@ namespace tutti {
 inline constexpr int kPingEveryMs = 1'500;
 inline constexpr int kPingTimeoutMs = 3'000;
 inline constexpr int kRedialMs = 1'000;
+// Longer messages of workers come in parts of so many bytes.
+inline constexpr size_t kPartBytes = 8 << 10;
+inline constexpr int kMessageBytesMax = 64 << 20;  // A roster of 65,535 ranks fits.
 
 // Returns a channel with a connection of its own, opened on first use. It ignores proxies and
 // reconnects quickly. With TLS it shows the certificates of this moment for good; `host` is the

@@ -109,7 +109,18 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     pending.sent = true;
     pending.timer = loop_.at(pending.deadline + kAnswerGrace,
                              [this, rank = pending.request.rank] { on_unanswered_timeout(rank); });
-    stream_->send(std::move(message));
+    send(std::move(message));
+  }
+
+  void send(v1::WorkerMessage message) {
+    if (message.ByteSizeLong() <= kPartBytes) return stream_->send(std::move(message));
+    const std::string bytes = message.SerializeAsString();
+    for (size_t at = 0; at < bytes.size(); at += kPartBytes) {
+      v1::WorkerMessage part;
+      part.set_part(bytes.substr(at, kPartBytes));
+      part.set_part_ends(at + kPartBytes >= bytes.size());
+      stream_->send(std::move(part));
+    }
   }
 
   void send_gone(uint32_t epoch, uint32_t rank, const Status& cause) {
@@ -118,7 +129,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     message.mutable_gone()->set_epoch(epoch);
     message.mutable_gone()->set_rank(rank);
     write_status(cause, *message.mutable_gone()->mutable_cause());
-    stream_->send(std::move(message));
+    send(std::move(message));
   }
 
   void on_open() {
@@ -136,7 +147,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     *resume.mutable_roster() = to_message(newest_->roster);
     for (const uint32_t rank : newest_->ranks) resume.add_ranks(rank);
     if (!newest_->broken.ok()) write_status(newest_->broken, *resume.mutable_broken());
-    stream_->send(std::move(message));
+    send(std::move(message));
   }
 
   void on_broken(const Status& why) {

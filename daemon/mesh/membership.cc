@@ -12,6 +12,8 @@ namespace {
 
 constexpr uint32_t kTimeoutDefaultMs = 30'000;
 constexpr size_t kRanksNamedMax = 4;
+constexpr size_t kHostBytesMax = 255;
+constexpr size_t kAddressBytesMax = 512;
 
 std::string quoted(const std::string& job) { return "job \"" + job + "\""; }
 
@@ -43,7 +45,21 @@ std::string key_of(const v1::Owner& owner, const std::string& job) {
   return std::to_string(owner.uid()) + "\n" + owner.subject() + "\n" + job;
 }
 
+// `Who` is a JoinRank or a RosterRank. What a worker says of itself is kept, and sent to others.
+template <class Who>
+bool is_short(const Who& who) {
+  return who.host().size() <= kHostBytesMax && who.address().size() <= kAddressBytesMax;
+}
+
+bool is_short(const v1::Resume& resume) {
+  const v1::Roster& roster = resume.roster();
+  return std::ranges::all_of(roster.ranks(), [](const auto& rank) { return is_short(rank); }) &&
+         roster.secret().size() <= kAddressBytesMax &&
+         roster.strategy().size() <= kAddressBytesMax && resume.host().size() <= kHostBytesMax;
+}
+
 bool is_valid(const v1::Resume& resume) {
+  if (!is_short(resume)) return false;
   const auto& ranks = resume.ranks();
   const int world_size = resume.roster().ranks_size();
   return resume.epoch() != 0 && resume.epoch() <= kEpochMax && from_message(resume.roster()).ok() &&
@@ -91,6 +107,9 @@ Status Membership::check(const v1::JoinRank& join) const {
                             " " + location_of(join) + " claims to know epoch " +
                             std::to_string(join.last_epoch()) + "; there is none beyond " +
                             std::to_string(kEpochMax));
+  if (!is_short(join))
+    return invalid_argument("a worker of job \"" + join.job().substr(0, kHostBytesMax) +
+                            "\" says a host or address that is too long");
   const Status valid = check_job(join.job(), join.rank(), join.world_size());
   return valid.ok() ? check_pass_for(join.pass(), join.job(), join.host()) : valid;
 }

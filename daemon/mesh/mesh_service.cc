@@ -23,7 +23,7 @@ class AttendStream final
  private:
   void OnReadDone(bool ok) override {
     if (ok) {
-      coordinator_.receive(worker_, in_);
+      receive();
       StartRead(&in_);
       return;
     }
@@ -35,10 +35,20 @@ class AttendStream final
   }
   void OnDone() override { delete this; }
 
+  void receive() {
+    if (!in_.has_part()) return coordinator_.receive(worker_, in_);
+    parts_ += in_.part();
+    if (parts_.size() > kMessageBytesMax) return context_.TryCancel();
+    if (!in_.part_ends()) return;
+    v1::WorkerMessage whole;
+    if (whole.ParseFromString(std::exchange(parts_, {}))) coordinator_.receive(worker_, whole);
+  }
+
   grpc::CallbackServerContext& context_;
   Coordinator& coordinator_;
   Membership::Worker worker_ = 0;
   v1::WorkerMessage in_;
+  std::string parts_;  // Of a long message, so far.
   StreamWriter<AttendStream, v1::CoordinatorMessage> writer_{*this};
 };
 

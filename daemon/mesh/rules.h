@@ -1,5 +1,6 @@
-// Who may do what: one row for each call and each descriptor that crosses a border of trust. Every
-// check of the control plane goes through permit(); SECURITY.md shows the same rows.
+// Who may do what: one row for each call and each descriptor that crosses a border of trust.
+// permit() decides the calls that a token or the Unix socket allows; passes, secrets and file modes
+// decide the others, where they arrive. SECURITY.md shows the same rows.
 #pragma once
 
 #include <span>

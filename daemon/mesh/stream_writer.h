@@ -42,7 +42,7 @@ class StreamWriter {
   }
 
  private:
-  static constexpr size_t kQueuedMax = 100'000;
+  static constexpr size_t kQueuedMax = 10'000;
 
   Reactor& reactor_;
   std::mutex mutex_;

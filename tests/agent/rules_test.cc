@@ -215,6 +215,19 @@ TEST_F(AgentRules, KeyAndWorkersSocketsAreTheAgentsAlone) {
   EXPECT_EQ(read_file(home + "/run/mesh.key"), key) << "it outlives the agent";
 }
 
+TEST_F(AgentRules, ARunDirOfAnotherUserOrWithLinksIsRefusedAsRoot) {
+  const std::string theirs = home + "/theirs";
+  std::filesystem::create_directory(theirs);
+  ASSERT_EQ(chown(theirs.c_str(), kNobody, kNobody), 0);
+  EXPECT_EQ(exit_code(run({"--run-dir=" + theirs})), 1);
+  EXPECT_THAT(log(), HasSubstr(theirs + " belongs to user 65534"));
+  const std::string linked = home + "/linked";
+  std::filesystem::create_directory(linked);
+  std::filesystem::create_directory_symlink(theirs, linked + "/workers");
+  EXPECT_EQ(exit_code(run({"--run-dir=" + linked})), 1);
+  EXPECT_THAT(log(), HasSubstr(linked + "/workers is a link"));
+}
+
 TEST_F(AgentRules, AFloodOfRequestsByAUserLeavesRoomForAdministratorsAsRoot) {
   start();
   std::vector<Trainer> flood;

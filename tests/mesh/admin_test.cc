@@ -329,6 +329,22 @@ TEST(MeshAdmin, UsersSeeAndChangeTheirOwnJobsOnly) {
   EXPECT_EQ(first.agent.stopped + second.agent.stopped, 0);
 }
 
+TEST(MeshAdmin, LongRequestsAreRefusedBeforeAnybodyReadsThem) {
+  Node node("a");
+  const Status status = admin_set_strategy(node.address(), std::string(20'000, 'x'), "ring", 5'000);
+  EXPECT_EQ(status.code(), Code::resource_exhausted) << status.to_string();
+}
+
+TEST(MeshAdmin, UsersOfOneNumberAreToldApartByTheirSubjects) {
+  Node node("a");
+  node.agent.uids = {1'000};
+  node.agent.subject = "vision";
+  AsUser user{*node.server};
+  EXPECT_EQ(user.status().status().agents(0).workers_size(), 0);
+  user.caller.subject = "vision";
+  EXPECT_EQ(user.status().status().agents(0).workers_size(), 1);
+}
+
 TEST(MeshAdmin, RequestsForNothingAreInvalid) {
   Node node("a");
   const v1::AdminAnswer answer =

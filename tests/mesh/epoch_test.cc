@@ -98,6 +98,17 @@ TEST_F(MeshEpoch, EpochsGoOnCountingWhenAJobWasEmpty) {
   }
 }
 
+TEST_F(MeshEpoch, AWorkerCannotTakeAwayTheRanksOfAnother) {
+  join_four();
+  EXPECT_THAT(gone(2, 1, 0, unavailable("rank 0 died")), IsEmpty());
+  EXPECT_THAT(gone(2, 1, 1), IsEmpty());
+  EXPECT_THAT(words_of(join(1, join_of(0, 4))), ElementsAre("1: refused 0 ALREADY_EXISTS"));
+  v1::JoinRank pending = join_of(4, 5, "c");
+  join(3, pending);
+  EXPECT_THAT(gone(2, 0, 4), IsEmpty());
+  EXPECT_THAT(words_of(join(3, pending)), ElementsAre("3: refused 4 ALREADY_EXISTS"));
+}
+
 TEST_F(MeshEpoch, RestartedCoordinatorLearnsFromResume) {
   EXPECT_THAT(membership.resume(1, resume_of(5, {0, 1})), IsEmpty());
   EXPECT_THAT(membership.resume(2, resume_of(5, {2, 3})), IsEmpty());

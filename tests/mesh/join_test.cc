@@ -174,6 +174,17 @@ TEST_F(MeshJoin, AJobBelongsToTheUserAndSubjectThatBeganIt) {
   EXPECT_THAT(words_of(join(3, other)), ElementsAre("3: roster 1"));  // It is over, and free.
 }
 
+// Of what a worker says of itself much is kept, and repeated to others.
+TEST_F(MeshJoin, LongHostsAndAddressesAreInvalid) {
+  v1::JoinRank longwinded = join_of(0, 1);
+  longwinded.set_address(std::string(513, 'x'));
+  EXPECT_THAT(words_of(join(1, longwinded)), ElementsAre("1: refused 0 INVALID_ARGUMENT"));
+  EXPECT_THAT(words_of(join(1, join_of(0, 1, std::string(256, 'x')))),
+              ElementsAre("1: refused 0 INVALID_ARGUMENT"));
+  EXPECT_EQ(membership.jobs(), 0u);
+  EXPECT_THAT(words_of(join(1, join_of(0, 1, std::string(255, 'x')))), ElementsAre("1: roster 1"));
+}
+
 TEST_F(MeshJoin, WhoTrustsTheNetworkAsksForNoSignature) {
   membership = Membership({.trust_network = true});
   v1::JoinRank shown = join_of(0, 1);

@@ -240,6 +240,21 @@ TEST_F(Mesh, JoinWithoutACoordinatorFailsInTimeAndSaysHowToStartOne) {
   EXPECT_THAT(lone.refused[0].second.message(), HasSubstr("tuttid --listen 127.0.0.1:1"));
 }
 
+// The coordinator takes no long message at once.
+TEST_F(Mesh, AResumeOfManyRanksArrives) {
+  constexpr uint32_t kRanks = 1'000;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) a->join(rank, kRanks);
+  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1; }));
+  const std::string address = node.address();
+  node.server.reset();
+  Node second("a", "", address);
+  ASSERT_TRUE(
+      turn_until(loop, [&] { return admin_set_strategy(address, "demo", "ring", 5'000).ok(); }));
+  EXPECT_TRUE(turn_until(loop, [&] { return !a->strategies.empty(); }))
+      << a->aborted.size() << " aborted, " << a->refused.size() << " refused";
+  EXPECT_TRUE(a->aborted.empty());
+}
+
 TEST_F(Mesh, AWorkerWithoutAPassOfAnAgentIsUnauthenticated) {
   FakeWorkerClient guest(loop, node.address(), "guest");
   const v1::Pass forged = pass_of("guest", "demo", 1'000, "another key");

@@ -22,7 +22,10 @@ struct FakeAgent final : AgentControl {
     v1::AgentReport report;
     report.set_host(host);
     report.set_state(draining ? "draining" : "serving");
-    for (const uint32_t uid : uids) report.add_workers()->set_uid(uid);
+    for (const uint32_t uid : uids) {
+      report.add_workers()->set_uid(uid);
+      report.mutable_workers()->rbegin()->mutable_pass()->set_subject(subject);
+    }
     return report;
   }
   Status drain(bool undo) override {
@@ -36,6 +39,7 @@ struct FakeAgent final : AgentControl {
 
   const std::string host;
   std::vector<uint32_t> uids;  // Of the workers that it reports.
+  std::string subject;         // Likewise, of all.
   std::atomic<bool> draining = false;
   std::atomic<int> stopped = 0;  // 2: and its jobs.
 };
