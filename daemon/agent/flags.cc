@@ -63,8 +63,9 @@ Status read_credentials(const Settings& settings, Credentials& credentials) {
   const Result<std::string> lines = read_secret_file(settings.token_file);
   if (!lines.ok()) return lines.status();
   Result<std::vector<Token>> tokens = parse_tokens(*lines, settings.token_file);
-  if (tokens.ok()) credentials.tokens = *std::move(tokens);
-  return tokens.status();
+  if (!tokens.ok()) return tokens.status();
+  credentials.tokens = *std::move(tokens);
+  return {};
 }
 
 }  // namespace
