@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 
@@ -23,11 +24,14 @@ void on_signal(int signal, tutti::Loop& loop, tutti::Agent& agent) {
   loop.stop();
 }
 
-// The default of 1,024 is there for programs that use select(). Workers inherit it.
+// The default of 1,024 is there for programs that use select(). Workers inherit it. More would let
+// strangers' connections fill the memory that gRPC may have (daemon/mesh/channel.cc).
+constexpr rlim_t kDescriptorsMax = 16'384;
+
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
+  limit.rlim_cur = std::min(limit.rlim_max, kDescriptorsMax);
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 

@@ -11,11 +11,13 @@ constexpr int kConnectMs = 5'000;
 constexpr const char* kTokenKey = "tutti-token-bin";  // gRPC passes any bytes in it.
 constexpr const char* kPassKey = "tutti-pass-bin";
 constexpr const char* kForwarded = "tutti-forwarded";
-// Of all connections together: past it gRPC reads no more until some is released.
-constexpr size_t kServerBytesMax = size_t{1} << 30;
+// Of all connections together. Past it gRPC ends streams, honest ones too, so it is more than
+// strangers can fill: as many connections as the agent may have descriptors, each with as many
+// unfinished requests as it may have streams.
+constexpr size_t kServerBytesMax = size_t{4} << 30;
 constexpr int kServerThreadsMax = 64;       // Of calls that block, such as Admin's.
 constexpr int kMetadataBytesMax = 8 << 10;  // Token or pass, and what gRPC adds.
-constexpr int kStreamsMax = 16;             // Of one connection.
+constexpr int kStreamsMax = 4;              // Of one connection.
 constexpr int kRequestBytesMax = 16 << 10;  // What a server holds of a caller before it knows who.
 
 Caller caller_by_token(const grpc::ServerContextBase& context, const Credentials& credentials,
