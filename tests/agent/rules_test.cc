@@ -228,6 +228,14 @@ TEST_F(AgentRules, ARunDirOfAnotherUserOrWithLinksIsRefusedAsRoot) {
   EXPECT_THAT(log(), HasSubstr(linked + "/workers is a link"));
 }
 
+TEST_F(AgentRules, AKeyThatWasCutShortIsNamed) {
+  std::filesystem::create_directory(home + "/run");
+  std::ofstream(home + "/run/mesh.key") << "abc";
+  std::filesystem::permissions(home + "/run/mesh.key", std::filesystem::perms(0600));
+  EXPECT_EQ(exit_code(run({})), 1);
+  EXPECT_THAT(log(), HasSubstr("the key " + home + "/run/mesh.key cannot be used"));
+}
+
 TEST_F(AgentRules, AFloodOfRequestsByAUserLeavesRoomForAdministratorsAsRoot) {
   start();
   std::vector<Trainer> flood;

@@ -50,6 +50,12 @@ TEST(Text, Numbers) {
   EXPECT_EQ(format_number(123456.7), "123457");
 }
 
+TEST(Text, TablesShowNoControlCharacters) {
+  Table table({"JOB"});
+  table.add({"red\x1b[2J\nfake\x7f"});
+  EXPECT_EQ(table.text(), "JOB\nred?[2J?fake?\n");
+}
+
 TEST(Text, TableLeansNumbersRightAndWordsLeft) {
   Table table({"size", "op"});
   table.add({"4", "sum"});
