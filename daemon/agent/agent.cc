@@ -68,9 +68,9 @@ Status check_directory(const std::string& path) {
   if (info.st_uid != geteuid() && info.st_uid != 0)
     return permission_denied(path + " belongs to user " + std::to_string(info.st_uid) +
                              "; give it to root, or choose another --run-dir");
-  const bool is_open = (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-  if (is_open && chmod(path.c_str(), info.st_mode & 0755) != 0)
-    return permission_denied("others may write to " + path + "; run: chmod go-w " + path);
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return permission_denied("others may write to " + path +
+                             "; choose another --run-dir, or run: chmod go-w " + path);
   if (fs::is_symlink(path + "/workers"))
     return permission_denied(path + "/workers is a link; remove it");
   return {};
@@ -165,7 +165,8 @@ Status Agent::serve_control_plane() {
 
 Status Agent::lock_run_dir() {
   std::error_code error;
-  fs::create_directories(settings_.run_dir, error);
+  if (fs::create_directories(settings_.run_dir, error))  // Whatever the umask is.
+    fs::permissions(settings_.run_dir, fs::perms(0755), error);
   if (!error) fs::create_directories(fs::absolute(settings_.socket).parent_path(), error);
   if (error)
     return permission_denied("cannot make the directories of " + settings_.run_dir + " and " +

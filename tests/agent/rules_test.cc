@@ -28,6 +28,12 @@ struct As {
   }
 };
 
+mode_t mode_of(const std::string& path) {
+  struct stat info {};
+  EXPECT_EQ(stat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 07777;
+}
+
 struct AgentRules : AgentTest {
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs root to be several users";
@@ -197,12 +203,6 @@ TEST_F(AgentRules, TheNodeHasNoMoreJobsThanAllowed) {
     EXPECT_EQ(join("job" + std::to_string(i)).code(), i < 2 ? TUTTI_OK : TUTTI_RESOURCE_EXHAUSTED);
 }
 
-mode_t mode_of(const std::string& path) {
-  struct stat info {};
-  EXPECT_EQ(stat(path.c_str(), &info), 0) << path;
-  return info.st_mode & 07777;
-}
-
 TEST_F(AgentRules, KeyAndWorkersSocketsAreTheAgentsAlone) {
   const pid_t agent = start();
   join("demo");
@@ -221,6 +221,12 @@ TEST_F(AgentRules, ARunDirOfAnotherUserOrWithLinksIsRefusedAsRoot) {
   ASSERT_EQ(chown(theirs.c_str(), kNobody, kNobody), 0);
   EXPECT_EQ(exit_code(run({"--run-dir=" + theirs})), 1);
   EXPECT_THAT(log(), HasSubstr(theirs + " belongs to user 65534"));
+  const std::string open = home + "/open";  // As /tmp is; it stays as it was.
+  std::filesystem::create_directory(open);
+  std::filesystem::permissions(open, std::filesystem::perms(01777));
+  EXPECT_EQ(exit_code(run({"--run-dir=" + open})), 1);
+  EXPECT_THAT(log(), HasSubstr("others may write to " + open));
+  EXPECT_EQ(mode_of(open), 01777u);
   const std::string linked = home + "/linked";
   std::filesystem::create_directory(linked);
   std::filesystem::create_directory_symlink(theirs, linked + "/workers");
