@@ -70,6 +70,33 @@ const std::array kRows = {
                "and counted"),
     text_row("nvml_library", &S::nvml_library,
              "library that tells of the node's GPUs; where it is absent there are none"),
+    number_row("drain_ms", &S::drain_ms, 0, 24 * kHourMs,
+               "how long the agent, told to end by SIGTERM, waits for the jobs of its node to end, "
+               "before it ends them, and refuses new ones meanwhile; 0: it ends at once and they "
+               "go on"),
+    text_row("metrics_listen", &S::metrics_listen,
+             "host:port of /metrics, /healthz, /readyz and the page at /; empty: none"),
+    choice_row("metrics_public", &S::metrics_public, "no yes",
+               "yes: show the figures of all jobs to whoever reaches metrics_listen; no: to those "
+               "who have a token with role=admin"),
+    number_row("trace_jobs", &S::trace_jobs, 0, 65'536,
+               "ended jobs of which the last operations are kept for tutti trace"),
+    number_row("trace_keep_ms", &S::trace_keep_ms, 0, 24 * kHourMs, "how long they are kept"),
+    number_row("coordinator_grace_ms", &S::coordinator_grace_ms, 0, kHourMs,
+               "how long workers may take to come back to a coordinator that was suspended"),
+    text_row("etcd", &S::etcd,
+             "host:port of the members of an etcd cluster, separated by commas, through which the "
+             "agents elect the coordinator; empty: it is the one in coordinator"),
+    text_row("etcd_prefix", &S::etcd_prefix,
+             "what the names of this mesh's keys in etcd begin with"),
+    number_row("etcd_ttl_ms", &S::etcd_ttl_ms, 2'000, kHourMs,
+               "how long after its last word to etcd an agent counts as gone"),
+    text_row("etcd_user", &S::etcd_user, "user for etcd; empty: none"),
+    text_row("etcd_password_file", &S::etcd_password_file,
+             "file with the password of etcd_user; only its owner and group may read it"),
+    text_row("etcd_tls_dir", &S::etcd_tls_dir,
+             "directory of ca.crt, and of tls.crt and tls.key where etcd asks for a certificate; "
+             "empty: etcd is spoken to without TLS"),
     number_row("join_timeout_ms", &S::join_timeout_ms, 1, 24 * kHourMs,
                "how long a join waits for the other ranks, unless the trainer says otherwise"),
     number_row("worker_idle_ms", &S::worker_idle_ms, 1, 24 * kHourMs,
@@ -122,6 +149,9 @@ const std::array kRows = {
     choice_row(
         "transport", &S::transport, "auto tcp grpc",
         "how other hosts' workers reach this host's: tcp, which auto is, or grpc for proxies"),
+    text_row("data_ports", &S::data_ports,
+             "ports of the workers' data links, such as 7610-7700, for firewalls; empty: the "
+             "kernel chooses"),
     text_row("tcp_congestion", &S::tcp_congestion,
              "congestion control of tcp links where the kernel allows it; empty: the kernel's"),
     number_row("frame_bytes_max", &S::frame_bytes_max, 512 << 10, int64_t{1} << 30,

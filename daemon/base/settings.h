@@ -36,6 +36,20 @@ struct Settings {
   std::string log_level = "info";
   int64_t log_lines = 8'192;
   std::string nvml_library = "libnvidia-ml.so.1";
+  int64_t drain_ms = 0;
+  // What is seen.
+  std::string metrics_listen;
+  std::string metrics_public = "no";
+  int64_t trace_jobs = 64;
+  int64_t trace_keep_ms = 600'000;
+  // Membership.
+  int64_t coordinator_grace_ms = 5'000;
+  std::string etcd;
+  std::string etcd_prefix = "/tutti";
+  int64_t etcd_ttl_ms = 10'000;
+  std::string etcd_user;
+  std::string etcd_password_file;
+  std::string etcd_tls_dir;
   // Joining.
   int64_t join_timeout_ms = 30'000;
   int64_t worker_idle_ms = 3'000;
@@ -63,6 +77,7 @@ struct Settings {
   int64_t nccl_timeout_ms = 30'000;
   // Links.
   std::string transport = "auto";
+  std::string data_ports;
   std::string tcp_congestion = "cubic";
   int64_t frame_bytes_max = int64_t{16} << 20;
   int64_t link_queue_bytes = int64_t{64} << 20;
