@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "client/device_memory.h"
+#include "client/log.h"
 #include "client/op_queue.h"
 
 namespace tutti::client {
@@ -58,6 +59,7 @@ Status Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& c
   if (!mapped.ok()) return mapped;
   made->cores_.enough = has_cores_for(made->memory_->seats());
   made->cores_.spare = has_cores_for(made->memory_->seats() + 1);
+  made->log_welcome();
   connection = std::move(made);
   return {};
 }
@@ -75,6 +77,7 @@ void Connection::close_socket() {
 
 void Connection::leave() {
   if (!is_own_process() || !socket_.valid()) return;
+  if (logs(LogLevel::info)) log(LogLevel::info, own_name() + " leaves");
   {
     const std::lock_guard lock(mutex_);
     if (!lost_)
@@ -137,6 +140,18 @@ Status Connection::usable() const noexcept {
       lost_->code(), [this] { return *lost_; }, lost_->culprit().rank);
 }
 
+std::string Connection::own_name() const {
+  return "rank " + std::to_string(target_.rank) + " of " + std::to_string(target_.world_size) +
+         " of job '" + target_.job + "'";
+}
+
+void Connection::log_welcome() const {
+  if (!logs(LogLevel::info)) return;
+  log(LogLevel::info, own_name() + " has joined: host " + hosts_[target_.rank] + ", epoch " +
+                          std::to_string(epoch_) + ", " + std::to_string(memory_->seats()) +
+                          " ranks here, worker pid " + std::to_string(worker_pid_));
+}
+
 std::string Connection::worker_name() const {
   return "the worker of job '" + target_.job + "' on host " + hosts_[target_.rank] + " (pid " +
          std::to_string(worker_pid_) + ")";
@@ -183,9 +198,13 @@ void Connection::check_worker_if_due() {
 }
 
 void Connection::mark_lost(const Status& why) {
-  const std::lock_guard lock(mutex_);
-  if (!lost_) lost_ = why;
-  is_lost_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    is_lost_ = true;
+    if (lost_) return;
+    lost_ = why;
+  }
+  if (logs(LogLevel::warn)) log(LogLevel::warn, own_name() + " is lost: " + why.message());
 }
 
 void Connection::ring_worker() const { eventfd_write(doorbell_.get(), 1); }

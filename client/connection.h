@@ -111,6 +111,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   explicit Connection(JoinTarget target);
+  std::string own_name() const;  // "rank 2 of 4 of job 'demo'".
+  void log_welcome() const;
   void close_socket();
   bool is_worker_there();
   template <class Function>

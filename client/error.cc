@@ -3,6 +3,8 @@
 #include <exception>
 #include <stdexcept>
 
+#include "client/log.h"
+
 namespace tutti::client {
 namespace {
 
@@ -53,6 +55,7 @@ tutti_code set_last_error_to_exception() noexcept {
 tutti_code set_last_error(const Status& status) {
   const auto code = static_cast<tutti_code>(status.code());
   if (status.ok()) return code;
+  if (logs(LogLevel::warn)) log(LogLevel::warn, status.to_string());
   LastError& last = last_error();
   last.status = status;
   last.view = {code, status.culprit().rank, last.status.culprit().host.c_str(),

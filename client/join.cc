@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/log.h"
 #include "proto/board.h"
 
 namespace tutti::client {
@@ -191,6 +192,7 @@ Status join_job(const JoinTarget& target, JoinReply& reply) {
   for (;;) {
     Status s = join_once(target, limit, reply);
     if (s.code() != Code::aborted || Clock::now() >= limit) return s;
+    log(LogLevel::debug, "joins again: " + s.message());
     poll(nullptr, 0, kRetryMs);
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "client/log.h"
 #include "client/options.h"
 #include "daemon/base/token.h"
 
@@ -52,6 +53,27 @@ Status read_timeout(int32_t given, uint32_t& timeout_ms) {
   return {};
 }
 
+// Where a value is from.
+const char* origin(bool given, const char* variable) {
+  if (given) return "argument";
+  return std::getenv(variable) == nullptr ? "default" : variable;
+}
+
+// The token itself is not told.
+void log_target(const tutti_join_options& given, const JoinTarget& target) {
+  if (!logs(LogLevel::debug)) return;
+  const auto from = [](bool is_given, const char* variable) {
+    return std::string(" (") + origin(is_given, variable) + ")";
+  };
+  log(LogLevel::debug,
+      "joins job '" + target.job + "'" + from(given.job != nullptr, "TUTTI_JOB") + " as rank " +
+          std::to_string(target.rank) + from(given.rank >= 0, "TUTTI_RANK") + " of " +
+          std::to_string(target.world_size) + from(given.world_size >= 0, "TUTTI_WORLD_SIZE") +
+          " at " + target.socket + from(given.socket != nullptr, "TUTTI_SOCKET") + ", for " +
+          std::to_string(target.timeout_ms) + " ms" + from(given.timeout_ms > 0, "TUTTI_TIMEOUT") +
+          (target.token.empty() ? ", without a token" : ", with a token"));
+}
+
 Status check(const JoinTarget& target) {
   if (target.job.empty()) return invalid_argument("no job given; pass one or set TUTTI_JOB");
   if (target.world_size == 0) return invalid_argument("a job needs a world_size of at least 1");
@@ -80,6 +102,7 @@ Status read_target(const tutti_join_options* options, JoinTarget& target) {
   if (!world.ok()) return world;
   Status timeout = read_timeout(given.timeout_ms, target.timeout_ms);
   if (!timeout.ok()) return timeout;
+  log_target(given, target);
   return check(target);
 }
 

@@ -133,6 +133,21 @@ TEST_F(CliRun, StandardErrorNamesItsRankWhereThereAreSeveral) {
   EXPECT_TRUE(after_announcement(one.err).starts_with("Traceback\nEnd")) << one.err;
 }
 
+TEST_F(CliRun, TheLibraryLogsWhatItJoinsAndWhyItFailsOnDemand) {
+  const std::string command = "run --per-host 2 -- \"$TRAINER\" fail-first 1";
+  const Outcome logged = wait_for(start("TUTTI_LOG=debug \"$TUTTI\" " + command));
+  for (const char* part :
+       {"debug: joins job 'run' (TUTTI_JOB) as rank 0 (TUTTI_RANK) of 2 (TUTTI_WORLD_SIZE) at ",
+        " (TUTTI_SOCKET), for 30000 ms (default), without a token\n",
+        "info: rank 0 of 2 of job 'run' has joined: host a, epoch 1, 2 ranks here, worker pid ",
+        "info: rank 1 of 2 of job 'run' leaves\n", "warn: UNAVAILABLE: rank 1 (host a, pid "})
+    EXPECT_EQ(occurrences(logged.err, part), 1u + (std::string(part).starts_with(" (TUTTI_SOCKET")))
+        << part << "\n"
+        << logged.err;
+  const Outcome silent = wait_for(start("exec \"$TUTTI\" " + command));
+  EXPECT_EQ(occurrences(silent.err, "tutti["), 0u) << silent.err;
+}
+
 TEST_F(CliRun, RankZeroReadsStandardInput) {
   const Outcome run =
       wait_for(start("echo hello | \"$TUTTI\" run --per-host 2 -- sh -c 'cat | sed s/^/$RANK:/'"));
