@@ -57,13 +57,13 @@ struct StatusOptions {
 };
 int status_command(const StatusOptions& options);
 
-struct ExplainOptions {
+struct StrategyOptions {
   std::string address;
   std::string job;
-  bool strategy = true;  // The only subject so far.
+  std::string strategy;  // To set; empty: shows what auto has measured, and chooses.
   bool json = false;
 };
-int explain_command(const ExplainOptions& options);
+int strategy_command(const StrategyOptions& options);
 
 struct PlanOptions {
   std::string collective = "all_reduce";

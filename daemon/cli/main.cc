@@ -157,21 +157,6 @@ Command add_status(CLI::App& app) {
   return [=] { return tutti::status_command({.address = *address, .json = *json}); };
 }
 
-Command add_explain(CLI::App& app) {
-  CLI::App* explain =
-      app.add_subcommand("explain", "Show what auto measured in a job, and chooses");
-  const auto address = add_address(*explain);
-  auto options = std::make_shared<tutti::ExplainOptions>();
-  explain->add_option("JOB", options->job, "the job's name")->required();
-  explain->add_flag("--strategy", options->strategy, "times of each strategy, and links (default)");
-  explain->add_flag("--json", options->json, "one JSON object");
-  explain->footer("Example:\n  tutti explain demo --strategy");
-  return [=] {
-    options->address = *address;
-    return tutti::explain_command(*options);
-  };
-}
-
 Command add_plan(CLI::App& app) {
   CLI::App* plan = app.add_subcommand("plan", "Predict a collective's time on more hosts");
   const auto address = add_address(*plan);
@@ -200,20 +185,21 @@ Command add_plan(CLI::App& app) {
 }
 
 Command add_strategy(CLI::App& app) {
-  CLI::App* strategy = app.add_subcommand("strategy", "Set a job's strategy while it runs");
+  CLI::App* strategy = app.add_subcommand(
+      "strategy", "Set a job's strategy, or show what auto measured and chooses");
   const auto address = add_address(*strategy);
-  auto job = std::make_shared<std::string>();
-  auto text = std::make_shared<std::string>();
-  strategy->add_option("JOB", *job, "the job's name")->required();
-  strategy
-      ->add_option("STRATEGY", *text, "centralized, tree:K, ring or auto; LOCAL,GLOBAL for a pair")
-      ->required();
+  auto options = std::make_shared<tutti::StrategyOptions>();
+  strategy->add_option("JOB", options->job, "the job's name")->required();
+  strategy->add_option("STRATEGY", options->strategy,
+                       "to set: centralized, tree:K, ring or auto; LOCAL,GLOBAL for a pair");
+  strategy->add_flag("--json", options->json, "without STRATEGY: one JSON object");
   strategy->footer(
-      "Operations that name a strategy keep theirs.\n\nExample:\n"
-      "  tutti strategy demo ring,tree:2");
+      "Operations that name a strategy keep theirs.\n\nExamples:\n"
+      "  tutti strategy demo ring,tree:2\n"
+      "  tutti strategy demo");
   return [=] {
-    return tutti::report_status(
-        tutti::admin_set_strategy(*address, *job, *text, tutti::kCallTimeoutMs));
+    options->address = *address;
+    return tutti::strategy_command(*options);
   };
 }
 
@@ -270,7 +256,7 @@ int main(int argc, char** argv) {
   std::vector<std::pair<std::string, Command>> commands = {
       {"run", add_run(app, line)},     {"bench", add_bench(app, line)}, {"status", add_status(app)},
       {"strategy", add_strategy(app)}, {"drain", add_drain(app)},       {"stop", add_stop(app)},
-      {"explain", add_explain(app)},   {"plan", add_plan(app)},         {"version", print_version},
+      {"plan", add_plan(app)},         {"version", print_version},
   };
   app.add_subcommand("version", "Print the version");
   app.footer("Exit codes: 0 OK, 1 failure, 2 usage.");

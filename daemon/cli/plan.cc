@@ -1,10 +1,11 @@
-// `tutti explain` and `tutti plan`: what auto measured in a job, and predictions for other meshes.
+// `tutti strategy JOB` and `tutti plan`: what auto measured in a job, and predictions for other
+// meshes.
 #include <cstdio>
 
 #include "daemon/base/text.h"
 #include "daemon/cli/cli.h"
-#include "daemon/cli/explain_report.h"
 #include "daemon/cli/plan_report.h"
+#include "daemon/cli/strategy_report.h"
 #include "daemon/mesh/mesh.h"
 
 namespace tutti {
@@ -67,10 +68,13 @@ Result<PlanQuestion> parse_question(const PlanOptions& options) {
 
 }  // namespace
 
-int explain_command(const ExplainOptions& options) {
+int strategy_command(const StrategyOptions& options) {
+  if (!options.strategy.empty())
+    return report_status(
+        admin_set_strategy(options.address, options.job, options.strategy, kCallTimeoutMs));
   const Result<v1::WorkerReport> leader = ask_leader(options.address, options.job);
   if (!leader.ok()) return report_status(leader.status());
-  return print(options.json ? explain_json(*leader) + "\n" : explain_text(*leader));
+  return print(options.json ? strategy_json(*leader) + "\n" : strategy_text(*leader));
 }
 
 int plan_command(const PlanOptions& options) {

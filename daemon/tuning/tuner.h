@@ -84,7 +84,7 @@ class Tuner {
   // The number of the machine that a host runs on, and that machine's cores.
   void set_machine(const std::string& host, uint64_t machine, uint32_t cores);
 
-  // ---- For `tutti explain` ----
+  // ---- For `tutti strategy JOB` ----
   struct Row {
     int hosts = 1;
     int ranks = 1;

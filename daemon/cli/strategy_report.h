@@ -1,4 +1,4 @@
-// The output of `tutti explain`, for people and for programs. Pure.
+// The output of `tutti strategy JOB`, for people and for programs. Pure.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace tutti {
 const v1::WorkerReport* find_leader(const v1::StatusReply& reply, const std::string& job);
 
 // Two tables: times by size and strategy, then links.
-std::string explain_text(const v1::WorkerReport& leader);
+std::string strategy_text(const v1::WorkerReport& leader);
 // One JSON object on one line: {"job":...,"strategies":[...],"links":[...]}.
-std::string explain_json(const v1::WorkerReport& leader);
+std::string strategy_json(const v1::WorkerReport& leader);
 
 }  // namespace tutti

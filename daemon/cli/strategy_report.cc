@@ -1,4 +1,4 @@
-#include "daemon/cli/explain_report.h"
+#include "daemon/cli/strategy_report.h"
 
 #include "daemon/base/text.h"
 #include "proto/types.h"
@@ -45,7 +45,7 @@ const v1::WorkerReport* find_leader(const v1::StatusReply& reply, const std::str
   return nullptr;
 }
 
-std::string explain_text(const v1::WorkerReport& leader) {
+std::string strategy_text(const v1::WorkerReport& leader) {
   const v1::Tuning& tuning = leader.tuning();
   std::string out = "job " + leader.job() + ", epoch " + std::to_string(leader.epoch()) +
                     ", strategy " + leader.strategy() + "\n\n";
@@ -55,7 +55,7 @@ std::string explain_text(const v1::WorkerReport& leader) {
   return out;
 }
 
-std::string explain_json(const v1::WorkerReport& leader) {
+std::string strategy_json(const v1::WorkerReport& leader) {
   Json json;
   json.open('{')
       .field("job", leader.job())

@@ -1,5 +1,5 @@
-// What `tutti explain` prints.
-#include "daemon/cli/explain_report.h"
+// What `tutti strategy JOB` prints.
+#include "daemon/cli/strategy_report.h"
 
 #include <gtest/gtest.h>
 
@@ -37,16 +37,16 @@ v1::StatusReply example_status() {
   return reply;
 }
 
-TEST(ExplainReport, TheLeadersWorkerIsTheOneThatKnows) {
+TEST(StrategyReport, TheLeadersWorkerIsTheOneThatKnows) {
   const v1::StatusReply status = example_status();
   ASSERT_NE(find_leader(status, "demo"), nullptr);
   EXPECT_EQ(find_leader(status, "demo")->epoch(), 2u);
   EXPECT_EQ(find_leader(status, "other"), nullptr);
 }
 
-TEST(ExplainReport, TextIsTwoTables) {
+TEST(StrategyReport, TextIsTwoTables) {
   const v1::StatusReply status = example_status();
-  EXPECT_EQ(explain_text(*find_leader(status, "demo")),
+  EXPECT_EQ(strategy_text(*find_leader(status, "demo")),
             "job demo, epoch 2, strategy auto\n"
             "\n"
             "OP          SIZE    HOSTS  RANKS  STRATEGY     PREDICTED(us)  MEASURED(us)  SAMPLES  "
@@ -60,18 +60,18 @@ TEST(ExplainReport, TextIsTwoTables) {
             "a     b         31.50     2\n");
 }
 
-TEST(ExplainReport, SaysThatNothingWasMeasuredYet) {
+TEST(StrategyReport, SaysThatNothingWasMeasuredYet) {
   v1::WorkerReport leader;
   leader.set_job("demo");
   leader.set_strategy("ring");
-  EXPECT_EQ(explain_text(leader),
+  EXPECT_EQ(strategy_text(leader),
             "job demo, epoch 0, strategy ring\n\nno operation between hosts yet\n\n"
             "no link measured yet\n");
 }
 
-TEST(ExplainReport, JsonIsOneObject) {
+TEST(StrategyReport, JsonIsOneObject) {
   const v1::StatusReply status = example_status();
-  const std::string json = explain_json(*find_leader(status, "demo"));
+  const std::string json = strategy_json(*find_leader(status, "demo"));
   EXPECT_TRUE(
       json.starts_with(R"({"job":"demo","epoch":2,"strategy":"auto","strategies":[{"op":)"
                        R"("all_reduce","bytes":65536,"hosts":2,"ranks":4,"strategy":"ring",)"
