@@ -17,6 +17,7 @@
 #include <map>
 #include <thread>
 
+#include "daemon/base/reload.h"
 #include "daemon/base/token.h"
 #include "proto/segment.h"
 
@@ -190,6 +191,16 @@ Status Agent::serve() {
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_trainers(); });
+}
+
+void Agent::reload(const Settings& read) {
+  copy_reloadable(settings_, read);
+  workers_->set_settings(settings_);
+}
+
+void Agent::finish(Millis wait) {
+  is_draining_ = true;
+  workers_->await_end(wait, [this] { workers_->stop(kStopTimeout, on_stop_); });
 }
 
 std::string Agent::describe() const {

@@ -33,6 +33,13 @@ class Agent final : public AgentControl {
   // To be called on SIGCHLD.
   void reap() { workers_->reap(); }
 
+  // Takes over the settings that can change under way (daemon/base/reload.h).
+  void reload(const Settings& read);
+
+  // Refuses joins, waits until the jobs of this node have ended, ends those that have not after
+  // `wait`, and then calls `on_stop` of start().
+  void finish(Millis wait);
+
   // "socket /run/tutti/tuttid.sock, control plane 127.0.0.1:7601 (coordinator)".
   std::string describe() const;
 

@@ -2,10 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <map>
-#include <string>
+#include <cstdlib>
 
 #include "daemon/base/token.h"
+#include "proto/segment.h"
 
 namespace tutti {
 namespace {
@@ -13,19 +13,14 @@ namespace {
 constexpr const char* kDefaultConfig = "/etc/tutti/tuttid.conf";
 constexpr int kUsageError = 2;
 
-struct Flags {
-  std::string config;
-  bool verbose = false;
-  std::map<std::string_view, std::string> values;  // By setting.
-};
-
 std::string type_of(const SettingRow& row) {
   if (!row.choices.empty()) return "{" + std::string(row.choices) + "}";
   return row.text != nullptr ? "TEXT" : "NUMBER";
 }
 
 void add_flags(CLI::App& app, Flags& flags) {
-  app.set_version_flag("--version", "tuttid " TUTTI_VERSION);
+  app.set_version_flag(
+      "--version", "tuttid " TUTTI_VERSION " (protocol " + std::to_string(kProtocolVersion) + ")");
   app.add_option("--config", flags.config, "settings file: name = value lines")
       ->type_name("FILE")
       ->default_str(kDefaultConfig);
@@ -47,6 +42,7 @@ Status read_all(Settings& settings, const Flags& flags) {
       read_settings_file(settings, flags.config.empty() ? kDefaultConfig : flags.config);
   if (flags.config.empty() && status.code() == Code::not_found) status = {};
   if (status.ok()) status = read_settings_environment(settings);
+  if (!flags.environment_token.empty()) settings.token = flags.environment_token;
   if (flags.verbose) settings.log_level = "debug";
   for (const auto& [name, text] : flags.values)
     if (status.ok()) status = set_setting(settings, name, text);
@@ -70,24 +66,36 @@ Status read_credentials(const Settings& settings, Credentials& credentials) {
 
 }  // namespace
 
+Result<Configuration> read_configuration(const Flags& flags) {
+  Configuration result;
+  Status status = read_all(result.settings, flags);
+  if (status.ok()) status = read_credentials(result.settings, result.credentials);
+  if (!status.ok()) return status;
+  return result;
+}
+
 CommandLine read_command_line(int argc, char** argv) {
   CLI::App app(
       "The node's daemon of Tutti: admits trainers, starts their jobs' workers, keeps in touch "
       "with the other nodes.\nSettings come from a file, then the environment (TUTTI_<NAME>), then "
       "flags; the last one wins.");
-  Flags flags;
-  add_flags(app, flags);
   CommandLine result;
+  add_flags(app, result.flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     result.exit_code = app.exit(error) == 0 ? 0 : kUsageError;
     return result;
   }
-  Status status = read_all(result.settings, flags);
-  if (status.ok()) status = read_credentials(result.settings, result.credentials);
-  if (status.ok()) return result;
-  std::fprintf(stderr, "tuttid: %s\n", status.message().c_str());
+  const char* token = std::getenv("TUTTI_TOKEN");
+  if (token != nullptr) result.flags.environment_token = token;
+  Result<Configuration> read = read_configuration(result.flags);
+  if (read.ok()) {
+    result.configuration = *std::move(read);
+    return result;
+  }
+  result.error = read.status().message();
+  std::fprintf(stderr, "tuttid: %s\n", result.error.c_str());
   result.exit_code = kUsageError;
   return result;
 }

@@ -11,18 +11,13 @@
 #include "daemon/agent/flags.h"
 #include "daemon/agent/hide_token.h"
 #include "daemon/agent/notify.h"
+#include "daemon/agent/service.h"
 #include "daemon/base/log.h"
 #include "daemon/base/signal_watch.h"
 
 namespace {
 
-constexpr std::initializer_list<int> kSignals = {SIGTERM, SIGINT, SIGCHLD};
-
-void on_signal(int signal, tutti::Loop& loop, tutti::Agent& agent) {
-  if (signal == SIGCHLD) return agent.reap();
-  spdlog::info("stopping: signal {}; jobs go on", signal);
-  loop.stop();
-}
+constexpr std::initializer_list<int> kSignals = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
 
 // The default of 1,024 is there for programs that use select(). Workers inherit it. More would let
 // strangers' connections fill the memory that gRPC may have (daemon/mesh/channel.cc).
@@ -35,31 +30,36 @@ void raise_descriptor_limit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+std::string manager_socket() {
+  const char* path = std::getenv("NOTIFY_SOCKET");
+  return path == nullptr ? "" : path;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const tutti::CommandLine line = tutti::read_command_line(argc, argv);
   tutti::hide_token(argc, argv);
+  const std::string manager = manager_socket();
+  if (!line.error.empty()) tutti::notify(manager, "STATUS=" + line.error);
   if (line.exit_code) return *line.exit_code;
-  const tutti::Log log("tuttid", line.settings);
+  const tutti::Settings& settings = line.configuration.settings;
+  const tutti::Log log("tuttid", settings);
   std::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();
   mallopt(M_ARENA_MAX, 2);  // It computes little: what is freed shall be free for all threads.
   tutti::block_signals(kSignals);
-  const char* notify_socket = std::getenv("NOTIFY_SOCKET");
-  const std::string manager = notify_socket == nullptr ? "" : notify_socket;
   tutti::Loop loop;
-  tutti::Agent agent(loop, line.settings, line.credentials);
+  tutti::Agent agent(loop, settings, line.configuration.credentials);
+  tutti::Service service(loop, agent, manager, line.flags, line.configuration);
   const tutti::Status started = agent.start([&loop] { loop.stop(); });
-  const tutti::SignalWatch watch(loop, kSignals,
-                                 [&](int signal) { on_signal(signal, loop, agent); });
+  const tutti::SignalWatch watch(loop, kSignals, [&](int signal) { service.on_signal(signal); });
   if (!started.ok()) {
     spdlog::error("cannot start: {}", started.message());
+    tutti::notify(manager, "STATUS=cannot start: " + started.message());
     return 1;
   }
-  const std::string serves = "serves: " + agent.describe();
-  spdlog::info("tuttid " TUTTI_VERSION " {}", serves);
-  tutti::notify(manager, "READY=1\nSTATUS=" + serves);
+  service.serve();
   loop.run();
   tutti::notify(manager, "STOPPING=1");
   tutti::unblock_signals(kSignals);  // While it stops, another signal ends it at once.

@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Millis kReportTimeout{2'000};
+constexpr Millis kAskEvery{200};
 constexpr int kWorkerSocketMode = 0600;
 constexpr int kPacketsAtOnce = 16;
 
@@ -72,7 +73,8 @@ std::map<std::string, std::string> environment_of_worker(const Settings& setting
     environment[environment_name_of(row)] = setting_text(settings, row);
   environment.erase("TUTTI_TOKEN");
   environment.erase("TUTTI_TOKEN_FILE");
-  environment.erase("NOTIFY_SOCKET");
+  for (const char* of_manager : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
+    environment.erase(of_manager);
   environment["TUTTI_WORKER_UID"] = std::to_string(uid);
   return environment;
 }
@@ -113,6 +115,7 @@ Workers::Workers(Loop& loop, const Settings& settings, const Credentials& creden
 Workers::~Workers() {
   for (auto& [path, worker] : workers_) loop_.unwatch(worker.socket.get());
   for (auto& [number, wait] : waits_) loop_.cancel(wait.timer);
+  loop_.cancel(ask_timer_);
 }
 
 // The user stands in the name itself, so that nobody can choose a job whose worker has the path of
@@ -325,6 +328,28 @@ Quotas Workers::quotas() const {
 bool Workers::reports_pending() const {
   return std::ranges::any_of(workers_,
                              [](const auto& entry) { return entry.second.report_pending; });
+}
+
+// One whose pass is not known may have ranks.
+bool Workers::has_ranks() const {
+  return std::ranges::any_of(workers_, [](const auto& entry) {
+    return !entry.second.is_known || entry.second.ranks() != 0;
+  });
+}
+
+void Workers::ask_all_again() {
+  for (auto& [path, worker] : workers_) ask(worker);
+  ask_timer_ = loop_.at(Clock::now() + kAskEvery, [this] { ask_all_again(); });
+}
+
+void Workers::await_end(Millis timeout, std::function<void()> done) {
+  ask_all_again();
+  call_when(
+      timeout, [this] { return !has_ranks(); },
+      [this, done = std::move(done)] {
+        loop_.cancel(ask_timer_);
+        done();
+      });
 }
 
 void Workers::stop(Millis timeout, std::function<void()> done) {

@@ -27,6 +27,9 @@ class Workers {
   Workers(Loop& loop, const Settings& settings, const Credentials& credentials);
   ~Workers();  // The workers live on.
 
+  // What new workers are told, and the limits, from now on.
+  void set_settings(const Settings& settings) { settings_ = settings; }
+
   // Connects to the running workers and waits a while for their reports.
   Status adopt_running();
 
@@ -43,6 +46,9 @@ class Workers {
 
   // What users have of this node, as far as their workers have told.
   Quotas quotas() const;
+
+  // Calls `done` once no worker has ranks any more, or after `timeout`.
+  void await_end(Millis timeout, std::function<void()> done);
 
   // Tells every worker to fail its operations and exit; calls `done` once all have, or after
   // `timeout`.
@@ -87,12 +93,14 @@ class Workers {
   void ask_workers_of(uint32_t uid);
   static void ask(Worker& worker);
   bool reports_pending() const;
+  bool has_ranks() const;
+  void ask_all_again();
   // Calls `done` once: when `is_done` returns true, or after `timeout`.
   void call_when(Millis timeout, std::function<bool()> is_done, std::function<void()> done);
   void check_waits();
 
   Loop& loop_;
-  const Settings settings_;
+  Settings settings_;
   const Credentials credentials_;
   const std::string directory_;
   std::string failed_gpus_;  // As a message.
@@ -100,6 +108,7 @@ class Workers {
   std::map<pid_t, std::string> ending_;  // Children that hung up, not yet reaped: job by pid.
   std::map<uint64_t, Wait> waits_;
   uint64_t last_wait_ = 0;
+  Loop::TimerId ask_timer_ = 0;
 };
 
 }  // namespace tutti
