@@ -1,0 +1,240 @@
+"""tuttid under a real systemd, which tests/install/booted boots. Each step is a function; a job
+runs under most of them, and its values are checked throughout."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+CONF = pathlib.Path("/etc/tutti/tuttid.conf")
+LOG = pathlib.Path("/out/tuttid.log")
+DROP_IN = pathlib.Path("/etc/systemd/system/tuttid.service.d/test.conf")
+WORK = pathlib.Path("/run/trainers")
+TRAINER_UID = 12345
+PATIENCE_S = 60
+
+
+def run(*command, fails=False):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    text = done.stdout + done.stderr
+    assert (done.returncode != 0) == fails, f"{' '.join(command)}: {done.returncode}: {text}"
+    return text
+
+
+def wait_for(what, condition):
+    limit = time.monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert time.monotonic() < limit, f"waited in vain: {what}; the log ends: {log()[-2000:]}"
+        time.sleep(0.02)
+    return value
+
+
+def show(name):
+    return run("systemctl", "show", "--property", name, "--value", "tuttid").strip()
+
+
+def main_pid():
+    return int(show("MainPID"))
+
+
+def is_active():
+    return show("ActiveState") == "active"
+
+
+def log():
+    return LOG.read_text() if LOG.exists() else ""
+
+
+def in_log(text, since=0):
+    wait_for(f"{text!r} in the log", lambda: text in log()[since:])
+
+
+def status_of_mesh():
+    return json.loads(run("tutti", "status", "--json"))
+
+
+def is_there(pid):
+    return pathlib.Path(f"/proc/{pid}").exists()
+
+
+class Job:
+    """Ranks of a job, on this node."""
+
+    def __init__(self, name, ranks=2):
+        self.name, self.ranks = name, ranks
+        self.trainers = [self.start(rank) for rank in range(ranks)]
+        self.goes_on()
+
+    def start(self, rank):
+        environment = dict(os.environ, TUTTI_JOB=self.name, TUTTI_RANK=str(rank),
+                           TUTTI_WORLD_SIZE=str(self.ranks), TUTTI_TIMEOUT="60")
+        return subprocess.Popen(["python3", "/test/systemd_trainer.py", WORK], env=environment,
+                                user=TRAINER_UID, group=TRAINER_UID, extra_groups=[])
+
+    def steps(self):
+        files = [WORK / f"{self.name}-{rank}" for rank in range(self.ranks)]
+        return min(int(file.read_text()) if file.exists() else 0 for file in files)
+
+    def goes_on(self):
+        """Its ranks check more values than they have until now."""
+        before = self.steps()
+        for trainer in self.trainers:
+            assert trainer.poll() is None, f"a trainer has ended: {trainer.returncode}"
+        wait_for(f"steps of {self.name}", lambda: self.steps() >= before + 3)
+
+    def end(self):
+        (WORK / "stop").touch()
+        for trainer in self.trainers:
+            assert trainer.wait(PATIENCE_S) == 0, f"a trainer of {self.name}: {trainer.returncode}"
+        (WORK / "stop").unlink()
+        print(f"   {self.name}: {self.steps()} steps, all values right")
+
+
+def workers():
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if path.read_text().strip() == "tutti-worker":
+                found[int(path.parent.name)] = (path.parent / "status").read_text()
+        except OSError:
+            pass  # It has ended meanwhile.
+    return found
+
+
+def adopted(before):
+    """The agent that runs now is another one, and has the workers of the one before."""
+    wait_for("another agent", lambda: main_pid() not in (0, before) and is_active())
+    in_log(f"tuttid[{main_pid()}] took over job \"train\"")
+
+
+# ---- The steps ----
+
+def starts():
+    run("systemctl", "start", "tuttid")
+    assert is_active()
+    status = show("StatusText")
+    assert status.startswith("serves: socket /run/tutti/tuttid.sock"), status
+
+
+def runs_jobs_of_other_users():
+    job = Job("train")
+    (status,) = workers().values()
+    uid = next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:"))
+    assert int(uid) == TRAINER_UID, status
+    assert "Seccomp:\t2" in status, status  # The unit's filter holds for workers, too.
+    assert "CapEff:\t0000000000000000" in status, status
+    return job
+
+
+def reloads(job):
+    before, seen = main_pid(), len(log())
+    CONF.write_text('jobs_max = 1\nlog_level = "debug"\nlisten = "127.0.0.1:7777"\n')
+    run("systemctl", "reload", "tuttid")
+    in_log('jobs_max: "1" from now on, until now "256"', seen)
+    in_log(f'warning tuttid[{before}] listen: "127.0.0.1:7601" until a restart, '
+           'then "127.0.0.1:7777"', seen)
+    assert main_pid() == before and is_active()
+    refused = run("python3", "-c", "import tutti; tutti.join('second', 0, 1)", fails=True)
+    assert "jobs_max" in refused, refused
+    job.goes_on()
+
+
+def keeps_its_settings_where_the_file_is_wrong(job):
+    seen = len(log())
+    CONF.write_text("jobs_max = 7\njobs_max = many\n")
+    run("systemctl", "reload", "tuttid")
+    sentence = f"{CONF}:2: setting jobs_max = 'many': expected a number from 1 to 65536"
+    in_log("all settings stay as they are: " + sentence, seen)
+    assert is_active() and sentence in run("systemctl", "status", "--no-pager", "tuttid")
+    CONF.write_text("")
+    run("systemctl", "reload", "tuttid")
+    in_log('jobs_max: "256" from now on, until now "1"', seen)  # Not 7.
+    job.goes_on()
+
+
+def hands_jobs_over(job):
+    before, workers_before = main_pid(), workers().keys()
+    run("systemctl", "restart", "tuttid")
+    adopted(before)
+    job.goes_on()
+    before = main_pid()
+    os.kill(before, signal.SIGKILL)
+    adopted(before)
+    job.goes_on()
+    assert workers().keys() == workers_before
+    run("systemctl", "stop", "tuttid")
+    job.goes_on()
+    run("systemctl", "start", "tuttid")
+    adopted(0)
+    job.goes_on()
+
+
+def is_watched(job):
+    DROP_IN.write_text(DROP_IN.read_text() + "WatchdogSec=2\nTimeoutAbortSec=1\n")
+    run("systemctl", "daemon-reload")
+    before = main_pid()
+    run("systemctl", "restart", "tuttid")
+    adopted(before)
+    before = main_pid()
+    fed = int(show("WatchdogTimestampMonotonic"))
+    wait_for("the watchdog is fed", lambda: int(show("WatchdogTimestampMonotonic")) > fed)
+    os.kill(before, signal.SIGSTOP)  # A loop that hangs.
+    adopted(before)
+    assert not is_there(before)
+    job.goes_on()
+
+
+def says_why_it_does_not_start():
+    CONF.write_text("listen = 127.0.0.1:7601\nlog_levl = info\n")
+    run("systemctl", "start", "tuttid", fails=True)
+    subprocess.run(["systemctl", "reset-failed"])
+    run("systemctl", "start", "tuttid", fails=True)
+    text = run("systemctl", "status", "--no-pager", "tuttid", fails=True)
+    assert "status=2" in text, text
+    assert f"{CONF}:2: there is no setting 'log_levl'" in text, text
+    assert show("NRestarts") == "0"  # It would be the same again.
+    CONF.write_text("")
+
+
+def drains():
+    """With drain_ms the end of the agent waits for the jobs, and refuses new ones."""
+    CONF.write_text("drain_ms = 600000\n")
+    run("systemctl", "start", "tuttid")
+    job = Job("last")
+    run("systemctl", "stop", "--no-block", "tuttid")
+    wait_for("draining", lambda: show("StatusText").startswith("stopping when the jobs"))
+    job.goes_on()
+    job.end()
+    wait_for("the end of the agent", lambda: show("ActiveState") == "inactive")
+    assert show("Result") == "success"
+    assert not workers()
+
+
+def do(step, *arguments):
+    print(f"== {step.__name__}")
+    return step(*arguments)
+
+
+def main():
+    os.environ["PYTHONPATH"] = "/usr/share/tutti/python"
+    WORK.mkdir()
+    os.chown(WORK, TRAINER_UID, TRAINER_UID)
+    DROP_IN.parent.mkdir(parents=True)
+    DROP_IN.write_text(f"[Service]\nStandardError=append:{LOG}\n")
+    run("systemctl", "daemon-reload")
+    do(starts)
+    job = do(runs_jobs_of_other_users)
+    for step in (reloads, keeps_its_settings_where_the_file_is_wrong, hands_jobs_over, is_watched):
+        do(step, job)
+    job.end()
+    wait_for("the end of its worker", lambda: not workers())
+    run("systemctl", "stop", "tuttid")
+    do(says_why_it_does_not_start)
+    do(drains)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
