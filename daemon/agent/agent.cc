@@ -336,6 +336,8 @@ v1::AgentReport Agent::report() {
   report.set_version(TUTTI_VERSION);
   const auto uptime = std::chrono::duration_cast<Millis>(Clock::now() - started_);
   report.set_uptime_ms(static_cast<uint64_t>(uptime.count()));
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  report.set_time_ms(std::chrono::duration_cast<Millis>(since_1970).count());
   return report;
 }
 

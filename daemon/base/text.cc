@@ -142,13 +142,17 @@ std::string format_number(double value) {
   return text.data();
 }
 
+std::string printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
 Table::Table(std::vector<std::string> header) : rows_{std::move(header)} {}
 
 void Table::add(std::vector<std::string> row) {
   require(row.size() == rows_.front().size(), "a row has as many cells as the header");
-  for (std::string& cell : row)
-    std::ranges::replace_if(
-        cell, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  for (std::string& cell : row) cell = printable(std::move(cell));
   rows_.push_back(std::move(row));
 }
 

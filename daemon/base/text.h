@@ -31,11 +31,14 @@ std::string host_name(int index);
 // At most two decimals, fewer from 100 on, never an exponent: "0.05", "12.34", "1234".
 std::string format_number(double value);
 
+// Control characters become '?': others may have chosen the text.
+std::string printable(std::string text);
+
 // A table with columns as wide as their widest cell; columns of numbers are aligned right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header);
-  // As many cells as the header has. Control characters become '?': others may have chosen them.
+  // As many cells as the header has; they become printable.
   void add(std::vector<std::string> row);
   std::string text() const;
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +78,22 @@ struct PlanOptions {
   bool json = false;
 };
 int plan_command(const PlanOptions& options);
+
+struct TopOptions {
+  std::string address;
+  std::string job;  // The ranks of this job alone; empty: of all.
+  bool once = false;
+};
+int top_command(const TopOptions& options);
+
+struct DoctorFlags {
+  std::string config;
+  std::map<std::string, std::string> values;  // By setting.
+  std::string address;                        // Empty: the socket of the settings.
+  bool json = false;
+};
+// 1 where a check fails.
+int doctor_command(const DoctorFlags& flags);
 
 // Returns 0 for OK; else prints "tutti: <message>" and returns 2 for INVALID_ARGUMENT, 1 for
 // others.

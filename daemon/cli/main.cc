@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "daemon/base/settings.h"
 #include "daemon/cli/cli.h"
 #include "daemon/launch/launch.h"
 #include "daemon/mesh/mesh.h"
@@ -203,6 +204,40 @@ Command add_strategy(CLI::App& app) {
   };
 }
 
+Command add_top(CLI::App& app) {
+  CLI::App* top = app.add_subcommand("top", "Show jobs, ranks and their rates, every second");
+  const auto address = add_address(*top);
+  auto options = std::make_shared<tutti::TopOptions>();
+  top->add_option("JOB", options->job, "show the ranks of this job alone");
+  top->add_flag("--once", options->once, "one table, of one second; so, too, without a terminal");
+  top->footer("Control-C ends it.\n\nExamples:\n  tutti top\n  tutti top demo --once");
+  return [=] {
+    options->address = *address;
+    return tutti::top_command(*options);
+  };
+}
+
+Command add_doctor(CLI::App& app) {
+  CLI::App* doctor = app.add_subcommand("doctor", "Check this node, and say what to mend, and how");
+  auto flags = std::make_shared<tutti::DoctorFlags>();
+  doctor->add_option("--address", flags->address,
+                     "the agent's Unix socket, unix:PATH; else that of the settings");
+  doctor->add_option("--config", flags->config, "tuttid's settings file");
+  doctor->add_flag("--json", flags->json, "one JSON object");
+  for (const tutti::SettingRow& row : tutti::setting_rows()) {
+    const auto store = [flags, name = std::string(row.name)](const std::string& text) {
+      flags->values[name] = text;
+    };
+    doctor->add_option_function<std::string>(tutti::flag_of(row), store, std::string(row.help))
+        ->group(row.name == "coordinator" ? "Options" : "");
+  }
+  doctor->footer(
+      "Reads settings as tuttid does, and takes all of its flags. The exit code is 1 where a "
+      "check\n"
+      "FAILs.\n\nExamples:\n  sudo tutti doctor\n  tutti doctor --coordinator node7:7601");
+  return [=] { return tutti::doctor_command(*flags); };
+}
+
 Command add_drain(CLI::App& app) {
   CLI::App* drain = app.add_subcommand("drain", "Refuse new joins on an agent's node");
   const auto address = add_address(*drain);
@@ -256,7 +291,8 @@ int main(int argc, char** argv) {
   std::vector<std::pair<std::string, Command>> commands = {
       {"run", add_run(app, line)},     {"bench", add_bench(app, line)}, {"status", add_status(app)},
       {"strategy", add_strategy(app)}, {"drain", add_drain(app)},       {"stop", add_stop(app)},
-      {"plan", add_plan(app)},         {"version", print_version},
+      {"plan", add_plan(app)},         {"top", add_top(app)},           {"doctor", add_doctor(app)},
+      {"version", print_version},
   };
   app.add_subcommand("version", "Print the version");
   app.footer("Exit codes: 0 OK, 1 failure, 2 usage.");

@@ -163,6 +163,17 @@ Result<Tls> open_client_tls(const std::string& directory) {
   return CertificateStore::open(directory, CertificateUse::client, log_warning);
 }
 
+Result<CertificateSummary> look_at_certificates(const std::string& directory,
+                                                const std::string& host) {
+  const auto store = CertificateStore::open(directory, CertificateUse::server_and_client,
+                                            [](const std::string&) {});
+  if (!store.ok()) return store.status();
+  const Certificates certificates = *(*store)->current();
+  return CertificateSummary{certificates.names.to_string(),
+                            names_host(certificates.names, host, certificates.names),
+                            certificates.renewal, certificates.expires};
+}
+
 Status publish_certificates(const CertificateFiles& files, const std::string& directory) {
   if (mkdir(directory.c_str(), kPublicDirectoryMode) != 0 && errno != EEXIST)
     return errno_status("cannot make " + directory);

@@ -40,6 +40,10 @@ Result<SealedMemory> make_sealed_memory(const char* name, const std::string& wha
                       std::make_shared<const Mapping>(static_cast<std::byte*>(base), bytes)};
 }
 
+Status check_sealed_memory() {
+  return make_sealed_memory("tutti-check", "shared memory", kPageBytes).status();
+}
+
 Result<SealedMemory> make_segment(uint64_t bytes) {
   if (bytes <= kArenaOffset || bytes > kSegmentBytesMax)
     return invalid_argument("segment_bytes " + std::to_string(bytes) + " must lie between " +

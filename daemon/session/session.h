@@ -70,6 +70,9 @@ void refuse_trainer(int socket, const Status& status);
 
 // ---- The session ----
 
+// Whether this machine gives memory as segments are made of: a sealed memfd.
+Status check_sealed_memory();
+
 // Memory that a rank offers to its worker, as in MemoryOffer of proto/board.h; copied and checked
 // as far as that goes without a driver.
 struct OfferedMemory {

@@ -167,6 +167,7 @@ v1::WorkerReport Worker::on_report() {
   report.set_gpu_staging_bytes(staging_bytes);
   report.set_memory_bytes(memory_bytes);
   report.set_adopted(adopted_);
+  report.set_joining_ms(joining_ms());
   const GpuLinkState link = epochs_.empty() ? GpuLinkState() : epochs_.rbegin()->second->gpu_link();
   report.set_gpu_link(link.name);
   report.set_gpu_link_why(link.why);
@@ -179,6 +180,16 @@ v1::WorkerReport Worker::on_report() {
   *report.mutable_departures() = departures_;
   if (hosts_leader()) *report.mutable_tuning() = tuning_report(*tuner_);
   return report;
+}
+
+// How long the first rank that is joining has waited, at least 1; 0: none is.
+uint64_t Worker::joining_ms() const {
+  int64_t longest = 0;
+  for (const auto& [number, trainer] : trainers_) {
+    const auto waited = std::chrono::ceil<Millis>(Clock::now() - trainer.adopted).count();
+    if (trainer.epoch == 0 && !trainer.ended) longest = std::max<int64_t>({longest, waited, 1});
+  }
+  return static_cast<uint64_t>(longest);
 }
 
 // Whether the newest epoch's leader, rank 0, is on this host.

@@ -56,6 +56,7 @@ class Worker final : public Session::Events,
     uint32_t pid = 0;
     uint32_t epoch = 0;  // 0: it is joining.
     bool ended = false;  // Dead, left or refused; about to be erased.
+    TimePoint adopted = Clock::now();
   };
   using Trainers = std::map<uint64_t, Trainer>;  // By a serial number.
   // For the last frames and answers to be sent.
@@ -111,6 +112,7 @@ class Worker final : public Session::Events,
   void on_idle_timeout();
   std::string state() const;
   bool hosts_leader() const;
+  uint64_t joining_ms() const;
 
   Loop& loop_;
   const Settings settings_;

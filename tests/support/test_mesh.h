@@ -4,6 +4,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -161,6 +162,13 @@ class Gate {
   void wait() const {
     char byte = 0;
     (void)!read(read_.get(), &byte, 1);
+  }
+  // Takes one opening; does not wait for it.
+  bool is_open() const {
+    pollfd readable{.fd = read_.get(), .events = POLLIN, .revents = 0};
+    if (poll(&readable, 1, 0) != 1) return false;
+    wait();
+    return true;
   }
   void open_for(size_t trainers) const {
     (void)!write(write_.get(), std::string(trainers, ' ').data(), trainers);

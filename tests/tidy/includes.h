@@ -12,7 +12,7 @@ inline const std::map<std::string, int> kFloors = {
     {"kernel", 1}, {"base", 1},   {"board", 2},   {"schedule", 2}, {"cuda", 2},
     {"nvml", 2},   {"nccl", 3},   {"device", 3},  {"tuning", 3},   {"transport", 4},
     {"engine", 5}, {"group", 6},  {"session", 7}, {"mesh", 7},     {"worker", 8},
-    {"agent", 8},  {"launch", 8}, {"bench", 8},   {"cli", 9}};
+    {"agent", 8},  {"launch", 8}, {"bench", 8},   {"doctor", 8},   {"cli", 9}};
 
 // The room a file belongs to: daemon/<room>/..., and its tests and fuzzers, tests/<room>/... and
 // tests/fuzz/<room>_...

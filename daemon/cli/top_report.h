@@ -1,0 +1,21 @@
+// What `tutti top` shows: differences of two reports of the mesh. Pure.
+#pragma once
+
+#include <string>
+
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+struct TopView {
+  const v1::StatusReply& before;
+  const v1::StatusReply& after;
+  double seconds = 1;   // Between the two.
+  std::string job;      // Show the ranks of this job alone; empty: of all.
+  size_t columns = 80;  // Of the terminal: longer lines are cut. 0: no line is.
+  size_t lines = 0;     // Of the terminal: further lines are left out. 0: none is.
+};
+// Tables of jobs, their ranks, and hosts.
+std::string top_text(const TopView& view);
+
+}  // namespace tutti

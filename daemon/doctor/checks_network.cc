@@ -1,0 +1,111 @@
+// Checks of ports, addresses and paths.
+#include <algorithm>
+
+#include "daemon/base/text.h"
+#include "daemon/doctor/checks.h"
+
+namespace tutti {
+namespace {
+
+std::string host_of(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return bracketed ? host.substr(1, host.size() - 2) : host;
+}
+
+bool has_word(const std::string& words, const std::string& word) {
+  const std::vector<std::string> list = split(words, ' ');
+  return std::ranges::find(list, word) != list.end();
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& address) {
+  const std::string host = host_of(address);
+  return host.starts_with("127.") || host == "localhost" || host == "::1";
+}
+
+Check check_listen(const NodeView& node) {
+  constexpr const char* kSubject = "listen";
+  const std::string& listen = node.settings.listen;
+  const std::string& coordinator = node.settings.coordinator;
+  if (is_loopback(listen) && !coordinator.empty() && !is_loopback(coordinator))
+    return failure(kSubject,
+                   "listen = " + listen +
+                       " is reached from this machine alone, but the "
+                       "coordinator is " +
+                       coordinator,
+                   "set listen to this node's address in that network, such as 0.0.0.0:7601");
+  if (!node.listen.ok())
+    return failure(kSubject, node.listen.message(),
+                   "end what uses the port (ss -ltnp), or choose another with listen");
+  if (node.agent.ok()) return good(kSubject, "the control plane is " + node.own.address());
+  return good(kSubject, listen + " is free");
+}
+
+Check check_coordinator(const NodeView& node) {
+  constexpr const char* kSubject = "coordinator";
+  const std::string& coordinator = node.settings.coordinator;
+  if (coordinator.empty()) return good(kSubject, "none is set: this node's agent coordinates");
+  if (node.coordinator.ok()) return good(kSubject, coordinator + " is reached");
+  return failure(kSubject, node.coordinator.message(),
+                 "start tuttid there, let firewalls pass the port, or mend the setting "
+                 "coordinator");
+}
+
+Check check_data_ports(const NodeView& node) {
+  constexpr const char* kSubject = "data_ports";
+  if (!node.data_ports_read.ok())
+    return failure(kSubject, node.data_ports_read.message(), "write it as 7610-7700");
+  if (node.data_ports == 0) return good(kSubject, "the kernel chooses ports of data links");
+  const int free = node.data_ports - node.data_ports_taken;
+  const std::string finding = std::to_string(free) + " of " + std::to_string(node.data_ports) +
+                              " ports in " + node.settings.data_ports + " are free";
+  const std::string remedy = "give data_ports more; each job takes one on each of its nodes";
+  if (free == 0) return failure(kSubject, finding, remedy);
+  return 5 * free < node.data_ports ? warning(kSubject, finding, remedy) : good(kSubject, finding);
+}
+
+Check check_congestion(const NodeView& node) {
+  constexpr const char* kSubject = "congestion";
+  const std::string& wanted = node.settings.tcp_congestion;
+  if (wanted.empty()) return good(kSubject, "links take the kernel's default");
+  if (!has_word(node.congestion_available, wanted))
+    return warning(kSubject,
+                   "the kernel lacks " + wanted + " (tcp_congestion), and has " +
+                       node.congestion_available + ": links take its default",
+                   "modprobe tcp_" + wanted);
+  if (!has_word(node.congestion_allowed, wanted))
+    return warning(kSubject,
+                   "workers of users may not choose " + wanted + ", only " +
+                       node.congestion_allowed + ": their links take the default",
+                   "sysctl -w net.ipv4.tcp_allowed_congestion_control=\"" +
+                       node.congestion_allowed + " " + wanted + "\"");
+  return good(kSubject, "links may take " + wanted);
+}
+
+Check check_mtu(const NodeView& node) {
+  constexpr const char* kSubject = "mtu";
+  if (node.paths.empty()) return good(kSubject, "there is no other agent to send to");
+  std::string sizes;
+  for (const PathView& path : node.paths) {
+    const std::string to = path.host + " (" + path.address + ")";
+    if (path.interface.empty())
+      return failure(kSubject, "there is no route to " + to,
+                     "ip route get " + host_of(path.address));
+    if (path.path_mtu < path.interface_mtu)
+      return warning(kSubject,
+                     "packets to " + to + " may have " + std::to_string(path.path_mtu) +
+                         " bytes, but " + path.interface + " sends " +
+                         std::to_string(path.interface_mtu),
+                     "give all interfaces and switches on the way the same MTU");
+    const std::string size = path.interface + " " + std::to_string(path.interface_mtu) + " bytes";
+    if (sizes.find(size) == std::string::npos) sizes += (sizes.empty() ? "" : ", ") + size;
+  }
+  const auto answered = std::ranges::count(node.paths, true, &PathView::answered);
+  return good(kSubject, sizes + "; packets of that size reach " + std::to_string(answered) +
+                            " of " + std::to_string(node.paths.size()) +
+                            " other agents for certain");
+}
+
+}  // namespace tutti

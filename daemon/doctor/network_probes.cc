@@ -1,0 +1,200 @@
+#include "daemon/doctor/network_probes.h"
+
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+
+#include "daemon/base/fd.h"
+#include "daemon/base/text.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kPortMax = 65'535;
+constexpr int kPacketBytesMax = 65'535;  // The loopback's MTU is more.
+constexpr int kDatagramBytesMax = 65'507;
+constexpr int kHeaderBytes4 = 28;  // Of IP and UDP.
+constexpr int kHeaderBytes6 = 48;
+
+struct AddressList {
+  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner{nullptr, freeaddrinfo};
+  Status status;
+};
+
+AddressList resolve(const std::string& address, int type, int flags) {
+  AddressList list;
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) {
+    list.status = invalid_argument("'" + address + "' is no address; expected host:port");
+    return list;
+  }
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = type;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  if (error == 0)
+    list.owner.reset(found);
+  else
+    list.status = unavailable("there is no address for " + address + ": " + gai_strerror(error));
+  return list;
+}
+
+// UNAVAILABLE, with errno.
+Status unreachable(const std::string& address, int error) {
+  return unavailable(address + " is not reached: " + std::strerror(error));
+}
+
+Status dial_one(const addrinfo& to, const std::string& address, int timeout_ms) {
+  const Fd socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return unreachable(address, errno);
+  if (connect(socket.get(), to.ai_addr, to.ai_addrlen) == 0) return {};
+  if (errno != EINPROGRESS) return unreachable(address, errno);
+  pollfd ready{.fd = socket.get(), .events = POLLOUT, .revents = 0};
+  if (poll(&ready, 1, timeout_ms) != 1) return unreachable(address, ETIMEDOUT);
+  int error = 0;
+  socklen_t size = sizeof(error);
+  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error == 0 ? Status{} : unreachable(address, error);
+}
+
+bool is_same_host(const sockaddr& one, const sockaddr& other) {
+  if (one.sa_family != other.sa_family) return false;
+  if (one.sa_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(one).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(other).sin_addr.s_addr;
+  return std::memcmp(&reinterpret_cast<const sockaddr_in6&>(one).sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6&>(other).sin6_addr,
+                     sizeof(in6_addr)) == 0;
+}
+
+// The interface that has the socket's own address; empty: none.
+std::string interface_of(int socket) {
+  sockaddr_storage own{};
+  socklen_t size = sizeof(own);
+  ifaddrs* all = nullptr;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0 || getifaddrs(&all) != 0)
+    return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next)
+    if (one->ifa_addr != nullptr &&
+        is_same_host(*one->ifa_addr, reinterpret_cast<const sockaddr&>(own)))
+      return one->ifa_name;
+  return {};
+}
+
+int mtu_of(int socket, const std::string& interface) {
+  ifreq request{};
+  interface.copy(request.ifr_name, IFNAMSIZ - 1);
+  return ioctl(socket, SIOCGIFMTU, &request) == 0 ? std::min(request.ifr_mtu, kPacketBytesMax) : 0;
+}
+
+int known_path_mtu(int socket, int family) {
+  int bytes = 0;
+  socklen_t size = sizeof(bytes);
+  const bool v4 = family == AF_INET;
+  getsockopt(socket, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU : IPV6_MTU, &bytes, &size);
+  return bytes;
+}
+
+void forbid_fragments(int socket, int family) {
+  const bool v4 = family == AF_INET;
+  static_assert(IP_PMTUDISC_DO == IPV6_PMTUDISC_DO);
+  const int probe = IP_PMTUDISC_DO;
+  setsockopt(socket, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER,
+             &probe, sizeof(probe));
+}
+
+// Sends packets until one is answered ("port unreachable"), or none is any more.
+void probe_path(int socket, int family, int timeout_ms, PathView& path) {
+  forbid_fragments(socket, family);
+  path.path_mtu = known_path_mtu(socket, family);
+  for (int tries = 0; tries < 3 && !path.answered; ++tries) {
+    const int headers = family == AF_INET ? kHeaderBytes4 : kHeaderBytes6;
+    const int bytes = std::clamp(path.path_mtu - headers, 1, kDatagramBytesMax);
+    const std::string packet(static_cast<size_t>(bytes), '\0');
+    if (send(socket, packet.data(), packet.size(), 0) < 0 && errno == ECONNREFUSED)
+      path.answered = true;
+    pollfd told{.fd = socket, .events = POLLIN, .revents = 0};
+    if (path.answered || poll(&told, 1, timeout_ms) != 1) break;
+    char byte = 0;
+    path.answered = recv(socket, &byte, 1, MSG_DONTWAIT) >= 0 || errno == ECONNREFUSED;
+    path.path_mtu = known_path_mtu(socket, family);
+  }
+}
+
+}  // namespace
+
+Status dial(const std::string& address, int timeout_ms) {
+  const AddressList list = resolve(address, SOCK_STREAM, 0);
+  Status status = list.status;
+  for (const addrinfo* to = list.owner.get(); to != nullptr; to = to->ai_next) {
+    status = dial_one(*to, address, timeout_ms);
+    if (status.ok()) break;
+  }
+  return status;
+}
+
+Status try_bind(const std::string& address) {
+  const AddressList list = resolve(address, SOCK_STREAM, AI_PASSIVE);
+  if (!list.status.ok()) return list.status;
+  const addrinfo& at = *list.owner;
+  const Fd socket(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;  // As a server does: ports of connections that ended a moment ago are free.
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (bind(socket.get(), at.ai_addr, at.ai_addrlen) == 0 && ::listen(socket.get(), 1) == 0)
+    return {};
+  return errno_status("cannot listen at " + address);
+}
+
+int count_taken_ports(int first, int last) {
+  int taken = 0;
+  for (int port = first; port <= last; ++port)
+    if (!try_bind("0.0.0.0:" + std::to_string(port)).ok()) ++taken;
+  return taken;
+}
+
+PathView look_at_path(const std::string& host, const std::string& address, int timeout_ms) {
+  PathView path{.host = host, .address = address};
+  const AddressList list = resolve(address, SOCK_DGRAM, 0);
+  if (!list.status.ok()) return path;
+  const addrinfo& to = *list.owner;
+  const Fd socket(::socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid() || connect(socket.get(), to.ai_addr, to.ai_addrlen) != 0) return path;
+  path.interface = interface_of(socket.get());
+  path.interface_mtu = mtu_of(socket.get(), path.interface);
+  probe_path(socket.get(), to.ai_family, timeout_ms, path);
+  return path;
+}
+
+Result<std::pair<int, int>> parse_ports(const std::string& text) {
+  if (text.empty()) return std::pair(0, -1);
+  const size_t dash = text.find('-');
+  const std::string last_text = dash == std::string::npos ? text : text.substr(dash + 1);
+  const auto number = [](const std::string& digits, int& value) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc() && end == digits.data() + digits.size();
+  };
+  std::pair<int, int> ports;
+  const bool read = number(text.substr(0, dash), ports.first) && number(last_text, ports.second);
+  if (read && ports.first >= 1 && ports.first <= ports.second && ports.second <= kPortMax)
+    return ports;
+  return invalid_argument("data_ports = '" + text + "' is no range of ports");
+}
+
+}  // namespace tutti

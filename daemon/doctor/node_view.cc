@@ -1,0 +1,121 @@
+// Takes the view of a node: asks its kernel, its files, its agent and the others.
+#include <unistd.h>
+
+#include <chrono>
+#include <climits>
+#include <ctime>
+#include <filesystem>
+
+#include "daemon/base/credentials.h"
+#include "daemon/base/token.h"
+#include "daemon/doctor/network_probes.h"
+#include "daemon/doctor/system_probes.h"
+#include "daemon/session/session.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kUnix = "unix:";
+constexpr const char* kTcp = "/proc/sys/net/ipv4/";
+constexpr int kPathTimeoutMs = 300;
+
+int64_t unix_ms() {
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<Millis>(since_1970).count();
+}
+
+std::string hostname() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+void look_at_tokens(NodeView& node) {
+  node.has_agent_token = !node.settings.token.empty();
+  if (node.has_agent_token || node.settings.token_file.empty()) return;
+  const Result<std::string> lines = read_secret_file(node.settings.token_file);
+  node.credentials_read = lines.status();
+  if (!lines.ok()) return;
+  Result<std::vector<Token>> tokens = parse_tokens(*lines, node.settings.token_file);
+  node.credentials_read = tokens.status();
+  if (!tokens.ok()) return;
+  const Credentials credentials{.tokens = *std::move(tokens)};
+  node.has_agent_token = credentials.has_agent_token();
+}
+
+void ask_agent(const DoctorOptions& options, NodeView& node) {
+  node.address = options.address.empty() ? kUnix + node.settings.socket : options.address;
+  const Result<v1::StatusReply> own = admin_status(node.address, true, options.timeout_ms);
+  node.agent = own.status();
+  if (own.ok() && own->agents_size() == 0)
+    node.agent = internal_error("what answers at " + node.address + " tells of no agent");
+  if (!node.agent.ok()) return;
+  node.own = own->agents(0);
+  if (node.address.starts_with(kUnix)) node.agent_uid = user_of(node.own.pid());
+  node.asked_ms = unix_ms();
+  Result<v1::StatusReply> agents = admin_status(node.address, false, options.timeout_ms);
+  node.answered_ms = unix_ms();
+  node.mesh = agents.status();
+  if (agents.ok()) node.agents = *std::move(agents);
+}
+
+void look_at_network(int timeout_ms, NodeView& node) {
+  const Settings& settings = node.settings;
+  if (!settings.coordinator.empty()) node.coordinator = dial(settings.coordinator, timeout_ms);
+  if (!node.agent.ok()) node.listen = try_bind(settings.listen);
+  const Result<std::pair<int, int>> ports = parse_ports(settings.data_ports);
+  node.data_ports_read = ports.status();
+  if (ports.ok()) {
+    node.data_ports = ports->second - ports->first + 1;
+    node.data_ports_taken = count_taken_ports(ports->first, ports->second);
+  }
+  node.congestion_available = first_line(std::string(kTcp) + "tcp_available_congestion_control");
+  node.congestion_allowed = first_line(std::string(kTcp) + "tcp_allowed_congestion_control");
+  for (const v1::AgentReport& agent : node.agents.agents())
+    if (agent.host() != node.own.host() && !agent.address().empty())
+      node.paths.push_back(look_at_path(agent.host(), agent.address(), kPathTimeoutMs));
+}
+
+void look_at_gpus(NodeView& node) {
+  node.has_nvidia_driver = look_at_file("/proc/driver/nvidia/version").exists;
+  const Result<std::unique_ptr<GpuInventory>> found =
+      GpuInventory::open(node.settings.nvml_library);
+  node.nvml = found.status();
+  if (found.ok()) node.gpus = (*found)->gpus();
+}
+
+void look_at_machine(NodeView& node) {
+  const std::filesystem::path socket = std::filesystem::absolute(node.settings.socket);
+  node.limits = look_at_limits(node.agent_uid ? node.own.pid() : 0);
+  node.available_bytes = available_memory_bytes();
+  node.overcommit = std::atoi(first_line("/proc/sys/vm/overcommit_memory").c_str());
+  node.kernel = kernel_release();
+  node.pidfd = check_pidfd();
+  node.sealed_memory = check_sealed_memory();
+  node.run_dir = look_at_file(node.settings.run_dir);
+  node.socket_dir = look_at_file(socket.parent_path());
+  look_at_gpus(node);
+}
+
+}  // namespace
+
+NodeView look_at_node(const DoctorOptions& options) {
+  NodeView node;
+  node.settings = options.settings;
+  node.settings_read = options.settings_read;
+  node.config = options.config;
+  node.config_exists = options.config_exists;
+  node.version = options.version;
+  node.uid = geteuid();
+  node.now = std::time(nullptr);
+  look_at_tokens(node);
+  ask_agent(options, node);
+  node.hostname = !node.settings.host.empty() ? node.settings.host : hostname();
+  if (node.settings.tls == "require")
+    node.certificates = look_at_certificates(node.settings.tls_dir, node.hostname);
+  look_at_network(options.timeout_ms, node);
+  look_at_machine(node);
+  return node;
+}
+
+}  // namespace tutti

@@ -1,0 +1,123 @@
+// What `tutti top` shows.
+#include "daemon/cli/top_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+v1::RankReport& add_rank(v1::WorkerReport& worker, uint32_t rank, uint64_t operations) {
+  v1::RankReport& report = *worker.add_ranks();
+  report.set_rank(rank);
+  report.set_pid(100 + rank);
+  report.set_epoch(1);
+  report.set_operations(operations);
+  report.set_bytes(operations << 20);
+  return report;
+}
+
+v1::WorkerReport& add_worker(v1::AgentReport& agent, const std::string& job, uint64_t operations) {
+  v1::WorkerReport& worker = *agent.add_workers();
+  worker.set_job(job);
+  worker.set_uid(1000);
+  worker.set_state("running");
+  worker.set_world_size(4);
+  worker.set_strategy("ring");
+  worker.set_operations(2 * operations);
+  worker.set_bytes(2 * operations << 20);
+  worker.set_sent_bytes(operations << 10);
+  return worker;
+}
+
+// Two hosts with two ranks each, which have run this many operations.
+v1::StatusReply mesh_after(uint64_t operations) {
+  v1::StatusReply reply;
+  for (const uint32_t host : {0U, 1U}) {
+    v1::AgentReport& agent = *reply.add_agents();
+    agent.set_host(host == 0 ? "a" : "b");
+    agent.set_address("10.0.0." + std::to_string(host + 1) + ":7601");
+    agent.set_state("serving");
+    agent.set_coordinator(host == 0);
+    agent.set_version("0.1.0");
+    v1::WorkerReport& worker = add_worker(agent, "demo", operations);
+    for (const uint32_t rank : {0U, 1U}) add_rank(worker, 2 * host + rank, operations);
+  }
+  return reply;
+}
+
+TEST(TopReport, RatesAreDifferencesOverTime) {
+  const v1::StatusReply before = mesh_after(100);
+  const v1::StatusReply after = mesh_after(140);
+  EXPECT_EQ(top_text({.before = before, .after = after, .seconds = 2, .columns = 0}),
+            "JOB   USER  STATE    RANKS   OPS/S  TENSORS   SENT      FAILED  STRATEGY\n"
+            "demo  1000  running  4 of 4     20  80 MiB/s  40 KiB/s       0  ring\n"
+            "\n"
+            "JOB   RANK  HOST  PID  STATE   OPERATIONS  OPS/S  TENSORS\n"
+            "demo     0  a     100  joined         140     20  20 MiB/s\n"
+            "demo     1  a     101  joined         140     20  20 MiB/s\n"
+            "demo     2  b     102  joined         140     20  20 MiB/s\n"
+            "demo     3  b     103  joined         140     20  20 MiB/s\n"
+            "\n"
+            "HOST  STATE    JOBS  GPUS  VERSION  ADDRESS\n"
+            "a*    serving     1     0    0.1.0  10.0.0.1:7601\n"
+            "b     serving     1     0    0.1.0  10.0.0.2:7601\n");
+}
+
+TEST(TopReport, WhoJoinedAnewHasNoRateYet) {
+  const v1::StatusReply before = mesh_after(100);
+  v1::StatusReply after = mesh_after(140);
+  v1::WorkerReport& worker = *after.mutable_agents(0)->mutable_workers(0);
+  worker.mutable_ranks(0)->set_pid(999);
+  worker.mutable_ranks(1)->set_epoch(0);
+  const std::string text = top_text({.before = before, .after = after, .columns = 0});
+  EXPECT_THAT(text, HasSubstr("demo  1000  running  3 of 4"));
+  EXPECT_THAT(text, HasSubstr("demo     0  a     999  joined          140      0"));
+  EXPECT_THAT(text, HasSubstr("demo     1  a     101  joining "));
+}
+
+TEST(TopReport, CountersThatBeganAnewAreNoNegativeRate) {
+  const v1::StatusReply before = mesh_after(100);
+  const v1::StatusReply after = mesh_after(1);
+  EXPECT_THAT(top_text({.before = before, .after = after, .columns = 0}),
+              HasSubstr("running  4 of 4      0"));
+}
+
+TEST(TopReport, AFailedHostIsTheJobsState) {
+  const v1::StatusReply before = mesh_after(1);
+  v1::StatusReply after = mesh_after(1);
+  after.mutable_agents(1)->mutable_workers(0)->set_state("failed: rank 3 died");
+  after.mutable_agents(1)->mutable_workers(0)->set_failures(7);
+  EXPECT_THAT(top_text({.before = before, .after = after, .columns = 0}),
+              HasSubstr("demo  1000  failed  4 of 4"));
+}
+
+TEST(TopReport, OneJobsRanksAlone) {
+  const v1::StatusReply before = mesh_after(1);
+  v1::StatusReply after = mesh_after(1);
+  add_rank(add_worker(*after.mutable_agents(0), "other", 3), 0, 3);
+  const std::string text =
+      top_text({.before = before, .after = after, .job = "other", .columns = 0});
+  EXPECT_THAT(text, HasSubstr("other     0  a"));
+  EXPECT_THAT(text, Not(HasSubstr("demo      0  a")));
+}
+
+TEST(TopReport, ATerminalCutsLinesAndTheRest) {
+  const v1::StatusReply reply = mesh_after(1);
+  EXPECT_EQ(top_text({.before = reply, .after = reply, .columns = 10, .lines = 4}),
+            "JOB   USER\n"
+            "demo  1000\n"
+            "\n");
+}
+
+TEST(TopReport, AMeshWithoutJobs) {
+  v1::StatusReply reply = mesh_after(1);
+  for (v1::AgentReport& agent : *reply.mutable_agents()) agent.clear_workers();
+  EXPECT_THAT(top_text({.before = reply, .after = reply}), HasSubstr("no jobs\n\nHOST  STATE"));
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,137 @@
+// `tutti doctor` and `tutti top` as operators call them, beside real agents and jobs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/support/test_mesh.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Outcome {
+  int code = -1;
+  std::string out;  // Standard output and standard error.
+};
+
+Outcome run_tutti(const std::string& arguments) {
+  const std::string line =
+      "exec '" + (program_directory() / "tutti").string() + "' " + arguments + " 2>&1";
+  FILE* pipe = popen(line.c_str(), "r");
+  Outcome outcome;
+  char buffer[4096];
+  for (size_t got = 0; (got = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    outcome.out.append(buffer, got);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+std::string doctor_of(const LocalMesh::Host& host) {
+  return "doctor --socket '" + host.socket + "' --run-dir '" +
+         std::filesystem::path(host.socket).parent_path().string() + "' ";
+}
+
+TEST(DoctorProcess, SeesTheAgentAndTheMesh) {
+  const TestMesh mesh(2);
+  const Outcome seen = run_tutti(doctor_of(mesh.host(1)) + "--coordinator " + mesh.host(0).control);
+  for (const char* part : {"OK    agent          tuttid of host b (pid ", "agents that answer: 2",
+                           "OK    versions", "OK    clocks", "OK    kernel", "OK    shared_memory",
+                           " is reached", "1 of 1 other agents for certain", "OK    directories"})
+    EXPECT_THAT(seen.out, HasSubstr(part));
+  EXPECT_EQ(seen.code, seen.out.find("FAIL") == std::string::npos ? 0 : 1) << seen.out;
+}
+
+TEST(DoctorProcess, SaysWhatIsWrongAndHowToMendIt) {
+  const TestMesh mesh(1);
+  const std::string config = ::testing::TempDir() + "doctor_" + std::to_string(getpid());
+  std::ofstream(config) << "listen = 127.0.0.1:7601\nops_in_flight = many\n";
+  const Outcome seen =
+      run_tutti("doctor --config '" + config + "' --socket /nowhere/x.sock --listen " +
+                mesh.host(0).control + " --coordinator 127.0.0.1:1");
+  EXPECT_EQ(seen.code, 1);
+  EXPECT_THAT(seen.out, HasSubstr("FAIL  settings       " + config + ":2: setting ops_in_flight"));
+  EXPECT_THAT(seen.out, HasSubstr("FAIL  agent          no tuttid answers at /nowhere/x.sock"));
+  EXPECT_THAT(seen.out, HasSubstr("\n                     -> start it: systemctl start tuttid"));
+  std::ofstream(config) << "listen = " << mesh.host(0).control << "\ncoordinator = 127.0.0.1:1\n";
+  const Outcome mended = run_tutti("doctor --config '" + config + "' --socket /nowhere/x.sock");
+  std::filesystem::remove(config);
+  EXPECT_EQ(mended.code, 1);
+  EXPECT_THAT(mended.out, HasSubstr("OK    settings       " + config + " is valid"));
+  EXPECT_THAT(mended.out, HasSubstr("FAIL  coordinator    127.0.0.1:1 is not reached: "));
+  EXPECT_THAT(mended.out, HasSubstr("FAIL  listen         cannot listen at " +
+                                    mesh.host(0).control + ": Address already in use"));
+}
+
+TEST(DoctorProcess, ForProgramsItIsJson) {
+  const TestMesh mesh(1);
+  const Outcome seen = run_tutti(doctor_of(mesh.host(0)) + "--json");
+  EXPECT_TRUE(seen.out.starts_with(R"({"checks":[{"subject":"settings","grade":"OK",)"))
+      << seen.out;
+}
+
+// A job whose ranks run operations until they are told to end.
+Trainer::Body busy(const Gate& end) {
+  return [&end](const RankContext& context) {
+    Group group = context.join();
+    write_line("joined");
+    for (bool more = true; more;) {
+      std::vector<int32_t> stop = {0};
+      if (group.rank() == 0 && end.is_open()) stop[0] = 1;
+      group.all_reduce(std::span(stop), max);
+      more = stop[0] == 0;
+    }
+    group.leave();
+  };
+}
+
+TEST(TopProcess, WithoutATerminalItIsOneTableOfRates) {
+  const TestMesh mesh(1);
+  const Gate end;
+  std::vector<Trainer> trainers = mesh.start("busy", {2}, busy(end));
+  for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "joined");
+  const Outcome seen = run_tutti("top --address '" + mesh.host(0).address + "'");
+  end.open_for(1);
+  EXPECT_EQ(TestMesh::wait(trainers), "");
+  EXPECT_EQ(seen.code, 0);
+  EXPECT_THAT(seen.out, ::testing::ContainsRegex("busy +[0-9]+ +running +2 of 2 +[1-9]"));
+  EXPECT_THAT(seen.out,
+              ::testing::ContainsRegex("busy +1 +a +[0-9]+ +joined +[1-9][0-9.]* +[1-9]"));
+  EXPECT_THAT(seen.out, Not(HasSubstr("\x1b")));
+}
+
+TEST(TopProcess, OnATerminalItDrawsUntilInterruptedAndRestoresTheScreen) {
+  const TestMesh mesh(1);
+  winsize size{.ws_row = 20, .ws_col = 60, .ws_xpixel = 0, .ws_ypixel = 0};
+  int terminal = -1;
+  const pid_t pid = forkpty(&terminal, nullptr, nullptr, &size);
+  const std::string program = program_directory() / "tutti";
+  const std::string address = mesh.host(0).address;
+  if (pid == 0) {
+    execl(program.c_str(), "tutti", "top", "--address", address.c_str(), nullptr);
+    _exit(126);
+  }
+  std::string shown;
+  char byte = 0;
+  while (shown.find("no jobs") == std::string::npos && read(terminal, &byte, 1) == 1) shown += byte;
+  kill(pid, SIGINT);
+  while (read(terminal, &byte, 1) == 1) shown += byte;
+  int status = 0;
+  waitpid(pid, &status, 0);
+  close(terminal);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(shown.starts_with("\x1b[?1049h\x1b[?25l")) << shown;
+  EXPECT_TRUE(shown.ends_with("\x1b[?25h\x1b[?1049l")) << shown;
+}
+
+}  // namespace
+}  // namespace tutti::testing
