@@ -15,10 +15,16 @@ struct JoinTarget {
   uint32_t rank = 0;
   uint32_t world_size = 1;
   uint32_t timeout_ms = 30'000;
+  // Who told rank or world size: "TUTTI_*", "torchrun", "Open MPI", "PMI", "Slurm"; "": the caller.
+  std::string launcher;
+  std::string origin;  // By which variables: "RANK and WORLD_SIZE of torchrun"; "": by none.
 };
 
 // Reads `options`, which may be null, then the environment, then defaults. INVALID_ARGUMENT names
 // the value that is missing or wrong, and its variable.
 Status read_target(const tutti_join_options* options, JoinTarget& target);
+
+// The error of a join, and which rank this is by which variables.
+Status with_origin(const Status& why, const JoinTarget& target);
 
 }  // namespace tutti::client

@@ -127,7 +127,8 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
     tutti::client::JoinTarget target;
     if (Status s = tutti::client::read_target(options, target); !s.ok()) return set_last_error(s);
     auto joined = std::make_unique<tutti_group>();
-    if (Status s = Connection::open(target, joined->connection); !s.ok()) return set_last_error(s);
+    if (Status s = Connection::open(target, joined->connection); !s.ok())
+      return set_last_error(with_origin(s, target));
     joined->rank = target.rank;
     joined->is_job = true;
     for (uint32_t rank = 0; rank < target.world_size; ++rank) joined->ranks.push_back(rank);
@@ -178,6 +179,10 @@ int32_t tutti_rank(const tutti_group* group) {
 
 int32_t tutti_world_size(const tutti_group* group) {
   return group == nullptr ? 0 : static_cast<int32_t>(group->ranks.size());
+}
+
+const char* tutti_launcher(const tutti_group* group) {
+  return group == nullptr ? "" : group->connection->target().launcher.c_str();
 }
 
 uint32_t tutti_epoch(const tutti_group* group) {

@@ -88,10 +88,10 @@ const char* tutti_version(void);
 typedef struct tutti_join_options {
   size_t size;
   const char* socket; /* The agent's. NULL: TUTTI_SOCKET, or /run/tutti/tuttid.sock. */
-  const char* job;    /* Name of the job. NULL: TUTTI_JOB. */
+  const char* job;    /* Name of the job. NULL: TUTTI_JOB, or the launcher's (see tutti_join). */
   const char* token;  /* The agents'. NULL: TUTTI_TOKEN, TUTTI_TOKEN_FILE, or none. */
-  int32_t rank;       /* This rank, from 0. -1: TUTTI_RANK. */
-  int32_t world_size; /* Number of ranks of the job. -1: TUTTI_WORLD_SIZE. */
+  int32_t rank;       /* This rank, from 0. -1: the launcher's. */
+  int32_t world_size; /* Number of ranks of the job. -1: the launcher's. */
   /* How long to wait for the other ranks, and the default timeout of the job's operations, in
    * milliseconds. -1: TUTTI_TIMEOUT (in seconds, fractions allowed), or 30 s. */
   int32_t timeout_ms;
@@ -106,6 +106,13 @@ static inline tutti_join_options tutti_join_defaults(void) {
 /* Joins the job and waits until all its ranks have joined. `options` may be NULL: see
  * tutti_join_defaults(). Sets `*group`, or NULL on failure. Blocks for at most the timeout and half
  * a second.
+ *
+ * Rank and world size that are not given are those of the first launcher that has set both:
+ * TUTTI_RANK and TUTTI_WORLD_SIZE; RANK and WORLD_SIZE, where TORCHELASTIC_RUN_ID or MASTER_ADDR is
+ * set, too (torchrun); OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); PMI_RANK and
+ * PMI_SIZE; SLURM_PROCID and SLURM_NTASKS. Where neither is given, and no job, the job has the name
+ * that the launcher gives it, unless another job might have it, too. Errors say which variables
+ * were taken; tutti_launcher() says whose.
  *
  * INVALID_ARGUMENT: an option is missing or wrong. UNAVAILABLE: no agent listens on the socket, or
  * it ended meanwhile. PERMISSION_DENIED: the socket may not be opened. DEADLINE_EXCEEDED: ranks are
@@ -141,6 +148,9 @@ tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t coun
 int32_t tutti_rank(const tutti_group* group);
 /* The number of ranks in the group; 0 if `group` is NULL. */
 int32_t tutti_world_size(const tutti_group* group);
+/* Who told the rank or the world size: "TUTTI_*", "torchrun", "Open MPI", "PMI" or "Slurm"; "" if
+ * the options did, or if `group` is NULL. Valid as long as `group`. */
+const char* tutti_launcher(const tutti_group* group);
 /* The epoch of the job, from 1: it is higher each time the ranks join anew. 0 if `group` is NULL.
  */
 uint32_t tutti_epoch(const tutti_group* group);

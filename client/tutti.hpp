@@ -79,10 +79,10 @@ constexpr tutti_dtype dtype_of() {
 // What to join. A field that is left empty or -1 is taken from the environment.
 struct JoinOptions {
   std::string socket;   // Path of the agent's socket; else TUTTI_SOCKET, or /run/tutti/tuttid.sock.
-  std::string job;      // Name of the job; else TUTTI_JOB.
+  std::string job;      // Name of the job; else TUTTI_JOB, or the launcher's.
   std::string token;    // The job's token; else TUTTI_TOKEN, or none.
-  int rank = -1;        // This rank, from 0; else TUTTI_RANK.
-  int world_size = -1;  // Number of ranks of the job; else TUTTI_WORLD_SIZE.
+  int rank = -1;        // This rank, from 0; else TUTTI_RANK, or the launcher's: see tutti_join().
+  int world_size = -1;  // Number of ranks of the job; else TUTTI_WORLD_SIZE, or the launcher's.
   // How long to wait for the other ranks, and the default timeout of operations; else TUTTI_TIMEOUT
   // in seconds, or 30 s.
   std::chrono::milliseconds timeout{-1};
@@ -168,6 +168,8 @@ class Group {
   int rank() const { return tutti_rank(get()); }
   // The number of ranks in the group.
   int world_size() const { return tutti_world_size(get()); }
+  // Who told rank or world size: "TUTTI_*", "torchrun", "Open MPI", "PMI", "Slurm", or "".
+  std::string launcher() const { return tutti_launcher(get()); }
   // The epoch of the job: higher each time the ranks join anew.
   uint32_t epoch() const { return tutti_epoch(get()); }
   // The names of the hosts on which the ranks run, by rank in this group.

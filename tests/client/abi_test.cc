@@ -74,6 +74,7 @@ TEST_F(ClientAbiTest, ANullGroupHasNoRank) {
   EXPECT_EQ(tutti_rank(nullptr), -1);
   EXPECT_EQ(tutti_world_size(nullptr), 0);
   EXPECT_EQ(tutti_epoch(nullptr), 0u);
+  EXPECT_STREQ(tutti_launcher(nullptr), "");
   EXPECT_EQ(tutti_host_of(nullptr, 0), nullptr);
   EXPECT_EQ(tutti_host_of(nullptr, -1), nullptr);
 }

@@ -43,7 +43,10 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
     agent's socket. token: the job's token.
 
     What is None is taken from TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_TIMEOUT (in seconds;
-    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock) and TUTTI_TOKEN. Ctrl-C ends the wait.
+    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock) and TUTTI_TOKEN. Without TUTTI_RANK and
+    TUTTI_WORLD_SIZE, rank and world size are those of torchrun, Open MPI, PMI or Slurm, in this
+    order, and so is the job's name, where it is that of no other job. Group.launcher says whose
+    they are. Ctrl-C ends the wait.
 
     Raises Error: INVALID_ARGUMENT if an argument is missing or wrong; UNAVAILABLE if no agent
     listens on the socket; DEADLINE_EXCEEDED if ranks are missing, which the message names;
@@ -206,7 +209,8 @@ class Group:
 
     Attributes: rank, this rank in the group, from 0; world_size, the number of its ranks; epoch,
     which is higher each time the job's ranks join anew; hosts, the names of the ranks' hosts, by
-    rank. As a context manager it leaves on exit.
+    rank; launcher, who told rank or world size: "TUTTI_*", "torchrun", "Open MPI", "PMI", "Slurm",
+    or "" if the arguments of join did. As a context manager it leaves on exit.
 
     Arrays are NumPy arrays or objects with DLPack in CPU memory, such as torch tensors, of any
     strides, or contiguous ones on a GPU, with DLPack or __cuda_array_interface__. Inputs may also
@@ -258,6 +262,7 @@ class Group:
         self.rank = library.tutti_rank(handle)
         self.world_size = library.tutti_world_size(handle)
         self.epoch = library.tutti_epoch(handle)
+        self.launcher = library.tutti_launcher(handle).decode()
         self.hosts = [library.tutti_host_of(handle, rank).decode()
                       for rank in range(self.world_size)]
 

@@ -22,6 +22,7 @@ class Group:
     rank: int
     world_size: int
     epoch: int
+    launcher: str
     hosts: list[str]
     def __enter__(self) -> Group: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

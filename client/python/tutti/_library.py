@@ -38,6 +38,7 @@ _FUNCTIONS = {
     "tutti_subgroup": (c_int, [c_void_p, POINTER(c_uint32), c_size_t, POINTER(c_void_p)]),
     "tutti_rank": (c_int32, [c_void_p]),
     "tutti_world_size": (c_int32, [c_void_p]),
+    "tutti_launcher": (c_char_p, [c_void_p]),
     "tutti_epoch": (c_uint32, [c_void_p]),
     "tutti_host_of": (c_char_p, [c_void_p, c_int32]),
     "tutti_alloc": (c_void_p, [c_void_p, c_size_t]),
