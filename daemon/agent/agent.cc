@@ -77,6 +77,21 @@ Status check_directory(const std::string& path) {
   return {};
 }
 
+// "cannot open /run/tutti/agent.lock: Permission denied; ..." for errno.
+Status unusable(const std::string& what, const char* flag) {
+  const Status why = errno_status(what);
+  return {why.code(), why.message() + "; make it writable for user " + std::to_string(geteuid()) +
+                          ", or choose another " + flag};
+}
+
+Status make_directories(const std::string& path, const char* flag) {
+  std::error_code error;
+  if (fs::create_directories(path, error))  // Whatever the umask is.
+    fs::permissions(path, fs::perms(0755), error);
+  errno = error.value();
+  return error ? unusable("cannot make the directory " + path, flag) : Status();
+}
+
 // The key with which agents of this host sign, one after the other: running workers show what an
 // earlier agent signed. The caller holds the lock of the directory.
 Result<std::string> read_or_make_key(const std::string& path) {
@@ -94,7 +109,7 @@ Result<std::string> read_or_make_key(const std::string& path) {
   const Fd file(open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid() || write(file.get(), key.data(), key.size()) != ssize_t(key.size()) ||
       fsync(file.get()) != 0 || rename(made.c_str(), path.c_str()) != 0)
-    return errno_status("cannot write " + path);
+    return unusable("cannot write " + path, "--run-dir");
   return key;
 }
 
@@ -142,6 +157,10 @@ Status Agent::start(std::function<void()> on_stop) {
 }
 
 Status Agent::serve_control_plane() {
+  if (Status checked =
+          check_addresses(settings_.listen, settings_.data_address, settings_.coordinator);
+      !checked.ok())
+    return checked;
   Result<Tls> tls =
       settings_.tls == "require" ? open_agent_tls(settings_.tls_dir) : Result<Tls>(Tls());
   if (!tls.ok()) return tls.status();
@@ -165,18 +184,14 @@ Status Agent::serve_control_plane() {
 }
 
 Status Agent::lock_run_dir() {
-  std::error_code error;
-  if (fs::create_directories(settings_.run_dir, error))  // Whatever the umask is.
-    fs::permissions(settings_.run_dir, fs::perms(0755), error);
-  if (!error) fs::create_directories(fs::absolute(settings_.socket).parent_path(), error);
-  if (error)
-    return permission_denied("cannot make the directories of " + settings_.run_dir + " and " +
-                             settings_.socket + ": " + error.message() +
-                             "; choose others with --run-dir and --socket");
+  const std::string socket_dir = fs::absolute(settings_.socket).parent_path();
+  Status made = make_directories(settings_.run_dir, "--run-dir");
+  if (made.ok()) made = make_directories(socket_dir, "--socket");
+  if (!made.ok()) return made;
   if (Status safe = check_directory(settings_.run_dir); !safe.ok()) return safe;
   const std::string path = settings_.run_dir + "/agent.lock";
   run_dir_lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!run_dir_lock_.valid()) return errno_status("cannot open " + path);
+  if (!run_dir_lock_.valid()) return unusable("cannot open " + path, "--run-dir");
   const TimePoint until = Clock::now() + kLockTimeout;
   while (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) != 0 && Clock::now() < until)
     std::this_thread::sleep_for(kLockPoll);
@@ -188,7 +203,9 @@ Status Agent::lock_run_dir() {
 
 Status Agent::serve() {
   Result<Fd> listener = listen_unix(settings_.socket, SOCK_STREAM, kSocketMode);
-  if (!listener.ok()) return listener.status();
+  if (!listener.ok())
+    return {listener.status().code(),
+            listener.status().message() + "; choose another path with --socket"};
   listener_ = *std::move(listener);
   return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_trainers(); });
 }

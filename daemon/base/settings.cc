@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "daemon/base/port_range.h"
 #include "daemon/base/text.h"
 
 namespace tutti {
@@ -170,6 +171,11 @@ const std::array kRows = {
                "the address that has most makes room"),
 };
 
+// What rows do not say of a text.
+Status check_text(std::string_view name, std::string_view text) {
+  return name == "data_ports" ? parse_port_range(text).status() : Status();
+}
+
 bool is_choice(std::string_view text, const SettingRow& row) {
   const std::vector<std::string> choices = split(row.choices, ' ');
   return row.choices.empty() || std::ranges::find(choices, text) != choices.end();
@@ -218,6 +224,8 @@ Status set_setting(Settings& settings, std::string_view name, std::string_view t
     if (!is_choice(text, *row))
       return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +
                               "': expected one of: " + std::string(row->choices));
+    if (const Status checked = check_text(name, text); !checked.ok())
+      return invalid_argument("setting " + std::string(name) + " = " + checked.message());
     settings.*row->text = text;
     return {};
   }

@@ -1,6 +1,8 @@
 #include "daemon/mesh/address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 
@@ -76,6 +78,59 @@ std::string local_host_toward(const Address& toward) {
   return {};
 }
 
+bool is_usable(const ifaddrs& one) {
+  const bool inet = one.ifa_addr != nullptr && one.ifa_addr->sa_family == AF_INET;
+  return inet && (one.ifa_flags & IFF_UP) != 0 && (one.ifa_flags & IFF_LOOPBACK) == 0;
+}
+
+// Of the first interface that others can reach; "" if there is none.
+std::string any_local_host() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (!is_usable(*one)) continue;
+    SocketAddress address{.bytes = sizeof(sockaddr_in)};
+    std::copy_n(reinterpret_cast<const char*>(one->ifa_addr), sizeof(sockaddr_in),
+                reinterpret_cast<char*>(&address.storage));
+    return numeric_host(address);
+  }
+  return {};
+}
+
+// Whether a name has addresses, and all are other machines'.
+bool is_elsewhere(const Address& address) {
+  return !resolve({.host = address.host, .port = 0}).empty() && !is_local(address);
+}
+
+Status wrong(const std::string& setting, const std::string& value, const std::string& why) {
+  return invalid_argument("setting " + setting + " = '" + value + "': " + why);
+}
+
+Result<Address> parse_setting(const std::string& setting, const std::string& value) {
+  const Result<Address> address = parse_address(value);
+  return address.ok() ? address : wrong(setting, value, "expected host:port, as 10.0.0.1:7601");
+}
+
+Status check_bindable(const std::string& setting, const std::string& value,
+                      const Address& address) {
+  if (resolve({.host = address.host, .port = 0}).empty())
+    return wrong(setting, value, "the name has no address; give an address of this machine");
+  if (is_local(address)) return {};
+  return wrong(setting, value, "this is no address of this machine; `ip address` lists those");
+}
+
+Status check_data_address(const std::string& value) {
+  if (value.empty()) return {};
+  const Result<Address> parsed = parse_address(value + ":0");
+  if (!parsed.ok()) return wrong("data_address", value, "expected an address without a port");
+  if (is_wildcard(parsed->host))
+    return wrong("data_address", value,
+                 "other hosts cannot dial this; give the address of this machine that they reach, "
+                 "or leave it empty");
+  return check_bindable("data_address", value, *parsed);
+}
+
 }  // namespace
 
 std::string Address::to_string() const {
@@ -102,7 +157,17 @@ Address reachable(const Address& listen, const std::string& toward) {
   if (!is_wildcard(listen.host)) return listen;
   const Result<Address> target = parse_address(toward);
   const std::string host = local_host_toward(target.ok() ? *target : kOutside);
-  return {.host = host.empty() ? "127.0.0.1" : host, .port = listen.port};
+  if (!host.empty()) return {.host = host, .port = listen.port};
+  const std::string any = any_local_host();  // There is no route out, as on closed networks.
+  return {.host = any.empty() ? "127.0.0.1" : any, .port = listen.port};
+}
+
+bool is_loopback(const Address& address) {
+  const std::vector<SocketAddress> all = resolve({.host = address.host, .port = 0});
+  return !all.empty() && std::ranges::all_of(all, [](const SocketAddress& one) {
+    const std::string numeric = numeric_host(one);
+    return numeric.starts_with("127.") || numeric == "::1";
+  });
 }
 
 bool is_self(const Address& target, const Address& listen) {
@@ -114,6 +179,21 @@ bool is_self(const Address& target, const Address& listen) {
     return std::ranges::any_of(
         own, [&](const SocketAddress& other) { return numeric_host(one) == numeric_host(other); });
   });
+}
+
+Status check_addresses(const std::string& listen, const std::string& data_address,
+                       const std::string& coordinator) {
+  const Result<Address> own = parse_setting("listen", listen);
+  if (!own.ok()) return own.status();
+  if (Status local = check_bindable("listen", listen, *own); !local.ok()) return local;
+  if (Status data = check_data_address(data_address); !data.ok()) return data;
+  if (coordinator.empty()) return {};
+  const Result<Address> remote = parse_setting("coordinator", coordinator);
+  if (!remote.ok()) return remote.status();
+  if (!is_loopback(*own) || !is_elsewhere(*remote)) return {};
+  return wrong("listen", listen,
+               "only this machine reaches that, and the coordinator " + coordinator +
+                   " is another; give the address of this machine that the others reach");
 }
 
 }  // namespace tutti

@@ -120,6 +120,11 @@ class AgentControl {
   virtual Status stop(bool jobs) = 0;  // `jobs`: and its jobs.
 };
 
+// Checks the settings of these names before anything listens. INVALID_ARGUMENT: one is no address,
+// or not one at which this machine can be reached: by a host elsewhere, if the coordinator is.
+Status check_addresses(const std::string& listen, const std::string& data_address,
+                       const std::string& coordinator);
+
 struct ControlOptions {
   std::string listen;       // host:port; port 0: any.
   std::string coordinator;  // Empty: this agent coordinates.

@@ -55,7 +55,7 @@ Status bind_to(const Fd& listener, const std::string& path, const sockaddr_un& a
   if (errno != EADDRINUSE) return errno_status("cannot bind " + path);
   if (!is_socket(path)) return already_exists(path + " exists and is not a socket; move it away");
   if (is_live(address, type))
-    return already_exists(path + " is served by another process; stop it or choose another path");
+    return already_exists(path + " is served by another process; stop it");
   unlink(path.c_str());
   if (bind(listener.get(), generic(address), sizeof(address)) == 0) return {};
   return errno_status("cannot bind " + path);

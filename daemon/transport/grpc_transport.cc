@@ -10,9 +10,19 @@
 #include "daemon/transport/grpc_options.h"
 #include "daemon/transport/grpc_tls.h"
 #include "daemon/transport/loop_thread.h"
+#include "daemon/transport/tcp_socket.h"
 
 namespace tutti {
 namespace {
+
+// gRPC tells its log, and nobody else, why it cannot listen.
+Status check_free(const std::string& address) {
+  const Result<std::vector<SocketAddress>> found = resolve(address, /*names=*/true);
+  if (!found.ok()) return found.status();
+  const Result<Fd> socket = listen_at(found->front(), "");
+  if (socket.ok()) return {};
+  return {socket.status().code(), "cannot listen at " + address + ": " + socket.status().message()};
+}
 
 class GrpcTransport : public Transport {
  public:
@@ -40,6 +50,7 @@ class GrpcTransport : public Transport {
     const size_t colon = address.rfind(':');
     if (colon == std::string::npos)
       return invalid_argument("\"" + address + "\" is not an address of the form host:port");
+    if (Status checked = check_free(address); !checked.ok()) return checked;
     service_ = make_data_service(core_, std::move(acceptor));
     int port = 0;
     grpc::ServerBuilder builder;
@@ -48,9 +59,7 @@ class GrpcTransport : public Transport {
         address, tls_ ? tls_server_credentials(*tls_) : grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
-    if (!server_)
-      return unavailable("cannot listen at " + address +
-                         ": the port is taken or the address is not this machine's");
+    if (!server_) return unavailable("cannot listen at " + address);
     return to_string(
         {address.substr(0, colon + 1) + std::to_string(port), tls_ ? tls_->fingerprint() : ""});
   }

@@ -78,7 +78,8 @@ Result<Fd> listen_at(const SocketAddress& address, const std::string& congestion
   switch_on(*socket, SOL_SOCKET, SO_REUSEADDR);
   if (bind(socket->get(), address.get(), address.bytes) != 0 ||
       listen(socket->get(), kBacklog) != 0)
-    return unavailable(std::strerror(errno));
+    return Status(errno == EADDRINUSE ? Code::already_exists : Code::unavailable,
+                  std::strerror(errno));
   return socket;
 }
 

@@ -54,7 +54,8 @@ Result<std::string> TcpTransport::listen(const std::string& address, Acceptor ac
   if (!found.ok()) return found.status();
   Result<Fd> socket = listen_at(found->front(), core_->limits.congestion);
   if (!socket.ok())
-    return unavailable("cannot listen at " + address + ": " + socket.status().message());
+    return Status(socket.status().code(),
+                  "cannot listen at " + address + ": " + socket.status().message());
   const std::string where =
       address.substr(0, address.rfind(':') + 1) + std::to_string(port_of(*socket));
   listener_ = std::make_unique<TcpListener>(core_, *std::move(socket), std::move(acceptor));

@@ -127,6 +127,7 @@ class Transport {
   virtual std::string name() const = 0;
   // Starts accepting at `address` ("host:port"; port 0: any free one). Returns the address to dial,
   // which with TLS also holds the fingerprint of the certificate that the dialler must find there.
+  // ALREADY_EXISTS: the port is taken; another may be tried.
   virtual Result<std::string> listen(const std::string& address, Acceptor acceptor) = 0;
   // Returns at once. Frames may be sent at once and go out when the peer has accepted. If it does
   // not, the link closes: with the acceptor's code and message if it refused, UNAVAILABLE if nobody

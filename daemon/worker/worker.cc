@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/base/status_message.h"
+#include "daemon/worker/data_port.h"
 #include "daemon/worker/tuning_report.h"
 #include "proto/segment.h"
 
@@ -119,18 +120,22 @@ bool Worker::close() {
 }
 
 Status Worker::start(Fd control) {
-  Result<std::string> address =
-      transport_->listen(settings_.data_address + ":0", link_router_->acceptor());
-  if (!address.ok()) return address.status();
+  agent_ = std::make_unique<AgentChannel>(loop_, std::move(control), *this);
+  start_idle_timer();
+  const Result<std::string> address =
+      listen_for_peers(*transport_, settings_, link_router_->acceptor());
+  unreachable_ = address.status();
+  if (!address.ok()) {  // The trainer that is about to come is told.
+    spdlog::error("job {}: {}", job_, address.status().message());
+    return agent_->start();
+  }
   // The agent's certificates without their key, which the job's user may not read.
   Result<Tls> tls =
       settings_.tls == "require" ? open_client_tls(settings_.run_dir + "/tls") : Result<Tls>(Tls());
   if (!tls.ok()) return tls.status();
   coordinator_ = connect_coordinator(
       loop_, {settings_.coordinator, job_, settings_.host, *address, *tls}, *this);
-  agent_ = std::make_unique<AgentChannel>(loop_, std::move(control), *this);
   spdlog::info("job {}: worker of host {} at {}", job_, settings_.host, *address);
-  start_idle_timer();
   return agent_->start();
 }
 

@@ -148,6 +148,7 @@ class Worker final : public Session::Events,
   v1::Departures departures_;      // Of the newest epoch so far.
   Loop::TimerId idle_timer_ = 0;
   bool stopping_ = false;
+  Status unreachable_;  // Why the job's other workers cannot reach this one; joins fail with it.
 };
 
 }  // namespace tutti

@@ -176,6 +176,22 @@ TEST_F(AgentDoor, SecondAgentInOnePlaceIsRefused) {
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
 }
 
+TEST_F(AgentDoor, SettingsThatCannotBeUsedAreNamed) {
+  EXPECT_EQ(exit_code(run({"--run-dir=/proc/tutti"})), 1);
+  EXPECT_THAT(log(), AllOf(HasSubstr("cannot make the directory /proc/tutti"),
+                           HasSubstr("or choose another --run-dir")));
+  EXPECT_EQ(exit_code(run({"--socket=/proc/tutti/tuttid.sock"})), 1);
+  EXPECT_THAT(log(), HasSubstr("or choose another --socket"));
+  EXPECT_EQ(exit_code(run({"--socket=/proc/tuttid.sock"})), 1);
+  EXPECT_THAT(log(), AllOf(HasSubstr("cannot bind /proc/tuttid.sock"),
+                           HasSubstr("choose another path with --socket")));
+  EXPECT_EQ(exit_code(run({"--listen=203.0.113.1:7601"})), 1);
+  EXPECT_THAT(log(), HasSubstr("setting listen = '203.0.113.1:7601': this is no address of this"));
+  EXPECT_EQ(exit_code(run({"--data-address=0.0.0.0"})), 1);
+  EXPECT_THAT(log(), HasSubstr("setting data_address = '0.0.0.0': other hosts cannot dial this"));
+  EXPECT_EQ(exit_code(run({"--data-ports=7700-7610"})), 2);
+}
+
 // Whether the process has the file open.
 bool opened(pid_t pid, const std::string& path) {
   const std::filesystem::path process = "/proc/" + std::to_string(pid);

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <filesystem>
 
 #include "daemon/worker/worker.h"
@@ -18,7 +19,10 @@ using testing::ElementsAre;
 // The test is the agent, the trainers and the coordinator.
 class WorkerJoining : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { start(); }
+  void start() {
+    worker_.reset();
+    std::filesystem::remove(home_);
     home_ = testing::TempDir() + "tutti-worker-" + std::to_string(getpid());
     Result<Fd> control = listen_unix(home_, SOCK_SEQPACKET, 0600);
     ASSERT_TRUE(control.ok()) << control.status().to_string();
@@ -103,6 +107,27 @@ TEST_F(WorkerJoining, ARosterForWhoWasTurnedAwaySaysSo) {
   ASSERT_TRUE(hears(2));
   EXPECT_THAT(coordinator_.said()[1].gone().cause().message(),
               testing::HasSubstr("died, or gave up, while joining"));
+}
+
+TEST_F(WorkerJoining, ATrainerIsToldThatNoPortIsFree) {
+  const auto taker = make_network_transport(loop_, "tcp", {});
+  const Result<std::string> taken = taker->listen("127.0.0.1:0", {});
+  ASSERT_TRUE(taken.ok());
+  settings_.data_ports = taken->substr(taken->rfind(':') + 1);
+  start();
+  const Fd agent = connect_agent();
+  const Fd trainer = adopt(agent, 0);
+  ASSERT_TRUE(turn_until(loop_, [&] { return is_answered(trainer); }));
+  std::array<char, 1024> bytes{};
+  const ssize_t got = recv(trainer.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  ASSERT_GT(got, ssize_t(sizeof(uint32_t)));
+  v1::Welcome refusal;  // Behind its length.
+  ASSERT_TRUE(refusal.ParseFromArray(bytes.data() + sizeof(uint32_t),
+                                     static_cast<int>(got) - int(sizeof(uint32_t))));
+  EXPECT_EQ(refusal.code(), static_cast<int>(Code::resource_exhausted));
+  EXPECT_THAT(refusal.message(), testing::HasSubstr("data_ports = " + settings_.data_ports));
+  EXPECT_TRUE(coordinator_.said().empty());
+  loop_.run();  // It ends, and the next join gets another worker.
 }
 
 }  // namespace
