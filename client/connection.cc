@@ -54,8 +54,9 @@ Status Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& c
       kArenaOffset, segment.bytes() - kArenaOffset, kWarmBytesMax,
       [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); },
       [&segment](uint64_t offset, uint64_t bytes) { segment.populate(offset, bytes); });
-  Status mapped = HostMemory::open(std::move(reply.board), std::move(reply.segments),
-                                   made->seat_of_rank_[target.rank], segment, made->memory_);
+  Status mapped =
+      HostMemory::open(std::move(reply.board), std::move(reply.recorder), std::move(reply.segments),
+                       made->seat_of_rank_[target.rank], segment, made->memory_);
   if (!mapped.ok()) return mapped;
   made->cores_.enough = has_cores_for(made->memory_->seats());
   made->cores_.spare = has_cores_for(made->memory_->seats() + 1);

@@ -1,4 +1,5 @@
-// The memory that the ranks of this host share: mappings of the board and of every rank's segment.
+// The memory that the ranks of this host share: mappings of the board, of the flight recorder and
+// of every rank's segment.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include "client/mapped_segment.h"
 #include "daemon/base/fd.h"
 #include "daemon/board/board.h"
+#include "daemon/trace/trace.h"
 
 namespace tutti::client {
 
@@ -16,13 +18,15 @@ class HostMemory {
  public:
   // `segments`: memfds by seat. That of this rank, `seat`, is mapped already, as `own`, which must
   // outlive the object.
-  static Status open(Fd board, std::vector<Fd> segments, uint32_t seat, const MappedSegment& own,
-                     std::unique_ptr<HostMemory>& made);
+  static Status open(Fd board, Fd recorder, std::vector<Fd> segments, uint32_t seat,
+                     const MappedSegment& own, std::unique_ptr<HostMemory>& made);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
   const board::View& view() const { return view_; }
+  // What this rank has called.
+  RankRecorder& recorder() const { return recorder_.rank(seat_); }
   uint32_t seat() const { return seat_; }
   uint32_t seats() const { return view_.seats(); }
   const board::SegmentView& segment(uint32_t seat) const { return mapped_[seat]; }
@@ -33,6 +37,8 @@ class HostMemory {
   HostMemory() = default;
 
   board::View view_;
+  std::byte* recorder_base_ = nullptr;
+  trace::RecorderView recorder_;
   uint32_t seat_ = 0;
   std::vector<std::unique_ptr<MappedSegment>> others_;  // By seat; not mapped for this rank.
   std::vector<board::SegmentView> mapped_;              // By seat.

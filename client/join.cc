@@ -99,11 +99,12 @@ void keep_descriptors(msghdr& message, JoinReply& reply) {
   std::vector<Fd> fds;
   for (const int fd : raw) fds.emplace_back(fd);
   const bool is_truncated = (message.msg_flags & MSG_CTRUNC) != 0;  // By the limit of open files.
-  if (fds.size() < 4 || is_truncated) return;
+  if (fds.size() < 5 || is_truncated) return;
   reply.memory = std::move(fds[0]);
   reply.doorbell = std::move(fds[1]);
   reply.board = std::move(fds[2]);
-  reply.segments.assign(std::make_move_iterator(fds.begin() + 3),
+  reply.recorder = std::move(fds[3]);
+  reply.segments.assign(std::make_move_iterator(fds.begin() + 4),
                         std::make_move_iterator(fds.end()));
 }
 

@@ -21,6 +21,7 @@ struct JoinReply {
   Fd memory;    // The memfd of this rank's segment.
   Fd doorbell;  // An eventfd that wakes the worker.
   Fd board;     // The memfd of the board.
+  Fd recorder;  // The memfd of the flight recorder.
   std::vector<Fd> segments;  // The memfds of the segments of this host's ranks, by seat.
   Welcome welcome;
 };

@@ -1,6 +1,7 @@
 #include "client/op_queue.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -88,6 +89,7 @@ class OpQueue::Host {
 OpQueue::OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> seats, uint32_t size)
     : connection_(connection),
       view_(connection.memory().view()),
+      recorder_(connection.memory().recorder()),
       seat_(connection.memory().seat()),
       size_(size),
       seats_(std::move(seats)),
@@ -171,6 +173,7 @@ Status OpQueue::try_submit(const Request& request, PendingOp& op,
   Host host(*this, request, op);
   Memory memory(view_, group_area_, next_, host);
   const auto members = static_cast<uint32_t>(seats_.size());
+  op.arrived_ns = trace::now_ns();
   board::Arrive<Memory> arrival({next_, kBoardSlots, seat_, members});
   run(arrival, memory);
   using Result = board::Arrive<Memory>::Result;
@@ -186,6 +189,7 @@ Status OpQueue::try_submit(const Request& request, PendingOp& op,
   place = &op;
   ++next_;
   after_arrival(arrival, memory, op.number, host.is_background());
+  record_begin(request, op);  // By now the other ranks can go on.
   return {};
 }
 
@@ -467,6 +471,7 @@ bool OpQueue::settle(PendingOp& op) {
 }
 
 void OpQueue::set_settled(PendingOp& op) {
+  record_end(op, op.outcome.code());
   op.has_outcome = true;
   ops_[op.number % kBoardSlots] = nullptr;
   advance_settled();
@@ -503,6 +508,35 @@ void OpQueue::add_to_counters(const PendingOp& op) {
   add(own.bytes, op.bytes);
 }
 
+// ---- The flight recorder ----
+
+void OpQueue::record_begin(const Request& request, PendingOp& op) {
+  op.collective = static_cast<Collective>(request.collective);
+  const uint64_t layout = request.layout ^ request.layout >> 16 ^ request.layout >> 32;
+  const RecordedCall call{static_cast<uint16_t>(group_area_.index),
+                          request.collective,
+                          request.dtype,
+                          request.op,
+                          request.flags,
+                          static_cast<uint16_t>(layout)};
+  RecordedChoice choice{static_cast<uint16_t>(request.root),
+                        pack_short_strategy(request.local_strategy),
+                        pack_short_strategy(request.global_strategy), 0};
+  uint64_t count = request.count;
+  if ((request.flags & kRequestCounts) != 0)  // `count` says where the counts are.
+    count = op.bytes / size_of(static_cast<Dtype>(request.dtype));
+  if ((request.flags & kRequestRefused) != 0) count = choice.root = 0;  // They are of the message.
+  op.record = trace::record_begin(
+      recorder_.ring, {op.number, count, op.bytes, op.arrived_ns, std::bit_cast<uint64_t>(call),
+                       std::bit_cast<uint64_t>(choice)});
+}
+
+void OpQueue::record_end(const PendingOp& op, Code code) {
+  const uint64_t duration_ns = trace::now_ns() - op.arrived_ns;
+  trace::record_end(recorder_.ring, op.record, duration_ns, code);
+  trace::add_to_totals(recorder_, op.collective, op.bytes, duration_ns, code);
+}
+
 // ---- Ending ----
 
 void OpQueue::cancel(TimePoint limit) {
@@ -536,6 +570,7 @@ void OpQueue::detach(PendingOp& op) {
   if (!connection_.is_own_process()) return;
   const std::lock_guard lock(mutex_);
   if (settle(op)) return;
+  record_end(op, Code::cancelled);
   ops_[op.number % kBoardSlots] = nullptr;
   detached_.set(op.number % kBoardSlots);
 }

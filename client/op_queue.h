@@ -50,7 +50,10 @@ struct PendingOp {
   std::atomic<bool> has_outcome = false;  // `outcome` is final, and the rank is done with the slot.
   bool is_released = false;               // The result is copied out, the blocks are released.
   Status outcome;
-  uint64_t bytes = 0;  // Of its tensors, for the counters.
+  uint64_t bytes = 0;       // Of its tensors, for the counters.
+  uint64_t arrived_ns = 0;  // By trace::now_ns().
+  uint64_t record = 0;      // Its index in the flight recorder.
+  Collective collective = Collective::barrier;
   Millis timeout{0};
   // A thread still copies through the window and writes to the board for it: only that thread may
   // settle it.
@@ -171,10 +174,13 @@ class OpQueue {
   void set_settled(PendingOp& op);
   void advance_settled();
   void add_to_counters(const PendingOp& op);
+  void record_begin(const Request& request, PendingOp& op);
+  void record_end(const PendingOp& op, Code code);
   void release_abandoned();
 
   Connection& connection_;
   const board::View& view_;
+  RankRecorder& recorder_;
   const uint32_t seat_;
   const uint32_t size_;
   const std::vector<uint32_t> seats_;

@@ -42,7 +42,7 @@ namespace tutti {
 inline constexpr uint32_t kBoardMagic = 0x44524f42;  // "BORD"
 // Most ranks of one job on one host: a Welcome carries a descriptor for each in one sendmsg().
 inline constexpr uint32_t kSeatsMax = 240;
-inline constexpr uint32_t kWelcomeDescriptors = 3 + kSeatsMax;
+inline constexpr uint32_t kWelcomeDescriptors = 4 + kSeatsMax;
 // Most operations of one group that a rank may have under way.
 inline constexpr uint32_t kBoardSlots = 256;
 // Most groups of one epoch, including that of the whole job.

@@ -17,6 +17,7 @@
 #include <map>
 #include <thread>
 
+#include "daemon/agent/trace_report.h"
 #include "daemon/base/reload.h"
 #include "daemon/base/token.h"
 #include "proto/segment.h"
@@ -125,6 +126,7 @@ Agent::Agent(Loop& loop, Settings settings, Credentials credentials)
     : loop_(loop),
       settings_(with_defaults(std::move(settings))),
       credentials_(std::move(credentials)),
+      traces_(loop, settings_),
       gpus_(loop, [this](const auto& failed) { workers_->set_failed_gpus(failed); }) {}
 
 Agent::~Agent() {
@@ -144,7 +146,7 @@ Status Agent::start(std::function<void()> on_stop) {
   credentials_.own_key = *std::move(key);
   status = serve_control_plane();
   if (!status.ok()) return status;
-  workers_ = std::make_unique<Workers>(loop_, settings_, credentials_);
+  workers_ = std::make_unique<Workers>(loop_, settings_, credentials_, traces_);
   status = workers_->adopt_running();
   if (!status.ok()) return status;
   Result<std::unique_ptr<AdminDoor>> door =
@@ -356,6 +358,19 @@ v1::AgentReport Agent::report() {
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
   report.set_time_ms(std::chrono::duration_cast<Millis>(since_1970).count());
   return report;
+}
+
+v1::TraceReply Agent::trace(const v1::TraceRequest& request) {
+  const auto answer = std::make_shared<std::promise<std::vector<KeptRecorder>>>();
+  std::future<std::vector<KeptRecorder>> answered = answer->get_future();
+  loop_.post([this, answer, job = request.job()] { answer->set_value(traces_.find(job)); });
+  if (answered.wait_for(kReportTimeout) == std::future_status::ready)
+    return answer_trace(answered.get(), request, settings_.host);
+  v1::TraceReply busy;
+  v1::AgentReport& self = *busy.add_missing();
+  self.set_host(settings_.host);
+  self.set_state("busy");
+  return busy;
 }
 
 Status Agent::drain(bool undo) {

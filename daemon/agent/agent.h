@@ -10,6 +10,7 @@
 
 #include "daemon/agent/admin_door.h"
 #include "daemon/agent/gpus.h"
+#include "daemon/agent/traces.h"
 #include "daemon/agent/workers.h"
 #include "daemon/base/credentials.h"
 #include "daemon/base/fd.h"
@@ -45,6 +46,7 @@ class Agent final : public AgentControl {
 
   // Called on gRPC's threads.
   v1::AgentReport report() override;
+  v1::TraceReply trace(const v1::TraceRequest& request) override;
   Status drain(bool undo) override;
   Status stop(bool jobs) override;
 
@@ -83,6 +85,7 @@ class Agent final : public AgentControl {
   bool is_draining_ = false;  // Loop thread only.
   std::function<void()> on_stop_;
   std::unique_ptr<ControlServer> control_;
+  Traces traces_;
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<AdminDoor> admin_door_;
   Gpus gpus_;

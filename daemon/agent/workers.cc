@@ -105,10 +105,12 @@ void log_end(const std::string& job, pid_t pid, int wait_status) {
 
 }  // namespace
 
-Workers::Workers(Loop& loop, const Settings& settings, const Credentials& credentials)
+Workers::Workers(Loop& loop, const Settings& settings, const Credentials& credentials,
+                 Traces& traces)
     : loop_(loop),
       settings_(settings),
       credentials_(credentials),
+      traces_(traces),
       directory_(settings.run_dir + "/workers"),
       failed_gpus_(bytes_of_failed_gpus({})) {}
 
@@ -230,10 +232,10 @@ Result<Workers::Entry> Workers::connect(const std::string& path) {
 void Workers::read_packets(const std::string& path) {
   const Entry entry = workers_.find(path);
   for (int packets = 0; packets < kPacketsAtOnce; ++packets) {
-    const Result<std::optional<Packet>> packet = receive_packet(entry->second.socket.get());
+    Result<std::optional<Packet>> packet = receive_packet(entry->second.socket.get());
     if (!packet.ok()) return on_hangup(entry);
     if (!packet->has_value()) return;
-    on_report(entry, (*packet)->bytes);
+    on_report(entry, std::move(**packet));
   }
 }
 
@@ -242,10 +244,10 @@ bool Workers::is_ours(const std::string& path, const v1::Pass& pass) const {
          check_pass(pass, credentials_.agent_keys()).ok();
 }
 
-void Workers::on_report(Entry entry, const std::string& bytes) {
+void Workers::on_report(Entry entry, Packet packet) {
   Worker& worker = entry->second;
   v1::WorkerReport report;
-  if (!report.ParseFromString(bytes)) return;
+  if (!report.ParseFromString(packet.bytes)) return;
   if (!worker.is_known && is_ours(entry->first, report.pass())) {
     worker.is_known = true;
     worker.pass = report.pass();
@@ -256,6 +258,8 @@ void Workers::on_report(Entry entry, const std::string& bytes) {
   report.set_uid(worker.pass.uid());
   report.set_job(worker.pass.job());
   *report.mutable_pass() = without_signature(worker.pass);
+  if (worker.is_known && report.recorder_epoch() != 0 && packet.descriptors.size() == 1)
+    traces_.add(worker.pass, report.recorder_epoch(), std::move(packet.descriptors[0]));
   worker.last = std::move(report);
   worker.report_pending = false;
   check_waits();
@@ -263,6 +267,7 @@ void Workers::on_report(Entry entry, const std::string& bytes) {
 
 void Workers::on_hangup(Entry entry) {
   const Worker& worker = entry->second;
+  if (worker.is_known) traces_.end(worker.pass);
   if (worker.child != 0)
     ending_.emplace(worker.child, worker.last.job());
   else if (worker.is_known)

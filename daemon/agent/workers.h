@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/agent/quotas.h"
+#include "daemon/agent/traces.h"
 #include "daemon/base/credentials.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
@@ -24,7 +25,8 @@ class Workers {
  public:
   // `settings` are passed on to workers, so no value may be left open. `credentials` say by which
   // passes workers of earlier agents are known again.
-  Workers(Loop& loop, const Settings& settings, const Credentials& credentials);
+  // The recorders of workers go to `traces`.
+  Workers(Loop& loop, const Settings& settings, const Credentials& credentials, Traces& traces);
   ~Workers();  // The workers live on.
 
   // What new workers are told, and the limits, from now on.
@@ -87,7 +89,7 @@ class Workers {
   Status hand_over(Entry entry, const v1::Hello& hello, const v1::Pass& pass,
                    const PeerCredentials& peer, int socket);
   void read_packets(const std::string& path);
-  void on_report(Entry entry, const std::string& bytes);
+  void on_report(Entry entry, Packet packet);
   bool is_ours(const std::string& path, const v1::Pass& pass) const;
   void on_hangup(Entry entry);
   void ask_workers_of(uint32_t uid);
@@ -102,6 +104,7 @@ class Workers {
   Loop& loop_;
   Settings settings_;
   const Credentials credentials_;
+  Traces& traces_;
   const std::string directory_;
   std::string failed_gpus_;  // As a message.
   std::map<std::string, Worker> workers_;

@@ -286,6 +286,8 @@ void HostEpoch::perform(const Start& start) {
     return member_.on_finished(start.key,
                                internal_error("the leader asks for NCCL, which is not set up"));
   op_clock_.started({start.key.group, start.key.number}, Clock::now());
+  if (parts_.on_started)
+    parts_.on_started(start.key.group, start.key.number, start.signature, start.strategies);
   if (leader_ && !start.signature.on_device) ask_adviser(start);
   if (start.signature.on_device) offer_gpus(start);
   data_.on_started(start.key);
@@ -378,6 +380,7 @@ std::shared_ptr<const ExecutionPlan> HostEpoch::execution(const Start& start) {
 void HostEpoch::on_done(const Key& key, const Status& status) {
   const uint32_t us = op_clock_.ended({key.group, key.number}, Clock::now());
   if (adviser_) adviser_->on_ended(key.group, key.number, us);
+  if (parts_.on_ended) parts_.on_ended(key.group, key.number, status.code());
   data_.on_ended(key);
   member_.on_finished(key, with_job_rank(status, *member_.find(key.group)));
   run_actions();

@@ -144,6 +144,12 @@ struct EpochParts {
   // The epoch was aborted, here or elsewhere. Called once, possibly from inside another call,
   // before the ranks' calls end.
   std::function<void(const Status& cause)> on_over = nullptr;
+  // An operation among hosts begins on this one, with the strategies in force, and ends. For the
+  // flight recorder.
+  std::function<void(uint32_t group, uint64_t number, const Signature& signature,
+                     const Strategies& strategies)>
+      on_started = nullptr;
+  std::function<void(uint32_t group, uint64_t number, Code code)> on_ended = nullptr;
   // The GPUs that calls for device memory name; asked at each such operation.
   std::function<GpuSet*()> gpus = nullptr;
   // How communicators are made. Null: NCCL is not used.

@@ -14,8 +14,9 @@ namespace {
 
 constexpr Millis kAgentMs{1'000};
 constexpr Millis kForwardMs{3'000};
-constexpr size_t kLoggedBytesMax = 256;  // Of what a caller wrote.
-constexpr int kRefusalsLogged = 20;      // In a second, so that they do not drive out other lines.
+constexpr uint64_t kTraceBytesMax = uint64_t{48} << 20;  // Of all agents' replies.
+constexpr size_t kLoggedBytesMax = 256;                  // Of what a caller wrote.
+constexpr int kRefusalsLogged = 20;  // In a second, so that they do not drive out other lines.
 
 v1::AgentReport unreachable(const std::string& host, const std::string& address,
                             const grpc::Status& why) {
@@ -26,25 +27,42 @@ v1::AgentReport unreachable(const std::string& host, const std::string& address,
   return report;
 }
 
-// A Status call to one agent, in progress.
-struct StatusQuery {
-  StatusQuery(v1::AgentMessage asked, const Tls& tls)
+// A call to one agent, in progress.
+template <class Reply>
+struct Query {
+  Query(v1::AgentMessage asked, const Tls& tls)
       : agent(std::move(asked)),
-        stub(v1::Admin::NewStub(make_channel(agent.address(), tls, agent.host()))) {
-    request.set_local_only(true);
-  }
-  v1::AgentReport answer() const {
-    if (status.ok() && reply.agents_size() == 1) return reply.agents(0);
-    return unreachable(agent.host(), agent.address(), status);
-  }
+        stub(v1::Admin::NewStub(make_channel(agent.address(), tls, agent.host()))) {}
 
   v1::AgentMessage agent;
   std::unique_ptr<v1::Admin::Stub> stub;
   grpc::ClientContext context;
-  v1::StatusRequest request;
-  v1::StatusReply reply;
+  Reply reply;
   grpc::Status status;
 };
+template <class Reply>
+v1::AgentReport unreachable(const Query<Reply>& query) {
+  return unreachable(query.agent.host(), query.agent.address(), query.status);
+}
+template <class Reply>
+using Queries = std::vector<std::unique_ptr<Query<Reply>>>;
+
+// Calls `start` for each query, then `meanwhile`, and waits for the answers.
+template <class Reply, class Start, class Meanwhile>
+void ask_each(const Queries<Reply>& queries, const Start& start, const Meanwhile& meanwhile) {
+  std::latch open(static_cast<ptrdiff_t>(queries.size()));
+  for (const auto& query : queries)
+    start(*query, [&open, sent = query.get()](const grpc::Status& status) {
+      sent->status = status;
+      open.count_down();
+    });
+  meanwhile();
+  open.wait();
+}
+
+bool is_of(const Caller& caller, const v1::HostTrace& trace) {
+  return trace.owner().uid() == caller.uid && trace.owner().subject() == caller.subject;
+}
 
 // Users see what is their own only.
 void keep_own_of(const Caller& caller, v1::StatusReply& reply) {
@@ -67,6 +85,7 @@ void keep_own_of(const Caller& caller, v1::StatusReply& reply) {
 Rpc rpc_of(const v1::AdminRequest& request) {
   if (request.has_set_strategy()) return Rpc::set_strategy;
   if (request.has_drain()) return Rpc::drain;
+  if (request.has_trace()) return Rpc::trace;
   return request.has_stop() ? Rpc::stop : Rpc::status;
 }
 
@@ -87,13 +106,15 @@ std::string describe(const v1::AdminRequest& request) {
       return request.drain().undo() ? "end draining" : "drain";
     case Rpc::stop:
       return request.stop().jobs() ? "stop the agent and its jobs" : "stop the agent";
+    case Rpc::trace:
+      return "show the trace of job \"" + request.trace().job() + "\"";
     default:
       return "show the status";
   }
 }
 
 void audit(const v1::AdminRequest& request, const Caller& caller, const Status& outcome) {
-  if (outcome.ok() && request.has_status()) return;
+  if (outcome.ok() && (request.has_status() || request.has_trace())) return;
   const std::string line = printable(caller.name) + ": " + printable(describe(request)) + ": " +
                            printable(outcome.to_string());
   spdlog::info("audit: {}", line);
@@ -119,7 +140,7 @@ v1::AdminAnswer AdminCalls::call(const v1::AdminRequest& request, const Caller& 
   Status status = request.kind_case() == v1::AdminRequest::KIND_NOT_SET
                       ? invalid_argument("the request asks for nothing that this release knows")
                       : permit(rpc_of(request), caller, addresses().address);
-  if (status.ok()) status = act(request, caller, forwarded, *answer.mutable_status());
+  if (status.ok()) status = act(request, caller, forwarded, answer);
   if (status.ok() || may_log_refusal()) audit(request, caller, status);
   answer.set_code(static_cast<int32_t>(status.code()));
   answer.set_message(status.message());
@@ -139,7 +160,7 @@ bool AdminCalls::may_log_refusal() {
 }
 
 Status AdminCalls::act(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
-                       v1::StatusReply& reply) {
+                       v1::AdminAnswer& answer) {
   switch (rpc_of(request)) {
     case Rpc::set_strategy:
       return set_strategy(request.set_strategy(), caller, forwarded);
@@ -147,8 +168,10 @@ Status AdminCalls::act(const v1::AdminRequest& request, const Caller& caller, bo
       return agent_.drain(request.drain().undo());
     case Rpc::stop:
       return agent_.stop(request.stop().jobs());
+    case Rpc::trace:
+      return trace(request.trace(), caller, forwarded, *answer.mutable_trace());
     default:
-      return status(request.status(), caller, forwarded, reply);
+      return status(request.status(), caller, forwarded, *answer.mutable_status());
   }
 }
 
@@ -164,6 +187,59 @@ Status AdminCalls::status(const v1::StatusRequest& request, const Caller& caller
     forward_to_coordinator(reply);
   if (caller.kind == Caller::Kind::user) keep_own_of(caller, reply);
   return {};
+}
+
+// As of the strategy: an owner only narrows what is shown. What comes back is looked at once more,
+// because another agent may be of an older release.
+Status AdminCalls::trace(v1::TraceRequest request, const Caller& caller, bool forwarded,
+                         v1::TraceReply& reply) {
+  if (caller.kind == Caller::Kind::user) {
+    request.mutable_owner()->set_uid(caller.uid);
+    request.mutable_owner()->set_subject(caller.subject);
+  }
+  if (request.local_only()) {
+    reply = agent_.trace(request);
+  } else if (addresses().coordinates()) {
+    trace_all_agents(request, reply);
+  } else if (forwarded) {
+    return not_the_coordinator();
+  } else {
+    grpc::ClientContext context;
+    prepare_forward(context, kForwardMs);
+    const auto stub = v1::Admin::NewStub(make_channel(addresses().coordinator, tls_));
+    const grpc::Status status = stub->Trace(&context, request, &reply);
+    if (!status.ok()) {
+      reply = agent_.trace(request);
+      *reply.add_missing() = unreachable("", addresses().coordinator, status);
+    }
+  }
+  if (caller.kind != Caller::Kind::user) return {};
+  auto& hosts = *reply.mutable_hosts();
+  hosts.erase(std::remove_if(hosts.begin(), hosts.end(),
+                             [&](const auto& trace) { return !is_of(caller, trace); }),
+              hosts.end());
+  return {};
+}
+
+void AdminCalls::trace_all_agents(v1::TraceRequest request, v1::TraceReply& reply) {
+  Queries<v1::TraceReply> queries;
+  for (const v1::AgentMessage& agent : coordinator_.agents())
+    prepare_forward(
+        queries.emplace_back(std::make_unique<Query<v1::TraceReply>>(agent, tls_))->context,
+        kAgentMs);
+  request.set_local_only(true);
+  request.set_bytes_max(kTraceBytesMax / (queries.size() + 1));
+  ask_each(
+      queries,
+      [&](auto& query, auto done) {
+        query.stub->async()->Trace(&query.context, &request, &query.reply, std::move(done));
+      },
+      [&] { reply = agent_.trace(request); });
+  for (const auto& query : queries) {
+    if (!query->status.ok()) *reply.add_missing() = unreachable(*query);
+    for (v1::HostTrace& trace : *query->reply.mutable_hosts())
+      *reply.add_hosts() = std::move(trace);
+  }
 }
 
 void AdminCalls::prepare_forward(grpc::ClientContext& context, Millis timeout) const {
@@ -185,20 +261,23 @@ v1::AgentReport AdminCalls::own_report() {
 }
 
 void AdminCalls::ask_all_agents(v1::StatusReply& reply) {
-  std::vector<std::unique_ptr<StatusQuery>> queries;
+  Queries<v1::StatusReply> queries;
   for (const v1::AgentMessage& agent : coordinator_.agents())
-    prepare_forward(queries.emplace_back(std::make_unique<StatusQuery>(agent, tls_))->context,
-                    kAgentMs);
-  std::latch open(static_cast<ptrdiff_t>(queries.size()));
+    prepare_forward(
+        queries.emplace_back(std::make_unique<Query<v1::StatusReply>>(agent, tls_))->context,
+        kAgentMs);
+  v1::StatusRequest request;
+  request.set_local_only(true);
+  ask_each(
+      queries,
+      [&](auto& query, auto done) {
+        query.stub->async()->Status(&query.context, &request, &query.reply, std::move(done));
+      },
+      [&] { *reply.add_agents() = own_report(); });
   for (const auto& query : queries)
-    query->stub->async()->Status(&query->context, &query->request, &query->reply,
-                                 [&open, sent = query.get()](const grpc::Status& status) {
-                                   sent->status = status;
-                                   open.count_down();
-                                 });
-  *reply.add_agents() = own_report();
-  open.wait();
-  for (const auto& query : queries) *reply.add_agents() = query->answer();
+    *reply.add_agents() = query->status.ok() && query->reply.agents_size() == 1
+                              ? query->reply.agents(0)
+                              : unreachable(*query);
 }
 
 void AdminCalls::forward_to_coordinator(v1::StatusReply& reply) {

@@ -36,14 +36,17 @@ class AdminCalls {
 
  private:
   Status act(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
-             v1::StatusReply& reply);
+             v1::AdminAnswer& answer);
   Status status(const v1::StatusRequest& request, const Caller& caller, bool forwarded,
                 v1::StatusReply& reply);
+  Status trace(v1::TraceRequest request, const Caller& caller, bool forwarded,
+               v1::TraceReply& reply);
   Status set_strategy(v1::SetStrategyRequest request, const Caller& caller, bool forwarded);
   void prepare_forward(grpc::ClientContext& context, Millis timeout) const;
   Status not_the_coordinator() const;
   v1::AgentReport own_report();
   void ask_all_agents(v1::StatusReply& reply);
+  void trace_all_agents(v1::TraceRequest request, v1::TraceReply& reply);
   // Replies with the coordinator's answer, or with this agent's own report and the error.
   void forward_to_coordinator(v1::StatusReply& reply);
 

@@ -29,6 +29,7 @@ grpc::Status call_service(v1::Admin::Stub& stub, grpc::ClientContext& context,
     return stub.SetStrategy(&context, request.set_strategy(), &nothing);
   if (request.has_drain()) return stub.Drain(&context, request.drain(), &nothing);
   if (request.has_stop()) return stub.Stop(&context, request.stop(), &nothing);
+  if (request.has_trace()) return stub.Trace(&context, request.trace(), answer.mutable_trace());
   return stub.Status(&context, request.status(), answer.mutable_status());
 }
 
@@ -91,6 +92,17 @@ Result<v1::StatusReply> admin_status(const std::string& address, bool local_only
   const Status status = ask(address, timeout_ms, request, answer);
   if (!status.ok()) return status;
   return answer.status();
+}
+
+Result<v1::TraceReply> admin_trace(const std::string& address, const std::string& job,
+                                   uint32_t last, int timeout_ms) {
+  v1::AdminRequest request;
+  request.mutable_trace()->set_job(job);
+  request.mutable_trace()->set_last(last);
+  v1::AdminAnswer answer;
+  const Status status = ask(address, timeout_ms, request, answer);
+  if (!status.ok()) return status;
+  return answer.trace();
 }
 
 Status admin_set_strategy(const std::string& address, const std::string& job,

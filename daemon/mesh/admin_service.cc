@@ -26,6 +26,15 @@ grpc::Status AdminService::Status(grpc::ServerContext* context, const v1::Status
   return status_of(answer);
 }
 
+grpc::Status AdminService::Trace(grpc::ServerContext* context, const v1::TraceRequest* request,
+                                 v1::TraceReply* reply) {
+  v1::AdminRequest asked;
+  *asked.mutable_trace() = *request;
+  v1::AdminAnswer answer = call(*context, asked);
+  reply->Swap(answer.mutable_trace());
+  return status_of(answer);
+}
+
 grpc::Status AdminService::SetStrategy(grpc::ServerContext* context,
                                        const v1::SetStrategyRequest* request, v1::AdminReply*) {
   v1::AdminRequest asked;

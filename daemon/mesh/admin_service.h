@@ -15,6 +15,8 @@ class AdminService final : public v1::Admin::Service {
 
   grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,
                       v1::StatusReply* reply) override;
+  grpc::Status Trace(grpc::ServerContext* context, const v1::TraceRequest* request,
+                     v1::TraceReply* reply) override;
   grpc::Status SetStrategy(grpc::ServerContext* context, const v1::SetStrategyRequest* request,
                            v1::AdminReply* reply) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,

@@ -116,6 +116,8 @@ class AgentControl {
  public:
   virtual ~AgentControl() = default;
   virtual v1::AgentReport report() = 0;
+  // What this host's recorders hold of the request's job and, if it is set, owner.
+  virtual v1::TraceReply trace(const v1::TraceRequest& request) = 0;
   virtual Status drain(bool undo) = 0;
   virtual Status stop(bool jobs) = 0;  // `jobs`: and its jobs.
 };
@@ -155,16 +157,19 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
 // ---- Callers of the Admin service ----
 
 // All calls block, and return UNAVAILABLE if no agent answers at `address`. Status (unless
-// `local_only`) and strategies concern the whole mesh, whichever agent is asked; drain and stop
-// concern that agent. `address` is an agent's Unix socket, "unix:PATH", where the caller's user
-// decides what is allowed, or its control plane, host:port, where token_of_environment() does, or
-// the certificate in TUTTI_TLS_DIR if TUTTI_TLS is "require".
-// UNAUTHENTICATED, PERMISSION_DENIED: it is not allowed; the message says to whom it is.
+// `local_only`), traces and strategies concern the whole mesh, whichever agent is asked; drain and
+// stop concern that agent. `address` is an agent's Unix socket, "unix:PATH", where the caller's
+// user decides what is allowed, or its control plane, host:port, where token_of_environment() does,
+// or the certificate in TUTTI_TLS_DIR if TUTTI_TLS is "require". UNAUTHENTICATED,
+// PERMISSION_DENIED: it is not allowed; the message says to whom it is.
 
 // Returns TUTTI_ADDRESS if set, otherwise the Unix socket in TUTTI_SOCKET or the default of
 // `socket`.
 std::string default_address();
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms);
+// `last`: operations of each rank; 0: all that are kept.
+Result<v1::TraceReply> admin_trace(const std::string& address, const std::string& job,
+                                   uint32_t last, int timeout_ms);
 Status admin_set_strategy(const std::string& address, const std::string& job,
                           const std::string& strategy, int timeout_ms);
 Status admin_drain(const std::string& address, bool undo, int timeout_ms);

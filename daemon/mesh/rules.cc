@@ -35,6 +35,10 @@ constexpr std::array kRpcs = {
     RpcRule{Rpc::status,
             kUsersAndAbove,
             {"Admin.Status", "administrators and agents: all; users: their own jobs", kAdminProof}},
+    RpcRule{Rpc::trace,
+            kUsersAndAbove,
+            {"Admin.Trace", "administrators and agents: all; users: their own jobs, ended ones too",
+             kAdminProof}},
     RpcRule{
         Rpc::set_strategy,
         kUsersAndAbove,
@@ -58,8 +62,10 @@ constexpr std::array kOthers = {
          "the worker of the trainer's own user and "
          "subject",
          "a signed pass in the same message"},
-    Rule{"a rank's segment, board and eventfd (descriptors to trainers)",
+    Rule{"a rank's segment, board, recorder and eventfd (descriptors to trainers)",
          "ranks of the same job, user and host", "a hello that was admitted"},
+    Rule{"recorder (descriptor to the agent)", "the agent of this host",
+         "the worker's control socket"},
     Rule{"Data.Exchange and TCP links", "workers of the same epoch of the job",
          "HMAC with the epoch's secret, both ways"},
     Rule{"run_dir", "the agent's user", "file modes"},

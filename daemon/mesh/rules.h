@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-enum class Rpc { attend, enlist, status, set_strategy, drain, stop, health, reflection };
+enum class Rpc { attend, enlist, status, trace, set_strategy, drain, stop, health, reflection };
 
 struct Rule {
   std::string_view door;   // "Mesh.Enlist", "hello", "a rank's segment (memfd)".

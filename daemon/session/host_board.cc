@@ -31,14 +31,12 @@ bool is_on_gpus(const Request& request, const Mapping* memory) {
 }  // namespace
 
 Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, std::span<const uint32_t> ranks,
-                                                   uint32_t world_size, uint64_t window_bytes) {
+                                                   uint32_t world_size, uint64_t window_bytes,
+                                                   std::shared_ptr<HostRecorder> recorder) {
   const auto seats = static_cast<uint32_t>(ranks.size());
-  if (seats > kSeatsMax)
-    return resource_exhausted("a job has at most " + std::to_string(kSeatsMax) +
-                              " ranks on one host, not " + std::to_string(seats));
   Result<SealedMemory> memory = make_sealed_memory("tutti-board", "a board", board_bytes(seats));
   if (!memory.ok()) return memory.status();
-  auto board = std::make_shared<HostBoard>(loop, *std::move(memory), ranks);
+  auto board = std::make_shared<HostBoard>(loop, *std::move(memory), ranks, std::move(recorder));
   board->ops_.view().header().window_bytes = board->window_bytes_ = window_bytes;
   std::vector<uint32_t> everyone(world_size);
   std::iota(everyone.begin(), everyone.end(), 0);
@@ -46,8 +44,10 @@ Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, std::span<const u
   return board;
 }
 
-HostBoard::HostBoard(Loop& loop, SealedMemory memory, std::span<const uint32_t> ranks)
+HostBoard::HostBoard(Loop& loop, SealedMemory memory, std::span<const uint32_t> ranks,
+                     std::shared_ptr<HostRecorder> recorder)
     : memory_(std::move(memory.memory)),
+      recorder_(std::move(recorder)),
       segments_(ranks.size()),
       ops_(loop, std::move(memory.mapping), ranks),
       folding_(ops_),
@@ -86,7 +86,7 @@ Status HostBoard::attach_gone(uint32_t seat) {
 }
 
 std::vector<int> HostBoard::descriptors() const {
-  std::vector<int> all = {memory_.get()};
+  std::vector<int> all = {memory_.get(), recorder_->descriptor()};
   for (const Fd& segment : segments_) all.push_back(segment.get());
   return all;
 }
@@ -138,7 +138,9 @@ void HostBoard::detach(uint32_t seat) {
 Result<uint32_t> HostBoard::add_group(uint32_t number, std::span<const uint32_t> ranks) {
   const Result<uint32_t> area = ops_.add_group(number, ranks);
   if (!area.ok() || *area < forwarded_.size()) return area;
-  forwarded_.emplace_back().next.resize(ops_.groups()[*area]->seats.size());
+  const BoardGroup& group = *ops_.groups()[*area];
+  recorder_->add_group(*area, number, group.size, group.seats);
+  forwarded_.emplace_back().next.resize(group.seats.size());
   update_ranks_decide();
   return area;
 }

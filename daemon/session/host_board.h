@@ -16,6 +16,7 @@
 #include "daemon/base/status.h"
 #include "daemon/session/board_ops.h"
 #include "daemon/session/folding_watch.h"
+#include "daemon/session/host_recorder.h"
 #include "daemon/session/mapping.h"
 #include "daemon/session/worker_folding.h"
 
@@ -24,11 +25,13 @@ namespace tutti {
 class HostBoard {
  public:
   // Area 0 serves the whole job. `ranks`: the job's ranks on this host, ascending. `window_bytes`:
-  // see BoardHeader. RESOURCE_EXHAUSTED: more than kSeatsMax ranks.
+  // see BoardHeader.
   static Result<std::shared_ptr<HostBoard>> make(Loop& loop, std::span<const uint32_t> ranks,
-                                                 uint32_t world_size, uint64_t window_bytes);
+                                                 uint32_t world_size, uint64_t window_bytes,
+                                                 std::shared_ptr<HostRecorder> recorder);
   // Use make().
-  HostBoard(Loop& loop, SealedMemory memory, std::span<const uint32_t> ranks);
+  HostBoard(Loop& loop, SealedMemory memory, std::span<const uint32_t> ranks,
+            std::shared_ptr<HostRecorder> recorder);
 
   // ---- Ranks, by seat ----
 
@@ -38,7 +41,7 @@ class HostBoard {
               std::shared_ptr<const Mapping> mapping);
   // Instead of attach(): the rank ended before it was welcomed. Its seat gets an empty segment.
   Status attach_gone(uint32_t seat);
-  // What a trainer needs: the board's memory and every seat's segment. Borrowed.
+  // What a trainer needs: the board's memory, the recorder's and every seat's segment. Borrowed.
   std::vector<int> descriptors() const;
   // Call once for each attached rank; the descriptors are closed after the last.
   void on_descriptors_sent();
@@ -106,7 +109,8 @@ class HostBoard {
   void update_ranks_decide();
   void call_begun(BoardGroup& group);
 
-  Fd memory_;                 // Until it was sent to all.
+  Fd memory_;  // Until it was sent to all.
+  const std::shared_ptr<HostRecorder> recorder_;
   std::vector<Fd> segments_;  // By seat, until they were sent to all.
   size_t attached_ = 0;
   size_t sent_ = 0;

@@ -34,6 +34,11 @@ Result<Fd> watch_process(pid_t pid) {
   return process;
 }
 
+Status too_many_seats(size_t seats) {
+  return resource_exhausted("a job has at most " + std::to_string(kSeatsMax) +
+                            " ranks on one host, not " + std::to_string(seats));
+}
+
 }  // namespace
 
 Status SocketSession::start() {
@@ -254,9 +259,15 @@ Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t s
   return std::unique_ptr<Session>(std::move(session));
 }
 
-Status create_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
-                    uint32_t world_size, uint64_t window_bytes) {
-  Result<std::shared_ptr<HostBoard>> board = HostBoard::make(loop, ranks, world_size, window_bytes);
+Result<std::shared_ptr<HostRecorder>> create_board(Loop& loop, std::span<Session* const> sessions,
+                                                   std::span<const uint32_t> ranks,
+                                                   uint32_t world_size, uint64_t window_bytes,
+                                                   uint32_t epoch) {
+  if (ranks.size() > kSeatsMax) return too_many_seats(ranks.size());
+  Result<std::shared_ptr<HostRecorder>> recorder = HostRecorder::make(ranks, world_size, epoch);
+  if (!recorder.ok()) return recorder;
+  Result<std::shared_ptr<HostBoard>> board =
+      HostBoard::make(loop, ranks, world_size, window_bytes, *recorder);
   if (!board.ok()) return board.status();
   for (uint32_t seat = 0; seat < sessions.size(); ++seat) {
     if (sessions[seat] == nullptr) {
@@ -269,7 +280,7 @@ Status create_board(Loop& loop, std::span<Session* const> sessions, std::span<co
       return attached;
   }
   (*board)->set_ranks_decide(true);
-  return {};
+  return recorder;
 }
 
 }  // namespace tutti

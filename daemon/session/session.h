@@ -18,6 +18,7 @@
 #include "daemon/base/call.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
+#include "daemon/session/host_recorder.h"  // IWYU pragma: export
 #include "proto/board.h"
 #include "proto/session.pb.h"
 #include "proto/types.h"
@@ -159,10 +160,13 @@ class Session {
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
                                               Session::Events& events);
 
-// Makes the board of a host's ranks. `sessions`: theirs, in the order of the ranks, none welcomed
-// yet (nullptr: the rank ended already); welcome all afterwards. `ranks`: the same ranks of the
-// job. `window_bytes`: see BoardHeader. RESOURCE_EXHAUSTED: more than kSeatsMax ranks.
-Status create_board(Loop& loop, std::span<Session* const> sessions, std::span<const uint32_t> ranks,
-                    uint32_t world_size, uint64_t window_bytes = 0);
+// Makes the board of a host's ranks and their flight recorder, which it returns. `sessions`:
+// theirs, in the order of the ranks, none welcomed yet (nullptr: the rank ended already); welcome
+// all afterwards. `ranks`: the same ranks of the job. `window_bytes`: see BoardHeader. `epoch`: for
+// the recorder. RESOURCE_EXHAUSTED: more than kSeatsMax ranks.
+Result<std::shared_ptr<HostRecorder>> create_board(Loop& loop, std::span<Session* const> sessions,
+                                                   std::span<const uint32_t> ranks,
+                                                   uint32_t world_size, uint64_t window_bytes = 0,
+                                                   uint32_t epoch = 0);
 
 }  // namespace tutti

@@ -23,6 +23,7 @@ void AgentChannel::accept_agent() {
   read_packets();  // The last agent may have handed over a trainer before it exited.
   drop_agent();
   agent_ = std::move(agent);
+  sent_.clear();
   const Status watched = loop_.watch(agent_.get(), EPOLLIN, [this](uint32_t) { read_packets(); });
   if (!watched.ok()) drop_agent();
 }
@@ -58,8 +59,19 @@ void AgentChannel::handle(Packet packet) {
     events_.on_failed_gpus(message.failed_gpus());
 }
 
+// A recorder comes with a report of its own, and the report alone where there is none to send.
 void AgentChannel::send_report() {
-  if (agent_.valid()) (void)send_packet(agent_.get(), events_.on_report().SerializeAsString(), {});
+  if (!agent_.valid()) return;
+  v1::WorkerReport report = events_.on_report();
+  bool is_sent = false;
+  for (const Recorder& recorder : events_.recorders()) {
+    if (sent_.contains(recorder.epoch)) continue;
+    report.set_recorder_epoch(recorder.epoch);
+    is_sent = send_packet(agent_.get(), report.SerializeAsString(), {&recorder.descriptor, 1}).ok();
+    if (is_sent) sent_.insert(recorder.epoch);
+  }
+  report.clear_recorder_epoch();
+  if (!is_sent) (void)send_packet(agent_.get(), report.SerializeAsString(), {});
 }
 
 void AgentChannel::close() {

@@ -2,6 +2,10 @@
 // used.
 #pragma once
 
+#include <cstdint>
+#include <set>
+#include <vector>
+
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
 #include "daemon/session/session.h"
@@ -11,11 +15,18 @@ namespace tutti {
 
 class AgentChannel {
  public:
+  // The flight recorder of an epoch; the descriptor is borrowed.
+  struct Recorder {
+    uint32_t epoch = 0;
+    int descriptor = -1;
+  };
   class Events {
    public:
     virtual ~Events() = default;
     virtual void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) = 0;
     virtual v1::WorkerReport on_report() = 0;
+    // What an agent should have, by epoch, ascending. Each is sent once to each agent.
+    virtual std::vector<Recorder> recorders() const = 0;
     virtual void on_stop() = 0;
     virtual void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) = 0;
   };
@@ -39,6 +50,7 @@ class AgentChannel {
   Fd listener_;
   Fd agent_;
   Events& events_;
+  std::set<uint32_t> sent_;  // Epochs whose recorders this agent has.
 };
 
 }  // namespace tutti

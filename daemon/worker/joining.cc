@@ -103,13 +103,25 @@ void Worker::on_roster(const Roster& roster) {
     if (Session* any = session_of(of); any != nullptr) any->collect_requests(group, number);
   };
   const auto on_over = [this](const Status&) { update_ranks_decide(); };
+  const auto on_started = [this, of = roster.epoch](uint32_t group, uint64_t number,
+                                                    const Signature& signature,
+                                                    const Strategies& strategies) {
+    if (const auto found = recorders_.find(of); found != recorders_.end())
+      found->second->on_started(group, number, signature, strategies);
+  };
+  const auto on_ended = [this, of = roster.epoch](uint32_t group, uint64_t number, Code code) {
+    if (const auto found = recorders_.find(of); found != recorders_.end())
+      found->second->on_ended(group, number, code);
+  };
   epoch = make_epoch(
       {loop_, *transport_, *engine_, tuner_, let_ranks_fold, release_window, collect_requests,
-       on_over, [this] { return gpu_memory_.gpus(); }, nccl_, nccl_failure_},
+       on_over, on_started, on_ended, [this] { return gpu_memory_.gpus(); }, nccl_, nccl_failure_},
       roster, settings_.host, epoch_options(settings_));
   strategy_ = roster.strategy;
   link_router_->on_epoch_formed(roster.epoch);
-  const Status shared = create_board(roster);
+  const Result<std::shared_ptr<HostRecorder>> recorder = create_board(roster);
+  const Status shared = recorder.status();
+  if (recorder.ok()) keep_recorder(roster.epoch, *recorder);
   update_ranks_decide();
   for (auto& [number, trainer] : trainers_)
     if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer))
@@ -127,7 +139,7 @@ void Worker::bind_to_trainers_cores() {
 }
 
 // A rank that ended while joining has a seat on the board and no session.
-Status Worker::create_board(const Roster& roster) {
+Result<std::shared_ptr<HostRecorder>> Worker::create_board(const Roster& roster) {
   std::vector<Session*> sessions;
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < roster.ranks.size(); ++rank) {
@@ -139,7 +151,13 @@ Status Worker::create_board(const Roster& roster) {
   }
   const uint64_t window_bytes = std::max(kWindowSlices * slice_bytes(settings_), kBoardBlockBytes);
   return tutti::create_board(loop_, sessions, ranks, static_cast<uint32_t>(roster.ranks.size()),
-                             window_bytes);
+                             window_bytes, roster.epoch);
+}
+
+void Worker::keep_recorder(uint32_t epoch, const std::shared_ptr<HostRecorder>& recorder) {
+  recorders_[epoch] = recorder;
+  if (recorders_.size() > kRecordersKept) recorders_.erase(recorders_.begin());
+  report_soon();
 }
 
 // In a failed epoch the worker decides how operations end, not the ranks.

@@ -197,6 +197,12 @@ uint64_t Worker::joining_ms() const {
   return static_cast<uint64_t>(longest);
 }
 
+std::vector<AgentChannel::Recorder> Worker::recorders() const {
+  std::vector<AgentChannel::Recorder> all;
+  for (const auto& [epoch, recorder] : recorders_) all.push_back({epoch, recorder->descriptor()});
+  return all;
+}
+
 // Whether the newest epoch's leader, rank 0, is on this host.
 bool Worker::hosts_leader() const {
   return !epochs_.empty() &&

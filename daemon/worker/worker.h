@@ -59,12 +59,14 @@ class Worker final : public Session::Events,
     TimePoint adopted = Clock::now();
   };
   using Trainers = std::map<uint64_t, Trainer>;  // By a serial number.
+  static constexpr size_t kRecordersKept = 2;
   // For the last frames and answers to be sent.
   static constexpr Millis kShutdownGrace{200};
 
   // From the agent.
   void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) override;
   v1::WorkerReport on_report() override;
+  std::vector<AgentChannel::Recorder> recorders() const override;
   void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) override;
 
   // From trainers.
@@ -97,7 +99,8 @@ class Worker final : public Session::Events,
   Micros stay_awake_time() const;
   // `shared` is create_board()'s result; if it is not OK, no trainer here was welcomed.
   void report_missing(Epoch& epoch, const Status& shared);
-  Status create_board(const Roster& roster);
+  Result<std::shared_ptr<HostRecorder>> create_board(const Roster& roster);
+  void keep_recorder(uint32_t epoch, const std::shared_ptr<HostRecorder>& recorder);
   void update_ranks_decide();
   bool is_in(const Roster& roster, const Trainer& trainer) const;
   void welcome(Trainer& trainer, Epoch& epoch);
@@ -134,7 +137,9 @@ class Worker final : public Session::Events,
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<AgentChannel> agent_;
   std::unique_ptr<CoordinatorClient> coordinator_;
-  std::shared_ptr<Tuner> tuner_;                       // Shared by all epochs.
+  std::shared_ptr<Tuner> tuner_;  // Shared by all epochs.
+  // By epoch, those of the newest: the agent is told of them, and so is the next one.
+  std::map<uint32_t, std::shared_ptr<HostRecorder>> recorders_;
   std::map<uint32_t, std::unique_ptr<Epoch>> epochs_;  // By epoch.
   Trainers trainers_;
   uint64_t next_trainer_ = 1;

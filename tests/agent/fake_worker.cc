@@ -1,8 +1,10 @@
 // Replaces tutti-worker in the agent's tests: serves descriptor 3, welcomes trainers at once, and
 // describes itself in the welcome. It exits when a trainer arrives if the job's name starts with
 // "die", never reports if it starts with "mute", reports a pass that was changed if it starts with
-// "forge", and another job and user if it starts with "lie".
+// "forge", another job and user if it starts with "lie", and sends a flight recorder if it starts
+// with "record", or something else in its place.
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "daemon/session/session.h"
+#include "daemon/trace/trace.h"
 #include "proto/session.pb.h"
 
 namespace {
@@ -41,6 +44,36 @@ int inherited() {
   }
   closedir(directory);
   return count;
+}
+
+// A recorder of rank 0 of 1, with one operation, in epoch 5.
+Fd make_recorder() {
+  using namespace tutti;
+  Fd memory(open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (ftruncate(memory.get(), static_cast<off_t>(recorder_bytes(1))) != 0) std::abort();
+  const auto write_at = [&](uint64_t offset, const auto& value) {
+    if (pwrite(memory.get(), &value, sizeof(value), static_cast<off_t>(offset)) != sizeof(value))
+      std::abort();
+  };
+  write_at(0, RecorderHeader{kRecorderMagic, kProtocolVersion, 5, 1, 1, 0, 0});
+  write_at(kGroupsOffset, uint32_t{1});
+  write_at(kGroupsOffset + offsetof(RecordedGroup, seats), uint64_t{1});
+  const trace::RecordFields fields = {0, 123, 492, 1, 0, 0};
+  const uint64_t ring = rank_recorder_offset(0) + offsetof(RankRecorder, ring);
+  write_at(ring, uint64_t{1});
+  write_at(ring + offsetof(RecordRing, records), pack_stamp(0, trace::checksum_of(0, fields)));
+  write_at(ring + offsetof(RecordRing, records) + offsetof(Record, fields), fields);
+  return memory;
+}
+
+Fd recorder_for(const std::string& job) {
+  int ends[2];
+  if (job == "record-program") return Fd(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  if (job == "record-garbage") return Fd(open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (job != "record-pipe") return make_recorder();
+  if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+  close(ends[1]);
+  return Fd(ends[0]);
 }
 
 struct FakeWorker {
@@ -73,8 +106,7 @@ struct FakeWorker {
     tutti::v1::AgentToWorker message;
     if (!message.ParseFromString(packet.bytes)) std::abort();
     if (message.stop()) std::exit(0);
-    if (message.report() && !job.starts_with("mute"))
-      (void)tutti::send_packet(agent, report.SerializeAsString(), {});
+    if (message.report() && !job.starts_with("mute")) send_report(agent);
     if (!message.has_adopt()) return;
     if (job.starts_with("die")) std::_Exit(3);
     *report.mutable_pass() = message.adopt().pass();
@@ -87,7 +119,20 @@ struct FakeWorker {
     report.mutable_ranks()->rbegin()->set_pid(message.adopt().pid());
     report.set_adopted(static_cast<uint64_t>(report.ranks_size()));
     trainers.push_back(std::move(packet.descriptors.at(0)));
+    if (job.starts_with("record")) send_report(agent);
     welcome(trainers.back());
+  }
+
+  void send_report(int agent) {
+    if (job.starts_with("record") && report.has_pass()) {
+      const Fd recorder = recorder_for(job);
+      report.set_recorder_epoch(5);
+      const int descriptor = recorder.get();
+      (void)tutti::send_packet(agent, report.SerializeAsString(), {&descriptor, 1});
+      report.clear_recorder_epoch();
+      return;
+    }
+    (void)tutti::send_packet(agent, report.SerializeAsString(), {});
   }
 };
 

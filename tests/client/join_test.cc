@@ -64,7 +64,7 @@ Status join_agent_that_sends(size_t descriptors, JoinReply& reply) {
 
 TEST(ClientJoinSocket, KeepsTheDescriptorsOfAWelcome) {
   JoinReply reply;
-  const Status outcome = join_agent_that_sends(4, reply);
+  const Status outcome = join_agent_that_sends(5, reply);
   EXPECT_TRUE(outcome.ok()) << outcome.message();
   EXPECT_EQ(reply.segments.size(), 1u);
 }
@@ -73,7 +73,7 @@ TEST(ClientJoinSocket, KeepsTheDescriptorsOfAWelcome) {
 TEST(ClientJoinSocket, DescriptorsBeyondThoseOfAWelcomeAreRefused) {
   const size_t before = open_descriptors();
   for (const size_t descriptors :
-       {size_t{1}, size_t{3}, size_t{5}, size_t{kWelcomeDescriptors},
+       {size_t{1}, size_t{4}, size_t{6}, size_t{kWelcomeDescriptors},
         size_t{kWelcomeDescriptors + 1}, size_t{kWelcomeDescriptors + 2}, size_t{253}}) {
     JoinReply reply;
     const Status outcome = join_agent_that_sends(descriptors, reply);

@@ -20,6 +20,7 @@ constexpr std::string_view kGreeting("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0
 
 struct Agent final : AgentControl {
   v1::AgentReport report() override { return {}; }
+  v1::TraceReply trace(const v1::TraceRequest&) override { std::abort(); }
   Status drain(bool) override { std::abort(); }  // Nobody proves to be an administrator.
   Status stop(bool) override { std::abort(); }
 };

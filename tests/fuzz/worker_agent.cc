@@ -29,6 +29,7 @@ class Worker final : public AgentChannel::Events {
     ++asked.reports;
     return {};
   }
+  std::vector<AgentChannel::Recorder> recorders() const override { return {}; }
   void on_stop() override { ++asked.stops; }
   void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) override {
     ++asked.failed_gpus;

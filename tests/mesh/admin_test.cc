@@ -187,8 +187,11 @@ Credentials credentials_of(const std::string& lines) {
 
 // All calls, and whether each is allowed.
 std::vector<Status> try_all(const std::string& address) {
-  return {admin_status(address, true, 5'000).status(), admin_status(address, false, 5'000).status(),
-          admin_set_strategy(address, "demo", "ring", 5'000), admin_drain(address, false, 5'000),
+  return {admin_status(address, true, 5'000).status(),
+          admin_status(address, false, 5'000).status(),
+          admin_trace(address, "demo", 0, 5'000).status(),
+          admin_set_strategy(address, "demo", "ring", 5'000),
+          admin_drain(address, false, 5'000),
           admin_stop(address, true, 5'000)};
 }
 
@@ -219,6 +222,7 @@ TEST(MeshAdmin, AnAgentMayLookAndPassOnButNotDrainOrStop) {
   Node node("a", "", "127.0.0.1:0", credentials_of("peer role=agent"));
   const ShownToken shown("peer");
   EXPECT_TRUE(admin_status(node.address(), false, 5'000).ok());
+  EXPECT_TRUE(admin_trace(node.address(), "demo", 0, 5'000).ok());
   EXPECT_EQ(admin_set_strategy(node.address(), "demo", "ring", 5'000).code(), Code::not_found);
   EXPECT_EQ(admin_drain(node.address(), false, 5'000).code(), Code::permission_denied);
   EXPECT_EQ(admin_stop(node.address(), true, 5'000).code(), Code::permission_denied);
@@ -290,6 +294,13 @@ struct AsUser {
     request.mutable_status();
     return server.admin(request, caller);
   }
+  v1::TraceReply trace() {
+    v1::AdminRequest request;
+    request.mutable_trace()->set_job("demo");
+    request.mutable_trace()->mutable_owner()->set_uid(0);  // As if.
+    if (caller.kind != Caller::Kind::user) request.mutable_trace()->clear_owner();
+    return server.admin(request, caller).trace();
+  }
   Code set_strategy(const std::string& job) {
     v1::AdminRequest request;
     request.mutable_set_strategy()->set_job(job);
@@ -327,6 +338,41 @@ TEST(MeshAdmin, UsersSeeAndChangeTheirOwnJobsOnly) {
     EXPECT_EQ(other_subject.set_strategy("demo"), Code::not_found);
   }
   EXPECT_EQ(first.agent.stopped + second.agent.stopped, 0);
+}
+
+TEST(MeshAdmin, UsersSeeTheTracesOfTheirOwnJobsOnlyWhereverTheyAsk) {
+  Node first("a");
+  Node second("b", first.address());
+  first.agent.uids = {1'000, 1'001};
+  second.agent.uids = {1'000, 0};
+  Loop loop;
+  for (const Node* asked : {&first, &second}) {
+    AsUser user{*asked->server};
+    ASSERT_TRUE(turn_until(loop, [&] { return user.trace().hosts_size() == 2; }));
+    const v1::TraceReply seen = user.trace();
+    EXPECT_EQ(seen.hosts(0).host(), "a");
+    EXPECT_EQ(seen.hosts(1).host(), "b");
+    for (const v1::HostTrace& host : seen.hosts()) {
+      EXPECT_EQ(host.owner().uid(), 1'000u);
+      EXPECT_EQ(host.job(), "demo");
+    }
+    user.caller.subject = "vision";
+    EXPECT_EQ(user.trace().hosts_size(), 0);
+    user.caller.kind = Caller::Kind::admin;
+    EXPECT_EQ(user.trace().hosts_size(), 4);
+  }
+}
+
+TEST(MeshAdmin, AgentsThatDoNotAnswerAreMissingInATrace) {
+  auto first = std::make_unique<Node>("a");
+  Node second("b", first->address());
+  second.agent.uids = {1'000};
+  first.reset();
+  AsUser user{*second.server};
+  const v1::TraceReply seen = user.trace();
+  ASSERT_EQ(seen.hosts_size(), 1) << "its own";
+  ASSERT_EQ(seen.missing_size(), 1);
+  EXPECT_THAT(seen.missing(0).state(), HasSubstr("unreachable: "));
 }
 
 TEST(MeshAdmin, LongRequestsAreRefusedBeforeAnybodyReadsThem) {

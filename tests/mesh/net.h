@@ -28,6 +28,19 @@ struct FakeAgent final : AgentControl {
     }
     return report;
   }
+  // One host's trace for each of the uids.
+  v1::TraceReply trace(const v1::TraceRequest& request) override {
+    v1::TraceReply reply;
+    for (const uint32_t uid : uids) {
+      if (request.has_owner() && request.owner().uid() != uid) continue;
+      v1::HostTrace& trace = *reply.add_hosts();
+      trace.set_host(host);
+      trace.set_job(request.job());
+      trace.mutable_owner()->set_uid(uid);
+      trace.mutable_owner()->set_subject(subject);
+    }
+    return reply;
+  }
   Status drain(bool undo) override {
     draining = !undo;
     return {};

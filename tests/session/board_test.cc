@@ -12,7 +12,7 @@ using testing::HasSubstr;
 TEST_F(BoardTest, EveryTrainerGetsTheBoardAndAllSegments) {
   const size_t before = open_descriptors();
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(trainer(rank).descriptors(), 3u + 3u);
+    EXPECT_EQ(trainer(rank).descriptors(), 4u + 3u);
     EXPECT_EQ(trainer(rank).board().magic, kBoardMagic);
     EXPECT_EQ(trainer(rank).board().version, kProtocolVersion);
     EXPECT_EQ(trainer(rank).board().seats, 3u);
@@ -496,7 +496,7 @@ TEST(BoardShare, MoreRanksThanABoardSeatsAreRefusedByName) {
     sessions.push_back(served.back()->session.get());
     ranks.push_back(rank);
   }
-  const Status refused = create_board(loop, sessions, ranks, kSeatsMax + 1);
+  const Status refused = create_board(loop, sessions, ranks, kSeatsMax + 1).status();
   EXPECT_EQ(refused.code(), Code::resource_exhausted);
   EXPECT_THAT(refused.message(), HasSubstr("at most 240 ranks on one host, not 241"));
   sessions.pop_back();

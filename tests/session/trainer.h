@@ -104,7 +104,7 @@ class FakeTrainer {
   v1::Welcome join() {
     Result<std::optional<Packet>> packet = receive_stream();
     EXPECT_TRUE(packet.ok() && packet->has_value());
-    EXPECT_GE((*packet)->descriptors.size(), 4u);
+    EXPECT_GE((*packet)->descriptors.size(), 5u);
     memory_ = std::move((*packet)->descriptors[0]);
     doorbell_ = std::move((*packet)->descriptors[1]);
     struct stat info {};
@@ -114,7 +114,7 @@ class FakeTrainer {
     EXPECT_NE(base, MAP_FAILED);
     base_ = static_cast<std::byte*>(base);
     descriptors_ = (*packet)->descriptors.size();
-    seats_ = static_cast<uint32_t>(descriptors_ - 3);
+    seats_ = static_cast<uint32_t>(descriptors_ - 4);
     map_board(std::move((*packet)->descriptors[2]));
     return parse_welcome((*packet)->bytes);
   }

@@ -9,10 +9,10 @@ namespace tutti::tidy {
 
 // The floors of the house. A room includes only rooms of lower floors.
 inline const std::map<std::string, int> kFloors = {
-    {"kernel", 1}, {"base", 1},   {"board", 2},   {"schedule", 2}, {"cuda", 2},
-    {"nvml", 2},   {"nccl", 3},   {"device", 3},  {"tuning", 3},   {"transport", 4},
-    {"engine", 5}, {"group", 6},  {"session", 7}, {"mesh", 7},     {"worker", 8},
-    {"agent", 8},  {"launch", 8}, {"bench", 8},   {"doctor", 8},   {"cli", 9}};
+    {"kernel", 1}, {"base", 1},    {"board", 2},  {"trace", 2},  {"schedule", 2},  {"cuda", 2},
+    {"nvml", 2},   {"nccl", 3},    {"device", 3}, {"tuning", 3}, {"transport", 4}, {"engine", 5},
+    {"group", 6},  {"session", 7}, {"mesh", 7},   {"worker", 8}, {"agent", 8},     {"launch", 8},
+    {"bench", 8},  {"doctor", 8},  {"cli", 9}};
 
 // The room a file belongs to: daemon/<room>/..., and its tests and fuzzers, tests/<room>/... and
 // tests/fuzz/<room>_...
@@ -33,7 +33,7 @@ inline bool is_door(const std::string& include) {
 inline const std::set<std::string> kForClients = {
     "daemon/base/fd.h",       "daemon/base/signature.h", "daemon/base/status.h",
     "daemon/base/strategy.h", "daemon/kernel/kernel.h",  "daemon/board/board.h",
-    "daemon/base/token.h",    "daemon/cuda/cuda.h"};
+    "daemon/base/token.h",    "daemon/cuda/cuda.h",      "daemon/trace/trace.h"};
 // What an operation does to two values, for the kernels of other processors.
 constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
 
@@ -60,7 +60,8 @@ inline std::string refuse_daemon(const Source& source, const std::string& includ
 // Why `source` may not include this header of ours, or "".
 inline std::string refuse_own(const Source& source, const std::string& include) {
   static const std::set<std::string> kPlainProto = {"proto/tutti_types.h", "proto/types.h",
-                                                    "proto/segment.h", "proto/board.h"};
+                                                    "proto/segment.h", "proto/board.h",
+                                                    "proto/recorder.h"};
   const bool client = source.under("client/");
   const bool test = source.under("tests/");
   if (include.starts_with("daemon/")) return refuse_daemon(source, include);

@@ -1,0 +1,95 @@
+#include "daemon/agent/trace_report.h"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+// The most bytes that an operation takes in a reply, and that a reply has.
+constexpr uint64_t kOperationBytesMax = 128;
+constexpr uint64_t kReplyBytesMax = uint64_t{48} << 20;
+
+bool is_owner(const v1::Owner& owner, const v1::Pass& pass) {
+  return owner.uid() == pass.uid() && owner.subject() == pass.subject();
+}
+
+// How many operations of each ring are in a reply of so many bytes.
+uint64_t operations_that_fit(uint64_t bytes_max, uint64_t rings) {
+  const uint64_t room = bytes_max == 0 ? kReplyBytesMax : std::min(bytes_max, kReplyBytesMax);
+  return std::max<uint64_t>(room / kOperationBytesMax / std::max<uint64_t>(rings, 1), 1);
+}
+
+void report(const trace::Operation& from, v1::TracedOperation& to) {
+  to.set_index(from.index);
+  to.set_group(from.group);
+  to.set_number(from.number);
+  to.set_collective(static_cast<uint32_t>(from.collective));
+  to.set_dtype(static_cast<uint32_t>(from.dtype));
+  to.set_op(static_cast<uint32_t>(from.op));
+  to.set_flags(from.flags);
+  to.set_root(from.root);
+  to.set_layout(from.layout);
+  to.set_local_strategy(from.local_strategy);
+  to.set_global_strategy(from.global_strategy);
+  to.set_count(from.count);
+  to.set_bytes(from.bytes);
+  to.set_begun_ns(from.begun_ns);
+  if (!from.outcome) return;
+  to.set_ended(true);
+  to.set_duration_ns(from.outcome->duration_ns);
+  to.set_code(static_cast<uint32_t>(from.outcome->code));
+}
+
+}  // namespace
+
+v1::TraceReply answer_trace(std::span<const KeptRecorder> recorders,
+                            const v1::TraceRequest& request, const std::string& host) {
+  std::vector<KeptRecorder> asked;
+  uint64_t rings = 0;
+  for (const KeptRecorder& kept : recorders) {
+    if (request.has_owner() && !is_owner(request.owner(), kept.pass)) continue;
+    const Result<trace::Trace> trace = trace::read_trace(kept.memory->get(), 0);
+    if (!trace.ok()) continue;
+    rings += trace->ranks.size() + 1;
+    asked.push_back(kept);
+  }
+  const uint64_t wanted = request.last() == 0 ? kRecordsKept : request.last();
+  const uint64_t room = operations_that_fit(request.bytes_max(), rings);
+  v1::TraceReply reply;
+  for (const KeptRecorder& kept : asked) {
+    const Result<trace::Trace> trace =
+        trace::read_trace(kept.memory->get(), std::min(wanted, room));
+    if (!trace.ok()) continue;
+    v1::HostTrace& report = *reply.add_hosts();
+    report_trace(*trace, report);
+    report.set_host(host);
+    report.set_job(kept.pass.job());
+    report.mutable_owner()->set_uid(kept.pass.uid());
+    report.mutable_owner()->set_subject(kept.pass.subject());
+    report.set_ended(kept.ended);
+    report.set_cut(room < std::min<uint64_t>(wanted, kRecordsKept));
+  }
+  return reply;
+}
+
+void report_trace(const trace::Trace& trace, v1::HostTrace& to) {
+  to.set_epoch(trace.epoch);
+  to.set_world_size(trace.world_size);
+  for (const trace::Rank& rank : trace.ranks) {
+    v1::RankTrace& own = *to.add_ranks();
+    own.set_rank(rank.rank);
+    own.set_recorded(rank.recorded);
+    for (const trace::Operation& operation : rank.operations)
+      report(operation, *own.add_operations());
+  }
+  for (const trace::Operation& operation : trace.among_hosts)
+    report(operation, *to.add_among_hosts());
+  for (const trace::Group& group : trace.groups) {
+    v1::TracedGroup& own = *to.add_groups();
+    own.set_number(group.number);
+    own.set_size(group.size);
+    own.mutable_ranks()->Add(group.ranks.begin(), group.ranks.end());
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,62 @@
+// The flight recorders of this host's jobs: those of running jobs, and for a while those of jobs
+// that ended. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "daemon/base/fd.h"
+#include "daemon/base/loop.h"
+#include "daemon/base/settings.h"
+#include "proto/session.pb.h"
+
+namespace tutti {
+
+// One epoch of a job. `memory` may be read on any thread: see trace::read_trace().
+struct KeptRecorder {
+  v1::Pass pass;  // Whose job it is.
+  uint32_t epoch = 0;
+  bool ended = false;  // The job's worker is gone.
+  std::shared_ptr<const Fd> memory;
+};
+
+class Traces {
+ public:
+  // The settings trace_jobs and trace_keep_ms say how many ended jobs are kept, and for how long.
+  Traces(Loop& loop, const Settings& settings) : loop_(loop), settings_(settings) {}
+  ~Traces() { loop_.cancel(timer_); }
+
+  // The recorder of an epoch, as the job's worker sent it. Anything else is dropped, and so are
+  // those of all but the newest epochs.
+  void add(const v1::Pass& pass, uint32_t epoch, Fd memory);
+  // The job's worker is gone. Where there are too many ended jobs, the oldest one of the user who
+  // has the most is dropped.
+  void end(const v1::Pass& pass);
+
+  // Those of all users' jobs of this name, or of all jobs if it is empty.
+  std::vector<KeptRecorder> find(const std::string& job) const;
+
+ private:
+  using Key = std::tuple<std::string, uint32_t, std::string>;  // Job, user, subject.
+  struct Job {
+    v1::Pass pass;
+    std::map<uint32_t, std::shared_ptr<const Fd>> recorders;  // By epoch.
+    std::optional<TimePoint> ended;
+  };
+
+  static Key key_of(const v1::Pass& pass) { return {pass.job(), pass.uid(), pass.subject()}; }
+  void make_room();
+  void drop_expired();
+
+  Loop& loop_;
+  const Settings& settings_;
+  std::map<Key, Job> jobs_;
+  Loop::TimerId timer_ = 0;
+};
+
+}  // namespace tutti
