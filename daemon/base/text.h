@@ -58,6 +58,8 @@ class Json {
   Json& key(std::string_view name);
   Json& value(std::string_view text);
   Json& value(double number);
+  // A number of more digits than a double is printed with.
+  Json& digits(std::string_view text) { return append(text); }
   template <std::integral T>
   Json& value(T number) {
     if constexpr (std::is_same_v<T, bool>) return append(number ? "true" : "false");

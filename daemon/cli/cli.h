@@ -66,6 +66,16 @@ struct StrategyOptions {
 };
 int strategy_command(const StrategyOptions& options);
 
+struct TraceOptions {
+  std::string address;
+  std::string job;
+  std::optional<uint32_t> last;  // Operations; 0: all that are kept.
+  bool json = false;
+  std::string chrome;  // A file to write; empty: none.
+  std::string torch;   // A directory to write to; empty: none.
+};
+int trace_command(const TraceOptions& options);
+
 struct PlanOptions {
   std::string collective = "all_reduce";
   std::string bytes = "1G";

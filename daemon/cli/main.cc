@@ -158,6 +158,26 @@ Command add_status(CLI::App& app) {
   return [=] { return tutti::status_command({.address = *address, .json = *json}); };
 }
 
+Command add_trace(CLI::App& app) {
+  CLI::App* trace = app.add_subcommand("trace", "Show what a job's ranks called last");
+  const auto address = add_address(*trace);
+  auto options = std::make_shared<tutti::TraceOptions>();
+  trace->add_option("JOB", options->job, "the job's name; it may have ended")->required();
+  trace->add_option("--last", options->last, "operations to show; 0: all that are kept")
+      ->check(CLI::Range(0, 1'000'000));
+  trace->add_flag("--json", options->json, "one JSON object");
+  trace->add_option("--chrome", options->chrome, "write trace events for Perfetto to this file");
+  trace->add_option("--torch", options->torch,
+                    "write a dump of each rank for torchfrtrace to this directory");
+  trace->footer(
+      "Without --last a table has 50 operations, other outputs have all that are kept.\n\n"
+      "Examples:\n  tutti trace demo\n  tutti trace demo --chrome demo.json");
+  return [=] {
+    options->address = *address;
+    return tutti::trace_command(*options);
+  };
+}
+
 Command add_plan(CLI::App& app) {
   CLI::App* plan = app.add_subcommand("plan", "Predict a collective's time on more hosts");
   const auto address = add_address(*plan);
@@ -291,8 +311,8 @@ int main(int argc, char** argv) {
   std::vector<std::pair<std::string, Command>> commands = {
       {"run", add_run(app, line)},     {"bench", add_bench(app, line)}, {"status", add_status(app)},
       {"strategy", add_strategy(app)}, {"drain", add_drain(app)},       {"stop", add_stop(app)},
-      {"plan", add_plan(app)},         {"top", add_top(app)},           {"doctor", add_doctor(app)},
-      {"version", print_version},
+      {"trace", add_trace(app)},       {"plan", add_plan(app)},         {"top", add_top(app)},
+      {"doctor", add_doctor(app)},     {"version", print_version},
   };
   app.add_subcommand("version", "Print the version");
   app.footer("Exit codes: 0 OK, 1 failure, 2 usage.");
