@@ -17,3 +17,19 @@ install(CODE "
   if(NOT EXISTS \"\$ENV{DESTDIR}\${etc}/tutti/tuttid.conf\")
     file(INSTALL \"${CMAKE_SOURCE_DIR}/deploy/tuttid.conf\" DESTINATION \"\${etc}/tutti\")
   endif()" COMPONENT system)
+
+# Manual pages and completions, from --help and the table of settings.
+find_program(TUTTI_MANUAL_PYTHON python3)
+if(TUTTI_MANUAL_PYTHON AND NOT TUTTI_SANITIZER)
+  set(manual ${CMAKE_BINARY_DIR}/manual)
+  add_custom_command(
+    OUTPUT ${manual}/completions/tutti
+    COMMAND ${TUTTI_MANUAL_PYTHON} ${CMAKE_SOURCE_DIR}/deploy/manual
+            $<TARGET_FILE_DIR:tuttid> ${manual} ${PROJECT_VERSION}
+    DEPENDS tuttid tutti-cli ${CMAKE_SOURCE_DIR}/deploy/manual ${CMAKE_SOURCE_DIR}/docs/generate
+    COMMENT "Manual pages and completions" VERBATIM)
+  add_custom_target(manual ALL DEPENDS ${manual}/completions/tutti)
+  install(DIRECTORY ${manual}/man DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT system)
+  install(DIRECTORY ${manual}/completions DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion
+          COMPONENT system)
+endif()

@@ -78,7 +78,8 @@ CommandLine read_command_line(int argc, char** argv) {
   CLI::App app(
       "The node's daemon of Tutti: admits trainers, starts their jobs' workers, keeps in touch "
       "with the other nodes.\nSettings come from a file, then the environment (TUTTI_<NAME>), then "
-      "flags; the last one wins.");
+      "flags; the last one wins.",
+      "tuttid");
   CommandLine result;
   add_flags(app, result.flags);
   try {

@@ -1,5 +1,9 @@
 """tuttid under a real systemd, which tests/install/booted boots. Each step is a function; a job
-runs under most of them, and its values are checked throughout."""
+runs under most of them, and its values are checked throughout.
+
+    systemd_scenario.py service     the service, as `cmake --install` made it
+    systemd_scenario.py packages    the Debian packages in /debs, their upgrade to those in /newer
+"""
 
 import json
 import os
@@ -9,6 +13,7 @@ import subprocess
 import sys
 import time
 
+DEBS, NEWER = pathlib.Path("/debs"), pathlib.Path("/newer")
 CONF = pathlib.Path("/etc/tutti/tuttid.conf")
 LOG = pathlib.Path("/out/tuttid.log")
 DROP_IN = pathlib.Path("/etc/systemd/system/tuttid.service.d/test.conf")
@@ -120,6 +125,7 @@ def starts():
 
 
 def runs_jobs_of_other_users():
+    wait_for("the end of earlier workers", lambda: not workers())
     job = Job("train")
     (status,) = workers().values()
     uid = next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:"))
@@ -218,13 +224,8 @@ def do(step, *arguments):
     return step(*arguments)
 
 
-def main():
+def service():
     os.environ["PYTHONPATH"] = "/usr/share/tutti/python"
-    WORK.mkdir()
-    os.chown(WORK, TRAINER_UID, TRAINER_UID)
-    DROP_IN.parent.mkdir(parents=True)
-    DROP_IN.write_text(f"[Service]\nStandardError=append:{LOG}\n")
-    run("systemctl", "daemon-reload")
     do(starts)
     job = do(runs_jobs_of_other_users)
     for step in (reloads, keeps_its_settings_where_the_file_is_wrong, hands_jobs_over, is_watched):
@@ -234,6 +235,79 @@ def main():
     run("systemctl", "stop", "tuttid")
     do(says_why_it_does_not_start)
     do(drains)
+
+
+# ---- Packages ----
+
+def version_of(package):
+    return run("dpkg-query", "--show", "--showformat", "${Version}", package)
+
+
+def is_complete():
+    assert run("systemctl", "is-enabled", "tuttid").strip() == "enabled"
+    for program in ("tutti", "tuttid"):
+        text = run(program, "--version")
+        assert text.startswith(f"{program} {version_of('tuttid')} (protocol "), text
+    complete = (". /usr/share/bash-completion/completions/tutti; COMP_WORDS=(tutti {}); "
+                "COMP_CWORD={}; _tutti; echo ${{COMPREPLY[@]}}")
+    assert run("bash", "-c", complete.format("stat", 1)).split() == ["status"]
+    assert run("bash", "-c", complete.format("bench --comp", 2)).split() == ["--compare"]
+
+
+def trains():
+    """By the service, and by agents of its own."""
+    train = ["python3", "/test/train_line.py"]
+    ranks = [subprocess.Popen(train, env=dict(os.environ, TUTTI_JOB="line", TUTTI_RANK=str(rank),
+                                              TUTTI_WORLD_SIZE="2"), user=TRAINER_UID,
+                              stdout=subprocess.PIPE, text=True) for rank in range(2)]
+    lines = [rank.communicate(timeout=PATIENCE_S)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0] and lines[0] == lines[1], lines
+    print("   " + lines[0].strip())
+    text = run("tutti", "run", "--hosts", "2", "--per-host", "1", "--", *train)
+    assert text.count("slope 3.000") == 2, text
+
+
+def is_replaced(job, folder, version):
+    """Another version is one restart, and keeps the settings."""
+    CONF.write_text("jobs_max = 99\n")
+    before, starts = main_pid(), log().count(" serves: ")
+    run("dpkg", "--install", *map(str, sorted(folder.glob("*.deb"))))
+    assert version_of("tuttid") == version
+    adopted(before)
+    assert log().count(" serves: ") == starts + 1
+    assert CONF.read_text() == "jobs_max = 99\n"
+    job.goes_on()
+
+
+def is_purged(job):
+    run("dpkg", "--purge", "tuttid")
+    assert not main_pid()
+    job.goes_on()
+    job.end()
+    for path in ("/run/tutti", "/etc/tutti", "/usr/bin/tuttid"):
+        assert not pathlib.Path(path).exists(), path
+
+
+def packages():
+    old = version_of("tuttid")
+    do(starts)
+    do(is_complete)
+    do(trains)
+    job = do(runs_jobs_of_other_users)
+    print("== an upgrade")
+    is_replaced(job, NEWER, old + "+newer")
+    print("== back to the version of before")
+    is_replaced(job, DEBS, old)
+    do(is_purged, job)
+
+
+def main():
+    WORK.mkdir()
+    os.chown(WORK, TRAINER_UID, TRAINER_UID)
+    DROP_IN.parent.mkdir(parents=True)
+    DROP_IN.write_text(f"[Service]\nStandardError=append:{LOG}\n")
+    run("systemctl", "daemon-reload")
+    {"service": service, "packages": packages}[sys.argv[1]]()
 
 
 if __name__ == "__main__":
