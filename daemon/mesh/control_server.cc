@@ -5,6 +5,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <spdlog/spdlog.h>
 
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -26,11 +27,14 @@ constexpr Millis kShutdownGrace{300};  // For calls in progress when the server 
 // Keeps this agent in the coordinator's list. Logs why it is not, once for each reason.
 class AgentRegistration {
  public:
+  // `on_change` is called on the loop's thread, with OK while the agent is in the list.
   AgentRegistration(Loop& loop, const std::string& coordinator, v1::AgentMessage self,
-                    const std::string& token, const Tls& tls)
+                    const std::string& token, const Tls& tls,
+                    std::function<void(const Status&)> on_change)
       : self_(std::move(self)),
         coordinator_(coordinator),
         tls_(tls),
+        on_change_(std::move(on_change)),
         stream_(loop,
                 [this, token](auto* context, auto* reactor) {
                   show_token(*context, token);
@@ -45,19 +49,22 @@ class AgentRegistration {
   void on_open() {
     why_.clear();
     stream_.send(self_);
+    on_change_({});
   }
   void on_broken(const std::string& why) {
     const std::string remedy = tls_remedy(why, tls_.get());
-    if (why != why_)
-      spdlog::warn("not registered at the coordinator {}: {}{}", coordinator_, why,
-                   remedy.empty() ? "" : ": " + remedy);
+    const std::string text = "not registered at the coordinator " + coordinator_ + ": " + why +
+                             (remedy.empty() ? "" : ": " + remedy);
+    if (why != why_) spdlog::warn("{}", text);
     why_ = why;
+    on_change_(unavailable(text));
   }
 
   const v1::AgentMessage self_;
   const std::string coordinator_;
   std::string why_;
   const Tls tls_;
+  const std::function<void(const Status&)> on_change_;
   std::unique_ptr<v1::Mesh::Stub> stub_;  // Of the newest stream; its channel keeps certificates.
   ReconnectingStream<v1::AgentMessage, v1::AgentAnswer> stream_;
 };
@@ -108,6 +115,9 @@ class GrpcControlServer final : public ControlServer {
     listen.port = static_cast<uint16_t>(port);
     address_ = reachable(listen, remote_coordinator_).to_string();
     calls_.set_addresses({address_, coordinator()});
+    set_registered(remote_coordinator_.empty()
+                       ? Status()
+                       : unavailable("not yet registered at the coordinator " + coordinator()));
     if (!remote_coordinator_.empty()) register_agent();
     thread_ = std::thread([this] { loop_.run(); });
     return {};
@@ -117,11 +127,30 @@ class GrpcControlServer final : public ControlServer {
   std::string coordinator() const override {
     return remote_coordinator_.empty() ? address_ : remote_coordinator_;
   }
+  Status registered() const override {
+    const std::lock_guard lock(health_mutex_);
+    return registered_;
+  }
+  void set_serving(bool serving) override {
+    const std::lock_guard lock(health_mutex_);
+    is_serving_ = serving;
+    show_health();
+  }
   v1::AdminAnswer admin(const v1::AdminRequest& request, const Caller& caller) override {
     return calls_.call(request, caller, false);
   }
 
  private:
+  void set_registered(const Status& registered) {
+    const std::lock_guard lock(health_mutex_);
+    registered_ = registered;
+    show_health();
+  }
+  // The caller holds the lock.
+  void show_health() {
+    server_->GetHealthCheckService()->SetServingStatus(is_serving_ && registered_.ok());
+  }
+
   void register_agent() {
     v1::AgentMessage self;
     self.set_host(host_);
@@ -129,7 +158,7 @@ class GrpcControlServer final : public ControlServer {
     self.set_version(kProtocolVersion);
     registration_.emplace(loop_, remote_coordinator_, std::move(self),
                           credentials_.has_agent_token() ? credentials_.agent_token() : "",
-                          tls_.store);
+                          tls_.store, [this](const Status& now) { set_registered(now); });
   }
 
   // Looks for new certificates even if nobody connects, and publishes them.
@@ -180,6 +209,9 @@ class GrpcControlServer final : public ControlServer {
   AdminCalls calls_;
   AdminService admin_;
   std::optional<AgentRegistration> registration_;  // If another agent coordinates.
+  mutable std::mutex health_mutex_;                // Guards the next two.
+  Status registered_;
+  bool is_serving_ = true;
   std::unique_ptr<grpc::Server> server_;
   std::thread thread_;
 };

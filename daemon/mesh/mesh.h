@@ -147,6 +147,10 @@ class ControlServer {
   virtual ~ControlServer() = default;
   virtual std::string address() const = 0;      // host:port, as others dial it.
   virtual std::string coordinator() const = 0;  // address() if this agent coordinates.
+  // OK: this agent is registered at the coordinator, or is it. Otherwise why it is not. Any thread.
+  virtual Status registered() const = 0;
+  // What health checks say: NOT_SERVING while this is false, or while the agent is not registered.
+  virtual void set_serving(bool serving) = 0;
   // Answers a request that came over the agent's Unix socket. Any thread; blocks for seconds where
   // other agents must be asked.
   virtual v1::AdminAnswer admin(const v1::AdminRequest& request, const Caller& caller) = 0;
@@ -174,5 +178,10 @@ Status admin_set_strategy(const std::string& address, const std::string& job,
                           const std::string& strategy, int timeout_ms);
 Status admin_drain(const std::string& address, bool undo, int timeout_ms);
 Status admin_stop(const std::string& address, bool jobs, int timeout_ms);
+
+// One JSON object on one line:
+// {"agents":[{"host":...,"workers":[{"job":...,"ranks":[...],"links":[...],"gone":[...]}],
+// "gpus":[...],"users":[...]}]}.
+std::string status_json(const v1::StatusReply& reply);
 
 }  // namespace tutti

@@ -71,6 +71,29 @@ TEST(MeshAdmin, HealthServiceSaysServing) {
   EXPECT_EQ(call(node.address(), "/grpc.health.v1.Health/Check", ""), std::string("\x08\x01"));
 }
 
+// HealthCheckResponse{status: NOT_SERVING} is field 1, value 2.
+TEST(MeshAdmin, HealthServiceFollowsDrainingAndRegistration) {
+  Node node("a");
+  const auto health = [](const Node& of) {
+    return call(of.address(), "/grpc.health.v1.Health/Check", "");
+  };
+  node.server->set_serving(false);
+  EXPECT_EQ(health(node), std::string("\x08\x02"));
+  node.server->set_serving(true);
+  EXPECT_EQ(health(node), std::string("\x08\x01"));
+  EXPECT_TRUE(node.server->registered().ok());
+  // Another that is to register where nobody is, then where one is.
+  Node lonely("b", "127.0.0.1:1");
+  EXPECT_EQ(health(lonely), std::string("\x08\x02"));
+  EXPECT_THAT(lonely.server->registered().message(), HasSubstr("coordinator 127.0.0.1:1"));
+  Node joined("c", node.address());
+  Loop loop;
+  EXPECT_TRUE(turn_until(loop, [&] { return joined.server->registered().ok(); }));
+  EXPECT_EQ(health(joined), std::string("\x08\x01"));
+  node.server.reset();
+  EXPECT_TRUE(turn_until(loop, [&] { return health(joined) == std::string("\x08\x02"); }));
+}
+
 TEST(MeshAdmin, ReflectionListsTheServices) {
   Node node("a");
   const std::string list_services("\x3a\x01*");  // Field 7: list_services.
