@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -120,6 +121,16 @@ Settings with_defaults(Settings settings) {
   return settings;
 }
 
+void report_descriptors(v1::AgentReport& report) {
+  std::error_code error;
+  const auto open = std::ranges::distance(fs::directory_iterator("/proc/self/fd", error),
+                                          fs::directory_iterator());
+  rlimit limit{};
+  if (error || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  report.set_descriptors(static_cast<uint64_t>(open));
+  report.set_descriptors_max(limit.rlim_cur);
+}
+
 }  // namespace
 
 Agent::Agent(Loop& loop, Settings settings, Credentials credentials)
@@ -130,6 +141,7 @@ Agent::Agent(Loop& loop, Settings settings, Credentials credentials)
       gpus_(loop, [this](const auto& failed) { workers_->set_failed_gpus(failed); }) {}
 
 Agent::~Agent() {
+  http_door_.reset();  // Before what its threads ask.
   admin_door_.reset();
   control_.reset();  // Before the rest, because its threads call this object.
   loop_.cancel(resume_timer_);
@@ -154,6 +166,8 @@ Status Agent::start(std::function<void()> on_stop) {
   if (!door.ok()) return door.status();
   admin_door_ = *std::move(door);
   gpus_.find(settings_.nvml_library);
+  status = serve_http();
+  if (!status.ok()) return status;
   trim_memory();
   return serve();
 }
@@ -182,6 +196,27 @@ Status Agent::serve_control_plane() {
   settings_.coordinator = control_->coordinator();
   if (settings_.data_address.empty())
     settings_.data_address = address.substr(0, address.rfind(':'));
+  return {};
+}
+
+Status Agent::serve_http() {
+  if (settings_.metrics_listen.empty()) return {};
+  Result<std::unique_ptr<HttpDoor>> door =
+      HttpDoor::open({.loop = loop_,
+                      .settings = settings_,
+                      .credentials = credentials_,
+                      .agent = *this,
+                      .control = *control_,
+                      .refusals = refusals_,
+                      .serves = [this] { return why_not_serving(); }});
+  if (!door.ok()) return door.status();
+  http_door_ = *std::move(door);
+  return {};
+}
+
+Status Agent::why_not_serving() const {
+  if (is_stopping_) return unavailable("host " + settings_.host + " is stopping");
+  if (is_draining_) return unavailable("host " + settings_.host + " is draining");
   return {};
 }
 
@@ -218,7 +253,8 @@ void Agent::reload(const Settings& read) {
 }
 
 void Agent::finish(Millis wait) {
-  is_draining_ = true;
+  is_draining_ = is_stopping_ = true;
+  control_->set_serving(false);
   workers_->await_end(wait, [this] { workers_->stop(kStopTimeout, on_stop_); });
 }
 
@@ -226,7 +262,8 @@ std::string Agent::describe() const {
   const std::string address = control_->address();
   const bool coordinates = control_->coordinator() == address;
   return "socket " + settings_.socket + ", control plane " + address +
-         (coordinates ? " (coordinator)" : ", coordinator " + control_->coordinator());
+         (coordinates ? " (coordinator)" : ", coordinator " + control_->coordinator()) +
+         (http_door_ == nullptr ? "" : ", metrics http://" + http_door_->address() + "/metrics");
 }
 
 // A few at once: those that were accepted earlier get their turn before others displace them.
@@ -278,10 +315,9 @@ void Agent::make_room_for_hello() {
   const uint32_t most =
       std::ranges::max_element(counts, {}, [](auto& entry) { return entry.second; })->first;
   const auto oldest = std::ranges::find(pending_hellos_, most, &PendingHello::uid);
-  refuse_trainer(
-      oldest->socket.get(),
-      aborted("host " + settings_.host + " has " + std::to_string(settings_.half_open_hellos) +
-              " connections that have not said who they are; join again"));
+  refuse(oldest->socket.get(),
+         aborted("host " + settings_.host + " has " + std::to_string(settings_.half_open_hellos) +
+                 " connections that have not said who they are; join again"));
   pending_hellos_.erase(oldest);
 }
 
@@ -295,6 +331,7 @@ void Agent::on_hello(PendingHellos::iterator pending, const Result<v1::Hello>& h
 }
 
 void Agent::refuse(int socket, const Status& why) {
+  refusals_.count("socket", why.code());
   spdlog::debug("refused a trainer: {}", why.to_string());
   refuse_trainer(socket, why);
 }
@@ -342,6 +379,7 @@ v1::AgentReport Agent::report() {
       report.mutable_workers()->Assign(workers.begin(), workers.end());
       workers_->quotas().report(report);
       gpus_.report(report);
+      refusals_.report(report);
       answer->set_value(std::move(report));
     });
   });
@@ -357,6 +395,8 @@ v1::AgentReport Agent::report() {
   report.set_uptime_ms(static_cast<uint64_t>(uptime.count()));
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
   report.set_time_ms(std::chrono::duration_cast<Millis>(since_1970).count());
+  report_descriptors(report);
+  if (http_door_ != nullptr) report.set_metrics_address(http_door_->address());
   return report;
 }
 
@@ -376,6 +416,7 @@ v1::TraceReply Agent::trace(const v1::TraceRequest& request) {
 Status Agent::drain(bool undo) {
   loop_.post([this, undo] {
     is_draining_ = !undo;
+    control_->set_serving(!is_draining_);
     spdlog::info(undo ? "taking new joins again" : "draining: no new joins");
   });
   return {};
@@ -384,7 +425,8 @@ Status Agent::drain(bool undo) {
 Status Agent::stop(bool jobs) {
   loop_.post([this, jobs] {
     spdlog::info(jobs ? "stopping, and the jobs with it" : "stopping; jobs go on");
-    is_draining_ = true;
+    is_draining_ = is_stopping_ = true;
+    control_->set_serving(false);
     if (!jobs) return on_stop_();
     workers_->stop(kStopTimeout, on_stop_);
   });

@@ -10,6 +10,8 @@
 
 #include "daemon/agent/admin_door.h"
 #include "daemon/agent/gpus.h"
+#include "daemon/agent/http_door.h"
+#include "daemon/agent/refusals.h"
 #include "daemon/agent/traces.h"
 #include "daemon/agent/workers.h"
 #include "daemon/base/credentials.h"
@@ -61,6 +63,8 @@ class Agent final : public AgentControl {
 
   Status lock_run_dir();
   Status serve_control_plane();
+  Status serve_http();
+  Status why_not_serving() const;  // Loop thread.
   Status serve();
   void accept_trainers();
   void await_hello(Fd socket);
@@ -82,12 +86,15 @@ class Agent final : public AgentControl {
   PendingHellos pending_hellos_;
   Loop::TimerId resume_timer_ = 0;
   Loop::TimerId trim_timer_ = 0;
-  bool is_draining_ = false;  // Loop thread only.
+  bool is_draining_ = false;  // Loop thread only, as is the next.
+  bool is_stopping_ = false;
+  Refusals refusals_;
   std::function<void()> on_stop_;
   std::unique_ptr<ControlServer> control_;
   Traces traces_;
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<AdminDoor> admin_door_;
+  std::unique_ptr<HttpDoor> http_door_;  // Null: metrics_listen is empty.
   Gpus gpus_;
 };
 

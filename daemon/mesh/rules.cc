@@ -69,6 +69,11 @@ constexpr std::array kOthers = {
     Rule{"Data.Exchange and TCP links", "workers of the same epoch of the job",
          "HMAC with the epoch's secret, both ways"},
     Rule{"run_dir", "the agent's user", "file modes"},
+    Rule{"HTTP /healthz and /readyz", "anybody who reaches metrics_listen", "none"},
+    Rule{"HTTP /, /api/status and /metrics",
+         "administrators and agents: all; anybody: what names no job and no user; with "
+         "metrics_public = yes: anybody, all",
+         "a token"},
 };
 
 constexpr auto make_rules() {

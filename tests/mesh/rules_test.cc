@@ -80,6 +80,10 @@ const std::vector<Trial> kTrials = {
     {"recorder (descriptor to the agent)", "agent/trace_test.cc", "WhatIsNoRecorderIsDropped"},
     {"Data.Exchange and TCP links", "transport/tcp_test.cc", "TurnsAwayAWrongProof"},
     {"run_dir", "agent/rules_test.cc", "KeyAndWorkersSocketsAreTheAgentsAlone"},
+    {"HTTP /healthz and /readyz", "http/routes_test.cc",
+     "HealthAndReadinessNeedNoTokenAndTellNothingElse"},
+    {"HTTP /, /api/status and /metrics", "agent/http_test.cc",
+     "JobsAreSeenWithAnAdministratorsTokenAlone"},
 };
 
 TEST(MeshRules, EveryRowHasATest) {

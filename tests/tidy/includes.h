@@ -11,8 +11,8 @@ namespace tutti::tidy {
 inline const std::map<std::string, int> kFloors = {
     {"kernel", 1}, {"base", 1},    {"board", 2},  {"trace", 2},  {"schedule", 2},  {"cuda", 2},
     {"nvml", 2},   {"nccl", 3},    {"device", 3}, {"tuning", 3}, {"transport", 4}, {"engine", 5},
-    {"group", 6},  {"session", 7}, {"mesh", 7},   {"worker", 8}, {"agent", 8},     {"launch", 8},
-    {"bench", 8},  {"doctor", 8},  {"cli", 9}};
+    {"group", 6},  {"session", 7}, {"mesh", 7},   {"http", 8},   {"worker", 9},    {"agent", 9},
+    {"launch", 9}, {"bench", 9},   {"doctor", 9}, {"cli", 10}};
 
 // The room a file belongs to: daemon/<room>/..., and its tests and fuzzers, tests/<room>/... and
 // tests/fuzz/<room>_...
@@ -91,6 +91,8 @@ inline const std::vector<Home> kHomes = {
     {"spdlog/",
      {"daemon/group/", "daemon/mesh/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
+    {"civetweb.h", {"daemon/http/server.cc"}},
+    {"prometheus/", {"daemon/http/metrics.", "daemon/http/families."}},
     {"nlohmann/",
      {"client/distribute/tf_config_resolver.cc", "client/distribute/json_api.cc",
       "tests/distribute/", "tests/cross_device/"}},

@@ -1,0 +1,61 @@
+#include "daemon/agent/http_door.h"
+
+#include <future>
+
+namespace tutti {
+namespace {
+
+constexpr Millis kReactionTimeout{2'000};
+
+}  // namespace
+
+Result<std::unique_ptr<HttpDoor>> HttpDoor::open(const Of& of) {
+  std::unique_ptr<HttpDoor> door(new HttpDoor(of));
+  Result<std::unique_ptr<HttpServer>> server = serve_http(of.settings.metrics_listen, *door);
+  if (!server.ok()) return server.status();
+  door->server_ = *std::move(server);
+  return door;
+}
+
+// What is posted may outlive the wait.
+Status HttpDoor::readiness() {
+  const auto answer = std::make_shared<std::promise<Status>>();
+  std::future<Status> answered = answer->get_future();
+  of_.loop.post([answer, serves = of_.serves] { answer->set_value(serves()); });
+  if (answered.wait_for(kReactionTimeout) != std::future_status::ready)
+    return deadline_exceeded("the agent does not react");
+  const Status serves = answered.get();
+  return serves.ok() ? of_.control.registered() : serves;
+}
+
+Result<bool> HttpDoor::sees_all(std::string_view token) {
+  if (of_.settings.metrics_public == "yes") return true;
+  if (token.empty()) return false;
+  const Token* found = find_token(of_.credentials.tokens, token);
+  if (found != nullptr && (found->admin || found->agent)) return true;
+  of_.refusals.count("http", Code::unauthenticated);
+  return unauthenticated(
+      "this is not a token for administrators; show one with role=admin of the "
+      "token_file of tuttid on host " +
+      of_.settings.host);
+}
+
+// For an agent: who may see is decided, and what is shown goes through the same calls.
+v1::AdminAnswer HttpDoor::ask(bool local_only) {
+  v1::AdminRequest request;
+  request.mutable_status()->set_local_only(local_only);
+  return of_.control.admin(request, {.kind = Caller::Kind::admin, .name = "HTTP"});
+}
+
+v1::AgentReport HttpDoor::node() {
+  v1::AdminAnswer answer = ask(true);
+  return std::move(*answer.mutable_status()->mutable_agents(0));
+}
+
+Result<v1::StatusReply> HttpDoor::mesh() {
+  v1::AdminAnswer answer = ask(false);
+  if (answer.code() != TUTTI_OK) return Status(code_of(answer.code()), answer.message());
+  return std::move(*answer.mutable_status());
+}
+
+}  // namespace tutti

@@ -1,0 +1,48 @@
+// What the agent shows over HTTP, and to whom.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "daemon/agent/refusals.h"
+#include "daemon/base/credentials.h"
+#include "daemon/base/loop.h"
+#include "daemon/base/settings.h"
+#include "daemon/http/http.h"
+#include "daemon/mesh/mesh.h"
+
+namespace tutti {
+
+class HttpDoor final : public HttpSource {
+ public:
+  // Of the agent. All must outlive the door.
+  struct Of {
+    Loop& loop;
+    const Settings& settings;
+    const Credentials& credentials;
+    AgentControl& agent;
+    ControlServer& control;
+    Refusals& refusals;
+    std::function<Status()> serves;  // Why it takes no joins. Called on the loop's thread.
+  };
+  // Serves at settings.metrics_listen. Errors name it.
+  static Result<std::unique_ptr<HttpDoor>> open(const Of& of);
+
+  std::string address() const { return server_->address(); }
+
+  Status readiness() override;
+  Result<bool> sees_all(std::string_view token) override;
+  v1::AgentReport node() override;
+  Result<v1::StatusReply> mesh() override;
+
+ private:
+  explicit HttpDoor(const Of& of) : of_(of) {}
+  v1::AdminAnswer ask(bool local_only);
+
+  const Of of_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace tutti

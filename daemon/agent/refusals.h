@@ -1,0 +1,35 @@
+// How many callers were turned away, by door and code. Any thread.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "daemon/base/status.h"
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+class Refusals {
+ public:
+  void count(const std::string& door, Code code) {
+    const std::lock_guard lock(mutex_);
+    ++counts_[{door, code}];
+  }
+  void report(v1::AgentReport& report) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [of, count] : counts_) {
+      v1::RefusedCallers& refused = *report.add_refused();
+      refused.set_door(of.first);
+      refused.set_code(std::string(name_of(of.second)));
+      refused.set_count(count);
+    }
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, Code>, uint64_t> counts_;  // Guarded by mutex_.
+};
+
+}  // namespace tutti

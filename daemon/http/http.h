@@ -1,0 +1,39 @@
+// What is seen of a node over HTTP: /metrics for Prometheus, /healthz and /readyz for whoever keeps
+// it running, the page at / and its /api/status. Read-only. The only room that uses CivetWeb and
+// prometheus-cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "daemon/base/status.h"
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+// What is shown. Called on the server's threads, several at once; may block for seconds.
+class HttpSource {
+ public:
+  virtual ~HttpSource() = default;
+  // OK: it takes joins. DEADLINE_EXCEEDED: it does not react. Others: why it takes none.
+  virtual Status readiness() = 0;
+  // Whether the bearer of `token`, "" without one, may see all; otherwise figures of the node that
+  // name no job and no user. UNAUTHENTICATED: the token is wrong; the message says which is needed.
+  virtual Result<bool> sees_all(std::string_view token) = 0;
+  virtual v1::AgentReport node() = 0;
+  // Of all nodes. An error says why they are not known.
+  virtual Result<v1::StatusReply> mesh() = 0;
+};
+
+class HttpServer {
+ public:
+  virtual ~HttpServer() = default;          // Ends the requests in progress.
+  virtual std::string address() const = 0;  // host:port
+};
+
+// Serves `source`, which must outlive the server. `listen` is host:port; port 0: any.
+// INVALID_ARGUMENT, UNAVAILABLE: the message names metrics_listen and the remedy.
+Result<std::unique_ptr<HttpServer>> serve_http(const std::string& listen, HttpSource& source);
+
+}  // namespace tutti

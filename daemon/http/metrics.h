@@ -1,0 +1,13 @@
+// The figures of a node in Prometheus' text format. Pure.
+#pragma once
+
+#include <string>
+
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+// `named`: also what names jobs and users. Series of what is not in the report are not there.
+std::string metrics_text(const v1::AgentReport& report, bool named);
+
+}  // namespace tutti

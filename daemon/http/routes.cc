@@ -1,0 +1,176 @@
+#include "daemon/http/routes.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <chrono>
+
+#include "daemon/base/text.h"
+#include "daemon/http/metrics.h"
+#include "daemon/mesh/mesh.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::string_view kExposition = "text/plain; version=0.0.4; charset=utf-8";
+constexpr size_t kNonceBytes = 16;
+
+HttpAnswer plain(int code, const std::string& text) { return {.code = code, .body = text + "\n"}; }
+
+HttpAnswer refuse(const Status& why) {
+  HttpAnswer answer = plain(401, why.message());
+  answer.headers = {{"WWW-Authenticate", R"(Basic realm="tutti", charset="UTF-8")"}};
+  return answer;
+}
+
+HttpAnswer health(HttpSource& source) {
+  const Status ready = source.readiness();
+  return ready.code() == Code::deadline_exceeded ? plain(503, ready.message()) : plain(200, "OK");
+}
+
+HttpAnswer readiness(HttpSource& source) {
+  const Status ready = source.readiness();
+  return ready.ok() ? plain(200, "OK") : plain(503, ready.message());
+}
+
+HttpAnswer metrics(HttpSource& source, bool sees_all) {
+  return {.type = std::string(kExposition), .body = metrics_text(source.node(), sees_all)};
+}
+
+int64_t now_us() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+Result<v1::StatusReply> node_status(HttpSource& source) {
+  v1::StatusReply reply;
+  *reply.add_agents() = source.node();
+  return reply;
+}
+
+int forget_jobs(v1::StatusReply& reply) {
+  int jobs = 0;
+  for (v1::AgentReport& node : *reply.mutable_agents()) {
+    jobs += node.workers_size();
+    node.clear_workers();
+    node.clear_users();
+  }
+  return jobs;
+}
+
+HttpAnswer status(HttpSource& source, bool sees_all) {
+  Result<v1::StatusReply> seen = sees_all ? source.mesh() : node_status(source);
+  if (!seen.ok()) return plain(503, seen.status().message());
+  const int hidden_jobs = sees_all ? 0 : forget_jobs(*seen);
+  Json about;
+  about.open('{')
+      .field("access", sees_all ? "all" : "node")
+      .field("hidden_jobs", hidden_jobs)
+      .field("now_us", now_us());
+  return {.type = "application/json",
+          .body = about.line() + ",\"status\":" + status_json(*seen) + "}\n"};
+}
+
+std::string make_nonce() {
+  std::array<unsigned char, kNonceBytes> bytes{};
+  require(getrandom(bytes.data(), bytes.size(), 0) == ssize_t(bytes.size()),
+          "the kernel gives no random bytes");
+  std::string nonce;
+  for (const unsigned char byte : bytes) {
+    nonce += "0123456789abcdef"[byte >> 4];
+    nonce += "0123456789abcdef"[byte & 15];
+  }
+  return nonce;
+}
+
+HttpAnswer show_page() {
+  const std::string nonce = make_nonce();
+  HttpAnswer answer{.type = "text/html; charset=utf-8", .body = page(nonce)};
+  answer.headers = {{"Content-Security-Policy",
+                     "default-src 'none'; connect-src 'self'; script-src 'nonce-" + nonce +
+                         "'; style-src 'nonce-" + nonce +
+                         "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+                    {"Referrer-Policy", "no-referrer"}};
+  return answer;
+}
+
+// A browser asks for the token where this answers 401, and shows it on this server's other paths.
+HttpAnswer sign_in(bool sees_all, std::string_view token) {
+  if (!sees_all || token.empty())
+    return refuse(unauthenticated("show a token with role=admin as the password"));
+  HttpAnswer answer = plain(303, "signed in");
+  answer.headers = {{"Location", "/"}};
+  return answer;
+}
+
+// A page of another site whose name was made to lead here could read what only this machine may.
+bool names_this_machine(std::string_view host) {
+  const size_t colon = host.rfind(':');
+  if (colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos)
+    host = host.substr(0, colon);
+  return host.empty() || host == "localhost" || host == "[::1]" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos);
+}
+
+int sextet_of(char c) {
+  constexpr std::string_view kAlphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const size_t at = kAlphabet.find(c);
+  return at == std::string_view::npos ? -1 : static_cast<int>(at);
+}
+
+// Up to the first character that is not of the alphabet.
+std::string from_base64(std::string_view text) {
+  std::string out;
+  unsigned bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    const int sextet = sextet_of(c);
+    if (sextet < 0) break;
+    bits = bits << 6 | static_cast<unsigned>(sextet);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    out += static_cast<char>(bits >> count & 0xff);
+  }
+  return out;
+}
+
+// Schemes are not case-sensitive (RFC 9110).
+bool take_scheme(std::string_view& text, std::string_view scheme) {
+  const bool same = text.size() > scheme.size() && text[scheme.size()] == ' ' &&
+                    std::equal(scheme.begin(), scheme.end(), text.begin(), [](char a, char b) {
+                      return a == std::tolower(static_cast<unsigned char>(b));
+                    });
+  if (same) text.remove_prefix(std::min(text.find_first_not_of(' ', scheme.size()), text.size()));
+  return same;
+}
+
+}  // namespace
+
+std::string token_of(std::string_view authorization) {
+  if (take_scheme(authorization, "bearer")) return std::string(authorization);
+  if (!take_scheme(authorization, "basic")) return {};
+  const std::string pair = from_base64(authorization);
+  const size_t colon = pair.find(':');
+  return colon == std::string::npos ? "" : pair.substr(colon + 1);
+}
+
+HttpAnswer answer_http(const HttpRequest& request, HttpSource& source) {
+  if (request.path == "/healthz") return health(source);
+  if (request.path == "/readyz") return readiness(source);
+  if (request.loopback && !names_this_machine(request.host))
+    return plain(421, "this server is for its own machine; ask it as localhost");
+  const std::string token = token_of(request.authorization);
+  const Result<bool> sees_all = source.sees_all(token);
+  if (!sees_all.ok()) return refuse(sees_all.status());
+  if (request.path == "/") return show_page();
+  if (request.path == "/metrics") return metrics(source, *sees_all);
+  if (request.path == "/api/status") return status(source, *sees_all);
+  if (request.path == "/login") return sign_in(*sees_all, token);
+  return plain(404, "there are /, /metrics, /healthz, /readyz and /api/status");
+}
+
+}  // namespace tutti

@@ -1,0 +1,154 @@
+// The HTTP port of a real tuttid.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/agent/harness.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+struct AgentHttp : AgentTest {
+  // Of the agent started last.
+  int port() const {
+    const std::string text = log();
+    const std::string mark = "metrics http://127.0.0.1:";
+    const size_t at = text.rfind(mark);
+    return at == std::string::npos ? 0 : std::stoi(text.substr(at + mark.size()));
+  }
+  std::string get(const std::string& path, const std::string& token = "") const {
+    sockaddr_in target{.sin_family = AF_INET};
+    target.sin_port = htons(static_cast<uint16_t>(port()));
+    target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (connect(socket.get(), reinterpret_cast<sockaddr*>(&target), sizeof(target)) != 0)
+      return "not connected";
+    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" +
+                                (token.empty() ? "" : "Authorization: Bearer " + token + "\r\n") +
+                                "\r\n";
+    EXPECT_EQ(send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL),
+              ssize_t(request.size()));
+    std::string answer;
+    std::array<char, 4096> bytes;
+    ssize_t count = 0;
+    while (wait_readable(socket.get()) &&
+           (count = recv(socket.get(), bytes.data(), bytes.size(), 0)) > 0)
+      answer.append(bytes.data(), static_cast<size_t>(count));
+    return answer;
+  }
+};
+
+TEST_F(AgentHttp, IsServedWhereTheSettingSaysAndNowhereElse) {
+  const pid_t silent = start();
+  EXPECT_EQ(port(), 0);
+  end(silent, SIGTERM);
+  next_notification();
+  start({"--metrics-listen=127.0.0.1:0"});
+  ASSERT_NE(port(), 0) << log();
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(get("/"), HasSubstr("<title>Tutti</title>"));
+  const auto reply = admin_status(address(), true, kPatienceMs);
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->agents(0).metrics_address(), "127.0.0.1:" + std::to_string(port()));
+  EXPECT_GT(reply->agents(0).descriptors(), 3u);
+  EXPECT_GT(reply->agents(0).descriptors_max(), reply->agents(0).descriptors());
+}
+
+TEST_F(AgentHttp, APortThatIsTakenEndsTheAgentWithTheSettingsName) {
+  start({"--metrics-listen=127.0.0.1:0"});
+  const std::string taken = "127.0.0.1:" + std::to_string(port());
+  const pid_t second = run({"--metrics-listen=" + taken, "--run-dir=" + home + "/run2",
+                            "--socket=" + home + "/second.sock"});
+  EXPECT_EQ(exit_code(second), 1);
+  EXPECT_THAT(log(), HasSubstr("cannot start: metrics_listen = '" + taken + "': cannot bind"));
+}
+
+TEST_F(AgentHttp, ReadinessFollowsDraining) {
+  start({"--metrics-listen=127.0.0.1:0"});
+  EXPECT_THAT(get("/readyz"), StartsWith("HTTP/1.1 200 "));
+  ASSERT_TRUE(admin_drain(address(), false, kPatienceMs).ok());
+  EXPECT_TRUE(wait_until([&] { return get("/readyz").starts_with("HTTP/1.1 503 "); }));
+  EXPECT_THAT(get("/readyz"), HasSubstr("\r\n\r\nhost a is draining\n"));
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(get("/metrics"), HasSubstr("\ntutti_agent_serving{host=\"a\"} 0\n"));
+  ASSERT_TRUE(admin_drain(address(), true, kPatienceMs).ok());
+  EXPECT_TRUE(wait_until([&] { return get("/readyz").starts_with("HTTP/1.1 200 "); }));
+}
+
+TEST_F(AgentHttp, AnAgentWithoutItsCoordinatorIsNotReady) {
+  start({"--metrics-listen=127.0.0.1:0", "--coordinator=127.0.0.1:1", "--trust-network=yes"});
+  EXPECT_THAT(get("/readyz"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(get("/readyz"), HasSubstr("registered at the coordinator 127.0.0.1:1"));
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
+}
+
+// Its loop does not turn, though all its threads could answer.
+TEST_F(AgentHttp, HealthIsThatOfTheLoop) {
+  const pid_t agent = start({"--metrics-listen=127.0.0.1:0"});
+  if (ptrace(PTRACE_SEIZE, agent, nullptr, nullptr) != 0)
+    GTEST_SKIP() << "ptrace is not permitted, which stops one thread";
+  ptrace(PTRACE_INTERRUPT, agent, nullptr, nullptr);
+  EXPECT_EQ(waitpid(agent, nullptr, __WALL), agent);
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(get("/healthz"), HasSubstr("the agent does not react"));
+  EXPECT_EQ(ptrace(PTRACE_DETACH, agent, nullptr, nullptr), 0);
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(AgentHttp, JobsAreSeenWithAnAdministratorsTokenAlone) {
+  start({"--metrics-listen=127.0.0.1:0",
+         "--token-file=" + write_tokens("boss role=admin\nuser role=trainer\n")});
+  v1::Hello hello = hello_of("secret-job");
+  hello.set_token("user");
+  ASSERT_EQ(join(hello).code(), TUTTI_OK);
+  for (const std::string path : {"/metrics", "/api/status"}) {
+    EXPECT_THAT(get(path), Not(HasSubstr("secret-job"))) << path;
+    EXPECT_THAT(get(path, "boss"), HasSubstr("secret-job")) << path;
+    for (const std::string token : {"user", "guess"}) {
+      EXPECT_THAT(get(path, token), StartsWith("HTTP/1.1 401 "));
+      EXPECT_THAT(get(path, token), Not(HasSubstr("secret-job")));
+    }
+  }
+  EXPECT_THAT(get("/metrics"), HasSubstr("\ntutti_jobs{host=\"a\"} 1\n"));
+  EXPECT_THAT(get("/metrics"), HasSubstr("tutti_refused_callers_total{host=\"a\",door=\"http\","
+                                         "code=\"UNAUTHENTICATED\"} 8\n"));
+}
+
+TEST_F(AgentHttp, JobsAreSeenByAllWhereTheSettingSaysSo) {
+  start({"--metrics-listen=127.0.0.1:0", "--metrics-public=yes"});
+  join("open-job");
+  EXPECT_THAT(get("/metrics"), HasSubstr("job_name=\"open-job\""));
+  EXPECT_THAT(get("/api/status"), HasSubstr("\"job\":\"open-job\""));
+}
+
+TEST_F(AgentHttp, RefusedTrainersAreCounted) {
+  start({"--metrics-listen=127.0.0.1:0", "--jobs-max=1"});
+  join("first");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(join("second").code(), TUTTI_RESOURCE_EXHAUSTED);
+  EXPECT_THAT(get("/metrics"), HasSubstr("tutti_refused_callers_total{host=\"a\",door=\"socket\","
+                                         "code=\"RESOURCE_EXHAUSTED\"} 3\n"));
+}
+
+TEST_F(AgentHttp, ScrapersDoNotKeepTrainersOut) {
+  start({"--metrics-listen=127.0.0.1:0", "--metrics-public=yes"});
+  std::atomic<bool> over = false;
+  std::vector<std::thread> scrapers;
+  for (int i = 0; i < 8; ++i)
+    scrapers.emplace_back([&] {
+      while (!over) EXPECT_THAT(get("/metrics"), StartsWith("HTTP/1.1 200 "));
+    });
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(join("job" + std::to_string(i)).code(), TUTTI_OK);
+  over = true;
+  for (std::thread& scraper : scrapers) scraper.join();
+}
+
+}  // namespace
+}  // namespace tutti
