@@ -1,0 +1,85 @@
+"""The page at / in a real browser: empty, busy and failing. Screenshots lie below build/page."""
+
+import os
+import signal
+import unittest
+
+import browser
+import nodes
+
+SHOTS = nodes.SOURCE / "build/page"
+
+
+class PageTest(nodes.MeshTest):
+    def open(self, agent, **options):
+        chromium = browser.Browser()
+        self.addCleanup(chromium.end)
+        chromium.open(f"http://{agent.metrics}/", **options)
+        return chromium
+
+    def test_empty(self):
+        mesh = self.mesh("a")
+        page = self.open(mesh.agents[0], token=nodes.ADMIN)
+        text = page.wait_for("No job is running", "TUTTI_JOB=demo", "1 node", "serving")
+        self.assertNotIn("Sign in", text)
+        page.screenshot(SHOTS / "empty.png")
+
+    def test_without_a_token_it_shows_the_node_and_how_to_see_more(self):
+        mesh = self.mesh("a")
+        mesh.join("secret-job", per_host=1)
+        page = self.open(mesh.agents[0])
+        text = page.wait_for("1 job on this node", "Sign in", "role=admin", "metrics_public")
+        self.assertNotIn("secret-job", text)
+        page.screenshot(SHOTS / "public.png")
+
+    def test_busy(self):
+        mesh = self.mesh("a", "b")
+        ranks = mesh.join("train <b>bold</b>", per_host=2)
+        page = self.open(mesh.agents[1], token=nodes.ADMIN)
+        for _ in range(20):
+            mesh.tell(ranks, "all_reduce 2000000")
+            mesh.tell(ranks, "barrier")
+        text = page.wait_for("train <b>bold</b>", "running", "2 nodes", "4 ranks", "in step")
+        self.assertIn("coordinator", text)
+        page.wait_for("40")  # Operations of a rank.
+        self.assertEqual(page.evaluate("document.querySelectorAll('main b b').length"), 0)
+        page.screenshot(SHOTS / "busy.png")
+        page.open(f"http://{mesh.agents[1].metrics}/", token=nodes.ADMIN, dark=True)
+        page.wait_for("running")
+        page.screenshot(SHOTS / "busy-dark.png")
+
+    def test_failing(self):
+        mesh = self.mesh("a", "b")
+        ranks = mesh.join("train", per_host=2)
+        mesh.tell(ranks, "all_reduce 1000")
+        page = self.open(mesh.agents[0], token=nodes.ADMIN)
+        ranks[3].tell("die")
+        for rank in ranks[:3]:
+            rank.tell("all_reduce 1000")
+        answers = [rank.answer() for rank in ranks[:3]]
+        self.assertTrue(all(answer.startswith("failed: ") for answer in answers), answers)
+        page.wait_for("Job train", "has lost rank 3", "ranks lost", "has left")
+        other = mesh.join("evaluate", per_host=1)
+        mesh.tell(other, "all_reduce 1000")
+        worker = next(worker["pid"] for agent in mesh.agents[1].status() if agent["host"] == "b"
+                      for worker in agent["workers"] if worker["job"] == "evaluate")
+        os.kill(worker, signal.SIGKILL)
+        page.wait_for("Job evaluate", "failed: ", "host b")
+        self.assertEqual(page.evaluate("document.querySelectorAll('.alarm').length"), 2)
+        page.screenshot(SHOTS / "failing.png")
+
+    def test_what_it_needs_is_in_it(self):
+        mesh = self.mesh("a")
+        page = self.open(mesh.agents[0], token=nodes.ADMIN)
+        page.wait_for("No job is running")
+        self.assertEqual(page.evaluate(
+            "performance.getEntriesByType('resource').map(entry => new URL(entry.name).pathname)"
+            ".filter(path => path !== '/api/status' && path !== '/favicon.ico')"), [])
+        # The policy keeps out what is not the page's own.
+        page.evaluate("document.body.append(Object.assign(document.createElement('script'),"
+                      "{textContent: 'window.intruder = 1'}))")
+        self.assertIsNone(page.evaluate("window.intruder"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,150 @@
+"""A real Prometheus scrapes real agents, and its tools check what they say and what deploy/ has."""
+
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+import unittest.mock
+import urllib.parse
+import urllib.request
+
+import nodes
+
+ALERTS = nodes.SOURCE / "deploy/prometheus/alerts.yml"
+ALERTS_TEST = nodes.SOURCE / "tests/http/alerts_test.yml"
+DASHBOARD = nodes.SOURCE / "deploy/grafana/tutti.json"
+
+
+class Prometheus:
+    def __init__(self, mesh):
+        self.home = tempfile.TemporaryDirectory(prefix="tutti-prometheus-")
+        self.port = nodes.free_port()
+        config = pathlib.Path(self.home.name) / "prometheus.yml"
+        targets = [agent.metrics for agent in mesh.agents]
+        config.write_text(json.dumps({  # JSON is YAML.
+            "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+            "rule_files": [str(ALERTS)],
+            "scrape_configs": [{"job_name": "tutti", "authorization": {"credentials": nodes.ADMIN},
+                                "static_configs": [{"targets": targets}]}]}))
+        self.log = open(f"{self.home.name}/log", "w+")
+        self.process = subprocess.Popen(
+            [nodes.tool("prometheus", "prometheus"), f"--config.file={config}",
+             f"--storage.tsdb.path={self.home.name}/data", "--log.level=warn",
+             f"--web.listen-address=127.0.0.1:{self.port}"], stdout=self.log, stderr=self.log)
+
+    def query(self, text):
+        """The value by labels, each a tuple of (name, value)."""
+        query = urllib.parse.urlencode({"query": text})
+        url = f"http://127.0.0.1:{self.port}/api/v1/query?{query}"
+        try:
+            with urllib.request.urlopen(url, timeout=nodes.PATIENCE) as answer:
+                result = json.load(answer)["data"]["result"]
+        except OSError:  # It does not listen yet.
+            return {}
+        return {tuple(sorted(one["metric"].items())): float(one["value"][1]) for one in result}
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(nodes.PATIENCE)
+        self.log.close()
+        self.home.cleanup()
+
+
+
+
+class PrometheusTest(nodes.MeshTest):
+    def setUp(self):
+        nodes.tool("prometheus", "prometheus")
+
+    def test_what_it_scrapes_are_the_counts_of_the_job(self):
+        mesh = self.mesh("a", "b")
+        ranks = mesh.join("train", per_host=2)
+        for _ in range(7):
+            self.assertEqual(mesh.tell(ranks, "all_reduce 1000"), ["done"] * 4)
+        prometheus = Prometheus(mesh)
+        self.addCleanup(prometheus.end)
+
+        def is_seen():
+            ops = prometheus.query('sum by (rank) (tutti_operations_total{job_name="train"})')
+            return len(ops) == 4 and set(ops.values()) == {7.0}
+        nodes.wait_until(is_seen, "seven operations of four ranks")
+        sizes = prometheus.query('sum by (host) (tutti_operation_bytes_total{job_name="train"})')
+        self.assertEqual(sizes, {(("host", host),): 2 * 7 * 4000.0 for host in "ab"})
+        self.assertEqual(prometheus.query("sum(tutti_segments)"), {(): 4.0})
+        self.assertEqual(prometheus.query("sum(tutti_agent_coordinator)"), {(): 1.0})
+        self.assertEqual(set(prometheus.query("up").values()), {1.0})
+        sent = sum(worker["sent_bytes"] for agent in mesh.agents[0].status()
+                   for worker in agent["workers"])
+        self.assertGreater(sent, 0)
+        self.assertEqual(prometheus.query("sum(tutti_job_sent_bytes_total)"), {(): float(sent)})
+
+        mesh.tell(ranks, "all_reduce 250")
+        nodes.wait_until(lambda: prometheus.query("sum(tutti_operations_total)") == {(): 32.0},
+                         "the next operation")
+        for rank in ranks:
+            rank.end()
+        nodes.wait_until(lambda: prometheus.query("sum(tutti_jobs)") == {(): 0.0}, "no jobs")
+        for name in ("tutti_operations_total", "tutti_job_info", "tutti_job_sent_bytes_total"):
+            self.assertEqual(prometheus.query(name), {})
+
+    def test_a_wrong_token_is_a_target_that_is_down(self):
+        mesh = self.mesh("a")
+        with unittest.mock.patch.object(nodes, "ADMIN", "guess"):
+            prometheus = Prometheus(mesh)
+        self.addCleanup(prometheus.end)
+        nodes.wait_until(lambda: set(prometheus.query("up").values()) == {0.0}, "down")
+        self.assertIn("http", mesh.agents[0].get("/metrics"))
+
+
+class PromtoolTest(nodes.MeshTest):
+    def promtool(self, *arguments, **options):
+        return subprocess.run([nodes.tool("prometheus", "promtool"), *arguments], text=True,
+                              capture_output=True, check=False, timeout=nodes.PATIENCE, **options)
+
+    def test_metrics_keep_the_rules_of_their_format(self):
+        mesh = self.mesh("a")
+        mesh.tell(mesh.join("train", per_host=2), "all_reduce 1000")
+        done = self.promtool("check", "metrics", input=mesh.agents[0].get("/metrics"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stderr, "")
+
+    def test_alerts_are_rules_and_fire_when_they_should(self):
+        for arguments in (["check", "rules", ALERTS], ["test", "rules", ALERTS_TEST]):
+            done = self.promtool(*arguments)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class NamesTest(nodes.MeshTest):
+    def test_what_alerts_and_dashboard_name_is_there(self):
+        mesh = self.mesh("a", "b")
+        ranks = mesh.join("train", per_host=1)
+        mesh.tell(ranks, "all_reduce 100000")
+        families = set(re.findall(r"(?m)^# TYPE (\S+) ", mesh.agents[0].get("/metrics")))
+        # These appear with what they count.
+        families |= {"tutti_refused_callers_total", "tutti_gpu_failed", "tutti_gpu_used_bytes",
+                     "tutti_gpu_memory_bytes", "tutti_gpu_ecc_errors"}
+        for path in (ALERTS, DASHBOARD):
+            names = set(re.findall(r"\btutti_[a-z_]+", path.read_text()))
+            self.assertGreater(len(names), 5)
+            for name in names - families:
+                base = re.sub(r"(_bucket|_sum|_count)$", "", name)
+                self.assertIn(base, families, f"{path.name} names {name}")
+
+    def test_the_dashboard_is_one_that_grafana_imports(self):
+        dashboard = json.loads(DASHBOARD.read_text())
+        self.assertEqual((dashboard["uid"], dashboard["title"]), ("tutti", "Tutti"))
+        self.assertGreaterEqual(dashboard["schemaVersion"], 36)
+        ids = [panel["id"] for panel in dashboard["panels"]]
+        self.assertEqual(len(ids), len(set(ids)))
+        for panel in dashboard["panels"]:
+            if panel["type"] == "row":
+                continue
+            self.assertEqual(panel["datasource"]["uid"], "${datasource}", panel["title"])
+            for target in panel["targets"]:
+                self.assertTrue(target["expr"], panel["title"])
+
+
+if __name__ == "__main__":
+    unittest.main()
