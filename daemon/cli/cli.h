@@ -89,6 +89,14 @@ struct PlanOptions {
 };
 int plan_command(const PlanOptions& options);
 
+struct ExplainOptions {
+  std::string address;
+  std::string job;
+  bool json = false;
+};
+// 1 where something is the matter, 2 where there is no such job.
+int explain_command(const ExplainOptions& options);
+
 struct TopOptions {
   std::string address;
   std::string job;  // The ranks of this job alone; empty: of all.

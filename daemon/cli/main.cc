@@ -224,6 +224,22 @@ Command add_strategy(CLI::App& app) {
   };
 }
 
+Command add_explain(CLI::App& app) {
+  CLI::App* explain =
+      app.add_subcommand("explain", "Say in a sentence what is the matter with a job");
+  const auto address = add_address(*explain);
+  auto options = std::make_shared<tutti::ExplainOptions>();
+  explain->add_option("JOB", options->job, "the job's name")->required();
+  explain->add_flag("--json", options->json, "one JSON object");
+  explain->footer(
+      "The exit code is 0 where nothing is the matter, 1 where something is, 2 where there is no\n"
+      "such job.\n\nExample:\n  tutti explain demo");
+  return [=] {
+    options->address = *address;
+    return tutti::explain_command(*options);
+  };
+}
+
 Command add_top(CLI::App& app) {
   CLI::App* top = app.add_subcommand("top", "Show jobs, ranks and their rates, every second");
   const auto address = add_address(*top);
@@ -311,8 +327,8 @@ int main(int argc, char** argv) {
   std::vector<std::pair<std::string, Command>> commands = {
       {"run", add_run(app, line)},     {"bench", add_bench(app, line)}, {"status", add_status(app)},
       {"strategy", add_strategy(app)}, {"drain", add_drain(app)},       {"stop", add_stop(app)},
-      {"trace", add_trace(app)},       {"plan", add_plan(app)},         {"top", add_top(app)},
-      {"doctor", add_doctor(app)},     {"version", print_version},
+      {"plan", add_plan(app)},         {"top", add_top(app)},           {"doctor", add_doctor(app)},
+      {"explain", add_explain(app)},   {"trace", add_trace(app)},       {"version", print_version},
   };
   app.add_subcommand("version", "Print the version");
   app.footer("Exit codes: 0 OK, 1 failure, 2 usage.");

@@ -1,0 +1,207 @@
+// Findings of what the ranks called: disagreement, ranks that are behind, failed operations.
+#include <algorithm>
+
+#include "daemon/base/status.h"
+#include "daemon/cli/findings.h"
+#include "proto/types.h"
+
+namespace tutti {
+namespace {
+
+constexpr double kPatienceSeconds = 1;
+constexpr size_t kEvidenceMax = 8;
+
+bool has_code(const v1::TracedOperation& operation, Code code) {
+  return operation.ended() && operation.code() == static_cast<uint32_t>(code);
+}
+
+// The last operation of a group that any rank has called; and who has, with what.
+struct Newest {
+  OpName name;
+  std::map<uint32_t, const v1::TracedOperation*> calls;  // By rank.
+  std::vector<uint32_t> missing;                         // Members that have not called it.
+};
+
+std::map<uint32_t, const v1::TracedOperation*> calls_of(const JobView& view, const OpName& name) {
+  std::map<uint32_t, const v1::TracedOperation*> calls;
+  for (const auto& [number, rank] : view.ranks)
+    if (const auto call = rank.calls.find(name); call != rank.calls.end())
+      calls[number] = call->second;
+  return calls;
+}
+
+std::vector<uint32_t> members_before(const JobView& view, const OpName& name) {
+  std::vector<uint32_t> missing;
+  for (const uint32_t member : view.groups.at(name.group)) {
+    const auto rank = view.ranks.find(member);
+    const auto next = rank == view.ranks.end() ? decltype(RankView::next)::const_iterator()
+                                               : rank->second.next.find(name.group);
+    const bool has_called = rank != view.ranks.end() && next != rank->second.next.end();
+    const bool is_unknown = !has_called && rank != view.ranks.end() && rank->second.is_cut;
+    if (!is_unknown && (!has_called || next->second <= name.number)) missing.push_back(member);
+  }
+  return missing;
+}
+
+// The first operation of the group that somebody waits in, or that timed out, and that members
+// have not called.
+std::optional<Newest> first_awaited(const JobView& view, uint32_t group) {
+  std::optional<OpName> first;
+  for (const auto& [number, rank] : view.ranks)
+    for (const auto& [name, call] : rank.calls) {
+      const bool waits = !call->ended() || has_code(*call, Code::deadline_exceeded);
+      if (name.group == group && waits && (!first || name < *first) &&
+          !members_before(view, name).empty())
+        first = name;
+    }
+  if (!first) return std::nullopt;
+  return Newest{*first, calls_of(view, *first), members_before(view, *first)};
+}
+
+std::optional<Newest> newest_of(const JobView& view, uint32_t group) {
+  std::optional<OpName> newest;
+  for (const auto& [number, rank] : view.ranks)
+    if (const auto next = rank.next.find(group); next != rank.next.end())
+      newest = std::max(newest.value_or(OpName{group, 0}), OpName{group, next->second - 1});
+  if (!newest) return std::nullopt;
+  return Newest{*newest, calls_of(view, *newest), {}};
+}
+
+// Whether the group carries messages from one rank to another: its receiver waits as a rule, before
+// there is a message. (client/channel.h)
+bool is_channel(const JobView& view, uint32_t group) {
+  if (group == 0 || view.groups.at(group).size() != 2) return false;
+  for (const auto& [number, rank] : view.ranks)
+    for (const auto& [name, call] : rank.calls)
+      if (name.group == group &&
+          (call->collective() != static_cast<uint32_t>(Collective::broadcast) || call->root() != 0))
+        return false;
+  return true;
+}
+
+// Seconds between two calls of this rank, as a rule.
+double usual_pause(const RankView& rank) {
+  std::vector<uint64_t> begun;
+  for (const auto& [name, call] : rank.calls) begun.push_back(call->begun_ns());
+  std::ranges::sort(begun);
+  std::vector<double> pauses;
+  for (size_t i = 1; i < begun.size(); ++i)
+    pauses.push_back(static_cast<double>(begun[i] - begun[i - 1]) / 1e9);
+  return median(std::move(pauses));
+}
+
+// Seconds for which the longest of the callers has waited.
+double longest_wait(const JobView& view, const Newest& operation) {
+  double longest = 0;
+  for (const auto& [rank, call] : operation.calls)
+    longest = std::max(longest, view.seconds_since(view.ranks.at(rank).host, call->begun_ns()));
+  return longest;
+}
+
+uint64_t calls_behind(const JobView& view, uint32_t group, uint32_t rank) {
+  const auto next_of = [&](const RankView& one) {
+    const auto next = one.next.find(group);
+    return next == one.next.end() ? uint64_t{0} : next->second;
+  };
+  uint64_t most = 0;
+  for (const auto& [number, other] : view.ranks) most = std::max(most, next_of(other));
+  const auto known = view.ranks.find(rank);
+  return most - (known == view.ranks.end() ? 0 : next_of(known->second));
+}
+
+std::string last_seen(const JobView& view, uint32_t rank) {
+  const auto known = view.ranks.find(rank);
+  if (known == view.ranks.end() || !known->second.seen_s) return "has called nothing yet";
+  return "last seen " + describe_seconds(std::max(0.0, *known->second.seen_s)) + " ago";
+}
+
+bool is_patience_over(const JobView& view, const Newest& operation, uint32_t rank) {
+  const auto known = view.ranks.find(rank);
+  const double usual = known == view.ranks.end() ? 0 : usual_pause(known->second);
+  return longest_wait(view, operation) > std::max(kPatienceSeconds, 2 * usual);
+}
+
+std::string behind_line(const JobView& view, uint32_t group, uint32_t rank) {
+  const uint64_t count = calls_behind(view, group, rank);
+  return view.name_of(rank) + " is " + std::to_string(count) +
+         (count == 1 ? " operation" : " operations") + " behind, " + last_seen(view, rank);
+}
+
+Finding describe_behind(const JobView& view, const Newest& operation) {
+  std::vector<uint32_t> slowest = operation.missing;
+  std::ranges::stable_sort(slowest, std::greater<>(), [&](uint32_t rank) {
+    return calls_behind(view, operation.name.group, rank);
+  });
+  if (!is_patience_over(view, operation, slowest.front())) return std::nullopt;
+  Diagnosis found{.verdict = Verdict::behind,
+                  .sentence = behind_line(view, operation.name.group, slowest.front())};
+  std::vector<uint32_t> waiting;
+  for (const auto& [rank, call] : operation.calls) waiting.push_back(rank);
+  const v1::TracedOperation& call = *operation.calls.begin()->second;
+  const bool over =
+      std::ranges::all_of(operation.calls, [](const auto& entry) { return entry.second->ended(); });
+  found.evidence.push_back(
+      describe_ranks(waiting) + (over ? " waited in " : " in ") + describe(call) + " (" +
+      signature_text(call) + ")" + (over ? ", which timed out " : " for ") +
+      describe_seconds(longest_wait(view, operation)) + (over ? " after the call" : ""));
+  for (size_t i = 1; i < std::min(slowest.size(), kEvidenceMax); ++i)
+    found.evidence.push_back(behind_line(view, operation.name.group, slowest[i]));
+  return found;
+}
+
+Finding describe_disagreement(const JobView& view, const Newest& operation) {
+  std::map<std::string, std::vector<uint32_t>> sides;
+  for (const auto& [rank, call] : operation.calls) sides[signature_text(*call)].push_back(rank);
+  const v1::TracedOperation& any = *operation.calls.begin()->second;
+  Diagnosis found{.verdict = Verdict::disagreement};
+  found.sentence = "ranks disagree on #" + std::to_string(any.number()) +
+                   (any.group() == 0 ? "" : " of group " + std::to_string(any.group())) + ": ";
+  std::string list;
+  for (const auto& [signature, ranks] : sides) {
+    list += (list.empty() ? "" : "; ") + describe_ranks(ranks) + " asked for " + signature;
+    for (const uint32_t rank : ranks)
+      if (found.evidence.size() < kEvidenceMax)
+        found.evidence.push_back(view.name_of(rank) + ": " + signature);
+  }
+  found.sentence += list;
+  return found;
+}
+
+}  // namespace
+
+Finding find_disagreement(const JobView& view) {
+  for (const auto& [group, members] : view.groups) {
+    const std::optional<Newest> newest = newest_of(view, group);
+    if (!newest) continue;
+    const bool refused = std::ranges::any_of(newest->calls, [](const auto& entry) {
+      return has_code(*entry.second, Code::failed_precondition);
+    });
+    if (refused) return describe_disagreement(view, *newest);
+  }
+  return std::nullopt;
+}
+
+Finding find_behind(const JobView& view) {
+  for (const auto& [group, members] : view.groups) {
+    if (is_channel(view, group)) continue;
+    const std::optional<Newest> awaited = first_awaited(view, group);
+    if (!awaited) continue;
+    if (Finding found = describe_behind(view, *awaited)) return found;
+  }
+  return std::nullopt;
+}
+
+Finding find_failed_operation(const JobView& view) {
+  for (const auto& [number, rank] : view.ranks) {
+    if (rank.last_ended == nullptr || rank.last_ended->code() == 0) continue;
+    if (has_code(*rank.last_ended, Code::cancelled)) continue;  // It left.
+    return Diagnosis{
+        .verdict = Verdict::operation_failed,
+        .sentence = describe(*rank.last_ended) + " of " + view.name_of(number) + " failed with " +
+                    std::string(name_of(code_of(static_cast<int>(rank.last_ended->code())))),
+        .evidence = {signature_text(*rank.last_ended)}};
+  }
+  return std::nullopt;
+}
+
+}  // namespace tutti

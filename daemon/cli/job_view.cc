@@ -1,0 +1,160 @@
+#include "daemon/cli/job_view.h"
+
+#include <algorithm>
+
+#include "daemon/base/signature.h"
+#include "daemon/base/text.h"
+
+namespace tutti {
+namespace {
+
+constexpr double kSecondNs = 1e9;
+constexpr int64_t kMillisecondNs = 1'000'000;
+
+void add_worker(const v1::AgentReport& agent, const v1::WorkerReport& worker, JobView& view) {
+  view.has_worker = true;
+  view.workers.push_back(&worker);
+  view.world_size = std::max(view.world_size, worker.world_size());
+  HostView& host = view.hosts[agent.host()];
+  host.joining_s = static_cast<double>(worker.joining_ms()) / 1000;
+  for (const v1::RankReport& rank : worker.ranks()) {
+    RankView& known = view.ranks[rank.rank()];
+    known.host = agent.host();
+    known.pid = rank.pid();
+    known.is_joining = rank.epoch() == 0;
+  }
+}
+
+void add_status(const v1::StatusReply& status, JobView& view) {
+  for (const v1::AgentReport& agent : status.agents()) {
+    if (agent.state().starts_with("unreachable") || agent.state() == "busy")
+      view.silent.push_back("host " + agent.host() + " (" + agent.address() + ") is " +
+                            agent.state());
+    if (agent.time_ms() != 0) view.hosts[agent.host()].now_ns = agent.time_ms() * kMillisecondNs;
+    for (const v1::WorkerReport& worker : agent.workers()) {
+      if (worker.job() != view.job) continue;
+      view.epoch = std::max(view.epoch, worker.epoch());
+      add_worker(agent, worker, view);
+    }
+  }
+}
+
+void add_calls(const v1::RankTrace& trace, const HostView& host, RankView& rank) {
+  uint64_t seen = 0;
+  rank.is_cut = trace.recorded() > static_cast<uint64_t>(trace.operations_size());
+  for (const v1::TracedOperation& call : trace.operations()) {
+    rank.calls[{call.group(), call.number()}] = &call;
+    uint64_t& next = rank.next[call.group()];
+    next = std::max(next, call.number() + 1);
+    seen = std::max({seen, call.begun_ns(), call.ended() ? end_of(call) : 0});
+    const bool is_newest = rank.last_ended == nullptr || end_of(call) >= end_of(*rank.last_ended);
+    if (call.ended() && is_newest) rank.last_ended = &call;
+  }
+  if (seen != 0 && host.now_ns)
+    rank.seen_s = static_cast<double>(*host.now_ns - static_cast<int64_t>(seen)) / kSecondNs;
+}
+
+void add_host(const v1::HostTrace& trace, JobView& view) {
+  view.has_trace = true;
+  HostView& host = view.hosts[trace.host()];
+  for (const v1::TracedOperation& operation : trace.among_hosts())
+    host.among_hosts[{operation.group(), operation.number()}] = &operation;
+  for (const v1::TracedGroup& group : trace.groups())
+    view.groups[group.number()].insert(group.ranks().begin(), group.ranks().end());
+  for (const v1::RankTrace& rank : trace.ranks()) {
+    RankView& known = view.ranks[rank.rank()];
+    known.host = trace.host();
+    add_calls(rank, host, known);
+  }
+}
+
+// Of the newest epoch alone.
+void add_trace(const v1::TraceReply& trace, JobView& view) {
+  for (const v1::HostTrace& host : trace.hosts())
+    if (host.job() == view.job) view.epoch = std::max(view.epoch, host.epoch());
+  for (const v1::HostTrace& host : trace.hosts()) {
+    if (host.job() != view.job || host.epoch() != view.epoch) continue;
+    view.world_size = std::max(view.world_size, host.world_size());
+    add_host(host, view);
+  }
+}
+
+}  // namespace
+
+JobView view_job(const std::string& job, const v1::StatusReply& status,
+                 const v1::TraceReply& trace) {
+  JobView view{.job = job};
+  add_status(status, view);
+  add_trace(trace, view);
+  std::set<uint32_t>& all = view.groups[0];
+  for (uint32_t rank = 0; rank < view.world_size; ++rank) all.insert(rank);
+  return view;
+}
+
+std::string JobView::name_of(uint32_t rank) const {
+  const std::string name = "rank " + std::to_string(rank);
+  const auto found = ranks.find(rank);
+  if (found == ranks.end()) return name;
+  const RankView& known = found->second;
+  const std::string process =
+      known.pid == 0 ? ", process ended" : ", pid " + std::to_string(known.pid);
+  return name + " (host " + known.host + process + ")";
+}
+
+double JobView::seconds_since(const std::string& host, uint64_t ns) const {
+  const auto found = hosts.find(host);
+  if (found == hosts.end() || !found->second.now_ns) return 0;
+  return std::max(
+      0.0, static_cast<double>(*found->second.now_ns - static_cast<int64_t>(ns)) / kSecondNs);
+}
+
+uint64_t end_of(const v1::TracedOperation& operation) {
+  return operation.begun_ns() + operation.duration_ns();
+}
+
+std::string describe(const v1::TracedOperation& operation) {
+  const auto collective = static_cast<Collective>(operation.collective() % kCollectives);
+  std::string text(name_of(collective));
+  text += " #" + std::to_string(operation.number());
+  return operation.group() == 0 ? text : text + " of group " + std::to_string(operation.group());
+}
+
+std::string signature_text(const v1::TracedOperation& operation) {
+  Signature signature;
+  signature.collective = static_cast<Collective>(operation.collective() % kCollectives);
+  signature.dtype = static_cast<Dtype>(operation.dtype() % kDtypes);
+  signature.op = static_cast<Op>(operation.op() % kOps);
+  signature.count = operation.count();
+  signature.root = operation.root();
+  std::string text = to_string(canonical(signature));
+  if (operation.layout() != 0) text += " (layout " + std::to_string(operation.layout()) + ")";
+  if (operation.local_strategy() != 0 || operation.global_strategy() != 0)
+    text += " with a strategy of its own";
+  return text;
+}
+
+std::string describe_ranks(const std::vector<uint32_t>& ranks) {
+  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t first = 0, next = 0; first < ranks.size(); first = next) {
+    for (next = first + 1; next < ranks.size() && ranks[next] == ranks[next - 1] + 1;) ++next;
+    out += (first == 0 ? "" : ", ") + std::to_string(ranks[first]);
+    if (next - first > 1) out += (next - first > 2 ? "-" : ", ") + std::to_string(ranks[next - 1]);
+  }
+  return out;
+}
+
+std::string describe_seconds(double seconds) {
+  if (seconds < 1) return std::to_string(static_cast<int64_t>(seconds * 1000)) + " ms";
+  if (seconds < 120) return std::to_string(static_cast<int64_t>(seconds)) + " s";
+  if (seconds < 7200) return std::to_string(static_cast<int64_t>(seconds / 60)) + " min";
+  return std::to_string(static_cast<int64_t>(seconds / 3600)) + " h";
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+}  // namespace tutti

@@ -1,0 +1,73 @@
+// A job as its hosts tell of it: who has joined, and what each rank called last. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+// Operation `number` of the calls of `group`.
+struct OpName {
+  uint32_t group = 0;
+  uint64_t number = 0;
+  auto operator<=>(const OpName&) const = default;
+};
+
+struct RankView {
+  std::string host;
+  uint32_t pid = 0;              // 0: its process is gone.
+  bool is_joining = false;       // It waits for others.
+  std::optional<double> seen_s;  // Seconds since it last called, or ended, an operation.
+  std::map<OpName, const v1::TracedOperation*> calls;
+  std::map<uint32_t, uint64_t> next;  // By group: the number of its next call.
+  bool is_cut = false;                // Older calls are not known.
+  const v1::TracedOperation* last_ended = nullptr;
+};
+
+struct HostView {
+  std::string name;
+  double joining_s = 0;           // Since the first of its ranks that wait to join did.
+  std::optional<int64_t> now_ns;  // Its clock when it was asked, since 1970.
+  std::map<OpName, const v1::TracedOperation*> among_hosts;
+};
+
+// A host's word on the newest epoch; what it points to belongs to the replies.
+struct JobView {
+  std::string job;
+  uint32_t world_size = 0;
+  uint32_t epoch = 0;
+  bool has_worker = false;
+  bool has_trace = false;
+  std::map<uint32_t, RankView> ranks;
+  std::map<std::string, HostView> hosts;
+  std::map<uint32_t, std::set<uint32_t>> groups;  // Ranks by group; 0 is the job.
+  std::vector<const v1::WorkerReport*> workers;
+  std::vector<std::string> silent;  // Agents and workers that do not answer.
+
+  // "rank 2 (host b, pid 4711)".
+  std::string name_of(uint32_t rank) const;
+  // Seconds since this moment of the host's clock; 0 where it has not come yet.
+  double seconds_since(const std::string& host, uint64_t ns) const;
+};
+
+JobView view_job(const std::string& job, const v1::StatusReply& status,
+                 const v1::TraceReply& trace);
+
+uint64_t end_of(const v1::TracedOperation& operation);  // In ns, where it has ended.
+// "all_reduce #17", "all_reduce #17 of group 3".
+std::string describe(const v1::TracedOperation& operation);
+// "all_reduce f32[1000] sum": all that the ranks must agree on.
+std::string signature_text(const v1::TracedOperation& operation);
+// "rank 2", "ranks 1-3, 5".
+std::string describe_ranks(const std::vector<uint32_t>& ranks);
+std::string describe_seconds(double seconds);  // "200 ms", "14 s", "3 min".
+double median(std::vector<double> values);     // 0 of none.
+
+}  // namespace tutti

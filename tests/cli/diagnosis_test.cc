@@ -1,0 +1,447 @@
+// The verdict of `tutti explain` on made-up reports and traces: each kind, and what is none of it.
+#include "daemon/cli/diagnosis.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/base/status.h"
+#include "proto/types.h"
+
+namespace tutti {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint64_t kMillisecond = 1'000'000;
+constexpr uint64_t kNow = 1'000 * kSecond;  // Of all clocks, unless a test says otherwise.
+
+// A job of two hosts, a and b, with two ranks each, whose operations a test adds.
+class Job {
+ public:
+  Job() {
+    for (const uint32_t host : {0U, 1U}) {
+      const std::string name = host == 0 ? "a" : "b";
+      v1::AgentReport& agent = *status.add_agents();
+      agent.set_host(name);
+      agent.set_address(name + ":7601");
+      agent.set_state("serving");
+      agent.set_time_ms(kNow / kMillisecond);
+      v1::WorkerReport& worker = *agent.add_workers();
+      worker.set_job("demo");
+      worker.set_world_size(4);
+      worker.set_epoch(1);
+      worker.set_state("running");
+      v1::HostTrace& traced = *trace.add_hosts();
+      traced.set_host(name);
+      traced.set_job("demo");
+      traced.set_epoch(1);
+      traced.set_world_size(4);
+      v1::TracedGroup& group = *traced.add_groups();
+      group.set_size(4);
+      for (const uint32_t rank : {2 * host, 2 * host + 1}) {
+        v1::RankReport& report = *worker.add_ranks();
+        report.set_rank(rank);
+        report.set_pid(100 + rank);
+        report.set_epoch(1);
+        group.add_ranks(rank);
+        traced.add_ranks()->set_rank(rank);
+      }
+    }
+    worker(0).mutable_tuning();
+  }
+
+  v1::WorkerReport& worker(int host) { return *status.mutable_agents(host)->mutable_workers(0); }
+  v1::HostTrace& traced(int host) { return *trace.mutable_hosts(host); }
+  v1::RankTrace& rank(int number) { return *traced(number / 2).mutable_ranks(number % 2); }
+
+  // The rank calls operation `number`, an all_reduce of 100 f32, this long before now.
+  v1::TracedOperation& call(int number, uint64_t operation, uint64_t ago_ns) {
+    v1::TracedOperation& call = *rank(number).add_operations();
+    fill(call, operation, ago_ns);
+    return call;
+  }
+  // Likewise, and it takes so long.
+  v1::TracedOperation& ended(int number, uint64_t operation, uint64_t ago_ns, uint64_t duration_ns,
+                             Code code = Code::ok) {
+    v1::TracedOperation& one = call(number, operation, ago_ns);
+    one.set_ended(true);
+    one.set_duration_ns(duration_ns);
+    one.set_code(static_cast<uint32_t>(code));
+    return one;
+  }
+  v1::TracedOperation& among_hosts(int host, uint64_t operation, uint64_t ago_ns) {
+    v1::TracedOperation& one = *traced(host).add_among_hosts();
+    fill(one, operation, ago_ns);
+    return one;
+  }
+  // All ranks run operations 0 to `count` - 1, one every `every_ns`, the last `ago_ns` before now.
+  void all_run(uint64_t count, uint64_t every_ns, uint64_t ago_ns) {
+    for (uint64_t operation = 0; operation < count; ++operation)
+      for (int rank = 0; rank < 4; ++rank)
+        ended(rank, operation, ago_ns + (count - 1 - operation) * every_ns, kMillisecond);
+  }
+
+  Diagnosis verdict() const { return diagnose("demo", status, trace); }
+
+  v1::StatusReply status;
+  v1::TraceReply trace;
+
+ private:
+  static void fill(v1::TracedOperation& call, uint64_t operation, uint64_t ago_ns) {
+    call.set_number(operation);
+    call.set_collective(static_cast<uint32_t>(Collective::all_reduce));
+    call.set_count(100);
+    call.set_bytes(400);
+    call.set_begun_ns(kNow - ago_ns);
+  }
+};
+
+TEST(Diagnosis, AnotherJobIsNone) {
+  const Diagnosis found = diagnose("other", Job().status, Job().trace);
+  EXPECT_EQ(found.verdict, Verdict::no_such_job);
+  EXPECT_EQ(found.sentence, "no job other is known: see tutti status");
+}
+
+TEST(Diagnosis, NobodyCalledYet) {
+  const Diagnosis found = Job().verdict();
+  EXPECT_EQ(found.verdict, Verdict::idle);
+  EXPECT_EQ(found.sentence, "all 4 ranks have joined, and none waits: the job is idle");
+  EXPECT_THAT(found.evidence, Contains("there was no operation yet"));
+}
+
+TEST(Diagnosis, WhoOnlyComputesIsIdle) {
+  Job job;
+  job.all_run(20, kSecond, 60 * kSecond);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::idle);
+  EXPECT_TRUE(is_healthy(found.verdict));
+  EXPECT_THAT(found.evidence, Contains("the last operation was 59 s ago"));
+}
+
+TEST(Diagnosis, RunsWell) {
+  Job job;
+  job.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::running);
+  EXPECT_EQ(found.sentence, "all 4 ranks have joined and run 100 operations a second");
+}
+
+TEST(Diagnosis, AFailedEpochNamesWhoAndWhy) {
+  Job job;
+  job.all_run(3, kMillisecond, kSecond);
+  job.worker(0).set_state("failed: the worker of host b is lost");
+  job.worker(1).set_state("failed: something else");
+  v1::Departures& gone = *job.worker(0).mutable_departures();
+  gone.set_epoch(1);
+  gone.add_ranks(3);
+  gone.mutable_cause()->set_code(14);
+  gone.mutable_cause()->set_message("the worker of host b is lost");
+  job.ended(0, 3, kSecond, kMillisecond, Code::unavailable);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::failed);
+  EXPECT_EQ(found.sentence, "epoch 1 failed: the worker of host b is lost");
+  EXPECT_THAT(found.evidence, Contains("gone: rank 3 (host b, pid 103)"));
+  EXPECT_THAT(found.evidence, Contains("rank 0 (host a, pid 100): its last operation, "
+                                       "all_reduce #3, was UNAVAILABLE"));
+}
+
+TEST(Diagnosis, ARankThatDiedIsNamedWhereOthersNeededIt) {
+  Job job;
+  job.all_run(3, kMillisecond, kSecond);
+  job.worker(1).mutable_ranks()->DeleteSubrange(1, 1);
+  v1::Departures& gone = *job.worker(0).mutable_departures();
+  gone.set_epoch(1);
+  gone.add_ranks(3);
+  for (const int rank : {0, 1, 2}) job.ended(rank, 3, kSecond, kMillisecond, Code::unavailable);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::failed);
+  EXPECT_EQ(found.sentence,
+            "rank 3 (host b, process ended) is gone, and all_reduce #3, which needed it, failed "
+            "with UNAVAILABLE");
+}
+
+TEST(Diagnosis, WhoHasNotJoinedIsNamed) {
+  Job job;
+  job.trace.clear_hosts();
+  for (const int host : {0, 1}) {
+    job.worker(host).set_state("joining");
+    job.worker(host).set_epoch(0);
+    job.worker(host).set_joining_ms(host == 0 ? 14'000 : 3'000);
+    for (v1::RankReport& rank : *job.worker(host).mutable_ranks()) rank.set_epoch(0);
+  }
+  job.worker(1).mutable_ranks()->DeleteSubrange(0, 1);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::not_joined);
+  EXPECT_EQ(found.sentence, "rank 2 of 4 has not joined; the others wait for 14 s");
+  EXPECT_THAT(found.evidence, Contains("host b: rank 3 joined, for 3 s"));
+  EXPECT_THAT(found.evidence, Contains("host a: ranks 0, 1 joined, for 14 s"));
+}
+
+TEST(Diagnosis, HostsThatDoNotAnswerAreEvidence) {
+  Job job;
+  v1::AgentReport& agent = *job.status.add_agents();
+  agent.set_host("c");
+  agent.set_address("c:7601");
+  agent.set_state("unreachable: timeout");
+  EXPECT_THAT(job.verdict().evidence, Contains("host c (c:7601) is unreachable: timeout"));
+}
+
+TEST(Diagnosis, RanksThatDisagreeAreQuoted) {
+  Job job;
+  job.all_run(17, kMillisecond, kSecond);
+  for (int rank = 0; rank < 4; ++rank)
+    job.ended(rank, 17, kSecond, kMillisecond, Code::failed_precondition)
+        .set_dtype(static_cast<uint32_t>(rank == 2 ? Dtype::f64 : Dtype::f32));
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::disagreement);
+  EXPECT_EQ(found.sentence,
+            "ranks disagree on #17: ranks 0, 1, 3 asked for all_reduce f32[100] sum; rank 2 asked "
+            "for all_reduce f64[100] sum");
+  EXPECT_THAT(found.evidence, Contains("rank 2 (host b, pid 102): all_reduce f64[100] sum"));
+}
+
+TEST(Diagnosis, ADisagreementThatIsOverIsNone) {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank) {
+    job.ended(rank, 0, 2 * kSecond, kMillisecond, Code::failed_precondition);
+    job.ended(rank, 1, kSecond, kMillisecond);
+  }
+  EXPECT_EQ(job.verdict().verdict, Verdict::running);
+}
+
+TEST(Diagnosis, WhoIsBehindIsNamedWithProcessAndTime) {
+  Job job;
+  job.all_run(5, kMillisecond, 14 * kSecond);
+  for (const int rank : {0, 2, 3})
+    for (const uint64_t operation : {5, 6, 7}) job.call(rank, operation, 13 * kSecond);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::behind);
+  EXPECT_EQ(found.sentence, "rank 1 (host a, pid 101) is 3 operations behind, last seen 13 s ago");
+  EXPECT_THAT(found.evidence,
+              Contains("ranks 0, 2, 3 in all_reduce #5 (all_reduce f32[100] sum) for 13 s"));
+  EXPECT_FALSE(is_healthy(found.verdict));
+}
+
+TEST(Diagnosis, WhoNeverCalledIsBehind) {
+  Job job;
+  for (const int rank : {0, 1, 2}) job.call(rank, 0, 5 * kSecond);
+  EXPECT_EQ(job.verdict().sentence,
+            "rank 3 (host b, pid 103) is 1 operation behind, has called nothing yet");
+}
+
+TEST(Diagnosis, WhoComputesAsLongAsUsualIsNotBehind) {
+  Job job;
+  job.all_run(10, 10 * kSecond, 8 * kSecond);
+  for (const int rank : {0, 1, 2}) job.call(rank, 10, 7 * kSecond);
+  EXPECT_NE(job.verdict().verdict, Verdict::behind);
+}
+
+TEST(Diagnosis, AWaitOfAMomentIsNone) {
+  Job job;
+  job.all_run(10, 10 * kMillisecond, 200 * kMillisecond);
+  for (const int rank : {0, 1, 2}) job.call(rank, 10, 190 * kMillisecond);
+  EXPECT_EQ(job.verdict().verdict, Verdict::running);
+}
+
+TEST(Diagnosis, WhoLetAnOperationTimeOutIsBehind) {
+  Job job;
+  job.all_run(3, kMillisecond, 40 * kSecond);
+  for (const int rank : {0, 1, 2})
+    job.ended(rank, 3, 35 * kSecond, 30 * kSecond, Code::deadline_exceeded);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::behind);
+  EXPECT_THAT(found.sentence, HasSubstr("rank 3 (host b, pid 103) is 1 operation behind"));
+  EXPECT_THAT(found.evidence,
+              Contains(HasSubstr("ranks 0-2 waited in all_reduce #3 (all_reduce f32[100] sum)")));
+}
+
+TEST(Diagnosis, OnlyMembersOfASubgroupCanBeBehindInIt) {
+  Job job;
+  job.all_run(5, kMillisecond, 5 * kSecond);
+  v1::TracedGroup& group = *job.traced(0).add_groups();
+  group.set_number(7);
+  group.set_size(2);
+  group.add_ranks(0);
+  group.add_ranks(1);
+  job.call(0, 0, 4 * kSecond).set_group(7);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::behind);
+  EXPECT_THAT(found.sentence, HasSubstr("rank 1 (host a, pid 101) is 1 operation behind"));
+  EXPECT_THAT(found.evidence, Contains(HasSubstr("rank 0 in all_reduce #0 of group 7")));
+}
+
+// As a receiver does: it waits before there is a message.
+TEST(Diagnosis, WhoWaitsForAMessageIsNotBehindAndNorIsTheSender) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  v1::TracedGroup& group = *job.traced(0).add_groups();
+  group.set_number(7);
+  group.set_size(2);
+  group.add_ranks(0);
+  group.add_ranks(1);
+  v1::TracedOperation& receive = job.call(1, 0, 8 * kSecond);
+  receive.set_group(7);
+  receive.set_collective(static_cast<uint32_t>(Collective::broadcast));
+  EXPECT_EQ(job.verdict().verdict, Verdict::idle);
+  receive.set_root(1);
+  EXPECT_EQ(job.verdict().verdict, Verdict::behind);
+}
+
+TEST(Diagnosis, WhoseOlderCallsAreNotKnownIsNotAccused) {
+  Job job;
+  for (const int rank : {0, 1, 2}) job.call(rank, 0, 5 * kSecond);
+  job.rank(3).set_recorded(9'000);
+  EXPECT_NE(job.verdict().verdict, Verdict::behind);
+}
+
+TEST(Diagnosis, AWorkHandleThatNobodyAsksForIsNoWait) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  for (int rank = 0; rank < 4; ++rank) job.call(rank, 5, 8 * kSecond);
+  for (const int host : {0, 1}) {
+    job.among_hosts(host, 5, 8 * kSecond).set_ended(true);
+  }
+  EXPECT_EQ(job.verdict().verdict, Verdict::idle);
+}
+
+TEST(Diagnosis, AFailedOperationIsNamed) {
+  Job job;
+  job.all_run(5, kMillisecond, kSecond);
+  for (int rank = 0; rank < 4; ++rank)
+    job.ended(rank, 5, kSecond, kMillisecond, Code::invalid_argument);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::operation_failed);
+  EXPECT_EQ(found.sentence,
+            "all_reduce #5 of rank 0 (host a, pid 100) failed with INVALID_ARGUMENT");
+}
+
+void add_link(Job& job, const std::string& from, const std::string& to, double byte_us) {
+  v1::LinkTime& link = *job.worker(0).mutable_tuning()->add_links();
+  link.set_from(from);
+  link.set_to(to);
+  link.set_byte_us(byte_us);
+}
+
+TEST(Diagnosis, ASlowLinkIsComparedWithTheOthers) {
+  Job job;
+  job.all_run(5, kMillisecond, kSecond);
+  for (const auto& [from, to] : {std::pair("b", "a"), {"a", "c"}, {"c", "a"}, {"b", "c"}})
+    add_link(job, from, to, 0.001);
+  add_link(job, "a", "b", 0.0901);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::slow_link);
+  EXPECT_EQ(found.sentence, "link a->b moves 1/90 of the median of the others");
+  EXPECT_THAT(found.evidence, Contains("link a->b: 10.58 MiB/s, others 953.7 MiB/s"));
+}
+
+TEST(Diagnosis, ASlowHostSlowsAllItsLinks) {
+  Job job;
+  job.all_run(5, kMillisecond, kSecond);
+  for (const auto& [from, to] : {std::pair("a", "b"), {"b", "a"}}) add_link(job, from, to, 0.001);
+  for (const auto& [from, to] : {std::pair("a", "c"), {"c", "a"}, {"b", "c"}, {"c", "b"}})
+    add_link(job, from, to, 0.02);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::slow_link);
+  EXPECT_EQ(found.evidence.size(), 4u);
+}
+
+TEST(Diagnosis, LinksThatDifferATwofoldAreNotSlow) {
+  Job job;
+  job.all_run(5, kMillisecond, kSecond);
+  add_link(job, "a", "b", 0.001);
+  add_link(job, "b", "a", 0.002);
+  EXPECT_EQ(job.verdict().verdict, Verdict::running);
+}
+
+// Operations of 250 ms, of which rank 3 takes the last 200 ms to call. Host b's clock is a minute
+// ahead.
+Job late_job(uint64_t late_ns) {
+  Job job;
+  constexpr uint64_t kAhead = 60 * kSecond;
+  job.status.mutable_agents(1)->set_time_ms((kNow + kAhead) / kMillisecond);
+  for (uint64_t operation = 0; operation < 20; ++operation) {
+    const uint64_t ago = (20 - operation) * 250 * kMillisecond;
+    for (int rank = 0; rank < 4; ++rank) {
+      const uint64_t begun = kNow - ago + (rank == 3 ? late_ns : 0) + (rank >= 2 ? kAhead : 0);
+      v1::TracedOperation& call = job.ended(rank, operation, 0, kMillisecond);
+      call.set_begun_ns(begun);
+      call.set_duration_ns(rank == 3 ? kMillisecond : late_ns + kMillisecond);
+    }
+    for (const int host : {0, 1}) {
+      v1::TracedOperation& moved = job.among_hosts(host, operation, 0);
+      moved.set_begun_ns(kNow - ago + late_ns + (host == 1 ? kAhead : 0));
+      moved.set_ended(true);
+      moved.set_duration_ns(kMillisecond);
+    }
+  }
+  return job;
+}
+
+TEST(Diagnosis, WhoIsAlwaysTheLastIsLateWhateverTheClocksSay) {
+  const Diagnosis found = late_job(200 * kMillisecond).verdict();
+  EXPECT_EQ(found.verdict, Verdict::late_rank);
+  EXPECT_EQ(found.sentence, "rank 3 is late by 200 ms in the median");
+  EXPECT_THAT(found.evidence, Contains("operations come every 250 ms in the median"));
+}
+
+TEST(Diagnosis, ALittleLateIsNot) {
+  EXPECT_EQ(late_job(5 * kMillisecond).verdict().verdict, Verdict::running);
+}
+
+TEST(Diagnosis, WhoWasLateInAJobThatIsQuietNowIsNot) {
+  Job job = late_job(200 * kMillisecond);
+  for (v1::AgentReport& agent : *job.status.mutable_agents())
+    agent.set_time_ms(agent.time_ms() + 60'000);
+  EXPECT_EQ(job.verdict().verdict, Verdict::idle);
+}
+
+TEST(Diagnosis, DataThatIsUnderWayForLongIsTheNetworks) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  for (int rank = 0; rank < 4; ++rank) job.call(rank, 5, 8 * kSecond);
+  job.among_hosts(1, 5, 7 * kSecond);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::network);
+  EXPECT_EQ(found.sentence,
+            "all ranks have called all_reduce #5, and its data is under way between hosts for 7 s");
+  EXPECT_THAT(found.evidence, Contains("host b: all_reduce #5, 400 B a rank, for 7 s"));
+}
+
+TEST(Diagnosis, AJobThatAllRanksLeftHasEnded) {
+  Job job;
+  job.all_run(5, kMillisecond, kSecond);
+  for (const int host : {0, 1}) {
+    job.worker(host).set_state("ended");
+    job.worker(host).clear_ranks();
+  }
+  EXPECT_EQ(job.verdict().verdict, Verdict::ended);
+  job.status.clear_agents();  // Its workers are gone, and its trace is kept.
+  EXPECT_EQ(job.verdict().verdict, Verdict::ended);
+}
+
+TEST(Diagnosis, AnOlderEpochIsForgotten) {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank)
+    job.ended(rank, 0, 9 * kSecond, kMillisecond, Code::unavailable);
+  const v1::TraceReply old = job.trace;
+  for (const int host : {0, 1}) {
+    job.worker(host).set_epoch(2);
+    job.traced(host).set_epoch(2);
+    for (v1::RankTrace& rank : *job.traced(host).mutable_ranks()) rank.clear_operations();
+  }
+  job.trace.MergeFrom(old);
+  EXPECT_EQ(job.verdict().verdict, Verdict::idle);
+}
+
+TEST(DiagnosisReport, ForPeopleAndPrograms) {
+  const Diagnosis diagnosis{Verdict::behind, "rank 1 is behind", {"one\x1b", "two"}};
+  EXPECT_EQ(diagnosis_text(diagnosis), "rank 1 is behind\n  one?\n  two\n");
+  EXPECT_EQ(
+      diagnosis_json("demo", {Verdict::idle, "nothing", {"one"}}),
+      R"({"job":"demo","verdict":"idle","healthy":true,"sentence":"nothing","evidence":["one"]})");
+}
+
+}  // namespace
+}  // namespace tutti

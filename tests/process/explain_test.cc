@@ -1,0 +1,244 @@
+// `tutti explain` beside real jobs: each trouble is made, and named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/support/test_mesh.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+constexpr int kLateMs = 200;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+};
+
+Outcome run_shell(const std::string& line) {
+  FILE* pipe = popen((line + " 2>&1").c_str(), "r");
+  Outcome outcome;
+  char buffer[4096];
+  for (size_t got = 0; (got = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    outcome.out.append(buffer, got);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+Outcome explain(const TestMesh& mesh, const std::string& job = "job") {
+  return run_shell("exec '" + (program_directory() / "tutti").string() + "' explain --address '" +
+                   mesh.host(0).address + "' " + job);
+}
+
+// Asks until the first line matches, or gives up.
+Outcome explain_until(const TestMesh& mesh, const std::string& sentence) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(25);
+  Outcome outcome;
+  do outcome = explain(mesh);
+  while (!::testing::Value(outcome.out, ContainsRegex("^" + sentence)) &&
+         std::chrono::steady_clock::now() < limit);
+  EXPECT_THAT(outcome.out, ContainsRegex("^" + sentence));
+  return outcome;
+}
+
+// What a rank does after it has joined; then it waits until the test is over.
+using Part = std::function<void(Group&)>;
+
+class ExplainProcess : public ::testing::Test {
+ protected:
+  // Starts these ranks of a job of four, two a host.
+  void start(const std::vector<int>& ranks, const Part& part) {
+    for (const int rank : ranks)
+      trainers_.emplace_back(RankContext{"job", mesh_.host(rank / 2).socket, rank, 4},
+                             [this, part](const RankContext& context) {
+                               Group group = context.join();
+                               part(group);
+                               write_line("done");
+                               end_.wait();
+                             });
+  }
+  void await_done(const std::vector<int>& trainers) {
+    for (const int trainer : trainers) EXPECT_EQ(trainers_[trainer].read_line(), "done");
+  }
+
+  TestMesh mesh_{LocalMeshOptions{.hosts = 2, .agent_flags = {"--silence-ms=100000"}}};
+  Gate end_;
+  Gate next_;
+  std::vector<Trainer> trainers_;  // Ended, by a signal, before the mesh.
+};
+
+TEST_F(ExplainProcess, NoSuchJob) {
+  const Outcome seen = explain(mesh_, "other");
+  EXPECT_EQ(seen.out, "no job other is known: see tutti status\n");
+  EXPECT_EQ(seen.code, 2);
+}
+
+TEST_F(ExplainProcess, ARankThatHasNotJoined) {
+  start({0, 1, 3}, [](Group&) {});
+  const Outcome seen =
+      explain_until(mesh_, "rank 2 of 4 has not joined; the others wait for [0-9]+ m?s\n");
+  EXPECT_THAT(seen.out, HasSubstr("  host a: ranks 0, 1 joined, for "));
+  EXPECT_THAT(seen.out, HasSubstr("  host b: rank 3 joined, for "));
+  EXPECT_EQ(seen.code, 1);
+}
+
+TEST_F(ExplainProcess, AJobThatOnlyComputesIsIdle) {
+  start({0, 1, 2, 3}, check_works);
+  await_done({0, 1, 2, 3});
+  const Outcome seen =
+      explain_until(mesh_, "all 4 ranks have joined, and none waits: the job is idle\n");
+  EXPECT_THAT(seen.out, ContainsRegex("the last operation was [0-9]+ s ago"));
+  EXPECT_EQ(seen.code, 0);
+}
+
+TEST_F(ExplainProcess, AJobThatRuns) {
+  start({0, 1, 2, 3}, [](Group& group) {
+    while (true) group.barrier();
+  });
+  const Outcome seen =
+      explain_until(mesh_, "all 4 ranks have joined and run [1-9][0-9.]* operations a second\n");
+  EXPECT_EQ(seen.code, 0);
+}
+
+TEST_F(ExplainProcess, AStoppedRankThatOthersWaitFor) {
+  start({0, 1, 2, 3}, [this](Group& group) {
+    check_works(group);
+    write_line("ready");
+    if (group.rank() == 1) next_.wait();
+    std::vector<float> x(3 * 100);
+    std::vector<Work> works;
+    for (size_t i = 0; i < 3; ++i)
+      works.push_back(group.all_reduce_async(std::span(x).subspan(100 * i, 100)));
+    for (Work& work : works) work.wait();
+  });
+  for (const Trainer& trainer : trainers_) EXPECT_EQ(trainer.read_line(), "ready");
+  trainers_[1].kill(SIGSTOP);
+  const Outcome seen = explain_until(
+      mesh_, "rank 1 \\(host a, pid [0-9]+\\) is 3 operations behind, last seen [0-9]+ m?s ago\n");
+  EXPECT_THAT(seen.out,
+              ContainsRegex("ranks 0, 2, 3 in all_reduce #1 \\(all_reduce f32\\[100\\] sum\\)"));
+  EXPECT_EQ(seen.code, 1);
+  trainers_[1].kill(SIGCONT);
+  next_.open_for(1);
+  await_done({0, 1, 2, 3});
+  EXPECT_EQ(explain_until(mesh_, "all 4 ranks have joined, and none waits").code, 0);
+}
+
+TEST_F(ExplainProcess, RanksThatDisagree) {
+  start({0, 1, 2, 3}, [](Group& group) {
+    check_works(group);
+    std::vector<float> x(100);
+    std::vector<double> y(100);
+    const Error error = failure_of([&] {
+      group.rank() == 2 ? group.all_reduce(std::span(y)) : group.all_reduce(std::span(x));
+    });
+    check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
+  });
+  await_done({0, 1, 2, 3});
+  const Outcome seen = explain_until(
+      mesh_,
+      "ranks disagree on #1: ranks 0, 1, 3 asked for all_reduce f32\\[100\\] sum; rank 2 asked for "
+      "all_reduce f64\\[100\\] sum\n");
+  EXPECT_THAT(seen.out, ContainsRegex("rank 2 \\(host b, pid [0-9]+\\): all_reduce f64"));
+  EXPECT_EQ(seen.code, 1);
+}
+
+TEST_F(ExplainProcess, ARankThatIsAlwaysLate) {
+  start({0, 1, 2, 3}, [](Group& group) {
+    while (true) {
+      if (group.rank() == 3) poll(nullptr, 0, kLateMs);
+      check_works(group);
+    }
+  });
+  const Outcome seen = explain_until(mesh_, "rank 3 is late by 2[0-9][0-9] ms in the median\n");
+  EXPECT_THAT(seen.out, ContainsRegex("rank 3 \\(host b, pid [0-9]+\\): in [0-9]+ operations"));
+  EXPECT_EQ(seen.code, 1);
+}
+
+TEST_F(ExplainProcess, ARankThatDied) {
+  start({0, 1, 2, 3}, [](Group& group) {
+    check_works(group);
+    write_line("ready");
+    if (group.rank() == 3) raise(SIGKILL);
+    const Error error = failure_of([&] { check_works(group); });
+    check(error.code == TUTTI_UNAVAILABLE, error.what());
+  });
+  for (const Trainer& trainer : trainers_) EXPECT_EQ(trainer.read_line(), "ready");
+  const Outcome seen = explain_until(
+      mesh_,
+      "rank 3 \\(host b, process ended\\) is gone, and all_reduce #1, which needed it, failed");
+  EXPECT_EQ(seen.code, 1);
+}
+
+// The first process of a job's worker on a host.
+pid_t worker_on(const TestMesh& mesh, int host) {
+  const Result<v1::StatusReply> reply = admin_status(mesh.host(host).address, true, 10'000);
+  return static_cast<pid_t>(reply->agents(0).workers(0).pid());
+}
+
+TEST_F(ExplainProcess, AnEpochThatFailed) {
+  start({0, 1, 2, 3}, [](Group& group) {
+    check_works(group);
+    write_line("ready");
+    while (true) check_works(group);
+  });
+  for (const Trainer& trainer : trainers_) EXPECT_EQ(trainer.read_line(), "ready");
+  kill(worker_on(mesh_, 1), SIGKILL);
+  const Outcome seen = explain_until(mesh_, "epoch 1 failed: the worker of host b \\(");
+  EXPECT_EQ(seen.code, 1);
+}
+
+TEST_F(ExplainProcess, AWorkerThatDoesNotMoveData) {
+  start({0, 1, 2, 3}, [this](Group& group) {
+    check_works(group);
+    write_line("ready");
+    next_.wait();
+    check_works(group);
+  });
+  for (const Trainer& trainer : trainers_) EXPECT_EQ(trainer.read_line(), "ready");
+  const pid_t worker = worker_on(mesh_, 1);
+  kill(worker, SIGSTOP);
+  next_.open_for(4);
+  const Outcome seen = explain_until(
+      mesh_, "all ranks have called all_reduce #1, and its data is under way between hosts for ");
+  kill(worker, SIGCONT);
+  EXPECT_EQ(seen.code, 1);
+  await_done({0, 1, 2, 3});
+}
+
+// Named so that it is found among the tests that need root.
+TEST(ExplainProcessAsRoot, ASlowLink) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root: network namespaces";
+  if (run_shell("tc -V && nsenter -V").code != 0) GTEST_SKIP() << "needs tc and nsenter";
+  const TestMesh mesh(LocalMeshOptions{.hosts = 3, .netns = true});
+  const std::string netns =
+      "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(mesh.host(2).netns);
+  const Outcome limited = run_shell("nsenter --net=" + netns +
+                                    " tc qdisc add dev eth0 root tbf rate 40mbit burst 64kb "
+                                    "latency 50ms");
+  ASSERT_EQ(limited.code, 0) << limited.out;
+  std::vector<Trainer> trainers = mesh.start("job", {1, 1, 1}, [](const RankContext& context) {
+    Group group = context.join();
+    Options options;
+    options.strategy = "centralized";
+    while (true) all_reduce_of(group, 1 << 20, options);
+  });
+  const Outcome seen =
+      explain_until(mesh, "link c->[ab] moves 1/[0-9]+ of the median of the others\n");
+  EXPECT_THAT(seen.out, ContainsRegex("link c->[ab]: [0-9.]+ .iB/s, others "));
+  EXPECT_EQ(seen.code, 1);
+}
+
+}  // namespace
+}  // namespace tutti::testing
