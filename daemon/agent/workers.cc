@@ -298,8 +298,11 @@ void Workers::report(Millis timeout, std::function<void(Reports)> done) {
       timeout, [this] { return !reports_pending(); },
       [this, done = std::move(done)] {
         Reports reports;
-        for (const auto& [path, worker] : workers_)
-          if (worker.is_known) reports.push_back(worker.last);
+        for (const auto& [path, worker] : workers_) {
+          if (!worker.is_known) continue;
+          reports.push_back(worker.last);
+          reports.back().set_silent(worker.report_pending);
+        }
         std::ranges::sort(reports, {}, [](const auto& report) { return report.job(); });
         done(std::move(reports));
       });

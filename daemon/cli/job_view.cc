@@ -34,6 +34,9 @@ void add_status(const v1::StatusReply& status, JobView& view) {
     for (const v1::WorkerReport& worker : agent.workers()) {
       if (worker.job() != view.job) continue;
       view.epoch = std::max(view.epoch, worker.epoch());
+      if (worker.silent())
+        view.silent.push_back("the worker of host " + agent.host() + " (pid " +
+                              std::to_string(worker.pid()) + ") does not answer");
       add_worker(agent, worker, view);
     }
   }

@@ -66,10 +66,10 @@ struct NodeView {
 
   // The network.
   Status coordinator;  // Of a connection to it; OK where there is none to connect to.
+  Status addresses;    // Whether others reach the addresses in the settings.
   Status listen;       // Whether `listen` can be bound; OK where the agent has it.
   int data_ports = 0;  // How many of the setting there are,
   int data_ports_taken = 0;
-  Status data_ports_read;
   std::string congestion_available;  // "cubic bbr".
   std::string congestion_allowed;
   std::vector<PathView> paths;

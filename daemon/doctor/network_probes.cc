@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 
@@ -23,7 +22,6 @@
 namespace tutti {
 namespace {
 
-constexpr int kPortMax = 65'535;
 constexpr int kPacketBytesMax = 65'535;  // The loopback's MTU is more.
 constexpr int kDatagramBytesMax = 65'507;
 constexpr int kHeaderBytes4 = 28;  // Of IP and UDP.
@@ -162,9 +160,9 @@ Status try_bind(const std::string& address) {
   return errno_status("cannot listen at " + address);
 }
 
-int count_taken_ports(int first, int last) {
+int count_taken_ports(const PortRange& range) {
   int taken = 0;
-  for (int port = first; port <= last; ++port)
+  for (uint32_t port = range.first; port <= range.last; ++port)
     if (!try_bind("0.0.0.0:" + std::to_string(port)).ok()) ++taken;
   return taken;
 }
@@ -180,21 +178,6 @@ PathView look_at_path(const std::string& host, const std::string& address, int t
   path.interface_mtu = mtu_of(socket.get(), path.interface);
   probe_path(socket.get(), to.ai_family, timeout_ms, path);
   return path;
-}
-
-Result<std::pair<int, int>> parse_ports(const std::string& text) {
-  if (text.empty()) return std::pair(0, -1);
-  const size_t dash = text.find('-');
-  const std::string last_text = dash == std::string::npos ? text : text.substr(dash + 1);
-  const auto number = [](const std::string& digits, int& value) {
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return error == std::errc() && end == digits.data() + digits.size();
-  };
-  std::pair<int, int> ports;
-  const bool read = number(text.substr(0, dash), ports.first) && number(last_text, ports.second);
-  if (read && ports.first >= 1 && ports.first <= ports.second && ports.second <= kPortMax)
-    return ports;
-  return invalid_argument("data_ports = '" + text + "' is no range of ports");
 }
 
 }  // namespace tutti

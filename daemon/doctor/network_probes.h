@@ -1,6 +1,7 @@
 // Questions to the network. They block for at most the time given.
 #pragma once
 
+#include "daemon/base/port_range.h"
 #include "daemon/doctor/doctor.h"
 
 namespace tutti {
@@ -9,13 +10,10 @@ namespace tutti {
 Status dial(const std::string& address, int timeout_ms);
 // Whether a TCP server could listen there. OK as well where the address has port 0.
 Status try_bind(const std::string& address);
-// How many TCP ports from `first` to `last` are taken on this machine.
-int count_taken_ports(int first, int last);
+// How many TCP ports of the range are taken on this machine.
+int count_taken_ports(const PortRange& range);
 // The way to the UDP port of `address`, on which nobody should listen, so that a packet of full
 // size is answered by ICMP.
 PathView look_at_path(const std::string& host, const std::string& address, int timeout_ms);
-
-// Reads "7610-7700" or "7610". INVALID_ARGUMENT: it is no such text; empty: {0, -1}.
-Result<std::pair<int, int>> parse_ports(const std::string& text);
 
 }  // namespace tutti

@@ -63,11 +63,11 @@ void look_at_network(int timeout_ms, NodeView& node) {
   const Settings& settings = node.settings;
   if (!settings.coordinator.empty()) node.coordinator = dial(settings.coordinator, timeout_ms);
   if (!node.agent.ok()) node.listen = try_bind(settings.listen);
-  const Result<std::pair<int, int>> ports = parse_ports(settings.data_ports);
-  node.data_ports_read = ports.status();
-  if (ports.ok()) {
-    node.data_ports = ports->second - ports->first + 1;
-    node.data_ports_taken = count_taken_ports(ports->first, ports->second);
+  node.addresses = check_addresses(settings.listen, settings.data_address, settings.coordinator);
+  const Result<PortRange> ports = parse_port_range(settings.data_ports);
+  if (ports.ok() && ports->first != 0) {
+    node.data_ports = static_cast<int>(ports->count());
+    node.data_ports_taken = count_taken_ports(*ports);
   }
   node.congestion_available = first_line(std::string(kTcp) + "tcp_available_congestion_control");
   node.congestion_allowed = first_line(std::string(kTcp) + "tcp_allowed_congestion_control");

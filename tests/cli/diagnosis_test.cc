@@ -296,6 +296,13 @@ TEST(Diagnosis, WhoseOlderCallsAreNotKnownIsNotAccused) {
   EXPECT_NE(job.verdict().verdict, Verdict::behind);
 }
 
+TEST(Diagnosis, AWorkerThatDoesNotAnswerIsEvidence) {
+  Job job;
+  job.worker(1).set_pid(77);
+  job.worker(1).set_silent(true);
+  EXPECT_THAT(job.verdict().evidence, Contains("the worker of host b (pid 77) does not answer"));
+}
+
 TEST(Diagnosis, AWorkHandleThatNobodyAsksForIsNoWait) {
   Job job;
   job.all_run(5, kMillisecond, 9 * kSecond);

@@ -27,7 +27,7 @@ class Listener {
     port = ntohs(address.sin_port);
   }
   std::string address() const { return "127.0.0.1:" + std::to_string(port); }
-  int port = 0;
+  uint16_t port = 0;
 
  private:
   Fd socket_;
@@ -46,15 +46,7 @@ TEST(DoctorProbes, PortsInUseAreTaken) {
   const Listener listener;
   EXPECT_THAT(try_bind(listener.address()).message(), HasSubstr("Address already in use"));
   EXPECT_TRUE(try_bind("127.0.0.1:0").ok());
-  EXPECT_EQ(count_taken_ports(listener.port, listener.port), 1);
-}
-
-TEST(DoctorProbes, RangesOfPorts) {
-  EXPECT_EQ(*parse_ports("7610-7700"), std::pair(7610, 7700));
-  EXPECT_EQ(*parse_ports("7610"), std::pair(7610, 7610));
-  EXPECT_EQ(*parse_ports(""), std::pair(0, -1));
-  for (const char* text : {"x", "7700-7610", "0-5", "7610-", "-7", "1-65536", "7610-7700x"})
-    EXPECT_EQ(parse_ports(text).status().code(), Code::invalid_argument) << text;
+  EXPECT_EQ(count_taken_ports({listener.port, listener.port}), 1);
 }
 
 TEST(DoctorProbes, ThePathToThisMachineIsItsLoopback) {

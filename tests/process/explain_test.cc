@@ -213,6 +213,8 @@ TEST_F(ExplainProcess, AWorkerThatDoesNotMoveData) {
   const Outcome seen = explain_until(
       mesh_, "all ranks have called all_reduce #1, and its data is under way between hosts for ");
   kill(worker, SIGCONT);
+  EXPECT_THAT(seen.out, HasSubstr("  the worker of host b (pid " + std::to_string(worker) +
+                                  ") does not answer"));
   EXPECT_EQ(seen.code, 1);
   await_done({0, 1, 2, 3});
 }
