@@ -49,7 +49,8 @@ std::optional<Newest> first_awaited(const JobView& view, uint32_t group) {
   std::optional<OpName> first;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [name, call] : rank.calls) {
-      const bool waits = !call->ended() || has_code(*call, Code::deadline_exceeded);
+      const bool lives = rank.pid != 0 || !view.has_worker;  // Or did, in a job that is over.
+      const bool waits = lives && (!call->ended() || has_code(*call, Code::deadline_exceeded));
       if (name.group == group && waits && (!first || name < *first) &&
           !members_before(view, name).empty())
         first = name;

@@ -224,6 +224,22 @@ TEST(Diagnosis, WhoIsBehindIsNamedWithProcessAndTime) {
   EXPECT_FALSE(is_healthy(found.verdict));
 }
 
+TEST(Diagnosis, NobodyIsBehindOneThatDied) {
+  Job job;
+  job.call(3, 0, 5 * kSecond);
+  EXPECT_EQ(job.verdict().verdict, Verdict::behind);
+  job.worker(1).mutable_ranks()->DeleteSubrange(1, 1);
+  EXPECT_EQ(job.verdict().verdict, Verdict::idle);
+}
+
+TEST(Diagnosis, AJobThatWasEndedWhileItWaitedIsJudgedByItsTrace) {
+  Job job;
+  for (const int rank : {0, 1, 2}) job.call(rank, 0, 5 * kSecond);
+  for (const int host : {0, 1}) job.status.mutable_agents(host)->clear_workers();
+  EXPECT_EQ(job.verdict().sentence,
+            "rank 3 (host b, process ended) is 1 operation behind, has called nothing yet");
+}
+
 TEST(Diagnosis, WhoNeverCalledIsBehind) {
   Job job;
   for (const int rank : {0, 1, 2}) job.call(rank, 0, 5 * kSecond);
