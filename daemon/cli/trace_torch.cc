@@ -33,6 +33,10 @@ class Pickle {
     out_ += '\0';
     return *this;
   }
+  Pickle& no() {
+    out_ += '\x89';  // NEWFALSE
+    return *this;
+  }
   // The last two values become one.
   Pickle& pair() {
     out_ += '\x86';  // TUPLE2
@@ -85,7 +89,7 @@ void write_entry(Pickle& out, const v1::TracedOperation& operation, bool all_cal
   out.key("record_id").number(operation.index());
   out.key("process_group").text(std::to_string(operation.group())).text("tutti").pair();
   out.key("collective_seq_id").number(operation.number() + 1);
-  out.key("p2p_seq_id").number(0).key("op_id").number(operation.number() + 1);
+  out.key("p2p_seq_id").number(0).key("is_p2p").no();
   out.key("profiling_name").text("c10d:" + collective_text(operation));
   out.key("input_sizes");
   write_sizes(out, operation, has_input_blocks(collective), ranks);

@@ -106,8 +106,9 @@ class TraceOfAJob(unittest.TestCase):
                 self.assertGreaterEqual(event["ts"] + 1e-6, end)
                 end = event["ts"] + event.get("dur", float("inf"))
         calls = [event for events in tracks.values() for event in events]
-        self.assertEqual(len(calls), 4 * 62 + 3 + 2 * 62)
-        self.assertEqual(sum(event["ph"] == "B" for event in calls), 3)
+        # The last one is under way on three ranks, and among hosts on the one that all called on.
+        self.assertEqual(len(calls), 4 * 62 + 2 * 62 + 4)
+        self.assertEqual(sum(event["ph"] == "B" for event in calls), 4)
 
     def test_torch_dumps_are_pickles_of_version_2_4(self):
         for rank in range(4):
@@ -130,7 +131,7 @@ class TraceOfAJob(unittest.TestCase):
         if not analyser.exists():
             self.skipTest("torchfrtrace is not installed; run tests/run --with torch")
         done = run([analyser, self.place / "torch", "--prefix", "rank_"])
-        self.assertRegex(done.stdout, r"(?s)missing.*3", done.stdout)
+        self.assertIn("missing ranks: {3}", done.stdout)
 
 
 if __name__ == "__main__":

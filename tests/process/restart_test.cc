@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 
+#include "daemon/mesh/mesh.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {
@@ -161,6 +162,34 @@ TEST_F(RestartMesh, JobOnTwoHostsWhoseRankDiedMeanwhileFormsItsNextEpoch) {
   lose_a_rank_and_the_coordinator(mesh_, trainers);
   start_agent(0);
   trainers.emplace_back(RankContext{"job", mesh_.host(1).socket, 3, 4}, join_and_work);
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
+}
+
+TEST_F(RestartLoneHost, TheNextAgentHasTheFlightRecorderOfARunningJob) {
+  const Gate gate;
+  std::vector<Trainer> trainers = mesh_.start("job", {2}, [&](const RankContext& context) {
+    Group group = context.join();
+    check_works(group);
+    write_line("ready");
+    gate.wait();
+    check_works(group);
+    write_line("ready");
+    gate.wait();
+  });
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
+  kill(mesh_.host(0).agent, SIGKILL);
+  start_agent(0);
+  gate.open_for(trainers.size());
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
+  const auto begin = SteadyClock::now();
+  Result<v1::TraceReply> trace = unavailable("not asked");
+  while ((!trace.ok() || trace->hosts_size() == 0) &&
+         SteadyClock::now() < begin + std::chrono::seconds(60))
+    trace = admin_trace(mesh_.host(0).address, "job", 0, 5'000);
+  ASSERT_TRUE(trace.ok()) << trace.status().to_string();
+  ASSERT_EQ(trace->hosts_size(), 1);
+  for (const v1::RankTrace& rank : trace->hosts(0).ranks()) EXPECT_EQ(rank.operations_size(), 2);
+  gate.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 

@@ -135,8 +135,23 @@ TEST(Trace, AnOutcomeBelongsToItsOwnTurn) {
   EXPECT_FALSE(recorder.operations().back().outcome.has_value());
   recorder.ring().records[0].outcome = pack_outcome(1, old, TUTTI_OK);
   EXPECT_FALSE(recorder.operations().back().outcome.has_value());
-  recorder.ring().records[0].outcome = pack_outcome(1, old + kRecordsKept, TUTTI_OK);
-  EXPECT_TRUE(recorder.operations().back().outcome.has_value());
+  trace::record_end(recorder.ring(), old + kRecordsKept, 2, Code::ok);
+  trace::record_end(recorder.ring(), old, 1, Code::ok);
+  ASSERT_TRUE(recorder.operations().back().outcome.has_value()) << "it was not overwritten";
+  EXPECT_EQ(recorder.operations().back().outcome->duration_ns, 2u);
+}
+
+TEST(Trace, CallsOutsideOfTheTablesAreLeftOut) {
+  const auto is_read = [](const RecordedCall& call) {
+    Recorder recorder;
+    trace::record_begin(recorder.ring(), {0, 0, 0, 0, std::bit_cast<uint64_t>(call), 0});
+    return !recorder.operations().empty();
+  };
+  EXPECT_TRUE(is_read({1, kCollectives - 1, kDtypes - 1, kOps - 1, 0, 0}));
+  EXPECT_FALSE(is_read({2, 0, 0, 0, 0, 0})) << "there is no such group";
+  EXPECT_FALSE(is_read({0, kCollectives, 0, 0, 0, 0}));
+  EXPECT_FALSE(is_read({0, 0, kDtypes, 0, 0, 0}));
+  EXPECT_FALSE(is_read({0, 0, 0, kOps, 0, 0}));
 }
 
 TEST(Trace, WhatIsNoRecorderIsRefused) {
