@@ -216,8 +216,8 @@ std::string SocketSession::host() const { return rank_ < hosts_.size() ? hosts_[
 
 std::string SocketSession::describe() const {
   if (board_ == nullptr) return "the trainer";
-  return "rank " + std::to_string(rank_) + " (host " + host() + ", pid " + std::to_string(pid_) +
-         ")";
+  return "rank " + std::to_string(rank_) + " (host " + host() + ", pid " +
+         std::to_string(pid_ != 0 ? pid_ : told_pid_) + ")";
 }
 
 // ---- The end ----
@@ -248,13 +248,13 @@ void SocketSession::stop() {
 }
 
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
-                                              Session::Events& events) {
+                                              Session::Events& events, pid_t told_pid) {
   Result<SealedMemory> segment = make_segment(segment_bytes);
   if (!segment.ok()) return segment.status();
   Fd doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell.valid()) return errno_status("cannot make a doorbell");
   auto session = std::make_unique<SocketSession>(loop, std::move(socket), *std::move(segment),
-                                                 std::move(doorbell), events);
+                                                 std::move(doorbell), events, told_pid);
   if (Status started = session->start(); !started.ok()) return started;
   return std::unique_ptr<Session>(std::move(session));
 }

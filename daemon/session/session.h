@@ -156,9 +156,10 @@ class Session {
 
 // Makes a segment and watches the socket for an early end, but serves nothing until welcome().
 // Takes the socket where it returns a session, else leaves it to the caller. UNAVAILABLE: the
-// trainer has ended already. INVALID_ARGUMENT: no such `segment_bytes`.
+// trainer has ended already. INVALID_ARGUMENT: no such `segment_bytes`. `told_pid`: for messages,
+// where the trainer's process is not visible from here.
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
-                                              Session::Events& events);
+                                              Session::Events& events, pid_t told_pid = 0);
 
 // Makes the board of a host's ranks and their flight recorder, which it returns. `sessions`:
 // theirs, in the order of the ranks, none welcomed yet (nullptr: the rank ended already); welcome

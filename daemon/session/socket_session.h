@@ -15,13 +15,15 @@ namespace tutti {
 
 class SocketSession : public Session, public RankSession {
  public:
-  SocketSession(Loop& loop, Fd socket, SealedMemory segment, Fd doorbell, Events& events)
+  SocketSession(Loop& loop, Fd socket, SealedMemory segment, Fd doorbell, Events& events,
+                pid_t told_pid)
       : loop_(loop),
         socket_(std::move(socket)),
         segment_(std::move(segment.memory)),
         mapping_(std::move(segment.mapping)),
         doorbell_(std::move(doorbell)),
-        events_(events) {}
+        events_(events),
+        told_pid_(told_pid) {}
   ~SocketSession() override { stop(); }
 
   // Watches the socket and the process at its other end.
@@ -67,12 +69,13 @@ class SocketSession : public Session, public RankSession {
 
   Loop& loop_;
   Fd socket_;
-  pid_t pid_ = 0;
-  Fd process_;  // A pidfd; none where the process is not visible from here.
+  pid_t pid_ = 0;  // 0: not visible from here.
+  Fd process_;     // A pidfd; none where the process is not visible from here.
   Fd segment_;
   std::shared_ptr<const Mapping> mapping_;
   Fd doorbell_;
   Events& events_;
+  const pid_t told_pid_;      // What the trainer calls itself, in its own namespace.
   std::vector<Fd> received_;  // Descriptors of chunks that the next offers name.
   std::shared_ptr<HostBoard> board_;
   uint32_t seat_ = 0;

@@ -44,7 +44,9 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   for (const auto& [number, trainer] : trainers_)
     if (trainer.rank == hello.rank() && !trainer.ended) trainer.session->poll_end();
   const auto first = find_joining(hello.rank());
-  if (first != trainers_.end() && first->second.pid == adopt.pid())
+  // A pid that is not visible from here may be that of several processes.
+  if (first != trainers_.end() && first->second.pid == adopt.pid() &&
+      first->second.session->pid() != 0)
     cancel_join(first);  // It timed out and joins again.
   else if (first != trainers_.end())
     return refuse_trainer(
@@ -53,7 +55,8 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
                                 std::to_string(first->second.pid) + ")",
                             {static_cast<int>(hello.rank()), settings_.host}));
   Result<std::unique_ptr<Session>> session =
-      open_session(loop_, socket, static_cast<uint64_t>(settings_.segment_bytes), *this);
+      open_session(loop_, socket, static_cast<uint64_t>(settings_.segment_bytes), *this,
+                   static_cast<pid_t>(adopt.pid()));
   if (!session.ok()) {
     spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
                   session.status().to_string());
