@@ -11,7 +11,8 @@ import sys
 from pages import ROOT
 
 # Programs of the system: only the paths among their arguments are checked.
-FOREIGN = ("python3", "pip", "apt", "docker", "kubectl", "systemctl", "install", "git", "openssl")
+FOREIGN = ("python3", "pip", "apt", "docker", "kubectl", "systemctl", "install", "git", "openssl",
+           "nft", "torchrun", "mpirun", "srun")
 LABELS = r"-L (unit|mesh|root|gpu)\b"
 
 
