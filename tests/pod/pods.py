@@ -19,6 +19,8 @@ BIN = pathlib.Path(os.environ.get("TUTTI_BIN", "/nonexistent"))
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 ALL_CAPABILITIES = ("all",)
+# Before the programs that hold namespaces: where the test is killed, they end, too.
+DIE_WITH_TEST = ("setpriv", "--pdeathsig", "KILL")
 
 # In a mount namespace of its own: a root whose changes go to memory, the volumes, then the program.
 # $1: a folder for the root. $2: lines of "source target mode". The rest: the program.
@@ -91,9 +93,10 @@ class Container:
         self.inside = [*become, "env", "-i", *(f"{n}={v}" for n, v in variables.items())]
         with open(self.log, "w") as log:
             self._unshare = subprocess.Popen(
-                ["nsenter", f"--target={network}", "--net", "unshare", "--mount", "--pid", "--ipc",
-                 "--fork", "--kill-child", "bash", "-c", _ENTER, "enter", root, table,
-                 "ro" if read_only else "rw", *self.inside, *argv],
+                [*DIE_WITH_TEST, "nsenter", f"--target={network}", "--net",
+                 "unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child",
+                 "bash", "-c", _ENTER, "enter", root, table, "ro" if read_only else "rw",
+                 *self.inside, *argv],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         children = pathlib.Path(f"/proc/{self._unshare.pid}/task/{self._unshare.pid}/children")
         self.pid = int(wait_until(lambda: self.ended() or children.read_text().split(),
@@ -133,7 +136,7 @@ class Network:
     """A network namespace, held by a process that does nothing."""
 
     def __init__(self):
-        self._holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"],
+        self._holder = subprocess.Popen([*DIE_WITH_TEST, "unshare", "--net", "sleep", "infinity"],
                                         stdin=subprocess.DEVNULL)
         self.pid = self._holder.pid
         own = os.readlink("/proc/self/ns/net")

@@ -135,7 +135,8 @@ class MachinesTest(unittest.TestCase):
             self.assertTrue(all(7610 <= int(port) <= 7649 for port in ports), ports)
         if closed:
             # The proof that the firewall is closed: the same on a port that is not open.
-            self.nodes[1].write("tuttid.conf", blocks("text node 2")[0].replace("7610-7649", "7700"))
+            settings = blocks("text node 2")[0].replace("7610-7649", "7700")
+            self.nodes[1].write("tuttid.conf", settings)
             agents[1].signal(signal.SIGTERM)
             agents[1].wait()
             self.nodes[1].start("exec tuttid").wait_for("serves: ")
