@@ -173,6 +173,10 @@ Status Agent::start(std::function<void()> on_stop) {
 }
 
 Status Agent::serve_control_plane() {
+  if (!settings_.etcd.empty())
+    return invalid_argument("etcd = " + settings_.etcd +
+                            ": this release cannot use it yet; remove it, and name the "
+                            "coordinating agent in coordinator");
   if (Status checked =
           check_addresses(settings_.listen, settings_.data_address, settings_.coordinator);
       !checked.ok())
@@ -188,7 +192,9 @@ Status Agent::serve_control_plane() {
                      .tls = *std::move(tls),
                      .tls_admin = settings_.tls_admin,
                      .tls_published = settings_.run_dir + "/tls",
-                     .hello_timeout_ms = static_cast<int>(settings_.hello_timeout_ms)},
+                     .hello_timeout_ms = static_cast<int>(settings_.hello_timeout_ms),
+                     .coordinator_grace = Millis(settings_.coordinator_grace_ms),
+                     .state_file = settings_.run_dir + "/epochs"},
                     *this);
   if (!control.ok()) return control.status();
   control_ = *std::move(control);

@@ -32,6 +32,23 @@ std::string agents_table(const v1::StatusReply& reply) {
   return table.text();
 }
 
+// Agents that do not reach what they need, and why.
+std::string peer_notes(const v1::StatusReply& reply) {
+  std::string notes;
+  const auto add = [&](const v1::AgentReport& agent, const std::string& peer,
+                       const std::string& state) {
+    if (!state.empty() && state != "connected")
+      notes += "host " + agent.host() + ": " + peer + ": " + state + "\n";
+  };
+  for (const v1::AgentReport& agent : reply.agents()) {
+    add(agent, "coordinator " + agent.coordinator_address(), agent.coordinator_state());
+    add(agent, "etcd", agent.etcd_state());
+  }
+  std::ranges::replace_if(
+      notes, [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7f; }, '?');
+  return notes;
+}
+
 // "1-3,5", ascending.
 std::string indices_of(std::vector<uint32_t> indices) {
   std::ranges::sort(indices);
@@ -159,8 +176,8 @@ std::string gpu_link_notes(const v1::StatusReply& reply) {
 }  // namespace
 
 std::string status_text(const v1::StatusReply& reply) {
-  return agents_table(reply) + "* coordinator\n\n" + gpus_table(reply) + jobs_table(reply) +
-         users_table(reply) + staging_notes(reply) + gpu_link_notes(reply);
+  return agents_table(reply) + "* coordinator\n" + peer_notes(reply) + "\n" + gpus_table(reply) +
+         jobs_table(reply) + users_table(reply) + staging_notes(reply) + gpu_link_notes(reply);
 }
 
 }  // namespace tutti

@@ -124,14 +124,14 @@ void audit(const v1::AdminRequest& request, const Caller& caller, const Status& 
 
 }  // namespace
 
-void AdminCalls::set_addresses(Addresses addresses) {
-  addresses_ = std::move(addresses);
-  addresses_known_.count_down();
+void AdminCalls::set_address(std::string address) {
+  address_ = std::move(address);
+  address_known_.count_down();
 }
 
-const AdminCalls::Addresses& AdminCalls::addresses() const {
-  addresses_known_.wait();
-  return addresses_;
+const std::string& AdminCalls::address() const {
+  address_known_.wait();
+  return address_;
 }
 
 v1::AdminAnswer AdminCalls::call(const v1::AdminRequest& request, const Caller& caller,
@@ -139,7 +139,7 @@ v1::AdminAnswer AdminCalls::call(const v1::AdminRequest& request, const Caller& 
   v1::AdminAnswer answer;
   Status status = request.kind_case() == v1::AdminRequest::KIND_NOT_SET
                       ? invalid_argument("the request asks for nothing that this release knows")
-                      : permit(rpc_of(request), caller, addresses().address);
+                      : permit(rpc_of(request), caller, address());
   if (status.ok()) status = act(request, caller, forwarded, answer);
   if (status.ok() || may_log_refusal()) audit(request, caller, status);
   answer.set_code(static_cast<int32_t>(status.code()));
@@ -179,7 +179,7 @@ Status AdminCalls::status(const v1::StatusRequest& request, const Caller& caller
                           v1::StatusReply& reply) {
   if (request.local_only())
     *reply.add_agents() = own_report();
-  else if (addresses().coordinates())
+  else if (coordinator_.leads())
     ask_all_agents(reply);
   else if (forwarded)
     return not_the_coordinator();
@@ -199,18 +199,18 @@ Status AdminCalls::trace(v1::TraceRequest request, const Caller& caller, bool fo
   }
   if (request.local_only()) {
     reply = agent_.trace(request);
-  } else if (addresses().coordinates()) {
+  } else if (coordinator_.leads()) {
     trace_all_agents(request, reply);
   } else if (forwarded) {
     return not_the_coordinator();
   } else {
     grpc::ClientContext context;
     prepare_forward(context, kForwardMs);
-    const auto stub = v1::Admin::NewStub(make_channel(addresses().coordinator, tls_));
+    const auto stub = v1::Admin::NewStub(make_channel(coordinator_.leader(), tls_));
     const grpc::Status status = stub->Trace(&context, request, &reply);
     if (!status.ok()) {
       reply = agent_.trace(request);
-      *reply.add_missing() = unreachable("", addresses().coordinator, status);
+      *reply.add_missing() = unreachable("", coordinator_.leader(), status);
     }
   }
   if (caller.kind != Caller::Kind::user) return {};
@@ -249,14 +249,16 @@ void AdminCalls::prepare_forward(grpc::ClientContext& context, Millis timeout) c
 }
 
 Status AdminCalls::not_the_coordinator() const {
-  return failed_precondition(addresses().address + " does not coordinate; the coordinator is " +
-                             addresses().coordinator);
+  return failed_precondition(address() + " does not coordinate; the coordinator is " +
+                             coordinator_.leader());
 }
 
 v1::AgentReport AdminCalls::own_report() {
   v1::AgentReport report = agent_.report();
-  report.set_address(addresses().address);
-  report.set_coordinator(addresses().coordinates());
+  report.set_address(address());
+  report.set_coordinator(coordinator_.leads());
+  report.set_coordinator_address(coordinator_.leader());
+  describe_(report);
   return report;
 }
 
@@ -283,11 +285,12 @@ void AdminCalls::ask_all_agents(v1::StatusReply& reply) {
 void AdminCalls::forward_to_coordinator(v1::StatusReply& reply) {
   grpc::ClientContext context;
   prepare_forward(context, kForwardMs);
+  const std::string leader = coordinator_.leader();
   const grpc::Status status =
-      v1::Admin::NewStub(make_channel(addresses().coordinator, tls_))->Status(&context, {}, &reply);
+      v1::Admin::NewStub(make_channel(leader, tls_))->Status(&context, {}, &reply);
   if (status.ok()) return;
   reply.Clear();
-  v1::AgentReport coordinator = unreachable("", addresses().coordinator, status);
+  v1::AgentReport coordinator = unreachable("", leader, status);
   coordinator.set_coordinator(true);
   *reply.add_agents() = coordinator;
   *reply.add_agents() = own_report();
@@ -301,15 +304,16 @@ Status AdminCalls::set_strategy(v1::SetStrategyRequest request, const Caller& ca
     request.mutable_owner()->set_uid(caller.uid);
     request.mutable_owner()->set_subject(caller.subject);
   }
-  if (addresses().coordinates())
+  if (coordinator_.leads())
     return coordinator_.set_strategy(request.job(), request.strategy(),
                                      request.has_owner() ? &request.owner() : nullptr);
   if (forwarded) return not_the_coordinator();
   grpc::ClientContext forward;
   prepare_forward(forward, kForwardMs);
   v1::AdminReply reply;
-  const auto stub = v1::Admin::NewStub(make_channel(addresses().coordinator, tls_));
-  return from_grpc(stub->SetStrategy(&forward, request, &reply), addresses().coordinator, tls_);
+  const std::string leader = coordinator_.leader();
+  const auto stub = v1::Admin::NewStub(make_channel(leader, tls_));
+  return from_grpc(stub->SetStrategy(&forward, request, &reply), leader, tls_);
 }
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 // asked.
 #pragma once
 
+#include <functional>
 #include <latch>
 #include <mutex>
 #include <string>
@@ -19,16 +20,17 @@ namespace tutti {
 
 class AdminCalls {
  public:
-  struct Addresses {
-    std::string address;      // Of this agent.
-    std::string coordinator;  // The same if this agent coordinates.
-    bool coordinates() const { return address == coordinator; }
-  };
-  AdminCalls(AgentControl& agent, Coordinator& coordinator, const Credentials& credentials, Tls tls)
-      : agent_(agent), coordinator_(coordinator), credentials_(credentials), tls_(std::move(tls)) {}
-  // Called once, when the port is known; earlier calls wait for it.
-  void set_addresses(Addresses addresses);
-  const Addresses& addresses() const;
+  // `describe` adds to this agent's report what the control plane knows of its peers.
+  AdminCalls(AgentControl& agent, Coordinator& coordinator, const Credentials& credentials, Tls tls,
+             std::function<void(v1::AgentReport&)> describe)
+      : agent_(agent),
+        coordinator_(coordinator),
+        credentials_(credentials),
+        tls_(std::move(tls)),
+        describe_(std::move(describe)) {}
+  // Called once, when the port and the coordinator are known; earlier calls wait for it.
+  void set_address(std::string address);
+  const std::string& address() const;
 
   // Checks the rule of the request and does it. Logs who did what, unless it only looked.
   // `forwarded`: an agent passed the request on.
@@ -56,8 +58,9 @@ class AdminCalls {
   Coordinator& coordinator_;
   const Credentials& credentials_;
   const Tls tls_;
-  Addresses addresses_;
-  mutable std::latch addresses_known_{1};
+  const std::function<void(v1::AgentReport&)> describe_;
+  std::string address_;  // Of this agent.
+  mutable std::latch address_known_{1};
   std::mutex refusals_mutex_;  // Guards what follows.
   TimePoint refusals_since_{};
   int refusals_ = 0;

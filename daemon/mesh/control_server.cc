@@ -12,10 +12,10 @@
 #include "daemon/mesh/address.h"
 #include "daemon/mesh/admin_calls.h"
 #include "daemon/mesh/admin_service.h"
+#include "daemon/mesh/agent_registration.h"
 #include "daemon/mesh/channel.h"
 #include "daemon/mesh/mesh.h"
 #include "daemon/mesh/mesh_service.h"
-#include "daemon/mesh/reconnecting_stream.h"
 #include "proto/segment.h"
 
 namespace tutti {
@@ -24,54 +24,9 @@ namespace {
 constexpr Millis kRenewCertificates{5'000};
 constexpr Millis kShutdownGrace{300};  // For calls in progress when the server shuts down.
 
-// Keeps this agent in the coordinator's list. Logs why it is not, once for each reason.
-class AgentRegistration {
- public:
-  // `on_change` is called on the loop's thread, with OK while the agent is in the list.
-  AgentRegistration(Loop& loop, const std::string& coordinator, v1::AgentMessage self,
-                    const std::string& token, const Tls& tls,
-                    std::function<void(const Status&)> on_change)
-      : self_(std::move(self)),
-        coordinator_(coordinator),
-        tls_(tls),
-        on_change_(std::move(on_change)),
-        stream_(loop,
-                [this, token](auto* context, auto* reactor) {
-                  show_token(*context, token);
-                  stub_ = v1::Mesh::NewStub(make_channel(coordinator_, tls_));
-                  stub_->async()->Enlist(context, reactor);
-                },
-                {.on_open = [this] { on_open(); },
-                 .on_message = [](const v1::AgentAnswer&) {},
-                 .on_broken = [this](const Status& why) { on_broken(why.message()); }}) {}
-
- private:
-  void on_open() {
-    why_.clear();
-    stream_.send(self_);
-    on_change_({});
-  }
-  void on_broken(const std::string& why) {
-    const std::string remedy = tls_remedy(why, tls_.get());
-    const std::string text = "not registered at the coordinator " + coordinator_ + ": " + why +
-                             (remedy.empty() ? "" : ": " + remedy);
-    if (why != why_) spdlog::warn("{}", text);
-    why_ = why;
-    on_change_(unavailable(text));
-  }
-
-  const v1::AgentMessage self_;
-  const std::string coordinator_;
-  std::string why_;
-  const Tls tls_;
-  const std::function<void(const Status&)> on_change_;
-  std::unique_ptr<v1::Mesh::Stub> stub_;  // Of the newest stream; its channel keeps certificates.
-  ReconnectingStream<v1::AgentMessage, v1::AgentAnswer> stream_;
-};
-
 class GrpcControlServer final : public ControlServer {
  public:
-  // `remote_coordinator` is empty if this agent coordinates.
+  // `remote_coordinator` is empty if this agent coordinates from the start.
   GrpcControlServer(const ControlOptions& options, const std::string& remote_coordinator,
                     AgentControl& agent)
       : host_(options.host),
@@ -82,9 +37,11 @@ class GrpcControlServer final : public ControlServer {
         tls_published_(options.tls_published),
         server_credentials_(options.tls == nullptr ? grpc::InsecureServerCredentials()
                                                    : tls_server_credentials(options.tls)),
-        coordinator_(credentials_, [this] { schedule_expiry(); }),
-        mesh_(coordinator_, remote_coordinator, credentials_, tls_),
-        calls_(agent, coordinator_, credentials_, options.tls),
+        coordinator_(credentials_, {options.coordinator_grace, options.state_file},
+                     [this] { schedule_expiry(); }),
+        mesh_(coordinator_, credentials_, tls_),
+        calls_(agent, coordinator_, credentials_, options.tls,
+               [this](v1::AgentReport& report) { describe_peers(report); }),
         admin_(calls_, credentials_, tls_) {}
 
   ~GrpcControlServer() override {
@@ -114,19 +71,19 @@ class GrpcControlServer final : public ControlServer {
                          "; is another tuttid running there? Choose another with --listen");
     listen.port = static_cast<uint16_t>(port);
     address_ = reachable(listen, remote_coordinator_).to_string();
-    calls_.set_addresses({address_, coordinator()});
-    set_registered(remote_coordinator_.empty()
-                       ? Status()
-                       : unavailable("not yet registered at the coordinator " + coordinator()));
-    if (!remote_coordinator_.empty()) register_agent();
+    listen_ = listen;
+    set_registered(unavailable("not yet registered at the coordinator " + remote_coordinator_));
+    if (remote_coordinator_.empty())
+      lead();
+    else
+      follow();
+    calls_.set_address(address_);
     thread_ = std::thread([this] { loop_.run(); });
     return {};
   }
 
   std::string address() const override { return address_; }
-  std::string coordinator() const override {
-    return remote_coordinator_.empty() ? address_ : remote_coordinator_;
-  }
+  std::string coordinator() const override { return coordinator_.leader(); }
   Status registered() const override {
     const std::lock_guard lock(health_mutex_);
     return registered_;
@@ -151,14 +108,43 @@ class GrpcControlServer final : public ControlServer {
     server_->GetHealthCheckService()->SetServingStatus(is_serving_ && registered_.ok());
   }
 
-  void register_agent() {
+  void lead() {
+    coordinator_.lead(address_);
+    set_registered({});
+  }
+
+  void follow() {
+    coordinator_.follow(remote_coordinator_);
     v1::AgentMessage self;
     self.set_host(host_);
     self.set_address(address_);
     self.set_version(kProtocolVersion);
+    const std::lock_guard lock(registration_mutex_);
     registration_.emplace(loop_, remote_coordinator_, std::move(self),
                           credentials_.has_agent_token() ? credentials_.agent_token() : "",
-                          tls_.store, [this](const Status& now) { set_registered(now); });
+                          tls_.store, [this](const Status& now) { on_registered(now); });
+  }
+
+  // All agents may have the same setting, a name that leads to one of them; which one may not be
+  // known at the start, when names of hosts that are starting, too, lead nowhere.
+  void on_registered(const Status& now) {
+    set_registered(now);
+    if (now.ok()) return;
+    const Result<Address> coordinator = parse_address(remote_coordinator_);
+    if (!coordinator.ok() || !is_self(*coordinator, listen_)) return;
+    loop_.post([this] {
+      {
+        const std::lock_guard lock(registration_mutex_);
+        registration_.reset();
+      }
+      spdlog::info("coordinates: {} leads to this agent", remote_coordinator_);
+      lead();
+    });
+  }
+
+  void describe_peers(v1::AgentReport& report) const {
+    const std::lock_guard lock(registration_mutex_);
+    if (registration_) report.set_coordinator_state(registration_->reachability().text());
   }
 
   // Looks for new certificates even if nobody connects, and publishes them.
@@ -196,7 +182,8 @@ class GrpcControlServer final : public ControlServer {
   const std::string host_;
   const int hello_timeout_ms_;
   const std::string remote_coordinator_;
-  std::string address_;  // Set by start().
+  std::string address_;  // This and the next are set by start().
+  Address listen_;
   Loop loop_;
   Loop::TimerId timer_ = 0;  // Loop thread only.
   const Credentials credentials_;
@@ -208,7 +195,8 @@ class GrpcControlServer final : public ControlServer {
   MeshService mesh_;
   AdminCalls calls_;
   AdminService admin_;
-  std::optional<AgentRegistration> registration_;  // If another agent coordinates.
+  mutable std::mutex registration_mutex_;
+  std::optional<AgentRegistration> registration_;  // While another agent coordinates.
   mutable std::mutex health_mutex_;                // Guards the next two.
   Status registered_;
   bool is_serving_ = true;

@@ -1,9 +1,12 @@
 #include "daemon/mesh/coordinator.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <random>
 
+#include "daemon/mesh/epoch_file.h"
 #include "daemon/schedule/schedule.h"
 
 namespace tutti {
@@ -23,15 +26,59 @@ std::string random_secret() {
 
 }  // namespace
 
-Membership::Worker Coordinator::attach(Send send) {
+void Coordinator::lead(const std::string& own_address) {
   const std::lock_guard lock(mutex_);
-  workers_.emplace(++last_id_, std::move(send));
+  leader_ = own_address;
+  leads_ = true;
+  membership_ = Membership(credentials_, {.grace = options_.grace});
+  read_states_locked();
+  on_deadline_changed_();
+}
+
+void Coordinator::follow(const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  leader_ = address;
+  leads_ = false;
+}
+
+std::string Coordinator::leader() const {
+  const std::lock_guard lock(mutex_);
+  return leader_;
+}
+
+void Coordinator::read_states_locked() {
+  if (options_.state_file.empty()) return;
+  const Result<v1::JobStates> states = read_epoch_file(options_.state_file);
+  if (!states.ok()) return spdlog::warn("{}", states.status().message());
+  for (const v1::JobState& state : states->jobs())
+    if (const Status restored = membership_.restore(state, Clock::now()); !restored.ok())
+      spdlog::warn("{}: {}", options_.state_file, restored.message());
+}
+
+void Coordinator::keep_states_locked() {
+  if (membership_.take_changed().empty() || options_.state_file.empty() || muted_) return;
+  const Status kept = write_epoch_file(options_.state_file, membership_.states());
+  if (!kept.ok() && !file_fails_)
+    spdlog::error("epochs are not remembered across a restart: {}", kept.message());
+  file_fails_ = !kept.ok();
+}
+
+bool Coordinator::leads() const {
+  const std::lock_guard lock(mutex_);
+  return leads_;
+}
+
+Membership::Worker Coordinator::attach(Stream stream) {
+  const std::lock_guard lock(mutex_);
+  if (!leads_) return 0;
+  workers_.emplace(++last_id_, std::move(stream));
   return last_id_;
 }
 
 void Coordinator::receive(Membership::Worker worker, const v1::WorkerMessage& message) {
   {
     const std::lock_guard lock(mutex_);
+    if (!workers_.contains(worker)) return;
     if (message.has_join())
       deliver_locked(membership_.join(worker, message.join(), random_secret(), Clock::now()));
     if (message.has_gone()) deliver_locked(membership_.rank_gone(worker, message.gone()));
@@ -41,9 +88,12 @@ void Coordinator::receive(Membership::Worker worker, const v1::WorkerMessage& me
 }
 
 void Coordinator::detach(Membership::Worker worker) {
-  const std::lock_guard lock(mutex_);
-  workers_.erase(worker);
-  deliver_locked(membership_.worker_gone(worker));
+  {
+    const std::lock_guard lock(mutex_);
+    workers_.erase(worker);
+    deliver_locked(membership_.worker_gone(worker, Clock::now()));
+  }
+  on_deadline_changed_();
 }
 
 void Coordinator::expire() {
@@ -73,10 +123,11 @@ Status Coordinator::set_strategy(const std::string& job, const std::string& text
 }
 
 void Coordinator::deliver_locked(const Membership::Messages& messages) {
+  keep_states_locked();
   if (muted_) return;
   for (const Membership::Message& message : messages) {
     const auto worker = workers_.find(message.to);
-    if (worker != workers_.end()) worker->second(message.body);
+    if (worker != workers_.end()) worker->second.send(message.body);
   }
 }
 

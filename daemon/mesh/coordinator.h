@@ -1,5 +1,6 @@
 // The coordinator of all jobs: applies what arrives on many gRPC streams to one Membership and
-// sends its messages; also lists the registered agents. Thread-safe.
+// sends its messages; also lists the registered agents. Every agent has one; it coordinates while
+// it leads. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -14,16 +15,35 @@ namespace tutti {
 
 class Coordinator {
  public:
-  // Must not block and must not call the Coordinator.
-  using Send = std::function<void(const v1::CoordinatorMessage&)>;
+  // What is done with a worker's stream. Neither may block or call the Coordinator.
+  struct Stream {
+    std::function<void(const v1::CoordinatorMessage&)> send;
+    std::function<void()> close;  // detach() follows.
+  };
+  struct Options {
+    Millis grace{0};         // For workers whose streams broke to come back.
+    std::string state_file;  // Where it remembers epochs and owners; empty: nowhere.
+  };
 
   // `on_deadline_changed` is called when next_deadline() may have become earlier.
-  Coordinator(const Credentials& credentials, std::function<void()> on_deadline_changed)
-      : on_deadline_changed_(std::move(on_deadline_changed)), membership_(credentials) {}
+  Coordinator(const Credentials& credentials, Options options,
+              std::function<void()> on_deadline_changed)
+      : on_deadline_changed_(std::move(on_deadline_changed)),
+        options_(std::move(options)),
+        credentials_(credentials),
+        membership_(credentials_) {}
 
-  Membership::Worker attach(Send send);
+  // Coordinates from now on, at `own_address`, and goes on with what the state file remembers.
+  void lead(const std::string& own_address);
+  // Another agent coordinates.
+  void follow(const std::string& address);
+  bool leads() const;
+  std::string leader() const;  // Where who coordinates is reached; "": not known.
+
+  // 0: it does not lead (any more), and the stream must be refused.
+  Membership::Worker attach(Stream stream);
   void receive(Membership::Worker worker, const v1::WorkerMessage& message);
-  // The worker's `send` is not called afterwards.
+  // The worker's stream is not used afterwards.
   void detach(Membership::Worker worker);
 
   void expire();
@@ -41,15 +61,23 @@ class Coordinator {
   std::vector<v1::AgentMessage> agents() const;  // By host.
 
  private:
+  void read_states_locked();
+  // What the states must know is kept before anybody is told.
+  void keep_states_locked();
   void deliver_locked(const Membership::Messages& messages);
 
   const std::function<void()> on_deadline_changed_;
+  const Options options_;
+  const Credentials credentials_;
   mutable std::mutex mutex_;  // Guards all below.
   Membership membership_;
-  std::map<Membership::Worker, Send> workers_;
+  std::map<Membership::Worker, Stream> workers_;
   std::map<uint64_t, v1::AgentMessage> agents_;
   uint64_t last_id_ = 0;
+  bool leads_ = false;
+  std::string leader_;
   bool muted_ = false;
+  bool file_fails_ = false;  // And the log says so.
 };
 
 }  // namespace tutti

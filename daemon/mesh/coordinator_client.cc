@@ -37,7 +37,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     pass_ = request.pass;
     if (!stream_) connect();
     if (is_open()) return send_join(pending);
-    pending.timer = loop_.at(deadline, [this, rank = request.rank] { on_unsent_timeout(rank); });
+    await_coordinator(pending);
   }
 
   void report_gone(uint32_t epoch, uint32_t rank, Status cause) override {
@@ -153,14 +153,16 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   void on_broken(const Status& why) {
     if (why.code() == Code::unauthenticated) return on_unknown(why);
     last_error_ = why.message();
-    std::vector<uint32_t> lost;
-    for (const auto& [rank, pending] : pending_joins_)
-      if (pending.sent) lost.push_back(rank);
-    for (const uint32_t rank : lost)
-      refuse(rank,
-             unavailable("the coordinator was lost while rank " + std::to_string(rank) +
-                         " waited to join: " +
-                         unreachable_text(options_.coordinator, why.message(), options_.tls)));
+    for (auto& [rank, pending] : pending_joins_)
+      if (pending.sent) await_coordinator(pending);
+  }
+
+  // Until then the join is kept, and sent once the coordinator is there.
+  void await_coordinator(PendingJoin& pending) {
+    loop_.cancel(pending.timer);
+    pending.sent = false;
+    pending.timer = loop_.at(pending.deadline,
+                             [this, rank = pending.request.rank] { on_unsent_timeout(rank); });
   }
 
   // The coordinator does not accept this worker's pass, and will not the next time.

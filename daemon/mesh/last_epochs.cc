@@ -2,13 +2,15 @@
 
 namespace tutti {
 
-void LastEpochs::keep(const std::string& job, LastEpoch epoch) {
+std::string LastEpochs::keep(const std::string& job, LastEpoch epoch) {
   take(job);
   entries_.emplace_front(job, epoch);
   where_[job] = entries_.begin();
-  if (entries_.size() <= jobs_max_) return;
-  where_.erase(entries_.back().first);
+  if (entries_.size() <= jobs_max_) return {};
+  std::string forgotten = std::move(entries_.back().first);
+  where_.erase(forgotten);
   entries_.pop_back();
+  return forgotten;
 }
 
 LastEpoch LastEpochs::take(const std::string& job) {

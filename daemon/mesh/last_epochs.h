@@ -29,10 +29,17 @@ struct LastEpoch {
 class LastEpochs {
  public:
   explicit LastEpochs(size_t jobs_max) : jobs_max_(jobs_max) {}
-  void keep(const std::string& job, LastEpoch epoch);
+  // Returns the job that was forgotten for it, or "".
+  std::string keep(const std::string& job, LastEpoch epoch);
   // Removes and returns the job's last epoch.
   LastEpoch take(const std::string& job);
   size_t size() const { return where_.size(); }
+  // Calls `visit` with each job and its epoch, those that ended longest ago first.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry)
+      visit(entry->first, entry->second);
+  }
 
  private:
   using Entries = std::list<std::pair<std::string, LastEpoch>>;  // Newest first.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "daemon/mesh/membership_values.h"
 #include "daemon/mesh/mesh.h"
 #include "daemon/mesh/roster_message.h"
 #include "proto/segment.h"
@@ -12,10 +13,6 @@ namespace {
 
 constexpr uint32_t kTimeoutDefaultMs = 30'000;
 constexpr size_t kRanksNamedMax = 4;
-constexpr size_t kHostBytesMax = 255;
-constexpr size_t kAddressBytesMax = 512;
-
-std::string quoted(const std::string& job) { return "job \"" + job + "\""; }
 
 // "(host b, pid 4711)". `Who` is a JoinRank or a RosterRank.
 template <class Who>
@@ -34,24 +31,7 @@ std::string name_of(const Who& who) {
   return who.subject().empty() ? user : user + " (subject " + who.subject() + ")";
 }
 
-template <class Who>
-bool is_owner(const v1::Owner& owner, const Who& who) {
-  return owner.uid() == who.uid() && owner.subject() == who.subject();
-}
-
-// Under which the last epoch of a job is kept: what one user says of a job never counts for
-// another's of the same name.
-std::string key_of(const v1::Owner& owner, const std::string& job) {
-  return std::to_string(owner.uid()) + "\n" + owner.subject() + "\n" + job;
-}
-
-// `Who` is a JoinRank or a RosterRank. What a worker says of itself is kept, and sent to others.
-template <class Who>
-bool is_short(const Who& who) {
-  return who.host().size() <= kHostBytesMax && who.address().size() <= kAddressBytesMax;
-}
-
-bool is_short(const v1::Resume& resume) {
+bool is_all_short(const v1::Resume& resume) {
   const v1::Roster& roster = resume.roster();
   return std::ranges::all_of(roster.ranks(), [](const auto& rank) { return is_short(rank); }) &&
          roster.secret().size() <= kAddressBytesMax &&
@@ -59,7 +39,7 @@ bool is_short(const v1::Resume& resume) {
 }
 
 bool is_valid(const v1::Resume& resume) {
-  if (!is_short(resume)) return false;
+  if (!is_all_short(resume)) return false;
   const auto& ranks = resume.ranks();
   const int world_size = resume.roster().ranks_size();
   return resume.epoch() != 0 && resume.epoch() <= kEpochMax && from_message(resume.roster()).ok() &&
@@ -75,7 +55,7 @@ Membership::Messages Membership::join(Worker worker, const v1::JoinRank& join,
   const PendingJoin pending{worker, join, now + Millis(timeout_ms)};
   Status status = check(join);
   Messages out;
-  if (status.ok()) out = end_former_stream(worker, join);
+  if (status.ok()) out = end_former_stream(worker, join, now);
   const auto known = jobs_.find(join.job());
   if (status.ok() && known != jobs_.end()) status = check_rank_is_free(known->second, join);
   if (!status.ok()) {
@@ -129,7 +109,8 @@ Status Membership::check_pass_for(const v1::Pass& pass, const std::string& job,
 
 // A worker whose stream broke reconnects, and may join over the new stream before the end of the
 // old one is noticed here. Whatever the old stream had, the worker has resumed or dropped by then.
-Membership::Messages Membership::end_former_stream(Worker worker, const v1::JoinRank& join) {
+Membership::Messages Membership::end_former_stream(Worker worker, const v1::JoinRank& join,
+                                                   TimePoint now) {
   const auto known = jobs_.find(join.job());
   if (known == jobs_.end()) return {};
   Worker former = 0;
@@ -142,7 +123,28 @@ Membership::Messages Membership::end_former_stream(Worker worker, const v1::Join
     compare(pending.worker, pending.join);
   if (known->second.running)
     for (const Member& member : known->second.running->members) compare(member.worker, member.who);
-  return former == 0 ? Messages() : worker_gone(former);
+  Messages out;
+  if (former != 0) out = worker_gone(former, now);
+  const auto job = jobs_.find(join.job());  // May be gone by now.
+  if (job == jobs_.end()) return out;
+  give_up_awaited(job->second, join.job(), join.host(), out);
+  advance(join.job(), out);
+  return out;
+}
+
+void Membership::give_up_awaited(Job& job, const std::string& name, const std::string& host,
+                                 Messages& out) {
+  if (!job.running) return;
+  std::vector<uint32_t> ranks;
+  bool was_here = false;
+  std::vector<Member>& members = job.running->members;
+  for (uint32_t rank = 0; rank < members.size(); ++rank) {
+    if (!is_awaited(members[rank]) || members[rank].who.host() != host) continue;
+    ranks.push_back(rank);
+    was_here |= members[rank].was_here;
+    members[rank].awaited.reset();
+  }
+  if (was_here) abort_for(job, name, ranks, 0, out);
 }
 
 Status Membership::check_rank_is_free(const Job& job, const v1::JoinRank& join) {
@@ -212,15 +214,34 @@ void Membership::advance(const std::string& name, Messages& out) {
   const auto found = jobs_.find(name);
   if (found == jobs_.end()) return;
   Job& job = found->second;
-  if (job.running && workers_of(*job.running).empty()) job.running.reset();
+  if (job.running && workers_of(*job.running).empty() &&
+      std::ranges::none_of(job.running->members, is_awaited))
+    job.running.reset();
+  if (!job.running && std::exchange(job.is_noted, false)) note_change(job, name);
   if (job.pending_joins.empty()) job.timed_out.clear();
-  const bool complete =
-      !job.pending_joins.empty() &&
-      job.pending_joins.size() == job.pending_joins.begin()->second.join.world_size();
-  if (complete && !job.running) start_epoch(job, name, out);
+  if (is_complete(job) && !job.running) begin_epoch(job, name, out);
   if (job.running || !job.pending_joins.empty()) return;
-  if (job.last.number != 0) last_epochs_.keep(key_of(job.owner, name), job.last);
+  if (job.proposed) job.last = {job.proposed->epoch(), EpochEnd::over};  // May have been saved.
+  if (job.last.number != 0) remember(job, name);
   jobs_.erase(found);
+}
+
+bool Membership::is_complete(const Job& job) {
+  return !job.pending_joins.empty() &&
+         job.pending_joins.size() == job.pending_joins.begin()->second.join.world_size();
+}
+
+void Membership::begin_epoch(Job& job, const std::string& name, Messages& out) {
+  if (job.proposed) return;
+  const v1::Roster roster = next_roster(job, name);
+  if (!options_.saves_first) {
+    start_epoch(job, roster, out);
+    return note_change(job, name);
+  }
+  job.proposed = state_of(job, name);
+  job.proposed->set_epoch(roster.epoch());
+  *job.proposed->mutable_roster() = roster;
+  changed_[key_of(job.owner, name)] = *job.proposed;
 }
 
 std::set<Membership::Worker> Membership::workers_of(const RunningEpoch& running) {
@@ -245,14 +266,10 @@ Membership::Message Membership::refusal(const PendingJoin& pending, const Status
   return refusal;
 }
 
-void Membership::start_epoch(Job& job, const std::string& name, Messages& out) {
-  const uint32_t epoch = job.last.number + 1;
-  job.last = {epoch, EpochEnd::over};
-  job.running = RunningEpoch{.epoch = epoch, .secret = job.secret, .members = {}};
-  v1::CoordinatorMessage message;
-  v1::Roster& roster = *message.mutable_roster();
+v1::Roster Membership::next_roster(const Job& job, const std::string& name) {
+  v1::Roster roster;
   roster.set_job(name);
-  roster.set_epoch(epoch);
+  roster.set_epoch(job.last.number + 1);
   roster.set_secret(job.secret);
   roster.set_strategy(job.strategy);
   for (const auto& [rank, pending] : job.pending_joins) {
@@ -261,10 +278,19 @@ void Membership::start_epoch(Job& job, const std::string& name, Messages& out) {
     who.set_pid(pending.join.pid());
     who.set_host(pending.join.host());
     who.set_address(pending.join.address());
-    job.running->members.push_back({pending.worker, who});
   }
+  return roster;
+}
+
+void Membership::start_epoch(Job& job, const v1::Roster& roster, Messages& out) {
+  job.last = {roster.epoch(), EpochEnd::over};
+  job.running = RunningEpoch{.epoch = roster.epoch(), .secret = roster.secret(), .members = {}};
+  for (const auto& [rank, pending] : job.pending_joins)
+    job.running->members.push_back({pending.worker, roster.ranks(static_cast<int>(rank))});
   job.pending_joins.clear();
   job.timed_out.clear();
+  v1::CoordinatorMessage message;
+  *message.mutable_roster() = roster;
   send_to(out, workers_of(*job.running), message);
 }
 
@@ -310,18 +336,19 @@ void Membership::end_by_death(Job& job) {
   job.running.reset();
 }
 
-Membership::Messages Membership::worker_gone(Worker worker) {
+Membership::Messages Membership::worker_gone(Worker worker, TimePoint now) {
   Messages out;
   for (auto next = jobs_.begin(); next != jobs_.end();) {
     const std::string name = next->first;
     Job& job = (next++)->second;
-    remove_worker(job, worker, name, out);
+    remove_worker(job, worker, name, now, out);
     advance(name, out);
   }
   return out;
 }
 
-void Membership::remove_worker(Job& job, Worker worker, const std::string& name, Messages& out) {
+void Membership::remove_worker(Job& job, Worker worker, const std::string& name, TimePoint now,
+                               Messages& out) {
   std::erase_if(job.pending_joins,
                 [&](const auto& entry) { return entry.second.worker == worker; });
   if (!job.running) return;
@@ -329,19 +356,28 @@ void Membership::remove_worker(Job& job, Worker worker, const std::string& name,
   for (uint32_t rank = 0; rank < job.running->members.size(); ++rank)
     if (job.running->members[rank].worker == worker) ranks.push_back(rank);
   if (ranks.empty()) return;
+  if (options_.grace.count() == 0) return abort_for(job, name, ranks, worker, out);
+  for (const uint32_t rank : ranks) {
+    job.running->members[rank].worker = 0;
+    job.running->members[rank].awaited = now + options_.grace;
+  }
+}
+
+void Membership::abort_for(Job& job, const std::string& name, const std::vector<uint32_t>& ranks,
+                           Worker except, Messages& out) {
   const std::string host = job.running->members[ranks[0]].who.host();
   const Status cause =
       unavailable("the worker of host " + host + " (" + list_ranks(ranks) + ") is gone",
                   {.rank = static_cast<int>(ranks[0]), .host = host});
-  abort_epoch(job, name, cause, worker, out);
+  abort_epoch(job, name, cause, except, out);
 }
 
-Membership::Messages Membership::expire(TimePoint now) {
-  Messages out;
+Membership::Messages Membership::expire(TimePoint now, const std::string& obstacle) {
+  Messages out = expire_awaited(now);
   for (auto next = jobs_.begin(); next != jobs_.end();) {
     const std::string name = next->first;
     Job& job = (next++)->second;
-    const Status status = job.pending_joins.empty() ? Status() : timeout_status(job);
+    const Status status = job.pending_joins.empty() ? Status() : timeout_status(job, obstacle);
     std::erase_if(job.pending_joins, [&](const auto& entry) {
       if (entry.second.deadline > now) return false;
       out.push_back(refusal(entry.second, status));
@@ -353,7 +389,32 @@ Membership::Messages Membership::expire(TimePoint now) {
   return out;
 }
 
-Status Membership::timeout_status(const Job& job) {
+Membership::Messages Membership::expire_awaited(TimePoint now) {
+  Messages out;
+  for (auto next = jobs_.begin(); next != jobs_.end();) {
+    const std::string name = next->first;
+    Job& job = (next++)->second;
+    for (const std::string& host : late_hosts(job, now)) give_up_awaited(job, name, host, out);
+    advance(name, out);
+  }
+  return out;
+}
+
+// By host, because a worker is named with all of its ranks.
+std::set<std::string> Membership::late_hosts(Job& job, TimePoint now) const {
+  std::set<std::string> late;
+  if (!job.running) return late;
+  for (Member& member : job.running->members) {
+    if (!is_awaited(member) || *member.awaited > now) continue;
+    if (now - *member.awaited > options_.grace / 2)
+      member.awaited = now + options_.grace;
+    else
+      late.insert(member.who.host());
+  }
+  return late;
+}
+
+Status Membership::timeout_status(const Job& job, const std::string& obstacle) {
   const v1::JoinRank& any = job.pending_joins.begin()->second.join;
   std::vector<uint32_t> missing;
   for (uint32_t rank = 0; rank < any.world_size(); ++rank)
@@ -363,6 +424,9 @@ Status Membership::timeout_status(const Job& job) {
     return deadline_exceeded(quoted(any.job()) + ": " + list_ranks(missing) + of +
                                  (missing.size() == 1 ? " has" : " have") + " not joined",
                              {.rank = static_cast<int>(missing[0]), .host = {}});
+  if (job.timed_out.empty() && !job.running)
+    return unavailable(quoted(any.job()) + ": all ranks have joined, but the epoch cannot start: " +
+                       (obstacle.empty() ? "its state is still being kept" : obstacle));
   if (job.timed_out.empty() && job.running)
     return deadline_exceeded(quoted(any.job()) + ": all of the next epoch have joined, but epoch " +
                              std::to_string(job.running->epoch) + " still runs");
@@ -374,9 +438,13 @@ Status Membership::timeout_status(const Job& job) {
 
 TimePoint Membership::next_deadline() const {
   TimePoint soonest = TimePoint::max();
-  for (const auto& [name, job] : jobs_)
+  for (const auto& [name, job] : jobs_) {
     for (const auto& [rank, pending] : job.pending_joins)
       soonest = std::min(soonest, pending.deadline);
+    if (!job.running) continue;
+    for (const Member& member : job.running->members)
+      soonest = std::min(soonest, member.awaited.value_or(TimePoint::max()));
+  }
   return soonest;
 }
 
@@ -387,6 +455,7 @@ Result<Membership::Messages> Membership::set_strategy(const std::string& job,
   if (found == jobs_.end() || (owner != nullptr && !is_owner(found->second.owner, *owner)))
     return not_found("there is no " + quoted(job) + "; `tutti status` lists the jobs");
   found->second.strategy = strategy;
+  if (found->second.running) note_change(found->second, job);
   std::set<Worker> workers;
   if (found->second.running) workers = workers_of(*found->second.running);
   for (const auto& [rank, pending] : found->second.pending_joins) workers.insert(pending.worker);
@@ -444,15 +513,16 @@ void Membership::adopt_epoch(Job& job, Worker worker, const v1::Resume& resume, 
       RunningEpoch{.epoch = resume.epoch(), .secret = resume.roster().secret(), .members = {}};
   for (const v1::RosterRank& who : resume.roster().ranks())
     job.running->members.push_back({0, who});
+  note_change(job, name);
 }
 
 void Membership::reattach(Job& job, Worker worker, const v1::Resume& resume) {
   if (resume.has_broken()) return end_by_death(job);
   std::vector<Member>& members = job.running->members;
   for (Member& member : members)
-    if (member.who.host() == resume.host()) member.worker = 0;
+    if (member.who.host() == resume.host()) member = {.worker = 0, .who = member.who};
   for (const uint32_t rank : resume.ranks())
-    if (rank < members.size()) members[rank].worker = worker;
+    if (rank < members.size()) members[rank] = {.worker = worker, .who = members[rank].who};
 }
 
 }  // namespace tutti

@@ -74,9 +74,9 @@ struct JoinRequest {
 };
 
 // A worker's connection to the job's coordinator. It reconnects by itself (every second) and then
-// reports the state of its newest epoch, so that a coordinator may be restarted under running jobs;
-// joins that were pending there fail with UNAVAILABLE. While the coordinator is unreachable, joins
-// are kept and sent once it is. Every join is answered, at the latest a moment after its timeout:
+// reports the state of its newest epoch, so that a coordinator may be restarted under running jobs.
+// While the coordinator is unreachable, joins are kept, and sent once it is, also those that were
+// pending there. Every join is answered, at the latest a moment after its timeout:
 // with UNAVAILABLE if the coordinator was not reached, DEADLINE_EXCEEDED if it did not answer.
 // Epoch numbers only increase. Loop thread only. No event is called after the destructor, which
 // must not run inside an event.
@@ -136,6 +136,8 @@ struct ControlOptions {
   std::string tls_admin;         // The name in the certificates of administrators.
   std::string tls_published;     // A directory: what is public of the certificates is kept there.
   int hello_timeout_ms = 5'000;  // For a connection to say what it wants.
+  Millis coordinator_grace{0};   // For workers whose streams broke to come back to the coordinator.
+  std::string state_file;        // In which a coordinator remembers epochs; empty: nowhere.
 };
 
 // Serves Mesh, Admin, health and reflection, and registers this agent at the coordinator. The
@@ -145,8 +147,9 @@ struct ControlOptions {
 class ControlServer {
  public:
   virtual ~ControlServer() = default;
-  virtual std::string address() const = 0;      // host:port, as others dial it.
-  virtual std::string coordinator() const = 0;  // address() if this agent coordinates.
+  virtual std::string address() const = 0;  // host:port, as others dial it.
+  // address() if this agent coordinates now; any thread.
+  virtual std::string coordinator() const = 0;
   // OK: this agent is registered at the coordinator, or is it. Otherwise why it is not. Any thread.
   virtual Status registered() const = 0;
   // What health checks say: NOT_SERVING while this is false, or while the agent is not registered.

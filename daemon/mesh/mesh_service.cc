@@ -14,9 +14,12 @@ class AttendStream final
   AttendStream(grpc::CallbackServerContext& context, Coordinator& coordinator)
       : context_(context), coordinator_(coordinator) {
     StartSendInitialMetadata();  // Tells the worker that the stream is open.
-    worker_ = coordinator_.attach([this](const v1::CoordinatorMessage& message) {
-      if (!writer_.send(message)) context_.TryCancel();
-    });
+    worker_ = coordinator_.attach({.send =
+                                       [this](const v1::CoordinatorMessage& message) {
+                                         if (!writer_.send(message)) context_.TryCancel();
+                                       },
+                                   .close = [this] { context_.TryCancel(); }});
+    if (worker_ == 0) context_.TryCancel();  // It was deposed meanwhile.
     StartRead(&in_);
   }
 
@@ -93,18 +96,19 @@ class RefusedStream final : public grpc::ServerBidiReactor<In, Out> {
   void OnDone() override { delete this; }
 };
 
-grpc::Status coordinates_not(const std::string& remote_coordinator) {
+grpc::Status coordinates_not(const std::string& leader) {
   return {grpc::StatusCode::FAILED_PRECONDITION,
-          "this agent does not coordinate; the coordinator is " + remote_coordinator};
+          "this agent does not coordinate; the coordinator is " +
+              (leader.empty() ? "not known to it" : leader)};
 }
 
 }  // namespace
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService::Attend(
     grpc::CallbackServerContext* context) {
-  if (!remote_coordinator_.empty())
+  if (!coordinator_.leads())
     return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(
-        coordinates_not(remote_coordinator_));
+        coordinates_not(coordinator_.leader()));
   if (const Status shown = check_shown_pass(*context, credentials_); !shown.ok())
     return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(to_grpc(shown));
   return new AttendStream(*context, coordinator_);
@@ -113,7 +117,7 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService:
 grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer>* MeshService::Enlist(
     grpc::CallbackServerContext* context) {
   using Refused = RefusedStream<v1::AgentMessage, v1::AgentAnswer>;
-  if (!remote_coordinator_.empty()) return new Refused(coordinates_not(remote_coordinator_));
+  if (!coordinator_.leads()) return new Refused(coordinates_not(coordinator_.leader()));
   const Caller caller = caller_of(*context, credentials_, tls_, Caller::Kind::agent);
   if (const Status allowed = permit(Rpc::enlist, caller, "the coordinator"); !allowed.ok())
     return new Refused(to_grpc(allowed));

@@ -11,13 +11,9 @@ namespace tutti {
 
 class MeshService final : public v1::Mesh::CallbackService {
  public:
-  // If another agent coordinates, `remote_coordinator` is its address and streams are refused.
-  MeshService(Coordinator& coordinator, std::string remote_coordinator,
-              const Credentials& credentials, const ServerTls& tls)
-      : coordinator_(coordinator),
-        remote_coordinator_(std::move(remote_coordinator)),
-        credentials_(credentials),
-        tls_(tls) {}
+  // While another agent coordinates, streams are refused.
+  MeshService(Coordinator& coordinator, const Credentials& credentials, const ServerTls& tls)
+      : coordinator_(coordinator), credentials_(credentials), tls_(tls) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Attend(
       grpc::CallbackServerContext* context) override;
@@ -26,7 +22,6 @@ class MeshService final : public v1::Mesh::CallbackService {
 
  private:
   Coordinator& coordinator_;
-  const std::string remote_coordinator_;
   const Credentials& credentials_;
   const ServerTls& tls_;
 };

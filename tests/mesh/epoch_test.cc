@@ -39,7 +39,7 @@ struct MeshEpoch : testing::Test, MembershipTest {
 
 TEST_F(MeshEpoch, WorkerThatEndsAbortsTheEpochForTheOthers) {
   join_four();
-  const auto answers = membership.worker_gone(2);
+  const auto answers = worker_gone(2);
   EXPECT_THAT(words_of(answers), ElementsAre("1: aborted 1 UNAVAILABLE"));
   EXPECT_EQ(status_of(answers).message(), "the worker of host b (ranks 2, 3) is gone");
   EXPECT_EQ(status_of(answers).culprit(), (Culprit{2, "b"}));
@@ -113,7 +113,7 @@ TEST_F(MeshEpoch, RestartedCoordinatorLearnsFromResume) {
   EXPECT_THAT(membership.resume(1, resume_of(5, {0, 1})), IsEmpty());
   EXPECT_THAT(membership.resume(2, resume_of(5, {2, 3})), IsEmpty());
   EXPECT_THAT(words_of(join(3, join_of(1, 4))), ElementsAre("3: refused 1 ALREADY_EXISTS"));
-  EXPECT_THAT(words_of(membership.worker_gone(2)), ElementsAre("1: aborted 5 UNAVAILABLE"));
+  EXPECT_THAT(words_of(worker_gone(2)), ElementsAre("1: aborted 5 UNAVAILABLE"));
   EXPECT_THAT(words_of(join_four()), ElementsAre("1: roster 6", "2: roster 6"));
 }
 
@@ -133,7 +133,7 @@ TEST_F(MeshEpoch, WhoShowsNoPassOfTheJobsOwnerIsNotBelievedAboutEpochs) {
   *stranger.mutable_pass() = pass_of("a");
   membership.resume(2, stranger);
   EXPECT_EQ(membership.jobs(), 1u) << "nothing is kept of them";
-  EXPECT_THAT(membership.worker_gone(2), IsEmpty());
+  EXPECT_THAT(worker_gone(2), IsEmpty());
   EXPECT_THAT(words_of(membership.resume(2, resume_of(99, {0}))),
               ElementsAre("1: aborted 1 ABORTED"));
 }
@@ -144,7 +144,7 @@ TEST_F(MeshEpoch, NumbersOfOneUsersEpochsDoNotCountForAnothers) {
   theirs.set_last_epoch(kEpochMax);
   *theirs.mutable_pass() = pass_of("a", "demo", 1'001);
   EXPECT_THAT(words_of(join(1, theirs)), ElementsAre("1: roster " + std::to_string(kEpochMax + 1)));
-  membership.worker_gone(1);
+  worker_gone(1);
   EXPECT_THAT(words_of(join(2, join_of(0, 1))), ElementsAre("2: roster 1"));
 }
 
@@ -161,8 +161,7 @@ TEST_F(MeshEpoch, DeathStartsTheEpochThatWaited) {
   join_four();
   gone(1, 1, 0);
   join(1, join_of(0, 1));
-  EXPECT_THAT(words_of(membership.worker_gone(2)),
-              ElementsAre("1: aborted 1 UNAVAILABLE", "1: roster 2"));
+  EXPECT_THAT(words_of(worker_gone(2)), ElementsAre("1: aborted 1 UNAVAILABLE", "1: roster 2"));
 }
 
 TEST_F(MeshEpoch, WaitingForTheOldEpochEndsInTime) {
@@ -220,7 +219,7 @@ TEST_F(MeshEpoch, DeathThatAnotherWorkerResumesWithAbortsNothing) {
 TEST_F(MeshEpoch, RanksThatLeftWhileTheStreamWasDownDoNotRun) {
   join_four();
   EXPECT_THAT(membership.resume(7, resume_of(1, {2})), IsEmpty());
-  EXPECT_THAT(membership.worker_gone(2), IsEmpty());
+  EXPECT_THAT(worker_gone(2), IsEmpty());
   EXPECT_THAT(join(7, join_of(3, 4, "b")), IsEmpty());
   EXPECT_THAT(words_of(join(7, join_of(2, 4, "b"))), ElementsAre("7: refused 2 ALREADY_EXISTS"));
 }
@@ -233,7 +232,7 @@ TEST_F(MeshEpoch, EpochWhoseNumberIsHeardOfMayStillBeResumed) {
   EXPECT_THAT(join(2, again), IsEmpty());
   EXPECT_THAT(membership.resume(1, resume_of(5, {0, 1})), IsEmpty());
   EXPECT_THAT(words_of(join(3, join_of(1, 4, "c"))), ElementsAre("3: refused 1 ALREADY_EXISTS"));
-  EXPECT_THAT(words_of(membership.worker_gone(1)), IsEmpty());
+  EXPECT_THAT(words_of(worker_gone(1)), IsEmpty());
   EXPECT_THAT(words_of(membership.resume(1, resume_of(5, {0, 1}))),
               ElementsAre("1: aborted 5 UNAVAILABLE"));
 }
@@ -252,20 +251,20 @@ TEST_F(MeshEpoch, ResumeWithAnotherSecretIsOfAnotherEpoch) {
   v1::Resume other = resume_of(1, {2, 3});
   other.mutable_roster()->set_secret("another");
   EXPECT_THAT(words_of(membership.resume(7, other)), ElementsAre("7: aborted 1 UNAVAILABLE"));
-  EXPECT_THAT(membership.worker_gone(7), IsEmpty());
-  EXPECT_THAT(words_of(membership.worker_gone(2)), ElementsAre("1: aborted 1 UNAVAILABLE"));
+  EXPECT_THAT(worker_gone(7), IsEmpty());
+  EXPECT_THAT(words_of(worker_gone(2)), ElementsAre("1: aborted 1 UNAVAILABLE"));
 }
 
 TEST_F(MeshEpoch, StreamThatReconnectsBeforeItsEndIsNoticedKeepsTheEpoch) {
   join_four();
   EXPECT_THAT(membership.resume(7, resume_of(1, {2, 3})), IsEmpty());
-  EXPECT_THAT(membership.worker_gone(2), IsEmpty());
-  EXPECT_THAT(words_of(membership.worker_gone(7)), ElementsAre("1: aborted 1 UNAVAILABLE"));
+  EXPECT_THAT(worker_gone(2), IsEmpty());
+  EXPECT_THAT(words_of(worker_gone(7)), ElementsAre("1: aborted 1 UNAVAILABLE"));
 }
 
 TEST_F(MeshEpoch, ResumeOfAnEpochThatIsOverIsAborted) {
   join_four();
-  membership.worker_gone(2);
+  worker_gone(2);
   const auto answers = membership.resume(7, resume_of(1, {2, 3}));
   EXPECT_THAT(words_of(answers), ElementsAre("7: aborted 1 UNAVAILABLE"));
   EXPECT_THAT(status_of(answers).message(), HasSubstr("epoch 1 of job \"demo\" was ended"));

@@ -166,8 +166,8 @@ TEST_F(MeshJoin, AJobBelongsToTheUserAndSubjectThatBeganIt) {
   sign_pass(*other.mutable_pass(), kMeshToken);
   EXPECT_THAT(words_of(join(2, other)), ElementsAre("2: refused 1 PERMISSION_DENIED"));
   EXPECT_THAT(words_of(join(2, join_of(1, 2, "b"))), ElementsAre("1: roster 1", "2: roster 1"));
-  membership.worker_gone(1);
-  membership.worker_gone(2);
+  worker_gone(1);
+  worker_gone(2);
   *other.mutable_pass() = pass_of("b", "demo", 1'001);
   other.set_rank(0);
   other.set_world_size(1);
@@ -247,13 +247,13 @@ TEST_F(MeshJoin, WorkerThatComesByAnotherStreamHasLeftTheFirst) {
   EXPECT_THAT(words_of(join(2, join_of(1, 2))), ElementsAre("2: roster 1"));
   EXPECT_THAT(join(3, join_of(0, 2)), IsEmpty()) << "its roster was lost with the stream";
   EXPECT_THAT(words_of(join(3, join_of(1, 2))), ElementsAre("3: roster 2"));
-  EXPECT_THAT(membership.worker_gone(1), IsEmpty());
-  EXPECT_THAT(membership.worker_gone(2), IsEmpty());
+  EXPECT_THAT(worker_gone(1), IsEmpty());
+  EXPECT_THAT(worker_gone(2), IsEmpty());
 }
 
 TEST_F(MeshJoin, WorkerThatEndsTakesItsWaitingRanksAlong) {
   join(1, join_of(0, 2));
-  EXPECT_THAT(membership.worker_gone(1), IsEmpty());
+  EXPECT_THAT(worker_gone(1), IsEmpty());
   EXPECT_EQ(membership.jobs(), 0u);
   join(2, join_of(0, 2, "b"));
   EXPECT_THAT(words_of(join(3, join_of(1, 2))), ElementsAre("2: roster 1", "3: roster 1"));

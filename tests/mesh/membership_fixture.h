@@ -50,6 +50,9 @@ struct MembershipTest {
     write_status(cause, *gone.mutable_cause());
     return membership.rank_gone(worker, gone);
   }
+  Membership::Messages worker_gone(Membership::Worker worker) {
+    return membership.worker_gone(worker, now);
+  }
 };
 
 // "2: roster 1", "1: refused 3 ALREADY_EXISTS", "2: aborted 1 UNAVAILABLE", "1: strategy ring".

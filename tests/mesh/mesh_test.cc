@@ -211,14 +211,26 @@ TEST_F(Mesh, WorkerThatForgotNothingKeepsAForgetfulOneFromAnOldNumber) {
   EXPECT_EQ(c.rosters[0].epoch, 2u);
 }
 
-TEST_F(Mesh, WaitingJoinsFailWhenTheCoordinatorIsLost) {
+TEST_F(Mesh, WaitingJoinsAreSentAgainWhenTheCoordinatorIsBack) {
   a->join(0, 2);
+  ASSERT_TRUE(turn_until(
+      loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
+  const std::string address = node.address();
+  node.server.reset();
+  Node second("a", "", address);
+  b->join(1, 2);
+  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1 && b->rosters.size() == 1; }));
+  EXPECT_TRUE(a->refused.empty());
+}
+
+TEST_F(Mesh, WaitingJoinsFailInTimeWhenTheCoordinatorIsLost) {
+  a->join(0, 2, 2'000);
   ASSERT_TRUE(turn_until(
       loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
   node.server.reset();
   ASSERT_TRUE(turn_until(loop, [&] { return !a->refused.empty(); }));
   EXPECT_EQ(a->refused[0].second.code(), Code::unavailable);
-  EXPECT_THAT(a->refused[0].second.message(), HasSubstr("the coordinator was lost"));
+  EXPECT_THAT(a->refused[0].second.message(), HasSubstr("cannot reach the coordinator"));
 }
 
 TEST_F(Mesh, JoinWaitsForACoordinatorThatStartsLater) {

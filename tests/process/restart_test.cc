@@ -193,6 +193,24 @@ TEST_F(RestartLoneHost, TheNextAgentHasTheFlightRecorderOfARunningJob) {
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 
+// The workers, too, are gone, and with them all that the state file does not tell.
+TEST_F(RestartLoneHost, EpochNumbersGoOnAfterARestartThatNoWorkerOutlives) {
+  const auto in_epoch = [](uint32_t epoch) {
+    return [epoch](const RankContext& context) {
+      Group group = join_once_served(context);
+      check(group.epoch() == epoch, "epoch " + std::to_string(group.epoch()));
+      check_works(group);
+    };
+  };
+  ASSERT_EQ(mesh_.run("job", {2}, in_epoch(1)), "");
+  const auto status = admin_status(mesh_.host(0).address, true, 5'000);
+  ASSERT_TRUE(status.ok() && status->agents(0).workers_size() == 1);
+  kill(mesh_.host(0).agent, SIGKILL);
+  kill(static_cast<pid_t>(status->agents(0).workers(0).pid()), SIGKILL);
+  start_agent(0);
+  EXPECT_EQ(mesh_.run("job", {2}, in_epoch(2)), "");
+}
+
 // ---- Joins while an agent is stopped, or dies ----
 
 TEST_F(RestartMesh, JoinAtAStoppedAgentFailsInTimeAndNamesIt) {

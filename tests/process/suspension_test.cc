@@ -1,0 +1,120 @@
+// A coordinator that is suspended for longer than streams live and comes back: jobs go on, unless
+// a worker died meanwhile. And one that is killed: its successor knows epochs and owners.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <fstream>
+#include <sstream>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/support/test_mesh.h"
+
+namespace tutti {
+namespace {
+
+using namespace testing;
+
+constexpr auto kPatience = std::chrono::seconds(60);
+// Pings every 1.5 s, answered within 3 s: then a stream is over. A moment more for workers, whose
+// pings are at other times than those of their agent.
+constexpr std::chrono::milliseconds kAllStreamsBreak{2'000};
+
+// Shared with forked trainers.
+class Flag {
+ public:
+  Flag()
+      : value_(static_cast<std::atomic<bool>*>(mmap(nullptr, sizeof(std::atomic<bool>),
+                                                    PROT_READ | PROT_WRITE,
+                                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~Flag() { munmap(value_, sizeof *value_); }
+  void set() const { *value_ = true; }
+  bool is_set() const { return *value_; }
+
+ private:
+  std::atomic<bool>* value_;
+};
+
+struct Suspension : ::testing::Test {
+  static bool wait_for(const std::function<bool()>& holds) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!holds() && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 50);
+    return holds();
+  }
+  bool log_says(int host, const std::string& text) const {
+    std::stringstream log;
+    log << std::ifstream(mesh.host(host).log).rdbuf();
+    return log.str().find(text) != std::string::npos;
+  }
+  void suspend_coordinator() const {
+    kill(mesh.host(0).agent, SIGSTOP);
+    ASSERT_TRUE(wait_for([&] { return log_says(1, "cannot reach the coordinator"); }));
+    poll(nullptr, 0, kAllStreamsBreak.count());
+  }
+  pid_t worker_of(int host) const {
+    const auto status = admin_status(mesh.host(host).address, true, 5'000);
+    if (!status.ok() || status->agents(0).workers_size() != 1) return -1;
+    return static_cast<pid_t>(status->agents(0).workers(0).pid());
+  }
+  // Until the flag is set, with right values.
+  void work(Group& group) const {
+    std::vector<float> x(1, 0.0f);
+    while (x[0] == 0.0f) {
+      check_works(group);
+      x[0] = over.is_set() ? 1.0f : 0.0f;
+      group.all_reduce(std::span(x));
+    }
+  }
+
+  Flag over;
+  TestMesh mesh{LocalMeshOptions{.hosts = 2, .agent_flags = {"--coordinator-grace-ms=3000"}}};
+};
+
+TEST_F(Suspension, RunningJobGoesOnWhenTheCoordinatorComesBack) {
+  std::vector<Trainer> trainers = mesh.start("job", {1, 1}, [this](const RankContext& context) {
+    Group group = context.join();
+    write_line("ready");
+    work(group);
+    check(group.epoch() == 1, "epoch " + std::to_string(group.epoch()));
+    group.leave();
+    group = context.join();
+    check(group.epoch() == 2, "epoch " + std::to_string(group.epoch()));
+    check_works(group);
+  });
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
+  suspend_coordinator();
+  const auto status = admin_status(mesh.host(1).address, true, 5'000);
+  ASSERT_TRUE(status.ok());
+  EXPECT_TRUE(status->agents(0).coordinator_state().starts_with("unreachable for "))
+      << status->agents(0).coordinator_state();
+  kill(mesh.host(0).agent, SIGCONT);
+  EXPECT_TRUE(wait_for([&] { return log_says(1, "answers again, after"); })) << mesh.log_tails();
+  poll(nullptr, 0, 4'000);  // Longer than workers are waited for.
+  over.set();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh.log_tails();
+}
+
+TEST_F(Suspension, WorkerThatDiedMeanwhileEndsItsEpoch) {
+  std::vector<Trainer> trainers = mesh.start("job", {1, 1}, [](const RankContext& context) {
+    Group group = context.join();
+    write_line("ready");
+    const Error error = failure_of([&] {
+      for (;;) check_works(group);
+    });
+    check(error.code == TUTTI_UNAVAILABLE && error.host == "b", error.what());
+    group = context.join();
+    check(group.epoch() == 2, "epoch " + std::to_string(group.epoch()));
+    check_works(group);
+  });
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
+  const pid_t worker = worker_of(1);
+  ASSERT_GT(worker, 0);
+  suspend_coordinator();
+  kill(worker, SIGKILL);
+  kill(mesh.host(0).agent, SIGCONT);
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh.log_tails();
+}
+
+}  // namespace
+}  // namespace tutti
