@@ -123,7 +123,7 @@ void Worker::on_roster(const Roster& roster) {
   strategy_ = roster.strategy;
   link_router_->on_epoch_formed(roster.epoch);
   const Result<std::shared_ptr<HostRecorder>> recorder = create_board(roster);
-  const Status shared = recorder.status();
+  const Status& shared = recorder.status();
   if (recorder.ok()) keep_recorder(roster.epoch, *recorder);
   update_ranks_decide();
   for (auto& [number, trainer] : trainers_)
