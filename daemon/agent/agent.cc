@@ -214,6 +214,7 @@ Status Agent::serve_http() {
                       .agent = *this,
                       .control = *control_,
                       .refusals = refusals_,
+                      .traces = traces_,
                       .serves = [this] { return why_not_serving(); }});
   if (!door.ok()) return door.status();
   http_door_ = *std::move(door);

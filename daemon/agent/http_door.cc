@@ -1,11 +1,29 @@
 #include "daemon/agent/http_door.h"
 
+#include <algorithm>
 #include <future>
+#include <map>
+#include <tuple>
 
 namespace tutti {
 namespace {
 
 constexpr Millis kReactionTimeout{2'000};
+constexpr uint32_t kLatenessOf = 64;  // The last operations of a rank.
+constexpr uint32_t kCallsShown = 40;  // Of a rank.
+
+// The newest epoch of each job that runs.
+std::vector<KeptRecorder> newest_of(std::vector<KeptRecorder> kept) {
+  std::map<std::tuple<std::string, uint32_t, std::string>, KeptRecorder> newest;
+  for (KeptRecorder& one : kept) {
+    if (one.ended) continue;
+    KeptRecorder& best = newest[{one.pass.job(), one.pass.uid(), one.pass.subject()}];
+    if (best.memory == nullptr || best.epoch < one.epoch) best = std::move(one);
+  }
+  std::vector<KeptRecorder> found;
+  for (auto& [key, one] : newest) found.push_back(std::move(one));
+  return found;
+}
 
 }  // namespace
 
@@ -50,6 +68,40 @@ v1::AdminAnswer HttpDoor::ask(bool local_only) {
 v1::AgentReport HttpDoor::node() {
   v1::AdminAnswer answer = ask(true);
   return std::move(*answer.mutable_status()->mutable_agents(0));
+}
+
+std::vector<RecordedJob> HttpDoor::recorded() {
+  const auto answer = std::make_shared<std::promise<std::vector<KeptRecorder>>>();
+  std::future<std::vector<KeptRecorder>> answered = answer->get_future();
+  of_.loop.post([answer, &traces = of_.traces] { answer->set_value(traces.find("")); });
+  if (answered.wait_for(kReactionTimeout) != std::future_status::ready) return {};
+  std::vector<RecordedJob> jobs;
+  for (const KeptRecorder& kept : newest_of(answered.get())) {
+    Result<trace::Trace> trace = trace::read_trace(kept.memory->get(), kLatenessOf);
+    if (trace.ok()) jobs.push_back({.pass = kept.pass, .trace = *std::move(trace)});
+  }
+  return jobs;
+}
+
+v1::TraceReply HttpDoor::last_calls() {
+  v1::AdminRequest request;
+  request.mutable_trace()->set_last(kCallsShown);
+  v1::AdminAnswer answer =
+      of_.control.admin(request, {.kind = Caller::Kind::admin, .name = "HTTP"});
+  v1::TraceReply& reply = *answer.mutable_trace();
+  // Of the newest epochs alone.
+  std::map<std::pair<std::string, uint32_t>, uint32_t> newest;
+  for (const v1::HostTrace& host : reply.hosts()) {
+    uint32_t& epoch = newest[{host.job(), host.owner().uid()}];
+    epoch = std::max(epoch, host.epoch());
+  }
+  auto& hosts = *reply.mutable_hosts();
+  hosts.erase(std::remove_if(hosts.begin(), hosts.end(),
+                             [&](const v1::HostTrace& host) {
+                               return host.epoch() < newest[{host.job(), host.owner().uid()}];
+                             }),
+              hosts.end());
+  return std::move(reply);
 }
 
 Result<v1::StatusReply> HttpDoor::mesh() {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "daemon/agent/refusals.h"
+#include "daemon/agent/traces.h"
 #include "daemon/base/credentials.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
@@ -25,6 +26,7 @@ class HttpDoor final : public HttpSource {
     AgentControl& agent;
     ControlServer& control;
     Refusals& refusals;
+    const Traces& traces;            // Used on the loop's thread.
     std::function<Status()> serves;  // Why it takes no joins. Called on the loop's thread.
   };
   // Serves at settings.metrics_listen. Errors name it.
@@ -35,7 +37,9 @@ class HttpDoor final : public HttpSource {
   Status readiness() override;
   Result<bool> sees_all(std::string_view token) override;
   v1::AgentReport node() override;
+  std::vector<RecordedJob> recorded() override;
   Result<v1::StatusReply> mesh() override;
+  v1::TraceReply last_calls() override;
 
  private:
   explicit HttpDoor(const Of& of) : of_(of) {}

@@ -20,6 +20,11 @@ class Families {
     prometheus::ClientMetric& metric = add_series(name, type, help, labels);
     (type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
   }
+  void add(const std::string& name, const char* help, const Labels& labels,
+           prometheus::ClientMetric::Histogram histogram) {
+    add_series(name, prometheus::MetricType::Histogram, help, labels).histogram =
+        std::move(histogram);
+  }
   const std::vector<prometheus::MetricFamily>& all() const { return families_; }
 
  private:

@@ -6,13 +6,21 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/trace/trace.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {
 
 // What is shown. Called on the server's threads, several at once; may block for seconds.
+// The flight recorder of a job on this node, its newest epoch.
+struct RecordedJob {
+  v1::Pass pass;  // Whose it is.
+  trace::Trace trace;
+};
+
 class HttpSource {
  public:
   virtual ~HttpSource() = default;
@@ -22,8 +30,12 @@ class HttpSource {
   // name no job and no user. UNAUTHENTICATED: the token is wrong; the message says which is needed.
   virtual Result<bool> sees_all(std::string_view token) = 0;
   virtual v1::AgentReport node() = 0;
+  // Of the jobs that run on this node.
+  virtual std::vector<RecordedJob> recorded() = 0;
   // Of all nodes. An error says why they are not known.
   virtual Result<v1::StatusReply> mesh() = 0;
+  // What ranks on all nodes have called last; of nodes that do not answer, nothing.
+  virtual v1::TraceReply last_calls() = 0;
 };
 
 class HttpServer {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "daemon/http/families.h"
+#include "daemon/http/recorded_metrics.h"
 
 namespace tutti {
 namespace {
@@ -153,18 +154,26 @@ void add_job(Families& families, const v1::WorkerReport& job, const Labels& labe
     add_all(families, kOfRank, rank, with(labels, "rank", std::to_string(rank.rank())));
 }
 
+Labels labels_of(const std::string& host, const std::string& job, uint32_t uid,
+                 const std::string& subject) {
+  return {{"host", host}, {"job_name", job}, {"uid", std::to_string(uid)}, {"subject", subject}};
+}
+
 }  // namespace
 
-std::string metrics_text(const v1::AgentReport& report, bool named) {
+std::string metrics_text(const v1::AgentReport& report, std::span<const RecordedJob> recorded,
+                         bool named) {
   Families families;
   add_node(families, report);
   std::set<Labels> seen;  // Prometheus takes no answer in which a series stands twice.
   for (const v1::WorkerReport& job : report.workers()) {
-    const Labels labels = {{"host", report.host()},
-                           {"job_name", job.job()},
-                           {"uid", std::to_string(job.uid())},
-                           {"subject", job.pass().subject()}};
+    const Labels labels = labels_of(report.host(), job.job(), job.uid(), job.pass().subject());
     if (named && seen.insert(labels).second) add_job(families, job, labels);
+  }
+  for (const RecordedJob& job : recorded) {
+    const v1::Pass& pass = job.pass;
+    const Labels labels = labels_of(report.host(), pass.job(), pass.uid(), pass.subject());
+    if (named && seen.contains(labels)) add_recorded(families, job.trace, labels);
   }
   for (const v1::UserReport& user : report.users())
     if (named)

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "daemon/base/text.h"
+#include "daemon/http/calls_json.h"
 #include "daemon/http/metrics.h"
 #include "daemon/mesh/mesh.h"
 
@@ -36,7 +37,9 @@ HttpAnswer readiness(HttpSource& source) {
 }
 
 HttpAnswer metrics(HttpSource& source, bool sees_all) {
-  return {.type = std::string(kExposition), .body = metrics_text(source.node(), sees_all)};
+  return {.type = std::string(kExposition),
+          .body = metrics_text(
+              source.node(), sees_all ? source.recorded() : std::vector<RecordedJob>(), sees_all)};
 }
 
 int64_t now_us() {
@@ -70,7 +73,9 @@ HttpAnswer status(HttpSource& source, bool sees_all) {
       .field("hidden_jobs", hidden_jobs)
       .field("now_us", now_us());
   return {.type = "application/json",
-          .body = about.line() + ",\"status\":" + status_json(*seen) + "}\n"};
+          .body = about.line() +
+                  ",\"traces\":" + (sees_all ? calls_json(source.last_calls()) : "[]") +
+                  ",\"status\":" + status_json(*seen) + "}\n"};
 }
 
 std::string make_nonce() {

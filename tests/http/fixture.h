@@ -61,6 +61,8 @@ struct FixedSource final : HttpSource {
     ++asked;
     return shown;
   }
+  std::vector<RecordedJob> recorded() override { return jobs; }
+  v1::TraceReply last_calls() override { return calls; }
   Result<v1::StatusReply> mesh() override {
     v1::StatusReply reply;
     *reply.add_agents() = shown;
@@ -71,6 +73,8 @@ struct FixedSource final : HttpSource {
   Status ready;
   bool is_public = false;
   v1::AgentReport shown = example_node();
+  std::vector<RecordedJob> jobs;
+  v1::TraceReply calls;
   std::atomic<int> asked{0};
 };
 

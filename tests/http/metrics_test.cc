@@ -15,7 +15,7 @@ using testing::Not;
 constexpr const char* kDemo = R"(host="a",job_name="demo",uid="1000",subject="")";
 
 TEST(HttpMetrics, AreThoseOfTheReport) {
-  const std::string text = metrics_text(example_node(), true);
+  const std::string text = metrics_text(example_node(), {}, true);
   const std::string demo = kDemo;
   for (const std::string& line : std::vector<std::string>{
            R"(tutti_build_info{host="a",version="1.2.3"} 1)", R"(tutti_agent_serving{host="a"} 1)",
@@ -36,23 +36,75 @@ TEST(HttpMetrics, AreThoseOfTheReport) {
 }
 
 TEST(HttpMetrics, NameNoJobAndNoUserToThoseWhoMayNotSeeThem) {
-  const std::string text = metrics_text(example_node(), false);
+  const std::string text = metrics_text(example_node(), {}, false);
   EXPECT_THAT(text, HasSubstr("\ntutti_jobs{host=\"a\"} 1\n"));
   for (const char* word : {"demo", "1000", "ring", "rank=", "tutti_user_"})
     EXPECT_THAT(text, Not(HasSubstr(word)));
 }
 
+// Ranks 0 and 1 of "demo"; rank 1 is the late one.
+RecordedJob example_recorded() {
+  RecordedJob job;
+  job.pass.set_job("demo");
+  job.pass.set_uid(1'000);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    trace::Rank& own = job.trace.ranks.emplace_back();
+    own.rank = rank;
+    for (uint64_t number = 0; number < 5; ++number)
+      own.operations.push_back(
+          {.number = number, .begun_ns = 1'000'000'000 * number + rank * number * 1'000'000});
+  }
+  trace::Rank& first = job.trace.ranks[0];
+  trace::Totals& totals = first.totals[static_cast<size_t>(Collective::all_reduce)][1];
+  totals.durations[0] = 3;  // Below 2,048 ns.
+  totals.durations[2] = 4;
+  totals.durations[kDurationBuckets - 1] = 1;
+  totals.duration_ns = 2'500'000'000;
+  totals.bytes = 8 * 5'000;
+  first.ended[TUTTI_OK] = 8;
+  first.ended[TUTTI_UNAVAILABLE] = 2;
+  return job;
+}
+
+TEST(HttpMetrics, OfTheRecorderAreHistogramsFailuresAndLateness) {
+  const std::vector<RecordedJob> recorded = {example_recorded()};
+  const std::string text = metrics_text(example_node(), recorded, true);
+  const std::string rank0 = std::string(kDemo) + R"(,rank="0")";
+  const std::string sized = rank0 + R"(,collective="all_reduce",size="256KiB")";
+  const std::string name = "tutti_operation_duration_seconds";
+  for (const std::string& line :
+       {name + "_count{" + sized + "} 8", name + "_sum{" + sized + "} 2.5",
+        name + "_bucket{" + sized + ",le=\"2.048e-06\"} 3",
+        name + "_bucket{" + sized + ",le=\"3.2768e-05\"} 7",
+        name + "_bucket{" + sized + ",le=\"+Inf\"} 8",
+        "tutti_collective_bytes_total{" + sized + "} 40000",
+        "tutti_operation_failures_total{" + rank0 + ",code=\"UNAVAILABLE\"} 2",
+        "tutti_rank_lateness_seconds{" + rank0 + "} 0",
+        "tutti_rank_lateness_seconds{" + std::string(kDemo) + ",rank=\"1\"} 0.002"})
+    EXPECT_THAT(text, HasSubstr("\n" + line + "\n"));
+  EXPECT_THAT(text, Not(HasSubstr("broadcast"))) << "what was not called has no series";
+  EXPECT_THAT(text, Not(HasSubstr("code=\"OK\"")));
+  EXPECT_THAT(metrics_text(example_node(), recorded, false), Not(HasSubstr(name)));
+}
+
+TEST(HttpMetrics, OfTheRecorderEndWithTheJob) {
+  v1::AgentReport node = example_node();
+  node.clear_workers();
+  EXPECT_THAT(metrics_text(node, std::vector<RecordedJob>{example_recorded()}, true),
+              Not(HasSubstr("demo")));
+}
+
 TEST(HttpMetrics, OfEndedJobsAreGone) {
   v1::AgentReport node = example_node();
   node.clear_workers();
-  EXPECT_THAT(metrics_text(node, true), Not(HasSubstr("demo")));
+  EXPECT_THAT(metrics_text(node, {}, true), Not(HasSubstr("demo")));
 }
 
 // Users choose the names of jobs.
 TEST(HttpMetrics, HostileNamesStayWithinTheirLabel) {
   v1::AgentReport node = example_node();
   node.mutable_workers(0)->set_job("a\"} 7\ntutti_jobs{host=\"b\\");
-  const std::string text = metrics_text(node, true);
+  const std::string text = metrics_text(node, {}, true);
   EXPECT_THAT(text, HasSubstr(R"(job_name="a\"} 7\ntutti_jobs{host=\"b\\",uid=)"));
   EXPECT_THAT(text, Not(HasSubstr("\ntutti_jobs{host=\"b")));
 }
@@ -60,7 +112,7 @@ TEST(HttpMetrics, HostileNamesStayWithinTheirLabel) {
 TEST(HttpMetrics, ASeriesStandsOnce) {
   v1::AgentReport node = example_node();
   *node.add_workers() = node.workers(0);
-  const std::string text = metrics_text(node, true);
+  const std::string text = metrics_text(node, {}, true);
   const std::string line = "\ntutti_job_epoch{" + std::string(kDemo) + "}";
   const size_t first = text.find(line);
   ASSERT_NE(first, std::string::npos);

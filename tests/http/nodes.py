@@ -121,6 +121,9 @@ class Mesh:
         assert [rank.answer() for rank in ranks] == ["joined"] * world_size
         return ranks
 
+    def traces(self):
+        return json.loads(self.agents[0].get("/api/status"))["traces"]
+
     @staticmethod
     def tell(ranks, line):
         for rank in ranks:

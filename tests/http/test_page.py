@@ -43,7 +43,14 @@ class PageTest(nodes.MeshTest):
         self.assertIn("coordinator", text)
         page.wait_for("40")  # Operations of a rank.
         self.assertEqual(page.evaluate("document.querySelectorAll('main b b').length"), 0)
+        bars = "document.querySelectorAll('svg rect').length"
+        nodes.wait_until(lambda: page.evaluate(bars) == 4 * 40, "the last operations")
+        for rank in ranks[:3]:
+            rank.tell("all_reduce 2000000")
+        page.wait_for("waits for rank 3", "under way")
         page.screenshot(SHOTS / "busy.png")
+        ranks[3].tell("all_reduce 2000000")
+        self.assertEqual([rank.answer() for rank in ranks], ["done"] * 4)
         page.open(f"http://{mesh.agents[1].metrics}/", token=nodes.ADMIN, dark=True)
         page.wait_for("running")
         page.screenshot(SHOTS / "busy-dark.png")
@@ -66,6 +73,8 @@ class PageTest(nodes.MeshTest):
         os.kill(worker, signal.SIGKILL)
         page.wait_for("Job evaluate", "failed: ", "host b")
         self.assertEqual(page.evaluate("document.querySelectorAll('.alarm').length"), 2)
+        bars = "document.querySelectorAll('svg rect.bad').length"
+        nodes.wait_until(lambda: page.evaluate(bars) == 3, "the failed operations")
         page.screenshot(SHOTS / "failing.png")
 
     def test_what_it_needs_is_in_it(self):

@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 import unittest.mock
 import urllib.parse
@@ -80,6 +81,15 @@ class PrometheusTest(nodes.MeshTest):
         self.assertGreater(sent, 0)
         self.assertEqual(prometheus.query("sum(tutti_job_sent_bytes_total)"), {(): float(sent)})
 
+        timed = 'tutti_operation_duration_seconds_{}{{job_name="train",collective="all_reduce"}}'
+        self.assertEqual(prometheus.query("sum by (rank, size) (" + timed.format("count") + ")"),
+                         {(("rank", str(rank)), ("size", "4KiB")): 7.0 for rank in range(4)})
+        self.assertEqual(prometheus.query("sum(tutti_collective_bytes_total)"),
+                         {(): 4 * 7 * 4000.0})
+        seconds = prometheus.query("sum by (rank) (" + timed.format("sum") + ")")
+        self.assertEqual(len(seconds), 4)
+        self.assertTrue(all(0 < value < nodes.PATIENCE for value in seconds.values()), seconds)
+        self.assertEqual(len(prometheus.query("tutti_rank_lateness_seconds")), 4)
         mesh.tell(ranks, "all_reduce 250")
         nodes.wait_until(lambda: prometheus.query("sum(tutti_operations_total)") == {(): 32.0},
                          "the next operation")
@@ -88,6 +98,29 @@ class PrometheusTest(nodes.MeshTest):
         nodes.wait_until(lambda: prometheus.query("sum(tutti_jobs)") == {(): 0.0}, "no jobs")
         for name in ("tutti_operations_total", "tutti_job_info", "tutti_job_sent_bytes_total"):
             self.assertEqual(prometheus.query(name), {})
+
+    def test_who_is_late_and_what_fails_is_told_by_rank(self):
+        mesh = self.mesh("a")
+        ranks = mesh.join("train", per_host=2)
+        mesh.tell(ranks, "barrier")
+        for _ in range(3):
+            ranks[0].tell("all_reduce 1000")
+            # Rank 1 calls once rank 0 is seen to wait, and a while after that.
+            nodes.wait_until(lambda: any("duration_us" not in call for trace in mesh.traces()
+                                         for call in trace["calls"]), "rank 0 waits")
+            time.sleep(0.2)
+            ranks[1].tell("all_reduce 1000")
+            self.assertEqual([rank.answer() for rank in ranks], ["done"] * 2)
+        text = mesh.agents[0].get("/metrics")
+        late = {rank: float(value) for rank, value in re.findall(
+            r'(?m)^tutti_rank_lateness_seconds{.*rank="(\d)"} (\S+)$', text)}
+        self.assertGreaterEqual(late["1"], 0.2)
+        self.assertEqual(late["0"], 0)
+        ranks[1].tell("die")
+        ranks[0].tell("all_reduce 1000")
+        self.assertTrue(ranks[0].answer().startswith("failed: "))
+        self.assertRegex(mesh.agents[0].get("/metrics"),
+                         r'(?m)^tutti_operation_failures_total{.*rank="0",code="UNAVAILABLE"} 1$')
 
     def test_a_wrong_token_is_a_target_that_is_down(self):
         mesh = self.mesh("a")
@@ -119,11 +152,12 @@ class PromtoolTest(nodes.MeshTest):
 class NamesTest(nodes.MeshTest):
     def test_what_alerts_and_dashboard_name_is_there(self):
         mesh = self.mesh("a", "b")
-        ranks = mesh.join("train", per_host=1)
+        ranks = mesh.join("train", per_host=2)
         mesh.tell(ranks, "all_reduce 100000")
         families = set(re.findall(r"(?m)^# TYPE (\S+) ", mesh.agents[0].get("/metrics")))
         # These appear with what they count.
-        families |= {"tutti_refused_callers_total", "tutti_gpu_failed", "tutti_gpu_used_bytes",
+        families |= {"tutti_refused_callers_total", "tutti_operation_failures_total",
+                     "tutti_gpu_failed", "tutti_gpu_used_bytes",
                      "tutti_gpu_memory_bytes", "tutti_gpu_ecc_errors"}
         for path in (ALERTS, DASHBOARD):
             names = set(re.findall(r"\btutti_[a-z_]+", path.read_text()))

@@ -1,0 +1,102 @@
+#include "daemon/http/recorded_metrics.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+using prometheus::MetricType;
+using Labels = Families::Labels;
+
+constexpr double kNsPerSecond = 1e9;
+constexpr const char* kSizeNames[kSizeClasses] = {"4KiB", "256KiB", "16MiB", "more"};
+
+Labels with(Labels labels, const char* name, std::string value) {
+  labels.emplace_back(name, std::move(value));
+  return labels;
+}
+
+prometheus::ClientMetric::Histogram histogram_of(const trace::Totals& totals) {
+  prometheus::ClientMetric::Histogram histogram;
+  for (uint32_t bucket = 0; bucket < kDurationBuckets; ++bucket) {
+    histogram.sample_count += totals.durations[bucket];
+    const bool is_last = bucket + 1 == kDurationBuckets;
+    histogram.bucket.push_back(
+        {histogram.sample_count,
+         is_last ? std::numeric_limits<double>::infinity()
+                 : static_cast<double>(duration_bound_ns(bucket)) / kNsPerSecond});
+  }
+  histogram.sample_sum = static_cast<double>(totals.duration_ns) / kNsPerSecond;
+  return histogram;
+}
+
+// Only what has been used: all collectives and sizes would be hundreds of series a rank.
+void add_totals(Families& families, const trace::Rank& rank, const Labels& labels) {
+  for (size_t collective = 0; collective < kCollectives; ++collective)
+    for (size_t size = 0; size < kSizeClasses; ++size) {
+      const trace::Totals& totals = rank.totals[collective][size];
+      if (std::accumulate(totals.durations.begin(), totals.durations.end(), uint64_t{0}) == 0)
+        continue;
+      const Labels of = with(with(labels, "collective", std::string(kCollectiveNames[collective])),
+                             "size", kSizeNames[size]);
+      families.add("tutti_operation_duration_seconds",
+                   "From a rank's call until it took note of the end, of operations that ended OK; "
+                   "by the most bytes of its tensors.",
+                   of, histogram_of(totals));
+      families.add("tutti_collective_bytes_total", MetricType::Counter,
+                   "Bytes of the tensors of a rank's operations that ended OK, by collective.", of,
+                   static_cast<double>(totals.bytes));
+    }
+}
+
+void add_failures(Families& families, const trace::Rank& rank, const Labels& labels) {
+  for (uint32_t code = 1; code < kCodes; ++code)
+    if (rank.ended[code] != 0)
+      families.add("tutti_operation_failures_total", MetricType::Counter,
+                   "Operations of a rank that ended with an error, by code.",
+                   with(labels, "code", std::string(name_of(code_of(static_cast<int>(code))))),
+                   static_cast<double>(rank.ended[code]));
+}
+
+}  // namespace
+
+std::map<uint32_t, double> lateness_of(const trace::Trace& trace) {
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<std::pair<uint32_t, uint64_t>>> calls;
+  for (const trace::Rank& rank : trace.ranks)
+    for (const trace::Operation& operation : rank.operations)
+      calls[{operation.group, operation.number}].emplace_back(rank.rank, operation.begun_ns);
+  std::map<uint32_t, std::vector<uint64_t>> late;
+  for (const auto& [operation, ranks] : calls) {
+    if (ranks.size() < 2) continue;
+    const uint64_t first =
+        std::ranges::min_element(ranks, {}, [](auto& call) { return call.second; })->second;
+    for (const auto& [rank, begun] : ranks) late[rank].push_back(begun - first);
+  }
+  std::map<uint32_t, double> medians;
+  for (auto& [rank, times] : late) {
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::ranges::nth_element(times, middle);
+    medians[rank] = static_cast<double>(*middle) / kNsPerSecond;
+  }
+  return medians;
+}
+
+void add_recorded(Families& families, const trace::Trace& trace, const Labels& job) {
+  for (const trace::Rank& rank : trace.ranks) {
+    const Labels labels = with(job, "rank", std::to_string(rank.rank));
+    add_totals(families, rank, labels);
+    add_failures(families, rank, labels);
+  }
+  for (const auto& [rank, seconds] : lateness_of(trace))
+    families.add("tutti_rank_lateness_seconds", MetricType::Gauge,
+                 "How much later than the first rank of its node a rank called; the median of its "
+                 "last operations.",
+                 with(job, "rank", std::to_string(rank)), seconds);
+}
+
+}  // namespace tutti
