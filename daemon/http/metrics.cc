@@ -113,6 +113,16 @@ constexpr Figure<v1::RankReport> kOfRank[] = {
      [](const auto& rank) { return static_cast<double>(rank.bytes()); }},
 };
 
+// As strategies are chosen by them. The worker of rank 0's node alone knows them.
+constexpr Figure<v1::LinkTime> kOfPath[] = {
+    {"tutti_path_bytes_per_second", MetricType::Gauge,
+     "What was measured of the way from one node to another; 0: not yet.",
+     [](const auto& path) { return path.byte_us() > 0 ? 1e6 / path.byte_us() : 0.0; }},
+    {"tutti_path_latency_seconds", MetricType::Gauge,
+     "What a message takes from one node to another; 0: not yet measured.",
+     [](const auto& path) { return path.message_us() / 1e6; }},
+};
+
 template <class T, size_t N>
 void add_all(Families& families, const Figure<T> (&figures)[N], const T& of, const Labels& labels) {
   for (const Figure<T>& figure : figures)
@@ -152,6 +162,8 @@ void add_job(Families& families, const v1::WorkerReport& job, const Labels& labe
   add_all(families, kOfJob, job, labels);
   for (const v1::RankReport& rank : job.ranks())
     add_all(families, kOfRank, rank, with(labels, "rank", std::to_string(rank.rank())));
+  for (const v1::LinkTime& path : job.tuning().links())
+    add_all(families, kOfPath, path, with(with(labels, "from", path.from()), "to", path.to()));
 }
 
 Labels labels_of(const std::string& host, const std::string& job, uint32_t uid,

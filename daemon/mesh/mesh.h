@@ -183,7 +183,7 @@ Status admin_drain(const std::string& address, bool undo, int timeout_ms);
 Status admin_stop(const std::string& address, bool jobs, int timeout_ms);
 
 // One JSON object on one line:
-// {"agents":[{"host":...,"workers":[{"job":...,"ranks":[...],"links":[...],"gone":[...]}],
+// {"agents":[{"host":...,"workers":[{"job":...,"ranks":[...],"paths":[...],"gone":[...]}],
 // "gpus":[...],"users":[...]}]}.
 std::string status_json(const v1::StatusReply& reply);
 

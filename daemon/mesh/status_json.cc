@@ -15,6 +15,15 @@ void add_rank(Json& json, const v1::RankReport& rank) {
       .close();
 }
 
+void add_path(Json& json, const v1::LinkTime& path) {
+  json.open('{')
+      .field("from", path.from())
+      .field("to", path.to())
+      .field("message_us", path.message_us())
+      .field("bytes_per_s", path.byte_us() > 0 ? 1e6 / path.byte_us() : 0)
+      .close();
+}
+
 void add_worker(Json& json, const v1::WorkerReport& worker) {
   json.open('{')
       .field("job", worker.job())
@@ -37,6 +46,8 @@ void add_worker(Json& json, const v1::WorkerReport& worker) {
       .key("ranks")
       .open('[');
   for (const v1::RankReport& rank : worker.ranks()) add_rank(json, rank);
+  json.close().key("paths").open('[');
+  for (const v1::LinkTime& path : worker.tuning().links()) add_path(json, path);
   json.close().key("gone").open('[');
   for (const uint32_t rank : worker.departures().ranks()) json.value(rank);
   json.close().close();

@@ -42,6 +42,11 @@ inline v1::AgentReport example_node() {
     report.set_operations(10 + rank);
     report.set_bytes(512);
   }
+  v1::LinkTime& path = *job.mutable_tuning()->add_links();
+  path.set_from("a");
+  path.set_to("b");
+  path.set_message_us(50);
+  path.set_byte_us(0.001);
   v1::UserReport& user = *node.add_users();
   user.set_uid(1'000);
   user.set_jobs(1);

@@ -28,6 +28,8 @@ TEST(HttpMetrics, AreThoseOfTheReport) {
            "tutti_job_operations_total{" + demo + "} 20",
            "tutti_job_failures_total{" + demo + "} 1", "tutti_job_bytes_total{" + demo + "} 4096",
            "tutti_job_ranks_gone{" + demo + "} 1",
+           "tutti_path_bytes_per_second{" + demo + R"(,from="a",to="b"} 1000000000)",
+           "tutti_path_latency_seconds{" + demo + R"(,from="a",to="b"} 5e-05)",
            "tutti_operations_total{" + demo + R"(,rank="1"} 11)",
            "tutti_operation_bytes_total{" + demo + R"(,rank="0"} 512)"})
     EXPECT_THAT(text, HasSubstr("\n" + line + "\n"));

@@ -61,6 +61,8 @@ TEST_F(HttpRoutes, StatusIsOfAllNodesForThoseWhoMaySeeThem) {
   EXPECT_THAT(get("/api/status").body, HasSubstr(R"({"access":"node","hidden_jobs":1,)"));
   EXPECT_THAT(get("/api/status").body, Not(HasSubstr(R"("host":"b")")));
   EXPECT_EQ(get("/api/status").type, "application/json");
+  EXPECT_THAT(get("/api/status", "Bearer sesame").body,
+              HasSubstr(R"("paths":[{"from":"a","to":"b","message_us":50,"bytes_per_s":1e+09}])"));
 }
 
 TEST_F(HttpRoutes, BrowsersAreAskedForTheToken) {

@@ -41,7 +41,7 @@ class PageTest(nodes.MeshTest):
             mesh.tell(ranks, "barrier")
         text = page.wait_for("train <b>bold</b>", "running", "2 nodes", "4 ranks", "in step")
         self.assertIn("coordinator", text)
-        page.wait_for("40")  # Operations of a rank.
+        page.wait_for("40", "B/s", "a message")  # Operations of a rank; a link.
         self.assertEqual(page.evaluate("document.querySelectorAll('main b b').length"), 0)
         bars = "document.querySelectorAll('svg rect').length"
         nodes.wait_until(lambda: page.evaluate(bars) == 4 * 40, "the last operations")
