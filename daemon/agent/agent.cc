@@ -131,6 +131,15 @@ void report_descriptors(v1::AgentReport& report) {
   report.set_descriptors_max(limit.rlim_cur);
 }
 
+EtcdSettings etcd_settings(const Settings& settings) {
+  return {.members = settings.etcd,
+          .prefix = settings.etcd_prefix,
+          .ttl = Millis(settings.etcd_ttl_ms),
+          .user = settings.etcd_user,
+          .password_file = settings.etcd_password_file,
+          .tls_dir = settings.etcd_tls_dir};
+}
+
 }  // namespace
 
 Agent::Agent(Loop& loop, Settings settings, Credentials credentials)
@@ -173,10 +182,6 @@ Status Agent::start(std::function<void()> on_stop) {
 }
 
 Status Agent::serve_control_plane() {
-  if (!settings_.etcd.empty())
-    return invalid_argument("etcd = " + settings_.etcd +
-                            ": this release cannot use it yet; remove it, and name the "
-                            "coordinating agent in coordinator");
   if (Status checked =
           check_addresses(settings_.listen, settings_.data_address, settings_.coordinator);
       !checked.ok())
@@ -194,7 +199,12 @@ Status Agent::serve_control_plane() {
                      .tls_published = settings_.run_dir + "/tls",
                      .hello_timeout_ms = static_cast<int>(settings_.hello_timeout_ms),
                      .coordinator_grace = Millis(settings_.coordinator_grace_ms),
-                     .state_file = settings_.run_dir + "/epochs"},
+                     .state_file = settings_.run_dir + "/epochs",
+                     .etcd = etcd_settings(settings_),
+                     .on_coordinator =
+                         [this](const std::string& address, const std::string& obstacle) {
+                           on_coordinator(address, obstacle);
+                         }},
                     *this);
   if (!control.ok()) return control.status();
   control_ = *std::move(control);
@@ -225,6 +235,14 @@ Status Agent::why_not_serving() const {
   if (is_stopping_) return unavailable("host " + settings_.host + " is stopping");
   if (is_draining_) return unavailable("host " + settings_.host + " is draining");
   return {};
+}
+
+// On a thread of the control plane.
+void Agent::on_coordinator(const std::string& address, const std::string& obstacle) {
+  v1::AgentToWorker::Coordinator coordinator;
+  coordinator.set_address(address);
+  coordinator.set_obstacle(obstacle);
+  loop_.post([this, coordinator] { workers_->set_coordinator(coordinator); });
 }
 
 Status Agent::lock_run_dir() {

@@ -63,6 +63,7 @@ class Agent final : public AgentControl {
 
   Status lock_run_dir();
   Status serve_control_plane();
+  void on_coordinator(const std::string& address, const std::string& obstacle);
   Status serve_http();
   Status why_not_serving() const;  // Loop thread.
   Status serve();

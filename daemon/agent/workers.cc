@@ -223,6 +223,7 @@ Result<Workers::Entry> Workers::connect(const std::string& path) {
       loop_.watch(socket->get(), EPOLLIN, [this, path](uint32_t) { read_packets(path); });
   if (!watched.ok()) return watched;
   (void)send_packet(socket->get(), failed_gpus_, {});
+  if (!coordinator_.empty()) (void)send_packet(socket->get(), coordinator_, {});
   Worker worker;
   worker.socket = *std::move(socket);
   return workers_.insert_or_assign(path, std::move(worker)).first;
@@ -367,6 +368,14 @@ void Workers::stop(Millis timeout, std::function<void()> done) {
     (void)send_packet(worker.socket.get(), message.SerializeAsString(), {});
   call_when(
       timeout, [this] { return workers_.empty(); }, std::move(done));
+}
+
+void Workers::set_coordinator(const v1::AgentToWorker::Coordinator& coordinator) {
+  v1::AgentToWorker message;
+  *message.mutable_coordinator() = coordinator;
+  coordinator_ = message.SerializeAsString();
+  for (const auto& [path, worker] : workers_)
+    (void)send_packet(worker.socket.get(), coordinator_, {});
 }
 
 void Workers::set_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) {

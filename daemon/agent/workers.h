@@ -58,6 +58,8 @@ class Workers {
 
   // Tells all workers, now and when they start, which GPUs have failed.
   void set_failed_gpus(const v1::AgentToWorker::FailedGpus& failed);
+  // Tells all workers, also those to come.
+  void set_coordinator(const v1::AgentToWorker::Coordinator& coordinator);
 
   // To be called on SIGCHLD.
   void reap();
@@ -107,6 +109,7 @@ class Workers {
   Traces& traces_;
   const std::string directory_;
   std::string failed_gpus_;  // As a message.
+  std::string coordinator_;  // Likewise; empty: it is in the settings.
   std::map<std::string, Worker> workers_;
   std::map<pid_t, std::string> ending_;  // Children that hung up, not yet reaped: job by pid.
   std::map<uint64_t, Wait> waits_;

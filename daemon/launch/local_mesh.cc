@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -165,7 +166,10 @@ Status LocalMesh::start_agent(Host& host, const std::function<bool()>& interrupt
 
 SpawnOptions LocalMesh::agent_options(const Host& host, int log) const {
   const fs::path home = directory_ / host.name;
-  const std::string coordinator = &host == &hosts_.front() ? "" : hosts_.front().control;
+  const bool elected = std::ranges::any_of(
+      agent_flags_, [](const std::string& flag) { return flag.starts_with("--etcd="); });
+  const bool coordinates = elected || &host == &hosts_.front();
+  const std::string coordinator = coordinates ? "" : hosts_.front().control;
   SpawnOptions options;
   options.command = {program_directory() / "tuttid",
                      "--socket=" + host.socket,

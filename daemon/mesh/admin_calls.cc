@@ -249,8 +249,7 @@ void AdminCalls::prepare_forward(grpc::ClientContext& context, Millis timeout) c
 }
 
 Status AdminCalls::not_the_coordinator() const {
-  return failed_precondition(address() + " does not coordinate; the coordinator is " +
-                             coordinator_.leader());
+  return failed_precondition(address() + " does not coordinate; " + coordinator_.describe_leader());
 }
 
 v1::AgentReport AdminCalls::own_report() {

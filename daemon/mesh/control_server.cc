@@ -5,15 +5,19 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <thread>
 
+#include "daemon/base/text.h"
 #include "daemon/mesh/address.h"
 #include "daemon/mesh/admin_calls.h"
 #include "daemon/mesh/admin_service.h"
 #include "daemon/mesh/agent_registration.h"
 #include "daemon/mesh/channel.h"
+#include "daemon/mesh/elector.h"
+#include "daemon/mesh/etcd_store.h"
 #include "daemon/mesh/mesh.h"
 #include "daemon/mesh/mesh_service.h"
 #include "proto/segment.h"
@@ -26,9 +30,10 @@ constexpr Millis kShutdownGrace{300};  // For calls in progress when the server 
 
 class GrpcControlServer final : public ControlServer {
  public:
-  // `remote_coordinator` is empty if this agent coordinates from the start.
+  // `remote_coordinator` is empty if this agent coordinates from the start, or if `store` is there,
+  // through which the coordinator is elected.
   GrpcControlServer(const ControlOptions& options, const std::string& remote_coordinator,
-                    AgentControl& agent)
+                    std::unique_ptr<KeyStore> store, AgentControl& agent)
       : host_(options.host),
         hello_timeout_ms_(options.hello_timeout_ms),
         remote_coordinator_(remote_coordinator),
@@ -37,8 +42,10 @@ class GrpcControlServer final : public ControlServer {
         tls_published_(options.tls_published),
         server_credentials_(options.tls == nullptr ? grpc::InsecureServerCredentials()
                                                    : tls_server_credentials(options.tls)),
-        coordinator_(credentials_, {options.coordinator_grace, options.state_file},
-                     [this] { schedule_expiry(); }),
+        etcd_(options.etcd),
+        on_coordinator_(options.on_coordinator),
+        store_(std::move(store)),
+        coordinator_(credentials_, coordinator_options(options), [this] { schedule_expiry(); }),
         mesh_(coordinator_, credentials_, tls_),
         calls_(agent, coordinator_, credentials_, options.tls,
                [this](v1::AgentReport& report) { describe_peers(report); }),
@@ -52,6 +59,7 @@ class GrpcControlServer final : public ControlServer {
     }
     loop_.stop();
     if (thread_.joinable()) thread_.join();
+    elector_.reset();  // Another agent is elected at once.
     registration_.reset();
   }
 
@@ -73,10 +81,12 @@ class GrpcControlServer final : public ControlServer {
     address_ = reachable(listen, remote_coordinator_).to_string();
     listen_ = listen;
     set_registered(unavailable("not yet registered at the coordinator " + remote_coordinator_));
-    if (remote_coordinator_.empty())
-      lead();
+    if (store_ != nullptr)
+      elect();
+    else if (remote_coordinator_.empty())
+      lead(coordinator_.read_state_file());
     else
-      follow();
+      follow(remote_coordinator_);
     calls_.set_address(address_);
     thread_ = std::thread([this] { loop_.run(); });
     return {};
@@ -108,19 +118,63 @@ class GrpcControlServer final : public ControlServer {
     server_->GetHealthCheckService()->SetServingStatus(is_serving_ && registered_.ok());
   }
 
-  void lead() {
-    coordinator_.lead(address_);
+  void lead(const std::vector<v1::JobState>& states) {
+    coordinator_.lead(address_, states);
     set_registered({});
   }
 
-  void follow() {
-    coordinator_.follow(remote_coordinator_);
+  Coordinator::Options coordinator_options(const ControlOptions& options) {
+    Coordinator::Options out{.grace = options.coordinator_grace, .state_file = options.state_file};
+    if (store_ == nullptr) return out;
+    out.state_file.clear();
+    out.save = [this](std::vector<v1::JobState> states) { elector_->save(std::move(states)); };
+    out.obstacle = [this] { return elector_->obstacle(); };
+    return out;
+  }
+
+  // What the elector says is done on the loop's thread, in the order in which it says it.
+  void elect() {
+    Elector::Events events;
+    events.on_lead = [this](std::vector<v1::JobState> states) {
+      loop_.post([this, states = std::move(states)] {
+        stop_following();
+        lead(states);
+        on_coordinator_(address_, {});
+      });
+    };
+    events.on_follow = [this](const std::string& address) {
+      loop_.post([this, address] {
+        stop_following();
+        follow(address);
+        on_coordinator_(address, {});
+      });
+    };
+    events.on_stand_by = [this](const std::string& why) {
+      loop_.post([this, why] {
+        stop_following();
+        coordinator_.follow({}, why);
+        set_registered(unavailable(why));
+        on_coordinator_({}, why);
+      });
+    };
+    events.on_saved = [this](const v1::JobState& state) { coordinator_.saved(state); };
+    elector_ = std::make_unique<Elector>(
+        std::move(store_), Elector::Options{etcd_.prefix, host_, address_, etcd_.ttl}, events);
+  }
+
+  void stop_following() {
+    const std::lock_guard lock(registration_mutex_);
+    registration_.reset();
+  }
+
+  void follow(const std::string& leader) {
+    coordinator_.follow(leader);
     v1::AgentMessage self;
     self.set_host(host_);
     self.set_address(address_);
     self.set_version(kProtocolVersion);
     const std::lock_guard lock(registration_mutex_);
-    registration_.emplace(loop_, remote_coordinator_, std::move(self),
+    registration_.emplace(loop_, leader, std::move(self),
                           credentials_.has_agent_token() ? credentials_.agent_token() : "",
                           tls_.store, [this](const Status& now) { on_registered(now); });
   }
@@ -131,20 +185,18 @@ class GrpcControlServer final : public ControlServer {
     set_registered(now);
     if (now.ok()) return;
     const Result<Address> coordinator = parse_address(remote_coordinator_);
-    if (!coordinator.ok() || !is_self(*coordinator, listen_)) return;
+    if (elector_ != nullptr || !coordinator.ok() || !is_self(*coordinator, listen_)) return;
     loop_.post([this] {
-      {
-        const std::lock_guard lock(registration_mutex_);
-        registration_.reset();
-      }
+      stop_following();
       spdlog::info("coordinates: {} leads to this agent", remote_coordinator_);
-      lead();
+      lead(coordinator_.read_state_file());
     });
   }
 
   void describe_peers(v1::AgentReport& report) const {
     const std::lock_guard lock(registration_mutex_);
     if (registration_) report.set_coordinator_state(registration_->reachability().text());
+    if (elector_ != nullptr) report.set_etcd_state(elector_->reachability().text());
   }
 
   // Looks for new certificates even if nobody connects, and publishes them.
@@ -191,6 +243,9 @@ class GrpcControlServer final : public ControlServer {
   const std::string tls_published_;
   std::shared_ptr<const Certificates> published_;  // Null: none yet.
   const std::shared_ptr<grpc::ServerCredentials> server_credentials_;
+  const EtcdSettings etcd_;
+  const std::function<void(const std::string&, const std::string&)> on_coordinator_;
+  std::unique_ptr<KeyStore> store_;  // The elector's, until it is there.
   Coordinator coordinator_;
   MeshService mesh_;
   AdminCalls calls_;
@@ -200,6 +255,7 @@ class GrpcControlServer final : public ControlServer {
   mutable std::mutex health_mutex_;                // Guards the next two.
   Status registered_;
   bool is_serving_ = true;
+  std::unique_ptr<Elector> elector_;  // Set by start(), with etcd.
   std::unique_ptr<grpc::Server> server_;
   std::thread thread_;
 };
@@ -218,6 +274,22 @@ Status check_trust(const ControlOptions& options, const std::string& coordinator
                              "SECURITY.md), or set trust_network = yes");
 }
 
+// Null: there is no etcd.
+Result<std::unique_ptr<KeyStore>> open_store(const ControlOptions& options) {
+  const EtcdSettings& etcd = options.etcd;
+  if (etcd.members.empty()) return std::unique_ptr<KeyStore>();
+  if (!options.coordinator.empty())
+    return invalid_argument(
+        "etcd and coordinator contradict each other: with etcd the agents "
+        "elect the coordinator; remove one of the two settings");
+  const Millis timeout = std::clamp(etcd.ttl / 5, Millis(300), Millis(2'000));
+  return open_etcd({.endpoints = split(etcd.members, ','),
+                    .user = etcd.user,
+                    .password_file = etcd.password_file,
+                    .tls_dir = etcd.tls_dir,
+                    .call_timeout = timeout});
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,
@@ -230,8 +302,12 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
     if (!coordinator.ok()) return coordinator.status();
     if (is_self(*coordinator, *listen)) remote_coordinator.clear();
   }
-  if (Status trusted = check_trust(options, remote_coordinator); !trusted.ok()) return trusted;
-  auto server = std::make_unique<GrpcControlServer>(options, remote_coordinator, agent);
+  const std::string& others = options.etcd.members.empty() ? remote_coordinator : "elected";
+  if (Status trusted = check_trust(options, others); !trusted.ok()) return trusted;
+  Result<std::unique_ptr<KeyStore>> store = open_store(options);
+  if (!store.ok()) return store.status();
+  auto server =
+      std::make_unique<GrpcControlServer>(options, remote_coordinator, *std::move(store), agent);
   const Status status = server->start(*listen);
   if (!status.ok()) return status;
   return std::unique_ptr<ControlServer>(std::move(server));

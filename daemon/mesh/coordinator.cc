@@ -26,19 +26,33 @@ std::string random_secret() {
 
 }  // namespace
 
-void Coordinator::lead(const std::string& own_address) {
+void Coordinator::lead(const std::string& own_address, const std::vector<v1::JobState>& states) {
   const std::lock_guard lock(mutex_);
   leader_ = own_address;
   leads_ = true;
-  membership_ = Membership(credentials_, {.grace = options_.grace});
-  read_states_locked();
+  membership_ =
+      Membership(credentials_, {.grace = options_.grace, .saves_first = options_.save != nullptr});
+  for (const v1::JobState& state : states)
+    if (const Status restored = membership_.restore(state, Clock::now()); !restored.ok())
+      spdlog::warn("{}", restored.message());
   on_deadline_changed_();
 }
 
-void Coordinator::follow(const std::string& address) {
+std::vector<v1::JobState> Coordinator::read_state_file() const {
+  if (options_.state_file.empty()) return {};
+  const Result<v1::JobStates> states = read_epoch_file(options_.state_file);
+  if (states.ok()) return {states->jobs().begin(), states->jobs().end()};
+  spdlog::warn("{}", states.status().message());
+  return {};
+}
+
+void Coordinator::follow(const std::string& address, const std::string& why) {
   const std::lock_guard lock(mutex_);
   leader_ = address;
+  why_none_ = why;
   leads_ = false;
+  for (const auto& [worker, stream] : workers_) stream.close();
+  workers_.clear();
 }
 
 std::string Coordinator::leader() const {
@@ -46,21 +60,26 @@ std::string Coordinator::leader() const {
   return leader_;
 }
 
-void Coordinator::read_states_locked() {
-  if (options_.state_file.empty()) return;
-  const Result<v1::JobStates> states = read_epoch_file(options_.state_file);
-  if (!states.ok()) return spdlog::warn("{}", states.status().message());
-  for (const v1::JobState& state : states->jobs())
-    if (const Status restored = membership_.restore(state, Clock::now()); !restored.ok())
-      spdlog::warn("{}: {}", options_.state_file, restored.message());
+std::string Coordinator::describe_leader() const {
+  const std::lock_guard lock(mutex_);
+  if (!leader_.empty()) return "the coordinator is " + leader_;
+  return why_none_.empty() ? "none has been elected yet" : why_none_;
 }
 
 void Coordinator::keep_states_locked() {
-  if (membership_.take_changed().empty() || options_.state_file.empty() || muted_) return;
+  std::vector<v1::JobState> changed = membership_.take_changed();
+  if (changed.empty() || muted_) return;
+  if (options_.save) return options_.save(std::move(changed));
+  if (options_.state_file.empty()) return;
   const Status kept = write_epoch_file(options_.state_file, membership_.states());
   if (!kept.ok() && !file_fails_)
     spdlog::error("epochs are not remembered across a restart: {}", kept.message());
   file_fails_ = !kept.ok();
+}
+
+void Coordinator::saved(const v1::JobState& state) {
+  const std::lock_guard lock(mutex_);
+  if (leads_) deliver_locked(membership_.saved(state));
 }
 
 bool Coordinator::leads() const {
@@ -90,7 +109,7 @@ void Coordinator::receive(Membership::Worker worker, const v1::WorkerMessage& me
 void Coordinator::detach(Membership::Worker worker) {
   {
     const std::lock_guard lock(mutex_);
-    workers_.erase(worker);
+    if (workers_.erase(worker) == 0) return;
     deliver_locked(membership_.worker_gone(worker, Clock::now()));
   }
   on_deadline_changed_();
@@ -98,12 +117,13 @@ void Coordinator::detach(Membership::Worker worker) {
 
 void Coordinator::expire() {
   const std::lock_guard lock(mutex_);
-  deliver_locked(membership_.expire(Clock::now()));
+  if (!leads_ || muted_) return;
+  deliver_locked(membership_.expire(Clock::now(), options_.obstacle ? options_.obstacle() : ""));
 }
 
 TimePoint Coordinator::next_deadline() const {
   const std::lock_guard lock(mutex_);
-  return membership_.next_deadline();
+  return leads_ ? membership_.next_deadline() : TimePoint::max();
 }
 
 void Coordinator::mute() {

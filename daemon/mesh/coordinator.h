@@ -23,6 +23,9 @@ class Coordinator {
   struct Options {
     Millis grace{0};         // For workers whose streams broke to come back.
     std::string state_file;  // Where it remembers epochs and owners; empty: nowhere.
+    // Or else: keeps states, and calls saved() for each, from another thread; epochs wait for it.
+    std::function<void(std::vector<v1::JobState>)> save = nullptr;
+    std::function<std::string()> obstacle = nullptr;  // What keeps it from that; "": nothing.
   };
 
   // `on_deadline_changed` is called when next_deadline() may have become earlier.
@@ -33,12 +36,16 @@ class Coordinator {
         credentials_(credentials),
         membership_(credentials_) {}
 
-  // Coordinates from now on, at `own_address`, and goes on with what the state file remembers.
-  void lead(const std::string& own_address);
-  // Another agent coordinates.
-  void follow(const std::string& address);
+  // Coordinates from now on, at `own_address`, and goes on with these states.
+  void lead(const std::string& own_address, const std::vector<v1::JobState>& states);
+  std::vector<v1::JobState> read_state_file() const;
+  // Another agent coordinates; or, with an empty address, none does, as `why` says. Not on one of
+  // gRPC's threads: streams are closed.
+  void follow(const std::string& address, const std::string& why = {});
+  void saved(const v1::JobState& state);
   bool leads() const;
-  std::string leader() const;  // Where who coordinates is reached; "": not known.
+  std::string leader() const;           // Where who coordinates is reached; "": not known.
+  std::string describe_leader() const;  // "the coordinator is 10.0.0.7:7601", or why there is none.
 
   // 0: it does not lead (any more), and the stream must be refused.
   Membership::Worker attach(Stream stream);
@@ -61,7 +68,6 @@ class Coordinator {
   std::vector<v1::AgentMessage> agents() const;  // By host.
 
  private:
-  void read_states_locked();
   // What the states must know is kept before anybody is told.
   void keep_states_locked();
   void deliver_locked(const Membership::Messages& messages);
@@ -76,6 +82,7 @@ class Coordinator {
   uint64_t last_id_ = 0;
   bool leads_ = false;
   std::string leader_;
+  std::string why_none_;
   bool muted_ = false;
   bool file_fails_ = false;  // And the log says so.
 };

@@ -35,9 +35,20 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     loop_.cancel(pending.timer);
     pending = {.request = request, .deadline = deadline, .number = ++join_count_};
     pass_ = request.pass;
-    if (!stream_) connect();
+    if (!stream_ && !options_.coordinator.empty()) connect();
     if (is_open()) return send_join(pending);
     await_coordinator(pending);
+  }
+
+  void set_coordinator(const std::string& address, const std::string& obstacle) override {
+    obstacle_ = obstacle;
+    if (address.empty() || address == options_.coordinator) return;
+    options_.coordinator = address;
+    for (auto& [rank, pending] : pending_joins_)
+      if (pending.sent) await_coordinator(pending);
+    if (!stream_ && pending_joins_.empty()) return;
+    stream_.reset();
+    connect();
   }
 
   void report_gone(uint32_t epoch, uint32_t rank, Status cause) override {
@@ -177,6 +188,9 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   }
 
   void on_unsent_timeout(uint32_t rank) {
+    if (!obstacle_.empty())
+      return refuse(rank, unavailable("rank " + std::to_string(rank) + " of job \"" + options_.job +
+                                      "\" cannot join: " + obstacle_));
     refuse(rank, unavailable("rank " + std::to_string(rank) + " of job \"" + options_.job +
                              "\" cannot reach the coordinator: " +
                              unreachable_text(options_.coordinator, last_error_, options_.tls)));
@@ -260,8 +274,9 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   }
 
   Loop& loop_;
-  const CoordinatorClientOptions options_;
+  CoordinatorClientOptions options_;
   Events& events_;
+  std::string obstacle_;                           // Why nobody coordinates.
   std::map<uint32_t, PendingJoin> pending_joins_;  // By rank.
   std::optional<NewestEpoch> newest_;
   v1::Pass pass_;            // Of the last join; all have the same owner.

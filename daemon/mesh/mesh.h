@@ -95,10 +95,13 @@ class CoordinatorClient {
   // Reports that a rank of this worker is gone; with `cause` OK it left on purpose. With epoch 0 it
   // was still joining: its join is withdrawn and `cause` is ignored.
   virtual void report_gone(uint32_t epoch, uint32_t rank, Status cause) = 0;
+  // Another agent coordinates, and is told what this worker has. An empty address changes nothing
+  // but what joins that wait are told at their deadline: the obstacle.
+  virtual void set_coordinator(const std::string& address, const std::string& obstacle) = 0;
 };
 
 struct CoordinatorClientOptions {
-  std::string coordinator;  // host:port
+  std::string coordinator;  // host:port; empty: set_coordinator() follows.
   std::string job;
   std::string host;          // This host's name.
   std::string data_address;  // Peers dial this worker's data links here.
@@ -127,6 +130,15 @@ class AgentControl {
 Status check_addresses(const std::string& listen, const std::string& data_address,
                        const std::string& coordinator);
 
+struct EtcdSettings {
+  std::string members;  // host:port, separated by commas; empty: no etcd.
+  std::string prefix;   // Of this mesh's keys.
+  Millis ttl{10'000};   // Of an agent's lease.
+  std::string user;     // Empty: none.
+  std::string password_file;
+  std::string tls_dir;  // Empty: no TLS.
+};
+
 struct ControlOptions {
   std::string listen;       // host:port; port 0: any.
   std::string coordinator;  // Empty: this agent coordinates.
@@ -138,6 +150,11 @@ struct ControlOptions {
   int hello_timeout_ms = 5'000;  // For a connection to say what it wants.
   Millis coordinator_grace{0};   // For workers whose streams broke to come back to the coordinator.
   std::string state_file;        // In which a coordinator remembers epochs; empty: nowhere.
+  // With etcd the agents elect the coordinator, and its states are kept there.
+  EtcdSettings etcd;
+  // Then: who was elected, or that there is nobody (an empty address) and why. On a thread of the
+  // control plane.
+  std::function<void(const std::string& address, const std::string& obstacle)> on_coordinator;
 };
 
 // Serves Mesh, Admin, health and reflection, and registers this agent at the coordinator. The

@@ -96,10 +96,9 @@ class RefusedStream final : public grpc::ServerBidiReactor<In, Out> {
   void OnDone() override { delete this; }
 };
 
-grpc::Status coordinates_not(const std::string& leader) {
+grpc::Status coordinates_not(const Coordinator& coordinator) {
   return {grpc::StatusCode::FAILED_PRECONDITION,
-          "this agent does not coordinate; the coordinator is " +
-              (leader.empty() ? "not known to it" : leader)};
+          "this agent does not coordinate; " + coordinator.describe_leader()};
 }
 
 }  // namespace
@@ -108,7 +107,7 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService:
     grpc::CallbackServerContext* context) {
   if (!coordinator_.leads())
     return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(
-        coordinates_not(coordinator_.leader()));
+        coordinates_not(coordinator_));
   if (const Status shown = check_shown_pass(*context, credentials_); !shown.ok())
     return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(to_grpc(shown));
   return new AttendStream(*context, coordinator_);
@@ -117,7 +116,7 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService:
 grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer>* MeshService::Enlist(
     grpc::CallbackServerContext* context) {
   using Refused = RefusedStream<v1::AgentMessage, v1::AgentAnswer>;
-  if (!coordinator_.leads()) return new Refused(coordinates_not(coordinator_.leader()));
+  if (!coordinator_.leads()) return new Refused(coordinates_not(coordinator_));
   const Caller caller = caller_of(*context, credentials_, tls_, Caller::Kind::agent);
   if (const Status allowed = permit(Rpc::enlist, caller, "the coordinator"); !allowed.ok())
     return new Refused(to_grpc(allowed));

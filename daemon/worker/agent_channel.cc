@@ -57,6 +57,8 @@ void AgentChannel::handle(Packet packet) {
     events_.on_stop();
   else if (message.has_failed_gpus())
     events_.on_failed_gpus(message.failed_gpus());
+  else if (message.has_coordinator())
+    events_.on_coordinator(message.coordinator());
 }
 
 // A recorder comes with a report of its own, and the report alone where there is none to send.

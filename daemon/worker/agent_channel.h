@@ -29,6 +29,7 @@ class AgentChannel {
     virtual std::vector<Recorder> recorders() const = 0;
     virtual void on_stop() = 0;
     virtual void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) = 0;
+    virtual void on_coordinator(const v1::AgentToWorker::Coordinator& coordinator) = 0;
   };
 
   AgentChannel(Loop& loop, Fd listener, Events& events);

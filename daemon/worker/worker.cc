@@ -374,6 +374,11 @@ void Worker::on_idle_timeout() {
   loop_.stop();
 }
 
+void Worker::on_coordinator(const v1::AgentToWorker::Coordinator& coordinator) {
+  if (coordinator_ != nullptr)
+    coordinator_->set_coordinator(coordinator.address(), coordinator.obstacle());
+}
+
 // ---- From the coordinator ----
 
 // Called if a worker is gone. The leader reports deaths of trainers, in the order of operations.

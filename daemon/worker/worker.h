@@ -68,6 +68,7 @@ class Worker final : public Session::Events,
   v1::WorkerReport on_report() override;
   std::vector<AgentChannel::Recorder> recorders() const override;
   void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) override;
+  void on_coordinator(const v1::AgentToWorker::Coordinator& coordinator) override;
 
   // From trainers.
   void on_request(Session& session, Call call) override;

@@ -15,6 +15,7 @@ struct Asked {
   size_t reports = 0;
   size_t stops = 0;
   size_t failed_gpus = 0;
+  size_t coordinators = 0;
   bool operator==(const Asked&) const = default;
 };
 
@@ -35,6 +36,10 @@ class Worker final : public AgentChannel::Events {
     ++asked.failed_gpus;
     (void)failed.ByteSizeLong();
   }
+  void on_coordinator(const v1::AgentToWorker::Coordinator& coordinator) override {
+    ++asked.coordinators;
+    (void)coordinator.ByteSizeLong();
+  }
   Asked asked;
 };
 
@@ -54,6 +59,9 @@ void expect(std::string_view bytes, size_t descriptors, Asked& asked) {
       break;
     case v1::AgentToWorker::kFailedGpus:
       ++asked.failed_gpus;
+      break;
+    case v1::AgentToWorker::kCoordinator:
+      ++asked.coordinators;
       break;
     default:
       break;

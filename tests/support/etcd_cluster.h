@@ -1,0 +1,167 @@
+// Real etcds, as plain processes with data of their own. tests/tools/get etcd-server gets the
+// program.
+#pragma once
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "daemon/base/fd.h"
+
+namespace tutti::testing {
+
+class EtcdCluster {
+ public:
+  static std::filesystem::path program() {
+    const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+    return here / "../../tools/etcd-server/usr/bin/etcd";
+  }
+  static bool is_there() { return std::filesystem::exists(program()); }
+
+  // Starts them and waits until they have a leader.
+  explicit EtcdCluster(int members) {
+    std::string name = std::filesystem::temp_directory_path() / "tutti-etcd-XXXXXX";
+    directory_ = mkdtemp(name.data());
+    for (int i = 0; i < members; ++i) members_.push_back({free_port(), free_port(), 0});
+    for (int i = 0; i < members; ++i) start(i);
+    await_leader();
+  }
+  ~EtcdCluster() {
+    for (int i = 0; i < size(); ++i) stop(i);
+    std::filesystem::remove_all(directory_);
+  }
+  EtcdCluster(const EtcdCluster&) = delete;
+  EtcdCluster& operator=(const EtcdCluster&) = delete;
+
+  int size() const { return static_cast<int>(members_.size()); }
+  // host:port,host:port,...
+  std::string endpoints() const {
+    std::string text;
+    for (const Member& member : members_)
+      text += (text.empty() ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(member.port);
+    return text;
+  }
+  void signal(int member, int number) const { kill(members_.at(member).pid, number); }
+  void stop(int member) {
+    if (members_.at(member).pid == 0) return;
+    signal(member, SIGKILL);
+    waitpid(members_.at(member).pid, nullptr, 0);
+    members_.at(member).pid = 0;
+  }
+  void start(int member) {
+    const pid_t pid = fork();
+    if (pid == 0) run(member);
+    members_.at(member).pid = pid;
+  }
+  // The member that leads, or -1.
+  int leader() const {
+    for (int i = 0; i < size(); ++i)
+      if (members_[i].pid != 0 && metrics(i).find("\netcd_server_is_leader 1") != std::string::npos)
+        return i;
+    return -1;
+  }
+  void await_leader() const {
+    for (int tries = 0; leader() < 0; ++tries) {
+      if (tries > 600) throw std::runtime_error("no etcd leads");
+      poll(nullptr, 0, 100);
+    }
+  }
+
+ private:
+  struct Member {
+    int port;
+    int peer_port;
+    pid_t pid;
+  };
+
+  static int free_port() {
+    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address = loopback(0);
+    socklen_t bytes = sizeof address;
+    bind(socket.get(), reinterpret_cast<sockaddr*>(&address), bytes);
+    getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+    return ntohs(address.sin_port);
+  }
+  static sockaddr_in loopback(int port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+  static std::string url(int port) { return "http://127.0.0.1:" + std::to_string(port); }
+
+  [[noreturn]] void run(int member) const {
+    std::string cluster;
+    for (int i = 0; i < size(); ++i)
+      cluster += (i == 0 ? "m" : ",m") + std::to_string(i) + "=" + url(members_[i].peer_port);
+    const std::string name = "m" + std::to_string(member);
+    const std::string client = url(members_[member].port);
+    const std::string peer = url(members_[member].peer_port);
+    const std::vector<std::string> words = {program(),
+                                            "--name",
+                                            name,
+                                            "--data-dir",
+                                            directory_ / name,
+                                            "--listen-client-urls",
+                                            client,
+                                            "--advertise-client-urls",
+                                            client,
+                                            "--listen-peer-urls",
+                                            peer,
+                                            "--initial-advertise-peer-urls",
+                                            peer,
+                                            "--initial-cluster",
+                                            cluster,
+                                            "--heartbeat-interval",
+                                            "100",
+                                            "--election-timeout",
+                                            "1000"};
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    const int log =
+        open((directory_ / (name + ".log")).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+
+  std::string metrics(int member) const {
+    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    timeval patience{2, 0};
+    setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const sockaddr_in address = loopback(members_[member].port);
+    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+      return {};
+    const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+    std::string answer;
+    if (write(socket.get(), request.data(), request.size()) < 0) return {};
+    char buffer[4096];
+    for (ssize_t got = 0; (got = read(socket.get(), buffer, sizeof buffer)) > 0;)
+      answer.append(buffer, static_cast<size_t>(got));
+    return answer;
+  }
+
+  std::filesystem::path directory_;
+  std::vector<Member> members_;
+};
+
+}  // namespace tutti::testing
