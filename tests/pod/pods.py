@@ -56,7 +56,8 @@ def why_not():
     with tempfile.TemporaryDirectory() as home:
         trial = subprocess.run(["unshare", "--net", "--ipc", "--mount", "--pid", "--fork", "sh",
                                 "-euc", f"mount -t tmpfs t {home}; cd {home}; mkdir u w r; "
-                                "mount -t overlay -o lowerdir=/,upperdir=u,workdir=w o r"],
+                                "mount -t overlay -o lowerdir=/,upperdir=u,workdir=w o r; "
+                                "ip link add one type veth peer name two"],
                                capture_output=True, text=True)
     return f"no namespaces: {trial.stderr.strip()}" if trial.returncode else ""
 

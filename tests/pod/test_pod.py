@@ -129,6 +129,20 @@ class SidecarTest(PodCase):
             self.assertEqual(one.wait(), 0, one.text())
 
 
+class LateNameTest(PodCase):
+    """The name of pod 0 leads nowhere when the agents start, as before a Service has its pods."""
+
+    def test_the_agent_to_which_the_name_leads_coordinates(self):
+        self.pods = [self.make_pod("base/job.yaml", "Job", i, self.networks[i], {}, ADDRESSES[i])
+                     for i in range(2)]
+        for pod in self.pods:
+            self.start_agent(pod)
+        for i in range(2):
+            with (self.home / f"train-{i}" / "hosts").open("a") as hosts:
+                hosts.write(f"{ADDRESSES[0]} train-0.train\n")
+        self.expect_values()
+
+
 class DaemonSetTest(PodCase):
     """Of deploy/kubernetes/daemonset: a node's agent, the coordinator, and trainers in pods whose
     networks lead nowhere."""
