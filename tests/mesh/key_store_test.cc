@@ -7,7 +7,6 @@
 
 #include <future>
 #include <optional>
-#include <thread>
 
 #include "daemon/base/text.h"
 #include "daemon/mesh/etcd_store.h"
@@ -46,7 +45,7 @@ struct MeshKeyStore : ::testing::TestWithParam<std::string> {
   }
   bool until(const std::function<bool()>& holds) {
     const TimePoint limit = Clock::now() + kPatience;
-    while (!holds() && Clock::now() < limit) std::this_thread::sleep_for(Millis(20));
+    while (!holds() && Clock::now() < limit) poll(nullptr, 0, 20);
     return holds();
   }
   std::vector<std::string> keys(const std::string& prefix) {
