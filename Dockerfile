@@ -1,22 +1,30 @@
-# The agent, its worker, the command line, the client library and the Python package, on Debian 12.
+# The agent, its worker, the command line and the trainers' library, on Debian 12.
 #   docker build -t tutti:0.1.0 .
-#   docker run --rm tutti:0.1.0 tutti run --per-host 2 -- python3 -c 'import tutti; print(tutti.join().rank)'
-# Trainers in other containers need the socket's folder (/run/tutti) and nothing else.
-FROM debian:12 AS build
+# Trainers are in other images, with python3-tutti or the wheel; they need the socket's folder,
+# /run/tutti, and nothing else. tests/install/image_test follows these steps without docker.
+FROM debian:12-slim AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends \
       build-essential cmake ninja-build pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler \
-      protobuf-compiler-grpc libspdlog-dev libcli11-dev libssl-dev \
-      nlohmann-json3-dev libcivetweb-dev prometheus-cpp-dev && rm -rf /var/lib/apt/lists/*
+      protobuf-compiler-grpc libspdlog-dev libcli11-dev libssl-dev nlohmann-json3-dev \
+      libcivetweb-dev prometheus-cpp-dev
 COPY . /src
-RUN cmake -S /src -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_TESTS=OFF \
-      -DCMAKE_INSTALL_PREFIX=/usr/local && cmake --build /build && DESTDIR=/out cmake --install /build
+RUN cmake -S /src -B /src/build/image -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_TESTS=OFF && \
+    cmake --build /src/build/image && \
+    for component in daemon library; do \
+      DESTDIR=/out cmake --install /src/build/image --strip --component $component; \
+    done && rm /out/usr/local/lib/libtutti_frameworks.*
 
-FROM debian:12
+FROM debian:12-slim
+# gRPC without TLS is not used.
 RUN apt-get update && apt-get install --yes --no-install-recommends \
-      libgrpc++1.51 libprotobuf32 libspdlog1.10 libcivetweb1 libprometheus-cpp-core1.0 python3 python3-numpy iproute2 \
-      && rm -rf /var/lib/apt/lists/*
+      libgrpc++1.51 libprotobuf32 libspdlog1.10 libcivetweb1 libprometheus-cpp-core1.0 && \
+    apt-get clean && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /usr/lib/*/libgrpc*unsecure*
 COPY --from=build /out/ /
-RUN ldconfig && mkdir -p /run/tutti
-ENV PYTHONPATH=/usr/local/share/tutti/python
-EXPOSE 7601 9464
-CMD ["tuttid", "--listen=0.0.0.0:7601"]
+RUN ldconfig && install --directory --owner=65532 --group=65532 /run/tutti
+# Not root: workers run as this user, too, whoever the trainers are.
+USER 65532:65532
+EXPOSE 7601 7602
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["tutti", "status"]
+# Of other nodes: --listen with an address that they reach, and a token or TLS. Without either an
+# address for all networks is refused.
+CMD ["tuttid"]

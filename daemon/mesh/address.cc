@@ -49,14 +49,6 @@ std::string numeric_host(const SocketAddress& address) {
   return host.data();
 }
 
-bool is_wildcard(const std::string& host) {
-  const std::vector<SocketAddress> addresses = resolve({.host = host, .port = 0});
-  return std::ranges::any_of(addresses, [](const SocketAddress& address) {
-    const std::string numeric = numeric_host(address);
-    return numeric == "0.0.0.0" || numeric == "::";
-  });
-}
-
 // Only this machine's own addresses can be bound.
 bool is_local(const Address& address) {
   for (const SocketAddress& one : resolve({.host = address.host, .port = 0})) {
@@ -132,6 +124,14 @@ Status check_data_address(const std::string& value) {
 }
 
 }  // namespace
+
+bool is_wildcard(const std::string& host) {
+  const std::vector<SocketAddress> addresses = resolve({.host = host, .port = 0});
+  return std::ranges::any_of(addresses, [](const SocketAddress& address) {
+    const std::string numeric = numeric_host(address);
+    return numeric == "0.0.0.0" || numeric == "::";
+  });
+}
 
 std::string Address::to_string() const {
   const bool is_v6 = host.find(':') != std::string::npos;

@@ -21,6 +21,9 @@ Result<Address> parse_address(const std::string& text);
 // for a wildcard this machine's address on the route to `toward` (host:port; empty: the Internet).
 Address reachable(const Address& listen, const std::string& toward);
 
+// Whether a server that listens on `host` is reached by every address of this machine.
+bool is_wildcard(const std::string& host);
+
 // Whether all that `address` leads to is this machine's own loopback. False if it leads nowhere.
 bool is_loopback(const Address& address);
 

@@ -260,6 +260,16 @@ class GrpcControlServer final : public ControlServer {
   std::thread thread_;
 };
 
+// Whoever listens everywhere means others to come in, who must be able to prove who they are.
+Status check_openness(const ControlOptions& options, const std::string& host) {
+  if (!is_wildcard(host) || options.tls != nullptr || options.credentials.trust_network ||
+      !options.credentials.tokens.empty())
+    return {};
+  return failed_precondition("listen = " + options.listen +
+                             " is open to every network, and there are neither tokens nor TLS; set "
+                             "token_file or tls = require (SECURITY.md), or listen on 127.0.0.1");
+}
+
 // Without either anybody on the network could be the coordinator, or an agent.
 Status check_trust(const ControlOptions& options, const std::string& coordinator) {
   if (options.tls != nullptr && options.credentials.trust_network)
@@ -304,6 +314,7 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
   }
   const std::string& others = options.etcd.members.empty() ? remote_coordinator : "elected";
   if (Status trusted = check_trust(options, others); !trusted.ok()) return trusted;
+  if (Status open = check_openness(options, listen->host); !open.ok()) return open;
   Result<std::unique_ptr<KeyStore>> store = open_store(options);
   if (!store.ok()) return store.status();
   auto server =

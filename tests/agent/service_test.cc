@@ -93,6 +93,14 @@ TEST_F(AgentService, TellsItsManagerWhyItDoesNotStart) {
   EXPECT_THAT(next_notification(), StartsWith("STATUS=cannot start: "));
 }
 
+TEST_F(AgentService, DoesNotListenEverywhereWithoutCredentials) {
+  for (const char* everywhere : {"--listen=0.0.0.0:0", "--listen=[::]:0"}) {
+    EXPECT_EQ(exit_code(run({everywhere})), 1);
+    EXPECT_THAT(next_notification(), HasSubstr("is open to every network"));
+  }
+  start({"--listen=0.0.0.0:0", "--token-file=" + write_tokens("sesame role=agent\n")});
+}
+
 // ---- drain_ms ----
 
 constexpr const char* kLong = "--drain-ms=3600000";
