@@ -10,13 +10,13 @@ namespace tutti {
 // The listeners by address. Thread-safe.
 class LocalNetwork {
  public:
-  // Returns the address to dial. UNAVAILABLE: the address is in use.
+  // Returns the address to dial. ALREADY_EXISTS: the address is in use.
   Result<std::string> add(const std::string& address, LocalListener listener) {
     std::lock_guard lock(mutex_);
     std::string where = address;
     if (where.ends_with(":0")) where.replace(where.size() - 1, 1, std::to_string(next_port_++));
     if (!listeners_.emplace(where, std::move(listener)).second)
-      return unavailable("cannot listen at " + where + ": somebody does already");
+      return already_exists("cannot listen at " + where + ": somebody does already");
     return where;
   }
   void remove(const std::string& address) {

@@ -280,7 +280,7 @@ TEST_P(LinkContract, SaysThatAnAddressIsTaken) {
   auto accept = [](auto&, auto) { return Result<std::shared_ptr<LinkHandler>>(aborted("no")); };
   EXPECT_EQ(pair.there->listen("127.0.0.1:0", accept).status().code(), Code::failed_precondition);
   EXPECT_EQ(pair.make()->listen(host_and_port(pair.address), accept).status().code(),
-            Code::unavailable);
+            Code::already_exists);
 }
 
 // Closing races with sending, receiving, accepting and the other end's closing.
