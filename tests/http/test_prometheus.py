@@ -53,8 +53,6 @@ class Prometheus:
         self.home.cleanup()
 
 
-
-
 class PrometheusTest(nodes.MeshTest):
     def setUp(self):
         nodes.tool("prometheus", "prometheus")
@@ -159,6 +157,7 @@ class NamesTest(nodes.MeshTest):
         mesh = self.mesh("a", "b")
         ranks = mesh.join("train", per_host=2)
         mesh.tell(ranks, "all_reduce 100000")
+        nodes.wait_until(lambda: "tutti_path_" in mesh.agents[0].get("/metrics"), "a measured path")
         families = set(re.findall(r"(?m)^# TYPE (\S+) ", mesh.agents[0].get("/metrics")))
         # These appear with what they count.
         families |= {"tutti_refused_callers_total", "tutti_operation_failures_total",
