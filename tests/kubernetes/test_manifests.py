@@ -21,7 +21,8 @@ VERSIONS = ("1.29", "1.33", "1.36")
 PLACES = manifests.directories() + [manifests.ROOT / "daemonset" / "trainers.yaml"]
 TABLE = (HERE.parents[1] / "daemon/base/settings.cc").read_text()
 SETTINGS = set(re.findall(r'_row\(\s*"(\w+)"', TABLE))
-SIDECARS = [place for place in manifests.directories() if place.name != "daemonset"]
+SIDECARS = [place for place in manifests.directories() if "daemonset" not in place.name]
+OF_NODES = [place for place in manifests.directories() if "daemonset" in place.name]
 
 
 def validate(one, version):
@@ -53,9 +54,20 @@ def values_of(container):
     return {one["name"]: one.get("value") for one in container["env"]}
 
 
+def ports_to(rules, side, labels=None):
+    """(protocol, first, last) that rules admit pods with these labels to; any peer without."""
+    return {(one["protocol"], one["port"], one.get("endPort", one["port"]))
+            for rule in rules
+            if labels is None or any(
+                "podSelector" in peer and
+                peer["podSelector"]["matchLabels"].items() <= labels.items()
+                for peer in rule.get(side, []))
+            for one in rule["ports"]}
+
+
 class ManifestTest(unittest.TestCase):
     def test_all_are_valid_in_three_versions(self):
-        self.assertGreaterEqual(len(PLACES), 7)
+        self.assertGreaterEqual(len(PLACES), 8)
         for place in PLACES:
             for version in VERSIONS:
                 for one in manifests.render(place):
@@ -159,17 +171,56 @@ class ManifestTest(unittest.TestCase):
     def test_network_policies_admit_the_ports_in_use(self):
         for place in manifests.directories():
             objects = manifests.render(place)
-            policy = one_of(objects, "NetworkPolicy")
-            rules = [(one["port"], one.get("endPort", one["port"]))
-                     for rule in policy["spec"]["ingress"] for one in rule["ports"]]
+            policy = one_of(objects, "NetworkPolicy")["spec"]
             for one in objects:
                 for container in manifests.containers_of(one):
                     used = values_of(container)
-                    if "TUTTI_DATA_PORTS" not in used:
+                    if "TUTTI_LISTEN" not in used:
                         continue
-                    self.assertIn(tuple(map(int, used["TUTTI_DATA_PORTS"].split("-"))), rules)
-                    for name in ("TUTTI_LISTEN", "TUTTI_METRICS_LISTEN"):
-                        self.assertIn((int(used[name].rsplit(":")[-1]),) * 2, rules)
+                    labels = manifests.pod_of(one)["metadata"]["labels"]
+                    with self.subTest(place=place.name, kind=one["kind"]):
+                        self.assertLessEqual(policy["podSelector"]["matchLabels"].items(),
+                                             labels.items())
+                        self.expect_admitted(policy, used, labels)
+
+    def expect_admitted(self, policy, used, labels):
+        control, metrics = (int(used[f"TUTTI_{name}LISTEN"].rsplit(":")[-1])
+                            for name in ("", "METRICS_"))
+        among_agents = [("TCP", control, control)]
+        if "TUTTI_DATA_PORTS" in used:
+            among_agents.append(("TCP", *map(int, used["TUTTI_DATA_PORTS"].split("-"))))
+        for port in among_agents:
+            self.assertIn(port, ports_to(policy["ingress"], "from", labels))
+        self.assertIn(("TCP", metrics, metrics), ports_to(policy["ingress"], "from"))
+        if "Egress" in policy["policyTypes"]:
+            for port in among_agents:
+                self.assertIn(port, ports_to(policy["egress"], "to", labels))
+            # Also to name servers that are no pods, and so are in no namespace.
+            anywhere = [rule for rule in policy["egress"] if "to" not in rule]
+            for protocol in ("UDP", "TCP"):
+                self.assertIn((protocol, 53, 53), ports_to(anywhere, "to"))
+
+    def test_agents_prove_a_service_account_that_may_ask_for_certificates(self):
+        objects = manifests.render(manifests.ROOT / "overlays" / "tls")
+        job, account, role, binding = (one_of(objects, kind) for kind in (
+            "Job", "ServiceAccount", "Role", "RoleBinding"))
+        name = account["metadata"]["name"]
+        self.assertEqual(manifests.pod_of(job)["spec"]["serviceAccountName"], name)
+        self.assertEqual(binding["subjects"], [{"kind": "ServiceAccount", "name": name}])
+        self.assertEqual(binding["roleRef"]["name"], role["metadata"]["name"])
+        self.assertEqual(role["rules"], [{"apiGroups": ["cert-manager.io"], "verbs": ["create"],
+                                          "resources": ["certificaterequests"]}])
+
+    def test_agents_of_nodes_see_gpus_without_a_request(self):
+        self.assertEqual(len(OF_NODES), 2)
+        objects = manifests.render(manifests.ROOT / "overlays" / "daemonset-gpu")
+        pod = manifests.pod_of(one_of(objects, "DaemonSet"))["spec"]
+        self.assertEqual(pod["runtimeClassName"], "nvidia")
+        self.assertIn({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+                      pod["tolerations"])
+        agent = named(pod["containers"], "tuttid")
+        self.assertEqual(values_of(agent)["NVIDIA_VISIBLE_DEVICES"], "all")
+        self.assertNotIn("nvidia.com/gpu", json.dumps(agent["resources"]))
 
     def test_containers_share_the_directory_of_the_socket_alone(self):
         for place in SIDECARS:
