@@ -71,6 +71,13 @@ def wait_until(condition, what, patience_s=PATIENCE_S):
     return result
 
 
+def children_of(pid):
+    """Its children, until it has been waited for."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    return []
+
+
 class Container:
     """A process that is pid 1 of its namespace, and its children."""
 
@@ -99,9 +106,15 @@ class Container:
                  "bash", "-c", _ENTER, "enter", root, table, "ro" if read_only else "rw",
                  *self.inside, *argv],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        children = pathlib.Path(f"/proc/{self._unshare.pid}/task/{self._unshare.pid}/children")
-        self.pid = int(wait_until(lambda: self.ended() or children.read_text().split(),
-                                  "the container")[0])
+        # None where it has ended before anybody could look.
+        self._pid, *_ = wait_until(lambda: children_of(self._unshare.pid) or
+                                   (self.ended() and [None]), "the container")
+
+    @property
+    def pid(self):
+        if self._pid is None or self.ended():
+            raise ProcessLookupError(f"the container has ended: {self.text()}")
+        return self._pid
 
     def run(self, *argv):
         """Runs a program in the container and waits for it, as kubectl exec does."""
@@ -110,7 +123,7 @@ class Container:
                               capture_output=True, text=True, timeout=PATIENCE_S)
 
     def ended(self):
-        return self._unshare.poll() is not None and ["0"]
+        return self._unshare.poll() is not None
 
     def signal(self, number):
         os.kill(self.pid, number)
@@ -124,8 +137,9 @@ class Container:
         return self.log.read_text()
 
     def wait_for(self, words):
-        return wait_until(lambda: words in self.text() or self.ended(),
-                          f"'{words}' in: {self.text()}") and self.text()
+        wait_until(lambda: self.ended() or words in self.text(), f"'{words}'")
+        if words not in self.text():
+            raise AssertionError(f"the container has ended without '{words}': {self.text()}")
 
     def kill(self):
         with contextlib.suppress(ProcessLookupError):

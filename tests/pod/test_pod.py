@@ -105,13 +105,12 @@ class SidecarTest(PodCase):
 
     def test_an_idle_sidecar_is_gone_at_once(self):
         self.expect_values()
-        began = time.monotonic()
         for agent in self.agents:
+            began = time.monotonic()
             agent.signal(signal.SIGTERM)
-        for agent in self.agents:
             self.assertEqual(agent.wait(), 0, agent.text())
-        # Not the minute of TUTTI_DRAIN_MS; a second where nothing else keeps the machine busy.
-        self.assertLess(time.monotonic() - began, 20)
+            took = time.monotonic() - began
+            self.assertLess(took, 2, agent.text())  # Of one; TUTTI_DRAIN_MS is a minute.
 
     def test_a_busy_sidecar_stays_until_its_trainer_has_left(self):
         trainers = self.start_trainers("steps", "/run/tutti/enough")
