@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "daemon/agent/trace_report.h"
+#include "daemon/base/address.h"
 #include "daemon/base/reload.h"
 #include "daemon/base/token.h"
 #include "proto/segment.h"
@@ -70,28 +71,30 @@ Status check_directory(const std::string& path) {
   if (stat(path.c_str(), &info) != 0) return errno_status("cannot look at " + path);
   if (info.st_uid != geteuid() && info.st_uid != 0)
     return permission_denied(path + " belongs to user " + std::to_string(info.st_uid) +
-                             "; give it to root, or choose another --run-dir");
+                             "; give it to root, or choose another run_dir");
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return permission_denied("others may write to " + path +
-                             "; choose another --run-dir, or run: chmod go-w " + path);
+                             "; choose another run_dir, or run: chmod go-w " + path);
   if (fs::is_symlink(path + "/workers"))
     return permission_denied(path + "/workers is a link; remove it");
   return {};
 }
 
 // "cannot open /run/tutti/agent.lock: Permission denied; ..." for errno.
-Status unusable(const std::string& what, const char* flag) {
+Status unusable(const std::string& what, const char* setting) {
+  const bool read_only = errno == EROFS;
   const Status why = errno_status(what);
-  return {why.code(), why.message() + "; make it writable for user " + std::to_string(geteuid()) +
-                          ", or choose another " + flag};
+  const std::string remedy = read_only ? "; under systemd, name it in ReadWritePaths= of the unit"
+                                       : "; make it writable for user " + std::to_string(geteuid());
+  return {why.code(), why.message() + remedy + ", or choose another with the setting " + setting};
 }
 
-Status make_directories(const std::string& path, const char* flag) {
+Status make_directories(const std::string& path, const char* setting) {
   std::error_code error;
   if (fs::create_directories(path, error))  // Whatever the umask is.
     fs::permissions(path, fs::perms(0755), error);
   errno = error.value();
-  return error ? unusable("cannot make the directory " + path, flag) : Status();
+  return error ? unusable("cannot make the directory " + path, setting) : Status();
 }
 
 // The key with which agents of this host sign, one after the other: running workers show what an
@@ -111,8 +114,19 @@ Result<std::string> read_or_make_key(const std::string& path) {
   const Fd file(open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid() || write(file.get(), key.data(), key.size()) != ssize_t(key.size()) ||
       fsync(file.get()) != 0 || rename(made.c_str(), path.c_str()) != 0)
-    return unusable("cannot write " + path, "--run-dir");
+    return unusable("cannot write " + path, "run_dir");
   return key;
+}
+
+// As for the control plane, though this port shows strangers no job.
+Status check_metrics_listen(const Settings& settings, const Credentials& credentials) {
+  const Result<Address> address = parse_address(settings.metrics_listen);
+  const bool guarded = !credentials.tokens.empty() || credentials.trust_network ||
+                       settings.tls == "require" || settings.metrics_public == "yes";
+  if (!address.ok() || guarded || !is_wildcard(address->host)) return {};
+  return failed_precondition("setting metrics_listen = '" + settings.metrics_listen +
+                             "' is open to every network, and there are neither tokens nor TLS; "
+                             "set token_file, or metrics_public = yes, or listen on 127.0.0.1");
 }
 
 Settings with_defaults(Settings settings) {
@@ -182,8 +196,8 @@ Status Agent::start(std::function<void()> on_stop) {
 }
 
 Status Agent::serve_control_plane() {
-  if (Status checked =
-          check_addresses(settings_.listen, settings_.data_address, settings_.coordinator);
+  if (Status checked = check_addresses(settings_.listen, settings_.data_address,
+                                       settings_.coordinator, settings_.etcd);
       !checked.ok())
     return checked;
   Result<Tls> tls =
@@ -217,6 +231,7 @@ Status Agent::serve_control_plane() {
 
 Status Agent::serve_http() {
   if (settings_.metrics_listen.empty()) return {};
+  if (Status open = check_metrics_listen(settings_, credentials_); !open.ok()) return open;
   Result<std::unique_ptr<HttpDoor>> door =
       HttpDoor::open({.loop = loop_,
                       .settings = settings_,
@@ -247,27 +262,27 @@ void Agent::on_coordinator(const std::string& address, const std::string& obstac
 
 Status Agent::lock_run_dir() {
   const std::string socket_dir = fs::absolute(settings_.socket).parent_path();
-  Status made = make_directories(settings_.run_dir, "--run-dir");
-  if (made.ok()) made = make_directories(socket_dir, "--socket");
+  Status made = make_directories(settings_.run_dir, "run_dir");
+  if (made.ok()) made = make_directories(socket_dir, "socket");
   if (!made.ok()) return made;
   if (Status safe = check_directory(settings_.run_dir); !safe.ok()) return safe;
   const std::string path = settings_.run_dir + "/agent.lock";
   run_dir_lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!run_dir_lock_.valid()) return unusable("cannot open " + path, "--run-dir");
+  if (!run_dir_lock_.valid()) return unusable("cannot open " + path, "run_dir");
   const TimePoint until = Clock::now() + kLockTimeout;
   while (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) != 0 && Clock::now() < until)
     std::this_thread::sleep_for(kLockPoll);
   if (flock(run_dir_lock_.get(), LOCK_EX | LOCK_NB) == 0) return {};
   if (errno != EWOULDBLOCK) return errno_status("cannot lock " + path);
   return already_exists("another tuttid uses " + settings_.run_dir +
-                        "; stop it or choose another --run-dir");
+                        "; stop it or choose another run_dir");
 }
 
 Status Agent::serve() {
   Result<Fd> listener = listen_unix(settings_.socket, SOCK_STREAM, kSocketMode);
   if (!listener.ok())
     return {listener.status().code(),
-            listener.status().message() + "; choose another path with --socket"};
+            listener.status().message() + "; choose another path with the setting socket"};
   listener_ = *std::move(listener);
   return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_trainers(); });
 }

@@ -17,6 +17,9 @@
 
 namespace {
 
+// The same as of settings that do not read: it would not start the next time, either.
+constexpr int kWrongSettings = 2;
+
 constexpr std::initializer_list<int> kSignals = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
 
 // The default of 1,024 is there for programs that use select(). Workers inherit it. More would let
@@ -57,7 +60,7 @@ int main(int argc, char** argv) {
   if (!started.ok()) {
     spdlog::error("cannot start: {}", started.message());
     tutti::notify(manager, "STATUS=cannot start: " + started.message());
-    return 1;
+    return started.code() == tutti::Code::invalid_argument ? kWrongSettings : 1;
   }
   service.serve();
   loop.run();

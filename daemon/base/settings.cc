@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "daemon/base/address.h"
 #include "daemon/base/port_range.h"
 #include "daemon/base/text.h"
 
@@ -171,9 +172,25 @@ const std::array kRows = {
                "the address that has most makes room"),
 };
 
-// What rows do not say of a text.
-Status check_text(std::string_view name, std::string_view text) {
-  return name == "data_ports" ? parse_port_range(text).status() : Status();
+Status check_each_address(std::string_view separated_by_commas) {
+  for (const std::string& one : split(separated_by_commas, ','))
+    if (Status read = parse_address(one).status(); !read.ok()) return read;
+  return {};
+}
+
+Status check_host(const std::string& text) {
+  if (parse_address(text + ":0").ok()) return {};
+  return invalid_argument("'" + text + "': expected an address without a port, such as 10.0.0.1");
+}
+
+// What rows do not say of a text: its form.
+Status check_text(std::string_view name, const std::string& text) {
+  if (name == "data_ports") return parse_port_range(text).status();
+  if (name == "listen") return parse_address(text).status();
+  if (text.empty()) return {};
+  if (name == "coordinator" || name == "metrics_listen") return parse_address(text).status();
+  if (name == "data_address") return check_host(text);
+  return name == "etcd" ? check_each_address(text) : Status();
 }
 
 bool is_choice(std::string_view text, const SettingRow& row) {
@@ -224,7 +241,7 @@ Status set_setting(Settings& settings, std::string_view name, std::string_view t
     if (!is_choice(text, *row))
       return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +
                               "': expected one of: " + std::string(row->choices));
-    if (const Status checked = check_text(name, text); !checked.ok())
+    if (const Status checked = check_text(name, std::string(text)); !checked.ok())
       return invalid_argument("setting " + std::string(name) + " = " + checked.message());
     settings.*row->text = text;
     return {};

@@ -28,12 +28,12 @@ std::string_view variable(const char* name) {
 Status check_file(int file, const std::string& path) {
   struct stat info {};
   if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
-    return failed_precondition("the token's file " + path + " is no file");
+    return failed_precondition("the secret file " + path + " is no file");
   if (info.st_uid != geteuid() && info.st_uid != 0)
-    return failed_precondition("the token's file " + path + " belongs to user " +
+    return failed_precondition("the secret file " + path + " belongs to user " +
                                std::to_string(info.st_uid) + "; give it to root or to this user");
   if ((info.st_mode & kTooOpen) == 0) return {};
-  return failed_precondition("the token's file " + path +
+  return failed_precondition("the secret file " + path +
                              " is open to other users; run: chmod 600 " + path);
 }
 
@@ -52,15 +52,15 @@ std::string first_word(const std::string& text) {
 Result<std::string> read_secret_file(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid())
-    return not_found("the token's file " + path + " cannot be read: " + std::strerror(errno));
+    return not_found("the secret file " + path + " cannot be read: " + std::strerror(errno));
   if (Status checked = check_file(file.get(), path); !checked.ok()) return checked;
   std::string bytes(kFileBytesMax + 1, '\0');
   const ssize_t count = read(file.get(), bytes.data(), bytes.size());
   if (count < 0)
-    return not_found("the token's file " + path + " cannot be read: " + std::strerror(errno));
+    return not_found("the secret file " + path + " cannot be read: " + std::strerror(errno));
   bytes.resize(static_cast<size_t>(count));
   if (bytes.size() <= kFileBytesMax) return bytes;
-  return failed_precondition("the token's file " + path + " has more than " +
+  return failed_precondition("the secret file " + path + " has more than " +
                              std::to_string(kFileBytesMax) + " bytes");
 }
 
@@ -69,7 +69,7 @@ Result<std::string> read_token_file(const std::string& path) {
   if (!text.ok()) return text;
   const std::string token = first_word(*text);
   if (!token.empty() && token.size() <= kTokenBytesMax) return token;
-  return failed_precondition("the token's file " + path + " begins with " +
+  return failed_precondition("the secret file " + path + " begins with " +
                              (token.empty() ? "no token" : "a token that is too long") +
                              "; it may have 1 to " + std::to_string(kTokenBytesMax) + " bytes");
 }

@@ -63,7 +63,8 @@ void look_at_network(int timeout_ms, NodeView& node) {
   const Settings& settings = node.settings;
   if (!settings.coordinator.empty()) node.coordinator = dial(settings.coordinator, timeout_ms);
   if (!node.agent.ok()) node.listen = try_bind(settings.listen);
-  node.addresses = check_addresses(settings.listen, settings.data_address, settings.coordinator);
+  node.addresses =
+      check_addresses(settings.listen, settings.data_address, settings.coordinator, settings.etcd);
   const Result<PortRange> ports = parse_port_range(settings.data_ports);
   if (ports.ok() && ports->first != 0) {
     node.data_ports = static_cast<int>(ports->count());

@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <future>
 #include <mutex>
-#include <optional>
 
+#include "daemon/base/address.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
 #include "daemon/http/routes.h"
@@ -30,18 +29,6 @@ struct Listen {
   socklen_t length = 0;
 };
 
-Status refuse_listen(const std::string& text, const std::string& why) {
-  return invalid_argument("metrics_listen = '" + text + "': " + why +
-                          "; expected host:port, as 127.0.0.1:9464");
-}
-
-std::optional<uint16_t> parse_port(std::string_view text) {
-  uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return port;
-}
-
 bool is_loopback(const addrinfo& found) {
   if (found.ai_family == AF_INET6)
     return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<sockaddr_in6*>(found.ai_addr)->sin6_addr);
@@ -50,23 +37,19 @@ bool is_loopback(const addrinfo& found) {
 
 // CivetWeb reads more into the text of a port than a number, so it gets what was parsed here.
 Result<Listen> parse_listen(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return refuse_listen(text, "there is no port");
-  const std::optional<uint16_t> port = parse_port(std::string_view(text).substr(colon + 1));
-  if (!port) return refuse_listen(text, "the port is no number from 0 to 65535");
-  std::string host = text.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  if (host.empty()) return refuse_listen(text, "there is no host");
+  const Result<Address> address = parse_address(text);
+  if (!address.ok())
+    return invalid_argument("setting metrics_listen = " + address.status().message());
   const addrinfo hints{.ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0)
-    return refuse_listen(text, gai_strerror(error));
+  if (const int error = getaddrinfo(address->host.c_str(), nullptr, &hints, &found); error != 0)
+    return unavailable("setting metrics_listen = '" + text + "': " + gai_strerror(error));
   std::array<char, NI_MAXHOST> number{};
   getnameinfo(found->ai_addr, found->ai_addrlen, number.data(), number.size(), nullptr, 0,
               NI_NUMERICHOST);
   const bool v6 = found->ai_family == AF_INET6;
   Listen listen{.host = v6 ? "[" + std::string(number.data()) + "]" : number.data(),
-                .port = *port,
+                .port = address->port,
                 .loopback = is_loopback(*found),
                 .length = found->ai_addrlen};
   std::memcpy(&listen.address, found->ai_addr, found->ai_addrlen);
@@ -129,8 +112,8 @@ class CivetWebServer final : public HttpServer {
     callbacks.log_message = &CivetWebServer::on_log;
     context_ = mg_start(&callbacks, this, const_cast<const char**>(options.data()));
     if (context_ == nullptr)
-      return unavailable("metrics_listen = '" + setting + "': " + first_log() +
-                         "; choose another with --metrics-listen");
+      return unavailable("setting metrics_listen = '" + setting + "': " + first_log() +
+                         "; choose another");
     std::array<mg_server_port, 1> ports{};
     require(mg_get_server_ports(context_, 1, ports.data()) == 1, "CivetWeb has its one port");
     listen_.port = static_cast<uint16_t>(ports[0].port);

@@ -8,11 +8,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <memory>
 #include <vector>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/text.h"
+#include "daemon/mesh/mesh.h"
 
 namespace tutti {
 namespace {
@@ -90,26 +91,43 @@ std::string any_local_host() {
   return {};
 }
 
-// Whether a name has addresses, and all are other machines'.
-bool is_elsewhere(const Address& address) {
-  return !resolve({.host = address.host, .port = 0}).empty() && !is_local(address);
-}
-
+// What will not do, whatever becomes of the machine; what may do once it has its addresses or
+// names.
 Status wrong(const std::string& setting, const std::string& value, const std::string& why) {
   return invalid_argument("setting " + setting + " = '" + value + "': " + why);
+}
+Status not_yet(const std::string& setting, const std::string& value, const std::string& why) {
+  return unavailable("setting " + setting + " = '" + value + "': " + why);
 }
 
 Result<Address> parse_setting(const std::string& setting, const std::string& value) {
   const Result<Address> address = parse_address(value);
-  return address.ok() ? address : wrong(setting, value, "expected host:port, as 10.0.0.1:7601");
+  if (address.ok()) return address;
+  return invalid_argument("setting " + setting + " = " + address.status().message());
 }
 
 Status check_bindable(const std::string& setting, const std::string& value,
                       const Address& address) {
   if (resolve({.host = address.host, .port = 0}).empty())
-    return wrong(setting, value, "the name has no address; give an address of this machine");
+    return not_yet(setting, value, "the name has no address; give an address of this machine");
   if (is_local(address)) return {};
-  return wrong(setting, value, "this is no address of this machine; `ip address` lists those");
+  return not_yet(setting, value, "this is no address of this machine; `ip address` lists those");
+}
+
+// That others reach a loopback address, which they do if they are this machine.
+Status check_loopback(const std::string& listen, const std::string& setting,
+                      const std::string& other) {
+  const Result<Address> remote = parse_setting(setting, other);
+  if (!remote.ok()) return remote.status();
+  if (resolve({.host = remote->host, .port = 0}).empty())
+    return not_yet("listen", listen,
+                   "only this machine reaches that, and " + setting + " = " + other +
+                       " has no address to tell whether that is this machine; give the address of "
+                       "this machine that the others reach");
+  if (is_local(*remote)) return {};
+  return wrong("listen", listen,
+               "only this machine reaches that, and " + setting + " = " + other +
+                   " is another; give the address of this machine that the others reach");
 }
 
 Status check_data_address(const std::string& value) {
@@ -133,30 +151,11 @@ bool is_wildcard(const std::string& host) {
   });
 }
 
-std::string Address::to_string() const {
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
-
-Result<Address> parse_address(const std::string& text) {
-  const Status wrong = invalid_argument("'" + text + "' is no address; expected host:port");
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) return wrong;
-  Address address{.host = text.substr(0, colon)};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, address.port);
-  if (error != std::errc() || stop != end) return wrong;
-  const bool bracketed = address.host.front() == '[' && address.host.back() == ']';
-  if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
-  const char* never = bracketed ? "[]" : "[]:";
-  if (address.host.empty() || address.host.find_first_of(never) != std::string::npos) return wrong;
-  return address;
-}
-
 Address reachable(const Address& listen, const std::string& toward) {
   if (!is_wildcard(listen.host)) return listen;
   const Result<Address> target = parse_address(toward);
-  const std::string host = local_host_toward(target.ok() ? *target : kOutside);
+  std::string host = target.ok() ? local_host_toward(*target) : "";
+  if (host.empty()) host = local_host_toward(kOutside);
   if (!host.empty()) return {.host = host, .port = listen.port};
   const std::string any = any_local_host();  // There is no route out, as on closed networks.
   return {.host = any.empty() ? "127.0.0.1" : any, .port = listen.port};
@@ -182,18 +181,17 @@ bool is_self(const Address& target, const Address& listen) {
 }
 
 Status check_addresses(const std::string& listen, const std::string& data_address,
-                       const std::string& coordinator) {
+                       const std::string& coordinator, const std::string& etcd) {
   const Result<Address> own = parse_setting("listen", listen);
   if (!own.ok()) return own.status();
   if (Status local = check_bindable("listen", listen, *own); !local.ok()) return local;
   if (Status data = check_data_address(data_address); !data.ok()) return data;
-  if (coordinator.empty()) return {};
-  const Result<Address> remote = parse_setting("coordinator", coordinator);
-  if (!remote.ok()) return remote.status();
-  if (!is_loopback(*own) || !is_elsewhere(*remote)) return {};
-  return wrong("listen", listen,
-               "only this machine reaches that, and the coordinator " + coordinator +
-                   " is another; give the address of this machine that the others reach");
+  if (!is_loopback(*own)) return {};
+  if (!coordinator.empty())
+    if (Status here = check_loopback(listen, "coordinator", coordinator); !here.ok()) return here;
+  for (const std::string& member : etcd.empty() ? std::vector<std::string>() : split(etcd, ','))
+    if (Status here = check_loopback(listen, "etcd", member); !here.ok()) return here;
+  return {};
 }
 
 }  // namespace tutti

@@ -78,7 +78,9 @@ class GrpcControlServer final : public ControlServer {
       return unavailable("cannot listen on " + listen.to_string() +
                          "; is another tuttid running there? Choose another with --listen");
     listen.port = static_cast<uint16_t>(port);
-    address_ = reachable(listen, remote_coordinator_).to_string();
+    address_ = reachable(listen, etcd_.members.empty() ? remote_coordinator_
+                                                       : split(etcd_.members, ',').front())
+                   .to_string();
     listen_ = listen;
     set_registered(unavailable("not yet registered at the coordinator " + remote_coordinator_));
     if (store_ != nullptr)

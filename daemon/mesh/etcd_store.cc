@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "daemon/base/text.h"
 #include "daemon/base/token.h"
 #include "daemon/mesh/address.h"
 #include "proto/etcd.grpc.pb.h"
@@ -322,12 +323,13 @@ class EtcdStore final : public KeyStore {
 Result<std::unique_ptr<KeyStore>> open_etcd(const EtcdOptions& options) {
   for (const std::string& endpoint : options.endpoints)
     if (const Result<Address> address = parse_address(endpoint); !address.ok())
-      return invalid_argument("setting etcd: " + address.status().message());
+      return invalid_argument("setting etcd = " + address.status().message());
   std::string password;
   if (!options.user.empty()) {
-    Result<std::string> read = read_token_file(options.password_file);
-    if (!read.ok()) return read.status();
-    password = *std::move(read);
+    const Result<std::string> read = read_secret_file(options.password_file);
+    if (!read.ok())
+      return Status(read.status().code(), "setting etcd_password_file: " + read.status().message());
+    password = split(*read, '\n').front();
   }
   const auto credentials = credentials_of(options.tls_dir);
   if (!credentials.ok()) return credentials.status();

@@ -126,9 +126,13 @@ class AgentControl {
 };
 
 // Checks the settings of these names before anything listens. INVALID_ARGUMENT: one is no address,
-// or not one at which this machine can be reached: by a host elsewhere, if the coordinator is.
+// or not one at which this machine is reached by a host elsewhere, where the coordinator or a
+// member of etcd is one. UNAVAILABLE: this machine has not that address, or a name has none (yet).
 Status check_addresses(const std::string& listen, const std::string& data_address,
-                       const std::string& coordinator);
+                       const std::string& coordinator, const std::string& etcd);
+
+// Whether a server that listens on `host` is reached by every address of this machine.
+bool is_wildcard(const std::string& host);
 
 struct EtcdSettings {
   std::string members;  // host:port, separated by commas; empty: no etcd.

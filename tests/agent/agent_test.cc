@@ -179,17 +179,19 @@ TEST_F(AgentDoor, SecondAgentInOnePlaceIsRefused) {
 TEST_F(AgentDoor, SettingsThatCannotBeUsedAreNamed) {
   EXPECT_EQ(exit_code(run({"--run-dir=/proc/tutti"})), 1);
   EXPECT_THAT(log(), AllOf(HasSubstr("cannot make the directory /proc/tutti"),
-                           HasSubstr("or choose another --run-dir")));
+                           HasSubstr("or choose another with the setting run_dir")));
   EXPECT_EQ(exit_code(run({"--socket=/proc/tutti/tuttid.sock"})), 1);
-  EXPECT_THAT(log(), HasSubstr("or choose another --socket"));
+  EXPECT_THAT(log(), HasSubstr("or choose another with the setting socket"));
   EXPECT_EQ(exit_code(run({"--socket=/proc/tuttid.sock"})), 1);
   EXPECT_THAT(log(), AllOf(HasSubstr("cannot bind /proc/tuttid.sock"),
-                           HasSubstr("choose another path with --socket")));
+                           HasSubstr("choose another path with the setting socket")));
   EXPECT_EQ(exit_code(run({"--listen=203.0.113.1:7601"})), 1);
   EXPECT_THAT(log(), HasSubstr("setting listen = '203.0.113.1:7601': this is no address of this"));
-  EXPECT_EQ(exit_code(run({"--data-address=0.0.0.0"})), 1);
+  EXPECT_EQ(exit_code(run({"--data-address=0.0.0.0"})), 2);
   EXPECT_THAT(log(), HasSubstr("setting data_address = '0.0.0.0': other hosts cannot dial this"));
   EXPECT_EQ(exit_code(run({"--data-ports=7700-7610"})), 2);
+  EXPECT_EQ(exit_code(run({"--etcd=203.0.113.1:2379"})), 2);
+  EXPECT_THAT(log(), HasSubstr("only this machine reaches that, and etcd = 203.0.113.1:2379"));
 }
 
 // Whether the process has the file open.
@@ -249,7 +251,7 @@ TEST_F(AgentDoor, WrongCommandLinesSayWhatIsWrong) {
   EXPECT_THAT(log(), HasSubstr("'loud': expected one of: trace debug"));
   EXPECT_EQ(exit_code(run({"--config=/no/such/file"})), 2);
   EXPECT_THAT(log(), HasSubstr("/no/such/file"));
-  EXPECT_EQ(exit_code(run({"--listen=nowhere"})), 1);
+  EXPECT_EQ(exit_code(run({"--listen=nowhere"})), 2);
   EXPECT_THAT(log(), HasSubstr("expected host:port"));
 }
 

@@ -68,7 +68,16 @@ TEST_F(AgentHttp, APortThatIsTakenEndsTheAgentWithTheSettingsName) {
   const pid_t second = run({"--metrics-listen=" + taken, "--run-dir=" + home + "/run2",
                             "--socket=" + home + "/second.sock"});
   EXPECT_EQ(exit_code(second), 1);
-  EXPECT_THAT(log(), HasSubstr("cannot start: metrics_listen = '" + taken + "': cannot bind"));
+  EXPECT_THAT(log(),
+              HasSubstr("cannot start: setting metrics_listen = '" + taken + "': cannot bind"));
+}
+
+// As the control plane does not, either.
+TEST_F(AgentHttp, IsNotOpenToEveryNetworkWithoutTokens) {
+  EXPECT_EQ(exit_code(run({"--metrics-listen=0.0.0.0:0"})), 1);
+  EXPECT_THAT(log(), HasSubstr("setting metrics_listen = '0.0.0.0:0' is open to every network"));
+  EXPECT_THAT(next_notification(), StartsWith("STATUS=cannot start: "));
+  start({"--metrics-listen=0.0.0.0:0", "--metrics-public=yes"});
 }
 
 TEST_F(AgentHttp, ReadinessFollowsDraining) {

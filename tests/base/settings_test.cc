@@ -104,6 +104,21 @@ TEST(Settings, FlagsAndEnvironmentAreSpeltFromTheName) {
   EXPECT_EQ(environment_name_of(row_of("join_timeout_ms")), "TUTTI_JOIN_TIMEOUT_MS");
 }
 
+TEST_F(SettingsFile, AnAddressOfAnotherFormIsNamedWithFileAndLine) {
+  for (const std::string line :
+       {"listen = 10.0.0.1", "listen = ", "coordinator = node1", "data_address = 10.0.0.1:7601",
+        "metrics_listen = 9464", "etcd = 10.0.0.1:2379,10.0.0.2", "etcd = a:1,,b:2"}) {
+    const Status status = read("log_level = info\n" + line + "\n");
+    EXPECT_EQ(status.code(), Code::invalid_argument) << line;
+    const std::string name = line.substr(0, line.find(' '));
+    EXPECT_TRUE(status.message().starts_with(path_ + ":2: setting " + name + " = '"))
+        << status.message();
+    EXPECT_NE(status.message().find("': expected "), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(read("listen = [::1]:0\ncoordinator =\ndata_address = [fd00::1]\n").ok());
+  EXPECT_TRUE(read("etcd = a:2379,[fd00::2]:2379\nmetrics_listen = 127.0.0.1:0\n").ok());
+}
+
 TEST_F(SettingsFile, ReadsLinesCommentsAndQuotes) {
   EXPECT_EQ(read("# a comment\n\n  host = a \nslice_bytes=8192 # why\ntoken = \"x y\"\n"),
             Status());

@@ -151,11 +151,11 @@ TEST_F(HttpServing, APlaceThatCannotBeHadIsNamed) {
     return served.ok() ? "served" : served.status().message();
   };
   EXPECT_THAT(why(server->address()),
-              StartsWith("metrics_listen = '" + server->address() + "': cannot bind"));
-  EXPECT_THAT(why(server->address()), HasSubstr("choose another with --metrics-listen"));
+              StartsWith("setting metrics_listen = '" + server->address() + "': cannot bind"));
+  EXPECT_THAT(why(server->address()), HasSubstr("choose another"));
   for (const std::string bad : {"", "9464", "127.0.0.1:", "127.0.0.1:94640", "127.0.0.1:80s",
                                 "127.0.0.1:80,81", ":9464", "no such host:80"})
-    EXPECT_THAT(why(bad), StartsWith("metrics_listen = '" + bad + "': ")) << bad;
+    EXPECT_THAT(why(bad), StartsWith("setting metrics_listen = '" + bad + "': ")) << bad;
   EXPECT_EQ(why("localhost:0"), "served");
 }
 
