@@ -51,8 +51,20 @@ tutti_package(python3-tutti
   COMPONENTS python DEPENDS "libtutti0 (= ${version}), python3 (>= 3.10), python3-numpy" SECTION python
   SUMMARY "collective communication: the Python package"
   TEXT "Collectives on NumPy arrays and all that has DLPack, and a backend of
-torch.distributed.")
+torch.distributed."
+  SCRIPTS ${debian}/python3/postinst ${debian}/python3/prerm)
 set(CPACK_DEBIAN_PYTHON3-TUTTI_PACKAGE_ARCHITECTURE all)
+
+# What Python knows of its distributions: torch.distributed finds the backend by the entry point. The commands are
+# those of tuttid. Without a RECORD pip leaves the files to dpkg.
+set(dist_info tutti_collectives-${version}.dist-info)
+configure_file(${debian}/python3/METADATA.in ${made}/${dist_info}/METADATA @ONLY)
+file(READ ${CMAKE_SOURCE_DIR}/pyproject.toml pyproject)
+if(NOT pyproject MATCHES "\n\\[project[.]entry-points[.]\"([a-z.]+)\"\\]\n([a-z]+) = \"([a-z.:]+)\"\n")
+  message(FATAL_ERROR "pyproject.toml has no entry point")
+endif()
+file(WRITE ${made}/${dist_info}/entry_points.txt "[${CMAKE_MATCH_1}]\n${CMAKE_MATCH_2} = ${CMAKE_MATCH_3}\n")
+install(DIRECTORY ${made}/${dist_info} DESTINATION ${TUTTI_PYTHON_DIR} COMPONENT python)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME tutti)

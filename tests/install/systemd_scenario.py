@@ -202,6 +202,22 @@ def says_why_it_does_not_start():
     assert "status=2" in text, text
     assert f"{CONF}:2: there is no setting 'log_levl'" in text, text
     assert show("NRestarts") == "0"  # It would be the same again.
+    CONF.write_text("listen = nowhere\n")
+    run("systemctl", "start", "tuttid", fails=True)
+    assert f"{CONF}:1: setting listen = 'nowhere': expected host:port" in run(
+        "systemctl", "status", "--no-pager", "tuttid", fails=True)
+    assert show("NRestarts") == "0"
+    CONF.write_text("")
+
+
+def waits_for_its_address():
+    """As at boot, before the network has it: for longer than systemd would try by default."""
+    CONF.write_text("listen = 192.0.2.7:7601\ntoken = for-agents-only\n")
+    run("systemctl", "start", "tuttid", fails=True)
+    wait_for("more tries", lambda: int(show("NRestarts")) > 6)
+    run("ip", "address", "add", "192.0.2.7/32", "dev", "lo")
+    wait_for("the agent", is_active)
+    run("systemctl", "stop", "tuttid")
     CONF.write_text("")
 
 
@@ -234,6 +250,7 @@ def service():
     wait_for("the end of its worker", lambda: not workers())
     run("systemctl", "stop", "tuttid")
     do(says_why_it_does_not_start)
+    do(waits_for_its_address)
     do(drains)
 
 
@@ -248,6 +265,13 @@ def is_complete():
     for program in ("tutti", "tuttid"):
         text = run(program, "--version")
         assert text.startswith(f"{program} {version_of('tuttid')} (protocol "), text
+    library = run("python3", "-c", "import tutti; print(tutti._library.library_path())").strip()
+    assert library == "libtutti.so.0", library  # There is none without a number.
+    known = run("python3", "-c", "from importlib.metadata import distribution as d; "
+                "print(d('tutti-collectives').version, *d('tutti-collectives').entry_points)")
+    backend = ("EntryPoint(name='tutti', value='tutti.torch:register', "
+               "group='torch.distributed.backends')")
+    assert known.strip() == f"{version_of('tuttid')} {backend}", known
     complete = (". /usr/share/bash-completion/completions/tutti; COMP_WORDS=(tutti {}); "
                 "COMP_CWORD={}; _tutti; echo ${{COMPREPLY[@]}}")
     assert run("bash", "-c", complete.format("stat", 1)).split() == ["status"]
@@ -268,10 +292,10 @@ def trains():
 
 
 def is_replaced(job, folder, version):
-    """Another version is one restart, and keeps the settings."""
+    """Another version is one restart, and keeps the settings. As installing.md says."""
     CONF.write_text("jobs_max = 99\n")
     before, starts = main_pid(), log().count(" serves: ")
-    run("dpkg", "--install", *map(str, sorted(folder.glob("*.deb"))))
+    run("apt-get", "install", "--yes", "--allow-downgrades", *map(str, folder.glob("*.deb")))
     assert version_of("tuttid") == version
     adopted(before)
     assert log().count(" serves: ") == starts + 1
@@ -280,12 +304,16 @@ def is_replaced(job, folder, version):
 
 
 def is_purged(job):
-    run("dpkg", "--purge", "tuttid")
+    run("apt-get", "purge", "--yes", "tuttid")
     assert not main_pid()
     job.goes_on()
     job.end()
     for path in ("/run/tutti", "/etc/tutti", "/usr/bin/tuttid"):
         assert not pathlib.Path(path).exists(), path
+    run("python3", "-O", "-c", "import tutti")  # Compiles it once more.
+    run("apt-get", "purge", "--yes", "libtutti0", "libtutti-dev", "python3-tutti")
+    left = run("find", "/usr", "/etc", "/var", "-xdev", "-iname", "*tutti*").split()
+    assert left == [str(DROP_IN.parent)], left
 
 
 def packages():
