@@ -53,7 +53,9 @@ def _patch(objects, change):
 
 def _merge(into, change):
     for key, value in change.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict) and isinstance(into.get(key), dict):
             _merge(into[key], value)
         elif isinstance(value, list) and key in MERGE_KEYS and key in into:
             into[key] = _merge_list(into[key], value, MERGE_KEYS[key])

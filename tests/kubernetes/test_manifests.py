@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 import jsonschema
@@ -95,6 +96,21 @@ class ManifestTest(unittest.TestCase):
                 theirs = by_name(yaml.safe_load_all(rendered.stdout))
                 self.assertEqual(by_name(manifests.render(place)), theirs)
 
+    def test_the_overlay_of_the_page_names_the_images_of_each_layout(self):
+        page = (HERE.parents[1] / "docs/kubernetes.md").read_text()
+        overlay, = re.findall(r"```text mine/kustomization.yaml\n(.*?)```", page, re.DOTALL)
+        for layout, namespace in (("base", "training"), ("jobset", "training"),
+                                  ("daemonset", "tutti-system")):
+            with self.subTest(layout=layout), tempfile.TemporaryDirectory() as folder:
+                mine = pathlib.Path(folder) / "kustomization.yaml"
+                mine.write_text(overlay.replace("../deploy/kubernetes/base",
+                                                str(manifests.ROOT / layout))
+                                .replace("namespace: training", f"namespace: {namespace}"))
+                for one in manifests.render(mine.parent):
+                    validate(one, VERSIONS[0])
+                    for container in manifests.containers_of(one):
+                        self.assertTrue(container["image"].startswith("registry.example.com/"))
+
     def test_variables_are_settings_of_tuttid(self):
         self.assertGreater(len(SETTINGS), 50)
         for place in PLACES:
@@ -105,6 +121,25 @@ class ManifestTest(unittest.TestCase):
                     for name in values_of(container):
                         if name.startswith("TUTTI_"):
                             self.assertIn(name.removeprefix("TUTTI_").lower(), SETTINGS, place)
+
+    def test_variables_name_variables_before_them(self):
+        for place in PLACES:
+            for one in manifests.render(place):
+                for container in manifests.containers_of(one):
+                    known = set()
+                    for variable in container["env"]:
+                        used = set(re.findall(r"\$\((\w+)\)", variable.get("value", "")))
+                        self.assertLessEqual(used, known, f"{place}: {variable}")
+                        known.add(variable["name"])
+
+    def test_pods_of_ipv6_have_probes_that_need_no_http(self):
+        job = one_of(manifests.render(manifests.ROOT / "overlays" / "ipv6"), "Job")
+        agent = named(manifests.containers_of(job), "tuttid")
+        self.assertEqual(values_of(agent)["TUTTI_LISTEN"], "[$(POD_IP)]:7601")
+        self.assertEqual(values_of(agent)["TUTTI_METRICS_LISTEN"], "")
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            self.assertNotIn("httpGet", agent[probe])
+            self.assertEqual(agent[probe]["exec"]["command"], ["tutti", "status"])
 
     def test_the_agent_is_a_sidecar_without_a_gpu(self):
         for place in SIDECARS:
@@ -184,14 +219,15 @@ class ManifestTest(unittest.TestCase):
                         self.expect_admitted(policy, used, labels)
 
     def expect_admitted(self, policy, used, labels):
-        control, metrics = (int(used[f"TUTTI_{name}LISTEN"].rsplit(":")[-1])
-                            for name in ("", "METRICS_"))
+        control = int(used["TUTTI_LISTEN"].rsplit(":")[-1])
         among_agents = [("TCP", control, control)]
         if "TUTTI_DATA_PORTS" in used:
             among_agents.append(("TCP", *map(int, used["TUTTI_DATA_PORTS"].split("-"))))
         for port in among_agents:
             self.assertIn(port, ports_to(policy["ingress"], "from", labels))
-        self.assertIn(("TCP", metrics, metrics), ports_to(policy["ingress"], "from"))
+        if used["TUTTI_METRICS_LISTEN"]:
+            metrics = int(used["TUTTI_METRICS_LISTEN"].rsplit(":")[-1])
+            self.assertIn(("TCP", metrics, metrics), ports_to(policy["ingress"], "from"))
         if "Egress" in policy["policyTypes"]:
             for port in among_agents:
                 self.assertIn(port, ports_to(policy["egress"], "to", labels))
