@@ -8,11 +8,13 @@ RUN apt-get update && apt-get install --yes --no-install-recommends \
       protobuf-compiler-grpc libspdlog-dev libcli11-dev libssl-dev nlohmann-json3-dev \
       libcivetweb-dev prometheus-cpp-dev
 COPY . /src
-RUN cmake -S /src -B /src/build/image -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_TESTS=OFF && \
-    cmake --build /src/build/image && \
-    for component in daemon library; do \
+# Further options of cmake, as in: docker build --build-arg CMAKE_OPTIONS=-DTUTTI_CUDA=OFF
+ARG CMAKE_OPTIONS=""
+RUN cmake -S /src -B /src/build/image -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_TESTS=OFF $CMAKE_OPTIONS
+RUN cmake --build /src/build/image
+RUN set -e; for component in daemon library; do \
       DESTDIR=/out cmake --install /src/build/image --strip --component $component; \
-    done && rm /out/usr/local/lib/libtutti_frameworks.*
+    done; rm /out/usr/local/lib/libtutti_frameworks.*
 
 FROM debian:12-slim
 # gRPC without TLS is not used.
