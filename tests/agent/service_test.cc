@@ -89,7 +89,7 @@ TEST_F(AgentService, TellsItsManagerWhyItDoesNotStart) {
   EXPECT_EQ(next_notification(), "STATUS=" + settings() +
                                      ":2: setting log_level = 'loud': expected one of: trace debug "
                                      "info warn error off");
-  EXPECT_EQ(exit_code(run({"--listen=nowhere"})), 1);
+  EXPECT_EQ(exit_code(run({"--listen=203.0.113.1:7601"})), 1);
   EXPECT_THAT(next_notification(), StartsWith("STATUS=cannot start: "));
 }
 
