@@ -78,9 +78,7 @@ class GrpcControlServer final : public ControlServer {
       return unavailable("cannot listen on " + listen.to_string() +
                          "; is another tuttid running there? Choose another with --listen");
     listen.port = static_cast<uint16_t>(port);
-    address_ = reachable(listen, etcd_.members.empty() ? remote_coordinator_
-                                                       : split(etcd_.members, ',').front())
-                   .to_string();
+    address_ = reachable(listen, toward_others()).to_string();
     listen_ = listen;
     set_registered(unavailable("not yet registered at the coordinator " + remote_coordinator_));
     if (store_ != nullptr)
@@ -110,6 +108,15 @@ class GrpcControlServer final : public ControlServer {
   }
 
  private:
+  // An address on the way to other agents; empty: not known.
+  std::string toward_others() const {
+    if (etcd_.members.empty()) return remote_coordinator_;
+    for (const std::string& member : split(etcd_.members, ','))
+      if (const Result<Address> one = parse_address(member); one.ok() && !is_loopback(*one))
+        return member;
+    return {};
+  }
+
   void set_registered(const Status& registered) {
     const std::lock_guard lock(health_mutex_);
     registered_ = registered;
@@ -286,6 +293,26 @@ Status check_trust(const ControlOptions& options, const std::string& coordinator
                              "SECURITY.md), or set trust_network = yes");
 }
 
+// Whoever may write to etcd says who coordinates, and agents show that one their token.
+Status check_etcd(const ControlOptions& options) {
+  const EtcdSettings& etcd = options.etcd;
+  if (!etcd.tls_dir.empty() || options.credentials.trust_network) return {};
+  const std::vector<std::string> members = split(etcd.members, ',');
+  const bool stays_here = std::ranges::all_of(members, [](const std::string& member) {
+    const Result<Address> address = parse_address(member);
+    return address.ok() && is_loopback(*address);
+  });
+  if (stays_here) return {};
+  if (!etcd.user.empty())
+    return failed_precondition(
+        "etcd_user would send its password in the clear; set etcd_tls_dir (SECURITY.md)");
+  if (options.tls != nullptr) return {};
+  return failed_precondition(
+      "etcd = " + etcd.members +
+      ": who reaches it without TLS can name a coordinator, to which agents show their token; set "
+      "etcd_tls_dir (SECURITY.md), or trust_network = yes");
+}
+
 // Null: there is no etcd.
 Result<std::unique_ptr<KeyStore>> open_store(const ControlOptions& options) {
   const EtcdSettings& etcd = options.etcd;
@@ -294,6 +321,7 @@ Result<std::unique_ptr<KeyStore>> open_store(const ControlOptions& options) {
     return invalid_argument(
         "etcd and coordinator contradict each other: with etcd the agents "
         "elect the coordinator; remove one of the two settings");
+  if (Status checked = check_etcd(options); !checked.ok()) return checked;
   const Millis timeout = std::clamp(etcd.ttl / 5, Millis(300), Millis(2'000));
   return open_etcd({.endpoints = split(etcd.members, ','),
                     .user = etcd.user,

@@ -13,6 +13,7 @@ namespace tutti {
 namespace {
 
 constexpr Millis kRetry{500};
+constexpr Millis kFarewell{300};  // For giving up the lease.
 constexpr size_t kWritesAtOnce = 32;
 constexpr size_t kWriteBytes = 512 << 10;
 constexpr size_t kStateBytesMax = 900 << 10;  // etcd takes 1.5 MiB.
@@ -41,6 +42,11 @@ std::string value_of(v1::JobState state) {
   return state.SerializeAsString();
 }
 
+// The store may have done what it was asked for, or do it later.
+bool is_silence(Code code) {
+  return code == Code::unavailable || code == Code::deadline_exceeded || code == Code::cancelled;
+}
+
 }  // namespace
 
 Elector::Elector(std::unique_ptr<KeyStore> store, Options options, Events events)
@@ -52,15 +58,16 @@ Elector::Elector(std::unique_ptr<KeyStore> store, Options options, Events events
   thread_ = std::thread([this] { run(); });
 }
 
+// The lease is given up if the store answers at once.
 Elector::~Elector() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     stopping_ = true;
     woken_.notify_all();
+    woken_.wait_for(lock, kFarewell, [this] { return stopped_; });
   }
-  if (!reachability_.is_reached()) store_->cancel();
-  thread_.join();
   store_->cancel();
+  thread_.join();
   watch_thread_.join();
 }
 
@@ -74,8 +81,9 @@ void Elector::save(std::vector<v1::JobState> states) {
 std::string Elector::obstacle() const {
   if (reachability_.is_reached()) return {};
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(reachability_.lost_for());
-  return store_->name() + " has not answered for " + std::to_string(seconds.count()) +
-         " s; joins wait until it does";
+  const std::string why = reachability_.why();
+  return store_->name() + " has not answered for " + std::to_string(seconds.count()) + " s" +
+         (why.empty() ? "" : " (" + why + ")") + "; joins wait until it does";
 }
 
 void Elector::run() {
@@ -86,7 +94,10 @@ void Elector::run() {
     wake_ = false;
     if (stopping_) break;
   }
-  if (lease_ != 0 && reachability_.is_reached()) (void)store_->revoke(lease_);
+  if (lease_ != 0) (void)store_->revoke(lease_);
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  woken_.notify_all();
 }
 
 // Only wakes the other thread, which then looks for itself: so nothing is lost between two watches.
@@ -112,16 +123,19 @@ TimePoint Elector::step() {
   }
   if (done.code() != Code::cancelled) reachability_.lost(done.message());
   const bool lease_may_be_over = lease_ == 0 || Clock::now() >= lease_until_;
-  if (seat_created_ != 0 && lease_may_be_over) leave_seat(obstacle());
-  if (seat_created_ == 0 && followed_.empty()) events_.on_stand_by(obstacle());
+  const bool will_not_do = !is_silence(done.code());
+  if (lease_may_be_over || will_not_do) stand_down(obstacle());
+  if (will_not_do) renew_at_ = {};  // Perhaps for want of the lease.
+  if (key_created_ == 0 && followed_.empty()) events_.on_stand_by(obstacle());
   return Clock::now() + kRetry;
 }
 
 Status Elector::act() {
-  if (seat_created_ != 0 && Clock::now() >= lease_until_)
-    leave_seat("its lease in " + store_->name() + " may have ended");
+  if (Clock::now() >= lease_until_)
+    stand_down("its lease in " + store_->name() + " may have ended");
+  store_->set_deadline(key_created_ == 0 ? TimePoint::max() : lease_until_);
   if (Status kept = keep_lease(); !kept.ok()) return kept;
-  if (Status seen = look_at_seat(); !seen.ok()) return seen;
+  if (Status seen = look_at_coordinator(); !seen.ok()) return seen;
   return save_some();
 }
 
@@ -133,59 +147,91 @@ Status Elector::keep_lease() {
     if (!kept.ok() && kept.code() != Code::not_found) return kept;
     if (!kept.ok()) {
       lease_ = 0;
-      leave_seat("its lease in " + store_->name() + " has ended");
+      stand_down("its lease in " + store_->name() + " has ended");
     }
   }
-  if (lease_ == 0) {
-    const Result<KeyStore::Lease> granted = store_->grant(options_.ttl);
-    if (!granted.ok()) return granted.status();
-    const std::string name = key("agents/" + encoded(options_.host));
-    if (Status put = store_->write({}, {{name, options_.address, *granted}}); !put.ok()) return put;
-    lease_ = *granted;
-  }
+  if (lease_ == 0)
+    if (Status told = tell_address(); !told.ok()) return told;
   lease_until_ = sent + options_.ttl;
   renew_at_ = sent + options_.ttl / 3;
+  if (key_created_ != 0) store_->set_deadline(lease_until_);
   return {};
 }
 
-Status Elector::look_at_seat() {
+// Under a new lease.
+Status Elector::tell_address() {
+  const Result<KeyStore::Lease> granted = store_->grant(options_.ttl);
+  if (!granted.ok()) return granted.status();
+  const std::string name = key("agents/" + encoded(options_.host));
+  const Result<KeyStore::Entry> told = store_->create(name, options_.address, *granted);
+  if (!told.ok()) return told.status();
+  if ((*told).lease != *granted) {  // Of a process before this one, or of another agent.
+    if ((*told).value != options_.address)
+      spdlog::warn(
+          "the agent at {}, too, calls its host {}, or did until {} s ago; each needs a "
+          "name of its own (host)",
+          (*told).value, options_.host,
+          std::chrono::duration_cast<std::chrono::seconds>(options_.ttl).count());
+    const auto put = store_->write({}, {{name, options_.address, *granted}});
+    if (!put.ok()) return put.status();
+  }
+  lease_ = *granted;
+  return {};
+}
+
+Status Elector::look_at_coordinator() {
   const std::string name = key("coordinator");
   const Result<std::vector<KeyStore::Entry>> found = store_->list(name);
   if (!found.ok()) return found.status();
   if ((*found).empty()) {
-    const Result<KeyStore::Entry> made = store_->create(name, options_.address, lease_);
-    return made.ok() ? take_seat(*made) : made.status();
+    const Result<KeyStore::Entry> made = store_->create(name, own_value(), lease_);
+    return made.ok() ? heed(*made) : made.status();
   }
-  const KeyStore::Entry& seat = (*found)[0];
-  const bool of_former_self = seat.value == options_.address && seat.lease != lease_;
-  if (!of_former_self) return take_seat(seat);
-  // An earlier process at this address cannot use it any more.
-  const Status removed = store_->write(KeyStore::Fence{name, seat.created}, {{name, {}, 0}});
-  return removed.ok() || removed.code() == Code::aborted ? look_at_seat() : removed;
+  const KeyStore::Entry& there = (*found)[0];
+  const bool is_own = there.lease == lease_ && there.created == key_created_;
+  if (is_own || there.value != own_value()) return heed(there);
+  // An earlier process, or this one before it stood down: what that may still write is not kept
+  // once the key is made anew.
+  const auto removed = store_->write({KeyStore::Fence{name, there.created}}, {{name, {}, 0}});
+  if (!removed.ok() && removed.status().code() != Code::aborted) return removed.status();
+  const Result<KeyStore::Entry> made = store_->create(name, own_value(), lease_);
+  return made.ok() ? heed(*made) : made.status();
 }
 
-Status Elector::take_seat(const KeyStore::Entry& seat) {
-  if (seat.lease != lease_) {
-    if (seat_created_ != 0) leave_seat(seat.value + " was elected");
-    if (std::exchange(followed_, seat.value) != seat.value) events_.on_follow(seat.value);
-    return {};
-  }
-  if (seat_created_ == seat.created) return {};
+Status Elector::heed(const KeyStore::Entry& coordinator) {
+  if (coordinator.lease == lease_)
+    return coordinator.created == key_created_ ? Status() : start_leading(coordinator);
+  const std::string address = coordinator.value.substr(0, coordinator.value.find(' '));
+  stand_down(address + " was elected");
+  if (address == options_.address && coordinator.value != own_value())
+    return failed_precondition("the coordinator \"" + coordinator.value +
+                               "\" has this agent's own address; give each agent in listen the "
+                               "address at which the others reach it");
+  if (std::exchange(followed_, address) != address) events_.on_follow(address);
+  return {};
+}
+
+Status Elector::start_leading(const KeyStore::Entry& own) {
+  stand_down("its key was made anew");
+  const Result<std::vector<KeyStore::Entry>> writes = store_->list(key("writes"));
+  if (!writes.ok()) return writes.status();
   const Result<std::vector<KeyStore::Entry>> jobs = store_->list(key("jobs/"));
   if (!jobs.ok()) return jobs.status();
+  if (Clock::now() >= lease_until_) return unavailable("it answered too late for the lease");
   std::vector<v1::JobState> states;
   for (const KeyStore::Entry& entry : *jobs)
     if (!states.emplace_back().ParseFromString(entry.value)) states.pop_back();
-  seat_created_ = seat.created;
-  followed_ = seat.value;
+  last_write_ = (*writes).empty() ? 0 : (*writes)[0].modified;
+  key_created_ = own.created;
+  followed_ = options_.address;
   spdlog::info("coordinates: elected through {}, with {} jobs", store_->name(), states.size());
   events_.on_lead(std::move(states));
   return {};
 }
 
-void Elector::leave_seat(const std::string& why) {
-  if (seat_created_ == 0) return;
-  seat_created_ = 0;
+void Elector::stand_down(const std::string& why) {
+  if (key_created_ == 0) return;
+  key_created_ = 0;
   followed_.clear();
   {
     const std::lock_guard lock(mutex_);
@@ -197,7 +243,7 @@ void Elector::leave_seat(const std::string& why) {
 
 Elector::Batch Elector::next_batch() {
   const std::lock_guard lock(mutex_);
-  if (seat_created_ == 0) unsaved_.clear();
+  if (key_created_ == 0) unsaved_.clear();
   Batch batch;
   size_t bytes = 0;
   for (const v1::JobState& state : unsaved_) {
@@ -214,17 +260,24 @@ Elector::Batch Elector::next_batch() {
   return batch;
 }
 
+Result<int64_t> Elector::write_batch(const Batch& batch) {
+  std::vector<KeyStore::Write> writes = batch.writes;
+  writes.push_back({key("writes"), options_.host});
+  return store_->write({{key("coordinator"), key_created_}, {key("writes"), 0, last_write_}},
+                       writes);
+}
+
 Status Elector::save_some() {
   for (;;) {
     const Batch batch = next_batch();
     if (batch.states.empty()) return {};
-    const Status kept =
-        store_->write(KeyStore::Fence{key("coordinator"), seat_created_}, batch.writes);
-    if (kept.code() == Code::aborted) {
-      leave_seat("it was deposed");
-      return look_at_seat();
+    const Result<int64_t> kept = write_batch(batch);
+    if (kept.status().code() == Code::aborted) {
+      if (Status seen = look_again(); !seen.ok()) return seen;
+      continue;
     }
-    if (!kept.ok()) return kept;
+    if (!kept.ok()) return kept.status();
+    last_write_ = *kept;
     {
       const std::lock_guard lock(mutex_);
       unsaved_.erase(unsaved_.begin(),
@@ -233,6 +286,16 @@ Status Elector::save_some() {
     if (Clock::now() >= lease_until_) return unavailable("it answered too late for the lease");
     for (const v1::JobState& state : batch.states) events_.on_saved(state);
   }
+}
+
+// Another was elected; or an earlier write of this agent has happened that seemed to have failed,
+// and what is unsaved is written again, over it.
+Status Elector::look_again() {
+  if (Status seen = look_at_coordinator(); !seen.ok() || key_created_ == 0) return seen;
+  const Result<std::vector<KeyStore::Entry>> writes = store_->list(key("writes"));
+  if (!writes.ok()) return writes.status();
+  last_write_ = (*writes).empty() ? 0 : (*writes)[0].modified;
+  return {};
 }
 
 }  // namespace tutti

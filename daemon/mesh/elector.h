@@ -1,14 +1,15 @@
 // Elects the coordinator of a mesh through a KeyStore, and keeps its states there. Each agent has
 // one, with a thread of its own.
 //
-// Keys, behind PREFIX/: agents/HOST is the address of each agent. Who makes `coordinator` is it
-// until its lease ends. jobs/NAME are states of jobs; they are written only while `coordinator` is
-// the key that their writer made, so a coordinator that was deposed and does not know it yet can
-// keep none, and starts no epoch.
+// Keys, behind PREFIX/: agents/HOST is the address of each agent. Who makes `coordinator`, with its
+// address and host, is it until its lease ends. jobs/NAME are states of jobs. They are written only
+// while `coordinator` is the key that their writer made, so a coordinator that was deposed and does
+// not know it yet can keep none, and starts no epoch; and only while nothing was written since its
+// last write, which `writes` counts, so a write that was given up cannot happen after a newer one.
 //
 // A coordinator whose lease may have ended, by its own clock from when it sent the last sign of
-// life, stops coordinating. It begins anew when the store answers again, if the lease is still
-// there or nobody else was elected.
+// life, stops coordinating. It begins anew, with a key made anew, when the store answers again, if
+// nobody else was elected.
 #pragma once
 
 #include <condition_variable>
@@ -51,7 +52,7 @@ class Elector {
   // Keeps the states, in order, while this agent coordinates. Any thread; does not block.
   void save(std::vector<v1::JobState> states);
   const Reachability& reachability() const { return reachability_; }
-  // "etcd at ... has not answered for 12 s (...); joins wait until it does"; empty: it answers.
+  // "etcd at ... has not answered for 12 s (why); joins wait until it does"; empty: it answers.
   std::string obstacle() const;
 
  private:
@@ -67,11 +68,16 @@ class Elector {
   TimePoint step();
   Status act();
   Status keep_lease();
-  Status look_at_seat();
-  Status take_seat(const KeyStore::Entry& seat);
+  Status tell_address();
+  Status look_at_coordinator();
+  Status heed(const KeyStore::Entry& coordinator);
+  Status start_leading(const KeyStore::Entry& own);
   Status save_some();
+  Status look_again();
+  Result<int64_t> write_batch(const Batch& batch);
   Batch next_batch();
-  void leave_seat(const std::string& why);
+  void stand_down(const std::string& why);
+  std::string own_value() const { return options_.address + " " + options_.host; }
   std::string key(const std::string& name) const { return options_.prefix + "/" + name; }
 
   const std::unique_ptr<KeyStore> store_;
@@ -82,13 +88,15 @@ class Elector {
   KeyStore::Lease lease_ = 0;
   TimePoint lease_until_{};
   TimePoint renew_at_{};
-  int64_t seat_created_ = 0;  // 0: this agent does not coordinate.
+  int64_t key_created_ = 0;  // Of `coordinator`; 0: this agent does not coordinate.
+  int64_t last_write_ = 0;   // What `writes` was modified by; 0: nobody has written yet.
   std::string followed_;
   std::mutex mutex_;  // Guards what follows.
   std::condition_variable woken_;
   std::deque<v1::JobState> unsaved_;
   bool wake_ = false;
   bool stopping_ = false;
+  bool stopped_ = false;
   std::thread watch_thread_;
   std::thread thread_;
 };

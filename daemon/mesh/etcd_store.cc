@@ -80,8 +80,11 @@ std::string end_of(std::string prefix) {
 }
 
 KeyStore::Entry entry_of(const mvccpb::KeyValue& kv) {
-  return {
-      .key = kv.key(), .value = kv.value(), .created = kv.create_revision(), .lease = kv.lease()};
+  return {.key = kv.key(),
+          .value = kv.value(),
+          .created = kv.create_revision(),
+          .modified = kv.mod_revision(),
+          .lease = kv.lease()};
 }
 
 class EtcdStore final : public KeyStore {
@@ -130,7 +133,7 @@ class EtcdStore final : public KeyStore {
 
   Result<Entry> create(const std::string& key, const std::string& value, Lease lease) override {
     etcd::TxnRequest request;
-    compare_created(request, {key, 0});
+    compare(request, {key, 0});
     add(request, {key, value, lease});
     request.add_success()->mutable_request_range()->set_key(key);
     request.add_failure()->mutable_request_range()->set_key(key);
@@ -141,13 +144,15 @@ class EtcdStore final : public KeyStore {
     return entry_of(last.kvs(0));
   }
 
-  Status write(const std::optional<Fence>& fence, const std::vector<Write>& writes) override {
+  Result<int64_t> write(const std::vector<Fence>& fences,
+                        const std::vector<Write>& writes) override {
     etcd::TxnRequest request;
-    if (fence) compare_created(request, *fence);
+    for (const Fence& fence : fences) compare(request, fence);
     for (const Write& write : writes) add(request, write);
     const Result<etcd::TxnResponse> reply = transact(request);
     if (!reply.ok()) return reply.status();
-    return (*reply).succeeded() ? Status() : aborted(fence->key + " is not what it was");
+    if (!(*reply).succeeded()) return aborted("a key is not what it was");
+    return (*reply).header().revision();
   }
 
   Result<std::vector<Entry>> list(const std::string& prefix) override {
@@ -178,6 +183,11 @@ class EtcdStore final : public KeyStore {
     });
   }
 
+  void set_deadline(TimePoint deadline) override {
+    const std::lock_guard lock(mutex_);
+    deadline_ = deadline;
+  }
+
   void cancel() override {
     const std::lock_guard lock(mutex_);
     cancelled_ = true;
@@ -192,12 +202,15 @@ class EtcdStore final : public KeyStore {
   }
 
  private:
-  static void compare_created(etcd::TxnRequest& request, const Fence& fence) {
+  static void compare(etcd::TxnRequest& request, const Fence& fence) {
     etcd::Compare& compare = *request.add_compare();
     compare.set_result(etcd::Compare::EQUAL);
-    compare.set_target(etcd::Compare::CREATE);
+    compare.set_target(fence.modified ? etcd::Compare::MOD : etcd::Compare::CREATE);
     compare.set_key(fence.key);
-    compare.set_create_revision(fence.created);
+    if (fence.modified)
+      compare.set_mod_revision(*fence.modified);
+    else
+      compare.set_create_revision(fence.created);
   }
   static void add(etcd::TxnRequest& request, const Write& write) {
     etcd::RequestOp& op = *request.add_success();
@@ -234,7 +247,9 @@ class EtcdStore final : public KeyStore {
     Status status;
     for (size_t tried = 0; tried <= members_.size(); ++tried) {
       const auto [member, number] = current();
-      status = attempt(*member, number, options_.call_timeout, call);
+      const Millis left = time_left(options_.call_timeout);
+      if (left.count() <= 0) return status.ok() ? deadline_exceeded("no time is left") : status;
+      status = attempt(*member, number, left, call);
       const bool silent =
           status.code() == Code::unavailable || status.code() == Code::deadline_exceeded;
       if (!silent && status.code() != Code::unauthenticated) return status;
@@ -276,6 +291,13 @@ class EtcdStore final : public KeyStore {
     return {code_of(status.error_code()), status.error_message()};
   }
 
+  // Of `patience`, until the deadline.
+  Millis time_left(Millis patience) {
+    const std::lock_guard lock(mutex_);
+    const TimePoint latest = Clock::now() + patience;
+    return std::chrono::duration_cast<Millis>(std::min(latest, deadline_) - Clock::now());
+  }
+
   std::pair<Member*, size_t> current() {
     const std::lock_guard lock(mutex_);
     return {members_[current_].get(), current_};
@@ -291,7 +313,7 @@ class EtcdStore final : public KeyStore {
       request.set_password(password_);
       grpc::ClientContext asked;
       asked.set_deadline(std::chrono::system_clock::now() +
-                         std::max(options_.call_timeout, kSecond));
+                         time_left(std::max(options_.call_timeout, kSecond)));
       const grpc::Status status = member.auth.Authenticate(&asked, request, &reply);
       if (!status.ok())
         return {code_of(status.error_code()),
@@ -315,6 +337,7 @@ class EtcdStore final : public KeyStore {
   std::set<grpc::ClientContext*> calls_;
   std::string token_;
   size_t current_ = 0;
+  TimePoint deadline_ = TimePoint::max();
   bool cancelled_ = false;
 };
 

@@ -22,18 +22,21 @@ class KeyStore {
   struct Entry {
     std::string key;
     std::string value;
-    int64_t created = 0;  // The revision of the store at which the key came into being.
-    Lease lease = 0;      // The key goes when the lease does; 0: it stays.
+    int64_t created = 0;   // The revision of the store at which the key came into being.
+    int64_t modified = 0;  // Likewise, at which it got this value.
+    Lease lease = 0;       // The key goes when the lease does; 0: it stays.
   };
   struct Write {
     std::string key;
     std::optional<std::string> value;  // None: the key is removed.
     Lease lease = 0;
   };
-  // That a key exists, and is the same as ever since revision `created`.
+  // That a key exists, and is the same as ever since revision `created`; or, with `modified`, that
+  // it has had its value since that revision, or with 0, that it does not exist.
   struct Fence {
     std::string key;
     int64_t created = 0;
+    std::optional<int64_t> modified = {};
   };
   struct Watcher {
     std::function<void()> on_open;  // Later changes are told.
@@ -50,14 +53,19 @@ class KeyStore {
 
   // Makes the key where there is none. Returns what is there then.
   virtual Result<Entry> create(const std::string& key, const std::string& value, Lease lease) = 0;
-  // Does all or nothing. ABORTED: the fence does not hold. At most 64 writes, of 1 MiB in all.
-  virtual Status write(const std::optional<Fence>& fence, const std::vector<Write>& writes) = 0;
+  // Does all or nothing, and returns its revision. ABORTED: a fence does not hold. At most 64
+  // writes, of 1 MiB in all. One that fails otherwise may happen at any later time.
+  virtual Result<int64_t> write(const std::vector<Fence>& fences,
+                                const std::vector<Write>& writes) = 0;
   // All keys that begin with `prefix`, in their order.
   virtual Result<std::vector<Entry>> list(const std::string& prefix) = 0;
 
   // Tells of changes of keys that begin with `prefix`, until the connection breaks or cancel().
   virtual Status watch(const std::string& prefix, const Watcher& watcher) = 0;
 
+  // Later calls, but for watch(), end by then: DEADLINE_EXCEEDED. TimePoint::max(): no limit but
+  // their own.
+  virtual void set_deadline(TimePoint deadline) = 0;
   // Ends all calls, those in progress and later ones.
   virtual void cancel() = 0;
   virtual std::string name() const = 0;  // "etcd at 10.0.0.1:2379,10.0.0.2:2379".

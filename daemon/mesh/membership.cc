@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint32_t kTimeoutDefaultMs = 30'000;
 constexpr size_t kRanksNamedMax = 4;
+constexpr Millis kSuspended{1'000};  // A deadline seen so late was slept through.
 
 // "(host b, pid 4711)". `Who` is a JoinRank or a RosterRank.
 template <class Who>
@@ -216,14 +217,27 @@ void Membership::advance(const std::string& name, Messages& out) {
   Job& job = found->second;
   if (job.running && workers_of(*job.running).empty() &&
       std::ranges::none_of(job.running->members, is_awaited))
-    job.running.reset();
+    end_without_workers(job);
   if (!job.running && std::exchange(job.is_noted, false)) note_change(job, name);
   if (job.pending_joins.empty()) job.timed_out.clear();
   if (is_complete(job) && !job.running) begin_epoch(job, name, out);
   if (job.running || !job.pending_joins.empty()) return;
-  if (job.proposed) job.last = {job.proposed->epoch(), EpochEnd::over};  // May have been saved.
+  if (job.proposed) number_is_used(job, job.proposed->epoch());  // May have been saved.
   if (job.last.number != 0) remember(job, name);
   jobs_.erase(found);
+}
+
+// Workers that have not come back since a restart may do so later, as where their agent is down.
+void Membership::end_without_workers(Job& job) {
+  const bool unseen = std::ranges::any_of(job.running->members,
+                                          [](const Member& member) { return !member.was_here; });
+  if (unseen && job.last == LastEpoch{job.running->epoch, EpochEnd::over})
+    job.last.end = EpochEnd::unknown;
+  job.running.reset();
+}
+
+void Membership::number_is_used(Job& job, uint32_t epoch) {
+  if (epoch > job.last.number) job.last = {epoch, EpochEnd::over};
 }
 
 bool Membership::is_complete(const Job& job) {
@@ -240,6 +254,7 @@ void Membership::begin_epoch(Job& job, const std::string& name, Messages& out) {
   }
   job.proposed = state_of(job, name);
   job.proposed->set_epoch(roster.epoch());
+  job.proposed->set_end(static_cast<uint32_t>(EpochEnd::over));  // Once it runs no longer.
   *job.proposed->mutable_roster() = roster;
   changed_[key_of(job.owner, name)] = *job.proposed;
 }
@@ -406,7 +421,7 @@ std::set<std::string> Membership::late_hosts(Job& job, TimePoint now) const {
   if (!job.running) return late;
   for (Member& member : job.running->members) {
     if (!is_awaited(member) || *member.awaited > now) continue;
-    if (now - *member.awaited > options_.grace / 2)
+    if (now - *member.awaited > std::max(options_.grace / 2, kSuspended))
       member.awaited = now + options_.grace;
     else
       late.insert(member.who.host());
@@ -512,7 +527,7 @@ void Membership::adopt_epoch(Job& job, Worker worker, const v1::Resume& resume, 
   job.running =
       RunningEpoch{.epoch = resume.epoch(), .secret = resume.roster().secret(), .members = {}};
   for (const v1::RosterRank& who : resume.roster().ranks())
-    job.running->members.push_back({0, who});
+    job.running->members.push_back({.worker = 0, .who = who, .was_here = false});
   note_change(job, name);
 }
 

@@ -129,6 +129,9 @@ class Membership {
   // Called after every change of a job: starts the next epoch if it is complete, and erases the job
   // if it is empty, which invalidates references to it.
   void advance(const std::string& name, Messages& out);
+  static void end_without_workers(Job& job);
+  // An epoch that may have been kept, though it never ran, takes its number along.
+  static void number_is_used(Job& job, uint32_t epoch);
   static std::set<Worker> workers_of(const RunningEpoch& running);
   static bool is_awaited(const Member& member) { return member.awaited.has_value(); }
   Messages expire_awaited(TimePoint now);

@@ -119,7 +119,7 @@ Membership::Messages Membership::saved(const v1::JobState& state) {
       job.is_noted = true;
     }
   } else {
-    job.last = {state.epoch(), EpochEnd::over};  // Its number is not used again.
+    number_is_used(job, state.epoch());
     note_change(job, state.job());
   }
   advance(state.job(), out);

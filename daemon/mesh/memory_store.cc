@@ -19,6 +19,7 @@ struct MemoryKeys::State {
   void put(const KeyStore::Write& write) {
     KeyStore::Entry& entry = entries[write.key];
     if (entry.created == 0) entry.created = revision;
+    entry.modified = revision;
     entry.key = write.key;
     entry.value = *write.value;
     entry.lease = write.lease;
@@ -90,20 +91,18 @@ class MemoryStore final : public KeyStore {
     return state_.entries.at(key);
   }
 
-  Status write(const std::optional<Fence>& fence, const std::vector<Write>& writes) override {
+  Result<int64_t> write(const std::vector<Fence>& fences,
+                        const std::vector<Write>& writes) override {
     const std::lock_guard lock(state_.mutex);
     if (Status up = check_locked(); !up.ok()) return up;
-    if (fence) {
-      const auto found = state_.entries.find(fence->key);
-      if (found == state_.entries.end() || found->second.created != fence->created)
-        return aborted(fence->key + " is not what it was");
-    }
+    for (const Fence& fence : fences)
+      if (!holds_locked(fence)) return aborted(fence.key + " is not what it was");
     for (const Write& write : writes)
       if (Status there = check_lease_locked(write.lease); !there.ok()) return there;
     ++state_.revision;
     for (const Write& write : writes) write.value ? state_.put(write) : state_.remove(write.key);
     state_.changed.notify_all();
-    return {};
+    return state_.revision;
   }
 
   Result<std::vector<Entry>> list(const std::string& prefix) override {
@@ -143,9 +142,17 @@ class MemoryStore final : public KeyStore {
     state_.changed.notify_all();
   }
 
+  void set_deadline(TimePoint) override {}  // Nothing here waits.
+
   std::string name() const override { return "the store in memory"; }
 
  private:
+  bool holds_locked(const Fence& fence) const {
+    const auto found = state_.entries.find(fence.key);
+    const Entry entry = found == state_.entries.end() ? Entry() : found->second;
+    return fence.modified ? entry.modified == *fence.modified
+                          : entry.created == fence.created && fence.created != 0;
+  }
   Status check_locked() const {
     if (cancelled_) return {Code::cancelled, "the store was closed"};
     return state_.answers ? Status() : unavailable("the store does not answer");

@@ -43,6 +43,11 @@ Millis Reachability::lost_for() const {
   return is_reached_ ? Millis(0) : lost_for_locked();
 }
 
+std::string Reachability::why() const {
+  const std::lock_guard lock(mutex_);
+  return why_;
+}
+
 Millis Reachability::lost_for_locked() const {
   return std::chrono::duration_cast<Millis>(Clock::now() - since_);
 }

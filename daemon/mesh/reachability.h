@@ -18,6 +18,7 @@ class Reachability {
   void lost(const std::string& why);  // Also after each further attempt.
   bool is_reached() const;
   Millis lost_for() const;  // 0: it is reached.
+  std::string why() const;  // Empty: it is reached, or still connecting.
   // "connected", "unreachable for 12 s: " and why.
   std::string text() const;
 

@@ -192,6 +192,14 @@ TEST_F(AgentDoor, SettingsThatCannotBeUsedAreNamed) {
   EXPECT_EQ(exit_code(run({"--data-ports=7700-7610"})), 2);
   EXPECT_EQ(exit_code(run({"--etcd=203.0.113.1:2379"})), 2);
   EXPECT_THAT(log(), HasSubstr("only this machine reaches that, and etcd = 203.0.113.1:2379"));
+  const std::vector<std::string> elected = {"--listen=0.0.0.0:0", "--token=for-agents",
+                                            "--etcd=203.0.113.1:2379"};
+  EXPECT_EQ(exit_code(run(elected)), 1);
+  EXPECT_THAT(log(), HasSubstr("who reaches it without TLS can name a coordinator"));
+  std::vector<std::string> with_user = elected;
+  with_user.push_back("--etcd-user=tutti");
+  EXPECT_EQ(exit_code(run(with_user)), 1);
+  EXPECT_THAT(log(), HasSubstr("etcd_user would send its password in the clear"));
 }
 
 // Whether the process has the file open.

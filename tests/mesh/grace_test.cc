@@ -16,12 +16,12 @@ constexpr Millis kGrace{5'000};
 struct MeshGrace : testing::Test, MembershipTest {
   MeshGrace() { membership = Membership(test_credentials(), {.grace = kGrace}); }
 
-  // Of the worker of ranks 0 and 1 on host a, or of 2 and 3 on host b, in epoch 1.
+  // Of the worker of ranks 0 and 1 on host a, or of 2 and 3 on host b.
   Membership::Messages resume(Membership::Worker worker, std::vector<uint32_t> ranks,
-                              const std::string& host) {
+                              const std::string& host, uint32_t epoch = 1) {
     v1::Resume resume;
     resume.set_job("demo");
-    resume.set_epoch(1);
+    resume.set_epoch(epoch);
     resume.set_host(host);
     resume.mutable_roster()->set_secret("secret");
     for (uint32_t rank = 0; rank < 4; ++rank) {
@@ -130,6 +130,39 @@ TEST_F(MeshGrace, WorkersThatDoNotResumeARestoredEpochHaveLeftIt) {
   EXPECT_EQ(membership.jobs(), 0u);
 }
 
+// As where the agent of their host is down: they run on, and hear of the new coordinator later.
+TEST_F(MeshGrace, WorkersThatResumeARestoredEpochAfterTheGraceGoOn) {
+  join_four();
+  restart();
+  EXPECT_THAT(expire_at(now + kGrace), IsEmpty());
+  EXPECT_EQ(membership.jobs(), 0u);
+  restart();
+  EXPECT_THAT(resume(3, {0, 1}, "a"), IsEmpty());
+  EXPECT_THAT(resume(4, {2, 3}, "b"), IsEmpty());
+  EXPECT_THAT(words_of(join(5, join_of(1, 4, "c"))), ElementsAre("5: refused 1 ALREADY_EXISTS"));
+}
+
+TEST_F(MeshGrace, WorkersThatResumeAfterTheOthersHaveLeftGoOn) {
+  join_four();
+  restart();
+  resume(3, {0, 1}, "a");
+  expire_at(now + kGrace);
+  gone(3, 1, 0);
+  gone(3, 1, 1);
+  EXPECT_THAT(resume(4, {2, 3}, "b"), IsEmpty());
+  EXPECT_EQ(membership.jobs(), 1u);
+}
+
+TEST_F(MeshGrace, WithoutGraceARestoredEpochEndsAtOnceForThoseWhoAreNotThere) {
+  join_four();
+  const v1::JobStates states = membership.states();
+  membership = Membership(test_credentials(), {.grace = Millis(0)});
+  ASSERT_TRUE(membership.restore(states.jobs(0), now).ok());
+  EXPECT_THAT(expire_at(now + Millis(1)), IsEmpty());
+  EXPECT_EQ(membership.next_deadline(), TimePoint::max());
+  EXPECT_EQ(membership.jobs(), 0u);
+}
+
 TEST_F(MeshGrace, EpochNumbersGoOnAfterARestart) {
   join_four();
   restart();
@@ -218,6 +251,34 @@ TEST_F(MeshSaves, ARankThatGaveUpMeanwhileIsNotInTheEpoch) {
   EXPECT_FALSE(over.has_roster());
   EXPECT_THAT(join(2, join_of(3, 4, "b")), IsEmpty());
   EXPECT_THAT(words_of(membership.saved(take_one())), ElementsAre("1: roster 2", "2: roster 2"));
+}
+
+// Of a second epoch as of the first: its workers may come back late, too.
+TEST_F(MeshSaves, AnEpochThatIsSavedIsOverOnceItRunsNoLonger) {
+  join_four();
+  membership.saved(take_one());
+  gone(1, 1, 0, unavailable("it died"));
+  for (uint32_t rank = 1; rank < 4; ++rank) gone(rank < 2 ? 1 : 2, 1, rank);
+  membership.take_changed();
+  join_four();
+  const v1::JobState state = take_one();
+  EXPECT_EQ(state.epoch(), 2u);
+  EXPECT_EQ(state.end(), 1u);
+}
+
+// A worker says meanwhile that there was a later epoch, of which the store has lost the state.
+TEST_F(MeshSaves, NumbersOfEpochsNeverGoBack) {
+  join_four();
+  const v1::JobState state = take_one();
+  resume(9, {}, "a", 7);
+  gone(2, 0, 3);
+  membership.saved(state);
+  join(2, join_of(3, 4, "b"));
+  for (int tries = 0; tries < 3; ++tries)
+    for (const v1::JobState& changed : membership.take_changed())
+      for (const std::string& word : words_of(membership.saved(changed)))
+        EXPECT_THAT(word, HasSubstr("roster 8"));
+  EXPECT_EQ(membership.states().jobs(0).epoch(), 8u);
 }
 
 TEST_F(MeshSaves, RanksThatChangedMeanwhileAreSavedAnew) {

@@ -83,15 +83,38 @@ TEST_P(MeshKeyStore, AFenceThatDoesNotHoldWritesNothing) {
   const auto seat = store->create("/t/seat", "a", 0);
   ASSERT_TRUE(seat.ok());
   const KeyStore::Fence fence{"/t/seat", (*seat).created};
-  ASSERT_TRUE(store->write(fence, {{"/t/x", "1"}}).ok());
+  ASSERT_TRUE(store->write({fence}, {{"/t/x", "1"}}).ok());
   ASSERT_TRUE(store->write({}, {{"/t/seat", "changed"}}).ok());
-  EXPECT_TRUE(store->write(fence, {{"/t/x", "2"}}).ok()) << "it is the same key";
+  EXPECT_TRUE(store->write({fence}, {{"/t/x", "2"}}).ok()) << "it is the same key";
   ASSERT_TRUE(store->write({}, {{"/t/seat", {}}}).ok());
-  EXPECT_EQ(store->write(fence, {{"/t/x", "3"}, {"/t/y", "3"}}).code(), Code::aborted);
+  EXPECT_EQ(store->write({fence}, {{"/t/x", "3"}, {"/t/y", "3"}}).status().code(), Code::aborted);
   ASSERT_TRUE(store->create("/t/seat", "b", 0).ok());
-  EXPECT_EQ(store->write(fence, {{"/t/x", "4"}}).code(), Code::aborted);
+  EXPECT_EQ(store->write({fence}, {{"/t/x", "4"}}).status().code(), Code::aborted);
   EXPECT_EQ((*store->list("/t/x")).at(0).value, "2");
   EXPECT_THAT(keys("/t/y"), ElementsAre());
+}
+
+TEST_P(MeshKeyStore, AFenceOfTheValueHoldsUntilTheNextWrite) {
+  const KeyStore::Fence absent{.key = "/t/count", .modified = 0};
+  const auto first = store->write({absent}, {{"/t/count", "1"}});
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  EXPECT_EQ(store->write({absent}, {{"/t/count", "2"}}).status().code(), Code::aborted);
+  const KeyStore::Fence unchanged{.key = "/t/count", .modified = *first};
+  ASSERT_TRUE(store->write({unchanged}, {{"/t/other", "1"}}).ok());
+  const auto second = store->write({unchanged}, {{"/t/count", "1"}});
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(store->write({unchanged}, {{"/t/other", "2"}}).status().code(), Code::aborted);
+  EXPECT_EQ((*store->list("/t/count")).at(0).modified, *second);
+  EXPECT_EQ((*store->list("/t/other")).at(0).value, "1");
+}
+
+TEST_P(MeshKeyStore, CallsEndByTheDeadline) {
+  store->set_deadline(Clock::now() - Millis(1));
+  if (cluster) {
+    EXPECT_EQ(store->list("/t/").status().code(), Code::deadline_exceeded);
+  }
+  store->set_deadline(TimePoint::max());
+  EXPECT_TRUE(store->list("/t/").ok());
 }
 
 TEST_P(MeshKeyStore, KeysGoWithTheirLease) {

@@ -31,14 +31,19 @@ class Flag {
   std::atomic<bool>* value_;
 };
 
+// How long etcd is away once nobody coordinates: longer than any of its members' calls, or what
+// TUTTI_ETCD_OUTAGE_MS says.
+int outage_ms() {
+  const char* asked = std::getenv("TUTTI_ETCD_OUTAGE_MS");
+  return asked == nullptr ? 5'000 : std::atoi(asked);
+}
+
 struct Etcd : ::testing::Test {
   void SetUp() override {
     if (!EtcdCluster::is_there()) GTEST_SKIP() << "needs etcd: tests/tools/get etcd-server";
     etcd.emplace(3);
-    mesh.emplace(
-        LocalMeshOptions{.hosts = 3,
-                         .agent_flags = {"--etcd=" + etcd->endpoints(), "--etcd-ttl-ms=3000",
-                                         "--coordinator-grace-ms=3000"}});
+    flags = {"--etcd=" + etcd->endpoints(), "--etcd-ttl-ms=3000", "--coordinator-grace-ms=3000"};
+    mesh.emplace(LocalMeshOptions{.hosts = 3, .agent_flags = flags});
     ASSERT_TRUE(wait_for([&] { return coordinator() >= 0; })) << mesh->log_tails();
   }
   static bool wait_for(const std::function<bool()>& holds) {
@@ -97,7 +102,17 @@ struct Etcd : ::testing::Test {
     std::printf("a join %s took %d ms\n", what.c_str(), static_cast<int>(took.count()));
   }
 
+  // Until the coordinator has given up those that were not there, too.
+  void outlast_the_grace() {
+    const auto status = [&] {
+      return admin_status(mesh->host(coordinator()).address, false, 2'000);
+    };
+    const auto begin = SteadyClock::now();
+    wait_for([&] { return SteadyClock::now() > begin + std::chrono::seconds(5) && status().ok(); });
+  }
+
   Flag over;
+  std::vector<std::string> flags;
   std::optional<EtcdCluster> etcd;
   std::optional<TestMesh> mesh;
 };
@@ -112,6 +127,38 @@ TEST_F(Etcd, AnotherAgentCoordinatesWhenTheCoordinatorIsKilled) {
   join_now("other", b, c, "after the coordinator was killed");
   const int now = coordinator();
   EXPECT_TRUE(now == b || now == c) << now;
+  over.set();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh->log_tails();
+}
+
+// Its workers hear of the next coordinator once they have an agent again, after the grace.
+TEST_F(Etcd, AJobOnTheKilledCoordinatorsOwnHostGoesOn) {
+  const int killed = coordinator();
+  std::vector<Trainer> trainers = start_job({killed});
+  kill(mesh->host(killed).agent, SIGKILL);
+  ASSERT_TRUE(wait_for([&] { return coordinator() >= 0 && coordinator() != killed; }));
+  outlast_the_grace();
+  restart_agent(mesh->host(killed), flags);
+  ASSERT_TRUE(wait_for([&] {
+    const auto status = admin_status(mesh->host(killed).address, true, 2'000);
+    return status.ok() && status->agents(0).workers_size() == 1;
+  }));
+  outlast_the_grace();
+  over.set();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh->log_tails();
+}
+
+// It comes back when another was elected, and takes itself for the coordinator no more.
+TEST_F(Etcd, ASuspendedCoordinatorIsDeposed) {
+  const int suspended = coordinator();
+  std::vector<Trainer> trainers = start_job({0, 1, 2});
+  kill(mesh->host(suspended).agent, SIGSTOP);
+  const int b = (suspended + 1) % 3;
+  const int c = (suspended + 2) % 3;
+  join_now("other", b, c, "after the coordinator was suspended");
+  kill(mesh->host(suspended).agent, SIGCONT);
+  join_now("other", suspended, b, "from the host of the deposed coordinator");
+  EXPECT_TRUE(wait_for([&] { return coordinator() == b || coordinator() == c; }));
   over.set();
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh->log_tails();
 }
@@ -138,7 +185,18 @@ TEST_F(Etcd, RunningJobsGoOnAndJoinsWaitWithoutEtcd) {
     check_contains(error, "has not answered for ");
   });
   EXPECT_EQ(refused.wait(), "") << mesh->log_tails();
+  std::vector<Trainer> waiting;
+  for (const int rank : {0, 1})
+    waiting.emplace_back(RankContext{"patient", mesh->host(rank).socket, rank, 2},
+                         [](const RankContext& context) {
+                           write_line("joins");
+                           Group group = context.join(120'000);
+                           check_works(group);
+                         });
+  for (Trainer& one : waiting) EXPECT_EQ(one.read_line(), "joins");
+  poll(nullptr, 0, outage_ms());
   for (int member = 0; member < 3; ++member) etcd->signal(member, SIGCONT);
+  EXPECT_EQ(TestMesh::wait(waiting), "") << mesh->log_tails();
   join_now("other", 1, 2, "from when etcd came back");
   over.set();
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh->log_tails();

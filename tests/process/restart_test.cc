@@ -1,9 +1,7 @@
 // Agents that are killed, restarted or stopped while jobs run and trainers join: running jobs go
 // on, and every join is answered in time.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/prctl.h>
 
 #include "daemon/mesh/mesh.h"
 #include "tests/support/test_mesh.h"
@@ -60,32 +58,8 @@ class RestartMesh : public ::testing::Test {
  protected:
   explicit RestartMesh(int hosts = 2) : mesh_(hosts) {}
 
-  // Starts another agent in place of the killed one.
   void start_agent(int index) const {
-    const LocalMesh::Host& host = mesh_.host(index);
-    const std::filesystem::path home = std::filesystem::path(host.socket).parent_path();
-    const std::vector<std::string> command = {
-        program_directory() / "tuttid",
-        "--socket=" + host.socket,
-        "--run-dir=" + (home / "run").string(),
-        "--listen=" + host.control,
-        "--host=" + host.name,
-        "--coordinator=" + mesh_.host(0).control,
-        "--token-file=" + (home.parent_path() / "token").string()};
-    if (fork() == 0) {
-      std::vector<char*> arguments;
-      for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-      arguments.push_back(nullptr);
-      const int log = open(host.log.c_str(), O_WRONLY | O_APPEND);
-      dup2(log, STDOUT_FILENO);
-      dup2(log, STDERR_FILENO);
-      sigset_t none;
-      sigemptyset(&none);
-      sigprocmask(SIG_SETMASK, &none, nullptr);
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      execv(arguments[0], arguments.data());
-      _exit(127);
-    }
+    restart_agent(mesh_.host(index), {"--coordinator=" + mesh_.host(0).control});
   }
 
   TestMesh mesh_;

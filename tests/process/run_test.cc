@@ -333,7 +333,7 @@ TEST_F(CliRun, UsageErrorsAreOneLineAndCodeTwo) {
                                 "bench --strategy tree:0",
                                 "bench --redop mean --dtype i32",
                                 "bench --redop band --dtype f32",
-                                "strategy j"}) {
+                                "strategy"}) {
     const Outcome run = tutti(arguments);
     EXPECT_EQ(run.code, 2) << arguments;
     EXPECT_TRUE(run.err.starts_with("tutti: ")) << arguments << ": " << run.err;
