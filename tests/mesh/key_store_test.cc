@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <optional>
 
@@ -12,6 +14,7 @@
 #include "daemon/mesh/etcd_store.h"
 #include "daemon/mesh/memory_store.h"
 #include "tests/support/etcd_cluster.h"
+#include "tests/support/test_ca.h"
 
 namespace tutti {
 namespace {
@@ -26,16 +29,37 @@ struct MeshKeyStore : ::testing::TestWithParam<std::string> {
     if (GetParam() == "memory") {
       memory.emplace();
     } else if (!testing::EtcdCluster::is_there()) {
-      GTEST_SKIP() << "needs etcd: tests/tools/get etcd-server";
+      GTEST_SKIP() << "needs etcd: tests/tools/get etcd-server etcd-client";
+    } else if (GetParam() == "etcd_tls_user") {
+      guard();
     } else {
       cluster.emplace(1);
     }
     store = open();
   }
+  void TearDown() override {
+    if (!home.empty()) std::filesystem::remove_all(home);
+  }
+  // With certificates on both sides, and a user.
+  void guard() {
+    std::string name = std::filesystem::temp_directory_path() / "tutti-etcd-tls-XXXXXX";
+    home = mkdtemp(name.data());
+    options.tls_dir = home / "tls";
+    options.user = "tutti";
+    options.password_file = home / "password";
+    const TestCa ca("etcd");
+    mount_secret(options.tls_dir, ca.issue({.common_name = "", .names = "IP:127.0.0.1"}),
+                 ca.certificate());
+    std::ofstream(options.password_file) << "two words\n";
+    std::filesystem::permissions(options.password_file, std::filesystem::perms(0600));
+    cluster.emplace(1, options.tls_dir);
+    cluster->ask_for_user("tutti", "two words", {"/t/", "/u/"});
+  }
   std::unique_ptr<KeyStore> open() {
     if (memory) return memory->open();
-    auto opened =
-        open_etcd({.endpoints = split(cluster->endpoints(), ','), .call_timeout = Millis(5'000)});
+    options.endpoints = split(cluster->endpoints(), ',');
+    options.call_timeout = Millis(5'000);
+    auto opened = open_etcd(options);
     EXPECT_TRUE(opened.ok()) << opened.status().message();
     return *std::move(opened);
   }
@@ -55,6 +79,8 @@ struct MeshKeyStore : ::testing::TestWithParam<std::string> {
     return names;
   }
 
+  std::filesystem::path home;
+  EtcdOptions options;
   std::optional<MemoryKeys> memory;
   std::optional<testing::EtcdCluster> cluster;
   std::unique_ptr<KeyStore> store;
@@ -92,6 +118,20 @@ TEST_P(MeshKeyStore, AFenceThatDoesNotHoldWritesNothing) {
   EXPECT_EQ(store->write({fence}, {{"/t/x", "4"}}).status().code(), Code::aborted);
   EXPECT_EQ((*store->list("/t/x")).at(0).value, "2");
   EXPECT_THAT(keys("/t/y"), ElementsAre());
+}
+
+// Whatever the contract is tried with, etcd takes nobody without.
+TEST_P(MeshKeyStore, StrangersAreRefusedWhereEtcdIsGuarded) {
+  if (home.empty()) return;
+  EtcdOptions stranger = options;
+  stranger.user.clear();
+  EXPECT_FALSE((*open_etcd(stranger))->list("/t/").ok()) << "without a user";
+  std::ofstream(options.password_file) << "wrong\n";
+  EXPECT_THAT((*open_etcd(options))->list("/t/").status().message(),
+              ::testing::HasSubstr("does not take the user tutti"));
+  stranger.tls_dir.clear();
+  EXPECT_FALSE((*open_etcd(stranger))->list("/t/").ok()) << "without TLS";
+  EXPECT_EQ(store->list("/other/").status().code(), Code::permission_denied);
 }
 
 TEST_P(MeshKeyStore, AFenceOfTheValueHoldsUntilTheNextWrite) {
@@ -173,7 +213,7 @@ TEST_P(MeshKeyStore, AStoreThatDoesNotAnswerIsUnavailable) {
   EXPECT_EQ(store->grant(kTtl).status().code(), Code::unavailable);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MeshKeyStore, ::testing::Values("memory", "etcd"),
+INSTANTIATE_TEST_SUITE_P(All, MeshKeyStore, ::testing::Values("memory", "etcd", "etcd_tls_user"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Real etcds, as plain processes with data of their own. tests/tools/get etcd-server gets the
-// program.
+// Real etcds, as plain processes with data of their own. tests/tools/get etcd-server etcd-client
+// gets the programs.
 #pragma once
 
 #include <arpa/inet.h>
@@ -24,17 +24,19 @@ namespace tutti::testing {
 
 class EtcdCluster {
  public:
-  static std::filesystem::path program() {
-    const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-    return here / "../../tools/etcd-server/usr/bin/etcd";
+  static std::filesystem::path program() { return tools() / "etcd-server/usr/bin/etcd"; }
+  static std::filesystem::path client() { return tools() / "etcd-client/usr/bin/etcdctl"; }
+  static bool is_there() {
+    return std::filesystem::exists(program()) && std::filesystem::exists(client());
   }
-  static bool is_there() { return std::filesystem::exists(program()); }
 
-  // Starts them and waits until they have a leader.
-  explicit EtcdCluster(int members) {
+  // Starts them and waits until they have a leader. With `tls_dir`, which has ca.crt, tls.crt and
+  // tls.key, they take clients with certificates of that authority alone.
+  explicit EtcdCluster(int members, std::string tls_dir = {}) : tls_dir_(std::move(tls_dir)) {
     std::string name = std::filesystem::temp_directory_path() / "tutti-etcd-XXXXXX";
     directory_ = mkdtemp(name.data());
-    for (int i = 0; i < members; ++i) members_.push_back({free_port(), free_port(), 0});
+    for (int i = 0; i < members; ++i)
+      members_.push_back({free_port(), free_port(), free_port(), 0});
     for (int i = 0; i < members; ++i) start(i);
     await_leader();
   }
@@ -65,6 +67,18 @@ class EtcdCluster {
     if (pid == 0) run(member);
     members_.at(member).pid = pid;
   }
+  // From now on `user` alone may use the keys of these prefixes, and nobody others.
+  void ask_for_user(const std::string& user, const std::string& password,
+                    const std::vector<std::string>& prefixes) const {
+    control({"role", "add", "agents"});
+    for (const std::string& prefix : prefixes)
+      control({"role", "grant-permission", "agents", "--prefix=true", "readwrite", prefix});
+    for (const std::string& name : {std::string("root"), user}) {
+      control({"user", "add", name + ":" + password});
+      control({"user", "grant-role", name, name == "root" ? "root" : "agents"});
+    }
+    control({"auth", "enable"});
+  }
   // The member that leads, or -1.
   int leader() const {
     for (int i = 0; i < size(); ++i)
@@ -83,6 +97,7 @@ class EtcdCluster {
   struct Member {
     int port;
     int peer_port;
+    int metrics_port;
     pid_t pid;
   };
 
@@ -103,32 +118,56 @@ class EtcdCluster {
   }
   static std::string url(int port) { return "http://127.0.0.1:" + std::to_string(port); }
 
+  static std::filesystem::path tools() {
+    const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+    return here / "../../tools";
+  }
+  std::string client_url(int member) const {
+    return (tls_dir_.empty() ? "http" : "https") +
+           ("://127.0.0.1:" + std::to_string(members_[member].port));
+  }
+  void control(const std::vector<std::string>& words) const {
+    std::string line = "ETCDCTL_API=3 '" + client().string() + "' --endpoints=" + client_url(0);
+    if (!tls_dir_.empty())
+      line += " --cacert='" + tls_dir_ + "/ca.crt' --cert='" + tls_dir_ + "/tls.crt' --key='" +
+              tls_dir_ + "/tls.key'";
+    for (const std::string& word : words) line += " '" + word + "'";
+    if (std::system((line + " >'" + (directory_ / "client.log").string() + "' 2>&1").c_str()) != 0)
+      throw std::runtime_error("etcdctl failed: " + line);
+  }
+
   [[noreturn]] void run(int member) const {
     std::string cluster;
     for (int i = 0; i < size(); ++i)
       cluster += (i == 0 ? "m" : ",m") + std::to_string(i) + "=" + url(members_[i].peer_port);
     const std::string name = "m" + std::to_string(member);
-    const std::string client = url(members_[member].port);
+    const std::string client = client_url(member);
     const std::string peer = url(members_[member].peer_port);
-    const std::vector<std::string> words = {program(),
-                                            "--name",
-                                            name,
-                                            "--data-dir",
-                                            directory_ / name,
-                                            "--listen-client-urls",
-                                            client,
-                                            "--advertise-client-urls",
-                                            client,
-                                            "--listen-peer-urls",
-                                            peer,
-                                            "--initial-advertise-peer-urls",
-                                            peer,
-                                            "--initial-cluster",
-                                            cluster,
-                                            "--heartbeat-interval",
-                                            "100",
-                                            "--election-timeout",
-                                            "1000"};
+    std::vector<std::string> words = {program(),
+                                      "--name",
+                                      name,
+                                      "--data-dir",
+                                      directory_ / name,
+                                      "--listen-client-urls",
+                                      client,
+                                      "--advertise-client-urls",
+                                      client,
+                                      "--listen-peer-urls",
+                                      peer,
+                                      "--initial-advertise-peer-urls",
+                                      peer,
+                                      "--initial-cluster",
+                                      cluster,
+                                      "--heartbeat-interval",
+                                      "100",
+                                      "--election-timeout",
+                                      "1000"};
+    words.push_back("--listen-metrics-urls=" + url(members_[member].metrics_port));
+    if (!tls_dir_.empty())
+      for (const std::string& flag :
+           {std::string("--client-cert-auth"), "--trusted-ca-file=" + tls_dir_ + "/ca.crt",
+            "--cert-file=" + tls_dir_ + "/tls.crt", "--key-file=" + tls_dir_ + "/tls.key"})
+        words.push_back(flag);
     std::vector<char*> arguments;
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
@@ -148,7 +187,7 @@ class EtcdCluster {
     const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     timeval patience{2, 0};
     setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    const sockaddr_in address = loopback(members_[member].port);
+    const sockaddr_in address = loopback(members_[member].metrics_port);
     if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
       return {};
     const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
@@ -160,6 +199,7 @@ class EtcdCluster {
     return answer;
   }
 
+  const std::string tls_dir_;
   std::filesystem::path directory_;
   std::vector<Member> members_;
 };
