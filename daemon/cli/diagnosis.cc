@@ -9,16 +9,18 @@
 namespace tutti {
 namespace {
 
-constexpr std::array kFindings = {
-    find_failed,    find_not_joined, find_disagreement, find_behind, find_failed_operation,
-    find_slow_link, find_late_rank,  find_network,      find_ended,  find_idle};
+constexpr std::array kFindings = {find_failed,    find_not_joined, find_disagreement,
+                                  find_behind,    find_unanswered, find_failed_operation,
+                                  find_slow_link, find_late_rank,  find_network,
+                                  find_ended,     find_idle};
 
 }  // namespace
 
 std::string_view name_of(Verdict verdict) {
-  constexpr std::array<std::string_view, 12> kNames = {
-      "no_such_job", "failed",    "not_joined", "disagreement", "behind", "operation_failed",
-      "slow_link",   "late_rank", "network",    "ended",        "idle",   "running"};
+  constexpr std::array<std::string_view, 13> kNames = {
+      "no_such_job",      "failed",    "not_joined", "disagreement", "behind", "unanswered",
+      "operation_failed", "slow_link", "late_rank",  "network",      "ended",  "idle",
+      "running"};
   return kNames.at(static_cast<size_t>(verdict));
 }
 

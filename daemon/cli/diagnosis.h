@@ -17,6 +17,7 @@ enum class Verdict : uint8_t {
   not_joined,    // Ranks wait for others to join.
   disagreement,  // The ranks asked for different operations.
   behind,        // Ranks wait in an operation that another one has not called.
+  unanswered,    // Ranks wait, and hosts did not tell what theirs called.
   operation_failed,
   slow_link,
   late_rank,  // The same rank is the last one, again and again.

@@ -14,6 +14,7 @@ Finding find_failed(const JobView& view);
 Finding find_not_joined(const JobView& view);
 Finding find_disagreement(const JobView& view);
 Finding find_behind(const JobView& view);
+Finding find_unanswered(const JobView& view);
 Finding find_failed_operation(const JobView& view);
 Finding find_slow_link(const JobView& view);
 Finding find_late_rank(const JobView& view);

@@ -1,5 +1,6 @@
 // Findings of what the ranks called: disagreement, ranks that are behind, failed operations.
 #include <algorithm>
+#include <functional>
 
 #include "daemon/base/status.h"
 #include "daemon/cli/findings.h"
@@ -30,33 +31,52 @@ std::map<uint32_t, const v1::TracedOperation*> calls_of(const JobView& view, con
   return calls;
 }
 
+// Members that are known not to have called it.
 std::vector<uint32_t> members_before(const JobView& view, const OpName& name) {
   std::vector<uint32_t> missing;
   for (const uint32_t member : view.groups.at(name.group)) {
     const auto rank = view.ranks.find(member);
-    const auto next = rank == view.ranks.end() ? decltype(RankView::next)::const_iterator()
-                                               : rank->second.next.find(name.group);
-    const bool has_called = rank != view.ranks.end() && next != rank->second.next.end();
-    const bool is_unknown = !has_called && rank != view.ranks.end() && rank->second.is_cut;
+    if (rank == view.ranks.end() || !rank->second.is_traced) continue;  // Not known.
+    const auto next = rank->second.next.find(name.group);
+    const bool has_called = next != rank->second.next.end();
+    const bool is_unknown = !has_called && rank->second.is_cut;
     if (!is_unknown && (!has_called || next->second <= name.number)) missing.push_back(member);
   }
   return missing;
 }
 
-// The first operation of the group that somebody waits in, or that timed out, and that members
-// have not called.
-std::optional<Newest> first_awaited(const JobView& view, uint32_t group) {
+// The first operation of the group that somebody waits in, or that timed out, and that `counts`.
+std::optional<Newest> first_awaited(const JobView& view, uint32_t group,
+                                    const std::function<bool(const OpName&)>& counts) {
   std::optional<OpName> first;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [name, call] : rank.calls) {
       const bool lives = rank.pid != 0 || !view.has_worker;  // Or did, in a job that is over.
       const bool waits = lives && (!call->ended() || has_code(*call, Code::deadline_exceeded));
-      if (name.group == group && waits && (!first || name < *first) &&
-          !members_before(view, name).empty())
-        first = name;
+      if (name.group == group && waits && (!first || name < *first) && counts(name)) first = name;
     }
   if (!first) return std::nullopt;
   return Newest{*first, calls_of(view, *first), members_before(view, *first)};
+}
+
+bool has_untold_members(const JobView& view, uint32_t group) {
+  const auto told = std::ranges::count_if(view.groups.at(group), [&](uint32_t member) {
+    const auto rank = view.ranks.find(member);
+    return rank != view.ranks.end() && rank->second.is_traced;
+  });
+  const auto size = view.group_sizes.find(group);
+  return size != view.group_sizes.end() && told < int64_t{size->second};
+}
+
+// Else it is done, though a rank may not have asked, or it timed out.
+bool is_open(const JobView& view, const OpName& name) {
+  const bool done = std::ranges::any_of(view.hosts, [&](const auto& host) {
+    const auto call = host.second.among_hosts.find(name);
+    return call != host.second.among_hosts.end() && call->second->ended();
+  });
+  const auto calls = calls_of(view, name);
+  return !done &&
+         std::ranges::any_of(calls, [](const auto& call) { return !call.second->ended(); });
 }
 
 std::optional<Newest> newest_of(const JobView& view, uint32_t group) {
@@ -185,9 +205,27 @@ Finding find_disagreement(const JobView& view) {
 Finding find_behind(const JobView& view) {
   for (const auto& [group, members] : view.groups) {
     if (is_channel(view, group)) continue;
-    const std::optional<Newest> awaited = first_awaited(view, group);
+    const std::optional<Newest> awaited = first_awaited(
+        view, group, [&](const OpName& name) { return !members_before(view, name).empty(); });
     if (!awaited) continue;
     if (Finding found = describe_behind(view, *awaited)) return found;
+  }
+  return std::nullopt;
+}
+
+Finding find_unanswered(const JobView& view) {
+  for (const auto& [group, members] : view.groups) {
+    if (is_channel(view, group) || !has_untold_members(view, group)) continue;
+    const std::optional<Newest> awaited =
+        first_awaited(view, group, [&](const OpName& name) { return is_open(view, name); });
+    if (!awaited || !is_patience_over(view, *awaited, awaited->calls.begin()->first)) continue;
+    std::vector<uint32_t> waiting;
+    for (const auto& [rank, call] : awaited->calls) waiting.push_back(rank);
+    return Diagnosis{.verdict = Verdict::unanswered,
+                     .sentence = describe_ranks(waiting) + " called " +
+                                 describe(*awaited->calls.begin()->second) + " " +
+                                 describe_seconds(longest_wait(view, *awaited)) +
+                                 " ago and wait; which ranks did not is not known"};
   }
   return std::nullopt;
 }

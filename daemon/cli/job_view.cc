@@ -44,6 +44,7 @@ void add_status(const v1::StatusReply& status, JobView& view) {
 
 void add_calls(const v1::RankTrace& trace, const HostView& host, RankView& rank) {
   uint64_t seen = 0;
+  rank.is_traced = true;
   rank.is_cut = trace.recorded() > static_cast<uint64_t>(trace.operations_size());
   for (const v1::TracedOperation& call : trace.operations()) {
     rank.calls[{call.group(), call.number()}] = &call;
@@ -62,8 +63,10 @@ void add_host(const v1::HostTrace& trace, JobView& view) {
   HostView& host = view.hosts[trace.host()];
   for (const v1::TracedOperation& operation : trace.among_hosts())
     host.among_hosts[{operation.group(), operation.number()}] = &operation;
-  for (const v1::TracedGroup& group : trace.groups())
+  for (const v1::TracedGroup& group : trace.groups()) {
     view.groups[group.number()].insert(group.ranks().begin(), group.ranks().end());
+    view.group_sizes[group.number()] = group.size();
+  }
   for (const v1::RankTrace& rank : trace.ranks()) {
     RankView& known = view.ranks[rank.rank()];
     known.host = trace.host();
@@ -82,6 +85,23 @@ void add_trace(const v1::TraceReply& trace, JobView& view) {
   }
 }
 
+// Hosts that did not say what their ranks called: they did not answer, or have no record of the
+// epoch, as after a restart of the agent.
+void add_untold(const v1::TraceReply& trace, JobView& view) {
+  const std::string unknown = ": what its ranks called is not known";
+  std::set<std::string> untold;
+  for (const auto& [number, rank] : view.ranks)
+    if (!rank.is_traced && !rank.is_joining) untold.insert(rank.host);
+  for (const v1::AgentReport& agent : trace.missing()) {
+    untold.erase(agent.host());
+    view.silent.push_back("host " + (agent.host().empty() ? agent.address() : agent.host()) +
+                          " did not answer (" + agent.state() + ")" + unknown);
+  }
+  for (const std::string& host : untold)
+    view.silent.push_back("host " + host + " has no record of epoch " + std::to_string(view.epoch) +
+                          unknown);
+}
+
 }  // namespace
 
 JobView view_job(const std::string& job, const v1::StatusReply& status,
@@ -91,6 +111,8 @@ JobView view_job(const std::string& job, const v1::StatusReply& status,
   add_trace(trace, view);
   std::set<uint32_t>& all = view.groups[0];
   for (uint32_t rank = 0; rank < view.world_size; ++rank) all.insert(rank);
+  view.group_sizes[0] = view.world_size;
+  add_untold(trace, view);
   return view;
 }
 

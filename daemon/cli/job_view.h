@@ -24,6 +24,7 @@ struct RankView {
   std::string host;
   uint32_t pid = 0;              // 0: its process is gone.
   bool is_joining = false;       // It waits for others.
+  bool is_traced = false;        // Its host told what it called; else that is not known.
   std::optional<double> seen_s;  // Seconds since it last called, or ended, an operation.
   std::map<OpName, const v1::TracedOperation*> calls;
   std::map<uint32_t, uint64_t> next;  // By group: the number of its next call.
@@ -47,9 +48,10 @@ struct JobView {
   bool has_trace = false;
   std::map<uint32_t, RankView> ranks;
   std::map<std::string, HostView> hosts;
-  std::map<uint32_t, std::set<uint32_t>> groups;  // Ranks by group; 0 is the job.
+  std::map<uint32_t, std::set<uint32_t>> groups;  // Ranks by group, as far as known; 0 is the job.
+  std::map<uint32_t, uint32_t> group_sizes;
   std::vector<const v1::WorkerReport*> workers;
-  std::vector<std::string> silent;  // Agents and workers that do not answer.
+  std::vector<std::string> silent;  // Agents and workers that do not answer, or do not know.
 
   // "rank 2 (host b, pid 4711)".
   std::string name_of(uint32_t rank) const;

@@ -11,6 +11,7 @@ namespace tutti {
 namespace {
 
 using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr uint64_t kSecond = 1'000'000'000;
@@ -310,6 +311,45 @@ TEST(Diagnosis, WhoseOlderCallsAreNotKnownIsNotAccused) {
   for (const int rank : {0, 1, 2}) job.call(rank, 0, 5 * kSecond);
   job.rank(3).set_recorded(9'000);
   EXPECT_NE(job.verdict().verdict, Verdict::behind);
+}
+
+TEST(Diagnosis, RanksOfAHostThatDidNotTellOfThemAreNotAccused) {
+  Job job;
+  job.all_run(17, kMillisecond, 15 * kSecond);
+  for (const int rank : {0, 1}) job.call(rank, 17, 14 * kSecond);
+  job.trace.mutable_hosts()->DeleteSubrange(1, 1);
+  v1::AgentReport& missing = *job.trace.add_missing();
+  missing.set_host("b");
+  missing.set_address("b:7601");
+  missing.set_state("unreachable: timeout");
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::unanswered);
+  EXPECT_EQ(found.sentence,
+            "ranks 0, 1 called all_reduce #17 14 s ago and wait; which ranks did not is not known");
+  EXPECT_THAT(found.evidence, ElementsAre("host b did not answer (unreachable: timeout): what its "
+                                          "ranks called is not known"));
+}
+
+TEST(Diagnosis, AnotherRankIsBehindThoughAHostDidNotAnswer) {
+  Job job;
+  job.call(0, 0, 14 * kSecond);
+  job.trace.mutable_hosts()->DeleteSubrange(1, 1);
+  job.trace.add_missing()->set_address("b:7601");
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.sentence,
+            "rank 1 (host a, pid 101) is 1 operation behind, has called nothing yet");
+  EXPECT_THAT(found.evidence, Contains(HasSubstr("host b:7601 did not answer")));
+}
+
+// As after a restart of the agent.
+TEST(Diagnosis, RanksOfAHostWithoutARecordOfTheEpochAreNotAccused) {
+  Job job;
+  for (const int rank : {0, 1}) job.call(rank, 0, 14 * kSecond);
+  job.traced(1).set_epoch(0);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::unanswered);
+  EXPECT_THAT(found.evidence,
+              Contains("host b has no record of epoch 1: what its ranks called is not known"));
 }
 
 TEST(Diagnosis, AWorkerThatDoesNotAnswerIsEvidence) {
