@@ -13,7 +13,7 @@ namespace tutti {
 // In the order in which they count: the first that holds is the verdict.
 enum class Verdict : uint8_t {
   no_such_job,
-  failed,        // The epoch is over, or a rank is gone that others needed.
+  failed,  // The epoch is over, a rank is gone that others needed, or all are gone in the midst.
   not_joined,    // Ranks wait for others to join.
   disagreement,  // The ranks asked for different operations.
   behind,        // Ranks wait in an operation that another one has not called.

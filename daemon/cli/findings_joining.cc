@@ -3,6 +3,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/cli/findings.h"
+#include "proto/board.h"
 
 namespace tutti {
 namespace {
@@ -62,6 +63,32 @@ Finding find_departed(const JobView& view) {
                    .evidence = {describe_ranks(gone) + " went, in this order"}};
 }
 
+// Ranks by the operations in which they are still: they wait for them, or data is under way.
+std::map<OpName, std::vector<uint32_t>> open_operations(const JobView& view) {
+  std::map<OpName, std::vector<uint32_t>> open;
+  for (const auto& [number, rank] : view.ranks)
+    for (const auto& [name, call] : rank.calls) {
+      const auto moves = [&](const auto& host) {
+        const auto moved = host.second.among_hosts.find(name);
+        return moved != host.second.among_hosts.end() && !moved->second->ended();
+      };
+      const bool waits = (call->flags() & kRequestBlocking) != 0;
+      if (!call->ended() && (waits || std::ranges::any_of(view.hosts, moves)))
+        open[name].push_back(number);
+    }
+  return open;
+}
+
+Diagnosis describe_cut_short(const JobView& view, const OpName& name,
+                             const std::vector<uint32_t>& ranks) {
+  const RankView& first = view.ranks.at(ranks.front());
+  const v1::TracedOperation& call = *first.calls.at(name);
+  return {.verdict = Verdict::failed,
+          .sentence = "the job has ended in the midst of " + describe(call) + ", which began " +
+                      describe_seconds(view.seconds_since(first.host, call.begun_ns())) + " ago",
+          .evidence = {describe_ranks(ranks) + (ranks.size() == 1 ? " was" : " were") + " in it"}};
+}
+
 }  // namespace
 
 Finding find_failed(const JobView& view) {
@@ -114,6 +141,8 @@ Finding find_ended(const JobView& view) {
   const bool over = std::ranges::all_of(
       view.workers, [](const auto* worker) { return worker->state() == "ended"; });
   if (!over) return std::nullopt;
+  if (const auto open = open_operations(view); !open.empty())
+    return describe_cut_short(view, open.begin()->first, open.begin()->second);
   return Diagnosis{.verdict = Verdict::ended, .sentence = "the job has ended: all ranks left it"};
 }
 

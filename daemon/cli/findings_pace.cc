@@ -198,7 +198,8 @@ Finding find_late_rank(const JobView& view) {
 
 Finding find_network(const JobView& view) {
   std::optional<Diagnosis> found;
-  for (const auto& [name, host] : view.hosts)
+  for (const auto& [name, host] : view.hosts) {
+    if (!host.has_worker) continue;  // Nobody is left who could move it.
     for (const auto& [operation, call] : host.among_hosts) {
       const double seconds = view.seconds_since(name, call->begun_ns());
       if (call->ended() || seconds < kNetworkSeconds) continue;
@@ -212,6 +213,7 @@ Finding find_network(const JobView& view) {
                                   format_byte_size(call->bytes()) + " a rank, for " +
                                   describe_seconds(seconds));
     }
+  }
   return found;
 }
 

@@ -16,6 +16,7 @@ void add_worker(const v1::AgentReport& agent, const v1::WorkerReport& worker, Jo
   view.workers.push_back(&worker);
   view.world_size = std::max(view.world_size, worker.world_size());
   HostView& host = view.hosts[agent.host()];
+  host.has_worker = worker.state() != "ended";
   host.joining_s = static_cast<double>(worker.joining_ms()) / 1000;
   for (const v1::RankReport& rank : worker.ranks()) {
     RankView& known = view.ranks[rank.rank()];

@@ -34,6 +34,7 @@ struct RankView {
 
 struct HostView {
   std::string name;
+  bool has_worker = false;        // Of the job, and it is there.
   double joining_s = 0;           // Since the first of its ranks that wait to join did.
   std::optional<int64_t> now_ns;  // Its clock when it was asked, since 1970.
   std::map<OpName, const v1::TracedOperation*> among_hosts;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/base/status.h"
+#include "proto/board.h"
 #include "proto/types.h"
 
 namespace tutti {
@@ -482,6 +483,49 @@ TEST(Diagnosis, AJobThatAllRanksLeftHasEnded) {
   EXPECT_EQ(job.verdict().verdict, Verdict::ended);
   job.status.clear_agents();  // Its workers are gone, and its trace is kept.
   EXPECT_EQ(job.verdict().verdict, Verdict::ended);
+}
+
+// All are gone, and no network is at fault.
+TEST(Diagnosis, AJobThatWasKilledWhileDataWasUnderWay) {
+  Job job;
+  job.all_run(5, kMillisecond, 550 * kSecond);
+  for (int rank = 0; rank < 4; ++rank) job.call(rank, 5, 541 * kSecond);
+  for (const int host : {0, 1}) {
+    job.among_hosts(host, 5, 540 * kSecond);
+    job.traced(host).set_ended(true);
+    job.status.mutable_agents(host)->clear_workers();
+  }
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::failed);
+  EXPECT_EQ(found.sentence,
+            "the job has ended in the midst of all_reduce #5, which began 9 min ago");
+  EXPECT_THAT(found.evidence, ElementsAre("ranks 0-3 were in it"));
+}
+
+TEST(Diagnosis, AJobThatWasKilledInACallWithinAHost) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  for (int rank = 0; rank < 4; ++rank) job.call(rank, 5, 8 * kSecond).set_flags(kRequestBlocking);
+  for (const int host : {0, 1}) job.status.mutable_agents(host)->clear_workers();
+  EXPECT_EQ(job.verdict().sentence,
+            "the job has ended in the midst of all_reduce #5, which began 8 s ago");
+}
+
+TEST(Diagnosis, WhoLeftWithAWorkHandleThatNobodyAskedForHasEnded) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  for (int rank = 0; rank < 4; ++rank) job.call(rank, 5, 8 * kSecond);
+  for (const int host : {0, 1}) job.status.mutable_agents(host)->clear_workers();
+  EXPECT_EQ(job.verdict().verdict, Verdict::ended);
+}
+
+// As of a host whose agent did not answer for the status.
+TEST(Diagnosis, DataOfAHostWithoutAWorkerIsNotUnderWay) {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank) job.call(rank, 0, 8 * kSecond);
+  job.among_hosts(1, 0, 7 * kSecond);
+  job.status.mutable_agents(1)->clear_workers();
+  EXPECT_NE(job.verdict().verdict, Verdict::network);
 }
 
 TEST(Diagnosis, AnOlderEpochIsForgotten) {
