@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "daemon/base/text.h"
 #include "daemon/cli/findings.h"
@@ -13,6 +14,12 @@ constexpr std::array kFindings = {find_failed,    find_not_joined, find_disagree
                                   find_behind,    find_unanswered, find_failed_operation,
                                   find_slow_link, find_late_rank,  find_network,
                                   find_ended,     find_idle};
+
+Diagnosis judge(const JobView& view) {
+  for (const auto& find : kFindings)
+    if (Finding found = find(view)) return *std::move(found);
+  return running(view);
+}
 
 }  // namespace
 
@@ -28,20 +35,23 @@ bool is_healthy(Verdict verdict) { return verdict >= Verdict::ended; }
 
 Diagnosis diagnose(const std::string& job, const v1::StatusReply& status,
                    const v1::TraceReply& trace) {
-  const JobView view = view_job(job, status, trace);
-  Diagnosis diagnosis;
-  if (!view.has_worker && !view.has_trace) {
-    diagnosis.sentence = "no job " + job + " is known: see tutti status";
-  } else {
-    diagnosis = running(view);
-    for (const auto& find : kFindings)
-      if (Finding found = find(view)) {
-        diagnosis = *std::move(found);
-        break;
-      }
+  std::vector<std::pair<JobOwner, Diagnosis>> all;  // Of each owner's job of this name.
+  for (const JobOwner& owner : owners_of(job, status, trace))
+    all.emplace_back(owner, judge(view_job(job, owner, status, trace)));
+  Diagnosis worst{.sentence = "no job " + job + " is known: see tutti status"};
+  JobOwner whose;
+  if (!all.empty())
+    std::tie(whose, worst) =
+        *std::ranges::min_element(all, {}, [](const auto& one) { return one.second.verdict; });
+  if (all.size() > 1) {
+    worst.evidence.push_back("this is the job of " + describe(whose));
+    for (const auto& [owner, other] : all)
+      if (owner != whose)
+        worst.evidence.push_back("that of " + describe(owner) + ": " + other.sentence);
   }
-  diagnosis.evidence.insert(diagnosis.evidence.end(), view.silent.begin(), view.silent.end());
-  return diagnosis;
+  const JobView view = view_job(job, whose, status, trace);
+  worst.evidence.insert(worst.evidence.end(), view.silent.begin(), view.silent.end());
+  return worst;
 }
 
 std::string diagnosis_text(const Diagnosis& diagnosis) {

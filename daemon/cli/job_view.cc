@@ -33,8 +33,7 @@ void add_status(const v1::StatusReply& status, JobView& view) {
                             agent.state());
     if (agent.time_ms() != 0) view.hosts[agent.host()].now_ns = agent.time_ms() * kMillisecondNs;
     for (const v1::WorkerReport& worker : agent.workers()) {
-      if (worker.job() != view.job) continue;
-      view.epoch = std::max(view.epoch, worker.epoch());
+      if (worker.job() != view.job || owner_of(worker) != view.owner) continue;
       if (worker.silent())
         view.silent.push_back("the worker of host " + agent.host() + " (pid " +
                               std::to_string(worker.pid()) + ") does not answer");
@@ -77,10 +76,9 @@ void add_host(const v1::HostTrace& trace, JobView& view) {
 
 // Of the newest epoch alone.
 void add_trace(const v1::TraceReply& trace, JobView& view) {
-  for (const v1::HostTrace& host : trace.hosts())
-    if (host.job() == view.job) view.epoch = std::max(view.epoch, host.epoch());
   for (const v1::HostTrace& host : trace.hosts()) {
-    if (host.job() != view.job || host.epoch() != view.epoch) continue;
+    const bool is_own = host.job() == view.job && owner_of(host) == view.owner;
+    if (!is_own || host.epoch() != view.epoch) continue;
     view.world_size = std::max(view.world_size, host.world_size());
     add_host(host, view);
   }
@@ -105,9 +103,9 @@ void add_untold(const v1::TraceReply& trace, JobView& view) {
 
 }  // namespace
 
-JobView view_job(const std::string& job, const v1::StatusReply& status,
+JobView view_job(const std::string& job, const JobOwner& owner, const v1::StatusReply& status,
                  const v1::TraceReply& trace) {
-  JobView view{.job = job};
+  JobView view{.job = job, .owner = owner, .epoch = newest_epoch(job, owner, status, trace)};
   add_status(status, view);
   add_trace(trace, view);
   std::set<uint32_t>& all = view.groups[0];

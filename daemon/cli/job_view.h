@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/cli/job_owners.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {
@@ -43,6 +44,7 @@ struct HostView {
 // A host's word on the newest epoch; what it points to belongs to the replies.
 struct JobView {
   std::string job;
+  JobOwner owner;
   uint32_t world_size = 0;
   uint32_t epoch = 0;
   bool has_worker = false;
@@ -60,7 +62,7 @@ struct JobView {
   double seconds_since(const std::string& host, uint64_t ns) const;
 };
 
-JobView view_job(const std::string& job, const v1::StatusReply& status,
+JobView view_job(const std::string& job, const JobOwner& owner, const v1::StatusReply& status,
                  const v1::TraceReply& trace);
 
 uint64_t end_of(const v1::TracedOperation& operation);  // In ns, where it has ended.

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "daemon/cli/cli.h"
+#include "daemon/cli/job_owners.h"
 #include "daemon/cli/trace_report.h"
 #include "daemon/mesh/mesh.h"
 
@@ -19,7 +20,18 @@ Status write_file(const std::string& path, const std::string& bytes) {
   return invalid_argument("cannot write " + path + "; choose another place");
 }
 
+// The format has room for one job.
+Status check_one_owner(const v1::TraceReply& reply) {
+  const std::vector<JobOwner> owners = owners_of(reply);
+  if (owners.size() < 2) return {};
+  std::string list;
+  for (const JobOwner& owner : owners) list += (list.empty() ? "" : ", ") + describe(owner);
+  return failed_precondition("several have a job of this name: " + list +
+                             "; ask as the one whose job you mean");
+}
+
 Status write_torch(const std::string& directory, const v1::TraceReply& reply) {
+  if (Status s = check_one_owner(reply); !s.ok()) return s;
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return invalid_argument("cannot make " + directory + ": " + error.message());

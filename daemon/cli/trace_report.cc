@@ -88,7 +88,7 @@ void write(Json& json, const v1::TracedOperation& operation) {
 void write(Json& json, const TracedAcrossRanks& operation,
            const std::map<uint32_t, std::string>& hosts) {
   const v1::TracedOperation& any = operation.any();
-  json.open('{').field("uid", operation.uid).field("epoch", operation.epoch);
+  json.open('{').field("uid", operation.owner.uid).field("epoch", operation.epoch);
   json.field("group", operation.group).field("number", operation.number);
   json.field("collective", collective_text(any)).field("dtype", dtype_text(any));
   json.field("op", op_text(any)).field("count", any.count()).field("bytes", any.bytes());
@@ -146,7 +146,7 @@ std::string trace_json(const v1::TraceReply& reply, uint64_t last) {
         .close();
   json.close().key("operations").open('[');
   for (const TracedAcrossRanks& operation : last_operations(reply, last))
-    write(json, operation, hosts_of_ranks(reply, operation.epoch));
+    write(json, operation, hosts_of_ranks(reply, operation.owner, operation.epoch));
   return json.close().close().line();
 }
 

@@ -22,7 +22,7 @@ std::string trace_json(const v1::TraceReply& reply, uint64_t last);
 std::string trace_chrome(const v1::TraceReply& reply);
 
 // By rank: what torch's flight recorder would have written, for `torchfrtrace`, as a pickle. Of the
-// newest epoch.
+// newest epoch of one job: of the first of owners_of().
 std::map<uint32_t, std::string> trace_torch(const v1::TraceReply& reply);
 
 }  // namespace tutti

@@ -67,12 +67,21 @@ std::string_view torch_dtype(uint32_t dtype) {
   return dtype < kDtypes ? names[dtype] : "Undefined";
 }
 
+// The newest epoch of one owner's job alone.
+v1::TraceReply epoch_of(const v1::TraceReply& reply, const JobOwner& owner) {
+  const uint32_t epoch = newest_epoch(owner, reply);
+  v1::TraceReply own;
+  for (const v1::HostTrace& trace : reply.hosts())
+    if (trace.epoch() == epoch && owner_of(trace) == owner) *own.add_hosts() = trace;
+  return own;
+}
+
 // The members of a group, of all hosts.
-std::vector<uint32_t> members_of(const v1::TraceReply& reply, uint32_t epoch, uint32_t group) {
+std::vector<uint32_t> members_of(const v1::TraceReply& reply, uint32_t group) {
   std::vector<uint32_t> members;
   for (const v1::HostTrace& trace : reply.hosts())
     for (const v1::TracedGroup& known : trace.groups())
-      if (trace.epoch() == epoch && known.number() == group)
+      if (known.number() == group)
         members.insert(members.end(), known.ranks().begin(), known.ranks().end());
   std::ranges::sort(members);
   return members;
@@ -103,15 +112,14 @@ void write_entry(Pickle& out, const v1::TracedOperation& operation, bool all_cal
   out.close();
 }
 
-std::string dump_of(const v1::TraceReply& reply, uint32_t epoch, uint32_t rank,
+std::string dump_of(const v1::TraceReply& reply, uint32_t rank,
                     const std::vector<TracedAcrossRanks>& operations) {
   Pickle out;
   out.open_dict().key("version").text("2.4").key("pg_config").open_dict();
   std::map<uint32_t, std::vector<uint32_t>> groups;
-  for (const TracedAcrossRanks& operation : operations)
-    if (operation.epoch == epoch) groups.try_emplace(operation.group);
+  for (const TracedAcrossRanks& operation : operations) groups.try_emplace(operation.group);
   for (auto& [group, members] : groups) {
-    members = members_of(reply, epoch, group);
+    members = members_of(reply, group);
     std::string list;
     for (const uint32_t member : members)
       list += (list.empty() ? "" : ", ") + std::to_string(member);
@@ -121,7 +129,7 @@ std::string dump_of(const v1::TraceReply& reply, uint32_t epoch, uint32_t rank,
   out.close().key("entries").open_list();
   for (const TracedAcrossRanks& operation : operations) {
     const auto own = operation.ranks.find(rank);
-    if (operation.epoch == epoch && own != operation.ranks.end())
+    if (own != operation.ranks.end())
       write_entry(out, *own->second, operation.missing.empty(), groups[operation.group].size());
   }
   out.close().close();
@@ -131,12 +139,14 @@ std::string dump_of(const v1::TraceReply& reply, uint32_t epoch, uint32_t rank,
 }  // namespace
 
 std::map<uint32_t, std::string> trace_torch(const v1::TraceReply& reply) {
-  uint32_t epoch = 0;
-  for (const v1::HostTrace& trace : reply.hosts()) epoch = std::max(epoch, trace.epoch());
-  const std::vector<TracedAcrossRanks> operations = operations_of(reply);
+  const std::vector<JobOwner> owners = owners_of(reply);
+  if (owners.empty()) return {};
+  const v1::TraceReply own = epoch_of(reply, owners.front());
+  const std::vector<TracedAcrossRanks> operations = operations_of(own);
   std::map<uint32_t, std::string> dumps;
-  for (const auto& [rank, host] : hosts_of_ranks(reply, epoch))
-    dumps[rank] = dump_of(reply, epoch, rank, operations);
+  for (const v1::HostTrace& trace : own.hosts())
+    for (const v1::RankTrace& rank : trace.ranks())
+      dumps[rank.rank()] = dump_of(own, rank.rank(), operations);
   return dumps;
 }
 

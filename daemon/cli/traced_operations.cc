@@ -9,11 +9,9 @@
 namespace tutti {
 namespace {
 
-using Job = std::tuple<uint32_t, std::string, uint32_t>;  // User, subject, epoch.
+using Job = std::pair<JobOwner, uint32_t>;  // And epoch.
 
-Job job_of(const v1::HostTrace& trace) {
-  return {trace.owner().uid(), trace.owner().subject(), trace.epoch()};
-}
+Job job_of(const v1::HostTrace& trace) { return {owner_of(trace), trace.epoch()}; }
 
 // What one rank recorded of its calls of one group.
 struct Calls {
@@ -107,7 +105,7 @@ std::vector<TracedAcrossRanks> operations_of(const v1::TraceReply& reply) {
                         const v1::TracedOperation& operation) -> TracedAcrossRanks& {
     const Job job = job_of(trace);
     TracedAcrossRanks& found = all[{job, operation.group(), operation.number()}];
-    found.uid = trace.owner().uid();
+    found.owner = job.first;
     found.epoch = trace.epoch();
     found.group = operation.group();
     found.number = operation.number();
@@ -158,11 +156,12 @@ std::string code_text(uint32_t code) {
   return std::string(name_of(code_of(static_cast<int>(code))));
 }
 
-std::map<uint32_t, std::string> hosts_of_ranks(const v1::TraceReply& reply, uint32_t epoch) {
+std::map<uint32_t, std::string> hosts_of_ranks(const v1::TraceReply& reply, const JobOwner& owner,
+                                               uint32_t epoch) {
   std::map<uint32_t, std::string> hosts;
   for (const v1::HostTrace& trace : reply.hosts())
     for (const v1::RankTrace& rank : trace.ranks())
-      if (trace.epoch() == epoch) hosts[rank.rank()] = trace.host();
+      if (trace.epoch() == epoch && owner_of(trace) == owner) hosts[rank.rank()] = trace.host();
   return hosts;
 }
 

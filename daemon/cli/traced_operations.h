@@ -9,13 +9,14 @@
 #include <tuple>
 #include <vector>
 
+#include "daemon/cli/job_owners.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {
 
 // One operation of a group, as far as it is still recorded. Borrows from the reply.
 struct TracedAcrossRanks {
-  uint32_t uid = 0;  // Whose job it is.
+  JobOwner owner;  // Whose job it is.
   uint32_t epoch = 0;
   uint32_t group = 0;
   uint64_t number = 0;
@@ -49,7 +50,8 @@ std::string dtype_text(const v1::TracedOperation& operation);  // "" of a barrie
 std::string op_text(const v1::TracedOperation& operation);     // "" where none counts.
 std::string strategy_text(uint32_t short_strategy);
 std::string code_text(uint32_t code);
-// The host of each rank of an epoch.
-std::map<uint32_t, std::string> hosts_of_ranks(const v1::TraceReply& reply, uint32_t epoch);
+// The host of each rank of an epoch of the owner's job.
+std::map<uint32_t, std::string> hosts_of_ranks(const v1::TraceReply& reply, const JobOwner& owner,
+                                               uint32_t epoch);
 
 }  // namespace tutti

@@ -542,6 +542,87 @@ TEST(Diagnosis, AnOlderEpochIsForgotten) {
   EXPECT_EQ(job.verdict().verdict, Verdict::idle);
 }
 
+void set_owner(Job& job, uint32_t uid, const std::string& subject = "") {
+  for (const int host : {0, 1}) {
+    job.worker(host).set_uid(uid);
+    job.worker(host).mutable_pass()->set_subject(subject);
+    job.traced(host).mutable_owner()->set_uid(uid);
+    job.traced(host).mutable_owner()->set_subject(subject);
+  }
+}
+
+// What both have, as an administrator sees it.
+Job both(const Job& one, const Job& other) {
+  Job all = one;
+  for (int host = 0; host < other.status.agents_size(); ++host)
+    all.status.mutable_agents(host)->mutable_workers()->MergeFrom(
+        other.status.agents(host).workers());
+  all.trace.MergeFrom(other.trace);
+  return all;
+}
+
+// Of a job whose workers are gone.
+void end(Job& job, uint32_t epoch) {
+  for (const int host : {0, 1}) {
+    job.status.mutable_agents(host)->clear_workers();
+    job.traced(host).set_ended(true);
+    job.traced(host).set_epoch(epoch);
+  }
+}
+
+TEST(Diagnosis, AnEndedJobOfAnotherUserIsNotMixedIn) {
+  Job other;
+  for (const int rank : {0, 1, 2}) other.call(rank, 0, 60 * kSecond);
+  set_owner(other, 1001);
+  end(other, 7);
+  Job job;
+  job.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
+  set_owner(job, 1002);
+  const Diagnosis found = both(other, job).verdict();
+  EXPECT_EQ(found.sentence, "all 4 ranks have joined and run 100 operations a second");
+  EXPECT_THAT(found.evidence, ElementsAre());
+}
+
+TEST(Diagnosis, OfRunningJobsOfOneNameTheWorstCountsAndTheOwnersAreNamed) {
+  Job well;
+  well.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
+  set_owner(well, 1001);
+  Job ill;
+  for (const int rank : {0, 1, 2}) ill.call(rank, 0, 60 * kSecond);
+  set_owner(ill, 1001, "bob");
+  const Diagnosis found = both(well, ill).verdict();
+  EXPECT_EQ(found.sentence,
+            "rank 3 (host b, pid 103) is 1 operation behind, has called nothing yet");
+  EXPECT_THAT(found.evidence, Contains("this is the job of user 1001 (bob)"));
+  EXPECT_THAT(found.evidence, Contains("that of user 1001: all 4 ranks have joined and run 100 "
+                                       "operations a second"));
+}
+
+// As after its coordinator lost its state.
+TEST(Diagnosis, ARunningEpochCountsMoreThanAnEndedOneOfAHigherNumber) {
+  Job old;
+  for (const int rank : {0, 1, 2}) old.call(rank, 0, 60 * kSecond);
+  end(old, 7);
+  Job job;
+  job.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
+  EXPECT_EQ(both(old, job).verdict().verdict, Verdict::running);
+}
+
+// Its ranks join; what they called before they were started again does not count.
+TEST(Diagnosis, WhoJoinsAnewIsNotJudgedByAnEndedEpoch) {
+  Job old;
+  for (const int rank : {0, 1, 2}) old.call(rank, 0, 60 * kSecond);
+  end(old, 7);
+  Job job;
+  job.trace.clear_hosts();
+  for (const int host : {0, 1}) {
+    job.worker(host).set_state("joining");
+    job.worker(host).set_epoch(0);
+    for (v1::RankReport& rank : *job.worker(host).mutable_ranks()) rank.set_epoch(0);
+  }
+  EXPECT_EQ(both(old, job).verdict().verdict, Verdict::idle);
+}
+
 TEST(DiagnosisReport, ForPeopleAndPrograms) {
   const Diagnosis diagnosis{Verdict::behind, "rank 1 is behind", {"one\x1b", "two"}};
   EXPECT_EQ(diagnosis_text(diagnosis), "rank 1 is behind\n  one?\n  two\n");

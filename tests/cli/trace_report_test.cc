@@ -8,6 +8,7 @@
 #include <map>
 #include <regex>
 
+#include "daemon/cli/job_owners.h"
 #include "daemon/cli/traced_operations.h"
 #include "proto/tutti_types.h"
 
@@ -196,6 +197,52 @@ TEST(TraceReport, TorchsDumpsAreOnesOfEachRank) {
   }
   EXPECT_THAT(dumps.at(0), HasSubstr("scheduled"));
   EXPECT_THAT(dumps.at(2), HasSubstr("completed"));
+}
+
+// Another user's job of this name that has ended, of a higher epoch.
+v1::TraceReply ended_job_of(uint32_t uid) {
+  v1::TraceReply reply;
+  v1::HostTrace& host = add_host(reply, "z");
+  host.mutable_owner()->set_uid(uid);
+  host.set_epoch(7);
+  host.set_ended(true);
+  v1::TracedOperation barrier = call(0, 5, 5);
+  barrier.set_collective(TUTTI_BARRIER);
+  add_rank(host, 0, {barrier});
+  add_rank(host, 9, {barrier});
+  return reply;
+}
+
+TEST(TraceReport, TorchsDumpsAreOfTheRunningJobAlone) {
+  v1::TraceReply reply = ended_job_of(1001);
+  reply.MergeFrom(example());
+  EXPECT_EQ(owners_of(reply).size(), 1u);
+  EXPECT_EQ(trace_torch(reply), trace_torch(example()));
+}
+
+TEST(TraceReport, TorchsDumpsOfOneEpochHaveNoOtherUsersRanks) {
+  v1::TraceReply other = ended_job_of(1001);
+  other.mutable_hosts(0)->set_epoch(1);
+  v1::TraceReply reply = other;
+  reply.MergeFrom(example());
+  EXPECT_EQ(trace_torch(reply), trace_torch(example()));
+}
+
+TEST(TraceReport, OwnersOfSeveralRunningJobsAreNamed) {
+  v1::TraceReply reply = ended_job_of(1001);
+  reply.mutable_hosts(0)->set_ended(false);
+  reply.mutable_hosts(0)->mutable_owner()->set_subject("alice");
+  reply.MergeFrom(example());
+  EXPECT_THAT(owners_of(reply), ElementsAre(JobOwner{0, ""}, JobOwner{1001, "alice"}));
+  EXPECT_EQ(describe(JobOwner{1001, "alice"}), "user 1001 (alice)");
+}
+
+TEST(TraceReport, JsonNamesTheHostOfEachOwnersRank) {
+  v1::TraceReply reply = ended_job_of(1001);
+  reply.mutable_hosts(0)->set_epoch(1);
+  reply.MergeFrom(example());
+  EXPECT_THAT(trace_json(reply, 0), HasSubstr("{\"rank\":0,\"host\":\"z\","));
+  EXPECT_THAT(trace_json(reply, 0), HasSubstr("{\"rank\":0,\"host\":\"a\","));
 }
 
 }  // namespace
