@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/base/signature.h"
-#include "daemon/base/text.h"
+#include "daemon/cli/traced_operations.h"
 
 namespace tutti {
 namespace {
@@ -144,17 +143,11 @@ std::string describe(const v1::TracedOperation& operation) {
 }
 
 std::string signature_text(const v1::TracedOperation& operation) {
-  Signature signature;
-  signature.collective = static_cast<Collective>(operation.collective() % kCollectives);
-  signature.dtype = static_cast<Dtype>(operation.dtype() % kDtypes);
-  signature.op = static_cast<Op>(operation.op() % kOps);
-  signature.count = operation.count();
-  signature.root = operation.root();
-  std::string text = to_string(canonical(signature));
-  if (operation.layout() != 0) text += " (layout " + std::to_string(operation.layout()) + ")";
-  if (operation.local_strategy() != 0 || operation.global_strategy() != 0)
-    text += " with a strategy of its own";
-  return text;
+  Signature signature = canonical(signature_of(operation));
+  signature.layout = 0;  // to_string() would take it for a whole one.
+  const std::string text = to_string(signature);
+  if (operation.layout() == 0) return text;
+  return text + " (layout " + std::to_string(operation.layout()) + ")";
 }
 
 std::string describe_ranks(const std::vector<uint32_t>& ranks) {

@@ -56,8 +56,7 @@ std::string name_at(const std::array<std::string_view, N>& names, uint32_t index
 }
 
 bool is_same_call(const v1::TracedOperation& a, const v1::TracedOperation& b) {
-  return a.collective() == b.collective() && a.dtype() == b.dtype() && a.op() == b.op() &&
-         a.count() == b.count() && a.root() == b.root() && a.layout() == b.layout();
+  return canonical(signature_of(a)) == canonical(signature_of(b));
 }
 
 }  // namespace
@@ -129,6 +128,24 @@ std::vector<TracedAcrossRanks> operations_of(const v1::TraceReply& reply) {
   }
   std::ranges::stable_sort(operations, {}, &TracedAcrossRanks::begun_ns);
   return operations;
+}
+
+Signature signature_of(const v1::TracedOperation& operation) {
+  const auto strategy = [](uint32_t packed) {
+    const Result<Strategy> known = unpacked(pack_strategy(packed & 15, packed >> 4));
+    return known.ok() ? *known : Strategy();
+  };
+  Signature signature;
+  signature.collective = static_cast<Collective>(operation.collective() % kCollectives);
+  signature.dtype = static_cast<Dtype>(operation.dtype() % kDtypes);
+  signature.op = static_cast<Op>(operation.op() % kOps);
+  signature.count = operation.count();
+  signature.root = operation.root();
+  signature.strategies = {strategy(operation.local_strategy()),
+                          strategy(operation.global_strategy())};
+  signature.layout = operation.layout();
+  signature.on_device = (operation.flags() & kRequestDevice) != 0;
+  return signature;
 }
 
 std::string collective_text(const v1::TracedOperation& operation) {

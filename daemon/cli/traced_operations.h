@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "daemon/base/signature.h"
 #include "daemon/cli/job_owners.h"
 #include "proto/mesh.pb.h"
 
@@ -43,6 +44,9 @@ struct TracedAcrossRanks {
 
 // In the order of their first calls.
 std::vector<TracedAcrossRanks> operations_of(const v1::TraceReply& reply);
+
+// What the ranks must agree on; `layout` is the folded one of the record.
+Signature signature_of(const v1::TracedOperation& operation);
 
 // "all_reduce", "f32", "sum", "ring", "tree:2", "auto"; "?" for numbers outside of the tables.
 std::string collective_text(const v1::TracedOperation& operation);

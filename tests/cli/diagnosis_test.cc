@@ -204,6 +204,29 @@ TEST(Diagnosis, RanksThatDisagreeAreQuoted) {
   EXPECT_THAT(found.evidence, Contains("rank 2 (host b, pid 102): all_reduce f64[100] sum"));
 }
 
+TEST(Diagnosis, StrategiesThatDisagreeAreQuoted) {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank) {
+    v1::TracedOperation& call =
+        job.ended(rank, 0, kSecond, kMillisecond, Code::failed_precondition);
+    call.set_local_strategy(TUTTI_RING);
+    call.set_global_strategy(rank == 3 ? TUTTI_TREE | 4 << 4 : TUTTI_RING);
+  }
+  EXPECT_EQ(job.verdict().sentence,
+            "ranks disagree on #0: ranks 0-2 asked for all_reduce f32[100] sum strategy=ring; rank "
+            "3 asked for all_reduce f32[100] sum strategy=ring,tree:4");
+}
+
+TEST(Diagnosis, DevicesThatDisagreeAreQuoted) {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank)
+    job.ended(rank, 0, kSecond, kMillisecond, Code::failed_precondition)
+        .set_flags(kRequestBlocking | (rank == 1 ? kRequestDevice : 0));
+  EXPECT_EQ(job.verdict().sentence,
+            "ranks disagree on #0: ranks 0, 2, 3 asked for all_reduce f32[100] sum; rank 1 asked "
+            "for all_reduce f32[100] sum in GPU memory");
+}
+
 TEST(Diagnosis, ADisagreementThatIsOverIsNone) {
   Job job;
   for (int rank = 0; rank < 4; ++rank) {

@@ -10,6 +10,7 @@
 
 #include "daemon/cli/job_owners.h"
 #include "daemon/cli/traced_operations.h"
+#include "proto/board.h"
 #include "proto/tutti_types.h"
 
 namespace tutti {
@@ -90,6 +91,22 @@ TEST(TraceReport, PutsTogetherWhatRanksAndHostsRecorded) {
   EXPECT_FALSE(operations[2].ended());
   EXPECT_FALSE(operations[2].duration_ns().has_value());
   EXPECT_THAT(operations[2].missing, ElementsAre(2));
+}
+
+TEST(TraceReport, StrategiesAndDevicesMayDisagree) {
+  for (const bool device : {false, true}) {
+    v1::TraceReply reply = example();
+    v1::TracedOperation& own = *reply.mutable_hosts(1)->mutable_ranks(0)->mutable_operations(0);
+    if (device)
+      own.set_flags(kRequestDevice);
+    else
+      own.set_global_strategy(TUTTI_RING);
+    EXPECT_TRUE(operations_of(reply)[0].disagrees()) << device;
+    for (v1::HostTrace& host : *reply.mutable_hosts())
+      for (v1::RankTrace& rank : *host.mutable_ranks())
+        rank.mutable_operations(0)->set_collective(TUTTI_BARRIER);
+    EXPECT_FALSE(operations_of(reply)[0].disagrees()) << "a barrier has neither";
+  }
 }
 
 TEST(TraceReport, ARankWhoseOlderCallsAreNotShownIsNotMissing) {
