@@ -1,9 +1,8 @@
 #include "daemon/agent/http_door.h"
 
-#include <algorithm>
 #include <future>
-#include <map>
-#include <tuple>
+
+#include "daemon/agent/trace_report.h"
 
 namespace tutti {
 namespace {
@@ -11,19 +10,6 @@ namespace {
 constexpr Millis kReactionTimeout{2'000};
 constexpr uint32_t kLatenessOf = 64;  // The last operations of a rank.
 constexpr uint32_t kCallsShown = 40;  // Of a rank.
-
-// The newest epoch of each job that runs.
-std::vector<KeptRecorder> newest_of(std::vector<KeptRecorder> kept) {
-  std::map<std::tuple<std::string, uint32_t, std::string>, KeptRecorder> newest;
-  for (KeptRecorder& one : kept) {
-    if (one.ended) continue;
-    KeptRecorder& best = newest[{one.pass.job(), one.pass.uid(), one.pass.subject()}];
-    if (best.memory == nullptr || best.epoch < one.epoch) best = std::move(one);
-  }
-  std::vector<KeptRecorder> found;
-  for (auto& [key, one] : newest) found.push_back(std::move(one));
-  return found;
-}
 
 }  // namespace
 
@@ -89,18 +75,7 @@ v1::TraceReply HttpDoor::last_calls() {
   v1::AdminAnswer answer =
       of_.control.admin(request, {.kind = Caller::Kind::admin, .name = "HTTP"});
   v1::TraceReply& reply = *answer.mutable_trace();
-  // Of the newest epochs alone.
-  std::map<std::pair<std::string, uint32_t>, uint32_t> newest;
-  for (const v1::HostTrace& host : reply.hosts()) {
-    uint32_t& epoch = newest[{host.job(), host.owner().uid()}];
-    epoch = std::max(epoch, host.epoch());
-  }
-  auto& hosts = *reply.mutable_hosts();
-  hosts.erase(std::remove_if(hosts.begin(), hosts.end(),
-                             [&](const v1::HostTrace& host) {
-                               return host.epoch() < newest[{host.job(), host.owner().uid()}];
-                             }),
-              hosts.end());
+  keep_newest_epochs(reply);
   return std::move(reply);
 }
 

@@ -1,6 +1,9 @@
 #include "daemon/agent/trace_report.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
 
 namespace tutti {
 namespace {
@@ -90,6 +93,27 @@ void report_trace(const trace::Trace& trace, v1::HostTrace& to) {
     own.set_size(group.size);
     own.mutable_ranks()->Add(group.ranks.begin(), group.ranks.end());
   }
+}
+
+void keep_newest_epochs(v1::TraceReply& reply) {
+  const auto key_of = [](const v1::HostTrace& host) {
+    return std::tuple(host.job(), host.owner().uid(), host.owner().subject());
+  };
+  const auto age_of = [](const v1::HostTrace& host) {
+    return std::pair(!host.ended(), host.epoch());
+  };
+  std::map<decltype(key_of({})), decltype(age_of({}))> newest;
+  for (const v1::HostTrace& host : reply.hosts()) {
+    auto& best = newest[key_of(host)];
+    best = std::max(best, age_of(host));
+  }
+  auto& hosts = *reply.mutable_hosts();
+  // An epoch that has ended on some of its hosts alone is shown of all of them.
+  hosts.erase(std::remove_if(hosts.begin(), hosts.end(),
+                             [&](const v1::HostTrace& host) {
+                               return host.epoch() != newest[key_of(host)].second;
+                             }),
+              hosts.end());
 }
 
 }  // namespace tutti

@@ -18,4 +18,8 @@ v1::TraceReply answer_trace(std::span<const KeptRecorder> recorders,
 // Fills in all but the host and whose it is. Pure.
 void report_trace(const trace::Trace& trace, v1::HostTrace& report);
 
+// Leaves of each job its newest epoch: of those that run, if there are any, since a job that began
+// again may have a smaller number than what is kept of it on hosts that have no part in it now.
+void keep_newest_epochs(v1::TraceReply& reply);
+
 }  // namespace tutti

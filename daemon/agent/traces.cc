@@ -13,13 +13,26 @@ constexpr size_t kEpochsKept = 2;  // Of each job.
 
 }  // namespace
 
+std::vector<KeptRecorder> newest_of(std::vector<KeptRecorder> kept) {
+  std::map<std::tuple<std::string, uint32_t, std::string>, KeptRecorder> newest;
+  for (KeptRecorder& one : kept) {
+    if (one.ended) continue;
+    KeptRecorder& best = newest[{one.pass.job(), one.pass.uid(), one.pass.subject()}];
+    if (best.memory == nullptr || best.epoch < one.epoch) best = std::move(one);
+  }
+  std::vector<KeptRecorder> found;
+  for (auto& [key, one] : newest) found.push_back(std::move(one));
+  return found;
+}
+
 void Traces::add(const v1::Pass& pass, uint32_t epoch, Fd memory) {
   if (Status usable = trace::check_recorder(memory.get()); !usable.ok())
     return spdlog::debug("job \"{}\": {}", pass.job(), usable.message());
   Job& job = jobs_[key_of(pass)];
   job.pass = pass;
   job.ended.reset();
-  job.recorders[epoch] = std::make_shared<const Fd>(std::move(memory));
+  if (!job.recorders.empty() && epoch <= job.recorders.rbegin()->first) job.recorders.clear();
+  job.recorders[epoch].memory = std::make_shared<const Fd>(std::move(memory));
   if (job.recorders.size() > kEpochsKept) job.recorders.erase(job.recorders.begin());
 }
 
@@ -27,6 +40,7 @@ void Traces::end(const v1::Pass& pass) {
   const auto job = jobs_.find(key_of(pass));
   if (job == jobs_.end()) return;
   job->second.ended = Clock::now();
+  for (auto& [epoch, recorder] : job->second.recorders) recorder.ended = true;
   make_room();
   drop_expired();
 }
@@ -67,8 +81,8 @@ std::vector<KeptRecorder> Traces::find(const std::string& job) const {
   std::vector<KeptRecorder> found;
   for (const auto& [key, kept] : jobs_) {
     if (!job.empty() && kept.pass.job() != job) continue;
-    for (const auto& [epoch, memory] : kept.recorders)
-      found.push_back({kept.pass, epoch, kept.ended.has_value(), memory});
+    for (const auto& [epoch, recorder] : kept.recorders)
+      found.push_back({kept.pass, epoch, recorder.ended, recorder.memory});
   }
   return found;
 }

@@ -21,9 +21,12 @@ namespace tutti {
 struct KeptRecorder {
   v1::Pass pass;  // Whose job it is.
   uint32_t epoch = 0;
-  bool ended = false;  // The job's worker is gone.
+  bool ended = false;  // The worker that wrote it is gone.
   std::shared_ptr<const Fd> memory;
 };
+
+// The newest epoch of each job that runs.
+std::vector<KeptRecorder> newest_of(std::vector<KeptRecorder> kept);
 
 class Traces {
  public:
@@ -32,7 +35,8 @@ class Traces {
   ~Traces() { loop_.cancel(timer_); }
 
   // The recorder of an epoch, as the job's worker sent it. Anything else is dropped, and so are
-  // those of all but the newest epochs.
+  // those of all but the newest epochs. A job whose epochs begin again, because the coordinator
+  // does not know of earlier ones, is another run of it: nothing of those before is kept.
   void add(const v1::Pass& pass, uint32_t epoch, Fd memory);
   // The job's worker is gone. Where there are too many ended jobs, the oldest one of the user who
   // has the most is dropped.
@@ -43,9 +47,13 @@ class Traces {
 
  private:
   using Key = std::tuple<std::string, uint32_t, std::string>;  // Job, user, subject.
+  struct Recorder {
+    std::shared_ptr<const Fd> memory;
+    bool ended = false;
+  };
   struct Job {
     v1::Pass pass;
-    std::map<uint32_t, std::shared_ptr<const Fd>> recorders;  // By epoch.
+    std::map<uint32_t, Recorder> recorders;  // By epoch.
     std::optional<TimePoint> ended;
   };
 
