@@ -16,10 +16,56 @@ bool is_owner(const v1::Owner& owner, const v1::Pass& pass) {
   return owner.uid() == pass.uid() && owner.subject() == pass.subject();
 }
 
-// How many operations of each ring are in a reply of so many bytes.
-uint64_t operations_that_fit(uint64_t bytes_max, uint64_t rings) {
-  const uint64_t room = bytes_max == 0 ? kReplyBytesMax : std::min(bytes_max, kReplyBytesMax);
-  return std::max<uint64_t>(room / kOperationBytesMax / std::max<uint64_t>(rings, 1), 1);
+// What is asked for of a host's recorders, and how much of it fits into the reply.
+struct Shares {
+  struct Share {
+    const KeptRecorder* recorder = nullptr;
+    uint64_t rings = 0;
+  };
+  std::vector<Share> shares;
+  uint64_t rings = 0;
+  uint64_t bytes_max = 0;  // Of the reply.
+
+  uint64_t operations_of_ring() const {
+    return std::max<uint64_t>(bytes_max / kOperationBytesMax / std::max<uint64_t>(rings, 1), 1);
+  }
+  uint64_t bytes_of(const Share& share) const { return bytes_max * share.rings / rings; }
+};
+
+Shares shares_of(std::span<const KeptRecorder> recorders, const v1::TraceRequest& request) {
+  Shares all;
+  all.bytes_max = request.bytes_max() == 0
+                      ? kReplyBytesMax
+                      : std::min<uint64_t>(request.bytes_max(), kReplyBytesMax);
+  for (const KeptRecorder& kept : recorders) {
+    if (request.has_owner() && !is_owner(request.owner(), kept.pass)) continue;
+    const Result<trace::Trace> trace = trace::read_trace(kept.memory->get(), 0);
+    if (!trace.ok()) continue;
+    all.shares.push_back({&kept, trace->ranks.size() + 1});
+    all.rings += all.shares.back().rings;
+  }
+  return all;
+}
+
+void drop_older_half(google::protobuf::RepeatedPtrField<v1::TracedOperation>& operations) {
+  operations.DeleteSubrange(0, (operations.size() + 1) / 2);
+}
+
+// Programs of the job write to a recorder while it is read: it may have become longer than its
+// share, at the cost of other jobs.
+void cut_to(uint64_t bytes_max, v1::HostTrace& report) {
+  uint64_t bytes = report.ByteSizeLong();
+  if (bytes <= bytes_max) return;
+  report.set_cut(true);
+  for (uint64_t before = UINT64_MAX; bytes > bytes_max && bytes < before;) {
+    before = std::exchange(bytes, 0);
+    for (v1::RankTrace& rank : *report.mutable_ranks()) drop_older_half(*rank.mutable_operations());
+    drop_older_half(*report.mutable_among_hosts());
+    bytes = report.ByteSizeLong();
+  }
+  if (bytes <= bytes_max) return;
+  report.clear_groups();
+  report.clear_ranks();
 }
 
 void report(const trace::Operation& from, v1::TracedOperation& to) {
@@ -47,19 +93,12 @@ void report(const trace::Operation& from, v1::TracedOperation& to) {
 
 v1::TraceReply answer_trace(std::span<const KeptRecorder> recorders,
                             const v1::TraceRequest& request, const std::string& host) {
-  std::vector<KeptRecorder> asked;
-  uint64_t rings = 0;
-  for (const KeptRecorder& kept : recorders) {
-    if (request.has_owner() && !is_owner(request.owner(), kept.pass)) continue;
-    const Result<trace::Trace> trace = trace::read_trace(kept.memory->get(), 0);
-    if (!trace.ok()) continue;
-    rings += trace->ranks.size() + 1;
-    asked.push_back(kept);
-  }
+  const Shares shares = shares_of(recorders, request);
   const uint64_t wanted = request.last() == 0 ? kRecordsKept : request.last();
-  const uint64_t room = operations_that_fit(request.bytes_max(), rings);
+  const uint64_t room = shares.operations_of_ring();
   v1::TraceReply reply;
-  for (const KeptRecorder& kept : asked) {
+  for (const Shares::Share& share : shares.shares) {
+    const KeptRecorder& kept = *share.recorder;
     const Result<trace::Trace> trace =
         trace::read_trace(kept.memory->get(), std::min(wanted, room));
     if (!trace.ok()) continue;
@@ -71,6 +110,7 @@ v1::TraceReply answer_trace(std::span<const KeptRecorder> recorders,
     report.mutable_owner()->set_subject(kept.pass.subject());
     report.set_ended(kept.ended);
     report.set_cut(room < std::min<uint64_t>(wanted, kRecordsKept));
+    cut_to(shares.bytes_of(share), report);
   }
   return reply;
 }
