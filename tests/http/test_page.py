@@ -1,5 +1,6 @@
 """The page at / in a real browser: empty, busy and failing. Screenshots lie below build/page."""
 
+import json
 import os
 import signal
 import unittest
@@ -47,7 +48,7 @@ class PageTest(nodes.MeshTest):
         nodes.wait_until(lambda: page.evaluate(bars) == 4 * 40, "the last operations")
         for rank in ranks[:3]:
             rank.tell("all_reduce 2000000")
-        page.wait_for("waits for rank 3", "under way")
+        page.wait_for("waits for rank 3", "under way", "1 behind")
         page.screenshot(SHOTS / "busy.png")
         ranks[3].tell("all_reduce 2000000")
         self.assertEqual([rank.answer() for rank in ranks], ["done"] * 4)
@@ -76,6 +77,46 @@ class PageTest(nodes.MeshTest):
         bars = "document.querySelectorAll('svg rect.bad').length"
         nodes.wait_until(lambda: page.evaluate(bars) == 3, "the failed operations")
         page.screenshot(SHOTS / "failing.png")
+
+    def ranks_of(self, page, ranks, calls, groups, at=(0,), **worker):
+        """What the page says of ranks in one job, asked at these times in ms."""
+        agents = [{"host": "a", "workers": [{
+            "job": "train", "uid": 1, "state": "running", "world_size": len(ranks), "epoch": 1,
+            "strategy": "auto", "operations": 1, "failures": 0, "bytes": 1, "sent_bytes": 1,
+            "memory_bytes": 1, "ranks": ranks, "gone": [], "paths": [], **worker}]}]
+        traces = [{"job": "train", "uid": 1, "groups": groups, "calls": calls}]
+        return page.evaluate(
+            f"{json.dumps(at)}.map(at => jobs_of({json.dumps(agents)}, {json.dumps(traces)}, at))"
+            ".map(jobs => [...ranks_table(jobs[0]).querySelectorAll('tr')].slice(1)"
+            ".map(row => row.textContent)).pop()")
+
+    def test_ranks_are_behind_within_a_group_and_where_others_wait(self):
+        page = self.open(self.mesh("a").agents[0], token=nodes.ADMIN)
+        page.wait_for("No job is running")
+        call = {"collective": "all_reduce", "bytes": 1, "begun_us": 1, "code": "OK"}
+        done = [{**call, "rank": 0, "group": 7, "number": n, "duration_us": 1} for n in range(30)]
+        both = [{**call, "rank": r, "group": 0, "number": 0, "duration_us": 1} for r in (0, 1)]
+        ranks = [{"rank": 0, "operations": 31}, {"rank": 1, "operations": 1}]
+        groups = [{"number": 0, "ranks": [0, 1]}, {"number": 7, "ranks": [0]}]
+        rows = self.ranks_of(page, ranks, both + done, groups)
+        self.assertEqual(["in step" in row for row in rows], [True, True], rows)
+        waits = [{**call, "rank": 0, "group": 0, "number": n} for n in (1, 2)]
+        for at, behind in (((0,), False), ((0, 1000), True)):
+            rows = self.ranks_of(page, ranks, both + done + waits, groups, at)
+            self.assertIn("waits for rank 1", rows[0])
+            self.assertEqual("2 behind" in rows[1], behind, rows)
+        # The older calls of who has made 40 in other groups are not known.
+        many = [{**call, "rank": 1, "group": 8, "number": n, "duration_us": 1} for n in range(40)]
+        rows = self.ranks_of(page, ranks, many + waits, groups, (0, 1000))
+        self.assertEqual(["behind" in row or "waits" in row for row in rows], [False, False], rows)
+
+    def test_many_calls(self):
+        page = self.open(self.mesh("a").agents[0], token=nodes.ADMIN)
+        page.wait_for("No job is running")
+        self.assertEqual(page.evaluate(
+            "timeline({name: 'big', ranks: [], calls: Array.from({length: 150000}, (_, i) => "
+            "({rank: i % 4, group: 0, number: i, collective: 'barrier', bytes: 0, begun_us: i, "
+            "duration_us: 1, code: 'OK'}))}, 200000).querySelectorAll('rect').length"), 150000)
 
     def test_what_it_needs_is_in_it(self):
         mesh = self.mesh("a")
