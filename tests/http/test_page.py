@@ -110,6 +110,20 @@ class PageTest(nodes.MeshTest):
         rows = self.ranks_of(page, ranks, many + waits, groups, (0, 1000))
         self.assertEqual(["behind" in row or "waits" in row for row in rows], [False, False], rows)
 
+    def test_jobs_of_one_user_with_different_subjects(self):
+        page = self.open(self.mesh("a").agents[0], token=nodes.ADMIN)
+        page.wait_for("No job is running")
+        worker = {"job": "train", "uid": 1, "state": "running", "world_size": 1, "epoch": 1,
+                  "strategy": "auto", "ranks": [], "gone": []}
+        workers = [{**worker, "subject": subject} for subject in "xy"]
+        agents = [{"host": "a", "workers": workers}]
+        call = {"collective": "barrier", "bytes": 1, "begun_us": 1, "rank": 0, "group": 0,
+                "number": 0}
+        traces = [{"job": "train", "uid": 1, "subject": "y", "groups": [], "calls": [call]}]
+        self.assertEqual(page.evaluate(
+            f"jobs_of({json.dumps(agents)}, {json.dumps(traces)}, 0).map(job => job.calls.length)"
+            ".sort()"), [0, 1])
+
     def test_many_calls(self):
         page = self.open(self.mesh("a").agents[0], token=nodes.ADMIN)
         page.wait_for("No job is running")
