@@ -8,9 +8,11 @@
 
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "daemon/base/fd.h"
 #include "daemon/cli/cli.h"
+#include "daemon/cli/job_view.h"
 #include "daemon/cli/top_report.h"
 #include "daemon/mesh/mesh.h"
 
@@ -78,13 +80,14 @@ class Screen {
 };
 
 std::string render(const Snapshot& before, const Snapshot& after, const std::string& job,
-                   const winsize& size) {
+                   const winsize& size, const std::string& error = "") {
   return top_text({.before = before.reply,
                    .after = after.reply,
                    .seconds = seconds_between(before, after),
                    .job = job,
                    .columns = size.ws_col,
-                   .lines = size.ws_row});
+                   .lines = size.ws_row,
+                   .error = error});
 }
 
 int print_once(const TopOptions& options, const Snapshot& before, const EndSignal& end) {
@@ -95,17 +98,24 @@ int print_once(const TopOptions& options, const Snapshot& before, const EndSigna
   return 0;
 }
 
-Status draw_until_end(const TopOptions& options, Snapshot before, const EndSignal& end) {
+std::string error_line(const Status& status, const Snapshot& last) {
+  const std::chrono::duration<double> age = Clock::now() - last.taken;
+  return "not updated for " + describe_seconds(age.count()) + ": " + status.message();
+}
+
+// An agent that does not answer may do so later, as after a restart: the last report stays.
+void draw_until_end(const TopOptions& options, Snapshot first, const EndSignal& end) {
   const Screen screen;
+  Snapshot before = first;
+  Snapshot after = std::move(first);
   while (!end.wait(kIntervalMs)) {
-    Result<Snapshot> after = take(options.address);
-    if (!after.ok()) return after.status();
+    Result<Snapshot> next = take(options.address);
+    if (next.ok()) before = std::exchange(after, *std::move(next));
     winsize size{};
     ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-    screen.draw(render(before, *after, options.job, size));
-    before = *std::move(after);
+    screen.draw(render(before, after, options.job, size,
+                       next.ok() ? "" : error_line(next.status(), after)));
   }
-  return {};
 }
 
 }  // namespace
@@ -115,7 +125,8 @@ int top_command(const TopOptions& options) {
   Result<Snapshot> before = take(options.address);
   if (!before.ok()) return report_status(before.status());
   if (options.once || isatty(STDOUT_FILENO) == 0) return print_once(options, *before, end);
-  return report_status(draw_until_end(options, *std::move(before), end));
+  draw_until_end(options, *std::move(before), end);
+  return 0;
 }
 
 }  // namespace tutti

@@ -133,7 +133,8 @@ std::string cut(const std::string& text, size_t columns, size_t lines) {
 }  // namespace
 
 std::string top_text(const TopView& view) {
-  return cut(jobs_table(view) + ranks_table(view) + hosts_table(view.after), view.columns,
+  const std::string error = view.error.empty() ? "" : printable(view.error) + "\n\n";
+  return cut(error + jobs_table(view) + ranks_table(view) + hosts_table(view.after), view.columns,
              view.lines);
 }
 

@@ -14,8 +14,9 @@ struct TopView {
   std::string job;      // Show the ranks of this job alone; empty: of all.
   size_t columns = 80;  // Of the terminal: longer lines are cut. 0: no line is.
   size_t lines = 0;     // Of the terminal: further lines are left out. 0: none is.
+  std::string error;    // Why there is no newer report; empty: these are new.
 };
-// Tables of jobs, their ranks, and hosts.
+// Tables of jobs, their ranks, and hosts; above them the error.
 std::string top_text(const TopView& view);
 
 }  // namespace tutti

@@ -9,6 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 v1::RankReport& add_rank(v1::WorkerReport& worker, uint32_t rank, uint64_t operations) {
   v1::RankReport& report = *worker.add_ranks();
@@ -111,6 +112,13 @@ TEST(TopReport, ATerminalCutsLinesAndTheRest) {
             "JOB   USER\n"
             "demo  1000\n"
             "\n");
+}
+
+TEST(TopReport, WhyItIsNotUpdatedIsTheTopLine) {
+  const v1::StatusReply reply = mesh_after(1);
+  const std::string text = top_text(
+      {.before = reply, .after = reply, .columns = 40, .error = "not updated for 3 s: no\nway"});
+  EXPECT_THAT(text, StartsWith("not updated for 3 s: no?way\n\nJOB   USER"));
 }
 
 TEST(TopReport, AMeshWithoutJobs) {
