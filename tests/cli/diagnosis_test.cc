@@ -7,98 +7,13 @@
 #include "daemon/base/status.h"
 #include "proto/board.h"
 #include "proto/types.h"
+#include "tests/cli/made_up_job.h"
 
-namespace tutti {
+namespace tutti::testing {
 namespace {
 
-using testing::Contains;
-using testing::ElementsAre;
-using testing::HasSubstr;
-
-constexpr uint64_t kSecond = 1'000'000'000;
-constexpr uint64_t kMillisecond = 1'000'000;
-constexpr uint64_t kNow = 1'000 * kSecond;  // Of all clocks, unless a test says otherwise.
-
-// A job of two hosts, a and b, with two ranks each, whose operations a test adds.
-class Job {
- public:
-  Job() {
-    for (const uint32_t host : {0U, 1U}) {
-      const std::string name = host == 0 ? "a" : "b";
-      v1::AgentReport& agent = *status.add_agents();
-      agent.set_host(name);
-      agent.set_address(name + ":7601");
-      agent.set_state("serving");
-      agent.set_time_ms(kNow / kMillisecond);
-      v1::WorkerReport& worker = *agent.add_workers();
-      worker.set_job("demo");
-      worker.set_world_size(4);
-      worker.set_epoch(1);
-      worker.set_state("running");
-      v1::HostTrace& traced = *trace.add_hosts();
-      traced.set_host(name);
-      traced.set_job("demo");
-      traced.set_epoch(1);
-      traced.set_world_size(4);
-      v1::TracedGroup& group = *traced.add_groups();
-      group.set_size(4);
-      for (const uint32_t rank : {2 * host, 2 * host + 1}) {
-        v1::RankReport& report = *worker.add_ranks();
-        report.set_rank(rank);
-        report.set_pid(100 + rank);
-        report.set_epoch(1);
-        group.add_ranks(rank);
-        traced.add_ranks()->set_rank(rank);
-      }
-    }
-    worker(0).mutable_tuning();
-  }
-
-  v1::WorkerReport& worker(int host) { return *status.mutable_agents(host)->mutable_workers(0); }
-  v1::HostTrace& traced(int host) { return *trace.mutable_hosts(host); }
-  v1::RankTrace& rank(int number) { return *traced(number / 2).mutable_ranks(number % 2); }
-
-  // The rank calls operation `number`, an all_reduce of 100 f32, this long before now.
-  v1::TracedOperation& call(int number, uint64_t operation, uint64_t ago_ns) {
-    v1::TracedOperation& call = *rank(number).add_operations();
-    fill(call, operation, ago_ns);
-    return call;
-  }
-  // Likewise, and it takes so long.
-  v1::TracedOperation& ended(int number, uint64_t operation, uint64_t ago_ns, uint64_t duration_ns,
-                             Code code = Code::ok) {
-    v1::TracedOperation& one = call(number, operation, ago_ns);
-    one.set_ended(true);
-    one.set_duration_ns(duration_ns);
-    one.set_code(static_cast<uint32_t>(code));
-    return one;
-  }
-  v1::TracedOperation& among_hosts(int host, uint64_t operation, uint64_t ago_ns) {
-    v1::TracedOperation& one = *traced(host).add_among_hosts();
-    fill(one, operation, ago_ns);
-    return one;
-  }
-  // All ranks run operations 0 to `count` - 1, one every `every_ns`, the last `ago_ns` before now.
-  void all_run(uint64_t count, uint64_t every_ns, uint64_t ago_ns) {
-    for (uint64_t operation = 0; operation < count; ++operation)
-      for (int rank = 0; rank < 4; ++rank)
-        ended(rank, operation, ago_ns + (count - 1 - operation) * every_ns, kMillisecond);
-  }
-
-  Diagnosis verdict() const { return diagnose("demo", status, trace); }
-
-  v1::StatusReply status;
-  v1::TraceReply trace;
-
- private:
-  static void fill(v1::TracedOperation& call, uint64_t operation, uint64_t ago_ns) {
-    call.set_number(operation);
-    call.set_collective(static_cast<uint32_t>(Collective::all_reduce));
-    call.set_count(100);
-    call.set_bytes(400);
-    call.set_begun_ns(kNow - ago_ns);
-  }
-};
+using ::testing::Contains;
+using ::testing::HasSubstr;
 
 TEST(Diagnosis, AnotherJobIsNone) {
   const Diagnosis found = diagnose("other", Job().status, Job().trace);
@@ -337,45 +252,6 @@ TEST(Diagnosis, WhoseOlderCallsAreNotKnownIsNotAccused) {
   EXPECT_NE(job.verdict().verdict, Verdict::behind);
 }
 
-TEST(Diagnosis, RanksOfAHostThatDidNotTellOfThemAreNotAccused) {
-  Job job;
-  job.all_run(17, kMillisecond, 15 * kSecond);
-  for (const int rank : {0, 1}) job.call(rank, 17, 14 * kSecond);
-  job.trace.mutable_hosts()->DeleteSubrange(1, 1);
-  v1::AgentReport& missing = *job.trace.add_missing();
-  missing.set_host("b");
-  missing.set_address("b:7601");
-  missing.set_state("unreachable: timeout");
-  const Diagnosis found = job.verdict();
-  EXPECT_EQ(found.verdict, Verdict::unanswered);
-  EXPECT_EQ(found.sentence,
-            "ranks 0, 1 called all_reduce #17 14 s ago and wait; which ranks did not is not known");
-  EXPECT_THAT(found.evidence, ElementsAre("host b did not answer (unreachable: timeout): what its "
-                                          "ranks called is not known"));
-}
-
-TEST(Diagnosis, AnotherRankIsBehindThoughAHostDidNotAnswer) {
-  Job job;
-  job.call(0, 0, 14 * kSecond);
-  job.trace.mutable_hosts()->DeleteSubrange(1, 1);
-  job.trace.add_missing()->set_address("b:7601");
-  const Diagnosis found = job.verdict();
-  EXPECT_EQ(found.sentence,
-            "rank 1 (host a, pid 101) is 1 operation behind, has called nothing yet");
-  EXPECT_THAT(found.evidence, Contains(HasSubstr("host b:7601 did not answer")));
-}
-
-// As after a restart of the agent.
-TEST(Diagnosis, RanksOfAHostWithoutARecordOfTheEpochAreNotAccused) {
-  Job job;
-  for (const int rank : {0, 1}) job.call(rank, 0, 14 * kSecond);
-  job.traced(1).set_epoch(0);
-  const Diagnosis found = job.verdict();
-  EXPECT_EQ(found.verdict, Verdict::unanswered);
-  EXPECT_THAT(found.evidence,
-              Contains("host b has no record of epoch 1: what its ranks called is not known"));
-}
-
 TEST(Diagnosis, AWorkerThatDoesNotAnswerIsEvidence) {
   Job job;
   job.worker(1).set_pid(77);
@@ -508,49 +384,6 @@ TEST(Diagnosis, AJobThatAllRanksLeftHasEnded) {
   EXPECT_EQ(job.verdict().verdict, Verdict::ended);
 }
 
-// All are gone, and no network is at fault.
-TEST(Diagnosis, AJobThatWasKilledWhileDataWasUnderWay) {
-  Job job;
-  job.all_run(5, kMillisecond, 550 * kSecond);
-  for (int rank = 0; rank < 4; ++rank) job.call(rank, 5, 541 * kSecond);
-  for (const int host : {0, 1}) {
-    job.among_hosts(host, 5, 540 * kSecond);
-    job.traced(host).set_ended(true);
-    job.status.mutable_agents(host)->clear_workers();
-  }
-  const Diagnosis found = job.verdict();
-  EXPECT_EQ(found.verdict, Verdict::failed);
-  EXPECT_EQ(found.sentence,
-            "the job has ended in the midst of all_reduce #5, which began 9 min ago");
-  EXPECT_THAT(found.evidence, ElementsAre("ranks 0-3 were in it"));
-}
-
-TEST(Diagnosis, AJobThatWasKilledInACallWithinAHost) {
-  Job job;
-  job.all_run(5, kMillisecond, 9 * kSecond);
-  for (int rank = 0; rank < 4; ++rank) job.call(rank, 5, 8 * kSecond).set_flags(kRequestBlocking);
-  for (const int host : {0, 1}) job.status.mutable_agents(host)->clear_workers();
-  EXPECT_EQ(job.verdict().sentence,
-            "the job has ended in the midst of all_reduce #5, which began 8 s ago");
-}
-
-TEST(Diagnosis, WhoLeftWithAWorkHandleThatNobodyAskedForHasEnded) {
-  Job job;
-  job.all_run(5, kMillisecond, 9 * kSecond);
-  for (int rank = 0; rank < 4; ++rank) job.call(rank, 5, 8 * kSecond);
-  for (const int host : {0, 1}) job.status.mutable_agents(host)->clear_workers();
-  EXPECT_EQ(job.verdict().verdict, Verdict::ended);
-}
-
-// As of a host whose agent did not answer for the status.
-TEST(Diagnosis, DataOfAHostWithoutAWorkerIsNotUnderWay) {
-  Job job;
-  for (int rank = 0; rank < 4; ++rank) job.call(rank, 0, 8 * kSecond);
-  job.among_hosts(1, 0, 7 * kSecond);
-  job.status.mutable_agents(1)->clear_workers();
-  EXPECT_NE(job.verdict().verdict, Verdict::network);
-}
-
 TEST(Diagnosis, AnOlderEpochIsForgotten) {
   Job job;
   for (int rank = 0; rank < 4; ++rank)
@@ -565,87 +398,6 @@ TEST(Diagnosis, AnOlderEpochIsForgotten) {
   EXPECT_EQ(job.verdict().verdict, Verdict::idle);
 }
 
-void set_owner(Job& job, uint32_t uid, const std::string& subject = "") {
-  for (const int host : {0, 1}) {
-    job.worker(host).set_uid(uid);
-    job.worker(host).mutable_pass()->set_subject(subject);
-    job.traced(host).mutable_owner()->set_uid(uid);
-    job.traced(host).mutable_owner()->set_subject(subject);
-  }
-}
-
-// What both have, as an administrator sees it.
-Job both(const Job& one, const Job& other) {
-  Job all = one;
-  for (int host = 0; host < other.status.agents_size(); ++host)
-    all.status.mutable_agents(host)->mutable_workers()->MergeFrom(
-        other.status.agents(host).workers());
-  all.trace.MergeFrom(other.trace);
-  return all;
-}
-
-// Of a job whose workers are gone.
-void end(Job& job, uint32_t epoch) {
-  for (const int host : {0, 1}) {
-    job.status.mutable_agents(host)->clear_workers();
-    job.traced(host).set_ended(true);
-    job.traced(host).set_epoch(epoch);
-  }
-}
-
-TEST(Diagnosis, AnEndedJobOfAnotherUserIsNotMixedIn) {
-  Job other;
-  for (const int rank : {0, 1, 2}) other.call(rank, 0, 60 * kSecond);
-  set_owner(other, 1001);
-  end(other, 7);
-  Job job;
-  job.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
-  set_owner(job, 1002);
-  const Diagnosis found = both(other, job).verdict();
-  EXPECT_EQ(found.sentence, "all 4 ranks have joined and run 100 operations a second");
-  EXPECT_THAT(found.evidence, ElementsAre());
-}
-
-TEST(Diagnosis, OfRunningJobsOfOneNameTheWorstCountsAndTheOwnersAreNamed) {
-  Job well;
-  well.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
-  set_owner(well, 1001);
-  Job ill;
-  for (const int rank : {0, 1, 2}) ill.call(rank, 0, 60 * kSecond);
-  set_owner(ill, 1001, "bob");
-  const Diagnosis found = both(well, ill).verdict();
-  EXPECT_EQ(found.sentence,
-            "rank 3 (host b, pid 103) is 1 operation behind, has called nothing yet");
-  EXPECT_THAT(found.evidence, Contains("this is the job of user 1001 (bob)"));
-  EXPECT_THAT(found.evidence, Contains("that of user 1001: all 4 ranks have joined and run 100 "
-                                       "operations a second"));
-}
-
-// As after its coordinator lost its state.
-TEST(Diagnosis, ARunningEpochCountsMoreThanAnEndedOneOfAHigherNumber) {
-  Job old;
-  for (const int rank : {0, 1, 2}) old.call(rank, 0, 60 * kSecond);
-  end(old, 7);
-  Job job;
-  job.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
-  EXPECT_EQ(both(old, job).verdict().verdict, Verdict::running);
-}
-
-// Its ranks join; what they called before they were started again does not count.
-TEST(Diagnosis, WhoJoinsAnewIsNotJudgedByAnEndedEpoch) {
-  Job old;
-  for (const int rank : {0, 1, 2}) old.call(rank, 0, 60 * kSecond);
-  end(old, 7);
-  Job job;
-  job.trace.clear_hosts();
-  for (const int host : {0, 1}) {
-    job.worker(host).set_state("joining");
-    job.worker(host).set_epoch(0);
-    for (v1::RankReport& rank : *job.worker(host).mutable_ranks()) rank.set_epoch(0);
-  }
-  EXPECT_EQ(both(old, job).verdict().verdict, Verdict::idle);
-}
-
 TEST(DiagnosisReport, ForPeopleAndPrograms) {
   const Diagnosis diagnosis{Verdict::behind, "rank 1 is behind", {"one\x1b", "two"}};
   EXPECT_EQ(diagnosis_text(diagnosis), "rank 1 is behind\n  one?\n  two\n");
@@ -655,4 +407,4 @@ TEST(DiagnosisReport, ForPeopleAndPrograms) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::testing
