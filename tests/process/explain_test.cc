@@ -221,6 +221,42 @@ TEST_F(ExplainProcess, AWorkerThatDoesNotMoveData) {
   await_done({0, 1, 2, 3});
 }
 
+TEST_F(ExplainProcess, AJobThatWasKilledInAnOperation) {
+  start({0, 1, 2, 3}, [this](Group& group) {
+    check_works(group);
+    write_line("ready");
+    next_.wait();
+    check_works(group);
+  });
+  for (const Trainer& trainer : trainers_) EXPECT_EQ(trainer.read_line(), "ready");
+  const std::vector<pid_t> workers = {worker_on(mesh_, 0), worker_on(mesh_, 1)};
+  kill(workers[1], SIGSTOP);
+  next_.open_for(4);
+  explain_until(mesh_, "all ranks have called all_reduce #1, and its data is under way");
+  kill(workers[0], SIGSTOP);
+  for (const Trainer& trainer : trainers_) trainer.kill(SIGKILL);
+  for (const pid_t worker : workers) kill(worker, SIGKILL);
+  const Outcome seen =
+      explain_until(mesh_, "the job has ended in the midst of all_reduce #1, which began ");
+  EXPECT_EQ(seen.out.substr(seen.out.find('\n')), "\n  ranks 0-3 were in it\n");
+  EXPECT_EQ(seen.code, 1);
+}
+
+TEST_F(ExplainProcess, StrategiesThatDisagree) {
+  start({0, 1, 2, 3}, [](Group& group) {
+    check_works(group);
+    std::vector<float> x(100);
+    Options options;
+    options.strategy = group.rank() == 2 ? "tree:2" : "ring";
+    const Error error = failure_of([&] { group.all_reduce(std::span(x), sum, options); });
+    check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
+  });
+  await_done({0, 1, 2, 3});
+  explain_until(mesh_,
+                "ranks disagree on #1: ranks 0, 1, 3 asked for all_reduce f32\\[100\\] sum "
+                "strategy=ring; rank 2 asked for all_reduce f32\\[100\\] sum strategy=tree:2\n");
+}
+
 // Named so that it is found among the tests that need root.
 TEST(ExplainProcessAsRoot, ASlowLink) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root: network namespaces";
