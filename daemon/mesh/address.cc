@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <memory>
 #include <vector>
 
@@ -50,13 +51,37 @@ std::string numeric_host(const SocketAddress& address) {
   return host.data();
 }
 
+bool is_loopback(const SocketAddress& address) {
+  const std::string numeric = numeric_host(address);
+  return numeric.starts_with("127.") || numeric == "::1";
+}
+
+enum class Place { here, elsewhere, unknown };
+
 // Only this machine's own addresses can be bound.
+Place place_of(const SocketAddress& address) {
+  const Fd socket(::socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (socket.valid() && bind(socket.get(), address.get(), address.bytes) == 0) return Place::here;
+  const bool is_others = socket.valid() && errno == EADDRNOTAVAIL && !is_loopback(address);
+  return is_others ? Place::elsewhere : Place::unknown;
+}
+
+// The places of all that a name leads to.
+std::vector<Place> places_of(const Address& address) {
+  std::vector<Place> places;
+  for (const SocketAddress& one : resolve({.host = address.host, .port = 0}))
+    places.push_back(place_of(one));
+  return places;
+}
+
 bool is_local(const Address& address) {
-  for (const SocketAddress& one : resolve({.host = address.host, .port = 0})) {
-    const Fd socket(::socket(one.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (socket.valid() && bind(socket.get(), one.get(), one.bytes) == 0) return true;
-  }
-  return false;
+  return std::ranges::count(places_of(address), Place::here) != 0;
+}
+
+bool leads_here_and_elsewhere(const Address& address) {
+  const std::vector<Place> places = places_of(address);
+  return std::ranges::count(places, Place::here) != 0 &&
+         std::ranges::count(places, Place::elsewhere) != 0;
 }
 
 // Returns "" if there is no route to `toward`. Connecting a datagram socket sends nothing.
@@ -163,14 +188,12 @@ Address reachable(const Address& listen, const std::string& toward) {
 
 bool is_loopback(const Address& address) {
   const std::vector<SocketAddress> all = resolve({.host = address.host, .port = 0});
-  return !all.empty() && std::ranges::all_of(all, [](const SocketAddress& one) {
-    const std::string numeric = numeric_host(one);
-    return numeric.starts_with("127.") || numeric == "::1";
-  });
+  return !all.empty() &&
+         std::ranges::all_of(all, [](const SocketAddress& one) { return is_loopback(one); });
 }
 
 bool is_self(const Address& target, const Address& listen) {
-  if (target.port != listen.port) return false;
+  if (target.port != listen.port || leads_here_and_elsewhere(target)) return false;
   if (is_wildcard(listen.host)) return is_local(target);
   const std::vector<SocketAddress> own = resolve(listen);
   const std::vector<SocketAddress> theirs = resolve(target);
@@ -180,12 +203,22 @@ bool is_self(const Address& target, const Address& listen) {
   });
 }
 
+Status check_coordinator(const std::string& coordinator) {
+  const Result<Address> address = parse_setting("coordinator", coordinator);
+  if (!address.ok()) return address.status();
+  return leads_here_and_elsewhere(*address)
+             ? wrong("coordinator", coordinator, "it leads to several machines; name one")
+             : Status();
+}
+
 Status check_addresses(const std::string& listen, const std::string& data_address,
                        const std::string& coordinator, const std::string& etcd) {
   const Result<Address> own = parse_setting("listen", listen);
   if (!own.ok()) return own.status();
   if (Status local = check_bindable("listen", listen, *own); !local.ok()) return local;
   if (Status data = check_data_address(data_address); !data.ok()) return data;
+  if (!coordinator.empty())
+    if (Status one = check_coordinator(coordinator); !one.ok()) return one;
   if (!is_loopback(*own)) return {};
   if (!coordinator.empty())
     if (Status here = check_loopback(listen, "coordinator", coordinator); !here.ok()) return here;

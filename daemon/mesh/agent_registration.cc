@@ -1,5 +1,6 @@
 #include "daemon/mesh/agent_registration.h"
 
+#include "daemon/mesh/address.h"
 #include "daemon/mesh/channel.h"
 
 namespace tutti {
@@ -30,7 +31,9 @@ void AgentRegistration::on_open() {
 }
 
 void AgentRegistration::on_broken(const std::string& why) {
-  const std::string text = unreachable_text(coordinator_, why, tls_);
+  // Which machines a name leads to may have changed since the start.
+  const Status one = check_coordinator(coordinator_);
+  const std::string text = one.ok() ? unreachable_text(coordinator_, why, tls_) : one.message();
   reachability_.lost(text);
   on_change_(unavailable("not registered at the coordinator " + coordinator_ + ": " + text));
 }

@@ -127,7 +127,8 @@ class AgentControl {
 
 // Checks the settings of these names before anything listens. INVALID_ARGUMENT: one is no address,
 // or not one at which this machine is reached by a host elsewhere, where the coordinator or a
-// member of etcd is one. UNAVAILABLE: this machine has not that address, or a name has none (yet).
+// member of etcd is one; or the coordinator is a name of this machine and of others. UNAVAILABLE:
+// this machine has not that address, or a name has none (yet).
 Status check_addresses(const std::string& listen, const std::string& data_address,
                        const std::string& coordinator, const std::string& etcd);
 
