@@ -377,7 +377,7 @@ void Agent::refuse(int socket, const Status& why) {
 }
 
 Status Agent::admit(const v1::Hello& hello, int socket) {
-  if (is_draining_) return unavailable("host " + settings_.host + " is draining");
+  if (Status serving = why_not_serving(); !serving.ok()) return serving;
   const Status valid = check_job(hello.job(), hello.rank(), hello.world_size());
   if (!valid.ok()) return valid;
   const Result<PeerCredentials> peer = peer_credentials(socket);
@@ -454,7 +454,9 @@ v1::TraceReply Agent::trace(const v1::TraceRequest& request) {
 }
 
 Status Agent::drain(bool undo) {
+  if (undo && is_stopping_) return failed_precondition("host " + settings_.host + " is stopping");
   loop_.post([this, undo] {
+    if (is_stopping_) return;  // It takes no joins, and never will.
     is_draining_ = !undo;
     control_->set_serving(!is_draining_);
     spdlog::info(undo ? "taking new joins again" : "draining: no new joins");

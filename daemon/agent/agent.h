@@ -2,6 +2,7 @@
 // control plane. Jobs keep running when it ends.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -87,8 +88,8 @@ class Agent final : public AgentControl {
   PendingHellos pending_hellos_;
   Loop::TimerId resume_timer_ = 0;
   Loop::TimerId trim_timer_ = 0;
-  bool is_draining_ = false;  // Loop thread only, as is the next.
-  bool is_stopping_ = false;
+  bool is_draining_ = false;               // Loop thread only.
+  std::atomic<bool> is_stopping_ = false;  // Set on the loop's thread.
   Refusals refusals_;
   std::function<void()> on_stop_;
   std::unique_ptr<ControlServer> control_;

@@ -2,6 +2,7 @@
 // draining.
 #include <gmock/gmock.h>
 
+#include "daemon/mesh/mesh.h"
 #include "tests/agent/harness.h"
 
 namespace tutti {
@@ -118,8 +119,23 @@ TEST_F(AgentService, WaitsForTheEndOfItsJobsAndRefusesOthers) {
   EXPECT_THAT(next_notification(), HasSubstr("STOPPING=1\nSTATUS=stopping when the jobs"));
   const v1::Welcome refused = join("second");
   EXPECT_EQ(refused.code(), TUTTI_UNAVAILABLE);
-  EXPECT_THAT(refused.message(), HasSubstr("is draining"));
+  EXPECT_EQ(refused.message(), "host a is stopping");
   EXPECT_EQ(waitpid(agent, nullptr, WNOHANG), 0);
+  kill(worker, SIGKILL);
+  EXPECT_EQ(exit_code(agent), 0);
+}
+
+TEST_F(AgentService, IsNotRevivedByTheEndOfADrainWhileItStops) {
+  const pid_t agent = start({kLong});
+  const int worker = std::stoi(field(join("first"), "pid"));
+  kill(agent, SIGTERM);
+  EXPECT_THAT(next_notification(), HasSubstr("STOPPING=1"));
+  const Status undone = admin_drain(address(), true, kPatienceMs);
+  EXPECT_EQ(undone.code(), Code::failed_precondition);
+  EXPECT_EQ(undone.message(), "host a is stopping");
+  EXPECT_TRUE(admin_drain(address(), false, kPatienceMs).ok()) << "it takes no joins anyway";
+  EXPECT_EQ(join("second").message(), "host a is stopping");
+  EXPECT_EQ(admin_status(address(), true, kPatienceMs)->agents(0).state(), "draining");
   kill(worker, SIGKILL);
   EXPECT_EQ(exit_code(agent), 0);
 }
