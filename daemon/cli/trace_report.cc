@@ -112,6 +112,13 @@ void write(Json& json, const TracedAcrossRanks& operation,
   json.close().close();
 }
 
+// Where nobody coordinates, nobody knows who the others are.
+std::string missing_line(const v1::AgentReport& agent) {
+  const std::string& name = agent.host().empty() ? agent.address() : agent.host();
+  return (name.empty() ? "every other host" : "host " + name) + " is missing: " + agent.state() +
+         "\n";
+}
+
 }  // namespace
 
 std::string trace_text(const v1::TraceReply& reply, uint64_t last) {
@@ -122,9 +129,7 @@ std::string trace_text(const v1::TraceReply& reply, uint64_t last) {
   for (const v1::HostTrace& trace : reply.hosts())
     if (trace.cut())
       text += "host " + trace.host() + " has more than a reply may hold; ask with --last\n";
-  for (const v1::AgentReport& agent : reply.missing())
-    text += "host " + (agent.host().empty() ? agent.address() : agent.host()) +
-            " is missing: " + agent.state() + "\n";
+  for (const v1::AgentReport& agent : reply.missing()) text += missing_line(agent);
   return text;
 }
 

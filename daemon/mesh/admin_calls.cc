@@ -204,14 +204,7 @@ Status AdminCalls::trace(v1::TraceRequest request, const Caller& caller, bool fo
   } else if (forwarded) {
     return not_the_coordinator();
   } else {
-    grpc::ClientContext context;
-    prepare_forward(context, kForwardMs);
-    const auto stub = v1::Admin::NewStub(make_channel(coordinator_.leader(), tls_));
-    const grpc::Status status = stub->Trace(&context, request, &reply);
-    if (!status.ok()) {
-      reply = agent_.trace(request);
-      *reply.add_missing() = unreachable("", coordinator_.leader(), status);
-    }
+    forward_to_coordinator(request, reply);
   }
   if (caller.kind != Caller::Kind::user) return {};
   auto& hosts = *reply.mutable_hosts();
@@ -252,6 +245,10 @@ Status AdminCalls::not_the_coordinator() const {
   return failed_precondition(address() + " does not coordinate; " + coordinator_.describe_leader());
 }
 
+Status AdminCalls::nobody_coordinates() const {
+  return unavailable("nobody coordinates: " + coordinator_.describe_leader());
+}
+
 v1::AgentReport AdminCalls::own_report() {
   v1::AgentReport report = agent_.report();
   report.set_address(address());
@@ -282,9 +279,13 @@ void AdminCalls::ask_all_agents(v1::StatusReply& reply) {
 }
 
 void AdminCalls::forward_to_coordinator(v1::StatusReply& reply) {
+  const std::string leader = coordinator_.leader();
+  if (leader.empty()) {
+    *reply.add_agents() = own_report();
+    return;
+  }
   grpc::ClientContext context;
   prepare_forward(context, kForwardMs);
-  const std::string leader = coordinator_.leader();
   const grpc::Status status =
       v1::Admin::NewStub(make_channel(leader, tls_))->Status(&context, {}, &reply);
   if (status.ok()) return;
@@ -293,6 +294,22 @@ void AdminCalls::forward_to_coordinator(v1::StatusReply& reply) {
   coordinator.set_coordinator(true);
   *reply.add_agents() = coordinator;
   *reply.add_agents() = own_report();
+}
+
+void AdminCalls::forward_to_coordinator(const v1::TraceRequest& request, v1::TraceReply& reply) {
+  const std::string leader = coordinator_.leader();
+  if (leader.empty()) {
+    reply = agent_.trace(request);
+    reply.add_missing()->set_state(nobody_coordinates().message());
+    return;
+  }
+  grpc::ClientContext context;
+  prepare_forward(context, kForwardMs);
+  const grpc::Status status =
+      v1::Admin::NewStub(make_channel(leader, tls_))->Trace(&context, request, &reply);
+  if (status.ok()) return;
+  reply = agent_.trace(request);
+  *reply.add_missing() = unreachable("", leader, status);
 }
 
 // The coordinator knows whose a job is; an agent says for which of its users it asks. An owner in a
@@ -307,10 +324,11 @@ Status AdminCalls::set_strategy(v1::SetStrategyRequest request, const Caller& ca
     return coordinator_.set_strategy(request.job(), request.strategy(),
                                      request.has_owner() ? &request.owner() : nullptr);
   if (forwarded) return not_the_coordinator();
+  const std::string leader = coordinator_.leader();
+  if (leader.empty()) return nobody_coordinates();
   grpc::ClientContext forward;
   prepare_forward(forward, kForwardMs);
   v1::AdminReply reply;
-  const std::string leader = coordinator_.leader();
   const auto stub = v1::Admin::NewStub(make_channel(leader, tls_));
   return from_grpc(stub->SetStrategy(&forward, request, &reply), leader, tls_);
 }

@@ -46,11 +46,15 @@ class AdminCalls {
   Status set_strategy(v1::SetStrategyRequest request, const Caller& caller, bool forwarded);
   void prepare_forward(grpc::ClientContext& context, Millis timeout) const;
   Status not_the_coordinator() const;
+  Status nobody_coordinates() const;
   v1::AgentReport own_report();
   void ask_all_agents(v1::StatusReply& reply);
   void trace_all_agents(v1::TraceRequest request, v1::TraceReply& reply);
-  // Replies with the coordinator's answer, or with this agent's own report and the error.
+  // Replies with the coordinator's answer, or with this agent's own report and the error; where
+  // nobody coordinates, with the report alone, in which the state of etcd says why.
   void forward_to_coordinator(v1::StatusReply& reply);
+  // Replies with the coordinator's answer, or with this agent's own traces and the error.
+  void forward_to_coordinator(const v1::TraceRequest& request, v1::TraceReply& reply);
 
   bool may_log_refusal();
 

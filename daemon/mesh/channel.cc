@@ -123,7 +123,8 @@ std::string unreachable_text(const std::string& address, const std::string& why,
   const std::string remedy = tls_remedy(why, tls.get());
   if (!remedy.empty())
     return "cannot speak with tuttid at " + address + " (" + why + "): " + remedy;
-  if (why.starts_with("this agent does not coordinate")) return "tuttid at " + address + ": " + why;
+  if (why.starts_with("this agent does not coordinate") || why.starts_with("nobody coordinates"))
+    return "tuttid at " + address + ": " + why;
   if (why.starts_with("DNS resolution failed"))
     return "the name of " + address + " leads nowhere (" + why + "); it is looked up again";
   return "no tuttid answers at " + address + " (" + why + "); start one there: tuttid --listen " +

@@ -149,6 +149,8 @@ TEST(TraceReport, SaysWhatIsMissing) {
   EXPECT_THAT(trace_text(reply, 0), HasSubstr("host b has more than a reply may hold"));
   EXPECT_THAT(trace_text(reply, 0), HasSubstr("host c is missing: unreachable: no route"));
   EXPECT_THAT(trace_json(reply, 0), HasSubstr("\"state\":\"unreachable: no route\""));
+  reply.mutable_missing(0)->clear_host();
+  EXPECT_THAT(trace_text(reply, 0), HasSubstr("\nevery other host is missing: unreachable"));
 }
 
 TEST(TraceReport, JsonHasEveryRanksPart) {

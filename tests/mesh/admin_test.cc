@@ -398,6 +398,50 @@ TEST(MeshAdmin, AgentsThatDoNotAnswerAreMissingInATrace) {
   EXPECT_THAT(seen.missing(0).state(), HasSubstr("unreachable: "));
 }
 
+// Its etcd is not there.
+struct Unelected {
+  Unelected() {
+    auto result = serve_control({.listen = "127.0.0.1:0",
+                                 .host = "a",
+                                 .credentials = test_credentials(),
+                                 .etcd = {.members = "127.0.0.1:1", .prefix = "/test"},
+                                 .on_coordinator = [](const auto&, const auto&) {}},
+                                agent);
+    EXPECT_TRUE(result.ok()) << result.status().to_string();
+    if (result.ok()) server = std::move(*result);
+  }
+  FakeAgent agent{"a"};
+  std::unique_ptr<ControlServer> server;
+};
+
+TEST(MeshAdmin, WhileNobodyIsElectedTheStatusIsOfTheAgentThatIsAsked) {
+  const Unelected node;
+  const auto reply = admin_status(node.server->address(), false, 5'000);
+  ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+  ASSERT_EQ(reply->agents_size(), 1);
+  EXPECT_EQ(reply->agents(0).host(), "a");
+  EXPECT_FALSE(reply->agents(0).coordinator());
+  EXPECT_EQ(reply->agents(0).coordinator_address(), "");
+}
+
+TEST(MeshAdmin, WhileNobodyIsElectedWhatNeedsTheCoordinatorIsRefusedWithTheReason) {
+  Unelected node;
+  node.agent.uids = {1'000};
+  Loop loop;
+  Status strategy;
+  ASSERT_TRUE(turn_until(loop, [&] {
+    strategy = admin_set_strategy(node.server->address(), "demo", "ring", 5'000);
+    return strategy.message().find("has not answered for") != std::string::npos;
+  })) << strategy.to_string();
+  EXPECT_EQ(strategy.code(), Code::unavailable);
+  EXPECT_THAT(strategy.message(), StartsWith("tuttid at " + node.server->address() +
+                                             ": nobody coordinates: etcd at 127.0.0.1:1 has not"));
+  const v1::TraceReply seen = AsUser{*node.server}.trace();
+  ASSERT_EQ(seen.hosts_size(), 1) << "its own";
+  ASSERT_EQ(seen.missing_size(), 1);
+  EXPECT_THAT(seen.missing(0).state(), StartsWith("nobody coordinates: etcd at 127.0.0.1:1 has"));
+}
+
 TEST(MeshAdmin, LongRequestsAreRefusedBeforeAnybodyReadsThem) {
   Node node("a");
   const Status status = admin_set_strategy(node.address(), std::string(20'000, 'x'), "ring", 5'000);
