@@ -53,6 +53,8 @@ void Coordinator::follow(const std::string& address, const std::string& why) {
   leads_ = false;
   for (const auto& [worker, stream] : workers_) stream.close();
   workers_.clear();
+  for (const auto& [id, agent] : agents_) agent.close();
+  agents_.clear();
 }
 
 std::string Coordinator::leader() const {
@@ -151,26 +153,30 @@ void Coordinator::deliver_locked(const Membership::Messages& messages) {
   }
 }
 
+uint64_t Coordinator::attach_agent(std::function<void()> close) {
+  const std::lock_guard lock(mutex_);
+  if (!leads_) return 0;
+  agents_[++last_id_].close = std::move(close);
+  return last_id_;
+}
+
 void Coordinator::enlist(uint64_t agent, const v1::AgentMessage& message) {
   const std::lock_guard lock(mutex_);
-  agents_[agent] = message;
+  const auto found = agents_.find(agent);
+  if (found != agents_.end()) found->second.message = message;
 }
 
-void Coordinator::delist(uint64_t agent) {
+void Coordinator::detach_agent(uint64_t agent) {
   const std::lock_guard lock(mutex_);
   agents_.erase(agent);
-}
-
-uint64_t Coordinator::next_agent() {
-  const std::lock_guard lock(mutex_);
-  return ++last_id_;
 }
 
 std::vector<v1::AgentMessage> Coordinator::agents() const {
   std::vector<v1::AgentMessage> agents;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, agent] : agents_) agents.push_back(agent);
+    for (const auto& [id, agent] : agents_)
+      if (agent.message) agents.push_back(*agent.message);
   }
   std::ranges::sort(agents, {}, [](const auto& agent) { return agent.host(); });
   return agents;

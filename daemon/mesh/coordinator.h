@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,12 +63,19 @@ class Coordinator {
   // unless that is null.
   Status set_strategy(const std::string& job, const std::string& text, const v1::Owner* owner);
 
+  // Likewise, for the stream of an agent: 0 means that it must be refused. What `close` may do is
+  // said above; detach_agent() follows.
+  uint64_t attach_agent(std::function<void()> close);
   void enlist(uint64_t agent, const v1::AgentMessage& message);
-  void delist(uint64_t agent);
-  uint64_t next_agent();
-  std::vector<v1::AgentMessage> agents() const;  // By host.
+  void detach_agent(uint64_t agent);
+  std::vector<v1::AgentMessage> agents() const;  // Those that are enlisted, by host.
 
  private:
+  struct Agent {
+    std::function<void()> close;
+    std::optional<v1::AgentMessage> message;  // None: it has not said yet who it is.
+  };
+
   // What the states must know is kept before anybody is told.
   void keep_states_locked();
   void deliver_locked(const Membership::Messages& messages);
@@ -78,7 +86,7 @@ class Coordinator {
   mutable std::mutex mutex_;  // Guards all below.
   Membership membership_;
   std::map<Membership::Worker, Stream> workers_;
-  std::map<uint64_t, v1::AgentMessage> agents_;
+  std::map<uint64_t, Agent> agents_;
   uint64_t last_id_ = 0;
   bool leads_ = false;
   std::string leader_;

@@ -57,13 +57,14 @@ class AttendStream final
 
 class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer> {
  public:
-  EnlistStream(Coordinator& coordinator, const ServerTls& tls,
-               std::optional<CertificateNames> caller)
-      : coordinator_(coordinator),
+  EnlistStream(grpc::CallbackServerContext& context, Coordinator& coordinator, const ServerTls& tls)
+      : context_(context),
+        coordinator_(coordinator),
         tls_(tls),
-        caller_(std::move(caller)),
-        agent_(coordinator.next_agent()) {
+        caller_(peer_names(*context.auth_context())) {
     StartSendInitialMetadata();
+    agent_ = coordinator_.attach_agent([this] { context_.TryCancel(); });
+    if (agent_ == 0) context_.TryCancel();  // It was deposed meanwhile.
     StartRead(&in_);
   }
 
@@ -75,15 +76,16 @@ class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
       StartRead(&in_);
       return;
     }
-    coordinator_.delist(agent_);
+    coordinator_.detach_agent(agent_);
     Finish(to_grpc(named));
   }
   void OnDone() override { delete this; }
 
+  grpc::CallbackServerContext& context_;
   Coordinator& coordinator_;
   const ServerTls& tls_;
   const std::optional<CertificateNames> caller_;
-  const uint64_t agent_;
+  uint64_t agent_ = 0;
   v1::AgentMessage in_;
 };
 
@@ -120,7 +122,7 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer>* MeshService::Enlist(
   const Caller caller = caller_of(*context, credentials_, tls_, Caller::Kind::agent);
   if (const Status allowed = permit(Rpc::enlist, caller, "the coordinator"); !allowed.ok())
     return new Refused(to_grpc(allowed));
-  return new EnlistStream(coordinator_, tls_, peer_names(*context->auth_context()));
+  return new EnlistStream(*context, coordinator_, tls_);
 }
 
 }  // namespace tutti
