@@ -1,7 +1,9 @@
 #include "daemon/agent/workers.h"
 
+#include <linux/sockios.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -20,6 +22,8 @@ namespace fs = std::filesystem;
 
 constexpr Millis kReportTimeout{2'000};
 constexpr Millis kAskEvery{200};
+constexpr Millis kTellAgain{1'000};  // What a worker's queue had no room for.
+constexpr Millis kRefreshObstacle{10'000};
 constexpr int kWorkerSocketMode = 0600;
 constexpr int kPacketsAtOnce = 16;
 
@@ -35,6 +39,11 @@ std::string hash_of(const std::string& text) {
 bool is_hung_up(int socket) {
   pollfd poll_for{.fd = socket, .events = 0, .revents = 0};
   return poll(&poll_for, 1, 0) > 0 && (poll_for.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+bool has_read_all(int socket) {
+  int unread = 0;
+  return ioctl(socket, SIOCOUTQ, &unread) == 0 && unread == 0;
 }
 
 std::string bytes_of_report_request() {
@@ -54,6 +63,12 @@ std::string bytes_of_adopt(const v1::Hello& hello, const v1::Pass& pass,
   *adopt.mutable_hello() = hello;
   adopt.mutable_hello()->clear_token();
   *adopt.mutable_pass() = pass;
+  return message.SerializeAsString();
+}
+
+std::string bytes_of_coordinator(const v1::AgentToWorker::Coordinator& coordinator) {
+  v1::AgentToWorker message;
+  *message.mutable_coordinator() = coordinator;
   return message.SerializeAsString();
 }
 
@@ -118,6 +133,7 @@ Workers::~Workers() {
   for (auto& [path, worker] : workers_) loop_.unwatch(worker.socket.get());
   for (auto& [number, wait] : waits_) loop_.cancel(wait.timer);
   loop_.cancel(ask_timer_);
+  loop_.cancel(tell_timer_);
 }
 
 // The user stands in the name itself, so that nobody can choose a job whose worker has the path of
@@ -222,10 +238,9 @@ Result<Workers::Entry> Workers::connect(const std::string& path) {
   const Status watched =
       loop_.watch(socket->get(), EPOLLIN, [this, path](uint32_t) { read_packets(path); });
   if (!watched.ok()) return watched;
-  (void)send_packet(socket->get(), failed_gpus_, {});
-  if (!coordinator_.empty()) (void)send_packet(socket->get(), coordinator_, {});
   Worker worker;
   worker.socket = *std::move(socket);
+  tell_all(worker);
   return workers_.insert_or_assign(path, std::move(worker)).first;
 }
 
@@ -263,6 +278,7 @@ void Workers::on_report(Entry entry, Packet packet) {
     traces_.add(worker.pass, report.recorder_epoch(), std::move(packet.descriptors[0]));
   worker.last = std::move(report);
   worker.report_pending = false;
+  if (worker.is_untold) tell_all(worker);
   check_waits();
 }
 
@@ -370,18 +386,41 @@ void Workers::stop(Millis timeout, std::function<void()> done) {
       timeout, [this] { return workers_.empty(); }, std::move(done));
 }
 
+// While nobody coordinates it is called again and again, with a reason that tells for how long.
+// That is sent once in a while, and not to a worker that is stopped: it would fill the queue.
 void Workers::set_coordinator(const v1::AgentToWorker::Coordinator& coordinator) {
-  v1::AgentToWorker message;
-  *message.mutable_coordinator() = coordinator;
-  coordinator_ = message.SerializeAsString();
-  for (const auto& [path, worker] : workers_)
-    (void)send_packet(worker.socket.get(), coordinator_, {});
+  const bool is_news = coordinator.address() != coordinator_.address() ||
+                       coordinator.obstacle().empty() != coordinator_.obstacle().empty();
+  const bool is_same = coordinator.obstacle() == coordinator_.obstacle();
+  if (!is_news && (is_same || Clock::now() < refresh_at_)) return;
+  refresh_at_ = Clock::now() + kRefreshObstacle;
+  coordinator_ = coordinator;
+  const std::string bytes = bytes_of_coordinator(coordinator_);
+  for (auto& [path, worker] : workers_)
+    if (is_news || has_read_all(worker.socket.get())) tell(worker, bytes);
 }
 
 void Workers::set_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) {
   failed_gpus_ = bytes_of_failed_gpus(failed);
-  for (const auto& [path, worker] : workers_)
-    (void)send_packet(worker.socket.get(), failed_gpus_, {});
+  for (auto& [path, worker] : workers_) tell(worker, failed_gpus_);
+}
+
+void Workers::tell(Worker& worker, const std::string& bytes) {
+  if (send_packet(worker.socket.get(), bytes, {}).ok()) return;
+  worker.is_untold = true;
+  if (tell_timer_ != 0) return;
+  tell_timer_ = loop_.at(Clock::now() + kTellAgain, [this] {
+    tell_timer_ = 0;
+    for (auto& [path, untold] : workers_)
+      if (untold.is_untold) tell_all(untold);
+  });
+}
+
+void Workers::tell_all(Worker& worker) {
+  worker.is_untold = false;
+  tell(worker, failed_gpus_);
+  const bool is_in_the_settings = coordinator_.address().empty() && coordinator_.obstacle().empty();
+  if (!is_in_the_settings) tell(worker, bytes_of_coordinator(coordinator_));
 }
 
 void Workers::call_when(Millis timeout, std::function<bool()> is_done, std::function<void()> done) {

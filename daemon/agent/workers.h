@@ -56,9 +56,9 @@ class Workers {
   // `timeout`.
   void stop(Millis timeout, std::function<void()> done);
 
-  // Tells all workers, now and when they start, which GPUs have failed.
+  // Tell all workers, now and when they start, which GPUs have failed and who coordinates. One that
+  // does not read for a while is told what is true then.
   void set_failed_gpus(const v1::AgentToWorker::FailedGpus& failed);
-  // Tells all workers, also those to come.
   void set_coordinator(const v1::AgentToWorker::Coordinator& coordinator);
 
   // To be called on SIGCHLD.
@@ -72,6 +72,7 @@ class Workers {
     v1::Pass pass;          // Whose it is.
     v1::WorkerReport last;  // Has at least its job and pid.
     bool report_pending = false;
+    bool is_untold = false;    // Its queue had no room for something that it must know.
     uint64_t handed_over = 0;  // Trainers that it was sent, by all agents.
     uint64_t ranks() const;    // That it has, or is about to have.
   };
@@ -94,6 +95,8 @@ class Workers {
   void on_report(Entry entry, Packet packet);
   bool is_ours(const std::string& path, const v1::Pass& pass) const;
   void on_hangup(Entry entry);
+  void tell(Worker& worker, const std::string& bytes);
+  void tell_all(Worker& worker);  // That workers must know.
   void ask_workers_of(uint32_t uid);
   static void ask(Worker& worker);
   bool reports_pending() const;
@@ -108,13 +111,15 @@ class Workers {
   const Credentials credentials_;
   Traces& traces_;
   const std::string directory_;
-  std::string failed_gpus_;  // As a message.
-  std::string coordinator_;  // Likewise; empty: it is in the settings.
+  std::string failed_gpus_;                     // As a message.
+  v1::AgentToWorker::Coordinator coordinator_;  // Empty: it is in the settings.
+  TimePoint refresh_at_{};                      // When an obstacle is told again.
   std::map<std::string, Worker> workers_;
   std::map<pid_t, std::string> ending_;  // Children that hung up, not yet reaped: job by pid.
   std::map<uint64_t, Wait> waits_;
   uint64_t last_wait_ = 0;
   Loop::TimerId ask_timer_ = 0;
+  Loop::TimerId tell_timer_ = 0;  // 0: no worker is untold.
 };
 
 }  // namespace tutti
