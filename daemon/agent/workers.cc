@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "daemon/agent/spawn.h"
+#include "daemon/base/hash.h"
 #include "daemon/mesh/mesh.h"
 
 namespace tutti {
@@ -27,12 +28,11 @@ constexpr Millis kRefreshObstacle{10'000};
 constexpr int kWorkerSocketMode = 0600;
 constexpr int kPacketsAtOnce = 16;
 
-// FNV-1a, 64 bits: the same in every run, so that the next agent finds the file.
+// The same in every run, so that the next agent finds the file.
 std::string hash_of(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
   std::array<char, 17> digits;
-  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  std::snprintf(digits.data(), digits.size(), "%016llx",
+                static_cast<unsigned long long>(fnv1a(text)));
   return digits.data();
 }
 

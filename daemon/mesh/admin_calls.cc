@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/text.h"
 #include "daemon/mesh/channel.h"
 #include "proto/mesh.grpc.pb.h"
 
@@ -90,11 +91,9 @@ Rpc rpc_of(const v1::AdminRequest& request) {
 }
 
 // A line of the log may not end where a caller wants it to.
-std::string printable(std::string text) {
+std::string for_log(std::string text) {
   if (text.size() > kLoggedBytesMax) text.resize(kLoggedBytesMax);
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text;
+  return printable(std::move(text));
 }
 
 std::string describe(const v1::AdminRequest& request) {
@@ -115,8 +114,8 @@ std::string describe(const v1::AdminRequest& request) {
 
 void audit(const v1::AdminRequest& request, const Caller& caller, const Status& outcome) {
   if (outcome.ok() && (request.has_status() || request.has_trace())) return;
-  const std::string line = printable(caller.name) + ": " + printable(describe(request)) + ": " +
-                           printable(outcome.to_string());
+  const std::string line = for_log(caller.name) + ": " + for_log(describe(request)) + ": " +
+                           for_log(outcome.to_string());
   spdlog::info("audit: {}", line);
   // The agent's log can be written by workers, and its lines may be dropped.
   syslog(LOG_AUTHPRIV | LOG_INFO, "tuttid: audit: %s", line.c_str());

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/hash.h"
 
 namespace tutti {
 namespace {
@@ -15,16 +16,10 @@ namespace {
 constexpr std::string_view kHeader = "tutti epochs 1 ";
 constexpr size_t kBytesMax = size_t{256} << 20;
 
-// FNV-1a. Finds damage; nobody but this user could forge it.
-uint64_t hash_of(const std::string& bytes) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3;
-  return hash;
-}
-
+// The hash finds damage; nobody but this user could forge it.
 std::string header_of(const std::string& bytes) {
-  return std::string(kHeader) + std::to_string(bytes.size()) + " " +
-         std::to_string(hash_of(bytes)) + "\n";
+  return std::string(kHeader) + std::to_string(bytes.size()) + " " + std::to_string(fnv1a(bytes)) +
+         "\n";
 }
 
 Status unusable(const std::string& path, const std::string& why) {
