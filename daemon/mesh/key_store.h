@@ -1,4 +1,4 @@
-// A store of keys that the agents of a mesh share: etcd (etcd_store.h), or memory (memory_store.h).
+// A store of keys that the agents of a mesh share: etcd (etcd_store.h).
 // What electing a coordinator and keeping its states need of one, and no more.
 #pragma once
 

@@ -12,7 +12,7 @@
 
 #include "daemon/base/text.h"
 #include "daemon/mesh/etcd_store.h"
-#include "daemon/mesh/memory_store.h"
+#include "tests/mesh/memory_store.h"
 #include "tests/support/etcd_cluster.h"
 #include "tests/support/test_ca.h"
 

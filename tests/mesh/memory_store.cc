@@ -1,4 +1,4 @@
-#include "daemon/mesh/memory_store.h"
+#include "tests/mesh/memory_store.h"
 
 #include <condition_variable>
 #include <map>
