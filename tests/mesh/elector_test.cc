@@ -9,7 +9,7 @@
 #include <atomic>
 #include <memory>
 
-#include "daemon/mesh/memory_store.h"
+#include "tests/mesh/memory_store.h"
 
 namespace tutti {
 namespace {
