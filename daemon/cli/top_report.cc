@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <tuple>
+#include <utility>
 
 #include "daemon/base/text.h"
+#include "daemon/cli/job_owners.h"
 
 namespace tutti {
 namespace {
 
 // A job, summed over its hosts.
 struct Job {
-  uint32_t uid = 0;
   uint32_t world_size = 0;
   uint64_t joined = 0;
   uint64_t operations = 0;
@@ -21,7 +23,10 @@ struct Job {
   std::string state;
   std::string strategy;
 };
-using Jobs = std::map<std::string, Job>;
+using JobKey = std::pair<std::string, JobOwner>;  // Users may have jobs of one name.
+using Jobs = std::map<JobKey, Job>;
+
+JobKey key_of(const v1::WorkerReport& worker) { return {worker.job(), owner_of(worker)}; }
 
 // "failed: ..." of one host counts more than "running" of the others.
 bool says_more(const std::string& state, const std::string& other) {
@@ -32,8 +37,7 @@ Jobs jobs_of(const v1::StatusReply& reply) {
   Jobs jobs;
   for (const v1::AgentReport& agent : reply.agents())
     for (const v1::WorkerReport& worker : agent.workers()) {
-      Job& job = jobs[worker.job()];
-      job.uid = worker.uid();
+      Job& job = jobs[key_of(worker)];
       job.world_size = std::max(job.world_size, worker.world_size());
       for (const v1::RankReport& rank : worker.ranks()) job.joined += rank.epoch() != 0 ? 1 : 0;
       job.operations += worker.operations();
@@ -59,12 +63,13 @@ std::string jobs_table(const TopView& view) {
   const Jobs after = jobs_of(view.after);
   if (after.empty()) return "no jobs\n";
   Table table({"JOB", "USER", "STATE", "RANKS", "OPS/S", "TENSORS", "SENT", "FAILED", "STRATEGY"});
-  for (const auto& [name, job] : after) {
-    const auto found = before.find(name);
+  for (const auto& [key, job] : after) {
+    const auto& [name, owner] = key;
+    const auto found = before.find(key);
     const Job old = found == before.end() ? job : found->second;
     // Operations are counted by each rank, so the rate of the job is that of one.
     const double ranks = std::max<double>(1, static_cast<double>(job.joined));
-    table.add({name, std::to_string(job.uid), job.state.substr(0, job.state.find(':')),
+    table.add({name, std::to_string(owner.uid), job.state.substr(0, job.state.find(':')),
                std::to_string(job.joined) + " of " + std::to_string(job.world_size),
                format_number(rate(old.operations, job.operations, view.seconds) / ranks),
                bytes_a_second(rate(old.bytes, job.bytes, view.seconds)),
@@ -79,14 +84,14 @@ struct Rank {
   std::string host;
 };
 // By job, rank and process: who joined anew begins anew.
-using RankKey = std::tuple<std::string, uint32_t, uint32_t>;
+using RankKey = std::tuple<JobKey, uint32_t, uint32_t>;
 
 std::map<RankKey, Rank> ranks_of(const v1::StatusReply& reply) {
   std::map<RankKey, Rank> ranks;
   for (const v1::AgentReport& agent : reply.agents())
     for (const v1::WorkerReport& worker : agent.workers())
       for (const v1::RankReport& rank : worker.ranks())
-        ranks[{worker.job(), rank.rank(), rank.pid()}] = {&rank, agent.host()};
+        ranks[{key_of(worker), rank.rank(), rank.pid()}] = {&rank, agent.host()};
   return ranks;
 }
 
@@ -95,7 +100,7 @@ std::string ranks_table(const TopView& view) {
   Table table({"JOB", "RANK", "HOST", "PID", "STATE", "OPERATIONS", "OPS/S", "TENSORS"});
   bool any = false;
   for (const auto& [key, rank] : ranks_of(view.after)) {
-    const std::string& job = std::get<0>(key);
+    const std::string& job = std::get<0>(key).first;
     if (!view.job.empty() && job != view.job) continue;
     any = true;
     const auto found = before.find(key);

@@ -114,6 +114,18 @@ TEST(TopReport, ATerminalCutsLinesAndTheRest) {
             "\n");
 }
 
+TEST(TopReport, JobsOfOneNameOfDifferentUsersHaveALineEach) {
+  v1::StatusReply reply = mesh_after(100);
+  v1::WorkerReport& other = add_worker(*reply.mutable_agents(0), "demo", 3);
+  other.set_uid(1001);
+  add_rank(other, 0, 3).set_pid(100);
+  const std::string text = top_text({.before = reply, .after = reply, .columns = 0});
+  EXPECT_THAT(text, HasSubstr("demo  1000  running  4 of 4"));
+  EXPECT_THAT(text, HasSubstr("demo  1001  running  1 of 4"));
+  EXPECT_THAT(text, HasSubstr("demo     0  a     100  joined         100"));
+  EXPECT_THAT(text, HasSubstr("demo     0  a     100  joined           3"));
+}
+
 TEST(TopReport, WhyItIsNotUpdatedIsTheTopLine) {
   const v1::StatusReply reply = mesh_after(1);
   const std::string text = top_text(
