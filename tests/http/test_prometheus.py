@@ -8,6 +8,7 @@ import tempfile
 import time
 import unittest
 import unittest.mock
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -45,6 +46,16 @@ class Prometheus:
         except OSError:  # It does not listen yet.
             return {}
         return {tuple(sorted(one["metric"].items())): float(one["value"][1]) for one in result}
+
+    def refusal(self, text):
+        """What it says against a query, or None."""
+        query = urllib.parse.urlencode({"query": text})
+        url = f"http://127.0.0.1:{self.port}/api/v1/query?{query}"
+        try:
+            with urllib.request.urlopen(url, timeout=nodes.PATIENCE):
+                return None
+        except urllib.error.HTTPError as error:
+            return json.load(error)["error"]
 
     def end(self):
         self.process.terminate()
@@ -132,6 +143,22 @@ class PrometheusTest(nodes.MeshTest):
         self.addCleanup(prometheus.end)
         nodes.wait_until(lambda: set(prometheus.query("up").values()) == {0.0}, "down")
         self.assertIn("http", mesh.agents[0].get("/metrics"))
+
+
+    def test_it_understands_the_queries_of_the_dashboard(self):
+        prometheus = Prometheus(self.mesh("a"))
+        self.addCleanup(prometheus.end)
+        nodes.wait_until(lambda: prometheus.query("up"), "it answers")
+        self.assertIn("parse error", prometheus.refusal("sum by (rank"))
+        variables = {"$job_name": ".*", "$host": ".*", "$__rate_interval": "1m"}
+        panels = json.loads(DASHBOARD.read_text())["panels"]
+        queries = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+        self.assertGreater(len(queries), 10)
+        for query in queries:
+            for name, value in variables.items():
+                query = query.replace(name, value)
+            self.assertNotIn("$", query.replace('$"', '"'))
+            self.assertIsNone(prometheus.refusal(query), query)
 
 
 class PromtoolTest(nodes.MeshTest):
