@@ -15,6 +15,11 @@ inline Check failure(std::string subject, std::string finding, std::string remed
   return {std::move(subject), Grade::fail, std::move(finding), std::move(remedy)};
 }
 
+// Who may not read a file cannot say what is wrong with it.
+inline bool may_not_read(const NodeView& node, const Status& status) {
+  return node.uid != 0 && status.message().find("Permission denied") != std::string::npos;
+}
+
 // Whether only this machine reaches the host part of "host:port".
 bool is_loopback(const std::string& address);
 
@@ -31,6 +36,8 @@ Check check_certificates(const NodeView& node);
 // The network.
 Check check_listen(const NodeView& node);
 Check check_coordinator(const NodeView& node);
+Check check_etcd(const NodeView& node);
+Check check_metrics(const NodeView& node);
 Check check_data_ports(const NodeView& node);
 Check check_congestion(const NodeView& node);
 Check check_mtu(const NodeView& node);

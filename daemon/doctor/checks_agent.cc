@@ -17,11 +17,6 @@ constexpr int64_t kExpiresSoonDays = 14;
 
 std::string user(uint32_t uid) { return "user " + std::to_string(uid); }
 
-// Who may not read a file cannot say what is wrong with it.
-bool may_not_read(const NodeView& node, const Status& status) {
-  return node.uid != 0 && status.message().find("Permission denied") != std::string::npos;
-}
-
 // How far a clock is from the time in which it was read; 0: not at all.
 int64_t offset_of(const v1::AgentReport& agent, const NodeView& node) {
   if (agent.time_ms() < node.asked_ms) return agent.time_ms() - node.asked_ms;
@@ -57,6 +52,9 @@ Check check_tokens(const NodeView& node) {
   if (node.settings.trust_network == "yes")
     return warning(kSubject, "trust_network = yes: whoever reaches the control plane is believed",
                    "set token_file on all nodes, and trust_network = no");
+  if (!node.settings.etcd.empty() && !node.has_agent_token)
+    return failure(kSubject, "agents find each other through etcd, and there is no token for them",
+                   "put the same token with role=agent in the token_file of all nodes");
   if (several && !node.has_agent_token)
     return failure(kSubject, "the coordinator is another host, and there is no token for agents",
                    "put the same token with role=agent in the token_file of all nodes");

@@ -48,6 +48,57 @@ Check check_coordinator(const NodeView& node) {
                  "coordinator");
 }
 
+Check check_etcd(const NodeView& node) {
+  constexpr const char* kSubject = "etcd";
+  const Settings& settings = node.settings;
+  if (settings.etcd.empty()) return good(kSubject, "none is set");
+  if (!settings.coordinator.empty())
+    return failure(kSubject, "etcd and coordinator are both set; tuttid does not start with both",
+                   "remove coordinator: with etcd the agents elect it");
+  if (may_not_read(node, node.etcd_files))
+    return warning(kSubject, node.etcd_files.message(), "run tutti doctor as root");
+  if (!node.etcd_files.ok())
+    return failure(kSubject, node.etcd_files.message(), "mend etcd_tls_dir or etcd_password_file");
+  const std::vector<std::string> members = split(settings.etcd, ',');
+  const bool is_guarded = !settings.etcd_tls_dir.empty() || settings.trust_network == "yes" ||
+                          settings.tls == "require" || std::ranges::all_of(members, is_loopback);
+  if (!is_guarded)
+    return failure(kSubject, "the network between this node and etcd is believed: there is no TLS",
+                   "set etcd_tls_dir, or trust_network = yes where nobody else is on the network");
+  std::string lost;
+  size_t missing = 0;
+  for (const Status& member : node.etcd) {
+    if (member.ok()) continue;
+    ++missing;
+    lost += (lost.empty() ? "" : "; ") + member.message();
+  }
+  if (missing == 0) return good(kSubject, "members that are reached: " + settings.etcd);
+  const std::string remedy = "start etcd there, let firewalls pass the port, or mend the setting";
+  return 2 * missing < node.etcd.size() ? warning(kSubject, lost, remedy)
+                                        : failure(kSubject, lost, remedy);
+}
+
+Check check_metrics(const NodeView& node) {
+  constexpr const char* kSubject = "metrics";
+  const Settings& settings = node.settings;
+  const std::string& listen = settings.metrics_listen;
+  if (listen.empty()) return good(kSubject, "metrics_listen is not set: nothing is served");
+  const bool is_guarded = node.has_tokens || !node.credentials_read.ok() ||
+                          settings.trust_network == "yes" || settings.tls == "require" ||
+                          settings.metrics_public == "yes";
+  if (is_wildcard(host_of(listen)) && !is_guarded)
+    return failure(kSubject, listen + " is open to every network, and there are no tokens",
+                   "set token_file, or metrics_public = yes, or listen on 127.0.0.1");
+  if (!node.metrics.ok())
+    return failure(kSubject, node.metrics.message(),
+                   "end what uses the port (ss -ltnp), or choose another with metrics_listen");
+  if (!node.agent.ok()) return good(kSubject, listen + " is free");
+  if (node.own.metrics_address().empty())
+    return warning(kSubject, "tuttid serves none: it started before metrics_listen was set",
+                   "systemctl restart tuttid: jobs go on meanwhile");
+  return good(kSubject, "they are at " + node.own.metrics_address());
+}
+
 Check check_data_ports(const NodeView& node) {
   constexpr const char* kSubject = "data_ports";
   if (node.data_ports == 0) return good(kSubject, "the kernel chooses ports of data links");

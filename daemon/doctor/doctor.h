@@ -50,9 +50,10 @@ struct NodeView {
   bool config_exists = false;
   Status credentials_read;
   bool has_agent_token = false;
-  uint32_t uid = 0;      // Of this process.
-  std::string version;   // Of this tool.
-  std::string hostname;  // The agent's name of this host.
+  bool has_tokens = false;  // Of any role.
+  uint32_t uid = 0;         // Of this process.
+  std::string version;      // Of this tool.
+  std::string hostname;     // The agent's name of this host.
 
   // Its agent, and the mesh as that tells of it.
   std::string address;  // That was asked.
@@ -65,10 +66,13 @@ struct NodeView {
   std::optional<uint32_t> agent_uid;  // Where it runs on this machine.
 
   // The network.
-  Status coordinator;  // Of a connection to it; OK where there is none to connect to.
-  Status addresses;    // Whether others reach the addresses in the settings.
-  Status listen;       // Whether `listen` can be bound; OK where the agent has it.
-  int data_ports = 0;  // How many of the setting there are,
+  Status coordinator;        // Of a connection to it; OK where there is none to connect to.
+  std::vector<Status> etcd;  // Of a connection to each member.
+  Status etcd_files;         // Whether the files of its certificates and its password are read.
+  Status metrics;            // Whether `metrics_listen` can be bound; OK where the agent has it.
+  Status addresses;          // Whether others reach the addresses in the settings.
+  Status listen;             // Whether `listen` can be bound; OK where the agent has it.
+  int data_ports = 0;        // How many of the setting there are,
   int data_ports_taken = 0;
   std::string congestion_available;  // "cubic bbr".
   std::string congestion_allowed;

@@ -1,4 +1,5 @@
 // Takes the view of a node: asks its kernel, its files, its agent and the others.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -7,6 +8,8 @@
 #include <filesystem>
 
 #include "daemon/base/credentials.h"
+#include "daemon/base/fd.h"
+#include "daemon/base/text.h"
 #include "daemon/base/token.h"
 #include "daemon/doctor/network_probes.h"
 #include "daemon/doctor/system_probes.h"
@@ -31,7 +34,7 @@ std::string hostname() {
 }
 
 void look_at_tokens(NodeView& node) {
-  node.has_agent_token = !node.settings.token.empty();
+  node.has_agent_token = node.has_tokens = !node.settings.token.empty();
   if (node.has_agent_token || node.settings.token_file.empty()) return;
   const Result<std::string> lines = read_secret_file(node.settings.token_file);
   node.credentials_read = lines.status();
@@ -39,6 +42,7 @@ void look_at_tokens(NodeView& node) {
   Result<std::vector<Token>> tokens = parse_tokens(*lines, node.settings.token_file);
   node.credentials_read = tokens.status();
   if (!tokens.ok()) return;
+  node.has_tokens = !tokens->empty();
   const Credentials credentials{.tokens = *std::move(tokens)};
   node.has_agent_token = credentials.has_agent_token();
 }
@@ -59,10 +63,34 @@ void ask_agent(const DoctorOptions& options, NodeView& node) {
   if (agents.ok()) node.agents = *std::move(agents);
 }
 
+// As tuttid opens them before it speaks to etcd.
+Status look_at_etcd_files(const Settings& settings) {
+  const std::string& directory = settings.etcd_tls_dir;
+  std::vector<std::string> files;
+  if (!directory.empty()) files.push_back(directory + "/ca.crt");
+  if (!directory.empty() && look_at_file(directory + "/tls.crt").exists)
+    files.insert(files.end(), {directory + "/tls.crt", directory + "/tls.key"});
+  for (const std::string& path : files)
+    if (!Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)).valid())
+      return errno_status(path + " cannot be read");
+  return settings.etcd_user.empty() ? Status()
+                                    : read_secret_file(settings.etcd_password_file).status();
+}
+
+void look_at_etcd(int timeout_ms, NodeView& node) {
+  if (node.settings.etcd.empty()) return;
+  for (const std::string& member : split(node.settings.etcd, ','))
+    node.etcd.push_back(dial(member, timeout_ms));
+  node.etcd_files = look_at_etcd_files(node.settings);
+}
+
 void look_at_network(int timeout_ms, NodeView& node) {
   const Settings& settings = node.settings;
   if (!settings.coordinator.empty()) node.coordinator = dial(settings.coordinator, timeout_ms);
+  look_at_etcd(timeout_ms, node);
   if (!node.agent.ok()) node.listen = try_bind(settings.listen);
+  if (!node.agent.ok() && !settings.metrics_listen.empty())
+    node.metrics = try_bind(settings.metrics_listen);
   node.addresses =
       check_addresses(settings.listen, settings.data_address, settings.coordinator, settings.etcd);
   const Result<PortRange> ports = parse_port_range(settings.data_ports);

@@ -66,13 +66,30 @@ Check find(const std::vector<Check>& checks, const std::string& subject) {
 
 TEST(DoctorExamine, AHealthyNodeHasNothingToMend) {
   const std::vector<Check> checks = examine(healthy());
-  EXPECT_EQ(checks.size(), 20u);
+  EXPECT_EQ(checks.size(), 22u);
   for (const Check& check : checks) {
     EXPECT_EQ(check.grade, Grade::ok) << check.subject << ": " << check.finding;
     EXPECT_NE(check.finding, "") << check.subject;
     EXPECT_EQ(check.remedy, "") << check.subject;
   }
   EXPECT_FALSE(any_failed(checks));
+}
+
+// Instead of a coordinator.
+void use_etcd(NodeView& node) {
+  node.settings.coordinator = "";
+  node.settings.etcd = "e1:2379,e2:2379,e3:2379";
+  node.settings.etcd_tls_dir = "/etc/tutti/etcd";
+  node.etcd.resize(3);
+}
+
+TEST(DoctorExamine, ANodeWithEtcdAndMetricsHasNothingToMend) {
+  NodeView node = healthy();
+  use_etcd(node);
+  node.settings.metrics_listen = "127.0.0.1:9464";
+  node.own.set_metrics_address("127.0.0.1:9464");
+  for (const Check& check : examine(node))
+    EXPECT_EQ(check.grade, Grade::ok) << check.subject << ": " << check.finding;
 }
 
 struct Fault {
@@ -151,6 +168,57 @@ const std::vector<Fault> kMeshFaults = {
      [](NodeView& n) { n.listen = unavailable("cannot listen: Address already in use"); }},
     {"coordinator", Grade::fail, "Connection refused", "firewalls",
      [](NodeView& n) { n.coordinator = unavailable("a:7601: Connection refused"); }},
+    {"tokens", Grade::fail, "through etcd", "role=agent",
+     [](NodeView& n) {
+       use_etcd(n);
+       n.has_agent_token = false;
+     }},
+    {"etcd", Grade::fail, "both set", "remove coordinator",
+     [](NodeView& n) {
+       use_etcd(n);
+       n.settings.coordinator = "a:7601";
+     }},
+    {"etcd", Grade::warn, "e3:2379 is not reached", "start etcd there",
+     [](NodeView& n) {
+       use_etcd(n);
+       n.etcd[2] = unavailable("e3:2379 is not reached: Connection refused");
+     }},
+    {"etcd", Grade::fail, "e1:2379 is not reached", "start etcd there",
+     [](NodeView& n) {
+       use_etcd(n);
+       n.etcd[0] = n.etcd[1] = unavailable("e1:2379 is not reached: Connection refused");
+     }},
+    {"etcd", Grade::fail, "ca.crt cannot be read", "etcd_tls_dir",
+     [](NodeView& n) {
+       use_etcd(n);
+       n.etcd_files = not_found("ca.crt cannot be read: No such file or directory");
+     }},
+    {"etcd", Grade::warn, "tls.key cannot be read", "as root",
+     [](NodeView& n) {
+       use_etcd(n);
+       n.uid = 1000;
+       n.etcd_files = not_found("tls.key cannot be read: Permission denied");
+     }},
+    {"etcd", Grade::fail, "there is no TLS", "etcd_tls_dir",
+     [](NodeView& n) {
+       use_etcd(n);
+       n.settings.etcd_tls_dir = "";
+       n.settings.tls = "off";
+       n.certificates.reset();
+     }},
+    {"metrics", Grade::fail, "Address already in use", "metrics_listen",
+     [](NodeView& n) {
+       n.settings.metrics_listen = "10.0.0.2:9464";
+       n.metrics = unavailable("cannot listen at 10.0.0.2:9464: Address already in use");
+     }},
+    {"metrics", Grade::fail, "open to every network", "token_file",
+     [](NodeView& n) {
+       n.settings.metrics_listen = "0.0.0.0:9464";
+       n.settings.tls = "off";
+       n.certificates.reset();
+     }},
+    {"metrics", Grade::warn, "serves none", "restart tuttid",
+     [](NodeView& n) { n.settings.metrics_listen = "127.0.0.1:9464"; }},
     {"data_ports", Grade::warn, "1 of 10", "more", [](NodeView& n) { n.data_ports_taken = 9; }},
     {"data_ports", Grade::fail, "0 of 10", "more", [](NodeView& n) { n.data_ports_taken = 10; }},
     {"congestion", Grade::warn, "the kernel lacks cubic", "modprobe tcp_cubic",

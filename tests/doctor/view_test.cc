@@ -97,5 +97,18 @@ TEST_F(DoctorView, AddressesThatOthersCannotReach) {
   expect("coordinator", Grade::fail, "192.0.2.1:7601 is not reached: ");
 }
 
+TEST_F(DoctorView, EtcdThatIsNotReachedAndItsFiles) {
+  options_.settings.etcd = "192.0.2.1:2379";
+  options_.settings.trust_network = "yes";
+  options_.timeout_ms = 1;
+  expect("etcd", Grade::fail, "192.0.2.1:2379 is not reached: ");
+  options_.settings.etcd_tls_dir = directory_;
+  expect("etcd", Grade::fail, "ca.crt cannot be read: No such file");
+  std::ofstream(directory_ / "ca.crt") << "authority";
+  options_.settings.etcd_user = "tutti";
+  options_.settings.etcd_password_file = directory_ / "password";
+  expect("etcd", Grade::fail, options_.settings.etcd_password_file);
+}
+
 }  // namespace
 }  // namespace tutti
