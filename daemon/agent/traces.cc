@@ -45,22 +45,38 @@ void Traces::end(const v1::Pass& pass) {
   drop_expired();
 }
 
-// A user who begins and ends many jobs does not drive out what others want to look at.
+uint64_t Traces::bytes_of(const Job& job) {
+  uint64_t bytes = 0;
+  for (const auto& [epoch, recorder] : job.recorders)
+    bytes += trace::touched_bytes(recorder.memory->get());
+  return bytes;
+}
+
+// An owner who begins and ends many jobs does not drive out what others want to look at.
 void Traces::make_room() {
-  std::map<uint32_t, int64_t> counts;  // Ended jobs by user.
-  int64_t all = 0;
-  for (const auto& [key, job] : jobs_)
-    if (job.ended) ++counts[job.pass.uid()], ++all;
-  for (; all > settings_.trace_jobs; --all) {
-    const auto most =
-        std::ranges::max_element(counts, {}, [](auto& entry) { return entry.second; });
+  using Owner = std::pair<uint32_t, std::string>;
+  const auto owner_of = [](const Job& job) { return Owner(job.pass.uid(), job.pass.subject()); };
+  std::map<Owner, Kept> owners;
+  std::map<Key, uint64_t> bytes;  // Read once: programs of a job may change it.
+  Kept all;
+  for (const auto& [key, job] : jobs_) {
+    if (!job.ended) continue;
+    const uint64_t own = bytes[key] = bytes_of(job);
+    for (Kept* kept : {&owners[owner_of(job)], &all}) ++kept->jobs, kept->bytes += own;
+  }
+  while (all.jobs > settings_.trace_jobs || all.bytes > ended_bytes_max_) {
+    const bool too_many = all.jobs > settings_.trace_jobs;
+    const auto most = std::ranges::max_element(owners, {}, [&](const auto& entry) {
+      return too_many ? static_cast<uint64_t>(entry.second.jobs) : entry.second.bytes;
+    });
     auto oldest = jobs_.end();
     for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
-      if (job->second.ended && job->second.pass.uid() == most->first &&
+      if (job->second.ended && owner_of(job->second) == most->first &&
           (oldest == jobs_.end() || *job->second.ended < *oldest->second.ended))
         oldest = job;
+    const uint64_t own = bytes.at(oldest->first);
+    for (Kept* kept : {&most->second, &all}) --kept->jobs, kept->bytes -= own;
     jobs_.erase(oldest);
-    --most->second;
   }
 }
 

@@ -28,18 +28,22 @@ struct KeptRecorder {
 // The newest epoch of each job that runs.
 std::vector<KeptRecorder> newest_of(std::vector<KeptRecorder> kept);
 
+// Of the recorders of all ended jobs: their memory counts for the agent, not for their users.
+inline constexpr uint64_t kEndedTraceBytesMax = uint64_t{256} << 20;
+
 class Traces {
  public:
   // The settings trace_jobs and trace_keep_ms say how many ended jobs are kept, and for how long.
-  Traces(Loop& loop, const Settings& settings) : loop_(loop), settings_(settings) {}
+  Traces(Loop& loop, const Settings& settings, uint64_t ended_bytes_max = kEndedTraceBytesMax)
+      : loop_(loop), settings_(settings), ended_bytes_max_(ended_bytes_max) {}
   ~Traces() { loop_.cancel(timer_); }
 
   // The recorder of an epoch, as the job's worker sent it. Anything else is dropped, and so are
   // those of all but the newest epochs. A job whose epochs begin again, because the coordinator
   // does not know of earlier ones, is another run of it: nothing of those before is kept.
   void add(const v1::Pass& pass, uint32_t epoch, Fd memory);
-  // The job's worker is gone. Where there are too many ended jobs, the oldest one of the user who
-  // has the most is dropped.
+  // The job's worker is gone. Where there are too many ended jobs, or bytes of them, the oldest one
+  // of the owner who has the most is dropped.
   void end(const v1::Pass& pass);
 
   // Those of all users' jobs of this name, or of all jobs if it is empty.
@@ -57,12 +61,20 @@ class Traces {
     std::optional<TimePoint> ended;
   };
 
+  // What is kept of the ended jobs of one owner, or of all.
+  struct Kept {
+    int64_t jobs = 0;
+    uint64_t bytes = 0;
+  };
+
+  static uint64_t bytes_of(const Job& job);
   static Key key_of(const v1::Pass& pass) { return {pass.job(), pass.uid(), pass.subject()}; }
   void make_room();
   void drop_expired();
 
   Loop& loop_;
   const Settings& settings_;
+  const uint64_t ended_bytes_max_;
   std::map<Key, Job> jobs_;
   Loop::TimerId timer_ = 0;
 };

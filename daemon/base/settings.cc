@@ -113,8 +113,8 @@ const std::array kRows = {
     number_row("user_ranks_max", &S::user_ranks_max, 1, 65'536,
                "ranks of one user on this node, joined or joining"),
     number_row("user_memory_bytes", &S::user_memory_bytes, 1 << 20, 64 * kTebibyte,
-               "memory that the segments of one user's ranks have touched, beyond which the user's "
-               "joins are refused"),
+               "memory that the segments and flight recorders of one user's ranks have touched, "
+               "beyond which the user's joins are refused"),
     number_row("op_timeout_ms", &S::op_timeout_ms, 1, 24 * kHourMs,
                "deadline of an operation, unless the trainer says otherwise"),
     number_row("segment_bytes", &S::segment_bytes, 1 << 20, 64 * kTebibyte,

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -20,8 +19,6 @@
 
 namespace tutti {
 namespace {
-
-constexpr uint64_t kStatBlockBytes = 512;  // See stat(3type).
 
 // A pidfd, which becomes readable when the process ends; the socket alone does not show that, as a
 // forked child may hold it open. An empty Fd where the process is not visible from here (pid 0, or
@@ -117,11 +114,7 @@ Session::Counters SocketSession::counters() const {
   return {own.operations.load(), own.failures.load(), own.bytes.load()};
 }
 
-uint64_t SocketSession::memory_bytes() const {
-  struct stat segment {};
-  if (fstat(segment_.get(), &segment) != 0) return 0;
-  return static_cast<uint64_t>(segment.st_blocks) * kStatBlockBytes;
-}
+uint64_t SocketSession::memory_bytes() const { return trace::touched_bytes(segment_.get()); }
 
 void SocketSession::complete(uint32_t group, uint64_t number, const Status& status) {
   board_->complete(group, number, status);

@@ -12,6 +12,7 @@
 namespace tutti::trace {
 namespace {
 
+constexpr uint64_t kStatBlockBytes = 512;       // See stat(3type).
 constexpr long kMemoryFileSystem = 0x01021994;  // TMPFS_MAGIC: of a memfd.
 
 // The words of a Record, copied.
@@ -192,6 +193,12 @@ Status check_recorder(int descriptor) {
       static_cast<uint64_t>(info.st_size) <= recorder_bytes(kSeatsMax))
     return {};
   return failed_precondition("this is no memory of a flight recorder");
+}
+
+uint64_t touched_bytes(int descriptor) {
+  struct stat info {};
+  return fstat(descriptor, &info) == 0 ? static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes
+                                       : 0;
 }
 
 }  // namespace tutti::trace

@@ -82,5 +82,7 @@ Result<Trace> read_trace(const Read& read, uint64_t last);
 Result<Trace> read_trace(int descriptor, uint64_t last);
 // Whether the descriptor is one of memory that a recorder may be in, so that reading never blocks.
 Status check_recorder(int descriptor);
+// Bytes of the memory's pages that have been touched.
+uint64_t touched_bytes(int descriptor);
 
 }  // namespace tutti::trace

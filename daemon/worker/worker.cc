@@ -154,6 +154,8 @@ v1::WorkerReport Worker::on_report() {
   Session::Counters counters = ended_ranks_;
   uint64_t staging_bytes = 0;
   uint64_t memory_bytes = 0;
+  for (const auto& [epoch, recorder] : recorders_)
+    memory_bytes += trace::touched_bytes(recorder->descriptor());
   for (const auto& [number, trainer] : trainers_) {
     staging_bytes += trainer.offered.staging_bytes();
     memory_bytes += trainer.session->memory_bytes();

@@ -41,9 +41,20 @@ struct AgentTraces : testing::Test {
     return epochs;
   }
 
+  void run_and_end(const v1::Pass& pass, size_t bytes) {
+    traces.add(pass, 1, memory_of(bytes));
+    traces.end(pass);
+  }
+  std::vector<std::string> jobs() const {
+    std::vector<std::string> names;
+    for (const KeptRecorder& one : traces.find("")) names.push_back(one.pass.job());
+    return names;
+  }
+
+  static constexpr uint64_t kEndedBytesMax = 1 << 20;
   Loop loop;
   Settings settings;
-  Traces traces{loop, settings};
+  Traces traces{loop, settings, kEndedBytesMax};
 };
 
 TEST_F(AgentTraces, OfAJobTheTwoNewestEpochsAreKept) {
@@ -77,6 +88,28 @@ TEST_F(AgentTraces, JobsOfSeveralSubjectsAreSeveral) {
   traces.add(pass_of("demo", 1'000, "ann"), 3, memory_of());
   traces.add(pass_of("demo", 1'000, "bob"), 4, memory_of());
   EXPECT_THAT(newest(), ElementsAre(3, 4));
+}
+
+TEST_F(AgentTraces, OfEndedJobsNoMoreThanSoManyBytesAreKept) {
+  run_and_end(pass_of("theirs", 2'000), 256 << 10);
+  for (const char* job : {"a", "b", "c"}) run_and_end(pass_of(job), 300 << 10);
+  EXPECT_THAT(jobs(), ElementsAre("b", "c", "theirs")) << "the oldest of who has the most";
+  run_and_end(pass_of("huge"), kEndedBytesMax + (4 << 10));
+  EXPECT_THAT(jobs(), ElementsAre("theirs"));
+}
+
+TEST_F(AgentTraces, RunningJobsAreKeptWhateverTheyTake) {
+  for (const char* job : {"a", "b", "c"}) traces.add(pass_of(job), 1, memory_of(kEndedBytesMax));
+  run_and_end(pass_of("d"), 4 << 10);
+  EXPECT_THAT(jobs(), ElementsAre("a", "b", "c", "d"));
+}
+
+// Over the network all are the same user.
+TEST_F(AgentTraces, OfOneSubjectDoesNotDriveOutThoseOfAnother) {
+  settings.trace_jobs = 2;
+  run_and_end(pass_of("theirs", 0, "ann"), 0);
+  for (const char* job : {"x", "y", "z"}) run_and_end(pass_of(job, 0, "bob"), 0);
+  EXPECT_THAT(jobs(), ElementsAre("theirs", "z"));
 }
 
 void add_host(v1::TraceReply& reply, const std::string& host, const std::string& subject,

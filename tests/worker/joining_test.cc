@@ -1,4 +1,5 @@
 // A worker between its agent, its trainers and the coordinator, one turn of its loop at a time.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -107,6 +108,32 @@ TEST_F(WorkerJoining, ARosterForWhoWasTurnedAwaySaysSo) {
   ASSERT_TRUE(hears(2));
   EXPECT_THAT(coordinator_.said()[1].gone().cause().message(),
               testing::HasSubstr("died, or gave up, while joining"));
+}
+
+// The quota of a user's memory goes by what is reported.
+TEST_F(WorkerJoining, ItsMemoryIsThatOfSegmentsAndRecorders) {
+  const Fd agent = connect_agent();
+  const Fd trainer = adopt(agent, 0, 1);
+  ASSERT_TRUE(hears(1));
+  coordinator_.say(roster_of(1, coordinator_.said()[0].join()));
+  Fd recorder;
+  v1::WorkerReport report;
+  const auto reports = [&] {
+    Result<std::optional<Packet>> packet = receive_packet(agent.get());
+    if (!packet.ok() || !packet->has_value()) return false;
+    if (!(*packet)->descriptors.empty()) recorder = std::move((*packet)->descriptors[0]);
+    return report.ParseFromString((*packet)->bytes);
+  };
+  ASSERT_TRUE(turn_until(loop_, [&] { return reports() && recorder.valid(); }));
+  constexpr off_t kBytes = 128 << 10;
+  ASSERT_EQ(fallocate(recorder.get(), 0, off_t(kRanksOffset), kBytes), 0);
+  const uint64_t before = report.memory_bytes();
+  v1::AgentToWorker question;
+  question.set_report(true);
+  ASSERT_TRUE(send_packet(agent.get(), question.SerializeAsString(), {}).ok());
+  ASSERT_TRUE(turn_until(loop_, reports));
+  EXPECT_GE(report.memory_bytes(), before + kBytes / 2);
+  EXPECT_GE(before, trace::touched_bytes(recorder.get()) - kBytes);
 }
 
 TEST_F(WorkerJoining, ATrainerIsToldThatNoPortIsFree) {
