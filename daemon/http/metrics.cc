@@ -2,6 +2,7 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -47,7 +48,8 @@ constexpr Figure<v1::AgentReport> kOfNode[] = {
        return sum_of_workers(node,
                              [](const auto& worker) { return uint64_t(worker.ranks_size()); });
      }},
-    {"tutti_segment_bytes", MetricType::Gauge, "Memory that the segments have touched.",
+    {"tutti_segment_bytes", MetricType::Gauge,
+     "Memory that the segments and the flight recorders have touched.",
      [](const auto& node) {
        return sum_of_workers(node, [](const auto& worker) { return worker.memory_bytes(); });
      }},
@@ -69,15 +71,14 @@ constexpr Figure<v1::UserReport> kOfUser[] = {
      [](const auto& user) { return static_cast<double>(user.jobs()); }},
     {"tutti_user_ranks", MetricType::Gauge, "Ranks of a user, joined or joining.",
      [](const auto& user) { return static_cast<double>(user.ranks()); }},
-    {"tutti_user_segment_bytes", MetricType::Gauge, "Memory of the segments of a user's ranks.",
+    {"tutti_user_segment_bytes", MetricType::Gauge,
+     "Memory of the segments and flight recorders of a user's ranks.",
      [](const auto& user) { return static_cast<double>(user.memory_bytes()); }},
 };
 
 constexpr Figure<v1::WorkerReport> kOfJob[] = {
     {"tutti_job_world_size", MetricType::Gauge, "Ranks that the job is to have, on all nodes.",
      [](const auto& job) { return static_cast<double>(job.world_size()); }},
-    {"tutti_job_ranks", MetricType::Gauge, "Ranks of the job that are joined on this node.",
-     [](const auto& job) { return static_cast<double>(job.ranks_size()); }},
     {"tutti_job_ranks_gone", MetricType::Gauge, "Ranks that have left the newest epoch.",
      [](const auto& job) { return static_cast<double>(job.departures().ranks_size()); }},
     {"tutti_job_epoch", MetricType::Gauge, "The newest epoch: how often the ranks have joined.",
@@ -98,7 +99,8 @@ constexpr Figure<v1::WorkerReport> kOfJob[] = {
     {"tutti_job_sent_frames_total", MetricType::Counter,
      "Messages of data and of control sent to other nodes.",
      [](const auto& job) { return static_cast<double>(job.sent_frames()); }},
-    {"tutti_job_segment_bytes", MetricType::Gauge, "Memory of the segments of the job's ranks.",
+    {"tutti_job_segment_bytes", MetricType::Gauge,
+     "Memory of the segments and flight recorders of the job's ranks.",
      [](const auto& job) { return static_cast<double>(job.memory_bytes()); }},
     {"tutti_job_gpu_staging_bytes", MetricType::Gauge,
      "Pinned memory through which tensors of GPUs pass.",
@@ -155,13 +157,27 @@ std::string state_of(const v1::WorkerReport& job) {
   return job.state().substr(0, job.state().find(':'));
 }
 
+// A rank that joins again has another handle, while its old one may still be open.
+std::map<uint32_t, const v1::RankReport*> newest_ranks(const v1::WorkerReport& job) {
+  std::map<uint32_t, const v1::RankReport*> ranks;
+  for (const v1::RankReport& rank : job.ranks()) {
+    const v1::RankReport*& newest = ranks[rank.rank()];
+    if (newest == nullptr || newest->epoch() <= rank.epoch()) newest = &rank;
+  }
+  return ranks;
+}
+
 void add_job(Families& families, const v1::WorkerReport& job, const Labels& labels) {
   families.add("tutti_job_info", MetricType::Gauge,
-               "1, for the state of the job on this node and the strategy in force.",
+               "1, for the state of the job on this node and the strategy that is set.",
                with(with(labels, "state", state_of(job)), "strategy", job.strategy()), 1);
   add_all(families, kOfJob, job, labels);
-  for (const v1::RankReport& rank : job.ranks())
-    add_all(families, kOfRank, rank, with(labels, "rank", std::to_string(rank.rank())));
+  const auto ranks = newest_ranks(job);
+  families.add("tutti_job_ranks", MetricType::Gauge,
+               "Ranks of the job that are joined on this node.", labels,
+               static_cast<double>(ranks.size()));
+  for (const auto& [number, rank] : ranks)
+    add_all(families, kOfRank, *rank, with(labels, "rank", std::to_string(number)));
   for (const v1::LinkTime& path : job.tuning().links())
     add_all(families, kOfPath, path, with(with(labels, "from", path.from()), "to", path.to()));
 }

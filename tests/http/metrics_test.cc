@@ -121,5 +121,22 @@ TEST(HttpMetrics, ASeriesStandsOnce) {
   EXPECT_EQ(text.find(line, first + 1), std::string::npos);
 }
 
+// It has joined again, and its handle of the failed epoch is still open.
+TEST(HttpMetrics, ARankWithTwoHandlesHasTheSeriesOfTheNewerOne) {
+  v1::AgentReport node = example_node();
+  v1::WorkerReport& job = *node.mutable_workers(0);
+  job.mutable_ranks(1)->set_epoch(2);
+  v1::RankReport& older = *job.add_ranks();
+  older = job.ranks(1);
+  older.set_epoch(1);
+  older.set_operations(7);
+  const std::string text = metrics_text(node, {}, true);
+  EXPECT_THAT(text,
+              HasSubstr("tutti_operations_total{" + std::string(kDemo) + ",rank=\"1\"} 11\n"));
+  EXPECT_THAT(text, Not(HasSubstr(",rank=\"1\"} 7\n")));
+  EXPECT_THAT(text, HasSubstr("tutti_job_ranks{" + std::string(kDemo) + "} 2\n"));
+  EXPECT_THAT(text, HasSubstr("tutti_segments{host=\"a\"} 3\n"));
+}
+
 }  // namespace
 }  // namespace tutti
