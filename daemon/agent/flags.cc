@@ -1,6 +1,7 @@
 #include "daemon/agent/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -64,6 +65,22 @@ Status read_credentials(const Settings& settings, Credentials& credentials) {
   return {};
 }
 
+// Takes out what is set to nothing, as --token=, for which CLI11 would take the next argument.
+// Returns the rest, from the last to the first, as CLI11 wants it.
+std::vector<std::string> take_empty_ones(int argc, char** argv, Flags& flags) {
+  std::vector<std::string> rest;
+  for (int i = argc - 1; i > 0; --i) {
+    const std::string word = argv[i];
+    const auto row = std::ranges::find_if(
+        setting_rows(), [&](const SettingRow& one) { return word == flag_of(one) + "="; });
+    if (row == setting_rows().end())
+      rest.push_back(word);
+    else
+      flags.values[row->name] = "";
+  }
+  return rest;
+}
+
 }  // namespace
 
 Result<Configuration> read_configuration(const Flags& flags) {
@@ -83,7 +100,7 @@ CommandLine read_command_line(int argc, char** argv) {
   CommandLine result;
   add_flags(app, result.flags);
   try {
-    app.parse(argc, argv);
+    app.parse(take_empty_ones(argc, argv, result.flags));
   } catch (const CLI::ParseError& error) {
     result.exit_code = app.exit(error) == 0 ? 0 : kUsageError;
     return result;

@@ -148,8 +148,17 @@ std::string behind_line(const JobView& view, uint32_t group, uint32_t rank) {
          (count == 1 ? " operation" : " operations") + " behind, " + last_seen(view, rank);
 }
 
-Finding describe_behind(const JobView& view, const Newest& operation) {
-  std::vector<uint32_t> slowest = operation.missing;
+// Whether it is in an operation of another group, and so waits for others itself.
+bool is_elsewhere(const JobView& view, uint32_t rank, uint32_t group) {
+  const auto known = view.ranks.find(rank);
+  return known != view.ranks.end() &&
+         std::ranges::any_of(known->second.calls, [&](const auto& entry) {
+           return entry.first.group != group && !entry.second->ended();
+         });
+}
+
+Finding describe_behind(const JobView& view, const Newest& operation,
+                        std::vector<uint32_t> slowest) {
   std::ranges::stable_sort(slowest, std::greater<>(), [&](uint32_t rank) {
     return calls_behind(view, operation.name.group, rank);
   });
@@ -202,15 +211,39 @@ Finding find_disagreement(const JobView& view) {
   return std::nullopt;
 }
 
-Finding find_behind(const JobView& view) {
+namespace {
+
+// Of ranks that wait for others elsewhere, or of those alone that do not.
+Finding find_behind_among(const JobView& view, bool also_elsewhere) {
   for (const auto& [group, members] : view.groups) {
     if (is_channel(view, group)) continue;
     const std::optional<Newest> awaited = first_awaited(
         view, group, [&](const OpName& name) { return !members_before(view, name).empty(); });
     if (!awaited) continue;
-    if (Finding found = describe_behind(view, *awaited)) return found;
+    std::vector<uint32_t> accused = awaited->missing;
+    if (!also_elsewhere)
+      std::erase_if(accused, [&](uint32_t rank) { return is_elsewhere(view, rank, group); });
+    if (accused.empty()) continue;
+    if (Finding found = describe_behind(view, *awaited, accused)) return found;
   }
   return std::nullopt;
+}
+
+// Who did not take part in an operation that failed elsewhere: has not called it, or never ended.
+std::vector<uint32_t> absent_from(const JobView& view, const OpName& name) {
+  std::vector<uint32_t> absent = members_before(view, name);
+  if (!absent.empty()) return absent;
+  for (const auto& [rank, call] : calls_of(view, name))
+    if (!call->ended()) absent.push_back(rank);
+  return absent;
+}
+
+}  // namespace
+
+// A rank that waits elsewhere is held up itself. Where all do, they wait for each other.
+Finding find_behind(const JobView& view) {
+  if (Finding found = find_behind_among(view, false)) return found;
+  return find_behind_among(view, true);
 }
 
 Finding find_unanswered(const JobView& view) {
@@ -234,6 +267,15 @@ Finding find_failed_operation(const JobView& view) {
   for (const auto& [number, rank] : view.ranks) {
     if (rank.last_ended == nullptr || rank.last_ended->code() == 0) continue;
     if (has_code(*rank.last_ended, Code::cancelled)) continue;  // It left.
+    const std::vector<uint32_t> absent =
+        absent_from(view, {rank.last_ended->group(), rank.last_ended->number()});
+    if (!absent.empty() && absent.size() < view.ranks.size())
+      return Diagnosis{
+          .verdict = Verdict::operation_failed,
+          .sentence = view.name_of(absent.front()) + " took no part in " +
+                      describe(*rank.last_ended) + ", which failed with " +
+                      std::string(name_of(code_of(static_cast<int>(rank.last_ended->code())))),
+          .evidence = {view.name_of(number) + " called it: " + signature_text(*rank.last_ended)}};
     return Diagnosis{
         .verdict = Verdict::operation_failed,
         .sentence = describe(*rank.last_ended) + " of " + view.name_of(number) + " failed with " +

@@ -143,7 +143,8 @@ Finding find_ended(const JobView& view) {
   if (!over) return std::nullopt;
   if (const auto open = open_operations(view); !open.empty())
     return describe_cut_short(view, open.begin()->first, open.begin()->second);
-  return Diagnosis{.verdict = Verdict::ended, .sentence = "the job has ended: all ranks left it"};
+  return Diagnosis{.verdict = Verdict::ended,
+                   .sentence = "the job has ended; the last operation of each rank ended OK"};
 }
 
 }  // namespace tutti

@@ -120,7 +120,7 @@ std::string JobView::name_of(uint32_t rank) const {
   if (found == ranks.end()) return name;
   const RankView& known = found->second;
   const std::string process =
-      known.pid == 0 ? ", process ended" : ", pid " + std::to_string(known.pid);
+      known.pid == 0 ? ", left or ended" : ", pid " + std::to_string(known.pid);
   return name + " (host " + known.host + process + ")";
 }
 

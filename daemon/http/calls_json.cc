@@ -26,6 +26,7 @@ void add_host(Json& json, const v1::HostTrace& host) {
   json.open('{')
       .field("job", host.job())
       .field("uid", host.owner().uid())
+      .field("subject", host.owner().subject())
       .field("host", host.host())
       .field("epoch", host.epoch())
       .key("groups")

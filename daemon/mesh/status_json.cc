@@ -29,6 +29,7 @@ void add_worker(Json& json, const v1::WorkerReport& worker) {
       .field("job", worker.job())
       .field("pid", worker.pid())
       .field("uid", worker.uid())
+      .field("subject", worker.pass().subject())
       .field("state", worker.state())
       .field("world_size", worker.world_size())
       .field("epoch", worker.epoch())

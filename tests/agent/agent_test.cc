@@ -263,6 +263,14 @@ TEST_F(AgentDoor, WrongCommandLinesSayWhatIsWrong) {
   EXPECT_THAT(log(), HasSubstr("expected host:port"));
 }
 
+// As where a variable of the shell is not set.
+TEST_F(AgentDoor, AFlagThatIsSetToNothingDoesNotTakeTheNext) {
+  EXPECT_EQ(exit_code(run({"--token=", "--listen=203.0.113.1:7601"})), 1);
+  EXPECT_THAT(log(), HasSubstr("setting listen = '203.0.113.1:7601': this is no address"));
+  EXPECT_EQ(exit_code(run({"--listen=", "--trust-network=yes"})), 2);
+  EXPECT_THAT(log(), HasSubstr("setting listen = ''"));
+}
+
 TEST_F(AgentDoor, HelpAndVersionAreAnswered) {
   EXPECT_EQ(exit_code(run({"--version"})), 0);
   EXPECT_THAT(log(), HasSubstr("tuttid 0.1.0"));

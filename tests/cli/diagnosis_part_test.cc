@@ -10,8 +10,11 @@ namespace tutti::testing {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(DiagnosisPart, RanksOfAHostThatDidNotTellOfThemAreNotAccused) {
   Job job;
@@ -149,6 +152,47 @@ TEST(DiagnosisPart, OfRunningJobsOfOneNameTheWorstCountsAndTheOwnersAreNamed) {
   EXPECT_THAT(found.evidence, Contains("this is the job of user 1001 (bob)"));
   EXPECT_THAT(found.evidence, Contains("that of user 1001: all 4 ranks have joined and run 100 "
                                        "operations a second"));
+}
+
+void add_group(Job& job, int host, uint32_t number, const std::vector<uint32_t>& ranks,
+               uint32_t size) {
+  v1::TracedGroup& group = *job.traced(host).add_groups();
+  group.set_number(number);
+  group.set_size(size);
+  group.mutable_ranks()->Add(ranks.begin(), ranks.end());
+}
+
+// Rank 0 is missing in the group of all, because it waits for rank 1 in another.
+TEST(DiagnosisPart, WhoWaitsInAnotherGroupIsNotTheCulprit) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  add_group(job, 0, 7, {0, 1}, 2);
+  job.call(0, 0, 8 * kSecond).set_group(7);
+  for (const int rank : {2, 3}) job.call(rank, 5, 8 * kSecond);
+  EXPECT_THAT(job.verdict().sentence, HasSubstr("rank 1 (host a, pid 101) is 1 operation behind"));
+  EXPECT_THAT(job.verdict().evidence, Each(Not(HasSubstr("rank 0 (host a"))));
+}
+
+TEST(DiagnosisPart, RanksThatWaitForEachOtherAreStillToldOf) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  add_group(job, 0, 7, {0, 1}, 2);
+  job.call(0, 0, 8 * kSecond).set_group(7);
+  for (const int rank : {1, 2, 3}) job.call(rank, 5, 8 * kSecond);
+  EXPECT_EQ(job.verdict().verdict, Verdict::behind);
+}
+
+// The others ended on the error; the one that died had not called.
+TEST(DiagnosisPart, OfAJobThatIsOverWhoTookNoPartInItsLastOperationIsNamed) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  for (const int rank : {0, 1, 2}) job.ended(rank, 5, 8 * kSecond, kMillisecond, Code::unavailable);
+  job.status.clear_agents();
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::operation_failed);
+  EXPECT_THAT(found.sentence, StartsWith("rank 3 (host b"));
+  EXPECT_THAT(found.sentence,
+              HasSubstr("took no part in all_reduce #5, which failed with UNAVAILABLE"));
 }
 
 // As after its coordinator lost its state.

@@ -75,7 +75,7 @@ TEST(Diagnosis, ARankThatDiedIsNamedWhereOthersNeededIt) {
   const Diagnosis found = job.verdict();
   EXPECT_EQ(found.verdict, Verdict::failed);
   EXPECT_EQ(found.sentence,
-            "rank 3 (host b, process ended) is gone, and all_reduce #3, which needed it, failed "
+            "rank 3 (host b, left or ended) is gone, and all_reduce #3, which needed it, failed "
             "with UNAVAILABLE");
 }
 
@@ -177,7 +177,7 @@ TEST(Diagnosis, AJobThatWasEndedWhileItWaitedIsJudgedByItsTrace) {
   for (const int rank : {0, 1, 2}) job.call(rank, 0, 5 * kSecond);
   for (const int host : {0, 1}) job.status.mutable_agents(host)->clear_workers();
   EXPECT_EQ(job.verdict().sentence,
-            "rank 3 (host b, process ended) is 1 operation behind, has called nothing yet");
+            "rank 3 (host b, left or ended) is 1 operation behind, has called nothing yet");
 }
 
 TEST(Diagnosis, WhoNeverCalledIsBehind) {

@@ -34,7 +34,7 @@ TEST(HttpCallsJson, HasTheCallsOfRunningJobs) {
   open.set_begun_ns(6'000'000);
   reply.add_hosts()->set_ended(true);
   EXPECT_EQ(calls_json(reply),
-            R"([{"job":"demo\"<b>","uid":7,"host":"a","epoch":2,)"
+            R"([{"job":"demo\"<b>","uid":7,"subject":"","host":"a","epoch":2,)"
             R"("groups":[{"number":0,"ranks":[0,1]}],"calls":[)"
             R"({"rank":1,"group":0,"number":4,"collective":"broadcast","bytes":512,)"
             R"("begun_us":5000,"duration_us":2,"code":"UNAVAILABLE"},)"

@@ -177,7 +177,7 @@ TEST_F(ExplainProcess, ARankThatDied) {
   for (const Trainer& trainer : trainers_) EXPECT_EQ(trainer.read_line(), "ready");
   const Outcome seen = explain_until(
       mesh_,
-      "rank 3 \\(host b, process ended\\) is gone, and all_reduce #1, which needed it, failed");
+      "rank 3 \\(host b, left or ended\\) is gone, and all_reduce #1, which needed it, failed");
   EXPECT_EQ(seen.code, 1);
 }
 
