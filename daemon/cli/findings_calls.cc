@@ -91,7 +91,10 @@ std::optional<Newest> newest_of(const JobView& view, uint32_t group) {
 // Whether the group carries messages from one rank to another: its receiver waits as a rule, before
 // there is a message. (client/channel.h)
 bool is_channel(const JobView& view, uint32_t group) {
-  if (group == 0 || view.groups.at(group).size() != 2) return false;
+  const auto size = view.group_sizes.find(group);
+  if (group == 0 ||
+      (size == view.group_sizes.end() ? view.groups.at(group).size() : size->second) != 2)
+    return false;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [name, call] : rank.calls)
       if (name.group == group &&

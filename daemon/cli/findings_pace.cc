@@ -196,13 +196,34 @@ Finding find_late_rank(const JobView& view) {
                    "operations come every " + describe_seconds(interval) + " in the median"}};
 }
 
+bool all_have_called(const JobView& view, const OpName& name) {
+  const auto members = view.groups.find(name.group);
+  const auto size = view.group_sizes.find(name.group);
+  return members != view.groups.end() && size != view.group_sizes.end() &&
+         members->second.size() == size->second &&
+         std::ranges::all_of(members->second, [&](uint32_t member) {
+           const auto rank = view.ranks.find(member);
+           return rank != view.ranks.end() && rank->second.calls.contains(name);
+         });
+}
+
+// ", and none waits", or who does.
+std::string who_waits(const JobView& view) {
+  for (const auto& [number, rank] : view.ranks)
+    for (const auto& [name, call] : rank.calls)
+      if (!call->ended() && rank.pid != 0)
+        return "; " + view.name_of(number) + " is in " + describe(*call) + " for " +
+               describe_seconds(view.seconds_since(rank.host, call->begun_ns()));
+  return ", and none waits: the job is idle";
+}
+
 Finding find_network(const JobView& view) {
   std::optional<Diagnosis> found;
   for (const auto& [name, host] : view.hosts) {
     if (!host.has_worker) continue;  // Nobody is left who could move it.
     for (const auto& [operation, call] : host.among_hosts) {
       const double seconds = view.seconds_since(name, call->begun_ns());
-      if (call->ended() || seconds < kNetworkSeconds) continue;
+      if (call->ended() || seconds < kNetworkSeconds || !all_have_called(view, operation)) continue;
       if (!found)
         found = Diagnosis{.verdict = Verdict::network,
                           .sentence = "all ranks have called " + describe(*call) +
@@ -220,8 +241,7 @@ Finding find_network(const JobView& view) {
 Finding find_idle(const JobView& view) {
   const std::optional<double> quiet = quiet_seconds(view);
   if (quiet && *quiet < kRecentSeconds) return std::nullopt;
-  Diagnosis found{.verdict = Verdict::idle,
-                  .sentence = joined_text(view) + ", and none waits: the job is idle"};
+  Diagnosis found{.verdict = Verdict::idle, .sentence = joined_text(view) + who_waits(view)};
   found.evidence.push_back(quiet ? "the last operation was " + describe_seconds(*quiet) + " ago"
                                  : "there was no operation yet");
   return found;

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cstdio>
 
+#include "daemon/base/address.h"
 #include "daemon/mesh/membership_values.h"
 
 namespace tutti {
@@ -179,15 +180,23 @@ Status Elector::tell_address() {
   return {};
 }
 
+// Not those that only begin so, as of a mesh whose prefix does. Without `created`: there is none.
+Result<KeyStore::Entry> Elector::find(const std::string& name) {
+  const Result<std::vector<KeyStore::Entry>> all = store_->list(name);
+  if (!all.ok()) return all.status();
+  const auto found = std::ranges::find(*all, name, &KeyStore::Entry::key);
+  return found == (*all).end() ? KeyStore::Entry() : *found;
+}
+
 Status Elector::look_at_coordinator() {
   const std::string name = key("coordinator");
-  const Result<std::vector<KeyStore::Entry>> found = store_->list(name);
+  const Result<KeyStore::Entry> found = find(name);
   if (!found.ok()) return found.status();
-  if ((*found).empty()) {
+  if ((*found).created == 0) {
     const Result<KeyStore::Entry> made = store_->create(name, own_value(), lease_);
     return made.ok() ? heed(*made) : made.status();
   }
-  const KeyStore::Entry& there = (*found)[0];
+  const KeyStore::Entry& there = *found;
   const bool is_own = there.lease == lease_ && there.created == key_created_;
   if (is_own || there.value != own_value()) return heed(there);
   // An earlier process, or this one before it stood down: what that may still write is not kept
@@ -202,6 +211,9 @@ Status Elector::heed(const KeyStore::Entry& coordinator) {
   if (coordinator.lease == lease_)
     return coordinator.created == key_created_ ? Status() : start_leading(coordinator);
   const std::string address = coordinator.value.substr(0, coordinator.value.find(' '));
+  if (!parse_address(address).ok())
+    return failed_precondition("the key " + coordinator.key +
+                               " holds no address; remove it there (etcdctl del)");
   stand_down(address + " was elected");
   if (address == options_.address && coordinator.value != own_value())
     return failed_precondition("the coordinator \"" + coordinator.value +
@@ -213,7 +225,7 @@ Status Elector::heed(const KeyStore::Entry& coordinator) {
 
 Status Elector::start_leading(const KeyStore::Entry& own) {
   stand_down("its key was made anew");
-  const Result<std::vector<KeyStore::Entry>> writes = store_->list(key("writes"));
+  const Result<KeyStore::Entry> writes = find(key("writes"));
   if (!writes.ok()) return writes.status();
   const Result<std::vector<KeyStore::Entry>> jobs = store_->list(key("jobs/"));
   if (!jobs.ok()) return jobs.status();
@@ -221,7 +233,7 @@ Status Elector::start_leading(const KeyStore::Entry& own) {
   std::vector<v1::JobState> states;
   for (const KeyStore::Entry& entry : *jobs)
     if (!states.emplace_back().ParseFromString(entry.value)) states.pop_back();
-  last_write_ = (*writes).empty() ? 0 : (*writes)[0].modified;
+  last_write_ = (*writes).modified;
   key_created_ = own.created;
   followed_ = options_.address;
   spdlog::info("coordinates: elected through {}, with {} jobs", store_->name(), states.size());
@@ -292,9 +304,9 @@ Status Elector::save_some() {
 // and what is unsaved is written again, over it.
 Status Elector::look_again() {
   if (Status seen = look_at_coordinator(); !seen.ok() || key_created_ == 0) return seen;
-  const Result<std::vector<KeyStore::Entry>> writes = store_->list(key("writes"));
+  const Result<KeyStore::Entry> writes = find(key("writes"));
   if (!writes.ok()) return writes.status();
-  last_write_ = (*writes).empty() ? 0 : (*writes)[0].modified;
+  last_write_ = (*writes).modified;
   return {};
 }
 

@@ -69,6 +69,7 @@ class Elector {
   Status act();
   Status keep_lease();
   Status tell_address();
+  Result<KeyStore::Entry> find(const std::string& name);
   Status look_at_coordinator();
   Status heed(const KeyStore::Entry& coordinator);
   Status start_leading(const KeyStore::Entry& own);

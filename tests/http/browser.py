@@ -13,7 +13,8 @@ import nodes
 class Browser:
     def __init__(self):
         chromium = nodes.tool("chromium", "chromium")
-        self.profile = tempfile.TemporaryDirectory(prefix="tutti-chromium-", ignore_cleanup_errors=True)
+        self.profile = tempfile.TemporaryDirectory(prefix="tutti-chromium-",
+                                                   ignore_cleanup_errors=True)
         its_in, self.out = os.pipe()
         self.input, its_out = os.pipe()
 

@@ -264,6 +264,22 @@ TEST_F(MeshElector, AKeyThatSomebodyRemovedBeginsANewTerm) {
   EXPECT_THAT(a.why(), HasSubstr("its key was made anew"));
 }
 
+TEST_F(MeshElector, KeysThatOnlyBeginLikeItsOwnAreAnothers) {
+  ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator-b/agents/x", "10.9.9.9:7601"}}).ok());
+  Agent a(keys, "a", "10.0.0.1:7601");
+  EXPECT_TRUE(until([&] { return a.leads(); })) << a.role();
+}
+
+TEST_F(MeshElector, AKeyWithoutAnAddressIsNamed) {
+  ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", "\xff\xfe"}}).ok());
+  Agent a(keys, "a", "10.0.0.1:7601");
+  EXPECT_TRUE(until([&] {
+    return a.why().find("the key /t/coordinator holds no address") != std::string::npos;
+  })) << a.why();
+  ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", {}}}).ok());
+  EXPECT_TRUE(until([&] { return a.leads(); }));
+}
+
 TEST_F(MeshElector, TwoAgentsOfOneAddressDoNotDeposeEachOther) {
   Agent a(keys, "a", "127.0.0.1:7601");
   ASSERT_TRUE(until([&] { return a.leads(); }));

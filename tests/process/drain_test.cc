@@ -51,7 +51,7 @@ TEST_F(DrainTest, LetsItsJobEndAndThenEndsItself) {
         context.join().leave();
       } catch (const Error& error) {
         check(error.code == TUTTI_UNAVAILABLE, error.what());
-        return check_contains(error, "draining");
+        return check_contains(error, "stopping");
       }
     }
   });

@@ -101,7 +101,7 @@ inline const std::vector<Home> kHomes = {
     {"benchmark/", {"tests/"}},
     {"sys/mman.h",
      {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/bench/",
-      "tests/client/", "tests/process/", "tests/cuda/", "tests/nccl/"}},
+      "tests/client/", "tests/process/", "tests/cuda/", "tests/nccl/", "tests/agent/trace"}},
     {"linux/memfd.h",
      {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/cuda/"}},
     {"sys/un.h",
@@ -139,7 +139,7 @@ inline void check_includes(const Source& source, Findings& findings) {
 inline void check_memfd(const Source& source, Findings& findings) {
   const bool home = source.under("daemon/session/") || source.under("daemon/device/") ||
                     source.under("client/") || source.under("tests/session/") ||
-                    source.under("tests/cuda/");
+                    source.under("tests/cuda/") || source.under("tests/agent/trace");
   static const std::regex kCall("\\bmemfd_create\\(");
   if (!home) find_lines(source, kCall, "this is not the home of memfd", findings);
 }
