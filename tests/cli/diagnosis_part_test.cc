@@ -182,6 +182,17 @@ TEST(DiagnosisPart, RanksThatWaitForEachOtherAreStillToldOf) {
   EXPECT_EQ(job.verdict().verdict, Verdict::behind);
 }
 
+// Their host has started it among hosts; those of the other compute still.
+TEST(DiagnosisPart, TheNetworkIsNoFaultWhileARankHasNotCalled) {
+  Job job;
+  job.all_run(5, 6 * kSecond, 7 * kSecond);
+  for (const int rank : {0, 1}) job.call(rank, 5, 4 * kSecond);
+  job.among_hosts(0, 5, 4 * kSecond);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::idle);
+  EXPECT_THAT(found.sentence, HasSubstr("rank 0 (host a, pid 100) is in all_reduce #5 for 4 s"));
+}
+
 // The others ended on the error; the one that died had not called.
 TEST(DiagnosisPart, OfAJobThatIsOverWhoTookNoPartInItsLastOperationIsNamed) {
   Job job;
