@@ -121,7 +121,7 @@ class SidecarTest(PodCase):
             agent.wait_for("stopping when the jobs of this node have ended")
         late = self.start_trainers("values")[0]
         self.assertEqual(late.wait(), 1)
-        self.assertIn("draining", late.text())
+        self.assertIn("is stopping", late.text())
         self.assertFalse(any(agent.ended() for agent in self.agents))
         (self.home / "train-0" / "socket" / "enough").touch()
         for one in (*trainers, *self.agents):
