@@ -1,7 +1,6 @@
 #include "daemon/agent/flags.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -65,20 +64,19 @@ Status read_credentials(const Settings& settings, Credentials& credentials) {
   return {};
 }
 
-// Takes out what is set to nothing, as --token=, for which CLI11 would take the next argument.
-// Returns the rest, from the last to the first, as CLI11 wants it.
-std::vector<std::string> take_empty_ones(int argc, char** argv, Flags& flags) {
-  std::vector<std::string> rest;
+// The arguments from the last to the first, as CLI11 wants them. One like --token= is two, for
+// CLI11 would take the next argument for its value.
+std::vector<std::string> arguments_of(int argc, char** argv) {
+  std::vector<std::string> words;
   for (int i = argc - 1; i > 0; --i) {
-    const std::string word = argv[i];
-    const auto row = std::ranges::find_if(
-        setting_rows(), [&](const SettingRow& one) { return word == flag_of(one) + "="; });
-    if (row == setting_rows().end())
-      rest.push_back(word);
-    else
-      flags.values[row->name] = "";
+    std::string word = argv[i];
+    if (word.starts_with("--") && word.ends_with('=') && word.find('=') == word.size() - 1) {
+      words.emplace_back();
+      word.pop_back();
+    }
+    words.push_back(std::move(word));
   }
-  return rest;
+  return words;
 }
 
 }  // namespace
@@ -100,7 +98,7 @@ CommandLine read_command_line(int argc, char** argv) {
   CommandLine result;
   add_flags(app, result.flags);
   try {
-    app.parse(take_empty_ones(argc, argv, result.flags));
+    app.parse(arguments_of(argc, argv));
   } catch (const CLI::ParseError& error) {
     result.exit_code = app.exit(error) == 0 ? 0 : kUsageError;
     return result;

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "daemon/base/fd.h"
+#include "tests/support/run_program.h"
 
 namespace tutti::testing {
 
@@ -168,19 +167,7 @@ class EtcdCluster {
            {std::string("--client-cert-auth"), "--trusted-ca-file=" + tls_dir_ + "/ca.crt",
             "--cert-file=" + tls_dir_ + "/tls.crt", "--key-file=" + tls_dir_ + "/tls.key"})
         words.push_back(flag);
-    std::vector<char*> arguments;
-    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    const int log =
-        open((directory_ / (name + ".log")).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-    dup2(log, STDOUT_FILENO);
-    dup2(log, STDERR_FILENO);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execv(arguments[0], arguments.data());
-    _exit(127);
+    run_program(words, directory_ / (name + ".log"));
   }
 
   std::string metrics(int member) const {

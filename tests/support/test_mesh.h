@@ -3,10 +3,8 @@
 // Create it before this process has threads. Trainers use nothing but the client library.
 #pragma once
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +21,7 @@
 
 #include "client/tutti.hpp"
 #include "daemon/launch/launch.h"
+#include "tests/support/run_program.h"
 
 namespace tutti::testing {
 
@@ -191,19 +190,7 @@ inline void restart_agent(const LocalMesh::Host& host, const std::vector<std::st
                                       "--host=" + host.name,
                                       "--token-file=" + (home.parent_path() / "token").string()};
   command.insert(command.end(), flags.begin(), flags.end());
-  if (fork() != 0) return;
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  const int log = open(host.log.c_str(), O_WRONLY | O_APPEND);
-  dup2(log, STDOUT_FILENO);
-  dup2(log, STDERR_FILENO);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  execv(arguments[0], arguments.data());
-  _exit(127);
+  if (fork() == 0) run_program(command, host.log);
 }
 
 class TestMesh {
