@@ -140,6 +140,10 @@ tutti_code tutti_distribute_strategy_create(const char* options,
 
 void tutti_distribute_strategy_free(tutti_distribute_strategy* strategy) { delete get(strategy); }
 
+void tutti_distribute_strategy_leave_job(const tutti_distribute_strategy* strategy) {
+  if (strategy != nullptr) get(strategy)->leave_job();
+}
+
 tutti_code tutti_distribute_strategy_describe(const tutti_distribute_strategy* strategy,
                                               char** description) {
   return guarded([&]() -> Status {

@@ -66,6 +66,9 @@ tutti_code tutti_distribute_strategy_create(const char* options,
                                             const tutti_distribute_resolver* resolver,
                                             tutti_group* group, tutti_distribute_strategy** made);
 void tutti_distribute_strategy_free(tutti_distribute_strategy* strategy);
+/* At the exit of the program: leaves the job that the strategy has joined. Frees nothing, so that
+ * threads may be within calls. */
+void tutti_distribute_strategy_leave_job(const tutti_distribute_strategy* strategy);
 /* {"num_replicas_in_sync": 4, "local": [0, 1], "rank": 0, "world_size": 2, "devices": [[...]]}: the
  * names of devices are by local replica and logical device. */
 tutti_code tutti_distribute_strategy_describe(const tutti_distribute_strategy* strategy,

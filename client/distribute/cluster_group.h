@@ -32,6 +32,10 @@ class ClusterGroup {
 
   // Null for a process alone.
   tutti_group* get() const { return group_; }
+  // Leaves the job that was joined here, but frees nothing: other threads may be within calls.
+  void leave() const {
+    if (owned_ != nullptr) tutti_leave(owned_.get());
+  }
 
  private:
   struct Free {

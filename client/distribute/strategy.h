@@ -84,6 +84,9 @@ class Strategy {
   // OK in this strategy's cross-replica context, and where no scope was entered.
   Status require_cross_replica(const std::string& call) const;
 
+  // See ClusterGroup.
+  void leave_job() const { group_.leave(); }
+
  private:
   Strategy(ClusterGroup group, Replicas replicas, std::optional<DeviceAssignment> assignment,
            int32_t timeout_ms)

@@ -15,6 +15,7 @@ import numpy
 from tutti import _many, _stream, _tensor
 from tutti._dtype import DTYPES, numpy_dtype
 from tutti._error import Error, invalid
+from tutti._handle import Handle, leave_at_exit, stay_at_exit
 from tutti._library import JoinOptions, Options, check, last_error, library
 from tutti._tensor import Tensor
 
@@ -56,7 +57,9 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
                           -1 if rank is None else _whole(rank, "rank"),
                           -1 if world_size is None else _whole(world_size, "world_size"),
                           _milliseconds(timeout, -1))
-    return Group(_interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
+    group = Group(_interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
+    leave_at_exit(group._handle, library.tutti_leave)
+    return group
 
 
 def _whole(number, what):
@@ -123,14 +126,6 @@ def _interruptible(call):
     return result
 
 
-class _Handle:
-    """Owns a C handle. Frees it when nothing refers to it, or when the interpreter exits."""
-
-    def __init__(self, pointer, free):
-        self.pointer = pointer
-        weakref.finalize(self, free, pointer)
-
-
 class Work:
     """An operation under way, returned by collectives with blocking=False.
 
@@ -139,7 +134,7 @@ class Work:
     """
 
     def __init__(self, handle, tensors, finish):
-        self._handle = _Handle(handle, library.tutti_work_free)
+        self._handle = Handle(handle, library.tutti_work_free)
         self._tensors = tensors
         self._finish = finish
         self._result = None
@@ -201,7 +196,7 @@ class _Block:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (bytes_,),
                                     "data": (address, False)}
         # The callback keeps the group's handle, which must outlive the memory.
-        weakref.finalize(self, lambda: library.tutti_free(group.pointer, address))
+        weakref.finalize(self, lambda: library.tutti_free(group.pointer, address)).atexit = False
 
 
 class Group:
@@ -257,7 +252,7 @@ class Group:
     """
 
     def __init__(self, handle):
-        self._handle = _Handle(handle, library.tutti_group_free)
+        self._handle = Handle(handle, library.tutti_group_free)
         self._left = False
         self.rank = library.tutti_rank(handle)
         self.world_size = library.tutti_world_size(handle)
@@ -279,8 +274,11 @@ class Group:
     def leave(self):
         """Leaves on purpose. Of the whole job: the other ranks learn of it, and operations under
         way end CANCELLED. Of a sub-group: only this object refuses further operations. Arrays
-        from empty() stay valid. Raises FAILED_PRECONDITION if the group was left already."""
+        from empty() stay valid. A process whose interpreter exits leaves its jobs; until it has
+        ended, arrays from empty() stay valid then, too. Raises FAILED_PRECONDITION if the group
+        was left already."""
         self._left = True
+        stay_at_exit(self._handle)
         check(library.tutti_leave(self._handle.pointer))
 
     def subgroup(self, ranks):

@@ -110,7 +110,7 @@ class Results:
 
     def __init__(self, handle):
         self._handle = handle
-        weakref.finalize(self, _frameworks.library.tutti_mirrored_free, handle)
+        weakref.finalize(self, _frameworks.library.tutti_mirrored_free, handle).atexit = False
 
     def __len__(self):
         return _frameworks.library.tutti_mirrored_size(self._handle)

@@ -114,6 +114,7 @@ class _Call:
     """The arguments of a call, read: as structures of C, and what these point to."""
 
     def __init__(self, tower_grads, group, options):
+        self._group = group  # Outlives the call.
         self.towers = _towers_of(tower_grads, group)
         self._views, self._kept = Views(), []
         gradients = [_gradient(self._views, self._kept, item)

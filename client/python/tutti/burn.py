@@ -22,6 +22,7 @@ from typing import Any
 from tutti import _frameworks
 from tutti._error import Error
 from tutti._group import Group, _interruptible
+from tutti._handle import leave_at_exit
 from tutti._tensor import strategy_text
 from tutti.distribute import _api
 
@@ -292,6 +293,7 @@ class Collective:
         self._handle = _api.Handle(_library.tutti_burn_create, _library.tutti_burn_free,
                                    None if group is None else group._handle.pointer,
                                    _api.milliseconds(timeout, 0))
+        leave_at_exit(self._handle, _library.tutti_burn_reset)
 
     def register(self, peer: int, device: str, config: CollectiveConfig) -> None:
         """Registers a peer, which must come first, and waits for the others. device: "cpu" or

@@ -235,11 +235,12 @@ class CrossDeviceOps:
         handle = ctypes.c_void_p()
         check(create(argument, group._handle.pointer if group else None, ctypes.byref(handle)))
         self._handle = handle
-        weakref.finalize(self, library.tutti_cross_device_free, handle)
+        weakref.finalize(self, library.tutti_cross_device_free, handle).atexit = False
 
-    def _call(self, function, *arguments):
-        """Calls a function of C that returns results, such that Ctrl-C ends the wait for others."""
-        def call():
+    def _call(self, views, function, *arguments):
+        """Calls a function of C that returns results, such that Ctrl-C ends the wait for others.
+        The call goes on then: it keeps what the arguments point to, which `views` holds."""
+        def call(_kept=views):
             handle = ctypes.c_void_p()
             check(function(self._handle, *arguments, ctypes.byref(handle)))
             return handle
@@ -272,7 +273,7 @@ class CrossDeviceOps:
             value = _distributed(per_replica_value)
             view = _reduction_view(views, value, destinations)
             arguments = _op_name(reduce_op), ctypes.byref(view), _options_view(options)
-        results = self._call(library.tutti_cross_device_reduce, *arguments)
+        results = self._call(views, library.tutti_cross_device_reduce, *arguments)
         return _unwrapped(results.components(0, _like(value)))
 
     def batch_reduce(self, reduce_op: ReduceOp | str,
@@ -287,7 +288,7 @@ class CrossDeviceOps:
             reductions = [_reduction_view(views, *pair) for pair in pairs]
             arguments = (_op_name(reduce_op), (_Reduction * len(pairs))(*reductions), len(pairs),
                          _options_view(options))
-        results = self._call(library.tutti_cross_device_batch_reduce, *arguments)
+        results = self._call(views, library.tutti_cross_device_batch_reduce, *arguments)
         return [_unwrapped(results.components(i, _like(value)))
                 for i, (value, _) in enumerate(pairs)]
 
@@ -301,7 +302,7 @@ class CrossDeviceOps:
             devices = _devices_view(destinations)
             arguments = (ctypes.byref(component), ctypes.byref(devices),
                          whole(root, "root", *INT32), _options_view(options))
-        results = self._call(library.tutti_cross_device_broadcast, *arguments)
+        results = self._call(views, library.tutti_cross_device_broadcast, *arguments)
         return _unwrapped(results.components(0, tensor))
 
 

@@ -58,6 +58,7 @@ declare({_PREFIX + name: signature for name, signature in {
                                 _CALL, _HANDLE]),
     "strategy_gather": (c_int, [c_void_p, c_int64, _VIEWS, c_size_t, _CALL, _HANDLE]),
     "strategy_broadcast": (c_int, [c_void_p, c_int, _VIEWS, c_size_t, _CALL, _HANDLE]),
+    "strategy_leave_job": (None, [c_void_p]),
     "split": (c_int, [_VIEWS, POINTER(c_int64), c_size_t, c_int, _HANDLE]),
     "replica_index": (c_int, [c_void_p]),
     "replica_all_reduce": (c_int, [c_void_p, c_char_p, _VIEWS, c_size_t, _CALL, _HANDLE]),
@@ -99,7 +100,7 @@ class Handle:
         create, free = (function(f) if isinstance(f, str) else f for f in (create, free))
         check(create(*arguments, byref(pointer)))
         self.pointer = pointer.value
-        weakref.finalize(self, free, self.pointer)
+        weakref.finalize(self, free, self.pointer).atexit = False  # As a tutti.Group's.
 
 
 def ask(name, *arguments):

@@ -12,6 +12,7 @@ import numpy
 
 from tutti._frameworks import check, error_of
 from tutti._group import Group, _interruptible
+from tutti._handle import leave_at_exit
 from tutti._values import IndexedSlices
 from tutti.cross_device import Mirrored
 from tutti.distribute import _api, _data, _nest
@@ -280,6 +281,7 @@ class Strategy:
         self.handle = _interruptible(lambda: _api.Handle(
             "strategy_create", "strategy_free", options,
             self._resolver and self._resolver.handle.pointer, given))
+        leave_at_exit(self.handle, _api.function("strategy_leave_job"))
         _strategies[self.handle.pointer] = self
         told = _api.ask("strategy_describe", self.handle.pointer)
         self.num_replicas_in_sync = told["num_replicas_in_sync"]
