@@ -1,6 +1,7 @@
 """Fixtures: ranks as threads of this process that join a fake_job process."""
 
 import contextlib
+import ctypes
 import os
 import subprocess
 import tempfile
@@ -8,6 +9,7 @@ import threading
 import unittest
 
 import tutti
+from tutti import _dlpack
 
 FAILING_COUNT = 1313  # tests/support/fake_job.h
 
@@ -28,15 +30,32 @@ def fake_job(world_size):
             process.wait(30)
 
 
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+
+
 class Dlpack:
-    """A DLPack producer that is no NumPy array, like a torch tensor."""
+    """A DLPack producer that is no NumPy array. versioned: its capsules say what may be done with
+    its memory, which is read-only if `read_only`; others have no version and do not say."""
 
-    def __init__(self, array, device=1):
+    def __init__(self, array, device=1, versioned=True, read_only=False):
         self.array, self.device = array, device
+        self.versioned, self.read_only = versioned, read_only
         self.dtype = array.dtype
+        sides = ctypes.c_int64 * array.ndim
+        self._shape = sides(*array.shape)
+        self._strides = sides(*(stride // array.itemsize for stride in array.strides))
+        self._tensor = _dlpack._Tensor(
+            array.ctypes.data, device, 0, array.ndim, _KINDS[array.dtype.kind], 8 * array.itemsize,
+            1, self._shape, self._strides, 0)
+        self._with_version = _dlpack._Versioned(1, 0, None, None, int(read_only), self._tensor)
 
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
+    def __dlpack__(self, max_version=None, **_):
+        if self.versioned and max_version is not None:
+            return _new_capsule(ctypes.addressof(self._with_version), b"dltensor_versioned", None)
+        return _new_capsule(ctypes.addressof(self._tensor), b"dltensor", None)
 
     def __dlpack_device__(self):
         return (self.device, 0)

@@ -13,6 +13,9 @@ _DEVICES = (1, 2, 3)  # kDLCPU, kDLCUDA, kDLCUDAHost.
 _CUDA = 2
 _DEFAULT_STREAM = 1  # CUDA's legacy one, as DLPack numbers it.
 _READ_ONLY = 1
+# Of packages whose arrays may be written to. A capsule without a version does not say so, and JAX's
+# and TensorFlow's arrays, which give such, must never change: others share their memory.
+_WRITABLE = {"torch", "cupy", "paddle", "mxnet", "warp"}
 # By type code and bits.
 _NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (6, 8): "bool",
           (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64", (1, 8): "u8",
@@ -53,9 +56,14 @@ def _capsule_of(x):
     are given no stream begin there."""
     stream = {"stream": _DEFAULT_STREAM} if is_on_gpu(x) else {}
     try:
-        return x.__dlpack__(max_version=(1, 0), **stream)
-    except TypeError:  # A producer older than DLPack 1.0.
-        return x.__dlpack__(**stream)
+        try:
+            return x.__dlpack__(max_version=(1, 0), **stream)
+        except TypeError:  # A producer older than DLPack 1.0.
+            return x.__dlpack__(**stream)
+    except (MemoryError, Error):
+        raise
+    except Exception as error:  # Whatever the producer's code raises.
+        raise invalid(f"this {type(x).__name__} does not share its memory: {error}") from error
 
 
 def _refuse_lazy(x):
@@ -82,13 +90,19 @@ def _name_of(x, tensor):
     return name
 
 
+def _is_writable(x):
+    """Whether x is known to be writable by where its type is from."""
+    return any(kind.__module__.partition(".")[0] in _WRITABLE for kind in type(x).__mro__)
+
+
 def _open(capsule):
+    """(the tensor of a capsule, whether it is read-only; None: the capsule does not say)."""
     name = _get_name(capsule)
     pointer = _get_pointer(capsule, name)
     if name == b"dltensor_versioned":
         versioned = ctypes.cast(pointer, POINTER(_Versioned)).contents
         return versioned.tensor, bool(versioned.flags & _READ_ONLY)
-    return ctypes.cast(pointer, POINTER(_Tensor)).contents, False
+    return ctypes.cast(pointer, POINTER(_Tensor)).contents, None
 
 
 def _strides_of(tensor, itemsize):
@@ -111,15 +125,16 @@ def view(x):
         raise Error("UNIMPLEMENTED", f"tensors on DLPack device {device}; move them to the CPU")
     _refuse_lazy(x)
     _refuse_dtype(x)
-    try:
-        capsule = _capsule_of(x)
-    except (BufferError, RuntimeError, ValueError) as error:
-        raise invalid(f"this {type(x).__name__} does not share its memory: {error}") from error
+    capsule = _capsule_of(x)
     tensor, read_only = _open(capsule)
+    if read_only is None:
+        read_only = not _is_writable(x)
     name = _name_of(x, tensor)
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if 0 in shape:
-        return numpy.empty(shape, f"u{tensor.bits // 8}"), name
+        empty = numpy.empty(shape, f"u{tensor.bits // 8}")
+        empty.flags.writeable = not read_only
+        return empty, name
     memory = _Memory(capsule, {
         "version": 3, "typestr": f"<u{tensor.bits // 8}", "shape": shape,
         "strides": _strides_of(tensor, tensor.bits // 8),

@@ -214,6 +214,11 @@ class Group:
     uint16 array that dtype="bf16" declares as such; arrays of empty(..., "bf16") need no
     declaration. Arrays from empty() are not copied, others are.
 
+    An array that is written to (in place, as `out`, by recv) must be known to be writable. A DLPack
+    capsule of version 1 says whether its memory is; one without a version is taken to be read-only,
+    unless the array is one of torch, CuPy, Paddle, MXNet or Warp. Arrays of JAX and TensorFlow must
+    never change: give `out`, or a copy as a NumPy array.
+
     All ranks must call the same collectives in the same order, with the same dtype, op, root,
     strategy and number of elements. Every rank gets the same bits.
 

@@ -55,7 +55,8 @@ class Tensor:
         view, name = self._view(x)
         self.dtype = dtype_name(name) if dtype is None else self._read_as(view, name, dtype)
         if writable and not view.flags.writeable:
-            raise invalid("the array to write to is read-only; give a writable one, or out=")
+            raise invalid(f"the array to write to is read-only ({type(x).__name__}); give a "
+                          "writable one, such as a copy as a NumPy array, or out=")
         self._view = view
         self.on_gpu = self._is_on_gpu(x)
         if self.on_gpu and not view.flags.c_contiguous:
@@ -94,12 +95,20 @@ class Tensor:
         if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
             return _dlpack.view(x)
         if isinstance(x, (int, float, list, tuple, numpy.generic)):
-            view = numpy.asarray(x)
+            view = Tensor._array_of(x)
             view.flags.writeable = False
             return view, view.dtype
         if hasattr(x, "__cuda_array_interface__"):
             return Tensor._view_cuda(x)
         raise invalid(f"{type(x).__name__} is neither a NumPy array nor has it DLPack")
+
+    @staticmethod
+    def _array_of(x):
+        """A number, or a list of such, as an array."""
+        try:
+            return numpy.asarray(x)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise invalid(f"this {type(x).__name__} is no array of numbers: {error}") from error
 
     @staticmethod
     def _read_as(view, name, dtype):

@@ -163,12 +163,13 @@ def call_of(structure="", options=None):
                        milliseconds(options and options.timeout_seconds or None, 0)))
 
 
-def tensor_of(value):
-    """A leaf as contiguous memory. Raises ValueError if it has none."""
+def tensor_of(value, writable=False):
+    """A leaf as contiguous memory. Raises ValueError if it has none, or must be writable and is not.
+    """
     if value is None:
         raise ValueError("None is no tensor; leave it out of the structure")
     try:
-        return HostTensor(value)
+        return HostTensor(value, writable=writable)
     except _error.Error as error:
         raise error_of(error.code, error.message) from None
 

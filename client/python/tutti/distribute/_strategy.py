@@ -400,7 +400,7 @@ class Strategy:
         other processes, so that all begin with the same weights. Returns the value."""
         self.require_cross_replica("broadcast_parameters()")
         with self.telling():
-            leaves = [_api.tensor_of(leaf) for leaf in _nest.flatten(value)]
+            leaves = [_api.tensor_of(leaf, writable=True) for leaf in _nest.flatten(value)]
             root = _api.whole(root, "root", bits=32)
             call = _api.call_of(_nest.describe(value), options)
         views = _api.views_of(leaves)
