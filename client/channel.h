@@ -39,6 +39,10 @@ struct MessageShape {
 // The first broadcast of a message.
 struct MessageHeader {
   static constexpr uint32_t kMagic = 0x4753454d;  // "MESG"
+  // In place of a message, where its sender's call was refused: `dtype` is a code, `count` bytes of
+  // the data say why. The second one: whatever the tag.
+  static constexpr uint32_t kRefused = 0x53554652;        // "RFUS"
+  static constexpr uint32_t kRefusedAnyTag = 0x41554652;  // "RFUA"
   static constexpr size_t kBytes = 4096;
   static constexpr size_t kDataBytes = kBytes - sizeof(MessageShape);
 

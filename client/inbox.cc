@@ -266,6 +266,9 @@ bool Inbox::has_room(Message& message, uint64_t bytes) {
 void Inbox::on_header(Source& source) {
   MessageHeader header;
   std::memcpy(&header, source.buffer, sizeof(header));
+  if (header.shape.magic == MessageHeader::kRefused ||
+      header.shape.magic == MessageHeader::kRefusedAnyTag)
+    return on_refusal(source, header);
   if (!header.shape.is_sound()) {
     source.read = nullptr;
     return;  // Nobody can receive it.
@@ -291,6 +294,29 @@ void Inbox::on_header(Source& source) {
     finish(*receive, static_cast<int32_t>(source.rank),
            fault.ok() ? resource_exhausted("this process is out of memory") : fault);
   settle_last(source);
+}
+
+// The call that the message was for fails, now or when it comes.
+void Inbox::on_refusal(Source& source, const MessageHeader& header) {
+  const uint64_t length = std::min<uint64_t>(header.shape.count, header.data.size());
+  std::string why(reinterpret_cast<const char*>(header.data.data()), length);
+  std::ranges::replace_if(
+      why, [](unsigned char byte) { return byte < ' '; }, '?');
+  const Code code = code_of(static_cast<int>(header.shape.dtype));
+  Message message;
+  message.shape = {MessageHeader::kMagic, TUTTI_U8, 0, header.shape.tag};
+  message.any_tag = header.shape.magic == MessageHeader::kRefusedAnyTag;
+  message.refusal =
+      Status(code == Code::ok ? Code::unknown : code,
+             members_.name_of(source.rank) + " refused to send it: " + why, blame(source.rank));
+  const auto receive = find_receive(source, header.shape.tag, message.any_tag);
+  if (receive != nullptr) {
+    std::erase(pending_, receive);
+    finish(*receive, static_cast<int32_t>(source.rank), *message.refusal);
+  } else {
+    source.messages.push_back(std::move(message));
+  }
+  source.read = nullptr;
 }
 
 // Hands the last message over if it is whole and a call waits for it.
@@ -386,16 +412,18 @@ Culprit Inbox::blame(uint32_t rank) const {
 
 // ---- Matching ----
 
-std::shared_ptr<Receive> Inbox::find_receive(const Source& source, uint64_t tag) const {
+std::shared_ptr<Receive> Inbox::find_receive(const Source& source, uint64_t tag,
+                                             bool any_tag) const {
   const auto found = std::ranges::find_if(pending_, [&](const auto& receive) {
     const bool from =
         receive->source == kAnyRank || receive->source == static_cast<int32_t>(source.rank);
-    return from && receive->tag == tag;
+    return from && (any_tag || receive->any_tag || receive->tag == tag);
   });
   return found == pending_.end() ? nullptr : *found;
 }
 
 Status Inbox::shape_fault(const Receive& receive, const MessageShape& shape) const {
+  if (receive.refusal) return *receive.refusal;
   if (receive.count == shape.count && receive.dtype == shape.dtype) return {};
   return failed_precondition("the message is " + text_of(shape.dtype, shape.count));
 }
@@ -410,10 +438,11 @@ bool Inbox::take_message(const std::shared_ptr<Receive>& receive) {
 // The first message that was read before and fits. One that is being read is waited for.
 bool Inbox::take_message(const std::shared_ptr<Receive>& receive, Source& source) {
   const auto found = std::ranges::find_if(source.messages, [&](const Message& message) {
-    return message.receive == nullptr && !message.discarded && message.shape.tag == receive->tag;
+    const bool fits = receive->any_tag || message.any_tag || message.shape.tag == receive->tag;
+    return message.receive == nullptr && !message.discarded && fits;
   });
   if (found == source.messages.end()) return false;
-  const Status fault = shape_fault(*receive, found->shape);
+  const Status fault = found->refusal ? *found->refusal : shape_fault(*receive, found->shape);
   if (!fault.ok()) finish(*receive, static_cast<int32_t>(source.rank), fault);
   if (!found->is_whole()) {
     found->discarded = !fault.ok();

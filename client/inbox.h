@@ -24,6 +24,8 @@ inline constexpr int32_t kAnyRank = -1;
 struct Receive {
   int32_t source = kAnyRank;
   uint64_t tag = 0;
+  bool any_tag = false;           // Whatever the tag.
+  std::optional<Status> refusal;  // The call was refused: its message is lost.
   std::byte* out = nullptr;
   uint64_t count = 0;
   uint32_t dtype = 0;  // tutti_dtype.
@@ -59,6 +61,8 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
     std::shared_ptr<Receive> receive;  // The call it is for; null: none yet.
     bool direct = false;               // It is read into the output of `receive`.
     bool discarded = false;            // No call gets it. `kept` has room for a part of it.
+    std::optional<Status> refusal;     // There is none: its sender's call was refused.
+    bool any_tag = false;              // Of a refusal: its call is the next one, whatever its tag.
     bool is_whole() const { return done == shape.bytes(); }
     std::byte* next();  // Where the next part goes.
   };
@@ -101,10 +105,12 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   Status start_read(Source& source, void* to, uint64_t bytes, tutti_dtype dtype,
                     uint32_t timeout_ms);
   void on_header(Source& source);
+  void on_refusal(Source& source, const MessageHeader& header);
   void on_part(Source& source);
   void on_failure(Source& source, const Status& why, bool lost);
   bool can_come() const;
-  std::shared_ptr<Receive> find_receive(const Source& source, uint64_t tag) const;
+  std::shared_ptr<Receive> find_receive(const Source& source, uint64_t tag,
+                                        bool any_tag = false) const;
   bool take_message(const std::shared_ptr<Receive>& receive);
   bool take_message(const std::shared_ptr<Receive>& receive, Source& source);
   void match(Message& message, const std::shared_ptr<Receive>& receive, const Source& source);

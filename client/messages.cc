@@ -25,15 +25,24 @@ class PendingReceive final : public Awaitable {
   const std::shared_ptr<Receive> receive_;
 };
 
-// The other rank must be one of the group; the buffer must have a known dtype.
-Status check_args(const Members& members, const char* peer_name, int32_t peer, const void* data,
-                  size_t count, tutti_dtype dtype) {
+// It must be another rank of the group.
+Status check_peer(const Members& members, const char* peer_name, int32_t peer) {
   if (peer < 0 || static_cast<size_t>(peer) >= members.ranks.size())
     return invalid_argument(std::string(peer_name) + " " + std::to_string(peer) +
                             " is no rank of a group of " + std::to_string(members.ranks.size()));
   if (static_cast<uint32_t>(peer) == members.rank)
     return invalid_argument(std::string(peer_name) + " " + std::to_string(peer) +
                             " is this rank itself; copy instead");
+  return {};
+}
+
+Status check_source(const Members& members, int32_t source) {
+  const bool is_any = source == kAnyRank && members.ranks.size() > 1;
+  return check_peer(members, "source", is_any ? (members.rank == 0 ? 1 : 0) : source);
+}
+
+// The buffer must have a known dtype.
+Status check_buffer(const Members& members, const void* data, size_t count, tutti_dtype dtype) {
   if (static_cast<uint32_t>(dtype) >= kDtypes)
     return invalid_argument("unknown dtype " + std::to_string(dtype));
   uint64_t bytes = 0;
@@ -64,11 +73,12 @@ Status Messenger::check_call(const tutti_options* options, tutti_options& given,
                              MessageTime& time) {
   constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(given.timeout_ms);
   given = tutti_defaults();
-  if (Status s = read_sized(options, kLeast, "tutti_defaults()", given); !s.ok()) return s;
+  const Status read = read_sized(options, kLeast, "tutti_defaults()", given);
+  if (!read.ok()) given = tutti_defaults();
   time.timeout_ms = given.timeout_ms > 0 ? static_cast<uint32_t>(given.timeout_ms)
                                          : members_.connection->target().timeout_ms;
   time.deadline = Clock::now() + Millis(time.timeout_ms);
-  return failure_->take();
+  return read.ok() ? failure_->take() : read;
 }
 
 bool Messenger::is_device(const void* data, size_t count) {
@@ -100,14 +110,33 @@ Status Messenger::send_any(const SendArgs& args, const tutti_options* options,
   tutti_options given;
   MessageTime time;
   if (Status s = members_.connection->usable(); !s.ok()) return s;
-  if (Status s =
-          check_args(members_, "destination", args.destination, args.in, args.count, args.dtype);
-      !s.ok())
-    return s;
-  if (Status s = check_call(options, given, time); !s.ok()) return s;
-  if (Status s = check_place(args.in, args.count, given); !s.ok()) return s;
+  Status fault = check_call(options, given, time);
+  if (fault.ok()) fault = check_peer(members_, "destination", args.destination);
+  if (fault.ok()) fault = check_buffer(members_, args.in, args.count, args.dtype);
+  if (fault.ok()) fault = check_place(args.in, args.count, given);
+  if (!fault.ok()) return tell_refusal(args, time, fault);
   if (is_device(args.in, args.count)) return send_from_device(args, given, time, work);
   return send_from_host(args, time, work);
+}
+
+Status Messenger::refuse_send(const SendArgs& args, const Status& why) {
+  tutti_options given;
+  MessageTime time;
+  if (Status s = members_.connection->usable(); !s.ok()) return s;
+  if (Status s = check_peer(members_, "destination", args.destination); !s.ok()) return s;
+  static_cast<void>(check_call(nullptr, given, time));
+  return tell_refusal(args, time, why);
+}
+
+// The receiver's call fails with `why`. Does not wait for it.
+Status Messenger::tell_refusal(SendArgs args, const MessageTime& time, const Status& why) {
+  if (!check_peer(members_, "destination", args.destination).ok()) return why;
+  args.in = nullptr;
+  args.count = 0;
+  args.refusal = &why;
+  std::shared_ptr<Awaitable> sent;
+  if (send_from_host(args, time, &sent).ok()) sent->abandon();
+  return why;
 }
 
 // Not before messages from GPUs that this rank was to send earlier.
@@ -159,15 +188,37 @@ Status Messenger::receive_any(const ReceiveArgs& args, const tutti_options* opti
   tutti_options given;
   MessageTime time;
   if (Status s = members_.connection->usable(); !s.ok()) return s;
-  const int32_t peer = args.source == kAnyRank && members_.ranks.size() > 1
-                           ? (members_.rank == 0 ? 1 : 0)
-                           : args.source;
-  if (Status s = check_args(members_, "source", peer, args.out, args.count, args.dtype); !s.ok())
-    return s;
-  if (Status s = check_call(options, given, time); !s.ok()) return s;
-  if (Status s = check_place(args.out, args.count, given); !s.ok()) return s;
+  Status fault = check_call(options, given, time);
+  if (fault.ok()) fault = check_source(members_, args.source);
+  if (fault.ok()) fault = check_buffer(members_, args.out, args.count, args.dtype);
+  if (fault.ok()) fault = check_place(args.out, args.count, given);
+  if (!fault.ok()) return skip_message(args, time, fault);
   if (is_device(args.out, args.count)) return receive_on_device(args, given, time, work);
   return receive_on_host(args, time, work);
+}
+
+Status Messenger::refuse_receive(const ReceiveArgs& args, const Status& why) {
+  tutti_options given;
+  MessageTime time;
+  if (Status s = members_.connection->usable(); !s.ok()) return s;
+  if (Status s = check_source(members_, args.source); !s.ok()) return s;
+  static_cast<void>(check_call(nullptr, given, time));
+  return skip_message(args, time, why);
+}
+
+// The message that the call is for is received, but nobody gets it.
+Status Messenger::skip_message(const ReceiveArgs& args, const MessageTime& time,
+                               const Status& why) {
+  if (!check_source(members_, args.source).ok()) return why;
+  auto receive = std::make_shared<Receive>();
+  receive->source = args.source;
+  receive->tag = args.tag;
+  receive->any_tag = args.any_tag;
+  receive->refusal = why;
+  receive->timeout_ms = time.timeout_ms;
+  receive->deadline = time.deadline;
+  static_cast<void>(inbox_->add(receive, true));
+  return why;
 }
 
 Status Messenger::receive_on_host(const ReceiveArgs& args, const MessageTime& time,

@@ -28,6 +28,7 @@ struct ReceiveArgs {
   tutti_dtype dtype = TUTTI_F32;
   int32_t source = kAnyRank;
   uint64_t tag = 0;
+  bool any_tag = false;  // Of a refused call: the tag is not known.
 };
 
 // Safe from any thread.
@@ -46,7 +47,14 @@ class Messenger {
   Status receive(const ReceiveArgs& args, const tutti_options* options,
                  std::shared_ptr<Awaitable>* work);
 
+  // In place of a call that is refused: it keeps its place in the order of messages. Returns `why`,
+  // or why nobody is told.
+  Status refuse_send(const SendArgs& args, const Status& why);
+  Status refuse_receive(const ReceiveArgs& args, const Status& why);
+
  private:
+  Status tell_refusal(SendArgs args, const MessageTime& time, const Status& why);
+  Status skip_message(const ReceiveArgs& args, const MessageTime& time, const Status& why);
   Status send_any(const SendArgs& args, const tutti_options* options,
                   std::shared_ptr<Awaitable>* work);
   Status receive_any(const ReceiveArgs& args, const tutti_options* options,

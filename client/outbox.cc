@@ -25,6 +25,14 @@ Status refuse_part(tutti_group& channel, CollectiveArgs part, const tutti_option
   return Status(Code::deadline_exceeded, refused.message());
 }
 
+void write_refusal(const SendArgs& args, MessageHeader& header) {
+  const std::string& why = args.refusal->message();
+  const size_t length = std::min(why.size(), header.data.size());
+  header.shape = {args.any_tag ? MessageHeader::kRefusedAnyTag : MessageHeader::kRefused,
+                  static_cast<uint32_t>(args.refusal->code()), length, args.tag};
+  std::memcpy(header.data.data(), why.data(), length);
+}
+
 // The broadcasts of a message whose memory they use until all have ended.
 class StartedParts final : public Awaitable {
  public:
@@ -109,6 +117,7 @@ Status Sending::send_header() {
   MessageHeader header{};
   header.shape = {MessageHeader::kMagic, static_cast<uint32_t>(args_.dtype), args_.count,
                   args_.tag};
+  if (args_.refusal != nullptr) write_refusal(args_, header);
   has_header_ = true;
   if (bytes_ <= header.data.size()) {
     if (bytes_ != 0) std::memcpy(header.data.data(), args_.in, bytes_);

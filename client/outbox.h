@@ -20,6 +20,10 @@ struct SendArgs {
   tutti_dtype dtype = TUTTI_F32;
   int32_t destination = 0;
   uint64_t tag = 0;
+  // Not null: the call is refused, and the receiver is told why; there is no memory. `any_tag`:
+  // the tag is not known.
+  const Status* refusal = nullptr;
+  bool any_tag = false;
 };
 
 // By when a message must have arrived.

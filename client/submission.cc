@@ -42,7 +42,6 @@ Status read_options(const tutti_options* options, Request& request, tutti_option
 }
 
 Status fill(const tutti_group& group, const CollectiveArgs& op, Request& request) {
-  request.collective = static_cast<uint8_t>(op.collective);
   if (op.root < 0 || static_cast<size_t>(op.root) >= group.ranks.size())
     return invalid_argument("root " + std::to_string(op.root) + " is no rank of a group of " +
                             std::to_string(group.ranks.size()));
@@ -61,7 +60,8 @@ Status fill(const tutti_group& group, const CollectiveArgs& op, Request& request
 Status read_args(const tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
                  RequestBuilder& builder) {
   tutti_options given = tutti_defaults();
-  if (args.fault != nullptr) return invalid_argument(args.fault);
+  builder.request().collective = static_cast<uint8_t>(args.collective);
+  if (args.fault != nullptr) return Status(args.fault_code, args.fault);
   if (Status s = read_options(options, builder.request(), given); !s.ok()) return s;
   builder.set_options(given);
   if (Status s = fill(group, args, builder.request()); !s.ok()) return s;

@@ -24,6 +24,7 @@ struct CollectiveArgs {
   // Where the blocks have counts of their own: of each block (daemon/base/blocks.h); else empty.
   std::span<const uint64_t> counts = {};
   const char* fault = nullptr;  // Why the call is refused, where its function knows.
+  Code fault_code = Code::invalid_argument;
 };
 
 // The arguments of tutti_all_reduce_many().

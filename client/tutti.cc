@@ -19,6 +19,8 @@ using tutti::client::CollectiveArgs;
 using tutti::client::Connection;
 using tutti::client::guarded;
 using tutti::client::Messenger;
+using tutti::client::ReceiveArgs;
+using tutti::client::SendArgs;
 using tutti::client::set_last_error;
 
 namespace {
@@ -77,6 +79,16 @@ tutti_code run_message(tutti_group* group, tutti_work** work, const Call& call) 
     *work = made.release();
     return TUTTI_OK;
   });
+}
+
+// Of a call that a binding refuses.
+tutti::Code refusal_code(tutti_code code) {
+  const tutti::Code given = tutti::code_of(static_cast<int>(code));
+  return given == tutti::Code::ok ? tutti::Code::unknown : given;
+}
+
+const char* text_of(const char* message) {
+  return message == nullptr ? "the call was refused" : message;
 }
 
 // Completes a group whose connection, rank and ranks are set.
@@ -311,6 +323,33 @@ tutti_code tutti_recv(tutti_group* group, void* out, size_t count, tutti_dtype d
                       tutti_work** work) {
   return run_message(group, work, [&](Messenger& messenger, std::shared_ptr<Awaitable>* started) {
     return messenger.receive({out, count, dtype, source, tag}, options, started);
+  });
+}
+
+tutti_code tutti_refuse(tutti_group* group, tutti_collective collective, tutti_code code,
+                        const char* message) {
+  CollectiveArgs args{.collective = collective, .fault = text_of(message)};
+  args.fault_code = refusal_code(code);
+  if (static_cast<uint32_t>(collective) >= tutti::kCollectives)
+    args = {.collective = TUTTI_BARRIER, .fault = "the call was refused for an unknown collective"};
+  return run(group, args, nullptr, nullptr);
+}
+
+tutti_code tutti_refuse_send(tutti_group* group, int32_t destination, const uint64_t* tag,
+                             tutti_code code, const char* message) {
+  return run_message(group, nullptr, [&](Messenger& messenger, std::shared_ptr<Awaitable>*) {
+    SendArgs args{.destination = destination, .tag = tag == nullptr ? 0 : *tag};
+    args.any_tag = tag == nullptr;
+    return messenger.refuse_send(args, Status(refusal_code(code), text_of(message)));
+  });
+}
+
+tutti_code tutti_refuse_recv(tutti_group* group, int32_t source, const uint64_t* tag,
+                             tutti_code code, const char* message) {
+  return run_message(group, nullptr, [&](Messenger& messenger, std::shared_ptr<Awaitable>*) {
+    ReceiveArgs args{.source = source, .tag = tag == nullptr ? 0 : *tag};
+    args.any_tag = tag == nullptr;
+    return messenger.refuse_receive(args, Status(refusal_code(code), text_of(message)));
   });
 }
 

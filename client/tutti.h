@@ -41,7 +41,8 @@
  * then every rank gets RESOURCE_EXHAUSTED and must join again or make a sub-group.
  *
  * REFUSALS. A collective that is refused here, for example because of a NULL buffer, keeps its
- * place in the order of operations: it fails on the other ranks, too, naming this rank. */
+ * place in the order of operations: it fails on the other ranks, too, naming this rank. So does a
+ * message that is refused, in the order of those with its tag. */
 #pragma once
 
 #include <stddef.h>
@@ -341,7 +342,8 @@ enum { TUTTI_ANY_RANK = -1 };
  * from the host's memory, also with `work`, first waits for those from GPU memory that were to be
  * sent to that rank before: DEADLINE_EXCEEDED if their streams do not get there in its time.
  *
- * INVALID_ARGUMENT: an argument is wrong, or `destination` is this rank; nothing was sent.
+ * INVALID_ARGUMENT: an argument is wrong: the receiver's call fails, too; or `destination` is no
+ * other rank of the group: nobody is told.
  * DEADLINE_EXCEEDED: the receiver has not called in time, or the stream has not reached the
  * message; it is lost.
  * RESOURCE_EXHAUSTED: no room for a copy, or for another group. UNAVAILABLE, FAILED_PRECONDITION
@@ -354,12 +356,40 @@ tutti_code tutti_send(tutti_group* group, const void* in, size_t count, tutti_dt
  * TUTTI_ANY_RANK: see tutti_work_source(). Messages with other tags stay for other calls. With
  * `work`, the message is received also while nobody waits for it.
  *
- * DEADLINE_EXCEEDED: no such message came in time, or the stream has not copied it.
- * FAILED_PRECONDITION: the message has another count or dtype, which the error names; it is lost.
- * Otherwise see tutti_send(). */
+ * INVALID_ARGUMENT: an argument is wrong: the message that the call was for is lost; or its sender
+ * refused to send it. DEADLINE_EXCEEDED: no such message came in time, or the stream has not copied
+ * it. FAILED_PRECONDITION: the message has another count or dtype, which the error names; it is
+ * lost. Otherwise see tutti_send(). */
 tutti_code tutti_recv(tutti_group* group, void* out, size_t count, tutti_dtype dtype,
                       int32_t source, uint64_t tag, const tutti_options* options,
                       tutti_work** work);
+
+/* ---- For authors of bindings ---- */
+
+/* What a binding calls in place of a collective that it refuses itself, before it calls C: a wrong
+ * argument, an exception while the arguments are read. The call so keeps its place in the order: it
+ * fails on the other ranks, with `code` and `message` and the name of this rank, and none of them
+ * takes a later call of this rank for it. Does not wait for the other ranks. In place of a call
+ * that makes several collectives, it is called once for each. `collective`: that of
+ * tutti_all_reduce_many() is TUTTI_ALL_REDUCE, that of a function with counts is that of the one
+ * without. `message` may be NULL.
+ *
+ * Returns `code`, for which tutti_last_error() has the message. FAILED_PRECONDITION, UNAVAILABLE,
+ * CANCELLED: the other ranks were not told, see the collectives. A `code` that is
+ * none, or TUTTI_OK, is taken for TUTTI_UNKNOWN. */
+tutti_code tutti_refuse(tutti_group* group, tutti_collective collective, tutti_code code,
+                        const char* message);
+/* Likewise in place of tutti_send(): the receiver's call for this message fails. `tag`: NULL where
+ * it is the tag that is wrong: then the receiver's next call for a message of this rank fails. Does
+ * not wait for the receiver. A wrong `destination` is INVALID_ARGUMENT, and nobody is told. */
+tutti_code tutti_refuse_send(tutti_group* group, int32_t destination, const uint64_t* tag,
+                             tutti_code code, const char* message);
+/* Likewise in place of tutti_recv(): the message that the call was for is received all the same, by
+ * the library, and is lost, as one of a wrong count is; its sender is not told. `tag`: NULL where
+ * it is the tag that is wrong: then that is the next message of `source`. A wrong `source` is
+ * INVALID_ARGUMENT, and no message is lost. */
+tutti_code tutti_refuse_recv(tutti_group* group, int32_t source, const uint64_t* tag,
+                             tutti_code code, const char* message);
 
 /* ---- Work ---- */
 

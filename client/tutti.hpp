@@ -213,7 +213,7 @@ class Group {
   template <Element T>
   void all_reduce(std::span<const T> in, std::span<T> out, tutti_op op = sum,
                   const Options& options = {}) {
-    check_sizes(in.size(), out.size(), "all_reduce");
+    check_sizes(in.size(), out.size(), TUTTI_ALL_REDUCE, "all_reduce");
     run(options, tutti_all_reduce, in.data(), out.data(), in.size(), dtype_of<T>(), op);
   }
   template <Element T>
@@ -223,7 +223,7 @@ class Group {
   template <Element T>
   Work all_reduce_async(std::span<const T> in, std::span<T> out, tutti_op op = sum,
                         const Options& options = {}) {
-    check_sizes(in.size(), out.size(), "all_reduce");
+    check_sizes(in.size(), out.size(), TUTTI_ALL_REDUCE, "all_reduce");
     return start(options, tutti_all_reduce, in.data(), out.data(), in.size(), dtype_of<T>(), op);
   }
 
@@ -265,7 +265,8 @@ class Group {
   // many elements as `in`, which may be this rank's part of it. Blocks.
   template <Element T>
   void all_gather(std::span<const T> in, std::span<T> out, const Options& options = {}) {
-    check_sizes(in.size() * static_cast<size_t>(world_size()), out.size(), "all_gather");
+    check_sizes(in.size() * static_cast<size_t>(world_size()), out.size(), TUTTI_ALL_GATHER,
+                "all_gather");
     run(options, tutti_all_gather, in.data(), out.data(), in.size(), dtype_of<T>());
   }
 
@@ -274,7 +275,8 @@ class Group {
   template <Element T>
   void reduce_scatter(std::span<const T> in, std::span<T> out, tutti_op op = sum,
                       const Options& options = {}) {
-    check_sizes(in.size(), out.size() * static_cast<size_t>(world_size()), "reduce_scatter");
+    check_sizes(in.size(), out.size() * static_cast<size_t>(world_size()), TUTTI_REDUCE_SCATTER,
+                "reduce_scatter");
     run(options, tutti_reduce_scatter, in.data(), out.data(), out.size(), dtype_of<T>(), op);
   }
 
@@ -283,7 +285,8 @@ class Group {
   template <Element T>
   void gather(std::span<const T> in, std::span<T> out, int root, const Options& options = {}) {
     if (rank() == root)
-      check_sizes(in.size() * static_cast<size_t>(world_size()), out.size(), "gather");
+      check_sizes(in.size() * static_cast<size_t>(world_size()), out.size(), TUTTI_GATHER,
+                  "gather");
     run(options, tutti_gather, in.data(), out.data(), in.size(), dtype_of<T>(), root);
   }
 
@@ -292,7 +295,8 @@ class Group {
   template <Element T>
   void scatter(std::span<const T> in, std::span<T> out, int root, const Options& options = {}) {
     if (rank() == root)
-      check_sizes(in.size(), out.size() * static_cast<size_t>(world_size()), "scatter");
+      check_sizes(in.size(), out.size() * static_cast<size_t>(world_size()), TUTTI_SCATTER,
+                  "scatter");
     run(options, tutti_scatter, in.data(), out.data(), out.size(), dtype_of<T>(), root);
   }
 
@@ -301,8 +305,9 @@ class Group {
   template <Element T>
   void all_to_all(std::span<const T> in, std::span<T> out, const Options& options = {}) {
     const size_t count = in.size() / static_cast<size_t>(world_size());
-    check_sizes(in.size(), out.size(), "all_to_all");
-    check_sizes(in.size(), count * static_cast<size_t>(world_size()), "all_to_all");
+    check_sizes(in.size(), out.size(), TUTTI_ALL_TO_ALL, "all_to_all");
+    check_sizes(in.size(), count * static_cast<size_t>(world_size()), TUTTI_ALL_TO_ALL,
+                "all_to_all");
     run(options, tutti_all_to_all, in.data(), out.data(), count, dtype_of<T>());
   }
 
@@ -311,8 +316,8 @@ class Group {
   template <Element T>
   void all_gather_v(std::span<const T> in, std::span<T> out, std::span<const size_t> counts,
                     const Options& options = {}) {
-    check_counts(counts, out.size(), "all_gather_v");
-    check_sizes(in.size(), counts[static_cast<size_t>(rank())], "all_gather_v");
+    check_counts(counts, out.size(), TUTTI_ALL_GATHER, "all_gather_v");
+    check_sizes(in.size(), counts[static_cast<size_t>(rank())], TUTTI_ALL_GATHER, "all_gather_v");
     run(options, tutti_all_gather_v, in.data(), out.data(), counts.data(), dtype_of<T>());
   }
 
@@ -321,8 +326,9 @@ class Group {
   template <Element T>
   void reduce_scatter_v(std::span<const T> in, std::span<T> out, std::span<const size_t> counts,
                         tutti_op op = sum, const Options& options = {}) {
-    check_counts(counts, in.size(), "reduce_scatter_v");
-    check_sizes(counts[static_cast<size_t>(rank())], out.size(), "reduce_scatter_v");
+    check_counts(counts, in.size(), TUTTI_REDUCE_SCATTER, "reduce_scatter_v");
+    check_sizes(counts[static_cast<size_t>(rank())], out.size(), TUTTI_REDUCE_SCATTER,
+                "reduce_scatter_v");
     run(options, tutti_reduce_scatter_v, in.data(), out.data(), counts.data(), dtype_of<T>(), op);
   }
 
@@ -331,8 +337,8 @@ class Group {
   template <Element T>
   void all_to_all_v(std::span<const T> in, std::span<const size_t> in_counts, std::span<T> out,
                     std::span<const size_t> out_counts, const Options& options = {}) {
-    check_counts(in_counts, in.size(), "all_to_all_v");
-    check_counts(out_counts, out.size(), "all_to_all_v");
+    check_counts(in_counts, in.size(), TUTTI_ALL_TO_ALL, "all_to_all_v");
+    check_counts(out_counts, out.size(), TUTTI_ALL_TO_ALL, "all_to_all_v");
     run(options, tutti_all_to_all_v, in.data(), in_counts.data(), out.data(), out_counts.data(),
         dtype_of<T>());
   }
@@ -372,9 +378,9 @@ class Group {
   struct TensorList {
     template <class In, class Out>
     TensorList(const std::vector<std::span<In>>& from, const std::vector<std::span<Out>>& to) {
-      check_sizes(from.size(), to.size(), "all_reduce_many");
-      for (size_t i = 0; i < from.size(); ++i) {
-        check_sizes(from[i].size(), to[i].size(), "all_reduce_many");
+      fits = from.size() == to.size();
+      for (size_t i = 0; fits && i < from.size(); ++i) {
+        fits = from[i].size() == to[i].size();
         ins.push_back(from[i].data());
         outs.push_back(to[i].data());
         counts.push_back(from[i].size());
@@ -383,22 +389,25 @@ class Group {
     std::vector<const void*> ins;
     std::vector<void*> outs;
     std::vector<size_t> counts;
+    bool fits = true;  // Else the list is not whole.
   };
 
   explicit Group(tutti_group* group) : group_(group) {}
 
   static const char* text(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
-  void check_counts(std::span<const size_t> counts, size_t elements, const char* verb) const {
+  void check_counts(std::span<const size_t> counts, size_t elements, tutti_collective collective,
+                    const char* verb) const {
     size_t sum = 0;
     for (const size_t count : counts) sum += count;
-    check_sizes(counts.size(), static_cast<size_t>(world_size()), verb);
-    check_sizes(sum, elements, verb);
+    const bool is_whole = counts.size() == static_cast<size_t>(world_size());
+    check_sizes(is_whole ? sum : elements + 1, elements, collective, verb);
   }
-  static void check_sizes(size_t in, size_t out, const char* verb) {
+  // A call that is refused here keeps its place in the order: see tutti_refuse().
+  void check_sizes(size_t in, size_t out, tutti_collective collective, const char* verb) const {
     if (in == out) return;
     const std::string message = std::string(verb) + ": the sizes of in and out do not fit";
-    throw Error(tutti_error{TUTTI_INVALID_ARGUMENT, -1, "", message.c_str()});
+    Error::check(tutti_refuse(get(), collective, TUTTI_INVALID_ARGUMENT, message.c_str()));
   }
 
   // Calls a collective of tutti.h with its arguments between the group and the options.
@@ -426,6 +435,7 @@ class Group {
   }
   Work start_many(const TensorList& list, tutti_dtype dtype, tutti_op op,
                   const Options& options) const {
+    check_sizes(list.fits, true, TUTTI_ALL_REDUCE, "all_reduce_many");
     return start(options, tutti_all_reduce_many, list.ins.data(), list.outs.data(),
                  list.counts.data(), list.counts.size(), dtype, op);
   }

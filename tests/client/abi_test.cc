@@ -33,6 +33,24 @@ class ClientAbiTest : public ClientTest {
   float x_ = 1;
 };
 
+TEST_F(ClientAbiTest, ABindingRefusesACallInItsPlace) {
+  join_all();
+  expect_invalid(tutti_refuse(group(0), TUTTI_GATHER, TUTTI_INVALID_ARGUMENT, "why"), "why");
+  EXPECT_EQ(tutti_refuse(group(0), TUTTI_GATHER, TUTTI_OK, nullptr), TUTTI_UNKNOWN);
+  EXPECT_EQ(tutti_refuse(group(0), TUTTI_GATHER, static_cast<tutti_code>(99), nullptr),
+            TUTTI_UNKNOWN);
+  const auto none = static_cast<tutti_collective>(99);
+  expect_invalid(tutti_refuse(group(0), none, TUTTI_UNAVAILABLE, "why"), "unknown collective");
+  each([this](int rank) {
+    if (rank == 0) return;
+    EXPECT_EQ(tutti_barrier(group(rank), nullptr, nullptr), TUTTI_INVALID_ARGUMENT);
+    EXPECT_THAT(tutti_last_error()->message, HasSubstr("asked for gather: why"));
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(tutti_barrier(group(rank), nullptr, nullptr), TUTTI_UNKNOWN);
+  });
+  expect_all_work();
+}
+
 TEST_F(ClientAbiTest, ANullGroupIsRefused) {
   tutti_work* work = nullptr;
   float* x = &x_;

@@ -176,6 +176,22 @@ TEST(ClientCxx, ListsOfTensors) {
   });
 }
 
+TEST(ClientCxx, CallsThatAreRefusedKeepTheirPlace) {
+  on_two_ranks([](Group& group) {
+    std::vector<float> x(4, 1), y(4), small(3);
+    const std::span<const float> in(x);
+    const std::span<float> out(group.rank() == 1 ? small : y);
+    const std::vector<size_t> counts = {2, group.rank() == 1 ? size_t{3} : size_t{2}};
+    EXPECT_THROW(group.all_reduce(in, out), Error);
+    EXPECT_THROW(group.all_reduce_many_async<float>({in, in}, {y, out}).wait(), Error);
+    EXPECT_THROW(group.all_to_all(in, out), Error);
+    EXPECT_THROW(group.all_gather_v(in.first(2), std::span(y), counts), Error);
+    EXPECT_THROW(group.reduce_scatter(in, out.first(group.rank() == 1 ? 1 : 2)), Error);
+    group.all_reduce(in, std::span(y));
+    EXPECT_THAT(y, Each(2));
+  });
+}
+
 TEST(ClientCxx, FailuresAreErrors) {
   on_two_ranks([](Group& group) {
     std::vector<float> x(kFailingCount);

@@ -384,10 +384,10 @@ TEST_P(Messages, BuffersThatExceedTheirBlockAreRefused) {
               std::ranges::fill(next, uint8_t{1});
               const int other = (context.rank + 1) % 3;
               for (const size_t size : {1000u, 9'000'000u}) {
-                expect_code(tutti_send(group.get(), block.data(), size, TUTTI_U8, other, 0, nullptr,
+                expect_code(tutti_send(group.get(), block.data(), size, TUTTI_U8, other, 5, nullptr,
                                        nullptr),
                             TUTTI_INVALID_ARGUMENT, "the buffer");
-                expect_code(tutti_recv(group.get(), block.data(), size, TUTTI_U8, other, 0, nullptr,
+                expect_code(tutti_recv(group.get(), block.data(), size, TUTTI_U8, other, 6, nullptr,
                                        nullptr),
                             TUTTI_INVALID_ARGUMENT, "the buffer");
               }
@@ -519,6 +519,59 @@ TEST_P(Messages, WrongCallsAreRefusedAtOnce) {
               expect_code(tutti_recv(g, &byte, 1, TUTTI_U8, -2, 0, nullptr, nullptr), invalid,
                           "source -2 is no rank of");
               check_works(group);
+            }),
+            "");
+}
+
+TEST_P(Messages, RefusedSendsFailTheirReceives) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              Group group = context.join();
+              const auto invalid = TUTTI_INVALID_ARGUMENT;
+              tutti_group* g = group.get();
+              const uint64_t tag = 3;
+              uint8_t byte = 0;
+              if (context.rank == 0) {
+                expect_code(tutti_send(g, nullptr, 1, TUTTI_U8, 1, tag, nullptr, nullptr), invalid,
+                            "the buffer is NULL");
+                expect_code(tutti_refuse_send(g, 1, &tag, invalid, "why"), invalid, "why");
+                expect_code(tutti_refuse_send(g, 1, nullptr, TUTTI_OK, nullptr), TUTTI_UNKNOWN,
+                            "the call was refused");
+                send_bytes(group, pattern(9'000'000, 1), 1, tag);
+              } else if (context.rank == 1) {
+                for (const char* words : {"rank 0 (host", "refused to send it: why"}) {
+                  expect_code(tutti_recv(g, &byte, 1, TUTTI_U8, 0, tag, nullptr, nullptr), invalid,
+                              words);
+                  check(tutti_last_error()->rank == 0, "rank 0 is to blame");
+                }
+                expect_code(tutti_recv(g, &byte, 1, TUTTI_U8, TUTTI_ANY_RANK, 7, nullptr, nullptr),
+                            TUTTI_UNKNOWN, "refused");
+                check(recv_bytes(group, 9'000'000, 0, tag) == pattern(9'000'000, 1), "the next");
+              }
+              group.barrier();
+            }),
+            "");
+}
+
+TEST_P(Messages, RefusedReceivesLoseTheirMessages) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              Group group = context.join();
+              const auto invalid = TUTTI_INVALID_ARGUMENT;
+              tutti_group* g = group.get();
+              const uint64_t tag = 3;
+              if (context.rank == 0) {
+                for (const size_t size : {10u, 9'000'000u, 20u, 30u})
+                  send_bytes(group, pattern(size, 1), 1, tag);
+              } else if (context.rank == 1) {
+                expect_code(tutti_recv(g, nullptr, 1, TUTTI_U8, 0, tag, nullptr, nullptr), invalid,
+                            "the buffer is NULL");
+                expect_code(tutti_refuse_recv(g, TUTTI_ANY_RANK, &tag, invalid, "why"), invalid,
+                            "why");
+                expect_code(tutti_refuse_recv(g, 0, nullptr, invalid, "why"), invalid, "why");
+                expect_code(tutti_refuse_recv(g, 3, nullptr, invalid, "why"), invalid,
+                            "source 3 is no rank");
+                check(recv_bytes(group, 30, 0, tag) == pattern(30, 1), "the next message");
+              }
+              group.barrier();
             }),
             "");
 }

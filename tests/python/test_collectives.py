@@ -210,6 +210,7 @@ class Collectives(RanksTest):
             with self.assertRaisesRegex(tutti.Error, "rank 1 .*no such message within 50 ms"
                                         if group.rank == 0 else "rank 0"):
                 group.recv(np.zeros(1), source=other, tag=3, timeout=0.05)
+            group.barrier()  # A send with a wrong tag fails the other rank's next receive.
             self.assert_invalid("is this rank itself", group.send, x, group.rank)
             self.assert_invalid("destination 2 is no rank", group.send, x, 2)
             self.assert_invalid("out of range", group.send, x, other, tag=-1)

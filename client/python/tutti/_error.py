@@ -21,6 +21,14 @@ class Error(RuntimeError):
         return type(self), (self.code, self.message, self.rank, self.host)
 
 
+def text_of(error):
+    """What an exception says, for other ranks."""
+    try:
+        return getattr(error, "message", None) or f"{type(error).__name__}: {error}"
+    except Exception:  # Of its own text.
+        return type(error).__name__
+
+
 def invalid(message):
     """An Error about a wrong argument, to raise."""
     return Error("INVALID_ARGUMENT", message)

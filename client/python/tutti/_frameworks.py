@@ -9,7 +9,7 @@ import ctypes
 import pathlib
 from ctypes import POINTER, c_char_p
 
-from tutti._error import Error
+from tutti._error import Error, text_of
 from tutti._group import _interruptible
 from tutti._library import ErrorView, library_path
 from tutti._library import library as _tutti
@@ -87,8 +87,8 @@ def told_to_others(group, refuse):
         yield
     except Exception as error:
         if group is not None:
-            text = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
-            _interruptible(lambda: refuse(text.encode(errors="replace")))
+            text = text_of(error).encode(errors="replace")
+            _interruptible(lambda: refuse(text))
         raise
 
 

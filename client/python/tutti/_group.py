@@ -1,9 +1,8 @@
 """Groups of ranks, their collectives, and work under way."""
 
 import ctypes
+import functools
 import math
-import numbers
-import operator
 import os
 import sys
 import threading
@@ -12,7 +11,7 @@ import weakref
 
 import numpy
 
-from tutti import _many, _stream, _tensor
+from tutti import _many, _numbers, _refusal, _stream, _tensor
 from tutti._dtype import DTYPES, numpy_dtype
 from tutti._error import Error, invalid
 from tutti._handle import Handle, leave_at_exit, stay_at_exit
@@ -20,16 +19,6 @@ from tutti._library import JoinOptions, Options, check, last_error, library
 from tutti._tensor import Tensor
 
 _STEP_MS = 200  # Longest wait in C, during which the interpreter does not handle Ctrl-C.
-_TIMEOUT_MS_MAX = 2**31 - 1
-
-
-def _milliseconds(seconds, default):
-    """A timeout in seconds as milliseconds for C; `default` for None."""
-    if seconds is None:
-        return default
-    if not isinstance(seconds, numbers.Real) or not seconds > 0:
-        raise invalid(f"timeout {seconds!r} must be a number of seconds above 0")
-    return math.ceil(min(seconds * 1000, _TIMEOUT_MS_MAX))
 
 
 def _text(value):
@@ -54,46 +43,12 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
     otherwise with the reason for which the agent refuses.
     """
     options = JoinOptions(ctypes.sizeof(JoinOptions), _text(socket), _text(job), _text(token),
-                          -1 if rank is None else _whole(rank, "rank"),
-                          -1 if world_size is None else _whole(world_size, "world_size"),
-                          _milliseconds(timeout, -1))
+                          -1 if rank is None else _numbers.whole(rank, "rank"),
+                          -1 if world_size is None else _numbers.whole(world_size, "world_size"),
+                          _numbers.milliseconds(timeout, -1))
     group = Group(_interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
     leave_at_exit(group._handle, library.tutti_leave)
     return group
-
-
-def _whole(number, what):
-    """A whole number from 0 that fits C's int."""
-    try:
-        whole = operator.index(number)
-    except TypeError:
-        raise invalid(f"{what} {number!r} is no whole number; convert it with int()") from None
-    if not 0 <= whole < 2**31:
-        raise invalid(f"{what} {number} is out of range")
-    return whole
-
-
-def _tag(tag):
-    """A message's tag, which fits 64 bits."""
-    try:
-        whole = operator.index(tag)
-    except TypeError:
-        raise invalid(f"tag {tag!r} is no whole number") from None
-    if not 0 <= whole < 2**64:
-        raise invalid(f"tag {tag} is out of range")
-    return whole
-
-
-def _shape(shape):
-    """A shape, given as a number or as several, as a tuple."""
-    try:
-        sides = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-        sides = tuple(map(operator.index, sides))
-    except TypeError:
-        raise invalid(f"shape {shape!r} is no whole number, nor a tuple of such") from None
-    if any(side < 0 for side in sides):
-        raise invalid(f"shape {shape!r} has a side below 0")
-    return sides
 
 
 def _new_handle(function, *arguments):
@@ -251,6 +206,9 @@ class Group:
     begins when the stream that the arrays' __cuda_array_interface__ names, or the default stream,
     reaches it.
 
+    A call whose arguments are wrong, or raise an exception while they are read, keeps its place in
+    the order: it fails on the other ranks, too, which learn the reason.
+
     Errors: INVALID_ARGUMENT for a wrong argument; FAILED_PRECONDITION if ranks disagree or this
     rank left; DEADLINE_EXCEEDED if a rank has not called in time; UNAVAILABLE if a rank, worker or
     host is gone: join again.
@@ -290,8 +248,8 @@ class Group:
         """Makes the Group of some ranks of the job; their ranks in it are their positions in
         `ranks`. All members call this with the same list, on the group of the whole job, and
         other ranks do not; the call does not wait for the other members. Raises INVALID_ARGUMENT
-        if the list is wrong."""
-        ranks = [_whole(rank, "rank") for rank in ranks]
+        if the list is wrong: then nobody else is told, because the members are not known."""
+        ranks = [_numbers.whole(rank, "rank") for rank in ranks]
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
         return Group(_interruptible(lambda: _new_handle(
             library.tutti_subgroup, self._handle.pointer, members, len(ranks))))
@@ -302,13 +260,14 @@ class Group:
         "float32", "f32" or "bf16" (an array of uint16 that is read as bfloat16), or a NumPy or
         torch dtype. The memory is freed with the last array on it. Raises RESOURCE_EXHAUSTED if
         the segment is full."""
-        shape = _shape(shape)
+        shape = _numbers.shape(shape)
         dtype = numpy_dtype(dtype)
         bytes_ = math.prod(shape) * dtype.itemsize
         if bytes_ == 0:
             return numpy.empty(shape, dtype)
         return numpy.asarray(_Block(self._handle, bytes_)).view(dtype).reshape(shape)
 
+    @_refusal.collective
     def all_reduce(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
                    dtype=None, factor=None, stream=None):
         """Reduces x over all ranks and returns the result, on every rank, in `out`, which has the
@@ -319,36 +278,47 @@ class Group:
                          source, target, strategy, timeout, blocking,
                          factor=_tensor.factor_of(op, factor), stream=stream)
 
+    @functools.partial(_refusal.collective, operations_of=_many.operations_of)
     def all_reduce_many(self, xs, op="sum", strategy=None, outs=None, timeout=None, blocking=True,
                         dtype=None, factor=None, stream=None):
         """Reduces each array of the list xs over all ranks, into the arrays of the list `outs`,
         or in place if it is None; returns the list of results. Thousands of small arrays cost
         little more than a large one. All ranks list arrays of the same sizes and dtypes in the
-        same order; dtypes may be mixed."""
-        factor = _tensor.factor_of(op, factor)
+        same order; dtypes may be mixed, and each is an operation of its own. Where a list is
+        refused on one rank, the operations are those of the dtypes that it has as far as they can
+        be told, at least one: make sure that an array of which nothing can be read, not even a
+        dtype, is not the only one of its dtype."""
+        if not isinstance(xs, (list, tuple)):
+            return functools.partial(self.all_reduce_many, _many.listed(xs), op, strategy, outs,
+                                     timeout, blocking, dtype, factor, stream)
         sides = [self._sides(x, out, dtype) for x, out in _many.pair_up(xs, outs)]
         calls = [(_many.arguments(name, pairs, op), pairs)
                  for name, pairs in _many.by_dtype(sides).items()]
+        options = self._options(strategy, timeout, _tensor.factor_of(op, factor), stream,
+                                [side for pair in sides for side in pair])
         results = [target.x for _, target in sides]
-        if stream is not None and blocking:  # Nobody waits: the stream does.
-            options = self._options(strategy, timeout, factor, stream)
-            for arguments, _ in calls:
-                check(self._call("all_reduce_many", arguments, options, None))
-            return results
-        if stream is None:
-            stream = _stream.producer_of([side for pair in sides for side in pair])
-        works = [self._start("all_reduce_many", arguments, pairs,
-                             lambda pairs=pairs: [target.write_back() for _, target in pairs],
-                             strategy, timeout, factor, stream)
-                 for arguments, pairs in calls]
-        work = _many.Works(works, results)
-        return work.wait() if blocking else work
 
+        def start(arguments, pairs):
+            if stream is not None and blocking:  # Nobody waits: the stream does.
+                return check(self._call("all_reduce_many", arguments, options, None))
+            return self._start("all_reduce_many", arguments, pairs,
+                               lambda: [target.write_back() for _, target in pairs], options)
+
+        def call():
+            works = _many.start_all(start, calls)
+            if stream is not None and blocking:
+                return results
+            work = _many.Works(works, results)
+            return work.wait() if blocking else work
+
+        return call
+
+    @_refusal.collective
     def reduce(self, x, root=0, op="sum", strategy=None, out=None, timeout=None, blocking=True,
                dtype=None, factor=None, stream=None):
         """Reduces x over all ranks and returns the result on rank `root`, in `out` or in x
         itself. The other ranks' x is only read, and they get None."""
-        root = _whole(root, "root")
+        root = _numbers.whole(root, "root")
         if self.rank == root:
             source, target = self._sides(x, out, dtype)
         else:
@@ -359,16 +329,18 @@ class Group:
                          source, target, strategy, timeout, blocking,
                          factor=_tensor.factor_of(op, factor), stream=stream)
 
+    @_refusal.collective
     def broadcast(self, x, root=0, strategy=None, timeout=None, blocking=True, dtype=None,
                   stream=None):
         """Copies x of rank `root` to every other rank's x; returns x. The root's x is only read."""
-        root = _whole(root, "root")
+        root = _numbers.whole(root, "root")
         target = Tensor(x, dtype, writable=self.rank != root)
         return self._run("broadcast", (target.address, target.count,
                                        DTYPES[target.dtype], root),
                          target, target, strategy, timeout, blocking,
                          write_back=self.rank != root, stream=stream)
 
+    @_refusal.collective
     def all_gather(self, x, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
                    stream=None):
         """Concatenates x of all ranks along the first axis, by rank, and returns the result on
@@ -381,6 +353,7 @@ class Group:
                                         DTYPES[source.dtype]),
                          source, target, strategy, timeout, blocking, stream=stream)
 
+    @_refusal.collective
     def reduce_scatter(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
                        dtype=None, factor=None, stream=None):
         """Reduces x over all ranks, cuts the result along the first axis, and returns this
@@ -394,12 +367,13 @@ class Group:
                          source, target, strategy, timeout, blocking,
                          factor=_tensor.factor_of(op, factor), stream=stream)
 
+    @_refusal.collective
     def gather(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
                stream=None):
         """Concatenates x of all ranks along the first axis, by rank, and returns the result on
         rank `root`, of the shape that all_gather has, in `out` or in a new array. The other ranks
         get None."""
-        root = _whole(root, "root")
+        root = _numbers.whole(root, "root")
         source, target = Tensor(x, dtype), None
         if self.rank == root:
             first, rest = (source.shape or (1,))[0], source.shape[1:]
@@ -408,13 +382,14 @@ class Group:
                                     source.count, DTYPES[source.dtype], root),
                          source, target, strategy, timeout, blocking, stream=stream)
 
+    @_refusal.collective
     def scatter(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
                 stream=None):
         """Cuts x of rank `root` along the first axis and returns this rank's part: of shape
         (n / world_size, ...) for x of shape (n, ...), in `out` or, at the root, in a new array.
         The other ranks' x is ignored and may be None, and they must give `out`. n must be a
         multiple of world_size."""
-        root = _whole(root, "root")
+        root = _numbers.whole(root, "root")
         source = None
         if self.rank == root:
             source = Tensor(x, dtype)
@@ -428,6 +403,7 @@ class Group:
                                      target.count, DTYPES[target.dtype], root),
                          source, target, strategy, timeout, blocking, stream=stream)
 
+    @_refusal.collective
     def all_to_all(self, x, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
                    stream=None):
         """Cuts x along the first axis into world_size parts, sends part r to rank r, and returns
@@ -440,6 +416,7 @@ class Group:
                                         DTYPES[source.dtype]),
                          source, target, strategy, timeout, blocking, stream=stream)
 
+    @_refusal.collective
     def all_gather_v(self, x, sizes, strategy=None, out=None, timeout=None, blocking=True,
                      dtype=None, stream=None):
         """all_gather of parts whose first axes differ: that of rank r has sizes[r], the same list
@@ -452,6 +429,7 @@ class Group:
                                           DTYPES[source.dtype]),
                          source, target, strategy, timeout, blocking, stream=stream)
 
+    @_refusal.collective
     def reduce_scatter_v(self, x, sizes, op="sum", strategy=None, out=None, timeout=None,
                          blocking=True, dtype=None, factor=None, stream=None):
         """reduce_scatter into parts whose first axes differ: rank r's has sizes[r], the same list
@@ -466,6 +444,7 @@ class Group:
                          source, target, strategy, timeout, blocking,
                          factor=_tensor.factor_of(op, factor), stream=stream)
 
+    @_refusal.collective
     def all_to_all_v(self, x, in_sizes, out_sizes, strategy=None, out=None, timeout=None,
                      blocking=True, dtype=None, stream=None):
         """all_to_all of parts whose first axes differ: x is cut into parts of in_sizes[r] for
@@ -482,46 +461,54 @@ class Group:
                                           DTYPES[source.dtype]),
                          source, target, strategy, timeout, blocking, stream=stream)
 
+    @_refusal.message(library.tutti_refuse_send, "destination", _numbers.destination, _numbers.tag)
     def send(self, x, destination, tag=0, timeout=None, blocking=True, dtype=None, stream=None):
         """Sends x to rank `destination`, which receives it by recv() with the same tag, number of
         elements and dtype. Messages of one rank to another with the same tag arrive in order. If
         blocking, returns once the receiver has taken the message. Messages need no order among
-        the collectives. Raises DEADLINE_EXCEEDED if the receiver has not called in time: then the
-        message is lost. The first message of a rank to another makes one of the job's 4096
-        groups."""
+        the collectives. If the call is refused, so is the receiver's for this message. Raises
+        DEADLINE_EXCEEDED if the receiver has not called in time: then the message is lost. The
+        first message of a rank to another makes one of the job's 4096 groups."""
         source = Tensor(x, dtype)
         return self._run("send", (source.address, source.count, DTYPES[source.dtype],
-                                  _whole(destination, "destination"), _tag(tag)),
+                                  _numbers.destination(destination), _numbers.tag(tag)),
                          source, None, None, timeout, blocking, stream=stream)
 
+    @_refusal.message(library.tutti_refuse_recv, "source", _numbers.source, _numbers.tag)
     def recv(self, x, source=None, tag=0, timeout=None, blocking=True, dtype=None, stream=None):
         """Receives the next message with this tag from rank `source`, or from any rank if None,
         into x; returns the sender's rank, or None if blocking with a stream: then the stream waits
         for the message, and the call does not. Raises FAILED_PRECONDITION if the message has
-        another number of elements or dtype: then it is lost."""
+        another number of elements or dtype: then it is lost, as it is if the call is refused."""
         target = Tensor(x, dtype, writable=True)
-        source = -1 if source is None else _whole(source, "source")
-        arguments = (target.address, target.count, DTYPES[target.dtype], source, _tag(tag))
-        if stream is not None and blocking:  # Nobody waits: the stream does.
-            check(self._call("recv", arguments, self._options(None, timeout, 1.0, stream), None))
-            return None
-        if stream is None:
-            stream = _stream.producer_of((target,))
-        work = self._start("recv", arguments, target, None, None, timeout, 1.0, stream)
-        work._finish = lambda: (target.write_back(), work._source())[1]
-        return work.wait() if blocking else work
+        arguments = (target.address, target.count, DTYPES[target.dtype], _numbers.source(source),
+                     _numbers.tag(tag))
+        options = self._options(None, timeout, 1.0, stream, (target,))
 
+        def call():
+            if stream is not None and blocking:  # Nobody waits: the stream does.
+                check(self._call("recv", arguments, options, None))
+                return None
+            work = self._start("recv", arguments, target, None, options)
+            work._finish = lambda: (target.write_back(), work._source())[1]
+            return work.wait() if blocking else work
+
+        return call
+
+    @_refusal.collective
     def barrier(self, timeout=None, blocking=True):
         """Returns None once every rank has called it."""
         return self._run("barrier", (), None, None, None, timeout, blocking)
 
     def _counts(self, sizes, source, what):
         """Sizes of parts along the first axis of the tensor, as numbers of elements for C."""
+        if not hasattr(sizes, "__len__"):
+            raise invalid(f"{what} {sizes!r} is no list of numbers")
         if len(sizes) != self.world_size:
             raise invalid(f"{what} has {len(sizes)} entries; give one for each of the "
                           f"{self.world_size} ranks")
         row = math.prod(source.shape[1:])
-        counts = [_whole(size, what) * row for size in sizes]
+        counts = [_numbers.whole(size, what) * row for size in sizes]
         return (ctypes.c_size_t * len(counts))(*counts)
 
     @staticmethod
@@ -554,6 +541,10 @@ class Group:
 
     def _run(self, verb, arguments, source, target, strategy, timeout, blocking, write_back=True,
              factor=1.0, stream=None):
+        """A function that makes the call of `tutti_<verb>` and returns what the verb does."""
+        tensors = (source, target)
+        options = self._options(strategy, timeout, factor, stream, tensors)
+
         def finish():
             if target is None:
                 return None
@@ -561,18 +552,17 @@ class Group:
                 target.write_back()
             return target.x
 
-        if stream is not None and blocking:  # Nobody waits: the stream does.
-            options = self._options(strategy, timeout, factor, stream)
-            check(self._call(verb, arguments, options, None))
-            return finish()
-        tensors = (source, target)
-        work = self._start(verb, arguments, tensors, finish, strategy, timeout, factor,
-                           _stream.producer_of(tensors) if stream is None else stream)
-        return work.wait() if blocking else work
+        def call():
+            if stream is not None and blocking:  # Nobody waits: the stream does.
+                check(self._call(verb, arguments, options, None))
+                return finish()
+            work = self._start(verb, arguments, tensors, finish, options)
+            return work.wait() if blocking else work
 
-    def _start(self, verb, arguments, tensors, finish, strategy, timeout, factor, stream=None):
+        return call
+
+    def _start(self, verb, arguments, tensors, finish, options):
         """The Work of a call of `tutti_<verb>`; `finish` gives its result once it has ended."""
-        options = self._options(strategy, timeout, factor, stream)
         handle = ctypes.c_void_p()
         check(self._call(verb, arguments, options, ctypes.byref(handle)))
         return Work(handle, tensors, finish)
@@ -582,7 +572,10 @@ class Group:
                                                  ctypes.byref(options), work)
 
     @staticmethod
-    def _options(strategy, timeout, factor, stream):
+    def _options(strategy, timeout, factor, stream, tensors):
+        """The options of a call with these tensors. Where no stream is given, theirs."""
+        if stream is None:
+            stream = _stream.producer_of(tensors)
         return Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
-                       _milliseconds(timeout, 0), factor, on_stream=stream is not None,
+                       _numbers.milliseconds(timeout, 0), factor, on_stream=stream is not None,
                        stream=_stream.handle_of(stream))

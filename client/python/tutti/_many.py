@@ -1,10 +1,12 @@
 """Lists of tensors: grouped by dtype, passed to the C ABI, and waited for as one work."""
 
+import contextlib
 import ctypes
+import itertools
 import time
 
 from tutti import _tensor
-from tutti._dtype import DTYPES
+from tutti._dtype import DTYPES, dtype_name
 from tutti._error import Error, invalid
 
 
@@ -18,6 +20,29 @@ def by_dtype(sides):
     return {name: pairs for name, pairs in grouped.items() if pairs} or {"f32": []}
 
 
+def operations_of(xs=(), *_, outs=None, dtype=None, **__):
+    """How many operations the other ranks make of the call of all_reduce_many that is refused with
+    these arguments: one for each dtype. An array whose dtype cannot be told is taken to be of one
+    that another array has."""
+    if not isinstance(xs, (list, tuple)):
+        return 1
+    outs = outs if isinstance(outs, (list, tuple)) else ()
+    names = {_name_of(x, dtype) or _name_of(out, None)
+             for x, out in itertools.zip_longest(xs, outs[:len(xs)])}
+    return max(1, len(names - {None}))
+
+
+def _name_of(x, dtype):
+    """The name of the dtype that an array is read as; None: it cannot be told. Numbers and lists
+    have any, because they are no place for a result."""
+    if isinstance(x, (int, float, list, tuple)):
+        return None
+    for given in (lambda: _tensor.Tensor(x, dtype).dtype, lambda: x.dtype):
+        with contextlib.suppress(BaseException):
+            return dtype_name(given())
+    return None
+
+
 def arguments(name, pairs, op):
     """The arguments of tutti_all_reduce_many between the group and the options."""
     pointers = ctypes.c_void_p * len(pairs)
@@ -27,10 +52,30 @@ def arguments(name, pairs, op):
             len(pairs), DTYPES[name], _tensor.op_number(op))
 
 
+def start_all(start, calls):
+    """What start(*call) returns, for each call. All are made, also after one has failed, because
+    the other ranks make them; raises the first Error."""
+    works, first = [], None
+    for call in calls:
+        try:
+            works.append(start(*call))
+        except Error as error:
+            first = first or error
+    if first is not None:
+        raise first
+    return works
+
+
+def listed(xs):
+    """What an iterable of arrays yields."""
+    if not hasattr(xs, "__iter__"):
+        raise invalid(f"{type(xs).__name__} is no list of arrays")
+    return list(xs)
+
+
 def pair_up(xs, outs):
     """Pairs of array and output; the output is None for an array that is reduced in place."""
-    xs = list(xs)
-    outs = [None] * len(xs) if outs is None else list(outs)
+    outs = [None] * len(xs) if outs is None else listed(outs)
     if len(outs) != len(xs):
         raise invalid(f"all_reduce_many has {len(xs)} arrays but {len(outs)} outputs")
     return zip(xs, outs)

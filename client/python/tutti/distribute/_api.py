@@ -164,8 +164,7 @@ def call_of(structure="", options=None):
 
 
 def tensor_of(value, writable=False):
-    """A leaf as contiguous memory. Raises ValueError if it has none, or must be writable and is not.
-    """
+    """A leaf as contiguous memory. ValueError: it has none, or must be writable and is not."""
     if value is None:
         raise ValueError("None is no tensor; leave it out of the structure")
     try:

@@ -1,0 +1,46 @@
+"""Programs on the ranks of a real mesh, on one host and on two."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+_EXITS = """
+import sys, threading, numpy, tutti
+group = tutti.join(timeout=60)
+shared = group.empty(int(sys.argv[1]))
+for x in (numpy.ones(int(sys.argv[1]), "float32"), shared):
+    threading.Thread(target=lambda x=x: group.subgroup([0, 1]).all_reduce(x), daemon=True).start()
+threading.Thread(target=lambda: group.recv(numpy.ones(3)), daemon=True).start()
+inside = threading.Event()
+inside.wait(0.3 if group.rank == 0 else 60)
+sys.exit(3)
+"""
+
+
+class Mesh(unittest.TestCase):
+    def run_ranks(self, hosts, *command):
+        """(exit code, lines of the output) of two ranks on so many hosts."""
+        run = subprocess.run(
+            [os.path.join(os.environ["TUTTI_BIN"], "tutti"), "run", "--hosts", str(hosts),
+             "--per-host", str(2 // hosts), "--", sys.executable, *command],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=500)
+        return run.returncode, run.stdout
+
+    def test_refused_calls(self):
+        program = pathlib.Path(__file__).with_name("refused_calls.py")
+        for hosts in (1, 2):
+            code, output = self.run_ranks(hosts, str(program))
+            self.assertEqual(code, 0, output)
+            self.assertEqual(output.count("calls were refused"), 2, output)
+
+    def test_a_process_ends_with_its_code_while_threads_are_within_calls(self):
+        for hosts in (1, 2):
+            for count in (10, 1_000_000):
+                code, output = self.run_ranks(hosts, "-c", _EXITS, str(count))
+                self.assertEqual(code, 3, output)
+
+
+if __name__ == "__main__":
+    unittest.main()
