@@ -79,6 +79,13 @@ class Examples(unittest.TestCase):
         self.assertGreaterEqual(found, 5)
 
 
+class ReadmesProgram(unittest.TestCase):
+    def test_it_is_the_file_that_it_names(self):
+        block, _ = next(runnable(read_pages()["README.md"]))
+        _, _, program = (ROOT / "deploy/example.py").read_text().partition('"""\n\n')
+        self.assertEqual(block.text, program)
+
+
 class EachCheckCanFail(unittest.TestCase):
     def expect_wrong(self, text):
         (block, output), = runnable(Page("docs/sample.md", text))
