@@ -1,5 +1,5 @@
 # Installs the client from BUILD, builds a user's project against it and runs it, and imports the Python package from
-# there. Run: cmake -DBUILD=... -DSOURCE=... [-DPYTHON=...] -P check.cmake
+# there. Run: cmake -DBUILD=... -DSOURCE=... -DCC=... -DCXX=... [-DPYTHON=...] -P check.cmake
 set(PREFIX ${BUILD}/install-check/prefix)
 set(PROJECT ${BUILD}/install-check/project)
 file(REMOVE_RECURSE ${BUILD}/install-check)
@@ -16,6 +16,14 @@ run(${CMAKE_COMMAND} -S ${SOURCE} -B ${PROJECT} -DCMAKE_PREFIX_PATH=${PREFIX})
 run(${CMAKE_COMMAND} --build ${PROJECT})
 run(${PROJECT}/consumer_c)
 run(${PROJECT}/consumer_cxx)
+# With no flag but the library's name, as where the prefix is /usr.
+file(GLOB_RECURSE library ${PREFIX}/libtutti.so)
+cmake_path(GET library PARENT_PATH libraries)
+set(found CPATH=${PREFIX}/include LIBRARY_PATH=${libraries} LD_LIBRARY_PATH=${libraries})
+run(${found} ${CC} ${SOURCE}/consumer_c.c -o ${PROJECT}/plain_c -ltutti)
+run(${found} ${CXX} -std=c++20 ${SOURCE}/consumer_cxx.cc -o ${PROJECT}/plain_cxx -ltutti)
+run(${found} ${PROJECT}/plain_c)
+run(${found} ${PROJECT}/plain_cxx)
 if(PYTHON)
   run(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=${PREFIX}/share/tutti/python ${PYTHON} -c
       "import tutti._library as a, tutti._frameworks as b
