@@ -105,6 +105,15 @@ void announce(const LocalMesh& mesh, const std::vector<int>& per_host) {
                mesh.status_command().c_str());
 }
 
+// The last line is what to read first.
+void report_failure(const RankProcesses& ranks, bool with_warnings) {
+  const std::string culprit = ranks.culprit();
+  if (culprit.empty()) return;
+  std::fflush(stdout);
+  if (with_warnings) std::fputs(ranks.warnings().c_str(), stderr);
+  std::fprintf(stderr, "tutti: %s\n", culprit.c_str());
+}
+
 }  // namespace
 
 int run_command(const RunOptions& options) {
@@ -130,8 +139,7 @@ int run_command(const RunOptions& options) {
   const Result<int> code = ranks.run();
   (*mesh)->stop();
   if (!code.ok()) return report_status(code.status());
-  if (*code != 0 && interrupted == 0 && options.log_dir.empty())
-    std::fputs((*mesh)->log_tails().c_str(), stderr);
+  report_failure(ranks, interrupted == 0 && options.log_dir.empty());
   return *code;
 }
 

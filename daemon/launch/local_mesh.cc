@@ -68,10 +68,18 @@ Result<std::string> free_rendezvous_address() {
   return "127.0.0.1:" + std::to_string(*port);
 }
 
-std::string tail_of(const std::string& path) {
+// Lines are "<time> <level> ...", but for those of a crash.
+bool is_below_warning(const std::string& line) {
+  const size_t at = line.find(' ') + 1;
+  const std::string level = line.substr(at, line.find(' ', at) - at);
+  return level == "info" || level == "debug" || level == "trace";
+}
+
+std::string tail_of(const std::string& path, bool warnings_only) {
   std::ifstream file(path);
   std::deque<std::string> lines;
   for (std::string line; std::getline(file, line);) {
+    if (warnings_only && is_below_warning(line)) continue;
     lines.push_back(line);
     if (lines.size() > kTailLines) lines.pop_front();
   }
@@ -251,10 +259,10 @@ std::string LocalMesh::status_command() const {
   return "tutti status --address " + hosts_.front().address;
 }
 
-std::string LocalMesh::log_tails() const {
+std::string LocalMesh::log_tails(bool warnings_only) const {
   std::string out;
   for (const Host& host : hosts_) {
-    const std::string tail = tail_of(host.log);
+    const std::string tail = tail_of(host.log, warnings_only);
     if (!tail.empty()) out += "log of host " + host.name + ":\n" + tail;
   }
   return out;

@@ -56,8 +56,8 @@ class LocalMesh {
   const std::string& rendezvous() const { return rendezvous_; }
   // The shell command that shows the mesh's status, from outside.
   std::string status_command() const;
-  // The last lines of each host's log, under the host's name; hosts with an empty log are left out.
-  std::string log_tails() const;
+  // The last lines of each host's log, under the host's name; hosts without any are left out.
+  std::string log_tails(bool warnings_only = false) const;
 
  private:
   LocalMesh(Loop& loop, ChildProcesses& children) : loop_(loop), children_(children) {}

@@ -92,6 +92,7 @@ Result<int> RankProcesses::run() {
     read_output(static_cast<int>(rank));
     (void)print(ranks_[rank].prefixer.finish());
   }
+  if (!ending_) warnings_ = mesh_.log_tails(true);
   return failure_;
 }
 
@@ -171,19 +172,28 @@ void RankProcesses::determine_first_failure(bool must_decide) {
 }
 
 void RankProcesses::report_first_failure(int rank) {
-  const Rank& entry = ranks_[static_cast<size_t>(rank)];
-  failure_ = *entry.code;
-  std::fprintf(stderr, "tutti: rank %d (host %s, pid %d) %s\n", rank, entry.host.c_str(), entry.pid,
-               describe_exit(failure_).c_str());
-  if (!options_.keep_going) loop_.at(failed_at_ + kGrace, [this] { terminate_others(); });
+  failure_ = *ranks_[static_cast<size_t>(rank)].code;
+  culprit_ = rank;
+  if (!options_.keep_going)
+    loop_.at(failed_at_ + kGrace, [this] { terminate_others(); });
+  else if (running_ > 0)
+    std::fprintf(stderr, "tutti: the others go on after %s\n", culprit().c_str());
+}
+
+std::string RankProcesses::culprit() const {
+  if (culprit_ < 0) return "";
+  const Rank& entry = ranks_[static_cast<size_t>(culprit_)];
+  return "rank " + std::to_string(culprit_) + " (host " + entry.host + ", pid " +
+         std::to_string(entry.pid) + ") " + describe_exit(failure_);
 }
 
 void RankProcesses::terminate_others() {
-  ending_ = true;
   if (running_ == 0) return;
+  warnings_ = mesh_.log_tails(true);
+  ending_ = true;
   const std::string who = running_ == 1 ? "other rank" : std::to_string(running_) + " other ranks";
-  std::fprintf(stderr, "tutti: ending the %s still running: %s\n", who.c_str(),
-               running_ranks().c_str());
+  std::fprintf(stderr, "tutti: %s; ending the %s still running: %s\n", culprit().c_str(),
+               who.c_str(), running_ranks().c_str());
   signal_all(SIGTERM);
   loop_.at(Clock::now() + kGrace, [this] { signal_all(SIGKILL); });
 }

@@ -47,6 +47,11 @@ class RankProcesses {
   // in the job, or 0. When one fails the others get two seconds to end (ten, while one that left
   // the job earlier still runs), then SIGTERM, then SIGKILL.
   Result<int> run();
+  // After run() has returned a failure: what agents and workers had complained of before any rank
+  // was told to end. What they say of that is no cause.
+  const std::string& warnings() const { return warnings_; }
+  // "rank 1 (host a, pid 7) exited with code 3", of the rank that failed first; "" where none did.
+  std::string culprit() const;
   // Sends the signal to all ranks, and SIGKILL to those that still run two seconds later.
   void interrupt(int signal);
 
@@ -86,7 +91,9 @@ class RankProcesses {
   JobRecord record_;                // As last read.
   Loop::TimerId record_timer_ = 0;  // Reads it again.
   int failure_ = 0;                 // Exit code of the first failure, once it is determined.
-  bool ending_ = false;             // The ranks were told to end: their codes no longer count.
+  int culprit_ = -1;                // Its rank.
+  std::string warnings_;
+  bool ending_ = false;  // The ranks were told to end: their codes no longer count.
 };
 
 }  // namespace tutti

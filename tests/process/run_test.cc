@@ -41,6 +41,11 @@ std::vector<std::string> sorted_lines(const std::string& text) {
   return lines;
 }
 
+std::string last_line(const std::string& text) {
+  const std::string body = text.substr(0, text.find_last_not_of('\n') + 1);
+  return body.substr(body.rfind('\n') + 1);
+}
+
 // Returns the text after the first line, which announces the mesh.
 std::string after_announcement(const std::string& err) {
   EXPECT_TRUE(err.starts_with("tutti: mesh of ")) << err;
@@ -162,7 +167,30 @@ TEST_F(CliRun, ExitCodeIsTheFirstFailedRanksAndTheOthersAreEnded) {
   EXPECT_NE(run.err.find(") exited with code 7\n"), std::string::npos) << run.err;
   EXPECT_NE(run.err.find("ending the 3 other ranks still running: 0, 1, 3\n"), std::string::npos)
       << run.err;
-  EXPECT_NE(run.err.find("log of host a:"), std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find("log of host"), std::string::npos) << "nothing to warn of\n" << run.err;
+}
+
+TEST_F(CliRun, TheLastLineOfAFailureNamesItsRank) {
+  for (const std::string command :
+       {"--hosts 2 --per-host 2 -- \"$TRAINER\" crash 2",
+        "--hosts 2 --per-host 2 -- \"$TRAINER\" fail-first 2",
+        "--hosts 2 --per-host 2 --keep-going -- sh -c 'test $RANK = 2 && exit 7; sleep 1; false'",
+        "--hosts 2 --per-host 2 -- sh -c 'test $RANK = 2 && exit 7; exec sleep 600'"}) {
+    const Outcome run = tutti("run " + command);
+    EXPECT_EQ(run.code, 7) << command;
+    const std::string last = last_line(run.err);
+    EXPECT_TRUE(last.starts_with("tutti: rank 2 (host b, pid ")) << command << "\n" << run.err;
+    EXPECT_TRUE(last.ends_with(") exited with code 7")) << command << "\n" << run.err;
+  }
+}
+
+TEST_F(CliRun, WarningsAfterAFailureAreOfBeforeTheOthersWereEnded) {
+  const Outcome run = tutti("run --hosts 2 --per-host 2 -- \"$TRAINER\" crash 2");
+  EXPECT_NE(run.err.find("log of host b:"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find(" warning worker["), std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find(" info "), std::string::npos) << run.err;
+  for (const char* ended : {"rank 0 ", "rank 1 ", "rank 3 "})
+    EXPECT_EQ(occurrences(run.err, ended), 0u) << ended << run.err;
 }
 
 TEST_F(CliRun, RanksSeeTheGpusThatAreTheirs) {

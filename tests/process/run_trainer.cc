@@ -5,6 +5,7 @@
 //   run_trainer fail-late RANK    the same, but it takes another 3 s to end
 //   run_trainer all-late RANK     the same, and the others take 4 s to end after they failed
 //   run_trainer leave-first RANK  the same, but it ends with code 0
+//   run_trainer crash RANK        that rank ends with code 7 without leaving; the others wait
 //   run_trainer meet              rank 0 listens at MASTER_ADDR:MASTER_PORT, the others connect
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -53,6 +54,13 @@ int fail(int culprit, int code) {
   return code;
 }
 
+int crash(int culprit) {
+  tutti::Group group = tutti::Group::join();
+  group.barrier();
+  if (group.rank() == culprit) _exit(7);
+  while (true) pause();
+}
+
 int meet() {
   tutti::Group group = tutti::Group::join();
   const std::string host = std::getenv("MASTER_ADDR");
@@ -75,6 +83,7 @@ int meet() {
 
 int run(const std::vector<std::string>& arguments) {
   if (arguments.at(0) == "meet") return meet();
+  if (arguments[0] == "crash") return crash(std::stoi(arguments.at(1)));
   const int code = fail(std::stoi(arguments.at(1)), arguments[0] == "leave-first" ? 0 : 7);
   if (arguments[0].ends_with("-late")) sleep(3);
   return code;
