@@ -124,11 +124,12 @@ void HostEpoch::submit(int job_rank, Call call) {
 Result<uint32_t> HostEpoch::subgroup(int rank, const std::vector<uint32_t>& ranks) {
   const Result<Members> members = subgroup_members(roster_.ranks.size(), rank, ranks);
   if (!members.ok()) return members.status();
-  if (Status s = check_room_for_group(); !s.ok()) return s;
   std::map<int, uint32_t>& asked = subgroup_counts_[*members];
-  const uint32_t nth = asked[rank]++;
+  const uint32_t nth = asked[rank];
   const bool fresh = std::ranges::all_of(
       asked, [&](const auto& other) { return other.first == rank || other.second <= nth; });
+  if (Status s = check_room_for_group(); fresh && !s.ok()) return s;
+  ++asked[rank];
   return make_group(group_number(*members, nth), *members, fresh);
 }
 

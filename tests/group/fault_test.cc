@@ -136,6 +136,25 @@ TEST_F(EpochFaultTest, GroupsHaveNumbersOfTheirOwnAndALimit) {
   expect_usable();
 }
 
+// Ranks 0 and 1 are on one host.
+TEST(GroupLimit, TheLastGroupIsForAllItsRanks) {
+  Cluster cluster({2, 1});
+  const auto make = [&](int rank) {
+    Result<uint32_t> group = internal_error("");
+    cluster.hosts[0]->run([&] { group = cluster.hosts[0]->epoch->subgroup(rank, {0, 1}); });
+    return group;
+  };
+  std::vector<uint32_t> numbers;
+  for (Result<uint32_t> group = make(0); group.ok(); group = make(0)) numbers.push_back(*group);
+  EXPECT_EQ(numbers.size(), kGroupsMax - 1) << "and the whole job";
+  for (const uint32_t number : numbers) {
+    const Result<uint32_t> group = make(1);
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    EXPECT_EQ(*group, number);
+  }
+  EXPECT_EQ(make(1).status().code(), Code::resource_exhausted);
+}
+
 TEST_F(EpochFaultTest, ARankThatLeftIsSaidToHaveLeft) {
   leave(1, {});
   const Status status = cluster_.submit(2, call(4)).get();
