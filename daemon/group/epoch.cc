@@ -66,6 +66,7 @@ HostEpoch::HostEpoch(EpochParts parts, Roster roster, const std::string& host,
     make_adviser();
   }
   links_.start();
+  if (self_ != 0) send_slice_bytes();
 }
 
 HostEpoch::~HostEpoch() {
@@ -439,12 +440,33 @@ Status HostEpoch::on_control(int host, const v1::Control& control) {
   if (control.has_probe()) return on_probe(host, control.probe());
   if (control.has_nccl()) return gpu_link_.on_message(host, control.nccl());
   if (control.has_rates()) {
+    check_slice_bytes(host, control.rates().slice_bytes());
     const bool taken = adviser_ && adviser_->on_rates(host, control.rates());
     return taken ? Status()
                  : data_loss("Rates of an unknown host, or sent to a host that is not the leader");
   }
   const Result<Message> message = read_message(control);
   return message.ok() ? on_message(host, *message) : message.status();
+}
+
+void HostEpoch::send_slice_bytes() {
+  v1::Control control;
+  control.mutable_rates()->set_slice_bytes(options_.slice_bytes);
+  batcher_.add(0, std::move(control));
+  batcher_.flush();
+}
+
+// Hosts whose slices differ would take each other's requests for different ones, without a
+// difference to be seen in them.
+void HostEpoch::check_slice_bytes(int from, uint64_t bytes) {
+  if (bytes == 0 || bytes == options_.slice_bytes) return;
+  member_.abort(failed_precondition(
+      "job " + roster_.job + ": the hosts differ in slice_bytes: it is " +
+          std::to_string(options_.slice_bytes) + " on host " + host(self_).name + ", " +
+          std::to_string(bytes) + " on host " + host(from).name +
+          " (the setting rounded down to a power of two, and at most half of frame_bytes_max); set "
+          "slice_bytes and frame_bytes_max to the same on all hosts",
+      {-1, host(from).name}));
 }
 
 Status HostEpoch::on_message(int host, const Message& message) {
