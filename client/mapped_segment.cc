@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -9,6 +10,16 @@
 #include <functional>
 
 namespace tutti::client {
+namespace {
+
+std::string address_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return "; this process is limited to " + std::to_string(limit.rlim_cur) +
+         " bytes of address space (ulimit -v): raise that";
+}
+
+}  // namespace
 
 MappedSegment::~MappedSegment() {
   if (base_ != nullptr && !is_kept_) munmap(base_, bytes_);
@@ -22,8 +33,9 @@ Status MappedSegment::map(Fd memory) {
   void* base =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
   if (base == MAP_FAILED)
-    return resource_exhausted("cannot map a segment of " + std::to_string(bytes) + " bytes: " +
-                              std::strerror(errno) + "; lower the worker's segment_bytes");
+    return resource_exhausted("cannot map a segment of " + std::to_string(bytes) +
+                              " bytes: " + std::strerror(errno) + address_limit() +
+                              "; lower the setting segment_bytes of tuttid");
   base_ = static_cast<std::byte*>(base);
   bytes_ = bytes;
   // Uses huge pages if the administrator allows them for shared memory (shmem_enabled = advise).

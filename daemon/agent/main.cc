@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
   const tutti::Settings& settings = line.configuration.settings;
   const tutti::Log log("tuttid", settings);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // A log of the size of ulimit -f ends no agent.
   raise_descriptor_limit();
   mallopt(M_ARENA_MAX, 2);  // It computes little: what is freed shall be free for all threads.
   tutti::block_signals(kSignals);

@@ -118,10 +118,11 @@ const std::array kRows = {
     number_row("op_timeout_ms", &S::op_timeout_ms, 1, 24 * kHourMs,
                "deadline of an operation, unless the trainer says otherwise"),
     number_row("segment_bytes", &S::segment_bytes, 1 << 20, 64 * kTebibyte,
-               "address space of one trainer's segment; pages cost nothing until touched"),
+               "address space of one trainer's segment, less where limits of the processes leave "
+               "no room (ulimit -v, ulimit -f); pages cost nothing until touched"),
     number_row("slice_bytes", &S::slice_bytes, 4096, int64_t{1} << 30,
-               "what the engine moves at a time, rounded down to a power of two; the same on all "
-               "hosts of a mesh"),
+               "what the engine moves at a time, rounded down to a power of two, and at most half "
+               "of frame_bytes_max; the same on all hosts of a mesh, or jobs end, naming both"),
     number_row("slices_in_flight", &S::slices_in_flight, 1, 64,
                "slices of one operation under way at once"),
     number_row("stay_awake_us", &S::stay_awake_us, 0, 1'000'000,
@@ -159,7 +160,8 @@ const std::array kRows = {
     number_row("frame_bytes_max", &S::frame_bytes_max, 512 << 10, int64_t{1} << 30,
                "largest frame a link accepts"),
     number_row("link_queue_bytes", &S::link_queue_bytes, 4096, kTebibyte,
-               "bytes a link holds before it pushes back"),
+               "bytes a link holds before it pushes back; at least what early_bytes and the slices "
+               "in flight need"),
     number_row("connect_timeout_ms", &S::connect_timeout_ms, 1, kHourMs,
                "how long opening a link may take"),
     number_row("silence_ms", &S::silence_ms, 100, kHourMs,

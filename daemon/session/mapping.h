@@ -38,6 +38,9 @@ struct SealedMemory {
 Result<SealedMemory> make_sealed_memory(const char* name, const std::string& what, uint64_t bytes,
                                         const std::string& detail = "");
 
+// INVALID_ARGUMENT: no such size.
+Status check_segment_bytes(uint64_t bytes);
+
 // A trainer's segment with its header filled in, of `bytes` in all, rounded up to a page.
 // INVALID_ARGUMENT: no such size.
 Result<SealedMemory> make_segment(uint64_t bytes);

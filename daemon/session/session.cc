@@ -94,8 +94,12 @@ void SocketSession::poll_end() {
 
 Status SocketSession::attach(std::shared_ptr<HostBoard> board, uint32_t seat, uint32_t rank,
                              uint32_t world_size) {
-  Fd segment(fcntl(segment_.get(), F_DUPFD_CLOEXEC, 0));
+  Result<SealedMemory> made = make_segment(segment_bytes_);
+  if (!made.ok()) return made.status();
+  Fd segment(fcntl(made->memory.get(), F_DUPFD_CLOEXEC, 0));
   if (!segment.valid()) return errno_status("cannot share a segment");
+  segment_ = std::move(made->memory);
+  mapping_ = std::move(made->mapping);
   board->attach(seat, *this, std::move(segment), mapping_);
   board_ = std::move(board);
   seat_ = seat;
@@ -114,7 +118,9 @@ Session::Counters SocketSession::counters() const {
   return {own.operations.load(), own.failures.load(), own.bytes.load()};
 }
 
-uint64_t SocketSession::memory_bytes() const { return trace::touched_bytes(segment_.get()); }
+uint64_t SocketSession::memory_bytes() const {
+  return segment_.valid() ? trace::touched_bytes(segment_.get()) : 0;
+}
 
 void SocketSession::complete(uint32_t group, uint64_t number, const Status& status) {
   board_->complete(group, number, status);
@@ -219,7 +225,9 @@ std::string SocketSession::describe() const {
 void SocketSession::on_hang_up() {
   if (welcomed_) board_->poll();
   if (stopped_) return;
-  if (mapping_->segment_header().leaving.load(std::memory_order_acquire) != 0) return end(true, {});
+  const bool leaves = mapping_ != nullptr &&
+                      mapping_->segment_header().leaving.load(std::memory_order_acquire) != 0;
+  if (leaves) return end(true, {});
   end(false, unavailable(describe() + (welcomed_ ? " died" : " died while joining")));
 }
 
@@ -242,11 +250,10 @@ void SocketSession::stop() {
 
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
                                               Session::Events& events, pid_t told_pid) {
-  Result<SealedMemory> segment = make_segment(segment_bytes);
-  if (!segment.ok()) return segment.status();
+  if (Status good = check_segment_bytes(segment_bytes); !good.ok()) return good;
   Fd doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell.valid()) return errno_status("cannot make a doorbell");
-  auto session = std::make_unique<SocketSession>(loop, std::move(socket), *std::move(segment),
+  auto session = std::make_unique<SocketSession>(loop, std::move(socket), segment_bytes,
                                                  std::move(doorbell), events, told_pid);
   if (Status started = session->start(); !started.ok()) return started;
   return std::unique_ptr<Session>(std::move(session));

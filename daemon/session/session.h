@@ -120,6 +120,8 @@ class Session {
   virtual void poll_end() = 0;
   // The trainer's process; 0: it is not visible from here.
   virtual pid_t pid() const = 0;
+  // Makes the segment smaller than open_session() was told; before create_board().
+  virtual void set_segment_bytes(uint64_t bytes) = 0;
   // Whether the ranks of the host may settle operations among themselves.
   virtual void set_ranks_decide(bool let) = 0;
   // The rank's own counters; not checked.
@@ -154,10 +156,10 @@ class Session {
   virtual void answer_offer(const Status& status) = 0;
 };
 
-// Makes a segment and watches the socket for an early end, but serves nothing until welcome().
-// Takes the socket where it returns a session, else leaves it to the caller. UNAVAILABLE: the
-// trainer has ended already. INVALID_ARGUMENT: no such `segment_bytes`. `told_pid`: for messages,
-// where the trainer's process is not visible from here.
+// Watches the socket for an early end, but serves nothing until welcome(). create_board() makes the
+// segment, of `segment_bytes`. Takes the socket where it returns a session, else leaves it to the
+// caller. UNAVAILABLE: the trainer has ended already. INVALID_ARGUMENT: no such `segment_bytes`.
+// `told_pid`: for messages, where the trainer's process is not visible from here.
 Result<std::unique_ptr<Session>> open_session(Loop& loop, Fd& socket, uint64_t segment_bytes,
                                               Session::Events& events, pid_t told_pid = 0);
 

@@ -15,12 +15,11 @@ namespace tutti {
 
 class SocketSession : public Session, public RankSession {
  public:
-  SocketSession(Loop& loop, Fd socket, SealedMemory segment, Fd doorbell, Events& events,
+  SocketSession(Loop& loop, Fd socket, uint64_t segment_bytes, Fd doorbell, Events& events,
                 pid_t told_pid)
       : loop_(loop),
         socket_(std::move(socket)),
-        segment_(std::move(segment.memory)),
-        mapping_(std::move(segment.mapping)),
+        segment_bytes_(segment_bytes),
         doorbell_(std::move(doorbell)),
         events_(events),
         told_pid_(told_pid) {}
@@ -28,13 +27,14 @@ class SocketSession : public Session, public RankSession {
 
   // Watches the socket and the process at its other end.
   Status start();
-  // The session shares the board of its host, at `seat`. Once, before welcome().
+  // Makes the segment. The session shares the board of its host, at `seat`. Once, before welcome().
   Status attach(std::shared_ptr<HostBoard> board, uint32_t seat, uint32_t rank,
                 uint32_t world_size);
 
   // Session.
   void poll_end() override;
   pid_t pid() const override { return pid_; }
+  void set_segment_bytes(uint64_t bytes) override { segment_bytes_ = bytes; }
   Status welcome(uint32_t epoch, const std::vector<std::string>& hosts) override;
   void refuse(const Status& why) override { refuse_trainer(socket_.get(), why); }
   void set_ranks_decide(bool let) override;
@@ -71,7 +71,8 @@ class SocketSession : public Session, public RankSession {
   Fd socket_;
   pid_t pid_ = 0;  // 0: not visible from here.
   Fd process_;     // A pidfd; none where the process is not visible from here.
-  Fd segment_;
+  uint64_t segment_bytes_;
+  Fd segment_;  // These two once it is attached.
   std::shared_ptr<const Mapping> mapping_;
   Fd doorbell_;
   Events& events_;

@@ -2,24 +2,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <bit>
 
+#include "daemon/worker/limits.h"
+#include "daemon/worker/segment_fit.h"
 #include "daemon/worker/worker.h"
 
 namespace tutti {
 namespace {
-
-// A power of two, so that windows hold whole slices; at most half a frame, because partial sums of
-// 16-bit floats take twice the bytes of their tensors.
-uint64_t slice_bytes(const Settings& settings) {
-  return std::bit_floor(
-      static_cast<uint64_t>(std::min(settings.slice_bytes, settings.frame_bytes_max / 2)));
-}
-
-EpochOptions epoch_options(const Settings& settings) {
-  return {static_cast<uint32_t>(settings.op_timeout_ms), slice_bytes(settings),
-          static_cast<uint64_t>(settings.early_bytes), settings.gpu_link};
-}
 
 std::vector<std::string> host_names(const Roster& roster) {
   std::vector<std::string> names;
@@ -152,9 +141,36 @@ Result<std::shared_ptr<HostRecorder>> Worker::create_board(const Roster& roster)
     sessions.push_back(present ? here->second.session.get() : nullptr);
     ranks.push_back(rank);
   }
+  if (Status fitted = fit_segments_of(sessions, ranks); !fitted.ok()) return fitted;
   const uint64_t window_bytes = std::max(kWindowSlices * slice_bytes(settings_), kBoardBlockBytes);
   return tutti::create_board(loop_, sessions, ranks, static_cast<uint32_t>(roster.ranks.size()),
                              window_bytes, roster.epoch);
+}
+
+// Each of these ranks' processes, and this one, maps the segments of all.
+Status Worker::fit_segments_of(std::span<Session* const> sessions,
+                               std::span<const uint32_t> ranks) const {
+  std::map<pid_t, size_t> joins;
+  for (const Session* session : sessions)
+    if (session != nullptr) ++joins[session->pid()];
+  std::vector<SegmentRoom> rooms = {own_segment_room()};
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (const pid_t process = sessions[i] == nullptr ? 0 : sessions[i]->pid(); process != 0)
+      rooms.push_back(segment_room(
+          process, "rank " + std::to_string(ranks[i]) + " (pid " + std::to_string(process) + ")",
+          joins[process]));
+  const Result<SegmentFit> fit =
+      fit_segments(static_cast<uint64_t>(settings_.segment_bytes), ranks.size(), rooms);
+  if (!fit.ok())
+    return {fit.status().code(),
+            "host " + settings_.host + ": " + fit.status().message(),
+            {-1, settings_.host}};
+  if (!fit->why.empty())
+    spdlog::warn("job {}: segments of {} bytes in place of segment_bytes = {}: the limit of {}",
+                 job_, fit->bytes, settings_.segment_bytes, fit->why);
+  for (Session* session : sessions)
+    if (session != nullptr) session->set_segment_bytes(fit->bytes);
+  return {};
 }
 
 void Worker::keep_recorder(uint32_t epoch, const std::shared_ptr<HostRecorder>& recorder) {

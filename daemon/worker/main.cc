@@ -1,6 +1,7 @@
 // tutti-worker: the data plane of one job on one node. Started by the agent, never by hand.
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdio>
@@ -26,6 +27,15 @@ Arguments parse(int argc, char** argv) {
     if (text.starts_with("--control-fd=")) arguments.control_fd = std::atoi(argv[i] + 13);
   }
   return arguments;
+}
+
+// The limit also holds for shared memory. What exceeds it fails then, and does not end the process.
+void allow_large_files() {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_FSIZE, &limit);
 }
 
 uint32_t job_owner() {
@@ -56,6 +66,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
+  allow_large_files();
   std::signal(SIGINT, SIG_IGN);  // A terminal's Ctrl-C is for the agent.
   tutti::block_signals({SIGTERM});
   tutti::Loop loop;

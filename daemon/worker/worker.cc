@@ -6,43 +6,16 @@
 
 #include "daemon/base/status_message.h"
 #include "daemon/worker/data_port.h"
+#include "daemon/worker/limits.h"
 #include "daemon/worker/tuning_report.h"
 #include "proto/segment.h"
 
 namespace tutti {
 namespace {
 
-// The engine keeps as many bytes of early frames as this many full link queues hold.
-constexpr size_t kKeptLinkQueues = 64;
 constexpr size_t kDeparturesMax = 1024;  // A report must fit a packet.
 // How long communicators of NCCL may end after the loop has.
 constexpr Millis kNcclEndTime{2'000};
-
-EngineLimits engine_limits(const Settings& settings) {
-  EngineLimits limits;
-  limits.slices_in_flight = static_cast<int>(settings.slices_in_flight);
-  limits.ops_in_flight = static_cast<int>(settings.ops_in_flight);
-  limits.kept_early_bytes_max = kKeptLinkQueues * static_cast<size_t>(settings.link_queue_bytes);
-  return limits;
-}
-
-Pipeline pipeline(const Settings& settings) {
-  return {static_cast<uint64_t>(settings.slice_bytes), static_cast<int>(settings.slices_in_flight)};
-}
-
-LinkLimits link_limits(const Settings& settings) {
-  LinkLimits limits;
-  limits.frame_bytes_max = static_cast<size_t>(settings.frame_bytes_max);
-  const size_t window =
-      min_link_capacity(engine_limits(settings), static_cast<size_t>(settings.slice_bytes));
-  limits.queue_bytes_max = std::max(window, static_cast<size_t>(settings.link_queue_bytes));
-  limits.connect_timeout_ms = static_cast<int>(settings.connect_timeout_ms);
-  limits.silence_ms = static_cast<int>(settings.silence_ms);
-  limits.half_open_max = static_cast<size_t>(settings.half_open_links);
-  limits.congestion = settings.tcp_congestion;
-  limits.tls = settings.tls == "require";
-  return limits;
-}
 
 void add(Session::Counters& sum, const Session::Counters& more) {
   sum.operations += more.operations;

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,8 @@ class Worker final : public Session::Events,
   // `shared` is create_board()'s result; if it is not OK, no trainer here was welcomed.
   void report_missing(Epoch& epoch, const Status& shared);
   Result<std::shared_ptr<HostRecorder>> create_board(const Roster& roster);
+  // Has segments made as large as these ranks' processes can map.
+  Status fit_segments_of(std::span<Session* const> sessions, std::span<const uint32_t> ranks) const;
   void keep_recorder(uint32_t epoch, const std::shared_ptr<HostRecorder>& recorder);
   void update_ranks_decide();
   bool is_in(const Roster& roster, const Trainer& trainer) const;

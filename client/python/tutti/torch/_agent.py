@@ -13,7 +13,8 @@ import tempfile
 from tutti._error import Error
 from tutti._library import library_path
 
-_SHARED = ("TUTTI_CUDA_DRIVER", "TUTTI_NVML_LIBRARY")  # Settings of the agent, as of this program.
+# Settings of the agent, as of this program.
+_SHARED = ("TUTTI_CUDA_DRIVER", "TUTTI_NVML_LIBRARY", "TUTTI_SEGMENT_BYTES")
 _START_SECONDS = 30
 _END_SECONDS = 40  # Its keeper takes at most 30.
 # The longest directory whose sockets' paths still fit into a socket's address, of 108 bytes.
