@@ -20,6 +20,7 @@
 
 #include "daemon/agent/trace_report.h"
 #include "daemon/base/address.h"
+#include "daemon/base/program.h"
 #include "daemon/base/reload.h"
 #include "daemon/base/token.h"
 #include "proto/segment.h"
@@ -49,8 +50,7 @@ std::string hostname() {
 }
 
 std::string beside_this_program(const char* name) {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path() / name;
+  return program_path().parent_path() / name;
 }
 
 std::string random_key() {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 
+#include "daemon/base/program.h"
 #include "daemon/base/text.h"
 #include "daemon/cli/cli.h"
 #include "daemon/schedule/schedule.h"
@@ -97,7 +97,7 @@ int bench_command(const BenchOptions& options, RunOptions mesh,
   if (!plan.ok()) return report_status(plan.status());
   if (Status status = check_bench_device(*plan); !status.ok()) return report_status(status);
   if (std::getenv("TUTTI_RANK") != nullptr) return report_status(run_bench_rank(*plan));
-  arguments.insert(arguments.begin(), std::filesystem::read_symlink("/proc/self/exe"));
+  arguments.insert(arguments.begin(), program_path());
   mesh.command = std::move(arguments);
   mesh.job = "bench";
   mesh.announce = false;  // The table shows the layout.

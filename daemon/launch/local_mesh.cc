@@ -14,6 +14,7 @@
 #include <fstream>
 #include <random>
 
+#include "daemon/base/program.h"
 #include "daemon/base/text.h"
 #include "daemon/launch/notify_socket.h"
 #include "daemon/mesh/mesh.h"
@@ -96,7 +97,7 @@ Result<fs::path> make_directory() {
 
 }  // namespace
 
-fs::path program_directory() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+fs::path program_directory() { return program_path().parent_path(); }
 
 Result<std::unique_ptr<LocalMesh>> LocalMesh::start(Loop& loop, ChildProcesses& children,
                                                     const LocalMeshOptions& options,
@@ -126,6 +127,9 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
   Result<fs::path> directory = make_directory();
   if (!directory.ok()) return directory.status();
   directory_ = *directory;
+  Result<FolderKeeper> keeper = FolderKeeper::start(directory_);
+  if (!keeper.ok()) return keeper.status();
+  keeper_ = *std::move(keeper);
   if (const Status written = write_token(); !written.ok()) return written;
   worker_idle_ = options.worker_idle;
   agent_flags_ = options.agent_flags;

@@ -14,6 +14,7 @@
 #include "daemon/base/status.h"
 #include "daemon/launch/child_processes.h"
 #include "daemon/launch/first_failure.h"
+#include "daemon/launch/folder_keeper.h"
 #include "daemon/launch/host_network.h"
 
 namespace tutti {
@@ -72,6 +73,7 @@ class LocalMesh {
   Loop& loop_;
   ChildProcesses& children_;
   std::filesystem::path directory_;
+  FolderKeeper keeper_;  // Removes it where this process is killed.
   Millis worker_idle_{0};
   std::vector<std::string> agent_flags_;
   std::vector<HostNetwork> networks_;

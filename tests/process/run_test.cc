@@ -1,6 +1,7 @@
 // The commands of `tutti` as users call them: output, exit codes, and no process or file left
 // behind.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -321,6 +322,53 @@ TEST_F(CliRun, InterruptEndsRanksAndMesh) {
   kill(pid, SIGINT);
   EXPECT_EQ(wait_for(pid).code, 128 + SIGINT);
   for (const pid_t rank : ranks) EXPECT_EQ(kill(rank, 0), -1);
+}
+
+// Its agents and ranks end with it; its workers and its folder, which holds a token, by a process
+// of its own.
+TEST_F(CliRun, ALauncherThatIsKilledLeavesNeitherFolderNorProcess) {
+  std::fstream fifo = open_fifo();
+  const pid_t pid = start("exec \"$TUTTI\" run --hosts 2 -- sh -c '\"$TRAINER\" sum && echo $$ >" +
+                          fifo_path() + "; exec sleep 600'");
+  pid_t rank = 0;
+  fifo >> rank;
+  EXPECT_FALSE(fs::is_empty(directory_ / "tmp"));
+  kill(pid, SIGKILL);
+  EXPECT_EQ(wait_for(pid).code, 1000 + SIGKILL);
+  const tutti::TimePoint limit = tutti::Clock::now() + tutti::Millis(60'000);
+  const auto runs = [&] {
+    return std::system(("grep -lsa TMPDIR=" + (directory_ / "tmp").string() +
+                        " /proc/[0-9]*/environ | grep -v self >/dev/null")
+                           .c_str()) == 0;
+  };
+  while ((!fs::is_empty(directory_ / "tmp") || runs()) && tutti::Clock::now() < limit)
+    poll(nullptr, 0, 20);
+  EXPECT_TRUE(fs::is_empty(directory_ / "tmp"));
+  EXPECT_FALSE(runs());
+}
+
+// As batch systems set them: for all of a job, and for one rank.
+TEST_F(CliRun, RanksRunWhereAddressSpaceOrFilesAreLimited) {
+  for (const std::string limits : {"-v 16000000", "-f 6000000", "-v 16000000 -f 6000000"}) {
+    const Outcome run = wait_for(start(
+        "ulimit " + limits + "; exec \"$TUTTI\" run --hosts 2 --per-host 2 -- \"$TRAINER\" sum"));
+    EXPECT_EQ(run.code, 0) << limits << run.err;
+    EXPECT_EQ(occurrences(run.out, "right sums\n"), 4u) << limits;
+  }
+  const Outcome one = tutti(
+      "run --per-host 2 -- sh -c 'test $RANK = 1 && ulimit -v 4000000; exec "
+      "\"$TRAINER\" sum'");
+  EXPECT_EQ(occurrences(one.out, "right sums\n"), 2u) << one.err;
+}
+
+TEST_F(CliRun, ALimitThatLeavesNoRoomIsNamedToAllRanks) {
+  const Outcome run = tutti(
+      "run --hosts 2 --per-host 2 --keep-going -- sh -c 'test $RANK = 1 && ulimit -v 100000; exec "
+      "\"$TRAINER\" sum'");
+  EXPECT_NE(run.code, 0);
+  const std::string told = "] RESOURCE_EXHAUSTED: host a: there is no room";
+  EXPECT_EQ(occurrences(run.err, told), 4u) << run.err;
+  EXPECT_NE(run.err.find("address space (ulimit -v) of rank 1"), std::string::npos) << run.err;
 }
 
 // A rank that writes to a closed pipe itself would be killed by SIGPIPE; one whose output passes

@@ -7,6 +7,7 @@
 //   run_trainer leave-first RANK  the same, but it ends with code 0
 //   run_trainer crash RANK        that rank ends with code 7 without leaving; the others wait
 //   run_trainer meet              rank 0 listens at MASTER_ADDR:MASTER_PORT, the others connect
+//   run_trainer sum               all_reduces ordinary and shared memory and checks the sums
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -14,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
@@ -81,7 +83,23 @@ int meet() {
   return 0;
 }
 
+int sum() {
+  constexpr size_t kCount = 1'000'000;
+  tutti::Group group = tutti::Group::join();
+  std::vector<float> ordinary(kCount, 1);
+  const std::span<float> shared = group.alloc<float>(kCount);
+  std::ranges::fill(shared, 2.0f);
+  group.all_reduce(std::span(ordinary));
+  group.all_reduce(shared);
+  const auto ranks = static_cast<float>(group.world_size());
+  check(std::ranges::all_of(ordinary, [&](float x) { return x == ranks; }), "ordinary sums");
+  check(std::ranges::all_of(shared, [&](float x) { return x == 2 * ranks; }), "shared sums");
+  std::printf("right sums\n");
+  return 0;
+}
+
 int run(const std::vector<std::string>& arguments) {
+  if (arguments.at(0) == "sum") return sum();
   if (arguments.at(0) == "meet") return meet();
   if (arguments[0] == "crash") return crash(std::stoi(arguments.at(1)));
   const int code = fail(std::stoi(arguments.at(1)), arguments[0] == "leave-first" ? 0 : 7);
