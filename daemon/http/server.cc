@@ -1,5 +1,6 @@
-// The HTTP server, by CivetWeb. Each request has one of a few threads, and all of a request must be
-// there in time, so a crowd of slow clients delays others and holds nothing for long.
+// The HTTP server, by CivetWeb. Each client has one of its threads, and all of a request must be
+// there in time. There are threads for a crowd of slow clients, so that they do not keep a probe of
+// /healthz waiting; a larger crowd delays others, and holds nothing for long.
 #include <arpa/inet.h>
 #include <civetweb.h>
 #include <netdb.h>
@@ -92,9 +93,9 @@ class CivetWebServer final : public HttpServer {
     const std::array options = {"listening_ports",
                                 port.c_str(),
                                 "num_threads",
-                                "32",
+                                "512",
                                 "connection_queue",
-                                "32",
+                                "512",
                                 "listen_backlog",
                                 "128",
                                 "request_timeout_ms",

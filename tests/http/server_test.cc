@@ -125,6 +125,19 @@ TEST_F(HttpServing, ACrowdOfSilentClientsHoldsNothingForLong) {
   EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
+// A probe that came behind all of them would restart the agent.
+TEST_F(HttpServing, ProbesDoNotWaitForACrowdThatNeverEndsItsRequests) {
+  std::vector<Fd> crowd(300);
+  for (Fd& one : crowd) {
+    one = connect();
+    send(one, "GET /metrics HTTP/1.1\r\nHost: loc");
+  }
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(get("/readyz"), StartsWith("HTTP/1.1 200 "));
+  pollfd last{crowd.back().get(), POLLIN, 0};
+  EXPECT_EQ(poll(&last, 1, 0), 0) << "it was turned away before the probes were answered";
+}
+
 TEST_F(HttpServing, ManyAtOnceAreAllAnswered) {
   std::atomic<int> answered{0};
   std::vector<std::thread> clients;
