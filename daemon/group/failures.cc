@@ -9,7 +9,8 @@ Culprit blame(const Roster& roster, int job_rank) {
   return {job_rank, roster.ranks.at(static_cast<size_t>(job_rank)).host};
 }
 
-Culprit blame(const Host& host) { return {host.ranks.front(), host.name}; }
+// Of a worker or its host no rank is to blame.
+Culprit blame(const Host& host) { return {-1, host.name}; }
 
 std::string timed_out(const Signature& signature, uint64_t number, uint32_t timeout_ms) {
   return operation(signature, number) + " timed out after " + std::to_string(timeout_ms) + " ms";
@@ -58,7 +59,7 @@ Status lateness(const Roster& roster, const Members& members, const Report& late
     ranks += (ranks.empty() ? "not called by " : ", ") + describe_rank(roster, who);
   }
   for (const Host* host : silent) {
-    if (culprit.rank < 0) culprit = blame(*host);
+    if (culprit == Culprit()) culprit = blame(*host);
     workers += (ranks.empty() && workers.empty() ? "" : "; ") + describe_worker(*host) +
                " does not answer";
   }

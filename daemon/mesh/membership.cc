@@ -383,7 +383,7 @@ void Membership::abort_for(Job& job, const std::string& name, const std::vector<
   const std::string host = job.running->members[ranks[0]].who.host();
   const Status cause =
       unavailable("the worker of host " + host + " (" + list_ranks(ranks) + ") is gone",
-                  {.rank = static_cast<int>(ranks[0]), .host = host});
+                  {.rank = -1, .host = host});
   abort_epoch(job, name, cause, except, out);
 }
 

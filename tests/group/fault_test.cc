@@ -184,7 +184,7 @@ TEST_F(EpochFaultTest, ALostHostEndsTheEpochForAllByName) {
   cluster_.hosts[1]->transport.reset();
   const Status status = waiting.get();
   EXPECT_EQ(status.code(), Code::unavailable);
-  EXPECT_EQ(status.culprit(), (Culprit{2, "b"}));
+  EXPECT_EQ(status.culprit(), (Culprit{-1, "b"}));
   EXPECT_THAT(status.message(), HasSubstr("host b (ranks 2, 3)"));
   EXPECT_EQ(cluster_.submit(1, call(4)).get(), status);
   EXPECT_EQ(cluster_.submit(2, call(4)).get().code(), Code::unavailable);

@@ -145,6 +145,7 @@ void Job::check_lateness(const Key& key, const Truth& truth, const Status& statu
   for (const auto& [rank, called] : truth.calls) first = std::min(first, called.deadline);
   if (now_ < first) wrong(name(key) + " failed before its deadline: " + status.to_string());
   const int who = status.culprit().rank;
+  if (who < 0 && !status.culprit().host.empty()) return check_end(status);  // A worker.
   if (who < 0) {
     if (script_.changes.empty()) wrong(name(key) + ": nobody is blamed: " + status.to_string());
     return;

@@ -71,7 +71,7 @@ TEST_F(MeshGrace, WorkerThatDoesNotComeBackEndsItsEpochByName) {
   const auto answers = expire_at(now + Millis(1));
   EXPECT_THAT(words_of(answers), ElementsAre("3: aborted 1 UNAVAILABLE"));
   EXPECT_EQ(status_of(answers).message(), "the worker of host b (ranks 2, 3) is gone");
-  EXPECT_EQ(status_of(answers).culprit(), (Culprit{2, "b"}));
+  EXPECT_EQ(status_of(answers).culprit(), (Culprit{-1, "b"}));
   EXPECT_EQ(membership.jobs(), 0u);
 }
 
