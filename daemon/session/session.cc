@@ -20,10 +20,16 @@
 namespace tutti {
 namespace {
 
+// Of Linux 6.5, as its headers have it; those of older systems do not.
+constexpr int kPeerPidFd = 77;  // SO_PEERPIDFD.
+
 // A pidfd, which becomes readable when the process ends; the socket alone does not show that, as a
-// forked child may hold it open. An empty Fd where the process is not visible from here (pid 0, or
-// no permission).
-Result<Fd> watch_process(pid_t pid) {
+// forked child may hold it open. Linux gives one for the peer, also from another PID namespace. An
+// older one knows visible processes only: an empty Fd where it is not (pid 0, or no permission).
+Result<Fd> watch_process(int socket, pid_t pid) {
+  int peer = -1;
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, kPeerPidFd, &peer, &size) == 0) return Fd(peer);
   if (pid == 0) return Fd();
   Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!process.valid() && errno == ESRCH)
@@ -41,7 +47,7 @@ Status too_many_seats(size_t seats) {
 Status SocketSession::start() {
   const Result<PeerCredentials> peer = peer_credentials(socket_.get());
   pid_ = peer.ok() ? static_cast<pid_t>(peer->pid) : 0;
-  Result<Fd> process = watch_process(pid_);
+  Result<Fd> process = watch_process(socket_.get(), pid_);
   if (!process.ok()) return process.status();
   process_ = *std::move(process);
   if (process_.valid()) {

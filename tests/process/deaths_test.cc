@@ -1,5 +1,8 @@
 // Acceptance checks about deaths, departures and traffic.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
 
 #include "daemon/mesh/mesh.h"
 #include "tests/support/test_mesh.h"
@@ -55,6 +58,46 @@ TEST_F(Deaths, ATrainerKilledAfterItContributedDoesNoHarm) {
   });
   EXPECT_EQ(trainers[1].wait(), "killed by signal 9");
   EXPECT_EQ(trainers[0].wait(), "");
+}
+
+constexpr std::chrono::seconds kDeadline{20};
+
+// A child that holds what its parent held open, as those of a DataLoader do, past the deadline.
+void fork_holder_of_sockets() {
+  if (fork() != 0) return;
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO, Trainer::report_fd()}) close(fd);
+  alarm(2 * kDeadline.count());
+  for (;;) pause();
+}
+
+// The agent and its worker are in a PID namespace of their own, as in a sidecar: there the trainer
+// has no pid, and the socket of one that has a forked child does not end with it.
+TEST(PidNamespaces, ATrainerThatDiesIsNamedAtOnceAsRoot) {
+  TestMesh mesh(1);
+  kill(mesh.host(0).agent, SIGKILL);
+  const Fd own(open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
+  if (unshare(CLONE_NEWPID) != 0) GTEST_SKIP() << "needs root";
+  restart_agent(mesh.host(0), {});  // The first process there.
+  ASSERT_EQ(setns(own.get(), CLONE_NEWPID), 0);
+  const auto until = Clock::now() + std::chrono::seconds(30);
+  while (!admin_status(mesh.host(0).address, true, 1'000).ok() && Clock::now() < until)
+    poll(nullptr, 0, 20);
+  EXPECT_EQ(mesh.run("job", {2},
+                     [](const RankContext& context) {
+                       Group group = context.join();
+                       check_works(group);
+                       if (context.rank == 1) {
+                         fork_holder_of_sockets();
+                         raise(SIGKILL);
+                       }
+                       const Error error =
+                           failure_of([&] { all_reduce_of(group, 10, {.timeout = kDeadline}); });
+                       check(error.code == TUTTI_UNAVAILABLE && error.rank == 1, error.what());
+                       check_contains(error, "rank 1 (host a");
+                       check_contains(error, "died");
+                     })
+                .substr(0, 19),
+            "killed by signal 9\n");
 }
 
 // The pids of the job's workers, from the mesh's status.
