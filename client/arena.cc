@@ -22,14 +22,15 @@ Arena::Arena(uint64_t offset, uint64_t bytes, uint64_t warm_bytes_max, OnPages d
   free_.emplace(offset, Block{bytes / kAlignment * kAlignment});
 }
 
-std::optional<uint64_t> Arena::allocate(uint64_t bytes) {
+std::optional<uint64_t> Arena::allocate(uint64_t bytes, bool* cold) {
+  if (cold != nullptr) *cold = false;
   if (bytes > UINT64_MAX - kAlignment) return std::nullopt;
   const uint64_t size = rounded(bytes);
   std::optional<uint64_t> block = allocate_from(size, true);
-  if (!block) block = allocate_cold(size);
+  if (!block) block = allocate_cold(size, cold);
   if (!block && warm_bytes_ > 0) {
     cool_all();
-    block = allocate_cold(size);
+    block = allocate_cold(size, cold);
   }
   if (block) used_.at(*block).requested = bytes;
   return block;
@@ -48,9 +49,12 @@ std::optional<uint64_t> Arena::allocate_from(uint64_t bytes, bool warm) {
   return std::nullopt;
 }
 
-std::optional<uint64_t> Arena::allocate_cold(uint64_t bytes) {
+std::optional<uint64_t> Arena::allocate_cold(uint64_t bytes, bool* cold) {
   const std::optional<uint64_t> block = allocate_from(bytes, false);
-  if (block && populate_) populate_(*block, bytes);
+  if (cold != nullptr)
+    *cold = block.has_value();
+  else if (block && populate_)
+    populate_(*block, bytes);
   return block;
 }
 

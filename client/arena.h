@@ -21,7 +21,8 @@ class Arena {
         OnPages populate = {});
 
   // Returns a block with one holder, aligned to 64; nullopt: no free block is large enough.
-  std::optional<uint64_t> allocate(uint64_t bytes);
+  // `cold`: where to store whether the block's pages have yet to be made; null: they are made.
+  std::optional<uint64_t> allocate(uint64_t bytes, bool* cold = nullptr);
   // How many bytes, of those requested for the block around `offset`, follow it; 0: no block.
   uint64_t room_at(uint64_t offset) const;
   // Adds a holder to the block that contains [offset, offset + bytes), and returns its start.
@@ -47,7 +48,7 @@ class Arena {
   using Blocks = std::map<uint64_t, Block>;  // By offset.
 
   std::optional<uint64_t> allocate_from(uint64_t bytes, bool warm);
-  std::optional<uint64_t> allocate_cold(uint64_t bytes);
+  std::optional<uint64_t> allocate_cold(uint64_t bytes, bool* cold);
   Blocks::const_iterator find_used(uint64_t offset) const;
   Blocks::iterator insert_free(Blocks::node_type node);
   void cool(Blocks::iterator extent);

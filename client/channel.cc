@@ -17,13 +17,13 @@ bool MessageShape::is_sound() const {
 }
 
 Result<std::unique_ptr<tutti_group>> make_channel(const Members& members, uint32_t from,
-                                                  uint32_t to) {
+                                                  uint32_t to, TimePoint deadline) {
   auto made = std::make_unique<tutti_group>();
   made->connection = members.connection;
   made->ranks = {members.ranks[from], members.ranks[to]};
   made->rank = members.rank == from ? 0 : 1;
   const Result<Connection::Subgroup> subgroup =
-      members.connection->make_subgroup(made->ranks, uint64_t{members.number} + 1);
+      members.connection->make_subgroup(made->ranks, deadline, uint64_t{members.number} + 1);
   if (!subgroup.ok()) return subgroup.status();
   complete_group(*made, *subgroup);
   return made;

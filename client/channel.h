@@ -65,8 +65,8 @@ constexpr uint64_t part_bytes(uint64_t message_bytes, uint64_t done) {
 }
 
 // The channel from one rank of the group to another, of which this rank is one. Waits for the
-// worker, not for the other rank.
+// worker, not for the other rank, until the deadline of the call, and kAnswerGrace more.
 Result<std::unique_ptr<tutti_group>> make_channel(const Members& members, uint32_t from,
-                                                  uint32_t to);
+                                                  uint32_t to, TimePoint deadline);
 
 }  // namespace tutti::client

@@ -164,8 +164,11 @@ Status Connection::worker_timeout() const {
 }
 
 std::string Connection::rank_name(uint32_t seat) const {
-  const auto rank = std::ranges::find(seat_of_rank_, seat) - seat_of_rank_.begin();
-  return "rank " + std::to_string(rank) + " (host " + hosts_[target_.rank] + ")";
+  return "rank " + std::to_string(rank_of(seat)) + " (host " + own_host() + ")";
+}
+
+uint32_t Connection::rank_of(uint32_t seat) const {
+  return static_cast<uint32_t>(std::ranges::find(seat_of_rank_, seat) - seat_of_rank_.begin());
 }
 
 bool Connection::is_worker_there() {
@@ -211,12 +214,14 @@ void Connection::mark_lost(const Status& why) {
 void Connection::ring_worker() const { eventfd_write(doorbell_.get(), 1); }
 
 Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t> ranks,
-                                                       uint64_t channel) {
+                                                       TimePoint deadline, uint64_t channel) {
   if (Status s = usable(); !s.ok()) return s;
+  const TimePoint limit = deadline + kAnswerGrace;
+  const std::unique_lock lock(subgroup_mutex_, limit);
+  if (!lock) return worker_timeout();  // It has not answered another thread.
   std::byte* list = allocate(ranks.size_bytes());
   if (list == nullptr) return resource_exhausted("the segment is full");
   std::memcpy(list, ranks.data(), ranks.size_bytes());
-  const std::lock_guard lock(subgroup_mutex_);
   BoardSubgroupRequest& request = memory_->view().subgroup_request(memory_->seat());
   const auto set_state = [&](SubgroupRequestState state) {
     request.state.store(static_cast<uint32_t>(state), std::memory_order_release);
@@ -226,8 +231,7 @@ Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t>
   request.channel = channel;
   set_state(SubgroupRequestState::asked);
   ring_worker();
-  Status answered =
-      await_answer(request.state, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
+  Status answered = await_answer(request.state, limit);
   const Subgroup made{request.group, request.area};
   if (answered.ok() && request.failure.code != TUTTI_OK) answered = read_failure(request.failure);
   set_state(SubgroupRequestState::free);
@@ -244,8 +248,7 @@ Status Connection::offer(uint64_t offer_offset, std::span<const int> descriptors
   offer.offer_offset = offer_offset;
   offer.state.store(static_cast<uint32_t>(SubgroupRequestState::asked), std::memory_order_release);
   ring_worker();
-  Status answered =
-      await_answer(offer.state, Clock::now() + Millis(target_.timeout_ms) + kAnswerGrace);
+  Status answered = await_answer(offer.state, default_deadline() + kAnswerGrace);
   if (answered.ok() && offer.failure.code != TUTTI_OK) answered = read_failure(offer.failure);
   offer.state.store(static_cast<uint32_t>(SubgroupRequestState::free), std::memory_order_release);
   return answered;
@@ -293,11 +296,11 @@ Status Connection::await_answer(std::atomic<uint32_t>& state, TimePoint limit) {
 
 // ---- Memory ----
 
-std::byte* Connection::allocate(uint64_t bytes) {
+std::byte* Connection::allocate(uint64_t bytes, bool* cold) {
   if (!is_own_process()) return nullptr;
   if (abandoned_ != 0) settle_all();
   const std::lock_guard lock(mutex_);
-  const std::optional<uint64_t> block = arena_->allocate(bytes);
+  const std::optional<uint64_t> block = arena_->allocate(bytes, cold);
   return block ? segment_->base() + *block : nullptr;
 }
 

@@ -59,6 +59,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Status worker_timeout() const;
   // "rank 3 (host a)".
   std::string rank_name(uint32_t seat) const;
+  uint32_t rank_of(uint32_t seat) const;
+  const std::string& own_host() const { return hosts_[target_.rank]; }
   void ring_worker() const;
 
   // Offers memory to the worker, which lies as a MemoryOffer at this offset of the segment, and
@@ -86,12 +88,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
     uint32_t area = 0;
   };
   // Makes a sub-group, without waiting for its other members. `channel`: see BoardSubgroupRequest.
-  Result<Subgroup> make_subgroup(std::span<const uint32_t> ranks, uint64_t channel = 0);
+  // Waits for the worker until `deadline`, of the call that needs the group, and kAnswerGrace more.
+  Result<Subgroup> make_subgroup(std::span<const uint32_t> ranks, TimePoint deadline,
+                                 uint64_t channel = 0);
+  // When a call of this moment ends that has the join's timeout.
+  TimePoint default_deadline() const { return Clock::now() + Millis(target_.timeout_ms); }
 
   // ---- Memory ----
 
-  // Memory of the segment; nullptr: there is no room.
-  std::byte* allocate(uint64_t bytes);
+  // Memory of the segment; nullptr: there is no room. `cold`: where to store whether its pages are
+  // not there yet, so that touching them takes longer; null: they are made.
+  std::byte* allocate(uint64_t bytes, bool* cold = nullptr);
+  // Makes the pages of memory that is cold.
+  void populate(const std::byte* memory, uint64_t bytes) const {
+    segment_->populate(offset_of(memory), bytes);
+  }
   // False: `memory` is not the start of a block in use.
   bool free(const void* memory);
   // Holds the block that contains all of the memory, until release(); returns the block. nullopt:
@@ -131,8 +142,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::vector<uint32_t> seat_of_rank_;  // Of the job; UINT32_MAX: on another host.
   uint32_t worker_pid_ = 0;
   uint32_t epoch_ = 0;
-  std::mutex offer_mutex_;     // Held while this rank's offer is in use.
-  std::mutex subgroup_mutex_;  // Held while this rank's sub-group request is in use.
+  std::mutex offer_mutex_;           // Held while this rank's offer is in use.
+  std::timed_mutex subgroup_mutex_;  // Held while this rank's sub-group request is in use.
 
   mutable std::mutex mutex_;  // Guards what follows.
   std::optional<Arena> arena_;

@@ -158,12 +158,13 @@ std::string Inbox::name_of(const Receive& receive) const {
 
 // ---- Channels ----
 
-Status Inbox::make_source(uint32_t rank) {
+Status Inbox::make_source(uint32_t rank, TimePoint deadline) {
   {
     const std::lock_guard lock(mutex_);
     if (sources_.contains(rank)) return {};
   }
-  Result<std::unique_ptr<tutti_group>> channel = make_channel(members_, rank, members_.rank);
+  Result<std::unique_ptr<tutti_group>> channel =
+      make_channel(members_, rank, members_.rank, deadline);
   if (!channel.ok()) return channel.status();
   const std::lock_guard lock(mutex_);
   Source& source = sources_[rank];
@@ -173,11 +174,14 @@ Status Inbox::make_source(uint32_t rank) {
 }
 
 Status Inbox::make_sources(const Receive& receive) {
-  const std::lock_guard lock(making_);
-  if (receive.source != kAnyRank) return make_source(static_cast<uint32_t>(receive.source));
+  const std::unique_lock lock(making_, receive.deadline + kAnswerGrace);
+  if (!lock) return members_.connection->worker_timeout();  // It has not answered another thread.
+  const TimePoint deadline = receive.deadline;
+  if (receive.source != kAnyRank)
+    return make_source(static_cast<uint32_t>(receive.source), deadline);
   for (uint32_t rank = 0; rank < members_.ranks.size(); ++rank)
     if (rank != members_.rank)
-      if (Status s = make_source(rank); !s.ok()) return s;
+      if (Status s = make_source(rank, deadline); !s.ok()) return s;
   return {};
 }
 

@@ -94,7 +94,7 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
     Inbox& inbox_;
   };
 
-  Status make_source(uint32_t rank);
+  Status make_source(uint32_t rank, TimePoint deadline);
   Status make_sources(const Receive& receive);
   void advance();
   void advance(Source& source);
@@ -129,8 +129,8 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   bool has_work() const;
 
   const Members members_;
-  std::mutex making_;  // Held while a channel is made.
-  std::mutex mutex_;   // Guards what follows.
+  std::timed_mutex making_;  // Held while a channel is made.
+  std::mutex mutex_;         // Guards what follows.
   std::condition_variable changed_;
   std::map<uint32_t, Source> sources_;            // By rank.
   std::deque<std::shared_ptr<Receive>> pending_;  // Not matched, in the order of the calls.

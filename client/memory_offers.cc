@@ -47,8 +47,9 @@ Status MemoryOffers::ask(TimePoint limit, std::function<Status()> question) {
   std::unique_lock lock(answer->mutex);
   if (answer->given.wait_until(lock, limit, [&] { return answer->status.has_value(); }))
     return *answer->status;
-  return deadline_exceeded(connection_.worker_name() +
-                           " has not taken the call's memory in its time; give it more");
+  return deadline_exceeded(
+      connection_.worker_name() + " has not taken the call's memory in its time; give it more",
+      {-1, connection_.own_host()});
 }
 
 bool MemoryOffers::ask_later(std::function<void()> question) {

@@ -1,8 +1,6 @@
 #include "client/op_queue.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -16,46 +14,11 @@ constexpr Millis kNap{1};
 // Blocks that one poll() folds.
 constexpr uint32_t kPollBlocks = 8;
 
-Status overwritten() noexcept {
-  return without_throwing(Code::internal, [] {
-    return internal_error("the board's memory was overwritten; join again");
-  });
-}
-
-// Of an operation that is done, whose result is not in the output though its time is over.
-// `usable`: of the connection; it is lost where the rank has left.
-Status result_missing(const Status& usable) noexcept {
-  if (!usable.ok()) return usable;
-  return without_throwing(Code::deadline_exceeded, [] {
-    return deadline_exceeded(
-        "the stream has not copied the result to the output in its time; give it more");
-  });
-}
-
-template <size_t N>
-std::string text_of(const char (&text)[N]) {
-  return std::string(text, strnlen(text, N));
-}
-
 int64_t nanoseconds(TimePoint time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
 }  // namespace
-
-Status read_failure(const BoardFailure& failure) noexcept {
-  const Code code = code_of(failure.code);
-  const int32_t rank = failure.culprit_rank;
-  const auto read = [&]() -> Status {
-    return {code, text_of(failure.message), {rank, text_of(failure.culprit_host)}};
-  };
-  return without_throwing(code, read, rank);
-}
-
-Status still_running(int64_t timeout_ms) {
-  return deadline_exceeded("not done after " + std::to_string(timeout_ms) +
-                           " ms; the operation is still running");
-}
 
 // What a rank's procedures on the board need besides memory: see board::SlotMemory.
 class OpQueue::Host {
@@ -126,10 +89,11 @@ bool OpQueue::complete_if_folded(uint64_t number) {
 // ---- Submitting ----
 
 // A slot is free once all ranks have settled the operation kBoardSlots before this one. That is
-// waited for: a call that gave up would leave its place in the order to the next one.
+// waited for until the deadline; a call that gives up must not leave its place in the order to the
+// next one.
 Status OpQueue::submit(const Request& request, PendingOp& op) {
   op.timeout = Millis(request.timeout_ms);
-  if (!(request.flags & kRequestBlocking)) op.started = Clock::now();
+  if (!(request.flags & kRequestBlocking)) start_clock(op);
   if ((request.flags & kRequestCounts) != 0) reserve_counts(tensors_of_layout(request.layout));
   Backoff backoff(connection_.cores());
   TimePoint next_call;
@@ -138,16 +102,16 @@ Status OpQueue::submit(const Request& request, PendingOp& op) {
     const Status submitted = try_submit(request, op, unsettled);
     if (!submitted.ok() || !unsettled) return submitted;
     start_clock(op);
-    if (Clock::now() > op.started.load() + op.timeout + kAnswerGrace) {
-      connection_.mark_lost(no_free_slot(*unsettled));
-      return connection_.usable();
-    }
+    if (Clock::now() > op.started.load() + op.timeout + kSlotGrace)
+      return no_free_slot(request, *unsettled);
     if (!backoff.pause()) await_free_slot(next_call);
   }
 }
 
 bool OpQueue::has_free_slot() {
   const std::lock_guard lock(mutex_);
+  std::optional<uint32_t> unsettled;
+  if (!submit_owed(unsettled).ok() || unsettled) return false;
   PendingOp* const place = ops_[next_ % kBoardSlots];
   if (place != nullptr && !settle_unless_staging(*place)) return false;
   return next_ < kBoardSlots || load_settled_by_all() > next_ - kBoardSlots;
@@ -160,6 +124,33 @@ Status OpQueue::try_submit(const Request& request, PendingOp& op,
   connection_.check_worker_if_due();
   if (Status s = connection_.usable(); !s.ok()) return s;
   const std::lock_guard lock(mutex_);
+  if (Status s = submit_owed(unsettled); !s.ok() || unsettled) return s;
+  return arrive(request, op, unsettled);
+}
+
+void OpQueue::keep_place(const Request& refused, const std::shared_ptr<PendingOp>& op) {
+  if (!connection_.usable().ok()) return connection_.release(op->blocks);
+  op->timeout = Millis(refused.timeout_ms);
+  const std::lock_guard lock(mutex_);
+  owed_.push_back({refused, op});
+  std::optional<uint32_t> unsettled;
+  static_cast<void>(submit_owed(unsettled));  // Or later.
+  release_abandoned();
+}
+
+// Lets calls that keep their places arrive there, as long as slots are free. The lock is held.
+Status OpQueue::submit_owed(std::optional<uint32_t>& unsettled) {
+  while (!owed_.empty()) {
+    const Owed& next = owed_.front();
+    if (Status s = arrive(next.request, *next.op, unsettled); !s.ok() || unsettled) return s;
+    add_abandoned(next.op);
+    owed_.pop_front();
+  }
+  return {};
+}
+
+// The lock is held.
+Status OpQueue::arrive(const Request& request, PendingOp& op, std::optional<uint32_t>& unsettled) {
   if (is_cancelled_) return connection_.usable();
   if (next_ >= board::kNumbersMax)
     return resource_exhausted("the group has had all the operations it can count; join again");
@@ -227,13 +218,16 @@ uint64_t OpQueue::load_settled_by_all() const {
   return least;
 }
 
-Status OpQueue::no_free_slot(uint32_t unsettled) const {
-  const std::string slots = std::to_string(kBoardSlots);
-  const bool own = seats_[unsettled] == seat_;
-  return resource_exhausted(own ? slots + " operations of this rank did not end in time; join again"
-                                : connection_.rank_name(seats_[unsettled]) +
-                                      " has not taken note of " + slots +
-                                      " operations before this one; join again");
+Status OpQueue::no_free_slot(const Request& request, uint32_t unsettled) const {
+  const uint32_t seat = seats_[unsettled];
+  const std::string what = std::string(name_of(static_cast<Collective>(request.collective))) +
+                           " timed out after " + std::to_string(request.timeout_ms) + " ms: ";
+  const std::string slots = std::to_string(kBoardSlots) + " operations of the group are under way";
+  if (seat == seat_)
+    return deadline_exceeded(what + slots + ", the most that may be; wait for some of them first");
+  return deadline_exceeded(
+      what + slots + ", and " + connection_.rank_name(seat) + " has not ended the first of them",
+      {static_cast<int>(connection_.rank_of(seat)), connection_.own_host()});
 }
 
 // What runs out of memory while an operation is under way would leave it half done.
@@ -336,11 +330,7 @@ bool OpQueue::check_outcome(PendingOp& op) {
   // Asked before the board is: what ended on GPUs has ended on the board.
   const bool is_held = !fault.ok() && this->is_held(op, PendingOp::OnBoard::under_way);
   if (settle(op)) return true;
-  const bool is_timed = op.started.load() != TimePoint();
-  const auto is_in_time = [&] {
-    return !is_timed || Clock::now() <= op.started.load() + op.timeout + kAnswerGrace;
-  };
-  if (fault.ok() && !is_in_time()) {
+  if (fault.ok() && !is_in_time(op)) {
     fault = connection_.worker_timeout();
     connection_.mark_lost(fault);
   }
@@ -348,11 +338,31 @@ bool OpQueue::check_outcome(PendingOp& op) {
   if (complete_if_folded(op.number) && settle(op)) return true;
   // Ranks that fold finish first: after a failure the caller may reuse tensors that they read.
   const bool is_folding = word_of(op.number).phase == board::Phase::folding;
-  if (is_folding && is_in_time() && !is_cancelled_) return false;
+  if (is_folding && is_in_time(op) && !is_cancelled_) return false;
   op.blocks.clear();  // Other processes may still use that memory, so it is never reused.
   op.outcome = std::move(fault);
   set_settled(op);
   return true;
+}
+
+// Whether the worker may yet end the operation. One that is only slow to do so, because others use
+// its core, is not given up while it looks at the board: it will name who is to blame.
+bool OpQueue::is_in_time(const PendingOp& op) const {
+  const TimePoint started = op.started.load();
+  if (started == TimePoint()) return true;
+  const TimePoint deadline = started + op.timeout;
+  const TimePoint heard = std::max(deadline, op.heard.load());
+  return Clock::now() <= std::min(heard + kAnswerGrace, deadline + kBusyGrace);
+}
+
+// Takes note of whether the worker, which was called before, has looked at the slot since.
+void OpQueue::listen_to_worker(PendingOp& op, TimePoint now) const {
+  const uint64_t slot = op.number % kBoardSlots;
+  const uint64_t called = group_area_.area.header().called[slot / 64].load();
+  if (op.heard.load() == TimePoint())
+    op.heard = op.started.load() + op.timeout;
+  else if ((called >> slot % 64 & 1) == 0)
+    op.heard = now;
 }
 
 bool OpQueue::poll(PendingOp& op) {
@@ -374,6 +384,7 @@ void OpQueue::make_progress(PendingOp& op) {
   const bool is_late = now > std::min(op.started.load() + kCallWorkerAfter, deadline);
   if (!is_late || now < op.next_call.load()) return;
   op.next_call = now + kCallWorkerAfter;
+  if (now > deadline) listen_to_worker(op, now);
   call_worker(op.number);
 }
 
@@ -439,161 +450,6 @@ bool OpQueue::pause(PendingOp& op, Backoff& backoff) {
   if (poll(op)) return false;
   sleep(op, phase == board::Phase::folding ? kNap : sleep_limit(op));
   return true;
-}
-
-// ---- Settling ----
-
-// Whether the outcome must wait for GPUs.
-bool OpQueue::is_held(const PendingOp& op, PendingOp::OnBoard board) const {
-  if (!op.is_on_gpus || !op.is_on_gpus(board)) return false;
-  const TimePoint limit = op.started.load() + op.timeout + kAnswerGrace;
-  return Clock::now() <= std::min(limit, held_until_.load());
-}
-
-// Reads the outcome from the board if there is one.
-bool OpQueue::settle(PendingOp& op) {
-  if (op.has_outcome) return true;
-  const board::SlotWord word = word_of(op.number);
-  const bool is_here = word.turn == board::turn_of(op.number);
-  if (is_here && !is_over(word.phase)) return false;
-  const bool is_done = is_here && word.phase == board::Phase::done;
-  if (is_held(op, is_done ? PendingOp::OnBoard::done : PendingOp::OnBoard::failed)) return false;
-  const BoardFailure& failure = group_area_.area.failure(op.number);
-  if (is_here && word.phase == board::Phase::failed && failure.number == op.number)
-    op.outcome = read_failure(failure);
-  else if (!is_done)
-    op.outcome = overwritten();
-  else if (op.is_on_gpus && op.is_on_gpus(PendingOp::OnBoard::done))
-    op.outcome = result_missing(connection_.usable());
-  set_settled(op);
-  add_to_counters(op);
-  return true;
-}
-
-void OpQueue::set_settled(PendingOp& op) {
-  record_end(op, op.outcome.code());
-  op.has_outcome = true;
-  ops_[op.number % kBoardSlots] = nullptr;
-  advance_settled();
-}
-
-void OpQueue::advance_settled() {
-  for (; settled_ != next_ && ops_[settled_ % kBoardSlots] == nullptr; ++settled_) {
-    const board::SlotWord word = word_of(settled_);
-    const bool is_done = word.turn != board::turn_of(settled_) || is_over(word.phase);
-    if (detached_[settled_ % kBoardSlots] && !is_done) break;
-    detached_.reset(settled_ % kBoardSlots);
-  }
-  published_ = std::max(published_, std::min(settled_, folding_number_.load()));
-  // Once the rank has left, the worker writes this.
-  if (!is_cancelled_) group_area_.area.settled(seat_).store(published_, std::memory_order_release);
-}
-
-void OpQueue::settle_finished() {
-  if (!connection_.is_own_process()) return;
-  const std::lock_guard lock(mutex_);
-  for (uint64_t number = settled_; number != next_; ++number)
-    if (PendingOp* op = ops_[number % kBoardSlots]; op != nullptr) settle_unless_staging(*op);
-  advance_settled();
-  release_abandoned();
-}
-
-void OpQueue::add_to_counters(const PendingOp& op) {
-  BoardCounters& own = view_.counters(seat_);
-  const auto add = [](std::atomic<uint64_t>& counter, uint64_t more) {
-    counter.fetch_add(more, std::memory_order_relaxed);
-  };
-  if (!op.outcome.ok()) return add(own.failures, 1);
-  add(own.operations, 1);
-  add(own.bytes, op.bytes);
-}
-
-// ---- The flight recorder ----
-
-void OpQueue::record_begin(const Request& request, PendingOp& op) {
-  op.collective = static_cast<Collective>(request.collective);
-  const uint64_t layout = request.layout ^ request.layout >> 16 ^ request.layout >> 32;
-  const RecordedCall call{static_cast<uint16_t>(group_area_.index),
-                          request.collective,
-                          request.dtype,
-                          request.op,
-                          request.flags,
-                          static_cast<uint16_t>(layout)};
-  RecordedChoice choice{static_cast<uint16_t>(request.root),
-                        pack_short_strategy(request.local_strategy),
-                        pack_short_strategy(request.global_strategy), 0};
-  uint64_t count = request.count;
-  if ((request.flags & kRequestCounts) != 0)  // `count` says where the counts are.
-    count = op.bytes / size_of(static_cast<Dtype>(request.dtype));
-  if ((request.flags & kRequestRefused) != 0) count = choice.root = 0;  // They are of the message.
-  op.record = trace::record_begin(
-      recorder_.ring, {op.number, count, op.bytes, op.arrived_ns, std::bit_cast<uint64_t>(call),
-                       std::bit_cast<uint64_t>(choice)});
-}
-
-void OpQueue::record_end(const PendingOp& op, Code code) {
-  const uint64_t duration_ns = trace::now_ns() - op.arrived_ns;
-  trace::record_end(recorder_.ring, op.record, duration_ns, code);
-  trace::add_to_totals(recorder_, op.collective, op.bytes, duration_ns, code);
-}
-
-// ---- Ending ----
-
-void OpQueue::cancel(TimePoint limit) {
-  is_cancelled_ = true;
-  held_until_ = limit;
-  const std::lock_guard folding(fold_mutex_);
-  const std::lock_guard lock(mutex_);
-  for (PendingOp* op : ops_) {
-    const bool is_held = op != nullptr && this->is_held(*op, PendingOp::OnBoard::under_way);
-    if (op == nullptr || settle(*op) || is_held) continue;
-    op->outcome = connection_.usable();
-    op->blocks.clear();  // Other ranks may still read that memory.
-    set_settled(*op);
-  }
-}
-
-// Copies without the lock of the queue: outputs may be large.
-Status OpQueue::release(PendingOp& op) {
-  const std::lock_guard lock(op.release_mutex);
-  if (std::exchange(op.is_released, true)) return op.copied;
-  if (op.outcome.ok()) {
-    for (const PendingOp::CopyOut& copy : op.copies) copy_bytes(copy.to, copy.from, copy.bytes);
-    if (op.copy_last) op.copied = op.copy_last();
-  }
-  op.copy_last = nullptr;
-  connection_.release(op.blocks);
-  return op.copied;
-}
-
-void OpQueue::detach(PendingOp& op) {
-  if (!connection_.is_own_process()) return;
-  const std::lock_guard lock(mutex_);
-  if (settle(op)) return;
-  record_end(op, Code::cancelled);
-  ops_[op.number % kBoardSlots] = nullptr;
-  detached_.set(op.number % kBoardSlots);
-}
-
-void OpQueue::abandon(const std::shared_ptr<PendingOp>& op) {
-  if (!connection_.is_own_process()) return;
-  const std::lock_guard release_lock(op->release_mutex);
-  if (std::exchange(op->is_released, true)) return;
-  const std::lock_guard lock(mutex_);
-  abandoned_.push_back(op);
-  ++abandoned_count_;
-  connection_.count_abandoned(1);
-  release_abandoned();
-}
-
-void OpQueue::release_abandoned() {
-  std::erase_if(abandoned_, [this](const std::shared_ptr<PendingOp>& op) {
-    if (!settle(*op)) return false;
-    connection_.release(op->blocks);
-    connection_.count_abandoned(-1);
-    --abandoned_count_;
-    return true;
-  });
 }
 
 }  // namespace tutti::client

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <bitset>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -20,8 +21,14 @@
 
 namespace tutti::client {
 
-// A worker ends every operation within this time after its deadline; one that does not has failed.
+// A worker ends every operation within this time after its deadline; one that does not, and has not
+// looked at the board for as long, has failed.
 inline constexpr Millis kAnswerGrace{450};
+// How long after the deadline a worker is waited for that looks at the board, but has no core to
+// end the operation in time: it knows who is to blame.
+inline constexpr Millis kBusyGrace{2'000};
+// How long after its deadline a call waits for a free slot: those before it end meanwhile.
+inline constexpr Millis kSlotGrace{200};
 // How long ranks wait for other ranks before they call the worker, and between two such calls.
 inline constexpr Millis kCallWorkerAfter{50};
 
@@ -30,6 +37,9 @@ Status read_failure(const BoardFailure& failure) noexcept;
 
 // What a wait returns that was shorter than the operation.
 Status still_running(int64_t timeout_ms);
+
+// Of an operation on a board that is not what the ranks and the worker wrote.
+Status overwritten() noexcept;
 
 // An operation that was submitted. OpQueue owns the fields, except `copies` and `copy_last`, which
 // the submitter fills before the arrival.
@@ -62,6 +72,8 @@ struct PendingOp {
   // When waiting began, and when the worker may be called next. Several threads may wait for it.
   std::atomic<TimePoint> started = TimePoint();  // Epoch of the clock: unset.
   std::atomic<TimePoint> next_call = TimePoint();
+  // After the deadline: when the worker was last known to look at the board.
+  std::atomic<TimePoint> heard = TimePoint();
   std::vector<uint64_t> blocks;  // Held blocks of the segment.
   std::vector<CopyOut> copies;
   std::function<Status()> copy_last;  // Called once, after the copies; empty: nothing.
@@ -83,9 +95,13 @@ class OpQueue {
 
   // Gives the operation the next number and arrives on the board with the request. `op` must stay
   // where it is until it has an outcome. Small operations may be done on return. Blocks while
-  // kBoardSlots operations are under way, on this or another rank. RESOURCE_EXHAUSTED: they did not
-  // end within the timeout; the connection is lost then, because the order of operations is.
+  // kBoardSlots operations are under way, on this or another rank. DEADLINE_EXCEEDED, while the
+  // connection is usable: none of them ended within the timeout. Then the call has no place in the
+  // order: see keep_place().
   Status submit(const Request& request, PendingOp& op);
+  // Gives a call that is refused its place in the order, without waiting: the next number, now or
+  // once a slot is free, but before that of any later call. Nobody waits for `op`.
+  void keep_place(const Request& refused, const std::shared_ptr<PendingOp>& op);
   // Whether submit() would not wait for a free slot, unless another thread comes first.
   bool has_free_slot();
   // Blocks until the operation has an outcome, copies its result out, releases its blocks and
@@ -125,6 +141,8 @@ class OpQueue {
   uint64_t window_bytes() const;
   // Whether the operation has not ended on the board.
   bool is_under_way(const PendingOp& op) const;
+  // Whether the deadline of an operation whose clock runs has passed.
+  static bool is_late(const PendingOp& op) { return Clock::now() > op.started.load() + op.timeout; }
   // Waits a little, when the caller has nothing to do. False: the operation has an outcome.
   bool pause(PendingOp& op, Backoff& backoff);
 
@@ -145,12 +163,20 @@ class OpQueue {
   template <class Procedure, class... Arguments>
   Procedure run_procedure(uint64_t number, Arguments... arguments);
 
+  // A call that keeps its place in the order, and has yet to arrive there.
+  struct Owed {
+    Request request;
+    std::shared_ptr<PendingOp> op;
+  };
+
   Status try_submit(const Request& request, PendingOp& op, std::optional<uint32_t>& unsettled);
+  Status submit_owed(std::optional<uint32_t>& unsettled);
+  Status arrive(const Request& request, PendingOp& op, std::optional<uint32_t>& unsettled);
   void after_arrival(board::Arrive<Memory>& arrival, Memory& memory, uint64_t number,
                      bool is_background);
   void await_free_slot(TimePoint& next_call);
   uint64_t load_settled_by_all() const;
-  Status no_free_slot(uint32_t unsettled) const;
+  Status no_free_slot(const Request& request, uint32_t unsettled) const;
 
   board::Decision decide(uint64_t number);
   void reserve_counts(size_t counts);
@@ -163,6 +189,8 @@ class OpQueue {
 
   void start_clock(PendingOp& op);
   bool check_outcome(PendingOp& op);
+  bool is_in_time(const PendingOp& op) const;
+  void listen_to_worker(PendingOp& op, TimePoint now) const;
   void make_progress(PendingOp& op);
   bool spin_once(PendingOp& op, Backoff& backoff);
   void sleep(const PendingOp& op, Millis timeout);
@@ -176,6 +204,7 @@ class OpQueue {
   void add_to_counters(const PendingOp& op);
   void record_begin(const Request& request, PendingOp& op);
   void record_end(const PendingOp& op, Code code);
+  void add_abandoned(const std::shared_ptr<PendingOp>& op);
   void release_abandoned();
 
   Connection& connection_;
@@ -194,6 +223,7 @@ class OpQueue {
   uint64_t settled_by_all_ = 0;  // Lower bound of all members' `settled`.
   std::array<PendingOp*, kBoardSlots> ops_{};  // Not settled, by number.
   std::bitset<kBoardSlots> detached_;          // Detached and not settled, by number.
+  std::deque<Owed> owed_;                      // In the order of the calls.
   std::vector<std::shared_ptr<PendingOp>> abandoned_;
   std::atomic<size_t> abandoned_count_ = 0;
   Match deciding_;

@@ -146,11 +146,13 @@ Status Sending::broadcast(const void* data, uint64_t bytes, tutti_dtype dtype) {
 
 // ---- All of a rank ----
 
-Result<std::shared_ptr<Outgoing>> Outbox::outgoing(uint32_t destination) {
-  const std::lock_guard lock(mutex_);
+Result<std::shared_ptr<Outgoing>> Outbox::outgoing(uint32_t destination, TimePoint deadline) {
+  const std::unique_lock lock(mutex_, deadline + kAnswerGrace);
+  if (!lock) return members_.connection->worker_timeout();  // It has not answered another thread.
   std::shared_ptr<Outgoing>& found = outgoing_[destination];
   if (found != nullptr) return found;
-  Result<std::unique_ptr<tutti_group>> channel = make_channel(members_, members_.rank, destination);
+  Result<std::unique_ptr<tutti_group>> channel =
+      make_channel(members_, members_.rank, destination, deadline);
   if (!channel.ok()) return channel.status();
   auto made = std::make_shared<Outgoing>();
   made->channel = *std::move(channel);
@@ -159,7 +161,8 @@ Result<std::shared_ptr<Outgoing>> Outbox::outgoing(uint32_t destination) {
 
 Status Outbox::send(const SendArgs& args, const MessageTime& time,
                     std::shared_ptr<Awaitable>* work) {
-  const Result<std::shared_ptr<Outgoing>> to = outgoing(static_cast<uint32_t>(args.destination));
+  const Result<std::shared_ptr<Outgoing>> to =
+      outgoing(static_cast<uint32_t>(args.destination), time.deadline);
   if (!to.ok()) return with_name_of(args, to.status());
   Sending sending(*to, args, time, work == nullptr);
   if (Status s = sending.send_all(); !s.ok()) return with_name_of(args, s);
@@ -169,7 +172,8 @@ Status Outbox::send(const SendArgs& args, const MessageTime& time,
 
 Status Outbox::prepare(const SendArgs& args, const MessageTime& time,
                        std::unique_ptr<Sending>& sending) {
-  const Result<std::shared_ptr<Outgoing>> to = outgoing(static_cast<uint32_t>(args.destination));
+  const Result<std::shared_ptr<Outgoing>> to =
+      outgoing(static_cast<uint32_t>(args.destination), time.deadline);
   if (!to.ok()) return with_name_of(args, to.status());
   sending = std::make_unique<Sending>(*to, args, time, false);
   return {};

@@ -91,10 +91,10 @@ class Outbox {
   Status prepare(const SendArgs& args, const MessageTime& time, std::unique_ptr<Sending>& sending);
 
  private:
-  Result<std::shared_ptr<Outgoing>> outgoing(uint32_t destination);
+  Result<std::shared_ptr<Outgoing>> outgoing(uint32_t destination, TimePoint deadline);
 
   const Members members_;
-  std::mutex mutex_;  // Guards outgoing_.
+  std::timed_mutex mutex_;  // Guards outgoing_.
   std::map<uint32_t, std::shared_ptr<Outgoing>> outgoing_;
 };
 

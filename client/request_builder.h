@@ -1,6 +1,7 @@
 // Builds the request of one operation, holds the memory that it needs, and submits it.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -18,6 +19,10 @@ namespace tutti::client {
 // Where the caller does not wait, tensors of at most this size are copied as a whole: to wake a
 // thread costs more.
 inline constexpr uint64_t kUnpassedBytesMax = 8 * kBoardBlockBytes;
+
+// Memory that takes longer than this to copy or to make is copied and made in steps, between which
+// the deadline is looked at.
+inline constexpr uint64_t kCopyStepBytes = uint64_t{4} << 20;
 
 // One operation until it is submitted: its request, and the memory that it holds.
 class RequestBuilder {
@@ -61,16 +66,39 @@ class RequestBuilder {
   const PendingOp& op() const { return shared_ != nullptr ? *shared_ : own_; }
   bool blocks() const { return asynchronous_ == nullptr; }
 
+  // The deadline counts from now on. Without this, from when the call has to wait.
+  void start_clock() {
+    if (op().started.load() == TimePoint()) op().started = Clock::now();
+  }
+  TimePoint deadline() const { return op().started.load() + Millis(request_.timeout_ms); }
+  bool is_late() const { return op().started.load() != TimePoint() && Clock::now() > deadline(); }
+
   // Allocates memory of the segment for as long as the operation needs it; nullptr: there is no
-  // room.
+  // room. Much of it takes time, which counts: after the deadline the rest is left to be made when
+  // it is touched.
   std::byte* allocate(uint64_t bytes, uint64_t& offset) {
     std::byte* memory = nullptr;
+    bool cold = false;
+    const bool in_steps = bytes > kCopyStepBytes;
+    if (in_steps) start_clock();
     add_block([&]() -> std::optional<uint64_t> {
-      memory = connection_.allocate(bytes);
+      memory = connection_.allocate(bytes, in_steps ? &cold : nullptr);
       if (memory == nullptr) return std::nullopt;
       return offset = connection_.offset_of(memory);
     });
+    for (uint64_t done = 0; cold && done < bytes && !is_late(); done += kCopyStepBytes)
+      connection_.populate(memory + done, std::min(kCopyStepBytes, bytes - done));
     return memory;
+  }
+
+  // Copies an input to memory of the segment. DEADLINE_EXCEEDED: not all of it until the deadline.
+  Status copy_in(std::byte* to, const std::byte* from, uint64_t bytes) {
+    if (bytes > kCopyStepBytes) start_clock();
+    for (uint64_t done = 0; done < bytes; done += kCopyStepBytes) {
+      if (is_late()) return too_slow();
+      input_copy_(to + done, from + done, std::min(kCopyStepBytes, bytes - done));
+    }
+    return {};
   }
 
   // Holds shared memory of the caller for as long as the operation needs it. False: the memory is
@@ -87,7 +115,7 @@ class RequestBuilder {
   Status submit() {
     if (buffers_stay_ && queue_.is_local() && op().bytes <= kUnpassedBytesMax)
       request_.flags |= kRequestBlocking;
-    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
+    if (Status s = arrive(); !s.ok()) return s;
     if (blocks()) return queue_.wait(op(), -1);
     *asynchronous_ = std::move(shared_);
     return {};
@@ -131,7 +159,7 @@ class RequestBuilder {
       if (board == PendingOp::OnBoard::done) return is_copied_out && !device.has_resumed(words);
       return device.is_in_use(words, board == PendingOp::OnBoard::failed);
     };
-    if (Status s = queue_.submit(request_, op()); !s.ok()) {  // The connection is lost.
+    if (Status s = arrive(); !s.ok()) {
       device.retire(words);
       return s;
     }
@@ -163,7 +191,8 @@ class RequestBuilder {
                                static_cast<Dtype>(request_.dtype),
                                input_copy_};
     if (!blocks() && may_stage()) return start_passing(staged);
-    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
+    start_clock();
+    if (Status s = arrive(); !s.ok()) return s;
     const Status outcome = StagedOp(queue_, op(), staged).run(Backoff(connection_.cores()));
     if (blocks()) return outcome;
     *asynchronous_ = std::move(shared_);
@@ -183,10 +212,7 @@ class RequestBuilder {
     }
     auto op = std::make_shared<PendingOp>();
     if (refused.count != 0) op->blocks.push_back(refused.in_offset);
-    if (queue_.submit(refused, *op).ok())
-      queue_.abandon(op);
-    else
-      connection_.release(op->blocks);
+    queue_.keep_place(refused, op);
     return why;
   }
 
@@ -194,10 +220,25 @@ class RequestBuilder {
   void refuse_without_memory() {
     if (op().has_arrived) return;
     connection_.release(std::exchange(op().blocks, {}));
-    static_cast<void>(queue_.submit(refusal(Code::resource_exhausted), own_));
+    const Status refused = queue_.submit(refusal(Code::resource_exhausted), own_);
+    if (!refused.ok()) connection_.mark_lost(refused);  // The order of operations is.
   }
 
  private:
+  // Submits the complete request. Where no slot is free until its deadline, the call fails and
+  // keeps its place in the order.
+  Status arrive() {
+    Status arrived = queue_.submit(request_, op());
+    const bool is_given_up = arrived.code() == Code::deadline_exceeded && connection_.usable().ok();
+    return is_given_up ? refuse(arrived) : arrived;
+  }
+
+  Status too_slow() const {
+    return deadline_exceeded("to copy the tensor to shared memory took all of the " +
+                             std::to_string(request_.timeout_ms) +
+                             " ms; give it more, or pass memory of tutti_alloc()");
+  }
+
   // What the stream does when the operation has ended.
   Status resume_stream(const void* memory, const Words& words, StagedSides* staged) {
     DeviceMemory& device = connection_.device_memory();
@@ -210,8 +251,8 @@ class RequestBuilder {
   Status start_passing(const StagedTensors& staged) {
     auto passing = std::make_shared<Passing>(group_.connection, group_.queue, shared_, staged);
     std::function<void()> task = [passing] { passing->run(); };
-    op().started = Clock::now();
-    if (Status s = queue_.submit(request_, op()); !s.ok()) return s;
+    start_clock();
+    if (Status s = arrive(); !s.ok()) return s;
     shared_.reset();
     if (!group_.passer->add(std::move(task)).ok()) passing->run();  // Without a thread: here.
     *passing_ = std::move(passing);

@@ -14,9 +14,9 @@ Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
   const auto must_stop = [stops] { return stops != nullptr && *stops; };
   bool under_way = true;
   while (under_way && !must_stop() && queue_.is_under_way(op_)) {
-    if (make_progress())
+    if (make_progress() && !OpQueue::is_late(op_))
       backoff.reset();
-    else
+    else  // After the deadline the worker is called, and ends what is too slow.
       under_way = queue_.pause(op_, backoff);
   }
   op_.is_staging = false;

@@ -119,10 +119,10 @@ Status place_sides(RequestBuilder& builder, Connection& connection, const Collec
   if (found.ok()) found = find("the output", args.out, bytes.out, request.out_offset, copies.out);
   if (!found.ok()) return found;
   if (Status s = allocate_copies(builder, copies, bytes); !s.ok()) return s;
-  if (copies.in) copy_input(connection.at(request.in_offset), bytes_at(args.in), bytes.in);
   if (copies.out)
     builder.op().copies.push_back({args.out, connection.at(request.out_offset), bytes.out});
-  return {};
+  if (!copies.in) return {};
+  return builder.copy_in(connection.at(request.in_offset), bytes_at(args.in), bytes.in);
 }
 
 // Copies the counts of blocks to the segment, and completes the request with them.
@@ -243,7 +243,7 @@ Status concatenate(RequestBuilder& builder, std::span<const TensorSides> tensors
   if (memory == nullptr) return segment_full(bytes);
   request.out_offset = request.in_offset;
   for (const TensorSides& tensor : tensors) {
-    builder.input_copy()(memory, tensor.in, tensor.bytes);
+    if (Status s = builder.copy_in(memory, tensor.in, tensor.bytes); !s.ok()) return s;
     builder.op().copies.push_back({tensor.out, memory, tensor.bytes});
     memory += tensor.bytes;
   }
@@ -316,7 +316,8 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
   Connection& connection = *group.connection;
   DeviceMemory& device = connection.device_memory();
   const void* memory = bytes.in != 0 ? args.in : bytes.out != 0 ? args.out : nullptr;
-  const TimePoint limit = Clock::now() + Millis(builder.request().timeout_ms);
+  builder.start_clock();
+  const TimePoint limit = builder.deadline();
   Words words;
   if (Status s = take_words(device, builder.stream(), memory, limit, words); !s.ok())
     return builder.refuse(s);
@@ -369,7 +370,8 @@ Status submit_device(tutti_group& group, const TensorListArgs& args,
   Connection& connection = *group.connection;
   DeviceMemory& device = connection.device_memory();
   const void* memory = tensors.front().in;
-  const TimePoint limit = Clock::now() + Millis(builder.request().timeout_ms);
+  builder.start_clock();
+  const TimePoint limit = builder.deadline();
   Words words;
   if (Status s = take_words(device, builder.stream(), memory, limit, words); !s.ok())
     return builder.refuse(s);
@@ -461,6 +463,7 @@ Status submit(tutti_group& group, const TensorListArgs& args, const tutti_option
     if (std::optional<Status> outcome = run_staged()) return *outcome;
   const Status copied = concatenate(builder, tensors);
   if (copied.ok()) return builder.submit();
+  if (copied.code() == Code::deadline_exceeded) return builder.refuse(copied);
   // The segment has no room for the whole list, so it is staged, and this call blocks.
   if (std::optional<Status> outcome = run_staged()) return *outcome;
   return builder.refuse(copied);

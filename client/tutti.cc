@@ -177,7 +177,8 @@ tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t coun
     if (Status s = find_member(*group, ranks, count, made->rank); !s.ok()) return set_last_error(s);
     made->connection = group->connection;
     made->ranks.assign(ranks, ranks + count);
-    const auto numbers = group->connection->make_subgroup({ranks, count});
+    const auto numbers =
+        group->connection->make_subgroup({ranks, count}, group->connection->default_deadline());
     if (!numbers.ok()) return set_last_error(numbers.status());
     complete(*made, *numbers);
     *subgroup = made.release();

@@ -37,8 +37,9 @@
  * WORK. If `work` is NULL, a collective blocks until the operation is done and returns its result.
  * Otherwise it returns once the operation has started, sets `*work`, and the caller must free that
  * with tutti_work_free(); `*work` is NULL after a failure. A group has at most 256 operations under
- * way; a further call first waits for the oldest. A group has at most 2^40 - 256 operations in all;
- * then every rank gets RESOURCE_EXHAUSTED and must join again or make a sub-group.
+ * way; a further call first waits for the oldest, until its deadline, and keeps its place in the
+ * order if it fails. A group has at most 2^40 - 256 operations in all; then every rank gets
+ * RESOURCE_EXHAUSTED and must join again or make a sub-group.
  *
  * REFUSALS. A collective that is refused here, for example because of a NULL buffer, keeps its
  * place in the order of operations: it fails on the other ranks, too, naming this rank. So does a
@@ -64,7 +65,7 @@ typedef struct tutti_work tutti_work;
 /* Why a call failed. */
 typedef struct tutti_error {
   tutti_code code;
-  int32_t rank;        /* The rank to blame; -1: none. */
+  int32_t rank;        /* The rank to blame; -1: none, or a worker or host is. */
   const char* host;    /* The name of the host to blame; "": none. */
   const char* message; /* What failed, where, and what to do about it. */
 } tutti_error;

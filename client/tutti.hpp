@@ -51,7 +51,7 @@ class Error : public std::runtime_error {
   }
 
   tutti_code code;
-  int rank;          // The rank to blame; -1: none.
+  int rank;          // The rank to blame; -1: none, or a worker or host is.
   std::string host;  // The name of the host to blame; "": none.
 };
 

@@ -261,8 +261,11 @@ TEST_F(ClientTest, ACallWithoutAFreeSlotFailsInTime) {
   std::vector<tutti_work*> works(kBoardSlots);
   for (tutti_work*& work : works) ASSERT_EQ(tutti_barrier(group(0), &options, &work), TUTTI_OK);
   tutti_work* extra = nullptr;
-  EXPECT_EQ(tutti_barrier(group(0), &options, &extra), TUTTI_RESOURCE_EXHAUSTED);
-  EXPECT_THAT(tutti_last_error()->message, HasSubstr("rank 2 (host a) has not taken note of 256"));
+  EXPECT_EQ(tutti_barrier(group(0), &options, &extra), TUTTI_DEADLINE_EXCEEDED);
+  EXPECT_THAT(tutti_last_error()->message,
+              HasSubstr("256 operations of the group are under way, "
+                        "and rank 2 (host a) has not ended the first"));
+  EXPECT_EQ(tutti_last_error()->rank, 2);
   EXPECT_EQ(extra, nullptr);
   for (tutti_work* work : works) {
     EXPECT_NE(tutti_work_wait(work, -1), TUTTI_OK);

@@ -308,6 +308,18 @@ TEST_F(ClientFailureTest, AWorkerThatNeverAnswersIsGivenUp) {
       << "a worker that is late may still write there";
 }
 
+// It looks at the board, so it lives, and knows who is to blame.
+TEST_F(ClientFailureTest, AWorkerThatHasNoCoreForAWhileIsWaitedFor) {
+  join_all();
+  tutti_options options = tutti_defaults();
+  options.timeout_ms = 1;
+  std::vector<float> x(kBusyCount);
+  EXPECT_EQ(tutti_all_reduce(group(0), x.data(), x.data(), x.size(), TUTTI_F32, TUTTI_SUM, &options,
+                             nullptr),
+            TUTTI_DEADLINE_EXCEEDED);
+  EXPECT_THAT(last_message(), HasSubstr("not all ranks came in time"));
+}
+
 TEST_F(ClientFailureTest, LeavingTellsTheOthers) {
   join_all();
   tutti_work* mine = nullptr;

@@ -115,7 +115,7 @@ TEST_F(TwoRanksTest, ARankMayBeAheadByAllSlots) {
 }
 
 // A rank that does not read its outcomes keeps the slots in use. The other rank waits for a slot
-// until its timeout and then loses its connection, because the order of operations is lost.
+// until its timeout; its call keeps its place in the order.
 TEST_F(TwoRanksTest, ARankThatDoesNotSettleIsNamed) {
   std::vector<std::unique_ptr<PendingOp>> ops;
   for (uint32_t i = 0; i < kBoardSlots; ++i) {
@@ -128,9 +128,16 @@ TEST_F(TwoRanksTest, ARankThatDoesNotSettleIsNamed) {
   PendingOp more;
   ranks_[0].timeout_ms = 50;
   const Status full = ranks_[0].arrive(more, 1);
-  EXPECT_EQ(full.code(), Code::resource_exhausted);
-  EXPECT_THAT(full.message(), HasSubstr("rank 1 (host h) has not taken note"));
-  EXPECT_EQ(ranks_[0].arrive(more, 1).code(), Code::resource_exhausted) << "it is lost";
+  EXPECT_EQ(full.code(), Code::deadline_exceeded);
+  EXPECT_THAT(full.message(), HasSubstr("rank 1 (host h) has not ended the first of them"));
+  EXPECT_EQ(full.culprit(), (Culprit{1, "h"}));
+  const auto refused = std::make_shared<PendingOp>();
+  queue(0).keep_place({.flags = kRequestRefused | kRequestBlocking, .timeout_ms = 50}, refused);
+  EXPECT_FALSE(refused->has_arrived);
+  for (const auto& op : ops) EXPECT_TRUE(queue(1).poll(*op));
+  ASSERT_TRUE(ranks_[0].arrive(more, 1).ok());
+  EXPECT_EQ(refused->number, kBoardSlots);
+  EXPECT_EQ(more.number, kBoardSlots + 1);
 }
 
 // ---- Ranks that die or stop while they fold ----

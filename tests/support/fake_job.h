@@ -21,6 +21,9 @@ namespace tutti {
 inline constexpr uint64_t kFailingCount = 1313;
 // Operations of this many elements are never answered.
 inline constexpr uint64_t kForgottenCount = 4242;
+// Operations of this many elements fail so long after their deadline.
+inline constexpr uint64_t kBusyCount = 7272;
+inline constexpr Millis kBusyTime{700};
 
 // One rank's call of an operation.
 struct Contribution {
@@ -267,7 +270,8 @@ class FakeJob : public Session::Events {
 
   void start_clock(const Call& request, uint64_t number) {
     const uint32_t ms = request.timeout_ms != 0 ? request.timeout_ms : timeout_ms_;
-    loop_.at(Clock::now() + Millis(ms), [this, group = request.group, number] {
+    const Millis late = request.signature.count == kBusyCount ? kBusyTime : Millis(0);
+    loop_.at(Clock::now() + Millis(ms) + late, [this, group = request.group, number] {
       if (!waiting_.contains({group, number})) return;
       if (waiting_[{group, number}].begin()->second.request.signature.count == kForgottenCount)
         return;
