@@ -7,6 +7,7 @@
 
 #include "daemon/base/settings.h"
 #include "daemon/cli/cli.h"
+#include "daemon/cli/private_agents.h"
 #include "daemon/launch/launch.h"
 #include "daemon/mesh/mesh.h"
 #include "proto/segment.h"
@@ -148,6 +149,18 @@ std::shared_ptr<std::string> add_address(CLI::App& app) {
   return address;
 }
 
+// A command that asks one agent: the private one, if there is one and no other.
+template <typename Options>
+Command ask_one(std::shared_ptr<std::string> address, std::shared_ptr<Options> options,
+                int (*command)(const Options&)) {
+  return [=] {
+    tutti::Result<std::string> found = tutti::agent_to_ask(*address);
+    if (!found.ok()) return tutti::report_status(found.status());
+    options->address = *std::move(found);
+    return command(*options);
+  };
+}
+
 Command add_status(CLI::App& app) {
   CLI::App* status = app.add_subcommand("status", "Show agents, jobs, ranks and what they did");
   const auto address = add_address(*status);
@@ -172,10 +185,7 @@ Command add_trace(CLI::App& app) {
   trace->footer(
       "Without --last a table has 50 operations, other outputs have all that are kept.\n\n"
       "Examples:\n  tutti trace demo\n  tutti trace demo --chrome demo.json");
-  return [=] {
-    options->address = *address;
-    return tutti::trace_command(*options);
-  };
+  return ask_one(address, options, tutti::trace_command);
 }
 
 Command add_plan(CLI::App& app) {
@@ -199,10 +209,7 @@ Command add_plan(CLI::App& app) {
   plan->footer(
       "Examples:\n  tutti plan --hosts 1024 --bytes 1G --per-host 8\n"
       "  tutti plan --job demo --op all_gather --bytes 64M");
-  return [=] {
-    options->address = *address;
-    return tutti::plan_command(*options);
-  };
+  return ask_one(address, options, tutti::plan_command);
 }
 
 Command add_strategy(CLI::App& app) {
@@ -218,10 +225,7 @@ Command add_strategy(CLI::App& app) {
       "Operations that name a strategy keep theirs.\n\nExamples:\n"
       "  tutti strategy demo ring,tree:2\n"
       "  tutti strategy demo");
-  return [=] {
-    options->address = *address;
-    return tutti::strategy_command(*options);
-  };
+  return ask_one(address, options, tutti::strategy_command);
 }
 
 Command add_explain(CLI::App& app) {
@@ -229,11 +233,11 @@ Command add_explain(CLI::App& app) {
       app.add_subcommand("explain", "Say in a sentence what is the matter with a job");
   const auto address = add_address(*explain);
   auto options = std::make_shared<tutti::ExplainOptions>();
-  explain->add_option("JOB", options->job, "the job's name")->required();
+  explain->add_option("JOB", options->job, "the job's name; else all jobs of the agent");
   explain->add_flag("--json", options->json, "one JSON object");
   explain->footer(
       "The exit code is 0 where nothing is the matter, 1 where something is, 2 where there is no\n"
-      "such job.\n\nExample:\n  tutti explain demo");
+      "such job.\n\nExamples:\n  tutti explain\n  tutti explain demo");
   return [=] {
     options->address = *address;
     return tutti::explain_command(*options);
@@ -247,10 +251,7 @@ Command add_top(CLI::App& app) {
   top->add_option("JOB", options->job, "show the ranks of this job alone");
   top->add_flag("--once", options->once, "one table, of one second; so, too, without a terminal");
   top->footer("Control-C ends it.\n\nExamples:\n  tutti top\n  tutti top demo --once");
-  return [=] {
-    options->address = *address;
-    return tutti::top_command(*options);
-  };
+  return ask_one(address, options, tutti::top_command);
 }
 
 Command add_doctor(CLI::App& app) {

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "daemon/cli/cli.h"
+#include "daemon/cli/private_agents.h"
 #include "daemon/cli/status_report.h"
 #include "daemon/mesh/mesh.h"
 
@@ -14,11 +15,17 @@ int report_status(const Status& status) {
 }
 
 int status_command(const StatusOptions& options) {
-  const Result<v1::StatusReply> reply = admin_status(options.address, false, kCallTimeoutMs);
-  if (!reply.ok()) return report_status(reply.status());
-  const std::string out = options.json ? status_json(*reply) + "\n" : status_text(*reply);
-  std::fputs(out.c_str(), stdout);
-  return 0;
+  const std::vector<std::string> addresses = agents_to_ask(options.address);
+  int code = 0;
+  for (const std::string& address : addresses) {
+    const Result<v1::StatusReply> reply = admin_status(address, false, kCallTimeoutMs);
+    if (addresses.size() > 1 && !options.json) std::printf("%s:\n", address.c_str());
+    if (reply.ok())
+      std::fputs((options.json ? status_json(*reply) + "\n" : status_text(*reply)).c_str(), stdout);
+    else
+      code = report_status(reply.status());
+  }
+  return code;
 }
 
 }  // namespace tutti
