@@ -28,7 +28,7 @@ def to_listen_at(places, rank):
     if len({place["host"] for place in places}) == 1:
         address = _LOOPBACK
     elif not _is_seen_by_others(address):
-        several = len({_network(place) for place in places}) > 1
+        several = not all(is_one_network(place, places[rank]) for place in places)
         address = _toward_others(places, rank) if several else _LOOPBACK
     return f"[{address}]" if ":" in address else address
 
@@ -36,16 +36,22 @@ def to_listen_at(places, rank):
 def _toward_others(places, rank):
     """This host's address towards one that another host has told."""
     for place in places:
-        if _network(place) != _network(places[rank]) and _is_seen_by_others(place["address"]):
+        if (not is_one_network(place, places[rank])
+                and _is_seen_by_others(place["address"])):
             return _toward(place["address"])
     raise Error("FAILED_PRECONDITION",
                 f"the hosts cannot reach each other: of rank {rank}'s the address is "
                 f"{places[rank]['address']}; set MASTER_ADDR to an address of rank 0's host")
 
 
-def _network(place):
-    """What tells machines apart, and network namespaces: hostnames do not."""
-    return place["host"].partition("/")[2]
+def is_one_network(one, other):
+    """Whether two places are in one network namespace of one machine. Hostnames do not tell, but
+    where one of them does not know its machine's number of this boot."""
+    (name, boot, network), (others, boot_of_other, network_of_other) = (
+        place["host"].split("/") for place in (one, other))
+    if boot and boot_of_other:
+        return (boot, network) == (boot_of_other, network_of_other)
+    return (name, network) == (others, network_of_other)
 
 
 def _toward(server):

@@ -4,6 +4,7 @@ import atexit
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -19,6 +20,8 @@ _START_SECONDS = 30
 _END_SECONDS = 40  # Its keeper takes at most 30.
 # The longest directory whose sockets' paths still fit into a socket's address, of 108 bytes.
 _DIRECTORY_BYTES_MAX = 60
+_OTHER_PARENTS = ("/tmp", "/dev/shm")  # Where `tutti` looks for agents, too.
+_is_announced = False
 
 
 class PrivateAgent:
@@ -73,6 +76,21 @@ class PrivateAgent:
         raise Error("UNAVAILABLE", "the private tuttid did not start; its messages on the standard "
                                    "error of the lowest rank of its host say why")
 
+    def announce(self):
+        """Says, once a process, how to ask what the run waits for."""
+        global _is_announced
+        if _is_announced:
+            return
+        _is_announced = True
+        try:
+            command = "tutti" if shutil.which("tutti") else _program("tutti")
+        except Error:
+            return  # Without the command there is nothing to say.
+        parent = os.path.dirname(self._dir)
+        place = "" if parent in _OTHER_PARENTS else f"TMPDIR={shlex.quote(parent)} "
+        print(f"tutti.torch: to see what this run waits for: {place}{command} explain",
+              file=sys.stderr, flush=True)
+
     def end(self):
         """Ends the agent; the job's ranks and workers go on without it. Idempotent; in a forked
         child without effect."""
@@ -87,13 +105,22 @@ class PrivateAgent:
             self._process.wait()
 
 
-def _directory():
-    """A new directory, in a place whose name is short enough for sockets."""
-    for parent in (tempfile.gettempdir(), "/tmp", "/dev/shm"):
+def parent_directory():
+    """Where private agents have their directories: a place whose name is short enough for sockets;
+    None where there is none."""
+    for parent in (tempfile.gettempdir(), *_OTHER_PARENTS):
         if len(os.fsencode(parent)) < _DIRECTORY_BYTES_MAX and os.access(parent, os.W_OK | os.X_OK):
-            return tempfile.mkdtemp(prefix="tutti-torch-", dir=parent)
-    raise Error("FAILED_PRECONDITION", f"TMPDIR {tempfile.gettempdir()!r} is too long for the path "
-                                       "of a socket, and /tmp cannot be written; set a shorter one")
+            return parent
+    return None
+
+
+def _directory():
+    parent = parent_directory()
+    if parent is None:
+        raise Error("FAILED_PRECONDITION", f"TMPDIR {tempfile.gettempdir()!r} is too long for the "
+                                           "path of a socket, and /tmp cannot be written; set a "
+                                           "shorter one")
+    return tempfile.mkdtemp(prefix="tutti-torch-", dir=parent)
 
 
 def _program(name):
