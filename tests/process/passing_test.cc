@@ -239,7 +239,8 @@ TEST_P(PassingMesh, ARankThatLeavesEndsItsOwn) {
                 const Error error = failure_of([&] {
                   for (;;) group.all_reduce(mapped.floats());
                 });
-                check(error.rank == 0, error.what());
+                // Or its worker, which ends with its last rank.
+                check(error.rank == 0 || (error.rank < 0 && error.host == "a"), error.what());
                 return;
               }
               {
