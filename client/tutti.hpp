@@ -394,7 +394,13 @@ class Group {
 
   explicit Group(tutti_group* group) : group_(group) {}
 
-  static const char* text(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
+  // Null: none. C's text would end at a NUL.
+  static const char* text(const std::string& text) {
+    if (text.find('\0') != std::string::npos)
+      throw Error(tutti_error{TUTTI_INVALID_ARGUMENT, -1, "",
+                              "a text of the options holds a NUL character"});
+    return text.empty() ? nullptr : text.c_str();
+  }
 
   void check_counts(std::span<const size_t> counts, size_t elements, tutti_collective collective,
                     const char* verb) const {

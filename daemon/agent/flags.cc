@@ -51,6 +51,7 @@ Status read_all(Settings& settings, const Flags& flags) {
 
 Status read_credentials(const Settings& settings, Credentials& credentials) {
   credentials.trust_network = settings.trust_network == "yes";
+  credentials.certified_hosts = settings.tls == "require";
   if (!settings.token.empty()) {
     credentials.tokens = {plain_token(settings.token)};
     return {};

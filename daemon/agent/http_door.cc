@@ -36,7 +36,9 @@ Result<bool> HttpDoor::sees_all(std::string_view token) {
   if (of_.settings.metrics_public == "yes") return true;
   if (token.empty()) return false;
   const Token* found = find_token(of_.credentials.tokens, token);
-  if (found != nullptr && (found->admin || found->agent)) return true;
+  // A token for agents counts beside a certificate only, and here is none.
+  const bool agents_count = !of_.credentials.certified_hosts;
+  if (found != nullptr && (found->admin || (found->agent && agents_count))) return true;
   of_.refusals.count("http", Code::unauthenticated);
   return unauthenticated(
       "this is not a token for administrators; show one with role=admin of the "

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "daemon/agent/spawn.h"
+#include "daemon/base/foreign_text.h"
 #include "daemon/base/hash.h"
 #include "daemon/mesh/mesh.h"
 
@@ -264,13 +265,14 @@ void Workers::on_report(Entry entry, Packet packet) {
   Worker& worker = entry->second;
   v1::WorkerReport report;
   if (!report.ParseFromString(packet.bytes)) return;
+  clean_texts(report);  // The worker's user may make it say anything.
   if (!worker.is_known && is_ours(entry->first, report.pass())) {
     worker.is_known = true;
     worker.pass = report.pass();
     worker.handed_over = report.adopted();
     spdlog::info("took over job \"{}\": worker pid {}", worker.pass.job(), report.pid());
   }
-  // The worker's user may make it say anything. Whose it is was settled when it started.
+  // Whose it is was settled when it started.
   report.set_uid(worker.pass.uid());
   report.set_job(worker.pass.job());
   *report.mutable_pass() = without_signature(worker.pass);

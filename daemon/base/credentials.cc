@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/foreign_text.h"
 #include "daemon/base/text.h"
 
 namespace tutti {
@@ -54,9 +55,9 @@ Status add_attribute(Token& token, std::string_view word) {
   if (value.empty() || (name != "role" && name != "jobs" && name != "subject"))
     return invalid_argument("expected role=, jobs= or subject= with a value after the token");
   if (name == "role") return add_roles(token, value);
-  if (name == "subject" && value.size() > kSubjectBytesMax)
-    return invalid_argument("the subject is longer than " + std::to_string(kSubjectBytesMax) +
-                            " bytes");
+  if (name == "subject")
+    if (Status named = check_name("the subject", value, kSubjectBytesMax); !named.ok())
+      return named;
   (name == "jobs" ? token.jobs : token.subject) = value;
   return {};
 }
@@ -126,10 +127,14 @@ const std::string& Credentials::agent_token() const {
 
 bool Credentials::has_agent_token() const { return std::ranges::any_of(tokens, &Token::agent); }
 
+const std::string& Credentials::signing_key() const {
+  return certified_hosts ? own_key : agent_token();
+}
+
 std::vector<std::string> Credentials::agent_keys() const {
   std::vector<std::string> keys;
   for (const Token& token : tokens)
-    if (token.agent) keys.push_back(token.text);
+    if (token.agent && !certified_hosts) keys.push_back(token.text);
   if (!own_key.empty()) keys.push_back(own_key);
   return keys;
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "daemon/base/address.h"
+#include "daemon/base/foreign_text.h"
 #include "daemon/base/port_range.h"
 #include "daemon/base/text.h"
 
@@ -192,6 +193,7 @@ Status check_text(std::string_view name, const std::string& text) {
   if (text.empty()) return {};
   if (name == "coordinator" || name == "metrics_listen") return parse_address(text).status();
   if (name == "data_address") return check_host(text);
+  if (name == "host") return check_name("the host's name", text, kHostNameBytesMax);
   return name == "etcd" ? check_each_address(text) : Status();
 }
 

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <span>
 
+#include "daemon/base/status_message.h"
+
 namespace tutti {
 namespace {
 
@@ -45,6 +47,27 @@ bool is_number(std::string_view text) {
 std::string padded(const std::string& cell, size_t width, bool right) {
   const std::string fill(width - std::min(width, cell.size()), ' ');
   return right ? fill + cell : cell + fill;
+}
+
+// Of a well-formed character of this size.
+uint32_t code_at(const std::string& text, size_t at, size_t size) {
+  uint32_t code = static_cast<uint8_t>(text[at]);
+  if (size > 1) code &= 0xffu >> (size + 1);
+  for (size_t i = at + 1; i < at + size; ++i)
+    code = code << 6 | (static_cast<uint8_t>(text[i]) & 0x3fu);
+  return code;
+}
+
+// Not the controls C0 and C1, which terminals obey; nor what ends lines or turns the direction of
+// text (UAX 9), so that one text looks like another.
+bool may_be_shown(uint32_t code) {
+  const auto within = [code](uint32_t first, uint32_t last) {
+    return first <= code && code <= last;
+  };
+  const bool control = within(0, 0x1f) || within(0x7f, 0x9f);
+  const bool turns =
+      code == 0x61c || within(0x200e, 0x200f) || within(0x202a, 0x202e) || within(0x2066, 0x2069);
+  return !control && !turns && !within(0x2028, 0x2029);
 }
 
 std::string quoted(std::string_view text) {
@@ -143,9 +166,17 @@ std::string format_number(double value) {
 }
 
 std::string printable(std::string text) {
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text;
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = character_at(text, at);
+    if (size != 0 && may_be_shown(code_at(text, at, size)))
+      out.append(text, at, size);
+    else
+      out += '?';
+    at += std::max<size_t>(size, 1);
+  }
+  return out;
 }
 
 Table::Table(std::vector<std::string> header) : rows_{std::move(header)} {}

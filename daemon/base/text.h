@@ -31,7 +31,7 @@ std::string host_name(int index);
 // At most two decimals, fewer from 100 on, never an exponent: "0.05", "12.34", "1234".
 std::string format_number(double value);
 
-// Control characters become '?': others may have chosen the text.
+// What is no UTF-8, or controls a terminal or the flow of text, becomes '?': see foreign_text.h.
 std::string printable(std::string text);
 
 // A table with columns as wide as their widest cell; columns of numbers are aligned right.

@@ -1,5 +1,7 @@
 #include "daemon/group/control.h"
 
+#include "daemon/base/foreign_text.h"
+
 namespace tutti {
 
 void write_signature(const Signature& signature, v1::Signature& to) {
@@ -239,6 +241,7 @@ Result<v1::ControlBatch> read_controls(const Frame& frame) {
   frame.payload.copy_to(reinterpret_cast<std::byte*>(bytes.data()));
   v1::ControlBatch batch;
   if (!batch.ParseFromString(bytes)) return data_loss("a control frame cannot be read");
+  clean_texts(batch);
   return batch;
 }
 

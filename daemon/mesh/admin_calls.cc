@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "daemon/base/text.h"
+#include "daemon/base/foreign_text.h"
 #include "daemon/mesh/channel.h"
 #include "proto/mesh.grpc.pb.h"
 
@@ -24,7 +24,7 @@ v1::AgentReport unreachable(const std::string& host, const std::string& address,
   v1::AgentReport report;
   report.set_host(host);
   report.set_address(address);
-  report.set_state("unreachable: " + why.error_message());
+  report.set_state("unreachable: " + clean_text(why.error_message()));
   return report;
 }
 
@@ -55,6 +55,7 @@ void ask_each(const Queries<Reply>& queries, const Start& start, const Meanwhile
   for (const auto& query : queries)
     start(*query, [&open, sent = query.get()](const grpc::Status& status) {
       sent->status = status;
+      clean_texts(sent->reply);
       open.count_down();
     });
   meanwhile();
@@ -133,8 +134,8 @@ const std::string& AdminCalls::address() const {
   return address_;
 }
 
-v1::AdminAnswer AdminCalls::call(const v1::AdminRequest& request, const Caller& caller,
-                                 bool forwarded) {
+v1::AdminAnswer AdminCalls::call(v1::AdminRequest request, const Caller& caller, bool forwarded) {
+  clean_texts(request);
   v1::AdminAnswer answer;
   Status status = request.kind_case() == v1::AdminRequest::KIND_NOT_SET
                       ? invalid_argument("the request asks for nothing that this release knows")
@@ -287,6 +288,7 @@ void AdminCalls::forward_to_coordinator(v1::StatusReply& reply) {
   prepare_forward(context, kForwardMs);
   const grpc::Status status =
       v1::Admin::NewStub(make_channel(leader, tls_))->Status(&context, {}, &reply);
+  clean_texts(reply);
   if (status.ok()) return;
   reply.Clear();
   v1::AgentReport coordinator = unreachable("", leader, status);
@@ -306,6 +308,7 @@ void AdminCalls::forward_to_coordinator(const v1::TraceRequest& request, v1::Tra
   prepare_forward(context, kForwardMs);
   const grpc::Status status =
       v1::Admin::NewStub(make_channel(leader, tls_))->Trace(&context, request, &reply);
+  clean_texts(reply);
   if (status.ok()) return;
   reply = agent_.trace(request);
   *reply.add_missing() = unreachable("", leader, status);

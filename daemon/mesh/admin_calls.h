@@ -34,7 +34,7 @@ class AdminCalls {
 
   // Checks the rule of the request and does it. Logs who did what, unless it only looked.
   // `forwarded`: an agent passed the request on.
-  v1::AdminAnswer call(const v1::AdminRequest& request, const Caller& caller, bool forwarded);
+  v1::AdminAnswer call(v1::AdminRequest request, const Caller& caller, bool forwarded);
 
  private:
   Status act(const v1::AdminRequest& request, const Caller& caller, bool forwarded,

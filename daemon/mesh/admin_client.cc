@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "daemon/base/foreign_text.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/token.h"
 #include "daemon/mesh/admin_socket.h"
@@ -55,7 +56,9 @@ Status ask_control_plane(const std::string& address, const v1::AdminRequest& req
   show_token(context, token);
   context.set_deadline(std::chrono::system_clock::now() + Millis(timeout_ms));
   const auto stub = v1::Admin::NewStub(make_channel(address, *tls));
-  return from_grpc(call_service(*stub, context, request, answer), address, *tls);
+  const grpc::Status called = call_service(*stub, context, request, answer);
+  clean_texts(answer);
+  return from_grpc(called, address, *tls);
 }
 
 Status ask(const std::string& address, int timeout_ms, const v1::AdminRequest& request,
@@ -96,6 +99,7 @@ Result<v1::StatusReply> admin_status(const std::string& address, bool local_only
 
 Result<v1::TraceReply> admin_trace(const std::string& address, const std::string& job,
                                    uint32_t last, int timeout_ms) {
+  if (Status named = check_job(job, 0, 1); !named.ok()) return named;
   v1::AdminRequest request;
   request.mutable_trace()->set_job(job);
   request.mutable_trace()->set_last(last);
@@ -107,6 +111,7 @@ Result<v1::TraceReply> admin_trace(const std::string& address, const std::string
 
 Status admin_set_strategy(const std::string& address, const std::string& job,
                           const std::string& strategy, int timeout_ms) {
+  if (Status named = check_job(job, 0, 1); !named.ok()) return named;
   v1::AdminRequest request;
   request.mutable_set_strategy()->set_job(job);
   request.mutable_set_strategy()->set_strategy(strategy);

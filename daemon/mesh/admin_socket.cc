@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/foreign_text.h"
 #include "proto/segment.h"
 #include "proto/session.pb.h"
 
@@ -94,6 +95,7 @@ Result<v1::AdminAnswer> ask_socket(const std::string& path, const v1::AdminReque
   if (!receive_all(*socket, bytes.data(), bytes.size())) return silent(path);
   v1::AdminAnswer answer;
   if (!answer.ParseFromString(bytes)) return silent(path, "its answer cannot be read");
+  clean_texts(answer);
   return answer;
 }
 

@@ -12,6 +12,8 @@
 #include <span>
 #include <string_view>
 
+#include "daemon/base/foreign_text.h"
+
 namespace tutti {
 namespace {
 
@@ -216,7 +218,7 @@ std::string CertificateNames::to_string() const {
   for (const std::string& address : addresses) add("IP", address);
   for (const std::string& uri : uris) add("URI", uri);
   add("CN", common_name);
-  return text.empty() ? "no names" : text;
+  return text.empty() ? "no names" : clean_text(std::move(text));
 }
 
 std::string format_time(std::time_t time) {

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "daemon/base/foreign_text.h"
+
 namespace tutti {
 namespace {
 
@@ -103,14 +105,15 @@ void show_pass(grpc::ClientContext& context, const v1::Pass& pass) {
   context.AddMetadata(kPassKey, pass.SerializeAsString());
 }
 
-Status check_shown_pass(const grpc::ServerContextBase& context, const Credentials& credentials) {
+Result<v1::Pass> shown_pass(const grpc::ServerContextBase& context) {
   const auto& shown = context.client_metadata();
   const auto found = shown.find(kPassKey);
   v1::Pass pass;
   if (found == shown.end() ||
       !pass.ParseFromArray(found->second.data(), static_cast<int>(found->second.size())))
     return unauthenticated(context.peer() + " shows no pass; workers are started by their agents");
-  return check_pass(pass, credentials);
+  clean_texts(pass);
+  return pass;
 }
 
 void mark_forwarded(grpc::ClientContext& context) { context.AddMetadata(kForwarded, "1"); }
@@ -134,9 +137,9 @@ std::string unreachable_text(const std::string& address, const std::string& why,
 Status from_grpc(const grpc::Status& status, const std::string& address, const Tls& tls) {
   if (status.ok()) return {};
   const Code code = code_of(status.error_code());
+  const std::string why = clean_text(status.error_message());
   const bool silent = code == Code::unavailable || code == Code::deadline_exceeded;
-  return {silent ? Code::unavailable : code,
-          silent ? unreachable_text(address, status.error_message(), tls) : status.error_message()};
+  return {silent ? Code::unavailable : code, silent ? unreachable_text(address, why, tls) : why};
 }
 
 grpc::Status to_grpc(const Status& status) {

@@ -40,8 +40,10 @@ Caller caller_of(const grpc::ServerContextBase& context, const Credentials& cred
 
 // A worker shows its pass before it says anything.
 void show_pass(grpc::ClientContext& context, const v1::Pass& pass);
-// UNAUTHENTICATED: the call shows no pass that these credentials accept.
-Status check_shown_pass(const grpc::ServerContextBase& context, const Credentials& credentials);
+// UNAUTHENTICATED: the call shows none.
+Result<v1::Pass> shown_pass(const grpc::ServerContextBase& context);
+// So begins what a coordinator says to a worker of a host of which no agent is registered (yet).
+inline constexpr std::string_view kNoAgentOf = "no agent of host ";
 
 // Marks a call that an agent passes on, so that two agents that each believe the other to be the
 // coordinator do not pass it back and forth.

@@ -28,6 +28,12 @@ namespace {
 constexpr Millis kRenewCertificates{5'000};
 constexpr Millis kShutdownGrace{300};  // For calls in progress when the server shuts down.
 
+Credentials credentials_of(const ControlOptions& options) {
+  Credentials credentials = options.credentials;
+  credentials.certified_hosts = options.tls != nullptr;
+  return credentials;
+}
+
 class GrpcControlServer final : public ControlServer {
  public:
   // `remote_coordinator` is empty if this agent coordinates from the start, or if `store` is there,
@@ -37,7 +43,7 @@ class GrpcControlServer final : public ControlServer {
       : host_(options.host),
         hello_timeout_ms_(options.hello_timeout_ms),
         remote_coordinator_(remote_coordinator),
-        credentials_(options.credentials),
+        credentials_(credentials_of(options)),
         tls_{options.tls, options.tls_admin},
         tls_published_(options.tls_published),
         server_credentials_(options.tls == nullptr ? grpc::InsecureServerCredentials()
@@ -133,7 +139,8 @@ class GrpcControlServer final : public ControlServer {
   }
 
   Coordinator::Options coordinator_options(const ControlOptions& options) {
-    Coordinator::Options out{.grace = options.coordinator_grace, .state_file = options.state_file};
+    Coordinator::Options out{
+        .host = options.host, .grace = options.coordinator_grace, .state_file = options.state_file};
     if (store_ == nullptr) return out;
     out.state_file.clear();
     out.save = [this](std::vector<v1::JobState> states) { elector_->save(std::move(states)); };
@@ -182,6 +189,7 @@ class GrpcControlServer final : public ControlServer {
     self.set_host(host_);
     self.set_address(address_);
     self.set_version(kProtocolVersion);
+    if (credentials_.certified_hosts) self.set_pass_key(credentials_.own_key);
     const std::lock_guard lock(registration_mutex_);
     registration_.emplace(loop_, leader, std::move(self),
                           credentials_.has_agent_token() ? credentials_.agent_token() : "",

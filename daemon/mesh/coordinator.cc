@@ -6,11 +6,14 @@
 #include <cstdio>
 #include <random>
 
+#include "daemon/mesh/channel.h"
 #include "daemon/mesh/epoch_file.h"
 #include "daemon/schedule/schedule.h"
 
 namespace tutti {
 namespace {
+
+constexpr size_t kPassKeyBytesMin = 16;  // A shorter one could be guessed from a signature.
 
 // 128 random bits in hex.
 std::string random_secret() {
@@ -26,12 +29,44 @@ std::string random_secret() {
 
 }  // namespace
 
+Membership Coordinator::new_membership() {
+  return Membership([this](const v1::Pass& pass) { return check_pass_locked(pass); },
+                    {.grace = options_.grace, .saves_first = options_.save != nullptr});
+}
+
+Status Coordinator::check(const v1::Pass& pass) const {
+  const std::lock_guard lock(mutex_);
+  return check_pass_locked(pass);
+}
+
+Status Coordinator::check_pass_locked(const v1::Pass& pass) const {
+  if (!credentials_.certified_hosts) return check_pass(pass, credentials_);
+  const std::vector<std::string> keys = keys_of_locked(pass.host());
+  if (keys.empty())
+    return unavailable(std::string(kNoAgentOf) + pass.host() +
+                       " is registered at the coordinator; with tls = require a host takes part "
+                       "once its tuttid has shown a certificate that names it: see the log there, "
+                       "and docs/tls.md");
+  if (check_pass(pass, keys).ok()) return {};
+  return unauthenticated("the agent of host " + pass.host() + " did not sign this pass for job \"" +
+                         pass.job() +
+                         "\"; with tls = require it signs with a key of its own, no token");
+}
+
+std::vector<std::string> Coordinator::keys_of_locked(const std::string& host) const {
+  std::vector<std::string> keys;
+  if (host == options_.host) keys.push_back(credentials_.own_key);
+  for (const auto& [id, agent] : agents_)
+    if (agent.message && agent.message->host() == host) keys.push_back(agent.message->pass_key());
+  std::erase_if(keys, [](const std::string& key) { return key.size() < kPassKeyBytesMin; });
+  return keys;
+}
+
 void Coordinator::lead(const std::string& own_address, const std::vector<v1::JobState>& states) {
   const std::lock_guard lock(mutex_);
   leader_ = own_address;
   leads_ = true;
-  membership_ =
-      Membership(credentials_, {.grace = options_.grace, .saves_first = options_.save != nullptr});
+  membership_ = new_membership();
   for (const v1::JobState& state : states)
     if (const Status restored = membership_.restore(state, Clock::now()); !restored.ok())
       spdlog::warn("{}", restored.message());
@@ -103,9 +138,16 @@ void Coordinator::receive(Membership::Worker worker, const v1::WorkerMessage& me
     if (message.has_join())
       deliver_locked(membership_.join(worker, message.join(), random_secret(), Clock::now()));
     if (message.has_gone()) deliver_locked(membership_.rank_gone(worker, message.gone()));
-    if (message.has_resume()) deliver_locked(membership_.resume(worker, message.resume()));
+    if (message.has_resume()) resume_locked(worker, message.resume());
   }
   if (message.has_join()) on_deadline_changed_();
+}
+
+// Nobody vouches for the worker now: it reconnects, and then shows its pass again.
+void Coordinator::resume_locked(Membership::Worker worker, const v1::Resume& resume) {
+  if (check_pass_locked(resume.pass()).code() == Code::unavailable)
+    return workers_.at(worker).close();
+  deliver_locked(membership_.resume(worker, resume));
 }
 
 void Coordinator::detach(Membership::Worker worker) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/credentials.h"
 #include "daemon/mesh/membership.h"
 
 namespace tutti {
@@ -22,6 +23,7 @@ class Coordinator {
     std::function<void()> close;  // detach() follows.
   };
   struct Options {
+    std::string host;        // This agent's, whose own key signs the passes of its host.
     Millis grace{0};         // For workers whose streams broke to come back.
     std::string state_file;  // Where it remembers epochs and owners; empty: nowhere.
     // Or else: keeps states, and calls saved() for each, from another thread; epochs wait for it.
@@ -35,7 +37,7 @@ class Coordinator {
       : on_deadline_changed_(std::move(on_deadline_changed)),
         options_(std::move(options)),
         credentials_(credentials),
-        membership_(credentials_) {}
+        membership_(new_membership()) {}
 
   // Coordinates from now on, at `own_address`, and goes on with these states.
   void lead(const std::string& own_address, const std::vector<v1::JobState>& states);
@@ -44,6 +46,8 @@ class Coordinator {
   // gRPC's threads: streams are closed.
   void follow(const std::string& address, const std::string& why = {});
   void saved(const v1::JobState& state);
+  // What a worker shows before it says anything: see check_pass_locked().
+  Status check(const v1::Pass& pass) const;
   bool leads() const;
   std::string leader() const;           // Where who coordinates is reached; "": not known.
   std::string describe_leader() const;  // "the coordinator is 10.0.0.7:7601", or why there is none.
@@ -76,6 +80,13 @@ class Coordinator {
     std::optional<v1::AgentMessage> message;  // None: it has not said yet who it is.
   };
 
+  Membership new_membership();
+  // Of certified hosts a pass counts while an agent of its host is registered, whose certificate
+  // names the host, and if that one signed it. UNAVAILABLE: there is no such agent now.
+  Status check_pass_locked(const v1::Pass& pass) const;
+  // Those that sign for the host now.
+  std::vector<std::string> keys_of_locked(const std::string& host) const;
+  void resume_locked(Membership::Worker worker, const v1::Resume& resume);
   // What the states must know is kept before anybody is told.
   void keep_states_locked();
   void deliver_locked(const Membership::Messages& messages);

@@ -17,6 +17,7 @@ namespace {
 
 // Added to a join's timeout, for its answer to arrive.
 constexpr Millis kAnswerGrace{300};
+constexpr Millis kAskAgain{500};
 
 class StreamCoordinatorClient final : public CoordinatorClient {
   using Stream = ReconnectingStream<v1::WorkerMessage, v1::CoordinatorMessage>;
@@ -144,6 +145,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   }
 
   void on_open() {
+    refused_for_now_.clear();
     if (newest_) resume();
     for (auto& [rank, pending] : pending_joins_) send_join(pending);
   }
@@ -164,6 +166,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   void on_broken(const Status& why) {
     if (why.code() == Code::unauthenticated) return on_unknown(why);
     last_error_ = why.message();
+    refused_for_now_ = last_error_.starts_with(kNoAgentOf) ? last_error_ : "";
     for (auto& [rank, pending] : pending_joins_)
       if (pending.sent) await_coordinator(pending);
   }
@@ -187,10 +190,23 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     events_.on_aborted(epoch, why);
   }
 
+  // The coordinator is there, but does not take this host's joins now.
+  void ask_again(uint32_t rank, PendingJoin& pending, const std::string& why) {
+    refused_for_now_ = why;
+    await_coordinator(pending);
+    if (Clock::now() + kAskAgain >= pending.deadline) return;
+    loop_.cancel(pending.timer);
+    pending.timer = loop_.at(Clock::now() + kAskAgain, [this, rank] {
+      PendingJoin& asked = pending_joins_.at(rank);
+      is_open() ? send_join(asked) : await_coordinator(asked);
+    });
+  }
+
   void on_unsent_timeout(uint32_t rank) {
-    if (!obstacle_.empty())
+    const std::string& obstacle = obstacle_.empty() ? refused_for_now_ : obstacle_;
+    if (!obstacle.empty())
       return refuse(rank, unavailable("rank " + std::to_string(rank) + " of job \"" + options_.job +
-                                      "\" cannot join: " + obstacle_));
+                                      "\" cannot join: " + obstacle));
     refuse(rank, unavailable("rank " + std::to_string(rank) + " of job \"" + options_.job +
                              "\" cannot reach the coordinator: " +
                              unreachable_text(options_.coordinator, last_error_, options_.tls)));
@@ -231,7 +247,9 @@ class StreamCoordinatorClient final : public CoordinatorClient {
     const bool numbered = refused.number() != 0;
     if (found == pending_joins_.end() || (numbered && found->second.number != refused.number()))
       return;
-    refuse(refused.rank(), cause_of(refused.status()));
+    const Status cause = cause_of(refused.status());
+    if (refused.again()) return ask_again(refused.rank(), found->second, cause.message());
+    refuse(refused.rank(), cause);
   }
 
   // Never returns OK, whatever was sent.
@@ -283,6 +301,7 @@ class StreamCoordinatorClient final : public CoordinatorClient {
   uint32_t join_count_ = 0;  // Numbers the joins.
   uint32_t last_epoch_ = 0;  // The highest number that this worker has seen.
   std::string last_error_ = "still connecting";
+  std::string refused_for_now_;  // Why the coordinator took no joins of this host when asked last.
   std::unique_ptr<v1::Mesh::Stub> stub_;  // Of the newest stream.
   std::optional<Stream> stream_;          // Last: its events use the other members.
 };

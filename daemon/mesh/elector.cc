@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "daemon/base/address.h"
+#include "daemon/base/foreign_text.h"
 #include "daemon/mesh/membership_values.h"
 
 namespace tutti {
@@ -171,7 +172,7 @@ Status Elector::tell_address() {
       spdlog::warn(
           "the agent at {}, too, calls its host {}, or did until {} s ago; each needs a "
           "name of its own (host)",
-          (*told).value, options_.host,
+          clean_text((*told).value), options_.host,
           std::chrono::duration_cast<std::chrono::seconds>(options_.ttl).count());
     const auto put = store_->write({}, {{name, options_.address, *granted}});
     if (!put.ok()) return put.status();
@@ -210,13 +211,13 @@ Status Elector::look_at_coordinator() {
 Status Elector::heed(const KeyStore::Entry& coordinator) {
   if (coordinator.lease == lease_)
     return coordinator.created == key_created_ ? Status() : start_leading(coordinator);
-  const std::string address = coordinator.value.substr(0, coordinator.value.find(' '));
+  const std::string address = clean_text(coordinator.value.substr(0, coordinator.value.find(' ')));
   if (!parse_address(address).ok())
     return failed_precondition("the key " + coordinator.key +
                                " holds no address; remove it there (etcdctl del)");
   stand_down(address + " was elected");
   if (address == options_.address && coordinator.value != own_value())
-    return failed_precondition("the coordinator \"" + coordinator.value +
+    return failed_precondition("the coordinator \"" + clean_text(coordinator.value) +
                                "\" has this agent's own address; give each agent in listen the "
                                "address at which the others reach it");
   if (std::exchange(followed_, address) != address) events_.on_follow(address);
@@ -233,6 +234,7 @@ Status Elector::start_leading(const KeyStore::Entry& own) {
   std::vector<v1::JobState> states;
   for (const KeyStore::Entry& entry : *jobs)
     if (!states.emplace_back().ParseFromString(entry.value)) states.pop_back();
+  for (v1::JobState& state : states) clean_texts(state);
   last_write_ = (*writes).modified;
   key_created_ = own.created;
   followed_ = options_.address;

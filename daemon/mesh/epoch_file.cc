@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/foreign_text.h"
 #include "daemon/base/hash.h"
 
 namespace tutti {
@@ -72,6 +73,7 @@ Result<v1::JobStates> read_epoch_file(const std::string& path) {
   if (line == std::string::npos || text->substr(0, line + 1) != header_of(bytes) ||
       !states.ParseFromString(bytes))
     return unusable(path, "is damaged");
+  clean_texts(states);
   return states;
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "daemon/base/foreign_text.h"
 #include "daemon/base/text.h"
 #include "daemon/base/token.h"
 #include "daemon/mesh/address.h"
@@ -288,7 +289,7 @@ class EtcdStore final : public KeyStore {
     const std::lock_guard lock(mutex_);
     calls_.erase(&context);
     if (cancelled_) return {Code::cancelled, "etcd is no longer asked"};
-    return {code_of(status.error_code()), status.error_message()};
+    return {code_of(status.error_code()), clean_text(status.error_message())};
   }
 
   // Of `patience`, until the deadline.
@@ -316,8 +317,8 @@ class EtcdStore final : public KeyStore {
                          time_left(std::max(options_.call_timeout, kSecond)));
       const grpc::Status status = member.auth.Authenticate(&asked, request, &reply);
       if (!status.ok())
-        return {code_of(status.error_code()),
-                "etcd does not take the user " + options_.user + ": " + status.error_message()};
+        return {code_of(status.error_code()), "etcd does not take the user " + options_.user +
+                                                  ": " + clean_text(status.error_message())};
       const std::lock_guard guard(mutex_);
       token_ = reply.token();
     }

@@ -1,6 +1,7 @@
 // Checks of a join that the coordinator and every agent make.
 #include <algorithm>
 
+#include "daemon/base/foreign_text.h"
 #include "daemon/mesh/mesh.h"
 
 namespace tutti {
@@ -13,11 +14,7 @@ constexpr uint32_t kWorldSizeMax = 65'535;
 
 Status check_job(const std::string& job, uint32_t rank, uint32_t world_size) {
   if (job.empty()) return invalid_argument("the job has no name");
-  if (job.size() > kJobNameBytesMax)
-    return invalid_argument("the job's name is longer than " + std::to_string(kJobNameBytesMax) +
-                            " bytes");
-  if (std::ranges::any_of(job, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-    return invalid_argument("the job's name holds a control character");
+  if (Status named = check_name("the job's name", job, kJobNameBytesMax); !named.ok()) return named;
   if (world_size == 0 || world_size > kWorldSizeMax)
     return invalid_argument("world size " + std::to_string(world_size) + " is not from 1 to " +
                             std::to_string(kWorldSizeMax));

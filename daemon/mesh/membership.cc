@@ -61,6 +61,7 @@ Membership::Messages Membership::join(Worker worker, const v1::JoinRank& join,
   if (status.ok() && known != jobs_.end()) status = check_rank_is_free(known->second, join);
   if (!status.ok()) {
     out.push_back(refusal(pending, status));
+    out.back().body.mutable_refused()->set_again(status.code() == Code::unavailable);
     return out;
   }
   Job& job = find_or_create(join.job(), join.pass());
@@ -97,7 +98,7 @@ Status Membership::check(const v1::JoinRank& join) const {
 
 Status Membership::check_pass_for(const v1::Pass& pass, const std::string& job,
                                   const std::string& host) const {
-  if (Status known = check_pass(pass, credentials_); !known.ok()) return known;
+  if (Status known = check_pass_(pass); !known.ok()) return known;
   if (pass.job() != job || pass.host() != host)
     return permission_denied("a pass for " + quoted(pass.job()) + " on host " + pass.host() +
                              " was shown for " + quoted(job) + " on host " + host);

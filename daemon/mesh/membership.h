@@ -22,13 +22,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "daemon/base/credentials.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/status.h"
 #include "daemon/mesh/last_epochs.h"
@@ -50,10 +50,12 @@ class Membership {
     bool saves_first = false;  // An epoch starts when saved() says that its state is kept.
   };
 
-  // The credentials say whose signatures under passes are believed.
-  explicit Membership(Credentials credentials) : Membership(std::move(credentials), Options()) {}
-  Membership(Credentials credentials, Options options)
-      : credentials_(std::move(credentials)), options_(options) {}
+  // Whether a pass is genuine. UNAVAILABLE: not now; whoever shows it may ask again.
+  using PassCheck = std::function<Status(const v1::Pass&)>;
+
+  explicit Membership(PassCheck check_pass) : Membership(std::move(check_pass), Options()) {}
+  Membership(PassCheck check_pass, Options options)
+      : check_pass_(std::move(check_pass)), options_(options) {}
 
   // Before anything else: what an earlier coordinator remembered. INVALID_ARGUMENT: it makes no
   // sense, and is ignored.
@@ -171,7 +173,7 @@ class Membership {
   void remove_worker(Job& job, Worker worker, const std::string& name, TimePoint now,
                      Messages& out);
 
-  Credentials credentials_;
+  PassCheck check_pass_;
   Options options_;
   std::map<std::string, Job> jobs_;
   std::map<std::string, v1::JobState> changed_;  // By owner and job.

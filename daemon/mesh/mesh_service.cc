@@ -1,5 +1,6 @@
 #include "daemon/mesh/mesh_service.h"
 
+#include "daemon/base/foreign_text.h"
 #include "daemon/mesh/channel.h"
 #include "daemon/mesh/rules.h"
 #include "daemon/mesh/stream_writer.h"
@@ -39,12 +40,16 @@ class AttendStream final
   void OnDone() override { delete this; }
 
   void receive() {
-    if (!in_.has_part()) return coordinator_.receive(worker_, in_);
+    if (!in_.has_part()) return receive(in_);
     parts_ += in_.part();
     if (parts_.size() > kMessageBytesMax) return context_.TryCancel();
     if (!in_.part_ends()) return;
     v1::WorkerMessage whole;
-    if (whole.ParseFromString(std::exchange(parts_, {}))) coordinator_.receive(worker_, whole);
+    if (whole.ParseFromString(std::exchange(parts_, {}))) receive(whole);
+  }
+  void receive(v1::WorkerMessage& message) {
+    clean_texts(message);
+    coordinator_.receive(worker_, message);
   }
 
   grpc::CallbackServerContext& context_;
@@ -70,8 +75,9 @@ class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
 
  private:
   void OnReadDone(bool ok) override {
-    const Status named = ok ? check_host_name(tls_, caller_, in_.host()) : Status();
+    const Status named = ok ? check_host() : Status();
     if (ok && named.ok()) {
+      clean_texts(in_);
       coordinator_.enlist(agent_, in_);
       StartRead(&in_);
       return;
@@ -80,6 +86,11 @@ class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
     Finish(to_grpc(named));
   }
   void OnDone() override { delete this; }
+
+  Status check_host() const {
+    const Status named = check_name("the host's name", in_.host(), kHostNameBytesMax);
+    return named.ok() ? check_host_name(tls_, caller_, in_.host()) : named;
+  }
 
   grpc::CallbackServerContext& context_;
   Coordinator& coordinator_;
@@ -110,7 +121,9 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService:
   if (!coordinator_.leads())
     return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(
         coordinates_not(coordinator_));
-  if (const Status shown = check_shown_pass(*context, credentials_); !shown.ok())
+  const Result<v1::Pass> pass = shown_pass(*context);
+  const Status shown = pass.ok() ? coordinator_.check(*pass) : pass.status();
+  if (!shown.ok())
     return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(to_grpc(shown));
   return new AttendStream(*context, coordinator_);
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "daemon/base/foreign_text.h"
 #include "daemon/base/loop.h"
 #include "daemon/mesh/channel.h"
 #include "daemon/mesh/stream_writer.h"
@@ -70,6 +71,7 @@ class ReconnectingStream {
         this->RemoveHold();
         return;
       }
+      clean_texts(in);
       post([message = std::move(in)](ReconnectingStream& owner) {
         owner.events_.on_message(message);
       });
@@ -77,8 +79,9 @@ class ReconnectingStream {
     }
     void OnWriteDone(bool ok) override { writer.write_done(ok); }
     void OnDone(const grpc::Status& status) override {
-      const Status why = status.ok() ? unavailable("it closed the stream")
-                                     : Status(code_of(status.error_code()), status.error_message());
+      const Status why =
+          status.ok() ? unavailable("it closed the stream")
+                      : Status(code_of(status.error_code()), clean_text(status.error_message()));
       post([why](ReconnectingStream& owner) { owner.on_broken(why); });
       done.count_down();
     }

@@ -19,13 +19,17 @@ struct RpcRule {
 };
 
 constexpr std::string_view kAdminProof =
-    "Unix socket: the process's user and groups; control plane: a token or an administrator's "
-    "certificate";
+    "Unix socket: the process's user and groups; control plane: a token, with TLS an agent's "
+    "beside "
+    "its certificate, or an administrator's certificate";
+
+constexpr std::string_view kPassProof =
+    "a signed pass; with TLS, that host's agent is registered now";
 
 // By Rpc.
 constexpr std::array kRpcs = {
     RpcRule{Rpc::attend,
-            0,  // check_shown_pass() decides: workers have no token.
+            0,  // Coordinator::check() decides: workers have no token.
             {"Mesh.Attend", "workers of this mesh; each message in it has a rule of its own",
              "a signed pass"}},
     RpcRule{Rpc::enlist,
@@ -50,8 +54,8 @@ constexpr std::array kRpcs = {
 };
 
 constexpr std::array kOthers = {
-    Rule{"JoinRank", "a worker of the job's owner, from the host that it names", "a signed pass"},
-    Rule{"Resume", "a worker of the job's owner, from the host that it names", "a signed pass"},
+    Rule{"JoinRank", "a worker of the job's owner, from the host that it names", kPassProof},
+    Rule{"Resume", "a worker of the job's owner, from the host that it names", kPassProof},
     Rule{"RankGone", "the worker whose rank it is", "the stream on which the rank joined"},
     Rule{"hello", "users of this host; with tokens for trainers, those who have one",
          "the process's user; a token"},
@@ -71,8 +75,8 @@ constexpr std::array kOthers = {
     Rule{"run_dir", "the agent's user", "file modes"},
     Rule{"HTTP /healthz and /readyz", "anybody who reaches metrics_listen", "none"},
     Rule{"HTTP /, /api/status and /metrics",
-         "administrators and agents: all; anybody: what names no job and no user; with "
-         "metrics_public = yes: anybody, all",
+         "administrators and, without TLS, agents: all; anybody: what names no job and no user; "
+         "with metrics_public = yes: anybody, all",
          "a token"},
 };
 

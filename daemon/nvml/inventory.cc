@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "daemon/base/foreign_text.h"
 #include "daemon/nvml/library.h"
 #include "daemon/nvml/nvml.h"
 
@@ -103,7 +104,7 @@ void NvmlInventory::identify(size_t gpu) {
   GpuInfo& info = gpus_[gpu];
   std::array<char, nvml::kNameBytes> name{};
   if (nvml_.device_get_name(devices_[gpu], name.data(), name.size()) == kSuccess)
-    info.name = name.data();
+    info.name = clean_text(name.data());
   std::array<char, nvml::kUuidBytes> uuid{};
   if (nvml_.device_get_uuid(devices_[gpu], uuid.data(), uuid.size()) == kSuccess)
     info.uuid = uuid.data();

@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include "daemon/base/foreign_text.h"
 #include "daemon/transport/endpoint.h"
 #include "daemon/transport/grpc_link.h"
 #include "daemon/transport/grpc_options.h"
@@ -129,7 +130,8 @@ class ClientLink final : public GrpcLink,
     if (*met_another_)
       return unauthenticated(
           peer_ + ": it is not the worker of the roster: its certificate is another one");
-    const std::string why = "the link to " + peer_ + " failed: " + status.error_message();
+    const std::string why =
+        "the link to " + peer_ + " failed: " + clean_text(status.error_message());
     return code_of(status.error_code()) == Code::resource_exhausted ? invalid_argument(why)
                                                                     : unavailable(why);
   }

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "daemon/base/foreign_text.h"
+
 namespace tutti {
 namespace {
 
@@ -84,7 +86,8 @@ Status DiallerHandshake::check(const std::string& answer) const {
     return unavailable(peer_ + " sent an invalid handshake answer");
   const auto head = from_bytes<LinkAnswerHead>(answer);
   if (head.code != 0)
-    return {code_of(static_cast<int>(head.code)), answer.substr(sizeof(LinkAnswerHead))};
+    return {code_of(static_cast<int>(head.code)),
+            clean_text(answer.substr(sizeof(LinkAnswerHead)))};
   if (!equal_proofs(head.proof, tutti::prove(secret_, "l" + transcript_)))
     return unauthenticated("what listens at " + peer_ + " does not know the job's secret");
   return {};
@@ -117,7 +120,7 @@ std::string write_challenge(const LinkLimits& limits) {
 
 std::string host_of(const std::string& transcript) {
   const auto head = from_bytes<LinkHelloHead>(transcript);
-  return transcript.substr(sizeof(LinkHelloHead) + head.job_bytes, head.host_bytes);
+  return clean_text(transcript.substr(sizeof(LinkHelloHead) + head.job_bytes, head.host_bytes));
 }
 
 IncomingLink incoming_link(const std::string& transcript, const LinkProof& proof,
@@ -125,7 +128,7 @@ IncomingLink incoming_link(const std::string& transcript, const LinkProof& proof
                            std::function<void(std::string welcome)> on_verified) {
   const auto head = from_bytes<LinkHelloHead>(transcript);
   IncomingLink incoming;
-  incoming.job = transcript.substr(sizeof(LinkHelloHead), head.job_bytes);
+  incoming.job = clean_text(transcript.substr(sizeof(LinkHelloHead), head.job_bytes));
   incoming.epoch = head.epoch;
   incoming.host = host_of(transcript);
   incoming.address = address;

@@ -2,7 +2,8 @@
 // describes itself in the welcome. It exits when a trainer arrives if the job's name starts with
 // "die", never reports if it starts with "mute", reports a pass that was changed if it starts with
 // "forge", another job and user if it starts with "lie", and sends a flight recorder if it starts
-// with "record", or something else in its place.
+// with "record", or something else in its place. In reports of jobs that start with "terminal" each
+// text has what a terminal obeys, and lines of other formats.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -76,6 +77,25 @@ Fd recorder_for(const std::string& job) {
   return Fd(ends[0]);
 }
 
+void forge_texts(tutti::v1::WorkerReport& report) {
+  const std::string text = "x\"} 1\ntutti_jobs{host=\"a\"} 666\n\x1b[31m\xc2\x9b\xe2\x80\xae<b>";
+  report.set_state("failed: " + text);
+  report.set_strategy(text);
+  report.set_gpu_link("host");
+  report.set_gpu_link_why(text);
+  report.mutable_departures()->set_epoch(1);
+  report.mutable_departures()->mutable_cause()->set_code(14);
+  report.mutable_departures()->mutable_cause()->set_message(text);
+  report.mutable_departures()->mutable_cause()->set_culprit_host(text);
+  tutti::v1::StrategyTime& time = *report.mutable_tuning()->add_times();
+  time.set_bytes(1024);
+  time.set_hosts(2);
+  time.set_ranks(4);
+  time.set_strategy(text);
+  report.mutable_tuning()->add_links()->set_from(text);
+  report.mutable_tuning()->mutable_links(0)->set_to(text + std::string(30'000, 'y'));
+}
+
 struct FakeWorker {
   std::string job;
   int inherited_fds = 0;
@@ -115,6 +135,7 @@ struct FakeWorker {
       report.set_uid(0);
       report.set_job("another");
     }
+    if (job.starts_with("terminal")) forge_texts(report);
     report.add_ranks()->set_rank(message.adopt().hello().rank());
     report.mutable_ranks()->rbegin()->set_pid(message.adopt().pid());
     report.set_adopted(static_cast<uint64_t>(report.ranks_size()));

@@ -8,6 +8,7 @@
 
 #include "daemon/mesh/mesh.h"
 #include "tests/agent/harness.h"
+#include "tests/support/test_ca.h"
 
 namespace tutti {
 namespace {
@@ -60,6 +61,51 @@ TEST_F(AgentHttp, IsServedWhereTheSettingSaysAndNowhereElse) {
   EXPECT_EQ(reply->agents(0).metrics_address(), "127.0.0.1:" + std::to_string(port()));
   EXPECT_GT(reply->agents(0).descriptors(), 3u);
   EXPECT_GT(reply->agents(0).descriptors_max(), reply->agents(0).descriptors());
+}
+
+// It counts beside a certificate only, and here nobody shows one.
+TEST_F(AgentHttp, WithTlsTheAgentsTokenShowsNothing) {
+  const TestCa authority("authority");
+  const std::string mounted = home + "/tls";
+  mount_secret(mounted, authority.issue({.common_name = "a", .names = "DNS:a,IP:127.0.0.1"}),
+               authority.certificate());
+  const std::vector<std::string> flags = {
+      "--metrics-listen=127.0.0.1:0",
+      "--token-file=" + write_tokens("boss role=admin\npeer role=agent\n")};
+  const pid_t plain = start(flags);
+  EXPECT_THAT(get("/api/status", "peer"), StartsWith("HTTP/1.1 200 "));
+  end(plain, SIGTERM);
+  next_notification();
+  std::vector<std::string> with_tls = flags;
+  with_tls.insert(with_tls.end(), {"--tls=require", "--tls-dir=" + mounted});
+  start(with_tls);
+  EXPECT_THAT(get("/api/status", "peer"), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(get("/api/status", "boss"), StartsWith("HTTP/1.1 200 "));
+}
+
+// As it comes in: whatever is shown of it later can be shown as it is.
+TEST_F(AgentHttp, TextsOfAWorkerForgeNoLinesAndTurnNoTerminal) {
+  start({"--metrics-listen=127.0.0.1:0", "--metrics-public=yes"});
+  ASSERT_EQ(join("terminal").code(), TUTTI_OK);
+  const std::string clean = "x\"} 1?tutti_jobs{host=\"a\"} 666??[31m??<b>";
+  v1::WorkerReport said;
+  ASSERT_TRUE(wait_until([&] {
+    const auto reply = admin_status(address(), true, kPatienceMs);
+    if (reply.ok() && reply->agents(0).workers_size() == 1) said = reply->agents(0).workers(0);
+    return !said.state().empty();
+  }));
+  EXPECT_EQ(said.state(), "failed: " + clean);
+  EXPECT_EQ(said.strategy(), clean);
+  EXPECT_EQ(said.gpu_link_why(), clean);
+  EXPECT_EQ(said.departures().cause().message(), clean);
+  EXPECT_EQ(said.departures().cause().culprit_host(), clean);
+  EXPECT_EQ(said.tuning().times(0).strategy(), clean);
+  EXPECT_EQ(said.tuning().links(0).from(), clean);
+  EXPECT_LT(said.tuning().links(0).to().size(), 5'000u);
+  const std::vector<std::string> forged = {"\ntutti_jobs{host=\"a\"} 666", "\x1b", "\xc2\x9b",
+                                           "\xe2\x80\xae"};
+  for (const char* path : {"/metrics", "/api/status", "/"})
+    for (const std::string& text : forged) EXPECT_THAT(get(path), Not(HasSubstr(text))) << path;
 }
 
 TEST_F(AgentHttp, APortThatIsTakenEndsTheAgentWithTheSettingsName) {

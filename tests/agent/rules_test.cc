@@ -258,6 +258,30 @@ TEST_F(AgentRules, AFloodOfRequestsByAUserLeavesRoomForAdministratorsAsRoot) {
   for (Trainer& one : flood) EXPECT_TRUE(one.welcome().has_value()) << "answered or refused";
 }
 
+TEST_F(AgentRules, NamesThatNoTerminalMayShowAreRefusedInTrueWords) {
+  start();
+  const std::map<std::string, std::string> names = {
+      {"red\x1b[31m", "holds a control character"},
+      {"two\nlines", "holds a control character"},
+      {std::string("cut\0here", 8), "holds a control character"},
+      {"c1\xc2\x9b", "holds a control character"},
+      {"turned\xe2\x80\xae", "or one that turns the direction of text"},
+      {"latin\xe9", "is not UTF-8"},
+      {std::string(129, 'x'), "is longer than 128 bytes"},
+      {"", "the job has no name"}};
+  for (const auto& [name, why] : names) {
+    const v1::Welcome refused = join(name);
+    EXPECT_EQ(refused.code(), TUTTI_INVALID_ARGUMENT) << name;
+    EXPECT_THAT(refused.message(), HasSubstr(why));
+  }
+  EXPECT_EQ(join("k\xc3\xb6ln \xe6\x97\xa5").code(), TUTTI_OK);
+  for (const std::string host : {"a\x1b[31m", "b\xe2\x80\xae", "c\xff"}) {
+    EXPECT_EQ(exit_code(run({"--host=" + host, "--run-dir=" + home + "/other"})), 2);
+    EXPECT_THAT(log(), HasSubstr("the host's name "));
+    EXPECT_EQ(log().find(host), std::string::npos);
+  }
+}
+
 TEST_F(AgentRules, RequestsThatCannotBeReadAreInvalid) {
   start();
   v1::Hello hello;

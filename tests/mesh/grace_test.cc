@@ -14,7 +14,7 @@ using testing::IsEmpty;
 constexpr Millis kGrace{5'000};
 
 struct MeshGrace : testing::Test, MembershipTest {
-  MeshGrace() { membership = Membership(test_credentials(), {.grace = kGrace}); }
+  MeshGrace() { membership = Membership(test_passes(), {.grace = kGrace}); }
 
   // Of the worker of ranks 0 and 1 on host a, or of 2 and 3 on host b.
   Membership::Messages resume(Membership::Worker worker, std::vector<uint32_t> ranks,
@@ -37,7 +37,7 @@ struct MeshGrace : testing::Test, MembershipTest {
   // What the coordinator's successor starts with.
   void restart() {
     const v1::JobStates states = membership.states();
-    membership = Membership(test_credentials(), {.grace = kGrace});
+    membership = Membership(test_passes(), {.grace = kGrace});
     for (const v1::JobState& state : states.jobs())
       EXPECT_EQ(membership.restore(state, now), Status());
   }
@@ -156,7 +156,7 @@ TEST_F(MeshGrace, WorkersThatResumeAfterTheOthersHaveLeftGoOn) {
 TEST_F(MeshGrace, WithoutGraceARestoredEpochEndsAtOnceForThoseWhoAreNotThere) {
   join_four();
   const v1::JobStates states = membership.states();
-  membership = Membership(test_credentials(), {.grace = Millis(0)});
+  membership = Membership(test_passes(), {.grace = Millis(0)});
   ASSERT_TRUE(membership.restore(states.jobs(0), now).ok());
   EXPECT_THAT(expire_at(now + Millis(1)), IsEmpty());
   EXPECT_EQ(membership.next_deadline(), TimePoint::max());
@@ -190,7 +190,7 @@ TEST_F(MeshGrace, StatesThatMakeNoSenseAreRefused) {
     spoil(state);
     return membership.restore(state, now).code() == Code::invalid_argument;
   };
-  membership = Membership(test_credentials());
+  membership = Membership(test_passes());
   EXPECT_TRUE(refuses(good, [](auto& state) { state.set_job(""); }));
   EXPECT_TRUE(refuses(good, [](auto& state) { state.set_epoch(0); }));
   EXPECT_TRUE(refuses(good, [](auto& state) { state.set_end(3); }));
@@ -222,9 +222,7 @@ TEST_F(MeshGrace, ChangesAreToldOnceAndTheNewestOfAJob) {
 // ---- States that are kept before an epoch starts ----
 
 struct MeshSaves : MeshGrace {
-  MeshSaves() {
-    membership = Membership(test_credentials(), {.grace = kGrace, .saves_first = true});
-  }
+  MeshSaves() { membership = Membership(test_passes(), {.grace = kGrace, .saves_first = true}); }
   v1::JobState take_one() {
     const auto changed = membership.take_changed();
     EXPECT_EQ(changed.size(), 1u);

@@ -186,7 +186,8 @@ TEST_F(MeshJoin, LongHostsAndAddressesAreInvalid) {
 }
 
 TEST_F(MeshJoin, WhoTrustsTheNetworkAsksForNoSignature) {
-  membership = Membership({.trust_network = true});
+  membership = Membership(
+      [](const v1::Pass& pass) { return check_pass(pass, Credentials{.trust_network = true}); });
   v1::JoinRank shown = join_of(0, 1);
   *shown.mutable_pass() = pass_of("a", "demo", 1'000, "anything");
   EXPECT_THAT(words_of(join(1, shown)), ElementsAre("1: roster 1"));

@@ -24,9 +24,14 @@ inline v1::JoinRank join_of(uint32_t rank, uint32_t world_size, const std::strin
   return join;
 }
 
+// Passes with the signature of the tests' token.
+inline Membership::PassCheck test_passes() {
+  return [](const v1::Pass& pass) { return check_pass(pass, test_credentials()); };
+}
+
 // A Membership and a clock that advances only by hand.
 struct MembershipTest {
-  Membership membership{test_credentials()};
+  Membership membership{test_passes()};
   TimePoint now{};
 
   // With a pass of the same user for all, unless there is one.

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "daemon/mesh/channel.h"
 #include "proto/mesh.grpc.pb.h"
@@ -19,6 +20,12 @@ using testing::StartsWith;
 
 constexpr int kCallMs = 10'000;
 
+// With which the agent of a host signs passes; known to that host alone.
+std::string key_of(const std::string& host) { return "a key of the agent of host " + host; }
+v1::Pass certified_pass(const std::string& host) {
+  return pass_of(host, "demo", 1'000, key_of(host));
+}
+
 // What tools find in their environment, while it lives.
 struct ToolEnvironment {
   ToolEnvironment(const std::string& tls, const std::string& directory) {
@@ -32,14 +39,16 @@ struct ToolEnvironment {
 
 struct TlsNode {
   TlsNode(const std::string& host, const std::string& directory, const std::string& published,
-          const std::string& coordinator = "", const std::string& listen = "127.0.0.1:0")
+          const std::string& coordinator = "", const std::string& listen = "127.0.0.1:0",
+          const std::vector<Token>& tokens = test_credentials().tokens)
       : agent(host) {
+    Credentials credentials{.tokens = tokens, .own_key = key_of(host)};
     const auto tls = open_agent_tls(directory);
     EXPECT_TRUE(tls.ok()) << tls.status().to_string();
     auto served = serve_control({.listen = listen,
                                  .coordinator = coordinator,
                                  .host = host,
-                                 .credentials = test_credentials(),
+                                 .credentials = std::move(credentials),
                                  .tls = *tls,
                                  .tls_admin = "tutti-admin",
                                  .tls_published = published},
@@ -75,16 +84,21 @@ struct MeshTlsNodes : testing::Test {
     return {host, mount(host, "DNS:" + host + more), published_of(host), coordinator};
   }
   TlsNode make_coordinator() { return make_node("a", "", ",IP:127.0.0.1"); }
+  // As whoever has no certificate needs it.
+  void mount_authority(const std::string& name) const {
+    fs::create_directories(root + "/" + name);
+    std::ofstream(root + "/" + name + "/ca.crt") << ca.certificate();
+  }
   std::string published_of(const std::string& host) const { return root + "/public-" + host; }
 
   // How the coordinator ends the stream of an agent that has this certificate and the token, and
   // says that it is `host`; OK: it is registered.
   Status enlist(const std::string& coordinator, const std::string& directory,
-                const std::string& host) {
+                const std::string& host, const std::string& token = kMeshToken) {
     const auto tls = open_client_tls(directory);
     EXPECT_TRUE(tls.ok());
     grpc::ClientContext context;
-    show_token(context, kMeshToken);
+    show_token(context, token);
     const auto stub = v1::Mesh::NewStub(make_channel(coordinator, *tls));
     const auto stream = stub->Enlist(&context);
     v1::AgentMessage self;
@@ -194,9 +208,232 @@ TEST_F(MeshTlsNodes, WorkerNeedsWhatItsAgentPublishesAlone) {
   ASSERT_TRUE(tls.ok()) << tls.status().to_string();
   Loop loop;
   FakeWorkerClient worker(loop, node.address(), "a", *tls);
-  worker.join(0, 1);
+  const v1::Pass pass = certified_pass("a");
+  worker.join(0, 1, 60'000, &pass);
   ASSERT_TRUE(turn_until(loop, [&] { return !worker.rosters.empty(); }));
   EXPECT_EQ(worker.rosters[0].epoch, 1u);
+}
+
+// Its agent may start, or come back, after the worker.
+TEST_F(MeshTlsNodes, WorkerIsTakenOnceAnAgentOfItsHostIsRegistered) {
+  const TlsNode first = make_coordinator();
+  mount_authority("authority");
+  const auto tls = open_client_tls(root + "/authority");
+  ASSERT_TRUE(tls.ok()) << tls.status().to_string();
+  Loop loop;
+  FakeWorkerClient early(loop, first.address(), "b", *tls);
+  const v1::Pass pass = certified_pass("b");
+  early.join(0, 1, 1'500, &pass);
+  ASSERT_TRUE(turn_until(loop, [&] { return !early.refused.empty(); }));
+  EXPECT_EQ(early.refused[0].second.code(), Code::unavailable);
+  EXPECT_THAT(early.refused[0].second.message(),
+              HasSubstr("rank 0 of job \"demo\" cannot join: no agent of host b is registered"));
+  early.join(0, 1, 60'000, &pass);
+  auto second =
+      std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), first.address());
+  ASSERT_TRUE(turn_until(loop, [&] { return early.rosters.size() == 1; }));
+  second.reset();  // The stream is open, but nobody vouches for a further join.
+  early.client->report_gone(1, 0, {});
+  early.join(0, 1, 60'000, &pass);
+  second = std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), first.address());
+  ASSERT_TRUE(turn_until(loop, [&] { return early.rosters.size() == 2; }));
+  EXPECT_EQ(early.refused.size(), 1u);
+}
+
+// Another host's certificate, its key, and the agents' token prove nothing of this one.
+TEST_F(MeshTlsNodes, NobodyElsesSecretSignsPassesOfAHost) {
+  const TlsNode first = make_coordinator();
+  const TlsNode second = make_node("b", first.address());
+  const TlsNode third = make_node("c", first.address());
+  mount_authority("authority");
+  const auto tls = open_client_tls(root + "/authority");
+  ASSERT_TRUE(tls.ok()) << tls.status().to_string();
+  Loop loop;
+  for (const std::string host : {"a", "b"})
+    for (const std::string& key : {std::string(kMeshToken), key_of("c"), std::string()}) {
+      FakeWorkerClient worker(loop, first.address(), host, *tls);
+      const v1::Pass pass = pass_of(host, "demo", 1'000, key);
+      worker.join(0, 1, 60'000, &pass);
+      ASSERT_TRUE(turn_until(loop, [&] { return !worker.refused.empty(); })) << host << key;
+      EXPECT_EQ(worker.refused[0].second.code(), Code::unauthenticated);
+      EXPECT_THAT(worker.refused[0].second.message(),
+                  HasSubstr("the agent of host " + host + " did not sign this pass"));
+    }
+}
+
+// A stream of somebody without a certificate to the coordinator, who shows this pass.
+struct Attendance {
+  Attendance(const std::string& coordinator, const std::string& directory, const v1::Pass& pass)
+      : coordinator(coordinator), tls(*open_client_tls(directory)) {
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
+    show_pass(context, pass);
+    stream = stub->Attend(&context);
+    stream->WaitForInitialMetadata();
+  }
+  // Of an epoch of one rank on the pass's host.
+  void resume(const v1::Pass& pass, uint32_t epoch) {
+    v1::WorkerMessage message;
+    v1::Resume& resume = *message.mutable_resume();
+    resume.set_job(pass.job());
+    resume.set_host(pass.host());
+    resume.set_epoch(epoch);
+    resume.add_ranks(0);
+    resume.mutable_roster()->set_job(pass.job());
+    resume.mutable_roster()->set_epoch(epoch);
+    resume.mutable_roster()->set_secret("of a stranger");
+    resume.mutable_roster()->add_ranks()->set_host(pass.host());
+    resume.mutable_roster()->mutable_ranks(0)->set_address("127.0.0.1:9");
+    *resume.mutable_pass() = pass;
+    stream->Write(message);
+  }
+  // How the coordinator ends it; OK: it does when we do.
+  Status end() {
+    stream->WritesDone();
+    v1::CoordinatorMessage answer;
+    while (stream->Read(&answer)) {
+    }
+    return from_grpc(stream->Finish(), coordinator, tls);
+  }
+
+  const std::string coordinator;
+  const Tls tls;
+  const std::unique_ptr<v1::Mesh::Stub> stub = v1::Mesh::NewStub(make_channel(coordinator, tls));
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>> stream;
+};
+
+TEST_F(MeshTlsNodes, NobodyElsesSecretResumesOrTakesOverAnEpoch) {
+  const TlsNode first = make_coordinator();
+  const TlsNode second = make_node("b", first.address());
+  mount_authority("authority");
+  const std::string none = root + "/authority";
+  const auto tls = open_client_tls(none);
+  ASSERT_TRUE(tls.ok());
+  Loop loop;
+  FakeWorkerClient a(loop, first.address(), "a", *tls);
+  FakeWorkerClient b(loop, first.address(), "b", *tls);
+  const v1::Pass of_a = certified_pass("a");
+  const v1::Pass of_b = certified_pass("b");
+  a.join(0, 2, 60'000, &of_a);
+  b.join(1, 2, 60'000, &of_b);
+  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1 && b.rosters.size() == 1; }));
+  for (const std::string host : {"a", "b"})
+    for (const std::string& key : {std::string(kMeshToken), key_of("c"), std::string()})
+      for (const uint32_t epoch : {1u, 99u}) {
+        const v1::Pass pass = pass_of(host, "demo", 1'000, key);
+        Attendance outsider(first.address(), none, pass);
+        outsider.resume(pass, epoch);
+        EXPECT_EQ(outsider.end().code(), Code::unauthenticated) << host << key;
+      }
+  const v1::Pass unknown = certified_pass("z");
+  Attendance outsider(first.address(), none, unknown);
+  outsider.resume(unknown, 99);
+  EXPECT_THAT(outsider.end().message(), HasSubstr("no agent of host z is registered"));
+  b.client->report_gone(1, 1, {});
+  b.join(1, 2, 60'000, &of_b);
+  a.client->report_gone(1, 0, {});
+  a.join(0, 2, 60'000, &of_a);
+  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 2; }));
+  EXPECT_EQ(a.rosters[1].epoch, 2u) << "no epoch of an outsider was heard of";
+  EXPECT_TRUE(a.aborted.empty() && b.aborted.empty());
+}
+
+// The stream was opened while the agent was registered.
+TEST_F(MeshTlsNodes, AnEpochIsNotTakenOverFromAHostWhoseAgentIsGone) {
+  const TlsNode first = make_coordinator();
+  auto second =
+      std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), first.address());
+  mount_authority("authority");
+  const std::string none = root + "/authority";
+  const auto tls = open_client_tls(none);
+  ASSERT_TRUE(tls.ok());
+  const v1::Pass of_b = certified_pass("b");
+  Loop loop;
+  const auto agents = [&] {
+    const ToolEnvironment tool("require", none);
+    const auto reply = admin_status(first.address(), false, kCallMs);
+    return reply.ok() ? reply->agents_size() : 0;
+  };
+  ASSERT_TRUE(turn_until(loop, [&] { return agents() == 2; }));
+  Attendance outsider(first.address(), none, of_b);
+  second.reset();
+  ASSERT_TRUE(turn_until(loop, [&] { return agents() == 1; }));
+  outsider.resume(of_b, 99);
+  EXPECT_EQ(outsider.end().code(), Code::cancelled);
+  FakeWorkerClient a(loop, first.address(), "a", *tls);
+  const v1::Pass of_a = certified_pass("a");
+  a.join(0, 1, 60'000, &of_a);
+  ASSERT_TRUE(turn_until(loop, [&] { return !a.rosters.empty(); }));
+  EXPECT_EQ(a.rosters[0].epoch, 1u);
+}
+
+// Whoever has one of the mesh's secrets and no other. Letters: what it may do of enlisting as host
+// b and as host a, looking at the status, draining, and joining from host a.
+TEST_F(MeshTlsNodes, EachSecretAloneOpensWhatItIsForAndNothingElse) {
+  const std::string agents(32, 'g');
+  const std::string admins(32, 'm');
+  const std::string trainers(32, 't');
+  const std::string a = mount("a", "DNS:a,IP:127.0.0.1");
+  TlsNode node("a", a, published_of("a"), "", "127.0.0.1:0",
+               {{.text = agents, .agent = true},
+                {.text = admins, .admin = true},
+                {.text = trainers, .trainer = true}});
+  mount_authority("authority");
+  const std::string none = root + "/authority";
+  const std::string b = mount("b", "DNS:b");
+  const TestCa strange("strange");
+  const std::string other =
+      mount("other", "DNS:b", strange, strange.certificate() + ca.certificate());
+  struct Outsider {
+    std::string secret, token, directory, may;
+  };
+  const std::vector<Outsider> outsiders = {{"nothing", "", none, ""},
+                                           {"the agents' token", agents, none, ""},
+                                           {"an administrator's token", admins, none, "sd"},
+                                           {"a job's token", trainers, none, ""},
+                                           {"the key of another host", key_of("b"), none, ""},
+                                           {"what workers find", "", published_of("a"), ""},
+                                           {"a certificate of another authority", "", other, ""},
+                                           {"the agents' token beside one", agents, other, ""},
+                                           {"the certificate of host b", "", b, ""},
+                                           {"the agents' token beside it", agents, b, "bs"}};
+  for (const Outsider& outsider : outsiders) {
+    const ShownToken token(outsider.token);
+    const ToolEnvironment tool("require", outsider.directory);
+    std::string done;
+    for (const std::string host : {"b", "a"})
+      if (enlist(node.address(), outsider.directory, host, outsider.token).ok()) done += host;
+    if (admin_status(node.address(), false, kCallMs).ok()) done += "s";
+    if (admin_drain(node.address(), false, kCallMs).ok()) done += "d";
+    const auto tls = open_client_tls(outsider.directory);
+    ASSERT_TRUE(tls.ok());
+    Loop loop;
+    FakeWorkerClient worker(loop, node.address(), "a", *tls);
+    const v1::Pass pass = pass_of("a", "demo", 1'000, outsider.token);
+    worker.join(0, 1, 2'000, &pass);
+    ASSERT_TRUE(
+        turn_until(loop, [&] { return !worker.refused.empty() || !worker.rosters.empty(); }));
+    if (!worker.rosters.empty()) done += "j";
+    EXPECT_EQ(done, outsider.may) << outsider.secret;
+  }
+}
+
+TEST_F(MeshTlsNodes, APassIsOfOneJobAndHost) {
+  const TlsNode first = make_coordinator();
+  const TlsNode second = make_node("b", first.address());
+  mount_authority("authority");
+  const auto tls = open_client_tls(root + "/authority");
+  ASSERT_TRUE(tls.ok());
+  Loop loop;
+  for (const v1::Pass& pass :
+       {pass_of("a", "another", 1'000, key_of("a")), pass_of("b", "demo", 1'000, key_of("b"))}) {
+    FakeWorkerClient worker(loop, first.address(), "a", *tls);
+    worker.join(0, 1, 60'000, &pass);
+    ASSERT_TRUE(turn_until(loop, [&] { return !worker.refused.empty(); }));
+    EXPECT_EQ(worker.refused[0].second.code(), Code::permission_denied);
+    EXPECT_THAT(worker.refused[0].second.message(),
+                HasSubstr("was shown for job \"demo\" on host a"));
+  }
 }
 
 TEST_F(MeshTlsNodes, RenewedCertificatesArePublished) {
@@ -219,17 +456,18 @@ TEST_F(MeshTlsNodes, WorkerReconnectsWithRenewedCertificates) {
   ASSERT_TRUE(tls.ok());
   Loop loop;
   FakeWorkerClient worker(loop, address, "a", *tls);
-  worker.join(0, 1);
+  const v1::Pass pass = certified_pass("a");
+  worker.join(0, 1, 60'000, &pass);
   ASSERT_TRUE(turn_until(loop, [&] { return !worker.rosters.empty(); }));
   node.reset();
   const std::string directory = mount("a", "DNS:a,IP:127.0.0.1", next, next.certificate());
   node = std::make_unique<TlsNode>("a", directory, published_of("a"), "", address);
   worker.client->report_gone(1, 0, {});
   const auto is_back = [&] {  // A join over the old stream is refused.
-    if (worker.refused.size() == 1) worker.join(0, 1);
+    if (worker.refused.size() == 1) worker.join(0, 1, 60'000, &pass);
     return worker.rosters.size() == 2;
   };
-  worker.join(0, 1);
+  worker.join(0, 1, 60'000, &pass);
   ASSERT_TRUE(turn_until(loop, is_back));
   EXPECT_EQ(worker.rosters[1].epoch, 2u);
 }

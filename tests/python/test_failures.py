@@ -119,6 +119,14 @@ class Joining(unittest.TestCase):
             self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
             self.assertIn(words, caught.exception.message)
 
+    def test_a_text_with_nul_is_not_cut(self):
+        for texts in ({"job": "demo\0x"}, {"job": "demo", "token": "\0"},
+                      {"job": "demo", "socket": "/tmp/x\0"}):
+            with self.assertRaises(tutti.Error) as caught:
+                tutti.join(rank=0, world_size=1, **{"socket": "/nonexistent.sock", **texts})
+            self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
+            self.assertIn("NUL", caught.exception.message)
+
     def test_refusal(self):
         with fake_job(1) as (path, _), self.assertRaises(tutti.Error) as caught:
             tutti.join("demo", 0, 1, socket=path, token="wrong")

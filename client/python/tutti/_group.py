@@ -21,8 +21,11 @@ from tutti._tensor import Tensor
 _STEP_MS = 200  # Longest wait in C, during which the interpreter does not handle Ctrl-C.
 
 
-def _text(value):
-    return None if value is None else os.fsencode(value)
+def _text(value, what):
+    text = None if value is None else os.fsencode(value)
+    if text is not None and b"\0" in text:  # C would end there.
+        raise invalid(f"{what} holds a NUL character")
+    return text
 
 
 def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=None):
@@ -42,7 +45,8 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
     listens on the socket; DEADLINE_EXCEEDED if ranks are missing, which the message names;
     otherwise with the reason for which the agent refuses.
     """
-    options = JoinOptions(ctypes.sizeof(JoinOptions), _text(socket), _text(job), _text(token),
+    options = JoinOptions(ctypes.sizeof(JoinOptions), _text(socket, "socket"),
+                          _text(job, "job"), _text(token, "token"),
                           -1 if rank is None else _numbers.whole(rank, "rank"),
                           -1 if world_size is None else _numbers.whole(world_size, "world_size"),
                           _numbers.milliseconds(timeout, -1))

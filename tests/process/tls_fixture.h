@@ -1,0 +1,130 @@
+// Two agents with tls = require, and whoever has other certificates than theirs.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+
+#include <map>
+#include <sstream>
+
+#include "daemon/mesh/mesh.h"
+#include "tests/support/test_ca.h"
+#include "tests/support/test_mesh.h"
+
+namespace tutti::testing {
+
+namespace fs = std::filesystem;
+
+inline constexpr int kCallMs = 10'000;
+inline constexpr Millis kPatience{60'000};
+inline const std::string kHostNames = "DNS:a,DNS:b,IP:127.0.0.1";
+
+// Made first, because the agents need it to start.
+struct CertificateDirectory {
+  CertificateDirectory() {
+    std::string name = ::testing::TempDir() + "tutti_tls_XXXXXX";
+    root = mkdtemp(name.data());
+    fs::permissions(root, fs::perms(0755));
+    mount("hosts", kHostNames, ca, ca.certificate());
+  }
+  ~CertificateDirectory() { fs::remove_all(root); }
+  std::string mount(const std::string& name, const std::string& names, const TestCa& issuer,
+                    const std::string& authorities) const {
+    mount_secret(root + "/" + name, issuer.issue({.common_name = name, .names = names}),
+                 authorities);
+    return root + "/" + name;
+  }
+
+  const TestCa ca{"authority"};
+  std::string root;
+};
+
+inline LocalMeshOptions two_hosts(const std::string& tls_dir) {
+  LocalMeshOptions options;
+  options.hosts = 2;
+  options.agent_flags = {"--tls=require", "--tls-dir=" + tls_dir};
+  return options;
+}
+
+class TlsMesh : public ::testing::Test {
+ protected:
+  ~TlsMesh() override {
+    while (!agents_.empty()) kill_agent(agents_.begin()->first);
+  }
+
+  void kill_agent(const std::string& name) {
+    const pid_t agent = agents_.at(name);
+    agents_.erase(name);
+    ::kill(agent, SIGKILL);
+    waitpid(agent, nullptr, 0);
+  }
+
+  // As an administrator or a stranger, by the certificate alone.
+  static void act_with(const std::string& directory) {
+    setenv("TUTTI_TLS", "require", 1);
+    setenv("TUTTI_TLS_DIR", directory.c_str(), 1);
+  }
+  Status drain(int host, bool undo) const {
+    return admin_drain(mesh_.host(host).control, undo, kCallMs);
+  }
+
+  std::string token_file() const {
+    return fs::path(mesh_.host(0).socket).parent_path().parent_path() / "token";
+  }
+  // Starts one more agent, whose coordinator is host a; returns the path of its log.
+  std::string start_agent(const std::string& name, const std::string& tls_dir) {
+    const std::string home = files_.root + "/home-" + name;
+    fs::create_directories(home);
+    fs::remove(home + "/log");  // Of an agent before it.
+    const std::vector<std::string> command = {program_directory() / "tuttid",
+                                              "--config=/dev/null",
+                                              "--socket=" + home + "/sock",
+                                              "--run-dir=" + home + "/run",
+                                              "--listen=127.0.0.1:0",
+                                              "--host=" + name,
+                                              "--coordinator=" + mesh_.host(0).control,
+                                              "--token-file=" + token_file(),
+                                              "--tls=require",
+                                              "--tls-dir=" + tls_dir};
+    agents_[name] = fork();
+    if (agents_[name] == 0) exec(command, home + "/log");
+    return home + "/log";
+  }
+  [[noreturn]] static void exec(const std::vector<std::string>& command, const std::string& log) {
+    std::vector<char*> arguments;
+    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+  static std::string text_of(const std::string& path) {
+    std::ostringstream all;
+    all << std::ifstream(path).rdbuf();
+    return all.str();
+  }
+  // Waits until the file has this text. Returns all that it has.
+  static std::string await_text(const std::string& path, const std::string& text) {
+    Loop idle;
+    const TimePoint limit = Clock::now() + kPatience;
+    std::string found;
+    while (found.find(text) == std::string::npos && Clock::now() < limit) {
+      idle.run_once(Clock::now() + Millis(20));
+      found = text_of(path);
+    }
+    return found;
+  }
+
+  CertificateDirectory files_;
+  TestMesh mesh_{two_hosts(files_.root + "/hosts")};
+  std::map<std::string, pid_t> agents_;
+};
+
+}  // namespace tutti::testing
