@@ -19,6 +19,7 @@
 #include "client/host_memory.h"
 #include "client/join.h"
 #include "client/mapped_segment.h"
+#include "client/memory_in_use.h"
 
 namespace tutti::client {
 
@@ -119,6 +120,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The memory stays mapped for as long as somebody has this.
   std::shared_ptr<MappedSegment> segment() const { return segment_; }
   uint64_t used_bytes();
+  // What operations under way use of the program's memory.
+  MemoryInUse& memory_in_use() { return memory_in_use_; }
 
  private:
   explicit Connection(JoinTarget target);
@@ -136,6 +139,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Fd socket_;
   Fd doorbell_;  // An eventfd that wakes the worker.
   const std::shared_ptr<MappedSegment> segment_ = std::make_shared<MappedSegment>();
+  MemoryInUse memory_in_use_{fork_guard_,
+                             *segment_};  // Before the queues, whose operations use it.
   std::unique_ptr<HostMemory> memory_;
   Cores cores_;
   std::vector<std::string> hosts_;

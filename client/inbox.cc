@@ -144,6 +144,7 @@ void Inbox::finish(Receive& receive, int32_t from, Status outcome) {
     outcome =
         Status(outcome.code(), name_of(receive) + ": " + outcome.message(), outcome.culprit());
   receive.outcome = std::move(outcome);
+  receive.memory.end();
   receive.from = from;
   if (receive.is_background) --background_;
   changed_.notify_all();

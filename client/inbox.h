@@ -34,6 +34,7 @@ struct Receive {
   bool is_background = false;
   std::optional<Status> outcome;
   int32_t from = -1;  // The sender, once there is an outcome.
+  MemoryUse memory;   // `out`, until then.
 };
 
 // Safe from any thread. Keep in a shared_ptr.

@@ -53,6 +53,16 @@ Status check_buffer(const Members& members, const void* data, size_t count, tutt
   return members.connection->check_block("the buffer", data, bytes);
 }
 
+// What a message is read from, or written to.
+Status take_buffer(const Members& members, const char* verb, const void* data, uint64_t bytes,
+                   bool is_written, MemoryUse& use) {
+  if (bytes == 0) return {};
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  const MemoryRange range{begin, begin + bytes, 0, is_written};
+  use.last_until_end();
+  return members.connection->memory_in_use().take({&range, 1}, verb, true, use);
+}
+
 cuda::Stream stream_of(const tutti_options& given) {
   return given.on_stream != 0 ? static_cast<cuda::Stream>(given.stream) : nullptr;
 }
@@ -114,8 +124,13 @@ Status Messenger::send_any(const SendArgs& args, const tutti_options* options,
   if (fault.ok()) fault = check_peer(members_, "destination", args.destination);
   if (fault.ok()) fault = check_buffer(members_, args.in, args.count, args.dtype);
   if (fault.ok()) fault = check_place(args.in, args.count, given);
+  const bool is_on_gpu = fault.ok() && is_device(args.in, args.count);
+  MemoryUse memory;  // Until the call returns: the message is copied then.
+  if (fault.ok() && !is_on_gpu)
+    fault = take_buffer(members_, "send", args.in, args.count * tutti_dtype_size(args.dtype), false,
+                        memory);
   if (!fault.ok()) return tell_refusal(args, time, fault);
-  if (is_device(args.in, args.count)) return send_from_device(args, given, time, work);
+  if (is_on_gpu) return send_from_device(args, given, time, work);
   return send_from_host(args, time, work);
 }
 
@@ -231,6 +246,9 @@ Status Messenger::receive_on_host(const ReceiveArgs& args, const MessageTime& ti
   receive->dtype = static_cast<uint32_t>(args.dtype);
   receive->timeout_ms = time.timeout_ms;
   receive->deadline = time.deadline;
+  const uint64_t bytes = args.count * tutti_dtype_size(args.dtype);
+  Status taken = take_buffer(members_, "recv", args.out, bytes, true, receive->memory);
+  if (!taken.ok()) return skip_message(args, time, taken);
   auto pending = std::make_shared<PendingReceive>(inbox_, receive);
   if (Status s = inbox_->add(receive, work != nullptr); !s.ok()) return s;
   if (work == nullptr) {

@@ -168,6 +168,7 @@ Status OpQueue::release(PendingOp& op) {
     if (op.copy_last) op.copied = op.copy_last();
   }
   op.copy_last = nullptr;
+  op.memory.end();
   connection_.release(op.blocks);
   return op.copied;
 }
@@ -185,6 +186,7 @@ void OpQueue::abandon(const std::shared_ptr<PendingOp>& op) {
   if (!connection_.is_own_process()) return;
   const std::lock_guard release_lock(op->release_mutex);
   if (std::exchange(op->is_released, true)) return;
+  op->memory.abandon();
   const std::lock_guard lock(mutex_);
   add_abandoned(op);
   release_abandoned();

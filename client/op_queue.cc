@@ -177,6 +177,7 @@ Status OpQueue::arrive(const Request& request, PendingOp& op, std::optional<uint
     settled_by_all_ = load_settled_by_all();
   op.number = next_;
   op.has_arrived = true;
+  op.memory.start(*this, op);
   place = &op;
   ++next_;
   after_arrival(arrival, memory, op.number, host.is_background());

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "client/connection.h"
+#include "client/memory_in_use.h"
 #include "daemon/board/board.h"
 
 namespace tutti::client {
@@ -85,6 +86,7 @@ struct PendingOp {
   // lock; empty: never.
   enum class OnBoard : uint8_t { under_way, done, failed };
   std::function<bool(OnBoard)> is_on_gpus;
+  MemoryUse memory;  // The caller's. Last: others ask by it whether the operation has ended.
 };
 
 class OpQueue {

@@ -73,6 +73,14 @@ class RequestBuilder {
   TimePoint deadline() const { return op().started.load() + Millis(request_.timeout_ms); }
   bool is_late() const { return op().started.load() != TimePoint() && Clock::now() > deadline(); }
 
+  // Takes the caller's memory for the operation: see MemoryInUse::take(). What is on a stream has
+  // the stream's order, and a channel's broadcasts are parts of a message, which has the memory.
+  Status take(std::span<const MemoryRange> sorted) {
+    if (is_on_stream() || group_.messenger == nullptr) return {};
+    return connection_.memory_in_use().take(sorted,
+                                            name_of(static_cast<Collective>(request_.collective)),
+                                            blocks() || buffers_stay_ || is_on_gpu_, op().memory);
+  }
   // Allocates memory of the segment for as long as the operation needs it; nullptr: there is no
   // room. Much of it takes time, which counts: after the deadline the rest is left to be made when
   // it is touched.
@@ -152,8 +160,10 @@ class RequestBuilder {
       request_.flags |= kRequestListed;
       request_.records = static_cast<uint32_t>(listed.size());
     }
-    if (staged != nullptr && !is_on_stream())
+    if (staged != nullptr && !is_on_stream()) {
+      op().memory.last_until_end();
       op().copy_last = [staged] { return staged->copy_out_now(); };
+    }
     const bool is_copied_out = staged != nullptr && is_on_stream();  // By the stream.
     op().is_on_gpus = [&device, words, is_copied_out](PendingOp::OnBoard board) {
       if (board == PendingOp::OnBoard::done) return is_copied_out && !device.has_resumed(words);
@@ -179,6 +189,7 @@ class RequestBuilder {
     uint64_t offset = 0;
     std::byte* window = allocate(std::min(window_bytes, op().bytes), offset);
     if (window == nullptr) return std::nullopt;
+    op().memory.last_until_end();
     op().is_staging = true;
     op().copied_out = 0;
     request_.flags |= kRequestStaged | kRequestBlocking;

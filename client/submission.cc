@@ -1,6 +1,7 @@
 #include "client/submission.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -100,12 +101,10 @@ Status allocate_copies(RequestBuilder& builder, Copies copies, const SideBytes& 
 }
 
 // Chooses the shared memory for both sides of a tensor: the caller's own, or else a copy. An input
-// that is scaled is copied, too: to the output's memory, which may be its own. If it overlaps the
-// output in part, it is left as it is, and the call is refused like any other.
+// that is scaled is copied, too: to the output's memory, which may be its own.
 Status place_sides(RequestBuilder& builder, Connection& connection, const CollectiveArgs& args,
                    const SideBytes& bytes) {
   Request& request = builder.request();
-  const auto collective = static_cast<Collective>(args.collective);
   const InputCopy& copy_input = builder.input_copy();
   const auto find = [&](const char* side, const void* memory, uint64_t side_bytes, uint64_t& offset,
                         bool& needs_copy) {
@@ -113,14 +112,15 @@ Status place_sides(RequestBuilder& builder, Connection& connection, const Collec
     return needs_copy ? connection.check_block(side, memory, side_bytes) : Status();
   };
   Copies copies;
-  copies.in = copy_input.scales() && may_share(collective, reinterpret_cast<uintptr_t>(args.in),
-                                               reinterpret_cast<uintptr_t>(args.out), bytes);
+  copies.in = copy_input.scales();
   Status found = find("the input", args.in, bytes.in, request.in_offset, copies.in);
   if (found.ok()) found = find("the output", args.out, bytes.out, request.out_offset, copies.out);
   if (!found.ok()) return found;
   if (Status s = allocate_copies(builder, copies, bytes); !s.ok()) return s;
-  if (copies.out)
+  if (copies.out) {
+    builder.op().memory.last_until_end();
     builder.op().copies.push_back({args.out, connection.at(request.out_offset), bytes.out});
+  }
   if (!copies.in) return {};
   return builder.copy_in(connection.at(request.in_offset), bytes_at(args.in), bytes.in);
 }
@@ -162,42 +162,42 @@ Status read_sides(const tutti_group& group, const CollectiveArgs& op, SideBytes&
   return {};
 }
 
+// How the two sides may overlap, on the program's own addresses: in the worker's, memory in two
+// offers has two. The sides of an all_to_all in ordinary memory may in any way: both are copied.
+Status check_overlap(const tutti_group& group, const CollectiveArgs& args, const SideBytes& bytes) {
+  const auto collective = static_cast<Collective>(args.collective);
+  if (may_share(collective, reinterpret_cast<uintptr_t>(args.in),
+                reinterpret_cast<uintptr_t>(args.out), bytes))
+    return {};
+  Connection& connection = *group.connection;
+  const bool is_copied = !connection.is_shared(args.in) && !connection.is_shared(args.out) &&
+                         !connection.device_memory().is_device(args.in);
+  if (!has_in_place(collective) && is_copied) return {};
+  if (Status s = connection.check_block("the input", args.in, bytes.in); !s.ok()) return s;
+  if (Status s = connection.check_block("the output", args.out, bytes.out); !s.ok()) return s;
+  return invalid_argument(sides_overlap(collective));
+}
+
+// Takes the memory of both sides for the operation.
+Status take_sides(RequestBuilder& builder, const CollectiveArgs& args, const SideBytes& bytes) {
+  std::array<MemoryRange, 2> ranges;
+  size_t count = 0;
+  const auto add = [&](const void* memory, uint64_t size, bool is_written) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    if (size != 0) ranges[count++] = {begin, begin + size, 0, is_written};
+  };
+  if (args.in != args.out || bytes.in > bytes.out) add(args.in, bytes.in, false);
+  add(args.out, bytes.out, true);
+  if (count == 2 && ranges[1].begin < ranges[0].begin) std::swap(ranges[0], ranges[1]);
+  return builder.take({ranges.data(), count});
+}
+
 // Whether tensors of this size are staged. Between hosts the window must hold a whole slice of the
 // engine, whose size grows with the number of hosts.
 bool can_stage(const tutti_group& group, uint64_t bytes) {
   if (group.queue->is_local()) return bytes > kCopiedBytesMax;
   const uint64_t window_bytes = group.queue->window_bytes();
   return bytes > window_bytes / kWindowSlices && group.hosts * kSlicePartBytes <= window_bytes;
-}
-
-// The tensors of a list that have elements, and the number of their elements.
-Status read_list(Connection& connection, const TensorListArgs& list,
-                 std::vector<TensorSides>& tensors, uint64_t& count) {
-  if (list.size > kListedTensorsMax)
-    return invalid_argument("a list of " + std::to_string(list.size) +
-                            " tensors; it may have at most " + std::to_string(kListedTensorsMax));
-  if (list.size != 0 && (list.ins == nullptr || list.outs == nullptr || list.counts == nullptr))
-    return invalid_argument("a list of tensors is NULL");
-  const size_t element = tutti_dtype_size(list.dtype);
-  uint64_t total = 0;
-  for (size_t i = 0; i < list.size; ++i) {
-    size_t bytes = 0;
-    const std::string which = "tensor " + std::to_string(i) + " of the list: ";
-    if (__builtin_mul_overflow(list.counts[i], element, &bytes) ||
-        __builtin_add_overflow(total, bytes, &total))
-      return invalid_argument(which + "count " + std::to_string(list.counts[i]) +
-                              " is more than any memory holds");
-    if (bytes == 0) continue;
-    if (list.ins[i] == nullptr || list.outs[i] == nullptr)
-      return invalid_argument(which + "a buffer is NULL though count is " +
-                              std::to_string(list.counts[i]));
-    Status fits = connection.check_block("the input", list.ins[i], bytes);
-    if (fits.ok()) fits = connection.check_block("the output", list.outs[i], bytes);
-    if (!fits.ok()) return Status(fits.code(), which + fits.message());
-    tensors.push_back({bytes_at(list.ins[i]), bytes_at(list.outs[i]), bytes});
-  }
-  count = element == 0 ? 0 : total / element;
-  return {};
 }
 
 // Submits a list whose tensors are all aligned shared memory, as records of their offsets; inputs
@@ -239,6 +239,7 @@ Status concatenate(RequestBuilder& builder, std::span<const TensorSides> tensors
   request.count = bytes / size_of(static_cast<Dtype>(request.dtype));
   builder.op().bytes = bytes;
   if (bytes == 0) return {};
+  builder.op().memory.last_until_end();
   std::byte* memory = builder.allocate(bytes, request.in_offset);
   if (memory == nullptr) return segment_full(bytes);
   request.out_offset = request.in_offset;
@@ -261,8 +262,7 @@ Status find_device_side(Connection& connection, const char* side, const void* me
                           "says; pass both from one place");
 }
 
-// What the worker refuses, on the program's own addresses: memory in two offers, as chunks may be,
-// has two addresses there. A tensor that is not aligned would end the worker by a fault.
+// A tensor that is not aligned would end the worker by a fault.
 Status check_device_sides(RequestBuilder& builder, const void* in, const void* out,
                           const SideBytes& bytes) {
   const Request& request = builder.request();
@@ -271,14 +271,9 @@ Status check_device_sides(RequestBuilder& builder, const void* in, const void* o
     return reinterpret_cast<uintptr_t>(side) % size_of(dtype) == 0;
   };
   const bool in_fits = bytes.in == 0 || is_aligned(in);
-  if (!in_fits || (bytes.out != 0 && !is_aligned(out)))
-    return invalid_argument(std::string(in_fits ? "the output" : "the input") +
-                            " is not aligned for " + std::string(name_of(dtype)));
-  if (may_share(static_cast<Collective>(request.collective), reinterpret_cast<uintptr_t>(in),
-                reinterpret_cast<uintptr_t>(out), bytes))
-    return {};
-  return invalid_argument(
-      "the input and the output overlap in part; use separate buffers or the very same one");
+  if (in_fits && (bytes.out == 0 || is_aligned(out))) return {};
+  return invalid_argument(std::string(in_fits ? "the output" : "the input") +
+                          " is not aligned for " + std::string(name_of(dtype)));
 }
 
 Status cannot_stage(const Status& why) {
@@ -327,6 +322,8 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
   if (found.ok())
     found = find_device_side(connection, "the output", args.out, bytes.out, limit, sides.out);
   if (found.ok()) found = check_device_sides(builder, args.in, args.out, bytes);
+  if (found.ok()) found = check_overlap(group, args, bytes);
+  if (found.ok()) found = take_sides(builder, args, bytes);
   if (found.ok()) found = stage_sides(builder, device, args, bytes, limit, sides, staged);
   if (found.ok()) found = place_counts(builder, args);
   if (found.ok()) return builder.submit_device(sides, {}, memory, words, std::move(staged));
@@ -334,17 +331,18 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
   return builder.refuse(found);
 }
 
-// Where the tensors of a list are, as the worker knows them. `number`: of the tensor in the list.
-Status find_listed(RequestBuilder& builder, Connection& connection, const TensorSides& tensor,
-                   size_t number, TimePoint limit, ListedDeviceTensor& found) {
+// Where the tensors of a list are, as the worker knows them.
+Status find_listed(RequestBuilder& builder, Connection& connection, const TensorListArgs& args,
+                   const TensorSides& tensor, TimePoint limit, ListedDeviceTensor& found) {
   const size_t bytes = tensor.bytes;
+  found.count = bytes / tutti_dtype_size(args.dtype);
   Status status = find_device_side(connection, "the input", tensor.in, bytes, limit, found.in);
   if (status.ok())
     status = find_device_side(connection, "the output", tensor.out, bytes, limit, found.out);
   if (status.ok()) status = check_device_sides(builder, tensor.in, tensor.out, {bytes, bytes, 0});
   if (status.ok()) return {};
-  return Status(status.code(),
-                "tensor " + std::to_string(number) + " of the list: " + status.message());
+  return Status(status.code(), "tensor " + std::to_string(position_of(tensor, args)) +
+                                   " of the list: " + status.message());
 }
 
 // Stages the tensors of which the worker does not have both sides.
@@ -365,27 +363,37 @@ Status stage_listed(RequestBuilder& builder, DeviceMemory& device,
   return {};
 }
 
-Status submit_device(tutti_group& group, const TensorListArgs& args,
-                     std::span<const TensorSides> tensors, RequestBuilder& builder) {
+// Completes the request with a list whose tensors are known, and takes their memory.
+Status take_list(RequestBuilder& builder, const TensorListArgs& args, TensorList& list) {
+  if (Status s = check_apart(args, list); !s.ok()) return s;
+  builder.request().count = list.count;
+  builder.request().layout = list.layout;
+  builder.op().bytes = list.count * tutti_dtype_size(args.dtype);
+  return builder.take(list.ranges);
+}
+
+Status submit_device(tutti_group& group, const TensorListArgs& args, TensorList& list,
+                     RequestBuilder& builder) {
   Connection& connection = *group.connection;
   DeviceMemory& device = connection.device_memory();
-  const void* memory = tensors.front().in;
+  const void* memory = list.tensors.front().in;
   builder.start_clock();
   const TimePoint limit = builder.deadline();
   Words words;
   if (Status s = take_words(device, builder.stream(), memory, limit, words); !s.ok())
     return builder.refuse(s);
-  std::vector<ListedDeviceTensor> records(tensors.size());
+  std::vector<ListedDeviceTensor> records;
   std::shared_ptr<StagedSides> staged;
   Status found;
-  size_t next = 0;
-  for (size_t i = 0; i < args.size && found.ok(); ++i) {
-    if (args.counts[i] == 0) continue;
-    records[next].count = args.counts[i];
-    found = find_listed(builder, connection, tensors[next], i, limit, records[next]);
-    ++next;
-  }
-  if (found.ok()) found = stage_listed(builder, device, tensors, limit, records, staged);
+  const auto find_all = [&] {
+    records.resize(list.tensors.size());
+    for (size_t i = 0; i < records.size() && found.ok(); ++i)
+      found = find_listed(builder, connection, args, list.tensors[i], limit, records[i]);
+  };
+  find_all();
+  if (found.ok()) found = take_list(builder, args, list);
+  if (found.ok() && records.size() != list.tensors.size()) find_all();
+  if (found.ok()) found = stage_listed(builder, device, list.tensors, limit, records, staged);
   if (found.ok()) return builder.submit_device({}, records, memory, words, std::move(staged));
   device.give_back(words);
   return builder.refuse(found);
@@ -424,6 +432,8 @@ Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_option
   builder.op().bytes = args.counts.empty() ? args.count * tutti_dtype_size(args.dtype)
                                            : std::min(bytes.in, bytes.out);
   if (builder.is_on_gpu()) return submit_device(group, args, bytes, builder);
+  if (Status s = check_overlap(group, args, bytes); !s.ok()) return builder.refuse(s);
+  if (Status s = take_sides(builder, args, bytes); !s.ok()) return builder.refuse(s);
   Connection& connection = *group.connection;
   const auto collective = static_cast<Collective>(args.collective);
   const bool is_elementwise = !has_blocks(collective) && collective != Collective::barrier;
@@ -442,16 +452,14 @@ Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_option
 
 Status submit(tutti_group& group, const TensorListArgs& args, const tutti_options* options,
               RequestBuilder& builder) {
-  Request& request = builder.request();
-  std::vector<TensorSides> tensors;
+  TensorList list;
   const CollectiveArgs all_reduce{TUTTI_ALL_REDUCE, nullptr, nullptr, 0, args.dtype, args.op, 0};
   if (Status s = read_args(group, all_reduce, options, builder); !s.ok()) return builder.refuse(s);
-  if (Status s = read_list(*group.connection, args, tensors, request.count); !s.ok())
-    return builder.refuse(s);
-  request.layout = layout_of({args.counts, args.size});
-  const uint64_t bytes = request.count * tutti_dtype_size(args.dtype);
-  builder.op().bytes = bytes;
-  if (builder.is_on_gpu()) return submit_device(group, args, tensors, builder);
+  if (Status s = read_list(*group.connection, args, list); !s.ok()) return builder.refuse(s);
+  if (builder.is_on_gpu()) return submit_device(group, args, list, builder);
+  if (Status s = take_list(builder, args, list); !s.ok()) return builder.refuse(s);
+  const std::vector<TensorSides>& tensors = list.tensors;
+  const uint64_t bytes = builder.op().bytes;
   if (group.queue->is_local() && bytes != 0)
     if (std::optional<Status> outcome = submit_listed(builder, *group.connection, tensors))
       return *outcome;

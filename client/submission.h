@@ -8,7 +8,7 @@
 #include <span>
 
 #include "client/group.h"
-#include "client/staged_op.h"
+#include "client/tensor_list.h"
 
 namespace tutti::client {
 
@@ -25,16 +25,6 @@ struct CollectiveArgs {
   std::span<const uint64_t> counts = {};
   const char* fault = nullptr;  // Why the call is refused, where its function knows.
   Code fault_code = Code::invalid_argument;
-};
-
-// The arguments of tutti_all_reduce_many().
-struct TensorListArgs {
-  const void* const* ins = nullptr;
-  void* const* outs = nullptr;
-  const size_t* counts = nullptr;
-  size_t size = 0;
-  tutti_dtype dtype = TUTTI_F32;
-  tutti_op op = TUTTI_SUM;
 };
 
 // Runs an operation of this rank on the group. `options` may be null. If `op` is null, blocks until

@@ -22,8 +22,16 @@
  * stay valid until then. (See also `buffers_stay` of tutti_options.) Memory from tutti_alloc() is
  * shared already and is never copied, except as the factor of tutti_options says; it must not be
  * read or written until the operation has ended. `in` and `out` may be the same buffer where they
- * have the same size (in place); other overlaps are allowed only where a collective says so. The
- * contents of an output are undefined after a failure.
+ * have the same size (in place); other overlaps are allowed only where a collective says so, in
+ * whatever memory the buffers are: INVALID_ARGUMENT. The contents of an output are undefined after
+ * a failure.
+ *
+ * Operations under way are in no order with one another. So what one of them writes is closed to
+ * all others of this process, on every group, and what it reads to those that would write there:
+ * INVALID_ARGUMENT, naming the operation that has the memory. Memory from tutti_alloc() and of GPUs
+ * is in use until the operation has ended; ordinary memory while a call blocks, and with
+ * `buffers_stay` until the work is waited for or freed. Any number of operations may read one
+ * input. On a stream, the stream's order decides, and nothing is refused.
  *
  * GPUS. Buffers may lie in the memory of a GPU, also at an offset in an allocation, and made by any
  * allocator whose memory the driver shares with other processes. All ranks of an operation must
@@ -235,6 +243,10 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
  * FAILED_PRECONDITION on every rank. `size` is at most 2^24 - 1 and may be 0. The arrays `ins`,
  * `outs` and `counts` may be freed when the call returns; the buffers must stay until the work was
  * waited for.
+ *
+ * An output may be its own input, and overlaps no other tensor of the list: INVALID_ARGUMENT, with
+ * the positions of both. Inputs may overlap each other. A tensor that is named again, with the same
+ * input, output and count, as tied weights are, is reduced once: all ranks must then repeat it.
  *
  * Tensors are not copied if the group is on one host and all are memory from tutti_alloc().
  * Otherwise they are copied block by block if the call blocks, and as a whole if it does not.

@@ -102,7 +102,8 @@ struct Options {
 };
 
 // An operation under way. Its buffers must stay valid, and must not be accessed, until wait()
-// returns. May outlive its group. The destructor does not wait: see tutti_work_free().
+// returns: other operations on what it writes are refused. May outlive its group. The destructor
+// does not wait: see tutti_work_free().
 class Work {
  public:
   // Takes ownership of a C handle.

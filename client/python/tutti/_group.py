@@ -88,8 +88,10 @@ def _interruptible(call):
 class Work:
     """An operation under way, returned by collectives with blocking=False.
 
-    It keeps its arrays alive, which must not be accessed until wait() has returned. Dropping it
-    without waiting is safe: the operation goes on, and its result may be lost.
+    It keeps its arrays alive, which must not be accessed until wait() has returned. Another
+    operation on an array of empty() that this one writes is refused until it has ended
+    (INVALID_ARGUMENT). Dropping it without waiting is safe: the operation goes on, and its result
+    may be lost.
     """
 
     def __init__(self, handle, tensors, finish):
@@ -291,7 +293,8 @@ class Group:
         same order; dtypes may be mixed, and each is an operation of its own. Where a list is
         refused on one rank, the operations are those of the dtypes that it has as far as they can
         be told, at least one: make sure that an array of which nothing can be read, not even a
-        dtype, is not the only one of its dtype."""
+        dtype, is not the only one of its dtype. An array that is listed twice, with the same
+        output, is reduced once; an output must not overlap other arrays of the list."""
         if not isinstance(xs, (list, tuple)):
             return functools.partial(self.all_reduce_many, _many.listed(xs), op, strategy, outs,
                                      timeout, blocking, dtype, factor, stream)
