@@ -163,11 +163,38 @@ def without_cpu():
     check(x.eq(world).all(), x)
 
 
+def overlapping():
+    """A list that names a tensor twice is right; two results in one place are refused, and so is a
+    tensor that an operation under way has, until that was waited for."""
+    world, total = dist.get_world_size(), dist.get_world_size() * (dist.get_world_size() + 1) / 2
+    for count in (10, 300_000):
+        tied, other = torch.full((count,), dist.get_rank() + 1.0), torch.full((count,), 2.0)
+        with dist._coalescing_manager():
+            for x in (tied, other, tied):
+                dist.all_reduce(x)
+        check(tied.eq(total).all(), tied)
+        check(other.eq(2 * world).all(), other)
+        whole, own = torch.ones(2 * count), torch.ones(count)
+        shifted = whole[1:count + 1]
+        check_raises("tensors 0 and 1 of the list overlap",
+                     lambda: dist.all_reduce_coalesced([whole[:count], shifted]))
+        check_raises("outputs 0 and 1 of the list overlap",
+                     lambda: dist.all_gather([whole[:count], shifted], own))
+        check_raises("overlap in part", lambda: dist.all_gather_into_tensor(whole, shifted))
+        check_usable()
+    x = torch.ones(10)
+    work = dist.all_reduce(x, async_op=True)
+    check_raises("wait for that first", lambda: dist.all_reduce(x))
+    work.wait()
+    dist.all_reduce(x)
+    check(x.eq(world * world).all(), x)
+
+
 def details():
     """The failures, by name."""
     told = {}
     for part in (batched_messages, sparse_refused, dropped, profiled, own_options, barrier_keys,
-                 without_cpu):
+                 overlapping, without_cpu):
         try:
             part()
         except Exception as error:  # noqa: BLE001: the test shows it.

@@ -8,8 +8,8 @@ import torch
 
 from tutti._library import Options, library
 from tutti.torch import _gpu
-from tutti.torch._tensor import (PREMUL_SUM, adjacent, check_device, check_parts, check_size,
-                                 copy_parts, dtype_of, invalid, op_of)
+from tutti.torch._tensor import (PREMUL_SUM, adjacent, check_apart, check_device, check_parts,
+                                 check_size, copy_parts, dtype_of, invalid, op_of)
 from tutti.torch._work import GpuWork, Handle, TuttiWork, last_failure
 
 TIMEOUT_UNSET = timedelta(milliseconds=-1)
@@ -126,6 +126,7 @@ class Operation:
         if fill:
             flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         else:
+            check_apart(tensors)
             flat = torch.empty(count, dtype=dtype, device=tensors[0].device)
             self._finish.append(lambda: copy_parts(flat, tensors))
         self._keep.append(flat)

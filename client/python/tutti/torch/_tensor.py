@@ -80,6 +80,18 @@ def check_parts(tensors, ranks, dtype, what):
             raise invalid(f"{what}s are of {tensor.dtype} and {dtype}; convert them to one")
 
 
+def check_apart(outputs):
+    """Raises if two outputs share memory: each has a result of its own. Of one that is not
+    contiguous only the first element is compared."""
+    ranges = sorted((output.data_ptr(), i,
+                     output.nbytes if output.is_contiguous() else output.element_size())
+                    for i, output in enumerate(outputs) if output.numel())
+    for (begin, first, size), (following, second, _) in zip(ranges, ranges[1:]):
+        if following < begin + size:
+            first, second = sorted((first, second))
+            raise invalid(f"outputs {first} and {second} of the list overlap; use separate tensors")
+
+
 def splits_of(tensor, splits, ranks, what):
     """The number of elements for each rank, of a tensor that is cut along its first axis: evenly,
     or as `splits` says. The second value: whether all are equal."""
