@@ -90,7 +90,11 @@ tutti_code tutti_distribute_resolver_create(const char* options,
     if (Status status = require_given({{"options", options}, {"made", made}}); !status.ok())
       return status;
     UnionResolver::Resolvers resolvers;
-    for (size_t i = 0; i < part_count; ++i) resolvers.push_back(parts[i]->resolver);
+    for (size_t i = 0; i < part_count; ++i) {
+      const tutti_distribute_resolver* part = parts == nullptr ? nullptr : parts[i];
+      if (Status status = require_given({{"parts", part}}); !status.ok()) return status;
+      resolvers.push_back(part->resolver);
+    }
     auto resolver = resolver_of(options, std::move(resolvers));
     if (!resolver.ok()) return resolver.status();
     *made = new tutti_distribute_resolver{*std::move(resolver)};
@@ -265,7 +269,10 @@ tutti_code tutti_distribute_split(const tutti_distribute_tensor* tensor, const i
                                   size_t dimension_count, int devices,
                                   tutti_distribute_tensors** results) {
   return guarded([&]() -> Status {
-    if (Status status = require_given({{"tensor", tensor}, {"results", results}}); !status.ok())
+    const void* given = dimension_count == 0 ? tensor : static_cast<const void*>(dimensions);
+    if (Status status =
+            require_given({{"tensor", tensor}, {"dimensions", given}, {"results", results}});
+        !status.ok())
       return status;
     const Result<TensorView> view = view_of(*tensor);
     if (!view.ok()) return view.status();
@@ -275,6 +282,7 @@ tutti_code tutti_distribute_split(const tutti_distribute_tensor* tensor, const i
 }
 
 int tutti_distribute_replica_index(const tutti_distribute_replica* replica) {
+  if (replica == nullptr) return -1;
   return static_cast<int>(reinterpret_cast<const ReplicaContext*>(replica)->index());
 }
 
@@ -312,7 +320,9 @@ tutti_code tutti_distribute_replica_all_gather(tutti_distribute_replica* replica
 tutti_code tutti_distribute_replica_merge(tutti_distribute_replica* replica, const char* call,
                                           int (*merge)(void*), void* argument) {
   return guarded([&]() -> Status {
-    if (Status status = require_given({{"replica", replica}, {"call", call}}); !status.ok())
+    const void* given = reinterpret_cast<const void*>(merge);
+    if (Status status = require_given({{"replica", replica}, {"call", call}, {"merge", given}});
+        !status.ok())
       return status;
     return get(replica)->merge_call(call, argument,
                                     [&](Strategy&, const std::vector<void*>& arguments) {

@@ -114,6 +114,7 @@ tutti_code tutti_distribute_split(const tutti_distribute_tensor* tensor, const i
                                   size_t dimension_count, int devices,
                                   tutti_distribute_tensors** results);
 
+/* From 0; -1 for NULL. */
 int tutti_distribute_replica_index(const tutti_distribute_replica* replica);
 tutti_code tutti_distribute_replica_all_reduce(tutti_distribute_replica* replica, const char* op,
                                                const tutti_distribute_tensor* leaves, size_t count,

@@ -4,11 +4,30 @@ import copy
 import pathlib
 import pickle
 import re
+import subprocess
+import sys
 import threading
 import unittest
 
 import tutti
 from tutti import _frameworks, _library, burn
+
+_CALL_ALL = """
+import ctypes, faulthandler
+from tutti import _frameworks, _library, average_gradients, burn, cross_device, distribute
+faulthandler.enable()
+libraries = _frameworks.library, _library.library
+functions = [value for library in libraries for value in vars(library).values()
+             if isinstance(value, ctypes._CFuncPtr) and value.argtypes]
+for function in functions:
+    is_number = [not kind.__name__.startswith(("LP_", "c_void_p", "c_char_p", "CFunctionType"))
+                 for kind in function.argtypes]
+    callback = [isinstance(kind, type) and issubclass(kind, ctypes._CFuncPtr)
+                for kind in function.argtypes]
+    function(*(kind() if null else 0 if number else None for number, null, kind
+               in zip(is_number, callback, function.argtypes)))
+print(len(functions))
+"""
 
 
 class Frameworks(unittest.TestCase):
@@ -43,6 +62,12 @@ class Frameworks(unittest.TestCase):
                 self.assertIs(type(other), type(error))
                 self.assertEqual(vars(other), vars(error))
                 self.assertEqual(str(other), str(error))
+
+    def test_no_function_crashes_over_null(self):
+        """Every function of the library, of libtutti too, with nothing but NULL and 0."""
+        done = subprocess.run([sys.executable, "-c", _CALL_ALL], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertGreater(int(done.stdout), 80)
 
 
 if __name__ == "__main__":

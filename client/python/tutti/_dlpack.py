@@ -6,7 +6,7 @@ from ctypes import (POINTER, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_ui
 
 import numpy
 
-from tutti._dtype import unknown
+from tutti._dtype import text_of, unknown
 from tutti._error import Error, invalid
 
 _DEVICES = (1, 2, 3)  # kDLCPU, kDLCUDA, kDLCUDAHost.
@@ -20,6 +20,7 @@ _WRITABLE = {"torch", "cupy", "paddle", "mxnet", "warp"}
 _NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (6, 8): "bool",
           (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64", (1, 8): "u8",
           (1, 16): "u16", (1, 32): "u32", (1, 64): "u64"}
+_NARROW = ("int4", "uint4", "int2", "uint2")
 # Lazy operations of torch that a tensor's memory does not show, and how to apply them.
 _LAZY = {"is_conj": "conjugated lazily; pass x.resolve_conj()",
          "is_neg": "negated lazily; pass x.resolve_neg()"}
@@ -76,8 +77,8 @@ def _refuse_lazy(x):
 
 def _refuse_dtype(x):
     """Refuses dtypes that some producers refuse as well, but without advice."""
-    text = str(getattr(x, "dtype", "")).rsplit(".", 1)[-1]  # torch.complex64
-    if text.startswith(("complex", "float8", "float4")):
+    text = text_of(getattr(x, "dtype", ""))
+    if text.startswith(("complex", "float8", "float6_", "float4")) or text in _NARROW:
         raise unknown(text)
 
 
@@ -85,8 +86,7 @@ def _name_of(x, tensor):
     """Tutti's name of a tensor's dtype."""
     name = _NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if name is None:
-        text = str(getattr(x, "dtype", f"code {tensor.code} of {tensor.bits} bits"))
-        raise unknown(text.rsplit(".", 1)[-1])
+        raise unknown(text_of(getattr(x, "dtype", f"code {tensor.code} of {tensor.bits} bits")))
     return name
 
 

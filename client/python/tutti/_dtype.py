@@ -2,7 +2,7 @@
 
 import numpy
 
-from tutti._error import invalid
+from tutti._error import Error, invalid
 
 # The numbers of tutti_dtype in proto/tutti_types.h.
 DTYPES = {name: number for number, name in enumerate(
@@ -20,6 +20,11 @@ _HINTS = {  # By prefix of the name.
     "complex": "pass its real view: x.view('float32') or 'float64', or torch.view_as_real(x)",
     "float8": "convert it to bf16 or f16 and back",
     "float4": "convert it to bf16 or f16 and back",
+    "float6_": "convert it to bf16 or f16 and back",
+    "int4": "convert it to i8 and back",
+    "int2": "convert it to i8 and back",
+    "uint4": "convert it to u8 and back",
+    "uint2": "convert it to u8 and back",
     "float128": "convert it to f64 with astype",
     "longdouble": "convert it to f64 with astype",
     "object": "convert it with astype, as numpy.asarray(x, dtype='float64') does",
@@ -38,12 +43,17 @@ def dtype_name(dtype):
         dtype = numpy.dtype(dtype)
     if isinstance(dtype, numpy.dtype) and _MARK in (dtype.metadata or {}):
         return dtype.metadata[_MARK]
-    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
-    text = text.rsplit(".", 1)[-1]  # torch.float32
+    text = text_of(dtype)
     name = LONG.get(text, text)
     if name not in DTYPES:
         raise unknown(text)
     return name
+
+
+def text_of(dtype):
+    """The name that its own library gives a dtype."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
+    return text.rsplit(".", 1)[-1]  # torch.float32
 
 
 def numpy_dtype(dtype):
@@ -53,3 +63,34 @@ def numpy_dtype(dtype):
     if isinstance(dtype, numpy.dtype):
         return dtype.newbyteorder("=")
     return _BF16 if name == "bf16" else numpy.dtype(_NUMPY[name])
+
+
+def named_dtype(name):
+    """The NumPy dtype that has this name: bf16 is that of ml_dtypes, and never uint16. Raises
+    UNIMPLEMENTED without ml_dtypes."""
+    if name != "bf16":
+        return numpy.dtype(_NUMPY[name])
+    try:
+        from ml_dtypes import bfloat16  # JAX and TensorFlow have loaded it.
+    except ImportError:
+        raise Error("UNIMPLEMENTED", "NumPy has no bfloat16 for a new array: install ml_dtypes, "
+                    "or pass tensors of torch") from None
+    return numpy.dtype(bfloat16)
+
+
+def own_dtype(x, name):
+    """The NumPy dtype of new arrays that are like x, whose dtype Tutti calls `name`: that of x
+    where NumPy knows it, as it does those of JAX and TensorFlow."""
+    given = getattr(x, "dtype", None)
+    given = getattr(given, "as_numpy_dtype", given)  # TensorFlow
+    if isinstance(given, (numpy.dtype, type)) and dtype_name(given) == name:
+        return numpy.dtype(given).newbyteorder("=")
+    return named_dtype(name)
+
+
+def asked_dtype(dtype):
+    """The NumPy dtype that a user means by one of any library, or by its name."""
+    try:
+        return numpy.dtype(getattr(dtype, "as_numpy_dtype", dtype))
+    except TypeError:
+        return named_dtype(dtype_name(dtype))

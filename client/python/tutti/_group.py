@@ -11,10 +11,10 @@ import weakref
 
 import numpy
 
-from tutti import _many, _numbers, _refusal, _stream, _tensor
+from tutti import _many, _numbers, _refusal, _stream, _tensor, _traced
 from tutti._dtype import DTYPES, numpy_dtype
 from tutti._error import Error, invalid
-from tutti._handle import Handle, leave_at_exit, stay_at_exit
+from tutti._handle import Handle, Unique, leave_at_exit, stay_at_exit
 from tutti._library import JoinOptions, Options, check, last_error, library
 from tutti._tensor import Tensor
 
@@ -85,7 +85,7 @@ def _interruptible(call):
     return result
 
 
-class Work:
+class Work(Unique):
     """An operation under way, returned by collectives with blocking=False.
 
     It keeps its arrays alive, which must not be accessed until wait() has returned. Another
@@ -93,6 +93,8 @@ class Work:
     (INVALID_ARGUMENT). Dropping it without waiting is safe: the operation goes on, and its result
     may be lost.
     """
+
+    _instead = "wait for it, and copy the result"
 
     def __init__(self, handle, tensors, finish):
         self._handle = Handle(handle, library.tutti_work_free)
@@ -160,7 +162,7 @@ class _Block:
         weakref.finalize(self, lambda: library.tutti_free(group.pointer, address)).atexit = False
 
 
-class Group:
+class Group(Unique):
     """Ranks that run collectives together: a whole job (join) or a part of one (subgroup).
 
     Attributes: rank, this rank in the group, from 0; world_size, the number of its ranks; epoch,
@@ -170,10 +172,11 @@ class Group:
 
     Arrays are NumPy arrays or objects with DLPack in CPU memory, such as torch tensors, of any
     strides, or contiguous ones on a GPU, with DLPack or __cuda_array_interface__. Inputs may also
-    be numbers and lists. Results are of the kind of the input. Elements are floats of 16 to 64
-    bits, signed or unsigned integers of 8 to 64 bits, or bools. bfloat16 is that of torch, or a
-    uint16 array that dtype="bf16" declares as such; arrays of empty(..., "bf16") need no
-    declaration. Arrays from empty() are not copied, others are.
+    be numbers and lists. New arrays are of the dtype of the input; of torch if that is, else of
+    NumPy. Elements are floats of 16 to 64 bits, signed or unsigned integers of 8 to 64 bits, or
+    bools. bfloat16 is that of torch, JAX, TensorFlow or ml_dtypes, or a uint16 array that
+    dtype="bf16" declares as such; arrays of empty(..., "bf16") need no declaration. Arrays from
+    empty() are not copied, others are. A Group can be neither copied nor pickled.
 
     An array that is written to (in place, as `out`, by recv) must be known to be writable. A DLPack
     capsule of version 1 says whether its memory is; one without a version is taken to be read-only,
@@ -219,6 +222,8 @@ class Group:
     rank left; DEADLINE_EXCEEDED if a rank has not called in time; UNAVAILABLE if a rank, worker or
     host is gone: join again.
     """
+
+    _instead = "pass the object itself; another process or thread joins as a rank of its own"
 
     def __init__(self, handle):
         self._handle = Handle(handle, library.tutti_group_free)
@@ -505,6 +510,7 @@ class Group:
     @_refusal.collective
     def barrier(self, timeout=None, blocking=True):
         """Returns None once every rank has called it."""
+        _traced.refuse_call("barrier()")
         return self._run("barrier", (), None, None, None, timeout, blocking)
 
     def _counts(self, sizes, source, what):

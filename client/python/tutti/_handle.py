@@ -1,4 +1,4 @@
-"""Handles of C, and what becomes of them when the interpreter exits."""
+"""Objects that stand for something outside of Python, such as handles of C, and their ends."""
 
 import atexit
 import weakref
@@ -25,10 +25,28 @@ def _leave_all():
         leave(owner.pointer)
 
 
-class Handle:
-    """Owns a C handle. Frees it when nothing refers to it, but not when the interpreter exits: see
-    leave_at_exit()."""
+class Unique:
+    """Base of classes whose objects can be neither copied nor pickled: a copy would act on the same
+    group, or on memory that is freed with the original. Subclasses say what to do instead."""
 
-    def __init__(self, pointer, free):
+    __slots__ = ()
+    _instead = "pass the object itself, or make another one"
+
+    def __reduce_ex__(self, protocol):
+        kind = type(self)
+        raise TypeError(f"a {kind.__module__}.{kind.__qualname__} can be neither copied nor "
+                        f"pickled; {self._instead}")
+
+
+class Handle(Unique):
+    """Owns a handle of the library, `pointer`. Frees it when nothing refers to it, and before what
+    is in `keep`; not when the interpreter exits: see leave_at_exit()."""
+
+    def __init__(self, pointer, free, *keep):
         self.pointer = pointer
-        weakref.finalize(self, free, pointer).atexit = False
+        weakref.finalize(self, _free, free, pointer, keep).atexit = False
+
+
+def _free(free, pointer, keep):
+    del keep  # Lived until here.
+    free(pointer)

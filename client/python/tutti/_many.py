@@ -8,6 +8,7 @@ import time
 from tutti import _tensor
 from tutti._dtype import DTYPES, dtype_name
 from tutti._error import Error, invalid
+from tutti._handle import Unique
 
 
 def by_dtype(sides):
@@ -81,8 +82,10 @@ def pair_up(xs, outs):
     return zip(xs, outs)
 
 
-class Works:
+class Works(Unique):
     """Several works that are waited for as one. Like Work, with a list for a result."""
+
+    _instead = "wait for it, and copy the results"
 
     def __init__(self, works, results):
         self._works = works

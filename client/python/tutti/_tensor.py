@@ -4,8 +4,8 @@ import numbers
 
 import numpy
 
-from tutti import _dlpack
-from tutti._dtype import LONG, SIZES, dtype_name, numpy_dtype
+from tutti import _dlpack, _traced
+from tutti._dtype import LONG, SIZES, dtype_name, numpy_dtype, own_dtype
 from tutti._error import Error, invalid
 
 OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7,
@@ -47,13 +47,16 @@ class Tensor:
     """A user's array `x` and contiguous memory with its elements.
 
     If x is contiguous, that memory is x itself. Otherwise it is a copy, which write_back() copies
-    to x.
+    to x. Raises for an x that has no data yet, while a function is traced, and where the gradient
+    of x would be lost, unless that is not wanted.
     """
 
-    def __init__(self, x, dtype=None, writable=False):
+    def __init__(self, x, dtype=None, writable=False, wants_gradient=True):
         self.x = x
-        view, name = self._view(x)
-        self.dtype = dtype_name(name) if dtype is None else self._read_as(view, name, dtype)
+        _traced.refuse_call("this collective")
+        view, self._name = self._view(x, wants_gradient)
+        self.dtype = (dtype_name(self._name) if dtype is None
+                      else self._read_as(view, self._name, dtype))
         if writable and not view.flags.writeable:
             raise invalid(f"the array to write to is read-only ({type(x).__name__}); give a "
                           "writable one, such as a copy as a NumPy array, or out=")
@@ -84,7 +87,7 @@ class Tensor:
         return view, view.dtype
 
     @staticmethod
-    def _view(x):
+    def _view(x, wants_gradient):
         if isinstance(x, numpy.ma.MaskedArray):
             raise invalid("a masked array would be reduced without its mask; pass x.filled(value), "
                           "or x.data to ignore the mask")
@@ -92,8 +95,9 @@ class Tensor:
             if not x.dtype.isnative:
                 raise invalid("the array is of foreign byte order; convert it with astype")
             return x, x.dtype
+        _traced.refuse_value(x)
         if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
-            return _dlpack.view(x)
+            return _dlpack.view(_traced.without_gradient(x, wants_gradient))
         if isinstance(x, (int, float, list, tuple, numpy.generic)):
             view = Tensor._array_of(x)
             view.flags.writeable = False
@@ -136,22 +140,36 @@ class Tensor:
         raise invalid(f"{what} has shape {list(self.shape)} of {self.dtype}, "
                       f"but must have {list(shape)} of {dtype}")
 
+    @property
+    def array_dtype(self):
+        """The NumPy dtype of new arrays like x."""
+        if isinstance(self.x, numpy.ndarray):
+            return self.x.dtype
+        if dtype_name(self._name) != self.dtype:  # The user has declared it: see _read_as().
+            return numpy_dtype(self.dtype)
+        return own_dtype(self.x, self.dtype)
+
     def new(self, shape):
-        """A new array of the kind and dtype of x."""
+        """A new array of the dtype of x: of torch if x is, else of NumPy."""
         if hasattr(self.x, "new_empty"):  # torch
             return self.x.new_empty(tuple(shape))
-        if isinstance(self.x, numpy.ndarray):
-            return numpy.empty(shape, self.x.dtype)
         if self.on_gpu:
             raise invalid(f"the result of a {type(self.x).__name__} on a GPU needs a place; give "
                           "out=")
-        return numpy.empty(shape, numpy_dtype(self.dtype))
+        return numpy.empty(shape, self.array_dtype)
+
+
+    def filled(self, value):
+        """A number or a list as an array of the kind and dtype of x."""
+        if hasattr(self.x, "new_tensor"):  # torch
+            return self.x.new_tensor(value)
+        return numpy.asarray(value, self.array_dtype)
 
 
 class HostTensor(Tensor):
     """A Tensor that is not in the memory of a GPU; raises if it is."""
 
-    def __init__(self, x, dtype=None, writable=False):
-        super().__init__(x, dtype, writable)
+    def __init__(self, x, **options):
+        super().__init__(x, **options)
         if self.on_gpu:
             raise Error("UNIMPLEMENTED", f"this {type(x).__name__} is on a GPU; move it to the CPU")

@@ -2,16 +2,17 @@
 as structures of C, and results as arrays over the library's memory."""
 
 import ctypes
+import math
 import operator
 import sys
-import weakref
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, Iterable, SupportsIndex
 
 import numpy
 
 from tutti import _frameworks
-from tutti._dtype import DTYPES, numpy_dtype
+from tutti._dtype import DTYPES, SIZES, own_dtype
+from tutti._handle import Handle
 from tutti._tensor import HostTensor
 
 Array = Any  # Of NumPy, torch or anything else with DLPack, in the host's memory; or a number.
@@ -73,13 +74,15 @@ def _sizes(shape):
 
 
 class Views:
-    """Makes structures of C from values, and keeps what they point to."""
+    """Makes structures of C from values, and keeps what they point to. options: of the
+    Tensors."""
 
-    def __init__(self):
+    def __init__(self, **options):
         self._kept = []
+        self._options = options
 
     def tensor(self, x):
-        tensor = HostTensor(x)
+        tensor = HostTensor(x, **self._options)
         shape = _sizes(tensor.shape)
         self._kept += [tensor, shape]
         return TensorView(tensor.address, shape, len(shape), DTYPES[tensor.dtype])
@@ -109,21 +112,20 @@ class Results:
     """Owns what a call returned."""
 
     def __init__(self, handle):
-        self._handle = handle
-        weakref.finalize(self, _frameworks.library.tutti_mirrored_free, handle).atexit = False
+        self._handle = Handle(handle, _frameworks.library.tutti_mirrored_free)
 
     def __len__(self):
-        return _frameworks.library.tutti_mirrored_size(self._handle)
+        return _frameworks.library.tutti_mirrored_size(self._handle.pointer)
 
     def components(self, index, like):
         """[(value, device)] of a value, of the kind of `like`: torch tensors where that is one or
         has one, else NumPy arrays."""
-        count = _frameworks.library.tutti_mirrored_components(self._handle, index)
+        count = _frameworks.library.tutti_mirrored_components(self._handle.pointer, index)
         return [self._component(index, at, like) for at in range(count)]
 
     def _component(self, index, at, like):
         view = Component()
-        _frameworks.check(_frameworks.library.tutti_mirrored_get(self._handle, index, at,
+        _frameworks.check(_frameworks.library.tutti_mirrored_get(self._handle.pointer, index, at,
                                                                  ctypes.byref(view)))
         return self._value(view, like), view.device.decode()
 
@@ -138,13 +140,17 @@ class Results:
 
     def _array(self, view, like):
         shape = tuple(view.shape[:view.rank])
-        dtype = numpy_dtype(_NAMES[view.dtype])
-        bytes_ = int(numpy.prod(shape, dtype=numpy.int64)) * dtype.itemsize
+        name = _NAMES[view.dtype]
         torch = sys.modules.get("torch")
-        is_torch = torch is not None and isinstance(like, torch.Tensor)
-        if bytes_ == 0:
-            return torch.empty(shape, dtype=like.dtype) if is_torch else numpy.empty(shape, dtype)
-        memory = numpy.asarray(_Memory(self, view.data, bytes_))
-        if is_torch:
-            return torch.from_numpy(memory).view(like.dtype).reshape(shape)
-        return memory.view(dtype).reshape(shape)
+        if torch is not None and isinstance(like, torch.Tensor):
+            if 0 in shape:
+                return torch.empty(shape, dtype=like.dtype)
+            memory = torch.from_numpy(self._bytes(view, shape, SIZES[name]))
+            return memory.view(like.dtype).reshape(shape)
+        dtype = own_dtype(like, name)
+        return self._bytes(view, shape, dtype.itemsize).view(dtype).reshape(shape)
+
+    def _bytes(self, view, shape, itemsize):
+        """The memory of an array, which keeps the results."""
+        bytes_ = math.prod(shape) * itemsize
+        return numpy.asarray(_Memory(self, view.data, bytes_)) if bytes_ else numpy.empty(0, "u1")

@@ -116,7 +116,8 @@ class _Call:
     def __init__(self, tower_grads, group, options):
         self._group = group  # Outlives the call.
         self.towers = _towers_of(tower_grads, group)
-        self._views, self._kept = Views(), []
+        # The gradients are the end of the calculation: they need none of their own.
+        self._views, self._kept = Views(wants_gradient=False), []
         gradients = [_gradient(self._views, self._kept, item)
                      for tower in self.towers for item in tower]
         self._arguments = ((_Gradient * len(gradients))(*gradients),

@@ -22,7 +22,7 @@ from typing import Any
 from tutti import _frameworks
 from tutti._error import Error
 from tutti._group import Group, _interruptible
-from tutti._handle import leave_at_exit
+from tutti._handle import Unique, leave_at_exit
 from tutti._tensor import strategy_text
 from tutti.distribute import _api
 
@@ -281,18 +281,20 @@ def _tensor(tensor):
         return _api.tensor_of(tensor)
 
 
-class Collective:
+class Collective(Unique):
     """The peers of a process. group: a tutti.Group of the processes; None: as the config says, and
     this process alone without global parameters. timeout: seconds to wait for other peers, 30
     unless given. Its methods are the functions of this module."""
 
+    _instead = "pass the object itself: its peers are those of this process"
+
     def __init__(self, group: Group | None = None, timeout: float | None = None) -> None:
         if group is not None and not isinstance(group, Group):
             raise TypeError(f"group={group!r} must be a tutti.Group")
-        self._group = group  # Outlives the handle.
+        owner = group and group._handle
         self._handle = _api.Handle(_library.tutti_burn_create, _library.tutti_burn_free,
-                                   None if group is None else group._handle.pointer,
-                                   _api.milliseconds(timeout, 0))
+                                   owner and owner.pointer, _api.milliseconds(timeout, 0),
+                                   keep=owner)
         leave_at_exit(self._handle, _library.tutti_burn_reset)
 
     def register(self, peer: int, device: str, config: CollectiveConfig) -> None:

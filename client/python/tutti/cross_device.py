@@ -17,7 +17,6 @@ docs/cross_device.md compares with TensorFlow.
 
 import ctypes
 import enum
-import weakref
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, Iterable, Sequence, SupportsIndex
 
@@ -26,6 +25,7 @@ import numpy
 from tutti import _frameworks
 from tutti._frameworks import check, invalid, library, told_to_others
 from tutti._group import Group, _interruptible, _new_handle
+from tutti._handle import Handle, Unique
 from tutti._values import INT32, INT64, Component, IndexedSlices, Results, Views, whole
 
 __all__ = ["CommunicationImplementation", "CommunicationOptions", "CrossDeviceOps",
@@ -225,24 +225,25 @@ def _like(value):
     return value.values[0] if value.values else None
 
 
-class CrossDeviceOps:
+class CrossDeviceOps(Unique):
     """What the classes have in common; see there."""
+
+    _instead = "pass the object itself, or make another one with the same arguments"
 
     def __init__(self, create: Any, argument: Any, group: Group | None) -> None:
         if group is not None and not isinstance(group, Group):
             raise invalid(f"group {group!r} is no tutti.Group")
         self._group = group
-        handle = ctypes.c_void_p()
-        check(create(argument, group._handle.pointer if group else None, ctypes.byref(handle)))
-        self._handle = handle
-        weakref.finalize(self, library.tutti_cross_device_free, handle).atexit = False
+        owner = group and group._handle
+        self._handle = Handle(_new_handle(create, argument, owner and owner.pointer),
+                              library.tutti_cross_device_free, owner)
 
     def _call(self, views, function, *arguments):
         """Calls a function of C that returns results, such that Ctrl-C ends the wait for others.
         The call goes on then: it keeps what the arguments point to, which `views` holds."""
         def call(_kept=views):
             handle = ctypes.c_void_p()
-            check(function(self._handle, *arguments, ctypes.byref(handle)))
+            check(function(self._handle.pointer, *arguments, ctypes.byref(handle)))
             return handle
 
         return Results(call() if self._group is None else _interruptible(call))
@@ -250,7 +251,8 @@ class CrossDeviceOps:
     def _told(self):
         """Around the reading of a call's arguments: see told_to_others()."""
         return told_to_others(
-            self._group, lambda text: library.tutti_cross_device_refuse(self._handle, text))
+            self._group,
+            lambda text: library.tutti_cross_device_refuse(self._handle.pointer, text))
 
     def reduce(self, reduce_op: ReduceOp | str, per_replica_value: PerReplica | Mirrored | _Value,
                destinations: _Destinations,

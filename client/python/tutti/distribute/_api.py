@@ -6,14 +6,13 @@ import json
 import math
 import numbers
 import operator
-import weakref
 from ctypes import (CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t,
                     c_void_p)
 
 import numpy
 
-from tutti import _error
-from tutti._dtype import DTYPES, numpy_dtype
+from tutti import _error, _handle
+from tutti._dtype import DTYPES, named_dtype
 from tutti._frameworks import check, declare, error_of, library
 from tutti._tensor import HostTensor
 
@@ -91,16 +90,15 @@ def telling(name, handle):
         raise
 
 
-class Handle:
+class Handle(_handle.Handle):
     """Owns what a function of the library stores behind its last argument. Functions are given as
-    such, or by name."""
+    such, or by name. `keep`: the Handle that must outlive this one, or None."""
 
-    def __init__(self, create, free, *arguments):
+    def __init__(self, create, free, *arguments, keep=None):
         pointer = c_void_p()
         create, free = (function(f) if isinstance(f, str) else f for f in (create, free))
         check(create(*arguments, byref(pointer)))
-        self.pointer = pointer.value
-        weakref.finalize(self, free, self.pointer).atexit = False  # As a tutti.Group's.
+        super().__init__(pointer.value, free, keep)
 
 
 def ask(name, *arguments):
@@ -163,12 +161,13 @@ def call_of(structure="", options=None):
                        milliseconds(options and options.timeout_seconds or None, 0)))
 
 
-def tensor_of(value, writable=False):
-    """A leaf as contiguous memory. ValueError: it has none, or must be writable and is not."""
+def tensor_of(value, **options):
+    """A leaf as contiguous memory, with the options of a Tensor. Raises ValueError if it has
+    none."""
     if value is None:
         raise ValueError("None is no tensor; leave it out of the structure")
     try:
-        return HostTensor(value, writable=writable)
+        return HostTensor(value, **options)
     except _error.Error as error:
         raise error_of(error.code, error.message) from None
 
@@ -202,11 +201,9 @@ class Results(Handle):
         return function("tensors_count")(self.pointer)
 
     def copy_to(self, index, target):
-        """Copies a result to the array of a Tensor of its shape and dtype."""
+        """Copies a result to the array of a writable Tensor of its shape and dtype."""
         view = View()
         function("tensors_at")(self.pointer, index, byref(view))
-        if not target.memory.flags.writeable:
-            raise ValueError(f"the array {target.x!r} is read-only; pass a writable one")
         ctypes.memmove(target.address, view.data, target.memory.nbytes)
         target.write_back()
 
@@ -216,7 +213,7 @@ class Results(Handle):
         function("tensors_at")(self.pointer, index, byref(view))
         shape = tuple(view.shape[i] for i in range(view.rank))
         if source is None or not hasattr(source.x, "new_empty"):
-            dtype = numpy_dtype(_NAMES[view.dtype]) if source is None else source.new(()).dtype
+            dtype = named_dtype(_NAMES[view.dtype]) if source is None else source.array_dtype
             if 0 in shape:
                 return numpy.empty(shape, dtype)
             return numpy.asarray(_Memory(self, view, shape, dtype)).view(dtype)

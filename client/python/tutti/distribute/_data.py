@@ -4,6 +4,8 @@ import itertools
 
 import numpy
 
+from tutti import _traced
+from tutti._handle import Unique
 from tutti.distribute import _api, _nest
 from tutti.distribute._values import PerReplica
 
@@ -24,7 +26,11 @@ def _rows_of(batch):
     return rows.pop()
 
 
-class SharedBatches:
+class _Batches(Unique):
+    _instead = "have its strategy make another one of the data"
+
+
+class SharedBatches(_Batches):
     """The rows of this process's replicas of each global batch."""
 
     def __init__(self, strategy, dataset):
@@ -32,6 +38,7 @@ class SharedBatches:
         self._dataset = dataset
 
     def __iter__(self):
+        _traced.refuse_call("the loop over a data set")
         for batch in self._dataset:
             rows = _rows_of(batch)
             parts = []
@@ -42,7 +49,7 @@ class SharedBatches:
             yield _wrap(parts)
 
 
-class ReplicaBatches:
+class ReplicaBatches(_Batches):
     """A batch of a process's data set for each of its replicas at a time."""
 
     def __init__(self, strategy, dataset):
@@ -50,6 +57,7 @@ class ReplicaBatches:
         self._dataset = dataset
 
     def __iter__(self):
+        _traced.refuse_call("the loop over a data set")
         replicas = len(self._strategy.local_replica_ids)
         batches, empty = None, None
         while True:

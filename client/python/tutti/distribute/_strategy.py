@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy
 
+from tutti import _traced
 from tutti._frameworks import check, error_of
 from tutti._group import Group, _interruptible
-from tutti._handle import leave_at_exit
+from tutti._handle import Unique, leave_at_exit
 from tutti._values import IndexedSlices
 from tutti.cross_device import Mirrored
 from tutti.distribute import _api, _data, _nest
@@ -43,9 +44,11 @@ def _refuse_slices(value):
                                           "their values and indices, or make an array of them")
 
 
-class ReplicaContext:
+class ReplicaContext(Unique):
     """What the function of a replica may ask and do. Every replica must make the same calls, in
     the same order: what differs raises on all of them."""
+
+    _instead = "call get_replica_context() in the replica's function"
 
     def __init__(self, strategy: Strategy, handle: int, run: _Run) -> None:
         self.strategy = strategy
@@ -168,8 +171,10 @@ def _join(values):
     return values[0] if all(value is values[0] for value in values) else PerReplica(values)
 
 
-class StrategyExtended:
+class StrategyExtended(Unique):
     """Less common parts of a strategy."""
+
+    _instead = "it is strategy.extended of its strategy alone"
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
@@ -234,7 +239,7 @@ class StrategyExtended:
         return value
 
 
-class Strategy:
+class Strategy(Unique):
     """Replicas of one program in step, as tf.distribute.TPUStrategy has them. Where TensorFlow
     controls all devices from one process, here every process creates the strategy and makes the
     same calls on its own replicas, of which it mostly has one.
@@ -258,6 +263,8 @@ class Strategy:
     local_replica_ids: list[int]
     rank: int
     world_size: int
+    _instead = ("pass the object itself, or get_strategy() within its scope; another process makes "
+                "a strategy of its own")
 
     def __init__(self, cluster_resolver: Any = None,
                  device_assignment: DeviceAssignment | None = None, *,
@@ -267,8 +274,8 @@ class Strategy:
                  timeout: float | None = None) -> None:
         if group is not None and not isinstance(group, Group):
             raise TypeError(f"group={group!r} must be a tutti.Group")
-        self._group = group  # Outlives the handle.
-        given = None if group is None else group._handle.pointer
+        owner = group and group._handle
+        given = owner and owner.pointer
         with _api.telling("strategy_create_refuse", given):
             self._resolver = resolver_of(cluster_resolver or tpu_cluster_resolver)
             assignment = device_assignment or experimental_device_assignment
@@ -280,7 +287,7 @@ class Strategy:
                 "timeout_ms": _api.milliseconds(timeout, -1)})
         self.handle = _interruptible(lambda: _api.Handle(
             "strategy_create", "strategy_free", options,
-            self._resolver and self._resolver.handle.pointer, given))
+            self._resolver and self._resolver.handle.pointer, given, keep=owner))
         leave_at_exit(self.handle, _api.function("strategy_leave_job"))
         _strategies[self.handle.pointer] = self
         told = _api.ask("strategy_describe", self.handle.pointer)
@@ -321,6 +328,7 @@ class Strategy:
         several replicas, unless all return the same object. Raises what the first replica that
         failed has raised."""
         del options
+        _traced.refuse_call("Strategy.run()")
         if not callable(fn):
             raise TypeError(f"fn={fn!r} is not callable")
         if not isinstance(args, (list, tuple)):
@@ -400,7 +408,8 @@ class Strategy:
         other processes, so that all begin with the same weights. Returns the value."""
         self.require_cross_replica("broadcast_parameters()")
         with self.telling():
-            leaves = [_api.tensor_of(leaf, writable=True) for leaf in _nest.flatten(value)]
+            leaves = [_api.tensor_of(leaf, writable=True, wants_gradient=False)
+                      for leaf in _nest.flatten(value)]
             root = _api.whole(root, "root", bits=32)
             call = _api.call_of(_nest.describe(value), options)
         views = _api.views_of(leaves)
@@ -468,7 +477,7 @@ class Strategy:
 
 def _reduce_shared(op, value):
     """A value that is the same for all replicas, reduced: the rule of TensorFlow."""
-    array = numpy.asarray(value)
+    array = numpy.asarray(_api.tensor_of(value).x)
     if array.ndim == 0 and array == 0:
         return value
     if op.upper() == b"MEAN":

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from tutti._frameworks import check
+from tutti import _traced
+from tutti._dtype import asked_dtype
+from tutti._error import Error
+from tutti._frameworks import check, error_of, invalid
+from tutti._handle import Unique
 from tutti.distribute import _api
 from tutti.distribute._values import (PerReplica, VariableAggregation, VariableSynchronization,
                                       name_of)
@@ -15,7 +19,16 @@ if TYPE_CHECKING:
     from tutti.distribute._strategy import Strategy
 
 
-class Variable(numpy.lib.mixins.NDArrayOperatorsMixin):
+def _converted(value, dtype):
+    if dtype is None:
+        return value
+    try:
+        return numpy.asarray(value, asked_dtype(dtype))
+    except Error as error:
+        raise error_of(error.code, error.message) from None
+
+
+class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
     """A variable of the current strategy: create it within strategy.scope(), on every process. All
     copies begin with the initial value (or what it returns, if it can be called) of replica 0's
     process.
@@ -36,6 +49,8 @@ class Variable(numpy.lib.mixins.NDArrayOperatorsMixin):
     strategy: Strategy
     shape: tuple[int, ...]
     dtype: Any
+    _instead = ("keep its value, v.numpy(), and give it to assign(), or to another Variable in the "
+                "strategy's scope, on every process")
 
     def __init__(self, initial_value: Any, trainable: bool = True, name: str = "Variable",
                  dtype: Any = None,
@@ -50,16 +65,17 @@ class Variable(numpy.lib.mixins.NDArrayOperatorsMixin):
             if not isinstance(name, str):
                 raise TypeError(f"name={name!r} must be a text")
             value = initial_value() if callable(initial_value) else initial_value
-            initial = _api.tensor_of(value if dtype is None else numpy.asarray(value, dtype))
+            initial = _api.tensor_of(_converted(value, dtype))
             names = (name.encode(),
                      name_of(synchronization, VariableSynchronization, "synchronization"),
                      name_of(aggregation, VariableAggregation, "aggregation"))
         views = _api.views_of([initial])
         self._handle = self.strategy.wait(lambda: _api.Handle(
-            "variable_create", "variable_free", self.strategy.handle.pointer, views, *names))
+            "variable_create", "variable_free", self.strategy.handle.pointer, views, *names,
+            keep=self.strategy.handle))
         self._source = initial
         self.shape = tuple(initial.shape)
-        self.dtype = getattr(initial.x, "dtype", numpy.asarray(initial.x).dtype)
+        self.dtype = initial.x.dtype if hasattr(initial.x, "dtype") else initial.array_dtype
 
     def __repr__(self) -> str:
         return f"<Variable {self.name!r} of shape {self.shape}, {self.dtype}>"
@@ -81,6 +97,7 @@ class Variable(numpy.lib.mixins.NDArrayOperatorsMixin):
         def read():
             return _api.Results("variable_value", self._handle.pointer)
 
+        _traced.refuse_call("reading a Variable")
         together = _api.function("current_replica")() is None
         if together:
             self.strategy.require_cross_replica("value()")
@@ -95,6 +112,7 @@ class Variable(numpy.lib.mixins.NDArrayOperatorsMixin):
     @property
     def values(self) -> tuple[Any, ...]:
         """Copies of the copies of this process's replicas."""
+        _traced.refuse_call("reading a Variable")
         results = _api.Results("variable_copies", self._handle.pointer)
         return tuple(results.like(i, self._source) for i in range(len(results)))
 
@@ -103,6 +121,10 @@ class Variable(numpy.lib.mixins.NDArrayOperatorsMixin):
         return numpy.asarray(self.value(), dtype)
 
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        if any(isinstance(out, Variable) for out in options.get("out", ())):
+            raise invalid(f"numpy.{ufunc.__name__} cannot write into variable {self.name!r}, as "
+                          "v -= x or out=v would; use v.assign_sub(x), v.assign_add(x) or "
+                          "v.assign(value)")
         inputs = (numpy.asarray(x) if isinstance(x, Variable) else x for x in inputs)
         return getattr(ufunc, method)(*inputs, **options)
 
@@ -114,7 +136,7 @@ class Variable(numpy.lib.mixins.NDArrayOperatorsMixin):
         if isinstance(value, Variable):
             value = value.value()
         if isinstance(value, (bool, int, float, list, tuple)):
-            value = numpy.asarray(value, self._source.memory.dtype)
+            value = self._source.filled(value)
         return _api.tensor_of(value)
 
     def _update(self, update, value):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from tutti._handle import Unique
 from tutti.distribute import _api
 
 
@@ -77,8 +78,10 @@ def _tasks(job, tasks):
             for index, address in sorted(indexed)}
 
 
-class ClusterResolver:
+class ClusterResolver(Unique):
     """Base of the resolvers. What a method tells is read anew at each call."""
+
+    _instead = "make another one with the same arguments; cluster_spec() can be copied"
 
     def __init__(self, options: dict[str, Any], parts: Sequence[ClusterResolver] = ()) -> None:
         pointers = (ctypes.c_void_p * len(parts))(*(part.handle.pointer for part in parts))

@@ -7,6 +7,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
+from tutti._handle import Unique
 from tutti._library import library
 from tutti.torch import _barrier, _gpu, _job, _sparse
 from tutti.torch._operation import TIMEOUT_UNSET, Operation, options_of
@@ -59,7 +60,7 @@ def _one_for_each_dtype(tensors, *_):
     return len({tensor.dtype for tensor in tensors})
 
 
-class TuttiBackend(_Base):
+class TuttiBackend(Unique, _Base):
     """One process group. Made by create(), which init_process_group() and new_group() call.
 
     members: a _job.Members, this group of the job's ranks. store: torch's, for this group alone.

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from tutti._error import Error
+from tutti._handle import Unique
 from tutti._library import last_error, library
 from tutti.torch import _gpu
 
@@ -40,7 +41,7 @@ def last_failure():
     return backend_error(last_error())
 
 
-class Handle:
+class Handle(Unique):
     """Owns a tutti_work."""
 
     __slots__ = ("pointer",)
@@ -52,7 +53,7 @@ class Handle:
         free(self.pointer)
 
 
-class TuttiWork(dist._Work):
+class TuttiWork(Unique, dist._Work):
     """One operation of torch: several of Tutti's, or none if it has ended.
 
     backend: whose state is used. completer: keeps the work until it has ended. outputs: its result.
