@@ -2,8 +2,10 @@
 
 import json
 import os
+import pathlib
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from calls import calls  # noqa: F401: a body.
 from details import details  # noqa: F401: a body.
 from features import features  # noqa: F401: a body.
 from gpus import gpu_ends, gpu_failures, gpus  # noqa: F401: bodies.
@@ -131,7 +134,7 @@ def wrong():
             lambda: dist.reduce_scatter_tensor(torch.empty(5, dtype=torch.float64),
                                                torch.empty(10)),
             lambda: dist.all_to_all_single(torch.empty(3, 2), torch.empty(3, 2)),
-            lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), op=dist.ReduceOp.AVG),
+            lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool), op=dist.ReduceOp.AVG),
             lambda: dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND),
             lambda: dist.all_reduce(torch.empty(2, dtype=torch.float8_e4m3fn))):
         try:
@@ -326,9 +329,8 @@ def timeouts():
         begin = time.monotonic()
         try:
             if several:
-                opts = dist.BroadcastOptions()
-                opts.rootRank, opts.asyncOp = 1, False
-                work = group.broadcast([torch.ones(1) for _ in range(4)], opts)
+                work = group.allgather_into_tensor_coalesced(
+                    [torch.ones(2) for _ in range(4)], [torch.ones(1) for _ in range(4)])
             else:
                 work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
             wait(work)
@@ -428,6 +430,17 @@ def messages():
     else:
         dist.send(torch.tensor([float(rank)]), 0, tag=7)
     dist.barrier()
+
+
+def explained():
+    """What `tutti explain` says of a run that waits for rank 1, and whether it finds it."""
+    tutti = pathlib.Path(os.environ["TUTTI_LIBRARY"]).parent.parent / "bin" / "tutti"
+    said, limit = "", time.monotonic() + 60
+    while dist.get_rank() == 1 and "behind" not in said and time.monotonic() < limit:
+        said = subprocess.run([tutti, "explain"], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, check=False).stdout
+    dist.all_reduce(torch.ones(3))
+    return said
 
 
 def forks():

@@ -93,6 +93,10 @@ class Backend(RanksTest):
     def test_details(self):
         self.assertEqual(self.run_ranks("details"), [{}, {}])
 
+    def test_calls(self):
+        for size in (2, 3):
+            self.assertEqual(self.run_ranks("calls", size), [{}] * size)
+
     def test_uneven_parts(self):
         for size in (1, 2, 3):
             self.run_ranks("uneven", size)
@@ -144,6 +148,15 @@ class PrivateAgents(RanksTest):
 
     def test_it_outlives_the_thread_that_started_it(self):
         self.assertEqual(self.run_ranks("from_a_thread"), [True, False])
+
+    def test_the_command_finds_it(self):
+        ranks = Ranks("explained", 2, "tutti", {"TMPDIR": self.directory})
+        self.addCleanup(ranks.end)
+        said = ranks.results()[1]
+        self.assertRegex(said, r"(?s)^torch-\w+:\nrank 1 \(host .*\) is 1 operation behind")
+        line = f"tutti.torch: to see what this run waits for: TMPDIR={self.directory} "
+        self.assertEqual(ranks.log(0).count(line), 1, ranks.log(0))
+        self.assertNotIn("tutti.torch:", ranks.log(1))
 
     def test_a_long_TMPDIR_is_avoided(self):
         long = pathlib.Path(self.directory, "a" * 120)

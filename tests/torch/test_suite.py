@@ -17,20 +17,10 @@ if importlib.util.find_spec("torch") is None:
 _SUITE = pathlib.Path(__file__).with_name("suite")
 _SECONDS = 900
 # What a Python backend cannot pass in torch 2.15, with the words of its failure: it must fail
-# there, and only there. DDP's log asks for Gloo's own class and calls every other backend "custom",
-# and the holder of a Python work passes on neither is_completed() nor source_rank().
-_NOT_COMPLETED = "is_completed())"
-_NO_SOURCE = "sourceRank() may only be called"
+# there, and only there. DDP's log asks for Gloo's own class and calls every other backend "custom".
 _A_RANK_FAILED = r"UNAVAILABLE: rank \d+ .* (died|left)"  # What its peers may tell first.
 _LIMITS_OF_TORCH = {
-    "test_ddp_logging_data_cpu": "'custom' != 'gloo'",
-    "test_irecv": _NOT_COMPLETED,
-    "test_isend": _NOT_COMPLETED,
-    "test_isend_autograd_profiler": _NOT_COMPLETED,
-    "test_isend_torch_profiler": _NOT_COMPLETED,
-    "test_send_recv_any_source": _NO_SOURCE,
-    "test_send_recv_any_source_autograd_profiler": _NO_SOURCE,
-    "test_send_recv_any_source_torch_profiler": _NO_SOURCE}
+    "test_ddp_logging_data_cpu": "'custom' != 'gloo'"}
 
 
 def names_for(ranks):

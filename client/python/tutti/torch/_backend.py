@@ -9,11 +9,12 @@ import torch.distributed as dist
 
 from tutti._handle import Unique
 from tutti._library import library
-from tutti.torch import _barrier, _gpu, _job, _sparse
+from tutti.torch import _barrier, _gpu, _job, _patches, _sparse
 from tutti.torch._operation import TIMEOUT_UNSET, Operation, options_of
-from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_size, dtype_of, invalid, splits_of,
+from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_alike, check_lists, check_root,
+                                 check_single, check_size, dtype_of, folded, invalid, splits_of,
                                  unit_of)
-from tutti.torch._work import (BackendError, Completer, GpuWork, TuttiWork, Works,
+from tutti.torch._work import (BackendError, Completer, GpuWork, TuttiWork, Works, end_here,
                                last_failure)
 
 _Base = getattr(dist, "BackendBase", None) or torch._C._distributed_c10d.Backend
@@ -24,6 +25,7 @@ _STRIDED = torch.strided
 _SUM = dist.ReduceOp.SUM
 _profiler_enabled = torch.autograd._profiler_enabled
 _tutti_all_reduce = library.tutti_all_reduce
+_c_void_p, _byref = ctypes.c_void_p, ctypes.byref
 
 
 def _collective(title, calls=None):
@@ -34,6 +36,7 @@ def _collective(title, calls=None):
         def start(self, operation, arguments):
             try:
                 inputs, outputs = prepare(self, operation, *arguments)
+                operation.divide(outputs)
             except Exception:
                 operation.refuse(1 if calls is None else calls(*arguments))
                 raise
@@ -126,7 +129,7 @@ class TuttiBackend(Unique, _Base):
         would cost more than the sum of a small tensor."""
         tensor = tensors[0] if tensors else None
         if (opts.asyncOp or len(tensors) != 1 or not tensor.is_cpu or tensor.layout is not _STRIDED
-                or not tensor.is_contiguous() or opts.timeout != TIMEOUT_UNSET
+                or not tensor.is_contiguous() or tensor.is_neg() or opts.timeout != TIMEOUT_UNSET
                 or opts.reduceOp != _SUM or self._coalesced is not None
                 or self._aborted is not None or _profiler_enabled()):
             return self._all_reduce_any(tensors, opts)
@@ -134,12 +137,15 @@ class TuttiBackend(Unique, _Base):
         if dtype is None:
             return self._all_reduce_any(tensors, opts)
         self._sequence += 1
-        address = tensor.data_ptr()
-        if _tutti_all_reduce(self.pointer, address, address, tensor.numel(), dtype, SUM,
-                             self.options_pointer, None) != 0:
-            failure = last_failure()
+        address, work = tensor.data_ptr(), _c_void_p()
+        try:
+            if _tutti_all_reduce(self.pointer, address, address, tensor.numel(), dtype, SUM,
+                                 self.options_pointer, _byref(work)) != 0:
+                raise last_failure()
+            end_here(self, work, tensors)
+        except BackendError as failure:
             self.note_failure(failure)
-            raise failure
+            raise
         if self._unfinished:
             self.collectives.settle()
         return None
@@ -149,22 +155,29 @@ class TuttiBackend(Unique, _Base):
             return self.allreduce_sparse(tensors, opts)
         return self._all_reduce_dense(tensors, opts)
 
-    @_collective("all_reduce", _one_for_each)
+    @_collective("all_reduce")
     def _all_reduce_dense(self, operation, tensors, opts):
-        op = operation.op(opts.reduceOp)
-        for tensor in tensors:
-            flat = operation.in_place(tensor)
-            address = flat.data_ptr()
-            operation.call("all_reduce", address, address, flat.numel(), dtype_of(flat), op)
+        """Of several tensors each becomes the reduction of all tensors of all ranks, as with
+        Gloo."""
+        check_alike(tensors, "all_reduce")
+        op = operation.op(opts.reduceOp, tensors[0].dtype)
+        flat = operation.in_place(folded(tensors, opts.reduceOp))
+        address = flat.data_ptr()
+        operation.call("all_reduce", address, address, flat.numel(), dtype_of(flat), op)
+        if len(tensors) > 1:
+            for tensor in tensors:
+                operation.spread(flat, [tensor])
         return tensors, tensors
 
     @_collective("all_reduce", _one_for_each_dtype)
     def allreduce_coalesced(self, operation, tensors, opts):
-        op = operation.op(opts.reduceOp)
+        if not tensors:
+            raise invalid("all_reduce_coalesced requires non-empty tensor list")
         by_dtype = {}
         for tensor in tensors:
             by_dtype.setdefault(dtype_of(tensor), []).append(operation.in_place(tensor))
         for dtype, flats in sorted(by_dtype.items()):
+            op = operation.op(opts.reduceOp, flats[0].dtype)
             addresses = (ctypes.c_void_p * len(flats))(*[flat.data_ptr() for flat in flats])
             counts = (ctypes.c_size_t * len(flats))(*[flat.numel() for flat in flats])
             operation.call("all_reduce_many", addresses, addresses, counts, len(flats), dtype, op)
@@ -179,28 +192,54 @@ class TuttiBackend(Unique, _Base):
             self._coalesced = region
         return self._started(TuttiWork, self, self.collectives, outputs)
 
-    @_collective("reduce", _one_for_each)
+    @_collective("reduce")
     def reduce(self, operation, tensors, opts):
-        op = operation.op(opts.reduceOp)
-        for tensor in tensors:
-            flat = operation.in_place(tensor)
-            address = flat.data_ptr()
-            operation.call("reduce", address, address if self.rank() == opts.rootRank else None,
-                           flat.numel(), dtype_of(flat), op, opts.rootRank)
+        check_root(opts.rootRank, self.size())
+        check_single(tensors, "reduce", "tensor list")
+        tensor, is_root = tensors[0], self.rank() == opts.rootRank
+        op = operation.op(opts.reduceOp, tensor.dtype, is_root)
+        source = operation.in_place(tensor).data_ptr() if is_root else operation.source(tensor)
+        operation.call("reduce", source, source if is_root else None, tensor.numel(),
+                       dtype_of(tensor), op, opts.rootRank)
         return tensors, tensors
 
-    @_collective("broadcast", _one_for_each)
+    @_collective("broadcast")
     def broadcast(self, operation, tensors, opts):
+        """Of several tensors each becomes the root's with the number opts.rootTensor."""
+        check_root(opts.rootRank, self.size())
+        if not 0 <= opts.rootTensor < len(tensors):
+            raise invalid(f"broadcast: invalid root tensor: {opts.rootTensor} of {len(tensors)}")
+        check_alike(tensors, "broadcast")
+        root = tensors[opts.rootTensor]
+        flat = operation.in_place(root)
+        operation.call("broadcast", flat.data_ptr(), *bytes_of(flat), opts.rootRank)
         for tensor in tensors:
-            flat = operation.in_place(tensor)
-            operation.call("broadcast", flat.data_ptr(), *bytes_of(flat), opts.rootRank)
+            if tensor is not root:
+                operation.spread(flat, [tensor])
         return tensors, tensors
 
-    @_collective("all_gather", _one_for_each)
+    @_collective("all_gather")
     def allgather(self, operation, outputs, inputs, opts):
-        for parts, source in zip(outputs, inputs):
-            self._gather_parts(operation, parts, source)
+        """Of several inputs each list of outputs becomes those of rank 0, then those of rank 1, and
+        so on, as with Gloo."""
+        check_lists(outputs, inputs, "all_gather")
+        for i, parts in enumerate(outputs):
+            if len(parts) != self.size() * len(inputs):
+                raise invalid(f"all_gather: invalid output tensor list at index {i}: expected "
+                              f"length {self.size() * len(inputs)}, got {len(parts)}")
+        if len(inputs) == 1:
+            self._gather_parts(operation, outputs[0], inputs[0])
+        else:
+            self._gather_several(operation, outputs, inputs)
         return inputs, [part for parts in outputs for part in parts]
+
+    def _gather_several(self, operation, outputs, inputs):
+        check_alike([*inputs, *(part for parts in outputs for part in parts)], "all_gather")
+        source = torch.stack(inputs)
+        flat = source.new_empty((self.size(), *source.shape))
+        for parts in outputs:
+            operation.spread(flat, parts)
+        operation.call("all_gather", operation.source(source), flat.data_ptr(), *bytes_of(source))
 
     def _gather_parts(self, operation, parts, source):
         flat = operation.joined(parts, source.dtype, fill=False)
@@ -215,59 +254,81 @@ class TuttiBackend(Unique, _Base):
 
     def allgather_coalesced(self, outputs, inputs, opts):
         """outputs[r][i] becomes rank r's inputs[i]."""
-        return self.allgather([list(parts) for parts in zip(*outputs)], inputs, opts)
+        return self._all_gather_lists(outputs, inputs, opts)
+
+    @_collective("all_gather", lambda _, inputs, opts: len(inputs))
+    def _all_gather_lists(self, operation, outputs, inputs, opts):
+        if len({len(inputs), *map(len, outputs)}) > 1:
+            raise invalid(f"all_gather_coalesced: {len(inputs)} inputs, but lists of "
+                          f"{[len(parts) for parts in outputs]} outputs")
+        for i, source in enumerate(inputs):
+            self._gather_parts(operation, [parts[i] for parts in outputs], source)
+        return inputs, [part for parts in outputs for part in parts]
 
     def all_gather_single(self, output, source, opts):
         return self.all_gather_single_coalesced([output], [source], opts)
 
     @_collective("all_gather", _one_for_each)
     def all_gather_single_coalesced(self, operation, outputs, inputs, opts):
+        check_lists(outputs, inputs, "all_gather")
         for output, source in zip(outputs, inputs):
             check_size(output, source.numel() * self.size(), "the output of all_gather")
             operation.call("all_gather", *operation.sides(source, output), *bytes_of(source))
         return inputs, outputs
 
-    @_collective("gather", lambda outputs, inputs, opts: len(inputs))
+    @_collective("gather")
     def gather(self, operation, outputs, inputs, opts):
-        for i, source in enumerate(inputs):
-            out = None
-            if self.rank() == opts.rootRank:
-                out = operation.equal_parts(outputs[i], source, fill=False).data_ptr()
-            operation.call("gather", operation.source(source), out, *bytes_of(source),
-                           opts.rootRank)
+        check_root(opts.rootRank, self.size())
+        check_single(inputs, "gather", "input tensor list")
+        source, out = inputs[0], None
+        if self._is_root(opts, outputs, "gather", "output"):
+            out = operation.equal_parts(outputs[0], source, fill=False).data_ptr()
+        operation.call("gather", operation.source(source), out, *bytes_of(source), opts.rootRank)
         return inputs, [part for parts in outputs for part in parts]
 
-    @_collective("scatter", _one_for_each)
+    @_collective("scatter")
     def scatter(self, operation, outputs, inputs, opts):
-        for i, output in enumerate(outputs):
-            source = None
-            if self.rank() == opts.rootRank:
-                flat = operation.equal_parts(inputs[i], output, fill=True)
-                source = operation.source(flat)
-            operation.call("scatter", source, operation.target(output), *bytes_of(output),
-                           opts.rootRank)
+        check_root(opts.rootRank, self.size())
+        check_single(outputs, "scatter", "output tensor list")
+        output, source = outputs[0], None
+        if self._is_root(opts, inputs, "scatter", "input"):
+            source = operation.source(operation.equal_parts(inputs[0], output, fill=True))
+        operation.call("scatter", source, operation.target(output), *bytes_of(output),
+                       opts.rootRank)
         return [part for parts in inputs for part in parts], outputs
 
-    @_collective("reduce_scatter", _one_for_each)
+    def _is_root(self, opts, lists, verb, what):
+        """Whether this rank is the root, which alone has a list with a tensor for each rank."""
+        is_root = self.rank() == opts.rootRank
+        if is_root:
+            check_single(lists, verb, f"{what} list")
+        elif lists:
+            raise invalid(f"{verb} requires empty {what} on non-root ranks")
+        return is_root
+
+    @_collective("reduce_scatter")
     def reduce_scatter(self, operation, outputs, inputs, opts):
-        op = operation.op(opts.reduceOp)
-        for output, parts in zip(outputs, inputs):
-            flat = operation.joined(parts, output.dtype, fill=True)
-            check_size(output, parts[self.rank()].numel(), "the output of reduce_scatter")
-            if len({part.numel() for part in parts}) == 1:
-                operation.reduced(flat, output, "reduce_scatter", op)
-                continue
+        check_single(outputs, "reduce_scatter", "output tensor list")
+        check_single(inputs, "reduce_scatter", "input list")
+        output, parts = outputs[0], inputs[0]
+        op = operation.op(opts.reduceOp, output.dtype)
+        flat = operation.joined(parts, output.dtype, fill=True)
+        check_size(output, parts[self.rank()].numel(), "the output of reduce_scatter")
+        if len({part.numel() for part in parts}) == 1:
+            operation.reduced(flat, output, "reduce_scatter", op)
+        else:
             operation.call("reduce_scatter_v", *operation.sides(flat, output),
                            self._counts(part.numel() for part in parts), dtype_of(output), op)
-        return [part for parts in inputs for part in parts], outputs
+        return parts, outputs
 
     def reduce_scatter_single(self, output, source, opts):
         return self.reduce_scatter_single_coalesced([output], [source], opts)
 
     @_collective("reduce_scatter", _one_for_each)
     def reduce_scatter_single_coalesced(self, operation, outputs, inputs, opts):
-        op = operation.op(opts.reduceOp)
+        check_lists(outputs, inputs, "reduce_scatter")
         for output, source in zip(outputs, inputs):
+            op = operation.op(opts.reduceOp, output.dtype)
             check_size(source, output.numel() * self.size(), "the input of reduce_scatter")
             operation.reduced(source, output, "reduce_scatter", op)
         return inputs, outputs
@@ -338,9 +399,9 @@ class TuttiBackend(Unique, _Base):
         self._sequence += 1
 
         def start():
-            for tensor in tensors:
-                operation.call(verb, operation.host_side(tensor, verb == "recv"),
-                               *bytes_of(tensor), peer, tag)
+            check_single(tensors, verb, "tensor list")
+            operation.call(verb, operation.host_side(tensors[0], verb == "recv"),
+                           *bytes_of(tensors[0]), peer, tag)
             return operation.start(self._title + (title or verb), tensors, tensors)
 
         return self._started(start)
@@ -495,11 +556,14 @@ def create(opts, backend_options, name="tutti"):
     options.group_name = opts.group_id
     options.global_ranks_in_group = opts.global_ranks_in_group
     whole = _default_backend() if opts.global_ranks_in_group else None
+    store = opts.store
     if whole is not None:
         members = whole.members.subgroup(opts.global_ranks_in_group)
     else:
-        members = _job.join(opts.store, opts.group_rank, opts.group_size, opts.timeout)
-    backend = TuttiBackend(members, opts.store, options, name)
+        store = store if opts.global_ranks_in_group else _job.given_store(store)
+        members = _job.join(store, opts.group_rank, opts.group_size, opts.timeout)
+        store = dist.PrefixStore(members.name, store)
+    backend = TuttiBackend(members, store, options, name)
     if opts.process_group is not None:
         # torch's wrapper for TORCH_DISTRIBUTED_DEBUG=DETAIL does not keep the Python object.
         weakref.finalize(opts.process_group, getattr, backend, "name").atexit = False
@@ -531,5 +595,6 @@ def _default_backend():
 def register():
     """Registers the backend "tutti"; the entry point of torch.distributed.backends."""
     if not hasattr(dist.Backend, "TUTTI"):
+        _patches.patch(lambda: _default_backend() is not None)
         devices = ["cpu", "cuda"] if _gpu.is_available() else ["cpu"]
         dist.Backend.register_backend("tutti", create, extended_api=True, devices=devices)

@@ -8,9 +8,11 @@ import torch
 
 from tutti._library import Options, library
 from tutti.torch import _gpu
-from tutti.torch._tensor import (PREMUL_SUM, adjacent, check_apart, check_device, check_parts,
-                                 check_size, copy_parts, dtype_of, invalid, op_of)
-from tutti.torch._work import GpuWork, Handle, TuttiWork, last_failure
+from tutti.torch._tensor import (AVG, INTEGERS, PREMUL_SUM, SUM, adjacent, check_apart,
+                                 check_device, check_parts, check_size, copy_parts, divide, dtype_of,
+                                 invalid, is_plain, op_of, plain)
+from tutti.torch._work import (BackendError, GpuWork, Handle, TuttiWork, end_here,
+                               last_failure)
 
 TIMEOUT_UNSET = timedelta(milliseconds=-1)
 _MILLISECONDS_MAX = 2**31 - 1
@@ -28,7 +30,7 @@ class Operation:
     half made."""
 
     __slots__ = ("_backend", "_completer", "_options", "_blocks", "_calls", "_keep", "_finish",
-                 "_device", "_has_tensors")
+                 "_device", "_has_tensors", "_divides")
 
     def __init__(self, backend, completer, timeout, asynchronous):
         self._backend = backend
@@ -41,6 +43,7 @@ class Operation:
         self._finish = []
         self._device = None  # The tensors' GPU; None: the host.
         self._has_tensors = False
+        self._divides = False
 
     # ---- Preparation ----
 
@@ -57,9 +60,13 @@ class Operation:
         """Prepares tutti_<verb> with the arguments between the group and the options."""
         self._calls.append((getattr(library, "tutti_" + verb), arguments))
 
-    def op(self, reduce_op):
-        """The number of the reduction."""
+    def op(self, reduce_op, dtype, has_result=True):
+        """The number of the reduction. The mean of integers is their sum, to divide at the end,
+        where the result is."""
         number = op_of(reduce_op)
+        if number == AVG and dtype in INTEGERS:
+            self._divides = has_result
+            return SUM
         if number == PREMUL_SUM:
             given = self._options._obj
             self._options = ctypes.byref(Options(given.size, None, given.timeout_ms,
@@ -69,10 +76,10 @@ class Operation:
     def in_place(self, tensor):
         """Contiguous memory with the tensor's elements, written back if it is a copy."""
         self.accept(tensor)
-        if tensor.is_contiguous():
+        if is_plain(tensor):
             self._keep.append(tensor)
             return tensor
-        flat = tensor.contiguous()
+        flat = plain(tensor)
         self._keep.append(flat)
         self._finish.append(lambda: tensor.copy_(flat))
         return flat
@@ -80,14 +87,14 @@ class Operation:
     def source(self, tensor):
         """The address of the tensor's elements, or of a contiguous copy of them."""
         self.accept(tensor)
-        flat = tensor.contiguous()
+        flat = plain(tensor)
         self._keep.append(flat)
         return flat.data_ptr()
 
     def target(self, tensor):
         """The address of memory for the tensor's elements, copied to it at the end."""
         self.accept(tensor)
-        if tensor.is_contiguous():
+        if is_plain(tensor):
             self._keep.append(tensor)
             return tensor.data_ptr()
         flat = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
@@ -124,13 +131,28 @@ class Operation:
             self._keep.append(tensors)
             return torch.as_strided(tensors[0], (count,), (1,))
         if fill:
-            flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+            flat = plain(torch.cat([tensor.reshape(-1) for tensor in tensors]))
         else:
             check_apart(tensors)
             flat = torch.empty(count, dtype=dtype, device=tensors[0].device)
             self._finish.append(lambda: copy_parts(flat, tensors))
         self._keep.append(flat)
         return flat
+
+    def spread(self, flat, outputs):
+        """The elements of a flat tensor, which the operation writes, are at the end copied to the
+        outputs, one after the other."""
+        self.accept(flat)
+        self._keep.append(flat)
+        self._finish.append(lambda: copy_parts(flat.view(-1), outputs))
+
+    def divide(self, outputs):
+        """At the end, divides the integers among the outputs if they are to be means."""
+        if self._divides:
+            integers = {id(output): output for output in outputs if output.dtype in INTEGERS}
+            ranks = self._backend.size()
+            self._finish.extend(functools.partial(divide, output, ranks)
+                                for output in integers.values())
 
     def reduced(self, source, output, verb, op):
         """Prepares a reduction of `source` whose result is `output`."""
@@ -159,7 +181,7 @@ class Operation:
         if torch.autograd._profiler_enabled():
             record = torch._C._autograd._record_function_with_args_enter(title, *inputs)
         if self._blocks and record is None and len(self._calls) < 2:
-            self._raise(self._make_calls(None))
+            self._raise(self._make_calls_here())
             _run_all(self._finish)
             self._completer.settle()
             return None
@@ -207,18 +229,30 @@ class Operation:
 
     def _make_calls(self, handles):
         """Makes all calls, also after one failed, because the other ranks make them. The first
-        failure, or None. handles: gets what is under way; None: the calls block."""
+        failure, or None. handles: gets what is under way."""
         failure = None
         group, options = self._backend.pointer, self._options
         for function, arguments in self._calls:
-            work = None if handles is None else ctypes.c_void_p()
-            code = function(group, *arguments, options, work if work is None else
-                            ctypes.byref(work))
-            if code != 0 and failure is None:
-                failure = last_failure()
-            elif code == 0 and work is not None:
+            work = ctypes.c_void_p()
+            code = function(group, *arguments, options, ctypes.byref(work))
+            if code == 0:
                 handles.append(Handle(work))
+            elif failure is None:
+                failure = last_failure()
         return failure
+
+    def _make_calls_here(self):
+        """Makes the one call, if there is one, and waits for it. Its failure, or None."""
+        try:
+            for function, arguments in self._calls:
+                work = ctypes.c_void_p()
+                if function(self._backend.pointer, *arguments, self._options,
+                            ctypes.byref(work)) != 0:
+                    return last_failure()
+                end_here(self._backend, work, [self._keep, arguments])
+        except BackendError as failure:
+            return failure
+        return None
 
     def refuse(self, calls):
         """Fails the calls that were not made, on all ranks: the library refuses them by name."""

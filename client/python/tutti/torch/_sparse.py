@@ -4,18 +4,25 @@ import torch
 import torch.distributed as dist
 
 from tutti.torch._operation import Operation
-from tutti.torch._tensor import invalid
+from tutti.torch._tensor import check_alike, folded, invalid
 
 
 def all_reduce(backend, tensors, opts):
-    """The sums, on every rank, of one sparse tensor for each rank; also copied to the tensors."""
-    if getattr(opts.reduceOp, "op", opts.reduceOp) != dist.ReduceOp.SUM:
+    """The sum, on every rank, of the sparse tensors of all ranks, for each tensor; also copied to
+    the tensors."""
+    try:
+        check_alike(tensors, "all_reduce")
+        if getattr(opts.reduceOp, "op", opts.reduceOp) != dist.ReduceOp.SUM:
+            raise invalid("unsupported reduction operation: all_reduce of sparse tensors supports "
+                          "SUM; use to_dense() for others")
+        mine = folded(tensors, opts.reduceOp).coalesce()
+    except Exception:
         Operation(backend, backend.collectives, opts.timeout, False).refuse(1)
-        raise invalid("all_reduce of sparse tensors supports SUM; use to_dense() for others")
-    results = [_sum(backend, tensor.coalesce(), opts.timeout) for tensor in tensors]
-    for tensor, result in zip(tensors, results):
+        raise
+    result = _sum(backend, mine, opts.timeout)
+    for tensor in tensors:
         tensor.copy_(result)
-    return results
+    return [result.clone() for _ in tensors]
 
 
 def _sum(backend, tensor, timeout):

@@ -9,13 +9,14 @@ import torch.distributed as dist
 from tutti._error import Error
 from tutti._handle import Unique
 from tutti._library import last_error, library
-from tutti.torch import _gpu
+from tutti.torch import _gpu, _patches
 
 _STEP_MS = 100  # Longest wait in C, during which neither abort() nor Ctrl-C is noticed.
 # Operations of up to so many bytes are first waited for that long.
 _SMALL_BYTES = 2**20
 _SOON_MS = 1
 _KEPT_MAX = 8  # Works that may have ended without anybody having taken their outcomes.
+_wait, _is_done, _free = library.tutti_work_wait, library.tutti_work_done, library.tutti_work_free
 _TIMED_OUT = "Timed out waiting: "  # The words that torch's users look for.
 
 
@@ -51,6 +52,26 @@ class Handle(Unique):
 
     def __del__(self, free=library.tutti_work_free):
         free(self.pointer)
+
+
+def end_here(backend, work, keep):
+    """Waits for a tutti_work, and frees it; raises its failure. Between steps signal handlers run,
+    as that of Ctrl-C, and abort() is noticed: then the operation goes on, on the tensors in
+    `keep`."""
+    try:
+        while _wait(work, _STEP_MS) != 0:
+            if _is_done(work):
+                if _wait(work, 0) != 0:
+                    raise last_failure()
+                break
+            backend.check_aborted()
+    except BaseException:
+        if not _is_done(work):
+            TuttiWork(backend, backend.collectives, [], [Handle(work)], keep)  # Keeps itself.
+            raise
+        _free(work)
+        raise
+    _free(work)
 
 
 class TuttiWork(Unique, dist._Work):
@@ -150,15 +171,17 @@ class TuttiWork(Unique, dist._Work):
                 raise last_failure()
 
     def is_completed(self):
+        """Whether it has ended; if so, its results are where they belong."""
         for handle in self._handles:
             if not library.tutti_work_done(handle.pointer):
                 return False
+        self.end()
         return True
 
     def ends_soon(self):
         """Whether it has ended, after a short wait if it is small: to hand that to another thread
         would cost more."""
-        if sum(output.nbytes for output in self._outputs) <= _SMALL_BYTES:
+        if sum(output.numel() * output.element_size() for output in self._outputs) <= _SMALL_BYTES:
             for handle in self._handles:
                 library.tutti_work_wait(handle.pointer, _SOON_MS)
         return self.is_completed()
@@ -188,6 +211,8 @@ class TuttiWork(Unique, dist._Work):
     def get_future(self):
         """A Future of the outputs. Does not block: a thread waits for the operation. A failure is
         raised inside of then(), because DDP takes a Future's exception for a tensor."""
+        if _patches.is_asked_for(self):
+            return _patches.NO_FUTURE
         if self._future is None:
             self.completer.add(self)
         return self._future
