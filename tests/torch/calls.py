@@ -119,8 +119,7 @@ def wrong_lists():
             ("to have the same length", backend.allgather, [], [one], c10d.AllgatherOptions()),
             ("invalid output tensor list", pg.allgather, [[one] * (world + 1)], [one]),
             ("invalid tensor type", pg.allgather, [[one] * 2 * world] * 2, [one, other]),
-            ("single-element tensor list", pg.reduce, [one, one]),
-            ("single", pg.send, [one, one], (rank + 1) % world, 0)):
+            ("single-element tensor list", pg.reduce, [one, one])):
         check_raises(words, lambda: call(*arguments).wait())
         check_usable()
     for words, call, arguments, members in (
@@ -249,6 +248,24 @@ class _Interrupted(Exception):
     pass
 
 
+def refused_by_one():
+    """A list that one rank alone gives wrongly fails on the others, with the reason; so does a
+    message."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    good, bad = [torch.ones(2)], [torch.ones(2), torch.ones(3)]
+    words = "invalid tensor size" if rank == 0 else "all_reduce: invalid tensor size"
+    check_raises(words, lambda: dist.group.WORLD.allreduce(bad if rank == 0 else good).wait())
+    if rank == 0:
+        check_raises("single-element", lambda: dist.group.WORLD.send(bad, 1, 5))
+        dist.send(good[0], 1, tag=5)
+    elif rank == 1:
+        check_raises("single-element", lambda: dist.recv(torch.empty(2), 0, tag=5))
+        dist.recv(x := torch.empty(2), 0, tag=5)
+        check(x.eq(good[0]).all(), x)
+    check_usable()
+    check(world > 1, world)
+
+
 def interrupted():
     """A signal handler runs while a call blocks; if it raises, the operation goes on."""
     def handler(*_):
@@ -288,7 +305,7 @@ def calls():
     """The failures, by name."""
     told = {}
     for part in (means_of_integers, lists, wrong_lists, sparse_gradients, sparse_works, polled,
-                 interrupted, recorded):
+                 refused_by_one, interrupted, recorded):
         try:
             part()
         except Exception as error:  # noqa: BLE001: the test shows it.

@@ -10,12 +10,12 @@ from tutti._error import Error, text_of
 from tutti._library import library
 
 # The numbers of tutti_collective in proto/tutti_types.h.
-_COLLECTIVES = {"all_reduce": 0, "reduce": 1, "broadcast": 2, "all_gather": 3, "reduce_scatter": 4,
+COLLECTIVES = {"all_reduce": 0, "reduce": 1, "broadcast": 2, "all_gather": 3, "reduce_scatter": 4,
                 "barrier": 5, "gather": 6, "scatter": 7, "all_to_all": 8}
 _CODES = {library.tutti_code_name(number).decode(): number for number in range(1, 17)}
 
 
-def _reason(error):
+def reason(error):
     """The code and the text of an exception, for C."""
     name = "RESOURCE_EXHAUSTED" if isinstance(error, MemoryError) else "INVALID_ARGUMENT"
     name = error.code if isinstance(error, Error) else name
@@ -26,7 +26,7 @@ def collective(read, operations_of=lambda *_, **__: 1):
     """The collective whose arguments `read`, a method of Group, reads: it returns a function that
     makes the call. Whatever it raises is told to the other ranks, also a wrong signature or Ctrl-C.
     operations_of: how many operations of C the call with these arguments is."""
-    number = _COLLECTIVES[read.__name__.removesuffix("_v").removesuffix("_many")]
+    number = COLLECTIVES[read.__name__.removesuffix("_v").removesuffix("_many")]
 
     @functools.wraps(read)
     def method(self, *arguments, **options):
@@ -34,7 +34,7 @@ def collective(read, operations_of=lambda *_, **__: 1):
             call = read(self, *arguments, **options)
         except BaseException as error:
             for _ in range(operations_of(*arguments, **options)):
-                library.tutti_refuse(self._handle.pointer, number, *_reason(error))
+                library.tutti_refuse(self._handle.pointer, number, *reason(error))
             raise
         return call()
 
@@ -53,7 +53,7 @@ def message(refuse, peer, read_peer, read_tag):
                 given = dict(zip(("x", peer, "tag"), arguments), **options)
                 with contextlib.suppress(Exception):
                     refuse(self._handle.pointer, read_peer(given.get(peer)),
-                           _tag_of(given, read_tag), *_reason(error))
+                           _tag_of(given, read_tag), *reason(error))
                 raise
             return call()
 

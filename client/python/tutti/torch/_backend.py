@@ -37,10 +37,10 @@ def _collective(title, calls=None):
             try:
                 inputs, outputs = prepare(self, operation, *arguments)
                 operation.divide(outputs)
-            except Exception:
-                operation.refuse(1 if calls is None else calls(*arguments))
+            except BaseException as error:
+                operation.refuse(title, 1 if calls is None else calls(*arguments), error)
                 raise
-            return operation.start(self._title + title, inputs, outputs)
+            return operation.start(title, inputs, outputs)
 
         @functools.wraps(prepare)
         def method(self, *arguments):
@@ -57,10 +57,6 @@ def _collective(title, calls=None):
 
 def _one_for_each(tensors, *_):
     return len(tensors)
-
-
-def _one_for_each_dtype(tensors, *_):
-    return len({tensor.dtype for tensor in tensors})
 
 
 class TuttiBackend(Unique, _Base):
@@ -80,7 +76,7 @@ class TuttiBackend(Unique, _Base):
         self._store = store
         self._options = options
         self._name = name
-        self._title = name + ":"
+        self.title = name + ":"
         self._sequence = 0
         self._barriers = 0
         self._coalesced = None
@@ -169,7 +165,7 @@ class TuttiBackend(Unique, _Base):
                 operation.spread(flat, [tensor])
         return tensors, tensors
 
-    @_collective("all_reduce", _one_for_each_dtype)
+    @_collective("all_reduce", lambda tensors, _: len({tensor.dtype for tensor in tensors}))
     def allreduce_coalesced(self, operation, tensors, opts):
         if not tensors:
             raise invalid("all_reduce_coalesced requires non-empty tensor list")
@@ -399,10 +395,14 @@ class TuttiBackend(Unique, _Base):
         self._sequence += 1
 
         def start():
-            check_single(tensors, verb, "tensor list")
-            operation.call(verb, operation.host_side(tensors[0], verb == "recv"),
-                           *bytes_of(tensors[0]), peer, tag)
-            return operation.start(self._title + (title or verb), tensors, tensors)
+            try:
+                check_single(tensors, verb, "tensor list")
+                operation.call(verb, operation.host_side(tensors[0], verb == "recv"),
+                               *bytes_of(tensors[0]), peer, tag)
+            except BaseException as error:
+                operation.refuse_message(verb, peer, tag, error)
+                raise
+            return operation.start(title or verb, tensors, tensors)
 
         return self._started(start)
 

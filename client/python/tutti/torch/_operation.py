@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import torch
 
+from tutti import _refusal
 from tutti._library import Options, library
 from tutti.torch import _gpu
 from tutti.torch._tensor import (AVG, INTEGERS, PREMUL_SUM, SUM, adjacent, check_apart,
@@ -171,15 +172,16 @@ class Operation:
     # ---- The calls ----
 
     def start(self, title, inputs, outputs):
-        """Makes the calls. The TuttiWork, which torch waits for if its operation blocks, or None if
+        """Makes the calls. title: of the collective. The TuttiWork, which torch waits for if its operation blocks, or None if
         the call blocked: several at once end by one deadline."""
         backend = self._backend
         backend.check_aborted()
         if self._device is not None:
-            return self._start_on_gpu(outputs)
+            return self._start_on_gpu(title, outputs)
         record = None
         if torch.autograd._profiler_enabled():
-            record = torch._C._autograd._record_function_with_args_enter(title, *inputs)
+            record = torch._C._autograd._record_function_with_args_enter(backend.title + title,
+                                                                         *inputs)
         if self._blocks and record is None and len(self._calls) < 2:
             self._raise(self._make_calls_here())
             _run_all(self._finish)
@@ -193,13 +195,13 @@ class Operation:
         self._raise(failure)
         return work
 
-    def _start_on_gpu(self, outputs):
+    def _start_on_gpu(self, title, outputs):
         """Makes the calls on the group's stream of the GPU, after what the current stream has."""
         backend, device = self._backend, self._device
         self._completer.settle()
         unseen = backend.take_unseen()
         if unseen is not None:
-            self.refuse(len(self._calls))  # Other ranks may learn of it later.
+            self.refuse(title, len(self._calls), unseen)  # Other ranks may learn of it later.
             raise unseen
         stream = backend.stream_of(device)
         stream.wait_stream(_gpu.current_stream(device))
@@ -254,11 +256,17 @@ class Operation:
             return failure
         return None
 
-    def refuse(self, calls):
-        """Fails the calls that were not made, on all ranks: the library refuses them by name."""
+    def refuse(self, title, calls, error):
+        """Fails the calls of a collective that were not made, on the other ranks."""
         for _ in range(calls):
-            library.tutti_all_reduce(self._backend.pointer, None, None, 1, 0, 0, self._options,
-                                     None)
+            library.tutti_refuse(self._backend.pointer, _refusal.COLLECTIVES[title],
+                                 *_refusal.reason(error))
+
+    def refuse_message(self, verb, peer, tag, error):
+        """Likewise a message."""
+        getattr(library, "tutti_refuse_" + verb)(
+            self._backend.pointer, peer, ctypes.byref(ctypes.c_uint64(tag)),
+            *_refusal.reason(error))
 
 
 def _run_all(functions):

@@ -16,8 +16,8 @@ def all_reduce(backend, tensors, opts):
             raise invalid("unsupported reduction operation: all_reduce of sparse tensors supports "
                           "SUM; use to_dense() for others")
         mine = folded(tensors, opts.reduceOp).coalesce()
-    except Exception:
-        Operation(backend, backend.collectives, opts.timeout, False).refuse(1)
+    except BaseException as error:
+        Operation(backend, backend.collectives, opts.timeout, False).refuse("all_gather", 1, error)
         raise
     result = _sum(backend, mine, opts.timeout)
     for tensor in tensors:
