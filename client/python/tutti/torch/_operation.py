@@ -10,8 +10,8 @@ from tutti import _refusal
 from tutti._library import Options, library
 from tutti.torch import _gpu
 from tutti.torch._tensor import (AVG, INTEGERS, PREMUL_SUM, SUM, adjacent, check_apart,
-                                 check_device, check_parts, check_size, copy_parts, divide, dtype_of,
-                                 invalid, is_plain, op_of, plain)
+                                 check_device, check_parts, check_size, copy_parts, divide,
+                                 dtype_of, invalid, is_plain, op_of, plain)
 from tutti.torch._work import (BackendError, GpuWork, Handle, TuttiWork, end_here,
                                last_failure)
 
@@ -172,8 +172,8 @@ class Operation:
     # ---- The calls ----
 
     def start(self, title, inputs, outputs):
-        """Makes the calls. title: of the collective. The TuttiWork, which torch waits for if its operation blocks, or None if
-        the call blocked: several at once end by one deadline."""
+        """Makes the calls. title: of the collective. The TuttiWork, which torch waits for if its
+        operation blocks, or None if the call blocked: several at once end by one deadline."""
         backend = self._backend
         backend.check_aborted()
         if self._device is not None:
