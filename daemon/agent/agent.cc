@@ -49,9 +49,7 @@ std::string hostname() {
   return name.data();
 }
 
-std::string beside_this_program(const char* name) {
-  return program_path().parent_path() / name;
-}
+std::string beside_this_program(const char* name) { return program_path().parent_path() / name; }
 
 std::string random_key() {
   std::array<unsigned char, kKeyBytes> bytes{};

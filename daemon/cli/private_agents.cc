@@ -23,8 +23,12 @@ constexpr std::string_view kSocket = "tuttid.sock";
 // Where such directories are made: in the first of these that serves.
 std::set<fs::path> parents() {
   const char* temporary = std::getenv("TMPDIR");
-  std::set<fs::path> found = {"/tmp", "/dev/shm"};
-  if (temporary != nullptr && *temporary != '\0') found.insert(temporary);
+  std::set<fs::path> found;
+  for (const char* parent : {"/tmp", "/dev/shm", temporary == nullptr ? "" : temporary}) {
+    std::error_code error;
+    const fs::path path = fs::canonical(parent, error);  // So that none is looked at twice.
+    if (!error) found.insert(path);
+  }
   return found;
 }
 

@@ -125,12 +125,16 @@ void HostEpoch::submit(int job_rank, Call call) {
 Result<uint32_t> HostEpoch::subgroup(int rank, const std::vector<uint32_t>& ranks) {
   const Result<Members> members = subgroup_members(roster_.ranks.size(), rank, ranks);
   if (!members.ok()) return members.status();
-  std::map<int, uint32_t>& asked = subgroup_counts_[*members];
-  const uint32_t nth = asked[rank];
+  const auto known = subgroup_counts_.find(*members);
+  const std::map<int, uint32_t> none;
+  const std::map<int, uint32_t>& asked = known == subgroup_counts_.end() ? none : known->second;
+  const auto own = asked.find(rank);
+  const uint32_t nth = own == asked.end() ? 0 : own->second;
   const bool fresh = std::ranges::all_of(
       asked, [&](const auto& other) { return other.first == rank || other.second <= nth; });
+  // Checked first, so that a rank that asks for ever leaves nothing behind.
   if (Status s = check_room_for_group(); fresh && !s.ok()) return s;
-  ++asked[rank];
+  subgroup_counts_[*members][rank] = nth + 1;
   return make_group(group_number(*members, nth), *members, fresh);
 }
 
@@ -466,7 +470,7 @@ void HostEpoch::check_slice_bytes(int from, uint64_t bytes) {
           std::to_string(bytes) + " on host " + host(from).name +
           " (the setting rounded down to a power of two, and at most half of frame_bytes_max); set "
           "slice_bytes and frame_bytes_max to the same on all hosts",
-      {-1, host(from).name}));
+      {}));  // No host is more to blame than the other.
 }
 
 Status HostEpoch::on_message(int host, const Message& message) {

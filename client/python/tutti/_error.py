@@ -24,7 +24,7 @@ class Error(RuntimeError):
 def text_of(error):
     """What an exception says, for other ranks."""
     try:
-        return getattr(error, "message", None) or f"{type(error).__name__}: {error}"
+        return str(getattr(error, "message", None) or f"{type(error).__name__}: {error}")
     except Exception:  # Of its own text.
         return type(error).__name__
 

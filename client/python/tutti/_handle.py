@@ -1,6 +1,7 @@
 """Objects that stand for something outside of Python, such as handles of C, and their ends."""
 
 import atexit
+import contextlib
 import weakref
 
 # By the owner of a handle in whose job this process is: the function that leaves it.
@@ -22,7 +23,8 @@ def stay_at_exit(owner):
 @atexit.register
 def _leave_all():
     for owner, leave in list(_leaving.items()):
-        leave(owner.pointer)
+        with contextlib.suppress(Exception):  # One job that fails to be left keeps no other.
+            leave(owner.pointer)
 
 
 class Unique:

@@ -21,9 +21,10 @@ def by_dtype(sides):
     return {name: pairs for name, pairs in grouped.items() if pairs} or {"f32": []}
 
 
-def operations_of(xs=(), *_, outs=None, dtype=None, **__):
+def operations_of(xs, op=None, strategy=None, outs=None, timeout=None, blocking=True, dtype=None,
+                  **_):
     """How many operations the other ranks make of the call of all_reduce_many that is refused with
-    these arguments: one for each dtype. An array whose dtype cannot be told is taken to be of one
+    these arguments, which are in its order: one for each dtype. An array whose dtype cannot be told is taken to be of one
     that another array has."""
     if not isinstance(xs, (list, tuple)):
         return 1

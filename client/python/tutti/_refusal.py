@@ -5,6 +5,7 @@ in the order: they fail on the other ranks, too, and none takes a later call of 
 import contextlib
 import ctypes
 import functools
+import inspect
 
 from tutti._error import Error, text_of
 from tutti._library import library
@@ -19,7 +20,15 @@ def reason(error):
     """The code and the text of an exception, for C."""
     name = "RESOURCE_EXHAUSTED" if isinstance(error, MemoryError) else "INVALID_ARGUMENT"
     name = error.code if isinstance(error, Error) else name
-    return _CODES[name], text_of(error).encode(errors="replace")
+    return _CODES.get(name, _CODES["UNKNOWN"]), text_of(error).encode(errors="replace")
+
+
+def _count(operations_of, arguments, options):
+    """How many operations a call is; 1 where its signature is wrong."""
+    try:
+        return operations_of(*arguments, **options)
+    except Exception:
+        return 1
 
 
 def collective(read, operations_of=lambda *_, **__: 1):
@@ -33,7 +42,7 @@ def collective(read, operations_of=lambda *_, **__: 1):
         try:
             call = read(self, *arguments, **options)
         except BaseException as error:
-            for _ in range(operations_of(*arguments, **options)):
+            for _ in range(_count(operations_of, arguments, options)):
                 library.tutti_refuse(self._handle.pointer, number, *reason(error))
             raise
         return call()
@@ -43,15 +52,17 @@ def collective(read, operations_of=lambda *_, **__: 1):
 
 def message(refuse, peer, read_peer, read_tag):
     """Likewise send and recv, whose parameter `peer` is the other rank. Where that cannot be read,
-    nobody is told."""
+    or the signature is wrong, nobody is told."""
     def decorate(read):
+        signature = inspect.signature(read)
+
         @functools.wraps(read)
         def method(self, *arguments, **options):
             try:
                 call = read(self, *arguments, **options)
             except BaseException as error:
-                given = dict(zip(("x", peer, "tag"), arguments), **options)
                 with contextlib.suppress(Exception):
+                    given = signature.bind(self, *arguments, **options).arguments
                     refuse(self._handle.pointer, read_peer(given.get(peer)),
                            _tag_of(given, read_tag), *reason(error))
                 raise

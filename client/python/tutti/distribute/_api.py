@@ -84,9 +84,8 @@ def telling(name, handle):
     must know the replica: Ctrl-C waits for the others, at most for the timeout."""
     try:
         yield
-    except Exception as error:
-        text = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
-        function(name)(handle, text.encode(errors="replace"))
+    except BaseException as error:  # Ctrl-C as well.
+        function(name)(handle, _error.text_of(error).encode(errors="replace"))
         raise
 
 
