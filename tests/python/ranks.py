@@ -33,7 +33,7 @@ def fake_job(world_size):
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_KINDS = {"i": 0, "u": 1, "f": 2, "V": 4, "c": 5, "b": 6}  # "V": bfloat16 of ml_dtypes.
 
 
 class Dlpack:
