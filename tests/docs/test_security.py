@@ -16,50 +16,71 @@ RULES = re.compile(r"^\| .* \| .* \| .* \|$")
 # The beginning of a sentence or row: tests, as the file's name below tests/ and the test's.
 PROMISES = {
     # SECURITY.md, whom Tutti trusts
-    "`tuttid` runs as root or as one user": "agent/worker_test.cc BelongToTheUserWhoStartedTheJobAsRoot",
-    "A job's workers run as": "agent/worker_test.cc BelongToTheUserWhoStartedTheJobAsRoot",
-    "| root, the agent's user |": "agent/rules_test.cc KeyAndWorkersSocketsAreTheAgentsAlone",
-    "| members of `admin_group` |": "agent/rules_test.cc MembersOfTheAdminGroupMayAdministerAsRoot",
-    "| a user of the node |": "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
-    "| a trainer, a worker |": "agent/http_test.cc TextsOfAWorkerForgeNoLinesAndTurnNoTerminal, "
-                               "agent/rules_test.cc AWorkerCannotSayThatItIsAnothersAsRoot",
-    "| another agent of the mesh |": "mesh/admin_test.cc AnAgentMayLookAndPassOnButNotDrainOrStop, "
-                                     "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
-    "| whoever may write to `etcd`": "mesh/elector_test.cc AKeyWithoutAnAddressIsNamed, "
-                                     "mesh/grace_test.cc StatesThatMakeNoSenseAreRefused",
-    "| the network |": "mesh/admin_test.cc WithoutTokensNobodyOnTheNetworkMayAnything, "
-                       "mesh/admin_test.cc WhoTrustsTheNetworkTakesAllForAgents",
-    "Users are told apart by their numbers": "process/owners_test.cc "
-                                             "AnotherUserMayNotJoinThroughAnotherHostAsRoot",
-    "A job belongs to the user, and": "mesh/join_test.cc AJobBelongsToTheUserAndSubjectThatBeganIt",
-    "Two users may have jobs of the same name": "process/owners_test.cc "
-                                                "AnotherUserMayNotJoinThroughAnotherHostAsRoot",
-    "Without `tls = require` nothing is encrypted": "transport/tls_test.cc "
-                                                    "HostsWithoutTlsAndHostsWithItRefuseEachOther",
-    "`etcd_tls_dir` encrypts": "mesh/key_store_test.cc StrangersAreRefusedWhereEtcdIsGuarded",
+    "`tuttid` runs as root or as one user":
+        "agent/worker_test.cc BelongToTheUserWhoStartedTheJobAsRoot",
+    "A job's workers run as":
+        "agent/worker_test.cc BelongToTheUserWhoStartedTheJobAsRoot",
+    "| root, the agent's user |":
+        "agent/rules_test.cc KeyAndWorkersSocketsAreTheAgentsAlone",
+    "| members of `admin_group` |":
+        "agent/rules_test.cc MembersOfTheAdminGroupMayAdministerAsRoot",
+    "| a user of the node |":
+        "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
+    "| a trainer, a worker |":
+        "agent/http_test.cc TextsOfAWorkerForgeNoLinesAndTurnNoTerminal, "
+        "agent/rules_test.cc AWorkerCannotSayThatItIsAnothersAsRoot",
+    "| another agent of the mesh |":
+        "mesh/admin_test.cc AnAgentMayLookAndPassOnButNotDrainOrStop, "
+        "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
+    "| whoever may write to `etcd`":
+        "mesh/elector_test.cc AKeyWithoutAnAddressIsNamed, "
+        "mesh/grace_test.cc StatesThatMakeNoSenseAreRefused",
+    "| the network |":
+        "mesh/admin_test.cc WithoutTokensNobodyOnTheNetworkMayAnything, "
+        "mesh/admin_test.cc WhoTrustsTheNetworkTakesAllForAgents",
+    "Users are told apart by their numbers":
+        "process/owners_test.cc AnotherUserMayNotJoinThroughAnotherHostAsRoot",
+    "A job belongs to the user, and":
+        "mesh/join_test.cc AJobBelongsToTheUserAndSubjectThatBeganIt",
+    "Two users may have jobs of the same name":
+        "process/owners_test.cc AnotherUserMayNotJoinThroughAnotherHostAsRoot",
+    "Without `tls = require` nothing is encrypted":
+        "transport/tls_test.cc HostsWithoutTlsAndHostsWithItRefuseEachOther",
+    "`etcd_tls_dir` encrypts":
+        "mesh/key_store_test.cc StrangersAreRefusedWhereEtcdIsGuarded",
     "With `tls = require` the control plane is encrypted, and":
         "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse",
     # Tokens
-    "A lone node needs no token": "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
-    "Agents of several hosts need one": "mesh/admin_test.cc "
-                                        "WithoutATokenForAgentsACoordinatorElsewhereIsRefused",
-    "An agent that is to listen on all": "agent/service_test.cc DoesNotListenEverywhereWithoutCredentials, "
-                                         "agent/http_test.cc IsNotOpenToEveryNetworkWithoutTokens",
-    "`token_file` holds one token a line": "base/credentials_test.cc LinesAreReadWithTheirRoles",
-    "Once any token is for trainers": "agent/rules_test.cc TokensDecideWhoJoinsWhichJobAsRoot, "
-                                      "base/credentials_test.cc WithoutTokensForTrainersAllAreAdmitted",
-    "Without TLS, who has a token for agents": "base/credentials_test.cc "
-        "AnAgentSignsWithTheFirstTokenForAgentsElseWithItsOwnKey",
-    "The setting `token` is one for both": "agent/agent_test.cc OnlyTheRightTokenOpens",
-    "The file must belong to root": "base/token_test.cc OneOfAnotherUserIsRefused, "
-                                    "base/token_test.cc OneThatOthersCanReadOrItsGroupCanWriteIsRefused",
-    "To change a token, add": "base/credentials_test.cc "
-                              "AnAgentSignsWithTheFirstTokenForAgentsElseWithItsOwnKey",
-    "Workers go on meanwhile": "agent/worker_test.cc NextAgentAdoptsTheLiveAndRemovesTheDead",
+    "A lone node needs no token":
+        "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
+    "Agents of several hosts need one":
+        "mesh/admin_test.cc WithoutATokenForAgentsACoordinatorElsewhereIsRefused",
+    "An agent that is to listen on all":
+        "agent/service_test.cc DoesNotListenEverywhereWithoutCredentials, "
+        "agent/http_test.cc IsNotOpenToEveryNetworkWithoutTokens",
+    "`token_file` holds one token a line":
+        "base/credentials_test.cc LinesAreReadWithTheirRoles",
+    "Once any token is for trainers":
+        "agent/rules_test.cc TokensDecideWhoJoinsWhichJobAsRoot, "
+        "base/credentials_test.cc WithoutTokensForTrainersAllAreAdmitted",
+    "Without TLS, who has a token for agents":
+        "base/credentials_test.cc AnAgentSignsWithTheFirstTokenForAgentsElseWithItsOwnKey",
+    "The setting `token` is one for both":
+        "agent/agent_test.cc OnlyTheRightTokenOpens",
+    "The file must belong to root":
+        "base/token_test.cc OneOfAnotherUserIsRefused, "
+        "base/token_test.cc OneThatOthersCanReadOrItsGroupCanWriteIsRefused",
+    "To change a token, add":
+        "base/credentials_test.cc AnAgentSignsWithTheFirstTokenForAgentsElseWithItsOwnKey",
+    "Workers go on meanwhile":
+        "agent/worker_test.cc NextAgentAdoptsTheLiveAndRemovesTheDead",
     # Rules
-    "The table is that of": "mesh/rules_test.cc EveryRowStandsInSecurityMd",
-    "A pass is what an agent signs": "mesh/rules_test.cc APassHoldsForWhatItSaysAlone",
-    "The job's user can know it": "mesh/tls_nodes_test.cc APassIsOfOneJobAndHost, "
+    "The table is that of":
+        "mesh/rules_test.cc EveryRowStandsInSecurityMd",
+    "A pass is what an agent signs":
+        "mesh/rules_test.cc APassHoldsForWhatItSaysAlone",
+    "The job's user can know it":
+        "mesh/tls_nodes_test.cc APassIsOfOneJobAndHost, "
         "mesh/join_test.cc OnlyAPassThatAnAgentSignedForThisJobAndHostAdmits",
     "With TLS the agents' token signs nothing":
         "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost, "
@@ -68,101 +89,162 @@ PROMISES = {
         "mesh/tls_nodes_test.cc WorkerIsTakenOnceAnAgentOfItsHostIsRegistered, "
         "base/credentials_test.cc OfCertifiedHostsAnAgentSignsWithItsOwnKeyAndBelievesNoOther, "
         "agent/rules_test.cc KeyAndWorkersSocketsAreTheAgentsAlone",
-    "Changes of administrators, and": "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
-    "`audit:": "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
+    "Changes of administrators, and":
+        "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
+    "`audit:":
+        "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
     # What a worker has of the agent
-    "The job's user controls its worker": "agent/worker_test.cc BelongToTheUserWhoStartedTheJobAsRoot",
-    "A worker of another user gets": "agent/worker_test.cc OfOtherUsersHaveOfTheEnvironmentWhatIsListed, "
-                                     "agent/worker_test.cc AreNotToldTheToken, "
-                                     "agent/worker_test.cc AreNotProtectedFromLackOfMemoryAsTheAgentIs",
-    "It has no capabilities": "agent/privileges_test.cc OtherUsersWorkersHaveNoneAsRoot, "
-                              "agent/privileges_test.cc RootsWorkersKeepWhatTheyUseAsRoot",
-    "What a worker says of itself in": "agent/rules_test.cc AWorkerCannotSayThatItIsAnothersAsRoot",
-    "Text that comes from workers": "base/foreign_text_test.cc WhatTerminalsObeyBecomesAQuestionMark, "
-                                    "base/foreign_text_test.cc LongTextIsCut, "
-                                    "session/foreign_text_test.cc EachTextOfAMessageIsCleanedAndNothingElse, "
-                                    "agent/http_test.cc TextsOfAWorkerForgeNoLinesAndTurnNoTerminal",
-    "Names of jobs and hosts that hold": "agent/rules_test.cc NamesThatNoTerminalMayShowAreRefusedInTrueWords",
+    "The job's user controls its worker":
+        "agent/worker_test.cc BelongToTheUserWhoStartedTheJobAsRoot",
+    "A worker of another user gets":
+        "agent/worker_test.cc OfOtherUsersHaveOfTheEnvironmentWhatIsListed, "
+        "agent/worker_test.cc AreNotToldTheToken, "
+        "agent/worker_test.cc AreNotProtectedFromLackOfMemoryAsTheAgentIs",
+    "It has no capabilities":
+        "agent/privileges_test.cc OtherUsersWorkersHaveNoneAsRoot, "
+        "agent/privileges_test.cc RootsWorkersKeepWhatTheyUseAsRoot",
+    "What a worker says of itself in":
+        "agent/rules_test.cc AWorkerCannotSayThatItIsAnothersAsRoot",
+    "Text that comes from workers":
+        "base/foreign_text_test.cc WhatTerminalsObeyBecomesAQuestionMark, "
+        "base/foreign_text_test.cc LongTextIsCut, "
+        "session/foreign_text_test.cc EachTextOfAMessageIsCleanedAndNothingElse, "
+        "agent/http_test.cc TextsOfAWorkerForgeNoLinesAndTurnNoTerminal",
+    "Names of jobs and hosts that hold":
+        "agent/rules_test.cc NamesThatNoTerminalMayShowAreRefusedInTrueWords",
     # docs/tls.md
-    "With `tls = require` the control plane between": "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
-    "The Unix socket of a host needs no TLS": "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot",
-    "The same setting encrypts the data links": "transport/tls_test.cc "
-                                                "HostsWithoutTlsAndHostsWithItRefuseEachOther",
-    "TLS does not replace tokens": "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse",
+    "With `tls = require` the control plane between":
+        "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
+    "The Unix socket of a host needs no TLS":
+        "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot",
+    "The same setting encrypts the data links":
+        "transport/tls_test.cc HostsWithoutTlsAndHostsWithItRefuseEachOther",
+    "TLS does not replace tokens":
+        "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse",
     "With TLS the agents' token counts only":
         "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse, "
-        "process/tls_outsiders_test.cc AHostOfAnotherAuthorityRunsNoRankUntilItHasTheRightCertificate, "
+        "process/tls_outsiders_test.cc "
+        "AHostOfAnotherAuthorityRunsNoRankUntilItHasTheRightCertificate, "
         "agent/http_test.cc WithTlsTheAgentsTokenShowsNothing",
-    "`trust_network = yes` is refused": "mesh/tls_nodes_test.cc SettingsThatContradictEachOtherAreRefused",
-    "Workers, which run as users and": "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot, "
+    "`trust_network = yes` is refused":
+        "mesh/tls_nodes_test.cc SettingsThatContradictEachOtherAreRefused",
+    "Workers, which run as users and":
+        "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot, "
         "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
-    "A host whose agent is not": "process/tls_outsiders_test.cc "
+    "A host whose agent is not":
+        "process/tls_outsiders_test.cc "
         "AHostOfAnotherAuthorityRunsNoRankUntilItHasTheRightCertificate, "
         "process/tls_outsiders_test.cc AHostThatLosesItsCertificateLosesItsPartInJobs",
-    "`tls_dir` (`/etc/tutti/tls`) holds": "mesh/certificates_test.cc PlainFilesDo",
-    "| `ca.crt` |": "mesh/tls_test.cc AuthorityIsExchangedInSteps",
-    "| `tls.crt` |": "mesh/certificates_test.cc AuthoritiesInBetweenMayBeInEitherFile",
-    "| `tls.key` |": "mesh/certificates_test.cc KeyThatOthersCanReadIsRefused",
-    "The certificate names the host": "mesh/certificates_test.cc HostIsBoundToItsName",
-    "`host` of its agent as a DNS name": "mesh/certificates_test.cc HostIsBoundToItsName",
-    "On the coordinator's host it also": "mesh/tls_test.cc ServerOfAnotherNameIsRefusedByName",
-    "Extended key usages, if there are any": "mesh/certificates_test.cc UsageMustBeAllowed",
-    "An agent that finds a file missing": "process/tls_test.cc AgentSaysAtItsStartWhatIsWrongWithItsFiles, "
-        "mesh/certificates_test.cc TimesAreChecked, mesh/certificates_test.cc KeyOfAnotherCertificateIsRefused",
-    "One authority, and the files of": "mesh/certificates_test.cc CommandsOfThePageMakeFilesThatDo",
-    "People and tools that call other hosts": "mesh/tls_nodes_test.cc EnvironmentOfToolsIsChecked",
-    "A certificate for them is made": "mesh/tls_nodes_test.cc AdministratorsAreKnownByTheirCertificates",
-    "- **Administrators** have": "process/tls_test.cc CertificatesOfAdministratorsAloneAdminister, "
-                                 "mesh/certificates_test.cc AdministratorIsNamed",
-    "It may do what a token with `role=admin`": "process/tls_test.cc CertificatesOfAdministratorsAloneAdminister",
-    "A Certificate per host, issued": "mesh/tls_nodes_test.cc AgentIsRegisteredUnderTheNameOfItsCertificateAlone",
-    "Certificates that name a SPIFFE ID alone": "mesh/certificates_test.cc SpiffeIdIsTheOnlyUri",
-    "Only IDs that differ from this side's": "mesh/tls_test.cc ServerWithASiblingsSpiffeIdIsTaken",
-    "- spiffe://cluster/tutti/a is host": "mesh/certificates_test.cc HostIsBoundToItsName",
-    "- Agents that all have the same ID": "mesh/tls_nodes_test.cc AgentsMayShareASpiffeId",
-    "- spiffe://cluster/ns/tutti/sa/tutti-admin": "mesh/certificates_test.cc AdministratorIsNamed",
-    "| an agent to the coordinator |": "mesh/tls_nodes_test.cc "
-        "AgentIsRegisteredUnderTheNameOfItsCertificateAlone, "
+    "`tls_dir` (`/etc/tutti/tls`) holds":
+        "mesh/certificates_test.cc PlainFilesDo",
+    "| `ca.crt` |":
+        "mesh/tls_test.cc AuthorityIsExchangedInSteps",
+    "| `tls.crt` |":
+        "mesh/certificates_test.cc AuthoritiesInBetweenMayBeInEitherFile",
+    "| `tls.key` |":
+        "mesh/certificates_test.cc KeyThatOthersCanReadIsRefused",
+    "The certificate names the host":
+        "mesh/certificates_test.cc HostIsBoundToItsName",
+    "`host` of its agent as a DNS name":
+        "mesh/certificates_test.cc HostIsBoundToItsName",
+    "On the coordinator's host it also":
+        "mesh/tls_test.cc ServerOfAnotherNameIsRefusedByName",
+    "Extended key usages, if there are any":
+        "mesh/certificates_test.cc UsageMustBeAllowed",
+    "An agent that finds a file missing":
+        "process/tls_test.cc AgentSaysAtItsStartWhatIsWrongWithItsFiles, "
+        "mesh/certificates_test.cc TimesAreChecked, "
+        "mesh/certificates_test.cc KeyOfAnotherCertificateIsRefused",
+    "One authority, and the files of":
+        "mesh/certificates_test.cc CommandsOfThePageMakeFilesThatDo",
+    "People and tools that call other hosts":
+        "mesh/tls_nodes_test.cc EnvironmentOfToolsIsChecked",
+    "A certificate for them is made":
+        "mesh/tls_nodes_test.cc AdministratorsAreKnownByTheirCertificates",
+    "- **Administrators** have":
+        "process/tls_test.cc CertificatesOfAdministratorsAloneAdminister, "
+        "mesh/certificates_test.cc AdministratorIsNamed",
+    "It may do what a token with `role=admin`":
+        "process/tls_test.cc CertificatesOfAdministratorsAloneAdminister",
+    "A Certificate per host, issued":
+        "mesh/tls_nodes_test.cc AgentIsRegisteredUnderTheNameOfItsCertificateAlone",
+    "Certificates that name a SPIFFE ID alone":
+        "mesh/certificates_test.cc SpiffeIdIsTheOnlyUri",
+    "Only IDs that differ from this side's":
+        "mesh/tls_test.cc ServerWithASiblingsSpiffeIdIsTaken",
+    "- spiffe://cluster/tutti/a is host":
+        "mesh/certificates_test.cc HostIsBoundToItsName",
+    "- Agents that all have the same ID":
+        "mesh/tls_nodes_test.cc AgentsMayShareASpiffeId",
+    "- spiffe://cluster/ns/tutti/sa/tutti-admin":
+        "mesh/certificates_test.cc AdministratorIsNamed",
+    "| an agent to the coordinator |":
+        "mesh/tls_nodes_test.cc AgentIsRegisteredUnderTheNameOfItsCertificateAlone, "
         "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse, "
         "process/tls_test.cc AgentWithTheCertificateOfAnotherIsNotRegistered",
-    "| the coordinator to an agent |": "mesh/tls_nodes_test.cc AgentIsKnownByItsNameAtAnyAddress",
-    "| a worker to the coordinator |": "mesh/tls_nodes_test.cc WorkerNeedsWhatItsAgentPublishesAlone, "
+    "| the coordinator to an agent |":
+        "mesh/tls_nodes_test.cc AgentIsKnownByItsNameAtAnyAddress",
+    "| a worker to the coordinator |":
+        "mesh/tls_nodes_test.cc WorkerNeedsWhatItsAgentPublishesAlone, "
         "mesh/tls_nodes_test.cc WorkerIsTakenOnceAnAgentOfItsHostIsRegistered",
-    "| `tutti status --address host:port`": "mesh/tls_test.cc ServerOfAnotherNameIsRefusedByName, "
+    "| `tutti status --address host:port`":
+        "mesh/tls_test.cc ServerOfAnotherNameIsRefusedByName, "
         "mesh/tls_nodes_test.cc AdministratorsAreKnownByTheirCertificates",
-    "Workers find their agent's `tls.crt`": "mesh/certificates_test.cc WhatIsPublicIsEnoughForAClient",
-    "Names are compared whole": "mesh/certificates_test.cc HostIsBoundToItsName, "
-                                "mesh/certificates_test.cc ServerIsKnownByWhatWasDialled",
-    "Who has a certificate that shares": "mesh/certificates_test.cc ServerMayBeThisHost",
-    "The files are read again before": "mesh/tls_test.cc NewCertificatesAreUsedWhileStreamsGoOn",
-    "New ones are used as soon as": "process/tls_test.cc JobGoesOnWhileCertificatesAndTheirAuthorityAreRenewed",
-    "Where they do not pass": "mesh/certificates_test.cc FilesThatDoNotFitAreLeftAndWarnedOfOnce",
-    "It also says which certificate": "mesh/certificates_test.cc ExpiryIsWarnedOfBeforeAndAfterItOnce",
-    "Turn a link, or rename a directory": "mesh/certificates_test.cc ChangedFilesAreTaken",
-    "To change the authority, first": "mesh/tls_test.cc AuthorityIsExchangedInSteps",
-    "The links between workers need none": "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot",
-    "Each worker makes a key": "transport/tls_test.cc AreNewEachTime, "
-                               "transport/tls_test.cc ListenerWithAnotherCertificateIsRefusedByName",
-    "The dialler proves that it knows": "transport/tcp_test.cc TurnsAwayAWrongProof",
-    "Only TLS 1.3 is spoken": "transport/tls_test.cc ChangesItsKeysInTime",
-    "- `if tuttid there has tls = require": "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
-    "- `tuttid there does not speak TLS": "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
-    "- `no authority in": "mesh/tls_test.cc ServerOfAnotherAuthorityIsRefused",
-    "- `its certificate is for DNS b": "mesh/tls_test.cc ServerOfAnotherNameIsRefusedByName",
-    "- `tls = require on the host at": "transport/tls_test.cc HostsWithoutTlsAndHostsWithItRefuseEachOther",
-    "- `10.0.0.2:40127: it is not": "transport/tls_test.cc ListenerWithAnotherCertificateIsRefusedByName",
-    "- `no agent of host b is registered": "process/tls_outsiders_test.cc "
+    "Workers find their agent's `tls.crt`":
+        "mesh/certificates_test.cc WhatIsPublicIsEnoughForAClient",
+    "Names are compared whole":
+        "mesh/certificates_test.cc HostIsBoundToItsName, "
+        "mesh/certificates_test.cc ServerIsKnownByWhatWasDialled",
+    "Who has a certificate that shares":
+        "mesh/certificates_test.cc ServerMayBeThisHost",
+    "The files are read again before":
+        "mesh/tls_test.cc NewCertificatesAreUsedWhileStreamsGoOn",
+    "New ones are used as soon as":
+        "process/tls_test.cc JobGoesOnWhileCertificatesAndTheirAuthorityAreRenewed",
+    "Where they do not pass":
+        "mesh/certificates_test.cc FilesThatDoNotFitAreLeftAndWarnedOfOnce",
+    "It also says which certificate":
+        "mesh/certificates_test.cc ExpiryIsWarnedOfBeforeAndAfterItOnce",
+    "Turn a link, or rename a directory":
+        "mesh/certificates_test.cc ChangedFilesAreTaken",
+    "To change the authority, first":
+        "mesh/tls_test.cc AuthorityIsExchangedInSteps",
+    "The links between workers need none":
+        "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot",
+    "Each worker makes a key":
+        "transport/tls_test.cc AreNewEachTime, "
+        "transport/tls_test.cc ListenerWithAnotherCertificateIsRefusedByName",
+    "The dialler proves that it knows":
+        "transport/tcp_test.cc TurnsAwayAWrongProof",
+    "Only TLS 1.3 is spoken":
+        "transport/tls_test.cc ChangesItsKeysInTime",
+    "- `if tuttid there has tls = require":
+        "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
+    "- `tuttid there does not speak TLS":
+        "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
+    "- `no authority in":
+        "mesh/tls_test.cc ServerOfAnotherAuthorityIsRefused",
+    "- `its certificate is for DNS b":
+        "mesh/tls_test.cc ServerOfAnotherNameIsRefusedByName",
+    "- `tls = require on the host at":
+        "transport/tls_test.cc HostsWithoutTlsAndHostsWithItRefuseEachOther",
+    "- `10.0.0.2:40127: it is not":
+        "transport/tls_test.cc ListenerWithAnotherCertificateIsRefusedByName",
+    "- `no agent of host b is registered":
+        "process/tls_outsiders_test.cc "
         "AHostOfAnotherAuthorityRunsNoRankUntilItHasTheRightCertificate",
-    "- `an agent calls itself host c": "process/tls_test.cc AgentWithTheCertificateOfAnotherIsNotRegistered",
+    "- `an agent calls itself host c":
+        "process/tls_test.cc AgentWithTheCertificateOfAnotherIsNotRegistered",
 }
 ADVICE = (
     "Report a weakness", "Say what you did", "You get an answer", "There is no release yet",
     "Let nobody but the agents write", "Make tokens by", "One row for each call", "WHO:", "WHAT:",
-    "OUTCOME`", "Of refusals 20 a second", "Workers write to the agent's log", "Lines of the audit go",
-    "Without it (`tls = off`", "Keep `ca.key` off", "Copy the folder", "Then on all hosts",
-    "Its DNS names are the host's", "Mount its Secret", "Kubernetes lets all users", "That driver asks",
-    "Revocation lists are not read", "Encryption costs", "On the project's machine", "Round trips of 64",
-    "Measure yours", "`micro --benchmark_filter=link`", "Kernel TLS is not used",
+    "OUTCOME`", "Of refusals 20 a second", "Workers write to the agent's log",
+    "Lines of the audit go", "Without it (`tls = off`", "Keep `ca.key` off", "Copy the folder",
+    "Then on all hosts", "Its DNS names are the host's", "Mount its Secret",
+    "Kubernetes lets all users", "That driver asks", "Revocation lists are not read",
+    "Encryption costs", "On the project's machine", "Round trips of 64", "Measure yours",
+    "`micro --benchmark_filter=link`", "Kernel TLS is not used",
 )
 
 
@@ -211,9 +293,10 @@ class Security(unittest.TestCase):
         self.assertEqual([k for k in known if not any(s.startswith(k) for s in self.sentences)], [])
 
     def test_what_is_missing_is_found(self):
-        self.assertEqual(list(sentences("# T\n\nOne. Two:\n\n| a |\n|---|\n| row |\n\n- item\n- next")),
-                         ["One.", "Two:", "| row |", "- item", "- next"])
-        self.assertEqual(list(missing_tests("mesh/rules_test.cc NoSuchTest")), ["mesh/rules_test.cc NoSuchTest"])
+        page = "# T\n\nOne. Two:\n\n| a |\n|---|\n| row |\n\n- item\n- next"
+        self.assertEqual(list(sentences(page)), ["One.", "Two:", "| row |", "- item", "- next"])
+        absent = "mesh/rules_test.cc NoSuchTest"
+        self.assertEqual(list(missing_tests(absent)), [absent])
 
 
 if __name__ == "__main__":
