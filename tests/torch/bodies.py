@@ -443,6 +443,26 @@ def explained():
     return said
 
 
+def exits():
+    """Rank 0's main thread exits with 3 while a daemon thread waits for rank 1, which does not
+    come; TUTTI_TEST_WAY: in what."""
+    x = torch.ones(100_000)
+    ways = {"call": lambda: dist.all_reduce(x), "recv": lambda: dist.recv(x, 1),
+            "wait": lambda: dist.all_reduce(x, async_op=True).wait(),
+            "future": lambda: dist.all_reduce(x, async_op=True).get_future().wait()}
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        threading.Thread(target=ways[os.environ["TUTTI_TEST_WAY"]], daemon=True).start()
+        time.sleep(0.5)  # The thread then waits, most likely.
+        store.set("exits", "")
+        sys.exit(3)
+    store.wait(["exits"])
+    try:
+        dist.recv(torch.empty(1), 0, tag=9)
+    except dist.DistBackendError:
+        os._exit(0)
+
+
 def forks():
     """A forked child holds this process's descriptors while the group ends: the seconds that takes.
     """

@@ -2,6 +2,7 @@
 rank of torchrun. Rank 0 prints what it has learnt and measured as JSON."""
 
 import json
+import os
 import sys
 import warnings
 
@@ -76,9 +77,10 @@ def main():
     warnings.filterwarnings("ignore")
     framework, backend, directory = sys.argv[1:]
     told = globals()["train_with_" + framework](backend, directory)
-    if dist.get_rank() == 0:
+    if os.environ["RANK"] == "0":
         print(json.dumps(told), flush=True)
-    dist.destroy_process_group()
+    if dist.is_initialized():  # accelerate's end_training() has destroyed its group.
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

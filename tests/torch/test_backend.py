@@ -128,6 +128,17 @@ class Deaths(RanksTest):
             self.assertEqual(told, {"sum": [3.0, 3.0, 3.0], "error": "REMOTE_ERROR"})
 
 
+class Exits(RanksTest):
+    def test_while_a_daemon_thread_waits(self):
+        for way in ("call", "wait", "future", "recv"):
+            with self.subTest(way):
+                ranks = Ranks("exits", 2, "tutti", {"TMPDIR": self.directory,
+                                                    "TUTTI_TEST_WAY": way})
+                self.addCleanup(ranks.end)
+                self.assertEqual([process.wait(180) for process in ranks.processes], [3, 0],
+                                 ranks.log(0))
+
+
 class PrivateAgents(RanksTest):
     def test_it_ends_with_the_run(self):
         self.run_ranks("objects")

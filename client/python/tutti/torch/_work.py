@@ -1,6 +1,7 @@
 """Operations under way, as torch.distributed sees them."""
 
 import threading
+import time
 from collections import deque
 
 import torch
@@ -10,13 +11,13 @@ from tutti._error import Error
 from tutti._handle import Unique
 from tutti._library import last_error, library
 from tutti.torch import _gpu, _patches
+from tutti.torch._waiting import is_done, wait_in_steps
 
-_STEP_MS = 100  # Longest wait in C, during which neither abort() nor Ctrl-C is noticed.
 # Operations of up to so many bytes are first waited for that long.
 _SMALL_BYTES = 2**20
 _SOON_MS = 1
 _KEPT_MAX = 8  # Works that may have ended without anybody having taken their outcomes.
-_wait, _is_done, _free = library.tutti_work_wait, library.tutti_work_done, library.tutti_work_free
+_free = library.tutti_work_free
 _TIMED_OUT = "Timed out waiting: "  # The words that torch's users look for.
 
 
@@ -59,14 +60,10 @@ def end_here(backend, work, keep):
     as that of Ctrl-C, and abort() is noticed: then the operation goes on, on the tensors in
     `keep`."""
     try:
-        while _wait(work, _STEP_MS) != 0:
-            if _is_done(work):
-                if _wait(work, 0) != 0:
-                    raise last_failure()
-                break
-            backend.check_aborted()
+        if not wait_in_steps(backend, work):
+            raise last_failure()
     except BaseException:
-        if not _is_done(work):
+        if not is_done(work):
             TuttiWork(backend, backend.collectives, [], [Handle(work)], keep)  # Keeps itself.
             raise
         _free(work)
@@ -123,16 +120,8 @@ class TuttiWork(Unique, dist._Work):
             self.completer.let_go(self)
 
     def _wait_for(self, handle):
-        pointer = handle.pointer
-        while True:
-            code = library.tutti_work_wait(pointer, _STEP_MS)
-            if code == 0:
-                return
-            if library.tutti_work_done(pointer):
-                if library.tutti_work_wait(pointer, 0) != 0:
-                    raise last_failure()
-                return
-            self._backend.check_aborted()
+        if not wait_in_steps(self._backend, handle.pointer):
+            raise last_failure()
 
     def _source_of_receive(self):
         return library.tutti_work_source(self._handles[-1].pointer) if self._handles else -1
@@ -165,10 +154,11 @@ class TuttiWork(Unique, dist._Work):
         return True
 
     def _wait_until(self, limit_ms):
+        limit = time.monotonic() + limit_ms / 1000
         for handle in self._handles:
-            code = library.tutti_work_wait(handle.pointer, limit_ms)
-            if code != 0 and not library.tutti_work_done(handle.pointer):
-                raise last_failure()
+            if wait_in_steps(self._backend, handle.pointer, limit) is None:
+                raise BackendError("DEADLINE_EXCEEDED",
+                                   f"the operation has not ended after {limit_ms} ms; it goes on")
 
     def is_completed(self):
         """Whether it has ended; if so, its results are where they belong."""
