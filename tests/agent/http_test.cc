@@ -87,7 +87,9 @@ TEST_F(AgentHttp, WithTlsTheAgentsTokenShowsNothing) {
 TEST_F(AgentHttp, TextsOfAWorkerForgeNoLinesAndTurnNoTerminal) {
   start({"--metrics-listen=127.0.0.1:0", "--metrics-public=yes"});
   ASSERT_EQ(join("terminal").code(), TUTTI_OK);
-  const std::string clean = "x\"} 1?tutti_jobs{host=\"a\"} 666??[31m??<b>";
+  const std::string clean =
+      "x\"} 1?tutti_jobs{host=\"a\"} 666??[31m?"
+      "?<b>";
   v1::WorkerReport said;
   ASSERT_TRUE(wait_until([&] {
     const auto reply = admin_status(address(), true, kPatienceMs);
