@@ -162,22 +162,6 @@ Status read_sides(const tutti_group& group, const CollectiveArgs& op, SideBytes&
   return {};
 }
 
-// How the two sides may overlap, on the program's own addresses: in the worker's, memory in two
-// offers has two. The sides of an all_to_all in ordinary memory may in any way: both are copied.
-Status check_overlap(const tutti_group& group, const CollectiveArgs& args, const SideBytes& bytes) {
-  const auto collective = static_cast<Collective>(args.collective);
-  if (may_share(collective, reinterpret_cast<uintptr_t>(args.in),
-                reinterpret_cast<uintptr_t>(args.out), bytes))
-    return {};
-  Connection& connection = *group.connection;
-  const bool is_copied = !connection.is_shared(args.in) && !connection.is_shared(args.out) &&
-                         !connection.device_memory().is_device(args.in);
-  if (!has_in_place(collective) && is_copied) return {};
-  if (Status s = connection.check_block("the input", args.in, bytes.in); !s.ok()) return s;
-  if (Status s = connection.check_block("the output", args.out, bytes.out); !s.ok()) return s;
-  return invalid_argument(sides_overlap(collective));
-}
-
 // Takes the memory of both sides for the operation.
 Status take_sides(RequestBuilder& builder, const CollectiveArgs& args, const SideBytes& bytes) {
   std::array<MemoryRange, 2> ranges;
@@ -198,6 +182,26 @@ bool can_stage(const tutti_group& group, uint64_t bytes) {
   if (group.queue->is_local()) return bytes > kCopiedBytesMax;
   const uint64_t window_bytes = group.queue->window_bytes();
   return bytes > window_bytes / kWindowSlices && group.hosts * kSlicePartBytes <= window_bytes;
+}
+
+// How the two sides may overlap, on the program's own addresses: in the worker's, memory in two
+// offers has two. The sides of an all_to_all in ordinary memory may in any way: both are copied.
+// What the segment has no room for is refused for that, as it is where nothing overlaps.
+Status check_overlap(const tutti_group& group, const CollectiveArgs& args, const SideBytes& bytes) {
+  const auto collective = static_cast<Collective>(args.collective);
+  if (may_share(collective, reinterpret_cast<uintptr_t>(args.in),
+                reinterpret_cast<uintptr_t>(args.out), bytes))
+    return {};
+  Connection& connection = *group.connection;
+  const bool is_copied = !connection.is_shared(args.in) && !connection.is_shared(args.out) &&
+                         !connection.device_memory().is_device(args.in);
+  if (!has_in_place(collective) && is_copied) return {};
+  if (Status s = connection.check_block("the input", args.in, bytes.in); !s.ok()) return s;
+  if (Status s = connection.check_block("the output", args.out, bytes.out); !s.ok()) return s;
+  const uint64_t copied = std::max(bytes.in, bytes.out);
+  if (is_copied && !can_stage(group, copied) && copied > connection.segment()->bytes())
+    return segment_full(copied);
+  return invalid_argument(sides_overlap(collective));
 }
 
 // Submits a list whose tensors are all aligned shared memory, as records of their offsets; inputs
