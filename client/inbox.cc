@@ -9,7 +9,6 @@
 
 #include "client/signals.h"
 #include "client/submission.h"
-#include "daemon/base/text.h"
 #include "proto/types.h"
 
 namespace tutti::client {
@@ -305,7 +304,9 @@ void Inbox::on_header(Source& source) {
 // The call that the message was for fails, now or when it comes.
 void Inbox::on_refusal(Source& source, const MessageHeader& header) {
   const uint64_t length = std::min<uint64_t>(header.shape.count, header.data.size());
-  const std::string why = printable({reinterpret_cast<const char*>(header.data.data()), length});
+  std::string why(reinterpret_cast<const char*>(header.data.data()), length);
+  std::ranges::replace_if(
+      why, [](unsigned char byte) { return byte < ' '; }, '?');
   const Code code = code_of(static_cast<int>(header.shape.dtype));
   Message message;
   message.shape = {MessageHeader::kMagic, TUTTI_U8, 0, header.shape.tag};

@@ -4,7 +4,7 @@ import unittest
 
 import numpy as np
 from ranks import RanksTest
-from refused_calls import Checks
+from refused_calls import Checks, Raises
 
 import tutti
 
@@ -64,6 +64,30 @@ class RefusedCalls(RanksTest):
             return group.all_reduce_many(xs)[1].tolist()
 
         self.assertEqual(self.on_ranks(body), [[2, 2]] * 2)
+
+    def test_a_receive_with_a_misspelt_peer_takes_no_message(self):
+        def body(group):
+            if group.rank == 0:
+                return group.send(np.full(1, 7.0), 1)
+            with self.assertRaises(TypeError):
+                group.recv(np.zeros(1), src=0)
+            group.recv(x := np.zeros(1), source=0)
+            return x[0]
+
+        self.assertEqual(self.on_ranks(body), [None, 7])
+
+    def test_an_error_with_a_strange_text_is_told(self):
+        class Strange(tutti.Error):
+            def __init__(self):
+                super().__init__("NO_SUCH_CODE", "")
+                self.message = 3
+
+        def body(group):
+            with self.assertRaises(tutti.Error):
+                group.all_reduce(Raises(Strange()) if group.rank else np.ones(1))
+            return group.all_reduce(np.ones(1))[0]
+
+        self.assertEqual(self.on_ranks(body), [2, 2])
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ def by_dtype(sides):
 
 
 def operations_of(xs, op=None, strategy=None, outs=None, timeout=None, blocking=True, dtype=None,
-                  **_):
+                  *_, **__):
     """How many operations the other ranks make of the call of all_reduce_many that is refused with
-    these arguments, which are in its order: one for each dtype. An array whose dtype cannot be told is taken to be of one
-    that another array has."""
+    these arguments, which are in its order: one for each dtype. An array whose dtype cannot be
+    told is taken to be of one that another array has."""
     if not isinstance(xs, (list, tuple)):
         return 1
     outs = outs if isinstance(outs, (list, tuple)) else ()

@@ -52,7 +52,7 @@ def collective(read, operations_of=lambda *_, **__: 1):
 
 def message(refuse, peer, read_peer, read_tag):
     """Likewise send and recv, whose parameter `peer` is the other rank. Where that cannot be read,
-    or the signature is wrong, nobody is told."""
+    or was not given where the signature is wrong, nobody is told."""
     def decorate(read):
         signature = inspect.signature(read)
 
@@ -62,7 +62,7 @@ def message(refuse, peer, read_peer, read_tag):
                 call = read(self, *arguments, **options)
             except BaseException as error:
                 with contextlib.suppress(Exception):
-                    given = signature.bind(self, *arguments, **options).arguments
+                    given = _given(signature, peer, self, arguments, options)
                     refuse(self._handle.pointer, read_peer(given.get(peer)),
                            _tag_of(given, read_tag), *reason(error))
                 raise
@@ -71,6 +71,17 @@ def message(refuse, peer, read_peer, read_tag):
         return method
 
     return decorate
+
+
+def _given(signature, peer, group, arguments, options):
+    """The arguments by name. LookupError: the peer may have been meant, but has another name."""
+    try:
+        return signature.bind(group, *arguments, **options).arguments
+    except TypeError:
+        given = dict(zip(("x", peer, "tag"), arguments), **options)
+        if peer not in given:
+            raise LookupError(peer) from None
+        return given
 
 
 def _tag_of(given, read_tag):

@@ -24,7 +24,7 @@ import numpy
 
 from tutti import _frameworks
 from tutti._frameworks import check, invalid, library, told_to_others
-from tutti._group import Group, _interruptible, _new_handle
+from tutti._group import Group, _interruptible
 from tutti._handle import Handle, Unique
 from tutti._values import INT32, INT64, Component, IndexedSlices, Results, Views, whole
 
@@ -235,8 +235,9 @@ class CrossDeviceOps(Unique):
             raise invalid(f"group {group!r} is no tutti.Group")
         self._group = group
         owner = group and group._handle
-        self._handle = Handle(_new_handle(create, argument, owner and owner.pointer),
-                              library.tutti_cross_device_free, owner)
+        handle = ctypes.c_void_p()
+        check(create(argument, owner and owner.pointer, ctypes.byref(handle)))
+        self._handle = Handle(handle, library.tutti_cross_device_free, owner)
 
     def _call(self, views, function, *arguments):
         """Calls a function of C that returns results, such that Ctrl-C ends the wait for others.

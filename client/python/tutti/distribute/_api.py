@@ -84,7 +84,7 @@ def telling(name, handle):
     must know the replica: Ctrl-C waits for the others, at most for the timeout."""
     try:
         yield
-    except BaseException as error:  # Ctrl-C as well.
+    except Exception as error:
         function(name)(handle, _error.text_of(error).encode(errors="replace"))
         raise
 

@@ -55,10 +55,6 @@ def _collective(title, calls=None):
     return decorate
 
 
-def _one_for_each(tensors, *_):
-    return len(tensors)
-
-
 class TuttiBackend(Unique, _Base):
     """One process group. Made by create(), which init_process_group() and new_group() call.
 
@@ -264,7 +260,7 @@ class TuttiBackend(Unique, _Base):
     def all_gather_single(self, output, source, opts):
         return self.all_gather_single_coalesced([output], [source], opts)
 
-    @_collective("all_gather", _one_for_each)
+    @_collective("all_gather", lambda tensors, *_: len(tensors))
     def all_gather_single_coalesced(self, operation, outputs, inputs, opts):
         check_lists(outputs, inputs, "all_gather")
         for output, source in zip(outputs, inputs):
@@ -320,7 +316,7 @@ class TuttiBackend(Unique, _Base):
     def reduce_scatter_single(self, output, source, opts):
         return self.reduce_scatter_single_coalesced([output], [source], opts)
 
-    @_collective("reduce_scatter", _one_for_each)
+    @_collective("reduce_scatter", lambda tensors, *_: len(tensors))
     def reduce_scatter_single_coalesced(self, operation, outputs, inputs, opts):
         check_lists(outputs, inputs, "reduce_scatter")
         for output, source in zip(outputs, inputs):
