@@ -444,7 +444,8 @@ TEST(MeshAdmin, WhileNobodyIsElectedWhatNeedsTheCoordinatorIsRefusedWithTheReaso
 
 TEST(MeshAdmin, LongRequestsAreRefusedBeforeAnybodyReadsThem) {
   Node node("a");
-  const Status status = admin_set_strategy(node.address(), std::string(20'000, 'x'), "ring", 5'000);
+  const std::string text(20'000, 'x');
+  const Status status = admin_set_strategy(node.address(), "demo", text, 5'000);
   EXPECT_EQ(status.code(), Code::resource_exhausted) << status.to_string();
 }
 
