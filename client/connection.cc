@@ -2,6 +2,8 @@
 
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -60,6 +62,7 @@ Status Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& c
   if (!mapped.ok()) return mapped;
   made->cores_.enough = has_cores_for(made->memory_->seats());
   made->cores_.spare = has_cores_for(made->memory_->seats() + 1);
+  made->show_process();
   made->log_welcome();
   connection = std::move(made);
   return {};
@@ -252,6 +255,13 @@ Status Connection::offer(uint64_t offer_offset, std::span<const int> descriptors
   if (answered.ok() && offer.failure.code != TUTTI_OK) answered = read_failure(offer.failure);
   offer.state.store(static_cast<uint32_t>(SubgroupRequestState::free), std::memory_order_release);
   return answered;
+}
+
+// A worker that cannot see this process, because of their PID namespaces, watches it by this.
+void Connection::show_process() const {
+  const Fd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  const int descriptor = process.get();
+  if (process.valid()) static_cast<void>(send_descriptors({&descriptor, 1}));
 }
 
 // Each message has one byte and as many descriptors as Linux lets it carry.

@@ -52,6 +52,7 @@ Inbox::~Inbox() {
 Status Inbox::add(const std::shared_ptr<Receive>& receive, bool background) {
   if (Status s = make_sources(*receive); !s.ok()) return s;
   const std::lock_guard lock(mutex_);
+  if (receive->refusal) receive->deadline = TimePoint::max();  // Its message may come at any time.
   if (background && !has_thread_ && !start_thread())
     return resource_exhausted("no thread can be started, which a receive with `work` needs");
   if (!take_message(receive)) pending_.push_back(receive);
@@ -135,6 +136,10 @@ void Inbox::discard_last(Source& source) {
 void Inbox::close() {
   if (!members_.connection->is_own_process()) return;
   const std::lock_guard lock(mutex_);
+  const auto refused = std::ranges::stable_partition(
+      pending_, [](const auto& receive) { return !receive->refusal; });
+  background_ -= refused.size();  // Nobody can receive what comes after their messages.
+  pending_.erase(refused.begin(), refused.end());
   closed_ = true;
   changed_.notify_all();
 }

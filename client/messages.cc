@@ -159,10 +159,11 @@ Status Messenger::send_from_host(const SendArgs& args, const MessageTime& time,
                                  std::shared_ptr<Awaitable>* work) {
   if (device_messages_->await_starts(args.destination, time.deadline))
     return outbox_->send(args, time, work);
-  return with_name_of(
-      args, deadline_exceeded("earlier messages from GPU memory to that rank took all of the " +
-                              std::to_string(time.timeout_ms) +
-                              " ms: their streams have yet to reach them"));
+  const Status late = deadline_exceeded(
+      "earlier messages from GPU memory to that rank took all of the " +
+      std::to_string(time.timeout_ms) + " ms: their streams have yet to reach them");
+  outbox_->keep_place(args, late);
+  return with_name_of(args, late);
 }
 
 Status Messenger::stage(const tutti_options& given, const StagedSides::Side& in,
@@ -183,11 +184,12 @@ Status Messenger::send_from_device(const SendArgs& args, const tutti_options& gi
                              .deadline = time.deadline,
                              .on_stream = given.on_stream != 0,
                              .destination = args.destination};
-  if (Status s = stage(given, {args.in, bytes}, {}, parts); !s.ok()) return s;
+  if (Status s = stage(given, {args.in, bytes}, {}, parts); !s.ok())
+    return tell_refusal(args, time, s);
   SendArgs copy = args;
   copy.in = parts.staged->input();
   if (Status s = outbox_->prepare(copy, time, parts.sending); !s.ok()) return s;
-  if (Status s = parts.staged->copy_in(); !s.ok()) return s;
+  if (Status s = parts.staged->copy_in(); !s.ok()) return tell_refusal(args, time, s);
   return begin(std::move(parts), work);
 }
 

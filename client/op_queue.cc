@@ -132,6 +132,11 @@ void OpQueue::keep_place(const Request& refused, const std::shared_ptr<PendingOp
   if (!connection_.usable().ok()) return connection_.release(op->blocks);
   op->timeout = Millis(refused.timeout_ms);
   const std::lock_guard lock(mutex_);
+  if (owed_.size() == kOwedMax) {
+    connection_.release(op->blocks);
+    return connection_.mark_lost(resource_exhausted(
+        std::to_string(kOwedMax) + " refused calls wait for a slot on the board; join again"));
+  }
   owed_.push_back({refused, op});
   std::optional<uint32_t> unsettled;
   static_cast<void>(submit_owed(unsettled));  // Or later.
@@ -356,14 +361,12 @@ bool OpQueue::is_in_time(const PendingOp& op) const {
   return Clock::now() <= std::min(heard + kAnswerGrace, deadline + kBusyGrace);
 }
 
-// Takes note of whether the worker, which was called before, has looked at the slot since.
+// Takes note of whether the worker, which was called before, has looked at the board since.
 void OpQueue::listen_to_worker(PendingOp& op, TimePoint now) const {
-  const uint64_t slot = op.number % kBoardSlots;
-  const uint64_t called = group_area_.area.header().called[slot / 64].load();
-  if (op.heard.load() == TimePoint())
-    op.heard = op.started.load() + op.timeout;
-  else if ((called >> slot % 64 & 1) == 0)
-    op.heard = now;
+  const uint64_t looks = view_.header().looks.load();
+  const bool is_first = op.heard.load() == TimePoint();
+  if (is_first) op.heard = op.started.load() + op.timeout;
+  if (op.looks.exchange(looks) != looks && !is_first) op.heard = now;
 }
 
 bool OpQueue::poll(PendingOp& op) {

@@ -30,6 +30,9 @@ inline constexpr Millis kAnswerGrace{450};
 inline constexpr Millis kBusyGrace{2'000};
 // How long after its deadline a call waits for a free slot: those before it end meanwhile.
 inline constexpr Millis kSlotGrace{200};
+// Refused calls that wait for a free slot. With one more the order of calls is lost, and so is the
+// connection.
+inline constexpr size_t kOwedMax = 4096;
 // How long ranks wait for other ranks before they call the worker, and between two such calls.
 inline constexpr Millis kCallWorkerAfter{50};
 
@@ -73,8 +76,9 @@ struct PendingOp {
   // When waiting began, and when the worker may be called next. Several threads may wait for it.
   std::atomic<TimePoint> started = TimePoint();  // Epoch of the clock: unset.
   std::atomic<TimePoint> next_call = TimePoint();
-  // After the deadline: when the worker was last known to look at the board.
+  // After the deadline: when the worker was last known to look at the board, by its count of looks.
   std::atomic<TimePoint> heard = TimePoint();
+  std::atomic<uint64_t> looks = 0;
   std::vector<uint64_t> blocks;  // Held blocks of the segment.
   std::vector<CopyOut> copies;
   std::function<Status()> copy_last;  // Called once, after the copies; empty: nothing.

@@ -25,12 +25,18 @@ Status refuse_part(tutti_group& channel, CollectiveArgs part, const tutti_option
   return Status(Code::deadline_exceeded, refused.message());
 }
 
-void write_refusal(const SendArgs& args, MessageHeader& header) {
-  const std::string& why = args.refusal->message();
+void write_refusal(const Unsent& unsent, MessageHeader& header) {
+  const std::string& why = unsent.why.message();
   const size_t length = std::min(why.size(), header.data.size());
-  header.shape = {args.any_tag ? MessageHeader::kRefusedAnyTag : MessageHeader::kRefused,
-                  static_cast<uint32_t>(args.refusal->code()), length, args.tag};
+  header.shape = {unsent.any_tag ? MessageHeader::kRefusedAnyTag : MessageHeader::kRefused,
+                  static_cast<uint32_t>(unsent.why.code()), length, unsent.tag};
   std::memcpy(header.data.data(), why.data(), length);
+}
+
+// A message that nobody took in time is lost alone, and nobody gets one after the epoch.
+bool is_lost_alone(const Status& why) {
+  return why.code() == Code::deadline_exceeded || why.code() == Code::unavailable ||
+         why.code() == Code::cancelled;
 }
 
 // The broadcasts of a message whose memory they use until all have ended.
@@ -63,6 +69,25 @@ Status with_name_of(const SendArgs& args, const Status& status) {
   return Status(status.code(), what + status.message(), status.culprit());
 }
 
+// ---- Messages that were not sent ----
+
+void Outgoing::keep_place(const SendArgs& args, const Status& why) {
+  if (args.refusal == nullptr && is_lost_alone(why)) return;
+  const std::lock_guard lock(mutex_);
+  unsent_.push_back({args.tag, args.any_tag, args.refusal != nullptr ? *args.refusal : why});
+}
+
+std::optional<Unsent> Outgoing::first_unsent() {
+  const std::lock_guard lock(mutex_);
+  if (unsent_.empty()) return std::nullopt;
+  return unsent_.front();
+}
+
+void Outgoing::drop_first_unsent() {
+  const std::lock_guard lock(mutex_);
+  unsent_.pop_front();
+}
+
 // ---- One message ----
 
 Sending::Sending(std::shared_ptr<Outgoing> to, const SendArgs& args, const MessageTime& time,
@@ -80,10 +105,13 @@ Sending::~Sending() {
 }
 
 Status Sending::send_all() {
-  if (!order_.try_lock_until(time_.deadline))
-    return deadline_exceeded("messages of other threads to that rank took all of the " +
-                             std::to_string(time_.timeout_ms) + " ms");
   Status status;
+  if (!order_.try_lock_until(time_.deadline)) {
+    status = deadline_exceeded("messages of other threads to that rank took all of the " +
+                               std::to_string(time_.timeout_ms) + " ms");
+    to_->keep_place(args_, status);
+    return status;
+  }
   while (status.ok() && !is_all_sent()) status = send_next();
   order_.unlock();
   return status;
@@ -113,17 +141,37 @@ Status Sending::send_next() {
   return broadcast(next, bytes, kPartDtype);
 }
 
+// Tells the receiver of the messages before this one that were not sent.
+Status Sending::send_unsent() {
+  while (const std::optional<Unsent> unsent = to_->first_unsent()) {
+    MessageHeader header{};
+    write_refusal(*unsent, header);
+    tutti_group& channel = *to_->channel;
+    const auto left = std::chrono::ceil<Millis>(time_.deadline - Clock::now()).count();
+    const tutti_options options = options_with(left);
+    const CollectiveArgs part{TUTTI_BROADCAST, &header, &header, sizeof(header), kHeaderDtype};
+    StartedOp started(channel.connection, channel.queue);
+    if (Status s = run(channel, part, &options, started.op()); !s.ok()) return s;
+    started.abandon();
+    to_->drop_first_unsent();
+  }
+  return {};
+}
+
 Status Sending::send_header() {
+  if (Status s = send_unsent(); !s.ok()) return to_->keep_place(args_, s), s;
   MessageHeader header{};
   header.shape = {MessageHeader::kMagic, static_cast<uint32_t>(args_.dtype), args_.count,
                   args_.tag};
-  if (args_.refusal != nullptr) write_refusal(args_, header);
+  if (args_.refusal != nullptr) write_refusal({args_.tag, args_.any_tag, *args_.refusal}, header);
   has_header_ = true;
   if (bytes_ <= header.data.size()) {
     if (bytes_ != 0) std::memcpy(header.data.data(), args_.in, bytes_);
     done_ = bytes_;
   }
-  return broadcast(&header, sizeof(header), kHeaderDtype);
+  Status sent = broadcast(&header, sizeof(header), kHeaderDtype);
+  if (!sent.ok()) to_->keep_place(args_, sent);
+  return sent;
 }
 
 // Waits for the last broadcast alone, and for those that are not copied.
@@ -146,23 +194,41 @@ Status Sending::broadcast(const void* data, uint64_t bytes, tutti_dtype dtype) {
 
 // ---- All of a rank ----
 
-Result<std::shared_ptr<Outgoing>> Outbox::outgoing(uint32_t destination, TimePoint deadline) {
-  const std::unique_lock lock(mutex_, deadline + kAnswerGrace);
+Status Outbox::open(Outgoing& to, uint32_t destination, TimePoint deadline) {
+  const std::unique_lock lock(making_, deadline + kAnswerGrace);
   if (!lock) return members_.connection->worker_timeout();  // It has not answered another thread.
-  std::shared_ptr<Outgoing>& found = outgoing_[destination];
-  if (found != nullptr) return found;
+  if (to.channel != nullptr) return {};
   Result<std::unique_ptr<tutti_group>> channel =
       make_channel(members_, members_.rank, destination, deadline);
   if (!channel.ok()) return channel.status();
-  auto made = std::make_shared<Outgoing>();
-  made->channel = *std::move(channel);
-  return found = std::move(made);
+  to.channel = *std::move(channel);
+  return {};
+}
+
+std::shared_ptr<Outgoing> Outbox::find(uint32_t destination) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Outgoing>& found = outgoing_[destination];
+  if (found == nullptr) found = std::make_shared<Outgoing>();
+  return found;
+}
+
+void Outbox::keep_place(const SendArgs& args, const Status& why) {
+  find(static_cast<uint32_t>(args.destination))->keep_place(args, why);
+}
+
+Result<std::shared_ptr<Outgoing>> Outbox::outgoing(const SendArgs& args, TimePoint deadline) {
+  const auto destination = static_cast<uint32_t>(args.destination);
+  const std::shared_ptr<Outgoing> to = find(destination);
+  if (Status s = open(*to, destination, deadline); !s.ok()) {
+    to->keep_place(args, s);
+    return s;
+  }
+  return to;
 }
 
 Status Outbox::send(const SendArgs& args, const MessageTime& time,
                     std::shared_ptr<Awaitable>* work) {
-  const Result<std::shared_ptr<Outgoing>> to =
-      outgoing(static_cast<uint32_t>(args.destination), time.deadline);
+  const Result<std::shared_ptr<Outgoing>> to = outgoing(args, time.deadline);
   if (!to.ok()) return with_name_of(args, to.status());
   Sending sending(*to, args, time, work == nullptr);
   if (Status s = sending.send_all(); !s.ok()) return with_name_of(args, s);
@@ -172,8 +238,7 @@ Status Outbox::send(const SendArgs& args, const MessageTime& time,
 
 Status Outbox::prepare(const SendArgs& args, const MessageTime& time,
                        std::unique_ptr<Sending>& sending) {
-  const Result<std::shared_ptr<Outgoing>> to =
-      outgoing(static_cast<uint32_t>(args.destination), time.deadline);
+  const Result<std::shared_ptr<Outgoing>> to = outgoing(args, time.deadline);
   if (!to.ok()) return with_name_of(args, to.status());
   sending = std::make_unique<Sending>(*to, args, time, false);
   return {};

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "client/awaitable.h"
@@ -35,10 +37,27 @@ struct MessageTime {
 // "send to rank 3 (tag 7): " before the message of an error.
 Status with_name_of(const SendArgs& args, const Status& status);
 
-// A channel on which this rank sends.
-struct Outgoing {
-  std::unique_ptr<tutti_group> channel;
-  std::timed_mutex order;  // Held from a message's first broadcast to its last.
+// A message that was not sent, of which its receiver is told before the next one.
+struct Unsent {
+  uint64_t tag = 0;
+  bool any_tag = false;
+  Status why;
+};
+
+// What this rank sends to another.
+class Outgoing {
+ public:
+  std::unique_ptr<tutti_group> channel;  // Null until the first message.
+  std::timed_mutex order;                // Held from a message's first broadcast to its last.
+
+  // The message failed before its first broadcast. Its receiver's call must not take the next one.
+  void keep_place(const SendArgs& args, const Status& why);
+  std::optional<Unsent> first_unsent();
+  void drop_first_unsent();
+
+ private:
+  std::mutex mutex_;  // Guards unsent_.
+  std::deque<Unsent> unsent_;
 };
 
 // A message to be sent: the header, then parts of what does not fit that. For one thread.
@@ -65,6 +84,7 @@ class Sending {
  private:
   Status send_next();
   Status send_header();
+  Status send_unsent();
   Status broadcast(const void* data, uint64_t bytes, tutti_dtype dtype);
 
   const std::shared_ptr<Outgoing> to_;
@@ -89,12 +109,17 @@ class Outbox {
   Status send(const SendArgs& args, const MessageTime& time, std::shared_ptr<Awaitable>* work);
   // A message that is to be sent later. Waits for the worker if it is the first one to that rank.
   Status prepare(const SendArgs& args, const MessageTime& time, std::unique_ptr<Sending>& sending);
+  // The message is not sent; see Outgoing::keep_place().
+  void keep_place(const SendArgs& args, const Status& why);
 
  private:
-  Result<std::shared_ptr<Outgoing>> outgoing(uint32_t destination, TimePoint deadline);
+  std::shared_ptr<Outgoing> find(uint32_t destination);
+  Result<std::shared_ptr<Outgoing>> outgoing(const SendArgs& args, TimePoint deadline);
+  Status open(Outgoing& to, uint32_t destination, TimePoint deadline);
 
   const Members members_;
-  std::timed_mutex mutex_;  // Guards outgoing_.
+  std::timed_mutex making_;  // Held while a channel is made.
+  std::mutex mutex_;         // Guards outgoing_.
   std::map<uint32_t, std::shared_ptr<Outgoing>> outgoing_;
 };
 

@@ -286,6 +286,8 @@ struct BoardHeader {
   uint64_t window_bytes;
   // One bit for each area: a bit of its BoardArea::called is set.
   alignas(64) std::atomic<uint64_t> called[kAreasMax / 64];
+  // How often the worker has looked at the board.
+  alignas(64) std::atomic<uint64_t> looks;
   BoardCounters counters[kSeatsMax];
   BoardSubgroupRequest subgroup_requests[kSeatsMax];
   BoardOffer offers[kSeatsMax];

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <tuple>
 
 #include "daemon/group/control.h"
 #include "daemon/group/failures.h"
@@ -66,7 +67,7 @@ HostEpoch::HostEpoch(EpochParts parts, Roster roster, const std::string& host,
     make_adviser();
   }
   links_.start();
-  if (self_ != 0) send_slice_bytes();
+  if (self_ != 0) send_limits();
 }
 
 HostEpoch::~HostEpoch() {
@@ -444,33 +445,42 @@ Status HostEpoch::on_control(int host, const v1::Control& control) {
   if (control.has_probe()) return on_probe(host, control.probe());
   if (control.has_nccl()) return gpu_link_.on_message(host, control.nccl());
   if (control.has_rates()) {
-    check_slice_bytes(host, control.rates().slice_bytes());
-    const bool taken = adviser_ && adviser_->on_rates(host, control.rates());
-    return taken ? Status()
-                 : data_loss("Rates of an unknown host, or sent to a host that is not the leader");
+    check_limits(host, control.rates());
+    if (adviser_ && adviser_->on_rates(host, control.rates())) return {};
+    return data_loss("Rates of an unknown host, or sent to a host that is not the leader");
   }
   const Result<Message> message = read_message(control);
   return message.ok() ? on_message(host, *message) : message.status();
 }
 
-void HostEpoch::send_slice_bytes() {
+void HostEpoch::send_limits() {
   v1::Control control;
-  control.mutable_rates()->set_slice_bytes(options_.slice_bytes);
+  v1::Rates& told = *control.mutable_rates();
+  told.set_slice_bytes(options_.slice_bytes);
+  told.set_slices_in_flight(options_.slices_in_flight);
+  told.set_ops_in_flight(options_.ops_in_flight);
+  told.set_early_bytes(options_.early_bytes);
   batcher_.add(0, std::move(control));
   batcher_.flush();
 }
 
-// Hosts whose slices differ would take each other's requests for different ones, without a
-// difference to be seen in them.
-void HostEpoch::check_slice_bytes(int from, uint64_t bytes) {
-  if (bytes == 0 || bytes == options_.slice_bytes) return;
-  member_.abort(failed_precondition(
-      "job " + roster_.job + ": the hosts differ in slice_bytes: it is " +
-          std::to_string(options_.slice_bytes) + " on host " + host(self_).name + ", " +
-          std::to_string(bytes) + " on host " + host(from).name +
-          " (the setting rounded down to a power of two, and at most half of frame_bytes_max); set "
-          "slice_bytes and frame_bytes_max to the same on all hosts",
-      {}));  // No host is more to blame than the other.
+// Hosts whose slices differ would take equal requests for different ones. One that may send more
+// than another does could fill the links of that one, and both would wait for good.
+void HostEpoch::check_limits(int from, const v1::Rates& told) {
+  if (told.slice_bytes() == 0) return;
+  const std::tuple<std::string, uint64_t, uint64_t> limits[] = {
+      {"slice_bytes", options_.slice_bytes, told.slice_bytes()},
+      {"slices_in_flight", options_.slices_in_flight, told.slices_in_flight()},
+      {"ops_in_flight", options_.ops_in_flight, told.ops_in_flight()},
+      {"early_bytes", options_.early_bytes, told.early_bytes()}};
+  for (const auto& [name, own, other] : limits)
+    if (own != other)
+      return member_.abort(failed_precondition(
+          "job " + roster_.job + ": the hosts differ in " + name + ": it is " +
+              std::to_string(own) + " on host " + host(self_).name + ", " + std::to_string(other) +
+              " on host " + host(from).name + "; set it to the same on all hosts (slice_bytes: a " +
+              "power of two, and at most half of frame_bytes_max, to which it is reduced)",
+          {}));  // No host is more to blame than the other.
 }
 
 Status HostEpoch::on_message(int host, const Message& message) {

@@ -83,8 +83,8 @@ class HostEpoch final : public Epoch, public Links::Events {
   }
   Status on_controls(int host, const Frame& frame);
   Status on_control(int host, const v1::Control& control);
-  void send_slice_bytes();
-  void check_slice_bytes(int from, uint64_t bytes);
+  void send_limits();
+  void check_limits(int from, const v1::Rates& told);
   Status on_message(int host, const Message& message);
 
   // ---- NCCL ----

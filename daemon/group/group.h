@@ -71,6 +71,9 @@ struct EpochOptions {
   uint32_t op_timeout_ms = 30'000;
   uint64_t slice_bytes = uint64_t{1} << 20;
   uint64_t early_bytes = uint64_t{8} << 20;  // Per receiver, of operations it has not started.
+  // Of the engine. The same on all hosts, as the two before.
+  uint64_t slices_in_flight = 4;
+  uint64_t ops_in_flight = 4;
   std::string gpu_link = "host";             // The setting; others need EpochParts::nccl.
 };
 

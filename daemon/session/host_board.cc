@@ -171,6 +171,7 @@ void HostBoard::poll() {
   if (polling_) return;
   polling_ = true;
   for (int pass = 0; pass < kPassesMax && std::exchange(poll_again_, false); ++pass) {
+    ops_.view().header().looks.fetch_add(1);
     poll_subgroup_requests();
     poll_offers();
     take_bits(ops_.view().header().called, [this](uint32_t area) {

@@ -25,7 +25,8 @@ constexpr int kPeerPidFd = 77;  // SO_PEERPIDFD.
 
 // A pidfd, which becomes readable when the process ends; the socket alone does not show that, as a
 // forked child may hold it open. Linux gives one for the peer, also from another PID namespace. An
-// older one knows visible processes only: an empty Fd where it is not (pid 0, or no permission).
+// older one knows visible processes only: an empty Fd where it is not (pid 0, or no permission),
+// until the trainer shows its own.
 Result<Fd> watch_process(int socket, pid_t pid) {
   int peer = -1;
   socklen_t size = sizeof(peer);
@@ -35,6 +36,11 @@ Result<Fd> watch_process(int socket, pid_t pid) {
   if (!process.valid() && errno == ESRCH)
     return unavailable("pid " + std::to_string(pid) + " ended while joining");
   return process;
+}
+
+bool is_pidfd(const Fd& fd) {
+  const long sent = syscall(SYS_pidfd_send_signal, fd.get(), 0, nullptr, 0);
+  return sent == 0 || errno == EPERM || errno == ESRCH || errno == EINVAL;
 }
 
 Status too_many_seats(size_t seats) {
@@ -79,14 +85,28 @@ Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& ho
   return sent;
 }
 
-// After the hello a trainer sends descriptors of memory that it offers, and nothing else.
+// After the hello a trainer sends a pidfd of itself, where it can make one, then descriptors of
+// memory that it offers, and nothing else.
 void SocketSession::read_socket() {
-  if (receive_descriptors(socket_.get(), received_)) return;
+  if (receive_descriptors(socket_.get(), received_)) return take_process();
   char byte = 0;
   const ssize_t left = recv(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
   if (left == 0 || (left < 0 && errno != EAGAIN && errno != EINTR)) return on_hang_up();
   end(false, invalid_argument(describe() +
                               " broke the protocol: it sent bytes on its socket after the hello"));
+}
+
+// A trainer that shows another process harms itself alone.
+void SocketSession::take_process() {
+  if (has_shown_process_ || received_.empty()) return;
+  has_shown_process_ = true;
+  if (!is_pidfd(received_.front())) return;
+  Fd shown = std::move(received_.front());
+  received_.erase(received_.begin());
+  if (process_.valid()) return;
+  process_ = std::move(shown);
+  Status watched = loop_.watch(process_.get(), EPOLLIN, [this](uint32_t) { on_hang_up(); });
+  if (!watched.ok()) process_ = Fd();  // The socket ends with most trainers all the same.
 }
 
 void SocketSession::poll_end() {

@@ -43,8 +43,12 @@ Pipeline pipeline(const Settings& settings) {
 }
 
 EpochOptions epoch_options(const Settings& settings) {
-  return {static_cast<uint32_t>(settings.op_timeout_ms), slice_bytes(settings),
-          static_cast<uint64_t>(settings.early_bytes), settings.gpu_link};
+  return {static_cast<uint32_t>(settings.op_timeout_ms),
+          slice_bytes(settings),
+          static_cast<uint64_t>(settings.early_bytes),
+          static_cast<uint64_t>(settings.slices_in_flight),
+          static_cast<uint64_t>(settings.ops_in_flight),
+          settings.gpu_link};
 }
 
 }  // namespace tutti

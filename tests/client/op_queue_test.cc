@@ -140,6 +140,44 @@ TEST_F(TwoRanksTest, ARankThatDoesNotSettleIsNamed) {
   EXPECT_EQ(more.number, kBoardSlots + 1);
 }
 
+// A worker without a core looks now and then, and ranks that wait call it again at once.
+TEST_F(TwoRanksTest, AWorkerThatLooksIsWaitedForHoweverOftenItIsCalled) {
+  PendingOp a;
+  ranks_[0].timeout_ms = 1;
+  ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
+  std::atomic<bool> ends = false;
+  std::thread busy([&] {
+    auto& header = ranks_[0].connection->memory().view().header();
+    while (!ends) {
+      header.looks.fetch_add(1);
+      area().header().called[0].fetch_or(1);
+      std::this_thread::yield();
+    }
+  });
+  EXPECT_EQ(queue(0).wait(a, kAnswerGrace.count() + 550).code(), Code::deadline_exceeded);
+  EXPECT_FALSE(a.has_outcome) << a.outcome.message();
+  EXPECT_EQ(queue(0).wait(a, -1).code(), Code::deadline_exceeded);
+  EXPECT_FALSE(ranks_[0].connection->usable().ok()) << "not for ever";
+  ends = true;
+  busy.join();
+}
+
+TEST_F(TwoRanksTest, RefusedCallsThatWaitForASlotAreBounded) {
+  std::vector<std::unique_ptr<PendingOp>> ops;
+  for (uint32_t i = 0; i < kBoardSlots; ++i) {
+    ops.push_back(std::make_unique<PendingOp>());
+    ASSERT_TRUE(ranks_[0].arrive(*ops.back(), 1).ok());
+  }
+  const Request refused{.flags = kRequestRefused, .timeout_ms = 60'000};
+  for (size_t i = 0; i < kOwedMax; ++i) {
+    queue(0).keep_place(refused, std::make_shared<PendingOp>());
+    ASSERT_TRUE(ranks_[0].connection->usable().ok());
+  }
+  queue(0).keep_place(refused, std::make_shared<PendingOp>());
+  EXPECT_EQ(ranks_[0].connection->usable().code(), Code::resource_exhausted);
+  for (const auto& op : ops) queue(0).detach(*op);
+}
+
 // ---- Ranks that die or stop while they fold ----
 
 TEST_F(TwoRanksTest, BlocksThatADeadRankFoldedCount) {

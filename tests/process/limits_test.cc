@@ -33,6 +33,7 @@ struct Flags {
   std::string name;
   std::vector<std::string> a;
   std::vector<std::string> b;
+  std::string values;  // Of the setting `name`, where they must not differ.
 };
 
 class DifferentLimits : public ::testing::TestWithParam<Flags> {
@@ -69,42 +70,46 @@ TEST_P(DifferentLimits, OperationsEndWithRightValues) {
             "");
 }
 
-const std::vector<std::string> kLeast = {"--link-queue-bytes=4096"};
-INSTANTIATE_TEST_SUITE_P(
-    Limits, DifferentLimits,
-    ::testing::Values(
-        Flags{"QueueLeast", kLeast, kLeast}, Flags{"QueueLeastOfOne", {}, kLeast},
-        Flags{"AllLeast",
-              {"--link-queue-bytes=4096", "--slices-in-flight=1", "--ops-in-flight=1",
-               "--early-bytes=0"},
-              {}},
-        Flags{"Early", {"--early-bytes=1099511627776"}, {"--early-bytes=0"}},
-        Flags{"EarlyOfOne", {"--early-bytes=1099511627776"}, {"--link-queue-bytes=4096"}},
-        Flags{"InFlight",
-              {"--slices-in-flight=64", "--ops-in-flight=64"},
-              {"--slices-in-flight=1", "--ops-in-flight=1", "--link-queue-bytes=4096"}}),
-    [](const auto& info) { return info.param.name; });
+const std::vector<std::string> kLeastQueue = {"--link-queue-bytes=4096"};
+// The least of all, and the most, on both hosts.
+const std::vector<std::string> kLeast = {"--link-queue-bytes=4096", "--slices-in-flight=1",
+                                         "--ops-in-flight=1", "--early-bytes=0"};
+const std::vector<std::string> kMost = {"--link-queue-bytes=4096", "--slices-in-flight=64",
+                                        "--ops-in-flight=64", "--early-bytes=1099511627776"};
+INSTANTIATE_TEST_SUITE_P(Limits, DifferentLimits,
+                         ::testing::Values(Flags{"QueueLeast", kLeastQueue, kLeastQueue},
+                                           Flags{"QueueLeastOfOne", {}, kLeastQueue},
+                                           Flags{"AllLeast", kLeast, kLeast},
+                                           Flags{"AllMost", kMost, kMost}),
+                         [](const auto& info) { return info.param.name; });
 
-class DifferentSlices : public DifferentLimits {};
+// In these a host may send more than another's links hold, or takes other requests for its own.
+class LimitsThatMustNotDiffer : public DifferentLimits {};
 
-TEST_P(DifferentSlices, AreNamedToAllWithTheSettingAndBothValues) {
+TEST_P(LimitsThatMustNotDiffer, AreNamedToAllWithTheSettingAndBothValues) {
   EXPECT_EQ(run([](const RankContext& context) {
               const Error error = failure_of([&] {
                 Group group = join(context);
                 for (;;) all_reduce_of(group, 1000);
               });
               check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
-              check_contains(error, "differ in slice_bytes");
-              check_contains(error, "1048576 on host a");
-              check_contains(error, "262144 on host b");
+              check(error.rank == -1, "no rank is to blame");
+              check_contains(error, "the hosts differ in " + GetParam().name + ": it is ");
+              check_contains(error, GetParam().values);
             }),
             "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Limits, DifferentSlices,
-                         ::testing::Values(Flags{"Slice", {}, {"--slice-bytes=262144"}},
-                                           Flags{"Frame", {}, {"--frame-bytes-max=524288"}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Limits, LimitsThatMustNotDiffer,
+    ::testing::Values(
+        Flags{"slice_bytes", {}, {"--slice-bytes=262144"}, "1048576 on host a, 262144 on host b"},
+        Flags{
+            "slice_bytes", {}, {"--frame-bytes-max=524288"}, "1048576 on host a, 262144 on host b"},
+        Flags{"slices_in_flight", {}, {"--slices-in-flight=5"}, "4 on host a, 5 on host b"},
+        Flags{"ops_in_flight", {}, {"--ops-in-flight=3"}, "4 on host a, 3 on host b"},
+        Flags{"early_bytes", {}, {"--early-bytes=0"}, "8388608 on host a, 0 on host b"}),
+    [](const auto& info) { return info.param.name + "_" + std::to_string(info.index); });
 
 }  // namespace
 }  // namespace tutti

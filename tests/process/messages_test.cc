@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "tests/process/board_fixture.h"
+#include "tests/process/messages_fixture.h"
 
 namespace tutti {
 namespace {
@@ -15,54 +15,6 @@ using namespace testing;
 
 // Sizes in bytes around what one broadcast and one part carry.
 constexpr size_t kSizes[] = {0, 1, 100, 4071, 4072, 4073, 5000, 100'000, (4 << 20) - 1, 9'000'001};
-
-std::vector<uint8_t> pattern(size_t size, int seed) {
-  std::vector<uint8_t> bytes(size);
-  for (size_t i = 0; i < size; ++i)
-    bytes[i] = static_cast<uint8_t>(i * 31 + static_cast<size_t>(seed) * 7 + (i >> 12));
-  return bytes;
-}
-
-void send_bytes(Group& group, const std::vector<uint8_t>& bytes, int to, uint64_t tag = 0) {
-  Error::check(
-      tutti_send(group.get(), bytes.data(), bytes.size(), TUTTI_U8, to, tag, nullptr, nullptr));
-}
-
-std::vector<uint8_t> recv_bytes(Group& group, size_t size, int from, uint64_t tag = 0) {
-  std::vector<uint8_t> bytes(size);
-  Error::check(tutti_recv(group.get(), bytes.data(), size, TUTTI_U8, from, tag, nullptr, nullptr));
-  return bytes;
-}
-
-Work start_send(Group& group, const std::vector<uint8_t>& bytes, int to, uint64_t tag = 0) {
-  tutti_work* work = nullptr;
-  Error::check(
-      tutti_send(group.get(), bytes.data(), bytes.size(), TUTTI_U8, to, tag, nullptr, &work));
-  return Work(work);
-}
-
-// A receive under way and its buffer.
-struct Incoming {
-  std::vector<uint8_t> bytes;
-  tutti_work* work = nullptr;
-  Incoming(Group& group, size_t size, int from, uint64_t tag = 0) : bytes(size) {
-    Error::check(tutti_recv(group.get(), bytes.data(), size, TUTTI_U8, from, tag, nullptr, &work));
-  }
-  Incoming(const Incoming&) = delete;
-  Incoming& operator=(const Incoming&) = delete;
-  ~Incoming() { tutti_work_free(work); }
-  int wait() {
-    Error::check(tutti_work_wait(work, -1));
-    return tutti_work_source(work);
-  }
-};
-
-class Messages : public ::testing::TestWithParam<std::vector<int>> {
- protected:
-  std::string run(const Trainer::Body& body) { return mesh_.run("job", GetParam(), body); }
-  SharedCounters signals_;
-  TestMesh mesh_{2};
-};
 
 INSTANTIATE_TEST_SUITE_P(OneAndTwoHosts, Messages,
                          ::testing::Values(std::vector{3, 0}, std::vector{2, 1},
@@ -248,13 +200,6 @@ TEST_P(Messages, FromSeveralThreads) {
 }
 
 // ---- Failures ----
-
-void expect_code(tutti_code got, tutti_code want, const std::string& words) {
-  check(got == want,
-        std::string("the code is ") + tutti_code_name(got) + ": " + tutti_last_error()->message);
-  const std::string message = tutti_last_error()->message;
-  check(message.find(words) != std::string::npos, message);
-}
 
 TEST_P(Messages, OfAnotherShapeAreNamed) {
   EXPECT_EQ(run([](const RankContext& context) {
@@ -519,59 +464,6 @@ TEST_P(Messages, WrongCallsAreRefusedAtOnce) {
               expect_code(tutti_recv(g, &byte, 1, TUTTI_U8, -2, 0, nullptr, nullptr), invalid,
                           "source -2 is no rank of");
               check_works(group);
-            }),
-            "");
-}
-
-TEST_P(Messages, RefusedSendsFailTheirReceives) {
-  EXPECT_EQ(run([](const RankContext& context) {
-              Group group = context.join();
-              const auto invalid = TUTTI_INVALID_ARGUMENT;
-              tutti_group* g = group.get();
-              const uint64_t tag = 3;
-              uint8_t byte = 0;
-              if (context.rank == 0) {
-                expect_code(tutti_send(g, nullptr, 1, TUTTI_U8, 1, tag, nullptr, nullptr), invalid,
-                            "the buffer is NULL");
-                expect_code(tutti_refuse_send(g, 1, &tag, invalid, "why"), invalid, "why");
-                expect_code(tutti_refuse_send(g, 1, nullptr, TUTTI_OK, nullptr), TUTTI_UNKNOWN,
-                            "the call was refused");
-                send_bytes(group, pattern(9'000'000, 1), 1, tag);
-              } else if (context.rank == 1) {
-                for (const char* words : {"rank 0 (host", "refused to send it: why"}) {
-                  expect_code(tutti_recv(g, &byte, 1, TUTTI_U8, 0, tag, nullptr, nullptr), invalid,
-                              words);
-                  check(tutti_last_error()->rank == 0, "rank 0 is to blame");
-                }
-                expect_code(tutti_recv(g, &byte, 1, TUTTI_U8, TUTTI_ANY_RANK, 7, nullptr, nullptr),
-                            TUTTI_UNKNOWN, "refused");
-                check(recv_bytes(group, 9'000'000, 0, tag) == pattern(9'000'000, 1), "the next");
-              }
-              group.barrier();
-            }),
-            "");
-}
-
-TEST_P(Messages, RefusedReceivesLoseTheirMessages) {
-  EXPECT_EQ(run([](const RankContext& context) {
-              Group group = context.join();
-              const auto invalid = TUTTI_INVALID_ARGUMENT;
-              tutti_group* g = group.get();
-              const uint64_t tag = 3;
-              if (context.rank == 0) {
-                for (const size_t size : {10u, 9'000'000u, 20u, 30u})
-                  send_bytes(group, pattern(size, 1), 1, tag);
-              } else if (context.rank == 1) {
-                expect_code(tutti_recv(g, nullptr, 1, TUTTI_U8, 0, tag, nullptr, nullptr), invalid,
-                            "the buffer is NULL");
-                expect_code(tutti_refuse_recv(g, TUTTI_ANY_RANK, &tag, invalid, "why"), invalid,
-                            "why");
-                expect_code(tutti_refuse_recv(g, 0, nullptr, invalid, "why"), invalid, "why");
-                expect_code(tutti_refuse_recv(g, 3, nullptr, invalid, "why"), invalid,
-                            "source 3 is no rank");
-                check(recv_bytes(group, 30, 0, tag) == pattern(30, 1), "the next message");
-              }
-              group.barrier();
             }),
             "");
 }

@@ -87,23 +87,10 @@ class TlsMesh : public ::testing::Test {
                                               "--token-file=" + token_file(),
                                               "--tls=require",
                                               "--tls-dir=" + tls_dir};
+    std::filesystem::remove(home + "/log");
     agents_[name] = fork();
-    if (agents_[name] == 0) exec(command, home + "/log");
+    if (agents_[name] == 0) run_program(command, home + "/log");
     return home + "/log";
-  }
-  [[noreturn]] static void exec(const std::vector<std::string>& command, const std::string& log) {
-    std::vector<char*> arguments;
-    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    dup2(out, STDOUT_FILENO);
-    dup2(out, STDERR_FILENO);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execv(arguments[0], arguments.data());
-    _exit(127);
   }
   static std::string text_of(const std::string& path) {
     std::ostringstream all;
