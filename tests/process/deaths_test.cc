@@ -98,7 +98,7 @@ bool hide_pidfds_of_peers() {
 // whether Linux tells of the process behind a socket.
 class PidNamespaces : public ::testing::TestWithParam<bool> {};
 
-INSTANTIATE_TEST_SUITE_P(OfLinux, PidNamespaces, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(OfLinux, PidNamespaces, ::testing::Values(true, false));
 
 TEST_P(PidNamespaces, ATrainerThatDiesIsNamedAtOnceAsRoot) {
   if (!GetParam() && !hide_pidfds_of_peers()) GTEST_SKIP() << "needs root";
