@@ -99,7 +99,7 @@ Result<v1::StatusReply> admin_status(const std::string& address, bool local_only
 
 Result<v1::TraceReply> admin_trace(const std::string& address, const std::string& job,
                                    uint32_t last, int timeout_ms) {
-  if (Status named = check_job(job, 0, 1); !named.ok()) return named;
+  if (Status named = check_job(job, 0, 1); !job.empty() && !named.ok()) return named;
   v1::AdminRequest request;
   request.mutable_trace()->set_job(job);
   request.mutable_trace()->set_last(last);

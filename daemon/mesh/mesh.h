@@ -196,7 +196,7 @@ Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& optio
 // `socket`.
 std::string default_address();
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms);
-// `last`: operations of each rank; 0: all that are kept.
+// `job`: "" for all jobs. `last`: operations of each rank; 0: all that are kept.
 Result<v1::TraceReply> admin_trace(const std::string& address, const std::string& job,
                                    uint32_t last, int timeout_ms);
 Status admin_set_strategy(const std::string& address, const std::string& job,
