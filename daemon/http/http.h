@@ -1,6 +1,5 @@
 // What is seen of a node over HTTP: /metrics for Prometheus, /healthz and /readyz for whoever keeps
-// it running, the page at / and its /api/status. Read-only. The only room that uses CivetWeb and
-// prometheus-cpp.
+// it running, the page at / and its /api/status. Read-only. The only room that uses prometheus-cpp.
 #pragma once
 
 #include <memory>

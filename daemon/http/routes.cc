@@ -163,7 +163,14 @@ std::string token_of(std::string_view authorization) {
   return colon == std::string::npos ? "" : pair.substr(colon + 1);
 }
 
+bool is_probe(const HttpRequest& request) {
+  return request.path == "/healthz" || request.path == "/readyz";
+}
+
 HttpAnswer answer_http(const HttpRequest& request, HttpSource& source) {
+  if (request.method != "GET" && request.method != "HEAD")
+    return {
+        .code = 405, .body = "there are GET and HEAD alone\n", .headers = {{"Allow", "GET, HEAD"}}};
   if (request.path == "/healthz") return health(source);
   if (request.path == "/readyz") return readiness(source);
   if (request.loopback && !names_this_machine(request.host))

@@ -15,6 +15,7 @@ struct HttpRequest {
   std::string authorization;  // Of the headers, as is `host`.
   std::string host;
   bool loopback = false;  // The server listens where this machine alone can reach it.
+  std::string method = "GET";
 };
 
 struct HttpAnswer {
@@ -24,7 +25,10 @@ struct HttpAnswer {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-// Answers GET; HEAD gets the same without its body.
+// /healthz and /readyz, which ask the source for its readiness alone.
+bool is_probe(const HttpRequest& request);
+
+// Answers GET, and HEAD, which gets the same without its body.
 HttpAnswer answer_http(const HttpRequest& request, HttpSource& source);
 
 // The token of "Bearer TOKEN", or the password of "Basic BASE64"; "" if there is none.

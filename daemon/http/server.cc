@@ -1,66 +1,100 @@
-// The HTTP server, by CivetWeb. Each client has one of its threads, and all of a request must be
-// there in time. There are threads for a crowd of slow clients, so that they do not keep a probe of
-// /healthz waiting; a larger crowd delays others, and holds nothing for long.
-#include <arpa/inet.h>
-#include <civetweb.h>
+// The HTTP server. One thread has all connections and waits for none of them, so a client that
+// sends or reads slowly holds a seat and no thread. Where the seats are taken, the oldest client of
+// the address that has most makes room. Probes are answered by a thread of their own, because a
+// probe that came behind other requests would restart the agent.
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
-#include <future>
-#include <mutex>
+#include <map>
+#include <string>
+#include <thread>
 
 #include "daemon/base/address.h"
+#include "daemon/base/fair_queue.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
+#include "daemon/http/answerers.h"
+#include "daemon/http/request.h"
 #include "daemon/http/routes.h"
 
 namespace tutti {
 namespace {
 
-constexpr Millis kNudgeEvery{20};
+constexpr size_t kSeats = 256;
+constexpr int kThreads = 4;
+constexpr size_t kWaitingMax = 64;  // Requests, of clients that are not made to leave.
+constexpr int kAcceptsAtOnce = 16;
+constexpr Millis kAcceptPause{100};  // When descriptors have run out.
+constexpr Millis kAskWithin{2'000};
+constexpr Millis kTakeWithin{10'000};
+constexpr Millis kLeaveWithin{1'000};
 
 struct Listen {
-  std::string host;  // A number, in brackets where it is of IPv6.
-  uint16_t port = 0;
-  bool loopback = false;
   sockaddr_storage address{};
   socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-bool is_loopback(const addrinfo& found) {
-  if (found.ai_family == AF_INET6)
-    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<sockaddr_in6*>(found.ai_addr)->sin6_addr);
-  return ntohl(reinterpret_cast<sockaddr_in*>(found.ai_addr)->sin_addr.s_addr) >> 24 == 127;
+bool is_loopback(const Listen& listen) {
+  if (listen.address.ss_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(listen.get())->sin6_addr);
+  return ntohl(reinterpret_cast<const sockaddr_in*>(listen.get())->sin_addr.s_addr) >> 24 == 127;
 }
 
-// CivetWeb reads more into the text of a port than a number, so it gets what was parsed here.
+// A number, in brackets where it is of IPv6; and the port.
+Address numeric(const Listen& listen) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  getnameinfo(listen.get(), listen.length, host.data(), host.size(), port.data(), port.size(),
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return {.host = host.data(), .port = static_cast<uint16_t>(std::stoul(port.data()))};
+}
+
 Result<Listen> parse_listen(const std::string& text) {
   const Result<Address> address = parse_address(text);
-  if (!address.ok())
-    return invalid_argument("setting metrics_listen = " + address.status().message());
+  if (!address.ok()) return address.status();
   const addrinfo hints{.ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(address->host.c_str(), nullptr, &hints, &found); error != 0)
-    return unavailable("setting metrics_listen = '" + text + "': " + gai_strerror(error));
-  std::array<char, NI_MAXHOST> number{};
-  getnameinfo(found->ai_addr, found->ai_addrlen, number.data(), number.size(), nullptr, 0,
-              NI_NUMERICHOST);
-  const bool v6 = found->ai_family == AF_INET6;
-  Listen listen{.host = v6 ? "[" + std::string(number.data()) + "]" : number.data(),
-                .port = address->port,
-                .loopback = is_loopback(*found),
-                .length = found->ai_addrlen};
+  const std::string port = std::to_string(address->port);
+  if (const int error = getaddrinfo(address->host.c_str(), port.c_str(), &hints, &found);
+      error != 0)
+    return unavailable("'" + text + "': " + gai_strerror(error));
+  Listen listen{.length = found->ai_addrlen};
   std::memcpy(&listen.address, found->ai_addr, found->ai_addrlen);
   freeaddrinfo(found);
   return listen;
 }
 
-std::string text_of(const HttpAnswer& answer, bool with_body) {
-  std::string out = "HTTP/1.1 " + std::to_string(answer.code) + " " +
-                    mg_get_response_code_text(nullptr, answer.code) +
+const char* reason_of(int code) {
+  switch (code) {
+    case 200:
+      return "OK";
+    case 303:
+      return "See Other";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 421:
+      return "Misdirected Request";
+    case 431:
+      return "Request Header Fields Too Large";
+    default:
+      return "Service Unavailable";
+  }
+}
+
+std::string text_of(const HttpAnswer& answer, bool with_body = true) {
+  std::string out = "HTTP/1.1 " + std::to_string(answer.code) + " " + reason_of(answer.code) +
                     "\r\nContent-Type: " + answer.type +
                     "\r\nContent-Length: " + std::to_string(answer.body.size()) +
                     "\r\nConnection: close\r\nCache-Control: no-store\r\n"
@@ -69,130 +103,182 @@ std::string text_of(const HttpAnswer& answer, bool with_body) {
   return out + "\r\n" + (with_body ? answer.body : "");
 }
 
-std::string header_of(const mg_connection* connection, const char* name) {
-  const char* value = mg_get_header(connection, name);
-  return value == nullptr ? "" : value;
-}
-
-class CivetWebServer final : public HttpServer {
+class LoopServer final : public HttpServer {
  public:
-  CivetWebServer(Listen listen, HttpSource& source) : listen_(std::move(listen)), source_(source) {}
+  explicit LoopServer(HttpSource& source) : source_(source) {}
 
-  // Its listening thread sees its end at the next connection, or seconds later.
-  ~CivetWebServer() override {
-    if (context_ != nullptr) {
-      const auto stopped = std::async(std::launch::async, [this] { mg_stop(context_); });
-      while (stopped.wait_for(kNudgeEvery) != std::future_status::ready) nudge();
-    }
-    mg_exit_library();
+  ~LoopServer() override {
+    loop_.stop();
+    if (thread_.joinable()) thread_.join();
   }
 
-  Status start(const std::string& setting) {
-    mg_init_library(0);
-    const std::string port = listen_.host + ":" + std::to_string(listen_.port);
-    const std::array options = {"listening_ports",
-                                port.c_str(),
-                                "num_threads",
-                                "512",
-                                "connection_queue",
-                                "512",
-                                "listen_backlog",
-                                "128",
-                                "request_timeout_ms",
-                                "2000",
-                                "max_request_size",
-                                "16384",
-                                "enable_keep_alive",
-                                "no",
-                                "enable_directory_listing",
-                                "no",
-                                static_cast<const char*>(nullptr)};
-    mg_callbacks callbacks{};
-    callbacks.begin_request = &CivetWebServer::on_request;
-    callbacks.http_error = &CivetWebServer::on_error;
-    callbacks.log_message = &CivetWebServer::on_log;
-    context_ = mg_start(&callbacks, this, const_cast<const char**>(options.data()));
-    if (context_ == nullptr)
-      return unavailable("setting metrics_listen = '" + setting + "': " + first_log() +
-                         "; choose another");
-    std::array<mg_server_port, 1> ports{};
-    require(mg_get_server_ports(context_, 1, ports.data()) == 1, "CivetWeb has its one port");
-    listen_.port = static_cast<uint16_t>(ports[0].port);
+  Status start(Listen listen) {
+    listener_.reset(
+        socket(listen.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int yes = 1;
+    setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (bind(listener_.get(), listen.get(), listen.length) != 0 ||
+        ::listen(listener_.get(), SOMAXCONN) != 0)
+      return errno_status("cannot bind it");
+    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&listen.address), &listen.length);
+    address_ = numeric(listen).to_string();
+    loopback_ = is_loopback(listen);
+    if (Status watched = watch_listener(); !watched.ok()) return watched;
+    thread_ = std::thread([this] { loop_.run(); });
     return {};
   }
 
-  std::string address() const override { return listen_.host + ":" + std::to_string(listen_.port); }
+  std::string address() const override { return address_; }
 
  private:
-  static CivetWebServer& self(const mg_connection* connection) {
-    return *static_cast<CivetWebServer*>(mg_get_user_data(mg_get_context(connection)));
+  using Id = uint64_t;
+  struct Client {
+    Fd socket;
+    std::string address;
+    std::string received;
+    std::string answer;  // What is left of it to send.
+    Loop::TimerId timer = 0;
+  };
+
+  Status watch_listener() {
+    return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
   }
 
-  // All requests end here: CivetWeb itself would serve files, and more.
-  static int on_request(mg_connection* connection) {
-    const mg_request_info& info = *mg_get_request_info(connection);
-    const std::string_view method = info.request_method;
-    const HttpAnswer answer = method == "GET" || method == "HEAD"
-                                  ? self(connection).answer(*connection, info)
-                                  : HttpAnswer{.code = 405,
-                                               .body = "there are GET and HEAD alone\n",
-                                               .headers = {{"Allow", "GET, HEAD"}}};
-    const std::string text = text_of(answer, method != "HEAD");
-    mg_write(connection, text.data(), text.size());
-    return answer.code;
+  // A few at once: those that were accepted earlier get their turn before others displace them.
+  void accept_some() {
+    for (int accepted = 0; accepted < kAcceptsAtOnce; ++accepted) {
+      Listen from{.length = sizeof(from.address)};
+      Fd socket(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.address), &from.length,
+                        SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket.valid()) {
+        const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+        return none_left ? pause_accepting() : void();
+      }
+      admit({.socket = std::move(socket), .address = numeric(from).host});
+    }
   }
 
-  // What never became a request.
-  static int on_error(mg_connection* connection, int code, const char*) {
-    const std::string text = text_of({.code = code, .body = "the request is not valid\n"}, true);
-    mg_write(connection, text.data(), text.size());
-    return 0;
+  // Without descriptors the listener stays readable, and the loop would spin.
+  void pause_accepting() {
+    loop_.unwatch(listener_.get());
+    loop_.at(Clock::now() + kAcceptPause, [this] { (void)watch_listener(); });
   }
 
-  // Strangers cause its messages, so none is written to the log.
-  static int on_log(const mg_connection* connection, const char* message) {
-    CivetWebServer& server = self(connection);
-    const std::lock_guard lock(server.log_mutex_);
-    if (server.first_log_.empty()) server.first_log_ = message;
-    return 1;
+  void admit(Client client) {
+    const Id id = ++last_id_;
+    clients_.emplace(id, std::move(client));
+    wait_for(id, EPOLLIN, kAskWithin, &LoopServer::read_request);
+    if (clients_.size() > kSeats) dismiss(*idle_.pop_beyond(idle_.size() - 1));
   }
 
-  std::string first_log() {
-    const std::lock_guard lock(log_mutex_);
-    return first_log_;
+  // Until then it must do something; it is one of those that may be made to leave.
+  void wait_for(Id id, uint32_t events, Millis at_most, void (LoopServer::*then)(Id)) {
+    Client& client = clients_.at(id);
+    stop_waiting(id);
+    idle_.push(client.address, id);
+    client.timer = loop_.at(Clock::now() + at_most, [this, id] { dismiss(id); });
+    const Status watched =
+        loop_.watch(client.socket.get(), events, [this, id, then](uint32_t) { (this->*then)(id); });
+    if (!watched.ok()) dismiss(id);
   }
 
-  HttpAnswer answer(const mg_connection& connection, const mg_request_info& info) {
-    return answer_http({.path = info.local_uri == nullptr ? "" : info.local_uri,
-                        .authorization = header_of(&connection, "Authorization"),
-                        .host = header_of(&connection, "Host"),
-                        .loopback = listen_.loopback},
-                       source_);
+  void stop_waiting(Id id) {
+    Client& client = clients_.at(id);
+    loop_.cancel(client.timer);
+    loop_.unwatch(client.socket.get());
+    (void)idle_.remove_if([id](Id each) { return each == id; });
   }
 
-  void nudge() const {
-    sockaddr_storage address = listen_.address;
-    (address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                                   : reinterpret_cast<sockaddr_in*>(&address)->sin_port) =
-        htons(listen_.port);
-    const Fd socket(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    (void)connect(socket.get(), reinterpret_cast<sockaddr*>(&address), listen_.length);
+  void dismiss(Id id) {
+    if (!clients_.contains(id)) return;
+    stop_waiting(id);
+    clients_.erase(id);
   }
 
-  Listen listen_;
+  // Returns how much came; 0: nothing now; -1: nothing will.
+  static ssize_t receive(const Client& client, std::array<char, 4096>& bytes) {
+    const ssize_t count = recv(client.socket.get(), bytes.data(), bytes.size(), 0);
+    if (count > 0) return count;
+    return count < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+  }
+
+  void read_request(Id id) {
+    Client& client = clients_.at(id);
+    std::array<char, 4096> bytes;
+    const ssize_t count = receive(client, bytes);
+    if (count < 0) return dismiss(id);
+    const size_t seen =
+        client.received.size() - std::min(client.received.size(), kEndOfHead.size());
+    client.received.append(bytes.data(), static_cast<size_t>(count));
+    const size_t end = client.received.find(kEndOfHead, seen);
+    if (std::min(end, client.received.size()) > kHeadBytesMax)
+      return send_answer(id, text_of({.code = 431, .body = "the request is too long\n"}));
+    if (end != std::string::npos) ask(id);
+  }
+
+  void ask(Id id) {
+    Result<HttpRequest> request = parse_request(clients_.at(id).received);
+    if (!request.ok())
+      return send_answer(id, text_of({.code = 400, .body = request.status().message() + "\n"}));
+    request->loopback = loopback_;
+    stop_waiting(id);
+    Answerers& answerers = is_probe(*request) ? probes_ : others_;
+    const bool taken = answerers.add([this, id, request = *std::move(request)] {
+      std::string text = text_of(answer_http(request, source_), request.method != "HEAD");
+      loop_.post([this, id, text = std::move(text)] { send_answer(id, text); });
+    });
+    if (!taken)
+      send_answer(id, text_of({.code = 503, .body = "too many requests wait; try again\n"}));
+  }
+
+  void send_answer(Id id, const std::string& answer) {
+    clients_.at(id).answer = answer;
+    wait_for(id, EPOLLOUT, kTakeWithin, &LoopServer::send_more);
+  }
+
+  void send_more(Id id) {
+    Client& client = clients_.at(id);
+    const ssize_t count =
+        send(client.socket.get(), client.answer.data(), client.answer.size(), MSG_NOSIGNAL);
+    if (count < 0) return errno == EAGAIN || errno == EINTR ? void() : dismiss(id);
+    client.answer.erase(0, static_cast<size_t>(count));
+    if (!client.answer.empty()) return;
+    shutdown(client.socket.get(), SHUT_WR);
+    wait_for(id, EPOLLIN, kLeaveWithin, &LoopServer::see_off);
+  }
+
+  // To close a socket from which not all was read takes back what was sent.
+  void see_off(Id id) {
+    std::array<char, 4096> bytes;
+    if (receive(clients_.at(id), bytes) < 0) dismiss(id);
+  }
+
   HttpSource& source_;
-  mg_context* context_ = nullptr;
-  std::mutex log_mutex_;
-  std::string first_log_;  // Guarded by log_mutex_.
+  std::string address_;  // This and the next are set by start().
+  bool loopback_ = false;
+  Fd listener_;
+  Loop loop_;
+  // The next three: loop thread only.
+  std::map<Id, Client> clients_;
+  FairQueue<Id> idle_;  // Clients that wait_for() waits for.
+  Id last_id_ = 0;
+  Answerers probes_{1, kSeats};
+  Answerers others_{kThreads, kWaitingMax};
+  std::thread thread_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> serve_http(const std::string& listen, HttpSource& source) {
-  Result<Listen> parsed = parse_listen(listen);
-  if (!parsed.ok()) return parsed.status();
-  auto server = std::make_unique<CivetWebServer>(*std::move(parsed), source);
-  if (Status started = server->start(listen); !started.ok()) return started;
+  auto server = std::make_unique<LoopServer>(source);
+  const auto refuse = [&](const Status& why) {
+    return Status(why.code(), "setting metrics_listen = " + why.message());
+  };
+  const Result<Listen> parsed = parse_listen(listen);
+  if (!parsed.ok()) return refuse(parsed.status());
+  if (const Status started = server->start(*parsed); !started.ok())
+    return Status(Code::unavailable, "setting metrics_listen = '" + listen +
+                                         "': " + started.message() + "; choose another");
   return std::unique_ptr<HttpServer>(std::move(server));
 }
 

@@ -55,7 +55,7 @@ inline v1::AgentReport example_node() {
   return node;
 }
 
-struct FixedSource final : HttpSource {
+struct FixedSource : HttpSource {
   Status readiness() override { return ready; }
   Result<bool> sees_all(std::string_view token) override {
     if (token.empty()) return is_public;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <thread>
@@ -126,16 +127,69 @@ TEST_F(HttpServing, ACrowdOfSilentClientsHoldsNothingForLong) {
 }
 
 // A probe that came behind all of them would restart the agent.
-TEST_F(HttpServing, ProbesDoNotWaitForACrowdThatNeverEndsItsRequests) {
-  std::vector<Fd> crowd(300);
-  for (Fd& one : crowd) {
-    one = connect();
-    send(one, "GET /metrics HTTP/1.1\r\nHost: loc");
+struct HttpCrowd : HttpServing {
+  static constexpr size_t kCrowd = 2'000;
+  static constexpr Millis kProbeWithin{1'500};
+
+  HttpCrowd() {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    EXPECT_GT(limit.rlim_cur, 2 * kCrowd) << "the test needs descriptors: ulimit -Hn";
   }
-  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
-  EXPECT_THAT(get("/readyz"), StartsWith("HTTP/1.1 200 "));
+  void crowd_in(size_t many, const std::string& bytes) {
+    for (size_t i = 0; i < many; ++i) send(crowd.emplace_back(connect()), bytes);
+  }
+  void expect_probes_at_once() const {
+    for (const std::string path : {"/healthz", "/readyz"}) {
+      const TimePoint begin = Clock::now();
+      EXPECT_THAT(get(path), StartsWith("HTTP/1.1 200 "));
+      EXPECT_LT(Clock::now() - begin, kProbeWithin) << path;
+    }
+  }
+
+  std::vector<Fd> crowd;
+};
+
+TEST_F(HttpCrowd, ThatNeverEndsItsRequestsKeepsNoProbeWaiting) {
+  crowd_in(kCrowd, "GET /metrics HTTP/1.1\r\nHost: loc");
+  expect_probes_at_once();
   pollfd last{crowd.back().get(), POLLIN, 0};
   EXPECT_EQ(poll(&last, 1, 0), 0) << "it was turned away before the probes were answered";
+}
+
+TEST_F(HttpCrowd, ThatDoesNotReadItsAnswersKeepsNoProbeWaiting) {
+  for (int i = 0; i < 10'000; ++i) source.shown.add_workers()->set_job("a job with a long name");
+  crowd_in(600, "GET /api/status HTTP/1.1\r\nAuthorization: Bearer sesame\r\n\r\n");
+  expect_probes_at_once();
+}
+
+// As while the coordinator does not answer.
+struct StuckSource final : FixedSource {
+  v1::AgentReport node() override {
+    goes_on.wait(false);
+    return FixedSource::node();
+  }
+  std::atomic<bool> goes_on{false};
+};
+
+TEST_F(HttpCrowd, WhoseRequestsTakeLongKeepsNoProbeWaiting) {
+  StuckSource stuck;
+  server = *serve_http("127.0.0.1:0", stuck);
+  crowd_in(600, "GET /metrics HTTP/1.1\r\n\r\n");
+  expect_probes_at_once();
+  EXPECT_THAT(receive(crowd.back()), StartsWith("HTTP/1.1 503 ")) << "it waits for its turn";
+  stuck.goes_on = true;
+  stuck.goes_on.notify_all();
+  EXPECT_THAT(receive(crowd.front()), StartsWith("HTTP/1.1 200 "));
+  server.reset();
+}
+
+TEST_F(HttpServing, IPv6IsServedAsWell) {
+  const auto served = serve_http("[::1]:0", source);
+  ASSERT_TRUE(served.ok()) << served.status().message();
+  EXPECT_THAT((*served)->address(), StartsWith("[::1]:"));
 }
 
 TEST_F(HttpServing, ManyAtOnceAreAllAnswered) {

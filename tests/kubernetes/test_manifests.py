@@ -132,14 +132,13 @@ class ManifestTest(unittest.TestCase):
                         self.assertLessEqual(used, known, f"{place}: {variable}")
                         known.add(variable["name"])
 
-    def test_pods_of_ipv6_have_probes_that_need_no_http(self):
+    def test_pods_of_ipv6_have_the_same_probes(self):
         job = one_of(manifests.render(manifests.ROOT / "overlays" / "ipv6"), "Job")
         agent = named(manifests.containers_of(job), "tuttid")
         self.assertEqual(values_of(agent)["TUTTI_LISTEN"], "[$(POD_IP)]:7601")
-        self.assertEqual(values_of(agent)["TUTTI_METRICS_LISTEN"], "")
+        self.assertEqual(values_of(agent)["TUTTI_METRICS_LISTEN"], "[$(POD_IP)]:7602")
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            self.assertNotIn("httpGet", agent[probe])
-            self.assertEqual(agent[probe]["exec"]["command"], ["tutti", "status"])
+            self.assertIn("httpGet", agent[probe])
 
     def test_the_agent_is_a_sidecar_without_a_gpu(self):
         for place in SIDECARS:

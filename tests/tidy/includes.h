@@ -91,7 +91,6 @@ inline const std::vector<Home> kHomes = {
     {"spdlog/",
      {"daemon/group/", "daemon/mesh/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
-    {"civetweb.h", {"daemon/http/server.cc"}},
     {"prometheus/", {"daemon/http/metrics.", "daemon/http/families."}},
     {"nlohmann/",
      {"client/distribute/tf_config_resolver.cc", "client/distribute/json_api.cc",
