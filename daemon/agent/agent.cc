@@ -394,7 +394,7 @@ Result<v1::Pass> Agent::pass_of(const v1::Hello& hello, const PeerCredentials& p
   pass.set_uid(peer.uid);
   pass.set_subject(*std::move(subject));
   pass.set_host(settings_.host);
-  sign_pass(pass, credentials_.signing_key());
+  sign_pass(pass, credentials_);
   return pass;
 }
 

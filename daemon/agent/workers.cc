@@ -258,7 +258,7 @@ void Workers::read_packets(const std::string& path) {
 
 bool Workers::is_ours(const std::string& path, const v1::Pass& pass) const {
   return path_of(pass) == path && pass.host() == settings_.host &&
-         check_pass(pass, credentials_.agent_keys()).ok();
+         check_signature(pass, credentials_).ok();
 }
 
 void Workers::on_report(Entry entry, Packet packet) {

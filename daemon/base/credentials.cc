@@ -127,14 +127,10 @@ const std::string& Credentials::agent_token() const {
 
 bool Credentials::has_agent_token() const { return std::ranges::any_of(tokens, &Token::agent); }
 
-const std::string& Credentials::signing_key() const {
-  return certified_hosts ? own_key : agent_token();
-}
-
 std::vector<std::string> Credentials::agent_keys() const {
   std::vector<std::string> keys;
   for (const Token& token : tokens)
-    if (token.agent && !certified_hosts) keys.push_back(token.text);
+    if (token.agent) keys.push_back(token.text);
   if (!own_key.empty()) keys.push_back(own_key);
   return keys;
 }

@@ -35,15 +35,13 @@ struct Credentials {
   std::string own_key;         // Known to this agent alone, and to those after it on this host.
   bool trust_network = false;  // Whoever reaches the control plane is an agent of this mesh.
   // tls = require: a token for agents counts beside a host's certificate only. It signs nothing,
-  // because a signature travels without the certificate.
+  // because a signature travels without the certificate; own_key does.
   bool certified_hosts = false;
 
   // What this agent shows to other agents: the first token for agents, else its own key.
   const std::string& agent_token() const;
   bool has_agent_token() const;
-  // The key with which this agent signs: agent_token(), and of certified hosts its own key.
-  const std::string& signing_key() const;
-  // The keys whose signatures it accepts; of certified hosts those of this host alone.
+  // The keys whose signatures it accepts where hosts are not certified.
   std::vector<std::string> agent_keys() const;
 };
 

@@ -189,7 +189,7 @@ class GrpcControlServer final : public ControlServer {
     self.set_host(host_);
     self.set_address(address_);
     self.set_version(kProtocolVersion);
-    if (credentials_.certified_hosts) self.set_pass_key(credentials_.own_key);
+    if (credentials_.certified_hosts) self.set_pass_key(public_pass_key(credentials_.own_key));
     const std::lock_guard lock(registration_mutex_);
     registration_.emplace(loop_, leader, std::move(self),
                           credentials_.has_agent_token() ? credentials_.agent_token() : "",

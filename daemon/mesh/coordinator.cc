@@ -13,8 +13,6 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kPassKeyBytesMin = 16;  // A shorter one could be guessed from a signature.
-
 // 128 random bits in hex.
 std::string random_secret() {
   std::random_device source;
@@ -47,7 +45,7 @@ Status Coordinator::check_pass_locked(const v1::Pass& pass) const {
                        " is registered at the coordinator; with tls = require a host takes part "
                        "once its tuttid has shown a certificate that names it: see the log there, "
                        "and docs/tls.md");
-  if (check_pass(pass, keys).ok()) return {};
+  if (check_certified_pass(pass, keys).ok()) return {};
   return unauthenticated("the agent of host " + pass.host() + " did not sign this pass for job \"" +
                          pass.job() +
                          "\"; with tls = require it signs with a key of its own, no token");
@@ -55,11 +53,17 @@ Status Coordinator::check_pass_locked(const v1::Pass& pass) const {
 
 std::vector<std::string> Coordinator::keys_of_locked(const std::string& host) const {
   std::vector<std::string> keys;
-  if (host == options_.host) keys.push_back(credentials_.own_key);
-  for (const auto& [id, agent] : agents_)
-    if (agent.message && agent.message->host() == host) keys.push_back(agent.message->pass_key());
-  std::erase_if(keys, [](const std::string& key) { return key.size() < kPassKeyBytesMin; });
+  if (host == options_.host) keys.push_back(own_pass_key_);
+  for (auto key = keys_.lower_bound({host, 0}); key != keys_.end() && key->first.first == host;
+       ++key)
+    keys.push_back(key->second);
   return keys;
+}
+
+void Coordinator::forget_key_locked(uint64_t agent) {
+  const auto found = agents_.find(agent);
+  if (found != agents_.end() && found->second.message)
+    keys_.erase({found->second.message->host(), agent});
 }
 
 void Coordinator::lead(const std::string& own_address, const std::vector<v1::JobState>& states) {
@@ -90,6 +94,7 @@ void Coordinator::follow(const std::string& address, const std::string& why) {
   workers_.clear();
   for (const auto& [id, agent] : agents_) agent.close();
   agents_.clear();
+  keys_.clear();
 }
 
 std::string Coordinator::leader() const {
@@ -205,11 +210,15 @@ uint64_t Coordinator::attach_agent(std::function<void()> close) {
 void Coordinator::enlist(uint64_t agent, const v1::AgentMessage& message) {
   const std::lock_guard lock(mutex_);
   const auto found = agents_.find(agent);
-  if (found != agents_.end()) found->second.message = message;
+  if (found == agents_.end()) return;
+  forget_key_locked(agent);
+  found->second.message = message;
+  if (!message.pass_key().empty()) keys_[{message.host(), agent}] = message.pass_key();
 }
 
 void Coordinator::detach_agent(uint64_t agent) {
   const std::lock_guard lock(mutex_);
+  forget_key_locked(agent);
   agents_.erase(agent);
 }
 

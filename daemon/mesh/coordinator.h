@@ -12,6 +12,7 @@
 
 #include "daemon/base/credentials.h"
 #include "daemon/mesh/membership.h"
+#include "daemon/mesh/mesh.h"
 
 namespace tutti {
 
@@ -23,7 +24,7 @@ class Coordinator {
     std::function<void()> close;  // detach() follows.
   };
   struct Options {
-    std::string host;        // This agent's, whose own key signs the passes of its host.
+    std::string host;        // This agent's, whose own keys sign the passes of its host.
     Millis grace{0};         // For workers whose streams broke to come back.
     std::string state_file;  // Where it remembers epochs and owners; empty: nowhere.
     // Or else: keeps states, and calls saved() for each, from another thread; epochs wait for it.
@@ -37,6 +38,7 @@ class Coordinator {
       : on_deadline_changed_(std::move(on_deadline_changed)),
         options_(std::move(options)),
         credentials_(credentials),
+        own_pass_key_(public_pass_key(credentials.own_key)),
         membership_(new_membership()) {}
 
   // Coordinates from now on, at `own_address`, and goes on with these states.
@@ -84,8 +86,9 @@ class Coordinator {
   // Of certified hosts a pass counts while an agent of its host is registered, whose certificate
   // names the host, and if that one signed it. UNAVAILABLE: there is no such agent now.
   Status check_pass_locked(const v1::Pass& pass) const;
-  // Those that sign for the host now.
+  // The public keys of those that sign for the host now.
   std::vector<std::string> keys_of_locked(const std::string& host) const;
+  void forget_key_locked(uint64_t agent);
   void resume_locked(Membership::Worker worker, const v1::Resume& resume);
   // What the states must know is kept before anybody is told.
   void keep_states_locked();
@@ -94,10 +97,12 @@ class Coordinator {
   const std::function<void()> on_deadline_changed_;
   const Options options_;
   const Credentials credentials_;
+  const std::string own_pass_key_;
   mutable std::mutex mutex_;  // Guards all below.
   Membership membership_;
   std::map<Membership::Worker, Stream> workers_;
   std::map<uint64_t, Agent> agents_;
+  std::map<std::pair<std::string, uint64_t>, std::string> keys_;  // By host and agent.
   uint64_t last_id_ = 0;
   bool leads_ = false;
   std::string leader_;

@@ -89,18 +89,6 @@ TEST(Credentials, AnAgentSignsWithTheFirstTokenForAgentsElseWithItsOwnKey) {
   EXPECT_FALSE(none.has_agent_token());
 }
 
-// A signature travels without the certificate beside which a token for agents counts.
-TEST(Credentials, OfCertifiedHostsAnAgentSignsWithItsOwnKeyAndBelievesNoOther) {
-  Credentials some = credentials_of("first role=trainer,agent\nsecond role=agent");
-  some.own_key = "own";
-  some.certified_hosts = true;
-  EXPECT_EQ(some.signing_key(), "own");
-  EXPECT_EQ(some.agent_keys(), std::vector<std::string>{"own"});
-  EXPECT_EQ(some.agent_token(), "first") << "shown beside the certificate";
-  some.certified_hosts = false;
-  EXPECT_EQ(some.signing_key(), "first");
-}
-
 TEST(Credentials, TokensAreComparedWhole) {
   EXPECT_TRUE(same_token("", ""));
   EXPECT_TRUE(same_token("abc", "abc"));

@@ -87,8 +87,10 @@ PROMISES = {
         "mesh/tls_nodes_test.cc NobodyElsesSecretResumesOrTakesOverAnEpoch, "
         "mesh/tls_nodes_test.cc AnEpochIsNotTakenOverFromAHostWhoseAgentIsGone, "
         "mesh/tls_nodes_test.cc WorkerIsTakenOnceAnAgentOfItsHostIsRegistered, "
-        "base/credentials_test.cc OfCertifiedHostsAnAgentSignsWithItsOwnKeyAndBelievesNoOther, "
+        "mesh/rules_test.cc OfCertifiedHostsAnAgentSignsWithItsOwnKeysAndBelievesNoOther, "
         "agent/rules_test.cc KeyAndWorkersSocketsAreTheAgentsAlone",
+    "Who coordinates says who is in":
+        "mesh/tls_nodes_test.cc WhatTheCoordinatorIsToldSignsNoPasses",
     "Changes of administrators, and":
         "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
     "`audit:":
@@ -130,6 +132,7 @@ PROMISES = {
         "mesh/tls_nodes_test.cc SettingsThatContradictEachOtherAreRefused",
     "Workers, which run as users and":
         "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot, "
+        "mesh/tls_nodes_test.cc WhatTheCoordinatorIsToldSignsNoPasses, "
         "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
     "A host whose agent is not":
         "process/tls_outsiders_test.cc "

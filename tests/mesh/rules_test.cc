@@ -131,5 +131,27 @@ TEST(MeshRules, APassHoldsForWhatItSaysAlone) {
   EXPECT_FALSE(check_pass(moved, {kMeshToken}).ok());
 }
 
+// A signature travels without the certificate beside which a token for agents counts.
+TEST(MeshRules, OfCertifiedHostsAnAgentSignsWithItsOwnKeysAndBelievesNoOther) {
+  Credentials certified = test_credentials();
+  certified.own_key = "own";
+  certified.certified_hosts = true;
+  v1::Pass pass = pass_of("a");
+  EXPECT_FALSE(check_pass(pass, certified).ok()) << "signed with the token";
+  sign_pass(pass, certified.own_key);
+  EXPECT_FALSE(check_pass(pass, certified).ok()) << "not with the pair of keys";
+  sign_pass(pass, certified);
+  EXPECT_TRUE(check_pass(pass, certified).ok());
+  EXPECT_TRUE(check_certified_pass(pass, {"", "no key", public_pass_key("own")}).ok());
+  for (const std::string& key : {std::string(), std::string("own"), public_pass_key("another")})
+    EXPECT_EQ(check_certified_pass(pass, {key}).code(), Code::unauthenticated);
+  v1::Pass forged = pass;
+  forged.set_job("demo2");
+  EXPECT_FALSE(check_pass(forged, certified).ok());
+  forged = pass;
+  forged.clear_signature();
+  EXPECT_FALSE(check_pass(forged, certified).ok());
+}
+
 }  // namespace
 }  // namespace tutti

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 
 #include "daemon/mesh/channel.h"
 #include "proto/mesh.grpc.pb.h"
@@ -22,9 +23,13 @@ constexpr int kCallMs = 10'000;
 
 // With which the agent of a host signs passes; known to that host alone.
 std::string key_of(const std::string& host) { return "a key of the agent of host " + host; }
-v1::Pass certified_pass(const std::string& host) {
-  return pass_of(host, "demo", 1'000, key_of(host));
+v1::Pass pass_by(const std::string& own_key, const std::string& host,
+                 const std::string& job = "demo") {
+  v1::Pass pass = pass_of(host, job);
+  sign_pass(pass, Credentials{.own_key = own_key, .certified_hosts = true});
+  return pass;
 }
+v1::Pass certified_pass(const std::string& host) { return pass_by(key_of(host), host); }
 
 // What tools find in their environment, while it lives.
 struct ToolEnvironment {
@@ -252,13 +257,73 @@ TEST_F(MeshTlsNodes, NobodyElsesSecretSignsPassesOfAHost) {
   for (const std::string host : {"a", "b"})
     for (const std::string& key : {std::string(kMeshToken), key_of("c"), std::string()}) {
       FakeWorkerClient worker(loop, first.address(), host, *tls);
-      const v1::Pass pass = pass_of(host, "demo", 1'000, key);
+      const v1::Pass pass = pass_by(key, host);
       worker.join(0, 1, 60'000, &pass);
       ASSERT_TRUE(turn_until(loop, [&] { return !worker.refused.empty(); })) << host << key;
       EXPECT_EQ(worker.refused[0].second.code(), Code::unauthenticated);
       EXPECT_THAT(worker.refused[0].second.message(),
                   HasSubstr("the agent of host " + host + " did not sign this pass"));
     }
+}
+
+// A coordinator that keeps what the agents tell it.
+struct CuriousCoordinator final : v1::Mesh::Service {
+  explicit CuriousCoordinator(const std::string& directory)
+      : credentials(tls_server_credentials(*open_agent_tls(directory))) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.RegisterService(this);
+    builder.AddListeningPort("127.0.0.1:0", credentials, &port);
+    server = builder.BuildAndStart();
+    address = "127.0.0.1:" + std::to_string(port);
+  }
+  ~CuriousCoordinator() override { server->Shutdown(std::chrono::system_clock::now()); }
+
+  grpc::Status Enlist(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::AgentAnswer, v1::AgentMessage>* stream) override {
+    v1::AgentMessage message;
+    stream->SendInitialMetadata();
+    if (!stream->Read(&message)) return grpc::Status::OK;
+    const std::lock_guard lock(mutex);
+    told = message;
+    return grpc::Status::OK;
+  }
+  std::string pass_key() const {
+    const std::lock_guard lock(mutex);
+    return told.pass_key();
+  }
+
+  mutable std::mutex mutex;
+  v1::AgentMessage told;  // Guarded by mutex.
+  const std::shared_ptr<grpc::ServerCredentials> credentials;
+  std::string address;
+  std::unique_ptr<grpc::Server> server;
+};
+
+// With etcd every agent may have been the coordinator once.
+TEST_F(MeshTlsNodes, WhatTheCoordinatorIsToldSignsNoPasses) {
+  CuriousCoordinator curious(mount("x", "DNS:x,IP:127.0.0.1"));
+  auto second =
+      std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), curious.address);
+  Loop loop;
+  ASSERT_TRUE(turn_until(loop, [&] { return !curious.pass_key().empty(); }));
+  const std::string key = curious.pass_key();
+  const TlsNode first = make_coordinator();
+  second = std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), first.address());
+  mount_authority("authority");
+  const auto tls = open_client_tls(root + "/authority");
+  ASSERT_TRUE(tls.ok()) << tls.status().to_string();
+  FakeWorkerClient good(loop, first.address(), "b", *tls);
+  const v1::Pass certified = certified_pass("b");
+  good.join(0, 1, 60'000, &certified);
+  ASSERT_TRUE(turn_until(loop, [&] { return !good.rosters.empty(); }));
+  for (const v1::Pass& pass : {pass_of("b", "demo", 1'000, key), pass_by(key, "b")}) {
+    FakeWorkerClient worker(loop, first.address(), "b", *tls);
+    worker.join(0, 1, 60'000, &pass);
+    ASSERT_TRUE(turn_until(loop, [&] { return !worker.refused.empty(); }));
+    EXPECT_EQ(worker.refused[0].second.code(), Code::unauthenticated);
+  }
 }
 
 // A stream of somebody without a certificate to the coordinator, who shows this pass.
@@ -320,7 +385,7 @@ TEST_F(MeshTlsNodes, NobodyElsesSecretResumesOrTakesOverAnEpoch) {
   for (const std::string host : {"a", "b"})
     for (const std::string& key : {std::string(kMeshToken), key_of("c"), std::string()})
       for (const uint32_t epoch : {1u, 99u}) {
-        const v1::Pass pass = pass_of(host, "demo", 1'000, key);
+        const v1::Pass pass = pass_by(key, host);
         Attendance outsider(first.address(), none, pass);
         outsider.resume(pass, epoch);
         EXPECT_EQ(outsider.end().code(), Code::unauthenticated) << host << key;
@@ -409,7 +474,7 @@ TEST_F(MeshTlsNodes, EachSecretAloneOpensWhatItIsForAndNothingElse) {
     ASSERT_TRUE(tls.ok());
     Loop loop;
     FakeWorkerClient worker(loop, node.address(), "a", *tls);
-    const v1::Pass pass = pass_of("a", "demo", 1'000, outsider.token);
+    const v1::Pass pass = pass_by(outsider.token, "a");
     worker.join(0, 1, 2'000, &pass);
     ASSERT_TRUE(
         turn_until(loop, [&] { return !worker.refused.empty() || !worker.rosters.empty(); }));
@@ -425,8 +490,7 @@ TEST_F(MeshTlsNodes, APassIsOfOneJobAndHost) {
   const auto tls = open_client_tls(root + "/authority");
   ASSERT_TRUE(tls.ok());
   Loop loop;
-  for (const v1::Pass& pass :
-       {pass_of("a", "another", 1'000, key_of("a")), pass_of("b", "demo", 1'000, key_of("b"))}) {
+  for (const v1::Pass& pass : {pass_by(key_of("a"), "a", "another"), pass_by(key_of("b"), "b")}) {
     FakeWorkerClient worker(loop, first.address(), "a", *tls);
     worker.join(0, 1, 60'000, &pass);
     ASSERT_TRUE(turn_until(loop, [&] { return !worker.refused.empty(); }));
