@@ -67,7 +67,7 @@ class LocalMesh {
   Status start_agent(Host& host, const std::function<bool()>& interrupted);
   Status try_start_agent(Host& host, const std::function<bool()>& interrupted);
   SpawnOptions agent_options(const Host& host, int log) const;
-  std::filesystem::path token_file() const { return directory_ / "token"; }
+  std::filesystem::path token_file() const { return directory_ / kTokenFile; }
   void on_agent_ended(const std::string& name, int code);
 
   Loop& loop_;
