@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -19,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kUnix = "unix:";
 constexpr std::string_view kDirectory = "tutti-torch-";  // As client/python/tutti/torch/_agent.py.
 constexpr std::string_view kSocket = "tuttid.sock";
+constexpr int kAnswerTimeoutMs = 2'000;
 
 // Where such directories are made: in the first of these that serves.
 std::set<fs::path> parents() {
@@ -33,39 +36,55 @@ std::set<fs::path> parents() {
 }
 
 // When the socket below a directory was made, if both are this user's.
-bool is_ours(const fs::path& directory, timespec& made) {
+std::optional<std::pair<time_t, long>> made_by_us(const fs::path& directory) {
   struct stat there {};
-  if (lstat(directory.c_str(), &there) != 0 || there.st_uid != geteuid()) return false;
-  if (lstat((directory / kSocket).c_str(), &there) != 0 || !S_ISSOCK(there.st_mode)) return false;
-  made = there.st_mtim;
-  return there.st_uid == geteuid();
+  if (lstat(directory.c_str(), &there) != 0 || there.st_uid != geteuid() || !S_ISDIR(there.st_mode))
+    return std::nullopt;
+  if (lstat((directory / kSocket).c_str(), &there) != 0 || there.st_uid != geteuid() ||
+      !S_ISSOCK(there.st_mode))
+    return std::nullopt;
+  return std::pair(there.st_mtim.tv_sec, there.st_mtim.tv_nsec);
 }
 
-std::vector<std::string> private_agents() {
+// Sockets of private agents, in the order in which they were made.
+std::vector<std::string> private_sockets() {
   std::vector<std::pair<std::pair<time_t, long>, std::string>> found;
   for (const fs::path& parent : parents()) {
     std::error_code error;
     for (fs::directory_iterator entry(parent, error), end; !error && entry != end;
          entry.increment(error)) {
-      timespec made{};
-      if (entry->path().filename().string().starts_with(kDirectory) && is_ours(*entry, made))
-        found.push_back(
-            {{made.tv_sec, made.tv_nsec}, std::string(kUnix) + (entry->path() / kSocket).string()});
+      if (!entry->path().filename().string().starts_with(kDirectory)) continue;
+      if (const auto made = made_by_us(*entry))
+        found.emplace_back(*made, (entry->path() / kSocket).string());
     }
   }
   std::ranges::sort(found);
-  std::vector<std::string> addresses;
-  for (auto& [made, address] : found) addresses.push_back(std::move(address));
-  return addresses;
+  std::vector<std::string> sockets;
+  for (auto& [made, socket] : found) sockets.push_back(std::move(socket));
+  return sockets;
+}
+
+// An agent that was killed leaves its socket behind.
+bool answers(const std::string& address) {
+  return admin_status(address, true, kAnswerTimeoutMs).status().code() != Code::unavailable;
+}
+
+std::vector<std::string> private_agents() {
+  std::vector<std::string> found = private_sockets();
+  for (std::string& socket : found) socket.insert(0, kUnix);
+  const auto silent = std::ranges::stable_partition(found, answers);
+  if (!silent.empty())
+    std::fprintf(stderr, "tutti: no agent answers at %zu private sockets, such as %s\n",
+                 silent.size(), silent.front().c_str());
+  found.erase(silent.begin(), silent.end());
+  return found;
 }
 
 }  // namespace
 
 std::vector<std::string> agents_to_ask(const std::string& address) {
-  std::error_code error;
-  const bool is_there =
-      !address.starts_with(kUnix) || fs::exists(address.substr(kUnix.size()), error) || bool(error);
-  if (is_there || address != default_address()) return {address};
+  const bool may_be_private = address.starts_with(kUnix) && address == default_address();
+  if (!may_be_private || answers(address)) return {address};
   std::vector<std::string> found = private_agents();
   return found.empty() ? std::vector{address} : found;
 }

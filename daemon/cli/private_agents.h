@@ -8,8 +8,9 @@
 
 namespace tutti {
 
-// The addresses at which to ask: `address`; where that is the default one and there is no socket,
-// those of the private agents of this user instead, if there are any, in the order of their start.
+// The addresses at which to ask: `address`; where that is the default one and no agent answers
+// there, those of this user's private agents that do instead, if there are any, in the order of
+// their start. Of those that do not it tells on standard error, in one line.
 std::vector<std::string> agents_to_ask(const std::string& address);
 
 // For commands that ask one agent. FAILED_PRECONDITION: there are several, which it lists.

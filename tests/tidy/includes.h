@@ -105,7 +105,8 @@ inline const std::vector<Home> kHomes = {
      {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/cuda/"}},
     {"sys/un.h",
      {"daemon/agent/notify.", "daemon/launch/notify_socket.", "daemon/mesh/admin_socket.",
-      "daemon/session/", "client/", "tests/session/", "tests/process/load_test."}},
+      "daemon/session/", "client/", "tests/session/", "tests/process/load_test.",
+      "tests/cli/private_agents_test."}},
     {"google/protobuf", {}},
 };
 
