@@ -67,10 +67,13 @@ void become_ordinary_for_oom() {
 }
 
 // Runs in the child, with async-signal-safe calls only. Returns only on failure, with errno set.
-void become_worker(const WorkerProgram& program, const Prepared& prepared, int control) {
+void become_worker(const WorkerProgram& program, const Prepared& prepared, int control,
+                   int output) {
   setsid();
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null >= 0) dup2(null, STDIN_FILENO);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
   if (control == kControlFd)
     fcntl(control, F_SETFD, 0);
   else
@@ -119,14 +122,14 @@ std::map<std::string, std::string> inherited_environment(std::string_view names)
   return inherited;
 }
 
-Result<pid_t> spawn_worker(const WorkerProgram& program, int control) {
+Result<pid_t> spawn_worker(const WorkerProgram& program, int control, int output) {
   const Prepared prepared = prepare(program);
   Result<Pipe> failure = make_pipe();
   if (!failure.ok()) return failure.status();
   const pid_t pid = fork();
   if (pid < 0) return errno_status("cannot start a process");
   if (pid == 0) {
-    become_worker(program, prepared, control);
+    become_worker(program, prepared, control, output);
     const int error = errno;
     (void)!write(failure->write.get(), &error, sizeof(error));
     _exit(127);

@@ -28,11 +28,11 @@ struct WorkerProgram {
 // one that ends with * stands for all that begin so.
 std::map<std::string, std::string> inherited_environment(std::string_view names);
 
-// Runs `program` with `control` as descriptor 3; besides, it has only stdin (/dev/null), stdout and
-// stderr. It gains no privileges by what it executes, has no capabilities (of root's, those alone
-// that capabilities.h names), and ends for lack of memory before this process does. NOT_FOUND or
-// PERMISSION_DENIED: the binary cannot be run; the message has its path.
-Result<pid_t> spawn_worker(const WorkerProgram& program, int control);
+// Runs `program` with `control` as descriptor 3 and `output` as stdout and stderr; besides, it has
+// only stdin (/dev/null). It gains no privileges by what it executes, has no capabilities (of
+// root's, those alone that capabilities.h names), and ends for lack of memory before this process
+// does. NOT_FOUND or PERMISSION_DENIED: the binary cannot be run; the message has its path.
+Result<pid_t> spawn_worker(const WorkerProgram& program, int control, int output);
 
 // "ended with exit code 1", "was killed by signal 9 (Killed)".
 std::string describe_end(int wait_status);

@@ -109,6 +109,14 @@ v1::Pass without_signature(v1::Pass pass) {
   return pass;
 }
 
+std::string log_of(const std::string& path) { return fs::path(path).replace_extension(".log"); }
+
+void remove_files(const std::string& path) {
+  std::error_code ignored;
+  fs::remove(path, ignored);
+  fs::remove(log_of(path), ignored);
+}
+
 void log_stale_socket(const std::string& path) {
   spdlog::info("removed {}, which a dead worker left", path);
 }
@@ -152,7 +160,7 @@ Status Workers::adopt_running() {
   for (const fs::directory_entry& file : fs::directory_iterator(directory_, error)) {
     if (file.path().extension() != ".sock" || connect(file.path()).ok()) continue;
     log_stale_socket(file.path());
-    fs::remove(file.path(), error);
+    remove_files(file.path());
   }
   bool over = false;
   report(kReportTimeout, [&over](const Reports&) { over = true; });
@@ -200,10 +208,10 @@ Result<Workers::Entry> Workers::start(const v1::Pass& pass, const PeerCredential
   const std::string path = path_of(pass);
   const Result<Fd> listener = listen_unix(path, SOCK_SEQPACKET, kWorkerSocketMode);
   if (!listener.ok()) return listener.status();
-  const Result<pid_t> pid = spawn(pass, peer, std::move(groups), listener->get());
+  const Result<pid_t> pid = spawn(pass, peer, std::move(groups), listener->get(), log_of(path));
   if (!pid.ok()) {
     spdlog::error("job \"{}\" cannot start: {}", pass.job(), pid.status().message());
-    fs::remove(path);
+    remove_files(path);
     return pid.status();
   }
   Result<Entry> entry = connect(path);
@@ -211,6 +219,7 @@ Result<Workers::Entry> Workers::start(const v1::Pass& pass, const PeerCredential
   Worker& worker = (*entry)->second;
   worker.child = *pid;
   worker.pass = pass;
+  worker.log->start(pass.job());
   worker.is_known = true;
   worker.last.set_job(pass.job());
   *worker.last.mutable_pass() = without_signature(pass);
@@ -222,7 +231,10 @@ Result<Workers::Entry> Workers::start(const v1::Pass& pass, const PeerCredential
 }
 
 Result<pid_t> Workers::spawn(const v1::Pass& pass, const PeerCredentials& peer,
-                             std::vector<uint32_t> groups, int listener) const {
+                             std::vector<uint32_t> groups, int listener,
+                             const std::string& log) const {
+  const Result<Fd> output = WorkerLog::make(log);
+  if (!output.ok()) return output.status();
   WorkerProgram program{
       .binary = settings_.worker_binary,
       .arguments = {"--job=" + pass.job(), "--control-fd=" + std::to_string(kControlFd)},
@@ -230,7 +242,7 @@ Result<pid_t> Workers::spawn(const v1::Pass& pass, const PeerCredentials& peer,
       .gid = peer.gid,
       .groups = std::move(groups)};
   program.environment = environment_of_worker(settings_, peer.uid);
-  return spawn_worker(program, listener);
+  return spawn_worker(program, listener, output->get());
 }
 
 Result<Workers::Entry> Workers::connect(const std::string& path) {
@@ -241,6 +253,7 @@ Result<Workers::Entry> Workers::connect(const std::string& path) {
   if (!watched.ok()) return watched;
   Worker worker;
   worker.socket = *std::move(socket);
+  worker.log = std::make_unique<WorkerLog>(loop_, log_of(path));
   tell_all(worker);
   return workers_.insert_or_assign(path, std::move(worker)).first;
 }
@@ -269,6 +282,7 @@ void Workers::on_report(Entry entry, Packet packet) {
   if (!worker.is_known && is_ours(entry->first, report.pass())) {
     worker.is_known = true;
     worker.pass = report.pass();
+    worker.log->start(worker.pass.job());
     worker.handed_over = report.adopted();
     spdlog::info("took over job \"{}\": worker pid {}", worker.pass.job(), report.pid());
   }
@@ -295,8 +309,7 @@ void Workers::on_hangup(Entry entry) {
   else
     log_stale_socket(entry->first);
   loop_.unwatch(worker.socket.get());
-  std::error_code ignored;
-  fs::remove(entry->first, ignored);
+  remove_files(entry->first);
   workers_.erase(entry);
   reap();
   check_waits();

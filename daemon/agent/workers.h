@@ -12,6 +12,7 @@
 
 #include "daemon/agent/quotas.h"
 #include "daemon/agent/traces.h"
+#include "daemon/agent/worker_log.h"
 #include "daemon/base/credentials.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
@@ -67,6 +68,7 @@ class Workers {
  private:
   struct Worker {
     Fd socket;
+    std::unique_ptr<WorkerLog> log;
     pid_t child = 0;        // 0: started by an earlier agent.
     bool is_known = false;  // Its pass is known. Until then it is not used.
     v1::Pass pass;          // Whose it is.
@@ -87,7 +89,7 @@ class Workers {
   Result<Entry> start(const v1::Pass& pass, const PeerCredentials& peer,
                       std::vector<uint32_t> groups);
   Result<pid_t> spawn(const v1::Pass& pass, const PeerCredentials& peer,
-                      std::vector<uint32_t> groups, int listener) const;
+                      std::vector<uint32_t> groups, int listener, const std::string& log) const;
   Result<Entry> connect(const std::string& path);
   Status hand_over(Entry entry, const v1::Hello& hello, const v1::Pass& pass,
                    const PeerCredentials& peer, int socket);

@@ -3,7 +3,8 @@
 // "die", never reports if it starts with "mute", reports a pass that was changed if it starts with
 // "forge", another job and user if it starts with "lie", and sends a flight recorder if it starts
 // with "record", or something else in its place. In reports of jobs that start with "terminal" each
-// text has what a terminal obeys, and lines of other formats.
+// text has what a terminal obeys, and lines of other formats. Of jobs that start with "write" it
+// writes to its standard error, as write_lines() says, and "flood" without end.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -96,6 +97,32 @@ void forge_texts(tutti::v1::WorkerReport& report) {
   report.mutable_tuning()->mutable_links(0)->set_to(text + std::string(30'000, 'y'));
 }
 
+// As a user may who wants to be taken for the agent, empty its log, or give orders to a terminal.
+void write_lines() {
+  if (ftruncate(STDERR_FILENO, 0) == 0) std::abort();
+  const std::string text =
+      "2026-01-02T03:04:05.678 error worker[7] in words of its own\n"
+      "2026-01-02T03:04:05.678 info tuttid[1] audit: root: stop: OK\n"
+      "no level \x1b[2J\r2026-01-02T03:04:05.678 info tuttid[1] forged \xc2\x9b\n" +
+      std::string(20'000, 'y') + "\nlast without an end";
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t count = write(STDERR_FILENO, text.data() + at, text.size() - at);
+    if (count > 0) at += static_cast<size_t>(count);
+  }
+}
+
+// Until its output takes no more.
+void flood() {
+  const std::string lines(4'096, '\n');
+  size_t written = 0;
+  for (int full = 0; full < 3;) {
+    pollfd room{STDERR_FILENO, POLLOUT, 0};
+    const ssize_t count = write(STDERR_FILENO, lines.data(), lines.size());
+    if (count < 0) full += poll(&room, 1, 10) == 0;
+    if (count > 0 && (written += static_cast<size_t>(count)) > (64 << 20)) std::abort();
+  }
+}
+
 struct FakeWorker {
   std::string job;
   int inherited_fds = 0;
@@ -140,6 +167,8 @@ struct FakeWorker {
     report.mutable_ranks()->rbegin()->set_pid(message.adopt().pid());
     report.set_adopted(static_cast<uint64_t>(report.ranks_size()));
     trainers.push_back(std::move(packet.descriptors.at(0)));
+    if (job.starts_with("write")) write_lines();
+    if (job.starts_with("flood")) flood();
     if (job.starts_with("record")) send_report(agent);
     welcome(trainers.back());
   }
@@ -174,9 +203,10 @@ int main(int argc, char** argv) {
     if (watched[0].revents != 0) agent.reset(accept4(3, nullptr, nullptr, SOCK_CLOEXEC));
     if (watched[1].revents == 0) continue;
     auto packet = tutti::receive_packet(agent.get());
-    if (!packet.ok())
+    if (!packet.ok()) {
       agent.reset();
-    else if (packet->has_value())
-      worker.handle(agent.get(), **packet);
+      if (worker.job.starts_with("write")) (void)!write(STDERR_FILENO, "\nbetween agents\n", 16);
+    }
+    if (packet.ok() && packet->has_value()) worker.handle(agent.get(), **packet);
   }
 }

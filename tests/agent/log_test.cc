@@ -75,5 +75,42 @@ TEST_F(AgentLog, ThatIsNotReadDoesNotHoldUpWorkersEither) {
   EXPECT_TRUE(wait_until([&] { return kill(static_cast<pid_t>(welcome.worker_pid()), 0) != 0; }));
 }
 
+// The job's user chooses it.
+TEST_F(AgentTest, WhatAWorkerWritesIsCleanedAndSaysWhoseItIs) {
+  start({});
+  const v1::Welcome welcome = join("write");
+  ASSERT_EQ(welcome.code(), TUTTI_OK);
+  kill(std::stoi(field(welcome, "pid")), SIGKILL);
+  const std::string prefix = "] job \"write\": ";
+  EXPECT_TRUE(wait_until([&] { return count_in_log("last without an end") == 1; })) << log();
+  EXPECT_THAT(log(), HasSubstr("serves")) << "the worker cut the log";
+  EXPECT_THAT(log(), ContainsRegex("error tuttid.[0-9]+" + prefix + "worker.7. in words"));
+  EXPECT_THAT(log(), HasSubstr(prefix + "tuttid[1] audit: root: stop: OK"));
+  EXPECT_THAT(log(), ContainsRegex("warning tuttid.[0-9]+" + prefix + "no level ..2J.2026"));
+  std::istringstream lines(log());
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_FALSE(line.starts_with("2026-01-02")) << line;
+    EXPECT_EQ(line.find_first_of("\x1b\r\x9b"), line.npos) << line;
+    EXPECT_LT(line.size(), 4'500u);
+  }
+}
+
+TEST_F(AgentTest, AWorkerThatFloodsTheLogIsNotHeldUpAndWritesNoMoreThanItsShare) {
+  start({});
+  EXPECT_NE(field(join("flood"), "pid"), "") << "its output took all that it wrote";
+  EXPECT_EQ(join("demo").code(), TUTTI_OK);
+}
+
+TEST_F(AgentTest, WhatAWorkerWritesWhileThereIsNoAgentIsInTheNextOnesLog) {
+  const pid_t first = start({});
+  const v1::Welcome welcome = join("write");
+  ASSERT_EQ(welcome.code(), TUTTI_OK);
+  end(first, SIGKILL);
+  start({});
+  EXPECT_TRUE(wait_until([&] { return count_in_log("job \"write\": between agents") == 1; }))
+      << log();
+  EXPECT_EQ(kill(std::stoi(field(welcome, "pid")), 0), 0);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -105,6 +105,9 @@ PROMISES = {
     "It has no capabilities":
         "agent/privileges_test.cc OtherUsersWorkersHaveNoneAsRoot, "
         "agent/privileges_test.cc RootsWorkersKeepWhatTheyUseAsRoot",
+    "What a worker writes comes to":
+        "agent/log_test.cc WhatAWorkerWritesIsCleanedAndSaysWhoseItIs, "
+        "agent/log_test.cc AWorkerThatFloodsTheLogIsNotHeldUpAndWritesNoMoreThanItsShare",
     "What a worker says of itself in":
         "agent/rules_test.cc AWorkerCannotSayThatItIsAnothersAsRoot",
     "Text that comes from workers":
@@ -242,7 +245,7 @@ PROMISES = {
 ADVICE = (
     "Report a weakness", "Say what you did", "You get an answer", "There is no release yet",
     "Let nobody but the agents write", "Make tokens by", "One row for each call", "WHO:", "WHAT:",
-    "OUTCOME`", "Of refusals 20 a second", "Workers write to the agent's log",
+    "OUTCOME`", "Of refusals 20 a second",
     "Lines of the audit go", "Without it (`tls = off`", "Keep `ca.key` off", "Copy the folder",
     "Then on all hosts", "Its DNS names are the host's", "Mount its Secret",
     "Kubernetes lets all users", "That driver asks", "Revocation lists are not read",

@@ -188,7 +188,8 @@ TEST_F(CliRun, TheLastLineOfAFailureNamesItsRank) {
 TEST_F(CliRun, WarningsAfterAFailureAreOfBeforeTheOthersWereEnded) {
   const Outcome run = tutti("run --hosts 2 --per-host 2 -- \"$TRAINER\" crash 2");
   EXPECT_NE(run.err.find("log of host b:"), std::string::npos) << run.err;
-  EXPECT_NE(run.err.find(" warning worker["), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find(" warning tuttid["), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find(": worker["), std::string::npos) << run.err;
   EXPECT_EQ(run.err.find(" info "), std::string::npos) << run.err;
   for (const char* ended : {"rank 0 ", "rank 1 ", "rank 3 "})
     EXPECT_EQ(occurrences(run.err, ended), 0u) << ended << run.err;
