@@ -3,7 +3,7 @@
 import threading
 import unittest
 
-from tutti import _group
+from tutti._waiting import interruptible
 
 
 class Interruptible(unittest.TestCase):
@@ -13,17 +13,17 @@ class Interruptible(unittest.TestCase):
                 raise error
 
             with self.assertRaises(type(error)) as caught:
-                _group._interruptible(fail)
+                interruptible(fail)
             self.assertIs(caught.exception, error)
 
     def test_the_main_thread_waits_for_another(self):
-        self.assertNotEqual(_group._interruptible(threading.get_ident), threading.get_ident())
+        self.assertNotEqual(interruptible(threading.get_ident), threading.get_ident())
 
     def test_another_thread_makes_the_call_itself(self):
         same = []
 
         def body():
-            same.append(_group._interruptible(threading.get_ident) == threading.get_ident())
+            same.append(interruptible(threading.get_ident) == threading.get_ident())
 
         thread = threading.Thread(target=body)
         thread.start()

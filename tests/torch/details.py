@@ -190,11 +190,58 @@ def overlapping():
     check(x.eq(world * world).all(), x)
 
 
+def overlapping_columns():
+    """Tensors that are not contiguous: of one call's outputs, and of operations under way."""
+    world, group = dist.get_world_size(), dist.group.WORLD
+    for pick in (lambda x: (x[::2], x[2:5, 1:3]), lambda x: (x[2:3], x[:, 1]),
+                 lambda x: (x[:, 0], x[:, 0]), lambda x: (x[1:4], x.t()[1:3])):
+        one, other = pick(torch.zeros(6, 4))
+        own = torch.ones_like(one)
+        options = torch._C._distributed_c10d.AllgatherOptions()
+        alike = one.shape == other.shape
+        calls = [lambda: dist.all_gather([one, other], own)]
+        if one.data_ptr() != other.data_ptr():  # Else they are one tensor, which gets one value.
+            calls += [lambda: dist.all_reduce_coalesced([one, other])]
+        if alike:
+            lists = [[one, other, own * 2, own * 3], [own * i for i in range(4)]]
+            calls += [lambda: group.allgather(lists, [own, own], options),
+                      lambda: dist.all_to_all([one, other], [own, own]),
+                      lambda: group.allgather_coalesced([[one, own], [other, own * 2]], [own, own])]
+        for call in calls:
+            check_raises("overlap; use separate tensors", call)
+            check_usable()
+        check(one.eq(0).all() and other.eq(0).all(), "a refused call writes nothing")
+    x = torch.ones(6, 4)
+    work = dist.all_reduce(x[:, ::2], async_op=True)
+    for call in (lambda: dist.all_reduce(x), lambda: dist.all_reduce(x[:, ::2]),
+                 lambda: dist.all_reduce(x[1], async_op=True),
+                 lambda: dist.broadcast(x[:, 0], 0)):
+        check_raises("wait for that first", call)
+    dist.all_reduce(x[:, 1::2])
+    work.wait()
+    check(x.eq(world).all(), x)
+    work = dist.all_reduce(x, async_op=True)
+    check_raises("wait for that first", lambda: dist.all_reduce(x[:, ::2]))
+    work.wait()
+    dist.all_reduce(x[:, ::2])
+    check(x[0].tolist() == [world ** 3, world ** 2] * 2, x)
+
+
+def one_mean_of_integers():
+    """A tensor that a list names twice, also by another view, is divided once."""
+    for count in (10, 300_000):
+        tied, columns = torch.full((count,), 6), torch.full((count, 2), 6)
+        dist.all_reduce_coalesced([tied, tied.view(-1), tied[:]], op=dist.ReduceOp.AVG)
+        check(tied.eq(6).all(), tied)
+        dist.all_reduce_coalesced([columns[:, 0], tied, columns[:, 0]], op=dist.ReduceOp.AVG)
+        check(columns.eq(6).all(), columns)
+
+
 def details():
     """The failures, by name."""
     told = {}
     for part in (batched_messages, sparse_refused, dropped, profiled, own_options, barrier_keys,
-                 overlapping, without_cpu):
+                 overlapping, overlapping_columns, one_mean_of_integers, without_cpu):
         try:
             part()
         except Exception as error:  # noqa: BLE001: the test shows it.

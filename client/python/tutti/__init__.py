@@ -11,7 +11,8 @@ ranks must start the operations of a group in the same order.
 
 import tutti._library as _library
 from tutti._error import Error
-from tutti._group import Group, Work, join
+from tutti._group import Group, join
+from tutti._work import Work
 
 __all__ = ["Error", "Group", "Work", "join"]
 __version__: str = _library.library.tutti_version().decode()

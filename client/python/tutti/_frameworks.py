@@ -10,9 +10,9 @@ import pathlib
 from ctypes import POINTER, c_char_p
 
 from tutti._error import Error, text_of
-from tutti._group import _interruptible
 from tutti._library import ErrorView, library_path
 from tutti._library import library as _tutti
+from tutti._waiting import interruptible
 
 _NAME = "libtutti_frameworks.so"
 
@@ -88,7 +88,7 @@ def told_to_others(group, refuse):
     except Exception as error:  # Ctrl-C may be of the call itself, which goes on.
         if group is not None:
             text = text_of(error).encode(errors="replace")
-            _interruptible(lambda: refuse(text))
+            interruptible(lambda: refuse(text))
         raise
 
 

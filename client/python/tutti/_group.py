@@ -5,20 +5,18 @@ import functools
 import math
 import os
 import sys
-import threading
-import time
 import weakref
 
 import numpy
 
-from tutti import _many, _numbers, _refusal, _stream, _tensor, _traced
+from tutti import _many, _numbers, _overlap, _refusal, _stream, _tensor, _traced
 from tutti._dtype import DTYPES, numpy_dtype
 from tutti._error import Error, invalid
 from tutti._handle import Handle, Unique, leave_at_exit, stay_at_exit
 from tutti._library import JoinOptions, Options, check, last_error, library
 from tutti._tensor import Tensor
-
-_STEP_MS = 200  # Longest wait in C, during which the interpreter does not handle Ctrl-C.
+from tutti._waiting import interruptible
+from tutti._work import Work
 
 
 def _text(value, what):
@@ -50,7 +48,7 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
                           -1 if rank is None else _numbers.whole(rank, "rank"),
                           -1 if world_size is None else _numbers.whole(world_size, "world_size"),
                           _numbers.milliseconds(timeout, -1))
-    group = Group(_interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
+    group = Group(interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
     leave_at_exit(group._handle, library.tutti_leave)
     return group
 
@@ -60,91 +58,6 @@ def _new_handle(function, *arguments):
     handle = ctypes.c_void_p()
     check(function(*arguments, ctypes.byref(handle)))
     return handle
-
-
-def _interruptible(call):
-    """Runs a call that may block such that Ctrl-C ends the wait for it: on a thread of its own
-    where this is the main thread, the only one that signals reach. Raises what the call raises."""
-    if threading.current_thread() is not threading.main_thread():
-        return call()
-    outcome = []
-
-    def body():
-        try:
-            outcome.append((call(), None))
-        except BaseException as error:  # Raised where the caller waits.
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=body, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(_STEP_MS / 1000)
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result
-
-
-class Work(Unique):
-    """An operation under way, returned by collectives with blocking=False.
-
-    It keeps its arrays alive, which must not be accessed until wait() has returned. Another
-    operation on an array of empty() that this one writes is refused until it has ended
-    (INVALID_ARGUMENT). Dropping it without waiting is safe: the operation goes on, and its result
-    may be lost.
-    """
-
-    _instead = "wait for it, and copy the result"
-
-    def __init__(self, handle, tensors, finish):
-        self._handle = Handle(handle, library.tutti_work_free)
-        self._tensors = tensors
-        self._finish = finish
-        self._result = None
-
-    def done(self):
-        """Whether the operation has ended, so that wait() would not block."""
-        return bool(library.tutti_work_done(self._handle.pointer))
-
-    def fileno(self):
-        """A descriptor that becomes, and stays, readable once wait() would not block: for select,
-        poll and event loops. It belongs to the Work, and is closed with it."""
-        fd = library.tutti_work_fd(self._handle.pointer)
-        if fd < 0:
-            raise last_error()
-        return fd
-
-    def wait(self, timeout=None):
-        """Waits until the operation has ended; returns its result or raises its Error. Later calls
-        return the same.
-
-        timeout: seconds to wait; None: until the operation's own timeout. Raises DEADLINE_EXCEEDED
-        after that; if done() is False then, the operation goes on and may be waited for again.
-        """
-        limit = None if timeout is None else time.monotonic() + timeout
-        while not self._step(limit):
-            if limit is not None and time.monotonic() >= limit:
-                raise Error("DEADLINE_EXCEEDED", f"not done after {timeout} s; the work goes on")
-        if self._finish is not None:
-            self._result = self._finish()
-            self._finish = self._tensors = None
-        return self._result
-
-    def _source(self):
-        """The sender's rank, of a receive that has ended."""
-        return library.tutti_work_source(self._handle.pointer)
-
-    def _step(self, limit):
-        """Waits for at most _STEP_MS; whether the operation has ended. Raises its Error."""
-        step = _STEP_MS
-        if limit is not None:
-            step = min(step, max(0, math.ceil((limit - time.monotonic()) * 1000)))
-        if library.tutti_work_wait(self._handle.pointer, step) == 0:
-            return True
-        if not self.done():
-            return False
-        check(library.tutti_work_wait(self._handle.pointer, 0))
-        return True
 
 
 class _Block:
@@ -199,7 +112,8 @@ class Group(Unique):
     strategy: "ring", "tree:K", "centralized", "auto", or a pair of them for the phases within and
     between hosts. None: the job's strategy.
 
-    out: the array for the result, which may be the input itself. None: see each collective.
+    out: the array for the result, which may be the input itself, but not overlap it in part unless
+    one of them is not contiguous, and so copied. None: see each collective.
 
     dtype: what to read the input as, such as "bf16" for a uint16 array. None: its own dtype.
 
@@ -262,7 +176,7 @@ class Group(Unique):
         if the list is wrong: then nobody else is told, because the members are not known."""
         ranks = [_numbers.whole(rank, "rank") for rank in ranks]
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
-        return Group(_interruptible(lambda: _new_handle(
+        return Group(interruptible(lambda: _new_handle(
             library.tutti_subgroup, self._handle.pointer, members, len(ranks))))
 
     def empty(self, shape, dtype="float32"):
@@ -299,13 +213,14 @@ class Group(Unique):
         refused on one rank, the operations are those of the dtypes that it has as far as they can
         be told, at least one: make sure that an array of which nothing can be read, not even a
         dtype, is not the only one of its dtype. An array that is listed twice, with the same
-        output, is reduced once; an output must not overlap other arrays of the list."""
+        output, is reduced once; an output must not share elements with other arrays of the list."""
         if not isinstance(xs, (list, tuple)):
             return functools.partial(self.all_reduce_many, _many.listed(xs), op, strategy, outs,
                                      timeout, blocking, dtype, factor, stream)
         sides = [self._sides(x, out, dtype) for x, out in _many.pair_up(xs, outs)]
+        _overlap.check_under_way([use for pair in sides for use in _tensor.uses_of(*pair)])
         calls = [(_many.arguments(name, pairs, op), pairs)
-                 for name, pairs in _many.by_dtype(sides).items()]
+                 for name, pairs in _many.by_dtype(_many.apart(sides)).items()]
         options = self._options(strategy, timeout, _tensor.factor_of(op, factor), stream,
                                 [side for pair in sides for side in pair])
         results = [target.x for _, target in sides]
@@ -313,8 +228,9 @@ class Group(Unique):
         def start(arguments, pairs):
             if stream is not None and blocking:  # Nobody waits: the stream does.
                 return check(self._call("all_reduce_many", arguments, options, None))
+            uses = [] if blocking else [use for pair in pairs for use in _tensor.uses_of(*pair)]
             return self._start("all_reduce_many", arguments, pairs,
-                               lambda: [target.write_back() for _, target in pairs], options)
+                               lambda: [target.write_back() for _, target in pairs], options, uses)
 
         def call():
             works = _many.start_all(start, calls)
@@ -496,12 +412,14 @@ class Group(Unique):
         arguments = (target.address, target.count, DTYPES[target.dtype], _numbers.source(source),
                      _numbers.tag(tag))
         options = self._options(None, timeout, 1.0, stream, (target,))
+        uses = _tensor.uses_of(None, target)
+        _overlap.check_under_way(uses)
 
         def call():
             if stream is not None and blocking:  # Nobody waits: the stream does.
                 check(self._call("recv", arguments, options, None))
                 return None
-            work = self._start("recv", arguments, target, None, options)
+            work = self._start("recv", arguments, target, None, options, [] if blocking else uses)
             work._finish = lambda: (target.write_back(), work._source())[1]
             return work.wait() if blocking else work
 
@@ -557,6 +475,8 @@ class Group(Unique):
         """A function that makes the call of `tutti_<verb>` and returns what the verb does."""
         tensors = (source, target)
         options = self._options(strategy, timeout, factor, stream, tensors)
+        uses = _tensor.uses_of(source, target if write_back else None)
+        _overlap.check_under_way(uses)
 
         def finish():
             if target is None:
@@ -569,16 +489,20 @@ class Group(Unique):
             if stream is not None and blocking:  # Nobody waits: the stream does.
                 check(self._call(verb, arguments, options, None))
                 return finish()
-            work = self._start(verb, arguments, tensors, finish, options)
+            work = self._start(verb, arguments, tensors, finish, options, [] if blocking else uses)
             return work.wait() if blocking else work
 
         return call
 
-    def _start(self, verb, arguments, tensors, finish, options):
-        """The Work of a call of `tutti_<verb>`; `finish` gives its result once it has ended."""
+    def _start(self, verb, arguments, tensors, finish, options, uses):
+        """The Work of a call of `tutti_<verb>`; `finish` gives its result once it has ended. uses:
+        of its arrays, if it is not waited for at once."""
         handle = ctypes.c_void_p()
         check(self._call(verb, arguments, options, ctypes.byref(handle)))
-        return Work(handle, tensors, finish)
+        work = Work(handle, tensors, finish)
+        if uses:
+            _overlap.begin(work, uses)
+        return work
 
     def _call(self, verb, arguments, options, work):
         return getattr(library, "tutti_" + verb)(self._handle.pointer, *arguments,

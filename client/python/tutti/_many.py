@@ -5,7 +5,7 @@ import ctypes
 import itertools
 import time
 
-from tutti import _tensor
+from tutti import _overlap, _tensor
 from tutti._dtype import DTYPES, dtype_name
 from tutti._error import Error, invalid
 from tutti._handle import Unique
@@ -81,6 +81,20 @@ def pair_up(xs, outs):
     if len(outs) != len(xs):
         raise invalid(f"all_reduce_many has {len(xs)} arrays but {len(outs)} outputs")
     return zip(xs, outs)
+
+
+def apart(sides):
+    """The pairs of source and target, where none gets in another's way. Of arrays that are listed
+    again with the same output it has the first pair again, which the library leaves out. Raises
+    where arrays that are not contiguous overlap; the library does for others."""
+    if not any(tensor.is_copy for pair in sides for tensor in pair):
+        return sides
+    first, listed, uses = {}, [], []
+    for pair in sides:
+        listed.append(first.setdefault((pair[0].elements, pair[1].elements), pair))
+        uses.append(_tensor.uses_of(*pair) if listed[-1] is pair else [])
+    _overlap.check_list(uses)
+    return listed
 
 
 class Works(Unique):

@@ -4,7 +4,7 @@ import numbers
 
 import numpy
 
-from tutti import _dlpack, _traced
+from tutti import _dlpack, _overlap, _traced
 from tutti._dtype import LONG, SIZES, dtype_name, numpy_dtype, own_dtype
 from tutti._error import Error, invalid
 
@@ -46,9 +46,9 @@ def strategy_text(strategy):
 class Tensor:
     """A user's array `x` and contiguous memory with its elements.
 
-    If x is contiguous, that memory is x itself. Otherwise it is a copy, which write_back() copies
-    to x. Raises for an x that has no data yet, while a function is traced, and where the gradient
-    of x would be lost, unless that is not wanted.
+    If x is contiguous, that memory is x itself. Otherwise it is a copy (is_copy), which
+    write_back() copies to x. Raises for an x that has no data yet, while a function is traced, and
+    where the gradient of x would be lost, unless that is not wanted.
     """
 
     def __init__(self, x, dtype=None, writable=False, wants_gradient=True):
@@ -64,7 +64,10 @@ class Tensor:
         self.on_gpu = self._is_on_gpu(x)
         if self.on_gpu and not view.flags.c_contiguous:
             raise invalid("the array is on a GPU and not contiguous; pass a contiguous copy")
-        self.memory = view if view.flags.c_contiguous else numpy.ascontiguousarray(view)
+        self.is_copy = not view.flags.c_contiguous
+        if self.is_copy and writable:
+            _overlap.check_self(view)
+        self.memory = numpy.ascontiguousarray(view) if self.is_copy else view
 
     @staticmethod
     def _is_on_gpu(x):
@@ -128,9 +131,18 @@ class Tensor:
     count = property(lambda self: self.memory.size)
     address = property(lambda self: self.memory.ctypes.data)
 
+    @property
+    def elements(self):
+        """What arrays have in common that are the same for an operation."""
+        return self.dtype, *_overlap.elements_of(self._view)
+
+    def use(self, is_written):
+        """What an operation does with x, which it writes or only reads."""
+        return _overlap.Use(self._view, is_written, self.is_copy)
+
     def write_back(self):
         """Copies the memory to x, unless it is x itself."""
-        if self.memory is not self._view:
+        if self.is_copy:
             self._view[...] = self.memory.reshape(self._view.shape)
 
     def fits(self, shape, dtype, what):
@@ -158,12 +170,19 @@ class Tensor:
                           "out=")
         return numpy.empty(shape, self.array_dtype)
 
-
     def filled(self, value):
         """A number or a list as an array of the kind and dtype of x."""
         if hasattr(self.x, "new_tensor"):  # torch
             return self.x.new_tensor(value)
         return numpy.asarray(value, self.array_dtype)
+
+
+def uses_of(source, target):
+    """What an operation does with the Tensors that it reads and writes; None: it has none."""
+    uses = [] if target is None else [target.use(True)]
+    if source is not None and source is not target:
+        uses.append(source.use(False))
+    return uses
 
 
 class HostTensor(Tensor):

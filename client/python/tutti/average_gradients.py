@@ -15,9 +15,10 @@ from typing import Any, Iterable
 
 from tutti import _frameworks
 from tutti._frameworks import check, invalid, library, told_to_others
-from tutti._group import Group, _interruptible
+from tutti._group import Group
 from tutti._tensor import strategy_text
 from tutti._values import Component, IndexedSlices, Results, Views
+from tutti._waiting import interruptible
 
 __all__ = ["IndexedSlices", "average_gradients"]
 
@@ -184,7 +185,7 @@ def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, no
         options = _options(none, strict, sum_duplicates, compare_variables,
                            (clip_norm, clip_global_norm), timeout, strategy)
         call = _Call(tower_grads, group, options)
-    results = Results(call.run() if group is None else _interruptible(call.run))
+    results = Results(call.run() if group is None else interruptible(call.run))
     return [_result(call.towers, i, _components(results, call.towers, i))
             for i in range(len(results))]
 

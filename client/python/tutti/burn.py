@@ -21,9 +21,10 @@ from typing import Any
 
 from tutti import _frameworks
 from tutti._error import Error
-from tutti._group import Group, _interruptible
+from tutti._group import Group
 from tutti._handle import Unique, leave_at_exit
 from tutti._tensor import strategy_text
+from tutti._waiting import interruptible
 from tutti.distribute import _api
 
 _NOT_SET = -2**63  # A number of a config.
@@ -332,7 +333,7 @@ class Collective(Unique):
 
     def _check(self, function, *arguments):
         with _named_errors():
-            _interruptible(lambda: _frameworks.check(function(self._handle.pointer, *arguments)))
+            interruptible(lambda: _frameworks.check(function(self._handle.pointer, *arguments)))
 
     def _run(self, function, peer, read):
         """Calls a function with the tensor and the arguments that read() returns. What it raises
@@ -343,11 +344,11 @@ class Collective(Unique):
         except Exception as error:
             text = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
             text = text.removeprefix("Other: ").encode(errors="replace")
-            _interruptible(lambda: _library.tutti_burn_refuse(self._handle.pointer, peer, text))
+            interruptible(lambda: _library.tutti_burn_refuse(self._handle.pointer, peer, text))
             raise
         views = None if tensor is None else _api.views_of([tensor])
         with _named_errors():
-            results = _interruptible(lambda: _api.Results(function, self._handle.pointer, peer,
+            results = interruptible(lambda: _api.Results(function, self._handle.pointer, peer,
                                                           views, *arguments))
         return results.like(0, tensor) if len(results) else None
 

@@ -24,9 +24,10 @@ import numpy
 
 from tutti import _frameworks
 from tutti._frameworks import check, invalid, library, told_to_others
-from tutti._group import Group, _interruptible
+from tutti._group import Group
 from tutti._handle import Handle, Unique
 from tutti._values import INT32, INT64, Component, IndexedSlices, Results, Views, whole
+from tutti._waiting import interruptible
 
 __all__ = ["CommunicationImplementation", "CommunicationOptions", "CrossDeviceOps",
            "HierarchicalCopyAllReduce", "IndexedSlices", "Mirrored", "PerReplica", "ReduceOp",
@@ -247,7 +248,7 @@ class CrossDeviceOps(Unique):
             check(function(self._handle.pointer, *arguments, ctypes.byref(handle)))
             return handle
 
-        return Results(call() if self._group is None else _interruptible(call))
+        return Results(call() if self._group is None else interruptible(call))
 
     def _told(self):
         """Around the reading of a call's arguments: see told_to_others()."""

@@ -12,9 +12,10 @@ import numpy
 
 from tutti import _traced
 from tutti._frameworks import check, error_of
-from tutti._group import Group, _interruptible
+from tutti._group import Group
 from tutti._handle import Unique, leave_at_exit
 from tutti._values import IndexedSlices
+from tutti._waiting import interruptible
 from tutti.cross_device import Mirrored
 from tutti.distribute import _api, _data, _nest
 from tutti.distribute._topology import DeviceAssignment
@@ -285,7 +286,7 @@ class Strategy(Unique):
                 "device_assignment": assignment and assignment.options,
                 "local_replicas": _api.whole(local_replicas, "local_replicas"), "job": job,
                 "timeout_ms": _api.milliseconds(timeout, -1)})
-        self.handle = _interruptible(lambda: _api.Handle(
+        self.handle = interruptible(lambda: _api.Handle(
             "strategy_create", "strategy_free", options,
             self._resolver and self._resolver.handle.pointer, given, keep=owner))
         leave_at_exit(self.handle, _api.function("strategy_leave_job"))
@@ -390,7 +391,7 @@ class Strategy(Unique):
 
     def wait(self, call: Callable[[], Any]) -> Any:
         """call(), which may wait for other processes, so that Ctrl-C ends the wait."""
-        return call() if self.world_size == 1 else _interruptible(call)
+        return call() if self.world_size == 1 else interruptible(call)
 
     def _tensors_of(self, leaf):
         """A leaf's tensor of each replica of this process."""

@@ -1,7 +1,6 @@
 """The backend: torch.distributed's collectives over those of tutti.h."""
 
 import ctypes
-import functools
 import weakref
 
 import torch
@@ -9,11 +8,12 @@ import torch.distributed as dist
 
 from tutti._handle import Unique
 from tutti._library import library
+from tutti._overlap import is_any_copying
 from tutti.torch import _barrier, _gpu, _job, _patches, _sparse
-from tutti.torch._operation import TIMEOUT_UNSET, Operation, options_of
-from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_alike, check_lists, check_root,
-                                 check_single, check_size, dtype_of, folded, invalid, splits_of,
-                                 unit_of)
+from tutti.torch._operation import TIMEOUT_UNSET, Operation, collective, options_of
+from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_alike, check_apart, check_lists,
+                                 check_root, check_single, check_size, dtype_of, folded, invalid,
+                                 is_plain, splits_of, unit_of)
 from tutti.torch._work import (BackendError, Completer, GpuWork, TuttiWork, Works, end_here,
                                last_failure)
 
@@ -26,33 +26,6 @@ _SUM = dist.ReduceOp.SUM
 _profiler_enabled = torch.autograd._profiler_enabled
 _tutti_all_reduce = library.tutti_all_reduce
 _c_void_p, _byref = ctypes.c_void_p, ctypes.byref
-
-
-def _collective(title, calls=None):
-    """A method that starts the operation of torch that its body prepares: body(self, operation,
-    arguments of torch) returns the input tensors and the outputs. title: for the profiler. calls:
-    how many calls of the C ABI the method makes, by its arguments; without: one."""
-    def decorate(prepare):
-        def start(self, operation, arguments):
-            try:
-                inputs, outputs = prepare(self, operation, *arguments)
-                operation.divide(outputs)
-            except BaseException as error:
-                operation.refuse(title, 1 if calls is None else calls(*arguments), error)
-                raise
-            return operation.start(title, inputs, outputs)
-
-        @functools.wraps(prepare)
-        def method(self, *arguments):
-            opts = arguments[-1]
-            operation = Operation(self, self.collectives, opts.timeout,
-                                  opts.asyncOp or self._coalesced is not None)
-            self._sequence += 1
-            return self._started(start, self, operation, arguments)
-
-        return method
-
-    return decorate
 
 
 class TuttiBackend(Unique, _Base):
@@ -123,7 +96,7 @@ class TuttiBackend(Unique, _Base):
         if (opts.asyncOp or len(tensors) != 1 or not tensor.is_cpu or tensor.layout is not _STRIDED
                 or not tensor.is_contiguous() or tensor.is_neg() or opts.timeout != TIMEOUT_UNSET
                 or opts.reduceOp != _SUM or self._coalesced is not None
-                or self._aborted is not None or _profiler_enabled()):
+                or self._aborted is not None or _profiler_enabled() or is_any_copying()):
             return self._all_reduce_any(tensors, opts)
         dtype = DTYPES.get(tensor.dtype)
         if dtype is None:
@@ -147,11 +120,12 @@ class TuttiBackend(Unique, _Base):
             return self.allreduce_sparse(tensors, opts)
         return self._all_reduce_dense(tensors, opts)
 
-    @_collective("all_reduce")
+    @collective("all_reduce")
     def _all_reduce_dense(self, operation, tensors, opts):
         """Of several tensors each becomes the reduction of all tensors of all ranks, as with
         Gloo."""
         check_alike(tensors, "all_reduce")
+        check_apart(tensors, has_one_result=True)
         op = operation.op(opts.reduceOp, tensors[0].dtype)
         flat = operation.in_place(folded(tensors, opts.reduceOp))
         address = flat.data_ptr()
@@ -161,10 +135,12 @@ class TuttiBackend(Unique, _Base):
                 operation.spread(flat, [tensor])
         return tensors, tensors
 
-    @_collective("all_reduce", lambda tensors, _: len({tensor.dtype for tensor in tensors}))
+    @collective("all_reduce", lambda tensors, _: len({tensor.dtype for tensor in tensors}))
     def allreduce_coalesced(self, operation, tensors, opts):
         if not tensors:
             raise invalid("all_reduce_coalesced requires non-empty tensor list")
+        if not all(map(is_plain, tensors)):  # Those that are the library compares.
+            check_apart(tensors, has_one_result=True)
         by_dtype = {}
         for tensor in tensors:
             by_dtype.setdefault(dtype_of(tensor), []).append(operation.in_place(tensor))
@@ -184,7 +160,7 @@ class TuttiBackend(Unique, _Base):
             self._coalesced = region
         return self._started(TuttiWork, self, self.collectives, outputs)
 
-    @_collective("reduce")
+    @collective("reduce")
     def reduce(self, operation, tensors, opts):
         check_root(opts.rootRank, self.size())
         check_single(tensors, "reduce", "tensor list")
@@ -195,13 +171,14 @@ class TuttiBackend(Unique, _Base):
                        dtype_of(tensor), op, opts.rootRank)
         return tensors, tensors
 
-    @_collective("broadcast")
+    @collective("broadcast")
     def broadcast(self, operation, tensors, opts):
         """Of several tensors each becomes the root's with the number opts.rootTensor."""
         check_root(opts.rootRank, self.size())
         if not 0 <= opts.rootTensor < len(tensors):
             raise invalid(f"broadcast: invalid root tensor: {opts.rootTensor} of {len(tensors)}")
         check_alike(tensors, "broadcast")
+        check_apart(tensors, has_one_result=True)
         root = tensors[opts.rootTensor]
         flat = operation.in_place(root)
         operation.call("broadcast", flat.data_ptr(), *bytes_of(flat), opts.rootRank)
@@ -210,7 +187,7 @@ class TuttiBackend(Unique, _Base):
                 operation.spread(flat, [tensor])
         return tensors, tensors
 
-    @_collective("all_gather")
+    @collective("all_gather")
     def allgather(self, operation, outputs, inputs, opts):
         """Of several inputs each list of outputs becomes those of rank 0, then those of rank 1, and
         so on, as with Gloo."""
@@ -227,6 +204,7 @@ class TuttiBackend(Unique, _Base):
 
     def _gather_several(self, operation, outputs, inputs):
         check_alike([*inputs, *(part for parts in outputs for part in parts)], "all_gather")
+        check_apart([part for parts in outputs for part in parts])
         source = torch.stack(inputs)
         flat = source.new_empty((self.size(), *source.shape))
         for parts in outputs:
@@ -248,11 +226,12 @@ class TuttiBackend(Unique, _Base):
         """outputs[r][i] becomes rank r's inputs[i]."""
         return self._all_gather_lists(outputs, inputs, opts)
 
-    @_collective("all_gather", lambda _, inputs, opts: len(inputs))
+    @collective("all_gather", lambda _, inputs, opts: len(inputs))
     def _all_gather_lists(self, operation, outputs, inputs, opts):
         if len({len(inputs), *map(len, outputs)}) > 1:
             raise invalid(f"all_gather_coalesced: {len(inputs)} inputs, but lists of "
                           f"{[len(parts) for parts in outputs]} outputs")
+        check_apart([part for parts in outputs for part in parts])
         for i, source in enumerate(inputs):
             self._gather_parts(operation, [parts[i] for parts in outputs], source)
         return inputs, [part for parts in outputs for part in parts]
@@ -260,15 +239,16 @@ class TuttiBackend(Unique, _Base):
     def all_gather_single(self, output, source, opts):
         return self.all_gather_single_coalesced([output], [source], opts)
 
-    @_collective("all_gather", lambda tensors, *_: len(tensors))
+    @collective("all_gather", lambda tensors, *_: len(tensors))
     def all_gather_single_coalesced(self, operation, outputs, inputs, opts):
         check_lists(outputs, inputs, "all_gather")
+        check_apart(outputs)
         for output, source in zip(outputs, inputs):
             check_size(output, source.numel() * self.size(), "the output of all_gather")
             operation.call("all_gather", *operation.sides(source, output), *bytes_of(source))
         return inputs, outputs
 
-    @_collective("gather")
+    @collective("gather")
     def gather(self, operation, outputs, inputs, opts):
         check_root(opts.rootRank, self.size())
         check_single(inputs, "gather", "input tensor list")
@@ -278,7 +258,7 @@ class TuttiBackend(Unique, _Base):
         operation.call("gather", operation.source(source), out, *bytes_of(source), opts.rootRank)
         return inputs, [part for parts in outputs for part in parts]
 
-    @_collective("scatter")
+    @collective("scatter")
     def scatter(self, operation, outputs, inputs, opts):
         check_root(opts.rootRank, self.size())
         check_single(outputs, "scatter", "output tensor list")
@@ -298,7 +278,7 @@ class TuttiBackend(Unique, _Base):
             raise invalid(f"{verb} requires empty {what} on non-root ranks")
         return is_root
 
-    @_collective("reduce_scatter")
+    @collective("reduce_scatter")
     def reduce_scatter(self, operation, outputs, inputs, opts):
         check_single(outputs, "reduce_scatter", "output tensor list")
         check_single(inputs, "reduce_scatter", "input list")
@@ -316,16 +296,17 @@ class TuttiBackend(Unique, _Base):
     def reduce_scatter_single(self, output, source, opts):
         return self.reduce_scatter_single_coalesced([output], [source], opts)
 
-    @_collective("reduce_scatter", lambda tensors, *_: len(tensors))
+    @collective("reduce_scatter", lambda tensors, *_: len(tensors))
     def reduce_scatter_single_coalesced(self, operation, outputs, inputs, opts):
         check_lists(outputs, inputs, "reduce_scatter")
+        check_apart(outputs)
         for output, source in zip(outputs, inputs):
             op = operation.op(opts.reduceOp, output.dtype)
             check_size(source, output.numel() * self.size(), "the input of reduce_scatter")
             operation.reduced(source, output, "reduce_scatter", op)
         return inputs, outputs
 
-    @_collective("all_to_all")
+    @collective("all_to_all")
     def alltoall(self, operation, outputs, inputs, opts):
         dtype = inputs[0].dtype if inputs else None
         source = operation.joined(inputs, dtype, fill=True)
@@ -334,7 +315,7 @@ class TuttiBackend(Unique, _Base):
         self._exchange(operation, source, flat, counts, even=False)
         return inputs, outputs
 
-    @_collective("all_to_all")
+    @collective("all_to_all")
     def all_to_all_single(self, operation, output, source, output_splits, input_splits, opts):
         given, even_in = splits_of(source, input_splits, self.size(), "input")
         taken, even_out = splits_of(output, output_splits, self.size(), "output")
@@ -358,7 +339,7 @@ class TuttiBackend(Unique, _Base):
     def _counts(self, numbers):
         return (ctypes.c_size_t * self.size())(*numbers)
 
-    @_collective("barrier")
+    @collective("barrier")
     def barrier(self, operation, opts):
         """Ends after this rank's earlier collectives, also those that nobody waits for."""
         self.end_gpu_works()
@@ -395,6 +376,7 @@ class TuttiBackend(Unique, _Base):
                 check_single(tensors, verb, "tensor list")
                 operation.call(verb, operation.host_side(tensors[0], verb == "recv"),
                                *bytes_of(tensors[0]), peer, tag)
+                operation.check_uses()
             except BaseException as error:
                 operation.refuse_message(verb, peer, tag, error)
                 raise

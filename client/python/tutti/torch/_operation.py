@@ -6,13 +6,15 @@ from datetime import timedelta
 
 import torch
 
-from tutti import _refusal
+from tutti import _overlap, _refusal
+from tutti._error import Error
 from tutti._library import Options, library
+from tutti._overlap import elements_of
 from tutti.torch import _gpu
 from tutti.torch._tensor import (AVG, INTEGERS, PREMUL_SUM, SUM, adjacent, check_apart,
                                  check_device, check_parts, check_size, copy_parts, divide,
                                  dtype_of, invalid, is_plain, op_of, plain)
-from tutti.torch._work import (BackendError, GpuWork, Handle, TuttiWork, end_here,
+from tutti.torch._work import (BackendError, GpuWork, Handle, TuttiWork, backend_error, end_here,
                                last_failure)
 
 TIMEOUT_UNSET = timedelta(milliseconds=-1)
@@ -30,8 +32,8 @@ class Operation:
     GPU no call blocks: see _gpu. Nothing is called before start(), so that a refusal leaves no call
     half made."""
 
-    __slots__ = ("_backend", "_completer", "_options", "_blocks", "_calls", "_keep", "_finish",
-                 "_device", "_has_tensors", "_divides")
+    __slots__ = ("_backend", "_completer", "_options", "_blocks", "_calls", "_keep", "_uses",
+                 "_finish", "_device", "_has_tensors", "_divides")
 
     def __init__(self, backend, completer, timeout, asynchronous):
         self._backend = backend
@@ -41,6 +43,7 @@ class Operation:
         self._blocks = not asynchronous
         self._calls = []
         self._keep = []
+        self._uses = []  # Of the tensors, on the host.
         self._finish = []
         self._device = None  # The tensors' GPU; None: the host.
         self._has_tensors = False
@@ -74,10 +77,31 @@ class Operation:
                                                  float(reduce_op.factor), given.buffers_stay))
         return number
 
+    def _use(self, tensors, is_written, is_copied):
+        self._uses.extend(_overlap.Use(tensor, is_written, is_copied) for tensor in tensors
+                          if not tensor.is_cuda)  # There the streams order operations.
+
+    def _takes(self, tensor, is_written):
+        """Whether the C ABI can take the tensor's memory itself."""
+        takes = is_plain(tensor)
+        self._use([tensor], is_written, not takes)
+        return takes
+
+    def check_uses(self):
+        """Raises for a tensor that gets in the way of an operation under way, and for one to which
+        no result can be copied."""
+        try:
+            for use in self._uses:
+                if use.is_copied and use.is_written:
+                    _overlap.check_self(use.array)
+            _overlap.check_under_way(self._uses)
+        except Error as error:
+            raise backend_error(error) from None
+
     def in_place(self, tensor):
         """Contiguous memory with the tensor's elements, written back if it is a copy."""
         self.accept(tensor)
-        if is_plain(tensor):
+        if self._takes(tensor, is_written=True):
             self._keep.append(tensor)
             return tensor
         flat = plain(tensor)
@@ -88,14 +112,14 @@ class Operation:
     def source(self, tensor):
         """The address of the tensor's elements, or of a contiguous copy of them."""
         self.accept(tensor)
-        flat = plain(tensor)
+        flat = tensor if self._takes(tensor, is_written=False) else plain(tensor)
         self._keep.append(flat)
         return flat.data_ptr()
 
     def target(self, tensor):
         """The address of memory for the tensor's elements, copied to it at the end."""
         self.accept(tensor)
-        if is_plain(tensor):
+        if self._takes(tensor, is_written=True):
             self._keep.append(tensor)
             return tensor.data_ptr()
         flat = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
@@ -130,7 +154,9 @@ class Operation:
         count = sum(tensor.numel() for tensor in tensors)
         if adjacent(tensors):
             self._keep.append(tensors)
+            self._use(tensors, is_written=not fill, is_copied=False)
             return torch.as_strided(tensors[0], (count,), (1,))
+        self._use(tensors, is_written=not fill, is_copied=True)
         if fill:
             flat = plain(torch.cat([tensor.reshape(-1) for tensor in tensors]))
         else:
@@ -145,12 +171,14 @@ class Operation:
         outputs, one after the other."""
         self.accept(flat)
         self._keep.append(flat)
+        self._use(outputs, is_written=True, is_copied=True)
         self._finish.append(lambda: copy_parts(flat.view(-1), outputs))
 
     def divide(self, outputs):
         """At the end, divides the integers among the outputs if they are to be means."""
         if self._divides:
-            integers = {id(output): output for output in outputs if output.dtype in INTEGERS}
+            integers = {elements_of(output): output for output in outputs
+                        if output.dtype in INTEGERS}
             ranks = self._backend.size()
             self._finish.extend(functools.partial(divide, output, ranks)
                                 for output in integers.values())
@@ -192,6 +220,8 @@ class Operation:
         finish = functools.partial(_run_all, self._finish)
         # Also after a failure: the other ranks need what is under way.
         work = TuttiWork(backend, self._completer, outputs, handles, self._keep, finish, record)
+        if handles:
+            _overlap.begin(work, self._uses)
         self._raise(failure)
         return work
 
@@ -267,6 +297,34 @@ class Operation:
         getattr(library, "tutti_refuse_" + verb)(
             self._backend.pointer, peer, ctypes.byref(ctypes.c_uint64(tag)),
             *_refusal.reason(error))
+
+
+def collective(title, calls=None):
+    """A method that starts the operation of torch that its body prepares: body(self, operation,
+    arguments of torch) returns the input tensors and the outputs. title: for the profiler. calls:
+    how many calls of the C ABI the method makes, by its arguments; without: one."""
+    def decorate(prepare):
+        def start(self, operation, arguments):
+            try:
+                inputs, outputs = prepare(self, operation, *arguments)
+                operation.divide(outputs)
+                operation.check_uses()
+            except BaseException as error:
+                operation.refuse(title, 1 if calls is None else calls(*arguments), error)
+                raise
+            return operation.start(title, inputs, outputs)
+
+        @functools.wraps(prepare)
+        def method(self, *arguments):
+            opts = arguments[-1]
+            operation = Operation(self, self.collectives, opts.timeout,
+                                  opts.asyncOp or self._coalesced is not None)
+            self._sequence += 1
+            return self._started(start, self, operation, arguments)
+
+        return method
+
+    return decorate
 
 
 def _run_all(functions):

@@ -6,6 +6,8 @@ import math
 import torch
 import torch.distributed as dist
 
+from tutti import _overlap
+from tutti._overlap import elements_of
 from tutti.torch._work import BackendError
 
 # By tutti_dtype. Other dtypes are moved, not reduced, as bytes.
@@ -127,16 +129,19 @@ def check_parts(tensors, ranks, dtype, what):
                           "convert them to one")
 
 
-def check_apart(outputs):
-    """Raises if two outputs share memory: each has a result of its own. Of one that is not
-    contiguous only the first element is compared."""
-    ranges = sorted((output.data_ptr(), i,
-                     output.nbytes if output.is_contiguous() else output.element_size())
-                    for i, output in enumerate(outputs) if output.numel())
-    for (begin, first, size), (following, second, _) in zip(ranges, ranges[1:]):
-        if following < begin + size:
-            first, second = sorted((first, second))
-            raise invalid(f"outputs {first} and {second} of the list overlap; use separate tensors")
+def check_apart(outputs, has_one_result=False):
+    """Raises if two outputs share elements: each has a result of its own. has_one_result: one that
+    is there twice, with the same elements, has one."""
+    for output in outputs:
+        check_device(output)
+
+    def matters(i, j):
+        return not has_one_result or elements_of(outputs[i]) != elements_of(outputs[j])
+
+    found = _overlap.find(outputs, matters)
+    if found is not None:
+        raise invalid(f"outputs {found[0]} and {found[1]} of the list overlap; use separate "
+                      "tensors")
 
 
 def splits_of(tensor, splits, ranks, what):

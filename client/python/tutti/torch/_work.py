@@ -7,6 +7,7 @@ from collections import deque
 import torch
 import torch.distributed as dist
 
+from tutti import _overlap
 from tutti._error import Error
 from tutti._handle import Unique
 from tutti._library import last_error, library
@@ -117,7 +118,12 @@ class TuttiWork(Unique, dist._Work):
                 self._backend.note_failure(error)
             self._handles, self._keep, self._finish = (), None, None
             self._ended = True
+            _overlap.end(self)
             self.completer.let_go(self)
+
+    def done(self):
+        """Whether its outcome was taken: until then it has its tensors."""
+        return self._ended
 
     def _wait_for(self, handle):
         if not wait_in_steps(self._backend, handle.pointer):

@@ -1,0 +1,28 @@
+"""Waits that Ctrl-C ends, though Python handles no signals while a call is in C."""
+
+import threading
+
+STEP_MS = 200  # Longest wait in C of the main thread.
+
+
+def interruptible(call):
+    """Runs a call that may block such that Ctrl-C ends the wait for it: on a thread of its own
+    where this is the main thread, the only one that signals reach. Raises what the call raises."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    outcome = []
+
+    def body():
+        try:
+            outcome.append((call(), None))
+        except BaseException as error:  # Raised where the caller waits.
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(STEP_MS / 1000)
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result

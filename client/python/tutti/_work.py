@@ -1,0 +1,75 @@
+"""Work under way."""
+
+import math
+import time
+
+from tutti import _overlap
+from tutti._error import Error
+from tutti._handle import Handle, Unique
+from tutti._library import check, last_error, library
+from tutti._waiting import STEP_MS
+
+
+class Work(Unique):
+    """An operation under way, returned by collectives with blocking=False.
+
+    It keeps its arrays alive, which must not be accessed until wait() has returned. Another
+    operation on an array of empty() that this one writes is refused until it has ended
+    (INVALID_ARGUMENT), and where one of the two arrays is not contiguous, whatever memory it is in,
+    until this one was waited for. Dropping it without waiting is safe: the operation goes on, and
+    its result may be lost.
+    """
+
+    _instead = "wait for it, and copy the result"
+
+    def __init__(self, handle, tensors, finish):
+        self._handle = Handle(handle, library.tutti_work_free)
+        self._tensors = tensors
+        self._finish = finish
+        self._result = None
+
+    def done(self):
+        """Whether the operation has ended, so that wait() would not block."""
+        return bool(library.tutti_work_done(self._handle.pointer))
+
+    def fileno(self):
+        """A descriptor that becomes, and stays, readable once wait() would not block: for select,
+        poll and event loops. It belongs to the Work, and is closed with it."""
+        fd = library.tutti_work_fd(self._handle.pointer)
+        if fd < 0:
+            raise last_error()
+        return fd
+
+    def wait(self, timeout=None):
+        """Waits until the operation has ended; returns its result or raises its Error. Later calls
+        return the same.
+
+        timeout: seconds to wait; None: until the operation's own timeout. Raises DEADLINE_EXCEEDED
+        after that; if done() is False then, the operation goes on and may be waited for again.
+        """
+        limit = None if timeout is None else time.monotonic() + timeout
+        while not self._step(limit):
+            if limit is not None and time.monotonic() >= limit:
+                raise Error("DEADLINE_EXCEEDED", f"not done after {timeout} s; the work goes on")
+        if self._finish is not None:
+            self._result = self._finish()
+            self._finish = self._tensors = None
+            _overlap.end(self)
+        return self._result
+
+    def _source(self):
+        """The sender's rank, of a receive that has ended."""
+        return library.tutti_work_source(self._handle.pointer)
+
+    def _step(self, limit):
+        """Waits for at most STEP_MS; whether the operation has ended. Raises its Error."""
+        step = STEP_MS
+        if limit is not None:
+            step = min(step, max(0, math.ceil((limit - time.monotonic()) * 1000)))
+        if library.tutti_work_wait(self._handle.pointer, step) == 0:
+            return True
+        if not self.done():
+            return False
+        _overlap.end(self)
+        check(library.tutti_work_wait(self._handle.pointer, 0))
+        return True
