@@ -18,14 +18,14 @@ def milliseconds(seconds, default):
     return math.ceil(min(seconds * 1000, _TIMEOUT_MS_MAX))
 
 
-def whole(number, what):
-    """A whole number from 0 that fits C's int."""
+def whole(number, what, end=2**31):
+    """A whole number from 0 to below `end`, by default one that fits C's int."""
     try:
         whole = operator.index(number)
     except TypeError:
         raise invalid(f"{what} {number!r} is no whole number; convert it with int()") from None
-    if not 0 <= whole < 2**31:
-        raise invalid(f"{what} {number} is out of range")
+    if not 0 <= whole < end:
+        raise invalid(f"{what} {number} is out of range; give one from 0 to {end - 1}")
     return whole
 
 
@@ -40,13 +40,7 @@ def source(rank):
 
 def tag(tag):
     """A message's tag, which fits 64 bits."""
-    try:
-        whole = operator.index(tag)
-    except TypeError:
-        raise invalid(f"tag {tag!r} is no whole number") from None
-    if not 0 <= whole < 2**64:
-        raise invalid(f"tag {tag} is out of range")
-    return whole
+    return whole(tag, "tag", 2**64)
 
 
 def shape(shape):
