@@ -11,69 +11,91 @@ from ranks import fake_job
 import tutti
 
 _CALLS = """\
-group.all_reduce(x)
-group.all_reduce(shared)
-group.all_reduce_many([x, shared])
+group.all_reduce(new())
+group.all_reduce(group.empty(1000))
+group.all_reduce_many([new(), group.empty(1000)])
+group.reduce(new())
+group.broadcast(new())
+group.all_gather(new())
+group.reduce_scatter(new())
+group.gather(new())
+group.scatter(new(), out=new(half))
+group.all_to_all(new())
+group.all_gather_v(new(), [count] * 2)
+group.reduce_scatter_v(new(), [half] * 2)
+group.all_to_all_v(new(), [half] * 2, [half] * 2)
 group.barrier()
-group.recv(x)
-group.recv(x, source=1, blocking=False).wait()
-group.send(x, 1)
+group.recv(new())
+group.recv(new(), source=1, blocking=False).wait()
+group.send(new(), 1)
 group.subgroup([0, 1]).barrier()
-group.all_reduce(x, blocking=False).wait()
-[shared.sum() for _ in iter(int, 1)]
-tutti.join(world_size=2, rank=1, job="other")
+group.all_reduce(new(), blocking=False).wait()
+tutti.join(world_size=2, rank=1, job="other", timeout=600)
 """
 _FACES = """\
-distribute.Strategy(group=group).reduce("SUM", x)
-average_gradients.average_gradients([[x]], group=group)
-cross_device.ReductionToOneDevice(group=group).reduce("SUM", x, x)
+distribute.Strategy(group=group).reduce("SUM", new())
+average_gradients.average_gradients([[new()]], group=group)
+cross_device.ReductionToOneDevice(group=group).reduce("SUM", new(), new())
 burn.Collective(group=group).register(0, "cpu", burn.CollectiveConfig().with_num_devices(2))
 """
-_THREADS = """
+_BEGIN = """
 import sys, threading, numpy, tutti
+from inside import interrupt_inside, wait_until_inside
 from tutti import average_gradients, burn, cross_device, distribute
-group = tutti.join(timeout=60)
-x = numpy.ones(int(sys.argv[1]), "float32")
+group = tutti.join(timeout=600)
+count = int(sys.argv[1])
+half = count // 2
+def new(size=count):
+    return numpy.ones(size, "float32")
+"""
+_THREADS = _BEGIN + """
 shared = group.empty(1000)
 shared[:] = 1
-inside = threading.Semaphore(0)
-calls = sys.argv[2].splitlines()
-def body(call):
-    inside.release()
-    eval(call)
-for call in calls:
-    threading.Thread(target=body, args=(call,), daemon=True).start()
-for call in calls:
-    inside.acquire()
-threading.Event().wait(0.2)  # Where that is too short, the test sees no fault.
+def read():
+    while True:
+        shared.sum()
+threads = [threading.Thread(target=eval, args=(call, globals()), name=call, daemon=True)
+           for call in sys.argv[2].splitlines()]
+reads = threading.Thread(target=read, daemon=True)
+for thread in [*threads, reads]:
+    thread.start()
+wait_until_inside(threads)
 sys.exit(3)
 """
-_INTERRUPTED = """
-import sys, numpy, tutti
-from tutti import average_gradients, burn, cross_device, distribute
-group = tutti.join(timeout=60)
-x = numpy.ones(1000, "float32")
+_INTERRUPT = """
+interrupt_inside()
 try:
-    print("go", flush=True)
-    CALL
+    eval(sys.argv[2])
 except KeyboardInterrupt:
     sys.exit(3)
 """
+_INTERRUPTED = _BEGIN + _INTERRUPT
+_STOPPED = _BEGIN + """
+print("joined", flush=True)
+input()
+""" + _INTERRUPT
 
 
 class Exit(unittest.TestCase):
-    def run_rank(self, program, *arguments, interrupted=False):
-        """(exit code, output) of rank 0, beside a rank 1 that makes no call."""
-        with fake_job(2) as (path, _):
+    def run_rank(self, program, *arguments, stops=False):
+        """(exit code, output) of rank 0, beside a rank 1 that makes no call. stops: the job does,
+        once rank 0 has printed "joined", and rank 0 then gets a line."""
+        with fake_job(2) as (path, job):
             environment = dict(os.environ, TUTTI_SOCKET=path, TUTTI_JOB="demo", TUTTI_RANK="0",
                                TUTTI_WORLD_SIZE="2")
+            environment["PYTHONPATH"] += os.pathsep + os.path.dirname(__file__)
             run = subprocess.Popen([sys.executable, "-c", program, *arguments], env=environment,
-                                   text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                   text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
             with tutti.join("demo", 1, 2, socket=path):
-                if interrupted:
-                    self.assertEqual(run.stdout.readline(), "go\n")
-                    run.send_signal(signal.SIGINT)
-                out, err = run.communicate(timeout=60)
+                try:
+                    if stops:
+                        self.assertEqual(run.stdout.readline(), "joined\n")
+                        job.send_signal(signal.SIGSTOP)
+                    out, err = run.communicate("\n", timeout=60)
+                finally:
+                    job.send_signal(signal.SIGCONT)
+                    run.kill()
         return run.returncode, out, err
 
     def test_threads_within_calls(self):
@@ -84,9 +106,16 @@ class Exit(unittest.TestCase):
                     self.assertEqual(code, 3, err)
 
     def test_after_ctrl_c(self):
-        for call in [*_FACES.splitlines(), "group.recv(x)"]:
+        for call in (_CALLS + _FACES).splitlines():
             with self.subTest(call=call):
-                code, _, err = self.run_rank(_INTERRUPTED.replace("CALL", call), interrupted=True)
+                code, _, err = self.run_rank(_INTERRUPTED, "1000", call)
+                self.assertEqual(code, 3, err)
+
+    def test_ctrl_c_while_the_worker_does_not_answer(self):
+        """A first message waits for it, and the refusal of one."""
+        for call in ("group.send(new(), 1)", "group.send('text', 1)"):
+            with self.subTest(call=call):
+                code, _, err = self.run_rank(_STOPPED, "1000", call, stops=True)
                 self.assertEqual(code, 3, err)
 
     def test_functions_that_run_at_exit(self):

@@ -142,6 +142,7 @@ class Group(Unique):
     def __init__(self, handle):
         self._handle = Handle(handle, library.tutti_group_free)
         self._left = False
+        self._sent_to = set()
         self.rank = library.tutti_rank(handle)
         self.world_size = library.tutti_world_size(handle)
         self.epoch = library.tutti_epoch(handle)
@@ -387,7 +388,7 @@ class Group(Unique):
         target = self._result(source, out, shape, "all_to_all_v's out")
         return self._run("all_to_all_v", (source.address, in_counts, target.address, out_counts,
                                           DTYPES[source.dtype]),
-                         source, target, strategy, timeout, blocking, stream=stream)
+                         source, target, strategy, timeout, blocking, stream=stream, waits=True)
 
     @_refusal.message(library.tutti_refuse_send, "destination", _numbers.destination, _numbers.tag)
     def send(self, x, destination, tag=0, timeout=None, blocking=True, dtype=None, stream=None):
@@ -398,9 +399,12 @@ class Group(Unique):
         DEADLINE_EXCEEDED if the receiver has not called in time: then the message is lost. The
         first message of a rank to another makes one of the job's 4096 groups."""
         source = Tensor(x, dtype)
+        destination = _numbers.destination(destination)
+        is_first = destination not in self._sent_to  # The worker then makes a group.
+        self._sent_to.add(destination)
         return self._run("send", (source.address, source.count, DTYPES[source.dtype],
-                                  _numbers.destination(destination), _numbers.tag(tag)),
-                         source, None, None, timeout, blocking, stream=stream)
+                                  destination, _numbers.tag(tag)),
+                         source, None, None, timeout, blocking, stream=stream, waits=is_first)
 
     @_refusal.message(library.tutti_refuse_recv, "source", _numbers.source, _numbers.tag)
     def recv(self, x, source=None, tag=0, timeout=None, blocking=True, dtype=None, stream=None):
@@ -471,8 +475,9 @@ class Group(Unique):
         return target.fits(shape, source.dtype, what)
 
     def _run(self, verb, arguments, source, target, strategy, timeout, blocking, write_back=True,
-             factor=1.0, stream=None):
-        """A function that makes the call of `tutti_<verb>` and returns what the verb does."""
+             factor=1.0, stream=None, waits=False):
+        """A function that makes the call of `tutti_<verb>` and returns what the verb does. waits: C
+        may wait for others before it returns."""
         tensors = (source, target)
         options = self._options(strategy, timeout, factor, stream, tensors)
         uses = _tensor.uses_of(source, target if write_back else None)
@@ -485,12 +490,15 @@ class Group(Unique):
                 target.write_back()
             return target.x
 
-        def call():
+        def start():
             if stream is not None and blocking:  # Nobody waits: the stream does.
                 check(self._call(verb, arguments, options, None))
                 return finish()
-            work = self._start(verb, arguments, tensors, finish, options, [] if blocking else uses)
-            return work.wait() if blocking else work
+            return self._start(verb, arguments, tensors, finish, options, [] if blocking else uses)
+
+        def call():
+            started = interruptible(start) if waits else start()
+            return started.wait() if blocking and stream is None else started
 
         return call
 

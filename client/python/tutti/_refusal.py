@@ -9,6 +9,7 @@ import inspect
 
 from tutti._error import Error, text_of
 from tutti._library import library
+from tutti._waiting import interruptible
 
 # The numbers of tutti_collective in proto/tutti_types.h.
 COLLECTIVES = {"all_reduce": 0, "reduce": 1, "broadcast": 2, "all_gather": 3, "reduce_scatter": 4,
@@ -52,7 +53,8 @@ def collective(read, operations_of=lambda *_, **__: 1):
 
 def message(refuse, peer, read_peer, read_tag):
     """Likewise send and recv, whose parameter `peer` is the other rank. Where that cannot be read,
-    or was not given where the signature is wrong, nobody is told."""
+    or was not given where the signature is wrong, nobody is told. Ctrl-C ends the wait for what is
+    told, which goes on: C may have to wait for the worker, or for another thread's message."""
     def decorate(read):
         signature = inspect.signature(read)
 
@@ -63,8 +65,9 @@ def message(refuse, peer, read_peer, read_tag):
             except BaseException as error:
                 with contextlib.suppress(Exception):
                     given = _given(signature, peer, self, arguments, options)
-                    refuse(self._handle.pointer, read_peer(given.get(peer)),
-                           _tag_of(given, read_tag), *reason(error))
+                    told = (self._handle.pointer, read_peer(given.get(peer)),
+                            _tag_of(given, read_tag), *reason(error))
+                    interruptible(lambda _group=self: refuse(*told))
                 raise
             return call()
 
