@@ -203,3 +203,7 @@ tutti_code tutti_burn_reset(tutti_burn* collective) {
     return {};
   });
 }
+
+void tutti_burn_leave_job(tutti_burn* collective) {
+  if (collective != nullptr) get(collective)->leave_job();
+}

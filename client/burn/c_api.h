@@ -51,6 +51,9 @@ tutti_code tutti_burn_broadcast(tutti_burn* collective, uint32_t peer,
 tutti_code tutti_burn_refuse(tutti_burn* collective, uint32_t peer, const char* message);
 tutti_code tutti_burn_finish(tutti_burn* collective, uint32_t peer);
 tutti_code tutti_burn_reset(tutti_burn* collective);
+/* At the exit of the program: leaves the job that the collective has joined. Frees nothing, so that
+ * threads may be within calls. */
+void tutti_burn_leave_job(tutti_burn* collective);
 
 #pragma GCC visibility pop
 #if defined(__cplusplus)

@@ -269,4 +269,9 @@ void Collective::reset_collective() {
   lock.unlock();
 }
 
+void Collective::leave_job() {
+  const Lock lock(mutex_);
+  if (options_.group == nullptr && group_ != nullptr) tutti_leave(group_.get());
+}
+
 }  // namespace tutti::burn

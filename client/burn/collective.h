@@ -67,6 +67,10 @@ class Collective {
   // LocalServerMissing; what runs already goes on.
   void reset_collective();
 
+  // Leaves the group of processes that was joined here, but frees nothing: other threads may be
+  // within calls.
+  void leave_job();
+
  private:
   // A peer that waits for the others of its registration.
   struct Registration {

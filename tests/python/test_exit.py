@@ -9,6 +9,7 @@ import unittest
 from ranks import fake_job
 
 import tutti
+from tutti import burn
 
 _CALLS = """\
 group.all_reduce(new())
@@ -74,6 +75,17 @@ _STOPPED = _BEGIN + """
 print("joined", flush=True)
 input()
 """ + _INTERRUPT
+_NODE = """
+import sys, threading, numpy
+from inside import wait_until_inside
+from tutti import burn
+burn.register(0, "cpu", burn.CollectiveConfig(
+    num_nodes=2, global_address="a:1", node_address="b:1", data_service_port=1))
+peer = threading.Thread(target=burn.all_reduce, args=(0, numpy.ones(3)), daemon=True)
+peer.start()
+wait_until_inside([peer])
+sys.exit(3)
+"""
 
 
 class Exit(unittest.TestCase):
@@ -136,6 +148,21 @@ class Exit(unittest.TestCase):
                                    stderr=subprocess.PIPE)
             with tutti.join("demo", 1, 2, socket=path):
                 self.assertIn("rank 0 of 2 of job 'demo' leaves", run.communicate(timeout=60)[1])
+
+    def test_nodes_of_burn_learn_that_it_left(self):
+        """Also while a peer is in a call, which has the group."""
+        with fake_job(2) as (path, _):
+            environment = dict(os.environ, TUTTI_SOCKET=path, TUTTI_JOB="demo", TUTTI_RANK="0",
+                               TUTTI_LOG="info")
+            environment["PYTHONPATH"] += os.pathsep + os.path.dirname(__file__)
+            run = subprocess.Popen([sys.executable, "-c", _NODE], env=environment, text=True,
+                                   stderr=subprocess.PIPE)
+            with tutti.join("demo", 1, 2, socket=path) as group:
+                collective = burn.Collective(group)
+                collective.register(1, "cpu", burn.CollectiveConfig())
+                err = run.communicate(timeout=60)[1]
+            self.assertEqual(run.returncode, 3, err)
+            self.assertIn("rank 0 of 2 of job 'demo' leaves", err)
 
 
 if __name__ == "__main__":

@@ -136,6 +136,7 @@ _frameworks.declare({
     "tutti_burn_refuse": (c_int, [c_void_p, c_uint32, c_char_p]),
     "tutti_burn_finish": (c_int, [c_void_p, c_uint32]),
     "tutti_burn_reset": (c_int, [c_void_p]),
+    "tutti_burn_leave_job": (None, [c_void_p]),
 })
 _library = _frameworks.library
 
@@ -296,7 +297,7 @@ class Collective(Unique):
         self._handle = _api.Handle(_library.tutti_burn_create, _library.tutti_burn_free,
                                    owner and owner.pointer, _api.milliseconds(timeout, 0),
                                    keep=owner)
-        leave_at_exit(self._handle, _library.tutti_burn_reset)
+        leave_at_exit(self._handle, _library.tutti_burn_leave_job)
 
     def register(self, peer: int, device: str, config: CollectiveConfig) -> None:
         """Registers a peer, which must come first, and waits for the others. device: "cpu" or
