@@ -265,9 +265,12 @@ class Variables(unittest.TestCase):
         self.assertEqual(self.strategy.run(lambda: float(variable)).values, (0, -1, -2))
 
     def test_means_of_integers_are_refused(self):
-        variable = self.make(1, aggregation="MEAN")
-        with self.assertRaisesRegex(ValueError, "MEAN needs a floating"):
-            self.strategy.run(lambda: variable.assign(2))
+        for value in (1, True, np.uint8(1)):
+            for how in ("ON_WRITE", "ON_READ"):
+                with self.assertRaisesRegex(ValueError, "variable 'steps' of .* has no MEAN; give"):
+                    self.make(value, name="steps", aggregation=distribute.VariableAggregation.MEAN,
+                              synchronization=how)
+            self.assertEqual(self.make(value, dtype="float16", aggregation="MEAN").numpy(), 1)
 
     def test_like_an_array(self):
         variable = self.make([1.0, 2.0], dtype="float32")

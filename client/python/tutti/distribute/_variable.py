@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tutti.distribute._strategy import Strategy
 
 
+_FLOATS = ("f32", "f64", "f16", "bf16")
+
+
 def _converted(value, dtype):
     if dtype is None:
         return value
@@ -69,6 +72,9 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
             names = (name.encode(),
                      name_of(synchronization, VariableSynchronization, "synchronization"),
                      name_of(aggregation, VariableAggregation, "aggregation"))
+            if names[2] == b"MEAN" and initial.dtype not in _FLOATS:
+                raise invalid(f"variable {name!r} of {initial.dtype} has no MEAN; give it a float "
+                              "dtype, or aggregate by SUM or ONLY_FIRST_REPLICA")
         views = _api.views_of([initial])
         self._handle = self.strategy.wait(lambda: _api.Handle(
             "variable_create", "variable_free", self.strategy.handle.pointer, views, *names,
