@@ -3,6 +3,8 @@
 import copy
 import importlib.util
 import pickle
+import subprocess
+import sys
 import unittest
 
 if importlib.util.find_spec("torch") is None:
@@ -91,6 +93,31 @@ class Tensors(unittest.TestCase):
                 transform(lambda x: strategy.reduce("SUM", x))(torch.ones(2))
         with self.assertRaisesRegex(RuntimeError, "outside of the function that torch.jit traces"):
             torch.jit.trace(lambda x: strategy.reduce("SUM", x), torch.ones(2))
+
+    def test_compiled_functions(self):
+        """A call ends a graph, and runs each time; in whatever order the libraries are loaded."""
+        strategy = distribute.Strategy(local_replicas=2)
+
+        def tripled(x):
+            return strategy.reduce("SUM", cross_device.PerReplica([x * 2, x])) + 1
+
+        for compiled in (torch.compile(tripled, backend="eager"),
+                         torch.compile(lambda x: [call() for call in calls(x)], backend="eager")):
+            for value in (1.0, 2.0):
+                told = compiled(torch.full((2,), value))
+                for result in told if isinstance(told, list) else [told]:
+                    self.assertIn(result.tolist(), ([n * value] * 2 for n in (1, 2))
+                                  if isinstance(told, list) else [[3 * value + 1] * 2])
+        with self.assertRaisesRegex(RuntimeError, "gradient of this .* would be lost"):
+            torch.compile(tripled, backend="eager")(torch.ones(2, requires_grad=True))
+        program = ("import {}, {}\nimport torch, tutti.distribute\n"
+                   "s = tutti.distribute.Strategy()\n"
+                   "print(torch.compile(lambda x: s.reduce('SUM', x), backend='eager')("
+                   "torch.ones(1)))")
+        for order in (("tutti", "torch"), ("torch", "tutti"), ("torch._dynamo", "tutti")):
+            run = subprocess.run([sys.executable, "-c", program.format(*order)], text=True,
+                                 capture_output=True, check=False)
+            self.assertEqual(run.stdout, "tensor([1.])\n", run.stderr)
 
     def test_handles_are_not_copied(self):
         for kind in (Handle, TuttiWork, TuttiBackend):

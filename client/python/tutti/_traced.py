@@ -5,6 +5,8 @@ Libraries are asked only where a program has loaded them.
 """
 
 import functools
+import importlib.abc
+import importlib.util
 import sys
 
 from tutti._error import Error, invalid
@@ -96,6 +98,39 @@ _TRACERS = (("tensorflow.python.framework.ops", _in_tensorflow, _FUNCTION),
             ("jax._src.core", _in_jax, _JIT),
             ("torch._C", _in_torch_jit, "call it outside of the function that torch.jit traces"),
             ("torch.fx.experimental.proxy_tensor", _in_make_fx, _FX))
+
+
+class _OutsideOfGraphs(importlib.abc.MetaPathFinder):
+    """Has torch.compile leave this package's functions alone, so that a call ends one graph, runs,
+    and the next graph begins: it would look into them, and fail in its own words. Its rules are
+    told once they are loaded, which a program may do much later."""
+
+    _RULES = "torch._dynamo.trace_rules"
+
+    @classmethod
+    def begin(cls):
+        rules = sys.modules.get(cls._RULES)
+        if rules is None:
+            sys.meta_path.insert(0, cls())
+        else:
+            cls._tell(rules)
+
+    @staticmethod
+    def _tell(rules):
+        rules.add(__package__)
+
+    def find_spec(self, name, path, target=None):
+        if name != self._RULES or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            run = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (run(module), self._tell(module))
+        return spec
+
+
+_OutsideOfGraphs.begin()
 
 
 def without_gradient(x, wanted=True):
