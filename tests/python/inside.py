@@ -10,26 +10,27 @@ _LOOKS = 40  # A thread that is within a call stays where it is for so many look
 _SECONDS = 30
 
 
-def _place_of(thread):
-    """Where a thread is in Python, if it is within the package; None: it is elsewhere."""
+def _place_of(thread, within):
+    """Where a thread is in Python, if one of its functions is of a file whose path has `within`;
+    None: none is."""
     top = frame = sys._current_frames().get(thread.ident)
     while frame is not None:
-        if f"{os.sep}tutti{os.sep}" in frame.f_code.co_filename:
+        if within in frame.f_code.co_filename:
             return id(top), top.f_lasti
         frame = frame.f_back
     return None
 
 
-def wait_until_inside(threads):
-    """Returns once all threads are within calls of the package that wait. AssertionError: they are
-    not in time."""
+def wait_until_inside(threads, within=f"{os.sep}tutti{os.sep}"):
+    """Returns once all threads wait within calls of the package, or of another file.
+    AssertionError: they do not in time."""
     limit = time.monotonic() + _SECONDS
     last, looks = None, 0
     while looks < _LOOKS:
         if time.monotonic() > limit:
             raise AssertionError(f"not within calls: {[t.name for t in threads]}")
         time.sleep(0.001)  # Between looks the threads run.
-        places = [_place_of(thread) for thread in threads]
+        places = [_place_of(thread, within) for thread in threads]
         looks = looks + 1 if None not in places and places == last else 0
         last = places
 

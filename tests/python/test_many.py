@@ -4,7 +4,7 @@ import threading
 import unittest
 
 import numpy as np
-from ranks import FAILING_COUNT, RanksTest
+from ranks import FAILING_COUNT, Dlpack, RanksTest
 
 import tutti
 
@@ -90,6 +90,36 @@ class Many(RanksTest):
                 waited.set()
                 self.assertEqual(caught.exception.code, "DEADLINE_EXCEEDED")
             self.assertEqual([x.sum() for x in work.wait()], [6, 4])
+
+        self.on_ranks(body)
+
+    def test_arguments_by_position(self):
+        def body(group):
+            xs = [np.array([1, 2], np.uint16), np.array([3], np.uint16)]
+            outs = [np.zeros_like(x) for x in xs]
+            got = group.all_reduce_many(xs, "sum", "ring", outs, 20, True, "bf16")
+            self.assertIs(got[0], outs[0])
+            self.assertEqual([x.tolist() for x in outs], [[2, 4], [6]])
+            self.assertEqual([x.tolist() for x in xs], [[1, 2], [3]])
+            work = group.all_reduce_many([np.ones(2)], "premul_sum", None, None, 20, False, None,
+                                         0.5)
+            self.assertEqual(work.wait()[0].tolist(), [1, 1])
+
+        self.on_ranks(body)
+
+    def test_refused_arguments_by_position(self):
+        """Rank 1's call is as many operations as that of rank 0: by its outs, and by its dtype."""
+        def body(group):
+            new = [np.ones(2, np.float32), np.ones(3)]
+            outs = [np.ones(2, np.float32), np.ones(3)]
+            with self.assertRaises(tutti.Error):
+                group.all_reduce_many(["text", new[1]] if group.rank else new, "sum", None, outs)
+            self.assertEqual(group.all_reduce(np.full(2, 3.0))[0], 6)
+            as_bf16 = [np.ones(2, np.uint16),
+                       Dlpack(np.ones(2, np.uint16).view("V2"), read_only=group.rank == 1)]
+            with self.assertRaises(tutti.Error):
+                group.all_reduce_many(as_bf16, "sum", None, None, 20, True, "bf16")
+            self.assertEqual(group.all_reduce(np.full(2, 4.0))[0], 8)
 
         self.on_ranks(body)
 

@@ -21,6 +21,9 @@ from features import features  # noqa: F401: a body.
 from gpus import gpu_ends, gpu_failures, gpus  # noqa: F401: bodies.
 from training import check, model
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from inside import wait_until_inside  # noqa: E402
+
 
 def collectives():
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -452,8 +455,9 @@ def exits():
             "future": lambda: dist.all_reduce(x, async_op=True).get_future().wait()}
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 0:
-        threading.Thread(target=ways[os.environ["TUTTI_TEST_WAY"]], daemon=True).start()
-        time.sleep(0.5)  # The thread then waits, most likely.
+        thread = threading.Thread(target=ways[os.environ["TUTTI_TEST_WAY"]], daemon=True)
+        thread.start()
+        wait_until_inside([thread], __file__)  # Below a Future's wait() there is no Python.
         store.set("exits", "")
         sys.exit(3)
     store.wait(["exits"])
