@@ -10,6 +10,7 @@ import unittest
 if importlib.util.find_spec("torch") is None:
     raise unittest.SkipTest("torch is not installed; run tests/run --with torch")
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -70,6 +71,26 @@ class Tensors(unittest.TestCase):
         for gradient in (x.grad, torch.autograd.grad((x * x).sum(), x, create_graph=True)[0]):
             mean, = average_gradients([[gradient], [gradient]])
             self.assertEqual(mean.tolist(), gradient.tolist())
+
+    def test_means_are_not_derived_again(self):
+        x = torch.ones(2, requires_grad=True)
+        gradient = torch.autograd.grad((x ** 3).sum(), x, create_graph=True)[0]
+        slices = cross_device.IndexedSlices(gradient.view(1, 2), numpy.array([0]), (1, 2))
+        for towers in ([[gradient], [gradient]], [[gradient]], [[(gradient, "x")], [(None, "x")]],
+                       [[slices], [slices]]):
+            mean = average_gradients(towers, none="skip")[0]
+            mean = mean[0] if isinstance(mean, tuple) else mean
+            mean = mean.values if isinstance(mean, cross_device.IndexedSlices) else mean
+            self.assertEqual(mean.reshape(-1).tolist(), [3, 3])
+            with self.assertRaisesRegex(RuntimeError, "cannot be derived a second time; pass x.det"):
+                (mean.square() + x).sum().backward()
+        with torch.no_grad():
+            self.assertFalse(average_gradients([[gradient]])[0].requires_grad)
+        self.assertFalse(average_gradients([[gradient.detach()]])[0].requires_grad)
+        parameter = torch.nn.Parameter(torch.ones(2))
+        parameter.grad = average_gradients([[gradient], [gradient]])[0]
+        torch.optim.SGD([parameter], 1.0).step()
+        self.assertEqual(parameter.tolist(), [-2, -2])
 
     def test_parameters_are_broadcast(self):
         layer = torch.nn.Linear(2, 2)

@@ -142,9 +142,41 @@ def without_gradient(x, wanted=True):
         if wanted and sys.modules["torch"].is_grad_enabled():
             raise _lost(x, "call it under torch.no_grad(), or pass x.detach()")
         return x.detach()
-    if wanted and _is_recorded(x):
-        raise _lost(x, "call it outside of the GradientTape, or pass tf.stop_gradient(x)")
+    if wanted:
+        refuse_recorded(x)
     return x
+
+
+def refuse_recorded(x):
+    """Raises for a tensor that a tape watches."""
+    if _is_recorded(x):
+        raise _lost(x, "call it outside of the GradientTape, or pass tf.stop_gradient(x)")
+
+
+def ended_gradient(result, sources):
+    """The result of a call that gives no gradients to its sources: where one of torch's needs one,
+    a result through which backward() raises."""
+    needing = [x for x in sources if _tensor_of_torch(x) and x.requires_grad]
+    if not needing or not _tensor_of_torch(result) or not sys.modules["torch"].is_grad_enabled():
+        return result
+    return _function_without_gradient().apply(result, *needing)
+
+
+@functools.cache
+def _function_without_gradient():
+    class Ended(sys.modules["torch"].autograd.Function):
+        """Hands a result on."""
+
+        @staticmethod
+        def forward(_, result, *sources):
+            return result
+
+        @staticmethod
+        def backward(_, *gradients):
+            raise invalid("no gradient passes through a mean of gradients, so it cannot be derived "
+                          "a second time; pass x.detach(), or derive before it is computed")
+
+    return Ended
 
 
 def _is_recorded(x):

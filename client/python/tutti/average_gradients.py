@@ -13,7 +13,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_void_p
 from typing import Any, Iterable
 
-from tutti import _frameworks
+from tutti import _frameworks, _traced
 from tutti._frameworks import check, invalid, library, told_to_others
 from tutti._group import Group
 from tutti._tensor import strategy_text
@@ -72,6 +72,11 @@ def _split(item):
     return (*item, True)
 
 
+def _parts_of(gradient):
+    """The arrays of a gradient."""
+    return [gradient.values] if isinstance(gradient, IndexedSlices) else [gradient]
+
+
 def _text_of(variable):
     """The text that stands for a variable: itself, or its name."""
     if isinstance(variable, str):
@@ -83,6 +88,8 @@ def _text_of(variable):
 def _gradient(views, kept, item):
     gradient, variable, _ = _split(item)
     component = None
+    for part in _parts_of(gradient):
+        _traced.refuse_recorded(part)
     if gradient is not None:
         component = ctypes.pointer(views.component(gradient))
         kept.append(component)
@@ -108,6 +115,10 @@ def _result(towers, index, components):
     """The mean in the form of the input: with tower 0's variable, or alone."""
     _, variable, is_pair = _split(towers[0][index])
     mean = components[0][0] if components else None
+    parts = [part for tower in towers for part in _parts_of(_split(tower[index])[0])]
+    if isinstance(mean, IndexedSlices):
+        mean.values = _traced.ended_gradient(mean.values, parts)
+    mean = _traced.ended_gradient(mean, parts)
     return (mean, variable) if is_pair else mean
 
 
@@ -174,6 +185,9 @@ def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, no
     a text in the variable's place).
 
     timeout, strategy: as in Group's collectives.
+
+    No gradient passes through: the mean of tensors of torch that require one (create_graph=True)
+    raises in backward(), and a tensor that a GradientTape watches is refused.
 
     Raises a tutti.Error, which is a ValueError for wrong arguments: towers of different lengths,
     None without a policy, different shapes or dtypes, integers, which have no mean.
