@@ -114,6 +114,11 @@ class Peers(unittest.TestCase):
         self.assertEqual(config, CollectiveConfig(num_devices=3))
         self.assertEqual(config.num_devices, 3)
         self.assertTrue(config.is_valid())
+        for name, words in (("num_devices", r"with_num_devices\(2\) returns"),
+                            ("num_device", "'num_device' is no field")):
+            with self.assertRaisesRegex(AttributeError, words):
+                setattr(config, name, 2)
+        self.assertEqual(config.num_devices, 3)
         partial = config.with_num_nodes(2)
         self.assertFalse(partial.is_valid())
         self.expect(burn.InvalidConfig, "all or none", self.collective.register, 0, "cpu", partial)

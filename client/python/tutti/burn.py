@@ -205,7 +205,7 @@ class CollectiveConfig:
         for name in fields:
             if name not in self._DEFAULTS:
                 raise TypeError(f"{name!r} is no field; these are: {', '.join(self._DEFAULTS)}")
-        self._fields = {**self._DEFAULTS, **fields}
+        self.__dict__["_fields"] = {**self._DEFAULTS, **fields}
 
     def __getattr__(self, name: str) -> Any:
         """A field, or with_<field>(value): a copy with another value."""
@@ -216,6 +216,12 @@ class CollectiveConfig:
         if name.startswith("with_") and field in fields:
             return lambda value: CollectiveConfig(**{**fields, field: value})
         raise AttributeError(f"CollectiveConfig has no {name!r}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in self._DEFAULTS:
+            raise AttributeError(f"{name!r} is no field; these are: {', '.join(self._DEFAULTS)}")
+        raise AttributeError(f"a config does not change, because peers compare theirs; take the "
+                             f"one that with_{name}({value!r}) returns")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CollectiveConfig) and self._fields == other._fields
