@@ -22,6 +22,19 @@ class Raises:
         raise self.error
 
 
+class Capsule:
+    """An array that gives something else than a capsule, or than a device."""
+
+    def __init__(self, capsule, device=(1, 0)):
+        self.capsule, self.device = capsule, device
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+
 def numbers(*shape, dtype="float32"):
     return np.ones(shape, dtype)
 
@@ -53,7 +66,9 @@ WRONG_ARRAYS = [
     lambda: numbers(4, dtype="complex64"), lambda: numbers(4, dtype=">f4"),
     lambda: np.ma.masked_array(numbers(4)), lambda: ["a"],
     lambda: Raises(ZeroDivisionError("by zero")), lambda: Raises(MemoryError()),
-    lambda: Raises(KeyboardInterrupt())]
+    lambda: Raises(KeyboardInterrupt()), lambda: Capsule(None), lambda: Capsule(3),
+    lambda: Capsule(None, device=None), lambda: Capsule(None, device=()), lambda: bytearray(16),
+    lambda: {}, lambda: numbers(4, dtype="M8[s]"), lambda: numbers(4, dtype="O")]
 WRONG = {
     "op": ["avg", 3, None], "factor": [2.0, "2"], "root": [-1, "0", 2**40, 7, None],
     "strategy": [3, "star", {"Tree": 0}], "timeout": [0, -1, "1", float("nan")],

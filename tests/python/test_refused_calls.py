@@ -7,6 +7,8 @@ from ranks import RanksTest
 from refused_calls import Checks, Raises
 
 import tutti
+from tutti import burn, cross_device, distribute
+from tutti.average_gradients import average_gradients
 
 
 class RefusedCalls(RanksTest):
@@ -76,6 +78,29 @@ class RefusedCalls(RanksTest):
             return x[0]
 
         self.assertEqual(self.on_ranks(body), [None, 7])
+
+    def test_what_ends_programs_is_told_by_every_face(self):
+        """A program may go on after Ctrl-C, as notebooks do."""
+        def body(group):
+            strategy = distribute.Strategy(group=group)
+            ops = cross_device.ReductionToOneDevice(group=group)
+            peers = burn.Collective(group)
+            peers.register(group.rank, "cpu", burn.CollectiveConfig())
+            for call in (lambda x: strategy.reduce("SUM", x), lambda x: strategy.gather(x, 0),
+                         lambda x: strategy.broadcast_parameters([x]),
+                         lambda x: strategy.run(
+                             lambda: distribute.get_replica_context().all_reduce("SUM", x)),
+                         lambda x: ops.reduce("SUM", x, "CPU:0"),
+                         lambda x: ops.broadcast(x, "CPU:0"),
+                         lambda x: average_gradients([x], group),
+                         lambda x: peers.all_reduce(group.rank, x)):
+                for error in (KeyboardInterrupt(), SystemExit(3)):
+                    mine = np.ones(2, np.float32) if group.rank == 0 else Raises(error)
+                    with self.assertRaises(type(error) if group.rank else RuntimeError):
+                        call(mine)
+                    self.assertEqual(group.all_reduce(np.full(2, 3.0))[0], 6)
+
+        self.on_ranks(body)
 
     def test_an_error_with_a_strange_text_is_told(self):
         class Strange(tutti.Error):

@@ -82,7 +82,7 @@ class Tensors(unittest.TestCase):
             mean = mean[0] if isinstance(mean, tuple) else mean
             mean = mean.values if isinstance(mean, cross_device.IndexedSlices) else mean
             self.assertEqual(mean.reshape(-1).tolist(), [3, 3])
-            with self.assertRaisesRegex(RuntimeError, "cannot be derived a second time; pass x.det"):
+            with self.assertRaisesRegex(RuntimeError, "cannot be derived a second time; pass x."):
                 (mean.square() + x).sum().backward()
         with torch.no_grad():
             self.assertFalse(average_gradients([[gradient]])[0].requires_grad)

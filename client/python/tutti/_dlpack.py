@@ -11,6 +11,7 @@ from tutti._error import Error, invalid
 
 _DEVICES = (1, 2, 3)  # kDLCPU, kDLCUDA, kDLCUDAHost.
 _CUDA = 2
+_DIMENSIONS_MAX = 64  # NumPy's; later ones have no more.
 _DEFAULT_STREAM = 1  # CUDA's legacy one, as DLPack numbers it.
 _READ_ONLY = 1
 # Of packages whose arrays may be written to. A capsule without a version does not say so, and JAX's
@@ -95,14 +96,35 @@ def _is_writable(x):
     return any(kind.__module__.partition(".")[0] in _WRITABLE for kind in type(x).__mro__)
 
 
-def _open(capsule):
-    """(the tensor of a capsule, whether it is read-only; None: the capsule does not say)."""
-    name = _get_name(capsule)
-    pointer = _get_pointer(capsule, name)
+def _open(x, capsule):
+    """(the tensor in the capsule of x, whether it is read-only; None: it does not say). Raises for
+    what is no capsule of a known layout: one that was used before may have lost its memory."""
+    try:
+        name = _get_name(capsule)
+    except ValueError:
+        raise invalid(f"__dlpack__ of this {type(x).__name__} gives a {type(capsule).__name__}, no "
+                      "capsule") from None
+    versioned = None
     if name == b"dltensor_versioned":
-        versioned = ctypes.cast(pointer, POINTER(_Versioned)).contents
-        return versioned.tensor, bool(versioned.flags & _READ_ONLY)
-    return ctypes.cast(pointer, POINTER(_Tensor)).contents, None
+        versioned = ctypes.cast(_get_pointer(capsule, name), POINTER(_Versioned)).contents
+    if versioned is None and name != b"dltensor" or versioned and versioned.major != 1:
+        raise invalid(f"__dlpack__ of this {type(x).__name__} gives a capsule "
+                      f"{(name or b'without name').decode(errors='replace')!r}"
+                      f"{f' of version {versioned.major}' if versioned else ''}, but must give a "
+                      "new one of DLPack before 2.0")
+    if versioned is not None:
+        return _checked(x, versioned.tensor), bool(versioned.flags & _READ_ONLY)
+    return _checked(x, ctypes.cast(_get_pointer(capsule, name), POINTER(_Tensor)).contents), None
+
+
+def _checked(x, tensor):
+    """The tensor; raises for one that lies about its memory, as far as that can be told."""
+    has_shape = 0 <= tensor.ndim <= _DIMENSIONS_MAX and (tensor.ndim == 0 or bool(tensor.shape))
+    shape = tensor.shape[:tensor.ndim] if has_shape else [-1]
+    if min(shape, default=0) < 0 or (0 not in shape and not tensor.data):
+        raise invalid(f"__dlpack__ of this {type(x).__name__} gives a tensor without memory, or of "
+                      f"a wrong shape ({tensor.ndim} axes)")
+    return tensor
 
 
 def _strides_of(tensor, itemsize):
@@ -111,22 +133,30 @@ def _strides_of(tensor, itemsize):
     return tuple(tensor.strides[i] * itemsize for i in range(tensor.ndim))
 
 
+def _device_of(x):
+    """The number of the kind of device that x is on."""
+    try:
+        return int(x.__dlpack_device__()[0])
+    except (TypeError, IndexError, ValueError) as error:
+        raise invalid(f"this {type(x).__name__} names no device of DLPack: {error}") from error
+
+
 def is_on_gpu(x):
     """Whether x is in the memory of a CUDA device."""
-    return x.__dlpack_device__()[0] == _CUDA
+    return _device_of(x) == _CUDA
 
 
 def view(x):
     """(NumPy array over the memory of x, name of its dtype). The array has unsigned integers of the
     same width. Of memory on a GPU it shows the place and must not be read. Raises INVALID_ARGUMENT
     or UNIMPLEMENTED for tensors that cannot be shared."""
-    device = x.__dlpack_device__()[0]
+    device = _device_of(x)
     if device not in _DEVICES:
         raise Error("UNIMPLEMENTED", f"tensors on DLPack device {device}; move them to the CPU")
     _refuse_lazy(x)
     _refuse_dtype(x)
     capsule = _capsule_of(x)
-    tensor, read_only = _open(capsule)
+    tensor, read_only = _open(x, capsule)
     if read_only is None:
         read_only = not _is_writable(x)
     name = _name_of(x, tensor)

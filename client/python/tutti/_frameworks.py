@@ -85,7 +85,7 @@ def told_to_others(group, refuse):
     call, and take its next call for this one. `group` None: nobody is told."""
     try:
         yield
-    except Exception as error:  # Ctrl-C may be of the call itself, which goes on.
+    except BaseException as error:  # Programs may go on after Ctrl-C.
         if group is not None:
             text = text_of(error).encode(errors="replace")
             interruptible(lambda: refuse(text))

@@ -20,7 +20,7 @@ from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint32, c_void_
 from typing import Any
 
 from tutti import _frameworks
-from tutti._error import Error
+from tutti._error import Error, text_of
 from tutti._group import Group
 from tutti._handle import Unique, leave_at_exit
 from tutti._tensor import strategy_text
@@ -348,9 +348,8 @@ class Collective(Unique):
         peer = _peer(peer)
         try:
             tensor, *arguments = read()
-        except Exception as error:
-            text = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
-            text = text.removeprefix("Other: ").encode(errors="replace")
+        except BaseException as error:
+            text = text_of(error).removeprefix("Other: ").encode(errors="replace")
             interruptible(lambda: _library.tutti_burn_refuse(self._handle.pointer, peer, text))
             raise
         views = None if tensor is None else _api.views_of([tensor])

@@ -15,6 +15,7 @@ from tutti import _error, _handle
 from tutti._dtype import DTYPES, named_dtype
 from tutti._frameworks import check, declare, error_of, library
 from tutti._tensor import HostTensor
+from tutti._waiting import interruptible
 
 _NAMES = {number: name for name, number in DTYPES.items()}
 _TIMEOUT_MS_MAX = 2**31 - 1
@@ -80,12 +81,17 @@ def function(name):
 @contextlib.contextmanager
 def telling(name, handle):
     """What is raised within is told to the other ranks by a function of the library, so that their
-    call fails as well, and none is a call ahead of the others. On this thread, because the library
-    must know the replica: Ctrl-C waits for the others, at most for the timeout."""
+    call fails as well, and none is a call ahead of the others. In a replica's function on this
+    thread, because the library must know the replica: then Ctrl-C waits for the others, at most for
+    the timeout."""
     try:
         yield
-    except Exception as error:
-        function(name)(handle, _error.text_of(error).encode(errors="replace"))
+    except BaseException as error:
+        told = handle, _error.text_of(error).encode(errors="replace")
+        if function("current_replica")() is None:
+            interruptible(lambda: function(name)(*told))
+        else:
+            function(name)(*told)
         raise
 
 
