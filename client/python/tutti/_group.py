@@ -424,7 +424,7 @@ class Group(Unique):
                 check(self._call("recv", arguments, options, None))
                 return None
             work = self._start("recv", arguments, target, None, options, [] if blocking else uses)
-            work._finish = lambda: (target.write_back(), work._source())[1]
+            work._finish_receive(target)
             return work.wait() if blocking else work
 
         return call

@@ -57,9 +57,11 @@ class Work(Unique):
             _overlap.end(self)
         return self._result
 
-    def _source(self):
-        """The sender's rank, of a receive that has ended."""
-        return library.tutti_work_source(self._handle.pointer)
+    def _finish_receive(self, target):
+        """Has wait() return the sender's rank. Refers to no Work, which would then outlive the last
+        that refers to it."""
+        handle = self._handle
+        self._finish = lambda: (target.write_back(), library.tutti_work_source(handle.pointer))[1]
 
     def _step(self, limit):
         """Waits for at most STEP_MS; whether the operation has ended. Raises its Error."""
