@@ -16,6 +16,11 @@ bool MessageShape::is_sound() const {
          bytes <= PTRDIFF_MAX;
 }
 
+bool is_lost_alone(const Status& why) {
+  return why.code() == Code::deadline_exceeded || why.code() == Code::unavailable ||
+         why.code() == Code::cancelled;
+}
+
 Result<std::unique_ptr<tutti_group>> make_channel(const Members& members, uint32_t from,
                                                   uint32_t to, TimePoint deadline) {
   auto made = std::make_unique<tutti_group>();

@@ -64,6 +64,10 @@ constexpr uint64_t part_bytes(uint64_t message_bytes, uint64_t done) {
   return message_bytes - done < kMessagePartBytes ? message_bytes - done : kMessagePartBytes;
 }
 
+// Whether a message that failed for this reason stands for no call of its other side: nobody took
+// it in time, or there is no next message.
+bool is_lost_alone(const Status& why);
+
 // The channel from one rank of the group to another, of which this rank is one. Waits for the
 // worker, not for the other rank, until the deadline of the call, and kAnswerGrace more.
 Result<std::unique_ptr<tutti_group>> make_channel(const Members& members, uint32_t from,

@@ -246,7 +246,7 @@ Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t>
 Status Connection::offer(uint64_t offer_offset, std::span<const int> descriptors) {
   if (Status s = usable(); !s.ok()) return s;
   const std::lock_guard lock(offer_mutex_);
-  if (Status s = send_descriptors(descriptors); !s.ok()) return s;
+  if (Status s = send_descriptors(descriptors, kChunksMessage); !s.ok()) return s;
   BoardOffer& offer = memory_->view().offer(memory_->seat());
   offer.offer_offset = offer_offset;
   offer.state.store(static_cast<uint32_t>(SubgroupRequestState::asked), std::memory_order_release);
@@ -261,15 +261,14 @@ Status Connection::offer(uint64_t offer_offset, std::span<const int> descriptors
 void Connection::show_process() const {
   const Fd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   const int descriptor = process.get();
-  if (process.valid()) static_cast<void>(send_descriptors({&descriptor, 1}));
+  if (process.valid()) static_cast<void>(send_descriptors({&descriptor, 1}, kProcessMessage));
 }
 
 // Each message has one byte and as many descriptors as Linux lets it carry.
-Status Connection::send_descriptors(std::span<const int> descriptors) const {
+Status Connection::send_descriptors(std::span<const int> descriptors, char byte) const {
   constexpr size_t kMost = 253;
   while (!descriptors.empty()) {
     const std::span<const int> some = descriptors.first(std::min(kMost, descriptors.size()));
-    char byte = 0;
     iovec part = {&byte, 1};
     alignas(cmsghdr) char control[CMSG_SPACE(kMost * sizeof(int))] = {};
     msghdr message{};

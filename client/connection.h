@@ -133,7 +133,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void for_each_queue(const Function& function);
   Status await_answer(std::atomic<uint32_t>& state, TimePoint limit);
   void show_process() const;
-  Status send_descriptors(std::span<const int> descriptors) const;
+  Status send_descriptors(std::span<const int> descriptors, char byte) const;
 
   const JoinTarget target_;
   const ForkGuard fork_guard_;

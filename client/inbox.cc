@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "client/signals.h"
 #include "client/submission.h"
@@ -50,14 +51,18 @@ Inbox::~Inbox() {
 // ---- Calls ----
 
 Status Inbox::add(const std::shared_ptr<Receive>& receive, bool background) {
-  if (Status s = make_sources(*receive); !s.ok()) return s;
+  const Status made = make_sources(*receive);
   const std::lock_guard lock(mutex_);
-  if (receive->refusal) receive->deadline = TimePoint::max();  // Its message may come at any time.
-  if (background && !has_thread_ && !start_thread())
-    return resource_exhausted("no thread can be started, which a receive with `work` needs");
-  if (!take_message(receive)) pending_.push_back(receive);
-  if (receive->source == kAnyRank && !can_come()) fail_wildcards(*sources_.begin()->second.broken);
-  if (background && !receive->outcome) {
+  const bool has_thread = !background || has_thread_ || start_thread();
+  if (!receive->refusal) {  // A refused one waits for its message, whoever reads that.
+    if (!made.ok()) return made;
+    if (!has_thread)
+      return resource_exhausted("no thread can be started, which a receive with `work` needs");
+  }
+  if (!take_message(receive)) add_pending(receive);
+  if (receive->source == kAnyRank && made.ok() && !can_come())
+    fail_wildcards(*sources_.begin()->second.broken);
+  if (background && has_thread && !receive->outcome) {
     receive->is_background = true;
     ++background_;
     changed_.notify_all();
@@ -69,6 +74,15 @@ Status Inbox::add(const std::shared_ptr<Receive>& receive, bool background) {
       finish(*receive, -1, resource_exhausted("this process is out of memory"));
   }
   return {};
+}
+
+void Inbox::add_pending(const std::shared_ptr<Receive>& receive) {
+  pending_.push_back(receive);
+  const auto refused = std::ranges::count_if(
+      pending_, [](const auto& pending) { return pending->refusal.has_value(); });
+  if (static_cast<size_t>(refused) > kOwedMax)
+    members_.connection->mark_lost(resource_exhausted(
+        std::to_string(kOwedMax) + " refused receives wait for their messages; join again"));
 }
 
 Status Inbox::wait(Receive& receive, int64_t timeout_ms) {
@@ -136,10 +150,8 @@ void Inbox::discard_last(Source& source) {
 void Inbox::close() {
   if (!members_.connection->is_own_process()) return;
   const std::lock_guard lock(mutex_);
-  const auto refused = std::ranges::stable_partition(
-      pending_, [](const auto& receive) { return !receive->refusal; });
-  background_ -= refused.size();  // Nobody can receive what comes after their messages.
-  pending_.erase(refused.begin(), refused.end());
+  for (const auto& receive : pending_)  // Nobody can receive what comes after its message.
+    if (receive->refusal) stop_background(*receive);
   closed_ = true;
   changed_.notify_all();
 }
@@ -151,8 +163,12 @@ void Inbox::finish(Receive& receive, int32_t from, Status outcome) {
   receive.outcome = std::move(outcome);
   receive.memory.end();
   receive.from = from;
-  if (receive.is_background) --background_;
+  stop_background(receive);
   changed_.notify_all();
+}
+
+void Inbox::stop_background(Receive& receive) {
+  if (std::exchange(receive.is_background, false)) --background_;
 }
 
 std::string Inbox::name_of(const Receive& receive) const {
@@ -172,9 +188,13 @@ Status Inbox::make_source(uint32_t rank, TimePoint deadline) {
   Result<std::unique_ptr<tutti_group>> channel =
       make_channel(members_, rank, members_.rank, deadline);
   if (!channel.ok()) return channel.status();
+  std::byte* const buffer = members_.connection->allocate(sizeof(MessageHeader));
+  if (buffer == nullptr)
+    return resource_exhausted("the segment has no room for a message; raise segment_bytes");
   const std::lock_guard lock(mutex_);
   Source& source = sources_[rank];
   source.rank = rank;
+  source.buffer = buffer;
   source.channel = *std::move(channel);
   return {};
 }
@@ -222,10 +242,6 @@ void Inbox::advance(Source& source) {
 }
 
 Status Inbox::start_header(Source& source) {
-  if (source.buffer == nullptr)
-    source.buffer = members_.connection->allocate(sizeof(MessageHeader));
-  if (source.buffer == nullptr)
-    return resource_exhausted("the segment has no room for a message; raise segment_bytes");
   return start_read(source, source.buffer, sizeof(MessageHeader), kHeaderDtype, kHeaderTimeoutMs);
 }
 
@@ -399,7 +415,8 @@ void Inbox::expire() {
   }
   for (size_t i = 0; i < pending_.size();) {
     const std::shared_ptr<Receive> receive = pending_[i];
-    if (now < receive->deadline) {
+    if (now >= receive->deadline && receive->refusal) stop_background(*receive);
+    if (now < receive->deadline || receive->refusal) {
       ++i;
       continue;
     }

@@ -44,7 +44,8 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   ~Inbox();
 
   // Adds a call, whose arguments are valid. If `background` is set, its message is read also while
-  // nobody waits for it.
+  // nobody waits for it. A refused one is added whatever fails: it has its message to itself, but
+  // is read for in the background until its deadline alone.
   Status add(const std::shared_ptr<Receive>& receive, bool background);
   // As Awaitable.
   Status wait(Receive& receive, int64_t timeout_ms);
@@ -118,6 +119,8 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   void settle_last(Source& source);
   Status shape_fault(const Receive& receive, const MessageShape& shape) const;
   void finish(Receive& receive, int32_t from, Status outcome);
+  void stop_background(Receive& receive);
+  void add_pending(const std::shared_ptr<Receive>& receive);
   void expire();
   void discard_last(Source& source);
   static bool has_room(Message& message, uint64_t bytes);

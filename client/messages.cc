@@ -226,7 +226,7 @@ Status Messenger::refuse_receive(const ReceiveArgs& args, const Status& why) {
 // The message that the call is for is received, but nobody gets it.
 Status Messenger::skip_message(const ReceiveArgs& args, const MessageTime& time,
                                const Status& why) {
-  if (!check_source(members_, args.source).ok()) return why;
+  if (!check_source(members_, args.source).ok() || is_lost_alone(why)) return why;
   auto receive = std::make_shared<Receive>();
   receive->source = args.source;
   receive->tag = args.tag;
@@ -252,7 +252,7 @@ Status Messenger::receive_on_host(const ReceiveArgs& args, const MessageTime& ti
   Status taken = take_buffer(members_, "recv", args.out, bytes, true, receive->memory);
   if (!taken.ok()) return skip_message(args, time, taken);
   auto pending = std::make_shared<PendingReceive>(inbox_, receive);
-  if (Status s = inbox_->add(receive, work != nullptr); !s.ok()) return s;
+  if (Status s = inbox_->add(receive, work != nullptr); !s.ok()) return skip_message(args, time, s);
   if (work == nullptr) {
     try {
       return inbox_->wait(*receive, -1);
@@ -275,12 +275,13 @@ Status Messenger::receive_on_device(const ReceiveArgs& args, const tutti_options
                              .deadline = time.deadline,
                              .on_stream = given.on_stream != 0};
   const uint64_t bytes = args.count * tutti_dtype_size(args.dtype);
-  if (Status s = stage(given, {}, {args.out, bytes}, parts); !s.ok()) return s;
-  if (Status s = device.take_words(stream, args.out, time.deadline, parts.words); !s.ok()) return s;
+  Status prepared = stage(given, {}, {args.out, bytes}, parts);
+  if (prepared.ok()) prepared = device.take_words(stream, args.out, time.deadline, parts.words);
+  if (!prepared.ok()) return skip_message(args, time, prepared);
   ReceiveArgs copy = args;
   copy.out = parts.staged->output();
   Status status = device.store_ready(stream, args.out, parts.words);
-  if (!status.ok()) return device.give_back(parts.words), status;
+  if (!status.ok()) return device.give_back(parts.words), skip_message(args, time, status);
   status = receive_on_host(copy, time, &parts.moving);
   if (status.ok() && parts.on_stream) status = device.wait_for_done(stream, args.out, parts.words);
   if (status.ok() && parts.on_stream) status = parts.staged->copy_out();

@@ -33,12 +33,6 @@ void write_refusal(const Unsent& unsent, MessageHeader& header) {
   std::memcpy(header.data.data(), why.data(), length);
 }
 
-// A message that nobody took in time is lost alone, and nobody gets one after the epoch.
-bool is_lost_alone(const Status& why) {
-  return why.code() == Code::deadline_exceeded || why.code() == Code::unavailable ||
-         why.code() == Code::cancelled;
-}
-
 // The broadcasts of a message whose memory they use until all have ended.
 class StartedParts final : public Awaitable {
  public:
@@ -71,9 +65,13 @@ Status with_name_of(const SendArgs& args, const Status& status) {
 
 // ---- Messages that were not sent ----
 
-void Outgoing::keep_place(const SendArgs& args, const Status& why) {
+void Outgoing::keep_place(Connection& connection, const SendArgs& args, const Status& why) {
   if (args.refusal == nullptr && is_lost_alone(why)) return;
   const std::lock_guard lock(mutex_);
+  if (unsent_.size() == kOwedMax)
+    return connection.mark_lost(resource_exhausted(std::to_string(kOwedMax) + " messages to rank " +
+                                                   std::to_string(args.destination) +
+                                                   " were refused, and none was sent; join again"));
   unsent_.push_back({args.tag, args.any_tag, args.refusal != nullptr ? *args.refusal : why});
 }
 
@@ -109,7 +107,7 @@ Status Sending::send_all() {
   if (!order_.try_lock_until(time_.deadline)) {
     status = deadline_exceeded("messages of other threads to that rank took all of the " +
                                std::to_string(time_.timeout_ms) + " ms");
-    to_->keep_place(args_, status);
+    to_->keep_place(*to_->channel->connection, args_, status);
     return status;
   }
   while (status.ok() && !is_all_sent()) status = send_next();
@@ -134,6 +132,8 @@ std::shared_ptr<Awaitable> Sending::take_parts() {
 }
 
 Status Sending::send_next() {
+  if (const auto unsent = has_header_ ? std::nullopt : to_->first_unsent())
+    return send_unsent(*unsent);
   if (!has_header_) return send_header();
   const std::byte* next = static_cast<const std::byte*>(args_.in) + done_;
   const uint64_t bytes = part_bytes(bytes_, done_);
@@ -141,25 +141,23 @@ Status Sending::send_next() {
   return broadcast(next, bytes, kPartDtype);
 }
 
-// Tells the receiver of the messages before this one that were not sent.
-Status Sending::send_unsent() {
-  while (const std::optional<Unsent> unsent = to_->first_unsent()) {
-    MessageHeader header{};
-    write_refusal(*unsent, header);
-    tutti_group& channel = *to_->channel;
-    const auto left = std::chrono::ceil<Millis>(time_.deadline - Clock::now()).count();
-    const tutti_options options = options_with(left);
-    const CollectiveArgs part{TUTTI_BROADCAST, &header, &header, sizeof(header), kHeaderDtype};
-    StartedOp started(channel.connection, channel.queue);
-    if (Status s = run(channel, part, &options, started.op()); !s.ok()) return s;
-    started.abandon();
-    to_->drop_first_unsent();
-  }
+// Tells the receiver of a message before this one that was not sent.
+Status Sending::send_unsent(const Unsent& unsent) {
+  MessageHeader header{};
+  write_refusal(unsent, header);
+  tutti_group& channel = *to_->channel;
+  const auto left = std::chrono::ceil<Millis>(time_.deadline - Clock::now()).count();
+  const tutti_options options = options_with(left);
+  const CollectiveArgs part{TUTTI_BROADCAST, &header, &header, sizeof(header), kHeaderDtype};
+  StartedOp started(channel.connection, channel.queue);
+  if (Status s = run(channel, part, &options, started.op()); !s.ok())
+    return to_->keep_place(*to_->channel->connection, args_, s), s;
+  started.abandon();
+  to_->drop_first_unsent();
   return {};
 }
 
 Status Sending::send_header() {
-  if (Status s = send_unsent(); !s.ok()) return to_->keep_place(args_, s), s;
   MessageHeader header{};
   header.shape = {MessageHeader::kMagic, static_cast<uint32_t>(args_.dtype), args_.count,
                   args_.tag};
@@ -170,7 +168,7 @@ Status Sending::send_header() {
     done_ = bytes_;
   }
   Status sent = broadcast(&header, sizeof(header), kHeaderDtype);
-  if (!sent.ok()) to_->keep_place(args_, sent);
+  if (!sent.ok()) to_->keep_place(*to_->channel->connection, args_, sent);
   return sent;
 }
 
@@ -213,14 +211,14 @@ std::shared_ptr<Outgoing> Outbox::find(uint32_t destination) {
 }
 
 void Outbox::keep_place(const SendArgs& args, const Status& why) {
-  find(static_cast<uint32_t>(args.destination))->keep_place(args, why);
+  find(static_cast<uint32_t>(args.destination))->keep_place(*members_.connection, args, why);
 }
 
 Result<std::shared_ptr<Outgoing>> Outbox::outgoing(const SendArgs& args, TimePoint deadline) {
   const auto destination = static_cast<uint32_t>(args.destination);
   const std::shared_ptr<Outgoing> to = find(destination);
   if (Status s = open(*to, destination, deadline); !s.ok()) {
-    to->keep_place(args, s);
+    to->keep_place(*members_.connection, args, s);
     return s;
   }
   return to;

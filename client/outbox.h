@@ -50,8 +50,9 @@ class Outgoing {
   std::unique_ptr<tutti_group> channel;  // Null until the first message.
   std::timed_mutex order;                // Held from a message's first broadcast to its last.
 
-  // The message failed before its first broadcast. Its receiver's call must not take the next one.
-  void keep_place(const SendArgs& args, const Status& why);
+  // The message failed before its first broadcast. Its receiver's call must not take the next one:
+  // the connection is lost rather than more than kOwedMax.
+  void keep_place(Connection& connection, const SendArgs& args, const Status& why);
   std::optional<Unsent> first_unsent();
   void drop_first_unsent();
 
@@ -84,7 +85,7 @@ class Sending {
  private:
   Status send_next();
   Status send_header();
-  Status send_unsent();
+  Status send_unsent(const Unsent& unsent);
   Status broadcast(const void* data, uint64_t bytes, tutti_dtype dtype);
 
   const std::shared_ptr<Outgoing> to_;

@@ -252,6 +252,10 @@ enum class OfferKind : uint32_t {
 };
 inline constexpr uint32_t kOfferedChunksMax = 4096;
 
+// The one byte of a message with descriptors, which a trainer sends on its socket after the hello.
+inline constexpr char kChunksMessage = 0;   // Of chunks, which the next offers name.
+inline constexpr char kProcessMessage = 1;  // One pidfd, of the trainer.
+
 // The record of an offer. `chunk_bytes` follows: a uint64_t for each chunk.
 struct MemoryOffer {
   uint32_t kind;    // OfferKind.

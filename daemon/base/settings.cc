@@ -125,15 +125,17 @@ const std::array kRows = {
                "what the engine moves at a time, rounded down to a power of two, and at most half "
                "of frame_bytes_max; the same on all hosts of a mesh, or jobs end, naming both"),
     number_row("slices_in_flight", &S::slices_in_flight, 1, 64,
-               "slices of one operation under way at once"),
+               "slices of one operation under way at once; the same on all hosts"),
     number_row("stay_awake_us", &S::stay_awake_us, 0, 1'000'000,
                "how long a worker looks for more before it sleeps, while ranks wait for it or "
                "leave it a core"),
     choice_row("worker_cores", &S::worker_cores, "trainers any",
                "where a worker runs: on the cores that its trainers are bound to, or on any"),
-    number_row("ops_in_flight", &S::ops_in_flight, 1, 64, "operations of one worker run at once"),
+    number_row("ops_in_flight", &S::ops_in_flight, 1, 64,
+               "operations of one worker run at once; the same on all hosts"),
     number_row("early_bytes", &S::early_bytes, 0, int64_t{1} << 40,
-               "what a worker sends to a host of operations that have not started there"),
+               "what a worker sends to a host of operations that have not started there; the same "
+               "on all hosts"),
     text_row("cuda_driver", &S::cuda_driver,
              "library of the CUDA driver; loaded when a rank first offers GPU memory"),
     number_row("gpu_staging_bytes", &S::gpu_staging_bytes, 0, kTebibyte,

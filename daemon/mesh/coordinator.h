@@ -38,7 +38,7 @@ class Coordinator {
       : on_deadline_changed_(std::move(on_deadline_changed)),
         options_(std::move(options)),
         credentials_(credentials),
-        own_pass_key_(public_pass_key(credentials.own_key)),
+        own_pass_key_(credentials.certified_hosts ? public_pass_key(credentials.own_key) : ""),
         membership_(new_membership()) {}
 
   // Coordinates from now on, at `own_address`, and goes on with these states.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace tutti {
@@ -38,6 +39,21 @@ Status read_chunks(const MemoryOffer& offer, const Mapping& segment, uint64_t at
   if (sum < offer.bytes) return invalid_argument("the chunks are smaller than the memory");
   memory.descriptors = std::exchange(received, {});
   return {};
+}
+
+std::vector<Fd> descriptors_of(msghdr& message) {
+  std::vector<Fd> received;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
+      received.emplace_back(fd);
+    }
+  }
+  return received;
 }
 
 }  // namespace
@@ -76,7 +92,7 @@ Result<OfferedMemory> read_offer(const std::shared_ptr<const Mapping>& segment, 
   return invalid_argument("unknown kind of offer " + std::to_string(offer.kind));
 }
 
-bool receive_descriptors(int socket, std::vector<Fd>& received) {
+bool receive_descriptors(int socket, std::vector<Fd>& chunks, Fd& process) {
   for (;;) {
     char byte = 0;
     iovec part = {&byte, 1};
@@ -89,18 +105,14 @@ bool receive_descriptors(int socket, std::vector<Fd>& received) {
     const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return got < 0 && errno == EAGAIN;
-    const size_t before = received.size();
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-         header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (size_t i = 0; i < count; ++i) {
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
-        received.emplace_back(fd);
-      }
-    }
-    if (received.size() == before || received.size() > kOfferedChunksMax) return false;
+    std::vector<Fd> received = descriptors_of(message);
+    const bool is_truncated = (message.msg_flags & MSG_CTRUNC) != 0;  // By the limit of open files.
+    if (received.empty() && !is_truncated) return false;
+    if (byte == kChunksMessage)
+      std::ranges::move(received, std::back_inserter(chunks));
+    else if (!received.empty())
+      process = std::move(received.front());
+    if (chunks.size() > kOfferedChunksMax) return false;
   }
 }
 

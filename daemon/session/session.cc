@@ -38,11 +38,6 @@ Result<Fd> watch_process(int socket, pid_t pid) {
   return process;
 }
 
-bool is_pidfd(const Fd& fd) {
-  const long sent = syscall(SYS_pidfd_send_signal, fd.get(), 0, nullptr, 0);
-  return sent == 0 || errno == EPERM || errno == ESRCH || errno == EINVAL;
-}
-
 Status too_many_seats(size_t seats) {
   return resource_exhausted("a job has at most " + std::to_string(kSeatsMax) +
                             " ranks on one host, not " + std::to_string(seats));
@@ -88,7 +83,9 @@ Status SocketSession::welcome(uint32_t epoch, const std::vector<std::string>& ho
 // After the hello a trainer sends a pidfd of itself, where it can make one, then descriptors of
 // memory that it offers, and nothing else.
 void SocketSession::read_socket() {
-  if (receive_descriptors(socket_.get(), received_)) return take_process();
+  Fd process;
+  if (receive_descriptors(socket_.get(), received_, process))
+    return take_process(std::move(process));
   char byte = 0;
   const ssize_t left = recv(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
   if (left == 0 || (left < 0 && errno != EAGAIN && errno != EINTR)) return on_hang_up();
@@ -96,14 +93,9 @@ void SocketSession::read_socket() {
                               " broke the protocol: it sent bytes on its socket after the hello"));
 }
 
-// A trainer that shows another process harms itself alone.
-void SocketSession::take_process() {
-  if (has_shown_process_ || received_.empty()) return;
-  has_shown_process_ = true;
-  if (!is_pidfd(received_.front())) return;
-  Fd shown = std::move(received_.front());
-  received_.erase(received_.begin());
-  if (process_.valid()) return;
+// Where Linux shows none for the socket. A trainer that shows another process harms itself alone.
+void SocketSession::take_process(Fd shown) {
+  if (process_.valid() || !shown.valid()) return;
   process_ = std::move(shown);
   Status watched = loop_.watch(process_.get(), EPOLLIN, [this](uint32_t) { on_hang_up(); });
   if (!watched.ok()) process_ = Fd();  // The socket ends with most trainers all the same.

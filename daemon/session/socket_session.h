@@ -61,7 +61,7 @@ class SocketSession : public Session, public RankSession {
 
  private:
   void read_socket();
-  void take_process();
+  void take_process(Fd shown);
   Result<std::vector<uint32_t>> read_ranks(uint32_t count, uint64_t offset) const;
   std::string host() const;
   void on_hang_up();
@@ -79,7 +79,6 @@ class SocketSession : public Session, public RankSession {
   Events& events_;
   const pid_t told_pid_;      // What the trainer calls itself, in its own namespace.
   std::vector<Fd> received_;  // Descriptors of chunks that the next offers name.
-  bool has_shown_process_ = false;
   std::shared_ptr<HostBoard> board_;
   uint32_t seat_ = 0;
   uint32_t rank_ = 0;

@@ -86,7 +86,7 @@ TEST_F(AgentTest, WhatAWorkerWritesIsCleanedAndSaysWhoseItIs) {
   EXPECT_THAT(log(), HasSubstr("serves")) << "the worker cut the log";
   EXPECT_THAT(log(), ContainsRegex("error tuttid.[0-9]+" + prefix + "worker.7. in words"));
   EXPECT_THAT(log(), HasSubstr(prefix + "tuttid[1] audit: root: stop: OK"));
-  EXPECT_THAT(log(), ContainsRegex("warning tuttid.[0-9]+" + prefix + "no level ..2J.2026"));
+  EXPECT_THAT(log(), ContainsRegex("error tuttid.[0-9]+" + prefix + "no level ..2J.2026"));
   std::istringstream lines(log());
   for (std::string line; std::getline(lines, line);) {
     EXPECT_FALSE(line.starts_with("2026-01-02")) << line;

@@ -89,6 +89,14 @@ TEST_P(RefusedMessages, ARefusedReceiveIsForItsMessageAlone) {
             "");
 }
 
+// Takes all of the rank's segment.
+std::vector<void*> fill_segment(Group& group) {
+  std::vector<void*> blocks;
+  for (size_t bytes = size_t{8} << 20; bytes != 0; bytes /= 2)
+    while (void* block = tutti_alloc(group.get(), bytes)) blocks.push_back(block);
+  return blocks;
+}
+
 // What the segment has no room for is refused, and the receiver's call gets no other message.
 TEST_P(RefusedMessages, ASendWithoutRoomFailsItsReceive) {
   TestMesh small(LocalMeshOptions{.hosts = 2, .agent_flags = {"--segment-bytes=8388608"}});
@@ -97,9 +105,7 @@ TEST_P(RefusedMessages, ASendWithoutRoomFailsItsReceive) {
                 [](const RankContext& context) {
                   Group group = context.join();
                   if (context.rank == 0) {
-                    std::vector<void*> blocks;
-                    for (size_t bytes = size_t{8} << 20; bytes != 0; bytes /= 2)
-                      while (void* block = tutti_alloc(group.get(), bytes)) blocks.push_back(block);
+                    const std::vector<void*> blocks = fill_segment(group);
                     const std::vector<uint8_t> first = pattern(10, 1);
                     tutti_work* work = nullptr;
                     expect_code(tutti_send(group.get(), first.data(), first.size(), TUTTI_U8, 1, 3,
@@ -112,6 +118,27 @@ TEST_P(RefusedMessages, ASendWithoutRoomFailsItsReceive) {
                     expect_code(tutti_recv(group.get(), byte, 10, TUTTI_U8, 0, 3, nullptr, nullptr),
                                 TUTTI_RESOURCE_EXHAUSTED, "refused to send it");
                     check(recv_bytes(group, 10, 0, 3) == pattern(10, 2), "the second message");
+                  }
+                  group.barrier();
+                }),
+      "");
+}
+
+TEST_P(RefusedMessages, AReceiveWithoutRoomLosesItsMessage) {
+  TestMesh small(LocalMeshOptions{.hosts = 2, .agent_flags = {"--segment-bytes=8388608"}});
+  EXPECT_EQ(
+      small.run("job", GetParam(),
+                [](const RankContext& context) {
+                  Group group = context.join();
+                  if (context.rank == 1) {
+                    const std::vector<void*> blocks = fill_segment(group);
+                    uint8_t byte = 0;
+                    expect_code(tutti_recv(group.get(), &byte, 1, TUTTI_U8, 0, 3, nullptr, nullptr),
+                                TUTTI_RESOURCE_EXHAUSTED, "segment");
+                    for (void* block : blocks) tutti_free(group.get(), block);
+                    check(recv_bytes(group, 10, 0, 3) == pattern(10, 2), "the second message");
+                  } else if (context.rank == 0) {
+                    for (const int seed : {1, 2}) send_bytes(group, pattern(10, seed), 1, 3);
                   }
                   group.barrier();
                 }),
