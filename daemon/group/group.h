@@ -74,7 +74,7 @@ struct EpochOptions {
   // Of the engine. The same on all hosts, as the two before.
   uint64_t slices_in_flight = 4;
   uint64_t ops_in_flight = 4;
-  std::string gpu_link = "host";             // The setting; others need EpochParts::nccl.
+  std::string gpu_link = "host";  // The setting; others need EpochParts::nccl.
 };
 
 struct EpochStats {
