@@ -51,6 +51,7 @@ Inbox::~Inbox() {
 // ---- Calls ----
 
 Status Inbox::add(const std::shared_ptr<Receive>& receive, bool background) {
+  receive->looks = members_.connection->memory().view().header().looks.load();
   const Status made = make_sources(*receive);
   const std::lock_guard lock(mutex_);
   const bool has_thread = !background || has_thread_ || start_thread();
@@ -421,15 +422,22 @@ void Inbox::expire() {
       continue;
     }
     pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(i));
-    const bool any = receive->source == kAnyRank;
-    const auto rank = static_cast<uint32_t>(receive->source);
-    const std::string who = any ? "no rank" : members_.name_of(rank);
-    const Culprit culprit = any ? Culprit{} : blame(rank);
-    finish(*receive, -1,
-           deadline_exceeded(who + " has sent " + (any ? "such a" : "no such") +
-                                 " message within " + std::to_string(receive->timeout_ms) + " ms",
-                             culprit));
+    finish(*receive, -1, too_late(*receive));
   }
+}
+
+// Why a call has got no message in time.
+Status Inbox::too_late(const Receive& receive) const {
+  const bool any = receive.source == kAnyRank;
+  const auto rank = static_cast<uint32_t>(receive.source);
+  for (const auto& [from, source] : sources_)
+    if ((any || from == rank) &&
+        source.channel->queue->has_worker_slept(receive.looks, Millis(receive.timeout_ms)))
+      return members_.connection->worker_timeout();
+  const std::string who = any ? "no rank" : members_.name_of(rank);
+  return deadline_exceeded(who + " has sent " + (any ? "such a" : "no such") + " message within " +
+                               std::to_string(receive.timeout_ms) + " ms",
+                           any ? Culprit{} : blame(rank));
 }
 
 Culprit Inbox::blame(uint32_t rank) const {

@@ -31,6 +31,7 @@ struct Receive {
   uint32_t dtype = 0;  // tutti_dtype.
   uint32_t timeout_ms = 0;
   TimePoint deadline = TimePoint::max();
+  uint64_t looks = 0;  // Of the worker, when the call began.
   bool is_background = false;
   std::optional<Status> outcome;
   int32_t from = -1;  // The sender, once there is an outcome.
@@ -125,6 +126,7 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   void discard_last(Source& source);
   static bool has_room(Message& message, uint64_t bytes);
   Culprit blame(uint32_t rank) const;
+  Status too_late(const Receive& receive) const;
   void fail_wildcards(const Status& why);
   Awaited next_awaited(const Receive* receive);
   std::string name_of(const Receive& receive) const;

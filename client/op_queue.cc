@@ -97,13 +97,15 @@ Status OpQueue::submit(const Request& request, PendingOp& op) {
   if ((request.flags & kRequestCounts) != 0) reserve_counts(tensors_of_layout(request.layout));
   Backoff backoff(connection_.cores());
   TimePoint next_call;
+  const uint64_t looks = worker_looks();
   for (;;) {
     std::optional<uint32_t> unsettled;
     const Status submitted = try_submit(request, op, unsettled);
     if (!submitted.ok() || !unsettled) return submitted;
     start_clock(op);
     if (Clock::now() > op.started.load() + op.timeout + kSlotGrace)
-      return no_free_slot(request, *unsettled);
+      return has_worker_slept(looks, op.timeout) ? connection_.worker_timeout()
+                                                 : no_free_slot(request, *unsettled);
     if (!backoff.pause()) await_free_slot(next_call);
   }
 }
@@ -361,9 +363,14 @@ bool OpQueue::is_in_time(const PendingOp& op) const {
   return Clock::now() <= std::min(heard + kAnswerGrace, deadline + kBusyGrace);
 }
 
+// Groups of one host do not need their worker.
+bool OpQueue::has_worker_slept(uint64_t looks, Millis waited) const {
+  return !is_local() && waited >= kAnswerGrace && worker_looks() == looks;
+}
+
 // Takes note of whether the worker, which was called before, has looked at the board since.
 void OpQueue::listen_to_worker(PendingOp& op, TimePoint now) const {
-  const uint64_t looks = view_.header().looks.load();
+  const uint64_t looks = worker_looks();
   const bool is_first = op.heard.load() == TimePoint();
   if (is_first) op.heard = op.started.load() + op.timeout;
   if (op.looks.exchange(looks) != looks && !is_first) op.heard = now;

@@ -141,6 +141,10 @@ class OpQueue {
   // Announces that the window holds the first `blocks` blocks. `calls_worker`: the worker may start
   // on them, if the group spans hosts.
   void set_ready(uint64_t number, uint32_t blocks, bool calls_worker);
+  // How often the worker has looked at the board; and whether it has not since, though the rank
+  // waited and called it for so long: then it is to blame.
+  uint64_t worker_looks() const { return view_.header().looks.load(); }
+  bool has_worker_slept(uint64_t looks, Millis waited) const;
   // Whether the result of the block is in the window.
   bool has_result(uint64_t number, uint32_t block) const;
   // Size of a window in bytes; 0: operations of the group cannot be staged.

@@ -94,6 +94,48 @@ TEST_F(Waits, TheFirstReceiveFromARankWaitsForTheWorkerUntilItsOwnDeadline) {
   });
 }
 
+// Channels are there, so that the worker is not asked for one.
+TEST_F(Waits, AReceiveNamesTheWorkerOfThisHostWhichDoesNotRun) {
+  const SharedCounters signals;
+  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [&](const RankContext& context) {
+    Group group = context.join();
+    float x = 0;
+    const auto receive = [&](const tutti_options* options) {
+      Error::check(tutti_recv(group.get(), &x, 1, TUTTI_F32, 0, 0, options, nullptr));
+    };
+    if (context.rank == 0)
+      Error::check(tutti_send(group.get(), &x, 1, TUTTI_F32, 1, 0, nullptr, nullptr));
+    else
+      receive(nullptr);
+    write_line("ready");
+    signals.wait_for(0, 1);
+    if (context.rank == 0) return;
+    const tutti_options options = options_with(kTimeout);
+    check_blames_worker_of_b(late_failure_of([&] { receive(&options); }));
+  });
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
+  const auto worker = static_cast<pid_t>(worker_report(mesh_, 1, "job").pid());
+  ASSERT_GT(worker, 0);
+  kill(worker, SIGSTOP);
+  signals[0] = 1;
+  EXPECT_EQ(TestMesh::wait(trainers), "");
+  kill(worker, SIGCONT);
+}
+
+TEST_F(Waits, ACallBeyondTheMostUnderWayNamesTheWorkerOfThisHostWhichDoesNotRun) {
+  run_without_worker_of_b([this](const RankContext& context) {
+    if (context.rank == 0) return;
+    constexpr int kMostUnderWay = 256;
+    std::vector<float> x(kMostUnderWay + 1, 1.0f);
+    std::vector<Work> works;
+    for (int i = 0; i < kMostUnderWay; ++i)
+      works.push_back(group_->all_reduce_async(std::span(&x[i], 1)));
+    check_blames_worker_of_b(late_failure_of([&] {
+      group_->all_reduce_async(std::span(&x[kMostUnderWay], 1), sum, {.timeout = kTimeout});
+    }));
+  });
+}
+
 // The rank that is absent has not taken its slots, so the others run out of them.
 TEST_F(Waits, ACallBeyondTheMostUnderWayFailsByItsOwnDeadlineAndLosesNothing) {
   constexpr int kMostUnderWay = 256;
