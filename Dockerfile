@@ -6,7 +6,7 @@ FROM debian:12-slim AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends \
       build-essential cmake ninja-build pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler \
       protobuf-compiler-grpc libspdlog-dev libcli11-dev libssl-dev nlohmann-json3-dev \
-      prometheus-cpp-dev
+      libmicrohttpd-dev prometheus-cpp-dev
 COPY . /src
 # Further options of cmake, as in: docker build --build-arg CMAKE_OPTIONS=-DTUTTI_CUDA=OFF
 ARG CMAKE_OPTIONS=""
@@ -19,7 +19,7 @@ RUN set -e; for component in daemon library; do \
 FROM debian:12-slim
 # gRPC without TLS is not used.
 RUN apt-get update && apt-get install --yes --no-install-recommends \
-      libgrpc++1.51 libprotobuf32 libspdlog1.10 libprometheus-cpp-core1.0 && \
+      libgrpc++1.51 libprotobuf32 libspdlog1.10 libmicrohttpd12 libprometheus-cpp-core1.0 && \
     apt-get clean && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /usr/lib/*/libgrpc*unsecure*
 COPY --from=build /out/ /
 RUN ldconfig && install --directory --owner=65532 --group=65532 /run/tutti

@@ -1,267 +1,252 @@
-// The HTTP server. One thread has all connections and waits for none of them, so a client that
-// sends or reads slowly holds a seat and no thread. Where the seats are taken, the oldest client of
-// the address that has most makes room. Probes are answered by a thread of their own, because a
-// probe that came behind other requests would restart the agent.
+// The HTTP server, by libmicrohttpd. One thread has all connections and waits for none of them, so
+// a client that sends or reads slowly holds a seat and no thread. Where the seats are taken, the
+// oldest client of the address that has most makes room. Probes are answered by a thread of their
+// own, because a probe that came behind other requests would restart the agent.
+#include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <strings.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <map>
+#include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
 #include "daemon/base/address.h"
 #include "daemon/base/fair_queue.h"
-#include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
 #include "daemon/http/answerers.h"
-#include "daemon/http/request.h"
 #include "daemon/http/routes.h"
 
 namespace tutti {
 namespace {
 
-constexpr size_t kSeats = 256;
+constexpr size_t kSeats = 256;  // Of clients that are waited for.
 constexpr int kThreads = 4;
-constexpr size_t kWaitingMax = 64;  // Requests, of clients that are not made to leave.
-constexpr int kAcceptsAtOnce = 16;
-constexpr Millis kAcceptPause{100};  // When descriptors have run out.
+constexpr size_t kWaitingMax = 64;           // Requests, of clients that are not made to leave.
+constexpr unsigned kConnectionsMax = 1'024;  // More than seats and requests: it is never reached.
+constexpr size_t kConnectionBytes = 16'384;  // The head of a request must fit.
+constexpr Millis kAcceptPause{100};
 constexpr Millis kAskWithin{2'000};
 constexpr Millis kTakeWithin{10'000};
-constexpr Millis kLeaveWithin{1'000};
 
-struct Listen {
-  sockaddr_storage address{};
-  socklen_t length = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-};
+using Place = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-bool is_loopback(const Listen& listen) {
-  if (listen.address.ss_family == AF_INET6)
-    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(listen.get())->sin6_addr);
-  return ntohl(reinterpret_cast<const sockaddr_in*>(listen.get())->sin_addr.s_addr) >> 24 == 127;
-}
-
-// A number, in brackets where it is of IPv6; and the port.
-Address numeric(const Listen& listen) {
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
-  getnameinfo(listen.get(), listen.length, host.data(), host.size(), port.data(), port.size(),
-              NI_NUMERICHOST | NI_NUMERICSERV);
-  return {.host = host.data(), .port = static_cast<uint16_t>(std::stoul(port.data()))};
-}
-
-Result<Listen> parse_listen(const std::string& text) {
-  const Result<Address> address = parse_address(text);
+Result<Place> find_place(const std::string& listen) {
+  const Result<Address> address = parse_address(listen);
   if (!address.ok()) return address.status();
   const addrinfo hints{.ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
   const std::string port = std::to_string(address->port);
-  if (const int error = getaddrinfo(address->host.c_str(), port.c_str(), &hints, &found);
-      error != 0)
-    return unavailable("'" + text + "': " + gai_strerror(error));
-  Listen listen{.length = found->ai_addrlen};
-  std::memcpy(&listen.address, found->ai_addr, found->ai_addrlen);
-  freeaddrinfo(found);
-  return listen;
+  const int error = getaddrinfo(address->host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) return unavailable("'" + listen + "': " + gai_strerror(error));
+  return Place(found, &freeaddrinfo);
 }
 
-const char* reason_of(int code) {
-  switch (code) {
-    case 200:
-      return "OK";
-    case 303:
-      return "See Other";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 421:
-      return "Misdirected Request";
-    case 431:
-      return "Request Header Fields Too Large";
-    default:
-      return "Service Unavailable";
-  }
+// With a number for its host.
+Address numeric(const sockaddr* address) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  const size_t length = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  getnameinfo(address, socklen_t(length), host.data(), host.size(), port.data(), port.size(),
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return {.host = host.data(), .port = static_cast<uint16_t>(std::stoul(port.data()))};
 }
 
-std::string text_of(const HttpAnswer& answer, bool with_body = true) {
-  std::string out = "HTTP/1.1 " + std::to_string(answer.code) + " " + reason_of(answer.code) +
-                    "\r\nContent-Type: " + answer.type +
-                    "\r\nContent-Length: " + std::to_string(answer.body.size()) +
-                    "\r\nConnection: close\r\nCache-Control: no-store\r\n"
-                    "X-Content-Type-Options: nosniff\r\n";
-  for (const auto& [name, value] : answer.headers) out += name + ": " + value + "\r\n";
-  return out + "\r\n" + (with_body ? answer.body : "");
+struct Head {
+  HttpRequest request;
+  std::string twice = {};  // A header that counts here, and stands there twice.
+};
+
+MHD_Result take_header(void* to, MHD_ValueKind, const char* name, const char* value) {
+  Head& head = *static_cast<Head*>(to);
+  const bool is_host = strcasecmp(name, "Host") == 0;
+  if (!is_host && strcasecmp(name, "Authorization") != 0) return MHD_YES;
+  std::string& kept = is_host ? head.request.host : head.request.authorization;
+  if (!kept.empty()) head.twice = name;
+  kept = value;
+  kept.erase(kept.find_last_not_of(" \t") + 1);
+  return MHD_YES;
 }
 
-class LoopServer final : public HttpServer {
+MHD_Result send_answer(MHD_Connection* connection, HttpAnswer answer) {
+  MHD_Response* response = MHD_create_response_from_buffer(answer.body.size(), answer.body.data(),
+                                                           MHD_RESPMEM_MUST_COPY);
+  answer.headers.insert(answer.headers.end(), {{"Content-Type", answer.type},
+                                               {"Connection", "close"},
+                                               {"Cache-Control", "no-store"},
+                                               {"X-Content-Type-Options", "nosniff"}});
+  for (const auto& [name, value] : answer.headers)
+    MHD_add_response_header(response, name.c_str(), value.c_str());
+  const auto code = static_cast<unsigned>(answer.code);
+  const MHD_Result queued = MHD_queue_response(connection, code, response);
+  MHD_destroy_response(response);
+  return queued;
+}
+
+// Runs libmicrohttpd in a Loop, which has the timers that it lacks: its own bound only silence.
+class MhdServer final : public HttpServer {
  public:
-  explicit LoopServer(HttpSource& source) : source_(source) {}
+  explicit MhdServer(HttpSource& source) : source_(source) {}
 
-  ~LoopServer() override {
+  ~MhdServer() override {
     loop_.stop();
     if (thread_.joinable()) thread_.join();
+    for (MHD_Connection* connection : suspended_) MHD_resume_connection(connection);
+    MHD_stop_daemon(daemon_);
   }
 
-  Status start(Listen listen) {
-    listener_.reset(
-        socket(listen.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const int yes = 1;
-    setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (bind(listener_.get(), listen.get(), listen.length) != 0 ||
-        ::listen(listener_.get(), SOMAXCONN) != 0)
-      return errno_status("cannot bind it");
-    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&listen.address), &listen.length);
-    address_ = numeric(listen).to_string();
-    loopback_ = is_loopback(listen);
-    if (Status watched = watch_listener(); !watched.ok()) return watched;
+  Status start(const addrinfo& place) {
+    const unsigned family = place.ai_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
+    daemon_ = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | family, 0, nullptr, nullptr,
+        &MhdServer::on_request, this, MHD_OPTION_SOCK_ADDR, place.ai_addr,
+        MHD_OPTION_NOTIFY_CONNECTION, &MhdServer::on_connection, this, MHD_OPTION_CONNECTION_LIMIT,
+        kConnectionsMax, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_END);
+    if (daemon_ == nullptr) return errno_status("cannot bind it");
+    sockaddr_storage bound{};
+    auto* const own = reinterpret_cast<sockaddr*>(&bound);
+    socklen_t length = sizeof(bound);
+    getsockname(MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_LISTEN_FD)->listen_fd, own, &length);
+    address_ = numeric(own);
+    if (Status watched = watch(); !watched.ok()) return watched;
+    run();
     thread_ = std::thread([this] { loop_.run(); });
     return {};
   }
 
-  std::string address() const override { return address_; }
+  std::string address() const override { return address_.to_string(); }
 
  private:
-  using Id = uint64_t;
-  struct Client {
-    Fd socket;
+  struct Seat {
+    MHD_Connection* connection;
     std::string address;
-    std::string received;
-    std::string answer;  // What is left of it to send.
+    std::optional<HttpAnswer> answer = {};
     Loop::TimerId timer = 0;
   };
 
-  Status watch_listener() {
-    return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
+  int events() const { return MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd; }
+  bool has_none() const {
+    return MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections == 0;
   }
 
-  // A few at once: those that were accepted earlier get their turn before others displace them.
-  void accept_some() {
-    for (int accepted = 0; accepted < kAcceptsAtOnce; ++accepted) {
-      Listen from{.length = sizeof(from.address)};
-      Fd socket(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.address), &from.length,
-                        SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!socket.valid()) {
-        const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-        return none_left ? pause_accepting() : void();
-      }
-      admit({.socket = std::move(socket), .address = numeric(from).host});
-    }
+  Status watch() {
+    return loop_.watch(events(), EPOLLIN, [this](uint32_t) {
+      const bool had_none = has_none();
+      run();
+      if (had_none && has_none()) pause();
+    });
   }
 
-  // Without descriptors the listener stays readable, and the loop would spin.
-  void pause_accepting() {
-    loop_.unwatch(listener_.get());
-    loop_.at(Clock::now() + kAcceptPause, [this] { (void)watch_listener(); });
+  // Descriptors have run out: the listener stays readable, and the loop would spin.
+  void pause() {
+    loop_.unwatch(events());
+    loop_.at(Clock::now() + kAcceptPause, [this] { (void)watch(); });
   }
 
-  void admit(Client client) {
-    const Id id = ++last_id_;
-    clients_.emplace(id, std::move(client));
-    wait_for(id, EPOLLIN, kAskWithin, &LoopServer::read_request);
-    if (clients_.size() > kSeats) dismiss(*idle_.pop_beyond(idle_.size() - 1));
+  void run() {
+    MHD_run(daemon_);
+    MHD_UNSIGNED_LONG_LONG at_once = 0;
+    if (MHD_get_timeout(daemon_, &at_once) == MHD_YES) run_again();
   }
 
-  // Until then it must do something; it is one of those that may be made to leave.
-  void wait_for(Id id, uint32_t events, Millis at_most, void (LoopServer::*then)(Id)) {
-    Client& client = clients_.at(id);
-    stop_waiting(id);
-    idle_.push(client.address, id);
-    client.timer = loop_.at(Clock::now() + at_most, [this, id] { dismiss(id); });
-    const Status watched =
-        loop_.watch(client.socket.get(), events, [this, id, then](uint32_t) { (this->*then)(id); });
-    if (!watched.ok()) dismiss(id);
+  void run_again() {
+    loop_.cancel(again_);
+    again_ = loop_.at(Clock::now(), [this] { run(); });
   }
 
-  void stop_waiting(Id id) {
-    Client& client = clients_.at(id);
-    loop_.cancel(client.timer);
-    loop_.unwatch(client.socket.get());
-    (void)idle_.remove_if([id](Id each) { return each == id; });
+  static void on_connection(void* self, MHD_Connection* connection, void** seat,
+                            MHD_ConnectionNotificationCode code) {
+    auto& server = *static_cast<MhdServer*>(self);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+      *seat = server.admit(connection).release();
+    else
+      server.leave(std::unique_ptr<Seat>(static_cast<Seat*>(*seat)));
   }
 
-  void dismiss(Id id) {
-    if (!clients_.contains(id)) return;
-    stop_waiting(id);
-    clients_.erase(id);
+  std::unique_ptr<Seat> admit(MHD_Connection* connection) {
+    const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    auto seat = std::make_unique<Seat>(Seat{connection, numeric(info->client_addr).host});
+    wait_for(*seat, kAskWithin);
+    if (const auto oldest = idle_.pop_beyond(kSeats)) dismiss(**oldest);
+    return seat;
   }
 
-  // Returns how much came; 0: nothing now; -1: nothing will.
-  static ssize_t receive(const Client& client, std::array<char, 4096>& bytes) {
-    const ssize_t count = recv(client.socket.get(), bytes.data(), bytes.size(), 0);
-    if (count > 0) return count;
-    return count < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+  void leave(std::unique_ptr<Seat> seat) {
+    stop_waiting(*seat);
+    run_again();  // The daemon accepts again, where it did not for want of descriptors.
   }
 
-  void read_request(Id id) {
-    Client& client = clients_.at(id);
-    std::array<char, 4096> bytes;
-    const ssize_t count = receive(client, bytes);
-    if (count < 0) return dismiss(id);
-    const size_t seen =
-        client.received.size() - std::min(client.received.size(), kEndOfHead.size());
-    client.received.append(bytes.data(), static_cast<size_t>(count));
-    const size_t end = client.received.find(kEndOfHead, seen);
-    if (std::min(end, client.received.size()) > kHeadBytesMax)
-      return send_answer(id, text_of({.code = 431, .body = "the request is too long\n"}));
-    if (end != std::string::npos) ask(id);
+  // Until then it must have asked, or taken its answer; it is one that may be made to leave.
+  void wait_for(Seat& seat, Millis at_most) {
+    idle_.push(seat.address, &seat);
+    seat.timer = loop_.at(Clock::now() + at_most, [this, &seat] { dismiss(seat); });
   }
 
-  void ask(Id id) {
-    Result<HttpRequest> request = parse_request(clients_.at(id).received);
-    if (!request.ok())
-      return send_answer(id, text_of({.code = 400, .body = request.status().message() + "\n"}));
-    request->loopback = loopback_;
-    stop_waiting(id);
-    Answerers& answerers = is_probe(*request) ? probes_ : others_;
-    const bool taken = answerers.add([this, id, request = *std::move(request)] {
-      std::string text = text_of(answer_http(request, source_), request.method != "HEAD");
-      loop_.post([this, id, text = std::move(text)] { send_answer(id, text); });
+  void stop_waiting(Seat& seat) {
+    loop_.cancel(seat.timer);
+    (void)idle_.remove_if([&](const Seat* each) { return each == &seat; });
+  }
+
+  // The daemon sees its end, and closes it.
+  void dismiss(Seat& seat) {
+    stop_waiting(seat);
+    const auto socket = MHD_CONNECTION_INFO_CONNECTION_FD;
+    shutdown(MHD_get_connection_info(seat.connection, socket)->connect_fd, SHUT_RDWR);
+  }
+
+  // Called for the head, for each part of a body, at their end, and when there is an answer.
+  static MHD_Result on_request(void* self, MHD_Connection* connection, const char* path,
+                               const char* method, const char*, const char*, size_t* body_bytes,
+                               void** begun) {
+    const bool all_is_here = *begun != nullptr && *body_bytes == 0;
+    *begun = self;
+    *body_bytes = 0;
+    if (!all_is_here) return MHD_YES;
+    auto& seat = *static_cast<Seat*>(
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context);
+    if (seat.answer) return send_answer(connection, *std::move(seat.answer));
+    return static_cast<MhdServer*>(self)->ask(seat, {{.path = path, .method = method}});
+  }
+
+  MHD_Result ask(Seat& seat, Head head) {
+    MHD_Connection* const connection = seat.connection;
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, &take_header, &head);
+    if (!head.twice.empty())
+      return send_answer(
+          connection, {.code = 400, .body = "there are two headers called " + head.twice + "\n"});
+    head.request.loopback = address_.host == "::1" || address_.host.starts_with("127.");
+    Answerers& answerers = is_probe(head.request) ? probes_ : others_;
+    const bool taken = answerers.add([this, &seat, request = std::move(head.request)] {
+      loop_.post([this, &seat, answer = answer_http(request, source_)] { resume(seat, answer); });
     });
     if (!taken)
-      send_answer(id, text_of({.code = 503, .body = "too many requests wait; try again\n"}));
+      return send_answer(connection, {.code = 503, .body = "too many requests wait; try again\n"});
+    stop_waiting(seat);
+    suspended_.insert(connection);
+    MHD_suspend_connection(connection);
+    return MHD_YES;
   }
 
-  void send_answer(Id id, const std::string& answer) {
-    clients_.at(id).answer = answer;
-    wait_for(id, EPOLLOUT, kTakeWithin, &LoopServer::send_more);
-  }
-
-  void send_more(Id id) {
-    Client& client = clients_.at(id);
-    const ssize_t count =
-        send(client.socket.get(), client.answer.data(), client.answer.size(), MSG_NOSIGNAL);
-    if (count < 0) return errno == EAGAIN || errno == EINTR ? void() : dismiss(id);
-    client.answer.erase(0, static_cast<size_t>(count));
-    if (!client.answer.empty()) return;
-    shutdown(client.socket.get(), SHUT_WR);
-    wait_for(id, EPOLLIN, kLeaveWithin, &LoopServer::see_off);
-  }
-
-  // To close a socket from which not all was read takes back what was sent.
-  void see_off(Id id) {
-    std::array<char, 4096> bytes;
-    if (receive(clients_.at(id), bytes) < 0) dismiss(id);
+  void resume(Seat& seat, const HttpAnswer& answer) {
+    seat.answer = answer;
+    wait_for(seat, kTakeWithin);
+    suspended_.erase(seat.connection);
+    MHD_resume_connection(seat.connection);
+    run_again();
   }
 
   HttpSource& source_;
-  std::string address_;  // This and the next are set by start().
-  bool loopback_ = false;
-  Fd listener_;
+  Address address_;  // This and the next are set by start().
+  MHD_Daemon* daemon_ = nullptr;
   Loop loop_;
   // The next three: loop thread only.
-  std::map<Id, Client> clients_;
-  FairQueue<Id> idle_;  // Clients that wait_for() waits for.
-  Id last_id_ = 0;
+  FairQueue<Seat*> idle_;  // Those that wait_for() waits for.
+  std::set<MHD_Connection*> suspended_;
+  Loop::TimerId again_ = 0;
   Answerers probes_{1, kSeats};
   Answerers others_{kThreads, kWaitingMax};
   std::thread thread_;
@@ -270,15 +255,12 @@ class LoopServer final : public HttpServer {
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> serve_http(const std::string& listen, HttpSource& source) {
-  auto server = std::make_unique<LoopServer>(source);
-  const auto refuse = [&](const Status& why) {
-    return Status(why.code(), "setting metrics_listen = " + why.message());
-  };
-  const Result<Listen> parsed = parse_listen(listen);
-  if (!parsed.ok()) return refuse(parsed.status());
-  if (const Status started = server->start(*parsed); !started.ok())
-    return Status(Code::unavailable, "setting metrics_listen = '" + listen +
-                                         "': " + started.message() + "; choose another");
+  const std::string setting = "setting metrics_listen = ";
+  const Result<Place> place = find_place(listen);
+  if (!place.ok()) return Status(place.status().code(), setting + place.status().message());
+  auto server = std::make_unique<MhdServer>(source);
+  if (const Status started = server->start(**place); !started.ok())
+    return unavailable(setting + "'" + listen + "': " + started.message() + "; choose another");
   return std::unique_ptr<HttpServer>(std::move(server));
 }
 

@@ -53,17 +53,6 @@ def settings():
     )
 
 
-def http_requests():
-    write(
-        "http_request",
-        probe="GET /healthz HTTP/1.1\r\nHost: 10.0.0.1:7602\r\n\r\n",
-        metrics="GET /metrics?x=1 HTTP/1.0\r\nauthorization:  Bearer sesame \r\nX: */*\r\n\r\n",
-        two_hosts="GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        folded="GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n",
-        other="PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    )
-
-
 def greetings():
     hello = message((1, 3), (2, "demo"), (3, "token"), (4, 1), (5, 4), (6, 30000), (7, 4711))
     write(
@@ -439,7 +428,6 @@ def recorder_words():
 
 def main():
     settings()
-    http_requests()
     greetings()
     strategies()
     requests()

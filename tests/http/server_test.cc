@@ -113,6 +113,12 @@ TEST_F(HttpServing, WhatIsNoRequestIsRefused) {
   EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
+TEST_F(HttpServing, AHeaderThatCountsStandsThereOnce) {
+  for (const std::string twice : {"HOST: evil\r\n", "Authorization: a\r\nauthorization: b\r\n"})
+    EXPECT_THAT(get("/metrics", twice), StartsWith("HTTP/1.1 400 ")) << twice;
+  EXPECT_THAT(get("/metrics", "Authorization: Bearer sesame \t\r\n"), StartsWith("HTTP/1.1 200 "));
+}
+
 TEST_F(HttpServing, ASlowClientIsTurnedAwayAndOthersAreServedMeanwhile) {
   const Fd slow = connect();
   send(slow, "GET /metrics HTTP/1.1\r\nHost: loc");
@@ -161,7 +167,8 @@ TEST_F(HttpCrowd, ThatNeverEndsItsRequestsKeepsNoProbeWaiting) {
 
 TEST_F(HttpCrowd, ThatDoesNotReadItsAnswersKeepsNoProbeWaiting) {
   for (int i = 0; i < 10'000; ++i) source.shown.add_workers()->set_job("a job with a long name");
-  crowd_in(600, "GET /api/status HTTP/1.1\r\nAuthorization: Bearer sesame\r\n\r\n");
+  crowd_in(600,
+           "GET /api/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sesame\r\n\r\n");
   expect_probes_at_once();
 }
 
@@ -177,7 +184,7 @@ struct StuckSource final : FixedSource {
 TEST_F(HttpCrowd, WhoseRequestsTakeLongKeepsNoProbeWaiting) {
   StuckSource stuck;
   server = *serve_http("127.0.0.1:0", stuck);
-  crowd_in(600, "GET /metrics HTTP/1.1\r\n\r\n");
+  crowd_in(600, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
   expect_probes_at_once();
   EXPECT_THAT(receive(crowd.back()), StartsWith("HTTP/1.1 503 ")) << "it waits for its turn";
   stuck.goes_on = true;

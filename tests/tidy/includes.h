@@ -91,6 +91,7 @@ inline const std::vector<Home> kHomes = {
     {"spdlog/",
      {"daemon/group/", "daemon/mesh/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
+    {"microhttpd.h", {"daemon/http/server.cc"}},
     {"prometheus/", {"daemon/http/metrics.", "daemon/http/families."}},
     {"nlohmann/",
      {"client/distribute/tf_config_resolver.cc", "client/distribute/json_api.cc",
