@@ -34,6 +34,15 @@ class Capsules(unittest.TestCase):
         for device in (None, (), 1, (None, 0)):
             self.refuse("names no device", Capsule(None, device))
 
+    def test_what_has_no_numbers_is_not_asked_for_its_memory(self):
+        class Asked(Capsule):
+            dtype = "string"
+
+            def __dlpack__(self, **_):
+                raise AssertionError
+
+        self.refuse("dtype 'string' is none of", Asked(None))
+
     def test_capsules_of_other_names(self):
         memory = ctypes.addressof(Dlpack(np.ones(4))._tensor)
         for name in (b"used_dltensor", b"used_dltensor_versioned", b"other", None):

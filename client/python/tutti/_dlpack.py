@@ -22,6 +22,8 @@ _NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (6, 8
           (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64", (1, 8): "u8",
           (1, 16): "u16", (1, 32): "u32", (1, 64): "u64"}
 _NARROW = ("int4", "uint4", "int2", "uint2")
+# Of tensors that TensorFlow ends the process for when it is asked for their memory.
+_NO_NUMBERS = ("string", "resource", "variant")
 # Lazy operations of torch that a tensor's memory does not show, and how to apply them.
 _LAZY = {"is_conj": "conjugated lazily; pass x.resolve_conj()",
          "is_neg": "negated lazily; pass x.resolve_neg()"}
@@ -79,7 +81,7 @@ def _refuse_lazy(x):
 def _refuse_dtype(x):
     """Refuses dtypes that some producers refuse as well, but without advice."""
     text = text_of(getattr(x, "dtype", ""))
-    if text.startswith(("complex", "float8", "float6_", "float4")) or text in _NARROW:
+    if text.startswith(("complex", "float8", "float6_", "float4")) or text in _NARROW + _NO_NUMBERS:
         raise unknown(text)
 
 
