@@ -169,7 +169,7 @@ const std::array kRows = {
                "how long opening a link may take"),
     number_row("silence_ms", &S::silence_ms, 100, kHourMs,
                "a peer that answers nothing for so long is gone"),
-    number_row("half_open_links", &S::half_open_links, 1, 65'536,
+    number_row("half_open_links", &S::half_open_links, 16, 65'536,
                "links of other hosts that have not proven yet that they know the job's secret; the "
                "oldest of the address that has most makes room"),
     number_row("parked_links", &S::parked_links, 1, 65'536,

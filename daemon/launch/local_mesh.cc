@@ -90,7 +90,10 @@ std::string tail_of(const std::string& path, bool warnings_only) {
 }
 
 Result<fs::path> make_directory() {
-  std::string path = fs::temp_directory_path() / "tutti-run-XXXXXX";
+  std::error_code error;
+  const fs::path parent = fs::temp_directory_path(error);
+  if (error) return not_found("TMPDIR is no directory (" + error.message() + "); set it to one");
+  std::string path = parent / "tutti-run-XXXXXX";
   if (mkdtemp(path.data()) == nullptr) return errno_status("cannot make " + path);
   return fs::path(path);
 }

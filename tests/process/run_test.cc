@@ -154,6 +154,12 @@ TEST_F(CliRun, TheLibraryLogsWhatItJoinsAndWhyItFailsOnDemand) {
   EXPECT_EQ(occurrences(silent.err, "tutti["), 0u) << silent.err;
 }
 
+TEST_F(CliRun, ATemporaryDirectoryThatIsNoneIsNamed) {
+  const Outcome run = wait_for(start("TMPDIR=/nonexistent/x exec \"$TUTTI\" run -- true"));
+  EXPECT_EQ(run.code, 1);
+  EXPECT_NE(run.err.find("TMPDIR is no directory"), std::string::npos) << run.err;
+}
+
 TEST_F(CliRun, RankZeroReadsStandardInput) {
   const Outcome run =
       wait_for(start("echo hello | \"$TUTTI\" run --per-host 2 -- sh -c 'cat | sed s/^/$RANK:/'"));
