@@ -137,12 +137,12 @@ struct HttpCrowd : HttpServing {
   static constexpr size_t kCrowd = 2'000;
   static constexpr Millis kProbeWithin{1'500};
 
-  HttpCrowd() {
+  void SetUp() override {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
-    EXPECT_GT(limit.rlim_cur, 2 * kCrowd) << "the test needs descriptors: ulimit -Hn";
+    if (limit.rlim_cur <= 2 * kCrowd) GTEST_SKIP() << "needs more descriptors: ulimit -Hn";
   }
   void crowd_in(size_t many, const std::string& bytes) {
     for (size_t i = 0; i < many; ++i) send(crowd.emplace_back(connect()), bytes);
