@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+from unittest import mock
 
 from tutti._waiting import interruptible
 
@@ -18,6 +19,11 @@ class Interruptible(unittest.TestCase):
 
     def test_the_main_thread_waits_for_another(self):
         self.assertNotEqual(interruptible(threading.get_ident), threading.get_ident())
+
+    def test_where_no_thread_starts(self):
+        """As in functions of atexit."""
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("at shutdown")):
+            self.assertEqual(interruptible(threading.get_ident), threading.get_ident())
 
     def test_another_thread_makes_the_call_itself(self):
         same = []

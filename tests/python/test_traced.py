@@ -11,6 +11,7 @@ from ranks import RanksTest
 
 import tutti
 from tutti import burn, cross_device, distribute
+from tutti._traced import _OutsideOfGraphs
 from tutti.average_gradients import average_gradients
 
 
@@ -115,6 +116,9 @@ class Traced(RanksTest):
                 strategy.run(lambda: ran.append(1))
                 self.assertEqual(variable.numpy().tolist(), [1, 1])
         self.assertEqual(len(ran), 2 * len(_NO_TRACERS))
+
+    def test_a_torch_that_keeps_its_rules_elsewhere(self):
+        _OutsideOfGraphs._tell(types.ModuleType(_OutsideOfGraphs._RULES))
 
     def test_calls_of_a_group_while_a_function_is_traced(self):
         def body(group):

@@ -117,7 +117,9 @@ class _OutsideOfGraphs(importlib.abc.MetaPathFinder):
 
     @staticmethod
     def _tell(rules):
-        rules.add(__package__)
+        add = getattr(rules, "add", None)  # It is private: later versions may have others.
+        if add is not None:
+            add(__package__)
 
     def find_spec(self, name, path, target=None):
         if name != self._RULES or self not in sys.meta_path:
