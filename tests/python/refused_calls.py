@@ -75,7 +75,7 @@ WRONG = {
     "dtype": ["f8x", "f64", 3], "stream": ["s", -1],
     "sizes": [None, [1], [1, "2"], [-1, 4], [5, 5]],
     "in_sizes": [None, [1], [1, "1"], [2, 2]], "out_sizes": [None, [1], [1, -1]],
-    "no_such_option": [1]}
+    "blocking": [np.ones(2)], "no_such_option": [1]}
 NO_OP = ("broadcast", "all_gather", "gather", "scatter", "all_to_all", "all_gather_v",
          "all_to_all_v", "barrier")
 LISTS = [
@@ -88,7 +88,7 @@ LISTS = [
 def mistakes(verb, rank, right):
     """(name, arguments) of the wrong calls of a verb by a rank."""
     for name, values in WRONG.items():
-        if name in right or name == "no_such_option" or name == "timeout":
+        if name in right or name in ("no_such_option", "timeout", "blocking"):
             takes = True
         elif name in ("op", "factor"):
             takes = verb not in NO_OP
@@ -165,7 +165,7 @@ class Checks:
     def refused_sends(self):
         """Rank 0's send is refused: the call of rank 1 for it fails, and the next gets the next."""
         wrong = [{"x": x()} for x in WRONG_ARRAYS] + [
-            {name: value} for name in ("timeout", "dtype", "stream", "no_such_option")
+            {name: value} for name in ("timeout", "dtype", "stream", "blocking", "no_such_option")
             for value in WRONG[name]] + [{"tag": -1}, {"tag": "a"}, {"tag": 2**64}]
         for change in wrong:
             what = f"send with {change}"
@@ -183,7 +183,7 @@ class Checks:
     def refused_receives(self):
         """Rank 1's recv is refused: the message is lost, and the next call gets the next."""
         wrong = [{"x": x()} for x in [*WRONG_ARRAYS, lambda: 3.0, lambda: read_only(3)]] + [
-            {name: value} for name in ("timeout", "dtype", "stream", "no_such_option")
+            {name: value} for name in ("timeout", "dtype", "stream", "blocking", "no_such_option")
             for value in WRONG[name]] + [{"tag": -1}, {"tag": "a"}]
         for change in wrong:
             what = f"recv with {change}"

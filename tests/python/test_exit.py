@@ -39,6 +39,12 @@ average_gradients.average_gradients([[new()]], group=group)
 cross_device.ReductionToOneDevice(group=group).reduce("SUM", new(), new())
 burn.Collective(group=group).register(0, "cpu", burn.CollectiveConfig().with_num_devices(2))
 """
+# The library has no place for the last of them.
+_MANY = """\
+[group.all_reduce(new(), blocking=False) for _ in range(300)]
+[group.all_reduce_many([new()], blocking=False) for _ in range(300)]
+[group.send(new(), 1, blocking=False) for _ in range(300)]
+"""
 _BEGIN = """
 import sys, threading, numpy, tutti
 from inside import interrupt_inside, wait_until_inside
@@ -118,14 +124,15 @@ class Exit(unittest.TestCase):
                     self.assertEqual(code, 3, err)
 
     def test_after_ctrl_c(self):
-        for call in (_CALLS + _FACES).splitlines():
+        for call in (_CALLS + _FACES + _MANY).splitlines():
             with self.subTest(call=call):
                 code, _, err = self.run_rank(_INTERRUPTED, "1000", call)
                 self.assertEqual(code, 3, err)
 
     def test_ctrl_c_while_the_worker_does_not_answer(self):
         """A first message waits for it, and the refusal of one."""
-        for call in ("group.send(new(), 1)", "group.send('text', 1)"):
+        for call in ("group.send(new(), 1)", "group.send('text', 1)", "group.recv(new(), 1)",
+                     "group.recv(new())", "group.recv(new(), 1, blocking=False)"):
             with self.subTest(call=call):
                 code, _, err = self.run_rank(_STOPPED, "1000", call, stops=True)
                 self.assertEqual(code, 3, err)

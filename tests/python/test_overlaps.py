@@ -1,6 +1,8 @@
 """Arrays that are not contiguous, and share elements with others of a call, or of one under way."""
 
 import gc
+import os
+import time
 import unittest
 
 import numpy as np
@@ -127,6 +129,21 @@ class Lists(RanksTest):
 
         self.on_ranks(body)
 
+    def test_arrays_of_several_dtypes(self):
+        """Each dtype is an operation, also of an array that is listed as two."""
+        def body(group):
+            for base in (np.ones((10, 4), np.float32), group.empty((10, 4))):
+                for one, other in ((base, base), (base[:, 0], base[:, 0]), (base[2:], base[:3]),
+                                   (base[:, :3], base)):
+                    self.refuse(group, [one, other.view(np.int32)])
+                    new = [np.ones_like(one), np.ones_like(other, np.int32)]
+                    self.refuse(group, new, outs=[one, other.view(np.int32)])
+            halves = np.ones(4, np.float32), np.ones(4, np.float32)
+            group.all_reduce_many([halves[0], halves[1].view(np.int32), halves[0]])
+            self.assertEqual(halves[0].tolist(), [2] * 4)
+
+        self.on_ranks(body)
+
     def test_a_column_each_of_many(self):
         def body(group):
             base = np.full((5, 300), group.rank + 1.0)
@@ -204,6 +221,71 @@ class UnderWay(RanksTest):
             return base.tolist()
 
         self.assertEqual(self.on_ranks(body)[0], [[2.0] * 4] * 6)
+
+    def test_what_has_ended_but_was_not_waited_for(self):
+        """Only the wait copies the result to ordinary memory."""
+        def body(group):
+            for view in (lambda x: x, lambda x: x[2:5], lambda x: x[::2], lambda x: x[::-1]):
+                for under_way in (lambda x: x, lambda x: x[1:], lambda x: x[1::2]):
+                    x = np.full(9, group.rank + 1.0)
+                    x[::2] = 1  # What only one of the two has in common with itself.
+                    work = group.all_reduce(under_way(x), blocking=False)
+                    while not work.done():
+                        time.sleep(0.001)
+                    if np.shares_memory(view(x), under_way(x)):
+                        self.assert_invalid(self.WORDS, group.all_reduce, view(x))
+                        self.assert_invalid(self.WORDS, group.all_reduce_many,
+                                            [np.ones(2), view(x)])
+                    else:
+                        group.all_reduce(view(x))
+                    work.wait()
+                    group.all_reduce(view(x))
+
+        self.on_ranks(body)
+
+    def test_what_is_no_longer_used(self):
+        """Memory of empty() that an operation had; ordinary memory that one has read."""
+        def body(group):
+            shared, ordinary = group.empty((6, 4)), np.ones((6, 4), np.float32)
+            shared[...] = 1
+            work = group.all_reduce(shared, blocking=False)
+            while not work.done():
+                time.sleep(0.001)
+            group.all_reduce(shared)
+            self.assert_invalid(self.WORDS, group.all_reduce, shared[:, ::2])
+            self.assertEqual(work.wait()[0].tolist(), [4] * 4)
+            works = [group.all_gather(x, blocking=False) for x in (ordinary, ordinary[:, ::2])]
+            group.all_reduce(ordinary[:, ::2])
+            group.all_reduce(ordinary[:, 1::2])
+            self.assertEqual([work.wait().max() for work in works], [1, 1])
+            work = group.all_gather(shared, blocking=False)
+            self.assert_invalid(self.WORDS, group.all_reduce, shared[:, ::2])
+            work.wait()
+
+        self.on_ranks(body)
+
+    def test_a_list_beside_a_list(self):
+        def body(group):
+            base = np.ones((2000, 4), np.float32)
+            work = group.all_reduce_many(list(base[:1000, ::2]), blocking=False)
+            group.all_reduce_many(list(base[:, 1::2]))
+            group.all_reduce_many(list(base[1000:, ::2]))
+            self.assert_invalid(self.WORDS, group.all_reduce_many, list(base[999:, ::2]))
+            work.wait()
+            self.assertTrue((base == 2).all())
+
+        self.on_ranks(body)
+
+    def test_a_child_has_no_operations(self):
+        def body(group):
+            work = group.all_reduce(np.ones(3), blocking=False)
+            child = os.fork()
+            if child == 0:
+                os._exit(len(_overlap._copying) + len(_overlap._plain))
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            work.wait()
+
+        self.on_ranks(body, 1)
 
     def test_a_list(self):
         def body(group):

@@ -108,6 +108,9 @@ def profiled():
         else:
             work.wait()
             check(received.eq(1).all(), received)
+        columns = torch.zeros(4, 6)[:, ::2]
+        for _ in range(100):  # Whichever thread ends one, the next may have its tensor.
+            dist.all_reduce(columns)
     names = [event.name for event in profile.function_events]
     for name in ("all_reduce", "barrier", "send" if rank else "recv"):
         check(f"tutti:{name}" in names, names)
@@ -207,6 +210,8 @@ def overlapping_columns():
             calls += [lambda: group.allgather(lists, [own, own], options),
                       lambda: dist.all_to_all([one, other], [own, own]),
                       lambda: group.allgather_coalesced([[one, own], [other, own * 2]], [own, own])]
+        integers = torch._C._distributed_c10d.AllreduceCoalescedOptions()
+        calls += [lambda: group.allreduce_coalesced([one, one.view(torch.int32)], integers).wait()]
         for call in calls:
             check_raises("overlap; use separate tensors", call)
             check_usable()

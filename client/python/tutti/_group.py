@@ -1,5 +1,6 @@
 """Groups of ranks, their collectives, and work under way."""
 
+import collections
 import ctypes
 import functools
 import math
@@ -15,7 +16,7 @@ from tutti._error import Error, invalid
 from tutti._handle import Handle, Unique, leave_at_exit, stay_at_exit
 from tutti._library import JoinOptions, Options, check, last_error, library
 from tutti._tensor import Tensor
-from tutti._waiting import interruptible
+from tutti._waiting import WITHOUT_WAIT, interruptible
 from tutti._work import Work
 
 
@@ -71,8 +72,18 @@ class _Block:
             raise last_error()
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (bytes_,),
                                     "data": (address, False)}
-        # The callback keeps the group's handle, which must outlive the memory.
-        weakref.finalize(self, lambda: library.tutti_free(group.pointer, address)).atexit = False
+        _overlap.add_shared(address, bytes_)
+        weakref.finalize(self, self._free, group, address).atexit = False
+
+    @staticmethod
+    def _free(group, address):
+        """group: its handle, which must outlive the memory."""
+        _overlap.remove_shared(address)
+        library.tutti_free(group.pointer, address)
+
+
+def _new_lane():
+    return collections.deque(maxlen=WITHOUT_WAIT)
 
 
 class Group(Unique):
@@ -142,7 +153,9 @@ class Group(Unique):
     def __init__(self, handle):
         self._handle = Handle(handle, library.tutti_group_free)
         self._left = False
-        self._sent_to = set()
+        # By (verb, peer) of messages, and None of collectives: of the last operations, in a list of
+        # one each, whether it is known that they have ended.
+        self._lanes = {None: _new_lane()}
         self.rank = library.tutti_rank(handle)
         self.world_size = library.tutti_world_size(handle)
         self.epoch = library.tutti_epoch(handle)
@@ -213,12 +226,16 @@ class Group(Unique):
         same order; dtypes may be mixed, and each is an operation of its own. Where a list is
         refused on one rank, the operations are those of the dtypes that it has as far as they can
         be told, at least one: make sure that an array of which nothing can be read, not even a
-        dtype, is not the only one of its dtype. An array that is listed twice, with the same
+        dtype, is not the only one of its dtype. Ranks whose lists have different numbers of dtypes
+        have made different numbers of operations: the call fails with FAILED_PRECONDITION, and as
+        they are out of step from then on, which may give wrong results later, they must leave and
+        join again. An array that is listed twice, with the same
         output, is reduced once; an output must not share elements with other arrays of the list."""
         if not isinstance(xs, (list, tuple)):
             return functools.partial(self.all_reduce_many, _many.listed(xs), op, strategy, outs,
                                      timeout, blocking, dtype, factor, stream)
         sides = [self._sides(x, out, dtype) for x, out in _many.pair_up(xs, outs)]
+        blocking = bool(blocking)
         _overlap.check_under_way([use for pair in sides for use in _tensor.uses_of(*pair)])
         calls = [(_many.arguments(name, pairs, op), pairs)
                  for name, pairs in _many.by_dtype(_many.apart(sides)).items()]
@@ -234,7 +251,7 @@ class Group(Unique):
                                lambda: [target.write_back() for _, target in pairs], options, uses)
 
         def call():
-            works = _many.start_all(start, calls)
+            works = _many.start_all(lambda *one: self._begin(lambda: start(*one)), calls)
             if stream is not None and blocking:
                 return results
             work = _many.Works(works, results)
@@ -400,11 +417,10 @@ class Group(Unique):
         first message of a rank to another makes one of the job's 4096 groups."""
         source = Tensor(x, dtype)
         destination = _numbers.destination(destination)
-        is_first = destination not in self._sent_to  # The worker then makes a group.
-        self._sent_to.add(destination)
         return self._run("send", (source.address, source.count, DTYPES[source.dtype],
                                   destination, _numbers.tag(tag)),
-                         source, None, None, timeout, blocking, stream=stream, waits=is_first)
+                         source, None, None, timeout, blocking, stream=stream,
+                         lane=("send", destination))
 
     @_refusal.message(library.tutti_refuse_recv, "source", _numbers.source, _numbers.tag)
     def recv(self, x, source=None, tag=0, timeout=None, blocking=True, dtype=None, stream=None):
@@ -413,19 +429,23 @@ class Group(Unique):
         for the message, and the call does not. Raises FAILED_PRECONDITION if the message has
         another number of elements or dtype: then it is lost, as it is if the call is refused."""
         target = Tensor(x, dtype, writable=True)
-        arguments = (target.address, target.count, DTYPES[target.dtype], _numbers.source(source),
+        source, blocking = _numbers.source(source), bool(blocking)
+        arguments = (target.address, target.count, DTYPES[target.dtype], source,
                      _numbers.tag(tag))
         options = self._options(None, timeout, 1.0, stream, (target,))
         uses = _tensor.uses_of(None, target)
         _overlap.check_under_way(uses)
 
-        def call():
+        def start():
             if stream is not None and blocking:  # Nobody waits: the stream does.
-                check(self._call("recv", arguments, options, None))
-                return None
+                return check(self._call("recv", arguments, options, None))
             work = self._start("recv", arguments, target, None, options, [] if blocking else uses)
             work._finish_receive(target)
-            return work.wait() if blocking else work
+            return work
+
+        def call():
+            started = self._begin(start, ("recv", source))
+            return started.wait() if blocking and stream is None else started
 
         return call
 
@@ -475,10 +495,10 @@ class Group(Unique):
         return target.fits(shape, source.dtype, what)
 
     def _run(self, verb, arguments, source, target, strategy, timeout, blocking, write_back=True,
-             factor=1.0, stream=None, waits=False):
-        """A function that makes the call of `tutti_<verb>` and returns what the verb does. waits: C
-        may wait for others before it returns."""
-        tensors = (source, target)
+             factor=1.0, stream=None, lane=None, waits=False):
+        """A function that makes the call of `tutti_<verb>` and returns what the verb does. lane,
+        waits: see _begin()."""
+        tensors, blocking = (source, target), bool(blocking)
         options = self._options(strategy, timeout, factor, stream, tensors)
         uses = _tensor.uses_of(source, target if write_back else None)
         _overlap.check_under_way(uses)
@@ -497,10 +517,23 @@ class Group(Unique):
             return self._start(verb, arguments, tensors, finish, options, [] if blocking else uses)
 
         def call():
-            started = interruptible(start) if waits else start()
+            started = self._begin(start, lane, waits)
             return started.wait() if blocking and stream is None else started
 
         return call
+
+    def _begin(self, start, lane=None, waits=False):
+        """What start() returns, which makes a call of C. Ctrl-C ends it where C may wait for others
+        before it returns: because the call does (waits), is the first of its lane, for which the
+        worker makes a group, or has perhaps no place among the operations under way."""
+        last = self._lanes.get(lane)
+        if last is None or len(last) == WITHOUT_WAIT and not last[0][0]:
+            waits = True
+        started = interruptible(start) if waits else start()
+        last = self._lanes.setdefault(lane, _new_lane())
+        if isinstance(started, Work):
+            last.append(started._ended)
+        return started
 
     def _start(self, verb, arguments, tensors, finish, options, uses):
         """The Work of a call of `tutti_<verb>`; `finish` gives its result once it has ended. uses:

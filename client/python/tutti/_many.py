@@ -86,8 +86,10 @@ def pair_up(xs, outs):
 def apart(sides):
     """The pairs of source and target, where none gets in another's way. Of arrays that are listed
     again with the same output it has the first pair again, which the library leaves out. Raises
-    where arrays that are not contiguous overlap; the library does for others."""
-    if not any(tensor.is_copy for pair in sides for tensor in pair):
+    where arrays overlap that are not contiguous, or of a list of several dtypes, each of which is
+    an operation of its own; the library does for others."""
+    if (len({source.dtype for source, _ in sides}) < 2
+            and not any(tensor.is_copy for pair in sides for tensor in pair)):
         return sides
     first, listed, uses = {}, [], []
     for pair in sides:

@@ -68,6 +68,7 @@ class Tensor:
         if self.is_copy and writable:
             _overlap.check_self(view)
         self.memory = numpy.ascontiguousarray(view) if self.is_copy else view
+        self.address = self.memory.ctypes.data
 
     @staticmethod
     def _is_on_gpu(x):
@@ -129,16 +130,18 @@ class Tensor:
 
     shape = property(lambda self: self._view.shape)
     count = property(lambda self: self.memory.size)
-    address = property(lambda self: self.memory.ctypes.data)
 
     @property
     def elements(self):
         """What arrays have in common that are the same for an operation."""
-        return self.dtype, *_overlap.elements_of(self._view)
+        if self.is_copy:
+            return _overlap.elements_of(self._view, self.dtype)
+        return self.dtype, self.address, self.count
 
     def use(self, is_written):
         """What an operation does with x, which it writes or only reads."""
-        return _overlap.Use(self._view, is_written, self.is_copy)
+        bounds = None if self.is_copy else (self.address, self.address + self.memory.nbytes)
+        return _overlap.Use(self._view, is_written, self.is_copy, self.on_gpu, bounds)
 
     def write_back(self):
         """Copies the memory to x, unless it is x itself."""

@@ -13,11 +13,11 @@ from tutti._waiting import STEP_MS
 class Work(Unique):
     """An operation under way, returned by collectives with blocking=False.
 
-    It keeps its arrays alive, which must not be accessed until wait() has returned. Another
-    operation on an array of empty() that this one writes is refused until it has ended
-    (INVALID_ARGUMENT), and where one of the two arrays is not contiguous, whatever memory it is in,
-    until this one was waited for. Dropping it without waiting is safe: the operation goes on, and
-    its result may be lost.
+    It keeps its arrays alive, which must not be accessed until wait() has returned: that copies the
+    result to them, done() does not. So another operation on what this one writes is refused until
+    this one was waited for (INVALID_ARGUMENT). To contiguous arrays of empty() nothing is copied:
+    there it is refused until this one has ended. Dropping it without waiting is safe: the operation
+    goes on, and its result may be lost.
     """
 
     _instead = "wait for it, and copy the result"
@@ -27,10 +27,12 @@ class Work(Unique):
         self._tensors = tensors
         self._finish = finish
         self._result = None
+        self._ended = [False]  # Whether it is known to have; outlives the Work.
 
     def done(self):
         """Whether the operation has ended, so that wait() would not block."""
-        return bool(library.tutti_work_done(self._handle.pointer))
+        self._ended[0] = bool(library.tutti_work_done(self._handle.pointer))
+        return self._ended[0]
 
     def fileno(self):
         """A descriptor that becomes, and stays, readable once wait() would not block: for select,
@@ -69,6 +71,7 @@ class Work(Unique):
         if limit is not None:
             step = min(step, max(0, math.ceil((limit - time.monotonic()) * 1000)))
         if library.tutti_work_wait(self._handle.pointer, step) == 0:
+            self._ended[0] = True
             return True
         if not self.done():
             return False

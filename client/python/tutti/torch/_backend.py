@@ -9,6 +9,7 @@ import torch.distributed as dist
 from tutti._handle import Unique
 from tutti._library import library
 from tutti._overlap import is_any_copying
+from tutti._waiting import WITHOUT_WAIT
 from tutti.torch import _barrier, _gpu, _job, _patches, _sparse
 from tutti.torch._operation import TIMEOUT_UNSET, Operation, collective, options_of
 from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_alike, check_apart, check_lists,
@@ -48,6 +49,7 @@ class TuttiBackend(Unique, _Base):
         self.title = name + ":"
         self._sequence = 0
         self._barriers = 0
+        self._ways = set()  # (verb, peer) of messages, for each of which the worker makes a group.
         self._coalesced = None
         self._aborted = None
         self._error = _ErrorType.SUCCESS
@@ -96,7 +98,8 @@ class TuttiBackend(Unique, _Base):
         if (opts.asyncOp or len(tensors) != 1 or not tensor.is_cpu or tensor.layout is not _STRIDED
                 or not tensor.is_contiguous() or tensor.is_neg() or opts.timeout != TIMEOUT_UNSET
                 or opts.reduceOp != _SUM or self._coalesced is not None
-                or self._aborted is not None or _profiler_enabled() or is_any_copying()):
+                or self._aborted is not None or _profiler_enabled() or is_any_copying()
+                or len(self._unfinished) >= WITHOUT_WAIT):
             return self._all_reduce_any(tensors, opts)
         dtype = DTYPES.get(tensor.dtype)
         if dtype is None:
@@ -139,7 +142,8 @@ class TuttiBackend(Unique, _Base):
     def allreduce_coalesced(self, operation, tensors, opts):
         if not tensors:
             raise invalid("all_reduce_coalesced requires non-empty tensor list")
-        if not all(map(is_plain, tensors)):  # Those that are the library compares.
+        # The library compares those of one operation that it is not given copies of.
+        if len({tensor.dtype for tensor in tensors}) > 1 or not all(map(is_plain, tensors)):
             check_apart(tensors, has_one_result=True)
         by_dtype = {}
         for tensor in tensors:
@@ -368,7 +372,9 @@ class TuttiBackend(Unique, _Base):
         return self._transfer("recv", tensors, _ANY_RANK, tag, "recvAnySource")
 
     def _transfer(self, verb, tensors, peer, tag, title=None):
-        operation = Operation(self, self.messages, TIMEOUT_UNSET, asynchronous=True)
+        way = verb, peer
+        operation = Operation(self, self.messages, TIMEOUT_UNSET, asynchronous=True,
+                              waits=way not in self._ways)
         self._sequence += 1
 
         def start():
@@ -380,7 +386,9 @@ class TuttiBackend(Unique, _Base):
             except BaseException as error:
                 operation.refuse_message(verb, peer, tag, error)
                 raise
-            return operation.start(title or verb, tensors, tensors)
+            work = operation.start(title or verb, tensors, tensors)
+            self._ways.add(way)
+            return work
 
         return self._started(start)
 

@@ -10,6 +10,7 @@ from tutti import _overlap, _refusal
 from tutti._error import Error
 from tutti._library import Options, library
 from tutti._overlap import elements_of
+from tutti._waiting import WITHOUT_WAIT, interruptible
 from tutti.torch import _gpu
 from tutti.torch._tensor import (AVG, INTEGERS, PREMUL_SUM, SUM, adjacent, check_apart,
                                  check_device, check_parts, check_size, copy_parts, divide,
@@ -33,9 +34,10 @@ class Operation:
     half made."""
 
     __slots__ = ("_backend", "_completer", "_options", "_blocks", "_calls", "_keep", "_uses",
-                 "_finish", "_device", "_has_tensors", "_divides")
+                 "_finish", "_device", "_has_tensors", "_divides", "_waits")
 
-    def __init__(self, backend, completer, timeout, asynchronous):
+    def __init__(self, backend, completer, timeout, asynchronous, waits=False):
+        """waits: C may wait for others before it returns."""
         self._backend = backend
         self._completer = completer
         self._options = (backend.options_pointer if timeout == TIMEOUT_UNSET
@@ -48,6 +50,7 @@ class Operation:
         self._device = None  # The tensors' GPU; None: the host.
         self._has_tensors = False
         self._divides = False
+        self._waits = waits
 
     # ---- Preparation ----
 
@@ -78,8 +81,9 @@ class Operation:
         return number
 
     def _use(self, tensors, is_written, is_copied):
-        self._uses.extend(_overlap.Use(tensor, is_written, is_copied) for tensor in tensors
-                          if not tensor.is_cuda)  # There the streams order operations.
+        """Of tensors on a GPU the streams order the operations."""
+        self._uses.extend(_overlap.Use(tensor, is_written, is_copied, is_watched=not is_copied)
+                          for tensor in tensors if not tensor.is_cuda)
 
     def _takes(self, tensor, is_written):
         """Whether the C ABI can take the tensor's memory itself."""
@@ -177,7 +181,7 @@ class Operation:
     def divide(self, outputs):
         """At the end, divides the integers among the outputs if they are to be means."""
         if self._divides:
-            integers = {elements_of(output): output for output in outputs
+            integers = {elements_of(output, output.dtype): output for output in outputs
                         if output.dtype in INTEGERS}
             ranks = self._backend.size()
             self._finish.extend(functools.partial(divide, output, ranks)
@@ -210,20 +214,25 @@ class Operation:
         if torch.autograd._profiler_enabled():
             record = torch._C._autograd._record_function_with_args_enter(backend.title + title,
                                                                          *inputs)
-        if self._blocks and record is None and len(self._calls) < 2:
+        may_wait = self._waits or len(self._completer.unfinished) >= WITHOUT_WAIT
+        if self._blocks and record is None and len(self._calls) < 2 and not may_wait:
             self._raise(self._make_calls_here())
             _run_all(self._finish)
             self._completer.settle()
             return None
+        begin = functools.partial(self._begin, outputs, record)
+        failure, work = interruptible(begin) if may_wait else begin()
+        self._raise(failure)
+        return work
+
+    def _begin(self, outputs, record):
+        """Makes the calls. (A failure or None, the TuttiWork), also after a failure: the other
+        ranks need what is under way."""
         handles = []
         failure = self._make_calls(handles)
         finish = functools.partial(_run_all, self._finish)
-        # Also after a failure: the other ranks need what is under way.
-        work = TuttiWork(backend, self._completer, outputs, handles, self._keep, finish, record)
-        if handles:
-            _overlap.begin(work, self._uses)
-        self._raise(failure)
-        return work
+        return failure, TuttiWork(self._backend, self._completer, outputs, handles, self._keep,
+                                  finish, record, uses=self._uses)
 
     def _start_on_gpu(self, title, outputs):
         """Makes the calls on the group's stream of the GPU, after what the current stream has."""

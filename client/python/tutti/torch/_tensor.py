@@ -134,11 +134,16 @@ def check_apart(outputs, has_one_result=False):
     is there twice, with the same elements, has one."""
     for output in outputs:
         check_device(output)
+    if len(outputs) < 2:
+        return
 
     def matters(i, j):
-        return not has_one_result or elements_of(outputs[i]) != elements_of(outputs[j])
+        return not has_one_result or elements(i) != elements(j)
 
-    found = _overlap.find(outputs, matters)
+    def elements(i):
+        return elements_of(outputs[i], outputs[i].dtype)
+
+    found = _overlap.find([_overlap.Use(output, True, True) for output in outputs], matters)
     if found is not None:
         raise invalid(f"outputs {found[0]} and {found[1]} of the list overlap; use separate "
                       "tensors")

@@ -78,11 +78,11 @@ class TuttiWork(Unique, dist._Work):
     backend: whose state is used. completer: keeps the work until it has ended. outputs: its result.
     handles: what is under way. finish: called once, after the last handle ended, to copy results to
     where they belong. record: the profiler's record, which ends with the operation. error: of an
-    operation that could not be started.
+    operation that could not be started. uses: the _overlap.Uses of its tensors on the host.
     """
 
     def __init__(self, backend, completer, outputs, handles=(), keep=(), finish=None, record=None,
-                 error=None):
+                 error=None, uses=()):
         super().__init__()
         self._backend = backend
         self.completer = completer
@@ -98,6 +98,8 @@ class TuttiWork(Unique, dist._Work):
         self._source = -1
         self._record = record
         if handles:
+            if uses:
+                _overlap.begin(self, uses)  # First: once it is kept, other threads may end it.
             completer.keep(self)
         if record is not None:
             self.get_future()
@@ -366,6 +368,8 @@ class Completer:
 
     def close(self):
         """Lets all works go, and ends the thread after the last one."""
+        for work in list(self.unfinished):
+            _overlap.end(work)
         self.unfinished.clear()
         with self._changed:
             self._closed = True
