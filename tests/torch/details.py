@@ -9,6 +9,8 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from tutti.torch._work import Completer
+
 from training import batch, check, model
 
 
@@ -232,6 +234,29 @@ def overlapping_columns():
     check(x[0].tolist() == [world ** 3, world ** 2] * 2, x)
 
 
+def works_that_end_early():
+    """Another thread ends a work as soon as it is kept; a group ends before its works do."""
+    columns = torch.ones(4, 6)[:, ::2]
+
+    def keep_and_end(completer, work):
+        keep(completer, work)
+        work.end()
+
+    keep, Completer.keep = Completer.keep, keep_and_end
+    try:
+        dist.all_reduce(columns, async_op=True)
+        dist.all_reduce(columns, async_op=True)
+    finally:
+        Completer.keep = keep
+    group = dist.new_group()
+    work = dist.irecv(columns, 1 - dist.get_rank(), group=group)
+    check_raises("wait for that first", lambda: dist.all_reduce(columns))
+    dist.destroy_process_group(group)
+    dist.all_reduce(columns)
+    check(columns.eq(dist.get_world_size() ** 3).all(), columns)
+    del work
+
+
 def one_mean_of_integers():
     """A tensor that a list names twice, also by another view, is divided once."""
     for count in (10, 300_000):
@@ -246,7 +271,8 @@ def details():
     """The failures, by name."""
     told = {}
     for part in (batched_messages, sparse_refused, dropped, profiled, own_options, barrier_keys,
-                 overlapping, overlapping_columns, one_mean_of_integers, without_cpu):
+                 overlapping, overlapping_columns, works_that_end_early, one_mean_of_integers,
+                 without_cpu):
         try:
             part()
         except Exception as error:  # noqa: BLE001: the test shows it.
