@@ -22,7 +22,7 @@ group = tutti.join()
 place, program = sys.argv[1:]
 x = numpy.ones(1000, "float32")
 for _ in range(20):
-    works = [group.all_reduce(x[:10 * n], blocking=False) for n in (1, 2, 3)]
+    works = [group.all_reduce(part, blocking=False) for part in (x[:10], x[10:30], x[30:60])]
     for work in works:
         work.wait()
 group.broadcast(x, root=1)

@@ -65,6 +65,7 @@ def train_with_accelerate(backend, directory):
                 optimizer.step()
                 optimizer.zero_grad()
     accelerator.save_state(directory + "/" + backend)
+    accelerator.wait_for_everyone()  # Rank 0 alone saves, and accelerate does not wait for it.
     accelerator.load_state(directory + "/" + backend)
     ranks = accelerator.gather_for_metrics(torch.tensor([accelerator.process_index])).tolist()
     told = {"values": torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist(),
