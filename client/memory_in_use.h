@@ -82,7 +82,7 @@ class MemoryInUse {
   friend class MemoryUse;
   Status check(std::span<const MemoryRange> ranges, std::string_view verb) const;
   bool is_shared(const MemoryRange& range) const {
-    return segment_.contains(reinterpret_cast<const void*>(range.begin), 0);
+    return range.begin - reinterpret_cast<uintptr_t>(segment_.base()) < segment_.bytes();
   }
 
   const ForkGuard& fork_guard_;

@@ -72,11 +72,11 @@ bool answers(const std::string& address) {
 std::vector<std::string> private_agents() {
   std::vector<std::string> found = private_sockets();
   for (std::string& socket : found) socket.insert(0, kUnix);
-  const auto silent = std::ranges::stable_partition(found, answers);
-  if (!silent.empty())
+  const auto silent = std::stable_partition(found.begin(), found.end(), answers);
+  if (silent != found.end())
     std::fprintf(stderr, "tutti: no agent answers at %zu private sockets, such as %s\n",
-                 silent.size(), silent.front().c_str());
-  found.erase(silent.begin(), silent.end());
+                 static_cast<size_t>(found.end() - silent), silent->c_str());
+  found.erase(silent, found.end());
   return found;
 }
 

@@ -43,7 +43,7 @@ class Stage:
             f"lowerdir={base},upperdir={work}/upper,workdir={work}/work", self.root)
 
     def run(self, command):
-        """As docker does: in a shell, with network, /proc and /dev."""
+        """As docker does: in a shell, with network, /proc and /dev. Returns what it printed."""
         variables = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                      "DEBIAN_FRONTEND": "noninteractive", **self.arguments}
         environment = [f"{name}={value}" for name, value in variables.items()]
@@ -51,7 +51,8 @@ class Stage:
         script = ('mount --bind /dev "$0/dev"; mount -t proc proc "$0/proc"; root=$0; '
                   '[[ ! -d $0/ccache ]] || mount --bind "$2" "$0/ccache"; '
                   'exec env -i "${@:3}" chroot "$root" /bin/sh -c "$1"')
-        run("unshare", "--mount", "bash", "-ec", script, self.root, command, CACHE, *environment)
+        return run("unshare", "--mount", "bash", "-ec", script, self.root, command, CACHE,
+                   *environment)
 
     def add_ccache(self):
         """As deploy/build sets it, so that objects of this machine's builds are found."""
