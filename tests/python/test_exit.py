@@ -110,6 +110,7 @@ class Exit(unittest.TestCase):
                     if stops:
                         self.assertEqual(run.stdout.readline(), "joined\n")
                         job.send_signal(signal.SIGSTOP)
+                        os.waitid(os.P_PID, job.pid, os.WSTOPPED | os.WNOWAIT)
                     out, err = run.communicate("\n", timeout=60)
                 finally:
                     job.send_signal(signal.SIGCONT)
