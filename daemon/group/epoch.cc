@@ -478,8 +478,8 @@ void HostEpoch::check_limits(int from, const v1::Rates& told) {
       return member_.abort(failed_precondition(
           "job " + roster_.job + ": the hosts differ in " + name + ": it is " +
               std::to_string(own) + " on host " + host(self_).name + ", " + std::to_string(other) +
-              " on host " + host(from).name + "; set it to the same on all hosts (slice_bytes: a " +
-              "power of two, and at most half of frame_bytes_max, to which it is reduced)",
+              " on host " + host(from).name + "; set " +
+              (name == "slice_bytes" ? "it and frame_bytes_max" : "it") + " alike on all hosts",
           {}));  // No host is more to blame than the other.
 }
 

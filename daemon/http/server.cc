@@ -67,7 +67,7 @@ MHD_Result take_header(void* to, MHD_ValueKind, const char* name, const char* va
   if (!is_host && strcasecmp(name, "Authorization") != 0) return MHD_YES;
   std::string& kept = is_host ? head.request.host : head.request.authorization;
   if (!kept.empty()) head.twice = name;
-  kept = value;
+  kept = value == nullptr ? "" : value;
   kept.erase(kept.find_last_not_of(" \t") + 1);
   return MHD_YES;
 }

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <utility>
 
+#include "daemon/session/message.h"
+
 namespace tutti {
 namespace {
 
@@ -39,21 +41,6 @@ Status read_chunks(const MemoryOffer& offer, const Mapping& segment, uint64_t at
   if (sum < offer.bytes) return invalid_argument("the chunks are smaller than the memory");
   memory.descriptors = std::exchange(received, {});
   return {};
-}
-
-std::vector<Fd> descriptors_of(msghdr& message) {
-  std::vector<Fd> received;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
-      received.emplace_back(fd);
-    }
-  }
-  return received;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/session/message.h"
 #include "daemon/session/session.h"
 #include "proto/board.h"
 
@@ -72,7 +73,11 @@ void attach(msghdr& message, ControlBuffer& control, std::span<const int> descri
   std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
 }
 
-std::vector<Fd> detach(msghdr& message) {
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+}  // namespace
+
+std::vector<Fd> descriptors_of(msghdr& message) {
   std::vector<Fd> descriptors;
   for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
     if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
@@ -85,10 +90,6 @@ std::vector<Fd> detach(msghdr& message) {
   }
   return descriptors;
 }
-
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
-}  // namespace
 
 Result<Fd> listen_unix(const std::string& path, int type, int mode) {
   const Result<sockaddr_un> address = address_of(path);
@@ -143,7 +144,7 @@ Result<std::optional<Packet>> receive_packet(int socket) {
   message.msg_controllen = control.bytes.size();
   const ssize_t received = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (received != size) return unavailable("the peer closed");
-  packet.descriptors = detach(message);
+  packet.descriptors = descriptors_of(message);
   return std::optional(std::move(packet));
 }
 

@@ -89,6 +89,11 @@ TEST_P(RefusedMessages, ARefusedReceiveIsForItsMessageAlone) {
             "");
 }
 
+std::string run_with_small_segments(const std::vector<int>& ranks, const Trainer::Body& body) {
+  TestMesh mesh(LocalMeshOptions{.hosts = 2, .agent_flags = {"--segment-bytes=8388608"}});
+  return mesh.run("job", ranks, body);
+}
+
 // Takes all of the rank's segment.
 std::vector<void*> fill_segment(Group& group) {
   std::vector<void*> blocks;
@@ -99,9 +104,8 @@ std::vector<void*> fill_segment(Group& group) {
 
 // What the segment has no room for is refused, and the receiver's call gets no other message.
 TEST_P(RefusedMessages, ASendWithoutRoomFailsItsReceive) {
-  TestMesh small(LocalMeshOptions{.hosts = 2, .agent_flags = {"--segment-bytes=8388608"}});
-  EXPECT_EQ(
-      small.run("job", GetParam(),
+  EXPECT_EQ(run_with_small_segments(
+                GetParam(),
                 [](const RankContext& context) {
                   Group group = context.join();
                   if (context.rank == 0) {
@@ -121,13 +125,12 @@ TEST_P(RefusedMessages, ASendWithoutRoomFailsItsReceive) {
                   }
                   group.barrier();
                 }),
-      "");
+            "");
 }
 
 TEST_P(RefusedMessages, AReceiveWithoutRoomLosesItsMessage) {
-  TestMesh small(LocalMeshOptions{.hosts = 2, .agent_flags = {"--segment-bytes=8388608"}});
-  EXPECT_EQ(
-      small.run("job", GetParam(),
+  EXPECT_EQ(run_with_small_segments(
+                GetParam(),
                 [](const RankContext& context) {
                   Group group = context.join();
                   if (context.rank == 1) {
@@ -142,7 +145,7 @@ TEST_P(RefusedMessages, AReceiveWithoutRoomLosesItsMessage) {
                   }
                   group.barrier();
                 }),
-      "");
+            "");
 }
 
 }  // namespace

@@ -36,11 +36,13 @@ tutti_options options_with(std::chrono::milliseconds timeout) {
 
 class Waits : public TwoHostsTest {
  protected:
-  // Runs ranks 0 and 1, one a host, while the worker of host b is stopped.
-  void run_without_worker_of_b(const Trainer::Body& body) {
+  // Runs ranks 0 and 1, one a host, while the worker of host b is stopped; `before`, if there is
+  // one, while it still runs.
+  void run_without_worker_of_b(const Trainer::Body& body, const Trainer::Body& before = {}) {
     const SharedCounters signals;
-    std::vector<Trainer> trainers = mesh_.start(
-        "job", {1, 1}, [&](const RankContext& context) { body_with(signals, context, body); });
+    std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [&](const RankContext& context) {
+      body_with(signals, context, body, before);
+    });
     for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
     const auto worker = static_cast<pid_t>(worker_report(mesh_, 1, "job").pid());
     ASSERT_GT(worker, 0);
@@ -54,10 +56,11 @@ class Waits : public TwoHostsTest {
 
  private:
   void body_with(const SharedCounters& signals, const RankContext& context,
-                 const Trainer::Body& body) {
+                 const Trainer::Body& body, const Trainer::Body& before) {
     Group group = context.join();
     group_ = &group;
     check_works(group);
+    if (before) before(context);
     write_line("ready");
     signals.wait_for(0, 1);
     body(context);
@@ -96,30 +99,21 @@ TEST_F(Waits, TheFirstReceiveFromARankWaitsForTheWorkerUntilItsOwnDeadline) {
 
 // Channels are there, so that the worker is not asked for one.
 TEST_F(Waits, AReceiveNamesTheWorkerOfThisHostWhichDoesNotRun) {
-  const SharedCounters signals;
-  std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [&](const RankContext& context) {
-    Group group = context.join();
-    float x = 0;
-    const auto receive = [&](const tutti_options* options) {
-      Error::check(tutti_recv(group.get(), &x, 1, TUTTI_F32, 0, 0, options, nullptr));
-    };
-    if (context.rank == 0)
-      Error::check(tutti_send(group.get(), &x, 1, TUTTI_F32, 1, 0, nullptr, nullptr));
-    else
-      receive(nullptr);
-    write_line("ready");
-    signals.wait_for(0, 1);
-    if (context.rank == 0) return;
-    const tutti_options options = options_with(kTimeout);
-    check_blames_worker_of_b(late_failure_of([&] { receive(&options); }));
-  });
-  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
-  const auto worker = static_cast<pid_t>(worker_report(mesh_, 1, "job").pid());
-  ASSERT_GT(worker, 0);
-  kill(worker, SIGSTOP);
-  signals[0] = 1;
-  EXPECT_EQ(TestMesh::wait(trainers), "");
-  kill(worker, SIGCONT);
+  float x = 0;
+  const auto receive = [&](const tutti_options* options) {
+    Error::check(tutti_recv(group_->get(), &x, 1, TUTTI_F32, 0, 0, options, nullptr));
+  };
+  const auto make_channel = [&](const RankContext& context) {
+    if (context.rank == 1) return receive(nullptr);
+    Error::check(tutti_send(group_->get(), &x, 1, TUTTI_F32, 1, 0, nullptr, nullptr));
+  };
+  run_without_worker_of_b(
+      [&](const RankContext& context) {
+        if (context.rank == 0) return;
+        const tutti_options options = options_with(kTimeout);
+        check_blames_worker_of_b(late_failure_of([&] { receive(&options); }));
+      },
+      make_channel);
 }
 
 TEST_F(Waits, ACallBeyondTheMostUnderWayNamesTheWorkerOfThisHostWhichDoesNotRun) {
