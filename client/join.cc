@@ -18,8 +18,10 @@ namespace {
 // How much longer than the timeout to wait for the answer. The worker and the coordinator, which
 // know which ranks are missing, answer within this time.
 constexpr Millis kGrace{450};
-// How long to wait before joining again after ABORTED.
+// How long to wait before joining again.
 constexpr int kRetryMs = 20;
+// How often to join again where the connection was closed without an answer.
+constexpr int kClosedMax = 3;
 constexpr uint32_t kWelcomeBytesMax = 16 << 20;
 
 Status no_agent(const std::string& socket, int error) {
@@ -45,7 +47,8 @@ Status no_answer(const JoinTarget& target, const Fd& socket) {
       "' in time; is it, or the job's worker, stopped or overloaded?");
 }
 
-Status connection_closed(const JoinTarget& target) {
+Status connection_closed(const JoinTarget& target, JoinReply& reply) {
+  reply.was_closed = true;
   return unavailable("the agent at " + target.socket + " closed the connection while rank " +
                      std::to_string(target.rank) +
                      " joined: it, or the job's worker, has ended; join again");
@@ -73,7 +76,7 @@ Status connect_to(const JoinTarget& target, TimePoint limit, Fd& socket) {
   return errno == EAGAIN ? no_answer(target, socket) : no_agent(target.socket, errno);
 }
 
-Status send_hello(const JoinTarget& target, const Fd& socket) {
+Status send_hello(const JoinTarget& target, JoinReply& reply) {
   const Hello hello{kProtocolVersion,
                     target.job,
                     target.token,
@@ -85,8 +88,8 @@ Status send_hello(const JoinTarget& target, const Fd& socket) {
   const auto length = static_cast<uint32_t>(body.size());
   std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
   bytes += body;
-  const ssize_t sent = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  return sent == static_cast<ssize_t>(bytes.size()) ? Status{} : connection_closed(target);
+  const ssize_t sent = send(reply.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  return sent == static_cast<ssize_t>(bytes.size()) ? Status{} : connection_closed(target, reply);
 }
 
 // Takes ownership of the descriptors of a message, and keeps them if they are those of a Welcome.
@@ -138,7 +141,7 @@ Status read_bytes(const JoinTarget& target, TimePoint limit, JoinReply& reply, c
     if (Status s = await_readable(target, limit, reply.socket); !s.ok()) return s;
     const ssize_t got = receive(reply, bytes + done, count - done);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return connection_closed(target);
+    if (got <= 0) return connection_closed(target, reply);
     done += static_cast<size_t>(got);
   }
   return {};
@@ -180,7 +183,7 @@ Status join_once(JoinTarget target, TimePoint limit, JoinReply& reply) {
   if (Status s = connect_to(target, limit, reply.socket); !s.ok()) return s;
   const auto left = std::chrono::ceil<Millis>(limit - Clock::now()).count();
   target.timeout_ms = static_cast<uint32_t>(std::max<int64_t>(left, 1));
-  if (Status s = send_hello(target, reply.socket); !s.ok()) return s;
+  if (Status s = send_hello(target, reply); !s.ok()) return s;
   if (Status s = read_welcome(target, limit + kGrace, reply); !s.ok()) return s;
   return check(target, reply);
 }
@@ -188,11 +191,13 @@ Status join_once(JoinTarget target, TimePoint limit, JoinReply& reply) {
 }  // namespace
 
 // After ABORTED, which means that the job's old worker was about to exit, the agent starts another.
+// So it does where that worker died after it was given the connection, and said nothing.
 Status join_job(const JoinTarget& target, JoinReply& reply) {
   const auto limit = Clock::now() + Millis(target.timeout_ms);
-  for (;;) {
+  for (int closed = 0;;) {
     Status s = join_once(target, limit, reply);
-    if (s.code() != Code::aborted || Clock::now() >= limit) return s;
+    const bool may_retry = s.code() == Code::aborted || (reply.was_closed && closed++ < kClosedMax);
+    if (!may_retry || Clock::now() >= limit) return s;
     log(LogLevel::debug, "joins again: " + s.message());
     poll(nullptr, 0, kRetryMs);
   }

@@ -24,6 +24,7 @@ struct JoinReply {
   Fd recorder;  // The memfd of the flight recorder.
   std::vector<Fd> segments;  // The memfds of the segments of this host's ranks, by seat.
   Welcome welcome;
+  bool was_closed = false;  // The connection, before there was a Welcome.
 };
 
 // Connects to the agent, sends Hello and waits for Welcome. Blocks at most half a second longer

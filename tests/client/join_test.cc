@@ -47,7 +47,8 @@ void send_welcome(int socket, size_t descriptors) {
   EXPECT_EQ(sendmsg(socket, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
 }
 
-Status join_agent_that_sends(size_t descriptors, JoinReply& reply) {
+// The agent first closes `closed` connections without an answer.
+Status join_agent_that_sends(size_t descriptors, JoinReply& reply, int closed = 0) {
   const std::string path = ::testing::TempDir() + "greet_" + std::to_string(getpid()) + ".sock";
   const Result<tutti::Fd> listener = listen_unix(path, SOCK_STREAM, 0600);
   EXPECT_TRUE(listener.ok());
@@ -55,7 +56,10 @@ Status join_agent_that_sends(size_t descriptors, JoinReply& reply) {
   Status outcome;
   std::thread trainer([&] { outcome = join_job(target, reply); });
   tutti::Fd socket;
-  while (!socket.valid()) socket.reset(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  for (; closed >= 0; --closed) {
+    do socket.reset(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+    while (!socket.valid());
+  }
   send_welcome(socket.get(), descriptors);
   trainer.join();
   unlink(path.c_str());
@@ -67,6 +71,13 @@ TEST(ClientJoinSocket, KeepsTheDescriptorsOfAWelcome) {
   const Status outcome = join_agent_that_sends(5, reply);
   EXPECT_TRUE(outcome.ok()) << outcome.message();
   EXPECT_EQ(reply.segments.size(), 1u);
+}
+
+// As an agent does that has given it to a worker that died.
+TEST(ClientJoinSocket, JoinsAgainWhereTheConnectionIsClosed) {
+  JoinReply reply;
+  const Status outcome = join_agent_that_sends(5, reply, 2);
+  EXPECT_TRUE(outcome.ok()) << outcome.message();
 }
 
 // The padding of a control message has room for one descriptor more than a Welcome has.
