@@ -454,6 +454,8 @@ def exits():
             "wait": lambda: dist.all_reduce(x, async_op=True).wait(),
             "future": lambda: dist.all_reduce(x, async_op=True).get_future().wait()}
     store = dist.distributed_c10d._get_default_store()
+    if os.environ["TUTTI_TEST_WAY"] == "then":
+        exits_below_then(store)
     if dist.get_rank() == 0:
         thread = threading.Thread(target=ways[os.environ["TUTTI_TEST_WAY"]], daemon=True)
         thread.start()
@@ -465,6 +467,24 @@ def exits():
         dist.recv(torch.empty(1), 0, tag=9)
     except dist.DistBackendError:
         os._exit(0)
+
+
+def exits_below_then(store):
+    """Rank 0's main thread exits with 3 while a function that hangs on a Future runs."""
+    begun, x = threading.Event(), torch.ones(2**20)
+    if dist.get_rank() == 1:
+        store.wait(["exits"])
+        dist.all_reduce(x)
+        os._exit(0)
+
+    def last_a_while(_):
+        begun.set()
+        threading.Event().wait(0.5)  # The main thread exits meanwhile, if not before.
+
+    dist.all_reduce(x, async_op=True).get_future().then(last_a_while)
+    store.set("exits", "")
+    begun.wait()
+    sys.exit(3)
 
 
 def forks():
@@ -496,6 +516,8 @@ def main():
     result = globals()[body]()
     dist.destroy_process_group()
     print(json.dumps(result), flush=True)
+    if backend == "gloo":  # Its threads may abort a process that exits: pytorch/pytorch#179291.
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,9 @@ def main():
         print(json.dumps(told), flush=True)
     if dist.is_initialized():  # accelerate's end_training() has destroyed its group.
         dist.destroy_process_group()
+    if backend == "gloo":  # Its threads may abort a process that exits: pytorch/pytorch#179291.
+        sys.stdout.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class Deaths(RanksTest):
 
 class Exits(RanksTest):
     def test_while_a_daemon_thread_waits(self):
-        for way in ("call", "wait", "future", "recv"):
+        for way in ("call", "wait", "future", "recv", "then"):
             with self.subTest(way):
                 ranks = Ranks("exits", 2, "tutti", {"TMPDIR": self.directory,
                                                     "TUTTI_TEST_WAY": way})

@@ -13,7 +13,7 @@ _PARK_SECONDS = 10  # At most, when the interpreter exits.
 _MAIN = threading.main_thread().ident
 _wait, is_done = library.tutti_work_wait, library.tutti_work_done
 _get_ident, _monotonic = threading.get_ident, time.monotonic
-_waiting = set()  # Threads other than the main one, by their numbers.
+_busy = set()  # Threads other than the main one that are in C or below torch, by their numbers.
 _is_exiting = False
 _pause = ctypes.CDLL(None).pause
 
@@ -22,14 +22,26 @@ def wait_in_steps(backend, work, limit=None):
     """Waits until a tutti_work has ended, and takes its outcome: whether that is OK. None: it has
     not ended by `limit`, a moment of time.monotonic(). Between steps signal handlers run, and
     abort() is noticed, which raises."""
+    return outlive_exit(_wait_on, backend, work, limit)
+
+
+def outlive_exit(call, *arguments):
+    """call(*arguments), which waits in C or calls torch, on a thread that may be a daemon's: when
+    the interpreter exits, it waits until the call has ended, and the thread stays in C for good.
+    Python would end a thread that comes back from C then, by an unwinding that torch's frames on
+    the stack turn into an abort of the process."""
     thread = _get_ident()
-    if thread == _MAIN:
-        return _wait_on(backend, work, limit)
-    _waiting.add(thread)
+    if thread == _MAIN or thread in _busy:
+        return call(*arguments)
+    _busy.add(thread)
     try:
-        return _wait_on(backend, work, limit)
+        if _is_exiting:
+            _park()
+        return call(*arguments)
     finally:
-        _waiting.discard(thread)
+        if _is_exiting:
+            _park()
+        _busy.discard(thread)
 
 
 def _wait_on(backend, work, limit):
@@ -51,9 +63,8 @@ def _milliseconds_until(limit):
 
 
 def _park():
-    """Stays in C until the process ends. Python ends a thread that comes back from C while it
-    exits, by an unwinding that torch's frames on the stack turn into an abort of the process."""
-    _waiting.discard(_get_ident())
+    """Stays in C until the process ends."""
+    _busy.discard(_get_ident())
     while True:
         _pause()
 
@@ -65,5 +76,5 @@ def _park_all():
     global _is_exiting
     _is_exiting = True
     limit = _monotonic() + _PARK_SECONDS
-    while _waiting and _monotonic() < limit:
+    while _busy and _monotonic() < limit:
         time.sleep(0.001)

@@ -12,7 +12,7 @@ from tutti._error import Error
 from tutti._handle import Unique
 from tutti._library import last_error, library
 from tutti.torch import _gpu, _patches
-from tutti.torch._waiting import is_done, wait_in_steps
+from tutti.torch._waiting import is_done, outlive_exit, wait_in_steps
 
 # Operations of up to so many bytes are first waited for that long.
 _SMALL_BYTES = 2**20
@@ -383,5 +383,5 @@ class Completer:
                     self._thread = None
                     return
                 work = self._works.popleft()
-            work.complete()
+            outlive_exit(work.complete)  # Functions that hang on its Future run below torch.
             del work
