@@ -26,11 +26,18 @@ struct Agent final : AgentControl {
 };
 
 struct Server {
+  // Answers once, so that what answers need is there before, and ends after, this static: a thread
+  // of the server that still answered while the process ends would use what is gone.
   Server() {
     auto served = serve_control(
         {.listen = "127.0.0.1:0", .host = "a", .credentials = {.own_key = "k"}}, agent);
     require(served.ok(), "a port is free");
     control = *std::move(served);
+    require_service();
+  }
+  void require_service() const {
+    const Status served = admin_status(control->address(), true, 10'000).status();
+    require(served.code() == Code::unauthenticated, "it serves, and strangers are refused");
   }
   Agent agent;
   std::unique_ptr<ControlServer> control;
@@ -62,12 +69,10 @@ void say(const Address& at, fuzz::Input& input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tutti;
-  static Server& server = *new Server;  // Which ends with the process: other statics go first.
+  static const Server server;
   static int inputs = 0;
   fuzz::Input input(data, size);
   say(*parse_address(server.control->address()), input);
-  if (++inputs % kServesEvery != 0) return 0;
-  const Status served = admin_status(server.control->address(), true, 10'000).status();
-  require(served.code() == Code::unauthenticated, "it still serves, and strangers are refused");
+  if (++inputs % kServesEvery == 0) server.require_service();
   return 0;
 }
