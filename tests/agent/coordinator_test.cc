@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "daemon/agent/workers.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -109,12 +110,11 @@ TEST_F(AgentCoordinator, IsToldAgainToAWorkerWhoseQueueWasFull) {
   workers->set_coordinator(at("10.0.0.9:7601"));
   const auto first = worker->read();
   ASSERT_LT(first.size(), 2'000u) << "its queue was not full";
-  const TimePoint limit = Clock::now() + Millis(kPatienceMs);
   std::vector<v1::AgentToWorker::Coordinator> told;
-  while (told.empty() && Clock::now() < limit) {
-    loop.run_once(Clock::now() + Millis(20));
+  tutti::await(loop, [&] {
     told = worker->read();
-  }
+    return !told.empty();
+  });
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].address(), "10.0.0.9:7601");
 }

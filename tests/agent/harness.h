@@ -22,6 +22,7 @@
 #include "daemon/session/session.h"
 #include "proto/segment.h"
 #include "proto/session.pb.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 
@@ -38,14 +39,9 @@ inline std::string read_file(const std::string& path) {
   return text.str();
 }
 
-// Polls until `done`. Returns false if it is not in time. Only for states that no descriptor
-// reports: a log's text, the process table.
 template <class Done>
-bool wait_until(Done done) {
-  const TimePoint limit = Clock::now() + Millis(kPatienceMs);
-  Loop idle;
-  while (!done() && Clock::now() < limit) idle.run_once(Clock::now() + Millis(10));
-  return done();
+bool wait_until(Done done, std::source_location at = std::source_location::current()) {
+  return tutti::await(done, at);
 }
 
 struct Trainer {

@@ -6,6 +6,7 @@
 
 #include "tests/client/fixture.h"
 #include "tests/session/trainer.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -368,8 +369,7 @@ TEST_F(ClientFailureTest, NoDescriptorLeaks) {
     });
     for (tutti_group*& group : groups) tutti_group_free(std::exchange(group, nullptr));
   }
-  const TimePoint limit = Clock::now() + Millis(30'000);
-  while (open_descriptors() > before && Clock::now() < limit) sched_yield();
+  tutti::await([&] { return open_descriptors() <= before; });
   EXPECT_EQ(open_descriptors(), before);
 }
 

@@ -12,7 +12,7 @@ using Json = nlohmann::json;
 using Bits = std::vector<uint64_t>;
 
 const Json& cases(const std::string& section) {
-  static const Json table = Json::parse(std::ifstream(TUTTI_RECORDED));
+  static const Json table = Json::parse(std::ifstream(TUTTI_RECORDED "/tensorflow.json"));
   return table.at(section);
 }
 

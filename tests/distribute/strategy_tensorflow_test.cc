@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 const Json& cases(const std::string& section) {
-  static const Json table = Json::parse(std::ifstream(TUTTI_RECORDED));
+  static const Json table = Json::parse(std::ifstream(TUTTI_RECORDED "/strategy.json"));
   return table.at(section);
 }
 

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 const Json& cases(const std::string& section) {
-  static const Json table = Json::parse(std::ifstream(TUTTI_RECORDED));
+  static const Json table = Json::parse(std::ifstream(TUTTI_RECORDED "/tensorflow.json"));
   return table.at(section);
 }
 

@@ -12,6 +12,7 @@
 #include "daemon/board/board.h"
 #include "daemon/engine/engine.h"
 #include "tests/device/fixture.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -95,8 +96,7 @@ class Cluster {
 
   // Runs the loop until all hosts have ended; the status of the first.
   Status await_end() {
-    const TimePoint until = Clock::now() + kPatience;
-    while (ended_.size() < job_.hosts.size() && Clock::now() < until) loop_.run_once(until);
+    tutti::await(loop_, [&] { return ended_.size() == job_.hosts.size(); });
     return ended_.empty() ? internal_error("has not ended") : ended_.front();
   }
   // Handles what there is now.
@@ -405,8 +405,10 @@ TEST_P(DeviceTensorsTest, ARankThatTakesItsWordBackHoldsNoLane) {
   EXPECT_TRUE(cluster.engine(0).settle());
   cluster.take_back(0);
   GatedDriver::open();
-  const TimePoint until = Clock::now() + kPatience;
-  while (cluster.engine(0).settle() && Clock::now() < until) cluster.turn();
+  tutti::await([&] {
+    cluster.turn();
+    return !cluster.engine(0).settle();
+  });
   EXPECT_TRUE(cluster.has_ended());
   EXPECT_EQ(cluster.await_end().to_string(), "DEADLINE_EXCEEDED: too late");
 }

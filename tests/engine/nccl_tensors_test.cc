@@ -9,6 +9,7 @@
 
 #include "daemon/base/loop.h"
 #include "daemon/engine/engine.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -77,11 +78,7 @@ class Cluster {
   }
   bool is_released(int rank, uint64_t seq) { return word(rank, 1).load() >= value_of(seq); }
 
-  void await(const std::function<bool()>& done) {
-    const TimePoint until = Clock::now() + kPatience;
-    while (!done() && Clock::now() < until) loop_.run_once(Clock::now() + Millis(1));
-    EXPECT_TRUE(done());
-  }
+  void await(const std::function<bool()>& done) { tutti::await(loop_, done); }
   // The status with which the host's operation ended.
   Status await_end(int host, uint64_t seq) {
     await([&] { return ended_.contains({host, seq}); });

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "daemon/launch/host_network.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -32,11 +33,7 @@ class ChildProcessesTest : public testing::Test {
     return code;
   }
 
-  void turn_until(const std::function<bool()>& done) {
-    const TimePoint until = Clock::now() + kTestTimeout;
-    while (!done() && Clock::now() < until) loop_.run_once(until);
-    EXPECT_TRUE(done());
-  }
+  void turn_until(const std::function<bool()>& done) { tutti::await(loop_, done); }
 
   Loop loop_;
   ChildProcesses children_{loop_};

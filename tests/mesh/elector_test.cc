@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "tests/mesh/memory_store.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -20,11 +21,7 @@ using testing::HasSubstr;
 constexpr Millis kTtl{2'000};
 constexpr Millis kPatience{30'000};
 
-bool until(const std::function<bool()>& holds) {
-  const TimePoint limit = Clock::now() + kPatience;
-  while (!holds() && Clock::now() < limit) poll(nullptr, 0, 5);
-  return holds();
-}
+bool until(const std::function<bool()>& holds) { return tutti::await(holds); }
 
 // What may go wrong with one agent's writes of states.
 struct Faults {

@@ -13,6 +13,7 @@
 #include "daemon/base/text.h"
 #include "daemon/mesh/etcd_store.h"
 #include "tests/mesh/memory_store.h"
+#include "tests/support/await.h"
 #include "tests/support/etcd_cluster.h"
 #include "tests/support/test_ca.h"
 
@@ -67,11 +68,7 @@ struct MeshKeyStore : ::testing::TestWithParam<std::string> {
   void outlive_leases() {
     if (memory) memory->advance(kTtl);
   }
-  bool until(const std::function<bool()>& holds) {
-    const TimePoint limit = Clock::now() + kPatience;
-    while (!holds() && Clock::now() < limit) poll(nullptr, 0, 20);
-    return holds();
-  }
+  bool until(const std::function<bool()>& holds) { return tutti::await(holds); }
   std::vector<std::string> keys(const std::string& prefix) {
     std::vector<std::string> names;
     const auto entries = store->list(prefix);

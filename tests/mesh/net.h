@@ -11,6 +11,7 @@
 
 #include "daemon/mesh/mesh.h"
 #include "tests/mesh/credentials.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 
@@ -123,12 +124,9 @@ struct FakeWorkerClient final : CoordinatorClient::Events {
   std::unique_ptr<CoordinatorClient> client;
 };
 
-// Turns the loop until `done`. Returns false if it is not within kPatience.
 template <class Done>
-bool turn_until(Loop& loop, Done done) {
-  const TimePoint limit = Clock::now() + kPatience;
-  while (!done() && Clock::now() < limit) loop.run_once(Clock::now() + Millis(20));
-  return done();
+bool turn_until(Loop& loop, Done done, std::source_location at = std::source_location::current()) {
+  return tutti::await(loop, done, at);
 }
 
 }  // namespace tutti

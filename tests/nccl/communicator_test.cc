@@ -10,6 +10,7 @@
 
 #include "daemon/nccl/library.h"
 #include "daemon/nccl/nccl.h"
+#include "tests/support/await.h"
 
 namespace tutti::nccl {
 namespace {
@@ -93,12 +94,7 @@ class CommunicatorTest : public ::testing::Test {
   void set_fault(const std::string& line) const {
     std::ofstream(directory_ / "faults", std::ios::app) << line << std::endl;
   }
-  void await(const std::function<bool()>& done) {
-    const TimePoint until = Clock::now() + kPatience;
-    while (!done() && Clock::now() < until)
-      loop_.run_once(std::min(until, Clock::now() + Millis(1)));
-    EXPECT_TRUE(done());
-  }
+  void await(const std::function<bool()>& done) { tutti::await(loop_, done); }
   Result<int> load(Communicator& communicator) {
     std::optional<Result<int>> version;
     communicator.load([&](Result<int> loaded) { version = std::move(loaded); });

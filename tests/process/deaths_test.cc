@@ -13,6 +13,7 @@
 #include <iterator>
 
 #include "daemon/mesh/mesh.h"
+#include "tests/support/await.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {
@@ -108,9 +109,7 @@ TEST_P(PidNamespaces, ATrainerThatDiesIsNamedAtOnceAsRoot) {
   if (unshare(CLONE_NEWPID) != 0) GTEST_SKIP() << "needs root";
   restart_agent(mesh.host(0), {});  // The first process there.
   ASSERT_EQ(setns(own.get(), CLONE_NEWPID), 0);
-  const auto until = Clock::now() + std::chrono::seconds(30);
-  while (!admin_status(mesh.host(0).address, true, 1'000).ok() && Clock::now() < until)
-    poll(nullptr, 0, 20);
+  await([&] { return admin_status(mesh.host(0).address, true, 1'000).ok(); });
   EXPECT_EQ(mesh.run("job", {2},
                      [](const RankContext& context) {
                        Group group = context.join();
@@ -248,15 +247,14 @@ TEST_F(Deaths, AJobWhoseRanksHaveLeftIsShownAsEnded) {
                   group.leave();
                 }),
             "");
-  const auto deadline = Clock::now() + std::chrono::seconds(30);
-  std::string state = "running";
-  while (state == "running" && Clock::now() < deadline) {
+  std::string state;
+  await([&] {
     const Result<v1::StatusReply> reply = admin_status(mesh_.host(0).address, true, 10'000);
-    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
-    ASSERT_EQ(reply->agents_size(), 1);
-    ASSERT_EQ(reply->agents(0).workers_size(), 1);
-    state = reply->agents(0).workers(0).state();
-  }
+    const bool is_shown =
+        reply.ok() && reply->agents_size() == 1 && reply->agents(0).workers_size() == 1;
+    state = is_shown ? reply->agents(0).workers(0).state() : "not shown";
+    return state != "running";
+  });
   EXPECT_EQ(state, "ended");
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "daemon/mesh/mesh.h"
+#include "tests/support/await.h"
 #include "tests/support/etcd_cluster.h"
 #include "tests/support/test_mesh.h"
 
@@ -46,10 +47,9 @@ struct Etcd : ::testing::Test {
     mesh.emplace(LocalMeshOptions{.hosts = 3, .agent_flags = flags});
     ASSERT_TRUE(wait_for([&] { return coordinator() >= 0; })) << mesh->log_tails();
   }
-  static bool wait_for(const std::function<bool()>& holds) {
-    const auto until = SteadyClock::now() + std::chrono::seconds(60);
-    while (!holds() && SteadyClock::now() < until) poll(nullptr, 0, 50);
-    return holds();
+  static bool wait_for(const std::function<bool()>& holds,
+                       std::source_location at = std::source_location::current()) {
+    return await(holds, at);
   }
   // The host whose agent says that it coordinates; -1: none.
   int coordinator() const {

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "tests/process/gpu_fixture.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -34,8 +35,10 @@ struct Ones {
   const cuda::Stream stream;
 };
 
+class GpuEnds : public GpuMesh {};
+
 // The stream of the rank has yet to see that the operation is done.
-TEST_P(GpuMesh, AGroupThatIsFreedAfterItsWorkLeavesItsStreamsTheirWords) {
+TEST_P(GpuEnds, AGroupThatIsFreedAfterItsWorkLeavesItsStreamsTheirWords) {
   EXPECT_EQ(run([](const RankContext& context) {
               const Variable slow("FAKE_CUDA_SLOW_WAITS", "100");
               const Ones ones(context);
@@ -51,7 +54,7 @@ TEST_P(GpuMesh, AGroupThatIsFreedAfterItsWorkLeavesItsStreamsTheirWords) {
             "");
 }
 
-TEST_P(GpuMesh, AGroupThatIsFreedWithoutAWaitLeavesItsStreamsTheirWords) {
+TEST_P(GpuEnds, AGroupThatIsFreedWithoutAWaitLeavesItsStreamsTheirWords) {
   EXPECT_EQ(run([](const RankContext& context) {
               const Variable slow("FAKE_CUDA_SLOW_WAITS", "30");
               const Ones ones(context);
@@ -65,7 +68,7 @@ TEST_P(GpuMesh, AGroupThatIsFreedWithoutAWaitLeavesItsStreamsTheirWords) {
 }
 
 // Memory that a GPU uses is unpinned once all streams have passed, the program's own included.
-TEST_P(GpuMesh, ALeaveDoesNotWaitForStreamsOfTheProgram) {
+TEST_P(GpuEnds, ALeaveDoesNotWaitForStreamsOfTheProgram) {
   EXPECT_EQ(run([](const RankContext& context) {
               const Ones ones(context);
               const cuda::Stream other = ones.cuda.stream();
@@ -84,7 +87,7 @@ TEST_P(GpuMesh, ALeaveDoesNotWaitForStreamsOfTheProgram) {
             "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, GpuMesh,
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuEnds,
                          ::testing::Values(std::vector{1}, std::vector{3}, std::vector{2, 1}));
 
 // Kernels of the workers take their time, and tell when they begin and end.
@@ -93,9 +96,7 @@ class Kernels {
   bool have_begun() const { return count('+') > 0; }
   bool have_ended() const { return count('-') == count('+'); }
   void await(bool (Kernels::*what)() const) const {
-    const TimePoint limit = Clock::now() + Millis(60'000);
-    while (!(this->*what)() && Clock::now() < limit) sched_yield();
-    check((this->*what)(), "kernels begin and end");
+    check(tutti::await([&] { return (this->*what)(); }), "kernels begin and end");
   }
 
  private:

@@ -1,6 +1,7 @@
 // Operations on GPUs that go between hosts by NCCL, or by links where a host cannot: through real
 // agents, workers and trainers, over the fake NCCL and the fake driver.
 #include "tests/process/gpu_link_fixture.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -181,9 +182,10 @@ void GpuLink::expect_host_links(const std::string& why, int gpus) {
   for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "works");
   for (int host = 0; host < hosts(); ++host) {
     std::string said;
-    for (const TimePoint limit = Clock::now() + Millis(60'000);
-         said.find(why) == std::string::npos && Clock::now() < limit;)
+    await([&] {
       if (const auto report = worker(host)) said = report->gpu_link_why();
+      return said.find(why) != std::string::npos;
+    });
     EXPECT_NE(said.find(why), std::string::npos) << "host " << host << ": " << said;
     EXPECT_EQ(worker(host)->gpu_link(), "host");
   }

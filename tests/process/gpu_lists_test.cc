@@ -13,7 +13,9 @@ using namespace testing;
 constexpr std::array kStrategies = {"centralized", "tree:2", "ring", "ring,centralized"};
 constexpr std::array<size_t, 8> kCounts = {1000, 0, 1, 7, 300'001, 129, 0, 4096};
 
-INSTANTIATE_TEST_SUITE_P(Layouts, GpuMesh,
+class GpuLists : public GpuMesh {};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuLists,
                          ::testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
                                            std::vector{1, 1}, std::vector{3, 2}));
 
@@ -89,7 +91,7 @@ void check_same_bits(CGroup& group, const CudaProgram& cuda, const List& list, t
   CGroup::expect(tutti_barrier(group.get(), nullptr, nullptr));  // Nobody leaves before.
 }
 
-TEST_P(GpuMesh, ListsGiveTheBitsOfTheHost) {
+TEST_P(GpuLists, ListsGiveTheBitsOfTheHost) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(context.rank % 2);
               CGroup group(context);
@@ -112,7 +114,7 @@ TEST_P(GpuMesh, ListsGiveTheBitsOfTheHost) {
             "");
 }
 
-TEST_P(GpuMesh, AListOfManySmallTensors) {
+TEST_P(GpuLists, AListOfManySmallTensors) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(context.rank % 2);
               CGroup group(context);
@@ -127,7 +129,7 @@ TEST_P(GpuMesh, AListOfManySmallTensors) {
 }
 
 // The host starts lists and single tensors before the stream reaches the first.
-TEST_P(GpuMesh, ListsGoInTheOrderOfAStream) {
+TEST_P(GpuLists, ListsGoInTheOrderOfAStream) {
   EXPECT_EQ(
       run([](const RankContext& context) {
         const CudaProgram cuda(context.rank % 2);
@@ -160,7 +162,7 @@ TEST_P(GpuMesh, ListsGoInTheOrderOfAStream) {
 
 // ---- Refusals ----
 
-TEST_P(GpuMesh, AMixedListIsRefusedAndTheGroupGoesOn) {
+TEST_P(GpuLists, AMixedListIsRefusedAndTheGroupGoesOn) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(0);
               CGroup group(context);
@@ -196,7 +198,7 @@ TEST_P(GpuMesh, AMixedListIsRefusedAndTheGroupGoesOn) {
 }
 
 // An empty tensor may lie anywhere.
-TEST_P(GpuMesh, AListOfTheHostWithAnEmptyTensorOnAGpu) {
+TEST_P(GpuLists, AListOfTheHostWithAnEmptyTensorOnAGpu) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(0);
               CGroup group(context);
@@ -212,7 +214,7 @@ TEST_P(GpuMesh, AListOfTheHostWithAnEmptyTensorOnAGpu) {
             "");
 }
 
-TEST_P(GpuMesh, RanksThatListOtherTensorsAreTold) {
+TEST_P(GpuLists, RanksThatListOtherTensorsAreTold) {
   if (ranks() == 1) return;
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(0);
@@ -238,7 +240,7 @@ TEST_P(GpuMesh, RanksThatListOtherTensorsAreTold) {
 // ---- Memory that is not mapped ----
 
 // Of rank 0 every tensor, of the others none or one side.
-TEST_P(GpuMesh, TensorsOfAListThatAreNotExportedAreStaged) {
+TEST_P(GpuLists, TensorsOfAListThatAreNotExportedAreStaged) {
   EXPECT_EQ(
       run([](const RankContext& context) {
         const CudaProgram cuda(context.rank % 2);
@@ -268,7 +270,7 @@ TEST_P(GpuMesh, TensorsOfAListThatAreNotExportedAreStaged) {
 
 // ---- Deaths ----
 
-TEST_P(GpuMesh, ADeathEndsAListByName) {
+TEST_P(GpuLists, ADeathEndsAListByName) {
   if (ranks() == 1) return;
   std::vector<Trainer> trainers = start([](const RankContext& context) {
     const CudaProgram cuda(context.rank % 2);

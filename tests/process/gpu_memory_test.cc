@@ -7,6 +7,7 @@
 
 #include "daemon/mesh/mesh.h"
 #include "tests/process/gpu_fixture.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -82,8 +83,7 @@ TEST_P(GpuWorkers, MemoryThatAProgramFreesIsUnmapped) {
   const int ranks_here = GetParam().front();
   EXPECT_EQ(allocations_of(process), 5 * ranks_here);
   ++arrived_[0];
-  const TimePoint limit = Clock::now() + Millis(60'000);
-  while (allocations_of(process) > ranks_here && Clock::now() < limit) sched_yield();
+  await([&] { return allocations_of(process) <= ranks_here; });
   EXPECT_EQ(allocations_of(process), ranks_here);
   ++arrived_[1];
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/process/gpu_fixture.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -18,7 +19,9 @@ using namespace testing;
 // Elements around what one broadcast and one part of a message carry.
 constexpr std::array<size_t, 6> kCounts = {1, 1018, 1019, 5000, 1 << 20, 3'000'001};
 
-INSTANTIATE_TEST_SUITE_P(Layouts, GpuMesh,
+class GpuMessages : public GpuMesh {};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuMessages,
                          ::testing::Values(std::vector{2}, std::vector{4}, std::vector{1, 1},
                                            std::vector{3, 2}));
 
@@ -51,7 +54,7 @@ tutti_options within(int timeout_ms, tutti_options options = tutti_defaults()) {
   return options;
 }
 
-TEST_P(GpuMesh, MessagesThatBlockAndThatDoNot) {
+TEST_P(GpuMessages, MessagesThatBlockAndThatDoNot) {
   EXPECT_EQ(
       run([](const RankContext& context) {
         const CudaProgram cuda(context.rank % 2);
@@ -85,7 +88,7 @@ TEST_P(GpuMesh, MessagesThatBlockAndThatDoNot) {
 }
 
 // A program that runs ahead: its stream computes between messages.
-TEST_P(GpuMesh, MessagesInTheOrderOfAStream) {
+TEST_P(GpuMessages, MessagesInTheOrderOfAStream) {
   EXPECT_EQ(
       run([](const RankContext& context) {
         const CudaProgram cuda(context.rank % 2);
@@ -113,7 +116,7 @@ TEST_P(GpuMesh, MessagesInTheOrderOfAStream) {
 }
 
 // A receive that the stream waits for does not hold up a send on another stream, nor the caller.
-TEST_P(GpuMesh, AReceiveDoesNotHoldUpASend) {
+TEST_P(GpuMessages, AReceiveDoesNotHoldUpASend) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(context.rank % 2);
               CGroup group(context);
@@ -139,7 +142,7 @@ TEST_P(GpuMesh, AReceiveDoesNotHoldUpASend) {
 }
 
 // Messages of one tag keep the order of their calls, wherever their tensors are.
-TEST_P(GpuMesh, HostAndGpuMessagesKeepTheirOrder) {
+TEST_P(GpuMessages, HostAndGpuMessagesKeepTheirOrder) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(context.rank % 2);
               CGroup group(context);
@@ -167,7 +170,7 @@ TEST_P(GpuMesh, HostAndGpuMessagesKeepTheirOrder) {
 }
 
 // The program reads beside the stream what it was told is there.
-TEST_P(GpuMesh, AMessageIsThereWhenAWaitReturns) {
+TEST_P(GpuMessages, AMessageIsThereWhenAWaitReturns) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(context.rank % 2);
               CGroup group(context);
@@ -194,7 +197,7 @@ TEST_P(GpuMesh, AMessageIsThereWhenAWaitReturns) {
 
 // ---- Refusals and failures ----
 
-TEST_P(GpuMesh, MessagesThatAreWrongAreRefused) {
+TEST_P(GpuMessages, MessagesThatAreWrongAreRefused) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(0);
               CGroup group(context);
@@ -218,7 +221,7 @@ TEST_P(GpuMesh, MessagesThatAreWrongAreRefused) {
 }
 
 // The stream goes on; who waits is told; otherwise the next call is.
-TEST_P(GpuMesh, AMessageThatDoesNotComeReleasesTheStream) {
+TEST_P(GpuMessages, AMessageThatDoesNotComeReleasesTheStream) {
   EXPECT_EQ(
       run([](const RankContext& context) {
         const CudaProgram cuda(context.rank % 2);
@@ -248,7 +251,7 @@ TEST_P(GpuMesh, AMessageThatDoesNotComeReleasesTheStream) {
       "");
 }
 
-TEST_P(GpuMesh, AMessageThatIsCopiedLateHasFailed) {
+TEST_P(GpuMessages, AMessageThatIsCopiedLateHasFailed) {
   if (!is_fake_under_test()) GTEST_SKIP() << "slows the fake driver down";
   EXPECT_EQ(
       run([](const RankContext& context) {
@@ -285,7 +288,7 @@ int64_t sleeps_of(const std::string& name) {
 }
 
 // One rank: a thread of it is held by a receiver that does not come.
-TEST_P(GpuMesh, ASendThatIsHeldUpHoldsUpNoOther) {
+TEST_P(GpuMessages, ASendThatIsHeldUpHoldsUpNoOther) {
   EXPECT_EQ(run([this](const RankContext& context) {
               const CudaProgram cuda(context.rank % 2);
               CGroup group(context);
@@ -310,8 +313,7 @@ TEST_P(GpuMesh, ASendThatIsHeldUpHoldsUpNoOther) {
                 if (send(group, host.data(), count, 1, 0, &longer) != TUTTI_OK)
                   failure = tutti_last_error()->message;
               });
-              const TimePoint limit = Clock::now() + Millis(20'000);
-              while (sleeps_of("held") < 3 && Clock::now() < limit) sched_yield();
+              check(await([] { return sleeps_of("held") >= 3; }), "it sleeps");
               tutti_work* sent = nullptr;
               CGroup::expect(send(group, in.data(), count, 1, 0, &longer, &sent));
               const cuda::Stream stream = cuda.stream();
@@ -365,7 +367,7 @@ struct Late {
   tutti_work* sent = nullptr;
 };
 
-TEST_P(GpuMesh, WhatIsBehindALateMessageEndsByItsOwnTime) {
+TEST_P(GpuMessages, WhatIsBehindALateMessageEndsByItsOwnTime) {
   EXPECT_EQ(run([](const RankContext& context) {
               Late late(context);
               const tutti_options options = within(100, on_stream(late.cuda.stream()));
@@ -378,7 +380,7 @@ TEST_P(GpuMesh, WhatIsBehindALateMessageEndsByItsOwnTime) {
             "");
 }
 
-TEST_P(GpuMesh, AMessageOfTheHostDoesNotOvertakeALateOne) {
+TEST_P(GpuMessages, AMessageOfTheHostDoesNotOvertakeALateOne) {
   EXPECT_EQ(run([](const RankContext& context) {
               Late late(context);
               const std::vector<float> host = ramp(Late::kCount, 50);
@@ -392,7 +394,7 @@ TEST_P(GpuMesh, AMessageOfTheHostDoesNotOvertakeALateOne) {
             "");
 }
 
-TEST_P(GpuMesh, AMessageThatIsWaitedForCostsNothing) {
+TEST_P(GpuMessages, AMessageThatIsWaitedForCostsNothing) {
   EXPECT_EQ(
       run([](const RankContext& context) {
         const CudaProgram cuda(context.rank % 2);
@@ -410,7 +412,7 @@ TEST_P(GpuMesh, AMessageThatIsWaitedForCostsNothing) {
 }
 
 // The message comes, and is taken; nobody wants it any more.
-TEST_P(GpuMesh, AReceiveWhoseWorkIsFreedWritesNothing) {
+TEST_P(GpuMessages, AReceiveWhoseWorkIsFreedWritesNothing) {
   EXPECT_EQ(run([](const RankContext& context) {
               constexpr size_t kElements = 5000;
               const CudaProgram cuda(0);
@@ -437,7 +439,7 @@ TEST_P(GpuMesh, AReceiveWhoseWorkIsFreedWritesNothing) {
             "");
 }
 
-TEST_P(GpuMesh, AForkedChildWaitsForNoMessage) {
+TEST_P(GpuMessages, AForkedChildWaitsForNoMessage) {
   EXPECT_EQ(
       run([](const RankContext& context) {
         const CudaProgram cuda(context.rank % 2);
@@ -464,7 +466,7 @@ TEST_P(GpuMesh, AForkedChildWaitsForNoMessage) {
 }
 
 // The call that finds its worker gone says what had failed before.
-TEST_P(GpuMesh, AMessageTellsOfAnEarlierFailureThoughTheWorkerIsGone) {
+TEST_P(GpuMessages, AMessageTellsOfAnEarlierFailureThoughTheWorkerIsGone) {
   std::vector<Trainer> trainers = start([this](const RankContext& context) {
     const CudaProgram cuda(context.rank % 2);
     CGroup group(context);
@@ -493,7 +495,7 @@ TEST_P(GpuMesh, AMessageTellsOfAnEarlierFailureThoughTheWorkerIsGone) {
   EXPECT_EQ(TestMesh::wait(trainers), "");
 }
 
-TEST_P(GpuMesh, ADeathEndsAMessageByName) {
+TEST_P(GpuMessages, ADeathEndsAMessageByName) {
   std::vector<Trainer> trainers = start([](const RankContext& context) {
     const CudaProgram cuda(context.rank % 2);
     CGroup group(context);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/process/gpu_fixture.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 namespace {
@@ -473,11 +474,10 @@ int gpu_descriptors(pid_t process) {
   return found;
 }
 
-// Likewise, once there are no more than `most`, or after 30 s: the worker learns of the ends of its
-// ranks one by one.
+// The same once there are no more than `most`: the worker learns of the ends of its ranks one by
+// one.
 int gpu_descriptors(pid_t process, int most) {
-  const TimePoint limit = Clock::now() + Millis(30'000);
-  while (gpu_descriptors(process) > most && Clock::now() < limit) std::this_thread::yield();
+  await([&] { return gpu_descriptors(process) <= most; });
   return gpu_descriptors(process);
 }
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/support/await.h"
 #include "tests/support/proc_counters.h"
 #include "tests/support/test_mesh.h"
 
@@ -198,10 +199,7 @@ struct Load : ::testing::Test {
   }
   template <class Done>
   bool wait_until(Done done) const {
-    const TimePoint limit = Clock::now() + Millis(60'000);
-    Loop clock;
-    while (!done() && Clock::now() < limit) clock.run_once(Clock::now() + Millis(50));
-    return done();
+    return tutti::await(done);
   }
 
   Gate end_;  // Of the job that lasts.

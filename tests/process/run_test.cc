@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "daemon/mesh/mesh.h"
+#include "tests/support/await.h"
 #include "tests/support/test_mesh.h"
 
 namespace {
@@ -342,16 +343,12 @@ TEST_F(CliRun, ALauncherThatIsKilledLeavesNeitherFolderNorProcess) {
   EXPECT_FALSE(fs::is_empty(directory_ / "tmp"));
   kill(pid, SIGKILL);
   EXPECT_EQ(wait_for(pid).code, 1000 + SIGKILL);
-  const tutti::TimePoint limit = tutti::Clock::now() + tutti::Millis(60'000);
   const auto runs = [&] {
     return std::system(("grep -lsa TMPDIR=" + (directory_ / "tmp").string() +
                         " /proc/[0-9]*/environ | grep -v self >/dev/null")
                            .c_str()) == 0;
   };
-  while ((!fs::is_empty(directory_ / "tmp") || runs()) && tutti::Clock::now() < limit)
-    poll(nullptr, 0, 20);
-  EXPECT_TRUE(fs::is_empty(directory_ / "tmp"));
-  EXPECT_FALSE(runs());
+  tutti::await([&] { return fs::is_empty(directory_ / "tmp") && !runs(); });
 }
 
 // As batch systems set them: for all of a job, and for one rank.

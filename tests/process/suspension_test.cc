@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "daemon/mesh/mesh.h"
+#include "tests/support/await.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {
@@ -37,10 +38,9 @@ class Flag {
 };
 
 struct Suspension : ::testing::Test {
-  static bool wait_for(const std::function<bool()>& holds) {
-    const auto until = std::chrono::steady_clock::now() + kPatience;
-    while (!holds() && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 50);
-    return holds();
+  static bool wait_for(const std::function<bool()>& holds,
+                       std::source_location at = std::source_location::current()) {
+    return await(holds, at);
   }
   bool log_says(int host, const std::string& text) const {
     std::stringstream log;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "daemon/mesh/mesh.h"
+#include "tests/support/await.h"
 #include "tests/support/test_ca.h"
 #include "tests/support/test_mesh.h"
 
@@ -98,15 +99,10 @@ class TlsMesh : public ::testing::Test {
     return all.str();
   }
   // Waits until the file has this text. Returns all that it has.
-  static std::string await_text(const std::string& path, const std::string& text) {
-    Loop idle;
-    const TimePoint limit = Clock::now() + kPatience;
-    std::string found;
-    while (found.find(text) == std::string::npos && Clock::now() < limit) {
-      idle.run_once(Clock::now() + Millis(20));
-      found = text_of(path);
-    }
-    return found;
+  static std::string await_text(const std::string& path, const std::string& text,
+                                std::source_location at = std::source_location::current()) {
+    await([&] { return text_of(path).find(text) != std::string::npos; }, at);
+    return text_of(path);
   }
 
   CertificateDirectory files_;

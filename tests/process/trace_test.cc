@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/mesh/mesh.h"
+#include "tests/support/await.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {
@@ -19,14 +20,12 @@ v1::TraceReply trace_of(const TestMesh& mesh, int host, const std::string& job =
   return *std::move(reply);
 }
 
-// Reads again until the condition holds, or for a long while.
+// Reads again until the condition holds.
 template <class Done>
-v1::TraceReply trace_when(const TestMesh& mesh, int host, const Done& done) {
-  const TimePoint limit = Clock::now() + Millis(kPatienceMs);
-  Loop idle;
-  v1::TraceReply reply = trace_of(mesh, host);
-  for (; !done(reply) && Clock::now() < limit; reply = trace_of(mesh, host))
-    idle.run_once(Clock::now() + Millis(10));
+v1::TraceReply trace_when(const TestMesh& mesh, int host, const Done& done,
+                          std::source_location at = std::source_location::current()) {
+  v1::TraceReply reply;
+  await([&] { return done(reply = trace_of(mesh, host)); }, at);
   return reply;
 }
 

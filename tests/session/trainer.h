@@ -22,17 +22,15 @@
 #include "daemon/board/board.h"
 #include "daemon/session/session.h"
 #include "proto/session.pb.h"
+#include "tests/support/await.h"
 
 namespace tutti {
 
 inline constexpr uint64_t kTestSegmentBytes = uint64_t{1} << 20;
 
-// Turns the loop until `holds`; false after half a minute.
-inline bool turn_until(Loop& loop, const std::function<bool()>& holds) {
-  const TimePoint limit = Clock::now() + std::chrono::seconds(30);
-  bool held = holds();
-  for (; !held && Clock::now() < limit; held = holds()) loop.run_once(Clock::now() + Millis(20));
-  return held;
+inline bool turn_until(Loop& loop, const std::function<bool()>& holds,
+                       std::source_location at = std::source_location::current()) {
+  return tutti::await(loop, holds, at);
 }
 
 // Handles everything that is ready now.

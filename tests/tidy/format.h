@@ -74,7 +74,11 @@ inline void check_waits(const Source& source, Findings& findings) {
       "_until|usl"
       "eep|nanosl"
       "eep)\\b");
-  if (source.under("tests/")) find_lines(source, kSleep, "a test that sleeps", findings);
+  static const std::regex kSilentWait("(&&|;).*[Cc]lock::now\\(\\) <|[Cc]lock::now\\(\\) <.*&&");
+  if (!source.under("tests/")) return;
+  find_lines(source, kSleep, "a test that sleeps", findings);
+  if (!source.path.ends_with("support/await.h"))
+    find_lines(source, kSilentWait, "a wait that may run out unnoticed: use await()", findings);
 }
 
 inline size_t indent_of(const std::string& line) { return line.find_first_not_of(' '); }

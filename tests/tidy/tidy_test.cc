@@ -148,7 +148,10 @@ const std::vector<Rule> kRules = {
        "_for(x);\n"},
       {"tests/a.cc",
        "usl"
-       "eep(10);\n"}},
+       "eep(10);\n"},
+      {"tests/a.cc",
+       "while (!done() && Clock::n"
+       "ow() < limit) poll(nullptr, 0, 5);\n"}},
      {{"tests/a.cc", "loop.run_once(far());\n"},
       {"daemon/a.cc",
        "usl"

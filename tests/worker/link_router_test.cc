@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/await.h"
+
 namespace tutti {
 namespace {
 
@@ -109,8 +111,7 @@ struct LinkRouting : testing::Test {
     return epoch;
   }
   void run_until_closed(const Dialled& dialled) {
-    const TimePoint limit = Clock::now() + Millis(30'000);
-    while (dialled.is_open() && Clock::now() < limit) loop.run_once(limit);
+    tutti::await(loop, [&] { return !dialled.is_open(); });
   }
   void build_router(Millis wait_timeout) {
     router = std::make_unique<LinkRouter>(loop, "demo", wait_timeout, kWaitingMax, epochs);
