@@ -1,7 +1,7 @@
 // Links: ordered connections to peer workers, in-process, over gRPC or over TCP, behind one
 // interface. One contract suite runs over all of them (transport_test.cc, pressure_test.cc and
 // end_test.cc in tests/transport/), half_open_test.cc and silence_test.cc over those between hosts.
-// CONTRIBUTING.md says how to add a transport.
+// docs/architecture.md says how to add one.
 //
 // What a link guarantees. Frames arrive whole, once and in the order sent, or the link closes. It
 // closes once, with a cause, at both ends. It closes with INVALID_ARGUMENT or DATA_LOSS on a frame
