@@ -247,10 +247,9 @@ ADVICE = (
     "Let nobody but the agents write", "Make tokens by", "One row for each call", "WHO:", "WHAT:",
     "OUTCOME`", "Refusals are limited", "Without it (`tls = off`", "Its DNS names are the host's",
     "Mount its Secret", "That driver requests", "Revocation lists are not read",
-    "Encryption costs", "Measure yours", "`micro --benchmark_filter=link`",
-    "Let only the hosts of the mesh", "Floods are attributed", "Quotas of ranks and memory",
-    "The agent itself counts jobs", "It counts until the agents' token", "A coordinator that lost",
-    "While an agent is down", "An agent whose certificate expires",
+    "Encryption costs", "Let only the hosts of the mesh", "Floods are attributed",
+    "Quotas of ranks and memory", "It counts until the agents' token", "A coordinator that lost",
+    "While an agent is down",
 )
 
 
