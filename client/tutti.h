@@ -109,11 +109,9 @@ static inline tutti_join_options tutti_join_defaults(void) {
  * tutti_join_defaults(). Sets `*group`, or NULL on failure. Blocks for at most the timeout and half
  * a second.
  *
- * Rank and world size that are not given are those of the first launcher that has set both:
- * TUTTI_RANK and TUTTI_WORLD_SIZE; RANK and WORLD_SIZE, if TORCHELASTIC_RUN_ID or MASTER_ADDR is
- * set (torchrun); OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); PMI_RANK and PMI_SIZE;
- * SLURM_PROCID and SLURM_NTASKS. If neither is given, and no job, the job has the launcher's name
- * for it, unless another job might have it, too. Errors say which variables were used.
+ * Rank and world size that are not given are those of TUTTI_RANK and TUTTI_WORLD_SIZE, else of
+ * torchrun, Open MPI, PMI or Slurm: the first that has set both. Without a name the job has the
+ * launcher's, unless another job might have it, too. Errors say which variables were used.
  *
  * INVALID_ARGUMENT: an option is missing or wrong. UNAVAILABLE: no agent listens on the socket, or
  * it ended. PERMISSION_DENIED: the socket may not be opened. DEADLINE_EXCEEDED: ranks are missing,
@@ -233,7 +231,7 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
  * Between hosts a call with `work` blocks if the segment has no room for that copy: all ranks must
  * make their calls on all groups in one order.
  *
- * With ring between hosts, the bits of a tensor may differ from those of tutti_all_reduce alone. */
+ * With ring between hosts, a tensor's bits may differ from those of tutti_all_reduce. */
 tutti_code tutti_all_reduce_many(tutti_group* group, const void* const* ins, void* const* outs,
                                  const size_t* counts, size_t size, tutti_dtype dtype, tutti_op op,
                                  const tutti_options* options, tutti_work** work);

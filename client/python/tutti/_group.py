@@ -35,14 +35,11 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
     agent's socket. token: the job's token.
 
     What is None is taken from TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_TIMEOUT (in seconds;
-    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock) and TUTTI_TOKEN. Without TUTTI_RANK and
-    TUTTI_WORLD_SIZE, rank and world size are those of torchrun, Open MPI, PMI or Slurm, in this
-    order, and so is the job's name, where it is that of no other job. Group.launcher says whose
-    they are. Ctrl-C ends the wait.
+    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock) and TUTTI_TOKEN. Rank, world size and the
+    job's name may also be those of torchrun, Open MPI, PMI or Slurm. Ctrl-C ends the wait.
 
     Raises Error: INVALID_ARGUMENT if an argument is missing or wrong; UNAVAILABLE if no agent
-    listens on the socket; DEADLINE_EXCEEDED if ranks are missing, which the message names;
-    otherwise with the reason for which the agent refuses.
+    listens on the socket; DEADLINE_EXCEEDED, naming missing ranks; else the agent's reason.
     """
     options = JoinOptions(ctypes.sizeof(JoinOptions), _text(socket, "socket"),
                           _text(job, "job"), _text(token, "token"),
@@ -171,20 +168,17 @@ class Group(Unique):
         return f"<tutti.Group rank {self.rank} of {self.world_size}, epoch {self.epoch}>"
 
     def leave(self):
-        """Leaves on purpose. Of the whole job: the other ranks learn of it, and operations under
-        way end CANCELLED. Of a sub-group: only this object refuses further operations. Arrays
-        from empty() stay valid. A process whose interpreter exits leaves its jobs; until it has
-        ended, arrays from empty() stay valid then, too. Raises FAILED_PRECONDITION if the group
-        was left already."""
+        """Leaves, as at the exit of the interpreter. Of the whole job: operations under way end
+        CANCELLED. Of a sub-group: only this object refuses further operations. Arrays from empty()
+        stay valid. Raises FAILED_PRECONDITION if the group was left already."""
         self._left = True
         stay_at_exit(self._handle)
         check(library.tutti_leave(self._handle.pointer))
 
     def subgroup(self, ranks):
         """Makes the Group of some ranks of the job; their ranks in it are their positions in
-        `ranks`. All members call this with the same list, on the group of the whole job, and
-        other ranks do not; the call does not wait for the other members. Raises INVALID_ARGUMENT
-        if the list is wrong: then nobody else is told, because the members are not known."""
+        `ranks`. All members call this with the same list, on the group of the whole job; the call does not
+        wait for them. Raises INVALID_ARGUMENT if the list is wrong; the others do not learn it."""
         ranks = [_numbers.whole(rank, "rank") for rank in ranks]
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
         return Group(interruptible(lambda: _new_handle(
