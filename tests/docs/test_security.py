@@ -75,7 +75,7 @@ PROMISES = {
     "Workers go on meanwhile":
         "agent/worker_test.cc NextAgentAdoptsTheLiveAndRemovesTheDead",
     # Rules
-    "The table is that of":
+    "One row for each call":
         "mesh/rules_test.cc EveryRowStandsInSecurityMd",
     "A pass is what an agent signs":
         "mesh/rules_test.cc APassHoldsForWhatItSaysAlone",
@@ -244,7 +244,7 @@ PROMISES = {
 }
 ADVICE = (
     "Report a weakness", "You get an answer", "There is no release yet",
-    "Let nobody but the agents write", "Make tokens by", "One row for each call", "WHO:", "WHAT:",
+    "Let nobody but the agents write", "Make tokens by", "WHO:", "WHAT:",
     "OUTCOME`", "Refusals are limited", "Without it (`tls = off`", "Its DNS names are the host's",
     "Mount its Secret", "That driver requests", "Revocation lists are not read",
     "Encryption costs", "Let only the hosts of the mesh", "Floods are attributed",
