@@ -120,8 +120,8 @@ static inline tutti_join_options tutti_join_defaults(void) {
  * reason. */
 tutti_code tutti_join(const tutti_join_options* options, tutti_group** group);
 
-/* Leaves the group. Of the whole job: this rank's operations under way end CANCELLED, and later
- * calls on the job's groups are FAILED_PRECONDITION or CANCELLED. Of a sub-group: only this handle
+/* Leaves the group. For the whole job: this rank's operations under way end CANCELLED, and later
+ * calls on the job's groups are FAILED_PRECONDITION or CANCELLED. For a sub-group: only this handle
  * refuses further operations; later operations of the others fail at their deadline and name this
  * rank. The handle and memory from tutti_alloc() stay valid. While GPUs use this rank's memory, it
  * blocks for at most 2 s. FAILED_PRECONDITION: the group was left already. */
@@ -326,7 +326,7 @@ enum { TUTTI_ANY_RANK = -1 };
  * earlier ones from GPU memory to that rank.
  *
  * INVALID_ARGUMENT: an argument is wrong, and the receiver's call fails, too; or `destination` is
- * no other rank of the group, and nobody is told. DEADLINE_EXCEEDED: the receiver has not called,
+ * no other rank of the group, and nobody learns it. DEADLINE_EXCEEDED: the receiver has not called,
  * or the stream has not reached the message; it is lost. RESOURCE_EXHAUSTED: no room for a copy or
  * another group. Otherwise see the collectives. */
 tutti_code tutti_send(tutti_group* group, const void* in, size_t count, tutti_dtype dtype,
@@ -354,17 +354,17 @@ tutti_code tutti_recv(tutti_group* group, void* out, size_t count, tutti_dtype d
  * be NULL.
  *
  * Returns `code`, for which tutti_last_error() has the message; TUTTI_UNKNOWN if that is TUTTI_OK
- * or no code. FAILED_PRECONDITION, UNAVAILABLE, CANCELLED: the other ranks were not told. */
+ * or no code. FAILED_PRECONDITION, UNAVAILABLE, CANCELLED: the other ranks were not notified. */
 tutti_code tutti_refuse(tutti_group* group, tutti_collective collective, tutti_code code,
                         const char* message);
 /* The same for tutti_send(): the receiver's call for this message fails. `tag`: NULL if the tag is
  * wrong: the receiver's next call for a message of this rank fails. A wrong `destination` is
- * INVALID_ARGUMENT, and nobody is told. */
+ * INVALID_ARGUMENT, and nobody is notified. */
 tutti_code tutti_refuse_send(tutti_group* group, int32_t destination, const uint64_t* tag,
                              tutti_code code, const char* message);
-/* The same for tutti_recv(): the message is received and lost; its sender is not told. `tag`: NULL
- * if the tag is wrong: the next message of `source`. A wrong `source` is INVALID_ARGUMENT, and no
- * message is lost. */
+/* The same for tutti_recv(): the message is received and lost; its sender does not know. `tag`:
+ * NULL if the tag is wrong: the next message of `source`. A wrong `source` is INVALID_ARGUMENT, and
+ * no message is lost. */
 tutti_code tutti_refuse_recv(tutti_group* group, int32_t source, const uint64_t* tag,
                              tutti_code code, const char* message);
 

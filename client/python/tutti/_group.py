@@ -109,7 +109,7 @@ class Group(Unique):
     Parameters of the collectives:
 
     op: "sum", "min", "max" or "prod"; of floats also "mean" and "premul_sum"; of integers and
-    bools also the bitwise "band", "bor" and "bxor". Of bools, "sum", "max" and "bor" are true if
+    bools also the bitwise "band", "bor" and "bxor". For bools, "sum", "max" and "bor" are true if
     any is, "prod", "min" and "band" if all are, "bxor" if an odd number is. Integers wrap around.
 
     factor: the number by which "premul_sum" multiplies this rank's input before the sum; ranks may
@@ -168,8 +168,8 @@ class Group(Unique):
         return f"<tutti.Group rank {self.rank} of {self.world_size}, epoch {self.epoch}>"
 
     def leave(self):
-        """Leaves, as at the exit of the interpreter. Of the whole job: operations under way end
-        CANCELLED. Of a sub-group: only this object refuses further operations. Arrays from empty()
+        """Leaves, as at the exit of the interpreter. For the whole job: operations under way end
+        CANCELLED. For a sub-group: only this object refuses further operations. Arrays from empty()
         stay valid. Raises FAILED_PRECONDITION if the group was left already."""
         self._left = True
         stay_at_exit(self._handle)
@@ -177,8 +177,9 @@ class Group(Unique):
 
     def subgroup(self, ranks):
         """Makes the Group of some ranks of the job; their ranks in it are their positions in
-        `ranks`. All members call this with the same list, on the group of the whole job; the call does not
-        wait for them. Raises INVALID_ARGUMENT if the list is wrong; the others do not learn it."""
+        `ranks`. All members call this with the same list, on the group of the whole job; the call
+        does not wait for them. Raises INVALID_ARGUMENT if the list is wrong; the others do not
+        learn it."""
         ranks = [_numbers.whole(rank, "rank") for rank in ranks]
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
         return Group(interruptible(lambda: _new_handle(
