@@ -195,20 +195,20 @@ Status Elector::look_at_coordinator() {
   if (!found.ok()) return found.status();
   if ((*found).created == 0) {
     const Result<KeyStore::Entry> made = store_->create(name, own_value(), lease_);
-    return made.ok() ? heed(*made) : made.status();
+    return made.ok() ? apply(*made) : made.status();
   }
   const KeyStore::Entry& there = *found;
   const bool is_own = there.lease == lease_ && there.created == key_created_;
-  if (is_own || there.value != own_value()) return heed(there);
+  if (is_own || there.value != own_value()) return apply(there);
   // An earlier process, or this one before it stood down: what that may still write is not kept
-  // once the key is made anew.
+  // once the key is made again.
   const auto removed = store_->write({KeyStore::Fence{name, there.created}}, {{name, {}, 0}});
   if (!removed.ok() && removed.status().code() != Code::aborted) return removed.status();
   const Result<KeyStore::Entry> made = store_->create(name, own_value(), lease_);
-  return made.ok() ? heed(*made) : made.status();
+  return made.ok() ? apply(*made) : made.status();
 }
 
-Status Elector::heed(const KeyStore::Entry& coordinator) {
+Status Elector::apply(const KeyStore::Entry& coordinator) {
   if (coordinator.lease == lease_)
     return coordinator.created == key_created_ ? Status() : start_leading(coordinator);
   const std::string address = clean_text(coordinator.value.substr(0, coordinator.value.find(' ')));
@@ -225,7 +225,7 @@ Status Elector::heed(const KeyStore::Entry& coordinator) {
 }
 
 Status Elector::start_leading(const KeyStore::Entry& own) {
-  stand_down("its key was made anew");
+  stand_down("its key was made again");
   const Result<KeyStore::Entry> writes = find(key("writes"));
   if (!writes.ok()) return writes.status();
   const Result<std::vector<KeyStore::Entry>> jobs = store_->list(key("jobs/"));

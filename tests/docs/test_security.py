@@ -90,7 +90,7 @@ PROMISES = {
         "mesh/rules_test.cc OfCertifiedHostsAnAgentSignsWithItsOwnKeysAndBelievesNoOther, "
         "agent/rules_test.cc KeyAndWorkersSocketsAreTheAgentsAlone",
     "Who coordinates says who is in":
-        "mesh/tls_nodes_test.cc WhatTheCoordinatorIsToldSignsNoPasses",
+        "mesh/tls_nodes_test.cc WhatTheCoordinatorLearnsSignsNoPasses",
     "Changes of administrators, and":
         "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
     "`audit:":
@@ -100,7 +100,7 @@ PROMISES = {
         "agent/worker_test.cc BelongToTheUserWhoStartedTheJobAsRoot",
     "A worker of another user gets":
         "agent/worker_test.cc OfOtherUsersHaveOfTheEnvironmentWhatIsListed, "
-        "agent/worker_test.cc AreNotToldTheToken, "
+        "agent/worker_test.cc DoNotGetTheToken, "
         "agent/worker_test.cc AreNotProtectedFromLackOfMemoryAsTheAgentIs",
     "It has no capabilities":
         "agent/privileges_test.cc OtherUsersWorkersHaveNoneAsRoot, "
@@ -119,7 +119,7 @@ PROMISES = {
         "agent/rules_test.cc NamesThatNoTerminalMayShowAreRefusedInTrueWords",
     # docs/tls.md
     "With `tls = require` the control plane between":
-        "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
+        "mesh/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
     "The Unix socket of a host needs no TLS":
         "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot",
     "Set it on all hosts alike":
@@ -135,7 +135,7 @@ PROMISES = {
         "mesh/tls_nodes_test.cc SettingsThatContradictEachOtherAreRefused",
     "Workers run as users and":
         "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot, "
-        "mesh/tls_nodes_test.cc WhatTheCoordinatorIsToldSignsNoPasses, "
+        "mesh/tls_nodes_test.cc WhatTheCoordinatorLearnsSignsNoPasses, "
         "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
     "A host whose agent is not":
         "process/tls_outsiders_test.cc "
@@ -225,9 +225,9 @@ PROMISES = {
     "Only TLS 1.3 is spoken":
         "transport/tls_test.cc ChangesItsKeysInTime",
     "- `if tuttid there has tls = require":
-        "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
+        "mesh/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
     "- `tuttid there does not speak TLS":
-        "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
+        "mesh/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
     "- `no authority in":
         "mesh/tls_test.cc ServerOfAnotherAuthorityIsRefused",
     "- `its certificate is for DNS b":
