@@ -145,7 +145,7 @@ TEST_F(AgentDoor, DrainingRefusesNewJoinsUntilUndone) {
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
 }
 
-TEST_F(AgentDoor, StatusTellsOfTheAgentAndItsWorkers) {
+TEST_F(AgentDoor, StatusReportsTheAgentAndItsWorkers) {
   const pid_t agent = start();
   join("red", 2);
   join("blue");

@@ -175,7 +175,7 @@ TEST_F(AgentWorkers, AreGivenTheVariablesThatTheSettingNames) {
   EXPECT_EQ(field(theirs, "locale"), "-");
 }
 
-TEST_F(AgentWorkers, AreNotToldTheToken) {
+TEST_F(AgentWorkers, DoNotGetTheToken) {
   environment = {{"TUTTI_TOKEN", "sesame"}};
   start();
   v1::Hello hello = hello_of("demo");

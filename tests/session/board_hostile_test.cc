@@ -215,7 +215,7 @@ TEST_F(BoardTest, CallsWithoutEndAreAnsweredInTurns) {
   EXPECT_LT(number, 100u);
 }
 
-// Likewise where each call brings an earlier one that was not called to light: the worker looks
+// The same where each call brings an earlier one that was not called to light: the worker looks
 // again, but not for ever.
 TEST_F(BoardTest, LooksThatLeadToOthersAreTakenInTurns) {
   uint64_t number = 0;
@@ -263,7 +263,7 @@ TEST_F(HelpTest, RequestsAreReadOnce) {
   expect_sums(kCount);
 }
 
-// One whose claims begin anew all the time does not keep the worker from the others.
+// One whose claims begin again all the time does not keep the worker from the others.
 TEST_F(HelpTest, OneThatNeverEndsKeepsNoOtherFromItsEnd) {
   Request endless = request_of(0, 0);
   endless.in_offset = endless.out_offset = kArenaOffset + 44 * kBoardBlockBytes;
@@ -280,7 +280,7 @@ TEST_F(HelpTest, OneThatNeverEndsKeepsNoOtherFromItsEnd) {
   expect_sums(kCount);
 }
 
-// Past its deadline, but nobody is to blame: its blocks are there for whoever folds them.
+// Past its deadline, but nobody is to blame: its blocks are there for those who fold them.
 TEST_F(HelpTest, WhatIsOverdueWithoutACulpritIsFolded) {
   begin_sums(0, kRequestBlocking);
   drain(loop_);
