@@ -117,7 +117,7 @@ Job both(const Job& one, const Job& other) {
   return all;
 }
 
-// Of a job whose workers are gone.
+// For a job whose workers are gone.
 void end(Job& job, uint32_t epoch) {
   for (const int host : {0, 1}) {
     job.status.mutable_agents(host)->clear_workers();
@@ -217,7 +217,7 @@ TEST(DiagnosisPart, ARunningEpochCountsMoreThanAnEndedOneOfAHigherNumber) {
 }
 
 // Its ranks join; what they called before they were started again does not count.
-TEST(DiagnosisPart, WhoJoinsAnewIsNotJudgedByAnEndedEpoch) {
+TEST(DiagnosisPart, WhoJoinsAgainIsNotJudgedByAnEndedEpoch) {
   Job old;
   for (const int rank : {0, 1, 2}) old.call(rank, 0, 60 * kSecond);
   end(old, 7);
