@@ -153,7 +153,7 @@ void DeviceTensors::let_lanes_go_on() {
     StreamWords::release(*rank->words.ready, rank->words.value);
 }
 
-// After a fault the driver tells of no end any more, and the process's own is near. A rank may have
+// After a fault the driver reports no end any more, and the process's own is near. A rank may have
 // taken back the word that cancel() stored, since its memory holds it, before a lane has seen it.
 bool DeviceTensors::settled() {
   if (gpus_.fault().is_set()) return true;

@@ -68,7 +68,7 @@ class Link {
   // the frame is not taken and `released` is not called.
   virtual Status send(Outgoing frame) = 0;
   // Closes both ends. This side's handler gets `cause`; the peer's gets UNAVAILABLE with the
-  // message of `cause` if it can still be told, or a dialler that is not accepted yet `cause`
+  // message of `cause` if it can still be notified, or a dialler that is not accepted yet `cause`
   // itself. Idempotent. Any thread.
   virtual void close(Status cause) = 0;
   // Closes without waiting for frames that are being sent; the peer sees a broken link. Any thread.

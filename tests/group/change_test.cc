@@ -216,7 +216,7 @@ TEST(EarlyTest, WhatIsKnownToHaveStartedNeedsNoBudget) {
   EXPECT_EQ(early.size(), 0u);
 }
 
-TEST(EarlyTest, EachHostHasABudgetAndIsToldOnce) {
+TEST(EarlyTest, EachHostHasABudgetAndIsNotifiedOnce) {
   EarlyBudget early(3, 100);
   EXPECT_EQ(early.admit(1, {0, 5}, 100), EarlyBudget::Admission::granted);
   EXPECT_EQ(early.admit(2, {0, 5}, 100), EarlyBudget::Admission::granted);
