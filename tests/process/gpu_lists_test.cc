@@ -212,7 +212,7 @@ TEST_P(GpuMesh, AListOfTheHostWithAnEmptyTensorOnAGpu) {
             "");
 }
 
-TEST_P(GpuMesh, RanksThatListOtherTensorsAreTold) {
+TEST_P(GpuMesh, RanksThatListOtherTensorsAreNotified) {
   if (ranks() == 1) return;
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(0);
@@ -237,7 +237,7 @@ TEST_P(GpuMesh, RanksThatListOtherTensorsAreTold) {
 
 // ---- Memory that is not mapped ----
 
-// Of rank 0 every tensor, of the others none or one side.
+// For rank 0 every tensor, for the others none or one side.
 TEST_P(GpuMesh, TensorsOfAListThatAreNotExportedAreStaged) {
   EXPECT_EQ(
       run([](const RankContext& context) {

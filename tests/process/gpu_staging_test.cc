@@ -20,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuStaging,
                          ::testing::Values(std::vector{1}, std::vector{2}, std::vector{1, 1},
                                            std::vector{3, 2}));
 
-// Waits, for at most 60 s, until the status of the mesh tells of memory for staging.
+// Waits, for at most 60 s, until the status of the mesh shows memory for staging.
 bool status_tells(const std::string& address) {
   const TimePoint limit = Clock::now() + Millis(60'000);
   while (Clock::now() < limit) {
