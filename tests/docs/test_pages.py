@@ -69,7 +69,7 @@ def wrong_messages(page):
 
 
 def wrong_code(page):
-    """Blocks that do not compile. Of generated references the programs, not the declarations."""
+    """Blocks that do not compile. For generated references the programs, not the declarations."""
     for block in page.blocks:
         if block.language == "python":
             try:
