@@ -153,7 +153,7 @@ Status Elector::keep_lease() {
     }
   }
   if (lease_ == 0)
-    if (Status told = tell_address(); !told.ok()) return told;
+    if (Status published = publish_address(); !published.ok()) return published;
   lease_until_ = sent + options_.ttl;
   renew_at_ = sent + options_.ttl / 3;
   if (key_created_ != 0) store_->set_deadline(lease_until_);
@@ -161,7 +161,7 @@ Status Elector::keep_lease() {
 }
 
 // Under a new lease.
-Status Elector::tell_address() {
+Status Elector::publish_address() {
   const Result<KeyStore::Lease> granted = store_->grant(options_.ttl);
   if (!granted.ok()) return granted.status();
   const std::string name = key("agents/" + encoded(options_.host));
@@ -287,7 +287,7 @@ Status Elector::save_some() {
     if (batch.states.empty()) return {};
     const Result<int64_t> kept = write_batch(batch);
     if (kept.status().code() == Code::aborted) {
-      if (Status seen = look_again(); !seen.ok()) return seen;
+      if (Status seen = poll(); !seen.ok()) return seen;
       continue;
     }
     if (!kept.ok()) return kept.status();
@@ -304,7 +304,7 @@ Status Elector::save_some() {
 
 // Another was elected; or an earlier write of this agent has happened that seemed to have failed,
 // and what is unsaved is written again, over it.
-Status Elector::look_again() {
+Status Elector::poll() {
   if (Status seen = look_at_coordinator(); !seen.ok() || key_created_ == 0) return seen;
   const Result<KeyStore::Entry> writes = find(key("writes"));
   if (!writes.ok()) return writes.status();

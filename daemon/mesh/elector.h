@@ -68,13 +68,13 @@ class Elector {
   TimePoint step();
   Status act();
   Status keep_lease();
-  Status tell_address();
+  Status publish_address();
   Result<KeyStore::Entry> find(const std::string& name);
   Status look_at_coordinator();
   Status apply(const KeyStore::Entry& coordinator);
   Status start_leading(const KeyStore::Entry& own);
   Status save_some();
-  Status look_again();
+  Status poll();
   Result<int64_t> write_batch(const Batch& batch);
   Batch next_batch();
   void stand_down(const std::string& why);

@@ -156,7 +156,7 @@ TEST_F(AgentWorkers, BelongToTheUserWhoStartedTheJobAsRoot) {
 }
 
 // The job's user can read the environment of its worker.
-TEST_F(AgentWorkers, OfOtherUsersHaveOfTheEnvironmentWhatIsListed) {
+TEST_F(AgentWorkers, OtherUsersGetListedVariablesOnly) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
   environment = {{"CLOUD_SECRET", "hunter2"}, {"LC_TIME", "C.UTF-8"}};
   start();

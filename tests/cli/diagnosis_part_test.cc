@@ -139,7 +139,7 @@ TEST(DiagnosisPart, AnEndedJobOfAnotherUserIsNotMixedIn) {
   EXPECT_THAT(found.evidence, ElementsAre());
 }
 
-TEST(DiagnosisPart, OfRunningJobsOfOneNameTheWorstCountsAndTheOwnersAreNamed) {
+TEST(DiagnosisPart, TheWorstOfRunningJobsOfOneNameCountsAndItsOwnersAreNamed) {
   Job well;
   well.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
   set_owner(well, 1001);
@@ -194,7 +194,7 @@ TEST(DiagnosisPart, TheNetworkIsNoFaultWhileARankHasNotCalled) {
 }
 
 // The others ended on the error; the one that died had not called.
-TEST(DiagnosisPart, OfAJobThatIsOverWhoTookNoPartInItsLastOperationIsNamed) {
+TEST(DiagnosisPart, RanksMissingFromAnEndedJobsLastOperationAreNamed) {
   Job job;
   job.all_run(5, kMillisecond, 9 * kSecond);
   for (const int rank : {0, 1, 2}) job.ended(rank, 5, 8 * kSecond, kMillisecond, Code::unavailable);

@@ -34,7 +34,7 @@ PROMISES = {
         "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
     "| writers to `etcd`":
         "mesh/elector_test.cc AKeyWithoutAnAddressIsNamed, "
-        "mesh/grace_test.cc StatesThatMakeNoSenseAreRefused",
+        "mesh/grace_test.cc InvalidStatesAreRefused",
     "| the network |":
         "mesh/admin_test.cc WithoutTokensNobodyOnTheNetworkMayAnything, "
         "mesh/admin_test.cc WhoTrustsTheNetworkTakesAllForAgents",
@@ -87,7 +87,7 @@ PROMISES = {
         "mesh/tls_nodes_test.cc NobodyElsesSecretResumesOrTakesOverAnEpoch, "
         "mesh/tls_nodes_test.cc AnEpochIsNotTakenOverFromAHostWhoseAgentIsGone, "
         "mesh/tls_nodes_test.cc WorkerIsTakenOnceAnAgentOfItsHostIsRegistered, "
-        "mesh/rules_test.cc OfCertifiedHostsAnAgentSignsWithItsOwnKeysAndBelievesNoOther, "
+        "mesh/rules_test.cc ACertifiedHostsAgentSignsWithItsOwnKeysAndBelievesNoOther, "
         "agent/rules_test.cc KeyAndWorkersSocketsAreTheAgentsAlone",
     "Who coordinates says who is in":
         "mesh/tls_nodes_test.cc WhatTheCoordinatorLearnsSignsNoPasses",
@@ -99,7 +99,7 @@ PROMISES = {
     "The job's user controls its worker":
         "agent/worker_test.cc BelongToTheUserWhoStartedTheJobAsRoot",
     "A worker of another user gets":
-        "agent/worker_test.cc OfOtherUsersHaveOfTheEnvironmentWhatIsListed, "
+        "agent/worker_test.cc OtherUsersGetListedVariablesOnly, "
         "agent/worker_test.cc DoNotGetTheToken, "
         "agent/worker_test.cc AreNotProtectedFromLackOfMemoryAsTheAgentIs",
     "It has no capabilities":

@@ -182,7 +182,7 @@ TEST_F(MeshGrace, AJobsOwnerStaysItsOwnerAfterARestart) {
   EXPECT_EQ(membership.jobs(), 1u);
 }
 
-TEST_F(MeshGrace, StatesThatMakeNoSenseAreRefused) {
+TEST_F(MeshGrace, InvalidStatesAreRefused) {
   join_four();
   v1::JobState good = membership.states().jobs(0);
   ASSERT_TRUE(good.has_roster());

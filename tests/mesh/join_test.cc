@@ -98,7 +98,7 @@ TEST_F(MeshJoin, DifferingWorldSizeDoesNotTouchTheRunningEpoch) {
   EXPECT_THAT(words_of(join(3, join_of(0, 4, "c"))), ElementsAre("3: refused 0 ALREADY_EXISTS"));
 }
 
-TEST_F(MeshJoin, OfManyThatDisagreeAFewAreNamed) {
+TEST_F(MeshJoin, AFewOfManyThatDisagreeAreNamed) {
   for (uint32_t rank = 0; rank < 6; ++rank) join(1, join_of(rank, 8));
   const auto answers = join(2, join_of(6, 7, "b"));
   ASSERT_EQ(answers.size(), 7u);

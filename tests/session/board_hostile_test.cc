@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST_F(BoardTest, EntriesThatMakeNoSenseAreTheirRanksAndEndNobody) {
+TEST_F(BoardTest, AnInvalidEntryFailsOnlyItsRank) {
   arrive(0, 0).request.collective = 200;
   arrive(1, 0).arrived = 0xdeadbeef;
   arrive(2, 0).started_ns = INT64_MIN;
@@ -52,7 +52,7 @@ TEST_F(BoardTest, BlocksThatAreNoneAreNotFolded) {
 }
 
 // Times that no clock shows: the claims of an operation past its deadline would be stopped at once.
-TEST_F(BoardTest, TimesThatAreNoneAreNotDeadlines) {
+TEST_F(BoardTest, InvalidTimestampsAreIgnored) {
   begin_folding(0);
   entry(0, 2).holding = 1;
   const auto call_after = [&](int64_t started_ns) {
@@ -123,7 +123,7 @@ struct GarbageJob : BoardTest {
     EXPECT_EQ(events(1).ends, 1);
     return requests;
   }
-  // The ranks come to their senses, at the last number there is: what they said before counts.
+  // The ranks recover, at the last number there is: what they said before counts.
   void expect_good_service() {
     const uint64_t number = board::number_of(UINT32_MAX, kBoardSlots - 1);
     turn_for(Millis(50));
