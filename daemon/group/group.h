@@ -28,9 +28,8 @@
 // host reports an operation that has been in progress for kCompareAfter, and the leader compares
 // the reports.
 //   Departure: a rank that dies or leaves has called a known number of operations of each group.
-//   Its
-// host starts no later one, so those fail for all, in the order in which the leader announces the
-// departures; operations that it had called continue.
+// Its host starts no later one, so those fail for all, in the order in which the leader announces
+// the departures; operations that it had called continue.
 //   The loss of a host, worker or link ends the epoch: once, with the cause, for everyone.
 //
 // STRATEGIES in force are a table per group, initially from the roster, the same on every host. The
