@@ -23,10 +23,10 @@ RUN apt-get update && apt-get install --yes --no-install-recommends \
     apt-get clean && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /usr/lib/*/libgrpc*unsecure*
 COPY --from=build /out/ /
 RUN ldconfig && install --directory --owner=65532 --group=65532 /run/tutti
-# Not root: workers run as this user, too, whoever the trainers are.
+# Not root: workers run as this user, too, for any trainers.
 USER 65532:65532
 EXPOSE 7601 7602
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["tutti", "status"]
-# Of other nodes: --listen with an address that they reach, and a token or TLS. Without either an
+# For other nodes: --listen with an address that they reach, and a token or TLS. Without either an
 # address for all networks is refused.
 CMD ["tuttid"]

@@ -87,7 +87,7 @@ void Connection::leave() {
     if (!lost_)
       lost_ = without_throwing(Code::cancelled, [this] {
         return Status(Code::cancelled, "rank " + std::to_string(target_.rank) + " left job '" +
-                                           target_.job + "'; join it anew");
+                                           target_.job + "'; join it again");
       });
     is_lost_ = true;
   }
@@ -136,7 +136,8 @@ std::vector<uint32_t> Connection::seats_of(const std::vector<uint32_t>& ranks) c
 Status Connection::usable() const noexcept {
   if (!is_own_process())
     return without_throwing(Code::failed_precondition, [] {
-      return failed_precondition("a forked child cannot use its parent's group; it must join anew");
+      return failed_precondition(
+          "a forked child cannot use its parent's group; it must join again");
     });
   if (!is_lost_) return {};
   const std::lock_guard lock(mutex_);

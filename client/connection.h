@@ -47,7 +47,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Status usable() const noexcept;
   // Checks whether the worker lives; if not, marks the connection lost. Returns whether it lives.
   bool check_worker();
-  // Likewise, at most once in 10 ms, in a few nanoseconds otherwise. Ranks of one host can run
+  // The same, at most once in 10 ms, in a few nanoseconds otherwise. Ranks of one host can run
   // operations without their worker, but the job has ended with it.
   void check_worker_if_due();
   // Whether the worker has died, and its GPUs have had the time to end what they were at.
@@ -67,7 +67,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Offers memory to the worker, which lies as a MemoryOffer at this offset of the segment, and
   // waits for its answer. `descriptors`: of chunks, borrowed.
   Status offer(uint64_t offer_offset, std::span<const int> descriptors);
-  // Of this rank's memory on GPUs.
+  // For this rank's memory on GPUs.
   DeviceMemory& device_memory() { return *device_memory_; }
 
   // Leaves the job: operations under way end CANCELLED. Idempotent. No thread of this rank folds

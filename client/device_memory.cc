@@ -195,7 +195,7 @@ void DeviceMemory::forget(uint64_t number) {
   forgotten_.emplace_back(number, next_serial_);
 }
 
-// Of what the program has freed the worker's mapping keeps the memory in use, until it is told.
+// The worker's mapping keeps memory in use that the program has freed, until it is notified.
 // memory_mutex_ is held.
 void DeviceMemory::forget_freed() {
   std::erase_if(offered_, [this](const auto& entry) {
@@ -426,7 +426,7 @@ bool DeviceMemory::has_ended(const DeviceOperation& operation) {
   return true;
 }
 
-// What is copied out may take long, and streams must not wait for it. Its waiter is told of errors.
+// What is copied out may take long, and streams must not wait for it. Its waiter gets errors.
 void DeviceMemory::release(const DeviceOperation& operation) {
   const auto release = [queue = operation.queue, op = operation.op] {
     static_cast<void>(queue->release(*op));

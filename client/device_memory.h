@@ -70,7 +70,7 @@ class DeviceMemory {
   Status stage(cuda::Stream stream, const void* memory, const StagedSides::Side& in,
                const StagedSides::Side& out, TimePoint limit, DeviceRequest& sides,
                std::shared_ptr<StagedSides>& staged);
-  // Likewise of a list, which must not be empty.
+  // The same for a list, which must not be empty.
   Status stage(cuda::Stream stream, const void* memory, std::span<const TensorSides> tensors,
                TimePoint limit, std::span<DeviceSide> places, std::shared_ptr<StagedSides>& staged);
 
@@ -98,10 +98,10 @@ class DeviceMemory {
   bool is_ready(const Words& words) { return holds(words, 0); }
   // Stores `done` in place of the worker: the stream goes on.
   void resume(const Words& words);
-  // Likewise, and ends the operation, which was not submitted.
+  // The same, and ends the operation, which was not submitted.
   void release(const Words& words);
-  // Sees to the end of the operation: releases the stream if it fails, whoever is gone, and uses
-  // its words again. `self`: the connection.
+  // Sees to the end of the operation: releases the stream if it fails, also for ranks gone, and
+  // uses its words again. `self`: the connection.
   void watch(const std::shared_ptr<Connection>& self, DeviceOperation operation);
   // The rank leaves, and every operation has an outcome at `limit`. Waits until then for GPUs and
   // streams that touch the rank's memory; if they do for longer, the segment stays mapped. It is
@@ -166,7 +166,7 @@ class DeviceMemory {
   bool has_released_words_ = false;
   cuda::Context words_context_ = nullptr;
   std::vector<Words> spare_words_;
-  // Of operations that have ended: their streams may still touch them.
+  // For operations that have ended: their streams may still touch them.
   std::vector<Words> retired_words_;
   std::mutex watch_mutex_;  // Guards what follows. May be taken while words_mutex_ is held.
   std::weak_ptr<Connection> self_;

@@ -99,7 +99,7 @@ bool DeviceMessage::finish() {
   return true;
 }
 
-// Who waits is told once the tensor is written; nobody waits for the others.
+// The waiter is notified once the tensor is written; nobody waits for the others.
 bool DeviceMessage::copy_on_stream() {
   DeviceMemory& device = parts_.connection->device_memory();
   const bool was_resumed = std::exchange(is_resumed_, true);

@@ -34,10 +34,10 @@ class DeviceMessage final : public Awaitable {
     TimePoint deadline;
     bool on_stream = false;
     std::shared_ptr<StreamFailure> failure = nullptr;  // Null: somebody waits for the message.
-    // Of a message that is sent.
+    // For a message that is sent.
     int32_t destination = -1;
     std::unique_ptr<Sending> sending = nullptr;
-    // Of one that is received: the receive under way, and words whose `ready` the stream stores.
+    // For one that is received: the receive under way, and words whose `ready` the stream stores.
     std::shared_ptr<Awaitable> moving = nullptr;
     Words words = {};
   };
@@ -68,7 +68,7 @@ class DeviceMessage final : public Awaitable {
   bool copy_beside_stream();
 
   Parts parts_;              // The thread's alone, but for what never changes.
-  bool is_resumed_ = false;  // The thread's: the stream was told that the message is there.
+  bool is_resumed_ = false;  // The thread's: the stream was notified that the message is there.
   std::atomic<bool> has_started_ = false;  // To be sent, or it never will.
   std::atomic<bool> has_ended_ = false;
   std::mutex writing_;  // Held while the thread writes the tensor without a stream.

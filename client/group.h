@@ -19,7 +19,7 @@ struct tutti_group {
   std::shared_ptr<tutti::client::TaskThread> completer;  // Calls functions after operations.
   std::shared_ptr<tutti::client::TaskThread> passer;     // Passes tensors: see passing.h.
   std::shared_ptr<tutti::client::Messenger> messenger;   // Null where no rank sends messages.
-  // Of operations on streams.
+  // For operations on streams.
   std::shared_ptr<tutti::client::StreamFailure> stream_failure;
   bool is_job = false;          // The group of the whole job, not a sub-group.
   uint32_t number = 0;          // The same on all hosts; 0: of the whole job.

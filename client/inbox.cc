@@ -55,7 +55,7 @@ Status Inbox::add(const std::shared_ptr<Receive>& receive, bool background) {
   const Status made = make_sources(*receive);
   const std::lock_guard lock(mutex_);
   const bool has_thread = !background || has_thread_ || start_thread();
-  if (!receive->refusal) {  // A refused one waits for its message, whoever reads that.
+  if (!receive->refusal) {  // A refused one waits for its message, no matter who reads it.
     if (!made.ok()) return made;
     if (!has_thread)
       return resource_exhausted("no thread can be started, which a receive with `work` needs");

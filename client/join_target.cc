@@ -99,7 +99,7 @@ const char* source(bool given, const char* variable) {
   return std::getenv(variable) == nullptr ? "default" : variable;
 }
 
-// The token itself is not told.
+// The token itself is not shown.
 void log_target(const tutti_join_options& given, const std::optional<Launch>& launch,
                 const JoinTarget& target) {
   if (!logs(LogLevel::debug)) return;

@@ -10,7 +10,7 @@ namespace tutti::client {
 struct Launch {
   const char* launcher = "";         // "TUTTI_*", "torchrun", "Open MPI", "PMI", "Slurm".
   const char* rank_name = "";        // The variable's.
-  const char* world_size_name = "";  // Likewise.
+  const char* world_size_name = "";  // The same.
   std::optional<std::string> rank;   // As it stands in the variable.
   std::optional<std::string> world_size;
   // A name that is the same on all ranks of the launch and on none of another, such as
@@ -20,8 +20,8 @@ struct Launch {
 };
 
 // The first of these that set both rank and world size: TUTTI_*, torchrun, Open MPI, PMI, Slurm;
-// never the rank of one and the size of another. One of TUTTI_* alone counts, too, because whoever
-// sets it means it.
+// never the rank of one and the size of another. One of TUTTI_* alone counts, too, because a
+// user who sets it means it.
 std::optional<Launch> find_launch();
 
 // Names all variables that find_launch() looks for, and those of them that are set.

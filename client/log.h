@@ -1,5 +1,5 @@
 // What the library says on standard error, on demand: TUTTI_LOG is debug, info, warn or error.
-// Without it the library is silent. Operations are not told of, but for their failures.
+// Without it the library is silent. Operations are not logged, but for their failures.
 #pragma once
 
 #include <cstdint>

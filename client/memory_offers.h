@@ -32,7 +32,7 @@ class MemoryOffers {
   // then DEADLINE_EXCEEDED, and the question goes on. `question` keeps alive what it needs besides
   // the connection.
   Status ask(TimePoint limit, std::function<Status()> question);
-  // Likewise, without a wait. False: there is no thread, or no memory.
+  // The same, without a wait. False: there is no thread, or no memory.
   bool ask_later(std::function<void()> question);
   // Unpins memory of the segment on a thread of the library, since the driver may wait for all
   // streams of the context. The segment stays mapped until then, and for good if the driver refuses
@@ -49,7 +49,7 @@ class MemoryOffers {
   // RESOURCE_EXHAUSTED: more than there is now.
   Status offer_pinned(OfferKind kind, const void* memory, uint64_t offset, uint64_t bytes,
                       uint64_t& number);
-  // Of staging memory, FAILED_PRECONDITION: the worker still uses it.
+  // For staging memory, FAILED_PRECONDITION: the worker still uses it.
   Status forget(uint64_t number);
 
   // The stream's own context, or that of the memory's GPU, or without memory that of the current

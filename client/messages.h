@@ -48,7 +48,7 @@ class Messenger {
                  std::shared_ptr<Awaitable>* work);
 
   // In place of a call that is refused: it keeps its place in the order of messages. Returns `why`,
-  // or why nobody is told.
+  // or why nobody is notified.
   Status refuse_send(const SendArgs& args, const Status& why);
   Status refuse_receive(const ReceiveArgs& args, const Status& why);
 

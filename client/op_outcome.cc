@@ -8,7 +8,7 @@
 namespace tutti::client {
 namespace {
 
-// Of an operation that is done, whose result is not in the output though its time is over.
+// For an operation that is done, whose result is not in the output though its time is over.
 // `usable`: of the connection; it is lost where the rank has left.
 Status result_missing(const Status& usable) noexcept {
   if (!usable.ok()) return usable;

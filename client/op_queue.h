@@ -42,7 +42,7 @@ Status read_failure(const BoardFailure& failure) noexcept;
 // What a wait returns that was shorter than the operation.
 Status still_running(int64_t timeout_ms);
 
-// Of an operation on a board that is not what the ranks and the worker wrote.
+// For an operation on a board that is not what the ranks and the worker wrote.
 Status overwritten() noexcept;
 
 // An operation that was submitted. OpQueue owns the fields, except `copies` and `copy_last`, which
@@ -84,7 +84,7 @@ struct PendingOp {
   std::function<Status()> copy_last;  // Called once, after the copies; empty: nothing.
   std::mutex release_mutex;
   Status copied;  // Outcome of copy_last.
-  // Of an operation on GPUs: whether one may still touch its memory, by what the board says of it,
+  // For an operation on GPUs: whether one may still touch its memory, by what the board says of it,
   // or has yet to copy the result out.
   // It has no outcome meanwhile, until kAnswerGrace after its deadline. Called with the queue's
   // lock; empty: never.

@@ -22,7 +22,7 @@ struct SendArgs {
   tutti_dtype dtype = TUTTI_F32;
   int32_t destination = 0;
   uint64_t tag = 0;
-  // Not null: the call is refused, and the receiver is told why; there is no memory. `any_tag`:
+  // Not null: the call is refused, and the receiver learns why; there is no memory. `any_tag`:
   // the tag is not known.
   const Status* refusal = nullptr;
   bool any_tag = false;
@@ -37,7 +37,7 @@ struct MessageTime {
 // "send to rank 3 (tag 7): " before the message of an error.
 Status with_name_of(const SendArgs& args, const Status& status);
 
-// A message that was not sent, of which its receiver is told before the next one.
+// A message that was not sent, of which its receiver is notified before the next one.
 struct Unsent {
   uint64_t tag = 0;
   bool any_tag = false;

@@ -7,7 +7,7 @@ namespace {
 
 bool is_before(const MemoryRange& a, const MemoryRange& b) { return a.begin < b.begin; }
 
-// Of ranges that were passed in order, those that reach furthest: only they can matter to the next.
+// For ranges passed in order, those that reach furthest: only they can matter to the next.
 class Passed {
  public:
   void add(const MemoryRange& range) {

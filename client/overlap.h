@@ -31,9 +31,9 @@ struct Overlap {
 // Sorts by beginning, as the functions below need it. Costs one pass where they ascend already.
 void sort_ranges(std::vector<MemoryRange>& ranges);
 
-// nullopt: there are none. Of several overlaps, one that begins first.
+// nullopt: there are none. For several overlaps, one that begins first.
 std::optional<Overlap> find_overlap(std::span<const MemoryRange> ranges);
-// Of a range of one set with one of another: `first` is of `a`.
+// For a range of one set with one of another: `first` is of `a`.
 std::optional<Overlap> find_overlap(std::span<const MemoryRange> a, std::span<const MemoryRange> b);
 
 // What is to be said where the two sides of a tensor overlap, and the call is not in place.

@@ -44,7 +44,7 @@ void Passing::end(Status outcome) {
   changed_.notify_all();
 }
 
-// While the thread is busy with earlier operations, whoever waits for this one sees to its
+// While the thread is busy with earlier operations, a waiter for this one sees to its
 // deadline.
 bool Passing::has_ended() {
   const bool is_late = Clock::now() > op_->started.load() + op_->timeout;

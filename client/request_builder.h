@@ -227,7 +227,7 @@ class RequestBuilder {
     return why;
   }
 
-  // Likewise after memory has run out: allocates nothing and sends no message.
+  // The same after memory has run out: allocates nothing and sends no message.
   void refuse_without_memory() {
     if (op().has_arrived) return;
     connection_.release(std::exchange(op().blocks, {}));

@@ -109,7 +109,7 @@ class StagedSides {
   // Takes blocks, and tells where in them the tensors are: overlapping ones overlap there, too.
   // Errors as StagingPool::take().
   Status prepare(const Side& in, const Side& out, DeviceRequest& sides);
-  // Likewise of a list of tensors, each of which is one place in a block that all share.
+  // The same for a list of tensors, each of which is one place in a block that all share.
   Status prepare(std::span<const TensorSides> tensors, std::span<DeviceSide> places);
   Status copy_in() { return queue(ins_, false, stream_); }
   Status copy_out() { return queue(outs_, true, stream_); }

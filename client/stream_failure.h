@@ -1,4 +1,4 @@
-// What fails in the order of a stream while nobody waits for it: a later call tells of it.
+// What fails in the order of a stream while nobody waits for it: a later call reports it.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace tutti::client {
 
-// Of a group. Safe from any thread. Keep in a shared_ptr.
+// For a group. Safe from any thread. Keep in a shared_ptr.
 class StreamFailure : public std::enable_shared_from_this<StreamFailure> {
  public:
   // For one operation, which is under way until the last copy of this is gone.
@@ -18,7 +18,7 @@ class StreamFailure : public std::enable_shared_from_this<StreamFailure> {
   void keep(const Status& outcome);
   // What was kept, which is forgotten then; OK: nothing.
   Status take();
-  // Why a call fails with `status`. Where the connection is lost, an operation may have been told
+  // Why a call fails with `status`. Where the connection is lost, an operation may have been given
   // the reason, or be about to be, which is waited for.
   Status first_failure(const Connection& connection, Status status);
 

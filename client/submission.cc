@@ -414,7 +414,7 @@ bool is_for_gpu(tutti_group& group, const CollectiveArgs& args, const tutti_opti
   return is_device(args.in) || is_device(args.out) || is_on_stream(options);
 }
 
-// What is wrong with the list is found later. Of a tensor without elements, nothing counts.
+// What is wrong with the list is found later. For a tensor without elements, nothing counts.
 bool is_for_gpu(tutti_group& group, const TensorListArgs& args, const tutti_options* options) {
   if (args.ins == nullptr || args.outs == nullptr || args.counts == nullptr) return false;
   if (std::all_of(args.counts, args.counts + args.size, [](size_t n) { return n == 0; }))

@@ -29,7 +29,7 @@ std::vector<MemoryRange> ranges_of(std::span<const TensorSides> tensors) {
   return ranges;
 }
 
-// Of tensors with the same input and output, leaves the first.
+// For tensors with the same input and output, leaves the first.
 void leave_out_repeated(std::vector<TensorSides>& tensors) {
   std::set<std::tuple<const std::byte*, std::byte*, size_t>> seen;
   std::erase_if(tensors, [&](const TensorSides& tensor) {

@@ -81,7 +81,7 @@ tutti_code run_message(tutti_group* group, tutti_work** work, const Call& call) 
   });
 }
 
-// Of a call that a binding refuses.
+// For a call that a binding refuses.
 tutti::Code refusal_code(tutti_code code) {
   const tutti::Code given = tutti::code_of(static_cast<int>(code));
   return given == tutti::Code::ok ? tutti::Code::unknown : given;

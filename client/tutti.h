@@ -7,51 +7,44 @@
  *   tutti_group_free(group);
  *
  * ERRORS. A function that returns a tutti_code returns TUTTI_OK or the reason of the failure;
- * tutti_last_error() then has the message and the rank or host to blame. No function throws.
- * RESOURCE_EXHAUSTED: this process is out of memory. INVALID_ARGUMENT: NULL was passed for a handle
- * or for the place of a result. INTERNAL: a fault inside the library. Every operation ends, with a
- * result or an error, at the latest half a second after its timeout.
+ * tutti_last_error() then has the message and the rank or host to blame. No function throws. Any
+ * function may return RESOURCE_EXHAUSTED (this process is out of memory), INVALID_ARGUMENT (NULL
+ * for a handle or the place of a result) and INTERNAL (a fault in the library). Every operation
+ * ends at the latest half a second after its timeout.
  *
  * THREADS. Functions may be called from any thread, concurrently on one handle; a handle must not
  * be in use while it is freed. All ranks of a group must start its operations in the same order.
- * After fork() the child may only free the parent's handles: other calls on them are
- * FAILED_PRECONDITION. It may join anew.
+ * After fork() the child may only free the parent's handles (else FAILED_PRECONDITION), and join.
  *
  * BUFFERS. Any memory may be an input or an output. Ordinary memory is copied to memory shared with
  * the daemon before the call returns, and back when its work is waited for: an ordinary output must
- * stay valid until then. (See also `buffers_stay` of tutti_options.) Memory from tutti_alloc() is
- * shared already and is never copied, except as the factor of tutti_options says; it must not be
- * read or written until the operation has ended. `in` and `out` may be the same buffer where they
- * have the same size (in place); other overlaps are allowed only where a collective says so, in
- * whatever memory the buffers are: INVALID_ARGUMENT. The contents of an output are undefined after
- * a failure.
+ * stay valid until then. Memory from tutti_alloc() is shared already; it must not be read or
+ * written until the operation has ended. `in` and `out` may be the same buffer if they have the
+ * same size (in place); other overlaps only where a collective says so, else INVALID_ARGUMENT. The
+ * contents of an output are undefined after a failure.
  *
- * Operations under way are in no order with one another. So what one of them writes is closed to
- * all others of this process, on every group, and what it reads to those that would write there:
- * INVALID_ARGUMENT, naming the operation that has the memory. Memory from tutti_alloc() and of GPUs
- * is in use until the operation has ended; ordinary memory while a call blocks, and with
- * `buffers_stay` until the work is waited for or freed. Any number of operations may read one
- * input. On a stream, the stream's order decides, and nothing is refused.
+ * Operations under way have no order among one another. What one of them writes is closed to all
+ * others of this process, on every group, and what it reads is closed to writers: INVALID_ARGUMENT,
+ * naming the operation that has the memory. Memory from tutti_alloc() and of GPUs is in use until
+ * the operation has ended; ordinary memory while a call blocks, and with `buffers_stay` until the
+ * work is waited for or freed. On a stream, the stream decides.
  *
- * GPUS. Buffers may lie in the memory of a GPU, also at an offset in an allocation, and made by any
- * allocator whose memory the driver shares with other processes. All ranks of an operation must
- * then pass GPU memory (FAILED_PRECONDITION), and both buffers of a call, which must be aligned for
- * their dtype (INVALID_ARGUMENT). The first call there has the worker open the GPU, which its time
- * must allow (DEADLINE_EXCEEDED). GPU memory is never copied as a whole: the worker's GPUs reduce
- * it in place, so it must not be freed before the operation has ended, also where its work was
- * freed. A call without a stream begins when the default stream reaches it, and its result is there
- * when the call, or the wait for its work, returns.
+ * GPUS. Buffers may lie in the memory of a GPU, at any offset in an allocation that the driver can
+ * share with other processes. All ranks of an operation must then pass GPU memory
+ * (FAILED_PRECONDITION), for both buffers, aligned for the dtype (INVALID_ARGUMENT). The first call
+ * has the worker open the GPU, within the call's time. The worker's GPUs reduce the memory in
+ * place: it must not be freed before the operation has ended, even if its work was freed. A call
+ * without a stream begins when the default stream reaches it.
  *
  * WORK. If `work` is NULL, a collective blocks until the operation is done and returns its result.
  * Otherwise it returns once the operation has started, sets `*work`, and the caller must free that
  * with tutti_work_free(); `*work` is NULL after a failure. A group has at most 256 operations under
- * way; a further call first waits for the oldest, until its deadline, and keeps its place in the
- * order if it fails. A group has at most 2^40 - 256 operations in all; then every rank gets
- * RESOURCE_EXHAUSTED and must join again or make a sub-group.
+ * way; a further call waits for the oldest, until its deadline, and keeps its place in the order if
+ * it fails. A group has at most 2^40 - 256 operations in all: RESOURCE_EXHAUSTED.
  *
  * REFUSALS. A collective that is refused here, for example because of a NULL buffer, keeps its
- * place in the order of operations: it fails on the other ranks, too, naming this rank. So does a
- * message that is refused, in the order of those with its tag. */
+ * place in the order: it fails on the other ranks, too, naming this rank. So does a message that is
+ * refused, in the order of those with its tag. */
 #pragma once
 
 #include <stddef.h>
@@ -92,9 +85,8 @@ const char* tutti_version(void);
 
 /* ---- Joining and leaving ---- */
 
-/* What to join. Initialize it with tutti_join_defaults(), which sets `size` to the size of the
- * struct in this header; a struct without a valid size is INVALID_ARGUMENT. A library older than
- * the header ignores the fields that it does not know. */
+/* What to join. Initialize it with tutti_join_defaults(); a struct without a valid `size` is
+ * INVALID_ARGUMENT. A library older than the header ignores fields that it does not know. */
 typedef struct tutti_join_options {
   size_t size;
   const char* socket; /* The agent's. NULL: TUTTI_SOCKET, or /run/tutti/tuttid.sock. */
@@ -117,37 +109,31 @@ static inline tutti_join_options tutti_join_defaults(void) {
  * tutti_join_defaults(). Sets `*group`, or NULL on failure. Blocks for at most the timeout and half
  * a second.
  *
- * Rank and world size that are not given are those of the first launcher that has set both:
- * TUTTI_RANK and TUTTI_WORLD_SIZE; RANK and WORLD_SIZE, where TORCHELASTIC_RUN_ID or MASTER_ADDR is
- * set, too (torchrun); OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); PMI_RANK and
- * PMI_SIZE; SLURM_PROCID and SLURM_NTASKS. Where neither is given, and no job, the job has the name
- * that the launcher gives it, unless another job might have it, too. Errors say which variables
- * were taken; tutti_launcher() says whose.
+ * Rank and world size that are not given are those of TUTTI_RANK and TUTTI_WORLD_SIZE, else of
+ * torchrun, Open MPI, PMI or Slurm: the first that has set both. Without a name the job has the
+ * launcher's, unless another job might have it, too. Errors say which variables were used.
  *
  * INVALID_ARGUMENT: an option is missing or wrong. UNAVAILABLE: no agent listens on the socket, or
- * it ended meanwhile. PERMISSION_DENIED: the socket may not be opened. DEADLINE_EXCEEDED: ranks are
- * missing, and the message names them, or the agent does not answer. UNAUTHENTICATED: the token is
- * wrong. ALREADY_EXISTS: the rank is taken. FAILED_PRECONDITION: the agent is of another version.
- * Otherwise the reason for which the agent refuses. */
+ * it ended. PERMISSION_DENIED: the socket may not be opened. DEADLINE_EXCEEDED: ranks are missing,
+ * by name, or the agent does not answer. UNAUTHENTICATED: the token is wrong. ALREADY_EXISTS: the
+ * rank is taken. FAILED_PRECONDITION: the agent is of another version. Otherwise the agent's
+ * reason. */
 tutti_code tutti_join(const tutti_join_options* options, tutti_group** group);
 
-/* Leaves the group. Of the whole job: the other ranks learn that this rank left on purpose, this
- * rank's operations under way end CANCELLED, and later calls on the job's groups are
- * FAILED_PRECONDITION or CANCELLED. Of a sub-group: only this handle refuses further operations.
- * The other members are not told, and operations under way go on; operations that the others start
- * later fail at their deadline and name this rank. The handle and memory from tutti_alloc() stay
- * valid. Where operations are under way on GPUs, it blocks until those no longer touch this rank's
- * memory, for at most 2 s. FAILED_PRECONDITION: the group was left already. */
+/* Leaves the group. For the whole job: this rank's operations under way end CANCELLED, and later
+ * calls on the job's groups are FAILED_PRECONDITION or CANCELLED. For a sub-group: only this handle
+ * refuses further operations; later operations of the others fail at their deadline and name this
+ * rank. The handle and memory from tutti_alloc() stay valid. While GPUs use this rank's memory, it
+ * blocks for at most 2 s. FAILED_PRECONDITION: the group was left already. */
 tutti_code tutti_leave(tutti_group* group);
 
-/* Frees the handle, after leaving the group if that has not happened. NULL is allowed. Memory from
- * tutti_alloc() is unmapped with the last handle (group or work) of the job. */
+/* Frees the handle; leaves the group first. NULL is allowed. Memory from tutti_alloc() is unmapped
+ * with the last handle (group or work) of the job. */
 void tutti_group_free(tutti_group* group);
 
 /* Makes a group of `count` ranks of the job, whose ranks in the new group are their positions in
  * `ranks`. `group` must be the group of the whole job. Every member must call this with the same
- * list, and other ranks must not; the call does not wait for the other members. Sets `*subgroup`,
- * or NULL on failure.
+ * list; the call does not wait for them. Sets `*subgroup`, or NULL on failure.
  *
  * INVALID_ARGUMENT: `group` is a sub-group, or the list is NULL, too long, without this rank, or
  * has a rank twice or that the job lacks. RESOURCE_EXHAUSTED: the job has 4096 groups already. */
@@ -158,11 +144,10 @@ tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t coun
 int32_t tutti_rank(const tutti_group* group);
 /* The number of ranks in the group; 0 if `group` is NULL. */
 int32_t tutti_world_size(const tutti_group* group);
-/* Who told the rank or the world size: "TUTTI_*", "torchrun", "Open MPI", "PMI" or "Slurm"; "" if
- * the options did, or if `group` is NULL. Valid as long as `group`. */
+/* The launcher that gave rank or world size: "TUTTI_*", "torchrun", "Open MPI", "PMI" or "Slurm";
+ * "" if the options did, or if `group` is NULL. Valid as long as `group`. */
 const char* tutti_launcher(const tutti_group* group);
-/* The epoch of the job, from 1: it is higher each time the ranks join anew. 0 if `group` is NULL.
- */
+/* The epoch of the job, from 1: higher each time the ranks join again. 0 if `group` is NULL. */
 uint32_t tutti_epoch(const tutti_group* group);
 /* The name of the host on which a rank of the group runs, valid as long as `group`; NULL if there
  * is no such rank, or if `group` is NULL. */
@@ -171,11 +156,11 @@ const char* tutti_host_of(const tutti_group* group, int32_t rank);
 /* ---- Memory shared with the daemon ---- */
 
 /* Allocates `bytes` bytes of shared memory, aligned to 64 bytes. Operations on it copy nothing; one
- * that exceeds its block is INVALID_ARGUMENT. The contents are undefined. Returns NULL if it fails:
+ * that exceeds its block is INVALID_ARGUMENT. The contents are undefined. NULL on failure:
  * RESOURCE_EXHAUSTED if the segment is full, INVALID_ARGUMENT if `group` is NULL. */
 void* tutti_alloc(tutti_group* group, size_t bytes);
-/* Frees memory from tutti_alloc(). Operations under way may still use it: it is reused only after
- * they end. NULL is allowed; other memory is ignored, and tutti_last_error() says so. */
+/* Frees memory from tutti_alloc(), also while operations use it. NULL is allowed; other memory is
+ * ignored, and tutti_last_error() says so. */
 void tutti_free(tutti_group* group, void* memory);
 
 /* ---- Collectives ---- */
@@ -184,52 +169,46 @@ void tutti_free(tutti_group* group, void* memory);
  * tutti_join_options. */
 typedef struct tutti_options {
   size_t size;
-  /* "ring", "tree:K", "centralized" or "auto", for both phases, or "LOCAL,GLOBAL" with one for
-   * the ranks of a host and one for the hosts. NULL: the job's strategy, or "auto". All ranks must
-   * give the same. */
+  /* "ring", "tree:K", "centralized" or "auto", for both phases, or "LOCAL,GLOBAL". NULL: the job's
+   * strategy, or "auto". All ranks must give the same. */
   const char* strategy;
   int32_t timeout_ms; /* In milliseconds, from this call. <= 0: the timeout of the join. */
   /* TUTTI_PREMUL_SUM multiplies this rank's input by it before the sum: in f64 for TUTTI_F64, else
-   * in f32, and 16-bit floats are rounded once. Ranks may give different ones, also infinities and
-   * NaN. Unless it is 1, every input is brought to the output's shared memory or copied, also
-   * memory from tutti_alloc(); it changes only if the call is in place. */
+   * in f32, and 16-bit floats are rounded once. Ranks may give different ones. Unless it is 1,
+   * every input is brought to the output's shared memory or copied, also memory from tutti_alloc().
+   */
   double factor;
   /* Not 0: with `work`, ordinary buffers stay as they are until the operation has ended, and the
    * caller soon waits, polls or asks for a notification. A large all_reduce, reduce or broadcast is
-   * then not copied as a whole: a thread of the library passes it block by block, which takes half
-   * the time. If its work is freed before its end, the buffers are left alone from then on: the
-   * other ranks may miss a part of the input, and then the operation fails at its deadline, naming
-   * this rank, and all join again. A small one is done by the ranks that wait, and its timeout may
-   * begin with the wait. */
+   * then passed block by block by a thread of the library, which takes half the time. If its work
+   * is freed before its end, the buffers are left alone: the operation may then fail at its
+   * deadline, naming this rank, and all join again. */
   int32_t buffers_stay;
   /* Not 0: the operation, on GPU memory, starts when `stream` reaches this place, and the stream
    * goes on when it is done or has failed; the call does not wait for it, also without `work`. The
-   * error is what waiting for `work` returns; without `work` the next call on the group is refused
-   * with it, on every rank. */
+   * error is what waiting for `work` returns; without `work` the next call on the group fails with
+   * it, on every rank. */
   int32_t on_stream;
   void* stream; /* A cudaStream_t or CUstream of this process; NULL: the default stream. */
 } tutti_options;
 
-/* Options of an operation with the job's strategy and timeout, and the factor 1, whose buffers are
- * copied. */
+/* The job's strategy and timeout, the factor 1, and buffers that are copied. */
 static inline tutti_options tutti_defaults(void) {
   const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0, 0, 0, NULL};
   return options;
 }
 
 /* Every collective takes `options` (NULL: tutti_defaults()) and `work` (NULL: the call blocks), and
- * `count` is a number of elements, which may be 0. A buffer may be NULL only where it has no
- * elements.
- *
+ * `count` is a number of elements, which may be 0. A buffer may be NULL only if it has no elements.
  * Every rank gets the same bits, in every run with the same strategy.
  *
  * INVALID_ARGUMENT: a buffer, dtype, op, root or option is wrong, or the op is not for the dtype
  * (see tutti_op). FAILED_PRECONDITION: the ranks disagree about collective, dtype, op, root, count
- * or strategy, and the message lists both sides; or this rank left the group. DEADLINE_EXCEEDED: a
- * rank has not called in time, and the message names it. UNAVAILABLE: a rank, worker or host is
- * gone. CANCELLED: this rank left meanwhile. RESOURCE_EXHAUSTED: the segment has no room for a
- * copy, or the group has no room for another operation. The group stays usable, unless the message
- * says that the job must be joined again, as after every UNAVAILABLE. */
+ * or strategy; the message has both sides; or this rank left the group. DEADLINE_EXCEEDED: a rank,
+ * which is named, has not called in time. UNAVAILABLE: a rank, worker or host is gone. CANCELLED:
+ * this rank left meanwhile. RESOURCE_EXHAUSTED: no room for a copy or another operation. The group
+ * stays usable, unless the message says that the job must be joined again, as after every
+ * UNAVAILABLE. */
 
 /* out[i] = the reduction of in[i] over all ranks, on every rank. Both buffers have `count` elements
  * and may be the same. */
@@ -239,22 +218,20 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
 
 /* Runs tutti_all_reduce on a list of `size` tensors, as one operation with one work: outs[i] = the
  * reduction of ins[i] over all ranks, of counts[i] elements each. Thousands of small tensors cost
- * little more than one large one. All ranks must list the same counts in the same order: otherwise
- * FAILED_PRECONDITION on every rank. `size` is at most 2^24 - 1 and may be 0. The arrays `ins`,
- * `outs` and `counts` may be freed when the call returns; the buffers must stay until the work was
- * waited for.
+ * little more than one large one. All ranks must list the same counts in the same order:
+ * FAILED_PRECONDITION. `size` is at most 2^24 - 1. The arrays may be freed when the call returns;
+ * the buffers must stay until the work was waited for.
  *
  * An output may be its own input, and overlaps no other tensor of the list: INVALID_ARGUMENT, with
- * the positions of both. Inputs may overlap each other. A tensor that is named again, with the same
- * input, output and count, as tied weights are, is reduced once: all ranks must then repeat it.
+ * both positions. Inputs may overlap each other. A tensor that is listed again with the same input,
+ * output and count is reduced once: all ranks must then repeat it.
  *
  * Tensors are not copied if the group is on one host and all are memory from tutti_alloc().
  * Otherwise they are copied block by block if the call blocks, and as a whole if it does not.
- * Between hosts a call with `work` blocks nevertheless if the segment has no room for that copy, so
- * all ranks must then make their calls on all groups in one order.
+ * Between hosts a call with `work` blocks if the segment has no room for that copy: all ranks must
+ * make their calls on all groups in one order.
  *
- * With a strategy that associates differently from place to place (ring between hosts), the bits of
- * a tensor may differ from those that tutti_all_reduce gives for it alone. */
+ * With ring between hosts, a tensor's bits may differ from those of tutti_all_reduce. */
 tutti_code tutti_all_reduce_many(tutti_group* group, const void* const* ins, void* const* outs,
                                  const size_t* counts, size_t size, tutti_dtype dtype, tutti_op op,
                                  const tutti_options* options, tutti_work** work);
@@ -309,18 +286,16 @@ tutti_code tutti_all_gather_v(tutti_group* group, const void* in, void* out, con
                               tutti_dtype dtype, const tutti_options* options, tutti_work** work);
 
 /* Like tutti_reduce_scatter, with a count for each rank: `in` has the parts of all ranks, one after
- * the other, and `out` has counts[rank] elements. `counts` is as in tutti_all_gather_v. In place:
- * `out` is this rank's part of `in`. */
+ * the other, and `out` has counts[rank] elements. In place: `out` is this rank's part of `in`. */
 tutti_code tutti_reduce_scatter_v(tutti_group* group, const void* in, void* out,
                                   const size_t* counts, tutti_dtype dtype, tutti_op op,
                                   const tutti_options* options, tutti_work** work);
 
 /* Like tutti_all_to_all, with a count for each pair of ranks: `in` has the parts for all ranks, one
  * after the other, of in_counts[r] elements for rank r, and `out` gets those from all ranks, of
- * out_counts[r] elements from rank r. Both arrays have world_size elements, and may be freed when
- * the call returns. FAILED_PRECONDITION on every rank: a rank sends more or fewer elements than the
- * other one expects; the message names both. The ranks exchange their counts first, by an
- * all_gather: the call blocks until all ranks have called, also with `work`. */
+ * out_counts[r] elements from rank r. FAILED_PRECONDITION on every rank: a rank sends more or fewer
+ * elements than the other one expects. The ranks exchange their counts first: the call blocks until
+ * all ranks have called, also with `work`. */
 tutti_code tutti_all_to_all_v(tutti_group* group, const void* in, const size_t* in_counts,
                               void* out, const size_t* out_counts, tutti_dtype dtype,
                               const tutti_options* options, tutti_work** work);
@@ -335,95 +310,79 @@ enum { TUTTI_ANY_RANK = -1 };
 
 /* Sends `count` elements to rank `destination` of the group, which receives them by tutti_recv()
  * with the same tag, count and dtype. Messages of one rank to another with the same tag are
- * received in the order in which they were sent. If `work` is NULL, the call blocks until the
- * receiving process has the message, having called tutti_recv() for a message of this rank or of
- * any (a message of at most 4072 bytes may be taken for a later call, too); otherwise the message
- * is copied, and the call blocks only if the segment has no room. Messages need no order among the
- * group's collectives.
+ * received in the order in which they were sent; they need no order among collectives. If `work` is
+ * NULL, the call blocks until the receiving process has the message, in a tutti_recv() for this
+ * rank or any (at most 4072 bytes also before the matching call); otherwise the message is copied,
+ * and the call blocks only if the segment has no room. Messages that were not received are lost
+ * when this rank leaves the group.
  *
  * The first message of a rank to another makes one of the job's 4096 groups. Only `timeout_ms`,
  * `on_stream` and `stream` of the options are used.
  *
- * Messages that their receivers have not taken are lost when this rank leaves the group.
+ * Either side may use GPU memory; messages pass through pinned memory. On a stream the calls wait
+ * neither for the stream nor for the other rank, but for the worker where a group is made, and for
+ * room, at most for the timeout. The sender's stream goes on when it has copied the message; the
+ * receiver's waits for the message and copies it. A message from the host's memory first waits for
+ * earlier ones from GPU memory to that rank.
  *
- * A message may be sent from GPU memory and received to the host's, and the other way round. It
- * passes through pinned memory. On a stream both calls wait neither for the stream nor for the
- * other rank; they wait for the worker where a group is made, and for room, at most for the
- * timeout, where pinned memory is used up or the rank has 1024 operations on GPUs under way. A
- * stream goes on when it has copied what is sent; the message is sent then. A stream that receives
- * waits until the message is there, and copies it; tutti_work_wait() waits for that, too. A message
- * from the host's memory, also with `work`, first waits for those from GPU memory that were to be
- * sent to that rank before: DEADLINE_EXCEEDED if their streams do not get there in its time.
- *
- * INVALID_ARGUMENT: an argument is wrong: the receiver's call fails, too; or `destination` is no
- * other rank of the group: nobody is told.
- * DEADLINE_EXCEEDED: the receiver has not called in time, or the stream has not reached the
- * message; it is lost.
- * RESOURCE_EXHAUSTED: no room for a copy, or for another group. UNAVAILABLE, FAILED_PRECONDITION
- * and CANCELLED: see the collectives. */
+ * INVALID_ARGUMENT: an argument is wrong, and the receiver's call fails, too; or `destination` is
+ * no other rank of the group, and nobody learns it. DEADLINE_EXCEEDED: the receiver has not called,
+ * or the stream has not reached the message; it is lost. RESOURCE_EXHAUSTED: no room for a copy or
+ * another group. Otherwise see the collectives. */
 tutti_code tutti_send(tutti_group* group, const void* in, size_t count, tutti_dtype dtype,
                       int32_t destination, uint64_t tag, const tutti_options* options,
                       tutti_work** work);
 
 /* Receives the next message with this tag from rank `source`, or from any rank if that is
- * TUTTI_ANY_RANK: see tutti_work_source(). Messages with other tags stay for other calls. With
- * `work`, the message is received also while nobody waits for it.
+ * TUTTI_ANY_RANK: see tutti_work_source(). With `work`, the message is received also while nobody
+ * waits for it.
  *
- * INVALID_ARGUMENT: an argument is wrong: the message that the call was for is lost; or its sender
- * refused to send it. DEADLINE_EXCEEDED: no such message came in time, or the stream has not copied
- * it. FAILED_PRECONDITION: the message has another count or dtype, which the error names; it is
- * lost. Otherwise see tutti_send(). */
+ * INVALID_ARGUMENT: an argument is wrong, and the message is lost; or its sender refused to send
+ * it. DEADLINE_EXCEEDED: no such message came in time, or the stream has not copied it.
+ * FAILED_PRECONDITION: the message has another count or dtype; it is lost. Otherwise see
+ * tutti_send(). */
 tutti_code tutti_recv(tutti_group* group, void* out, size_t count, tutti_dtype dtype,
                       int32_t source, uint64_t tag, const tutti_options* options,
                       tutti_work** work);
 
 /* ---- For authors of bindings ---- */
 
-/* What a binding calls in place of a collective that it refuses itself, before it calls C: a wrong
- * argument, an exception while the arguments are read. The call so keeps its place in the order: it
- * fails on the other ranks, with `code` and `message` and the name of this rank, and none of them
- * takes a later call of this rank for it. Does not wait for the other ranks. In place of a call
- * that makes several collectives, it is called once for each. `collective`: that of
- * tutti_all_reduce_many() is TUTTI_ALL_REDUCE, that of a function with counts is that of the one
- * without. `message` may be NULL.
+/* For a collective that a binding refuses itself, before it calls C. The call keeps its place in
+ * the order: it fails on the other ranks with `code`, `message` and the name of this rank. Does not
+ * wait for them. Call it once for each collective of a call. `collective`: TUTTI_ALL_REDUCE for
+ * tutti_all_reduce_many(), that of the function without counts for one with counts. `message` may
+ * be NULL.
  *
- * Returns `code`, for which tutti_last_error() has the message. FAILED_PRECONDITION, UNAVAILABLE,
- * CANCELLED: the other ranks were not told, see the collectives. A `code` that is
- * none, or TUTTI_OK, is taken for TUTTI_UNKNOWN. */
+ * Returns `code`, for which tutti_last_error() has the message; TUTTI_UNKNOWN if that is TUTTI_OK
+ * or no code. FAILED_PRECONDITION, UNAVAILABLE, CANCELLED: the other ranks were not notified. */
 tutti_code tutti_refuse(tutti_group* group, tutti_collective collective, tutti_code code,
                         const char* message);
-/* Likewise in place of tutti_send(): the receiver's call for this message fails. `tag`: NULL where
- * it is the tag that is wrong: then the receiver's next call for a message of this rank fails. Does
- * not wait for the receiver. A wrong `destination` is INVALID_ARGUMENT, and nobody is told. */
+/* The same for tutti_send(): the receiver's call for this message fails. `tag`: NULL if the tag is
+ * wrong: the receiver's next call for a message of this rank fails. A wrong `destination` is
+ * INVALID_ARGUMENT, and nobody is notified. */
 tutti_code tutti_refuse_send(tutti_group* group, int32_t destination, const uint64_t* tag,
                              tutti_code code, const char* message);
-/* Likewise in place of tutti_recv(): the message that the call was for is received all the same, by
- * the library, and is lost, as one of a wrong count is; its sender is not told. `tag`: NULL where
- * it is the tag that is wrong: then that is the next message of `source`. A wrong `source` is
- * INVALID_ARGUMENT, and no message is lost. */
+/* The same for tutti_recv(): the message is received and lost; its sender does not know. `tag`:
+ * NULL if the tag is wrong: the next message of `source`. A wrong `source` is INVALID_ARGUMENT, and
+ * no message is lost. */
 tutti_code tutti_refuse_recv(tutti_group* group, int32_t source, const uint64_t* tag,
                              tutti_code code, const char* message);
 
 /* ---- Work ---- */
 
-/* Waits for the operation, copies its result to ordinary output memory, and returns its outcome.
- * Later calls return the same. `timeout_ms` is in milliseconds; if it is negative, the call waits
- * until the operation ends, at the latest at its deadline. DEADLINE_EXCEEDED while
- * tutti_work_done() is 0: `timeout_ms` passed, the operation goes on, and it may be waited for
- * again. */
+/* Waits for the operation, copies its result to ordinary output memory, and returns its outcome, as
+ * do later calls. If `timeout_ms` is negative, waits until the operation ends. DEADLINE_EXCEEDED
+ * while tutti_work_done() is 0: `timeout_ms` passed, and the operation goes on. */
 tutti_code tutti_work_wait(tutti_work* work, int32_t timeout_ms);
 /* 1 if the operation has ended, so that tutti_work_wait() would not block, else 0. 1 for NULL. */
 int tutti_work_done(tutti_work* work);
 /* Calls done(argument) once, on a thread of the library, when the operation has ended and its
- * result is in the output: tutti_work_wait() then returns at once. Functions of one group are
- * called one after the other, in the order of these calls, also where a later operation ended
- * first. They may call the library, and should not block. They are called even if the handle was
- * freed meanwhile. FAILED_PRECONDITION: this is a forked child. RESOURCE_EXHAUSTED: no thread can
- * be started. */
+ * result is in the output. Functions of one group are called one after the other, in the order of
+ * these calls, even if the handle was freed. They may call the library, and should not block.
+ * FAILED_PRECONDITION: this is a forked child. RESOURCE_EXHAUSTED: no thread can be started. */
 tutti_code tutti_work_notify(tutti_work* work, void (*done)(void* argument), void* argument);
 /* A descriptor that becomes, and stays, readable when tutti_work_notify() would call: for poll(),
- * epoll and event loops. The same at each call. It belongs to the work, which closes it. -1 on
- * failure: see tutti_work_notify(). */
+ * epoll and event loops. The work owns it. -1 on failure: see tutti_work_notify(). */
 int tutti_work_fd(tutti_work* work);
 /* The rank whose message a tutti_recv() has received, once that was waited for; else -1. */
 int32_t tutti_work_source(tutti_work* work);

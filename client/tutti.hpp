@@ -169,9 +169,10 @@ class Group {
   int rank() const { return tutti_rank(get()); }
   // The number of ranks in the group.
   int world_size() const { return tutti_world_size(get()); }
-  // Who told rank or world size: "TUTTI_*", "torchrun", "Open MPI", "PMI", "Slurm", or "".
+  // The launcher that gave rank or world size: "TUTTI_*", "torchrun", "Open MPI", "PMI", "Slurm",
+  // or "".
   std::string launcher() const { return tutti_launcher(get()); }
-  // The epoch of the job: higher each time the ranks join anew.
+  // The epoch of the job: higher each time the ranks join again.
   uint32_t epoch() const { return tutti_epoch(get()); }
   // The names of the hosts on which the ranks run, by rank in this group.
   std::vector<std::string> hosts() const {
@@ -228,9 +229,7 @@ class Group {
     return start(options, tutti_all_reduce, in.data(), out.data(), in.size(), dtype_of<T>(), op);
   }
 
-  // Reduces a list of tensors over all ranks as one operation, in place or into `outs`. All ranks
-  // list the same sizes in the same order. Thousands of small tensors cost little more than one
-  // large one: see tutti_all_reduce_many(). The vectors may go once the call returns.
+  // Reduces a list of tensors as one operation, in place or into `outs`.
   template <Element T>
   void all_reduce_many(const std::vector<std::span<T>>& xs, tutti_op op = sum,
                        const Options& options = {}) {
@@ -250,20 +249,19 @@ class Group {
     return start_many(TensorList(ins, outs), dtype_of<T>(), op, options);
   }
 
-  // Reduces `x` over all ranks into the root's `x`; the other ranks' stay as they are. Blocks.
+  // Reduces `x` over all ranks into the root's `x`. This and all verbs below block.
   template <Element T>
   void reduce(std::span<T> x, int root, tutti_op op = sum, const Options& options = {}) {
     run(options, tutti_reduce, x.data(), x.data(), x.size(), dtype_of<T>(), op, root);
   }
 
-  // Copies the root's `x` to every other rank's. Blocks.
+  // Copies the root's `x` to every other rank's.
   template <Element T>
   void broadcast(std::span<T> x, int root, const Options& options = {}) {
     run(options, tutti_broadcast, x.data(), x.size(), dtype_of<T>(), root);
   }
 
-  // Concatenates the inputs of all ranks, by rank, on every rank. `out` has world_size() times as
-  // many elements as `in`, which may be this rank's part of it. Blocks.
+  // Concatenates the inputs of all ranks on every rank.
   template <Element T>
   void all_gather(std::span<const T> in, std::span<T> out, const Options& options = {}) {
     check_sizes(in.size() * static_cast<size_t>(world_size()), out.size(), TUTTI_ALL_GATHER,
@@ -271,8 +269,7 @@ class Group {
     run(options, tutti_all_gather, in.data(), out.data(), in.size(), dtype_of<T>());
   }
 
-  // Reduces `in` over all ranks and gives each rank its part. `in` has world_size() times as many
-  // elements as `out`, which may be this rank's part of it. Blocks.
+  // Reduces `in` over all ranks and gives each rank its part.
   template <Element T>
   void reduce_scatter(std::span<const T> in, std::span<T> out, tutti_op op = sum,
                       const Options& options = {}) {
@@ -281,8 +278,7 @@ class Group {
     run(options, tutti_reduce_scatter, in.data(), out.data(), out.size(), dtype_of<T>(), op);
   }
 
-  // Concatenates the inputs of all ranks, by rank, on the root. There `out` has world_size() times
-  // as many elements as `in`, which may be this rank's part of it; elsewhere it is ignored. Blocks.
+  // Concatenates the inputs of all ranks on the root.
   template <Element T>
   void gather(std::span<const T> in, std::span<T> out, int root, const Options& options = {}) {
     if (rank() == root)
@@ -291,8 +287,7 @@ class Group {
     run(options, tutti_gather, in.data(), out.data(), in.size(), dtype_of<T>(), root);
   }
 
-  // Gives each rank its part of the root's `in`. There `in` has world_size() times as many elements
-  // as `out`, which may be this rank's part of it; elsewhere it is ignored. Blocks.
+  // Gives each rank its part of the root's `in`.
   template <Element T>
   void scatter(std::span<const T> in, std::span<T> out, int root, const Options& options = {}) {
     if (rank() == root)
@@ -301,8 +296,7 @@ class Group {
     run(options, tutti_scatter, in.data(), out.data(), out.size(), dtype_of<T>(), root);
   }
 
-  // Sends part r of `in` to rank r, and receives its part for this rank as part r of `out`. Both
-  // have world_size() parts of one size, and do not overlap. Blocks.
+  // Sends part r of `in` to rank r; part r of `out` is from rank r.
   template <Element T>
   void all_to_all(std::span<const T> in, std::span<T> out, const Options& options = {}) {
     const size_t count = in.size() / static_cast<size_t>(world_size());
@@ -312,8 +306,7 @@ class Group {
     run(options, tutti_all_to_all, in.data(), out.data(), count, dtype_of<T>());
   }
 
-  // all_gather with a count for each rank, the same list on all: `in` has counts[rank()] elements,
-  // `out` those of all ranks. Blocks.
+  // all_gather with a count for each rank, the same list on all.
   template <Element T>
   void all_gather_v(std::span<const T> in, std::span<T> out, std::span<const size_t> counts,
                     const Options& options = {}) {
@@ -322,8 +315,7 @@ class Group {
     run(options, tutti_all_gather_v, in.data(), out.data(), counts.data(), dtype_of<T>());
   }
 
-  // reduce_scatter with a count for each rank, the same list on all: `in` has the parts of all
-  // ranks, `out` counts[rank()] elements. Blocks.
+  // reduce_scatter with a count for each rank, the same list on all.
   template <Element T>
   void reduce_scatter_v(std::span<const T> in, std::span<T> out, std::span<const size_t> counts,
                         tutti_op op = sum, const Options& options = {}) {
@@ -333,8 +325,7 @@ class Group {
     run(options, tutti_reduce_scatter_v, in.data(), out.data(), counts.data(), dtype_of<T>(), op);
   }
 
-  // all_to_all with a count for each pair of ranks: `in` has in_counts[r] elements for rank r, and
-  // `out` gets out_counts[r] from rank r. Throws on every rank if two ranks disagree. Blocks.
+  // all_to_all with a count for each pair of ranks.
   template <Element T>
   void all_to_all_v(std::span<const T> in, std::span<const size_t> in_counts, std::span<T> out,
                     std::span<const size_t> out_counts, const Options& options = {}) {
@@ -344,7 +335,7 @@ class Group {
         dtype_of<T>());
   }
 
-  // Sends `x` to rank `destination`; returns once that has taken it: see tutti_send().
+  // Sends `x` to rank `destination`.
   template <Element T>
   void send(std::span<const T> x, int destination, uint64_t tag = 0, const Options& options = {}) {
     run(options, tutti_send, x.data(), x.size(), dtype_of<T>(), destination, tag);
@@ -354,9 +345,8 @@ class Group {
                   const Options& options = {}) {
     return start(options, tutti_send, x.data(), x.size(), dtype_of<T>(), destination, tag);
   }
-  // Receives a message of rank `source`, or of any rank if TUTTI_ANY_RANK: see tutti_recv().
-  // Returns the sender's rank; the _async form's Work::source() has it after wait(). Waits for the
-  // message also where a stream does.
+  // Receives a message of rank `source`, or of any rank if TUTTI_ANY_RANK, and returns the sender's
+  // rank; of the _async form Work::source() returns it after wait().
   template <Element T>
   int recv(std::span<T> x, int source, uint64_t tag = 0, const Options& options = {}) {
     Work work = recv_async(x, source, tag, options);

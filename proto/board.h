@@ -143,7 +143,7 @@ struct ListedDeviceTensor {
   uint64_t count;
 };
 
-// Of a request for device memory. The offsets are those of three words in the memory that the rank
+// For a request for device memory. The offsets are those of three words in the memory that the rank
 // offered for words; `value` is even.
 //   ready    the rank's stream stores `value` when it reaches the operation;
 //   done     the worker's GPU stores `value` when its work for the operation has ended, and the

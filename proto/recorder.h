@@ -58,7 +58,7 @@ struct RecordedCall {
 };
 struct RecordedChoice {
   uint16_t root;             // Rank in the group.
-  uint16_t local_strategy;   // pack_short_strategy(); 0: auto. Of an operation among hosts: those
+  uint16_t local_strategy;   // pack_short_strategy(); 0: auto. For an operation among hosts: those
   uint16_t global_strategy;  // in force.
   uint16_t reserved;
 };
@@ -95,7 +95,7 @@ struct RecordRing {
 };
 
 constexpr uint32_t low_half(uint64_t word) { return static_cast<uint32_t>(word); }
-// Of record `index`: its low half + 1 below, the checksum above.
+// For record `index`: its low half + 1 below, the checksum above.
 constexpr uint64_t pack_stamp(uint64_t index, uint32_t checksum) {
   return uint64_t{checksum} << 32 | low_half(index + 1);
 }
@@ -131,7 +131,7 @@ constexpr uint32_t duration_bucket_of(uint64_t ns) {
 constexpr uint64_t duration_bound_ns(uint32_t bucket) { return uint64_t{1} << (11 + 2 * bucket); }
 inline constexpr uint32_t kCodes = 17;
 
-// Of operations of one collective and size class that ended OK.
+// For operations of one collective and size class that ended OK.
 struct RecordedTotals {
   alignas(64) std::atomic<uint64_t> durations[kDurationBuckets];  // Operations.
   std::atomic<uint64_t> duration_ns;                              // Sum.

@@ -38,7 +38,7 @@ struct Options {
   std::optional<double> clip_norm;
   // Scales all means down so that their global norm is at most this.
   std::optional<double> clip_global_norm;
-  // Of a group: whether the ranks must give the same texts as variables.
+  // For a group: whether the ranks must give the same texts as variables.
   bool compare_variables = true;
   std::optional<double> timeout_seconds;  // For a whole call; else, or 0, that of the join.
   std::string strategy;                   // As in tutti_options; "": the job's.

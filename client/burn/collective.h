@@ -20,7 +20,7 @@
 namespace tutti::burn {
 
 struct CollectiveOptions {
-  // Of the processes, instead of joining as the config says; stays the caller's.
+  // For the processes, instead of joining as the config says; stays the caller's.
   tutti_group* group = nullptr;
   // For the other peers of an operation or a registration, and between processes. In milliseconds.
   int32_t timeout_ms = 30'000;
@@ -46,7 +46,7 @@ class Collective {
   // The sum, or the mean, over all peers of all processes. AllReduceShapeMismatch (of dtypes, too),
   // AllReduceOperationMismatch.
   Result<Tensor> all_reduce(PeerId id, const TensorView& tensor, ReduceOperation op);
-  // Likewise, for `root` alone. Between processes the root's id must be on one of them only.
+  // The same, for `root` alone. Between processes the root's id must be on one of them only.
   // ReduceShapeMismatch, ReduceOperationMismatch, ReduceRootMismatch.
   Result<std::optional<Tensor>> reduce(PeerId id, const TensorView& tensor, ReduceOperation op,
                                        PeerId root);

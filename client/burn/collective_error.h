@@ -28,7 +28,7 @@ enum class CollectiveError {
 // wrong arguments and mismatches, ALREADY_EXISTS for MultipleRegister, FAILED_PRECONDITION for a
 // wrong order, ABORTED for LocalServerMissing.
 Status error_of(CollectiveError error, const std::string& message);
-// Likewise under INVALID_ARGUMENT, as for all calls that are wrong in themselves or differ.
+// The same under INVALID_ARGUMENT, as for all calls that are wrong in themselves or differ.
 Status wrong_call(CollectiveError error, const std::string& message);
 // An error from elsewhere as Other, with its code; one that has burn's name, and OK, as it is.
 Status named(const Status& status);

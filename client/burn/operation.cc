@@ -94,7 +94,7 @@ Status validate_local(Calls calls) {
                                                 kind_of(first) + "; convert it, or use SUM");
 }
 
-// What a process tells of its calls.
+// What a process reports of its calls.
 struct Record {
   int64_t failed = 0;  // The code of its own error.
   int64_t kind = 0;

@@ -9,7 +9,7 @@ namespace {
 constexpr char kLineEnd = '\n';
 constexpr int64_t kLengthMax = int64_t{1} << 28;  // Of a text, in bytes; more is a fault.
 
-// What each rank tells of its text first.
+// What each rank reports of its text first.
 struct Summary {
   int64_t hash = 0;
   int64_t length = 0;

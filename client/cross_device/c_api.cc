@@ -86,7 +86,7 @@ Result<Copies> copies_of(const tutti_component& component, const tutti_devices& 
   return Copies{*std::move(value), *std::move(where), *std::move(with)};
 }
 
-// What `read` makes of a call's arguments, unless a pointer of `given` is NULL. A failure is told
+// What `read` makes of a call's arguments, unless a pointer of `given` is NULL. A failure goes
 // to the other ranks, which wait for this one in the same call.
 template <class Read>
 auto arguments_of(const CrossDeviceOps& ops, std::initializer_list<Given> given, const Read& read)

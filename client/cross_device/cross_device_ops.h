@@ -45,7 +45,7 @@ class CrossDeviceOps {
   // DEADLINE_EXCEEDED, UNAVAILABLE and others in a group: see tutti.h.
   Result<Mirrored> reduce(ReduceOp op, const PerReplica& value, const Destinations& destinations,
                           const CommunicationOptions& options = {}) const;
-  // Likewise for each pair of value and destinations, in order. In a group the dense values of a
+  // The same for each pair of value and destinations, in order. In a group the dense values of a
   // dtype are reduced in packs. Results do not depend on the packs.
   Result<std::vector<Mirrored>> batch_reduce(ReduceOp op, const std::vector<Pair>& pairs,
                                              const CommunicationOptions& options = {}) const;

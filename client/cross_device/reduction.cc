@@ -129,7 +129,7 @@ class GroupReduction {
                                     const Result<std::vector<ReductionPlan>>& plans);
 
  private:
-  // Of one value: one of the two, by its plan.
+  // For one value: one of the two, by its plan.
   struct Reduction {
     std::optional<DenseSum> dense;
     std::optional<RowGather> sparse;

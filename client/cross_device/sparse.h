@@ -30,7 +30,7 @@ class TensorGather {
   std::vector<std::byte> all_;
 };
 
-// Likewise the rows of all ranks' slices.
+// The same for the rows of all ranks' slices.
 class RowGather {
  public:
   RowGather(const IndexedSlices& own, const std::vector<int64_t>& rows)

@@ -25,7 +25,7 @@ Environment environment_of(std::map<std::string, std::string> variables);
 // sets it, as "a Slurm step".
 Result<std::string> read_variable(const Environment& environment, const std::string& name,
                                   const std::string& launcher);
-// Likewise, as a number. INVALID_ARGUMENT where the value is not a decimal number of 0 to 2^31 - 1.
+// The same, as a number. INVALID_ARGUMENT where the value is not a decimal number of 0 to 2^31 - 1.
 Result<int> read_number(const Environment& environment, const std::string& name,
                         const std::string& launcher);
 // A decimal number of 0 to 2^31 - 1 without sign and blanks. INVALID_ARGUMENT names `what`.

@@ -24,7 +24,7 @@ Result<std::vector<int64_t>> all_gather(tutti_group* group, std::span<const int6
 // The bytes of all ranks, by rank; each gives equally many.
 Result<std::vector<std::byte>> all_gather(tutti_group* group, std::span<const std::byte> bytes,
                                           const CallOptions& options = {});
-// Likewise, into memory of the caller.
+// The same, into memory of the caller.
 Status all_gather(tutti_group* group, std::span<const std::byte> own, std::span<std::byte> all,
                   const CallOptions& options);
 // Reduces the tensors in place; one operation for each dtype. All ranks give tensors of the same

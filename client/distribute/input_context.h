@@ -1,4 +1,4 @@
-// What functions that make values or data sets are told, as tf.distribute.InputContext and
+// What functions that make values or data sets are given, as tf.distribute.InputContext and
 // tf.distribute.experimental.ValueContext. Plain values.
 #pragma once
 

@@ -15,7 +15,7 @@ struct MpiOptions {
 };
 
 // Reads the variables of Open MPI (OMPI_COMM_WORLD_RANK, ..._SIZE, ..._LOCAL_RANK, ..._LOCAL_SIZE),
-// MVAPICH2 (MV2_COMM_WORLD_RANK, likewise) or PMI as MPICH and Intel MPI set it (PMI_RANK,
+// MVAPICH2 (MV2_COMM_WORLD_RANK, too) or PMI as MPICH and Intel MPI set it (PMI_RANK,
 // PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS): the first of these whose rank is set. Every rank is
 // the worker of this number. Errors: read_launch().
 class MpiResolver : public Resolver {

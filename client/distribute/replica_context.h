@@ -45,7 +45,7 @@ class ReplicaContext {
   using Merge = std::function<Status(Strategy&, const std::vector<void*>& arguments)>;
   Status merge_call(const std::string& call, void* argument, const Merge& merge);
 
-  // Likewise for a collective: `merge` is also called where the replicas did not meet, or one has
+  // The same for a collective: `merge` is also called where the replicas did not meet, or one has
   // an error of its own, with the error, so that it can tell the other ranks. The replicas wait for
   // each other for the timeout of the options, else for the strategy's.
   Status merge_collective(const std::string& call, void* argument, const Rendezvous::Merge& merge,

@@ -38,7 +38,7 @@ class Replicas {
   // For a rank that cannot say which replicas it has: create() fails with `own` on every rank.
   static Status create_failed(tutti_group* group, const Status& own);
 
-  // Of all processes.
+  // For all processes.
   int count() const { return static_cast<int>(rank_of_.size()); }
   // The ids of those in this process, ascending.
   const std::vector<int>& local() const { return local_; }
@@ -56,7 +56,7 @@ class Replicas {
   Result<std::vector<Tensor>> all_reduce(const std::string& call, ReduceOp op, const Leaves& leaves,
                                          const CallOptions& options = {}) const;
 
-  // Likewise, over the replicas and over `axes` of each value, which the result lacks. The values
+  // The same, over the replicas and over `axes` of each value, which the result lacks. The values
   // may differ in length along these axes; the mean is over all elements. INVALID_ARGUMENT also: an
   // axis that is out of range or given twice.
   Result<std::vector<Tensor>> reduce_over(const std::string& call, ReduceOp op,

@@ -16,7 +16,7 @@ using Accelerators = std::map<std::string, int>;
 // "grpc://host:1", or "host:1" without rpc layer.
 std::string format_master_url(const std::string& address, const std::string& rpc_layer);
 
-// Threads may share a resolver: no call changes it. Each call reads its source anew unless the
+// Threads may share a resolver: no call changes it. Each call reads its source again unless the
 // class says otherwise.
 class Resolver {
  public:
@@ -43,7 +43,7 @@ class Resolver {
   Result<Placement> placement() const;
 
  protected:
-  // The address of the requested task, else of this process's own; empty if neither is known.
+  // The address of the requested task, else for this process's own; empty if neither is known.
   virtual Result<std::string> find_master(const Task& task, const std::string& rpc_layer) const;
 };
 

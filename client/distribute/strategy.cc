@@ -33,7 +33,7 @@ Result<std::vector<int>> replicas_on(const DeviceAssignment& assignment, int tas
                           "; give each task at least one");
 }
 
-// Which replicas this process has. An error is told to the other ranks.
+// Which replicas this process has. An error is reported to the other ranks.
 Result<Replicas> make_replicas(tutti_group* group, const StrategyOptions& options) {
   if (!options.device_assignment) return Replicas::create(group, {options.local_replicas, {}});
   const int rank = group == nullptr ? 0 : tutti_rank(group);

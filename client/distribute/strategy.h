@@ -39,7 +39,7 @@ class Strategy {
   // devices are on several tasks, or a task without replicas.
   static Result<std::unique_ptr<Strategy>> create(StrategyOptions options = {});
 
-  // Of all processes.
+  // For all processes.
   int num_replicas_in_sync() const { return replicas_.count(); }
   const Replicas& replicas() const { return replicas_; }
 
@@ -76,7 +76,7 @@ class Strategy {
   InputContext input_context() const;
   std::vector<ValueContext> value_contexts() const;
 
-  // Of each replica: its devices in the assignment, else the host.
+  // For each replica: its devices in the assignment, else the host.
   int num_logical_devices() const;
   // "/job:worker/task:1/device:GPU:0". OUT_OF_RANGE: no such replica or logical device.
   Result<std::string> device_name(int replica, int logical_device) const;

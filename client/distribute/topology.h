@@ -58,7 +58,7 @@ class Topology {
 
   // "/job:J/task:T/device:GPU:D"; without job "/task:T/device:GPU:D".
   std::string device_name(DeviceId device, const std::optional<std::string>& job = {}) const;
-  // "/job:J/task:T/device:CPU:0", likewise: the host of a task.
+  // "/job:J/task:T/device:CPU:0", too: the host of a task.
   static std::string host_name(int task, const std::optional<std::string>& job = {});
 
   // All devices in an order for a ring. It goes through the mesh as a snake (ring.h), so that

@@ -28,7 +28,7 @@ class TorchrunResolver : public Resolver {
   Result<Launch> launch() const;
   // TORCHELASTIC_RUN_ID: the same for all ranks of a job, and after its restarts; empty if not set.
   std::string run_id() const;
-  // TORCHELASTIC_RESTART_COUNT: how often the ranks were started anew; 0 if not set.
+  // TORCHELASTIC_RESTART_COUNT: how often the ranks were started again; 0 if not set.
   // INVALID_ARGUMENT: not a number.
   Result<int> restart_count() const;
 

@@ -26,7 +26,7 @@ struct VariableOptions {
 // by the reduction of their values, with ONLY_FIRST_REPLICA by the value of replica 0; every
 // replica must call it. With NONE, and on_read, the replica's own copy alone is updated.
 //
-// In cross-replica context, on_write: every copy of this process is updated. On_read: likewise, but
+// In cross-replica context, on_write: every copy of this process is updated. On_read: the same, but
 // an assigned value is the aggregate, so that with SUM each copy gets its share of it.
 class Variable {
  public:

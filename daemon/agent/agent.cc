@@ -346,7 +346,7 @@ void Agent::await_hello(Fd socket) {
 }
 
 // The oldest of the user who has the most: others' joins go on, and so do this user's own, because
-// trainers send their hello at once, and join again where they are told so.
+// trainers send their hello at once, and join again where they are asked to.
 void Agent::make_room_for_hello() {
   std::map<uint32_t, size_t> counts;
   for (const PendingHello& pending : pending_hellos_) ++counts[pending.uid];

@@ -18,7 +18,7 @@ namespace tutti {
 
 class HttpDoor final : public HttpSource {
  public:
-  // Of the agent. All must outlive the door.
+  // For the agent. All must outlive the door.
   struct Of {
     Loop& loop;
     const Settings& settings;

@@ -1,5 +1,5 @@
 // The agent under a service manager, or a terminal: what signals mean, reading the settings again,
-// and what the manager is told.
+// and what the manager gets.
 #pragma once
 
 #include <string>

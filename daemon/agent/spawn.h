@@ -21,7 +21,7 @@ struct WorkerProgram {
   std::map<std::string, std::string> environment;  // All of it.
   uint32_t uid = 0;                                // The user it runs as, if this process is root.
   uint32_t gid = 0;
-  std::vector<uint32_t> groups;  // Its supplementary ones, likewise.
+  std::vector<uint32_t> groups;  // Its supplementary ones, too.
 };
 
 // Variables of this process whose names are in the list: names with spaces between them, of which

@@ -28,7 +28,7 @@ struct KeptRecorder {
 // The newest epoch of each job that runs.
 std::vector<KeptRecorder> newest_of(std::vector<KeptRecorder> kept);
 
-// Of the recorders of all ended jobs: their memory counts for the agent, not for their users.
+// For the recorders of all ended jobs: their memory counts for the agent, not for their users.
 inline constexpr uint64_t kEndedTraceBytesMax = uint64_t{256} << 20;
 
 class Traces {

@@ -14,10 +14,10 @@ namespace tutti {
 
 class WorkerLog {
  public:
-  // Makes the pipe anew and returns the worker's end. One that is full does not block.
+  // Makes the pipe again and returns the worker's end. One that is full does not block.
   static Result<Fd> make(const std::string& path);
 
-  // Of the pipe at `path`, if there is one.
+  // For the pipe at `path`, if there is one.
   WorkerLog(Loop& loop, const std::string& path);
   ~WorkerLog();  // Takes what is left.
   WorkerLog(const WorkerLog&) = delete;

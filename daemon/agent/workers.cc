@@ -80,7 +80,7 @@ std::string bytes_of_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) {
 }
 
 // The worker's user can read it. So another user's worker has of the agent's own what is listed,
-// and none is told the token: that is for those who ask to join.
+// and none gets the token: that is for those who ask to join.
 std::map<std::string, std::string> environment_of_worker(const Settings& settings, uint32_t uid) {
   const std::string everything = "*";
   std::map<std::string, std::string> environment =

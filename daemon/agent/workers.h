@@ -30,7 +30,7 @@ class Workers {
   Workers(Loop& loop, const Settings& settings, const Credentials& credentials, Traces& traces);
   ~Workers();  // The workers live on.
 
-  // What new workers are told, and the limits, from now on.
+  // What new workers are given, and the limits, from now on.
   void set_settings(const Settings& settings) { settings_ = settings; }
 
   // Connects to the running workers and waits a while for their reports.
@@ -58,7 +58,7 @@ class Workers {
   void stop(Millis timeout, std::function<void()> done);
 
   // Tell all workers, now and when they start, which GPUs have failed and who coordinates. One that
-  // does not read for a while is told what is true then.
+  // does not read for a while gets what is true then.
   void set_failed_gpus(const v1::AgentToWorker::FailedGpus& failed);
   void set_coordinator(const v1::AgentToWorker::Coordinator& coordinator);
 
@@ -115,7 +115,7 @@ class Workers {
   const std::string directory_;
   std::string failed_gpus_;                     // As a message.
   v1::AgentToWorker::Coordinator coordinator_;  // Empty: it is in the settings.
-  TimePoint refresh_at_{};                      // When an obstacle is told again.
+  TimePoint refresh_at_{};                      // When an obstacle is sent again.
   std::map<std::string, Worker> workers_;
   std::map<pid_t, std::string> ending_;  // Children that hung up, not yet reaped: job by pid.
   std::map<uint64_t, Wait> waits_;

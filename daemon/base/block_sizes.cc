@@ -42,7 +42,7 @@ void BlockSizes::assign(const Blocks& blocks, std::span<const uint64_t> counts) 
       first_in_output_[b] = saturating_sum(first_in_output_[before], counts_[before]);
 }
 
-// Of as many blocks as there are ranks, from `first` on.
+// For as many blocks as there are ranks, from `first` on.
 uint64_t BlockSizes::sum(uint32_t first, uint32_t step) const {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < blocks_.ranks; ++i) sum = saturating_sum(sum, count(first + i * step));

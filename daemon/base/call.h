@@ -63,7 +63,7 @@ struct DeviceCall {
   uint64_t own_block = 0;  // Of SideBytes.
   int gpu = -1;            // Whose memory the tensors are in, as the worker numbers GPUs.
   StreamWords words;
-  // Of a list: its records, as the rank wrote them; and the tensors, in order and without a gap.
+  // For a list: its records, as the rank wrote them; and the tensors, in order and without a gap.
   std::vector<ListedDeviceTensor> listed;
   std::shared_ptr<const std::vector<ListedSides>> tensors;  // Null: no list.
 };
@@ -72,7 +72,7 @@ struct Call {
   uint32_t group = 0;
   uint64_t number = 0;  // Counts the rank's calls of the group, from 0.
   Signature signature;
-  // Of each block, where the blocks have counts of their own; else null.
+  // For each block, where the blocks have counts of their own; else null.
   std::shared_ptr<const std::vector<uint64_t>> counts;
   // The rank's input and output, of the sizes that signature and counts imply; nullptr: it has no
   // such side, or count is 0.

@@ -33,7 +33,7 @@ const Token* find_token(const std::vector<Token>& tokens, std::string_view shown
 struct Credentials {
   std::vector<Token> tokens;
   std::string own_key;         // Known to this agent alone, and to those after it on this host.
-  bool trust_network = false;  // Whoever reaches the control plane is an agent of this mesh.
+  bool trust_network = false;  // Anyone who reaches the control plane is an agent of this mesh.
   // tls = require: a token for agents counts beside a host's certificate only. It signs nothing,
   // because a signature travels without the certificate; own_key does.
   bool certified_hosts = false;

@@ -21,7 +21,7 @@ class FairQueue {
     ++counts_[source];
     entries_.push_back({std::move(source), std::move(item)});
   }
-  // Removes what makes room if there are more than `most`. Of sources that have equally many, that
+  // Removes what makes room if there are more than `most`. For sources that have equally many, that
   // of the oldest.
   std::optional<T> pop_beyond(size_t most) {
     if (entries_.size() <= most) return std::nullopt;

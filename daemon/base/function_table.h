@@ -21,7 +21,7 @@ class FunctionLoader {
     optional(member, name);
     if (member == nullptr && missing_.empty()) missing_ = name;
   }
-  // Likewise, of one that the library may lack.
+  // The same, of one that the library may lack.
   template <class Member>
   void optional(Member& member, const char* name) const {
     member = reinterpret_cast<Member>(find_(name));

@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-// FNV-1a, 64 bits. Whoever wants two texts of one hash finds them.
+// FNV-1a, 64 bits. Anyone who wants two texts of one hash finds them.
 constexpr uint64_t fnv1a(std::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;

@@ -1,4 +1,4 @@
-// The log of a daemon: spdlog's lines to stderr, without ever waiting for whoever reads them. In
+// The log of a daemon: spdlog's lines to stderr, without ever waiting for their readers. In
 // a header alone, so that only the daemons link spdlog.
 #pragma once
 

@@ -14,7 +14,7 @@ constexpr std::array kAtOnce = {
     "user_jobs_max"sv, "user_ranks_max"sv, "user_memory_bytes"sv,
 };
 
-// What workers are told when they start.
+// What workers are given when they start.
 constexpr std::array kNewJobs = {
     "worker_environment"sv, "join_timeout_ms"sv,  "worker_idle_ms"sv,     "op_timeout_ms"sv,
     "segment_bytes"sv,      "slice_bytes"sv,      "slices_in_flight"sv,   "stay_awake_us"sv,

@@ -84,7 +84,7 @@ Status errno_status(std::string_view what) {
   return {code, std::string(what) + ": " + std::strerror(error)};
 }
 
-// Whoever does not read stderr must not keep a broken process alive.
+// Anyone who does not read stderr must not keep a broken process alive.
 void fail_requirement(std::string_view what, const char* file, int line) {
   pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&room, 1, kReaderPatienceMs) == 0) std::abort();

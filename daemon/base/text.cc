@@ -49,7 +49,7 @@ std::string padded(const std::string& cell, size_t width, bool right) {
   return right ? fill + cell : cell + fill;
 }
 
-// Of a well-formed character of this size.
+// For a well-formed character of this size.
 uint32_t code_at(const std::string& text, size_t at, size_t size) {
   uint32_t code = static_cast<uint8_t>(text[at]);
   if (size > 1) code &= 0xffu >> (size + 1);

@@ -24,7 +24,7 @@ std::string_view variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Of the open file, so that nobody exchanges it between the look and the read.
+// For the open file, so that nobody exchanges it between the look and the read.
 Status check_file(int file, const std::string& path) {
   struct stat info {};
   if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
@@ -37,7 +37,7 @@ Status check_file(int file, const std::string& path) {
                              " is open to other users; run: chmod 600 " + path);
 }
 
-// Of the first line that is not a comment.
+// For the first line that is not a comment.
 std::string first_word(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

@@ -106,7 +106,7 @@ double input_at(const BenchCase& bench, uint32_t rank, uint64_t index) {
   return static_cast<double>(((place + 1) * (2 * rank + 3) >> 2) & 1);
 }
 
-// Of numbers that are not negative.
+// For numbers that are not negative.
 double combine(Op op, double a, double b) {
   const auto x = static_cast<uint64_t>(a);
   const auto y = static_cast<uint64_t>(b);

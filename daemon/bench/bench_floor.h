@@ -14,7 +14,7 @@ class BenchFloor {
   int gpus() const { return gpus_; }  // Of all ranks together.
 
   // The median time in which every GPU copies `bytes` from memory of its own to memory of its own
-  // once for each rank that is on it: one read and one write a rank. Of each GPU the first rank
+  // once for each rank that is on it: one read and one write a rank. For each GPU the first rank
   // asks for its copies, one after the other; all others return 0. Throws.
   double copy_us(uint64_t bytes) const;
 

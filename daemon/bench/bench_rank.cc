@@ -23,7 +23,7 @@ constexpr double kMeasuredSeconds = 0.5;
 constexpr uint32_t kIterationsMin = 5;
 constexpr uint32_t kIterationsMax = 1'000;
 constexpr int kCallTimeoutMs = 10'000;
-// Of a comparison. In the first rounds `auto` measures all strategies and chooses one.
+// For a comparison. In the first rounds `auto` measures all strategies and chooses one.
 constexpr size_t kSettlingRounds = 20;
 constexpr double kRoundsMin = 7;
 constexpr double kRoundsMax = 200;

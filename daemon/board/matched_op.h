@@ -47,7 +47,7 @@ struct MatchedOp {
   Op op = Op::sum;
   uint32_t root = 0;
   uint64_t count = 0;  // As in Signature.
-  // Of collectives with blocks: their sizes and, where they have counts of their own, the parts
+  // For collectives with blocks: their sizes and, where they have counts of their own, the parts
   // that are folded, as blocks of the board: those of block b of the tensors end before
   // part_ends[b].
   BlockSizes sizes{{}, 0};
@@ -83,7 +83,7 @@ bool match(std::span<const MemberRequest> asked, MatchedOp& op);
 Decision decide(const MatchedOp& op);
 
 // Computes one block for every rank. Elements are combined in the order of the local strategy, as
-// the engine combines them, whatever the block and whoever calls; without a strategy, or under
+// the engine combines them, for any block and caller; without a strategy, or under
 // `centralized`, in the order of the ranks (where the engine, for a reduce, begins with the root).
 // One thread at a time, for one `op`. Memory outside of the ranks' segments is never touched,
 // whatever a list says meanwhile. Needs no memory.

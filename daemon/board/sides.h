@@ -28,7 +28,7 @@ struct SideBytes {
 // `count`: elements, as in Request. nullopt: the sizes do not fit 64 bits.
 std::optional<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t count,
                                     uint32_t root, GroupPlace place);
-// Of a collective with blocks.
+// For a collective with blocks.
 std::optional<SideBytes> side_bytes(const BlockSizes& sizes, Dtype dtype, uint32_t rank);
 
 // Whether a call may be in place. An all_to_all may not: its input and output are disjoint.

@@ -48,7 +48,7 @@
 //     before it, and one that sees all blocks counted sees their contents;
 //   - mark() and ring() are acquire-release read-modify-writes, and do not test first whether the
 //     bit is set: the worker may have cleared it a moment ago and read the stamps already. The
-//     worker clears bits likewise. ring() may spare the wake-up only where it and the worker,
+//     worker clears bits, too. ring() may spare the wake-up only where it and the worker,
 //     before the worker sleeps, settle that by seq_cst accesses, as with ranks_decide;
 //   - requests are read and written as relaxed words, as a late reader may meet the next turn's. A
 //     request that is published by a stamp or a word is read whole. Failures are plain memory:

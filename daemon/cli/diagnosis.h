@@ -1,4 +1,4 @@
-// What is the matter with a job: one verdict of what its hosts tell. Pure.
+// What is wrong with a job: one verdict of what its hosts tell. Pure.
 #pragma once
 
 #include <cstdint>

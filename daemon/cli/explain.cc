@@ -1,4 +1,4 @@
-// `tutti explain`: what is the matter with a job.
+// `tutti explain`: what is wrong with a job.
 #include <algorithm>
 #include <cstdio>
 #include <set>

@@ -216,7 +216,7 @@ Finding find_disagreement(const JobView& view) {
 
 namespace {
 
-// Of ranks that wait for others elsewhere, or of those alone that do not.
+// For ranks that wait for others elsewhere, or for those alone that do not.
 Finding find_behind_among(const JobView& view, bool also_elsewhere) {
   for (const auto& [group, members] : view.groups) {
     if (is_channel(view, group)) continue;

@@ -23,10 +23,10 @@ JobOwner owner_of(const v1::WorkerReport& worker);
 // Those with a running job of this name; where there is none, those whose job has ended. Ascending.
 std::vector<JobOwner> owners_of(const std::string& job, const v1::StatusReply& status,
                                 const v1::TraceReply& trace);
-// Likewise, of a reply on one job.
+// The same, of a reply on one job.
 std::vector<JobOwner> owners_of(const v1::TraceReply& trace);
 
-// Of the running job; of one that has ended where none runs. 0: there is none.
+// For the running job; for one that has ended where none runs. 0: there is none.
 uint32_t newest_epoch(const std::string& job, const JobOwner& owner, const v1::StatusReply& status,
                       const v1::TraceReply& trace);
 uint32_t newest_epoch(const JobOwner& owner, const v1::TraceReply& trace);

@@ -73,7 +73,7 @@ void add_host(const v1::HostTrace& trace, JobView& view) {
   }
 }
 
-// Of the newest epoch alone.
+// For the newest epoch alone.
 void add_trace(const v1::TraceReply& trace, JobView& view) {
   for (const v1::HostTrace& host : trace.hosts()) {
     const bool is_own = host.job() == view.job && owner_of(host) == view.owner;

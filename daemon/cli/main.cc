@@ -229,8 +229,7 @@ Command add_strategy(CLI::App& app) {
 }
 
 Command add_explain(CLI::App& app) {
-  CLI::App* explain =
-      app.add_subcommand("explain", "Say in a sentence what is the matter with a job");
+  CLI::App* explain = app.add_subcommand("explain", "Say in a sentence what is wrong with a job");
   const auto address = add_address(*explain);
   auto options = std::make_shared<tutti::ExplainOptions>();
   explain->add_option("JOB", options->job, "the job's name; else all jobs of the agent");
@@ -255,7 +254,7 @@ Command add_top(CLI::App& app) {
 }
 
 Command add_doctor(CLI::App& app) {
-  CLI::App* doctor = app.add_subcommand("doctor", "Check this node, and say what to mend, and how");
+  CLI::App* doctor = app.add_subcommand("doctor", "Check this node, and say what to fix, and how");
   auto flags = std::make_shared<tutti::DoctorFlags>();
   doctor->add_option("--address", flags->address,
                      "the agent's Unix socket, unix:PATH; else that of the settings");

@@ -83,7 +83,7 @@ struct Rank {
   const v1::RankReport* report = nullptr;
   std::string host;
 };
-// By job, rank and process: who joined anew begins anew.
+// By job, rank and process: who joined again begins again.
 using RankKey = std::tuple<JobKey, uint32_t, uint32_t>;
 
 std::map<RankKey, Rank> ranks_of(const v1::StatusReply& reply) {

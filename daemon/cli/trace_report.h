@@ -21,7 +21,7 @@ std::string trace_json(const v1::TraceReply& reply, uint64_t last);
 // rank and for the work among hosts. Operations of a rank that overlap are on tracks of their own.
 std::string trace_chrome(const v1::TraceReply& reply);
 
-// By rank: what torch's flight recorder would have written, for `torchfrtrace`, as a pickle. Of the
+// By rank: what torch's flight recorder would write, for `torchfrtrace`, as a pickle. For the
 // newest epoch of one job: of the first of owners_of().
 std::map<uint32_t, std::string> trace_torch(const v1::TraceReply& reply);
 

@@ -23,7 +23,7 @@ using Stream = struct StreamTag*;
 using Event = struct EventTag*;
 using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
-using Allocation = unsigned long long;  // CUmemGenericAllocationHandle, NOLINT: likewise.
+using Allocation = unsigned long long;  // CUmemGenericAllocationHandle, NOLINT: the same.
 
 inline constexpr Error kSuccess = 0;
 inline constexpr Error kInvalidValue = 1;

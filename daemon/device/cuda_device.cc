@@ -384,7 +384,7 @@ class CudaDevice : public Gpu {
     return std::make_unique<CudaBuffer>(context_, data, bytes, exportable, std::move(free));
   }
 
-  // Of a word in pinned memory; that of device memory is its own.
+  // For a word in pinned memory; that of device memory is its own.
   cuda::Pointer device_address(const void* word) const {
     cuda::Pointer address = 0;
     const bool is_pinned =
@@ -455,7 +455,7 @@ class CudaDevice : public Gpu {
     return why;
   }
 
-  // Of this GPU and of all that reach its memory, also those that no rank uses yet: what peers are
+  // For this GPU and all that reach its memory, also those that no rank uses yet: what peers are
   // enabled later does not extend to mapped chunks.
   std::vector<cuda::Access> access_of_all() const {
     std::vector<cuda::Access> all;

@@ -1,5 +1,5 @@
 // Frees what the driver gave, on a thread of its own: to free, the driver may wait for all streams
-// of a context, which wait for ranks, which may wait for whoever frees.
+// of a context, which wait for ranks, which may wait for the caller.
 #pragma once
 
 #include <chrono>

@@ -35,7 +35,7 @@ Check check_settings(const NodeView& node) {
   constexpr const char* kSubject = "settings";
   if (!node.settings_read.ok())
     return failure(kSubject, node.settings_read.message(),
-                   "mend that place; tuttid --help lists all settings and their ranges");
+                   "fix that place; tuttid --help lists all settings and their ranges");
   if (!node.config_exists) return good(kSubject, "no file " + node.config + ": defaults are used");
   return good(kSubject, node.config + " is valid");
 }
@@ -48,9 +48,9 @@ Check check_tokens(const NodeView& node) {
     return warning(kSubject, node.credentials_read.message(), "run tutti doctor as root");
   if (!node.credentials_read.ok())
     return failure(kSubject, node.credentials_read.message(),
-                   "mend token_file, see SECURITY.md; tuttid does not start with it");
+                   "fix token_file, see SECURITY.md; tuttid does not start with it");
   if (node.settings.trust_network == "yes")
-    return warning(kSubject, "trust_network = yes: whoever reaches the control plane is believed",
+    return warning(kSubject, "trust_network = yes: every caller of the control plane is believed",
                    "set token_file on all nodes, and trust_network = no");
   if (!node.settings.etcd.empty() && !node.has_agent_token)
     return failure(kSubject, "agents find each other through etcd, and there is no token for them",

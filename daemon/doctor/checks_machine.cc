@@ -86,7 +86,7 @@ Check check_descriptors(const NodeView& node) {
   return most < kDescriptorsWarn ? warning(kSubject, finding, remedy) : good(kSubject, finding);
 }
 
-// NVML tells of the GPUs now; what their drivers have reported, the agent knows.
+// NVML reports the GPUs now; what their drivers have reported, the agent knows.
 Check check_gpus(const NodeView& node) {
   constexpr const char* kSubject = "gpus";
   std::map<uint32_t, std::string> failed;

@@ -44,7 +44,7 @@ Check check_coordinator(const NodeView& node) {
   if (coordinator.empty()) return good(kSubject, "none is set: this node's agent coordinates");
   if (node.coordinator.ok()) return good(kSubject, coordinator + " is reached");
   return failure(kSubject, node.coordinator.message(),
-                 "start tuttid there, let firewalls pass the port, or mend the setting "
+                 "start tuttid there, let firewalls pass the port, or fix the setting "
                  "coordinator");
 }
 
@@ -58,7 +58,7 @@ Check check_etcd(const NodeView& node) {
   if (may_not_read(node, node.etcd_files))
     return warning(kSubject, node.etcd_files.message(), "run tutti doctor as root");
   if (!node.etcd_files.ok())
-    return failure(kSubject, node.etcd_files.message(), "mend etcd_tls_dir or etcd_password_file");
+    return failure(kSubject, node.etcd_files.message(), "fix etcd_tls_dir or etcd_password_file");
   const std::vector<std::string> members = split(settings.etcd, ',');
   const bool is_guarded = !settings.etcd_tls_dir.empty() || settings.trust_network == "yes" ||
                           settings.tls == "require" || std::ranges::all_of(members, is_loopback);
@@ -73,7 +73,7 @@ Check check_etcd(const NodeView& node) {
     lost += (lost.empty() ? "" : "; ") + member.message();
   }
   if (missing == 0) return good(kSubject, "members that are reached: " + settings.etcd);
-  const std::string remedy = "start etcd there, let firewalls pass the port, or mend the setting";
+  const std::string remedy = "start etcd there, let firewalls pass the port, or fix the setting";
   return 2 * missing < node.etcd.size() ? warning(kSubject, lost, remedy)
                                         : failure(kSubject, lost, remedy);
 }

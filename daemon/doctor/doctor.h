@@ -32,7 +32,7 @@ struct PathView {
   bool answered = false;  // The other side got that packet.
 };
 
-// Of the agent where it runs on this host, else of this process.
+// For the agent where it runs on this host, else for this process.
 struct LimitsView {
   uint32_t pid = 0;
   bool of_agent = false;
@@ -55,7 +55,7 @@ struct NodeView {
   std::string version;      // Of this tool.
   std::string hostname;     // The agent's name of this host.
 
-  // Its agent, and the mesh as that tells of it.
+  // Its agent, and the mesh as that reports it.
   std::string address;  // That was asked.
   Status agent;         // Of the call that asks it for itself.
   v1::AgentReport own;  // Empty where it does not answer.

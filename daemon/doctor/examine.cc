@@ -1,4 +1,4 @@
-// All checks in the order in which to mend what they find, and their report.
+// All checks in the order in which to fix what they find, and their report.
 #include <algorithm>
 #include <array>
 

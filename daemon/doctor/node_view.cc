@@ -52,7 +52,7 @@ void ask_agent(const DoctorOptions& options, NodeView& node) {
   const Result<v1::StatusReply> own = admin_status(node.address, true, options.timeout_ms);
   node.agent = own.status();
   if (own.ok() && own->agents_size() == 0)
-    node.agent = internal_error("what answers at " + node.address + " tells of no agent");
+    node.agent = internal_error("what answers at " + node.address + " reports no agent");
   if (!node.agent.ok()) return;
   node.own = own->agents(0);
   if (node.address.starts_with(kUnix)) node.agent_uid = user_of(node.own.pid());

@@ -11,7 +11,7 @@ std::string first_line(const std::string& path);
 FileView look_at_file(const std::string& path);
 // The user of a process; nullopt: there is none.
 std::optional<uint32_t> user_of(uint32_t pid);
-// Of the process `pid`, or of this one where that is 0.
+// For the process `pid`, or for this one where that is 0.
 LimitsView look_at_limits(uint32_t pid);
 uint64_t available_memory_bytes();  // MemAvailable of /proc/meminfo.
 std::string kernel_release();

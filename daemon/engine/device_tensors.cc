@@ -144,16 +144,16 @@ void DeviceTensors::cancel() {
   launches_.clear();
   for (const std::unique_ptr<Lane>& lane : lanes_) GpuSet::cancel(*lane);
   if (gpus_.fault().is_set()) return;
-  let_lanes_go_on();
+  release_streams();
   static_cast<void>(notify());
 }
 
-void DeviceTensors::let_lanes_go_on() {
+void DeviceTensors::release_streams() {
   for (const RankBuffers* rank : ranks_.all())
     StreamWords::release(*rank->words.ready, rank->words.value);
 }
 
-// After a fault the driver tells of no end any more, and the process's own is near. A rank may have
+// After a fault the driver reports no end any more, and the process's own is near. A rank may have
 // taken back the word that cancel() stored, since its memory holds it, before a lane has seen it.
 bool DeviceTensors::settled() {
   if (gpus_.fault().is_set()) return true;
@@ -164,7 +164,7 @@ bool DeviceTensors::settled() {
   }
   const auto is_done = [](const Pending& pending) { return *pending <= 0; };
   if (launches_.is_empty() && std::ranges::all_of(pending_, is_done)) return true;
-  if (is_cancelled_) let_lanes_go_on();
+  if (is_cancelled_) release_streams();
   return false;
 }
 

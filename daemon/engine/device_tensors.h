@@ -92,7 +92,7 @@ class DeviceTensors : public HostTensor {
   Status fold_piece_to_host(int chunk, const Range& range, const Target& to);
   void copy_out(int chunk, const Range& range, const std::byte* from);
   Status copy_piece_out(int chunk, const Range& range, const std::byte* from);
-  void let_lanes_go_on();
+  void release_streams();
   bool await_end();
   Result<GpuSet::Pinned> stage(uint64_t slice, uint64_t bytes);
 

@@ -418,7 +418,7 @@ Engine::Blocker SliceEngine::input_of(const Run& run, const char* otherwise) {
   return {rank < 0 ? otherwise : "the input of rank " + std::to_string(rank), rank};
 }
 
-// Of an operation whose frames have all come, while GPUs still work for it.
+// For an operation whose frames have all come, while GPUs still work for it.
 void SliceEngine::cancel_unsettled(Run& run, const Status& cause) {
   if (!run.end.ok()) return;
   run.end = cause;

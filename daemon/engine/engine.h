@@ -103,11 +103,11 @@ struct RankBuffers {
   // b % window_bytes, which is a multiple of the slice.
   uint64_t window_bytes = 0;
   std::function<uint64_t()> filled = nullptr;  // Bytes of the input written to the window so far.
-  // Of an operation on GPUs: whose memory the tensors are in, and the words of the rank's stream.
+  // For an operation on GPUs: whose memory the tensors are in, and the words of the rank's stream.
   int gpu = -1;
   StreamWords words = {};
   double factor = 1;  // Of premul_sum there: what the input is multiplied by.
-  // Of a list there: its tensors, in place of `in` and `out`. Ranks may have cut theirs otherwise,
+  // For a list there: its tensors, in place of `in` and `out`. Ranks may have cut theirs otherwise,
   // though not if they are sound.
   std::shared_ptr<const std::vector<ListedSides>> listed;
 };
@@ -172,7 +172,7 @@ struct Operation {
 struct EngineLimits {
   int slices_in_flight = 4;
   int ops_in_flight = 4;  // Per group.
-  // Of frames kept on receipt because their operation has not started. The setting early_bytes
+  // For frames kept on receipt because their operation has not started. The setting early_bytes
   // limits senders.
   size_t kept_early_bytes_max = size_t{256} << 20;
 };

@@ -25,7 +25,7 @@ class LaunchQueue {
     waiting_.push_back({std::move(launch), commands});
   }
   // Launches what streams have room for, in order, up to the first failure. To be called again when
-  // a mark is told.
+  // a mark is reported.
   Status run(const Mark& mark) {
     while (!waiting_.empty()) {
       const Result<bool> room = make_room(mark);
@@ -42,7 +42,7 @@ class LaunchQueue {
   void clear() { waiting_.clear(); }
 
  private:
-  // Streams are told to mark every so many commands; this many marks may be under way.
+  // Streams are asked to mark every so many commands; this many marks may be under way.
   static constexpr size_t kCommandsMarked = 64;
   static constexpr size_t kMarksMax = 2;
 

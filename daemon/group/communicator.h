@@ -24,7 +24,7 @@ std::string describe_worker(const Host& host);
 // The number of the nth group of these ranks of the job (FNV-1a hash), the same on all hosts. Never
 // 0, which is the whole job.
 uint32_t group_number(const std::vector<int>& members, uint32_t nth);
-// Likewise of the group that carries messages: see Epoch::channel().
+// The same for the group that carries messages: see Epoch::channel().
 uint32_t channel_number(const std::vector<int>& members, uint64_t channel);
 
 // Checks the list of a sub-group that `rank` asks for. INVALID_ARGUMENT if a rank does not exist or

@@ -9,7 +9,7 @@ Culprit blame(const Roster& roster, int job_rank) {
   return {job_rank, roster.ranks.at(static_cast<size_t>(job_rank)).host};
 }
 
-// Of a worker or its host no rank is to blame.
+// No rank is to blame for a worker or its host.
 Culprit blame(const Host& host) { return {-1, host.name}; }
 
 std::string timed_out(const Signature& signature, uint64_t number, uint32_t timeout_ms) {

@@ -17,7 +17,7 @@
 // that they refuse (its ranks disagree, or a call is invalid), a frame with another hash, and a
 // deadline that has passed. The leader sends the same Fail to every host of the group, all in the
 // same order. A host keeps the first one of an operation, also for ranks that call it later, and
-// ignores others. No rank can have been told OK before: a host that refuses has not started, and a
+// ignores others. No rank can have been given OK before: a host that refuses has not started, and a
 // mismatch is two hashes.
 //   Deadline: the leader asks all hosts (Query). A host that has not started the operation refuses
 // it from then on and answers which of its ranks have not called it; they are named. If all have
@@ -28,9 +28,8 @@
 // host reports an operation that has been in progress for kCompareAfter, and the leader compares
 // the reports.
 //   Departure: a rank that dies or leaves has called a known number of operations of each group.
-//   Its
-// host starts no later one, so those fail for all, in the order in which the leader announces the
-// departures; operations that it had called continue.
+// Its host starts no later one, so those fail for all, in the order in which the leader announces
+// the departures; operations that it had called continue.
 //   The loss of a host, worker or link ends the epoch: once, with the cause, for everyone.
 //
 // STRATEGIES in force are a table per group, initially from the roster, the same on every host. The
@@ -71,7 +70,7 @@ struct EpochOptions {
   uint32_t op_timeout_ms = 30'000;
   uint64_t slice_bytes = uint64_t{1} << 20;
   uint64_t early_bytes = uint64_t{8} << 20;  // Per receiver, of operations it has not started.
-  // Of the engine. The same on all hosts, as the two before.
+  // For the engine. The same on all hosts, as the two before.
   uint64_t slices_in_flight = 4;
   uint64_t ops_in_flight = 4;
   std::string gpu_link = "host";  // The setting; others need EpochParts::nccl.

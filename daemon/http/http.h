@@ -1,4 +1,4 @@
-// What is seen of a node over HTTP: /metrics for Prometheus, /healthz and /readyz for whoever keeps
+// What is seen of a node over HTTP: /metrics for Prometheus, /healthz and /readyz for what keeps
 // it running, the page at / and its /api/status. Read-only. The only room that uses prometheus-cpp.
 #pragma once
 
@@ -29,9 +29,9 @@ class HttpSource {
   // name no job and no user. UNAUTHENTICATED: the token is wrong; the message says which is needed.
   virtual Result<bool> sees_all(std::string_view token) = 0;
   virtual v1::AgentReport node() = 0;
-  // Of the jobs that run on this node.
+  // For the jobs that run on this node.
   virtual std::vector<RecordedJob> recorded() = 0;
-  // Of all nodes. An error says why they are not known.
+  // For all nodes. An error says why they are not known.
   virtual Result<v1::StatusReply> mesh() = 0;
   // What ranks on all nodes have called last; of nodes that do not answer, nothing.
   virtual v1::TraceReply last_calls() = 0;

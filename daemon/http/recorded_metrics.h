@@ -1,4 +1,4 @@
-// What the flight recorder of a job tells of its ranks, as metrics. Pure.
+// What the flight recorder of a job says of its ranks, as metrics. Pure.
 #pragma once
 
 #include <cstdint>

@@ -122,7 +122,7 @@ void fold_bits(FoldJob job, size_t size) {
   Fold<Bytes, Bytes, Op::bxor, uint8_t>::all(job);
 }
 
-// Integers wrap, so signs matter to min and max alone. Of bits not even the width matters.
+// Integers wrap, so signs matter to min and max alone. For bits not even the width matters.
 template <class Processor, class T>
 void fold_integers(const FoldJob& job) {
   using Unsigned = std::make_unsigned_t<T>;

@@ -48,7 +48,7 @@ class RankProcesses {
   // the job earlier still runs), then SIGTERM, then SIGKILL.
   Result<int> run();
   // After run() has returned a failure: what agents and workers had complained of before any rank
-  // was told to end. What they say of that is no cause.
+  // was asked to end. What they say of that is no cause.
   const std::string& warnings() const { return warnings_; }
   // "rank 1 (host a, pid 7) exited with code 3", of the rank that failed first; "" where none did.
   std::string culprit() const;
@@ -93,7 +93,7 @@ class RankProcesses {
   int failure_ = 0;                 // Exit code of the first failure, once it is determined.
   int culprit_ = -1;                // Its rank.
   std::string warnings_;
-  bool ending_ = false;  // The ranks were told to end: their codes no longer count.
+  bool ending_ = false;  // The ranks were asked to end: their codes no longer count.
 };
 
 }  // namespace tutti

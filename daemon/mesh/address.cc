@@ -101,7 +101,7 @@ bool is_usable(const ifaddrs& one) {
   return inet && (one.ifa_flags & IFF_UP) != 0 && (one.ifa_flags & IFF_LOOPBACK) == 0;
 }
 
-// Of the first interface that others can reach; "" if there is none.
+// For the first interface that others can reach; "" if there is none.
 std::string any_local_host() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return {};

@@ -315,7 +315,7 @@ void AdminCalls::forward_to_coordinator(const v1::TraceRequest& request, v1::Tra
 }
 
 // The coordinator knows whose a job is; an agent says for which of its users it asks. An owner in a
-// request only narrows what it may change, so it counts whoever sent it.
+// request only narrows what it may change, so it counts from any sender.
 Status AdminCalls::set_strategy(v1::SetStrategyRequest request, const Caller& caller,
                                 bool forwarded) {
   if (caller.kind == Caller::Kind::user) {

@@ -14,7 +14,7 @@ AgentRegistration::AgentRegistration(Loop& loop, const std::string& coordinator,
       on_change_(std::move(on_change)),
       reachability_("the coordinator " + coordinator),
       stream_(loop,
-              // A new channel for each stream, so that a name is resolved anew.
+              // A new channel for each stream, so that a name is resolved again.
               [this, token](auto* context, auto* reactor) {
                 show_token(*context, token);
                 stub_ = v1::Mesh::NewStub(make_channel(coordinator_, tls_));

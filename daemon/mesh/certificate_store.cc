@@ -52,7 +52,7 @@ class Snapshot {
                      "; put tls.crt, tls.key and ca.crt there, choose another tls_dir, or set tls "
                      "= off");
   }
-  // Of the open file, so that nobody exchanges it between the look and the read.
+  // For the open file, so that nobody exchanges it between the look and the read.
   Status check_secret(int file, const std::string& name) const {
     struct stat info {};
     if (fstat(file, &info) != 0) return errno_status("cannot look at " + path_ + "/" + name);

@@ -1,4 +1,4 @@
-// Certificates and what they prove: checks of PEM texts, and the rules of names. Of this room only
+// Certificates and what they prove: checks of PEM texts, and the rules of names. For this room only
 // these files use OpenSSL.
 #pragma once
 
@@ -20,7 +20,7 @@ struct CertificateNames {
   // "DNS b, IP 10.0.0.1, URI spiffe://x/y, CN b".
   std::string to_string() const;
 };
-// Of the first certificate of a PEM text. INVALID_ARGUMENT: there is none.
+// For the first certificate of a PEM text. INVALID_ARGUMENT: there is none.
 Result<CertificateNames> certificate_names(const std::string& pem);
 
 // The texts of ca.crt, tls.crt and tls.key.

@@ -13,7 +13,7 @@ constexpr int kConnectMs = 5'000;
 constexpr const char* kTokenKey = "tutti-token-bin";  // gRPC passes any bytes in it.
 constexpr const char* kPassKey = "tutti-pass-bin";
 constexpr const char* kForwarded = "tutti-forwarded";
-// Of all connections together. Past it gRPC ends streams, honest ones too, so it is more than
+// For all connections together. Past it gRPC ends streams, honest ones too, so it is more than
 // strangers can fill: as many connections as the agent may have descriptors, each with as many
 // unfinished requests as it may have streams.
 constexpr size_t kServerBytesMax = size_t{4} << 30;

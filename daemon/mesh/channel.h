@@ -33,7 +33,7 @@ void set_server_options(grpc::ServerBuilder& builder, int hello_timeout_ms);
 
 // A call shows this token. Does nothing if it is empty.
 void show_token(grpc::ClientContext& context, const std::string& token);
-// Who calls: an admin or agent by its token, else anybody. Of a token for both, `role` counts. With
+// Who calls: an admin or agent by its token, else anyone. For a token for both, `role` counts. With
 // TLS, an agent must have shown a certificate as well, and an admin's certificate needs no token.
 Caller caller_of(const grpc::ServerContextBase& context, const Credentials& credentials,
                  const ServerTls& tls, Caller::Kind role);

@@ -277,7 +277,7 @@ class GrpcControlServer final : public ControlServer {
   std::thread thread_;
 };
 
-// Whoever listens everywhere means others to come in, who must be able to prove who they are.
+// Anyone who listens everywhere means others to come in, who must be able to prove who they are.
 Status check_openness(const ControlOptions& options, const std::string& host) {
   if (!is_wildcard(host) || options.tls != nullptr || options.credentials.trust_network ||
       !options.credentials.tokens.empty())
@@ -301,7 +301,7 @@ Status check_trust(const ControlOptions& options, const std::string& coordinator
                              "SECURITY.md), or set trust_network = yes");
 }
 
-// Whoever may write to etcd says who coordinates, and agents show that one their token.
+// Anyone who may write to etcd says who coordinates, and agents show that one their token.
 Status check_etcd(const ControlOptions& options) {
   const EtcdSettings& etcd = options.etcd;
   if (!etcd.tls_dir.empty() || options.credentials.trust_network) return {};

@@ -69,7 +69,7 @@ class Coordinator {
   // unless that is null.
   Status set_strategy(const std::string& job, const std::string& text, const v1::Owner* owner);
 
-  // Likewise, for the stream of an agent: 0 means that it must be refused. What `close` may do is
+  // The same, for the stream of an agent: 0 means that it must be refused. What `close` may do is
   // said above; detach_agent() follows.
   uint64_t attach_agent(std::function<void()> close);
   void enlist(uint64_t agent, const v1::AgentMessage& message);
@@ -83,14 +83,14 @@ class Coordinator {
   };
 
   Membership new_membership();
-  // Of certified hosts a pass counts while an agent of its host is registered, whose certificate
+  // For certified hosts a pass counts while an agent of its host is registered, whose certificate
   // names the host, and if that one signed it. UNAVAILABLE: there is no such agent now.
   Status check_pass_locked(const v1::Pass& pass) const;
   // The public keys of those that sign for the host now.
   std::vector<std::string> keys_of_locked(const std::string& host) const;
   void forget_key_locked(uint64_t agent);
   void resume_locked(Membership::Worker worker, const v1::Resume& resume);
-  // What the states must know is kept before anybody is told.
+  // What the states must know is kept before anybody is notified.
   void keep_states_locked();
   void deliver_locked(const Membership::Messages& messages);
 

@@ -279,11 +279,11 @@ class StreamCoordinatorClient final : public CoordinatorClient {
            roster.ranks[rank].host == options_.host;
   }
 
-  // Epochs are told apart by their numbers, so an old number cannot be used again.
+  // Epochs are distinguished by their numbers, so an old number cannot be used again.
   void refuse_old(uint32_t epoch, const std::set<uint32_t>& ranks) {
     const Status cause =
         unavailable("the coordinator at " + options_.coordinator + " started epoch " +
-                    std::to_string(epoch) + " of job \"" + options_.job + "\" anew, after epoch " +
+                    std::to_string(epoch) + " of job \"" + options_.job + "\" again, after epoch " +
                     std::to_string(last_epoch_) + "; join again");
     for (const uint32_t rank : ranks) {
       send_gone(epoch, rank, cause);

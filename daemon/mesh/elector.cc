@@ -153,7 +153,7 @@ Status Elector::keep_lease() {
     }
   }
   if (lease_ == 0)
-    if (Status told = tell_address(); !told.ok()) return told;
+    if (Status published = publish_address(); !published.ok()) return published;
   lease_until_ = sent + options_.ttl;
   renew_at_ = sent + options_.ttl / 3;
   if (key_created_ != 0) store_->set_deadline(lease_until_);
@@ -161,7 +161,7 @@ Status Elector::keep_lease() {
 }
 
 // Under a new lease.
-Status Elector::tell_address() {
+Status Elector::publish_address() {
   const Result<KeyStore::Lease> granted = store_->grant(options_.ttl);
   if (!granted.ok()) return granted.status();
   const std::string name = key("agents/" + encoded(options_.host));
@@ -195,20 +195,20 @@ Status Elector::look_at_coordinator() {
   if (!found.ok()) return found.status();
   if ((*found).created == 0) {
     const Result<KeyStore::Entry> made = store_->create(name, own_value(), lease_);
-    return made.ok() ? heed(*made) : made.status();
+    return made.ok() ? apply(*made) : made.status();
   }
   const KeyStore::Entry& there = *found;
   const bool is_own = there.lease == lease_ && there.created == key_created_;
-  if (is_own || there.value != own_value()) return heed(there);
+  if (is_own || there.value != own_value()) return apply(there);
   // An earlier process, or this one before it stood down: what that may still write is not kept
-  // once the key is made anew.
+  // once the key is made again.
   const auto removed = store_->write({KeyStore::Fence{name, there.created}}, {{name, {}, 0}});
   if (!removed.ok() && removed.status().code() != Code::aborted) return removed.status();
   const Result<KeyStore::Entry> made = store_->create(name, own_value(), lease_);
-  return made.ok() ? heed(*made) : made.status();
+  return made.ok() ? apply(*made) : made.status();
 }
 
-Status Elector::heed(const KeyStore::Entry& coordinator) {
+Status Elector::apply(const KeyStore::Entry& coordinator) {
   if (coordinator.lease == lease_)
     return coordinator.created == key_created_ ? Status() : start_leading(coordinator);
   const std::string address = clean_text(coordinator.value.substr(0, coordinator.value.find(' ')));
@@ -225,7 +225,7 @@ Status Elector::heed(const KeyStore::Entry& coordinator) {
 }
 
 Status Elector::start_leading(const KeyStore::Entry& own) {
-  stand_down("its key was made anew");
+  stand_down("its key was made again");
   const Result<KeyStore::Entry> writes = find(key("writes"));
   if (!writes.ok()) return writes.status();
   const Result<std::vector<KeyStore::Entry>> jobs = store_->list(key("jobs/"));
@@ -287,7 +287,7 @@ Status Elector::save_some() {
     if (batch.states.empty()) return {};
     const Result<int64_t> kept = write_batch(batch);
     if (kept.status().code() == Code::aborted) {
-      if (Status seen = look_again(); !seen.ok()) return seen;
+      if (Status seen = poll(); !seen.ok()) return seen;
       continue;
     }
     if (!kept.ok()) return kept.status();
@@ -304,7 +304,7 @@ Status Elector::save_some() {
 
 // Another was elected; or an earlier write of this agent has happened that seemed to have failed,
 // and what is unsaved is written again, over it.
-Status Elector::look_again() {
+Status Elector::poll() {
   if (Status seen = look_at_coordinator(); !seen.ok() || key_created_ == 0) return seen;
   const Result<KeyStore::Entry> writes = find(key("writes"));
   if (!writes.ok()) return writes.status();

@@ -8,7 +8,7 @@
 // last write, which `writes` counts, so a write that was given up cannot happen after a newer one.
 //
 // A coordinator whose lease may have ended, by its own clock from when it sent the last sign of
-// life, stops coordinating. It begins anew, with a key made anew, when the store answers again, if
+// life, stops coordinating. It begins again, with a new key, when the store answers again, if
 // nobody else was elected.
 #pragma once
 
@@ -42,7 +42,7 @@ class Elector {
   struct Options {
     std::string prefix;   // "/tutti"
     std::string host;     // Of this agent.
-    std::string address;  // Likewise, of its control plane.
+    std::string address;  // The same, of its control plane.
     Millis ttl{};
   };
 
@@ -68,13 +68,13 @@ class Elector {
   TimePoint step();
   Status act();
   Status keep_lease();
-  Status tell_address();
+  Status publish_address();
   Result<KeyStore::Entry> find(const std::string& name);
   Status look_at_coordinator();
-  Status heed(const KeyStore::Entry& coordinator);
+  Status apply(const KeyStore::Entry& coordinator);
   Status start_leading(const KeyStore::Entry& own);
   Status save_some();
-  Status look_again();
+  Status poll();
   Result<int64_t> write_batch(const Batch& batch);
   Batch next_batch();
   void stand_down(const std::string& why);
@@ -85,7 +85,7 @@ class Elector {
   const Options options_;
   const Events events_;
   Reachability reachability_;
-  // Of the elector's thread alone.
+  // For the elector's thread alone.
   KeyStore::Lease lease_ = 0;
   TimePoint lease_until_{};
   TimePoint renew_at_{};

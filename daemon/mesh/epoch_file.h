@@ -13,7 +13,7 @@ namespace tutti {
 // another user's or writable by others; UNAVAILABLE: it cannot be read.
 Result<v1::JobStates> read_epoch_file(const std::string& path);
 
-// Replaces the file at once: whoever reads it finds the old states or the new ones. Only this user
+// Replaces the file at once: readers find the old states or the new ones. Only this user
 // may read it, because it holds secrets of epochs. UNAVAILABLE: it cannot be written.
 Status write_epoch_file(const std::string& path, const v1::JobStates& states);
 

@@ -23,7 +23,7 @@ class KeyStore {
     std::string key;
     std::string value;
     int64_t created = 0;   // The revision of the store at which the key came into being.
-    int64_t modified = 0;  // Likewise, at which it got this value.
+    int64_t modified = 0;  // The same, at which it got this value.
     Lease lease = 0;       // The key goes when the lease does; 0: it stays.
   };
   struct Write {
@@ -39,7 +39,7 @@ class KeyStore {
     std::optional<int64_t> modified = {};
   };
   struct Watcher {
-    std::function<void()> on_open;  // Later changes are told.
+    std::function<void()> on_open;  // Later changes are reported.
     // In the order in which they happen. Removed keys have no value.
     std::function<void(const std::string& key, const std::optional<std::string>& value)> on_change;
   };
@@ -60,7 +60,7 @@ class KeyStore {
   // All keys that begin with `prefix`, in their order.
   virtual Result<std::vector<Entry>> list(const std::string& prefix) = 0;
 
-  // Tells of changes of keys that begin with `prefix`, until the connection breaks or cancel().
+  // Reports changes of keys that begin with `prefix`, until the connection breaks or cancel().
   virtual Status watch(const std::string& prefix, const Watcher& watcher) = 0;
 
   // Later calls, but for watch(), end by then: DEADLINE_EXCEEDED. TimePoint::max(): no limit but

@@ -50,7 +50,7 @@ class Membership {
     bool saves_first = false;  // An epoch starts when saved() says that its state is kept.
   };
 
-  // Whether a pass is genuine. UNAVAILABLE: not now; whoever shows it may ask again.
+  // Whether a pass is genuine. UNAVAILABLE: not now; anyone who shows it may ask again.
   using PassCheck = std::function<Status(const v1::Pass&)>;
 
   explicit Membership(PassCheck check_pass) : Membership(std::move(check_pass), Options()) {}
@@ -150,7 +150,7 @@ class Membership {
   void begin_epoch(Job& job, const std::string& name, Messages& out);
   static v1::JobState state_of(const Job& job, const std::string& name);
   void note_change(Job& job, const std::string& name);
-  // Of a job that has no ranks any more.
+  // For a job that has no ranks any more.
   void remember(Job& job, const std::string& name);
 
   // Refuses all pending joins and `late`, whose world size differs from theirs.
@@ -161,7 +161,7 @@ class Membership {
   // Ends the running epoch and tells its workers, all but `except`.
   static void abort_epoch(Job& job, const std::string& name, const Status& cause, Worker except,
                           Messages& out);
-  // Likewise, because the worker of these ranks is gone.
+  // The same, because the worker of these ranks is gone.
   static void abort_for(Job& job, const std::string& name, const std::vector<uint32_t>& ranks,
                         Worker except, Messages& out);
   static void end_by_death(Job& job);

@@ -22,7 +22,7 @@ bool is_valid(const v1::JobState& state) {
          std::ranges::all_of(roster.ranks(), [](const auto& rank) { return is_short(rank); });
 }
 
-// Of a job without ranks. `key` is one of key_of(): only a subject may contain line ends.
+// For a job without ranks. `key` is one of key_of(): only a subject may contain line ends.
 v1::JobState state_of_key(const std::string& key, const LastEpoch& last) {
   const size_t first = key.find('\n');
   const size_t second = key.rfind('\n');

@@ -27,8 +27,8 @@ Status check_job(const std::string& job, uint32_t rank, uint32_t world_size);
 
 // Signs all other fields with `key`: HMAC-SHA256 (RFC 2104).
 void sign_pass(v1::Pass& pass, const std::string& key);
-// As the agent that has these credentials. Of certified hosts with a pair of keys (Ed25519, RFC
-// 8032), so that whoever checks its passes cannot sign any.
+// As the agent that has these credentials. For certified hosts with a pair of keys (Ed25519, RFC
+// 8032), so that anyone who checks its passes cannot sign any.
 void sign_pass(v1::Pass& pass, const Credentials& credentials);
 // The public one of the pair that is made from an agent's own key.
 std::string public_pass_key(const std::string& own_key);
@@ -38,7 +38,7 @@ Status check_pass(const v1::Pass& pass, const std::vector<std::string>& keys);
 Status check_certified_pass(const v1::Pass& pass, const std::vector<std::string>& public_keys);
 // The same for what these credentials accept, of certified hosts this agent's own signature alone.
 Status check_signature(const v1::Pass& pass, const Credentials& credentials);
-// Likewise; who trusts the network asks for no signature.
+// The same; who trusts the network asks for no signature.
 Status check_pass(const v1::Pass& pass, const Credentials& credentials);
 
 // Who calls, as far as it is proven.
@@ -103,8 +103,8 @@ class CoordinatorClient {
   // Reports that a rank of this worker is gone; with `cause` OK it left on purpose. With epoch 0 it
   // was still joining: its join is withdrawn and `cause` is ignored.
   virtual void report_gone(uint32_t epoch, uint32_t rank, Status cause) = 0;
-  // Another agent coordinates, and is told what this worker has. An empty address changes nothing
-  // but what joins that wait are told at their deadline: the obstacle.
+  // Another agent coordinates, and learns what this worker has. An empty address changes nothing
+  // but what joins that wait are given at their deadline: the obstacle.
   virtual void set_coordinator(const std::string& address, const std::string& obstacle) = 0;
 };
 

@@ -30,7 +30,7 @@ class Reachability {
   bool is_reached_ = false;
   std::string why_;
   TimePoint since_ = Clock::now();
-  TimePoint logged_{};  // When the log was told last that it cannot be reached.
+  TimePoint logged_{};  // When the log said last that it cannot be reached.
 };
 
 }  // namespace tutti

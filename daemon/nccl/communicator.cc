@@ -270,7 +270,7 @@ void Communicator::Thread::look_for_errors() {
   post([tell = on_failed_, failed] { tell(failed); });
 }
 
-// Tasks that were not done are told to have failed.
+// Tasks that were not done are reported as failed.
 void Communicator::Thread::end() {
   has_failed_ = true;
   if (comm_ != nullptr) library_->comm_abort(std::exchange(comm_, nullptr));

@@ -1,4 +1,4 @@
-// The GPUs of this machine, as NVML tells of them: what they are, how they are connected, and
+// The GPUs of this machine, as NVML reports them: what they are, how they are connected, and
 // whether they work. NVML (libnvidia-ml) comes with NVIDIA's driver and is loaded at run time. It
 // makes no CUDA context and takes no memory of a GPU.
 //

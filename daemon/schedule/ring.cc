@@ -46,7 +46,7 @@ void all_reduce_steps(const Level& level, int self, const Shares& shares, Steps&
   all_gather_steps(level, self, shares, out);
 }
 
-// Of a lap: all shares leave p but the one of p + kept.
+// For a lap: all shares leave p but the one of p + kept.
 void lap_cost(const Level& level, const Sizes& sizes, int kept, Tally& tally) {
   const int m = size_of(level), chunks = std::accumulate(sizes.begin(), sizes.end(), 0);
   for (int& clock : tally.clock) clock += m - 1;

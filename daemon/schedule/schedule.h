@@ -2,8 +2,8 @@
 // host takes.
 //
 // This room knows no bytes, types, links or threads. The engine runs the steps; the checker in
-// checker.h proves them over symbols. A strategy is one file beside ring.cc; CONTRIBUTING.md lists
-// what else names it.
+// checker.h proves them over symbols. A strategy is one file beside ring.cc; docs/architecture.md
+// says what else names it.
 //
 // CONTRACT OF THE STEPS. Hosts are named by their places in the plan. A host holds, per chunk, a
 // value: what its local phase made of its ranks' contributions at first (if it has any).

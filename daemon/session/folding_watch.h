@@ -21,7 +21,7 @@ namespace tutti {
 class FoldingWatch {
  public:
   // `on_stuck` is called when an operation ended whose culprit may go on writing to the outputs,
-  // before the culprit's session is told.
+  // before the culprit's session is notified.
   FoldingWatch(Loop& loop, BoardOps& ops, WorkerFolding& folding, std::function<void()> on_stuck)
       : loop_(loop), ops_(ops), folding_(folding), on_stuck_(std::move(on_stuck)) {}
   ~FoldingWatch() { loop_.cancel(timer_); }

@@ -119,8 +119,8 @@ class HostBoard {
   WorkerFolding folding_;
   FoldingWatch watch_;
   std::vector<Forwarded> forwarded_;      // By area.
-  std::vector<bool> subgroup_requested_;  // By seat: the session was told, and has not answered.
-  std::vector<bool> offered_;             // By seat: likewise, of an offer.
+  std::vector<bool> subgroup_requested_;  // By seat: the session knows, and has not answered.
+  std::vector<bool> offered_;             // By seat: the same, of an offer.
   bool ranks_decide_ = true;              // As set.
   bool stuck_ = false;                    // A rank may go on writing: the epoch is over.
   bool polling_ = false;

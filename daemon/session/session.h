@@ -120,7 +120,7 @@ class Session {
   virtual void poll_end() = 0;
   // The trainer's process; 0: it is not visible from here.
   virtual pid_t pid() const = 0;
-  // Makes the segment smaller than open_session() was told; before create_board().
+  // Makes the segment smaller than open_session() was given; before create_board().
   virtual void set_segment_bytes(uint64_t bytes) = 0;
   // Whether the ranks of the host may settle operations among themselves.
   virtual void set_ranks_decide(bool let) = 0;
@@ -131,7 +131,7 @@ class Session {
     uint64_t bytes = 0;  // Of the tensors of operations that ended OK.
   };
   virtual Counters counters() const = 0;
-  // Of the segment: what has been touched.
+  // For the segment: what has been touched.
   virtual uint64_t memory_bytes() const = 0;
   // Sends the trainer its descriptors and starts serving it. `hosts`: by rank of the job. Call
   // once, after create_board().

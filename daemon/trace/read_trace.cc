@@ -23,7 +23,7 @@ struct RecordWords {
 };
 static_assert(sizeof(RecordWords) == sizeof(Record));
 
-// The same of RankRecorder's totals, and of RecordedGroup.
+// The same for RankRecorder's totals, and of RecordedGroup.
 struct TotalsWords {
   std::array<uint64_t, kDurationBuckets> durations{};
   uint64_t duration_ns = 0;

@@ -25,7 +25,7 @@ class RecorderView {
   RankRecorder& rank(uint32_t seat) const {
     return *reinterpret_cast<RankRecorder*>(base_ + rank_recorder_offset(seat));
   }
-  // Of the worker.
+  // For the worker.
   RecordRing& among_hosts() const {
     return *reinterpret_cast<RecordRing*>(base_ + rank_recorder_offset(seats_));
   }
@@ -44,7 +44,7 @@ inline uint64_t now_ns() {
 
 using RecordFields = std::array<uint64_t, kRecordFields>;
 
-// Of a record's index and fields. Another one fits by chance, once in 2^32.
+// For a record's index and fields. Another one fits by chance, once in 2^32.
 constexpr uint32_t checksum_of(uint64_t index, const RecordFields& fields) {
   constexpr RecordFields factors = {0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9,
                                     0xd6e8feb86659fd93, 0xa0761d6478bd642f, 0xe7037ed1a0b428db};

@@ -40,7 +40,7 @@ struct Operation {
   std::optional<Outcome> outcome = std::nullopt;  // nullopt: under way.
 };
 
-// Of operations of one collective and size class that ended OK.
+// For operations of one collective and size class that ended OK.
 struct Totals {
   std::array<uint64_t, kDurationBuckets> durations{};  // Operations; see duration_bucket_of().
   uint64_t duration_ns = 0;

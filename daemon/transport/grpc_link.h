@@ -56,7 +56,7 @@ class GrpcLink : public LinkCore {
   void on_stream_closed(Status cause);
   void close_wire() override;
   bool is_finishing() const { return finishing_; }
-  // For a dialler that begins anew on another stream.
+  // For a dialler that begins again on another stream.
   void restart_locked() { write_stopped_ = finishing_ = false; }
 
  private:
@@ -66,7 +66,7 @@ class GrpcLink : public LinkCore {
   void receive(const grpc::ByteBuffer& message);
 
   FrameChecker checker_{transport_->limits.frame_bytes_max};  // Used by the read reaction only.
-  grpc::ByteBuffer incoming_;                                 // Likewise.
+  grpc::ByteBuffer incoming_;                                 // The same.
   // Guarded by mutex_.
   grpc::ByteBuffer outgoing_;
   bool writing_ = false;        // gRPC has outgoing_.

@@ -3,7 +3,7 @@
 // link from it and adds the wire: a socket, a gRPC stream or an in-process queue.
 //
 // States: connecting (until the handshake is complete) -> open -> closing -> closed. A link closes
-// once, in one of two ways. close_with(): this side closes it or rejects a frame; the peer is told
+// once, in one of two ways. close_with(): this side closes it or rejects a frame; the peer learns
 // in a goodbye frame, or in the handshake's answer, and has a moment to read it. fail(): the wire
 // failed or the peer said goodbye.
 //

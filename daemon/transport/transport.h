@@ -1,7 +1,7 @@
 // Links: ordered connections to peer workers, in-process, over gRPC or over TCP, behind one
 // interface. One contract suite runs over all of them (transport_test.cc, pressure_test.cc and
 // end_test.cc in tests/transport/), half_open_test.cc and silence_test.cc over those between hosts.
-// CONTRIBUTING.md says how to add a transport.
+// docs/architecture.md says how to add one.
 //
 // What a link guarantees. Frames arrive whole, once and in the order sent, or the link closes. It
 // closes once, with a cause, at both ends. It closes with INVALID_ARGUMENT or DATA_LOSS on a frame
@@ -68,7 +68,7 @@ class Link {
   // the frame is not taken and `released` is not called.
   virtual Status send(Outgoing frame) = 0;
   // Closes both ends. This side's handler gets `cause`; the peer's gets UNAVAILABLE with the
-  // message of `cause` if it can still be told, or a dialler that is not accepted yet `cause`
+  // message of `cause` if it can still be notified, or a dialler that is not accepted yet `cause`
   // itself. Idempotent. Any thread.
   virtual void close(Status cause) = 0;
   // Closes without waiting for frames that are being sent; the peer sees a broken link. Any thread.

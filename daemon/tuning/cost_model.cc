@@ -68,7 +68,7 @@ double busy_us(const Work& work, const Traffic& traffic, const Cut& cut, const H
          combined * cut.frames * cut.piece * host.fold_byte_us;
 }
 
-// The same of all hosts that share a machine, divided by its cores.
+// The same for all hosts that share a machine, divided by its cores.
 double shared_us(const Work& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
   const double a_host = traffic.all_chunks / work.hosts;
   const double combined = combines(work.collective) ? a_host : 0;

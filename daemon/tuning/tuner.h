@@ -10,7 +10,7 @@
 // CHANGES. The current strategy changes for a gain of at least kMargin, seen in kAgreements
 // consecutive operations. The tuner never runs a strategy only to measure it: what calls name and
 // what was in force before is measured, and everything else is predicted. Trials of other
-// strategies, and measuring anew where times drift, were built and compared with this: they were no
+// strategies, and measuring again as times drift, were built and compared with this: they were no
 // faster, and slower while they ran.
 #pragma once
 

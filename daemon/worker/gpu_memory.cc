@@ -170,7 +170,7 @@ Status GpuMemory::take(OfferedByTrainer& trainer, OfferedMemory offer) {
   return is_pinned ? take_pinned(trainer, *gpu, std::move(offer)) : import(trainer, *gpu, offer);
 }
 
-// The rank may use a piece of its segment anew once it is told that the piece is forgotten.
+// The rank may use a piece of its segment again once it is notified that the piece is forgotten.
 Status GpuMemory::forget(OfferedByTrainer& trainer, uint64_t number) {
   const auto found = trainer.memory.find(number);
   if (found == trainer.memory.end()) return {};

@@ -32,7 +32,7 @@ class OfferedByTrainer {
     std::weak_ptr<const bool> is_pinned;  // Of staging: not expired before it is unpinned.
   };
 
-  // Of all that is pinned, forgotten memory included.
+  // For all that is pinned, forgotten memory included.
   uint64_t staging_bytes() const;
 
   std::map<uint64_t, Memory> memory;  // By number.
@@ -54,8 +54,8 @@ class GpuMemory {
   Status take(OfferedByTrainer& trainer, OfferedMemory offer);
   // Finds the words of a call whose tensors are in device memory, and lets the rank know that the
   // call was taken. When nobody holds call.memory any more, the rank's stream goes on and the rank
-  // is told that its memory is not in use. INVALID_ARGUMENT: the words are not in what the trainer
-  // has offered; nothing is told then.
+  // learns that its memory is not in use. INVALID_ARGUMENT: the words are not in what the trainer
+  // has offered; nobody is notified then.
   Status take_words(const OfferedByTrainer& trainer, Call& call) const;
   // Completes a call that has its words: addresses and GPU. INVALID_ARGUMENT: they are not in what
   // the trainer has offered.

@@ -27,7 +27,7 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
     return refuse_trainer(raw, aborted("the worker of job " + job_ + " is ending; join again"));
   if (!unreachable_.ok()) {
     refuse_trainer(raw, unreachable_);
-    return on_stop();  // Whoever joins again gets another worker, which may have more luck.
+    return on_stop();  // Anyone who joins again gets another worker, which may have more luck.
   }
   // The rank's last connection may have ended in this turn of the loop, but be handled after this.
   for (const auto& [number, trainer] : trainers_)

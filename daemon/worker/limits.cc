@@ -24,7 +24,7 @@ EngineLimits engine_limits(const Settings& settings) {
 LinkLimits link_limits(const Settings& settings) {
   LinkLimits limits;
   limits.frame_bytes_max = static_cast<size_t>(settings.frame_bytes_max);
-  // Of small frames links count more than senders do.
+  // For small frames links count more than senders do.
   constexpr size_t kCountedMost = 8;
   const size_t slice = whole_slice_bytes(slice_bytes(settings), 1);
   const size_t needed = kCountedMost * static_cast<size_t>(settings.early_bytes) +

@@ -98,7 +98,7 @@ Status Worker::start(Fd control) {
   const Result<std::string> address =
       listen_for_peers(*transport_, settings_, link_router_->acceptor());
   unreachable_ = address.status();
-  if (!address.ok()) {  // The trainer that is about to come is told.
+  if (!address.ok()) {  // The trainer that is about to come is notified.
     spdlog::error("job {}: {}", job_, address.status().message());
     return agent_->start();
   }

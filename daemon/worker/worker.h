@@ -142,7 +142,7 @@ class Worker final : public Session::Events,
   std::unique_ptr<AgentChannel> agent_;
   std::unique_ptr<CoordinatorClient> coordinator_;
   std::shared_ptr<Tuner> tuner_;  // Shared by all epochs.
-  // By epoch, those of the newest: the agent is told of them, and so is the next one.
+  // By epoch, those of the newest: the agent is notified of them, and so is the next one.
   std::map<uint32_t, std::shared_ptr<HostRecorder>> recorders_;
   std::map<uint32_t, std::unique_ptr<Epoch>> epochs_;  // By epoch.
   Trainers trainers_;

@@ -51,7 +51,7 @@ TEST_F(AgentDoor, SilentCallerIsSentAwayInTime) {
   EXPECT_EQ(answer->code(), TUTTI_DEADLINE_EXCEEDED);
 }
 
-TEST_F(AgentDoor, OfSilentCallersTheOldestMakesRoom) {
+TEST_F(AgentDoor, TheOldestSilentCallerMakesRoom) {
   start({"--half-open-hellos=3"});
   Trainer oldest(socket());
   Trainer second(socket());
@@ -65,7 +65,7 @@ TEST_F(AgentDoor, OfSilentCallersTheOldestMakesRoom) {
   EXPECT_EQ(second.welcome()->code(), TUTTI_OK);
 }
 
-TEST_F(AgentDoor, OfSilentCallersTheUserWithMostMakesRoom) {
+TEST_F(AgentDoor, TheUserWithMostSilentCallersMakesRoom) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
   start({"--half-open-hellos=3"});
   Trainer mine(socket());
@@ -145,7 +145,7 @@ TEST_F(AgentDoor, DrainingRefusesNewJoinsUntilUndone) {
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
 }
 
-TEST_F(AgentDoor, StatusTellsOfTheAgentAndItsWorkers) {
+TEST_F(AgentDoor, StatusReportsTheAgentAndItsWorkers) {
   const pid_t agent = start();
   join("red", 2);
   join("blue");

@@ -1,4 +1,4 @@
-// What workers are told of the coordinator, also those that do not read for a while.
+// What workers learn of the coordinator, also those that do not read for a while.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -49,7 +49,7 @@ struct RunningWorker {
     }
     EXPECT_TRUE(send_packet(agent.get(), bytes_of_report(), {}).ok());
   }
-  // What it has been told since.
+  // What it has received since.
   std::vector<v1::AgentToWorker::Coordinator> read() {
     std::vector<v1::AgentToWorker::Coordinator> told;
     for (;;) {
@@ -85,7 +85,7 @@ struct AgentCoordinator : testing::Test {
   std::optional<Workers> workers;
 };
 
-TEST_F(AgentCoordinator, IsToldToWorkersWhenItChanges) {
+TEST_F(AgentCoordinator, IsSentToWorkersWhenItChanges) {
   workers->set_coordinator(at("10.0.0.1:7601"));
   workers->set_coordinator(at("10.0.0.1:7601"));
   workers->set_coordinator(none_for(0));
@@ -97,14 +97,14 @@ TEST_F(AgentCoordinator, IsToldToWorkersWhenItChanges) {
   EXPECT_EQ(told[2].address(), "10.0.0.2:7601");
 }
 
-TEST_F(AgentCoordinator, IsNotToldAnewForEachSecondWithoutOne) {
+TEST_F(AgentCoordinator, IsNotSentAgainForEachSecondWithoutOne) {
   for (int seconds = 0; seconds < 100; ++seconds) workers->set_coordinator(none_for(seconds));
   const size_t told = worker->read().size();
   EXPECT_GE(told, 1u);
   EXPECT_LE(told, 2u);
 }
 
-TEST_F(AgentCoordinator, IsToldAgainToAWorkerWhoseQueueWasFull) {
+TEST_F(AgentCoordinator, IsSentAgainToAWorkerWhoseQueueWasFull) {
   for (int i = 0; i < 2'000; ++i)
     workers->set_coordinator(at("10.0.0." + std::to_string(i % 2) + ":7601"));
   workers->set_coordinator(at("10.0.0.9:7601"));
@@ -119,7 +119,7 @@ TEST_F(AgentCoordinator, IsToldAgainToAWorkerWhoseQueueWasFull) {
   EXPECT_EQ(told[0].address(), "10.0.0.9:7601");
 }
 
-TEST_F(AgentCoordinator, IsToldAgainWhenTheWorkerReports) {
+TEST_F(AgentCoordinator, IsSentAgainWhenTheWorkerReports) {
   for (int i = 0; i < 2'000; ++i)
     workers->set_coordinator(at("10.0.0." + std::to_string(i % 2) + ":7601"));
   workers->set_coordinator(at("10.0.0.9:7601"));

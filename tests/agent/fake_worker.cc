@@ -3,7 +3,7 @@
 // "die", never reports if it starts with "mute", reports a pass that was changed if it starts with
 // "forge", another job and user if it starts with "lie", and sends a flight recorder if it starts
 // with "record", or something else in its place. In reports of jobs that start with "terminal" each
-// text has what a terminal obeys, and lines of other formats. Of jobs that start with "write" it
+// text has what a terminal obeys, and lines of other formats. For jobs that start with "write" it
 // writes to its standard error, as write_lines() says, and "flood" without end.
 #include <dirent.h>
 #include <fcntl.h>

@@ -18,7 +18,7 @@ using testing::Not;
 using testing::StartsWith;
 
 struct AgentHttp : AgentTest {
-  // Of the agent started last.
+  // For the agent started last.
   int port() const {
     const std::string text = log();
     const std::string mark = "metrics http://127.0.0.1:";

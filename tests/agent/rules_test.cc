@@ -70,7 +70,7 @@ TEST_F(AgentRules, UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot) {
       EXPECT_EQ(status.code(), Code::permission_denied) << status.to_string();
       EXPECT_THAT(status.message(), HasSubstr("is for administrators, not for user 65534"));
     }
-    // Of a job that is not theirs they learn no more than of one that is not there.
+    // For a job that is not theirs they learn no more than of one that is not there.
     EXPECT_EQ(admin_set_strategy(address(), "ours", "ring", kPatienceMs).code(), Code::not_found);
   }
   EXPECT_EQ(kill(agent, 0), 0);

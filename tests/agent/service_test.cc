@@ -1,4 +1,4 @@
-// tuttid as a service: what its manager is told, reading settings again, the watchdog, and
+// tuttid as a service: what its manager gets, reading settings again, the watchdog, and
 // draining.
 #include <gmock/gmock.h>
 
@@ -18,7 +18,7 @@ struct AgentService : AgentTest {
   void write_settings(const std::string& lines) const { std::ofstream(settings()) << lines; }
   std::string settings() const { return home + "/tuttid.conf"; }
   pid_t start_with_settings() { return start({"--config=" + settings()}); }
-  // Returns what the manager is told when it is over.
+  // Returns what the manager gets when it is over.
   std::string reload(pid_t agent) {
     kill(agent, SIGHUP);
     EXPECT_THAT(next_notification(), StartsWith("RELOADING=1\nMONOTONIC_USEC="));

@@ -24,7 +24,7 @@ void record_long(RecordRing& ring, uint64_t number) {
   trace::record_end(ring, index, kDurationNsMax, Code::unavailable);
 }
 
-// Full rings of kSeats ranks, of which the header tells of fewer.
+// Full rings of kSeats ranks, of which the header reports fewer.
 class FullRecorder {
  public:
   explicit FullRecorder(const std::string& job) : memory_(memfd_create("recorder", MFD_CLOEXEC)) {

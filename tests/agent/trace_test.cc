@@ -97,7 +97,7 @@ TEST_F(AgentTrace, UsersSeeThoseOfTheirOwnJobsAloneAsRoot) {
   }
 }
 
-TEST_F(AgentTrace, OfEndedJobsAFewAreKeptAndNoneForGoodAsRoot) {
+TEST_F(AgentTrace, AFewEndedJobsAreKeptForAWhileAsRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to be several users";
   start({"--trace-jobs=2"});
   const v1::Welcome theirs = join_as(kNobody, "record-theirs");
@@ -114,7 +114,7 @@ TEST_F(AgentTrace, OfEndedJobsAFewAreKeptAndNoneForGoodAsRoot) {
   EXPECT_EQ(traces("record-theirs").size(), 1u) << "of who has the fewest";
 }
 
-TEST_F(AgentTrace, OfEndedJobsNoneIsKeptForLongerThanIsSet) {
+TEST_F(AgentTrace, EndedJobsAreKeptNoLongerThanIsSet) {
   start({"--trace-keep-ms=0"});
   const v1::Welcome welcome = join("record");
   ASSERT_TRUE(wait_until([&] { return traces("record").size() == 1; }));

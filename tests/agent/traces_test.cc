@@ -57,7 +57,7 @@ struct AgentTraces : testing::Test {
   Traces traces{loop, settings, kEndedBytesMax};
 };
 
-TEST_F(AgentTraces, OfAJobTheTwoNewestEpochsAreKept) {
+TEST_F(AgentTraces, TheTwoNewestEpochsOfAJobAreKept) {
   for (const uint32_t epoch : {5, 6, 7}) traces.add(pass_of("demo"), epoch, memory_of());
   EXPECT_THAT(kept("demo"), ElementsAre(6, 7));
   EXPECT_THAT(newest(), ElementsAre(7));
@@ -90,7 +90,7 @@ TEST_F(AgentTraces, JobsOfSeveralSubjectsAreSeveral) {
   EXPECT_THAT(newest(), ElementsAre(3, 4));
 }
 
-TEST_F(AgentTraces, OfEndedJobsNoMoreThanSoManyBytesAreKept) {
+TEST_F(AgentTraces, EndedJobsAreKeptUpToABoundOfBytes) {
   run_and_end(pass_of("theirs", 2'000), 256 << 10);
   for (const char* job : {"a", "b", "c"}) run_and_end(pass_of(job), 300 << 10);
   EXPECT_THAT(jobs(), ElementsAre("b", "c", "theirs")) << "the oldest of who has the most";

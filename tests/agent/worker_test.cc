@@ -156,7 +156,7 @@ TEST_F(AgentWorkers, BelongToTheUserWhoStartedTheJobAsRoot) {
 }
 
 // The job's user can read the environment of its worker.
-TEST_F(AgentWorkers, OfOtherUsersHaveOfTheEnvironmentWhatIsListed) {
+TEST_F(AgentWorkers, OtherUsersGetListedVariablesOnly) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
   environment = {{"CLOUD_SECRET", "hunter2"}, {"LC_TIME", "C.UTF-8"}};
   start();
@@ -175,7 +175,7 @@ TEST_F(AgentWorkers, AreGivenTheVariablesThatTheSettingNames) {
   EXPECT_EQ(field(theirs, "locale"), "-");
 }
 
-TEST_F(AgentWorkers, AreNotToldTheToken) {
+TEST_F(AgentWorkers, DoNotGetTheToken) {
   environment = {{"TUTTI_TOKEN", "sesame"}};
   start();
   v1::Hello hello = hello_of("demo");

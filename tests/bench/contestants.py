@@ -77,7 +77,7 @@ class Field:
         return str(self.bin / f"race_{name}")
 
     def addresses(self) -> list[str]:
-        """Of each rank's host."""
+        """For each rank's host."""
         per_host = self.case.per_host
         return [self.network.address(rank // per_host) for rank in range(self.case.ranks)]
 

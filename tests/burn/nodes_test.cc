@@ -305,7 +305,7 @@ TEST_F(Nodes, JoinAsTheConfigSays) {
             "");
 }
 
-// Rank 2 dies in its first life. The others learn who it was, and register anew with its successor.
+// Rank 2 dies in its first life. The others learn who it was, and register again with it.
 void live_twice(const RankContext& context, bool successor) {
   setenv("TUTTI_SOCKET", context.socket.c_str(), 1);
   setenv("TUTTI_RANK", std::to_string(context.rank).c_str(), 1);
@@ -324,11 +324,11 @@ void live_twice(const RankContext& context, bool successor) {
                   "rank 2");
     });
   on_peers(collective, config, {0, 1}, [&](PeerId id) {
-    check_values(collective.all_reduce(id, one.view(), kSum), {6}, "anew");
+    check_values(collective.all_reduce(id, one.view(), kSum), {6}, "again");
   });
 }
 
-TEST_F(Nodes, NameTheNodeThatDiedAndRegisterAnew) {
+TEST_F(Nodes, NameTheNodeThatDiedAndRegisterAgain) {
   const auto body = [](const RankContext& context) { live_twice(context, false); };
   std::vector<testing::Trainer> trainers = mesh_->start("death", {2, 1}, body);
   EXPECT_NE(trainers[2].wait().find("killed by signal 9"), std::string::npos);

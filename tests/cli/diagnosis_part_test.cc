@@ -117,7 +117,7 @@ Job both(const Job& one, const Job& other) {
   return all;
 }
 
-// Of a job whose workers are gone.
+// For a job whose workers are gone.
 void end(Job& job, uint32_t epoch) {
   for (const int host : {0, 1}) {
     job.status.mutable_agents(host)->clear_workers();
@@ -139,7 +139,7 @@ TEST(DiagnosisPart, AnEndedJobOfAnotherUserIsNotMixedIn) {
   EXPECT_THAT(found.evidence, ElementsAre());
 }
 
-TEST(DiagnosisPart, OfRunningJobsOfOneNameTheWorstCountsAndTheOwnersAreNamed) {
+TEST(DiagnosisPart, TheWorstOfRunningJobsOfOneNameCountsAndItsOwnersAreNamed) {
   Job well;
   well.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
   set_owner(well, 1001);
@@ -194,7 +194,7 @@ TEST(DiagnosisPart, TheNetworkIsNoFaultWhileARankHasNotCalled) {
 }
 
 // The others ended on the error; the one that died had not called.
-TEST(DiagnosisPart, OfAJobThatIsOverWhoTookNoPartInItsLastOperationIsNamed) {
+TEST(DiagnosisPart, RanksMissingFromAnEndedJobsLastOperationAreNamed) {
   Job job;
   job.all_run(5, kMillisecond, 9 * kSecond);
   for (const int rank : {0, 1, 2}) job.ended(rank, 5, 8 * kSecond, kMillisecond, Code::unavailable);
@@ -217,7 +217,7 @@ TEST(DiagnosisPart, ARunningEpochCountsMoreThanAnEndedOneOfAHigherNumber) {
 }
 
 // Its ranks join; what they called before they were started again does not count.
-TEST(DiagnosisPart, WhoJoinsAnewIsNotJudgedByAnEndedEpoch) {
+TEST(DiagnosisPart, WhoJoinsAgainIsNotJudgedByAnEndedEpoch) {
   Job old;
   for (const int rank : {0, 1, 2}) old.call(rank, 0, 60 * kSecond);
   end(old, 7);

@@ -15,7 +15,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-TEST(Diagnosis, AnotherJobIsNone) {
+TEST(Diagnosis, AnUnknownJobHasNone) {
   const Diagnosis found = diagnose("other", Job().status, Job().trace);
   EXPECT_EQ(found.verdict, Verdict::no_such_job);
   EXPECT_EQ(found.sentence, "no job other is known: see tutti status");

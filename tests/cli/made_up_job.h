@@ -58,7 +58,7 @@ class Job {
     fill(call, operation, ago_ns);
     return call;
   }
-  // Likewise, and it takes so long.
+  // The same, and it takes so long.
   v1::TracedOperation& ended(int number, uint64_t operation, uint64_t ago_ns, uint64_t duration_ns,
                              Code code = Code::ok) {
     v1::TracedOperation& one = call(number, operation, ago_ns);

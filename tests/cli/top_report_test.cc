@@ -68,7 +68,7 @@ TEST(TopReport, RatesAreDifferencesOverTime) {
             "b     serving     1     0    0.1.0  10.0.0.2:7601\n");
 }
 
-TEST(TopReport, WhoJoinedAnewHasNoRateYet) {
+TEST(TopReport, WhoJoinedAgainHasNoRateYet) {
   const v1::StatusReply before = mesh_after(100);
   v1::StatusReply after = mesh_after(140);
   v1::WorkerReport& worker = *after.mutable_agents(0)->mutable_workers(0);
@@ -80,7 +80,7 @@ TEST(TopReport, WhoJoinedAnewHasNoRateYet) {
   EXPECT_THAT(text, HasSubstr("demo     1  a     101  joining "));
 }
 
-TEST(TopReport, CountersThatBeganAnewAreNoNegativeRate) {
+TEST(TopReport, CountersThatBeganAgainAreNoNegativeRate) {
   const v1::StatusReply before = mesh_after(100);
   const v1::StatusReply after = mesh_after(1);
   EXPECT_THAT(top_text({.before = before, .after = after, .columns = 0}),

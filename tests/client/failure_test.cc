@@ -143,7 +143,7 @@ TEST_F(JoinTest, RefusesWrongAnswers) {
 
 using ClientFailureTest = ClientTest;
 
-// Of two trainers with the same rank, the second is refused.
+// The second of two trainers with the same rank is refused.
 TEST_F(ClientFailureTest, RankTakenIsRefusedWithTheCulprit) {
   std::counting_semaphore<2> returned{0};
   std::array<tutti_code, 2> codes{};

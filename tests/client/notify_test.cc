@@ -1,4 +1,4 @@
-// tutti_work_notify() and tutti_work_fd(): who is told that an operation has ended, when and where.
+// tutti_work_notify() and tutti_work_fd(): who learns that an operation has ended, when and where.
 #include <poll.h>
 #include <sys/wait.h>
 

@@ -186,7 +186,7 @@ void check_disagreement(const Group& group, const CrossDeviceOps& ops, const Per
   check_sum(to_one(group), 1, 3);
 }
 
-TEST_F(GroupTest, DisagreementIsToldToAllRanks) {
+TEST_F(GroupTest, DisagreementIsReportedToAllRanks) {
   EXPECT_EQ(
       run({2, 1},
           [](const RankContext& context) {

@@ -1,6 +1,6 @@
 // Slowness of the fake driver, by variables of the environment, in milliseconds.
 //   FAKE_CUDA_SLOW_KERNELS   from a kernel's begin, when it looks whether it is cancelled, to its
-//   end FAKE_CUDA_SLOW_CALLS     from the end of a stream's work to a call that tells of it
+//   end FAKE_CUDA_SLOW_CALLS     from the end of a stream's work to a call that reports it
 //   FAKE_CUDA_SLOW_WAITS     between two looks of a stream at a word that it waits for
 //   FAKE_CUDA_SLOW_WRITES    before a copy to memory of a GPU
 //   FAKE_CUDA_SLOW_IMPORTS   of cuIpcOpenMemHandle_v2, for more than 32 MiB

@@ -74,13 +74,13 @@ bool refuses(const char* function) {
   return given != nullptr && std::string_view(given) == function;
 }
 
-// Of functions that need a context that is current.
+// For functions that need a context that is current.
 Error usable() {
   if (is_poisoned()) return kIllegalAddress;
   return current().empty() ? kInvalidContext : kSuccess;
 }
 
-// Of functions that free memory, which wait for the work of the current context.
+// For functions that free memory, which wait for the work of the current context.
 Error usable_and_done() {
   const Error error = usable();
   if (error != kSuccess) return error;

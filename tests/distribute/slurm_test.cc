@@ -179,7 +179,7 @@ TEST(SlurmResolver, RefusesMoreThanTheNodesHave) {
   expect_refused(options(variables), Code::failed_precondition, "is for 1 nodes");
 }
 
-TEST(SlurmResolver, RefusesOptionsThatMakeNoSense) {
+TEST(SlurmResolver, RefusesInvalidOptions) {
   SlurmOptions wrong = options();
   wrong.gpus_per_node = -1;
   wrong.gpus_per_task = 0;

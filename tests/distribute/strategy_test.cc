@@ -379,7 +379,7 @@ void survives_a_death(const testing::RankContext& context) {
     options.cluster = {.group = group.get(), .variables = environment_of({})};
     const std::unique_ptr<Strategy> strategy = make_strategy(options);
     if (life == 1)
-      return check_value(strategy->reduce(ReduceOp::sum, {{one.view()}}), Values({3}), "anew");
+      return check_value(strategy->reduce(ReduceOp::sum, {{one.view()}}), Values({3}), "then");
     const auto begin = std::chrono::steady_clock::now();
     const Status status = strategy->run([&](ReplicaContext& replica) {
       if (context.rank == 2) raise(SIGKILL);
@@ -399,7 +399,7 @@ TEST_F(Layouts, NameTheProcessThatDied) {
     StrategyOptions options;
     options.cluster = {.group = group.get(), .variables = environment_of({})};
     const Values one({1});
-    check_value(make_strategy(options)->reduce(ReduceOp::sum, {{one.view()}}), Values({3}), "anew");
+    check_value(make_strategy(options)->reduce(ReduceOp::sum, {{one.view()}}), Values({3}), "then");
   };
   testing::Trainer again({"death", mesh_->host(1).socket, 2, 3}, second);
   EXPECT_EQ(again.wait() + trainers[0].wait() + trainers[1].wait(), "") << mesh_->log_tails();

@@ -82,7 +82,7 @@ TEST(TfConfig, TasksMayHaveGaps) {
             (ClusterSpec::Tasks{{1, "b:1"}, {4, "e:1"}}));
 }
 
-TEST(TfConfig, IsReadAnewByEveryCall) {
+TEST(TfConfig, IsReadAgainByEveryCall) {
   auto variables = std::make_shared<std::string>("{}");
   TfConfigOptions options;
   options.variables = [variables](const std::string&) { return std::optional(*variables); };

@@ -18,7 +18,7 @@ def is_command(span):
 
 
 def refuse_path(span, tree):
-    """Of something with a slash in it."""
+    """For something with a slash in it."""
     first = span.split("/")[0]
     if first in tree.top and first != "build":
         return "" if tree.has(span) else f"there is no {span}"
@@ -28,7 +28,7 @@ def refuse_path(span, tree):
 
 
 def refuse_words(span, tree):
-    """Of names: each word must be in the source."""
+    """For names: each word must be in the source."""
     for word in re.findall(r"[A-Za-z_]\w+", span):
         known = word in tree.words or word in FOREIGN_WORDS
         if not known and not word.endswith("_"):
@@ -45,7 +45,7 @@ VALUES = re.compile(r"\([^)]*\)|'[^']*'|\"[^\"]*\"|\b(?:ranks?|host|epoch) [\w.]
 
 
 def refuse_message(line, tree):
-    """Of an error's text: what is left without values must be in the source, piece by piece."""
+    """For an error's text: what is left without values must be in the source, piece by piece."""
     source = re.sub(r'"\s*"', "", tree.text)
     for piece in VALUES.split(line):
         words = piece.strip()

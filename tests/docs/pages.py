@@ -77,7 +77,7 @@ def read_pages():
 
 
 def is_source(path):
-    """Of a path from the root. Not these tests, whose samples are wrong on purpose."""
+    """For a path from the root. Not these tests, whose samples are wrong on purpose."""
     skipped = ("corpus", "__pycache__", "docs")
     return (ROOT / path).is_file() and not any(part in skipped for part in path.parts)
 

@@ -32,13 +32,13 @@ PROMISES = {
     "| another agent of the mesh |":
         "mesh/admin_test.cc AnAgentMayLookAndPassOnButNotDrainOrStop, "
         "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
-    "| whoever may write to `etcd`":
+    "| writers to `etcd`":
         "mesh/elector_test.cc AKeyWithoutAnAddressIsNamed, "
-        "mesh/grace_test.cc StatesThatMakeNoSenseAreRefused",
+        "mesh/grace_test.cc InvalidStatesAreRefused",
     "| the network |":
         "mesh/admin_test.cc WithoutTokensNobodyOnTheNetworkMayAnything, "
         "mesh/admin_test.cc WhoTrustsTheNetworkTakesAllForAgents",
-    "Users are told apart by their numbers":
+    "Users are identified by uid":
         "process/owners_test.cc AnotherUserMayNotJoinThroughAnotherHostAsRoot",
     "A job belongs to the user, and":
         "mesh/join_test.cc AJobBelongsToTheUserAndSubjectThatBeganIt",
@@ -75,7 +75,7 @@ PROMISES = {
     "Workers go on meanwhile":
         "agent/worker_test.cc NextAgentAdoptsTheLiveAndRemovesTheDead",
     # Rules
-    "The table is that of":
+    "One row for each call":
         "mesh/rules_test.cc EveryRowStandsInSecurityMd",
     "A pass is what an agent signs":
         "mesh/rules_test.cc APassHoldsForWhatItSaysAlone",
@@ -87,10 +87,10 @@ PROMISES = {
         "mesh/tls_nodes_test.cc NobodyElsesSecretResumesOrTakesOverAnEpoch, "
         "mesh/tls_nodes_test.cc AnEpochIsNotTakenOverFromAHostWhoseAgentIsGone, "
         "mesh/tls_nodes_test.cc WorkerIsTakenOnceAnAgentOfItsHostIsRegistered, "
-        "mesh/rules_test.cc OfCertifiedHostsAnAgentSignsWithItsOwnKeysAndBelievesNoOther, "
+        "mesh/rules_test.cc ACertifiedHostsAgentSignsWithItsOwnKeysAndBelievesNoOther, "
         "agent/rules_test.cc KeyAndWorkersSocketsAreTheAgentsAlone",
     "Who coordinates says who is in":
-        "mesh/tls_nodes_test.cc WhatTheCoordinatorIsToldSignsNoPasses",
+        "mesh/tls_nodes_test.cc WhatTheCoordinatorLearnsSignsNoPasses",
     "Changes of administrators, and":
         "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
     "`audit:":
@@ -99,8 +99,8 @@ PROMISES = {
     "The job's user controls its worker":
         "agent/worker_test.cc BelongToTheUserWhoStartedTheJobAsRoot",
     "A worker of another user gets":
-        "agent/worker_test.cc OfOtherUsersHaveOfTheEnvironmentWhatIsListed, "
-        "agent/worker_test.cc AreNotToldTheToken, "
+        "agent/worker_test.cc OtherUsersGetListedVariablesOnly, "
+        "agent/worker_test.cc DoNotGetTheToken, "
         "agent/worker_test.cc AreNotProtectedFromLackOfMemoryAsTheAgentIs",
     "It has no capabilities":
         "agent/privileges_test.cc OtherUsersWorkersHaveNoneAsRoot, "
@@ -108,7 +108,7 @@ PROMISES = {
     "What a worker writes comes to":
         "agent/log_test.cc WhatAWorkerWritesIsCleanedAndSaysWhoseItIs, "
         "agent/log_test.cc AWorkerThatFloodsTheLogIsNotHeldUpAndWritesNoMoreThanItsShare",
-    "What a worker says of itself in":
+    "Except for the owner, what":
         "agent/rules_test.cc AWorkerCannotSayThatItIsAnothersAsRoot",
     "Text that comes from workers":
         "base/foreign_text_test.cc WhatTerminalsObeyBecomesAQuestionMark, "
@@ -119,10 +119,10 @@ PROMISES = {
         "agent/rules_test.cc NamesThatNoTerminalMayShowAreRefusedInTrueWords",
     # docs/tls.md
     "With `tls = require` the control plane between":
-        "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
+        "mesh/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
     "The Unix socket of a host needs no TLS":
         "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot",
-    "The same setting encrypts the data links":
+    "Set it on all hosts alike":
         "transport/tls_test.cc HostsWithoutTlsAndHostsWithItRefuseEachOther",
     "TLS does not replace tokens":
         "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse",
@@ -133,9 +133,9 @@ PROMISES = {
         "agent/http_test.cc WithTlsTheAgentsTokenShowsNothing",
     "`trust_network = yes` is refused":
         "mesh/tls_nodes_test.cc SettingsThatContradictEachOtherAreRefused",
-    "Workers, which run as users and":
+    "Workers run as users and":
         "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot, "
-        "mesh/tls_nodes_test.cc WhatTheCoordinatorIsToldSignsNoPasses, "
+        "mesh/tls_nodes_test.cc WhatTheCoordinatorLearnsSignsNoPasses, "
         "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
     "A host whose agent is not":
         "process/tls_outsiders_test.cc "
@@ -161,11 +161,11 @@ PROMISES = {
         "process/tls_test.cc AgentSaysAtItsStartWhatIsWrongWithItsFiles, "
         "mesh/certificates_test.cc TimesAreChecked, "
         "mesh/certificates_test.cc KeyOfAnotherCertificateIsRefused",
-    "One authority, and the files of":
+    "The commands of [the install page]":
         "mesh/certificates_test.cc CommandsOfThePageMakeFilesThatDo",
     "People and tools that call other hosts":
         "mesh/tls_nodes_test.cc EnvironmentOfToolsIsChecked",
-    "A certificate for them is made":
+    "They need a certificate only":
         "mesh/tls_nodes_test.cc AdministratorsAreKnownByTheirCertificates",
     "- **Administrators** have":
         "process/tls_test.cc CertificatesOfAdministratorsAloneAdminister, "
@@ -225,9 +225,9 @@ PROMISES = {
     "Only TLS 1.3 is spoken":
         "transport/tls_test.cc ChangesItsKeysInTime",
     "- `if tuttid there has tls = require":
-        "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
+        "mesh/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
     "- `tuttid there does not speak TLS":
-        "mesh/tls_nodes_test.cc SideWithoutTlsIsToldTheSetting",
+        "mesh/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
     "- `no authority in":
         "mesh/tls_test.cc ServerOfAnotherAuthorityIsRefused",
     "- `its certificate is for DNS b":
@@ -243,14 +243,13 @@ PROMISES = {
         "process/tls_test.cc AgentWithTheCertificateOfAnotherIsNotRegistered",
 }
 ADVICE = (
-    "Report a weakness", "Say what you did", "You get an answer", "There is no release yet",
-    "Let nobody but the agents write", "Make tokens by", "One row for each call", "WHO:", "WHAT:",
-    "OUTCOME`", "Of refusals 20 a second",
-    "Lines of the audit go", "Without it (`tls = off`", "Keep `ca.key` off", "Copy the folder",
-    "Then on all hosts", "Its DNS names are the host's", "Mount its Secret",
-    "Kubernetes lets all users", "That driver asks", "Revocation lists are not read",
-    "Encryption costs", "On the project's machine", "Round trips of 64", "Measure yours",
-    "`micro --benchmark_filter=link`", "Kernel TLS is not used",
+    "Report a weakness", "You get an answer", "There is no release yet",
+    "Let nobody but the agents write", "Make tokens by", "WHO:", "WHAT:",
+    "OUTCOME`", "Refusals are limited", "Without it (`tls = off`", "Its DNS names are the host's",
+    "Mount its Secret", "That driver requests", "Revocation lists are not read",
+    "Encryption costs", "Let only the hosts of the mesh", "Floods are attributed",
+    "Quotas of ranks and memory", "It counts until the agents' token", "A coordinator that lost",
+    "While an agent is down",
 )
 
 

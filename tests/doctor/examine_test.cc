@@ -25,7 +25,7 @@ v1::AgentReport agent(const std::string& host) {
   return report;
 }
 
-// A node of two with nothing to mend.
+// A node of two with nothing to fix.
 NodeView healthy() {
   NodeView node;
   node.settings.listen = "10.0.0.2:7601";
@@ -64,7 +64,7 @@ Check find(const std::vector<Check>& checks, const std::string& subject) {
   return found == checks.end() ? Check{} : *found;
 }
 
-TEST(DoctorExamine, AHealthyNodeHasNothingToMend) {
+TEST(DoctorExamine, AHealthyNodeHasNothingToFix) {
   const std::vector<Check> checks = examine(healthy());
   EXPECT_EQ(checks.size(), 22u);
   for (const Check& check : checks) {
@@ -83,7 +83,7 @@ void use_etcd(NodeView& node) {
   node.etcd.resize(3);
 }
 
-TEST(DoctorExamine, ANodeWithEtcdAndMetricsHasNothingToMend) {
+TEST(DoctorExamine, ANodeWithEtcdAndMetricsHasNothingToFix) {
   NodeView node = healthy();
   use_etcd(node);
   node.settings.metrics_listen = "127.0.0.1:9464";
@@ -109,13 +109,13 @@ GpuInfo broken_gpu() {
 }
 
 const std::vector<Fault> kConfigurationFaults = {
-    {"settings", Grade::fail, "tuttid.conf:3: expected: name = value", "mend that place",
+    {"settings", Grade::fail, "tuttid.conf:3: expected: name = value", "fix that place",
      [](NodeView& n) {
        n.settings_read = invalid_argument("tuttid.conf:3: expected: name = value");
      }},
     {"tokens", Grade::fail, "no token for agents", "role=agent",
      [](NodeView& n) { n.has_agent_token = false; }},
-    {"tokens", Grade::fail, "token:2: no role", "mend token_file",
+    {"tokens", Grade::fail, "token:2: no role", "fix token_file",
      [](NodeView& n) { n.credentials_read = invalid_argument("token:2: no role"); }},
     {"tokens", Grade::warn, "Permission denied", "as root",
      [](NodeView& n) {

@@ -338,7 +338,7 @@ TEST_P(DeviceTensorsTest, NothingBeginsBeforeAllStreamsHaveArrived) {
   EXPECT_EQ(cluster.await_end().to_string(), "OK");
 }
 
-// A stream takes some 1,000 commands; whoever adds more waits for it, which the loop must not.
+// A stream takes some 1,000 commands; adding more waits for it, which the loop must not.
 TEST_P(DeviceTensorsTest, AListLongerThanAStreamsQueueDoesNotBlockTheLoop) {
   for (const auto& layout : kLayouts) {
     const Job job{.count = 9'000, .hosts = layout, .listed = 3};

@@ -343,7 +343,7 @@ TEST(PastTest, AGapIsKeptOpenForManyNumbersAndThenNoMore) {
 
 // ---- Disagreement ----
 
-TEST_F(EngineTest, AFrameOfAnotherAgreementIsToldAndNeverUsed) {
+TEST_F(EngineTest, AFrameOfAnotherAgreementIsReportedAndNeverUsed) {
   Operation operation = all_reduce(0);
   operation.agreement = 7;
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16, 8)).ok()) << "before the start";

@@ -392,7 +392,7 @@ TEST(NcclTensors, WorkOfSeveralStreamsIsDoneInTheSameOrderEverywhere) {
   }
 }
 
-TEST(NcclTensors, HostsThatDisagreeOnTheLinkAreToldAndNobodyHangs) {
+TEST(NcclTensors, HostsThatDisagreeOnTheLinkAreNotifiedAndNobodyHangs) {
   Cluster cluster(Layout{{0}, {1}});
   cluster.start(0, 0, {});
   cluster.start(1, 0, {}, false);
@@ -433,7 +433,7 @@ TEST(NcclTensors, AnEndWhileNcclWaitsForAPeerReleasesStreams) {
   EXPECT_EQ(cluster.await_end(1, 0).to_string(), "UNAVAILABLE: over");
 }
 
-TEST(NcclTensors, WorkThatNcclRefusesIsToldAndEndsWithTheEpoch) {
+TEST(NcclTensors, WorkThatNcclRefusesIsReportedAndEndsWithTheEpoch) {
   const std::filesystem::path faults = ::testing::TempDir() + "engine_nccl_tensors_test.faults";
   setenv("FAKE_NCCL_FAULTS", faults.c_str(), 1);
   {

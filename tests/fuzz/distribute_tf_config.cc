@@ -1,4 +1,4 @@
-// TF_CONFIG: every call answers or refuses, and a place that is told is in the cluster.
+// TF_CONFIG: every call answers or refuses, and a place that is given is in the cluster.
 #include "client/distribute/tf_config_resolver.h"
 #include "tests/fuzz/input.h"
 

@@ -85,7 +85,7 @@ void normalise(v1::StatusMessage& status) {
   status.set_code(code);
 }
 
-// Of what is said twice the last counts.
+// If something is said twice, the last counts.
 void normalise(v1::Gone& gone) {
   normalise(*gone.mutable_cause());
   std::map<uint32_t, v1::Bound> bounds;

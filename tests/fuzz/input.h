@@ -14,7 +14,7 @@ class Input {
  public:
   Input(const uint8_t* data, size_t size) : left_(reinterpret_cast<const char*>(data), size) {}
 
-  // Of a type that may hold any bytes.
+  // For a type that may hold any bytes.
   template <class Plain>
   Plain take() {
     Plain value{};

@@ -1,5 +1,5 @@
 // A TCP link's stream of frames, written as the input says and read in pieces of the input's sizes.
-// Payloads are a pattern; headers are the input's, mended where it says so. A second reading of the
+// Payloads are a pattern; headers are the input's, fixed where it says so. A second reading of the
 // same bytes, by the format's definition, says what must come out.
 #include <memory>
 
@@ -83,7 +83,7 @@ class Placer final : public LinkHandler {
   }
   void on_frame(Frame) override {}
   void on_closed(Status) override {}
-  // Of the frame that comes next, once some of it has come.
+  // For the frame that comes next, once some of it has come.
   void between(size_t next) {
     if (recv_buffer_ == nullptr || next >= deeds_.size() || (deeds_[next] & Deed::take) == 0)
       return;

@@ -10,7 +10,7 @@ grpc::ByteBuffer cut_up(std::string_view bytes, fuzz::Input& input) {
   std::vector<grpc::Slice> slices;
   while (!bytes.empty()) {
     const std::string_view part = bytes.substr(0, input.take<uint8_t>());
-    // Of itself gRPC has no empty slice, but nothing says so.
+    // By itself gRPC has no empty slice, but nothing says so.
     slices.emplace_back(part.data(), part.size());
     bytes.remove_prefix(part.size());
     if (input.at_end()) {

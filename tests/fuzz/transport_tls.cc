@@ -38,7 +38,7 @@ void speak_without_key(fuzz::Input& input) {
     open = result == ReadResult::partial;
     require(!open || wire->is_drained(), "who waits has read everything");
   }
-  require(take(sockets.theirs).size() <= kAnswerBytesMax, "a stranger is told little");
+  require(take(sockets.theirs).size() <= kAnswerBytesMax, "a stranger learns little");
 }
 
 // An honest dialler and the listener, with somebody between them.

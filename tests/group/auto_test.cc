@@ -93,7 +93,7 @@ TEST_F(AutoTest, LearnsTheChosenStrategysTimeAndEveryMembersLink) {
   }
 }
 
-// The second epoch continues the first one's rows: none is dropped or started anew.
+// The second epoch continues the first one's rows: none is dropped or started again.
 TEST_F(AutoTest, KeepsWhatItLearntForTheNextEpoch) {
   const auto samples = [](const Tuner& tuner) {
     uint64_t sum = 0;

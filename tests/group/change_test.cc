@@ -32,7 +32,7 @@ TEST_F(AgreementTest, ADeathSparesWhatTheDeadHadReached) {
   EXPECT_EQ(answers_[0].at(2).culprit().rank, 3);
 }
 
-TEST_F(AgreementTest, OfTwoWhoAreGoneTheFirstToldIsToBlameEverywhere) {
+TEST_F(AgreementTest, TheFirstDepartureIsBlamedOnAllHosts) {
   leave(2, unavailable("rank 2 died"));
   leave(1, unavailable("rank 1 died"));
   call(0, all_reduce_of(4));
@@ -98,7 +98,7 @@ TEST_F(AgreementTest, NoHostStartsPastItsFenceBeforeTheChangeIsAdopted) {
 }
 
 // Each breaks one rule and, if accepted, would be looked up where there is nothing.
-TEST_F(AgreementTest, ReportsThatMakeNoSenseAreRefused) {
+TEST_F(AgreementTest, InvalidReportsAreRefused) {
   Report sound;  // Of host b, which has ranks 2 and 3.
   sound.key = {0, 7};
   sound.reason = Report::Reason::waiting;
@@ -139,7 +139,7 @@ TEST_F(AgreementTest, ReportsThatMakeNoSenseAreRefused) {
 }
 
 // Messages are untrusted: each of these is refused.
-TEST_F(AgreementTest, MessagesToTheLeaderThatMakeNoSenseAreRefused) {
+TEST_F(AgreementTest, InvalidMessagesToTheLeaderAreRefused) {
   const auto taken = [&](const Message& message) {
     return leader_.on_message(1, message, now_).ok();
   };
@@ -162,7 +162,7 @@ TEST_F(AgreementTest, GroupsThatAreAnnouncedAreBounded) {
   EXPECT_FALSE(leader_.on_message(1, Announce{most, {2}}, now_).ok());
 }
 
-TEST_F(AgreementTest, MessagesToAMemberThatMakeNoSenseAreRefused) {
+TEST_F(AgreementTest, InvalidMessagesToAMemberAreRefused) {
   const auto taken = [&](const Message& message) {
     return members_[1]->on_message(message, now_).ok();
   };
@@ -216,7 +216,7 @@ TEST(EarlyTest, WhatIsKnownToHaveStartedNeedsNoBudget) {
   EXPECT_EQ(early.size(), 0u);
 }
 
-TEST(EarlyTest, EachHostHasABudgetAndIsToldOnce) {
+TEST(EarlyTest, EachHostHasABudgetAndIsNotifiedOnce) {
   EarlyBudget early(3, 100);
   EXPECT_EQ(early.admit(1, {0, 5}, 100), EarlyBudget::Admission::granted);
   EXPECT_EQ(early.admit(2, {0, 5}, 100), EarlyBudget::Admission::granted);

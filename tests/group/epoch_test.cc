@@ -35,7 +35,7 @@ class EpochTest : public ::testing::TestWithParam<Shape> {
     return options;
   }
   // Whether whole numbers divided by the world's size are exact in the floating type, or the test
-  // rounds likewise.
+  // rounds, too.
   bool exact_mean(Dtype type) const {
     return size_of(type) > 2 || std::has_single_bit(static_cast<unsigned>(cluster_.size()));
   }

@@ -190,7 +190,7 @@ TEST_F(EpochFaultTest, ALostHostEndsTheEpochForAllByName) {
   EXPECT_EQ(cluster_.submit(2, call(4)).get().code(), Code::unavailable);
 }
 
-TEST_F(EpochFaultTest, AnAbortIsToldToEveryHostOnceAndToWhoeverUsesTheEpoch) {
+TEST_F(EpochFaultTest, AnAbortIsReportedOnceToEveryHostAndUserOfTheEpoch) {
   auto waiting = cluster_.submit(0, call(4));
   const Status cause = unavailable("host b was stopped", {2, "b"});
   cluster_.hosts[1]->run([&] { cluster_.hosts[1]->epoch->abort(cause); });
@@ -209,7 +209,7 @@ TEST_F(EpochFaultTest, ACallOutOfOrderIsRefusedAndChangesNothing) {
   expect_usable();
 }
 
-TEST_F(EpochFaultTest, HostsThatWaitForEachOtherByDifferentRootsAreToldSoon) {
+TEST_F(EpochFaultTest, HostsThatWaitForEachOtherByDifferentRootsAreNotifiedSoon) {
   std::vector<Status> statuses = cluster_.all([&](int rank) {
     Call asked = call(4, 60'000);
     asked.signature.collective = Collective::broadcast;

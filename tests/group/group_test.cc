@@ -46,7 +46,7 @@ TEST_F(AgreementTest, RanksOfAHostThatDisagreeFailAllAndLateOnesGetTheSame) {
   EXPECT_TRUE(started(1));
 }
 
-TEST_F(AgreementTest, HostsThatDisagreeAreToldWhoAsksForWhat) {
+TEST_F(AgreementTest, HostsThatDisagreeLearnWhoAsksForWhat) {
   for (const int rank : {0, 1}) call(rank, all_reduce_of(4));
   for (const int rank : {2, 3}) call(rank, all_reduce_of(5));
   meet(0);

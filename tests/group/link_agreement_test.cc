@@ -14,7 +14,7 @@ using Next = LinkAgreement::Next;
 
 class LinkAgreementTest : public ::testing::Test {
  protected:
-  // Up to where all hosts are told to begin.
+  // Up to where all hosts are asked to begin.
   void begin() {
     EXPECT_EQ(*agreement_.on_offer(1, {{}, 22304}), Next::nothing);
     EXPECT_EQ(*agreement_.on_offer(0, {{}, 22304}), Next::nothing);
@@ -45,7 +45,7 @@ TEST_F(LinkAgreementTest, VersionsThatDifferAreNamed) {
             "host a has NCCL 2.23.4, host c 2.18.3; install the same on all hosts");
 }
 
-TEST_F(LinkAgreementTest, AnIdThatIsNotMadeIsTold) {
+TEST_F(LinkAgreementTest, AnIdThatIsNotMadeIsReported) {
   for (int host = 0; host < 3; ++host) ASSERT_TRUE(agreement_.on_offer(host, {{}, 22304}).ok());
   EXPECT_EQ(agreement_.on_id(unavailable("no id")), Next::refuse);
   EXPECT_EQ(agreement_.why(), "host a: no id");

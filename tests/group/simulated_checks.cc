@@ -83,16 +83,16 @@ void Job::check_values(int index, const Key& key,
     }
 }
 
-// ---- What ranks are told ----
+// ---- What ranks learn ----
 
 void Job::judge(int index, const Key& key, Called& called, const Status& status) {
   const SimHost& here = host(index);
   called.end = status;
   ++(status.ok() ? counts_.ok : counts_.failed);
-  say(index, "rank " + std::to_string(called.rank) + " is told of " + name(key) + ": " +
+  say(index, "rank " + std::to_string(called.rank) + " learns of " + name(key) + ": " +
                  status.to_string());
   if (status.ok() && !truths_[key].completed.contains(index))
-    wrong("rank " + std::to_string(called.rank) + " is told OK of what was not done: " + name(key));
+    wrong("rank " + std::to_string(called.rank) + " gets OK for what was not done: " + name(key));
   if (now_ > called.deadline + kGrace && !here.was_stopped)
     wrong("rank " + std::to_string(called.rank) + " waited for " + name(key) + " too long");
   if (status != here.member->cause()) {
@@ -183,7 +183,7 @@ void Job::check_rest() {
       const SimHost& where = host(home_[static_cast<size_t>(called.rank)]);
       const bool away = where.dead || where.stopped_until == Script::kNever;
       if (!called.end && !away)
-        wrong("rank " + std::to_string(called.rank) + " was never told of " + name(key));
+        wrong("rank " + std::to_string(called.rank) + " never learnt of " + name(key));
       if (script_.only_disagrees && all_agree && !called.end->ok())
         wrong(name(key) + " failed, though all agree: " + called.end->to_string());
     }

@@ -264,7 +264,7 @@ void Job::perform(int index, const Cancel& cancel) {
 
 void Job::perform(int index, const Complete& complete) {
   if (lent_.contains({index, complete.key}))
-    wrong("ranks are told of" + Describe::name(complete.key) + " whose memory a link still reads");
+    wrong("ranks learn of" + Describe::name(complete.key) + " whose memory a link still reads");
   const Communicator& group = *host(index).member->find(complete.key.group);
   for (auto& [place, called] : truths_[complete.key].calls)
     if (group.host_of(place) == index && !called.end)

@@ -1,6 +1,6 @@
 // One job in simulated time: every host's Member, the Leader, and a simulated engine, over links
 // that delay messages and keep the order per pair of hosts. Follows a script and checks all along
-// that what ranks are told is true.
+// that what ranks learn is true.
 #pragma once
 
 #include <functional>

@@ -81,7 +81,7 @@ class Browser:
             raise AssertionError(f"{error}; it shows:\n{self.text()}") from None
 
     def screenshot(self, path):
-        """Of the whole page."""
+        """For the whole page."""
         path.parent.mkdir(parents=True, exist_ok=True)
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
         path.write_bytes(base64.b64decode(shot["data"]))

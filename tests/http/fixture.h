@@ -1,4 +1,4 @@
-// A source that shows what it is told to, and a report with something of everything.
+// A source that shows what it is asked to, and a report with something of everything.
 #pragma once
 
 #include <atomic>

@@ -113,7 +113,7 @@ class PrometheusTest(nodes.MeshTest):
         for name in ("tutti_operations_total", "tutti_job_info", "tutti_job_sent_bytes_total"):
             self.assertEqual(prometheus.query(name), {})
 
-    def test_who_is_late_and_what_fails_is_told_by_rank(self):
+    def test_who_is_late_and_what_fails_is_reported_by_rank(self):
         mesh = self.mesh("a")
         ranks = mesh.join("train", per_host=2)
         mesh.tell(ranks, "barrier")

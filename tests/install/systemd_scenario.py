@@ -292,7 +292,7 @@ def trains():
 
 
 def is_replaced(job, folder, version):
-    """Another version is one restart, and keeps the settings. As installing.md says."""
+    """Another version is one restart, and keeps the settings. As docs/install.md says."""
     CONF.write_text("jobs_max = 99\n")
     before, starts = main_pid(), log().count(" serves: ")
     run("apt-get", "install", "--yes", "--allow-downgrades", *map(str, folder.glob("*.deb")))

@@ -1,4 +1,4 @@
-"""One rank of a job under systemd_scenario.py: reduces and checks until rank 0 is told to stop.
+"""One rank of a job under systemd_scenario.py: reduces and checks until rank 0 is asked to stop.
 
     systemd_trainer.py DIRECTORY     writes what it has checked to DIRECTORY/<job>-<rank>
 """

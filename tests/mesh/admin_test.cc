@@ -449,7 +449,7 @@ TEST(MeshAdmin, LongRequestsAreRefusedBeforeAnybodyReadsThem) {
   EXPECT_EQ(status.code(), Code::resource_exhausted) << status.to_string();
 }
 
-TEST(MeshAdmin, UsersOfOneNumberAreToldApartByTheirSubjects) {
+TEST(MeshAdmin, UsersOfOneNumberAreDistinguishedByTheirSubjects) {
   Node node("a");
   node.agent.uids = {1'000};
   node.agent.subject = "vision";

@@ -92,7 +92,7 @@ TEST_F(MeshAttendance, JoinTellsTheNewestEpochThatTheWorkerHad) {
                           "join 0 after 7"));
 }
 
-// Epochs and their links are told apart by their numbers.
+// Epochs and their links are distinguished by their numbers.
 TEST_F(MeshAttendance, EpochWhoseNumberWasThereBeforeIsRefused) {
   FakeCoordinator coordinator({5, 5, 4, 6});
   FakeWorkerClient a(loop, coordinator.address(), "a");
@@ -103,7 +103,7 @@ TEST_F(MeshAttendance, EpochWhoseNumberWasThereBeforeIsRefused) {
     ASSERT_TRUE(turn_until(loop, [&] { return a.refused.size() == 1; }));
     EXPECT_EQ(a.refused[0].second.code(), Code::unavailable);
     EXPECT_THAT(a.refused[0].second.message(),
-                HasSubstr("started epoch " + epoch + " of job \"demo\" anew, after epoch 5"));
+                HasSubstr("started epoch " + epoch + " of job \"demo\" again, after epoch 5"));
     a.refused.clear();
   }
   ASSERT_TRUE(hears(coordinator, 5));

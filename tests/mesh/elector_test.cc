@@ -185,7 +185,7 @@ TEST_F(MeshElector, OneLeadsAndItsSuccessorGoesOnWithWhatItKept) {
   EXPECT_EQ(b.states()[0].epoch(), 3u);
 }
 
-TEST_F(MeshElector, WithoutTheStoreNobodyLeadsAndThenAnewWithAnotherKey) {
+TEST_F(MeshElector, WithoutTheStoreNobodyLeadsAndThenAgainWithAnotherKey) {
   Agent a(keys, "a", "10.0.0.1:7601");
   ASSERT_TRUE(until([&] { return a.leads(); }));
   const int64_t before = created();
@@ -258,7 +258,7 @@ TEST_F(MeshElector, AKeyThatSomebodyRemovedBeginsANewTerm) {
   ASSERT_TRUE(until([&] { return a.leads(); }));
   ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", {}}}).ok());
   EXPECT_TRUE(until([&] { return a.terms() == 2; }));
-  EXPECT_THAT(a.why(), HasSubstr("its key was made anew"));
+  EXPECT_THAT(a.why(), HasSubstr("its key was made again"));
 }
 
 TEST_F(MeshElector, KeysThatOnlyBeginLikeItsOwnAreAnothers) {

@@ -126,7 +126,7 @@ TEST_F(MeshEpoch, WhoShowsNoPassOfTheJobsOwnerIsNotBelievedAboutEpochs) {
     *stranger.mutable_pass() = pass;
     const auto answers = membership.resume(2, stranger);
     ASSERT_EQ(answers.size(), 1u);
-    EXPECT_EQ(answers[0].to, 2u) << "only who asked is told";
+    EXPECT_EQ(answers[0].to, 2u) << "only who asked is notified";
     EXPECT_FALSE(status_of(answers).ok());
   }
   stranger.set_job("another");
@@ -138,7 +138,7 @@ TEST_F(MeshEpoch, WhoShowsNoPassOfTheJobsOwnerIsNotBelievedAboutEpochs) {
               ElementsAre("1: aborted 1 ABORTED"));
 }
 
-// Else whoever used a name before could spoil it for others.
+// Else anyone who used a name before could spoil it for others.
 TEST_F(MeshEpoch, NumbersOfOneUsersEpochsDoNotCountForAnothers) {
   v1::JoinRank theirs = join_of(0, 1);
   theirs.set_last_epoch(kEpochMax);

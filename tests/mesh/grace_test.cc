@@ -16,7 +16,7 @@ constexpr Millis kGrace{5'000};
 struct MeshGrace : testing::Test, MembershipTest {
   MeshGrace() { membership = Membership(test_passes(), {.grace = kGrace}); }
 
-  // Of the worker of ranks 0 and 1 on host a, or of 2 and 3 on host b.
+  // For the worker of ranks 0 and 1 on host a, or of 2 and 3 on host b.
   Membership::Messages resume(Membership::Worker worker, std::vector<uint32_t> ranks,
                               const std::string& host, uint32_t epoch = 1) {
     v1::Resume resume;
@@ -182,7 +182,7 @@ TEST_F(MeshGrace, AJobsOwnerStaysItsOwnerAfterARestart) {
   EXPECT_EQ(membership.jobs(), 1u);
 }
 
-TEST_F(MeshGrace, StatesThatMakeNoSenseAreRefused) {
+TEST_F(MeshGrace, InvalidStatesAreRefused) {
   join_four();
   v1::JobState good = membership.states().jobs(0);
   ASSERT_TRUE(good.has_roster());
@@ -204,7 +204,7 @@ TEST_F(MeshGrace, StatesThatMakeNoSenseAreRefused) {
   EXPECT_EQ(membership.jobs(), 1u);
 }
 
-TEST_F(MeshGrace, ChangesAreToldOnceAndTheNewestOfAJob) {
+TEST_F(MeshGrace, ChangesAreReportedOnceAndTheNewestOfAJob) {
   join_four();
   auto changed = membership.take_changed();
   ASSERT_EQ(changed.size(), 1u);
@@ -251,7 +251,7 @@ TEST_F(MeshSaves, ARankThatGaveUpMeanwhileIsNotInTheEpoch) {
   EXPECT_THAT(words_of(membership.saved(take_one())), ElementsAre("1: roster 2", "2: roster 2"));
 }
 
-// Of a second epoch as of the first: its workers may come back late, too.
+// For a second epoch as of the first: its workers may come back late, too.
 TEST_F(MeshSaves, AnEpochThatIsSavedIsOverOnceItRunsNoLonger) {
   join_four();
   membership.saved(take_one());
@@ -279,7 +279,7 @@ TEST_F(MeshSaves, NumbersOfEpochsNeverGoBack) {
   EXPECT_EQ(membership.states().jobs(0).epoch(), 8u);
 }
 
-TEST_F(MeshSaves, RanksThatChangedMeanwhileAreSavedAnew) {
+TEST_F(MeshSaves, RanksThatChangedMeanwhileAreSavedAgain) {
   join_four();
   const v1::JobState state = take_one();
   gone(2, 0, 3);
@@ -292,7 +292,7 @@ TEST_F(MeshSaves, RanksThatChangedMeanwhileAreSavedAnew) {
   EXPECT_THAT(words_of(membership.saved(again)), ElementsAre("1: roster 1", "2: roster 1"));
 }
 
-TEST_F(MeshSaves, JoinsThatWaitForTheStateAreToldWhatKeepsIt) {
+TEST_F(MeshSaves, JoinsThatWaitForTheStateLearnWhatKeepsIt) {
   join_four();
   const auto answers = membership.expire(now + Millis(1'000), "etcd is asleep");
   ASSERT_EQ(answers.size(), 4u);

@@ -63,7 +63,7 @@ TEST_F(MeshJoin, NamesAndNumbersOutOfRangeAreInvalid) {
 }
 
 // None can be proven right, and their epoch could never be complete.
-TEST_F(MeshJoin, DifferingWorldSizesAreToldToAllWhoWaitAtOnce) {
+TEST_F(MeshJoin, DifferingWorldSizesAreReportedToAllWhoWaitAtOnce) {
   join(1, join_of(3, 4));
   join(1, join_of(0, 4));
   const auto answers = join(2, join_of(1, 5, "b"));
@@ -82,7 +82,7 @@ TEST_F(MeshJoin, DifferingWorldSizesAreToldToAllWhoWaitAtOnce) {
   EXPECT_EQ(membership.next_deadline(), TimePoint::max());
 }
 
-TEST_F(MeshJoin, RanksThatDisagreedMayJoinAnew) {
+TEST_F(MeshJoin, RanksThatDisagreedMayJoinAgain) {
   join(1, join_of(0, 2));
   join(2, join_of(1, 3, "b"));
   EXPECT_THAT(join(1, join_of(0, 2)), IsEmpty());
@@ -98,7 +98,7 @@ TEST_F(MeshJoin, DifferingWorldSizeDoesNotTouchTheRunningEpoch) {
   EXPECT_THAT(words_of(join(3, join_of(0, 4, "c"))), ElementsAre("3: refused 0 ALREADY_EXISTS"));
 }
 
-TEST_F(MeshJoin, OfManyThatDisagreeAFewAreNamed) {
+TEST_F(MeshJoin, AFewOfManyThatDisagreeAreNamed) {
   for (uint32_t rank = 0; rank < 6; ++rank) join(1, join_of(rank, 8));
   const auto answers = join(2, join_of(6, 7, "b"));
   ASSERT_EQ(answers.size(), 7u);
@@ -117,7 +117,7 @@ TEST_F(MeshJoin, RankTakenNamesTheHolder) {
   EXPECT_EQ(status_of(answers).culprit(), (Culprit{2, "a"}));
 }
 
-TEST_F(MeshJoin, TwoWorkersWithOneHostNameAreToldApart) {
+TEST_F(MeshJoin, TwoWorkersWithOneHostNameAreDistinguished) {
   join(1, join_of(0, 2));
   v1::JoinRank other = join_of(1, 2);
   other.set_address("elsewhere:9");
@@ -174,7 +174,7 @@ TEST_F(MeshJoin, AJobBelongsToTheUserAndSubjectThatBeganIt) {
   EXPECT_THAT(words_of(join(3, other)), ElementsAre("3: roster 1"));  // It is over, and free.
 }
 
-// Of what a worker says of itself much is kept, and repeated to others.
+// Much of what a worker says of itself is kept, and repeated to others.
 TEST_F(MeshJoin, LongHostsAndAddressesAreInvalid) {
   v1::JoinRank longwinded = join_of(0, 1);
   longwinded.set_address(std::string(513, 'x'));

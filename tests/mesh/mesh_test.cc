@@ -183,7 +183,7 @@ TEST_F(Mesh, RankThatDiedWhileTheCoordinatorWasAwayMayJoinTheNextEpoch) {
 }
 
 // The worker cannot know whether the coordinator has applied what it sent.
-TEST_F(Mesh, DeathThatAnEndingCoordinatorMayHaveHeardIsToldToTheNext) {
+TEST_F(Mesh, DeathThatAnEndingCoordinatorMayHaveHeardIsReportedToTheNext) {
   join_four();
   const std::string address = node.address();
   a->client->report_gone(1, 1, unavailable("rank 1 (host a, pid 101) died", {1, "a"}));

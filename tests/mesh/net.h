@@ -53,7 +53,7 @@ struct FakeAgent final : AgentControl {
 
   const std::string host;
   std::vector<uint32_t> uids;  // Of the workers that it reports.
-  std::string subject;         // Likewise, of all.
+  std::string subject;         // The same, of all.
   std::atomic<bool> draining = false;
   std::atomic<int> stopped = 0;  // 2: and its jobs.
 };

@@ -132,7 +132,7 @@ TEST(MeshRules, APassHoldsForWhatItSaysAlone) {
 }
 
 // A signature travels without the certificate beside which a token for agents counts.
-TEST(MeshRules, OfCertifiedHostsAnAgentSignsWithItsOwnKeysAndBelievesNoOther) {
+TEST(MeshRules, ACertifiedHostsAgentSignsWithItsOwnKeysAndBelievesNoOther) {
   Credentials certified = test_credentials();
   certified.own_key = "own";
   certified.certified_hosts = true;

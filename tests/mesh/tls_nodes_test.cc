@@ -89,7 +89,7 @@ struct MeshTlsNodes : testing::Test {
     return {host, mount(host, "DNS:" + host + more), published_of(host), coordinator};
   }
   TlsNode make_coordinator() { return make_node("a", "", ",IP:127.0.0.1"); }
-  // As whoever has no certificate needs it.
+  // As anyone who has no certificate needs it.
   void mount_authority(const std::string& name) const {
     fs::create_directories(root + "/" + name);
     std::ofstream(root + "/" + name + "/ca.crt") << ca.certificate();
@@ -302,7 +302,7 @@ struct CuriousCoordinator final : v1::Mesh::Service {
 };
 
 // With etcd every agent may have been the coordinator once.
-TEST_F(MeshTlsNodes, WhatTheCoordinatorIsToldSignsNoPasses) {
+TEST_F(MeshTlsNodes, WhatTheCoordinatorLearnsSignsNoPasses) {
   CuriousCoordinator curious(mount("x", "DNS:x,IP:127.0.0.1"));
   auto second =
       std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), curious.address);
@@ -335,7 +335,7 @@ struct Attendance {
     stream = stub->Attend(&context);
     stream->WaitForInitialMetadata();
   }
-  // Of an epoch of one rank on the pass's host.
+  // For an epoch of one rank on the pass's host.
   void resume(const v1::Pass& pass, uint32_t epoch) {
     v1::WorkerMessage message;
     v1::Resume& resume = *message.mutable_resume();
@@ -432,7 +432,7 @@ TEST_F(MeshTlsNodes, AnEpochIsNotTakenOverFromAHostWhoseAgentIsGone) {
   EXPECT_EQ(a.rosters[0].epoch, 1u);
 }
 
-// Whoever has one of the mesh's secrets and no other. Letters: what it may do of enlisting as host
+// A caller with one of the mesh's secrets alone. Letters: what it may do of enlisting as host
 // b and as host a, looking at the status, draining, and joining from host a.
 TEST_F(MeshTlsNodes, EachSecretAloneOpensWhatItIsForAndNothingElse) {
   const std::string agents(32, 'g');
@@ -536,7 +536,7 @@ TEST_F(MeshTlsNodes, WorkerReconnectsWithRenewedCertificates) {
   EXPECT_EQ(worker.rosters[1].epoch, 2u);
 }
 
-TEST_F(MeshTlsNodes, SideWithoutTlsIsToldTheSetting) {
+TEST_F(MeshTlsNodes, SideWithoutTlsLearnsTheSetting) {
   const TlsNode node = make_coordinator();
   const Node plain("b");
   EXPECT_THAT(admin_drain(node.address(), false, kCallMs).message(),

@@ -285,14 +285,14 @@ TEST_F(CommunicatorTest, WorkRunsInTheOrderOfItsStream) {
 
 // ---- Failures ----
 
-TEST_F(CommunicatorTest, AnIdThatIsNotMadeIsToldWhy) {
+TEST_F(CommunicatorTest, AnIdThatIsNotMadeIsReportedWithTheReason) {
   set_fault("no_id");
   add_hosts(1);
   EXPECT_EQ(make_id(*communicators_[0]).status().message(),
             "no id was made: unhandled system error (NCCL)");
 }
 
-TEST_F(CommunicatorTest, AHostThatIsNotMadeIsToldWhyAndTheOthersAreLate) {
+TEST_F(CommunicatorTest, AHostThatIsNotMadeIsReportedWithTheReasonAndTheOthersAreLate) {
   parts_.timeout = Millis(500);
   set_fault("init_fails 1");
   add_hosts(2);
@@ -304,13 +304,13 @@ TEST_F(CommunicatorTest, AHostThatIsNotMadeIsToldWhyAndTheOthersAreLate) {
   expect_nothing_runs();
 }
 
-TEST_F(CommunicatorTest, WorkThatIsRefusedIsToldWhy) {
+TEST_F(CommunicatorTest, WorkThatIsRefusedIsReportedWithTheReason) {
   make(2);
   set_fault("launch_fails 0");
   EXPECT_EQ(launch(0, {.count = 10}).message(), "work was not queued: internal error (NCCL)");
 }
 
-TEST_F(CommunicatorTest, AnErrorWhileWorkIsUnderWayIsTold) {
+TEST_F(CommunicatorTest, AnErrorWhileWorkIsUnderWayIsReported) {
   make(2);
   ASSERT_TRUE(launch(0, {.count = 10}).ok());
   set_fault("remote_error 0");
@@ -344,7 +344,7 @@ TEST_F(CommunicatorTest, ASlowAbortKeepsNobodyWaiting) {
   EXPECT_EQ(hung_, "");
 }
 
-TEST_F(CommunicatorTest, AnAbortThatDoesNotReturnIsTold) {
+TEST_F(CommunicatorTest, AnAbortThatDoesNotReturnIsReported) {
   parts_.timeout = Millis(300);
   make(1);
   set_fault("abort_hangs");
@@ -386,7 +386,7 @@ TEST_F(CommunicatorTest, OneThatDoesNotEndByItselfIsAborted) {
   EXPECT_EQ(hung_, "");
 }
 
-TEST_F(CommunicatorTest, NothingIsToldOnceItIsDestroyed) {
+TEST_F(CommunicatorTest, NothingIsReportedOnceItIsDestroyed) {
   add_hosts(1);
   bool told = false;
   communicators_[0]->make_id([&](const Result<UniqueId>&) { told = true; });

@@ -1,4 +1,4 @@
-"""docs/machines.md, followed on two nodes: namespaces that share a link and nothing else, with the
+"""docs/install.md, followed on two nodes: namespaces that share a link and nothing else, with the
 page's firewall between them where nftables is there."""
 
 import os
@@ -12,7 +12,7 @@ import unittest
 
 import pods
 
-PAGE = (pods.SOURCE / "docs" / "machines.md").read_text()
+PAGE = (pods.SOURCE / "docs" / "install.md").read_text()
 ADDRESSES = ("10.0.0.1", "10.0.0.2")
 # Closed but for what the page opens, and for answers.
 CLOSED = """

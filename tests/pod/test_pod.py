@@ -71,7 +71,7 @@ class PodCase(unittest.TestCase):
 
 
 class SidecarTest(PodCase):
-    """Of deploy/kubernetes/base."""
+    """For deploy/kubernetes/base."""
 
     def setUp(self):
         super().setUp()
@@ -88,7 +88,7 @@ class SidecarTest(PodCase):
         status = self.agents[1].run("tutti", "status")
         for pod in self.pods:
             self.assertIn(pod.name, status.stdout, status.stderr)
-        # Of another user than the agent, which cannot become that user.
+        # For another user than the agent, which cannot become that user.
         self.expect_values(uid=10001)
 
     def test_a_killed_trainer_is_named_and_the_next_ones_train(self):
@@ -143,7 +143,7 @@ class LateNameTest(PodCase):
 
 
 class DaemonSetTest(PodCase):
-    """Of deploy/kubernetes/daemonset: a node's agent, the coordinator, and trainers in pods whose
+    """For deploy/kubernetes/daemonset: a node's agent, the coordinator, and trainers in pods whose
     networks lead nowhere."""
 
     def setUp(self):

@@ -26,7 +26,7 @@ class BoardFaults : public ::testing::Test {
 
 // ---- Disagreement and lateness ----
 
-TEST_F(BoardFaults, RanksThatDisagreeAreToldByName) {
+TEST_F(BoardFaults, RanksThatDisagreeAreNotifiedByName) {
   EXPECT_EQ(run(3,
                 [](const RankContext& context) {
                   Group group = context.join();

@@ -43,7 +43,7 @@ TEST_F(BoardOrder, StrategiesInTurnKeepTheOrder) {
 
 // Operations of one size; each rank waits for another one. A waiting rank hands the operations that
 // are newer than those others wait for to the worker.
-TEST_F(BoardOrder, WhoeverWaitsTheOrderHolds) {
+TEST_F(BoardOrder, TheOrderHoldsForEveryWaiter) {
   EXPECT_EQ(run(4,
                 [this](const RankContext& context) {
                   Group group = context.join();

@@ -260,7 +260,7 @@ TEST_F(BoardMesh, PremultipliedSumsOverEveryKindOfMemory) {
       "");
 }
 
-// Likewise lists, in ordinary, shared and mixed memory.
+// The same lists, in ordinary, shared and mixed memory.
 TEST_F(BoardMesh, PremultipliedSumsOfLists) {
   EXPECT_EQ(run(3,
                 [](const RankContext& context) {

@@ -96,7 +96,7 @@ bool hide_pidfds_of_peers() {
 
 // The agent and its worker are in a PID namespace of their own, as in a sidecar: there the trainer
 // has no pid, and the socket of one that has a forked child does not end with it. The parameter:
-// whether Linux tells of the process behind a socket.
+// whether Linux reports the process behind a socket.
 class PidNamespaces : public ::testing::TestWithParam<bool> {};
 
 INSTANTIATE_TEST_SUITE_P(OfLinux, PidNamespaces, ::testing::Values(true, false));

@@ -51,7 +51,7 @@ TEST(DoctorProcess, SeesTheAgentAndTheMesh) {
   EXPECT_EQ(seen.code, seen.out.find("FAIL") == std::string::npos ? 0 : 1) << seen.out;
 }
 
-TEST(DoctorProcess, SaysWhatIsWrongAndHowToMendIt) {
+TEST(DoctorProcess, SaysWhatIsWrongAndHowToFixIt) {
   const TestMesh mesh(1);
   const std::string config = ::testing::TempDir() + "doctor_" + std::to_string(getpid());
   std::ofstream(config) << "listen = 127.0.0.1:7601\nops_in_flight = many\n";
@@ -63,13 +63,13 @@ TEST(DoctorProcess, SaysWhatIsWrongAndHowToMendIt) {
   EXPECT_THAT(seen.out, HasSubstr("FAIL  agent          no tuttid answers at /nowhere/x.sock"));
   EXPECT_THAT(seen.out, HasSubstr("\n                     -> start it: systemctl start tuttid"));
   std::ofstream(config) << "listen = " << mesh.host(0).control << "\ncoordinator = 127.0.0.1:1\n";
-  const Outcome mended = run_tutti("doctor --config '" + config + "' --socket /nowhere/x.sock");
+  const Outcome fixed = run_tutti("doctor --config '" + config + "' --socket /nowhere/x.sock");
   std::filesystem::remove(config);
-  EXPECT_EQ(mended.code, 1);
-  EXPECT_THAT(mended.out, HasSubstr("OK    settings       " + config + " is valid"));
-  EXPECT_THAT(mended.out, HasSubstr("FAIL  coordinator    127.0.0.1:1 is not reached: "));
-  EXPECT_THAT(mended.out, HasSubstr("FAIL  listen         cannot listen at " +
-                                    mesh.host(0).control + ": Address already in use"));
+  EXPECT_EQ(fixed.code, 1);
+  EXPECT_THAT(fixed.out, HasSubstr("OK    settings       " + config + " is valid"));
+  EXPECT_THAT(fixed.out, HasSubstr("FAIL  coordinator    127.0.0.1:1 is not reached: "));
+  EXPECT_THAT(fixed.out, HasSubstr("FAIL  listen         cannot listen at " + mesh.host(0).control +
+                                   ": Address already in use"));
 }
 
 TEST(DoctorProcess, ForProgramsItIsJson) {
@@ -79,7 +79,7 @@ TEST(DoctorProcess, ForProgramsItIsJson) {
       << seen.out;
 }
 
-// A job whose ranks run operations until they are told to end.
+// A job whose ranks run operations until they are asked to end.
 Trainer::Body busy(const Gate& end) {
   return [&end](const RankContext& context) {
     Group group = context.join();

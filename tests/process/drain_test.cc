@@ -1,4 +1,4 @@
-// An agent that is told to end and has drain_ms: it waits for the jobs of its node, at most so
+// An agent that is asked to end and has drain_ms: it waits for the jobs of its node, at most so
 // long.
 #include "tests/support/test_mesh.h"
 

@@ -157,7 +157,7 @@ TEST_F(Etcd, ASuspendedCoordinatorIsDeposed) {
   const int c = (suspended + 2) % 3;
   join_now("other", b, c, "after the coordinator was suspended");
   kill(mesh->host(suspended).agent, SIGCONT);
-  // Of another name: that rank 1 has left host c may not be known yet.
+  // For another name: that rank 1 has left host c may not be known yet.
   join_now("third", suspended, b, "from the host of the deposed coordinator");
   EXPECT_TRUE(wait_for([&] { return coordinator() == b || coordinator() == c; }));
   over.set();

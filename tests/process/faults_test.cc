@@ -57,7 +57,7 @@ void disagree(Group& group, const std::function<void()>& mine, const std::string
   check_works(group);
 }
 
-TEST_F(Faults, EveryKindOfMismatchIsToldToBoth) {
+TEST_F(Faults, EveryKindOfMismatchIsReportedToBoth) {
   EXPECT_EQ(run({1, 1},
                 [](const RankContext& context) {
                   Group group = context.join();

@@ -125,8 +125,8 @@ class GpuSlowKernels : public SlowKernels, public GpuMesh {
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuSlowKernels,
                          ::testing::Values(std::vector{1}, std::vector{2}, std::vector{4}));
 
-// The program uses its memory for something else as soon as it was told, or has left.
-TEST_P(GpuSlowKernels, WhatWasToldToHaveEndedIsTouchedNoMore) {
+// The program uses its memory for something else as soon as it was notified, or has left.
+TEST_P(GpuSlowKernels, MemoryOfEndedOperationsIsTouchedNoMore) {
   EXPECT_EQ(run([this](const RankContext& context) {
               const Ones ones(context);
               auto group = std::make_unique<CGroup>(context);
@@ -144,7 +144,7 @@ TEST_P(GpuSlowKernels, WhatWasToldToHaveEndedIsTouchedNoMore) {
             "");
 }
 
-// Likewise where the operation is too late, and the program waits in another way than for its work.
+// The same where the operation is too late, and the program waits in another way than for its work.
 TEST_P(GpuSlowKernels, AStreamThatIsReleasedFindsItsMemoryUntouched) {
   EXPECT_EQ(run([this](const RankContext& context) {
               const Ones ones(context);
@@ -233,8 +233,8 @@ TEST_P(GpuSlowImports, AWorkerThatIsBusyHoldsNoStream) {
                 const GpuMemory freed(ones.cuda, 4000);
                 all_reduce(group, freed.data(), freed.data(), kCount);
               }
-              const GpuMemory anew(ones.cuda, 4000);  // At the same address.
-              all_reduce(group, anew.data(), anew.data(), kCount);
+              const GpuMemory again(ones.cuda, 4000);  // At the same address.
+              all_reduce(group, again.data(), again.data(), kCount);
               const GpuMemory large(ones.cuda, context.rank == 0 ? 4000 : 40 << 20);
               void* last = context.rank == 0 ? ones.memory.data() : large.data();
               tutti_options options = on_stream(ones.stream);

@@ -115,7 +115,7 @@ void fail_in_an_operation(const RankContext& context, const Ones& ones,
   ones.cuda.synchronize(stream);
 }
 
-// A job that goes on beside others until it is told to end.
+// A job that goes on beside others until it is asked to end.
 void GpuFaults::go_on(const RankContext& context) const {
   const Ones ones(context, 0);
   CGroup group(context);

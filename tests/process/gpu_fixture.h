@@ -27,7 +27,7 @@ struct Variable {
 };
 
 // The driver as a program of CUDA uses it, in the context of one GPU. Where there are fewer GPUs,
-// counting starts anew.
+// counting starts again.
 class CudaProgram {
  public:
   explicit CudaProgram(int gpu) {

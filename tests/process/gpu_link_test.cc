@@ -63,7 +63,7 @@ void check_every_kind(const GpuRank& rank, CGroup& group) {
   check_reduced<int64_t>(rank, group, TUTTI_I64, TUTTI_SUM, sum);
 }
 
-// Of three tensors, each input multiplied by its rank's factor.
+// For three tensors, each input multiplied by its rank's factor.
 void check_list(const GpuRank& rank, CGroup& group) {
   constexpr std::array<size_t, 3> kCounts = {3, 1, 97};
   rank.cuda.write(rank.data(), std::vector<float>(120, static_cast<float>(rank.rank + 1)));
@@ -210,12 +210,12 @@ TEST_P(GpuLink, AHostThatMakesNoCommunicatorIsNamed) {
   expect_host_links("host b: no communicator was made: unhandled system error (NCCL)");
 }
 
-TEST_P(GpuLink, AnIdThatIsNotMadeIsTold) {
+TEST_P(GpuLink, AnIdThatIsNotMadeIsReported) {
   set_fault("no_id");
   expect_host_links("host a: no id was made");
 }
 
-TEST_P(GpuLink, ACommunicatorThatIsNotMadeInTimeIsTold) {
+TEST_P(GpuLink, ACommunicatorThatIsNotMadeInTimeIsReported) {
   environment_.set("TUTTI_NCCL_TIMEOUT_MS", "1000");
   set_fault("init_hangs 1");
   expect_host_links("NCCL made no communicator within 1000 ms");

@@ -214,7 +214,7 @@ TEST_P(GpuLists, AListOfTheHostWithAnEmptyTensorOnAGpu) {
             "");
 }
 
-TEST_P(GpuLists, RanksThatListOtherTensorsAreTold) {
+TEST_P(GpuLists, RanksThatListOtherTensorsAreNotified) {
   if (ranks() == 1) return;
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(0);
@@ -239,7 +239,7 @@ TEST_P(GpuLists, RanksThatListOtherTensorsAreTold) {
 
 // ---- Memory that is not mapped ----
 
-// Of rank 0 every tensor, of the others none or one side.
+// For rank 0 every tensor, for the others none or one side.
 TEST_P(GpuLists, TensorsOfAListThatAreNotExportedAreStaged) {
   EXPECT_EQ(
       run([](const RankContext& context) {

@@ -131,7 +131,7 @@ TEST_P(GpuWorkers, AGpuThatHangsHoldsUpNeitherTheWorkerNorItsEnd) {
     check_refused(tutti_all_reduce(group.get(), x.data(), x.data(), kCount, TUTTI_F32, TUTTI_SUM,
                                    &options, nullptr),
                   TUTTI_DEADLINE_EXCEEDED, "");
-    write_line("was told");
+    write_line("was notified");
     arrived_.wait_for(1, 1);
   });
   for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "works");
@@ -139,7 +139,7 @@ TEST_P(GpuWorkers, AGpuThatHangsHoldsUpNeitherTheWorkerNorItsEnd) {
   ASSERT_GT(hung, 0);
   hang(hung);
   ++arrived_[0];
-  for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "was told");
+  for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "was notified");
   EXPECT_EQ(worker(), hung);  // It answers.
   kill(hung, SIGTERM);
   while (kill(hung, 0) == 0) sched_yield();

@@ -169,7 +169,7 @@ TEST_P(GpuMessages, HostAndGpuMessagesKeepTheirOrder) {
             "");
 }
 
-// The program reads beside the stream what it was told is there.
+// The program reads beside the stream what it knows to be there.
 TEST_P(GpuMessages, AMessageIsThereWhenAWaitReturns) {
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(context.rank % 2);
@@ -220,7 +220,7 @@ TEST_P(GpuMessages, MessagesThatAreWrongAreRefused) {
             "");
 }
 
-// The stream goes on; who waits is told; otherwise the next call is.
+// The stream goes on; the waiter is notified; otherwise the next call is.
 TEST_P(GpuMessages, AMessageThatDoesNotComeReleasesTheStream) {
   EXPECT_EQ(
       run([](const RankContext& context) {
@@ -334,7 +334,7 @@ TEST_P(GpuMessages, ASendThatIsHeldUpHoldsUpNoOther) {
             "");
 }
 
-// A rank whose stream reaches a message to the next rank when it is told to.
+// A rank whose stream reaches a message to the next rank when it is asked to.
 struct Late {
   explicit Late(const RankContext& context)
       : cuda(context.rank % 2), group(context), in(cuda, kBytes), out(cuda, kBytes) {
@@ -455,7 +455,7 @@ TEST_P(GpuMessages, AForkedChildWaitsForNoMessage) {
           _exit(is_refused && tutti_work_done(work) == 1 ? 0 : 1);
         }
         int status = -1;
-        check(waitpid(child, &status, 0) == child && status == 0, "the child is told");
+        check(waitpid(child, &status, 0) == child && status == 0, "the child is notified");
         tutti_work* sent = nullptr;
         CGroup::expect(send(group, x.data(), 10, next_of(context), 0, nullptr, &sent));
         finish(sent);
@@ -466,7 +466,7 @@ TEST_P(GpuMessages, AForkedChildWaitsForNoMessage) {
 }
 
 // The call that finds its worker gone says what had failed before.
-TEST_P(GpuMessages, AMessageTellsOfAnEarlierFailureThoughTheWorkerIsGone) {
+TEST_P(GpuMessages, AMessageReportsAnEarlierFailureThoughTheWorkerIsGone) {
   std::vector<Trainer> trainers = start([this](const RankContext& context) {
     const CudaProgram cuda(context.rank % 2);
     CGroup group(context);
@@ -484,7 +484,7 @@ TEST_P(GpuMessages, AMessageTellsOfAnEarlierFailureThoughTheWorkerIsGone) {
     arrived_.wait_for(0, 1);
     while (tutti_barrier(part, nullptr, nullptr) == TUTTI_OK) continue;  // The worker is gone.
     check_refused(send(group, x.data(), 10, next_of(context)), TUTTI_DEADLINE_EXCEEDED, "(tag 3)");
-    check(send(group, x.data(), 10, next_of(context)) == TUTTI_UNAVAILABLE, "it is told once");
+    check(send(group, x.data(), 10, next_of(context)) == TUTTI_UNAVAILABLE, "it is notified once");
     tutti_group_free(part);
   });
   for (Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "failed");

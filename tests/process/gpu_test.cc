@@ -289,7 +289,7 @@ TEST_P(GpuMesh, MemoryIsKeptWhileAnOperationNeedsIt) {
             "");
 }
 
-// Of a rank whose part is empty, in a program without CUDA.
+// For a rank whose part is empty, in a program without CUDA.
 TEST_P(GpuMesh, AStreamWithoutADriverIsRefused) {
   EXPECT_EQ(run([](const RankContext& context) {
               CGroup group(context);
@@ -344,7 +344,7 @@ TEST_P(GpuMesh, AllToAllWithCountsOnAStream) {
             "");
 }
 
-TEST_P(GpuMesh, RanksThatDisagreeWhereTheTensorIsAreTold) {
+TEST_P(GpuMesh, RanksThatDisagreeWhereTheTensorIsAreNotified) {
   if (ranks() == 1) return;
   EXPECT_EQ(run([](const RankContext& context) {
               const CudaProgram cuda(0);
@@ -436,7 +436,7 @@ TEST_P(GpuMesh, ManyFailuresUseNothingUp) {
             "");
 }
 
-// A rank dies before its stream arrives: all others are told its name, and their streams go on.
+// A rank dies before its stream arrives: all others learn its name, and their streams go on.
 TEST_P(GpuMesh, ADeathReleasesStreamsByName) {
   if (ranks() == 1) return;
   std::vector<Trainer> trainers = start([](const RankContext& context) {
@@ -513,7 +513,7 @@ TEST_P(GpuMesh, DeathsLeaveNoMemoryBehind) {
   }
 }
 
-// The worker dies: the streams that wait for it are released, and the job forms anew.
+// The worker dies: the streams that wait for it are released, and the job forms again.
 TEST_P(GpuMesh, AWorkerThatIsKilledReleasesStreams) {
   if (ranks() == 1) return;
   std::vector<Trainer> trainers = start([](const RankContext& context) {

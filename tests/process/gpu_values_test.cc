@@ -27,7 +27,7 @@ Bytes sevenths(Dtype dtype, size_t count, int seed) {
   return made;
 }
 
-// Of each rank; the first one's is 1.
+// For each rank; the first one's is 1.
 double factor_of(int rank) { return rank == 0 ? 1 : 1.0 / (rank + 2); }
 
 using Call = std::function<tutti_code(const void* in, void* out, const tutti_options*)>;

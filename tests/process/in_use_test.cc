@@ -63,7 +63,7 @@ void check_refused(tutti_code code, const std::string& words) {
   check(message.find(words) != std::string::npos, "'" + message + "' does not say " + words);
 }
 
-// Of the other ranks, whose call rank 0 refused.
+// For the other ranks, whose call rank 0 refused.
 void check_refused_by_0(Group& group, float* x, size_t count) {
   const tutti_code code =
       tutti_all_reduce(group.get(), x, x, count, TUTTI_F32, TUTTI_SUM, nullptr, nullptr);

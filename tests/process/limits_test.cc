@@ -28,7 +28,7 @@ void reduce_with_one_late(Group& group) {
     }
 }
 
-// What each of two hosts' agents is told beside the defaults.
+// What each of two hosts' agents gets beside the defaults.
 struct Flags {
   std::string name;
   std::vector<std::string> a;
@@ -51,7 +51,7 @@ class DifferentLimits : public ::testing::TestWithParam<Flags> {
   TestMesh mesh_;
 };
 
-// The agent that was started anew may not listen yet.
+// The agent that was started again may not listen yet.
 Group join(const RankContext& context) {
   const TimePoint limit = Clock::now() + Millis(30'000);
   for (;;) try {

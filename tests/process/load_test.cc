@@ -31,7 +31,7 @@ constexpr int kOperations = 1'000;
 const Millis kJobEvery{kFull ? 3'000 : 1'000};
 constexpr double kJoinSecondsMax = 20;  // What it took is printed; this is for loaded machines.
 constexpr int64_t kSpareMib = 64;       // What allocators keep.
-constexpr int kSpareDescriptors = 8;    // Of gRPC, where a worker has connected anew.
+constexpr int kSpareDescriptors = 8;    // Of gRPC, where a worker has connected again.
 
 // A door, and what each connection says at it before it falls silent.
 struct Door {

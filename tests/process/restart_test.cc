@@ -105,7 +105,7 @@ TEST_F(RestartLoneHost, JobWhoseRankDiedMeanwhileFormsItsNextEpoch) {
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 
-TEST_F(RestartLoneHost, WhoOutlivesARankThatNeverComesBackIsToldWhoIsMissing) {
+TEST_F(RestartLoneHost, WhoOutlivesARankThatNeverComesBackLearnsWhoIsMissing) {
   std::vector<Trainer> trainers = mesh_.start("job", {2}, [](const RankContext& context) {
     Group group = context.join();
     check_works(group);

@@ -1,4 +1,4 @@
-// Two agents with tls = require, and whoever has other certificates than theirs.
+// Two agents with tls = require, and others with other certificates.
 #pragma once
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Agents with tls = require: jobs, certificates that are renewed meanwhile, and whoever has none,
+// Agents with tls = require: jobs, certificates that are renewed meanwhile, and those with none,
 // or another's.
 #include <gmock/gmock.h>
 #include <grp.h>

@@ -55,7 +55,7 @@ class UnevenPart {
     if (call_.memory == Memory::by_side) return output;
     return call_.memory == Memory::shared;
   }
-  // Of this rank's block among those of the larger side.
+  // For this rank's block among those of the larger side.
   size_t own_block() const {
     size_t before = 0;
     for (int r = 0; r < group_.rank(); ++r) before += uneven_.counts[static_cast<size_t>(r)];
@@ -152,7 +152,7 @@ void expect_failure(Group& group, tutti_code code, const std::string& words, tut
   check_works(group);
 }
 
-TEST(UnevenMesh, RanksThatDisagreeAreTold) {
+TEST(UnevenMesh, RanksThatDisagreeAreNotified) {
   TestMesh mesh(2);
   for (const std::vector<int>& ranks : {std::vector{3, 0}, {2, 1}})
     EXPECT_EQ(
@@ -183,7 +183,7 @@ TEST(UnevenMesh, RanksThatDisagreeAreTold) {
 }
 
 // Rank 0 awaits no element of rank 1, which has another opinion of what rank 0 sends.
-TEST(UnevenMesh, RanksThatDisagreeAreToldWhereNoDataComes) {
+TEST(UnevenMesh, RanksThatDisagreeAreNotifiedWhereNoDataComes) {
   TestMesh mesh(2);
   EXPECT_EQ(mesh.run("job", {1, 1},
                      [&](const RankContext& context) {

@@ -1,6 +1,22 @@
-// Every wait of a call obeys that call's deadline, and what fails by it names who is to blame. A
-// test for each wait in the table of docs/failures.md. The deadlines here are short and the join's
-// is a minute: a wait that is not the call's would be the join's.
+// Every wait of a call obeys that call's deadline, and what fails by it names who is to blame. The
+// deadlines here are short and the join's is a minute: a wait that is not the call's would be the
+// join's. After the deadline these end within, and blame:
+//
+//   ranks that have not called                     0.27 s   each missing rank
+//   a host that does not answer the leader         0.27 s   its worker
+//   a leader that does not answer a host           0.42 s   its worker
+//   this host's worker, stopped                    0.45 s   it; the connection is lost
+//   this host's worker, without a core             2 s      what it answers
+//   ranks that fold or pass a tensor               0.3 s    the rank that is behind
+//   a free slot, with 256 operations under way     0.2 s    who has not ended the first of them
+//   copying an ordinary tensor                     4 MiB    this rank
+//   the first message to or from a rank            0.45 s   this host's worker
+//   a message: receiver; sender                    0; 0.47  this host's worker, else the other rank
+//   earlier messages to the same rank              0 s      nobody; the message is lost
+//   the worker to map new memory of a GPU          0 s      this host's worker
+//   tutti_subgroup, by the join's timeout          0.45 s   this host's worker
+//   join: ranks; agent and worker                  0.45 s   the missing ranks; nobody
+//   leave: GPUs that use the rank's memory         no deadline, but 2 s
 #include <gtest/gtest.h>
 #include <poll.h>
 

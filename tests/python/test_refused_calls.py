@@ -21,13 +21,13 @@ class RefusedCalls(RanksTest):
     def test_receives(self):
         self.on_ranks(lambda group: Checks(group).refused_receives())
 
-    def test_the_reason_is_told(self):
+    def test_the_reason_is_passed_on(self):
         def body(group):
             x = np.ones(4, np.float32)
             x.flags.writeable = group.rank == 0
             with self.assertRaises(tutti.Error) as caught:
                 group.broadcast(x)
-            group.barrier()  # Nobody leaves before: the fake job has no worker that tells of it.
+            group.barrier()  # Nobody leaves before: the fake job has no worker that reports it.
             return caught.exception
 
         told, own = self.on_ranks(body)
@@ -79,7 +79,7 @@ class RefusedCalls(RanksTest):
 
         self.assertEqual(self.on_ranks(body), [None, 7])
 
-    def test_what_ends_programs_is_told_by_every_face(self):
+    def test_what_ends_programs_is_refused_by_every_face(self):
         """A program may go on after Ctrl-C, as notebooks do."""
         def body(group):
             strategy = distribute.Strategy(group=group)
@@ -102,7 +102,7 @@ class RefusedCalls(RanksTest):
 
         self.on_ranks(body)
 
-    def test_an_error_with_a_strange_text_is_told(self):
+    def test_an_error_with_a_strange_text_is_passed_on(self):
         class Strange(tutti.Error):
             def __init__(self):
                 super().__init__("NO_SUCH_CODE", "")

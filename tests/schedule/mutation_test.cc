@@ -281,7 +281,7 @@ TEST(Faults, OfAgreement) {
                "host 1 is through before host 2 has started");
   expect_fault(three(Collective::reduce), {{reduce(1), reduce(2), finish()}, {send(0)}, {send(0)}},
                "host 1 is through before host 0 has started");
-  // Host 1 is told too early: before host 2's value has come.
+  // Host 1 is notified too early: before host 2's value has come.
   expect_fault(three(Collective::reduce),
                {{reduce(1), notify(1), reduce(2), finish(), notify(2)},
                 {send(0), await(0)},

@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST_F(BoardTest, EntriesThatMakeNoSenseAreTheirRanksAndEndNobody) {
+TEST_F(BoardTest, AnInvalidEntryFailsOnlyItsRank) {
   arrive(0, 0).request.collective = 200;
   arrive(1, 0).arrived = 0xdeadbeef;
   arrive(2, 0).started_ns = INT64_MIN;
@@ -52,7 +52,7 @@ TEST_F(BoardTest, BlocksThatAreNoneAreNotFolded) {
 }
 
 // Times that no clock shows: the claims of an operation past its deadline would be stopped at once.
-TEST_F(BoardTest, TimesThatAreNoneAreNotDeadlines) {
+TEST_F(BoardTest, InvalidTimestampsAreIgnored) {
   begin_folding(0);
   entry(0, 2).holding = 1;
   const auto call_after = [&](int64_t started_ns) {
@@ -123,7 +123,7 @@ struct GarbageJob : BoardTest {
     EXPECT_EQ(events(1).ends, 1);
     return requests;
   }
-  // The ranks come to their senses, at the last number there is: what they said before counts.
+  // The ranks recover, at the last number there is: what they said before counts.
   void expect_good_service() {
     const uint64_t number = board::number_of(UINT32_MAX, kBoardSlots - 1);
     turn_for(Millis(50));
@@ -215,7 +215,7 @@ TEST_F(BoardTest, CallsWithoutEndAreAnsweredInTurns) {
   EXPECT_LT(number, 100u);
 }
 
-// Likewise where each call brings an earlier one that was not called to light: the worker looks
+// The same where each call brings an earlier one that was not called to light: the worker looks
 // again, but not for ever.
 TEST_F(BoardTest, LooksThatLeadToOthersAreTakenInTurns) {
   uint64_t number = 0;
@@ -263,7 +263,7 @@ TEST_F(HelpTest, RequestsAreReadOnce) {
   expect_sums(kCount);
 }
 
-// One whose claims begin anew all the time does not keep the worker from the others.
+// One whose claims begin again all the time does not keep the worker from the others.
 TEST_F(HelpTest, OneThatNeverEndsKeepsNoOtherFromItsEnd) {
   Request endless = request_of(0, 0);
   endless.in_offset = endless.out_offset = kArenaOffset + 44 * kBoardBlockBytes;
@@ -280,7 +280,7 @@ TEST_F(HelpTest, OneThatNeverEndsKeepsNoOtherFromItsEnd) {
   expect_sums(kCount);
 }
 
-// Past its deadline, but nobody is to blame: its blocks are there for whoever folds them.
+// Past its deadline, but nobody is to blame: its blocks are there for those who fold them.
 TEST_F(HelpTest, WhatIsOverdueWithoutACulpritIsFolded) {
   begin_sums(0, kRequestBlocking);
   drain(loop_);

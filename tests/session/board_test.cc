@@ -189,7 +189,7 @@ TEST_F(BoardTest, TheLastToArriveMayDieBeforeItBegins) {
   EXPECT_THAT(failure(0).message, HasSubstr("rank 2"));
 }
 
-// Outputs must not change once the failure is told.
+// Outputs must not change once the failure is notified.
 TEST_F(BoardTest, AFailureWaitsForThoseWhoFold) {
   begin_folding(0, 2);
   entry(0, 1).holding = 1;

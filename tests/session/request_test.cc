@@ -48,7 +48,7 @@ class RequestTest : public testing::Test {
   uint64_t next_ = 0;
 };
 
-TEST_F(RequestTest, WhoWaitsIsTold) {
+TEST_F(RequestTest, TheWaiterIsNotified) {
   Request request = all_reduce_request();
   EXPECT_FALSE(ask(request).blocking);
   request.flags = kRequestBlocking;

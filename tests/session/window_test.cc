@@ -25,7 +25,7 @@ class WindowTest : public BoardTest {
   }
 };
 
-TEST_F(WindowTest, TheWorkerIsToldWhatWindowsHold) {
+TEST_F(WindowTest, TheWorkerLearnsWhatWindowsHold) {
   for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
   call(0);
   drain(loop_);

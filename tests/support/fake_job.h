@@ -75,7 +75,7 @@ std::vector<T> reduced(const Contributions& contributions, uint64_t elements) {
   return total;
 }
 
-// Of a collective with blocks.
+// For a collective with blocks.
 inline BlockSizes sizes_of(const Contributions& contributions) {
   const Call& any = contributions.begin()->second.request;
   const Blocks blocks{any.signature.collective, any.signature.root,
@@ -190,7 +190,7 @@ class FakeJob : public Session::Events {
     if (contributions.size() == groups_.at(group).size()) run(group, number);
   }
 
-  // Of channels, one for each pair of ranks.
+  // For channels, one for each pair of ranks.
   void on_subgroup_request(Session& session, std::vector<uint32_t> ranks,
                            uint64_t channel) override {
     const auto self = std::ranges::find(ranks, places_.at(&session).at(0));

@@ -3,6 +3,7 @@
 
 #include "tests/tidy/format.h"
 #include "tests/tidy/includes.h"
+#include "tests/tidy/words.h"
 
 namespace tutti::tidy {
 namespace {
@@ -17,6 +18,7 @@ struct Rule {
   void (*check)(const Source& source, Findings& findings);
   std::vector<Sample> bad;
   std::vector<Sample> good;
+  std::vector<Source> (*read)(const std::filesystem::path& root) = read_repository;
 };
 
 void PrintTo(const Rule& rule, std::ostream* to) { *to << rule.name; }
@@ -166,6 +168,20 @@ const std::vector<Rule> kRules = {
       {"a.h", "struct A {\n" + function_of(60, "  ") + repeat("  int x;\n", 90) + "};\n"},
       {"a.cc", "namespace {\n" + repeat("int x;\n\n", 90) + "}\n"},
       {"a.py", "def f():\n" + repeat("    g()\n", 59) + "\n\ndef h():\n    g()\n"}}},
+    {"Words",
+     check_words,
+     {{"a.md", "The job forms anew.\n"},
+      {"a.cc", "// Mend the file.\n"},
+      {"a.cc", "// A rank is\n// told.\n"},
+      {"tests/a.cc", "TEST(A, RanksAreToldTheReason) {}\n"},
+      {"tests/a.py", "def test_whoever_waits_learns():\n"},
+      {"a.md", "Of three ranks one is late.\n"},
+      {"a.h", "// All wait. Of these one is late.\n"}},
+     {{"a.md", "Recommended, amended, untold: words that hold others.\n"},
+      {"a.cc", "// The first of these. A list of\n// some. Often it holds.\n"},
+      {"tests/a.cc", "TEST(A, BeginsANewTerm) {}\n"},
+      {"a.cc", "set_of(Of::kAll);\n"}},
+     read_texts},
 };
 
 class TidyTest : public testing::TestWithParam<Rule> {
@@ -178,7 +194,7 @@ class TidyTest : public testing::TestWithParam<Rule> {
 };
 
 TEST_P(TidyTest, TheRepositoryKeepsTheRule) {
-  const std::vector<Source> sources = read_repository(TUTTI_SOURCE_DIR);
+  const std::vector<Source> sources = GetParam().read(TUTTI_SOURCE_DIR);
   ASSERT_GT(sources.size(), 50u) << "the repository is not at " << TUTTI_SOURCE_DIR;
   const Findings findings = check(sources);
   EXPECT_TRUE(findings.empty()) << findings.size() << " breaches:\n" << describe(findings);

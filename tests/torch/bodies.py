@@ -166,7 +166,7 @@ def refused_alone():
 
 
 def again():
-    """The default group is destroyed and made anew, twice; each on the store of the first."""
+    """The default group is destroyed and made again, twice; each on the store of the first."""
     told = []
     for _ in range(3):
         x = torch.ones(1)

@@ -204,7 +204,7 @@ def poll(work):
 
 
 def polled():
-    """A work that is polled ends, and then its result is there; who sent a message is told."""
+    """A work that is polled ends, and then its result is there, and a message's sender."""
     rank, world = dist.get_rank(), dist.get_world_size()
     for x in (torch.ones(10), torch.ones(4, 6)[:, ::2], torch.ones(3 << 20)):
         work = dist.all_reduce(x, async_op=True)

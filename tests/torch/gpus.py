@@ -157,7 +157,7 @@ def gpus():
     works = [dist.all_reduce(x, async_op=True) for _ in range(3)]
     check(works[0].wait() and works[2].wait(), "wait() does not block")
     check(works[2].get_future().done(), "nor does the Future")
-    check((x.data_ptr(), gpu.kept[0][1]) in gpu.kept, "the allocator is told")
+    check((x.data_ptr(), gpu.kept[0][1]) in gpu.kept, "the allocator is notified")
     word.value = 1
     check(gpu.read(x).eq(world ** 2 * world * (world + 1) / 2).all(), gpu.read(x))
 
@@ -185,7 +185,7 @@ def gpus():
 
 
 def gpu_failures():
-    """Rank 0 waits for an operation before it fails, so that its next call is told; rank 1 is told
+    """Rank 0 waits for an operation before it fails, so its next call reports it; rank 1 learns it
     when it waits. Then both go on together."""
     gpu = _install()
     rank = dist.get_rank()
@@ -214,7 +214,7 @@ def gpu_failures():
 
 
 def gpu_ends():
-    """Operations end before the group does; a failure that nobody was told of is raised then, also
+    """Operations end before the group does; a failure that nobody knows of is raised then, also
     after one on tensors of the host."""
     gpu = _install()
     rank, world = dist.get_rank(), dist.get_world_size()

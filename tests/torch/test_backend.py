@@ -47,7 +47,7 @@ class Backend(RanksTest):
         self.assertRegex(second["error"], r"rank 0 \(host .*, pid \d+\)")
         self.assertLess(second["seconds"], 20)
 
-    def test_the_default_group_is_made_anew(self):
+    def test_the_default_group_is_made_again(self):
         self.assertEqual(self.run_ranks("again"), [[2.0, 2.0, 2.0]] * 2)
 
     def test_monitored_barrier_names_all_that_are_missing(self):

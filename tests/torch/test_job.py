@@ -28,7 +28,7 @@ def nothing():
 
 
 class Join(unittest.TestCase):
-    def test_what_hinders_a_leader_is_told_to_its_host(self):
+    def test_what_hinders_a_leader_is_reported_to_its_host(self):
         store = dist.HashStore()
         job = {"token": "", "places": [place("a/boot/1", "127.0.0.1")] * 2}
         with mock.patch.object(_job, "_start_agent", side_effect=OSError(28, "No space left")):

@@ -6,7 +6,7 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-// Keeps received payloads until it is told to drop them.
+// Keeps received payloads until it is asked to drop them.
 class Keeper : public Recorder {
  public:
   void on_frame(Frame frame) override {

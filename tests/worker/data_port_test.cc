@@ -18,7 +18,7 @@ using testing::AnyOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 
-// Of this process alone, so that all its ports are free.
+// For this process alone, so that all its ports are free.
 std::string own_address() {
   const int pid = getpid();
   return "127." + std::to_string(1 + (pid >> 16) % 200) + "." + std::to_string((pid >> 8) & 255) +

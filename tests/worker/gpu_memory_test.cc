@@ -18,7 +18,7 @@ constexpr uint64_t kSegmentBytes = uint64_t{4} << 20;
 
 class GpuMemoryTest : public testing::Test {
  protected:
-  // Of the segment.
+  // For the segment.
   OfferedMemory words(uint64_t offset, uint64_t bytes, int gpu = 0) {
     return piece(OfferKind::words, 1'000'000, offset, bytes, gpu);
   }
@@ -157,7 +157,7 @@ TEST_F(GpuMemoryTest, TensorsMustBeAligned) {
 }
 
 // No wait helps what exceeds the limit alone.
-TEST_F(GpuMemoryTest, StagingThatIsTooLargeIsToldFromWhatFindsNoRoom) {
+TEST_F(GpuMemoryTest, StagingThatIsTooLargeIsReportedFromWhatFindsNoRoom) {
   expect_refused(staging(1, 0, 5 * kPage), Code::out_of_range, "gpu_staging_bytes");
   expect_taken(staging(1, 0, kPage));
   expect_refused(staging(2, kPage, 4 * kPage), Code::resource_exhausted, "gpu_staging_bytes");

@@ -136,7 +136,7 @@ TEST_F(WorkerJoining, ItsMemoryIsThatOfSegmentsAndRecorders) {
   EXPECT_GE(before, trace::touched_bytes(recorder.get()) - kBytes);
 }
 
-TEST_F(WorkerJoining, ATrainerIsToldThatNoPortIsFree) {
+TEST_F(WorkerJoining, ATrainerLearnsThatNoPortIsFree) {
   const auto taker = make_network_transport(loop_, "tcp", {});
   const Result<std::string> taken = taker->listen("127.0.0.1:0", {});
   ASSERT_TRUE(taken.ok());

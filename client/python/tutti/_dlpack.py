@@ -14,7 +14,7 @@ _CUDA = 2
 _DIMENSIONS_MAX = 64  # NumPy's; later ones have no more.
 _DEFAULT_STREAM = 1  # CUDA's legacy one, as DLPack numbers it.
 _READ_ONLY = 1
-# Of packages whose arrays may be written to. A capsule without a version does not say so, and JAX's
+# Packages whose arrays may be written to. A capsule without a version does not say so, and JAX's
 # and TensorFlow's arrays, which give such, must never change: others share their memory.
 _WRITABLE = {"torch", "cupy", "paddle", "mxnet", "warp"}
 # By type code and bits.
@@ -22,7 +22,7 @@ _NAMES = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (6, 8
           (0, 8): "i8", (0, 16): "i16", (0, 32): "i32", (0, 64): "i64", (1, 8): "u8",
           (1, 16): "u16", (1, 32): "u32", (1, 64): "u64"}
 _NARROW = ("int4", "uint4", "int2", "uint2")
-# Of tensors that TensorFlow ends the process for when it is asked for their memory.
+# For tensors that TensorFlow ends the process for when it is asked for their memory.
 _NO_NUMBERS = ("string", "resource", "variant")
 # Lazy operations of torch that a tensor's memory does not show, and how to apply them.
 _LAZY = {"is_conj": "conjugated lazily; pass x.resolve_conj()",
@@ -120,7 +120,7 @@ def _open(x, capsule):
 
 
 def _checked(x, tensor):
-    """The tensor; raises for one that lies about its memory, as far as that can be told."""
+    """The tensor; raises for one that lies about its memory, as far as that is known."""
     has_shape = 0 <= tensor.ndim <= _DIMENSIONS_MAX and (tensor.ndim == 0 or bool(tensor.shape))
     shape = tensor.shape[:tensor.ndim] if has_shape else [-1]
     if min(shape, default=0) < 0 or (0 not in shape and not tensor.data):
@@ -150,7 +150,7 @@ def is_on_gpu(x):
 
 def view(x):
     """(NumPy array over the memory of x, name of its dtype). The array has unsigned integers of the
-    same width. Of memory on a GPU it shows the place and must not be read. Raises INVALID_ARGUMENT
+    same width. For memory on a GPU it shows the place and must not be read. Raises INVALID_ARGUMENT
     or UNIMPLEMENTED for tensors that cannot be shared."""
     device = _device_of(x)
     if device not in _DEVICES:

@@ -82,7 +82,7 @@ def invalid(message):
 def told_to_others(group, refuse):
     """Around the reading of a call's arguments: before an error of these is raised, refuse(text),
     which calls C, tells the other ranks of the group. Else they would wait for this rank in the
-    call, and take its next call for this one. `group` None: nobody is told."""
+    call, and take its next call for this one. `group` None: nobody is notified."""
     try:
         yield
     except BaseException as error:  # Programs may go on after Ctrl-C.

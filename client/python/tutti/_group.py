@@ -35,14 +35,11 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
     agent's socket. token: the job's token.
 
     What is None is taken from TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_TIMEOUT (in seconds;
-    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock) and TUTTI_TOKEN. Without TUTTI_RANK and
-    TUTTI_WORLD_SIZE, rank and world size are those of torchrun, Open MPI, PMI or Slurm, in this
-    order, and so is the job's name, where it is that of no other job. Group.launcher says whose
-    they are. Ctrl-C ends the wait.
+    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock) and TUTTI_TOKEN. Rank, world size and the
+    job's name may also be those of torchrun, Open MPI, PMI or Slurm. Ctrl-C ends the wait.
 
     Raises Error: INVALID_ARGUMENT if an argument is missing or wrong; UNAVAILABLE if no agent
-    listens on the socket; DEADLINE_EXCEEDED if ranks are missing, which the message names;
-    otherwise with the reason for which the agent refuses.
+    listens on the socket; DEADLINE_EXCEEDED, naming missing ranks; else the agent's reason.
     """
     options = JoinOptions(ctypes.sizeof(JoinOptions), _text(socket, "socket"),
                           _text(job, "job"), _text(token, "token"),
@@ -89,23 +86,22 @@ def _new_lane():
 class Group(Unique):
     """Ranks that run collectives together: a whole job (join) or a part of one (subgroup).
 
-    Attributes: rank, this rank in the group, from 0; world_size, the number of its ranks; epoch,
-    which is higher each time the job's ranks join anew; hosts, the names of the ranks' hosts, by
-    rank; launcher, who told rank or world size: "TUTTI_*", "torchrun", "Open MPI", "PMI", "Slurm",
-    or "" if the arguments of join did. As a context manager it leaves on exit.
+    Attributes: rank, from 0; world_size; epoch, higher each time the job's ranks join again; hosts,
+    the names of the ranks' hosts, by rank; launcher, the source of rank or world size: "TUTTI_*",
+    "torchrun", "Open MPI", "PMI", "Slurm", or "" for arguments of join. As a context manager it
+    leaves on exit. It can be neither copied nor pickled.
 
     Arrays are NumPy arrays or objects with DLPack in CPU memory, such as torch tensors, of any
     strides, or contiguous ones on a GPU, with DLPack or __cuda_array_interface__. Inputs may also
-    be numbers and lists. New arrays are of the dtype of the input; of torch if that is, else of
-    NumPy. Elements are floats of 16 to 64 bits, signed or unsigned integers of 8 to 64 bits, or
-    bools. bfloat16 is that of torch, JAX, TensorFlow or ml_dtypes, or a uint16 array that
-    dtype="bf16" declares as such; arrays of empty(..., "bf16") need no declaration. Arrays from
-    empty() are not copied, others are. A Group can be neither copied nor pickled.
+    be numbers and lists. New arrays are torch's if the input is, else NumPy's. Elements are floats
+    of 16 to 64 bits, integers of 8 to 64 bits, or bools. bfloat16 is that of torch, JAX, TensorFlow
+    or ml_dtypes, or a uint16 array with dtype="bf16" or of empty(..., "bf16"). Arrays from empty()
+    are not copied, others are.
 
-    An array that is written to (in place, as `out`, by recv) must be known to be writable. A DLPack
-    capsule of version 1 says whether its memory is; one without a version is taken to be read-only,
-    unless the array is one of torch, CuPy, Paddle, MXNet or Warp. Arrays of JAX and TensorFlow must
-    never change: give `out`, or a copy as a NumPy array.
+    An array that is written to (in place, as `out`, by recv) must be known to be writable: DLPack
+    capsules without a version are taken to be read-only, unless they are of torch, CuPy, Paddle,
+    MXNet or Warp. Arrays of JAX and TensorFlow must never change: give `out`, or a copy as a NumPy
+    array.
 
     All ranks must call the same collectives in the same order, with the same dtype, op, root,
     strategy and number of elements. Every rank gets the same bits.
@@ -113,18 +109,17 @@ class Group(Unique):
     Parameters of the collectives:
 
     op: "sum", "min", "max" or "prod"; of floats also "mean" and "premul_sum"; of integers and
-    bools also the bitwise "band", "bor" and "bxor". Of bools, "sum", "max" and "bor" are true where
-    any is, "prod", "min" and "band" where all are, "bxor" where an odd number is. Integers wrap
-    around.
+    bools also the bitwise "band", "bor" and "bxor". For bools, "sum", "max" and "bor" are true if
+    any is, "prod", "min" and "band" if all are, "bxor" if an odd number is. Integers wrap around.
 
     factor: the number by which "premul_sum" multiplies this rank's input before the sum; ranks may
-    give different ones. The input changes only if the call is in place. None: 1.
+    give different ones. None: 1.
 
     strategy: "ring", "tree:K", "centralized", "auto", or a pair of them for the phases within and
     between hosts. None: the job's strategy.
 
-    out: the array for the result, which may be the input itself, but not overlap it in part unless
-    one of them is not contiguous, and so copied. None: see each collective.
+    out: the array for the result: the input itself, or one that does not overlap it. None: see each
+    collective.
 
     dtype: what to read the input as, such as "bf16" for a uint16 array. None: its own dtype.
 
@@ -132,16 +127,15 @@ class Group(Unique):
 
     blocking: if False, the call returns a Work, whose wait() returns the result.
 
-    stream: of arrays on a GPU, a stream of CUDA in whose order the operation goes: the call does
-    not wait for it; the operation starts when the stream reaches it, and the stream goes on when it
-    is done. The arrays must stay until then. A failure is raised by wait() of the Work, or without
-    one by the next call. A stream is given as its handle, an int, or as an object of CUDA's
-    protocol __cuda_stream__, of torch, CuPy or Numba. None: the call waits for the result, and
-    begins when the stream that the arrays' __cuda_array_interface__ names, or the default stream,
-    reaches it.
+    stream: for arrays on a GPU, a CUDA stream: its handle, an int, or an object with CUDA's
+    protocol __cuda_stream__, of torch, CuPy or Numba. The operation starts when the stream reaches
+    it, and the stream goes on when it is done; the call does not wait. The arrays must stay until
+    then. A failure is raised by wait() of the Work, or else by the next call. None: the call waits
+    for the result, and begins when the stream of the arrays' __cuda_array_interface__, or the
+    default stream, reaches it.
 
     A call whose arguments are wrong, or raise an exception while they are read, keeps its place in
-    the order: it fails on the other ranks, too, which learn the reason.
+    the order: it fails on the other ranks, too, with the reason.
 
     Errors: INVALID_ARGUMENT for a wrong argument; FAILED_PRECONDITION if ranks disagree or this
     rank left; DEADLINE_EXCEEDED if a rank has not called in time; UNAVAILABLE if a rank, worker or
@@ -174,20 +168,18 @@ class Group(Unique):
         return f"<tutti.Group rank {self.rank} of {self.world_size}, epoch {self.epoch}>"
 
     def leave(self):
-        """Leaves on purpose. Of the whole job: the other ranks learn of it, and operations under
-        way end CANCELLED. Of a sub-group: only this object refuses further operations. Arrays
-        from empty() stay valid. A process whose interpreter exits leaves its jobs; until it has
-        ended, arrays from empty() stay valid then, too. Raises FAILED_PRECONDITION if the group
-        was left already."""
+        """Leaves, as at the exit of the interpreter. For the whole job: operations under way end
+        CANCELLED. For a sub-group: only this object refuses further operations. Arrays from empty()
+        stay valid. Raises FAILED_PRECONDITION if the group was left already."""
         self._left = True
         stay_at_exit(self._handle)
         check(library.tutti_leave(self._handle.pointer))
 
     def subgroup(self, ranks):
         """Makes the Group of some ranks of the job; their ranks in it are their positions in
-        `ranks`. All members call this with the same list, on the group of the whole job, and
-        other ranks do not; the call does not wait for the other members. Raises INVALID_ARGUMENT
-        if the list is wrong: then nobody else is told, because the members are not known."""
+        `ranks`. All members call this with the same list, on the group of the whole job; the call
+        does not wait for them. Raises INVALID_ARGUMENT if the list is wrong; the others do not
+        learn it."""
         ranks = [_numbers.whole(rank, "rank") for rank in ranks]
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
         return Group(interruptible(lambda: _new_handle(
@@ -223,14 +215,11 @@ class Group(Unique):
         """Reduces each array of the list xs over all ranks, into the arrays of the list `outs`,
         or in place if it is None; returns the list of results. Thousands of small arrays cost
         little more than a large one. All ranks list arrays of the same sizes and dtypes in the
-        same order; dtypes may be mixed, and each is an operation of its own. Where a list is
-        refused on one rank, the operations are those of the dtypes that it has as far as they can
-        be told, at least one: make sure that an array of which nothing can be read, not even a
-        dtype, is not the only one of its dtype. Ranks whose lists have different numbers of dtypes
-        have made different numbers of operations: the call fails with FAILED_PRECONDITION, and as
-        they are out of step from then on, which may give wrong results later, they must leave and
-        join again. An array that is listed twice, with the same
-        output, is reduced once; an output must not share elements with other arrays of the list."""
+        same order; each dtype is an operation of its own. If ranks list different numbers of
+        dtypes, or a refused list holds the only array of a dtype that cannot be read, the call
+        fails with FAILED_PRECONDITION, and the ranks are out of step, which may give wrong results
+        later: leave and join again. An array that is listed twice, with the same output, is reduced
+        once; an output must not share elements with other arrays of the list."""
         if not isinstance(xs, (list, tuple)):
             return functools.partial(self.all_reduce_many, _many.listed(xs), op, strategy, outs,
                                      timeout, blocking, dtype, factor, stream)

@@ -25,7 +25,7 @@ def operations_of(xs, op=None, strategy=None, outs=None, timeout=None, blocking=
                   *_, **__):
     """How many operations the other ranks make of the call of all_reduce_many that is refused with
     these arguments, which are in its order: one for each dtype. An array whose dtype cannot be
-    told is taken to be of one that another array has."""
+    read is taken to be of one that another array has."""
     if not isinstance(xs, (list, tuple)):
         return 1
     outs = outs if isinstance(outs, (list, tuple)) else ()
@@ -35,7 +35,7 @@ def operations_of(xs, op=None, strategy=None, outs=None, timeout=None, blocking=
 
 
 def _name_of(x, dtype):
-    """The name of the dtype that an array is read as; None: it cannot be told. Numbers and lists
+    """The name of the dtype that an array is read as; None: it is not known. Numbers and lists
     have any, because they are no place for a result."""
     if isinstance(x, (int, float, list, tuple)):
         return None
@@ -84,7 +84,7 @@ def pair_up(xs, outs):
 
 
 def apart(sides):
-    """The pairs of source and target, where none gets in another's way. Of arrays that are listed
+    """The pairs of source and target, where none gets in another's way. For arrays that are listed
     again with the same output it has the first pair again, which the library leaves out. Raises
     where arrays overlap that are not contiguous, or of a list of several dtypes, each of which is
     an operation of its own; the library does for others."""

@@ -1,4 +1,4 @@
-"""Calls that are refused before C has seen them. They are told to C, so that they keep their place
+"""Calls that are refused before C has seen them. They are passed to C, to keep their place
 in the order: they fail on the other ranks, too, and none takes a later call of this rank for them.
 """
 
@@ -34,7 +34,7 @@ def _count(operations_of, arguments, options):
 
 def collective(read, operations_of=lambda *_, **__: 1):
     """The collective whose arguments `read`, a method of Group, reads: it returns a function that
-    makes the call. Whatever it raises is told to the other ranks, also a wrong signature or Ctrl-C.
+    makes the call. What it raises is reported to the others, also a wrong signature or Ctrl-C.
     operations_of: how many operations of C the call with these arguments is."""
     number = COLLECTIVES[read.__name__.removesuffix("_v").removesuffix("_many")]
 
@@ -52,9 +52,9 @@ def collective(read, operations_of=lambda *_, **__: 1):
 
 
 def message(refuse, peer, read_peer, read_tag):
-    """Likewise send and recv, whose parameter `peer` is the other rank. Where that cannot be read,
-    or was not given where the signature is wrong, nobody is told. Ctrl-C ends the wait for what is
-    told, which goes on: C may have to wait for the worker, or for another thread's message."""
+    """The same for send and recv, whose parameter `peer` is the other rank. If it cannot be read,
+    or was not given as the signature is wrong, nobody learns it. Ctrl-C ends the wait for the
+    report, which goes on: C may have to wait for the worker, or for another thread's message."""
     def decorate(read):
         signature = inspect.signature(read)
 

@@ -49,7 +49,7 @@ def _tensor_of_torch(x):
 
 
 def _remedy_in_torch(x):
-    """Of tensors whose class does not tell."""
+    """For tensors whose class does not tell."""
     if not _tensor_of_torch(x):
         return None
     torch = sys.modules["torch"]
@@ -103,7 +103,7 @@ _TRACERS = (("tensorflow.python.framework.ops", _in_tensorflow, _FUNCTION),
 class _OutsideOfGraphs(importlib.abc.MetaPathFinder):
     """Has torch.compile leave this package's functions alone, so that a call ends one graph, runs,
     and the next graph begins: it would look into them, and fail in its own words. Its rules are
-    told once they are loaded, which a program may do much later."""
+    set once they are loaded, which a program may do much later."""
 
     _RULES = "torch._dynamo.trace_rules"
 

@@ -13,11 +13,10 @@ from tutti._waiting import STEP_MS
 class Work(Unique):
     """An operation under way, returned by collectives with blocking=False.
 
-    It keeps its arrays alive, which must not be accessed until wait() has returned: that copies the
-    result to them, done() does not. So another operation on what this one writes is refused until
-    this one was waited for (INVALID_ARGUMENT). To contiguous arrays of empty() nothing is copied:
-    there it is refused until this one has ended. Dropping it without waiting is safe: the operation
-    goes on, and its result may be lost.
+    It keeps its arrays alive, which must not be accessed until wait() has returned and copied the
+    result to them. Another operation on what this one writes is refused until then
+    (INVALID_ARGUMENT), on contiguous arrays of empty() until this one has ended. It may be dropped
+    without waiting: the operation goes on, and its result may be lost.
     """
 
     _instead = "wait for it, and copy the result"

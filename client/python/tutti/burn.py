@@ -321,7 +321,7 @@ class Collective(Unique):
                          lambda: (_tensor(tensor), _operation(op)))
 
     def reduce(self, peer: int, tensor: Any, op: ReduceOperation | str, root: int) -> Any:
-        """Likewise for the peer `root`; None for the others."""
+        """The same for the peer `root`; None for the others."""
         return self._run(_library.tutti_burn_reduce, peer,
                          lambda: (_tensor(tensor), _operation(op), _peer(root, "root")))
 
@@ -344,7 +344,7 @@ class Collective(Unique):
 
     def _run(self, function, peer, read):
         """Calls a function with the tensor and the arguments that read() returns. What it raises
-        is told to the other peers, whose call fails as well, so that none is a call ahead."""
+        is reported to the other peers, whose call fails as well, so that none is a call ahead."""
         peer = _peer(peer)
         try:
             tensor, *arguments = read()

@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-// Of the vector units, which kernels use; reading all of the environment takes ten times as long.
+// For the vector units, which kernels use; reading all of the environment takes ten times as long.
 constexpr unsigned kDefault = 0x1f80;
 constexpr unsigned kFlags = 0x3f;  // Exceptions that were raised: no mode.
 

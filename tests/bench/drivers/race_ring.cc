@@ -116,7 +116,7 @@ class Ring : public Contestant {
   int spins_ = 0;
   std::vector<char> scratch_;
   std::vector<float> partial_;
-  // Of the exchange under way. All bytes of `outgoing_` but those of its first piece are what was
+  // For the exchange under way. All bytes of `outgoing_` but those of its first piece are what was
   // received as `incoming_`, in the same order: so many may be sent.
   std::vector<Piece> outgoing_;
   std::vector<Piece> incoming_;

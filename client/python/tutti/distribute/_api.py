@@ -80,7 +80,7 @@ def function(name):
 
 @contextlib.contextmanager
 def telling(name, handle):
-    """What is raised within is told to the other ranks by a function of the library, so that their
+    """What is raised within is passed to other ranks by a function of the library, so that their
     call fails as well, and none is a call ahead of the others. In a replica's function on this
     thread, because the library must know the replica: then Ctrl-C waits for the others, at most for
     the timeout."""

@@ -36,7 +36,7 @@ def name_of(value, kind, argument):
 
 
 class ValueContext:
-    """What a function that makes a replica's value is told."""
+    """What a function that makes a replica's value is given."""
 
     def __init__(self, replica_id_in_sync_group: int = 0, num_replicas_in_sync: int = 1) -> None:
         self.replica_id_in_sync_group = replica_id_in_sync_group
@@ -48,7 +48,7 @@ class ValueContext:
 
 
 class InputContext:
-    """What a function that makes a process's data set is told: the number of processes, which of
+    """What a function that makes a process's data set is given: the number of processes, which of
     them this is, and the number of all replicas."""
 
     def __init__(self, num_input_pipelines: int = 1, input_pipeline_id: int = 0,

@@ -79,7 +79,7 @@ def _tasks(job, tasks):
 
 
 class ClusterResolver(Unique):
-    """Base of the resolvers. What a method tells is read anew at each call."""
+    """Base of the resolvers. What a method tells is read again at each call."""
 
     _instead = "make another one with the same arguments; cluster_spec() can be copied"
 

@@ -124,7 +124,7 @@ def _directory():
 
 
 def _program(name):
-    """The path of a program of Tutti: beside the library, else in PATH. Of a library that the
+    """The path of a program of Tutti: beside the library, else in PATH. For a library that the
     system's search path has, the place is not known: "beside" would be the current directory."""
     library = pathlib.Path(library_path())
     known = library.parent.name != ""

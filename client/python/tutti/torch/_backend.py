@@ -53,8 +53,8 @@ class TuttiBackend(Unique, _Base):
         self._coalesced = None
         self._aborted = None
         self._error = _ErrorType.SUCCESS
-        self._unseen = None  # A failure on a GPU that nobody was told of.
-        self._was_told = False  # Of any failure on a GPU.
+        self._unseen = None  # A failure on a GPU that nobody was notified of.
+        self._has_reported = False  # Of any failure on a GPU.
         self._streams = {}  # By GPU.
         self.set_timeout(options._timeout)
 
@@ -125,7 +125,7 @@ class TuttiBackend(Unique, _Base):
 
     @collective("all_reduce")
     def _all_reduce_dense(self, operation, tensors, opts):
-        """Of several tensors each becomes the reduction of all tensors of all ranks, as with
+        """For several tensors each becomes the reduction of all tensors of all ranks, as with
         Gloo."""
         check_alike(tensors, "all_reduce")
         check_apart(tensors, has_one_result=True)
@@ -177,7 +177,7 @@ class TuttiBackend(Unique, _Base):
 
     @collective("broadcast")
     def broadcast(self, operation, tensors, opts):
-        """Of several tensors each becomes the root's with the number opts.rootTensor."""
+        """For several tensors each becomes the root's with the number opts.rootTensor."""
         check_root(opts.rootRank, self.size())
         if not 0 <= opts.rootTensor < len(tensors):
             raise invalid(f"broadcast: invalid root tensor: {opts.rootTensor} of {len(tensors)}")
@@ -193,7 +193,7 @@ class TuttiBackend(Unique, _Base):
 
     @collective("all_gather")
     def allgather(self, operation, outputs, inputs, opts):
-        """Of several inputs each list of outputs becomes those of rank 0, then those of rank 1, and
+        """For several inputs each list of outputs gets those of rank 0, then those of rank 1, and
         so on, as with Gloo."""
         check_lists(outputs, inputs, "all_gather")
         for i, parts in enumerate(outputs):
@@ -457,21 +457,21 @@ class TuttiBackend(Unique, _Base):
     def shutdown(self):
         """Leaves the group: the default one is the job, which the last group of it ends. Operations
         on GPUs end first, because the program takes them for done. The failure of one is raised
-        unless the program was told of a failure before."""
-        was_told = self._was_told
+        unless the program was notified of a failure before."""
+        had_reported = self._has_reported
         try:
             self.end_gpu_works()
         except BackendError:
-            if not was_told:
+            if not had_reported:
                 raise
         finally:
             self._end("the process group was destroyed")
 
     def abort(self):
-        """Ends this rank's operations under way CANCELLED, and refuses further ones. Of the
+        """Ends this rank's operations under way CANCELLED, and refuses further ones. For the
         default group: on all groups of the job, and the other ranks' operations fail and name
-        this rank. Of another group: on that alone, within 0.1 s, but for a call that blocks in
-        another thread until its deadline; the others are not told."""
+        this rank. For another group: on that alone, within 0.1 s, but for a call that blocks in
+        another thread until its deadline; the others are not notified."""
         self._end("the process group was aborted")
 
     def _end(self, why):
@@ -490,7 +490,7 @@ class TuttiBackend(Unique, _Base):
         return self._streams[device]
 
     def end_gpu_works(self):
-        """Waits for the operations on GPUs, and raises a failure that nobody was told of."""
+        """Waits for the operations on GPUs, and raises a failure that nobody was notified of."""
         for work in list(self._unfinished):
             if isinstance(work, GpuWork):
                 work.finish()
@@ -503,13 +503,13 @@ class TuttiBackend(Unique, _Base):
         self._unseen = self._unseen or error
 
     def note_seen(self, error):
-        self._was_told = True
+        self._has_reported = True
         if self._unseen is error:
             self._unseen = None
 
     def take_unseen(self):
         error, self._unseen = self._unseen, None
-        self._was_told = self._was_told or error is not None
+        self._has_reported = self._has_reported or error is not None
         return error
 
     def check_aborted(self):

@@ -8,7 +8,7 @@ from tutti.torch._work import BackendError
 
 class MonitoredBarrier:
     """One barrier, numbered from 1, of the group that the store belongs to. Every rank says that it
-    is there; rank 0 waits for all and tells the outcome. Of barriers that all have passed only the
+    is there; rank 0 waits for all and tells the outcome. For barriers that all have passed only the
     last one's outcome stays in the store."""
 
     def __init__(self, store, number, rank, size, timeout):
@@ -41,7 +41,7 @@ class MonitoredBarrier:
             self._fail(f"{ranks} failed to pass monitoredBarrier in {self._milliseconds()} ms",
                        missing[0])
         self._store.set(f"{self._name}/outcome", "")
-        # Whoever is here has read the outcome of the barrier before.
+        # Who is here has read the outcome of the barrier before.
         self._store.delete_key(f"tutti/barrier{self._number - 1}/outcome")
         for rank in range(1, self._size):
             self._store.delete_key(f"{self._name}/rank{rank}")

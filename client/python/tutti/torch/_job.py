@@ -202,7 +202,7 @@ class _Proposals:
 
 
 class _Proposer(_Proposals):
-    """Of rank 0."""
+    """For rank 0."""
 
     def next(self):
         places = [self._place(rank) for rank in range(self._size)]
@@ -237,7 +237,7 @@ class _Proposer(_Proposals):
 
 
 class _Follower(_Proposals):
-    """Of the other ranks."""
+    """For the other ranks."""
 
     def next(self):
         if not self._board.wait([self._number], self._board.seconds_left()):

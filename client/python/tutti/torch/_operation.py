@@ -81,7 +81,7 @@ class Operation:
         return number
 
     def _use(self, tensors, is_written, is_copied):
-        """Of tensors on a GPU the streams order the operations."""
+        """For tensors on a GPU the streams order the operations."""
         self._uses.extend(_overlap.Use(tensor, is_written, is_copied, is_watched=not is_copied)
                           for tensor in tensors if not tensor.is_cuda)
 
@@ -302,7 +302,7 @@ class Operation:
                                  *_refusal.reason(error))
 
     def refuse_message(self, verb, peer, tag, error):
-        """Likewise a message."""
+        """The same for a message."""
         getattr(library, "tutti_refuse_" + verb)(
             self._backend.pointer, peer, ctypes.byref(ctypes.c_uint64(tag)),
             *_refusal.reason(error))
