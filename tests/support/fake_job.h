@@ -317,6 +317,8 @@ class FakeJob : public Session::Events {
   }
 
   void die() {
+    if (listener_.valid()) loop_.unwatch(listener_.get());
+    listener_.reset();
     waiting_.clear();
     connecting_.clear();
     joining_.clear();
