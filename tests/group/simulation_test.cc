@@ -43,7 +43,7 @@ std::string trace_of(uint64_t seed, const Tampering& tampering = {}) {
   for (const std::string& line : job.trace()) text += line + "\n";
   return text + (what.empty() ? "all is well" : what) +
          "\nreplay: TUTTI_SIMULATION_SEED=" + std::to_string(seed) +
-         " group_simulation_test --gtest_filter=GroupSimulationTest.*\n";
+         " group_test --gtest_filter=GroupSimulationTest.*\n";
 }
 
 TEST(GroupSimulationTest, RandomHistoriesKeepThePromises) {
