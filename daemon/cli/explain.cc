@@ -4,8 +4,8 @@
 #include <set>
 
 #include "daemon/cli/cli.h"
-#include "daemon/cli/diagnosis.h"
 #include "daemon/cli/private_agents.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "daemon/mesh/mesh.h"
 
 namespace tutti {

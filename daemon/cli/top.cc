@@ -12,7 +12,6 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/cli/cli.h"
-#include "daemon/cli/job_view.h"
 #include "daemon/cli/top_report.h"
 #include "daemon/mesh/mesh.h"
 
@@ -21,16 +20,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kIntervalMs = 1'000;
+constexpr uint32_t kOperations = 40;  // Of each rank, to judge by.
 
 struct Snapshot {
   v1::StatusReply reply;
+  MeshDiagnosis diagnosis;
   Clock::time_point taken;
 };
 
 Result<Snapshot> take(const std::string& address) {
+  // The trace first, see diagnose_mesh().
+  const Result<v1::TraceReply> trace = admin_trace(address, "", kOperations, kCallTimeoutMs);
+  if (!trace.ok()) return trace.status();
   Result<v1::StatusReply> reply = admin_status(address, false, kCallTimeoutMs);
   if (!reply.ok()) return reply.status();
-  return Snapshot{*std::move(reply), Clock::now()};
+  MeshDiagnosis found = diagnose_mesh(*reply, *trace);
+  return Snapshot{*std::move(reply), std::move(found), Clock::now()};
 }
 
 double seconds_between(const Snapshot& before, const Snapshot& after) {
@@ -83,6 +88,7 @@ std::string render(const Snapshot& before, const Snapshot& after, const std::str
                    const winsize& size, const std::string& error = "") {
   return top_text({.before = before.reply,
                    .after = after.reply,
+                   .diagnosis = after.diagnosis,
                    .seconds = seconds_between(before, after),
                    .job = job,
                    .columns = size.ws_col,

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "daemon/base/text.h"
-#include "daemon/cli/job_owners.h"
 
 namespace tutti {
 namespace {
@@ -20,18 +19,9 @@ struct Job {
   uint64_t failures = 0;
   uint64_t bytes = 0;
   uint64_t sent_bytes = 0;
-  std::string state;
   std::string strategy;
 };
-using JobKey = std::pair<std::string, JobOwner>;  // Users may have jobs of one name.
 using Jobs = std::map<JobKey, Job>;
-
-JobKey key_of(const v1::WorkerReport& worker) { return {worker.job(), owner_of(worker)}; }
-
-// "failed: ..." of one host counts more than "running" of the others.
-bool says_more(const std::string& state, const std::string& other) {
-  return other.empty() || (state.starts_with("failed") && !other.starts_with("failed"));
-}
 
 Jobs jobs_of(const v1::StatusReply& reply) {
   Jobs jobs;
@@ -44,7 +34,6 @@ Jobs jobs_of(const v1::StatusReply& reply) {
       job.failures += worker.failures();
       job.bytes += worker.bytes();
       job.sent_bytes += worker.sent_bytes();
-      if (says_more(worker.state(), job.state)) job.state = worker.state();
       job.strategy = worker.strategy();
     }
   return jobs;
@@ -58,10 +47,26 @@ std::string bytes_a_second(double value) {
   return format_byte_size(static_cast<uint64_t>(value)) + "/s";
 }
 
+std::map<JobKey, const Diagnosis*> diagnoses_of(const MeshDiagnosis& mesh) {
+  std::map<JobKey, const Diagnosis*> diagnoses;
+  for (const JobDiagnosis& job : mesh.jobs) diagnoses[job.key] = &job.diagnosis;
+  return diagnoses;
+}
+
+// A line for each job that is not healthy, which begins with the job's name.
+std::string findings_text(const MeshDiagnosis& mesh) {
+  std::string out;
+  for (const JobDiagnosis& job : mesh.jobs)
+    if (!is_healthy(job.diagnosis.verdict))
+      out += printable(job.key.first + ": " + job.diagnosis.sentence) + "\n";
+  return out.empty() ? "" : "\n" + out;
+}
+
 std::string jobs_table(const TopView& view) {
   const Jobs before = jobs_of(view.before);
   const Jobs after = jobs_of(view.after);
   if (after.empty()) return "no jobs\n";
+  const auto diagnoses = diagnoses_of(view.diagnosis);
   Table table({"JOB", "USER", "STATE", "RANKS", "OPS/S", "TENSORS", "SENT", "FAILED", "STRATEGY"});
   for (const auto& [key, job] : after) {
     const auto& [name, owner] = key;
@@ -69,7 +74,7 @@ std::string jobs_table(const TopView& view) {
     const Job old = found == before.end() ? job : found->second;
     // Operations are counted by each rank, so the rate of the job is that of one.
     const double ranks = std::max<double>(1, static_cast<double>(job.joined));
-    table.add({name, std::to_string(owner.uid), job.state.substr(0, job.state.find(':')),
+    table.add({name, std::to_string(owner.uid), std::string(name_of(diagnoses.at(key)->verdict)),
                std::to_string(job.joined) + " of " + std::to_string(job.world_size),
                format_number(rate(old.operations, job.operations, view.seconds) / ranks),
                bytes_a_second(rate(old.bytes, job.bytes, view.seconds)),
@@ -139,8 +144,9 @@ std::string cut(const std::string& text, size_t columns, size_t lines) {
 
 std::string top_text(const TopView& view) {
   const std::string error = view.error.empty() ? "" : printable(view.error) + "\n\n";
-  return cut(error + jobs_table(view) + ranks_table(view) + hosts_table(view.after), view.columns,
-             view.lines);
+  return cut(error + jobs_table(view) + findings_text(view.diagnosis) + ranks_table(view) +
+                 hosts_table(view.after),
+             view.columns, view.lines);
 }
 
 }  // namespace tutti

@@ -4,8 +4,8 @@
 #include <fstream>
 
 #include "daemon/cli/cli.h"
-#include "daemon/cli/job_owners.h"
 #include "daemon/cli/trace_report.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "daemon/mesh/mesh.h"
 
 namespace tutti {

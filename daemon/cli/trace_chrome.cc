@@ -6,7 +6,7 @@
 
 #include "daemon/base/text.h"
 #include "daemon/cli/trace_report.h"
-#include "daemon/cli/traced_operations.h"
+#include "daemon/diagnosis/diagnosis.h"
 
 namespace tutti {
 namespace {

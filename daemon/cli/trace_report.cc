@@ -6,7 +6,7 @@
 #include <ctime>
 
 #include "daemon/base/text.h"
-#include "daemon/cli/traced_operations.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "proto/types.h"
 
 namespace tutti {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "daemon/cli/trace_report.h"
-#include "daemon/cli/traced_operations.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "proto/types.h"
 
 namespace tutti {

@@ -1,98 +1,11 @@
-// What is wrong with a node, and what to do about it. look_at_node() takes a view of the machine
-// and its agent; examine() judges a view, and is pure.
+// Takes the view of a node that daemon/diagnosis judges.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "daemon/base/settings.h"
-#include "daemon/mesh/mesh.h"
-#include "daemon/nvml/nvml.h"
+#include "daemon/diagnosis/diagnosis.h"
 
 namespace tutti {
-
-// ---- The view ----
-
-struct FileView {
-  std::string path;
-  bool exists = false;
-  uint32_t uid = 0;
-  uint32_t mode = 0;  // Of permissions alone.
-};
-
-// The way to another agent.
-struct PathView {
-  std::string host;
-  std::string address;    // Of its control plane, host:port.
-  std::string interface;  // That leads there; empty: none does.
-  int interface_mtu = 0;  // Bytes.
-  int path_mtu = 0;       // What Linux knows of the path after a packet of the full size was sent.
-  bool answered = false;  // The other side got that packet.
-};
-
-// For the agent where it runs on this host, else for this process.
-struct LimitsView {
-  uint32_t pid = 0;
-  bool of_agent = false;
-  uint64_t locked_bytes = UINT64_MAX;  // RLIMIT_MEMLOCK, as the next one the hard limit.
-  uint64_t descriptors = UINT64_MAX;   // RLIMIT_NOFILE.
-  uint64_t cgroup_bytes_max = 0;       // 0: no limit.
-  uint64_t cgroup_bytes = 0;           // In use.
-};
-
-struct NodeView {
-  // What tuttid would be configured with.
-  Settings settings;
-  Status settings_read;
-  std::string config;  // Path of the settings file.
-  bool config_exists = false;
-  Status credentials_read;
-  bool has_agent_token = false;
-  bool has_tokens = false;  // Of any role.
-  uint32_t uid = 0;         // Of this process.
-  std::string version;      // Of this tool.
-  std::string hostname;     // The agent's name of this host.
-
-  // Its agent, and the mesh as that reports it.
-  std::string address;  // That was asked.
-  Status agent;         // Of the call that asks it for itself.
-  v1::AgentReport own;  // Empty where it does not answer.
-  Status mesh;          // Of the call that asks it for all agents.
-  v1::StatusReply agents;
-  int64_t asked_ms = 0;  // Before and after that call, since 1970.
-  int64_t answered_ms = 0;
-  std::optional<uint32_t> agent_uid;  // Where it runs on this machine.
-
-  // The network.
-  Status coordinator;        // Of a connection to it; OK where there is none to connect to.
-  std::vector<Status> etcd;  // Of a connection to each member.
-  Status etcd_files;         // Whether the files of its certificates and its password are read.
-  Status metrics;            // Whether `metrics_listen` can be bound; OK where the agent has it.
-  Status addresses;          // Whether others reach the addresses in the settings.
-  Status listen;             // Whether `listen` can be bound; OK where the agent has it.
-  int data_ports = 0;        // How many of the setting there are,
-  int data_ports_taken = 0;
-  std::string congestion_available;  // "cubic bbr".
-  std::string congestion_allowed;
-  std::vector<PathView> paths;
-
-  // The machine.
-  LimitsView limits;
-  uint64_t available_bytes = 0;
-  int overcommit = 0;  // vm.overcommit_memory.
-  std::string kernel;  // "6.1.0".
-  Status pidfd;
-  Status sealed_memory;
-  FileView run_dir;
-  FileView socket_dir;
-  std::optional<Result<CertificateSummary>> certificates;  // With tls = require.
-  int64_t now = 0;                                         // Seconds since 1970.
-  Status nvml;
-  bool has_nvidia_driver = false;
-  std::vector<GpuInfo> gpus;
-};
 
 struct DoctorOptions {
   std::string config;    // Of the settings file.
@@ -106,24 +19,5 @@ struct DoctorOptions {
 // Blocks for seconds where other hosts do not answer. Changes nothing, but for one datagram to each
 // agent, which tells whether packets of full size arrive.
 NodeView look_at_node(const DoctorOptions& options);
-
-// ---- The judgement ----
-
-enum class Grade : uint8_t { ok, warn, fail };
-std::string_view name_of(Grade grade);  // "OK", "WARN", "FAIL".
-
-struct Check {
-  std::string subject;  // One word.
-  Grade grade = Grade::ok;
-  std::string finding;  // A sentence.
-  std::string remedy;   // What to do; empty where it is OK.
-};
-std::vector<Check> examine(const NodeView& node);
-bool any_failed(const std::vector<Check>& checks);
-
-// A line for each check, and its remedy below it.
-std::string doctor_text(const std::vector<Check>& checks);
-// {"checks":[{"subject":...,"grade":"OK","finding":...,"remedy":...}]} on one line.
-std::string doctor_json(const std::vector<Check>& checks);
 
 }  // namespace tutti

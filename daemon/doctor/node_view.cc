@@ -7,12 +7,14 @@
 #include <ctime>
 #include <filesystem>
 
+#include "daemon/base/address.h"
 #include "daemon/base/credentials.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/text.h"
 #include "daemon/base/token.h"
 #include "daemon/doctor/network_probes.h"
 #include "daemon/doctor/system_probes.h"
+#include "daemon/mesh/mesh.h"
 #include "daemon/session/session.h"
 
 namespace tutti {
@@ -91,6 +93,8 @@ void look_at_network(int timeout_ms, NodeView& node) {
   if (!node.agent.ok()) node.listen = try_bind(settings.listen);
   if (!node.agent.ok() && !settings.metrics_listen.empty())
     node.metrics = try_bind(settings.metrics_listen);
+  const Result<Address> metrics = parse_address(settings.metrics_listen);
+  node.metrics_wildcard = metrics.ok() && is_wildcard(metrics->host);
   node.addresses =
       check_addresses(settings.listen, settings.data_address, settings.coordinator, settings.etcd);
   const Result<PortRange> ports = parse_port_range(settings.data_ports);
@@ -103,6 +107,16 @@ void look_at_network(int timeout_ms, NodeView& node) {
   for (const v1::AgentReport& agent : node.agents.agents())
     if (agent.host() != node.own.host() && !agent.address().empty())
       node.paths.push_back(look_at_path(agent.host(), agent.address(), kPathTimeoutMs));
+}
+
+void look_at_own_certificates(NodeView& node) {
+  if (node.settings.tls != "require") return;
+  Result<CertificateSummary> read = look_at_certificates(node.settings.tls_dir, node.hostname);
+  if (read.ok())
+    node.certificates =
+        CertificateView{std::move(read->names), read->fits, read->renewal, read->expires};
+  else
+    node.certificates = read.status();
 }
 
 void look_at_gpus(NodeView& node) {
@@ -140,8 +154,7 @@ NodeView look_at_node(const DoctorOptions& options) {
   look_at_tokens(node);
   ask_agent(options, node);
   node.hostname = !node.settings.host.empty() ? node.settings.host : hostname();
-  if (node.settings.tls == "require")
-    node.certificates = look_at_certificates(node.settings.tls_dir, node.hostname);
+  look_at_own_certificates(node);
   look_at_network(options.timeout_ms, node);
   look_at_machine(node);
   return node;

@@ -29,14 +29,8 @@ void add_host(Json& json, const v1::HostTrace& host) {
       .field("subject", host.owner().subject())
       .field("host", host.host())
       .field("epoch", host.epoch())
-      .key("groups")
+      .key("calls")
       .open('[');
-  for (const v1::TracedGroup& group : host.groups()) {
-    json.open('{').field("number", group.number()).key("ranks").open('[');
-    for (const uint32_t rank : group.ranks()) json.value(rank);
-    json.close().close();
-  }
-  json.close().key("calls").open('[');
   for (const v1::RankTrace& rank : host.ranks())
     for (const v1::TracedOperation& call : rank.operations()) add_call(json, rank.rank(), call);
   json.close().close();

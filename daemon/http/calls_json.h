@@ -8,7 +8,7 @@
 namespace tutti {
 
 // A JSON list with an object for each running job and node: [{"job":...,"uid":...,"host":...,
-// "epoch":...,"groups":[{"number":0,"ranks":[...]}],"calls":[{"rank":...,"group":...,"number":...,
+// "epoch":...,"calls":[{"rank":...,"group":...,"number":...,
 // "collective":...,"bytes":...,"begun_us":...,"duration_us":...,"code":"OK"}]}]. Calls that are
 // under way have no duration and no code.
 std::string calls_json(const v1::TraceReply& reply);

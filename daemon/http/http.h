@@ -1,5 +1,6 @@
 // What is seen of a node over HTTP: /metrics for Prometheus, /healthz and /readyz for what keeps
-// it running, the page at / and its /api/status. Read-only. The only room that uses prometheus-cpp.
+// it running, the page at / and its /api/status, /api/diagnosis for programs. Read-only. The only
+// room that uses prometheus-cpp.
 #pragma once
 
 #include <memory>

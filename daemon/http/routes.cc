@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "daemon/base/text.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "daemon/http/calls_json.h"
 #include "daemon/http/metrics.h"
 #include "daemon/mesh/mesh.h"
@@ -63,19 +64,48 @@ int forget_jobs(v1::StatusReply& reply) {
   return jobs;
 }
 
+// What is shown of the mesh, or of this node to those who may not see more.
+struct Reports {
+  v1::TraceReply traces;  // Taken first: they are in the past of the clocks in the status.
+  v1::StatusReply status;
+  int hidden_jobs = 0;
+};
+
+Result<Reports> reports_of(HttpSource& source, bool sees_all) {
+  Reports reports;
+  if (sees_all) reports.traces = source.last_calls();
+  Result<v1::StatusReply> status = sees_all ? source.mesh() : node_status(source);
+  if (!status.ok()) return status.status();
+  reports.status = *std::move(status);
+  if (!sees_all) reports.hidden_jobs = forget_jobs(reports.status);
+  return reports;
+}
+
+std::string diagnosis_of(const Reports& reports) {
+  return mesh_diagnosis_json(diagnose_mesh(reports.status, reports.traces));
+}
+
+HttpAnswer json_answer(const std::string& body) {
+  return {.type = "application/json", .body = body + "\n"};
+}
+
+HttpAnswer diagnosis(HttpSource& source, bool sees_all) {
+  const Result<Reports> reports = reports_of(source, sees_all);
+  return reports.ok() ? json_answer(diagnosis_of(*reports))
+                      : plain(503, reports.status().message());
+}
+
 HttpAnswer status(HttpSource& source, bool sees_all) {
-  Result<v1::StatusReply> seen = sees_all ? source.mesh() : node_status(source);
-  if (!seen.ok()) return plain(503, seen.status().message());
-  const int hidden_jobs = sees_all ? 0 : forget_jobs(*seen);
+  const Result<Reports> reports = reports_of(source, sees_all);
+  if (!reports.ok()) return plain(503, reports.status().message());
   Json about;
   about.open('{')
       .field("access", sees_all ? "all" : "node")
-      .field("hidden_jobs", hidden_jobs)
+      .field("hidden_jobs", reports->hidden_jobs)
       .field("now_us", now_us());
-  return {.type = "application/json",
-          .body = about.line() +
-                  ",\"traces\":" + (sees_all ? calls_json(source.last_calls()) : "[]") +
-                  ",\"status\":" + status_json(*seen) + "}\n"};
+  return json_answer(about.line() + ",\"diagnosis\":" + diagnosis_of(*reports) +
+                     ",\"traces\":" + calls_json(reports->traces) +
+                     ",\"status\":" + status_json(reports->status) + "}");
 }
 
 std::string make_nonce() {
@@ -181,8 +211,9 @@ HttpAnswer answer_http(const HttpRequest& request, HttpSource& source) {
   if (request.path == "/") return show_page();
   if (request.path == "/metrics") return metrics(source, *sees_all);
   if (request.path == "/api/status") return status(source, *sees_all);
+  if (request.path == "/api/diagnosis") return diagnosis(source, *sees_all);
   if (request.path == "/login") return sign_in(*sees_all, token);
-  return plain(404, "there are /, /metrics, /healthz, /readyz and /api/status");
+  return plain(404, "there are /, /metrics, /healthz, /readyz, /api/status and /api/diagnosis");
 }
 
 }  // namespace tutti

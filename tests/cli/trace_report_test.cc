@@ -8,8 +8,7 @@
 #include <map>
 #include <regex>
 
-#include "daemon/cli/job_owners.h"
-#include "daemon/cli/traced_operations.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "proto/board.h"
 #include "proto/tutti_types.h"
 

@@ -15,9 +15,6 @@ TEST(HttpCallsJson, HasTheCallsOfRunningJobs) {
   host.set_job("demo\"<b>");
   host.mutable_owner()->set_uid(7);
   host.set_epoch(2);
-  v1::TracedGroup& group = *host.add_groups();
-  group.add_ranks(0);
-  group.add_ranks(1);
   v1::RankTrace& rank = *host.add_ranks();
   rank.set_rank(1);
   v1::TracedOperation& failed = *rank.add_operations();
@@ -34,8 +31,7 @@ TEST(HttpCallsJson, HasTheCallsOfRunningJobs) {
   open.set_begun_ns(6'000'000);
   reply.add_hosts()->set_ended(true);
   EXPECT_EQ(calls_json(reply),
-            R"([{"job":"demo\"<b>","uid":7,"subject":"","host":"a","epoch":2,)"
-            R"("groups":[{"number":0,"ranks":[0,1]}],"calls":[)"
+            R"([{"job":"demo\"<b>","uid":7,"subject":"","host":"a","epoch":2,"calls":[)"
             R"({"rank":1,"group":0,"number":4,"collective":"broadcast","bytes":512,)"
             R"("begun_us":5000,"duration_us":2,"code":"UNAVAILABLE"},)"
             R"({"rank":1,"group":0,"number":5,"collective":"?","bytes":0,"begun_us":6000}]}])");

@@ -38,7 +38,7 @@ TEST_F(HttpRoutes, HealthAndReadinessNeedNoTokenAndTellNothingElse) {
 }
 
 TEST_F(HttpRoutes, JobsAreShownToThoseWithATokenAlone) {
-  for (const std::string path : {"/metrics", "/api/status"}) {
+  for (const std::string path : {"/metrics", "/api/status", "/api/diagnosis"}) {
     EXPECT_THAT(get(path, "Bearer sesame").body, HasSubstr("demo")) << path;
     EXPECT_THAT(get(path, "Basic YW55Ym9keTpzZXNhbWU=").body, HasSubstr("demo")) << path;
     EXPECT_EQ(get(path).code, 200);
@@ -63,6 +63,17 @@ TEST_F(HttpRoutes, StatusIsOfAllNodesForThoseWhoMaySeeThem) {
   EXPECT_EQ(get("/api/status").type, "application/json");
   EXPECT_THAT(get("/api/status", "Bearer sesame").body,
               HasSubstr(R"("paths":[{"from":"a","to":"b","message_us":50,"bytes_per_s":1e+09}])"));
+}
+
+TEST_F(HttpRoutes, DiagnosisIsOfAllNodesForThoseWhoMaySeeThem) {
+  const std::string all = get("/api/diagnosis", "Bearer sesame").body;
+  EXPECT_THAT(all, HasSubstr(R"("nodes":["OK","WARN"])"));
+  EXPECT_THAT(
+      all, HasSubstr(R"("jobs":[{"job":"demo","uid":1000,"subject":"","verdict":"not_joined",)"));
+  EXPECT_EQ(get("/api/diagnosis").body, "{\"alarms\":[],\"nodes\":[\"OK\"],\"jobs\":[]}\n");
+  EXPECT_EQ(get("/api/diagnosis").type, "application/json");
+  EXPECT_THAT(get("/api/status", "Bearer sesame").body,
+              HasSubstr("\"diagnosis\":" + all.substr(0, all.size() - 1) + ","));
 }
 
 TEST_F(HttpRoutes, BrowsersAreAskedForTheToken) {

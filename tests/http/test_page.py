@@ -66,63 +66,53 @@ class PageTest(nodes.MeshTest):
             rank.tell("all_reduce 1000")
         answers = [rank.answer() for rank in ranks[:3]]
         self.assertTrue(all(answer.startswith("failed: ") for answer in answers), answers)
-        page.wait_for("Job train", "has lost rank 3", "ranks lost", "has left")
+        page.wait_for("Job train", "rank 3 (host b, left or ended) is gone", "failed", "has left")
         other = mesh.join("evaluate", per_host=1)
         mesh.tell(other, "all_reduce 1000")
         worker = next(worker["pid"] for agent in mesh.agents[1].status() if agent["host"] == "b"
                       for worker in agent["workers"] if worker["job"] == "evaluate")
         os.kill(worker, signal.SIGKILL)
-        page.wait_for("Job evaluate", "failed: ", "host b")
+        page.wait_for("Job evaluate", "epoch 1 failed: ", "host b")
         self.assertEqual(page.evaluate("document.querySelectorAll('.alarm').length"), 2)
         bars = "document.querySelectorAll('svg rect.bad').length"
         nodes.wait_until(lambda: page.evaluate(bars) == 3, "the failed operations")
         page.screenshot(SHOTS / "failing.png")
 
-    def ranks_of(self, page, ranks, calls, groups, at=(0,), **worker):
-        """What the page says of ranks in one job, asked at these times in ms."""
-        agents = [{"host": "a", "workers": [{
-            "job": "train", "uid": 1, "state": "running", "world_size": len(ranks), "epoch": 1,
-            "strategy": "auto", "operations": 1, "failures": 0, "bytes": 1, "sent_bytes": 1,
-            "memory_bytes": 1, "ranks": ranks, "gone": [], "paths": [], **worker}]}]
-        traces = [{"job": "train", "uid": 1, "groups": groups, "calls": calls}]
-        return page.evaluate(
-            f"{json.dumps(at)}.map(at => jobs_of({json.dumps(agents)}, {json.dumps(traces)}, at))"
-            ".map(jobs => [...ranks_table(jobs[0]).querySelectorAll('tr')].slice(1)"
-            ".map(row => row.textContent)).pop()")
-
-    def test_ranks_are_behind_within_a_group_and_where_others_wait(self):
+    def test_it_shows_what_is_found_of_each_rank(self):
         page = self.open(self.mesh("a").agents[0], token=nodes.ADMIN)
         page.wait_for("No job is running")
-        call = {"collective": "all_reduce", "bytes": 1, "begun_us": 1, "code": "OK"}
-        done = [{**call, "rank": 0, "group": 7, "number": n, "duration_us": 1} for n in range(30)]
-        both = [{**call, "rank": r, "group": 0, "number": 0, "duration_us": 1} for r in (0, 1)]
-        ranks = [{"rank": 0, "operations": 31}, {"rank": 1, "operations": 1}]
-        groups = [{"number": 0, "ranks": [0, 1]}, {"number": 7, "ranks": [0]}]
-        rows = self.ranks_of(page, ranks, both + done, groups)
-        self.assertEqual(["in step" in row for row in rows], [True, True], rows)
-        waits = [{**call, "rank": 0, "group": 0, "number": n} for n in (1, 2)]
-        for at, behind in (((0,), False), ((0, 1000), True)):
-            rows = self.ranks_of(page, ranks, both + done + waits, groups, at)
-            self.assertIn("waits for rank 1", rows[0])
-            self.assertEqual("2 behind" in rows[1], behind, rows)
-        # The older calls of who has made 40 in other groups are not known.
-        many = [{**call, "rank": 1, "group": 8, "number": n, "duration_us": 1} for n in range(40)]
-        rows = self.ranks_of(page, ranks, many + waits, groups, (0, 1000))
-        self.assertEqual(["behind" in row or "waits" in row for row in rows], [False, False], rows)
+        ranks = [{"rank": 0, "doing": "waits for rank 1", "waits": True, "behind": 0,
+                  "late": False, "late_us": 0},
+                 {"rank": 1, "doing": "", "waits": False, "behind": 2, "late": True,
+                  "late_us": 30000}]
+        worker = {"job": "train", "uid": 1, "world_size": 4, "epoch": 1, "strategy": "auto",
+                  "ranks": [{"rank": 1, "operations": 7}, {"rank": 0, "operations": 9}]}
+        job = {"job": "train", "uid": 1, "subject": "", "verdict": "behind", "grade": "WARN",
+               "healthy": False, "sentence": "", "evidence": [], "ranks": ranks, "gone": [3],
+               "missing": 1}
+        rows = page.evaluate(
+            f"jobs_of([{{host: 'a', workers: [{json.dumps(worker)}]}}], [],"
+            f" {{jobs: [{json.dumps(job)}]}})"
+            ".flatMap(job => [...ranks_table(job).querySelectorAll('tr')].slice(1)"
+            ".map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent)))")
+        self.assertEqual(rows, [["0", "a", "9", "in step", "0 µs", "waits for rank 1"],
+                                ["1", "a", "7", "2 behind", "30 ms", "between operations"],
+                                ["3", "has left"], ["", "1 rank not here yet"]])
 
     def test_jobs_of_one_user_with_different_subjects(self):
         page = self.open(self.mesh("a").agents[0], token=nodes.ADMIN)
         page.wait_for("No job is running")
-        worker = {"job": "train", "uid": 1, "state": "running", "world_size": 1, "epoch": 1,
-                  "strategy": "auto", "ranks": [], "gone": []}
+        worker = {"job": "train", "uid": 1, "world_size": 1, "epoch": 1, "strategy": "auto",
+                  "ranks": []}
         workers = [{**worker, "subject": subject} for subject in "xy"]
+        found = [{"job": "train", "uid": 1, "subject": subject, "ranks": []} for subject in "xy"]
         agents = [{"host": "a", "workers": workers}]
         call = {"collective": "barrier", "bytes": 1, "begun_us": 1, "rank": 0, "group": 0,
                 "number": 0}
-        traces = [{"job": "train", "uid": 1, "subject": "y", "groups": [], "calls": [call]}]
+        traces = [{"job": "train", "uid": 1, "subject": "y", "calls": [call]}]
         self.assertEqual(page.evaluate(
-            f"jobs_of({json.dumps(agents)}, {json.dumps(traces)}, 0).map(job => job.calls.length)"
-            ".sort()"), [0, 1])
+            f"jobs_of({json.dumps(agents)}, {json.dumps(traces)}, {{jobs: {json.dumps(found)}}})"
+            ".map(job => job.calls.length).sort()"), [0, 1])
 
     def test_many_calls(self):
         page = self.open(self.mesh("a").agents[0], token=nodes.ADMIN)

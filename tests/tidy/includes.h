@@ -9,10 +9,10 @@ namespace tutti::tidy {
 
 // The floors of the house. A room includes only rooms of lower floors.
 inline const std::map<std::string, int> kFloors = {
-    {"kernel", 1}, {"base", 1},    {"board", 2},  {"trace", 2},  {"schedule", 2},  {"cuda", 2},
-    {"nvml", 2},   {"nccl", 3},    {"device", 3}, {"tuning", 3}, {"transport", 4}, {"engine", 5},
-    {"group", 6},  {"session", 7}, {"mesh", 7},   {"http", 8},   {"worker", 9},    {"agent", 9},
-    {"launch", 9}, {"bench", 9},   {"doctor", 9}, {"cli", 10}};
+    {"kernel", 1}, {"base", 1},    {"board", 2},  {"trace", 2},     {"schedule", 2},  {"cuda", 2},
+    {"nvml", 2},   {"nccl", 3},    {"device", 3}, {"tuning", 3},    {"transport", 4}, {"engine", 5},
+    {"group", 6},  {"session", 7}, {"mesh", 7},   {"diagnosis", 7}, {"http", 8},      {"worker", 9},
+    {"agent", 9},  {"launch", 9},  {"bench", 9},  {"doctor", 9},    {"cli", 10}};
 
 // The room a file belongs to: daemon/<room>/..., and its tests and fuzzers, tests/<room>/... and
 // tests/fuzz/<room>_...

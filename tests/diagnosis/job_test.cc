@@ -1,13 +1,12 @@
-// The verdict of `tutti explain` on made-up reports and traces: each kind, and what is none of it.
-#include "daemon/cli/diagnosis.h"
-
+// The verdict on a job of made-up reports and traces: each kind, and what is none of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/base/status.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "proto/board.h"
 #include "proto/types.h"
-#include "tests/cli/made_up_job.h"
+#include "tests/diagnosis/made_up_job.h"
 
 namespace tutti::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "daemon/doctor/doctor.h"
+#include "daemon/diagnosis/diagnosis.h"
 
 namespace tutti {
 namespace {
@@ -53,7 +53,7 @@ NodeView healthy() {
   node.kernel = "6.1.0";
   node.run_dir = {"/run/tutti", true, 0, 0755};
   node.socket_dir = {"/run/tutti", true, 0, 0755};
-  node.certificates = CertificateSummary{"DNS b", true, 300 * kDay, 365 * kDay};
+  node.certificates = CertificateView{"DNS b", true, 300 * kDay, 365 * kDay};
   node.now = 100 * kDay;
   node.nvml = unavailable("there is no libnvidia-ml.so.1");
   return node;
@@ -64,7 +64,7 @@ Check find(const std::vector<Check>& checks, const std::string& subject) {
   return found == checks.end() ? Check{} : *found;
 }
 
-TEST(DoctorExamine, AHealthyNodeHasNothingToFix) {
+TEST(DiagnosisNode, AHealthyNodeHasNothingToFix) {
   const std::vector<Check> checks = examine(healthy());
   EXPECT_EQ(checks.size(), 22u);
   for (const Check& check : checks) {
@@ -83,7 +83,7 @@ void use_etcd(NodeView& node) {
   node.etcd.resize(3);
 }
 
-TEST(DoctorExamine, ANodeWithEtcdAndMetricsHasNothingToFix) {
+TEST(DiagnosisNode, ANodeWithEtcdAndMetricsHasNothingToFix) {
   NodeView node = healthy();
   use_etcd(node);
   node.settings.metrics_listen = "127.0.0.1:9464";
@@ -141,7 +141,7 @@ const std::vector<Fault> kConfigurationFaults = {
      }},
     {"certificates", Grade::fail, "names DNS c, not this host, b", "DNS name b",
      [](NodeView& n) {
-       n.certificates = CertificateSummary{"DNS c", false, 300 * kDay, 365 * kDay};
+       n.certificates = CertificateView{"DNS c", false, 300 * kDay, 365 * kDay};
      }},
     {"certificates", Grade::warn, "expires in 5 days", "renew it",
      [](NodeView& n) { n.now = 360 * kDay; }},
@@ -214,6 +214,7 @@ const std::vector<Fault> kMeshFaults = {
     {"metrics", Grade::fail, "open to every network", "token_file",
      [](NodeView& n) {
        n.settings.metrics_listen = "0.0.0.0:9464";
+       n.metrics_wildcard = true;
        n.settings.tls = "off";
        n.certificates.reset();
      }},
@@ -282,11 +283,11 @@ void expect_found(const std::vector<Fault>& faults) {
   }
 }
 
-TEST(DoctorExamine, FindsFaultsOfTheConfiguration) { expect_found(kConfigurationFaults); }
-TEST(DoctorExamine, FindsFaultsOfTheMeshAndTheNetwork) { expect_found(kMeshFaults); }
-TEST(DoctorExamine, FindsFaultsOfTheMachine) { expect_found(kMachineFaults); }
+TEST(DiagnosisNode, FindsFaultsOfTheConfiguration) { expect_found(kConfigurationFaults); }
+TEST(DiagnosisNode, FindsFaultsOfTheMeshAndTheNetwork) { expect_found(kMeshFaults); }
+TEST(DiagnosisNode, FindsFaultsOfTheMachine) { expect_found(kMachineFaults); }
 
-TEST(DoctorExamine, ALoneNodeWithDefaultsIsHealthy) {
+TEST(DiagnosisNode, ALoneNodeWithDefaultsIsHealthy) {
   NodeView node = healthy();
   node.settings = {};
   node.config_exists = false;

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "daemon/base/text.h"
-#include "daemon/doctor/checks.h"
+#include "daemon/diagnosis/checks.h"
 
 namespace tutti {
 namespace {
@@ -86,7 +86,7 @@ Check check_metrics(const NodeView& node) {
   const bool is_guarded = node.has_tokens || !node.credentials_read.ok() ||
                           settings.trust_network == "yes" || settings.tls == "require" ||
                           settings.metrics_public == "yes";
-  if (is_wildcard(host_of(listen)) && !is_guarded)
+  if (node.metrics_wildcard && !is_guarded)
     return failure(kSubject, listen + " is open to every network, and there are no tokens",
                    "set token_file, or metrics_public = yes, or listen on 127.0.0.1");
   if (!node.metrics.ok())

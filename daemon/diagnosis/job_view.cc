@@ -1,19 +1,21 @@
-#include "daemon/cli/job_view.h"
+#include "daemon/diagnosis/job_view.h"
 
 #include <algorithm>
 
-#include "daemon/cli/traced_operations.h"
+#include "daemon/diagnosis/grade.h"
+#include "daemon/diagnosis/traced_operations.h"
 
 namespace tutti {
 namespace {
 
 constexpr double kSecondNs = 1e9;
 constexpr int64_t kMillisecondNs = 1'000'000;
+constexpr uint32_t kWorldSizeMax = UINT16_MAX;  // Of a job; a report may claim more.
 
 void add_worker(const v1::AgentReport& agent, const v1::WorkerReport& worker, JobView& view) {
   view.has_worker = true;
   view.workers.push_back(&worker);
-  view.world_size = std::max(view.world_size, worker.world_size());
+  view.world_size = std::max(view.world_size, std::min(worker.world_size(), kWorldSizeMax));
   HostView& host = view.hosts[agent.host()];
   host.has_worker = worker.state() != "ended";
   host.joining_s = static_cast<double>(worker.joining_ms()) / 1000;
@@ -27,7 +29,7 @@ void add_worker(const v1::AgentReport& agent, const v1::WorkerReport& worker, Jo
 
 void add_status(const v1::StatusReply& status, JobView& view) {
   for (const v1::AgentReport& agent : status.agents()) {
-    if (agent.state().starts_with("unreachable") || agent.state() == "busy")
+    if (grade_of(agent) == Grade::fail || agent.state() == "busy")
       view.silent.push_back("host " + agent.host() + " (" + agent.address() + ") is " +
                             agent.state());
     if (agent.time_ms() != 0) view.hosts[agent.host()].now_ns = agent.time_ms() * kMillisecondNs;
@@ -54,7 +56,7 @@ void add_calls(const v1::RankTrace& trace, const HostView& host, RankView& rank)
     if (call.ended() && is_newest) rank.last_ended = &call;
   }
   if (seen != 0 && host.now_ns)
-    rank.seen_s = static_cast<double>(*host.now_ns - static_cast<int64_t>(seen)) / kSecondNs;
+    rank.seen_s = (static_cast<double>(*host.now_ns) - static_cast<double>(seen)) / kSecondNs;
 }
 
 void add_host(const v1::HostTrace& trace, JobView& view) {
@@ -78,7 +80,7 @@ void add_trace(const v1::TraceReply& trace, JobView& view) {
   for (const v1::HostTrace& host : trace.hosts()) {
     const bool is_own = host.job() == view.job && owner_of(host) == view.owner;
     if (!is_own || host.epoch() != view.epoch) continue;
-    view.world_size = std::max(view.world_size, host.world_size());
+    view.world_size = std::max(view.world_size, std::min(host.world_size(), kWorldSizeMax));
     add_host(host, view);
   }
 }
@@ -128,11 +130,15 @@ double JobView::seconds_since(const std::string& host, uint64_t ns) const {
   const auto found = hosts.find(host);
   if (found == hosts.end() || !found->second.now_ns) return 0;
   return std::max(
-      0.0, static_cast<double>(*found->second.now_ns - static_cast<int64_t>(ns)) / kSecondNs);
+      0.0, (static_cast<double>(*found->second.now_ns) - static_cast<double>(ns)) / kSecondNs);
 }
 
 uint64_t end_of(const v1::TracedOperation& operation) {
   return operation.begun_ns() + operation.duration_ns();
+}
+
+OpName name_of(const v1::TracedOperation& operation) {
+  return {operation.group(), operation.number()};
 }
 
 std::string describe(const v1::TracedOperation& operation) {
@@ -148,23 +154,6 @@ std::string signature_text(const v1::TracedOperation& operation) {
   const std::string text = to_string(signature);
   if (operation.layout() == 0) return text;
   return text + " (layout " + std::to_string(operation.layout()) + ")";
-}
-
-std::string describe_ranks(const std::vector<uint32_t>& ranks) {
-  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t first = 0, next = 0; first < ranks.size(); first = next) {
-    for (next = first + 1; next < ranks.size() && ranks[next] == ranks[next - 1] + 1;) ++next;
-    out += (first == 0 ? "" : ", ") + std::to_string(ranks[first]);
-    if (next - first > 1) out += (next - first > 2 ? "-" : ", ") + std::to_string(ranks[next - 1]);
-  }
-  return out;
-}
-
-std::string describe_seconds(double seconds) {
-  if (seconds < 1) return std::to_string(static_cast<int64_t>(seconds * 1000)) + " ms";
-  if (seconds < 120) return std::to_string(static_cast<int64_t>(seconds)) + " s";
-  if (seconds < 7200) return std::to_string(static_cast<int64_t>(seconds / 60)) + " min";
-  return std::to_string(static_cast<int64_t>(seconds / 3600)) + " h";
 }
 
 double median(std::vector<double> values) {

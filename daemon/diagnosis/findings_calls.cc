@@ -1,9 +1,10 @@
 // Findings of what the ranks called: disagreement, ranks that are behind, failed operations.
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "daemon/base/status.h"
-#include "daemon/cli/findings.h"
+#include "daemon/diagnosis/findings.h"
 #include "proto/types.h"
 
 namespace tutti {
@@ -34,7 +35,9 @@ std::map<uint32_t, const v1::TracedOperation*> calls_of(const JobView& view, con
 // Members that are known not to have called it.
 std::vector<uint32_t> members_before(const JobView& view, const OpName& name) {
   std::vector<uint32_t> missing;
-  for (const uint32_t member : view.groups.at(name.group)) {
+  const auto members = view.groups.find(name.group);
+  if (members == view.groups.end()) return missing;
+  for (const uint32_t member : members->second) {
     const auto rank = view.ranks.find(member);
     if (rank == view.ranks.end() || !rank->second.is_traced) continue;  // Not known.
     const auto next = rank->second.next.find(name.group);
@@ -48,14 +51,15 @@ std::vector<uint32_t> members_before(const JobView& view, const OpName& name) {
 // The first operation of the group that somebody waits in, or that timed out, and that `counts`.
 std::optional<Newest> first_awaited(const JobView& view, uint32_t group,
                                     const std::function<bool(const OpName&)>& counts) {
-  std::optional<OpName> first;
+  std::set<OpName> awaited;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [name, call] : rank.calls) {
       const bool lives = rank.pid != 0 || !view.has_worker;  // Or did, in a job that is over.
       const bool waits = lives && (!call->ended() || has_code(*call, Code::deadline_exceeded));
-      if (name.group == group && waits && (!first || name < *first) && counts(name)) first = name;
+      if (name.group == group && waits) awaited.insert(name);
     }
-  if (!first) return std::nullopt;
+  const auto first = std::ranges::find_if(awaited, counts);
+  if (first == awaited.end()) return std::nullopt;
   return Newest{*first, calls_of(view, *first), members_before(view, *first)};
 }
 
@@ -122,15 +126,19 @@ double longest_wait(const JobView& view, const Newest& operation) {
   return longest;
 }
 
-uint64_t calls_behind(const JobView& view, uint32_t group, uint32_t rank) {
-  const auto next_of = [&](const RankView& one) {
-    const auto next = one.next.find(group);
-    return next == one.next.end() ? uint64_t{0} : next->second;
-  };
-  uint64_t most = 0;
-  for (const auto& [number, other] : view.ranks) most = std::max(most, next_of(other));
+uint64_t next_call(const JobView& view, uint32_t group, uint32_t rank) {
   const auto known = view.ranks.find(rank);
-  return most - (known == view.ranks.end() ? 0 : next_of(known->second));
+  if (known == view.ranks.end()) return 0;
+  const auto next = known->second.next.find(group);
+  return next == known->second.next.end() ? 0 : next->second;
+}
+
+// The next call of the rank that has called most.
+uint64_t furthest_call(const JobView& view, uint32_t group) {
+  uint64_t most = 0;
+  for (const auto& [number, rank] : view.ranks)
+    most = std::max(most, next_call(view, group, number));
+  return most;
 }
 
 std::string last_seen(const JobView& view, uint32_t rank) {
@@ -146,7 +154,7 @@ bool is_patience_over(const JobView& view, const Newest& operation, uint32_t ran
 }
 
 std::string behind_line(const JobView& view, uint32_t group, uint32_t rank) {
-  const uint64_t count = calls_behind(view, group, rank);
+  const uint64_t count = furthest_call(view, group) - next_call(view, group, rank);
   return view.name_of(rank) + " is " + std::to_string(count) +
          (count == 1 ? " operation" : " operations") + " behind, " + last_seen(view, rank);
 }
@@ -160,12 +168,14 @@ bool is_elsewhere(const JobView& view, uint32_t rank, uint32_t group) {
          });
 }
 
-Finding describe_behind(const JobView& view, const Newest& operation,
-                        std::vector<uint32_t> slowest) {
-  std::ranges::stable_sort(slowest, std::greater<>(), [&](uint32_t rank) {
-    return calls_behind(view, operation.name.group, rank);
-  });
-  if (!is_patience_over(view, operation, slowest.front())) return std::nullopt;
+// An operation that ranks wait in, and the members that hold it up, the slowest first.
+struct HoldUp {
+  Newest operation;
+  std::vector<uint32_t> ranks;
+};
+
+Diagnosis describe_behind(const JobView& view, const HoldUp& hold_up) {
+  const auto& [operation, slowest] = hold_up;
   Diagnosis found{.verdict = Verdict::behind,
                   .sentence = behind_line(view, operation.name.group, slowest.front())};
   std::vector<uint32_t> waiting;
@@ -216,20 +226,29 @@ Finding find_disagreement(const JobView& view) {
 
 namespace {
 
-// For ranks that wait for others elsewhere, or for those alone that do not.
-Finding find_behind_among(const JobView& view, bool also_elsewhere) {
+// By ranks that wait for others elsewhere, too, or by those alone that do not.
+std::vector<HoldUp> hold_ups_by(const JobView& view, bool also_elsewhere) {
+  std::vector<HoldUp> all;
   for (const auto& [group, members] : view.groups) {
     if (is_channel(view, group)) continue;
     const std::optional<Newest> awaited = first_awaited(
         view, group, [&](const OpName& name) { return !members_before(view, name).empty(); });
     if (!awaited) continue;
-    std::vector<uint32_t> accused = awaited->missing;
+    std::vector<uint32_t> slowest = awaited->missing;
     if (!also_elsewhere)
-      std::erase_if(accused, [&](uint32_t rank) { return is_elsewhere(view, rank, group); });
-    if (accused.empty()) continue;
-    if (Finding found = describe_behind(view, *awaited, accused)) return found;
+      std::erase_if(slowest, [&](uint32_t rank) { return is_elsewhere(view, rank, group); });
+    std::ranges::stable_sort(slowest, {},
+                             [&](uint32_t rank) { return next_call(view, group, rank); });
+    if (!slowest.empty() && is_patience_over(view, *awaited, slowest.front()))
+      all.push_back({*awaited, std::move(slowest)});
   }
-  return std::nullopt;
+  return all;
+}
+
+// A rank that waits elsewhere is held up itself. Where all do, they wait for each other.
+std::vector<HoldUp> hold_ups(const JobView& view) {
+  std::vector<HoldUp> all = hold_ups_by(view, false);
+  return all.empty() ? hold_ups_by(view, true) : all;
 }
 
 // Who did not take part in an operation that failed elsewhere: has not called it, or never ended.
@@ -243,10 +262,34 @@ std::vector<uint32_t> absent_from(const JobView& view, const OpName& name) {
 
 }  // namespace
 
-// A rank that waits elsewhere is held up itself. Where all do, they wait for each other.
+// A rank may be in several operations: shows the first that others have not called, if any.
+Waits waits_of(const JobView& view) {
+  Waits waits;
+  for (const auto& [number, rank] : view.ranks)
+    for (const auto& [name, call] : rank.calls) {
+      if (call->ended() || rank.pid == 0) continue;
+      const auto [missing, is_new] = waits.missing.try_emplace(name);
+      if (is_new) missing->second = members_before(view, name);
+      const v1::TracedOperation*& shown = waits.calls[number];
+      if (shown == nullptr || waits.missing.at(name_of(*shown)).empty()) shown = call;
+    }
+  return waits;
+}
+
+std::map<uint32_t, uint64_t> ranks_behind(const JobView& view) {
+  std::map<uint32_t, uint64_t> behind;
+  for (const HoldUp& hold_up : hold_ups(view)) {
+    const uint32_t group = hold_up.operation.name.group;
+    const uint64_t furthest = furthest_call(view, group);
+    for (const uint32_t rank : hold_up.ranks)
+      behind[rank] = std::max(behind[rank], furthest - next_call(view, group, rank));
+  }
+  return behind;
+}
+
 Finding find_behind(const JobView& view) {
-  if (Finding found = find_behind_among(view, false)) return found;
-  return find_behind_among(view, true);
+  const std::vector<HoldUp> all = hold_ups(view);
+  return all.empty() ? Finding() : describe_behind(view, all.front());
 }
 
 Finding find_unanswered(const JobView& view) {

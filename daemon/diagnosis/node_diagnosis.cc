@@ -3,7 +3,7 @@
 #include <array>
 
 #include "daemon/base/text.h"
-#include "daemon/doctor/checks.h"
+#include "daemon/diagnosis/checks.h"
 
 namespace tutti {
 namespace {
@@ -16,11 +16,6 @@ constexpr std::array kChecks = {
     check_congestion,    check_mtu};
 
 }  // namespace
-
-std::string_view name_of(Grade grade) {
-  constexpr std::array<std::string_view, 3> kNames = {"OK", "WARN", "FAIL"};
-  return kNames.at(static_cast<size_t>(grade));
-}
 
 std::vector<Check> examine(const NodeView& node) {
   std::vector<Check> checks;

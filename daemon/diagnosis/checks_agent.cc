@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <map>
 
-#include "daemon/doctor/checks.h"
+#include "daemon/diagnosis/checks.h"
 
 namespace tutti {
 namespace {
@@ -69,7 +69,7 @@ Check check_agent(const NodeView& node) {
                    "start it: systemctl start tuttid; why it ended: journalctl -u tuttid");
   const std::string name =
       "tuttid of host " + node.own.host() + " (pid " + std::to_string(node.own.pid()) + ")";
-  if (node.own.state() == "serving") return good(kSubject, name + " serves");
+  if (grade_of(node.own) == Grade::ok) return good(kSubject, name + " serves");
   if (node.own.state() == "draining")
     return warning(kSubject, name + " refuses new joins: it is draining", "tutti drain --undo");
   return warning(kSubject, name + " is " + node.own.state(), "see its log: journalctl -u tuttid");
@@ -102,7 +102,7 @@ Check check_mesh(const NodeView& node) {
                    "see whether the coordinator runs, and whether this node reaches it");
   std::string lost;
   for (const v1::AgentReport& agent : node.agents.agents())
-    if (agent.state().starts_with("unreachable"))
+    if (grade_of(agent) == Grade::fail)
       lost += (lost.empty() ? "" : "; ") + agent.host() + " (" + agent.address() + ") is " +
               agent.state();
   if (!lost.empty())
@@ -159,7 +159,7 @@ Check check_directories(const NodeView& node) {
 Check check_certificates(const NodeView& node) {
   constexpr const char* kSubject = "certificates";
   if (!node.certificates) return good(kSubject, "tls = off: none are needed");
-  const Result<CertificateSummary>& read = *node.certificates;
+  const Result<CertificateView>& read = *node.certificates;
   if (may_not_read(node, read.status()))
     return warning(kSubject, read.status().message(), "run tutti doctor as root");
   if (!read.ok())

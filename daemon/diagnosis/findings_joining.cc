@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "daemon/base/status.h"
-#include "daemon/cli/findings.h"
+#include "daemon/diagnosis/findings.h"
 #include "proto/board.h"
 
 namespace tutti {
@@ -29,15 +29,6 @@ const v1::WorkerReport* failed_worker(const JobView& view) {
 std::string cause_of(const v1::WorkerReport& worker) {
   if (worker.departures().has_cause()) return worker.departures().cause().message();
   return worker.state().substr(kFailed.size());
-}
-
-std::vector<uint32_t> gone_ranks(const JobView& view) {
-  std::vector<uint32_t> ranks;
-  for (const v1::WorkerReport* worker : view.workers)
-    if (worker->departures().epoch() == view.epoch)
-      for (const uint32_t rank : worker->departures().ranks())
-        if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
-  return ranks;
 }
 
 bool any_joining(const JobView& view) {
@@ -108,6 +99,15 @@ Finding find_failed(const JobView& view) {
           view.name_of(number) + ": its last operation, " + describe(*rank.last_ended) + ", was " +
           std::string(name_of(code_of(static_cast<int>(rank.last_ended->code())))));
   return found;
+}
+
+std::vector<uint32_t> gone_ranks(const JobView& view) {
+  std::vector<uint32_t> ranks;
+  for (const v1::WorkerReport* worker : view.workers)
+    if (worker->departures().epoch() == view.epoch)
+      for (const uint32_t rank : worker->departures().ranks())
+        if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
+  return ranks;
 }
 
 Finding find_not_joined(const JobView& view) {

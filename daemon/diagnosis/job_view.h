@@ -1,4 +1,4 @@
-// A job as its hosts tell of it: who has joined, and what each rank called last. Pure.
+// A job as its hosts report it: who has joined, and what each rank called last. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/cli/job_owners.h"
+#include "daemon/diagnosis/describe.h"
+#include "daemon/diagnosis/job_owners.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {
@@ -66,13 +67,11 @@ JobView view_job(const std::string& job, const JobOwner& owner, const v1::Status
                  const v1::TraceReply& trace);
 
 uint64_t end_of(const v1::TracedOperation& operation);  // In ns, where it has ended.
+OpName name_of(const v1::TracedOperation& operation);
 // "all_reduce #17", "all_reduce #17 of group 3".
 std::string describe(const v1::TracedOperation& operation);
 // "all_reduce f32[1000] sum": all that the ranks must agree on.
 std::string signature_text(const v1::TracedOperation& operation);
-// "rank 2", "ranks 1-3, 5".
-std::string describe_ranks(const std::vector<uint32_t>& ranks);
-std::string describe_seconds(double seconds);  // "200 ms", "14 s", "3 min".
-double median(std::vector<double> values);     // 0 of none.
+double median(std::vector<double> values);  // 0 of none.
 
 }  // namespace tutti

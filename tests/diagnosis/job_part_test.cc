@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/cli/diagnosis.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "proto/board.h"
-#include "tests/cli/made_up_job.h"
+#include "tests/diagnosis/made_up_job.h"
 
 namespace tutti::testing {
 namespace {

@@ -2,7 +2,7 @@
 #include <map>
 
 #include "daemon/base/text.h"
-#include "daemon/doctor/checks.h"
+#include "daemon/diagnosis/checks.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/cli/job_owners.h"
+#include "daemon/diagnosis/job_owners.h"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // The checks of examine(), by subject. Pure.
 #pragma once
 
-#include "daemon/doctor/doctor.h"
+#include "daemon/diagnosis/node_diagnosis.h"
 
 namespace tutti {
 

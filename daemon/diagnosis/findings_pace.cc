@@ -1,9 +1,9 @@
-// Findings of speed: slow links, ranks that are late, data that does not move; and how a job runs
-// that nothing is the matter with.
+// Findings of speed: slow links, ranks that are late, data that does not move; and how a
+// healthy job runs.
 #include <algorithm>
 
 #include "daemon/base/text.h"
-#include "daemon/cli/findings.h"
+#include "daemon/diagnosis/findings.h"
 
 namespace tutti {
 namespace {
@@ -78,19 +78,13 @@ std::map<std::string, double> clock_offsets(const JobView& view) {
     for (const auto& [operation, call] : host.among_hosts) {
       const auto other = first->among_hosts.find(operation);
       if (other != first->among_hosts.end() && call->ended() && other->second->ended())
-        apart.push_back(static_cast<double>(static_cast<int64_t>(end_of(*call)) -
-                                            static_cast<int64_t>(end_of(*other->second))));
+        apart.push_back(static_cast<double>(end_of(*call)) -
+                        static_cast<double>(end_of(*other->second)));
     }
     offsets[name] = median(std::move(apart));
   }
   return offsets;
 }
-
-struct Lateness {
-  uint32_t rank = 0;
-  double seconds = 0;  // The median of how much later it called than the others.
-  size_t operations = 0;
-};
 
 // How much later each rank called than the middle one of the others, in seconds.
 std::map<uint32_t, double> delays_of(const JobView& view, const Calls& calls,
@@ -98,27 +92,14 @@ std::map<uint32_t, double> delays_of(const JobView& view, const Calls& calls,
   std::map<uint32_t, double> begun;
   for (const auto& [rank, call] : calls)
     begun[rank] = static_cast<double>(call->begun_ns()) - offsets[view.ranks.at(rank).host];
+  std::vector<double> times;
+  for (const auto& [rank, time] : begun) times.push_back(time);
+  std::ranges::sort(times);
+  const size_t middle = (times.size() - 1) / 2;  // Of one less.
   std::map<uint32_t, double> delays;
-  for (const auto& [rank, own] : begun) {
-    std::vector<double> others;
-    for (const auto& [other, time] : begun)
-      if (other != rank) others.push_back(time);
-    delays[rank] = (own - median(std::move(others))) / 1e9;
-  }
+  for (const auto& [rank, own] : begun)
+    delays[rank] = (own - (own <= times[middle] ? times[middle + 1] : times[middle])) / 1e9;
   return delays;
-}
-
-Lateness latest_rank(const JobView& view, const std::map<OpName, Calls>& common) {
-  std::map<std::string, double> offsets = clock_offsets(view);
-  std::map<uint32_t, std::vector<double>> delays;
-  for (const auto& [name, calls] : common)
-    for (const auto& [rank, delay] : delays_of(view, calls, offsets)) delays[rank].push_back(delay);
-  Lateness latest;
-  for (auto& [rank, list] : delays) {
-    const double middle = median(list);
-    if (middle > latest.seconds) latest = {rank, middle, list.size()};
-  }
-  return latest;
 }
 
 double usual_interval(const std::map<OpName, Calls>& common) {
@@ -179,21 +160,37 @@ Finding find_slow_link(const JobView& view) {
   return found;
 }
 
-Finding find_late_rank(const JobView& view) {
+Lateness lateness_of(const JobView& view) {
   const std::map<OpName, Calls> common = common_calls(view);
-  if (view.world_size < 2 || common.size() < kLateOperations) return std::nullopt;
-  const Lateness latest = latest_rank(view, common);
-  const double interval = usual_interval(common);
-  if (latest.seconds < std::max(kLateSeconds, kLateShare * interval)) return std::nullopt;
+  Lateness lateness{.operations = common.size(), .interval = usual_interval(common)};
+  if (view.world_size < 2) return lateness;
+  std::map<std::string, double> offsets = clock_offsets(view);
+  std::map<uint32_t, std::vector<double>> delays;
+  for (const auto& [name, calls] : common)
+    for (const auto& [rank, delay] : delays_of(view, calls, offsets)) delays[rank].push_back(delay);
+  for (auto& [rank, list] : delays) lateness.seconds[rank] = median(std::move(list));
+  return lateness;
+}
+
+bool Lateness::is_late(double by_s) const {
+  return operations >= kLateOperations && by_s >= std::max(kLateSeconds, kLateShare * interval);
+}
+
+Finding find_late_rank(const JobView& view) {
+  const Lateness lateness = lateness_of(view);
+  const auto latest = std::ranges::max_element(lateness.seconds, {},
+                                               [](const auto& entry) { return entry.second; });
+  if (latest == lateness.seconds.end() || !lateness.is_late(latest->second)) return std::nullopt;
   const double quiet = quiet_seconds(view).value_or(0);
-  if (quiet > std::max(kOverSeconds, kOverIntervals * interval)) return std::nullopt;
+  if (quiet > std::max(kOverSeconds, kOverIntervals * lateness.interval)) return std::nullopt;
   return Diagnosis{
       .verdict = Verdict::late_rank,
-      .sentence = "rank " + std::to_string(latest.rank) + " is late by " +
-                  describe_seconds(latest.seconds) + " in the median",
-      .evidence = {view.name_of(latest.rank) + ": in " + std::to_string(latest.operations) +
-                       " operations, against the middle one of the other ranks",
-                   "operations come every " + describe_seconds(interval) + " in the median"}};
+      .sentence = "rank " + std::to_string(latest->first) + " is late by " +
+                  describe_seconds(latest->second) + " in the median",
+      .evidence = {
+          view.name_of(latest->first) + ": in " + std::to_string(lateness.operations) +
+              " operations, against the middle one of the other ranks",
+          "operations come every " + describe_seconds(lateness.interval) + " in the median"}};
 }
 
 bool all_have_called(const JobView& view, const OpName& name) {

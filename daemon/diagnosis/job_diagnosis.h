@@ -1,4 +1,4 @@
-// What is wrong with a job: one verdict of what its hosts tell. Pure.
+// The state of a job: one verdict, by what its hosts report. Pure.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/text.h"
+#include "daemon/diagnosis/grade.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {
@@ -27,7 +29,9 @@ enum class Verdict : uint8_t {
   running,
 };
 std::string_view name_of(Verdict verdict);
-bool is_healthy(Verdict verdict);
+// FAIL where operations fail; WARN where ranks wait, or are slowed down.
+Grade grade_of(Verdict verdict);
+bool is_healthy(Verdict verdict);  // OK.
 
 struct Diagnosis {
   Verdict verdict = Verdict::no_such_job;
@@ -41,6 +45,8 @@ Diagnosis diagnose(const std::string& job, const v1::StatusReply& status,
                    const v1::TraceReply& trace);
 
 std::string diagnosis_text(const Diagnosis& diagnosis);
+// Adds "verdict", "healthy", "sentence" and "evidence" to an object.
+void add_diagnosis(Json& json, const Diagnosis& diagnosis);
 // {"job":...,"verdict":"behind","healthy":false,"sentence":...,"evidence":[...]} on one line.
 std::string diagnosis_json(const std::string& job, const Diagnosis& diagnosis);
 

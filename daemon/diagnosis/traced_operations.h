@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/base/signature.h"
-#include "daemon/cli/job_owners.h"
+#include "daemon/diagnosis/job_owners.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {

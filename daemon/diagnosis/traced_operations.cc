@@ -1,4 +1,4 @@
-#include "daemon/cli/traced_operations.h"
+#include "daemon/diagnosis/traced_operations.h"
 
 #include <algorithm>
 

@@ -1,11 +1,11 @@
-#include "daemon/cli/diagnosis.h"
+#include "daemon/diagnosis/job_diagnosis.h"
 
 #include <algorithm>
 #include <array>
 #include <tuple>
 
 #include "daemon/base/text.h"
-#include "daemon/cli/findings.h"
+#include "daemon/diagnosis/findings.h"
 
 namespace tutti {
 namespace {
@@ -15,13 +15,13 @@ constexpr std::array kFindings = {find_failed,    find_not_joined, find_disagree
                                   find_slow_link, find_late_rank,  find_network,
                                   find_ended,     find_idle};
 
+}  // namespace
+
 Diagnosis judge(const JobView& view) {
   for (const auto& find : kFindings)
     if (Finding found = find(view)) return *std::move(found);
   return running(view);
 }
-
-}  // namespace
 
 std::string_view name_of(Verdict verdict) {
   constexpr std::array<std::string_view, 13> kNames = {
@@ -31,7 +31,23 @@ std::string_view name_of(Verdict verdict) {
   return kNames.at(static_cast<size_t>(verdict));
 }
 
-bool is_healthy(Verdict verdict) { return verdict >= Verdict::ended; }
+Grade grade_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::no_such_job:
+    case Verdict::failed:
+    case Verdict::disagreement:
+    case Verdict::operation_failed:
+      return Grade::fail;
+    case Verdict::ended:
+    case Verdict::idle:
+    case Verdict::running:
+      return Grade::ok;
+    default:
+      return Grade::warn;
+  }
+}
+
+bool is_healthy(Verdict verdict) { return grade_of(verdict) == Grade::ok; }
 
 Diagnosis diagnose(const std::string& job, const v1::StatusReply& status,
                    const v1::TraceReply& trace) {
@@ -60,18 +76,21 @@ std::string diagnosis_text(const Diagnosis& diagnosis) {
   return out;
 }
 
-std::string diagnosis_json(const std::string& job, const Diagnosis& diagnosis) {
-  Json json;
-  json.open('{')
-      .field("job", job)
-      .field("verdict", name_of(diagnosis.verdict))
+void add_diagnosis(Json& json, const Diagnosis& diagnosis) {
+  json.field("verdict", name_of(diagnosis.verdict))
       .field("healthy", is_healthy(diagnosis.verdict))
       .field("sentence", diagnosis.sentence)
       .key("evidence")
       .open('[');
   for (const std::string& line : diagnosis.evidence) json.value(line);
-  json.close().close();
-  return json.line();
+  json.close();
+}
+
+std::string diagnosis_json(const std::string& job, const Diagnosis& diagnosis) {
+  Json json;
+  json.open('{').field("job", job);
+  add_diagnosis(json, diagnosis);
+  return json.close().line();
 }
 
 }  // namespace tutti

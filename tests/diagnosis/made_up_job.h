@@ -4,7 +4,7 @@
 #include <string>
 
 #include "daemon/base/status.h"
-#include "daemon/cli/diagnosis.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "proto/types.h"
 
 namespace tutti::testing {
