@@ -1,9 +1,9 @@
 #include "daemon/agent/flags.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 
+#include "daemon/base/options.h"
 #include "daemon/base/token.h"
 #include "proto/segment.h"
 
@@ -18,23 +18,29 @@ std::string type_of(const SettingRow& row) {
   return row.text != nullptr ? "TEXT" : "NUMBER";
 }
 
-void add_flags(CLI::App& app, Flags& flags) {
-  app.set_version_flag(
-      "--version", "tuttid " TUTTI_VERSION " (protocol " + std::to_string(kProtocolVersion) + ")");
-  app.add_option("--config", flags.config, "settings file: name = value lines")
-      ->type_name("FILE")
-      ->default_str(kDefaultConfig);
-  app.add_flag("-v,--verbose", flags.verbose, "the same as --log-level=debug");
+void add_settings(Program& program, SettingGroup group, Flags& flags) {
   const Settings defaults;
   for (const SettingRow& row : setting_rows()) {
+    if (row.group != group) continue;
     const auto store = [&flags, name = row.name](const std::string& text) {
       flags.values[name] = text;
     };
-    app.add_option_function<std::string>(flag_of(row), store, std::string(row.help))
-        ->type_name(type_of(row))
-        ->take_last()
-        ->default_str(setting_text(defaults, row));
+    program.add_call(flag_of(row), store, std::string(row.help))
+        .of_type(type_of(row))
+        .last_counts()
+        .in_group(std::string(kSettingGroups.at(static_cast<size_t>(group))))
+        .shows_default(setting_text(defaults, row));
   }
+}
+
+void add_flags(Program& program, Flags& flags) {
+  program.add("--config", flags.config, "settings file: name = value lines")
+      .of_type("FILE")
+      .shows_default(kDefaultConfig);
+  program.add_flag("-v,--verbose", flags.verbose, "the same as --log-level=debug");
+  program.show_on_request({kSettingGroups.begin() + 1, kSettingGroups.end()});
+  for (size_t group = 0; group < kSettingGroups.size(); ++group)
+    add_settings(program, static_cast<SettingGroup>(group), flags);
 }
 
 Status read_all(Settings& settings, const Flags& flags) {
@@ -65,17 +71,14 @@ Status read_credentials(const Settings& settings, Credentials& credentials) {
   return {};
 }
 
-// The arguments from the last to the first, as CLI11 wants them. One like --token= is two, for
-// CLI11 would take the next argument for its value.
+// One like --token= becomes two, for CLI11 would take the next argument for its value.
 std::vector<std::string> arguments_of(int argc, char** argv) {
   std::vector<std::string> words;
-  for (int i = argc - 1; i > 0; --i) {
-    std::string word = argv[i];
-    if (word.starts_with("--") && word.ends_with('=') && word.find('=') == word.size() - 1) {
-      words.emplace_back();
-      word.pop_back();
-    }
-    words.push_back(std::move(word));
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool is_empty = word.starts_with("--") && word.find('=') == word.size() - 1;
+    words.push_back(is_empty ? word.substr(0, word.size() - 1) : word);
+    if (is_empty) words.emplace_back();
   }
   return words;
 }
@@ -91,27 +94,29 @@ Result<Configuration> read_configuration(const Flags& flags) {
 }
 
 CommandLine read_command_line(int argc, char** argv) {
-  CLI::App app(
+  Program program(
+      "tuttid",
       "The node's daemon of Tutti: admits trainers, starts their jobs' workers, keeps in touch "
       "with the other nodes.\nSettings come from a file, then the environment (TUTTI_<NAME>), then "
       "flags; the last one wins.",
-      "tuttid");
+      "tuttid " TUTTI_VERSION " (protocol " + std::to_string(kProtocolVersion) + ")");
   CommandLine result;
-  add_flags(app, result.flags);
-  try {
-    app.parse(arguments_of(argc, argv));
-  } catch (const CLI::ParseError& error) {
-    result.exit_code = app.exit(error) == 0 ? 0 : kUsageError;
-    return result;
+  add_flags(program, result.flags);
+  const Program::Read read = program.read(arguments_of(argc, argv));
+  result.exit_code = read.exit_code;
+  if (!read.error.empty()) {
+    std::fprintf(stderr, "%s\nRun with --help for more information.\n", read.error.c_str());
+    result.exit_code = kUsageError;
   }
+  if (result.exit_code) return result;
   const char* token = std::getenv("TUTTI_TOKEN");
   if (token != nullptr) result.flags.environment_token = token;
-  Result<Configuration> read = read_configuration(result.flags);
-  if (read.ok()) {
-    result.configuration = *std::move(read);
+  Result<Configuration> configuration = read_configuration(result.flags);
+  if (configuration.ok()) {
+    result.configuration = *std::move(configuration);
     return result;
   }
-  result.error = read.status().message();
+  result.error = configuration.status().message();
   std::fprintf(stderr, "tuttid: %s\n", result.error.c_str());
   result.exit_code = kUsageError;
   return result;

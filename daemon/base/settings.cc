@@ -19,149 +19,157 @@ namespace {
 constexpr int64_t kHourMs = 3'600'000;
 constexpr int64_t kTebibyte = int64_t{1} << 40;
 
-SettingRow text_row(std::string_view name, std::string Settings::*member, std::string_view help) {
-  return {.name = name, .help = help, .text = member};
+SettingRow text_row(SettingGroup group, std::string_view name, std::string Settings::*member,
+                    std::string_view help) {
+  return {.group = group, .name = name, .help = help, .text = member};
 }
-SettingRow number_row(std::string_view name, int64_t Settings::*member, int64_t min, int64_t max,
-                      std::string_view help) {
-  return {.name = name, .help = help, .number = member, .min = min, .max = max};
+SettingRow number_row(SettingGroup group, std::string_view name, int64_t Settings::*member,
+                      int64_t min, int64_t max, std::string_view help) {
+  return {.group = group, .name = name, .help = help, .number = member, .min = min, .max = max};
 }
 
-SettingRow choice_row(std::string_view name, std::string Settings::*member,
+SettingRow choice_row(SettingGroup group, std::string_view name, std::string Settings::*member,
                       std::string_view choices, std::string_view help) {
-  return {.name = name, .help = help, .text = member, .choices = choices};
+  return {.group = group, .name = name, .help = help, .text = member, .choices = choices};
 }
 
 using S = Settings;
+using enum SettingGroup;
 const std::array kRows = {
-    text_row("socket", &S::socket, "Unix socket that trainers connect to"),
-    text_row("run_dir", &S::run_dir, "directory of the workers' sockets; private to the agent"),
-    text_row("listen", &S::listen, "host:port of the control plane; port 0 takes a free one"),
-    text_row("coordinator", &S::coordinator,
+    text_row(basic, "socket", &S::socket, "Unix socket that trainers connect to"),
+    text_row(expert, "run_dir", &S::run_dir,
+             "directory of the workers' sockets; private to the agent"),
+    text_row(basic, "listen", &S::listen,
+             "host:port of the control plane; port 0 takes a free one"),
+    text_row(basic, "coordinator", &S::coordinator,
              "host:port of the coordinating agent; empty: this one"),
-    text_row("host", &S::host, "this host's name in rosters and messages; empty: the hostname"),
-    text_row("data_address", &S::data_address,
+    text_row(basic, "host", &S::host,
+             "this host's name in rosters and messages; empty: the hostname"),
+    text_row(basic, "data_address", &S::data_address,
              "address the workers' data links listen on; empty: the host part of listen"),
-    text_row("worker_binary", &S::worker_binary,
+    text_row(expert, "worker_binary", &S::worker_binary,
              "path of tutti-worker; empty: beside this program"),
-    text_row("worker_environment", &S::worker_environment,
+    text_row(expert, "worker_environment", &S::worker_environment,
              "variables of tuttid's environment that other users' workers get; * at the end "
              "matches any rest"),
-    text_row("token", &S::token,
+    text_row(security, "token", &S::token,
              "a token that trainers and agents must show; its holders may act as agents: better a "
              "token_file"),
-    text_row("token_file", &S::token_file,
+    text_row(security, "token_file", &S::token_file,
              "file of tokens, unless token is set, one a line: TOKEN role=trainer,agent,admin "
              "[jobs=PATTERN] [subject=NAME]; only its owner and group may read it"),
-    text_row("admin_group", &S::admin_group,
+    text_row(security, "admin_group", &S::admin_group,
              "group whose members may administer through the socket, besides root and tuttid's "
              "user; empty: none"),
-    choice_row("trust_network", &S::trust_network, "no yes",
+    choice_row(security, "trust_network", &S::trust_network, "no yes",
                "yes: without tokens and TLS, treat every caller of the control plane as an agent "
                "or worker of this mesh"),
-    choice_row("tls", &S::tls, "off require",
+    choice_row(security, "tls", &S::tls, "off require",
                "require: encrypt control plane and links; hosts prove their names by certificates"),
-    text_row("tls_dir", &S::tls_dir,
+    text_row(security, "tls_dir", &S::tls_dir,
              "directory of this host's tls.crt, tls.key and ca.crt; read again when they change"),
-    text_row("tls_admin", &S::tls_admin,
+    text_row(security, "tls_admin", &S::tls_admin,
              "name in the certificates of administrators on other hosts"),
-    choice_row("log_level", &S::log_level, "trace debug info warn error off",
+    choice_row(basic, "log_level", &S::log_level, "trace debug info warn error off",
                "least severe messages that are logged"),
     number_row(
-        "log_lines", &S::log_lines, 16, 1 << 20,
+        expert, "log_lines", &S::log_lines, 16, 1 << 20,
         "lines that wait to be written to the log; beyond, new ones are dropped and counted"),
-    text_row("nvml_library", &S::nvml_library,
+    text_row(gpus, "nvml_library", &S::nvml_library,
              "library that lists the node's GPUs; if absent, there are none"),
-    number_row("drain_ms", &S::drain_ms, 0, 24 * kHourMs,
+    number_row(basic, "drain_ms", &S::drain_ms, 0, 24 * kHourMs,
                "how long the agent waits for its node's jobs after SIGTERM, refusing new ones, "
                "before it ends them; 0: it ends at once, and they continue"),
-    text_row("metrics_listen", &S::metrics_listen,
+    text_row(basic, "metrics_listen", &S::metrics_listen,
              "host:port of /metrics, /healthz, /readyz and the page at /; empty: none"),
-    choice_row("metrics_public", &S::metrics_public, "no yes",
+    choice_row(security, "metrics_public", &S::metrics_public, "no yes",
                "yes: show the metrics of all jobs to every caller; no: to tokens with role=admin"),
-    number_row("trace_jobs", &S::trace_jobs, 0, 65'536,
+    number_row(limits, "trace_jobs", &S::trace_jobs, 0, 65'536,
                "ended jobs whose last operations are kept for tutti trace"),
-    number_row("trace_keep_ms", &S::trace_keep_ms, 0, 24 * kHourMs, "how long they are kept"),
-    number_row("coordinator_grace_ms", &S::coordinator_grace_ms, 0, kHourMs,
+    number_row(limits, "trace_keep_ms", &S::trace_keep_ms, 0, 24 * kHourMs,
+               "how long they are kept"),
+    number_row(expert, "coordinator_grace_ms", &S::coordinator_grace_ms, 0, kHourMs,
                "how long workers have to come back to a coordinator"),
-    text_row("etcd", &S::etcd,
+    text_row(basic, "etcd", &S::etcd,
              "host:port of the members of an etcd cluster, separated by commas, through which "
              "agents elect the coordinator; empty: coordinator names it"),
-    text_row("etcd_prefix", &S::etcd_prefix, "prefix of this mesh's keys in etcd"),
-    number_row("etcd_ttl_ms", &S::etcd_ttl_ms, 2'000, kHourMs, "lease of an agent in etcd"),
-    text_row("etcd_user", &S::etcd_user, "user for etcd; empty: none"),
-    text_row("etcd_password_file", &S::etcd_password_file,
+    text_row(expert, "etcd_prefix", &S::etcd_prefix, "prefix of this mesh's keys in etcd"),
+    number_row(expert, "etcd_ttl_ms", &S::etcd_ttl_ms, 2'000, kHourMs, "lease of an agent in etcd"),
+    text_row(security, "etcd_user", &S::etcd_user, "user for etcd; empty: none"),
+    text_row(security, "etcd_password_file", &S::etcd_password_file,
              "file with the password of etcd_user; only its owner and group may read it"),
-    text_row("etcd_tls_dir", &S::etcd_tls_dir,
+    text_row(security, "etcd_tls_dir", &S::etcd_tls_dir,
              "directory of ca.crt for etcd, and of tls.crt and tls.key if etcd requires a "
              "certificate; empty: no TLS"),
-    number_row("join_timeout_ms", &S::join_timeout_ms, 1, 24 * kHourMs,
+    number_row(basic, "join_timeout_ms", &S::join_timeout_ms, 1, 24 * kHourMs,
                "default time that a join waits for the other ranks"),
-    number_row("worker_idle_ms", &S::worker_idle_ms, 1, 24 * kHourMs,
+    number_row(expert, "worker_idle_ms", &S::worker_idle_ms, 1, 24 * kHourMs,
                "how long a worker stays without trainers"),
-    number_row("hello_timeout_ms", &S::hello_timeout_ms, 1, kHourMs,
+    number_row(expert, "hello_timeout_ms", &S::hello_timeout_ms, 1, kHourMs,
                "how long a connection has to send its hello"),
-    number_row("half_open_hellos", &S::half_open_hellos, 1, 65'536,
+    number_row(limits, "half_open_hellos", &S::half_open_hellos, 1, 65'536,
                "connections of trainers without a hello yet; beyond, the oldest of the user with "
                "most is closed"),
-    number_row("jobs_max", &S::jobs_max, 1, 65'536, "jobs on this node, each with a worker"),
-    number_row("user_jobs_max", &S::user_jobs_max, 1, 65'536, "jobs of one user on this node"),
-    number_row("user_ranks_max", &S::user_ranks_max, 1, 65'536,
+    number_row(limits, "jobs_max", &S::jobs_max, 1, 65'536,
+               "jobs on this node, each with a worker"),
+    number_row(limits, "user_jobs_max", &S::user_jobs_max, 1, 65'536,
+               "jobs of one user on this node"),
+    number_row(limits, "user_ranks_max", &S::user_ranks_max, 1, 65'536,
                "ranks of one user on this node, joined or joining"),
-    number_row("user_memory_bytes", &S::user_memory_bytes, 1 << 20, 64 * kTebibyte,
+    number_row(limits, "user_memory_bytes", &S::user_memory_bytes, 1 << 20, 64 * kTebibyte,
                "memory that the segments and flight recorders of one user's ranks have touched; "
                "beyond, the user's joins are refused"),
-    number_row("op_timeout_ms", &S::op_timeout_ms, 1, 24 * kHourMs,
+    number_row(basic, "op_timeout_ms", &S::op_timeout_ms, 1, 24 * kHourMs,
                "default deadline of an operation"),
-    number_row("segment_bytes", &S::segment_bytes, 1 << 20, 64 * kTebibyte,
+    number_row(limits, "segment_bytes", &S::segment_bytes, 1 << 20, 64 * kTebibyte,
                "address space of one trainer's segment, or less (ulimit -v, ulimit -f); pages cost "
                "nothing until touched"),
-    number_row("slice_bytes", &S::slice_bytes, 4096, int64_t{1} << 30,
+    number_row(expert, "slice_bytes", &S::slice_bytes, 4096, int64_t{1} << 30,
                "what the engine moves at a time, rounded down to a power of two, at most half of "
                "frame_bytes_max; the same on all hosts"),
-    number_row("slices_in_flight", &S::slices_in_flight, 1, 64,
+    number_row(expert, "slices_in_flight", &S::slices_in_flight, 1, 64,
                "slices of one operation in flight; the same on all hosts"),
     number_row(
-        "stay_awake_us", &S::stay_awake_us, 0, 1'000'000,
+        expert, "stay_awake_us", &S::stay_awake_us, 0, 1'000'000,
         "how long a worker polls before it sleeps, while ranks wait for it or leave it a core"),
-    choice_row("worker_cores", &S::worker_cores, "trainers any",
+    choice_row(expert, "worker_cores", &S::worker_cores, "trainers any",
                "trainers: a worker runs on the cores that its trainers are bound to; any: on all"),
-    number_row("ops_in_flight", &S::ops_in_flight, 1, 64,
+    number_row(expert, "ops_in_flight", &S::ops_in_flight, 1, 64,
                "operations of one worker in flight; the same on all hosts"),
-    number_row("early_bytes", &S::early_bytes, 0, int64_t{1} << 40,
+    number_row(expert, "early_bytes", &S::early_bytes, 0, int64_t{1} << 40,
                "bytes that a worker sends to a host before the operation has started there; the "
                "same on all hosts"),
-    text_row("cuda_driver", &S::cuda_driver,
+    text_row(gpus, "cuda_driver", &S::cuda_driver,
              "library of the CUDA driver; loaded when a rank first offers GPU memory"),
-    number_row("gpu_staging_bytes", &S::gpu_staging_bytes, 0, kTebibyte,
+    number_row(gpus, "gpu_staging_bytes", &S::gpu_staging_bytes, 0, kTebibyte,
                "pinned memory of one rank for tensors in GPU memory that the worker cannot map"),
-    number_row("gpu_ranks", &S::gpu_ranks, 1, 4096, "ranks of one job that may use one GPU"),
-    choice_row("gpu_link", &S::gpu_link, "auto host nccl",
+    number_row(gpus, "gpu_ranks", &S::gpu_ranks, 1, 4096, "ranks of one job that may use one GPU"),
+    choice_row(gpus, "gpu_link", &S::gpu_link, "auto host nccl",
                "how operations on GPUs go between hosts: host, through host memory; nccl, where "
                "all hosts can; auto, as nccl without a warning"),
-    text_row("nccl_library", &S::nccl_library,
+    text_row(gpus, "nccl_library", &S::nccl_library,
              "library of NCCL, 2.18 or later, the same on all hosts; loaded if gpu_link needs it"),
-    number_row("nccl_timeout_ms", &S::nccl_timeout_ms, 100, kHourMs,
+    number_row(gpus, "nccl_timeout_ms", &S::nccl_timeout_ms, 100, kHourMs,
                "how long NCCL has to make or to end a communicator"),
-    choice_row("transport", &S::transport, "auto tcp grpc",
+    choice_row(basic, "transport", &S::transport, "auto tcp grpc",
                "links to other hosts' workers: tcp (auto), or grpc for proxies"),
-    text_row("data_ports", &S::data_ports,
+    text_row(basic, "data_ports", &S::data_ports,
              "ports of the workers' data links, such as 7610-7700; empty: the kernel chooses"),
-    text_row("tcp_congestion", &S::tcp_congestion,
+    text_row(expert, "tcp_congestion", &S::tcp_congestion,
              "congestion control of tcp links, if the kernel allows it; empty: the kernel's"),
-    number_row("frame_bytes_max", &S::frame_bytes_max, 512 << 10, int64_t{1} << 30,
+    number_row(limits, "frame_bytes_max", &S::frame_bytes_max, 512 << 10, int64_t{1} << 30,
                "largest frame that a link accepts"),
-    number_row("link_queue_bytes", &S::link_queue_bytes, 4096, kTebibyte,
+    number_row(limits, "link_queue_bytes", &S::link_queue_bytes, 4096, kTebibyte,
                "bytes that a link holds before it pushes back; at least what early_bytes and the "
                "slices in flight need"),
-    number_row("connect_timeout_ms", &S::connect_timeout_ms, 1, kHourMs,
+    number_row(expert, "connect_timeout_ms", &S::connect_timeout_ms, 1, kHourMs,
                "how long opening a link may take"),
-    number_row("silence_ms", &S::silence_ms, 100, kHourMs,
+    number_row(expert, "silence_ms", &S::silence_ms, 100, kHourMs,
                "a peer that answers nothing for so long is gone"),
-    number_row("half_open_links", &S::half_open_links, 16, 65'536,
+    number_row(limits, "half_open_links", &S::half_open_links, 16, 65'536,
                "links of other hosts that have not proven the job's secret yet; beyond, the oldest "
                "of the address with most is closed"),
-    number_row("parked_links", &S::parked_links, 1, 65'536,
+    number_row(limits, "parked_links", &S::parked_links, 1, 65'536,
                "links for an epoch that this worker does not know yet; beyond, the oldest of the "
                "address with most is closed"),
 };
@@ -231,7 +239,8 @@ std::span<const SettingRow> setting_rows() { return kRows; }
 Status set_setting(Settings& settings, std::string_view name, std::string_view text) {
   const auto row = std::ranges::find(kRows, name, &SettingRow::name);
   if (row == kRows.end())
-    return not_found("there is no setting '" + std::string(name) + "'; tuttid --help lists them");
+    return not_found("there is no setting '" + std::string(name) +
+                     "'; tuttid --help-all lists them");
   if (row->text != nullptr) {
     if (!is_choice(text, *row))
       return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +

@@ -6,6 +6,7 @@
 // invalid variable is not named, and errors in a file have no line.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <iosfwd>
 #include <span>
@@ -87,8 +88,14 @@ struct Settings {
   int64_t parked_links = 256;
 };
 
+// What a setting is about. Few need more than the first group; who needs the last knows why.
+enum class SettingGroup : uint8_t { basic, security, limits, gpus, expert };
+inline constexpr std::array<std::string_view, 5> kSettingGroups = {"Basic", "Security", "Limits",
+                                                                   "GPUs", "Expert"};
+
 // A row of the table. Numbers have a range, some texts a list of choices.
 struct SettingRow {
+  SettingGroup group = SettingGroup::expert;
   std::string_view name;  // snake_case: flag --join-timeout-ms, environment TUTTI_JOIN_TIMEOUT_MS.
   std::string_view help;
   std::string Settings::*text = nullptr;

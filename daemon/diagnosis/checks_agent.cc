@@ -35,7 +35,7 @@ Check check_settings(const NodeView& node) {
   constexpr const char* kSubject = "settings";
   if (!node.settings_read.ok())
     return failure(kSubject, node.settings_read.message(),
-                   "fix that place; tuttid --help lists all settings and their ranges");
+                   "fix that place; tuttid --help-all lists all settings and their ranges");
   if (!node.config_exists) return good(kSubject, "no file " + node.config + ": defaults are used");
   return good(kSubject, node.config + " is valid");
 }

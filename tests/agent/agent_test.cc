@@ -15,6 +15,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct AgentDoor : AgentTest {};
 
@@ -275,7 +276,11 @@ TEST_F(AgentDoor, HelpAndVersionAreAnswered) {
   EXPECT_EQ(exit_code(run({"--version"})), 0);
   EXPECT_THAT(log(), HasSubstr("tuttid 0.1.0"));
   EXPECT_EQ(exit_code(run({"--help"})), 0);
-  EXPECT_THAT(log(), AllOf(HasSubstr("--worker-idle-ms"), HasSubstr("--config FILE")));
+  EXPECT_THAT(log(), AllOf(HasSubstr("--coordinator"), HasSubstr("--config FILE"),
+                           Not(HasSubstr("--worker-idle-ms"))));
+  EXPECT_EQ(exit_code(run({"--help-all"})), 0);
+  EXPECT_THAT(log(),
+              AllOf(HasSubstr("Basic:"), HasSubstr("Expert:"), HasSubstr("--worker-idle-ms")));
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST(Settings, RefusalsNameTheSettingTheTextAndTheRange) {
   EXPECT_EQ(set_setting(settings, "log_level", "loud").message(),
             "setting log_level = 'loud': expected one of: trace debug info warn error off");
   EXPECT_EQ(set_setting(settings, "colour", "red"),
-            not_found("there is no setting 'colour'; tuttid --help lists them"));
+            not_found("there is no setting 'colour'; tuttid --help-all lists them"));
 }
 
 TEST(Settings, FlagsAndEnvironmentAreSpeltFromTheName) {
@@ -131,8 +131,9 @@ TEST_F(SettingsFile, ErrorsNameFileAndLine) {
   EXPECT_EQ(read("host = a\n\nslice_bytes = 1\n").message(),
             path_ + ":3: setting slice_bytes = '1': expected a number from 4096 to 1073741824");
   EXPECT_EQ(read("host a\n"), invalid_argument(path_ + ":1: expected: name = value"));
-  EXPECT_EQ(read("\ncolour = red\n"),
-            invalid_argument(path_ + ":2: there is no setting 'colour'; tuttid --help lists them"));
+  EXPECT_EQ(
+      read("\ncolour = red\n"),
+      invalid_argument(path_ + ":2: there is no setting 'colour'; tuttid --help-all lists them"));
 }
 
 // tuttid does without its default file only for NOT_FOUND.

@@ -21,9 +21,9 @@ def binary(name):
 
 
 @functools.lru_cache(maxsize=None)
-def help_of(*command):
-    """What a program prints for --help."""
-    done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60)
+def help_of(*command, flag="--help"):
+    """What a program prints for --help, or another flag."""
+    done = subprocess.run([*command, flag], capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"{command} --help fails: {done.stderr}")
     return done.stdout
@@ -122,7 +122,8 @@ def refuse(words, tree):
     if program == "tutti":
         wrong = refuse_tutti(words)
     elif program == "tuttid":
-        wrong = refuse_flags(words[1:], flags_in(help_of(binary("tuttid"))), program)
+        known = flags_in(help_of(binary("tuttid"), flag="--help-all"))
+        wrong = refuse_flags(words[1:], known, program)
     elif program.startswith("build/"):
         wrong = refuse_built(words, tree)
     elif program.split("/")[0] in (*tree.FOLDERS, "docs", ".ci"):

@@ -131,8 +131,8 @@ def wrong_room_links(page):
 
 
 def wrong_settings(page):
-    """Settings or defaults of the table that `tuttid --help` does not confirm."""
-    text = commands.help_of(commands.binary("tuttid"))
+    """Settings or defaults of the table that `tuttid --help-all` does not confirm."""
+    text = commands.help_of(commands.binary("tuttid"), flag="--help-all")
     listed = dict(re.findall(r"(?m)^  --([a-z-]+) (?:TEXT|NUMBER|\{[^}]*\})(?:=(\S+))?", text))
     rows = re.findall(r"(?m)^\| `(\w+)` \| (?:`([^`]*)`|empty)[^|]*\| (?:`|text)", page.prose)
     said = {name.replace("_", "-"): default for name, default in rows}

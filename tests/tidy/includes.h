@@ -90,7 +90,7 @@ inline const std::vector<Home> kHomes = {
       "tests/support/test_ca."}},
     {"spdlog/",
      {"daemon/group/", "daemon/mesh/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
-    {"CLI/", {"daemon/agent/", "daemon/worker/", "daemon/cli/"}},
+    {"CLI/", {"daemon/base/options.cc"}},
     {"microhttpd.h", {"daemon/http/server.cc"}},
     {"prometheus/", {"daemon/http/metrics.", "daemon/http/families."}},
     {"nlohmann/",

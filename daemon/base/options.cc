@@ -1,0 +1,116 @@
+#include "daemon/base/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+namespace tutti {
+
+Option& Option::shows_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::shows_default(const std::string& text) {
+  option_->default_str(text);
+  return *this;
+}
+
+Option& Option::within(int64_t min, int64_t max) {
+  option_->check(CLI::Range(min, max));
+  return *this;
+}
+
+Option& Option::separated_by(char separator) {
+  option_->delimiter(separator);
+  return *this;
+}
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::last_counts() {
+  option_->take_last();
+  return *this;
+}
+
+Option& Option::of_type(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Option& Option::in_group(const std::string& title) {
+  option_->group(title);
+  return *this;
+}
+
+template <class T>
+Option Options::add(const std::string& flags, T& to, const std::string& help) {
+  return Option(app_->add_option(flags, to, help));
+}
+
+Option Options::add_call(const std::string& flags, std::function<void(const std::string&)> take,
+                         const std::string& help) {
+  return Option(app_->add_option_function<std::string>(flags, std::move(take), help));
+}
+
+void Options::add_flag(const std::string& flags, bool& to, const std::string& help) {
+  app_->add_flag(flags, to, help);
+}
+
+void Options::footer(const std::string& text) { app_->footer(text); }
+
+Program::Program(const std::string& name, const std::string& description,
+                 const std::string& version)
+    : Options(nullptr), owned_(std::make_unique<CLI::App>(description, name)) {
+  app_ = owned_.get();
+  app_->set_version_flag("--version", version);
+}
+
+Program::~Program() = default;
+
+Options Program::command(const std::string& name, const std::string& help) {
+  app_->require_subcommand(1);
+  return Options(app_->add_subcommand(name, help));
+}
+
+void Program::show_on_request(std::vector<std::string> groups) {
+  on_request_ = std::move(groups);
+  app_->set_help_all_flag("--help-all", "print this help with all settings");
+}
+
+void Program::hide_groups() {
+  for (CLI::Option* option : app_->get_options())
+    if (std::ranges::find(on_request_, option->get_group()) != on_request_.end()) option->group("");
+}
+
+Program::Read Program::read(std::vector<std::string> arguments) {
+  std::ranges::reverse(arguments);  // As CLI11 wants them.
+  Read read;
+  try {
+    app_->parse(std::move(arguments));
+  } catch (const CLI::CallForHelp& help) {
+    hide_groups();
+    read.exit_code = app_->exit(help);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0)
+      read.exit_code = app_->exit(error);
+    else
+      read.error = error.what();
+  }
+  const std::vector<CLI::App*> chosen = app_->get_subcommands();
+  if (!chosen.empty()) read.command = chosen.front()->get_name();
+  return read;
+}
+
+template Option Options::add(const std::string&, std::string&, const std::string&);
+template Option Options::add(const std::string&, int&, const std::string&);
+template Option Options::add(const std::string&, uint32_t&, const std::string&);
+template Option Options::add(const std::string&, double&, const std::string&);
+template Option Options::add(const std::string&, std::optional<std::string>&, const std::string&);
+template Option Options::add(const std::string&, std::optional<uint32_t>&, const std::string&);
+template Option Options::add(const std::string&, std::vector<std::string>&, const std::string&);
+template Option Options::add(const std::string&, std::vector<int>&, const std::string&);
+
+}  // namespace tutti
