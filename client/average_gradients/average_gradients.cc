@@ -5,8 +5,7 @@
 #include "client/average_gradients/group_average.h"
 #include "client/average_gradients/local_gradients.h"
 #include "client/average_gradients/mean.h"
-#include "client/cross_device/agreement.h"
-#include "client/frameworks/no_throw.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::average_gradients {
 namespace {
@@ -47,17 +46,11 @@ Result<Values> average_gradients(const std::vector<Tower>& towers, const Options
                                  tutti_group* group) {
   const auto count = static_cast<int64_t>(towers.size());
   const bool is_alone = count == 1 && (group == nullptr || tutti_world_size(group) == 1);
-  auto local = frameworks::no_throw([&] { return gather_local(towers, options, is_alone); });
+  auto local = no_throw([&] { return gather_local(towers, options, is_alone); });
   Result<Values> means = average(std::move(local), count, options, group);
   if (means.ok() && options.clip_global_norm)
     clip_by_global_norm(*means, *options.clip_global_norm);
   return means;
-}
-
-Status refuse(const Status& why, tutti_group* group) {
-  if (group == nullptr) return why;
-  const cross_device::Communicator communicator(group, {});
-  return agree(communicator, Result<cross_device::Description>(why)).status();
 }
 
 }  // namespace tutti::average_gradients

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "client/cross_device/tensor.h"
+#include "client/faces/base/base.h"
 #include "client/tutti.h"
 
 namespace tutti::average_gradients {
 
-using cross_device::Value;
+using namespace faces;
 
 struct Gradient {
   std::optional<Value> value;  // Empty: the tower has none for this variable (None).
@@ -62,10 +62,5 @@ struct Options {
 Result<std::vector<std::optional<Value>>> average_gradients(const std::vector<Tower>& towers,
                                                             const Options& options = {},
                                                             tutti_group* group = nullptr);
-
-// For a caller that cannot make the next call, such as one of another language whose arguments are
-// wrong: the other ranks fail that call with `why` and this rank's number, and all ranks stay in
-// step. Returns `why`, which is a failure.
-Status refuse(const Status& why, tutti_group* group);
 
 }  // namespace tutti::average_gradients

@@ -1,8 +1,8 @@
 /* The C ABI of tutti::average_gradients, for language bindings: see average_gradients.h for what
- * the call does, and client/cross_device/c_api.h for values and results. */
+ * the call does, and client/frameworks/c_api.h for values and results. */
 #pragma once
 
-#include "client/cross_device/c_api.h"
+#include "client/frameworks/c_api.h"
 
 #if defined(__cplusplus)
 extern "C" {
@@ -29,11 +29,7 @@ typedef struct tutti_average_options {
  * one component for each variable, or none where no tower has a gradient. */
 tutti_code tutti_average_gradients(const tutti_gradient* gradients, const size_t* lengths,
                                    size_t towers, const tutti_average_options* options,
-                                   tutti_group* group, tutti_mirrored** results);
-
-/* What a binding calls in place of tutti_average_gradients() where it refuses the arguments itself:
- * see tutti_cross_device_refuse(). */
-tutti_code tutti_average_gradients_refuse(tutti_group* group, const char* message);
+                                   tutti_group* group, tutti_results** results);
 
 #pragma GCC visibility pop
 #if defined(__cplusplus)

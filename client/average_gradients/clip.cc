@@ -5,22 +5,15 @@
 #include <cmath>
 #include <limits>
 
-#include "client/cross_device/fold.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::average_gradients {
 namespace {
 
-using cross_device::IndexedSlices;
-using cross_device::Tensor;
-using cross_device::Value;
-
 // The same elements as f32, where they are 16-bit floats.
 Tensor widened(const Tensor& tensor) {
   const Dtype wide = accumulator_of(tensor.dtype());
-  if (wide == tensor.dtype()) return tensor;
-  Tensor copy = Tensor::allocate(wide, tensor.shape());
-  cross_device::fold({tensor}, cross_device::flat(1), 1, {copy});
-  return copy;
+  return wide == tensor.dtype() ? tensor : sum_of({tensor}, wide);
 }
 
 // The scale is a power of two near the largest magnitude, so that squares neither overflow nor
@@ -59,10 +52,7 @@ Tensor scaled(const Tensor& tensor, double factor, double divisor) {
     scale<double>(wide, product, factor, divisor);
   else
     scale<float>(wide, product, factor, divisor);
-  if (wide.dtype() == tensor.dtype()) return product;
-  Tensor narrow = Tensor::allocate(tensor.dtype(), tensor.shape());
-  cross_device::fold({product}, cross_device::flat(1), 1, {narrow});
-  return narrow;
+  return wide.dtype() == tensor.dtype() ? product : sum_of({product}, tensor.dtype());
 }
 
 }  // namespace

@@ -1,16 +1,8 @@
 // What ranks tell each other of their gradients: gradient_form.h.
 #include "client/average_gradients/gradient_form.h"
 
-#include <algorithm>
-
 namespace tutti::average_gradients {
 namespace {
-
-using cross_device::Communicator;
-using cross_device::IndexedSlices;
-using cross_device::Shape;
-using cross_device::Tensor;
-using cross_device::Value;
 
 using Numbers = std::vector<int64_t>;
 
@@ -71,7 +63,7 @@ class Reader {
     const int64_t dtype = number();
     Shape sizes = shape(number());
     ok_ = ok_ && dtype >= 0 && dtype < kDtypes;
-    ok_ = ok_ && cross_device::count_of(sizes, static_cast<Dtype>(dtype)).ok();
+    ok_ = ok_ && count_of(sizes, static_cast<Dtype>(dtype)).ok();
     return ok_ ? Tensor::view(static_cast<Dtype>(dtype), std::move(sizes), nullptr) : Tensor();
   }
   IndexedSlices slices(Tensor values) {
@@ -93,18 +85,12 @@ Result<std::vector<std::vector<GradientForm>>> exchange_forms(
     const Communicator& communicator, const std::vector<GradientForm>& own) {
   Numbers written;
   for (const GradientForm& form : own) write(written, form);
-  const auto lengths = communicator.all_gather(Numbers{static_cast<int64_t>(written.size())});
-  if (!lengths.ok()) return lengths.status();
-  size_t longest = 0;
-  for (const Numbers& length : *lengths)
-    longest = std::max(longest, static_cast<size_t>(length[0]));
-  written.resize(longest);
-  const auto all = communicator.all_gather(written);
+  const auto all = communicator.gather_lists(std::move(written));
   if (!all.ok()) return all.status();
   std::vector<std::vector<GradientForm>> by_rank;
   for (size_t rank = 0; rank < all->size(); ++rank) {
-    const int64_t* begin = (*all)[rank].data();
-    Reader reader(begin, begin + (*lengths)[rank][0]);
+    const Numbers& numbers = (*all)[rank];
+    Reader reader(numbers.data(), numbers.data() + numbers.size());
     std::vector<GradientForm>& forms = by_rank.emplace_back();
     for (size_t i = 0; i < own.size(); ++i) forms.push_back(reader.form());
     if (!reader.ok())

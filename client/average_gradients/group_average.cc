@@ -8,22 +8,13 @@
 
 #include "client/average_gradients/gradient_form.h"
 #include "client/average_gradients/mean.h"
-#include "client/cross_device/agreement.h"
-#include "client/cross_device/fold.h"
 #include "client/cross_device/sparse.h"
-#include "client/frameworks/no_throw.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::average_gradients {
 namespace {
 
-using cross_device::Communicator;
-using cross_device::Description;
-using cross_device::IndexedSlices;
 using cross_device::RowGather;
-using cross_device::Shape;
-using cross_device::Tensor;
-using frameworks::no_throw;
-
 using Values = std::vector<std::optional<Value>>;
 
 std::string describe(const std::optional<double>& norm) { return norm ? text_of(*norm) : "no"; }
@@ -60,9 +51,7 @@ Value sum_of(const cross_device::ReductionPlan& plan) {
   if (plan.sparse) return *plan.sparse;
   const Dtype dtype = accumulator_of(plan.dtype());
   if (plan.dense.size() == 1 && plan.dtype() == dtype) return plan.dense[0];
-  Tensor sum = Tensor::allocate(dtype, plan.dense[0].shape());
-  fold(plan.dense, cross_device::flat(plan.dense.size()), 1, {sum});
-  return sum;
+  return faces::sum_of(plan.dense, dtype);
 }
 
 // The sum of one variable's gradients under way.
@@ -94,11 +83,10 @@ Result<Variable> join_forms(const LocalGradients& local, const std::vector<Gradi
       variable.form = form;
       first = rank;
     }
-    if (cross_device::describe(*form) != cross_device::describe(*variable.form))
+    if (faces::describe(*form) != faces::describe(*variable.form))
       return invalid_argument("the gradients of " + local.label + " differ: rank " +
-                              std::to_string(first) + " has " +
-                              cross_device::describe(*variable.form) + ", rank " +
-                              std::to_string(rank) + " has " + cross_device::describe(*form));
+                              std::to_string(first) + " has " + faces::describe(*variable.form) +
+                              ", rank " + std::to_string(rank) + " has " + faces::describe(*form));
   }
   return variable;
 }
@@ -106,7 +94,8 @@ Result<Variable> join_forms(const LocalGradients& local, const std::vector<Gradi
 class GroupAverage {
  public:
   GroupAverage(tutti_group* group, const Options& options)
-      : communicator_(group, options.timeout_seconds, options.strategy), options_(options) {}
+      : communicator_(group, {milliseconds_of(options.timeout_seconds), options.strategy}),
+        options_(options) {}
 
   // Takes the memory for the gradients that this rank has, before the others rely on it.
   Status prepare(const std::vector<LocalGradients>& local);
@@ -145,7 +134,7 @@ void GroupAverage::describe_variables(const std::vector<LocalGradients>& local,
   lines.push_back(std::to_string(local.size()) + " variables");
   for (size_t i = 0; i < local.size(); ++i) {
     std::string line = label_of(options_.compare_variables ? local[i].variable : "", i);
-    if (!may_differ()) line += ": " + cross_device::describe(*local[i].form());
+    if (!may_differ()) line += ": " + faces::describe(*local[i].form());
     lines.push_back(std::move(line));
   }
 }
@@ -212,23 +201,14 @@ Status GroupAverage::prepare_for_forms() {
 
 // Sums the tensors of all ranks, those of a dtype as one operation.
 Status GroupAverage::reduce_dense() const {
-  std::map<Dtype, std::vector<const Sum*>> batches;
-  for (size_t i = 0; i < variables_.size(); ++i)
-    if (sums_[i] && !is_sparse(sums_[i]->own)) batches[sums_[i]->all.dtype()].push_back(&*sums_[i]);
-  for (const auto& [dtype, sums] : batches) {
-    std::vector<Tensor> ins;
-    std::vector<Tensor> outs;
-    std::vector<size_t> counts;
-    for (const Sum* sum : sums) {
-      ins.push_back(elements_of(sum->own));
-      outs.push_back(sum->all);
-      counts.push_back(sum->all.count());
-    }
-    const auto packs = cross_device::pack_by_bytes(counts, size_of(dtype), 0);
-    const Status done = communicator_.all_reduce(ins, outs, packs, TUTTI_SUM);
-    if (!done.ok()) return done;
+  std::vector<Tensor> ins;
+  std::vector<Tensor> outs;
+  for (size_t i = 0; i < variables_.size(); ++i) {  // There may be more sums.
+    if (!sums_[i] || is_sparse(sums_[i]->own)) continue;
+    ins.push_back(elements_of(sums_[i]->own));
+    outs.push_back(sums_[i]->all);
   }
-  return {};
+  return communicator_.all_reduce(ins, outs, pack_by_dtype(outs), TUTTI_SUM);
 }
 
 Value GroupAverage::mean_at(size_t index, int64_t towers) const {

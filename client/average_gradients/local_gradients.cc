@@ -13,7 +13,6 @@ namespace {
 
 using cross_device::Destinations;
 using cross_device::PerReplica;
-using cross_device::ReduceOp;
 
 Status check_norm(const std::optional<double>& norm, const std::string& name) {
   if (!norm || (*norm > 0 && std::isfinite(*norm))) return {};
@@ -26,7 +25,7 @@ Status check_options(const Options& options) {
   if (!before.ok()) return before;
   const Status after = check_norm(options.clip_global_norm, "clip_global_norm");
   if (!after.ok()) return after;
-  return cross_device::CommunicationOptions{.timeout_seconds = options.timeout_seconds}.check();
+  return check_timeout(options.timeout_seconds);
 }
 
 // The number of variables that all towers have.

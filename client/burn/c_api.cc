@@ -4,18 +4,13 @@
 
 #include "client/burn/collective.h"
 #include "client/burn/collective_error.h"
-#include "client/distribute/c_tensors.h"
-#include "client/distribute/reduce_op.h"
+#include "client/frameworks/c_values.h"
 #include "client/frameworks/last_error.h"
-#include "client/frameworks/require_given.h"
 
 namespace tutti::burn {
 namespace {
 
-using distribute::give;
-using distribute::view_of;
-using frameworks::guarded;
-using frameworks::require_given;
+using namespace frameworks;
 
 Collective* get(tutti_burn* handle) { return reinterpret_cast<Collective*>(handle); }
 
@@ -41,7 +36,7 @@ Status read_number(const char* field, int64_t given, std::optional<T>& number) {
   return {};
 }
 
-std::optional<std::string> text_of(const char* text) {
+std::optional<std::string> optional_text_of(const char* text) {
   return text == nullptr ? std::nullopt : std::optional<std::string>(text);
 }
 
@@ -70,15 +65,15 @@ Result<CollectiveConfig> config_of(const tutti_burn_config& given) {
     status = read_number("data_service_port", given.data_service_port, config.data_service_port);
   if (!status.ok()) return status;
   config.num_devices = devices.value_or(0);
-  config.global_address = text_of(given.global_address);
-  config.node_address = text_of(given.node_address);
+  config.global_address = optional_text_of(given.global_address);
+  config.node_address = optional_text_of(given.node_address);
   return config;
 }
 
 Result<ReduceOperation> operation_of(const char* name) {
-  const Result<distribute::ReduceOp> op = distribute::parse_reduce_op(name);
+  Result<ReduceOperation> op = parse_reduce_op(name);
   if (!op.ok()) return named(op.status());
-  return *op == distribute::ReduceOp::sum ? ReduceOperation::sum : ReduceOperation::mean;
+  return op;
 }
 
 // Tells the other peers of a call that cannot be made. A peer that is not registered has none.
@@ -87,30 +82,22 @@ Status refuse(Collective& collective, PeerId peer, const Status& own) {
   return all.code() == Code::failed_precondition ? named(own) : all;
 }
 
-Status give_one(Result<Tensor> tensor, tutti_distribute_tensors** results) {
-  if (!tensor.ok()) return tensor.status();
-  std::vector<Tensor> one;
-  one.push_back(*std::move(tensor));
-  return give(std::move(one), results);
-}
-
 }  // namespace
 }  // namespace tutti::burn
 
 using namespace tutti;
 using namespace tutti::burn;
+using namespace tutti::frameworks;
 
 tutti_code tutti_burn_config_check(const tutti_burn_config* config) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"config", config}}); !status.ok()) return status;
+  return guarded({{"config", config}}, [&]() -> Status {
     const Result<CollectiveConfig> read = config_of(*config);
     return read.ok() ? validate(*read) : read.status();
   });
 }
 
 tutti_code tutti_burn_create(tutti_group* group, int32_t timeout_ms, tutti_burn** made) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"made", made}}); !status.ok()) return status;
+  return guarded({{"made", made}}, [&]() -> Status {
     CollectiveOptions options = {.group = group};
     if (timeout_ms > 0) options.timeout_ms = timeout_ms;
     *made = reinterpret_cast<tutti_burn*>(new burn::Collective(options));
@@ -122,83 +109,64 @@ void tutti_burn_free(tutti_burn* collective) { delete get(collective); }
 
 tutti_code tutti_burn_register(tutti_burn* collective, uint32_t peer,
                                const tutti_burn_config* config) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"collective", collective}, {"config", config}});
-        !status.ok())
-      return status;
+  return guarded({{"collective", collective}, {"config", config}}, [&]() -> Status {
     const Result<CollectiveConfig> read = config_of(*config);
     return read.ok() ? get(collective)->register_peer(peer, *read) : read.status();
   });
 }
 
 tutti_code tutti_burn_all_reduce(tutti_burn* collective, uint32_t peer,
-                                 const tutti_distribute_tensor* tensor, const char* op,
-                                 tutti_distribute_tensors** results) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given(
-            {{"collective", collective}, {"tensor", tensor}, {"op", op}, {"results", results}});
-        !status.ok())
-      return status;
-    const Result<TensorView> view = view_of(*tensor);
-    if (!view.ok()) return refuse(*get(collective), peer, view.status());
-    const Result<ReduceOperation> operation = operation_of(op);
-    if (!operation.ok()) return refuse(*get(collective), peer, operation.status());
-    return give_one(get(collective)->all_reduce(peer, *view, *operation), results);
-  });
+                                 const tutti_tensor_view* tensor, const char* op,
+                                 tutti_results** results) {
+  return guarded({{"collective", collective}, {"tensor", tensor}, {"op", op}, {"results", results}},
+                 [&]() -> Status {
+                   const Result<Tensor> view = tensor_of(*tensor);
+                   if (!view.ok()) return refuse(*get(collective), peer, view.status());
+                   const Result<ReduceOperation> operation = operation_of(op);
+                   if (!operation.ok()) return refuse(*get(collective), peer, operation.status());
+                   return give(get(collective)->all_reduce(peer, *view, *operation), results);
+                 });
 }
 
-tutti_code tutti_burn_reduce(tutti_burn* collective, uint32_t peer,
-                             const tutti_distribute_tensor* tensor, const char* op, uint32_t root,
-                             tutti_distribute_tensors** results) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given(
-            {{"collective", collective}, {"tensor", tensor}, {"op", op}, {"results", results}});
-        !status.ok())
-      return status;
-    const Result<TensorView> view = view_of(*tensor);
-    if (!view.ok()) return refuse(*get(collective), peer, view.status());
-    const Result<ReduceOperation> operation = operation_of(op);
-    if (!operation.ok()) return refuse(*get(collective), peer, operation.status());
-    Result<std::optional<Tensor>> reduced = get(collective)->reduce(peer, *view, *operation, root);
-    if (!reduced.ok()) return reduced.status();
-    if (reduced->has_value()) return give_one(**std::move(reduced), results);
-    return give(std::vector<Tensor>(), results);
-  });
+tutti_code tutti_burn_reduce(tutti_burn* collective, uint32_t peer, const tutti_tensor_view* tensor,
+                             const char* op, uint32_t root, tutti_results** results) {
+  return guarded({{"collective", collective}, {"tensor", tensor}, {"op", op}, {"results", results}},
+                 [&]() -> Status {
+                   const Result<Tensor> view = tensor_of(*tensor);
+                   if (!view.ok()) return refuse(*get(collective), peer, view.status());
+                   const Result<ReduceOperation> operation = operation_of(op);
+                   if (!operation.ok()) return refuse(*get(collective), peer, operation.status());
+                   Result<std::optional<Tensor>> reduced =
+                       get(collective)->reduce(peer, *view, *operation, root);
+                   if (!reduced.ok()) return reduced.status();
+                   if (reduced->has_value()) return give(**std::move(reduced), results);
+                   return give(std::vector<Tensor>(), results);
+                 });
 }
 
 tutti_code tutti_burn_broadcast(tutti_burn* collective, uint32_t peer,
-                                const tutti_distribute_tensor* tensor,
-                                tutti_distribute_tensors** results) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"collective", collective}, {"results", results}});
-        !status.ok())
-      return status;
-    if (tensor == nullptr) return give_one(get(collective)->broadcast(peer, {}), results);
-    const Result<TensorView> view = view_of(*tensor);
+                                const tutti_tensor_view* tensor, tutti_results** results) {
+  return guarded({{"collective", collective}, {"results", results}}, [&]() -> Status {
+    if (tensor == nullptr) return give(get(collective)->broadcast(peer, {}), results);
+    const Result<Tensor> view = tensor_of(*tensor);
     if (!view.ok()) return refuse(*get(collective), peer, view.status());
-    return give_one(get(collective)->broadcast(peer, *view), results);
+    return give(get(collective)->broadcast(peer, *view), results);
   });
 }
 
 tutti_code tutti_burn_refuse(tutti_burn* collective, uint32_t peer, const char* message) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"collective", collective}, {"message", message}});
-        !status.ok())
-      return status;
+  return guarded({{"collective", collective}, {"message", message}}, [&]() -> Status {
     return refuse(*get(collective), peer, invalid_argument(message));
   });
 }
 
 tutti_code tutti_burn_finish(tutti_burn* collective, uint32_t peer) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"collective", collective}}); !status.ok()) return status;
-    return get(collective)->finish_collective(peer);
-  });
+  return guarded({{"collective", collective}},
+                 [&]() -> Status { return get(collective)->finish_collective(peer); });
 }
 
 tutti_code tutti_burn_reset(tutti_burn* collective) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"collective", collective}}); !status.ok()) return status;
+  return guarded({{"collective", collective}}, [&]() -> Status {
     get(collective)->reset_collective();
     return {};
   });

@@ -1,9 +1,9 @@
 /* burn's collective API (collective.h) for the skins in other languages. Internal to the language
- * bindings of this version; see client/frameworks/c_api.h for errors, whose messages begin with
- * their names in burn. */
+ * bindings of this version; see client/frameworks/c_api.h for errors, whose messages begin
+ * with their names in burn. */
 #pragma once
 
-#include "client/distribute/c_api.h"
+#include "client/frameworks/c_api.h"
 
 #if defined(__cplusplus)
 extern "C" {
@@ -37,15 +37,13 @@ tutti_code tutti_burn_register(tutti_burn* collective, uint32_t peer,
                                const tutti_burn_config* config);
 /* `op`: "SUM" or "MEAN". One result; of a reduce none but for the root. */
 tutti_code tutti_burn_all_reduce(tutti_burn* collective, uint32_t peer,
-                                 const tutti_distribute_tensor* tensor, const char* op,
-                                 tutti_distribute_tensors** results);
-tutti_code tutti_burn_reduce(tutti_burn* collective, uint32_t peer,
-                             const tutti_distribute_tensor* tensor, const char* op, uint32_t root,
-                             tutti_distribute_tensors** results);
+                                 const tutti_tensor_view* tensor, const char* op,
+                                 tutti_results** results);
+tutti_code tutti_burn_reduce(tutti_burn* collective, uint32_t peer, const tutti_tensor_view* tensor,
+                             const char* op, uint32_t root, tutti_results** results);
 /* `tensor` is NULL but for the provider. */
 tutti_code tutti_burn_broadcast(tutti_burn* collective, uint32_t peer,
-                                const tutti_distribute_tensor* tensor,
-                                tutti_distribute_tensors** results);
+                                const tutti_tensor_view* tensor, tutti_results** results);
 /* In place of a call that the skin refuses: it fails for all peers, or they would wait for this
  * one, or take its next call for this one. Always an error. */
 tutti_code tutti_burn_refuse(tutti_burn* collective, uint32_t peer, const char* message);

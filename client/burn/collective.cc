@@ -1,13 +1,10 @@
 #include "client/burn/collective.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <vector>
 
 #include "client/burn/collective_error.h"
-#include "client/distribute/agreement.h"
-#include "client/distribute/environment.h"
-#include "client/distribute/group_calls.h"
-#include "client/frameworks/no_throw.h"
 
 namespace tutti::burn {
 namespace {
@@ -71,7 +68,7 @@ void Collective::complete_registration(Lock& lock) {
   joining_ = true;
   Group group;
   lock.unlock();  // The config does not change while peers register.
-  const Status status = frameworks::no_throw([&] {
+  const Status status = no_throw([&] {
     Result<Group> joined = join(config_);
     if (!joined.ok()) return named(joined.status());
     group = *std::move(joined);
@@ -86,7 +83,7 @@ void Collective::complete_registration(Lock& lock) {
 // Tells all that register, which become members unless they failed.
 void Collective::end_registration(const Status& status) {
   for (auto& [id, registration] : registering_) {
-    registration->status = frameworks::no_throw([&, peer = id] {
+    registration->status = no_throw([&, peer = id] {
       if (status.ok()) members_[peer] = false;
       return status;
     });
@@ -99,13 +96,13 @@ void Collective::end_registration(const Status& status) {
 Result<Collective::Group> Collective::join(const CollectiveConfig& config) const {
   Group group(options_.group, [](tutti_group*) {});
   if (options_.group == nullptr) {
-    const std::string job = distribute::job_name("burn-", *config.global_address);
+    const std::string job = job_name("burn-", *config.global_address);
     tutti_join_options given = tutti_join_defaults();
-    if (!distribute::process_environment()("TUTTI_JOB")) given.job = job.c_str();
+    if (std::getenv("TUTTI_JOB") == nullptr) given.job = job.c_str();
     given.world_size = static_cast<int32_t>(*config.num_nodes);
     given.timeout_ms = options_.timeout_ms;
     tutti_group* joined = nullptr;
-    const Status status = distribute::status_of(tutti_join(&given, &joined));
+    const Status status = status_of(tutti_join(&given, &joined));
     if (!status.ok()) return global_error(status);
     group = Group(joined, tutti_group_free);
   }
@@ -114,15 +111,15 @@ Result<Collective::Group> Collective::join(const CollectiveConfig& config) const
     return error_of(CollectiveError::invalid_config,
                     "num_nodes=" + std::to_string(*config.num_nodes) + ", but the group has " +
                         std::to_string(size) + " ranks; make both equal");
-  const Status agreed =
-      distribute::agree(group.get(), {}, describe_global(config), {options_.timeout_ms, ""});
+  const Communicator communicator(group.get(), {options_.timeout_ms, ""});
+  const Status agreed = agree(communicator, Description{describe_global(config)}).status();
   if (agreed.code() == Code::invalid_argument)
     return error_of(CollectiveError::register_params_mismatch, agreed.message());
   if (!agreed.ok()) return global_error(agreed);
   return group;
 }
 
-Result<Tensor> Collective::all_reduce(PeerId id, const TensorView& tensor, ReduceOperation op) {
+Result<Tensor> Collective::all_reduce(PeerId id, const Tensor& tensor, ReduceOperation op) {
   Call call;
   call.peer = id;
   call.kind = Call::Kind::all_reduce;
@@ -132,7 +129,7 @@ Result<Tensor> Collective::all_reduce(PeerId id, const TensorView& tensor, Reduc
   return *std::move(call.result);
 }
 
-Result<std::optional<Tensor>> Collective::reduce(PeerId id, const TensorView& tensor,
+Result<std::optional<Tensor>> Collective::reduce(PeerId id, const Tensor& tensor,
                                                  ReduceOperation op, PeerId root) {
   Call call;
   call.peer = id;
@@ -144,7 +141,7 @@ Result<std::optional<Tensor>> Collective::reduce(PeerId id, const TensorView& te
   return std::move(call.result);
 }
 
-Result<Tensor> Collective::broadcast(PeerId id, const std::optional<TensorView>& tensor) {
+Result<Tensor> Collective::broadcast(PeerId id, const std::optional<Tensor>& tensor) {
   Call call;
   call.peer = id;
   call.kind = Call::Kind::broadcast;
@@ -188,7 +185,7 @@ Status Collective::enter(Call& call) {
     return found != calls_.end() && found->second == &call;
   };
   if (!changed_.wait_until(lock, deadline_after(options_.timeout_ms), [&] { return !waits(); }))
-    execute(lock, frameworks::no_throw([&] { return miss_the_others(); }));
+    execute(lock, no_throw([&] { return miss_the_others(); }));
   changed_.wait(lock, [&] { return call.done; });  // Bounded by the group's timeouts.
   return call.status;
 }
@@ -213,7 +210,7 @@ void Collective::execute(Lock& lock, const Status& own) {
   calls.swap(calls_);
   for (const auto& [id, call] : calls) members_.find(id)->second = true;
   const Group group = group_;
-  const Status status = frameworks::no_throw([&] {
+  const Status status = no_throw([&] {
     const CollectiveConfig config = config_;
     std::vector<Call*> by_id;
     for (const auto& [id, call] : calls) by_id.push_back(call);
@@ -224,7 +221,7 @@ void Collective::execute(Lock& lock, const Status& own) {
   });
   if (!lock.owns_lock()) lock.lock();
   for (const auto& [id, call] : calls) {
-    call->status = frameworks::no_throw([&] { return status; });
+    call->status = no_throw([&] { return status; });
     call->done = true;
     if (const auto found = members_.find(id); found != members_.end()) found->second = false;
   }

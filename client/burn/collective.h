@@ -45,14 +45,14 @@ class Collective {
 
   // The sum, or the mean, over all peers of all processes. AllReduceShapeMismatch (of dtypes, too),
   // AllReduceOperationMismatch.
-  Result<Tensor> all_reduce(PeerId id, const TensorView& tensor, ReduceOperation op);
+  Result<Tensor> all_reduce(PeerId id, const Tensor& tensor, ReduceOperation op);
   // The same, for `root` alone. Between processes the root's id must be on one of them only.
   // ReduceShapeMismatch, ReduceOperationMismatch, ReduceRootMismatch.
-  Result<std::optional<Tensor>> reduce(PeerId id, const TensorView& tensor, ReduceOperation op,
+  Result<std::optional<Tensor>> reduce(PeerId id, const Tensor& tensor, ReduceOperation op,
                                        PeerId root);
   // The tensor of the one peer, of all processes, that provides one. BroadcastNoTensor,
   // BroadcastMultipleTensors.
-  Result<Tensor> broadcast(PeerId id, const std::optional<TensorView>& tensor);
+  Result<Tensor> broadcast(PeerId id, const std::optional<Tensor>& tensor);
 
   // In place of a call, with an error of the peer's own: that of all peers, so that none is a call
   // ahead of the others. Always an error.

@@ -1,14 +1,10 @@
 #include "client/burn/operation.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "client/burn/collective_error.h"
-#include "client/distribute/agreement.h"
-#include "client/distribute/arithmetic.h"
-#include "client/distribute/group_calls.h"
-#include "client/frameworks/no_throw.h"
+#include "daemon/base/hash.h"
 #include "daemon/board/board.h"
 
 namespace tutti::burn {
@@ -16,51 +12,19 @@ namespace {
 
 using Calls = std::span<Call* const>;
 using Kind = Call::Kind;
-using distribute::CallOptions;
 
 std::string peer_text(const Call& call) { return "peer " + std::to_string(call.peer); }
 
 std::string kind_of(const Call& call) {
-  return call.tensor ? distribute::to_string(call.tensor->dtype, call.tensor->shape) : "nothing";
+  return call.tensor ? faces::describe(*call.tensor) : "nothing";
 }
 
 // "reduce(MEAN, root=2) of f32[4]".
 std::string describe(const Call& call) {
-  const std::string op = call.op == ReduceOperation::sum ? "SUM" : "MEAN";
+  const std::string op(name_of(call.op));
   if (call.kind == Kind::broadcast) return "broadcast of " + kind_of(call);
   if (call.kind == Kind::all_reduce) return "all_reduce(" + op + ") of " + kind_of(call);
   return "reduce(" + op + ", root=" + std::to_string(call.root) + ") of " + kind_of(call);
-}
-
-// What must be the same of all calls, and the error where it is not, in the order of checking.
-struct Aspect {
-  CollectiveError error;
-  int64_t value;
-};
-
-std::vector<Aspect> aspects_of(const Call& call) {
-  std::vector<Aspect> aspects = {{CollectiveError::other, static_cast<int64_t>(call.kind)}};
-  if (call.kind == Kind::broadcast) return aspects;
-  const bool all = call.kind == Kind::all_reduce;
-  aspects.push_back(
-      {all ? CollectiveError::all_reduce_shape_mismatch : CollectiveError::reduce_shape_mismatch,
-       distribute::hash_of(kind_of(call))});
-  aspects.push_back({all ? CollectiveError::all_reduce_operation_mismatch
-                         : CollectiveError::reduce_operation_mismatch,
-                     static_cast<int64_t>(call.op)});
-  if (!all) aspects.push_back({CollectiveError::reduce_root_mismatch, call.root});
-  return aspects;
-}
-
-Status compare(const Call& first, const Call& other) {
-  const std::vector<Aspect> wanted = aspects_of(first);
-  const std::vector<Aspect> given = aspects_of(other);
-  for (size_t i = 0; i < std::min(wanted.size(), given.size()); ++i)
-    if (wanted[i].value != given[i].value)
-      return wrong_call(wanted[i].error, distribute::quote_both(peer_text(first), describe(first),
-                                                                peer_text(other), describe(other)) +
-                                             "; every peer must make the same calls");
-  return {};
 }
 
 std::vector<const Call*> providers_of(Calls calls) {
@@ -70,31 +34,7 @@ std::vector<const Call*> providers_of(Calls calls) {
   return providers;
 }
 
-// OK if the calls of this process belong together.
-Status validate_local(Calls calls) {
-  const Call& first = *calls[0];
-  for (const Call* call : calls)
-    if (!call->refused.ok())
-      return named({call->refused.code(), peer_text(*call) + ": " + call->refused.message()});
-  for (const Call* call : calls)
-    if (Status status = compare(first, *call); !status.ok()) return status;
-  if (first.kind == Kind::broadcast) {
-    const std::vector<const Call*> providers = providers_of(calls);
-    if (providers.size() < 2) return {};
-    return error_of(CollectiveError::broadcast_multiple_tensors,
-                    peer_text(*providers[0]) + " and " + peer_text(*providers[1]) +
-                        " provide a tensor; only one may");
-  }
-  if (first.tensor->dtype == Dtype::boolean)
-    return wrong_call(CollectiveError::other, describe(first) +
-                                                  ": a sum of bools would be an OR; convert the "
-                                                  "tensor to integers");
-  if (first.op == ReduceOperation::sum || is_floating(first.tensor->dtype)) return {};
-  return wrong_call(CollectiveError::other, "MEAN needs a floating dtype, but the tensor is " +
-                                                kind_of(first) + "; convert it, or use SUM");
-}
-
-// What a process reports of its calls.
+// What a process reports of its calls, or a peer.
 struct Record {
   int64_t failed = 0;  // The code of its own error.
   int64_t kind = 0;
@@ -114,7 +54,7 @@ Record record_of(const Status& own, Calls calls) {
   Record record;
   record.failed = static_cast<int64_t>(own.code());
   record.kind = static_cast<int64_t>(first.kind);
-  record.hash = reduces ? distribute::hash_of(kind_of(first)) : 0;
+  record.hash = reduces ? static_cast<int64_t>(fnv1a(kind_of(first))) : 0;
   record.op = reduces ? static_cast<int64_t>(first.op) : 0;
   record.root = first.kind == Kind::reduce ? first.root : 0;
   record.peers = static_cast<int64_t>(calls.size());
@@ -124,9 +64,9 @@ Record record_of(const Status& own, Calls calls) {
   return record;
 }
 
-// What all processes have told.
+// What all processes have told, or all peers of one.
 struct Agreement {
-  std::vector<Record> records;  // By rank.
+  std::vector<Record> records;  // By rank, or by peer.
 
   int64_t sum(int64_t Record::*field) const {
     int64_t sum = 0;
@@ -141,22 +81,20 @@ struct Agreement {
   }
 };
 
-Result<Agreement> exchange(const OperationSetting& setting, const Record& own) {
-  Agreement agreement = {{own}};
-  if (setting.group == nullptr) return agreement;
+Result<Agreement> exchange(const Communicator& communicator, const Record& own) {
   const auto* numbers = reinterpret_cast<const int64_t*>(&own);
-  const auto all =
-      distribute::all_gather(setting.group, {numbers, kNumbers}, {setting.timeout_ms, ""});
+  const auto all = communicator.all_gather(std::vector(numbers, numbers + kNumbers));
   if (!all.ok()) return global_error(all.status());
-  agreement.records.resize(all->size() / kNumbers);
-  std::memcpy(static_cast<void*>(agreement.records.data()), all->data(),
-              all->size() * sizeof(int64_t));
+  Agreement agreement;
+  for (const std::vector<int64_t>& of_rank : *all)
+    std::memcpy(static_cast<void*>(&agreement.records.emplace_back()), of_rank.data(),
+                sizeof(Record));
   return agreement;
 }
 
-// The first rank that differs from rank 0, and in what; nothing if none does.
+// The first record that differs from the first one, and in what; nothing if none does.
 struct Difference {
-  size_t rank;
+  size_t index;
   CollectiveError error;
 };
 std::optional<Difference> find_difference(const Agreement& agreement) {
@@ -175,6 +113,30 @@ std::optional<Difference> find_difference(const Agreement& agreement) {
     for (size_t rank = 1; rank < agreement.records.size(); ++rank)
       if (agreement.records[rank].*field != first.*field) return Difference{rank, error};
   return std::nullopt;
+}
+
+// OK if the calls of this process belong together.
+Status validate_local(Calls calls) {
+  const Call& first = *calls[0];
+  for (const Call* call : calls)
+    if (!call->refused.ok())
+      return named({call->refused.code(), peer_text(*call) + ": " + call->refused.message()});
+  Agreement peers;
+  for (Call* const& call : calls) peers.records.push_back(record_of({}, {&call, 1}));
+  if (const auto difference = find_difference(peers)) {
+    const Call& other = *calls[difference->index];
+    return wrong_call(difference->error, disagreement("peer", first.peer, {describe(first)},
+                                                      other.peer, {describe(other)}));
+  }
+  if (first.kind == Kind::broadcast) {
+    const std::vector<const Call*> providers = providers_of(calls);
+    if (providers.size() < 2) return {};
+    return error_of(CollectiveError::broadcast_multiple_tensors,
+                    peer_text(*providers[0]) + " and " + peer_text(*providers[1]) +
+                        " provide a tensor; only one may");
+  }
+  const Status summed = check_reducible(first.op, first.tensor->dtype());
+  return summed.ok() ? summed : wrong_call(CollectiveError::other, summed.message());
 }
 
 // What no process can know of its own calls.
@@ -197,43 +159,40 @@ Status validate_sums(const Agreement& agreement, const Call& call) {
 }
 
 // OK, or the same error in all processes.
-Status validate(const OperationSetting& setting, Calls calls, const Status& own,
-                const Agreement& agreement) {
+Status validate(const OperationSetting& setting, const Communicator& communicator, Calls calls,
+                const Status& own, const Agreement& agreement) {
   const size_t failed = agreement.find(&Record::failed);
   const std::optional<Difference> difference = find_difference(agreement);
   if (failed == agreement.records.size() && !difference) return validate_sums(agreement, *calls[0]);
   if (setting.group == nullptr) return own;
-  const auto texts = distribute::all_gather_texts(
-      setting.group, own.ok() ? describe(*calls[0]) : own.message(), {setting.timeout_ms, ""});
+  const auto texts = gather_texts(communicator, own.ok() ? describe(*calls[0]) : own.message());
   if (!texts.ok()) return global_error(texts.status());
   if (failed < agreement.records.size())
     return {code_of(static_cast<int>(agreement.records[failed].failed)),
             (*texts)[failed] + " (on node " + std::to_string(failed) + ")"};
-  return wrong_call(
-      difference->error,
-      distribute::quote_both("node 0", (*texts)[0], "node " + std::to_string(difference->rank),
-                             (*texts)[difference->rank]) +
-          "; every peer must make the same calls");
+  const auto rank = static_cast<int64_t>(difference->index);
+  return wrong_call(difference->error,
+                    disagreement("node", 0, {(*texts)[0]}, rank, {(*texts)[difference->index]}));
 }
 
 // The sum of the peers' tensors in the strategy's order of association, divided, as `dtype`.
 Tensor fold(const Strategy& strategy, Calls calls, Dtype dtype, uint32_t divisor) {
-  const TensorView& first = *calls[0]->tensor;
-  Tensor sum(dtype, first.shape);
+  const Tensor& first = *calls[0]->tensor;
+  Tensor sum = Tensor::allocate(dtype, first.shape());
   if (sum.count() == 0) return sum;
   std::vector<const std::byte*> inputs;
-  for (const Call* call : calls) inputs.push_back(call->tensor->data);
+  for (const Call* call : calls) inputs.push_back(call->tensor->data());
   const Folds folds = local_folds(strategy, static_cast<int>(calls.size()));
-  std::vector<std::byte> scratch(scratch_bytes(folds.size(), first.dtype));
+  std::vector<std::byte> scratch(scratch_bytes(folds.size(), first.dtype()));
   const Target target = {sum.data(), dtype};
   const Kernel kernel = choose_kernel();
   const PlainArithmetic plain;
   run_folds({.folds = folds,
              .contributions = inputs,
              .targets = {&target, 1},
-             .dtype = first.dtype,
+             .dtype = first.dtype(),
              .op = Op::sum,
-             .count = static_cast<uint64_t>(sum.count()),
+             .count = sum.count(),
              .divisor = divisor,
              .scratch = scratch},
             [&](const FoldJob& job) {
@@ -249,7 +208,7 @@ Tensor fold_here(const OperationSetting& setting, Calls calls) {
   const CollectiveConfig& config = setting.config;
   const Strategy& local = first.kind == Kind::all_reduce ? config.local_all_reduce_strategy
                                                          : config.local_reduce_strategy;
-  const Dtype dtype = first.tensor->dtype;
+  const Dtype dtype = first.tensor->dtype();
   const bool mean = first.op == ReduceOperation::mean;
   if (setting.group != nullptr) return fold(local, calls, accumulator_of(dtype), 1);
   return fold(local, calls, dtype, mean ? static_cast<uint32_t>(calls.size()) : 1);
@@ -262,49 +221,44 @@ Result<Tensor> reduce_all(const OperationSetting& setting, Calls calls, const Ag
   const Call& first = *calls[0];
   const bool all = first.kind == Kind::all_reduce;
   const CollectiveConfig& config = setting.config;
-  const Dtype dtype = first.tensor->dtype;
+  const Dtype dtype = first.tensor->dtype();
   const auto peers = static_cast<uint32_t>(agreement.sum(&Record::peers));
   const uint32_t divisor = first.op == ReduceOperation::mean ? peers : 1;
   const Strategy& global = all ? config.global_all_reduce_strategy : config.global_reduce_strategy;
-  const CallOptions options = {setting.timeout_ms, to_string(global)};
-  std::array<Tensor*, 1> in_place = {&sum};
+  const Communicator communicator(setting.group, {setting.timeout_ms, to_string(global)});
   const int root = static_cast<int>(agreement.find(&Record::has_root));
-  const Status status = all ? distribute::all_reduce(setting.group, in_place, TUTTI_SUM, options)
-                            : distribute::reduce(setting.group, sum, TUTTI_SUM, root, options);
+  const Status status = all ? communicator.all_reduce({sum}, TUTTI_SUM)
+                            : communicator.reduce(sum, sum, TUTTI_SUM, root);
   if (!status.ok()) return global_error(status);
-  if (divisor == 1 && sum.dtype() == dtype) return sum;
-  return distribute::divide(sum.view(), divisor, dtype);
+  return divisor == 1 && sum.dtype() == dtype ? sum : sum_of({sum}, dtype, divisor);
 }
 
 // The provider's tensor in all processes, which learn its dtype and shape first.
-Result<Tensor> broadcast_all(const OperationSetting& setting, Calls calls,
-                             const Agreement& agreement) {
+Result<Tensor> broadcast_all(const OperationSetting& setting, const Communicator& communicator,
+                             Calls calls, const Agreement& agreement) {
   const std::vector<const Call*> providers = providers_of(calls);
-  if (setting.group == nullptr) return Tensor::copy_of(*providers[0]->tensor);
+  if (setting.group == nullptr) return providers[0]->tensor->clone();
   const int root = static_cast<int>(agreement.find(&Record::providers));
-  const CallOptions options = {setting.timeout_ms,
-                               to_string(setting.config.global_broadcast_strategy)};
-  std::array<int64_t, 2> kind = {};  // Dtype and number of axes.
-  distribute::Shape shape;
+  std::vector<int64_t> kind;  // Shape and dtype.
   if (!providers.empty()) {
-    shape = providers[0]->tensor->shape;
-    kind = {static_cast<int64_t>(providers[0]->tensor->dtype), static_cast<int64_t>(shape.size())};
+    kind = providers[0]->tensor->shape();
+    kind.push_back(static_cast<int64_t>(providers[0]->tensor->dtype()));
   }
-  Status status = distribute::broadcast(setting.group, kind.data(), sizeof kind, root, options);
-  if (!status.ok()) return global_error(status);
-  shape.resize(static_cast<size_t>(kind[1]));
-  status = distribute::broadcast(setting.group, shape.data(), shape.size() * sizeof(int64_t), root,
-                                 options);
-  if (!status.ok()) return global_error(status);
+  auto kinds = communicator.gather_lists(kind);
+  if (!kinds.ok()) return global_error(kinds.status());
   Tensor tensor;
-  const Status room = frameworks::no_throw([&] {
-    tensor = providers.empty() ? Tensor(static_cast<Dtype>(kind[0]), std::move(shape))
-                               : Tensor::copy_of(*providers[0]->tensor);
+  const Status room = no_throw([&] {
+    Shape& shape = (*kinds)[static_cast<size_t>(root)];
+    const auto dtype = static_cast<Dtype>(shape.back());
+    shape.pop_back();
+    tensor = providers.empty() ? Tensor::allocate(dtype, std::move(shape))
+                               : providers[0]->tensor->clone();
     return Status();
   });
-  status = distribute::agree(setting.group, room, "broadcast", options);
+  Status status = confirm(communicator, room);
   if (!status.ok()) return global_error(status);
-  status = distribute::broadcast(setting.group, tensor.data(), tensor.bytes(), root, options);
+  status =
+      communicator.broadcast(tensor, root, to_string(setting.config.global_broadcast_strategy));
   if (!status.ok()) return global_error(status);
   return tensor;
 }
@@ -313,24 +267,26 @@ Result<Tensor> broadcast_all(const OperationSetting& setting, Calls calls,
 
 Status run_operation(const OperationSetting& setting, Calls calls, const Status& given) {
   const Kind kind = calls[0]->kind;
+  const Communicator communicator(setting.group, {setting.timeout_ms, ""});
   Tensor sum;
-  const Status own = named(frameworks::no_throw([&]() -> Status {
+  const Status own = named(no_throw([&]() -> Status {
     if (!given.ok()) return given;
     if (Status status = validate_local(calls); !status.ok()) return status;
     if (kind != Kind::broadcast) sum = fold_here(setting, calls);
     return {};
   }));
-  const Result<Agreement> agreement = exchange(setting, record_of(own, calls));
+  const Result<Agreement> agreement = exchange(communicator, record_of(own, calls));
   if (!agreement.ok()) return agreement.status();
-  if (Status status = validate(setting, calls, own, *agreement); !status.ok()) return status;
+  if (Status status = validate(setting, communicator, calls, own, *agreement); !status.ok())
+    return status;
   Result<Tensor> result = kind == Kind::broadcast
-                              ? broadcast_all(setting, calls, *agreement)
+                              ? broadcast_all(setting, communicator, calls, *agreement)
                               : reduce_all(setting, calls, *agreement, std::move(sum));
   if (!result.ok()) return result.status();
   Call* last = nullptr;  // Gets the result itself, those before it copies.
   for (Call* call : calls) {
     if (kind == Kind::reduce && call->peer != call->root) continue;
-    if (last != nullptr) last->result = Tensor::copy_of(result->view());
+    if (last != nullptr) last->result = result->clone();
     last = call;
   }
   if (last != nullptr) last->result = *std::move(result);

@@ -5,16 +5,15 @@
 #include <span>
 
 #include "client/burn/collective_config.h"
-#include "client/distribute/tensor.h"
+#include "client/faces/base/base.h"
 #include "client/tutti.h"
 
 namespace tutti::burn {
 
-using distribute::Tensor;
-using distribute::TensorView;
+using namespace faces;
 
 using PeerId = uint32_t;
-enum class ReduceOperation { sum, mean };
+using ReduceOperation = ReduceOp;
 
 // One peer's call: what it asks for, and what it gets.
 struct Call {
@@ -22,9 +21,9 @@ struct Call {
   PeerId peer = 0;
   Kind kind = Kind::all_reduce;
   ReduceOperation op = ReduceOperation::sum;
-  PeerId root = 0;                   // Of a reduce.
-  std::optional<TensorView> tensor;  // Of a broadcast that of the provider alone.
-  Status refused;                    // An error of the peer's own, in place of all of these.
+  PeerId root = 0;               // Of a reduce.
+  std::optional<Tensor> tensor;  // Of a broadcast that of the provider alone.
+  Status refused;                // An error of the peer's own, in place of all of these.
 
   std::optional<Tensor> result;  // Its own copy; of a reduce that of the root alone.
   Status status;

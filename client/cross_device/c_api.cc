@@ -1,10 +1,9 @@
 // The C ABI of cross-device operations: c_api.h.
 #include "client/cross_device/c_api.h"
 
-#include "client/cross_device/c_values.h"
 #include "client/cross_device/cross_device_ops.h"
+#include "client/frameworks/c_values.h"
 #include "client/frameworks/last_error.h"
-#include "client/frameworks/require_given.h"
 
 struct tutti_cross_device {
   tutti::cross_device::CrossDeviceOps ops;
@@ -13,9 +12,7 @@ struct tutti_cross_device {
 namespace tutti::cross_device {
 namespace {
 
-using frameworks::Given;
-using frameworks::no_throw;
-using frameworks::require_given;
+using namespace frameworks;
 
 Result<CommunicationOptions> options_of(const tutti_communication_options* given) {
   if (given == nullptr) return CommunicationOptions();
@@ -36,6 +33,20 @@ Result<Destinations> destinations_of(const tutti_devices& given) {
   Result<std::vector<DeviceName>> devices = parse_devices(names);
   if (!devices.ok()) return devices.status();
   return Destinations(*std::move(devices));
+}
+
+Result<PerReplica> per_replica_of(const tutti_component* components, size_t count) {
+  if (components == nullptr && count != 0)
+    return invalid_argument("the value's components are NULL; give as many as `count` says");
+  PerReplica value;
+  for (size_t i = 0; i < count; ++i) {
+    Result<Value> component = value_of(components[i]);
+    if (!component.ok()) return component.status();
+    Result<DeviceName> device = parse_device(text_of(components[i].device));
+    if (!device.ok()) return device.status();
+    value.components.push_back({*std::move(component), *std::move(device)});
+  }
+  return value;
 }
 
 Result<CrossDeviceOps::Pair> pair_of(const tutti_reduction& reduction) {
@@ -96,7 +107,7 @@ auto arguments_of(const CrossDeviceOps& ops, std::initializer_list<Given> given,
     return read();
   });
   if (arguments.ok()) return arguments;
-  return ops.refuse(arguments.status());
+  return faces::refuse(ops.group(), arguments.status());
 }
 
 // Stores the object for the caller.
@@ -107,13 +118,19 @@ Status store(Result<Class> made, tutti_cross_device** ops) {
   return {};
 }
 
-Status store(Result<std::vector<Mirrored>> values, tutti_mirrored** results) {
+Status store(Result<std::vector<Mirrored>> values, tutti_results** results) {
   if (!values.ok()) return values.status();
-  *results = new tutti_mirrored(*std::move(values));
+  auto made = std::make_unique<tutti_results>();
+  for (Mirrored& value : *values) {
+    auto& components = made->values.emplace_back();
+    for (Component& one : value.components)
+      components.push_back({std::move(one.value), to_string(one.device)});
+  }
+  *results = made.release();
   return {};
 }
 
-Status store(Result<Mirrored> value, tutti_mirrored** results) {
+Status store(Result<Mirrored> value, tutti_results** results) {
   if (!value.ok()) return value.status();
   return store(std::vector<Mirrored>{*std::move(value)}, results);
 }
@@ -124,8 +141,7 @@ Status store(Result<Mirrored> value, tutti_mirrored** results) {
 using namespace tutti::cross_device;  // NOLINT: the functions of C are in no namespace.
 using tutti::Result;
 using tutti::Status;
-using tutti::frameworks::guarded;
-using tutti::frameworks::require_given;
+using namespace tutti::frameworks;  // NOLINT
 
 tutti_code tutti_communication_options_check(const tutti_communication_options* options) {
   return guarded([&]() -> Status {
@@ -137,8 +153,7 @@ tutti_code tutti_communication_options_check(const tutti_communication_options* 
 tutti_code tutti_communication_options_merge(const tutti_communication_options* own,
                                              const tutti_communication_options* other,
                                              tutti_communication_options* merged) {
-  return guarded([&]() -> Status {
-    if (Status given = require_given({{"merged", merged}}); !given.ok()) return given;
+  return guarded({{"merged", merged}}, [&]() -> Status {
     const Result<CommunicationOptions> first = options_of(own);
     const Result<CommunicationOptions> second = options_of(other);
     if (!first.ok()) return first.status();
@@ -152,8 +167,7 @@ tutti_code tutti_communication_options_merge(const tutti_communication_options* 
 
 tutti_code tutti_hierarchical_copy_create(const int64_t* num_packs, tutti_group* group,
                                           tutti_cross_device** ops) {
-  return guarded([&]() -> Status {
-    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+  return guarded({{"ops", ops}}, [&]() -> Status {
     const auto packs = num_packs == nullptr ? std::nullopt : std::optional<int64_t>(*num_packs);
     return store(HierarchicalCopyAllReduce::create(packs, group), ops);
   });
@@ -161,8 +175,7 @@ tutti_code tutti_hierarchical_copy_create(const int64_t* num_packs, tutti_group*
 
 tutti_code tutti_reduction_to_one_device_create(const char* reduce_to_device, tutti_group* group,
                                                 tutti_cross_device** ops) {
-  return guarded([&]() -> Status {
-    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+  return guarded({{"ops", ops}}, [&]() -> Status {
     return store(ReductionToOneDevice::create(text_of(reduce_to_device), group), ops);
   });
 }
@@ -172,9 +185,8 @@ void tutti_cross_device_free(tutti_cross_device* ops) { delete ops; }
 tutti_code tutti_cross_device_reduce(const tutti_cross_device* ops, const char* op,
                                      const tutti_reduction* reduction,
                                      const tutti_communication_options* options,
-                                     tutti_mirrored** results) {
-  return guarded([&]() -> Status {
-    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+                                     tutti_results** results) {
+  return guarded({{"ops", ops}}, [&]() -> Status {
     const Result<Reductions> one =
         arguments_of(ops->ops, {{"reduction", reduction}, {"results", results}},
                      [&] { return reductions_of(op, reduction, 1, options); });
@@ -187,9 +199,8 @@ tutti_code tutti_cross_device_reduce(const tutti_cross_device* ops, const char* 
 tutti_code tutti_cross_device_batch_reduce(const tutti_cross_device* ops, const char* op,
                                            const tutti_reduction* reductions, size_t count,
                                            const tutti_communication_options* options,
-                                           tutti_mirrored** results) {
-  return guarded([&]() -> Status {
-    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+                                           tutti_results** results) {
+  return guarded({{"ops", ops}}, [&]() -> Status {
     const tutti_reduction none{};
     const tutti_reduction* first = count == 0 ? &none : reductions;
     const Result<Reductions> all =
@@ -204,21 +215,13 @@ tutti_code tutti_cross_device_broadcast(const tutti_cross_device* ops,
                                         const tutti_component* component,
                                         const tutti_devices* destinations, int32_t root,
                                         const tutti_communication_options* options,
-                                        tutti_mirrored** results) {
-  return guarded([&]() -> Status {
-    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
+                                        tutti_results** results) {
+  return guarded({{"ops", ops}}, [&]() -> Status {
     const Result<Copies> copies = arguments_of(
         ops->ops, {{"component", component}, {"destinations", destinations}, {"results", results}},
         [&] { return copies_of(*component, *destinations, options); });
     if (!copies.ok()) return copies.status();
     return store(ops->ops.broadcast(copies->value, copies->destinations, root, copies->options),
                  results);
-  });
-}
-
-tutti_code tutti_cross_device_refuse(const tutti_cross_device* ops, const char* message) {
-  return guarded([&]() -> Status {
-    if (Status given = require_given({{"ops", ops}}); !given.ok()) return given;
-    return ops->ops.refuse(tutti::invalid_argument(text_of(message)));
   });
 }

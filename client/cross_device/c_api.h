@@ -1,6 +1,6 @@
 /* The C ABI of tutti::cross_device, for language bindings: see cross_device_ops.h for what the
- * calls do, and client/frameworks/c_api.h for errors. Pointers that are passed are only read, and
- * only until the call returns. Where one is wrong, the other ranks of the group learn of it. */
+ * calls do, and client/frameworks/c_api.h for errors. Pointers that are passed are only read,
+ * and only until the call returns. Where one is wrong, the other ranks of the group learn of it. */
 #pragma once
 
 #include "client/frameworks/c_api.h"
@@ -9,24 +9,6 @@
 extern "C" {
 #endif
 #pragma GCC visibility push(default)
-
-/* A tensor in C order in host memory. */
-typedef struct tutti_tensor_view {
-  const void* data; /* NULL only without elements. */
-  const int64_t* shape;
-  size_t rank; /* Number of sizes in `shape`. */
-  int32_t dtype;
-} tutti_tensor_view;
-
-/* One component of a value that is on several devices. */
-typedef struct tutti_component {
-  tutti_tensor_view elements; /* The tensor, or the values of slices. */
-  int32_t is_sparse;
-  tutti_tensor_view indices;  /* Of slices. */
-  const int64_t* dense_shape; /* Of slices; NULL: not known. */
-  size_t dense_rank;
-  const char* device;
-} tutti_component;
 
 typedef struct tutti_devices {
   const char* const* names;
@@ -65,36 +47,21 @@ tutti_code tutti_reduction_to_one_device_create(const char* reduce_to_device, tu
                                                 tutti_cross_device** ops);
 void tutti_cross_device_free(tutti_cross_device* ops);
 
-/* The results of a call: a list of values with a component for each device of this process. */
-typedef struct tutti_mirrored tutti_mirrored;
-size_t tutti_mirrored_size(const tutti_mirrored* results);
-size_t tutti_mirrored_components(const tutti_mirrored* results, size_t value);
-/* A component, whose pointers are valid until `results` is freed; its elements may be written to.
- * OUT_OF_RANGE: there is no such component. */
-tutti_code tutti_mirrored_get(const tutti_mirrored* results, size_t value, size_t component,
-                              tutti_component* view);
-void tutti_mirrored_free(tutti_mirrored* results);
-
 /* `op`: "sum" or "mean", in letters of either case. */
 tutti_code tutti_cross_device_reduce(const tutti_cross_device* ops, const char* op,
                                      const tutti_reduction* reduction,
                                      const tutti_communication_options* options,
-                                     tutti_mirrored** results);
+                                     tutti_results** results);
 tutti_code tutti_cross_device_batch_reduce(const tutti_cross_device* ops, const char* op,
                                            const tutti_reduction* reductions, size_t count,
                                            const tutti_communication_options* options,
-                                           tutti_mirrored** results);
+                                           tutti_results** results);
 /* The component's device is ignored. */
 tutti_code tutti_cross_device_broadcast(const tutti_cross_device* ops,
                                         const tutti_component* component,
                                         const tutti_devices* destinations, int32_t root,
                                         const tutti_communication_options* options,
-                                        tutti_mirrored** results);
-
-/* What a binding calls in place of one of the three where it refuses the arguments itself, before
- * it raises: of a group the other ranks fail that call with INVALID_ARGUMENT, `message` and this
- * rank's number, and all stay in step. Returns INVALID_ARGUMENT with `message`. */
-tutti_code tutti_cross_device_refuse(const tutti_cross_device* ops, const char* message);
+                                        tutti_results** results);
 
 #pragma GCC visibility pop
 #if defined(__cplusplus)

@@ -2,12 +2,10 @@
 #include "client/cross_device/cross_device_ops.h"
 
 #include "client/cross_device/reduction.h"
-#include "client/frameworks/no_throw.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::cross_device {
 namespace {
-
-using frameworks::no_throw;
 
 // Copies for the devices of this process; the first is the value itself.
 Mirrored mirror(const Value& value, const std::vector<DeviceName>& devices) {
@@ -101,18 +99,10 @@ Result<Mirrored> CrossDeviceOps::broadcast(const Value& value, const Destination
     targets = *std::move(found);
     return clone(value);
   });
-  if (group_ != nullptr) {
-    const Communicator communicator(group_, options.timeout_seconds);
-    const Status sent = broadcast_in_group(communicator, copy, root);
-    if (!sent.ok()) return sent;
-  }
-  if (!copy.ok()) return copy.status();
+  const Communicator communicator(group_, {milliseconds_of(options.timeout_seconds), ""});
+  const Status sent = broadcast_in_group(communicator, copy, root);
+  if (!sent.ok()) return sent;
   return mirror(*copy, targets.devices);
-}
-
-Status CrossDeviceOps::refuse(const Status& why) const {
-  if (group_ == nullptr) return why;
-  return agree(Communicator(group_, {}), Result<Description>(why)).status();
 }
 
 Result<HierarchicalCopyAllReduce> HierarchicalCopyAllReduce::create(

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "client/cross_device/agreement.h"
 #include "client/cross_device/distributed_value.h"
 #include "client/cross_device/options.h"
 #include "client/cross_device/reduction_plan.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::cross_device {
 
@@ -53,11 +53,6 @@ class CrossDeviceOps {
   // ranks pass a value of the same shape and dtype, the contents of which do not matter.
   Result<Mirrored> broadcast(const Value& value, const Destinations& destinations, int root = 0,
                              const CommunicationOptions& options = {}) const;
-
-  // For a caller that cannot make the next call, such as one of another language whose arguments
-  // are wrong: the other ranks fail that call with `why` and this rank's number, and all ranks stay
-  // in step. Returns `why`, which is a failure.
-  Status refuse(const Status& why) const;
 
   tutti_group* group() const { return group_; }
 

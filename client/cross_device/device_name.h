@@ -6,9 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/base/status.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::cross_device {
+
+using namespace faces;
+using faces::to_string;  // Besides that of a device.
 
 struct DeviceName {
   std::string job;  // "": not given.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "client/cross_device/device_name.h"
-#include "client/cross_device/tensor.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::cross_device {
 

@@ -1,4 +1,4 @@
-// How a reduction is asked for: tf.distribute's ReduceOp and CommunicationOptions.
+// How a reduction is asked for: tf.distribute's CommunicationOptions.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/base/status.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::cross_device {
 
-enum class ReduceOp { sum, mean };
-// "sum" or "mean" in letters of either case. INVALID_ARGUMENT for any other text.
-Result<ReduceOp> parse_reduce_op(std::string_view text);
-std::string_view name_of(ReduceOp op);  // "SUM" or "MEAN".
+using namespace faces;
 
 enum class Implementation { automatic, ring, nccl };
 // "AUTO", "RING" or "NCCL" in letters of either case. INVALID_ARGUMENT for any other text.

@@ -5,14 +5,11 @@
 #include <map>
 #include <optional>
 
-#include "client/cross_device/fold.h"
 #include "client/cross_device/sparse.h"
-#include "client/frameworks/no_throw.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::cross_device {
 namespace {
-
-using frameworks::no_throw;
 
 uint32_t divisor_of(ReduceOp op, int64_t replicas) {
   return op == ReduceOp::mean ? static_cast<uint32_t>(replicas) : 1;
@@ -122,8 +119,9 @@ class GroupReduction {
   GroupReduction(tutti_group* group, const Method& method, const CommunicationOptions& options)
       : method_(method),
         options_(options),
-        communicator_(group, options.timeout_seconds,
-                      options.implementation == Implementation::ring ? "ring" : "centralized") {}
+        communicator_(group,
+                      {milliseconds_of(options.timeout_seconds),
+                       options.implementation == Implementation::ring ? "ring" : "centralized"}) {}
 
   Result<std::vector<Mirrored>> run(std::string_view verb,
                                     const Result<std::vector<ReductionPlan>>& plans);

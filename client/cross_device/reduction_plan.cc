@@ -2,6 +2,7 @@
 #include "client/cross_device/reduction_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -63,10 +64,8 @@ Status check_devices(const std::vector<DeviceName>& devices, const Place& place)
 }
 
 Status check_mean(const ReductionPlan& plan, const Place& place) {
-  if (plan.op != ReduceOp::mean || is_floating(plan.dtype())) return {};
   if (plan.devices.size() == 1 && place.size == 1 && plan.in_place()) return {};
-  return invalid_argument("MEAN of " + std::string(name_of(plan.dtype())) +
-                          " would not be whole; convert the value to a floating dtype first");
+  return check_reducible(plan.op, plan.dtype());
 }
 
 void put(ReductionPlan& plan, std::vector<Value> values) {
@@ -79,7 +78,30 @@ void put(ReductionPlan& plan, std::vector<Value> values) {
   plan.sparse = concatenate(parts);
 }
 
+Grouping halves(size_t count) {
+  Grouping grouping = flat(count);
+  const size_t half = (count + 1) / 2;
+  std::vector<size_t>& first = grouping[0];
+  if (half < count) {
+    grouping.emplace_back(first.begin() + static_cast<ptrdiff_t>(half), first.end());
+    grouping[0].resize(half);
+  }
+  return grouping;
+}
+
 }  // namespace
+
+Grouping hierarchical(const std::vector<DeviceName>& devices) {
+  std::map<std::pair<std::string, int>, size_t> groups;  // By job and task.
+  Grouping grouping;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const auto [found, added] =
+        groups.try_emplace({devices[i].job, devices[i].task}, grouping.size());
+    if (added) grouping.emplace_back();
+    grouping[found->second].push_back(i);
+  }
+  return grouping.size() > 1 ? grouping : halves(devices.size());
+}
 
 Result<Targets> find_targets(const Destinations& destinations, const Place& place) {
   if (destinations.devices.empty()) return invalid_argument("destinations can not be empty");
@@ -107,8 +129,7 @@ bool ReductionPlan::in_place() const {
 
 std::string ReductionPlan::describe() const {
   std::string text = std::string(name_of(op)) + " of " +
-                     cross_device::describe(sparse ? Value(*sparse) : Value(dense[0])) +
-                     " for ranks ";
+                     faces::describe(sparse ? Value(*sparse) : Value(dense[0])) + " for ranks ";
   for (const int rank : targets.ranks)
     text += (rank == targets.ranks[0] ? "" : ",") + std::to_string(rank);
   return text;

@@ -26,6 +26,11 @@ struct Targets {
 // INVALID_ARGUMENT: there is none, or one on a rank that the group does not have.
 Result<Targets> find_targets(const Destinations& destinations, const Place& place);
 
+// The groups of hierarchical copy: the devices of one host (task) form a group, in the order in
+// which the hosts first occur. If all are on one host: the first ceil(n / 2) and the others, so
+// that no device is left out where n is odd.
+Grouping hierarchical(const std::vector<DeviceName>& devices);
+
 struct ReductionPlan {
   ReduceOp op = ReduceOp::sum;
   Targets targets;

@@ -35,15 +35,13 @@ RowSums::RowSums(const IndexedSlices& slices)
 }
 
 void RowSums::write(size_t at, uint32_t divisor, std::byte* row) {
-  if (row_elements_ == 0) return;
   const Dtype dtype = values_.dtype();
   const size_t row_bytes = row_elements_ * size_of(dtype);
   operands_.clear();
   for (size_t i = begins_[at]; i < begins_[at + 1]; ++i)
     operands_.push_back({values_.data() + rows_[i] * row_bytes, dtype});
   const Target target{row, dtype};
-  const PlainArithmetic plain;
-  kernel_({&target, 1, operands_.data(), operands_.size(), row_elements_, Op::sum, divisor, false});
+  fold_elements(operands_, {&target, 1}, row_elements_, divisor);
 }
 
 }  // namespace tutti::cross_device

@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/cross_device/tensor.h"
-#include "daemon/kernel/kernel.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::cross_device {
+
+using namespace faces;
 
 class RowSums {
  public:
@@ -28,7 +29,6 @@ class RowSums {
   std::vector<size_t> rows_;      // By index, then by number.
   std::vector<size_t> begins_;    // Of the indices among the rows, and their end.
   std::vector<Operand> operands_;
-  const Kernel kernel_ = choose_kernel();
 };
 
 }  // namespace tutti::cross_device

@@ -1,12 +1,11 @@
 // Sums and means of indexed slices: sparse.h.
 #include "client/cross_device/sparse.h"
 
-#include <algorithm>
 #include <cstring>
 #include <numeric>
 
-#include "client/cross_device/fold.h"
 #include "client/cross_device/row_sums.h"
+#include "client/faces/base/base.h"
 #include "daemon/kernel/kernel.h"
 
 namespace tutti::cross_device {
@@ -26,52 +25,40 @@ size_t row_bytes(const Tensor& tensor) {
   return bytes;
 }
 
-Tensor concatenate(const std::vector<const Tensor*>& parts) {
-  int64_t rows = 0;
-  for (const Tensor* part : parts) rows += part->shape()[0];
-  Tensor whole = Tensor::allocate(parts[0]->dtype(), with_rows(*parts[0], rows));
-  std::byte* at = whole.data();
-  for (const Tensor* part : parts) {
-    copy_bytes(at, part->data(), part->bytes());
-    at += part->bytes();
-  }
-  return whole;
+std::vector<size_t> bytes_of(const Tensor& own, const std::vector<int64_t>& rows) {
+  std::vector<size_t> bytes;
+  for (const int64_t count : rows) bytes.push_back(static_cast<size_t>(count) * row_bytes(own));
+  return bytes;
 }
 
 }  // namespace
 
 IndexedSlices concatenate(const std::vector<IndexedSlices>& parts) {
-  std::vector<const Tensor*> values;
-  std::vector<const Tensor*> indices;
+  std::vector<Tensor> values;
+  std::vector<Tensor> indices;
   std::optional<Shape> dense_shape;
   for (const IndexedSlices& part : parts) {
-    values.push_back(&part.values);
-    indices.push_back(&part.indices);
+    values.push_back(part.values);
+    indices.push_back(part.indices);
     if (!dense_shape) dense_shape = part.dense_shape;
   }
-  return {concatenate(values), concatenate(indices), dense_shape};
+  return {faces::concatenate(values, 0), faces::concatenate(indices, 0), dense_shape};
 }
 
 TensorGather::TensorGather(const Tensor& own, const std::vector<int64_t>& rows)
-    : own_(own), rows_(rows) {
+    : own_(own), bytes_(bytes_of(own, rows)), gather_(bytes_) {
   const auto total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  const auto most = static_cast<size_t>(*std::ranges::max_element(rows));
   whole_ = Tensor::allocate(own.dtype(), with_rows(own, total));
-  padded_.resize(most * row_bytes(own));
-  all_.resize(padded_.size() * rows.size());
 }
 
 Status TensorGather::run(const Communicator& communicator) {
-  const size_t width = padded_.size();
-  if (width == 0) return {};
-  copy_bytes(padded_.data(), own_.data(), own_.bytes());
-  const Status done = communicator.all_gather(padded_.data(), all_.data(), width);
+  copy_bytes(gather_.own(), own_.data(), own_.bytes());
+  const Status done = gather_.run(communicator);
   if (!done.ok()) return done;
   std::byte* at = whole_.data();
-  for (size_t rank = 0; rank < rows_.size(); ++rank) {
-    const size_t bytes = static_cast<size_t>(rows_[rank]) * row_bytes(own_);
-    copy_bytes(at, all_.data() + rank * width, bytes);
-    at += bytes;
+  for (size_t rank = 0; rank < bytes_.size(); ++rank) {
+    copy_bytes(at, gather_.of(rank), bytes_[rank]);
+    at += bytes_[rank];
   }
   return {};
 }
@@ -82,9 +69,8 @@ Status RowGather::run(const Communicator& communicator) {
 }
 
 IndexedSlices divide(const IndexedSlices& slices, uint32_t divisor) {
-  Tensor quotient = Tensor::allocate(slices.values.dtype(), slices.values.shape());
-  fold({slices.values}, flat(1), divisor, {quotient});
-  return {quotient, slices.indices, slices.dense_shape};
+  return {sum_of({slices.values}, slices.values.dtype(), divisor), slices.indices,
+          slices.dense_shape};
 }
 
 Result<Tensor> densify(const IndexedSlices& slices) {

@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/cross_device/communicator.h"
-#include "client/cross_device/tensor.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::cross_device {
+
+using namespace faces;
 
 // The rows of all parts in order, duplicates kept. `parts` is not empty, and describe() says the
 // same of each but for dense_shape: that is taken from the first that has one.
@@ -24,10 +25,9 @@ class TensorGather {
 
  private:
   const Tensor& own_;
-  const std::vector<int64_t>& rows_;
+  std::vector<size_t> bytes_;  // By rank.
+  BytesGather gather_;
   Tensor whole_;
-  std::vector<std::byte> padded_;  // Own rows, and as many as the rank with the most has.
-  std::vector<std::byte> all_;
 };
 
 // The same for the rows of all ranks' slices.

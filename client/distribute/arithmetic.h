@@ -1,34 +1,27 @@
-// Arithmetic on the tensors of one process, by the daemon's kernels. Pure. 16-bit floats are summed
-// in f32 and rounded once. The order of a sum is that of its inputs.
+// Arithmetic on the tensors of one process that only strategies need; sums are in fold.h of the
+// base. Pure.
 #pragma once
 
-#include <span>
+#include <vector>
 
-#include "client/distribute/tensor.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::distribute {
 
-// (sources[0] + sources[1] + ...) / divisor, as `dtype`: the sources' own, or the one in which they
-// are summed. The sources have one shape and one dtype, and there is at least one. Integers wrap
-// around, and are not divided.
-Tensor sum_of(std::span<const TensorView> sources, Dtype dtype, uint32_t divisor = 1);
+using namespace faces;
+using faces::to_string;  // Besides those of this namespace.
 
-// a + b and a - b, of one dtype, which is not bool, and one shape.
-Tensor add(const TensorView& a, const TensorView& b);
-Tensor subtract(const TensorView& a, const TensorView& b);
+// The axis counted from 0; a negative one counts from the end. INVALID_ARGUMENT: out of range.
+Result<size_t> axis_from_start(int64_t axis, const Shape& shape);
 
-// source / divisor as `dtype`, which `source` is summed in.
-Tensor divide(const TensorView& source, uint32_t divisor, Dtype dtype);
+// a - b, of one dtype, which is not bool, and one shape.
+Tensor subtract(const Tensor& a, const Tensor& b);
 
 // The sum over `axes` (ascending, each once), which the result lacks, in the dtype in which the
 // source is summed. Zeros where an axis has no elements.
-Tensor sum_over(const TensorView& source, const std::vector<size_t>& axes);
-
-// The values one behind the other along `axis`; in all other axes they are equal, and there is at
-// least one.
-Tensor concatenate(std::span<const TensorView> values, size_t axis);
+Tensor sum_over(const Tensor& source, const std::vector<size_t>& axes);
 
 // The part of `value` from `begin` on, of the sides `sides`. It lies within `value`.
-Tensor slice_of(const TensorView& value, const Shape& begin, const Shape& sides);
+Tensor slice_of(const Tensor& value, const Shape& begin, const Shape& sides);
 
 }  // namespace tutti::distribute

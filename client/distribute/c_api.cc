@@ -2,12 +2,11 @@
 
 #include <cstring>
 
-#include "client/distribute/c_tensors.h"
 #include "client/distribute/json_api.h"
 #include "client/distribute/logical_devices.h"
 #include "client/distribute/variable.h"
+#include "client/frameworks/c_values.h"
 #include "client/frameworks/last_error.h"
-#include "client/frameworks/require_given.h"
 
 struct tutti_distribute_resolver {
   std::shared_ptr<const tutti::distribute::Resolver> resolver;
@@ -19,8 +18,7 @@ struct tutti_distribute_variable {
 namespace tutti::distribute {
 namespace {
 
-using frameworks::guarded;
-using frameworks::require_given;
+using namespace frameworks;
 
 // The handles of strategies and replicas are the objects themselves.
 Strategy* get(tutti_distribute_strategy* handle) { return reinterpret_cast<Strategy*>(handle); }
@@ -32,10 +30,9 @@ ReplicaContext* get(tutti_distribute_replica* handle) {
 }
 
 // Leaf by leaf, each of all replicas here.
-Result<Leaves> leaves_of(const Strategy& strategy, const tutti_distribute_tensor* tensors,
-                         size_t count) {
+Result<Leaves> leaves_of(const Strategy& strategy, const tutti_tensor_view* tensors, size_t count) {
   const size_t replicas = strategy.replicas().local().size();
-  Result<std::vector<TensorView>> views = views_of(tensors, count * replicas);
+  Result<std::vector<Tensor>> views = tensors_of(tensors, count * replicas);
   if (!views.ok()) return views.status();
   Leaves leaves(count);
   for (size_t i = 0; i < views->size(); ++i) leaves[i / replicas].push_back(std::move((*views)[i]));
@@ -82,13 +79,12 @@ Result<VariableOptions> variable_options_of(const char* name, const char* synchr
 
 using namespace tutti;
 using namespace tutti::distribute;
+using namespace tutti::frameworks;
 
 tutti_code tutti_distribute_resolver_create(const char* options,
                                             const tutti_distribute_resolver* const* parts,
                                             size_t part_count, tutti_distribute_resolver** made) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"options", options}, {"made", made}}); !status.ok())
-      return status;
+  return guarded({{"options", options}, {"made", made}}, [&]() -> Status {
     UnionResolver::Resolvers resolvers;
     for (size_t i = 0; i < part_count; ++i) {
       const tutti_distribute_resolver* part = parts == nullptr ? nullptr : parts[i];
@@ -106,21 +102,14 @@ void tutti_distribute_resolver_free(tutti_distribute_resolver* resolver) { delet
 
 tutti_code tutti_distribute_resolver_ask(const tutti_distribute_resolver* resolver,
                                          const char* question, char** answer) {
-  return guarded([&]() -> Status {
-    if (Status status =
-            require_given({{"resolver", resolver}, {"question", question}, {"answer", answer}});
-        !status.ok())
-      return status;
-    return give(ask_resolver(*resolver->resolver, question), answer);
-  });
+  return guarded(
+      {{"resolver", resolver}, {"question", question}, {"answer", answer}},
+      [&]() -> Status { return give(ask_resolver(*resolver->resolver, question), answer); });
 }
 
 tutti_code tutti_distribute_ask(const char* question, char** answer) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"question", question}, {"answer", answer}}); !status.ok())
-      return status;
-    return give(ask(question), answer);
-  });
+  return guarded({{"question", question}, {"answer", answer}},
+                 [&]() -> Status { return give(ask(question), answer); });
 }
 
 void tutti_distribute_free_text(char* text) { free(text); }
@@ -128,11 +117,9 @@ void tutti_distribute_free_text(char* text) { free(text); }
 tutti_code tutti_distribute_strategy_create(const char* options,
                                             const tutti_distribute_resolver* resolver,
                                             tutti_group* group, tutti_distribute_strategy** made) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"options", options}, {"made", made}}); !status.ok())
-      return status;
+  return guarded({{"options", options}, {"made", made}}, [&]() -> Status {
     Result<StrategyOptions> given = strategy_options_of(options);
-    if (!given.ok()) return Replicas::create_failed(group, given.status());
+    if (!given.ok()) return faces::refuse(group, given.status());
     if (resolver != nullptr) given->cluster.resolver = resolver->resolver;
     given->cluster.group = group;
     Result<std::unique_ptr<Strategy>> strategy = Strategy::create(*std::move(given));
@@ -150,26 +137,19 @@ void tutti_distribute_strategy_leave_job(const tutti_distribute_strategy* strate
 
 tutti_code tutti_distribute_strategy_describe(const tutti_distribute_strategy* strategy,
                                               char** description) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"strategy", strategy}, {"description", description}});
-        !status.ok())
-      return status;
-    return give(describe(*get(strategy)), description);
-  });
+  return guarded({{"strategy", strategy}, {"description", description}},
+                 [&]() -> Status { return give(describe(*get(strategy)), description); });
 }
 
 tutti_code tutti_distribute_strategy_enter(tutti_distribute_strategy* strategy) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"strategy", strategy}}); !status.ok()) return status;
+  return guarded({{"strategy", strategy}}, [&]() -> Status {
     return enter_context({get(strategy), nullptr});
   });
 }
 
 tutti_code tutti_distribute_strategy_leave(tutti_distribute_strategy* strategy) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"strategy", strategy}}); !status.ok()) return status;
-    return leave_context(get(strategy));
-  });
+  return guarded({{"strategy", strategy}},
+                 [&]() -> Status { return leave_context(get(strategy)); });
 }
 
 tutti_distribute_strategy* tutti_distribute_current_strategy(void) {
@@ -182,18 +162,14 @@ tutti_distribute_replica* tutti_distribute_current_replica(void) {
 
 tutti_code tutti_distribute_strategy_require_cross_replica(
     const tutti_distribute_strategy* strategy, const char* call) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"strategy", strategy}, {"call", call}}); !status.ok())
-      return status;
-    return get(strategy)->require_cross_replica(call);
-  });
+  return guarded({{"strategy", strategy}, {"call", call}},
+                 [&]() -> Status { return get(strategy)->require_cross_replica(call); });
 }
 
 tutti_code tutti_distribute_strategy_run(tutti_distribute_strategy* strategy,
                                          int (*function)(void*, tutti_distribute_replica*),
                                          void* argument) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"strategy", strategy}}); !status.ok()) return status;
+  return guarded({{"strategy", strategy}}, [&]() -> Status {
     if (function == nullptr) return get(strategy)->run({});
     return get(strategy)->run([&](ReplicaContext& replica) {
       auto* handle = reinterpret_cast<tutti_distribute_replica*>(&replica);
@@ -202,30 +178,17 @@ tutti_code tutti_distribute_strategy_run(tutti_distribute_strategy* strategy,
   });
 }
 
-tutti_code tutti_distribute_strategy_create_refuse(tutti_group* group, const char* message) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"message", message}}); !status.ok()) return status;
-    return Replicas::create_failed(group, invalid_argument(message));
-  });
-}
-
 tutti_code tutti_distribute_refuse(const tutti_distribute_strategy* strategy, const char* message) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"strategy", strategy}, {"message", message}}); !status.ok())
-      return status;
-    return get(strategy)->refuse(invalid_argument(message));
-  });
+  return guarded({{"strategy", strategy}, {"message", message}},
+                 [&]() -> Status { return get(strategy)->refuse(invalid_argument(message)); });
 }
 
 tutti_code tutti_distribute_strategy_reduce(const tutti_distribute_strategy* strategy,
-                                            const char* op, const tutti_distribute_tensor* leaves,
+                                            const char* op, const tutti_tensor_view* leaves,
                                             size_t count, const int64_t* axes, size_t axis_count,
                                             const tutti_distribute_call* call,
-                                            tutti_distribute_tensors** results) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"strategy", strategy}, {"op", op}, {"results", results}});
-        !status.ok())
-      return status;
+                                            tutti_results** results) {
+  return guarded({{"strategy", strategy}, {"op", op}, {"results", results}}, [&]() -> Status {
     const Result<ReduceOp> parsed = parse_reduce_op(op);
     if (!parsed.ok()) return get(strategy)->refuse(parsed.status(), options_of(call));
     const Result<Leaves> given = leaves_of(*get(strategy), leaves, count);
@@ -238,12 +201,10 @@ tutti_code tutti_distribute_strategy_reduce(const tutti_distribute_strategy* str
 }
 
 tutti_code tutti_distribute_strategy_gather(const tutti_distribute_strategy* strategy, int64_t axis,
-                                            const tutti_distribute_tensor* leaves, size_t count,
+                                            const tutti_tensor_view* leaves, size_t count,
                                             const tutti_distribute_call* call,
-                                            tutti_distribute_tensors** results) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"strategy", strategy}, {"results", results}}); !status.ok())
-      return status;
+                                            tutti_results** results) {
+  return guarded({{"strategy", strategy}, {"results", results}}, [&]() -> Status {
     const Result<Leaves> given = leaves_of(*get(strategy), leaves, count);
     if (!given.ok()) return get(strategy)->refuse(given.status(), options_of(call));
     return give(get(strategy)->gather(*given, axis, structure_of(call), options_of(call)), results);
@@ -251,13 +212,11 @@ tutti_code tutti_distribute_strategy_gather(const tutti_distribute_strategy* str
 }
 
 tutti_code tutti_distribute_strategy_broadcast(const tutti_distribute_strategy* strategy, int root,
-                                               const tutti_distribute_tensor* leaves, size_t count,
+                                               const tutti_tensor_view* leaves, size_t count,
                                                const tutti_distribute_call* call,
-                                               tutti_distribute_tensors** results) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"strategy", strategy}, {"results", results}}); !status.ok())
-      return status;
-    const auto views = views_of(leaves, count);
+                                               tutti_results** results) {
+  return guarded({{"strategy", strategy}, {"results", results}}, [&]() -> Status {
+    const auto views = tensors_of(leaves, count);
     if (!views.ok()) return get(strategy)->refuse(views.status(), options_of(call));
     return give(
         get(strategy)->broadcast_parameters(*views, root, structure_of(call), options_of(call)),
@@ -265,16 +224,15 @@ tutti_code tutti_distribute_strategy_broadcast(const tutti_distribute_strategy* 
   });
 }
 
-tutti_code tutti_distribute_split(const tutti_distribute_tensor* tensor, const int64_t* dimensions,
-                                  size_t dimension_count, int devices,
-                                  tutti_distribute_tensors** results) {
+tutti_code tutti_distribute_split(const tutti_tensor_view* tensor, const int64_t* dimensions,
+                                  size_t dimension_count, int devices, tutti_results** results) {
   return guarded([&]() -> Status {
     const void* given = dimension_count == 0 ? tensor : static_cast<const void*>(dimensions);
     if (Status status =
             require_given({{"tensor", tensor}, {"dimensions", given}, {"results", results}});
         !status.ok())
       return status;
-    const Result<TensorView> view = view_of(*tensor);
+    const Result<Tensor> view = tensor_of(*tensor);
     if (!view.ok()) return view.status();
     const std::vector<int64_t> parts(dimensions, dimensions + dimension_count);
     return give(split_to_logical_devices(*view, parts, devices), results);
@@ -287,16 +245,13 @@ int tutti_distribute_replica_index(const tutti_distribute_replica* replica) {
 }
 
 tutti_code tutti_distribute_replica_all_reduce(tutti_distribute_replica* replica, const char* op,
-                                               const tutti_distribute_tensor* leaves, size_t count,
+                                               const tutti_tensor_view* leaves, size_t count,
                                                const tutti_distribute_call* call,
-                                               tutti_distribute_tensors** results) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"replica", replica}, {"op", op}, {"results", results}});
-        !status.ok())
-      return status;
+                                               tutti_results** results) {
+  return guarded({{"replica", replica}, {"op", op}, {"results", results}}, [&]() -> Status {
     const Result<ReduceOp> parsed = parse_reduce_op(op);
     if (!parsed.ok()) return get(replica)->refuse(parsed.status(), options_of(call));
-    const auto views = views_of(leaves, count);
+    const auto views = tensors_of(leaves, count);
     if (!views.ok()) return get(replica)->refuse(views.status(), options_of(call));
     return give(get(replica)->all_reduce(*parsed, *views, structure_of(call), options_of(call)),
                 results);
@@ -304,13 +259,11 @@ tutti_code tutti_distribute_replica_all_reduce(tutti_distribute_replica* replica
 }
 
 tutti_code tutti_distribute_replica_all_gather(tutti_distribute_replica* replica, int64_t axis,
-                                               const tutti_distribute_tensor* leaves, size_t count,
+                                               const tutti_tensor_view* leaves, size_t count,
                                                const tutti_distribute_call* call,
-                                               tutti_distribute_tensors** results) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"replica", replica}, {"results", results}}); !status.ok())
-      return status;
-    const auto views = views_of(leaves, count);
+                                               tutti_results** results) {
+  return guarded({{"replica", replica}, {"results", results}}, [&]() -> Status {
+    const auto views = tensors_of(leaves, count);
     if (!views.ok()) return get(replica)->refuse(views.status(), options_of(call));
     return give(get(replica)->all_gather(*views, axis, structure_of(call), options_of(call)),
                 results);
@@ -332,9 +285,8 @@ tutti_code tutti_distribute_replica_merge(tutti_distribute_replica* replica, con
 }
 
 tutti_code tutti_distribute_variable_create(tutti_distribute_strategy* strategy,
-                                            const tutti_distribute_tensor* initial,
-                                            const char* name, const char* synchronization,
-                                            const char* aggregation,
+                                            const tutti_tensor_view* initial, const char* name,
+                                            const char* synchronization, const char* aggregation,
                                             tutti_distribute_variable** made) {
   return guarded([&]() -> Status {
     Status status = require_given({{"strategy", strategy},
@@ -346,7 +298,7 @@ tutti_code tutti_distribute_variable_create(tutti_distribute_strategy* strategy,
     if (!status.ok()) return status;
     const auto options = variable_options_of(name, synchronization, aggregation);
     if (!options.ok()) return get(strategy)->refuse(options.status());
-    const Result<TensorView> view = view_of(*initial);
+    const Result<Tensor> view = tensor_of(*initial);
     if (!view.ok()) return get(strategy)->refuse(view.status());
     auto variable = Variable::create(*get(strategy), *view, *options);
     if (!variable.ok()) return variable.status();
@@ -358,13 +310,11 @@ tutti_code tutti_distribute_variable_create(tutti_distribute_strategy* strategy,
 void tutti_distribute_variable_free(tutti_distribute_variable* variable) { delete variable; }
 
 tutti_code tutti_distribute_variable_update(tutti_distribute_variable* variable, const char* update,
-                                            const tutti_distribute_tensor* values, size_t count) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"variable", variable}, {"update", update}}); !status.ok())
-      return status;
+                                            const tutti_tensor_view* values, size_t count) {
+  return guarded({{"variable", variable}, {"update", update}}, [&]() -> Status {
     const Result<Update> parsed = update_of(update);
     if (!parsed.ok()) return variable->variable->refuse(parsed.status());
-    const auto views = views_of(values, count);
+    const auto views = tensors_of(values, count);
     if (!views.ok()) return variable->variable->refuse(views.status());
     return variable->variable->update(*parsed, *views);
   });
@@ -372,34 +322,21 @@ tutti_code tutti_distribute_variable_update(tutti_distribute_variable* variable,
 
 tutti_code tutti_distribute_variable_refuse(tutti_distribute_variable* variable,
                                             const char* message) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"variable", variable}, {"message", message}}); !status.ok())
-      return status;
-    return variable->variable->refuse(invalid_argument(message));
-  });
+  return guarded({{"variable", variable}, {"message", message}},
+                 [&]() -> Status { return variable->variable->refuse(invalid_argument(message)); });
 }
 
 tutti_code tutti_distribute_variable_value(const tutti_distribute_variable* variable,
-                                           tutti_distribute_tensors** value) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"variable", variable}, {"value", value}}); !status.ok())
-      return status;
-    Result<Tensor> read = variable->variable->value();
-    if (!read.ok()) return read.status();
-    std::vector<Tensor> one;
-    one.push_back(*std::move(read));
-    return give(std::move(one), value);
-  });
+                                           tutti_results** value) {
+  return guarded({{"variable", variable}, {"value", value}},
+                 [&]() -> Status { return give(variable->variable->value(), value); });
 }
 
 tutti_code tutti_distribute_variable_copies(const tutti_distribute_variable* variable,
-                                            tutti_distribute_tensors** copies) {
-  return guarded([&]() -> Status {
-    if (Status status = require_given({{"variable", variable}, {"copies", copies}}); !status.ok())
-      return status;
+                                            tutti_results** copies) {
+  return guarded({{"variable", variable}, {"copies", copies}}, [&]() -> Status {
     std::vector<Tensor> all;
-    for (const Tensor& copy : variable->variable->copies())
-      all.push_back(Tensor::copy_of(copy.view()));
+    for (const Tensor& copy : variable->variable->copies()) all.push_back(copy.clone());
     return give(std::move(all), copies);
   });
 }

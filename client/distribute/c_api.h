@@ -30,24 +30,6 @@ tutti_code tutti_distribute_resolver_ask(const tutti_distribute_resolver* resolv
 tutti_code tutti_distribute_ask(const char* question, char** answer);
 void tutti_distribute_free_text(char* text);
 
-/* ---- Tensors ---- */
-
-/* Contiguous and row-major; borrowed. */
-typedef struct tutti_distribute_tensor {
-  const void* data;
-  int32_t dtype; /* tutti_dtype */
-  int32_t rank;
-  const int64_t* shape;
-} tutti_distribute_tensor;
-
-/* Results. What tutti_distribute_tensors_at() tells stays valid until they are freed; the elements
- * may be written to. */
-typedef struct tutti_distribute_tensors tutti_distribute_tensors;
-size_t tutti_distribute_tensors_count(const tutti_distribute_tensors* tensors);
-void tutti_distribute_tensors_at(const tutti_distribute_tensors* tensors, size_t index,
-                                 tutti_distribute_tensor* tensor);
-void tutti_distribute_tensors_free(tutti_distribute_tensors* tensors);
-
 /* ---- Strategies ---- */
 
 typedef struct tutti_distribute_strategy tutti_distribute_strategy;
@@ -84,9 +66,8 @@ tutti_code tutti_distribute_strategy_require_cross_replica(
 
 /* A call that a skin refuses fails on all ranks, or they would wait for this one, or take its next
  * call for this one. In place of a collective of the strategy, or of the current replica; of a
- * variable's update; of creating a strategy with a group. Always an error: that of all. */
+ * variable's update. Always an error: that of all. */
 tutti_code tutti_distribute_refuse(const tutti_distribute_strategy* strategy, const char* message);
-tutti_code tutti_distribute_strategy_create_refuse(tutti_group* group, const char* message);
 
 /* Calls `function` for each local replica; it returns 0, or another number if it failed. */
 tutti_code tutti_distribute_strategy_run(tutti_distribute_strategy* strategy,
@@ -96,34 +77,33 @@ tutti_code tutti_distribute_strategy_run(tutti_distribute_strategy* strategy,
 
 /* `leaves`: `count` leaves of each local replica, leaf by leaf. `axes` may be NULL. */
 tutti_code tutti_distribute_strategy_reduce(const tutti_distribute_strategy* strategy,
-                                            const char* op, const tutti_distribute_tensor* leaves,
+                                            const char* op, const tutti_tensor_view* leaves,
                                             size_t count, const int64_t* axes, size_t axis_count,
                                             const tutti_distribute_call* call,
-                                            tutti_distribute_tensors** results);
+                                            tutti_results** results);
 tutti_code tutti_distribute_strategy_gather(const tutti_distribute_strategy* strategy, int64_t axis,
-                                            const tutti_distribute_tensor* leaves, size_t count,
+                                            const tutti_tensor_view* leaves, size_t count,
                                             const tutti_distribute_call* call,
-                                            tutti_distribute_tensors** results);
+                                            tutti_results** results);
 /* `leaves`: one of each. */
 tutti_code tutti_distribute_strategy_broadcast(const tutti_distribute_strategy* strategy, int root,
-                                               const tutti_distribute_tensor* leaves, size_t count,
+                                               const tutti_tensor_view* leaves, size_t count,
                                                const tutti_distribute_call* call,
-                                               tutti_distribute_tensors** results);
+                                               tutti_results** results);
 /* `devices`: how many a replica has. */
-tutti_code tutti_distribute_split(const tutti_distribute_tensor* tensor, const int64_t* dimensions,
-                                  size_t dimension_count, int devices,
-                                  tutti_distribute_tensors** results);
+tutti_code tutti_distribute_split(const tutti_tensor_view* tensor, const int64_t* dimensions,
+                                  size_t dimension_count, int devices, tutti_results** results);
 
 /* From 0; -1 for NULL. */
 int tutti_distribute_replica_index(const tutti_distribute_replica* replica);
 tutti_code tutti_distribute_replica_all_reduce(tutti_distribute_replica* replica, const char* op,
-                                               const tutti_distribute_tensor* leaves, size_t count,
+                                               const tutti_tensor_view* leaves, size_t count,
                                                const tutti_distribute_call* call,
-                                               tutti_distribute_tensors** results);
+                                               tutti_results** results);
 tutti_code tutti_distribute_replica_all_gather(tutti_distribute_replica* replica, int64_t axis,
-                                               const tutti_distribute_tensor* leaves, size_t count,
+                                               const tutti_tensor_view* leaves, size_t count,
                                                const tutti_distribute_call* call,
-                                               tutti_distribute_tensors** results);
+                                               tutti_results** results);
 /* Calls `merge` once in this process; it returns 0, or another number if it failed. */
 tutti_code tutti_distribute_replica_merge(tutti_distribute_replica* replica, const char* call,
                                           int (*merge)(void* argument), void* argument);
@@ -133,21 +113,20 @@ tutti_code tutti_distribute_replica_merge(tutti_distribute_replica* replica, con
 typedef struct tutti_distribute_variable tutti_distribute_variable;
 /* The strategy must outlive the variable. */
 tutti_code tutti_distribute_variable_create(tutti_distribute_strategy* strategy,
-                                            const tutti_distribute_tensor* initial,
-                                            const char* name, const char* synchronization,
-                                            const char* aggregation,
+                                            const tutti_tensor_view* initial, const char* name,
+                                            const char* synchronization, const char* aggregation,
                                             tutti_distribute_variable** made);
 void tutti_distribute_variable_free(tutti_distribute_variable* variable);
 /* `update`: "assign", "assign_add" or "assign_sub". */
 tutti_code tutti_distribute_variable_update(tutti_distribute_variable* variable, const char* update,
-                                            const tutti_distribute_tensor* values, size_t count);
+                                            const tutti_tensor_view* values, size_t count);
 tutti_code tutti_distribute_variable_refuse(tutti_distribute_variable* variable,
                                             const char* message);
 tutti_code tutti_distribute_variable_value(const tutti_distribute_variable* variable,
-                                           tutti_distribute_tensors** value);
+                                           tutti_results** value);
 /* Copies of the copies of this process's replicas. */
 tutti_code tutti_distribute_variable_copies(const tutti_distribute_variable* variable,
-                                            tutti_distribute_tensors** copies);
+                                            tutti_results** copies);
 
 #pragma GCC visibility pop
 #if defined(__cplusplus)

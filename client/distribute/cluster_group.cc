@@ -2,9 +2,8 @@
 
 #include <optional>
 
-#include "client/distribute/agreement.h"
-#include "client/distribute/group_calls.h"
 #include "client/distribute/tf_config_resolver.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::distribute {
 namespace {
@@ -16,7 +15,7 @@ std::string job_of(const ClusterSpec& spec) {
     text += job + "\n";
     for (const auto& [index, address] : tasks) text += std::to_string(index) + " " + address + "\n";
   }
-  return job_name("tf-", text);
+  return faces::job_name("tf-", text);
 }
 
 // What to join; nothing where this process is alone.
@@ -29,7 +28,7 @@ struct Target {
 Result<std::optional<Target>> target_of(const ClusterOptions& options) {
   std::shared_ptr<const Resolver> resolver = options.resolver;
   if (resolver == nullptr && options.variables("TF_CONFIG"))
-    resolver = std::make_shared<TfConfigResolver>(TfConfigOptions{.variables = options.variables});
+    resolver = std::make_shared<TfConfigResolver>(ResolverOptions{.variables = options.variables});
   if (resolver == nullptr) {
     if (!options.variables("TUTTI_WORLD_SIZE")) return std::optional<Target>();
     return std::optional<Target>({options.job, -1, -1});
@@ -75,7 +74,8 @@ Result<ClusterGroup> ClusterGroup::create(const ClusterOptions& options) {
   given.rank = join.rank;
   given.world_size = join.world_size;
   given.timeout_ms = options.timeout_ms;
-  if (Status status = status_of(tutti_join(&given, &made.group_)); !status.ok()) return status;
+  if (Status status = faces::status_of(tutti_join(&given, &made.group_)); !status.ok())
+    return status;
   made.owned_.reset(made.group_);
   return made;
 }

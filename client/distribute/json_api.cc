@@ -5,11 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "client/distribute/kubernetes_resolver.h"
-#include "client/distribute/mpi_resolver.h"
+#include "client/distribute/launch_resolver.h"
 #include "client/distribute/simple_resolver.h"
 #include "client/distribute/slurm_resolver.h"
 #include "client/distribute/tf_config_resolver.h"
-#include "client/distribute/torchrun_resolver.h"
 
 namespace tutti::distribute {
 namespace {
@@ -90,6 +89,14 @@ Task task_at(const Json& options) {
   return {value_at<std::string>(options, "task_type"), optional_at<int>(options, "task_id")};
 }
 
+ResolverOptions resolver_options_of(const Json& options) {
+  return {.master = value_at<std::string>(options, "master"),
+          .task = task_at(options),
+          .environment = value_at<std::string>(options, "environment"),
+          .num_accelerators = value_at<Accelerators>(options, "num_accelerators"),
+          .rpc_layer = value_at<std::string>(options, "rpc_layer")};
+}
+
 Result<ClusterSpec> cluster_at(const Json& options) {
   ClusterSpec::Jobs jobs;
   for (const auto& [job, tasks] : options.at("cluster").items()) {
@@ -103,23 +110,16 @@ Result<ClusterSpec> cluster_at(const Json& options) {
   return ClusterSpec::create(std::move(jobs));
 }
 
+template <class Made>
+Result<ResolverPtr> make_resolver(const Json& options) {
+  return ResolverPtr(std::make_shared<Made>(resolver_options_of(options)));
+}
+
 Result<ResolverPtr> simple_of(const Json& options) {
   Result<ClusterSpec> spec = cluster_at(options);
   if (!spec.ok()) return spec.status();
-  return ResolverPtr(std::make_shared<SimpleResolver>(
-      *std::move(spec),
-      SimpleOptions{.master = value_at<std::string>(options, "master"),
-                    .task = task_at(options),
-                    .environment = value_at<std::string>(options, "environment"),
-                    .num_accelerators = value_at<Accelerators>(options, "num_accelerators"),
-                    .rpc_layer = value_at<std::string>(options, "rpc_layer")}));
-}
-
-Result<ResolverPtr> tf_config_of(const Json& options) {
-  return ResolverPtr(std::make_shared<TfConfigResolver>(
-      TfConfigOptions{.task = task_at(options),
-                      .rpc_layer = value_at<std::string>(options, "rpc_layer"),
-                      .environment = value_at<std::string>(options, "environment")}));
+  return ResolverPtr(
+      std::make_shared<SimpleResolver>(*std::move(spec), resolver_options_of(options)));
 }
 
 Result<ResolverPtr> slurm_of(const Json& options) {
@@ -150,23 +150,10 @@ Result<ResolverPtr> kubernetes_of(const Json& options) {
 }
 
 Result<ResolverPtr> union_of(const Json& options, UnionResolver::Resolvers parts) {
-  Result<UnionResolver> resolver = UnionResolver::create(
-      std::move(parts), {task_at(options), value_at<std::string>(options, "rpc_layer")});
+  Result<UnionResolver> resolver =
+      UnionResolver::create(std::move(parts), resolver_options_of(options));
   if (!resolver.ok()) return resolver.status();
   return ResolverPtr(std::make_shared<UnionResolver>(*std::move(resolver)));
-}
-
-Result<ResolverPtr> torchrun_of(const Json& options) {
-  return ResolverPtr(std::make_shared<TorchrunResolver>(
-      TorchrunOptions{.rpc_layer = value_at<std::string>(options, "rpc_layer"),
-                      .num_accelerators = value_at<Accelerators>(options, "num_accelerators")}));
-}
-
-Result<ResolverPtr> mpi_of(const Json& options) {
-  return ResolverPtr(std::make_shared<MpiResolver>(
-      MpiOptions{.master = value_at<std::string>(options, "master"),
-                 .rpc_layer = value_at<std::string>(options, "rpc_layer"),
-                 .num_accelerators = value_at<Accelerators>(options, "num_accelerators")}));
 }
 
 Json json_of(const std::string& text) { return text; }
@@ -320,12 +307,12 @@ Result<ResolverPtr> resolver_of(const std::string& json, UnionResolver::Resolver
   return with_json(json, [&](const Json& options) -> Result<ResolverPtr> {
     const auto kind = options.at("kind").get<std::string>();
     if (kind == "simple") return simple_of(options);
-    if (kind == "tf_config") return tf_config_of(options);
+    if (kind == "tf_config") return make_resolver<TfConfigResolver>(options);
     if (kind == "slurm") return slurm_of(options);
     if (kind == "kubernetes") return kubernetes_of(options);
     if (kind == "union") return union_of(options, std::move(parts));
-    if (kind == "torchrun") return torchrun_of(options);
-    if (kind == "mpi") return mpi_of(options);
+    if (kind == "torchrun") return make_resolver<TorchrunResolver>(options);
+    if (kind == "mpi") return make_resolver<MpiResolver>(options);
     return invalid_argument("no kind of resolver is called '" + kind + "'");
   });
 }

@@ -85,9 +85,4 @@ Result<Task> KubernetesResolver::task() const {
   return task_or(options_.task, find_task(*spec, endpoint(*own, options_.port)));
 }
 
-Result<Accelerators> KubernetesResolver::num_accelerators() const {
-  const int gpus = count_gpus(options_.variables);
-  return gpus == 0 ? Accelerators{} : Accelerators{{"GPU", gpus}};
-}
-
 }  // namespace tutti::distribute

@@ -6,7 +6,6 @@
 #include <functional>
 #include <vector>
 
-#include "client/distribute/environment.h"
 #include "client/distribute/resolver.h"
 
 namespace tutti::distribute {
@@ -37,7 +36,10 @@ struct KubernetesOptions {
 
 class KubernetesResolver : public Resolver {
  public:
-  explicit KubernetesResolver(KubernetesOptions options = {}) : options_(std::move(options)) {}
+  explicit KubernetesResolver(KubernetesOptions options = {})
+      : Resolver(
+            {.task = options.task, .rpc_layer = options.rpc_layer, .variables = options.variables}),
+        options_(std::move(options)) {}
 
   // The pods of each service, sorted by name as strings, each "address:port". UNAVAILABLE: a
   // service has no pods. FAILED_PRECONDITION: a pod is not in the phase Running. INVALID_ARGUMENT:
@@ -45,9 +47,7 @@ class KubernetesResolver : public Resolver {
   Result<ClusterSpec> cluster_spec() const override;
   // Errors as cluster_spec(), if POD_IP has to be found.
   Result<Task> task() const override;
-  // "GPU" -> count_gpus(); empty without GPUs.
-  Result<Accelerators> num_accelerators() const override;
-  Result<std::string> rpc_layer() const override { return options_.rpc_layer; }
+  Result<Accelerators> num_accelerators() const override { return own_gpus(); }
 
  private:
   KubernetesOptions options_;

@@ -1,7 +1,5 @@
 #include "client/distribute/logical_devices.h"
 
-#include "client/distribute/arithmetic.h"
-
 namespace tutti::distribute {
 namespace {
 
@@ -38,11 +36,10 @@ Status validate_logical_device(int logical_device, int logical_devices) {
 }
 
 Result<std::vector<Tensor>> split_to_logical_devices(
-    const TensorView& tensor, const std::vector<int64_t>& partition_dimensions,
-    int logical_devices) {
-  const Status status = validate_partition(tensor.shape, partition_dimensions, logical_devices);
+    const Tensor& tensor, const std::vector<int64_t>& partition_dimensions, int logical_devices) {
+  const Status status = validate_partition(tensor.shape(), partition_dimensions, logical_devices);
   if (!status.ok()) return status;
-  Shape sides = tensor.shape;
+  Shape sides = tensor.shape();
   for (size_t axis = 0; axis < sides.size(); ++axis) sides[axis] /= partition_dimensions[axis];
   std::vector<Tensor> parts;
   for (int64_t device = 0; device < logical_devices; ++device) {

@@ -2,7 +2,7 @@
 // tf.distribute.TPUStrategy. Pure.
 #pragma once
 
-#include "client/distribute/tensor.h"
+#include "client/distribute/arithmetic.h"
 
 namespace tutti::distribute {
 
@@ -13,7 +13,6 @@ Status validate_logical_device(int logical_device, int logical_devices);
 // logical device, the last axis counting fastest. INVALID_ARGUMENT: not one number for each axis; a
 // number below 1; a side that its number does not divide; a product that is not `logical_devices`.
 Result<std::vector<Tensor>> split_to_logical_devices(
-    const TensorView& tensor, const std::vector<int64_t>& partition_dimensions,
-    int logical_devices);
+    const Tensor& tensor, const std::vector<int64_t>& partition_dimensions, int logical_devices);
 
 }  // namespace tutti::distribute

@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include "client/distribute/agreement.h"
-#include "client/frameworks/no_throw.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::distribute {
 
@@ -77,8 +76,8 @@ Status Rendezvous::outcome() const {
                                calls_[first]->name + "; every replica must make the same calls");
   for (size_t i = 1; i < calls_.size(); ++i)
     if (calls_[i]->name != calls_[0]->name)
-      return invalid_argument(quote_both(name_of(0), calls_[0]->name, name_of(i), calls_[i]->name) +
-                              "; every replica must make the same calls");
+      return invalid_argument(
+          faces::disagreement("replica", ids_[0], {calls_[0]->name}, ids_[i], {calls_[i]->name}));
   return {};
 }
 
@@ -94,7 +93,7 @@ void Rendezvous::conclude(Lock& lock, const Status& met) {
   merging_ = true;
   concluded_.notify_all();
   lock.unlock();
-  const Status status = frameworks::no_throw([&] { return merge(met, arguments); });
+  const Status status = faces::no_throw([&] { return merge(met, arguments); });
   lock.lock();
   for (size_t i = 0; i < calls.size(); ++i)
     if (calls[i]) results_[i] = status;

@@ -8,7 +8,7 @@ namespace {
 
 // One replica's part in a collective.
 struct Part {
-  const std::vector<TensorView>* leaves;
+  const std::vector<Tensor>* leaves;
   std::vector<Tensor> results;
 };
 
@@ -25,7 +25,7 @@ Leaves leaves_of(const std::vector<void*>& parts) {
 void hand_out(std::vector<Tensor> results, const std::vector<void*>& parts) {
   for (size_t i = 1; i < parts.size(); ++i)
     for (const Tensor& result : results)
-      static_cast<Part*>(parts[i])->results.push_back(Tensor::copy_of(result.view()));
+      static_cast<Part*>(parts[i])->results.push_back(result.clone());
   static_cast<Part*>(parts[0])->results = std::move(results);
 }
 
@@ -43,17 +43,17 @@ int ReplicaContext::replica_id_in_sync_group() const {
 int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
 
 Result<std::vector<Tensor>> ReplicaContext::all_reduce(ReduceOp op,
-                                                       const std::vector<TensorView>& leaves,
+                                                       const std::vector<Tensor>& leaves,
                                                        const std::string& structure,
                                                        const CallOptions& options) {
-  const std::string call =
-      describe("ReplicaContext.all_reduce(" + to_string(op) + ")", structure, leaves.size());
+  const std::string call = describe("ReplicaContext.all_reduce(" + std::string(name_of(op)) + ")",
+                                    structure, leaves.size());
   return run_collective(call, leaves, options, [&](const Leaves& all) {
     return strategy_.replicas().all_reduce(call, op, all, options);
   });
 }
 
-Result<std::vector<Tensor>> ReplicaContext::all_gather(const std::vector<TensorView>& leaves,
+Result<std::vector<Tensor>> ReplicaContext::all_gather(const std::vector<Tensor>& leaves,
                                                        int64_t axis, const std::string& structure,
                                                        const CallOptions& options) {
   const std::string call = describe("ReplicaContext.all_gather(axis=" + std::to_string(axis) + ")",
@@ -64,7 +64,7 @@ Result<std::vector<Tensor>> ReplicaContext::all_gather(const std::vector<TensorV
 }
 
 Result<std::vector<Tensor>> ReplicaContext::run_collective(const std::string& call,
-                                                           const std::vector<TensorView>& leaves,
+                                                           const std::vector<Tensor>& leaves,
                                                            const CallOptions& options,
                                                            const Collective& collective) {
   Part own = {&leaves, {}};

@@ -29,11 +29,11 @@ class ReplicaContext {
 
   // The leaves reduced over all replicas. `structure` describes how the leaves are nested and must
   // be the same everywhere. Errors as Replicas::all_reduce().
-  Result<std::vector<Tensor>> all_reduce(ReduceOp op, const std::vector<TensorView>& leaves,
+  Result<std::vector<Tensor>> all_reduce(ReduceOp op, const std::vector<Tensor>& leaves,
                                          const std::string& structure = "",
                                          const CallOptions& options = {});
   // The leaves of all replicas one behind the other along `axis`. Errors as Replicas::gather().
-  Result<std::vector<Tensor>> all_gather(const std::vector<TensorView>& leaves, int64_t axis,
+  Result<std::vector<Tensor>> all_gather(const std::vector<Tensor>& leaves, int64_t axis,
                                          const std::string& structure = "",
                                          const CallOptions& options = {});
 
@@ -54,7 +54,7 @@ class ReplicaContext {
  private:
   using Collective = std::function<Result<std::vector<Tensor>>(const Leaves&)>;
   Result<std::vector<Tensor>> run_collective(const std::string& call,
-                                             const std::vector<TensorView>& leaves,
+                                             const std::vector<Tensor>& leaves,
                                              const CallOptions& options,
                                              const Collective& collective);
 

@@ -3,23 +3,29 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "client/distribute/group_calls.h"
-#include "client/distribute/reduce_op.h"
-#include "client/distribute/tensor.h"
+#include "client/distribute/aggregation.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::distribute {
+
+using namespace faces;
+using faces::to_string;  // Besides those of this namespace.
+
+// A value of every replica of this process, in the order of their ids.
+using PerReplica = std::vector<Tensor>;
+// Several, as the leaves of a nested structure.
+using Leaves = std::vector<PerReplica>;
 
 inline constexpr int kLocalReplicasMax = 240;  // As ranks of a job on a host.
 
 // Every collective is called by one thread of each rank, in the same order everywhere, with values
 // of the replicas in this process. Before data moves the ranks compare what they call: dtypes,
 // shapes and `call`, a text that names the operation and its arguments. Where they differ, or one
-// has made a mistake, every rank gets the same INVALID_ARGUMENT, which names both sides or the rank
-// at fault, and the group stays usable. Other errors are those of the group's operations:
+// has made a mistake, every rank gets an error, and the group stays usable: see faces::agree().
+// Other errors are those of the group's operations:
 // DEADLINE_EXCEEDED, UNAVAILABLE and so on. Where the memory of one rank does not suffice, every
 // rank gets RESOURCE_EXHAUSTED.
 class Replicas {
@@ -34,9 +40,6 @@ class Replicas {
   // INVALID_ARGUMENT, on all ranks: a process without replicas, or with too many; ids that are not
   // 0, 1, 2 ... over all ranks, each once; ids on some ranks only.
   static Result<Replicas> create(tutti_group* group, const Local& local);
-
-  // For a rank that cannot say which replicas it has: create() fails with `own` on every rank.
-  static Status create_failed(tutti_group* group, const Status& own);
 
   // For all processes.
   int count() const { return static_cast<int>(rank_of_.size()); }
@@ -78,10 +81,12 @@ class Replicas {
   Status exchange_ids(const Local& local);
   Status validate_ids(const std::vector<int64_t>& ids);
   // The numbers of each replica, by id: `per_replica` of each, given for those of this process.
-  Result<std::vector<int64_t>> exchange(const std::vector<int64_t>& own, size_t per_replica,
-                                        const CallOptions& options) const;
-  PerReplica by_id(std::span<const std::byte> slots, const std::vector<int64_t>& lengths,
-                   const TensorView& largest, size_t axis) const;
+  Result<std::vector<int64_t>> exchange(const Communicator& communicator,
+                                        const std::vector<int64_t>& own, size_t per_replica) const;
+  struct LeafGather;
+  LeafGather prepare_gather(const PerReplica& values, size_t axis,
+                            std::vector<int64_t> lengths) const;
+  PerReplica by_id(const LeafGather& gathered) const;
   size_t slot_of(int replica) const;
 
   tutti_group* group_ = nullptr;

@@ -30,6 +30,11 @@ Result<Placement> Resolver::placement() const {
   return place(*spec, *own);
 }
 
+Accelerators Resolver::own_gpus() const {
+  const int gpus = count_gpus(options_.variables);
+  return gpus == 0 ? Accelerators{} : Accelerators{{"GPU", gpus}};
+}
+
 Result<std::string> Resolver::find_master(const Task& task, const std::string& rpc_layer) const {
   const Result<Task> own = this->task();
   if (!own.ok()) return own.status();

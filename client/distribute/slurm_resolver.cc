@@ -180,17 +180,16 @@ Result<SlurmResolver> SlurmResolver::create(const SlurmOptions& options) {
   if (static_cast<size_t>(*rank) >= seats.size())
     return failed_precondition("SLURM_PROCID=" + std::to_string(*rank) + ", but the nodes have " +
                                std::to_string(seats.size()) + " tasks; check tasks_per_node");
-  SlurmResolver resolver;
-  Result<ClusterSpec> spec = deal(*jobs, seats, *rank, resolver.task_);
+  Task own;
+  Result<ClusterSpec> spec = deal(*jobs, seats, *rank, own);
   if (!spec.ok()) return spec.status();
-  resolver.spec_ = *std::move(spec);
-  resolver.gpus_ = *gpus;
-  resolver.visible_devices_ = share_of(gpus_of_node(options.variables, most_tasks(*nodes) * *gpus),
-                                       seats[static_cast<size_t>(*rank)].local_id, *gpus);
-  resolver.rpc_layer_ = options.rpc_layer;
-  return resolver;
+  std::string share = share_of(gpus_of_node(options.variables, most_tasks(*nodes) * *gpus),
+                               seats[static_cast<size_t>(*rank)].local_id, *gpus);
+  return SlurmResolver({.task = own,
+                        .num_accelerators = {{"GPU", *gpus}},
+                        .rpc_layer = options.rpc_layer,
+                        .variables = options.variables},
+                       *std::move(spec), std::move(share));
 }
-
-Result<ClusterSpec> SlurmResolver::cluster_spec() const { return spec_; }
 
 }  // namespace tutti::distribute

@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "client/distribute/environment.h"
 #include "client/distribute/resolver.h"
 
 namespace tutti::distribute {
@@ -41,10 +40,7 @@ class SlurmResolver : public Resolver {
   // above 65535.
   static Result<SlurmResolver> create(const SlurmOptions& options = {});
 
-  Result<ClusterSpec> cluster_spec() const override;
-  Result<Task> task() const override { return task_; }
-  Result<Accelerators> num_accelerators() const override { return Accelerators{{"GPU", gpus_}}; }
-  Result<std::string> rpc_layer() const override { return rpc_layer_; }
+  Result<ClusterSpec> cluster_spec() const override { return spec_; }
 
   // This task's share of its node's GPUs, "2,3", for CUDA_VISIBLE_DEVICES; empty without GPUs. If
   // the variable is set, the share is of its entries. TensorFlow sets the variable itself, and
@@ -52,13 +48,13 @@ class SlurmResolver : public Resolver {
   const std::string& visible_devices() const { return visible_devices_; }
 
  private:
-  SlurmResolver() = default;
+  SlurmResolver(ResolverOptions options, ClusterSpec spec, std::string visible_devices)
+      : Resolver(std::move(options)),
+        spec_(std::move(spec)),
+        visible_devices_(std::move(visible_devices)) {}
 
   ClusterSpec spec_;
-  Task task_;
-  int gpus_ = 0;  // Of each task.
   std::string visible_devices_;
-  std::string rpc_layer_;
 };
 
 }  // namespace tutti::distribute

@@ -39,7 +39,7 @@ Result<Replicas> make_replicas(tutti_group* group, const StrategyOptions& option
   const int rank = group == nullptr ? 0 : tutti_rank(group);
   const int size = group == nullptr ? 1 : tutti_world_size(group);
   const Result<std::vector<int>> ids = replicas_on(*options.device_assignment, rank, size);
-  if (!ids.ok()) return Replicas::create_failed(group, ids.status());
+  if (!ids.ok()) return faces::refuse(group, ids.status());
   return Replicas::create(group, {static_cast<int>(ids->size()), *ids});
 }
 
@@ -70,7 +70,7 @@ std::string list_of(const std::optional<std::vector<int64_t>>& axes) {
 
 Result<std::unique_ptr<Strategy>> Strategy::create(StrategyOptions options) {
   Result<ClusterGroup> group = ClusterGroup::create(options.cluster);
-  if (!group.ok()) return Replicas::create_failed(options.cluster.group, group.status());
+  if (!group.ok()) return faces::refuse(options.cluster.group, group.status());
   Result<Replicas> replicas = make_replicas(group->get(), options);
   if (!replicas.ok()) return replicas.status();
   return std::unique_ptr<Strategy>(new Strategy(*std::move(group), *std::move(replicas),
@@ -131,8 +131,9 @@ Result<std::vector<Tensor>> Strategy::reduce(ReduceOp op, const Leaves& leaves,
                                              const std::optional<std::vector<int64_t>>& axes,
                                              const std::string& structure,
                                              const CallOptions& options) const {
-  const std::string call = describe("reduce(" + to_string(op) + ", axis=" + list_of(axes) + ")",
-                                    structure, leaves.size());
+  const std::string call =
+      describe("reduce(" + std::string(name_of(op)) + ", axis=" + list_of(axes) + ")", structure,
+               leaves.size());
   if (Status status = require_cross_replica("reduce()"); !status.ok()) return status;
   return axes ? replicas_.reduce_over(call, op, *axes, leaves, options)
               : replicas_.all_reduce(call, op, leaves, options);
@@ -147,14 +148,14 @@ Result<std::vector<Tensor>> Strategy::gather(const Leaves& leaves, int64_t axis,
   return replicas_.gather(call, axis, leaves, options);
 }
 
-Result<std::vector<Tensor>> Strategy::broadcast_parameters(const std::vector<TensorView>& values,
+Result<std::vector<Tensor>> Strategy::broadcast_parameters(const std::vector<Tensor>& values,
                                                            int root, const std::string& structure,
                                                            const CallOptions& options) const {
   const std::string call =
       describe("broadcast_parameters(root=" + std::to_string(root) + ")", structure, values.size());
   if (Status status = require_cross_replica("broadcast_parameters()"); !status.ok()) return status;
   Leaves leaves;
-  for (const TensorView& value : values) leaves.emplace_back(replicas_.local().size(), value);
+  for (const Tensor& value : values) leaves.emplace_back(replicas_.local().size(), value);
   return replicas_.broadcast(call, root, leaves, options);
 }
 

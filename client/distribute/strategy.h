@@ -68,8 +68,8 @@ class Strategy {
                                      const std::string& structure = "",
                                      const CallOptions& options = {}) const;
   // The leaves of one replica: `values` of its process, which for initial weights is the first.
-  Result<std::vector<Tensor>> broadcast_parameters(const std::vector<TensorView>& values,
-                                                   int root = 0, const std::string& structure = "",
+  Result<std::vector<Tensor>> broadcast_parameters(const std::vector<Tensor>& values, int root = 0,
+                                                   const std::string& structure = "",
                                                    const CallOptions& options = {}) const;
 
   // For functions that make this process's data, and the values of its replicas.

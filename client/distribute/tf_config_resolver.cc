@@ -110,7 +110,7 @@ bool is_alone(const ClusterSpec& spec) {
 }  // namespace
 
 Result<ClusterSpec> TfConfigResolver::cluster_spec() const {
-  const Result<Json> config = load(options_.variables);
+  const Result<Json> config = load(options().variables);
   if (!config.ok()) return config.status();
   const auto found = config->find("cluster");
   if (found == config->end() || found->is_null()) return ClusterSpec();
@@ -118,29 +118,24 @@ Result<ClusterSpec> TfConfigResolver::cluster_spec() const {
 }
 
 Result<Task> TfConfigResolver::task() const {
-  if (options_.task.known()) return options_.task;
-  const Result<Json> config = load(options_.variables);
+  if (options().task.known()) return options().task;
+  const Result<Json> config = load(options().variables);
   if (!config.ok()) return config.status();
   const Result<Task> task = read_task(*config);
   if (!task.ok()) return task;
-  return task_or(options_.task, *task);
-}
-
-Result<Accelerators> TfConfigResolver::num_accelerators() const {
-  const int gpus = count_gpus(options_.variables);
-  return gpus == 0 ? Accelerators{} : Accelerators{{"GPU", gpus}};
+  return task_or(options().task, *task);
 }
 
 Result<std::string> TfConfigResolver::rpc_layer() const {
-  if (!options_.rpc_layer.empty()) return options_.rpc_layer;
-  const Result<Json> config = load(options_.variables);
+  if (!options().rpc_layer.empty()) return options().rpc_layer;
+  const Result<Json> config = load(options().variables);
   if (!config.ok()) return config.status();
   return text_at(*config, "rpc_layer", "rpc_layer");
 }
 
 Result<std::string> TfConfigResolver::find_master(const Task& task,
                                                   const std::string& rpc_layer) const {
-  const Result<Json> config = load(options_.variables);
+  const Result<Json> config = load(options().variables);
   if (!config.ok()) return config.status();
   Result<std::string> given = text_at(*config, "session_master", "session_master");
   if (!given.ok() || !given->empty()) return given;

@@ -1,18 +1,9 @@
 // The cluster from the variable TF_CONFIG, as tf.distribute's TFConfigClusterResolver.
 #pragma once
 
-#include "client/distribute/environment.h"
 #include "client/distribute/resolver.h"
 
 namespace tutti::distribute {
-
-// Values that take precedence over those of TF_CONFIG.
-struct TfConfigOptions {
-  Task task;
-  std::string rpc_layer;
-  std::string environment;                        // Of Resolver::environment().
-  Environment variables = process_environment();  // Where TF_CONFIG is read.
-};
 
 // TF_CONFIG is JSON and is read at every call:
 //   {"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "worker", "index":
@@ -24,22 +15,17 @@ struct TfConfigOptions {
 // All calls: INVALID_ARGUMENT names TF_CONFIG, and the key or the column, if it cannot be read.
 class TfConfigResolver : public Resolver {
  public:
-  explicit TfConfigResolver(TfConfigOptions options = {}) : options_(std::move(options)) {}
+  explicit TfConfigResolver(ResolverOptions options = {}) : Resolver(std::move(options)) {}
 
   Result<ClusterSpec> cluster_spec() const override;
   Result<Task> task() const override;
-  // "GPU" -> count_gpus(); empty without GPUs.
-  Result<Accelerators> num_accelerators() const override;
+  Result<Accelerators> num_accelerators() const override { return own_gpus(); }
   Result<std::string> rpc_layer() const override;
-  Result<std::string> environment() const override { return options_.environment; }
 
  protected:
   // `session_master` as it is; else empty for a cluster of no jobs, or of one task; else the
   // address of the requested task, or of this one. INVALID_ARGUMENT: the task is not known.
   Result<std::string> find_master(const Task& task, const std::string& rpc_layer) const override;
-
- private:
-  TfConfigOptions options_;
 };
 
 }  // namespace tutti::distribute

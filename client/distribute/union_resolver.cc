@@ -28,7 +28,7 @@ Status merge(const std::string& job, const ClusterSpec::Tasks& tasks, ClusterSpe
 
 }  // namespace
 
-Result<UnionResolver> UnionResolver::create(Resolvers resolvers, UnionOptions options) {
+Result<UnionResolver> UnionResolver::create(Resolvers resolvers, ResolverOptions options) {
   if (resolvers.empty()) return invalid_argument("no resolvers are given; pass at least one");
   if (std::ranges::find(resolvers, nullptr) != resolvers.end())
     return invalid_argument("resolvers: one of them is null; pass resolvers only");
@@ -57,19 +57,13 @@ Result<ClusterSpec> UnionResolver::cluster_spec() const {
 Result<Task> UnionResolver::task() const {
   const Result<Task> first = resolvers_[0]->task();
   if (!first.ok()) return first;
-  return task_or(options_.task, *first);
-}
-
-Result<Accelerators> UnionResolver::num_accelerators() const {
-  return resolvers_[0]->num_accelerators();
+  return task_or(options().task, *first);
 }
 
 Result<std::string> UnionResolver::rpc_layer() const {
-  if (!options_.rpc_layer.empty()) return options_.rpc_layer;
+  if (!options().rpc_layer.empty()) return options().rpc_layer;
   return resolvers_[0]->rpc_layer();
 }
-
-Result<std::string> UnionResolver::environment() const { return resolvers_[0]->environment(); }
 
 Result<std::string> UnionResolver::find_master(const Task& task,
                                                const std::string& rpc_layer) const {
@@ -78,7 +72,7 @@ Result<std::string> UnionResolver::find_master(const Task& task,
   if (!spec.ok()) return spec.status();
   const Result<std::string> address = spec->task_address(task.type, *task.id);
   if (!address.ok()) return address;
-  return format_master_url(*address, rpc_layer.empty() ? options_.rpc_layer : rpc_layer);
+  return format_master_url(*address, rpc_layer.empty() ? options().rpc_layer : rpc_layer);
 }
 
 }  // namespace tutti::distribute

@@ -33,7 +33,7 @@ class Variable {
   // Called on all ranks, in cross-replica context: each copy becomes `initial` of replica 0's
   // process. INVALID_ARGUMENT: synchronization NONE, or ranks that differ in dtype, shape, name or
   // options. `strategy` outlives the variable.
-  static Result<std::unique_ptr<Variable>> create(Strategy& strategy, const TensorView& initial,
+  static Result<std::unique_ptr<Variable>> create(Strategy& strategy, const Tensor& initial,
                                                   VariableOptions options = {});
 
   const VariableOptions& options() const { return options_; }
@@ -47,7 +47,7 @@ class Variable {
   // this process. INVALID_ARGUMENT: another dtype or shape; bools but for assign; MEAN of integers;
   // in cross-replica context and on_read, SUM: assign_add and assign_sub, or integers that the
   // number of replicas does not divide.
-  Status update(Update update, std::span<const TensorView> values, const CallOptions& options = {});
+  Status update(Update update, std::span<const Tensor> values, const CallOptions& options = {});
   // In place of update(), with an error of the caller's own: that of all replicas where they update
   // the variable together, else returned as it is.
   Status refuse(const Status& own, const CallOptions& options = {});
@@ -67,12 +67,12 @@ class Variable {
 
   ReplicaContext* replica() const;  // The one in whose function this is called, or null.
   bool on_read() const { return options_.synchronization == Synchronization::on_read; }
-  Status validate(Update update, std::span<const TensorView> values, size_t most) const;
-  Status update_in_replica(ReplicaContext& replica, Update update, const TensorView& value,
+  Status validate(Update update, std::span<const Tensor> values, size_t most) const;
+  Status update_in_replica(ReplicaContext& replica, Update update, const Tensor& value,
                            const CallOptions& options);
-  Status update_between(Update update, std::span<const TensorView> values);
+  Status update_between(Update update, std::span<const Tensor> values);
   Status merge_values(Update update, const PerReplica& values, const CallOptions& options);
-  Result<Tensor> share_of(const TensorView& value) const;
+  Result<Tensor> share_of(const Tensor& value) const;
 
   Strategy& strategy_;
   const VariableOptions options_;

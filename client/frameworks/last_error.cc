@@ -16,6 +16,14 @@ LastError& last_error() {
 
 }  // namespace
 
+Status require_given(std::initializer_list<Given> arguments) {
+  for (const Given& argument : arguments)
+    if (argument.pointer == nullptr)
+      return invalid_argument(std::string("NULL was passed for '") + argument.name +
+                              "', which must point to a valid object");
+  return {};
+}
+
 tutti_code set_last_error(Status status) noexcept {
   const auto code = static_cast<tutti_code>(status.code());
   if (status.ok()) return code;

@@ -147,7 +147,7 @@ TEST(Dtypes, IntegersHaveNoMean) {
 
 TEST(Dtypes, ThatDifferAreRefused) {
   const std::vector<Tower> towers = towers_of({scalar(1), scalar(1, Dtype::f64)});
-  EXPECT_TRUE(fails(refusal(towers), Code::invalid_argument, "f32 [], replica 1 has f64 []"));
+  EXPECT_TRUE(fails(refusal(towers), Code::invalid_argument, "f32[], replica 1 has f64[]"));
 }
 
 std::vector<Tower> sparse_towers() {

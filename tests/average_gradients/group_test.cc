@@ -152,11 +152,11 @@ TEST_F(GroupTest, Disagreement) {
                   const Group group = context.join();
                   const bool odd = context.rank == 1;
                   check_refusal(group, towers_of({odd ? floats({1, 2, 3}) : floats({1, 2})}), {},
-                                {"variable 'w': f32 [2]", "variable 'w': f32 [3]"});
+                                {"variable 'w': f32[2]", "variable 'w': f32[3]"});
                   for (const NonePolicy policy : {NonePolicy::skip, NonePolicy::zeros})
                     check_refusal(group, towers_of({odd ? floats({1, 2, 3}) : floats({1, 2})}),
                                   {.none = policy},
-                                  {"variable 'w' differ: rank 0 has f32 [2], rank 1 has f32 [3]"});
+                                  {"variable 'w' differ: rank 0 has f32[2], rank 1 has f32[3]"});
                   check_refusal(group, {{gradient(scalar(1), odd ? "a" : "b")}}, {},
                                 {"variable 'a'", "variable 'b'"});
                   check_refusal(group, {Tower(odd ? 2 : 3, gradient(scalar(1)))}, {},

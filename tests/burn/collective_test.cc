@@ -79,7 +79,7 @@ TEST(AllReduce, OfOnePeerIsTheIdentity) {
 
 struct Size {
   uint32_t peers;
-  distribute::Shape shape;
+  Shape shape;
 };
 
 TEST(AllReduce, OfFewerElementsThanPeersAndUnevenOnes) {
@@ -87,9 +87,9 @@ TEST(AllReduce, OfFewerElementsThanPeersAndUnevenOnes) {
                            Size{6, {13}}, Size{4, {2, 2}}, Size{3, {0}}, Size{3, {0, 5}},
                            Size{3, {7, 5}}, Size{5, {}}, Size{240, {3}}})
     for (const Strategy& strategy : kStrategies) {
-      SCOPED_TRACE(to_string(strategy) + " " + distribute::to_string(size.shape));
+      SCOPED_TRACE(to_string(strategy) + " " + faces::to_string(size.shape));
       Collective collective;
-      const auto count = static_cast<size_t>(distribute::count_of(size.shape));
+      const auto count = *faces::count_of(size.shape, Dtype::f32);
       on_peers(collective, config_of(size.peers, strategy), [&](PeerId id) {
         Values<> values = {std::vector<float>(count), size.shape};
         std::vector<float> want(count);
@@ -133,7 +133,7 @@ TEST(AllReduce, OfOtherDtypes) {
                  "MEAN needs a floating dtype");
     const Values<uint8_t> yes = {{1}, {1}, Dtype::boolean};
     expect_error(collective.all_reduce(id, yes.view(), kSum).status(), CollectiveError::other,
-                 "all_reduce(SUM) of bool[1]: a sum of bools");
+                 "SUM of bools");
     EXPECT_THAT(numbers_of<uint8_t>(
                     *collective.broadcast(id, id == 0 ? std::optional(yes.view()) : std::nullopt)),
                 ElementsAre(1));
@@ -192,7 +192,7 @@ TEST(Mismatch, OfDtypesAndOperationsIsAnErrorOfAll) {
 }
 
 TEST(Mismatch, OfKindsIsAnErrorOfAll) {
-  expect_mismatch(CollectiveError::other, "peer 1 calls broadcast of f32[1]",
+  expect_mismatch(CollectiveError::other, "peer 1 has 'broadcast of f32[1]'",
                   [](Collective& collective, PeerId id) {
                     const Values<> one = list({1});
                     Status status = id == 0 ? collective.all_reduce(id, one.view(), kSum).status()
@@ -257,7 +257,7 @@ TEST(Broadcast, GivesAllTheOneTensor) {
       const Result<Tensor> result = collective.broadcast(id, own);
       ASSERT_TRUE(result.ok());
       EXPECT_THAT(numbers_of(*result), ElementsAre(7, 8));
-      EXPECT_NE(result->data(), values.view().data);
+      EXPECT_NE(result->data(), values.view().data());
     });
   }
 }

@@ -15,12 +15,10 @@ namespace tutti::burn {
 template <class T = float>
 struct Values {
   std::vector<T> numbers;
-  distribute::Shape shape;
+  Shape shape;
   Dtype dtype = Dtype::f32;
 
-  TensorView view() const {
-    return {reinterpret_cast<const std::byte*>(numbers.data()), dtype, shape};
-  }
+  Tensor view() const { return Tensor::view(dtype, shape, numbers.data()); }
 };
 
 inline Values<> list(std::vector<float> numbers) {

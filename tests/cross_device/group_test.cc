@@ -172,7 +172,7 @@ TEST_F(GroupTest, Integers) {
                   check_numbers(checked(sum), {-2147483648.0}, "the sum");
                   const auto mean =
                       hierarchical_copy(group).reduce(ReduceOp::mean, own, kEverywhere);
-                  check_failure(mean.status(), Code::invalid_argument, "MEAN of i32");
+                  check_failure(mean.status(), Code::invalid_argument, "MEAN needs");
                   check_sum(hierarchical_copy(group), 2, 4);
                 }),
             "");
@@ -194,12 +194,12 @@ TEST_F(GroupTest, DisagreementIsReportedToAllRanks) {
             const bool odd = context.rank == 1;
             const auto ops = hierarchical_copy(group);
             check_disagreement(group, ops, one(floats(odd ? Numbers{1, 2, 3} : Numbers{1, 2})),
-                               ReduceOp::sum, {"f32 [2]", "rank 1 has", "f32 [3]"});
+                               ReduceOp::sum, {"f32[2]", "rank 1 has", "f32[3]"});
             check_disagreement(group, ops,
                                one(tensor_of(Dtype::f32, odd ? Shape{1, 2} : Shape{2, 1}, {1, 2})),
                                ReduceOp::sum, {"[2,1]", "[1,2]"});
             check_disagreement(group, ops, scalar(1, odd ? Dtype::f16 : Dtype::f32), ReduceOp::sum,
-                               {"f32 []", "f16 []"});
+                               {"f32[]", "f16[]"});
             check_disagreement(group, ops, scalar(1), odd ? ReduceOp::mean : ReduceOp::sum,
                                {"SUM of", "MEAN of"});
             check_disagreement(group, hierarchical_copy(group, odd ? 2 : 1), scalar(1),
@@ -219,7 +219,7 @@ TEST_F(GroupTest, DisagreementAboutTheCall) {
                     status = ops.broadcast(own.components[0].value, kEverywhere).status();
                   else
                     status = ops.batch_reduce(ReduceOp::sum, {{own, kEverywhere}}).status();
-                  check_failure(status, Code::invalid_argument, "'broadcast of f32 []");
+                  check_failure(status, Code::invalid_argument, "'broadcast of f32[]");
                   check_failure(status, Code::invalid_argument, "'batch_reduce by Hierarch");
                   check_sum(ops, 1, 2);
                 }),
@@ -367,7 +367,7 @@ TEST_F(GroupTest, SparseAndDenseDisagree) {
                   const Status status = hierarchical_copy(group)
                                             .reduce(ReduceOp::sum, PerReplica({own}), kEverywhere)
                                             .status();
-                  check_failure(status, Code::invalid_argument, "sparse f32 [rows,1]");
+                  check_failure(status, Code::invalid_argument, "sparse f32[rows,1]");
                 }),
             "");
 }

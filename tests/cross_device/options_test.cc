@@ -10,7 +10,7 @@ TEST(ReduceOpText, IsReadInEitherCase) {
   EXPECT_EQ(*parse_reduce_op("sum"), ReduceOp::sum);
   EXPECT_EQ(*parse_reduce_op("Mean"), ReduceOp::mean);
   EXPECT_TRUE(fails(parse_reduce_op("MAX").status(), Code::invalid_argument, "'MAX'"));
-  EXPECT_TRUE(fails(parse_reduce_op("").status(), Code::invalid_argument, "SUM or MEAN"));
+  EXPECT_TRUE(fails(parse_reduce_op("").status(), Code::invalid_argument, "none of SUM, MEAN"));
 }
 
 TEST(Options, Implementation) {

@@ -1,13 +1,13 @@
 // Packs of a batch, by count and by bytes.
-#include "client/cross_device/packing.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <random>
 
-namespace tutti::cross_device {
+#include "client/faces/base/base.h"
+
+namespace tutti::faces {
 namespace {
 
 using ::testing::ElementsAre;
@@ -64,4 +64,4 @@ TEST(Packing, Each) {
 }
 
 }  // namespace
-}  // namespace tutti::cross_device
+}  // namespace tutti::faces

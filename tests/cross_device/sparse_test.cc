@@ -88,7 +88,7 @@ TEST(Sparse, WrongSlicesAreRefused) {
   refused(slices({-1}, {1, 2}, 2, Shape{3, 2}), dense, "index -1 is outside");
   refused(slices({1}, {1, 2}, 2), dense, "dense_shape");
   refused(slices({1}, {1, 2}, 2, Shape{3, 3}), good, "no rows of dense_shape [3,3]");
-  refused(slices({1}, {1, 2, 3}, 3, Shape{3, 3}), good, "replica 1 has sparse f32 [rows,2]");
+  refused(slices({1}, {1, 2, 3}, 3, Shape{3, 3}), good, "replica 1 has sparse f32[rows,2]");
   refused(IndexedSlices{floats({1, 2}), tensor_of(Dtype::i64, {1}, {0}), {}}, good,
           "one index for each row");
   refused(IndexedSlices{floats({1}), floats({0}), {}}, good, "i32 or i64");

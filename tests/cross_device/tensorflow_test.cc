@@ -2,7 +2,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "client/cross_device/packing.h"
+#include "client/faces/base/base.h"
 #include "tests/cross_device/values.h"
 
 namespace tutti::cross_device {

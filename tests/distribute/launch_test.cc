@@ -6,8 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "client/distribute/mpi_resolver.h"
-#include "client/distribute/torchrun_resolver.h"
+#include "client/distribute/launch_resolver.h"
 
 namespace tutti::distribute {
 namespace {
@@ -25,8 +24,8 @@ const Variables kTorchrun = {{"RANK", "3"},
                              {"TORCHELASTIC_RESTART_COUNT", "2"}};
 
 TorchrunResolver torchrun(const Variables& variables) {
-  return TorchrunResolver({.rpc_layer = "grpc",
-                           .num_accelerators = {{"GPU", 1}},
+  return TorchrunResolver({.num_accelerators = {{"GPU", 1}},
+                           .rpc_layer = "grpc",
                            .variables = environment_of(variables)});
 }
 

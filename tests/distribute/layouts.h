@@ -21,9 +21,7 @@ struct Values {
   }
   Values(std::vector<float> given, Shape of) : numbers(std::move(given)), shape(std::move(of)) {}
   static Values scalar(float number) { return {{number}, {}}; }
-  TensorView view() const {
-    return {reinterpret_cast<const std::byte*>(numbers.data()), Dtype::f32, shape};
-  }
+  Tensor view() const { return Tensor::view(Dtype::f32, shape, numbers.data()); }
 };
 
 // The value of each replica, by id, from which each process takes those of its own. They must
@@ -37,13 +35,13 @@ inline PerReplica own_of(const Strategy& strategy, const std::vector<Values>& al
 }
 
 template <class T = float>
-std::vector<T> numbers_of(const TensorView& view) {
-  const T* first = reinterpret_cast<const T*>(view.data);
+std::vector<T> numbers_of(const Tensor& view) {
+  const T* first = reinterpret_cast<const T*>(view.data());
   return {first, first + view.count()};
 }
 
-inline std::string text_of(const TensorView& view) {
-  std::string text = to_string(view.dtype, view.shape) + ":";
+inline std::string text_of(const Tensor& view) {
+  std::string text = describe(view) + ":";
   for (const float number : numbers_of(view)) text += " " + std::to_string(number);
   return text;
 }
@@ -52,8 +50,8 @@ inline std::string text_of(const TensorView& view) {
 inline void check_value(const Result<std::vector<Tensor>>& got, const Values& want,
                         const std::string& what) {
   testing::check(got.ok(), what + ": " + got.status().to_string());
-  testing::check(text_of((*got)[0].view()) == text_of(want.view()),
-                 what + " is " + text_of((*got)[0].view()) + ", not " + text_of(want.view()));
+  testing::check(text_of((*got)[0]) == text_of(want.view()),
+                 what + " is " + text_of((*got)[0]) + ", not " + text_of(want.view()));
 }
 
 inline void check_fails(const Status& status, Code code, const std::string& part) {

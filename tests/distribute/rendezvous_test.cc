@@ -52,7 +52,7 @@ TEST(Rendezvous, TellsWhoseCallDiffers) {
   on_two([](Rendezvous& rendezvous, size_t index) {
     const Status status = rendezvous.meet(index, {index == 0 ? "add" : "join"}, never);
     EXPECT_EQ(status.code(), Code::invalid_argument);
-    EXPECT_THAT(status.message(), HasSubstr("replica 3 calls add, replica 5 calls join"));
+    EXPECT_THAT(status.message(), HasSubstr("replica 3 has 'add', replica 5 has 'join'"));
     const auto merge = [](const Status& met, const std::vector<void*>&) { return met; };
     EXPECT_TRUE(rendezvous.meet(index, {"add"}, merge).ok());
   });

@@ -11,12 +11,12 @@ namespace {
 using testing::HasSubstr;
 using Addresses = std::map<std::string, std::vector<std::string>>;
 
-std::shared_ptr<const Resolver> simple(ClusterSpec::Jobs jobs, SimpleOptions options = {}) {
+std::shared_ptr<const Resolver> simple(ClusterSpec::Jobs jobs, ResolverOptions options = {}) {
   return std::make_shared<SimpleResolver>(*ClusterSpec::create(std::move(jobs)),
                                           std::move(options));
 }
 
-UnionResolver union_of(UnionResolver::Resolvers resolvers, UnionOptions options = {}) {
+UnionResolver union_of(UnionResolver::Resolvers resolvers, ResolverOptions options = {}) {
   return *UnionResolver::create(std::move(resolvers), std::move(options));
 }
 

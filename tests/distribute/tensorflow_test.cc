@@ -228,7 +228,7 @@ TEST(RecordedFromTensorflow, PlacesInClusters) {
 TEST(RecordedFromTensorflow, TfConfigs) {
   for (const Json& of : cases("tf_config")) {
     SCOPED_TRACE(of.dump());
-    TfConfigOptions options;
+    ResolverOptions options;
     options.variables = environment_of({{"TF_CONFIG", of.at("text")}});
     const TfConfigResolver ours(options);
     expect_same_cluster(of.at("cluster"), ours.cluster_spec());

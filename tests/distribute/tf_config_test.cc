@@ -12,8 +12,8 @@ using testing::HasSubstr;
 constexpr const char* kThree = R"({"cluster": {"chief": ["h0:1"], "worker": ["h1:1", "h2:1"]},
                                    "task": {"type": "worker", "index": 1}})";
 
-TfConfigOptions options_of(const std::string& text) {
-  TfConfigOptions options;
+ResolverOptions options_of(const std::string& text) {
+  ResolverOptions options;
   options.variables = environment_of({{"TF_CONFIG", text}, {"CUDA_VISIBLE_DEVICES", "0,1"}});
   return options;
 }
@@ -21,7 +21,7 @@ TfConfigOptions options_of(const std::string& text) {
 TfConfigResolver resolver_of(const std::string& text) { return TfConfigResolver(options_of(text)); }
 
 TfConfigResolver unset() {
-  TfConfigOptions options;
+  ResolverOptions options;
   options.variables = environment_of({});
   return TfConfigResolver(options);
 }
@@ -54,7 +54,7 @@ TEST(TfConfig, UnsetIsOneReplica) {
 }
 
 TEST(TfConfig, ArgumentsGoFirst) {
-  TfConfigOptions options = options_of(kThree);
+  ResolverOptions options = options_of(kThree);
   options.task = {"chief", 0};
   options.rpc_layer = "tcp";
   options.environment = "google";
@@ -84,7 +84,7 @@ TEST(TfConfig, TasksMayHaveGaps) {
 
 TEST(TfConfig, IsReadAgainByEveryCall) {
   auto variables = std::make_shared<std::string>("{}");
-  TfConfigOptions options;
+  ResolverOptions options;
   options.variables = [variables](const std::string&) { return std::optional(*variables); };
   const TfConfigResolver resolver(options);
   EXPECT_TRUE(resolver.cluster_spec()->empty());
@@ -132,7 +132,7 @@ TEST(TfConfig, RefusesWhatItCannotRead) {
 }
 
 TEST(TfConfig, CountsNoGpusWhereNoneAreVisible) {
-  TfConfigOptions options;
+  ResolverOptions options;
   options.variables = environment_of({{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_TRUE(TfConfigResolver(options).num_accelerators()->empty());
 }

@@ -24,7 +24,7 @@ Status give(Strategy& strategy, Variable& variable, Update update, const Numbers
   return strategy.run([&](ReplicaContext& replica) {
     const auto id = static_cast<size_t>(replica.replica_id_in_sync_group());
     const Values value = Values::scalar(by_id[id]);
-    const TensorView view = value.view();
+    const Tensor view = value.view();
     return variable.update(update, {&view, 1});
   });
 }
@@ -33,16 +33,16 @@ Status give(Strategy& strategy, Variable& variable, Update update, const Numbers
 void check_copies(const Strategy& strategy, const Variable& variable, const Numbers& want) {
   for (size_t i = 0; i < variable.copies().size(); ++i) {
     const auto id = static_cast<size_t>(strategy.replicas().local()[i]);
-    check(numbers_of(variable.copies()[i].view())[0] == want[id],
-          "copy " + std::to_string(id) + " is " + text_of(variable.copies()[i].view()) + ", not " +
-              std::to_string(want[id]));
+    check(numbers_of(variable.copies()[i])[0] == want[id], "copy " + std::to_string(id) + " is " +
+                                                               text_of(variable.copies()[i]) +
+                                                               ", not " + std::to_string(want[id]));
   }
 }
 
 float value_of(const Variable& variable) {
   const Result<Tensor> value = variable.value();
   check(value.ok(), value.status().to_string());
-  return numbers_of(value->view())[0];
+  return numbers_of(*value)[0];
 }
 
 void aggregates_on_write(Strategy& strategy) {
@@ -80,7 +80,7 @@ void aggregates_on_read(Strategy& strategy) {
     check_copies(strategy, *variable, {11, 21, 31, 41});
     check(value_of(*variable) == value, "the aggregate is " + std::to_string(value_of(*variable)));
     const Values eight = Values::scalar(8);
-    const TensorView view = eight.view();
+    const Tensor view = eight.view();
     check(variable->update(Update::assign, {&view, 1}).ok(), "assign");
     check_copies(strategy, *variable, Numbers(4, assigned));
     check(value_of(*variable) == 8, "what was assigned is read");
@@ -99,7 +99,7 @@ void begins_with_the_first_replicas_value(Strategy& strategy) {
   check(variable->shape() == Shape{2} && variable->dtype() == Dtype::f32, "its kind");
   const Status within = strategy.run([&](ReplicaContext&) {
     check(value_of(*variable) == static_cast<float>(strategy.replicas().rank_of(0)), "a copy");
-    return Variable::create(strategy, variable->copies()[0].view()).status();
+    return Variable::create(strategy, variable->copies()[0]).status();
   });
   check_fails(within, Code::failed_precondition, "cross-replica context");
 }
@@ -124,18 +124,18 @@ void refuses_wrong_values(Strategy& strategy) {
   const auto variable =
       make(strategy, Values::scalar(1), Synchronization::on_write, Aggregation::sum);
   const Values pair({1, 2});
-  const TensorView wrong = pair.view();
+  const Tensor wrong = pair.view();
   check_fails(variable->update(Update::assign, {&wrong, 1}), Code::invalid_argument,
               "variable 'v' is f32[], but the value is f32[2]");
   check_fails(strategy.run([&](ReplicaContext& replica) {
     const Values right = Values::scalar(1);
-    const TensorView view = replica.replica_id_in_sync_group() == 1 ? wrong : right.view();
+    const Tensor view = replica.replica_id_in_sync_group() == 1 ? wrong : right.view();
     return variable->update(Update::assign_add, {&view, 1});
   }),
               Code::invalid_argument, "variable 'v' is f32[]");
   check_copies(strategy, *variable, Numbers(4, 1));
   const int32_t number = 3;
-  const TensorView integer = {reinterpret_cast<const std::byte*>(&number), Dtype::i32, {}};
+  const Tensor integer = Tensor::view(Dtype::i32, {}, &number);
   const auto mean = Variable::create(strategy, integer, {"i", {}, Aggregation::mean});
   check_fails(strategy.run([&](ReplicaContext&) {
     return (*mean)->update(Update::assign, {&integer, 1});

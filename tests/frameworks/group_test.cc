@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "client/average_gradients/c_api.h"
+#include "client/cross_device/c_api.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {
@@ -25,11 +26,11 @@ struct Scalar {
 };
 
 // The first number of the results, which it frees.
-float read(tutti_mirrored* results) {
+float read(tutti_results* results) {
   tutti_component view;
-  check(tutti_mirrored_get(results, 0, 0, &view) == TUTTI_OK, "a result");
+  check(tutti_results_get(results, 0, 0, &view) == TUTTI_OK, "a result");
   const float number = *static_cast<const float*>(view.elements.data);
-  tutti_mirrored_free(results);
+  tutti_results_free(results);
   return number;
 }
 
@@ -63,19 +64,19 @@ struct Call {
   int32_t dtype = TUTTI_F32;
   const char* implementation = "auto";
 
-  tutti_code reduce(tutti_mirrored** results) const {
+  tutti_code reduce(tutti_results** results) const {
     const tutti_component component = wrong_component();
     const tutti_reduction reduction{&component, 1, {&device, 1}};
     const tutti_communication_options options{0, 0, 0, implementation};
     return tutti_cross_device_reduce(ops, op, &reduction, &options, results);
   }
-  tutti_code batch_reduce(tutti_mirrored** results) const {
+  tutti_code batch_reduce(tutti_results** results) const {
     const tutti_component component = wrong_component();
     const tutti_reduction reductions[] = {{&component, 1, {&device, 1}}};
     const tutti_communication_options options{0, 0, 0, implementation};
     return tutti_cross_device_batch_reduce(ops, op, reductions, 1, &options, results);
   }
-  tutti_code broadcast(tutti_mirrored** results) const {
+  tutti_code broadcast(tutti_results** results) const {
     const tutti_component component = wrong_component();
     const tutti_devices devices{&device, 1};
     const tutti_communication_options options{0, 0, 0, implementation};
@@ -91,7 +92,7 @@ struct Call {
 };
 
 void check_calls(const Group& group, const Call& wrong, const std::string& part) {
-  tutti_mirrored* results = nullptr;
+  tutti_results* results = nullptr;
   const Call right{.ops = wrong.ops, .own = Scalar(static_cast<float>(group.rank() + 1))};
   const auto check_function = [&](auto function) {
     check_refusal(
@@ -110,7 +111,7 @@ TEST_F(RefusalTest, OfAReduction) {
                       [](const RankContext& context) {
                         const Group group = context.join();
                         tutti_cross_device* ops = make_ops(group);
-                        check_calls(group, {.ops = ops, .op = "MAX"}, "'MAX' is not a valid");
+                        check_calls(group, {.ops = ops, .op = "MAX"}, "'MAX' is none of");
                         check_calls(group, {.ops = ops, .device = "over there"}, "'over there' is");
                         check_calls(group, {.ops = ops, .dtype = 77}, "dtype 77");
                         check_calls(group, {.ops = ops, .implementation = "smoke"}, "'smoke' is");
@@ -125,7 +126,7 @@ TEST_F(RefusalTest, OfANullPointer) {
                         const Group group = context.join();
                         tutti_cross_device* ops = make_ops(group);
                         const Call right{.ops = ops};
-                        tutti_mirrored* results = nullptr;
+                        tutti_results* results = nullptr;
                         const Wrong others = [&] { return right.reduce(&results); };
                         check_refusal(
                             group, [&] { return right.reduce(nullptr); }, others,
@@ -149,7 +150,7 @@ TEST_F(RefusalTest, OfShapesThatDiffer) {
                         const Group group = context.join();
                         tutti_cross_device* ops = make_ops(group);
                         const float numbers[3] = {1, 1, 1};
-                        tutti_mirrored* results = nullptr;
+                        tutti_results* results = nullptr;
                         const auto reduce = [&](int64_t size) {
                           const tutti_tensor_view view{numbers, &size, 1, TUTTI_F32};
                           const tutti_component component{view, 0, {}, nullptr, 0, kDevice};
@@ -174,9 +175,9 @@ TEST_F(RefusalTest, OfABinding) {
                         const Group group = context.join();
                         tutti_cross_device* ops = make_ops(group);
                         const Call right{.ops = ops};
-                        tutti_mirrored* results = nullptr;
+                        tutti_results* results = nullptr;
                         check_refusal(
-                            group, [&] { return tutti_cross_device_refuse(ops, "no pair"); },
+                            group, [&] { return tutti_frameworks_refuse(group.get(), "no pair"); },
                             [&] { return right.reduce(&results); }, "no pair");
                         check(right.reduce(&results) == TUTTI_OK && read(results) == 3, "the next");
                         tutti_cross_device_free(ops);
@@ -184,7 +185,7 @@ TEST_F(RefusalTest, OfABinding) {
             "");
 }
 
-tutti_code average(const Group& group, const char* none, int32_t dtype, tutti_mirrored** results) {
+tutti_code average(const Group& group, const char* none, int32_t dtype, tutti_results** results) {
   const Scalar own(static_cast<float>(group.rank() + 1));
   tutti_component component = own.component();
   component.elements.dtype = dtype;
@@ -199,7 +200,7 @@ TEST_F(RefusalTest, OfAnAverage) {
       mesh_.run("average", {2, 1},
                 [](const RankContext& context) {
                   const Group group = context.join();
-                  tutti_mirrored* results = nullptr;
+                  tutti_results* results = nullptr;
                   const Wrong right = [&] { return average(group, "error", TUTTI_F32, &results); };
                   const auto check_wrong = [&](const Wrong& wrong, const std::string& part) {
                     check_refusal(group, wrong, right, part);
@@ -210,9 +211,8 @@ TEST_F(RefusalTest, OfAnAverage) {
                   check_wrong([&] { return average(group, "error", 77, &results); }, "dtype 77");
                   check_wrong([&] { return average(group, "error", TUTTI_F32, nullptr); },
                               "NULL was passed for 'results'");
-                  check_wrong(
-                      [&] { return tutti_average_gradients_refuse(group.get(), "no list"); },
-                      "no list");
+                  check_wrong([&] { return tutti_frameworks_refuse(group.get(), "no list"); },
+                              "no list");
                 }),
       "");
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client/average_gradients/c_api.h"
+#include "client/cross_device/c_api.h"
 
 namespace tutti {
 namespace {
@@ -18,10 +19,10 @@ struct FreeOps {
   void operator()(tutti_cross_device* ops) const { tutti_cross_device_free(ops); }
 };
 struct FreeResults {
-  void operator()(tutti_mirrored* results) const { tutti_mirrored_free(results); }
+  void operator()(tutti_results* results) const { tutti_results_free(results); }
 };
 using Ops = std::unique_ptr<tutti_cross_device, FreeOps>;
-using Results = std::unique_ptr<tutti_mirrored, FreeResults>;
+using Results = std::unique_ptr<tutti_results, FreeResults>;
 
 Ops make_ops() {
   tutti_cross_device* ops = nullptr;
@@ -41,7 +42,7 @@ class ValuesTest : public testing::Test {
   }
   tutti_code reduce(const char* op = "sum", const tutti_communication_options* options = nullptr) {
     const tutti_reduction reduction{components_, 2, {kDevices, 1}};
-    tutti_mirrored* results = nullptr;
+    tutti_results* results = nullptr;
     const tutti_code code =
         tutti_cross_device_reduce(ops_.get(), op, &reduction, options, &results);
     results_.reset(results);
@@ -64,16 +65,16 @@ class ValuesTest : public testing::Test {
 
 TEST_F(ValuesTest, AResultIsReadByComponent) {
   ASSERT_EQ(reduce("Mean"), TUTTI_OK);
-  ASSERT_EQ(tutti_mirrored_size(results_.get()), 1u);
-  ASSERT_EQ(tutti_mirrored_components(results_.get(), 0), 1u);
-  EXPECT_EQ(tutti_mirrored_components(results_.get(), 1), 0u);
+  ASSERT_EQ(tutti_results_size(results_.get()), 1u);
+  ASSERT_EQ(tutti_results_components(results_.get(), 0), 1u);
+  EXPECT_EQ(tutti_results_components(results_.get(), 1), 0u);
   tutti_component view;
-  ASSERT_EQ(tutti_mirrored_get(results_.get(), 0, 0, &view), TUTTI_OK);
+  ASSERT_EQ(tutti_results_get(results_.get(), 0, 0, &view), TUTTI_OK);
   EXPECT_EQ(*static_cast<const float*>(view.elements.data), 1.5f);
   EXPECT_THAT(view.device, StrEq("/device:CPU:0"));
-  EXPECT_EQ(tutti_mirrored_get(results_.get(), 0, 1, &view), TUTTI_OUT_OF_RANGE);
+  EXPECT_EQ(tutti_results_get(results_.get(), 0, 1, &view), TUTTI_OUT_OF_RANGE);
   EXPECT_THAT(tutti_frameworks_last_error()->message, HasSubstr("value 0 has no component 1"));
-  EXPECT_EQ(tutti_mirrored_get(results_.get(), 1, 0, &view), TUTTI_OUT_OF_RANGE);
+  EXPECT_EQ(tutti_results_get(results_.get(), 1, 0, &view), TUTTI_OUT_OF_RANGE);
 }
 
 TEST_F(ValuesTest, TensorsAreChecked) {
@@ -94,8 +95,8 @@ TEST_F(ValuesTest, TensorsAreChecked) {
 }
 
 TEST_F(ValuesTest, TextsAreChecked) {
-  expect_refusal("'MAX' is not a valid ReduceOp", "MAX");
-  expect_refusal("'' is not a valid ReduceOp", nullptr);
+  expect_refusal("'MAX' is none of SUM, MEAN", "MAX");
+  expect_refusal("'' is none of", nullptr);
   const tutti_communication_options smoke{0, 0, 0, "smoke"};
   expect_refusal("'smoke'", "sum", &smoke);
   const tutti_communication_options none{0, 0, 0, nullptr};
@@ -107,7 +108,7 @@ TEST_F(ValuesTest, TextsAreChecked) {
 TEST_F(ValuesTest, NullPointersAreRefusedByName) {
   const tutti_reduction reduction{components_, 2, {kDevices, 1}};
   const tutti_devices devices{kDevices, 1};
-  tutti_mirrored* results = nullptr;
+  tutti_results* results = nullptr;
   const auto expect = [](tutti_code code, const char* part) {
     EXPECT_EQ(code, TUTTI_INVALID_ARGUMENT);
     EXPECT_THAT(tutti_frameworks_last_error()->message, HasSubstr(part));
@@ -121,7 +122,7 @@ TEST_F(ValuesTest, NullPointersAreRefusedByName) {
          "'component'");
   expect(tutti_cross_device_broadcast(ops_.get(), components_, nullptr, 0, nullptr, &results),
          "'destinations'");
-  expect(tutti_cross_device_refuse(nullptr, "no"), "'ops'");
+  expect(tutti_frameworks_refuse(nullptr, "no"), "no");
   expect(tutti_hierarchical_copy_create(nullptr, nullptr, nullptr), "'ops'");
   expect(tutti_communication_options_merge(nullptr, nullptr, nullptr), "'merged'");
   const tutti_reduction no_components{nullptr, 2, {kDevices, 1}};
@@ -130,17 +131,17 @@ TEST_F(ValuesTest, NullPointersAreRefusedByName) {
   const tutti_reduction no_names{components_, 2, {nullptr, 1}};
   expect(tutti_cross_device_reduce(ops_.get(), "sum", &no_names, nullptr, &results),
          "destinations are NULL");
-  EXPECT_EQ(tutti_mirrored_size(nullptr), 0u);
-  EXPECT_EQ(tutti_mirrored_components(nullptr, 0), 0u);
+  EXPECT_EQ(tutti_results_size(nullptr), 0u);
+  EXPECT_EQ(tutti_results_components(nullptr, 0), 0u);
   tutti_component view;
-  expect(tutti_mirrored_get(nullptr, 0, 0, &view), "'results'");
-  tutti_mirrored_free(nullptr);
+  expect(tutti_results_get(nullptr, 0, 0, &view), "'results'");
+  tutti_results_free(nullptr);
   tutti_cross_device_free(nullptr);
   ASSERT_EQ(tutti_cross_device_batch_reduce(ops_.get(), "sum", nullptr, 0, nullptr, &results),
             TUTTI_OK);
   results_.reset(results);
-  EXPECT_EQ(tutti_mirrored_size(results), 0u);
-  expect(tutti_mirrored_get(results, 0, 0, nullptr), "'view'");
+  EXPECT_EQ(tutti_results_size(results), 0u);
+  expect(tutti_results_get(results, 0, 0, nullptr), "'view'");
 }
 
 TEST_F(ValuesTest, OptionsAreMerged) {
@@ -160,14 +161,14 @@ TEST(AverageGradients, ANullValueIsNone) {
   const tutti_gradient gradients[] = {{&component, "w"}, {nullptr, "w"}};
   const size_t lengths[] = {1, 1};
   tutti_average_options options{"skip", 1, 1, 1, nullptr, nullptr, nullptr, nullptr};
-  tutti_mirrored* results = nullptr;
+  tutti_results* results = nullptr;
   ASSERT_EQ(tutti_average_gradients(gradients, lengths, 2, &options, nullptr, &results), TUTTI_OK);
   const Results owned(results);
   tutti_component view;
-  ASSERT_EQ(tutti_mirrored_get(results, 0, 0, &view), TUTTI_OK);
+  ASSERT_EQ(tutti_results_get(results, 0, 0, &view), TUTTI_OK);
   EXPECT_EQ(*static_cast<const float*>(view.elements.data), 3);
   const auto refuses = [&](const tutti_gradient* all, const size_t* towers,
-                           const tutti_average_options* how, tutti_mirrored** means) {
+                           const tutti_average_options* how, tutti_results** means) {
     return tutti_average_gradients(all, towers, 2, how, nullptr, means) == TUTTI_INVALID_ARGUMENT;
   };
   EXPECT_TRUE(refuses(nullptr, lengths, &options, &results));

@@ -21,7 +21,7 @@ void check_place(const Result<Placement>& place) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tutti::distribute;
-  TfConfigOptions options;
+  ResolverOptions options;
   options.variables =
       environment_of({{"TF_CONFIG", std::string(tutti::fuzz::Input(data, size).rest())}});
   const TfConfigResolver resolver(options);

@@ -86,7 +86,7 @@ class Strategies(unittest.TestCase):
             value = {"a": 1.0} if replica_id() else [1.0]
             return distribute.get_replica_context().all_reduce("SUM", value)
 
-        with self.assertRaisesRegex(ValueError, "replica 0 calls .*[*].*, replica 1 .*'a':"):
+        with self.assertRaisesRegex(ValueError, "replica 0 has .*[*].*, replica 1 .*'a':"):
             strategy.run(differ)
 
     def test_contexts(self):

@@ -188,8 +188,8 @@ class Steps(RanksTest):
             shapes[400] = np.zeros((3, 1 + group.rank), "f4")
             with self.assertRaises(ValueError) as caught:
                 Strategy(group=group).reduce("SUM", shapes)
-            self.assertIn("400:f32[3,1]", str(caught.exception))
-            self.assertIn("400:f32[3,2]", str(caught.exception))
+            self.assertIn("value 400: f32[3,1]", str(caught.exception))
+            self.assertIn("value 400: f32[3,2]", str(caught.exception))
             self.assertLess(len(str(caught.exception)), 2000)
 
         self.on_ranks(body)

@@ -7,9 +7,10 @@ to check().
 import contextlib
 import ctypes
 import pathlib
-from ctypes import POINTER, c_char_p
+from ctypes import POINTER, c_char_p, c_int, c_void_p
 
 from tutti._error import Error, text_of
+from tutti._handle import Handle
 from tutti._library import ErrorView, library_path
 from tutti._library import library as _tutti
 from tutti._waiting import interruptible
@@ -64,7 +65,8 @@ def declare(functions):
 
 
 declare({"tutti_frameworks_version": (c_char_p, []),
-         "tutti_frameworks_last_error": (POINTER(ErrorView), [])})
+         "tutti_frameworks_last_error": (POINTER(ErrorView), []),
+         "tutti_frameworks_refuse": (c_int, [c_void_p, c_char_p])})
 
 
 def error_of(code, message, rank=None, host=None):
@@ -79,17 +81,27 @@ def invalid(message):
 
 
 @contextlib.contextmanager
-def told_to_others(group, refuse):
-    """Around the reading of a call's arguments: before an error of these is raised, refuse(text),
-    which calls C, tells the other ranks of the group. Else they would wait for this rank in the
-    call, and take its next call for this one. `group` None: nobody is notified."""
+def told_to_others(group):
+    """Around the reading of a call's arguments: before an error of these is raised, the other ranks
+    of the group fail the call, too. Else they would wait for this rank in it, and take its next
+    call for this one. `group` None: there are no others."""
     try:
         yield
     except BaseException as error:  # Programs may go on after Ctrl-C.
         if group is not None:
             text = text_of(error).encode(errors="replace")
-            interruptible(lambda: refuse(text))
+            interruptible(lambda: library.tutti_frameworks_refuse(group._handle.pointer, text))
         raise
+
+
+class Made(Handle):
+    """Owns what a function of the library stores behind its last argument. `keep`: the Handle that
+    must outlive this one, or None."""
+
+    def __init__(self, create, free, *arguments, keep=None):
+        pointer = ctypes.c_void_p()
+        check(create(*arguments, ctypes.byref(pointer)))
+        super().__init__(pointer.value, free, keep)
 
 
 def last_error():

@@ -1,5 +1,5 @@
-"""Values between Python and the C ABI of client/cross_device: arrays and slices with their devices,
-as structures of C, and results as arrays over the library's memory."""
+"""Values between Python and the C ABI of client/frameworks: arrays and slices with their
+devices, as structures of C, and results as arrays over the library's memory."""
 
 import ctypes
 import math
@@ -12,7 +12,6 @@ import numpy
 
 from tutti import _frameworks
 from tutti._dtype import DTYPES, SIZES, own_dtype
-from tutti._handle import Handle
 from tutti._tensor import HostTensor
 
 Array = Any  # Of NumPy, torch or anything else with DLPack, in the host's memory; or a number.
@@ -62,15 +61,29 @@ class Component(ctypes.Structure):
 
 
 _frameworks.declare({
-    "tutti_mirrored_size": (c_size_t, [c_void_p]),
-    "tutti_mirrored_components": (c_size_t, [c_void_p, c_size_t]),
-    "tutti_mirrored_get": (c_int, [c_void_p, c_size_t, c_size_t, POINTER(Component)]),
-    "tutti_mirrored_free": (None, [c_void_p]),
+    "tutti_results_size": (c_size_t, [c_void_p]),
+    "tutti_results_components": (c_size_t, [c_void_p, c_size_t]),
+    "tutti_results_get": (c_int, [c_void_p, c_size_t, c_size_t, POINTER(Component)]),
+    "tutti_results_free": (None, [c_void_p]),
 })
 
 
 def _sizes(shape):
     return (c_int64 * len(shape))(*shape)
+
+
+def _view_of(tensor):
+    """A Tensor as C takes it; the second item must live as long."""
+    shape = _sizes(tensor.shape)
+    return TensorView(tensor.address, shape, len(shape), DTYPES[tensor.dtype]), shape
+
+
+def views_of(tensors):
+    """The Tensors as an array for C. They stay alive for as long as this does."""
+    made = [_view_of(tensor) for tensor in tensors]
+    views = (TensorView * len(made))(*(view for view, _ in made))
+    views.kept = tensors, made
+    return views
 
 
 class Views:
@@ -83,9 +96,9 @@ class Views:
 
     def tensor(self, x):
         tensor = HostTensor(x, **self._options)
-        shape = _sizes(tensor.shape)
+        view, shape = _view_of(tensor)
         self._kept += [tensor, shape]
-        return TensorView(tensor.address, shape, len(shape), DTYPES[tensor.dtype])
+        return view
 
     def component(self, value, device=None):
         """The component of an array, a number or IndexedSlices. Raises InvalidArgument for what is
@@ -108,26 +121,36 @@ class _Memory:
                                     "data": (address, False)}
 
 
-class Results:
-    """Owns what a call returned."""
+class Results(_frameworks.Made):
+    """Owns what a function of the library stores behind its last argument."""
 
-    def __init__(self, handle):
-        self._handle = Handle(handle, _frameworks.library.tutti_mirrored_free)
+    def __init__(self, function, *arguments):
+        super().__init__(function, _frameworks.library.tutti_results_free, *arguments)
 
     def __len__(self):
-        return _frameworks.library.tutti_mirrored_size(self._handle.pointer)
+        return _frameworks.library.tutti_results_size(self.pointer)
 
     def components(self, index, like):
         """[(value, device)] of a value, of the kind of `like`: torch tensors where that is one or
         has one, else NumPy arrays."""
-        count = _frameworks.library.tutti_mirrored_components(self._handle.pointer, index)
-        return [self._component(index, at, like) for at in range(count)]
+        count = _frameworks.library.tutti_results_components(self.pointer, index)
+        views = [self._view(index, at) for at in range(count)]
+        return [(self._value(view, like), view.device.decode()) for view in views]
 
-    def _component(self, index, at, like):
+    def tensor(self, index, like):
+        """A result that is one tensor, of the kind of `like`."""
+        return self._array(self._view(index).elements, like)
+
+    def copy_to(self, index, target):
+        """Copies such a result to the array of a writable Tensor of its shape and dtype."""
+        ctypes.memmove(target.address, self._view(index).elements.data, target.memory.nbytes)
+        target.write_back()
+
+    def _view(self, index, component=0):
         view = Component()
-        _frameworks.check(_frameworks.library.tutti_mirrored_get(self._handle.pointer, index, at,
-                                                                 ctypes.byref(view)))
-        return self._value(view, like), view.device.decode()
+        _frameworks.check(_frameworks.library.tutti_results_get(self.pointer, index, component,
+                                                                ctypes.byref(view)))
+        return view
 
     def _value(self, view, like):
         values, indices = ((like.values, like.indices) if isinstance(like, IndexedSlices)

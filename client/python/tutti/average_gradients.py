@@ -14,7 +14,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_void
 from typing import Any, Iterable
 
 from tutti import _frameworks, _traced
-from tutti._frameworks import check, invalid, library, told_to_others
+from tutti._frameworks import invalid, library, told_to_others
 from tutti._group import Group
 from tutti._tensor import strategy_text
 from tutti._values import Component, IndexedSlices, Results, Views
@@ -37,7 +37,6 @@ class _Options(ctypes.Structure):
 _frameworks.declare({
     "tutti_average_gradients": (c_int, [POINTER(_Gradient), POINTER(c_size_t), c_size_t,
                                         POINTER(_Options), c_void_p, POINTER(c_void_p)]),
-    "tutti_average_gradients_refuse": (c_int, [c_void_p, c_char_p]),
 })
 
 
@@ -137,10 +136,8 @@ class _Call:
                            len(self.towers), ctypes.byref(options), _pointer(group))
 
     def run(self):
-        """The handle of the results."""
-        handle = ctypes.c_void_p()
-        check(library.tutti_average_gradients(*self._arguments, ctypes.byref(handle)))
-        return handle
+        """The results."""
+        return Results(library.tutti_average_gradients, *self._arguments)
 
 
 def _pointer(group):
@@ -194,12 +191,11 @@ def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, no
     """
     if group is not None and not isinstance(group, Group):
         raise invalid(f"group {group!r} is no tutti.Group")
-    with told_to_others(group, lambda text: library.tutti_average_gradients_refuse(
-            _pointer(group), text)):
+    with told_to_others(group):
         options = _options(none, strict, sum_duplicates, compare_variables,
                            (clip_norm, clip_global_norm), timeout, strategy)
         call = _Call(tower_grads, group, options)
-    results = Results(call.run() if group is None else interruptible(call.run))
+    results = call.run() if group is None else interruptible(call.run)
     return [_result(call.towers, i, _components(results, call.towers, i))
             for i in range(len(results))]
 

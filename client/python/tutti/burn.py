@@ -24,6 +24,7 @@ from tutti._error import Error, text_of
 from tutti._group import Group
 from tutti._handle import Unique, leave_at_exit
 from tutti._tensor import strategy_text
+from tutti._values import Results, TensorView, views_of
 from tutti._waiting import interruptible
 from tutti.distribute import _api
 
@@ -124,7 +125,7 @@ class _Config(ctypes.Structure):
                 ("global_reduce_strategy", c_char_p), ("global_broadcast_strategy", c_char_p)]
 
 
-_CONFIG, _VIEWS, _RESULTS = POINTER(_Config), POINTER(_api.View), POINTER(c_void_p)
+_CONFIG, _VIEWS, _RESULTS = POINTER(_Config), POINTER(TensorView), POINTER(c_void_p)
 _frameworks.declare({
     "tutti_burn_config_check": (c_int, [_CONFIG]),
     "tutti_burn_create": (c_int, [c_void_p, c_int32, POINTER(c_void_p)]),
@@ -300,7 +301,7 @@ class Collective(Unique):
         if group is not None and not isinstance(group, Group):
             raise TypeError(f"group={group!r} must be a tutti.Group")
         owner = group and group._handle
-        self._handle = _api.Handle(_library.tutti_burn_create, _library.tutti_burn_free,
+        self._handle = _frameworks.Made(_library.tutti_burn_create, _library.tutti_burn_free,
                                    owner and owner.pointer, _api.milliseconds(timeout, 0),
                                    keep=owner)
         leave_at_exit(self._handle, _library.tutti_burn_leave_job)
@@ -352,11 +353,11 @@ class Collective(Unique):
             text = text_of(error).removeprefix("Other: ").encode(errors="replace")
             interruptible(lambda: _library.tutti_burn_refuse(self._handle.pointer, peer, text))
             raise
-        views = None if tensor is None else _api.views_of([tensor])
+        views = None if tensor is None else views_of([tensor])
         with _named_errors():
-            results = interruptible(lambda: _api.Results(function, self._handle.pointer, peer,
-                                                          views, *arguments))
-        return results.like(0, tensor) if len(results) else None
+            results = interruptible(lambda: Results(function, self._handle.pointer, peer, views,
+                                                     *arguments))
+        return results.tensor(0, tensor and tensor.x) if len(results) else None
 
 
 _process = Collective()  # As in burn, of which a process has one.

@@ -25,7 +25,7 @@ import numpy
 from tutti import _frameworks
 from tutti._frameworks import check, invalid, library, told_to_others
 from tutti._group import Group
-from tutti._handle import Handle, Unique
+from tutti._handle import Unique
 from tutti._values import INT32, INT64, Component, IndexedSlices, Results, Views, whole
 from tutti._waiting import interruptible
 
@@ -63,7 +63,6 @@ _frameworks.declare({
                                                 POINTER(_Options), POINTER(c_void_p)]),
     "tutti_cross_device_broadcast": (c_int, [c_void_p, POINTER(Component), POINTER(_Devices),
                                              c_int32, POINTER(_Options), POINTER(c_void_p)]),
-    "tutti_cross_device_refuse": (c_int, [c_void_p, c_char_p]),
 })
 
 
@@ -236,25 +235,16 @@ class CrossDeviceOps(Unique):
             raise invalid(f"group {group!r} is no tutti.Group")
         self._group = group
         owner = group and group._handle
-        handle = ctypes.c_void_p()
-        check(create(argument, owner and owner.pointer, ctypes.byref(handle)))
-        self._handle = Handle(handle, library.tutti_cross_device_free, owner)
+        self._handle = _frameworks.Made(create, library.tutti_cross_device_free, argument,
+                                        owner and owner.pointer, keep=owner)
 
     def _call(self, views, function, *arguments):
         """Calls a function of C that returns results, such that Ctrl-C ends the wait for others.
         The call goes on then: it keeps what the arguments point to, which `views` holds."""
         def call(_kept=views):
-            handle = ctypes.c_void_p()
-            check(function(self._handle.pointer, *arguments, ctypes.byref(handle)))
-            return handle
+            return Results(function, self._handle.pointer, *arguments)
 
-        return Results(call() if self._group is None else interruptible(call))
-
-    def _told(self):
-        """Around the reading of a call's arguments: see told_to_others()."""
-        return told_to_others(
-            self._group,
-            lambda text: library.tutti_cross_device_refuse(self._handle.pointer, text))
+        return call() if self._group is None else interruptible(call)
 
     def reduce(self, reduce_op: ReduceOp | str, per_replica_value: PerReplica | Mirrored | _Value,
                destinations: _Destinations,
@@ -273,7 +263,7 @@ class CrossDeviceOps(Unique):
         Of IndexedSlices the rows of all are put one after the other, and MEAN divides them.
         """
         views = Views()
-        with self._told():
+        with told_to_others(self._group):
             value = _distributed(per_replica_value)
             view = _reduction_view(views, value, destinations)
             arguments = _op_name(reduce_op), ctypes.byref(view), _options_view(options)
@@ -287,7 +277,7 @@ class CrossDeviceOps(Unique):
         """Like reduce() for each pair of a list; returns the list of results. In a group the values
         of a dtype are reduced in packs."""
         views = Views()
-        with self._told():
+        with told_to_others(self._group):
             pairs = _pairs_of(value_destination_pairs)
             reductions = [_reduction_view(views, *pair) for pair in pairs]
             arguments = (_op_name(reduce_op), (_Reduction * len(pairs))(*reductions), len(pairs),
@@ -301,7 +291,7 @@ class CrossDeviceOps(Unique):
         """Copies of the tensor on every device of `destinations`; in a group, of that of rank
         `root`, where the others pass a tensor of the same shape and dtype. Returns as reduce()."""
         views = Views()
-        with self._told():
+        with told_to_others(self._group):
             component = views.component(tensor)
             devices = _devices_view(destinations)
             arguments = (ctypes.byref(component), ctypes.byref(devices),

@@ -9,21 +9,13 @@ import operator
 from ctypes import (CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t,
                     c_void_p)
 
-import numpy
-
-from tutti import _error, _handle
-from tutti._dtype import DTYPES, named_dtype
-from tutti._frameworks import check, declare, error_of, library
+from tutti import _error
+from tutti._frameworks import Made, check, declare, error_of, library
 from tutti._tensor import HostTensor
+from tutti._values import Results, TensorView
 from tutti._waiting import interruptible
 
-_NAMES = {number: name for name, number in DTYPES.items()}
 _TIMEOUT_MS_MAX = 2**31 - 1
-
-
-class View(ctypes.Structure):
-    _fields_ = [("data", c_void_p), ("dtype", c_int32), ("rank", c_int32),
-                ("shape", POINTER(c_int64))]
 
 
 class _Call(ctypes.Structure):
@@ -32,7 +24,7 @@ class _Call(ctypes.Structure):
 
 RunFunction = CFUNCTYPE(c_int, c_void_p, c_void_p)
 MergeFunction = CFUNCTYPE(c_int, c_void_p)
-_HANDLE, _VIEWS, _CALL = POINTER(c_void_p), POINTER(View), POINTER(_Call)
+_HANDLE, _VIEWS, _CALL = POINTER(c_void_p), POINTER(TensorView), POINTER(_Call)
 _PREFIX = "tutti_distribute_"
 declare({_PREFIX + name: signature for name, signature in {
     "resolver_create": (c_int, [c_char_p, POINTER(c_void_p), c_size_t, _HANDLE]),
@@ -40,9 +32,6 @@ declare({_PREFIX + name: signature for name, signature in {
     "resolver_ask": (c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
     "ask": (c_int, [c_char_p, POINTER(c_void_p)]),
     "free_text": (None, [c_void_p]),
-    "tensors_count": (c_size_t, [c_void_p]),
-    "tensors_at": (None, [c_void_p, c_size_t, _VIEWS]),
-    "tensors_free": (None, [c_void_p]),
     "strategy_create": (c_int, [c_char_p, c_void_p, c_void_p, _HANDLE]),
     "strategy_free": (None, [c_void_p]),
     "strategy_describe": (c_int, [c_void_p, POINTER(c_void_p)]),
@@ -51,7 +40,6 @@ declare({_PREFIX + name: signature for name, signature in {
     "current_strategy": (c_void_p, []),
     "current_replica": (c_void_p, []),
     "strategy_require_cross_replica": (c_int, [c_void_p, c_char_p]),
-    "strategy_create_refuse": (c_int, [c_void_p, c_char_p]),
     "refuse": (c_int, [c_void_p, c_char_p]),
     "strategy_run": (c_int, [c_void_p, RunFunction, c_void_p]),
     "strategy_reduce": (c_int, [c_void_p, c_char_p, _VIEWS, c_size_t, POINTER(c_int64), c_size_t,
@@ -95,15 +83,14 @@ def telling(name, handle):
         raise
 
 
-class Handle(_handle.Handle):
-    """Owns what a function of the library stores behind its last argument. Functions are given as
-    such, or by name. `keep`: the Handle that must outlive this one, or None."""
+def make(create, free, *arguments, keep=None):
+    """What a function, given by name, creates: see Made."""
+    return Made(function(create), function(free), *arguments, keep=keep)
 
-    def __init__(self, create, free, *arguments, keep=None):
-        pointer = c_void_p()
-        create, free = (function(f) if isinstance(f, str) else f for f in (create, free))
-        check(create(*arguments, byref(pointer)))
-        super().__init__(pointer.value, free, keep)
+
+def results_of(name, *arguments):
+    """The Results of a function."""
+    return Results(function(name), *arguments)
 
 
 def ask(name, *arguments):
@@ -175,54 +162,3 @@ def tensor_of(value, **options):
         return HostTensor(value, **options)
     except _error.Error as error:
         raise error_of(error.code, error.message) from None
-
-
-def views_of(tensors):
-    """The tensors as C takes them. They stay alive for as long as this does."""
-    shapes = [(c_int64 * len(tensor.shape))(*tensor.shape) for tensor in tensors]
-    views = (View * len(tensors))(*(
-        View(tensor.address, DTYPES[tensor.dtype], len(shape), shape)
-        for tensor, shape in zip(tensors, shapes)))
-    views.tensors = tensors
-    return views
-
-
-class _Memory:
-    """Exposes a result's memory to NumPy, and keeps all results of its call alive."""
-
-    def __init__(self, owner, view, shape, dtype):
-        self._owner = owner
-        self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape,
-                                    "data": (view.data, False)}
-
-
-class Results(Handle):
-    """Tensors that a function of the library returns."""
-
-    def __init__(self, name, *arguments):
-        super().__init__(name, "tensors_free", *arguments)
-
-    def __len__(self):
-        return function("tensors_count")(self.pointer)
-
-    def copy_to(self, index, target):
-        """Copies a result to the array of a writable Tensor of its shape and dtype."""
-        view = View()
-        function("tensors_at")(self.pointer, index, byref(view))
-        ctypes.memmove(target.address, view.data, target.memory.nbytes)
-        target.write_back()
-
-    def like(self, index, source):
-        """A result as an array of the kind of `source`, a Tensor; of NumPy's if that is None."""
-        view = View()
-        function("tensors_at")(self.pointer, index, byref(view))
-        shape = tuple(view.shape[i] for i in range(view.rank))
-        if source is None or not hasattr(source.x, "new_empty"):
-            dtype = named_dtype(_NAMES[view.dtype]) if source is None else source.array_dtype
-            if 0 in shape:
-                return numpy.empty(shape, dtype)
-            return numpy.asarray(_Memory(self, view, shape, dtype)).view(dtype)
-        made = source.new(shape)  # torch
-        target = HostTensor(made)
-        ctypes.memmove(target.address, view.data, made.nbytes)
-        return made

@@ -11,10 +11,10 @@ from typing import Any
 import numpy
 
 from tutti import _traced
-from tutti._frameworks import check, error_of
+from tutti._frameworks import check, error_of, told_to_others
 from tutti._group import Group
 from tutti._handle import Unique, leave_at_exit
-from tutti._values import IndexedSlices
+from tutti._values import IndexedSlices, views_of
 from tutti._waiting import interruptible
 from tutti.cross_device import Mirrored
 from tutti.distribute import _api, _data, _nest
@@ -97,9 +97,9 @@ class ReplicaContext(Unique):
             argument = read_argument()
             tensors = [_api.tensor_of(leaf) for leaf in _nest.flatten(value)]
             call = _api.call_of(_nest.describe(value), options)
-        results = _api.Results(name, self._handle, argument, _api.views_of(tensors), len(tensors),
+        results = _api.results_of(name, self._handle, argument, views_of(tensors), len(tensors),
                                call)
-        return _nest.pack(value, (results.like(i, tensor) for i, tensor in enumerate(tensors)))
+        return _nest.pack(value, (results.tensor(i, tensor.x) for i, tensor in enumerate(tensors)))
 
     def merge_call(self, merge_fn: Callable[..., Any], args: Sequence[Any] = (),
                    kwargs: dict[str, Any] | None = None) -> Any:
@@ -277,7 +277,7 @@ class Strategy(Unique):
             raise TypeError(f"group={group!r} must be a tutti.Group")
         owner = group and group._handle
         given = owner and owner.pointer
-        with _api.telling("strategy_create_refuse", given):
+        with told_to_others(group):
             self._resolver = resolver_of(cluster_resolver or tpu_cluster_resolver)
             assignment = device_assignment or experimental_device_assignment
             if assignment is not None and not isinstance(assignment, DeviceAssignment):
@@ -286,7 +286,7 @@ class Strategy(Unique):
                 "device_assignment": assignment and assignment.options,
                 "local_replicas": _api.whole(local_replicas, "local_replicas"), "job": job,
                 "timeout_ms": _api.milliseconds(timeout, -1)})
-        self.handle = interruptible(lambda: _api.Handle(
+        self.handle = interruptible(lambda: _api.make(
             "strategy_create", "strategy_free", options,
             self._resolver and self._resolver.handle.pointer, given, keep=owner))
         leave_at_exit(self.handle, _api.function("strategy_leave_job"))
@@ -384,10 +384,10 @@ class Strategy(Unique):
         return leaves, _api.call_of(_nest.describe(value), options)
 
     def _collective(self, value, leaves, name, argument, behind):
-        views = _api.views_of([tensor for leaf in leaves for tensor in leaf])
-        results = self.wait(lambda: _api.Results(name, self.handle.pointer, argument, views,
+        views = views_of([tensor for leaf in leaves for tensor in leaf])
+        results = self.wait(lambda: _api.results_of(name, self.handle.pointer, argument, views,
                                                  len(leaves), *behind))
-        return _nest.pack(value, (results.like(i, leaf[0]) for i, leaf in enumerate(leaves)))
+        return _nest.pack(value, (results.tensor(i, leaf[0].x) for i, leaf in enumerate(leaves)))
 
     def wait(self, call: Callable[[], Any]) -> Any:
         """call(), which may wait for other processes, so that Ctrl-C ends the wait."""
@@ -413,8 +413,8 @@ class Strategy(Unique):
                       for leaf in _nest.flatten(value)]
             root = _api.whole(root, "root", bits=32)
             call = _api.call_of(_nest.describe(value), options)
-        views = _api.views_of(leaves)
-        results = self.wait(lambda: _api.Results("strategy_broadcast", self.handle.pointer, root,
+        views = views_of(leaves)
+        results = self.wait(lambda: _api.results_of("strategy_broadcast", self.handle.pointer, root,
                                                  views, len(leaves), call))
         for i, leaf in enumerate(leaves):
             results.copy_to(i, leaf)
@@ -461,9 +461,9 @@ class Strategy(Unique):
         source = _api.tensor_of(tensor)
         names = self._logical_names()
         parts = [_api.whole(part, "partition_dimensions") for part in partition_dimensions]
-        results = _api.Results("split", _api.views_of([source]), (c_int64 * len(parts))(*parts),
+        results = _api.results_of("split", views_of([source]), (c_int64 * len(parts))(*parts),
                                len(parts), len(names))
-        return [(name, results.like(i, source)) for i, name in enumerate(names)]
+        return [(name, results.tensor(i, source.x)) for i, name in enumerate(names)]
 
     def experimental_replicate_to_logical_devices(self, tensor: Any) -> list[tuple[str, Any]]:
         """[(name of the device, tensor)]: for each logical device of the replica."""

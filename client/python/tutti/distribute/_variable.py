@@ -11,6 +11,7 @@ from tutti._dtype import asked_dtype
 from tutti._error import Error
 from tutti._frameworks import check, error_of, invalid
 from tutti._handle import Unique
+from tutti._values import views_of
 from tutti.distribute import _api
 from tutti.distribute._values import (PerReplica, VariableAggregation, VariableSynchronization,
                                       name_of)
@@ -75,8 +76,8 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
             if names[2] == b"MEAN" and initial.dtype not in _FLOATS:
                 raise invalid(f"variable {name!r} of {initial.dtype} has no MEAN; give it a float "
                               "dtype, or aggregate by SUM or ONLY_FIRST_REPLICA")
-        views = _api.views_of([initial])
-        self._handle = self.strategy.wait(lambda: _api.Handle(
+        views = views_of([initial])
+        self._handle = self.strategy.wait(lambda: _api.make(
             "variable_create", "variable_free", self.strategy.handle.pointer, views, *names,
             keep=self.strategy.handle))
         self._source = initial
@@ -101,13 +102,13 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
     def value(self) -> Any:
         """Its value, as a new array: see the class."""
         def read():
-            return _api.Results("variable_value", self._handle.pointer)
+            return _api.results_of("variable_value", self._handle.pointer)
 
         _traced.refuse_call("reading a Variable")
         together = _api.function("current_replica")() is None
         if together:
             self.strategy.require_cross_replica("value()")
-        return (self.strategy.wait(read) if together else read()).like(0, self._source)
+        return (self.strategy.wait(read) if together else read()).tensor(0, self._source.x)
 
     read_value = value
 
@@ -119,8 +120,8 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
     def values(self) -> tuple[Any, ...]:
         """Copies of the copies of this process's replicas."""
         _traced.refuse_call("reading a Variable")
-        results = _api.Results("variable_copies", self._handle.pointer)
-        return tuple(results.like(i, self._source) for i in range(len(results)))
+        results = _api.results_of("variable_copies", self._handle.pointer)
+        return tuple(results.tensor(i, self._source.x) for i in range(len(results)))
 
     def __array__(self, dtype=None, copy=None):
         del copy  # Always a new array.
@@ -150,5 +151,5 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
             values = value.values if isinstance(value, PerReplica) else (value,)
             tensors = [self._tensor(one) for one in values]
         check(_api.function("variable_update")(self._handle.pointer, update,
-                                               _api.views_of(tensors), len(tensors)))
+                                               views_of(tensors), len(tensors)))
         return self

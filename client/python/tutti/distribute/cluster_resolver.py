@@ -85,7 +85,7 @@ class ClusterResolver(Unique):
 
     def __init__(self, options: dict[str, Any], parts: Sequence[ClusterResolver] = ()) -> None:
         pointers = (ctypes.c_void_p * len(parts))(*(part.handle.pointer for part in parts))
-        self.handle = _api.Handle("resolver_create", "resolver_free", _api.to_json(options),
+        self.handle = _api.make("resolver_create", "resolver_free", _api.to_json(options),
                                   pointers, len(parts))
 
     def _ask(self, get, **more):

@@ -11,7 +11,7 @@
 #include "daemon/base/status.h"
 #include "proto/types.h"
 
-namespace tutti::cross_device {
+namespace tutti::faces {
 
 using Shape = std::vector<int64_t>;
 
@@ -38,6 +38,8 @@ class Tensor {
   size_t bytes() const { return count_ * size_of(dtype_); }
   std::byte* data() const { return data_.get(); }
   Tensor clone() const;
+  // Copies the elements of `from`, of the same dtype and shape.
+  void assign(const Tensor& from);
 
  private:
   Tensor(Dtype dtype, Shape shape, size_t count, std::shared_ptr<std::byte[]> data)
@@ -62,11 +64,12 @@ using Value = std::variant<Tensor, IndexedSlices>;
 inline bool is_sparse(const Value& value) { return std::holds_alternative<IndexedSlices>(value); }
 // The tensor, or the values of the slices.
 const Tensor& elements_of(const Value& value);
-// "f32 [2,3]", or "sparse f32 [rows,3] by i64 of [5,3]".
+// "f32[2,3]", or "sparse f32[rows,3] by i64 of [5,3]".
+std::string describe(const Tensor& tensor);
 std::string describe(const Value& value);
 Value clone(const Value& value);
 
 // INVALID_ARGUMENT: values and indices do not belong together, or the dtype cannot be summed.
 Status check_value(const Value& value);
 
-}  // namespace tutti::cross_device
+}  // namespace tutti::faces

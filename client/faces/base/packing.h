@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace tutti::cross_device {
+#include "client/faces/base/tensor.h"
+
+namespace tutti::faces {
 
 // A range of elements of one tensor of the batch.
 struct Piece {
@@ -30,7 +32,10 @@ std::vector<Pack> pack_by_count(const std::vector<size_t>& counts, size_t num_pa
 std::vector<Pack> pack_by_bytes(const std::vector<size_t>& counts, size_t element_bytes,
                                 size_t bytes_per_pack);
 
+// A pack of whole tensors for each dtype.
+std::vector<Pack> pack_by_dtype(const std::vector<Tensor>& tensors);
+
 // A pack for each tensor.
 std::vector<Pack> pack_each(const std::vector<size_t>& counts);
 
-}  // namespace tutti::cross_device
+}  // namespace tutti::faces

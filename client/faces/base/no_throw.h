@@ -8,7 +8,7 @@
 
 #include "daemon/base/status.h"
 
-namespace tutti::frameworks {
+namespace tutti::faces {
 
 // For a handler of `catch (...)`: RESOURCE_EXHAUSTED if memory ran out, else INTERNAL. Where there
 // is no memory for a message either, the message is a short one.
@@ -40,4 +40,4 @@ auto no_throw(const Call& call) noexcept -> decltype(call()) {
   }
 }
 
-}  // namespace tutti::frameworks
+}  // namespace tutti::faces

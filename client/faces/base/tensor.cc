@@ -1,11 +1,12 @@
 // Tensors and indexed slices: tensor.h.
-#include "client/cross_device/tensor.h"
+#include "client/faces/base/tensor.h"
 
 #include <cstring>
 
+#include "client/faces/base/reduce_op.h"
 #include "daemon/kernel/kernel.h"
 
-namespace tutti::cross_device {
+namespace tutti::faces {
 namespace {
 
 void drop(std::byte[]) {}  // Of memory that is the caller's.
@@ -67,8 +68,17 @@ Tensor Tensor::view(Dtype dtype, Shape shape, const void* data) {
 
 Tensor Tensor::clone() const {
   Tensor copy = allocate(dtype_, shape_);
-  copy_bytes(copy.data(), data(), bytes());
+  copy.assign(*this);
   return copy;
+}
+
+void Tensor::assign(const Tensor& from) {
+  require(from.dtype_ == dtype_ && from.shape_ == shape_, "a tensor of another kind is assigned");
+  copy_bytes(data(), from.data(), bytes());
+}
+
+std::string describe(const Tensor& tensor) {
+  return std::string(name_of(tensor.dtype())) + to_string(tensor.shape());
 }
 
 const Tensor& elements_of(const Value& value) {
@@ -78,13 +88,12 @@ const Tensor& elements_of(const Value& value) {
 
 std::string describe(const Value& value) {
   const Tensor& elements = elements_of(value);
-  const std::string dtype(name_of(elements.dtype()));
   const auto* slices = std::get_if<IndexedSlices>(&value);
-  if (slices == nullptr) return dtype + " " + to_string(elements.shape());
+  if (slices == nullptr) return describe(elements);
   std::string rows = "[rows";
   for (const int64_t size : row_shape(elements)) rows += "," + std::to_string(size);
-  const std::string text =
-      "sparse " + dtype + " " + rows + "] by " + std::string(name_of(slices->indices.dtype()));
+  const std::string text = "sparse " + std::string(name_of(elements.dtype())) + rows + "] by " +
+                           std::string(name_of(slices->indices.dtype()));
   return slices->dense_shape ? text + " of " + to_string(*slices->dense_shape) : text;
 }
 
@@ -95,10 +104,10 @@ Value clone(const Value& value) {
 }
 
 Status check_value(const Value& value) {
-  if (elements_of(value).dtype() == Dtype::boolean)
-    return invalid_argument("bool has no sum; convert the value to i32 first");
+  const Status summed = check_reducible(ReduceOp::sum, elements_of(value).dtype());
+  if (!summed.ok()) return summed;
   const auto* slices = std::get_if<IndexedSlices>(&value);
   return slices != nullptr ? check_slices(*slices) : Status();
 }
 
-}  // namespace tutti::cross_device
+}  // namespace tutti::faces

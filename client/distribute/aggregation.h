@@ -1,13 +1,13 @@
-// How the values of replicas become one, as tf.distribute.ReduceOp and tf.VariableAggregation.
+// How a variable's copies are kept, as tf.VariableAggregation and tf.VariableSynchronization.
 #pragma once
 
 #include <string>
 
-#include "daemon/base/status.h"
+#include "client/faces/base/base.h"
 
 namespace tutti::distribute {
 
-enum class ReduceOp { sum, mean };
+using namespace faces;
 
 // How the values that replicas give a variable become one.
 enum class Aggregation { none, sum, mean, only_first_replica };
@@ -20,12 +20,9 @@ enum class Synchronization {
   on_read,    // When it is read outside of replicas; until then each has its own value.
 };
 
-// "SUM" or "MEAN".
-std::string to_string(ReduceOp op);
 std::string to_string(Aggregation aggregation);
 
 // In lower or upper case. INVALID_ARGUMENT: another name.
-Result<ReduceOp> parse_reduce_op(const std::string& name);
 Result<Aggregation> parse_aggregation(const std::string& name);
 Result<Synchronization> parse_synchronization(const std::string& name);
 

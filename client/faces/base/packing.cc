@@ -1,10 +1,11 @@
 // Packs of a batch: packing.h.
-#include "client/cross_device/packing.h"
+#include "client/faces/base/packing.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
-namespace tutti::cross_device {
+namespace tutti::faces {
 
 std::vector<size_t> pack_sizes(size_t total, size_t num_packs) {
   std::vector<size_t> sizes(num_packs, total / num_packs);
@@ -50,6 +51,15 @@ std::vector<Pack> pack_by_bytes(const std::vector<size_t>& counts, size_t elemen
   return packs;
 }
 
+std::vector<Pack> pack_by_dtype(const std::vector<Tensor>& tensors) {
+  std::map<Dtype, Pack> by_dtype;
+  for (size_t tensor = 0; tensor < tensors.size(); ++tensor)
+    by_dtype[tensors[tensor].dtype()].push_back({tensor, 0, tensors[tensor].count()});
+  std::vector<Pack> packs;
+  for (auto& [_, pack] : by_dtype) packs.push_back(std::move(pack));
+  return packs;
+}
+
 std::vector<Pack> pack_each(const std::vector<size_t>& counts) {
   std::vector<Pack> packs;
   for (size_t tensor = 0; tensor < counts.size(); ++tensor)
@@ -57,4 +67,4 @@ std::vector<Pack> pack_each(const std::vector<size_t>& counts) {
   return packs;
 }
 
-}  // namespace tutti::cross_device
+}  // namespace tutti::faces
