@@ -150,21 +150,6 @@ tutti_code tutti_communication_options_check(const tutti_communication_options* 
   });
 }
 
-tutti_code tutti_communication_options_merge(const tutti_communication_options* own,
-                                             const tutti_communication_options* other,
-                                             tutti_communication_options* merged) {
-  return guarded({{"merged", merged}}, [&]() -> Status {
-    const Result<CommunicationOptions> first = options_of(own);
-    const Result<CommunicationOptions> second = options_of(other);
-    if (!first.ok()) return first.status();
-    if (!second.ok()) return second.status();
-    const CommunicationOptions options = first->merge(*second);
-    *merged = {options.bytes_per_pack, options.timeout_seconds.has_value() ? 1 : 0,
-               options.timeout_seconds.value_or(0), name_of(options.implementation).data()};
-    return {};
-  });
-}
-
 tutti_code tutti_hierarchical_copy_create(const int64_t* num_packs, tutti_group* group,
                                           tutti_cross_device** ops) {
   return guarded({{"ops", ops}}, [&]() -> Status {

@@ -32,11 +32,6 @@ typedef struct tutti_communication_options {
 
 /* INVALID_ARGUMENT: a field is wrong. */
 tutti_code tutti_communication_options_check(const tutti_communication_options* options);
-/* `merged` gets `own` with the fields of `other` that are not the default; its text is static. */
-tutti_code tutti_communication_options_merge(const tutti_communication_options* own,
-                                             const tutti_communication_options* other,
-                                             tutti_communication_options* merged);
-
 /* An object of one of the classes. It does not own `group`, which may be NULL. */
 typedef struct tutti_cross_device tutti_cross_device;
 /* `num_packs` NULL: no packing. */

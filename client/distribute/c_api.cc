@@ -1,6 +1,7 @@
 #include "client/distribute/c_api.h"
 
 #include <cstring>
+#include <tuple>
 
 #include "client/distribute/json_api.h"
 #include "client/distribute/logical_devices.h"
@@ -107,12 +108,28 @@ tutti_code tutti_distribute_resolver_ask(const tutti_distribute_resolver* resolv
       [&]() -> Status { return give(ask_resolver(*resolver->resolver, question), answer); });
 }
 
-tutti_code tutti_distribute_ask(const char* question, char** answer) {
+tutti_code tutti_distribute_assignment(const char* question, char** answer) {
   return guarded({{"question", question}, {"answer", answer}},
-                 [&]() -> Status { return give(ask(question), answer); });
+                 [&]() -> Status { return give(describe_assignment(question), answer); });
 }
 
 void tutti_distribute_free_text(char* text) { free(text); }
+
+tutti_code tutti_distribute_batch_size(int64_t global_batch_size, int32_t replicas, int64_t* size) {
+  return guarded({{"size", size}}, [&]() -> Status {
+    const Result<int64_t> each = get_per_replica_batch_size(global_batch_size, replicas);
+    if (each.ok()) *size = *each;
+    return each.status();
+  });
+}
+
+tutti_code tutti_distribute_rows(int64_t rows, int32_t replica, int32_t replicas, int64_t* bounds) {
+  return guarded({{"bounds", bounds}}, [&]() -> Status {
+    const Result<Rows> own = rows_of_replica(rows, {replica, replicas});
+    if (own.ok()) std::tie(bounds[0], bounds[1]) = std::pair(own->begin, own->end);
+    return own.status();
+  });
+}
 
 tutti_code tutti_distribute_strategy_create(const char* options,
                                             const tutti_distribute_resolver* resolver,

@@ -26,9 +26,15 @@ void tutti_distribute_resolver_free(tutti_distribute_resolver* resolver);
 /* {"get": "cluster_spec"} and so on: json_api.h. */
 tutti_code tutti_distribute_resolver_ask(const tutti_distribute_resolver* resolver,
                                          const char* question, char** answer);
-/* Topologies, device assignments and batches: json_api.h. */
-tutti_code tutti_distribute_ask(const char* question, char** answer);
+/* Topologies and device assignments: json_api.h. */
+tutti_code tutti_distribute_assignment(const char* question, char** answer);
 void tutti_distribute_free_text(char* text);
+
+/* ---- Batches (input_context.h) ---- */
+
+tutti_code tutti_distribute_batch_size(int64_t global_batch_size, int32_t replicas, int64_t* size);
+/* The rows of a replica are bounds[0] to bounds[1] - 1. */
+tutti_code tutti_distribute_rows(int64_t rows, int32_t replica, int32_t replicas, int64_t* bounds);
 
 /* ---- Strategies ---- */
 

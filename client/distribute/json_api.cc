@@ -285,22 +285,6 @@ Result<std::string> answer_assignment(const Json& question) {
   return described.dump();
 }
 
-Result<std::string> answer_batch_size(const Json& question) {
-  const Result<int64_t> size = get_per_replica_batch_size(
-      read<int64_t>(question.at("global_batch_size"), "global_batch_size"),
-      read<int>(question.at("replicas"), "replicas"));
-  if (!size.ok()) return size.status();
-  return std::to_string(*size);
-}
-
-Result<std::string> answer_rows(const Json& question) {
-  const Result<Rows> rows = rows_of_replica(read<int64_t>(question.at("rows"), "rows"),
-                                            {read<int>(question.at("replica"), "replica"),
-                                             read<int>(question.at("replicas"), "replicas")});
-  if (!rows.ok()) return rows.status();
-  return Json{rows->begin, rows->end}.dump();
-}
-
 }  // namespace
 
 Result<ResolverPtr> resolver_of(const std::string& json, UnionResolver::Resolvers parts) {
@@ -321,14 +305,8 @@ Result<std::string> ask_resolver(const Resolver& resolver, const std::string& qu
   return with_json(question, [&](const Json& parsed) { return answer(resolver, parsed); });
 }
 
-Result<std::string> ask(const std::string& question) {
-  return with_json(question, [](const Json& parsed) -> Result<std::string> {
-    const auto get = parsed.at("get").get<std::string>();
-    if (get == "assignment") return answer_assignment(parsed);
-    if (get == "rows") return answer_rows(parsed);
-    if (get == "per_replica_batch_size") return answer_batch_size(parsed);
-    return invalid_argument("there is no answer to '" + get + "'");
-  });
+Result<std::string> describe_assignment(const std::string& question) {
+  return with_json(question, answer_assignment);
 }
 
 Result<StrategyOptions> strategy_options_of(const std::string& json) {

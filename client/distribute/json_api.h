@@ -27,15 +27,12 @@ Result<std::shared_ptr<const Resolver>> resolver_of(const std::string& json,
 // Slurm), or "master" with task_type, task_id and rpc_layer.
 Result<std::string> ask_resolver(const Resolver& resolver, const std::string& question);
 
-// The answer to {"get": "per_replica_batch_size", "global_batch_size": 8, "replicas": 4}, which is
-// 2; to {"get": "rows", "rows": 8, "replica": 1, "replicas": 4}, which is [2, 4]; and to
-// {"get": "assignment", "topology":
-//  {"mesh_shape": [..], "device_coordinates": [[[..]]], "device_type": "GPU"}}, which is
-// {"missing_devices", "tasks", "devices_per_task", "ring_order": [[task, device]]}. The last with
-// "build": {"computation_shape", "computation_stride", "num_replicas", "device_order_mode":
-// "AUTO"}, or with "core_assignment", has also "core_assignment" and "devices"
-// [replica][core][task, device].
-Result<std::string> ask(const std::string& question);
+// The answer to {"topology": {"mesh_shape": [..], "device_coordinates": [[[..]]], "device_type":
+// "GPU"}}, which is {"missing_devices", "tasks", "devices_per_task", "ring_order": [[task,
+// device]]}. With "build": {"computation_shape", "computation_stride", "num_replicas",
+// "device_order_mode": "AUTO"}, or with "core_assignment", it has also "core_assignment" and
+// "devices" [replica][core][task, device].
+Result<std::string> describe_assignment(const std::string& question);
 
 // Options of tutti_distribute_strategy_create().
 Result<StrategyOptions> strategy_options_of(const std::string& json);

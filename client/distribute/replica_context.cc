@@ -29,11 +29,6 @@ void hand_out(std::vector<Tensor> results, const std::vector<void*>& parts) {
   static_cast<Part*>(parts[0])->results = std::move(results);
 }
 
-std::string describe(const std::string& verb, const std::string& structure, size_t leaves) {
-  return verb + (structure.empty() ? " of " + std::to_string(leaves) + " values"
-                                   : " of the structure " + structure);
-}
-
 }  // namespace
 
 int ReplicaContext::replica_id_in_sync_group() const {
@@ -46,8 +41,8 @@ Result<std::vector<Tensor>> ReplicaContext::all_reduce(ReduceOp op,
                                                        const std::vector<Tensor>& leaves,
                                                        const std::string& structure,
                                                        const CallOptions& options) {
-  const std::string call = describe("ReplicaContext.all_reduce(" + std::string(name_of(op)) + ")",
-                                    structure, leaves.size());
+  const std::string call = describe_call(
+      "ReplicaContext.all_reduce(" + std::string(name_of(op)) + ")", structure, leaves.size());
   return run_collective(call, leaves, options, [&](const Leaves& all) {
     return strategy_.replicas().all_reduce(call, op, all, options);
   });
@@ -56,8 +51,8 @@ Result<std::vector<Tensor>> ReplicaContext::all_reduce(ReduceOp op,
 Result<std::vector<Tensor>> ReplicaContext::all_gather(const std::vector<Tensor>& leaves,
                                                        int64_t axis, const std::string& structure,
                                                        const CallOptions& options) {
-  const std::string call = describe("ReplicaContext.all_gather(axis=" + std::to_string(axis) + ")",
-                                    structure, leaves.size());
+  const std::string call = describe_call(
+      "ReplicaContext.all_gather(axis=" + std::to_string(axis) + ")", structure, leaves.size());
   return run_collective(call, leaves, options, [&](const Leaves& all) {
     return strategy_.replicas().gather(call, axis, all, options);
   });

@@ -80,6 +80,11 @@ int64_t elements_along(const Tensor& value, const std::vector<size_t>& axes) {
 
 }  // namespace
 
+std::string describe_call(const std::string& verb, const std::string& structure, size_t leaves) {
+  return verb + (structure.empty() ? " of " + std::to_string(leaves) + " values"
+                                   : " of the structure " + structure);
+}
+
 Result<Replicas> Replicas::create(tutti_group* group, const Local& local) {
   Replicas replicas;
   replicas.group_ = group != nullptr && tutti_world_size(group) > 1 ? group : nullptr;

@@ -19,6 +19,9 @@ using PerReplica = std::vector<Tensor>;
 // Several, as the leaves of a nested structure.
 using Leaves = std::vector<PerReplica>;
 
+// "reduce(SUM) of 2 values", or of the structure that nests them: a call for the functions below.
+std::string describe_call(const std::string& verb, const std::string& structure, size_t leaves);
+
 inline constexpr int kLocalReplicasMax = 240;  // As ranks of a job on a host.
 
 // Every collective is called by one thread of each rank, in the same order everywhere, with values

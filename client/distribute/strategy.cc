@@ -57,11 +57,6 @@ Status call_in_context(const std::function<Status(ReplicaContext&)>& function,
   return function(replica);
 }
 
-std::string describe(const std::string& verb, const std::string& structure, size_t leaves) {
-  return verb + (structure.empty() ? " of " + std::to_string(leaves) + " values"
-                                   : " of the structure " + structure);
-}
-
 std::string list_of(const std::optional<std::vector<int64_t>>& axes) {
   return axes ? to_string(*axes) : "None";
 }
@@ -132,8 +127,8 @@ Result<std::vector<Tensor>> Strategy::reduce(ReduceOp op, const Leaves& leaves,
                                              const std::string& structure,
                                              const CallOptions& options) const {
   const std::string call =
-      describe("reduce(" + std::string(name_of(op)) + ", axis=" + list_of(axes) + ")", structure,
-               leaves.size());
+      describe_call("reduce(" + std::string(name_of(op)) + ", axis=" + list_of(axes) + ")",
+                    structure, leaves.size());
   if (Status status = require_cross_replica("reduce()"); !status.ok()) return status;
   return axes ? replicas_.reduce_over(call, op, *axes, leaves, options)
               : replicas_.all_reduce(call, op, leaves, options);
@@ -143,7 +138,7 @@ Result<std::vector<Tensor>> Strategy::gather(const Leaves& leaves, int64_t axis,
                                              const std::string& structure,
                                              const CallOptions& options) const {
   const std::string call =
-      describe("gather(axis=" + std::to_string(axis) + ")", structure, leaves.size());
+      describe_call("gather(axis=" + std::to_string(axis) + ")", structure, leaves.size());
   if (Status status = require_cross_replica("gather()"); !status.ok()) return status;
   return replicas_.gather(call, axis, leaves, options);
 }
@@ -151,8 +146,8 @@ Result<std::vector<Tensor>> Strategy::gather(const Leaves& leaves, int64_t axis,
 Result<std::vector<Tensor>> Strategy::broadcast_parameters(const std::vector<Tensor>& values,
                                                            int root, const std::string& structure,
                                                            const CallOptions& options) const {
-  const std::string call =
-      describe("broadcast_parameters(root=" + std::to_string(root) + ")", structure, values.size());
+  const std::string call = describe_call("broadcast_parameters(root=" + std::to_string(root) + ")",
+                                         structure, values.size());
   if (Status status = require_cross_replica("broadcast_parameters()"); !status.ok()) return status;
   Leaves leaves;
   for (const Tensor& value : values) leaves.emplace_back(replicas_.local().size(), value);

@@ -124,7 +124,6 @@ TEST_F(ValuesTest, NullPointersAreRefusedByName) {
          "'destinations'");
   expect(tutti_frameworks_refuse(nullptr, "no"), "no");
   expect(tutti_hierarchical_copy_create(nullptr, nullptr, nullptr), "'ops'");
-  expect(tutti_communication_options_merge(nullptr, nullptr, nullptr), "'merged'");
   const tutti_reduction no_components{nullptr, 2, {kDevices, 1}};
   expect(tutti_cross_device_reduce(ops_.get(), "sum", &no_components, nullptr, &results),
          "components are NULL");
@@ -142,17 +141,6 @@ TEST_F(ValuesTest, NullPointersAreRefusedByName) {
   results_.reset(results);
   EXPECT_EQ(tutti_results_size(results), 0u);
   expect(tutti_results_get(results, 0, 0, nullptr), "'view'");
-}
-
-TEST_F(ValuesTest, OptionsAreMerged) {
-  const tutti_communication_options own{5, 0, 0, "auto"};
-  const tutti_communication_options other{0, 1, 2.5, "ring"};
-  tutti_communication_options merged;
-  ASSERT_EQ(tutti_communication_options_merge(&own, &other, &merged), TUTTI_OK);
-  EXPECT_EQ(merged.bytes_per_pack, 5);
-  EXPECT_EQ(merged.has_timeout, 1);
-  EXPECT_EQ(merged.timeout_seconds, 2.5);
-  EXPECT_THAT(merged.implementation, StrEq("RING"));
 }
 
 TEST(AverageGradients, ANullValueIsNone) {

@@ -53,7 +53,6 @@ class _Options(ctypes.Structure):
 
 _frameworks.declare({
     "tutti_communication_options_check": (c_int, [POINTER(_Options)]),
-    "tutti_communication_options_merge": (c_int, [POINTER(_Options)] * 3),
     "tutti_hierarchical_copy_create": (c_int, [POINTER(c_int64), c_void_p, POINTER(c_void_p)]),
     "tutti_reduction_to_one_device_create": (c_int, [c_char_p, c_void_p, POINTER(c_void_p)]),
     "tutti_cross_device_free": (None, [c_void_p]),
@@ -111,12 +110,14 @@ class CommunicationOptions:
         """These options, with those of `options` that are not the default in their place."""
         if options is None:
             return self
-        merged = _Options()
-        check(library.tutti_communication_options_merge(
-            self._view(), options._view(), ctypes.byref(merged)))
-        return CommunicationOptions(merged.bytes_per_pack,
-                                    merged.timeout_seconds if merged.has_timeout else None,
-                                    merged.implementation.decode())
+        auto = CommunicationImplementation.AUTO
+        seconds = options.timeout_seconds
+        if seconds is None:
+            seconds = self.timeout_seconds
+        return CommunicationOptions(
+            options.bytes_per_pack or self.bytes_per_pack,
+            None if seconds is None else float(seconds),
+            self.implementation if options.implementation is auto else options.implementation)
 
     def __repr__(self):
         return (f"CommunicationOptions({self.bytes_per_pack}, {self.timeout_seconds}, "

@@ -30,8 +30,10 @@ declare({_PREFIX + name: signature for name, signature in {
     "resolver_create": (c_int, [c_char_p, POINTER(c_void_p), c_size_t, _HANDLE]),
     "resolver_free": (None, [c_void_p]),
     "resolver_ask": (c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
-    "ask": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "assignment": (c_int, [c_char_p, POINTER(c_void_p)]),
     "free_text": (None, [c_void_p]),
+    "batch_size": (c_int, [c_int64, c_int32, POINTER(c_int64)]),
+    "rows": (c_int, [c_int64, c_int32, c_int32, POINTER(c_int64)]),
     "strategy_create": (c_int, [c_char_p, c_void_p, c_void_p, _HANDLE]),
     "strategy_free": (None, [c_void_p]),
     "strategy_describe": (c_int, [c_void_p, POINTER(c_void_p)]),
@@ -113,15 +115,17 @@ def to_json(value):
 
 def per_replica_batch_size(global_batch_size, replicas):
     """The batch of each replica."""
-    question = {"get": "per_replica_batch_size", "replicas": replicas,
-                "global_batch_size": whole(global_batch_size, "global_batch_size")}
-    return ask("ask", to_json(question))
+    size = c_int64()
+    check(function("batch_size")(whole(global_batch_size, "global_batch_size"),
+                                 whole(replicas, "replicas", bits=32), byref(size)))
+    return size.value
 
 
 def rows_of_replica(rows, replica, replicas):
     """(begin, end) of a replica's rows of a global batch."""
-    return ask("ask", to_json({"get": "rows", "rows": rows, "replica": replica,
-                               "replicas": replicas}))
+    bounds = (c_int64 * 2)()
+    check(function("rows")(rows, replica, replicas, bounds))
+    return tuple(bounds)
 
 
 def whole(number, argument, bits=64):

@@ -40,7 +40,7 @@ class Topology:
         self.options = {"mesh_shape": _lists(mesh_shape, "mesh_shape"),
                         "device_coordinates": _lists(device_coordinates, "device_coordinates"),
                         "device_type": device_type}
-        told = _api.ask("ask", _api.to_json({"get": "assignment", "topology": self.options}))
+        told = _api.ask("assignment", _api.to_json({"topology": self.options}))
         self.num_tasks = told["tasks"]
         self.num_tpus_per_task = told["devices_per_task"]
         self._missing = told["missing_devices"]
@@ -165,8 +165,7 @@ def _job(job):
 def _ask(topology, **more):
     if not isinstance(topology, Topology):
         raise TypeError(f"topology={topology!r} must be a Topology")
-    return _api.ask("ask", _api.to_json({"get": "assignment", "topology": topology.options,
-                                         **more}))
+    return _api.ask("assignment", _api.to_json({"topology": topology.options, **more}))
 
 
 def device_assignment(topology: Topology, computation_shape: Any = None,
