@@ -1,7 +1,7 @@
 // Towers of small gradients, and what their means hold.
 #pragma once
 
-#include "client/average_gradients/average_gradients.h"
+#include "client/faces/average_gradients/average_gradients.h"
 #include "tests/cross_device/values.h"
 
 namespace tutti::average_gradients {

@@ -1,5 +1,5 @@
 // burn's collective API among the peers of one process: values, order and errors.
-#include "client/burn/collective.h"
+#include "client/faces/burn/collective.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

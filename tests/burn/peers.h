@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "client/burn/collective.h"
-#include "client/burn/collective_error.h"
+#include "client/faces/burn/collective.h"
+#include "client/faces/burn/collective_error.h"
 
 namespace tutti::burn {
 

@@ -1,5 +1,5 @@
 // ReduceOp, CommunicationOptions and names of devices: texts, defaults and refusals.
-#include "client/cross_device/options.h"
+#include "client/faces/cross_device/options.h"
 
 #include "tests/cross_device/values.h"
 

@@ -1,5 +1,5 @@
 // Indexed slices in one process: sums, means, copies, and mixtures with dense values.
-#include "client/cross_device/sparse.h"
+#include "client/faces/cross_device/sparse.h"
 
 #include "tests/cross_device/values.h"
 

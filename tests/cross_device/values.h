@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cross_device/cross_device_ops.h"
+#include "client/faces/cross_device/cross_device_ops.h"
 #include "tests/support/values.h"
 
 namespace tutti::cross_device {

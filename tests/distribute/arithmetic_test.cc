@@ -1,12 +1,12 @@
 // Arithmetic on tensors and their parts, against the slow, obvious way.
-#include "client/distribute/arithmetic.h"
+#include "client/faces/distribute/arithmetic.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "client/distribute/logical_devices.h"
+#include "client/faces/distribute/logical_devices.h"
 
 namespace tutti::distribute {
 namespace {

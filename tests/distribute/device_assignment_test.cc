@@ -1,10 +1,10 @@
 // The rules of DeviceAssignment, one by one; tensorflow_test.cc has random cases.
-#include "client/distribute/device_assignment.h"
+#include "client/faces/distribute/device_assignment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/distribute/replica_grid.h"
+#include "client/faces/distribute/replica_grid.h"
 
 namespace tutti::distribute {
 namespace {

@@ -1,5 +1,5 @@
 // Batches of replicas.
-#include "client/distribute/input_context.h"
+#include "client/faces/distribute/input_context.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

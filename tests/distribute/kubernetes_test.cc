@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/distribute/kubernetes_resolver.h"
+#include "client/faces/distribute/kubernetes_resolver.h"
 
 namespace tutti::distribute {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "client/distribute/launch_resolver.h"
+#include "client/faces/distribute/launch_resolver.h"
 
 namespace tutti::distribute {
 namespace {

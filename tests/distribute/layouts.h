@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "client/distribute/strategy.h"
+#include "client/faces/distribute/strategy.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti::distribute {

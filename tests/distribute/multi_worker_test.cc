@@ -1,5 +1,5 @@
 // Cluster specs, and what a task is in its cluster.
-#include "client/distribute/multi_worker.h"
+#include "client/faces/distribute/multi_worker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Where the replicas of a process meet: who merges, and what becomes of those who do not come.
-#include "client/distribute/rendezvous.h"
+#include "client/faces/distribute/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/distribute/simple_resolver.h"
-#include "client/distribute/union_resolver.h"
+#include "client/faces/distribute/simple_resolver.h"
+#include "client/faces/distribute/union_resolver.h"
 
 namespace tutti::distribute {
 namespace {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/distribute/slurm_grammar.h"
-#include "client/distribute/slurm_resolver.h"
+#include "client/faces/distribute/slurm_grammar.h"
+#include "client/faces/distribute/slurm_resolver.h"
 
 namespace tutti::distribute {
 namespace {

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "client/distribute/strategy.h"
-#include "client/distribute/variable.h"
+#include "client/faces/distribute/strategy.h"
+#include "client/faces/distribute/variable.h"
 
 namespace tutti::distribute {
 namespace {

@@ -1,6 +1,6 @@
 // Strategies: running functions, collectives between and within the replicas, and the errors of
 // calls that differ. Each in every layout.
-#include "client/distribute/strategy.h"
+#include "client/faces/distribute/strategy.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <thread>
 
-#include "client/distribute/simple_resolver.h"
+#include "client/faces/distribute/simple_resolver.h"
 #include "tests/distribute/layouts.h"
 #include "tests/support/memory_limit.h"
 

@@ -4,12 +4,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "client/distribute/device_assignment.h"
-#include "client/distribute/simple_resolver.h"
-#include "client/distribute/slurm_grammar.h"
-#include "client/distribute/slurm_resolver.h"
-#include "client/distribute/tf_config_resolver.h"
-#include "client/distribute/union_resolver.h"
+#include "client/faces/distribute/device_assignment.h"
+#include "client/faces/distribute/simple_resolver.h"
+#include "client/faces/distribute/slurm_grammar.h"
+#include "client/faces/distribute/slurm_resolver.h"
+#include "client/faces/distribute/tf_config_resolver.h"
+#include "client/faces/distribute/union_resolver.h"
 
 namespace tutti::distribute {
 namespace {

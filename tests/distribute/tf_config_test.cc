@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/distribute/tf_config_resolver.h"
+#include "client/faces/distribute/tf_config_resolver.h"
 
 namespace tutti::distribute {
 namespace {

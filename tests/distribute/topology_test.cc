@@ -1,5 +1,5 @@
 // Topologies: what is accepted, where devices are, and rings through them.
-#include "client/distribute/topology.h"
+#include "client/faces/distribute/topology.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <set>
 
-#include "client/distribute/ring.h"
+#include "client/faces/distribute/ring.h"
 
 namespace tutti::distribute {
 namespace {

@@ -1,5 +1,5 @@
 // Variables: what assignments and reads do with the copies of the replicas. Each in every layout.
-#include "client/distribute/variable.h"
+#include "client/faces/distribute/variable.h"
 
 #include <gtest/gtest.h>
 

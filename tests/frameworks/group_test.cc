@@ -1,8 +1,8 @@
 // A rank whose call through the C ABI is refused: all ranks fail that call, and stay in step.
 #include <functional>
 
-#include "client/average_gradients/c_api.h"
-#include "client/cross_device/c_api.h"
+#include "client/faces/average_gradients/c_api.h"
+#include "client/faces/cross_device/c_api.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "client/average_gradients/c_api.h"
-#include "client/cross_device/c_api.h"
+#include "client/faces/average_gradients/c_api.h"
+#include "client/faces/cross_device/c_api.h"
 
 namespace tutti {
 namespace {

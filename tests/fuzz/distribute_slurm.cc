@@ -1,5 +1,5 @@
 // Slurm's lists: what is read has as many entries as it says and no separators in its names.
-#include "client/distribute/slurm_grammar.h"
+#include "client/faces/distribute/slurm_grammar.h"
 #include "tests/fuzz/input.h"
 
 namespace tutti::distribute {

@@ -1,5 +1,5 @@
 // TF_CONFIG: every call answers or refuses, and a place that is given is in the cluster.
-#include "client/distribute/tf_config_resolver.h"
+#include "client/faces/distribute/tf_config_resolver.h"
 #include "tests/fuzz/input.h"
 
 namespace tutti::distribute {

@@ -58,6 +58,21 @@ inline std::string refuse_daemon(const Source& source, const std::string& includ
   return "";
 }
 
+// Why `source` may not include this header of the client, or "": of the faces one knows no other,
+// but the base through its door, and in its C ABI what all of these share.
+inline std::string refuse_face(const Source& source, const std::string& include) {
+  static const std::regex kFace("^client/faces/([a-z_]+)/");
+  std::smatch match;
+  if (source.under("tests/") || !std::regex_search(include, match, kFace)) return "";
+  const std::string to = match[1];
+  if (!std::regex_search(source.path, match, kFace)) return "only faces and tests include faces";
+  const std::string from = match[1];
+  if (from == to || (from == "average_gradients" && to == "cross_device")) return "";
+  if (to == "base") return include == "client/faces/base/base.h" ? "" : "not the door of the base";
+  const bool c_abi = to == "frameworks" && source.path.find("/c_api.") != std::string::npos;
+  return c_abi ? "" : "a face includes no other face";
+}
+
 // Why `source` may not include this header of ours, or "".
 inline std::string refuse_own(const Source& source, const std::string& include) {
   static const std::set<std::string> kPlainProto = {"proto/tutti_types.h", "proto/types.h",
@@ -68,6 +83,7 @@ inline std::string refuse_own(const Source& source, const std::string& include) 
   if (include.starts_with("daemon/")) return refuse_daemon(source, include);
   if (include.starts_with("proto/"))
     return client && !kPlainProto.contains(include) ? "the client knows no protobuf" : "";
+  if (include.starts_with("client/faces/")) return refuse_face(source, include);
   if (include.starts_with("client/"))
     return client || test || source.under("daemon/bench/") ? "" : "only the bench uses the client";
   if (include.starts_with("tests/")) return test ? "" : "only tests include tests";
@@ -95,7 +111,7 @@ inline const std::vector<Home> kHomes = {
     {"microhttpd.h", {"daemon/http/server.cc"}},
     {"prometheus/", {"daemon/http/metrics.", "daemon/http/families."}},
     {"nlohmann/",
-     {"client/distribute/tf_config_resolver.cc", "client/distribute/json_api.cc",
+     {"client/faces/distribute/tf_config_resolver.cc", "client/faces/distribute/json_api.cc",
       "tests/distribute/", "tests/cross_device/"}},
     {"gtest/", {"tests/"}},
     {"gmock/", {"tests/"}},

@@ -55,9 +55,12 @@ const Rule kIncludeRule = {
         includes("daemon/engine/run.cc", "\"client/tutti.h\""),              // Only the bench's.
         includes("daemon/base/fd.h", "\"daemon/schedule/schedule.h\""),      // Upward.
         includes("client/tutti.cc", "\"daemon/base/loop.h\""),               // The daemon's.
-        includes("client/tutti.cc", "\"proto/session.pb.h\""),               // Protobuf.
-        includes("client/tutti.cc", "<spdlog/spdlog.h>"),                    // A library.
-        includes("proto/frame.h", "\"daemon/base/status.h\""),               // Upward.
+        includes("client/tutti.cc", "\"client/faces/base/base.h\""),         // A face's.
+        includes("client/faces/burn/a.cc", "\"client/faces/base/fold.h\""),  // No door.
+        includes("client/faces/burn/a.cc", "\"client/faces/distribute/ring.h\""),  // Another face.
+        includes("client/tutti.cc", "\"proto/session.pb.h\""),                     // Protobuf.
+        includes("client/tutti.cc", "<spdlog/spdlog.h>"),                          // A library.
+        includes("proto/frame.h", "\"daemon/base/status.h\""),                     // Upward.
         includes("tests/engine/engine_test.cc",
                  "\"daemon/device/staging.h\""),                            // Another's inside.
         includes("tests/fuzz/engine_x.cc", "\"daemon/device/staging.h\""),  // Likewise.
@@ -86,6 +89,8 @@ const Rule kIncludeRule = {
         includes("tests/fuzz/engine_x.cc", "\"daemon/engine/slice.h\""),
         includes("tests/engine/engine_test.cc", "\"daemon/session/session.h\""),
         includes("client/tutti.cc", "\"proto/segment.h\""),
+        includes("client/faces/burn/a.cc", "\"client/faces/base/base.h\""),
+        includes("client/faces/burn/c_api.cc", "\"client/faces/frameworks/last_error.h\""),
         includes("client/tutti.cc", "<sys/mman.h>"),
         includes("client/tutti.cc", "<atomic>"),
         includes("daemon/base/log.cc", "<spdlog/spdlog.h>"),

@@ -1,4 +1,4 @@
-"""Values between Python and the C ABI of client/frameworks: arrays and slices with their
+"""Values between Python and the C ABI of client/faces/frameworks: arrays and slices with their
 devices, as structures of C, and results as arrays over the library's memory."""
 
 import ctypes

@@ -1,4 +1,4 @@
-"""The C ABI of client/distribute/c_api.h."""
+"""The C ABI of client/faces/distribute/c_api.h."""
 
 import contextlib
 import ctypes
