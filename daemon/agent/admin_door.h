@@ -12,8 +12,10 @@
 #include "daemon/base/credentials.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/control.h"
+#include "daemon/membership/rules.h"
 #include "daemon/session/session.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 

@@ -19,8 +19,9 @@
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/control.h"
 #include "daemon/session/session.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 

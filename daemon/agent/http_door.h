@@ -11,8 +11,9 @@
 #include "daemon/base/credentials.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
+#include "daemon/control/control.h"
 #include "daemon/http/http.h"
-#include "daemon/mesh/mesh.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 

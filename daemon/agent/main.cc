@@ -23,7 +23,7 @@ constexpr int kWrongSettings = 2;
 constexpr std::initializer_list<int> kSignals = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
 
 // The default of 1,024 is there for programs that use select(). Workers inherit it. More would let
-// strangers' connections fill the memory that gRPC may have (daemon/mesh/channel.cc).
+// strangers' connections fill the memory that gRPC may have (daemon/control/channel.cc).
 constexpr rlim_t kDescriptorsMax = 16'384;
 
 void raise_descriptor_limit() {

@@ -15,7 +15,8 @@
 #include "daemon/agent/spawn.h"
 #include "daemon/base/foreign_text.h"
 #include "daemon/base/hash.h"
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/passes.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 namespace {

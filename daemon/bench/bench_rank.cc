@@ -10,11 +10,13 @@
 #include <random>
 #include <set>
 
+#include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
 #include "daemon/bench/bench_client.h"
 #include "daemon/bench/bench_floor.h"
 #include "daemon/bench/bench_report.h"
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 namespace {

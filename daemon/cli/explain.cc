@@ -5,8 +5,9 @@
 
 #include "daemon/cli/cli.h"
 #include "daemon/cli/private_agents.h"
+#include "daemon/control/admin_client.h"
 #include "daemon/diagnosis/diagnosis.h"
-#include "daemon/mesh/mesh.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 namespace {

@@ -8,8 +8,8 @@
 #include "daemon/base/settings.h"
 #include "daemon/cli/cli.h"
 #include "daemon/cli/private_agents.h"
+#include "daemon/control/admin_client.h"
 #include "daemon/launch/launch.h"
-#include "daemon/mesh/mesh.h"
 #include "proto/segment.h"
 
 namespace {

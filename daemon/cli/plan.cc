@@ -6,7 +6,8 @@
 #include "daemon/cli/cli.h"
 #include "daemon/cli/plan_report.h"
 #include "daemon/cli/strategy_report.h"
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 namespace {

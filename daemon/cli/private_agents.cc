@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
 
 namespace tutti {
 namespace {

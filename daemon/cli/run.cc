@@ -9,8 +9,9 @@
 #include "daemon/base/settings.h"
 #include "daemon/base/text.h"
 #include "daemon/cli/cli.h"
+#include "daemon/control/admin_client.h"
 #include "daemon/launch/launch.h"
-#include "daemon/mesh/mesh.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 namespace {

@@ -4,7 +4,9 @@
 #include "daemon/cli/cli.h"
 #include "daemon/cli/private_agents.h"
 #include "daemon/cli/status_report.h"
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "daemon/control/status_json.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 

@@ -1,9 +1,9 @@
-// The output of `tutti status` for people; status_json() of mesh is that for programs. Pure.
+// The output of `tutti status` for people; status_json() is that for programs. Pure.
 #pragma once
 
 #include <string>
 
-#include "daemon/mesh/mesh.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 

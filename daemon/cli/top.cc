@@ -11,9 +11,11 @@
 #include <utility>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/loop.h"
 #include "daemon/cli/cli.h"
 #include "daemon/cli/top_report.h"
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 namespace {

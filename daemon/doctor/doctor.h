@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "daemon/base/settings.h"
+#include "daemon/control/tls_files.h"
 #include "daemon/diagnosis/diagnosis.h"
 
 namespace tutti {

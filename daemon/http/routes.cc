@@ -8,10 +8,11 @@
 #include <chrono>
 
 #include "daemon/base/text.h"
+#include "daemon/control/status_json.h"
 #include "daemon/diagnosis/diagnosis.h"
 #include "daemon/http/calls_json.h"
 #include "daemon/http/metrics.h"
-#include "daemon/mesh/mesh.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 namespace {

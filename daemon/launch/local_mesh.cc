@@ -16,8 +16,9 @@
 
 #include "daemon/base/program.h"
 #include "daemon/base/text.h"
+#include "daemon/control/admin_client.h"
 #include "daemon/launch/notify_socket.h"
-#include "daemon/mesh/mesh.h"
+#include "proto/mesh.pb.h"
 
 namespace tutti {
 namespace {

@@ -15,10 +15,10 @@
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
+#include "daemon/control/coordinator_client.h"
 #include "daemon/device/device.h"
 #include "daemon/engine/engine.h"
 #include "daemon/group/group.h"
-#include "daemon/mesh/mesh.h"
 #include "daemon/nccl/nccl.h"
 #include "daemon/session/session.h"
 #include "daemon/transport/transport.h"
@@ -26,6 +26,7 @@
 #include "daemon/worker/cores.h"
 #include "daemon/worker/gpu_memory.h"
 #include "daemon/worker/link_router.h"
+#include "proto/mesh.pb.h"
 #include "proto/session.pb.h"
 
 namespace tutti {

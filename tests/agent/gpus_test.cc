@@ -1,7 +1,8 @@
 // tuttid on a node with GPUs: what it finds, reports and logs of them.
 #include <gmock/gmock.h>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
 
 namespace tutti {

@@ -6,7 +6,8 @@
 
 #include <thread>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
 #include "tests/support/test_ca.h"
 

@@ -3,7 +3,8 @@
 #include <grp.h>
 #include <sys/stat.h>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
 
 namespace tutti {

@@ -2,7 +2,8 @@
 // draining.
 #include <gmock/gmock.h>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
 
 namespace tutti {

@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <grp.h>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
 
 namespace tutti {

@@ -1,7 +1,8 @@
 // tuttid and its workers: starting, adopting and stopping them, and their unexpected end.
 #include <gmock/gmock.h>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
 
 namespace tutti {

@@ -2,7 +2,7 @@
 
 A promise without a test, and a test that is not there, fail here. Sentences that promise nothing
 (advice, headings of code, what others' programs do) stand in ADVICE. Rows of the table of rules are
-compared, and have their tests, in tests/mesh/rules_test.cc.
+compared, and have their tests, in tests/membership/rules_test.cc.
 """
 
 import re
@@ -30,31 +30,31 @@ PROMISES = {
         "agent/http_test.cc TextsOfAWorkerForgeNoLinesAndTurnNoTerminal, "
         "agent/rules_test.cc AWorkerCannotSayThatItIsAnothersAsRoot",
     "| another agent of the mesh |":
-        "mesh/admin_test.cc AnAgentMayLookAndPassOnButNotDrainOrStop, "
-        "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
+        "control/admin_test.cc AnAgentMayLookAndPassOnButNotDrainOrStop, "
+        "control/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
     "| writers to `etcd`":
-        "mesh/elector_test.cc AKeyWithoutAnAddressIsNamed, "
-        "mesh/grace_test.cc InvalidStatesAreRefused",
+        "control/elector_test.cc AKeyWithoutAnAddressIsNamed, "
+        "membership/grace_test.cc InvalidStatesAreRefused",
     "| the network |":
-        "mesh/admin_test.cc WithoutTokensNobodyOnTheNetworkMayAnything, "
-        "mesh/admin_test.cc WhoTrustsTheNetworkTakesAllForAgents",
+        "control/admin_test.cc WithoutTokensNobodyOnTheNetworkMayAnything, "
+        "control/admin_test.cc WhoTrustsTheNetworkTakesAllForAgents",
     "Users are identified by uid":
         "process/owners_test.cc AnotherUserMayNotJoinThroughAnotherHostAsRoot",
     "A job belongs to the user, and":
-        "mesh/join_test.cc AJobBelongsToTheUserAndSubjectThatBeganIt",
+        "membership/join_test.cc AJobBelongsToTheUserAndSubjectThatBeganIt",
     "Two users may have jobs of the same name":
         "process/owners_test.cc AnotherUserMayNotJoinThroughAnotherHostAsRoot",
     "Without `tls = require` nothing is encrypted":
         "transport/tls_test.cc HostsWithoutTlsAndHostsWithItRefuseEachOther",
     "`etcd_tls_dir` encrypts":
-        "mesh/key_store_test.cc StrangersAreRefusedWhereEtcdIsGuarded",
+        "control/key_store_test.cc StrangersAreRefusedWhereEtcdIsGuarded",
     "With `tls = require` the control plane is encrypted, and":
-        "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse",
+        "control/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse",
     # Tokens
     "A lone node needs no token":
         "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
     "Agents of several hosts need one":
-        "mesh/admin_test.cc WithoutATokenForAgentsACoordinatorElsewhereIsRefused",
+        "control/admin_test.cc WithoutATokenForAgentsACoordinatorElsewhereIsRefused",
     "An agent that is to listen on all":
         "agent/service_test.cc DoesNotListenEverywhereWithoutCredentials, "
         "agent/http_test.cc IsNotOpenToEveryNetworkWithoutTokens",
@@ -76,21 +76,21 @@ PROMISES = {
         "agent/worker_test.cc NextAgentAdoptsTheLiveAndRemovesTheDead",
     # Rules
     "One row for each call":
-        "mesh/rules_test.cc EveryRowStandsInSecurityMd",
+        "membership/rules_test.cc EveryRowStandsInSecurityMd",
     "A pass is what an agent signs":
-        "mesh/rules_test.cc APassHoldsForWhatItSaysAlone",
+        "membership/rules_test.cc APassHoldsForWhatItSaysAlone",
     "The job's user can know it":
-        "mesh/tls_nodes_test.cc APassIsOfOneJobAndHost, "
-        "mesh/join_test.cc OnlyAPassThatAnAgentSignedForThisJobAndHostAdmits",
+        "control/tls_nodes_test.cc APassIsOfOneJobAndHost, "
+        "membership/join_test.cc OnlyAPassThatAnAgentSignedForThisJobAndHostAdmits",
     "With TLS the agents' token signs nothing":
-        "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost, "
-        "mesh/tls_nodes_test.cc NobodyElsesSecretResumesOrTakesOverAnEpoch, "
-        "mesh/tls_nodes_test.cc AnEpochIsNotTakenOverFromAHostWhoseAgentIsGone, "
-        "mesh/tls_nodes_test.cc WorkerIsTakenOnceAnAgentOfItsHostIsRegistered, "
-        "mesh/rules_test.cc ACertifiedHostsAgentSignsWithItsOwnKeysAndBelievesNoOther, "
+        "control/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost, "
+        "control/tls_nodes_test.cc NobodyElsesSecretResumesOrTakesOverAnEpoch, "
+        "control/tls_nodes_test.cc AnEpochIsNotTakenOverFromAHostWhoseAgentIsGone, "
+        "control/tls_nodes_test.cc WorkerIsTakenOnceAnAgentOfItsHostIsRegistered, "
+        "membership/rules_test.cc ACertifiedHostsAgentSignsWithItsOwnKeysAndBelievesNoOther, "
         "agent/rules_test.cc KeyAndWorkersSocketsAreTheAgentsAlone",
     "Who coordinates says who is in":
-        "mesh/tls_nodes_test.cc WhatTheCoordinatorLearnsSignsNoPasses",
+        "control/tls_nodes_test.cc WhatTheCoordinatorLearnsSignsNoPasses",
     "Changes of administrators, and":
         "agent/rules_test.cc UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot",
     "`audit:":
@@ -119,102 +119,102 @@ PROMISES = {
         "agent/rules_test.cc NamesThatNoTerminalMayShowAreRefusedInTrueWords",
     # docs/tls.md
     "With `tls = require` the control plane between":
-        "mesh/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
+        "control/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
     "The Unix socket of a host needs no TLS":
         "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot",
     "Set it on all hosts alike":
         "transport/tls_test.cc HostsWithoutTlsAndHostsWithItRefuseEachOther",
     "TLS does not replace tokens":
-        "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse",
+        "control/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse",
     "With TLS the agents' token counts only":
-        "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse, "
+        "control/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse, "
         "process/tls_outsiders_test.cc "
         "AHostOfAnotherAuthorityRunsNoRankUntilItHasTheRightCertificate, "
         "agent/http_test.cc WithTlsTheAgentsTokenShowsNothing",
     "`trust_network = yes` is refused":
-        "mesh/tls_nodes_test.cc SettingsThatContradictEachOtherAreRefused",
+        "control/tls_nodes_test.cc SettingsThatContradictEachOtherAreRefused",
     "Workers run as users and":
         "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot, "
-        "mesh/tls_nodes_test.cc WhatTheCoordinatorLearnsSignsNoPasses, "
-        "mesh/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
+        "control/tls_nodes_test.cc WhatTheCoordinatorLearnsSignsNoPasses, "
+        "control/tls_nodes_test.cc NobodyElsesSecretSignsPassesOfAHost",
     "A host whose agent is not":
         "process/tls_outsiders_test.cc "
         "AHostOfAnotherAuthorityRunsNoRankUntilItHasTheRightCertificate, "
         "process/tls_outsiders_test.cc AHostThatLosesItsCertificateLosesItsPartInJobs",
     "`tls_dir` (`/etc/tutti/tls`) holds":
-        "mesh/certificates_test.cc PlainFilesDo",
+        "control/certificates_test.cc PlainFilesDo",
     "| `ca.crt` |":
-        "mesh/tls_test.cc AuthorityIsExchangedInSteps",
+        "control/tls_test.cc AuthorityIsExchangedInSteps",
     "| `tls.crt` |":
-        "mesh/certificates_test.cc AuthoritiesInBetweenMayBeInEitherFile",
+        "control/certificates_test.cc AuthoritiesInBetweenMayBeInEitherFile",
     "| `tls.key` |":
-        "mesh/certificates_test.cc KeyThatOthersCanReadIsRefused",
+        "control/certificates_test.cc KeyThatOthersCanReadIsRefused",
     "The certificate names the host":
-        "mesh/certificates_test.cc HostIsBoundToItsName",
+        "control/certificates_test.cc HostIsBoundToItsName",
     "`host` of its agent as a DNS name":
-        "mesh/certificates_test.cc HostIsBoundToItsName",
+        "control/certificates_test.cc HostIsBoundToItsName",
     "On the coordinator's host it also":
-        "mesh/tls_test.cc ServerOfAnotherNameIsRefusedByName",
+        "control/tls_test.cc ServerOfAnotherNameIsRefusedByName",
     "Extended key usages, if there are any":
-        "mesh/certificates_test.cc UsageMustBeAllowed",
+        "control/certificates_test.cc UsageMustBeAllowed",
     "An agent that finds a file missing":
         "process/tls_test.cc AgentSaysAtItsStartWhatIsWrongWithItsFiles, "
-        "mesh/certificates_test.cc TimesAreChecked, "
-        "mesh/certificates_test.cc KeyOfAnotherCertificateIsRefused",
+        "control/certificates_test.cc TimesAreChecked, "
+        "control/certificates_test.cc KeyOfAnotherCertificateIsRefused",
     "The commands of [the install page]":
-        "mesh/certificates_test.cc CommandsOfThePageMakeFilesThatDo",
+        "control/certificates_test.cc CommandsOfThePageMakeFilesThatDo",
     "People and tools that call other hosts":
-        "mesh/tls_nodes_test.cc EnvironmentOfToolsIsChecked",
+        "control/tls_nodes_test.cc EnvironmentOfToolsIsChecked",
     "They need a certificate only":
-        "mesh/tls_nodes_test.cc AdministratorsAreKnownByTheirCertificates",
+        "control/tls_nodes_test.cc AdministratorsAreKnownByTheirCertificates",
     "- **Administrators** have":
         "process/tls_test.cc CertificatesOfAdministratorsAloneAdminister, "
-        "mesh/certificates_test.cc AdministratorIsNamed",
+        "control/certificates_test.cc AdministratorIsNamed",
     "It may do what a token with `role=admin`":
         "process/tls_test.cc CertificatesOfAdministratorsAloneAdminister",
     "A Certificate per host, issued":
-        "mesh/tls_nodes_test.cc AgentIsRegisteredUnderTheNameOfItsCertificateAlone",
+        "control/tls_nodes_test.cc AgentIsRegisteredUnderTheNameOfItsCertificateAlone",
     "Certificates that name a SPIFFE ID alone":
-        "mesh/certificates_test.cc SpiffeIdIsTheOnlyUri",
+        "control/certificates_test.cc SpiffeIdIsTheOnlyUri",
     "Only IDs that differ from this side's":
-        "mesh/tls_test.cc ServerWithASiblingsSpiffeIdIsTaken",
+        "control/tls_test.cc ServerWithASiblingsSpiffeIdIsTaken",
     "- spiffe://cluster/tutti/a is host":
-        "mesh/certificates_test.cc HostIsBoundToItsName",
+        "control/certificates_test.cc HostIsBoundToItsName",
     "- Agents that all have the same ID":
-        "mesh/tls_nodes_test.cc AgentsMayShareASpiffeId",
+        "control/tls_nodes_test.cc AgentsMayShareASpiffeId",
     "- spiffe://cluster/ns/tutti/sa/tutti-admin":
-        "mesh/certificates_test.cc AdministratorIsNamed",
+        "control/certificates_test.cc AdministratorIsNamed",
     "| an agent to the coordinator |":
-        "mesh/tls_nodes_test.cc AgentIsRegisteredUnderTheNameOfItsCertificateAlone, "
-        "mesh/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse, "
+        "control/tls_nodes_test.cc AgentIsRegisteredUnderTheNameOfItsCertificateAlone, "
+        "control/tls_nodes_test.cc EachSecretAloneOpensWhatItIsForAndNothingElse, "
         "process/tls_test.cc AgentWithTheCertificateOfAnotherIsNotRegistered",
     "| the coordinator to an agent |":
-        "mesh/tls_nodes_test.cc AgentIsKnownByItsNameAtAnyAddress",
+        "control/tls_nodes_test.cc AgentIsKnownByItsNameAtAnyAddress",
     "| a worker to the coordinator |":
-        "mesh/tls_nodes_test.cc WorkerNeedsWhatItsAgentPublishesAlone, "
-        "mesh/tls_nodes_test.cc WorkerIsTakenOnceAnAgentOfItsHostIsRegistered",
+        "control/tls_nodes_test.cc WorkerNeedsWhatItsAgentPublishesAlone, "
+        "control/tls_nodes_test.cc WorkerIsTakenOnceAnAgentOfItsHostIsRegistered",
     "| `tutti status --address host:port`":
-        "mesh/tls_test.cc ServerOfAnotherNameIsRefusedByName, "
-        "mesh/tls_nodes_test.cc AdministratorsAreKnownByTheirCertificates",
+        "control/tls_test.cc ServerOfAnotherNameIsRefusedByName, "
+        "control/tls_nodes_test.cc AdministratorsAreKnownByTheirCertificates",
     "Workers find their agent's `tls.crt`":
-        "mesh/certificates_test.cc WhatIsPublicIsEnoughForAClient",
+        "control/certificates_test.cc WhatIsPublicIsEnoughForAClient",
     "Names are compared whole":
-        "mesh/certificates_test.cc HostIsBoundToItsName, "
-        "mesh/certificates_test.cc ServerIsKnownByWhatWasDialled",
+        "control/certificates_test.cc HostIsBoundToItsName, "
+        "control/certificates_test.cc ServerIsKnownByWhatWasDialled",
     "Who has a certificate that shares":
-        "mesh/certificates_test.cc ServerMayBeThisHost",
+        "control/certificates_test.cc ServerMayBeThisHost",
     "The files are read again before":
-        "mesh/tls_test.cc NewCertificatesAreUsedWhileStreamsGoOn",
+        "control/tls_test.cc NewCertificatesAreUsedWhileStreamsGoOn",
     "New ones are used as soon as":
         "process/tls_test.cc JobGoesOnWhileCertificatesAndTheirAuthorityAreRenewed",
     "Where they do not pass":
-        "mesh/certificates_test.cc FilesThatDoNotFitAreLeftAndWarnedOfOnce",
+        "control/certificates_test.cc FilesThatDoNotFitAreLeftAndWarnedOfOnce",
     "It also says which certificate":
-        "mesh/certificates_test.cc ExpiryIsWarnedOfBeforeAndAfterItOnce",
+        "control/certificates_test.cc ExpiryIsWarnedOfBeforeAndAfterItOnce",
     "Turn a link, or rename a directory":
-        "mesh/certificates_test.cc ChangedFilesAreTaken",
+        "control/certificates_test.cc ChangedFilesAreTaken",
     "To change the authority, first":
-        "mesh/tls_test.cc AuthorityIsExchangedInSteps",
+        "control/tls_test.cc AuthorityIsExchangedInSteps",
     "The links between workers need none":
         "process/tls_test.cc WorkersOfOtherUsersNeedNoKeyAsRoot",
     "Each worker makes a key":
@@ -225,13 +225,13 @@ PROMISES = {
     "Only TLS 1.3 is spoken":
         "transport/tls_test.cc ChangesItsKeysInTime",
     "- `if tuttid there has tls = require":
-        "mesh/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
+        "control/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
     "- `tuttid there does not speak TLS":
-        "mesh/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
+        "control/tls_nodes_test.cc SideWithoutTlsLearnsTheSetting",
     "- `no authority in":
-        "mesh/tls_test.cc ServerOfAnotherAuthorityIsRefused",
+        "control/tls_test.cc ServerOfAnotherAuthorityIsRefused",
     "- `its certificate is for DNS b":
-        "mesh/tls_test.cc ServerOfAnotherNameIsRefusedByName",
+        "control/tls_test.cc ServerOfAnotherNameIsRefusedByName",
     "- `tls = require on the host at":
         "transport/tls_test.cc HostsWithoutTlsAndHostsWithItRefuseEachOther",
     "- `10.0.0.2:40127: it is not":
@@ -267,8 +267,8 @@ def sentences(text):
 
 
 def is_rule(row):
-    """Whether tests/mesh/rules_test.cc compares and tries the row."""
-    rules = (ROOT / "daemon/mesh/rules.cc").read_text(encoding="utf-8")
+    """Whether tests/membership/rules_test.cc compares and tries the row."""
+    rules = (ROOT / "daemon/membership/rules.cc").read_text(encoding="utf-8")
     door = row.split(" | ")[0].removeprefix("| ")
     return bool(RULES.match(row)) and f'"{door}"' in rules
 
@@ -300,7 +300,7 @@ class Security(unittest.TestCase):
     def test_what_is_missing_is_found(self):
         page = "# T\n\nOne. Two:\n\n| a |\n|---|\n| row |\n\n- item\n- next"
         self.assertEqual(list(sentences(page)), ["One.", "Two:", "| row |", "- item", "- next"])
-        absent = "mesh/rules_test.cc NoSuchTest"
+        absent = "membership/rules_test.cc NoSuchTest"
         self.assertEqual(list(missing_tests(absent)), [absent])
 
 

@@ -237,7 +237,7 @@ def rosters():
     schema = {"job": 1, "epoch": 2, "secret": 3, "strategy": 5, "ranks": 4}
     roster = [(schema["job"], "demo"), (schema["epoch"], 7), (schema["secret"], "s")]
     write(
-        "mesh_roster",
+        "membership_roster",
         roster=message(*roster, *[(schema["ranks"], rank) for rank in ranks]),
         rank_missing=message(*roster, (schema["ranks"], ranks[1])),
         rank_twice=message(*roster, (schema["ranks"], ranks[0]), (schema["ranks"], ranks[0])),
@@ -266,7 +266,7 @@ def calls():
     greets = b"\1\xff\xff"
     windows = frame_of(4, 0, 0, struct.pack(">HI", 4, 0x7FFFFFFF))
     write(
-        "mesh_port",
+        "control_port",
         status=greets + call("Admin/Status"),
         attend=greets + call("Mesh/Attend", **{"tutti-pass-bin": "CgRkZW1v"}),
         enlist=greets + call("Mesh/Enlist", **{"tutti-token-bin": "b3Blbg"}),

@@ -2,7 +2,8 @@
 // and failures.
 #include <gtest/gtest.h>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {

@@ -12,7 +12,8 @@
 #include <cstddef>
 #include <iterator>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/support/await.h"
 #include "tests/support/test_mesh.h"
 

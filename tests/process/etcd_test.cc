@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
 #include "tests/support/await.h"
 #include "tests/support/etcd_cluster.h"
 #include "tests/support/test_mesh.h"

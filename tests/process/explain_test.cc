@@ -9,7 +9,8 @@
 #include <cstdio>
 #include <string>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti::testing {

@@ -3,7 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/process/gpu_fixture.h"
 
 namespace tutti {

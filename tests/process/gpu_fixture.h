@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "daemon/control/admin_client.h"
 #include "daemon/cuda/cuda.h"
-#include "daemon/mesh/mesh.h"
 #include "tests/process/board_fixture.h"
 #include "tests/support/cuda_driver.h"
 

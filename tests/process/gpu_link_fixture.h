@@ -6,7 +6,8 @@
 #include <optional>
 #include <sstream>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/process/gpu_fixture.h"
 
 namespace tutti::testing {

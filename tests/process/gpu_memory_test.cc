@@ -5,7 +5,8 @@
 #include <fstream>
 #include <list>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/process/gpu_fixture.h"
 #include "tests/support/await.h"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {

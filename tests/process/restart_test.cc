@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {

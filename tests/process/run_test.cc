@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
 #include "tests/support/await.h"
 #include "tests/support/test_mesh.h"
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
 #include "tests/support/await.h"
 #include "tests/support/test_mesh.h"
 

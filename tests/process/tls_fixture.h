@@ -8,7 +8,7 @@
 #include <map>
 #include <sstream>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
 #include "tests/support/await.h"
 #include "tests/support/test_ca.h"
 #include "tests/support/test_mesh.h"

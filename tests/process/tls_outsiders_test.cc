@@ -1,5 +1,5 @@
 // What hosts can do with tls = require that have the agents' token, but not a certificate of the
-// mesh's authority. tests/mesh/tls_nodes_test.cc has what strangers can say to the coordinator.
+// mesh's authority. tests/control/tls_nodes_test.cc has what strangers can say to the coordinator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/support/await.h"
 #include "tests/support/test_mesh.h"
 

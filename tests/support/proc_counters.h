@@ -8,7 +8,8 @@
 #include <fstream>
 #include <string>
 
-#include "daemon/mesh/mesh.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti::testing {

@@ -9,10 +9,11 @@ namespace tutti::tidy {
 
 // The floors of the house. A room includes only rooms of lower floors.
 inline const std::map<std::string, int> kFloors = {
-    {"kernel", 1}, {"base", 1},    {"board", 2},  {"trace", 2},     {"schedule", 2},  {"cuda", 2},
-    {"nvml", 2},   {"nccl", 3},    {"device", 3}, {"tuning", 3},    {"transport", 4}, {"engine", 5},
-    {"group", 6},  {"session", 7}, {"mesh", 7},   {"diagnosis", 7}, {"http", 8},      {"worker", 9},
-    {"agent", 9},  {"launch", 9},  {"bench", 9},  {"doctor", 9},    {"cli", 10}};
+    {"kernel", 1},    {"base", 1},   {"board", 2},     {"trace", 2},   {"schedule", 2},
+    {"cuda", 2},      {"nvml", 2},   {"nccl", 3},      {"device", 3},  {"tuning", 3},
+    {"transport", 4}, {"engine", 5}, {"group", 6},     {"session", 7}, {"membership", 6},
+    {"control", 7},   {"http", 8},   {"diagnosis", 7}, {"worker", 9},  {"agent", 9},
+    {"launch", 9},    {"bench", 9},  {"doctor", 9},    {"cli", 10}};
 
 // The room a file belongs to: daemon/<room>/..., and its tests and fuzzers, tests/<room>/... and
 // tests/fuzz/<room>_...
@@ -24,7 +25,16 @@ inline std::string room_of(const std::string& path) {
   return kFloors.contains(room) ? room : "";
 }
 
+// Rooms of several subjects have a door for each.
+inline const std::set<std::string> kDoors = {
+    "daemon/control/address.h",        "daemon/control/admin_client.h",
+    "daemon/control/passes.h",         "daemon/control/coordinator_client.h",
+    "daemon/control/tls_files.h",      "daemon/control/status_json.h",
+    "daemon/membership/election.h",    "daemon/membership/rules.h",
+    "daemon/membership/state_store.h", "daemon/membership/roster_message.h"};
+
 inline bool is_door(const std::string& include) {
+  if (kDoors.contains(include)) return true;
   static const std::regex kDoor("^daemon/(?:base/[a-z_]+|([a-z]+)/\\1)\\.h$");
   return std::regex_match(include, kDoor);
 }
@@ -96,17 +106,17 @@ struct Home {
 };
 inline const std::vector<Home> kHomes = {
     {"grpc",
-     {"daemon/transport/", "daemon/mesh/", "tests/transport/", "tests/fuzz/transport_",
-      "tests/mesh/", "tests/bench/"}},
+     {"daemon/transport/", "daemon/control/", "tests/transport/", "tests/fuzz/transport_",
+      "tests/control/", "tests/bench/"}},
     {"cuda", {"daemon/device/cuda_reduce.cu", "tests/cuda/"}},
     {"nvml", {"tests/nvml/"}},
     {"nccl.h", {"tests/nccl/"}},
     {"dlfcn.h", {"daemon/cuda/", "daemon/nvml/", "daemon/nccl/", "tests/"}},
     {"openssl/",
-     {"daemon/transport/", "daemon/mesh/certificates.", "daemon/mesh/pass.cc",
+     {"daemon/transport/", "daemon/control/certificates.", "daemon/control/passes.cc",
       "tests/support/test_ca."}},
     {"spdlog/",
-     {"daemon/group/", "daemon/mesh/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
+     {"daemon/group/", "daemon/control/", "daemon/agent/", "daemon/worker/", "daemon/base/log."}},
     {"CLI/", {"daemon/base/options.cc"}},
     {"microhttpd.h", {"daemon/http/server.cc"}},
     {"prometheus/", {"daemon/http/metrics.", "daemon/http/families."}},
@@ -122,7 +132,7 @@ inline const std::vector<Home> kHomes = {
     {"linux/memfd.h",
      {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/cuda/"}},
     {"sys/un.h",
-     {"daemon/agent/notify.", "daemon/launch/notify_socket.", "daemon/mesh/admin_socket.",
+     {"daemon/agent/notify.", "daemon/launch/notify_socket.", "daemon/control/admin_socket.",
       "daemon/session/", "client/", "tests/session/", "tests/process/load_test.",
       "tests/cli/private_agents_test."}},
     {"google/protobuf", {}},

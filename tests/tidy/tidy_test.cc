@@ -42,7 +42,7 @@ const Rule kIncludeRule = {
     check_includes,
     {
         includes("daemon/schedule/ring.cc", "\"daemon/engine/engine.h\""),   // Upward.
-        includes("daemon/mesh/join.cc", "\"daemon/session/session.h\""),     // Sideways.
+        includes("daemon/control/join.cc", "\"daemon/session/session.h\""),  // Sideways.
         includes("daemon/agent/main.cc", "\"daemon/worker/worker.h\""),      // Sideways.
         includes("daemon/engine/run.cc", "\"daemon/device/staging.h\""),     // No door.
         includes("daemon/engine/run.cc", "\"daemon/kernel/arithmetic.h\""),  // A device's.
@@ -67,11 +67,11 @@ const Rule kIncludeRule = {
         includes("daemon/engine/run.cc", "<grpcpp/grpcpp.h>"),
         includes("daemon/engine/run.cc", "<cuda_runtime_api.h>"),
         includes("daemon/engine/run.cc", "<spdlog/spdlog.h>"),
-        includes("daemon/mesh/mesh.cc", "<CLI/CLI.hpp>"),
-        includes("daemon/mesh/mesh.cc", "<gtest/gtest.h>"),
+        includes("daemon/control/control.cc", "<CLI/CLI.hpp>"),
+        includes("daemon/control/control.cc", "<gtest/gtest.h>"),
         includes("daemon/engine/run.cc", "<sys/mman.h>"),
         includes("daemon/device/host.cc", "<sys/un.h>"),
-        includes("daemon/mesh/mesh.cc", "<google/protobuf/message.h>"),
+        includes("daemon/control/control.cc", "<google/protobuf/message.h>"),
     },
     {
         includes("daemon/engine/run.cc", "\"daemon/engine/slice.h\""),

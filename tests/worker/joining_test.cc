@@ -9,8 +9,8 @@
 #include <filesystem>
 
 #include "daemon/worker/worker.h"
-#include "tests/mesh/fake_coordinator.h"
-#include "tests/mesh/net.h"
+#include "tests/control/fake_coordinator.h"
+#include "tests/control/net.h"
 
 namespace tutti {
 namespace {

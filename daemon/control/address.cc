@@ -1,0 +1,229 @@
+#include "daemon/control/address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+#include "daemon/base/fd.h"
+#include "daemon/base/text.h"
+
+namespace tutti {
+namespace {
+
+// Routed like any Internet address; nothing is ever sent there (RFC 5737).
+const Address kOutside{.host = "192.0.2.1", .port = 9};
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+std::vector<SocketAddress> resolve(const Address& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const std::string port = std::to_string(address.port);
+  if (getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    SocketAddress to{.bytes = info->ai_addrlen};
+    std::copy_n(reinterpret_cast<const char*>(info->ai_addr), info->ai_addrlen,
+                reinterpret_cast<char*>(&to.storage));
+    addresses.push_back(to);
+  }
+  return addresses;
+}
+
+std::string numeric_host(const SocketAddress& address) {
+  std::array<char, NI_MAXHOST> host{};
+  getnameinfo(address.get(), address.bytes, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST);
+  return host.data();
+}
+
+bool is_loopback(const SocketAddress& address) {
+  const std::string numeric = numeric_host(address);
+  return numeric.starts_with("127.") || numeric == "::1";
+}
+
+enum class Place { here, elsewhere, unknown };
+
+// Only this machine's own addresses can be bound.
+Place place_of(const SocketAddress& address) {
+  const Fd socket(::socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (socket.valid() && bind(socket.get(), address.get(), address.bytes) == 0) return Place::here;
+  const bool is_others = socket.valid() && errno == EADDRNOTAVAIL && !is_loopback(address);
+  return is_others ? Place::elsewhere : Place::unknown;
+}
+
+// The places of all that a name leads to.
+std::vector<Place> places_of(const Address& address) {
+  std::vector<Place> places;
+  for (const SocketAddress& one : resolve({.host = address.host, .port = 0}))
+    places.push_back(place_of(one));
+  return places;
+}
+
+bool is_local(const Address& address) {
+  return std::ranges::count(places_of(address), Place::here) != 0;
+}
+
+bool leads_here_and_elsewhere(const Address& address) {
+  const std::vector<Place> places = places_of(address);
+  return std::ranges::count(places, Place::here) != 0 &&
+         std::ranges::count(places, Place::elsewhere) != 0;
+}
+
+// Returns "" if there is no route to `toward`. Connecting a datagram socket sends nothing.
+std::string local_host_toward(const Address& toward) {
+  for (const SocketAddress& one : resolve(toward)) {
+    const Fd socket(::socket(one.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    SocketAddress local{.bytes = sizeof(sockaddr_storage)};
+    if (socket.valid() && connect(socket.get(), one.get(), one.bytes) == 0 &&
+        getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local.storage), &local.bytes) == 0)
+      return numeric_host(local);
+  }
+  return {};
+}
+
+bool is_usable(const ifaddrs& one) {
+  const bool inet = one.ifa_addr != nullptr && one.ifa_addr->sa_family == AF_INET;
+  return inet && (one.ifa_flags & IFF_UP) != 0 && (one.ifa_flags & IFF_LOOPBACK) == 0;
+}
+
+// For the first interface that others can reach; "" if there is none.
+std::string any_local_host() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (!is_usable(*one)) continue;
+    SocketAddress address{.bytes = sizeof(sockaddr_in)};
+    std::copy_n(reinterpret_cast<const char*>(one->ifa_addr), sizeof(sockaddr_in),
+                reinterpret_cast<char*>(&address.storage));
+    return numeric_host(address);
+  }
+  return {};
+}
+
+// What will not do, whatever becomes of the machine; what may do once it has its addresses or
+// names.
+Status wrong(const std::string& setting, const std::string& value, const std::string& why) {
+  return invalid_argument("setting " + setting + " = '" + value + "': " + why);
+}
+Status not_yet(const std::string& setting, const std::string& value, const std::string& why) {
+  return unavailable("setting " + setting + " = '" + value + "': " + why);
+}
+
+Result<Address> parse_setting(const std::string& setting, const std::string& value) {
+  const Result<Address> address = parse_address(value);
+  if (address.ok()) return address;
+  return invalid_argument("setting " + setting + " = " + address.status().message());
+}
+
+Status check_bindable(const std::string& setting, const std::string& value,
+                      const Address& address) {
+  if (resolve({.host = address.host, .port = 0}).empty())
+    return not_yet(setting, value, "the name has no address; give an address of this machine");
+  if (is_local(address)) return {};
+  return not_yet(setting, value, "this is no address of this machine; `ip address` lists those");
+}
+
+// That others reach a loopback address, which they do if they are this machine.
+Status check_loopback(const std::string& listen, const std::string& setting,
+                      const std::string& other) {
+  const Result<Address> remote = parse_setting(setting, other);
+  if (!remote.ok()) return remote.status();
+  if (resolve({.host = remote->host, .port = 0}).empty())
+    return not_yet("listen", listen,
+                   "only this machine reaches that, and " + setting + " = " + other +
+                       " has no address to tell whether that is this machine; give the address of "
+                       "this machine that the others reach");
+  if (is_local(*remote)) return {};
+  return wrong("listen", listen,
+               "only this machine reaches that, and " + setting + " = " + other +
+                   " is another; give the address of this machine that the others reach");
+}
+
+Status check_data_address(const std::string& value) {
+  if (value.empty()) return {};
+  const Result<Address> parsed = parse_address(value + ":0");
+  if (!parsed.ok()) return wrong("data_address", value, "expected an address without a port");
+  if (is_wildcard(parsed->host))
+    return wrong("data_address", value,
+                 "other hosts cannot dial this; give the address of this machine that they reach, "
+                 "or leave it empty");
+  return check_bindable("data_address", value, *parsed);
+}
+
+}  // namespace
+
+bool is_wildcard(const std::string& host) {
+  const std::vector<SocketAddress> addresses = resolve({.host = host, .port = 0});
+  return std::ranges::any_of(addresses, [](const SocketAddress& address) {
+    const std::string numeric = numeric_host(address);
+    return numeric == "0.0.0.0" || numeric == "::";
+  });
+}
+
+Address reachable(const Address& listen, const std::string& toward) {
+  if (!is_wildcard(listen.host)) return listen;
+  const Result<Address> target = parse_address(toward);
+  std::string host = target.ok() ? local_host_toward(*target) : "";
+  if (host.empty()) host = local_host_toward(kOutside);
+  if (!host.empty()) return {.host = host, .port = listen.port};
+  const std::string any = any_local_host();  // There is no route out, as on closed networks.
+  return {.host = any.empty() ? "127.0.0.1" : any, .port = listen.port};
+}
+
+bool is_loopback(const Address& address) {
+  const std::vector<SocketAddress> all = resolve({.host = address.host, .port = 0});
+  return !all.empty() &&
+         std::ranges::all_of(all, [](const SocketAddress& one) { return is_loopback(one); });
+}
+
+bool is_self(const Address& target, const Address& listen) {
+  if (target.port != listen.port || leads_here_and_elsewhere(target)) return false;
+  if (is_wildcard(listen.host)) return is_local(target);
+  const std::vector<SocketAddress> own = resolve(listen);
+  const std::vector<SocketAddress> theirs = resolve(target);
+  return std::ranges::any_of(theirs, [&](const SocketAddress& one) {
+    return std::ranges::any_of(
+        own, [&](const SocketAddress& other) { return numeric_host(one) == numeric_host(other); });
+  });
+}
+
+Status check_coordinator(const std::string& coordinator) {
+  const Result<Address> address = parse_setting("coordinator", coordinator);
+  if (!address.ok()) return address.status();
+  return leads_here_and_elsewhere(*address)
+             ? wrong("coordinator", coordinator, "it leads to several machines; name one")
+             : Status();
+}
+
+Status check_addresses(const std::string& listen, const std::string& data_address,
+                       const std::string& coordinator, const std::string& etcd) {
+  const Result<Address> own = parse_setting("listen", listen);
+  if (!own.ok()) return own.status();
+  if (Status local = check_bindable("listen", listen, *own); !local.ok()) return local;
+  if (Status data = check_data_address(data_address); !data.ok()) return data;
+  if (!coordinator.empty())
+    if (Status one = check_coordinator(coordinator); !one.ok()) return one;
+  if (!is_loopback(*own)) return {};
+  if (!coordinator.empty())
+    if (Status here = check_loopback(listen, "coordinator", coordinator); !here.ok()) return here;
+  for (const std::string& member : etcd.empty() ? std::vector<std::string>() : split(etcd, ','))
+    if (Status here = check_loopback(listen, "etcd", member); !here.ok()) return here;
+  return {};
+}
+
+}  // namespace tutti

@@ -1,0 +1,75 @@
+// What people and tools ask of a node, and through it of the mesh: the one implementation behind
+// the Admin service and the agent's Unix socket. Thread-safe; calls block while other agents are
+// asked.
+#pragma once
+
+#include <functional>
+#include <latch>
+#include <mutex>
+#include <string>
+
+#include "daemon/control/control.h"
+#include "daemon/control/coordinator.h"
+#include "daemon/control/tls_files.h"
+#include "daemon/membership/rules.h"
+#include "proto/mesh.pb.h"
+
+namespace grpc {
+class ClientContext;
+}
+
+namespace tutti {
+
+class AdminCalls {
+ public:
+  // `describe` adds to this agent's report what the control plane knows of its peers.
+  AdminCalls(AgentControl& agent, Coordinator& coordinator, const Credentials& credentials, Tls tls,
+             std::function<void(v1::AgentReport&)> describe)
+      : agent_(agent),
+        coordinator_(coordinator),
+        credentials_(credentials),
+        tls_(std::move(tls)),
+        describe_(std::move(describe)) {}
+  // Called once, when the port and the coordinator are known; earlier calls wait for it.
+  void set_address(std::string address);
+  const std::string& address() const;
+
+  // Checks the rule of the request and does it. Logs who did what, unless it only looked.
+  // `forwarded`: an agent passed the request on.
+  v1::AdminAnswer call(v1::AdminRequest request, const Caller& caller, bool forwarded);
+
+ private:
+  Status act(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
+             v1::AdminAnswer& answer);
+  Status status(const v1::StatusRequest& request, const Caller& caller, bool forwarded,
+                v1::StatusReply& reply);
+  Status trace(v1::TraceRequest request, const Caller& caller, bool forwarded,
+               v1::TraceReply& reply);
+  Status set_strategy(v1::SetStrategyRequest request, const Caller& caller, bool forwarded);
+  void prepare_forward(grpc::ClientContext& context, Millis timeout) const;
+  Status not_the_coordinator() const;
+  Status nobody_coordinates() const;
+  v1::AgentReport own_report();
+  void ask_all_agents(v1::StatusReply& reply);
+  void trace_all_agents(v1::TraceRequest request, v1::TraceReply& reply);
+  // Replies with the coordinator's answer, or with this agent's own report and the error; where
+  // nobody coordinates, with the report alone, in which the state of etcd says why.
+  void forward_to_coordinator(v1::StatusReply& reply);
+  // Replies with the coordinator's answer, or with this agent's own traces and the error.
+  void forward_to_coordinator(const v1::TraceRequest& request, v1::TraceReply& reply);
+
+  bool may_log_refusal();
+
+  AgentControl& agent_;
+  Coordinator& coordinator_;
+  const Credentials& credentials_;
+  const Tls tls_;
+  const std::function<void(v1::AgentReport&)> describe_;
+  std::string address_;  // Of this agent.
+  mutable std::latch address_known_{1};
+  std::mutex refusals_mutex_;  // Guards what follows.
+  TimePoint refusals_since_{};
+  int refusals_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,137 @@
+// Blocking calls of people and tools, over an agent's Unix socket or its control plane.
+#include "daemon/control/admin_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <array>
+#include <cstdlib>
+#include <utility>
+
+#include "daemon/base/foreign_text.h"
+#include "daemon/base/job_check.h"
+#include "daemon/base/loop.h"
+#include "daemon/base/settings.h"
+#include "daemon/base/token.h"
+#include "daemon/control/admin_socket.h"
+#include "daemon/control/channel.h"
+#include "daemon/control/tls_files.h"
+#include "proto/mesh.grpc.pb.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::string_view kUnix = "unix:";
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+grpc::Status call_service(v1::Admin::Stub& stub, grpc::ClientContext& context,
+                          const v1::AdminRequest& request, v1::AdminAnswer& answer) {
+  v1::AdminReply nothing;
+  if (request.has_set_strategy())
+    return stub.SetStrategy(&context, request.set_strategy(), &nothing);
+  if (request.has_drain()) return stub.Drain(&context, request.drain(), &nothing);
+  if (request.has_stop()) return stub.Stop(&context, request.stop(), &nothing);
+  if (request.has_trace()) return stub.Trace(&context, request.trace(), answer.mutable_trace());
+  return stub.Status(&context, request.status(), answer.mutable_status());
+}
+
+// As the environment sets it for agents and tools alike.
+Result<Tls> tls_of_environment() {
+  Settings settings;
+  const std::array variables = {std::pair("tls", "TUTTI_TLS"),
+                                std::pair("tls_dir", "TUTTI_TLS_DIR")};
+  for (const auto& [setting, name] : variables) {
+    const std::string_view value = variable(name);
+    if (value.empty()) continue;
+    if (Status set = set_setting(settings, setting, value); !set.ok()) return set;
+  }
+  if (settings.tls != "require") return Tls();
+  return open_client_tls(settings.tls_dir);
+}
+
+Status ask_control_plane(const std::string& address, const v1::AdminRequest& request,
+                         const std::string& token, int timeout_ms, v1::AdminAnswer& answer) {
+  const Result<Tls> tls = tls_of_environment();
+  if (!tls.ok()) return tls.status();
+  grpc::ClientContext context;
+  show_token(context, token);
+  context.set_deadline(std::chrono::system_clock::now() + Millis(timeout_ms));
+  const auto stub = v1::Admin::NewStub(make_channel(address, *tls));
+  const grpc::Status called = call_service(*stub, context, request, answer);
+  clean_texts(answer);
+  return from_grpc(called, address, *tls);
+}
+
+Status ask(const std::string& address, int timeout_ms, const v1::AdminRequest& request,
+           v1::AdminAnswer& answer) {
+  const Result<std::string> token = token_of_environment();
+  if (!token.ok()) return token.status();
+  if (!address.starts_with(kUnix))
+    return ask_control_plane(address, request, *token, timeout_ms, answer);
+  Result<v1::AdminAnswer> said =
+      ask_socket(address.substr(kUnix.size()), request, *token, timeout_ms);
+  if (!said.ok()) return said.status();
+  answer = *std::move(said);
+  return {code_of(answer.code()), answer.message()};
+}
+
+Status ask(const std::string& address, int timeout_ms, const v1::AdminRequest& request) {
+  v1::AdminAnswer answer;
+  return ask(address, timeout_ms, request, answer);
+}
+
+}  // namespace
+
+std::string default_address() {
+  if (const std::string_view address = variable("TUTTI_ADDRESS"); !address.empty())
+    return std::string(address);
+  const std::string_view socket = variable("TUTTI_SOCKET");
+  return std::string(kUnix) + (socket.empty() ? Settings().socket : std::string(socket));
+}
+
+Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms) {
+  v1::AdminRequest request;
+  request.mutable_status()->set_local_only(local_only);
+  v1::AdminAnswer answer;
+  const Status status = ask(address, timeout_ms, request, answer);
+  if (!status.ok()) return status;
+  return answer.status();
+}
+
+Result<v1::TraceReply> admin_trace(const std::string& address, const std::string& job,
+                                   uint32_t last, int timeout_ms) {
+  if (Status named = check_job(job, 0, 1); !job.empty() && !named.ok()) return named;
+  v1::AdminRequest request;
+  request.mutable_trace()->set_job(job);
+  request.mutable_trace()->set_last(last);
+  v1::AdminAnswer answer;
+  const Status status = ask(address, timeout_ms, request, answer);
+  if (!status.ok()) return status;
+  return answer.trace();
+}
+
+Status admin_set_strategy(const std::string& address, const std::string& job,
+                          const std::string& strategy, int timeout_ms) {
+  if (Status named = check_job(job, 0, 1); !named.ok()) return named;
+  v1::AdminRequest request;
+  request.mutable_set_strategy()->set_job(job);
+  request.mutable_set_strategy()->set_strategy(strategy);
+  return ask(address, timeout_ms, request);
+}
+
+Status admin_drain(const std::string& address, bool undo, int timeout_ms) {
+  v1::AdminRequest request;
+  request.mutable_drain()->set_undo(undo);
+  return ask(address, timeout_ms, request);
+}
+
+Status admin_stop(const std::string& address, bool jobs, int timeout_ms) {
+  v1::AdminRequest request;
+  request.mutable_stop()->set_jobs(jobs);
+  return ask(address, timeout_ms, request);
+}
+
+}  // namespace tutti

@@ -1,0 +1,81 @@
+// Takes part in the election of the coordinator of a mesh: asks a KeyStore what Election says, on a
+// thread of its own, and keeps the states of the jobs there. Each agent of a mesh with etcd has
+// one.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "daemon/control/key_store.h"
+#include "daemon/control/reachability.h"
+#include "daemon/membership/election.h"
+#include "daemon/membership/state_store.h"
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+class Elector final : public StateStore {
+ public:
+  // Called on the elector's thread.
+  struct Events {
+    std::function<void()> on_lead;  // This agent coordinates from now on; load() follows.
+    // Another agent does, at this address.
+    std::function<void(const std::string& address)> on_follow;
+    // This agent does not any more, or not yet; also again and again while it lasts.
+    std::function<void(const std::string& why)> on_stand_by;
+    std::function<void(const v1::JobState& state)> on_saved;
+  };
+  struct Options {
+    std::string prefix;   // "/tutti"
+    std::string host;     // Of this agent.
+    std::string address;  // Of its control plane.
+    Millis ttl{};
+  };
+
+  Elector(std::unique_ptr<KeyStore> store, const Options& options, Events events);
+  ~Elector() override;  // Gives up the lease, so that another agent is elected at once.
+
+  // With which this agent was elected last. What save() is given until the next load() is of that
+  // term, and is dropped once that is over.
+  std::vector<v1::JobState> load() override;
+  bool save(const std::vector<v1::JobState>& states) override;
+  // "etcd at ... has not answered for 12 s (why); joins wait until it does"; empty: it answers.
+  std::string obstacle() const override;
+  const Reachability& reachability() const { return reachability_; }
+
+ private:
+  void run();
+  void watch();
+  void wake();
+  // Does all that is due, and returns when it is due again.
+  TimePoint round();
+  Keys::Answer ask(const Keys::Request& request, TimePoint deadline);
+  void take_unsaved();
+  void on_event(const Election::Event& event);
+  void on_lead(const Election::Lead& lead);
+  void on_stand_by(const Election::StandBy& stand_by);
+
+  const std::unique_ptr<KeyStore> store_;
+  const Options options_;
+  const Events events_;
+  Reachability reachability_;
+  Election election_;  // Of the elector's thread alone.
+  std::mutex mutex_;   // Guards what follows.
+  std::condition_variable woken_;
+  Election::Lead newest_{};  // How this agent was elected last.
+  int64_t term_ = 0;         // That of the last load().
+  std::vector<std::pair<int64_t, std::vector<v1::JobState>>> unsaved_;  // By term.
+  bool wake_ = false;
+  bool stopping_ = false;
+  bool stopped_ = false;
+  std::thread watch_thread_;
+  std::thread thread_;
+};
+
+}  // namespace tutti

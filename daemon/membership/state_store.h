@@ -1,0 +1,25 @@
+// Where states of jobs outlive the coordinator that hands them out.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/mesh.pb.h"
+
+namespace tutti {
+
+// Any thread; calls block briefly at most.
+class StateStore {
+ public:
+  virtual ~StateStore() = default;
+  // What is kept. Where that cannot be read it is nothing, and the log says why.
+  virtual std::vector<v1::JobState> load() = 0;
+  // Keeps the states; one of epoch 0 says that the job is to be forgotten. True: that is done.
+  // False: it is done later, in the order of these calls, or never; the maker of the store hears of
+  // it by another way.
+  virtual bool save(const std::vector<v1::JobState>& states) = 0;
+  // What prevents it from keeping states; empty: nothing.
+  virtual std::string obstacle() const = 0;
+};
+
+}  // namespace tutti
