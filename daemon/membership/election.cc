@@ -114,7 +114,11 @@ Election::Step Election::end(const Status& done, TimePoint now) {
   if (lease_may_be_over || will_not_do) stand_down("");
   if (will_not_do) renew_at_ = {};  // Perhaps for want of the lease.
   if (!leads() && followed_.empty()) events_.push_back(StandBy{});
-  return {.events = std::exchange(events_, {}), .request = {}, .at = now + kRetry, .done = done};
+  const TimePoint again = now + kRetry;
+  return {.events = std::exchange(events_, {}),
+          .request = {},
+          .at = leads() ? std::min(again, lease_until_) : again,  // To stand down in time.
+          .done = done};
 }
 
 void Election::stand_down(const std::string& why) {

@@ -151,7 +151,10 @@ void Agents::answered(int index, uint64_t number, const Keys::Answer& answer) {
 Keys::Answer Agents::answer(const Keys::Request& request) {
   const Keys::Answer answer = keys_.apply(request, timeline_.time());
   if (std::holds_alternative<Keys::Transaction>(request) && answer.status.ok()) check_store();
-  if (keys_.value_of(std::string(kPrefix) + "/coordinator") != coordinator_key_) wake_all();
+  if (keys_.value_of(std::string(kPrefix) + "/coordinator") != coordinator_key_) {
+    wake_all();
+    check_leaders();
+  }
   return answer;
 }
 
@@ -274,6 +277,18 @@ void Agents::expire(int index) {
   Agent& self = agent(index);
   self.expires = 0;
   if (self.membership) apply(index, self.membership->expire(timeline_.time(), ""));
+}
+
+// The agent that made the key does not know it yet; nobody else who runs may take itself for the
+// coordinator.
+void Agents::check_leaders() {
+  if (coordinator_key_.empty()) return;
+  for (int index = 0; index < static_cast<int>(agents_.size()); ++index) {
+    const Agent& other = agent(index);
+    const bool runs = other.alive && other.suspended_until < timeline_.now();
+    if (runs && other.election && other.election->leads())
+      timeline_.wrong(name(index) + " still coordinates, and another was elected");
+  }
 }
 
 void Agents::check_store() {

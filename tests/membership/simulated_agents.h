@@ -97,6 +97,7 @@ class Agents {
   bool save(int index, const std::vector<v1::JobState>& states);
   void arm(int index);
   void expire(int index);
+  void check_leaders();
   void check_store();
 
   Timeline& timeline_;

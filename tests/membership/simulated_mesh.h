@@ -1,5 +1,6 @@
 // A mesh with one job in simulated time, that follows a script. All along it is checked that
 //
+//   - nobody takes itself for the coordinator when another is elected, unless it is suspended;
 //   - no two rosters of one number are sent;
 //   - the number of the job's epoch in the store never goes back;
 //   - a coordinator sends no roster while a worker that it hears has ranks in another epoch;
