@@ -340,9 +340,9 @@ void Agent::await_hello(Fd socket) {
   const auto pending =
       pending_hellos_.insert(pending_hellos_.end(), {std::move(socket), peer->uid, nullptr});
   const TimePoint deadline = Clock::now() + Millis(settings_.hello_timeout_ms);
-  pending->reader =
-      read_hello(loop_, pending->socket.get(), deadline,
-                 [this, pending](const Result<v1::Hello>& hello) { on_hello(pending, hello); });
+  pending->reader = std::make_unique<HelloReader>(
+      loop_, pending->socket.get(), deadline,
+      [this, pending](const Result<v1::Hello>& hello) { on_hello(pending, hello); });
 }
 
 // The oldest of the user who has the most: others' joins go on, and so do this user's own, because

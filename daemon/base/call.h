@@ -1,7 +1,8 @@
-// One rank's call of a collective, as the worker handles it: what the rank asked for, its memory,
-// and how to answer.
+// One rank's call of a collective, as the worker handles it: what the rank asked for, and its
+// memory.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <functional>
@@ -84,9 +85,10 @@ struct Call {
   // Keeps `in` and `out`: held by all that use them, and by nobody when the rank may have them
   // back.
   std::shared_ptr<const void> memory;
-  std::function<void(const Status&)> done;  // Called once, perhaps while the call is submitted.
-  uint32_t waited_ms = 0;                   // The part of `timeout_ms` that has passed already.
-  bool blocking = false;                    // The rank waits for it.
+  // Held until the call has ended: by their counts the worker knows of such calls.
+  std::array<std::shared_ptr<const bool>, 2> counted;
+  uint32_t waited_ms = 0;  // The part of `timeout_ms` that has passed already.
+  bool blocking = false;   // The rank waits for it.
   // Not 0: `in` and `out` are windows of this size, through which ordinary memory passes: its byte
   // b lies at b % window_bytes.
   uint64_t window_bytes = 0;

@@ -14,7 +14,7 @@
 #include "daemon/base/token.h"
 #include "daemon/doctor/network_probes.h"
 #include "daemon/doctor/system_probes.h"
-#include "daemon/mesh/mesh.h"
+
 #include "daemon/session/session.h"
 
 namespace tutti {

@@ -78,7 +78,7 @@ HostEpoch::~HostEpoch() {
   parts_.engine.abort(roster_.epoch, ended);
   if (!is_idle) gpu_link_.abort();
   for (const auto& [key, calls] : std::exchange(calls_, {}))
-    for (const auto& [rank, call] : calls) call.done(ended);
+    parts_.local.complete(key.group, key.number, ended);
   parts_.loop.cancel(alarm_);
 }
 
@@ -99,19 +99,18 @@ MemberRules HostEpoch::rules(const Strategies& job) {
 // ---- Ranks ----
 
 void HostEpoch::submit(int job_rank, Call call) {
-  const uint32_t number = call.group;
-  const Communicator* const group = member_.find(number);
+  const Key key{call.group, call.number};
+  const Communicator* const group = member_.find(key.group);
   const std::optional<int> rank = group == nullptr ? std::nullopt : group->rank_of(job_rank);
   if (!rank || group->host_of(*rank) != self_)
-    return call.done(not_found("this rank has no group " + std::to_string(number)));
-  if (!cause().ok()) return call.done(cause());
-  const Key key{number, call.number};
-  const uint64_t next = member_.next(number, *rank);
-  if (call.number < next)
-    return call.done(invalid_argument(describe_rank(roster_, job_rank) + " makes call #" +
-                                          std::to_string(call.number) + " where #" +
-                                          std::to_string(next) + " is its next",
-                                      {job_rank, host(self_).name}));
+    return refuse(key, not_found("this rank has no group " + std::to_string(key.group)));
+  if (!cause().ok()) return refuse(key, cause());
+  const uint64_t next = member_.next(key.group, *rank);
+  if (key.number < next)
+    return refuse(key, invalid_argument(describe_rank(roster_, job_rank) + " makes call #" +
+                                            std::to_string(key.number) + " where #" +
+                                            std::to_string(next) + " is its next",
+                                        {job_rank, host(self_).name}));
   const uint32_t timeout_ms = call.timeout_ms != 0 ? call.timeout_ms : options_.op_timeout_ms;
   const TimePoint now = Clock::now();
   const Member::Call asked{call.signature, call.invalid,
@@ -119,7 +118,7 @@ void HostEpoch::submit(int job_rank, Call call) {
                            call.number};
   calls_[key].emplace(*rank, std::move(call));
   send_rates();
-  member_.on_call(number, *rank, asked, now);
+  member_.on_call(key.group, *rank, asked, now);
   run_actions();
 }
 
@@ -231,17 +230,16 @@ void HostEpoch::handle_as_member(const Message& message) {
   const RankGone* const gone = std::get_if<RankGone>(&message);
   if (gone != nullptr && !gone->cause.ok() && !member_.is_gone(gone->rank))
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, gone->cause.message());
-  if (const Query* const query = std::get_if<Query>(&message);
-      query != nullptr && parts_.collect_requests)
-    parts_.collect_requests(query->key.group, query->key.number);
+  if (const Query* const query = std::get_if<Query>(&message); query != nullptr)
+    parts_.local.collect_requests(query->key.group, query->key.number);
   if (const Status status = member_.on_message(message, Clock::now()); !status.ok())
     member_.abort(failures::lost(hosts_.front(), status));
 }
 
 void HostEpoch::perform(const Complete& complete) {
   const auto ended = calls_.extract(complete.key);
-  if (ended.empty()) return;
-  for (const auto& [rank, call] : ended.mapped()) call.done(complete.status);
+  if (!ended.empty())
+    parts_.local.complete(complete.key.group, complete.key.number, complete.status);
 }
 
 void HostEpoch::perform(const EndEpoch& end) {
@@ -253,7 +251,7 @@ void HostEpoch::perform(const EndEpoch& end) {
   parts_.loop.at(Clock::now() + kDrainTime, [this, alive = alive_, cause = end.cause] {
     if (*alive && !calls_.empty()) links_.abort(cause);
   });
-  if (parts_.on_over) parts_.on_over(end.cause);
+  parts_.local.on_over(end.cause);
 }
 
 // The alarm is only ever moved forward, so it may fire once for a timer that was withdrawn.
@@ -293,8 +291,7 @@ void HostEpoch::perform(const Start& start) {
     return member_.on_finished(start.key,
                                internal_error("the leader asks for NCCL, which is not set up"));
   op_clock_.started({start.key.group, start.key.number}, Clock::now());
-  if (parts_.on_started)
-    parts_.on_started(start.key.group, start.key.number, start.signature, start.strategies);
+  parts_.local.on_started(start.key.group, start.key.number, start.signature, start.strategies);
   if (leader_ && !start.signature.on_device) ask_adviser(start);
   if (start.signature.on_device) offer_gpus(start);
   data_.on_started(start.key);
@@ -313,11 +310,11 @@ bool HostEpoch::have_equal_counts(const Calls& calls) const {
 
 // Hands an operation of ranks of this host alone to them. They complete their calls themselves.
 bool HostEpoch::let_ranks_fold(const Start& start) {
-  if (member_.find(start.key.group)->hosts().size() != 1 || !parts_.let_ranks_fold) return false;
+  if (member_.find(start.key.group)->hosts().size() != 1) return false;
   const Calls& calls = calls_.at(start.key);
   const bool ranks_only =
       std::ranges::any_of(calls, [](const auto& call) { return call.second.ranks_only; });
-  const bool folded = parts_.let_ranks_fold(start.key.group, start.key.number);
+  const bool folded = parts_.local.let_ranks_fold(start.key.group, start.key.number);
   if (!folded && !ranks_only) return false;
   if (folded) calls_.erase(start.key);
   member_.on_finished(start.key, folded ? Status()
@@ -352,8 +349,8 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
     }
     operation.memory.push_back(call.memory);
     if (call.window_bytes != 0 && !operation.release_window)
-      operation.release_window = [freed = parts_.release_window, key = start.key](uint64_t bytes) {
-        freed(key.group, key.number, bytes);
+      operation.release_window = [this, alive = alive_, key = start.key](uint64_t bytes) {
+        if (*alive) parts_.local.release_window(key.group, key.number, bytes);
       };
   }
   if (signature.on_device) operation.gpus = parts_.gpus();
@@ -387,7 +384,7 @@ std::shared_ptr<const ExecutionPlan> HostEpoch::execution(const Start& start) {
 void HostEpoch::on_done(const Key& key, const Status& status) {
   const uint32_t us = op_clock_.ended({key.group, key.number}, Clock::now());
   if (adviser_) adviser_->on_ended(key.group, key.number, us);
-  if (parts_.on_ended) parts_.on_ended(key.group, key.number, status.code());
+  parts_.local.on_ended(key.group, key.number, status.code());
   data_.on_ended(key);
   member_.on_finished(key, with_job_rank(status, *member_.find(key.group)));
   run_actions();

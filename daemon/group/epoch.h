@@ -70,6 +70,9 @@ class HostEpoch final : public Epoch, public Links::Events {
   // ---- Operations ----
   bool have_equal_counts(const Calls& calls) const;
   bool let_ranks_fold(const Start& start);
+  void refuse(const Key& key, const Status& why) {
+    parts_.local.complete(key.group, key.number, why);
+  }
   Operation operation_of(const Start& start, const Calls& calls);
   std::shared_ptr<const ExecutionPlan> execution(const Start& start);
   void on_done(const Key& key, const Status& status);

@@ -60,6 +60,7 @@
 #include "daemon/base/roster.h"
 #include "daemon/engine/engine.h"
 #include "daemon/group/links.h"
+#include "daemon/group/local_phase.h"  // IWYU pragma: export
 #include "daemon/group/messages.h"
 #include "daemon/transport/transport.h"
 #include "daemon/tuning/tuning.h"
@@ -90,10 +91,10 @@ struct GpuLinkState {
 class Epoch {
  public:
   virtual ~Epoch() = default;
-  // A local rank's call of an operation; ends with call.done(). Group 0 is the whole job. A rank's
-  // calls of a group come in ascending order of their numbers; omitted ones have ended or are
-  // completed by the ranks of this host among themselves. A call out of order ends with
-  // INVALID_ARGUMENT and changes nothing.
+  // A local rank's call of an operation; ends with LocalPhase::complete(). Group 0 is the whole
+  // job. A rank's calls of a group come in ascending order of their numbers; omitted ones have
+  // ended or are completed by the ranks of this host among themselves. A call out of order ends
+  // with INVALID_ARGUMENT and changes nothing else.
   virtual void submit(int rank, Call call) = 0;
   // A rank has written more of the operation's tensor to its window.
   virtual void on_window_filled(uint32_t group, uint64_t number) = 0;
@@ -129,29 +130,13 @@ class Epoch {
   virtual GpuLinkState gpu_link() const = 0;
 };
 
-// What an epoch is built from. References must outlive it; null functions are not called.
+// What an epoch is built from. References must outlive it.
 struct EpochParts {
   Loop& loop;
   Transport& transport;
   Engine& engine;
+  LocalPhase& local;
   std::shared_ptr<Tuner> tuner = nullptr;  // Shared by the job's epochs. Null: one of its own.
-  // Lets the ranks of this host fold an operation of a group without other hosts; they then
-  // complete their calls themselves. Returns false if they cannot.
-  std::function<bool(uint32_t group, uint64_t number)> let_ranks_fold = nullptr;
-  // The first `bytes` of the operation's windowed tensors hold results and may be overwritten.
-  std::function<void(uint32_t group, uint64_t number, uint64_t bytes)> release_window = nullptr;
-  // Submits, from inside, all calls of the operation that local ranks have made and that were not
-  // submitted yet.
-  std::function<void(uint32_t group, uint64_t number)> collect_requests = nullptr;
-  // The epoch was aborted, here or elsewhere. Called once, possibly from inside another call,
-  // before the ranks' calls end.
-  std::function<void(const Status& cause)> on_over = nullptr;
-  // An operation among hosts begins on this one, with the strategies in force, and ends. For the
-  // flight recorder.
-  std::function<void(uint32_t group, uint64_t number, const Signature& signature,
-                     const Strategies& strategies)>
-      on_started = nullptr;
-  std::function<void(uint32_t group, uint64_t number, Code code)> on_ended = nullptr;
   // The GPUs that calls for device memory name; asked at each such operation.
   std::function<GpuSet*()> gpus = nullptr;
   // How communicators are made. Null: NCCL is not used.

@@ -6,19 +6,40 @@
 
 namespace tutti {
 
-BoardOps::BoardOps(Loop& loop, std::shared_ptr<const Mapping> board,
-                   std::span<const uint32_t> ranks)
+BoardOps::BoardOps(Loop& loop, std::shared_ptr<const Mapping> board, HostRanks host)
     : loop_(loop),
       board_(std::move(board)),
-      view_(board_->base(), static_cast<uint32_t>(ranks.size())),
-      ranks_(ranks.begin(), ranks.end()),
-      mappings_(ranks.size()),
-      sessions_(ranks.size()) {}
+      view_(board_->base(), static_cast<uint32_t>(host.ranks.size())),
+      host_(std::move(host)),
+      mappings_(host_.ranks.size()) {
+  for (const HostRanks::Rank& rank : host_.ranks) attached_.push_back(!rank.ended);
+}
 
 void BoardOps::post(Loop::Task task) {
   loop_.post([task = std::move(task), alive = alive_] {
     if (*alive) task();
   });
+}
+
+uint32_t BoardOps::seat_of(uint32_t rank) const {
+  const auto found = std::ranges::lower_bound(host_.ranks, rank, {}, &HostRanks::Rank::rank);
+  require(found != host_.ranks.end() && found->rank == rank, "a rank is on the board of its host");
+  return static_cast<uint32_t>(found - host_.ranks.begin());
+}
+
+std::string BoardOps::describe(uint32_t seat) const {
+  const HostRanks::Rank& rank = host_.ranks[seat];
+  return "rank " + std::to_string(rank.rank) + " (host " + host_.host + ", pid " +
+         std::to_string(rank.pid) + ")";
+}
+
+Status BoardOps::blame(uint32_t seat, const Status& why, const std::string& did) const {
+  return {why.code(), describe(seat) + did + why.message(), culprit(seat)};
+}
+
+void BoardOps::detach(uint32_t seat) {
+  attached_[seat] = false;
+  if (std::ranges::find(attached_, true) == attached_.end()) mappings_.assign(attached_.size(), {});
 }
 
 void BoardOps::settle_all(uint32_t seat) {
@@ -35,9 +56,9 @@ Result<uint32_t> BoardOps::add_group(uint32_t number, std::span<const uint32_t> 
   group->number = number;
   group->size = static_cast<uint32_t>(ranks.size());
   for (uint32_t place = 0; place < ranks.size(); ++place) {
-    const auto seat = std::ranges::find(ranks_, ranks[place]);
-    if (seat == ranks_.end()) continue;
-    group->seats.push_back(static_cast<uint32_t>(seat - ranks_.begin()));
+    const auto seat = std::ranges::find(host_.ranks, ranks[place], &HostRanks::Rank::rank);
+    if (seat == host_.ranks.end()) continue;
+    group->seats.push_back(static_cast<uint32_t>(seat - host_.ranks.begin()));
     group->places.push_back(place);
   }
   group->shared = {view_.area(area), area, group->seats};
@@ -77,9 +98,11 @@ bool BoardOps::is_folded(const BoardOp& op) const {
 
 bool BoardOps::match(const BoardOp& op, board::MatchedOp& matched) const {
   std::vector<board::MemberRequest> requests;
-  for (const uint32_t seat : op.group->seats)
+  for (const uint32_t seat : op.group->seats) {
+    if (mappings_[seat] == nullptr) return false;
     requests.push_back({board::copy_request(op.entry(seat).request),
                         {mappings_[seat]->base(), mappings_[seat]->bytes()}});
+  }
   return board::match(requests, matched);
 }
 

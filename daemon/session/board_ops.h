@@ -5,6 +5,8 @@
 // the results of its own job, and nothing else.
 #pragma once
 
+#include <sys/types.h>
+
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,25 +21,16 @@
 
 namespace tutti {
 
-// What the board needs of a rank's session.
-class RankSession {
- public:
-  virtual ~RankSession() = default;
-  // A request that the worker decides on; the rank called `waited_ms` ago. Called once for each, in
-  // the order of the rank's calls of the group.
-  virtual void on_request(uint32_t group, uint64_t number, GroupPlace place, const Request& request,
-                          uint32_t waited_ms) = 0;
-  // The window of some rank holds more of the operation's tensor.
-  virtual void on_window_filled(uint32_t group, uint64_t number) = 0;
-  virtual void on_subgroup_request(const BoardSubgroupRequest& request) = 0;
-  // The offer that lies at this offset of the rank's segment.
-  virtual void on_offer(uint64_t offset) = 0;
-  // The rank stopped while it folded, and may still write to other ranks' memory: the epoch must
-  // end.
-  virtual void on_stuck(const Status& why) = 0;
-  virtual std::string describe() const = 0;  // "rank 3 (host a, pid 7)".
-  // An error whose culprit is this rank.
-  virtual Status blame(Code code, const std::string& what) const = 0;
+// The ranks of a job that are on one host.
+struct HostRanks {
+  struct Rank {
+    uint32_t rank = 0;
+    pid_t pid = 0;       // For messages.
+    bool ended = false;  // Before it was welcomed.
+  };
+  std::string host;
+  std::vector<Rank> ranks;  // By seat, ascending.
+  uint32_t world_size = 0;
 };
 
 // A group with members on this host.
@@ -65,8 +58,8 @@ struct BoardOp {
 
 class BoardOps {
  public:
-  // `board`: of board_bytes(ranks.size()). `ranks`: of the job, by seat.
-  BoardOps(Loop& loop, std::shared_ptr<const Mapping> board, std::span<const uint32_t> ranks);
+  // `board`: of board_bytes(host.ranks.size()).
+  BoardOps(Loop& loop, std::shared_ptr<const Mapping> board, HostRanks host);
   BoardOps(const BoardOps&) = delete;
   BoardOps& operator=(const BoardOps&) = delete;
   ~BoardOps() { *alive_ = false; }
@@ -77,12 +70,20 @@ class BoardOps {
 
   // ---- Members ----
 
-  uint32_t rank_of(uint32_t seat) const { return ranks_[seat]; }
-  // nullptr: it has ended.
-  RankSession* session(uint32_t seat) const { return sessions_[seat]; }
-  void set_session(uint32_t seat, RankSession* session) { sessions_[seat] = session; }
-  // The memory of the seat's rank; null: it never had any.
-  const Mapping* mapping(uint32_t seat) const { return mappings_[seat].get(); }
+  uint32_t world_size() const { return host_.world_size; }
+  uint32_t rank_of(uint32_t seat) const { return host_.ranks[seat].rank; }
+  uint32_t seat_of(uint32_t rank) const;  // Of a rank on this host.
+  // "rank 3 (host a, pid 7)".
+  std::string describe(uint32_t seat) const;
+  Culprit culprit(uint32_t seat) const { return {static_cast<int>(rank_of(seat)), host_.host}; }
+  // An error whose culprit is this rank: `why`, behind its description and what it did.
+  Status blame(uint32_t seat, const Status& why, const std::string& did) const;
+  // False: it has ended.
+  bool is_attached(uint32_t seat) const { return attached_[seat]; }
+  // The rank is not served any more. With the last one the worker gives the memory of all back.
+  void detach(uint32_t seat);
+  // The memory of the seat's rank; null: it was given back.
+  const std::shared_ptr<const Mapping>& mapping(uint32_t seat) const { return mappings_[seat]; }
   void set_mapping(uint32_t seat, std::shared_ptr<const Mapping> mapping) {
     mappings_[seat] = std::move(mapping);
   }
@@ -110,7 +111,7 @@ class BoardOps {
   bool is_staged(const BoardOp& op, uint32_t seat) const;
   // All blocks are folded.
   bool is_folded(const BoardOp& op) const;
-  // False: the ranks disagree, or a request does not fit its rank's memory.
+  // False: the ranks disagree, or a request does not fit its rank's memory, or that is gone.
   bool match(const BoardOp& op, board::MatchedOp& matched) const;
   // Ends an operation that nobody folds. A failure is written before the word changes. False: it
   // was over, which leaves its verdict as it is.
@@ -149,9 +150,9 @@ class BoardOps {
   Loop& loop_;
   const std::shared_ptr<const Mapping> board_;
   const board::View view_;
-  const std::vector<uint32_t> ranks_;                     // By seat.
+  const HostRanks host_;
   std::vector<std::shared_ptr<const Mapping>> mappings_;  // By seat.
-  std::vector<RankSession*> sessions_;                    // By seat.
+  std::vector<bool> attached_;                            // By seat.
   std::map<uint32_t, Status> gone_;                       // By seat.
   std::vector<std::unique_ptr<BoardGroup>> groups_;
   std::map<uint32_t, uint32_t> area_of_;  // By the group's number.

@@ -65,7 +65,7 @@ Status FoldingWatch::fault_of_gone(const BoardOp& op) const {
 
 bool FoldingWatch::others_hold(const BoardOp& op, std::optional<uint32_t> but) const {
   return std::ranges::any_of(op.group->seats, [&](uint32_t seat) {
-    return ops_.session(seat) != nullptr && seat != but && op.entry(seat).holding.load() != 0;
+    return ops_.is_attached(seat) && seat != but && op.entry(seat).holding.load() != 0;
   });
 }
 
@@ -101,7 +101,7 @@ std::optional<uint32_t> FoldingWatch::find_culprit(const BoardOp& op) const {
   for (const uint32_t seat : op.group->seats) {
     const uint64_t block = op.entry(seat).holding.load();
     const uint64_t place = block != 0 ? block : kUnheld + op.entry(seat).ready.load();
-    if (ops_.session(seat) == nullptr || !is_half_done(op, seat) || place >= least) continue;
+    if (!ops_.is_attached(seat) || !is_half_done(op, seat) || place >= least) continue;
     least = place;
     culprit = seat;
   }
@@ -115,12 +115,11 @@ void FoldingWatch::on_overdue(const BoardOp& op, uint32_t timeout_ms) {
   const std::optional<uint32_t> culprit = find_culprit(op);
   if (known || ops_.is_folded(op)) return;
   if (!culprit) return folding_.add(op);
-  const RankSession& late = *ops_.session(*culprit);
-  const Status why =
-      late.blame(Code::deadline_exceeded,
-                 name_of_collective(board::copy_request(op.entry(*culprit).request)) + " #" +
-                     std::to_string(op.number) + " timed out after " + std::to_string(timeout_ms) +
-                     " ms: " + late.describe() + " has not folded its part");
+  const Status why = deadline_exceeded(
+      name_of_collective(board::copy_request(op.entry(*culprit).request)) + " #" +
+          std::to_string(op.number) + " timed out after " + std::to_string(timeout_ms) +
+          " ms: " + ops_.describe(*culprit) + " has not folded its part",
+      ops_.culprit(*culprit));
   ops_.run<board::StopClaims>(op);
   std::erase_if(overdue_, [&](const Overdue& earlier) {  // Its slot has a later turn.
     return earlier.op.group == op.group && earlier.op.slot_index() == op.slot_index();
@@ -139,10 +138,7 @@ bool FoldingWatch::poll_overdue() {
       waiting.push_back(late);
       continue;
     }
-    RankSession* session = ops_.session(late.culprit);
-    if (!ops_.end(late.op, late.why)) continue;
-    on_stuck_();
-    if (session != nullptr) session->on_stuck(late.why);
+    if (ops_.end(late.op, late.why)) on_stuck_(late.culprit, late.why);
   }
   overdue_.insert(overdue_.end(), waiting.begin(), waiting.end());
   return !overdue_.empty();

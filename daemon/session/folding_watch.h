@@ -20,9 +20,10 @@ namespace tutti {
 
 class FoldingWatch {
  public:
-  // `on_stuck` is called when an operation ended whose culprit may go on writing to the outputs,
-  // before the culprit's session is notified.
-  FoldingWatch(Loop& loop, BoardOps& ops, WorkerFolding& folding, std::function<void()> on_stuck)
+  // `on_stuck` is called when an operation ended whose culprit, at that seat, may go on writing to
+  // the outputs.
+  using OnStuck = std::function<void(uint32_t seat, const Status& why)>;
+  FoldingWatch(Loop& loop, BoardOps& ops, WorkerFolding& folding, OnStuck on_stuck)
       : loop_(loop), ops_(ops), folding_(folding), on_stuck_(std::move(on_stuck)) {}
   ~FoldingWatch() { loop_.cancel(timer_); }
 
@@ -55,7 +56,7 @@ class FoldingWatch {
   Loop& loop_;
   BoardOps& ops_;
   WorkerFolding& folding_;
-  const std::function<void()> on_stuck_;
+  const OnStuck on_stuck_;
   std::vector<Overdue> overdue_;
   Loop::TimerId timer_ = 0;  // 0: not polling.
 };

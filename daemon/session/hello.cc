@@ -14,88 +14,66 @@ namespace {
 
 constexpr uint32_t kHelloBytesMax = 4096;
 
-class SocketHelloReader : public HelloReader {
- public:
-  SocketHelloReader(Loop& loop, int socket, Done done)
-      : loop_(loop), socket_(socket), done_(std::move(done)) {}
-  ~SocketHelloReader() override { stop(); }
-
-  void start(TimePoint deadline) {
-    timer_ = loop_.at(deadline, [this] {
-      finish(deadline_exceeded("the trainer sent no complete hello in time"));
-    });
-    const Status watched = loop_.watch(socket_, EPOLLIN, [this](uint32_t) { read_some(); });
-    if (watched.ok()) return;
-    loop_.cancel(timer_);
-    timer_ = loop_.at(Clock::now(), [this, watched] { finish(watched); });
-  }
-
- private:
-  // Reads no byte past the message.
-  void read_some() {
-    std::array<char, 4096> buffer;
-    while (true) {
-      const size_t wanted = std::min(buffer.size(), bytes_wanted());
-      const ssize_t got = recv(socket_, buffer.data(), wanted, MSG_DONTWAIT);
-      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-      if (got <= 0)
-        return finish(unavailable("the trainer closed its connection before its hello"));
-      bytes_.append(buffer.data(), static_cast<size_t>(got));
-      if (bytes_.size() == sizeof(uint32_t) && !length_ok()) return;
-      if (bytes_wanted() == 0) return decode();
-    }
-  }
-
-  uint32_t length() const {
-    uint32_t length = 0;
-    std::memcpy(&length, bytes_.data(), sizeof(length));
-    return length;
-  }
-
-  size_t bytes_wanted() const {
-    if (bytes_.size() < sizeof(uint32_t)) return sizeof(uint32_t) - bytes_.size();
-    return sizeof(uint32_t) + length() - bytes_.size();
-  }
-
-  bool length_ok() {
-    if (length() <= kHelloBytesMax) return true;
-    finish(invalid_argument("the greeting is no Tutti hello (too long)"));
-    return false;
-  }
-
-  void decode() {
-    v1::Hello hello;
-    if (hello.ParseFromString(bytes_.substr(sizeof(uint32_t)))) return finish(std::move(hello));
-    finish(invalid_argument("the greeting is no Tutti hello"));
-  }
-
-  void stop() {
-    if (!done_) return;
-    loop_.unwatch(socket_);
-    loop_.cancel(timer_);
-  }
-
-  // `done_` may destroy this reader.
-  void finish(Result<v1::Hello> result) {
-    stop();
-    const Done done = std::exchange(done_, nullptr);
-    done(std::move(result));
-  }
-
-  Loop& loop_;
-  const int socket_;
-  Done done_;
-  Loop::TimerId timer_ = 0;
-  std::string bytes_;
-};
-
 }  // namespace
 
-std::unique_ptr<HelloReader> read_hello(Loop& loop, int socket, TimePoint deadline,
-                                        HelloReader::Done done) {
-  auto reader = std::make_unique<SocketHelloReader>(loop, socket, std::move(done));
-  reader->start(deadline);
-  return reader;
+HelloReader::HelloReader(Loop& loop, int socket, TimePoint deadline, Done done)
+    : loop_(loop), socket_(socket), done_(std::move(done)) {
+  timer_ = loop_.at(deadline, [this] {
+    finish(deadline_exceeded("the trainer sent no complete hello in time"));
+  });
+  const Status watched = loop_.watch(socket_, EPOLLIN, [this](uint32_t) { read_some(); });
+  if (watched.ok()) return;
+  loop_.cancel(timer_);
+  timer_ = loop_.at(Clock::now(), [this, watched] { finish(watched); });
+}
+
+// Reads no byte past the message.
+void HelloReader::read_some() {
+  std::array<char, 4096> buffer;
+  while (true) {
+    const size_t wanted = std::min(buffer.size(), bytes_wanted());
+    const ssize_t got = recv(socket_, buffer.data(), wanted, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) return finish(unavailable("the trainer closed its connection before its hello"));
+    bytes_.append(buffer.data(), static_cast<size_t>(got));
+    if (bytes_.size() == sizeof(uint32_t) && !length_ok()) return;
+    if (bytes_wanted() == 0) return decode();
+  }
+}
+
+uint32_t HelloReader::length() const {
+  uint32_t length = 0;
+  std::memcpy(&length, bytes_.data(), sizeof(length));
+  return length;
+}
+
+size_t HelloReader::bytes_wanted() const {
+  if (bytes_.size() < sizeof(uint32_t)) return sizeof(uint32_t) - bytes_.size();
+  return sizeof(uint32_t) + length() - bytes_.size();
+}
+
+bool HelloReader::length_ok() {
+  if (length() <= kHelloBytesMax) return true;
+  finish(invalid_argument("the greeting is no Tutti hello (too long)"));
+  return false;
+}
+
+void HelloReader::decode() {
+  v1::Hello hello;
+  if (hello.ParseFromString(bytes_.substr(sizeof(uint32_t)))) return finish(std::move(hello));
+  finish(invalid_argument("the greeting is no Tutti hello"));
+}
+
+void HelloReader::stop() {
+  if (!done_) return;
+  loop_.unwatch(socket_);
+  loop_.cancel(timer_);
+}
+
+void HelloReader::finish(Result<v1::Hello> result) {
+  stop();
+  const Done done = std::exchange(done_, nullptr);
+  done(std::move(result));
 }
 
 std::string framed(const v1::Welcome& welcome) {

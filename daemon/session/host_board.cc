@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/session/board_words.h"
+#include "daemon/session/request.h"
 
 namespace tutti {
 namespace {
@@ -30,81 +31,93 @@ bool is_on_gpus(const Request& request, const Mapping* memory) {
 
 }  // namespace
 
-Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, std::span<const uint32_t> ranks,
-                                                   uint32_t world_size, uint64_t window_bytes,
-                                                   std::shared_ptr<HostRecorder> recorder) {
-  const auto seats = static_cast<uint32_t>(ranks.size());
+Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, const HostRanks& host,
+                                                   const BoardSizes& sizes, uint32_t epoch,
+                                                   BoardEvents& events) {
+  const auto seats = static_cast<uint32_t>(host.ranks.size());
+  if (seats > kSeatsMax)
+    return resource_exhausted("a job has at most " + std::to_string(kSeatsMax) +
+                              " ranks on one host, not " + std::to_string(seats));
+  std::vector<uint32_t> ranks;
+  for (const HostRanks::Rank& rank : host.ranks) ranks.push_back(rank.rank);
+  Result<std::shared_ptr<HostRecorder>> recorder =
+      HostRecorder::make(ranks, host.world_size, epoch);
+  if (!recorder.ok()) return recorder.status();
   Result<SealedMemory> memory = make_sealed_memory("tutti-board", "a board", board_bytes(seats));
   if (!memory.ok()) return memory.status();
-  auto board = std::make_shared<HostBoard>(loop, *std::move(memory), ranks, std::move(recorder));
-  board->ops_.view().header().window_bytes = board->window_bytes_ = window_bytes;
-  std::vector<uint32_t> everyone(world_size);
+  auto board = std::make_shared<HostBoard>(loop, *std::move(memory), host, sizes.window_bytes,
+                                           *std::move(recorder), events);
+  if (Status s = board->make_segments(host, sizes.segment_bytes); !s.ok()) return s;
+  std::vector<uint32_t> everyone(host.world_size);
   std::iota(everyone.begin(), everyone.end(), 0);
   if (Result<uint32_t> added = board->add_group(0, everyone); !added.ok()) return added.status();
   return board;
 }
 
-HostBoard::HostBoard(Loop& loop, SealedMemory memory, std::span<const uint32_t> ranks,
-                     std::shared_ptr<HostRecorder> recorder)
+HostBoard::HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host, uint64_t window_bytes,
+                     std::shared_ptr<HostRecorder> recorder, BoardEvents& events)
     : memory_(std::move(memory.memory)),
       recorder_(std::move(recorder)),
-      segments_(ranks.size()),
-      ops_(loop, std::move(memory.mapping), ranks),
+      events_(events),
+      window_bytes_(window_bytes),
+      ops_(loop, std::move(memory.mapping), host),
+      questions_(ops_, events),
       folding_(ops_),
-      watch_(loop, ops_, folding_,
-             [this] {
-               stuck_ = true;
-               update_ranks_decide();
-             }),
-      subgroup_requested_(ranks.size()),
-      offered_(ranks.size()) {
+      watch_(loop, ops_, folding_, [this](uint32_t seat, const Status& why) {
+        stuck_ = true;
+        update_ranks_decide();
+        if (ops_.is_attached(seat)) events_.on_stuck(why);
+      }) {
   BoardHeader& header = ops_.view().header();
   header.magic = kBoardMagic;
   header.version = kProtocolVersion;
-  header.seats = static_cast<uint32_t>(ranks.size());
+  header.seats = ops_.view().seats();
+  header.window_bytes = window_bytes;
 }
 
 // ---- Ranks ----
 
-void HostBoard::attach(uint32_t seat, RankSession& session, Fd segment,
-                       std::shared_ptr<const Mapping> mapping) {
-  ops_.set_session(seat, &session);
-  ops_.set_mapping(seat, std::move(mapping));
-  segments_.at(seat) = std::move(segment);
-  ++attached_;
-}
-
-Status HostBoard::attach_gone(uint32_t seat) {
-  Result<SealedMemory> segment = make_segment(2 * kArenaOffset);
-  if (!segment.ok()) return segment.status();
-  segments_.at(seat) = std::move(segment->memory);
-  ops_.set_mapping(seat, std::move(segment->mapping));
-  ops_.add_gone(seat,
-                unavailable("rank " + std::to_string(ops_.rank_of(seat)) + " died while joining"));
-  ops_.settle_all(seat);
+Status HostBoard::make_segments(const HostRanks& host, uint64_t segment_bytes) {
+  for (uint32_t seat = 0; seat < host.ranks.size(); ++seat) {
+    const bool ended = host.ranks[seat].ended;
+    Result<SealedMemory> segment = make_segment(ended ? 2 * kArenaOffset : segment_bytes);
+    if (!segment.ok()) return segment.status();
+    segments_.push_back(std::move(segment->memory));
+    ops_.set_mapping(seat, std::move(segment->mapping));
+    if (ended)
+      ops_.add_gone(
+          seat, unavailable("rank " + std::to_string(ops_.rank_of(seat)) + " died while joining"));
+  }
   return {};
 }
 
-std::vector<int> HostBoard::descriptors() const {
+std::vector<int> HostBoard::shared_descriptors() const {
   std::vector<int> all = {memory_.get(), recorder_->descriptor()};
   for (const Fd& segment : segments_) all.push_back(segment.get());
   return all;
 }
 
-void HostBoard::on_descriptors_sent() {
-  if (++sent_ < attached_) return;
-  memory_.reset();
-  segments_.clear();
+RankCounters HostBoard::counters(uint32_t rank) const {
+  const BoardCounters& own = ops_.view().counters(ops_.seat_of(rank));
+  return {own.operations.load(), own.failures.load(), own.bytes.load()};
+}
+
+bool HostBoard::is_leaving(uint32_t rank) const {
+  const auto& memory = ops_.mapping(ops_.seat_of(rank));
+  return memory != nullptr && memory->segment_header().leaving.load(std::memory_order_acquire) != 0;
 }
 
 // What the rank asked for is still forwarded.
-void HostBoard::remove_rank(uint32_t seat, const Status& why) {
-  if (!ops_.add_gone(seat, why)) return;
+void HostBoard::remove_rank(uint32_t rank, const Status& why) {
+  const uint32_t seat = ops_.seat_of(rank);
+  const Status blamed = why.ok() ? unavailable(ops_.describe(seat) + " left", ops_.culprit(seat))
+                                 : Status(why.code(), why.message(), ops_.culprit(seat));
+  if (!ops_.add_gone(seat, blamed)) return;
   update_ranks_decide();
   poll();
-  check_unfilled_windows(seat, why);
-  ops_.set_session(seat, nullptr);
+  check_unfilled_windows(seat, blamed);
   ops_.settle_all(seat);
+  detach(rank);
   watch_.start_polling();
 }
 
@@ -118,18 +131,19 @@ void HostBoard::check_unfilled_windows(uint32_t seat, const Status& why) {
       if (op.word.phase != board::Phase::called || !is_running(op)) continue;
       const Request request = board::copy_request(op.entry(seat).request);
       const bool arrived = op.entry(seat).arrived.load() == op.number + 1;
-      if (arrived && is_on_gpus(request, ops_.mapping(seat)))
-        return ops_.session(seat)->on_stuck(why);
+      if (arrived && is_on_gpus(request, ops_.mapping(seat).get())) return events_.on_stuck(why);
       if (group->is_local() || !ops_.is_staged(op, seat)) continue;
       const uint64_t bytes = request.count * size_of(static_cast<Dtype>(request.dtype % kDtypes));
-      if (filled_bytes(group->number, op.number, seat) < bytes)
-        return ops_.session(seat)->on_stuck(why);
+      if (filled_bytes(group->number, op.number, seat) < bytes) return events_.on_stuck(why);
     }
   }
 }
 
-void HostBoard::detach(uint32_t seat) {
-  ops_.set_session(seat, nullptr);
+void HostBoard::detach(uint32_t rank) {
+  const uint32_t seat = ops_.seat_of(rank);
+  if (!ops_.is_attached(seat)) return;
+  ops_.detach(seat);
+  if (ops_.mapping(seat) == nullptr) folding_.clear();
   update_ranks_decide();
 }
 
@@ -145,22 +159,10 @@ Result<uint32_t> HostBoard::add_group(uint32_t number, std::span<const uint32_t>
   return area;
 }
 
-bool HostBoard::is_local(uint32_t group) const {
-  const BoardGroup* known = ops_.find_group(group);
-  return known != nullptr && known->is_local();
-}
-
-void HostBoard::answer_subgroup(uint32_t seat, const Result<uint32_t>& group,
+void HostBoard::answer_subgroup(uint32_t rank, const Result<uint32_t>& group,
                                 const std::vector<uint32_t>& ranks) {
-  BoardSubgroupRequest& request = ops_.view().subgroup_request(seat);
-  subgroup_requested_[seat] = false;
-  const Result<uint32_t> area = group.ok() ? add_group(*group, ranks) : group;
-  write_failure(request.failure, 0, area.status());
-  request.group = group.ok() ? *group : 0;
-  request.area = area.ok() ? *area : 0;
-  request.state.store(static_cast<uint32_t>(SubgroupRequestState::answered),
-                      std::memory_order_release);
-  board::wake_all(request.state);
+  questions_.answer_subgroup(ops_.seat_of(rank), group,
+                             group.ok() ? add_group(*group, ranks) : group);
 }
 
 // ---- Polling ----
@@ -172,8 +174,7 @@ void HostBoard::poll() {
   polling_ = true;
   for (int pass = 0; pass < kPassesMax && std::exchange(poll_again_, false); ++pass) {
     ops_.view().header().looks.fetch_add(1);
-    poll_subgroup_requests();
-    poll_offers();
+    questions_.poll();
     take_bits(ops_.view().header().called, [this](uint32_t area) {
       if (area < ops_.groups().size()) poll_area(area);
     });
@@ -184,39 +185,6 @@ void HostBoard::poll() {
 
 void HostBoard::poll_soon() {
   ops_.post([this] { poll(); });
-}
-
-void HostBoard::poll_subgroup_requests() {
-  constexpr auto kAsked = static_cast<uint32_t>(SubgroupRequestState::asked);
-  for (uint32_t seat = 0; seat < ops_.view().seats(); ++seat) {
-    BoardSubgroupRequest& request = ops_.view().subgroup_request(seat);
-    if (request.state.load(std::memory_order_acquire) != kAsked || !is_attached(seat) ||
-        subgroup_requested_[seat])
-      continue;
-    subgroup_requested_[seat] = true;
-    ops_.session(seat)->on_subgroup_request(request);
-  }
-}
-
-void HostBoard::poll_offers() {
-  constexpr auto kAsked = static_cast<uint32_t>(SubgroupRequestState::asked);
-  for (uint32_t seat = 0; seat < ops_.view().seats(); ++seat) {
-    BoardOffer& offer = ops_.view().offer(seat);
-    if (offer.state.load(std::memory_order_acquire) != kAsked || !is_attached(seat) ||
-        offered_[seat])
-      continue;
-    offered_[seat] = true;
-    ops_.session(seat)->on_offer(std::atomic_ref(offer.offer_offset).load());
-  }
-}
-
-void HostBoard::answer_offer(uint32_t seat, const Status& status) {
-  BoardOffer& offer = ops_.view().offer(seat);
-  offered_[seat] = false;
-  write_failure(offer.failure, 0, status);
-  offer.state.store(static_cast<uint32_t>(SubgroupRequestState::answered),
-                    std::memory_order_release);
-  board::wake_all(offer.state);
 }
 
 void HostBoard::poll_area(uint32_t area) {
@@ -247,7 +215,7 @@ void HostBoard::forward_member(BoardGroup& group, size_t member, uint64_t number
   const auto next = [&]() -> uint64_t& { return forwarded(group).next[member]; };
   // The slots of older operations serve later ones now.
   if (number >= kBoardSlots) next() = std::max(next(), number - kBoardSlots + 1);
-  while (next() <= number && is_attached(group.seats[member])) {
+  while (next() <= number && ops_.is_attached(group.seats[member])) {
     const uint64_t forwarding = next();
     if (!forward_request(group, member, forwarding)) return;
     next() = std::max(next(), forwarding + 1);
@@ -255,7 +223,7 @@ void HostBoard::forward_member(BoardGroup& group, size_t member, uint64_t number
 }
 
 // False: the rank has not arrived. An operation that ranks fold, or that is over, is skipped. The
-// session may end, and so may the operation, while it handles the request. A slot whose operation
+// rank may end, and so may the operation, while the request is handled. A slot whose operation
 // was forwarded and has not ended forwards no other, whatever its word says: so their number is
 // bounded.
 bool HostBoard::forward_request(BoardGroup& group, size_t member, uint64_t number) {
@@ -274,11 +242,32 @@ bool HostBoard::forward_request(BoardGroup& group, size_t member, uint64_t numbe
   uint64_t& running = forwarded(group).running[slot];
   if (running != Forwarded::kNone && running != number) return true;
   running = number;
-  forwarded(group).next[member] = number + 1;  // The session may call collect_requests().
-  ops_.session(seat)->on_request(group.number, number, {group.places[member], group.size},
-                                 board::copy_request(entry.request),
-                                 waited_ms(entry.started_ns.load()));
+  forwarded(group).next[member] = number + 1;  // collect_requests() may be called from inside.
+  events_.on_request(ops_.rank_of(seat), call_of(op, member));
   return true;
+}
+
+Call HostBoard::call_of(const BoardOp& op, size_t member) {
+  const BoardGroup& group = *op.group;
+  const uint32_t seat = group.seats[member];
+  const std::shared_ptr<const Mapping>& memory = ops_.mapping(seat);
+  Call call =
+      read_request(board::copy_request(op.entry(seat).request), {group.places[member], group.size},
+                   memory->base(), memory->bytes(), group.is_local() ? 0 : window_bytes_);
+  if (call.window_bytes != 0)
+    call.filled = [board = shared_from_this(), group = group.number, number = op.number, seat] {
+      return board->filled_bytes(group, number, seat);
+    };
+  if (call.invalid.ok() && call.ranks_only && !group.is_local())
+    call.invalid = invalid_argument("windows and lists are for groups of one host");
+  if (!call.invalid.ok())
+    call.invalid = ops_.blame(
+        seat, call.invalid, " asked for " + std::string(name_of(call.signature.collective)) + ": ");
+  call.group = group.number;
+  call.number = op.number;
+  call.memory = memory;
+  call.waited_ms = waited_ms(op.entry(seat).started_ns.load());
+  return call;
 }
 
 void HostBoard::collect_requests(uint32_t group, uint64_t number) {
@@ -297,9 +286,10 @@ void HostBoard::clear_running(uint32_t group, uint64_t number) {
 // Ranks call the worker again when they have filled more of their windows.
 void HostBoard::notify_window_filled(const BoardOp& op) {
   if (!is_running(op) || op.group->is_local()) return;
-  for (const uint32_t seat : op.group->seats)
-    if (is_attached(seat) && ops_.is_staged(op, seat))
-      return ops_.session(seat)->on_window_filled(op.group->number, op.number);
+  if (std::ranges::any_of(op.group->seats, [&](uint32_t seat) {
+        return ops_.is_attached(seat) && ops_.is_staged(op, seat);
+      }))
+    events_.on_window_filled(op.group->number, op.number);
 }
 
 uint64_t HostBoard::filled_bytes(uint32_t group, uint64_t number, uint32_t seat) const {
@@ -325,7 +315,7 @@ void HostBoard::set_ranks_decide(bool let) {
 void HostBoard::update_ranks_decide() {
   for (const std::unique_ptr<BoardGroup>& group : ops_.groups()) {
     const bool complete = std::ranges::all_of(group->seats, [this](uint32_t seat) {
-      return is_attached(seat) && !ops_.gone().contains(seat);
+      return ops_.is_attached(seat) && !ops_.gone().contains(seat);
     });
     const bool let = ranks_decide_ && complete && !stuck_;
     const bool before = group->shared.area.header().ranks_decide.exchange(let ? 1 : 0) != 0;

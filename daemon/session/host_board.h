@@ -1,63 +1,84 @@
-// The worker's side of a board (proto/board.h): maps its memory, polls what the ranks of this host
-// called the worker to, forwards their requests to their sessions, and ends operations.
+// The board of a host (proto/board.h) and the memory of its ranks, on the worker's side: polls what
+// the ranks called the worker to, passes their requests on, and ends operations. It is the part of
+// an epoch that happens inside this host.
 //
-// Used on the loop's thread alone. What ranks fold is watched by folding_watch.h; what no rank
-// waits for is folded by worker_folding.h.
+// Used on the loop's thread alone. A rank cannot crash, block or corrupt the worker by what it
+// writes: a request is copied out of shared memory once, checked, and only the copy is used. What
+// ranks fold is watched by folding_watch.h; what no rank waits for is folded by worker_folding.h.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/status.h"
+#include "daemon/group/group.h"
+#include "daemon/session/board_events.h"
 #include "daemon/session/board_ops.h"
 #include "daemon/session/folding_watch.h"
 #include "daemon/session/host_recorder.h"
-#include "daemon/session/mapping.h"
+#include "daemon/session/rank_questions.h"
 #include "daemon/session/worker_folding.h"
 
 namespace tutti {
 
-class HostBoard {
+struct BoardSizes {
+  uint64_t segment_bytes = 0;  // Of each rank.
+  uint64_t window_bytes = 0;   // See BoardHeader.
+};
+
+// A rank's own; not checked.
+struct RankCounters {
+  uint64_t operations = 0;  // Ended OK.
+  uint64_t failures = 0;
+  uint64_t bytes = 0;  // Of the tensors of operations that ended OK.
+};
+
+class HostBoard final : public LocalPhase, public std::enable_shared_from_this<HostBoard> {
  public:
-  // Area 0 serves the whole job. `ranks`: the job's ranks on this host, ascending. `window_bytes`:
-  // see BoardHeader.
-  static Result<std::shared_ptr<HostBoard>> make(Loop& loop, std::span<const uint32_t> ranks,
-                                                 uint32_t world_size, uint64_t window_bytes,
-                                                 std::shared_ptr<HostRecorder> recorder);
+  // Makes the board, the recorder and the ranks' segments; a rank that ended has an empty one.
+  // `epoch`: for the recorder. RESOURCE_EXHAUSTED: more than kSeatsMax ranks. INVALID_ARGUMENT: no
+  // such `segment_bytes`.
+  static Result<std::shared_ptr<HostBoard>> make(Loop& loop, const HostRanks& host,
+                                                 const BoardSizes& sizes, uint32_t epoch,
+                                                 BoardEvents& events);
   // Use make().
-  HostBoard(Loop& loop, SealedMemory memory, std::span<const uint32_t> ranks,
-            std::shared_ptr<HostRecorder> recorder);
+  HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host, uint64_t window_bytes,
+            std::shared_ptr<HostRecorder> recorder, BoardEvents& events);
 
-  // ---- Ranks, by seat ----
+  const std::shared_ptr<HostRecorder>& recorder() const { return recorder_; }
 
-  // Before the first session is welcomed. `segment`: the rank's memory, to be shared with the
-  // others.
-  void attach(uint32_t seat, RankSession& session, Fd segment,
-              std::shared_ptr<const Mapping> mapping);
-  // Instead of attach(): the rank ended before it was welcomed. Its seat gets an empty segment.
-  Status attach_gone(uint32_t seat);
-  // What a trainer needs: the board's memory, the recorder's and every seat's segment. Borrowed.
-  std::vector<int> descriptors() const;
-  // Call once for each attached rank; the descriptors are closed after the last.
-  void on_descriptors_sent();
-  // The rank takes no further part: operations that it left half done fail with `why`, and its
-  // session is not called again.
-  void remove_rank(uint32_t seat, const Status& why);
-  // The session is not called again.
-  void detach(uint32_t seat);
-  BoardCounters& counters(uint32_t seat) const { return ops_.view().counters(seat); }
+  // ---- Ranks, of the job ----
 
-  // Answers RankSession::on_subgroup_request(). `ranks`: the new group's, of the job, in its order.
-  void answer_subgroup(uint32_t seat, const Result<uint32_t>& group,
+  // What its trainer needs, borrowed: the rank's segment; the board's memory, the recorder's and
+  // the segments by seat.
+  int segment(uint32_t rank) const { return segments_[ops_.seat_of(rank)].get(); }
+  std::vector<int> shared_descriptors() const;
+  // Where to find the descriptors that the rank sends with its offers of memory.
+  void set_descriptors(uint32_t rank, std::function<std::vector<Fd>()> take) {
+    questions_.set_descriptors(ops_.seat_of(rank), std::move(take));
+  }
+  // "rank 3 (host a, pid 7)".
+  std::string describe(uint32_t rank) const { return ops_.describe(ops_.seat_of(rank)); }
+  RankCounters counters(uint32_t rank) const;
+  // What has been touched of its segment.
+  uint64_t memory_bytes(uint32_t rank) const { return trace::touched_bytes(segment(rank)); }
+  // Whether it said that it leaves on purpose.
+  bool is_leaving(uint32_t rank) const;
+  // The rank takes no further part: operations that it left half done fail with `why`. OK: it left.
+  void remove_rank(uint32_t rank, const Status& why);
+  // The rank is not served any more.
+  void detach(uint32_t rank);
+  // Answer the board's events. `ranks`: the new group's, of the job, in its order.
+  void answer_subgroup(uint32_t rank, const Result<uint32_t>& group,
                        const std::vector<uint32_t>& ranks);
-
-  // Answers RankSession::on_offer().
-  void answer_offer(uint32_t seat, const Status& status);
+  void answer_offer(uint32_t rank, const Status& status) {
+    questions_.answer_offer(ops_.seat_of(rank), status);
+  }
 
   // ---- Operations ----
 
@@ -65,20 +86,21 @@ class HostBoard {
   void poll();
   // Whether ranks may settle operations among themselves. They may not while a rank is gone.
   void set_ranks_decide(bool let);
-  // Ends an operation for all ranks of this host, unless ranks fold it.
-  void complete(uint32_t group, uint64_t number, const Status& status);
-  // Forwards what the ranks asked for up to this operation, called or not.
-  void collect_requests(uint32_t group, uint64_t number);
-  // Lets the ranks fold a called operation. False: its requests disagree, or the group has members
-  // elsewhere.
-  bool let_ranks_fold(uint32_t group, uint64_t number);
-  // All ranks of the group are on this host.
-  bool is_local(uint32_t group) const;
-  uint64_t window_bytes() const { return window_bytes_; }
-  // Bytes of its tensor that the rank has written to its window. Not checked.
-  uint64_t filled_bytes(uint32_t group, uint64_t number, uint32_t seat) const;
-  // The first `bytes` of every window of the operation hold results.
-  void release_window(uint32_t group, uint64_t number, uint64_t bytes);
+
+  // LocalPhase. Ends what no rank has begun and what ranks fold as little as what is over.
+  void complete(uint32_t group, uint64_t number, const Status& status) override;
+  void release_window(uint32_t group, uint64_t number, uint64_t bytes) override;
+  void collect_requests(uint32_t group, uint64_t number) override;
+  bool let_ranks_fold(uint32_t group, uint64_t number) override;
+  void on_started(uint32_t group, uint64_t number, const Signature& signature,
+                  const Strategies& strategies) override {
+    recorder_->on_started(group, number, signature, strategies);
+  }
+  void on_ended(uint32_t group, uint64_t number, Code code) override {
+    recorder_->on_ended(group, number, code);
+  }
+  // In a failed epoch the worker decides how operations end, not the ranks.
+  void on_over(const Status& /*cause*/) override { set_ranks_decide(false); }
 
  private:
   // What was forwarded of a group.
@@ -90,39 +112,37 @@ class HostBoard {
     std::vector<uint64_t> running = std::vector<uint64_t>(kBoardSlots, kNone);
   };
 
+  Status make_segments(const HostRanks& host, uint64_t segment_bytes);
   Result<uint32_t> add_group(uint32_t number, std::span<const uint32_t> ranks);
   Forwarded& forwarded(const BoardGroup& group) { return forwarded_[group.shared.index]; }
   bool is_running(const BoardOp& op) {
     return forwarded(*op.group).running[op.slot_index()] == op.number;
   }
   void clear_running(uint32_t group, uint64_t number);
-  bool is_attached(uint32_t seat) const { return ops_.session(seat) != nullptr; }
   void poll_soon();
-  void poll_subgroup_requests();
-  void poll_offers();
   void poll_area(uint32_t area);
   void forward_requests(const BoardOp& op);
   void forward_member(BoardGroup& group, size_t member, uint64_t number);
   bool forward_request(BoardGroup& group, size_t member, uint64_t number);
+  Call call_of(const BoardOp& op, size_t member);
+  uint64_t filled_bytes(uint32_t group, uint64_t number, uint32_t seat) const;
   void notify_window_filled(const BoardOp& op);
   void check_unfilled_windows(uint32_t seat, const Status& why);
   void update_ranks_decide();
   void call_begun(BoardGroup& group);
 
-  Fd memory_;  // Until it was sent to all.
+  const Fd memory_;
   const std::shared_ptr<HostRecorder> recorder_;
-  std::vector<Fd> segments_;  // By seat, until they were sent to all.
-  size_t attached_ = 0;
-  size_t sent_ = 0;
-  uint64_t window_bytes_ = 0;
+  BoardEvents& events_;
+  const uint64_t window_bytes_;
+  std::vector<Fd> segments_;  // By seat.
   BoardOps ops_;
+  RankQuestions questions_;
   WorkerFolding folding_;
   FoldingWatch watch_;
-  std::vector<Forwarded> forwarded_;      // By area.
-  std::vector<bool> subgroup_requested_;  // By seat: the session knows, and has not answered.
-  std::vector<bool> offered_;             // By seat: the same, of an offer.
-  bool ranks_decide_ = true;              // As set.
-  bool stuck_ = false;                    // A rank may go on writing: the epoch is over.
+  std::vector<Forwarded> forwarded_;  // By area.
+  bool ranks_decide_ = true;          // As set.
+  bool stuck_ = false;                // A rank may go on writing: the epoch is over.
   bool polling_ = false;
   bool poll_again_ = false;
 };

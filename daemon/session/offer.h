@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/session/board_events.h"
 #include "daemon/session/mapping.h"
-#include "daemon/session/session.h"
 
 namespace tutti {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "daemon/base/call.h"
 #include "daemon/board/board.h"
-#include "daemon/session/session.h"
 
 namespace tutti {
 

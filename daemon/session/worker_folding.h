@@ -19,6 +19,8 @@ class WorkerFolding {
   // Folds what is left of an operation in phase `folding`. Idempotent. The ranks' requests are read
   // once, here.
   void add(const BoardOp& op);
+  // Forgets all operations, whose memory goes.
+  void clear() { folding_.clear(); }
 
  private:
   struct FoldingOp {

@@ -3,6 +3,7 @@
 // rank joins.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/worker/worker.h"
@@ -22,7 +23,9 @@ void Worker::watch_gpus() {
     gpu_timer_ = 0;
     if (GpuSet* gpus = gpu_memory_.gpus(); gpus != nullptr) gpus->look_for_faults();
     const bool any_unsettled = engine_->settle();
-    if (any_unsettled || gpu_calls_.use_count() > 1) watch_gpus();
+    const bool any_call = std::ranges::any_of(
+        epochs_, [](const auto& epoch) { return epoch.second->has_gpu_calls(); });
+    if (any_unsettled || any_call) watch_gpus();
   });
 }
 
@@ -40,13 +43,12 @@ void Worker::on_gpu_fault() {
   const Status cause(fault.code(), fault.message(), {-1, settings_.host});
   spdlog::error("{}", cause.message());
   for (auto& [number, epoch] : epochs_) {
-    epoch->abort(cause);
+    epoch->group().abort(cause);
     engine_->abort(number, cause);
   }
-  update_ranks_decide();
   refuse_joining(aborted("the worker of job " + job_ + " is ending; join again"));
-  for (const auto& [number, trainer] : trainers_)
-    if (!trainer.ended) coordinator_->report_gone(trainer.epoch, trainer.rank, cause);
+  for (const auto& [number, adopted] : trainers_)
+    if (!adopted.ended) coordinator_->report_gone(adopted.epoch, adopted.rank, cause);
   loop_.at(Clock::now() + kShutdownGrace, [this] {
     agent_->close();
     loop_.stop();
@@ -54,10 +56,10 @@ void Worker::on_gpu_fault() {
 }
 
 void Worker::refuse_joining(const Status& why) {
-  for (auto& [number, trainer] : trainers_) {
-    if (trainer.epoch != 0 || trainer.ended) continue;
-    coordinator_->report_gone(0, trainer.rank, {});
-    refuse_join(number, trainer, why);
+  for (auto& [number, adopted] : trainers_) {
+    if (adopted.epoch != 0 || adopted.ended) continue;
+    coordinator_->report_gone(0, adopted.rank, {});
+    refuse_join(number, adopted, why);
   }
 }
 

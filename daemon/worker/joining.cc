@@ -30,12 +30,12 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
     return on_stop();  // Anyone who joins again gets another worker, which may have more luck.
   }
   // The rank's last connection may have ended in this turn of the loop, but be handled after this.
-  for (const auto& [number, trainer] : trainers_)
-    if (trainer.rank == hello.rank() && !trainer.ended) trainer.session->poll_end();
+  for (const auto& [number, adopted] : trainers_)
+    if (adopted.rank == hello.rank() && !adopted.ended) adopted.trainer->poll_end();
   const auto first = find_joining(hello.rank());
   // A pid that is not visible from here may be that of several processes.
   if (first != trainers_.end() && first->second.pid == adopt.pid() &&
-      first->second.session->pid() != 0)
+      first->second.trainer->pid() != 0)
     cancel_join(first);  // It timed out and joins again.
   else if (first != trainers_.end())
     return refuse_trainer(
@@ -43,26 +43,23 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
                                 " is joining already (host " + settings_.host + ", pid " +
                                 std::to_string(first->second.pid) + ")",
                             {static_cast<int>(hello.rank()), settings_.host}));
-  Result<std::unique_ptr<Session>> session =
-      open_session(loop_, socket, static_cast<uint64_t>(settings_.segment_bytes), *this,
-                   static_cast<pid_t>(adopt.pid()));
-  if (!session.ok()) {
+  Result<std::unique_ptr<Trainer>> trainer = Trainer::open(loop_, socket, *this);
+  if (!trainer.ok()) {
     spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
-                  session.status().to_string());
+                  trainer.status().to_string());
     if (socket.valid())
-      refuse_trainer(socket.get(), session.status());  // Else the trainer is gone.
+      refuse_trainer(socket.get(), trainer.status());  // Else the trainer is gone.
     return;
   }
   loop_.cancel(idle_timer_);
   idle_timer_ = 0;
   world_size_ = hello.world_size();
   leave_broken_epoch(hello.rank());
-  Trainer trainer;
-  trainer.session = *std::move(session);
-  trainer.rank = hello.rank();
-  trainer.world_size = hello.world_size();
-  trainer.pid = adopt.pid();
-  trainers_.emplace(next_trainer_++, std::move(trainer));
+  Adopted& adopted = trainers_[next_trainer_++];
+  adopted.trainer = *std::move(trainer);
+  adopted.rank = hello.rank();
+  adopted.world_size = hello.world_size();
+  adopted.pid = adopt.pid();
   const auto timeout_ms = hello.timeout_ms() != 0
                               ? hello.timeout_ms()
                               : static_cast<uint32_t>(settings_.join_timeout_ms);
@@ -73,119 +70,85 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
 // A rank that joins again after its epoch broke has left it, even if its old socket is still open
 // and the coordinator does not know of the break yet.
 void Worker::leave_broken_epoch(uint32_t rank) {
-  for (const auto& [number, trainer] : trainers_) {
-    const auto epoch = epochs_.find(trainer.epoch);
-    if (trainer.rank == rank && epoch != epochs_.end() && epoch->second->broken())
-      coordinator_->report_gone(trainer.epoch, rank, {});
+  for (const auto& [number, adopted] : trainers_) {
+    const Epoch* epoch = find_epoch(adopted.epoch);
+    if (adopted.rank == rank && epoch != nullptr && epoch->broken())
+      coordinator_->report_gone(adopted.epoch, rank, {});
   }
 }
 
 void Worker::on_roster(const Roster& roster) {
-  std::unique_ptr<Epoch>& epoch = epochs_[roster.epoch];
-  if (epoch != nullptr) return;
-  const auto let_ranks_fold = [this, of = roster.epoch](uint32_t group, uint64_t number) {
-    Session* any = session_of(of);
-    return any != nullptr && any->let_ranks_fold(group, number);
-  };
-  const auto release_window = [this, of = roster.epoch](uint32_t group, uint64_t number,
-                                                        uint64_t bytes) {
-    if (Session* any = session_of(of); any != nullptr) any->release_window(group, number, bytes);
-  };
-  const auto collect_requests = [this, of = roster.epoch](uint32_t group, uint64_t number) {
-    if (Session* any = session_of(of); any != nullptr) any->collect_requests(group, number);
-  };
-  const auto on_over = [this](const Status&) { update_ranks_decide(); };
-  const auto on_started = [this, of = roster.epoch](uint32_t group, uint64_t number,
-                                                    const Signature& signature,
-                                                    const Strategies& strategies) {
-    if (const auto found = recorders_.find(of); found != recorders_.end())
-      found->second->on_started(group, number, signature, strategies);
-  };
-  const auto on_ended = [this, of = roster.epoch](uint32_t group, uint64_t number, Code code) {
-    if (const auto found = recorders_.find(of); found != recorders_.end())
-      found->second->on_ended(group, number, code);
-  };
-  epoch = make_epoch(
-      {loop_, *transport_, *engine_, tuner_, let_ranks_fold, release_window, collect_requests,
-       on_over, on_started, on_ended, [this] { return gpu_memory_.gpus(); }, nccl_, nccl_failure_},
-      roster, settings_.host, epoch_options(settings_));
+  if (epochs_.contains(roster.epoch)) return;
+  auto made = std::make_unique<JobEpoch>(settings_, gpu_memory_, [this] { watch_gpus(); });
+  JobEpoch& epoch = *made;
+  const Status shared = make_board(roster, epoch);
+  epoch.set_group(make_epoch({loop_, *transport_, *engine_, epoch.local(), tuner_,
+                              [this] { return gpu_memory_.gpus(); }, nccl_, nccl_failure_},
+                             roster, settings_.host, epoch_options(settings_)));
+  epochs_[roster.epoch] = std::move(made);
   strategy_ = roster.strategy;
   link_router_->on_epoch_formed(roster.epoch);
-  const Result<std::shared_ptr<HostRecorder>> recorder = create_board(roster);
-  const Status& shared = recorder.status();
-  if (recorder.ok()) keep_recorder(roster.epoch, *recorder);
-  update_ranks_decide();
-  for (auto& [number, trainer] : trainers_)
-    if (trainer.epoch == 0 && !trainer.ended && is_in(roster, trainer))
-      shared.ok() ? welcome(trainer, *epoch) : refuse_join(number, trainer, shared);
+  if (shared.ok()) keep_recorder(roster.epoch, epoch.board()->recorder());
+  for (auto& [number, adopted] : trainers_)
+    if (adopted.epoch == 0 && !adopted.ended && is_in(roster, adopted))
+      shared.ok() ? welcome(adopted, epoch) : refuse_join(number, adopted, shared);
   bind_to_trainers_cores();
-  report_missing(*epoch, shared);
+  report_missing(epoch.group(), shared);
 }
 
 void Worker::bind_to_trainers_cores() {
   if (settings_.worker_cores != "trainers") return;
   std::vector<pid_t> processes;
-  for (const auto& [number, trainer] : trainers_)
-    if (trainer.epoch != 0 && !trainer.ended) processes.push_back(trainer.session->pid());
+  for (const auto& [number, adopted] : trainers_)
+    if (adopted.epoch != 0 && !adopted.ended) processes.push_back(adopted.trainer->pid());
   cores_.bind_to(processes);
 }
 
-// A rank that ended while joining has a seat on the board and no session.
-Result<std::shared_ptr<HostRecorder>> Worker::create_board(const Roster& roster) {
-  std::vector<Session*> sessions;
-  std::vector<uint32_t> ranks;
-  for (uint32_t rank = 0; rank < roster.ranks.size(); ++rank) {
+// A rank that ended while joining has a seat on the board and no trainer.
+Status Worker::make_board(const Roster& roster, JobEpoch& epoch) {
+  HostRanks here{settings_.host, {}, static_cast<uint32_t>(roster.ranks.size())};
+  std::vector<const Trainer*> trainers;
+  for (uint32_t rank = 0; rank < here.world_size; ++rank) {
     if (roster.ranks[rank].host != settings_.host) continue;
-    const auto here = find_joining(rank);
-    const bool present = here != trainers_.end() && is_in(roster, here->second);
-    sessions.push_back(present ? here->second.session.get() : nullptr);
-    ranks.push_back(rank);
+    const auto joining = find_joining(rank);
+    const bool present = joining != trainers_.end() && is_in(roster, joining->second);
+    trainers.push_back(present ? joining->second.trainer.get() : nullptr);
+    here.ranks.push_back({rank, static_cast<pid_t>(roster.ranks[rank].pid), !present});
   }
-  if (Status fitted = fit_segments_of(sessions, ranks); !fitted.ok()) return fitted;
+  const Result<uint64_t> segment_bytes = fit_segments_of(here.ranks, trainers);
+  if (!segment_bytes.ok()) return segment_bytes.status();
   const uint64_t window_bytes = std::max(kWindowSlices * slice_bytes(settings_), kBoardBlockBytes);
-  return tutti::create_board(loop_, sessions, ranks, static_cast<uint32_t>(roster.ranks.size()),
-                             window_bytes, roster.epoch);
+  return epoch.make_board(loop_, here, {*segment_bytes, window_bytes}, roster.epoch);
 }
 
 // Each of these ranks' processes, and this one, maps the segments of all.
-Status Worker::fit_segments_of(std::span<Session* const> sessions,
-                               std::span<const uint32_t> ranks) const {
+Result<uint64_t> Worker::fit_segments_of(const std::vector<HostRanks::Rank>& ranks,
+                                         std::span<const Trainer* const> trainers) const {
   std::map<pid_t, size_t> joins;
-  for (const Session* session : sessions)
-    if (session != nullptr) ++joins[session->pid()];
+  for (const Trainer* trainer : trainers)
+    if (trainer != nullptr) ++joins[trainer->pid()];
   std::vector<SegmentRoom> rooms = {own_segment_room()};
   for (size_t i = 0; i < ranks.size(); ++i)
-    if (const pid_t process = sessions[i] == nullptr ? 0 : sessions[i]->pid(); process != 0)
+    if (const pid_t process = trainers[i] == nullptr ? 0 : trainers[i]->pid(); process != 0)
       rooms.push_back(segment_room(
-          process, "rank " + std::to_string(ranks[i]) + " (pid " + std::to_string(process) + ")",
+          process,
+          "rank " + std::to_string(ranks[i].rank) + " (pid " + std::to_string(process) + ")",
           joins[process]));
   const Result<SegmentFit> fit =
       fit_segments(static_cast<uint64_t>(settings_.segment_bytes), ranks.size(), rooms);
   if (!fit.ok())
-    return {fit.status().code(),
-            "host " + settings_.host + ": " + fit.status().message(),
-            {-1, settings_.host}};
+    return Status(fit.status().code(), "host " + settings_.host + ": " + fit.status().message(),
+                  {-1, settings_.host});
   if (!fit->why.empty())
     spdlog::warn("job {}: segments of {} bytes in place of segment_bytes = {}: the limit of {}",
                  job_, fit->bytes, settings_.segment_bytes, fit->why);
-  for (Session* session : sessions)
-    if (session != nullptr) session->set_segment_bytes(fit->bytes);
-  return {};
+  return fit->bytes;
 }
 
 void Worker::keep_recorder(uint32_t epoch, const std::shared_ptr<HostRecorder>& recorder) {
   recorders_[epoch] = recorder;
   if (recorders_.size() > kRecordersKept) recorders_.erase(recorders_.begin());
   report_soon();
-}
-
-// In a failed epoch the worker decides how operations end, not the ranks.
-void Worker::update_ranks_decide() {
-  for (const auto& [number, trainer] : trainers_) {
-    const auto epoch = epochs_.find(trainer.epoch);
-    const bool failed = epoch != epochs_.end() && !epoch->second->cause().ok();
-    trainer.session->set_ranks_decide(!failed);
-  }
 }
 
 // Reports ranks of the roster without a trainer here: it died, timed out or was refused while
@@ -206,24 +169,25 @@ void Worker::report_missing(Epoch& epoch, const Status& shared) {
   }
 }
 
-bool Worker::is_in(const Roster& roster, const Trainer& trainer) const {
-  if (trainer.world_size != roster.ranks.size() || trainer.rank >= roster.ranks.size())
+bool Worker::is_in(const Roster& roster, const Adopted& adopted) const {
+  if (adopted.world_size != roster.ranks.size() || adopted.rank >= roster.ranks.size())
     return false;  // It is joining another epoch.
-  const RosterRank& member = roster.ranks[trainer.rank];
-  return member.pid == trainer.pid && member.host == settings_.host;
+  const RosterRank& member = roster.ranks[adopted.rank];
+  return member.pid == adopted.pid && member.host == settings_.host;
 }
 
-void Worker::welcome(Trainer& trainer, Epoch& epoch) {
-  const Roster& roster = epoch.roster();
-  trainer.epoch = roster.epoch;
-  const Status welcomed = trainer.session->welcome(roster.epoch, host_names(roster));
+void Worker::welcome(Adopted& adopted, const JobEpoch& epoch) {
+  const Roster& roster = epoch.group().roster();
+  adopted.epoch = roster.epoch;
+  const Status welcomed =
+      adopted.trainer->welcome(epoch.board(), adopted.rank, roster.epoch, host_names(roster));
   if (!welcomed.ok())  // on_end() follows.
     spdlog::warn("job {}: {}", job_, welcomed.to_string());
 }
 
-void Worker::refuse_join(uint64_t number, Trainer& trainer, const Status& why) {
-  trainer.ended = true;
-  trainer.session->refuse(why);
+void Worker::refuse_join(uint64_t number, Adopted& adopted, const Status& why) {
+  adopted.ended = true;
+  adopted.trainer->refuse(why);
   loop_.post([this, number] { erase_trainer(number); });
 }
 

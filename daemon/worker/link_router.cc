@@ -59,11 +59,10 @@ Acceptor LinkRouter::acceptor() {
 
 void LinkRouter::route(Incoming incoming) {
   const IncomingLink& hello = incoming.hello;
-  if (Epoch* epoch = events_.find_epoch(hello.epoch)) {
-    const std::string& secret = epoch->roster().secret;
-    if (secret.empty() || !hello.verify_secret(secret))
+  if (const std::string* secret = events_.secret_of(hello.epoch)) {
+    if (secret->empty() || !hello.verify_secret(*secret))
       return refuse(incoming, unauthenticated("the link does not know the job's secret"));
-    return epoch->adopt(hello.host, incoming.link, incoming.handler);
+    return events_.adopt(hello.epoch, hello.host, incoming.link, incoming.handler);
   }
   if (is_over(hello))
     return refuse(incoming, failed_precondition("epoch " + std::to_string(hello.epoch) +
@@ -91,7 +90,7 @@ void LinkRouter::remove_waiting(const LoopHandler* handler) {
 }
 
 void LinkRouter::on_epoch_formed(uint32_t number) {
-  if (const Epoch* epoch = events_.find_epoch(number)) secrets_[number] = epoch->roster().secret;
+  if (const std::string* secret = events_.secret_of(number)) secrets_[number] = *secret;
   if (secrets_.size() > kSecretsMax) secrets_.erase(secrets_.begin());
   FairQueue<Incoming> waiting = std::exchange(waiting_, {});
   while (auto incoming = waiting.pop()) route(*std::move(incoming));

@@ -26,7 +26,10 @@ class LinkRouter {
    public:
     virtual ~Events() = default;
     // Returns null unless this worker is in the epoch.
-    virtual Epoch* find_epoch(uint32_t epoch) = 0;
+    virtual const std::string* secret_of(uint32_t epoch) const = 0;
+    // Gives such an epoch a link that `host` dialled and that has shown its secret.
+    virtual void adopt(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
+                       std::shared_ptr<LoopHandler> handler) = 0;
   };
 
   LinkRouter(Loop& loop, std::string job, Millis wait_timeout, size_t waiting_max, Events& events);
@@ -34,7 +37,7 @@ class LinkRouter {
 
   // For Transport::listen. May be called on any thread, and after the router's end.
   Acceptor acceptor();
-  // find_epoch() now returns the epoch: routes the links that waited for it.
+  // This worker is in the epoch now: routes the links that waited for it.
   void on_epoch_formed(uint32_t epoch);
 
  private:

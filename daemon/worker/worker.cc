@@ -17,7 +17,7 @@ constexpr size_t kDeparturesMax = 1024;  // A report must fit a packet.
 // How long communicators of NCCL may end after the loop has.
 constexpr Millis kNcclEndTime{2'000};
 
-void add(Session::Counters& sum, const Session::Counters& more) {
+void add(RankCounters& sum, const RankCounters& more) {
   sum.operations += more.operations;
   sum.failures += more.failures;
   sum.bytes += more.bytes;
@@ -124,19 +124,20 @@ v1::WorkerReport Worker::on_report() {
   report.set_strategy(strategy_.empty() ? "auto" : strategy_);
   report.set_state(state());
   *report.mutable_pass() = pass_;
-  Session::Counters counters = ended_ranks_;
+  RankCounters counters = ended_ranks_;
   uint64_t staging_bytes = 0;
   uint64_t memory_bytes = 0;
   for (const auto& [epoch, recorder] : recorders_)
     memory_bytes += trace::touched_bytes(recorder->descriptor());
-  for (const auto& [number, trainer] : trainers_) {
-    staging_bytes += trainer.offered.staging_bytes();
-    memory_bytes += trainer.session->memory_bytes();
+  for (const auto& [number, adopted] : trainers_) {
     v1::RankReport& rank = *report.add_ranks();
-    rank.set_rank(trainer.rank);
-    rank.set_pid(trainer.pid);
-    rank.set_epoch(trainer.epoch);
-    const Session::Counters own = trainer.session->counters();
+    rank.set_rank(adopted.rank);
+    rank.set_pid(adopted.pid);
+    rank.set_epoch(adopted.epoch);
+    if (adopted.epoch == 0) continue;
+    const HostBoard& board = *epochs_.at(adopted.epoch)->board();
+    memory_bytes += board.memory_bytes(adopted.rank);
+    const RankCounters own = board.counters(adopted.rank);
     rank.set_operations(own.operations);
     rank.set_bytes(own.bytes);
     add(counters, own);
@@ -144,19 +145,21 @@ v1::WorkerReport Worker::on_report() {
   report.set_operations(counters.operations);
   report.set_failures(counters.failures);
   report.set_bytes(counters.bytes);
+  for (const auto& [number, epoch] : epochs_) staging_bytes += epoch->staging_bytes();
   report.set_gpu_staging_bytes(staging_bytes);
   report.set_memory_bytes(memory_bytes);
   report.set_adopted(adopted_);
   report.set_joining_ms(joining_ms());
-  const GpuLinkState link = epochs_.empty() ? GpuLinkState() : epochs_.rbegin()->second->gpu_link();
+  const GpuLinkState link =
+      epochs_.empty() ? GpuLinkState() : epochs_.rbegin()->second->group().gpu_link();
   report.set_gpu_link(link.name);
   report.set_gpu_link_why(link.why);
   EpochStats stats = ended_epochs_;
-  for (const auto& [number, epoch] : epochs_) add(stats, epoch->stats());
+  for (const auto& [number, epoch] : epochs_) add(stats, epoch->group().stats());
   report.set_sent_bytes(stats.sent_bytes);
   report.set_sent_frames(stats.sent_frames);
   report.set_received_bytes(stats.received_bytes);
-  for (const auto& [number, epoch] : epochs_) keep_departures(*epoch);
+  for (const auto& [number, epoch] : epochs_) keep_departures(epoch->group());
   *report.mutable_departures() = departures_;
   if (hosts_leader()) *report.mutable_tuning() = tuning_report(*tuner_);
   return report;
@@ -165,9 +168,9 @@ v1::WorkerReport Worker::on_report() {
 // How long the first rank that is joining has waited, at least 1; 0: none is.
 uint64_t Worker::joining_ms() const {
   int64_t longest = 0;
-  for (const auto& [number, trainer] : trainers_) {
-    const auto waited = std::chrono::ceil<Millis>(Clock::now() - trainer.adopted).count();
-    if (trainer.epoch == 0 && !trainer.ended) longest = std::max<int64_t>({longest, waited, 1});
+  for (const auto& [number, adopted] : trainers_) {
+    const auto waited = std::chrono::ceil<Millis>(Clock::now() - adopted.at).count();
+    if (adopted.epoch == 0 && !adopted.ended) longest = std::max<int64_t>({longest, waited, 1});
   }
   return static_cast<uint64_t>(longest);
 }
@@ -181,7 +184,7 @@ std::vector<AgentChannel::Recorder> Worker::recorders() const {
 // Whether the newest epoch's leader, rank 0, is on this host.
 bool Worker::hosts_leader() const {
   return !epochs_.empty() &&
-         epochs_.rbegin()->second->roster().ranks.front().host == settings_.host;
+         epochs_.rbegin()->second->group().roster().ranks.front().host == settings_.host;
 }
 
 std::string Worker::state() const {
@@ -190,7 +193,7 @@ std::string Worker::state() const {
     const bool ended = departures_.epoch() != 0 && std::ranges::none_of(trainers_, joins);
     return ended ? "ended" : "joining";
   }
-  const Epoch& newest = *epochs_.rbegin()->second;
+  const Epoch& newest = epochs_.rbegin()->second->group();
   if (!newest.cause().ok()) return "failed: " + newest.cause().message();
   return newest.all_ranks_left() ? "ended" : "running";
 }
@@ -199,100 +202,45 @@ void Worker::on_stop() {
   if (stopping_) return;
   stopping_ = true;
   for (auto& [number, epoch] : epochs_)
-    epoch->abort(unavailable(
+    epoch->group().abort(unavailable(
         "the worker of host " + settings_.host + " was stopped; join again to form a new group",
         {-1, settings_.host}));
-  update_ranks_decide();
   loop_.at(Clock::now() + kShutdownGrace, [this] { loop_.stop(); });
 }
 
 // ---- From trainers ----
 
-Worker::Trainers::iterator Worker::trainer_of(const Session& session) {
-  const auto found = std::ranges::find_if(
-      trainers_, [&](const auto& entry) { return entry.second.session.get() == &session; });
-  require(found != trainers_.end(), "an event comes from a session that is open");
-  return found;
-}
-
-void Worker::on_request(Session& session, Call call) {
-  const Trainer& trainer = trainer_of(session)->second;
-  if (call.device) resolve_device_memory(trainer, call);
-  if (call.device) watch_gpus();
-  call.done = [this, epoch = trainer.epoch, group = call.group, number = call.number,
-               on_gpus = call.device ? gpu_calls_ : nullptr,
-               waits = call.blocking ? blocking_calls_ : nullptr](const Status& status) {
-    if (Session* any = session_of(epoch); any != nullptr) any->complete(group, number, status);
-  };
-  epochs_.at(trainer.epoch)->submit(static_cast<int>(trainer.rank), std::move(call));
-}
-
-void Worker::resolve_device_memory(const Trainer& trainer, Call& call) {
-  Status resolved = gpu_memory_.take_words(trainer.offered, call);
-  if (!call.invalid.ok()) return;
-  if (resolved.ok()) resolved = gpu_memory_.resolve(trainer.offered, call);
-  if (resolved.ok()) return;
-  const int rank = static_cast<int>(trainer.rank);
-  call.in = call.out = nullptr;
-  call.invalid =
-      Status(resolved.code(),
-             describe_rank(epochs_.at(trainer.epoch)->roster(), rank) + " asked for " +
-                 std::string(name_of(call.signature.collective)) + ": " + resolved.message(),
-             {rank, settings_.host});
-}
-
-void Worker::on_offer(Session& session, OfferedMemory offer) {
-  Trainer& trainer = trainer_of(session)->second;
-  const Status taken = gpu_memory_.take(trainer.offered, std::move(offer));
-  if (!taken.ok() && !std::exchange(trainer.offered.was_refused, true))
-    spdlog::info("job {}: memory of rank {} is not mapped: {}", job_, trainer.rank,
-                 taken.message());
-  session.answer_offer(taken);
-}
-
 // A rank in a blocking call leaves its core to this worker; one that computes needs it.
 Micros Worker::stay_awake_time() const {
-  const bool waited_for = blocking_calls_.use_count() > 1;
+  const bool waited_for = std::ranges::any_of(
+      epochs_, [](const auto& epoch) { return epoch.second->has_blocking_calls(); });
   return Micros(waited_for || cores_.exceed(trainers_.size()) ? settings_.stay_awake_us : 0);
 }
 
-// Returns a session of any rank of the epoch, or null: all of them share the board.
-Session* Worker::session_of(uint32_t epoch) {
+Epoch* Worker::find_epoch(uint32_t epoch) const {
+  const auto found = epochs_.find(epoch);
+  return found == epochs_.end() ? nullptr : &found->second->group();
+}
+
+void Worker::on_end(Trainer& trainer, bool leaving, Status why) {
   const auto found = std::ranges::find_if(
-      trainers_, [&](const auto& entry) { return entry.second.epoch == epoch; });
-  return found == trainers_.end() ? nullptr : found->second.session.get();
-}
-
-void Worker::on_window_filled(Session& session, uint32_t group, uint64_t number) {
-  epochs_.at(trainer_of(session)->second.epoch)->on_window_filled(group, number);
-}
-
-void Worker::on_subgroup_request(Session& session, std::vector<uint32_t> ranks, uint64_t channel) {
-  const Trainer& trainer = trainer_of(session)->second;
-  const auto rank = static_cast<int>(trainer.rank);
-  Epoch& epoch = *epochs_.at(trainer.epoch);
-  session.answer_subgroup(
-      channel == 0 ? epoch.subgroup(rank, ranks) : epoch.channel(rank, ranks, channel), ranks);
-}
-
-void Worker::on_end(Session& session, bool leaving, Status why) {
-  auto& [number, trainer] = *trainer_of(session);
-  if (std::exchange(trainer.ended, true)) return;  // Refused: its rank may be joining again.
+      trainers_, [&](const auto& entry) { return entry.second.trainer.get() == &trainer; });
+  require(found != trainers_.end(), "an event comes from a trainer that was adopted");
+  Adopted& adopted = found->second;
+  if (std::exchange(adopted.ended, true)) return;  // Refused: its rank may be joining again.
   const Status cause = leaving ? Status() : why;
-  coordinator_->report_gone(trainer.epoch, trainer.rank, cause);
-  const auto epoch = epochs_.find(trainer.epoch);
-  if (epoch != epochs_.end()) epoch->second->leave(static_cast<int>(trainer.rank), cause);
-  loop_.post([this, number = number] { erase_trainer(number); });
-}
-
-void Worker::on_stuck(Session& session, Status why) {
-  epochs_.at(trainer_of(session)->second.epoch)->abort(why);
-  update_ranks_decide();
+  coordinator_->report_gone(adopted.epoch, adopted.rank, cause);
+  if (Epoch* epoch = find_epoch(adopted.epoch)) epoch->leave(static_cast<int>(adopted.rank), cause);
+  loop_.post([this, number = found->first] { erase_trainer(number); });
 }
 
 void Worker::erase_trainer(uint64_t number) {
   const auto found = trainers_.find(number);
-  if (found != trainers_.end()) add(ended_ranks_, found->second.session->counters());
+  if (found != trainers_.end() && found->second.epoch != 0) {
+    JobEpoch& epoch = *epochs_.at(found->second.epoch);
+    add(ended_ranks_, epoch.board()->counters(found->second.rank));
+    epoch.forget(found->second.rank);
+  }
   trainers_.erase(number);
   report_soon();
   drop_finished_epochs();
@@ -316,9 +264,10 @@ void Worker::drop_finished_epochs() {
       return other.second.epoch == number;
     });
     const bool old = number != epochs_.rbegin()->first;
-    const bool finished = !used && (epoch->all_ranks_left() || (old && !epoch->cause().ok()));
-    if (finished) add(ended_epochs_, epoch->stats());
-    if (finished) keep_departures(*epoch);
+    const Epoch& group = epoch->group();
+    const bool finished = !used && (group.all_ranks_left() || (old && !group.cause().ok()));
+    if (finished) add(ended_epochs_, group.stats());
+    if (finished) keep_departures(group);
     return finished;
   });
 }
@@ -340,8 +289,8 @@ void Worker::start_idle_timer() {
 void Worker::on_idle_timeout() {
   idle_timer_ = 0;
   if (!trainers_.empty()) return;
-  const bool needed =
-      std::ranges::any_of(epochs_, [](const auto& entry) { return entry.second->needed(); });
+  const bool needed = std::ranges::any_of(
+      epochs_, [](const auto& entry) { return entry.second->group().needed(); });
   if (needed) return start_idle_timer();
   stopping_ = true;
   agent_->close();
@@ -358,9 +307,7 @@ void Worker::on_coordinator(const v1::AgentToWorker::Coordinator& coordinator) {
 
 // Called if a worker is gone. The leader reports deaths of trainers, in the order of operations.
 void Worker::on_aborted(uint32_t number, Status cause) {
-  const auto epoch = epochs_.find(number);
-  if (epoch != epochs_.end()) epoch->second->abort(cause);
-  update_ranks_decide();
+  if (Epoch* epoch = find_epoch(number)) epoch->abort(cause);
 }
 
 void Worker::on_strategy(const std::string& strategy) {
@@ -368,15 +315,19 @@ void Worker::on_strategy(const std::string& strategy) {
   if (!parsed.ok()) return;
   strategy_ = strategy;
   spdlog::info("job {}: strategy {}", job_, strategy);
-  for (auto& [number, epoch] : epochs_) epoch->set_strategy(*parsed);
-  update_ranks_decide();
+  for (auto& [number, epoch] : epochs_) epoch->group().set_strategy(*parsed);
 }
 
 // ---- Between workers ----
 
-Epoch* Worker::find_epoch(uint32_t epoch) {
-  const auto found = epochs_.find(epoch);
-  return found == epochs_.end() ? nullptr : found->second.get();
+const std::string* Worker::secret_of(uint32_t epoch) const {
+  const Epoch* found = find_epoch(epoch);
+  return found == nullptr ? nullptr : &found->roster().secret;
+}
+
+void Worker::adopt(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
+                   std::shared_ptr<LoopHandler> handler) {
+  find_epoch(epoch)->adopt(host, std::move(link), std::move(handler));
 }
 
 }  // namespace tutti

@@ -1,9 +1,10 @@
-// The data plane of one job on one node: creates, connects and stops sessions, epochs, the engine,
+// The data plane of one job on one node: creates, connects and stops trainers, epochs, the engine,
 // links and the coordinator's client.
 //
 // The agent hands over a trainer's socket; the worker announces its rank to the coordinator. When
-// the roster arrives, it makes the Epoch and welcomes its local trainers. From then on requests go
-// session -> epoch -> engine -> session. Everything runs on the loop's thread.
+// the roster arrives, it makes the board of the ranks here and the epoch among the hosts, and
+// welcomes its trainers. From then on requests go board -> epoch -> engine -> epoch -> board.
+// Everything runs on the loop's thread.
 #pragma once
 
 #include <map>
@@ -25,13 +26,14 @@
 #include "daemon/worker/agent_channel.h"
 #include "daemon/worker/cores.h"
 #include "daemon/worker/gpu_memory.h"
+#include "daemon/worker/job_epoch.h"
 #include "daemon/worker/link_router.h"
 #include "proto/mesh.pb.h"
 #include "proto/session.pb.h"
 
 namespace tutti {
 
-class Worker final : public Session::Events,
+class Worker final : public Trainer::Events,
                      public CoordinatorClient::Events,
                      public AgentChannel::Events,
                      public LinkRouter::Events {
@@ -50,17 +52,16 @@ class Worker final : public Session::Events,
 
  private:
   // A trainer from its adoption to its end.
-  struct Trainer {
-    std::unique_ptr<Session> session;
-    OfferedByTrainer offered;
+  struct Adopted {
+    std::unique_ptr<Trainer> trainer;
     uint32_t rank = 0;
     uint32_t world_size = 0;
     uint32_t pid = 0;
     uint32_t epoch = 0;  // 0: it is joining.
     bool ended = false;  // Dead, left or refused; about to be erased.
-    TimePoint adopted = Clock::now();
+    TimePoint at = Clock::now();
   };
-  using Trainers = std::map<uint64_t, Trainer>;  // By a serial number.
+  using Trainers = std::map<uint64_t, Adopted>;  // By a serial number.
   static constexpr size_t kRecordersKept = 2;
   // For the last frames and answers to be sent.
   static constexpr Millis kShutdownGrace{200};
@@ -73,13 +74,7 @@ class Worker final : public Session::Events,
   void on_coordinator(const v1::AgentToWorker::Coordinator& coordinator) override;
 
   // From trainers.
-  void on_request(Session& session, Call call) override;
-  void on_window_filled(Session& session, uint32_t group, uint64_t number) override;
-  void on_subgroup_request(Session& session, std::vector<uint32_t> ranks,
-                           uint64_t channel) override;
-  void on_offer(Session& session, OfferedMemory offer) override;
-  void on_end(Session& session, bool leaving, Status why) override;
-  void on_stuck(Session& session, Status why) override;
+  void on_end(Trainer& trainer, bool leaving, Status why) override;
 
   // From the coordinator.
   void on_roster(const Roster& roster) override;
@@ -88,29 +83,29 @@ class Worker final : public Session::Events,
   void on_strategy(const std::string& strategy) override;
 
   // From other workers.
-  Epoch* find_epoch(uint32_t epoch) override;
+  const std::string* secret_of(uint32_t epoch) const override;
+  void adopt(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
+             std::shared_ptr<LoopHandler> handler) override;
 
-  void resolve_device_memory(const Trainer& trainer, Call& call);
   void watch_gpus();
   void on_gpu_fault();
   void refuse_joining(const Status& why);
-  Trainers::iterator trainer_of(const Session& session);
   void leave_broken_epoch(uint32_t rank);
   Trainers::iterator find_joining(uint32_t rank);
   void cancel_join(Trainers::iterator trainer);
   void bind_to_trainers_cores();
   Micros stay_awake_time() const;
-  // `shared` is create_board()'s result; if it is not OK, no trainer here was welcomed.
+  // `shared` is make_board()'s result; if it is not OK, no trainer here was welcomed.
   void report_missing(Epoch& epoch, const Status& shared);
-  Result<std::shared_ptr<HostRecorder>> create_board(const Roster& roster);
-  // Has segments made as large as these ranks' processes can map.
-  Status fit_segments_of(std::span<Session* const> sessions, std::span<const uint32_t> ranks) const;
+  Status make_board(const Roster& roster, JobEpoch& epoch);
+  // As large as these ranks' processes can map. `trainers`: theirs, or null.
+  Result<uint64_t> fit_segments_of(const std::vector<HostRanks::Rank>& ranks,
+                                   std::span<const Trainer* const> trainers) const;
   void keep_recorder(uint32_t epoch, const std::shared_ptr<HostRecorder>& recorder);
-  void update_ranks_decide();
-  bool is_in(const Roster& roster, const Trainer& trainer) const;
-  void welcome(Trainer& trainer, Epoch& epoch);
-  void refuse_join(uint64_t number, Trainer& trainer, const Status& why);
-  Session* session_of(uint32_t epoch);
+  bool is_in(const Roster& roster, const Adopted& adopted) const;
+  void welcome(Adopted& adopted, const JobEpoch& epoch);
+  void refuse_join(uint64_t number, Adopted& adopted, const Status& why);
+  Epoch* find_epoch(uint32_t epoch) const;
   void erase_trainer(uint64_t number);
   // Tells the agent of trainers that came or went, once for those of one turn of the loop.
   void report_soon();
@@ -127,12 +122,8 @@ class Worker final : public Session::Events,
   const std::string job_;
   const uint32_t owner_;
   Cores cores_;
-  // Each blocking call of a rank holds a copy until it ends.
-  const std::shared_ptr<const bool> blocking_calls_ = std::make_shared<const bool>();
   std::unique_ptr<Device> device_;
   const std::shared_ptr<GpuFault> gpu_fault_;
-  // As blocking_calls_, for calls whose tensors are in the memory of GPUs.
-  const std::shared_ptr<const bool> gpu_calls_ = std::make_shared<const bool>();
   Loop::TimerId gpu_timer_ = 0;
   const std::shared_ptr<const nccl::CommunicatorParts> nccl_;
   const std::shared_ptr<Status> nccl_failure_ = std::make_shared<Status>();
@@ -145,7 +136,7 @@ class Worker final : public Session::Events,
   std::shared_ptr<Tuner> tuner_;  // Shared by all epochs.
   // By epoch, those of the newest: the agent is notified of them, and so is the next one.
   std::map<uint32_t, std::shared_ptr<HostRecorder>> recorders_;
-  std::map<uint32_t, std::unique_ptr<Epoch>> epochs_;  // By epoch.
+  std::map<uint32_t, std::unique_ptr<JobEpoch>> epochs_;  // By epoch.
   Trainers trainers_;
   uint64_t next_trainer_ = 1;
   uint64_t adopted_ = 0;
@@ -153,9 +144,9 @@ class Worker final : public Session::Events,
   uint32_t world_size_ = 0;
   v1::Pass pass_;  // The newest from the agent.
   std::string strategy_;
-  Session::Counters ended_ranks_;  // Of trainers that are gone.
-  EpochStats ended_epochs_;        // Of epochs that were dropped.
-  v1::Departures departures_;      // Of the newest epoch so far.
+  RankCounters ended_ranks_;   // Of trainers that are gone.
+  EpochStats ended_epochs_;    // Of epochs that were dropped.
+  v1::Departures departures_;  // Of the newest epoch so far.
   Loop::TimerId idle_timer_ = 0;
   bool stopping_ = false;
   Status unreachable_;  // Why the job's other workers cannot reach this one; joins fail with it.

@@ -18,12 +18,12 @@ class CompletionTest : public TwoRanksTest {
     std::byte* block = ranks_[0].connection->allocate(4096);
     op->blocks.push_back(ranks_[0].connection->offset_of(block));
     ASSERT_TRUE(ranks_[0].arrive(*op, 1).ok());
-    session(0).set_ranks_decide(false);
+    board_->set_ranks_decide(false);
     drain(loop_);
   }
   // The worker fails the operation.
   void fail() {
-    session(0).complete(0, 0, unavailable("what is too long for a short string", {1, "h"}));
+    board_->complete(0, 0, unavailable("what is too long for a short string", {1, "h"}));
   }
   uint64_t used_bytes() { return ranks_[0].connection->used_bytes(); }
 };

@@ -1,5 +1,5 @@
 // OpQueue against the board, one step at a time: arrivals, folding, completion, and the deaths of
-// ranks in between. The worker's side is real sessions.
+// ranks in between. The worker's side is a real board.
 #include "tests/client/two_ranks.h"
 
 namespace tutti::client {
@@ -34,8 +34,8 @@ TEST_F(TwoRanksTest, AnArrivalAtACalledOperationGoesToTheWorker) {
   PendingOp a;
   PendingOp b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
-  session(0).set_ranks_decide(false);  // Calls the worker for ranks that have arrived.
-  session(0).set_ranks_decide(true);
+  board_->set_ranks_decide(false);  // Calls the worker for ranks that have arrived.
+  board_->set_ranks_decide(true);
   EXPECT_EQ(word(0).phase, Phase::called);
   drain(loop_);
   EXPECT_EQ(requests_of(0), std::vector<uint64_t>{0});
@@ -43,7 +43,7 @@ TEST_F(TwoRanksTest, AnArrivalAtACalledOperationGoesToTheWorker) {
   EXPECT_EQ(word(0), (board::SlotWord{1, Phase::called, false, 2}));
   drain(loop_);
   EXPECT_EQ(requests_of(1), std::vector<uint64_t>{0});
-  session(1).complete(0, 0, unavailable("because", {1, "h"}));
+  board_->complete(0, 0, unavailable("because", {1, "h"}));
   EXPECT_TRUE(queue(0).poll(a) && queue(1).poll(b));
   for (const PendingOp* op : {&a, &b}) {
     EXPECT_EQ(op->outcome.code(), Code::unavailable);
@@ -57,9 +57,9 @@ TEST_F(TwoRanksTest, ALateArrivalGetsTheFailure) {
   PendingOp a;
   PendingOp b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
-  session(0).set_ranks_decide(false);
+  board_->set_ranks_decide(false);
   drain(loop_);
-  session(0).complete(0, 0, unavailable("because", {1, "h"}));
+  board_->complete(0, 0, unavailable("because", {1, "h"}));
   ASSERT_TRUE(ranks_[1].arrive(b, 1).ok());
   ASSERT_TRUE(queue(1).poll(b) && queue(0).poll(a));
   EXPECT_EQ(b.outcome.message(), "because");
@@ -69,7 +69,7 @@ TEST_F(TwoRanksTest, ALateArrivalGetsTheFailure) {
 }
 
 TEST_F(TwoRanksTest, RanksThatMayNotDecideDoNotFold) {
-  session(0).set_ranks_decide(false);
+  board_->set_ranks_decide(false);
   PendingOp a;
   PendingOp b;
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
@@ -79,7 +79,7 @@ TEST_F(TwoRanksTest, RanksThatMayNotDecideDoNotFold) {
   drain(loop_);
   EXPECT_EQ(requests_of(0), std::vector<uint64_t>{0});
   EXPECT_EQ(requests_of(1), std::vector<uint64_t>{0});
-  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));  // The worker permits it.
+  ASSERT_TRUE(board_->let_ranks_fold(0, 0));  // The worker permits it.
   EXPECT_TRUE(queue(1).wait(b, 30'000).ok());
   EXPECT_TRUE(queue(0).poll(a));
   EXPECT_EQ(*ranks_[0].out, 3);

@@ -113,9 +113,9 @@ TEST_F(TwoRanksTest, ASlotIsKeptWhileItsCallIsStaged) {
   StagedCall own(ranks_[0]);
   own.op.is_staging = true;
   ASSERT_TRUE(own.arrive().ok());
-  session(0).set_ranks_decide(false);
+  board_->set_ranks_decide(false);
   drain(loop_);
-  session(0).complete(0, 0, unavailable("because"));
+  board_->complete(0, 0, unavailable("because"));
   queue(0).settle_finished();
   EXPECT_EQ(area().settled(0).load(), 0u);
   own.op.is_staging = false;

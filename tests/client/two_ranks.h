@@ -1,5 +1,6 @@
-// Fixture: two ranks of one host, with the client library's internals, and the worker's sessions
-// with them, in one process. For states that last too short a time to be produced from outside.
+// Fixture: two ranks of one host, with the client library's internals, and the worker's side
+// of their board, in one process. For states that last too short a time to be produced from
+// outside.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -23,12 +24,12 @@ using board::Phase;
 inline constexpr uint64_t kCount = 2 * kBoardBlockBytes / sizeof(float) + 5;
 inline constexpr uint32_t kBlocks = 3;  // Of kCount floats.
 
-// One rank: its connection and operations, and the worker's session with it.
+// One rank: its connection and operations, and the worker's end of its socket.
 struct Rank {
   std::shared_ptr<Connection> connection;
   std::shared_ptr<OpQueue> queue;
   RecordedEvents events;
-  std::unique_ptr<Session> session;
+  std::unique_ptr<Trainer> at_worker;
   float* in = nullptr;
   float* out = nullptr;
 
@@ -80,7 +81,7 @@ class TwoRanksTest : public ::testing::Test {
   board::Area area() { return ranks_[0].connection->memory().view().area(0); }
   BoardSlot& slot(uint64_t number) { return area().slot_of(number); }
   board::SlotWord word(uint64_t number) { return board::unpack(slot(number).word.load()); }
-  // Numbers of the requests that the worker's session received from a rank.
+  // Numbers of the requests that the worker received from a rank.
   std::vector<uint64_t> requests_of(uint32_t rank) {
     std::vector<uint64_t> numbers;
     for (const Call& request : ranks_[rank].events.requests) numbers.push_back(request.number);
@@ -99,9 +100,19 @@ class TwoRanksTest : public ::testing::Test {
     slot(number).folded = pack(board::Count{turn, folded});
   }
 
+  // Gives each rank's requests to that rank's events.
+  struct Told : RecordedEvents {
+    explicit Told(std::array<Rank, 2>& ranks) : ranks_(ranks) {}
+    void on_request(uint32_t rank, Call call) override {
+      ranks_[rank].events.on_request(rank, std::move(call));
+    }
+    std::array<Rank, 2>& ranks_;
+  };
+
   Loop loop_;
+  Told told_{ranks_};
+  std::shared_ptr<HostBoard> board_;
   std::array<Rank, 2> ranks_;
-  Session& session(uint32_t rank) { return *ranks_[rank].session; }
 
  private:
   void admit(int listener, Rank& rank) {
@@ -111,18 +122,20 @@ class TwoRanksTest : public ::testing::Test {
       return socket.valid();
     }));
     bool said = false;
-    const auto reader = read_hello(loop_, socket.get(), Clock::now() + Millis(30'000),
-                                   [&](const Result<v1::Hello>& hello) { said = hello.ok(); });
+    const HelloReader reader(loop_, socket.get(), Clock::now() + Millis(30'000),
+                             [&](const Result<v1::Hello>& hello) { said = hello.ok(); });
     ASSERT_TRUE(turn_until(loop_, [&] { return said; }));
-    auto opened = open_session(loop_, socket, uint64_t{8} << 20, rank.events);
+    auto opened = Trainer::open(loop_, socket, rank.events);
     ASSERT_TRUE(opened.ok());
-    rank.session = *std::move(opened);
+    rank.at_worker = *std::move(opened);
   }
   void serve() {
-    Session* const sessions[] = {ranks_[0].session.get(), ranks_[1].session.get()};
-    const uint32_t numbers[] = {0, 1};
-    EXPECT_TRUE(create_board(loop_, sessions, numbers, 2).ok());
-    for (Rank& rank : ranks_) EXPECT_TRUE(rank.session->welcome(1, {"h", "h"}).ok());
+    const HostRanks here{"h", {{0, getpid()}, {1, getpid()}}, 2};
+    auto made = HostBoard::make(loop_, here, {uint64_t{8} << 20}, 1, told_);
+    EXPECT_TRUE(made.ok());
+    board_ = *std::move(made);
+    for (const uint32_t rank : {0, 1})
+      EXPECT_TRUE(ranks_[rank].at_worker->welcome(board_, rank, 1, {"h", "h"}).ok());
   }
 
   const std::string path_ = ::testing::TempDir() + "client_board_" + std::to_string(getpid());

@@ -66,8 +66,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view stream = input.rest();
   fuzz::SocketPair sockets = fuzz::socket_pair(SOCK_STREAM);
   std::vector<Result<v1::Hello>> answers;
-  const auto reader = read_hello(loop(), sockets.ours.get(), Clock::now() + Millis(60'000),
-                                 [&](Result<v1::Hello> hello) { answers.push_back(hello); });
+  const HelloReader reader(loop(), sockets.ours.get(), Clock::now() + Millis(60'000),
+                           [&](Result<v1::Hello> hello) { answers.push_back(hello); });
   for (const std::string_view piece :
        {stream.substr(0, cut), stream.substr(std::min(cut, stream.size()))}) {
     fuzz::send_all(sockets.theirs, piece);

@@ -134,7 +134,7 @@ void check_strategy(const Strategy& strategy, uint32_t packed) {
 
 // Where the tensors are the worker finds out.
 void check_device(const Ask& ask, const Call& op) {
-  require(op.in == nullptr && op.out == nullptr, "an address is not the session's to give");
+  require(op.in == nullptr && op.out == nullptr, "an address is not the board's to give");
   uint64_t count = 0;
   for (const ListedDeviceTensor& tensor : op.device->listed) count += tensor.count;
   const bool listed = (ask.request.flags & kRequestListed) != 0;

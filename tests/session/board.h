@@ -1,4 +1,4 @@
-// Welcomed sessions of all ranks of a job on one board, to which their trainers write directly.
+// The welcomed ranks of a job on one board, to which their trainers write directly.
 #pragma once
 
 #include <algorithm>
@@ -28,26 +28,25 @@ class BoardTest : public testing::Test {
 
   explicit BoardTest(uint32_t ranks = 3, uint64_t segment_bytes = kTestSegmentBytes,
                      uint32_t elsewhere = 0) {
-    std::vector<Session*> sessions;
-    std::vector<uint32_t> numbers;
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      served_.push_back(std::make_unique<Served>(loop_, socket_pair(), segment_bytes));
-      sessions.push_back(served_.back()->session.get());
-      numbers.push_back(rank);
-    }
     const uint32_t world = ranks + elsewhere;
-    EXPECT_TRUE(create_board(loop_, sessions, numbers, world, kTestWindowBytes).ok());
+    HostRanks here{"here", {}, world};
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      served_.push_back(std::make_unique<Served>(loop_, socket_pair()));
+      here.ranks.push_back({rank, getpid()});
+    }
+    auto made = HostBoard::make(loop_, here, {segment_bytes, kTestWindowBytes}, 7, told_);
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    board_ = *std::move(made);
     std::vector<std::string> hosts(ranks, "here");
     hosts.resize(world, "there");
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      EXPECT_TRUE(served_[rank]->session->welcome(7, hosts).ok());
+      EXPECT_TRUE(served_[rank]->at_worker->welcome(board_, rank, 7, hosts).ok());
       served_[rank]->welcome = served_[rank]->trainer.join();
     }
   }
 
   FakeTrainer& trainer(uint32_t rank) { return served_[rank]->trainer; }
   RecordedEvents& events(uint32_t rank) { return served_[rank]->events; }
-  Session& session(uint32_t rank) { return *served_[rank]->session; }
   uint32_t ranks() const { return static_cast<uint32_t>(served_.size()); }
   BoardSlot& slot(uint64_t number) { return trainer(0).area().slot_of(number); }
   BoardEntry& entry(uint64_t number, uint32_t rank) {
@@ -138,7 +137,18 @@ class BoardTest : public testing::Test {
     }
   }
 
+  // Gives each rank's requests to that rank's events; records the rest.
+  struct Told : RecordedEvents {
+    explicit Told(std::vector<std::unique_ptr<Served>>& served) : served_(served) {}
+    void on_request(uint32_t rank, Call call) override {
+      served_[rank]->events.on_request(rank, std::move(call));
+    }
+    std::vector<std::unique_ptr<Served>>& served_;
+  };
+
   Loop loop_;
+  Told told_{served_};
+  std::shared_ptr<HostBoard> board_;
   std::vector<std::unique_ptr<Served>> served_;
 };
 

@@ -22,10 +22,10 @@ TEST_F(BoardTest, EveryTrainerGetsTheBoardAndAllSegments) {
   trainer(2).board().counters[1].operations = 5;
   trainer(2).board().counters[1].failures = 6;
   trainer(2).board().counters[1].bytes = 500;
-  EXPECT_EQ(session(1).counters().operations, 5u);
-  EXPECT_EQ(session(1).counters().failures, 6u);
-  EXPECT_EQ(session(1).counters().bytes, 500u);
-  EXPECT_EQ(session(0).counters().operations, 0u);
+  EXPECT_EQ(board_->counters(1).operations, 5u);
+  EXPECT_EQ(board_->counters(1).failures, 6u);
+  EXPECT_EQ(board_->counters(1).bytes, 500u);
+  EXPECT_EQ(board_->counters(0).operations, 0u);
   EXPECT_EQ(open_descriptors(), before);
 }
 
@@ -47,7 +47,7 @@ TEST_F(BoardTest, WhatIsCalledIsTakenFromThoseWhoArrived) {
   EXPECT_EQ(taken_of(2), Numbers{0});
   EXPECT_GE(events(0).requests[0].waited_ms, 1000u);
   EXPECT_LT(events(2).requests[0].waited_ms, 1000u);
-  session(0).complete(0, 0, {});
+  board_->complete(0, 0, {});
   EXPECT_TRUE(trainer(1).is_done(0));
 }
 
@@ -120,13 +120,13 @@ TEST_F(BoardTest, RanksThatDoNotDecideHandOverWhatWaits) {
   arrive(0, 0);
   arrive(1, 0);
   arrive(1, 1);
-  session(2).set_ranks_decide(false);
+  board_->set_ranks_decide(false);
   EXPECT_FALSE(ranks_decide());
   drain(loop_);
   EXPECT_EQ(taken_of(0), Numbers{0});
   EXPECT_EQ(taken_of(1), (Numbers{0, 1}));
   EXPECT_EQ(word(0).phase, Phase::called);
-  session(2).set_ranks_decide(true);
+  board_->set_ranks_decide(true);
   EXPECT_TRUE(ranks_decide());
 }
 
@@ -141,7 +141,7 @@ TEST_F(BoardTest, WhatARankBroughtBeforeItsEndCounts) {
   EXPECT_EQ(taken_of(1), (Numbers{0, 1}));
   EXPECT_EQ(taken_of(0), Numbers{0});
   EXPECT_FALSE(ranks_decide());
-  session(0).set_ranks_decide(true);
+  board_->set_ranks_decide(true);
   EXPECT_FALSE(ranks_decide()) << "a rank is missing for good";
 }
 
@@ -221,7 +221,7 @@ TEST_F(BoardTest, WhatIsFoldedIsNotOverdue) {
   start_ago(0, Millis(6000));
   call(0);
   drain(loop_);
-  EXPECT_TRUE(events(1).stuck.empty());
+  EXPECT_TRUE(told_.stuck.empty());
   EXPECT_FALSE(trainer(0).has_failed(0));
   EXPECT_EQ(board::unpack_count(slot(0).claimed.load()), (board::Count{1, 0}))
       << "nobody was stopped";
@@ -244,7 +244,7 @@ TEST_F(BoardTest, WhatIsFoldedAfterADeathFailsWhereTheDeadMustBring) {
   trainer(1).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
   turn_for(Millis(50));
-  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
   ASSERT_TRUE(turn_until_over(0));
   ASSERT_TRUE(trainer(0).has_failed(0));
   EXPECT_EQ(failure(0).culprit_rank, 1);
@@ -270,10 +270,10 @@ TEST_F(BoardTest, WhoHoldsABlockPastTheDeadlineIsNamedAndTheEpochIsOver) {
     EXPECT_THAT(trainer(rank).failure(0).message,
                 HasSubstr("all_reduce #0 timed out after 5000 ms: rank 2 (host here, pid "));
   }
-  ASSERT_EQ(events(2).stuck.size(), 1u);
-  EXPECT_EQ(events(2).stuck[0].code(), Code::deadline_exceeded);
-  EXPECT_EQ(events(2).stuck[0].culprit(), (Culprit{2, "here"}));
-  session(0).set_ranks_decide(true);
+  ASSERT_EQ(told_.stuck.size(), 1u);
+  EXPECT_EQ(told_.stuck[0].code(), Code::deadline_exceeded);
+  EXPECT_EQ(told_.stuck[0].culprit(), (Culprit{2, "here"}));
+  board_->set_ranks_decide(true);
   EXPECT_FALSE(ranks_decide()) << "rank 2 may go on, and write, at any time";
   trainer(2).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(2).ends == 1; }));
@@ -311,7 +311,7 @@ TEST_F(BoardTest, AnEarlierVerdictIsNotOverwritten) {
   turn_for(Millis(400));
   EXPECT_EQ(failure(0).code, TUTTI_UNAVAILABLE);
   EXPECT_EQ(failure(0).culprit_rank, 1);
-  EXPECT_TRUE(events(0).stuck.empty());
+  EXPECT_TRUE(told_.stuck.empty());
 }
 
 TEST_F(BoardTest, WhoseBlocksAreMissingIsNamed) {
@@ -322,7 +322,7 @@ TEST_F(BoardTest, WhoseBlocksAreMissingIsNamed) {
   ASSERT_TRUE(turn_until_over(0));
   EXPECT_EQ(failure(0).code, TUTTI_DEADLINE_EXCEEDED);
   EXPECT_EQ(failure(0).culprit_rank, 1);
-  EXPECT_EQ(events(1).stuck.size(), 1u);
+  EXPECT_EQ(told_.stuck.size(), 1u);
 }
 
 TEST_F(BoardTest, ACallOfAnEarlierTurnHarmsNobody) {
@@ -331,10 +331,8 @@ TEST_F(BoardTest, ACallOfAnEarlierTurnHarmsNobody) {
   call(0);  // The slot has gone on.
   drain(loop_);
   EXPECT_EQ(word(kBoardSlots), (board::SlotWord{2, Phase::folding, false, 3}));
-  for (uint32_t rank = 0; rank < 3; ++rank) {
-    EXPECT_TRUE(events(rank).requests.empty());
-    EXPECT_TRUE(events(rank).stuck.empty());
-  }
+  for (uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(events(rank).requests.empty());
+  EXPECT_TRUE(told_.stuck.empty());
 }
 
 // ---- Verdicts ----
@@ -348,12 +346,12 @@ TEST_F(BoardTest, WhoComesLateReadsTheSameVerdict) {
   ASSERT_EQ(taken_of(1), Numbers{0});
   const Status invalid = events(1).requests[0].invalid;
   EXPECT_THAT(invalid.message(), HasSubstr("unknown collective 200"));
-  session(0).complete(0, 0, invalid);
+  board_->complete(0, 0, invalid);
   const BoardFailure first = failure(0);
   EXPECT_EQ(first.culprit_rank, 1);
   trainer(2).write(0, request_of(0), 2);
   trainer(2).call(0);
-  session(2).complete(0, 0, unavailable("another reason", {2, "here"}));
+  board_->complete(0, 0, unavailable("another reason", {2, "here"}));
   drain(loop_);
   EXPECT_TRUE(events(2).requests.empty()) << "it is over";
   EXPECT_EQ(std::memcmp(&first, &failure(0), sizeof(first)), 0);
@@ -371,7 +369,7 @@ TEST_F(BoardTest, AnUnknownVerbOfARankThatExitsIsThatRanks) {
   EXPECT_EQ(op.invalid.code(), Code::invalid_argument);
   EXPECT_EQ(op.invalid.culprit(), (Culprit{1, "here"}));
   EXPECT_THAT(op.invalid.message(), HasSubstr("rank 1 (host here, pid "));
-  session(0).complete(0, 0, op.invalid);
+  board_->complete(0, 0, op.invalid);
   EXPECT_EQ(failure(0).culprit_rank, 1);
   trainer(2).write(0, request_of(0), 2);  // Late, and told the same.
   arrive(0, 1);
@@ -398,19 +396,19 @@ class FoldTest : public BoardTest {
 
 TEST_F(FoldTest, WhatIsWaitedForGoesBackToTheRanks) {
   call_all(kRequestBlocking);
-  ASSERT_TRUE(session(1).let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
   drain(loop_);
   EXPECT_EQ(word(0), (board::SlotWord{1, Phase::folding, false, 3}));
   EXPECT_EQ(slot(0).blocks.load(), pack(board::Count{1, 21}));
   EXPECT_EQ(slot(0).claimed.load(), pack(board::Count{1, 0}));
   EXPECT_EQ(slot(0).folded.load(), pack(board::Count{1, 0}));
-  EXPECT_FALSE(session(1).let_ranks_fold(0, 0)) << "once";
+  EXPECT_FALSE(board_->let_ranks_fold(0, 0)) << "once";
 }
 
 // In small pieces: it must hear of others meanwhile.
 TEST_F(FoldTest, WhatNobodyWaitsForTheWorkerFolds) {
   call_all(0);
-  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
   EXPECT_FALSE(is_over(0)) << "all in one go";
   arrive(0, 1);
   call(1);
@@ -436,16 +434,16 @@ TEST_F(FoldTest, WhatIsFoldingAndCalledTheWorkerFolds) {
 }
 
 TEST_F(FoldTest, WhatIsNotCalledOrNotAgreedIsNotFolded) {
-  EXPECT_FALSE(session(0).let_ranks_fold(0, 0)) << "nobody came";
-  EXPECT_FALSE(session(0).let_ranks_fold(9, 0)) << "no such group";
+  EXPECT_FALSE(board_->let_ranks_fold(0, 0)) << "nobody came";
+  EXPECT_FALSE(board_->let_ranks_fold(9, 0)) << "no such group";
   arrive(0, 0, fill_all_reduce(0, 8, 0));
   arrive(1, 0, fill_all_reduce(1, 8, 0));
   arrive(2, 0, fill_all_reduce(2, 9, 0));
-  EXPECT_FALSE(session(0).let_ranks_fold(0, 0)) << "not called";
+  EXPECT_FALSE(board_->let_ranks_fold(0, 0)) << "not called";
   call(0);
   drain(loop_);
-  EXPECT_FALSE(session(0).let_ranks_fold(0, 0)) << "they disagree";
-  EXPECT_FALSE(session(0).let_ranks_fold(0, kBoardSlots)) << "another turn";
+  EXPECT_FALSE(board_->let_ranks_fold(0, 0)) << "they disagree";
+  EXPECT_FALSE(board_->let_ranks_fold(0, kBoardSlots)) << "another turn";
   EXPECT_EQ(word(0).phase, Phase::called);
 }
 
@@ -457,7 +455,7 @@ TEST_F(FoldTest, WhatIsEmptyIsDoneAtOnce) {
   }
   call(0);
   drain(loop_);
-  ASSERT_TRUE(session(0).let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
   EXPECT_TRUE(trainer(0).is_done(0));
 }
 
@@ -475,7 +473,7 @@ TEST_F(ManyRanksTest, AHundredRanksFoldOnOneHost) {
   call(0);
   drain(loop_);
   for (uint32_t rank = 0; rank < 100; ++rank) ASSERT_EQ(taken_of(rank), Numbers{0}) << rank;
-  ASSERT_TRUE(session(99).let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
   ASSERT_TRUE(turn_until_over(0));
   EXPECT_TRUE(trainer(99).is_done(0));
   expect_sums(kCount);
@@ -488,23 +486,21 @@ TEST_F(ManyRanksTest, AHundredRanksFoldOnOneHost) {
 
 TEST(BoardShare, MoreRanksThanABoardSeatsAreRefusedByName) {
   Loop loop;
-  std::vector<std::unique_ptr<Served>> served;
-  std::vector<Session*> sessions;
-  std::vector<uint32_t> ranks;
-  for (uint32_t rank = 0; rank < kSeatsMax + 1; ++rank) {
-    served.push_back(std::make_unique<Served>(loop, socket_pair()));
-    sessions.push_back(served.back()->session.get());
-    ranks.push_back(rank);
-  }
-  const Status refused = create_board(loop, sessions, ranks, kSeatsMax + 1).status();
+  Served served(loop, socket_pair());
+  HostRanks here{"h", {}, kSeatsMax + 1};
+  for (uint32_t rank = 0; rank < kSeatsMax + 1; ++rank) here.ranks.push_back({rank, getpid()});
+  const BoardSizes sizes{kTestSegmentBytes};
+  const Status refused = HostBoard::make(loop, here, sizes, 1, served.events).status();
   EXPECT_EQ(refused.code(), Code::resource_exhausted);
   EXPECT_THAT(refused.message(), HasSubstr("at most 240 ranks on one host, not 241"));
-  sessions.pop_back();
-  ranks.pop_back();
-  EXPECT_TRUE(create_board(loop, sessions, ranks, kSeatsMax).ok());
-  EXPECT_TRUE(sessions[0]->welcome(1, std::vector<std::string>(kSeatsMax, "h")).ok());
-  served[0]->trainer.join();
-  EXPECT_EQ(served[0]->trainer.descriptors(), kWelcomeDescriptors);
+  here.ranks.pop_back();
+  here.world_size = kSeatsMax;
+  const auto made = HostBoard::make(loop, here, sizes, 1, served.events);
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  const std::vector<std::string> hosts(kSeatsMax, "h");
+  EXPECT_TRUE(served.at_worker->welcome(*made, 0, 1, hosts).ok());
+  served.trainer.join();
+  EXPECT_EQ(served.trainer.descriptors(), kWelcomeDescriptors);
 }
 
 TEST(BoardShare, JobsAfterEachOtherLeaveNothing) {

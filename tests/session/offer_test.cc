@@ -1,4 +1,4 @@
-// Offers of memory, as a trainer writes them: what the session hands on, and what it refuses.
+// Offers of memory, as a trainer writes them: what the board hands on, and what it refuses.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -40,7 +40,7 @@ class OfferTest : public ::testing::Test {
     return owned;
   }
 
-  // Writes the offer and asks; the session's answer, or OK where it was handed on.
+  // Writes the offer and asks; the answer, or OK where it was handed on.
   Status ask(const MemoryOffer& offer, const std::vector<uint64_t>& chunk_bytes = {},
              uint64_t offset = kRecord) {
     std::memcpy(served.trainer.at(kRecord), &offer, sizeof(offer));
@@ -56,7 +56,7 @@ class OfferTest : public ::testing::Test {
     served.trainer.ring();
     EXPECT_TRUE(
         turn_until(loop, [&] { return is_answered() || served.events.offers.size() != before; }));
-    if (!is_answered()) served.session->answer_offer(Status());
+    if (!is_answered()) served.board->answer_offer(1, Status());
     return {code_of(board.failure.code), board.failure.message};
   }
 

@@ -46,11 +46,11 @@ TEST_F(SessionTest, SegmentIsSealedAndDescribed) {
 }
 
 TEST_F(SessionTest, MemoryIsWhatWasTouchedOfTheSegment) {
-  const uint64_t before = served.session->memory_bytes();
+  const uint64_t before = served.board->memory_bytes(1);
   EXPECT_LT(before, kTestSegmentBytes / 2);
   constexpr uint64_t kBytes = kTestSegmentBytes / 4;
   std::memset(trainer.at(kTestSegmentBytes - kBytes), 1, kBytes);
-  EXPECT_EQ(served.session->memory_bytes(), before + kBytes);
+  EXPECT_EQ(served.board->memory_bytes(1), before + kBytes);
 }
 
 TEST_F(SessionTest, RequestArrivesAsItWasAsked) {
@@ -83,7 +83,7 @@ TEST_F(SessionTest, VerdictReachesTheTrainer) {
   trainer.submit(255, all_reduce_request());
   take(1);
   EXPECT_FALSE(trainer.has_failed(255));
-  served.session->complete(0, 255, unavailable("rank 3 left", {3, "b"}));
+  served.board->complete(0, 255, unavailable("rank 3 left", {3, "b"}));
   ASSERT_TRUE(trainer.has_failed(255));
   const BoardFailure& why = trainer.failure(255);
   EXPECT_EQ(why.code, TUTTI_UNAVAILABLE);
@@ -92,7 +92,7 @@ TEST_F(SessionTest, VerdictReachesTheTrainer) {
   EXPECT_STREQ(why.message, "rank 3 left");
   trainer.submit(256, all_reduce_request());
   take(2);
-  served.session->complete(0, 256, {});
+  served.board->complete(0, 256, {});
   EXPECT_TRUE(trainer.is_done(256));
 }
 
@@ -100,15 +100,15 @@ TEST_F(SessionTest, VerdictReachesTheTrainer) {
 TEST_F(SessionTest, VerdictsStay) {
   trainer.submit(3, all_reduce_request());
   take(1);
-  served.session->complete(0, 3, unavailable("the first", {3, "b"}));
-  served.session->complete(0, 3, aborted("the second", {2, "b"}));
-  served.session->complete(0, 3, {});
+  served.board->complete(0, 3, unavailable("the first", {3, "b"}));
+  served.board->complete(0, 3, aborted("the second", {2, "b"}));
+  served.board->complete(0, 3, {});
   EXPECT_TRUE(trainer.has_failed(3));
   EXPECT_STREQ(trainer.failure(3).message, "the first");
   trainer.submit(4, all_reduce_request());
   take(2);
-  served.session->complete(0, 4, {});
-  served.session->complete(0, 4, unavailable("too late"));
+  served.board->complete(0, 4, {});
+  served.board->complete(0, 4, unavailable("too late"));
   EXPECT_TRUE(trainer.is_done(4));
 }
 
@@ -117,9 +117,9 @@ TEST_F(SessionTest, WhatIsNotUnderWayIsNotEnded) {
   trainer.submit(5, all_reduce_request());
   take(1);
   const board::SlotWord before = trainer.word(5);
-  served.session->complete(0, 5 + kBoardSlots, unavailable("another turn"));
-  served.session->complete(0, 6, unavailable("nobody began it"));
-  served.session->complete(9, 5, unavailable("no such group"));
+  served.board->complete(0, 5 + kBoardSlots, unavailable("another turn"));
+  served.board->complete(0, 6, unavailable("nobody began it"));
+  served.board->complete(9, 5, unavailable("no such group"));
   EXPECT_EQ(trainer.word(5), before);
   EXPECT_EQ(trainer.word(6), board::SlotWord{});
   EXPECT_EQ(trainer.failure(5).code, TUTTI_OK);
@@ -129,7 +129,7 @@ TEST_F(SessionTest, WhatIsNotUnderWayIsNotEnded) {
 TEST_F(SessionTest, LongTextsAreCutAndTerminated) {
   trainer.submit(0, all_reduce_request());
   take(1);
-  served.session->complete(0, 0, unavailable(std::string(5000, 'm'), {0, std::string(500, 'h')}));
+  served.board->complete(0, 0, unavailable(std::string(5000, 'm'), {0, std::string(500, 'h')}));
   EXPECT_EQ(std::strlen(trainer.failure(0).message), kMessageBytes - 1);
   EXPECT_EQ(std::strlen(trainer.failure(0).culprit_host), kHostBytes - 1);
 }
@@ -147,7 +147,7 @@ TEST_F(SessionTest, SlotsGoRoundManyTimes) {
     trainer.ring();
     take(i + 1);
     for (uint32_t n = i + 1 - kBoardSlots; n <= i; ++n) {
-      served.session->complete(0, n, {});
+      served.board->complete(0, n, {});
       ASSERT_TRUE(trainer.is_done(n));
     }
   }
@@ -171,7 +171,7 @@ TEST_F(SessionTest, SubgroupDeliversItsRanks) {
     ASSERT_EQ(events.subgroups.size(), 1u);
     EXPECT_EQ(events.subgroups[0], (std::vector<uint32_t>{1, second}));
     EXPECT_EQ(subgroup.state.load(), static_cast<uint32_t>(SubgroupRequestState::asked));
-    served.session->answer_subgroup(5 + second, events.subgroups[0]);
+    served.board->answer_subgroup(1, 5 + second, events.subgroups[0]);
     EXPECT_EQ(subgroup.state.load(), static_cast<uint32_t>(SubgroupRequestState::answered));
     EXPECT_EQ(subgroup.failure.code, TUTTI_OK);
     EXPECT_EQ(subgroup.group, 5 + second);
@@ -183,7 +183,7 @@ TEST_F(SessionTest, SubgroupThatFailsSaysWhy) {
   const std::array<uint32_t, 1> ranks = {1};
   trainer.ask_subgroup(ranks);
   ASSERT_TRUE(turn_until(loop, [&] { return !events.subgroups.empty(); }));
-  served.session->answer_subgroup(unavailable("rank 3 left", {3, "b"}), events.subgroups[0]);
+  served.board->answer_subgroup(1, unavailable("rank 3 left", {3, "b"}), events.subgroups[0]);
   const BoardSubgroupRequest& subgroup = trainer.view().subgroup_request(0);
   EXPECT_EQ(subgroup.state.load(), static_cast<uint32_t>(SubgroupRequestState::answered));
   EXPECT_EQ(subgroup.failure.code, TUTTI_UNAVAILABLE);
@@ -194,7 +194,7 @@ TEST_F(SessionTest, SubgroupThatFailsSaysWhy) {
 TEST_F(SessionTest, MemoryOutlivesTheSessionWhileInUse) {
   trainer.submit(0, all_reduce_request());
   take(1);
-  served.session.reset();
+  served.at_worker.reset();
   std::memset(events.requests[0].out, 0x5a, 32);
   EXPECT_EQ(std::to_integer<int>(*trainer.at(kArenaOffset + 64)), 0x5a);
 }
@@ -224,7 +224,7 @@ TEST_F(SessionTest, RequestCalledBeforeDeathStillCounts) {
   trainer.hang_up();
   ASSERT_TRUE(turn_until(loop, [&] { return events.ends > 0; }));
   ASSERT_EQ(events.requests.size(), 1u);
-  served.session->complete(0, 0, {});
+  served.board->complete(0, 0, {});
   EXPECT_TRUE(trainer.is_done(0));
 }
 
@@ -260,7 +260,7 @@ TEST_F(SessionTest, VerdictWakesASleeper) {
     slept = Clock::now() - from;
   });
   EXPECT_TRUE(turn_until(loop, [&] { return thread != 0 && asleep(thread); }));
-  served.session->complete(0, 3, {});
+  served.board->complete(0, 3, {});
   sleeper.join();
   EXPECT_LT(slept, std::chrono::seconds(55)) << "slept through the verdict";
   EXPECT_FALSE(trainer.word(3).asleep);
@@ -269,9 +269,6 @@ TEST_F(SessionTest, VerdictWakesASleeper) {
 TEST(SessionJoining, EndBeforeTheWelcomeIsReported) {
   Loop loop;
   Served served(loop, socket_pair());
-  Session* const seats[] = {served.session.get()};
-  const uint32_t rank = 2;
-  ASSERT_TRUE(create_board(loop, seats, {&rank, 1}, 4).ok());
   served.trainer.hang_up();
   ASSERT_TRUE(turn_until(loop, [&] { return served.events.ends > 0; }));
   EXPECT_FALSE(served.events.leaving);
@@ -308,8 +305,8 @@ TEST(SessionJoining, DeathIsSeenThoughAChildHoldsTheSocket) {
   }));
   loop.unwatch(listener->get());
   RecordedEvents events;
-  auto session = open_session(loop, accepted, kTestSegmentBytes, events);
-  ASSERT_TRUE(session.ok());
+  auto trainer = Trainer::open(loop, accepted, events);
+  ASSERT_TRUE(trainer.ok());
   drain(loop);
   EXPECT_EQ(events.ends, 0);
   go.reset();

@@ -105,11 +105,12 @@ std::string hello_bytes(const v1::Hello& hello) {
 class HelloTest : public testing::Test {
  protected:
   void listen(Millis limit = std::chrono::seconds(30)) {
-    reader = read_hello(loop, ends.first.get(), Clock::now() + limit, [this](auto result) {
-      ++calls;
-      hello = std::move(result);
-      reader.reset();  // The reader must bear it.
-    });
+    reader = std::make_unique<HelloReader>(loop, ends.first.get(), Clock::now() + limit,
+                                           [this](auto result) {
+                                             ++calls;
+                                             hello = std::move(result);
+                                             reader.reset();  // The reader must bear it.
+                                           });
   }
   void say(const std::string& bytes) {
     EXPECT_EQ(send(ends.second.get(), bytes.data(), bytes.size(), 0),

@@ -1,4 +1,4 @@
-// A trainer's end of a session that writes to shared memory directly, so that tests can write
+// A trainer's end of its socket, which writes to shared memory directly, so that tests can write
 // anything anywhere.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -43,23 +44,24 @@ inline size_t open_descriptors() {
   return static_cast<size_t>(std::distance(directory_iterator("/proc/self/fd"), {}));
 }
 
-class RecordedEvents : public Session::Events {
+// Records what a board says, and the trainer of one of its ranks.
+class RecordedEvents : public BoardEvents, public Trainer::Events {
  public:
-  void on_request(Session&, Call request) override {
+  void on_request(uint32_t, Call request) override {
     requests.push_back(std::move(request));
     if (then) then();
   }
-  void on_subgroup_request(Session&, std::vector<uint32_t> ranks, uint64_t) override {
+  void on_subgroup_request(uint32_t, std::vector<uint32_t> ranks, uint64_t) override {
     subgroups.push_back(std::move(ranks));
   }
-  void on_offer(Session&, OfferedMemory offer) override { offers.push_back(std::move(offer)); }
-  void on_end(Session&, bool is_leaving, Status status) override {
+  void on_offer(uint32_t, OfferedMemory offer) override { offers.push_back(std::move(offer)); }
+  void on_end(Trainer&, bool is_leaving, Status status) override {
     ++ends;
     leaving = is_leaving;
     why = std::move(status);
   }
-  void on_window_filled(Session&, uint32_t, uint64_t number) override { filled.push_back(number); }
-  void on_stuck(Session&, Status status) override { stuck.push_back(std::move(status)); }
+  void on_window_filled(uint32_t, uint64_t number) override { filled.push_back(number); }
+  void on_stuck(Status status) override { stuck.push_back(std::move(status)); }
 
   std::vector<Call> requests;
   std::vector<OfferedMemory> offers;
@@ -225,25 +227,28 @@ class FakeTrainer {
   uint64_t bytes_ = 0;
 };
 
-// One open session and its trainer, welcomed as `rank` of `size`; the others are on another host.
+// One trainer and the worker's end of its socket; as `rank` of `size` on a board of its own, whose
+// other ranks are on another host, or not welcomed yet.
 struct Served {
   explicit Served(Loop& loop, uint32_t rank = 1, uint32_t size = 4) : Served(loop, socket_pair()) {
-    Session* const seats[] = {session.get()};
-    EXPECT_TRUE(create_board(loop, seats, {&rank, 1}, size).ok());
+    auto made =
+        HostBoard::make(loop, {"a", {{rank, getpid()}}, size}, {kTestSegmentBytes}, 7, events);
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    board = *std::move(made);
     std::vector<std::string> hosts(size, "b");
     hosts[rank] = "a";
-    EXPECT_TRUE(session->welcome(7, hosts).ok());
+    EXPECT_TRUE(at_worker->welcome(board, rank, 7, hosts).ok());
     welcome = trainer.join();
   }
-  Served(Loop& loop, std::pair<Fd, Fd> ends, uint64_t segment_bytes = kTestSegmentBytes)
-      : trainer(std::move(ends.second)) {
-    auto opened = open_session(loop, ends.first, segment_bytes, events);
+  Served(Loop& loop, std::pair<Fd, Fd> ends) : trainer(std::move(ends.second)) {
+    auto opened = Trainer::open(loop, ends.first, events);
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
-    session = *std::move(opened);
+    at_worker = *std::move(opened);
   }
 
   RecordedEvents events;
-  std::unique_ptr<Session> session;
+  std::shared_ptr<HostBoard> board;
+  std::unique_ptr<Trainer> at_worker;
   FakeTrainer trainer;
   v1::Welcome welcome;
 };

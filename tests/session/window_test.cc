@@ -34,12 +34,12 @@ TEST_F(WindowTest, TheWorkerLearnsWhatWindowsHold) {
   const Call& taken = events(1).requests[0];
   EXPECT_TRUE(taken.invalid.ok()) << taken.invalid.to_string();
   EXPECT_EQ(taken.window_bytes, kTestWindowBytes);
-  events(0).filled.clear();
+  told_.filled.clear();
   fill(1, 0, 2);
   EXPECT_EQ(taken.filled(), 2 * kBoardBlockBytes);
   EXPECT_EQ(events(0).requests[0].filled(), 0u);
-  EXPECT_EQ(events(0).filled, Numbers{0}) << "once for all ranks";
-  session(0).release_window(0, 0, kBoardBlockBytes);
+  EXPECT_EQ(told_.filled, Numbers{0}) << "once for all ranks";
+  board_->release_window(0, 0, kBoardBlockBytes);
   EXPECT_EQ(slot(0).passed.load(), pack(board::Count{1, 1}));
 }
 
@@ -49,8 +49,8 @@ TEST_F(WindowTest, WhoDiesWithItsWindowHalfFilledEndsTheEpoch) {
   fill(1, 0, kBlocks - 1);
   trainer(1).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
-  ASSERT_EQ(events(1).stuck.size(), 1u);
-  EXPECT_EQ(events(1).stuck[0].culprit(), (Culprit{1, "here"}));
+  ASSERT_EQ(told_.stuck.size(), 1u);
+  EXPECT_EQ(told_.stuck[0].culprit(), (Culprit{1, "here"}));
 }
 
 TEST_F(WindowTest, WhoDiesWithAllInItsWindowEndsNothing) {
@@ -58,7 +58,7 @@ TEST_F(WindowTest, WhoDiesWithAllInItsWindowEndsNothing) {
   fill(1, 0, kBlocks);
   trainer(1).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
-  EXPECT_TRUE(events(1).stuck.empty());
+  EXPECT_TRUE(told_.stuck.empty());
 }
 
 // The slot holds an older request of it, with a window that was never filled: it failed.
@@ -66,16 +66,16 @@ TEST_F(WindowTest, ARequestOfAnEarlierTurnIsNoWindow) {
   for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
   call(0);
   drain(loop_);
-  session(0).complete(0, 0, aborted("for all"));
-  for (const uint32_t rank : {0, 1}) events(rank).filled.clear();
+  board_->complete(0, 0, aborted("for all"));
+  told_.filled.clear();
   arrive(0, kBoardSlots);
   call(kBoardSlots);
   drain(loop_);
   ASSERT_EQ(taken_of(0), (Numbers{0, kBoardSlots}));
-  for (const uint32_t rank : {0, 1}) EXPECT_EQ(events(rank).filled, Numbers{});
+  EXPECT_EQ(told_.filled, Numbers{});
   trainer(1).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
-  EXPECT_TRUE(events(1).stuck.empty()) << "who has not arrived has brought nothing";
+  EXPECT_TRUE(told_.stuck.empty()) << "who has not arrived has brought nothing";
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <string>
@@ -27,7 +29,7 @@ inline constexpr Millis kBusyTime{700};
 
 // One rank's call of an operation.
 struct Contribution {
-  Session* session;
+  HostBoard* board;
   Call request;
 };
 using Contributions = std::map<uint32_t, Contribution>;  // By rank in the group.
@@ -157,7 +159,7 @@ inline void compute(const Contributions& contributions) {
                   any.signature.count * size_of(any.signature.dtype));
 }
 
-class FakeJob : public Session::Events {
+class FakeJob : public BoardEvents, public Trainer::Events {
  public:
   // Serves jobs of `world_size` ranks at `path`, one after the other, until destroyed.
   FakeJob(std::string path, uint32_t world_size) : path_(std::move(path)), world_(world_size) {
@@ -180,35 +182,32 @@ class FakeJob : public Session::Events {
   }
   const std::string& path() const { return path_; }
 
-  void on_request(Session& session, Call request) override {
-    const uint32_t member = places_.at(&session).at(request.group);
-    const uint64_t number = request.number;
-    Contributions& contributions = waiting_[{request.group, number}];
-    if (contributions.empty()) start_clock(request, number);
+  void on_request(uint32_t rank, Call request) override {
     const uint32_t group = request.group;
-    contributions.emplace(member, Contribution{&session, std::move(request)});
-    if (contributions.size() == groups_.at(group).size()) run(group, number);
+    const std::vector<uint32_t>& ranks = groups_.at(group);
+    const auto place = static_cast<uint32_t>(std::ranges::find(ranks, rank) - ranks.begin());
+    const uint64_t number = request.number;
+    Contributions& contributions = waiting_[{group, number}];
+    if (contributions.empty()) start_clock(request, number);
+    contributions.emplace(place, Contribution{&board_of(rank), std::move(request)});
+    if (contributions.size() == ranks.size()) run(group, number);
   }
 
   // For channels, one for each pair of ranks.
-  void on_subgroup_request(Session& session, std::vector<uint32_t> ranks,
-                           uint64_t channel) override {
-    const auto self = std::ranges::find(ranks, places_.at(&session).at(0));
-    const auto place = static_cast<uint32_t>(self - ranks.begin());
+  void on_subgroup_request(uint32_t rank, std::vector<uint32_t> ranks, uint64_t channel) override {
     uint32_t number = channel == 0 ? 1 : 1'000'000;
     while (groups_.contains(number) && groups_[number] != ranks) ++number;
     groups_[number] = ranks;
-    places_[&session][number] = place;
-    session.answer_subgroup(number, ranks);
+    board_of(rank).answer_subgroup(rank, number, ranks);
   }
 
-  void on_offer(Session& session, OfferedMemory) override {
-    session.answer_offer(unavailable("the fake job has no GPUs"));
+  void on_offer(uint32_t rank, OfferedMemory) override {
+    board_of(rank).answer_offer(rank, unavailable("the fake job has no GPUs"));
   }
-  void on_window_filled(Session&, uint32_t, uint64_t) override {}
-  void on_stuck(Session&, Status) override {}
-  void on_end(Session& session, bool leaving, Status) override {
-    loop_.post([this, &session, leaving] { remove(session, leaving); });
+  void on_window_filled(uint32_t, uint64_t) override {}
+  void on_stuck(Status) override {}
+  void on_end(Trainer& trainer, bool leaving, Status) override {
+    loop_.post([this, &trainer, leaving] { remove(trainer, leaving); });
   }
 
  private:
@@ -223,8 +222,9 @@ class FakeJob : public Session::Events {
     if (fd < 0) return;
     Connecting& trainer = connecting_[fd];
     trainer.socket = Fd(fd);
-    trainer.reader = read_hello(loop_, fd, Clock::now() + std::chrono::seconds(10),
-                                [this, fd](auto hello) { admit(fd, std::move(hello)); });
+    trainer.reader =
+        std::make_unique<HelloReader>(loop_, fd, Clock::now() + std::chrono::seconds(10),
+                                      [this, fd](auto hello) { admit(fd, std::move(hello)); });
   }
 
   void admit(int fd, Result<v1::Hello> hello) {
@@ -234,10 +234,9 @@ class FakeJob : public Session::Events {
     if (joining_.contains(hello->rank()))
       return refuse_trainer(fd, already_exists("rank is taken", {int(hello->rank()), "a"}));
     timeout_ms_ = hello->timeout_ms();
-    auto session = open_session(loop_, trainer.mapped().socket, segment_bytes_, *this);
-    if (!session.ok()) return;
-    places_[session->get()][0] = hello->rank();
-    joining_[hello->rank()] = *std::move(session);
+    auto opened = Trainer::open(loop_, trainer.mapped().socket, *this);
+    if (!opened.ok()) return;
+    joining_[hello->rank()] = *std::move(opened);
     if (joining_.size() == world_) begin();
   }
 
@@ -248,24 +247,24 @@ class FakeJob : public Session::Events {
       hosts.push_back(rank % 2 == 0 ? "a" : "b");
       groups_[0].push_back(rank);
     }
-    for (uint32_t host = 0; host < 2; ++host) create_board_of(host);
-    for (auto& [rank, session] : joining_) {
-      require(session->welcome(epoch_, hosts).ok(), "a trainer left while joining");
-      serving_[session.get()] = std::move(session);
+    for (uint32_t host = 0; host < 2; ++host) make_board_of(host);
+    for (auto& [rank, trainer] : joining_) {
+      require(trainer->welcome(boards_[rank % 2], rank, epoch_, hosts).ok(),
+              "a trainer left while joining");
+      serving_.emplace(rank, std::move(trainer));
     }
     joining_.clear();
   }
 
   // Ranks with even numbers are on one host, those with odd numbers on the other.
-  void create_board_of(uint32_t host) {
-    std::vector<Session*> sessions;
-    std::vector<uint32_t> ranks;
-    for (uint32_t rank = host; rank < world_; rank += 2) {
-      sessions.push_back(joining_.at(rank).get());
-      ranks.push_back(rank);
-    }
-    if (ranks.empty()) return;
-    require(create_board(loop_, sessions, ranks, world_).ok(), "a board can be made");
+  HostBoard& board_of(uint32_t rank) { return *boards_[rank % 2]; }
+  void make_board_of(uint32_t host) {
+    HostRanks here{host == 0 ? "a" : "b", {}, world_};
+    for (uint32_t rank = host; rank < world_; rank += 2) here.ranks.push_back({rank, getpid()});
+    if (here.ranks.empty()) return;
+    auto made = HostBoard::make(loop_, here, {segment_bytes_}, epoch_, *this);
+    require(made.ok(), "a board can be made");
+    boards_[host] = *std::move(made);
   }
 
   void start_clock(const Call& request, uint64_t number) {
@@ -289,7 +288,7 @@ class FakeJob : public Session::Events {
     if (any.signature.count == kFailingCount)
       status = failed_precondition("ranks disagree", {1, "b"});
     const bool folded =
-        status.ok() && contributions.begin()->second.session->let_ranks_fold(group, number);
+        status.ok() && contributions.begin()->second.board->let_ranks_fold(group, number);
     if (folded) return static_cast<void>(waiting_.erase({group, number}));
     if (status.ok()) compute(contributions);
     answer(group, number, status);
@@ -297,22 +296,25 @@ class FakeJob : public Session::Events {
 
   void answer(uint32_t group, uint64_t number, const Status& status) {
     for (const auto& [rank, contribution] : waiting_[{group, number}])
-      contribution.session->complete(group, number, status);
+      contribution.board->complete(group, number, status);
     waiting_.erase({group, number});
   }
 
   // A rank is gone: fails all operations under way.
-  void remove(Session& session, bool leaving) {
-    if (!places_.contains(&session)) return;  // The worker was killed meanwhile.
-    const uint32_t rank = places_.at(&session).at(0);
+  void remove(Trainer& trainer, bool leaving) {
+    const auto is_it = [&](const auto& other) { return other.second.get() == &trainer; };
+    const auto serving = std::ranges::find_if(serving_, is_it);
+    const auto joining = std::ranges::find_if(joining_, is_it);
+    if (serving == serving_.end() && joining == joining_.end())
+      return;  // The worker was killed meanwhile.
+    const uint32_t rank = serving != serving_.end() ? serving->first : joining->first;
     const Status why = unavailable(leaving ? "a rank left" : "a rank died", {int(rank), "a"});
     while (!waiting_.empty()) {
       const auto [group, number] = waiting_.begin()->first;
       answer(group, number, why);
     }
-    places_.erase(&session);
-    std::erase_if(joining_, [&](const auto& other) { return other.second.get() == &session; });
-    serving_.erase(&session);
+    std::erase_if(joining_, is_it);
+    std::erase_if(serving_, is_it);
     if (serving_.empty()) groups_.clear();
   }
 
@@ -323,7 +325,6 @@ class FakeJob : public Session::Events {
     connecting_.clear();
     joining_.clear();
     serving_.clear();
-    places_.clear();
     groups_.clear();
   }
 
@@ -336,9 +337,9 @@ class FakeJob : public Session::Events {
 
   // The loop's thread only.
   std::map<int, Connecting> connecting_;
-  std::map<uint32_t, std::unique_ptr<Session>> joining_;
-  std::map<Session*, std::unique_ptr<Session>> serving_;
-  std::map<Session*, std::map<uint32_t, uint32_t>> places_;  // Group -> rank in it.
+  std::array<std::shared_ptr<HostBoard>, 2> boards_;  // By host.
+  std::map<uint32_t, std::unique_ptr<Trainer>> joining_;
+  std::multimap<uint32_t, std::unique_ptr<Trainer>> serving_;  // By rank; ended ones, too.
   std::map<std::pair<uint32_t, uint64_t>, Contributions> waiting_;
   std::map<uint32_t, std::vector<uint32_t>> groups_;
   uint32_t epoch_ = 0;

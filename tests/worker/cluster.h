@@ -1,5 +1,5 @@
 // A fixture of several hosts as threads of one process: each has its loop, transport, engine and
-// epoch as in a real worker, without sessions and agents.
+// epoch as in a real worker, without trainers and agents.
 #pragma once
 
 #include <future>
@@ -24,7 +24,7 @@ struct ClusterOptions {
   std::shared_ptr<Tuner> tuner;     // The first host's; null: one of its own.
 };
 
-class ClusterHost : public LinkRouter::Events {
+class ClusterHost : public LinkRouter::Events, public LocalPhase {
  public:
   ClusterHost(std::string name, const ClusterOptions& options,
               const std::shared_ptr<LocalNetwork>& network)
@@ -56,9 +56,29 @@ class ClusterHost : public LinkRouter::Events {
     ran.get_future().wait();
   }
 
-  Epoch* find_epoch(uint32_t number) override {
-    return epoch != nullptr && epoch->roster().epoch == number ? epoch.get() : nullptr;
+  // Submits the call of a local rank, and promises its end. On the loop's thread.
+  void submit(int rank, const Call& call, std::shared_ptr<std::promise<Status>> end) {
+    waiting[{call.group, call.number}].push_back(std::move(end));
+    epoch->submit(rank, call);
   }
+
+  // LinkRouter::Events.
+  const std::string* secret_of(uint32_t number) const override {
+    const bool is_it = epoch != nullptr && epoch->roster().epoch == number;
+    return is_it ? &epoch->roster().secret : nullptr;
+  }
+  void adopt(uint32_t, const std::string& from, std::shared_ptr<Link> link,
+             std::shared_ptr<LoopHandler> handler) override {
+    epoch->adopt(from, std::move(link), std::move(handler));
+  }
+
+  // LocalPhase.
+  void complete(uint32_t group, uint64_t number, const Status& status) override {
+    const auto ended = waiting.extract({group, number});
+    if (ended.empty()) return;
+    for (const auto& end : ended.mapped()) end->set_value(status);
+  }
+  void on_over(const Status& cause) override { ends.push_back(cause); }
 
   std::string host;
   std::string address;
@@ -68,7 +88,10 @@ class ClusterHost : public LinkRouter::Events {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<LinkRouter> link_router;
   std::unique_ptr<Epoch> epoch;
-  std::vector<Status> ends;  // Of the epoch, as on_over told.
+  std::vector<Status> ends;  // Of the epoch.
+  // By group and number: of the calls of the ranks here.
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<std::shared_ptr<std::promise<Status>>>>
+      waiting;
   std::thread thread;
 
  private:
@@ -97,10 +120,8 @@ class Cluster {
     for (const auto& host : hosts)
       host->run([&] {
         const auto tuner = host == hosts.front() ? options.tuner : nullptr;
-        host->epoch =
-            make_epoch({host->loop, *host->transport, *host->engine, tuner, nullptr, nullptr,
-                        nullptr, [&host](const Status& cause) { host->ends.push_back(cause); }},
-                       roster, host->host, options.epoch);
+        host->epoch = make_epoch({host->loop, *host->transport, *host->engine, *host, tuner},
+                                 roster, host->host, options.epoch);
         host->link_router->on_epoch_formed(roster.epoch);
       });
   }
@@ -115,10 +136,9 @@ class Cluster {
   std::future<Status> submit_as_numbered(int rank, Call call, uint32_t group = 0) {
     auto done = std::make_shared<std::promise<Status>>();
     std::future<Status> future = done->get_future();
-    call.done = [done](const Status& status) { done->set_value(status); };
     ClusterHost* host = host_of[rank];
     call.group = group;
-    host->loop.post([=, call = std::move(call)] { host->epoch->submit(rank, call); });
+    host->loop.post([=, call = std::move(call)] { host->submit(rank, call, done); });
     return future;
   }
 

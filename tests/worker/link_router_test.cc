@@ -14,39 +14,16 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 // Records the links that it adopts, and what arrives over them.
-struct FakeEpoch final : Epoch {
-  FakeEpoch(uint32_t epoch, std::string secret) {
-    made_of.epoch = epoch;
-    made_of.secret = std::move(secret);
-  }
-  void adopt(const std::string& host, std::shared_ptr<Link> link,
-             std::shared_ptr<LoopHandler> handler) override {
+struct FakeEpoch {
+  void adopt(const std::string& host, std::shared_ptr<Link> link, LoopHandler& handler) {
     hosts.push_back(host);
     links.push_back(std::move(link));
-    handler->bind([this](const Frame& frame) { frames.push_back(frame.header.op_seq); },
-                  [this](const Status& cause) { ends.push_back(cause.code()); },
-                  [this](const FrameHeader&) { return recv_buffer; });
+    handler.bind([this](const Frame& frame) { frames.push_back(frame.header.op_seq); },
+                 [this](const Status& cause) { ends.push_back(cause.code()); },
+                 [this](const FrameHeader&) { return recv_buffer; });
   }
-  const Roster& roster() const override { return made_of; }
 
-  void submit(int, Call) override {}
-  void on_window_filled(uint32_t, uint64_t) override {}
-  Result<uint32_t> subgroup(int, const std::vector<uint32_t>&) override { return 0; }
-  Result<uint32_t> channel(int, const std::vector<uint32_t>&, uint64_t) override { return 0u; }
-  void leave(int, const Status&) override {}
-  void abort(const Status&) override {}
-  void set_strategy(const Strategies&) override {}
-  bool needed() const override { return false; }
-  bool all_ranks_left() const override { return false; }
-  bool broken() const override { return false; }
-  const Status& cause() const override { return none; }
-  const std::vector<int>& departures() const override { return nobody; }
-  EpochStats stats() const override { return {}; }
-  GpuLinkState gpu_link() const override { return {}; }
-
-  Roster made_of;
-  Status none;
-  std::vector<int> nobody;
+  std::string secret;
   std::vector<std::string> hosts;
   std::vector<std::shared_ptr<Link>> links;
   std::vector<uint64_t> frames;
@@ -55,9 +32,13 @@ struct FakeEpoch final : Epoch {
 };
 
 struct FakeEpochs : LinkRouter::Events {
-  Epoch* find_epoch(uint32_t epoch) override {
+  const std::string* secret_of(uint32_t epoch) const override {
     const auto found = epochs.find(epoch);
-    return found == epochs.end() ? nullptr : &found->second;
+    return found == epochs.end() ? nullptr : &found->second.secret;
+  }
+  void adopt(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
+             std::shared_ptr<LoopHandler> handler) override {
+    epochs.at(epoch).adopt(host, std::move(link), *handler);
   }
   std::map<uint32_t, FakeEpoch> epochs;
 };
@@ -106,7 +87,8 @@ struct LinkRouting : testing::Test {
     EXPECT_TRUE(dialled.receive(99).expired()) << "a frame after the refusal is kept";
   }
   FakeEpoch& form_epoch(uint32_t number, const std::string& secret = "secret") {
-    FakeEpoch& epoch = epochs.epochs.try_emplace(number, number, secret).first->second;
+    FakeEpoch& epoch = epochs.epochs[number];
+    epoch.secret = secret;
     router->on_epoch_formed(number);
     return epoch;
   }

@@ -1,0 +1,61 @@
+#include "daemon/worker/job_epoch.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+namespace tutti {
+
+Status JobEpoch::make_board(Loop& loop, const HostRanks& host, const BoardSizes& sizes,
+                            uint32_t epoch) {
+  Result<std::shared_ptr<HostBoard>> made = HostBoard::make(loop, host, sizes, epoch, *this);
+  if (made.ok()) board_ = *std::move(made);
+  return made.status();
+}
+
+uint64_t JobEpoch::staging_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [rank, offered] : offered_) bytes += offered.staging_bytes();
+  return bytes;
+}
+
+void JobEpoch::on_request(uint32_t rank, Call call) {
+  const auto job_rank = static_cast<int>(rank);
+  if (call.device) resolve_device_memory(job_rank, call);
+  if (call.device) on_gpu_call_();
+  call.counted = {call.blocking ? blocking_calls_ : nullptr, call.device ? gpu_calls_ : nullptr};
+  group_->submit(job_rank, std::move(call));
+}
+
+void JobEpoch::resolve_device_memory(int rank, Call& call) {
+  const OfferedByTrainer& offered = offered_[static_cast<uint32_t>(rank)];
+  Status resolved = gpu_memory_.take_words(offered, call);
+  if (!call.invalid.ok()) return;
+  if (resolved.ok()) resolved = gpu_memory_.resolve(offered, call);
+  if (resolved.ok()) return;
+  call.in = call.out = nullptr;
+  call.invalid =
+      Status(resolved.code(),
+             describe_rank(group_->roster(), rank) + " asked for " +
+                 std::string(name_of(call.signature.collective)) + ": " + resolved.message(),
+             {rank, settings_.host});
+}
+
+void JobEpoch::on_subgroup_request(uint32_t rank, std::vector<uint32_t> ranks, uint64_t channel) {
+  const auto job_rank = static_cast<int>(rank);
+  board_->answer_subgroup(
+      rank,
+      channel == 0 ? group_->subgroup(job_rank, ranks) : group_->channel(job_rank, ranks, channel),
+      ranks);
+}
+
+void JobEpoch::on_offer(uint32_t rank, OfferedMemory offer) {
+  OfferedByTrainer& offered = offered_[rank];
+  const Status taken = gpu_memory_.take(offered, std::move(offer));
+  if (!taken.ok() && !std::exchange(offered.was_refused, true))
+    spdlog::info("job {}: memory of rank {} is not mapped: {}", group_->roster().job, rank,
+                 taken.message());
+  board_->answer_offer(rank, taken);
+}
+
+}  // namespace tutti

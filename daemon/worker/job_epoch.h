@@ -1,0 +1,64 @@
+// One epoch of the job on this host: the board of its ranks, the epoch among the hosts, and what
+// the one asks of the other. Loop thread only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/settings.h"
+#include "daemon/group/group.h"
+#include "daemon/session/session.h"
+#include "daemon/worker/gpu_memory.h"
+
+namespace tutti {
+
+class JobEpoch final : public BoardEvents {
+ public:
+  // References must outlive it. `on_gpu_call` is called with each call for GPUs.
+  JobEpoch(const Settings& settings, GpuMemory& gpu_memory, std::function<void()> on_gpu_call)
+      : settings_(settings), gpu_memory_(gpu_memory), on_gpu_call_(std::move(on_gpu_call)) {}
+
+  // First: makes the board of these ranks. Not OK: they cannot take part.
+  Status make_board(Loop& loop, const HostRanks& host, const BoardSizes& sizes, uint32_t epoch);
+  // What the epoch among hosts has of the ranks here.
+  LocalPhase& local() { return board_ != nullptr ? *board_ : nobody_; }
+  // Second: the epoch among hosts.
+  void set_group(std::unique_ptr<Epoch> group) { group_ = std::move(group); }
+
+  // Null: it could not be made.
+  const std::shared_ptr<HostBoard>& board() const { return board_; }
+  Epoch& group() const { return *group_; }
+  // Whether some rank waits in a call, and whether a call is for GPUs.
+  bool has_blocking_calls() const { return blocking_calls_.use_count() > 1; }
+  bool has_gpu_calls() const { return gpu_calls_.use_count() > 1; }
+  // Of all ranks: what they have pinned for GPUs.
+  uint64_t staging_bytes() const;
+  // The rank has ended: gives back what it offered.
+  void forget(uint32_t rank) { offered_.erase(rank); }
+
+ private:
+  void on_request(uint32_t rank, Call call) override;
+  void on_window_filled(uint32_t group, uint64_t number) override {
+    group_->on_window_filled(group, number);
+  }
+  void on_subgroup_request(uint32_t rank, std::vector<uint32_t> ranks, uint64_t channel) override;
+  void on_offer(uint32_t rank, OfferedMemory offer) override;
+  void on_stuck(Status why) override { group_->abort(why); }
+  void resolve_device_memory(int rank, Call& call);
+
+  const Settings& settings_;
+  GpuMemory& gpu_memory_;
+  const std::function<void()> on_gpu_call_;
+  // Each such call holds a copy until it ends.
+  const std::shared_ptr<const bool> blocking_calls_ = std::make_shared<const bool>();
+  const std::shared_ptr<const bool> gpu_calls_ = std::make_shared<const bool>();
+  std::map<uint32_t, OfferedByTrainer> offered_;  // By rank.
+  LocalPhase nobody_;
+  std::shared_ptr<HostBoard> board_;
+  std::unique_ptr<Epoch> group_;  // Destroyed first: it ends calls on the board.
+};
+
+}  // namespace tutti
