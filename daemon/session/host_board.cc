@@ -143,7 +143,10 @@ void HostBoard::detach(uint32_t rank) {
   const uint32_t seat = ops_.seat_of(rank);
   if (!ops_.is_attached(seat)) return;
   ops_.detach(seat);
-  if (ops_.mapping(seat) == nullptr) folding_.clear();
+  if (ops_.mapping(seat) == nullptr) {  // It was the last one.
+    folding_.clear();
+    for (Fd& segment : segments_) segment.reset();
+  }
   update_ranks_decide();
 }
 

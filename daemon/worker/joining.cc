@@ -88,7 +88,9 @@ void Worker::on_roster(const Roster& roster) {
   epochs_[roster.epoch] = std::move(made);
   strategy_ = roster.strategy;
   link_router_->on_epoch_formed(roster.epoch);
-  if (shared.ok()) keep_recorder(roster.epoch, epoch.board()->recorder());
+  if (shared.ok()) recorders_[roster.epoch] = epoch.board()->recorder();
+  if (recorders_.size() > kRecordersKept) recorders_.erase(recorders_.begin());
+  report_soon();
   for (auto& [number, adopted] : trainers_)
     if (adopted.epoch == 0 && !adopted.ended && is_in(roster, adopted))
       shared.ok() ? welcome(adopted, epoch) : refuse_join(number, adopted, shared);
@@ -143,12 +145,6 @@ Result<uint64_t> Worker::fit_segments_of(const std::vector<HostRanks::Rank>& ran
     spdlog::warn("job {}: segments of {} bytes in place of segment_bytes = {}: the limit of {}",
                  job_, fit->bytes, settings_.segment_bytes, fit->why);
   return fit->bytes;
-}
-
-void Worker::keep_recorder(uint32_t epoch, const std::shared_ptr<HostRecorder>& recorder) {
-  recorders_[epoch] = recorder;
-  if (recorders_.size() > kRecordersKept) recorders_.erase(recorders_.begin());
-  report_soon();
 }
 
 // Reports ranks of the roster without a trainer here: it died, timed out or was refused while

@@ -150,8 +150,8 @@ v1::WorkerReport Worker::on_report() {
   report.set_memory_bytes(memory_bytes);
   report.set_adopted(adopted_);
   report.set_joining_ms(joining_ms());
-  const GpuLinkState link =
-      epochs_.empty() ? GpuLinkState() : epochs_.rbegin()->second->group().gpu_link();
+  const Epoch* newest = epochs_.empty() ? nullptr : &epochs_.rbegin()->second->group();
+  const GpuLinkState link = newest == nullptr ? GpuLinkState() : newest->gpu_link();
   report.set_gpu_link(link.name);
   report.set_gpu_link_why(link.why);
   EpochStats stats = ended_epochs_;
@@ -161,7 +161,8 @@ v1::WorkerReport Worker::on_report() {
   report.set_received_bytes(stats.received_bytes);
   for (const auto& [number, epoch] : epochs_) keep_departures(epoch->group());
   *report.mutable_departures() = departures_;
-  if (hosts_leader()) *report.mutable_tuning() = tuning_report(*tuner_);
+  if (newest != nullptr && newest->roster().ranks.front().host == settings_.host)  // The leader's.
+    *report.mutable_tuning() = tuning_report(*tuner_);
   return report;
 }
 
@@ -179,12 +180,6 @@ std::vector<AgentChannel::Recorder> Worker::recorders() const {
   std::vector<AgentChannel::Recorder> all;
   for (const auto& [epoch, recorder] : recorders_) all.push_back({epoch, recorder->descriptor()});
   return all;
-}
-
-// Whether the newest epoch's leader, rank 0, is on this host.
-bool Worker::hosts_leader() const {
-  return !epochs_.empty() &&
-         epochs_.rbegin()->second->group().roster().ranks.front().host == settings_.host;
 }
 
 std::string Worker::state() const {

@@ -101,7 +101,6 @@ class Worker final : public Trainer::Events,
   // As large as these ranks' processes can map. `trainers`: theirs, or null.
   Result<uint64_t> fit_segments_of(const std::vector<HostRanks::Rank>& ranks,
                                    std::span<const Trainer* const> trainers) const;
-  void keep_recorder(uint32_t epoch, const std::shared_ptr<HostRecorder>& recorder);
   bool is_in(const Roster& roster, const Adopted& adopted) const;
   void welcome(Adopted& adopted, const JobEpoch& epoch);
   void refuse_join(uint64_t number, Adopted& adopted, const Status& why);
@@ -114,7 +113,6 @@ class Worker final : public Trainer::Events,
   void start_idle_timer();
   void on_idle_timeout();
   std::string state() const;
-  bool hosts_leader() const;
   uint64_t joining_ms() const;
 
   Loop& loop_;

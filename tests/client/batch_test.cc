@@ -21,10 +21,10 @@ class BatchTest : public ClientTest {
          bool in_place)
         : counts_(counts) {
       for (size_t i = 0; i < counts.size(); ++i) {
-        ins_.push_back(std::make_unique<Buffer>(group, shared && i % 3 == 0, counts[i]));
+        ins_.push_back(std::make_unique<GroupBuffer>(group, shared && i % 3 == 0, counts[i]));
         ins_[i]->fill(ClientTest::input(rank, counts[i]));
         if (!in_place)
-          outs_.push_back(std::make_unique<Buffer>(group, shared && i % 2 == 0, counts[i]));
+          outs_.push_back(std::make_unique<GroupBuffer>(group, shared && i % 2 == 0, counts[i]));
         from_.push_back(ins_[i]->data());
         to_.push_back(in_place ? ins_[i]->data() : outs_[i]->data());
       }
@@ -51,8 +51,8 @@ class BatchTest : public ClientTest {
 
    private:
     std::vector<size_t> counts_;
-    std::vector<std::unique_ptr<Buffer>> ins_;
-    std::vector<std::unique_ptr<Buffer>> outs_;
+    std::vector<std::unique_ptr<GroupBuffer>> ins_;
+    std::vector<std::unique_ptr<GroupBuffer>> outs_;
     std::vector<const void*> from_;
     std::vector<void*> to_;
   };

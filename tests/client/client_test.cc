@@ -38,9 +38,9 @@ TEST_F(ClientTest, AllReduceInEveryMemory) {
   join_all();
   for (const Memory& memory : kMemories) {
     each([&](int rank) {
-      Buffer in(group(rank), memory.in_shared, kCount);
-      Buffer other(group(rank), memory.out_shared, kCount);
-      Buffer& out = memory.in_place ? in : other;
+      GroupBuffer in(group(rank), memory.in_shared, kCount);
+      GroupBuffer other(group(rank), memory.out_shared, kCount);
+      GroupBuffer& out = memory.in_place ? in : other;
       in.fill(input(rank, kCount));
       ASSERT_EQ(tutti_all_reduce(group(rank), in.data(), out.data(), kCount, TUTTI_F32, TUTTI_SUM,
                                  nullptr, nullptr),
@@ -58,9 +58,9 @@ TEST_F(ClientTest, ReduceReachesOnlyTheRoot) {
   join_all();
   for (const Memory& memory : kMemories) {
     each([&](int rank) {
-      Buffer in(group(rank), memory.in_shared, kCount);
-      Buffer other(group(rank), memory.out_shared, kCount);
-      Buffer& out = memory.in_place ? in : other;
+      GroupBuffer in(group(rank), memory.in_shared, kCount);
+      GroupBuffer other(group(rank), memory.out_shared, kCount);
+      GroupBuffer& out = memory.in_place ? in : other;
       in.fill(input(rank, kCount));
       ASSERT_EQ(tutti_reduce(group(rank), in.data(), rank == 2 ? out.data() : nullptr, kCount,
                              TUTTI_F32, TUTTI_SUM, 2, nullptr, nullptr),
@@ -77,7 +77,7 @@ TEST_F(ClientTest, BroadcastInEitherMemory) {
   join_all();
   for (const bool shared : {false, true}) {
     each([&](int rank) {
-      Buffer x(group(rank), shared, kCount);
+      GroupBuffer x(group(rank), shared, kCount);
       x.fill(input(rank, kCount));
       ASSERT_EQ(tutti_broadcast(group(rank), x.data(), kCount, TUTTI_F32, 1, nullptr, nullptr),
                 TUTTI_OK);
@@ -90,8 +90,8 @@ TEST_F(ClientTest, AllGatherInEveryMemory) {
   join_all();
   for (const Memory& memory : kMemories) {
     each([&](int rank) {
-      Buffer separate(group(rank), memory.in_shared, kCount);
-      Buffer out(group(rank), memory.out_shared, kCount * kWorld);
+      GroupBuffer separate(group(rank), memory.in_shared, kCount);
+      GroupBuffer out(group(rank), memory.out_shared, kCount * kWorld);
       float* in = memory.in_place ? out.data() + size_t(rank) * kCount : separate.data();
       std::ranges::copy(input(rank, kCount), in);
       ASSERT_EQ(tutti_all_gather(group(rank), in, out.data(), kCount, TUTTI_F32, nullptr, nullptr),
@@ -108,8 +108,8 @@ TEST_F(ClientTest, ReduceScatterInEveryMemory) {
   join_all();
   for (const Memory& memory : kMemories) {
     each([&](int rank) {
-      Buffer in(group(rank), memory.in_shared, kCount * kWorld);
-      Buffer separate(group(rank), memory.out_shared, kCount);
+      GroupBuffer in(group(rank), memory.in_shared, kCount * kWorld);
+      GroupBuffer separate(group(rank), memory.out_shared, kCount);
       float* out = memory.in_place ? in.data() + size_t(rank) * kCount : separate.data();
       in.fill(input(rank, kCount * kWorld));
       ASSERT_EQ(tutti_reduce_scatter(group(rank), in.data(), out, kCount, TUTTI_F32, TUTTI_SUM,
@@ -131,8 +131,8 @@ TEST_F(ClientTest, GatherAndScatterInEveryMemory) {
   for (const Memory& memory : kMemories) {
     each([&](int rank) {
       const bool root = rank == kRoot;
-      Buffer own(group(rank), memory.in_shared, kCount);
-      Buffer all(group(rank), memory.out_shared, root ? kCount * kWorld : 0);
+      GroupBuffer own(group(rank), memory.in_shared, kCount);
+      GroupBuffer all(group(rank), memory.out_shared, root ? kCount * kWorld : 0);
       const bool in_place = root && memory.in_place;
       float* part = in_place ? all.data() + size_t(rank) * kCount : own.data();
       std::ranges::copy(input(rank, kCount), part);
@@ -157,8 +157,8 @@ TEST_F(ClientTest, AllToAllInEveryMemory) {
   join_all();
   for (const Memory& memory : kMemories) {
     each([&](int rank) {
-      Buffer in(group(rank), memory.in_shared, kCount * kWorld);
-      Buffer separate(group(rank), memory.out_shared, kCount * kWorld);
+      GroupBuffer in(group(rank), memory.in_shared, kCount * kWorld);
+      GroupBuffer separate(group(rank), memory.out_shared, kCount * kWorld);
       in.fill(input(rank, kCount * kWorld));
       const bool shared = memory.in_shared && memory.in_place;
       float* out = memory.in_place ? in.data() : separate.data();

@@ -60,15 +60,15 @@ class ClientTest : public testing::Test {
 };
 
 // A tensor in shared or ordinary memory.
-class Buffer {
+class GroupBuffer {
  public:
-  Buffer(tutti_group* group, bool shared, size_t count)
+  GroupBuffer(tutti_group* group, bool shared, size_t count)
       : group_(group), ordinary_(shared ? 0 : count), count_(count) {
     if (shared) shared_ = static_cast<float*>(tutti_alloc(group, count * sizeof(float)));
   }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { tutti_free(group_, shared_); }
+  GroupBuffer(const GroupBuffer&) = delete;
+  GroupBuffer& operator=(const GroupBuffer&) = delete;
+  ~GroupBuffer() { tutti_free(group_, shared_); }
 
   float* data() { return shared_ != nullptr ? shared_ : ordinary_.data(); }
   void fill(const std::vector<float>& values) { std::ranges::copy(values, data()); }

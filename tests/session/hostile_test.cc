@@ -316,5 +316,17 @@ TEST(SessionLeak, DescriptorsAndMappingsAreGivenBack) {
   EXPECT_EQ(mappings(), 0u);
 }
 
+// The epoch may need the board for longer than its ranks do.
+TEST(SessionLeak, TheSegmentsAreGivenBackWithTheLastRankOfTheBoard) {
+  Loop loop;
+  Served served(loop);
+  const size_t descriptors = open_descriptors();
+  const size_t mapped = mappings();
+  served.at_worker.reset();
+  EXPECT_EQ(mappings(), mapped - 1);
+  EXPECT_LT(open_descriptors(), descriptors - 2);  // Its socket and doorbell, too.
+  EXPECT_EQ(served.board->memory_bytes(1), 0u);
+}
+
 }  // namespace
 }  // namespace tutti
