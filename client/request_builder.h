@@ -12,13 +12,10 @@
 #include "client/group.h"
 #include "client/input_copy.h"
 #include "client/passing.h"
+#include "client/tensor_path.h"
 #include "proto/types.h"
 
 namespace tutti::client {
-
-// Where the caller does not wait, tensors of at most this size are copied as a whole: to wake a
-// thread costs more.
-inline constexpr uint64_t kUnpassedBytesMax = 8 * kBoardBlockBytes;
 
 // Memory that takes longer than this to copy or to make is copied and made in steps, between which
 // the deadline is looked at.
@@ -39,7 +36,6 @@ class RequestBuilder {
     if (asynchronous_ != nullptr) shared_ = std::make_shared<PendingOp>();
     request_.timeout_ms = connection_.target().timeout_ms;
     op().blocks.reserve(3);  // One allocation for what most operations hold.
-    if (blocks()) request_.flags = kRequestBlocking;
   }
 
   // Releases what an operation that did not arrive holds. Detaches one that did and that nobody
@@ -58,9 +54,18 @@ class RequestBuilder {
     buffers_stay_ = given.buffers_stay != 0;
     if (given.on_stream != 0) stream_ = static_cast<cuda::Stream>(given.stream);
   }
-  // Whether large tensors may be staged: by the caller, who waits here, or by a thread.
-  bool may_stage() const {
-    return blocks() || (passing_ != nullptr && buffers_stay_ && op().bytes > kUnpassedBytesMax);
+  // The call as it is known here; what its tensors are is for the caller to say.
+  CallShape shape() const {
+    CallShape call;
+    call.bytes = op().bytes;
+    call.is_on_gpu = is_on_gpu_;
+    call.is_local = queue_.is_local();
+    call.hosts = group_.hosts;
+    call.window_bytes = queue_.window_bytes();
+    call.waits = blocks();
+    call.stays = buffers_stay_;
+    call.has_thread = passing_ != nullptr;
+    return call;
   }
   PendingOp& op() { return shared_ != nullptr ? *shared_ : own_; }
   const PendingOp& op() const { return shared_ != nullptr ? *shared_ : own_; }
@@ -117,12 +122,9 @@ class RequestBuilder {
     return offset % size_of(static_cast<Dtype>(request_.dtype)) == 0;
   }
 
-  // Submits the complete request, and waits for it if the call blocks. Where its caller will wait
-  // soon, a small operation is left to the ranks that wait: the worker, which may have no core of
-  // its own, need not be woken.
-  Status submit() {
-    if (buffers_stay_ && queue_.is_local() && op().bytes <= kUnpassedBytesMax)
-      request_.flags |= kRequestBlocking;
+  // Submits the complete request, and waits for it if the call blocks.
+  Status submit(TensorPath::By by) {
+    if (by != TensorPath::By::worker) request_.flags |= kRequestBlocking;
     if (Status s = arrive(); !s.ok()) return s;
     if (blocks()) return queue_.wait(op(), -1);
     *asynchronous_ = std::move(shared_);
@@ -181,10 +183,10 @@ class RequestBuilder {
     return is_on_stream() ? resume_stream(memory, words, staged.get()) : Status();
   }
 
-  // Submits the request with tensors that pass through a window, and waits for it. nullopt: the
-  // segment has no room for a window.
-  std::optional<Status> run_staged(std::span<const TensorSides> tensors, bool has_in,
-                                   bool has_out) {
+  // Submits the request with tensors that pass through a window, and waits for it, or lets the
+  // group's thread do so. nullopt: the segment has no room for a window.
+  std::optional<Status> run_staged(std::span<const TensorSides> tensors, bool has_in, bool has_out,
+                                   TensorPath::By by) {
     const uint64_t window_bytes = queue_.window_bytes();
     uint64_t offset = 0;
     std::byte* window = allocate(std::min(window_bytes, op().bytes), offset);
@@ -201,7 +203,7 @@ class RequestBuilder {
                                request_.count,
                                static_cast<Dtype>(request_.dtype),
                                input_copy_};
-    if (!blocks() && may_stage()) return start_passing(staged);
+    if (by == TensorPath::By::thread) return start_passing(staged);
     start_clock();
     if (Status s = arrive(); !s.ok()) return s;
     const Status outcome = StagedOp(queue_, op(), staged).run(Backoff(connection_.cores()));

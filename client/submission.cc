@@ -14,9 +14,6 @@
 namespace tutti::client {
 namespace {
 
-// In groups on one host, tensors of at most this size are copied as a whole.
-constexpr uint64_t kCopiedBytesMax = 2 * kBoardBlockBytes;
-
 const std::byte* bytes_at(const void* memory) { return static_cast<const std::byte*>(memory); }
 std::byte* bytes_at(void* memory) { return static_cast<std::byte*>(memory); }
 
@@ -176,18 +173,11 @@ Status take_sides(RequestBuilder& builder, const CollectiveArgs& args, const Sid
   return builder.take({ranges.data(), count});
 }
 
-// Whether tensors of this size are staged. Between hosts the window must hold a whole slice of the
-// engine, whose size grows with the number of hosts.
-bool can_stage(const tutti_group& group, uint64_t bytes) {
-  if (group.queue->is_local()) return bytes > kCopiedBytesMax;
-  const uint64_t window_bytes = group.queue->window_bytes();
-  return bytes > window_bytes / kWindowSlices && group.hosts * kSlicePartBytes <= window_bytes;
-}
-
 // How the two sides may overlap, on the program's own addresses: in the worker's, memory in two
 // offers has two. The sides of an all_to_all in ordinary memory may in any way: both are copied.
 // What the segment has no room for is refused for that, as it is where nothing overlaps.
-Status check_overlap(const tutti_group& group, const CollectiveArgs& args, const SideBytes& bytes) {
+Status check_overlap(const tutti_group& group, const RequestBuilder& builder,
+                     const CollectiveArgs& args, const SideBytes& bytes) {
   const auto collective = static_cast<Collective>(args.collective);
   if (may_share(collective, reinterpret_cast<uintptr_t>(args.in),
                 reinterpret_cast<uintptr_t>(args.out), bytes))
@@ -198,16 +188,19 @@ Status check_overlap(const tutti_group& group, const CollectiveArgs& args, const
   if (!has_in_place(collective) && is_copied) return {};
   if (Status s = connection.check_block("the input", args.in, bytes.in); !s.ok()) return s;
   if (Status s = connection.check_block("the output", args.out, bytes.out); !s.ok()) return s;
-  const uint64_t copied = std::max(bytes.in, bytes.out);
-  if (is_copied && !can_stage(group, copied) && copied > connection.segment()->bytes())
-    return segment_full(copied);
+  CallShape call = builder.shape();
+  call.bytes = std::max(bytes.in, bytes.out);
+  call.waits = true;
+  if (is_copied && choose_path(call).way == TensorPath::Way::whole &&
+      call.bytes > connection.segment()->bytes())
+    return segment_full(call.bytes);
   return invalid_argument(sides_overlap(collective));
 }
 
 // Submits a list whose tensors are all aligned shared memory, as records of their offsets; inputs
 // that are scaled, in their outputs. nullopt: they are not, or there is no room for the records.
 std::optional<Status> submit_listed(RequestBuilder& builder, Connection& connection,
-                                    std::span<const TensorSides> tensors) {
+                                    std::span<const TensorSides> tensors, TensorPath::By by) {
   Request& request = builder.request();
   uint64_t offset = 0;
   const auto hold_both = [&](const TensorSides& tensor) {
@@ -232,7 +225,7 @@ std::optional<Status> submit_listed(RequestBuilder& builder, Connection& connect
   }
   request.flags |= kRequestListed;
   request.records = static_cast<uint32_t>(tensors.size());
-  return builder.submit();
+  return builder.submit(by);
 }
 
 // Copies the tensors of a list, concatenated, to the segment.
@@ -326,7 +319,7 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
   if (found.ok())
     found = find_device_side(connection, "the output", args.out, bytes.out, limit, sides.out);
   if (found.ok()) found = check_device_sides(builder, args.in, args.out, bytes);
-  if (found.ok()) found = check_overlap(group, args, bytes);
+  if (found.ok()) found = check_overlap(group, builder, args, bytes);
   if (found.ok()) found = take_sides(builder, args, bytes);
   if (found.ok()) found = stage_sides(builder, device, args, bytes, limit, sides, staged);
   if (found.ok()) found = place_counts(builder, args);
@@ -435,23 +428,52 @@ Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_option
   if (Status s = read_sides(group, args, bytes); !s.ok()) return builder.refuse(s);
   builder.op().bytes = args.counts.empty() ? args.count * tutti_dtype_size(args.dtype)
                                            : std::min(bytes.in, bytes.out);
-  if (builder.is_on_gpu()) return submit_device(group, args, bytes, builder);
-  if (Status s = check_overlap(group, args, bytes); !s.ok()) return builder.refuse(s);
-  if (Status s = take_sides(builder, args, bytes); !s.ok()) return builder.refuse(s);
-  Connection& connection = *group.connection;
+  CallShape call = builder.shape();
   const auto collective = static_cast<Collective>(args.collective);
-  const bool is_elementwise = !has_blocks(collective) && collective != Collective::barrier;
-  if (is_elementwise && builder.may_stage() && can_stage(group, std::max(bytes.in, bytes.out)) &&
-      !connection.is_shared(args.in) && !connection.is_shared(args.out)) {
+  call.is_elementwise = !has_blocks(collective) && collective != Collective::barrier;
+  Connection& connection = *group.connection;
+  call.is_shared = connection.is_shared(args.in) || connection.is_shared(args.out);
+  TensorPath path = choose_path(call);
+  if (path.way == TensorPath::Way::device) return submit_device(group, args, bytes, builder);
+  if (Status s = check_overlap(group, builder, args, bytes); !s.ok()) return builder.refuse(s);
+  if (Status s = take_sides(builder, args, bytes); !s.ok()) return builder.refuse(s);
+  if (path.way == TensorPath::Way::window) {
     const TensorSides tensor{bytes.in != 0 ? bytes_at(args.in) : nullptr,
                              bytes.out != 0 ? bytes_at(args.out) : nullptr, builder.op().bytes};
     if (std::optional<Status> outcome =
-            builder.run_staged({&tensor, 1}, bytes.in != 0, bytes.out != 0))
+            builder.run_staged({&tensor, 1}, bytes.in != 0, bytes.out != 0, path.by))
       return *outcome;
+    call.lacks_window = true;
+    path = choose_path(call);
   }
   Status placed = place_sides(builder, connection, args, bytes);
   if (placed.ok()) placed = place_counts(builder, args);
-  return placed.ok() ? builder.submit() : builder.refuse(placed);
+  return placed.ok() ? builder.submit(path.by) : builder.refuse(placed);
+}
+
+// Each way that the segment has no room for leads to another.
+Status submit_list(RequestBuilder& builder, Connection& connection,
+                   std::span<const TensorSides> tensors, CallShape call) {
+  using Way = TensorPath::Way;
+  Status copied;
+  for (;;) {
+    const TensorPath path = choose_path(call);
+    if (path.way == Way::records) {
+      if (const auto outcome = submit_listed(builder, connection, tensors, path.by))
+        return *outcome;
+      call.lacks_records = true;
+    } else if (path.way == Way::window) {
+      if (const auto outcome = builder.run_staged(tensors, true, true, path.by)) return *outcome;
+      call.lacks_window = true;
+    } else if (path.way == Way::whole) {
+      copied = concatenate(builder, tensors);
+      if (copied.ok()) return builder.submit(path.by);
+      if (copied.code() == Code::deadline_exceeded) return builder.refuse(copied);
+      call.lacks_copy = true;
+    } else {
+      return builder.refuse(copied);
+    }
+  }
 }
 
 Status submit(tutti_group& group, const TensorListArgs& args, const tutti_options* options,
@@ -462,23 +484,9 @@ Status submit(tutti_group& group, const TensorListArgs& args, const tutti_option
   if (Status s = read_list(*group.connection, args, list); !s.ok()) return builder.refuse(s);
   if (builder.is_on_gpu()) return submit_device(group, args, list, builder);
   if (Status s = take_list(builder, args, list); !s.ok()) return builder.refuse(s);
-  const std::vector<TensorSides>& tensors = list.tensors;
-  const uint64_t bytes = builder.op().bytes;
-  if (group.queue->is_local() && bytes != 0)
-    if (std::optional<Status> outcome = submit_listed(builder, *group.connection, tensors))
-      return *outcome;
-  const auto run_staged = [&]() -> std::optional<Status> {
-    if (!can_stage(group, bytes)) return std::nullopt;
-    return builder.run_staged(tensors, true, true);
-  };
-  if (builder.may_stage())
-    if (std::optional<Status> outcome = run_staged()) return *outcome;
-  const Status copied = concatenate(builder, tensors);
-  if (copied.ok()) return builder.submit();
-  if (copied.code() == Code::deadline_exceeded) return builder.refuse(copied);
-  // The segment has no room for the whole list, so it is staged, and this call blocks.
-  if (std::optional<Status> outcome = run_staged()) return *outcome;
-  return builder.refuse(copied);
+  CallShape call = builder.shape();
+  call.is_list = true;
+  return submit_list(builder, *group.connection, list.tensors, call);
 }
 
 // If an exception is thrown, because memory ran out, the operation fails on the other ranks, too.
