@@ -20,9 +20,12 @@
 
 #include "daemon/agent/trace_report.h"
 #include "daemon/base/address.h"
+#include "daemon/base/job_check.h"
 #include "daemon/base/program.h"
 #include "daemon/base/reload.h"
 #include "daemon/base/token.h"
+#include "daemon/control/address.h"
+#include "daemon/control/passes.h"
 #include "proto/segment.h"
 
 namespace tutti {

@@ -14,7 +14,7 @@ double gbps_of(const LinkCost& link) { return kBitsAByte / kGbpsAByteUs / link.b
 
 std::vector<PlanRow> rows_of(const PlanQuestion& question, int hosts) {
   std::vector<PlanRow> rows;
-  const Work work{question.collective, question.bytes, hosts, hosts * question.per_host};
+  const Workload work{question.collective, question.bytes, hosts, hosts * question.per_host};
   for (const Strategy& strategy : candidates(question.collective, hosts)) {
     const Traffic traffic = traffic_of(question.collective, strategy, hosts);
     rows.push_back({hosts, work.ranks, strategy, predict(work, traffic, question.link)});

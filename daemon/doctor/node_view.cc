@@ -12,9 +12,10 @@
 #include "daemon/base/fd.h"
 #include "daemon/base/text.h"
 #include "daemon/base/token.h"
+#include "daemon/control/address.h"
+#include "daemon/control/admin_client.h"
 #include "daemon/doctor/network_probes.h"
 #include "daemon/doctor/system_probes.h"
-
 #include "daemon/session/session.h"
 
 namespace tutti {

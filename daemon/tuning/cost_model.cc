@@ -37,7 +37,7 @@ struct Cut {
   double slices = 1;
 };
 
-Cut cut_of(const Work& work, const Traffic& traffic, const Pipeline& pipeline) {
+Cut cut_of(const Workload& work, const Traffic& traffic, const Pipeline& pipeline) {
   const bool blocks = has_blocks(work.collective);
   const double ranks = static_cast<double>(work.ranks) / work.hosts;
   const bool pairs = work.collective == Collective::all_to_all;
@@ -54,14 +54,15 @@ Cut cut_of(const Work& work, const Traffic& traffic, const Pipeline& pipeline) {
 }
 
 // One pass over the tensors of a host's ranks, for one slice.
-double local_us(const Work& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
+double local_us(const Workload& work, const Traffic& traffic, const Cut& cut,
+                const HostCost& host) {
   const double ranks = static_cast<double>(work.ranks) / work.hosts;
   const double passes = ranks > 1 ? 2 * ranks + 1 : 0;
   return passes * cut.piece * cut.frames * traffic.chunks * host.fold_byte_us;
 }
 
 // The time of the worker's thread per slice: copying in and out, and folding.
-double busy_us(const Work& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
+double busy_us(const Workload& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
   const double moved = traffic.sent_chunks + traffic.received_chunks;
   const double combined = combines(work.collective) ? traffic.received_chunks : 0;
   return moved * cut.frames * (host.frame_us + cut.piece * host.copy_byte_us) +
@@ -69,7 +70,8 @@ double busy_us(const Work& work, const Traffic& traffic, const Cut& cut, const H
 }
 
 // The same for all hosts that share a machine, divided by its cores.
-double shared_us(const Work& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
+double shared_us(const Workload& work, const Traffic& traffic, const Cut& cut,
+                 const HostCost& host) {
   const double a_host = traffic.all_chunks / work.hosts;
   const double combined = combines(work.collective) ? a_host : 0;
   return work.hosts_a_core * cut.frames *
@@ -106,7 +108,7 @@ Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
   return traffic;
 }
 
-Prediction predict(const Work& work, const Traffic& traffic, const LinkCost& link,
+Prediction predict(const Workload& work, const Traffic& traffic, const LinkCost& link,
                    const HostCost& host, const Pipeline& pipeline) {
   const Cut cut = cut_of(work, traffic, pipeline);
   const double local = local_us(work, traffic, cut, host);
@@ -146,7 +148,7 @@ Strategies choose(const Strategies& asked, Collective collective, uint64_t bytes
   if (chosen.local.kind == StrategyKind::automatic) chosen.local = {StrategyKind::centralized};
   if (chosen.global.kind != StrategyKind::automatic) return chosen;
   const int count = static_cast<int>(hosts.size());
-  Work work{collective, bytes, count, 0};
+  Workload work{collective, bytes, count, 0};
   for (const auto& ranks : hosts) work.ranks += static_cast<int>(ranks.size());
   const std::vector<Strategy> list = candidates(collective, count);
   chosen.global = *std::ranges::min_element(list, {}, [&](const Strategy& strategy) {

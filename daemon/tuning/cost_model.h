@@ -40,7 +40,7 @@ struct Pipeline {
 
 // The operation to predict. `bytes`: of a rank's block in all_gather and reduce_scatter, else of
 // the whole tensor.
-struct Work {
+struct Workload {
   Collective collective = Collective::all_reduce;
   uint64_t bytes = 0;
   int hosts = 1;
@@ -65,7 +65,7 @@ struct Prediction {
   int rounds = 0;
   double sent_bytes = 0;  // By the host that sends most, to other hosts.
 };
-Prediction predict(const Work& work, const Traffic& traffic, const LinkCost& link,
+Prediction predict(const Workload& work, const Traffic& traffic, const LinkCost& link,
                    const HostCost& host = {}, const Pipeline& pipeline = {});
 
 // The strategies between hosts that `auto` chooses from: those that differ for that many hosts.

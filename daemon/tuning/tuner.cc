@@ -84,7 +84,7 @@ void Tuner::observe(const Case& operation, const Strategy& used, double us) {
     found = std::prev(sizes.candidates.end());
   }
   if (!std::exchange(found->warmed, true)) return;
-  const Work work = work_of(operation.host_set, operation.collective, operation.bytes);
+  const Workload work = work_of(operation.host_set, operation.collective, operation.bytes);
   const double predicted = predict(work, found->traffic, found->link, host_, pipeline_).us;
   found->measured.add(us * found->predicted_us / predicted);
 }
@@ -117,14 +117,14 @@ void Tuner::add_candidate(const HostSet& host_set, Collective collective, SizeCl
   sizes.candidates.push_back(candidate);
 }
 
-Work Tuner::work_of(int host_set, Collective collective, uint64_t bytes) const {
+Workload Tuner::work_of(int host_set, Collective collective, uint64_t bytes) const {
   const HostSet& who = host_sets_[static_cast<size_t>(host_set)];
   return {collective, bytes, static_cast<int>(who.hosts.size()), who.ranks, hosts_a_core(who)};
 }
 
 void Tuner::predict_all(const Key& key, SizeClass& sizes) {
   const auto [host_set, collective, width] = key;
-  const Work work = work_of(host_set, collective, sizes.bytes);
+  const Workload work = work_of(host_set, collective, sizes.bytes);
   for (Candidate& candidate : sizes.candidates) {
     candidate.link =
         worst_link(host_sets_[static_cast<size_t>(host_set)], collective, candidate.strategy);

@@ -122,7 +122,7 @@ class Tuner {
   SizeClass& class_of(const Case& operation);
   void add_candidate(const HostSet& host_set, Collective collective, SizeClass& sizes,
                      const Strategy& strategy);
-  Work work_of(int host_set, Collective collective, uint64_t bytes) const;
+  Workload work_of(int host_set, Collective collective, uint64_t bytes) const;
   void predict_all(const Key& key, SizeClass& sizes);
   LinkCost worst_link(const HostSet& host_set, Collective collective,
                       const Strategy& strategy) const;

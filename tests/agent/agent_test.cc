@@ -32,22 +32,22 @@ TEST_F(AgentDoor, SaysWhenItIsReadyWhereItListensAndWhenItStops) {
 
 TEST_F(AgentDoor, GarbageIsRefusedAndHarmsNothing) {
   start();
-  Trainer garbage(socket());
+  TrainerSocket garbage(socket());
   garbage.send_bytes("GET / HTTP/1.1\r\n\r\n");
   const auto answer = garbage.welcome();
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->code(), TUTTI_INVALID_ARGUMENT);
   EXPECT_TRUE(garbage.ended());
-  Trainer nonsense(socket());
+  TrainerSocket nonsense(socket());
   nonsense.send_bytes(std::string("\x04\x00\x00\x00\xff\xff\xff\xff", 8));
   ASSERT_TRUE(nonsense.welcome());
-  for (int i = 0; i < 50; ++i) Trainer silent(socket());
+  for (int i = 0; i < 50; ++i) TrainerSocket silent(socket());
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
 }
 
 TEST_F(AgentDoor, SilentCallerIsSentAwayInTime) {
   start({"--hello-timeout-ms=50"});
-  Trainer silent(socket());
+  TrainerSocket silent(socket());
   const auto answer = silent.welcome();
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->code(), TUTTI_DEADLINE_EXCEEDED);
@@ -55,9 +55,9 @@ TEST_F(AgentDoor, SilentCallerIsSentAwayInTime) {
 
 TEST_F(AgentDoor, TheOldestSilentCallerMakesRoom) {
   start({"--half-open-hellos=3"});
-  Trainer oldest(socket());
-  Trainer second(socket());
-  Trainer third(socket());
+  TrainerSocket oldest(socket());
+  TrainerSocket second(socket());
+  TrainerSocket third(socket());
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
   const auto answer = oldest.welcome();
   ASSERT_TRUE(answer);
@@ -70,11 +70,11 @@ TEST_F(AgentDoor, TheOldestSilentCallerMakesRoom) {
 TEST_F(AgentDoor, TheUserWithMostSilentCallersMakesRoom) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
   start({"--half-open-hellos=3"});
-  Trainer mine(socket());
+  TrainerSocket mine(socket());
   EXPECT_EQ(seteuid(65'534), 0);
-  Trainer theirs(socket());
-  Trainer more(socket());
-  Trainer too_many(socket());
+  TrainerSocket theirs(socket());
+  TrainerSocket more(socket());
+  TrainerSocket too_many(socket());
   EXPECT_EQ(seteuid(0), 0);
   EXPECT_EQ(theirs.welcome()->code(), TUTTI_ABORTED);
   mine.greet(hello_of("demo"));
@@ -83,7 +83,7 @@ TEST_F(AgentDoor, TheUserWithMostSilentCallersMakesRoom) {
 
 TEST_F(AgentDoor, AHelloThatIsTooLongIsRefusedBeforeItIsRead) {
   start();
-  Trainer longwinded(socket());
+  TrainerSocket longwinded(socket());
   longwinded.send_bytes(std::string("\x01\x10\x00\x00", 4));
   const auto answer = longwinded.welcome();
   ASSERT_TRUE(answer);

@@ -44,8 +44,8 @@ bool wait_until(Done done, std::source_location at = std::source_location::curre
   return tutti::await(done, at);
 }
 
-struct Trainer {
-  explicit Trainer(const std::string& path) {
+struct TrainerSocket {
+  explicit TrainerSocket(const std::string& path) {
     auto connected = connect_unix(path, SOCK_STREAM);
     EXPECT_TRUE(connected.ok()) << connected.status().to_string();
     if (connected.ok()) socket = *std::move(connected);
@@ -226,7 +226,7 @@ struct AgentTest : testing::Test {
   std::map<std::string, std::string> environment;
   std::set<pid_t> running;
   std::set<pid_t> workers;
-  std::vector<Trainer> trainers;  // Keeps their connections open.
+  std::vector<TrainerSocket> trainers;  // Keeps their connections open.
 };
 
 }  // namespace tutti

@@ -245,7 +245,7 @@ TEST_F(AgentRules, AKeyThatWasCutShortIsNamed) {
 
 TEST_F(AgentRules, AFloodOfRequestsByAUserLeavesRoomForAdministratorsAsRoot) {
   start();
-  std::vector<Trainer> flood;
+  std::vector<TrainerSocket> flood;
   {
     const As nobody(kNobody);
     v1::Hello hello;
@@ -256,7 +256,7 @@ TEST_F(AgentRules, AFloodOfRequestsByAUserLeavesRoomForAdministratorsAsRoot) {
     for (int i = 0; i < 200; ++i) flood.emplace_back(socket()).greet(hello);
   }
   EXPECT_TRUE(admin_status(address(), false, kPatienceMs).ok());
-  for (Trainer& one : flood) EXPECT_TRUE(one.welcome().has_value()) << "answered or refused";
+  for (TrainerSocket& one : flood) EXPECT_TRUE(one.welcome().has_value()) << "answered or refused";
 }
 
 TEST_F(AgentRules, NamesThatNoTerminalMayShowAreRefusedInTrueWords) {

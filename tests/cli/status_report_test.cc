@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/status_json.h"
+
 namespace tutti {
 namespace {
 

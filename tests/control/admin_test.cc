@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "daemon/control/address.h"
+#include "daemon/control/admin_client.h"
 #include "daemon/control/channel.h"
 #include "tests/control/net.h"
 

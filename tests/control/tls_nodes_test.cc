@@ -7,6 +7,7 @@
 #include <fstream>
 #include <mutex>
 
+#include "daemon/control/admin_client.h"
 #include "daemon/control/channel.h"
 #include "proto/mesh.grpc.pb.h"
 #include "tests/control/net.h"

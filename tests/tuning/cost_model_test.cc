@@ -12,7 +12,7 @@ constexpr Strategy kRing{StrategyKind::ring};
 constexpr Strategy tree(uint32_t arity) { return {StrategyKind::tree, arity}; }
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-double us_of(const Work& work, const Strategy& strategy, const LinkCost& link,
+double us_of(const Workload& work, const Strategy& strategy, const LinkCost& link,
              const HostCost& host = {}) {
   return predict(work, traffic_of(work.collective, strategy, work.hosts), link, host).us;
 }
@@ -34,7 +34,7 @@ TEST(Predict, TheStartIsTheTrainersHopsAlone) {
   HostCost host = kNoHost;
   host.hop_us = 3;
   const auto start_us = [&](int hosts) {
-    const Work work{Collective::all_reduce, 4, hosts, hosts};
+    const Workload work{Collective::all_reduce, 4, hosts, hosts};
     return predict(work, traffic_of(work.collective, kCentral, hosts), {10, 0}, host).start_us;
   };
   EXPECT_DOUBLE_EQ(start_us(8), 6);
@@ -56,7 +56,7 @@ TEST(Predict, HostsOfOneMachineShareItsCores) {
   HostCost host = kNoHost;
   host.frame_us = 10;
   const LinkCost link{0, 0};
-  Work work{Collective::all_reduce, 4, 4, 4};
+  Workload work{Collective::all_reduce, 4, 4, 4};
   // A frame is sent and received: 6 in the star, 24 in the ring.
   EXPECT_DOUBLE_EQ(us_of(work, kRing, link, host), 6 * 10);
   work.hosts_a_core = 2;
@@ -86,13 +86,13 @@ TEST(Predict, PairsSendTheirBlocksOnce) {
 TEST(Predict, TheWorkersThreadCanBeTheLimit) {
   HostCost host = kNoHost;
   host.copy_byte_us = 0.01;
-  const Work work{Collective::all_reduce, 256 * kMiB, 2, 2};
+  const Workload work{Collective::all_reduce, 256 * kMiB, 2, 2};
   const double both_ways = 2 * 256 * kMiB * 0.01;
   EXPECT_NEAR(us_of(work, kRing, {0, 0.0001}, host), both_ways, 0.05 * both_ways);
 }
 
 TEST(Predict, ThousandsOfHostsCostNoTimeWorthNaming) {
-  const Work work{Collective::all_reduce, 1024 * kMiB, 4096, 8 * 4096};
+  const Workload work{Collective::all_reduce, 1024 * kMiB, 4096, 8 * 4096};
   const LinkCost link{50, 0.00008};
   EXPECT_LT(us_of(work, tree(2), link), us_of(work, kCentral, link));
   EXPECT_GT(us_of(work, kRing, link), 2 * 4095 * 50);
