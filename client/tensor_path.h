@@ -8,16 +8,16 @@ namespace tutti::client {
 
 // What a call is, as far as that counts here.
 struct CallShape {
-  uint64_t bytes = 0;      // Of the larger side; of a list, of all its tensors.
+  uint64_t bytes = 0;      // The larger side's; a list's are those of all its tensors.
   bool is_on_gpu = false;  // In the memory of a GPU, or on a stream.
   bool is_list = false;
   bool is_elementwise = true;  // No blocks, and no barrier.
-  bool is_shared = false;      // A side is in the segment. Of a list: not asked.
-  // Of the group.
+  bool is_shared = false;      // A side is in the segment; false for a list.
+  // The group:
   bool is_local = true;       // All its ranks are on this host.
-  uint32_t hosts = 1;         // Of its ranks.
+  uint32_t hosts = 1;         // That its ranks are on.
   uint64_t window_bytes = 0;  // 0: nothing passes through windows.
-  // Of the caller.
+  // The caller:
   bool waits = true;        // Until the operation has ended.
   bool stays = false;       // Else: its buffers stay until then, and it will wait soon.
   bool has_thread = false;  // Else: a thread of the group may pass its tensors.

@@ -74,7 +74,7 @@ constexpr std::array kOthers = {
          "HMAC with the epoch's secret, both ways"},
     Rule{"run_dir", "the agent's user", "file modes"},
     Rule{"HTTP /healthz and /readyz", "anybody who reaches metrics_listen", "none"},
-    Rule{"HTTP /, /api/status and /metrics",
+    Rule{"HTTP /, /api/status, /api/diagnosis and /metrics",
          "administrators and, without TLS, agents: all; anybody: what names no job and no user; "
          "with metrics_public = yes: anybody, all",
          "a token"},

@@ -21,7 +21,7 @@ class RankQuestions {
   void set_descriptors(uint32_t seat, std::function<std::vector<Fd>()> take) {
     seats_[seat].take_descriptors = std::move(take);
   }
-  // Passes on what ranks have asked and not been told yet; refuses what makes no sense.
+  // Passes on questions that are not answered yet; refuses invalid ones.
   void poll();
   void answer_subgroup(uint32_t seat, const Result<uint32_t>& group, const Result<uint32_t>& area);
   void answer_offer(uint32_t seat, const Status& status);

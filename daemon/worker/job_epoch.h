@@ -34,7 +34,7 @@ class JobEpoch final : public BoardEvents {
   // Whether some rank waits in a call, and whether a call is for GPUs.
   bool has_blocking_calls() const { return blocking_calls_.use_count() > 1; }
   bool has_gpu_calls() const { return gpu_calls_.use_count() > 1; }
-  // Of all ranks: what they have pinned for GPUs.
+  // What all ranks have pinned for GPUs.
   uint64_t staging_bytes() const;
   // The rank has ended: gives back what it offered.
   void forget(uint32_t rank) { offered_.erase(rank); }

@@ -82,7 +82,7 @@ const std::vector<Trial> kTrials = {
     {"run_dir", "agent/rules_test.cc", "KeyAndWorkersSocketsAreTheAgentsAlone"},
     {"HTTP /healthz and /readyz", "http/routes_test.cc",
      "HealthAndReadinessNeedNoTokenAndTellNothingElse"},
-    {"HTTP /, /api/status and /metrics", "agent/http_test.cc",
+    {"HTTP /, /api/status, /api/diagnosis and /metrics", "agent/http_test.cc",
      "JobsAreSeenWithAnAdministratorsTokenAlone"},
 };
 

@@ -256,6 +256,11 @@ class FakeJob : public BoardEvents, public Trainer::Events {
     joining_.clear();
   }
 
+  void forget_epoch() {
+    groups_.clear();
+    boards_ = {};
+  }
+
   // Ranks with even numbers are on one host, those with odd numbers on the other.
   HostBoard& board_of(uint32_t rank) { return *boards_[rank % 2]; }
   void make_board_of(uint32_t host) {
@@ -315,7 +320,7 @@ class FakeJob : public BoardEvents, public Trainer::Events {
     }
     std::erase_if(joining_, is_it);
     std::erase_if(serving_, is_it);
-    if (serving_.empty()) groups_.clear();
+    if (serving_.empty()) forget_epoch();
   }
 
   void die() {
@@ -325,7 +330,7 @@ class FakeJob : public BoardEvents, public Trainer::Events {
     connecting_.clear();
     joining_.clear();
     serving_.clear();
-    groups_.clear();
+    forget_epoch();
   }
 
   const std::string path_;
