@@ -161,7 +161,7 @@ TEST_F(RefusalTest, OfShapesThatDiffer) {
                         check(reduce(group.rank() == kOffender ? 3 : 2) == TUTTI_INVALID_ARGUMENT,
                               "the code");
                         const std::string message = tutti_frameworks_last_error()->message;
-                        for (const char* part : {"rank 0 has", "f32 [2]", "rank 1 has", "f32 [3]"})
+                        for (const char* part : {"rank 0 has", "f32[2]", "rank 1 has", "f32[3]"})
                           check(message.find(part) != std::string::npos, message);
                         check(reduce(2) == TUTTI_OK && read(results) == 3, "the next");
                         tutti_cross_device_free(ops);
