@@ -50,9 +50,10 @@ Option Options::add(const std::string& flags, T& to, const std::string& help) {
   return Option(app_->add_option(flags, to, help));
 }
 
-Option Options::add_call(const std::string& flags, std::function<void(const std::string&)> take,
+Option Options::add_call(const std::string& flags,
+                         const std::function<void(const std::string&)>& take,
                          const std::string& help) {
-  return Option(app_->add_option_function<std::string>(flags, std::move(take), help));
+  return Option(app_->add_option_function<std::string>(flags, take, help));
 }
 
 void Options::add_flag(const std::string& flags, bool& to, const std::string& help) {

@@ -40,7 +40,7 @@ class Options {
   template <class T>
   Option add(const std::string& flags, T& to, const std::string& help);
   // Calls `take` with each value.
-  Option add_call(const std::string& flags, std::function<void(const std::string&)> take,
+  Option add_call(const std::string& flags, const std::function<void(const std::string&)>& take,
                   const std::string& help);
   void add_flag(const std::string& flags, bool& to, const std::string& help);
   void footer(const std::string& text);  // Below the help.

@@ -117,8 +117,8 @@ void draw_until_end(const TopOptions& options, Snapshot first, const EndSignal& 
   Snapshot before = first;
   Snapshot after = std::move(first);
   while (!end.wait(kIntervalMs)) {
-    Result<Snapshot> next = take(options.address);
-    if (next.ok()) before = std::exchange(after, *std::move(next));
+    const Result<Snapshot> next = take(options.address);
+    if (next.ok()) before = std::exchange(after, *next);
     winsize size{};
     ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
     screen.draw(render(before, after, options.job, size,

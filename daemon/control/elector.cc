@@ -12,6 +12,8 @@ template <class... Handlers>
 struct Cases : Handlers... {
   using Handlers::operator()...;
 };
+template <class... Handlers>
+Cases(Handlers...) -> Cases<Handlers...>;
 
 Keys::Answer answer_of(const Result<Keys::Entry>& entry) {
   return entry.ok() ? Keys::Answer{.status = {}, .entries = {*entry}}

@@ -229,7 +229,8 @@ namespace {
 // By ranks that wait for others elsewhere, too, or by those alone that do not.
 std::vector<HoldUp> hold_ups_by(const JobView& view, bool also_elsewhere) {
   std::vector<HoldUp> all;
-  for (const auto& [group, members] : view.groups) {
+  for (const auto& entry : view.groups) {
+    const auto group = entry.first;
     if (is_channel(view, group)) continue;
     const std::optional<Newest> awaited = first_awaited(
         view, group, [&](const OpName& name) { return !members_before(view, name).empty(); });

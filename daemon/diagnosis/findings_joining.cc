@@ -59,8 +59,8 @@ std::map<OpName, std::vector<uint32_t>> open_operations(const JobView& view) {
   std::map<OpName, std::vector<uint32_t>> open;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [name, call] : rank.calls) {
-      const auto moves = [&](const auto& host) {
-        const auto moved = host.second.among_hosts.find(name);
+      const auto moves = [&, &operation = name](const auto& host) {
+        const auto moved = host.second.among_hosts.find(operation);
         return moved != host.second.among_hosts.end() && !moved->second->ended();
       };
       const bool waits = (call->flags() & kRequestBlocking) != 0;

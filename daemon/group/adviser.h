@@ -3,8 +3,8 @@
 //
 // Measured are the duration of operations on the leader's host from the start of the operation
 // there, the rate of data as reported by the hosts that receive it, and the delay of answers to
-// probes, which the leader sends to each member at the first operation with it, and again at least
-// Prober::kAgainAfter later.
+// probes, which the leader sends to each follower at the first operation with it, and again at
+// least Prober::kAgainAfter later.
 #pragma once
 
 #include <functional>

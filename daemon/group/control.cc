@@ -38,7 +38,7 @@ namespace {
 struct Writer {
   v1::Control& to;
 
-  void set_operation(const Key& key, const Members& members) const {
+  void set_operation(const Key& key, const Ranks& members) const {
     to.set_group(key.group);
     to.set_number(key.number);
     to.mutable_members()->Assign(members.begin(), members.end());
@@ -163,7 +163,7 @@ bool read_gone(const v1::Gone& from, RankGone& gone) {
   return true;
 }
 
-bool read_kind(const v1::Control& from, const Key& key, const Members& members, Message& message) {
+bool read_kind(const v1::Control& from, const Key& key, const Ranks& members, Message& message) {
   switch (from.kind_case()) {
     case v1::Control::kAnnounce:
       message = Announce{key.group, members};
@@ -218,7 +218,7 @@ v1::Control to_control(const Message& message) {
 
 Result<Message> read_message(const v1::Control& from) {
   Message message;
-  const Members members(from.members().begin(), from.members().end());
+  const Ranks members(from.members().begin(), from.members().end());
   if (!read_kind(from, {from.group(), from.number()}, members, message))
     return data_loss("a control frame with a field out of range");
   return message;

@@ -13,7 +13,7 @@ namespace tutti {
 
 v1::Control to_control(const Message& message);
 // DATA_LOSS if it is no Message (such as a probe or rates) or a number is out of range. Its meaning
-// is checked by Member and Leader.
+// is checked by Follower and Leader.
 Result<Message> read_message(const v1::Control& from);
 
 void write_signature(const Signature& signature, v1::Signature& to);

@@ -12,12 +12,12 @@ uint64_t wire_bytes(const Frame& frame) { return frame.payload.bytes() + sizeof(
 
 }  // namespace
 
-DataPath::DataPath(Loop& loop, Engine& engine, Links& links, const Member& member,
+DataPath::DataPath(Loop& loop, Engine& engine, Links& links, const Follower& follower,
                    const Roster& roster, const std::vector<Host>& hosts, uint64_t early_bytes)
     : loop_(loop),
       engine_(engine),
       links_(links),
-      member_(member),
+      follower_(follower),
       roster_(roster),
       hosts_(hosts),
       early_bytes_(early_bytes),
@@ -28,7 +28,7 @@ DataPath::DataPath(Loop& loop, Engine& engine, Links& links, const Member& membe
 
 Status DataPath::send(const OpKey& key, int place, Outgoing frame) {
   const Key operation{key.group, key.seq};
-  const Communicator& group = *member_.find(key.group);
+  const Communicator& group = *follower_.find(key.group);
   const int host = group.hosts()[static_cast<size_t>(place)];
   const uint64_t bytes = frame.bytes.size() + sizeof(FrameHeader);
   const EarlyBudget::Admission admission = early_.admit(host, operation, bytes);
@@ -51,7 +51,7 @@ void DataPath::send_message(int host, const Message& message) {
   const Status sent = links_.send_data(host, control_frame(roster_.epoch, batch));
   if (sent.code() != Code::resource_exhausted) return;
   loop_.at(Clock::now() + kFullLinkRetry, [this, alive = alive_, host, message] {
-    if (*alive && member_.cause().ok()) send_message(host, message);
+    if (*alive && follower_.cause().ok()) send_message(host, message);
   });
 }
 
@@ -67,12 +67,12 @@ void DataPath::on_cancelled(const Key& key) {
 Status DataPath::on_message(int host, const WantStarted& want) {
   if (early_.size() > kFailuresMax) return data_loss("too many open WantStarted requests");
   early_.add_waiter(host, want.key);
-  if (member_.accepts_data(want.key)) notify_waiters(want.key);
+  if (accepts_data(follower_, want.key)) notify_waiters(want.key);
   return {};
 }
 
 Status DataPath::on_message(int host, const Started& started) {
-  if (member_.is_running(started.key)) early_.on_peer_started(host, started.key);
+  if (follower_.is_running(started.key)) early_.on_peer_started(host, started.key);
   return {};
 }
 
@@ -84,7 +84,7 @@ void DataPath::retry_sends() {
 
 // The engine relies on headers that name the sender and hosts of the group.
 Status DataPath::check(int host, const FrameHeader& header) const {
-  const Communicator* const group = member_.find(header.group);
+  const Communicator* const group = follower_.find(header.group);
   if (header.epoch != roster_.epoch || group == nullptr)
     return data_loss("a frame of another epoch or group");
   const std::vector<int>& hosts = group->hosts();
@@ -95,10 +95,10 @@ Status DataPath::check(int host, const FrameHeader& header) const {
 
 Status DataPath::on_frame(int host, Frame frame) {
   const Key key{frame.header.group, frame.header.op_seq};
-  if (frame.header.epoch == roster_.epoch && member_.find(key.group) == nullptr)
+  if (frame.header.epoch == roster_.epoch && follower_.find(key.group) == nullptr)
     return keep(host, std::move(frame));
   if (Status good = check(host, frame.header); !good.ok()) return good;
-  if (member_.is_over(key)) return {};
+  if (follower_.is_over(key)) return {};
   rates_.frame(host, engine_key(key), frame.payload.bytes(), Clock::now());
   early_.on_peer_started(host, key);
   return engine_.on_frame(std::move(frame));
@@ -125,7 +125,7 @@ Status DataPath::on_group_made(uint32_t group) {
 }
 
 std::shared_ptr<RecvBuffer> DataPath::recv_buffer_for(int host, const FrameHeader& header) {
-  const bool expected = member_.cause().ok() && check(host, header).ok();
+  const bool expected = follower_.cause().ok() && check(host, header).ok();
   return expected ? engine_.recv_buffer_for(header) : nullptr;
 }
 

@@ -11,8 +11,8 @@
 
 #include "daemon/engine/engine.h"
 #include "daemon/group/early_budget.h"
+#include "daemon/group/follower.h"
 #include "daemon/group/links.h"
-#include "daemon/group/member.h"
 #include "daemon/tuning/tuning.h"
 
 namespace tutti {
@@ -20,7 +20,7 @@ namespace tutti {
 class DataPath final : public FrameSender {
  public:
   // References must outlive it. `early_bytes`: the budget per receiving host.
-  DataPath(Loop& loop, Engine& engine, Links& links, const Member& member, const Roster& roster,
+  DataPath(Loop& loop, Engine& engine, Links& links, const Follower& follower, const Roster& roster,
            const std::vector<Host>& hosts, uint64_t early_bytes);
   ~DataPath() override { *alive_ = false; }
 
@@ -59,7 +59,7 @@ class DataPath final : public FrameSender {
   Loop& loop_;
   Engine& engine_;
   Links& links_;
-  const Member& member_;
+  const Follower& follower_;
   const Roster& roster_;
   const std::vector<Host>& hosts_;
   const uint64_t early_bytes_;

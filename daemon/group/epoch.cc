@@ -1,15 +1,14 @@
 #include "daemon/group/epoch.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "daemon/group/control.h"
 #include "daemon/group/failures.h"
+#include "daemon/group/limits.h"
 
 namespace tutti {
 namespace {
@@ -33,14 +32,40 @@ Strategies job_strategies(const Roster& roster) {
 }
 
 constexpr uint64_t kOneSlice = uint64_t{1} << 62;
-constexpr size_t kExecutionPlansMax = 256;
-constexpr uint64_t kProbeBytes = uint64_t{256} << 10;
 
-// The same for all hosts on one machine: derived from its boot id.
-uint64_t machine_number() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot.empty() ? 0 : std::hash<std::string>{}(boot) | 1;
+FollowerRules follower_rules(const Roster& roster, const EpochOptions& options,
+                             const Engine& engine) {
+  FollowerRules rules;
+  rules.slice_bytes = options.slice_bytes;
+  rules.job = job_strategies(roster);
+  rules.automatic = [](Collective collective, uint64_t bytes, const Communicator& group) {
+    return choose({{StrategyKind::centralized}, {}}, collective, bytes, group.topology()).global;
+  };
+  rules.blocker = [&engine, epoch = roster.epoch](const Key& key) {
+    const Engine::Blocker blocker = engine.blocker({epoch, key.group, key.number});
+    return std::pair(blocker.what, blocker.rank);
+  };
+  return rules;
+}
+
+// A layout is a hash: the tensors of one rank must not be used with the counts of another unless
+// those are the same.
+bool have_equal_counts(const std::map<int, Call>& calls) {
+  const auto& first = calls.begin()->second.counts;
+  return std::ranges::all_of(calls, [&](const auto& call) {
+    const auto& counts = call.second.counts;
+    return (counts == nullptr) == (first == nullptr) && (first == nullptr || *counts == *first);
+  });
+}
+
+// Replaces the culprit, a rank of the group, by the rank of the job.
+Status with_job_rank(const Status& status, const Communicator& group, const Roster& roster) {
+  const int rank = status.culprit().rank;
+  if (status.ok() || rank < 0 || rank >= group.size()) return status;
+  const int job_rank = group.members()[static_cast<size_t>(rank)];
+  return {status.code(),
+          status.message(),
+          {job_rank, roster.ranks[static_cast<size_t>(job_rank)].host}};
 }
 
 }  // namespace
@@ -51,29 +76,32 @@ HostEpoch::HostEpoch(EpochParts parts, Roster roster, const std::string& host,
       roster_(std::move(roster)),
       hosts_(hosts_of(roster_)),
       self_(find_host(hosts_, host)),
+      name_(hosts_[static_cast<size_t>(self_)].name),
       options_(options),
-      member_(roster_, hosts_, self_, rules(job_strategies(roster_))),
+      numbers_(roster_.ranks.size()),
+      follower_(roster_, hosts_, self_, follower_rules(roster_, options_, parts_.engine)),
       batcher_(hosts_.size(), options_.slice_bytes,  // Fits a frame.
                [this](int to, const v1::ControlBatch& batch) {
                  links_.send_control(to, control_frame(roster_.epoch, batch));
                }),
-      data_(parts_.loop, parts_.engine, links_, member_, roster_, hosts_, options_.early_bytes),
+      data_(parts_.loop, parts_.engine, links_, follower_, roster_, hosts_, options_.early_bytes),
+      measuring_(parts_.tuner, hosts_, self_, options_.slice_bytes, data_.rates(),
+                 [this](int to, v1::Control control) { batcher_.add(to, std::move(control)); }),
       gpu_link_(gpu_link_parts()),
       links_(parts_.loop, parts_.transport, roster_, hosts_, self_, *this) {
-  machine_.set_machine(machine_number());
-  machine_.set_cores(static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_ONLN)));  // Not only our own.
-  if (self_ == 0) {
-    leader_.emplace(roster_, hosts_, job_strategies(roster_));
-    make_adviser();
-  }
+  if (self_ == 0) leader_.emplace(roster_, hosts_, job_strategies(roster_));
   links_.start();
-  if (self_ != 0) send_limits();
+  if (self_ == 0) return;
+  v1::Control limits;
+  *limits.mutable_rates() = limits_of(options_);
+  batcher_.add(0, std::move(limits));
+  batcher_.flush();
 }
 
 HostEpoch::~HostEpoch() {
   *alive_ = false;
   const Status ended = cause().ok() ? aborted("the epoch has ended") : cause();
-  const bool is_idle = member_.pending() == 0;
+  const bool is_idle = follower_.pending() == 0;
   gpu_link_.close();
   parts_.engine.abort(roster_.epoch, ended);
   if (!is_idle) gpu_link_.abort();
@@ -82,101 +110,59 @@ HostEpoch::~HostEpoch() {
   parts_.loop.cancel(alarm_);
 }
 
-MemberRules HostEpoch::rules(const Strategies& job) {
-  MemberRules rules;
-  rules.slice_bytes = options_.slice_bytes;
-  rules.job = job;
-  rules.automatic = [](Collective collective, uint64_t bytes, const Communicator& group) {
-    return choose({{StrategyKind::centralized}, {}}, collective, bytes, group.topology()).global;
-  };
-  rules.blocker = [this](const Key& key) {
-    const Engine::Blocker blocker = parts_.engine.blocker(engine_key(key));
-    return std::pair(blocker.what, blocker.rank);
-  };
-  return rules;
-}
-
 // ---- Ranks ----
 
 void HostEpoch::submit(int job_rank, Call call) {
   const Key key{call.group, call.number};
-  const Communicator* const group = member_.find(key.group);
+  const Communicator* const group = follower_.find(key.group);
   const std::optional<int> rank = group == nullptr ? std::nullopt : group->rank_of(job_rank);
   if (!rank || group->host_of(*rank) != self_)
     return refuse(key, not_found("this rank has no group " + std::to_string(key.group)));
   if (!cause().ok()) return refuse(key, cause());
-  const uint64_t next = member_.next(key.group, *rank);
+  const uint64_t next = follower_.next(key.group, *rank);
   if (key.number < next)
     return refuse(key, invalid_argument(describe_rank(roster_, job_rank) + " makes call #" +
                                             std::to_string(key.number) + " where #" +
                                             std::to_string(next) + " is its next",
-                                        {job_rank, host(self_).name}));
+                                        {job_rank, name_}));
   const uint32_t timeout_ms = call.timeout_ms != 0 ? call.timeout_ms : options_.op_timeout_ms;
   const TimePoint now = Clock::now();
-  const Member::Call asked{call.signature, call.invalid,
-                           now + Millis(left_ms(timeout_ms, call.waited_ms)), timeout_ms,
-                           call.number};
+  const Follower::Call asked{call.signature, call.invalid,
+                             now + Millis(left_ms(timeout_ms, call.waited_ms)), timeout_ms,
+                             call.number};
   calls_[key].emplace(*rank, std::move(call));
-  send_rates();
-  member_.on_call(key.group, *rank, asked, now);
+  measuring_.report_rates(now);
+  follower_.on_call(key.group, *rank, asked, now);
   run_actions();
 }
 
 Result<uint32_t> HostEpoch::subgroup(int rank, const std::vector<uint32_t>& ranks) {
-  const Result<Members> members = subgroup_members(roster_.ranks.size(), rank, ranks);
-  if (!members.ok()) return members.status();
-  const auto known = subgroup_counts_.find(*members);
-  const std::map<int, uint32_t> none;
-  const std::map<int, uint32_t>& asked = known == subgroup_counts_.end() ? none : known->second;
-  const auto own = asked.find(rank);
-  const uint32_t nth = own == asked.end() ? 0 : own->second;
-  const bool fresh = std::ranges::all_of(
-      asked, [&](const auto& other) { return other.first == rank || other.second <= nth; });
-  // Checked first, so that a rank that asks for ever leaves nothing behind.
-  if (Status s = check_room_for_group(); fresh && !s.ok()) return s;
-  subgroup_counts_[*members][rank] = nth + 1;
-  return make_group(group_number(*members, nth), *members, fresh);
+  return make_group(numbers_.subgroup(rank, ranks));
 }
 
 Result<uint32_t> HostEpoch::channel(int rank, const std::vector<uint32_t>& ranks,
                                     uint64_t channel) {
-  const Result<Members> members = subgroup_members(roster_.ranks.size(), rank, ranks);
-  if (!members.ok()) return members.status();
-  if (members->size() != 2)
-    return invalid_argument("messages are between two ranks, not " +
-                            std::to_string(members->size()));
-  const uint32_t number = channel_number(*members, channel);
-  const bool fresh = !channels_.contains(number);
-  if (Status s = check_room_for_group(); fresh && !s.ok()) return s;
-  channels_.insert(number);
-  return make_group(number, *members, fresh);
+  return make_group(numbers_.channel(rank, ranks, channel));
 }
 
-Status HostEpoch::check_room_for_group() const {
-  if (subgroups_ + 1 < kGroupsMax) return {};
-  return resource_exhausted("this epoch has " + std::to_string(kGroupsMax) +
-                            " groups already, of which each sub-group is one, and each pair of "
-                            "ranks of which one sends to the other; make sub-groups once and keep "
-                            "them");
-}
-
-Result<uint32_t> HostEpoch::make_group(uint32_t number, const Members& members, bool fresh) {
-  if (Status made = member_.make_group(number, members); !made.ok()) return made;
-  subgroups_ += fresh;
-  if (const Status status = data_.on_group_made(number); !status.ok()) member_.abort(status);
+Result<uint32_t> HostEpoch::make_group(const Result<GroupNumbers::Asked>& asked) {
+  if (!asked.ok()) return asked.status();
+  if (Status made = follower_.make_group(asked->number, asked->members); !made.ok()) return made;
+  if (const Status status = data_.on_group_made(asked->number); !status.ok())
+    follower_.abort(status);
   run_actions();
-  return number;
+  return asked->number;
 }
 
 void HostEpoch::leave(int rank, const Status& cause) {
-  if (!cause.ok() && !member_.is_gone(rank))
+  if (!cause.ok() && !follower_.is_gone(rank))
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, cause.message());
-  member_.leave(rank, cause);
+  follower_.leave(rank, cause);
   run_actions();
 }
 
 void HostEpoch::abort(const Status& cause) {
-  member_.abort(cause);
+  follower_.abort(cause);
   run_actions();
 }
 
@@ -186,7 +172,7 @@ void HostEpoch::set_strategy(const Strategies& strategies) {
 }
 
 bool HostEpoch::needed() const {
-  return cause().ok() && !all_ranks_left() && (leader_ || member_.pending() != 0);
+  return cause().ok() && !all_ranks_left() && (leader_ || follower_.pending() != 0);
 }
 
 EpochStats HostEpoch::stats() const {
@@ -195,16 +181,16 @@ EpochStats HostEpoch::stats() const {
           .received_bytes = received_bytes_};
 }
 
-// ---- Actions of Member and Leader ----
+// ---- Actions of Follower and Leader ----
 
 // Performing an action may cause further ones; only the outermost call runs them, in order.
 void HostEpoch::run_actions() {
   if (std::exchange(running_actions_, true)) return;
   for (bool more = true; more;) {
-    const std::vector<Action> actions = member_.take_actions();
+    const std::vector<Action> actions = follower_.take_actions();
     const std::vector<Send> sends = leader_ ? leader_->take_sends() : std::vector<Send>();
     more = !actions.empty() || !sends.empty();
-    for (const Send& send : sends) send_to_member(send);
+    for (const Send& send : sends) send_to_follower(send);
     for (const Action& action : actions)
       std::visit([this](const auto& what) { perform(what); }, action);
     data_.retry_sends();
@@ -214,26 +200,26 @@ void HostEpoch::run_actions() {
   set_alarm();
 }
 
-// From the member to the leader.
+// From the follower to the leader.
 void HostEpoch::perform(const Send& send) {
   if (!leader_) return batcher_.add(0, to_control(send.message));
   if (const Status status = leader_->on_message(self_, send.message, Clock::now()); !status.ok())
-    member_.abort(failures::lost(host(self_), status));
+    follower_.abort(failures::lost(hosts_[static_cast<size_t>(self_)], status));
 }
 
-void HostEpoch::send_to_member(const Send& send) {
-  if (send.host == self_) return handle_as_member(send.message);
+void HostEpoch::send_to_follower(const Send& send) {
+  if (send.host == self_) return handle_as_follower(send.message);
   batcher_.add(send.host, to_control(send.message));
 }
 
-void HostEpoch::handle_as_member(const Message& message) {
+void HostEpoch::handle_as_follower(const Message& message) {
   const RankGone* const gone = std::get_if<RankGone>(&message);
-  if (gone != nullptr && !gone->cause.ok() && !member_.is_gone(gone->rank))
+  if (gone != nullptr && !gone->cause.ok() && !follower_.is_gone(gone->rank))
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, gone->cause.message());
   if (const Query* const query = std::get_if<Query>(&message); query != nullptr)
     parts_.local.collect_requests(query->key.group, query->key.number);
-  if (const Status status = member_.on_message(message, Clock::now()); !status.ok())
-    member_.abort(failures::lost(hosts_.front(), status));
+  if (const Status status = follower_.on_message(message, Clock::now()); !status.ok())
+    follower_.abort(failures::lost(hosts_.front(), status));
 }
 
 void HostEpoch::perform(const Complete& complete) {
@@ -256,7 +242,7 @@ void HostEpoch::perform(const EndEpoch& end) {
 
 // The alarm is only ever moved forward, so it may fire once for a timer that was withdrawn.
 void HostEpoch::set_alarm() {
-  std::optional<TimePoint> next = member_.next_timer();
+  std::optional<TimePoint> next = follower_.next_timer();
   const std::optional<TimePoint> other = leader_ ? leader_->next_timer() : std::nullopt;
   if (other && (!next || *other < *next)) next = other;
   if (!next || (alarm_ != 0 && alarm_at_ <= *next)) return;
@@ -265,7 +251,7 @@ void HostEpoch::set_alarm() {
   alarm_ = parts_.loop.at(*next, [this] {
     alarm_ = 0;
     const TimePoint now = Clock::now();
-    member_.on_time(now);
+    follower_.on_time(now);
     if (leader_) leader_->on_time(now);
     run_actions();
   });
@@ -279,47 +265,37 @@ std::unique_ptr<Epoch> make_epoch(const EpochParts& parts, Roster roster, const 
 // ---- Operations ----
 
 void HostEpoch::perform(const Start& start) {
-  if (calls_.at(start.key).size() != member_.find(start.key.group)->local_ranks().size())
-    return member_.abort(
-        internal_error("a rank's call of an operation is missing; the board of host " +
-                       host(self_).name + " was overwritten"));
+  if (calls_.at(start.key).size() != follower_.find(start.key.group)->local_ranks().size())
+    return follower_.abort(
+        internal_error("a rank's call of an operation is missing; the board of host " + name_ +
+                       " was overwritten"));
   if (let_ranks_fold(start)) return;
   if (!have_equal_counts(calls_.at(start.key)))
-    return member_.on_finished(
+    return follower_.on_finished(
         start.key, internal_error("the ranks' counts differ though their layouts agree"));
   if (start.by_nccl && gpu_link_.link() == nullptr)
-    return member_.on_finished(start.key,
-                               internal_error("the leader asks for NCCL, which is not set up"));
-  op_clock_.started({start.key.group, start.key.number}, Clock::now());
+    return follower_.on_finished(start.key,
+                                 internal_error("the leader asks for NCCL, which is not set up"));
+  measuring_.on_started(start.key, Clock::now());
   parts_.local.on_started(start.key.group, start.key.number, start.signature, start.strategies);
-  if (leader_ && !start.signature.on_device) ask_adviser(start);
+  if (leader_ && !start.signature.on_device) choose_strategy(start);
   if (start.signature.on_device) offer_gpus(start);
   data_.on_started(start.key);
   parts_.engine.start(operation_of(start, calls_.at(start.key)));
 }
 
-// A layout is a hash: the tensors of one rank must not be used with the counts of another unless
-// those are the same.
-bool HostEpoch::have_equal_counts(const Calls& calls) const {
-  const auto& first = calls.begin()->second.counts;
-  return std::ranges::all_of(calls, [&](const auto& call) {
-    const auto& counts = call.second.counts;
-    return (counts == nullptr) == (first == nullptr) && (first == nullptr || *counts == *first);
-  });
-}
-
 // Hands an operation of ranks of this host alone to them. They complete their calls themselves.
 bool HostEpoch::let_ranks_fold(const Start& start) {
-  if (member_.find(start.key.group)->hosts().size() != 1) return false;
+  if (follower_.find(start.key.group)->hosts().size() != 1) return false;
   const Calls& calls = calls_.at(start.key);
   const bool ranks_only =
       std::ranges::any_of(calls, [](const auto& call) { return call.second.ranks_only; });
   const bool folded = parts_.local.let_ranks_fold(start.key.group, start.key.number);
   if (!folded && !ranks_only) return false;
   if (folded) calls_.erase(start.key);
-  member_.on_finished(start.key, folded ? Status()
-                                        : internal_error("the ranks' requests changed after they "
-                                                         "agreed"));
+  follower_.on_finished(start.key, folded ? Status()
+                                          : internal_error("the ranks' requests changed after they "
+                                                           "agreed"));
   return true;
 }
 
@@ -332,7 +308,10 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   const Signature& signature = start.signature;
   Operation operation;
   operation.key = engine_key(start.key);
-  operation.execution = execution(start);
+  const Communicator& group = *follower_.find(start.key.group);
+  operation.execution = plans_.find_or_make(
+      start.key.group, group,
+      {signature.collective, static_cast<int>(signature.root), start.strategies, group.topology()});
   operation.dtype = signature.dtype;
   operation.op = signature.op;
   operation.count = signature.collective == Collective::barrier ? 0 : signature.count;
@@ -361,7 +340,7 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   operation.sender = &data_;
   operation.mismatch = [this, alive = alive_, key = start.key](int from) {
     if (!*alive) return;
-    member_.on_mismatch(key, member_.find(key.group)->hosts()[static_cast<size_t>(from)]);
+    follower_.on_mismatch(key, follower_.find(key.group)->hosts()[static_cast<size_t>(from)]);
     run_actions();
   };
   operation.done = [this, alive = alive_, key = start.key](const Status& status) {
@@ -370,34 +349,12 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   return operation;
 }
 
-std::shared_ptr<const ExecutionPlan> HostEpoch::execution(const Start& start) {
-  const Communicator& group = *member_.find(start.key.group);
-  const Plan plan{start.signature.collective, static_cast<int>(start.signature.root),
-                  start.strategies, group.topology()};
-  if (executions_.size() >= kExecutionPlansMax)
-    executions_.clear();  // Operations in progress share ownership of theirs.
-  std::shared_ptr<const ExecutionPlan>& cached = executions_[{start.key.group, plan}];
-  if (cached == nullptr) cached = make_execution_plan(plan, group.self_in_topology());
-  return cached;
-}
-
 void HostEpoch::on_done(const Key& key, const Status& status) {
-  const uint32_t us = op_clock_.ended({key.group, key.number}, Clock::now());
-  if (adviser_) adviser_->on_ended(key.group, key.number, us);
+  measuring_.on_ended(key, Clock::now());
   parts_.local.on_ended(key.group, key.number, status.code());
   data_.on_ended(key);
-  member_.on_finished(key, with_job_rank(status, *member_.find(key.group)));
+  follower_.on_finished(key, with_job_rank(status, *follower_.find(key.group), roster_));
   run_actions();
-}
-
-// Replaces the culprit, a rank of the group, by the rank of the job.
-Status HostEpoch::with_job_rank(const Status& status, const Communicator& group) const {
-  const int rank = status.culprit().rank;
-  if (status.ok() || rank < 0 || rank >= group.size()) return status;
-  const int job_rank = group.members()[static_cast<size_t>(rank)];
-  return {status.code(),
-          status.message(),
-          {job_rank, roster_.ranks[static_cast<size_t>(job_rank)].host}};
 }
 
 // ---- Frames. A peer that sends an invalid one ends the epoch, by name. ----
@@ -405,7 +362,7 @@ Status HostEpoch::with_job_rank(const Status& status, const Communicator& group)
 void HostEpoch::adopt(const std::string& name, std::shared_ptr<Link> link,
                       std::shared_ptr<LoopHandler> handler) {
   for (int index = 0; index < static_cast<int>(hosts_.size()); ++index)
-    if (host(index).name == name && index != self_)
+    if (hosts_[static_cast<size_t>(index)].name == name && index != self_)
       return links_.adopt(index, std::move(link), std::move(handler));
   link->close(unauthenticated("host " + name + " is not in this job's roster"));
 }
@@ -416,12 +373,12 @@ void HostEpoch::on_frame(int from, Frame frame) {
   const Status status = frame.header.kind == FrameKind::control
                             ? on_controls(from, frame)
                             : data_.on_frame(from, std::move(frame));
-  if (!status.ok()) member_.abort(failures::lost(host(from), status));
+  if (!status.ok()) follower_.abort(failures::lost(hosts_[static_cast<size_t>(from)], status));
   run_actions();
 }
 
 void HostEpoch::on_lost(int host, Status cause) {
-  if (member_.on_lost(host, cause) && leader_) leader_->on_host_departed(host);
+  if (follower_.on_lost(host, cause) && leader_) leader_->on_host_departed(host);
   run_actions();
 }
 
@@ -439,45 +396,16 @@ Status HostEpoch::on_controls(int host, const Frame& frame) {
 }
 
 Status HostEpoch::on_control(int host, const v1::Control& control) {
-  if (control.has_probe()) return on_probe(host, control.probe());
+  if (control.has_probe()) return measuring_.on_probe(host, control.probe(), Clock::now());
   if (control.has_nccl()) return gpu_link_.on_message(host, control.nccl());
   if (control.has_rates()) {
-    check_limits(host, control.rates());
-    if (adviser_ && adviser_->on_rates(host, control.rates())) return {};
-    return data_loss("Rates of an unknown host, or sent to a host that is not the leader");
+    const Status differ = compare_limits(roster_.job, {name_, limits_of(options_)},
+                                         {hosts_[static_cast<size_t>(host)].name, control.rates()});
+    if (!differ.ok()) follower_.abort(differ);
+    return measuring_.on_rates(host, control.rates());
   }
   const Result<Message> message = read_message(control);
   return message.ok() ? on_message(host, *message) : message.status();
-}
-
-void HostEpoch::send_limits() {
-  v1::Control control;
-  v1::Rates& told = *control.mutable_rates();
-  told.set_slice_bytes(options_.slice_bytes);
-  told.set_slices_in_flight(options_.slices_in_flight);
-  told.set_ops_in_flight(options_.ops_in_flight);
-  told.set_early_bytes(options_.early_bytes);
-  batcher_.add(0, std::move(control));
-  batcher_.flush();
-}
-
-// Hosts whose slices differ would take equal requests for different ones. One that may send more
-// than another does could fill the links of that one, and both would wait for good.
-void HostEpoch::check_limits(int from, const v1::Rates& told) {
-  if (told.slice_bytes() == 0) return;
-  const std::tuple<std::string, uint64_t, uint64_t> limits[] = {
-      {"slice_bytes", options_.slice_bytes, told.slice_bytes()},
-      {"slices_in_flight", options_.slices_in_flight, told.slices_in_flight()},
-      {"ops_in_flight", options_.ops_in_flight, told.ops_in_flight()},
-      {"early_bytes", options_.early_bytes, told.early_bytes()}};
-  for (const auto& [name, own, other] : limits)
-    if (own != other)
-      return member_.abort(failed_precondition(
-          "job " + roster_.job + ": the hosts differ in " + name + ": it is " +
-              std::to_string(own) + " on host " + host(self_).name + ", " + std::to_string(other) +
-              " on host " + host(from).name + "; set " +
-              (name == "slice_bytes" ? "it and frame_bytes_max" : "it") + " alike on all hosts",
-          {}));  // No host is more to blame than the other.
 }
 
 Status HostEpoch::on_message(int host, const Message& message) {
@@ -487,7 +415,7 @@ Status HostEpoch::on_message(int host, const Message& message) {
     return data_.on_message(host, *started);
   if (leader_) return leader_->on_message(host, message, Clock::now());
   if (host != 0) return data_loss("a message that only the leader sends");
-  handle_as_member(message);
+  handle_as_follower(message);
   return {};
 }
 
@@ -505,7 +433,7 @@ GpuLink::Parts HostEpoch::gpu_link_parts() {
     run_actions();
   };
   const auto fail = [this](const Status& cause) {
-    member_.abort(cause);
+    follower_.abort(cause);
     run_actions();
   };
   return {.loop = parts_.loop,
@@ -531,66 +459,14 @@ void HostEpoch::offer_gpus(const Start& start) {
   gpu_link_.offer(parts_.gpus(), gpus);
 }
 
-// ---- Tuning ----
-
-void HostEpoch::make_adviser() {
-  if (parts_.tuner == nullptr)
-    parts_.tuner = std::make_shared<Tuner>(Pipeline{.slice_bytes = options_.slice_bytes});
-  const uint64_t padding_most = std::min(kProbeBytes, options_.slice_bytes);
-  adviser_ = std::make_unique<Adviser>(*parts_.tuner, hosts_, self_, padding_most,
-                                       [this](int host, const v1::Probe& probe) {
-                                         v1::Control control;
-                                         *control.mutable_probe() = probe;
-                                         batcher_.add(host, std::move(control));
-                                       });
-  if (machine_.machine() != 0)
-    parts_.tuner->set_machine(host(self_).name, machine_.machine(), machine_.cores());
-}
-
-// Asks for the strategy of operations of this kind; another one is proposed like any change.
-void HostEpoch::ask_adviser(const Start& start) {
-  const Communicator& group = *member_.find(start.key.group);
+// Another strategy than the one in use is proposed like any change.
+void HostEpoch::choose_strategy(const Start& start) {
   const uint32_t number = start.key.group;
-  for (const int host : group.hosts())
-    if (host != self_) adviser_->probe_if_due(host, Clock::now());
-  adviser_->on_started(number, start.key.number, group, start.signature, start.strategies);
   const Strategies& named = start.signature.strategies;
-  const Strategies asked = named == Strategies() ? member_.table(number).job : named;
-  if (asked.global.kind != StrategyKind::automatic) return;
-  if (const auto recommend =
-          adviser_->recommend(number, group, start.signature, start.strategies.global))
-    leader_->set_measured(number, start.signature.collective, size_class(start.signature),
-                          *recommend);
-}
-
-// A member answers at once, without the padding; the leader receives the answer.
-Status HostEpoch::on_probe(int host, const v1::Probe& probe) {
-  if (leader_) {
-    adviser_->on_answer(host, probe, Clock::now());
-    return {};
-  }
-  if (host != 0) return data_loss("a probe that is not the leader's");
-  v1::Control answer;
-  *answer.mutable_probe() = machine_;
-  answer.mutable_probe()->set_number(probe.number());
-  batcher_.add(0, std::move(answer));
-  return {};
-}
-
-// Called with each call, so that an idle job sends nothing.
-void HostEpoch::send_rates() {
-  const std::vector<int> changed = data_.rates().take_changed(Clock::now());
-  if (changed.empty()) return;
-  v1::Control control;
-  for (const int host : changed) {
-    v1::Rate& rate = *control.mutable_rates()->add_rates();
-    rate.set_from(static_cast<uint32_t>(host));
-    rate.set_byte_us(data_.rates().byte_us(host));
-  }
-  if (adviser_)
-    adviser_->on_rates(self_, control.rates());
-  else
-    batcher_.add(0, std::move(control));
+  const Strategies& asked = named == Strategies() ? follower_.table(number).job : named;
+  if (const auto better = measuring_.recommend(start.key, *follower_.find(number), start.signature,
+                                               start.strategies, asked, Clock::now()))
+    leader_->set_measured(number, start.signature.collective, size_class(start.signature), *better);
 }
 
 }  // namespace tutti

@@ -3,7 +3,7 @@
 namespace tutti::failures {
 namespace {
 
-int job_rank(const Members& members, int rank) { return members.at(static_cast<size_t>(rank)); }
+int job_rank(const Ranks& members, int rank) { return members.at(static_cast<size_t>(rank)); }
 
 Culprit blame(const Roster& roster, int job_rank) {
   return {job_rank, roster.ranks.at(static_cast<size_t>(job_rank)).host};
@@ -20,7 +20,7 @@ std::string timed_out(const Report& late) {
   return timed_out(late.signature, late.key.number, late.timeout_ms);
 }
 
-std::string describe(const Roster& roster, const Members& members, const Asked& asked) {
+std::string describe(const Roster& roster, const Ranks& members, const Asked& asked) {
   if (asked.rank < 0) return "another host asks for something else";
   return describe_rank(roster, job_rank(members, asked.rank)) + " asks for " +
          to_string(asked.signature);
@@ -32,7 +32,7 @@ std::string operation(const Signature& signature, uint64_t number) {
   return std::string(name_of(signature.collective)) + " #" + std::to_string(number);
 }
 
-Status disagreement(const Roster& roster, const Members& members, uint64_t number, const Asked& one,
+Status disagreement(const Roster& roster, const Ranks& members, uint64_t number, const Asked& one,
                     const Asked& other) {
   return failed_precondition(
       "the ranks disagree at operation #" + std::to_string(number) + ": " +
@@ -49,7 +49,7 @@ Status absence(const Roster& roster, const RankGone& gone, const Signature& sign
   return {gone.cause.code(), gone.cause.message() + " during " + what, blame(roster, gone.rank)};
 }
 
-Status lateness(const Roster& roster, const Members& members, const Report& late,
+Status lateness(const Roster& roster, const Ranks& members, const Report& late,
                 const std::vector<int>& missing, const std::vector<const Host*>& silent) {
   Culprit culprit;
   std::string ranks, workers;
@@ -69,7 +69,7 @@ Status lateness(const Roster& roster, const Members& members, const Report& late
       culprit);
 }
 
-Status slowness(const Roster& roster, const Members& members, const Report& late,
+Status slowness(const Roster& roster, const Ranks& members, const Report& late,
                 const std::string& host) {
   Culprit culprit;
   if (late.waiting_for >= 0) culprit = blame(roster, job_rank(members, late.waiting_for));

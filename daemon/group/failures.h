@@ -21,7 +21,7 @@ struct Asked {
   Signature signature;
 };
 // Two calls of one operation differ. `one` came first; the other is the culprit.
-Status disagreement(const Roster& roster, const Members& members, uint64_t number, const Asked& one,
+Status disagreement(const Roster& roster, const Ranks& members, uint64_t number, const Asked& one,
                     const Asked& other);
 
 // A rank of the job left or died and had not called the operation.
@@ -30,10 +30,10 @@ Status absence(const Roster& roster, const RankGone& gone, const Signature& sign
 
 // A deadline passed (`late`) because `missing` ranks of the group had not called the operation, or
 // the workers of `silent` hosts do not answer.
-Status lateness(const Roster& roster, const Members& members, const Report& late,
+Status lateness(const Roster& roster, const Ranks& members, const Report& late,
                 const std::vector<int>& missing, const std::vector<const Host*>& silent);
 // A deadline passed although all hosts had started: data is too slow at `host`.
-Status slowness(const Roster& roster, const Members& members, const Report& late,
+Status slowness(const Roster& roster, const Ranks& members, const Report& late,
                 const std::string& host);
 // The worker of a host did not answer a Query about a late operation.
 Status silence(const Report& late, const Host& host);

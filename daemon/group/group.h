@@ -22,7 +22,7 @@
 //   Deadline: the leader asks all hosts (Query). A host that has not started the operation refuses
 // it from then on and answers which of its ranks have not called it; they are named. If all have
 // started the same one, the data is too slow, and the epoch ends. A host that does not answer
-// within kQueryTimeout is blamed; so is the leader by a member that hears nothing within
+// within kQueryTimeout is blamed; so is the leader by a follower that hears nothing within
 // kLeaderTimeout.
 //   Hosts that run different operations may wait for each other without exchanging a frame. So each
 // host reports an operation that has been in progress for kCompareAfter, and the leader compares
@@ -43,7 +43,7 @@
 // MEMORY is bounded: data sent to a host that has not started its operation has a budget
 // (early_budget.h).
 //
-// Member (member.h) and Leader (leader.h) implement these rules without IO. HostEpoch (epoch.h)
+// Follower (follower.h) and Leader (leader.h) implement these rules without IO. HostEpoch (epoch.h)
 // performs what they decide with an engine, a clock and a log; DataPath (data_path.h) carries the
 // engine's frames to and from the links. tests/group/simulation_test.cc runs the rules through
 // random histories.
@@ -119,9 +119,9 @@ class Epoch {
   virtual const Roster& roster() const = 0;
   // Whether other hosts may still need this one: as the leader, or for operations in progress.
   virtual bool needed() const = 0;
-  virtual bool all_ranks_left() const = 0;
+  bool all_ranks_left() const { return departures().size() == roster().ranks.size(); }
   // Whether some rank left or the epoch was aborted, so that its ranks may form the next one.
-  virtual bool broken() const = 0;
+  bool broken() const { return !cause().ok() || !departures().empty(); }
   virtual const Status& cause() const = 0;  // Of the abort; OK: not aborted.
   // The ranks that left or died, in the order in which this host learned of it.
   virtual const std::vector<int>& departures() const = 0;

@@ -28,18 +28,18 @@ Leader::Leader(const Roster& roster, const std::vector<Host>& hosts, const Strat
   groups_[0].table.job = groups_[0].wanted.job = job;
 }
 
-const Members& Leader::members_of(uint32_t group, const Members& named) const {
+const Ranks& Leader::members_of(uint32_t group, const Ranks& named) const {
   return group == 0 ? all_ : named;
 }
 
-std::vector<int> Leader::hosts_with(const Members& members) const {
+std::vector<int> Leader::hosts_with(const Ranks& members) const {
   std::set<int> hosts;
   for (const int rank : members) hosts.insert(home_[static_cast<size_t>(rank)]);
   return {hosts.begin(), hosts.end()};
 }
 
 // Whether the members are ranks of the job, each once, and those known for the number.
-bool Leader::is_group(uint32_t number, const Members& members) const {
+bool Leader::is_group(uint32_t number, const Ranks& members) const {
   if (number == 0) return members.empty();
   const auto known = groups_.find(number);
   if (known != groups_.end()) return known->second.members == members;
@@ -48,8 +48,8 @@ bool Leader::is_group(uint32_t number, const Members& members) const {
 
 Status Leader::check(int host, const Report& report) const {
   if (!is_group(report.key.group, report.members))
-    return data_loss("a Report with an invalid group number or member list");
-  const Members& members = members_of(report.key.group, report.members);
+    return data_loss("a Report with an invalid group number or list of ranks");
+  const Ranks& members = members_of(report.key.group, report.members);
   const std::vector<int> hosts = hosts_with(members);
   const auto takes_part = [&](int which) { return std::ranges::find(hosts, which) != hosts.end(); };
   const auto is_there = [&](int rank) {
@@ -74,7 +74,7 @@ Status Leader::check(int host, const Report& report) const {
 }
 
 // Whether a rank left before it called the operation, so that it fails everywhere.
-bool Leader::is_cut_off(const Key& key, const Members& members) const {
+bool Leader::is_cut_off(const Key& key, const Ranks& members) const {
   return std::ranges::any_of(gone_, [&](const auto& entry) {
     if (std::ranges::find(members, entry.first) == members.end()) return false;
     const auto bound = entry.second.calls.find(key.group);
@@ -82,13 +82,13 @@ bool Leader::is_cut_off(const Key& key, const Members& members) const {
   });
 }
 
-void Leader::send_to_hosts(const Members& members, const Message& message) {
+void Leader::send_to_hosts(const Ranks& members, const Message& message) {
   for (const int host : hosts_with(members)) sends_.push_back({host, message});
 }
 
-void Leader::fail(const Key& key, const Members& members, const Status& status) {
+void Leader::fail(const Key& key, const Ranks& members, const Status& status) {
   waiting_.erase(key);
-  send_to_hosts(members, Fail{key, key.group == 0 ? Members() : members, status});
+  send_to_hosts(members, Fail{key, key.group == 0 ? Ranks() : members, status});
 }
 
 void Leader::abort(const Status& cause) {
@@ -108,7 +108,7 @@ Status Leader::on(int host, const Announce& announce, TimePoint) {
   if (groups_.size() >= kGroupsMax * hosts_.size())
     return data_loss("an Announce beyond the most groups allowed");
   if (announce.group == 0 || !is_group(announce.group, announce.members))
-    return data_loss("an Announce with an invalid group number or member list");
+    return data_loss("an Announce with an invalid group number or list of ranks");
   const std::vector<int> hosts = hosts_with(announce.members);
   if (std::ranges::find(hosts, host) == hosts.end())
     return data_loss("an Announce from a host without a rank in the group");
@@ -140,7 +140,7 @@ Status Leader::on(int, const Abort& message, TimePoint) {
 
 Status Leader::on(int host, const Report& report, TimePoint now) {
   if (Status sound = check(host, report); !sound.ok()) return sound;
-  const Members& members = members_of(report.key.group, report.members);
+  const Ranks& members = members_of(report.key.group, report.members);
   if (is_cut_off(report.key, members)) return {};
   if (report.reason == Reason::refusal) {
     queries_.erase(report.key);
@@ -257,7 +257,7 @@ std::optional<std::pair<int, int>> Leader::differing(const PendingQuery& query) 
 // Hosts that disagree need not exchange a frame: with different strategies or roots they may wait
 // for each other in silence, as may hosts that wait for their own ranks. So each host that waits
 // for long is compared with the first one that did.
-void Leader::compare(const Report& report, const Members& members) {
+void Leader::compare(const Report& report, const Ranks& members) {
   if (report.phase != Phase::started && report.phase != Phase::gathering) return;
   const auto found = waiting_.find(report.key);
   if (found == waiting_.end()) return remember(report);
@@ -278,7 +278,7 @@ void Leader::remember(const Report& report) {
   waiting_.emplace(report.key, WaitingReport{report, waiting_count_++});
 }
 
-Status Leader::disagreement(const Members& members, const Report& one, const Report& other) const {
+Status Leader::disagreement(const Ranks& members, const Report& one, const Report& other) const {
   return failures::disagreement(roster_, members, one.key.number, {one.rank, one.signature},
                                 {other.rank, other.signature});
 }
@@ -352,7 +352,7 @@ void Leader::propose(uint32_t number, GroupStrategies& group) {
   group.proposing = true;
   group.table = group.wanted;
   group.fences.clear();
-  send_to_hosts(group.members, Propose{number, number == 0 ? Members() : group.members,
+  send_to_hosts(group.members, Propose{number, number == 0 ? Ranks() : group.members,
                                        ++group.version, group.table});
 }
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/group/member.h"
+#include "daemon/group/follower.h"
 
 namespace tutti {
 
@@ -49,7 +49,7 @@ class Leader {
  private:
   // A late or mismatched operation whose hosts were sent a Query.
   struct PendingQuery {
-    Members members;
+    Ranks members;
     std::map<int, Report> reports;  // The last of each host.
     std::set<int> answered;         // Hosts that answered the Query.
     std::vector<int> late;          // Hosts that reported it late, in order.
@@ -61,7 +61,7 @@ class Leader {
   };
   // The strategies of one group.
   struct GroupStrategies {
-    Members members;
+    Ranks members;
     StrategyTable table;  // The last proposed.
     StrategyTable wanted;
     uint32_t version = 0;
@@ -80,20 +80,20 @@ class Leader {
   Status on(int host, const RankGone& gone, TimePoint now);
   Status on(int host, const Abort& abort, TimePoint now);
 
-  const Members& members_of(uint32_t group, const Members& named) const;
-  std::vector<int> hosts_with(const Members& members) const;
-  bool is_group(uint32_t number, const Members& members) const;
+  const Ranks& members_of(uint32_t group, const Ranks& named) const;
+  std::vector<int> hosts_with(const Ranks& members) const;
+  bool is_group(uint32_t number, const Ranks& members) const;
   Status check(int host, const Report& report) const;
-  bool is_cut_off(const Key& key, const Members& members) const;
-  void send_to_hosts(const Members& members, const Message& message);
-  void fail(const Key& key, const Members& members, const Status& status);
+  bool is_cut_off(const Key& key, const Ranks& members) const;
+  void send_to_hosts(const Ranks& members, const Message& message);
+  void fail(const Key& key, const Ranks& members, const Status& status);
   void abort(const Status& cause);
   PendingQuery& open_query(const Report& report, TimePoint now);
   bool is_answered(const PendingQuery& query) const;
   void conclude(Queries::iterator query);
-  void compare(const Report& report, const Members& members);
+  void compare(const Report& report, const Ranks& members);
   void remember(const Report& report);
-  Status disagreement(const Members& members, const Report& one, const Report& other) const;
+  Status disagreement(const Ranks& members, const Report& one, const Report& other) const;
   Status slowness(const PendingQuery& query) const;
   std::optional<std::pair<int, int>> differing(const PendingQuery& query) const;
   Status lateness(const PendingQuery& query, const std::vector<const Host*>& silent) const;
@@ -102,7 +102,7 @@ class Leader {
 
   const Roster& roster_;
   const std::vector<Host>& hosts_;
-  Members all_;
+  Ranks all_;
   std::vector<int> home_;       // Of each rank of the job.
   const Strategies first_job_;  // When the epoch began.
   Strategies job_;

@@ -1,8 +1,8 @@
 // One epoch's links to the workers of the other hosts. Loop thread only.
 //
-// Every member dials the leader at once and exchanges control frames with it over that link, so the
-// leader notices the death of a worker, and all workers that of the leader. Data frames use links
-// of their own, one per direction, dialled at the first frame.
+// Every follower dials the leader at once and exchanges control frames with it over that link, so
+// the leader notices the death of a worker, and all workers that of the leader. Data frames use
+// links of their own, one per direction, dialled at the first frame.
 #pragma once
 
 #include <deque>
@@ -60,11 +60,11 @@ class Links {
   Links(Loop& loop, Transport& transport, const Roster& roster, const std::vector<Host>& hosts,
         int self, Events& events);
   ~Links();
-  // A member dials the leader. Once, before anything is sent.
+  // A follower dials the leader. Once, before anything is sent.
   void start();
 
   Status send_data(int host, Outgoing frame);
-  // To or from the leader. At the leader frames are queued until the member has dialled.
+  // To or from the leader. At the leader frames are queued until the follower has dialled.
   void send_control(int host, Outgoing frame);
   // Aborts all links, so that they release what they have borrowed.
   void abort(const Status& cause);
@@ -92,8 +92,8 @@ class Links {
   Events& events_;
   std::vector<Open> open_;
   std::vector<std::shared_ptr<Link>> data_;     // By host; null until needed.
-  std::vector<std::shared_ptr<Link>> control_;  // By host; a member has one, with the leader.
-  std::vector<std::vector<Outgoing>> queued_control_;  // By host: until the member has dialled.
+  std::vector<std::shared_ptr<Link>> control_;  // By host; a follower has one, with the leader.
+  std::vector<std::vector<Outgoing>> queued_control_;  // By host: until the follower has dialled.
   uint64_t sent_bytes_ = 0;
   uint64_t sent_frames_ = 0;
 };

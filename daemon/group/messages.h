@@ -27,7 +27,7 @@ inline constexpr size_t kGroupsMax = 4096;
 
 // Ranks of the job, in a group's order. Sent with every message about a sub-group, so that a host
 // can handle it before its own ranks make the group. Empty: the whole job, group 0.
-using Members = std::vector<int>;
+using Ranks = std::vector<int>;
 
 // The strategies in force: the job's, and for `auto` between hosts the measured best one by
 // collective and size class (bit width of the bytes), where it differs from the cost model's.
@@ -39,12 +39,12 @@ struct StrategyTable {
 };
 int size_class(const Signature& signature);
 
-// ---- Member to leader ----
+// ---- Follower to leader ----
 
 // A local rank made this group.
 struct Announce {
   uint32_t group = 0;
-  Members members;
+  Ranks members;
 };
 
 // The state of an operation on a host.
@@ -63,7 +63,7 @@ struct Report {
     gathering,  // Not called by all local ranks yet. Only if `waiting`.
   };
   Key key;
-  Members members;
+  Ranks members;
   Reason reason = Reason::answer;
   Phase phase = Phase::refused;
   std::vector<int> missing;  // If refused: local ranks (of the group) that did not call it.
@@ -89,20 +89,20 @@ struct Fence {
 // Asks for a Report. A host that has not started the operation refuses it from now on.
 struct Query {
   Key key;
-  Members members;
+  Ranks members;
 };
 
 // The operation fails for everyone, with this status.
 struct Fail {
   Key key;
-  Members members;
+  Ranks members;
   Status status;
 };
 
 // Asks for a Fence before this table is adopted.
 struct Propose {
   uint32_t group = 0;
-  Members members;
+  Ranks members;
   uint32_t version = 0;
   StrategyTable table;
 };
@@ -114,7 +114,7 @@ struct Adopt {
   uint64_t from = 0;
 };
 
-// ---- Member to leader, and leader to all ----
+// ---- Follower to leader, and leader to all ----
 
 // A rank of the job died or, if `cause` is OK, left on purpose. It had called the first `calls[g]`
 // operations of group g, none of groups not listed; its host starts no later one.

@@ -8,8 +8,8 @@ namespace tutti {
 
 Status JobEpoch::make_board(Loop& loop, const HostRanks& host, const BoardSizes& sizes,
                             uint32_t epoch) {
-  Result<std::shared_ptr<HostBoard>> made = HostBoard::make(loop, host, sizes, epoch, *this);
-  if (made.ok()) board_ = *std::move(made);
+  const Result<std::shared_ptr<HostBoard>> made = HostBoard::make(loop, host, sizes, epoch, *this);
+  if (made.ok()) board_ = *made;
   return made.status();
 }
 

@@ -1,4 +1,4 @@
-// A fixture of two hosts' Members and a Leader whose messages arrive at once; the test plays the
+// A fixture of two hosts' Ranks and a Leader whose messages arrive at once; the test plays the
 // engines.
 #pragma once
 
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/group/follower.h"
 #include "daemon/group/leader.h"
-#include "daemon/group/member.h"
 
 namespace tutti::testing {
 
@@ -32,13 +32,13 @@ inline Signature all_reduce_of(uint64_t count, Dtype dtype = Dtype::f32, Op op =
 class AgreementTest : public ::testing::Test {
  protected:
   AgreementTest() {
-    MemberRules rules;
+    FollowerRules rules;
     rules.automatic = [](Collective, uint64_t, const Communicator&) {
       return Strategy{StrategyKind::ring, 0};
     };
     rules.blocker = [](const Key&) { return std::pair(std::string("data"), 2); };
     for (int host = 0; host < 2; ++host)
-      members_.push_back(std::make_unique<Member>(roster_, hosts_, host, rules));
+      members_.push_back(std::make_unique<Follower>(roster_, hosts_, host, rules));
   }
 
   // A rank of the whole job makes its next call.
@@ -51,11 +51,11 @@ class AgreementTest : public ::testing::Test {
   void call_all(const Signature& signature) {
     for (int rank = 0; rank < 4; ++rank) call(rank, signature);
   }
-  Member& member_of(int rank) { return *members_[rank < 2 ? 0 : 1]; }
+  Follower& member_of(int rank) { return *members_[rank < 2 ? 0 : 1]; }
 
   // The engines of both hosts end the operation, OK.
   void complete(uint64_t number) {
-    for (const auto& member : members_) member->on_finished({0, number}, {});
+    for (const auto& follower : members_) follower->on_finished({0, number}, {});
     run();
   }
   // The engine of host b meets a frame of host a.
@@ -65,7 +65,7 @@ class AgreementTest : public ::testing::Test {
   }
   void pass(int ms) {
     now_ += Millis(ms);
-    for (const auto& member : members_) member->on_time(now_);
+    for (const auto& follower : members_) follower->on_time(now_);
     leader_.on_time(now_);
     run();
   }
@@ -121,7 +121,7 @@ class AgreementTest : public ::testing::Test {
 
   const Roster roster_ = roster_of(4);
   const std::vector<Host> hosts_ = hosts_of(roster_);
-  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<Follower>> members_;
   Leader leader_{roster_, hosts_, {}};
   TimePoint now_{};
   int silent_ = -1;                         // A host that neither sends nor receives.

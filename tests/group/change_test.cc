@@ -1,4 +1,4 @@
-// The rules of Member and Leader one by one: departures, changes of strategies, invalid messages;
+// The rules of Follower and Leader one by one: departures, changes of strategies, invalid messages;
 // and the budget for data sent ahead. Pure, without links or threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,7 +112,7 @@ TEST_F(AgreementTest, InvalidReportsAreRefused) {
     EXPECT_EQ(leader_.on_message(1, report, now_).code(), Code::data_loss) << what;
     EXPECT_THAT(leader_.take_sends(), IsEmpty()) << what;
   };
-  for (const Members& members : {Members{0, 99}, {-1, 2}, {2, 2}, {0, 1}, {}})
+  for (const Ranks& members : {Ranks{0, 99}, {-1, 2}, {2, 2}, {0, 1}, {}})
     refused("no group, or one of others", [&](Report& report) {
       report.key.group = 9;
       report.members = members;
@@ -146,7 +146,7 @@ TEST_F(AgreementTest, InvalidMessagesToTheLeaderAreRefused) {
   EXPECT_FALSE(taken(Query{}));
   EXPECT_FALSE(taken(Abort{}));
   for (const int rank : {-5, 0, 4}) EXPECT_FALSE(taken(RankGone{rank, {}, {}})) << rank;
-  for (const Members& members : {Members{}, {2, 2}, {2, 99}, {0, 1}})
+  for (const Ranks& members : {Ranks{}, {2, 2}, {2, 99}, {0, 1}})
     EXPECT_FALSE(taken(Announce{5, members}));
   EXPECT_FALSE(taken(Announce{0, {}}));
   for (const uint32_t group : {0, 7}) EXPECT_FALSE(taken(Fence{group, 0, 5})) << "nothing is asked";

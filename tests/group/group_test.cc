@@ -1,4 +1,4 @@
-// The rules of Member and Leader one by one: who agrees, who does not, who is late. Pure, without
+// The rules of Follower and Leader one by one: who agrees, who does not, who is late. Pure, without
 // links or threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -201,14 +201,14 @@ TEST_F(ComparisonTest, WhatHasFailedIsComparedNoMore) {
 
 // Links may still read the ranks' memory when the epoch ends.
 TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
-  Member& member = *members_[0];
+  Follower& follower = *members_[0];
   for (const int rank : {0, 1})
-    member.on_call(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
-  member.on_call(0, 0, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
-  member.abort(unavailable("host b was lost"));
+    follower.on_call(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+  follower.on_call(0, 0, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+  follower.abort(unavailable("host b was lost"));
   std::vector<Key> answered;
   const auto look = [&] {
-    for (const Action& action : member.take_actions())
+    for (const Action& action : follower.take_actions())
       if (const Complete* complete = std::get_if<Complete>(&action)) {
         answered.push_back(complete->key);
         EXPECT_EQ(complete->status, unavailable("host b was lost"));
@@ -216,21 +216,21 @@ TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
   };
   look();
   EXPECT_EQ(answered, (std::vector<Key>{{0, 1}})) << "what has not started";
-  member.on_finished({0, 0}, aborted("a link was cut"));
+  follower.on_finished({0, 0}, aborted("a link was cut"));
   look();
   EXPECT_EQ(answered, (std::vector<Key>{{0, 1}, {0, 0}}));
 }
 
 TEST_F(AgreementTest, WhatTheEngineFailsEndsTheEpochAndIsAnswered) {
-  Member& member = *members_[0];
+  Follower& follower = *members_[0];
   for (const int rank : {0, 1})
-    member.on_call(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
-  member.take_actions();
+    follower.on_call(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
+  follower.take_actions();
   const Status broken = unavailable("host b was lost", {2, "b"});
-  member.on_finished({0, 0}, broken);
-  EXPECT_EQ(member.cause(), broken);
+  follower.on_finished({0, 0}, broken);
+  EXPECT_EQ(follower.cause(), broken);
   std::vector<Complete> answers;
-  for (const Action& action : member.take_actions())
+  for (const Action& action : follower.take_actions())
     if (const Complete* complete = std::get_if<Complete>(&action)) answers.push_back(*complete);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].key, (Key{0, 0}));
@@ -242,20 +242,21 @@ TEST_F(AgreementTest, WhatFailedAndIsNotLetGoEndsTheEpochSoonAfterItsDeadline) {
   for (const int rank : {0, 1}) call(rank, all_reduce_of(4));
   for (const int rank : {2, 3}) call(rank, all_reduce_of(5));
   members_[1]->on_mismatch({0, 0}, 0);
-  Member& member = *members_[0];
-  ASSERT_TRUE(member.on_message(Fail{{0, 0}, {}, failed_precondition("they disagree")}, now_).ok());
-  const std::optional<TimePoint> wake = member.next_timer();
+  Follower& follower = *members_[0];
+  ASSERT_TRUE(
+      follower.on_message(Fail{{0, 0}, {}, failed_precondition("they disagree")}, now_).ok());
+  const std::optional<TimePoint> wake = follower.next_timer();
   ASSERT_TRUE(wake.has_value());
   EXPECT_LE(*wake, now_ + Millis(1000 + 400));
-  member.on_time(*wake - Millis(1));
-  EXPECT_TRUE(member.cause().ok());
-  member.on_time(*wake);
-  EXPECT_TRUE(member.cause().ok()) << "the failure may have come just now: links get a moment";
-  member.on_time(*wake + kRecheck);
-  EXPECT_EQ(member.cause(), failed_precondition("they disagree"));
-  member.on_finished({0, 0}, aborted("a link was cut"));
+  follower.on_time(*wake - Millis(1));
+  EXPECT_TRUE(follower.cause().ok());
+  follower.on_time(*wake);
+  EXPECT_TRUE(follower.cause().ok()) << "the failure may have come just now: links get a moment";
+  follower.on_time(*wake + kRecheck);
+  EXPECT_EQ(follower.cause(), failed_precondition("they disagree"));
+  follower.on_finished({0, 0}, aborted("a link was cut"));
   bool answered = false;
-  for (const Action& action : member.take_actions())
+  for (const Action& action : follower.take_actions())
     if (const Complete* complete = std::get_if<Complete>(&action)) {
       answered = true;
       EXPECT_EQ(complete->status, failed_precondition("they disagree"));

@@ -47,7 +47,7 @@ const HostPlan& host_plan(const Signature& signature, const Strategy& among,
   return made;
 }
 
-const Members& Job::members(uint32_t group) const {
+const Ranks& Job::members(uint32_t group) const {
   return script_.groups[group == 0 ? 0 : group - 100];
 }
 
@@ -62,7 +62,7 @@ void Job::check_values(int index, const Key& key,
                        const std::vector<std::vector<uint64_t>>& values) {
   Truth& truth = truths_[key];
   truth.completed.insert(index);
-  const Communicator& group = *host(index).member->find(key.group);
+  const Communicator& group = *host(index).follower->find(key.group);
   if (truth.calls.size() != members(key.group).size())
     return wrong(name(key) + " completed, but not all ranks had called it");
   for (const auto& [rank, called] : truth.calls)
@@ -95,7 +95,7 @@ void Job::judge(int index, const Key& key, Called& called, const Status& status)
     wrong("rank " + std::to_string(called.rank) + " gets OK for what was not done: " + name(key));
   if (now_ > called.deadline + kGrace && !here.was_stopped)
     wrong("rank " + std::to_string(called.rank) + " waited for " + name(key) + " too long");
-  if (status != here.member->cause()) {
+  if (status != here.follower->cause()) {
     Truth& truth = truths_[key];
     if (truth.verdict && essence(*truth.verdict) != essence(status))
       wrong("two verdicts about " + name(key) + ": " + truth.verdict->to_string() + ", and " +
@@ -196,8 +196,8 @@ void Job::check_rest(int index) {
   if (here.dead || here.stopped_until == Script::kNever) return;
   const bool whole = counts_.epochs_ended == 0;
   if (whole && here.leader && here.leader->pending() != 0) wrong("the leader keeps something");
-  const bool settled = !here.member->cause().ok() || (whole && script_.only_disagrees);
-  if (settled && here.member->pending() != 0) wrong("a member keeps something");
+  const bool settled = !here.follower->cause().ok() || (whole && script_.only_disagrees);
+  if (settled && here.follower->pending() != 0) wrong("a follower keeps something");
   if (whole && script_.only_disagrees && (here.engine->size() != 0 || here.early->size() != 0))
     wrong("an engine keeps something");
 }

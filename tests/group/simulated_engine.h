@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/group/communicator.h"
-#include "daemon/group/member.h"
+#include "daemon/group/follower.h"
 #include "daemon/schedule/schedule.h"
 
 namespace tutti::simulated {

@@ -47,14 +47,15 @@ Job::Job(const Script& script, uint64_t seed, const Tampering& tampering, bool t
       home_[static_cast<size_t>(rank)] = static_cast<int>(index);
     SimHost& host = hosts_[index];
     host.engine = std::make_unique<Engine>(hooks(static_cast<int>(index)), script.window);
-    MemberRules rules;
+    FollowerRules rules;
     rules.job = script.job;
     rules.fence_ahead = script.fence_ahead;
     rules.automatic = [](Collective, uint64_t, const Communicator&) {
       return Strategy{StrategyKind::ring, 0};
     };
     rules.blocker = [engine = host.engine.get()](const Key& key) { return engine->blocker(key); };
-    host.member = std::make_unique<Member>(script.roster, homes_, static_cast<int>(index), rules);
+    host.follower =
+        std::make_unique<Follower>(script.roster, homes_, static_cast<int>(index), rules);
     host.early = std::make_unique<EarlyBudget>(hosts_.size(), script.budget_frames);
     host.made.resize(script.groups.size());
   }
@@ -122,21 +123,21 @@ void Job::call(int rank) {
   const Script::Call& what = mine.calls[state.next++];
   const int home = home_[static_cast<size_t>(rank)];
   SimHost& here = host(home);
-  if (!here.member->cause().ok()) return;  // The epoch is over: it would join the next.
+  if (!here.follower->cause().ok()) return;  // The epoch is over: it would join the next.
   const uint32_t group = Script::number(what.group);
   if (group != 0 && !here.made[what.group])
-    if (!here.member->make_group(group, script_.groups[what.group]).ok()) wrong("no group");
+    if (!here.follower->make_group(group, script_.groups[what.group]).ok()) wrong("no group");
   here.made[what.group] = true;
-  const int place = *here.member->find(group)->rank_of(rank);
-  const Key key{group, here.member->next(group, place)};
+  const int place = *here.follower->find(group)->rank_of(rank);
+  const Key key{group, here.follower->next(group, place)};
   const Us deadline = now_ + what.timeout_ms * 1000;
   truths_[key].calls[place] = {rank, now_, deadline, canonical(what.signature), what.invalid, {}};
   ++state.calls[group];
   say(home, "rank " + std::to_string(rank) + " calls " + std::to_string(group) + "#" +
                 std::to_string(key.number) + " " + to_string(what.signature));
   if (mine.waits) state.waits = key;
-  here.member->on_call(group, place,
-                       {what.signature, what.invalid, time(deadline), what.timeout_ms}, time(now_));
+  here.follower->on_call(
+      group, place, {what.signature, what.invalid, time(deadline), what.timeout_ms}, time(now_));
   if (!mine.waits) schedule_call(rank, now_);
 }
 
@@ -144,7 +145,7 @@ void Job::go(int rank) {
   const int home = home_[static_cast<size_t>(rank)];
   say(home, "rank " + std::to_string(rank) + " goes");
   ranks_[static_cast<size_t>(rank)].gone = true;
-  host(home).member->leave(rank, script_.ranks[static_cast<size_t>(rank)].cause);
+  host(home).follower->leave(rank, script_.ranks[static_cast<size_t>(rank)].cause);
 }
 
 void Job::stop(const Script::Stop& stop) {
@@ -159,7 +160,7 @@ void Job::stop(const Script::Stop& stop) {
   for (int other = 0; other < static_cast<int>(hosts_.size()); ++other)
     if (other != stop.host)
       at(now_ + noticed + random_.below(20'000), other, [this, other, whose = stop.host] {
-        const bool missed = !host(other).member->on_lost(whose, unavailable("the link broke"));
+        const bool missed = !host(other).follower->on_lost(whose, unavailable("the link broke"));
         if (!missed && host(other).leader) host(other).leader->on_host_departed(whose);
       });
 }
@@ -176,22 +177,23 @@ void Job::change(const Script::Change& change) {
 
 void Job::drain(int index) {
   SimHost& here = host(index);
-  while (wrong_.empty()) {
-    for (Action& action : here.member->take_actions()) {
+  std::vector<Action> actions = here.follower->take_actions();
+  do {
+    for (Action& action : actions) {
       if (tampering_.action && !tampering_.action(index, action)) continue;
       std::visit([&](const auto& what) { perform(index, what); }, action);
     }
     if (here.leader)
       for (const Send& send : here.leader->take_sends()) deliver(0, send.host, false, send.message);
     if (here.early->take_unblocked()) here.engine->pump();
-    if (!here.member->has_actions()) break;
-  }
+    actions = here.follower->take_actions();
+  } while (!actions.empty() && wrong_.empty());
   set_alarm(index);
 }
 
 void Job::set_alarm(int index) {
   SimHost& here = host(index);
-  std::optional<TimePoint> next = here.member->next_timer();
+  std::optional<TimePoint> next = here.follower->next_timer();
   if (here.leader)
     if (const auto other = here.leader->next_timer(); other && (!next || *other < *next))
       next = other;
@@ -203,14 +205,14 @@ void Job::set_alarm(int index) {
   at(std::max(when, now_), index, [this, index] {
     SimHost& here = host(index);
     here.wakes = Script::kNever;
-    here.member->on_time(time(now_));
+    here.follower->on_time(time(now_));
     if (here.leader) here.leader->on_time(time(now_));
   });
 }
 
 void Job::perform(int index, const Send& send) { deliver(index, send.host, true, send.message); }
 
-// `up`: from a member to the leader.
+// `up`: from a follower to the leader.
 void Job::deliver(int from, int to, bool up, const Message& message) {
   Message sent = message;
   if (tampering_.message && !tampering_.message(from, to, sent)) return;
@@ -231,7 +233,7 @@ void Job::post(int from, int to, bool data, std::function<void()> run) {
 void Job::hear(int from, int to, bool up, const Message& message) {
   SimHost& here = host(to);
   const Status status = up ? here.leader->on_message(from, message, time(now_))
-                           : here.member->on_message(message, time(now_));
+                           : here.follower->on_message(message, time(now_));
   if (!status.ok()) wrong("a message was refused: " + status.to_string());
 }
 
@@ -239,7 +241,7 @@ void Job::perform(int index, const Start& start) {
   SimHost& here = host(index);
   say(index, "starts" + Describe::name(start.key) + " by " + to_string(start.strategies));
   Truth& truth = truths_[start.key];
-  const Communicator& group = *here.member->find(start.key.group);
+  const Communicator& group = *here.follower->find(start.key.group);
   const Called& mine = truth.calls.at(group.local_ranks().front());
   const bool all_agree = std::ranges::all_of(
       truth.calls, [&](const auto& other) { return other.second.signature == mine.signature; });
@@ -258,14 +260,14 @@ void Job::perform(int index, const Cancel& cancel) {
   here.engine->forget(cancel.key);
   here.early->on_ended(cancel.key);
   notify_waiters(index, cancel.key);
-  if (ran) here.member->on_finished(cancel.key, cancel.cause);
+  if (ran) here.follower->on_finished(cancel.key, cancel.cause);
   here.engine->pump();
 }
 
 void Job::perform(int index, const Complete& complete) {
   if (lent_.contains({index, complete.key}))
     wrong("ranks learn of" + Describe::name(complete.key) + " whose memory a link still reads");
-  const Communicator& group = *host(index).member->find(complete.key.group);
+  const Communicator& group = *host(index).follower->find(complete.key.group);
   for (auto& [place, called] : truths_[complete.key].calls)
     if (group.host_of(place) == index && !called.end)
       judge(index, complete.key, called, complete.status);
@@ -277,7 +279,7 @@ void Job::perform(int index, const EndEpoch& end) {
     lent_.insert({index, key});
     at(now_ + 1 + random_.below(2'000), index, [this, index, key, cause = end.cause] {
       lent_.erase({index, key});
-      host(index).member->on_finished(key, cause);
+      host(index).follower->on_finished(key, cause);
     });
   }
   if (counts_.epochs_ended++ == 0) check_end(end.cause);
@@ -289,10 +291,10 @@ Engine::Hooks Job::hooks(int index) {
   Engine::Hooks hooks;
   hooks.send = [this, index](int to, const Frame& frame) { return send(index, to, frame); };
   hooks.mismatch = [this, index](const Key& key, int from) {
-    host(index).member->on_mismatch(key, from);
+    host(index).follower->on_mismatch(key, from);
   };
   hooks.contribution = [this, index](const Key& key, int chunk, int slice) {
-    const Communicator& group = *host(index).member->find(key.group);
+    const Communicator& group = *host(index).follower->find(key.group);
     uint64_t sum = 0;
     for (const int rank : group.local_ranks()) sum += contribution(key, rank, chunk, slice);
     return sum;
@@ -309,7 +311,7 @@ bool Job::send(int from, int to, const Frame& frame) {
     post(from, to, true, [this, from, to, key = frame.key] {
       SimHost& here = host(to);
       here.early->add_waiter(from, key);
-      if (here.member->accepts_data(key)) notify_waiters(to, key);
+      if (accepts_data(*here.follower, key)) notify_waiters(to, key);
     });
   }
   if (admission != EarlyBudget::Admission::granted) return false;
@@ -320,13 +322,13 @@ bool Job::send(int from, int to, const Frame& frame) {
 void Job::notify_waiters(int index, const Key& key) {
   for (const int to : host(index).early->take_waiters(key))
     post(index, to, true, [this, index, to, key] {
-      if (host(to).member->is_running(key)) host(to).early->on_peer_started(index, key);
+      if (host(to).follower->is_running(key)) host(to).early->on_peer_started(index, key);
     });
 }
 
 void Job::hear(int to, const Frame& frame) {
   SimHost& here = host(to);
-  if (here.member->is_over(frame.key)) return;
+  if (here.follower->is_over(frame.key)) return;
   here.early->on_peer_started(frame.from, frame.key);
   here.engine->take(frame);
   here.engine->pump();
@@ -335,7 +337,7 @@ void Job::hear(int to, const Frame& frame) {
 void Job::completed(int index, const Key& key, const std::vector<std::vector<uint64_t>>& values) {
   check_values(index, key, values);
   host(index).early->on_ended(key);
-  host(index).member->on_finished(key, {});
+  host(index).follower->on_finished(key, {});
 }
 
 }  // namespace tutti::simulated

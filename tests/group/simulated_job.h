@@ -1,4 +1,4 @@
-// One job in simulated time: every host's Member, the Leader, and a simulated engine, over links
+// One job in simulated time: every host's Follower, the Leader, and a simulated engine, over links
 // that delay messages and keep the order per pair of hosts. Follows a script and checks all along
 // that what ranks learn is true.
 #pragma once
@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "daemon/group/early_budget.h"
+#include "daemon/group/follower.h"
 #include "daemon/group/leader.h"
-#include "daemon/group/member.h"
 #include "tests/group/simulated_engine.h"
 #include "tests/group/simulated_script.h"
 
 namespace tutti::simulated {
 
-// A fault that a test injects to see that it is found: changes messages between hosts or a member's
-// actions. False: the message or action is dropped.
+// A fault that a test injects to see that it is found: changes messages between hosts or a
+// follower's actions. False: the message or action is dropped.
 struct Tampering {
   std::function<bool(int from, int to, Message& message)> message;
   std::function<bool(int host, Action& action)> action;
@@ -45,7 +45,7 @@ class Job {
 
  private:
   struct SimHost {
-    std::unique_ptr<Member> member;
+    std::unique_ptr<Follower> follower;
     std::unique_ptr<Leader> leader;
     std::unique_ptr<Engine> engine;
     std::unique_ptr<EarlyBudget> early;
@@ -128,7 +128,7 @@ class Job {
   void check_end(const Status& cause);
   void check_rest();
   void check_rest(int index);
-  const Members& members(uint32_t group) const;
+  const Ranks& members(uint32_t group) const;
 
   const Script& script_;
   const Tampering& tampering_;

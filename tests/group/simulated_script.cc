@@ -38,11 +38,11 @@ void draw_job(Random& random, Script& script) {
                                    std::string(1, static_cast<char>('a' + homes[rank])), ""});
   script.job.local = {StrategyKind::centralized, 0};
   script.job.global = random.chance(50) ? Strategy() : one_of(random, kStrategies);
-  Members all(homes.size());
+  Ranks all(homes.size());
   std::iota(all.begin(), all.end(), 0);
   script.groups.push_back(all);
   for (int more = random.below(3); more > 0; --more) {
-    Members members = all;
+    Ranks members = all;
     shuffle(random, members);
     members.resize(static_cast<size_t>(random.between(1, static_cast<int>(all.size()))));
     if (std::ranges::find(script.groups, members) == script.groups.end())
@@ -76,7 +76,7 @@ void draw_calls(Random& random, Script& script) {
     Script::Rank& mine = script.ranks.emplace_back();
     mine.waits = random.chance(50);
     for (const Script::Call& call : all) {
-      const Members& members = script.groups[call.group];
+      const Ranks& members = script.groups[call.group];
       if (std::ranges::find(members, static_cast<int>(rank)) == members.end()) continue;
       mine.calls.push_back(call);
       mine.calls.back().after = random.below(3000);

@@ -45,7 +45,7 @@ struct Script {
 
   Roster roster;
   Strategies job;
-  std::vector<Members> groups;  // The first is the whole job.
+  std::vector<Ranks> groups;  // The first is the whole job.
   std::vector<Rank> ranks;
   std::vector<Stop> stops;
   std::vector<Change> changes;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,8 +15,7 @@
 
 #include "daemon/base/loop.h"
 #include "daemon/base/roster.h"
-#include "daemon/group/call_counts.h"
-#include "daemon/group/communicator.h"
+#include "daemon/group/follower_group.h"
 #include "daemon/group/messages.h"
 
 namespace tutti {
@@ -25,7 +23,7 @@ namespace tutti {
 // An operation in progress for so long is reported to the leader for comparison: its hosts may run
 // different operations and wait for each other.
 inline constexpr Millis kCompareAfter{100};
-// How long a member that reported a deadline waits for the leader before it blames it.
+// How long a follower that reported a deadline waits for the leader before it blames it.
 inline constexpr Millis kLeaderTimeout{400};
 // How long past the deadline of a failed operation links may keep borrowing its ranks' memory. Then
 // the receiver is taken to have stopped, and the epoch ends, which cuts the links.
@@ -42,7 +40,7 @@ inline constexpr size_t kFailuresMax = 65'536;
 
 // ---- Actions ----
 
-struct Send {  // To the leader, or, from the leader, to the member on that host.
+struct Send {  // To the leader, or, from the leader, to the follower on that host.
   int host = 0;
   Message message;
 };
@@ -66,26 +64,24 @@ struct EndEpoch {  // Abort the engine; operations it runs complete after their 
 };
 using Action = std::variant<Send, Start, Cancel, Complete, EndEpoch>;
 
-struct MemberRules {
+struct FollowerRules {
   uint64_t slice_bytes = uint64_t{1} << 20;
   uint64_t fence_ahead = kFenceAhead;
   // The job's strategies when the epoch began.
   Strategies job;
-  // The meaning of `auto` between hosts without measurements: the same on all hosts.
-  std::function<Strategy(Collective, uint64_t bytes, const Communicator&)> automatic;
-  // What a started operation waits for: a text, and a rank of the group or -1.
-  std::function<std::pair<std::string, int>(const Key&)> blocker;
+  FollowerGroup::Automatic automatic;
+  FollowerGroup::Blocker blocker;
 };
 
-class Member {
+class Follower {
  public:
   // `roster` and `hosts` must outlive it; `self`: this host's index in `hosts`.
-  Member(const Roster& roster, const std::vector<Host>& hosts, int self, MemberRules rules);
+  Follower(const Roster& roster, const std::vector<Host>& hosts, int self, FollowerRules rules);
 
   // ---- Events on this host ----
 
   // A local rank made this group. Idempotent. RESOURCE_EXHAUSTED: another group has the number.
-  Status make_group(uint32_t group, const Members& members);
+  Status make_group(uint32_t group, const Ranks& members);
   struct Call {
     Signature signature;
     Status invalid;  // Not OK: the call is refused, so the operation fails for all.
@@ -122,7 +118,6 @@ class Member {
 
   // ---- Output ----
 
-  bool has_actions() const { return !actions_.empty(); }
   // To be performed in order, each once; performing them may cause more.
   std::vector<Action> take_actions() { return std::exchange(actions_, {}); }
   const Status& cause() const { return cause_; }  // Of the epoch's end; OK: it goes on.
@@ -131,8 +126,6 @@ class Member {
   bool is_running(const Key& key) const;
   // Whether the operation has completed or failed here, or will fail in any case.
   bool is_over(const Key& key) const;
-  // Whether frames of the operation need not be kept for later.
-  bool accepts_data(const Key& key) const { return is_running(key) || is_over(key); }
   bool is_gone(int rank) const;
   // The ranks that left or died, in the order in which this host learned of it.
   const std::vector<int>& departures() const { return departures_; }
@@ -142,79 +135,21 @@ class Member {
   const StrategyTable& table(uint32_t group) const;
 
  private:
-  // The first local call of an operation.
-  struct FirstCall {
-    int rank = -1;        // -1: no rank has called it.
-    Signature signature;  // Canonical.
-  };
-  struct Operation {
-    enum class Phase : uint8_t { gathering, refused, started, cancelled };
-    Phase phase = Phase::gathering;
-    FirstCall first_call;
-    std::vector<int> missing;  // If refused: ranks that had not called it then.
-    Status end;              // If cancelled: the status of the calls once the engine has ended it.
-    uint64_t agreement = 0;  // If started.
-    TimePoint deadline = TimePoint::max();
-    TimePoint timer = TimePoint::max();
-    uint32_t timeout_ms = 0;
-    bool compared = false;    // Reported to the leader for comparison.
-    bool late = false;        // Reported to the leader as late.
-    bool rechecking = false;  // Within kRecheck.
-    bool mismatched = false;  // Reported to the leader as a mismatch.
-  };
-  // Operations from `number` on fail because a rank had not called them.
-  struct Cutoff {
-    uint64_t number;
-    size_t gone;  // Index in gone_.
-  };
-  struct Group {
-    Group(uint32_t number, const Members& members, const std::vector<Host>& hosts, int self)
-        : number(number), who(members, hosts, self), counts(who), hash(hash_of(members)) {}
-    const uint32_t number;
-    const Communicator who;
-    CallCounts counts;
-    const uint64_t hash;
-    std::map<uint64_t, Operation> operations;
-    std::map<uint64_t, Status> failed;         // Kept for local ranks that have yet to call them.
-    std::vector<Cutoff> cutoffs;               // In the leader's order.
-    uint64_t started_to = 0;                   // One past the last operation started.
-    std::map<uint64_t, StrategyTable> tables;  // By the first operation each is in force for.
-    std::optional<Propose> proposed;
-    uint64_t fence = std::numeric_limits<uint64_t>::max();
-    mutable std::map<std::pair<Collective, int>, Strategy> automatic;  // Cache of rules_.automatic.
-  };
+  using Operation = FollowerOperation;
+  using Phase = FollowerOperation::Phase;
 
-  template <class T>
-  void emit(T action) {
-    actions_.emplace_back(std::move(action));
-  }
-  void send_to_leader(Message message) { emit(Send{0, std::move(message)}); }
-  Group* group_of(uint32_t number, const Members& members);
-  static Members named_members(const Group& group);
-  void start_ready(Group& group, TimePoint now);
-  void start(const Key& key, Group& group, Operation& operation);
-  void compare_later(const Key& key, const Group& group, Operation& operation, TimePoint now);
-  static void refuse(const Key& key, const Group& group, Operation& operation);
-  Status check_call(const Key& key, const Group& group, const Operation& operation, int rank,
-                    const Call& call) const;
-  std::optional<Status> known_failure(const Key& key, const Group& group,
-                                      const Signature& signature) const;
-  bool is_over(const Group& group, uint64_t number) const;
-  void fail(const Key& key, Group& group, const Status& status);
-  void prune_failures(Group& group);
-  void complete(const Key& key, Group& group, const Status& status);
+  void send_to_leader(Message message) { actions_.emplace_back(Send{0, std::move(message)}); }
+  FollowerGroup* group_of(uint32_t number, const Ranks& members);
+  void start_ready(FollowerGroup& group, TimePoint now);
+  void compare_later(const Key& key, const FollowerGroup& group, Operation& operation,
+                     TimePoint now);
+  void fail(const Key& key, FollowerGroup& group, const Status& status);
+  void complete(const Key& key, FollowerGroup& group, const Status& status);
   void set_timer(const Key& key, Operation& operation, TimePoint when);
   void on_timer(const Key& key, TimePoint now);
-  void report_late(const Key& key, const Group& group, Operation& operation, TimePoint now);
+  void report_late(const Key& key, const FollowerGroup& group, Operation& operation, TimePoint now);
   void blame_leader(const Key& key, Operation& operation, TimePoint now);
-  Report report(const Key& key, const Group& group, Report::Reason reason) const;
-  static const StrategyTable& table_for(const Group& group, uint64_t number);
-  Strategies resolve(const Group& group, const StrategyTable& table,
-                     const Signature& signature) const;
-  static bool goes_by_nccl(const Group& group, const StrategyTable& table,
-                           const Signature& signature);
-  void cut_off(Group& group, size_t gone);
-  bool runs_with(int host) const;
+  void cut_off(FollowerGroup& group, size_t gone);
   void end_epoch(const Status& cause);
 
   Status on(const Query& query, TimePoint now);
@@ -225,14 +160,14 @@ class Member {
   Status on(const Abort& abort, TimePoint now);
   template <class Other>
   Status on(const Other&, TimePoint) {
-    return data_loss("a message that is not for a member");
+    return data_loss("a message that is not for a follower");
   }
 
   const Roster& roster_;
   const std::vector<Host>& hosts_;
   const int self_;
-  const MemberRules rules_;
-  std::map<uint32_t, std::unique_ptr<Group>> groups_;
+  const FollowerRules rules_;
+  std::map<uint32_t, std::unique_ptr<FollowerGroup>> groups_;
   std::vector<RankGone> gone_;   // In the leader's order.
   std::vector<int> departures_;  // Those, and local ones that the leader has not confirmed.
   std::set<std::pair<TimePoint, Key>> timers_;
@@ -240,5 +175,10 @@ class Member {
   Status cause_;
   std::vector<Action> actions_;
 };
+
+// Whether frames of the operation need not be kept for later.
+inline bool accepts_data(const Follower& follower, const Key& key) {
+  return follower.is_running(key) || follower.is_over(key);
+}
 
 }  // namespace tutti
