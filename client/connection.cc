@@ -19,8 +19,6 @@ namespace {
 
 // Bytes of free pages that are kept for reuse.
 constexpr uint64_t kWarmBytesMax = uint64_t{1} << 30;
-// How often a rank that waits for a sub-group checks that its worker lives.
-constexpr Millis kWorkerCheck{50};
 // How often check_worker_if_due() does.
 constexpr int64_t kBusyCheckMs = 10;
 // How long after the end of a worker's socket its GPUs may go on.

@@ -20,11 +20,6 @@ constexpr Millis kMemoryPause{1};    // Between two looks for memory that operat
 constexpr Millis kLongestPause{50};  // Between two looks for memory for staging, which take more.
 constexpr Millis kUnpinTime{200};    // How long leaving waits for the driver to unpin memory.
 
-cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Pointer>(memory); }
-
-// NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
-const void* pointer_to(cuda::Pointer address) { return reinterpret_cast<const void*>(address); }
-
 std::string driver_library() {
   const char* given = std::getenv("TUTTI_CUDA_DRIVER");
   return given != nullptr ? given : cuda::kDriverLibrary;

@@ -6,15 +6,16 @@
 namespace tutti::client {
 namespace {
 
-constexpr size_t kPage = 4096;
+constexpr size_t kMarkBytes = 4096;  // A page: the kernel wipes no less.
 
 }  // namespace
 
 ForkGuard::ForkGuard() : owner_(getpid()) {
-  void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* page =
+      mmap(nullptr, kMarkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return;
-  if (madvise(page, kPage, MADV_WIPEONFORK) != 0) {
-    munmap(page, kPage);
+  if (madvise(page, kMarkBytes, MADV_WIPEONFORK) != 0) {
+    munmap(page, kMarkBytes);
     return;
   }
   mark_ = static_cast<std::byte*>(page);
@@ -22,7 +23,7 @@ ForkGuard::ForkGuard() : owner_(getpid()) {
 }
 
 ForkGuard::~ForkGuard() {
-  if (mark_ != nullptr) munmap(mark_, kPage);
+  if (mark_ != nullptr) munmap(mark_, kMarkBytes);
 }
 
 bool ForkGuard::has_same_pid() const { return getpid() == owner_; }

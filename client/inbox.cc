@@ -18,7 +18,7 @@ namespace {
 // Headers are awaited for as long as a call may come that wants them.
 constexpr uint32_t kHeaderTimeoutMs = INT32_MAX;
 // Between two looks at several channels.
-constexpr Millis kNap{1};
+constexpr Millis kChannelsPause{1};
 // How long a thread sleeps on one broadcast before it looks at the others.
 constexpr int64_t kAwaitMs = 50;
 // What a caller that is about to wait is given before the inbox's thread reads for it.
@@ -102,13 +102,14 @@ Status Inbox::wait(Receive& receive, int64_t timeout_ms) {
     if (awaited.op != nullptr) {
       lock.unlock();
       static_cast<void>(awaited.queue->await_outcome(
-          *awaited.op, std::clamp<int64_t>(left, 1, awaited.is_only ? kAwaitMs : kNap.count())));
+          *awaited.op,
+          std::clamp<int64_t>(left, 1, awaited.is_only ? kAwaitMs : kChannelsPause.count())));
       lock.lock();
     } else {
       lock.unlock();
       const bool stays_awake = backoff.pause();
       lock.lock();
-      if (!stays_awake && !receive.outcome) changed_.wait_for(lock, kNap);
+      if (!stays_awake && !receive.outcome) changed_.wait_for(lock, kChannelsPause);
     }
   }
   if (receive.outcome) return *receive.outcome;

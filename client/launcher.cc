@@ -14,7 +14,7 @@ std::optional<std::string> find(const char* name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-std::string text_of(const char* name) { return find(name).value_or(""); }
+std::string variable(const char* name) { return find(name).value_or(""); }
 
 std::string hostname() {
   std::array<char, HOST_NAME_MAX + 1> name{};
@@ -29,33 +29,33 @@ bool is_loopback(const std::string& address) {
 // Without --rdzv-id every run is called "none"; then it is known by where its ranks meet. A
 // loopback address is another one on each node: it names a job only if all ranks are on one.
 std::string torchrun_job() {
-  const std::string id = text_of("TORCHELASTIC_RUN_ID");
+  const std::string id = variable("TORCHELASTIC_RUN_ID");
   if (!id.empty() && id != "none") return "torchrun-" + id;
-  std::string address = text_of("MASTER_ADDR");
-  const std::string port = text_of("MASTER_PORT");
+  std::string address = variable("MASTER_ADDR");
+  const std::string port = variable("MASTER_PORT");
   if (address.empty() || port.empty()) return {};
   if (is_loopback(address)) {
-    if (text_of("LOCAL_WORLD_SIZE") != text_of("WORLD_SIZE")) return {};
+    if (variable("LOCAL_WORLD_SIZE") != variable("WORLD_SIZE")) return {};
     address = hostname();
   }
   return "torchrun-" + address + ":" + port;
 }
 
 std::string open_mpi_job() {
-  std::string id = text_of("PMIX_NAMESPACE");
-  if (id.empty()) id = text_of("OMPI_MCA_ess_base_jobid");
+  std::string id = variable("PMIX_NAMESPACE");
+  if (id.empty()) id = variable("OMPI_MCA_ess_base_jobid");
   return id.empty() ? "" : "mpi-" + id;
 }
 
 std::string pmi_job() {
-  const std::string id = text_of("PMI_JOBID");
+  const std::string id = variable("PMI_JOBID");
   return id.empty() ? "" : "pmi-" + id;
 }
 
 // A batch script has no step, and runs once whatever the number of tasks.
 std::string slurm_job() {
-  const std::string job = text_of("SLURM_JOB_ID");
-  const std::string step = text_of("SLURM_STEP_ID");
+  const std::string job = variable("SLURM_JOB_ID");
+  const std::string step = variable("SLURM_STEP_ID");
   return job.empty() || step.empty() ? "" : "slurm-" + job + "." + step;
 }
 

@@ -12,11 +12,6 @@
 namespace tutti::client {
 namespace {
 
-cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Pointer>(memory); }
-
-// NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
-void* pointer_to(cuda::Pointer address) { return reinterpret_cast<void*>(address); }
-
 // What a thread cannot pass on.
 Status guarded(const std::function<Status()>& question) {
   try {

@@ -16,6 +16,14 @@
 
 namespace tutti::client {
 
+// The driver's addresses are numbers.
+inline cuda::Pointer address_of(const void* memory) {
+  return reinterpret_cast<cuda::Pointer>(memory);
+}
+inline void* pointer_to(cuda::Pointer address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 // An allocation, or a run of chunks one behind the other.
 struct Chunks {
   std::vector<cuda::Pointer> bases;

@@ -7,8 +7,6 @@
 namespace tutti::client {
 namespace {
 
-// How often a sleeping rank checks that its worker lives.
-constexpr Millis kWorkerCheck{50};
 // How long a rank sleeps that waits for others to fold, or for a free slot.
 constexpr Millis kNap{1};
 // Blocks that one poll() folds.

@@ -35,6 +35,8 @@ inline constexpr Millis kSlotGrace{200};
 inline constexpr size_t kOwedMax = 4096;
 // How long ranks wait for other ranks before they call the worker, and between two such calls.
 inline constexpr Millis kCallWorkerAfter{50};
+// How often a rank that sleeps, or waits for a sub-group, checks that its worker lives.
+inline constexpr Millis kWorkerCheck{50};
 
 // The Status that a failure on the board describes. Without its message if memory runs out.
 Status read_failure(const BoardFailure& failure) noexcept;

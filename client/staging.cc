@@ -11,9 +11,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kLeastBytes = 64 << 10;
-constexpr uint64_t kAlignment = 256;  // Of each tensor of a list.
-
-cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Pointer>(memory); }
+constexpr uint64_t kListAlignment = 256;  // Of each tensor of a list.
 
 }  // namespace
 
@@ -206,7 +204,7 @@ Status StagedSides::prepare(const Side& in, const Side& out, DeviceRequest& side
 
 Status StagedSides::prepare(std::span<const TensorSides> tensors, std::span<DeviceSide> places) {
   const auto aligned = [](uint64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return (bytes + kListAlignment - 1) / kListAlignment * kListAlignment;
   };
   uint64_t bytes = 0;
   for (const TensorSides& tensor : tensors) bytes += aligned(tensor.bytes);

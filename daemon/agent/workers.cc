@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Millis kReportTimeout{2'000};
+constexpr Millis kFirstReportTimeout{2'000};
 constexpr Millis kAskEvery{200};
 constexpr Millis kTellAgain{1'000};  // What a worker's queue had no room for.
 constexpr Millis kRefreshObstacle{10'000};
@@ -164,7 +164,7 @@ Status Workers::adopt_running() {
     remove_files(file.path());
   }
   bool over = false;
-  report(kReportTimeout, [&over](const Reports&) { over = true; });
+  report(kFirstReportTimeout, [&over](const Reports&) { over = true; });
   while (!over) loop_.run_once(TimePoint::max());
   for (const auto& [path, worker] : workers_)
     if (!worker.is_known)

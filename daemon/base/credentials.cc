@@ -6,11 +6,11 @@
 
 #include "daemon/base/foreign_text.h"
 #include "daemon/base/text.h"
+#include "daemon/base/token.h"
 
 namespace tutti {
 namespace {
 
-constexpr size_t kTokenBytesMax = 1024;
 constexpr size_t kSubjectBytesMax = 128;
 constexpr std::string_view kBlanks = " \t\r";
 

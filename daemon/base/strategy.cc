@@ -19,7 +19,7 @@ constexpr std::array<Name, 4> kNames = {Name{"auto", "\"Auto\""},
                                         {"ring", "\"Ring\""}};
 constexpr std::string_view kSpace = " \t\r\n";
 
-std::string_view trim(std::string_view text) {
+std::string_view without_space(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpace);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
@@ -28,7 +28,7 @@ std::string_view trim(std::string_view text) {
 // Removes `prefix` from the front of `text`, and space around what is left, if it is there.
 bool take(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
-  text = trim(text.substr(prefix.size()));
+  text = without_space(text.substr(prefix.size()));
   return true;
 }
 
@@ -54,7 +54,7 @@ Result<Strategy> parse_tree(std::string_view text) {
   const auto [end, error] =
       std::from_chars(number.data(), number.data() + number.size(), tree.arity);
   if (error != std::errc{}) return unknown_strategy(text);
-  if (trim(number.substr(end - number.data())) != tail) return unknown_strategy(text);
+  if (without_space(number.substr(end - number.data())) != tail) return unknown_strategy(text);
   if (tree.arity > kArityMax)
     return invalid_argument("strategy '" + std::string(text) + "': arity must be at most " +
                             std::to_string(kArityMax));
@@ -66,7 +66,7 @@ Result<Strategy> parse_tree(std::string_view text) {
 }  // namespace
 
 Result<Strategy> parse_strategy(std::string_view text) {
-  text = trim(text);
+  text = without_space(text);
   for (const StrategyKind kind :
        {StrategyKind::automatic, StrategyKind::centralized, StrategyKind::ring}) {
     const auto [name, json] = kNames[static_cast<size_t>(kind)];

@@ -16,7 +16,6 @@ namespace tutti {
 namespace {
 
 constexpr size_t kFileBytesMax = 64 << 10;
-constexpr size_t kTokenBytesMax = 1024;
 constexpr mode_t kTooOpen = S_IWGRP | S_IRWXO;
 
 std::string_view variable(const char* name) {

@@ -7,6 +7,8 @@
 
 namespace tutti {
 
+inline constexpr size_t kTokenBytesMax = 1024;
+
 // What a file holds that must belong to this process's user or to root, and that nobody else may
 // write, nor others but its group read. FAILED_PRECONDITION: it is not so, or longer than 64 KiB;
 // NOT_FOUND: it cannot be read. Errors name the file.

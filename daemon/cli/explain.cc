@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kOperations = 1'024;  // Of each rank.
+constexpr uint32_t kExplainedOperations = 1'024;  // Of each rank.
 
 int exit_code_of(Verdict verdict) {
   if (verdict == Verdict::no_such_job) return kExitUsage;
@@ -21,7 +21,8 @@ int exit_code_of(Verdict verdict) {
 
 Result<Diagnosis> diagnosis_of(const std::string& address, const std::string& job) {
   // The trace first: what it tells is then in the past of the clocks in the status.
-  const Result<v1::TraceReply> trace = admin_trace(address, job, kOperations, kCallTimeoutMs);
+  const Result<v1::TraceReply> trace =
+      admin_trace(address, job, kExplainedOperations, kCallTimeoutMs);
   if (!trace.ok() && trace.status().code() != Code::not_found) return trace.status();
   const Result<v1::StatusReply> status = admin_status(address, false, kCallTimeoutMs);
   if (!status.ok()) return status.status();
@@ -45,7 +46,7 @@ int explain_job(const std::vector<std::string>& addresses, const ExplainOptions&
   return exit_code_of(found->verdict);
 }
 
-std::set<std::string> jobs_of(const v1::StatusReply& status) {
+std::set<std::string> job_names_of(const v1::StatusReply& status) {
   std::set<std::string> jobs;
   for (const v1::AgentReport& agent : status.agents())
     for (const v1::WorkerReport& worker : agent.workers()) jobs.insert(worker.job());
@@ -57,7 +58,7 @@ int explain_agent(const std::string& address, bool json, size_t& jobs) {
   const Result<v1::StatusReply> status = admin_status(address, false, kCallTimeoutMs);
   if (!status.ok()) return report_status(status.status());
   int code = 0;
-  for (const std::string& job : jobs_of(*status)) {
+  for (const std::string& job : job_names_of(*status)) {
     const Result<Diagnosis> found = diagnosis_of(address, job);
     if (!found.ok()) return report_status(found.status());
     if (!json) std::printf("%s%s:\n", jobs == 0 ? "" : "\n", job.c_str());

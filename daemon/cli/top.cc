@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kIntervalMs = 1'000;
-constexpr uint32_t kOperations = 40;  // Of each rank, to judge by.
+constexpr uint32_t kJudgedOperations = 40;  // Of each rank.
 
 struct Snapshot {
   v1::StatusReply reply;
@@ -32,7 +32,7 @@ struct Snapshot {
 
 Result<Snapshot> take(const std::string& address) {
   // The trace first, see diagnose_mesh().
-  const Result<v1::TraceReply> trace = admin_trace(address, "", kOperations, kCallTimeoutMs);
+  const Result<v1::TraceReply> trace = admin_trace(address, "", kJudgedOperations, kCallTimeoutMs);
   if (!trace.ok()) return trace.status();
   Result<v1::StatusReply> reply = admin_status(address, false, kCallTimeoutMs);
   if (!reply.ok()) return reply.status();

@@ -21,9 +21,9 @@ namespace {
 namespace etcd = etcdserverpb;
 namespace fs = std::filesystem;
 
-constexpr int kPingEveryMs = 6'000;  // etcd takes pings below 5 s for an attack.
-constexpr int kPingTimeoutMs = 3'000;
-constexpr int kAnswerBytesMax = 64 << 20;
+constexpr int kEtcdPingEveryMs = 6'000;  // etcd takes pings below 5 s for an attack.
+constexpr int kEtcdPingTimeoutMs = 3'000;
+constexpr int kEtcdAnswerBytesMax = 64 << 20;
 constexpr Millis kSecond{1'000};
 
 // A member of the cluster, and a connection to it.
@@ -63,14 +63,14 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> credentials_of(const std::stri
 std::shared_ptr<grpc::Channel> channel_to(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kEtcdPingEveryMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kEtcdPingTimeoutMs);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetMaxReceiveMessageSize(kAnswerBytesMax);
+  arguments.SetMaxReceiveMessageSize(kEtcdAnswerBytesMax);
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 

@@ -15,7 +15,7 @@ constexpr uint64_t kDescriptorsWarn = 4'096;
 constexpr uint64_t kDescriptorsFail = 256;
 constexpr int kNeverOvercommit = 2;
 
-std::string owner_of(const LimitsView& limits) {
+std::string limits_owner(const LimitsView& limits) {
   return limits.of_agent ? "tuttid (pid " + std::to_string(limits.pid) + ")"
                          : "this process (no agent runs)";
 }
@@ -68,7 +68,7 @@ Check check_overcommit(const NodeView& node) {
 // CUDA pins staging memory; nothing else locks memory.
 Check check_locked_memory(const NodeView& node) {
   constexpr const char* kSubject = "locked_memory";
-  const std::string finding = "RLIMIT_MEMLOCK of " + owner_of(node.limits) + " is " +
+  const std::string finding = "RLIMIT_MEMLOCK of " + limits_owner(node.limits) + " is " +
                               size_or_unlimited(node.limits.locked_bytes);
   const auto wanted = static_cast<uint64_t>(node.settings.gpu_staging_bytes);
   if (node.gpus.empty() || node.limits.locked_bytes >= wanted) return good(kSubject, finding);
@@ -79,7 +79,7 @@ Check check_locked_memory(const NodeView& node) {
 Check check_descriptors(const NodeView& node) {
   constexpr const char* kSubject = "descriptors";
   const uint64_t most = node.limits.descriptors;
-  const std::string finding = "RLIMIT_NOFILE of " + owner_of(node.limits) + " is " +
+  const std::string finding = "RLIMIT_NOFILE of " + limits_owner(node.limits) + " is " +
                               (most == UINT64_MAX ? "unlimited" : std::to_string(most));
   const std::string remedy = "LimitNOFILE=16384 in tuttid.service, or ulimit -n 16384";
   if (most < kDescriptorsFail) return failure(kSubject, finding, remedy);

@@ -13,11 +13,14 @@
 namespace tutti {
 
 using Finding = std::optional<Diagnosis>;
+using CallsByRank = std::map<uint32_t, const v1::TracedOperation*>;
+
+inline constexpr size_t kEvidenceMax = 8;
 
 // The operations in which ranks are, and the members that are known not to have called them.
 struct Waits {
-  std::map<uint32_t, const v1::TracedOperation*> calls;  // By rank.
-  std::map<OpName, std::vector<uint32_t>> missing;       // By operation.
+  CallsByRank calls;
+  std::map<OpName, std::vector<uint32_t>> missing;  // By operation.
 };
 Waits waits_of(const JobView& view);
 

@@ -11,7 +11,6 @@ namespace tutti {
 namespace {
 
 constexpr double kPatienceSeconds = 1;
-constexpr size_t kEvidenceMax = 8;
 
 bool has_code(const v1::TracedOperation& operation, Code code) {
   return operation.ended() && operation.code() == static_cast<uint32_t>(code);
@@ -20,12 +19,12 @@ bool has_code(const v1::TracedOperation& operation, Code code) {
 // The last operation of a group that any rank has called; and who has, with what.
 struct Newest {
   OpName name;
-  std::map<uint32_t, const v1::TracedOperation*> calls;  // By rank.
-  std::vector<uint32_t> missing;                         // Members that have not called it.
+  CallsByRank calls;
+  std::vector<uint32_t> missing;  // Members that have not called it.
 };
 
-std::map<uint32_t, const v1::TracedOperation*> calls_of(const JobView& view, const OpName& name) {
-  std::map<uint32_t, const v1::TracedOperation*> calls;
+CallsByRank calls_of(const JobView& view, const OpName& name) {
+  CallsByRank calls;
   for (const auto& [number, rank] : view.ranks)
     if (const auto call = rank.calls.find(name); call != rank.calls.end())
       calls[number] = call->second;

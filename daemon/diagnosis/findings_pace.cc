@@ -16,7 +16,6 @@ constexpr double kOverSeconds = 10;    // A job that has called nothing for so l
 constexpr double kOverIntervals = 10;  // many times its usual pause, does something else now.
 constexpr double kNetworkSeconds = 1;
 constexpr double kRecentSeconds = 2;
-constexpr size_t kEvidenceMax = 8;
 
 // ---- Links ----
 
@@ -54,11 +53,9 @@ std::string rate_text(double bytes_a_second) {
 
 // ---- Lateness ----
 
-using Calls = std::map<uint32_t, const v1::TracedOperation*>;  // By rank.
-
 // Operations of the job that all ranks have called.
-std::map<OpName, Calls> common_calls(const JobView& view) {
-  std::map<OpName, Calls> common;
+std::map<OpName, CallsByRank> common_calls(const JobView& view) {
+  std::map<OpName, CallsByRank> common;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [name, call] : rank.calls)
       if (name.group == 0) common[name][number] = call;
@@ -87,7 +84,7 @@ std::map<std::string, double> clock_offsets(const JobView& view) {
 }
 
 // How much later each rank called than the middle one of the others, in seconds.
-std::map<uint32_t, double> delays_of(const JobView& view, const Calls& calls,
+std::map<uint32_t, double> delays_of(const JobView& view, const CallsByRank& calls,
                                      std::map<std::string, double>& offsets) {
   std::map<uint32_t, double> begun;
   for (const auto& [rank, call] : calls)
@@ -102,7 +99,7 @@ std::map<uint32_t, double> delays_of(const JobView& view, const Calls& calls,
   return delays;
 }
 
-double usual_interval(const std::map<OpName, Calls>& common) {
+double usual_interval(const std::map<OpName, CallsByRank>& common) {
   std::vector<double> intervals;
   uint64_t before = 0;
   for (const auto& [name, calls] : common) {
@@ -161,7 +158,7 @@ Finding find_slow_link(const JobView& view) {
 }
 
 Lateness lateness_of(const JobView& view) {
-  const std::map<OpName, Calls> common = common_calls(view);
+  const std::map<OpName, CallsByRank> common = common_calls(view);
   Lateness lateness{.operations = common.size(), .interval = usual_interval(common)};
   if (view.world_size < 2) return lateness;
   std::map<std::string, double> offsets = clock_offsets(view);

@@ -10,10 +10,15 @@
 
 namespace tutti {
 
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+inline Labels with(Labels labels, const char* name, std::string value) {
+  labels.emplace_back(name, std::move(value));
+  return labels;
+}
+
 class Families {
  public:
-  using Labels = std::vector<std::pair<std::string, std::string>>;
-
   // `type` and `help` are of the family, so they are the same for all of `name`.
   void add(const std::string& name, prometheus::MetricType type, const char* help,
            const Labels& labels, double value) {

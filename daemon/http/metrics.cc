@@ -13,7 +13,6 @@ namespace tutti {
 namespace {
 
 using prometheus::MetricType;
-using Labels = Families::Labels;
 
 // A figure of one kind of thing: its name, what it is, and how a report tells it.
 template <class T>
@@ -129,11 +128,6 @@ template <class T, size_t N>
 void add_all(Families& families, const Figure<T> (&figures)[N], const T& of, const Labels& labels) {
   for (const Figure<T>& figure : figures)
     families.add(figure.name, figure.type, figure.help, labels, figure.value(of));
-}
-
-Labels with(Labels labels, const char* name, std::string value) {
-  labels.emplace_back(name, std::move(value));
-  return labels;
 }
 
 void add_node(Families& families, const v1::AgentReport& node) {

@@ -11,15 +11,9 @@ namespace tutti {
 namespace {
 
 using prometheus::MetricType;
-using Labels = Families::Labels;
 
 constexpr double kNsPerSecond = 1e9;
 constexpr const char* kSizeNames[kSizeClasses] = {"4KiB", "256KiB", "16MiB", "more"};
-
-Labels with(Labels labels, const char* name, std::string value) {
-  labels.emplace_back(name, std::move(value));
-  return labels;
-}
 
 prometheus::ClientMetric::Histogram histogram_of(const trace::Totals& totals) {
   prometheus::ClientMetric::Histogram histogram;

@@ -10,8 +10,6 @@
 namespace tutti {
 namespace {
 
-using Steps = std::vector<Step>;
-
 int ranks_of(const Shares& shares) {
   return std::accumulate(shares.begin(), shares.end(), 0, [](int sum, const auto& share) {
     return sum + static_cast<int>(share.size());
@@ -26,7 +24,7 @@ void pair_steps(StepKind kind, int peer, const std::vector<int>& senders,
 }
 
 void exchange_steps(const Level& level, int self, const Shares& shares, Steps& out) {
-  const int members = static_cast<int>(level.members.size());
+  const int members = size_of(level);
   const int ranks = ranks_of(shares);
   for (int distance = 1; distance < members; ++distance) {
     const int to = (self + distance) % members;

@@ -15,10 +15,6 @@
 namespace tutti {
 namespace {
 
-using Steps = std::vector<Step>;
-
-int size_of(const Level& level) { return static_cast<int>(level.members.size()); }
-
 // One lap: first to leave is the share of `first`, then the shares before it, m-1 in all.
 void lap(const Level& level, int self, int first, StepKind arrival, const Shares& shares,
          Steps& out) {
@@ -31,19 +27,19 @@ void lap(const Level& level, int self, int first, StepKind arrival, const Shares
   }
 }
 
-void reduce_scatter_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+void ring_reduce_scatter_steps(const Level& level, int self, const Shares& shares, Steps& out) {
   const int m = size_of(level);
   lap(level, self, (self + m - 1) % m, StepKind::recv_reduce, shares, out);
   for (int chunk : shares[self]) out.push_back({StepKind::finish, -1, chunk});
 }
 
-void all_gather_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+void ring_all_gather_steps(const Level& level, int self, const Shares& shares, Steps& out) {
   lap(level, self, self, StepKind::recv, shares, out);
 }
 
-void all_reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
-  reduce_scatter_steps(level, self, shares, out);
-  all_gather_steps(level, self, shares, out);
+void ring_all_reduce_steps(const Level& level, int self, const Shares& shares, Steps& out) {
+  ring_reduce_scatter_steps(level, self, shares, out);
+  ring_all_gather_steps(level, self, shares, out);
 }
 
 // For a lap: all shares leave p but the one of p + kept.
@@ -56,26 +52,26 @@ void lap_cost(const Level& level, const Sizes& sizes, int kept, Tally& tally) {
   }
 }
 
-void reduce_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+void ring_reduce_scatter_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   lap_cost(level, sizes, 0, tally);
 }
 
-void all_gather_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+void ring_all_gather_cost(const Level& level, const Sizes& sizes, Tally& tally) {
   lap_cost(level, sizes, 1, tally);
 }
 
-void all_reduce_cost(const Level& level, const Sizes& sizes, Tally& tally) {
-  reduce_scatter_cost(level, sizes, tally);
-  all_gather_cost(level, sizes, tally);
+void ring_all_reduce_cost(const Level& level, const Sizes& sizes, Tally& tally) {
+  ring_reduce_scatter_cost(level, sizes, tally);
+  ring_all_gather_cost(level, sizes, tally);
 }
 
 }  // namespace
 
 Forms ring_forms() {
   Forms forms = tree_forms();
-  forms.all_reduce = {all_reduce_steps, all_reduce_cost};
-  forms.all_gather = {all_gather_steps, all_gather_cost};
-  forms.reduce_scatter = {reduce_scatter_steps, reduce_scatter_cost};
+  forms.all_reduce = {ring_all_reduce_steps, ring_all_reduce_cost};
+  forms.all_gather = {ring_all_gather_steps, ring_all_gather_cost};
+  forms.reduce_scatter = {ring_reduce_scatter_steps, ring_reduce_scatter_cost};
   forms.splits = true;
   return forms;
 }

@@ -14,6 +14,8 @@ using Shares = std::vector<std::vector<int>>;
 // The number of chunks of each share, by position. Costs depend on nothing else of it.
 using Sizes = std::vector<int>;
 
+using Steps = std::vector<Step>;
+
 struct Level;
 
 // The cost of the steps counted so far, by position.
@@ -28,7 +30,7 @@ struct Tally {
 // One collective: `steps` appends those of the member at `position`; `cost` adds those of all
 // members, given how many chunks those shares hold.
 struct Form {
-  void (*steps)(const Level& level, int position, const Shares& shares, std::vector<Step>& out);
+  void (*steps)(const Level& level, int position, const Shares& shares, Steps& out);
   void (*cost)(const Level& level, const Sizes& sizes, Tally& tally);
 };
 
@@ -53,6 +55,7 @@ struct Level {
   int arity = 1;  // Of the heap behind the rooted forms.
   Forms forms;
 };
+inline int size_of(const Level& level) { return static_cast<int>(level.members.size()); }
 
 Forms tree_forms();
 Forms ring_forms();

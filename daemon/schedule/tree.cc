@@ -20,11 +20,7 @@
 namespace tutti {
 namespace {
 
-using Steps = std::vector<Step>;
-
 constexpr int kOutside = -1;
-
-int size_of(const Level& level) { return static_cast<int>(level.members.size()); }
 
 int parent_of(const Level& level, int position) { return (position - 1) / level.arity; }
 

@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kPatienceMs = 30'000;
+constexpr int kReadableMs = 30'000;
 
 v1::AgentToWorker::Coordinator at(const std::string& address) {
   v1::AgentToWorker::Coordinator coordinator;
@@ -39,11 +39,11 @@ struct RunningWorker {
 
   void answer_the_first_request() {
     pollfd one{listener.get(), POLLIN, 0};
-    ASSERT_EQ(poll(&one, 1, kPatienceMs), 1);
+    ASSERT_EQ(poll(&one, 1, kReadableMs), 1);
     agent.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     for (v1::AgentToWorker message; !message.report();) {
       one.fd = agent.get();
-      ASSERT_EQ(poll(&one, 1, kPatienceMs), 1);
+      ASSERT_EQ(poll(&one, 1, kReadableMs), 1);
       const auto packet = receive_packet(agent.get());
       ASSERT_TRUE(packet.ok() && packet->has_value() && message.ParseFromString((*packet)->bytes));
     }

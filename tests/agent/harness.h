@@ -27,6 +27,8 @@
 namespace tutti {
 
 inline constexpr int kPatienceMs = 60'000;
+inline constexpr uint32_t kNobody = 65'534;
+inline constexpr uint32_t kDaemon = 1;
 
 inline bool wait_readable(int fd) {
   pollfd one{fd, POLLIN, 0};

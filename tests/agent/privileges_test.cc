@@ -11,8 +11,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint32_t kNobody = 65'534;
-
 // CAP_DAC_OVERRIDE, CAP_IPC_LOCK, CAP_SYS_PTRACE.
 constexpr uint64_t kUsedByRoot = 1 << 1 | 1 << 14 | 1 << 19;
 

@@ -12,9 +12,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint32_t kNobody = 65'534;
-constexpr uint32_t kDaemon = 1;
-
 // This process as another user, while it lives.
 struct As {
   explicit As(uint32_t user, const std::vector<gid_t>& groups = {}) {

@@ -10,9 +10,6 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kNobody = 65'534;
-constexpr uint32_t kDaemon = 1;
-
 struct AgentTrace : AgentTest {
   // The jobs whose recorders the agent shows for this name.
   std::vector<v1::HostTrace> traces(const std::string& job) const {

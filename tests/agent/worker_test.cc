@@ -10,8 +10,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint32_t kNobody = 65'534;
-
 struct AgentWorkers : AgentTest {
   std::string the_socket_file() const {
     for (const auto& file : std::filesystem::directory_iterator(home + "/run/workers"))

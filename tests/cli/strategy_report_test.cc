@@ -6,7 +6,7 @@
 namespace tutti {
 namespace {
 
-v1::StatusReply example_status() {
+v1::StatusReply tuned_status() {
   v1::StatusReply reply;
   v1::AgentReport& member = *reply.add_agents();
   member.add_workers()->set_job("demo");
@@ -38,14 +38,14 @@ v1::StatusReply example_status() {
 }
 
 TEST(StrategyReport, TheLeadersWorkerIsTheOneThatKnows) {
-  const v1::StatusReply status = example_status();
+  const v1::StatusReply status = tuned_status();
   ASSERT_NE(find_leader(status, "demo"), nullptr);
   EXPECT_EQ(find_leader(status, "demo")->epoch(), 2u);
   EXPECT_EQ(find_leader(status, "other"), nullptr);
 }
 
 TEST(StrategyReport, TextIsTwoTables) {
-  const v1::StatusReply status = example_status();
+  const v1::StatusReply status = tuned_status();
   EXPECT_EQ(strategy_text(*find_leader(status, "demo")),
             "job demo, epoch 2, strategy auto\n"
             "\n"
@@ -70,7 +70,7 @@ TEST(StrategyReport, SaysThatNothingWasMeasuredYet) {
 }
 
 TEST(StrategyReport, JsonIsOneObject) {
-  const v1::StatusReply status = example_status();
+  const v1::StatusReply status = tuned_status();
   const std::string json = strategy_json(*find_leader(status, "demo"));
   EXPECT_TRUE(
       json.starts_with(R"({"job":"demo","epoch":2,"strategy":"auto","strategies":[{"op":)"

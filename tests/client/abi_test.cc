@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class ClientAbiTest : public ClientTest {
  protected:

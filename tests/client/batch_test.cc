@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr size_t kPackedMax = (size_t{256} << 10) / sizeof(float);
 constexpr size_t kBucketMax = (size_t{4} << 20) / sizeof(float);

@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr size_t kCount = 1000;
 
@@ -166,7 +166,7 @@ TEST_F(ClientTest, AllToAllInEveryMemory) {
           tutti_all_to_all(group(rank), in.data(), out, kCount, TUTTI_F32, nullptr, nullptr);
       if (shared) {
         EXPECT_EQ(code, TUTTI_INVALID_ARGUMENT);
-        EXPECT_THAT(tutti_last_error()->message, testing::HasSubstr("overlap"));
+        EXPECT_THAT(tutti_last_error()->message, ::testing::HasSubstr("overlap"));
         return;
       }
       ASSERT_EQ(code, TUTTI_OK) << tutti_last_error()->message;
@@ -331,7 +331,7 @@ TEST_F(ClientTest, SubgroupsRunOnTheirOwn) {
     const int32_t mine = rank;
     std::array<int32_t, 2> all{};
     EXPECT_EQ(tutti_all_gather(pair, &mine, all.data(), 1, TUTTI_I32, nullptr, nullptr), TUTTI_OK);
-    EXPECT_THAT(all, testing::ElementsAre(2, 0));
+    EXPECT_THAT(all, ::testing::ElementsAre(2, 0));
     EXPECT_EQ(tutti_leave(pair), TUTTI_OK);
     EXPECT_EQ(tutti_barrier(pair, nullptr, nullptr), TUTTI_FAILED_PRECONDITION);
     tutti_group_free(pair);
@@ -354,7 +354,7 @@ TEST_F(ClientTest, OneGroupManyThreads) {
 
 // The listener never accepts, like an agent that is stopped. The second join waits in connect().
 TEST(ClientJoin, AgentThatDoesNotAnswerIsNamedInTime) {
-  const std::string path = testing::TempDir() + "stopped_" + std::to_string(getpid()) + ".sock";
+  const std::string path = ::testing::TempDir() + "stopped_" + std::to_string(getpid()) + ".sock";
   const Result<Fd> listener = listen_unix(path, SOCK_STREAM, 0600);
   ASSERT_TRUE(listener.ok());
   ASSERT_EQ(listen(listener->get(), 0), 0);
@@ -372,9 +372,9 @@ TEST(ClientJoin, AgentThatDoesNotAnswerIsNamedInTime) {
     const auto took = Clock::now() - begin;
     EXPECT_GE(took, Millis(300));
     EXPECT_LT(took, Millis(300 + 2'500));  // Half a second of grace, and slack for a busy machine.
-    EXPECT_THAT(
-        tutti_last_error()->message,
-        testing::HasSubstr("the agent at " + who + " did not answer rank 1 of job 'demo' in time"));
+    EXPECT_THAT(tutti_last_error()->message,
+                ::testing::HasSubstr("the agent at " + who +
+                                     " did not answer rank 1 of job 'demo' in time"));
   }
 }
 

@@ -14,11 +14,11 @@ namespace tutti {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-const std::string kPath = testing::TempDir() + "cxx_" + std::to_string(getpid()) + ".sock";
+const std::string kPath = ::testing::TempDir() + "cxx_" + std::to_string(getpid()) + ".sock";
 
 void on_two_ranks(const std::function<void(Group&)>& body) {
   FakeJob job(kPath, 2);

@@ -11,12 +11,12 @@
 namespace tutti {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string last_message() { return tutti_last_error()->message; }
 
 // Joins with options and environment variables, which each test sets.
-class JoinTest : public testing::Test {
+class JoinTest : public ::testing::Test {
  protected:
   void TearDown() override {
     for (const char* name : {"TUTTI_SOCKET", "TUTTI_JOB", "TUTTI_TOKEN", "TUTTI_RANK",
@@ -31,7 +31,7 @@ class JoinTest : public testing::Test {
     EXPECT_THAT(last_message(), HasSubstr(words));
   }
 
-  std::string path = testing::TempDir() + "join_" + std::to_string(getpid()) + ".sock";
+  std::string path = ::testing::TempDir() + "join_" + std::to_string(getpid()) + ".sock";
   tutti_join_options options = tutti_join_defaults();
 };
 

@@ -13,9 +13,9 @@
 namespace tutti::client {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Variables = std::map<std::string, std::string>;
 

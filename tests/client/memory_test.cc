@@ -20,7 +20,7 @@ using testing::has_failed;
 using testing::throws_something_else;
 
 constexpr int64_t kAllocationsMax = 2000;
-constexpr size_t kCount = 1000;
+constexpr size_t kElements = 1000;
 
 class ClientMemoryTest : public ::testing::Test {
  protected:
@@ -70,7 +70,7 @@ class ClientMemoryTest : public ::testing::Test {
   const std::string path_ = ::testing::TempDir() + "memory_" + std::to_string(getpid()) + ".sock";
   FakeJob job_{path_, 1};
   tutti_group* group_ = nullptr;
-  std::array<float, kCount> x_{};
+  std::array<float, kElements> x_{};
 };
 
 TEST_F(ClientMemoryTest, JoiningAndLeaving) {
@@ -88,25 +88,28 @@ TEST_F(ClientMemoryTest, EveryCollective) {
   tutti_options options = tutti_defaults();
   options.strategy = "tree:2,centralized";
   sweep("all_reduce",
-        [&] { return tutti_all_reduce(group_, x, x, kCount, dtype, sum, &options, nullptr); });
+        [&] { return tutti_all_reduce(group_, x, x, kElements, dtype, sum, &options, nullptr); });
   sweep("reduce",
-        [&] { return tutti_reduce(group_, x, x, kCount, dtype, sum, 0, nullptr, nullptr); });
+        [&] { return tutti_reduce(group_, x, x, kElements, dtype, sum, 0, nullptr, nullptr); });
   sweep("broadcast",
-        [&] { return tutti_broadcast(group_, x, kCount, dtype, 0, nullptr, nullptr); });
+        [&] { return tutti_broadcast(group_, x, kElements, dtype, 0, nullptr, nullptr); });
   sweep("all_gather",
-        [&] { return tutti_all_gather(group_, x, x, kCount, dtype, nullptr, nullptr); });
-  sweep("reduce_scatter",
-        [&] { return tutti_reduce_scatter(group_, x, x, kCount, dtype, sum, nullptr, nullptr); });
-  sweep("gather", [&] { return tutti_gather(group_, x, x, kCount, dtype, 0, nullptr, nullptr); });
-  sweep("scatter", [&] { return tutti_scatter(group_, x, x, kCount, dtype, 0, nullptr, nullptr); });
+        [&] { return tutti_all_gather(group_, x, x, kElements, dtype, nullptr, nullptr); });
+  sweep("reduce_scatter", [&] {
+    return tutti_reduce_scatter(group_, x, x, kElements, dtype, sum, nullptr, nullptr);
+  });
+  sweep("gather",
+        [&] { return tutti_gather(group_, x, x, kElements, dtype, 0, nullptr, nullptr); });
+  sweep("scatter",
+        [&] { return tutti_scatter(group_, x, x, kElements, dtype, 0, nullptr, nullptr); });
   sweep("all_to_all",
-        [&] { return tutti_all_to_all(group_, x, x, kCount, dtype, nullptr, nullptr); });
-  const size_t counts[] = {kCount};
+        [&] { return tutti_all_to_all(group_, x, x, kElements, dtype, nullptr, nullptr); });
+  const size_t counts[] = {kElements};
   sweep("all_gather_v",
         [&] { return tutti_all_gather_v(group_, x, x, counts, dtype, nullptr, nullptr); });
   sweep("reduce_scatter_v",
         [&] { return tutti_reduce_scatter_v(group_, x, x, counts, dtype, sum, nullptr, nullptr); });
-  std::vector<float> y(kCount);
+  std::vector<float> y(kElements);
   sweep("all_to_all_v", [&] {
     return tutti_all_to_all_v(group_, x, counts, y.data(), counts, dtype, nullptr, nullptr);
   });
@@ -129,7 +132,7 @@ TEST_F(ClientMemoryTest, WorkThatIsWaitedForLater) {
   ASSERT_EQ(join(), TUTTI_OK);
   tutti_work* work = nullptr;
   sweep("all_reduce and its work", [&] {
-    const tutti_code code = tutti_all_reduce(group_, x_.data(), x_.data(), kCount, TUTTI_F32,
+    const tutti_code code = tutti_all_reduce(group_, x_.data(), x_.data(), kElements, TUTTI_F32,
                                              TUTTI_SUM, nullptr, &work);
     EXPECT_EQ(code == TUTTI_OK, work != nullptr);
     const tutti_code waited = code == TUTTI_OK ? tutti_work_wait(work, -1) : code;
@@ -169,11 +172,11 @@ TEST_F(ClientMemoryTest, AListOfSharedMemory) {
   std::array<void*, 6> tensors{};
   std::array<size_t, 6> counts{};
   for (void*& tensor : tensors) {
-    tensor = tutti_alloc(group_, kCount * sizeof(float));
+    tensor = tutti_alloc(group_, kElements * sizeof(float));
     ASSERT_NE(tensor, nullptr);
-    std::memset(tensor, 0, kCount * sizeof(float));
+    std::memset(tensor, 0, kElements * sizeof(float));
   }
-  counts.fill(kCount);
+  counts.fill(kElements);
   for (size_t size = 1; size <= tensors.size(); ++size)
     sweep("all_reduce_many", [&] {
       return tutti_all_reduce_many(group_, tensors.data(), tensors.data(), counts.data(), size,

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class NotifyTest : public ClientTest {
  protected:

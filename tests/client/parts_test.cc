@@ -98,7 +98,7 @@ TEST(ClientWelcome, CutShortIsRefusedOrHarmless) {
   }
 }
 
-class ArenaTest : public testing::Test {
+class ArenaTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kStart = 4096;
   static constexpr uint64_t kBytes = 64 * 1024;

@@ -125,7 +125,7 @@ const Case kCases[] = {
     {"OnGpuList", list(on_gpu(over_hosts(kSlice + 1))), {Way::device, By::worker}},
 };
 
-class TensorPathTest : public testing::TestWithParam<Case> {};
+class TensorPathTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TensorPathTest, IsTheOneOfTheTable) {
   const TensorPath path = choose_path(GetParam().call);
@@ -133,7 +133,7 @@ TEST_P(TensorPathTest, IsTheOneOfTheTable) {
   EXPECT_EQ(static_cast<int>(path.by), static_cast<int>(GetParam().path.by));
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, TensorPathTest, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Calls, TensorPathTest, ::testing::ValuesIn(kCases),
                          [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace

@@ -7,8 +7,8 @@
 namespace tutti {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Nobody's (RFC 5737).
 constexpr const char* kElsewhere = "203.0.113.1";

@@ -14,8 +14,8 @@
 namespace tutti {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // Health and reflection have no .proto here; their few messages are encoded by hand.
 std::string serialized(const grpc::ByteBuffer& buffer) {

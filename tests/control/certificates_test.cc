@@ -18,14 +18,14 @@ namespace tutti {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr auto kBoth = CertificateUse::server_and_client;
 constexpr auto kClient = CertificateUse::client;
 
-struct MeshCertificates : testing::Test {
+struct MeshCertificates : ::testing::Test {
   void expect_refused(const CertificateFiles& files, CertificateUse use, const std::string& file,
                       const std::string& why) {
     const Status status = check_certificates(files, use, "/x").status();
@@ -202,9 +202,9 @@ std::string commands_of(const std::string& page) {
   return text.str().substr(begin, text.str().find("```", begin) - begin);
 }
 
-struct MeshCertificateStore : testing::Test {
+struct MeshCertificateStore : ::testing::Test {
   MeshCertificateStore() {
-    std::string name = testing::TempDir() + "tutti_tls_XXXXXX";
+    std::string name = ::testing::TempDir() + "tutti_tls_XXXXXX";
     directory = mkdtemp(name.data());
   }
   ~MeshCertificateStore() override { fs::remove_all(directory); }

@@ -9,9 +9,9 @@
 namespace tutti {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-struct Mesh : testing::Test {
+struct Mesh : ::testing::Test {
   // Ranks 0 and 1 on host a, 2 and 3 on host b, all in one epoch.
   void join_four() {
     for (uint32_t rank = 0; rank < 4; ++rank) (rank < 2 ? *a : *b).join(rank, 4);

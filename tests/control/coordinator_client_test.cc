@@ -8,10 +8,10 @@
 namespace tutti {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-struct MeshAttendance : testing::Test {
+struct MeshAttendance : ::testing::Test {
   bool hears(const FakeCoordinator& coordinator, size_t messages) {
     return turn_until(loop, [&] { return coordinator.said().size() >= messages; });
   }

@@ -11,16 +11,14 @@
 #include <set>
 
 #include "tests/control/memory_store.h"
+#include "tests/control/net.h"
 #include "tests/support/await.h"
 
 namespace tutti {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
-constexpr Millis kTtl{2'000};
-constexpr Millis kPatience{30'000};
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 bool until(const std::function<bool()>& holds) { return tutti::await(holds); }
 
@@ -166,7 +164,7 @@ class Agent {
   std::unique_ptr<Elector> elector_;
 };
 
-struct MeshElector : testing::Test {
+struct MeshElector : ::testing::Test {
   uint32_t epoch_kept() {
     const auto jobs = keys.open()->list("/t/jobs/");
     v1::JobState state;

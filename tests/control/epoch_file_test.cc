@@ -15,9 +15,9 @@ namespace tutti {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-struct MeshEpochFile : testing::Test {
+struct MeshEpochFile : ::testing::Test {
   MeshEpochFile() {
     std::string name = fs::temp_directory_path() / "tutti-epochs-XXXXXX";
     directory = mkdtemp(name.data());

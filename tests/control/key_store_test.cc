@@ -13,6 +13,7 @@
 #include "daemon/base/text.h"
 #include "daemon/control/etcd_store.h"
 #include "tests/control/memory_store.h"
+#include "tests/control/net.h"
 #include "tests/support/await.h"
 #include "tests/support/etcd_cluster.h"
 #include "tests/support/test_ca.h"
@@ -21,9 +22,6 @@ namespace tutti {
 namespace {
 
 using ::testing::ElementsAre;
-
-constexpr Millis kTtl{2'000};
-constexpr Millis kPatience{30'000};
 
 struct MeshKeyStore : ::testing::TestWithParam<std::string> {
   void SetUp() override {

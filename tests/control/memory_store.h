@@ -7,6 +7,8 @@
 
 namespace tutti {
 
+inline constexpr Millis kTtl{2'000};
+
 // What the stores of several agents have in common. Thread-safe.
 class MemoryKeys {
  public:

@@ -17,8 +17,8 @@ namespace tutti {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr int kCallMs = 10'000;
 
@@ -68,9 +68,9 @@ struct TlsNode {
   std::unique_ptr<ControlServer> server;
 };
 
-struct MeshTlsNodes : testing::Test {
+struct MeshTlsNodes : ::testing::Test {
   MeshTlsNodes() {
-    std::string name = testing::TempDir() + "tutti_tls_XXXXXX";
+    std::string name = ::testing::TempDir() + "tutti_tls_XXXXXX";
     root = mkdtemp(name.data());
   }
   ~MeshTlsNodes() override { fs::remove_all(root); }

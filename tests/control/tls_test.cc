@@ -15,7 +15,7 @@ namespace tutti {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Answers who the caller is. Enlist streams are answered message by message.
 class NamingServer {
@@ -57,9 +57,9 @@ class NamingServer {
   std::unique_ptr<grpc::Server> server_;
 };
 
-struct MeshTls : testing::Test {
+struct MeshTls : ::testing::Test {
   MeshTls() {
-    std::string name = testing::TempDir() + "tutti_tls_XXXXXX";
+    std::string name = ::testing::TempDir() + "tutti_tls_XXXXXX";
     root = mkdtemp(name.data());
   }
   ~MeshTls() override { fs::remove_all(root); }

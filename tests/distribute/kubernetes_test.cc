@@ -21,10 +21,10 @@ KubernetesOptions options_of(Pods pods, std::map<std::string, std::string> varia
   return options;
 }
 
-const Pods kTwo = {{"tensorflow", {{"w-1", "10.0.0.9"}, {"w-0", "10.0.0.10"}}}};
+const Pods kTwoPods = {{"tensorflow", {{"w-1", "10.0.0.9"}, {"w-0", "10.0.0.10"}}}};
 
 TEST(KubernetesResolver, SortsPodsByName) {
-  const KubernetesResolver resolver(options_of(kTwo));
+  const KubernetesResolver resolver(options_of(kTwoPods));
   EXPECT_EQ(resolver.cluster_spec()->jobs(),
             (ClusterSpec::Jobs{{"worker", {{0, "10.0.0.10:8470"}, {1, "10.0.0.9:8470"}}}}));
   EXPECT_EQ(*resolver.rpc_layer(), "grpc");
@@ -45,13 +45,13 @@ TEST(KubernetesResolver, AppendsTheServicesOfAJob) {
 }
 
 TEST(KubernetesResolver, FindsItselfByItsAddress) {
-  const KubernetesResolver resolver(options_of(kTwo, {{"POD_IP", "10.0.0.9"}}));
+  const KubernetesResolver resolver(options_of(kTwoPods, {{"POD_IP", "10.0.0.9"}}));
   EXPECT_EQ(*resolver.task(), (Task{"worker", 1}));
   EXPECT_EQ(*resolver.master(), "grpc://10.0.0.9:8470");
-  KubernetesOptions given = options_of(kTwo, {{"POD_IP", "10.0.0.9"}});
+  KubernetesOptions given = options_of(kTwoPods, {{"POD_IP", "10.0.0.9"}});
   given.task = {"worker", 0};
   EXPECT_EQ(*KubernetesResolver(given).task(), given.task);
-  EXPECT_EQ(*KubernetesResolver(options_of(kTwo, {{"POD_IP", "10.0.0.1"}})).task(), Task{});
+  EXPECT_EQ(*KubernetesResolver(options_of(kTwoPods, {{"POD_IP", "10.0.0.1"}})).task(), Task{});
 }
 
 TEST(KubernetesResolver, FailsWhereAServiceDoes) {
@@ -73,7 +73,7 @@ TEST(KubernetesResolver, RefusesPodsThatDoNotRun) {
 
 TEST(KubernetesResolver, RefusesPortsThatAreNone) {
   for (const int port : {0, 65536}) {
-    KubernetesOptions options = options_of(kTwo);
+    KubernetesOptions options = options_of(kTwoPods);
     options.port = port;
     EXPECT_EQ(KubernetesResolver(options).cluster_spec().status().code(), Code::invalid_argument);
   }

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Json& cases(const std::string& section) {
+const Json& strategy_cases(const std::string& section) {
   static const Json table = Json::parse(std::ifstream(TUTTI_RECORDED "/strategy.json"));
   return table.at(section);
 }
@@ -38,40 +38,40 @@ std::vector<Tensor> tensors_of(const Json& recorded) {
   return tensors;
 }
 
-std::vector<float> numbers_of(const Tensor& tensor) {
+std::vector<float> floats_of(const Tensor& tensor) {
   const auto* first = reinterpret_cast<const float*>(tensor.data());
   return {first, first + tensor.count()};
 }
 
 // The recorded tensor, or an error in place of an exception.
-void expect_same(const Json& recorded, const Result<std::vector<Tensor>>& ours) {
+void expect_same_tensor(const Json& recorded, const Result<std::vector<Tensor>>& ours) {
   if (recorded.is_string()) {
     EXPECT_EQ(ours.status().code(), Code::invalid_argument) << ours.status().to_string();
     return;
   }
   ASSERT_TRUE(ours.ok()) << ours.status().to_string();
   EXPECT_EQ((*ours)[0].shape(), recorded.at("shape").get<Shape>());
-  EXPECT_EQ(numbers_of((*ours)[0]), numbers_of(tensor_of(recorded)));
+  EXPECT_EQ(floats_of((*ours)[0]), floats_of(tensor_of(recorded)));
 }
 
 TEST(RecordedFromTensorflow, Reductions) {
   const auto strategy = four_replicas();
-  for (const Json& of : cases("reduce")) {
+  for (const Json& of : strategy_cases("reduce")) {
     SCOPED_TRACE(of.dump());
     const std::vector<Tensor> inputs = tensors_of(of.at("inputs"));
     std::optional<std::vector<int64_t>> axes;
     if (!of.at("axes").is_null()) axes = of.at("axes").get<std::vector<int64_t>>();
     const ReduceOp op = *parse_reduce_op(of.at("op").get<std::string>());
-    expect_same(of.at("result"), strategy->reduce(op, {inputs}, axes));
+    expect_same_tensor(of.at("result"), strategy->reduce(op, {inputs}, axes));
   }
 }
 
 TEST(RecordedFromTensorflow, Gathers) {
   const auto strategy = four_replicas();
-  for (const Json& of : cases("gather")) {
+  for (const Json& of : strategy_cases("gather")) {
     SCOPED_TRACE(of.dump());
     const std::vector<Tensor> inputs = tensors_of(of.at("inputs"));
-    expect_same(of.at("result"), strategy->gather({inputs}, of.at("axis").get<int64_t>()));
+    expect_same_tensor(of.at("result"), strategy->gather({inputs}, of.at("axis").get<int64_t>()));
   }
 }
 
@@ -113,25 +113,25 @@ void play_variable(Strategy& strategy, const Json& of) {
       EXPECT_EQ(status.ok(), step.at("raised").is_null()) << status.to_string();
     }
     for (size_t i = 0; i < 4; ++i)
-      EXPECT_EQ(numbers_of(variable->copies()[i])[0], step.at("copies")[i].get<float>()) << i;
+      EXPECT_EQ(floats_of(variable->copies()[i])[0], step.at("copies")[i].get<float>()) << i;
   }
   const Result<Tensor> value = variable->value();
   ASSERT_EQ(value.ok(), !of.at("value").is_string()) << value.status().to_string();
   if (value.ok()) {
-    EXPECT_EQ(numbers_of(*value)[0], of.at("value").get<float>());
+    EXPECT_EQ(floats_of(*value)[0], of.at("value").get<float>());
   }
 }
 
 TEST(RecordedFromTensorflow, Variables) {
   const auto strategy = four_replicas();
-  for (const Json& of : cases("variables")) {
+  for (const Json& of : strategy_cases("variables")) {
     SCOPED_TRACE(of.dump());
     play_variable(*strategy, of);
   }
 }
 
 TEST(RecordedFromTensorflow, RowsOfGlobalBatches) {
-  for (const Json& of : cases("rows")) {
+  for (const Json& of : strategy_cases("rows")) {
     SCOPED_TRACE(of.dump());
     const auto rows = of.at("rows").get<int64_t>();
     const auto batch = of.at("batch").get<int64_t>();

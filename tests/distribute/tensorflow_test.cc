@@ -94,7 +94,7 @@ std::optional<T> optional_of(const Json& value) {
   return value.is_null() ? std::nullopt : std::optional(value.get<T>());
 }
 
-BuildOptions options_of(const Json& of) {
+BuildOptions build_options_of(const Json& of) {
   return {optional_of<std::vector<int>>(of.at("shape")),
           optional_of<std::vector<int>>(of.at("stride")), of.at("replicas").get<int>(),
           static_cast<DeviceOrderMode>(of.at("mode").get<int>())};
@@ -127,7 +127,8 @@ TEST(RecordedFromTensorflow, DeviceAssignments) {
   int built = 0;
   for (const Json& of : cases("assignments")) {
     SCOPED_TRACE(of.dump());
-    const Result<DeviceAssignment> ours = DeviceAssignment::build(topology_of(of), options_of(of));
+    const Result<DeviceAssignment> ours =
+        DeviceAssignment::build(topology_of(of), build_options_of(of));
     ASSERT_TRUE(fails_as(of.at("cores"), ours));
     if (!ours.ok()) continue;
     ++built;

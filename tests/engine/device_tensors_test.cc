@@ -17,8 +17,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint64_t kSliceBytes = 64 * 1024;
-constexpr std::chrono::seconds kPatience{60};
+constexpr uint64_t kDeviceSliceBytes = 64 * 1024;
 
 struct Job {
   Collective collective = Collective::all_reduce;
@@ -190,7 +189,7 @@ class Cluster {
     operation.dtype = job_.dtype;
     operation.op = job_.op;
     operation.count = job_.count;
-    operation.slice_bytes = kSliceBytes;
+    operation.slice_bytes = kDeviceSliceBytes;
     operation.sender = senders_[static_cast<size_t>(host)].get();
     operation.gpus = sets_.empty() ? nullptr : sets_[static_cast<size_t>(host)].get();
     for (const int rank : job_.hosts[static_cast<size_t>(host)]) {

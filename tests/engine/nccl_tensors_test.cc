@@ -14,12 +14,11 @@
 namespace tutti {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
 constexpr uint64_t kByLinks = 1;  // Agreements.
 constexpr uint64_t kByNccl = 2;
 using Layout = std::vector<std::vector<int>>;
 
-struct Job {
+struct NcclJob {
   Collective collective = Collective::all_reduce;
   Dtype dtype = Dtype::f32;
   Op op = Op::sum;
@@ -35,9 +34,9 @@ constexpr size_t kOutputBytes = 1024;  // Of a stream, where there are several.
 constexpr uint64_t kGapBytes = 64;
 
 // Hosts with an engine each on one loop, all of whose ranks have an input and an output on GPU 0.
-class Cluster {
+class NcclCluster {
  public:
-  explicit Cluster(Layout hosts, uint64_t bytes = 1 << 16)
+  explicit NcclCluster(Layout hosts, uint64_t bytes = 1 << 16)
       : hosts_(std::move(hosts)), driver_(**cuda::load_driver(TUTTI_FAKE_CUDA)), bytes_(bytes) {
     for (size_t host = 0; host < hosts_.size(); ++host) add_host(static_cast<int>(host));
     for (const auto& ranks : hosts_) ranks_ += static_cast<int>(ranks.size());
@@ -64,10 +63,10 @@ class Cluster {
     return values;
   }
 
-  void start(int host, uint64_t seq, const Job& job, bool by_nccl = true) {
+  void start(int host, uint64_t seq, const NcclJob& job, bool by_nccl = true) {
     engine(host).start(operation_of(host, seq, job, by_nccl));
   }
-  void start(uint64_t seq, const Job& job) {
+  void start(uint64_t seq, const NcclJob& job) {
     for (size_t host = 0; host < hosts_.size(); ++host) start(static_cast<int>(host), seq, job);
   }
   void arrive(int rank, uint64_t seq, int stream = 0) {
@@ -89,7 +88,7 @@ class Cluster {
       EXPECT_EQ(await_end(static_cast<int>(host), seq).to_string(), "OK");
   }
   bool has_ended(int host, uint64_t seq) const { return ended_.contains({host, seq}); }
-  void run(uint64_t seq, const Job& job) {
+  void run(uint64_t seq, const NcclJob& job) {
     start(seq, job);
     arrive_all(seq);
     await_all(seq);
@@ -103,7 +102,7 @@ class Cluster {
 
  private:
   struct LoopSender final : FrameSender {
-    LoopSender(Cluster& its_cluster, int its_host) : cluster(its_cluster), host(its_host) {}
+    LoopSender(NcclCluster& its_cluster, int its_host) : cluster(its_cluster), host(its_host) {}
     Status send(const OpKey&, int to, Outgoing frame) override {
       const bool by_nccl = frame.header.agreement == kByNccl;
       EXPECT_TRUE(frame.bytes.empty() || !by_nccl);
@@ -118,7 +117,7 @@ class Cluster {
       });
       return {};
     }
-    Cluster& cluster;
+    NcclCluster& cluster;
     const int host;
   };
 
@@ -165,7 +164,7 @@ class Cluster {
     return reinterpret_cast<std::atomic<uint64_t>*>(words_.data)[(rank + 10 * stream) * 3 + which];
   }
 
-  Operation operation_of(int host, uint64_t seq, const Job& job, bool by_nccl) {
+  Operation operation_of(int host, uint64_t seq, const NcclJob& job, bool by_nccl) {
     Operation operation;
     operation.key = {1, 0, seq};
     operation.execution = make_execution_plan(
@@ -201,7 +200,7 @@ class Cluster {
     return operation;
   }
 
-  static std::shared_ptr<const std::vector<ListedSides>> list_of(const Job& job,
+  static std::shared_ptr<const std::vector<ListedSides>> list_of(const NcclJob& job,
                                                                  const RankBuffers& buffers) {
     std::vector<ListedSides> sides;
     uint64_t begin = 0;
@@ -230,10 +229,10 @@ class Cluster {
   std::vector<std::unique_ptr<Engine>> engines_;  // Destroyed first.
 };
 
-const Layout kLayouts[] = {{{0}, {1}}, {{0, 1, 2}, {3}}, {{0, 1}, {2, 3}, {4}}};
+const Layout kNcclLayouts[] = {{{0}, {1}}, {{0, 1, 2}, {3}}, {{0, 1}, {2, 3}, {4}}};
 
 template <class T>
-void expect_all(Cluster& cluster, uint64_t seq, const Job& job, T result) {
+void expect_all(NcclCluster& cluster, uint64_t seq, const NcclJob& job, T result) {
   for (int rank = 0; rank < cluster.ranks(); ++rank)
     cluster.write(rank, std::vector<T>(job.count, static_cast<T>(rank + 1)));
   cluster.run(seq, job);
@@ -242,8 +241,8 @@ void expect_all(Cluster& cluster, uint64_t seq, const Job& job, T result) {
 }
 
 TEST(NcclTensors, AllReduceOfEveryKind) {
-  for (const Layout& layout : kLayouts) {
-    Cluster cluster(layout);
+  for (const Layout& layout : kNcclLayouts) {
+    NcclCluster cluster(layout);
     const int n = cluster.ranks();
     const int sum = n * (n + 1) / 2;
     int factorial = 1;
@@ -258,8 +257,8 @@ TEST(NcclTensors, AllReduceOfEveryKind) {
 }
 
 TEST(NcclTensors, ReduceAndBroadcastOfEveryRoot) {
-  for (const Layout& layout : kLayouts) {
-    Cluster cluster(layout);
+  for (const Layout& layout : kNcclLayouts) {
+    NcclCluster cluster(layout);
     const int n = cluster.ranks();
     uint64_t seq = 0;
     for (int root = 0; root < n; ++root) {
@@ -279,7 +278,7 @@ TEST(NcclTensors, ReduceAndBroadcastOfEveryRoot) {
 TEST(NcclTensors, HalvesAreNcclsOwn) {
   constexpr uint16_t k2048 = 0x6800;
   constexpr uint16_t kOne = 0x3c00;
-  Cluster cluster({{0}, {1, 2}});
+  NcclCluster cluster({{0}, {1, 2}});
   cluster.write(0, std::vector<uint16_t>(10, k2048));
   cluster.write(1, std::vector<uint16_t>(10, kOne));
   cluster.write(2, std::vector<uint16_t>(10, kOne));
@@ -291,7 +290,7 @@ TEST(NcclTensors, HalvesAreNcclsOwn) {
 // The sum of three is no finite 16-bit float.
 TEST(NcclTensors, TheMeanOfLargeHalvesIsFinite) {
   constexpr uint16_t k30000 = 0x7753;
-  Cluster cluster({{0}, {1, 2}});
+  NcclCluster cluster({{0}, {1, 2}});
   for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<uint16_t>(10, k30000));
   cluster.run(0, {.dtype = Dtype::f16, .op = Op::mean, .count = 10});
   for (int rank = 0; rank < 3; ++rank)
@@ -300,7 +299,7 @@ TEST(NcclTensors, TheMeanOfLargeHalvesIsFinite) {
 
 // Each host multiplies what its ranks give; NCCL sums.
 TEST(NcclTensors, EachInputIsMultipliedByItsRanksFactor) {
-  Cluster cluster({{0}, {1, 2}});
+  NcclCluster cluster({{0}, {1, 2}});
   for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<float>(100, rank + 1.0F));
   cluster.run(0, {.op = Op::premul_sum, .count = 100, .factors = {0.5, 2, -1}});
   for (int rank = 0; rank < 3; ++rank)
@@ -311,7 +310,7 @@ TEST(NcclTensors, EachInputIsMultipliedByItsRanksFactor) {
 TEST(NcclTensors, TheTensorsOfAListAreReducedWhereTheyLie) {
   const std::vector<uint64_t> listed = {3, 1, 96};
   constexpr uint64_t kGap = kGapBytes / sizeof(float);
-  Cluster cluster({{0, 1}, {2}});
+  NcclCluster cluster({{0, 1}, {2}});
   for (int rank = 0; rank < 3; ++rank) {
     std::vector<float> values(100 + 2 * kGap);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * (rank + 1));
@@ -330,7 +329,7 @@ TEST(NcclTensors, TheTensorsOfAListAreReducedWhereTheyLie) {
 // A piece takes 32 MiB.
 TEST(NcclTensors, ATensorOfSeveralPieces) {
   constexpr uint64_t kCount = (uint64_t{20} << 20) + 7;
-  Cluster cluster({{0}, {1}}, kCount * sizeof(float));
+  NcclCluster cluster({{0}, {1}}, kCount * sizeof(float));
   std::vector<float> input(kCount);
   for (size_t i = 0; i < kCount; ++i) input[i] = static_cast<float>(i % 1000);
   for (int rank = 0; rank < 2; ++rank) cluster.write(rank, input);
@@ -340,7 +339,7 @@ TEST(NcclTensors, ATensorOfSeveralPieces) {
 }
 
 TEST(NcclTensors, NothingBeginsBeforeTheStreamsHaveArrived) {
-  Cluster cluster({{0, 1}, {2}});
+  NcclCluster cluster({{0, 1}, {2}});
   for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<float>(10, 1));
   cluster.start(0, {.count = 10});
   for (const int rank : {0, 2}) cluster.arrive(rank, 0);
@@ -356,7 +355,7 @@ TEST(NcclTensors, NothingBeginsBeforeTheStreamsHaveArrived) {
 // Hosts start in one order; streams arrive in another one on each host.
 TEST(NcclTensors, ManyOperationsLaunchInTheOrderOfTheirNumbers) {
   constexpr uint64_t kOps = 20;
-  Cluster cluster({{0}, {1}, {2}});
+  NcclCluster cluster({{0}, {1}, {2}});
   for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<int>(100, rank));
   for (const int host : {2, 0, 1})
     for (uint64_t seq = 0; seq < kOps; ++seq)
@@ -370,9 +369,9 @@ TEST(NcclTensors, ManyOperationsLaunchInTheOrderOfTheirNumbers) {
 
 // The streams of one host reach the second operation before the first.
 TEST(NcclTensors, WorkOfSeveralStreamsIsDoneInTheSameOrderEverywhere) {
-  Cluster cluster(Layout{{0}, {1}});
-  const Job sum{.dtype = Dtype::i32, .count = 100};
-  const Job most{.dtype = Dtype::i32, .op = Op::max, .count = 100, .stream = 1};
+  NcclCluster cluster(Layout{{0}, {1}});
+  const NcclJob sum{.dtype = Dtype::i32, .count = 100};
+  const NcclJob most{.dtype = Dtype::i32, .op = Op::max, .count = 100, .stream = 1};
   for (int round = 0; round < 10; ++round) {
     const uint64_t seq = 2 * static_cast<uint64_t>(round);
     for (int rank = 0; rank < 2; ++rank) cluster.write(rank, std::vector<int>(100, rank + 5));
@@ -393,7 +392,7 @@ TEST(NcclTensors, WorkOfSeveralStreamsIsDoneInTheSameOrderEverywhere) {
 }
 
 TEST(NcclTensors, HostsThatDisagreeOnTheLinkAreNotifiedAndNobodyHangs) {
-  Cluster cluster(Layout{{0}, {1}});
+  NcclCluster cluster(Layout{{0}, {1}});
   cluster.start(0, 0, {});
   cluster.start(1, 0, {}, false);
   cluster.arrive_all(0);
@@ -404,7 +403,7 @@ TEST(NcclTensors, HostsThatDisagreeOnTheLinkAreNotifiedAndNobodyHangs) {
 }
 
 TEST(NcclTensors, AnOperationThatIsCancelledWritesNothing) {
-  Cluster cluster(Layout{{0}, {1}});
+  NcclCluster cluster(Layout{{0}, {1}});
   for (int rank = 0; rank < 2; ++rank) cluster.write(rank, std::vector<float>(10, 1));
   cluster.start(0, {.count = 10});
   cluster.arrive(0, 0);
@@ -420,7 +419,7 @@ TEST(NcclTensors, AnOperationThatIsCancelledWritesNothing) {
 
 // The other host has started it, and is gone before its stream arrives.
 TEST(NcclTensors, AnEndWhileNcclWaitsForAPeerReleasesStreams) {
-  Cluster cluster(Layout{{0}, {1}});
+  NcclCluster cluster(Layout{{0}, {1}});
   for (int rank = 0; rank < 2; ++rank) cluster.write(rank, std::vector<float>(10, 1));
   cluster.start(0, {.count = 10});
   cluster.arrive(0, 0);
@@ -437,7 +436,7 @@ TEST(NcclTensors, WorkThatNcclRefusesIsReportedAndEndsWithTheEpoch) {
   const std::filesystem::path faults = ::testing::TempDir() + "engine_nccl_tensors_test.faults";
   setenv("FAKE_NCCL_FAULTS", faults.c_str(), 1);
   {
-    Cluster cluster(Layout{{0}, {1}});
+    NcclCluster cluster(Layout{{0}, {1}});
     std::ofstream(faults) << "launch_fails 0" << std::endl;
     cluster.start(0, {});
     cluster.arrive_all(0);

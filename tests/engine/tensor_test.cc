@@ -134,10 +134,10 @@ Plan plan_of(Collective collective, const Strategy& global, int hosts, int root 
   return plan;
 }
 
-const std::vector<Strategy> kStrategies = {{StrategyKind::centralized},
-                                           {StrategyKind::tree, 1},
-                                           {StrategyKind::tree, 2},
-                                           {StrategyKind::ring}};
+const std::vector<Strategy> kWindowStrategies = {{StrategyKind::centralized},
+                                                 {StrategyKind::tree, 1},
+                                                 {StrategyKind::tree, 2},
+                                                 {StrategyKind::ring}};
 
 Operation operation_of(const Plan& plan, int host, uint64_t count, Status& end) {
   Operation operation;
@@ -199,7 +199,7 @@ TEST(RankTensorsTest, NothingOfACancelledOperationIsPassed) {
 TEST(HostTensorTest, SlicesStreamThroughAWindow) {
   constexpr int kHosts = 3;
   constexpr uint64_t kCount = 17 * kSliceBytes / 4 + 5;
-  for (const Strategy& strategy : kStrategies) {
+  for (const Strategy& strategy : kWindowStrategies) {
     SCOPED_TRACE(to_string(strategy));
     const Plan plan = plan_of(Collective::all_reduce, strategy, kHosts);
     Net net(kHosts);
@@ -236,7 +236,7 @@ TEST(HostTensorTest, SlicesStreamThroughAWindow) {
 }
 
 TEST(HostTensorTest, AllReadyAtOnceNeverUsesMoreThanTheWindow) {
-  for (const Strategy& strategy : kStrategies) {
+  for (const Strategy& strategy : kWindowStrategies) {
     const Plan plan = plan_of(Collective::all_reduce, strategy, 2);
     constexpr uint64_t kCount = 40 * kSliceBytes / 4;
     Net net(2);
@@ -255,7 +255,7 @@ TEST(HostTensorTest, AllReadyAtOnceNeverUsesMoreThanTheWindow) {
 }
 
 TEST(HostTensorTest, ACancelledOperationReleasesWhatWasReady) {
-  const Plan plan = plan_of(Collective::all_reduce, kStrategies[0], 2);
+  const Plan plan = plan_of(Collective::all_reduce, kWindowStrategies[0], 2);
   Net net(2);
   Status end = kUnderWay;
   Operation operation = operation_of(plan, 1, 40 * kSliceBytes / 4, end);
@@ -277,7 +277,7 @@ TEST(HostTensorTest, ACancelledOperationReleasesWhatWasReady) {
 TEST(AgreementTest, NobodyIsThroughBeforeAllHaveStarted) {
   constexpr int kHosts = 4;
   for (const Collective collective : kEveryCollective)
-    for (const Strategy& strategy : kStrategies)
+    for (const Strategy& strategy : kWindowStrategies)
       for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{3}, uint64_t{100'000}})
         for (int last = 0; last < kHosts; ++last) {
           SCOPED_TRACE(std::string(name_of(collective)) + " " + to_string(strategy) + " of " +

@@ -13,10 +13,9 @@ namespace {
 using testing::Bytes;
 using testing::Cluster;
 using testing::ClusterOptions;
+using testing::kCentral;
+using testing::kRing;
 using testing::Tensors;
-
-constexpr Strategy kCentral{StrategyKind::centralized};
-constexpr Strategy kRing{StrategyKind::ring};
 
 // Rank 0's result for inputs whose sums are rounded, the same inputs in every run.
 Bytes result_of(Cluster& cluster, Dtype dtype, Op op, const Strategy& global) {

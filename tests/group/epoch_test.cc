@@ -11,13 +11,13 @@ namespace {
 using testing::Bytes;
 using testing::Cluster;
 using testing::ClusterOptions;
+using testing::kCentral;
+using testing::kRing;
 using testing::Tensors;
 
-constexpr Strategy kCentralized{StrategyKind::centralized, 0};
-constexpr Strategy kRing{StrategyKind::ring, 0};
 constexpr Strategy tree(uint32_t arity) { return {StrategyKind::tree, arity}; }
 
-const std::vector<Strategy> kStrategies = {{}, kCentralized, tree(1), tree(2), tree(5), kRing};
+const std::vector<Strategy> kStrategies = {{}, kCentral, tree(1), tree(2), tree(5), kRing};
 
 struct Shape {
   std::vector<int> ranks_per_host;
@@ -68,7 +68,7 @@ TEST_P(EpochTest, EveryDtypeAndOp) {
         for (const Collective collective :
              {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
           Tensors tensors(cluster_,
-                          {collective, type, static_cast<Op>(op), 777, 0, {kCentralized, global}});
+                          {collective, type, static_cast<Op>(op), 777, 0, {kCentral, global}});
           tensors.run_and_check();
           if (HasFatalFailure()) return;
         }

@@ -7,19 +7,17 @@
 #include <thread>
 
 #include "daemon/group/control.h"
+#include "tests/group/agreement.h"
 #include "tests/worker/tensors.h"
 
 namespace tutti {
 namespace {
 
+using testing::all_reduce_of;
 using testing::Cluster;
 using testing::ClusterHost;
 using ::testing::HasSubstr;
 using testing::Tensors;
-
-Signature all_reduce_of(uint64_t count) {
-  return {Collective::all_reduce, Dtype::f32, Op::sum, count, 0, {}};
-}
 
 class EpochFaultTest : public ::testing::Test {
  protected:

@@ -3,21 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/group/agreement.h"
 #include "tests/worker/tensors.h"
 
 namespace tutti {
 namespace {
 
+using testing::all_reduce_of;
 using testing::Bytes;
 using testing::Cluster;
 using testing::ClusterHost;
 using testing::ClusterOptions;
 using ::testing::HasSubstr;
 using testing::Tensors;
-
-Signature all_reduce_of(uint64_t count) {
-  return {Collective::all_reduce, Dtype::f32, Op::sum, count, 0, {}};
-}
 
 // Blocks a host's loop thread, like a stopped process.
 class Stopped {

@@ -40,6 +40,21 @@ class SharedCounters {
   std::atomic<int>* words_;
 };
 
+// Shared with forked trainers.
+class Flag {
+ public:
+  Flag()
+      : value_(static_cast<std::atomic<bool>*>(mmap(nullptr, sizeof(std::atomic<bool>),
+                                                    PROT_READ | PROT_WRITE,
+                                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~Flag() { munmap(value_, sizeof *value_); }
+  void set() const { *value_ = true; }
+  bool is_set() const { return *value_; }
+
+ private:
+  std::atomic<bool>* value_;
+};
+
 // A tensor in shared or ordinary memory.
 class Tensor {
  public:
@@ -63,6 +78,8 @@ class Tensor {
 };
 
 enum class Memory { ordinary, shared, by_rank, by_side };
+inline constexpr Memory kMemories[] = {Memory::ordinary, Memory::shared, Memory::by_rank,
+                                       Memory::by_side};
 // `passing`: asynchronous, with buffers that stay. by_rank: even ranks are asynchronous, the others
 // block. by_three: ranks in turn pass, block and are asynchronous.
 enum class Way { blocking, async, passing, by_rank, by_three };

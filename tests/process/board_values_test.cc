@@ -22,7 +22,6 @@ class BoardMesh : public ::testing::Test {
   TestMesh mesh_{1};
 };
 
-constexpr Memory kMemories[] = {Memory::ordinary, Memory::shared, Memory::by_rank, Memory::by_side};
 constexpr Way kWays[] = {Way::blocking, Way::async, Way::passing, Way::by_rank, Way::by_three};
 
 void every_kind(Group& group, size_t count) {

@@ -18,22 +18,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Outcome {
-  int code = -1;
-  std::string out;  // Standard output and standard error.
-};
-
-Outcome run_tutti(const std::string& arguments) {
-  const std::string line =
-      "exec '" + (program_directory() / "tutti").string() + "' " + arguments + " 2>&1";
-  FILE* pipe = popen(line.c_str(), "r");
-  Outcome outcome;
-  char buffer[4096];
-  for (size_t got = 0; (got = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    outcome.out.append(buffer, got);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+ShellOutcome run_tutti(const std::string& arguments) {
+  return run_shell("exec '" + (program_directory() / "tutti").string() + "' " + arguments);
 }
 
 std::string doctor_of(const LocalMesh::Host& host) {
@@ -43,7 +29,8 @@ std::string doctor_of(const LocalMesh::Host& host) {
 
 TEST(DoctorProcess, SeesTheAgentAndTheMesh) {
   const TestMesh mesh(2);
-  const Outcome seen = run_tutti(doctor_of(mesh.host(1)) + "--coordinator " + mesh.host(0).control);
+  const ShellOutcome seen =
+      run_tutti(doctor_of(mesh.host(1)) + "--coordinator " + mesh.host(0).control);
   for (const char* part : {"OK    agent          tuttid of host b (pid ", "agents that answer: 2",
                            "OK    versions", "OK    clocks", "OK    kernel", "OK    shared_memory",
                            " is reached", "1 of 1 other agents for certain", "OK    directories"})
@@ -55,7 +42,7 @@ TEST(DoctorProcess, SaysWhatIsWrongAndHowToFixIt) {
   const TestMesh mesh(1);
   const std::string config = ::testing::TempDir() + "doctor_" + std::to_string(getpid());
   std::ofstream(config) << "listen = 127.0.0.1:7601\nops_in_flight = many\n";
-  const Outcome seen =
+  const ShellOutcome seen =
       run_tutti("doctor --config '" + config + "' --socket /nowhere/x.sock --listen " +
                 mesh.host(0).control + " --coordinator 127.0.0.1:1");
   EXPECT_EQ(seen.code, 1);
@@ -63,7 +50,7 @@ TEST(DoctorProcess, SaysWhatIsWrongAndHowToFixIt) {
   EXPECT_THAT(seen.out, HasSubstr("FAIL  agent          no tuttid answers at /nowhere/x.sock"));
   EXPECT_THAT(seen.out, HasSubstr("\n                     -> start it: systemctl start tuttid"));
   std::ofstream(config) << "listen = " << mesh.host(0).control << "\ncoordinator = 127.0.0.1:1\n";
-  const Outcome fixed = run_tutti("doctor --config '" + config + "' --socket /nowhere/x.sock");
+  const ShellOutcome fixed = run_tutti("doctor --config '" + config + "' --socket /nowhere/x.sock");
   std::filesystem::remove(config);
   EXPECT_EQ(fixed.code, 1);
   EXPECT_THAT(fixed.out, HasSubstr("OK    settings       " + config + " is valid"));
@@ -74,7 +61,7 @@ TEST(DoctorProcess, SaysWhatIsWrongAndHowToFixIt) {
 
 TEST(DoctorProcess, ForProgramsItIsJson) {
   const TestMesh mesh(1);
-  const Outcome seen = run_tutti(doctor_of(mesh.host(0)) + "--json");
+  const ShellOutcome seen = run_tutti(doctor_of(mesh.host(0)) + "--json");
   EXPECT_TRUE(seen.out.starts_with(R"({"checks":[{"subject":"settings","grade":"OK",)"))
       << seen.out;
 }
@@ -99,7 +86,7 @@ TEST(TopProcess, WithoutATerminalItIsOneTableOfRates) {
   const Gate end;
   std::vector<Trainer> trainers = mesh.start("busy", {2}, busy(end));
   for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "joined");
-  const Outcome seen = run_tutti("top --address '" + mesh.host(0).address + "'");
+  const ShellOutcome seen = run_tutti("top --address '" + mesh.host(0).address + "'");
   end.open_for(1);
   EXPECT_EQ(TestMesh::wait(trainers), "");
   EXPECT_EQ(seen.code, 0);

@@ -2,35 +2,17 @@
 // coordinator, of etcd's leader, and of all of etcd for a while.
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/mman.h>
-
-#include <atomic>
 
 #include "daemon/control/admin_client.h"
+#include "tests/process/board_fixture.h"
 #include "tests/support/await.h"
 #include "tests/support/etcd_cluster.h"
-#include "tests/support/test_mesh.h"
 
 namespace tutti {
 namespace {
 
 using namespace testing;
 using SteadyClock = std::chrono::steady_clock;
-
-// Shared with forked trainers.
-class Flag {
- public:
-  Flag()
-      : value_(static_cast<std::atomic<bool>*>(mmap(nullptr, sizeof(std::atomic<bool>),
-                                                    PROT_READ | PROT_WRITE,
-                                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~Flag() { munmap(value_, sizeof *value_); }
-  void set() const { *value_ = true; }
-  bool is_set() const { return *value_; }
-
- private:
-  std::atomic<bool>* value_;
-};
 
 // How long etcd is away once nobody coordinates: longer than any of its members' calls, or what
 // TUTTI_ETCD_OUTAGE_MS says.

@@ -21,31 +21,15 @@ using ::testing::HasSubstr;
 
 constexpr int kLateMs = 200;
 
-struct Outcome {
-  int code = -1;
-  std::string out;
-};
-
-Outcome run_shell(const std::string& line) {
-  FILE* pipe = popen((line + " 2>&1").c_str(), "r");
-  Outcome outcome;
-  char buffer[4096];
-  for (size_t got = 0; (got = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    outcome.out.append(buffer, got);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
-
-Outcome explain(const TestMesh& mesh, const std::string& job = "job") {
+ShellOutcome explain(const TestMesh& mesh, const std::string& job = "job") {
   return run_shell("exec '" + (program_directory() / "tutti").string() + "' explain --address '" +
                    mesh.host(0).address + "' " + job);
 }
 
 // Asks until the first line matches, or gives up.
-Outcome explain_until(const TestMesh& mesh, const std::string& sentence) {
+ShellOutcome explain_until(const TestMesh& mesh, const std::string& sentence) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(25);
-  Outcome outcome;
+  ShellOutcome outcome;
   do outcome = explain(mesh);
   while (!::testing::Value(outcome.out, ContainsRegex("^" + sentence)) &&
          std::chrono::steady_clock::now() < limit);
@@ -54,12 +38,12 @@ Outcome explain_until(const TestMesh& mesh, const std::string& sentence) {
 }
 
 // What a rank does after it has joined; then it waits until the test is over.
-using Part = std::function<void(Group&)>;
+using Body = std::function<void(Group&)>;
 
 class ExplainProcess : public ::testing::Test {
  protected:
   // Starts these ranks of a job of four, two a host.
-  void start(const std::vector<int>& ranks, const Part& part) {
+  void start(const std::vector<int>& ranks, const Body& part) {
     for (const int rank : ranks)
       trainers_.emplace_back(RankContext{"job", mesh_.host(rank / 2).socket, rank, 4},
                              [this, part](const RankContext& context) {
@@ -80,14 +64,14 @@ class ExplainProcess : public ::testing::Test {
 };
 
 TEST_F(ExplainProcess, NoSuchJob) {
-  const Outcome seen = explain(mesh_, "other");
+  const ShellOutcome seen = explain(mesh_, "other");
   EXPECT_EQ(seen.out, "no job other is known: see tutti status\n");
   EXPECT_EQ(seen.code, 2);
 }
 
 TEST_F(ExplainProcess, ARankThatHasNotJoined) {
   start({0, 1, 3}, [](Group&) {});
-  const Outcome seen =
+  const ShellOutcome seen =
       explain_until(mesh_, "rank 2 of 4 has not joined; the others wait for [0-9]+ m?s\n");
   EXPECT_THAT(seen.out, HasSubstr("  host a: ranks 0, 1 joined, for "));
   EXPECT_THAT(seen.out, HasSubstr("  host b: rank 3 joined, for "));
@@ -97,7 +81,7 @@ TEST_F(ExplainProcess, ARankThatHasNotJoined) {
 TEST_F(ExplainProcess, AJobThatOnlyComputesIsIdle) {
   start({0, 1, 2, 3}, check_works);
   await_done({0, 1, 2, 3});
-  const Outcome seen =
+  const ShellOutcome seen =
       explain_until(mesh_, "all 4 ranks have joined, and none waits: the job is idle\n");
   EXPECT_THAT(seen.out, ContainsRegex("the last operation was [0-9]+ s ago"));
   EXPECT_EQ(seen.code, 0);
@@ -107,7 +91,7 @@ TEST_F(ExplainProcess, AJobThatRuns) {
   start({0, 1, 2, 3}, [](Group& group) {
     while (true) group.barrier();
   });
-  const Outcome seen =
+  const ShellOutcome seen =
       explain_until(mesh_, "all 4 ranks have joined and run [1-9][0-9.]* operations a second\n");
   EXPECT_EQ(seen.code, 0);
 }
@@ -125,7 +109,7 @@ TEST_F(ExplainProcess, AStoppedRankThatOthersWaitFor) {
   });
   for (const Trainer& trainer : trainers_) EXPECT_EQ(trainer.read_line(), "ready");
   trainers_[1].kill(SIGSTOP);
-  const Outcome seen = explain_until(
+  const ShellOutcome seen = explain_until(
       mesh_, "rank 1 \\(host a, pid [0-9]+\\) is 3 operations behind, last seen [0-9]+ m?s ago\n");
   EXPECT_THAT(seen.out,
               ContainsRegex("ranks 0, 2, 3 in all_reduce #1 \\(all_reduce f32\\[100\\] sum\\)"));
@@ -147,7 +131,7 @@ TEST_F(ExplainProcess, RanksThatDisagree) {
     check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
   });
   await_done({0, 1, 2, 3});
-  const Outcome seen = explain_until(
+  const ShellOutcome seen = explain_until(
       mesh_,
       "ranks disagree on #1: ranks 0, 1, 3 asked for all_reduce f32\\[100\\] sum; rank 2 asked for "
       "all_reduce f64\\[100\\] sum\n");
@@ -162,7 +146,8 @@ TEST_F(ExplainProcess, ARankThatIsAlwaysLate) {
       check_works(group);
     }
   });
-  const Outcome seen = explain_until(mesh_, "rank 3 is late by [2-9][0-9][0-9] ms in the median\n");
+  const ShellOutcome seen =
+      explain_until(mesh_, "rank 3 is late by [2-9][0-9][0-9] ms in the median\n");
   EXPECT_THAT(seen.out, ContainsRegex("rank 3 \\(host b, pid [0-9]+\\): in [0-9]+ operations"));
   EXPECT_EQ(seen.code, 1);
 }
@@ -176,7 +161,7 @@ TEST_F(ExplainProcess, ARankThatDied) {
     check(error.code == TUTTI_UNAVAILABLE, error.what());
   });
   for (const Trainer& trainer : trainers_) EXPECT_EQ(trainer.read_line(), "ready");
-  const Outcome seen = explain_until(
+  const ShellOutcome seen = explain_until(
       mesh_,
       "rank 3 \\(host b, left or ended\\) is gone, and all_reduce #1, which needed it, failed");
   EXPECT_EQ(seen.code, 1);
@@ -198,7 +183,7 @@ TEST_F(ExplainProcess, AnEpochThatFailed) {
   });
   for (const Trainer& trainer : trainers_) EXPECT_EQ(trainer.read_line(), "ready");
   kill(worker_on(mesh_, 1), SIGKILL);
-  const Outcome seen = explain_until(mesh_, "epoch 1 failed: the worker of host b \\(");
+  const ShellOutcome seen = explain_until(mesh_, "epoch 1 failed: the worker of host b \\(");
   EXPECT_EQ(seen.code, 1);
 }
 
@@ -213,7 +198,7 @@ TEST_F(ExplainProcess, AWorkerThatDoesNotMoveData) {
   const pid_t worker = worker_on(mesh_, 1);
   kill(worker, SIGSTOP);
   next_.open_for(4);
-  const Outcome seen = explain_until(
+  const ShellOutcome seen = explain_until(
       mesh_, "all ranks have called all_reduce #1, and its data is under way between hosts for ");
   kill(worker, SIGCONT);
   EXPECT_THAT(seen.out, HasSubstr("  the worker of host b (pid " + std::to_string(worker) +
@@ -237,7 +222,7 @@ TEST_F(ExplainProcess, AJobThatWasKilledInAnOperation) {
   kill(workers[0], SIGSTOP);
   for (const Trainer& trainer : trainers_) trainer.kill(SIGKILL);
   for (const pid_t worker : workers) kill(worker, SIGKILL);
-  const Outcome seen =
+  const ShellOutcome seen =
       explain_until(mesh_, "the job has ended in the midst of all_reduce #1, which began ");
   EXPECT_EQ(seen.out.substr(seen.out.find('\n')), "\n  ranks 0-3 were in it\n");
   EXPECT_EQ(seen.code, 1);
@@ -265,9 +250,9 @@ TEST(ExplainProcessAsRoot, ASlowLink) {
   const TestMesh mesh(LocalMeshOptions{.hosts = 3, .netns = true});
   const std::string netns =
       "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(mesh.host(2).netns);
-  const Outcome limited = run_shell("nsenter --net=" + netns +
-                                    " tc qdisc add dev eth0 root tbf rate 40mbit burst 64kb "
-                                    "latency 50ms");
+  const ShellOutcome limited = run_shell("nsenter --net=" + netns +
+                                         " tc qdisc add dev eth0 root tbf rate 40mbit burst 64kb "
+                                         "latency 50ms");
   ASSERT_EQ(limited.code, 0) << limited.out;
   std::vector<Trainer> trainers = mesh.start("job", {1, 1, 1}, [](const RankContext& context) {
     Group group = context.join();
@@ -275,7 +260,7 @@ TEST(ExplainProcessAsRoot, ASlowLink) {
     options.strategy = "centralized";
     while (true) all_reduce_of(group, 1 << 20, options);
   });
-  const Outcome seen =
+  const ShellOutcome seen =
       explain_until(mesh, "link c->[ab] moves 1/[0-9]+ of the median of the others\n");
   EXPECT_THAT(seen.out, ContainsRegex("link c->[ab]: [0-9.]+ .iB/s, others "));
   EXPECT_EQ(seen.code, 1);

@@ -11,8 +11,6 @@ namespace {
 
 using namespace testing;
 
-constexpr size_t kCount = 1000;
-
 // A tensor of ones on this rank's GPU.
 struct Ones {
   explicit Ones(const RankContext& context)

@@ -12,13 +12,11 @@ namespace {
 
 using namespace testing;
 
-constexpr size_t kCount = 1000;
-
 // A rank's tensor of ones, and its sum over all ranks.
-class Ones {
+class SummedOnes {
  public:
-  explicit Ones(const RankContext& context) : Ones(context, context.rank % 2) {}
-  Ones(const RankContext& context, int gpu)
+  explicit SummedOnes(const RankContext& context) : SummedOnes(context, context.rank % 2) {}
+  SummedOnes(const RankContext& context, int gpu)
       : cuda(gpu), memory_(cuda, kCount * sizeof(float)), ranks_(context.world_size) {}
 
   tutti_code reduce(CGroup& group, const tutti_options* options = nullptr,
@@ -98,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuFaults,
 
 // Starts an operation for which the last rank's stream is late, so that the GPUs wait and no call
 // of the driver fails; it ends UNAVAILABLE, saying this.
-void fail_in_an_operation(const RankContext& context, const Ones& ones,
+void fail_in_an_operation(const RankContext& context, const SummedOnes& ones,
                           const std::vector<std::string>& says) {
   CGroup group(context);
   ones.check_sum(group);
@@ -118,7 +116,7 @@ void fail_in_an_operation(const RankContext& context, const Ones& ones,
 
 // A job that goes on beside others until it is asked to end.
 void GpuFaults::go_on(const RankContext& context) const {
-  const Ones ones(context, 0);
+  const SummedOnes ones(context, 0);
   CGroup group(context);
   ones.check_sum(group);
   write_line("works");
@@ -132,7 +130,7 @@ TEST_P(GpuFaults, APoisonedContextEndsItsJobByNameAndNoOther) {
   await_lines(others, "works");
   const pid_t other = worker_of("other");
   std::vector<Trainer> trainers = start("job", [](const RankContext& context) {
-    const Ones ones(context);
+    const SummedOnes ones(context);
     fail_in_an_operation(context, ones, {"(Fake GPU, GPU-", "CUDA_ERROR_ILLEGAL_ADDRESS"});
     ones.check_sum(*join_again(context));
   });
@@ -149,7 +147,7 @@ TEST_P(GpuFaults, APoisonedContextEndsItsJobByNameAndNoOther) {
 // Nothing is under way when it happens: the next call of the driver meets it.
 TEST_P(GpuFaults, AContextThatIsPoisonedWhileIdleEndsTheNextOperationByName) {
   std::vector<Trainer> trainers = start("job", [this](const RankContext& context) {
-    const Ones ones(context);
+    const SummedOnes ones(context);
     {
       CGroup group(context);
       ones.check_sum(group);
@@ -168,7 +166,7 @@ TEST_P(GpuFaults, AContextThatIsPoisonedWhileIdleEndsTheNextOperationByName) {
 // An operation without a handle: the worker is gone when the rank asks next.
 TEST_P(GpuFaults, AStreamWithoutWorkGoesOnAndTheNextCallIsRefusedByName) {
   std::vector<Trainer> trainers = start("job", [this](const RankContext& context) {
-    const Ones ones(context);
+    const SummedOnes ones(context);
     CGroup group(context);
     ones.check_sum(group);
     const cuda::Stream stream = ones.cuda.stream();
@@ -215,13 +213,13 @@ TEST_P(GpuFaults, AGpuWithAFatalXidEndsTheJobsThatUseItByNameAndIsRefused) {
   std::vector<Trainer> trainers = start("job", [&address](const RankContext& context) {
     const std::string gpu = "GPU 1 (NVIDIA H100, GPU-10000000-1111-2222-3333-444444444444, ";
     const std::string xid = "failed: XID 79 (GPU has fallen off the bus); reset it or restart";
-    const Ones ones(context, 1);
+    const SummedOnes ones(context, 1);
     fail_in_an_operation(context, ones, {gpu, xid});
     await_failed_gpus(address);
     const std::unique_ptr<CGroup> again = join_again(context);
     check_refused(ones.reduce(*again), TUTTI_UNAVAILABLE, gpu);
     check_refused(ones.reduce(*again), TUTTI_UNAVAILABLE, xid);
-    Ones(context, 0).check_sum(*again);
+    SummedOnes(context, 0).check_sum(*again);
   });
   await_lines(trainers, "started");
   report_xid(1, 79);

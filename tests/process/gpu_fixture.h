@@ -26,6 +26,14 @@ struct Variable {
   const char* const name;
 };
 
+// GPUs that do not reach each other.
+struct NoPeers {
+  const Variable refused{"FAKE_CUDA_NO_PEERS", "1"};
+};
+
+inline constexpr size_t kCount = 1000;
+inline constexpr std::array kStrategies = {"centralized", "tree:2", "ring", "ring,centralized"};
+
 // The driver as a program of CUDA uses it, in the context of one GPU. Where there are fewer GPUs,
 // counting starts again.
 class CudaProgram {

@@ -10,8 +10,7 @@ namespace {
 
 using namespace testing;
 
-constexpr std::array kStrategies = {"centralized", "tree:2", "ring", "ring,centralized"};
-constexpr std::array<size_t, 8> kCounts = {1000, 0, 1, 7, 300'001, 129, 0, 4096};
+constexpr std::array<size_t, 8> kListCounts = {1000, 0, 1, 7, 300'001, 129, 0, 4096};
 
 class GpuLists : public GpuMesh {};
 
@@ -101,7 +100,7 @@ TEST_P(GpuLists, ListsGiveTheBitsOfTheHost) {
                   {Dtype::f16, TUTTI_MEAN}, {Dtype::i64, TUTTI_MAX},
                   {Dtype::u8, TUTTI_BXOR}};
               for (const auto& [dtype, op] : kinds) {
-                const List list(dtype, kCounts);
+                const List list(dtype, kListCounts);
                 for (const char* strategy : kStrategies) {
                   tutti_options options = tutti_defaults();
                   options.strategy = strategy;
@@ -245,7 +244,7 @@ TEST_P(GpuLists, TensorsOfAListThatAreNotExportedAreStaged) {
       run([](const RankContext& context) {
         const CudaProgram cuda(context.rank % 2);
         CGroup group(context);
-        const List list(Dtype::f32, kCounts);
+        const List list(Dtype::f32, kListCounts);
         const int chunks = static_cast<int>(list.bytes() >> 21) + 1;
         auto* hidden = static_cast<std::byte*>(cuda.allocate_chunks(chunks, false));
         const GpuMemory mapped(cuda, list.bytes());
@@ -275,7 +274,7 @@ TEST_P(GpuLists, ADeathEndsAListByName) {
   std::vector<Trainer> trainers = start([](const RankContext& context) {
     const CudaProgram cuda(context.rank % 2);
     CGroup group(context);
-    const List list(Dtype::f32, kCounts);
+    const List list(Dtype::f32, kListCounts);
     const GpuMemory x(cuda, list.bytes());
     const cuda::Stream stream = cuda.stream();
     const tutti_options options = on_stream(stream);

@@ -15,8 +15,6 @@ namespace {
 
 using namespace testing;
 
-constexpr size_t kCount = 1000;
-
 // Names the file of processes whose GPUs hang, before the mesh starts.
 struct HangingGpus {
   HangingGpus() { setenv("FAKE_CUDA_HANG", file.c_str(), 1); }
@@ -90,11 +88,7 @@ TEST_P(GpuWorkers, MemoryThatAProgramFreesIsUnmapped) {
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 
-// GPUs that do not reach each other: a rank must not have one opened that it does not use.
-struct NoPeers {
-  NoPeers() { setenv("FAKE_CUDA_NO_PEERS", "1", 1); }
-  ~NoPeers() { unsetenv("FAKE_CUDA_NO_PEERS"); }
-};
+// A rank must not have a GPU opened that it does not use.
 class GpusApart : public NoPeers, public GpuMesh {};
 INSTANTIATE_TEST_SUITE_P(Layouts, GpusApart, ::testing::Values(std::vector{2}));
 

@@ -402,9 +402,6 @@ TEST_P(GpuRanksLimit, RanksAGpuAreLimited) {
 
 // ---- GPUs that do not reach each other ----
 
-struct NoPeers {
-  const Variable refused{"FAKE_CUDA_NO_PEERS", "1"};
-};
 class GpuNoPeers : public NoPeers, public GpuMesh {};
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuNoPeers, ::testing::Values(std::vector{2}));
 

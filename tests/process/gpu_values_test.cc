@@ -10,7 +10,6 @@ namespace {
 using namespace testing;
 
 constexpr std::array kFloats = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16};
-constexpr std::array kStrategies = {"centralized", "tree:2", "ring", "ring,centralized"};
 
 class GpuValues : public GpuMesh {};
 

@@ -11,14 +11,14 @@ namespace {
 using namespace testing;
 using ::testing::HasSubstr;
 
-constexpr size_t kCount = 3'000'000;
+constexpr size_t kLargeCount = 3'000'000;
 constexpr int kLateMs = 100;  // For the other host to send what it may.
 
 // Each rank in turn is late, so that the others' frames come before its operation.
 void reduce_with_one_late(Group& group) {
   for (const char* strategy : {"ring", "centralized", "tree:2"})
     for (int late = 0; late < group.world_size(); ++late) {
-      std::vector<float> x(kCount, 1.0f);
+      std::vector<float> x(kLargeCount, 1.0f);
       if (group.rank() == late) poll(nullptr, 0, kLateMs);
       Options options;
       options.strategy = strategy;

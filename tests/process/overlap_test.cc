@@ -14,7 +14,7 @@ using namespace testing;
 
 // Below and above what is copied as a whole.
 constexpr size_t kCounts[] = {1000, 300'000};
-constexpr Way kWays[] = {Way::blocking, Way::async, Way::passing};
+constexpr Way kUniformWays[] = {Way::blocking, Way::async, Way::passing};
 
 // What a call is made with.
 struct Place {
@@ -100,7 +100,7 @@ void each_place(Group& group, size_t parts,
   for (const size_t count : kCounts)
     for (const bool shared : {false, true}) {
       Floats memory(group, parts * count, shared);
-      for (const Way way : kWays) {
+      for (const Way way : kUniformWays) {
         memory.fill();
         body({count, shared, way}, memory);
       }

@@ -10,8 +10,6 @@ namespace {
 
 using namespace testing;
 
-constexpr uid_t kNobody = 65'534;
-
 void become_nobody() {
   check(setresgid(kNobody, kNobody, kNobody) == 0, "another group");
   check(setresuid(kNobody, kNobody, kNobody) == 0, "another user");

@@ -2,40 +2,22 @@
 // a worker died meanwhile. And one that is killed: its successor knows epochs and owners.
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/mman.h>
 
-#include <atomic>
 #include <fstream>
 #include <sstream>
 
 #include "daemon/control/admin_client.h"
+#include "tests/process/board_fixture.h"
 #include "tests/support/await.h"
-#include "tests/support/test_mesh.h"
 
 namespace tutti {
 namespace {
 
 using namespace testing;
 
-constexpr auto kPatience = std::chrono::seconds(60);
 // Pings every 1.5 s, answered within 3 s: then a stream is over. A moment more for workers, whose
 // pings are at other times than those of their agent.
 constexpr std::chrono::milliseconds kAllStreamsBreak{2'000};
-
-// Shared with forked trainers.
-class Flag {
- public:
-  Flag()
-      : value_(static_cast<std::atomic<bool>*>(mmap(nullptr, sizeof(std::atomic<bool>),
-                                                    PROT_READ | PROT_WRITE,
-                                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~Flag() { munmap(value_, sizeof *value_); }
-  void set() const { *value_ = true; }
-  bool is_set() const { return *value_; }
-
- private:
-  std::atomic<bool>* value_;
-};
 
 struct Suspension : ::testing::Test {
   static bool wait_for(const std::function<bool()>& holds,

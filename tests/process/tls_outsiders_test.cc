@@ -11,7 +11,7 @@ namespace {
 using namespace testing;
 using ::testing::HasSubstr;
 
-constexpr int kJoinMs = 8'000;
+constexpr int kOutsiderJoinMs = 8'000;
 
 class TlsOutsiders : public TlsMesh {
  protected:
@@ -34,7 +34,7 @@ TEST_F(TlsOutsiders, AHostOfAnotherAuthorityRunsNoRankUntilItHasTheRightCertific
   const std::string both = files_.ca.certificate() + stranger.certificate();
   const std::string log = start_agent("e", files_.mount("e", "DNS:e", stranger, both));
   ASSERT_THAT(await_text(log, "serves"), HasSubstr("serves"));
-  const std::string reports = run_with("e", "job", kJoinMs);
+  const std::string reports = run_with("e", "job", kOutsiderJoinMs);
   EXPECT_THAT(reports, HasSubstr("rank 0: DEADLINE_EXCEEDED: job \"job\": rank 1 of 2 has not "
                                  "joined"));
   EXPECT_THAT(reports, HasSubstr("rank 1: UNAVAILABLE: rank 1 of job \"job\" cannot join: no agent "
@@ -53,7 +53,8 @@ TEST_F(TlsOutsiders, AHostThatLosesItsCertificateLosesItsPartInJobs) {
   kill_agent("e");
   files_.mount("e", "DNS:e", stranger, both);
   ASSERT_THAT(await_text(start_agent("e", mounted), "serves"), HasSubstr("serves"));
-  EXPECT_THAT(run_with("e", "after", kJoinMs), HasSubstr("no agent of host e is registered"));
+  EXPECT_THAT(run_with("e", "after", kOutsiderJoinMs),
+              HasSubstr("no agent of host e is registered"));
 }
 
 }  // namespace

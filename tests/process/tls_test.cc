@@ -12,8 +12,6 @@ namespace {
 using namespace testing;
 using ::testing::HasSubstr;
 
-constexpr uid_t kNobody = 65'534;
-
 TEST_F(TlsMesh, JobGoesOnWhileCertificatesAndTheirAuthorityAreRenewed) {
   setenv("TUTTI_TEST_DONE", (files_.root + "/done").c_str(), 1);
   std::vector<Trainer> trainers = mesh_.start("job", {1, 1}, [](const RankContext& context) {

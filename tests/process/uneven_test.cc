@@ -91,8 +91,6 @@ class UnevenPart {
   Tensor out_;
 };
 
-constexpr Memory kMemories[] = {Memory::ordinary, Memory::shared, Memory::by_rank, Memory::by_side};
-
 void every_case(Group& group, size_t large, const std::vector<std::string>& strategies) {
   for (const Uneven& uneven : uneven_cases(group.world_size(), large))
     for (const Memory memory : kMemories)

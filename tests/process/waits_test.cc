@@ -33,14 +33,14 @@ using namespace std::chrono_literals;
 
 constexpr auto kTimeout = 1'000ms;
 // Less than the join's timeout; by rights half a second, but the machine may be busy.
-constexpr auto kMost = 20s;
+constexpr auto kSlack = 20s;
 
 // The error of a call that must fail by its deadline.
 Error late_failure_of(const std::function<void()>& call) {
   const auto begin = std::chrono::steady_clock::now();
   const Error error = failure_of(call);
   check(error.code == TUTTI_DEADLINE_EXCEEDED, error.what());
-  check(std::chrono::steady_clock::now() - begin < kTimeout + kMost, "in time");
+  check(std::chrono::steady_clock::now() - begin < kTimeout + kSlack, "in time");
   return error;
 }
 

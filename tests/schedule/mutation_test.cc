@@ -232,13 +232,6 @@ TEST(Mutation, NoEmptyMessageCanBeSpared) {
   }
 }
 
-Step send(int peer, int chunk = 0) { return {StepKind::send, peer, chunk}; }
-Step recv(int peer, int chunk = 0) { return {StepKind::recv, peer, chunk}; }
-Step reduce(int peer, int chunk = 0) { return {StepKind::recv_reduce, peer, chunk}; }
-Step finish(int chunk = 0) { return {StepKind::finish, -1, chunk}; }
-Step notify(int peer) { return {StepKind::notify, peer, 0}; }
-Step await(int peer) { return {StepKind::await, peer, 0}; }
-
 Plan three(Collective collective, Strategy strategy = kCentral) {
   return plan_of(collective, {kCentral, strategy}, lone_hosts(3));
 }

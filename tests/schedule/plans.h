@@ -20,6 +20,13 @@ inline Strategy tree(uint32_t arity) { return {StrategyKind::tree, arity}; }
 inline const std::vector<Strategy> kEveryStrategy = {kCentral, tree(1), tree(2),
                                                      tree(3),  tree(5), kRing};
 
+inline Step send(int peer, int chunk = 0) { return {StepKind::send, peer, chunk}; }
+inline Step recv(int peer, int chunk = 0) { return {StepKind::recv, peer, chunk}; }
+inline Step reduce(int peer, int chunk = 0) { return {StepKind::recv_reduce, peer, chunk}; }
+inline Step finish(int chunk = 0) { return {StepKind::finish, -1, chunk}; }
+inline Step notify(int peer) { return {StepKind::notify, peer, 0}; }
+inline Step await(int peer) { return {StepKind::await, peer, 0}; }
+
 // Ranks 0..n-1 dealt to hosts of these sizes, in order.
 inline Hosts hosts_of(const std::vector<int>& sizes) {
   Hosts hosts;

@@ -8,13 +8,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-Step send(int peer, int chunk) { return {StepKind::send, peer, chunk}; }
-Step recv(int peer, int chunk) { return {StepKind::recv, peer, chunk}; }
-Step reduce(int peer, int chunk) { return {StepKind::recv_reduce, peer, chunk}; }
-Step finish(int chunk) { return {StepKind::finish, -1, chunk}; }
-Step notify(int peer) { return {StepKind::notify, peer, 0}; }
-Step await(int peer) { return {StepKind::await, peer, 0}; }
-
 Plan flat(Collective collective, Strategy strategy, int n, int root = 0) {
   return plan_of(collective, {strategy, strategy}, lone_hosts(n), root);
 }

@@ -1,11 +1,13 @@
-// A program in place of a forked child.
+// Programs: in place of a forked child, or by the shell.
 #pragma once
 
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,22 @@ namespace tutti::testing {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   execv(arguments[0], arguments.data());
   _exit(127);
+}
+
+struct ShellOutcome {
+  int code = -1;
+  std::string out;  // Standard output and standard error.
+};
+
+inline ShellOutcome run_shell(const std::string& line) {
+  FILE* pipe = popen((line + " 2>&1").c_str(), "r");
+  ShellOutcome outcome;
+  char buffer[4096];
+  for (size_t got = 0; (got = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    outcome.out.append(buffer, got);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
 }
 
 }  // namespace tutti::testing

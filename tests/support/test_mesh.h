@@ -25,6 +25,8 @@
 
 namespace tutti::testing {
 
+inline constexpr uid_t kNobody = 65'534;
+
 // What a trainer needs to join its job. join() throws tutti::Error.
 struct RankContext {
   std::string job;

@@ -1,14 +1,10 @@
 // The rules of frame headers, and how a link reacts to headers that break them.
 #include "daemon/transport/frame_codec.h"
 #include "daemon/transport/local_link.h"
-#include "tests/transport/fixture.h"
+#include "tests/transport/bare.h"
 
 namespace tutti {
 namespace {
-
-constexpr size_t kMax = 1'000;
-
-FrameHeader stamped(size_t payload_bytes) { return FrameStamper().stamp({}, payload_bytes); }
 
 TEST(FrameCodec, SealsWhatTheCheckerAccepts) {
   FrameStamper stamper;

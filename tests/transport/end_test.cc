@@ -9,7 +9,6 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr uint64_t kFrames = 16;
 constexpr std::chrono::seconds kSoon{20};
 

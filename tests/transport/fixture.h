@@ -23,6 +23,7 @@
 namespace tutti {
 
 inline constexpr std::chrono::seconds kPatience{60};  // Before a test gives up.
+inline constexpr size_t kMiB = size_t{1} << 20;
 
 // State that one thread changes and another waits for.
 class Monitor {

@@ -6,13 +6,13 @@ namespace tutti {
 namespace {
 
 // Invalid messages, and the code with which the receiving end must close.
-struct Lie {
+struct GrpcLie {
   const char* name;
   std::vector<Bytes> messages;
   Code code;
 };
 
-std::vector<Lie> lies() {
+std::vector<GrpcLie> grpc_lies() {
   FrameHeader stranger = stamped(4), newer = stamped(4), odd = stamped(4), late = stamped(4);
   stranger.magic = 0;
   newer.version = kFrameVersion + 1;
@@ -32,7 +32,7 @@ std::vector<Lie> lies() {
 }
 
 TEST(GrpcListener, ClosesOnFramesThatLie) {
-  for (const Lie& lie : lies()) {
+  for (const GrpcLie& lie : grpc_lies()) {
     GrpcListener listener;
     RawClient liar(listener.address, kSecret);
     for (const Bytes& message : lie.messages) liar.write(message);
@@ -103,9 +103,9 @@ TEST(GrpcListener, TakesAProofOnceAndOnlyForItsOwnChallenge) {
 }
 
 TEST(GrpcDialler, ClosesOnFramesThatLie) {
-  std::vector<Lie> all = lies();
+  std::vector<GrpcLie> all = grpc_lies();
   all.push_back({"far too large", {frame(stamped(10 * kMax), 10 * kMax)}, Code::invalid_argument});
-  for (const Lie& lie : all) {
+  for (const GrpcLie& lie : all) {
     RawServer liar(kSecret, lie.messages);
     auto transport = make_grpc_transport({.frame_bytes_max = kMax});
     auto end = std::make_shared<Recorder>();

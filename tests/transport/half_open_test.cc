@@ -11,7 +11,6 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kFloodBytes = 256 * kMiB;
 // HTTP/2 receives 64 KiB of a stream before anybody reads it; the rest is protocol overhead.
 constexpr size_t kReadMax = 128 << 10;

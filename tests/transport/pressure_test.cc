@@ -4,8 +4,6 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
-
 // Keeps received payloads until it is asked to drop them.
 class Keeper : public Recorder {
  public:

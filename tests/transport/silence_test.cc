@@ -8,17 +8,13 @@
 #include <thread>
 
 #include "daemon/base/fd.h"
-#include "tests/transport/fixture.h"
+#include "tests/transport/bare.h"
 
 namespace tutti {
 namespace {
 
 constexpr int kSilenceMs = 2'000;
 constexpr std::chrono::milliseconds kSlack{15'000};  // For a loaded machine.
-
-sockaddr_in loopback(int port) {
-  return {AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
-}
 
 // Forwards one TCP connection both ways until stopped; then keeps its sockets open and unread.
 class Proxy {

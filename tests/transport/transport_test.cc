@@ -7,8 +7,6 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
-
 class LinkContract : public testing::TestWithParam<const char*> {};
 
 size_t mixed_size(uint64_t i) {

@@ -4,13 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/tuning/strategies.h"
+
 namespace tutti {
 namespace {
-
-constexpr Strategy kCentral{StrategyKind::centralized};
-constexpr Strategy kRing{StrategyKind::ring};
-constexpr Strategy tree(uint32_t arity) { return {StrategyKind::tree, arity}; }
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 class TunerTest : public ::testing::Test {
  protected:

@@ -11,6 +11,9 @@
 
 namespace tutti::testing {
 
+inline constexpr Strategy kCentral{StrategyKind::centralized};
+inline constexpr Strategy kRing{StrategyKind::ring};
+
 class Tensors {
  public:
   Tensors(Cluster& cluster, Signature signature, bool in_place = false)

@@ -12,16 +12,12 @@ using Clock = std::chrono::steady_clock;
 
 tutti_dtype number_of(const Tensor& tensor) { return static_cast<tutti_dtype>(tensor.dtype()); }
 
-void* at(const Tensor& tensor, size_t offset) {
-  return tensor.data() + offset * size_of(tensor.dtype());
-}
-
 // The arrays that tutti_all_reduce_many() takes.
 struct Lists {
   Lists(const std::vector<Tensor>& from, const std::vector<Tensor>& to, const Pack& pack) {
     for (const Piece& piece : pack) {
-      ins.push_back(at(from[piece.tensor], piece.offset));
-      outs.push_back(at(to[piece.tensor], piece.offset));
+      ins.push_back(element_at(from[piece.tensor], piece.offset));
+      outs.push_back(element_at(to[piece.tensor], piece.offset));
       counts.push_back(piece.count);
     }
   }

@@ -9,15 +9,11 @@ namespace {
 
 constexpr size_t kBlockElements = 8192;  // A block's partial sums stay in the cache.
 
-std::byte* at(const Tensor& tensor, size_t offset) {
-  return tensor.data() + offset * size_of(tensor.dtype());
-}
-
 std::vector<Operand> operands_of(const std::vector<Tensor>& sources,
                                  const std::vector<size_t>& group, size_t offset) {
   std::vector<Operand> operands;
   for (const size_t index : group)
-    operands.push_back({at(sources[index], offset), sources[index].dtype()});
+    operands.push_back({element_at(sources[index], offset), sources[index].dtype()});
   return operands;
 }
 
@@ -63,7 +59,7 @@ void fold(const std::vector<Tensor>& sources, const Grouping& grouping, uint32_t
       operands.push_back({partial.data, partial.dtype});
     }
     std::vector<Target> to;
-    for (const Tensor& target : targets) to.push_back({at(target, offset), target.dtype()});
+    for (const Tensor& target : targets) to.push_back({element_at(target, offset), target.dtype()});
     fold_elements(operands, to, count, divisor);
   }
 }

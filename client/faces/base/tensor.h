@@ -51,6 +51,10 @@ class Tensor {
   std::shared_ptr<std::byte[]> data_;
 };
 
+inline std::byte* element_at(const Tensor& tensor, size_t index) {
+  return tensor.data() + index * size_of(tensor.dtype());
+}
+
 // Rows of a tensor: values[i] is a part of row indices[i]. A row may occur several times, which
 // stands for the sum of its parts.
 struct IndexedSlices {

@@ -7,12 +7,12 @@
 namespace tutti::burn {
 namespace {
 
-struct Kind {
+struct ErrorKind {
   std::string_view name;
   Code code;
 };
 
-constexpr std::array<Kind, 14> kKinds = {{
+constexpr std::array<ErrorKind, 14> kKinds = {{
     {"InvalidConfig", Code::invalid_argument},
     {"MultipleRegister", Code::already_exists},
     {"RegisterParamsMismatch", Code::invalid_argument},
@@ -29,7 +29,7 @@ constexpr std::array<Kind, 14> kKinds = {{
     {"Other", Code::failed_precondition},
 }};
 
-const Kind& kind_of(CollectiveError error) { return kKinds[static_cast<size_t>(error)]; }
+const ErrorKind& kind_of(CollectiveError error) { return kKinds[static_cast<size_t>(error)]; }
 
 }  // namespace
 
@@ -43,7 +43,7 @@ Status wrong_call(CollectiveError error, const std::string& message) {
 
 Status named(const Status& status) {
   const std::string name = status.message().substr(0, status.message().find_first_of(":("));
-  const bool known = name == "Global" || std::ranges::any_of(kKinds, [&](const Kind& kind) {
+  const bool known = name == "Global" || std::ranges::any_of(kKinds, [&](const ErrorKind& kind) {
                        return kind.name == name;
                      });
   if (status.ok() || known) return status;

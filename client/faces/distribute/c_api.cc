@@ -139,7 +139,8 @@ tutti_code tutti_distribute_strategy_create(const char* options,
     if (!given.ok()) return faces::refuse(group, given.status());
     if (resolver != nullptr) given->cluster.resolver = resolver->resolver;
     given->cluster.group = group;
-    Result<std::unique_ptr<Strategy>> strategy = Strategy::create(*std::move(given));
+    Result<std::unique_ptr<distribute::Strategy>> strategy =
+        distribute::Strategy::create(*std::move(given));
     if (!strategy.ok()) return strategy.status();
     *made = reinterpret_cast<tutti_distribute_strategy*>((*std::move(strategy)).release());
     return {};
@@ -294,10 +295,10 @@ tutti_code tutti_distribute_replica_merge(tutti_distribute_replica* replica, con
     if (Status status = require_given({{"replica", replica}, {"call", call}, {"merge", given}});
         !status.ok())
       return status;
-    return get(replica)->merge_call(call, argument,
-                                    [&](Strategy&, const std::vector<void*>& arguments) {
-                                      return status_of_function(merge(arguments[0]));
-                                    });
+    return get(replica)->merge_call(
+        call, argument, [&](distribute::Strategy&, const std::vector<void*>& arguments) {
+          return status_of_function(merge(arguments[0]));
+        });
   });
 }
 
