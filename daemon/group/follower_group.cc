@@ -7,11 +7,6 @@
 #include "daemon/nccl/nccl.h"
 
 namespace tutti {
-namespace {
-
-using Phase = FollowerOperation::Phase;
-
-}  // namespace
 
 FollowerGroup::FollowerGroup(uint32_t number, const Ranks& ranks, const std::vector<Host>& hosts,
                              int self)

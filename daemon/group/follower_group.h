@@ -42,6 +42,7 @@ struct FollowerOperation {
 class FollowerGroup {
  public:
   using Operation = FollowerOperation;
+  using Phase = Operation::Phase;
   // What a started operation waits for: a text, and a rank of the group or -1.
   using Blocker = std::function<std::pair<std::string, int>(const Key&)>;
   // The meaning of `auto` between hosts without measurements: the same on all hosts.
@@ -97,6 +98,7 @@ class FollowerGroup {
   uint64_t fence = std::numeric_limits<uint64_t>::max();
 
  private:
+  // By collective and size class.
   mutable std::map<std::pair<Collective, int>, Strategy> automatic_;
 };
 
