@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "client/exchange.h"
-#include "client/messages.h"
-#include "client/submission.h"
+#include "client/messages/messages.h"
+#include "client/operations/exchange.h"
+#include "client/operations/submission.h"
 #include "proto/types.h"
 
 using tutti::invalid_argument;

@@ -1,5 +1,5 @@
 // Staged operations: when the window is released, and when their slots are settled.
-#include "client/staged_op.h"
+#include "client/operations/staged_op.h"
 
 #include <sys/mman.h>
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "client/op_queue.h"
+#include "client/operations/op_queue.h"
 #include "tests/session/trainer.h"
 
 namespace tutti::client {

@@ -1,0 +1,252 @@
+// The operations of one rank on one group. Each gets a number, arrives on the board
+// (proto/board.h) and is waited for.
+//
+// A rank that waits folds blocks, calls the worker if other ranks are late, and sleeps if there is
+// nothing to do. Safe from any thread: numbers are given under a lock, and one thread of a rank
+// folds at a time.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bitset>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "client/rank/connection.h"
+#include "client/rank/memory_in_use.h"
+#include "daemon/board/board.h"
+
+namespace tutti::client {
+
+// A worker ends every operation within this time after its deadline; one that does not, and has not
+// looked at the board for as long, has failed.
+inline constexpr Millis kAnswerGrace{450};
+// How long after the deadline a worker is waited for that looks at the board, but has no core to
+// end the operation in time: it knows who is to blame.
+inline constexpr Millis kBusyGrace{2'000};
+// How long after its deadline a call waits for a free slot: those before it end meanwhile.
+inline constexpr Millis kSlotGrace{200};
+// Refused calls that wait for a free slot. With one more the order of calls is lost, and so is the
+// connection.
+inline constexpr size_t kOwedMax = 4096;
+// How long ranks wait for other ranks before they call the worker, and between two such calls.
+inline constexpr Millis kCallWorkerAfter{50};
+
+// The Status that a failure on the board describes. Without its message if memory runs out.
+Status read_failure(const BoardFailure& failure) noexcept;
+
+// What a wait returns that was shorter than the operation.
+Status still_running(int64_t timeout_ms);
+
+// For an operation on a board that is not what the ranks and the worker wrote.
+Status overwritten() noexcept;
+
+// An operation that was submitted. OpQueue owns the fields, except `copies` and `copy_last`, which
+// the submitter fills before the arrival.
+struct PendingOp {
+  PendingOp() = default;
+  PendingOp(const PendingOp&) = delete;
+  PendingOp& operator=(const PendingOp&) = delete;
+
+  // A result to copy to ordinary memory.
+  struct CopyOut {
+    void* to = nullptr;
+    const std::byte* from = nullptr;
+    size_t bytes = 0;
+  };
+
+  uint64_t number = 0;
+  bool has_arrived = false;               // It has a number and a slot on the board.
+  std::atomic<bool> has_outcome = false;  // `outcome` is final, and the rank is done with the slot.
+  bool is_released = false;               // The result is copied out, the blocks are released.
+  Status outcome;
+  uint64_t bytes = 0;       // Of its tensors, for the counters.
+  uint64_t arrived_ns = 0;  // By trace::now_ns().
+  uint64_t record = 0;      // Its index in the flight recorder.
+  Collective collective = Collective::barrier;
+  Millis timeout{0};
+  // A thread still copies through the window and writes to the board for it: only that thread may
+  // settle it.
+  std::atomic<bool> is_staging = false;
+  uint32_t copied_out = UINT32_MAX;  // Number of blocks copied out, of a staged operation.
+  // When waiting began, and when the worker may be called next. Several threads may wait for it.
+  std::atomic<TimePoint> started = TimePoint();  // Epoch of the clock: unset.
+  std::atomic<TimePoint> next_call = TimePoint();
+  // After the deadline: when the worker was last known to look at the board, by its count of looks.
+  std::atomic<TimePoint> heard = TimePoint();
+  std::atomic<uint64_t> looks = 0;
+  std::vector<uint64_t> blocks;  // Held blocks of the segment.
+  std::vector<CopyOut> copies;
+  std::function<Status()> copy_last;  // Called once, after the copies; empty: nothing.
+  std::mutex release_mutex;
+  Status copied;  // Outcome of copy_last.
+  // For an operation on GPUs: whether one may still touch its memory, by what the board says of it,
+  // or has yet to copy the result out.
+  // It has no outcome meanwhile, until kAnswerGrace after its deadline. Called with the queue's
+  // lock; empty: never.
+  enum class OnBoard : uint8_t { under_way, done, failed };
+  std::function<bool(OnBoard)> is_on_gpus;
+  MemoryUse memory;  // The caller's. Last: others ask by it whether the operation has ended.
+};
+
+class OpQueue {
+ public:
+  // `seats`: of the group's members on this host, in the order of the group. `size`: the number of
+  // all members.
+  OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> seats, uint32_t size);
+
+  // Gives the operation the next number and arrives on the board with the request. `op` must stay
+  // where it is until it has an outcome. Small operations may be done on return. Blocks while
+  // kBoardSlots operations are under way, on this or another rank. DEADLINE_EXCEEDED, while the
+  // connection is usable: none of them ended within the timeout. Then the call has no place in the
+  // order: see keep_place().
+  Status submit(const Request& request, PendingOp& op);
+  // Gives a call that is refused its place in the order, without waiting: the next number, now or
+  // once a slot is free, but before that of any later call. Nobody waits for `op`.
+  void keep_place(const Request& refused, const std::shared_ptr<PendingOp>& op);
+  // Whether submit() would not wait for a free slot, unless another thread comes first.
+  bool has_free_slot();
+  // Blocks until the operation has an outcome, copies its result out, releases its blocks and
+  // returns the outcome. `timeout_ms` < 0: until its own timeout. DEADLINE_EXCEEDED without an
+  // outcome: it may be waited for again.
+  Status wait(PendingOp& op, int64_t timeout_ms);
+  // Like wait(), but neither copies nor releases: see release().
+  Status await_outcome(PendingOp& op, int64_t timeout_ms);
+  // Does what a waiting rank does, once, without blocking. True: there is an outcome.
+  bool poll(PendingOp& op);
+  // Copies the result of an operation with an outcome out and releases its blocks. Idempotent. Not
+  // OK: the result could not be copied.
+  Status release(PendingOp& op);
+  // Nobody waits for the operation any more: releases its blocks once it has an outcome.
+  void abandon(const std::shared_ptr<PendingOp>& op);
+  // Forgets `op`, which may be destroyed then, even if it has no outcome. Its slot stays in use
+  // until the operation ends.
+  void detach(PendingOp& op);
+  // The rank leaves: gives every operation under way an outcome, except those on GPUs, which have
+  // one at `limit` at the latest. No thread of this rank folds when it returns.
+  void cancel(TimePoint limit);
+  // Settles the operations that ended, so that their slots may be reused.
+  void settle_finished();
+  // Whether abandoned operations without an outcome hold memory.
+  bool holds_memory() const { return abandoned_count_ != 0; }
+
+  // ---- For staged operations, see staged_op.h ----
+
+  // Folds at most `blocks_max` blocks of an operation that ranks fold. False: none was available.
+  bool fold_blocks(uint64_t number, uint32_t blocks_max = UINT32_MAX);
+  // Announces that the window holds the first `blocks` blocks. `calls_worker`: the worker may start
+  // on them, if the group spans hosts.
+  void set_ready(uint64_t number, uint32_t blocks, bool calls_worker);
+  // How often the worker has looked at the board; and whether it has not since, though the rank
+  // waited and called it for so long: then it is to blame.
+  uint64_t worker_looks() const { return view_.header().looks.load(); }
+  bool has_worker_slept(uint64_t looks, Millis waited) const;
+  // Whether the result of the block is in the window.
+  bool has_result(uint64_t number, uint32_t block) const;
+  // Size of a window in bytes; 0: operations of the group cannot be staged.
+  uint64_t window_bytes() const;
+  // Whether the operation has not ended on the board.
+  bool is_under_way(const PendingOp& op) const;
+  // Whether the deadline of an operation whose clock runs has passed.
+  static bool is_late(const PendingOp& op) { return Clock::now() > op.started.load() + op.timeout; }
+  // Waits a little, when the caller has nothing to do. False: the operation has an outcome.
+  bool pause(PendingOp& op, Backoff& backoff);
+
+  // Whether all members are on this host, so that operations need no worker.
+  bool is_local() const { return seats_.size() == size_; }
+
+ private:
+  class Host;
+  using Memory = board::SlotMemory<Host>;
+  // What the members requested, and the operation that follows from it.
+  struct Match {
+    std::vector<board::MemberRequest> requests;
+    board::MatchedOp op;
+  };
+
+  BoardSlot& slot(uint64_t number) const { return group_area_.area.slot_of(number); }
+  board::SlotWord word_of(uint64_t number) const { return board::unpack(slot(number).word.load()); }
+  template <class Procedure, class... Arguments>
+  Procedure run_procedure(uint64_t number, Arguments... arguments);
+
+  // A call that keeps its place in the order, and has yet to arrive there.
+  struct Owed {
+    Request request;
+    std::shared_ptr<PendingOp> op;
+  };
+
+  Status try_submit(const Request& request, PendingOp& op, std::optional<uint32_t>& unsettled);
+  Status submit_owed(std::optional<uint32_t>& unsettled);
+  Status arrive(const Request& request, PendingOp& op, std::optional<uint32_t>& unsettled);
+  void after_arrival(board::Arrive<Memory>& arrival, Memory& memory, uint64_t number,
+                     bool is_background);
+  void await_free_slot(TimePoint& next_call);
+  uint64_t load_settled_by_all() const;
+  Status no_free_slot(const Request& request, uint32_t unsettled) const;
+
+  board::Decision decide(uint64_t number);
+  void reserve_counts(size_t counts);
+  bool match_requests(uint64_t number, Match& match) const;
+  void fold_alone(uint64_t number, Memory& memory);
+  bool fold_claimed(uint64_t number, const board::ClaimBlock<Memory>& claim);
+  bool complete_if_folded(uint64_t number);
+  void call_worker(uint64_t number);
+  void wake_sleepers(uint64_t number) const;
+
+  void start_clock(PendingOp& op);
+  bool check_outcome(PendingOp& op);
+  bool is_in_time(const PendingOp& op) const;
+  void listen_to_worker(PendingOp& op, TimePoint now) const;
+  void make_progress(PendingOp& op);
+  bool spin_once(PendingOp& op, Backoff& backoff);
+  void sleep(const PendingOp& op, Millis timeout);
+  Millis sleep_limit(const PendingOp& op) const;
+
+  bool is_held(const PendingOp& op, PendingOp::OnBoard board) const;
+  bool settle(PendingOp& op);
+  bool settle_unless_staging(PendingOp& op) { return !op.is_staging && settle(op); }
+  void set_settled(PendingOp& op);
+  void advance_settled();
+  void add_to_counters(const PendingOp& op);
+  void record_begin(const Request& request, PendingOp& op);
+  void record_end(const PendingOp& op, Code code);
+  void add_abandoned(const std::shared_ptr<PendingOp>& op);
+  void release_abandoned();
+
+  Connection& connection_;
+  const board::View& view_;
+  RankRecorder& recorder_;
+  const uint32_t seat_;
+  const uint32_t size_;
+  const std::vector<uint32_t> seats_;
+  const board::GroupArea group_area_;
+  const Kernel kernel_ = choose_kernel();
+
+  std::mutex mutex_;  // Guards what follows, and the operations.
+  uint64_t next_ = 0;
+  uint64_t settled_ = 0;         // All operations below are settled.
+  uint64_t published_ = 0;       // settled_ as the board has it, without an operation being folded.
+  uint64_t settled_by_all_ = 0;  // Lower bound of all members' `settled`.
+  std::array<PendingOp*, kBoardSlots> ops_{};  // Not settled, by number.
+  std::bitset<kBoardSlots> detached_;          // Detached and not settled, by number.
+  std::deque<Owed> owed_;                      // In the order of the calls.
+  std::vector<std::shared_ptr<PendingOp>> abandoned_;
+  std::atomic<size_t> abandoned_count_ = 0;
+  Match deciding_;
+
+  std::mutex fold_mutex_;  // Held by the thread that folds; guards what follows.
+  Match folding_;
+  static constexpr uint64_t kNone = UINT64_MAX;
+  uint64_t matched_number_ = kNone;  // Of the operation in folding_.
+  // The operation that a thread folds now: its slot, where the rank announces the block that it
+  // holds, is not given up.
+  std::atomic<uint64_t> folding_number_ = kNone;
+  std::atomic<bool> is_cancelled_ = false;
+  std::atomic<TimePoint> held_until_ = TimePoint::max();  // No outcome is held back for longer.
+};
+
+}  // namespace tutti::client
