@@ -7,13 +7,9 @@
 #include <thread>
 #include <utility>
 
-#include "client/operations/op_queue.h"
-
 namespace tutti::client {
 namespace {
 
-constexpr uint64_t kWordsBytes = 64 << 10;
-constexpr uint64_t kSetBytes = 64;  // A cache line, so that no two streams share one.
 constexpr Millis kWatchPause{5};
 constexpr Millis kFreedPause{1000};  // Between two looks for memory that was freed.
 constexpr Millis kMemoryPause{1};    // Between two looks for memory that operations use.
@@ -32,10 +28,18 @@ std::string driver_library() {
 
 }  // namespace
 
+std::shared_ptr<DeviceMemory> DeviceMemory::attach(const std::shared_ptr<Connection>& connection) {
+  auto made = std::make_unique<DeviceMemory>(*connection);
+  std::shared_ptr<DeviceMemory> kept(connection, made.get());
+  connection->attach(std::move(made));
+  return kept;
+}
+
 DeviceMemory::DeviceMemory(Connection& connection)
     : connection_(connection),
       watch_(driver_library()),
       offers_(connection, watch_),
+      words_(connection, watch_, offers_),
       tasks_("tutti-memory"),
       thread_("tutti-stream") {}
 
@@ -191,8 +195,9 @@ Status DeviceMemory::stage(cuda::Stream stream, const void* memory,
 // Operations that began before may still name the memory.
 void DeviceMemory::forget(uint64_t number) {
   if (number == 0) return;
-  const std::lock_guard lock(words_mutex_);
-  forgotten_.emplace_back(number, next_serial_);
+  const uint64_t next = words_.next_serial();
+  const std::lock_guard lock(forgotten_mutex_);
+  forgotten_.emplace_back(number, next);
 }
 
 // The worker's mapping keeps memory in use that the program has freed, until it is notified.
@@ -205,17 +210,12 @@ void DeviceMemory::forget_freed() {
   });
 }
 
-// The serial below which operations have ended. words_mutex_ is held.
-uint64_t DeviceMemory::oldest_under_way() const {
-  return under_way_.empty() ? next_serial_ : *under_way_.begin();
-}
-
 // On a thread of its own: the worker, which answers, may be busy.
 void DeviceMemory::start_forgetting() {
-  const std::lock_guard lock(words_mutex_);
-  const auto is_due = [oldest = oldest_under_way()](const auto& entry) {
+  const auto is_due = [oldest = words_.oldest_under_way()](const auto& entry) {
     return entry.second <= oldest;
   };
+  const std::lock_guard lock(forgotten_mutex_);
   const bool looks = Clock::now() >= next_look_;
   if (is_forgetting_ || (!looks && std::ranges::none_of(forgotten_, is_due))) return;
   is_forgetting_ = offers_.ask_later([this, looks] {
@@ -227,7 +227,7 @@ void DeviceMemory::start_forgetting() {
 void DeviceMemory::find_freed() {
   const std::lock_guard lock(memory_mutex_);
   forget_freed();
-  const std::lock_guard words_lock(words_mutex_);
+  const std::lock_guard forgotten_lock(forgotten_mutex_);
   next_look_ = Clock::now() + kFreedPause;
 }
 
@@ -235,153 +235,49 @@ void DeviceMemory::find_freed() {
 void DeviceMemory::send_forgotten() {
   std::vector<std::pair<uint64_t, uint64_t>> due;
   {
-    const std::lock_guard lock(words_mutex_);
-    const uint64_t oldest = oldest_under_way();
+    const uint64_t oldest = words_.oldest_under_way();
+    const std::lock_guard lock(forgotten_mutex_);
     std::erase_if(forgotten_, [&](const auto& entry) {
       if (entry.second <= oldest) due.push_back(entry);
       return entry.second <= oldest;
     });
   }
   std::erase_if(due, [this](const auto& entry) { return offers_.forget(entry.first).ok(); });
-  const std::lock_guard lock(words_mutex_);
+  const std::lock_guard lock(forgotten_mutex_);
   forgotten_.insert(forgotten_.end(), due.begin(), due.end());
   is_forgetting_ = false;
 }
 
 // False: there is no thread.
 bool DeviceMemory::run_task(const std::function<void()>& task) {
-  const std::lock_guard lock(watch_mutex_);
-  const std::shared_ptr<Connection> self = self_.lock();
+  const std::shared_ptr<Connection> self = connection_.weak_from_this().lock();
   return self != nullptr && tasks_.add([self, task] { task(); }).ok();
-}
-
-// ---- Words ----
-
-bool DeviceMemory::has_words() {
-  const std::lock_guard lock(words_mutex_);
-  return words_offset_ != 0;
-}
-
-// Pins memory for words in this process and in the worker. On the thread that asks.
-Status DeviceMemory::prepare_words(cuda::Context context, const void* memory) {
-  constexpr uint64_t kPage = 4096;
-  if (has_words()) return {};
-  std::byte* block = connection_.allocate(kWordsBytes + kPage);
-  if (block == nullptr) return resource_exhausted("the segment is full");
-  const uint64_t offset = (connection_.offset_of(block) + kPage - 1) / kPage * kPage;
-  std::byte* words = connection_.at(offset);
-  std::memset(words, 0, kWordsBytes);
-  const cuda::Current current(driver(), context);
-  const cuda::Error error =
-      driver().mem_host_register(words, kWordsBytes, cuda::kHostPortable | cuda::kHostDeviceMap);
-  if (error != cuda::kSuccess) {
-    connection_.free(block);
-    return cuda::status_of(driver(), error, "memory for words cannot be pinned");
-  }
-  uint64_t number = 0;
-  const Status taken = offers_.offer_pinned(OfferKind::words, memory, offset, kWordsBytes, number);
-  const std::lock_guard lock(words_mutex_);
-  if (!taken.ok() || has_released_words_) {
-    offers_.unpin(context, words, [connection = connection_.weak_from_this(), block] {
-      if (const auto held = connection.lock()) held->free(block);
-    });
-    return taken.ok() ? connection_.usable() : taken;
-  }
-  words_context_ = context;
-  words_offset_ = offset;
-  for (uint64_t at = 0; at < kWordsBytes; at += kSetBytes)
-    spare_words_.push_back({offset + at, 0, 0});
-  return {};
 }
 
 Status DeviceMemory::take_words(cuda::Stream stream, const void* memory, TimePoint limit,
                                 Words& words) {
-  if (!has_words()) {
+  if (!words_.is_prepared()) {
     const cuda::Context context = offers_.context_of(stream, memory);
-    const auto prepare = [this, context, memory] { return prepare_words(context, memory); };
+    const auto prepare = [this, context, memory] { return words_.prepare(context, memory); };
     if (Status s = offers_.ask(limit, prepare); !s.ok()) return s;
   }
-  for (;;) {
-    {
-      const std::lock_guard lock(words_mutex_);
-      if (spare_words_.empty()) reuse_retired();
-      if (!spare_words_.empty()) {
-        words = spare_words_.back();
-        spare_words_.pop_back();
-        words.value += 2;
-        words.serial = next_serial_++;
-        under_way_.insert(words.serial);
-        return {};
-      }
-    }
+  while (!words_.try_take(words)) {
     sweep();
     if (Clock::now() >= limit)
       return resource_exhausted("too many operations on streams are under way; wait for some");
     std::this_thread::sleep_for(kMemoryPause);
   }
-}
-
-std::atomic<uint64_t>& DeviceMemory::word(uint64_t offset) {
-  return *reinterpret_cast<std::atomic<uint64_t>*>(connection_.at(offset));
-}
-
-cuda::Pointer DeviceMemory::word_address(uint64_t offset) {
-  cuda::Pointer address = 0;
-  driver().mem_host_get_device_pointer(&address, connection_.at(offset), 0);
-  return address;
-}
-
-void DeviceMemory::place(const Words& words, DeviceRequest& request) {
-  request.ready_offset = words.offset;
-  request.done_offset = words.offset + Words::kDone;
-  request.passed_offset = words.offset + Words::kPassed;
-  request.value = words.value;
-}
-
-bool DeviceMemory::holds(const Words& words, uint64_t which) {
-  return word(words.offset + which).load(std::memory_order_acquire) == words.value;
-}
-
-// A worker that has not taken the request when the operation has failed never will.
-bool DeviceMemory::is_in_use(const Words& words, bool has_failed) {
-  const uint64_t passed = word(words.offset + Words::kPassed).load(std::memory_order_acquire);
-  if (passed == words.value || (has_failed && passed != words.value - 1)) return false;
-  return !connection_.has_worker_ended();
-}
-
-Status DeviceMemory::store_ready(cuda::Stream stream, const void* memory, const Words& words) {
-  const cuda::Current current(driver(), offers_.context_of(stream, memory));
-  const cuda::Error error =
-      current.error() != cuda::kSuccess
-          ? current.error()
-          : driver().stream_write_value(stream, word_address(words.offset), words.value, 0);
-  if (error == cuda::kSuccess) return {};
-  return invalid_argument(cuda::status_of(driver(), error, "the stream cannot be used").message() +
-                          "; pass a stream of this process that was not destroyed");
-}
-
-Status DeviceMemory::wait_for_done(cuda::Stream stream, const void* memory, const Words& words) {
-  const cuda::Current current(driver(), offers_.context_of(stream, memory));
-  const cuda::Error error = driver().stream_wait_value(
-      stream, word_address(words.offset + Words::kDone), words.value, cuda::kWaitGreaterOrEqual);
-  return cuda::status_of(driver(), error, "the stream cannot wait");
-}
-
-Status DeviceMemory::store_resumed(cuda::Stream stream, const void* memory, const Words& words) {
-  const cuda::Current current(driver(), offers_.context_of(stream, memory));
-  const cuda::Error error = driver().stream_write_value(
-      stream, word_address(words.offset + Words::kResumed), words.value, 0);
-  return cuda::status_of(driver(), error, "the stream cannot store a word");
+  return {};
 }
 
 // ---- Watching ----
 
-void DeviceMemory::watch(const std::shared_ptr<Connection>& self, DeviceOperation operation) {
+void DeviceMemory::watch(DeviceOperation operation) {
   const std::lock_guard lock(watch_mutex_);
-  self_ = self;
   watched_.push_back(std::move(operation));
   if (std::exchange(is_watching_, true)) return;
-  if (!thread_.add([self] { self->device_memory().run_watch(); }).ok()) is_watching_ = false;
+  const std::shared_ptr<Connection> self = connection_.shared_from_this();
+  if (!thread_.add([this, self] { run_watch(); }).ok()) is_watching_ = false;
 }
 
 // Until no operation is under way.
@@ -414,71 +310,29 @@ void DeviceMemory::sweep() {
 }
 
 bool DeviceMemory::has_ended(const DeviceOperation& operation) {
-  if (!operation.queue->poll(*operation.op)) return false;
+  const Status* const outcome = operation.poll();
+  if (outcome == nullptr) return false;
   release(operation);
-  const Status& outcome = operation.op->outcome;
   Words words = operation.words;
-  words.is_passed = outcome.ok() || !is_in_use(words, true);
-  if (!outcome.ok()) word(words.offset + Words::kDone).store(words.value + 1);
+  words.is_passed = outcome->ok() || !words_.is_in_use(words, true);
+  if (!outcome->ok()) words_.resume(words);
   if (!words.is_passed && operation.staged != nullptr) operation.staged->fail();
-  retire(words);
-  if (operation.failure != nullptr) operation.failure->keep(outcome);
+  words_.retire(words);
+  if (operation.failure != nullptr) operation.failure->keep(*outcome);
   return true;
 }
 
 // What is copied out may take long, and streams must not wait for it. Its waiter gets errors.
 void DeviceMemory::release(const DeviceOperation& operation) {
-  const auto release = [queue = operation.queue, op = operation.op] {
-    static_cast<void>(queue->release(*op));
-  };
   const bool copies = operation.staged != nullptr && !operation.words.resumes;
-  if (!copies || !run_task(release)) release();
-}
-
-void DeviceMemory::retire(const Words& words) {
-  const std::lock_guard lock(words_mutex_);
-  under_way_.erase(words.serial);
-  retired_words_.push_back(words);
-}
-
-// A stream that has stored its last word no longer touches them; what a processor stored differs.
-bool DeviceMemory::is_free(const Words& words) {
-  return holds(words, 0) && (!words.resumes || has_resumed(words)) &&
-         (words.is_passed || !is_in_use(words, false));
-}
-
-void DeviceMemory::reuse_retired() {
-  std::erase_if(retired_words_, [this](const Words& words) {
-    if (!is_free(words)) return false;
-    spare_words_.push_back({words.offset, words.value, 0});
-    return true;
-  });
-}
-
-void DeviceMemory::resume(const Words& words) {
-  word(words.offset + Words::kDone).store(words.value + 1);
-}
-
-void DeviceMemory::release(const Words& words) {
-  resume(words);
-  retire(words);
-}
-
-void DeviceMemory::give_back(const Words& words) {
-  const std::lock_guard lock(words_mutex_);
-  under_way_.erase(words.serial);
-  spare_words_.push_back(words);
+  if (!copies || !run_task(operation.release)) operation.release();
 }
 
 // ---- Ending ----
 
 // Whether every operation has ended, and no stream touches the segment any more.
 bool DeviceMemory::is_idle() {
-  {
-    const std::lock_guard lock(words_mutex_);
-    reuse_retired();
-    if (!under_way_.empty() || !retired_words_.empty()) return false;
-  }
+  if (!words_.is_idle()) return false;
   const std::lock_guard lock(memory_mutex_);
   return staging_ == nullptr || staging_->is_idle();
 }
@@ -490,20 +344,20 @@ void DeviceMemory::close(TimePoint limit) {
   }
   if (!was_used()) return;
   for (sweep(); !is_idle(); sweep()) {
-    if (Clock::now() > limit) return connection_.keep_memory();
+    if (Clock::now() > limit) return connection_.own_memory().segment()->keep();
     std::this_thread::sleep_for(kMemoryPause);
   }
   try {
     release_pinned(std::min(limit, Clock::now() + kUnpinTime));
   } catch (const std::exception&) {
-    connection_.keep_memory();  // This process is out of memory.
+    connection_.own_memory().segment()->keep();  // This process is out of memory.
   }
 }
 
 // Whether the worker was offered anything.
 bool DeviceMemory::was_used() {
   const std::lock_guard lock(memory_mutex_);
-  return staging_ != nullptr || !offered_.empty() || has_words();
+  return staging_ != nullptr || !offered_.empty() || words_.is_prepared();
 }
 
 void DeviceMemory::release_pinned(TimePoint limit) {
@@ -525,13 +379,12 @@ void DeviceMemory::release_pinned(TimePoint limit) {
     });
   };
   {
-    const std::scoped_lock lock(memory_mutex_, words_mutex_);
-    has_released_words_ = true;
+    const std::lock_guard lock(memory_mutex_);
     if (staging_ != nullptr)
       for (const std::unique_ptr<StagingBlock>& block : staging_->close())
         if (block->is_pinned) unpin(block->context, block->data);
-    if (words_offset_ != 0) unpin(words_context_, connection_.at(words_offset_));
   }
+  if (const auto [context, data] = words_.close(); data != nullptr) unpin(context, data);
   std::unique_lock lock(pieces->mutex);
   pieces->changed.wait_until(lock, limit, [&] { return pieces->left == 0; });
 }

@@ -8,13 +8,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "client/gpu/memory_offers.h"
 #include "client/gpu/staging.h"
 #include "client/gpu/stream_failure.h"
+#include "client/gpu/stream_words.h"
 #include "client/rank/connection.h"
 #include "client/rank/task_thread.h"
 #include "daemon/cuda/cuda.h"
@@ -22,35 +22,21 @@
 
 namespace tutti::client {
 
-struct PendingOp;
-
-// The words of DeviceRequest in the segment, for one operation at a time, and one more: `resumed`,
-// where the rank's stream stores the value once it has gone on.
-struct Words {
-  static constexpr uint64_t kDone = sizeof(uint64_t);
-  static constexpr uint64_t kPassed = 2 * sizeof(uint64_t);
-  static constexpr uint64_t kResumed = 3 * sizeof(uint64_t);
-
-  uint64_t offset = 0;    // Of `ready`; the others follow.
-  uint64_t value = 0;     // See DeviceRequest.
-  uint64_t serial = 0;    // Of the operation, among all of this rank on GPUs.
-  bool resumes = false;   // The stream waits for `done`.
-  bool is_passed = true;  // Not: the worker may still store them.
-};
-
 // An operation on device memory that was submitted.
 struct DeviceOperation {
-  std::shared_ptr<OpQueue> queue;
-  std::shared_ptr<PendingOp> op;
+  std::function<const Status*()> poll;  // Its outcome; null: it has none yet.
+  std::function<void()> release;        // Copies its result out. Called once it has an outcome.
   Words words;
   std::shared_ptr<StreamFailure> failure;  // Null: somebody waits for the operation.
   std::shared_ptr<StagedSides> staged;     // Null: its tensors are not.
 };
 
-class DeviceMemory {
+class DeviceMemory final : public Attachment {
  public:
+  // For this rank, whose connection keeps it and is kept by what this returns.
+  static std::shared_ptr<DeviceMemory> attach(const std::shared_ptr<Connection>& connection);
   explicit DeviceMemory(Connection& connection);
-  ~DeviceMemory();
+  ~DeviceMemory() override;
 
   // Whether this process has loaded the driver: otherwise it has no memory on GPUs.
   bool has_driver() { return watch_.find() != nullptr; }
@@ -79,35 +65,16 @@ class DeviceMemory {
   // Begins an operation. Waits until `limit` while too many are under way, then RESOURCE_EXHAUSTED,
   // or for the worker to take the memory for words, then DEADLINE_EXCEEDED.
   Status take_words(cuda::Stream stream, const void* memory, TimePoint limit, Words& words);
-  // Ends an operation that was not submitted, whose stream was not asked to store anything.
-  void give_back(const Words& words);
-  // Ends an operation that was not submitted, whose stream was asked to store `ready`.
-  void retire(const Words& words);
-  // Where the worker finds the words.
-  static void place(const Words& words, DeviceRequest& request);
-  // Has the stream store `ready`, then, apart from that, wait for `done`. INVALID_ARGUMENT: it is
-  // no stream of this process. `memory`: on the GPU whose default stream nullptr is.
-  Status store_ready(cuda::Stream stream, const void* memory, const Words& words);
-  Status wait_for_done(cuda::Stream stream, const void* memory, const Words& words);
-  // Has the stream say that it has gone on.
-  Status store_resumed(cuda::Stream stream, const void* memory, const Words& words);
-  bool has_resumed(const Words& words) { return holds(words, Words::kResumed); }
-  // Whether GPUs of the worker may still touch the operation's memory. `has_failed`: as the board
-  // says, which was asked before.
-  bool is_in_use(const Words& words, bool has_failed);
-  bool is_ready(const Words& words) { return holds(words, 0); }
-  // Stores `done` in place of the worker: the stream goes on.
-  void resume(const Words& words);
-  // The same, and ends the operation, which was not submitted.
-  void release(const Words& words);
+  // What orders operations with streams.
+  StreamWords& words() { return words_; }
   // Sees to the end of the operation: releases the stream if it fails, also for ranks gone, and
-  // uses its words again. `self`: the connection.
-  void watch(const std::shared_ptr<Connection>& self, DeviceOperation operation);
+  // uses its words again.
+  void watch(DeviceOperation operation);
   // The rank leaves, and every operation has an outcome at `limit`. Waits until then for GPUs and
   // streams that touch the rank's memory; if they do for longer, the segment stays mapped. It is
   // unpinned then, which waits for all streams of the program: but a moment of it here, the rest on
   // a thread. Idempotent.
-  void close(TimePoint limit);
+  void close(TimePoint limit) override;
 
  private:
   // Memory that the worker was offered.
@@ -125,19 +92,11 @@ class DeviceMemory {
   void forget(uint64_t number);
   void forget_freed();
   void find_freed();
-  uint64_t oldest_under_way() const;
   void start_forgetting();
   void send_forgotten();
   bool run_task(const std::function<void()>& task);
-  bool has_words();
-  Status prepare_words(cuda::Context context, const void* memory);
-  bool holds(const Words& words, uint64_t which);
-  cuda::Pointer word_address(uint64_t offset);
-  std::atomic<uint64_t>& word(uint64_t offset);
   bool has_ended(const DeviceOperation& operation);
   void release(const DeviceOperation& operation);
-  bool is_free(const Words& words);
-  void reuse_retired();
   std::shared_ptr<StagingPool> staging();
   bool is_idle();
   bool was_used();
@@ -151,25 +110,16 @@ class DeviceMemory {
   Connection& connection_;
   cuda::DriverWatch watch_;
   MemoryOffers offers_;
+  StreamWords words_;
   std::mutex memory_mutex_;                   // Guards what follows.
   std::map<cuda::Pointer, Offered> offered_;  // By the first address.
   std::shared_ptr<StagingPool> staging_;      // Null: nothing was staged yet.
-  // Guards what follows. May be taken while memory_mutex_ is held.
-  std::mutex words_mutex_;
+  std::mutex forgotten_mutex_;  // Guards what follows. May be taken while memory_mutex_ is held.
   // Numbers of memory, each with the serial of the first operation that does not name it.
   std::vector<std::pair<uint64_t, uint64_t>> forgotten_;
   bool is_forgetting_ = false;
-  TimePoint next_look_;  // For memory that was freed.
-  uint64_t next_serial_ = 1;
-  std::set<uint64_t> under_way_;  // Serials.
-  uint64_t words_offset_ = 0;     // 0: not prepared.
-  bool has_released_words_ = false;
-  cuda::Context words_context_ = nullptr;
-  std::vector<Words> spare_words_;
-  // For operations that have ended: their streams may still touch them.
-  std::vector<Words> retired_words_;
-  std::mutex watch_mutex_;  // Guards what follows. May be taken while words_mutex_ is held.
-  std::weak_ptr<Connection> self_;
+  TimePoint next_look_;     // For memory that was freed.
+  std::mutex watch_mutex_;  // Guards what follows.
   std::condition_variable changed_;
   std::vector<DeviceOperation> watched_;
   int sweeps_ = 0;  // That hold what is watched.

@@ -63,13 +63,13 @@ bool MemoryOffers::ask_later(std::function<void()> question) {
 }
 
 void MemoryOffers::unpin(cuda::Context context, std::byte* data, std::function<void()> then) {
-  const auto unpin = [driver = &driver(), segment = connection_.segment(), context, data,
-                      then = std::move(then)] {
+  const auto unpin = [driver = &driver(), segment = connection_.own_memory().segment(), context,
+                      data, then = std::move(then)] {
     const cuda::Current current(*driver, context);
     if (driver->mem_host_unregister(data) != cuda::kSuccess) return segment->keep();
     then();
   };
-  if (!unpins_.add(unpin).ok()) connection_.keep_memory();
+  if (!unpins_.add(unpin).ok()) connection_.own_memory().segment()->keep();
 }
 
 // ---- Offers ----
@@ -179,16 +179,17 @@ Status MemoryOffers::forget(uint64_t number) {
 Status MemoryOffers::send(const MemoryOffer& offer, std::span<const uint64_t> chunk_bytes,
                           std::span<const int> descriptors) {
   const std::lock_guard lock(mutex_);
-  if (record_ == nullptr) record_ = connection_.allocate(sizeof(offer));
-  std::byte* record = chunk_bytes.empty()
-                          ? record_
-                          : connection_.allocate(sizeof(offer) + chunk_bytes.size_bytes());
+  if (record_ == nullptr) record_ = connection_.own_memory().allocate(sizeof(offer));
+  std::byte* record =
+      chunk_bytes.empty()
+          ? record_
+          : connection_.own_memory().allocate(sizeof(offer) + chunk_bytes.size_bytes());
   if (record == nullptr) return resource_exhausted("the segment is full");
   std::memcpy(record, &offer, sizeof(offer));
   if (!chunk_bytes.empty())
     std::memcpy(record + sizeof(offer), chunk_bytes.data(), chunk_bytes.size_bytes());
-  Status answered = connection_.offer(connection_.offset_of(record), descriptors);
-  if (record != record_) connection_.free(record);
+  Status answered = connection_.offer(connection_.own_memory().offset_of(record), descriptors);
+  if (record != record_) connection_.own_memory().free(record);
   return answered;
 }
 

@@ -50,15 +50,16 @@ bool StagingPool::take_spare(cuda::Context context, int gpu, uint64_t bytes,
 // Adds a spare block. The worker is asked first: what it refuses need not be unpinned.
 Status StagingPool::make(cuda::Context context, const void* memory, uint64_t bytes) {
   auto block = std::make_unique<StagingBlock>();
-  block->allocation = connection_.allocate(bytes + kPage);
+  block->allocation = connection_.own_memory().allocate(bytes + kPage);
   if (block->allocation == nullptr) return resource_exhausted("the segment is full");
-  const uint64_t offset = (connection_.offset_of(block->allocation) + kPage - 1) / kPage * kPage;
-  block->data = connection_.at(offset);
+  const uint64_t offset =
+      (connection_.own_memory().offset_of(block->allocation) + kPage - 1) / kPage * kPage;
+  block->data = connection_.own_memory().at(offset);
   block->bytes = bytes;
   block->context = context;
   block->gpu = offers_.gpu_of(memory);
   Status taken = offers_.offer_pinned(OfferKind::staging, memory, offset, bytes, block->number);
-  if (!taken.ok()) return connection_.free(block->allocation), taken;
+  if (!taken.ok()) return connection_.own_memory().free(block->allocation), taken;
   taken = pin(*block);
   {
     const std::lock_guard lock(mutex_);
@@ -116,7 +117,7 @@ void StagingPool::free(std::unique_ptr<StagingBlock> block) {
 void StagingPool::unpin(const StagingBlock& block) {
   const auto free = [pool = shared_from_this(), connection = connection_.weak_from_this(),
                      allocation = block.allocation] {
-    if (const auto held = connection.lock()) held->free(allocation);
+    if (const auto held = connection.lock()) held->own_memory().free(allocation);
     pool->count_freed();
   };
   if (block.last_copy != nullptr) {

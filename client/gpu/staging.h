@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "client/gpu/memory_offers.h"
-#include "client/operations/staged_op.h"
 #include "client/rank/connection.h"
+#include "client/rank/tensor_sides.h"
 
 namespace tutti::client {
 

@@ -21,10 +21,12 @@ bool is_lost_alone(const Status& why) {
          why.code() == Code::cancelled;
 }
 
-Result<std::unique_ptr<tutti_group>> make_channel(const Members& members, uint32_t from,
-                                                  uint32_t to, TimePoint deadline) {
-  auto made = std::make_unique<tutti_group>();
+Result<std::unique_ptr<Group>> make_channel(const Members& members, uint32_t from, uint32_t to,
+                                            TimePoint deadline) {
+  auto made = std::make_unique<Group>();
   made->connection = members.connection;
+  made->device_memory = members.device_memory;
+  made->is_channel = true;
   made->ranks = {members.ranks[from], members.ranks[to]};
   made->rank = members.rank == from ? 0 : 1;
   const Result<Connection::Subgroup> subgroup =

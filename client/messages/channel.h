@@ -16,6 +16,7 @@ namespace tutti::client {
 // The group whose ranks send messages to each other.
 struct Members {
   std::shared_ptr<Connection> connection;
+  std::shared_ptr<DeviceMemory> device_memory;
   uint32_t number = 0;          // Of the group.
   uint32_t rank = 0;            // This rank, within the group.
   std::vector<uint32_t> ranks;  // The job's ranks, in the group's order.
@@ -70,7 +71,7 @@ bool is_lost_alone(const Status& why);
 
 // The channel from one rank of the group to another, of which this rank is one. Waits for the
 // worker, not for the other rank, until the deadline of the call, and kAnswerGrace more.
-Result<std::unique_ptr<tutti_group>> make_channel(const Members& members, uint32_t from,
-                                                  uint32_t to, TimePoint deadline);
+Result<std::unique_ptr<Group>> make_channel(const Members& members, uint32_t from, uint32_t to,
+                                            TimePoint deadline);
 
 }  // namespace tutti::client

@@ -101,7 +101,7 @@ bool DeviceMessage::finish() {
 
 // The waiter is notified once the tensor is written; nobody waits for the others.
 bool DeviceMessage::copy_on_stream() {
-  DeviceMemory& device = parts_.connection->device_memory();
+  StreamWords& device = parts_.device_memory->words();
   const bool was_resumed = std::exchange(is_resumed_, true);
   if (!was_resumed) device.resume(parts_.words);
   const bool is_there = parts_.failure != nullptr || device.has_resumed(parts_.words);
@@ -114,7 +114,7 @@ bool DeviceMessage::copy_on_stream() {
 
 // Without a stream, the default one may still be at work on the tensor.
 bool DeviceMessage::copy_beside_stream() {
-  const bool has_reached = parts_.connection->device_memory().is_ready(parts_.words);
+  const bool has_reached = parts_.device_memory->words().is_ready(parts_.words);
   if (!has_reached && Clock::now() < parts_.deadline) return false;
   const std::lock_guard lock(writing_);
   end(is_abandoned_ ? aborted("its work was freed before the message came")
@@ -127,7 +127,7 @@ bool DeviceMessage::copy_beside_stream() {
 // What may fail, because memory runs out, comes first: then this is called again.
 void DeviceMessage::end(Status outcome) {
   if (parts_.failure != nullptr) parts_.failure->keep(outcome);
-  if (is_received()) parts_.connection->device_memory().release(parts_.words);
+  if (is_received()) parts_.device_memory->words().release(parts_.words);
   parts_.sending.reset();
   parts_.staged.reset();
   has_started_ = true;

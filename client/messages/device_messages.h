@@ -30,6 +30,7 @@ class DeviceMessage final : public Awaitable {
  public:
   struct Parts {
     std::shared_ptr<Connection> connection;
+    std::shared_ptr<DeviceMemory> device_memory;
     std::shared_ptr<StagedSides> staged;
     TimePoint deadline;
     bool on_stream = false;

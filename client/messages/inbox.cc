@@ -44,7 +44,7 @@ Inbox::~Inbox() {
   if (!members_.connection->is_own_process()) return;
   for (auto& [rank, source] : sources_) {
     if (source.read != nullptr) source.channel->queue->abandon(source.read);
-    if (source.buffer != nullptr) members_.connection->free(source.buffer);
+    if (source.buffer != nullptr) members_.connection->own_memory().free(source.buffer);
   }
 }
 
@@ -186,10 +186,9 @@ Status Inbox::make_source(uint32_t rank, TimePoint deadline) {
     const std::lock_guard lock(mutex_);
     if (sources_.contains(rank)) return {};
   }
-  Result<std::unique_ptr<tutti_group>> channel =
-      make_channel(members_, rank, members_.rank, deadline);
+  Result<std::unique_ptr<Group>> channel = make_channel(members_, rank, members_.rank, deadline);
   if (!channel.ok()) return channel.status();
-  std::byte* const buffer = members_.connection->allocate(sizeof(MessageHeader));
+  std::byte* const buffer = members_.connection->own_memory().allocate(sizeof(MessageHeader));
   if (buffer == nullptr)
     return resource_exhausted("the segment has no room for a message; raise segment_bytes");
   const std::lock_guard lock(mutex_);

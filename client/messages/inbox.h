@@ -72,7 +72,7 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   // The channel from one rank.
   struct Source {
     uint32_t rank = 0;
-    std::unique_ptr<tutti_group> channel;
+    std::unique_ptr<Group> channel;
     std::byte* buffer = nullptr;      // For headers; of the segment.
     std::shared_ptr<PendingOp> read;  // The broadcast that is under way; null: none.
     std::deque<Message> messages;     // Not received yet; the last may be incomplete.

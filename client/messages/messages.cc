@@ -50,7 +50,7 @@ Status check_buffer(const Members& members, const void* data, size_t count, tutt
     return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
   if (count != 0 && data == nullptr)
     return invalid_argument("the buffer is NULL though count is " + std::to_string(count));
-  return members.connection->check_block("the buffer", data, bytes);
+  return members.connection->own_memory().check_block("the buffer", data, bytes);
 }
 
 // What a message is read from, or written to.
@@ -69,8 +69,8 @@ cuda::Stream stream_of(const tutti_options& given) {
 
 }  // namespace
 
-Messenger::Messenger(const tutti_group& group)
-    : members_{group.connection, group.number, group.rank, group.ranks},
+Messenger::Messenger(const Group& group)
+    : members_{group.connection, group.device_memory, group.number, group.rank, group.ranks},
       failure_(group.stream_failure),
       inbox_(std::make_shared<Inbox>(members_)),
       outbox_(std::make_shared<Outbox>(members_)),
@@ -92,14 +92,14 @@ Status Messenger::check_call(const tutti_options* options, tutti_options& given,
 }
 
 bool Messenger::is_device(const void* data, size_t count) {
-  return count != 0 && !members_.connection->is_shared(data) &&
-         members_.connection->device_memory().is_device(data);
+  return count != 0 && !members_.connection->own_memory().is_shared(data) &&
+         members_.device_memory->is_device(data);
 }
 
 // A stream is for GPU memory.
 Status Messenger::check_place(const void* data, size_t count, const tutti_options& given) {
   if (is_device(data, count)) {
-    if (!members_.connection->device_memory().is_captured(stream_of(given))) return {};
+    if (!members_.device_memory->is_captured(stream_of(given))) return {};
     return failed_precondition(
         "the stream is being captured into a CUDA graph, which cannot hold messages; call outside "
         "of the capture");
@@ -170,8 +170,8 @@ Status Messenger::stage(const tutti_options& given, const StagedSides::Side& in,
                         const StagedSides::Side& out, DeviceMessage::Parts& parts) {
   DeviceRequest places{};
   const void* memory = in.bytes != 0 ? in.memory : out.memory;
-  const Status staged = members_.connection->device_memory().stage(
-      stream_of(given), memory, in, out, parts.deadline, places, parts.staged);
+  const Status staged = members_.device_memory->stage(stream_of(given), memory, in, out,
+                                                      parts.deadline, places, parts.staged);
   if (staged.ok()) return {};
   return Status(staged.code(), "there is no pinned memory for the message: " + staged.message());
 }
@@ -180,6 +180,7 @@ Status Messenger::send_from_device(const SendArgs& args, const tutti_options& gi
                                    const MessageTime& time, std::shared_ptr<Awaitable>* work) {
   const uint64_t bytes = args.count * tutti_dtype_size(args.dtype);
   DeviceMessage::Parts parts{.connection = members_.connection,
+                             .device_memory = members_.device_memory,
                              .staged = nullptr,
                              .deadline = time.deadline,
                              .on_stream = given.on_stream != 0,
@@ -268,9 +269,10 @@ Status Messenger::receive_on_host(const ReceiveArgs& args, const MessageTime& ti
 // The receive is under way before the stream is asked to wait for it: what fails later ends it.
 Status Messenger::receive_on_device(const ReceiveArgs& args, const tutti_options& given,
                                     const MessageTime& time, std::shared_ptr<Awaitable>* work) {
-  DeviceMemory& device = members_.connection->device_memory();
+  DeviceMemory& device = *members_.device_memory;
   const cuda::Stream stream = stream_of(given);
   DeviceMessage::Parts parts{.connection = members_.connection,
+                             .device_memory = members_.device_memory,
                              .staged = nullptr,
                              .deadline = time.deadline,
                              .on_stream = given.on_stream != 0};
@@ -280,16 +282,18 @@ Status Messenger::receive_on_device(const ReceiveArgs& args, const tutti_options
   if (!prepared.ok()) return skip_message(args, time, prepared);
   ReceiveArgs copy = args;
   copy.out = parts.staged->output();
-  Status status = device.store_ready(stream, args.out, parts.words);
-  if (!status.ok()) return device.give_back(parts.words), skip_message(args, time, status);
+  Status status = device.words().store_ready(stream, args.out, parts.words);
+  if (!status.ok()) return device.words().give_back(parts.words), skip_message(args, time, status);
   status = receive_on_host(copy, time, &parts.moving);
-  if (status.ok() && parts.on_stream) status = device.wait_for_done(stream, args.out, parts.words);
+  if (status.ok() && parts.on_stream)
+    status = device.words().wait_for_done(stream, args.out, parts.words);
   if (status.ok() && parts.on_stream) status = parts.staged->copy_out();
-  if (status.ok() && parts.on_stream) status = device.store_resumed(stream, args.out, parts.words);
+  if (status.ok() && parts.on_stream)
+    status = device.words().store_resumed(stream, args.out, parts.words);
   parts.words.resumes = status.ok() && parts.on_stream;
   if (status.ok()) return begin(std::move(parts), work);
   if (parts.moving != nullptr) parts.moving->abandon();
-  device.release(parts.words);
+  device.words().release(parts.words);
   return status;
 }
 

@@ -35,7 +35,7 @@ struct ReceiveArgs {
 class Messenger {
  public:
   // `group` has no messenger yet; what is needed of it is copied.
-  explicit Messenger(const tutti_group& group);
+  explicit Messenger(const Group& group);
   Messenger(const Messenger&) = delete;
   Messenger& operator=(const Messenger&) = delete;
   ~Messenger();

@@ -19,7 +19,7 @@ tutti_options options_with(int64_t timeout_ms) {
 }
 
 // The message's time is over: the part fails on both sides, which so stay in step.
-Status refuse_part(tutti_group& channel, CollectiveArgs part, const tutti_options& options) {
+Status refuse_part(Group& channel, CollectiveArgs part, const tutti_options& options) {
   part.fault = "the message has taken longer than its timeout";
   const Status refused = run(channel, part, &options, nullptr);
   return Status(Code::deadline_exceeded, refused.message());
@@ -94,7 +94,7 @@ Sending::Sending(std::shared_ptr<Outgoing> to, const SendArgs& args, const Messa
       args_(args),
       time_(time),
       waits_(waits),
-      is_shared_(to_->channel->connection->is_shared(args.in)),
+      is_shared_(to_->channel->connection->own_memory().is_shared(args.in)),
       bytes_(args.count * tutti_dtype_size(args.dtype)),
       order_(to_->order, std::defer_lock) {}
 
@@ -145,7 +145,7 @@ Status Sending::send_next() {
 Status Sending::send_unsent(const Unsent& unsent) {
   MessageHeader header{};
   write_refusal(unsent, header);
-  tutti_group& channel = *to_->channel;
+  Group& channel = *to_->channel;
   const auto left = std::chrono::ceil<Millis>(time_.deadline - Clock::now()).count();
   const tutti_options options = options_with(left);
   const CollectiveArgs part{TUTTI_BROADCAST, &header, &header, sizeof(header), kHeaderDtype};
@@ -174,7 +174,7 @@ Status Sending::send_header() {
 
 // Waits for the last broadcast alone, and for those that are not copied.
 Status Sending::broadcast(const void* data, uint64_t bytes, tutti_dtype dtype) {
-  tutti_group& channel = *to_->channel;
+  Group& channel = *to_->channel;
   const CollectiveArgs part{TUTTI_BROADCAST, data, const_cast<void*>(data), bytes, dtype};
   const auto left = std::chrono::ceil<Millis>(time_.deadline - Clock::now()).count();
   const tutti_options options = options_with(left);
@@ -196,7 +196,7 @@ Status Outbox::open(Outgoing& to, uint32_t destination, TimePoint deadline) {
   const std::unique_lock lock(making_, deadline + kAnswerGrace);
   if (!lock) return members_.connection->worker_timeout();  // It has not answered another thread.
   if (to.channel != nullptr) return {};
-  Result<std::unique_ptr<tutti_group>> channel =
+  Result<std::unique_ptr<Group>> channel =
       make_channel(members_, members_.rank, destination, deadline);
   if (!channel.ok()) return channel.status();
   to.channel = *std::move(channel);

@@ -47,8 +47,8 @@ struct Unsent {
 // What this rank sends to another.
 class Outgoing {
  public:
-  std::unique_ptr<tutti_group> channel;  // Null until the first message.
-  std::timed_mutex order;                // Held from a message's first broadcast to its last.
+  std::unique_ptr<Group> channel;  // Null until the first message.
+  std::timed_mutex order;          // Held from a message's first broadcast to its last.
 
   // The message failed before its first broadcast. Its receiver's call must not take the next one:
   // the connection is lost rather than more than kOwedMax.

@@ -44,7 +44,7 @@ class CountTable {
   std::vector<uint64_t> values_;
 };
 
-Status gather_counts(tutti_group& group, const ExchangeArgs& args, const tutti_options* options,
+Status gather_counts(Group& group, const ExchangeArgs& args, const tutti_options* options,
                      CountTable& table) {
   const size_t ranks = group.ranks.size();
   std::vector<uint64_t> own(2 * ranks);
@@ -66,7 +66,7 @@ Status gather_counts(tutti_group& group, const ExchangeArgs& args, const tutti_o
 }
 
 // The options, which are valid, with what is left of their timeout since `start`.
-tutti_options remaining(const tutti_group& group, const tutti_options* options, TimePoint start) {
+tutti_options remaining(const Group& group, const tutti_options* options, TimePoint start) {
   tutti_options given = tutti_defaults();
   static_cast<void>(read_sized(options, 0, "", given));
   given.size = sizeof(given);
@@ -79,7 +79,7 @@ tutti_options remaining(const tutti_group& group, const tutti_options* options, 
 
 }  // namespace
 
-Status run(tutti_group& group, const ExchangeArgs& args, const tutti_options* options,
+Status run(Group& group, const ExchangeArgs& args, const tutti_options* options,
            std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
   const TimePoint start = Clock::now();
   CountTable table(group.ranks.size());

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "client/operations/awaitable.h"
 #include "client/operations/group.h"
 
 namespace tutti::client {
@@ -21,7 +22,7 @@ struct ExchangeArgs {
 };
 
 // See run() in submission.h. Waits for all ranks' calls, also if `op` is given.
-Status run(tutti_group& group, const ExchangeArgs& args, const tutti_options* options,
+Status run(Group& group, const ExchangeArgs& args, const tutti_options* options,
            std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing = nullptr);
 
 }  // namespace tutti::client

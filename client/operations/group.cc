@@ -3,11 +3,9 @@
 #include <set>
 #include <string_view>
 
-#include "client/gpu/stream_failure.h"
-
 namespace tutti::client {
 
-void complete_group(tutti_group& group, const Connection::Subgroup& subgroup) {
+void complete_group(Group& group, const Connection::Subgroup& subgroup) {
   Connection& connection = *group.connection;
   group.number = subgroup.number;
   group.queue =
@@ -19,7 +17,7 @@ void complete_group(tutti_group& group, const Connection::Subgroup& subgroup) {
   std::set<std::string_view> hosts;
   for (const uint32_t rank : group.ranks) hosts.insert(connection.hosts()[rank]);
   group.hosts = static_cast<uint32_t>(hosts.size());
-  connection.add(group.queue);
+  connection.under_way().add(group.queue);
 }
 
 }  // namespace tutti::client

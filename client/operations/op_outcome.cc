@@ -1,6 +1,5 @@
 // The end of operations: their outcomes, the records of them, and what they held.
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "client/operations/op_queue.h"
@@ -18,26 +17,12 @@ Status result_missing(const Status& usable) noexcept {
   });
 }
 
-template <size_t N>
-std::string text_of(const char (&text)[N]) {
-  return std::string(text, strnlen(text, N));
-}
-
 }  // namespace
 
 Status overwritten() noexcept {
   return without_throwing(Code::internal, [] {
     return internal_error("the board's memory was overwritten; join again");
   });
-}
-
-Status read_failure(const BoardFailure& failure) noexcept {
-  const Code code = code_of(failure.code);
-  const int32_t rank = failure.culprit_rank;
-  const auto read = [&]() -> Status {
-    return {code, text_of(failure.message), {rank, text_of(failure.culprit_host)}};
-  };
-  return without_throwing(code, read, rank);
 }
 
 Status still_running(int64_t timeout_ms) {
@@ -169,7 +154,7 @@ Status OpQueue::release(PendingOp& op) {
   }
   op.copy_last = nullptr;
   op.memory.end();
-  connection_.release(op.blocks);
+  connection_.own_memory().release(op.blocks);
   return op.copied;
 }
 
@@ -195,14 +180,14 @@ void OpQueue::abandon(const std::shared_ptr<PendingOp>& op) {
 void OpQueue::add_abandoned(const std::shared_ptr<PendingOp>& op) {
   abandoned_.push_back(op);
   ++abandoned_count_;
-  connection_.count_abandoned(1);
+  connection_.under_way().count_abandoned(1);
 }
 
 void OpQueue::release_abandoned() {
   std::erase_if(abandoned_, [this](const std::shared_ptr<PendingOp>& op) {
     if (!settle(*op)) return false;
-    connection_.release(op->blocks);
-    connection_.count_abandoned(-1);
+    connection_.own_memory().release(op->blocks);
+    connection_.under_way().count_abandoned(-1);
     --abandoned_count_;
     return true;
   });

@@ -131,11 +131,11 @@ Status OpQueue::try_submit(const Request& request, PendingOp& op,
 }
 
 void OpQueue::keep_place(const Request& refused, const std::shared_ptr<PendingOp>& op) {
-  if (!connection_.usable().ok()) return connection_.release(op->blocks);
+  if (!connection_.usable().ok()) return connection_.own_memory().release(op->blocks);
   op->timeout = Millis(refused.timeout_ms);
   const std::lock_guard lock(mutex_);
   if (owed_.size() == kOwedMax) {
-    connection_.release(op->blocks);
+    connection_.own_memory().release(op->blocks);
     return connection_.mark_lost(resource_exhausted(
         std::to_string(kOwedMax) + " refused calls wait for a slot on the board; join again"));
   }
@@ -184,7 +184,8 @@ Status OpQueue::arrive(const Request& request, PendingOp& op, std::optional<uint
     settled_by_all_ = load_settled_by_all();
   op.number = next_;
   op.has_arrived = true;
-  op.memory.start(*this, op);
+  op.memory.start(op.number,
+                  [this, &op] { return op.has_outcome || (!op.is_on_gpus && !is_under_way(op)); });
   place = &op;
   ++next_;
   after_arrival(arrival, memory, op.number, host.is_background());
@@ -202,7 +203,7 @@ void OpQueue::after_arrival(board::Arrive<Memory>& arrival, Memory& memory, uint
 
 // Does for the operation that keeps the slot what a waiting rank does.
 void OpQueue::await_free_slot(TimePoint& next_call) {
-  connection_.settle_all();
+  connection_.under_way().settle_all();
   uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -442,7 +443,7 @@ Status OpQueue::await_outcome(PendingOp& op, int64_t timeout_ms) {
     const auto left =
         limit == TimePoint::max() ? kWorkerCheck : std::chrono::ceil<Millis>(limit - Clock::now());
     if (left.count() <= 0) return still_running(timeout_ms);
-    connection_.settle_all();
+    connection_.under_way().settle_all();
     sleep(op, std::min(left, sleep_limit(op)));
     while (spin_once(op, backoff)) continue;
   }

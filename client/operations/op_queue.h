@@ -22,9 +22,6 @@
 
 namespace tutti::client {
 
-// A worker ends every operation within this time after its deadline; one that does not, and has not
-// looked at the board for as long, has failed.
-inline constexpr Millis kAnswerGrace{450};
 // How long after the deadline a worker is waited for that looks at the board, but has no core to
 // end the operation in time: it knows who is to blame.
 inline constexpr Millis kBusyGrace{2'000};
@@ -35,9 +32,6 @@ inline constexpr Millis kSlotGrace{200};
 inline constexpr size_t kOwedMax = 4096;
 // How long ranks wait for other ranks before they call the worker, and between two such calls.
 inline constexpr Millis kCallWorkerAfter{50};
-
-// The Status that a failure on the board describes. Without its message if memory runs out.
-Status read_failure(const BoardFailure& failure) noexcept;
 
 // What a wait returns that was shorter than the operation.
 Status still_running(int64_t timeout_ms);
@@ -93,7 +87,7 @@ struct PendingOp {
   MemoryUse memory;  // The caller's. Last: others ask by it whether the operation has ended.
 };
 
-class OpQueue {
+class OpQueue final : public GroupOperations {
  public:
   // `seats`: of the group's members on this host, in the order of the group. `size`: the number of
   // all members.
@@ -126,13 +120,9 @@ class OpQueue {
   // Forgets `op`, which may be destroyed then, even if it has no outcome. Its slot stays in use
   // until the operation ends.
   void detach(PendingOp& op);
-  // The rank leaves: gives every operation under way an outcome, except those on GPUs, which have
-  // one at `limit` at the latest. No thread of this rank folds when it returns.
-  void cancel(TimePoint limit);
-  // Settles the operations that ended, so that their slots may be reused.
-  void settle_finished();
-  // Whether abandoned operations without an outcome hold memory.
-  bool holds_memory() const { return abandoned_count_ != 0; }
+  void cancel(TimePoint limit) override;
+  void settle_finished() override;
+  bool holds_memory() const override { return abandoned_count_ != 0; }
 
   // ---- For staged operations, see staged_op.h ----
 

@@ -26,7 +26,7 @@ class RequestBuilder {
  public:
   // `asynchronous`: where to store the operation; null: the caller waits for it here. `passing`:
   // where to store one whose tensors a thread passes; null: it must not.
-  RequestBuilder(tutti_group& group, std::shared_ptr<PendingOp>* asynchronous,
+  RequestBuilder(Group& group, std::shared_ptr<PendingOp>* asynchronous,
                  std::shared_ptr<Awaitable>* passing)
       : group_(group),
         queue_(*group.queue),
@@ -41,7 +41,7 @@ class RequestBuilder {
   // Releases what an operation that did not arrive holds. Detaches one that did and that nobody
   // waits for, because an exception was thrown.
   ~RequestBuilder() {
-    if (!op().has_arrived) connection_.release(op().blocks);
+    if (!op().has_arrived) connection_.own_memory().release(op().blocks);
     if (own_.has_arrived) queue_.detach(own_);
     if (shared_ != nullptr && shared_->has_arrived) queue_.detach(*shared_);
   }
@@ -81,7 +81,7 @@ class RequestBuilder {
   // Takes the caller's memory for the operation: see MemoryInUse::take(). What is on a stream has
   // the stream's order, and a channel's broadcasts are parts of a message, which has the memory.
   Status take(std::span<const MemoryRange> sorted) {
-    if (is_on_stream() || group_.messenger == nullptr) return {};
+    if (is_on_stream() || group_.is_channel) return {};
     return connection_.memory_in_use().take(sorted,
                                             name_of(static_cast<Collective>(request_.collective)),
                                             blocks() || buffers_stay_ || is_on_gpu_, op().memory);
@@ -95,12 +95,12 @@ class RequestBuilder {
     const bool in_steps = bytes > kCopyStepBytes;
     if (in_steps) start_clock();
     add_block([&]() -> std::optional<uint64_t> {
-      memory = connection_.allocate(bytes, in_steps ? &cold : nullptr);
+      memory = connection_.own_memory().allocate(bytes, in_steps ? &cold : nullptr);
       if (memory == nullptr) return std::nullopt;
-      return offset = connection_.offset_of(memory);
+      return offset = connection_.own_memory().offset_of(memory);
     });
     for (uint64_t done = 0; cold && done < bytes && !is_late(); done += kCopyStepBytes)
-      connection_.populate(memory + done, std::min(kCopyStepBytes, bytes - done));
+      connection_.own_memory().populate(memory + done, std::min(kCopyStepBytes, bytes - done));
     return memory;
   }
 
@@ -117,8 +117,8 @@ class RequestBuilder {
   // Holds shared memory of the caller for as long as the operation needs it. False: the memory is
   // not in one block of the segment, or is not aligned.
   bool hold(const void* memory, uint64_t bytes, uint64_t& offset) {
-    if (!add_block([&] { return connection_.hold(memory, bytes); })) return false;
-    offset = connection_.offset_of(memory);
+    if (!add_block([&] { return connection_.own_memory().hold(memory, bytes); })) return false;
+    offset = connection_.own_memory().offset_of(memory);
     return offset % size_of(static_cast<Dtype>(request_.dtype)) == 0;
   }
 
@@ -143,17 +143,17 @@ class RequestBuilder {
   // `listed`: of a list, whose tensors these are; else empty.
   Status submit_device(DeviceRequest request, std::span<const ListedDeviceTensor> listed,
                        const void* memory, Words words, std::shared_ptr<StagedSides> staged) {
-    DeviceMemory& device = connection_.device_memory();
+    DeviceMemory& device = *group_.device_memory;
     std::byte* record = allocate(sizeof(DeviceRequest) + listed.size_bytes(), request_.in_offset);
     Status status =
         record != nullptr ? Status() : resource_exhausted("the segment has no room for a record");
     if (status.ok() && staged != nullptr) status = staged->copy_in();
-    if (status.ok()) status = device.store_ready(stream(), memory, words);
+    if (status.ok()) status = device.words().store_ready(stream(), memory, words);
     if (!status.ok()) {
-      device.give_back(words);
+      device.words().give_back(words);
       return refuse(status);
     }
-    DeviceMemory::place(words, request);
+    place(words, request);
     request.factor = input_copy_.factor();
     std::memcpy(record, &request, sizeof(request));
     request_.flags |= kRequestDevice;
@@ -167,19 +167,25 @@ class RequestBuilder {
       op().copy_last = [staged] { return staged->copy_out_now(); };
     }
     const bool is_copied_out = staged != nullptr && is_on_stream();  // By the stream.
-    op().is_on_gpus = [&device, words, is_copied_out](PendingOp::OnBoard board) {
-      if (board == PendingOp::OnBoard::done) return is_copied_out && !device.has_resumed(words);
-      return device.is_in_use(words, board == PendingOp::OnBoard::failed);
+    op().is_on_gpus = [&words_of = device.words(), words, is_copied_out](PendingOp::OnBoard board) {
+      if (board == PendingOp::OnBoard::done) return is_copied_out && !words_of.has_resumed(words);
+      return words_of.is_in_use(words, board == PendingOp::OnBoard::failed);
     };
     if (Status s = arrive(); !s.ok()) {
-      device.retire(words);
+      device.words().retire(words);
       return s;
     }
     words.resumes = is_on_stream();
     *asynchronous_ = shared_;
-    device.watch(group_.connection,
-                 {group_.queue, std::move(shared_), words,
-                  keeps_failure_ ? group_.stream_failure->begin() : nullptr, staged});
+    const auto poll = [queue = group_.queue, op = shared_] {
+      return queue->poll(*op) ? &std::as_const(op->outcome) : nullptr;
+    };
+    const auto release = [queue = group_.queue, op = shared_] {
+      static_cast<void>(queue->release(*op));
+    };
+    device.watch(
+        {poll, release, words, keeps_failure_ ? group_.stream_failure->begin() : nullptr, staged});
+    shared_.reset();
     return is_on_stream() ? resume_stream(memory, words, staged.get()) : Status();
   }
 
@@ -215,12 +221,12 @@ class RequestBuilder {
   // Submits a request that fails on all ranks with `why`, and returns that. Without it the other
   // ranks would match this rank's next operation with this one.
   Status refuse(const Status& why) {
-    connection_.release(std::exchange(op().blocks, {}));
+    connection_.own_memory().release(std::exchange(op().blocks, {}));
     const std::string message = why.message().substr(0, kMessageBytes - 1);
     Request refused = refusal(why.code());
-    if (std::byte* text = connection_.allocate(message.size()); text != nullptr) {
+    if (std::byte* text = connection_.own_memory().allocate(message.size()); text != nullptr) {
       std::memcpy(text, message.data(), message.size());
-      refused.in_offset = connection_.offset_of(text);
+      refused.in_offset = connection_.own_memory().offset_of(text);
       refused.count = message.size();
     }
     auto op = std::make_shared<PendingOp>();
@@ -232,7 +238,7 @@ class RequestBuilder {
   // The same after memory has run out: allocates nothing and sends no message.
   void refuse_without_memory() {
     if (op().has_arrived) return;
-    connection_.release(std::exchange(op().blocks, {}));
+    connection_.own_memory().release(std::exchange(op().blocks, {}));
     const Status refused = queue_.submit(refusal(Code::resource_exhausted), own_);
     if (!refused.ok()) connection_.mark_lost(refused);  // The order of operations is.
   }
@@ -254,7 +260,7 @@ class RequestBuilder {
 
   // What the stream does when the operation has ended.
   Status resume_stream(const void* memory, const Words& words, StagedSides* staged) {
-    DeviceMemory& device = connection_.device_memory();
+    StreamWords& device = group_.device_memory->words();
     Status status = device.wait_for_done(stream(), memory, words);
     if (status.ok() && staged != nullptr) status = staged->copy_out();
     return status.ok() ? device.store_resumed(stream(), memory, words) : status;
@@ -295,7 +301,7 @@ class RequestBuilder {
     return block.has_value();
   }
 
-  tutti_group& group_;
+  Group& group_;
   OpQueue& queue_;
   Connection& connection_;
   std::shared_ptr<PendingOp>* const asynchronous_;

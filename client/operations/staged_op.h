@@ -10,15 +10,9 @@
 
 #include "client/operations/input_copy.h"
 #include "client/operations/op_queue.h"
+#include "client/rank/tensor_sides.h"
 
 namespace tutti::client {
-
-// The two sides of one tensor in ordinary memory; nullptr: this rank has no such side.
-struct TensorSides {
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  size_t bytes = 0;
-};
 
 // What passes through the window.
 struct StagedTensors {

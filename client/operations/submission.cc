@@ -39,7 +39,7 @@ Status read_options(const tutti_options* options, Request& request, tutti_option
   return {};
 }
 
-Status fill(const tutti_group& group, const CollectiveArgs& op, Request& request) {
+Status fill(const Group& group, const CollectiveArgs& op, Request& request) {
   if (op.root < 0 || static_cast<size_t>(op.root) >= group.ranks.size())
     return invalid_argument("root " + std::to_string(op.root) + " is no rank of a group of " +
                             std::to_string(group.ranks.size()));
@@ -55,7 +55,7 @@ Status fill(const tutti_group& group, const CollectiveArgs& op, Request& request
 }
 
 // Reads the arguments that all operations have.
-Status read_args(const tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
+Status read_args(const Group& group, const CollectiveArgs& args, const tutti_options* options,
                  RequestBuilder& builder) {
   tutti_options given = tutti_defaults();
   builder.request().collective = static_cast<uint8_t>(args.collective);
@@ -106,7 +106,7 @@ Status place_sides(RequestBuilder& builder, Connection& connection, const Collec
   const auto find = [&](const char* side, const void* memory, uint64_t side_bytes, uint64_t& offset,
                         bool& needs_copy) {
     needs_copy = side_bytes != 0 && (needs_copy || !builder.hold(memory, side_bytes, offset));
-    return needs_copy ? connection.check_block(side, memory, side_bytes) : Status();
+    return needs_copy ? connection.own_memory().check_block(side, memory, side_bytes) : Status();
   };
   Copies copies;
   copies.in = copy_input.scales();
@@ -116,10 +116,12 @@ Status place_sides(RequestBuilder& builder, Connection& connection, const Collec
   if (Status s = allocate_copies(builder, copies, bytes); !s.ok()) return s;
   if (copies.out) {
     builder.op().memory.last_until_end();
-    builder.op().copies.push_back({args.out, connection.at(request.out_offset), bytes.out});
+    builder.op().copies.push_back(
+        {args.out, connection.own_memory().at(request.out_offset), bytes.out});
   }
   if (!copies.in) return {};
-  return builder.copy_in(connection.at(request.in_offset), bytes_at(args.in), bytes.in);
+  return builder.copy_in(connection.own_memory().at(request.in_offset), bytes_at(args.in),
+                         bytes.in);
 }
 
 // Copies the counts of blocks to the segment, and completes the request with them.
@@ -134,7 +136,7 @@ Status place_counts(RequestBuilder& builder, const CollectiveArgs& args) {
   return {};
 }
 
-std::optional<SideBytes> sides_of(const tutti_group& group, const CollectiveArgs& op) {
+std::optional<SideBytes> sides_of(const Group& group, const CollectiveArgs& op) {
   const auto collective = static_cast<Collective>(op.collective);
   const auto dtype = static_cast<Dtype>(op.dtype);
   const auto root = static_cast<uint32_t>(op.root);
@@ -149,7 +151,7 @@ std::string count_text(const CollectiveArgs& op) {
 }
 
 // The sizes of this rank's sides. INVALID_ARGUMENT: a side is NULL or too large.
-Status read_sides(const tutti_group& group, const CollectiveArgs& op, SideBytes& bytes) {
+Status read_sides(const Group& group, const CollectiveArgs& op, SideBytes& bytes) {
   if (op.collective == TUTTI_BARRIER) return {};
   const std::optional<SideBytes> sides = sides_of(group, op);
   if (!sides) return invalid_argument(count_text(op) + " is more than any memory holds");
@@ -176,23 +178,26 @@ Status take_sides(RequestBuilder& builder, const CollectiveArgs& args, const Sid
 // How the two sides may overlap, on the program's own addresses: in the worker's, memory in two
 // offers has two. The sides of an all_to_all in ordinary memory may in any way: both are copied.
 // What the segment has no room for is refused for that, as it is where nothing overlaps.
-Status check_overlap(const tutti_group& group, const RequestBuilder& builder,
-                     const CollectiveArgs& args, const SideBytes& bytes) {
+Status check_overlap(const Group& group, const RequestBuilder& builder, const CollectiveArgs& args,
+                     const SideBytes& bytes) {
   const auto collective = static_cast<Collective>(args.collective);
   if (may_share(collective, reinterpret_cast<uintptr_t>(args.in),
                 reinterpret_cast<uintptr_t>(args.out), bytes))
     return {};
   Connection& connection = *group.connection;
-  const bool is_copied = !connection.is_shared(args.in) && !connection.is_shared(args.out) &&
-                         !connection.device_memory().is_device(args.in);
+  const bool is_copied = !connection.own_memory().is_shared(args.in) &&
+                         !connection.own_memory().is_shared(args.out) &&
+                         !group.device_memory->is_device(args.in);
   if (!has_in_place(collective) && is_copied) return {};
-  if (Status s = connection.check_block("the input", args.in, bytes.in); !s.ok()) return s;
-  if (Status s = connection.check_block("the output", args.out, bytes.out); !s.ok()) return s;
+  if (Status s = connection.own_memory().check_block("the input", args.in, bytes.in); !s.ok())
+    return s;
+  if (Status s = connection.own_memory().check_block("the output", args.out, bytes.out); !s.ok())
+    return s;
   CallShape call = builder.shape();
   call.bytes = std::max(bytes.in, bytes.out);
   call.waits = true;
   if (is_copied && choose_path(call).way == TensorPath::Way::whole &&
-      call.bytes > connection.segment()->bytes())
+      call.bytes > connection.own_memory().segment()->bytes())
     return segment_full(call.bytes);
   return invalid_argument(sides_overlap(collective));
 }
@@ -211,7 +216,7 @@ std::optional<Status> submit_listed(RequestBuilder& builder, Connection& connect
   if (std::ranges::all_of(tensors, hold_both))
     memory = builder.allocate(tensors.size() * sizeof(ListedTensor), request.in_offset);
   if (memory == nullptr) {
-    connection.release(builder.op().blocks);
+    connection.own_memory().release(builder.op().blocks);
     builder.op().blocks.clear();
     return std::nullopt;
   }
@@ -220,7 +225,8 @@ std::optional<Status> submit_listed(RequestBuilder& builder, Connection& connect
   for (const TensorSides& tensor : tensors) {
     if (copy_input.scales()) copy_input(tensor.out, tensor.in, tensor.bytes);
     const std::byte* in = copy_input.scales() ? tensor.out : tensor.in;
-    *record++ = {connection.offset_of(in), connection.offset_of(tensor.out),
+    *record++ = {connection.own_memory().offset_of(in),
+                 connection.own_memory().offset_of(tensor.out),
                  tensor.bytes / size_of(static_cast<Dtype>(request.dtype))};
   }
   request.flags |= kRequestListed;
@@ -249,10 +255,9 @@ Status concatenate(RequestBuilder& builder, std::span<const TensorSides> tensors
 }
 
 // Where a tensor in the memory of a GPU is, as the worker knows it; see DeviceMemory::find().
-Status find_device_side(Connection& connection, const char* side, const void* memory,
-                        uint64_t bytes, TimePoint limit, DeviceSide& found) {
+Status find_device_side(DeviceMemory& device, const char* side, const void* memory, uint64_t bytes,
+                        TimePoint limit, DeviceSide& found) {
   if (bytes == 0) return {};
-  DeviceMemory& device = connection.device_memory();
   if (device.is_device(memory)) return device.find(side, memory, bytes, limit, found);
   return invalid_argument(std::string(side) +
                           " is not in the memory of a GPU, as the call's other buffer or stream "
@@ -303,10 +308,9 @@ Status take_words(DeviceMemory& device, cuda::Stream stream, const void* memory,
   return device.take_words(stream, memory, limit, words);
 }
 
-Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideBytes& bytes,
+Status submit_device(Group& group, const CollectiveArgs& args, const SideBytes& bytes,
                      RequestBuilder& builder) {
-  Connection& connection = *group.connection;
-  DeviceMemory& device = connection.device_memory();
+  DeviceMemory& device = *group.device_memory;
   const void* memory = bytes.in != 0 ? args.in : bytes.out != 0 ? args.out : nullptr;
   builder.start_clock();
   const TimePoint limit = builder.deadline();
@@ -315,27 +319,27 @@ Status submit_device(tutti_group& group, const CollectiveArgs& args, const SideB
     return builder.refuse(s);
   DeviceRequest sides{};
   std::shared_ptr<StagedSides> staged;
-  Status found = find_device_side(connection, "the input", args.in, bytes.in, limit, sides.in);
+  Status found = find_device_side(device, "the input", args.in, bytes.in, limit, sides.in);
   if (found.ok())
-    found = find_device_side(connection, "the output", args.out, bytes.out, limit, sides.out);
+    found = find_device_side(device, "the output", args.out, bytes.out, limit, sides.out);
   if (found.ok()) found = check_device_sides(builder, args.in, args.out, bytes);
   if (found.ok()) found = check_overlap(group, builder, args, bytes);
   if (found.ok()) found = take_sides(builder, args, bytes);
   if (found.ok()) found = stage_sides(builder, device, args, bytes, limit, sides, staged);
   if (found.ok()) found = place_counts(builder, args);
   if (found.ok()) return builder.submit_device(sides, {}, memory, words, std::move(staged));
-  device.give_back(words);
+  device.words().give_back(words);
   return builder.refuse(found);
 }
 
 // Where the tensors of a list are, as the worker knows them.
-Status find_listed(RequestBuilder& builder, Connection& connection, const TensorListArgs& args,
+Status find_listed(RequestBuilder& builder, DeviceMemory& device, const TensorListArgs& args,
                    const TensorSides& tensor, TimePoint limit, ListedDeviceTensor& found) {
   const size_t bytes = tensor.bytes;
   found.count = bytes / tutti_dtype_size(args.dtype);
-  Status status = find_device_side(connection, "the input", tensor.in, bytes, limit, found.in);
+  Status status = find_device_side(device, "the input", tensor.in, bytes, limit, found.in);
   if (status.ok())
-    status = find_device_side(connection, "the output", tensor.out, bytes, limit, found.out);
+    status = find_device_side(device, "the output", tensor.out, bytes, limit, found.out);
   if (status.ok()) status = check_device_sides(builder, tensor.in, tensor.out, {bytes, bytes, 0});
   if (status.ok()) return {};
   return Status(status.code(), "tensor " + std::to_string(position_of(tensor, args)) +
@@ -369,10 +373,9 @@ Status take_list(RequestBuilder& builder, const TensorListArgs& args, TensorList
   return builder.take(list.ranges);
 }
 
-Status submit_device(tutti_group& group, const TensorListArgs& args, TensorList& list,
+Status submit_device(Group& group, const TensorListArgs& args, TensorList& list,
                      RequestBuilder& builder) {
-  Connection& connection = *group.connection;
-  DeviceMemory& device = connection.device_memory();
+  DeviceMemory& device = *group.device_memory;
   const void* memory = list.tensors.front().in;
   builder.start_clock();
   const TimePoint limit = builder.deadline();
@@ -385,35 +388,35 @@ Status submit_device(tutti_group& group, const TensorListArgs& args, TensorList&
   const auto find_all = [&] {
     records.resize(list.tensors.size());
     for (size_t i = 0; i < records.size() && found.ok(); ++i)
-      found = find_listed(builder, connection, args, list.tensors[i], limit, records[i]);
+      found = find_listed(builder, device, args, list.tensors[i], limit, records[i]);
   };
   find_all();
   if (found.ok()) found = take_list(builder, args, list);
   if (found.ok() && records.size() != list.tensors.size()) find_all();
   if (found.ok()) found = stage_listed(builder, device, list.tensors, limit, records, staged);
   if (found.ok()) return builder.submit_device({}, records, memory, words, std::move(staged));
-  device.give_back(words);
+  device.words().give_back(words);
   return builder.refuse(found);
 }
 
 // Whether the call is for GPU memory. A call without elements is not, on any rank.
-bool is_for_gpu(tutti_group& group, const CollectiveArgs& args, const tutti_options* options) {
+bool is_for_gpu(Group& group, const CollectiveArgs& args, const tutti_options* options) {
   if (args.collective == TUTTI_BARRIER || (args.counts.empty() && args.count == 0)) return false;
   Connection& connection = *group.connection;
   const auto is_device = [&](const void* memory) {
-    return memory != nullptr && !connection.is_shared(memory) &&
-           connection.device_memory().is_device(memory);
+    return memory != nullptr && !connection.own_memory().is_shared(memory) &&
+           group.device_memory->is_device(memory);
   };
   return is_device(args.in) || is_device(args.out) || is_on_stream(options);
 }
 
 // What is wrong with the list is found later. For a tensor without elements, nothing counts.
-bool is_for_gpu(tutti_group& group, const TensorListArgs& args, const tutti_options* options) {
+bool is_for_gpu(Group& group, const TensorListArgs& args, const tutti_options* options) {
   if (args.ins == nullptr || args.outs == nullptr || args.counts == nullptr) return false;
   if (std::all_of(args.counts, args.counts + args.size, [](size_t n) { return n == 0; }))
     return false;
   if (is_on_stream(options)) return true;
-  DeviceMemory& device = group.connection->device_memory();
+  DeviceMemory& device = *group.device_memory;
   if (!device.has_driver()) return false;
   for (size_t i = 0; i < args.size; ++i)
     if (args.counts[i] != 0 && (device.is_device(args.ins[i]) || device.is_device(args.outs[i])))
@@ -421,7 +424,7 @@ bool is_for_gpu(tutti_group& group, const TensorListArgs& args, const tutti_opti
   return false;
 }
 
-Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
+Status submit(Group& group, const CollectiveArgs& args, const tutti_options* options,
               RequestBuilder& builder) {
   SideBytes bytes;
   if (Status s = read_args(group, args, options, builder); !s.ok()) return builder.refuse(s);
@@ -432,7 +435,8 @@ Status submit(tutti_group& group, const CollectiveArgs& args, const tutti_option
   const auto collective = static_cast<Collective>(args.collective);
   call.is_elementwise = !has_blocks(collective) && collective != Collective::barrier;
   Connection& connection = *group.connection;
-  call.is_shared = connection.is_shared(args.in) || connection.is_shared(args.out);
+  call.is_shared =
+      connection.own_memory().is_shared(args.in) || connection.own_memory().is_shared(args.out);
   TensorPath path = choose_path(call);
   if (path.way == TensorPath::Way::device) return submit_device(group, args, bytes, builder);
   if (Status s = check_overlap(group, builder, args, bytes); !s.ok()) return builder.refuse(s);
@@ -476,7 +480,7 @@ Status submit_list(RequestBuilder& builder, Connection& connection,
   }
 }
 
-Status submit(tutti_group& group, const TensorListArgs& args, const tutti_options* options,
+Status submit(Group& group, const TensorListArgs& args, const tutti_options* options,
               RequestBuilder& builder) {
   TensorList list;
   const CollectiveArgs all_reduce{TUTTI_ALL_REDUCE, nullptr, nullptr, 0, args.dtype, args.op, 0};
@@ -491,7 +495,7 @@ Status submit(tutti_group& group, const TensorListArgs& args, const tutti_option
 
 // If an exception is thrown, because memory ran out, the operation fails on the other ranks, too.
 template <class Args>
-Status run_any(tutti_group& group, const Args& args, const tutti_options* options,
+Status run_any(Group& group, const Args& args, const tutti_options* options,
                std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
   if (group.left) return failed_precondition("this rank left the group; join again");
   StreamFailure& failure = *group.stream_failure;
@@ -516,12 +520,12 @@ Status run_any(tutti_group& group, const Args& args, const tutti_options* option
 
 }  // namespace
 
-Status run(tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
+Status run(Group& group, const CollectiveArgs& args, const tutti_options* options,
            std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
   return run_any(group, args, options, op, passing);
 }
 
-Status run(tutti_group& group, const TensorListArgs& args, const tutti_options* options,
+Status run(Group& group, const TensorListArgs& args, const tutti_options* options,
            std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
   return run_any(group, args, options, op, passing);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "client/operations/awaitable.h"
 #include "client/operations/group.h"
 #include "client/operations/tensor_list.h"
 
@@ -31,9 +32,9 @@ struct CollectiveArgs {
 // the operation has ended and returns its outcome; otherwise returns once it has started, and sets
 // `*op`, or `*passing` if a thread passes its tensors, which the options must allow.
 // An operation that is refused keeps its place in the order, and fails on the other ranks.
-Status run(tutti_group& group, const CollectiveArgs& args, const tutti_options* options,
+Status run(Group& group, const CollectiveArgs& args, const tutti_options* options,
            std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing = nullptr);
-Status run(tutti_group& group, const TensorListArgs& args, const tutti_options* options,
+Status run(Group& group, const TensorListArgs& args, const tutti_options* options,
            std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing = nullptr);
 
 }  // namespace tutti::client

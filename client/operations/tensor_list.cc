@@ -54,8 +54,8 @@ Status check_tensor(Connection& connection, const TensorListArgs& args, size_t i
   if (args.ins[i] == nullptr || args.outs[i] == nullptr)
     return named(
         invalid_argument("a buffer is NULL though count is " + std::to_string(args.counts[i])));
-  Status fits = connection.check_block("the input", args.ins[i], bytes);
-  if (fits.ok()) fits = connection.check_block("the output", args.outs[i], bytes);
+  Status fits = connection.own_memory().check_block("the input", args.ins[i], bytes);
+  if (fits.ok()) fits = connection.own_memory().check_block("the output", args.outs[i], bytes);
   return fits.ok() ? fits : named(fits);
 }
 

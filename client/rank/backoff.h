@@ -2,8 +2,9 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
+
+#include "client/rank/clock.h"
 
 namespace tutti::client {
 
@@ -33,12 +34,11 @@ class Backoff {
   void reset() { turns_ = 0; }
 
  private:
-  using Clock = std::chrono::steady_clock;
   void yield();
 
   Cores& cores_;
   uint32_t turns_ = 0;
-  Clock::time_point began_;  // When the first yield of this wait began.
+  TimePoint began_;  // When the first yield of this wait began.
 };
 
 }  // namespace tutti::client

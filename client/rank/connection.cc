@@ -10,15 +10,11 @@
 #include <cstring>
 #include <ctime>
 
-#include "client/gpu/device_memory.h"
-#include "client/operations/op_queue.h"
 #include "client/rank/log.h"
 
 namespace tutti::client {
 namespace {
 
-// Bytes of free pages that are kept for reuse.
-constexpr uint64_t kWarmBytesMax = uint64_t{1} << 30;
 // How often a rank that waits for a sub-group checks that its worker lives.
 constexpr Millis kWorkerCheck{50};
 // How often check_worker_if_due() does.
@@ -37,28 +33,22 @@ std::vector<uint32_t> seats_by_rank(const std::vector<std::string>& hosts, uint3
 
 }  // namespace
 
-Connection::Connection(JoinTarget target)
-    : target_(std::move(target)), device_memory_(std::make_unique<DeviceMemory>(*this)) {}
+Connection::Connection(JoinTarget target) : target_(std::move(target)) {}
 
 Status Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& connection) {
   JoinReply reply;
   if (Status s = join_job(target, reply); !s.ok()) return s;
   std::shared_ptr<Connection> made(new Connection(target));
-  if (Status s = made->segment_->map(std::move(reply.memory)); !s.ok()) return s;
+  if (Status s = made->own_memory_.map(std::move(reply.memory)); !s.ok()) return s;
   made->socket_ = std::move(reply.socket);
   made->doorbell_ = std::move(reply.doorbell);
   made->hosts_ = std::move(reply.welcome.hosts);
   made->epoch_ = reply.welcome.epoch;
   made->worker_pid_ = reply.welcome.worker_pid;
   made->seat_of_rank_ = seats_by_rank(made->hosts_, target.rank);
-  const MappedSegment& segment = *made->segment_;
-  made->arena_.emplace(
-      kArenaOffset, segment.bytes() - kArenaOffset, kWarmBytesMax,
-      [&segment](uint64_t offset, uint64_t bytes) { segment.discard(offset, bytes); },
-      [&segment](uint64_t offset, uint64_t bytes) { segment.populate(offset, bytes); });
-  Status mapped =
-      HostMemory::open(std::move(reply.board), std::move(reply.recorder), std::move(reply.segments),
-                       made->seat_of_rank_[target.rank], segment, made->memory_);
+  Status mapped = HostMemory::open(std::move(reply.board), std::move(reply.recorder),
+                                   std::move(reply.segments), made->seat_of_rank_[target.rank],
+                                   *made->own_memory_.segment(), made->memory_);
   if (!mapped.ok()) return mapped;
   made->cores_.enough = has_cores_for(made->memory_->seats());
   made->cores_.spare = has_cores_for(made->memory_->seats() + 1);
@@ -75,7 +65,7 @@ Connection::~Connection() {
 }
 
 void Connection::close_socket() {
-  segment_->header().leaving.store(1, std::memory_order_release);
+  own_memory_.segment()->header().leaving.store(1, std::memory_order_release);
   shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -92,36 +82,9 @@ void Connection::leave() {
     is_lost_ = true;
   }
   const TimePoint limit = Clock::now() + kLeaveTime;
-  for_each_queue([limit](OpQueue& queue) { queue.cancel(limit); });
+  under_way_.cancel_all(limit);
   close_socket();
-  device_memory_->close(limit);
-}
-
-// Calls `function` without the lock. Allocates nothing.
-template <class Function>
-void Connection::for_each_queue(const Function& function) {
-  for (size_t i = 0;; ++i) {
-    std::shared_ptr<OpQueue> queue;
-    {
-      const std::lock_guard lock(mutex_);
-      if (i >= queues_.size()) return;
-      queue = queues_[i];
-    }
-    function(*queue);
-  }
-}
-
-void Connection::settle_all() {
-  for_each_queue([](OpQueue& queue) { queue.settle_finished(); });
-}
-
-void Connection::add(const std::shared_ptr<OpQueue>& queue) {
-  settle_all();
-  const std::lock_guard lock(mutex_);
-  std::erase_if(queues_, [](const std::shared_ptr<OpQueue>& old) {
-    return old.use_count() == 1 && !old->holds_memory();
-  });
-  queues_.push_back(queue);
+  if (attachment_ != nullptr) attachment_->close(limit);
 }
 
 std::vector<uint32_t> Connection::seats_of(const std::vector<uint32_t>& ranks) const {
@@ -184,7 +147,7 @@ bool Connection::is_worker_there() {
 // After close_socket() nothing tells.
 bool Connection::has_worker_ended() {
   if (worker_died_.load() == TimePoint::max()) {
-    if (is_worker_there() || segment_->header().leaving.load() != 0) return false;
+    if (is_worker_there() || own_memory_.segment()->header().leaving.load() != 0) return false;
     worker_died_ = Clock::now();
   }
   return Clock::now() >= worker_died_.load() + kLastKernels;
@@ -223,7 +186,7 @@ Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t>
   const TimePoint limit = deadline + kAnswerGrace;
   const std::unique_lock lock(subgroup_mutex_, limit);
   if (!lock) return worker_timeout();  // It has not answered another thread.
-  std::byte* list = allocate(ranks.size_bytes());
+  std::byte* list = own_memory_.allocate(ranks.size_bytes());
   if (list == nullptr) return resource_exhausted("the segment is full");
   std::memcpy(list, ranks.data(), ranks.size_bytes());
   BoardSubgroupRequest& request = memory_->view().subgroup_request(memory_->seat());
@@ -231,7 +194,7 @@ Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t>
     request.state.store(static_cast<uint32_t>(state), std::memory_order_release);
   };
   request.ranks = static_cast<uint32_t>(ranks.size());
-  request.list_offset = offset_of(list);
+  request.list_offset = own_memory_.offset_of(list);
   request.channel = channel;
   set_state(SubgroupRequestState::asked);
   ring_worker();
@@ -239,7 +202,7 @@ Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t>
   const Subgroup made{request.group, request.area};
   if (answered.ok() && request.failure.code != TUTTI_OK) answered = read_failure(request.failure);
   set_state(SubgroupRequestState::free);
-  free(list);
+  own_memory_.free(list);
   if (!answered.ok()) return answered;
   return made;
 }
@@ -302,51 +265,6 @@ Status Connection::await_answer(std::atomic<uint32_t>& state, TimePoint limit) {
     board::sleep_on(state, kAsked, std::chrono::microseconds(kWorkerCheck).count());
   }
   return {};
-}
-
-// ---- Memory ----
-
-std::byte* Connection::allocate(uint64_t bytes, bool* cold) {
-  if (!is_own_process()) return nullptr;
-  if (abandoned_ != 0) settle_all();
-  const std::lock_guard lock(mutex_);
-  const std::optional<uint64_t> block = arena_->allocate(bytes, cold);
-  return block ? segment_->base() + *block : nullptr;
-}
-
-bool Connection::free(const void* memory) {
-  if (!segment_->contains(memory, 0)) return false;
-  if (!is_own_process()) return true;
-  const std::lock_guard lock(mutex_);
-  return arena_->release_first(segment_->offset_of(memory));
-}
-
-std::optional<uint64_t> Connection::hold(const void* memory, uint64_t bytes) {
-  if (!segment_->contains(memory, bytes) || !is_own_process()) return std::nullopt;
-  const std::lock_guard lock(mutex_);
-  return arena_->hold(segment_->offset_of(memory), bytes);
-}
-
-Status Connection::check_block(const char* side, const void* memory, uint64_t bytes) {
-  if (bytes == 0 || !is_shared(memory)) return {};
-  const std::lock_guard lock(mutex_);
-  const uint64_t room = arena_->room_at(segment_->offset_of(memory));
-  if (bytes <= room) return {};
-  return invalid_argument(std::string(side) + " has " + std::to_string(bytes) +
-                          " bytes, but its block of tutti_alloc() has only " +
-                          std::to_string(room) +
-                          " from there on; allocate more, or pass a smaller count");
-}
-
-void Connection::release(const std::vector<uint64_t>& blocks) {
-  if (blocks.empty() || !is_own_process()) return;
-  const std::lock_guard lock(mutex_);
-  for (const uint64_t block : blocks) arena_->release(block);
-}
-
-uint64_t Connection::used_bytes() {
-  const std::lock_guard lock(mutex_);
-  return arena_->used_bytes();
 }
 
 }  // namespace tutti::client

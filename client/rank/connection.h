@@ -1,4 +1,4 @@
-// One joined rank: its shared memory, the allocation of it, and the state of its worker.
+// One joined rank: its memory, what is under way there, and the state of its worker.
 //
 // Safe from any thread. Shared by the handles of the job's groups and works, and by tasks of its
 // threads; the memory is unmapped with the last of them, or once the driver has unpinned it.
@@ -13,21 +13,33 @@
 #include <string>
 #include <vector>
 
-#include "client/rank/arena.h"
 #include "client/rank/backoff.h"
 #include "client/rank/fork_guard.h"
 #include "client/rank/host_memory.h"
 #include "client/rank/join.h"
-#include "client/rank/mapped_segment.h"
 #include "client/rank/memory_in_use.h"
+#include "client/rank/rank_memory.h"
+#include "client/rank/under_way.h"
 
 namespace tutti::client {
 
-class DeviceMemory;
-class OpQueue;
-
+// A worker ends every operation within this time after its deadline; one that does not, and has not
+// looked at the board for as long, has failed.
+inline constexpr Millis kAnswerGrace{450};
 // How long leaving waits for GPUs that are at work on the rank's memory.
 inline constexpr Millis kLeaveTime{2'000};
+
+// A part that uses the rank's memory and its worker, and that the connection knows no more of.
+class Attachment {
+ public:
+  Attachment() = default;
+  Attachment(const Attachment&) = delete;
+  Attachment& operator=(const Attachment&) = delete;
+  virtual ~Attachment() = default;
+  // The rank leaves, and every operation has an outcome at `limit`. Waits until then for what
+  // touches the rank's memory; what does so for longer keeps the memory mapped. Idempotent.
+  virtual void close(TimePoint limit) = 0;
+};
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
@@ -67,19 +79,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Offers memory to the worker, which lies as a MemoryOffer at this offset of the segment, and
   // waits for its answer. `descriptors`: of chunks, borrowed.
   Status offer(uint64_t offer_offset, std::span<const int> descriptors);
-  // For this rank's memory on GPUs.
-  DeviceMemory& device_memory() { return *device_memory_; }
+  // Keeps the part of this, which may use it, for as long as this is there. Once, before the first
+  // operation.
+  void attach(std::unique_ptr<Attachment> part) { attachment_ = std::move(part); }
 
   // Leaves the job: operations under way end CANCELLED. Idempotent. No thread of this rank folds
   // when it returns, and no GPU touches memory of this rank for an operation: it waits for that,
   // but no longer than kLeaveTime.
   void leave();
-  // Keeps the queue of a new group until the group is gone and none of its operations holds memory.
-  void add(const std::shared_ptr<OpQueue>& queue);
-  // OpQueue::settle_finished() of all groups.
-  void settle_all();
-  // Adds to the number of abandoned operations, which may hold memory.
-  void count_abandoned(int change) { abandoned_ += change; }
   // Seats of those of a group's ranks that are on this host, in the order of the group.
   std::vector<uint32_t> seats_of(const std::vector<uint32_t>& ranks) const;
 
@@ -95,31 +102,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // When a call of this moment ends that has the join's timeout.
   TimePoint default_deadline() const { return Clock::now() + Millis(target_.timeout_ms); }
 
-  // ---- Memory ----
-
-  // Memory of the segment; nullptr: there is no room. `cold`: where to store whether its pages are
-  // not there yet, so that touching them takes longer; null: they are made.
-  std::byte* allocate(uint64_t bytes, bool* cold = nullptr);
-  // Makes the pages of memory that is cold.
-  void populate(const std::byte* memory, uint64_t bytes) const {
-    segment_->populate(offset_of(memory), bytes);
-  }
-  // False: `memory` is not the start of a block in use.
-  bool free(const void* memory);
-  // Holds the block that contains all of the memory, until release(); returns the block. nullopt:
-  // no block does.
-  std::optional<uint64_t> hold(const void* memory, uint64_t bytes);
-  void release(const std::vector<uint64_t>& blocks);
-  // INVALID_ARGUMENT: memory of the segment that exceeds its block. `side` names it in the message.
-  Status check_block(const char* side, const void* memory, uint64_t bytes);
-  bool is_shared(const void* memory) const { return segment_->contains(memory, 0); }
-  uint64_t offset_of(const void* memory) const { return segment_->offset_of(memory); }
-  std::byte* at(uint64_t offset) const { return segment_->base() + offset; }
-  // The rank's memory outlives this.
-  void keep_memory() { segment_->keep(); }
-  // The memory stays mapped for as long as somebody has this.
-  std::shared_ptr<MappedSegment> segment() const { return segment_; }
-  uint64_t used_bytes();
+  RankMemory& own_memory() { return own_memory_; }
+  UnderWay& under_way() { return under_way_; }
   // What operations under way use of the program's memory.
   MemoryInUse& memory_in_use() { return memory_in_use_; }
 
@@ -129,8 +113,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void log_welcome() const;
   void close_socket();
   bool is_worker_there();
-  template <class Function>
-  void for_each_queue(const Function& function);
   Status await_answer(std::atomic<uint32_t>& state, TimePoint limit);
   void show_process() const;
   Status send_descriptors(std::span<const int> descriptors, char byte) const;
@@ -139,9 +121,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const ForkGuard fork_guard_;
   Fd socket_;
   Fd doorbell_;  // An eventfd that wakes the worker.
-  const std::shared_ptr<MappedSegment> segment_ = std::make_shared<MappedSegment>();
-  MemoryInUse memory_in_use_{fork_guard_,
-                             *segment_};  // Before the queues, whose operations use it.
+  UnderWay under_way_;
+  RankMemory own_memory_{fork_guard_, under_way_};
+  MemoryInUse memory_in_use_{fork_guard_, *own_memory_.segment()};
   std::unique_ptr<HostMemory> memory_;
   Cores cores_;
   std::vector<std::string> hosts_;
@@ -152,14 +134,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::timed_mutex subgroup_mutex_;  // Held while this rank's sub-group request is in use.
 
   mutable std::mutex mutex_;  // Guards what follows.
-  std::optional<Arena> arena_;
-  std::vector<std::shared_ptr<OpQueue>> queues_;
   std::optional<Status> lost_;
   std::atomic<bool> is_lost_ = false;
-  std::atomic<int> abandoned_ = 0;
   std::atomic<int64_t> next_check_ms_ = 0;
   std::atomic<TimePoint> worker_died_ = TimePoint::max();  // When that was seen.
-  std::unique_ptr<DeviceMemory> device_memory_;            // Last: it uses all of the above.
+  std::unique_ptr<Attachment> attachment_;                 // Last: it uses all of the above.
 };
 
 }  // namespace tutti::client

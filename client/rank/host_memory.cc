@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstring>
+
 namespace tutti::client {
 namespace {
 
@@ -28,7 +30,21 @@ Status map_board(const Fd& board, uint32_t seats, board::View& view) {
   return {};
 }
 
+template <size_t N>
+std::string text_of(const char (&text)[N]) {
+  return std::string(text, strnlen(text, N));
+}
+
 }  // namespace
+
+Status read_failure(const BoardFailure& failure) noexcept {
+  const Code code = code_of(failure.code);
+  const int32_t rank = failure.culprit_rank;
+  const auto read = [&]() -> Status {
+    return {code, text_of(failure.message), {rank, text_of(failure.culprit_host)}};
+  };
+  return without_throwing(code, read, rank);
+}
 
 Status HostMemory::open(Fd board, Fd recorder, std::vector<Fd> segments, uint32_t seat,
                         const MappedSegment& own, std::unique_ptr<HostMemory>& made) {

@@ -14,6 +14,9 @@
 
 namespace tutti::client {
 
+// The Status that a failure on the board describes. Without its message if memory runs out.
+Status read_failure(const BoardFailure& failure) noexcept;
+
 class HostMemory {
  public:
   // `segments`: memfds by seat. That of this rank, `seat`, is mapped already, as `own`, which must

@@ -2,18 +2,14 @@
 // proto/session.proto.
 #pragma once
 
-#include <chrono>
 #include <vector>
 
+#include "client/rank/clock.h"
 #include "client/rank/hello.h"
 #include "client/rank/join_target.h"
 #include "daemon/base/fd.h"
 
 namespace tutti::client {
-
-using Clock = std::chrono::steady_clock;
-using TimePoint = Clock::time_point;
-using Millis = std::chrono::milliseconds;
 
 // What the job's worker sends to a rank that it admits.
 struct JoinReply {

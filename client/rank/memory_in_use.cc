@@ -3,25 +3,22 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/operations/op_queue.h"
-
 namespace tutti::client {
 
-void MemoryUse::start(const OpQueue& queue, const PendingOp& op) {
-  queue_ = &queue;
-  op_.store(&op, std::memory_order_release);
+void MemoryUse::start(uint64_t number, std::function<bool()> has_ended) noexcept {
+  number_ = number;
+  op_has_ended_ = std::move(has_ended);
+  has_started_.store(true, std::memory_order_release);
 }
 
-// Takes no lock of the queue's, which a thread that calls end() may hold.
+// Takes no lock of the operation's, which a thread that calls end() may hold.
 bool MemoryUse::has_ended() const {
-  const PendingOp* op = op_.load(std::memory_order_acquire);
-  if (lasts_until_end_ || op == nullptr) return false;
-  return op->has_outcome || (!op->is_on_gpus && !queue_->is_under_way(*op));
+  return has_started_.load(std::memory_order_acquire) && !lasts_until_end_ && op_has_ended_();
 }
 
 std::string MemoryUse::name() const {
-  const PendingOp* op = op_.load(std::memory_order_acquire);
-  return std::string(verb_) + (op == nullptr ? "" : " #" + std::to_string(op->number));
+  const bool is_numbered = has_started_.load(std::memory_order_acquire);
+  return std::string(verb_) + (is_numbered ? " #" + std::to_string(number_) : "");
 }
 
 template <class Predicate>

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -19,8 +20,6 @@
 namespace tutti::client {
 
 class MemoryInUse;
-class OpQueue;
-struct PendingOp;
 
 // What one operation uses, at the latest until this is destroyed. Must not outlive MemoryInUse.
 class MemoryUse {
@@ -30,8 +29,9 @@ class MemoryUse {
   MemoryUse& operator=(const MemoryUse&) = delete;
   ~MemoryUse() { end(); }
 
-  // The operation has arrived: it uses its memory until it has ended, unless more is said.
-  void start(const OpQueue& queue, const PendingOp& op);
+  // The operation has arrived, with this number: it uses its memory until it has ended, unless more
+  // is said. `has_ended`: takes no lock; at most two pointers, so that to keep it needs no memory.
+  void start(uint64_t number, std::function<bool()> has_ended) noexcept;
   // Its memory is in use for longer: until end().
   void last_until_end() { lasts_until_end_ = true; }
   void end();
@@ -60,8 +60,9 @@ class MemoryUse {
   uintptr_t last_ = 0;
   std::string_view verb_;  // Static.
   std::atomic<bool> lasts_until_end_ = false;
-  const OpQueue* queue_ = nullptr;
-  std::atomic<const PendingOp*> op_ = nullptr;  // Once it has arrived; stored after queue_.
+  uint64_t number_ = 0;
+  std::function<bool()> op_has_ended_;
+  std::atomic<bool> has_started_ = false;  // Stored after the two above.
 };
 
 class MemoryInUse {
