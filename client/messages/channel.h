@@ -23,6 +23,8 @@ struct Members {
 
   // "rank 3 (host b)", of the group.
   std::string name_of(uint32_t rank) const;
+  // The same, to blame it.
+  Culprit culprit(uint32_t rank) const;
 };
 
 // What a message says of itself.

@@ -33,11 +33,33 @@ int64_t left_ms(TimePoint until, TimePoint now) {
   return std::chrono::ceil<Millis>(until - now).count();
 }
 
+std::string text_of(const Receive& receive) {
+  const std::string from =
+      receive.source == kAnyRank ? "any rank" : "rank " + std::to_string(receive.source);
+  return "recv " + text_of(receive.dtype, receive.count) + " from " + from + " (tag " +
+         std::to_string(receive.tag) + ")";
+}
+
+Status shape_fault(const Receive& receive, const MessageShape& shape) {
+  if (receive.refusal) return *receive.refusal;
+  if (receive.count == shape.count && receive.dtype == shape.dtype) return {};
+  return failed_precondition("the message is " + text_of(shape.dtype, shape.count));
+}
+
 }  // namespace
 
 std::byte* Inbox::Message::next() {
   if (direct) return receive->out + done;
   return kept.data() + (discarded ? 0 : done);
+}
+
+bool Inbox::Message::make_room(uint64_t bytes) {
+  try {
+    kept.resize(bytes);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 Inbox::~Inbox() {
@@ -160,7 +182,7 @@ void Inbox::close() {
 void Inbox::finish(Receive& receive, int32_t from, Status outcome) {
   if (!outcome.ok())
     outcome =
-        Status(outcome.code(), name_of(receive) + ": " + outcome.message(), outcome.culprit());
+        Status(outcome.code(), text_of(receive) + ": " + outcome.message(), outcome.culprit());
   receive.outcome = std::move(outcome);
   receive.memory.end();
   receive.from = from;
@@ -170,13 +192,6 @@ void Inbox::finish(Receive& receive, int32_t from, Status outcome) {
 
 void Inbox::stop_background(Receive& receive) {
   if (std::exchange(receive.is_background, false)) --background_;
-}
-
-std::string Inbox::name_of(const Receive& receive) const {
-  const std::string from =
-      receive.source == kAnyRank ? "any rank" : "rank " + std::to_string(receive.source);
-  return "recv " + text_of(receive.dtype, receive.count) + " from " + from + " (tag " +
-         std::to_string(receive.tag) + ")";
 }
 
 // ---- Channels ----
@@ -279,16 +294,6 @@ void Inbox::end_read(Source& source) {
   }
 }
 
-// Makes room for a message that is kept; false: memory has run out, so it is lost.
-bool Inbox::has_room(Message& message, uint64_t bytes) {
-  try {
-    message.kept.resize(bytes);
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
-}
-
 void Inbox::on_header(Source& source) {
   MessageHeader header;
   std::memcpy(&header, source.buffer, sizeof(header));
@@ -306,7 +311,7 @@ void Inbox::on_header(Source& source) {
   const Status fault = receive != nullptr ? shape_fault(*receive, header.shape) : Status();
   message.discarded = !fault.ok();
   message.direct = receive != nullptr && fault.ok() && bytes > header.data.size();
-  if (!message.direct && !message.discarded) message.discarded = !has_room(message, bytes);
+  if (!message.direct && !message.discarded) message.discarded = !message.make_room(bytes);
   if (message.discarded) message.kept.resize(part_bytes(bytes, 0));
   if (!message.discarded) message.receive = receive;
   if (bytes <= header.data.size()) {
@@ -332,9 +337,9 @@ void Inbox::on_refusal(Source& source, const MessageHeader& header) {
   Message message;
   message.shape = {MessageHeader::kMagic, TUTTI_U8, 0, header.shape.tag};
   message.any_tag = header.shape.magic == MessageHeader::kRefusedAnyTag;
-  message.refusal =
-      Status(code == Code::ok ? Code::unknown : code,
-             members_.name_of(source.rank) + " refused to send it: " + why, blame(source.rank));
+  message.refusal = Status(code == Code::ok ? Code::unknown : code,
+                           members_.name_of(source.rank) + " refused to send it: " + why,
+                           members_.culprit(source.rank));
   const auto receive = find_receive(source, header.shape.tag, message.any_tag);
   if (receive != nullptr) {
     std::erase(pending_, receive);
@@ -411,7 +416,7 @@ void Inbox::expire() {
         *receive, static_cast<int32_t>(rank),
         deadline_exceeded(members_.name_of(rank) + " has sent only a part of the message within " +
                               std::to_string(receive->timeout_ms) + " ms",
-                          blame(rank)));
+                          members_.culprit(rank)));
   }
   for (size_t i = 0; i < pending_.size();) {
     const std::shared_ptr<Receive> receive = pending_[i];
@@ -430,18 +435,13 @@ Status Inbox::too_late(const Receive& receive) const {
   const bool any = receive.source == kAnyRank;
   const auto rank = static_cast<uint32_t>(receive.source);
   for (const auto& [from, source] : sources_)
-    if ((any || from == rank) &&
-        source.channel->queue->has_worker_slept(receive.looks, Millis(receive.timeout_ms)))
+    if ((any || from == rank) && source.channel->queue->group_board().has_worker_slept(
+                                     receive.looks, Millis(receive.timeout_ms)))
       return members_.connection->worker_timeout();
   const std::string who = any ? "no rank" : members_.name_of(rank);
   return deadline_exceeded(who + " has sent " + (any ? "such a" : "no such") + " message within " +
                                std::to_string(receive.timeout_ms) + " ms",
-                           any ? Culprit{} : blame(rank));
-}
-
-Culprit Inbox::blame(uint32_t rank) const {
-  const uint32_t of_job = members_.ranks[rank];
-  return {static_cast<int>(of_job), members_.connection->hosts()[of_job]};
+                           any ? Culprit{} : members_.culprit(rank));
 }
 
 // ---- Matching ----
@@ -454,12 +454,6 @@ std::shared_ptr<Receive> Inbox::find_receive(const Source& source, uint64_t tag,
     return from && (any_tag || receive->any_tag || receive->tag == tag);
   });
   return found == pending_.end() ? nullptr : *found;
-}
-
-Status Inbox::shape_fault(const Receive& receive, const MessageShape& shape) const {
-  if (receive.refusal) return *receive.refusal;
-  if (receive.count == shape.count && receive.dtype == shape.dtype) return {};
-  return failed_precondition("the message is " + text_of(shape.dtype, shape.count));
 }
 
 bool Inbox::take_message(const std::shared_ptr<Receive>& receive) {

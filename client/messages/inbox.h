@@ -68,6 +68,8 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
     bool any_tag = false;              // Of a refusal: its call is the next one, whatever its tag.
     bool is_whole() const { return done == shape.bytes(); }
     std::byte* next();  // Where the next part goes.
+    // Makes room for a message that is kept; false: memory has run out, so it is lost.
+    bool make_room(uint64_t bytes);
   };
   // The channel from one rank.
   struct Source {
@@ -109,27 +111,21 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
                     uint32_t timeout_ms);
   void on_header(Source& source);
   void on_refusal(Source& source, const MessageHeader& header);
-  void on_part(Source& source);
   void on_failure(Source& source, const Status& why, bool lost);
   bool can_come() const;
   std::shared_ptr<Receive> find_receive(const Source& source, uint64_t tag,
                                         bool any_tag = false) const;
   bool take_message(const std::shared_ptr<Receive>& receive);
   bool take_message(const std::shared_ptr<Receive>& receive, Source& source);
-  void match(Message& message, const std::shared_ptr<Receive>& receive, const Source& source);
   void settle_last(Source& source);
-  Status shape_fault(const Receive& receive, const MessageShape& shape) const;
   void finish(Receive& receive, int32_t from, Status outcome);
   void stop_background(Receive& receive);
   void add_pending(const std::shared_ptr<Receive>& receive);
   void expire();
   void discard_last(Source& source);
-  static bool has_room(Message& message, uint64_t bytes);
-  Culprit blame(uint32_t rank) const;
   Status too_late(const Receive& receive) const;
   void fail_wildcards(const Status& why);
   Awaited next_awaited(const Receive* receive);
-  std::string name_of(const Receive& receive) const;
   bool start_thread() noexcept;  // False: none can be started.
   void run();
   bool has_work() const;

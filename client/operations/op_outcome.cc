@@ -1,5 +1,4 @@
-// The end of operations: their outcomes, the records of them, and what they held.
-#include <bit>
+// The end of operations: their outcomes, and what they held.
 #include <utility>
 
 #include "client/operations/op_queue.h"
@@ -19,17 +18,6 @@ Status result_missing(const Status& usable) noexcept {
 
 }  // namespace
 
-Status overwritten() noexcept {
-  return without_throwing(Code::internal, [] {
-    return internal_error("the board's memory was overwritten; join again");
-  });
-}
-
-Status still_running(int64_t timeout_ms) {
-  return deadline_exceeded("not done after " + std::to_string(timeout_ms) +
-                           " ms; the operation is still running");
-}
-
 // ---- Settling ----
 
 // Whether the outcome must wait for GPUs.
@@ -42,12 +30,12 @@ bool OpQueue::is_held(const PendingOp& op, PendingOp::OnBoard board) const {
 // Reads the outcome from the board if there is one.
 bool OpQueue::settle(PendingOp& op) {
   if (op.has_outcome) return true;
-  const board::SlotWord word = word_of(op.number);
+  const board::SlotWord word = board_.word_of(op.number);
   const bool is_here = word.turn == board::turn_of(op.number);
   if (is_here && !is_over(word.phase)) return false;
   const bool is_done = is_here && word.phase == board::Phase::done;
   if (is_held(op, is_done ? PendingOp::OnBoard::done : PendingOp::OnBoard::failed)) return false;
-  const BoardFailure& failure = group_area_.area.failure(op.number);
+  const BoardFailure& failure = board_.area().failure(op.number);
   if (is_here && word.phase == board::Phase::failed && failure.number == op.number)
     op.outcome = read_failure(failure);
   else if (!is_done)
@@ -55,12 +43,12 @@ bool OpQueue::settle(PendingOp& op) {
   else if (op.is_on_gpus && op.is_on_gpus(PendingOp::OnBoard::done))
     op.outcome = result_missing(connection_.usable());
   set_settled(op);
-  add_to_counters(op);
+  recorder_.count(op);
   return true;
 }
 
 void OpQueue::set_settled(PendingOp& op) {
-  record_end(op, op.outcome.code());
+  recorder_.end(op, op.outcome.code());
   op.has_outcome = true;
   ops_[op.number % kBoardSlots] = nullptr;
   advance_settled();
@@ -68,14 +56,15 @@ void OpQueue::set_settled(PendingOp& op) {
 
 void OpQueue::advance_settled() {
   for (; settled_ != next_ && ops_[settled_ % kBoardSlots] == nullptr; ++settled_) {
-    const board::SlotWord word = word_of(settled_);
+    const board::SlotWord word = board_.word_of(settled_);
     const bool is_done = word.turn != board::turn_of(settled_) || is_over(word.phase);
     if (detached_[settled_ % kBoardSlots] && !is_done) break;
     detached_.reset(settled_ % kBoardSlots);
   }
   published_ = std::max(published_, std::min(settled_, folding_number_.load()));
   // Once the rank has left, the worker writes this.
-  if (!is_cancelled_) group_area_.area.settled(seat_).store(published_, std::memory_order_release);
+  if (!is_cancelled_)
+    board_.area().settled(board_.seat()).store(published_, std::memory_order_release);
 }
 
 void OpQueue::settle_finished() {
@@ -87,45 +76,6 @@ void OpQueue::settle_finished() {
   release_abandoned();
   std::optional<uint32_t> unsettled;
   if (!owed_.empty()) static_cast<void>(submit_owed(unsettled));
-}
-
-void OpQueue::add_to_counters(const PendingOp& op) {
-  BoardCounters& own = view_.counters(seat_);
-  const auto add = [](std::atomic<uint64_t>& counter, uint64_t more) {
-    counter.fetch_add(more, std::memory_order_relaxed);
-  };
-  if (!op.outcome.ok()) return add(own.failures, 1);
-  add(own.operations, 1);
-  add(own.bytes, op.bytes);
-}
-
-// ---- The flight recorder ----
-
-void OpQueue::record_begin(const Request& request, PendingOp& op) {
-  op.collective = static_cast<Collective>(request.collective);
-  const uint64_t layout = request.layout ^ request.layout >> 16 ^ request.layout >> 32;
-  const RecordedCall call{static_cast<uint16_t>(group_area_.index),
-                          request.collective,
-                          request.dtype,
-                          request.op,
-                          request.flags,
-                          static_cast<uint16_t>(layout)};
-  RecordedChoice choice{static_cast<uint16_t>(request.root),
-                        pack_short_strategy(request.local_strategy),
-                        pack_short_strategy(request.global_strategy), 0};
-  uint64_t count = request.count;
-  if ((request.flags & kRequestCounts) != 0)  // `count` says where the counts are.
-    count = op.bytes / size_of(static_cast<Dtype>(request.dtype));
-  if ((request.flags & kRequestRefused) != 0) count = choice.root = 0;  // They are of the message.
-  op.record = trace::record_begin(
-      recorder_.ring, {op.number, count, op.bytes, op.arrived_ns, std::bit_cast<uint64_t>(call),
-                       std::bit_cast<uint64_t>(choice)});
-}
-
-void OpQueue::record_end(const PendingOp& op, Code code) {
-  const uint64_t duration_ns = trace::now_ns() - op.arrived_ns;
-  trace::record_end(recorder_.ring, op.record, duration_ns, code);
-  trace::add_to_totals(recorder_, op.collective, op.bytes, duration_ns, code);
 }
 
 // ---- Ending ----
@@ -162,7 +112,7 @@ void OpQueue::detach(PendingOp& op) {
   if (!connection_.is_own_process()) return;
   const std::lock_guard lock(mutex_);
   if (settle(op)) return;
-  record_end(op, Code::cancelled);
+  recorder_.end(op, Code::cancelled);
   ops_[op.number % kBoardSlots] = nullptr;
   detached_.set(op.number % kBoardSlots);
 }

@@ -14,8 +14,25 @@ constexpr Millis kNap{1};
 // Blocks that one poll() folds.
 constexpr uint32_t kPollBlocks = 8;
 
-int64_t nanoseconds(TimePoint time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+// How long to sleep at most: until the next check of the worker, or the deadline.
+Millis sleep_limit(const PendingOp& op) {
+  const auto left = std::chrono::ceil<Millis>(op.started.load() + op.timeout - Clock::now());
+  return left.count() >= 0 ? std::min(left + Millis(1), kWorkerCheck) : kWorkerCheck;
+}
+
+// For a call that got no slot: `unsettled` is the index in the board's seats of a member that has
+// not settled the slot's operation.
+Status no_free_slot(const Connection& connection, const GroupBoard& board, const Request& request,
+                    uint32_t unsettled) {
+  const uint32_t seat = board.seats()[unsettled];
+  const std::string what = std::string(name_of(static_cast<Collective>(request.collective))) +
+                           " timed out after " + std::to_string(request.timeout_ms) + " ms: ";
+  const std::string slots = std::to_string(kBoardSlots) + " operations of the group are under way";
+  if (seat == board.seat())
+    return deadline_exceeded(what + slots + ", the most that may be; wait for some of them first");
+  return deadline_exceeded(
+      what + slots + ", and " + connection.rank_name(seat) + " has not ended the first of them",
+      {static_cast<int>(connection.rank_of(seat)), connection.own_host()});
 }
 
 }  // namespace
@@ -35,7 +52,7 @@ class OpQueue::Host {
   }
   void ring() const { queue_.connection_.ring_worker(); }
   uint64_t settled_by_all() const { return queue_.settled_by_all_; }
-  uint32_t seat() const { return queue_.seat_; }
+  uint32_t seat() const { return queue_.board_.seat(); }
   const Request& request() const { return *request_; }
   // 0: the rank has not read the clock yet; it does once it has waited for a while.
   int64_t started_ns() const { return nanoseconds(op_->started.load()); }
@@ -51,16 +68,12 @@ class OpQueue::Host {
 
 OpQueue::OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> seats, uint32_t size)
     : connection_(connection),
-      view_(connection.memory().view()),
-      recorder_(connection.memory().recorder()),
-      seat_(connection.memory().seat()),
-      size_(size),
-      seats_(std::move(seats)),
-      group_area_{view_.area(area), area, seats_} {
+      board_(connection.memory(), area, std::move(seats), size),
+      recorder_(connection.memory(), area) {
   // Nothing below allocates while an operation is under way.
   for (Match* match : {&deciding_, &folding_}) {
-    match->requests.resize(seats_.size());
-    match->op.members.reserve(seats_.size());
+    match->requests.resize(board_.seats().size());
+    match->op.members.reserve(board_.seats().size());
   }
   abandoned_.reserve(kBoardSlots + 1);
 }
@@ -70,15 +83,13 @@ OpQueue::OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> se
 template <class Procedure, class... Arguments>
 Procedure OpQueue::run_procedure(uint64_t number, Arguments... arguments) {
   Host host(*this);
-  Memory memory(view_, group_area_, number, host);
+  Memory memory(board_.view(), board_.group_area(), number, host);
   Procedure procedure(board::turn_of(number), arguments...);
   run(procedure, memory);
   if constexpr (requires { procedure.must_wake(); })
-    if (procedure.must_wake()) wake_sleepers(number);
+    if (procedure.must_wake()) board_.wake_sleepers(number);
   return procedure;
 }
-
-void OpQueue::wake_sleepers(uint64_t number) const { board::wake_low_half(slot(number).word); }
 
 void OpQueue::call_worker(uint64_t number) { run_procedure<board::CallWorker<Memory>>(number); }
 
@@ -93,19 +104,20 @@ bool OpQueue::complete_if_folded(uint64_t number) {
 // next one.
 Status OpQueue::submit(const Request& request, PendingOp& op) {
   op.timeout = Millis(request.timeout_ms);
-  if (!(request.flags & kRequestBlocking)) start_clock(op);
+  if (!(request.flags & kRequestBlocking)) start_clock(board_, op);
   if ((request.flags & kRequestCounts) != 0) reserve_counts(tensors_of_layout(request.layout));
   Backoff backoff(connection_.cores());
   TimePoint next_call;
-  const uint64_t looks = worker_looks();
+  const uint64_t looks = board_.worker_looks();
   for (;;) {
     std::optional<uint32_t> unsettled;
     const Status submitted = try_submit(request, op, unsettled);
     if (!submitted.ok() || !unsettled) return submitted;
-    start_clock(op);
+    start_clock(board_, op);
     if (Clock::now() > op.started.load() + op.timeout + kSlotGrace)
-      return has_worker_slept(looks, op.timeout) ? connection_.worker_timeout()
-                                                 : no_free_slot(request, *unsettled);
+      return board_.has_worker_slept(looks, op.timeout)
+                 ? connection_.worker_timeout()
+                 : no_free_slot(connection_, board_, request, *unsettled);
     if (!backoff.pause()) await_free_slot(next_call);
   }
 }
@@ -116,11 +128,11 @@ bool OpQueue::has_free_slot() {
   if (!submit_owed(unsettled).ok() || unsettled) return false;
   PendingOp* const place = ops_[next_ % kBoardSlots];
   if (place != nullptr && !settle_unless_staging(*place)) return false;
-  return next_ < kBoardSlots || load_settled_by_all() > next_ - kBoardSlots;
+  return next_ < kBoardSlots || board_.settled_by_all() > next_ - kBoardSlots;
 }
 
-// Arrives unless the slot is in use: `unsettled` is then the index in seats_ of a member that has
-// not settled the slot's operation.
+// Arrives unless the slot is in use: `unsettled` is then the index in board_.seats() of a member
+// that has not settled the slot's operation.
 Status OpQueue::try_submit(const Request& request, PendingOp& op,
                            std::optional<uint32_t>& unsettled) {
   connection_.check_worker_if_due();
@@ -165,14 +177,15 @@ Status OpQueue::arrive(const Request& request, PendingOp& op, std::optional<uint
   PendingOp*& place = ops_[next_ % kBoardSlots];
   if (detached_.any()) advance_settled();
   if ((place != nullptr && !settle_unless_staging(*place)) || detached_[next_ % kBoardSlots]) {
-    unsettled = static_cast<uint32_t>(std::ranges::find(seats_, seat_) - seats_.begin());
+    unsettled = static_cast<uint32_t>(std::ranges::find(board_.seats(), board_.seat()) -
+                                      board_.seats().begin());
     return {};
   }
   Host host(*this, request, op);
-  Memory memory(view_, group_area_, next_, host);
-  const auto members = static_cast<uint32_t>(seats_.size());
+  Memory memory(board_.view(), board_.group_area(), next_, host);
+  const auto members = static_cast<uint32_t>(board_.seats().size());
   op.arrived_ns = trace::now_ns();
-  board::Arrive<Memory> arrival({next_, kBoardSlots, seat_, members});
+  board::Arrive<Memory> arrival({next_, kBoardSlots, board_.seat(), members});
   run(arrival, memory);
   using Result = board::Arrive<Memory>::Result;
   if (arrival.result() == Result::broken) return overwritten();
@@ -181,15 +194,16 @@ Status OpQueue::arrive(const Request& request, PendingOp& op, std::optional<uint
     return {};
   }
   if (next_ >= kBoardSlots && settled_by_all_ <= next_ - kBoardSlots)
-    settled_by_all_ = load_settled_by_all();
+    settled_by_all_ = board_.settled_by_all();
   op.number = next_;
   op.has_arrived = true;
-  op.memory.start(op.number,
-                  [this, &op] { return op.has_outcome || (!op.is_on_gpus && !is_under_way(op)); });
+  op.memory.start(op.number, [this, &op] {
+    return op.has_outcome || (!op.is_on_gpus && !board_.is_under_way(op.number));
+  });
   place = &op;
   ++next_;
   after_arrival(arrival, memory, op.number, host.is_background());
-  record_begin(request, op);  // By now the other ranks can go on.
+  recorder_.begin(request, op);  // By now the other ranks can go on.
   return {};
 }
 
@@ -197,7 +211,7 @@ void OpQueue::after_arrival(board::Arrive<Memory>& arrival, Memory& memory, uint
                             bool is_background) {
   using Result = board::Arrive<Memory>::Result;
   if (arrival.result() == Result::alone) fold_alone(number, memory);
-  if (arrival.must_wake()) wake_sleepers(number);
+  if (arrival.must_wake()) board_.wake_sleepers(number);
   if (is_background && arrival.result() == Result::arrived) call_worker(number);
 }
 
@@ -220,25 +234,6 @@ void OpQueue::await_free_slot(TimePoint& next_call) {
   std::this_thread::sleep_for(kNap);
 }
 
-uint64_t OpQueue::load_settled_by_all() const {
-  uint64_t least = UINT64_MAX;
-  for (const uint32_t seat : seats_)
-    least = std::min(least, group_area_.area.settled(seat).load(std::memory_order_acquire));
-  return least;
-}
-
-Status OpQueue::no_free_slot(const Request& request, uint32_t unsettled) const {
-  const uint32_t seat = seats_[unsettled];
-  const std::string what = std::string(name_of(static_cast<Collective>(request.collective))) +
-                           " timed out after " + std::to_string(request.timeout_ms) + " ms: ";
-  const std::string slots = std::to_string(kBoardSlots) + " operations of the group are under way";
-  if (seat == seat_)
-    return deadline_exceeded(what + slots + ", the most that may be; wait for some of them first");
-  return deadline_exceeded(
-      what + slots + ", and " + connection_.rank_name(seat) + " has not ended the first of them",
-      {static_cast<int>(connection_.rank_of(seat)), connection_.own_host()});
-}
-
 // What runs out of memory while an operation is under way would leave it half done.
 void OpQueue::reserve_counts(size_t counts) {
   const std::scoped_lock lock(fold_mutex_, mutex_);
@@ -246,20 +241,9 @@ void OpQueue::reserve_counts(size_t counts) {
   folding_.op.reserve_counts(counts);
 }
 
-// False: the requests do not agree.
-bool OpQueue::match_requests(uint64_t number, Match& match) const {
-  for (size_t i = 0; i < seats_.size(); ++i)
-    match.requests[i] = {board::copy_request(group_area_.area.entry(number, seats_[i]).request),
-                         connection_.memory().segment(seats_[i])};
-  board::MatchedOp& op = match.op;
-  if (!board::match(match.requests, op)) return false;
-  op.past_cache = op.disjoint && !op.any_staged && op.bytes > connection_.memory().cache_bytes();
-  return true;
-}
-
 // By default the worker decides: operations over several hosts, and requests that do not agree.
 board::Decision OpQueue::decide(uint64_t number) {
-  if (!is_local() || !match_requests(number, deciding_)) return {};
+  if (!board_.is_local() || !board_.match_requests(number, deciding_)) return {};
   return board::decide(deciding_.op);
 }
 
@@ -269,18 +253,18 @@ void OpQueue::fold_alone(uint64_t number, Memory& memory) {
   for (uint32_t block = 0; block < deciding_.op.blocks; ++block)
     run_block(deciding_.op, block, kernel_);
   run_procedure<board::EndOp<Memory>>(number, board::Phase::done);
-  memory.store_holding(seat_, 0);
+  memory.store_holding(board_.seat(), 0);
 }
 
 bool OpQueue::fold_blocks(uint64_t number, uint32_t blocks_max) {
-  const uint64_t claimed = slot(number).claimed.load(std::memory_order_acquire);
+  const uint64_t claimed = board_.slot(number).claimed.load(std::memory_order_acquire);
   if (board::unpack_count(claimed).turn != board::turn_of(number)) return false;
   const std::unique_lock lock(fold_mutex_, std::try_to_lock);
   if (!lock || is_cancelled_) return false;
   uint32_t folded = 0;
   folding_number_ = number;
   for (; folded < blocks_max; ++folded) {
-    const auto claim = run_procedure<board::ClaimBlock<Memory>>(number, seat_);
+    const auto claim = run_procedure<board::ClaimBlock<Memory>>(number, board_.seat());
     if (!claim.claimed() || !fold_claimed(number, claim)) break;
   }
   folding_number_ = kNone;
@@ -290,43 +274,23 @@ bool OpQueue::fold_blocks(uint64_t number, uint32_t blocks_max) {
 // Requests do not change while this rank holds a block. False: they are not what was agreed,
 // because the board was overwritten.
 bool OpQueue::fold_claimed(uint64_t number, const board::ClaimBlock<Memory>& claim) {
-  if (matched_number_ != number && !match_requests(number, folding_)) return false;
+  if (matched_number_ != number && !board_.match_requests(number, folding_)) return false;
   matched_number_ = number;
   if (claim.block() >= folding_.op.blocks) return false;
   run_block(folding_.op, claim.block(), kernel_);
   if (folding_.op.any_staged)
-    slot(number).block_folded[claim.block() % kWindowBlocks].store(
+    board_.slot(number).block_folded[claim.block() % kWindowBlocks].store(
         pack(board::Count{board::turn_of(number), claim.block() + 1}), std::memory_order_release);
-  run_procedure<board::FinishBlock<Memory>>(number, seat_, claim.blocks());
+  run_procedure<board::FinishBlock<Memory>>(number, board_.seat(), claim.blocks());
   return true;
 }
 
 void OpQueue::set_ready(uint64_t number, uint32_t blocks, bool calls_worker) {
-  run_procedure<board::FillWindow<Memory>>(number, seat_, blocks, calls_worker && !is_local());
-}
-
-bool OpQueue::has_result(uint64_t number, uint32_t block) const {
-  const uint32_t turn = board::turn_of(number);
-  if (is_local())
-    return slot(number).block_folded[block % kWindowBlocks].load(std::memory_order_acquire) ==
-           pack(board::Count{turn, block + 1});
-  const board::Count passed = board::unpack_count(slot(number).passed.load());
-  return passed.turn == turn && block < passed.blocks;
-}
-
-uint64_t OpQueue::window_bytes() const {
-  return is_local() ? kWindowBlocks * kBoardBlockBytes : view_.header().window_bytes;
+  run_procedure<board::FillWindow<Memory>>(number, board_.seat(), blocks,
+                                           calls_worker && !board_.is_local());
 }
 
 // ---- Waiting ----
-
-// Operations that end at once never read the clock.
-void OpQueue::start_clock(PendingOp& op) {
-  if (op.started.load() != TimePoint()) return;
-  const TimePoint now = Clock::now();
-  op.started = now;
-  if (op.has_arrived) group_area_.area.entry(op.number, seat_).started_ns.store(nanoseconds(now));
-}
 
 // Whether there is an outcome. Gives the operation one if it ended, or if it never will.
 bool OpQueue::check_outcome(PendingOp& op) {
@@ -346,7 +310,7 @@ bool OpQueue::check_outcome(PendingOp& op) {
   if (fault.ok() || is_held) return false;
   if (complete_if_folded(op.number) && settle(op)) return true;
   // Ranks that fold finish first: after a failure the caller may reuse tensors that they read.
-  const bool is_folding = word_of(op.number).phase == board::Phase::folding;
+  const bool is_folding = board_.word_of(op.number).phase == board::Phase::folding;
   if (is_folding && is_in_time(op) && !is_cancelled_) return false;
   op.blocks.clear();  // Other processes may still use that memory, so it is never reused.
   op.outcome = std::move(fault);
@@ -354,34 +318,11 @@ bool OpQueue::check_outcome(PendingOp& op) {
   return true;
 }
 
-// Whether the worker may yet end the operation. One that is only slow to do so, because others use
-// its core, is not given up while it looks at the board: it will name who is to blame.
-bool OpQueue::is_in_time(const PendingOp& op) const {
-  const TimePoint started = op.started.load();
-  if (started == TimePoint()) return true;
-  const TimePoint deadline = started + op.timeout;
-  const TimePoint heard = std::max(deadline, op.heard.load());
-  return Clock::now() <= std::min(heard + kAnswerGrace, deadline + kBusyGrace);
-}
-
-// Groups of one host do not need their worker.
-bool OpQueue::has_worker_slept(uint64_t looks, Millis waited) const {
-  return !is_local() && waited >= kAnswerGrace && worker_looks() == looks;
-}
-
-// Takes note of whether the worker, which was called before, has looked at the board since.
-void OpQueue::listen_to_worker(PendingOp& op, TimePoint now) const {
-  const uint64_t looks = worker_looks();
-  const bool is_first = op.heard.load() == TimePoint();
-  if (is_first) op.heard = op.started.load() + op.timeout;
-  if (op.looks.exchange(looks) != looks && !is_first) op.heard = now;
-}
-
 bool OpQueue::poll(PendingOp& op) {
-  if (connection_.is_own_process()) start_clock(op);
+  if (connection_.is_own_process()) start_clock(board_, op);
   if (check_outcome(op)) return true;
   make_progress(op);
-  if (word_of(op.number).phase != board::Phase::folding) connection_.check_worker_if_due();
+  if (board_.word_of(op.number).phase != board::Phase::folding) connection_.check_worker_if_due();
   return check_outcome(op);
 }
 
@@ -391,18 +332,18 @@ void OpQueue::make_progress(PendingOp& op) {
   if (fold_blocks(op.number, kPollBlocks)) return;
   const TimePoint now = Clock::now();
   const TimePoint deadline = op.started.load() + op.timeout;
-  const bool is_folding = word_of(op.number).phase == board::Phase::folding;
+  const bool is_folding = board_.word_of(op.number).phase == board::Phase::folding;
   if (is_folding && (complete_if_folded(op.number) || now < deadline)) return;
   const bool is_late = now > std::min(op.started.load() + kCallWorkerAfter, deadline);
   if (!is_late || now < op.next_call.load()) return;
   op.next_call = now + kCallWorkerAfter;
-  if (now > deadline) listen_to_worker(op, now);
+  if (now > deadline) listen_to_worker(board_, op, now);
   call_worker(op.number);
 }
 
 // One turn of waiting without sleep. False: sleep, or poll().
 bool OpQueue::spin_once(PendingOp& op, Backoff& backoff) {
-  const board::SlotWord word = word_of(op.number);
+  const board::SlotWord word = board_.word_of(op.number);
   if (word.turn != board::turn_of(op.number) || is_over(word.phase) || op.has_outcome) return false;
   if (word.phase == board::Phase::called) return backoff.pause(Backoff::Awaited::worker);
   if (word.phase == board::Phase::open || !fold_blocks(op.number)) return backoff.pause();
@@ -413,18 +354,12 @@ bool OpQueue::spin_once(PendingOp& op, Backoff& backoff) {
 // Sleeps until the slot's word changes. The word has a flag for sleepers, so that a rank makes a
 // system call to wake others only if any sleeps.
 void OpQueue::sleep(const PendingOp& op, Millis timeout) {
-  if (op.is_on_gpus && (is_over(word_of(op.number).phase) || !connection_.usable().ok()))
+  if (op.is_on_gpus && (is_over(board_.word_of(op.number).phase) || !connection_.usable().ok()))
     return std::this_thread::sleep_for(kNap);  // Its outcome is held back.
   const auto falling = run_procedure<board::PrepareSleep<Memory>>(op.number, op.copied_out);
   if (!falling.may_sleep()) return;
-  board::sleep_on_low_half(slot(op.number).word, static_cast<uint32_t>(falling.word()),
+  board::sleep_on_low_half(board_.slot(op.number).word, static_cast<uint32_t>(falling.word()),
                            std::chrono::microseconds(timeout).count());
-}
-
-// How long to sleep at most: until the next check of the worker, or the deadline.
-Millis OpQueue::sleep_limit(const PendingOp& op) const {
-  const auto left = std::chrono::ceil<Millis>(op.started.load() + op.timeout - Clock::now());
-  return left.count() >= 0 ? std::min(left + Millis(1), kWorkerCheck) : kWorkerCheck;
 }
 
 Status OpQueue::wait(PendingOp& op, int64_t timeout_ms) {
@@ -450,13 +385,8 @@ Status OpQueue::await_outcome(PendingOp& op, int64_t timeout_ms) {
   return op.outcome;
 }
 
-bool OpQueue::is_under_way(const PendingOp& op) const {
-  const board::SlotWord word = word_of(op.number);
-  return word.turn == board::turn_of(op.number) && !is_over(word.phase);
-}
-
 bool OpQueue::pause(PendingOp& op, Backoff& backoff) {
-  const board::Phase phase = word_of(op.number).phase;
+  const board::Phase phase = board_.word_of(op.number).phase;
   const bool is_called = phase == board::Phase::called;
   if (backoff.pause(is_called ? Backoff::Awaited::worker : Backoff::Awaited::ranks)) return true;
   if (poll(op)) return false;

@@ -16,15 +16,13 @@
 #include <optional>
 #include <vector>
 
+#include "client/operations/op_recorder.h"
+#include "client/operations/pending_op.h"
 #include "client/rank/connection.h"
-#include "client/rank/memory_in_use.h"
 #include "daemon/board/board.h"
 
 namespace tutti::client {
 
-// How long after the deadline a worker is waited for that looks at the board, but has no core to
-// end the operation in time: it knows who is to blame.
-inline constexpr Millis kBusyGrace{2'000};
 // How long after its deadline a call waits for a free slot: those before it end meanwhile.
 inline constexpr Millis kSlotGrace{200};
 // Refused calls that wait for a free slot. With one more the order of calls is lost, and so is the
@@ -32,60 +30,6 @@ inline constexpr Millis kSlotGrace{200};
 inline constexpr size_t kOwedMax = 4096;
 // How long ranks wait for other ranks before they call the worker, and between two such calls.
 inline constexpr Millis kCallWorkerAfter{50};
-
-// What a wait returns that was shorter than the operation.
-Status still_running(int64_t timeout_ms);
-
-// For an operation on a board that is not what the ranks and the worker wrote.
-Status overwritten() noexcept;
-
-// An operation that was submitted. OpQueue owns the fields, except `copies` and `copy_last`, which
-// the submitter fills before the arrival.
-struct PendingOp {
-  PendingOp() = default;
-  PendingOp(const PendingOp&) = delete;
-  PendingOp& operator=(const PendingOp&) = delete;
-
-  // A result to copy to ordinary memory.
-  struct CopyOut {
-    void* to = nullptr;
-    const std::byte* from = nullptr;
-    size_t bytes = 0;
-  };
-
-  uint64_t number = 0;
-  bool has_arrived = false;               // It has a number and a slot on the board.
-  std::atomic<bool> has_outcome = false;  // `outcome` is final, and the rank is done with the slot.
-  bool is_released = false;               // The result is copied out, the blocks are released.
-  Status outcome;
-  uint64_t bytes = 0;       // Of its tensors, for the counters.
-  uint64_t arrived_ns = 0;  // By trace::now_ns().
-  uint64_t record = 0;      // Its index in the flight recorder.
-  Collective collective = Collective::barrier;
-  Millis timeout{0};
-  // A thread still copies through the window and writes to the board for it: only that thread may
-  // settle it.
-  std::atomic<bool> is_staging = false;
-  uint32_t copied_out = UINT32_MAX;  // Number of blocks copied out, of a staged operation.
-  // When waiting began, and when the worker may be called next. Several threads may wait for it.
-  std::atomic<TimePoint> started = TimePoint();  // Epoch of the clock: unset.
-  std::atomic<TimePoint> next_call = TimePoint();
-  // After the deadline: when the worker was last known to look at the board, by its count of looks.
-  std::atomic<TimePoint> heard = TimePoint();
-  std::atomic<uint64_t> looks = 0;
-  std::vector<uint64_t> blocks;  // Held blocks of the segment.
-  std::vector<CopyOut> copies;
-  std::function<Status()> copy_last;  // Called once, after the copies; empty: nothing.
-  std::mutex release_mutex;
-  Status copied;  // Outcome of copy_last.
-  // For an operation on GPUs: whether one may still touch its memory, by what the board says of it,
-  // or has yet to copy the result out.
-  // It has no outcome meanwhile, until kAnswerGrace after its deadline. Called with the queue's
-  // lock; empty: never.
-  enum class OnBoard : uint8_t { under_way, done, failed };
-  std::function<bool(OnBoard)> is_on_gpus;
-  MemoryUse memory;  // The caller's. Last: others ask by it whether the operation has ended.
-};
 
 class OpQueue final : public GroupOperations {
  public:
@@ -131,35 +75,14 @@ class OpQueue final : public GroupOperations {
   // Announces that the window holds the first `blocks` blocks. `calls_worker`: the worker may start
   // on them, if the group spans hosts.
   void set_ready(uint64_t number, uint32_t blocks, bool calls_worker);
-  // How often the worker has looked at the board; and whether it has not since, though the rank
-  // waited and called it for so long: then it is to blame.
-  uint64_t worker_looks() const { return view_.header().looks.load(); }
-  bool has_worker_slept(uint64_t looks, Millis waited) const;
-  // Whether the result of the block is in the window.
-  bool has_result(uint64_t number, uint32_t block) const;
-  // Size of a window in bytes; 0: operations of the group cannot be staged.
-  uint64_t window_bytes() const;
-  // Whether the operation has not ended on the board.
-  bool is_under_way(const PendingOp& op) const;
-  // Whether the deadline of an operation whose clock runs has passed.
-  static bool is_late(const PendingOp& op) { return Clock::now() > op.started.load() + op.timeout; }
   // Waits a little, when the caller has nothing to do. False: the operation has an outcome.
   bool pause(PendingOp& op, Backoff& backoff);
 
-  // Whether all members are on this host, so that operations need no worker.
-  bool is_local() const { return seats_.size() == size_; }
+  const GroupBoard& group_board() const { return board_; }
 
  private:
   class Host;
   using Memory = board::SlotMemory<Host>;
-  // What the members requested, and the operation that follows from it.
-  struct Match {
-    std::vector<board::MemberRequest> requests;
-    board::MatchedOp op;
-  };
-
-  BoardSlot& slot(uint64_t number) const { return group_area_.area.slot_of(number); }
-  board::SlotWord word_of(uint64_t number) const { return board::unpack(slot(number).word.load()); }
   template <class Procedure, class... Arguments>
   Procedure run_procedure(uint64_t number, Arguments... arguments);
 
@@ -175,45 +98,30 @@ class OpQueue final : public GroupOperations {
   void after_arrival(board::Arrive<Memory>& arrival, Memory& memory, uint64_t number,
                      bool is_background);
   void await_free_slot(TimePoint& next_call);
-  uint64_t load_settled_by_all() const;
-  Status no_free_slot(const Request& request, uint32_t unsettled) const;
 
   board::Decision decide(uint64_t number);
   void reserve_counts(size_t counts);
-  bool match_requests(uint64_t number, Match& match) const;
   void fold_alone(uint64_t number, Memory& memory);
   bool fold_claimed(uint64_t number, const board::ClaimBlock<Memory>& claim);
   bool complete_if_folded(uint64_t number);
   void call_worker(uint64_t number);
-  void wake_sleepers(uint64_t number) const;
 
-  void start_clock(PendingOp& op);
   bool check_outcome(PendingOp& op);
-  bool is_in_time(const PendingOp& op) const;
-  void listen_to_worker(PendingOp& op, TimePoint now) const;
   void make_progress(PendingOp& op);
   bool spin_once(PendingOp& op, Backoff& backoff);
   void sleep(const PendingOp& op, Millis timeout);
-  Millis sleep_limit(const PendingOp& op) const;
 
   bool is_held(const PendingOp& op, PendingOp::OnBoard board) const;
   bool settle(PendingOp& op);
   bool settle_unless_staging(PendingOp& op) { return !op.is_staging && settle(op); }
   void set_settled(PendingOp& op);
   void advance_settled();
-  void add_to_counters(const PendingOp& op);
-  void record_begin(const Request& request, PendingOp& op);
-  void record_end(const PendingOp& op, Code code);
   void add_abandoned(const std::shared_ptr<PendingOp>& op);
   void release_abandoned();
 
   Connection& connection_;
-  const board::View& view_;
-  RankRecorder& recorder_;
-  const uint32_t seat_;
-  const uint32_t size_;
-  const std::vector<uint32_t> seats_;
-  const board::GroupArea group_area_;
+  const GroupBoard board_;
+  OpRecorder recorder_;
   const Kernel kernel_ = choose_kernel();
 
   std::mutex mutex_;  // Guards what follows, and the operations.

@@ -59,9 +59,9 @@ class RequestBuilder {
     CallShape call;
     call.bytes = op().bytes;
     call.is_on_gpu = is_on_gpu_;
-    call.is_local = queue_.is_local();
+    call.is_local = queue_.group_board().is_local();
     call.hosts = group_.hosts;
-    call.window_bytes = queue_.window_bytes();
+    call.window_bytes = queue_.group_board().window_bytes();
     call.waits = blocks();
     call.stays = buffers_stay_;
     call.has_thread = passing_ != nullptr;
@@ -193,7 +193,7 @@ class RequestBuilder {
   // group's thread do so. nullopt: the segment has no room for a window.
   std::optional<Status> run_staged(std::span<const TensorSides> tensors, bool has_in, bool has_out,
                                    TensorPath::By by) {
-    const uint64_t window_bytes = queue_.window_bytes();
+    const uint64_t window_bytes = queue_.group_board().window_bytes();
     uint64_t offset = 0;
     std::byte* window = allocate(std::min(window_bytes, op().bytes), offset);
     if (window == nullptr) return std::nullopt;

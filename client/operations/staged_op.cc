@@ -13,8 +13,8 @@ constexpr uint32_t kFoldBlocks = 2;
 Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
   const auto must_stop = [stops] { return stops != nullptr && *stops; };
   bool under_way = true;
-  while (under_way && !must_stop() && queue_.is_under_way(op_)) {
-    if (make_progress() && !OpQueue::is_late(op_))
+  while (under_way && !must_stop() && queue_.group_board().is_under_way(op_.number)) {
+    if (make_progress() && !is_late(op_))
       backoff.reset();
     else  // After the deadline the worker is called, and ends what is too slow.
       under_way = queue_.pause(op_, backoff);
@@ -32,7 +32,7 @@ Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
 bool StagedOp::make_progress() {
   bool any = copy_in();
   any |= queue_.fold_blocks(op_.number, kFoldBlocks);
-  while (copied_out_ < copied_in_ && queue_.has_result(op_.number, copied_out_)) {
+  while (copied_out_ < copied_in_ && queue_.group_board().has_result(op_.number, copied_out_)) {
     copy_out();
     any = true;
   }

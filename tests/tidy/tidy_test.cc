@@ -182,6 +182,17 @@ const std::vector<Rule> kRules = {
       {"a.h", "struct A {\n" + function_of(60, "  ") + repeat("  int x;\n", 90) + "};\n"},
       {"a.cc", "namespace {\n" + repeat("int x;\n\n", 90) + "}\n"},
       {"a.py", "def f():\n" + repeat("    g()\n", 59) + "\n\ndef h():\n    g()\n"}}},
+    {"ClassFunctions",
+     check_classes,
+     {{"client/a.h", "class A {\n" + repeat("  void f(int x) const;\n", 41) + "};\n"},
+      {"client/a.h", "  struct A : B {\n" + repeat("    A<int> f() { g(); }\n", 41) + "  };\n"},
+      {"client/a.h", "class A {\n" + repeat("  static A<int>\n  f();\n", 41) + "};\n"}},
+     {{"client/a.h", "class A {\n" + repeat("  void f();\n", 40) +
+                         repeat("  int x_ = f();\n  std::function<void(int)> on_;\n", 9) +
+                         "  A(const A&) = delete;\n  friend void f();\n};\n"},
+      {"client/a.h", "class A {\n  struct B {\n" + repeat("    void f();\n", 40) + "  };\n" +
+                         repeat("  void f() {\n    g();\n  }\n", 40) + "};\n"},
+      {"client/a.cc", "class A {\n" + repeat("  void f();\n", 41) + "};\n"}}},
     {"Words",
      check_words,
      {{"a.md", "The job forms anew.\n"},
