@@ -7,16 +7,31 @@
 #include <cerrno>
 #include <cstring>
 
-#include "client/exchange.h"
-#include "client/messages.h"
-#include "client/submission.h"
+#include "client/messages/messages.h"
+#include "client/operations/exchange.h"
+#include "client/operations/submission.h"
 #include "proto/types.h"
+
+struct tutti_group : tutti::client::Group {
+  std::shared_ptr<tutti::client::Messenger> messenger;
+  bool is_job = false;  // The group of the whole job, not a sub-group.
+};
+
+struct tutti_work {
+  std::shared_ptr<tutti::client::Connection> connection;
+  std::shared_ptr<tutti::client::TaskThread> completer;  // Of the group.
+  std::shared_ptr<tutti::client::Awaitable> awaited;
+  // An eventfd that tutti_work_fd() made. The completer writes to it, perhaps after the handle.
+  std::shared_ptr<const tutti::Fd> ended;
+  std::mutex ended_mutex{};  // Guards `ended`.
+};
 
 using tutti::invalid_argument;
 using tutti::Status;
 using tutti::client::Awaitable;
 using tutti::client::CollectiveArgs;
 using tutti::client::Connection;
+using tutti::client::DeviceMemory;
 using tutti::client::guarded;
 using tutti::client::Messenger;
 using tutti::client::ReceiveArgs;
@@ -141,6 +156,7 @@ tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
     auto joined = std::make_unique<tutti_group>();
     if (Status s = Connection::open(target, joined->connection); !s.ok())
       return set_last_error(with_origin(s, target));
+    joined->device_memory = DeviceMemory::attach(joined->connection);
     joined->rank = target.rank;
     joined->is_job = true;
     for (uint32_t rank = 0; rank < target.world_size; ++rank) joined->ranks.push_back(rank);
@@ -176,6 +192,7 @@ tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t coun
     auto made = std::make_unique<tutti_group>();
     if (Status s = find_member(*group, ranks, count, made->rank); !s.ok()) return set_last_error(s);
     made->connection = group->connection;
+    made->device_memory = group->device_memory;
     made->ranks.assign(ranks, ranks + count);
     const auto numbers =
         group->connection->make_subgroup({ranks, count}, group->connection->default_deadline());
@@ -213,7 +230,7 @@ void* tutti_alloc(tutti_group* group, size_t bytes) {
     return nullptr;
   }
   return guarded([&]() -> void* {
-    std::byte* memory = group->connection->allocate(bytes);
+    std::byte* memory = group->connection->own_memory().allocate(bytes);
     if (memory == nullptr)
       set_last_error(tutti::resource_exhausted(
           "the segment has no room for " + std::to_string(bytes) + " bytes; raise segment_bytes"));
@@ -225,7 +242,8 @@ void tutti_free(tutti_group* group, void* memory) {
   if (memory == nullptr) return;
   if (group == nullptr) return void(no_group());
   guarded([&] {
-    if (!group->connection->free(memory)) invalid("not memory of tutti_alloc(), or freed already");
+    if (!group->connection->own_memory().free(memory))
+      invalid("not memory of tutti_alloc(), or freed already");
   });
 }
 

@@ -92,7 +92,7 @@ std::optional<Newest> newest_of(const JobView& view, uint32_t group) {
 }
 
 // Whether the group carries messages from one rank to another: its receiver waits as a rule, before
-// there is a message. (client/channel.h)
+// there is a message. (client/messages/channel.h)
 bool is_channel(const JobView& view, uint32_t group) {
   const auto size = view.group_sizes.find(group);
   if (group == 0 ||

@@ -1,8 +1,8 @@
 // A model of the ranks of one host whose tensors pass through windows, of the worker that uses the
 // windows, and of the link that reads them. Small enough to run in every interleaving. The ranks
 // and the worker run the procedures of daemon/board, one access of shared memory a step; a rank
-// proceeds as in client/staged_op.cc. The operation may fail whenever the worker is not in a
-// procedure.
+// proceeds as in client/operations/staged_op.cc. The operation may fail whenever the worker is not
+// in a procedure.
 #pragma once
 
 #include <cstdint>
@@ -171,7 +171,7 @@ class Actors {
   std::string& wrong_;
 };
 
-// ---- A rank, as in client/staged_op.cc ----
+// ---- A rank, as in client/operations/staged_op.cc ----
 
 inline bool Actors::step_rank(uint32_t seat) {
   Rank& rank = state_.ranks[seat];

@@ -15,8 +15,8 @@ class CompletionTest : public TwoRanksTest {
  protected:
   // Rank 0 submits an operation that holds a block, and the worker takes it over.
   void submit(const std::shared_ptr<PendingOp>& op) {
-    std::byte* block = ranks_[0].connection->allocate(4096);
-    op->blocks.push_back(ranks_[0].connection->offset_of(block));
+    std::byte* block = ranks_[0].connection->own_memory().allocate(4096);
+    op->blocks.push_back(ranks_[0].connection->own_memory().offset_of(block));
     ASSERT_TRUE(ranks_[0].arrive(*op, 1).ok());
     board_->set_ranks_decide(false);
     drain(loop_);
@@ -25,7 +25,7 @@ class CompletionTest : public TwoRanksTest {
   void fail() {
     board_->complete(0, 0, unavailable("what is too long for a short string", {1, "h"}));
   }
-  uint64_t used_bytes() { return ranks_[0].connection->used_bytes(); }
+  uint64_t used_bytes() { return ranks_[0].connection->own_memory().used_bytes(); }
 };
 
 TEST_F(CompletionTest, AFailureIsReadWithoutMemory) {
@@ -50,7 +50,7 @@ TEST_F(CompletionTest, AnAbandonedOperationIsReleasedWithoutMemory) {
   fail();
   {
     const NoMemory none;
-    ranks_[0].connection->settle_all();
+    ranks_[0].connection->under_way().settle_all();
   }
   EXPECT_EQ(used_bytes(), before);
   EXPECT_EQ(area().settled(0).load(), 1u);
@@ -80,9 +80,9 @@ TEST_F(CompletionTest, AFreedGroupReleasesItsMemory) {
   ranks_[0].queue.reset();
   EXPECT_GT(used_bytes(), before) << "the worker may use it";
   fail();
-  std::byte* more = ranks_[0].connection->allocate(64);
+  std::byte* more = ranks_[0].connection->own_memory().allocate(64);
   EXPECT_EQ(used_bytes(), before + 64);
-  ranks_[0].connection->free(more);
+  ranks_[0].connection->own_memory().free(more);
 }
 
 TEST_F(CompletionTest, SeveralThreadsMayWaitForOneOperation) {

@@ -1,5 +1,5 @@
 // Inputs on their way to shared memory: copied, or multiplied by a factor.
-#include "client/input_copy.h"
+#include "client/operations/input_copy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which job a process joins as which rank, by the variables of its launcher.
-#include "client/join_target.h"
+#include "client/rank/join_target.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

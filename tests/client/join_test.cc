@@ -1,5 +1,5 @@
 // join_job() against an agent that sends wrong descriptors.
-#include "client/join.h"
+#include "client/rank/join.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // What the library writes to standard error, and when.
-#include "client/log.h"
+#include "client/rank/log.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ranges that get in each other's way, against the slow way: every byte of every pair.
-#include "client/overlap.h"
+#include "client/rank/overlap.h"
 
 #include <gtest/gtest.h>
 

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "client/arena.h"
-#include "client/backoff.h"
-#include "client/hello.h"
+#include "client/rank/arena.h"
+#include "client/rank/backoff.h"
+#include "client/rank/hello.h"
 #include "proto/session.pb.h"
 
 namespace tutti::client {

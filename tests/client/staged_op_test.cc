@@ -1,5 +1,5 @@
 // Staged operations: when the window is released, and when their slots are settled.
-#include "client/staged_op.h"
+#include "client/operations/staged_op.h"
 
 #include <sys/mman.h>
 
@@ -44,15 +44,15 @@ constexpr size_t kPage = 4096;
 // A rank's staged all_reduce of kCount floats that it has copied to its window.
 struct StagedCall {
   explicit StagedCall(Rank& by) : rank(by) {
-    window = rank.connection->allocate(kWindowBlocks * kBoardBlockBytes);
-    op.blocks.push_back(rank.connection->offset_of(window));
+    window = rank.connection->own_memory().allocate(kWindowBlocks * kBoardBlockBytes);
+    op.blocks.push_back(rank.connection->own_memory().offset_of(window));
   }
   Status arrive() {
     Request request{};
     request.collective = TUTTI_ALL_REDUCE;
     request.flags = kRequestBlocking | kRequestStaged;
     request.count = kCount;
-    request.in_offset = request.out_offset = rank.connection->offset_of(window);
+    request.in_offset = request.out_offset = rank.connection->own_memory().offset_of(window);
     request.timeout_ms = rank.timeout_ms;
     return rank.queue->submit(request, op);
   }
@@ -70,16 +70,16 @@ TEST_F(TwoRanksTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
   for (Rank& rank : ranks_) rank.queue->set_ready(0, kBlocks, false);
   ASSERT_TRUE(queue(1).fold_blocks(0));
   ASSERT_EQ(word(0).phase, Phase::done) << "all blocks are still to be copied out";
-  const uint64_t used = ranks_[0].connection->used_bytes();
+  const uint64_t used = ranks_[0].connection->own_memory().used_bytes();
   uint64_t used_at_copy = 0;
   alignas(kPage) static std::array<std::byte, kCount * sizeof(float)> out;
   const Trap trap(out.data(), kPage, PROT_READ,
-                  [&] { used_at_copy = ranks_[0].connection->used_bytes(); });
+                  [&] { used_at_copy = ranks_[0].connection->own_memory().used_bytes(); });
   const TensorSides tensor{nullptr, out.data(), out.size()};
   StagedOp staged(queue(0), own.op, {{&tensor, 1}, own.window, kWindowBlocks, kCount, Dtype::f32});
   EXPECT_TRUE(staged.run(Backoff(ranks_[0].connection->cores())).ok());
   EXPECT_EQ(used_at_copy, used);
-  EXPECT_LT(ranks_[0].connection->used_bytes(), used) << "and not longer";
+  EXPECT_LT(ranks_[0].connection->own_memory().used_bytes(), used) << "and not longer";
 }
 
 // A thread is about to release its block when the operation ends for all others. The slot must not

@@ -1,5 +1,5 @@
 // Which way a tensor takes, as a table: the shape of a call, and its path.
-#include "client/tensor_path.h"
+#include "client/operations/tensor_path.h"
 
 #include <gtest/gtest.h>
 

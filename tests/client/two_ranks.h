@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "client/op_queue.h"
+#include "client/operations/op_queue.h"
 #include "tests/session/trainer.h"
 
 namespace tutti::client {
@@ -35,9 +35,9 @@ struct Rank {
 
   void set_up() {
     queue = std::make_shared<OpQueue>(*connection, 0, std::vector<uint32_t>{0, 1}, 2);
-    connection->add(queue);
-    in = reinterpret_cast<float*>(connection->allocate(kCount * sizeof(float)));
-    out = reinterpret_cast<float*>(connection->allocate(kCount * sizeof(float)));
+    connection->under_way().add(queue);
+    in = reinterpret_cast<float*>(connection->own_memory().allocate(kCount * sizeof(float)));
+    out = reinterpret_cast<float*>(connection->own_memory().allocate(kCount * sizeof(float)));
   }
   // Submits an all_reduce of `count` floats: `value`, `value` + 1, ..., `value` + 99, `value`, ...
   Status arrive(PendingOp& op, float value, uint64_t count = 1, uint8_t flags = kRequestBlocking) {
@@ -46,8 +46,8 @@ struct Rank {
     request.collective = TUTTI_ALL_REDUCE;
     request.flags = flags;
     request.count = count;
-    request.in_offset = connection->offset_of(in);
-    request.out_offset = connection->offset_of(out);
+    request.in_offset = connection->own_memory().offset_of(in);
+    request.out_offset = connection->own_memory().offset_of(out);
     request.timeout_ms = timeout_ms;
     return queue->submit(request, op);
   }

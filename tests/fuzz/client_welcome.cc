@@ -1,6 +1,6 @@
 // The client's own reader of welcomes against protobuf's: where both read, both read the same, and
 // the client reads whatever protobuf does, but for what no writer of this schema writes.
-#include "client/hello.h"
+#include "client/rank/hello.h"
 #include "daemon/base/status.h"
 #include "proto/session.pb.h"
 #include "tests/fuzz/input.h"

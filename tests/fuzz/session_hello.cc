@@ -1,6 +1,6 @@
 // A trainer's greeting on a stream, in two pieces. It is answered once; it is read as protobuf
 // reads it, and as the client would write it; no byte behind it is taken.
-#include "client/hello.h"
+#include "client/rank/hello.h"
 #include "daemon/session/session.h"
 #include "proto/session.pb.h"
 #include "tests/fuzz/input.h"

@@ -8,6 +8,7 @@ namespace tutti::tidy {
 constexpr size_t kMostLines = 600;
 constexpr size_t kMostColumns = 100;
 constexpr size_t kMostFunctionLines = 60;
+constexpr size_t kMostFunctions = 40;  // Of a class.
 
 inline void check_length(const Source& source, Findings& findings) {
   if (source.lines.size() >= kMostLines)
@@ -127,6 +128,35 @@ inline void check_python_functions(const Source& source, Findings& findings) {
 inline void check_functions(const Source& source, Findings& findings) {
   source.is_python() ? check_python_functions(source, findings)
                      : check_cpp_functions(source, findings);
+}
+
+// Whether a line at the depth of a class's members declares a function: it has a parameter list
+// before any value. A function that is deleted is none.
+inline bool declares_function(std::string line) {
+  static const std::regex kOther("^ *(friend|using|static_assert|//)|= delete;");
+  static const std::regex kArguments("<[^<>]*>");  // Of a template.
+  static const std::regex kFunction("\\boperator\\b|^[^={;<]*\\w\\(");
+  if (std::regex_search(line, kOther)) return false;
+  while (std::regex_search(line, kArguments)) line = std::regex_replace(line, kArguments, "");
+  return std::regex_search(line, kFunction);
+}
+
+// As clang-format leaves them, members are indented by 2 more than their class. tutti.hpp has a
+// function for each of tutti.h; some classes of the daemon have yet to be split.
+inline void check_classes(const Source& source, Findings& findings) {
+  static const std::regex kClass("^ *(class|struct) [^;]*");
+  if (source.extension() != ".h" || !(source.under("client/") || source.under("daemon/"))) return;
+  for (size_t first = 0; first < source.lines.size(); ++first) {
+    if (!std::regex_match(source.lines[first], kClass)) continue;
+    const size_t indent = indent_of(source.lines[first]);
+    const std::string end = std::string(indent, ' ') + "}";
+    size_t functions = 0;
+    for (size_t i = first + 1; i < source.lines.size() && !source.lines[i].starts_with(end); ++i)
+      functions += indent_of(source.lines[i]) == indent + 2 && declares_function(source.lines[i]);
+    if (functions > kMostFunctions)
+      findings.push_back(
+          {source.path, first + 1, "a class of " + std::to_string(functions) + " functions"});
+  }
 }
 
 }  // namespace tutti::tidy

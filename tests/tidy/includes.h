@@ -83,6 +83,28 @@ inline std::string refuse_face(const Source& source, const std::string& include)
   return c_abi ? "" : "a face includes no other face";
 }
 
+// The floors of the client's library. The C ABI is above them, its header below. A room includes
+// itself and rooms of lower floors; nobody else includes any, but tests.
+inline const std::map<std::string, int> kClientFloors = {
+    {"rank", 1}, {"gpu", 2}, {"operations", 3}, {"messages", 4}};
+
+// Why `source` may not include this header of the client, which is not of a face, or "".
+inline std::string refuse_client(const Source& source, const std::string& include) {
+  static const std::regex kRoom("^client/(?:([a-z_]+)/)?[^/]*$");
+  std::smatch to, from;
+  if (source.under("tests/")) return "";
+  if (!std::regex_match(include, to, kRoom)) return "no room has this header";
+  if (!to[1].matched)
+    return source.under("client/") || source.under("daemon/bench/") ? "" : "only the bench uses it";
+  if (!kClientFloors.contains(to[1])) return "no room has this header";
+  if (!std::regex_match(source.path, from, kRoom) ||
+      (from[1].matched && !kClientFloors.contains(from[1])))
+    return "only the client's library includes it";
+  const bool is_below =
+      !from[1].matched || from[1] == to[1] || kClientFloors.at(to[1]) < kClientFloors.at(from[1]);
+  return is_below ? "" : to[1].str() + " is not below " + from[1].str();
+}
+
 // Why `source` may not include this header of ours, or "".
 inline std::string refuse_own(const Source& source, const std::string& include) {
   static const std::set<std::string> kPlainProto = {"proto/tutti_types.h", "proto/types.h",
@@ -94,8 +116,7 @@ inline std::string refuse_own(const Source& source, const std::string& include) 
   if (include.starts_with("proto/"))
     return client && !kPlainProto.contains(include) ? "the client knows no protobuf" : "";
   if (include.starts_with("client/faces/")) return refuse_face(source, include);
-  if (include.starts_with("client/"))
-    return client || test || source.under("daemon/bench/") ? "" : "only the bench uses the client";
+  if (include.starts_with("client/")) return refuse_client(source, include);
   if (include.starts_with("tests/")) return test ? "" : "only tests include tests";
   return "not a path from the repository's root";
 }

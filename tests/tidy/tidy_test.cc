@@ -56,6 +56,10 @@ const Rule kIncludeRule = {
         includes("daemon/base/fd.h", "\"daemon/schedule/schedule.h\""),      // Upward.
         includes("client/tutti.cc", "\"daemon/base/loop.h\""),               // The daemon's.
         includes("client/tutti.cc", "\"client/faces/base/base.h\""),         // A face's.
+        includes("client/rank/a.cc", "\"client/operations/op_queue.h\""),    // Upward.
+        includes("client/faces/burn/a.cc", "\"client/rank/clock.h\""),       // The library's own.
+        includes("daemon/bench/run.cc", "\"client/rank/clock.h\""),          // The library's own.
+        includes("client/tutti.cc", "\"client/cellar/a.h\""),                // No room.
         includes("client/faces/burn/a.cc", "\"client/faces/base/fold.h\""),  // No door.
         includes("client/faces/burn/a.cc", "\"client/faces/distribute/ring.h\""),  // Another face.
         includes("client/tutti.cc", "\"proto/session.pb.h\""),                     // Protobuf.
@@ -80,8 +84,13 @@ const Rule kIncludeRule = {
         includes("daemon/kernel/x86/avx2.cc", "\"daemon/kernel/loops.h\""),
         includes("daemon/device/device.h", "\"daemon/kernel/kernel.h\""),
         includes("daemon/device/reduce.cu", "\"daemon/kernel/arithmetic.h\""),
-        includes("client/board.cc", "\"daemon/kernel/kernel.h\""),
-        includes("client/board.cc", "\"daemon/base/status.h\""),
+        includes("client/rank/board.cc", "\"daemon/kernel/kernel.h\""),
+        includes("client/rank/board.cc", "\"daemon/base/status.h\""),
+        includes("client/rank/error.h", "\"client/tutti.h\""),
+        includes("client/messages/a.cc", "\"client/messages/inbox.h\""),
+        includes("client/messages/a.cc", "\"client/rank/clock.h\""),
+        includes("client/tutti.cc", "\"client/messages/messages.h\""),
+        includes("tests/client/join_test.cc", "\"client/rank/join.h\""),
         includes("daemon/bench/run.cc", "\"client/tutti.hpp\""),
         includes("tests/schedule/schedule_test.cc", "\"daemon/schedule/checker.h\""),
         includes("tests/engine/engine_test.cc", "\"daemon/schedule/checker.h\""),
@@ -173,6 +182,17 @@ const std::vector<Rule> kRules = {
       {"a.h", "struct A {\n" + function_of(60, "  ") + repeat("  int x;\n", 90) + "};\n"},
       {"a.cc", "namespace {\n" + repeat("int x;\n\n", 90) + "}\n"},
       {"a.py", "def f():\n" + repeat("    g()\n", 59) + "\n\ndef h():\n    g()\n"}}},
+    {"ClassFunctions",
+     check_classes,
+     {{"client/a.h", "class A {\n" + repeat("  void f(int x) const;\n", 41) + "};\n"},
+      {"client/a.h", "  struct A : B {\n" + repeat("    A<int> f() { g(); }\n", 41) + "  };\n"},
+      {"client/a.h", "class A {\n" + repeat("  static A<int>\n  f();\n", 41) + "};\n"}},
+     {{"client/a.h", "class A {\n" + repeat("  void f();\n", 40) +
+                         repeat("  int x_ = f();\n  std::function<void(int)> on_;\n", 9) +
+                         "  A(const A&) = delete;\n  friend void f();\n};\n"},
+      {"client/a.h", "class A {\n  struct B {\n" + repeat("    void f();\n", 40) + "  };\n" +
+                         repeat("  void f() {\n    g();\n  }\n", 40) + "};\n"},
+      {"client/a.cc", "class A {\n" + repeat("  void f();\n", 41) + "};\n"}}},
     {"Words",
      check_words,
      {{"a.md", "The job forms anew.\n"},

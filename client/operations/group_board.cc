@@ -1,0 +1,55 @@
+#include "client/operations/group_board.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::client {
+
+GroupBoard::GroupBoard(const HostMemory& memory, uint32_t area, std::vector<uint32_t> seats,
+                       uint32_t size)
+    : memory_(memory),
+      size_(size),
+      seats_(std::move(seats)),
+      group_area_{memory_.view().area(area), area, seats_} {}
+
+bool GroupBoard::is_under_way(uint64_t number) const {
+  const board::SlotWord word = word_of(number);
+  return word.turn == board::turn_of(number) && !is_over(word.phase);
+}
+
+bool GroupBoard::has_result(uint64_t number, uint32_t block) const {
+  const uint32_t turn = board::turn_of(number);
+  if (is_local())
+    return slot(number).block_folded[block % kWindowBlocks].load(std::memory_order_acquire) ==
+           pack(board::Count{turn, block + 1});
+  const board::Count passed = board::unpack_count(slot(number).passed.load());
+  return passed.turn == turn && block < passed.blocks;
+}
+
+uint64_t GroupBoard::window_bytes() const {
+  return is_local() ? kWindowBlocks * kBoardBlockBytes : view().header().window_bytes;
+}
+
+// Groups of one host do not need their worker.
+bool GroupBoard::has_worker_slept(uint64_t looks, Millis waited) const {
+  return !is_local() && waited >= kAnswerGrace && worker_looks() == looks;
+}
+
+uint64_t GroupBoard::settled_by_all() const {
+  uint64_t least = UINT64_MAX;
+  for (const uint32_t seat : seats_)
+    least = std::min(least, area().settled(seat).load(std::memory_order_acquire));
+  return least;
+}
+
+bool GroupBoard::match_requests(uint64_t number, Match& match) const {
+  for (size_t i = 0; i < seats_.size(); ++i)
+    match.requests[i] = {board::copy_request(area().entry(number, seats_[i]).request),
+                         memory_.segment(seats_[i])};
+  board::MatchedOp& op = match.op;
+  if (!board::match(match.requests, op)) return false;
+  op.past_cache = op.disjoint && !op.any_staged && op.bytes > memory_.cache_bytes();
+  return true;
+}
+
+}  // namespace tutti::client

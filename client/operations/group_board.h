@@ -1,0 +1,59 @@
+// The board of this host as one rank of a group sees it. Safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/rank/connection.h"
+#include "daemon/board/board.h"
+
+namespace tutti::client {
+
+// What the members requested, and the operation that follows from it.
+struct Match {
+  std::vector<board::MemberRequest> requests;
+  board::MatchedOp op;
+};
+
+class GroupBoard {
+ public:
+  // `seats`: of the group's members on this host, in the order of the group. `size`: the number of
+  // all members.
+  GroupBoard(const HostMemory& memory, uint32_t area, std::vector<uint32_t> seats, uint32_t size);
+  GroupBoard(const GroupBoard&) = delete;
+  GroupBoard& operator=(const GroupBoard&) = delete;
+
+  uint32_t seat() const { return memory_.seat(); }
+  const std::vector<uint32_t>& seats() const { return seats_; }
+  // Whether all members are on this host, so that operations need no worker.
+  bool is_local() const { return seats_.size() == size_; }
+  const board::View& view() const { return memory_.view(); }
+  const board::GroupArea& group_area() const { return group_area_; }
+  const board::Area& area() const { return group_area_.area; }
+  BoardSlot& slot(uint64_t number) const { return area().slot_of(number); }
+  board::SlotWord word_of(uint64_t number) const { return board::unpack(slot(number).word.load()); }
+  // Whether the operation has not ended.
+  bool is_under_way(uint64_t number) const;
+  // Whether the result of the block is in the window.
+  bool has_result(uint64_t number, uint32_t block) const;
+  // Size of a window in bytes; 0: operations of the group cannot be staged.
+  uint64_t window_bytes() const;
+  // How often the worker has looked at the board; and whether it has not since, though the rank
+  // waited and called it for so long: then it is to blame.
+  uint64_t worker_looks() const { return view().header().looks.load(); }
+  bool has_worker_slept(uint64_t looks, Millis waited) const;
+  // The number below which all members have settled their operations.
+  uint64_t settled_by_all() const;
+  // False: the requests do not agree.
+  bool match_requests(uint64_t number, Match& match) const;
+  void wake_sleepers(uint64_t number) const { board::wake_low_half(slot(number).word); }
+
+ private:
+  const HostMemory& memory_;
+  const uint32_t size_;
+  const std::vector<uint32_t> seats_;
+  const board::GroupArea group_area_;
+};
+
+}  // namespace tutti::client

@@ -1,0 +1,146 @@
+// The end of operations: their outcomes, and what they held.
+#include <utility>
+
+#include "client/operations/op_queue.h"
+
+namespace tutti::client {
+namespace {
+
+// For an operation that is done, whose result is not in the output though its time is over.
+// `usable`: of the connection; it is lost where the rank has left.
+Status result_missing(const Status& usable) noexcept {
+  if (!usable.ok()) return usable;
+  return without_throwing(Code::deadline_exceeded, [] {
+    return deadline_exceeded(
+        "the stream has not copied the result to the output in its time; give it more");
+  });
+}
+
+}  // namespace
+
+// ---- Settling ----
+
+// Whether the outcome must wait for GPUs.
+bool OpQueue::is_held(const PendingOp& op, PendingOp::OnBoard board) const {
+  if (!op.is_on_gpus || !op.is_on_gpus(board)) return false;
+  const TimePoint limit = op.started.load() + op.timeout + kAnswerGrace;
+  return Clock::now() <= std::min(limit, held_until_.load());
+}
+
+// Reads the outcome from the board if there is one.
+bool OpQueue::settle(PendingOp& op) {
+  if (op.has_outcome) return true;
+  const board::SlotWord word = board_.word_of(op.number);
+  const bool is_here = word.turn == board::turn_of(op.number);
+  if (is_here && !is_over(word.phase)) return false;
+  const bool is_done = is_here && word.phase == board::Phase::done;
+  if (is_held(op, is_done ? PendingOp::OnBoard::done : PendingOp::OnBoard::failed)) return false;
+  const BoardFailure& failure = board_.area().failure(op.number);
+  if (is_here && word.phase == board::Phase::failed && failure.number == op.number)
+    op.outcome = read_failure(failure);
+  else if (!is_done)
+    op.outcome = overwritten();
+  else if (op.is_on_gpus && op.is_on_gpus(PendingOp::OnBoard::done))
+    op.outcome = result_missing(connection_.usable());
+  set_settled(op);
+  recorder_.count(op);
+  return true;
+}
+
+void OpQueue::set_settled(PendingOp& op) {
+  recorder_.end(op, op.outcome.code());
+  op.has_outcome = true;
+  ops_[op.number % kBoardSlots] = nullptr;
+  advance_settled();
+}
+
+void OpQueue::advance_settled() {
+  for (; settled_ != next_ && ops_[settled_ % kBoardSlots] == nullptr; ++settled_) {
+    const board::SlotWord word = board_.word_of(settled_);
+    const bool is_done = word.turn != board::turn_of(settled_) || is_over(word.phase);
+    if (detached_[settled_ % kBoardSlots] && !is_done) break;
+    detached_.reset(settled_ % kBoardSlots);
+  }
+  published_ = std::max(published_, std::min(settled_, folding_number_.load()));
+  // Once the rank has left, the worker writes this.
+  if (!is_cancelled_)
+    board_.area().settled(board_.seat()).store(published_, std::memory_order_release);
+}
+
+void OpQueue::settle_finished() {
+  if (!connection_.is_own_process()) return;
+  const std::lock_guard lock(mutex_);
+  for (uint64_t number = settled_; number != next_; ++number)
+    if (PendingOp* op = ops_[number % kBoardSlots]; op != nullptr) settle_unless_staging(*op);
+  advance_settled();
+  release_abandoned();
+  std::optional<uint32_t> unsettled;
+  if (!owed_.empty()) static_cast<void>(submit_owed(unsettled));
+}
+
+// ---- Ending ----
+
+void OpQueue::cancel(TimePoint limit) {
+  is_cancelled_ = true;
+  held_until_ = limit;
+  const std::lock_guard folding(fold_mutex_);
+  const std::lock_guard lock(mutex_);
+  for (PendingOp* op : ops_) {
+    const bool is_held = op != nullptr && this->is_held(*op, PendingOp::OnBoard::under_way);
+    if (op == nullptr || settle(*op) || is_held) continue;
+    op->outcome = connection_.usable();
+    op->blocks.clear();  // Other ranks may still read that memory.
+    set_settled(*op);
+  }
+}
+
+// Copies without the lock of the queue: outputs may be large.
+Status OpQueue::release(PendingOp& op) {
+  const std::lock_guard lock(op.release_mutex);
+  if (std::exchange(op.is_released, true)) return op.copied;
+  if (op.outcome.ok()) {
+    for (const PendingOp::CopyOut& copy : op.copies) copy_bytes(copy.to, copy.from, copy.bytes);
+    if (op.copy_last) op.copied = op.copy_last();
+  }
+  op.copy_last = nullptr;
+  op.memory.end();
+  connection_.own_memory().release(op.blocks);
+  return op.copied;
+}
+
+void OpQueue::detach(PendingOp& op) {
+  if (!connection_.is_own_process()) return;
+  const std::lock_guard lock(mutex_);
+  if (settle(op)) return;
+  recorder_.end(op, Code::cancelled);
+  ops_[op.number % kBoardSlots] = nullptr;
+  detached_.set(op.number % kBoardSlots);
+}
+
+void OpQueue::abandon(const std::shared_ptr<PendingOp>& op) {
+  if (!connection_.is_own_process()) return;
+  const std::lock_guard release_lock(op->release_mutex);
+  if (std::exchange(op->is_released, true)) return;
+  op->memory.abandon();
+  const std::lock_guard lock(mutex_);
+  add_abandoned(op);
+  release_abandoned();
+}
+
+void OpQueue::add_abandoned(const std::shared_ptr<PendingOp>& op) {
+  abandoned_.push_back(op);
+  ++abandoned_count_;
+  connection_.under_way().count_abandoned(1);
+}
+
+void OpQueue::release_abandoned() {
+  std::erase_if(abandoned_, [this](const std::shared_ptr<PendingOp>& op) {
+    if (!settle(*op)) return false;
+    connection_.own_memory().release(op->blocks);
+    connection_.under_way().count_abandoned(-1);
+    --abandoned_count_;
+    return true;
+  });
+}
+
+}  // namespace tutti::client

@@ -1,0 +1,395 @@
+#include "client/operations/op_queue.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace tutti::client {
+namespace {
+
+// How long a rank sleeps that waits for others to fold, or for a free slot.
+constexpr Millis kNap{1};
+// Blocks that one poll() folds.
+constexpr uint32_t kPollBlocks = 8;
+
+// How long to sleep at most: until the next check of the worker, or the deadline.
+Millis sleep_limit(const PendingOp& op) {
+  const auto left = std::chrono::ceil<Millis>(op.started.load() + op.timeout - Clock::now());
+  return left.count() >= 0 ? std::min(left + Millis(1), kWorkerCheck) : kWorkerCheck;
+}
+
+// For a call that got no slot: `unsettled` is the index in the board's seats of a member that has
+// not settled the slot's operation.
+Status no_free_slot(const Connection& connection, const GroupBoard& board, const Request& request,
+                    uint32_t unsettled) {
+  const uint32_t seat = board.seats()[unsettled];
+  const std::string what = std::string(name_of(static_cast<Collective>(request.collective))) +
+                           " timed out after " + std::to_string(request.timeout_ms) + " ms: ";
+  const std::string slots = std::to_string(kBoardSlots) + " operations of the group are under way";
+  if (seat == board.seat())
+    return deadline_exceeded(what + slots + ", the most that may be; wait for some of them first");
+  return deadline_exceeded(
+      what + slots + ", and " + connection.rank_name(seat) + " has not ended the first of them",
+      {static_cast<int>(connection.rank_of(seat)), connection.own_host()});
+}
+
+}  // namespace
+
+// What a rank's procedures on the board need besides memory: see board::SlotMemory.
+class OpQueue::Host {
+ public:
+  explicit Host(OpQueue& queue) : queue_(queue) {}
+  Host(OpQueue& queue, const Request& request, const PendingOp& op)
+      : queue_(queue), request_(&request), op_(&op) {}
+
+  board::Decision decide(uint64_t number) {
+    const board::Decision decision = queue_.decide(number);
+    const bool folds = decision.next == board::Phase::folding && !decision.alone;
+    is_background_ = folds && !queue_.deciding_.op.anyone_waits;
+    return decision;
+  }
+  void ring() const { queue_.connection_.ring_worker(); }
+  uint64_t settled_by_all() const { return queue_.settled_by_all_; }
+  uint32_t seat() const { return queue_.board_.seat(); }
+  const Request& request() const { return *request_; }
+  // 0: the rank has not read the clock yet; it does once it has waited for a while.
+  int64_t started_ns() const { return nanoseconds(op_->started.load()); }
+  // No rank waits for the operation, so the worker folds it.
+  bool is_background() const { return is_background_; }
+
+ private:
+  OpQueue& queue_;
+  const Request* request_ = nullptr;
+  const PendingOp* op_ = nullptr;
+  bool is_background_ = false;
+};
+
+OpQueue::OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> seats, uint32_t size)
+    : connection_(connection),
+      board_(connection.memory(), area, std::move(seats), size),
+      recorder_(connection.memory(), area) {
+  // Nothing below allocates while an operation is under way.
+  for (Match* match : {&deciding_, &folding_}) {
+    match->requests.resize(board_.seats().size());
+    match->op.members.reserve(board_.seats().size());
+  }
+  abandoned_.reserve(kBoardSlots + 1);
+}
+
+// Runs a procedure of transitions.h, whose first argument is the turn, on the operation's slot.
+// Wakes the sleepers if it ended the phase that they sleep in.
+template <class Procedure, class... Arguments>
+Procedure OpQueue::run_procedure(uint64_t number, Arguments... arguments) {
+  Host host(*this);
+  Memory memory(board_.view(), board_.group_area(), number, host);
+  Procedure procedure(board::turn_of(number), arguments...);
+  run(procedure, memory);
+  if constexpr (requires { procedure.must_wake(); })
+    if (procedure.must_wake()) board_.wake_sleepers(number);
+  return procedure;
+}
+
+void OpQueue::call_worker(uint64_t number) { run_procedure<board::CallWorker<Memory>>(number); }
+
+bool OpQueue::complete_if_folded(uint64_t number) {
+  return run_procedure<board::CompleteOp<Memory>>(number).completed();
+}
+
+// ---- Submitting ----
+
+// A slot is free once all ranks have settled the operation kBoardSlots before this one. That is
+// waited for until the deadline; a call that gives up must not leave its place in the order to the
+// next one.
+Status OpQueue::submit(const Request& request, PendingOp& op) {
+  op.timeout = Millis(request.timeout_ms);
+  if (!(request.flags & kRequestBlocking)) start_clock(board_, op);
+  if ((request.flags & kRequestCounts) != 0) reserve_counts(tensors_of_layout(request.layout));
+  Backoff backoff(connection_.cores());
+  TimePoint next_call;
+  const uint64_t looks = board_.worker_looks();
+  for (;;) {
+    std::optional<uint32_t> unsettled;
+    const Status submitted = try_submit(request, op, unsettled);
+    if (!submitted.ok() || !unsettled) return submitted;
+    start_clock(board_, op);
+    if (Clock::now() > op.started.load() + op.timeout + kSlotGrace)
+      return board_.has_worker_slept(looks, op.timeout)
+                 ? connection_.worker_timeout()
+                 : no_free_slot(connection_, board_, request, *unsettled);
+    if (!backoff.pause()) await_free_slot(next_call);
+  }
+}
+
+bool OpQueue::has_free_slot() {
+  const std::lock_guard lock(mutex_);
+  std::optional<uint32_t> unsettled;
+  if (!submit_owed(unsettled).ok() || unsettled) return false;
+  PendingOp* const place = ops_[next_ % kBoardSlots];
+  if (place != nullptr && !settle_unless_staging(*place)) return false;
+  return next_ < kBoardSlots || board_.settled_by_all() > next_ - kBoardSlots;
+}
+
+// Arrives unless the slot is in use: `unsettled` is then the index in board_.seats() of a member
+// that has not settled the slot's operation.
+Status OpQueue::try_submit(const Request& request, PendingOp& op,
+                           std::optional<uint32_t>& unsettled) {
+  connection_.check_worker_if_due();
+  if (Status s = connection_.usable(); !s.ok()) return s;
+  const std::lock_guard lock(mutex_);
+  if (Status s = submit_owed(unsettled); !s.ok() || unsettled) return s;
+  return arrive(request, op, unsettled);
+}
+
+void OpQueue::keep_place(const Request& refused, const std::shared_ptr<PendingOp>& op) {
+  if (!connection_.usable().ok()) return connection_.own_memory().release(op->blocks);
+  op->timeout = Millis(refused.timeout_ms);
+  const std::lock_guard lock(mutex_);
+  if (owed_.size() == kOwedMax) {
+    connection_.own_memory().release(op->blocks);
+    return connection_.mark_lost(resource_exhausted(
+        std::to_string(kOwedMax) + " refused calls wait for a slot on the board; join again"));
+  }
+  owed_.push_back({refused, op});
+  std::optional<uint32_t> unsettled;
+  static_cast<void>(submit_owed(unsettled));  // Or later.
+  release_abandoned();
+}
+
+// Lets calls that keep their places arrive there, as long as slots are free. The lock is held.
+Status OpQueue::submit_owed(std::optional<uint32_t>& unsettled) {
+  while (!owed_.empty()) {
+    const Owed& next = owed_.front();
+    if (Status s = arrive(next.request, *next.op, unsettled); !s.ok() || unsettled) return s;
+    add_abandoned(next.op);
+    owed_.pop_front();
+  }
+  return {};
+}
+
+// The lock is held.
+Status OpQueue::arrive(const Request& request, PendingOp& op, std::optional<uint32_t>& unsettled) {
+  if (is_cancelled_) return connection_.usable();
+  if (next_ >= board::kNumbersMax)
+    return resource_exhausted("the group has had all the operations it can count; join again");
+  if (!abandoned_.empty()) release_abandoned();
+  PendingOp*& place = ops_[next_ % kBoardSlots];
+  if (detached_.any()) advance_settled();
+  if ((place != nullptr && !settle_unless_staging(*place)) || detached_[next_ % kBoardSlots]) {
+    unsettled = static_cast<uint32_t>(std::ranges::find(board_.seats(), board_.seat()) -
+                                      board_.seats().begin());
+    return {};
+  }
+  Host host(*this, request, op);
+  Memory memory(board_.view(), board_.group_area(), next_, host);
+  const auto members = static_cast<uint32_t>(board_.seats().size());
+  op.arrived_ns = trace::now_ns();
+  board::Arrive<Memory> arrival({next_, kBoardSlots, board_.seat(), members});
+  run(arrival, memory);
+  using Result = board::Arrive<Memory>::Result;
+  if (arrival.result() == Result::broken) return overwritten();
+  if (arrival.result() == Result::not_free) {
+    unsettled = std::min(arrival.unsettled(), members - 1);
+    return {};
+  }
+  if (next_ >= kBoardSlots && settled_by_all_ <= next_ - kBoardSlots)
+    settled_by_all_ = board_.settled_by_all();
+  op.number = next_;
+  op.has_arrived = true;
+  op.memory.start(op.number, [this, &op] {
+    return op.has_outcome || (!op.is_on_gpus && !board_.is_under_way(op.number));
+  });
+  place = &op;
+  ++next_;
+  after_arrival(arrival, memory, op.number, host.is_background());
+  recorder_.begin(request, op);  // By now the other ranks can go on.
+  return {};
+}
+
+void OpQueue::after_arrival(board::Arrive<Memory>& arrival, Memory& memory, uint64_t number,
+                            bool is_background) {
+  using Result = board::Arrive<Memory>::Result;
+  if (arrival.result() == Result::alone) fold_alone(number, memory);
+  if (arrival.must_wake()) board_.wake_sleepers(number);
+  if (is_background && arrival.result() == Result::arrived) call_worker(number);
+}
+
+// Does for the operation that keeps the slot what a waiting rank does.
+void OpQueue::await_free_slot(TimePoint& next_call) {
+  connection_.under_way().settle_all();
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = next_ - kBoardSlots;
+  }
+  if (fold_blocks(number) || complete_if_folded(number)) return;
+  const TimePoint now = Clock::now();
+  if (next_call == TimePoint()) next_call = now + kCallWorkerAfter;
+  if (now >= next_call) {
+    next_call = now + kCallWorkerAfter;
+    connection_.check_worker();
+    call_worker(number);
+  }
+  std::this_thread::sleep_for(kNap);
+}
+
+// What runs out of memory while an operation is under way would leave it half done.
+void OpQueue::reserve_counts(size_t counts) {
+  const std::scoped_lock lock(fold_mutex_, mutex_);
+  deciding_.op.reserve_counts(counts);
+  folding_.op.reserve_counts(counts);
+}
+
+// By default the worker decides: operations over several hosts, and requests that do not agree.
+board::Decision OpQueue::decide(uint64_t number) {
+  if (!board_.is_local() || !board_.match_requests(number, deciding_)) return {};
+  return board::decide(deciding_.op);
+}
+
+// ---- Folding ----
+
+void OpQueue::fold_alone(uint64_t number, Memory& memory) {
+  for (uint32_t block = 0; block < deciding_.op.blocks; ++block)
+    run_block(deciding_.op, block, kernel_);
+  run_procedure<board::EndOp<Memory>>(number, board::Phase::done);
+  memory.store_holding(board_.seat(), 0);
+}
+
+bool OpQueue::fold_blocks(uint64_t number, uint32_t blocks_max) {
+  const uint64_t claimed = board_.slot(number).claimed.load(std::memory_order_acquire);
+  if (board::unpack_count(claimed).turn != board::turn_of(number)) return false;
+  const std::unique_lock lock(fold_mutex_, std::try_to_lock);
+  if (!lock || is_cancelled_) return false;
+  uint32_t folded = 0;
+  folding_number_ = number;
+  for (; folded < blocks_max; ++folded) {
+    const auto claim = run_procedure<board::ClaimBlock<Memory>>(number, board_.seat());
+    if (!claim.claimed() || !fold_claimed(number, claim)) break;
+  }
+  folding_number_ = kNone;
+  return folded != 0;
+}
+
+// Requests do not change while this rank holds a block. False: they are not what was agreed,
+// because the board was overwritten.
+bool OpQueue::fold_claimed(uint64_t number, const board::ClaimBlock<Memory>& claim) {
+  if (matched_number_ != number && !board_.match_requests(number, folding_)) return false;
+  matched_number_ = number;
+  if (claim.block() >= folding_.op.blocks) return false;
+  run_block(folding_.op, claim.block(), kernel_);
+  if (folding_.op.any_staged)
+    board_.slot(number).block_folded[claim.block() % kWindowBlocks].store(
+        pack(board::Count{board::turn_of(number), claim.block() + 1}), std::memory_order_release);
+  run_procedure<board::FinishBlock<Memory>>(number, board_.seat(), claim.blocks());
+  return true;
+}
+
+void OpQueue::set_ready(uint64_t number, uint32_t blocks, bool calls_worker) {
+  run_procedure<board::FillWindow<Memory>>(number, board_.seat(), blocks,
+                                           calls_worker && !board_.is_local());
+}
+
+// ---- Waiting ----
+
+// Whether there is an outcome. Gives the operation one if it ended, or if it never will.
+bool OpQueue::check_outcome(PendingOp& op) {
+  if (!connection_.is_own_process()) {
+    if (!op.has_outcome) op.outcome = connection_.usable();
+    return true;
+  }
+  const std::lock_guard lock(mutex_);
+  Status fault = connection_.usable();
+  // Asked before the board is: what ended on GPUs has ended on the board.
+  const bool is_held = !fault.ok() && this->is_held(op, PendingOp::OnBoard::under_way);
+  if (settle(op)) return true;
+  if (fault.ok() && !is_in_time(op)) {
+    fault = connection_.worker_timeout();
+    connection_.mark_lost(fault);
+  }
+  if (fault.ok() || is_held) return false;
+  if (complete_if_folded(op.number) && settle(op)) return true;
+  // Ranks that fold finish first: after a failure the caller may reuse tensors that they read.
+  const bool is_folding = board_.word_of(op.number).phase == board::Phase::folding;
+  if (is_folding && is_in_time(op) && !is_cancelled_) return false;
+  op.blocks.clear();  // Other processes may still use that memory, so it is never reused.
+  op.outcome = std::move(fault);
+  set_settled(op);
+  return true;
+}
+
+bool OpQueue::poll(PendingOp& op) {
+  if (connection_.is_own_process()) start_clock(board_, op);
+  if (check_outcome(op)) return true;
+  make_progress(op);
+  if (board_.word_of(op.number).phase != board::Phase::folding) connection_.check_worker_if_due();
+  return check_outcome(op);
+}
+
+// Folds; ends an operation whose blocks are all folded; calls the worker if ranks are missing or do
+// not finish.
+void OpQueue::make_progress(PendingOp& op) {
+  if (fold_blocks(op.number, kPollBlocks)) return;
+  const TimePoint now = Clock::now();
+  const TimePoint deadline = op.started.load() + op.timeout;
+  const bool is_folding = board_.word_of(op.number).phase == board::Phase::folding;
+  if (is_folding && (complete_if_folded(op.number) || now < deadline)) return;
+  const bool is_late = now > std::min(op.started.load() + kCallWorkerAfter, deadline);
+  if (!is_late || now < op.next_call.load()) return;
+  op.next_call = now + kCallWorkerAfter;
+  if (now > deadline) listen_to_worker(board_, op, now);
+  call_worker(op.number);
+}
+
+// One turn of waiting without sleep. False: sleep, or poll().
+bool OpQueue::spin_once(PendingOp& op, Backoff& backoff) {
+  const board::SlotWord word = board_.word_of(op.number);
+  if (word.turn != board::turn_of(op.number) || is_over(word.phase) || op.has_outcome) return false;
+  if (word.phase == board::Phase::called) return backoff.pause(Backoff::Awaited::worker);
+  if (word.phase == board::Phase::open || !fold_blocks(op.number)) return backoff.pause();
+  backoff.reset();
+  return true;
+}
+
+// Sleeps until the slot's word changes. The word has a flag for sleepers, so that a rank makes a
+// system call to wake others only if any sleeps.
+void OpQueue::sleep(const PendingOp& op, Millis timeout) {
+  if (op.is_on_gpus && (is_over(board_.word_of(op.number).phase) || !connection_.usable().ok()))
+    return std::this_thread::sleep_for(kNap);  // Its outcome is held back.
+  const auto falling = run_procedure<board::PrepareSleep<Memory>>(op.number, op.copied_out);
+  if (!falling.may_sleep()) return;
+  board::sleep_on_low_half(board_.slot(op.number).word, static_cast<uint32_t>(falling.word()),
+                           std::chrono::microseconds(timeout).count());
+}
+
+Status OpQueue::wait(PendingOp& op, int64_t timeout_ms) {
+  Status outcome = await_outcome(op, timeout_ms);
+  if (!op.has_outcome && connection_.is_own_process()) return outcome;
+  const Status copied = release(op);
+  return outcome.ok() ? copied : outcome;
+}
+
+Status OpQueue::await_outcome(PendingOp& op, int64_t timeout_ms) {
+  Backoff backoff(connection_.cores());
+  while (connection_.is_own_process() && spin_once(op, backoff)) continue;
+  if (check_outcome(op)) return op.outcome;
+  const TimePoint limit = timeout_ms < 0 ? TimePoint::max() : Clock::now() + Millis(timeout_ms);
+  while (!poll(op)) {
+    const auto left =
+        limit == TimePoint::max() ? kWorkerCheck : std::chrono::ceil<Millis>(limit - Clock::now());
+    if (left.count() <= 0) return still_running(timeout_ms);
+    connection_.under_way().settle_all();
+    sleep(op, std::min(left, sleep_limit(op)));
+    while (spin_once(op, backoff)) continue;
+  }
+  return op.outcome;
+}
+
+bool OpQueue::pause(PendingOp& op, Backoff& backoff) {
+  const board::Phase phase = board_.word_of(op.number).phase;
+  const bool is_called = phase == board::Phase::called;
+  if (backoff.pause(is_called ? Backoff::Awaited::worker : Backoff::Awaited::ranks)) return true;
+  if (poll(op)) return false;
+  sleep(op, phase == board::Phase::folding ? kNap : sleep_limit(op));
+  return true;
+}
+
+}  // namespace tutti::client

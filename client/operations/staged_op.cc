@@ -1,0 +1,81 @@
+#include "client/operations/staged_op.h"
+
+#include <algorithm>
+
+namespace tutti::client {
+namespace {
+
+// Blocks to fold in one turn: few, so that they are still in the cache when they are copied out.
+constexpr uint32_t kFoldBlocks = 2;
+
+}  // namespace
+
+Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
+  const auto must_stop = [stops] { return stops != nullptr && *stops; };
+  bool under_way = true;
+  while (under_way && !must_stop() && queue_.group_board().is_under_way(op_.number)) {
+    if (make_progress() && !is_late(op_))
+      backoff.reset();
+    else  // After the deadline the worker is called, and ends what is too slow.
+      under_way = queue_.pause(op_, backoff);
+  }
+  op_.is_staging = false;
+  if (must_stop()) return {Code::cancelled, "the operation was freed before it had ended"};
+  const Status outcome = queue_.await_outcome(op_, -1);
+  while (outcome.ok() && copied_out_ < blocks_) copy_out();
+  static_cast<void>(
+      queue_.release(op_));  // Not earlier, because another operation may get the window then.
+  return outcome;
+}
+
+// Copies a block in, folds some, and copies out those that are done. False: other ranks are behind.
+bool StagedOp::make_progress() {
+  bool any = copy_in();
+  any |= queue_.fold_blocks(op_.number, kFoldBlocks);
+  while (copied_out_ < copied_in_ && queue_.group_board().has_result(op_.number, copied_out_)) {
+    copy_out();
+    any = true;
+  }
+  return any;
+}
+
+// False: all blocks are copied in, or the next one's place in the window is in use.
+bool StagedOp::copy_in() {
+  if (copied_in_ == blocks_ || copied_in_ == copied_out_ + staged_.window_blocks) return false;
+  const auto copy = [this](const TensorSides& tensor, size_t offset, std::byte* window,
+                           size_t bytes) {
+    if (tensor.in != nullptr) staged_.input_copy(window, tensor.in + offset, bytes);
+  };
+  for_each_piece(in_, copied_in_, copy);
+  ++copied_in_;
+  const uint32_t slice_blocks = std::max(1u, staged_.window_blocks / kWindowSlices);
+  queue_.set_ready(op_.number, copied_in_, copied_in_ == blocks_ || copied_in_ % slice_blocks == 0);
+  return true;
+}
+
+void StagedOp::copy_out() {
+  const auto copy = [](const TensorSides& tensor, size_t offset, const std::byte* window,
+                       size_t bytes) {
+    if (tensor.out != nullptr) copy_bytes(tensor.out + offset, window, bytes);
+  };
+  op_.copied_out = copied_out_ + 1;
+  for_each_piece(out_, copied_out_++, copy);
+}
+
+// Calls `copy` for each tensor's part of a block, at the block's place in the window.
+template <class Copy>
+void StagedOp::for_each_piece(Cursor& cursor, uint32_t block, const Copy& copy) {
+  const board::StagedBlock elements = board::staged_block(staged_.count, staged_.dtype, block);
+  std::byte* window = staged_.window + block % staged_.window_blocks * kBoardBlockBytes;
+  for (size_t left = elements.count * size_of(staged_.dtype); left != 0;) {
+    const TensorSides& tensor = staged_.tensors[cursor.tensor];
+    const size_t bytes = std::min(left, tensor.bytes - cursor.offset);
+    if (bytes != 0) copy(tensor, cursor.offset, window, bytes);
+    window += bytes;
+    left -= bytes;
+    cursor.offset += bytes;
+    if (cursor.offset == tensor.bytes) cursor = {cursor.tensor + 1, 0};
+  }
+}
+
+}  // namespace tutti::client

@@ -1,0 +1,63 @@
+// Runs an operation on ordinary memory block by block through a window, a small bounce buffer in
+// the segment (kRequestStaged in proto/board.h). A large tensor so passes through the cache once: a
+// block is copied in, folded and copied out. A list of tensors passes as if it were concatenated.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "client/operations/input_copy.h"
+#include "client/operations/op_queue.h"
+#include "client/rank/tensor_sides.h"
+
+namespace tutti::client {
+
+// What passes through the window.
+struct StagedTensors {
+  std::span<const TensorSides> tensors;
+  std::byte* window = nullptr;  // In the segment.
+  uint32_t window_blocks = 0;
+  uint64_t count = 0;  // Elements of all tensors.
+  Dtype dtype = Dtype::f32;
+  InputCopy input_copy;
+};
+
+class StagedOp {
+ public:
+  // `op` was submitted with kRequestStaged.
+  StagedOp(OpQueue& queue, PendingOp& op, const StagedTensors& staged)
+      : queue_(queue),
+        op_(op),
+        staged_(staged),
+        blocks_(board::staged_blocks(staged.count, staged.dtype)) {}
+
+  // Blocks until the operation has an outcome, copies out, releases the window, and returns the
+  // outcome. CANCELLED: `stops` became true before; the window is still held.
+  Status run(Backoff backoff, const std::atomic<bool>* stops = nullptr);
+
+ private:
+  // A position in the list of tensors.
+  struct Cursor {
+    size_t tensor = 0;
+    size_t offset = 0;
+  };
+
+  bool make_progress();
+  bool copy_in();
+  void copy_out();
+  template <class Copy>
+  void for_each_piece(Cursor& cursor, uint32_t block, const Copy& copy);
+
+  OpQueue& queue_;
+  PendingOp& op_;
+  const StagedTensors staged_;
+  const uint32_t blocks_;
+  uint32_t copied_in_ = 0;  // Numbers of blocks.
+  uint32_t copied_out_ = 0;
+  Cursor in_;
+  Cursor out_;
+};
+
+}  // namespace tutti::client

@@ -1,0 +1,533 @@
+#include "client/operations/submission.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "client/operations/request_builder.h"
+#include "client/rank/options.h"
+#include "daemon/base/signature.h"
+#include "daemon/base/strategy.h"
+#include "proto/types.h"
+
+namespace tutti::client {
+namespace {
+
+const std::byte* bytes_at(const void* memory) { return static_cast<const std::byte*>(memory); }
+std::byte* bytes_at(void* memory) { return static_cast<std::byte*>(memory); }
+
+Status read_given(const tutti_options* options, tutti_options& given) {
+  constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(given.timeout_ms);
+  return read_sized(options, kLeast, "tutti_defaults()", given);
+}
+
+// Where the caller wants no work, but does not wait either.
+bool is_on_stream(const tutti_options* options) {
+  tutti_options given = tutti_defaults();
+  return read_given(options, given).ok() && given.on_stream != 0;
+}
+
+Status read_options(const tutti_options* options, Request& request, tutti_options& given) {
+  if (Status s = read_given(options, given); !s.ok()) return s;
+  if (given.timeout_ms > 0) request.timeout_ms = static_cast<uint32_t>(given.timeout_ms);
+  if (given.strategy == nullptr) return {};
+  const Result<Strategies> strategies = parse_strategies(given.strategy);
+  if (!strategies.ok()) return strategies.status();
+  request.local_strategy = packed(strategies->local);
+  request.global_strategy = packed(strategies->global);
+  return {};
+}
+
+Status fill(const Group& group, const CollectiveArgs& op, Request& request) {
+  if (op.root < 0 || static_cast<size_t>(op.root) >= group.ranks.size())
+    return invalid_argument("root " + std::to_string(op.root) + " is no rank of a group of " +
+                            std::to_string(group.ranks.size()));
+  if (static_cast<uint32_t>(op.dtype) >= kDtypes)
+    return invalid_argument("unknown dtype " + std::to_string(op.dtype));
+  if (static_cast<uint32_t>(op.op) >= kOps)
+    return invalid_argument("unknown op " + std::to_string(op.op));
+  request.dtype = static_cast<uint8_t>(op.dtype);
+  request.op = static_cast<uint8_t>(op.op);
+  request.root = static_cast<uint32_t>(op.root);
+  request.count = op.count;
+  return {};
+}
+
+// Reads the arguments that all operations have.
+Status read_args(const Group& group, const CollectiveArgs& args, const tutti_options* options,
+                 RequestBuilder& builder) {
+  tutti_options given = tutti_defaults();
+  builder.request().collective = static_cast<uint8_t>(args.collective);
+  if (args.fault != nullptr) return Status(args.fault_code, args.fault);
+  if (Status s = read_options(options, builder.request(), given); !s.ok()) return s;
+  builder.set_options(given);
+  if (Status s = fill(group, args, builder.request()); !s.ok()) return s;
+  const auto dtype = static_cast<Dtype>(args.dtype);
+  if (args.op == TUTTI_PREMUL_SUM && is_floating(dtype))
+    builder.input_copy() = InputCopy(dtype, given.factor);
+  return {};
+}
+
+Status segment_full(uint64_t bytes) {
+  return resource_exhausted(
+      "the segment has no room for " + std::to_string(bytes) +
+      " bytes more; wait for operations, free buffers, or raise segment_bytes");
+}
+
+// The sides of a tensor that are not in shared memory, so that they need a copy there.
+struct Copies {
+  bool in = false;
+  bool out = false;
+};
+
+// Allocates the copies. Where the collective may be in place, they overlap as if the call were, and
+// an input that is no larger is copied to the output's memory.
+Status allocate_copies(RequestBuilder& builder, Copies copies, const SideBytes& bytes) {
+  Request& request = builder.request();
+  const auto collective = static_cast<Collective>(request.collective);
+  const bool in_in_out = copies.in && bytes.in <= bytes.out && has_in_place(collective);
+  const bool out_in_in = copies.in && copies.out && !in_in_out && has_in_place(collective);
+  if (copies.in && !in_in_out && builder.allocate(bytes.in, request.in_offset) == nullptr)
+    return segment_full(bytes.in);
+  if (copies.out && !out_in_in && builder.allocate(bytes.out, request.out_offset) == nullptr)
+    return segment_full(bytes.out);
+  if (in_in_out) request.in_offset = request.out_offset + bytes.own_block;
+  if (out_in_in) request.out_offset = request.in_offset + bytes.own_block;
+  return {};
+}
+
+// Chooses the shared memory for both sides of a tensor: the caller's own, or else a copy. An input
+// that is scaled is copied, too: to the output's memory, which may be its own.
+Status place_sides(RequestBuilder& builder, Connection& connection, const CollectiveArgs& args,
+                   const SideBytes& bytes) {
+  Request& request = builder.request();
+  const InputCopy& copy_input = builder.input_copy();
+  const auto find = [&](const char* side, const void* memory, uint64_t side_bytes, uint64_t& offset,
+                        bool& needs_copy) {
+    needs_copy = side_bytes != 0 && (needs_copy || !builder.hold(memory, side_bytes, offset));
+    return needs_copy ? connection.own_memory().check_block(side, memory, side_bytes) : Status();
+  };
+  Copies copies;
+  copies.in = copy_input.scales();
+  Status found = find("the input", args.in, bytes.in, request.in_offset, copies.in);
+  if (found.ok()) found = find("the output", args.out, bytes.out, request.out_offset, copies.out);
+  if (!found.ok()) return found;
+  if (Status s = allocate_copies(builder, copies, bytes); !s.ok()) return s;
+  if (copies.out) {
+    builder.op().memory.last_until_end();
+    builder.op().copies.push_back(
+        {args.out, connection.own_memory().at(request.out_offset), bytes.out});
+  }
+  if (!copies.in) return {};
+  return builder.copy_in(connection.own_memory().at(request.in_offset), bytes_at(args.in),
+                         bytes.in);
+}
+
+// Copies the counts of blocks to the segment, and completes the request with them.
+Status place_counts(RequestBuilder& builder, const CollectiveArgs& args) {
+  if (args.counts.empty()) return {};
+  Request& request = builder.request();
+  std::byte* memory = builder.allocate(args.counts.size_bytes(), request.count);
+  if (memory == nullptr) return segment_full(args.counts.size_bytes());
+  std::memcpy(memory, args.counts.data(), args.counts.size_bytes());
+  request.flags |= kRequestCounts;
+  request.layout = layout_of(args.counts);
+  return {};
+}
+
+std::optional<SideBytes> sides_of(const Group& group, const CollectiveArgs& op) {
+  const auto collective = static_cast<Collective>(op.collective);
+  const auto dtype = static_cast<Dtype>(op.dtype);
+  const auto root = static_cast<uint32_t>(op.root);
+  const auto ranks = static_cast<uint32_t>(group.ranks.size());
+  if (op.counts.empty()) return side_bytes(collective, dtype, op.count, root, {group.rank, ranks});
+  return side_bytes(BlockSizes({collective, root, ranks}, op.counts), dtype, group.rank);
+}
+
+std::string count_text(const CollectiveArgs& op) {
+  if (op.counts.empty()) return "count " + std::to_string(op.count);
+  return "the sum of the counts";
+}
+
+// The sizes of this rank's sides. INVALID_ARGUMENT: a side is NULL or too large.
+Status read_sides(const Group& group, const CollectiveArgs& op, SideBytes& bytes) {
+  if (op.collective == TUTTI_BARRIER) return {};
+  const std::optional<SideBytes> sides = sides_of(group, op);
+  if (!sides) return invalid_argument(count_text(op) + " is more than any memory holds");
+  if ((sides->in != 0 && op.in == nullptr) || (sides->out != 0 && op.out == nullptr))
+    return invalid_argument("a buffer is NULL though " + count_text(op) + " is not 0");
+  bytes = *sides;
+  return {};
+}
+
+// Takes the memory of both sides for the operation.
+Status take_sides(RequestBuilder& builder, const CollectiveArgs& args, const SideBytes& bytes) {
+  std::array<MemoryRange, 2> ranges;
+  size_t count = 0;
+  const auto add = [&](const void* memory, uint64_t size, bool is_written) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    if (size != 0) ranges[count++] = {begin, begin + size, 0, is_written};
+  };
+  if (args.in != args.out || bytes.in > bytes.out) add(args.in, bytes.in, false);
+  add(args.out, bytes.out, true);
+  if (count == 2 && ranges[1].begin < ranges[0].begin) std::swap(ranges[0], ranges[1]);
+  return builder.take({ranges.data(), count});
+}
+
+// How the two sides may overlap, on the program's own addresses: in the worker's, memory in two
+// offers has two. The sides of an all_to_all in ordinary memory may in any way: both are copied.
+// What the segment has no room for is refused for that, as it is where nothing overlaps.
+Status check_overlap(const Group& group, const RequestBuilder& builder, const CollectiveArgs& args,
+                     const SideBytes& bytes) {
+  const auto collective = static_cast<Collective>(args.collective);
+  if (may_share(collective, reinterpret_cast<uintptr_t>(args.in),
+                reinterpret_cast<uintptr_t>(args.out), bytes))
+    return {};
+  Connection& connection = *group.connection;
+  const bool is_copied = !connection.own_memory().is_shared(args.in) &&
+                         !connection.own_memory().is_shared(args.out) &&
+                         !group.device_memory->is_device(args.in);
+  if (!has_in_place(collective) && is_copied) return {};
+  if (Status s = connection.own_memory().check_block("the input", args.in, bytes.in); !s.ok())
+    return s;
+  if (Status s = connection.own_memory().check_block("the output", args.out, bytes.out); !s.ok())
+    return s;
+  CallShape call = builder.shape();
+  call.bytes = std::max(bytes.in, bytes.out);
+  call.waits = true;
+  if (is_copied && choose_path(call).way == TensorPath::Way::whole &&
+      call.bytes > connection.own_memory().segment()->bytes())
+    return segment_full(call.bytes);
+  return invalid_argument(sides_overlap(collective));
+}
+
+// Submits a list whose tensors are all aligned shared memory, as records of their offsets; inputs
+// that are scaled, in their outputs. nullopt: they are not, or there is no room for the records.
+std::optional<Status> submit_listed(RequestBuilder& builder, Connection& connection,
+                                    std::span<const TensorSides> tensors, TensorPath::By by) {
+  Request& request = builder.request();
+  uint64_t offset = 0;
+  const auto hold_both = [&](const TensorSides& tensor) {
+    return builder.hold(tensor.in, tensor.bytes, offset) &&
+           builder.hold(tensor.out, tensor.bytes, offset);
+  };
+  std::byte* memory = nullptr;
+  if (std::ranges::all_of(tensors, hold_both))
+    memory = builder.allocate(tensors.size() * sizeof(ListedTensor), request.in_offset);
+  if (memory == nullptr) {
+    connection.own_memory().release(builder.op().blocks);
+    builder.op().blocks.clear();
+    return std::nullopt;
+  }
+  auto* record = reinterpret_cast<ListedTensor*>(memory);
+  const InputCopy& copy_input = builder.input_copy();
+  for (const TensorSides& tensor : tensors) {
+    if (copy_input.scales()) copy_input(tensor.out, tensor.in, tensor.bytes);
+    const std::byte* in = copy_input.scales() ? tensor.out : tensor.in;
+    *record++ = {connection.own_memory().offset_of(in),
+                 connection.own_memory().offset_of(tensor.out),
+                 tensor.bytes / size_of(static_cast<Dtype>(request.dtype))};
+  }
+  request.flags |= kRequestListed;
+  request.records = static_cast<uint32_t>(tensors.size());
+  return builder.submit(by);
+}
+
+// Copies the tensors of a list, concatenated, to the segment.
+Status concatenate(RequestBuilder& builder, std::span<const TensorSides> tensors) {
+  uint64_t bytes = 0;
+  for (const TensorSides& tensor : tensors) bytes += tensor.bytes;
+  Request& request = builder.request();
+  request.count = bytes / size_of(static_cast<Dtype>(request.dtype));
+  builder.op().bytes = bytes;
+  if (bytes == 0) return {};
+  builder.op().memory.last_until_end();
+  std::byte* memory = builder.allocate(bytes, request.in_offset);
+  if (memory == nullptr) return segment_full(bytes);
+  request.out_offset = request.in_offset;
+  for (const TensorSides& tensor : tensors) {
+    if (Status s = builder.copy_in(memory, tensor.in, tensor.bytes); !s.ok()) return s;
+    builder.op().copies.push_back({tensor.out, memory, tensor.bytes});
+    memory += tensor.bytes;
+  }
+  return {};
+}
+
+// Where a tensor in the memory of a GPU is, as the worker knows it; see DeviceMemory::find().
+Status find_device_side(DeviceMemory& device, const char* side, const void* memory, uint64_t bytes,
+                        TimePoint limit, DeviceSide& found) {
+  if (bytes == 0) return {};
+  if (device.is_device(memory)) return device.find(side, memory, bytes, limit, found);
+  return invalid_argument(std::string(side) +
+                          " is not in the memory of a GPU, as the call's other buffer or stream "
+                          "says; pass both from one place");
+}
+
+// A tensor that is not aligned would end the worker by a fault.
+Status check_device_sides(RequestBuilder& builder, const void* in, const void* out,
+                          const SideBytes& bytes) {
+  const Request& request = builder.request();
+  const auto dtype = static_cast<Dtype>(request.dtype);
+  const auto is_aligned = [&](const void* side) {
+    return reinterpret_cast<uintptr_t>(side) % size_of(dtype) == 0;
+  };
+  const bool in_fits = bytes.in == 0 || is_aligned(in);
+  if (in_fits && (bytes.out == 0 || is_aligned(out))) return {};
+  return invalid_argument(std::string(in_fits ? "the output" : "the input") +
+                          " is not aligned for " + std::string(name_of(dtype)));
+}
+
+Status cannot_stage(const Status& why) {
+  return Status(why.code(), "the worker can neither map the tensor's memory nor have it staged: " +
+                                why.message());
+}
+
+// Stages the tensors that the worker does not have.
+Status stage_sides(RequestBuilder& builder, DeviceMemory& device, const CollectiveArgs& args,
+                   const SideBytes& bytes, TimePoint limit, DeviceRequest& sides,
+                   std::shared_ptr<StagedSides>& staged) {
+  const StagedSides::Side in{args.in, sides.in.memory == 0 ? bytes.in : 0};
+  const StagedSides::Side out{args.out, sides.out.memory == 0 ? bytes.out : 0};
+  if (in.bytes == 0 && out.bytes == 0) return {};
+  const void* memory = bytes.in != 0 ? args.in : args.out;
+  const Status prepared = device.stage(builder.stream(), memory, in, out, limit, sides, staged);
+  return prepared.ok() ? Status() : cannot_stage(prepared);
+}
+
+// Begins an operation: an error refuses it.
+Status take_words(DeviceMemory& device, cuda::Stream stream, const void* memory, TimePoint limit,
+                  Words& words) {
+  if (!device.has_driver())
+    return invalid_argument(
+        "a stream is for GPU memory, but this program has not loaded the CUDA driver");
+  if (device.is_captured(stream))
+    return failed_precondition(
+        "the stream is being captured into a CUDA graph, which cannot hold operations; call outside"
+        " of the capture");
+  return device.take_words(stream, memory, limit, words);
+}
+
+Status submit_device(Group& group, const CollectiveArgs& args, const SideBytes& bytes,
+                     RequestBuilder& builder) {
+  DeviceMemory& device = *group.device_memory;
+  const void* memory = bytes.in != 0 ? args.in : bytes.out != 0 ? args.out : nullptr;
+  builder.start_clock();
+  const TimePoint limit = builder.deadline();
+  Words words;
+  if (Status s = take_words(device, builder.stream(), memory, limit, words); !s.ok())
+    return builder.refuse(s);
+  DeviceRequest sides{};
+  std::shared_ptr<StagedSides> staged;
+  Status found = find_device_side(device, "the input", args.in, bytes.in, limit, sides.in);
+  if (found.ok())
+    found = find_device_side(device, "the output", args.out, bytes.out, limit, sides.out);
+  if (found.ok()) found = check_device_sides(builder, args.in, args.out, bytes);
+  if (found.ok()) found = check_overlap(group, builder, args, bytes);
+  if (found.ok()) found = take_sides(builder, args, bytes);
+  if (found.ok()) found = stage_sides(builder, device, args, bytes, limit, sides, staged);
+  if (found.ok()) found = place_counts(builder, args);
+  if (found.ok()) return builder.submit_device(sides, {}, memory, words, std::move(staged));
+  device.words().give_back(words);
+  return builder.refuse(found);
+}
+
+// Where the tensors of a list are, as the worker knows them.
+Status find_listed(RequestBuilder& builder, DeviceMemory& device, const TensorListArgs& args,
+                   const TensorSides& tensor, TimePoint limit, ListedDeviceTensor& found) {
+  const size_t bytes = tensor.bytes;
+  found.count = bytes / tutti_dtype_size(args.dtype);
+  Status status = find_device_side(device, "the input", tensor.in, bytes, limit, found.in);
+  if (status.ok())
+    status = find_device_side(device, "the output", tensor.out, bytes, limit, found.out);
+  if (status.ok()) status = check_device_sides(builder, tensor.in, tensor.out, {bytes, bytes, 0});
+  if (status.ok()) return {};
+  return Status(status.code(), "tensor " + std::to_string(position_of(tensor, args)) +
+                                   " of the list: " + status.message());
+}
+
+// Stages the tensors of which the worker does not have both sides.
+Status stage_listed(RequestBuilder& builder, DeviceMemory& device,
+                    std::span<const TensorSides> tensors, TimePoint limit,
+                    std::span<ListedDeviceTensor> records, std::shared_ptr<StagedSides>& staged) {
+  std::vector<TensorSides> hidden;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (records[i].in.memory == 0 || records[i].out.memory == 0) hidden.push_back(tensors[i]);
+  if (hidden.empty()) return {};
+  std::vector<DeviceSide> places(hidden.size());
+  Status prepared =
+      device.stage(builder.stream(), tensors.front().in, hidden, limit, places, staged);
+  if (!prepared.ok()) return cannot_stage(prepared);
+  auto place = places.begin();
+  for (ListedDeviceTensor& record : records)
+    if (record.in.memory == 0 || record.out.memory == 0) record.in = record.out = *place++;
+  return {};
+}
+
+// Completes the request with a list whose tensors are known, and takes their memory.
+Status take_list(RequestBuilder& builder, const TensorListArgs& args, TensorList& list) {
+  if (Status s = check_apart(args, list); !s.ok()) return s;
+  builder.request().count = list.count;
+  builder.request().layout = list.layout;
+  builder.op().bytes = list.count * tutti_dtype_size(args.dtype);
+  return builder.take(list.ranges);
+}
+
+Status submit_device(Group& group, const TensorListArgs& args, TensorList& list,
+                     RequestBuilder& builder) {
+  DeviceMemory& device = *group.device_memory;
+  const void* memory = list.tensors.front().in;
+  builder.start_clock();
+  const TimePoint limit = builder.deadline();
+  Words words;
+  if (Status s = take_words(device, builder.stream(), memory, limit, words); !s.ok())
+    return builder.refuse(s);
+  std::vector<ListedDeviceTensor> records;
+  std::shared_ptr<StagedSides> staged;
+  Status found;
+  const auto find_all = [&] {
+    records.resize(list.tensors.size());
+    for (size_t i = 0; i < records.size() && found.ok(); ++i)
+      found = find_listed(builder, device, args, list.tensors[i], limit, records[i]);
+  };
+  find_all();
+  if (found.ok()) found = take_list(builder, args, list);
+  if (found.ok() && records.size() != list.tensors.size()) find_all();
+  if (found.ok()) found = stage_listed(builder, device, list.tensors, limit, records, staged);
+  if (found.ok()) return builder.submit_device({}, records, memory, words, std::move(staged));
+  device.words().give_back(words);
+  return builder.refuse(found);
+}
+
+// Whether the call is for GPU memory. A call without elements is not, on any rank.
+bool is_for_gpu(Group& group, const CollectiveArgs& args, const tutti_options* options) {
+  if (args.collective == TUTTI_BARRIER || (args.counts.empty() && args.count == 0)) return false;
+  Connection& connection = *group.connection;
+  const auto is_device = [&](const void* memory) {
+    return memory != nullptr && !connection.own_memory().is_shared(memory) &&
+           group.device_memory->is_device(memory);
+  };
+  return is_device(args.in) || is_device(args.out) || is_on_stream(options);
+}
+
+// What is wrong with the list is found later. For a tensor without elements, nothing counts.
+bool is_for_gpu(Group& group, const TensorListArgs& args, const tutti_options* options) {
+  if (args.ins == nullptr || args.outs == nullptr || args.counts == nullptr) return false;
+  if (std::all_of(args.counts, args.counts + args.size, [](size_t n) { return n == 0; }))
+    return false;
+  if (is_on_stream(options)) return true;
+  DeviceMemory& device = *group.device_memory;
+  if (!device.has_driver()) return false;
+  for (size_t i = 0; i < args.size; ++i)
+    if (args.counts[i] != 0 && (device.is_device(args.ins[i]) || device.is_device(args.outs[i])))
+      return true;
+  return false;
+}
+
+Status submit(Group& group, const CollectiveArgs& args, const tutti_options* options,
+              RequestBuilder& builder) {
+  SideBytes bytes;
+  if (Status s = read_args(group, args, options, builder); !s.ok()) return builder.refuse(s);
+  if (Status s = read_sides(group, args, bytes); !s.ok()) return builder.refuse(s);
+  builder.op().bytes = args.counts.empty() ? args.count * tutti_dtype_size(args.dtype)
+                                           : std::min(bytes.in, bytes.out);
+  CallShape call = builder.shape();
+  const auto collective = static_cast<Collective>(args.collective);
+  call.is_elementwise = !has_blocks(collective) && collective != Collective::barrier;
+  Connection& connection = *group.connection;
+  call.is_shared =
+      connection.own_memory().is_shared(args.in) || connection.own_memory().is_shared(args.out);
+  TensorPath path = choose_path(call);
+  if (path.way == TensorPath::Way::device) return submit_device(group, args, bytes, builder);
+  if (Status s = check_overlap(group, builder, args, bytes); !s.ok()) return builder.refuse(s);
+  if (Status s = take_sides(builder, args, bytes); !s.ok()) return builder.refuse(s);
+  if (path.way == TensorPath::Way::window) {
+    const TensorSides tensor{bytes.in != 0 ? bytes_at(args.in) : nullptr,
+                             bytes.out != 0 ? bytes_at(args.out) : nullptr, builder.op().bytes};
+    if (std::optional<Status> outcome =
+            builder.run_staged({&tensor, 1}, bytes.in != 0, bytes.out != 0, path.by))
+      return *outcome;
+    call.lacks_window = true;
+    path = choose_path(call);
+  }
+  Status placed = place_sides(builder, connection, args, bytes);
+  if (placed.ok()) placed = place_counts(builder, args);
+  return placed.ok() ? builder.submit(path.by) : builder.refuse(placed);
+}
+
+// Each way that the segment has no room for leads to another.
+Status submit_list(RequestBuilder& builder, Connection& connection,
+                   std::span<const TensorSides> tensors, CallShape call) {
+  using Way = TensorPath::Way;
+  Status copied;
+  for (;;) {
+    const TensorPath path = choose_path(call);
+    if (path.way == Way::records) {
+      if (const auto outcome = submit_listed(builder, connection, tensors, path.by))
+        return *outcome;
+      call.lacks_records = true;
+    } else if (path.way == Way::window) {
+      if (const auto outcome = builder.run_staged(tensors, true, true, path.by)) return *outcome;
+      call.lacks_window = true;
+    } else if (path.way == Way::whole) {
+      copied = concatenate(builder, tensors);
+      if (copied.ok()) return builder.submit(path.by);
+      if (copied.code() == Code::deadline_exceeded) return builder.refuse(copied);
+      call.lacks_copy = true;
+    } else {
+      return builder.refuse(copied);
+    }
+  }
+}
+
+Status submit(Group& group, const TensorListArgs& args, const tutti_options* options,
+              RequestBuilder& builder) {
+  TensorList list;
+  const CollectiveArgs all_reduce{TUTTI_ALL_REDUCE, nullptr, nullptr, 0, args.dtype, args.op, 0};
+  if (Status s = read_args(group, all_reduce, options, builder); !s.ok()) return builder.refuse(s);
+  if (Status s = read_list(*group.connection, args, list); !s.ok()) return builder.refuse(s);
+  if (builder.is_on_gpu()) return submit_device(group, args, list, builder);
+  if (Status s = take_list(builder, args, list); !s.ok()) return builder.refuse(s);
+  CallShape call = builder.shape();
+  call.is_list = true;
+  return submit_list(builder, *group.connection, list.tensors, call);
+}
+
+// If an exception is thrown, because memory ran out, the operation fails on the other ranks, too.
+template <class Args>
+Status run_any(Group& group, const Args& args, const tutti_options* options,
+               std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
+  if (group.left) return failed_precondition("this rank left the group; join again");
+  StreamFailure& failure = *group.stream_failure;
+  Connection& connection = *group.connection;
+  if (Status s = connection.usable(); !s.ok()) return failure.first_failure(connection, s);
+  // An operation on a GPU is watched by a thread, whether or not the caller waits here.
+  const bool is_on_gpu = is_for_gpu(group, args, options);
+  std::shared_ptr<PendingOp> own;
+  RequestBuilder builder(group, is_on_gpu && op == nullptr ? &own : op, passing);
+  if (is_on_gpu) builder.set_on_gpu();
+  if (op == nullptr && is_on_stream(options)) builder.keep_failure();
+  try {
+    if (Status s = failure.take(); !s.ok()) return builder.refuse(s);
+    Status status = failure.first_failure(connection, submit(group, args, options, builder));
+    if (!status.ok() || own == nullptr || is_on_stream(options)) return status;
+    return group.queue->wait(*own, -1);
+  } catch (...) {
+    builder.refuse_without_memory();
+    throw;
+  }
+}
+
+}  // namespace
+
+Status run(Group& group, const CollectiveArgs& args, const tutti_options* options,
+           std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
+  return run_any(group, args, options, op, passing);
+}
+
+Status run(Group& group, const TensorListArgs& args, const tutti_options* options,
+           std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
+  return run_any(group, args, options, op, passing);
+}
+
+}  // namespace tutti::client

@@ -1,0 +1,95 @@
+// The program's memory that operations under way read and write, on all groups of a connection. An
+// operation that gets in their way is refused, whatever memory it is. Safe from any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/rank/fork_guard.h"
+#include "client/rank/mapped_segment.h"
+#include "client/rank/overlap.h"
+#include "daemon/base/status.h"
+
+namespace tutti::client {
+
+class MemoryInUse;
+
+// What one operation uses, at the latest until this is destroyed. Must not outlive MemoryInUse.
+class MemoryUse {
+ public:
+  MemoryUse() = default;
+  MemoryUse(const MemoryUse&) = delete;
+  MemoryUse& operator=(const MemoryUse&) = delete;
+  ~MemoryUse() { end(); }
+
+  // The operation has arrived, with this number: it uses its memory until it has ended, unless more
+  // is said. `has_ended`: takes no lock; at most two pointers, so that to keep it needs no memory.
+  void start(uint64_t number, std::function<bool()> has_ended) noexcept;
+  // Its memory is in use for longer: until end().
+  void last_until_end() { lasts_until_end_ = true; }
+  void end();
+  // Nobody waits any more: ordinary memory that lasts until end() is left alone from now on.
+  void abandon();
+
+ private:
+  friend class MemoryInUse;
+  std::span<const MemoryRange> ranges() const {
+    return many_.empty() ? std::span(few_).first(few_count_) : std::span(many_);
+  }
+  bool has_ended() const;
+  std::string name() const;
+  template <class Predicate>
+  void drop_ranges(const Predicate& is_dropped);
+  void set_ranges(std::span<const MemoryRange> ranges);
+
+  MemoryInUse* all_ = nullptr;  // Null: nothing was taken. Its mutex guards what follows.
+  bool is_listed_ = false;
+  MemoryUse* next_ = nullptr;
+  MemoryUse* previous_ = nullptr;
+  std::array<MemoryRange, 2> few_;
+  size_t few_count_ = 0;
+  std::vector<MemoryRange> many_;  // Of a list; empty: the few are meant.
+  uintptr_t first_ = 0;            // All ranges are between these.
+  uintptr_t last_ = 0;
+  std::string_view verb_;  // Static.
+  std::atomic<bool> lasts_until_end_ = false;
+  uint64_t number_ = 0;
+  std::function<bool()> op_has_ended_;
+  std::atomic<bool> has_started_ = false;  // Stored after the two above.
+};
+
+class MemoryInUse {
+ public:
+  MemoryInUse(const ForkGuard& fork_guard, const MappedSegment& segment)
+      : fork_guard_(fork_guard), segment_(segment) {}
+  MemoryInUse(const MemoryInUse&) = delete;
+  MemoryInUse& operator=(const MemoryInUse&) = delete;
+
+  // Takes memory for an operation. `ranges`: sorted. `verb`: of the operation; static.
+  // `stays`: ordinary memory is in use, too; otherwise it is only copied, before the call returns
+  // and when it is waited for. INVALID_ARGUMENT: another operation writes there, or reads what this
+  // one writes; the message names both.
+  Status take(std::span<const MemoryRange> ranges, std::string_view verb, bool stays,
+              MemoryUse& use);
+
+ private:
+  friend class MemoryUse;
+  Status check(std::span<const MemoryRange> ranges, std::string_view verb) const;
+  bool is_shared(const MemoryRange& range) const {
+    return range.begin - reinterpret_cast<uintptr_t>(segment_.base()) < segment_.bytes();
+  }
+
+  const ForkGuard& fork_guard_;
+  const MappedSegment& segment_;
+  std::mutex mutex_;  // Guards what follows.
+  MemoryUse* first_ = nullptr;
+};
+
+}  // namespace tutti::client

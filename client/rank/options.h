@@ -1,0 +1,28 @@
+// Reads option structs of the C ABI, which begin with their size.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "client/rank/error.h"
+
+namespace tutti::client {
+
+// A larger size is not that of any release, but an uninitialized value.
+inline constexpr size_t kOptionsBytesMax = 4096;
+
+// Copies the fields that the caller's header has into `given`, which holds the defaults; NULL:
+// none. Fields of a newer header that are unknown here are ignored. INVALID_ARGUMENT: a size that
+// the struct never had; `least` is that of its first release.
+template <class Options>
+Status read_sized(const Options* options, size_t least, const char* defaults, Options& given) {
+  if (options == nullptr) return {};
+  if (options->size < least || options->size > kOptionsBytesMax)
+    return invalid_argument("options of size " + std::to_string(options->size) +
+                            " are none; begin with " + defaults);
+  std::memcpy(&given, options, std::min(options->size, sizeof(given)));
+  return {};
+}
+
+}  // namespace tutti::client
