@@ -184,7 +184,7 @@ const std::vector<Rule> kRules = {
       {"a.py", "def f():\n" + repeat("    g()\n", 59) + "\n\ndef h():\n    g()\n"}}},
     {"ClassFunctions",
      check_classes,
-     {{"client/a.h", "class A {\n" + repeat("  void f(int x) const;\n", 41) + "};\n"},
+     {{"daemon/a.h", "class A {\n" + repeat("  void f(int x) const;\n", 41) + "};\n"},
       {"client/a.h", "  struct A : B {\n" + repeat("    A<int> f() { g(); }\n", 41) + "  };\n"},
       {"client/a.h", "class A {\n" + repeat("  static A<int>\n  f();\n", 41) + "};\n"}},
      {{"client/a.h", "class A {\n" + repeat("  void f();\n", 40) +
