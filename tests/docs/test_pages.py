@@ -11,6 +11,7 @@ import commands
 import names
 from pages import GENERATED, ROOT, Page, Tree, read_page, read_pages
 
+KIND_FILES = 8  # That name a strategy, a collective or a dtype.
 README_LINES = 120
 COLUMNS = 120
 TREE = Tree()
@@ -129,6 +130,13 @@ def wrong_room_links(page):
             yield f"{page.path}: links of {name}: {sorted(said)}, in fact {sorted(links)}"
 
 
+def files_that_name(kind):
+    """Product sources that a contributor who adds such a kind visits."""
+    return [path for room in ("daemon", "client", "proto") for path in (ROOT / room).rglob("*.*")
+            if path.suffix in (".h", ".cc") and
+            re.search(rf"\b{kind}\b", path.read_text(encoding="utf-8"))]
+
+
 def wrong_settings(page):
     """Settings or defaults of the table that `tuttid --help-all` does not confirm."""
     text = commands.help_of(commands.binary("tuttid"), flag="--help-all")
@@ -187,6 +195,13 @@ class Pages(unittest.TestCase):
 
     def test_links_of_rooms_are_those_of_cmake(self):
         self.assertEqual(list(wrong_room_links(PAGES["docs/architecture.md"])), [])
+
+    def test_a_kind_is_named_in_few_files(self):
+        for kind in ("StrategyKind::ring", "StrategyKind::tree", "Collective::all_to_all",
+                     "Collective::reduce_scatter", "Dtype::bf16"):
+            with self.subTest(kind):
+                files = files_that_name(kind)
+                self.assertTrue(0 < len(files) <= KIND_FILES, files)
 
     def test_settings_are_those_of_the_agent(self):
         self.assertEqual(list(wrong_settings(PAGES["docs/configuration.md"])), [])
@@ -259,6 +274,9 @@ class EachCheckCanFail(unittest.TestCase):
         self.expect_one(wrong_floors, text.replace("| 5 | `engine` ", "| 5 | engine "))
         less = text.replace("in the client | base, kernel |", "in the client | base |")
         self.expect_one(wrong_room_links, less)
+
+    def test_kinds(self):
+        self.assertEqual(files_that_name("StrategyKind::unknown"), [])
 
     def test_settings(self):
         text = PAGES["docs/configuration.md"].text
