@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 VERSIONS = ("1.29", "1.33", "1.36")
 PLACES = manifests.directories() + [manifests.ROOT / "daemonset" / "trainers.yaml"]
 TABLE = (HERE.parents[1] / "daemon/base/settings.cc").read_text()
-SETTINGS = set(re.findall(r'_row\(\s*"(\w+)"', TABLE))
+SETTINGS = set(re.findall(r'_row\(\s*\w+,\s*"(\w+)"', TABLE))
 SIDECARS = [place for place in manifests.directories() if "daemonset" not in place.name]
 OF_NODES = [place for place in manifests.directories() if "daemonset" in place.name]
 
