@@ -106,7 +106,7 @@ const char* text_of(const char* message) {
   return message == nullptr ? "the call was refused" : message;
 }
 
-// Completes a group whose connection, rank and ranks are set.
+// Completes a group whose connection, device_memory, rank and ranks are set.
 void complete(tutti_group& group, const Connection::Subgroup& subgroup) {
   tutti::client::complete_group(group, subgroup);
   group.messenger = std::make_shared<tutti::client::Messenger>(group);

@@ -1,5 +1,5 @@
-// This rank's memory on GPUs, as its worker knows it, and the words that order operations with the
-// rank's streams. Safe from any thread.
+// This rank's memory on GPUs: what the worker was offered of it, what is staged, and the operations
+// that use it. stream_words.h orders them with the rank's streams. Safe from any thread.
 #pragma once
 
 #include <condition_variable>

@@ -82,9 +82,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Offers memory to the worker, which lies as a MemoryOffer at this offset of the segment, and
   // waits for its answer. `descriptors`: of chunks, borrowed.
   Status offer(uint64_t offer_offset, std::span<const int> descriptors);
-  // Keeps the part of this, which may use it, for as long as this is there. Once, before the first
-  // operation.
-  void attach(std::unique_ptr<Attachment> part) { attachment_ = std::move(part); }
+  // Owns the part, which uses this connection, from here on. Once, before the first operation.
+  void attach(std::unique_ptr<Attachment> part) {
+    require(attachment_ == nullptr, "a connection has one part attached");
+    attachment_ = std::move(part);
+  }
 
   // Leaves the job: operations under way end CANCELLED. Idempotent. No thread of this rank folds
   // when it returns, and no GPU touches memory of this rank for an operation: it waits for that,
@@ -124,10 +126,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const ForkGuard fork_guard_;
   Fd socket_;
   Fd doorbell_;  // An eventfd that wakes the worker.
-  UnderWay under_way_;
   RankMemory own_memory_{fork_guard_, under_way_};
   MemoryInUse memory_in_use_{fork_guard_, *own_memory_.segment()};
   std::unique_ptr<HostMemory> memory_;
+  UnderWay under_way_;  // After the memory, which its operations use to their end.
   Cores cores_;
   std::vector<std::string> hosts_;
   std::vector<uint32_t> seat_of_rank_;  // Of the job; UINT32_MAX: on another host.

@@ -58,7 +58,7 @@ struct ListedSides {
 
 // The tensors of a call that are in device memory.
 struct DeviceCall {
-  DeviceRequest asked;  // As the rank wrote it; checked as far as its session can.
+  DeviceRequest asked;  // As the rank wrote it; checked as far as its board can.
   uint64_t in_bytes = 0;
   uint64_t out_bytes = 0;
   uint64_t own_block = 0;  // Of SideBytes.

@@ -51,8 +51,11 @@ Elector::~Elector() {
 
 std::vector<v1::JobState> Elector::load() {
   const std::lock_guard lock(mutex_);
-  term_ = newest_.term;
-  return newest_.states;
+  require(!leads_.empty(), "load() follows on_lead()");
+  Election::Lead lead = std::move(leads_.front());
+  leads_.pop_front();
+  term_ = lead.term;
+  return std::move(lead.states);
 }
 
 bool Elector::save(const std::vector<v1::JobState>& states) {
@@ -169,7 +172,7 @@ void Elector::on_event(const Election::Event& event) {
 void Elector::on_lead(const Election::Lead& lead) {
   {
     const std::lock_guard lock(mutex_);
-    newest_ = lead;
+    leads_.push_back(lead);
   }
   spdlog::info("coordinates: elected through {}, with {} jobs", store_->name(), lead.states.size());
   events_.on_lead();

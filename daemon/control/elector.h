@@ -4,6 +4,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -41,8 +42,8 @@ class Elector final : public StateStore {
   Elector(std::unique_ptr<KeyStore> store, const Options& options, Events events);
   ~Elector() override;  // Gives up the lease, so that another agent is elected at once.
 
-  // With which this agent was elected last. What save() is given until the next load() is of that
-  // term, and is dropped once that is over.
+  // Once for each on_lead(), in their order: what this agent was elected with. What save() is given
+  // until the next load() is of that term, and is dropped once the term is over.
   std::vector<v1::JobState> load() override;
   bool save(const std::vector<v1::JobState>& states) override;
   // "etcd at ... has not answered for 12 s (why); joins wait until it does"; empty: it answers.
@@ -68,8 +69,8 @@ class Elector final : public StateStore {
   Election election_;  // Of the elector's thread alone.
   std::mutex mutex_;   // Guards what follows.
   std::condition_variable woken_;
-  Election::Lead newest_{};  // How this agent was elected last.
-  int64_t term_ = 0;         // That of the last load().
+  std::deque<Election::Lead> leads_;  // Elections of this agent that load() has yet to return.
+  int64_t term_ = 0;                  // That of the last load().
   std::vector<std::pair<int64_t, std::vector<v1::JobState>>> unsaved_;  // By term.
   bool wake_ = false;
   bool stopping_ = false;

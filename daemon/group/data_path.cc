@@ -43,8 +43,8 @@ Status DataPath::send(const OpKey& key, int place, Outgoing frame) {
                      {group.topology()[static_cast<size_t>(place)].front(), name_of(host)});
 }
 
-// Uses the data link, because members have no control link with each other. Retries if the link is
-// full; a broken link is reported by on_lost().
+// Uses the data link, because followers have no control link with each other. Retries if the link
+// is full; a broken link is reported by on_lost().
 void DataPath::send_message(int host, const Message& message) {
   v1::ControlBatch batch;
   *batch.add_controls() = to_control(message);

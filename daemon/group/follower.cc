@@ -35,7 +35,7 @@ Start start(FollowerGroup& group, uint64_t number, FollowerOperation& operation,
   const Strategies strategies = group.resolve(table, signature, rules.automatic);
   const bool by_nccl = group.goes_by_nccl(table, signature);
   operation.agreement = agreement_of(signature, strategies, rules.slice_bytes, group.hash, by_nccl);
-  return {{group.number, number}, signature, strategies, operation.agreement, by_nccl};
+  return {{group.id, number}, signature, strategies, operation.agreement, by_nccl};
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ void Follower::start_ready(FollowerGroup& group, TimePoint now) {
        at != group.operations.end() && at->first < end; ++at) {
     auto& [number, operation] = *at;
     if (operation.phase != Phase::gathering) continue;
-    const Key key{group.number, number};
+    const Key key{group.id, number};
     actions_.emplace_back(start(group, number, operation, rules_));
     compare_later(key, group, operation, now);
   }
@@ -243,10 +243,10 @@ Status Follower::on(const RankGone& gone, TimePoint) {
 
 void Follower::cut_off(FollowerGroup& group, size_t gone) {
   if (!group.who.rank_of(gone_[gone].rank)) return;
-  const auto listed = gone_[gone].calls.find(group.number);
+  const auto listed = gone_[gone].calls.find(group.id);
   const uint64_t bound = listed == gone_[gone].calls.end() ? 0 : listed->second;
   for (const auto& [number, signature] : group.cut_off(bound, gone))
-    fail({group.number, number}, group, failures::absence(roster_, gone_[gone], signature, number));
+    fail({group.id, number}, group, failures::absence(roster_, gone_[gone], signature, number));
 }
 
 // ---- From the leader ----

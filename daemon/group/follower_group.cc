@@ -8,9 +8,9 @@
 
 namespace tutti {
 
-FollowerGroup::FollowerGroup(uint32_t number, const Ranks& ranks, const std::vector<Host>& hosts,
+FollowerGroup::FollowerGroup(uint32_t id, const Ranks& ranks, const std::vector<Host>& hosts,
                              int self)
-    : number(number), who(ranks, hosts, self), counts(who), hash(hash_of(ranks)) {}
+    : id(id), who(ranks, hosts, self), counts(who), hash(hash_of(ranks)) {}
 
 const FollowerOperation* FollowerGroup::find(uint64_t number) const {
   const auto found = operations.find(number);
@@ -75,7 +75,7 @@ void FollowerGroup::mark_started(uint64_t number, Operation& operation) {
 
 Report FollowerGroup::report(uint64_t number, Report::Reason reason, const Blocker& blocker) const {
   Report report;
-  report.key = {this->number, number};
+  report.key = {id, number};
   report.members = named_ranks();
   report.reason = reason;
   if (is_over(number)) {
@@ -128,7 +128,7 @@ Strategies FollowerGroup::resolve(const StrategyTable& table, const Signature& s
 
 // What NCCL would do otherwise goes by links.
 bool FollowerGroup::goes_by_nccl(const StrategyTable& table, const Signature& signature) const {
-  return table.nccl && number == 0 && who.hosts().size() > 1 && signature.on_device &&
+  return table.nccl && id == 0 && who.hosts().size() > 1 && signature.on_device &&
          signature.count != 0 &&
          nccl::supports(signature.collective, signature.dtype, signature.op);
 }

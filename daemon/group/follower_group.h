@@ -53,10 +53,10 @@ class FollowerGroup {
     size_t gone;  // Index in the follower's list of ranks that are gone.
   };
 
-  FollowerGroup(uint32_t number, const Ranks& ranks, const std::vector<Host>& hosts, int self);
+  FollowerGroup(uint32_t id, const Ranks& ranks, const std::vector<Host>& hosts, int self);
 
   // As messages name the group's ranks.
-  Ranks named_ranks() const { return number == 0 ? Ranks() : who.members(); }
+  Ranks named_ranks() const { return id == 0 ? Ranks() : who.members(); }
 
   // Null: it is not in progress.
   const Operation* find(uint64_t number) const;
@@ -85,7 +85,7 @@ class FollowerGroup {
                      const Automatic& automatic) const;
   bool goes_by_nccl(const StrategyTable& table, const Signature& signature) const;
 
-  const uint32_t number;
+  const uint32_t id;
   const Communicator who;
   CallCounts counts;
   const uint64_t hash;

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "daemon/group/communicator.h"
-#include "daemon/group/messages.h"
 
 namespace tutti {
 
 Result<GroupNumbers::Asked> GroupNumbers::subgroup(int rank, const std::vector<uint32_t>& ranks) {
-  const Result<std::vector<int>> members = subgroup_members(job_ranks_, rank, ranks);
+  const Result<Ranks> members = subgroup_members(job_ranks_, rank, ranks);
   if (!members.ok()) return members.status();
   const auto known = asked_.find(*members);
   const std::map<int, uint32_t> none;
@@ -24,7 +23,7 @@ Result<GroupNumbers::Asked> GroupNumbers::subgroup(int rank, const std::vector<u
 
 Result<GroupNumbers::Asked> GroupNumbers::channel(int rank, const std::vector<uint32_t>& ranks,
                                                   uint64_t channel) {
-  const Result<std::vector<int>> members = subgroup_members(job_ranks_, rank, ranks);
+  const Result<Ranks> members = subgroup_members(job_ranks_, rank, ranks);
   if (!members.ok()) return members.status();
   if (members->size() != 2)
     return invalid_argument("messages are between two ranks, not " +

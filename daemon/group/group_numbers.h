@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/group/messages.h"
 
 namespace tutti {
 
@@ -16,10 +17,11 @@ class GroupNumbers {
 
   struct Asked {
     uint32_t number = 0;
-    std::vector<int> members;  // Ranks of the job.
+    Ranks members;
   };
   // As Epoch::subgroup() and Epoch::channel(). INVALID_ARGUMENT: the list is not valid.
-  // RESOURCE_EXHAUSTED: there are kGroupsMax groups already; nothing is kept of the question.
+  // RESOURCE_EXHAUSTED: there are kGroupsMax groups already; nothing is kept of the question. What
+  // it returns counts as a group, also where that cannot be made.
   Result<Asked> subgroup(int rank, const std::vector<uint32_t>& ranks);
   Result<Asked> channel(int rank, const std::vector<uint32_t>& ranks, uint64_t channel);
 
@@ -28,7 +30,7 @@ class GroupNumbers {
 
   const size_t job_ranks_;
   // By members and job rank: how often the rank asked for such a group.
-  std::map<std::vector<int>, std::map<int, uint32_t>> asked_;
+  std::map<Ranks, std::map<int, uint32_t>> asked_;
   std::set<uint32_t> channels_;
   size_t groups_ = 0;  // But that of the whole job.
 };

@@ -97,7 +97,7 @@ void Leader::abort(const Status& cause) {
   send_to_hosts(all_, Abort{cause});
 }
 
-// ---- From the members ----
+// ---- From the followers ----
 
 Status Leader::on_message(int host, const Message& message, TimePoint now) {
   if (over_) return {};

@@ -1,6 +1,6 @@
 // The leader of an epoch, on rank 0's host: decides failures and changes of strategies for all
-// hosts. Pure: the members' messages and the time come in, messages to members come out. All
-// members of a group receive its messages in the same order. group.h states the rules and why they
+// hosts. Pure: the followers' messages and the time come in, messages to followers come out. All
+// hosts of a group receive its messages in the same order. group.h states the rules and why they
 // are safe.
 #pragma once
 

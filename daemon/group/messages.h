@@ -1,4 +1,4 @@
-// The messages between the members and the leader of an epoch (see group.h), as plain values.
+// The messages between the followers and the leader of an epoch (see group.h), as plain values.
 // control.h converts them to frames; the simulator passes them as they are.
 #pragma once
 
@@ -84,7 +84,7 @@ struct Fence {
   uint64_t number = 0;
 };
 
-// ---- Leader to members ----
+// ---- Leader to followers ----
 
 // Asks for a Report. A host that has not started the operation refuses it from now on.
 struct Query {

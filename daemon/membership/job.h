@@ -2,8 +2,7 @@
 //
 //   joining    ranks wait for the next epoch, while one runs or not;
 //   proposed   all of a world have joined and no epoch runs: the next one has a number and a
-//   roster,
-//              which are to be kept first;
+//              roster, which are to be kept first;
 //   running    kept(), and the same ranks still wait: their workers have the roster. Else the
 //              number is used up, and what waits goes on joining;
 //   over       nobody is in the epoch: each rank left, or one died, or a worker is given up.

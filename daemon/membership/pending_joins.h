@@ -1,4 +1,4 @@
-// Joins of a job that wait for its next epoch, and the words for why it does not start.
+// Joins of a job that wait for its next epoch.
 #pragma once
 
 #include <map>

@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-// Any thread; calls block briefly at most.
+// Called by one thread at a time, and may write a file meanwhile.
 class StateStore {
  public:
   virtual ~StateStore() = default;

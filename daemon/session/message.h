@@ -1,5 +1,4 @@
-// What sockets carry: the framing of a Welcome, shared by the refusal and the session, and
-// descriptors.
+// What sockets carry: the framing of a Welcome, which answers or refuses a hello, and descriptors.
 #pragma once
 
 #include <string>

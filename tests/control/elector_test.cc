@@ -103,14 +103,18 @@ class Agent {
   std::string role() { return locked(role_); }
   std::string why() { return locked(why_); }
   int terms() { return locked(terms_); }
-  std::vector<v1::JobState> states() { return elector_->load(); }
+  // What the agent was elected with last.
+  const std::vector<v1::JobState>& states() {
+    for (; loaded_ < terms(); ++loaded_) states_ = elector_->load();
+    return states_;
+  }
   bool has_saved(uint32_t epoch) { return locked(saved_) >= epoch; }
   bool ever_saved(uint32_t epoch) {
     const std::lock_guard lock(mutex_);
     return all_saved_.contains(epoch);
   }
   void save(uint32_t epoch) {
-    (void)elector_->load();
+    (void)states();
     save_as_before(epoch);
   }
   // In the term of the last save.
@@ -155,13 +159,15 @@ class Agent {
                 }};
   }
 
-  std::mutex mutex_;  // Guards what follows, but for the last.
+  std::mutex mutex_;  // Guards what follows, but for the last three.
   std::string role_;
   std::string why_;
   int terms_ = 0;
   uint32_t saved_ = 0;
   std::set<uint32_t> all_saved_;
   std::unique_ptr<Elector> elector_;
+  int loaded_ = 0;                      // Elections, in states(). The test's thread only.
+  std::vector<v1::JobState> states_{};  // The test's thread only.
 };
 
 struct MeshElector : ::testing::Test {
@@ -267,6 +273,20 @@ TEST_F(MeshElector, AKeyThatSomebodyRemovedBeginsANewTerm) {
   ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", {}}}).ok());
   EXPECT_TRUE(until([&] { return a.terms() == 2; }));
   EXPECT_THAT(a.why(), HasSubstr("its key was made again"));
+}
+
+// A coordinator that was deposed and elected again before it heard of the first election.
+TEST_F(MeshElector, EachLoadIsOfOneElectionInTheirOrder) {
+  Agent a(keys, "a", "10.0.0.1:7601");
+  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", {}}}).ok());
+  ASSERT_TRUE(until([&] { return a.terms() == 2; }));
+  (void)a.elector().load();
+  a.save_as_before(7);
+  (void)a.elector().load();
+  a.save_as_before(8);
+  ASSERT_TRUE(until([&] { return a.has_saved(8); }));
+  EXPECT_FALSE(a.ever_saved(7));
 }
 
 // The agent's loop may hear later of the new term than a worker's stream asks for an epoch.
