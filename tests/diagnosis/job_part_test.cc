@@ -154,19 +154,11 @@ TEST(DiagnosisPart, TheWorstOfRunningJobsOfOneNameCountsAndItsOwnersAreNamed) {
                                        "operations a second"));
 }
 
-void add_group(Job& job, int host, uint32_t number, const std::vector<uint32_t>& ranks,
-               uint32_t size) {
-  v1::TracedGroup& group = *job.traced(host).add_groups();
-  group.set_number(number);
-  group.set_size(size);
-  group.mutable_ranks()->Add(ranks.begin(), ranks.end());
-}
-
 // Rank 0 is missing in the group of all, because it waits for rank 1 in another.
 TEST(DiagnosisPart, WhoWaitsInAnotherGroupIsNotTheCulprit) {
   Job job;
   job.all_run(5, kMillisecond, 9 * kSecond);
-  add_group(job, 0, 7, {0, 1}, 2);
+  job.add_group(0, 7, {0, 1}, 2);
   job.call(0, 0, 8 * kSecond).set_group(7);
   for (const int rank : {2, 3}) job.call(rank, 5, 8 * kSecond);
   EXPECT_THAT(job.verdict().sentence, HasSubstr("rank 1 (host a, pid 101) is 1 operation behind"));
@@ -176,7 +168,7 @@ TEST(DiagnosisPart, WhoWaitsInAnotherGroupIsNotTheCulprit) {
 TEST(DiagnosisPart, RanksThatWaitForEachOtherAreStillToldOf) {
   Job job;
   job.all_run(5, kMillisecond, 9 * kSecond);
-  add_group(job, 0, 7, {0, 1}, 2);
+  job.add_group(0, 7, {0, 1}, 2);
   job.call(0, 0, 8 * kSecond).set_group(7);
   for (const int rank : {1, 2, 3}) job.call(rank, 5, 8 * kSecond);
   EXPECT_EQ(job.verdict().verdict, Verdict::behind);

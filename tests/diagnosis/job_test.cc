@@ -215,11 +215,7 @@ TEST(Diagnosis, WhoLetAnOperationTimeOutIsBehind) {
 TEST(Diagnosis, OnlyMembersOfASubgroupCanBeBehindInIt) {
   Job job;
   job.all_run(5, kMillisecond, 5 * kSecond);
-  v1::TracedGroup& group = *job.traced(0).add_groups();
-  group.set_number(7);
-  group.set_size(2);
-  group.add_ranks(0);
-  group.add_ranks(1);
+  job.add_group(0, 7, {0, 1}, 2);
   job.call(0, 0, 4 * kSecond).set_group(7);
   const Diagnosis found = job.verdict();
   EXPECT_EQ(found.verdict, Verdict::behind);
@@ -231,11 +227,7 @@ TEST(Diagnosis, OnlyMembersOfASubgroupCanBeBehindInIt) {
 TEST(Diagnosis, WhoWaitsForAMessageIsNotBehindAndNorIsTheSender) {
   Job job;
   job.all_run(5, kMillisecond, 9 * kSecond);
-  v1::TracedGroup& group = *job.traced(0).add_groups();
-  group.set_number(7);
-  group.set_size(2);
-  group.add_ranks(0);
-  group.add_ranks(1);
+  job.add_group(0, 7, {0, 1}, 2);
   v1::TracedOperation& receive = job.call(1, 0, 8 * kSecond);
   receive.set_group(7);
   receive.set_collective(static_cast<uint32_t>(Collective::broadcast));

@@ -52,6 +52,13 @@ class Job {
   v1::HostTrace& traced(int host) { return *trace.mutable_hosts(host); }
   v1::RankTrace& rank(int number) { return *traced(number / 2).mutable_ranks(number % 2); }
 
+  // The host has made a group of `size` ranks, of which these are on it.
+  void add_group(int host, uint32_t number, const std::vector<uint32_t>& ranks, uint32_t size) {
+    v1::TracedGroup& group = *traced(host).add_groups();
+    group.set_number(number);
+    group.set_size(size);
+    group.mutable_ranks()->Add(ranks.begin(), ranks.end());
+  }
   // The rank calls operation `number`, an all_reduce of 100 f32, this long before now.
   v1::TracedOperation& call(int number, uint64_t operation, uint64_t ago_ns) {
     v1::TracedOperation& call = *rank(number).add_operations();

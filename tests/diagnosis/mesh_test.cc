@@ -71,10 +71,7 @@ TEST(DiagnosisMesh, ARankIsBehindAsTheVerdictSays) {
 TEST(DiagnosisMesh, RanksAreBehindWithinAGroup) {
   Job job;
   job.all_run(1, kMillisecond, 40 * kSecond);
-  v1::TracedGroup& alone = *job.traced(0).add_groups();
-  alone.set_number(7);
-  alone.set_size(1);
-  alone.add_ranks(0);
+  job.add_group(0, 7, {0}, 1);
   for (uint64_t number = 0; number < 30; ++number)
     job.ended(0, number, 30 * kSecond, kMillisecond).set_group(7);
   EXPECT_THAT(behind(found_of(job)), ElementsAre(0, 0, 0, 0));

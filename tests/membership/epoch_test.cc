@@ -12,21 +12,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 struct MeshEpoch : testing::Test, MembershipTest {
-  v1::Resume resume_of(uint32_t epoch, std::vector<uint32_t> ranks, const std::string& host = "a") {
-    v1::Resume resume;
-    resume.set_job("demo");
-    resume.set_epoch(epoch);
-    resume.set_host(ranks.empty() || ranks[0] < 2 ? host : "b");
-    resume.mutable_roster()->set_secret("secret");
+  v1::Resume resume_of(uint32_t epoch, const std::vector<uint32_t>& ranks,
+                       const std::string& host = "a") {
+    v1::Resume resume =
+        MembershipTest::resume_of(epoch, ranks, ranks.empty() || ranks[0] < 2 ? host : "b");
     resume.mutable_roster()->set_strategy("ring");
-    for (uint32_t rank = 0; rank < 4; ++rank) {
-      v1::RosterRank& who = *resume.mutable_roster()->add_ranks();
-      who.set_rank(rank);
-      who.set_pid(100 + rank);
-      who.set_host(rank < 2 ? "a" : "b");
-    }
-    resume.mutable_ranks()->Add(ranks.begin(), ranks.end());
-    *resume.mutable_pass() = pass_of(resume.host());
     return resume;
   }
   // One of the worker's ranks died.

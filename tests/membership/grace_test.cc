@@ -17,22 +17,9 @@ struct MeshGrace : testing::Test, MembershipTest {
   MeshGrace() { membership = Membership(test_passes(), kGrace); }
 
   // For the worker of ranks 0 and 1 on host a, or of 2 and 3 on host b.
-  Messages resume(WorkerStream worker, std::vector<uint32_t> ranks, const std::string& host,
+  Messages resume(WorkerStream worker, const std::vector<uint32_t>& ranks, const std::string& host,
                   uint32_t epoch = 1) {
-    v1::Resume resume;
-    resume.set_job("demo");
-    resume.set_epoch(epoch);
-    resume.set_host(host);
-    resume.mutable_roster()->set_secret("secret");
-    for (uint32_t rank = 0; rank < 4; ++rank) {
-      v1::RosterRank& who = *resume.mutable_roster()->add_ranks();
-      who.set_rank(rank);
-      who.set_pid(100 + rank);
-      who.set_host(rank < 2 ? "a" : "b");
-    }
-    resume.mutable_ranks()->Add(ranks.begin(), ranks.end());
-    *resume.mutable_pass() = pass_of(host);
-    return resumed(worker, resume);
+    return resumed(worker, resume_of(epoch, ranks, host));
   }
   // What the coordinator's successor starts with.
   void restart() {

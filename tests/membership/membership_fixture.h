@@ -70,6 +70,24 @@ struct MembershipTest {
     return apply(membership.rank_gone(worker, gone));
   }
   Messages worker_gone(WorkerStream worker) { return apply(membership.worker_gone(worker, now)); }
+  // A worker on `host` comes back with these of the four ranks of join_four().
+  static v1::Resume resume_of(uint32_t epoch, const std::vector<uint32_t>& ranks,
+                              const std::string& host) {
+    v1::Resume resume;
+    resume.set_job("demo");
+    resume.set_epoch(epoch);
+    resume.set_host(host);
+    resume.mutable_roster()->set_secret("secret");
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      v1::RosterRank& who = *resume.mutable_roster()->add_ranks();
+      who.set_rank(rank);
+      who.set_pid(100 + rank);
+      who.set_host(rank < 2 ? "a" : "b");
+    }
+    resume.mutable_ranks()->Add(ranks.begin(), ranks.end());
+    *resume.mutable_pass() = pass_of(host);
+    return resume;
+  }
   Messages resumed(WorkerStream worker, const v1::Resume& resume) {
     return apply(membership.resume(worker, resume));
   }
