@@ -136,7 +136,6 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   std::condition_variable changed_;
   std::map<uint32_t, Source> sources_;            // By rank.
   std::deque<std::shared_ptr<Receive>> pending_;  // Not matched, in the order of the calls.
-  uint32_t next_source_ = 0;                      // Where next_awaited() goes on.
   size_t background_ = 0;  // Calls without outcome that the thread reads for.
   size_t waiting_ = 0;     // Threads that read.
   bool has_thread_ = false;
