@@ -10,6 +10,7 @@ from ctypes import (POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uin
 from tutti._error import Error
 
 _NAME = "libtutti.so"
+_INSTALLED = "libtutti.so.0"  # Without what compilers need.
 
 
 class ErrorView(ctypes.Structure):
@@ -99,9 +100,8 @@ def _candidates():
     checkout, prefix = here.parents[3], here.parents[4]
     builds = sorted(checkout.glob(f"build/*/lib/{_NAME}"), key=lambda p: p.parts[-3] != "release")
     yield from map(str, builds)
-    for directory in ("lib", "lib64"):
-        yield from map(str, sorted(prefix.glob(f"{directory}/{_NAME}")))
-        yield from map(str, sorted(prefix.glob(f"{directory}/*/{_NAME}")))
+    for place in ("lib", "lib64", "lib/*", "lib64/*"):
+        yield from map(str, sorted(prefix.glob(f"{place}/{_INSTALLED}")))
     yield ctypes.util.find_library("tutti") or _NAME
 
 
