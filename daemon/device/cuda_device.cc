@@ -52,17 +52,28 @@ using ContextPtr = std::shared_ptr<const PrimaryContext>;
 
 class CudaStream : public Stream {
  public:
-  CudaStream(ContextPtr context, cuda::Stream stream)
-      : context_(std::move(context)), stream_(stream) {}
+  // Owns `verdict`, a CudaVerdict.
+  CudaStream(ContextPtr context, cuda::Stream stream, cuda::Pointer verdict)
+      : context_(std::move(context)), stream_(stream), verdict_(verdict) {}
   ~CudaStream() override {
-    context_->free_by([&](const cuda::Driver& driver) { driver.stream_destroy(stream_); });
+    context_->free_by([&](const cuda::Driver& driver) {
+      driver.stream_destroy(stream_);
+      driver.mem_free(verdict_);
+    });
   }
   cuda::Stream get() const { return stream_; }
+  void let_cancel(CudaJob& job) {
+    job.cancelled = cancelled;
+    job.verdict = static_cast<CudaVerdict*>(memory_at(verdict_));
+    job.launch = ++launches_;
+  }
   const uint64_t* cancelled = nullptr;
 
  private:
   const ContextPtr context_;
   const cuda::Stream stream_;
+  const cuda::Pointer verdict_;
+  uint64_t launches_ = 0;
 };
 
 class CudaEvent : public Event {
@@ -118,6 +129,13 @@ bool all_aligned(const CudaJob& job, int width) {
                      [&](const Target& t) { return aligned(t.data, t.dtype, width); }) &&
          std::all_of(job.sources, job.sources + job.source_count,
                      [&](const Operand& s) { return aligned(s.data, s.dtype, width); });
+}
+
+Status check_aligned(std::span<const Target> targets, std::span<const Operand> sources) {
+  const auto is_aligned = [](const auto& side) { return aligned(side.data, side.dtype, 1); };
+  if (std::ranges::all_of(targets, is_aligned) && std::ranges::all_of(sources, is_aligned))
+    return {};
+  return invalid_argument("a CUDA device reduces values that are aligned for their type");
 }
 
 // The kernel for a reduction, and the job as that kernel takes it.
@@ -238,10 +256,18 @@ class CudaDevice : public Gpu {
 
   Result<std::unique_ptr<Stream>> make_stream() override {
     cuda::Stream stream = nullptr;
-    const cuda::Error error =
+    cuda::Error error =
         in_context([&] { return driver_.stream_create(&stream, cuda::kStreamNonBlocking); });
     if (error != cuda::kSuccess) return check(error, "make a stream");
-    return std::unique_ptr<Stream>(std::make_unique<CudaStream>(context_, stream));
+    cuda::Pointer verdict = 0;
+    error = in_context([&] { return driver_.mem_alloc(&verdict, sizeof(CudaVerdict)); });
+    std::unique_ptr<Stream> owned = std::make_unique<CudaStream>(context_, stream, verdict);
+    if (error != cuda::kSuccess) return check(error, "allocate for a stream");
+    static constexpr CudaVerdict kNone = {};
+    error = in_context(
+        [&] { return driver_.memcpy_async(verdict, address_of(&kNone), sizeof(kNone), stream); });
+    if (error != cuda::kSuccess) return check(error, "copy");
+    return Result(std::move(owned));
   }
 
   Result<std::unique_ptr<Event>> record(Stream& stream) override {
@@ -337,6 +363,7 @@ class CudaDevice : public Gpu {
                 const Reduction& how) override {
     if (Status s = check_reduce(targets, sources, how); !s.ok()) return s;
     if (how.count == 0) return {};
+    if (Status s = check_aligned(targets, sources); !s.ok()) return s;
     if (sources.size() > kCudaSourcesMax || targets.size() > kCudaTargetsMax)
       return invalid_argument("a CUDA device reduces at most " + std::to_string(kCudaSourcesMax) +
                               " sources into " + std::to_string(kCudaTargetsMax) +
@@ -350,7 +377,7 @@ class CudaDevice : public Gpu {
     job.source_count = static_cast<uint32_t>(sources.size());
     job.count = how.count;
     job.divisor = how.divisor;
-    job.cancelled = static_cast<CudaStream&>(stream).cancelled;
+    static_cast<CudaStream&>(stream).let_cancel(job);
     return launch(raw(stream), job, choose(job, how.op, !how.factors.empty()));
   }
 

@@ -14,6 +14,14 @@ inline constexpr size_t kCudaSourcesMax = 112;
 inline constexpr size_t kCudaTargetsMax = 64;
 inline constexpr int kCudaThreads = 256;
 
+// Of a stream, in the device's memory: zero before its first kernel.
+struct CudaVerdict {
+  unsigned long long
+      claimed;                // The newest kernel of which a block reads CudaJob::cancelled. NOLINT
+  unsigned long long answer;  // Twice that number, plus 1 if the kernel is cancelled. NOLINT
+};
+
+// Targets and sources are aligned for their types.
 struct CudaJob {
   Target targets[kCudaTargetsMax];
   Operand sources[kCudaSourcesMax];
@@ -26,8 +34,10 @@ struct CudaJob {
   // bor or bxor.
   Op op;
   // In pinned host memory, as the device sees it; null: none. The processor stores it while kernels
-  // are queued: a block of threads that finds it other than 0 when it starts does nothing.
+  // are queued: one that finds it other than 0 when it starts does nothing.
   const uint64_t* cancelled;
+  CudaVerdict* verdict;       // Where there is such a word: what the kernel has found.
+  unsigned long long launch;  // Counts the stream's kernels, from 1. NOLINT: as atomics take it.
 };
 static_assert(sizeof(CudaJob) + sizeof(size_t) <= 4096);
 

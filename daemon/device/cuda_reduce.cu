@@ -30,8 +30,7 @@ __device__ void narrow(T value, T& to) {
 }
 
 // `width` neighbouring values that one thread works on. Aligned to 16 bytes or their whole size,
-// they move in as few instructions as there can be; a lone value moves byte by byte, from any
-// alignment.
+// they move in as few instructions as there can be.
 template <class T, int width>
 struct alignas(sizeof(T) * width < 16 ? sizeof(T) * width : 16) Pack {
   T values[width];
@@ -39,29 +38,17 @@ struct alignas(sizeof(T) * width < 16 ? sizeof(T) * width : 16) Pack {
 
 template <class Stored, class T, int width>
 __device__ void load_as(T (&to)[width], const void* data, size_t pack) {
-  if constexpr (width == 1) {
-    Stored value;
-    memcpy(&value, static_cast<const unsigned char*>(data) + pack * sizeof(Stored), sizeof(value));
-    to[0] = widened(value);
-  } else {
-    const auto from = static_cast<const Pack<Stored, width>*>(data)[pack];
+  const auto from = static_cast<const Pack<Stored, width>*>(data)[pack];
 #pragma unroll
-    for (int i = 0; i < width; ++i) to[i] = widened(from.values[i]);
-  }
+  for (int i = 0; i < width; ++i) to[i] = widened(from.values[i]);
 }
 
 template <class Stored, class T, int width>
 __device__ void store_as(const T (&from)[width], void* data, size_t pack) {
-  if constexpr (width == 1) {
-    Stored value;
-    narrow(from[0], value);
-    memcpy(static_cast<unsigned char*>(data) + pack * sizeof(Stored), &value, sizeof(value));
-  } else {
-    Pack<Stored, width> to;
+  Pack<Stored, width> to;
 #pragma unroll
-    for (int i = 0; i < width; ++i) narrow(from[i], to.values[i]);
-    static_cast<Pack<Stored, width>*>(data)[pack] = to;
-  }
+  for (int i = 0; i < width; ++i) narrow(from[i], to.values[i]);
+  static_cast<Pack<Stored, width>*>(data)[pack] = to;
 }
 
 template <class T, int width>
@@ -130,11 +117,20 @@ __device__ void reduce(const CudaJob& job, size_t packs) {
   for (size_t i = packs * width + self; i < job.count; i += stride) reduce_pack<op, T, 1>(job, i);
 }
 
-// The word is read over PCIe, so once a block; volatile, since the processor stores it meanwhile.
+// Whether the kernel shall do nothing. Reads of the host's word go over PCIe one after the other,
+// 1 us each, so the first block to come reads it for all.
 __device__ bool is_cancelled(const CudaJob& job) {
-  const bool reads = threadIdx.x == 0 && job.cancelled != nullptr;
-  const volatile uint64_t* word = job.cancelled;
-  return __syncthreads_or(reads && *word != 0) != 0;
+  bool found = false;
+  if (threadIdx.x == 0 && job.cancelled != nullptr) {
+    const volatile uint64_t* word = job.cancelled;
+    volatile unsigned long long* answer = &job.verdict->answer;
+    if (atomicMax(&job.verdict->claimed, job.launch) < job.launch)
+      *answer = job.launch << 1 | (*word != 0 ? 1 : 0);
+    while (*answer >> 1 < job.launch) {
+    }
+    found = (*answer & 1) != 0;
+  }
+  return __syncthreads_or(found) != 0;
 }
 
 template <class T, Dtype dtype>

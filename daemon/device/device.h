@@ -92,6 +92,7 @@ class Device {
   // source is, prod, min and band where all are, bxor where an odd number is; stored as 0 or 1.
   // min/max: a NaN in any source gives NaN. With one source this converts, divides or copies.
   // Factors multiply the sources before, as scale() of kernel.h does: 16-bit floats are rounded.
+  // INVALID_ARGUMENT on CUDA devices: values that are not aligned for their type.
   virtual Status reduce(Stream& stream, std::span<const Target> targets,
                         std::span<const Operand> sources, const Reduction& how) = 0;
 

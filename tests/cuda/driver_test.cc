@@ -134,7 +134,7 @@ TEST(Driver, AContextIsCurrentForAScope) {
     const Current current(driver, context);
     EXPECT_EQ(driver.mem_free(memory), kSuccess);
   }
-  EXPECT_EQ(Current(driver, nullptr).error(), kInvalidContext);
+  EXPECT_EQ(Current(driver, nullptr).error(), kInvalidValue);
 }
 
 }  // namespace

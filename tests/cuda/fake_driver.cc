@@ -225,7 +225,7 @@ Error cuDevicePrimaryCtxRetain(Context* context, DeviceId device) {
 }
 Error cuDevicePrimaryCtxRelease_v2(DeviceId) { return kSuccess; }
 Error cuCtxPushCurrent_v2(Context context) {
-  if (context == nullptr) return kInvalidContext;
+  if (context == nullptr) return kInvalidValue;
   current().push_back(context);
   return kSuccess;
 }
@@ -473,6 +473,7 @@ Error cuStreamGetCtx(Stream stream, Context* context) {
   return *context = context_of(thread->gpu()), kSuccess;
 }
 Error cuStreamBeginCapture_v2(Stream stream, int) { return stream->is_capturing = true, kSuccess; }
+Error cuStreamEndCapture(Stream stream, void**) { return stream->is_capturing = false, kSuccess; }
 Error cuStreamIsCapturing(Stream stream, int* status) {
   return *status = stream->is_capturing ? 1 : 0, kSuccess;
 }

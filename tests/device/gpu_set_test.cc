@@ -141,7 +141,10 @@ TEST_P(GpuSetTest, ALaneThatWasCancelledIsUsedAgain) {
 }
 
 // To free, the driver waits for all streams: not on this thread, for whose ranks they wait.
+// Where a driver waits for a stream to free memory, it lets no other thread queue work meanwhile, so
+// a stream of a real one must not be held: there memory is freed when no lane is in use, at once.
 TEST_P(GpuSetTest, FreeingMemoryHoldsUpNobody) {
+  if (!is_fake_under_test() && GetParam() == "cuda") GTEST_SKIP() << "a real driver would hang";
   hold();
   for (int i = 0; i < 3; ++i) set->free_later(memory());
   std::unique_ptr<GpuSet::Lane> lane = *set->take_lane(gpu);
@@ -177,8 +180,8 @@ TEST_P(GpuSetTest, ASetEndsThoughTheDriverWaits) {
   EXPECT_FALSE(set->close());
   EXPECT_EQ(CountedDriver::frees, 0);
   let_go();
-  CountedDriver::await_frees(
-      8);  // The memory, four streams, two pieces of pinned memory, a module.
+  // The memory, four streams and what each has, two pieces of pinned memory, a module.
+  CountedDriver::await_frees(12);
 }
 
 // Its stream may go on for ever, and the driver would wait for it.

@@ -1,4 +1,5 @@
 // What a GPU has beyond the contract of devices: order by words, pinned memory, many chunks.
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -186,6 +187,7 @@ TEST(FakeGpu, RefusesToImportMoreThanTheMemoryHas) {
   ASSERT_EQ(pipe(ends), 0);
   const pid_t child = fork();
   if (child == 0) {  // Exports memory of one granule, and keeps it until it is killed.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     cuda::Context context = nullptr;
     cuda::Pointer memory = 0;
     cuda::IpcHandle handle{};
