@@ -10,8 +10,8 @@ import unittest
 RUN = pathlib.Path(__file__).with_name("run")
 BUILD = pathlib.Path(os.environ["TUTTI_BIN"]).parent
 FAKE = os.environ["TUTTI_FAKE_CUDA"]
-CHECKS = ["gpus", "driver", "device", "engine", "process", "python", "torch", "sanitizer", "bench",
-          "race", "memory"]
+CHECKS = ["gpus", "probes", "driver", "device", "engine", "process", "memory", "python", "bench",
+          "torch", "race", "sanitizer"]
 
 
 class RunTest(unittest.TestCase):
@@ -23,9 +23,11 @@ class RunTest(unittest.TestCase):
         return done
 
     def test_checks_pass_over_the_fake_driver(self):
-        done = self.run_checks("driver", "python", "bench", "sanitizer", "race", "memory")
+        done = self.run_checks("--jobs", "2", "probes", "driver", "python", "bench", "sanitizer", "race",
+                               "memory")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"(?m)^gpus +PASS  GPU 0: Fake GPU, .*; GPU 1: Fake GPU, ")
+        self.assertRegex(done.stdout, r"(?m)^probes +PASS  12 assumptions hold$")
         self.assertRegex(done.stdout, r"(?m)^driver +PASS  \d+ tests passed$")
         self.assertRegex(done.stdout, r"(?m)^python +PASS ")
         self.assertRegex(done.stdout, r"(?m)^bench +PASS  2, 4 and 8 ranks, 1 KiB to 64K, ")
@@ -33,7 +35,7 @@ class RunTest(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^memory +SKIP  the driver is the fake one$")
         self.assertRegex(done.stdout, r"(?m)^check +result +seconds  what$")
         self.assertRegex(done.stdout, r"(?m)^bench +PASS +\d+  2, 4 and 8 ranks")
-        self.assertRegex(done.stdout, r"(?m)^4 passed, 0 failed, 3 skipped; logs: ")
+        self.assertRegex(done.stdout, r"(?m)^5 passed, 0 failed, 3 skipped; logs: ")
         rows = re.findall(r"(?m)^ +(\d+) +\d+ +f32 +sum +-1 .* 0 +[\d.]+ +[\d.]+$", done.stdout)
         self.assertEqual(rows[:12], ["1024", "4096", "16384", "65536"] * 3)
 
@@ -52,7 +54,7 @@ class RunTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             for check in CHECKS:
                 self.assertRegex(done.stdout, rf"(?m)^{check} +SKIP  .*{why}")
-            self.assertIn("0 passed, 0 failed, 11 skipped", done.stdout)
+            self.assertIn("0 passed, 0 failed, 12 skipped", done.stdout)
 
     def test_wrong_arguments_are_refused(self):
         for arguments in (["--bogus"], ["bogus"], ["--build", "/"]):

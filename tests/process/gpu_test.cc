@@ -319,6 +319,10 @@ TEST_P(GpuMesh, AStreamThatIsCapturedIsRefused) {
               check_refused(tutti_all_reduce(group.get(), x.data(), x.data(), 10, TUTTI_F32,
                                              TUTTI_SUM, &options, nullptr),
                             TUTTI_FAILED_PRECONDITION, "captured into a CUDA graph");
+              using End = cuda::Error (*)(cuda::Stream, void**);
+              const auto end = reinterpret_cast<End>(dlsym(driver, "cuStreamEndCapture"));
+              void* graph = nullptr;
+              cuda.expect(end(stream, &graph));
             }),
             "");
 }
