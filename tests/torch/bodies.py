@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from calls import calls  # noqa: F401: a body.
+from calls import calls, recorded  # noqa: F401: bodies.
 from details import details  # noqa: F401: a body.
 from features import features  # noqa: F401: a body.
 from gpus import gpu_ends, gpu_failures, gpus  # noqa: F401: bodies.
@@ -222,22 +222,23 @@ def recovers():
 
 
 def monitored():
-    """Ranks 1 and 3 of 4 miss a barrier; the next one is passed by all."""
+    """Ranks 1 and 3 of 4 miss a barrier; the next one is passed by all. (Before torch 2.15
+    dist.monitored_barrier() takes Gloo alone; it calls the group's.)"""
     rank, told = dist.get_rank(), None
     if rank not in (1, 3):
         try:
-            dist.monitored_barrier(timeout=timedelta(seconds=1), wait_all_ranks=True)
+            dist.group.WORLD.monitored_barrier(timeout=timedelta(seconds=1), wait_all_ranks=True)
         except RuntimeError as error:
             told = str(error)
     else:
         try:
             dist.distributed_c10d._get_default_store().wait(["told"])
-            dist.monitored_barrier(timeout=timedelta(seconds=30))
+            dist.group.WORLD.monitored_barrier(timeout=timedelta(seconds=30))
         except RuntimeError as error:
             told = str(error)
     if rank == 0:
         dist.distributed_c10d._get_default_store().set("told", "")
-    dist.monitored_barrier(timeout=timedelta(seconds=30))
+    dist.group.WORLD.monitored_barrier(timeout=timedelta(seconds=30))
     return told
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import unittest
+from importlib import metadata
 
 _HERE = pathlib.Path(__file__).parent
 _SECONDS = 180
@@ -19,6 +20,13 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def needs_torch(oldest, what):
+    """Skips a test of what an older torch has not."""
+    numbers = [tuple(map(int, version.split(".")[:2]))
+               for version in (metadata.version("torch"), oldest)]
+    return unittest.skipIf(numbers[0] < numbers[1], f"{what} needs torch {oldest}")
 
 
 class Ranks:

@@ -1,4 +1,4 @@
-"""tutti.torch as the backend of torch.distributed. Needs torch 2.14 or newer."""
+"""tutti.torch as the backend of torch.distributed. Needs torch 2.11 or newer."""
 
 import importlib.util
 import os
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from ranks import Ranks, RanksTest
+from ranks import Ranks, RanksTest, needs_torch
 
 if importlib.util.find_spec("torch") is None:
     raise unittest.SkipTest("torch is not installed; run tests/run --with torch")
@@ -74,6 +74,7 @@ class Backend(RanksTest):
         self.assertIn("CANCELLED: the process group was aborted", first)
         self.assertRegex(second, r"UNAVAILABLE: rank 0 \(host .*\) left")
 
+    @needs_torch("2.15", "split_group() on CPUs")
     def test_split_group(self):
         self.run_ranks("splits", 4)
 
@@ -96,6 +97,10 @@ class Backend(RanksTest):
     def test_calls(self):
         for size in (2, 3):
             self.assertEqual(self.run_ranks("calls", size), [{}] * size)
+
+    @needs_torch("2.15", "a flight recorder of backends in Python")
+    def test_the_flight_recorder_has_the_calls(self):
+        self.run_ranks("recorded")
 
     def test_uneven_parts(self):
         for size in (1, 2, 3):

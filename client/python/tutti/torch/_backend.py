@@ -10,7 +10,7 @@ from tutti._handle import Unique
 from tutti._library import library
 from tutti._overlap import is_any_copying
 from tutti._waiting import WITHOUT_WAIT
-from tutti.torch import _barrier, _gpu, _job, _patches, _sparse
+from tutti.torch import _barrier, _gpu, _group, _job, _patches, _sparse
 from tutti.torch._operation import TIMEOUT_UNSET, Operation, collective, options_of
 from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_alike, check_apart, check_lists,
                                  check_root, check_single, check_size, dtype_of, folded, invalid,
@@ -18,7 +18,8 @@ from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_alike, check_apart
 from tutti.torch._work import (BackendError, Completer, GpuWork, TuttiWork, Works, end_here,
                                last_failure)
 
-_Base = getattr(dist, "BackendBase", None) or torch._C._distributed_c10d.Backend
+_Base = (_group.BackendBase if _group.IS_NEEDED
+         else getattr(dist, "BackendBase", None) or torch._C._distributed_c10d.Backend)
 _ErrorType = torch._C._distributed_c10d.ErrorType
 _ANY_RANK = -1
 # What allreduce() looks up at each call.
@@ -61,7 +62,7 @@ class TuttiBackend(Unique, _Base):
     # ---- What it is ----
 
     supports_coalescing = property(lambda self: True)
-    supports_splitting = property(lambda self: True)
+    supports_splitting = property(lambda self: not _group.IS_NEEDED)
     supports_shrinking = property(lambda self: False)
     supports_reconfigure = property(lambda self: False)
     supports_window = property(lambda self: False)
@@ -355,10 +356,10 @@ class TuttiBackend(Unique, _Base):
         """Waits for all ranks. Rank 0 names the first rank that is missing, or with wait_all_ranks
         all of them. Goes through torch's store, so that it works while ranks are stuck elsewhere.
         """
-        timeout = opts.timeout.total_seconds()
+        timeout = self._options._timeout if opts.timeout == TIMEOUT_UNSET else opts.timeout
         self._barriers += 1
         _barrier.MonitoredBarrier(self._store, self._barriers, self.rank(), self.size(),
-                                  timeout).run(wait_all_ranks)
+                                  timeout.total_seconds()).run(wait_all_ranks)
 
     # ---- Between two ranks ----
 
@@ -550,6 +551,8 @@ def create(opts, backend_options, name="tutti"):
         members = _job.join(store, opts.group_rank, opts.group_size, opts.timeout)
         store = dist.PrefixStore(members.name, store)
     backend = TuttiBackend(members, store, options, name)
+    if _group.IS_NEEDED:
+        return _group.Group(backend, dist.Backend.backend_capability[name], opts.store)
     if opts.process_group is not None:
         # torch's wrapper for TORCH_DISTRIBUTED_DEBUG=DETAIL does not keep the Python object.
         weakref.finalize(opts.process_group, getattr, backend, "name").atexit = False

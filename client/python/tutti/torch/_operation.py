@@ -15,8 +15,8 @@ from tutti.torch import _gpu
 from tutti.torch._tensor import (AVG, INTEGERS, PREMUL_SUM, SUM, adjacent, check_apart,
                                  check_device, check_parts, check_size, copy_parts, divide,
                                  dtype_of, invalid, is_plain, op_of, plain)
-from tutti.torch._work import (BackendError, GpuWork, Handle, TuttiWork, backend_error, end_here,
-                               last_failure)
+from tutti.torch._work import (BackendError, GpuWork, Handle, TuttiWork, backend_error,
+                               begin_record, end_here, last_failure)
 
 TIMEOUT_UNSET = timedelta(milliseconds=-1)
 _MILLISECONDS_MAX = 2**31 - 1
@@ -212,8 +212,7 @@ class Operation:
             return self._start_on_gpu(title, outputs)
         record = None
         if torch.autograd._profiler_enabled():
-            record = torch._C._autograd._record_function_with_args_enter(backend.title + title,
-                                                                         *inputs)
+            record = begin_record(backend.title + title, inputs)
         may_wait = self._waits or len(self._completer.unfinished) >= WITHOUT_WAIT
         if self._blocks and record is None and len(self._calls) < 2 and not may_wait:
             self._raise(self._make_calls_here())

@@ -76,6 +76,8 @@ def patch(is_in_use):
         return
     for name in _METHODS:
         setattr(dist.Work, name, _asks_our_work(name, getattr(dist.Work, name)))
+    if not hasattr(torch._C._distributed_c10d, "_reset_fr_trace"):
+        return  # Before torch 2.15 only the calls of backends in C++ are recorded.
     for name, arguments_max in _DUMPS.items():
         original = getattr(torch._C._distributed_c10d, name)
         setattr(torch._C._distributed_c10d, name, _dumps_ours(original, arguments_max, is_in_use))

@@ -72,12 +72,21 @@ def end_here(backend, work, keep):
     _free(work)
 
 
+def begin_record(title, inputs):
+    """Begins a record of the profiler, which ends when the Future that it returns is completed: on
+    another thread the profiler takes no other end before torch 2.12."""
+    record = torch._C._autograd._record_function_with_args_enter(title, *inputs)
+    end = torch.futures.Future()
+    torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, end)
+    return end
+
+
 class TuttiWork(Unique, dist._Work):
     """One operation of torch: several of Tutti's, or none if it has ended.
 
     backend: whose state is used. completer: keeps the work until it has ended. outputs: its result.
     handles: what is under way. finish: called once, after the last handle ended, to copy results to
-    where they belong. record: the profiler's record, which ends with the operation. error: of an
+    where they belong. record: of begin_record(), which ends with the operation. error: of an
     operation that could not be started. uses: the _overlap.Uses of its tensors on the host.
     """
 
@@ -139,7 +148,7 @@ class TuttiWork(Unique, dist._Work):
         asynchronous."""
         with self._lock:
             if self._record is not None:
-                torch._C._autograd._record_function_with_args_exit(self._record)
+                self._record.set_result(None)
                 self._record = None
 
     def wait(self, timeout=None):
