@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/cuda/cuda.h"
+#include "daemon/device/driver_thread.h"  // IWYU pragma: export
 #include "daemon/kernel/kernel.h"
 #include "proto/types.h"
 
@@ -107,19 +109,21 @@ std::unique_ptr<Device> make_host_device();
 // might wait for ever for work that never ends. Any thread.
 class GpuFault {
  public:
-  // `on_set` is called once, from inside a call of a device. `who`: for the message, as "the worker
-  // of host a".
+  // `on_set` is called once, from inside a call of a device, and must not ask for status(). `who`:
+  // for the message, as "the worker of host a".
   explicit GpuFault(std::string who = "this process", std::function<void()> on_set = nullptr)
       : who_(std::move(who)), on_set_(std::move(on_set)) {}
   bool is_set() const { return is_set_; }
   Status status() const;  // OK: there was none.
   // `what` says which GPU, what happened to it, and what to do. Later ones change nothing.
   void set(const std::string& what);
+  // `on_set` is not called any more.
+  void tell_nobody();
 
  private:
   const std::string who_;
-  const std::function<void()> on_set_;
   mutable std::mutex mutex_;
+  std::function<void()> on_set_;
   Status status_;
   std::atomic<bool> is_set_ = false;
 };
@@ -178,8 +182,6 @@ Result<std::unique_ptr<Gpu>> make_gpu(
     const cuda::Driver& driver, int index,
     std::shared_ptr<GpuFault> fault = std::make_shared<GpuFault>());
 
-class FreeingThread;
-
 // The GPUs that this process has opened, and what operations use of them. The loop's thread alone.
 class GpuSet {
  public:
@@ -194,6 +196,18 @@ class GpuSet {
     std::byte* data = nullptr;
     size_t bytes = 0;  // A power of two.
   };
+  using CancelWords = std::vector<std::atomic<uint64_t>*>;
+  // A GPU that is open, with its first lanes, and not the set's yet. Destroyed from the last to the
+  // first.
+  struct Opened {
+    const cuda::Driver* driver = nullptr;
+    int number = 0;
+    std::string uuid;  // "GPU-...".
+    std::unique_ptr<Gpu> gpu;
+    std::unique_ptr<Buffer> cancel_page;
+    CancelWords cancel_words;  // There; no lane's.
+    std::vector<std::unique_ptr<Lane>> lanes;
+  };
 
   explicit GpuSet(const cuda::Driver& driver,
                   std::shared_ptr<GpuFault> fault = std::make_shared<GpuFault>());
@@ -201,9 +215,17 @@ class GpuSet {
   GpuSet(const GpuSet&) = delete;
   GpuSet& operator=(const GpuSet&) = delete;
 
-  // The number by which the set knows this GPU; opens it if it is not open. NOT_FOUND: there is
-  // none. Otherwise as make_gpu().
+  // Opens a GPU, which may take seconds. Any thread. NOT_FOUND: there is none. Otherwise as
+  // make_gpu().
+  static Result<Opened> prepare(const cuda::Driver& driver, const cuda::Uuid& uuid,
+                                const std::shared_ptr<GpuFault>& fault);
+  // Makes it one of the set's, which it is not yet: the number by which the set knows it.
+  // UNAVAILABLE: it and another one do not reach each other.
+  Result<int> adopt(Opened opened);
+  // Both, if it is not open.
   Result<int> open(const cuda::Uuid& uuid);
+  // The number of a GPU that is open, by its UUID ("GPU-...").
+  std::optional<int> find(const std::string& uuid) const;
   Gpu& gpu(int number) { return *gpus_.at(number); }
   // How many are open.
   size_t size() const { return gpus_.size(); }
@@ -233,7 +255,7 @@ class GpuSet {
   // may wait for all streams, and lanes wait for ranks, which may wait for this thread. After a
   // fault it is kept until the process ends.
   void free_later(std::shared_ptr<const void> resource);
-  // Frees everything, within FreeingThread::kEndBound; no GPU can be used afterwards. False: a
+  // Frees everything, within DriverThread::kEndBound; no GPU can be used afterwards. False: a
   // fault is set, or the GPUs still work, so the driver is left alone and may hold up the process's
   // end: use _Exit().
   bool close();
@@ -248,9 +270,12 @@ class GpuSet {
   // Made when a GPU is opened: to make one, the driver may wait for all streams.
   static constexpr size_t kFirstLanes = 4;
 
-  Status make_lanes(int gpu);
-  Result<std::unique_ptr<Lane>> make_lane(int gpu);
-  Result<std::atomic<uint64_t>*> take_cancel_word();
+  static void add_cancel_words(std::byte* page, CancelWords& words);
+  static Status make_first_lanes(Opened& opened);
+  // `words` has one for it.
+  static Result<std::unique_ptr<Lane>> make_lane(Gpu& device, int gpu, CancelWords& words);
+  Status reach_others(Gpu& gpu);
+  Status make_cancel_words();
 
   const cuda::Driver& driver_;
   const std::shared_ptr<GpuFault> fault_;
@@ -260,10 +285,10 @@ class GpuSet {
   std::map<int, std::vector<std::unique_ptr<Lane>>> spare_lanes_;  // By GPU.
   std::vector<std::unique_ptr<Buffer>> pinned_;
   std::map<size_t, std::vector<std::byte*>> spare_pinned_;  // By size.
-  std::vector<std::atomic<uint64_t>*> spare_cancel_words_;
+  CancelWords spare_cancel_words_;
   std::vector<std::shared_ptr<const void>> freed_later_;
   bool has_abandoned_ = false;
-  const std::unique_ptr<FreeingThread> freeing_;
+  const std::unique_ptr<DriverThread> freeing_;
 };
 
 }  // namespace tutti

@@ -1,13 +1,36 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <utility>
 
 #include "daemon/device/device.h"
-#include "daemon/device/freeing_thread.h"
 
 namespace tutti {
+namespace {
+
+// The number of a GPU in the driver's list.
+Result<int> number_of(const cuda::Driver& driver, const cuda::Uuid& uuid) {
+  const Result<std::vector<GpuName>> names = list_gpus(driver);
+  if (!names.ok()) return names.status();
+  const auto same = [&](const GpuName& name) {
+    return std::memcmp(name.uuid.bytes, uuid.bytes, sizeof(uuid.bytes)) == 0;
+  };
+  const auto found = std::ranges::find_if(*names, same);
+  if (found != names->end()) return static_cast<int>(found - names->begin());
+  return not_found(
+      "the worker does not see this GPU; give tuttid the GPUs that trainers use, for example "
+      "with NVIDIA_VISIBLE_DEVICES=all");
+}
+
+}  // namespace
+
+// Divides a page of pinned memory.
+void GpuSet::add_cancel_words(std::byte* page, CancelWords& words) {
+  for (size_t at = 0; at < kLeastPinnedBytes; at += kCancelWordBytes)
+    words.push_back(new (page + at) std::atomic<uint64_t>(0));
+}
 
 Status GpuFault::status() const {
   const std::lock_guard lock(mutex_);
@@ -15,17 +38,20 @@ Status GpuFault::status() const {
 }
 
 void GpuFault::set(const std::string& what) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!status_.ok()) return;
-    status_ = unavailable(who_ + " can do no more work on GPUs and ends: " + what);
-  }
+  const std::lock_guard lock(mutex_);
+  if (!status_.ok()) return;
+  status_ = unavailable(who_ + " can do no more work on GPUs and ends: " + what);
   is_set_ = true;
   if (on_set_) on_set_();
 }
 
+void GpuFault::tell_nobody() {
+  const std::lock_guard lock(mutex_);
+  on_set_ = nullptr;
+}
+
 GpuSet::GpuSet(const cuda::Driver& driver, std::shared_ptr<GpuFault> fault)
-    : driver_(driver), fault_(std::move(fault)), freeing_(std::make_unique<FreeingThread>()) {}
+    : driver_(driver), fault_(std::move(fault)), freeing_(std::make_unique<DriverThread>()) {}
 
 GpuSet::~GpuSet() { close(); }
 
@@ -47,42 +73,68 @@ bool GpuSet::close() {
   return freeing_->end();
 }
 
-Result<int> GpuSet::open(const cuda::Uuid& uuid) {
-  if (fault_->is_set()) return fault_->status();
-  const Result<std::vector<GpuName>> names = list_gpus(driver_);
-  if (!names.ok()) return names.status();
-  const auto same = [&](const GpuName& name) {
-    return std::memcmp(name.uuid.bytes, uuid.bytes, sizeof(uuid.bytes)) == 0;
-  };
-  const auto found = std::ranges::find_if(*names, same);
-  if (found == names->end())
-    return not_found(
-        "the worker does not see this GPU; give tuttid the GPUs that trainers use, for example "
-        "with NVIDIA_VISIBLE_DEVICES=all");
-  const auto number = static_cast<int>(found - names->begin());
-  if (gpus_.contains(number)) return number;
-  Result<std::unique_ptr<Gpu>> made = make_gpu(driver_, number, fault_);
-  if (!made.ok()) return made.status();
-  for (const auto& [other, gpu] : gpus_) {
-    Status reached = (*made)->reach(*gpu);
-    if (reached.ok()) reached = gpu->reach(**made);
-    if (!reached.ok()) return reached;
+Result<GpuSet::Opened> GpuSet::prepare(const cuda::Driver& driver, const cuda::Uuid& uuid,
+                                       const std::shared_ptr<GpuFault>& fault) {
+  const Result<int> number = number_of(driver, uuid);
+  if (!number.ok()) return number.status();
+  Result<std::unique_ptr<Gpu>> gpu = make_gpu(driver, *number, fault);
+  if (!gpu.ok()) return gpu.status();
+  Opened opened;
+  opened.driver = &driver;
+  opened.number = *number;
+  opened.uuid = cuda::text_of(uuid);
+  opened.gpu = *std::move(gpu);
+  if (Status made = make_first_lanes(opened); !made.ok()) return made;
+  return opened;
+}
+
+Status GpuSet::make_first_lanes(Opened& opened) {
+  Result<std::unique_ptr<Buffer>> page = opened.gpu->allocate_pinned(kLeastPinnedBytes);
+  if (!page.ok()) return page.status();
+  opened.cancel_page = *std::move(page);
+  add_cancel_words(opened.cancel_page->data(), opened.cancel_words);
+  while (opened.lanes.size() < kFirstLanes) {
+    Result<std::unique_ptr<Lane>> lane = make_lane(*opened.gpu, opened.number, opened.cancel_words);
+    if (!lane.ok()) return lane.status();
+    opened.lanes.push_back(*std::move(lane));
   }
-  (*made)->discard_by([this](auto refused) { free_later(std::move(refused)); });
-  gpus_.emplace(number, *std::move(made));
-  numbers_.emplace(cuda::text_of(uuid), number);
-  if (Status lanes = make_lanes(number); !lanes.ok()) return lanes;
+  return {};
+}
+
+Result<int> GpuSet::adopt(Opened opened) {
+  const int number = opened.number;
+  require(!gpus_.contains(number), "a GPU is opened once");
+  if (Status reached = reach_others(*opened.gpu); !reached.ok()) {
+    free_later(std::make_shared<const Opened>(std::move(opened)));
+    return reached;
+  }
+  opened.gpu->discard_by([this](auto refused) { free_later(std::move(refused)); });
+  gpus_.emplace(number, std::move(opened.gpu));
+  numbers_.emplace(opened.uuid, number);
+  pinned_.push_back(std::move(opened.cancel_page));
+  std::ranges::copy(opened.cancel_words, std::back_inserter(spare_cancel_words_));
+  spare_lanes_[number] = std::move(opened.lanes);
   return number;
 }
 
-Status GpuSet::make_lanes(int gpu) {
-  std::vector<std::unique_ptr<Lane>>& spare = spare_lanes_[gpu];
-  while (spare.size() < kFirstLanes) {
-    Result<std::unique_ptr<Lane>> lane = make_lane(gpu);
-    if (!lane.ok()) return lane.status();
-    spare.push_back(*std::move(lane));
+Status GpuSet::reach_others(Gpu& gpu) {
+  for (const auto& [number, other] : gpus_) {
+    if (Status reached = gpu.reach(*other); !reached.ok()) return reached;
+    if (Status reached = other->reach(gpu); !reached.ok()) return reached;
   }
-  return {};
+  return fault_->status();
+}
+
+Result<int> GpuSet::open(const cuda::Uuid& uuid) {
+  if (fault_->is_set()) return fault_->status();
+  if (const std::optional<int> number = find(cuda::text_of(uuid))) return *number;
+  Result<Opened> opened = prepare(driver_, uuid, fault_);
+  return opened.ok() ? adopt(*std::move(opened)) : opened.status();
+}
+
+std::optional<int> GpuSet::find(const std::string& uuid) const {
+  const auto found = numbers_.find(uuid);
+  return found == numbers_.end() ? std::nullopt : std::optional(found->second);
 }
 
 Result<std::unique_ptr<GpuSet::Lane>> GpuSet::take_lane(int gpu) {
@@ -93,40 +145,33 @@ Result<std::unique_ptr<GpuSet::Lane>> GpuSet::take_lane(int gpu) {
     lanes_in_use_.insert(lane.get());
     return lane;
   }
-  Result<std::unique_ptr<Lane>> made = make_lane(gpu);
+  if (spare_cancel_words_.empty())
+    if (Status s = make_cancel_words(); !s.ok()) return s;
+  Result<std::unique_ptr<Lane>> made = make_lane(this->gpu(gpu), gpu, spare_cancel_words_);
   if (made.ok()) lanes_in_use_.insert(made->get());
   return made;
 }
 
-Result<std::unique_ptr<GpuSet::Lane>> GpuSet::make_lane(int gpu) {
-  Gpu& device = this->gpu(gpu);
-  auto lane = std::make_unique<Lane>();
-  lane->gpu = gpu;
+Result<std::unique_ptr<GpuSet::Lane>> GpuSet::make_lane(Gpu& device, int gpu, CancelWords& words) {
   Result<std::unique_ptr<Stream>> stream = device.make_stream();
   if (!stream.ok()) return stream.status();
-  const Result<std::atomic<uint64_t>*> word = take_cancel_word();
-  if (!word.ok()) return word.status();
+  auto lane = std::make_unique<Lane>();
+  lane->gpu = gpu;
   lane->stream = *std::move(stream);
-  lane->cancel_word = *word;
+  lane->cancel_word = words.back();
+  words.pop_back();
   device.set_cancel_word(*lane->stream, lane->cancel_word);
   return lane;
 }
 
-Result<std::atomic<uint64_t>*> GpuSet::take_cancel_word() {
-  if (spare_cancel_words_.empty()) {
-    const Result<Pinned> page = take_pinned(kLeastPinnedBytes);
-    if (!page.ok()) return page.status();
-    for (size_t at = 0; at < page->bytes; at += kCancelWordBytes)
-      spare_cancel_words_.push_back(new (page->data + at) std::atomic<uint64_t>(0));
-  }
-  std::atomic<uint64_t>* word = spare_cancel_words_.back();
-  spare_cancel_words_.pop_back();
-  return word;
+Status GpuSet::make_cancel_words() {
+  const Result<Pinned> page = take_pinned(kLeastPinnedBytes);
+  if (page.ok()) add_cancel_words(page->data, spare_cancel_words_);
+  return page.status();
 }
 
 void GpuSet::give_up(const std::string& uuid, const std::string& what) {
-  const auto found = numbers_.find(uuid);
-  if (found != numbers_.end()) gpu(found->second).give_up(what);
+  if (const std::optional<int> number = find(uuid)) gpu(*number).give_up(what);
 }
 
 void GpuSet::look_for_faults() {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
+#include <utility>
 
+#include "daemon/base/loop.h"
 #include "daemon/board/board.h"
 
 namespace tutti {
@@ -12,11 +13,34 @@ namespace {
 constexpr size_t kOffersMax = 65'536;                   // Of one trainer.
 constexpr uint64_t kWordsBytesMax = uint64_t{1} << 20;  // It is pinned, without another limit.
 
+cuda::Uuid gpu_of(const OfferedMemory& offer) {
+  cuda::Uuid uuid{};
+  std::memcpy(uuid.bytes, offer.gpu.data(), sizeof(uuid.bytes));
+  return uuid;
+}
+
+Result<GpuSet::Opened> open_gpu(const std::string& library, const cuda::Uuid& gpu,
+                                const std::shared_ptr<GpuFault>& fault) {
+  const Result<const cuda::Driver*> driver = cuda::load_driver(library);
+  if (driver.ok()) return GpuSet::prepare(**driver, gpu, fault);
+  return unavailable(driver.status().message() +
+                     "; the worker needs the driver and the GPUs that trainers use");
+}
+
 MemoryHandle handle_of(const OfferedMemory& offer) {
   MemoryHandle handle{.ipc = offer.ipc, .bytes = offer.bytes};
   for (size_t i = 0; i < offer.descriptors.size(); ++i)
     handle.chunks.push_back({offer.descriptors[i].get(), offer.chunk_bytes[i]});
   return handle;
+}
+
+Status check_number(const OfferedByTrainer& trainer, const OfferedMemory& offer) {
+  if (offer.number == 0 || trainer.memory.contains(offer.number))
+    return invalid_argument("an offer needs a number of its own");
+  if (trainer.memory.size() >= kOffersMax)
+    return resource_exhausted("a rank offers at most " + std::to_string(kOffersMax) +
+                              " pieces of memory");
+  return {};
 }
 
 Status overlaps_in_part() {
@@ -129,19 +153,82 @@ void GpuMemory::set_failed(std::map<std::string, std::string> gpus) {
   for (const auto& [uuid, what] : failed_) gpus_->give_up(uuid, what);
 }
 
-Result<int> GpuMemory::open(const OfferedMemory& offer) {
-  cuda::Uuid uuid{};
-  std::memcpy(uuid.bytes, offer.gpu.data(), sizeof(uuid.bytes));
-  const auto failed = failed_.find(cuda::text_of(uuid));
-  if (failed != failed_.end()) return unavailable(failed->second);
-  if (gpus_ == nullptr) {
-    const Result<const cuda::Driver*> driver = cuda::load_driver(settings_.cuda_driver);
-    if (!driver.ok())
-      return unavailable(driver.status().message() +
-                         "; the worker needs the driver and the GPUs that trainers use");
-    gpus_ = std::make_shared<GpuSet>(**driver, fault_);
+Status GpuMemory::check_usable(const std::string& gpu) const {
+  const auto failed = failed_.find(gpu);
+  return failed != failed_.end() ? unavailable(failed->second) : fault_->status();
+}
+
+// A GPU that is being opened, and who waits for it.
+struct GpuMemory::Opening {
+  struct Waiting {
+    std::weak_ptr<OfferedByTrainer> trainer;
+    Answer answer;
+  };
+
+  Opening() = default;
+  Opening(const Opening&) = delete;
+  Opening& operator=(const Opening&) = delete;
+  ~Opening() { end(); }
+  // As DriverThread::end(). A GPU that nobody has taken is closed on the thread.
+  bool end(DriverThread::TimePoint limit = Clock::now() + DriverThread::kEndBound) {
+    if (made != nullptr) thread.free(std::exchange(made, nullptr));
+    return thread.end(limit);
   }
-  return gpus_->open(uuid);
+
+  std::vector<Waiting> waiting;
+  // The thread's, until it is done.
+  std::shared_ptr<Result<GpuSet::Opened>> made =
+      std::make_shared<Result<GpuSet::Opened>>(unavailable("the GPU is being opened"));
+  DriverThread thread;
+};
+
+void GpuMemory::open(const cuda::Uuid& gpu, const std::shared_ptr<OfferedByTrainer>& trainer,
+                     Answer answer) {
+  std::shared_ptr<Opening>& opening = openings_[cuda::text_of(gpu)];
+  if (opening == nullptr) opening = start_opening(gpu);
+  opening->waiting.push_back({trainer, std::move(answer)});
+}
+
+std::shared_ptr<GpuMemory::Opening> GpuMemory::start_opening(const cuda::Uuid& gpu) {
+  auto opening = std::make_shared<Opening>();
+  auto open = [made = opening->made, library = settings_.cuda_driver, gpu, fault = fault_] {
+    *made = open_gpu(library, gpu, fault);
+  };
+  auto then = [this, gpu, started = std::weak_ptr(opening)] {
+    post_([this, gpu, started] {
+      if (const auto opened = started.lock()) on_opened(cuda::text_of(gpu), *opened);
+    });
+  };
+  opening->thread.run(std::move(open), std::move(then));
+  return opening;
+}
+
+void GpuMemory::on_opened(const std::string& gpu, Opening& opening) {
+  openings_.erase(gpu);
+  const Result<int> number = adopt(gpu, std::move(*opening.made));
+  for (const Opening::Waiting& waiting : opening.waiting) {
+    const std::shared_ptr<OfferedByTrainer> trainer = waiting.trainer.lock();
+    if (trainer == nullptr) continue;
+    OfferedMemory offer = *std::exchange(trainer->waiting, std::nullopt);
+    waiting.answer(number.ok() ? take_on(*number, *trainer, std::move(offer)) : number.status());
+  }
+}
+
+Result<int> GpuMemory::adopt(const std::string& gpu, Result<GpuSet::Opened> made) {
+  if (made.ok() && gpus_ == nullptr) gpus_ = std::make_shared<GpuSet>(*made->driver, fault_);
+  const Result<int> number = made.ok() ? gpus_->adopt(*std::move(made)) : made.status();
+  const auto failed = failed_.find(gpu);
+  if (number.ok() && failed != failed_.end()) gpus_->give_up(gpu, failed->second);
+  const Status usable = check_usable(gpu);
+  return usable.ok() ? number : usable;
+}
+
+bool GpuMemory::close() {
+  const TimePoint limit = Clock::now() + DriverThread::kEndBound;
+  bool all_ended = true;
+  for (const auto& [gpu, opening] : openings_) all_ended = opening->end(limit) && all_ended;
+  openings_.clear();
+  return all_ended && (gpus_ == nullptr || gpus_->close());
 }
 
 Status GpuMemory::take_seat(OfferedByTrainer& trainer, int gpu) {
@@ -156,18 +243,23 @@ Status GpuMemory::take_seat(OfferedByTrainer& trainer, int gpu) {
   return {};
 }
 
-Status GpuMemory::take(OfferedByTrainer& trainer, OfferedMemory offer) {
-  if (offer.kind == OfferKind::forget) return forget(trainer, offer.number);
-  if (offer.number == 0 || trainer.memory.contains(offer.number))
-    return invalid_argument("an offer needs a number of its own");
-  if (trainer.memory.size() >= kOffersMax)
-    return resource_exhausted("a rank offers at most " + std::to_string(kOffersMax) +
-                              " pieces of memory");
-  const Result<int> gpu = open(offer);
-  if (!gpu.ok()) return gpu.status();
-  if (Status s = take_seat(trainer, *gpu); !s.ok()) return s;
+void GpuMemory::take(const std::shared_ptr<OfferedByTrainer>& trainer, OfferedMemory offer,
+                     Answer answer) {
+  if (offer.kind == OfferKind::forget) return answer(forget(*trainer, offer.number));
+  if (Status s = check_number(*trainer, offer); !s.ok()) return answer(s);
+  const cuda::Uuid gpu = gpu_of(offer);
+  const std::string name = cuda::text_of(gpu);
+  if (Status usable = check_usable(name); !usable.ok()) return answer(usable);
+  if (const auto number = gpus_ == nullptr ? std::nullopt : gpus_->find(name))
+    return answer(take_on(*number, *trainer, std::move(offer)));
+  trainer->waiting = std::move(offer);
+  open(gpu, trainer, std::move(answer));
+}
+
+Status GpuMemory::take_on(int gpu, OfferedByTrainer& trainer, OfferedMemory offer) {
+  if (Status s = take_seat(trainer, gpu); !s.ok()) return s;
   const bool is_pinned = offer.kind == OfferKind::words || offer.kind == OfferKind::staging;
-  return is_pinned ? take_pinned(trainer, *gpu, std::move(offer)) : import(trainer, *gpu, offer);
+  return is_pinned ? take_pinned(trainer, gpu, std::move(offer)) : import(trainer, gpu, offer);
 }
 
 // The rank may use a piece of its segment again once it is notified that the piece is forgotten.

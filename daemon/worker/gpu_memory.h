@@ -1,9 +1,14 @@
 // The GPUs of a worker, and the memory on them that trainers have offered. The driver is loaded and
-// a GPU opened when the first trainer offers memory there, never before. Loop thread only.
+// a GPU opened when the first trainer offers memory there, never before, and on a thread of its
+// own: it takes seconds while other processes open theirs. Loop thread only.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "daemon/base/call.h"
 #include "daemon/base/settings.h"
@@ -35,7 +40,8 @@ class OfferedByTrainer {
   // For all that is pinned, forgotten memory included.
   uint64_t staging_bytes() const;
 
-  std::map<uint64_t, Memory> memory;  // By number.
+  std::map<uint64_t, Memory> memory;     // By number.
+  std::optional<OfferedMemory> waiting;  // For a GPU that is being opened.
   std::shared_ptr<const Pinned> words;
   bool was_refused = false;                          // An offer, which was logged.
   std::map<int, std::shared_ptr<const bool>> seats;  // By the GPUs that it has offered memory of.
@@ -43,15 +49,21 @@ class OfferedByTrainer {
 
 class GpuMemory {
  public:
-  GpuMemory(const Settings& settings, std::shared_ptr<GpuFault> fault)
-      : settings_(settings), fault_(std::move(fault)) {}
+  using Task = std::function<void()>;
+  using Answer = std::function<void(const Status&)>;
 
-  // Takes the trainer's offer. UNAVAILABLE: no driver or GPU can be used here. RESOURCE_EXHAUSTED:
-  // a limit of the settings. OUT_OF_RANGE: more staging memory than that limit; nothing that others
-  // give back helps. FAILED_PRECONDITION: operations use the staging memory that should be
-  // forgotten, or it is being unpinned; to be asked again. INVALID_ARGUMENT and others: the driver
-  // refuses the memory.
-  Status take(OfferedByTrainer& trainer, OfferedMemory offer);
+  // `post` has a task run on the loop's thread; any thread calls it, none after the end of this.
+  GpuMemory(const Settings& settings, std::shared_ptr<GpuFault> fault,
+            std::function<void(Task)> post)
+      : settings_(settings), fault_(std::move(fault)), post_(std::move(post)) {}
+
+  // Takes the trainer's offer, one at a time, and answers: at once, or, where a GPU has to be
+  // opened before, once it is, and never if the trainer is gone by then. UNAVAILABLE: no driver or
+  // GPU can be used here. RESOURCE_EXHAUSTED: a limit of the settings. OUT_OF_RANGE: more staging
+  // memory than that limit; nothing that others give back helps. FAILED_PRECONDITION: operations
+  // use the staging memory that should be forgotten, or it is being unpinned; to be asked again.
+  // INVALID_ARGUMENT and others: the driver refuses the memory.
+  void take(const std::shared_ptr<OfferedByTrainer>& trainer, OfferedMemory offer, Answer answer);
   // Finds the words of a call whose tensors are in device memory, and lets the rank know that the
   // call was taken. When nobody holds call.memory any more, the rank's stream goes on and the rank
   // learns that its memory is not in use. INVALID_ARGUMENT: the words are not in what the trainer
@@ -65,12 +77,19 @@ class GpuMemory {
   void set_failed(std::map<std::string, std::string> gpus);
   // Null: none was opened.
   GpuSet* gpus() { return gpus_.get(); }
-  // As GpuSet::close().
-  bool close() { return gpus_ == nullptr || gpus_->close(); }
+  // As GpuSet::close(); false as well if a GPU that is being opened is not open by then.
+  bool close();
 
  private:
   using Pinned = std::shared_ptr<const OfferedByTrainer::Pinned>;
-  Result<int> open(const OfferedMemory& offer);
+  struct Opening;
+  void open(const cuda::Uuid& gpu, const std::shared_ptr<OfferedByTrainer>& trainer, Answer answer);
+  std::shared_ptr<Opening> start_opening(const cuda::Uuid& gpu);
+  void on_opened(const std::string& gpu, Opening& opening);
+  Result<int> adopt(const std::string& gpu, Result<GpuSet::Opened> made);
+  // OK, but for a GPU that has failed, and after a GpuFault.
+  Status check_usable(const std::string& gpu) const;
+  Status take_on(int gpu, OfferedByTrainer& trainer, OfferedMemory offer);
   // Owned by operations as well; freed by the GPUs' rule.
   std::shared_ptr<const void> share(std::shared_ptr<const void> resource) const;
   static Status forget(OfferedByTrainer& trainer, uint64_t number);
@@ -82,7 +101,9 @@ class GpuMemory {
 
   const Settings& settings_;
   const std::shared_ptr<GpuFault> fault_;
+  const std::function<void(Task)> post_;
   std::map<std::string, std::string> failed_;
+  std::map<std::string, std::shared_ptr<Opening>> openings_;  // By UUID; nobody else owns them.
   std::shared_ptr<GpuSet> gpus_;
   // By GPU; each trainer with memory there holds a copy.
   std::map<int, std::shared_ptr<const bool>> seats_;

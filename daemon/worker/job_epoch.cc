@@ -15,7 +15,7 @@ Status JobEpoch::make_board(Loop& loop, const HostRanks& host, const BoardSizes&
 
 uint64_t JobEpoch::staging_bytes() const {
   uint64_t bytes = 0;
-  for (const auto& [rank, offered] : offered_) bytes += offered.staging_bytes();
+  for (const auto& [rank, offered] : offered_) bytes += offered->staging_bytes();
   return bytes;
 }
 
@@ -28,7 +28,7 @@ void JobEpoch::on_request(uint32_t rank, Call call) {
 }
 
 void JobEpoch::resolve_device_memory(int rank, Call& call) {
-  const OfferedByTrainer& offered = offered_[static_cast<uint32_t>(rank)];
+  const OfferedByTrainer& offered = *offered_by(static_cast<uint32_t>(rank));
   Status resolved = gpu_memory_.take_words(offered, call);
   if (!call.invalid.ok()) return;
   if (resolved.ok()) resolved = gpu_memory_.resolve(offered, call);
@@ -49,10 +49,20 @@ void JobEpoch::on_subgroup_request(uint32_t rank, std::vector<uint32_t> ranks, u
       ranks);
 }
 
+const std::shared_ptr<OfferedByTrainer>& JobEpoch::offered_by(uint32_t rank) {
+  std::shared_ptr<OfferedByTrainer>& offered = offered_[rank];
+  if (offered == nullptr) offered = std::make_shared<OfferedByTrainer>();
+  return offered;
+}
+
 void JobEpoch::on_offer(uint32_t rank, OfferedMemory offer) {
-  OfferedByTrainer& offered = offered_[rank];
-  const Status taken = gpu_memory_.take(offered, std::move(offer));
-  if (!taken.ok() && !std::exchange(offered.was_refused, true))
+  const std::shared_ptr<OfferedByTrainer>& offered = offered_by(rank);
+  gpu_memory_.take(offered, std::move(offer),
+                   [this, rank](const Status& taken) { answer_offer(rank, taken); });
+}
+
+void JobEpoch::answer_offer(uint32_t rank, const Status& taken) {
+  if (!taken.ok() && !std::exchange(offered_by(rank)->was_refused, true))
     spdlog::info("job {}: memory of rank {} is not mapped: {}", group_->roster().job, rank,
                  taken.message());
   board_->answer_offer(rank, taken);

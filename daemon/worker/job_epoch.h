@@ -46,8 +46,10 @@ class JobEpoch final : public BoardEvents {
   }
   void on_subgroup_request(uint32_t rank, std::vector<uint32_t> ranks, uint64_t channel) override;
   void on_offer(uint32_t rank, OfferedMemory offer) override;
+  void answer_offer(uint32_t rank, const Status& taken);
   void on_stuck(Status why) override { group_->abort(why); }
   void resolve_device_memory(int rank, Call& call);
+  const std::shared_ptr<OfferedByTrainer>& offered_by(uint32_t rank);
 
   const Settings& settings_;
   GpuMemory& gpu_memory_;
@@ -55,7 +57,8 @@ class JobEpoch final : public BoardEvents {
   // Each such call holds a copy until it ends.
   const std::shared_ptr<const bool> blocking_calls_ = std::make_shared<const bool>();
   const std::shared_ptr<const bool> gpu_calls_ = std::make_shared<const bool>();
-  std::map<uint32_t, OfferedByTrainer> offered_;  // By rank.
+  // By rank. Nobody else owns them: an offer that waits is answered while its rank is here.
+  std::map<uint32_t, std::shared_ptr<OfferedByTrainer>> offered_;
   LocalPhase nobody_;
   std::shared_ptr<HostBoard> board_;
   std::unique_ptr<Epoch> group_;  // Destroyed first: it ends calls on the board.

@@ -55,9 +55,9 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
           .library = settings.nccl_library,
           .timeout = Millis(settings.nccl_timeout_ms),
           .on_hang = [fault = gpu_fault_](const std::string& what) { fault->set(what); }})),
-      gpu_memory_(settings_, gpu_fault_) {
-  engine_ = make_engine(*device_, engine_limits(settings_),
-                        [&loop](std::function<void()> task) { loop.post(std::move(task)); });
+      post_([&loop](std::function<void()> task) { loop.post(std::move(task)); }),
+      gpu_memory_(settings_, gpu_fault_, post_) {
+  engine_ = make_engine(*device_, engine_limits(settings_), post_);
   tuner_ = std::make_shared<Tuner>(pipeline(settings_));
   link_router_ = std::make_unique<LinkRouter>(loop_, job_, Millis(settings_.connect_timeout_ms),
                                               static_cast<size_t>(settings_.parked_links), *this);
@@ -66,6 +66,7 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
 }
 
 Worker::~Worker() {
+  gpu_fault_->tell_nobody();  // A thread that opens a GPU may outlive this.
   loop_.cancel(idle_timer_);
   loop_.cancel(gpu_timer_);
   trainers_.clear();

@@ -7,6 +7,7 @@
 // Everything runs on the loop's thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -125,6 +126,7 @@ class Worker final : public Trainer::Events,
   Loop::TimerId gpu_timer_ = 0;
   const std::shared_ptr<const nccl::CommunicatorParts> nccl_;
   const std::shared_ptr<Status> nccl_failure_ = std::make_shared<Status>();
+  const std::function<void(std::function<void()>)> post_;  // Any thread.
   GpuMemory gpu_memory_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<LinkRouter> link_router_;

@@ -37,6 +37,8 @@ void wait_for_call() { wait_for_delay("FAKE_CUDA_SLOW_CALLS"); }
 
 void wait_for_write() { wait_for_delay("FAKE_CUDA_SLOW_WRITES"); }
 
+void wait_for_context() { wait_for_delay("FAKE_CUDA_SLOW_CONTEXTS"); }
+
 void wait_for_import(size_t bytes) {
   if (bytes > size_t{32} << 20) wait_for_delay("FAKE_CUDA_SLOW_IMPORTS");
 }

@@ -221,6 +221,8 @@ Error cuDeviceCanAccessPeer(int* can, DeviceId, DeviceId) {
 }
 Error cuDevicePrimaryCtxRetain(Context* context, DeviceId device) {
   if (device < 0 || device >= gpus()) return kInvalidDevice;
+  wait_for_context();
+  if (refuses("cuDevicePrimaryCtxRetain")) return kNotSupported;
   return *context = context_of(device), kSuccess;
 }
 Error cuDevicePrimaryCtxRelease_v2(DeviceId) { return kSuccess; }

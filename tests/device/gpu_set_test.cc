@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "tests/device/fixture.h"
 
@@ -215,6 +216,47 @@ TEST_P(GpuSetTest, AfterAFaultNothingIsFreed) {
   EXPECT_FALSE(freed);
   EXPECT_EQ(CountedDriver::frees, 0);
   word() = 1;
+}
+
+// To open one may take seconds, so it must not need the set's own thread.
+TEST_P(GpuSetTest, AGpuIsOpenedOnAnyThread) {
+  const std::vector<GpuName> names = *list_gpus(counted->driver);
+  if (names.size() < 2) GTEST_SKIP() << "needs two GPUs";
+  std::optional<Result<GpuSet::Opened>> opened;
+  std::thread other([&] { opened = GpuSet::prepare(counted->driver, names[1].uuid, fault); });
+  for (uint64_t round = 1; round <= 20; ++round) {
+    std::unique_ptr<GpuSet::Lane> lane = *set->take_lane(gpu);
+    queue_sum(*lane, round);
+    word() = round;
+    finish(*lane);
+    set->give_back(std::move(lane));
+  }
+  other.join();
+  EXPECT_EQ(set->find(cuda::text_of(names[1].uuid)), std::nullopt);
+  ASSERT_TRUE(opened->ok()) << opened->status().to_string();
+  const Result<int> number = set->adopt(**std::move(opened));
+  if (!number.ok()) GTEST_SKIP() << number.status().to_string();
+  EXPECT_EQ(set->find(cuda::text_of(names[1].uuid)), *number);
+  EXPECT_EQ(*set->open(names[1].uuid), *number);
+  std::unique_ptr<GpuSet::Lane> lane = *set->take_lane(*number);
+  EXPECT_TRUE(set->gpu(*number).wait(*lane->stream).ok());
+  set->give_back(std::move(lane));
+  EXPECT_TRUE(set->close());
+}
+
+// Freeing it, the driver may wait for all streams: not on this thread.
+TEST_P(GpuSetTest, AGpuThatReachesNoOtherIsFreedBesideTheCaller) {
+  if (!is_fake_under_test()) GTEST_SKIP() << "needs what only the fake driver does";
+  const std::vector<GpuName> names = *list_gpus(counted->driver);
+  setenv("FAKE_CUDA_NO_PEERS", "1", 1);
+  std::unique_ptr<GpuSet::Lane> lane = *set->take_lane(gpu);
+  const Result<int> number = set->open(names[1].uuid);
+  unsetenv("FAKE_CUDA_NO_PEERS");
+  EXPECT_EQ(number.status().code(), Code::unavailable);
+  EXPECT_EQ(CountedDriver::frees, 0);
+  set->give_back(std::move(lane));
+  CountedDriver::await_frees(6);  // Four streams, a page of cancel words and a module.
+  EXPECT_TRUE(set->open(names[1].uuid).ok());
 }
 
 }  // namespace

@@ -142,5 +142,107 @@ TEST_P(GpuWorkers, AGpuThatHangsHoldsUpNeitherTheWorkerNorItsEnd) {
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 
+// The driver takes longer to make a context than a worker may be silent.
+class GpuSlowContexts : public ::testing::TestWithParam<std::vector<int>> {
+ protected:
+  void SetUp() override {
+    if (!is_fake_under_test()) GTEST_SKIP() << "slows the fake driver down";
+  }
+  // Only the workers are slow.
+  static CudaProgram program(const RankContext& context) {
+    unsetenv("FAKE_CUDA_SLOW_CONTEXTS");
+    return CudaProgram(context.rank % 2);
+  }
+  // In a new group of its own.
+  static void all_reduce_alone(const CGroup& group, int rank, void* x, size_t count) {
+    const auto own = static_cast<uint32_t>(rank);
+    tutti_group* alone = nullptr;
+    CGroup::expect(tutti_subgroup(group.get(), &own, 1, &alone));
+    CGroup::expect(tutti_all_reduce(alone, x, x, count, TUTTI_F32, TUTTI_SUM, nullptr, nullptr));
+    tutti_group_free(alone);
+  }
+  std::string run(const Trainer::Body& body) { return mesh_.run("job", GetParam(), body); }
+
+  SharedCounters arrived_;
+  const Variable driver_{"TUTTI_CUDA_DRIVER", driver_under_test()};
+  const Variable slow_{"FAKE_CUDA_SLOW_CONTEXTS", "2000"};
+  TestMesh mesh_{LocalMeshOptions{.hosts = static_cast<int>(GetParam().size()),
+                                  .agent_flags = {"--silence-ms=400"}}};
+};
+
+class GpuSlowContextsOfHosts : public GpuSlowContexts {};
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuSlowContextsOfHosts,
+                         ::testing::Values(std::vector{1, 1}, std::vector{2, 1}));
+
+// One after the other: the worker of a host is idle meanwhile, or waits for the other one.
+TEST_P(GpuSlowContextsOfHosts, AWorkerThatOpensAGpuIsNotLost) {
+  EXPECT_EQ(run([this](const RankContext& context) {
+              const CudaProgram cuda = program(context);
+              CGroup group(context);
+              const GpuMemory x(cuda, kCount * 4);
+              cuda.write(x.data(), ramp(kCount, static_cast<float>(context.rank)));
+              if (context.rank == 0) {
+                all_reduce_alone(group, context.rank, x.data(), kCount);
+                ++arrived_[0];
+              }
+              arrived_.wait_for(0, 1);
+              all_reduce(group, x.data(), x.data(), kCount);
+              check(cuda.read<float>(x.data(), kCount) == sum_of_ramps(kCount, context.world_size),
+                    "a right sum");
+            }),
+            "");
+}
+
+class GpuSlowContextsOfAHost : public GpuSlowContexts {};
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuSlowContextsOfAHost, ::testing::Values(std::vector{2}));
+
+// The worker answers what it asks while the other one's GPU is opened.
+TEST_P(GpuSlowContextsOfAHost, ARankWithoutGpusGoesOn) {
+  EXPECT_EQ(run([this](const RankContext& context) {
+              constexpr int kGroups = 50;
+              CGroup group(context);
+              float number = 1;
+              if (context.rank == 0) {
+                const CudaProgram cuda = program(context);
+                const GpuMemory x(cuda, sizeof(number));
+                ++arrived_[0];
+                all_reduce_alone(group, 0, x.data(), 1);
+                check(arrived_[1] == kGroups, "the other rank did not wait");
+              } else {
+                arrived_.wait_for(0, 1);
+                for (; arrived_[1] < kGroups; ++arrived_[1]) all_reduce_alone(group, 1, &number, 1);
+              }
+              all_reduce(group, &number, &number, 1);
+              check(number == 2, "a right sum");
+            }),
+            "");
+}
+
+// The job's end does not wait for it.
+TEST_P(GpuSlowContextsOfAHost, ARankThatDiesWhileItsGpuIsOpenedEndsTheEpoch) {
+  std::vector<Trainer> trainers =
+      mesh_.start("job", GetParam(), [this](const RankContext& context) {
+        CGroup group(context);
+        if (context.rank == 0) {
+          const CudaProgram cuda = program(context);
+          const GpuMemory x(cuda, 4);
+          std::thread([this] {
+            arrived_.wait_for(0, 1);
+            raise(SIGKILL);
+          }).detach();
+          ++arrived_[1];
+          all_reduce(group, x.data(), x.data(), 1);
+        }
+        arrived_.wait_for(1, 1);
+        ++arrived_[0];
+        float number = 1;
+        check_refused(tutti_all_reduce(group.get(), &number, &number, 1, TUTTI_F32, TUTTI_SUM,
+                                       nullptr, nullptr),
+                      TUTTI_UNAVAILABLE, "rank 0");
+      });
+  trainers[0].wait();
+  EXPECT_EQ(trainers[1].wait(), "") << mesh_.log_tails();
+}
+
 }  // namespace
 }  // namespace tutti
