@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "daemon/device/cuda_context.h"
 #include "daemon/device/cuda_job.h"
 #include "daemon/device/cuda_kernels.h"
 #include "daemon/device/device.h"
@@ -23,57 +24,29 @@ cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Poi
 // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
 void* memory_at(cuda::Pointer address) { return reinterpret_cast<void*>(address); }
 
-// The device's context, kept by the device and everything made of it.
-class PrimaryContext {
- public:
-  PrimaryContext(const cuda::Driver& driver, cuda::DeviceId device, cuda::Context context,
-                 std::shared_ptr<GpuFault> fault)
-      : driver(driver), device(device), handle(context), fault(std::move(fault)) {}
-  PrimaryContext(const PrimaryContext&) = delete;
-  PrimaryContext& operator=(const PrimaryContext&) = delete;
-  ~PrimaryContext() {
-    if (!fault->is_set()) driver.device_primary_ctx_release(device);
-  }
-  // For destructors, which cannot report errors. After a fault they leave all to the process's end.
-  template <class Function>
-  void free_by(const Function& function) const {
-    if (fault->is_set()) return;
-    const cuda::Current current(driver, handle);
-    function(driver);
-  }
-
-  const cuda::Driver& driver;
-  const cuda::DeviceId device;
-  const cuda::Context handle;
-  const std::shared_ptr<GpuFault> fault;
-  mutable std::atomic<cuda::Error> sticky = cuda::kSuccess;  // Of this context, which is lost.
-};
-using ContextPtr = std::shared_ptr<const PrimaryContext>;
-
 class CudaStream : public Stream {
  public:
-  // Owns `verdict`, a CudaVerdict.
-  CudaStream(ContextPtr context, cuda::Stream stream, cuda::Pointer verdict)
-      : context_(std::move(context)), stream_(stream), verdict_(verdict) {}
+  CudaStream(ContextPtr context, cuda::Stream stream)
+      : context_(std::move(context)), stream_(stream) {}
+  // What runs still, after a fault alone, may use its place.
   ~CudaStream() override {
     context_->free_by([&](const cuda::Driver& driver) {
       driver.stream_destroy(stream_);
-      driver.mem_free(verdict_);
+      if (place.at != 0) context_->places.give_back(place);
     });
   }
   cuda::Stream get() const { return stream_; }
   void let_cancel(CudaJob& job) {
     job.cancelled = cancelled;
-    job.verdict = static_cast<CudaVerdict*>(memory_at(verdict_));
-    job.launch = ++launches_;
+    job.verdict = static_cast<CudaVerdict*>(memory_at(place.at));
+    job.launch = ++place.launches;
   }
+  VerdictPlaces::Place place;
   const uint64_t* cancelled = nullptr;
 
  private:
   const ContextPtr context_;
   const cuda::Stream stream_;
-  const cuda::Pointer verdict_;
-  uint64_t launches_ = 0;
 };
 
 class CudaEvent : public Event {
@@ -259,15 +232,13 @@ class CudaDevice : public Gpu {
     cuda::Error error =
         in_context([&] { return driver_.stream_create(&stream, cuda::kStreamNonBlocking); });
     if (error != cuda::kSuccess) return check(error, "make a stream");
-    cuda::Pointer verdict = 0;
-    error = in_context([&] { return driver_.mem_alloc(&verdict, sizeof(CudaVerdict)); });
-    std::unique_ptr<Stream> owned = std::make_unique<CudaStream>(context_, stream, verdict);
-    if (error != cuda::kSuccess) return check(error, "allocate for a stream");
-    static constexpr CudaVerdict kNone = {};
-    error = in_context(
-        [&] { return driver_.memcpy_async(verdict, address_of(&kNone), sizeof(kNone), stream); });
-    if (error != cuda::kSuccess) return check(error, "copy");
-    return Result(std::move(owned));
+    auto owned = std::make_unique<CudaStream>(context_, stream);
+    if (context_->places.is_empty()) error = in_context([&] { return add_places(stream); });
+    if (error != cuda::kSuccess) return check(error, "allocate for streams");
+    const std::optional<VerdictPlaces::Place> place = context_->places.take();
+    if (!place) return resource_exhausted("other streams took the places for this one");
+    owned->place = *place;
+    return std::unique_ptr<Stream>(std::move(owned));
   }
 
   Result<std::unique_ptr<Event>> record(Stream& stream) override {
@@ -389,6 +360,18 @@ class CudaDevice : public Gpu {
     if (const cuda::Error lost = context_->sticky; lost != cuda::kSuccess) return lost;
     const cuda::Current current(driver_, context_->handle);
     return current.error() != cuda::kSuccess ? current.error() : function();
+  }
+
+  // The stream has no work yet.
+  cuda::Error add_places(cuda::Stream stream) const {
+    static constexpr std::array<std::byte, VerdictPlaces::kPageBytes> kZeros = {};
+    cuda::Pointer page = 0;
+    cuda::Error error = driver_.mem_alloc(&page, kZeros.size());
+    if (error != cuda::kSuccess) return error;
+    error = driver_.memcpy_async(page, address_of(kZeros.data()), kZeros.size(), stream);
+    if (error == cuda::kSuccess) error = driver_.stream_synchronize(stream);
+    error == cuda::kSuccess ? context_->places.add(page) : void(driver_.mem_free(page));
+    return error;
   }
 
   Status check(cuda::Error error, const char* what) const {

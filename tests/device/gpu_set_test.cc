@@ -181,8 +181,8 @@ TEST_P(GpuSetTest, ASetEndsThoughTheDriverWaits) {
   EXPECT_FALSE(set->close());
   EXPECT_EQ(CountedDriver::frees, 0);
   let_go();
-  // The memory, four streams and what each has, two pieces of pinned memory, a module.
-  CountedDriver::await_frees(12);
+  // The memory, four streams, two pieces of pinned memory, a module.
+  CountedDriver::await_frees(8);
 }
 
 // Its stream may go on for ever, and the driver would wait for it.
