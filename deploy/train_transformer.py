@@ -5,7 +5,7 @@
 
 The model reads and writes characters, and starts from random weights. Every rank works on its share
 of each batch. `--backend gloo` does the same with torch's own backend. At the end the model writes
-a text of its own. Needs torch 2.14 or newer; runs on CPUs.
+a text of its own. Needs torch 2.9 or newer; runs on CPUs.
 """
 
 import argparse

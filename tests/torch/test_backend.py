@@ -1,4 +1,4 @@
-"""tutti.torch as the backend of torch.distributed. Needs torch 2.11 or newer."""
+"""tutti.torch as the backend of torch.distributed. Needs torch 2.9 or newer."""
 
 import importlib.util
 import os

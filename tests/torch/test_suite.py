@@ -11,6 +11,8 @@ import sys
 import tempfile
 import unittest
 
+from ranks import needs_torch
+
 if importlib.util.find_spec("torch") is None:
     raise unittest.SkipTest("torch is not installed; run tests/run --with torch")
 
@@ -30,6 +32,7 @@ def names_for(ranks):
     return [name for name, *passed_with in lines if str(ranks) in passed_with]
 
 
+@needs_torch("2.15", "the list of its tests")
 class Suite(unittest.TestCase):
     def check(self, ranks, hosts=1):
         names = names_for(ranks)

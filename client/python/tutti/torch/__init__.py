@@ -1,4 +1,4 @@
-"""Tutti as a backend of torch.distributed: torch 2.11 or newer.
+"""Tutti as a backend of torch.distributed: torch 2.9 or newer.
 
     import tutti.torch                             # Not needed where the package is installed.
     torch.distributed.init_process_group("tutti")  # Under torchrun, or tutti run.
@@ -13,8 +13,8 @@ and name the rank and the host to blame.
 
 import torch as _torch
 
-if tuple(map(int, _torch.__version__.split(".")[:2])) < (2, 11):
-    raise ImportError(f"tutti.torch needs torch 2.11 or newer, but this is {_torch.__version__}")
+if tuple(map(int, _torch.__version__.split(".")[:2])) < (2, 9):
+    raise ImportError(f"tutti.torch needs torch 2.9 or newer, but this is {_torch.__version__}")
 
 from tutti.torch._backend import TuttiBackend, create, register
 from tutti.torch._work import BackendError

@@ -76,8 +76,9 @@ class Operation:
             return SUM
         if number == PREMUL_SUM:
             given = self._options._obj
-            self._options = ctypes.byref(Options(given.size, None, given.timeout_ms,
-                                                 float(reduce_op.factor), given.buffers_stay))
+            factor = float(reduce_op.__getstate__()[1])  # Its .factor is there since torch 2.13.
+            self._options = ctypes.byref(Options(given.size, None, given.timeout_ms, factor,
+                                                 given.buffers_stay))
         return number
 
     def _use(self, tensors, is_written, is_copied):
