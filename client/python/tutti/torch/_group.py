@@ -2,7 +2,8 @@
 
 There a backend's methods are called in C++ alone. But its creator may return a ProcessGroup, which
 init_process_group() and new_group() then use as it is, and torch's C++ code calls its collectives
-in Python. Group is that: it passes everything on to a TuttiBackend, under the names of 2.14.
+in Python. Group is that: it passes everything on to a TuttiBackend, under the names of 2.14; torch
+2.13 has these already, where a method here has two.
 """
 
 import torch
@@ -85,17 +86,18 @@ class Group(dist.ProcessGroup):
     reduce = _passed_on("reduce", _c10d.ReduceOptions)
     allgather = _passed_on("allgather", _c10d.AllgatherOptions)
     allgather_coalesced = _passed_on("allgather_coalesced", _c10d.AllgatherOptions)
-    _allgather_base = _passed_on("all_gather_single", _c10d.AllgatherOptions)
-    allgather_into_tensor_coalesced = _passed_on("all_gather_single_coalesced",
-                                                 _c10d.AllgatherOptions)
+    all_gather_single = _allgather_base = _passed_on("all_gather_single", _c10d.AllgatherOptions)
+    all_gather_single_coalesced = allgather_into_tensor_coalesced = _passed_on(
+        "all_gather_single_coalesced", _c10d.AllgatherOptions)
     gather = _passed_on("gather", _c10d.GatherOptions)
     scatter = _passed_on("scatter", _c10d.ScatterOptions)
     reduce_scatter = _passed_on("reduce_scatter", _c10d.ReduceScatterOptions)
-    _reduce_scatter_base = _passed_on("reduce_scatter_single", _c10d.ReduceScatterOptions)
-    reduce_scatter_tensor_coalesced = _passed_on("reduce_scatter_single_coalesced",
-                                                 _c10d.ReduceScatterOptions)
+    reduce_scatter_single = _reduce_scatter_base = _passed_on(
+        "reduce_scatter_single", _c10d.ReduceScatterOptions)
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced = _passed_on(
+        "reduce_scatter_single_coalesced", _c10d.ReduceScatterOptions)
     alltoall = _passed_on("alltoall", _c10d.AllToAllOptions)
-    alltoall_base = _passed_on("all_to_all_single", _c10d.AllToAllOptions)
+    all_to_all_single = alltoall_base = _passed_on("all_to_all_single", _c10d.AllToAllOptions)
     send = _passed_on("send")
     recv = _passed_on("recv")
     recv_anysource = _passed_on("recv_anysource")
