@@ -127,7 +127,11 @@ CudaKernel choose(CudaJob& job, Op op, bool has_factors) {
     for (uint32_t i = 0; i < job.source_count; ++i) job.sources[i].dtype = Dtype::u8;
     return kCudaBits;
   }
-  return cuda_kernel(accumulator_of(dtype));
+  CudaKernel kernel = cuda_kernel(accumulator_of(dtype));
+  const auto is_f32 = [](const auto& side) { return side.dtype == Dtype::f32; };
+  if (is_f32(job.targets[0]) && std::all_of(job.sources, job.sources + job.source_count, is_f32))
+    kernel.width = kCudaF32Width;
+  return kernel;
 }
 
 // The context is made current for each call, because it belongs to the thread and any thread may
@@ -508,6 +512,7 @@ class CudaDevice : public Gpu {
   Status launch(cuda::Stream stream, CudaJob& job, const CudaKernel& kernel) {
     const Result<cuda::Function> found = function(kernel);
     if (!found.ok()) return found.status();
+    job.width = static_cast<uint8_t>(kernel.width);
     const auto width = static_cast<size_t>(kernel.width);
     size_t packs = all_aligned(job, kernel.width) ? job.count / width : 0;
     const size_t work = std::max(packs, job.count - packs * width);

@@ -33,6 +33,7 @@ struct CudaJob {
   // sum, prod, min or max; of floats premul_sum, if there are factors; of tutti_reduce_bits: band,
   // bor or bxor.
   Op op;
+  uint8_t width;  // Of the kernel.
   // In pinned host memory, as the device sees it; null: none. The processor stores it while kernels
   // are queued: one that finds it other than 0 when it starts does nothing.
   const uint64_t* cancelled;
@@ -47,6 +48,8 @@ struct CudaKernel {
   const char* name;
   int width;
 };
+// Of tutti_reduce_f32 where all values are f32: wider ones would be read and written by halves.
+constexpr int kCudaF32Width = 4;
 constexpr CudaKernel kCudaBits = {"tutti_reduce_bits", 16};
 constexpr CudaKernel cuda_kernel(Dtype accumulator) {
   switch (accumulator) {

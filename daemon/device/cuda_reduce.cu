@@ -133,23 +133,30 @@ __device__ bool is_cancelled(const CudaJob& job) {
   return __syncthreads_or(found) != 0;
 }
 
+template <Op op, class T, int width>
+__device__ void reduce_by_width(const CudaJob& job, size_t packs) {
+  if constexpr (std::is_same_v<T, float>)
+    if (job.width == kCudaF32Width) return reduce<op, T, kCudaF32Width>(job, packs);
+  reduce<op, T, width>(job, packs);
+}
+
 template <class T, Dtype dtype>
 __device__ void reduce_numbers(const CudaJob& job, size_t packs) {
   constexpr int width = cuda_kernel(dtype).width;
   if (is_cancelled(job)) return;
   switch (job.op) {
     case Op::min:
-      return reduce<Op::min, T, width>(job, packs);
+      return reduce_by_width<Op::min, T, width>(job, packs);
     case Op::max:
-      return reduce<Op::max, T, width>(job, packs);
+      return reduce_by_width<Op::max, T, width>(job, packs);
     case Op::prod:
-      return reduce<Op::prod, T, width>(job, packs);
+      return reduce_by_width<Op::prod, T, width>(job, packs);
     case Op::premul_sum:
       if constexpr (std::is_floating_point_v<T>)
-        return reduce<Op::premul_sum, T, width>(job, packs);
+        return reduce_by_width<Op::premul_sum, T, width>(job, packs);
       [[fallthrough]];
     default:
-      return reduce<Op::sum, T, width>(job, packs);
+      return reduce_by_width<Op::sum, T, width>(job, packs);
   }
 }
 

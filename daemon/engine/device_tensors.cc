@@ -85,6 +85,7 @@ Status DeviceTensors::add_lane(int gpu) {
   lanes_.push_back(*std::move(lane));
   for (const RankBuffers* rank : ranks_.all()) {
     const StreamWords& words = rank->words;
+    if (words.is_ready()) continue;  // Its stream has done what comes before: no need to wait.
     Status waits = this->gpu(*lanes_.back()).wait(*lanes_.back()->stream, words.ready, words.value);
     if (!waits.ok()) return waits;
   }

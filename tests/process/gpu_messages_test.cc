@@ -49,6 +49,14 @@ void finish(tutti_work* work, tutti_code code, const std::string& part) {
 }
 // Before a rank leaves: others may still be at work.
 void await_all(CGroup& group) { CGroup::expect(tutti_barrier(group.get(), nullptr, nullptr)); }
+// The first message has the worker open the GPU, which takes longer than a short deadline.
+void open_gpu(CGroup& group, const RankContext& context, const GpuMemory& x) {
+  constexpr uint64_t kTag = 99;
+  tutti_work* sent = nullptr;
+  CGroup::expect(send(group, x.data(), 10, next_of(context), kTag, nullptr, &sent));
+  CGroup::expect(receive(group, x.data() + 2000, 10, previous_of(context), kTag));
+  finish(sent);
+}
 tutti_options within(int timeout_ms, tutti_options options = tutti_defaults()) {
   options.timeout_ms = timeout_ms;
   return options;
@@ -400,6 +408,7 @@ TEST_P(GpuMessages, AMessageThatIsWaitedForCostsNothing) {
         const CudaProgram cuda(context.rank % 2);
         CGroup group(context);
         const GpuMemory x(cuda, 4000);
+        open_gpu(group, context, x);
         const tutti_options options = within(2000, on_stream(cuda.stream()));
         tutti_work* work = nullptr;
         CGroup::expect(receive(group, x.data(), 10, previous_of(context), 0, &options, &work));
@@ -476,6 +485,7 @@ TEST_P(GpuMessages, AMessageReportsAnEarlierFailureThoughTheWorkerIsGone) {
     tutti_group* part = nullptr;
     CGroup::expect(tutti_subgroup(group.get(), all.data(), all.size(), &part));
     const cuda::Stream stream = cuda.stream();
+    open_gpu(group, context, x);
     const tutti_options options = within(100, on_stream(stream));
     CGroup::expect(receive(group, x.data(), 10, previous_of(context), 3, &options));
     cuda.synchronize(stream);
