@@ -161,7 +161,13 @@ class CudaDevice : public Gpu {
       return unavailable(
           "this build of Tutti has no CUDA kernels; build it where nvcc is found, "
           "with -DTUTTI_CUDA=ON");
-    return check(error, "load its kernels");
+    if (error != cuda::kSuccess) return check(error, "load its kernels");
+    // All now: the driver loads a kernel when it is first asked for it, and may wait for all
+    // streams of the context then, which wait for ranks.
+    Status found = find_kernel(kCudaBits);
+    for (int dtype = 0; dtype < kDtypes && found.ok(); ++dtype)
+      found = find_kernel(cuda_kernel(static_cast<Dtype>(dtype)));
+    return found;
   }
 
   Status reach(Gpu& peer) override {
@@ -499,19 +505,14 @@ class CudaDevice : public Gpu {
     return error;
   }
 
-  Result<cuda::Function> function(const CudaKernel& kernel) {
-    const std::lock_guard lock(mutex_);
-    cuda::Function& found = functions_[kernel.name];
-    if (found != nullptr) return found;
-    const cuda::Error error =
-        in_context([&] { return driver_.module_get_function(&found, module_, kernel.name); });
-    if (error != cuda::kSuccess) return check(error, "find a kernel");
-    return found;
+  Status find_kernel(const CudaKernel& kernel) {
+    return check(in_context([&] {
+                   return driver_.module_get_function(&kernels_[kernel.name], module_, kernel.name);
+                 }),
+                 "find a kernel");
   }
 
   Status launch(cuda::Stream stream, CudaJob& job, const CudaKernel& kernel) {
-    const Result<cuda::Function> found = function(kernel);
-    if (!found.ok()) return found.status();
     job.width = static_cast<uint8_t>(kernel.width);
     const auto width = static_cast<size_t>(kernel.width);
     size_t packs = all_aligned(job, kernel.width) ? job.count / width : 0;
@@ -520,8 +521,9 @@ class CudaDevice : public Gpu {
         static_cast<unsigned>(std::min((work + kCudaThreads - 1) / kCudaThreads, kBlocksMax));
     std::array<void*, 2> arguments = {&job, &packs};
     return check(in_context([&] {
-                   return driver_.launch_kernel(*found, blocks, 1, 1, kCudaThreads, 1, 1, 0, stream,
-                                                arguments.data(), nullptr);
+                   return driver_.launch_kernel(kernels_.at(kernel.name), blocks, 1, 1,
+                                                kCudaThreads, 1, 1, 0, stream, arguments.data(),
+                                                nullptr);
                  }),
                  "reduce");
   }
@@ -533,8 +535,7 @@ class CudaDevice : public Gpu {
   const std::string title_;  // For people, who know GPUs by their UUIDs.
   cuda::Module module_ = nullptr;
   std::function<void(std::shared_ptr<const void>)> discard_;
-  std::mutex mutex_;
-  std::map<std::string, cuda::Function> functions_;
+  std::map<std::string, cuda::Function> kernels_;  // By name.
 };
 
 Result<ContextPtr> open_context(const cuda::Driver& driver, int index,

@@ -237,4 +237,9 @@ inline void time_calls(const char* what, const std::function<void()>& call) {
   say("%s: median %.1f us, 1 %% above %.1f us", what, times[kCalls / 2], times[kCalls * 99 / 100]);
 }
 
+// The probes of one process: probes_alone.cc.
+void try_pool();
+void try_buffer_ids();
+void call_beside_a_held_stream();
+
 }  // namespace tutti::probes

@@ -9,6 +9,7 @@
 #include "tests/gpu/probe_parts.h"
 
 namespace tutti::probes {
+
 namespace {
 
 // ---- Probes ----
@@ -160,39 +161,6 @@ void use_chunks(Peer& peer) {
          "the user sees both chunks");
   work.write(memory->data() + kGranule - 2048, pattern(4096, 5));
   peer.tell();
-}
-
-// cuMemAllocAsync's pools: their memory must be exported as a pool, so it is staged.
-void try_pool() {
-  Work work;
-  const auto allocate =
-      symbol<cuda::Error (*)(cuda::Pointer*, size_t, cuda::Stream)>("cuMemAllocAsync");
-  if (allocate == nullptr) return say("the driver has no pools");
-  cuda::Pointer memory = 0;
-  const cuda::Error made =
-      work.in_context([&] { return allocate(&memory, 4 * kMiB, work.gpu->native(*work.stream)); });
-  must(work.gpu->wait(*work.stream), "allocate from the pool");
-  expect(made == cuda::kSuccess, "memory of the pool: " + work.error(made));
-  unsigned type = 0;
-  uint64_t id = 0;
-  cuda::IpcHandle ipc{};
-  cuda::Allocation allocation = 0;
-  const auto ask = [&](const char* what, const std::function<cuda::Error()>& call) {
-    const cuda::Error error = work.in_context(call);
-    say("%s: %s", what, work.error(error).c_str());
-    return error;
-  };
-  ask("its type",
-      [&] { return work.driver.pointer_get_attribute(&type, cuda::kPointerMemoryType, memory); });
-  expect(type == cuda::kMemoryTypeDevice, "it is device memory");
-  ask("its buffer id",
-      [&] { return work.driver.pointer_get_attribute(&id, cuda::kPointerBufferId, memory); });
-  const cuda::Error ipc_error =
-      ask("IPC handle", [&] { return work.driver.ipc_get_mem_handle(&ipc, memory); });
-  const cuda::Error retained = ask("allocation", [&] {
-    return work.driver.mem_retain_allocation_handle(&allocation, reinterpret_cast<void*>(memory));
-  });
-  expect(ipc_error != cuda::kSuccess && retained != cuda::kSuccess, "it is refused, and so staged");
 }
 
 // Host memory that both processes have registered.
@@ -451,33 +419,6 @@ void live_beside_a_fault(Peer& peer) {
          "free MiB: " + std::to_string(before) + ", then " + std::to_string(after));
 }
 
-void try_buffer_ids() {
-  Work work;
-  std::map<cuda::Pointer, uint64_t> seen;
-  int again = 0, same = 0;
-  for (int round = 0; round < 100; ++round) {
-    cuda::Pointer memory = 0;
-    uint64_t id = 0;
-    const size_t bytes = round % 2 == 0 ? 4 * kMiB : 1000;
-    const cuda::Error error =
-        work.in_context([&] { return work.driver.mem_alloc(&memory, bytes); });
-    if (error != cuda::kSuccess) give_up("allocating: " + work.error(error));
-    work.driver.pointer_get_attribute(&id, cuda::kPointerBufferId, memory);
-    if (const auto found = seen.find(memory); found != seen.end()) {
-      ++again;
-      same += found->second == id ? 1 : 0;
-    }
-    seen[memory] = id;
-    work.in_context([&] { return work.driver.mem_free(memory); });
-    uint64_t freed = 0;
-    const cuda::Error asked =
-        work.driver.pointer_get_attribute(&freed, cuda::kPointerBufferId, memory);
-    if (asked == cuda::kSuccess && freed == id) same += 1;
-  }
-  expect(same == 0, std::to_string(again) + " of 100 addresses came again, " +
-                        std::to_string(same) + " with the id that they had");
-}
-
 void own_context(Peer& peer) {
   peer.hear();
   const auto began = Clock::now();
@@ -571,6 +512,7 @@ const std::map<std::string, std::function<void()>> kProbes = {
     {"tensor", [] { in_two_processes(own_tensor, write_tensor); }},
     {"killed-owner", [] { in_two_processes(own_until_killed, use_of_a_killed_owner); }},
     {"killed-user", [] { in_two_processes(wait_to_be_killed, wait_for_a_killed_user); }},
+    {"held", call_beside_a_held_stream},
     {"fault", [] { in_two_processes(meet_a_fault, live_beside_a_fault); }},
     {"buffer-ids", try_buffer_ids},
     {"costs", [] { in_two_processes(own_context, count_costs); }},

@@ -27,7 +27,7 @@ class RunTest(unittest.TestCase):
                                "memory")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"(?m)^gpus +PASS  GPU 0: Fake GPU, .*; GPU 1: Fake GPU, ")
-        self.assertRegex(done.stdout, r"(?m)^probes +PASS  12 assumptions hold$")
+        self.assertRegex(done.stdout, r"(?m)^probes +PASS  13 assumptions hold$")
         self.assertRegex(done.stdout, r"(?m)^driver +PASS  \d+ tests passed$")
         self.assertRegex(done.stdout, r"(?m)^python +PASS ")
         self.assertRegex(done.stdout, r"(?m)^bench +PASS  2, 4 and 8 ranks, 1 KiB to 64K, ")
