@@ -26,10 +26,6 @@ class VerdictPlaces {
     uint64_t launches = 0;  // That the verdict counts.
   };
 
-  bool is_empty() {
-    const std::lock_guard lock(mutex_);
-    return spare_.empty();
-  }
   // `page`: zeros.
   void add(cuda::Pointer page) {
     const std::lock_guard lock(mutex_);

@@ -28,7 +28,7 @@ class CudaStream : public Stream {
  public:
   CudaStream(ContextPtr context, cuda::Stream stream)
       : context_(std::move(context)), stream_(stream) {}
-  // What runs still, after a fault alone, may use its place.
+  // After a fault the place is not given back: kernels that run may use it.
   ~CudaStream() override {
     context_->free_by([&](const cuda::Driver& driver) {
       driver.stream_destroy(stream_);
@@ -243,10 +243,11 @@ class CudaDevice : public Gpu {
         in_context([&] { return driver_.stream_create(&stream, cuda::kStreamNonBlocking); });
     if (error != cuda::kSuccess) return check(error, "make a stream");
     auto owned = std::make_unique<CudaStream>(context_, stream);
-    if (context_->places.is_empty()) error = in_context([&] { return add_places(stream); });
-    if (error != cuda::kSuccess) return check(error, "allocate for streams");
-    const std::optional<VerdictPlaces::Place> place = context_->places.take();
-    if (!place) return resource_exhausted("other streams took the places for this one");
+    std::optional<VerdictPlaces::Place> place = context_->places.take();
+    for (; !place; place = context_->places.take()) {
+      error = in_context([&] { return add_places(stream); });
+      if (error != cuda::kSuccess) return check(error, "allocate for streams");
+    }
     owned->place = *place;
     return std::unique_ptr<Stream>(std::move(owned));
   }
@@ -521,7 +522,7 @@ class CudaDevice : public Gpu {
         static_cast<unsigned>(std::min((work + kCudaThreads - 1) / kCudaThreads, kBlocksMax));
     std::array<void*, 2> arguments = {&job, &packs};
     return check(in_context([&] {
-                   return driver_.launch_kernel(kernels_.at(kernel.name), blocks, 1, 1,
+                   return driver_.launch_kernel(kernels_.find(kernel.name)->second, blocks, 1, 1,
                                                 kCudaThreads, 1, 1, 0, stream, arguments.data(),
                                                 nullptr);
                  }),
@@ -535,7 +536,7 @@ class CudaDevice : public Gpu {
   const std::string title_;  // For people, who know GPUs by their UUIDs.
   cuda::Module module_ = nullptr;
   std::function<void(std::shared_ptr<const void>)> discard_;
-  std::map<std::string, cuda::Function> kernels_;  // By name.
+  std::map<std::string, cuda::Function, std::less<>> kernels_;  // By name.
 };
 
 Result<ContextPtr> open_context(const cuda::Driver& driver, int index,

@@ -14,7 +14,7 @@ inline constexpr size_t kCudaSourcesMax = 112;
 inline constexpr size_t kCudaTargetsMax = 64;
 inline constexpr int kCudaThreads = 256;
 
-// Of a stream, in the device's memory: zero before its first kernel.
+// What the kernels of a stream find, in the device's memory; zero before the first one.
 struct CudaVerdict {
   unsigned long long
       claimed;                // The newest kernel of which a block reads CudaJob::cancelled. NOLINT
@@ -48,7 +48,7 @@ struct CudaKernel {
   const char* name;
   int width;
 };
-// Of tutti_reduce_f32 where all values are f32: wider ones would be read and written by halves.
+// The width of tutti_reduce_f32 where all values are f32: wider packs would move by halves.
 constexpr int kCudaF32Width = 4;
 constexpr CudaKernel kCudaBits = {"tutti_reduce_bits", 16};
 constexpr CudaKernel cuda_kernel(Dtype accumulator) {

@@ -109,8 +109,8 @@ std::unique_ptr<Device> make_host_device();
 // might wait for ever for work that never ends. Any thread.
 class GpuFault {
  public:
-  // `on_set` is called once, from inside a call of a device, and must not ask for status(). `who`:
-  // for the message, as "the worker of host a".
+  // `on_set` is called once, from inside a call of a device, and must not call its functions.
+  // `who`: for the message, as "the worker of host a".
   explicit GpuFault(std::string who = "this process", std::function<void()> on_set = nullptr)
       : who_(std::move(who)), on_set_(std::move(on_set)) {}
   bool is_set() const { return is_set_; }

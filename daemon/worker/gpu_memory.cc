@@ -252,6 +252,7 @@ void GpuMemory::take(const std::shared_ptr<OfferedByTrainer>& trainer, OfferedMe
   if (Status usable = check_usable(name); !usable.ok()) return answer(usable);
   if (const auto number = gpus_ == nullptr ? std::nullopt : gpus_->find(name))
     return answer(take_on(*number, *trainer, std::move(offer)));
+  require(!trainer->waiting, "a rank offers again once it has been answered");
   trainer->waiting = std::move(offer);
   open(gpu, trainer, std::move(answer));
 }

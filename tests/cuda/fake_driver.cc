@@ -128,12 +128,24 @@ Error unmap_and_free(Pointer address, bool imported) {
 
 size_t bytes_of(const CudaJob& job, Dtype dtype) { return job.count * size_of(dtype); }
 
+// Where the kernel leaves what it finds. Other kernels than those of its stream do not use it.
+tutti::CudaVerdict& find_verdict(const CudaJob& job, int gpu) {
+  std::byte* found =
+      state().addresses.resolve(address_of(job.verdict), sizeof(tutti::CudaVerdict), gpu);
+  require(found != nullptr, "a verdict is in the device's memory");
+  auto& verdict = *reinterpret_cast<tutti::CudaVerdict*>(found);
+  require(verdict.claimed < job.launch, "launches of a verdict are counted");
+  return verdict;
+}
+
 // Does what the kernel of this name does, with the processor's.
 void run_kernel(CudaJob job, int gpu) {
   if (job.cancelled != nullptr) {
     const bool is_pinned = state().registered.contains(address_of(job.cancelled), sizeof(uint64_t));
     require(is_pinned, "a kernel reads host memory that is pinned");
-    if (std::atomic_ref(*const_cast<uint64_t*>(job.cancelled)).load() != 0) return;
+    const bool is_cancelled = std::atomic_ref(*const_cast<uint64_t*>(job.cancelled)).load() != 0;
+    find_verdict(job, gpu) = {job.launch, 2 * job.launch + (is_cancelled ? 1 : 0)};
+    if (is_cancelled) return;
   }
   begin_kernel();
   for (uint32_t i = 0; i < job.source_count; ++i) {

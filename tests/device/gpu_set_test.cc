@@ -142,8 +142,9 @@ TEST_P(GpuSetTest, ALaneThatWasCancelledIsUsedAgain) {
 }
 
 // To free, the driver waits for all streams: not on this thread, for whose ranks they wait.
-// Where a driver waits for a stream to free memory, it lets no other thread queue work meanwhile, so
-// a stream of a real one must not be held: there memory is freed when no lane is in use, at once.
+// Where a driver waits for a stream to free memory, it lets no other thread queue work meanwhile,
+// so a stream of a real one must not be held: there memory is freed when no lane is in use, at
+// once.
 TEST_P(GpuSetTest, FreeingMemoryHoldsUpNobody) {
   if (!is_fake_under_test() && GetParam() == "cuda") GTEST_SKIP() << "a real driver would hang";
   hold();

@@ -124,6 +124,22 @@ TEST_P(GpuTest, CancelledWorkWritesNothing) {
   EXPECT_EQ(first(*out), 3);
 }
 
+// More than a page of what kernels find has room for, and each place again.
+TEST_P(GpuTest, ManyStreamsAreCancelledEachForItself) {
+  const auto a = floats(1, 100), b = floats(2, 100), out = floats(5, 100);
+  store(2, 1);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (int i = 0; i < 300; ++i) {
+      streams.push_back(*gpu->make_stream());
+      gpu->set_cancel_word(*streams.back(), word(i % 2 == 0 ? 2 : 3));
+      add(*streams.back(), out->data(), i % 2 == 0 ? b->data() : a->data(), b->data(), 100);
+      expect_ok(gpu->wait(*streams.back()));
+      EXPECT_EQ(first(*out), i == 0 && round == 0 ? 5 : 3) << i;
+    }
+  }
+}
+
 TEST_P(GpuTest, KernelsReadAndWritePinnedMemory) {
   const auto a = floats(1, 64), out = *gpu->allocate_pinned(256);
   const std::vector<float> twos(64, 2);

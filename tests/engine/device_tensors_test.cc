@@ -332,6 +332,8 @@ TEST(DeviceTensorsMemory, InnerResultsOfAllSlicesShareTheirMemory) {
 }
 
 TEST_P(DeviceTensorsTest, NothingBeginsBeforeAllStreamsHaveArrived) {
+  if (!is_fake_under_test() && GetParam() == "cuda")
+    GTEST_SKIP() << "opens GPUs again beside a stream that waits: an H100's driver waits, too";
   Cluster cluster({}, driver);
   cluster.start();
   for (const int rank : {0, 1, 3}) cluster.arrive(rank);

@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -70,11 +69,7 @@ inline std::string us(double time) { return std::to_string(static_cast<int64_t>(
 // The other process of a probe, and memory of the host that both have mapped.
 class Peer {
  public:
-  Peer(int socket, pid_t pid, int shared_fd) : pid(pid), socket_(socket) {
-    void* mapped = mmap(nullptr, kSharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared_fd, 0);
-    if (mapped == MAP_FAILED) give_up("the shared memory is not mapped");
-    shared = static_cast<std::byte*>(mapped);
-  }
+  Peer(int socket, pid_t pid, std::byte* shared) : pid(pid), shared(shared), socket_(socket) {}
 
   void send(const void* data, size_t bytes) const {
     if (write(socket_.get(), data, bytes) != static_cast<ssize_t>(bytes))
@@ -108,7 +103,7 @@ class Peer {
   void store(int index, uint64_t value) const { std::atomic_ref(*word(index)).store(value); }
 
   const pid_t pid;  // 0: this is the child.
-  std::byte* shared = nullptr;
+  std::byte* const shared;
 
  private:
   struct Message {
@@ -136,19 +131,19 @@ using Part = void (*)(Peer&);
 // Neither process has met the driver before. `owner` runs in the child.
 inline void in_two_processes(Part owner, Part user) {
   int ends[2];
-  const Fd shared(memfd_create("probe", 0));
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0 || ftruncate(shared.get(), kSharedBytes) != 0)
-    give_up("no sockets or memory");
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) give_up("no sockets");
+  const std::unique_ptr<Device> host = make_host_device();
+  const auto shared = must(host->allocate(kSharedBytes), "memory of the host");
   const pid_t child = fork();
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(ends[0]);
-    Peer peer(ends[1], 0, shared.get());
+    Peer peer(ends[1], 0, shared->data());
     owner(peer);
     std::_Exit(all_hold ? 0 : 1);
   }
   close(ends[1]);
-  Peer peer(ends[0], child, shared.get());
+  Peer peer(ends[0], child, shared->data());
   user(peer);
   int status = 0;
   waitpid(child, &status, 0);

@@ -49,7 +49,7 @@ void own_ipc(Peer& peer) {
 void use_ipc(Peer& peer) {
   Work work;
   MemoryHandle handle{.ipc = Bytes(sizeof(cuda::IpcHandle)), .bytes = kIpcBytes};
-  peer.receive(handle.ipc.data(), handle.ipc.size());
+  if (!peer.receive(handle.ipc.data(), handle.ipc.size())) give_up("no handle came");
   const auto began = Clock::now();
   std::unique_ptr<Buffer> large = must(work.gpu->import_memory(handle), "import");
   say("the first import takes %s", us(us_since(began)).c_str());
@@ -57,7 +57,7 @@ void use_ipc(Peer& peer) {
          "the user sees the owner's bytes");
   work.write(large->data() + 4096, pattern(4096, 2));
   MemoryHandle small{.ipc = Bytes(sizeof(cuda::IpcHandle)), .bytes = kSmall};
-  peer.receive(small.ipc.data(), small.ipc.size());
+  if (!peer.receive(small.ipc.data(), small.ipc.size())) give_up("no handle came");
   auto piece = work.gpu->import_memory(small);
   expect(piece.ok(), "a small allocation is imported: " + piece.status().to_string());
   if (piece.ok())
@@ -86,6 +86,42 @@ void use_ipc(Peer& peer) {
   peer.tell();
 }
 
+// Finds a chunk again from a bare pointer, and sends its descriptor.
+void share_chunk(const Work& work, const Peer& peer, cuda::Pointer chunk) {
+  cuda::Pointer found = 0;
+  size_t bytes = 0;
+  uint64_t id = 0;
+  cuda::Context context = nullptr;
+  const cuda::Error ranged = work.in_context(
+      [&] { return work.driver.mem_get_address_range(&found, &bytes, chunk + 100); });
+  expect(found == chunk && bytes == kGranule,
+         "the range of a chunk is the chunk: " + work.error(ranged) + ", " + std::to_string(bytes));
+  const cuda::Error known =
+      work.driver.pointer_get_attribute(&id, cuda::kPointerBufferId, chunk + 100);
+  expect(known == cuda::kSuccess,
+         "its buffer id is " + std::to_string(id) + ": " + work.error(known));
+  const cuda::Error asked =
+      work.driver.pointer_get_attribute(&context, cuda::kPointerContext, chunk);
+  say("its context: %s%s", work.error(asked).c_str(), context == nullptr ? ", null" : "");
+  cuda::IpcHandle ipc{};
+  const cuda::Error exported =
+      work.in_context([&] { return work.driver.ipc_get_mem_handle(&ipc, chunk); });
+  expect(exported != cuda::kSuccess, "it has no IPC handle: " + work.error(exported));
+  cuda::Allocation allocation = 0;
+  int fd = -1;
+  const cuda::Error retained = work.in_context([&] {
+    return work.driver.mem_retain_allocation_handle(&allocation, reinterpret_cast<void*>(chunk));
+  });
+  const cuda::Error shared = work.in_context([&] {
+    return work.driver.mem_export_to_shareable_handle(&fd, allocation, cuda::kHandleDescriptor, 0);
+  });
+  expect(shared == cuda::kSuccess,
+         "it is exported from a bare pointer: " + work.error(retained) + ", " + work.error(shared));
+  work.driver.mem_release(allocation);
+  peer.send_descriptor(fd);
+  close(fd);
+}
+
 // Memory of two chunks, as torch's expandable segments: found again from a bare pointer.
 void own_chunks(Peer& peer) {
   Work work;
@@ -109,43 +145,7 @@ void own_chunks(Peer& peer) {
   if (made != cuda::kSuccess) give_up("chunks are not made: " + work.error(made));
   auto* memory = reinterpret_cast<std::byte*>(base);
   work.write(memory, pattern(2 * kGranule, 4));
-  for (size_t at = 0; at < 2 * kGranule; at += kGranule) {
-    cuda::Pointer found = 0;
-    size_t bytes = 0;
-    uint64_t id = 0;
-    cuda::Context context = nullptr;
-    const cuda::Error ranged = work.in_context(
-        [&] { return work.driver.mem_get_address_range(&found, &bytes, base + at + 100); });
-    expect(
-        found == base + at && bytes == kGranule,
-        "the range of a chunk is the chunk: " + work.error(ranged) + ", " + std::to_string(bytes));
-    const cuda::Error known =
-        work.driver.pointer_get_attribute(&id, cuda::kPointerBufferId, base + at + 100);
-    expect(known == cuda::kSuccess,
-           "its buffer id is " + std::to_string(id) + ": " + work.error(known));
-    const cuda::Error asked =
-        work.driver.pointer_get_attribute(&context, cuda::kPointerContext, base + at);
-    say("its context: %s%s", work.error(asked).c_str(), context == nullptr ? ", null" : "");
-    cuda::IpcHandle ipc{};
-    const cuda::Error exported =
-        work.in_context([&] { return work.driver.ipc_get_mem_handle(&ipc, base + at); });
-    expect(exported != cuda::kSuccess, "it has no IPC handle: " + work.error(exported));
-    cuda::Allocation allocation = 0;
-    int fd = -1;
-    const cuda::Error retained = work.in_context([&] {
-      return work.driver.mem_retain_allocation_handle(&allocation,
-                                                      reinterpret_cast<void*>(base + at));
-    });
-    const cuda::Error shared = work.in_context([&] {
-      return work.driver.mem_export_to_shareable_handle(&fd, allocation, cuda::kHandleDescriptor,
-                                                        0);
-    });
-    expect(shared == cuda::kSuccess, "it is exported from a bare pointer: " + work.error(retained) +
-                                         ", " + work.error(shared));
-    work.driver.mem_release(allocation);
-    peer.send_descriptor(fd);
-    close(fd);
-  }
+  for (size_t at = 0; at < 2 * kGranule; at += kGranule) share_chunk(work, peer, base + at);
   peer.hear();
   expect(work.read(memory + kGranule - 2048, 4096) == pattern(4096, 5),
          "the owner sees bytes over both");
@@ -200,17 +200,16 @@ void own_order(Peer& peer) {
   must(work.gpu->store(*work.stream, peer.word(0), 1), "store a word");
   must(work.gpu->wait(*work.stream), "finish it");
   peer.hear();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  poll(nullptr, 0, 100);
   peer.store(0, 5);  // By the processor.
   peer.hear();
 }
 void use_order(Peer& peer) {
   Work work;
   const auto pinned = must(work.gpu->pin(peer.shared, kSharedBytes), "pin");
-  const int attribute_64 =
-      122;  // CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1 is 93, _V2 has none.
   const auto attribute = symbol<cuda::Error (*)(int*, int, int)>("cuDeviceGetAttribute");
-  for (const int asked : {93, attribute_64})
+  // CAN_USE_64_BIT_STREAM_MEM_OPS of the functions before _v2, and CAN_USE_STREAM_WAIT_VALUE_NOR.
+  for (const int asked : {93, 122})
     if (int value = -1; attribute != nullptr && attribute(&value, asked, 0) == cuda::kSuccess)
       say("device attribute %d is %d", asked, value);
   must(work.gpu->wait(*work.stream, peer.word(0), 1), "wait for a word");
@@ -412,7 +411,7 @@ void live_beside_a_fault(Peer& peer) {
   expect(status == 0, "the process that met it found what is expected");
   double after = free_mib(work);
   for (int tries = 0; tries < 50 && after + 130 < before; ++tries) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    poll(nullptr, 0, 100);
     after = free_mib(work);
   }
   expect(before < 0 || after + 130 >= before,

@@ -23,8 +23,8 @@ class RunTest(unittest.TestCase):
         return done
 
     def test_checks_pass_over_the_fake_driver(self):
-        done = self.run_checks("--jobs", "2", "probes", "driver", "python", "bench", "sanitizer", "race",
-                               "memory")
+        done = self.run_checks("--jobs", "2", "probes", "driver", "python", "bench", "sanitizer",
+                               "race", "memory")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"(?m)^gpus +PASS  GPU 0: Fake GPU, .*; GPU 1: Fake GPU, ")
         self.assertRegex(done.stdout, r"(?m)^probes +PASS  13 assumptions hold$")
@@ -57,7 +57,8 @@ class RunTest(unittest.TestCase):
             self.assertIn("0 passed, 0 failed, 12 skipped", done.stdout)
 
     def test_wrong_arguments_are_refused(self):
-        for arguments in (["--bogus"], ["bogus"], ["--build", "/"]):
+        for arguments in (["--bogus"], ["bogus"], ["--build", "/"], ["--jobs", "0"],
+                          ["--limit", "x"]):
             done = self.run_checks(*arguments)
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertTrue(done.stderr.startswith("gpu/run: "), done.stderr)

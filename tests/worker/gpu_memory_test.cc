@@ -348,7 +348,7 @@ TEST_F(GpuMemoryTest, NothingIsTouchedOnceItIsGone) {
 
 // What the driver does then reaches nobody.
 TEST_F(GpuMemoryTest, ADriverThatHangsDoesNotHoldUpTheEnd) {
-  setenv("FAKE_CUDA_SLOW_CONTEXTS", "3500", 1);
+  setenv("FAKE_CUDA_SLOW_CONTEXTS", "6000", 1);
   const Answered answered = offer(trainer, words(0, kPage));
   EXPECT_FALSE(memory->close());
   memory.reset();

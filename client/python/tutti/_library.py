@@ -102,7 +102,7 @@ def _candidates():
     yield from map(str, builds)
     for place in ("lib", "lib64", "lib/*", "lib64/*"):
         yield from map(str, sorted(prefix.glob(f"{place}/{_INSTALLED}")))
-    yield ctypes.util.find_library("tutti") or _NAME
+    yield ctypes.util.find_library("tutti") or _INSTALLED
 
 
 def load():

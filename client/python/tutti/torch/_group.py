@@ -35,7 +35,7 @@ def _passed_on(name, make_options=None):
     def method(self, *arguments, opts=None, **named):
         if opts is not None:
             arguments += (opts,)
-        elif make_options is not None and not isinstance(arguments[-1], make_options):
+        elif make_options and not (arguments and isinstance(arguments[-1], make_options)):
             arguments += (make_options(),)
         return getattr(self._backend, name)(*arguments, **named)
 
