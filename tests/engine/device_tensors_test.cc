@@ -331,6 +331,24 @@ TEST(DeviceTensorsMemory, InnerResultsOfAllSlicesShareTheirMemory) {
   unsetenv("FAKE_CUDA_BYTES");
 }
 
+// To wait costs a GPU some microseconds a rank.
+TEST_P(DeviceTensorsTest, StreamsThatHaveArrivedAreNotWaitedFor) {
+  static std::atomic<int> waits;
+  static cuda::Driver original, counted;
+  original = counted = *driver;
+  counted.stream_wait_value = [](auto stream, auto address, auto value, auto flags) {
+    return ++waits, original.stream_wait_value(stream, address, value, flags);
+  };
+  waits = 0;
+  Cluster cluster({}, &counted);
+  for (const int rank : {0, 1, 3}) cluster.arrive(rank);
+  cluster.start();
+  cluster.turn();
+  EXPECT_EQ(waits, std::min(gpus_of(*driver), 4));  // A lane of each GPU, for rank 2.
+  cluster.arrive(2);
+  EXPECT_EQ(cluster.await_end().to_string(), "OK");
+}
+
 TEST_P(DeviceTensorsTest, NothingBeginsBeforeAllStreamsHaveArrived) {
   if (!is_fake_under_test() && GetParam() == "cuda")
     GTEST_SKIP() << "opens GPUs again beside a stream that waits: an H100's driver waits, too";
