@@ -49,6 +49,43 @@ class Groups(unittest.TestCase):
         opts, wait_all_ranks = self.backend.monitored_barrier.call_args.args
         self.assertEqual((opts.timeout, wait_all_ranks), (timedelta(seconds=5), True))
 
+    def test_collectives_have_all_forms_of_torch(self):
+        x, y, most = torch.ones(5), torch.zeros(5), dist.ReduceOp.MAX
+        soon = timedelta(seconds=5)
+        for call, name, arguments, fields in (
+                (lambda g: g.allreduce(x), "allreduce", [[x]], {}),
+                (lambda g: g.allreduce([x], most), "allreduce", [[x]], {"reduceOp": most}),
+                (lambda g: g.allreduce(x, op=most, timeout=soon), "allreduce", [[x]],
+                 {"reduceOp": most, "timeout": soon}),
+                (lambda g: g.allreduce(tensors=[x], opts=_c10d.AllreduceOptions()), "allreduce",
+                 [[x]], {}),
+                (lambda g: g.broadcast(x, 1), "broadcast", [[x]], {"rootRank": 1}),
+                (lambda g: g.broadcast(tensor=x, root=2), "broadcast", [[x]], {"rootRank": 2}),
+                (lambda g: g.reduce(x, 1, most), "reduce", [[x]],
+                 {"rootRank": 1, "reduceOp": most}),
+                (lambda g: g.allgather([x, y], x), "allgather", [[[x, y]], [x]], {}),
+                (lambda g: g.gather([x, y], y, root=1), "gather", [[[x, y]], [y]],
+                 {"rootRank": 1}),
+                (lambda g: g.gather([], y, root=1), "gather", [[], [y]], {"rootRank": 1}),
+                (lambda g: g.scatter(y, [x, y], root=0), "scatter", [[y], [[x, y]]],
+                 {"rootRank": 0}),
+                (lambda g: g.reduce_scatter(y, [x, y], op=most), "reduce_scatter",
+                 [[y], [[x, y]]], {"reduceOp": most}),
+                (lambda g: g.alltoall_base(y, x, [], [], soon), "all_to_all_single",
+                 [y, x, [], []], {"timeout": soon}),
+                (lambda g: g.barrier(timeout=soon), "barrier", [], {"timeout": soon}),
+                (lambda g: g.barrier(soon), "barrier", [], {"timeout": soon})):
+            call(self.group)
+            *given, opts = getattr(self.backend, name).call_args.args
+            self.assertEqual(repr(given), repr(arguments), name)
+            for field, value in fields.items():
+                self.assertEqual(getattr(opts, field), value, (name, field))
+        self.group.send(tensors=[x], dstRank=2, tag=7)
+        self.backend.send.assert_called_once_with([x], 2, 7)
+        for call in (lambda: self.group.allreduce(), lambda: self.group.allreduce(x, most, soon, 1),
+                     lambda: self.group.broadcast(x, bogus=1)):
+            self.assertRaises(TypeError, call)
+
 
 if __name__ == "__main__":
     unittest.main()
