@@ -266,7 +266,7 @@ def is_complete():
         text = run(program, "--version")
         assert text.startswith(f"{program} {version_of('tuttid')} (protocol "), text
     library = run("python3", "-c", "import tutti; print(tutti._library.library_path())").strip()
-    assert library == "libtutti.so.0", library  # There is none without a number.
+    assert library.endswith("/libtutti.so.0"), library  # There is none without a number.
     known = run("python3", "-c", "from importlib.metadata import distribution as d; "
                 "print(d('tutti-collectives').version, *d('tutti-collectives').entry_points)")
     backend = ("EntryPoint(name='tutti', value='tutti.torch:register', "
