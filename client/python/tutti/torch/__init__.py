@@ -1,6 +1,6 @@
 """Tutti as a backend of torch.distributed: torch 2.9 or newer.
 
-    import tutti.torch                             # Not needed where the package is installed.
+    import tutti.torch                             # Needed before torch 2.14, or uninstalled.
     torch.distributed.init_process_group("tutti")  # Under torchrun, or tutti run.
 
 Everything that the ranks must know of each other travels through torch's store. Where an agent
