@@ -18,7 +18,7 @@ namespace {
 // Memory with a granule of its own is aligned as Buffer states, and its IPC handle covers nothing
 // else.
 constexpr size_t kGranule = size_t{2} << 20;
-constexpr size_t kBlocksMax = 2048;  // Enough to fill any device; each thread strides on.
+constexpr size_t kBlocksMax = size_t{1} << 16;  // Beyond these each thread strides on.
 
 cuda::Pointer address_of(const void* memory) { return reinterpret_cast<cuda::Pointer>(memory); }
 // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
@@ -518,8 +518,9 @@ class CudaDevice : public Gpu {
     const auto width = static_cast<size_t>(kernel.width);
     size_t packs = all_aligned(job, kernel.width) ? job.count / width : 0;
     const size_t work = std::max(packs, job.count - packs * width);
-    const auto blocks =
-        static_cast<unsigned>(std::min((work + kCudaThreads - 1) / kCudaThreads, kBlocksMax));
+    const size_t each = packs > kCudaSinglePacks ? cuda_packs_each(kernel.width) : 1;
+    const size_t tile = kCudaThreads * each;
+    const auto blocks = static_cast<unsigned>(std::min((work + tile - 1) / tile, kBlocksMax));
     std::array<void*, 2> arguments = {&job, &packs};
     return check(in_context([&] {
                    return driver_.launch_kernel(kernels_.find(kernel.name)->second, blocks, 1, 1,

@@ -13,6 +13,10 @@ namespace tutti {
 inline constexpr size_t kCudaSourcesMax = 112;
 inline constexpr size_t kCudaTargetsMax = 64;
 inline constexpr int kCudaThreads = 256;
+// A thread takes several packs at once where there are more than these: taken one after the other
+// they would wait for memory. Fewer are spread over as many threads.
+inline constexpr size_t kCudaSinglePacks = size_t{2048} * kCudaThreads;
+constexpr int cuda_packs_each(int width) { return width >= 16 ? 1 : width >= 8 ? 2 : 4; }
 
 // What the kernels of a stream find, in the device's memory; zero before the first one.
 struct CudaVerdict {

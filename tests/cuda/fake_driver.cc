@@ -21,9 +21,9 @@
 
 #include "daemon/cuda/cuda.h"
 #include "daemon/device/cuda_job.h"
-#include "daemon/kernel/kernel.h"
 #include "tests/cuda/fake_contexts.h"
 #include "tests/cuda/fake_delays.h"
+#include "tests/cuda/fake_kernels.h"
 #include "tests/cuda/fake_memory.h"
 #include "tests/cuda/fake_poison.h"
 
@@ -34,7 +34,7 @@ struct EventTag {
 };
 struct ModuleTag {};
 struct FunctionTag {
-  std::string name;
+  tutti::fake::Kernel kernel;
 };
 
 }  // namespace tutti::cuda
@@ -138,14 +138,16 @@ tutti::CudaVerdict& find_verdict(const CudaJob& job, int gpu) {
   return verdict;
 }
 
-// Does what the kernel of this name does, with the processor's.
-void run_kernel(CudaJob job, int gpu) {
+// A kernel finds the word of its cancelling as it is when the kernel starts.
+void run_kernel(Kernel kernel, unsigned blocks, CudaJob job, size_t packs, int gpu) {
+  uint64_t cancelled = 0;
   if (job.cancelled != nullptr) {
     const bool is_pinned = state().registered.contains(address_of(job.cancelled), sizeof(uint64_t));
     require(is_pinned, "a kernel reads host memory that is pinned");
-    const bool is_cancelled = std::atomic_ref(*const_cast<uint64_t*>(job.cancelled)).load() != 0;
-    find_verdict(job, gpu) = {job.launch, 2 * job.launch + (is_cancelled ? 1 : 0)};
-    if (is_cancelled) return;
+    cancelled = std::atomic_ref(*const_cast<uint64_t*>(job.cancelled)).load();
+    job.cancelled = &cancelled;
+    job.verdict = &find_verdict(job, gpu);
+    if (cancelled != 0) return run_blocks(kernel, blocks, job, packs);
   }
   begin_kernel();
   for (uint32_t i = 0; i < job.source_count; ++i) {
@@ -160,24 +162,11 @@ void run_kernel(CudaJob job, int gpu) {
         state().addresses.resolve(address_of(target.data), bytes_of(job, target.dtype), gpu);
     require(target.data != nullptr, "a kernel writes memory that is mapped");
   }
-  const FoldJob fold{job.targets, job.target_count, job.sources, job.source_count, job.count,
-                     job.op,      job.divisor,      false,       job.factors};
-  if (job.op == Op::premul_sum)
-    fold_scaled(choose_kernel(), fold);
-  else
-    choose_kernel()(fold);
+  run_blocks(kernel, blocks, job, packs);
   const Target& first = job.targets[0];
   if (std::getenv("FAKE_CUDA_ERRS") != nullptr && job.count > 0)
     static_cast<std::byte*>(first.data)[bytes_of(job, first.dtype) - 1] ^= std::byte{1};
   end_kernel();
-}
-
-void run_bits(CudaJob job, int gpu) {
-  for (uint32_t i = 0; i < job.source_count; ++i)
-    if (job.sources[i].dtype != Dtype::boolean) job.sources[i].dtype = Dtype::u8;
-  for (uint32_t i = 0; i < job.target_count; ++i)
-    if (job.targets[i].dtype != Dtype::boolean) job.targets[i].dtype = Dtype::u8;
-  run_kernel(job, gpu);
 }
 
 }  // namespace
@@ -576,18 +565,21 @@ Error cuModuleGetFunction(Function* found, Module, const char* name) {
   if (is_poisoned()) return kIllegalAddress;
   static auto& functions = *new std::map<std::string, FunctionTag>();
   const std::lock_guard lock(state().mutex);
-  if (!std::string_view(name).starts_with("tutti_reduce_")) return kNotFound;
-  *found = &functions.try_emplace(name, FunctionTag{name}).first->second;
+  const Kernel kernel = find_kernel(name);
+  if (kernel == nullptr) return kNotFound;
+  *found = &functions.try_emplace(name, FunctionTag{kernel}).first->second;
   return kSuccess;
 }
-Error cuLaunchKernel(Function function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                     unsigned, Stream stream, void** parameters, void**) {
+Error cuLaunchKernel(Function function, unsigned blocks, unsigned, unsigned, unsigned, unsigned,
+                     unsigned, unsigned, Stream stream, void** parameters, void**) {
   if (is_poisoned()) return kIllegalAddress;
   StreamThread* thread = thread_of(stream);
   if (thread == nullptr) return kInvalidContext;
-  const tutti::CudaJob job = *static_cast<const tutti::CudaJob*>(parameters[0]);
-  const bool bits = function->name == tutti::kCudaBits.name;
-  thread->add([job, bits, gpu = thread->gpu()] { (bits ? run_bits : run_kernel)(job, gpu); });
+  thread->add([kernel = function->kernel, blocks, gpu = thread->gpu(),
+               job = *static_cast<const tutti::CudaJob*>(parameters[0]),
+               packs = *static_cast<const size_t*>(parameters[1])] {
+    run_kernel(kernel, blocks, job, packs, gpu);
+  });
   return kSuccess;
 }
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <numeric>
 
+#include "daemon/device/cuda_job.h"
 #include "tests/device/reference.h"
 
 namespace tutti {
@@ -127,6 +128,19 @@ TEST_P(ReduceTest, EveryTypeOperationNumberOfSourcesAndCount) {
         for (const Op op : kAllOps)
           check({.target = dtype, .sources = sources, .count = count, .op = op});
       }
+}
+
+// So many that a thread of a GPU takes several packs at once, then some one by one.
+TEST_P(ReduceTest, TensorsOfManyPacks) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64, Dtype::u8, Dtype::i16}) {
+    const auto width = 16 / size_of(dtype);
+    const size_t count = (kCudaSinglePacks + 5 * kCudaThreads + 77) * width + width / 2 + 1;
+    check({.target = dtype,
+           .sources = random_sources(dtype, 2, count),
+           .count = count,
+           .in_place = {1},
+           .apart = 1});
+  }
 }
 
 TEST_P(ReduceTest, ATargetMayBeAnySource) {

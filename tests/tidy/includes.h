@@ -48,9 +48,10 @@ inline const std::set<std::string> kForClients = {
 // What an operation does to two values, for the kernels of other processors.
 constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
 
-// Second doors, for tests alone: the proof of schedules, and what a driver passes to its kernels.
-inline const std::set<std::string> kForTests = {"daemon/schedule/checker.h",
-                                                "daemon/device/cuda_job.h"};
+// Second doors, for tests alone: the proof of schedules, the kernels of GPUs, and what a driver
+// passes to them.
+inline const std::set<std::string> kForTests = {
+    "daemon/schedule/checker.h", "daemon/device/cuda_job.h", "daemon/device/cuda_reduce.cu"};
 
 // Why `source` may not include the daemon's header, or "".
 inline std::string refuse_daemon(const Source& source, const std::string& include) {
