@@ -78,6 +78,7 @@ inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostDeviceMap = 2;
 inline constexpr unsigned kWaitGreaterOrEqual = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+inline constexpr int kStoreWord = 5;                // CU_STREAM_MEM_OP_WRITE_VALUE_64
 
 struct IpcHandle {
   char bytes[64];
@@ -104,6 +105,13 @@ struct AllocationProperties {  // CUmemAllocationProp
 struct Access {  // CUmemAccessDesc
   Location location;
   int flags;
+};
+struct StreamStore {  // CUstreamBatchMemOpParams, for kStoreWord
+  int operation = kStoreWord;
+  Pointer address = 0;
+  uint64_t value = 0;
+  unsigned flags = 0;
+  uint64_t reserved[2] = {};
 };
 
 // NOLINTBEGIN(google-runtime-int): the sizes of CUDA's own declarations.
@@ -159,6 +167,7 @@ struct Driver {
   Error (*stream_wait_event)(Stream, Event, unsigned);
   Error (*stream_wait_value)(Stream, Pointer, uint64_t, unsigned);
   Error (*stream_write_value)(Stream, Pointer, uint64_t, unsigned);
+  Error (*stream_batch_mem_op)(Stream, unsigned, StreamStore*, unsigned);
   Error (*launch_host_func)(Stream, void (*)(void*), void*);
   Error (*event_create)(Event*, unsigned);
   Error (*event_destroy)(Event);

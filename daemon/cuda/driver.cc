@@ -70,6 +70,7 @@ void load_streams(FunctionLoader& load, Driver& d) {
   load(d.stream_wait_event, "cuStreamWaitEvent");
   load(d.stream_wait_value, "cuStreamWaitValue64_v2");
   load(d.stream_write_value, "cuStreamWriteValue64_v2");
+  load(d.stream_batch_mem_op, "cuStreamBatchMemOp_v2");
   load(d.launch_host_func, "cuLaunchHostFunc");
   load(d.event_create, "cuEventCreate");
   load(d.event_destroy, "cuEventDestroy_v2");

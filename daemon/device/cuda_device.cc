@@ -282,11 +282,16 @@ class CudaDevice : public Gpu {
                  "wait for a word");
   }
 
-  Status store(Stream& stream, void* word, uint64_t value) override {
-    return check(in_context([&] {
-                   return driver_.stream_write_value(raw(stream), device_address(word), value, 0);
-                 }),
-                 "store a word");
+  using Gpu::store;
+  Status store(Stream& stream, std::span<const Store> words) override {
+    std::vector<cuda::StreamStore> stores;
+    const cuda::Error error = in_context([&] {
+      for (const Store& store : words)
+        stores.push_back({.address = device_address(store.word), .value = store.value});
+      return driver_.stream_batch_mem_op(raw(stream), static_cast<unsigned>(stores.size()),
+                                         stores.data(), 0);
+    });
+    return check(error, "store words");
   }
 
   Status call(Stream& stream, std::function<void()> then) override {

@@ -137,8 +137,16 @@ class Gpu : public Device {
   // Later work of the stream waits until the word is `value` or more, as a signed difference.
   // Anyone may store the word, so a stream that waits can always be released.
   virtual Status wait(Stream& stream, const void* word, uint64_t value) = 0;
-  // Stores the word once all earlier work of the stream is done.
-  virtual Status store(Stream& stream, void* word, uint64_t value) = 0;
+  struct Store {
+    void* word;
+    uint64_t value;
+  };
+  // Stores the words, in any order, once all earlier work of the stream is done.
+  virtual Status store(Stream& stream, std::span<const Store> words) = 0;
+  Status store(Stream& stream, void* word, uint64_t value) {
+    const Store one{word, value};
+    return store(stream, {&one, 1});
+  }
   // Calls `then` on a thread of the driver once all earlier work of the stream is done; never, if
   // the GPU fails before. It must not use the device.
   virtual Status call(Stream& stream, std::function<void()> then) = 0;

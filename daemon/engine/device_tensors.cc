@@ -101,10 +101,10 @@ Status DeviceTensors::pass_streams() {
     if (!event.ok()) return event.status();
     if (Status s = gpu(first).wait(*first.stream, **event); !s.ok()) return s;
   }
+  std::vector<Gpu::Store> done;
   for (const RankBuffers* rank : ranks_.all())
-    if (Status s = gpu(first).store(*first.stream, rank->words.done, rank->words.value); !s.ok())
-      return s;
-  return {};
+    done.push_back({rank->words.done, rank->words.value});
+  return gpu(first).store(*first.stream, done);
 }
 
 // Asks every lane to tell when what was launched so far is done.

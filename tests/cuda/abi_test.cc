@@ -66,6 +66,13 @@ static_assert(kHostPortable == CU_MEMHOSTREGISTER_PORTABLE &&
 static_assert(kHostDeviceMap == CU_MEMHOSTREGISTER_DEVICEMAP &&
               kHostDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
 static_assert(kWaitGreaterOrEqual == CU_STREAM_WAIT_VALUE_GEQ);
+static_assert(sizeof(StreamStore) == sizeof(CUstreamBatchMemOpParams) &&
+              offsetof(StreamStore, address) ==
+                  offsetof(CUstreamBatchMemOpParams, writeValue.address) &&
+              offsetof(StreamStore, value) ==
+                  offsetof(CUstreamBatchMemOpParams, writeValue.value64) &&
+              offsetof(StreamStore, flags) == offsetof(CUstreamBatchMemOpParams, writeValue.flags));
+static_assert(kStoreWord == CU_STREAM_MEM_OP_WRITE_VALUE_64);
 
 // A function of CUDA's header, and the table's member for it, pass arguments alike: as many, of the
 // same sizes. (Enumerations and handles have other names there.)
@@ -144,6 +151,7 @@ TEST(CudaAbi, FunctionsOfStreamsTakeWhatTheHeaderSays) {
   EXPECT_TRUE(same_shape(&cuStreamWaitEvent, d.stream_wait_event));
   EXPECT_TRUE(same_shape(&cuStreamWaitValue64, d.stream_wait_value));
   EXPECT_TRUE(same_shape(&cuStreamWriteValue64, d.stream_write_value));
+  EXPECT_TRUE(same_shape(&cuStreamBatchMemOp, d.stream_batch_mem_op));
   EXPECT_TRUE(same_shape(&cuLaunchHostFunc, d.launch_host_func));
   EXPECT_TRUE(same_shape(&cuEventCreate, d.event_create));
   EXPECT_TRUE(same_shape(&cuEventDestroy, d.event_destroy));

@@ -506,6 +506,14 @@ Error cuStreamWriteValue64_v2(Stream stream, Pointer address, uint64_t value, un
   thread->add([word, value] { std::atomic_ref(*reinterpret_cast<uint64_t*>(word)).store(value); });
   return kSuccess;
 }
+Error cuStreamBatchMemOp_v2(Stream stream, unsigned count, StreamStore* stores, unsigned flags) {
+  Error error = count == 0 || flags != 0 ? kInvalidValue : kSuccess;
+  for (unsigned i = 0; i < count && error == kSuccess; ++i)
+    error = stores[i].operation == kStoreWord
+                ? cuStreamWriteValue64_v2(stream, stores[i].address, stores[i].value, 0)
+                : kInvalidValue;
+  return error;
+}
 Error cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {
   if (is_poisoned()) return kIllegalAddress;
   StreamThread* thread = thread_of(stream);
