@@ -42,6 +42,13 @@ uint64_t GroupBoard::settled_by_all() const {
   return least;
 }
 
+Match GroupBoard::make_match() const {
+  Match match;
+  match.requests.resize(seats_.size());
+  match.op.members.reserve(seats_.size());
+  return match;
+}
+
 bool GroupBoard::match_requests(uint64_t number, Match& match) const {
   for (size_t i = 0; i < seats_.size(); ++i)
     match.requests[i] = {board::copy_request(area().entry(number, seats_[i]).request),

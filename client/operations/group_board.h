@@ -45,9 +45,22 @@ class GroupBoard {
   bool has_worker_slept(uint64_t looks, Millis waited) const;
   // The number below which all members have settled their operations.
   uint64_t settled_by_all() const;
+  // With room for the members' requests, so that match_requests() allocates nothing.
+  Match make_match() const;
   // False: the requests do not agree.
   bool match_requests(uint64_t number, Match& match) const;
   void wake_sleepers(uint64_t number) const { board::wake_low_half(slot(number).word); }
+  // Runs a procedure of transitions.h on the operation's slot, and returns it. Wakes the sleepers
+  // where it ended the phase that they sleep in. `context`: see board::SlotMemory.
+  template <template <class> class Procedure, class Context, class... Arguments>
+  auto run(uint64_t number, Context context, Arguments... arguments) const {
+    board::SlotMemory<Context> memory(view(), group_area_, number, context);
+    Procedure<board::SlotMemory<Context>> procedure(board::turn_of(number), arguments...);
+    board::run(procedure, memory);
+    if constexpr (requires { procedure.must_wake(); })
+      if (procedure.must_wake()) wake_sleepers(number);
+    return procedure;
+  }
 
  private:
   const HostMemory& memory_;

@@ -20,13 +20,6 @@ Status result_missing(const Status& usable) noexcept {
 
 // ---- Settling ----
 
-// Whether the outcome must wait for GPUs.
-bool OpQueue::is_held(const PendingOp& op, PendingOp::OnBoard board) const {
-  if (!op.is_on_gpus || !op.is_on_gpus(board)) return false;
-  const TimePoint limit = op.started.load() + op.timeout + kAnswerGrace;
-  return Clock::now() <= std::min(limit, held_until_.load());
-}
-
 // Reads the outcome from the board if there is one.
 bool OpQueue::settle(PendingOp& op) {
   if (op.has_outcome) return true;
@@ -34,7 +27,8 @@ bool OpQueue::settle(PendingOp& op) {
   const bool is_here = word.turn == board::turn_of(op.number);
   if (is_here && !is_over(word.phase)) return false;
   const bool is_done = is_here && word.phase == board::Phase::done;
-  if (is_held(op, is_done ? PendingOp::OnBoard::done : PendingOp::OnBoard::failed)) return false;
+  const auto on_board = is_done ? PendingOp::OnBoard::done : PendingOp::OnBoard::failed;
+  if (is_held(op, on_board, held_until_.load())) return false;
   const BoardFailure& failure = board_.area().failure(op.number);
   if (is_here && word.phase == board::Phase::failed && failure.number == op.number)
     op.outcome = read_failure(failure);
@@ -43,12 +37,12 @@ bool OpQueue::settle(PendingOp& op) {
   else if (op.is_on_gpus && op.is_on_gpus(PendingOp::OnBoard::done))
     op.outcome = result_missing(connection_.usable());
   set_settled(op);
-  recorder_.count(op);
+  recorder_.count(op.record, op.outcome);
   return true;
 }
 
 void OpQueue::set_settled(PendingOp& op) {
-  recorder_.end(op, op.outcome.code());
+  recorder_.end(op.record, op.outcome.code());
   op.has_outcome = true;
   ops_[op.number % kBoardSlots] = nullptr;
   advance_settled();
@@ -61,7 +55,7 @@ void OpQueue::advance_settled() {
     if (detached_[settled_ % kBoardSlots] && !is_done) break;
     detached_.reset(settled_ % kBoardSlots);
   }
-  published_ = std::max(published_, std::min(settled_, folding_number_.load()));
+  published_ = std::max(published_, std::min(settled_, folding_.number()));
   // Once the rank has left, the worker writes this.
   if (!is_cancelled_)
     board_.area().settled(board_.seat()).store(published_, std::memory_order_release);
@@ -83,13 +77,14 @@ void OpQueue::settle_finished() {
 void OpQueue::cancel(TimePoint limit) {
   is_cancelled_ = true;
   held_until_ = limit;
-  const std::lock_guard folding(fold_mutex_);
+  folding_.stop();
   const std::lock_guard lock(mutex_);
   for (PendingOp* op : ops_) {
-    const bool is_held = op != nullptr && this->is_held(*op, PendingOp::OnBoard::under_way);
-    if (op == nullptr || settle(*op) || is_held) continue;
+    if (op == nullptr) continue;
+    const bool waits_for_gpus = is_held(*op, PendingOp::OnBoard::under_way, limit);
+    if (settle(*op) || waits_for_gpus) continue;
     op->outcome = connection_.usable();
-    op->blocks.clear();  // Other ranks may still read that memory.
+    op->resources.blocks.clear();  // Other ranks may still read that memory.
     set_settled(*op);
   }
 }
@@ -98,13 +93,10 @@ void OpQueue::cancel(TimePoint limit) {
 Status OpQueue::release(PendingOp& op) {
   const std::lock_guard lock(op.release_mutex);
   if (std::exchange(op.is_released, true)) return op.copied;
-  if (op.outcome.ok()) {
-    for (const PendingOp::CopyOut& copy : op.copies) copy_bytes(copy.to, copy.from, copy.bytes);
-    if (op.copy_last) op.copied = op.copy_last();
-  }
-  op.copy_last = nullptr;
+  if (op.outcome.ok()) op.copied = copy_out(op.resources);
+  op.resources.copy_last = nullptr;
   op.memory.end();
-  connection_.own_memory().release(op.blocks);
+  connection_.own_memory().release(op.resources.blocks);
   return op.copied;
 }
 
@@ -112,7 +104,7 @@ void OpQueue::detach(PendingOp& op) {
   if (!connection_.is_own_process()) return;
   const std::lock_guard lock(mutex_);
   if (settle(op)) return;
-  recorder_.end(op, Code::cancelled);
+  recorder_.end(op.record, Code::cancelled);
   ops_[op.number % kBoardSlots] = nullptr;
   detached_.set(op.number % kBoardSlots);
 }
@@ -136,7 +128,7 @@ void OpQueue::add_abandoned(const std::shared_ptr<PendingOp>& op) {
 void OpQueue::release_abandoned() {
   std::erase_if(abandoned_, [this](const std::shared_ptr<PendingOp>& op) {
     if (!settle(*op)) return false;
-    connection_.own_memory().release(op->blocks);
+    connection_.own_memory().release(op->resources.blocks);
     connection_.under_way().count_abandoned(-1);
     --abandoned_count_;
     return true;

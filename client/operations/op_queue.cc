@@ -13,8 +13,8 @@ constexpr Millis kNap{1};
 constexpr uint32_t kPollBlocks = 8;
 
 // How long to sleep at most: until the next check of the worker, or the deadline.
-Millis sleep_limit(const PendingOp& op) {
-  const auto left = std::chrono::ceil<Millis>(op.started.load() + op.timeout - Clock::now());
+Millis sleep_limit(const OpClock& clock) {
+  const auto left = std::chrono::ceil<Millis>(clock.deadline() - Clock::now());
   return left.count() >= 0 ? std::min(left + Millis(1), kWorkerCheck) : kWorkerCheck;
 }
 
@@ -39,8 +39,8 @@ Status no_free_slot(const Connection& connection, const GroupBoard& board, const
 class OpQueue::Host {
  public:
   explicit Host(OpQueue& queue) : queue_(queue) {}
-  Host(OpQueue& queue, const Request& request, const PendingOp& op)
-      : queue_(queue), request_(&request), op_(&op) {}
+  Host(OpQueue& queue, const Request& request, const OpClock& clock)
+      : queue_(queue), request_(&request), clock_(&clock) {}
 
   board::Decision decide(uint64_t number) {
     const board::Decision decision = queue_.decide(number);
@@ -53,46 +53,30 @@ class OpQueue::Host {
   uint32_t seat() const { return queue_.board_.seat(); }
   const Request& request() const { return *request_; }
   // 0: the rank has not read the clock yet; it does once it has waited for a while.
-  int64_t started_ns() const { return nanoseconds(op_->started.load()); }
+  int64_t started_ns() const { return nanoseconds(clock_->started.load()); }
   // No rank waits for the operation, so the worker folds it.
   bool is_background() const { return is_background_; }
 
  private:
   OpQueue& queue_;
   const Request* request_ = nullptr;
-  const PendingOp* op_ = nullptr;
+  const OpClock* clock_ = nullptr;
   bool is_background_ = false;
 };
 
 OpQueue::OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> seats, uint32_t size)
     : connection_(connection),
       board_(connection.memory(), area, std::move(seats), size),
-      recorder_(connection.memory(), area) {
-  // Nothing below allocates while an operation is under way.
-  for (Match* match : {&deciding_, &folding_}) {
-    match->requests.resize(board_.seats().size());
-    match->op.members.reserve(board_.seats().size());
-  }
-  abandoned_.reserve(kBoardSlots + 1);
+      recorder_(connection.memory(), area),
+      folding_(board_),
+      deciding_(board_.make_match()) {
+  abandoned_.reserve(kBoardSlots + 1);  // Nothing allocates while an operation is under way.
 }
 
-// Runs a procedure of transitions.h, whose first argument is the turn, on the operation's slot.
-// Wakes the sleepers if it ended the phase that they sleep in.
-template <class Procedure, class... Arguments>
-Procedure OpQueue::run_procedure(uint64_t number, Arguments... arguments) {
-  Host host(*this);
-  Memory memory(board_.view(), board_.group_area(), number, host);
-  Procedure procedure(board::turn_of(number), arguments...);
-  run(procedure, memory);
-  if constexpr (requires { procedure.must_wake(); })
-    if (procedure.must_wake()) board_.wake_sleepers(number);
-  return procedure;
-}
-
-void OpQueue::call_worker(uint64_t number) { run_procedure<board::CallWorker<Memory>>(number); }
+void OpQueue::call_worker(uint64_t number) { board_.run<board::CallWorker>(number, Host(*this)); }
 
 bool OpQueue::complete_if_folded(uint64_t number) {
-  return run_procedure<board::CompleteOp<Memory>>(number).completed();
+  return board_.run<board::CompleteOp>(number, Host(*this)).completed();
 }
 
 // ---- Submitting ----
@@ -101,7 +85,7 @@ bool OpQueue::complete_if_folded(uint64_t number) {
 // waited for until the deadline; a call that gives up must not leave its place in the order to the
 // next one.
 Status OpQueue::submit(const Request& request, PendingOp& op) {
-  op.timeout = Millis(request.timeout_ms);
+  op.clock.timeout = Millis(request.timeout_ms);
   if (!(request.flags & kRequestBlocking)) start_clock(board_, op);
   if ((request.flags & kRequestCounts) != 0) reserve_counts(tensors_of_layout(request.layout));
   Backoff backoff(connection_.cores());
@@ -112,8 +96,8 @@ Status OpQueue::submit(const Request& request, PendingOp& op) {
     const Status submitted = try_submit(request, op, unsettled);
     if (!submitted.ok() || !unsettled) return submitted;
     start_clock(board_, op);
-    if (Clock::now() > op.started.load() + op.timeout + kSlotGrace)
-      return board_.has_worker_slept(looks, op.timeout)
+    if (Clock::now() > op.clock.deadline() + kSlotGrace)
+      return board_.has_worker_slept(looks, op.clock.timeout)
                  ? connection_.worker_timeout()
                  : no_free_slot(connection_, board_, request, *unsettled);
     if (!backoff.pause()) await_free_slot(next_call);
@@ -141,11 +125,11 @@ Status OpQueue::try_submit(const Request& request, PendingOp& op,
 }
 
 void OpQueue::keep_place(const Request& refused, const std::shared_ptr<PendingOp>& op) {
-  if (!connection_.usable().ok()) return connection_.own_memory().release(op->blocks);
-  op->timeout = Millis(refused.timeout_ms);
+  if (!connection_.usable().ok()) return connection_.own_memory().release(op->resources.blocks);
+  op->clock.timeout = Millis(refused.timeout_ms);
   const std::lock_guard lock(mutex_);
   if (owed_.size() == kOwedMax) {
-    connection_.own_memory().release(op->blocks);
+    connection_.own_memory().release(op->resources.blocks);
     return connection_.mark_lost(resource_exhausted(
         std::to_string(kOwedMax) + " refused calls wait for a slot on the board; join again"));
   }
@@ -179,10 +163,10 @@ Status OpQueue::arrive(const Request& request, PendingOp& op, std::optional<uint
                                       board_.seats().begin());
     return {};
   }
-  Host host(*this, request, op);
+  Host host(*this, request, op.clock);
   Memory memory(board_.view(), board_.group_area(), next_, host);
   const auto members = static_cast<uint32_t>(board_.seats().size());
-  op.arrived_ns = trace::now_ns();
+  op.record.arrived_ns = trace::now_ns();
   board::Arrive<Memory> arrival({next_, kBoardSlots, board_.seat(), members});
   run(arrival, memory);
   using Result = board::Arrive<Memory>::Result;
@@ -201,7 +185,7 @@ Status OpQueue::arrive(const Request& request, PendingOp& op, std::optional<uint
   place = &op;
   ++next_;
   after_arrival(arrival, memory, op.number, host.is_background());
-  recorder_.begin(request, op);  // By now the other ranks can go on.
+  recorder_.begin(request, op.number, op.record);  // By now the other ranks can go on.
   return {};
 }
 
@@ -234,9 +218,9 @@ void OpQueue::await_free_slot(TimePoint& next_call) {
 
 // What runs out of memory while an operation is under way would leave it half done.
 void OpQueue::reserve_counts(size_t counts) {
-  const std::scoped_lock lock(fold_mutex_, mutex_);
+  folding_.reserve_counts(counts);
+  const std::lock_guard lock(mutex_);
   deciding_.op.reserve_counts(counts);
-  folding_.op.reserve_counts(counts);
 }
 
 // By default the worker decides: operations over several hosts, and requests that do not agree.
@@ -248,44 +232,14 @@ board::Decision OpQueue::decide(uint64_t number) {
 // ---- Folding ----
 
 void OpQueue::fold_alone(uint64_t number, Memory& memory) {
-  for (uint32_t block = 0; block < deciding_.op.blocks; ++block)
-    run_block(deciding_.op, block, kernel_);
-  run_procedure<board::EndOp<Memory>>(number, board::Phase::done);
+  folding_.fold_alone(deciding_.op);
+  board_.run<board::EndOp>(number, Host(*this), board::Phase::done);
   memory.store_holding(board_.seat(), 0);
 }
 
-bool OpQueue::fold_blocks(uint64_t number, uint32_t blocks_max) {
-  const uint64_t claimed = board_.slot(number).claimed.load(std::memory_order_acquire);
-  if (board::unpack_count(claimed).turn != board::turn_of(number)) return false;
-  const std::unique_lock lock(fold_mutex_, std::try_to_lock);
-  if (!lock || is_cancelled_) return false;
-  uint32_t folded = 0;
-  folding_number_ = number;
-  for (; folded < blocks_max; ++folded) {
-    const auto claim = run_procedure<board::ClaimBlock<Memory>>(number, board_.seat());
-    if (!claim.claimed() || !fold_claimed(number, claim)) break;
-  }
-  folding_number_ = kNone;
-  return folded != 0;
-}
-
-// Requests do not change while this rank holds a block. False: they are not what was agreed,
-// because the board was overwritten.
-bool OpQueue::fold_claimed(uint64_t number, const board::ClaimBlock<Memory>& claim) {
-  if (matched_number_ != number && !board_.match_requests(number, folding_)) return false;
-  matched_number_ = number;
-  if (claim.block() >= folding_.op.blocks) return false;
-  run_block(folding_.op, claim.block(), kernel_);
-  if (folding_.op.any_staged)
-    board_.slot(number).block_folded[claim.block() % kWindowBlocks].store(
-        pack(board::Count{board::turn_of(number), claim.block() + 1}), std::memory_order_release);
-  run_procedure<board::FinishBlock<Memory>>(number, board_.seat(), claim.blocks());
-  return true;
-}
-
 void OpQueue::set_ready(uint64_t number, uint32_t blocks, bool calls_worker) {
-  run_procedure<board::FillWindow<Memory>>(number, board_.seat(), blocks,
-                                           calls_worker && !board_.is_local());
+  board_.run<board::FillWindow>(number, Host(*this), board_.seat(), blocks,
+                                calls_worker && !board_.is_local());
 }
 
 // ---- Waiting ----
@@ -299,18 +253,19 @@ bool OpQueue::check_outcome(PendingOp& op) {
   const std::lock_guard lock(mutex_);
   Status fault = connection_.usable();
   // Asked before the board is: what ended on GPUs has ended on the board.
-  const bool is_held = !fault.ok() && this->is_held(op, PendingOp::OnBoard::under_way);
+  const bool waits_for_gpus =
+      !fault.ok() && is_held(op, PendingOp::OnBoard::under_way, held_until_.load());
   if (settle(op)) return true;
-  if (fault.ok() && !is_in_time(op)) {
+  if (fault.ok() && !is_in_time(op.clock)) {
     fault = connection_.worker_timeout();
     connection_.mark_lost(fault);
   }
-  if (fault.ok() || is_held) return false;
+  if (fault.ok() || waits_for_gpus) return false;
   if (complete_if_folded(op.number) && settle(op)) return true;
   // Ranks that fold finish first: after a failure the caller may reuse tensors that they read.
   const bool is_folding = board_.word_of(op.number).phase == board::Phase::folding;
-  if (is_folding && is_in_time(op) && !is_cancelled_) return false;
-  op.blocks.clear();  // Other processes may still use that memory, so it is never reused.
+  if (is_folding && is_in_time(op.clock) && !is_cancelled_) return false;
+  op.resources.blocks.clear();  // Other processes may still use that memory, so it is never reused.
   op.outcome = std::move(fault);
   set_settled(op);
   return true;
@@ -329,13 +284,13 @@ bool OpQueue::poll(PendingOp& op) {
 void OpQueue::make_progress(PendingOp& op) {
   if (fold_blocks(op.number, kPollBlocks)) return;
   const TimePoint now = Clock::now();
-  const TimePoint deadline = op.started.load() + op.timeout;
+  const TimePoint deadline = op.clock.deadline();
   const bool is_folding = board_.word_of(op.number).phase == board::Phase::folding;
   if (is_folding && (complete_if_folded(op.number) || now < deadline)) return;
-  const bool is_late = now > std::min(op.started.load() + kCallWorkerAfter, deadline);
-  if (!is_late || now < op.next_call.load()) return;
-  op.next_call = now + kCallWorkerAfter;
-  if (now > deadline) listen_to_worker(board_, op, now);
+  const bool is_late = now > std::min(op.clock.started.load() + kCallWorkerAfter, deadline);
+  if (!is_late || now < op.clock.next_call.load()) return;
+  op.clock.next_call = now + kCallWorkerAfter;
+  if (now > deadline) listen_to_worker(board_, op.clock, now);
   call_worker(op.number);
 }
 
@@ -354,7 +309,8 @@ bool OpQueue::spin_once(PendingOp& op, Backoff& backoff) {
 void OpQueue::sleep(const PendingOp& op, Millis timeout) {
   if (op.is_on_gpus && (is_over(board_.word_of(op.number).phase) || !connection_.usable().ok()))
     return std::this_thread::sleep_for(kNap);  // Its outcome is held back.
-  const auto falling = run_procedure<board::PrepareSleep<Memory>>(op.number, op.copied_out);
+  const auto falling =
+      board_.run<board::PrepareSleep>(op.number, Host(*this), op.window.copied_out);
   if (!falling.may_sleep()) return;
   board::sleep_on_low_half(board_.slot(op.number).word, static_cast<uint32_t>(falling.word()),
                            std::chrono::microseconds(timeout).count());
@@ -377,7 +333,7 @@ Status OpQueue::await_outcome(PendingOp& op, int64_t timeout_ms) {
         limit == TimePoint::max() ? kWorkerCheck : std::chrono::ceil<Millis>(limit - Clock::now());
     if (left.count() <= 0) return still_running(timeout_ms);
     connection_.under_way().settle_all();
-    sleep(op, std::min(left, sleep_limit(op)));
+    sleep(op, std::min(left, sleep_limit(op.clock)));
     while (spin_once(op, backoff)) continue;
   }
   return op.outcome;
@@ -388,7 +344,7 @@ bool OpQueue::pause(PendingOp& op, Backoff& backoff) {
   const bool is_called = phase == board::Phase::called;
   if (backoff.pause(is_called ? Backoff::Awaited::worker : Backoff::Awaited::ranks)) return true;
   if (poll(op)) return false;
-  sleep(op, phase == board::Phase::folding ? kNap : sleep_limit(op));
+  sleep(op, phase == board::Phase::folding ? kNap : sleep_limit(op.clock));
   return true;
 }
 

@@ -18,6 +18,7 @@
 
 #include "client/operations/op_recorder.h"
 #include "client/operations/pending_op.h"
+#include "client/operations/rank_folding.h"
 #include "client/rank/connection.h"
 #include "daemon/board/board.h"
 
@@ -71,7 +72,9 @@ class OpQueue final : public GroupOperations {
   // ---- For staged operations, see staged_op.h ----
 
   // Folds at most `blocks_max` blocks of an operation that ranks fold. False: none was available.
-  bool fold_blocks(uint64_t number, uint32_t blocks_max = UINT32_MAX);
+  bool fold_blocks(uint64_t number, uint32_t blocks_max = UINT32_MAX) {
+    return folding_.fold_blocks(number, blocks_max);
+  }
   // Announces that the window holds the first `blocks` blocks. `calls_worker`: the worker may start
   // on them, if the group spans hosts.
   void set_ready(uint64_t number, uint32_t blocks, bool calls_worker);
@@ -83,8 +86,6 @@ class OpQueue final : public GroupOperations {
  private:
   class Host;
   using Memory = board::SlotMemory<Host>;
-  template <class Procedure, class... Arguments>
-  Procedure run_procedure(uint64_t number, Arguments... arguments);
 
   // A call that keeps its place in the order, and has yet to arrive there.
   struct Owed {
@@ -102,7 +103,6 @@ class OpQueue final : public GroupOperations {
   board::Decision decide(uint64_t number);
   void reserve_counts(size_t counts);
   void fold_alone(uint64_t number, Memory& memory);
-  bool fold_claimed(uint64_t number, const board::ClaimBlock<Memory>& claim);
   bool complete_if_folded(uint64_t number);
   void call_worker(uint64_t number);
 
@@ -111,9 +111,8 @@ class OpQueue final : public GroupOperations {
   bool spin_once(PendingOp& op, Backoff& backoff);
   void sleep(const PendingOp& op, Millis timeout);
 
-  bool is_held(const PendingOp& op, PendingOp::OnBoard board) const;
   bool settle(PendingOp& op);
-  bool settle_unless_staging(PendingOp& op) { return !op.is_staging && settle(op); }
+  bool settle_unless_staging(PendingOp& op) { return !op.window.is_staging && settle(op); }
   void set_settled(PendingOp& op);
   void advance_settled();
   void add_abandoned(const std::shared_ptr<PendingOp>& op);
@@ -122,7 +121,7 @@ class OpQueue final : public GroupOperations {
   Connection& connection_;
   const GroupBoard board_;
   OpRecorder recorder_;
-  const Kernel kernel_ = choose_kernel();
+  RankFolding folding_;
 
   std::mutex mutex_;  // Guards what follows, and the operations.
   uint64_t next_ = 0;
@@ -136,13 +135,6 @@ class OpQueue final : public GroupOperations {
   std::atomic<size_t> abandoned_count_ = 0;
   Match deciding_;
 
-  std::mutex fold_mutex_;  // Held by the thread that folds; guards what follows.
-  Match folding_;
-  static constexpr uint64_t kNone = UINT64_MAX;
-  uint64_t matched_number_ = kNone;  // Of the operation in folding_.
-  // The operation that a thread folds now: its slot, where the rank announces the block that it
-  // holds, is not given up.
-  std::atomic<uint64_t> folding_number_ = kNone;
   std::atomic<bool> is_cancelled_ = false;
   std::atomic<TimePoint> held_until_ = TimePoint::max();  // No outcome is held back for longer.
 };

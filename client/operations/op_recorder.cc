@@ -4,8 +4,8 @@
 
 namespace tutti::client {
 
-void OpRecorder::begin(const Request& request, PendingOp& op) {
-  op.collective = static_cast<Collective>(request.collective);
+void OpRecorder::begin(const Request& request, uint64_t number, OpRecord& record) {
+  record.collective = static_cast<Collective>(request.collective);
   const uint64_t layout = request.layout ^ request.layout >> 16 ^ request.layout >> 32;
   const RecordedCall call{
       static_cast<uint16_t>(group_), request.collective, request.dtype, request.op, request.flags,
@@ -15,26 +15,26 @@ void OpRecorder::begin(const Request& request, PendingOp& op) {
                         pack_short_strategy(request.global_strategy), 0};
   uint64_t count = request.count;
   if ((request.flags & kRequestCounts) != 0)  // `count` says where the counts are.
-    count = op.bytes / size_of(static_cast<Dtype>(request.dtype));
+    count = record.bytes / size_of(static_cast<Dtype>(request.dtype));
   if ((request.flags & kRequestRefused) != 0) count = choice.root = 0;  // They are of the message.
-  op.record = trace::record_begin(
-      recorder_.ring, {op.number, count, op.bytes, op.arrived_ns, std::bit_cast<uint64_t>(call),
-                       std::bit_cast<uint64_t>(choice)});
+  record.index = trace::record_begin(
+      recorder_.ring, {number, count, record.bytes, record.arrived_ns,
+                       std::bit_cast<uint64_t>(call), std::bit_cast<uint64_t>(choice)});
 }
 
-void OpRecorder::end(const PendingOp& op, Code code) {
-  const uint64_t duration_ns = trace::now_ns() - op.arrived_ns;
-  trace::record_end(recorder_.ring, op.record, duration_ns, code);
-  trace::add_to_totals(recorder_, op.collective, op.bytes, duration_ns, code);
+void OpRecorder::end(const OpRecord& record, Code code) {
+  const uint64_t duration_ns = trace::now_ns() - record.arrived_ns;
+  trace::record_end(recorder_.ring, record.index, duration_ns, code);
+  trace::add_to_totals(recorder_, record.collective, record.bytes, duration_ns, code);
 }
 
-void OpRecorder::count(const PendingOp& op) {
+void OpRecorder::count(const OpRecord& record, const Status& outcome) {
   const auto add = [](std::atomic<uint64_t>& counter, uint64_t more) {
     counter.fetch_add(more, std::memory_order_relaxed);
   };
-  if (!op.outcome.ok()) return add(counters_.failures, 1);
+  if (!outcome.ok()) return add(counters_.failures, 1);
   add(counters_.operations, 1);
-  add(counters_.bytes, op.bytes);
+  add(counters_.bytes, record.bytes);
 }
 
 }  // namespace tutti::client

@@ -2,9 +2,19 @@
 // on the board. The caller holds the lock of the queue.
 #pragma once
 
-#include "client/operations/pending_op.h"
+#include "client/rank/host_memory.h"
+#include "daemon/board/board.h"
+#include "proto/types.h"
 
 namespace tutti::client {
+
+// What is recorded of one operation.
+struct OpRecord {
+  Collective collective = Collective::barrier;
+  uint64_t bytes = 0;       // Of its tensors.
+  uint64_t arrived_ns = 0;  // By trace::now_ns().
+  uint64_t index = 0;       // In the flight recorder.
+};
 
 class OpRecorder {
  public:
@@ -14,12 +24,12 @@ class OpRecorder {
         counters_(memory.view().counters(memory.seat())),
         group_(group) {}
 
-  // The operation has arrived; sets what end() needs.
-  void begin(const Request& request, PendingOp& op);
+  // The operation of this number has arrived. Sets what end() needs.
+  void begin(const Request& request, uint64_t number, OpRecord& record);
   // It has ended, or nobody knows it any more.
-  void end(const PendingOp& op, Code code);
+  void end(const OpRecord& record, Code code);
   // Its outcome goes to the counters.
-  void count(const PendingOp& op);
+  void count(const OpRecord& record, const Status& outcome);
 
  private:
   RankRecorder& recorder_;

@@ -29,7 +29,7 @@ void Passing::run() {
     if (state_ != State::waits) return;
     state_ = State::runs;
     // As if the call were made now. The worker knows since when the operation is.
-    op_->started = Clock::now();
+    op_->clock.started = Clock::now();
   }
   Status outcome =
       StagedOp(*queue_, *op_, staged_).run(Backoff(connection_->cores()), &is_abandoned_);
@@ -47,9 +47,8 @@ void Passing::end(Status outcome) {
 // While the thread is busy with earlier operations, a waiter for this one sees to its
 // deadline.
 bool Passing::has_ended() {
-  const bool is_late = Clock::now() > op_->started.load() + op_->timeout;
-  if (state_ == State::waits && is_late && queue_->poll(*op_)) {
-    op_->is_staging = false;
+  if (state_ == State::waits && is_late(op_->clock) && queue_->poll(*op_)) {
+    op_->window.is_staging = false;
     static_cast<void>(queue_->release(*op_));
     end(op_->outcome);
   }
@@ -80,7 +79,7 @@ void Passing::abandon() {
   std::unique_lock lock(mutex_);
   if (state_ == State::waits) {
     state_ = State::ended;
-    op_->is_staging = false;
+    op_->window.is_staging = false;
     queue_->abandon(op_);
     return;
   }

@@ -21,28 +21,38 @@ int64_t nanoseconds(TimePoint time) {
 }
 
 void start_clock(const GroupBoard& board, PendingOp& op) {
-  if (op.started.load() != TimePoint()) return;
+  if (op.clock.is_running()) return;
   const TimePoint now = Clock::now();
-  op.started = now;
+  op.clock.started = now;
   if (op.has_arrived)
     board.area().entry(op.number, board.seat()).started_ns.store(nanoseconds(now));
 }
 
-bool is_late(const PendingOp& op) { return Clock::now() > op.started.load() + op.timeout; }
+bool is_late(const OpClock& clock) { return Clock::now() > clock.deadline(); }
 
-bool is_in_time(const PendingOp& op) {
-  const TimePoint started = op.started.load();
-  if (started == TimePoint()) return true;
-  const TimePoint deadline = started + op.timeout;
-  const TimePoint heard = std::max(deadline, op.heard.load());
+bool is_in_time(const OpClock& clock) {
+  if (!clock.is_running()) return true;
+  const TimePoint deadline = clock.deadline();
+  const TimePoint heard = std::max(deadline, clock.heard.load());
   return Clock::now() <= std::min(heard + kAnswerGrace, deadline + kBusyGrace);
 }
 
-void listen_to_worker(const GroupBoard& board, PendingOp& op, TimePoint now) {
+void listen_to_worker(const GroupBoard& board, OpClock& clock, TimePoint now) {
   const uint64_t looks = board.worker_looks();
-  const bool is_first = op.heard.load() == TimePoint();
-  if (is_first) op.heard = op.started.load() + op.timeout;
-  if (op.looks.exchange(looks) != looks && !is_first) op.heard = now;
+  const bool is_first = clock.heard.load() == TimePoint();
+  if (is_first) clock.heard = clock.deadline();
+  if (clock.looks.exchange(looks) != looks && !is_first) clock.heard = now;
+}
+
+bool is_held(const PendingOp& op, PendingOp::OnBoard board, TimePoint limit) {
+  if (!op.is_on_gpus || !op.is_on_gpus(board)) return false;
+  return Clock::now() <= std::min(op.clock.deadline() + kAnswerGrace, limit);
+}
+
+Status copy_out(OpResources& resources) {
+  for (const OpResources::CopyOut& copy : resources.copies)
+    copy_bytes(copy.to, copy.from, copy.bytes);
+  return resources.copy_last ? resources.copy_last() : Status();
 }
 
 }  // namespace tutti::client

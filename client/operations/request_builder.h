@@ -35,13 +35,13 @@ class RequestBuilder {
         passing_(passing) {
     if (asynchronous_ != nullptr) shared_ = std::make_shared<PendingOp>();
     request_.timeout_ms = connection_.target().timeout_ms;
-    op().blocks.reserve(3);  // One allocation for what most operations hold.
+    op().resources.blocks.reserve(3);  // One allocation for what most operations hold.
   }
 
   // Releases what an operation that did not arrive holds. Detaches one that did and that nobody
   // waits for, because an exception was thrown.
   ~RequestBuilder() {
-    if (!op().has_arrived) connection_.own_memory().release(op().blocks);
+    if (!op().has_arrived) connection_.own_memory().release(op().resources.blocks);
     if (own_.has_arrived) queue_.detach(own_);
     if (shared_ != nullptr && shared_->has_arrived) queue_.detach(*shared_);
   }
@@ -57,7 +57,7 @@ class RequestBuilder {
   // The call as it is known here; what its tensors are is for the caller to say.
   CallShape shape() const {
     CallShape call;
-    call.bytes = op().bytes;
+    call.bytes = op().record.bytes;
     call.is_on_gpu = is_on_gpu_;
     call.is_local = queue_.group_board().is_local();
     call.hosts = group_.hosts;
@@ -73,10 +73,10 @@ class RequestBuilder {
 
   // The deadline counts from now on. Without this, from when the call has to wait.
   void start_clock() {
-    if (op().started.load() == TimePoint()) op().started = Clock::now();
+    if (!op().clock.is_running()) op().clock.started = Clock::now();
   }
-  TimePoint deadline() const { return op().started.load() + Millis(request_.timeout_ms); }
-  bool is_late() const { return op().started.load() != TimePoint() && Clock::now() > deadline(); }
+  TimePoint deadline() const { return op().clock.started.load() + Millis(request_.timeout_ms); }
+  bool is_late() const { return op().clock.is_running() && Clock::now() > deadline(); }
 
   // Takes the caller's memory for the operation: see MemoryInUse::take(). What is on a stream has
   // the stream's order, and a channel's broadcasts are parts of a message, which has the memory.
@@ -164,7 +164,7 @@ class RequestBuilder {
     }
     if (staged != nullptr && !is_on_stream()) {
       op().memory.last_until_end();
-      op().copy_last = [staged] { return staged->copy_out_now(); };
+      op().resources.copy_last = [staged] { return staged->copy_out_now(); };
     }
     const bool is_copied_out = staged != nullptr && is_on_stream();  // By the stream.
     op().is_on_gpus = [&words_of = device.words(), words, is_copied_out](PendingOp::OnBoard board) {
@@ -195,11 +195,11 @@ class RequestBuilder {
                                    TensorPath::By by) {
     const uint64_t window_bytes = queue_.group_board().window_bytes();
     uint64_t offset = 0;
-    std::byte* window = allocate(std::min(window_bytes, op().bytes), offset);
+    std::byte* window = allocate(std::min(window_bytes, op().record.bytes), offset);
     if (window == nullptr) return std::nullopt;
     op().memory.last_until_end();
-    op().is_staging = true;
-    op().copied_out = 0;
+    op().window.is_staging = true;
+    op().window.copied_out = 0;
     request_.flags |= kRequestStaged | kRequestBlocking;
     request_.in_offset = has_in ? offset : 0;
     request_.out_offset = has_out ? offset : 0;
@@ -221,7 +221,7 @@ class RequestBuilder {
   // Submits a request that fails on all ranks with `why`, and returns that. Without it the other
   // ranks would match this rank's next operation with this one.
   Status refuse(const Status& why) {
-    connection_.own_memory().release(std::exchange(op().blocks, {}));
+    connection_.own_memory().release(std::exchange(op().resources.blocks, {}));
     const std::string message = why.message().substr(0, kMessageBytes - 1);
     Request refused = refusal(why.code());
     if (std::byte* text = connection_.own_memory().allocate(message.size()); text != nullptr) {
@@ -230,7 +230,7 @@ class RequestBuilder {
       refused.count = message.size();
     }
     auto op = std::make_shared<PendingOp>();
-    if (refused.count != 0) op->blocks.push_back(refused.in_offset);
+    if (refused.count != 0) op->resources.blocks.push_back(refused.in_offset);
     queue_.keep_place(refused, op);
     return why;
   }
@@ -238,7 +238,7 @@ class RequestBuilder {
   // The same after memory has run out: allocates nothing and sends no message.
   void refuse_without_memory() {
     if (op().has_arrived) return;
-    connection_.own_memory().release(std::exchange(op().blocks, {}));
+    connection_.own_memory().release(std::exchange(op().resources.blocks, {}));
     const Status refused = queue_.submit(refusal(Code::resource_exhausted), own_);
     if (!refused.ok()) connection_.mark_lost(refused);  // The order of operations is.
   }
@@ -291,7 +291,7 @@ class RequestBuilder {
   // runs out.
   template <class Get>
   bool add_block(const Get& get) {
-    std::vector<uint64_t>& blocks = op().blocks;
+    std::vector<uint64_t>& blocks = op().resources.blocks;
     blocks.push_back(0);
     const std::optional<uint64_t> block = get();
     if (block)

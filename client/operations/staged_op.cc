@@ -14,12 +14,12 @@ Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
   const auto must_stop = [stops] { return stops != nullptr && *stops; };
   bool under_way = true;
   while (under_way && !must_stop() && queue_.group_board().is_under_way(op_.number)) {
-    if (make_progress() && !is_late(op_))
+    if (make_progress() && !is_late(op_.clock))
       backoff.reset();
     else  // After the deadline the worker is called, and ends what is too slow.
       under_way = queue_.pause(op_, backoff);
   }
-  op_.is_staging = false;
+  op_.window.is_staging = false;
   if (must_stop()) return {Code::cancelled, "the operation was freed before it had ended"};
   const Status outcome = queue_.await_outcome(op_, -1);
   while (outcome.ok() && copied_out_ < blocks_) copy_out();
@@ -58,7 +58,7 @@ void StagedOp::copy_out() {
                        size_t bytes) {
     if (tensor.out != nullptr) copy_bytes(tensor.out + offset, window, bytes);
   };
-  op_.copied_out = copied_out_ + 1;
+  op_.window.copied_out = copied_out_ + 1;
   for_each_piece(out_, copied_out_++, copy);
 }
 

@@ -116,7 +116,7 @@ Status place_sides(RequestBuilder& builder, Connection& connection, const Collec
   if (Status s = allocate_copies(builder, copies, bytes); !s.ok()) return s;
   if (copies.out) {
     builder.op().memory.last_until_end();
-    builder.op().copies.push_back(
+    builder.op().resources.copies.push_back(
         {args.out, connection.own_memory().at(request.out_offset), bytes.out});
   }
   if (!copies.in) return {};
@@ -216,8 +216,8 @@ std::optional<Status> submit_listed(RequestBuilder& builder, Connection& connect
   if (std::ranges::all_of(tensors, hold_both))
     memory = builder.allocate(tensors.size() * sizeof(ListedTensor), request.in_offset);
   if (memory == nullptr) {
-    connection.own_memory().release(builder.op().blocks);
-    builder.op().blocks.clear();
+    connection.own_memory().release(builder.op().resources.blocks);
+    builder.op().resources.blocks.clear();
     return std::nullopt;
   }
   auto* record = reinterpret_cast<ListedTensor*>(memory);
@@ -240,7 +240,7 @@ Status concatenate(RequestBuilder& builder, std::span<const TensorSides> tensors
   for (const TensorSides& tensor : tensors) bytes += tensor.bytes;
   Request& request = builder.request();
   request.count = bytes / size_of(static_cast<Dtype>(request.dtype));
-  builder.op().bytes = bytes;
+  builder.op().record.bytes = bytes;
   if (bytes == 0) return {};
   builder.op().memory.last_until_end();
   std::byte* memory = builder.allocate(bytes, request.in_offset);
@@ -248,7 +248,7 @@ Status concatenate(RequestBuilder& builder, std::span<const TensorSides> tensors
   request.out_offset = request.in_offset;
   for (const TensorSides& tensor : tensors) {
     if (Status s = builder.copy_in(memory, tensor.in, tensor.bytes); !s.ok()) return s;
-    builder.op().copies.push_back({tensor.out, memory, tensor.bytes});
+    builder.op().resources.copies.push_back({tensor.out, memory, tensor.bytes});
     memory += tensor.bytes;
   }
   return {};
@@ -369,7 +369,7 @@ Status take_list(RequestBuilder& builder, const TensorListArgs& args, TensorList
   if (Status s = check_apart(args, list); !s.ok()) return s;
   builder.request().count = list.count;
   builder.request().layout = list.layout;
-  builder.op().bytes = list.count * tutti_dtype_size(args.dtype);
+  builder.op().record.bytes = list.count * tutti_dtype_size(args.dtype);
   return builder.take(list.ranges);
 }
 
@@ -429,8 +429,8 @@ Status submit(Group& group, const CollectiveArgs& args, const tutti_options* opt
   SideBytes bytes;
   if (Status s = read_args(group, args, options, builder); !s.ok()) return builder.refuse(s);
   if (Status s = read_sides(group, args, bytes); !s.ok()) return builder.refuse(s);
-  builder.op().bytes = args.counts.empty() ? args.count * tutti_dtype_size(args.dtype)
-                                           : std::min(bytes.in, bytes.out);
+  builder.op().record.bytes = args.counts.empty() ? args.count * tutti_dtype_size(args.dtype)
+                                                  : std::min(bytes.in, bytes.out);
   CallShape call = builder.shape();
   const auto collective = static_cast<Collective>(args.collective);
   call.is_elementwise = !has_blocks(collective) && collective != Collective::barrier;
@@ -443,7 +443,8 @@ Status submit(Group& group, const CollectiveArgs& args, const tutti_options* opt
   if (Status s = take_sides(builder, args, bytes); !s.ok()) return builder.refuse(s);
   if (path.way == TensorPath::Way::window) {
     const TensorSides tensor{bytes.in != 0 ? bytes_at(args.in) : nullptr,
-                             bytes.out != 0 ? bytes_at(args.out) : nullptr, builder.op().bytes};
+                             bytes.out != 0 ? bytes_at(args.out) : nullptr,
+                             builder.op().record.bytes};
     if (std::optional<Status> outcome =
             builder.run_staged({&tensor, 1}, bytes.in != 0, bytes.out != 0, path.by))
       return *outcome;

@@ -16,7 +16,7 @@ class CompletionTest : public TwoRanksTest {
   // Rank 0 submits an operation that holds a block, and the worker takes it over.
   void submit(const std::shared_ptr<PendingOp>& op) {
     std::byte* block = ranks_[0].connection->own_memory().allocate(4096);
-    op->blocks.push_back(ranks_[0].connection->own_memory().offset_of(block));
+    op->resources.blocks.push_back(ranks_[0].connection->own_memory().offset_of(block));
     ASSERT_TRUE(ranks_[0].arrive(*op, 1).ok());
     board_->set_ranks_decide(false);
     drain(loop_);

@@ -45,7 +45,7 @@ constexpr size_t kPage = 4096;
 struct StagedCall {
   explicit StagedCall(Rank& by) : rank(by) {
     window = rank.connection->own_memory().allocate(kWindowBlocks * kBoardBlockBytes);
-    op.blocks.push_back(rank.connection->own_memory().offset_of(window));
+    op.resources.blocks.push_back(rank.connection->own_memory().offset_of(window));
   }
   Status arrive() {
     Request request{};
@@ -111,14 +111,14 @@ TEST_F(TwoRanksTest, ASlotIsKeptWhileAThreadOfTheRankFoldsThere) {
 // While a thread copies into the window, no other thread settles its operation.
 TEST_F(TwoRanksTest, ASlotIsKeptWhileItsCallIsStaged) {
   StagedCall own(ranks_[0]);
-  own.op.is_staging = true;
+  own.op.window.is_staging = true;
   ASSERT_TRUE(own.arrive().ok());
   board_->set_ranks_decide(false);
   drain(loop_);
   board_->complete(0, 0, unavailable("because"));
   queue(0).settle_finished();
   EXPECT_EQ(area().settled(0).load(), 0u);
-  own.op.is_staging = false;
+  own.op.window.is_staging = false;
   queue(0).settle_finished();
   EXPECT_EQ(area().settled(0).load(), 1u);
 }
