@@ -171,7 +171,7 @@ class GrpcControlServer final : public ControlServer {
     };
     events.on_saved = [this](const v1::JobState& state) { coordinator_.saved(state); };
     elector_ = std::make_unique<Elector>(
-        std::move(store_), Elector::Options{etcd_.prefix, host_, address_, etcd_.ttl}, events);
+        std::move(store_), Election::Options{etcd_.prefix, host_, address_, etcd_.ttl}, events);
   }
 
   void stop_following() {

@@ -22,16 +22,12 @@ Keys::Answer answer_of(const Result<Keys::Entry>& entry) {
 
 }  // namespace
 
-Elector::Elector(std::unique_ptr<KeyStore> store, const Options& options, Events events)
+Elector::Elector(std::unique_ptr<KeyStore> store, const Election::Options& options, Events events)
     : store_(std::move(store)),
       options_(options),
       events_(std::move(events)),
       reachability_(store_->name()),
-      election_({.prefix = options.prefix,
-                 .host = options.host,
-                 .address = options.address,
-                 .ttl = options.ttl,
-                 .store = store_->name()}) {
+      election_(options, store_->name()) {
   watch_thread_ = std::thread([this] { watch(); });
   thread_ = std::thread([this] { run(); });
 }

@@ -32,14 +32,8 @@ class Elector final : public StateStore {
     std::function<void(const std::string& why)> on_stand_by;
     std::function<void(const v1::JobState& state)> on_saved;
   };
-  struct Options {
-    std::string prefix;   // "/tutti"
-    std::string host;     // Of this agent.
-    std::string address;  // Of its control plane.
-    Millis ttl{};
-  };
 
-  Elector(std::unique_ptr<KeyStore> store, const Options& options, Events events);
+  Elector(std::unique_ptr<KeyStore> store, const Election::Options& options, Events events);
   ~Elector() override;  // Gives up the lease, so that another agent is elected at once.
 
   // Once for each on_lead(), in their order: what this agent was elected with. What save() is given
@@ -63,7 +57,7 @@ class Elector final : public StateStore {
   void on_stand_by(const Election::StandBy& stand_by);
 
   const std::unique_ptr<KeyStore> store_;
-  const Options options_;
+  const Election::Options options_;
   const Events events_;
   Reachability reachability_;
   Election election_;  // Of the elector's thread alone.

@@ -58,7 +58,7 @@ Keys::Entry find(const std::vector<Keys::Entry>& all, const std::string& name) {
 // ---- Steps ----
 
 Election::Step Election::begin(TimePoint now) {
-  if (now >= lease_until_) stand_down("its lease in " + options_.store + " may have ended");
+  if (now >= lease_until_) stand_down("its lease in " + store_ + " may have ended");
   return keep_lease(now);
 }
 
@@ -142,7 +142,7 @@ Election::Step Election::on_renewed(const Status& kept, TimePoint now) {
   granted_ = lease_;
   if (kept.ok()) return use_lease();
   lease_ = 0;
-  stand_down("its lease in " + options_.store + " has ended");
+  stand_down("its lease in " + store_ + " has ended");
   return ask(Phase::granting, Keys::Grant{});
 }
 

@@ -118,10 +118,11 @@ class Election {
     std::string prefix;   // "/tutti"
     std::string host;     // Of this agent.
     std::string address;  // Of its control plane.
-    Millis ttl{};
-    std::string store;  // Its name, for messages.
+    Millis ttl{};         // Of the lease.
   };
-  explicit Election(Options options) : options_(std::move(options)) {}
+  // `store`: its name, for messages.
+  Election(Options options, std::string store)
+      : options_(std::move(options)), store_(std::move(store)) {}
 
   // A round: keeps the lease, looks who coordinates, and saves what is there to be saved. Also
   // earlier than it is due.
@@ -175,6 +176,7 @@ class Election {
   Batch next_batch() const;
 
   Options options_;
+  std::string store_;
   Phase phase_ = Phase::idle;
   std::vector<Event> events_;
   TimePoint sent_{};  // The sign of life of this round.

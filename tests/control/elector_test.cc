@@ -94,7 +94,8 @@ class Agent {
  public:
   Agent(MemoryKeys& keys, const std::string& host, const std::string& address, Millis ttl = kTtl)
       : elector_(std::make_unique<Elector>(std::make_unique<FaultyStore>(keys.open(), faults),
-                                           Elector::Options{"/t", host, address, ttl}, events())) {}
+                                           Election::Options{"/t", host, address, ttl}, events())) {
+  }
 
   void end() { elector_.reset(); }
   Elector& elector() { return *elector_; }

@@ -19,8 +19,8 @@ struct ElectionTest : testing::Test {
 
   simulated::KeyValues keys{kTtl};
   TimePoint now{Millis(1'000'000)};
-  Election election{
-      {.prefix = "/t", .host = "a", .address = "10.0.0.1:7601", .ttl = kTtl, .store = "the store"}};
+  Election election{{.prefix = "/t", .host = "a", .address = "10.0.0.1:7601", .ttl = kTtl},
+                    "the store"};
 };
 
 TEST_F(ElectionTest, TheFirstAgentLeadsAndRenewsItsLeaseInTime) {

@@ -33,8 +33,8 @@ void Agents::start(int index) {
     self.election.emplace(Election::Options{.prefix = kPrefix,
                                             .host = std::to_string(index),
                                             .address = address(index),
-                                            .ttl = kTtl,
-                                            .store = "the store"});
+                                            .ttl = kTtl},
+                          "the store");
     return plan_round(index, timeline_.now() + timeline_.random.below(300));
   }
   if (index == 0)
