@@ -37,12 +37,14 @@ Result<Fd> watch_process(int socket, pid_t pid) {
 
 }  // namespace
 
-Result<std::unique_ptr<Trainer>> Trainer::open(Loop& loop, Fd& socket, Events& events) {
+Result<std::unique_ptr<Trainer>> Trainer::open(Loop& loop, Fd socket, Events& events) {
   Fd doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!doorbell.valid()) return errno_status("cannot make a doorbell");
+  Status started = doorbell.valid() ? Status() : errno_status("cannot make a doorbell");
   auto trainer = std::make_unique<Trainer>(loop, std::move(socket), std::move(doorbell), events);
-  if (Status started = trainer->start(); !started.ok()) return started;
-  return trainer;
+  if (started.ok()) started = trainer->start();
+  if (started.ok()) return trainer;
+  trainer->refuse(started);
+  return started;
 }
 
 Trainer::Trainer(Loop& loop, Fd socket, Fd doorbell, Events& events)

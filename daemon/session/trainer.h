@@ -23,9 +23,9 @@ class Trainer {
     virtual void on_end(Trainer& trainer, bool leaving, Status why) = 0;
   };
 
-  // Takes the socket where it returns a trainer, else leaves it to the caller. UNAVAILABLE: the
-  // trainer has ended already.
-  static Result<std::unique_ptr<Trainer>> open(Loop& loop, Fd& socket, Events& events);
+  // Takes the socket. Where it fails, it has refused the trainer with the error that it returns.
+  // UNAVAILABLE: the trainer has ended already.
+  static Result<std::unique_ptr<Trainer>> open(Loop& loop, Fd socket, Events& events);
   // Use open().
   Trainer(Loop& loop, Fd socket, Fd doorbell, Events& events);
   ~Trainer() { stop(); }

@@ -43,12 +43,10 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
                                 " is joining already (host " + settings_.host + ", pid " +
                                 std::to_string(first->second.pid) + ")",
                             {static_cast<int>(hello.rank()), settings_.host}));
-  Result<std::unique_ptr<Trainer>> trainer = Trainer::open(loop_, socket, *this);
+  Result<std::unique_ptr<Trainer>> trainer = Trainer::open(loop_, std::move(socket), *this);
   if (!trainer.ok()) {
     spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
                   trainer.status().to_string());
-    if (socket.valid())
-      refuse_trainer(socket.get(), trainer.status());  // Else the trainer is gone.
     return;
   }
   loop_.cancel(idle_timer_);

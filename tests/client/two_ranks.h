@@ -125,7 +125,7 @@ class TwoRanksTest : public ::testing::Test {
     const HelloReader reader(loop_, socket.get(), Clock::now() + Millis(30'000),
                              [&](const Result<v1::Hello>& hello) { said = hello.ok(); });
     ASSERT_TRUE(turn_until(loop_, [&] { return said; }));
-    auto opened = Trainer::open(loop_, socket, rank.events);
+    auto opened = Trainer::open(loop_, std::move(socket), rank.events);
     ASSERT_TRUE(opened.ok());
     rank.at_worker = *std::move(opened);
   }

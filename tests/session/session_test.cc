@@ -1,5 +1,6 @@
 // One trainer served well: the welcome, requests, verdicts and the end.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <fstream>
@@ -305,7 +306,7 @@ TEST(SessionJoining, DeathIsSeenThoughAChildHoldsTheSocket) {
   }));
   loop.unwatch(listener->get());
   RecordedEvents events;
-  auto trainer = Trainer::open(loop, accepted, events);
+  auto trainer = Trainer::open(loop, std::move(accepted), events);
   ASSERT_TRUE(trainer.ok());
   drain(loop);
   EXPECT_EQ(events.ends, 0);
@@ -314,6 +315,28 @@ TEST(SessionJoining, DeathIsSeenThoughAChildHoldsTheSocket) {
   hold.reset();
   waitpid(process, nullptr, 0);
   unlink(path.c_str());
+}
+
+// The trainer waits for an answer, whatever the worker lacks.
+TEST(TrainerTest, FailedOpenRefusesTheTrainer) {
+  Loop loop;
+  auto [served, trainer] = socket_pair();
+  RecordedEvents events;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};  // No descriptor can be made.
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto opened = Trainer::open(loop, std::move(served), events);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(opened.ok());
+  std::array<char, 4096> bytes{};
+  const ssize_t size = recv(trainer.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  ASSERT_GT(size, 0);
+  const v1::Welcome answer = parse_welcome({bytes.data(), static_cast<size_t>(size)});
+  EXPECT_EQ(answer.code(), static_cast<uint32_t>(opened.status().code()));
+  EXPECT_EQ(answer.message(), opened.status().message());
+  EXPECT_EQ(recv(trainer.get(), bytes.data(), bytes.size(), MSG_DONTWAIT), 0) << "closed";
+  EXPECT_EQ(events.ends, 0);
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ struct Served {
     welcome = trainer.join();
   }
   Served(Loop& loop, std::pair<Fd, Fd> ends) : trainer(std::move(ends.second)) {
-    auto opened = Trainer::open(loop, ends.first, events);
+    auto opened = Trainer::open(loop, std::move(ends.first), events);
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     at_worker = *std::move(opened);
   }

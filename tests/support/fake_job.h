@@ -234,7 +234,7 @@ class FakeJob : public BoardEvents, public Trainer::Events {
     if (joining_.contains(hello->rank()))
       return refuse_trainer(fd, already_exists("rank is taken", {int(hello->rank()), "a"}));
     timeout_ms_ = hello->timeout_ms();
-    auto opened = Trainer::open(loop_, trainer.mapped().socket, *this);
+    auto opened = Trainer::open(loop_, std::move(trainer.mapped().socket), *this);
     if (!opened.ok()) return;
     joining_[hello->rank()] = *std::move(opened);
     if (joining_.size() == world_) begin();
