@@ -5,12 +5,6 @@
 
 namespace tutti::client {
 
-void MemoryUse::start(uint64_t number, std::function<bool()> has_ended) noexcept {
-  number_ = number;
-  op_has_ended_ = std::move(has_ended);
-  has_started_.store(true, std::memory_order_release);
-}
-
 // Takes no lock of the operation's, which a thread that calls end() may hold.
 bool MemoryUse::has_ended() const {
   return has_started_.load(std::memory_order_acquire) && !lasts_until_end_ && op_has_ended_();

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "client/rank/fork_guard.h"
@@ -30,8 +31,14 @@ class MemoryUse {
   ~MemoryUse() { end(); }
 
   // The operation has arrived, with this number: it uses its memory until it has ended, unless more
-  // is said. `has_ended`: takes no lock; at most two pointers, so that to keep it needs no memory.
-  void start(uint64_t number, std::function<bool()> has_ended) noexcept;
+  // is said. `has_ended` takes no lock.
+  template <class HasEnded>
+  void start(uint64_t number, HasEnded has_ended) noexcept {
+    static_assert(is_held_in_place<HasEnded>, "std::function must not allocate for it");
+    number_ = number;
+    op_has_ended_ = has_ended;
+    has_started_.store(true, std::memory_order_release);
+  }
   // Its memory is in use for longer: until end().
   void last_until_end() { lasts_until_end_ = true; }
   void end();
@@ -40,6 +47,12 @@ class MemoryUse {
 
  private:
   friend class MemoryInUse;
+  // libstdc++ and libc++ hold such a value in the std::function itself.
+  template <class Value>
+  static constexpr bool is_held_in_place =
+      sizeof(Value) <= 2 * sizeof(void*) && alignof(Value) <= alignof(void*) &&
+      std::is_trivially_copyable_v<Value>&& std::is_trivially_destructible_v<Value>;
+
   std::span<const MemoryRange> ranges() const {
     return many_.empty() ? std::span(few_).first(few_count_) : std::span(many_);
   }

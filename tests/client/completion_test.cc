@@ -28,6 +28,20 @@ class CompletionTest : public TwoRanksTest {
   uint64_t used_bytes() { return ranks_[0].connection->own_memory().used_bytes(); }
 };
 
+// An arrival that failed half-way would leave the other ranks with an operation that nobody knows.
+TEST_F(CompletionTest, AnArrivalNeedsNoMemory) {
+  PendingOp op;
+  Status arrived;
+  {
+    const NoMemory none;
+    arrived = ranks_[0].arrive(op, 1);
+  }
+  EXPECT_TRUE(arrived.ok()) << arrived.message();
+  EXPECT_TRUE(op.has_arrived);
+  board_->complete(0, 0, {});
+  EXPECT_TRUE(queue(0).poll(op));
+}
+
 TEST_F(CompletionTest, AFailureIsReadWithoutMemory) {
   const auto op = std::make_shared<PendingOp>();
   submit(op);
