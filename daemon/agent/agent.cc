@@ -385,7 +385,7 @@ Status Agent::admit(const v1::Hello& hello, int socket) {
   if (!peer.ok()) return peer.status();
   const Result<v1::Pass> pass = pass_of(hello, *peer);
   if (!pass.ok()) return pass.status();
-  return workers_->adopt(hello, *pass, *peer, socket);
+  return workers_->hand_over(hello, *pass, *peer, socket);
 }
 
 Result<v1::Pass> Agent::pass_of(const v1::Hello& hello, const PeerCredentials& peer) const {

@@ -58,13 +58,13 @@ std::string bytes_of_report_request() {
 std::string bytes_of_adopt(const v1::Hello& hello, const v1::Pass& pass,
                            const PeerCredentials& peer) {
   v1::AgentToWorker message;
-  v1::AgentToWorker::Adopt& adopt = *message.mutable_adopt();
-  adopt.set_uid(peer.uid);
+  v1::AgentToWorker::HandOver& hand_over = *message.mutable_hand_over();
+  hand_over.set_uid(peer.uid);
   // The pid is 0 if the trainer is in a pid namespace that is not visible from here.
-  adopt.set_pid(peer.pid != 0 ? peer.pid : hello.pid());
-  *adopt.mutable_hello() = hello;
-  adopt.mutable_hello()->clear_token();
-  *adopt.mutable_pass() = pass;
+  hand_over.set_pid(peer.pid != 0 ? peer.pid : hello.pid());
+  *hand_over.mutable_hello() = hello;
+  hand_over.mutable_hello()->clear_token();
+  *hand_over.mutable_pass() = pass;
   return message.SerializeAsString();
 }
 
@@ -172,8 +172,8 @@ Status Workers::adopt_running() {
   return {};
 }
 
-Status Workers::adopt(const v1::Hello& hello, const v1::Pass& pass, const PeerCredentials& peer,
-                      int socket) {
+Status Workers::hand_over(const v1::Hello& hello, const v1::Pass& pass, const PeerCredentials& peer,
+                          int socket) {
   const Entry found = workers_.find(path_of(pass));
   const Status allowed = quotas().check_join(pass.uid(), found == workers_.end());
   ask_workers_of(pass.uid());  // For the next join.
@@ -284,7 +284,7 @@ void Workers::on_report(Entry entry, Packet packet) {
     worker.is_known = true;
     worker.pass = report.pass();
     worker.log->start(worker.pass.job());
-    worker.handed_over = report.adopted();
+    worker.handed_over = report.handed_over();
     spdlog::info("took over job \"{}\": worker pid {}", worker.pass.job(), report.pid());
   }
   // Whose it is was settled when it started.
@@ -355,7 +355,7 @@ void Workers::ask_workers_of(uint32_t uid) {
 // Its user controls a worker, so it may say less than it has, but not less than none.
 uint64_t Workers::Worker::ranks() const {
   const auto reported = static_cast<uint64_t>(last.ranks_size());
-  return reported + handed_over - std::min(handed_over, last.adopted());
+  return reported + handed_over - std::min(handed_over, last.handed_over());
 }
 
 Quotas Workers::quotas() const {

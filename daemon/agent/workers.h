@@ -39,8 +39,8 @@ class Workers {
   // Hands the trainer to the worker of its pass (job, user, subject), starting one if there is
   // none. ABORTED: the worker is ending; the client should join again. RESOURCE_EXHAUSTED: the user
   // or the node has as much as it may.
-  Status adopt(const v1::Hello& hello, const v1::Pass& pass, const PeerCredentials& peer,
-               int socket);
+  Status hand_over(const v1::Hello& hello, const v1::Pass& pass, const PeerCredentials& peer,
+                   int socket);
 
   // Calls `done` once with every worker's report, the last known for those that do not answer
   // within `timeout`.

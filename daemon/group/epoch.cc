@@ -359,11 +359,11 @@ void HostEpoch::on_done(const Key& key, const Status& status) {
 
 // ---- Frames. A peer that sends an invalid one ends the epoch, by name. ----
 
-void HostEpoch::adopt(const std::string& name, std::shared_ptr<Link> link,
-                      std::shared_ptr<LoopHandler> handler) {
+void HostEpoch::add_link(const std::string& name, std::shared_ptr<Link> link,
+                         std::shared_ptr<LoopHandler> handler) {
   for (int index = 0; index < static_cast<int>(hosts_.size()); ++index)
     if (hosts_[static_cast<size_t>(index)].name == name && index != self_)
-      return links_.adopt(index, std::move(link), std::move(handler));
+      return links_.add_link(index, std::move(link), std::move(handler));
   link->close(unauthenticated("host " + name + " is not in this job's roster"));
 }
 

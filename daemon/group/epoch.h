@@ -34,8 +34,8 @@ class HostEpoch final : public Epoch, public Links::Events {
   void leave(int rank, const Status& cause) override;
   void abort(const Status& cause) override;
   void set_strategy(const Strategies& strategies) override;
-  void adopt(const std::string& host, std::shared_ptr<Link> link,
-             std::shared_ptr<LoopHandler> handler) override;
+  void add_link(const std::string& host, std::shared_ptr<Link> link,
+                std::shared_ptr<LoopHandler> handler) override;
   const Roster& roster() const override { return roster_; }
   bool needed() const override;
   const Status& cause() const override { return follower_.cause(); }

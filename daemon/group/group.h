@@ -113,8 +113,8 @@ class Epoch {
   virtual void set_strategy(const Strategies& strategies) = 0;
 
   // Takes over a link that `host` dialled and that has shown this epoch's secret.
-  virtual void adopt(const std::string& host, std::shared_ptr<Link> link,
-                     std::shared_ptr<LoopHandler> handler) = 0;
+  virtual void add_link(const std::string& host, std::shared_ptr<Link> link,
+                        std::shared_ptr<LoopHandler> handler) = 0;
 
   virtual const Roster& roster() const = 0;
   // Whether other hosts may still need this one: as the leader, or for operations in progress.

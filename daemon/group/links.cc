@@ -85,7 +85,7 @@ std::shared_ptr<Link> Links::dial(int host) {
   return link;
 }
 
-void Links::adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler) {
+void Links::add_link(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler) {
   const bool first = self_ == 0 && control_[host] == nullptr;  // A follower dials control first.
   if (first) control_[host] = link;
   attach(host, std::move(link), handler);

@@ -69,7 +69,7 @@ class Links {
   // Aborts all links, so that they release what they have borrowed.
   void abort(const Status& cause);
   // Takes over a link that another host dialled and that has shown this epoch's secret.
-  void adopt(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler);
+  void add_link(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopHandler> handler);
 
   uint64_t sent_bytes() const { return sent_bytes_; }    // Of data frames.
   uint64_t sent_frames() const { return sent_frames_; }  // Data and control.

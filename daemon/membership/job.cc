@@ -261,7 +261,7 @@ void Job::set_strategy(const std::string& strategy, Effects& out) {
 
 void Job::resume(WorkerStream worker, const v1::Resume& resume, Effects& out) {
   const LastEpoch heard_of{resume.epoch(), EpochEnd::unknown};
-  if (resume.epoch() > last_.number || last_ == heard_of) adopt(worker, resume, out);
+  if (resume.epoch() > last_.number || last_ == heard_of) resume_newer(worker, resume, out);
   const bool broke = last_ == LastEpoch{resume.epoch(), EpochEnd::death};
   if (is_running(resume)) {
     if (resume.has_broken()) return end_by_death();
@@ -277,7 +277,7 @@ bool Job::is_running(const v1::Resume& resume) const {
          same_token(running_->secret, resume.roster().secret());
 }
 
-void Job::adopt(WorkerStream worker, const v1::Resume& resume, Effects& out) {
+void Job::resume_newer(WorkerStream worker, const v1::Resume& resume, Effects& out) {
   last_ = {resume.epoch(), resume.has_broken() ? EpochEnd::death : EpochEnd::unknown};
   if (resume.ranks().empty() || resume.has_broken()) return;
   last_.end = EpochEnd::over;  // Takes effect when it no longer runs.

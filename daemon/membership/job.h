@@ -79,7 +79,7 @@ class Job {
   void abort_for(const std::vector<uint32_t>& ranks, WorkerStream except, Effects& out);
   bool is_running(const v1::Resume& resume) const;
   // Makes the epoch of a resume, which is newer than all known ones, the job's newest.
-  void adopt(WorkerStream worker, const v1::Resume& resume, Effects& out);
+  void resume_newer(WorkerStream worker, const v1::Resume& resume, Effects& out);
   void abort_resumed(WorkerStream worker, const v1::Resume& resume, Effects& out) const;
 
   std::string name_;

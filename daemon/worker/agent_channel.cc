@@ -50,7 +50,7 @@ void AgentChannel::handle(Packet packet) {
     return;
   }
   if (message.has_adopt() && packet.descriptors.size() == 1)
-    events_.on_adopt(message.adopt(), std::move(packet.descriptors[0]));
+    events_.on_hand_over(message.hand_over(), std::move(packet.descriptors[0]));
   else if (message.report())
     send_report();
   else if (message.stop())

@@ -23,7 +23,7 @@ class AgentChannel {
   class Events {
    public:
     virtual ~Events() = default;
-    virtual void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) = 0;
+    virtual void on_hand_over(const v1::AgentToWorker::HandOver& handed, Fd socket) = 0;
     virtual v1::WorkerReport on_report() = 0;
     // What an agent should have, by epoch, ascending. Each is sent once to each agent.
     virtual std::vector<Recorder> recorders() const = 0;

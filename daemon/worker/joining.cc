@@ -18,9 +18,9 @@ std::vector<std::string> host_names(const Roster& roster) {
 
 }  // namespace
 
-void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
-  const v1::Hello& hello = adopt.hello();
-  ++adopted_;
+void Worker::on_hand_over(const v1::AgentToWorker::HandOver& handed, Fd socket) {
+  const v1::Hello& hello = handed.hello();
+  ++handed_over_;
   report_soon();
   const int raw = socket.get();
   if (stopping_)
@@ -30,11 +30,11 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
     return on_stop();  // Anyone who joins again gets another worker, which may have more luck.
   }
   // The rank's last connection may have ended in this turn of the loop, but be handled after this.
-  for (const auto& [number, adopted] : trainers_)
-    if (adopted.rank == hello.rank() && !adopted.ended) adopted.trainer->poll_end();
+  for (const auto& [number, served] : trainers_)
+    if (served.rank == hello.rank() && !served.ended) served.trainer->poll_end();
   const auto first = find_joining(hello.rank());
   // A pid that is not visible from here may be that of several processes.
-  if (first != trainers_.end() && first->second.pid == adopt.pid() &&
+  if (first != trainers_.end() && first->second.pid == handed.pid() &&
       first->second.trainer->pid() != 0)
     cancel_join(first);  // It timed out and joins again.
   else if (first != trainers_.end())
@@ -45,7 +45,7 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
                             {static_cast<int>(hello.rank()), settings_.host}));
   Result<std::unique_ptr<Trainer>> trainer = Trainer::open(loop_, std::move(socket), *this);
   if (!trainer.ok()) {
-    spdlog::error("job {}: rank {} not adopted: {}", job_, hello.rank(),
+    spdlog::error("job {}: rank {} not taken over: {}", job_, hello.rank(),
                   trainer.status().to_string());
     return;
   }
@@ -53,25 +53,25 @@ void Worker::on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) {
   idle_timer_ = 0;
   world_size_ = hello.world_size();
   leave_broken_epoch(hello.rank());
-  Adopted& adopted = trainers_[next_trainer_++];
-  adopted.trainer = *std::move(trainer);
-  adopted.rank = hello.rank();
-  adopted.world_size = hello.world_size();
-  adopted.pid = adopt.pid();
+  Served& served = trainers_[next_trainer_++];
+  served.trainer = *std::move(trainer);
+  served.rank = hello.rank();
+  served.world_size = hello.world_size();
+  served.pid = handed.pid();
   const auto timeout_ms = hello.timeout_ms() != 0
                               ? hello.timeout_ms()
                               : static_cast<uint32_t>(settings_.join_timeout_ms);
-  pass_ = adopt.pass();
-  coordinator_->join({job_, hello.rank(), hello.world_size(), adopt.pid(), timeout_ms, pass_});
+  pass_ = handed.pass();
+  coordinator_->join({job_, hello.rank(), hello.world_size(), handed.pid(), timeout_ms, pass_});
 }
 
 // A rank that joins again after its epoch broke has left it, even if its old socket is still open
 // and the coordinator does not know of the break yet.
 void Worker::leave_broken_epoch(uint32_t rank) {
-  for (const auto& [number, adopted] : trainers_) {
-    const Epoch* epoch = find_epoch(adopted.epoch);
-    if (adopted.rank == rank && epoch != nullptr && epoch->broken())
-      coordinator_->report_gone(adopted.epoch, rank, {});
+  for (const auto& [number, served] : trainers_) {
+    const Epoch* epoch = find_epoch(served.epoch);
+    if (served.rank == rank && epoch != nullptr && epoch->broken())
+      coordinator_->report_gone(served.epoch, rank, {});
   }
 }
 
@@ -89,9 +89,9 @@ void Worker::on_roster(const Roster& roster) {
   if (shared.ok()) recorders_[roster.epoch] = epoch.board()->recorder();
   if (recorders_.size() > kRecordersKept) recorders_.erase(recorders_.begin());
   report_soon();
-  for (auto& [number, adopted] : trainers_)
-    if (adopted.epoch == 0 && !adopted.ended && is_in(roster, adopted))
-      shared.ok() ? welcome(adopted, epoch) : refuse_join(number, adopted, shared);
+  for (auto& [number, served] : trainers_)
+    if (served.epoch == 0 && !served.ended && is_in(roster, served))
+      shared.ok() ? welcome(served, epoch) : refuse_join(number, served, shared);
   bind_to_trainers_cores();
   report_missing(epoch.group(), shared);
 }
@@ -99,8 +99,8 @@ void Worker::on_roster(const Roster& roster) {
 void Worker::bind_to_trainers_cores() {
   if (settings_.worker_cores != "trainers") return;
   std::vector<pid_t> processes;
-  for (const auto& [number, adopted] : trainers_)
-    if (adopted.epoch != 0 && !adopted.ended) processes.push_back(adopted.trainer->pid());
+  for (const auto& [number, served] : trainers_)
+    if (served.epoch != 0 && !served.ended) processes.push_back(served.trainer->pid());
   cores_.bind_to(processes);
 }
 
@@ -163,25 +163,25 @@ void Worker::report_missing(Epoch& epoch, const Status& shared) {
   }
 }
 
-bool Worker::is_in(const Roster& roster, const Adopted& adopted) const {
-  if (adopted.world_size != roster.ranks.size() || adopted.rank >= roster.ranks.size())
+bool Worker::is_in(const Roster& roster, const Served& served) const {
+  if (served.world_size != roster.ranks.size() || served.rank >= roster.ranks.size())
     return false;  // It is joining another epoch.
-  const RosterRank& member = roster.ranks[adopted.rank];
-  return member.pid == adopted.pid && member.host == settings_.host;
+  const RosterRank& member = roster.ranks[served.rank];
+  return member.pid == served.pid && member.host == settings_.host;
 }
 
-void Worker::welcome(Adopted& adopted, const JobEpoch& epoch) {
+void Worker::welcome(Served& served, const JobEpoch& epoch) {
   const Roster& roster = epoch.group().roster();
-  adopted.epoch = roster.epoch;
+  served.epoch = roster.epoch;
   const Status welcomed =
-      adopted.trainer->welcome(epoch.board(), adopted.rank, roster.epoch, host_names(roster));
+      served.trainer->welcome(epoch.board(), served.rank, roster.epoch, host_names(roster));
   if (!welcomed.ok())  // on_end() follows.
     spdlog::warn("job {}: {}", job_, welcomed.to_string());
 }
 
-void Worker::refuse_join(uint64_t number, Adopted& adopted, const Status& why) {
-  adopted.ended = true;
-  adopted.trainer->refuse(why);
+void Worker::refuse_join(uint64_t number, Served& served, const Status& why) {
+  served.ended = true;
+  served.trainer->refuse(why);
   loop_.post([this, number] { erase_trainer(number); });
 }
 

@@ -62,7 +62,7 @@ void LinkRouter::route(Incoming incoming) {
   if (const std::string* secret = events_.secret_of(hello.epoch)) {
     if (secret->empty() || !hello.verify_secret(*secret))
       return refuse(incoming, unauthenticated("the link does not know the job's secret"));
-    return events_.adopt(hello.epoch, hello.host, incoming.link, incoming.handler);
+    return events_.add_link(hello.epoch, hello.host, incoming.link, incoming.handler);
   }
   if (is_over(hello))
     return refuse(incoming, failed_precondition("epoch " + std::to_string(hello.epoch) +

@@ -28,8 +28,8 @@ class LinkRouter {
     // Returns null unless this worker is in the epoch.
     virtual const std::string* secret_of(uint32_t epoch) const = 0;
     // Gives such an epoch a link that `host` dialled and that has shown its secret.
-    virtual void adopt(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
-                       std::shared_ptr<LoopHandler> handler) = 0;
+    virtual void add_link(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
+                          std::shared_ptr<LoopHandler> handler) = 0;
   };
 
   LinkRouter(Loop& loop, std::string job, Millis wait_timeout, size_t waiting_max, Events& events);

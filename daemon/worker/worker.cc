@@ -130,15 +130,15 @@ v1::WorkerReport Worker::on_report() {
   uint64_t memory_bytes = 0;
   for (const auto& [epoch, recorder] : recorders_)
     memory_bytes += trace::touched_bytes(recorder->descriptor());
-  for (const auto& [number, adopted] : trainers_) {
+  for (const auto& [number, served] : trainers_) {
     v1::RankReport& rank = *report.add_ranks();
-    rank.set_rank(adopted.rank);
-    rank.set_pid(adopted.pid);
-    rank.set_epoch(adopted.epoch);
-    if (adopted.epoch == 0) continue;
-    const HostBoard& board = *epochs_.at(adopted.epoch)->board();
-    memory_bytes += board.memory_bytes(adopted.rank);
-    const RankCounters own = board.counters(adopted.rank);
+    rank.set_rank(served.rank);
+    rank.set_pid(served.pid);
+    rank.set_epoch(served.epoch);
+    if (served.epoch == 0) continue;
+    const HostBoard& board = *epochs_.at(served.epoch)->board();
+    memory_bytes += board.memory_bytes(served.rank);
+    const RankCounters own = board.counters(served.rank);
     rank.set_operations(own.operations);
     rank.set_bytes(own.bytes);
     add(counters, own);
@@ -149,7 +149,7 @@ v1::WorkerReport Worker::on_report() {
   for (const auto& [number, epoch] : epochs_) staging_bytes += epoch->staging_bytes();
   report.set_gpu_staging_bytes(staging_bytes);
   report.set_memory_bytes(memory_bytes);
-  report.set_adopted(adopted_);
+  report.set_handed_over(handed_over_);
   report.set_joining_ms(joining_ms());
   const Epoch* newest = epochs_.empty() ? nullptr : &epochs_.rbegin()->second->group();
   const GpuLinkState link = newest == nullptr ? GpuLinkState() : newest->gpu_link();
@@ -170,9 +170,9 @@ v1::WorkerReport Worker::on_report() {
 // How long the first rank that is joining has waited, at least 1; 0: none is.
 uint64_t Worker::joining_ms() const {
   int64_t longest = 0;
-  for (const auto& [number, adopted] : trainers_) {
-    const auto waited = std::chrono::ceil<Millis>(Clock::now() - adopted.at).count();
-    if (adopted.epoch == 0 && !adopted.ended) longest = std::max<int64_t>({longest, waited, 1});
+  for (const auto& [number, served] : trainers_) {
+    const auto waited = std::chrono::ceil<Millis>(Clock::now() - served.at).count();
+    if (served.epoch == 0 && !served.ended) longest = std::max<int64_t>({longest, waited, 1});
   }
   return static_cast<uint64_t>(longest);
 }
@@ -221,12 +221,12 @@ Epoch* Worker::find_epoch(uint32_t epoch) const {
 void Worker::on_end(Trainer& trainer, bool leaving, Status why) {
   const auto found = std::ranges::find_if(
       trainers_, [&](const auto& entry) { return entry.second.trainer.get() == &trainer; });
-  require(found != trainers_.end(), "an event comes from a trainer that was adopted");
-  Adopted& adopted = found->second;
-  if (std::exchange(adopted.ended, true)) return;  // Refused: its rank may be joining again.
+  require(found != trainers_.end(), "an event comes from a trainer that is served");
+  Served& served = found->second;
+  if (std::exchange(served.ended, true)) return;  // Refused: its rank may be joining again.
   const Status cause = leaving ? Status() : why;
-  coordinator_->report_gone(adopted.epoch, adopted.rank, cause);
-  if (Epoch* epoch = find_epoch(adopted.epoch)) epoch->leave(static_cast<int>(adopted.rank), cause);
+  coordinator_->report_gone(served.epoch, served.rank, cause);
+  if (Epoch* epoch = find_epoch(served.epoch)) epoch->leave(static_cast<int>(served.rank), cause);
   loop_.post([this, number = found->first] { erase_trainer(number); });
 }
 
@@ -321,9 +321,9 @@ const std::string* Worker::secret_of(uint32_t epoch) const {
   return found == nullptr ? nullptr : &found->roster().secret;
 }
 
-void Worker::adopt(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
-                   std::shared_ptr<LoopHandler> handler) {
-  find_epoch(epoch)->adopt(host, std::move(link), std::move(handler));
+void Worker::add_link(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
+                      std::shared_ptr<LoopHandler> handler) {
+  find_epoch(epoch)->add_link(host, std::move(link), std::move(handler));
 }
 
 }  // namespace tutti

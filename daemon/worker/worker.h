@@ -52,8 +52,8 @@ class Worker final : public Trainer::Events,
   bool close();
 
  private:
-  // A trainer from its adoption to its end.
-  struct Adopted {
+  // A trainer, from when the agent hands it over to its end.
+  struct Served {
     std::unique_ptr<Trainer> trainer;
     uint32_t rank = 0;
     uint32_t world_size = 0;
@@ -62,13 +62,13 @@ class Worker final : public Trainer::Events,
     bool ended = false;  // Dead, left or refused; about to be erased.
     TimePoint at = Clock::now();
   };
-  using Trainers = std::map<uint64_t, Adopted>;  // By a serial number.
+  using Trainers = std::map<uint64_t, Served>;  // By a serial number.
   static constexpr size_t kRecordersKept = 2;
   // For the last frames and answers to be sent.
   static constexpr Millis kShutdownGrace{200};
 
   // From the agent.
-  void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) override;
+  void on_hand_over(const v1::AgentToWorker::HandOver& handed, Fd socket) override;
   v1::WorkerReport on_report() override;
   std::vector<AgentChannel::Recorder> recorders() const override;
   void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) override;
@@ -85,8 +85,8 @@ class Worker final : public Trainer::Events,
 
   // From other workers.
   const std::string* secret_of(uint32_t epoch) const override;
-  void adopt(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
-             std::shared_ptr<LoopHandler> handler) override;
+  void add_link(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
+                std::shared_ptr<LoopHandler> handler) override;
 
   void watch_gpus();
   void on_gpu_fault();
@@ -102,9 +102,9 @@ class Worker final : public Trainer::Events,
   // As large as these ranks' processes can map. `trainers`: theirs, or null.
   Result<uint64_t> fit_segments_of(const std::vector<HostRanks::Rank>& ranks,
                                    std::span<const Trainer* const> trainers) const;
-  bool is_in(const Roster& roster, const Adopted& adopted) const;
-  void welcome(Adopted& adopted, const JobEpoch& epoch);
-  void refuse_join(uint64_t number, Adopted& adopted, const Status& why);
+  bool is_in(const Roster& roster, const Served& served) const;
+  void welcome(Served& served, const JobEpoch& epoch);
+  void refuse_join(uint64_t number, Served& served, const Status& why);
   Epoch* find_epoch(uint32_t epoch) const;
   void erase_trainer(uint64_t number);
   // Tells the agent of trainers that came or went, once for those of one turn of the loop.
@@ -139,7 +139,7 @@ class Worker final : public Trainer::Events,
   std::map<uint32_t, std::unique_ptr<JobEpoch>> epochs_;  // By epoch.
   Trainers trainers_;
   uint64_t next_trainer_ = 1;
-  uint64_t adopted_ = 0;
+  uint64_t handed_over_ = 0;
   bool reporting_ = false;  // A report is about to be sent.
   uint32_t world_size_ = 0;
   v1::Pass pass_;  // The newest from the agent.

@@ -156,16 +156,16 @@ struct FakeWorker {
     if (message.report() && !job.starts_with("mute")) send_report(agent);
     if (!message.has_adopt()) return;
     if (job.starts_with("die")) std::_Exit(3);
-    *report.mutable_pass() = message.adopt().pass();
+    *report.mutable_pass() = message.hand_over().pass();
     if (job.starts_with("forge")) report.mutable_pass()->set_uid(42);
     if (job.starts_with("lie")) {
       report.set_uid(0);
       report.set_job("another");
     }
     if (job.starts_with("terminal")) forge_texts(report);
-    report.add_ranks()->set_rank(message.adopt().hello().rank());
-    report.mutable_ranks()->rbegin()->set_pid(message.adopt().pid());
-    report.set_adopted(static_cast<uint64_t>(report.ranks_size()));
+    report.add_ranks()->set_rank(message.hand_over().hello().rank());
+    report.mutable_ranks()->rbegin()->set_pid(message.hand_over().pid());
+    report.set_handed_over(static_cast<uint64_t>(report.ranks_size()));
     trainers.push_back(std::move(packet.descriptors.at(0)));
     if (job.starts_with("write")) write_lines();
     if (job.starts_with("flood")) flood();

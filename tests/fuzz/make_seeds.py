@@ -366,7 +366,7 @@ def messages():
 
 
 def agents():
-    adopt = message((1, message((1, message((1, 3), (2, "demo"))), (2, 1000), (3, 4711))))
+    hand_over = message((1, message((1, message((1, 3), (2, "demo"))), (2, 1000), (3, 4711))))
 
     def packet(descriptors, body):
         return bytes([descriptors, len(body)]) + body
@@ -374,8 +374,8 @@ def agents():
     report, stop = message((2, 1)), message((3, 1))
     write(
         "worker_agent",
-        adopt=packet(1, adopt) + packet(0, report),
-        adopt_without=packet(0, adopt) + packet(2, adopt),
+        hand_over=packet(1, hand_over) + packet(0, report),
+        hand_over_without=packet(0, hand_over) + packet(2, hand_over),
         report=packet(0, report) * 2 + packet(1, report),
         stop=packet(0, stop),
         failed_gpus=packet(0, message((4, message((1, message((1, "GPU-1"), (2, "XID 79"))))))),

@@ -1,5 +1,5 @@
 // What an agent's socket brings a worker: packets of any bytes with any number of descriptors. Only
-// an adoption with its one descriptor counts as one, each report that is asked for is answered, and
+// a hand-over with its one descriptor counts as one, each report that is asked for is answered, and
 // no descriptor stays open.
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 // What packets ask for.
 struct Asked {
-  size_t adoptions = 0;
+  size_t hand_overs = 0;
   size_t reports = 0;
   size_t stops = 0;
   size_t failed_gpus = 0;
@@ -21,10 +21,10 @@ struct Asked {
 
 class Worker final : public AgentChannel::Events {
  public:
-  void on_adopt(const v1::AgentToWorker::Adopt& adopt, Fd socket) override {
-    ++asked.adoptions;
+  void on_hand_over(const v1::AgentToWorker::HandOver& handed, Fd socket) override {
+    ++asked.hand_overs;
     require(socket.valid(), "a trainer comes with its socket");
-    (void)adopt.ByteSizeLong();
+    (void)handed.ByteSizeLong();
   }
   v1::WorkerReport on_report() override {
     ++asked.reports;
@@ -49,7 +49,7 @@ void expect(std::string_view bytes, size_t descriptors, Asked& asked) {
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
   switch (message.kind_case()) {
     case v1::AgentToWorker::kAdopt:
-      asked.adoptions += descriptors == 1 ? 1 : 0;
+      asked.hand_overs += descriptors == 1 ? 1 : 0;
       break;
     case v1::AgentToWorker::kReport:
       asked.reports += message.report() ? 1 : 0;

@@ -67,9 +67,9 @@ class ClusterHost : public LinkRouter::Events, public LocalPhase {
     const bool is_it = epoch != nullptr && epoch->roster().epoch == number;
     return is_it ? &epoch->roster().secret : nullptr;
   }
-  void adopt(uint32_t, const std::string& from, std::shared_ptr<Link> link,
-             std::shared_ptr<LoopHandler> handler) override {
-    epoch->adopt(from, std::move(link), std::move(handler));
+  void add_link(uint32_t, const std::string& from, std::shared_ptr<Link> link,
+                std::shared_ptr<LoopHandler> handler) override {
+    epoch->add_link(from, std::move(link), std::move(handler));
   }
 
   // LocalPhase.

@@ -43,15 +43,15 @@ class WorkerJoining : public testing::Test {
     return *std::move(agent);
   }
   // The trainer's end of its socket.
-  static Fd adopt(const Fd& agent, uint32_t rank, uint32_t world_size = 2) {
+  static Fd hand_over(const Fd& agent, uint32_t rank, uint32_t world_size = 2) {
     int ends[2] = {-1, -1};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     const Fd theirs(ends[1]);
     v1::AgentToWorker message;
-    v1::AgentToWorker::Adopt& adopt = *message.mutable_adopt();
-    adopt.set_pid(static_cast<uint32_t>(getpid()));
-    adopt.mutable_hello()->set_rank(rank);
-    adopt.mutable_hello()->set_world_size(world_size);
+    v1::AgentToWorker::HandOver& handed = *message.mutable_hand_over();
+    handed.set_pid(static_cast<uint32_t>(getpid()));
+    handed.mutable_hello()->set_rank(rank);
+    handed.mutable_hello()->set_world_size(world_size);
     EXPECT_TRUE(send_packet(agent.get(), message.SerializeAsString(), {&ends[1], 1}).ok());
     return Fd(ends[0]);
   }
@@ -73,14 +73,14 @@ class WorkerJoining : public testing::Test {
 // The worker reads the new join before it notices that the old socket has ended.
 TEST_F(WorkerJoining, TheEndOfATrainerThatWasTurnedAwayIsNotThatOfItsNextJoin) {
   const Fd agent = connect_agent();
-  Fd first = adopt(agent, 0);
+  Fd first = hand_over(agent, 0);
   ASSERT_TRUE(hears(1));
   coordinator_.say(refusal_of(coordinator_.said()[0].join()));
   ASSERT_TRUE(turn_until(loop_, [&] { return is_answered(first); }));
-  const Fd second = adopt(agent, 0);
+  const Fd second = hand_over(agent, 0);
   first.reset();
   ASSERT_TRUE(hears(2));
-  const Fd other = adopt(agent, 1);
+  const Fd other = hand_over(agent, 1);
   ASSERT_TRUE(hears(3));
   EXPECT_THAT(words_of(coordinator_.said()),
               ElementsAre("join 0 after 0", "join 0 after 0", "join 1 after 0"));
@@ -90,7 +90,7 @@ TEST_F(WorkerJoining, TheEndOfATrainerThatWasTurnedAwayIsNotThatOfItsNextJoin) {
 
 TEST_F(WorkerJoining, WhatAnAgentHandedOverBeforeItEndedIsTaken) {
   Fd agent = connect_agent();
-  const Fd trainer = adopt(agent, 0);
+  const Fd trainer = hand_over(agent, 0);
   agent.reset();
   const Fd next = connect_agent();
   EXPECT_TRUE(hears(1));
@@ -100,7 +100,7 @@ TEST_F(WorkerJoining, WhatAnAgentHandedOverBeforeItEndedIsTaken) {
 // The rank is reported as missing, not as dead.
 TEST_F(WorkerJoining, ARosterForWhoWasTurnedAwaySaysSo) {
   const Fd agent = connect_agent();
-  const Fd trainer = adopt(agent, 0, 1);
+  const Fd trainer = hand_over(agent, 0, 1);
   ASSERT_TRUE(hears(1));
   coordinator_.say(refusal_of(coordinator_.said()[0].join()));
   ASSERT_TRUE(turn_until(loop_, [&] { return is_answered(trainer); }));
@@ -113,7 +113,7 @@ TEST_F(WorkerJoining, ARosterForWhoWasTurnedAwaySaysSo) {
 // The quota of a user's memory goes by what is reported.
 TEST_F(WorkerJoining, ItsMemoryIsThatOfSegmentsAndRecorders) {
   const Fd agent = connect_agent();
-  const Fd trainer = adopt(agent, 0, 1);
+  const Fd trainer = hand_over(agent, 0, 1);
   ASSERT_TRUE(hears(1));
   coordinator_.say(roster_of(1, coordinator_.said()[0].join()));
   Fd recorder;
@@ -143,7 +143,7 @@ TEST_F(WorkerJoining, ATrainerLearnsThatNoPortIsFree) {
   settings_.data_ports = taken->substr(taken->rfind(':') + 1);
   start();
   const Fd agent = connect_agent();
-  const Fd trainer = adopt(agent, 0);
+  const Fd trainer = hand_over(agent, 0);
   ASSERT_TRUE(turn_until(loop_, [&] { return is_answered(trainer); }));
   std::array<char, 1024> bytes{};
   const ssize_t got = recv(trainer.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);

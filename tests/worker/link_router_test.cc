@@ -15,7 +15,7 @@ using testing::IsEmpty;
 
 // Records the links that it adopts, and what arrives over them.
 struct FakeEpoch {
-  void adopt(const std::string& host, std::shared_ptr<Link> link, LoopHandler& handler) {
+  void add_link(const std::string& host, std::shared_ptr<Link> link, LoopHandler& handler) {
     hosts.push_back(host);
     links.push_back(std::move(link));
     handler.bind([this](const Frame& frame) { frames.push_back(frame.header.op_seq); },
@@ -36,9 +36,9 @@ struct FakeEpochs : LinkRouter::Events {
     const auto found = epochs.find(epoch);
     return found == epochs.end() ? nullptr : &found->second.secret;
   }
-  void adopt(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
-             std::shared_ptr<LoopHandler> handler) override {
-    epochs.at(epoch).adopt(host, std::move(link), *handler);
+  void add_link(uint32_t epoch, const std::string& host, std::shared_ptr<Link> link,
+                std::shared_ptr<LoopHandler> handler) override {
+    epochs.at(epoch).add_link(host, std::move(link), *handler);
   }
   std::map<uint32_t, FakeEpoch> epochs;
 };
