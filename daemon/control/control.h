@@ -52,7 +52,7 @@ struct ControlOptions {
   int hello_timeout_ms = 5'000;  // For a connection to say what it wants.
   Millis coordinator_grace{0};   // For workers whose streams broke to come back to the coordinator.
   std::string state_file;        // In which a coordinator remembers epochs; empty: nowhere.
-  // With etcd the agents elect the coordinator, and its states are kept there.
+  // With etcd the agents elect the coordinator, and its states are saved there.
   EtcdSettings etcd;
   // Then: who was elected, or that there is nobody (an empty address) and why. On a thread of the
   // control plane.

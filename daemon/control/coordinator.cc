@@ -102,7 +102,7 @@ std::string Coordinator::describe_leader() const {
 
 void Coordinator::saved(const v1::JobState& state) {
   const std::lock_guard lock(mutex_);
-  if (store_ != nullptr) apply_locked(membership_.kept(state));
+  if (store_ != nullptr) apply_locked(membership_.saved(state));
 }
 
 bool Coordinator::leads() const {
@@ -174,11 +174,11 @@ Status Coordinator::set_strategy(const std::string& job, const std::string& text
 void Coordinator::apply_locked(const Effects& effects) {
   if (muted_) return;
   std::vector<v1::JobState> states;
-  for (const auto& [key, state] : effects.keep) states.push_back(state);
-  const bool are_kept = !states.empty() && store_->save(states);
+  for (const auto& [key, state] : effects.save) states.push_back(state);
+  const bool are_saved = !states.empty() && store_->save(states);
   send_locked(effects.send);
-  if (!are_kept) return;
-  for (const v1::JobState& state : states) apply_locked(membership_.kept(state));
+  if (!are_saved) return;
+  for (const v1::JobState& state : states) apply_locked(membership_.saved(state));
 }
 
 void Coordinator::send_locked(const std::vector<Effects::Message>& messages) {

@@ -39,13 +39,13 @@ class Coordinator {
         own_pass_key_(credentials.certified_hosts ? public_pass_key(credentials.own_key) : ""),
         membership_(new_membership()) {}
 
-  // Coordinates from now on, at `own_address`, and goes on with what the store has kept. It keeps
+  // Coordinates from now on, at `own_address`, and goes on with what the store has saved. It saves
   // its own states there, until follow().
   void lead(const std::string& own_address, StateStore& store);
   // Another agent coordinates; or, with an empty address, none does, as `why` says. Not on one of
   // gRPC's threads: streams are closed.
   void follow(const std::string& address, const std::string& why = {});
-  // The store has kept a state later, of which save() returned false.
+  // The store has saved a state later, of which save() returned false.
   void saved(const v1::JobState& state);
   // What a worker shows before it says anything: see check_pass_locked().
   Status check(const v1::Pass& pass) const;

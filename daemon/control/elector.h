@@ -1,5 +1,5 @@
 // Takes part in the election of the coordinator of a mesh: asks a KeyStore what Election says, on a
-// thread of its own, and keeps the states of the jobs there. Each agent of a mesh with etcd has
+// thread of its own, and saves the states of the jobs there. Each agent of a mesh with etcd has
 // one.
 #pragma once
 

@@ -105,10 +105,10 @@ std::vector<v1::JobState> EpochFile::load() {
 bool EpochFile::save(const std::vector<v1::JobState>& states) {
   if (path_.empty()) return true;
   for (const v1::JobState& state : states) replace(state);
-  const Status kept = write_epoch_file(path_, states_);
-  if (!kept.ok() && !fails_)
-    spdlog::error("epochs are not remembered across a restart: {}", kept.message());
-  fails_ = !kept.ok();
+  const Status written = write_epoch_file(path_, states_);
+  if (!written.ok() && !fails_)
+    spdlog::error("epochs are not remembered across a restart: {}", written.message());
+  fails_ = !written.ok();
   return true;
 }
 

@@ -20,10 +20,10 @@ Result<v1::JobStates> read_epoch_file(const std::string& path);
 // may read it, because it holds secrets of epochs. UNAVAILABLE: it cannot be written.
 Status write_epoch_file(const std::string& path, const v1::JobStates& states);
 
-// Keeps states in such a file. Where it cannot be written the log says so, and jobs go on.
+// Saves states in such a file. Where it cannot be written the log says so, and jobs go on.
 class EpochFile final : public StateStore {
  public:
-  // Empty: it keeps nothing.
+  // Empty: it saves nothing.
   explicit EpochFile(std::string path) : path_(std::move(path)) {}
 
   std::vector<v1::JobState> load() override;

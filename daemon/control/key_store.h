@@ -1,5 +1,5 @@
 // A store of keys that the agents of a mesh share: etcd (etcd_store.h).
-// What electing a coordinator and keeping its states need of one, and no more.
+// What electing a coordinator and saving its states need of one, and no more.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a rule of membership decides, as a value: the control plane keeps the states, then sends the
+// What a rule of membership decides, as a value: the control plane saves the states, then sends the
 // messages.
 #pragma once
 
@@ -21,13 +21,13 @@ struct Effects {
     v1::CoordinatorMessage body;
   };
 
-  void keep_state(const v1::JobState& state) { keep[key_of(state.owner(), state.job())] = state; }
+  void save_state(const v1::JobState& state) { save[key_of(state.owner(), state.job())] = state; }
   void send_to(const std::set<WorkerStream>& workers, const v1::CoordinatorMessage& message) {
     for (const WorkerStream worker : workers) send.push_back({worker, message});
   }
 
   // By owner and job. The epoch of one that is to be forgotten is 0.
-  std::map<std::string, v1::JobState> keep;
+  std::map<std::string, v1::JobState> save;
   std::vector<Message> send;
 };
 

@@ -33,7 +33,7 @@ std::string encoded(const std::string& text) {
   return out;
 }
 
-// One whose roster is too long for the store is kept without it, as one that workers may resume.
+// One whose roster is too long for the store is saved without it, as one that workers may resume.
 std::string value_of(v1::JobState state) {
   if (state.ByteSizeLong() > kStateBytesMax) {
     state.clear_roster();
@@ -172,7 +172,7 @@ Election::Step Election::on_seen(const Keys::Entry& coordinator, TimePoint now) 
   if (coordinator.created == 0) return stand();
   const bool is_own = coordinator.lease == lease_ && coordinator.created == key_created_;
   if (is_own || coordinator.value != own_value()) return follow_or_lead(coordinator, now);
-  // An earlier process, or this one before it stood down: what that may still write is not kept
+  // An earlier process, or this one before it stood down: what that may still write is not saved
   // once the key is a new one.
   return ask(Phase::removing, Keys::Transaction{{Keys::Fence{coordinator.key, coordinator.created}},
                                                 {{coordinator.key, {}, 0}}});

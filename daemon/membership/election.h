@@ -1,11 +1,11 @@
 // The rules by which the agents of a mesh elect its coordinator through a store of keys, and by
-// which the coordinator keeps its states there. A pure state machine: the time and the store's
+// which the coordinator saves its states there. A pure state machine: the time and the store's
 // answers go in; the next request, and what has come about, go out. No IO, threads or clock.
 //
 // Keys, behind PREFIX/: agents/HOST is the address of each agent. The agent that makes
 // `coordinator`, with its address and host, is the coordinator until its lease ends. jobs/NAME are
 // states of jobs. They are written only while `coordinator` is the key that their writer made, so a
-// coordinator that was deposed and does not know it yet can keep none, and starts no epoch; and
+// coordinator that was deposed and does not know it yet can save none, and starts no epoch; and
 // only while nothing was written since its last write, which `writes` counts, so a write that was
 // given up cannot happen after a newer one.
 //
@@ -128,7 +128,7 @@ class Election {
   // earlier than it is due.
   Step begin(TimePoint now);
   Step answered(const Keys::Answer& answer, TimePoint now);
-  // Keeps the states, in order, while this agent coordinates in that term.
+  // Saves the states, in order, while this agent coordinates in that term.
   void save(int64_t term, const std::vector<v1::JobState>& states);
   bool leads() const { return key_created_ != 0; }
   Keys::Lease lease() const { return lease_; }  // 0: none.

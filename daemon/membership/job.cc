@@ -13,12 +13,12 @@ Job::Job(std::string name, const v1::Pass& pass) : name_(std::move(name)) {
   owner_.set_subject(pass.subject());
 }
 
-Job::Job(const v1::JobState& kept, TimePoint until)
-    : name_(kept.job()),
-      owner_(kept.owner()),
-      last_{kept.epoch(), static_cast<EpochEnd>(kept.end())},
-      strategy_(kept.roster().strategy()),
-      running_(RunningEpoch(kept.roster(), until)),
+Job::Job(const v1::JobState& saved, TimePoint until)
+    : name_(saved.job()),
+      owner_(saved.owner()),
+      last_{saved.epoch(), static_cast<EpochEnd>(saved.end())},
+      strategy_(saved.roster().strategy()),
+      running_(RunningEpoch(saved.roster(), until)),
       runs_in_state_(true) {}
 
 v1::JobState Job::state() const {
@@ -37,9 +37,9 @@ v1::JobState Job::state() const {
   return state;
 }
 
-void Job::keep(Effects& out) {
+void Job::save(Effects& out) {
   runs_in_state_ = running_.has_value();
-  out.keep_state(state());
+  out.save_state(state());
 }
 
 TimePoint Job::next_deadline() const {
@@ -49,10 +49,10 @@ TimePoint Job::next_deadline() const {
 
 void Job::advance(Effects& out) {
   if (running_ && running_->is_left()) end_without_workers();
-  if (!running_ && runs_in_state_) keep(out);
+  if (!running_ && runs_in_state_) save(out);
   if (joins_.empty()) timed_out_.clear();
   if (joins_.is_complete() && !running_ && !proposed_) propose(next_roster(), out);
-  if (is_over() && proposed_) use_number(proposed_->epoch());  // May have been kept.
+  if (is_over() && proposed_) use_number(proposed_->epoch());  // May have been saved.
 }
 
 // Workers that have not come back since a restart may do so later, as where their agent is down.
@@ -123,15 +123,15 @@ void Job::propose(const v1::Roster& roster, Effects& out) {
   proposed_->set_epoch(roster.epoch());
   proposed_->set_end(static_cast<uint32_t>(EpochEnd::over));  // Once it runs no longer.
   *proposed_->mutable_roster() = roster;
-  out.keep_state(*proposed_);
+  out.save_state(*proposed_);
 }
 
-void Job::kept(const v1::JobState& state, Effects& out) {
+void Job::saved(const v1::JobState& state, Effects& out) {
   if (!proposed_ || proposed_->epoch() != state.epoch() || !is_owner(owner_, state.owner())) return;
   proposed_.reset();
   if (!joins_.is_complete() || running_) {
     use_number(state.epoch());
-    return keep(out);
+    return save(out);
   }
   const v1::Roster roster = next_roster();
   if (roster.SerializeAsString() == state.roster().SerializeAsString())
@@ -178,7 +178,7 @@ Status Job::timeout_status(const std::string& obstacle) const {
     return deadline_exceeded(quoted(name_) + ": all of the next epoch have joined, but epoch " +
                              std::to_string(running_->number) + " still runs");
   return unavailable(quoted(name_) + ": all ranks have joined, but the epoch cannot start: " +
-                     (obstacle.empty() ? "its state is still being kept" : obstacle));
+                     (obstacle.empty() ? "its state is still being saved" : obstacle));
 }
 
 // ---- Running ----
@@ -247,7 +247,7 @@ void Job::set_strategy(const std::string& strategy, Effects& out) {
   strategy_ = strategy;
   std::set<WorkerStream> workers;
   if (running_) {
-    keep(out);
+    save(out);
     workers = running_->workers();
   }
   for (const auto& [rank, pending] : joins_) workers.insert(pending.worker);
@@ -287,7 +287,7 @@ void Job::resume_newer(WorkerStream worker, const v1::Resume& resume, Effects& o
   v1::Roster roster = resume.roster();
   roster.set_epoch(resume.epoch());
   running_ = RunningEpoch(roster, {});
-  keep(out);
+  save(out);
 }
 
 void Job::abort_resumed(WorkerStream worker, const v1::Resume& resume, Effects& out) const {

@@ -2,8 +2,8 @@
 //
 //   joining    ranks wait for the next epoch, while one runs or not;
 //   proposed   all of a world have joined and no epoch runs: the next one has a number and a
-//              roster, which are to be kept first;
-//   running    kept(), and the same ranks still wait: their workers have the roster. Else the
+//              roster, which are to be saved first;
+//   running    saved(), and the same ranks still wait: their workers have the roster. Else the
 //              number is used up, and what waits goes on joining;
 //   over       nobody is in the epoch: each rank left, or one died, or a worker is given up.
 //
@@ -26,8 +26,8 @@ class Job {
  public:
   // Begun by the owner of this pass.
   Job(std::string name, const v1::Pass& pass);
-  // As it was kept while an epoch ran, whose workers may come back until then.
-  Job(const v1::JobState& kept, TimePoint until);
+  // As it was saved while an epoch ran, whose workers may come back until then.
+  Job(const v1::JobState& saved, TimePoint until);
 
   const v1::Owner& owner() const { return owner_; }
   // The newest known, and how it ended; while it runs, how it ends if all its ranks leave.
@@ -46,9 +46,9 @@ class Job {
   // ALREADY_EXISTS, FAILED_PRECONDITION: the rank may not join.
   Status check(const v1::JoinRank& join) const;
   void join(const PendingJoin& pending, const std::string& secret, Effects& out);
-  // The state is kept: the epoch that it proposes may start. Ranks may have given up, or come,
-  // while it was being kept.
-  void kept(const v1::JobState& state, Effects& out);
+  // The state is saved: the epoch that it proposes may start. Ranks may have given up, or come,
+  // while it was being saved.
+  void saved(const v1::JobState& state, Effects& out);
   void expire_joins(TimePoint now, const std::string& obstacle, Effects& out);
 
   // ---- Running ----
@@ -69,9 +69,9 @@ class Job {
   void start(const v1::Roster& roster, Effects& out);
   void end_without_workers();
   void end_by_death();
-  // An epoch that may have been kept, though it never ran, takes its number along.
+  // An epoch that may have been saved, though it never ran, takes its number along.
   void use_number(uint32_t epoch);
-  void keep(Effects& out);
+  void save(Effects& out);
   Status timeout_status(const std::string& obstacle) const;
   // Ends the running epoch, and its workers get the cause, all but `except`.
   void abort(const Status& cause, WorkerStream except, Effects& out);
@@ -89,9 +89,9 @@ class Job {
   PendingJoins joins_;
   std::set<uint32_t> timed_out_;  // Ranks that have joined the next epoch and timed out since.
   std::string secret_;            // For the next epoch.
-  std::optional<v1::JobState> proposed_;  // Is being kept.
+  std::optional<v1::JobState> proposed_;  // Is being saved.
   std::optional<RunningEpoch> running_;
-  bool runs_in_state_ = false;  // What is kept says that an epoch runs.
+  bool runs_in_state_ = false;  // What is saved says that an epoch runs.
 };
 
 v1::CoordinatorMessage aborted_message(const std::string& job, uint32_t epoch, const Status& cause);

@@ -2,7 +2,7 @@
 
 namespace tutti {
 
-std::string LastEpochs::keep(const std::string& job, LastEpoch epoch) {
+std::string LastEpochs::add(const std::string& job, LastEpoch epoch) {
   take(job);
   entries_.emplace_front(job, epoch);
   where_[job] = entries_.begin();

@@ -30,7 +30,7 @@ class LastEpochs {
  public:
   explicit LastEpochs(size_t jobs_max) : jobs_max_(jobs_max) {}
   // Returns the job that was forgotten for it, or "".
-  std::string keep(const std::string& job, LastEpoch epoch);
+  std::string add(const std::string& job, LastEpoch epoch);
   // Removes and returns the job's last epoch.
   LastEpoch take(const std::string& job);
   size_t size() const { return where_.size(); }

@@ -66,16 +66,16 @@ Status Membership::restore(const v1::JobState& state, TimePoint now) {
   if (state.has_roster() && !jobs_.contains(state.job()))
     jobs_.emplace(state.job(), Job(state, now + grace_));
   else
-    last_epochs_.keep(key_of(state.owner(), state.job()),
-                      {state.epoch(), static_cast<EpochEnd>(state.end())});
+    last_epochs_.add(key_of(state.owner(), state.job()),
+                     {state.epoch(), static_cast<EpochEnd>(state.end())});
   return {};
 }
 
-Effects Membership::kept(const v1::JobState& state) {
+Effects Membership::saved(const v1::JobState& state) {
   Effects out;
   const auto job = jobs_.find(state.job());
   if (job == jobs_.end()) return out;
-  job->second.kept(state, out);
+  job->second.saved(state, out);
   settle(job, out);
   return out;
 }
@@ -88,9 +88,9 @@ void Membership::settle(Jobs::iterator job, Effects& out) {
 void Membership::forget(Jobs::iterator job, Effects& out) {
   const auto& [name, over] = *job;
   if (over.last().number != 0) {
-    out.keep_state(over.state());
-    const std::string forgotten = last_epochs_.keep(key_of(over.owner(), name), over.last());
-    if (!forgotten.empty()) out.keep_state(forgotten_state(forgotten));
+    out.save_state(over.state());
+    const std::string forgotten = last_epochs_.add(key_of(over.owner(), name), over.last());
+    if (!forgotten.empty()) out.save_state(forgotten_state(forgotten));
   }
   jobs_.erase(job);
 }

@@ -1,5 +1,5 @@
 // The coordinator's rules: which ranks form which epoch of a job. A pure state machine: what
-// workers say, random secrets and the time go in; the states to keep and the messages to send come
+// workers say, random secrets and the time go in; the states to save and the messages to send come
 // out, as values. No IO, threads or clock, so that every rule can be tested alone, and all of them
 // together in simulated time (tests/membership/). The rules of one job are in job.h.
 //
@@ -17,8 +17,8 @@
 // coordinator may have been suspended. If it does not, its ranks count as dead. They do so at once
 // where a worker of the same host joins without the epoch: a host has one worker of a job.
 //
-// What must outlive the coordinator is handed out as states, to be kept before messages are sent,
-// and taken back by restore(). An epoch starts when kept() says that its state is. Workers of a
+// What must outlive the coordinator is handed out as states, to be saved before messages are sent,
+// and taken back by restore(). An epoch starts when saved() says that its state is. Workers of a
 // restored epoch have `grace` to come back, too; but those that do not count as gone without a
 // word: they may have left before, and links tell of deaths.
 #pragma once
@@ -47,11 +47,11 @@ class Membership {
   explicit Membership(PassCheck check_pass, Millis grace = Millis(0))
       : check_pass_(std::move(check_pass)), grace_(grace) {}
 
-  // Before anything else: what an earlier coordinator kept. INVALID_ARGUMENT: it makes no sense,
+  // Before anything else: what an earlier coordinator saved. INVALID_ARGUMENT: it makes no sense,
   // and is ignored.
   Status restore(const v1::JobState& state, TimePoint now);
-  // The state is kept.
-  Effects kept(const v1::JobState& state);
+  // The state is saved.
+  Effects saved(const v1::JobState& state);
 
   // An epoch's secret is that of the last join before it starts.
   Effects join(Worker worker, const v1::JoinRank& join, const std::string& secret, TimePoint now);
@@ -62,7 +62,7 @@ class Membership {
   Effects worker_gone(Worker worker, TimePoint now);
   // Refuses the joins whose time is up, and gives up workers that have not come back. To be called
   // once `now` has reached next_deadline(). Where that is long ago, the coordinator was suspended,
-  // and workers are given their time again. `obstacle`: what prevents states from being kept, if
+  // and workers are given their time again. `obstacle`: what prevents states from being saved, if
   // anything does.
   Effects expire(TimePoint now, const std::string& obstacle = {});
   TimePoint next_deadline() const;  // TimePoint::max(): nobody is waited for.

@@ -12,13 +12,13 @@ namespace tutti {
 class StateStore {
  public:
   virtual ~StateStore() = default;
-  // What is kept. Where that cannot be read it is nothing, and the log says why.
+  // What is saved. Where that cannot be read it is nothing, and the log says why.
   virtual std::vector<v1::JobState> load() = 0;
-  // Keeps the states; one of epoch 0 says that the job is to be forgotten. True: that is done.
+  // Saves the states; one of epoch 0 says that the job is to be forgotten. True: that is done.
   // False: it is done later, in the order of these calls, or never; the maker of the store hears of
   // it by another way.
   virtual bool save(const std::vector<v1::JobState>& states) = 0;
-  // What prevents it from keeping states; empty: nothing.
+  // What prevents it from saving states; empty: nothing.
   virtual std::string obstacle() const = 0;
 };
 

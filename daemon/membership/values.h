@@ -24,8 +24,8 @@ bool is_owner(const v1::Owner& owner, const Who& who) {
   return owner.uid() == who.uid() && owner.subject() == who.subject();
 }
 
-// Under which the state of a job is kept: what one user says of a job never counts for another's of
-// the same name.
+// Under which the state of a job is saved: what one user says of a job never counts for another's
+// of the same name.
 inline std::string key_of(const v1::Owner& owner, const std::string& job) {
   return std::to_string(owner.uid()) + "\n" + owner.subject() + "\n" + job;
 }

@@ -1,4 +1,4 @@
-// Who coordinates, and what is kept, over a store in memory that loses answers, or does late what
+// Who coordinates, and what is saved, over a store in memory that loses answers, or does late what
 // it was asked for.
 #include "daemon/control/elector.h"
 

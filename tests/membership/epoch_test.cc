@@ -287,12 +287,12 @@ TEST_F(MeshEpoch, StrategyGoesToAllWorkersAndIntoRosters) {
 
 TEST(MeshLastEpochs, RemembersOnlyTheNewestJobs) {
   LastEpochs last(3);
-  for (uint32_t i = 1; i <= 4; ++i) last.keep("job" + std::to_string(i), {i, EpochEnd::death});
+  for (uint32_t i = 1; i <= 4; ++i) last.add("job" + std::to_string(i), {i, EpochEnd::death});
   EXPECT_EQ(last.size(), 3u);
   EXPECT_EQ(last.take("job1"), (LastEpoch{}));
   EXPECT_EQ(last.take("job2"), (LastEpoch{2, EpochEnd::death}));
   EXPECT_EQ(last.take("job2"), (LastEpoch{}));
-  last.keep("job3", {9, EpochEnd::over});
+  last.add("job3", {9, EpochEnd::over});
   EXPECT_EQ(last.size(), 2u);
   EXPECT_EQ(last.take("job3"), (LastEpoch{9, EpochEnd::over}));
 }

@@ -204,7 +204,7 @@ TEST_F(MeshGrace, ChangesAreReportedOnceAndTheNewestOfAJob) {
   EXPECT_EQ(changed[0].epoch(), 1u);
 }
 
-// ---- States that are kept before an epoch starts ----
+// ---- States that are saved before an epoch starts ----
 
 struct MeshSaves : MeshGrace {
   MeshSaves() { store.set_confirms(false); }
@@ -219,8 +219,8 @@ TEST_F(MeshSaves, AnEpochStartsOnceItsStateIsKept) {
   EXPECT_THAT(join_four(), IsEmpty());
   const v1::JobState state = take_one();
   EXPECT_EQ(state.roster().ranks_size(), 4);
-  EXPECT_THAT(words_of(kept(state)), ElementsAre("1: roster 1", "2: roster 1"));
-  EXPECT_THAT(kept(state), IsEmpty()) << "once";
+  EXPECT_THAT(words_of(saved(state)), ElementsAre("1: roster 1", "2: roster 1"));
+  EXPECT_THAT(saved(state), IsEmpty()) << "once";
   EXPECT_THAT(store.take_changed(), IsEmpty());
 }
 
@@ -228,18 +228,18 @@ TEST_F(MeshSaves, ARankThatGaveUpMeanwhileIsNotInTheEpoch) {
   join_four();
   const v1::JobState state = take_one();
   gone(2, 0, 3);
-  EXPECT_THAT(kept(state), IsEmpty());
+  EXPECT_THAT(saved(state), IsEmpty());
   const v1::JobState over = take_one();
   EXPECT_EQ(over.epoch(), 1u);
   EXPECT_FALSE(over.has_roster());
   EXPECT_THAT(join(2, join_of(3, 4, "b")), IsEmpty());
-  EXPECT_THAT(words_of(kept(take_one())), ElementsAre("1: roster 2", "2: roster 2"));
+  EXPECT_THAT(words_of(saved(take_one())), ElementsAre("1: roster 2", "2: roster 2"));
 }
 
 // For a second epoch as of the first: its workers may come back late, too.
 TEST_F(MeshSaves, AnEpochThatIsSavedIsOverOnceItRunsNoLonger) {
   join_four();
-  kept(take_one());
+  saved(take_one());
   gone(1, 1, 0, unavailable("it died"));
   for (uint32_t rank = 1; rank < 4; ++rank) gone(rank < 2 ? 1 : 2, 1, rank);
   store.take_changed();
@@ -255,11 +255,11 @@ TEST_F(MeshSaves, NumbersOfEpochsNeverGoBack) {
   const v1::JobState state = take_one();
   resume(9, {}, "a", 7);
   gone(2, 0, 3);
-  kept(state);
+  saved(state);
   join(2, join_of(3, 4, "b"));
   for (int tries = 0; tries < 3; ++tries)
     for (const v1::JobState& changed : store.take_changed())
-      for (const std::string& word : words_of(kept(changed)))
+      for (const std::string& word : words_of(saved(changed)))
         EXPECT_THAT(word, HasSubstr("roster 8"));
   EXPECT_EQ(store.load().at(0).epoch(), 8u);
 }
@@ -271,10 +271,10 @@ TEST_F(MeshSaves, RanksThatChangedMeanwhileAreSavedAgain) {
   v1::JoinRank other = join_of(3, 4, "b");
   other.set_pid(999);
   join(2, other);
-  EXPECT_THAT(kept(state), IsEmpty());
+  EXPECT_THAT(saved(state), IsEmpty());
   const v1::JobState again = take_one();
   EXPECT_EQ(again.roster().ranks(3).pid(), 999u);
-  EXPECT_THAT(words_of(kept(again)), ElementsAre("1: roster 1", "2: roster 1"));
+  EXPECT_THAT(words_of(saved(again)), ElementsAre("1: roster 1", "2: roster 1"));
 }
 
 TEST_F(MeshSaves, JoinsThatWaitForTheStateLearnWhatKeepsIt) {

@@ -32,7 +32,7 @@ inline Membership::PassCheck test_passes() {
 
 using Messages = std::vector<Effects::Message>;
 
-// A Membership, a store that keeps its states at once, and a clock that advances only by hand.
+// A Membership, a store that saves its states at once, and a clock that advances only by hand.
 struct MembershipTest {
   Membership membership{test_passes()};
   MemoryStates store;
@@ -42,13 +42,13 @@ struct MembershipTest {
   Messages apply(const Effects& effects) {
     Messages sent = effects.send;
     std::vector<v1::JobState> states;
-    for (const auto& [key, state] : effects.keep) states.push_back(state);
+    for (const auto& [key, state] : effects.save) states.push_back(state);
     if (states.empty() || !store.save(states)) return sent;
     for (const v1::JobState& state : states)
-      for (const Effects::Message& message : kept(state)) sent.push_back(message);
+      for (const Effects::Message& message : saved(state)) sent.push_back(message);
     return sent;
   }
-  Messages kept(const v1::JobState& state) { return apply(membership.kept(state)); }
+  Messages saved(const v1::JobState& state) { return apply(membership.saved(state)); }
   // With a pass of the same user for all, unless there is one.
   Messages join(WorkerStream worker, v1::JoinRank join) {
     if (!join.has_pass()) *join.mutable_pass() = pass_of(join.host(), join.job());

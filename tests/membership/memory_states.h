@@ -29,7 +29,7 @@ class MemoryStates final : public StateStore {
   }
   std::string obstacle() const override { return {}; }
 
-  // Whether states are kept at once; later otherwise, as the test says.
+  // Whether states are saved at once; later otherwise, as the test says.
   void set_confirms(bool confirms) { confirms_ = confirms; }
   // The newest states of what has changed since the last call.
   std::vector<v1::JobState> take_changed() {

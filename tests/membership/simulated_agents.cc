@@ -184,7 +184,7 @@ void Agents::hear(int index, const Election::Event& event) {
   }
   if (std::holds_alternative<Election::StandBy>(event)) return follow(index, -1);
   if (const auto* saved = std::get_if<Election::Saved>(&event))
-    if (self.membership) apply(index, self.membership->kept(saved->state));
+    if (self.membership) apply(index, self.membership->saved(saved->state));
 }
 
 void Agents::lead(int index) {
@@ -241,15 +241,15 @@ void Agents::detach(int index, WorkerStream id) {
 void Agents::apply(int index, const Effects& effects) {
   Agent& self = agent(index);
   std::vector<v1::JobState> states;
-  for (const auto& [key, state] : effects.keep) states.push_back(state);
-  const bool are_kept = !states.empty() && save(index, states);
+  for (const auto& [key, state] : effects.save) states.push_back(state);
+  const bool are_saved = !states.empty() && save(index, states);
   for (const Effects::Message& message : effects.send) {
     if (!self.streams.contains(message.to)) continue;
     if (message.body.has_roster()) on_roster_(index, message.body.roster());
     network_.to_worker(message.to, message.body);
   }
-  if (are_kept || tampering_.starts_before_kept)
-    for (const v1::JobState& state : states) apply(index, self.membership->kept(state));
+  if (are_saved || tampering_.starts_before_saved)
+    for (const v1::JobState& state : states) apply(index, self.membership->saved(state));
   arm(index);
 }
 

@@ -22,7 +22,7 @@ namespace tutti::simulated {
 // Faults that a test injects to see that they are found.
 struct Tampering : MessageTampering {
   std::function<void(Keys::Request&)> request;
-  bool starts_before_kept = false;
+  bool starts_before_saved = false;
   bool forgets_states = false;  // An agent that is elected begins with none.
 };
 

@@ -108,7 +108,7 @@ Tampering drop_to_worker(std::function<bool(const v1::CoordinatorMessage&)> drop
 
 Tampering start_before_kept() {
   Tampering tampering;
-  tampering.starts_before_kept = true;
+  tampering.starts_before_saved = true;
   return tampering;
 }
 
