@@ -12,7 +12,9 @@ namespace tutti {
 class StateStore {
  public:
   virtual ~StateStore() = default;
-  // What is saved. Where that cannot be read it is nothing, and the log says why.
+  // What is saved. Where that cannot be read it is nothing, and the log says why. A state that its
+  // reader refuses stays until the job has a new one: a newer version may have written it, which
+  // reads it again.
   virtual std::vector<v1::JobState> load() = 0;
   // Saves the states; one of epoch 0 says that the job is to be forgotten. True: that is done.
   // False: it is done later, in the order of these calls, or never; the maker of the store hears of

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "daemon/membership/membership.h"
+
 namespace tutti {
 namespace {
 
@@ -144,6 +146,24 @@ TEST_F(MeshEpochFile, AForgottenJobIsNotLoaded) {
   file.save({state_of("a", 1)});
   file.save({state_of("a", 0)});
   EXPECT_TRUE(EpochFile(path).load().empty());
+}
+
+// As after a downgrade: the newer version finds its state where no older one has replaced it.
+TEST_F(MeshEpochFile, ARefusedStateStaysUntilItsJobHasANewOne) {
+  v1::JobState unknown = state_of("a", 7);
+  unknown.set_end(99);
+  EpochFile(path).save({unknown, state_of("b", 1)});
+  EpochFile file(path);
+  Membership membership([](const v1::Pass&) { return Status(); });
+  for (const v1::JobState& state : file.load())
+    EXPECT_EQ(membership.restore(state, {}).ok(), state.job() == "b");
+  file.save({state_of("b", 2)});
+  ASSERT_EQ(EpochFile(path).load().size(), 2u);
+  file.save({state_of("a", 1)});
+  const std::vector<v1::JobState> states = EpochFile(path).load();
+  ASSERT_EQ(states.size(), 2u);
+  EXPECT_EQ(states[1].epoch(), 1u);
+  EXPECT_EQ(states[1].end(), 0u);
 }
 
 TEST_F(MeshEpochFile, WhereItCannotBeWrittenEpochsStartAllTheSame) {
