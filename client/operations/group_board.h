@@ -1,4 +1,4 @@
-// The board of this host as one rank of a group sees it. Safe from any thread.
+// A group's area of this host's board, as one of its ranks sees it. Safe from any thread.
 #pragma once
 
 #include <cstdint>

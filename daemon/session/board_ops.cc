@@ -43,7 +43,7 @@ void BoardOps::detach(uint32_t seat) {
 }
 
 void BoardOps::settle_all(uint32_t seat) {
-  for (const std::unique_ptr<BoardGroup>& group : groups_)
+  for (const std::unique_ptr<HostGroup>& group : groups_)
     group->shared.area.settled(seat).store(UINT64_MAX);
 }
 
@@ -52,7 +52,7 @@ Result<uint32_t> BoardOps::add_group(uint32_t number, std::span<const uint32_t> 
   if (groups_.size() == kAreasMax)
     return resource_exhausted("an epoch has at most " + std::to_string(kAreasMax) + " groups");
   const auto area = static_cast<uint32_t>(groups_.size());
-  auto group = std::make_unique<BoardGroup>();
+  auto group = std::make_unique<HostGroup>();
   group->number = number;
   group->size = static_cast<uint32_t>(ranks.size());
   for (uint32_t place = 0; place < ranks.size(); ++place) {
@@ -68,19 +68,19 @@ Result<uint32_t> BoardOps::add_group(uint32_t number, std::span<const uint32_t> 
   return area;
 }
 
-BoardGroup* BoardOps::find_group(uint32_t number) const {
+HostGroup* BoardOps::find_group(uint32_t number) const {
   const auto area = area_of_.find(number);
   return area == area_of_.end() ? nullptr : groups_[area->second].get();
 }
 
 std::optional<BoardOp> BoardOps::find(uint32_t group, uint64_t number) const {
-  BoardGroup* known = find_group(group);
+  HostGroup* known = find_group(group);
   if (known == nullptr) return std::nullopt;
   const BoardOp op = read(*known, static_cast<uint32_t>(number % kBoardSlots));
   return op.number == number ? std::optional(op) : std::nullopt;
 }
 
-BoardOp BoardOps::read(BoardGroup& group, uint32_t slot) const {
+BoardOp BoardOps::read(HostGroup& group, uint32_t slot) const {
   const board::SlotWord word = board::unpack(group.shared.area.slot(slot).word.load());
   return {&group, board::number_of(word.turn, slot), word};
 }

@@ -33,8 +33,8 @@ struct HostRanks {
   uint32_t world_size = 0;
 };
 
-// A group with members on this host.
-struct BoardGroup {
+// The part of a group that is on this host, and its area of the board.
+struct HostGroup {
   uint32_t number = 0;
   uint32_t size = 0;             // Members on all hosts.
   std::vector<uint32_t> seats;   // Of the members on this host, in the order of the group.
@@ -46,7 +46,7 @@ struct BoardGroup {
 
 // An operation of a group, with its slot's word as it was when it was read.
 struct BoardOp {
-  BoardGroup* group = nullptr;
+  HostGroup* group = nullptr;
   uint64_t number = 0;
   board::SlotWord word;
 
@@ -98,15 +98,15 @@ class BoardOps {
 
   // RESOURCE_EXHAUSTED: more than kAreasMax. Idempotent; returns the group's area.
   Result<uint32_t> add_group(uint32_t number, std::span<const uint32_t> ranks);
-  BoardGroup* find_group(uint32_t number) const;
-  std::span<const std::unique_ptr<BoardGroup>> groups() const { return groups_; }  // By area.
+  HostGroup* find_group(uint32_t number) const;
+  std::span<const std::unique_ptr<HostGroup>> groups() const { return groups_; }  // By area.
 
   // ---- Operations ----
 
   // nullopt: the operation's slot serves another one.
   std::optional<BoardOp> find(uint32_t group, uint64_t number) const;
   // The operation that the slot serves now.
-  BoardOp read(BoardGroup& group, uint32_t slot) const;
+  BoardOp read(HostGroup& group, uint32_t slot) const;
   // The rank has arrived with a tensor that passes through a window.
   bool is_staged(const BoardOp& op, uint32_t seat) const;
   // All blocks are folded.
@@ -154,7 +154,7 @@ class BoardOps {
   std::vector<std::shared_ptr<const Mapping>> mappings_;  // By seat.
   std::vector<bool> attached_;                            // By seat.
   std::map<uint32_t, Status> gone_;                       // By seat.
-  std::vector<std::unique_ptr<BoardGroup>> groups_;
+  std::vector<std::unique_ptr<HostGroup>> groups_;
   std::map<uint32_t, uint32_t> area_of_;  // By the group's number.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

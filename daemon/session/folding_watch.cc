@@ -22,7 +22,7 @@ void FoldingWatch::start_polling() {
 void FoldingWatch::poll() {
   timer_ = 0;
   bool again = false;
-  for (const std::unique_ptr<BoardGroup>& group : ops_.groups()) {
+  for (const std::unique_ptr<HostGroup>& group : ops_.groups()) {
     const bool lacks_member = std::ranges::any_of(
         group->seats, [this](uint32_t seat) { return ops_.gone().contains(seat); });
     for (uint32_t slot = 0; lacks_member && slot < kBoardSlots; ++slot)

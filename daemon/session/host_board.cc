@@ -124,7 +124,7 @@ void HostBoard::remove_rank(uint32_t rank, const Status& why) {
 // Other hosts wait for the rest of a tensor that will never come, or GPUs may read memory that is
 // gone: the epoch must end.
 void HostBoard::check_unfilled_windows(uint32_t seat, const Status& why) {
-  for (const std::unique_ptr<BoardGroup>& group : ops_.groups()) {
+  for (const std::unique_ptr<HostGroup>& group : ops_.groups()) {
     const bool is_member = std::ranges::find(group->seats, seat) != group->seats.end();
     for (uint32_t slot = 0; is_member && slot < kBoardSlots; ++slot) {
       const BoardOp op = ops_.read(*group, slot);
@@ -155,7 +155,7 @@ void HostBoard::detach(uint32_t rank) {
 Result<uint32_t> HostBoard::add_group(uint32_t number, std::span<const uint32_t> ranks) {
   const Result<uint32_t> area = ops_.add_group(number, ranks);
   if (!area.ok() || *area < forwarded_.size()) return area;
-  const BoardGroup& group = *ops_.groups()[*area];
+  const HostGroup& group = *ops_.groups()[*area];
   recorder_->add_group(*area, number, group.size, group.seats);
   forwarded_.emplace_back().next.resize(group.seats.size());
   update_ranks_decide();
@@ -191,7 +191,7 @@ void HostBoard::poll_soon() {
 }
 
 void HostBoard::poll_area(uint32_t area) {
-  BoardGroup& group = *ops_.groups()[area];
+  HostGroup& group = *ops_.groups()[area];
   std::vector<BoardOp> called;
   take_bits(group.shared.area.header().called,
             [&](uint32_t slot) { called.push_back(ops_.read(group, slot)); });
@@ -214,7 +214,7 @@ void HostBoard::forward_requests(const BoardOp& op) {
     forward_member(*op.group, member, op.number);
 }
 
-void HostBoard::forward_member(BoardGroup& group, size_t member, uint64_t number) {
+void HostBoard::forward_member(HostGroup& group, size_t member, uint64_t number) {
   const auto next = [&]() -> uint64_t& { return forwarded(group).next[member]; };
   // The slots of older operations serve later ones now.
   if (number >= kBoardSlots) next() = std::max(next(), number - kBoardSlots + 1);
@@ -229,7 +229,7 @@ void HostBoard::forward_member(BoardGroup& group, size_t member, uint64_t number
 // rank may end, and so may the operation, while the request is handled. A slot whose operation
 // was forwarded and has not ended forwards no other, whatever its word says: so their number is
 // bounded.
-bool HostBoard::forward_request(BoardGroup& group, size_t member, uint64_t number) {
+bool HostBoard::forward_request(HostGroup& group, size_t member, uint64_t number) {
   const uint32_t seat = group.seats[member];
   const auto slot = static_cast<uint32_t>(number % kBoardSlots);
   BoardOp op = ops_.read(group, slot);
@@ -251,7 +251,7 @@ bool HostBoard::forward_request(BoardGroup& group, size_t member, uint64_t numbe
 }
 
 Call HostBoard::call_of(const BoardOp& op, size_t member) {
-  const BoardGroup& group = *op.group;
+  const HostGroup& group = *op.group;
   const uint32_t seat = group.seats[member];
   const std::shared_ptr<const Mapping>& memory = ops_.mapping(seat);
   Call call =
@@ -278,7 +278,7 @@ void HostBoard::collect_requests(uint32_t group, uint64_t number) {
 }
 
 void HostBoard::clear_running(uint32_t group, uint64_t number) {
-  const BoardGroup* known = ops_.find_group(group);
+  const HostGroup* known = ops_.find_group(group);
   if (known == nullptr) return;
   uint64_t& running = forwarded(*known).running[number % kBoardSlots];
   if (running == number) running = Forwarded::kNone;
@@ -316,7 +316,7 @@ void HostBoard::set_ranks_decide(bool let) {
 // A rank reads the word before and after it arrives: either it sees the change, or call_begun()
 // sees its arrival.
 void HostBoard::update_ranks_decide() {
-  for (const std::unique_ptr<BoardGroup>& group : ops_.groups()) {
+  for (const std::unique_ptr<HostGroup>& group : ops_.groups()) {
     const bool complete = std::ranges::all_of(group->seats, [this](uint32_t seat) {
       return ops_.is_attached(seat) && !ops_.gone().contains(seat);
     });
@@ -326,7 +326,7 @@ void HostBoard::update_ranks_decide() {
   }
 }
 
-void HostBoard::call_begun(BoardGroup& group) {
+void HostBoard::call_begun(HostGroup& group) {
   for (uint32_t slot = 0; slot < kBoardSlots; ++slot) {
     const BoardOp op = ops_.read(group, slot);
     const bool begun = op.word.phase == board::Phase::open && op.word.arrived != 0;

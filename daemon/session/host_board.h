@@ -114,7 +114,7 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
 
   Status make_segments(const HostRanks& host, uint64_t segment_bytes);
   Result<uint32_t> add_group(uint32_t number, std::span<const uint32_t> ranks);
-  Forwarded& forwarded(const BoardGroup& group) { return forwarded_[group.shared.index]; }
+  Forwarded& forwarded(const HostGroup& group) { return forwarded_[group.shared.index]; }
   bool is_running(const BoardOp& op) {
     return forwarded(*op.group).running[op.slot_index()] == op.number;
   }
@@ -122,14 +122,14 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void poll_soon();
   void poll_area(uint32_t area);
   void forward_requests(const BoardOp& op);
-  void forward_member(BoardGroup& group, size_t member, uint64_t number);
-  bool forward_request(BoardGroup& group, size_t member, uint64_t number);
+  void forward_member(HostGroup& group, size_t member, uint64_t number);
+  bool forward_request(HostGroup& group, size_t member, uint64_t number);
   Call call_of(const BoardOp& op, size_t member);
   uint64_t filled_bytes(uint32_t group, uint64_t number, uint32_t seat) const;
   void notify_window_filled(const BoardOp& op);
   void check_unfilled_windows(uint32_t seat, const Status& why);
   void update_ranks_decide();
-  void call_begun(BoardGroup& group);
+  void call_begun(HostGroup& group);
 
   const Fd memory_;
   const std::shared_ptr<HostRecorder> recorder_;
